@@ -1,0 +1,76 @@
+# Helpers used by every folder's list.
+
+find_program(BRIM_CCACHE ccache)
+if(BRIM_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${BRIM_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${BRIM_CCACHE})
+endif()
+
+add_library(brim_flags INTERFACE)
+target_compile_options(brim_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wno-restrict -Werror -fno-math-errno>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra -Werror=all-warnings --expt-relaxed-constexpr --expt-extended-lambda>)
+target_include_directories(brim_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
+if(BRIM_CUDA)
+  target_compile_definitions(brim_flags INTERFACE BRIM_WITH_CUDA=1)
+endif()
+if(BRIM_SANITIZE)
+  target_compile_options(brim_flags INTERFACE -fsanitize=${BRIM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(brim_flags INTERFACE -fsanitize=${BRIM_SANITIZE})
+endif()
+
+# brim_unit(name [SOURCES …] [CUDA …] [DEPS …] [TESTS …] [CUDA_TESTS …])
+# A folder's library brim_<name>, and, if TESTS are given, its test binary <name>_test.
+# DEPS are folder names (linked as brim_<dep>) or imported targets (with ::).
+# CUDA sources join the library only where the CUDA backend is built.
+function(brim_unit name)
+  cmake_parse_arguments(U "" "" "SOURCES;CUDA;DEPS;TESTS;TEST_DEPS" ${ARGN})
+  set(sources ${U_SOURCES})
+  if(BRIM_CUDA)
+    list(APPEND sources ${U_CUDA})
+  endif()
+  set(links brim_flags)
+  foreach(dep ${U_DEPS})
+    if(dep MATCHES "::")
+      list(APPEND links ${dep})
+    else()
+      list(APPEND links brim_${dep})
+    endif()
+  endforeach()
+  if(sources)
+    add_library(brim_${name} STATIC ${sources})
+    target_link_libraries(brim_${name} PUBLIC ${links})
+  else()
+    add_library(brim_${name} INTERFACE)
+    target_link_libraries(brim_${name} INTERFACE ${links})
+  endif()
+  if(BRIM_TESTS AND U_TESTS)
+    add_executable(${name}_test ${U_TESTS})
+    target_link_libraries(${name}_test PRIVATE brim_${name} ${U_TEST_DEPS} GTest::gtest GTest::gtest_main)
+    target_compile_definitions(${name}_test PRIVATE BRIM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+    add_test(NAME ${name} COMMAND ${name}_test WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES LABELS "unit")
+  endif()
+endfunction()
+
+# brim_isa(target FILE ISA FLAGS…): compiles FILE into TARGET once more with FLAGS and BRIM_ISA=<ISA>,
+# so one kernel source serves several instruction sets. FILE's symbols live in namespace brim::BRIM_ISA.
+function(brim_isa target file isa)
+  get_filename_component(stem ${file} NAME_WE)
+  add_library(${target}_${stem}_${isa} OBJECT ${file})
+  target_link_libraries(${target}_${stem}_${isa} PRIVATE brim_flags fmt::fmt)
+  target_compile_options(${target}_${stem}_${isa} PRIVATE ${ARGN})
+  target_compile_definitions(${target}_${stem}_${isa} PRIVATE BRIM_ISA=${isa})
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${stem}_${isa}>)
+endfunction()
+
+# brim_fuzz(name FILE DEPS…): a libFuzzer target where BRIM_FUZZ is on. Otherwise the same entry point is
+# driven over seeds and mutations by the folder's tests (tests/fuzz_driver.h), so no parser goes unfuzzed.
+function(brim_fuzz name file)
+  if(BRIM_FUZZ)
+    add_executable(fuzz_${name} ${file})
+    target_link_libraries(fuzz_${name} PRIVATE ${ARGN})
+    target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+    target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  endif()
+endfunction()

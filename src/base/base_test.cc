@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/bounded_queue.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "base/timeline.h"
+#include "base/units.h"
+#include "base/utf8.h"
+
+namespace brim {
+namespace {
+
+TEST(Error, ExitCodesAreTheDocumentedOnes) {
+  EXPECT_EQ(exit_code(ErrorCode::internal), 1);
+  EXPECT_EQ(exit_code(ErrorCode::usage), 2);
+  EXPECT_EQ(exit_code(ErrorCode::bad_data), 3);
+  EXPECT_EQ(exit_code(ErrorCode::bad_model), 4);
+  EXPECT_EQ(exit_code(ErrorCode::does_not_fit), 5);
+  EXPECT_EQ(exit_code(ErrorCode::device_lost), 6);
+  EXPECT_EQ(exit_code(ErrorCode::cannot_write), 7);
+  EXPECT_EQ(exit_code(ErrorCode::diverged), 8);
+  EXPECT_EQ(exit_code(ErrorCode::interrupted), 130);
+}
+
+TEST(Error, CheckNamesTheConditionAndTheValues) {
+  try {
+    BRIM_CHECK(1 == 2, "{} against {}", 1, 2);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::internal);
+    EXPECT_NE(std::string(e.what()).find("1 == 2"), std::string::npos);
+    EXPECT_NE(std::string(e.what()).find("1 against 2"), std::string::npos);
+  }
+}
+
+// Expected values are Python's: bytes.decode("utf-8", errors="replace").
+TEST(Utf8, InvalidBytesBecomeReplacementCharactersAsInPython) {
+  const std::string r = "\xEF\xBF\xBD";
+  EXPECT_EQ(replace_invalid_utf8("plain"), "plain");
+  EXPECT_EQ(replace_invalid_utf8("\xC3\xA9"), "\xC3\xA9");
+  EXPECT_EQ(replace_invalid_utf8("a\xFFz"), "a" + r + "z");
+  EXPECT_EQ(replace_invalid_utf8("\xC0\xAF"), r + r);              // overlong
+  EXPECT_EQ(replace_invalid_utf8("\xE2\x82"), r);                  // cut short: one for the maximal subpart
+  EXPECT_EQ(replace_invalid_utf8("\xE2\x82x"), r + "x");
+  EXPECT_EQ(replace_invalid_utf8("\xED\xA0\x80"), r + r + r);      // surrogate
+  EXPECT_EQ(replace_invalid_utf8("\xF0\x9F\x98"), r);
+  EXPECT_EQ(replace_invalid_utf8("\xF4\x90\x80\x80"), r + r + r + r);  // past U+10FFFF
+  EXPECT_EQ(replace_invalid_utf8(std::string("a\0b", 3)), std::string("a\0b", 3));
+  EXPECT_FALSE(is_valid_utf8("aaaaaaaa\x80"));
+  EXPECT_TRUE(is_valid_utf8("\xF0\x9F\x98\x80"));
+}
+
+TEST(Utf8, EncodesWhatItDecodes) {
+  for (char32_t c : {U'\x1', U'\x7F', U'\x80', U'\x7FF', U'\x800', U'\xFFFD', U'\x10000', U'\x10FFFF'}) {
+    std::string s;
+    append_utf8(s, c);
+    EXPECT_TRUE(is_valid_utf8(s));
+    EXPECT_EQ(decode_valid(s, 0).value, c);
+    EXPECT_EQ(decode_valid(s, 0).bytes, static_cast<int>(s.size()));
+  }
+}
+
+TEST(Units, BytesAsPeopleWriteThem) {
+  EXPECT_EQ(parse_bytes("6GiB"), int64_t{6} << 30);
+  EXPECT_EQ(parse_bytes("6 GB"), 6'000'000'000);
+  EXPECT_EQ(parse_bytes("512m"), int64_t{512} << 20);
+  EXPECT_EQ(parse_bytes("1.5KiB"), 1536);
+  EXPECT_EQ(parse_bytes("123"), 123);
+  EXPECT_EQ(parse_bytes("-1GiB"), -(int64_t{1} << 30));
+  for (const char* bad : {"", "GiB", "6 apples", "1e400GiB", "nan", "90%"}) EXPECT_EQ(parse_bytes(bad), std::nullopt) << bad;
+  EXPECT_EQ(format_bytes(6442450944), "6.00 GiB");
+  EXPECT_EQ(format_count(-1234567), "-1,234,567");
+  EXPECT_EQ(nearest_name("lerning_rate", {"learning_rate", "seed"}), "learning_rate");
+  EXPECT_EQ(nearest_name("zzz", {"learning_rate", "seed"}), "");
+}
+
+TEST(ThreadPool, EveryIndexOnceAndErrorsArrive) {
+  ThreadPool pool(4);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::atomic<int>> hits(97);
+    pool.parallel_for(hits.size(), [&](size_t i, int worker) {
+      EXPECT_LT(worker, 4);
+      hits[i]++;
+    });
+    for (auto& h : hits) ASSERT_EQ(h, 1);
+  }
+  EXPECT_THROW(pool.run([](int worker) { if (worker == 2) fail(ErrorCode::bad_data, "from worker {}", worker); }), Error);
+  std::atomic<int> after{0};
+  pool.run([&](int) { after++; });
+  EXPECT_EQ(after, 4);
+}
+
+TEST(BoundedQueue, KeepsOrderBlocksWhenFullAndDrainsWhenClosed) {
+  BoundedQueue<int> queue(2);
+  std::thread producer([&] {
+    for (int i = 0; i < 1000; ++i) ASSERT_TRUE(queue.push(i));
+    queue.close();
+  });
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_LE(queue.size(), 2u);
+    auto item = queue.pop();
+    ASSERT_TRUE(item.has_value());
+    ASSERT_EQ(*item, i);
+  }
+  EXPECT_FALSE(queue.pop().has_value());
+  producer.join();
+  EXPECT_FALSE(queue.push(1));
+}
+
+TEST(BoundedQueue, CancelWakesBlockedProducer) {
+  BoundedQueue<int> queue(1);
+  ASSERT_TRUE(queue.push(1));
+  std::thread producer([&] { EXPECT_FALSE(queue.push(2)); });
+  queue.cancel();
+  producer.join();
+  EXPECT_FALSE(queue.pop().has_value());
+}
+
+TEST(Timeline, RecordsOnlyWhileOn) {
+  Timeline::clear();
+  { ScopedZone zone(Zone::tokenize); }
+  EXPECT_TRUE(Timeline::events().empty());
+  Timeline::enable(true);
+  { ScopedZone zone(Zone::linear, 42); }
+  std::thread([] { Timeline::name_thread("tokenizer 0"); ScopedZone zone(Zone::tokenize); }).join();
+  Timeline::enable(false);
+  const auto events = Timeline::events();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].zone, Zone::linear);
+  EXPECT_EQ(events[0].detail, 42);
+  EXPECT_NE(events[0].thread, events[1].thread);
+  EXPECT_NE(Timeline::chrome_trace().find("tokenizer 0"), std::string::npos);
+  Timeline::clear();
+}
+
+}  // namespace
+}  // namespace brim

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one error type. What ends a command or a job is thrown as Error; what concerns one row or one request is
+// returned as Result<T>; what only a programmer can cause is BRIM_CHECK. Each code maps to one exit code.
+#pragma once
+#include <fmt/format.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace brim {
+
+enum class ErrorCode {
+  internal,      // a bug in Brim
+  usage,         // flags, keys, arguments
+  bad_data,      // input rows, labels, encodings
+  bad_model,     // model directory, weights, tokenizer, config
+  does_not_fit,  // no plan under the limit
+  device_lost,   // a kernel or the driver failed
+  cannot_write,  // unwritable, disk full
+  diverged,      // training loss is not a number
+  interrupted,   // stopped by a signal, state saved
+};
+
+int exit_code(ErrorCode code);
+const char* error_name(ErrorCode code);
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ErrorCode code() const { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+// fail(ErrorCode::bad_model, "{}: tensor {} has {} bytes, its header says {}", path, name, a, b)
+template <class... Args>
+[[noreturn]] void fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+[[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);
+
+// Always on, also in release builds; state both values in the message.
+#define BRIM_CHECK(condition, ...)                                                              \
+  do {                                                                                          \
+    if (!(condition)) [[unlikely]]                                                              \
+      ::brim::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__));         \
+  } while (0)
+
+// A value or an Error, for what the caller is expected to handle (one bad row, one refused request).
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit on purpose
+  Result(Error error) : error_(std::move(error)) {}      // NOLINT
+  explicit operator bool() const { return value_.has_value(); }
+  T& operator*() { return *value_; }
+  const T& operator*() const { return *value_; }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+  const Error& error() const { return *error_; }
+  T value() && {
+    if (!value_) throw *error_;
+    return std::move(*value_);
+  }
+
+ private:
+  std::optional<T> value_;
+  std::optional<Error> error_;
+};
+
+}  // namespace brim

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one progress bar: a redrawn line on a terminal, a plain line now and then in a log, nothing when quiet.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace brim {
+
+class Progress {
+ public:
+  struct State {
+    double done = 0, total = 0;   // total 0: unknown
+    std::string text;             // shown after the bar: rates, loss …
+  };
+  // `unit` names what is counted; `fd` is where it draws (stderr). Disabled when `quiet`.
+  Progress(std::string title, int fd, bool quiet);
+  ~Progress();
+  void update(const State& state);  // cheap to call often: draws at most 10 times a second (0.1 in a log)
+  void finish();                    // clears the line; later updates are ignored
+
+ private:
+  void draw(const State& state);
+  std::string title_;
+  int fd_;
+  bool terminal_, quiet_, drawn_ = false, finished_ = false;
+  int64_t started_ns_, last_ns_ = 0;
+};
+
+bool is_terminal(int fd);
+int terminal_width(int fd);
+
+}  // namespace brim

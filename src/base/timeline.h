@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The timeline: every stage and op opens a zone from one list. Off, a zone costs one relaxed load; on, two clock reads
+// and a store into a buffer of its own thread. Summaries, --trace, the monitor and the doctor all read what is kept here.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace brim {
+
+// X(enumerator, name). A newcomer finds an op, its test, its benchmark and its zone by one word.
+#define BRIM_ZONES(X)                                                                                       \
+  X(read, "read") X(tokenize, "tokenize") X(pack, "pack") X(stage, "stage") X(copy, "copy")                 \
+  X(compute, "compute") X(collect, "collect") X(write, "write")                                             \
+  X(wait_input, "wait_input") X(wait_output, "wait_output") X(wait_device, "wait_device")                   \
+  X(load_model, "load_model") X(plan, "plan") X(warm_up, "warm_up")                                         \
+  X(linear, "linear") X(attention, "attention") X(layer_norm, "layer_norm") X(embedding, "embedding")       \
+  X(gelu, "gelu") X(softmax, "softmax") X(gather_rows, "gather_rows") X(pool, "pool") X(convert, "convert") \
+  X(loss, "loss") X(dropout, "dropout") X(adamw, "adamw") X(grad_norm, "grad_norm") X(reduce, "reduce")     \
+  X(forward, "forward") X(backward, "backward") X(optimizer, "optimizer") X(evaluate, "evaluate")           \
+  X(checkpoint, "checkpoint") X(device_busy, "device_busy")
+
+enum class Zone : uint8_t {
+#define BRIM_ZONE_ENUM(id, name) id,
+  BRIM_ZONES(BRIM_ZONE_ENUM)
+#undef BRIM_ZONE_ENUM
+  count
+};
+const char* zone_name(Zone zone);
+
+struct ZoneEvent {
+  int64_t begin_ns, end_ns;
+  Zone zone;
+  int32_t thread;   // dense index, see Timeline::thread_names
+  int64_t detail;   // tokens, rows or bytes; 0 when unused
+};
+
+class Timeline {
+ public:
+  static bool enabled() { return enabled_.load(std::memory_order_relaxed); }
+  static void enable(bool on);
+  static void name_thread(std::string name);  // of the calling thread
+  static void record(Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail = 0);
+  // Events of a lane that is not a thread (a device stream).
+  static void record_lane(const std::string& lane, Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail = 0);
+  static std::vector<ZoneEvent> events();      // all so far, by begin time
+  static std::vector<std::string> thread_names();
+  static void clear();
+  // Chrome/Perfetto trace, to be opened in ui.perfetto.dev.
+  static std::string chrome_trace();
+
+ private:
+  static std::atomic<bool> enabled_;
+};
+
+class ScopedZone {
+ public:
+  explicit ScopedZone(Zone zone, int64_t detail = 0) : zone_(zone), detail_(detail) {
+    if (Timeline::enabled()) begin_ns_ = now_ns();
+  }
+  ~ScopedZone() {
+    if (begin_ns_ != 0) Timeline::record(zone_, begin_ns_, now_ns(), detail_);
+  }
+  void set_detail(int64_t detail) { detail_ = detail; }
+  ScopedZone(const ScopedZone&) = delete;
+  ScopedZone& operator=(const ScopedZone&) = delete;
+
+ private:
+  int64_t begin_ns_ = 0;
+  Zone zone_;
+  int64_t detail_;
+};
+
+}  // namespace brim

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/units.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+
+namespace brim {
+
+std::optional<int64_t> parse_bytes(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || !std::isfinite(value)) return std::nullopt;
+  std::string unit;
+  for (const char* p = end; p != text.data() + text.size(); ++p)
+    if (*p != ' ') unit += static_cast<char>(*p >= 'A' && *p <= 'Z' ? *p - 'A' + 'a' : *p);
+  double scale = 0;
+  if (unit.empty() || unit == "b") scale = 1;
+  constexpr std::string_view prefixes = "kmgt";
+  if (!unit.empty() && scale == 0) {
+    const size_t power = prefixes.find(unit[0]);
+    const std::string rest = unit.substr(1);
+    if (power == std::string_view::npos) return std::nullopt;
+    if (rest.empty() || rest == "ib" || rest == "i") scale = std::pow(1024.0, static_cast<double>(power + 1));
+    else if (rest == "b") scale = std::pow(1000.0, static_cast<double>(power + 1));
+    else return std::nullopt;
+  }
+  if (std::abs(value * scale) > 9e18) return std::nullopt;
+  return static_cast<int64_t>(std::llround(value * scale));
+}
+
+std::string format_bytes(int64_t bytes) {
+  static constexpr std::array units = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (std::abs(value) >= 1024 && unit + 1 < units.size()) value /= 1024, ++unit;
+  if (unit == 0) return fmt::format("{} B", bytes);
+  return fmt::format("{:.{}f} {}", value, std::abs(value) < 10 ? 2 : std::abs(value) < 100 ? 1 : 0, units[unit]);
+}
+
+std::string format_count(int64_t value) {
+  std::string digits = std::to_string(std::abs(value));
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
+  return value < 0 ? "-" + digits : digits;
+}
+
+std::string format_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "–";
+  if (seconds < 60) return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 1 : 0);
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
+  return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
+}
+
+std::string format_si(double value) {
+  static constexpr std::array units = {"", " k", " M", " G", " T", " P"};
+  size_t unit = 0;
+  while (std::abs(value) >= 1000 && unit + 1 < units.size()) value /= 1000, ++unit;
+  return fmt::format("{:.{}f}{}", value, unit == 0 || std::abs(value) >= 100 ? 0 : std::abs(value) >= 10 ? 1 : 2, units[unit]);
+}
+
+std::string nearest_name(std::string_view typed, const std::vector<std::string>& known) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(2, typed.size() / 3) + 1;
+  for (const auto& name : known) {
+    std::vector<size_t> row(name.size() + 1);
+    std::iota(row.begin(), row.end(), size_t{0});
+    for (size_t i = 1; i <= typed.size(); ++i) {
+      size_t diagonal = row[0]++;
+      for (size_t j = 1; j <= name.size(); ++j) {
+        const size_t cost = diagonal + (typed[i - 1] != name[j - 1]);
+        diagonal = row[j];
+        row[j] = std::min({row[j] + 1, row[j - 1] + 1, cost});
+      }
+    }
+    if (row.back() < best_distance) best_distance = row.back(), best = name;
+  }
+  return best;
+}
+
+}  // namespace brim

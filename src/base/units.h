@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers as people write and read them: "6GiB", "90%", "1.5 GB", 12,345.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace brim {
+
+// "6GiB", "512MiB", "6GB" (powers of ten), "8g" (GiB), "1048576". Nothing if it is not such a number.
+std::optional<int64_t> parse_bytes(std::string_view text);
+std::string format_bytes(int64_t bytes);        // "5.25 GiB"
+std::string format_count(int64_t value);        // "12,345"
+std::string format_duration(double seconds);    // "1h 02m", "4m 10s", "3.2 s"
+std::string format_si(double value);            // "3.4 M"
+
+// The known name nearest to what was typed (edit distance), for "did you mean"; empty if none is near.
+std::string nearest_name(std::string_view typed, const std::vector<std::string>& known);
+
+}  // namespace brim
