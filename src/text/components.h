@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where each part named in tokenizer.json is made. A part is one file with one factory; an unknown name or key fails
+// with Error(bad_model) through JsonValue::fail, never silently.
+#pragma once
+#include <filesystem>
+#include <memory>
+
+#include "text/pipeline.h"
+
+namespace brim {
+
+class JsonValue;
+
+std::unique_ptr<Normalizer> make_normalizer(const JsonValue& json);         // dispatches on "type"
+std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonValue& json);    // dispatches on "type"
+std::unique_ptr<PostProcessor> make_post_processor(const JsonValue& json);  // dispatches on "type"
+std::unique_ptr<Model> make_model(const JsonValue& json);                   // dispatches on "type"
+
+std::unique_ptr<Normalizer> make_precompiled(const JsonValue& json);  // charsmap.cc
+std::unique_ptr<PreTokenizer> make_metaspace(const JsonValue& json);  // metaspace.cc
+std::unique_ptr<Model> make_unigram(const JsonValue& json);           // unigram.cc
+
+// Directories without tokenizer.json.
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& dir,
+                                              const std::filesystem::path& model_file);  // spm_model.cc
+std::unique_ptr<Tokenizer> load_fastbpe(const std::filesystem::path& dir);               // fastbpe.cc
+
+// What tokenizer_config.json, special_tokens_map.json and added_tokens.json say beside a vocabulary.
+struct TokenizerConfig {
+  std::filesystem::path file;  // tokenizer_config.json; named in messages, may not exist
+  std::optional<bool> do_lower_case, strip_accents, tokenize_chinese_chars, add_prefix_space, trim_offsets;
+  std::optional<int64_t> model_max_length;
+  std::string tokenizer_class;
+  // Content of each role; absent: the family's default.
+  std::optional<AddedToken> cls, sep, pad, unk, mask, bos, eos;
+  std::vector<AddedToken> added;  // added_tokens_decoder / added_tokens.json, with ids
+};
+TokenizerConfig read_tokenizer_config(const std::filesystem::path& dir);
+
+}  // namespace brim

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts a tokenizer is put together from: Normalizer -> PreTokenizer -> Model -> PostProcessor, as tokenizer.json
+// names them. Parts are immutable after construction and shared by threads. The same code serves both ways in: with
+// `tracked` text each byte remembers which code points of the original it came from, without it nothing is kept.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace brim {
+
+// [begin, end) in code points of the original text.
+struct Span {
+  int32_t begin = 0, end = 0;
+  bool operator==(const Span&) const = default;
+};
+
+// One code point of a rewritten text. `change` says where it comes from: 0 it takes the place of the current code
+// point, 1 (or more) it is inserted and shares the origin of the code point before, -n it takes the place of the
+// current one and the n that follow it are gone.
+struct Rewrite {
+  char32_t c;
+  int32_t change;
+};
+
+// Valid UTF-8 on its way through the pipeline. `spans` has one entry per byte of `text` when tracked, else none; all
+// bytes of a code point carry the same span.
+struct NormalizedText {
+  std::string text;
+  std::vector<Span> spans;
+  bool tracked = false;
+  int32_t origin = 0;  // code points of the original before this text
+
+  // Starts over with `utf8`, which begins at code point `first` of the original.
+  void reset(std::string_view utf8, bool track, int32_t first = 0);
+  void clear();
+  void swap(NormalizedText& other) noexcept;
+  // Replaces the whole text by `chars`; the first `skipped` code points of the old text are gone.
+  void transform(std::span<const Rewrite> chars, size_t skipped = 0);
+
+  // Building a new text from pieces of an old one. `span` is ignored when untracked.
+  void append(std::string_view bytes, Span span) {
+    text.append(bytes);
+    if (tracked) spans.insert(spans.end(), bytes.size(), span);
+  }
+  void append(char32_t c, Span span);
+  void copy_from(const NormalizedText& other, size_t begin, size_t end) {
+    text.append(other.text, begin, end - begin);
+    if (tracked) spans.insert(spans.end(), other.spans.begin() + begin, other.spans.begin() + end);
+  }
+  Span span_at(size_t byte) const { return tracked ? spans[byte] : Span{}; }
+};
+
+class Normalizer {
+ public:
+  virtual ~Normalizer() = default;
+  virtual void apply(NormalizedText& text) const = 0;
+};
+
+// A run of bytes of PreTokenized::text. What is between two pieces was dropped by a pre-tokenizer.
+struct Piece {
+  uint32_t begin, end;
+};
+
+struct PreTokenized {
+  NormalizedText text;
+  std::vector<Piece> pieces;  // ascending, not overlapping, never empty pieces
+  // True for a piece whose original starts at code point 0 of the whole input. Needs tracked text unless `whole`.
+  bool at_start(const Piece& piece) const {
+    return whole ? text.origin == 0 : text.tracked && text.spans[piece.begin].begin == 0;
+  }
+  bool whole = true;  // no pre-tokenizer has split yet: the one piece is the whole text
+};
+
+class PreTokenizer {
+ public:
+  virtual ~PreTokenizer() = default;
+  // Splits each piece further, and may rewrite the text.
+  virtual void apply(PreTokenized& text) const = 0;
+  // True if PreTokenized::at_start is asked after a split: the pipeline then tracks in encode_ids as well.
+  virtual bool needs_spans() const { return false; }
+};
+
+// A token of one piece: [begin, end) in bytes of the piece.
+struct Token {
+  int32_t id;
+  uint32_t begin, end;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  // Appends the tokens of one piece of valid UTF-8, in order.
+  virtual void tokenize(std::string_view piece, std::vector<Token>& out) const = 0;
+  // The same without offsets; models with a faster way override it.
+  virtual void tokenize_ids(std::string_view piece, std::vector<int32_t>& out) const;
+
+  // The token as an Encoding shows it; `surface` is the piece's text it stands for (Unigram shows it for unknown text).
+  virtual std::string token_text(int32_t id, std::string_view surface) const;
+
+  virtual int32_t id(std::string_view token) const = 0;  // -1 if there is none
+  virtual std::string_view token(int32_t id) const = 0;  // empty if there is none
+  virtual int32_t vocab_size() const = 0;                // largest id plus one
+  virtual int32_t unk_id() const { return -1; }
+  virtual const char* kind() const = 0;
+};
+
+// What a post-processor works on. tokens and offsets are kept only when `full`.
+struct Output {
+  Encoding encoding;
+  bool full = false;
+};
+
+class PostProcessor {
+ public:
+  virtual ~PostProcessor() = default;
+  virtual void apply(Output& output) const = 0;
+  // The ids this step puts before and after a text, joined to what is there; false if it is not of that form.
+  virtual bool surround(std::vector<int32_t>& prefix, std::vector<int32_t>& suffix) const = 0;
+};
+
+struct AddedToken {
+  std::string content;
+  int32_t id = -1;
+  bool special = false, lstrip = false, rstrip = false, single_word = false, normalized = false;
+};
+
+// Everything a tokenizer is made of. Missing parts (nullptr) do nothing; the model must be there.
+struct PipelineParts {
+  std::unique_ptr<Normalizer> normalizer;
+  std::unique_ptr<PreTokenizer> pre_tokenizer;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<PostProcessor> post_processor;
+  std::vector<AddedToken> added;
+  SpecialIds special;
+  std::optional<int64_t> model_max_length;
+};
+
+// `file` is named in messages.
+std::unique_ptr<Tokenizer> make_pipeline_tokenizer(PipelineParts parts, const std::filesystem::path& file);
+
+}  // namespace brim
