@@ -70,11 +70,8 @@ struct Piece {
 struct PreTokenized {
   NormalizedText text;
   std::vector<Piece> pieces;  // ascending, not overlapping, never empty pieces
-  // True for a piece whose original starts at code point 0 of the whole input. Needs tracked text unless `whole`.
-  bool at_start(const Piece& piece) const {
-    return whole ? text.origin == 0 : text.tracked && text.spans[piece.begin].begin == 0;
-  }
-  bool whole = true;  // no pre-tokenizer has split yet: the one piece is the whole text
+  // True for a piece whose original starts at code point 0 of the whole input. Asks for tracked text (needs_spans).
+  bool at_start(const Piece& piece) const { return text.tracked && text.spans[piece.begin].begin == 0; }
 };
 
 class PreTokenizer {
@@ -82,7 +79,7 @@ class PreTokenizer {
   virtual ~PreTokenizer() = default;
   // Splits each piece further, and may rewrite the text.
   virtual void apply(PreTokenized& text) const = 0;
-  // True if PreTokenized::at_start is asked after a split: the pipeline then tracks in encode_ids as well.
+  // True if apply asks PreTokenized::at_start: the pipeline then tracks spans in encode_ids as well, which is slower.
   virtual bool needs_spans() const { return false; }
 };
 
