@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/isa.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
+#include <array>
+
+#include "base/env.h"
+#include "base/error.h"
+
+namespace brim {
+namespace {
+
+constexpr std::array kAll = {Isa::generic, Isa::avx2, Isa::avx512, Isa::amx, Isa::neon, Isa::neon_dot, Isa::neon_mm};
+
+#if defined(__x86_64__)
+// Linux hands out the AMX tile state only on request, once per process.
+bool request_amx_tiles() {
+  constexpr int kArchReqXcompPerm = 0x1023, kXfeatureXtiledata = 18;
+  return ::syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureXtiledata) == 0;
+}
+
+bool has_amx() {
+  unsigned a = 7, b = 0, c = 0, d = 0;
+  asm volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+  const bool tile = d >> 24 & 1, int8 = d >> 25 & 1, bf16 = d >> 22 & 1;
+  return tile && int8 && bf16 && request_amx_tiles();
+}
+
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+}
+#endif
+
+}  // namespace
+
+const char* isa_name(Isa isa) {
+  static const char* const names[] = {"generic", "avx2", "avx512", "amx", "neon", "neon_dot", "neon_mm"};
+  return names[static_cast<int>(isa)];
+}
+
+bool isa_supported(Isa isa) {
+#if defined(__x86_64__)
+  static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  static const bool avx512 = avx2 && has_avx512();
+  static const bool amx = avx512 && has_amx();
+  switch (isa) {
+    case Isa::generic: return true;
+    case Isa::avx2: return avx2;
+    case Isa::avx512: return avx512;
+    case Isa::amx: return amx;
+    default: return false;
+  }
+#elif defined(__aarch64__)
+  // Bits of AT_HWCAP and AT_HWCAP2 as the kernel documents them.
+  static const unsigned long hwcap = getauxval(AT_HWCAP), hwcap2 = getauxval(AT_HWCAP2);
+  switch (isa) {
+    case Isa::generic: case Isa::neon: return true;
+    case Isa::neon_dot: return hwcap >> 20 & 1;                             // ASIMDDP
+    case Isa::neon_mm: return (hwcap2 >> 13 & 1) && (hwcap2 >> 14 & 1);     // I8MM, BF16
+    default: return false;
+  }
+#else
+  return isa == Isa::generic;
+#endif
+}
+
+std::vector<Isa> supported_isas() {
+  std::vector<Isa> all;
+  for (const Isa isa : kAll)
+    if (isa_supported(isa)) all.push_back(isa);
+  return all;
+}
+
+Isa best_isa() {
+  if (const auto forced = env("BRIM_FORCE_ISA")) {
+    for (const Isa isa : kAll)
+      if (*forced == isa_name(isa)) {
+        if (isa_supported(isa)) return isa;
+        fail(ErrorCode::usage, "BRIM_FORCE_ISA={}: this machine or build has no {}", *forced, *forced);
+      }
+    fail(ErrorCode::usage, "BRIM_FORCE_ISA={}: unknown instruction set; known are generic, avx2, avx512, amx, neon, neon_dot, neon_mm", *forced);
+  }
+  return supported_isas().back();
+}
+
+}  // namespace brim

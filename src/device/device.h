@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device owns memory and makes streams. Three kinds: cpu, cuda, and null, which computes nothing and records what a
+// computation would touch (that is how plans are made). No CUDA header is included here.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "device/stream.h"
+
+namespace brim {
+
+class Device;
+
+// Bytes on a device, freed with the object. Copying is a named call on a Stream.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  DeviceBuffer(Device* device, void* data, size_t bytes, bool pinned) : device_(device), data_(data), bytes_(bytes), pinned_(pinned) {}
+  ~DeviceBuffer();
+  DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  bool pinned_ = false;  // page-locked host memory rather than device memory
+};
+
+struct MemoryInfo {
+  int64_t free_bytes = 0, total_bytes = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  DeviceKind kind() const { return kind_; }
+  int index() const { return index_; }
+  virtual std::string name() const = 0;              // "NVIDIA H200", "cpu (avx512-amx, 2 threads)"
+  virtual MemoryInfo memory() const = 0;
+  virtual std::unique_ptr<Stream> make_stream() = 0;
+  // 256-byte aligned. Throws does_not_fit when there is no room: after planning this is the only place it can happen.
+  virtual DeviceBuffer allocate(size_t bytes) = 0;
+  virtual DeviceBuffer allocate_host(size_t bytes) = 0;  // staging memory: page-locked where the device can use it
+
+ protected:
+  Device(DeviceKind kind, int index) : kind_(kind), index_(index) {}
+  friend class DeviceBuffer;
+  virtual void release(void* data, size_t bytes, bool pinned) noexcept = 0;
+
+ private:
+  DeviceKind kind_;
+  int index_;
+};
+
+// `threads` 0 takes all usable cores.
+std::unique_ptr<Device> open_cpu_device(int threads);
+
+// Why a CUDA device cannot be used, or nothing if it can. Never throws; says one clear line.
+std::optional<std::string> cuda_unavailable_reason(int index);
+std::unique_ptr<Device> open_cuda_device(int index);  // throws device_lost with that reason
+
+// "auto": CUDA when there is a usable device, else the CPU (and why, through log_info); "cpu"; "cuda"; "cuda:1".
+std::unique_ptr<Device> open_device(const std::string& text, int threads);
+
+}  // namespace brim

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where model code gets its tensors. While planning, LifetimeRecorder hands out made-up addresses and notes first and
+// last use; while running, PlannedAllocator hands out the same tensors, in the same order, at their planned offsets.
+// Nothing is freed by hand: a tensor's end is its last use in the recording.
+#pragma once
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "device/stream.h"
+#include "memory/placement.h"
+#include "memory/tag.h"
+#include "tensor/tensor_view.h"
+
+namespace brim {
+
+class TensorAllocator {
+ public:
+  virtual ~TensorAllocator() = default;
+  virtual TensorView allocate(Tag tag, DType dtype, std::initializer_list<int64_t> dims) = 0;
+  // The view is read after the recorded code ends (a result): it lives to the end.
+  virtual void keep(const TensorView& view) = 0;
+
+  TensorView scratch(int64_t bytes) { return bytes > 0 ? allocate(Tag::workspace, DType::u8, {bytes}) : TensorView(); }
+};
+
+// A graph's tensors as recorded on the null device.
+class LifetimeRecorder final : public TensorAllocator, public UseSink {
+ public:
+  TensorView allocate(Tag tag, DType dtype, std::initializer_list<int64_t> dims) override;
+  void keep(const TensorView& view) override;
+  void on_use(const TensorView& view) override;
+  void on_op(const char* op, double flops, double bytes) override;
+
+  // Lifetimes in order of allocation; ends of kept tensors are the end of the recording.
+  std::vector<Lifetime> lifetimes() const;
+  struct OpTotal {
+    int64_t calls = 0;
+    double flops = 0, bytes = 0;
+  };
+  const std::map<std::string, OpTotal>& ops() const { return ops_; }
+  double flops() const { return flops_; }
+  double bytes() const { return bytes_; }
+
+ private:
+  struct Entry {
+    uintptr_t address;
+    Lifetime life;
+    bool kept;
+  };
+  Entry* find(const void* address);
+  std::vector<Entry> entries_;  // addresses ascend
+  uintptr_t next_ = uintptr_t{1} << 44;
+  int64_t step_ = 0;
+  std::map<std::string, OpTotal> ops_;
+  double flops_ = 0, bytes_ = 0;
+};
+
+// Replays a placement on real memory. A batch smaller than the planned one asks for smaller tensors at the same places.
+class PlannedAllocator final : public TensorAllocator {
+ public:
+  PlannedAllocator() = default;
+  PlannedAllocator(void* base, const Placement* placement) : base_(static_cast<char*>(base)), placement_(placement) {}
+  void restart() { next_ = 0; }
+  TensorView allocate(Tag tag, DType dtype, std::initializer_list<int64_t> dims) override;
+  void keep(const TensorView&) override {}
+
+ private:
+  char* base_ = nullptr;
+  const Placement* placement_ = nullptr;
+  size_t next_ = 0;
+};
+
+}  // namespace brim

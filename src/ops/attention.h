@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// attention over packed sequences: each query attends to the keys of its own sequence, all of them. Softmax in fp32,
+// exact. With q_starts = 0,1,…,B only one query a sequence is computed (the last layer of a classifier).
+#pragma once
+#include "ops/batch_view.h"
+#include "ops/dropout.h"
+#include "ops/linear.h"
+#include "ops/op.h"
+
+namespace brim {
+
+struct AttentionArgs {
+  TensorView q;          // [Tq,H], strided rows (a part of qkv)
+  TensorView k, v;       // [T,H], strided rows
+  TensorView out;        // [Tq,H]
+  BatchView batch;       // starts, order, n_long, S
+  bool first_query_only = false;  // Tq = B: query b belongs to sequence b's first token
+  int64_t heads = 0;     // N; D = H / N
+  TensorView lse;        // [Tq,N] f32 log-sum-exp of the scaled scores; written when training, else empty
+  TensorView out_scale;  // fp8 output: [1] f32 on the device; else empty
+  TensorView scratch;    // u8[attention_scratch_bytes]
+  Dropout dropout;       // of the probabilities, training only
+
+  template <class F>
+  void views(F&& f) const {
+    for (const TensorView& t : {q, k, v, out, batch.starts, batch.order, lse, out_scale, scratch}) f(t);
+  }
+};
+void attention(Stream& stream, const AttentionArgs& args);
+// Needs the batch's sum of squared lengths for exact flops.
+Work attention_work(int64_t T, int64_t Tq, int64_t H, double sum_query_key_pairs, DType dtype);
+int64_t attention_scratch_bytes(const Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads, Precision precision, int threads);
+
+struct AttentionGradArgs {
+  TensorView q, k, v, out, lse, d_out;   // as in the forward pass
+  TensorView d_q, d_k, d_v;              // [T,H] strided rows, overwritten
+  BatchView batch;
+  bool first_query_only = false;         // d_q has B rows; d_k, d_v have T
+  int64_t heads = 0;
+  TensorView scratch;                    // u8[attention_grad_scratch_bytes]
+  Dropout dropout;
+
+  template <class F>
+  void views(F&& f) const {
+    for (const TensorView& t : {q, k, v, out, lse, d_out, d_q, d_k, d_v, batch.starts, batch.order, scratch}) f(t);
+  }
+};
+void attention_grad(Stream& stream, const AttentionGradArgs& args);
+int64_t attention_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads, int threads);
+
+}  // namespace brim

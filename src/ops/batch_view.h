@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// A packed batch as ops see it: T tokens of B sequences in one flat row, no padding between them.
+#pragma once
+#include <cstdint>
+
+#include "tensor/tensor_view.h"
+
+namespace brim {
+
+struct BatchView {
+  int64_t T = 0;            // packed tokens
+  int64_t B = 0;            // sequences
+  int64_t S = 0;            // longest sequence
+  TensorView ids;           // [T] i32
+  TensorView positions;     // [T] i32, rows of the position table (RoBERTa: from padding_idx + 1)
+  TensorView starts;        // [B+1] i32: sequence b is rows starts[b] .. starts[b+1]
+  TensorView order;         // [B] i32: sequences, longest first; the first n_long have more than kShortTokens
+  int64_t n_long = 0;
+};
+// Sequences up to this long are attended by one warp, wholly in registers.
+constexpr int64_t kShortTokens = 32;
+
+}  // namespace brim

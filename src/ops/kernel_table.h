@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// One entry per op; one constant table per backend. A test walks both and fails on an empty entry.
+#pragma once
+#include "ops/attention.h"
+#include "ops/embedding.h"
+#include "ops/layer_norm.h"
+#include "ops/linear.h"
+#include "ops/rows.h"
+
+namespace brim {
+
+// X(op, Args): the one list of ops.
+#define BRIM_OPS(X)                                                                                           \
+  X(linear, LinearArgs) X(attention, AttentionArgs) X(layer_norm, LayerNormArgs) X(embedding, EmbeddingArgs)  \
+  X(gather_rows, GatherRowsArgs) X(pool_mean, PoolMeanArgs) X(softmax, SoftmaxArgs) X(convert, ConvertArgs)   \
+  X(activate, ActivationArgs)
+
+struct KernelTable {
+#define BRIM_OP_ENTRY(op, Args) void (*op)(Stream&, const Args&);
+  BRIM_OPS(BRIM_OP_ENTRY)
+#undef BRIM_OP_ENTRY
+};
+
+// Each backend defines op_cpu / op_cuda with these signatures.
+#define BRIM_OP_DECLARE(op, Args)             \
+  void op##_cpu(Stream&, const Args&);        \
+  void op##_cuda(Stream&, const Args&);
+BRIM_OPS(BRIM_OP_DECLARE)
+#undef BRIM_OP_DECLARE
+
+const KernelTable& cpu_kernels();
+const KernelTable* cuda_kernels();  // null where the build has no CUDA backend
+
+}  // namespace brim

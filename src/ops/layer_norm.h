@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// layer_norm: y = LN(dropout(x) + residual) * gamma + beta over rows of length H; statistics in fp32, two passes.
+#pragma once
+#include "ops/dropout.h"
+#include "ops/op.h"
+
+namespace brim {
+
+struct LayerNormArgs {
+  TensorView x;             // [T,H]
+  TensorView residual;      // [T,H] or empty
+  TensorView gamma, beta;   // [H] f32 on the CPU, activation type on CUDA
+  TensorView y;             // [T,H]; may alias x or residual when not training
+  TensorView sum;           // [T,H]: dropout(x) + residual, kept for the backward pass; empty when not training; may alias x
+  TensorView mean, rstd;    // [T] f32, written when training
+  TensorView y_fp8;         // [T,H] f8e4m3 copy of y * fp8_scale for the next GEMM; else empty
+  TensorView fp8_scale;     // [1] f32 on the device
+  float eps = 1e-12f;
+  Dropout dropout;
+
+  template <class F>
+  void views(F&& f) const {
+    for (const TensorView& v : {x, residual, gamma, beta, y, sum, mean, rstd, y_fp8, fp8_scale}) f(v);
+  }
+};
+void layer_norm(Stream& stream, const LayerNormArgs& args);
+Work layer_norm_work(const LayerNormArgs& args);
+
+struct LayerNormGradArgs {
+  TensorView sum, mean, rstd, gamma;   // saved by the forward pass
+  TensorView d_y;                      // [T,H]
+  TensorView d_sum;                    // [T,H]: gradient of the residual path; may alias d_y
+  TensorView d_x;                      // [T,H]: gradient of x (dropout applied); empty when dropout is off (it is d_sum then)
+  TensorView d_gamma, d_beta;          // [H] f32, accumulated
+  TensorView scratch;                  // u8[layer_norm_grad_scratch_bytes]: partial sums, added in a fixed order
+  GradWrite d_sum_write = GradWrite::overwrite;
+  Dropout dropout;
+
+  template <class F>
+  void views(F&& f) const {
+    for (const TensorView& v : {sum, mean, rstd, gamma, d_y, d_sum, d_x, d_gamma, d_beta, scratch}) f(v);
+  }
+};
+void layer_norm_grad(Stream& stream, const LayerNormGradArgs& args);
+int64_t layer_norm_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t H, int threads);
+
+}  // namespace brim

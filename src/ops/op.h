@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every op shares: the work it does (for benchmarks, plans and MFU), the list of views it touches (for planning
+// and debug checks), and the way from the public call to the backend's function.
+#pragma once
+#include "base/timeline.h"
+#include "device/stream.h"
+#include "tensor/tensor_view.h"
+
+namespace brim {
+
+struct KernelTable;
+
+struct Work {
+  double flops = 0;  // multiply and add count as two
+  double bytes = 0;  // least traffic: each input read once, each output written once
+};
+
+// Whether a gradient replaces what is there or is added to it.
+enum class GradWrite : uint8_t { overwrite, accumulate };
+
+enum class Activation : uint8_t { none, gelu, relu, tanh };
+
+// The backend's table for a stream; throws internal when the build has none (never silently does nothing).
+const KernelTable& kernels_of(const Stream& stream);
+
+void note_op(Stream& stream, const char* name, const Work& work);  // null streams only
+
+// Runs one op: null streams record it, others call the table's entry inside a zone.
+template <class Args>
+void dispatch(Stream& stream, Zone zone, const Args& args, const Work& work, void (*const KernelTable::*entry)(Stream&, const Args&)) {
+  if (stream.kind() == DeviceKind::null) {
+    args.views([&](const TensorView& view) {
+      if (view) static_cast<NullStream&>(stream).sink()->on_use(view);
+    });
+    note_op(stream, zone_name(zone), work);
+    return;
+  }
+  ScopedZone scope(zone);
+  (kernels_of(stream).*entry)(stream, args);
+}
+
+}  // namespace brim
