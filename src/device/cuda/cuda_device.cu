@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA device: what opens it, why it cannot be opened, its memory, streams, events and graphs. The runtime is linked
+// statically and opens the driver itself, so a program with this in it starts on machines without either.
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+
+#include "base/env.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "device/cuda/launch.cuh"
+#include "device/cuda_backend.h"
+#include "device/device.h"
+#include "device/graph.h"
+
+namespace brim {
+namespace {
+
+std::atomic<bool> device_lost{false};
+
+// Which device this thread last bound, so that binding again costs nothing.
+thread_local int bound_device = -1;
+void bind_device(int index) {
+  if (bound_device == index) return;
+  BRIM_CUDA_CHECK(cudaSetDevice(index));
+  bound_device = index;
+}
+
+__global__ void probe_kernel(int* out) {
+  if (out != nullptr) *out = 1;
+}
+
+// Cards in the order nvidia-smi shows them. Kernels load one by one, when touched: libraries hold thousands.
+void prepare_environment() {
+  static const bool done = [] {
+    if (!env("CUDA_DEVICE_ORDER")) ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+    if (!env("CUDA_MODULE_LOADING")) ::setenv("CUDA_MODULE_LOADING", "LAZY", 0);
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+std::string cuda_version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+std::string reason_without_devices(cudaError_t error) {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+  if (driver == 0) return "no NVIDIA driver is installed (libcuda.so.1 was not found)";
+  if (error == cudaErrorInsufficientDriver)
+    return fmt::format("the NVIDIA driver is too old: it supports CUDA {}, this build needs {}; update the driver",
+                       cuda_version_text(driver), cuda_version_text(CUDART_VERSION));
+  if (error == cudaErrorNoDevice)
+    return env("CUDA_VISIBLE_DEVICES") ? fmt::format("no CUDA device is visible (CUDA_VISIBLE_DEVICES={})", *env("CUDA_VISIBLE_DEVICES"))
+                                       : std::string("the NVIDIA driver sees no CUDA device");
+  return fmt::format("the NVIDIA driver does not work: {}", cudaGetErrorString(error));
+}
+
+int attribute(int index, cudaDeviceAttr what) {
+  int value = 0;
+  return cudaDeviceGetAttribute(&value, what, index) == cudaSuccess ? value : 0;
+}
+
+// Fills `info` or says why not. Touching the probe kernel creates the context and finds out whether there is code for it.
+std::optional<std::string> probe(int index, CudaInfo& info) {
+  prepare_environment();
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted != cudaSuccess || count == 0) {
+    static_cast<void>(cudaGetLastError());
+    return reason_without_devices(counted == cudaSuccess ? cudaErrorNoDevice : counted);
+  }
+  if (index < 0 || index >= count) return fmt::format("there {} only {} CUDA device{}, counted from 0", count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
+  cudaDeviceProp properties{};
+  cudaFuncAttributes attributes{};
+  cudaError_t error = cudaGetDeviceProperties(&properties, index);
+  if (error == cudaSuccess) error = cudaSetDevice(index), bound_device = error == cudaSuccess ? index : -1;
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(probe_kernel));
+  const int capability = properties.major * 10 + properties.minor;
+  if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
+  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction || error == cudaErrorUnsupportedPtxVersion ||
+      error == cudaErrorInvalidKernelImage)
+    return fmt::format("{} is sm_{}, for which this build has no kernels (built for {})", properties.name, capability, BRIM_CUDA_ARCHS);
+  if (error != cudaSuccess) return fmt::format("{} cannot be used: {}", properties.name, cudaGetErrorString(error));
+  info.index = index;
+  info.name = properties.name;
+  info.capability = capability;
+  info.kernel_arch = attributes.ptxVersion;  // the virtual architecture: __CUDA_ARCH__ / 10 in our kernels
+  info.sm_count = properties.multiProcessorCount;
+  info.shared_bytes_per_block = attribute(index, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  info.l2_bytes = properties.l2CacheSize;
+  info.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  static_cast<void>(cudaDriverGetVersion(&info.driver_version));
+  static_cast<void>(cudaRuntimeGetVersion(&info.runtime_version));
+  info.bf16 = capability >= 80 && info.kernel_arch >= 80;
+  info.tf32 = capability >= 80;
+  info.fp8 = capability >= 89;
+  return std::nullopt;
+}
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(const CudaInfo& info) : Device(DeviceKind::cuda, info.index), info_(info) { load_kernels(); }
+
+  const CudaInfo& info() const { return info_; }
+  std::string name() const override { return info_.name; }
+  MemoryInfo memory() const override {
+    size_t free = 0, total = 0;
+    bind_device(info_.index);
+    BRIM_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
+  }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(info_); }
+
+  DeviceBuffer allocate(size_t bytes) override {
+    void* data = nullptr;
+    bind_device(info_.index);
+    check_room(bytes == 0 ? cudaSuccess : cudaMalloc(&data, bytes), bytes, "device");
+    return DeviceBuffer(this, data, bytes, false);
+  }
+  DeviceBuffer allocate_host(size_t bytes) override {
+    void* data = nullptr;
+    bind_device(info_.index);
+    check_room(bytes == 0 ? cudaSuccess : cudaHostAlloc(&data, bytes, cudaHostAllocPortable), bytes, "page-locked host");
+    return DeviceBuffer(this, data, bytes, true);
+  }
+
+ protected:
+  void release(void* data, size_t, bool pinned) noexcept override {
+    const cudaError_t error = pinned ? cudaFreeHost(data) : cudaFree(data);
+    if (error != cudaSuccess) cuda_warn(error, "releasing memory");
+  }
+
+ private:
+  void check_room(cudaError_t error, size_t bytes, const char* what) {
+    if (error == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      const MemoryInfo m = memory();
+      fail(ErrorCode::does_not_fit, "{}: cannot allocate {} of {} memory ({} of {} free)", info_.name, format_bytes(static_cast<int64_t>(bytes)), what,
+           format_bytes(m.free_bytes), format_bytes(m.total_bytes));
+    }
+    BRIM_CUDA_CHECK(error);
+  }
+  void load_kernels() {
+    bind_device(info_.index);
+    cudaFuncAttributes attributes{};
+    for (const void* kernel : cuda_kernel_registry()) BRIM_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  }
+
+  CudaInfo info_;
+};
+
+class CudaEvent final : public Event {
+ public:
+  CudaEvent(int index, bool timing) {
+    bind_device(index);
+    BRIM_CUDA_CHECK(cudaEventCreateWithFlags(event_.out(), timing ? cudaEventDefault : cudaEventDisableTiming));
+  }
+  void record(Stream& stream) override { BRIM_CUDA_CHECK(cudaEventRecord(event_.get(), as_cuda(stream).handle())); }
+  void wait(Stream& stream) override { BRIM_CUDA_CHECK(cudaStreamWaitEvent(as_cuda(stream).handle(), event_.get(), 0)); }
+  void synchronize() override { BRIM_CUDA_CHECK(cudaEventSynchronize(event_.get())); }
+  bool done() override {
+    const cudaError_t state = cudaEventQuery(event_.get());
+    if (state == cudaErrorNotReady) return false;
+    BRIM_CUDA_CHECK(state);
+    return true;
+  }
+  double ms_since(Event& earlier) override {
+    float ms = 0;
+    BRIM_CUDA_CHECK(cudaEventElapsedTime(&ms, static_cast<CudaEvent&>(earlier).event_.get(), event_.get()));
+    return ms;
+  }
+
+ private:
+  CudaEventHandle event_;
+};
+
+class CudaGraph final : public Graph {
+ public:
+  explicit CudaGraph(CudaGraphExecHandle exec) : exec_(std::move(exec)) {}
+  void launch(Stream& stream) override {
+    cuda_op(stream, "graph", [&](CudaStream& s) { BRIM_CUDA_CHECK(cudaGraphLaunch(exec_.get(), s.handle())); });
+  }
+
+ private:
+  CudaGraphExecHandle exec_;
+};
+
+}  // namespace
+
+std::vector<const void*>& cuda_kernel_registry() {
+  static std::vector<const void*> kernels;
+  return kernels;
+}
+bool cuda_sync_every_op() {
+  static const bool on = env_flag("BRIM_SYNC");
+  return on;
+}
+
+void cuda_failed(cudaError_t error, const char* call, const char* file, int line) {
+  static_cast<void>(cudaGetLastError());
+  int device = -1;
+  static_cast<void>(cudaGetDevice(&device));
+  const bool named = *cuda_current_op != '\0';
+  if (error != cudaErrorInvalidValue && error != cudaErrorInvalidConfiguration) device_lost = true;
+  const std::string message =
+      fmt::format("cuda:{}: {}{}{} ({}): {} at {}:{}{}", device, named ? cuda_current_op : "", named ? ": " : "", cudaGetErrorString(error),
+                  cudaGetErrorName(error), call, file, line,
+                  cuda_sync_every_op() ? "" : "; kernels run behind the host, BRIM_SYNC=1 names the op that failed");
+  cuda_current_op = "";
+  throw Error(ErrorCode::device_lost, message);
+}
+void cuda_warn(cudaError_t error, const char* call) noexcept {
+  if (error == cudaErrorCudartUnloading || device_lost) return;  // the process is ending, or the loss was told already
+  try {
+    log_warning("cuda: {}: {}", call, cudaGetErrorString(error));
+  } catch (...) {  // NOLINT: nothing can be said here
+  }
+}
+void cuda_refuse_after_loss() {
+  if (device_lost.load(std::memory_order_relaxed)) fail(ErrorCode::device_lost, "the CUDA device was lost earlier; restart the process");
+}
+
+CudaStream::CudaStream(const CudaInfo& info) : Stream(DeviceKind::cuda), info_(info) {
+  bind();
+  BRIM_CUDA_CHECK(cudaStreamCreateWithFlags(handle_.out(), cudaStreamNonBlocking));
+}
+void CudaStream::bind() const { bind_device(info_.index); }
+void CudaStream::synchronize() { BRIM_CUDA_CHECK(cudaStreamSynchronize(handle())); }
+void CudaStream::copy(void* dst, const void* src, size_t bytes) {
+  if (bytes == 0) return;
+  bind();
+  BRIM_CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle()));
+}
+void CudaStream::fill_zero(void* dst, size_t bytes) {
+  if (bytes == 0) return;
+  bind();
+  BRIM_CUDA_CHECK(cudaMemsetAsync(dst, 0, bytes, handle()));
+}
+
+std::unique_ptr<Event> make_cuda_event(Device& device, bool timing) { return std::make_unique<CudaEvent>(device.index(), timing); }
+
+const CudaInfo& cuda_info(const Device& device) {
+  BRIM_CHECK(device.kind() == DeviceKind::cuda, "{} is not a CUDA device", device.name());
+  return static_cast<const CudaDevice&>(device).info();
+}
+
+void begin_capture(Stream& stream) {
+  BRIM_CHECK(can_capture(stream), "a {} stream cannot capture a graph", device_kind_name(stream.kind()));
+  cuda_refuse_after_loss();
+  CudaStream& s = as_cuda(stream);
+  s.bind();
+  BRIM_CUDA_CHECK(cudaStreamBeginCapture(s.handle(), cudaStreamCaptureModeThreadLocal));
+  s.set_capturing(true);
+}
+std::unique_ptr<Graph> end_capture(Stream& stream) {
+  CudaStream& s = as_cuda(stream);
+  s.set_capturing(false);
+  CudaGraphHandle graph;
+  CudaGraphExecHandle exec;
+  BRIM_CUDA_CHECK(cudaStreamEndCapture(s.handle(), graph.out()));
+  BRIM_CUDA_CHECK(cudaGraphInstantiate(exec.out(), graph.get(), 0));
+  BRIM_CUDA_CHECK(cudaGraphUpload(exec.get(), s.handle()));  // so that the first launch allocates nothing
+  return std::make_unique<CudaGraph>(std::move(exec));
+}
+void abort_capture(Stream& stream) noexcept {
+  CudaStream& s = as_cuda(stream);
+  s.set_capturing(false);
+  CudaGraphHandle graph;
+  static_cast<void>(cudaStreamEndCapture(s.handle(), graph.out()));
+  static_cast<void>(cudaGetLastError());
+}
+
+std::optional<std::string> cuda_unavailable_reason(int index) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  CudaInfo info;
+  return probe(index, info);
+}
+std::unique_ptr<Device> open_cuda_device(int index) {
+  CudaInfo info;
+  if (const auto reason = probe(index, info)) fail(ErrorCode::device_lost, "cuda:{}: {}", index, *reason);
+  return std::make_unique<CudaDevice>(info);
+}
+
+}  // namespace brim

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA stream behind brim::Stream and what kernels need to know of the card. Included by .cu files and by files under
+// device/cuda and ops/cuda only.
+#pragma once
+#include "device/cuda/cuda_check.h"
+#include "device/cuda_info.h"
+#include "device/stream.h"
+
+namespace brim {
+
+class CudaStream final : public Stream {
+ public:
+  explicit CudaStream(const CudaInfo& info);
+  cudaStream_t handle() const { return handle_.get(); }
+  const CudaInfo& info() const { return info_; }
+  int device_index() const { return info_.index; }
+  // Makes the stream's device the calling thread's; cheap when it already is.
+  void bind() const;
+
+  void synchronize() override;
+  void copy(void* dst, const void* src, size_t bytes) override;
+  void fill_zero(void* dst, size_t bytes) override;
+
+  bool capturing() const { return capturing_; }
+  void set_capturing(bool on) { capturing_ = on; }
+
+ private:
+  const CudaInfo& info_;  // the device's
+  CudaStreamHandle handle_;
+  bool capturing_ = false;
+};
+
+inline CudaStream& as_cuda(Stream& stream) { return static_cast<CudaStream&>(stream); }
+
+}  // namespace brim

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one way from an op to its kernels: cuda_op names the op for error messages, binds the device and, under BRIM_SYNC=1,
+// waits for the result; launch<kernel> launches, checks, and registers the kernel at program start, so that opening a
+// device loads every kernel there is and memory in use does not change once batches run.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "device/cuda/cuda_stream.h"
+
+#if defined(BRIM_CUDA_EMULATION)
+#include "device/cuda/emulation/emulation.h"
+#endif
+
+namespace brim {
+
+std::vector<const void*>& cuda_kernel_registry();
+bool cuda_sync_every_op();  // BRIM_SYNC=1
+
+template <auto Kernel>
+struct KernelEntry {
+  KernelEntry() { cuda_kernel_registry().push_back(reinterpret_cast<const void*>(Kernel)); }
+};
+template <auto Kernel>
+inline KernelEntry<Kernel> kernel_entry;
+
+// An empty grid is no work: nothing is launched.
+template <auto Kernel, class... Args>
+void launch(CudaStream& stream, dim3 grid, dim3 block, Args... args) {
+  static_cast<void>(&kernel_entry<Kernel>);
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+#if defined(BRIM_CUDA_EMULATION)
+  emulation::run(grid, block, [=] { Kernel(args...); });
+#else
+  Kernel<<<grid, block, 0, stream.handle()>>>(args...);
+  BRIM_CUDA_CHECK(cudaGetLastError());
+#endif
+}
+
+template <class Body>
+void cuda_op(Stream& stream, const char* name, Body&& body) {
+  cuda_refuse_after_loss();
+  CudaStream& s = as_cuda(stream);
+  const char* outer = std::exchange(cuda_current_op, name);
+  s.bind();
+  body(s);
+  if (cuda_sync_every_op() && !s.capturing()) s.synchronize();
+  cuda_current_op = outer;
+}
+
+inline unsigned blocks_for(int64_t items, int64_t per_block) { return static_cast<unsigned>((items + per_block - 1) / per_block); }
+
+}  // namespace brim

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the CUDA backend, where it is built, gives the device-neutral files of this folder.
+#pragma once
+#include <memory>
+
+#include "device/cuda_info.h"
+#include "device/event.h"
+
+namespace brim {
+
+std::unique_ptr<Event> make_cuda_event(Device& device, bool timing);
+
+}  // namespace brim
