@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+
+namespace brim {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr size_t kBufferBytes = size_t{1} << 18;
+constexpr size_t kMaxWriteBytes = size_t{1} << 30;  // one write(2) moves at most 2 GiB minus a page
+
+[[noreturn]] void fail_write(const fs::path& path, const char* what, int error) {
+  const char* advice = error == ENOSPC || error == EDQUOT ? ": free some space or write elsewhere" : "";
+  fail(ErrorCode::cannot_write, "{}: {}: {}{}", path.string(), what, std::strerror(error), advice);
+}
+
+}  // namespace
+
+struct AtomicFile::State {
+  fs::path path;   // as the caller named it, for messages
+  fs::path final;  // what the rename replaces: `path`, or what it links to
+  fs::path part;   // where bytes go until commit; equal to `final` when direct
+  int fd = -1;
+  bool direct = false;
+  bool keep = false;
+  uint64_t written = 0;  // bytes handed to the system
+  std::string buffer;
+
+  ~State() {
+    if (fd < 0) return;
+    if (!keep && !direct) ::unlink(part.c_str());
+    ::close(fd);
+  }
+
+  void write_all(const char* data, size_t bytes) {
+    while (bytes > 0) {
+      const ssize_t n = ::write(fd, data, std::min(bytes, kMaxWriteBytes));
+      if (n < 0) {
+        if (errno == EINTR) continue;
+        fail_write(part, "cannot write", errno);
+      }
+      data += n;
+      bytes -= static_cast<size_t>(n);
+      written += static_cast<uint64_t>(n);
+    }
+  }
+
+  void flush() {
+    write_all(buffer.data(), buffer.size());
+    buffer.clear();
+  }
+
+  void sync() {
+    flush();
+    // Pipes and some devices have nothing to sync.
+    if (::fsync(fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
+      fail_write(part, "cannot sync", errno);
+  }
+};
+
+fs::path AtomicFile::part_path(const fs::path& path) { return path.string() + ".part"; }
+
+namespace {
+
+// A link is kept and what it names is replaced.
+fs::path behind_link(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_symlink(fs::symlink_status(path, error))) return path;
+  const fs::path target = fs::weakly_canonical(path, error);
+  return error ? path : target;
+}
+
+// Opens and locks `part`. Two writers of one output would interleave, so the second is refused.
+int open_part(const fs::path& part, bool create) {
+  for (;;) {
+    const int fd = ::open(part.c_str(), O_WRONLY | O_CLOEXEC | (create ? O_CREAT : 0), 0666);
+    if (fd < 0) fail_write(part, create ? "cannot create" : "cannot continue", errno);
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+      const int error = errno;
+      ::close(fd);
+      if (error == EWOULDBLOCK)
+        fail(ErrorCode::cannot_write, "{}: another process is writing it: wait for it or choose another output",
+             part.string());
+      fail_write(part, "cannot lock", error);
+    }
+    // Between open and lock another writer may have renamed this very file into place: then it is not ours.
+    struct stat ours {
+    }, named{};
+    if (::fstat(fd, &ours) == 0 && ::stat(part.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
+        ours.st_dev == named.st_dev)
+      return fd;
+    ::close(fd);
+  }
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::unique_ptr<State> state) : state_(std::move(state)) {}
+AtomicFile::AtomicFile(AtomicFile&&) noexcept = default;
+AtomicFile& AtomicFile::operator=(AtomicFile&&) noexcept = default;
+AtomicFile::~AtomicFile() = default;
+
+AtomicFile::AtomicFile(const fs::path& path) : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.path = s.final = path;
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (fs::is_directory(status)) fail(ErrorCode::cannot_write, "{}: is a directory: name a file", path.string());
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    s.direct = true;
+    s.part = path;
+    s.fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (s.fd < 0) fail_write(path, "cannot open", errno);
+    return;
+  }
+  s.final = behind_link(path);
+  s.part = part_path(s.final);
+  const int fd = open_part(s.part, true);
+  s.fd = fd;
+  if (::ftruncate(fd, 0) != 0) fail_write(s.part, "cannot empty", errno);
+  // An output that exists keeps its permissions and must be one we may write: rename alone would not ask.
+  if (fs::exists(status)) {
+    if (::access(s.final.c_str(), W_OK) != 0) fail_write(s.final, "cannot write", errno);
+    if (::fchmod(fd, static_cast<mode_t>(status.permissions()) & 07777) != 0) fail_write(s.part, "cannot write", errno);
+  }
+}
+
+AtomicFile AtomicFile::resume(const fs::path& path, uint64_t offset) {
+  auto state = std::make_unique<State>();
+  state->path = path;
+  state->final = behind_link(path);
+  state->part = part_path(state->final);
+  state->fd = open_part(state->part, false);
+  state->keep = true;  // until the resumed state is known good, lose nothing
+  struct stat info {};
+  if (::fstat(state->fd, &info) != 0) fail_write(state->part, "cannot read its size", errno);
+  if (static_cast<uint64_t>(info.st_size) < offset)
+    fail(ErrorCode::cannot_write, "{}: has {} bytes, {} were written before: start again without --resume",
+         state->part.string(), info.st_size, offset);
+  if (::ftruncate(state->fd, static_cast<off_t>(offset)) != 0) fail_write(state->part, "cannot cut", errno);
+  if (::lseek(state->fd, static_cast<off_t>(offset), SEEK_SET) < 0) fail_write(state->part, "cannot seek", errno);
+  state->written = offset;
+  return AtomicFile(std::move(state));
+}
+
+void AtomicFile::write(const void* data, size_t bytes) {
+  State& s = *state_;
+  BRIM_CHECK(s.fd >= 0, "{} written after commit", s.path.string());
+  const char* text = static_cast<const char*>(data);
+  if (s.buffer.size() + bytes > kBufferBytes) s.flush();
+  if (bytes >= kBufferBytes)
+    s.write_all(text, bytes);
+  else
+    s.buffer.append(text, bytes);
+}
+
+uint64_t AtomicFile::position() const { return state_->written + state_->buffer.size(); }
+void AtomicFile::flush() { state_->flush(); }
+void AtomicFile::sync() { state_->sync(); }
+void AtomicFile::keep_part() { state_->keep = true; }
+const fs::path& AtomicFile::path() const { return state_->path; }
+
+void AtomicFile::commit() {
+  State& s = *state_;
+  BRIM_CHECK(s.fd >= 0, "{} committed twice", s.path.string());
+  s.sync();
+  // Rename while the file is still open, so that its lock covers the change of name.
+  if (!s.direct && ::rename(s.part.c_str(), s.final.c_str()) != 0)
+    fail_write(s.final, "cannot rename into place", errno);
+  const int fd = std::exchange(s.fd, -1);
+  if (::close(fd) != 0 && errno != EINTR) fail_write(s.final, "cannot close", errno);
+  if (s.direct) return;
+  const fs::path parent = s.final.has_parent_path() ? s.final.parent_path() : fs::path(".");
+  const int dir = ::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (dir < 0) return;  // a directory we may write but not read: the rename happened, only its durability is unknown
+  const int error = ::fsync(dir) == 0 ? 0 : errno;
+  ::close(dir);
+  if (error != 0 && error != EINVAL && error != EROFS && error != ENOTSUP) fail_write(parent, "cannot sync", error);
+}
+
+void write_file_atomically(const fs::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+}  // namespace brim

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/atomic_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "io/test_files.h"
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(AtomicFile, AppearsOnlyWhenCommitted) {
+  const TempDir dir;
+  put_file(dir / "out", "old");
+  {
+    AtomicFile file(dir / "out");
+    file.write("new ");
+    file.write(std::string(1 << 20, 'x'));
+    EXPECT_EQ(file.position(), (1u << 20) + 4);
+    EXPECT_EQ(get_file(dir / "out"), "old");
+    EXPECT_TRUE(fs::exists(dir / "out.part"));
+    file.commit();
+  }
+  EXPECT_EQ(get_file(dir / "out").size(), (1u << 20) + 4);
+  EXPECT_FALSE(fs::exists(dir / "out.part"));
+}
+
+TEST(AtomicFile, AbandonedLeavesNothing) {
+  const TempDir dir;
+  put_file(dir / "out", "old");
+  { AtomicFile(dir / "out").write("new"); }
+  EXPECT_EQ(get_file(dir / "out"), "old");
+  EXPECT_FALSE(fs::exists(dir / "out.part"));
+}
+
+TEST(AtomicFile, KeepsPartForResume) {
+  const TempDir dir;
+  {
+    AtomicFile file(dir / "out");
+    file.keep_part();
+    file.write("row 1\nrow 2\nhalf a r");
+    file.flush();
+  }
+  EXPECT_FALSE(fs::exists(dir / "out"));
+  {
+    AtomicFile file = AtomicFile::resume(dir / "out", 12);
+    EXPECT_EQ(file.position(), 12u);
+    file.write("row 3\n");
+    file.commit();
+  }
+  EXPECT_EQ(get_file(dir / "out"), "row 1\nrow 2\nrow 3\n");
+}
+
+TEST(AtomicFile, ResumeRefusesAShorterPartAndKeepsIt) {
+  const TempDir dir;
+  put_file(dir / "out.part", "short");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::resume(dir / "out", 6); }), "has 5 bytes, 6 were");
+  EXPECT_EQ(get_file(dir / "out.part"), "short");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile::resume(dir / "none", 0); }), "No such file");
+}
+
+TEST(AtomicFile, SecondWriterIsRefused) {
+  const TempDir dir;
+  AtomicFile first(dir / "out");
+  first.write("first");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile second(dir / "out"); }), "another process");
+  first.commit();
+  EXPECT_EQ(get_file(dir / "out"), "first");
+}
+
+TEST(AtomicFile, FullDeviceIsAnError) {
+  // /dev/full answers every write with "no space left".
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  AtomicFile file("/dev/full");
+  const std::string message = error_of(ErrorCode::cannot_write, [&] { file.write(std::string(1 << 20, 'x')); });
+  EXPECT_HAS(message, "/dev/full: ");
+  EXPECT_HAS(message, "No space left on device");
+  AtomicFile small("/dev/full");
+  small.write("x");  // still buffered: the error must come at the latest with commit
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { small.commit(); }), "No space left on device");
+}
+
+TEST(AtomicFile, FailedWriteLeavesTheOldFileAndNoPart) {
+  // A limit on file size stands in for a full disk.
+  const TempDir dir;
+  put_file(dir / "out", "old");
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{1 << 16, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::string message;
+  {
+    AtomicFile file(dir / "out");
+    message = error_of(ErrorCode::cannot_write, [&] {
+      for (int i = 0; i < 100; ++i) file.write(std::string(10000, 'x'));
+      file.commit();
+    });
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_HAS(message, "out.part: ");
+  EXPECT_HAS(message, "File too large");
+  EXPECT_EQ(get_file(dir / "out"), "old");
+  EXPECT_FALSE(fs::exists(dir / "out.part"));
+}
+
+TEST(AtomicFile, UnwritablePlacesAreNamed) {
+  const TempDir dir;
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile(dir / "no/such/out"); }), "No such file or directory");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile(dir.path()); }), "is a directory");
+  put_file(dir / "file", "");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile(dir / "file/out"); }), "Not a directory");
+  if (geteuid() != 0) {  // root may write anything
+    put_file(dir / "fixed", "old");
+    fs::permissions(dir / "fixed", fs::perms::owner_read);
+    EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { AtomicFile(dir / "fixed"); }), "Permission denied");
+    EXPECT_FALSE(fs::exists(dir / "fixed.part"));
+  }
+}
+
+TEST(AtomicFile, WritesDirectlyToWhatIsNoFile) {
+  AtomicFile file("/dev/null");
+  file.write("x");
+  file.commit();
+  EXPECT_FALSE(fs::exists("/dev/null.part"));
+}
+
+TEST(AtomicFile, KeepsALinkAndItsTargetsMode) {
+  const TempDir dir;
+  put_file(dir / "real/out", "old");
+  fs::permissions(dir / "real/out", fs::perms(0640));
+  fs::create_symlink(dir / "real/out", dir / "link");
+  write_file_atomically(dir / "link", "new");
+  EXPECT_TRUE(fs::is_symlink(dir / "link"));
+  EXPECT_EQ(get_file(dir / "real/out"), "new");
+  EXPECT_EQ(fs::status(dir / "real/out").permissions(), fs::perms(0640));
+}
+
+}  // namespace
+}  // namespace brim

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// config.json of a Hugging Face model directory, read into one struct whatever the family calls its keys. Defaults
+// are those of transformers' config classes; values that contradict each other or that Brim cannot run are
+// Error(bad_model) naming the file, the key and the value, so nothing downstream has to check them again.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace brim {
+
+enum class Family { bert, distilbert, roberta };  // xlm-roberta and camembert are RoBERTa under other names
+enum class HeadKind { encoder, sequence, token };
+enum class HiddenAct { gelu_erf, gelu_tanh, relu };
+
+const char* family_name(Family family);
+const char* head_name(HeadKind head);  // "encoder", "sequence-classification", "token-classification"
+
+// Brim's own int8 directories. Another tool's quantization_config is refused.
+struct QuantizationConfig {
+  static constexpr const char* kMethod = "brim-int8";
+  int bits = 8;  // weights symmetric with one scale a row (output channel), activations scaled a row when they arrive
+};
+
+struct HfConfig {
+  std::string where;  // the file, for messages
+  std::string model_type;
+  Family family = Family::bert;
+  std::vector<std::string> architectures;
+
+  int hidden_size = 0;
+  int num_layers = 0;
+  int num_heads = 0;
+  int intermediate_size = 0;
+  int vocab_size = 0;
+  int max_position_embeddings = 0;
+  int type_vocab_size = 0;  // 0 in DistilBERT, which has no token types
+  int pad_token_id = 0;
+  float layer_norm_eps = 1e-12f;
+  float initializer_range = 0.02f;
+  float hidden_dropout = 0.1f;
+  float attention_dropout = 0.1f;
+  float classifier_dropout = 0.1f;        // before a sequence head
+  float token_classifier_dropout = 0.1f;  // before a token head
+  std::string hidden_act;
+  HiddenAct activation = HiddenAct::gelu_erf;
+  std::string position_embedding_type;  // always "absolute"
+
+  std::vector<std::string> id2label;    // by id, without gaps or repeats; LABEL_0, LABEL_1 when the file names none
+  std::map<std::string, int> label2id;  // the inverse of id2label
+  int num_labels = 0;                   // id2label.size()
+  bool labels_given = false;            // the file has id2label or num_labels
+  std::string problem_type;             // "", regression, single_label_classification, multi_label_classification
+  std::string tokenizer_class;          // "" when absent
+  std::optional<QuantizationConfig> quantization;
+  std::string raw;  // the file's text
+
+  int head_size() const { return hidden_size / num_heads; }
+  // Position of a sequence's first token: RoBERTa counts from pad_token_id + 1.
+  int first_position() const { return family == Family::roberta ? pad_token_id + 1 : 0; }
+  // Most tokens a sequence may have, special ones included.
+  int max_tokens() const { return max_position_embeddings - first_position(); }
+};
+
+HfConfig parse_hf_config(std::string_view json, const std::string& where);
+HfConfig load_hf_config(const std::filesystem::path& dir);  // DIR/config.json
+
+// What stands on the encoder: from `architectures`, or, where that is missing, from the weights' names.
+// Pre-training heads count as a plain encoder.
+HeadKind head_kind(const HfConfig& config, const std::vector<std::string>& weight_names);
+
+// Changes to a config.json; every other key stays as it is.
+struct ConfigUpdate {
+  std::optional<std::vector<std::string>> labels;  // writes id2label, label2id; drops num_labels
+  std::optional<HeadKind> head;                    // writes architectures for the family
+  std::optional<int> num_layers;                   // a student with fewer layers
+  std::optional<std::string> problem_type;         // "" removes it
+  std::optional<std::string> torch_dtype;          // "float32", "float16", "bfloat16"
+  enum class Quantization { keep, remove, int8 } quantization = Quantization::keep;
+  std::vector<std::pair<std::string, std::string>> extra;  // key, JSON text of its value
+};
+std::string updated_config(const HfConfig& config, const ConfigUpdate& update);
+void write_config(const HfConfig& config, const ConfigUpdate& update, const std::filesystem::path& dir);
+
+// The files in `dir` that make up its tokenizer, by name, those that exist.
+std::vector<std::filesystem::path> tokenizer_files(const std::filesystem::path& dir);
+void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
+
+}  // namespace brim
