@@ -21,11 +21,11 @@ struct LinearWeight {
 };
 
 struct LinearArgs {
-  TensorView x;              // [T,K], rows may be strided. CPU: f32. CUDA: activation type (or f8e4m3 with x_scale).
+  TensorView x;              // [T,K], rows may be strided. CPU: f32, or bf16 (not in fp32). CUDA: activation type (or f8e4m3 with x_scale).
   LinearWeight w;
   TensorView bias;           // [N] f32 on the CPU, activation type on CUDA; may be empty
-  TensorView residual;       // [T,N] like y; may be empty; may alias y
-  TensorView y;              // [T,N], rows may be strided
+  TensorView residual;       // [T,N] f32 on the CPU, like y on CUDA; may be empty; may alias y of the same type
+  TensorView y;              // [T,N], rows may be strided. CPU: f32 or bf16. CUDA: activation type (or f8e4m3 with y_scale).
   TensorView scratch;        // u8[linear_scratch_bytes]
   TensorView x_scale;        // fp8: [1] f32 on the device, dequantises x; else empty
   TensorView y_scale;        // fp8 output: [1] f32 on the device, quantises y; else empty
@@ -41,6 +41,7 @@ void linear(Stream& stream, const LinearArgs& args);
 Work linear_work(const LinearArgs& args);
 // Scratch one call with up to T rows needs on this device. On the CPU it covers the stream's own threads
 // (`threads` = pool size, 1 for a worker).
+constexpr int64_t kCudaLinearScratchBytes = 32 << 20;  // what cuBLASLt is given to choose from all its algorithms
 int64_t linear_scratch_bytes(const Stream& stream, int64_t T, int64_t N, int64_t K, Precision precision, int threads);
 
 // Packing for the CPU. `source` is [N,K] in f32, f16, bf16 on the host, or i8 with per-row scales.

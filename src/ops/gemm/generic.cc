@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain C++ kernels for any machine: tiles of 4 rows by 8 columns in arrays small enough for the compiler to keep in
+// registers. Operands of bf16 and int8 are rounded exactly as the other kernels round them.
+#include <cmath>
+
+#include "ops/gemm/gemm.h"
+#include "tensor/dtype.h"
+
+namespace brim::gemm {
+namespace {
+
+constexpr int kRows = 4, kPanel = 8;
+
+float element(const Rows& rows, int64_t r, int64_t k) {
+  const int64_t i = r * rows.ld + k;
+  return rows.bf16 ? to_float(static_cast<const bf16_t*>(rows.x)[i]) : static_cast<const float*>(rows.x)[i];
+}
+
+void pack_rows_bf16(const Rows& rows, void* out, float*) {
+  auto* a = static_cast<bf16_t*>(out);
+  for (int64_t r = 0; r < rows.rows; ++r)
+    for (int64_t k = 0; k < rows.K; ++k) *a++ = to_bf16(element(rows, r, k));
+}
+
+void pack_rows_int8(const Rows& rows, void* out, float* scale) {
+  auto* a = static_cast<int8_t*>(out);
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    float most = 0;
+    for (int64_t k = 0; k < rows.K; ++k) {
+      const float x = std::fabs(element(rows, r, k));
+      if (x > most || x != x) most = x;  // a NaN stays
+    }
+    scale[r] = most / 127;
+    const float inverse = most > 0 && std::isfinite(most) ? 127 / most : 0;
+    for (int64_t k = 0; k < rows.K; ++k) *a++ = inverse == 0 ? 0 : static_cast<int8_t>(std::nearbyint(element(rows, r, k) * inverse));
+  }
+}
+
+float activate(Act act, float x) {
+  switch (act) {
+    case Act::none: return x;
+    case Act::gelu: case Act::gelu_fast: return 0.5f * x * std::erfc(-x * 0.70710678f);
+    case Act::relu: return x < 0 ? 0 : x;
+    case Act::tanh: return std::tanh(x);
+  }
+  return x;
+}
+
+float widen(float x) { return x; }
+float widen(bf16_t x) { return to_float(x); }
+int32_t widen(int8_t x) { return x; }
+
+template <class Elem, class Sum>
+void run(const Block& block) {
+  const int64_t K = block.K, lda = block.lda == 0 ? K : block.lda;
+  for (int64_t n = block.n_begin; n < block.n_end; n += kPanel) {
+    const Elem* b = static_cast<const Elem*>(block.b) + n * K;
+    const int cols = static_cast<int>(block.n_end - n < kPanel ? block.n_end - n : kPanel);
+    for (int64_t m = 0; m < block.m; m += kRows) {
+      const int rows = static_cast<int>(block.m - m < kRows ? block.m - m : kRows);
+      Sum acc[kRows][kPanel] = {};
+      const Elem* a[kRows];
+      for (int r = 0; r < kRows; ++r) a[r] = static_cast<const Elem*>(block.a) + (m + (r < rows ? r : 0)) * lda;
+      for (int64_t k = 0; k < K; ++k)
+        for (int r = 0; r < kRows; ++r) {
+          const Sum x = widen(a[r][k]);
+          for (int c = 0; c < kPanel; ++c) acc[r][c] += x * widen(b[k * kPanel + c]);
+        }
+      for (int r = 0; r < rows; ++r)
+        for (int c = 0; c < cols; ++c) {
+          float v = static_cast<float>(acc[r][c]);
+          if (block.b_scale != nullptr) v *= block.a_scale[m + r] * block.b_scale[n + c];
+          if (block.bias != nullptr) v += block.bias[n + c];
+          v = activate(block.act, v);
+          if (block.residual != nullptr) v += block.residual[(m + r) * block.ld_residual + n + c];
+          const int64_t i = (m + r) * block.ld_y + n + c;
+          if (block.y_bf16) static_cast<bf16_t*>(block.y)[i] = to_bf16(v);
+          else static_cast<float*>(block.y)[i] = v;
+        }
+    }
+  }
+}
+
+}  // namespace
+
+const Kernel kGenericFp32 = {.name = "generic_fp32", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 4,
+                             .column_sums = false, .a_element_bytes = 0, .pack_rows = nullptr, .run = run<float, float>};
+const Kernel kGenericBf16 = {.name = "generic_bf16", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 2,
+                             .column_sums = false, .a_element_bytes = 2, .pack_rows = pack_rows_bf16, .run = run<bf16_t, float>};
+const Kernel kGenericInt8 = {.name = "generic_int8", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 1,
+                             .column_sums = false, .a_element_bytes = 1, .pack_rows = pack_rows_int8, .run = run<int8_t, int32_t>};
+
+}  // namespace brim::gemm

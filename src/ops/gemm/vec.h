@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// One float vector of the instruction set a file is compiled for, under the same few names everywhere, so that what
+// follows a matrix product (bias, activation, residual, rounding) is written once. All names have internal linkage.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#define BRIM_INLINE inline __attribute__((always_inline))
+
+namespace brim::gemm {
+namespace {
+
+#if defined(__AVX512F__)
+
+using F = __m512;
+using I = __m512i;
+constexpr int kLanes = 16;
+struct Tail { __mmask16 mask; };  // the first n lanes
+
+BRIM_INLINE Tail tail(int n) { return {static_cast<__mmask16>((1u << n) - 1)}; }
+BRIM_INLINE F set1(float x) { return _mm512_set1_ps(x); }
+BRIM_INLINE F load(const float* p) { return _mm512_loadu_ps(p); }
+BRIM_INLINE F load(const float* p, Tail t) { return _mm512_maskz_loadu_ps(t.mask, p); }
+BRIM_INLINE void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+BRIM_INLINE void store(float* p, F x, Tail t) { _mm512_mask_storeu_ps(p, t.mask, x); }
+BRIM_INLINE F add(F a, F b) { return _mm512_add_ps(a, b); }
+BRIM_INLINE F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+BRIM_INLINE F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+BRIM_INLINE F div(F a, F b) { return _mm512_div_ps(a, b); }
+BRIM_INLINE F reciprocal(F a) {  // 14 bits and one Newton step; a zmm division holds its port for 16 cycles
+  const F r = _mm512_rcp14_ps(a);
+  return _mm512_mul_ps(r, _mm512_fnmadd_ps(a, r, _mm512_set1_ps(2.0f)));
+}
+BRIM_INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+BRIM_INLINE F min(F a, F b) { return _mm512_min_ps(a, b); }
+BRIM_INLINE F max(F a, F b) { return _mm512_max_ps(a, b); }
+BRIM_INLINE F abs(F a) { return _mm512_abs_ps(a); }
+BRIM_INLINE F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+BRIM_INLINE F if_negative(F x, F yes, F no) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ), no, yes); }
+BRIM_INLINE F times_pow2(F x, F n) { return _mm512_scalef_ps(x, n); }  // n whole
+BRIM_INLINE F load_int(const int32_t* p) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(p)); }
+BRIM_INLINE F load_int_sub(const int32_t* p, const int32_t* q) {
+  return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(p), _mm512_loadu_si512(q)));
+}
+BRIM_INLINE F load_bf16(const uint16_t* p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
+}
+BRIM_INLINE F load_bf16(const uint16_t* p, Tail t) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(t.mask, p)), 16));
+}
+BRIM_INLINE void store_bf16(uint16_t* p, F x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x)); }
+BRIM_INLINE void store_bf16(uint16_t* p, F x, Tail t) { _mm256_mask_storeu_epi16(p, t.mask, (__m256i)_mm512_cvtneps_pbh(x)); }
+
+#elif defined(__AVX2__)
+
+using F = __m256;
+using I = __m256i;
+constexpr int kLanes = 8;
+struct Tail { __m256i mask; int n; };
+
+BRIM_INLINE Tail tail(int n) {
+  return {_mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), n};
+}
+BRIM_INLINE F set1(float x) { return _mm256_set1_ps(x); }
+BRIM_INLINE F load(const float* p) { return _mm256_loadu_ps(p); }
+BRIM_INLINE F load(const float* p, Tail t) { return _mm256_maskload_ps(p, t.mask); }
+BRIM_INLINE void store(float* p, F x) { _mm256_storeu_ps(p, x); }
+BRIM_INLINE void store(float* p, F x, Tail t) { _mm256_maskstore_ps(p, t.mask, x); }
+BRIM_INLINE F add(F a, F b) { return _mm256_add_ps(a, b); }
+BRIM_INLINE F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+BRIM_INLINE F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+BRIM_INLINE F div(F a, F b) { return _mm256_div_ps(a, b); }
+BRIM_INLINE F reciprocal(F a) { return _mm256_div_ps(_mm256_set1_ps(1.0f), a); }
+BRIM_INLINE F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+BRIM_INLINE F min(F a, F b) { return _mm256_min_ps(a, b); }
+BRIM_INLINE F max(F a, F b) { return _mm256_max_ps(a, b); }
+BRIM_INLINE F abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+BRIM_INLINE F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+BRIM_INLINE F if_negative(F x, F yes, F no) { return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_LT_OQ)); }
+BRIM_INLINE F times_pow2(F x, F n) {
+  return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)));
+}
+BRIM_INLINE I load_i(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+BRIM_INLINE F load_int(const int32_t* p) { return _mm256_cvtepi32_ps(load_i(p)); }
+BRIM_INLINE F load_int_sub(const int32_t* p, const int32_t* q) { return _mm256_cvtepi32_ps(_mm256_sub_epi32(load_i(p), load_i(q))); }
+BRIM_INLINE F load_bf16(const uint16_t* p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
+}
+// Round to nearest even; a NaN keeps its sign and stays one.
+BRIM_INLINE I bf16_bits(F x) {
+  const I u = _mm256_castps_si256(x);
+  const I odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+  const I rounded = _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF))), 16);
+  const I quiet = _mm256_or_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(0x40));
+  return _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
+}
+BRIM_INLINE F round_to_bf16(F x) { return _mm256_castsi256_ps(_mm256_slli_epi32(bf16_bits(x), 16)); }
+BRIM_INLINE void store_bf16(uint16_t* p, F x) {
+  const I packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(bf16_bits(x), bf16_bits(x)), 0x08);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+}
+BRIM_INLINE F load_bf16(const uint16_t* p, Tail t) {
+  uint16_t buffer[kLanes] = {};
+  std::memcpy(buffer, p, sizeof(uint16_t) * static_cast<size_t>(t.n));
+  return load_bf16(buffer);
+}
+BRIM_INLINE void store_bf16(uint16_t* p, F x, Tail t) {
+  uint16_t buffer[kLanes];
+  store_bf16(buffer, x);
+  std::memcpy(p, buffer, sizeof(uint16_t) * static_cast<size_t>(t.n));
+}
+
+#endif
+
+#if defined(__AVX2__) || defined(__aarch64__)
+#define BRIM_HAS_VEC 1
+
+// e^x for x in [-87, 88] (clamped), relative error below 2 ulp.
+BRIM_INLINE F exp(F x) {
+  x = min(set1(88.0f), max(set1(-87.0f), x));  // constants first: the second operand is the one a NaN comes through
+  const F n = round(mul(x, set1(1.44269504f)));
+  F r = fma(n, set1(-0.693145752f), x);  // ln 2 in two parts, so that n * ln 2 loses nothing
+  r = fma(n, set1(-1.42860677e-6f), r);
+  F p = set1(1.0f / 5040);
+  p = fma(p, r, set1(1.0f / 720));
+  p = fma(p, r, set1(1.0f / 120));
+  p = fma(p, r, set1(1.0f / 24));
+  p = fma(p, r, set1(1.0f / 6));
+  p = fma(p, r, set1(0.5f));
+  p = fma(p, r, set1(1.0f));
+  p = fma(p, r, set1(1.0f));
+  return times_pow2(p, n);
+}
+
+// x Φ(x), erf form. Φ(-t) = e^(-t²/2) Q(t), where Q is smooth and fitted in u = 1 / (1 + 0.35 t) to 3e-8 relative, so the
+// negative tail keeps its relative accuracy.
+BRIM_INLINE F gelu(F x) {
+  const F t = abs(x);
+  const F u = reciprocal(fma(t, set1(0.35f), set1(1.0f)));
+  F q = set1(-0.02914517673f);
+  q = fma(q, u, set1(0.14396832226f));
+  q = fma(q, u, set1(-0.25570786113f));
+  q = fma(q, u, set1(0.15916749327f));
+  q = fma(q, u, set1(-0.02310566057f));
+  q = fma(q, u, set1(0.10550640150f));
+  q = fma(q, u, set1(0.11983323508f));
+  q = fma(q, u, set1(0.13986182375f));
+  q = fma(q, u, set1(0.13962140669f));
+  q = mul(q, u);
+  const F below = mul(q, exp(mul(mul(t, t), set1(-0.5f))));  // Φ(-t)
+  return mul(x, if_negative(x, below, sub(set1(1.0f), below)));
+}
+
+// x (1/2 + c P(c²)) with c = x clamped to ±4.25, where the sum is exactly 0 or 1; within 5e-5 of gelu everywhere.
+BRIM_INLINE F gelu_fast(F x) {
+  const F c = min(set1(4.25f), max(set1(-4.25f), x)), s = mul(c, c);
+  F p = set1(4.76263230242413e-11f);
+  p = fma(p, s, set1(-4.675598130887693e-09f));
+  p = fma(p, s, set1(2.0352129581624467e-07f));
+  p = fma(p, s, set1(-5.2271589083829895e-06f));
+  p = fma(p, s, set1(8.922610140871257e-05f));
+  p = fma(p, s, set1(-0.0010829538805410266f));
+  p = fma(p, s, set1(0.009729632176458836f));
+  p = fma(p, s, set1(-0.0662040188908577f));
+  p = fma(p, s, set1(0.3988242745399475f));
+  return mul(x, fma(c, p, set1(0.5f)));
+}
+
+// Odd polynomial below 0.55 (the quotient would cancel there), (1 - e^-2t) / (1 + e^-2t) above.
+BRIM_INLINE F tanh(F x) {
+  const F t = abs(x), s = mul(x, x);
+  F p = set1(-0.006198689807206392f);
+  p = fma(p, s, set1(0.02102053165435791f));
+  p = fma(p, s, set1(-0.0538405142724514f));
+  p = fma(p, s, set1(0.13332480192184448f));
+  p = fma(p, s, set1(-0.3333331346511841f));
+  const F small = fma(mul(p, s), x, x);
+  const F e = exp(mul(t, set1(-2.0f)));
+  const F q = div(sub(set1(1.0f), e), add(set1(1.0f), e));
+  const F large = if_negative(x, sub(set1(0.0f), q), q);
+  return if_negative(sub(t, set1(0.55f)), small, large);
+}
+#endif
+
+}  // namespace
+}  // namespace brim::gemm

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every matrix kernel of this machine against an fp64 reference, at tile edges, with odd strides and misaligned starts.
+// Tolerances are derived: a sum of K products in fp32 errs by at most K and a few roundings of the sum of |a||b|.
+#include "ops/linear.h"
+
+#include <cstring>
+
+#include "ops/linear_testing.h"
+#include "ops/testing.h"
+
+namespace brim {
+namespace {
+
+using testing::HostTensor;
+using testing::kEps32;
+using testing::kEpsBf16;
+
+constexpr Precision kPrecisions[] = {Precision::fp32, Precision::bf16, Precision::int8};
+
+struct Case {
+  int64_t T = 1, N = 1, K = 1;
+  Activation activation = Activation::none;
+  bool bias = true, residual = false;
+  DType x_type = DType::f32, y_type = DType::f32;
+  int64_t pad = 0;    // elements between the rows of x, residual and y
+  int64_t shift = 0;  // elements by which x and y begin past an aligned address
+  int threads = 1;
+  double x_scale = 1;
+};
+
+std::string text(const Case& c, Precision precision, Isa isa) {
+  return fmt::format("{} {}: T {} N {} K {} activation {} bias {} residual {} x {} y {} pad {} shift {} threads {}", isa_name(isa),
+                     precision_name(precision), c.T, c.N, c.K, static_cast<int>(c.activation), c.bias, c.residual, dtype_name(c.x_type),
+                     dtype_name(c.y_type), c.pad, c.shift, c.threads);
+}
+
+// Rows of a tensor that begins `shift` elements into its storage, so that vectors straddle cache lines.
+struct Matrix {
+  HostTensor storage;
+  TensorView view;
+  Matrix(DType type, int64_t rows, int64_t cols, int64_t pad, int64_t shift, uint64_t seed, double scale)
+      : storage(testing::random_tensor(type, {rows + 1, cols + shift}, seed, scale, 0, pad)),
+        view(storage.view().slice_rows(0, rows).slice_cols(shift, cols + shift)) {}
+  double at(int64_t r, int64_t c) const { return storage.at(r, c + storage.cols() - view.cols()); }
+};
+
+double activation64(Activation activation, double x) {
+  switch (activation) {
+    case Activation::none: return x;
+    case Activation::gelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::relu: return std::max(0.0, x);
+    case Activation::tanh: return std::tanh(x);
+  }
+  return x;
+}
+
+// A packed weight with the memory it lies in.
+struct Packed {
+  HostTensor data, scale;
+  LinearWeight weight;
+};
+Packed pack(const TensorView& w, Precision precision, Isa isa, const TensorView& source_scale = {}) {
+  const int64_t N = w.rows(), K = w.cols(), bytes = linear_packed_bytes(N, K, precision, isa);
+  Packed p{testing::bytes_tensor(bytes + 64), HostTensor(DType::f32, {N}), {}};
+  linear_pack(w, source_scale, precision, isa, p.data.as<uint8_t>(), p.scale.as<float>());
+  for (int64_t i = bytes; i < bytes + 64; ++i) EXPECT_EQ(p.data.as<uint8_t>()[i], 0xFF) << "packing wrote past its end";
+  p.weight = {N, K, precision, TensorView(p.data.as<uint8_t>(), DType::u8, {bytes}), {}, isa};
+  if (precision == Precision::int8) p.weight.scale = p.scale;
+  return p;
+}
+
+// What a row becomes in int8: the fp32 operations the format is defined by.
+struct QuantisedRow {
+  std::vector<int> q;
+  float scale = 0;
+};
+template <class At>
+QuantisedRow quantise(int64_t K, At&& at) {
+  float most = 0;
+  for (int64_t k = 0; k < K; ++k) most = std::max(most, std::fabs(static_cast<float>(at(k))));
+  const float inverse = most > 0 ? 127 / most : 0;
+  QuantisedRow row{{}, most / 127};
+  for (int64_t k = 0; k < K; ++k) row.q.push_back(static_cast<int>(std::nearbyint(static_cast<float>(at(k)) * inverse)));
+  return row;
+}
+
+struct Reference {
+  std::vector<double> y, tolerance;
+};
+
+template <class X, class W>
+Reference reference(const Case& c, Precision precision, const X& x, const W& w, const HostTensor& bias, const Matrix& residual) {
+  Reference ref;
+  std::vector<QuantisedRow> xq, wq;
+  if (precision == Precision::int8) {
+    for (int64_t t = 0; t < c.T; ++t) xq.push_back(quantise(c.K, [&](int64_t k) { return x.at(t, k); }));
+    for (int64_t n = 0; n < c.N; ++n) wq.push_back(quantise(c.K, [&](int64_t k) { return w.at(n, k); }));
+  }
+  for (int64_t t = 0; t < c.T; ++t)
+    for (int64_t n = 0; n < c.N; ++n) {
+      double sum = 0, size = 0, error = 0;
+      if (precision == Precision::int8) {
+        int64_t exact = 0;
+        for (int64_t k = 0; k < c.K; ++k) exact += static_cast<int64_t>(xq[t].q[k]) * wq[n].q[k];
+        sum = static_cast<double>(exact) * xq[t].scale * wq[n].scale;
+        error = 3 * kEps32 * std::fabs(sum);  // the integer's conversion, the product of scales, the product with it
+      } else {
+        for (int64_t k = 0; k < c.K; ++k) {
+          double a = x.at(t, k), b = w.at(n, k);
+          if (precision == Precision::bf16) {
+            a = to_float(to_bf16(static_cast<float>(a)));
+            b = to_float(to_bf16(static_cast<float>(b)));
+          }
+          sum += a * b;
+          size += std::fabs(a * b);
+        }
+        // Products and partial sums are rounded once each, none of them passes `size`. bf16 units flush denormals.
+        error = static_cast<double>(2 * c.K) * kEps32 * size + static_cast<double>(c.K) * 0x1p-125;
+      }
+      if (c.bias) {
+        sum += bias.at(n);
+        error += kEps32 * std::fabs(sum);
+      }
+      double value = activation64(c.activation, sum);
+      if (c.activation == Activation::gelu) {
+        // |gelu'| < 1.13. In fp32 the form itself errs by a few roundings, more in the tail, where e^(-x²/2) magnifies its
+        // argument's; in half precision by 5e-5.
+        error = 1.13 * error + (precision == Precision::fp32 ? (8 + sum * sum) * kEps32 * std::fabs(value) + 2 * kEps32 : 5e-5);
+      } else if (c.activation == Activation::tanh) {
+        error += 8 * kEps32 * std::fabs(value);
+      }
+      if (c.residual) {
+        value += residual.at(t, n);
+        error += kEps32 * std::fabs(value);
+      }
+      if (c.y_type == DType::bf16) error = error * (1 + kEpsBf16) + kEpsBf16 * std::fabs(value) + 0x1p-133;
+      ref.y.push_back(value);
+      ref.tolerance.push_back(error + 0x1p-149);
+    }
+  return ref;
+}
+
+// Runs one case on one kernel: poisoned output and scratch, fences around both, the named kernel proven to have run.
+void check(const Case& c, Precision precision, Isa isa) {
+  SCOPED_TRACE(text(c, precision, isa));
+  const Matrix x(c.x_type, c.T, c.K, c.pad, c.shift, 1, c.x_scale);
+  const HostTensor w = testing::random_tensor(DType::f32, {c.N, c.K}, 2, 0.7);
+  const HostTensor bias = testing::random_tensor(DType::f32, {c.N}, 3);
+  const Matrix residual(DType::f32, c.T, c.N, c.pad, 0, 4, 1);
+  Packed packed = pack(w, precision, isa);
+  HostTensor storage(c.y_type, {c.T + 1, c.N + c.shift}, c.pad + 5);
+  const TensorView y = storage.view().slice_rows(0, c.T).slice_cols(c.shift, c.N + c.shift);
+
+  ThreadPool pool(c.threads);
+  CpuStream stream(c.threads > 1 ? &pool : nullptr, isa);
+  const int64_t scratch_bytes = linear_scratch_bytes(stream, c.T, c.N, c.K, precision, c.threads);
+  HostTensor scratch = testing::bytes_tensor(scratch_bytes + 64);
+  LinearArgs args;
+  args.x = x.view;
+  args.w = packed.weight;
+  if (c.bias) args.bias = bias;
+  if (c.residual) args.residual = residual.view;
+  args.y = y;
+  args.scratch = TensorView(scratch.as<uint8_t>(), DType::u8, {scratch_bytes});
+  args.activation = c.activation;
+  linear(stream, args);
+
+  if (c.T > 0 && c.N > 0) {
+    const std::string name = linear_last_kernel();
+    EXPECT_TRUE(name.ends_with(precision_name(precision))) << name;
+    EXPECT_EQ(name, linear_kernel_name(isa, precision));
+  }
+  const Reference ref = reference(c, precision, x, w, bias, residual);
+  std::vector<double> actual;
+  for (int64_t t = 0; t < c.T; ++t)
+    for (int64_t n = 0; n < c.N; ++n) actual.push_back(storage.at(t, n + c.shift));
+  EXPECT_TRUE(testing::close(actual, ref.y, [&](size_t i) { return ref.tolerance[i]; }));
+  // Nothing but y was written: what lies before a row's start, between rows and after the last row is still poison.
+  const int64_t ld = storage.view().ld(), size = dtype_bytes(c.y_type);
+  const auto* raw = static_cast<const uint8_t*>(storage.view().data);
+  for (int64_t i = 0; i < (c.T + 1) * ld; ++i) {
+    if (i < c.T * ld && i % ld >= c.shift && i % ld < c.shift + c.N) continue;
+    for (int64_t b = 0; b < size; ++b) ASSERT_EQ(raw[i * size + b], 0xFF) << "element " << i << " of the storage";
+  }
+  for (int64_t i = scratch_bytes; i < scratch_bytes + 64; ++i) ASSERT_EQ(scratch.as<uint8_t>()[i], 0xFF) << "scratch overrun";
+}
+
+void check_all(const Case& c) {
+  for (const Isa isa : supported_isas())
+    for (const Precision precision : kPrecisions)
+      if (precision != Precision::fp32 || c.x_type == DType::f32) check(c, precision, isa);
+}
+
+TEST(Linear, TileEdges) {
+  for (const int64_t T : {1, 2, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 50})
+    for (const int64_t N : {1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 65}) check_all({.T = T, .N = N, .K = 40});
+}
+
+TEST(Linear, DepthEdges) {
+  for (const int64_t K : {1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 127, 129, 384, 768})
+    for (const int64_t T : {1, 19}) check_all({.T = T, .N = 37, .K = K, .residual = true});
+}
+
+TEST(Linear, EmptySizes) {
+  check_all({.T = 0, .N = 16, .K = 16});
+  check_all({.T = 3, .N = 0, .K = 16});
+  check_all({.T = 3, .N = 5, .K = 0, .residual = true});  // no products: bias and residual alone
+}
+
+TEST(Linear, StridesAndMisalignedStarts) {
+  for (const int64_t pad : {0, 1, 3})
+    for (const int64_t shift : {0, 1, 3, 7}) check_all({.T = 19, .N = 50, .K = 67, .residual = true, .pad = pad, .shift = shift});
+}
+
+TEST(Linear, Activations) {
+  for (const Activation activation : {Activation::none, Activation::gelu, Activation::relu, Activation::tanh})
+    for (const bool bias : {false, true})
+      for (const bool residual : {false, true})
+        for (const DType y_type : {DType::f32, DType::bf16})
+          for (const double scale : {0.05, 1.0})
+            check_all({.T = 17, .N = 51, .K = 30, .activation = activation, .bias = bias, .residual = residual, .y_type = y_type, .x_scale = scale});
+}
+
+TEST(Linear, Bf16Input) {
+  for (const int64_t K : {5, 32, 100})
+    check_all({.T = 21, .N = 50, .K = K, .x_type = DType::bf16, .y_type = DType::bf16, .pad = 3, .shift = 1});
+}
+
+TEST(Linear, RealShapes) {
+  check_all({.T = 32, .N = 384, .K = 384});
+  check_all({.T = 70, .N = 96, .K = 1536, .activation = Activation::gelu});
+}
+
+TEST(Linear, ThreadsShareOneOp) {
+  for (const int threads : {2, 3, 7})
+    for (const int64_t T : {1, 5, 33, 300})
+      for (const int64_t N : {3, 48, 200}) check_all({.T = T, .N = N, .K = 64, .residual = true, .threads = threads});
+  check_all({.T = 1500, .N = 40, .K = 24, .threads = 2});  // several rounds of scratch
+}
+
+// The same bits whatever the number of threads and however the rows are cut.
+TEST(Linear, ThreadsAndChunksDoNotChangeBits) {
+  const int64_t T = 77, N = 130, K = 96;
+  const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1), w = testing::random_tensor(DType::f32, {N, K}, 2);
+  for (const Isa isa : supported_isas())
+    for (const Precision precision : kPrecisions) {
+      Packed packed = pack(w, precision, isa);
+      HostTensor alone(DType::f32, {T, N}), shared(DType::f32, {T, N}), chunks(DType::f32, {T, N});
+      ThreadPool pool(3);
+      CpuStream one(nullptr, isa), three(&pool, isa);
+      HostTensor scratch = testing::bytes_tensor(linear_scratch_bytes(three, T, N, K, precision, 3));
+      const auto run = [&](Stream& stream, const HostTensor& y, int64_t begin, int64_t end) {
+        LinearArgs args;
+        args.x = x.view().slice_rows(begin, end);
+        args.w = packed.weight;
+        args.y = y.view().slice_rows(begin, end);
+        args.scratch = scratch;
+        args.activation = Activation::gelu;
+        linear(stream, args);
+      };
+      run(one, alone, 0, T);
+      run(three, shared, 0, T);
+      for (int64_t t = 0; t < T; t += 13) run(one, chunks, t, std::min(T, t + 13));
+      EXPECT_TRUE(testing::same_bits(alone, shared)) << isa_name(isa) << " " << precision_name(precision);
+      EXPECT_TRUE(testing::same_bits(alone, chunks)) << isa_name(isa) << " " << precision_name(precision);
+    }
+}
+
+// Extreme integers: every product at its largest, so a kernel that saturates or overflows 16 bits is caught exactly.
+TEST(Linear, Int8IsExactAtItsExtremes) {
+  const int64_t T = 9, N = 50, K = 768;
+  for (const Isa isa : supported_isas())
+    for (const int sign : {-1, 1}) {
+      HostTensor x(DType::f32, {T, K}), w(DType::i8, {N, K}), w_scale(DType::f32, {N}), y(DType::f32, {T, N});
+      x.fill(sign * 127.0);  // scale exactly 1
+      w_scale.fill(1);
+      for (int64_t i = 0; i < N * K; ++i) w.as<int8_t>()[i] = static_cast<int8_t>(i % K < K / 2 || i / K % 2 == 0 ? -128 : 127);
+      Packed packed = pack(w, Precision::int8, isa, w_scale);
+      CpuStream stream(nullptr, isa);
+      HostTensor scratch = testing::bytes_tensor(linear_scratch_bytes(stream, T, N, K, Precision::int8, 1));
+      LinearArgs args;
+      args.x = x;
+      args.w = packed.weight;
+      args.y = y;
+      args.scratch = scratch;
+      linear(stream, args);
+      for (int64_t t = 0; t < T; ++t)
+        for (int64_t n = 0; n < N; ++n) {
+          int64_t exact = 0;
+          for (int64_t k = 0; k < K; ++k) exact += sign * 127 * w.as<int8_t>()[n * K + k];
+          ASSERT_EQ(y.at(t, n), static_cast<double>(exact)) << isa_name(isa) << " row " << t << " column " << n;
+        }
+    }
+}
+
+TEST(Linear, NanAndInfinityAreNotHidden) {
+  const int64_t T = 3, N = 20, K = 40;
+  for (const Isa isa : supported_isas())
+    for (const Precision precision : kPrecisions)
+      for (const Activation activation : {Activation::none, Activation::gelu, Activation::relu, Activation::tanh}) {
+        const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1), w = testing::random_tensor(DType::f32, {N, K}, 2);
+        x.set(1, 7, NAN);
+        Packed packed = pack(w, precision, isa);
+        CpuStream stream(nullptr, isa);
+        HostTensor scratch = testing::bytes_tensor(linear_scratch_bytes(stream, T, N, K, precision, 1)), y(DType::f32, {T, N});
+        LinearArgs args;
+        args.x = x;
+        args.w = packed.weight;
+        args.y = y;
+        args.scratch = scratch;
+        args.activation = activation;
+        linear(stream, args);
+        for (int64_t n = 0; n < N; ++n) {
+          EXPECT_TRUE(std::isfinite(y.at(0, n)) && std::isfinite(y.at(2, n)));
+          EXPECT_TRUE(std::isnan(y.at(1, n))) << isa_name(isa) << " " << precision_name(precision) << " " << static_cast<int>(activation);
+        }
+      }
+}
+
+TEST(Linear, ResidualMayAliasY) {
+  const int64_t T = 11, N = 50, K = 33;
+  for (const Isa isa : supported_isas()) {
+    const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1), w = testing::random_tensor(DType::f32, {N, K}, 2);
+    const HostTensor residual = testing::random_tensor(DType::f32, {T, N}, 3);
+    HostTensor apart(DType::f32, {T, N}), in_place(DType::f32, {T, N});
+    std::memcpy(in_place.as<float>(), residual.as<float>(), static_cast<size_t>(T * N) * sizeof(float));
+    Packed packed = pack(w, Precision::fp32, isa);
+    CpuStream stream(nullptr, isa);
+    HostTensor scratch = testing::bytes_tensor(linear_scratch_bytes(stream, T, N, K, Precision::fp32, 1));
+    LinearArgs args;
+    args.x = x;
+    args.w = packed.weight;
+    args.scratch = scratch;
+    args.residual = residual;
+    args.y = apart;
+    linear(stream, args);
+    args.residual = args.y = in_place;
+    linear(stream, args);
+    EXPECT_TRUE(testing::same_bits(apart, in_place)) << isa_name(isa);
+  }
+}
+
+TEST(LinearPack, HalfAndInt8SourcesEqualTheirFloatValues) {
+  const int64_t N = 35, K = 50;
+  const HostTensor w = testing::random_tensor(DType::f32, {N, K}, 2);
+  for (const Isa isa : supported_isas()) {
+    for (const DType type : {DType::f16, DType::bf16}) {
+      HostTensor half(type, {N, K}), wide(DType::f32, {N, K});
+      for (int64_t n = 0; n < N; ++n)
+        for (int64_t k = 0; k < K; ++k) {
+          half.set(n, k, w.at(n, k));
+          wide.set(n, k, half.at(n, k));
+        }
+      for (const Precision precision : kPrecisions) {
+        const Packed a = pack(half, precision, isa), b = pack(wide, precision, isa);
+        EXPECT_EQ(std::memcmp(a.weight.data.data, b.weight.data.data, static_cast<size_t>(a.weight.data.bytes())), 0);
+      }
+    }
+    // An int8 export packs back to the very same bytes and scales.
+    HostTensor q(DType::i8, {N, K}), scale(DType::f32, {N});
+    for (int64_t n = 0; n < N; ++n) {
+      const QuantisedRow row = quantise(K, [&](int64_t k) { return w.at(n, k); });
+      scale.as<float>()[n] = row.scale;
+      for (int64_t k = 0; k < K; ++k) q.as<int8_t>()[n * K + k] = static_cast<int8_t>(row.q[k]);
+    }
+    const Packed a = pack(q, Precision::int8, isa, scale), b = pack(w, Precision::int8, isa);
+    EXPECT_EQ(std::memcmp(a.weight.data.data, b.weight.data.data, static_cast<size_t>(a.weight.data.bytes())), 0) << isa_name(isa);
+    EXPECT_TRUE(testing::same_bits(a.scale, b.scale));
+  }
+}
+
+TEST(Linear, RefusesWhatDoesNotFit) {
+  HostTensor x(DType::f32, {3, 8}), w(DType::f32, {4, 8}), y(DType::f32, {3, 4}), narrow(DType::f32, {3, 3});
+  x.fill(1);
+  w.fill(1);
+  Packed packed = pack(w, Precision::fp32, Isa::generic);
+  CpuStream stream(nullptr, Isa::generic);
+  LinearArgs args;
+  args.x = x;
+  args.w = packed.weight;
+  args.y = narrow;
+  EXPECT_THROW(linear(stream, args), Error);
+  args.y = y;
+  linear(stream, args);
+  args.w.data = TensorView(packed.data.as<uint8_t>(), DType::u8, {args.w.data.bytes() - 1});
+  EXPECT_THROW(linear(stream, args), Error);
+  Packed bf16 = pack(w, Precision::bf16, Isa::generic);
+  args.w = bf16.weight;
+  EXPECT_THROW(linear(stream, args), Error) << "no scratch given";
+  for (const Precision precision : {Precision::tf32, Precision::fp16, Precision::fp8})
+    EXPECT_THROW(linear_packed_bytes(4, 8, precision, Isa::generic), Error);
+}
+
+TEST(Linear, PrecisionNames) {
+  for (const char* name : {"fp32", "tf32", "bf16", "fp16", "fp8", "int8"}) EXPECT_STREQ(precision_name(*precision_from_name(name)), name);
+  EXPECT_FALSE(precision_from_name("fp64"));
+}
+
+TEST(Linear, WorkCountsProductsAndLeastTraffic) {
+  LinearArgs args;
+  args.x = TensorView(nullptr, DType::f32, {10, 20});
+  args.y = TensorView(nullptr, DType::f32, {10, 30});
+  args.w.N = 30;
+  args.w.K = 20;
+  args.w.precision = Precision::bf16;
+  EXPECT_EQ(linear_work(args).flops, 2.0 * 10 * 20 * 30);
+  EXPECT_EQ(linear_work(args).bytes, 10 * 20 * 4 + 20 * 30 * 2 + 10 * 30 * 4);
+}
+
+}  // namespace
+}  // namespace brim
