@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention over packed sequences: each query attends to the keys of its own sequence, all of them. Softmax in fp32,
-// exact. With q_starts = 0,1,…,B only one query a sequence is computed (the last layer of a classifier).
+// exact. With first_query_only one query a sequence is computed (the last layer of a classifier); the query of an empty
+// sequence gives zeros and a log-sum-exp of -infinity.
 #pragma once
 #include "ops/batch_view.h"
 #include "ops/dropout.h"
@@ -13,13 +14,15 @@ struct AttentionArgs {
   TensorView q;          // [Tq,H], strided rows (a part of qkv)
   TensorView k, v;       // [T,H], strided rows
   TensorView out;        // [Tq,H]
-  BatchView batch;       // starts, order, n_long, S
+  BatchView batch;       // starts, order, n_long, S. Row of token i of sequence b: starts[b] - starts[0] + i
   bool first_query_only = false;  // Tq = B: query b belongs to sequence b's first token
   int64_t heads = 0;     // N; D = H / N
   TensorView lse;        // [Tq,N] f32 log-sum-exp of the scaled scores; written when training, else empty
   TensorView out_scale;  // fp8 output: [1] f32 on the device; else empty
   TensorView scratch;    // u8[attention_scratch_bytes]
-  Dropout dropout;       // of the probabilities, training only
+  Precision precision = Precision::fp32;  // of the products, on the CPU; on CUDA the views' type decides
+  Dropout dropout;       // of the probabilities, training only: row (first_row + query row) * N + head, column = key's place
+                         // in its sequence
 
   template <class F>
   void views(F&& f) const {

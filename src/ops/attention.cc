@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/attention.h"
+
+#include "ops/check.h"
+#include "ops/kernel_table.h"
+
+namespace brim {
+
+void attention(Stream& stream, const AttentionArgs& a) {
+  const char* op = "attention";
+  const int64_t T = a.batch.T, B = a.batch.B, H = a.q.cols(), Tq = a.first_query_only ? B : T;
+  const DType type = a.q.dtype;
+  check_activation(op, "q", stream, type);
+  BRIM_CHECK(a.heads > 0 && H % a.heads == 0, "attention: {} heads do not divide the width {}", a.heads, H);
+  check_view(op, "q", a.q, type, {Tq, H});
+  check_view(op, "k", a.k, type, {T, H});
+  check_view(op, "v", a.v, type, {T, H});
+  check_view(op, "out", a.out, a.out_scale ? DType::f8e4m3 : type, {Tq, H});
+  check_no_fp8_on_cpu(op, stream, {}, a.out_scale);
+  check_view(op, "starts", a.batch.starts, DType::i32, {B + 1});
+  check_optional(op, "order", a.batch.order, DType::i32, {B});
+  check_optional(op, "lse", a.lse, DType::f32, {Tq, a.heads});
+  if (Tq == 0 || H == 0) return;
+  // Without the lengths on the host, the pairs of equal lengths stand for the flops in a plan.
+  const double pairs = B == 0 ? 0 : static_cast<double>(Tq) * static_cast<double>(T) / static_cast<double>(B);
+  dispatch(stream, Zone::attention, a, attention_work(T, Tq, H, pairs, type), &KernelTable::attention);
+}
+
+Work attention_work(int64_t T, int64_t Tq, int64_t H, double sum_query_key_pairs, DType dtype) {
+  return {4.0 * sum_query_key_pairs * static_cast<double>(H),
+          static_cast<double>((2 * T + 2 * Tq) * H) * dtype_bytes(dtype)};
+}
+
+// The CUDA kernels keep everything in registers and shared memory.
+int64_t attention_scratch_bytes(const Stream&, int64_t, int64_t, int64_t, int64_t, Precision, int) { return 0; }
+
+}  // namespace brim

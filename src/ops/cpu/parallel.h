@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// How CPU ops share rows among threads. Pieces have a fixed size, so what is computed together never depends on the
+// number of threads: results are the same bits with one thread and with many.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "base/thread_pool.h"
+#include "device/stream.h"
+
+namespace brim {
+
+inline ThreadPool* pool_of(const Stream& stream) { return static_cast<const CpuStream&>(stream).pool(); }
+inline int threads_of(const Stream& stream) { return pool_of(stream) == nullptr ? 1 : pool_of(stream)->size(); }
+
+// Calls fn(begin, end, worker) for pieces of at most `piece` of [0, n), on the stream's pool or on the caller.
+template <class Fn>
+void parallel_pieces(const Stream& stream, int64_t n, int64_t piece, Fn&& fn) {
+  if (n <= 0) return;
+  const int64_t pieces = (n + piece - 1) / piece;
+  ThreadPool* pool = pool_of(stream);
+  if (pool == nullptr || pieces == 1) {
+    for (int64_t i = 0; i < pieces; ++i) fn(i * piece, std::min(n, (i + 1) * piece), 0);
+    return;
+  }
+  pool->parallel_for(static_cast<size_t>(pieces), [&](size_t i, int worker) {
+    const int64_t begin = static_cast<int64_t>(i) * piece;
+    fn(begin, std::min(n, begin + piece), worker);
+  });
+}
+
+// Rows in a piece so that one moves about 32 KiB: small enough to balance, large enough to pay for handing out.
+inline int64_t rows_per_piece(int64_t row_elements) { return std::max<int64_t>(1, 8192 / std::max<int64_t>(1, row_elements)); }
+
+}  // namespace brim

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/embedding.h"
+
+#include "ops/check.h"
+#include "ops/kernel_table.h"
+
+namespace brim {
+
+void embedding(Stream& stream, const EmbeddingArgs& a) {
+  const char* op = "embedding";
+  const int64_t T = a.batch.T, H = a.word.cols();
+  const bool cuda = target_kind(stream) == DeviceKind::cuda;
+  const DType type = a.y.dtype, gain = cuda ? type : DType::f32, table = cuda ? type : a.word.dtype;
+  check_activation(op, "y", stream, type);
+  BRIM_CHECK(table == DType::f32 || table == DType::f16 || table == DType::bf16, "embedding: word is {}, must be f32, f16 or bf16",
+             dtype_name(table));
+  check_view(op, "ids", a.batch.ids, DType::i32, {T});
+  check_view(op, "positions", a.batch.positions, DType::i32, {T});
+  check_view(op, "word", a.word, table, {a.word.rows(), H});
+  check_view(op, "position", a.position, cuda ? type : a.position.dtype, {a.position.rows(), H});
+  check_optional(op, "type", a.type, cuda ? type : a.type.dtype, {1, H});
+  check_view(op, "gamma", a.gamma, gain, {H});
+  check_view(op, "beta", a.beta, gain, {H});
+  check_view(op, "y", a.y, type, {T, H});
+  check_optional(op, "sum", a.sum, type, {T, H});
+  check_optional(op, "mean", a.mean, DType::f32, {T});
+  check_optional(op, "rstd", a.rstd, DType::f32, {T});
+  check_optional(op, "y_fp8", a.y_fp8, DType::f8e4m3, {T, H});
+  check_no_fp8_on_cpu(op, stream, a.y_fp8, a.fp8_scale);
+  BRIM_CHECK(a.eps > 0, "embedding: eps is {}, must be above 0", a.eps);
+  if (T == 0 || H == 0) return;
+  dispatch(stream, Zone::embedding, a, embedding_work(a), &KernelTable::embedding);
+}
+
+Work embedding_work(const EmbeddingArgs& a) {
+  const double elements = static_cast<double>(a.batch.T * a.word.cols());
+  Work work{10.0 * elements, 0};
+  work.bytes = elements * (dtype_bytes(a.word.dtype) + dtype_bytes(a.position.dtype) + dtype_bytes(a.y.dtype) * (a.sum ? 2 : 1)) +
+               8.0 * static_cast<double>(a.batch.T);
+  if (a.y_fp8) work.bytes += elements;
+  return work;
+}
+
+}  // namespace brim

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/rows.h"
+
+#include "ops/check.h"
+#include "ops/kernel_table.h"
+
+namespace brim {
+namespace {
+
+template <class Args>
+Work bytes_of(const Args& args, double flops) {
+  Work work{flops, 0};
+  args.views([&](const TensorView& v) { if (v) work.bytes += static_cast<double>(v.bytes()); });
+  return work;
+}
+
+}  // namespace
+
+void gather_rows(Stream& stream, const GatherRowsArgs& a) {
+  const int64_t B = a.rows.rows(), H = a.x.cols();
+  check_view("gather_rows", "x", a.x, a.x.dtype, {a.x.rows(), H});
+  check_view("gather_rows", "rows", a.rows, DType::i32, {B});
+  check_view("gather_rows", "y", a.y, a.x.dtype, {B, H});
+  if (B == 0 || H == 0) return;
+  const double moved = static_cast<double>(a.y.bytes());
+  dispatch(stream, Zone::gather_rows, a, Work{0, 2 * moved + 4.0 * static_cast<double>(B)}, &KernelTable::gather_rows);
+}
+
+void pool_mean(Stream& stream, const PoolMeanArgs& a) {
+  const int64_t B = a.batch.B, H = a.x.cols();
+  check_activation("pool_mean", "x", stream, a.x.dtype);
+  check_view("pool_mean", "x", a.x, a.x.dtype, {a.batch.T, H});
+  check_view("pool_mean", "starts", a.batch.starts, DType::i32, {B + 1});
+  check_view("pool_mean", "y", a.y, DType::f32, {B, H});
+  if (B == 0 || H == 0) return;
+  dispatch(stream, Zone::pool, a, bytes_of(a, static_cast<double>(a.x.elements())), &KernelTable::pool_mean);
+}
+
+void softmax(Stream& stream, const SoftmaxArgs& a) {
+  const int64_t rows = a.x.rows(), K = a.x.cols();
+  check_activation("softmax", "x", stream, a.x.dtype);
+  check_view("softmax", "x", a.x, a.x.dtype, {rows, K});
+  check_view("softmax", "y", a.y, DType::f32, {rows, K});
+  if (rows == 0 || K == 0) return;
+  dispatch(stream, Zone::softmax, a, bytes_of(a, 5.0 * static_cast<double>(a.x.elements())), &KernelTable::softmax);
+}
+
+void convert(Stream& stream, const ConvertArgs& a) {
+  const auto half_or_float = [](DType t) { return t == DType::f32 || t == DType::f16 || t == DType::bf16; };
+  const bool to_fp8 = a.y.dtype == DType::f8e4m3;
+  BRIM_CHECK(half_or_float(a.x.dtype), "convert: x is {}, must be f32, f16 or bf16", dtype_name(a.x.dtype));
+  BRIM_CHECK(half_or_float(a.y.dtype) || (to_fp8 && target_kind(stream) == DeviceKind::cuda),
+             "convert: y is {}, must be f32, f16 or bf16 (or f8e4m3 on CUDA)", dtype_name(a.y.dtype));
+  BRIM_CHECK(a.x.elements() == a.y.elements(), "convert: x has {} elements, y has {}", a.x.elements(), a.y.elements());
+  BRIM_CHECK(a.x.contiguous() && a.y.contiguous(), "convert: x {} and y {} must be contiguous", a.x.shape_text(), a.y.shape_text());
+  BRIM_CHECK(!to_fp8 || a.scale, "convert: f8e4m3 needs a scale, none was given");
+  if (a.x.elements() == 0) return;
+  dispatch(stream, Zone::convert, a, bytes_of(a, 0), &KernelTable::convert);
+}
+
+void activate(Stream& stream, const ActivationArgs& a) {
+  check_activation("activate", "x", stream, a.x.dtype);
+  check_view("activate", "x", a.x, a.x.dtype, {a.x.rows(), a.x.cols()});
+  check_view("activate", "y", a.y, a.x.dtype, {a.x.rows(), a.x.cols()});
+  if (a.x.elements() == 0) return;
+  dispatch(stream, Zone::gelu, a, bytes_of(a, 20.0 * static_cast<double>(a.x.elements())), &KernelTable::activate);
+}
+
+}  // namespace brim

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/rows.h"
+
+#include "ops/testing.h"
+
+namespace brim {
+namespace {
+using namespace brim::testing;
+
+TEST(GatherRows, CopiesRows) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+      const HostTensor x = random_tensor(type, {9, 13}, 1, 1, 0, 3), rows = int_tensor({8, 0, 0, 5}), y(type, {4, 13}, 2);
+      gather_rows(stream, {.x = x, .rows = rows, .y = y});
+      for (int64_t b = 0; b < 4; ++b)
+        for (int64_t i = 0; i < 13; ++i) EXPECT_EQ(y.at(b, i), x.at(rows.as<int32_t>()[b], i));
+    }
+    const HostTensor x = random_tensor(DType::f32, {2, 3}, 1), past = int_tensor({2}), y(DType::f32, {1, 3}), none(DType::i32, {0}), nothing(DType::f32, {0, 3});
+    EXPECT_THROW(gather_rows(stream, {.x = x, .rows = past, .y = y}), Error);
+    gather_rows(stream, {.x = x, .rows = none, .y = nothing});
+  });
+}
+
+TEST(PoolMean, AgreesWithFp64) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    for (const auto& lengths : ragged_lengths())
+      for (const int64_t H : {1, 17, 64}) {
+        const std::vector<int32_t> starts = starts_of(lengths);
+        const int64_t T = starts.back(), B = static_cast<int64_t>(lengths.size());
+        const HostTensor x = random_tensor(DType::f32, {T, H}, 7, 1, 2, 1), start_view = int_tensor(starts), y(DType::f32, {B, H});
+        PoolMeanArgs args{.x = x, .y = y};
+        args.batch = {.T = T, .B = B, .starts = start_view};
+        pool_mean(stream, args);
+        std::vector<double> want, tolerance;
+        for (int64_t b = 0; b < B; ++b)
+          for (int64_t i = 0; i < H; ++i) {
+            double sum = 0, size = 0;
+            for (int64_t t = starts[b]; t < starts[b + 1]; ++t) sum += x.at(t, i), size += std::fabs(x.at(t, i));
+            const double n = std::max(1, lengths[b]);
+            want.push_back(sum / n);
+            tolerance.push_back((n + 2) * kEps32 * size / n);  // n additions, one reciprocal, one product
+          }
+        EXPECT_TRUE(close(y.values(), want, [&](size_t i) { return tolerance[i]; }));
+      }
+  });
+}
+
+TEST(Softmax, AgreesWithFp64) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    for (const int64_t rows : {0, 1, 5})
+      for (const int64_t K : {1, 2, 3, 15, 16, 17, 1000})
+        for (const double scale : {1.0, 30.0}) {
+          const HostTensor x = random_tensor(DType::f32, {rows, K}, 3, scale, 0, 1), y(DType::f32, {rows, K});
+          std::vector<double> want, sigmoid;
+          std::vector<double> tolerance;
+          for (int64_t r = 0; r < rows; ++r) {
+            double top = -INFINITY, total = 0;
+            for (int64_t i = 0; i < K; ++i) top = std::max(top, x.at(r, i));
+            for (int64_t i = 0; i < K; ++i) total += std::exp(x.at(r, i) - top);
+            for (int64_t i = 0; i < K; ++i) {
+              want.push_back(std::exp(x.at(r, i) - top) / total);
+              sigmoid.push_back(1 / (1 + std::exp(-x.at(r, i))));
+              // The difference from the largest is rounded once, which exp turns into a relative error; exp itself 2e-7.
+              tolerance.push_back(want.back() * ((std::fabs(x.at(r, i) - top) + 24 + std::sqrt(K)) * kEps32 + 2e-7) + 2e-38);
+            }
+          }
+          softmax(stream, {.x = x, .y = y});
+          EXPECT_TRUE(close(y.values(), want, [&](size_t i) { return tolerance[i]; }));
+          y.poison();
+          softmax(stream, {.x = x, .y = y, .sigmoid = true});
+          EXPECT_TRUE(close(y.values(), sigmoid, [&](size_t i) { return 1e-6 * sigmoid[i] + 2e-38; }));
+        }
+  });
+}
+
+TEST(Softmax, ExtremesStayFiniteAndNansShow) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    const HostTensor x(DType::f32, {4, 3}), y(DType::f32, {4, 3});
+    const float rows[4][3] = {{3e38f, -3e38f, 0}, {-1e30f, -1e30f, -1e30f}, {-INFINITY, 0, -INFINITY}, {NAN, 0, 1}};
+    for (int r = 0; r < 4; ++r)
+      for (int i = 0; i < 3; ++i) x.set(r, i, rows[r][i]);
+    softmax(stream, {.x = x, .y = y});
+    EXPECT_EQ(y.at(0, 0), 1);
+    EXPECT_EQ(y.at(0, 1), 0);
+    EXPECT_NEAR(y.at(1, 2), 1.0 / 3, 1e-7);
+    EXPECT_EQ(y.at(2, 1), 1);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(std::isnan(y.at(3, i)));
+    softmax(stream, {.x = x, .y = y, .sigmoid = true});
+    EXPECT_EQ(y.at(0, 0), 1);
+    EXPECT_EQ(y.at(0, 1), 0);
+    EXPECT_EQ(y.at(0, 2), 0.5);
+    EXPECT_TRUE(std::isnan(y.at(3, 0)));
+  });
+}
+
+TEST(Convert, RoundsAsTheElementTypesDo) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    const DType types[] = {DType::f32, DType::f16, DType::bf16};
+    for (const DType from : types)
+      for (const DType to : types)
+        for (const int64_t n : {0, 1, 7, 33, 40000}) {
+          const HostTensor x = random_tensor(from, {n}, 5, 3), y(to, {n}), want(to, {n});
+          if (n > 7) {
+            const double ends[] = {0, -0.0, 65519, 65520, -70000, 1e-8, 6e-8, 3e38};
+            for (int i = 0; i < 8 && from == DType::f32; ++i) x.set(i, 0, ends[i]);
+          }
+          convert(stream, {.x = x, .y = y});
+          for (int64_t i = 0; i < n; ++i) want.set(i, 0, x.at(i));
+          EXPECT_TRUE(same_bits(y, want)) << dtype_name(from) << " to " << dtype_name(to) << " " << n;
+        }
+  });
+}
+
+double exact(Activation activation, double x) {
+  switch (activation) {
+    case Activation::gelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::relu: return x > 0 ? x : 0;
+    case Activation::tanh: return std::tanh(x);
+    default: return x;
+  }
+}
+
+TEST(Activate, AgreesWithFp64OverTheWholeRange) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    for (const Activation activation : {Activation::none, Activation::gelu, Activation::relu, Activation::tanh}) {
+      const int64_t n = 4001;
+      const HostTensor x(DType::f32, {3, n}, 1), y(DType::f32, {3, n});
+      for (int64_t i = 0; i < n; ++i) {
+        x.set(0, i, static_cast<double>(i - 2000) / 150);
+        x.set(1, i, std::ldexp(i % 2 != 0 ? 1.0 : -1.0, static_cast<int>(i % 200) - 120));
+        x.set(2, i, static_cast<double>(i - 2000) / 4e5);
+      }
+      activate(stream, {.x = x, .y = y, .activation = activation});
+      std::vector<double> want, tolerance;
+      for (const double v : x.values()) {
+        want.push_back(exact(activation, v));
+        // gelu's tail is exp(-x²/2): the rounding of x²/2 is a relative error there.
+        tolerance.push_back((6 + 2 * v * v) * kEps32 * std::fabs(want.back()) + 1e-37);
+      }
+      EXPECT_TRUE(close(y.values(), want, [&](size_t i) { return tolerance[i]; })) << static_cast<int>(activation);
+      activate(stream, {.x = x, .y = x, .activation = activation});  // in place
+      EXPECT_TRUE(same_bits(x, y));
+    }
+    const HostTensor nan(DType::f32, {1, 2});
+    activate(stream, {.x = nan, .y = nan});
+    EXPECT_TRUE(std::isnan(nan.at(0, 0)));
+  });
+}
+
+TEST(Rows, EmptyAndMismatchedViewsAreSaid) {
+  CpuStream stream(nullptr, best_isa());
+  const HostTensor empty(DType::f32, {0, 4}), a(DType::f32, {2, 4}), b(DType::f32, {2, 5}), i8(DType::i8, {2, 4});
+  activate(stream, {.x = empty, .y = empty});
+  EXPECT_THROW(activate(stream, {.x = a, .y = b}), Error);
+  EXPECT_THROW(softmax(stream, {.x = a, .y = b}), Error);
+  EXPECT_THROW(convert(stream, {.x = a, .y = b}), Error);
+  EXPECT_THROW(convert(stream, {.x = a, .y = i8}), Error);
+}
+
+}  // namespace
+}  // namespace brim

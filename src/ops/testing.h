@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// What op tests share: tensors that start poisoned, ragged batches, streams of every instruction set and several thread
+// counts, and a comparator whose tolerance is derived per element from the fp64 reference. Tested in testing_test.cc.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "device/stream.h"
+#include "tensor/tensor_view.h"
+
+namespace brim::testing {
+
+constexpr double kEps32 = 0x1p-24;  // half a unit in the last place of fp32, relative: the error of one rounding
+constexpr double kEpsBf16 = 0x1p-8, kEpsF16 = 0x1p-11;
+
+
+// Host memory with a view: rows x cols, rows `pad` elements apart from being adjacent, 64-byte aligned, filled with a
+// value no test should survive by accident (all bits set: NaN for floats, -1 for integers).
+class HostTensor {
+ public:
+  HostTensor() = default;
+  HostTensor(DType dtype, std::initializer_list<int64_t> dims, int64_t pad = 0) {
+    view_ = TensorView(nullptr, dtype, dims);
+    if (pad > 0 && view_.rank == 2) view_.stride[0] += pad;
+    const int64_t elements = view_.rank == 2 ? view_.dim[0] * view_.stride[0] : view_.elements();
+    bytes_.assign(static_cast<size_t>(elements * dtype_bytes(dtype)) + 64, 0xFF);
+    const auto address = reinterpret_cast<uintptr_t>(bytes_.data());
+    view_.data = bytes_.data() + (64 - address % 64) % 64;
+  }
+  HostTensor(HostTensor&&) = default;
+  HostTensor& operator=(HostTensor&&) = default;
+
+  const TensorView& view() const { return view_; }
+  operator const TensorView&() const { return view_; }  // NOLINT: implicit on purpose
+  template <class T>
+  T* as() const { return view_.as<T>(); }
+
+  // Element [row, col] of a rank 1 or 2 tensor as double, whatever it is stored as.
+  double at(int64_t row, int64_t col = 0) const {
+    const int64_t i = row * view_.stride[0] + col;
+    switch (view_.dtype) {
+      case DType::f16: return to_float(as<f16_t>()[i]);
+      case DType::bf16: return to_float(as<bf16_t>()[i]);
+      case DType::f64: return as<double>()[i];
+      case DType::i32: return as<int32_t>()[i];
+      case DType::u8: return as<uint8_t>()[i];
+      case DType::i8: return as<int8_t>()[i];
+      default: return as<float>()[i];
+    }
+  }
+  void set(int64_t row, int64_t col, double value) const {
+    const int64_t i = row * view_.stride[0] + col;
+    switch (view_.dtype) {
+      case DType::f16: as<f16_t>()[i] = to_f16(static_cast<float>(value)); break;
+      case DType::bf16: as<bf16_t>()[i] = to_bf16(static_cast<float>(value)); break;
+      case DType::f64: as<double>()[i] = value; break;
+      case DType::i32: as<int32_t>()[i] = static_cast<int32_t>(value); break;
+      default: as<float>()[i] = static_cast<float>(value); break;
+    }
+  }
+  int64_t rows() const { return view_.rows(); }
+  int64_t cols() const { return view_.cols(); }
+
+  // Every element in row order as double, without the padding between rows.
+  std::vector<double> values() const {
+    std::vector<double> all;
+    for (int64_t r = 0; r < rows(); ++r)
+      for (int64_t c = 0; c < cols(); ++c) all.push_back(at(r, c));
+    return all;
+  }
+  void fill(double value) const {
+    for (int64_t r = 0; r < rows(); ++r)
+      for (int64_t c = 0; c < cols(); ++c) set(r, c, value);
+  }
+  void poison() const { fill(std::numeric_limits<double>::quiet_NaN()); }
+
+ private:
+  std::vector<uint8_t> bytes_;
+  TensorView view_;
+};
+
+// Normal values around `mean`.
+inline HostTensor random_tensor(DType dtype, std::initializer_list<int64_t> dims, uint64_t seed, double scale = 1, double mean = 0,
+                                int64_t pad = 0) {
+  HostTensor t(dtype, dims, pad);
+  std::mt19937_64 generator(seed);
+  std::normal_distribution<double> normal(mean, scale);
+  for (int64_t r = 0; r < t.rows(); ++r)
+    for (int64_t c = 0; c < t.cols(); ++c) t.set(r, c, normal(generator));
+  return t;
+}
+
+inline HostTensor int_tensor(const std::vector<int32_t>& values) {
+  HostTensor t(DType::i32, {static_cast<int64_t>(values.size())});
+  for (size_t i = 0; i < values.size(); ++i) t.as<int32_t>()[i] = values[i];
+  return t;
+}
+inline HostTensor bytes_tensor(int64_t bytes) { return HostTensor(DType::u8, {bytes}); }
+
+// How far an actual value may be from the expected one: tolerance(i) for element i.
+using Tolerance = std::function<double(size_t)>;
+
+// Every element within its tolerance; NaN and infinity must match exactly in kind and sign. Says the worst element, both
+// values, the share of the tolerance used and the norms.
+inline ::testing::AssertionResult close(const std::vector<double>& actual, const std::vector<double>& expected, const Tolerance& tolerance) {
+  if (actual.size() != expected.size())
+    return ::testing::AssertionFailure() << actual.size() << " elements, expected " << expected.size();
+  double worst = 0, norm_actual = 0, norm_expected = 0;
+  size_t at = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    norm_actual += actual[i] * actual[i];
+    norm_expected += expected[i] * expected[i];
+    double share;
+    if (std::isnan(expected[i]) || std::isnan(actual[i])) {
+      share = std::isnan(expected[i]) && std::isnan(actual[i]) ? 0 : INFINITY;
+    } else if (std::isinf(expected[i]) || std::isinf(actual[i])) {
+      share = expected[i] == actual[i] ? 0 : INFINITY;
+    } else {
+      const double allowed = tolerance(i), error = std::fabs(actual[i] - expected[i]);
+      share = error == 0 ? 0 : allowed > 0 ? error / allowed : INFINITY;  // a NaN tolerance allows nothing
+    }
+    if (share > worst || i == 0) worst = share, at = i;
+  }
+  if (worst <= 1) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "element " << at << " is " << actual[at] << ", expected " << expected[at] << ": " << worst
+                                       << " times the tolerance " << tolerance(at) << "; norms " << std::sqrt(norm_actual) << " and "
+                                       << std::sqrt(norm_expected);
+}
+inline ::testing::AssertionResult close(const std::vector<double>& actual, const std::vector<double>& expected, double tolerance) {
+  return close(actual, expected, [=](size_t) { return tolerance; });
+}
+// Same bits in every element (NaN equals itself).
+inline ::testing::AssertionResult same_bits(const HostTensor& a, const HostTensor& b) {
+  if (a.rows() != b.rows() || a.cols() != b.cols() || a.view().dtype != b.view().dtype)
+    return ::testing::AssertionFailure() << a.view().shape_text() << " against " << b.view().shape_text();
+  const int64_t size = dtype_bytes(a.view().dtype);
+  for (int64_t r = 0; r < a.rows(); ++r)
+    for (int64_t c = 0; c < a.cols(); ++c)
+      if (std::memcmp(static_cast<const char*>(a.view().data) + (r * a.view().ld() + c) * size,
+                      static_cast<const char*>(b.view().data) + (r * b.view().ld() + c) * size, static_cast<size_t>(size)) != 0)
+        return ::testing::AssertionFailure() << "row " << r << " column " << c << ": " << a.at(r, c) << " against " << b.at(r, c);
+  return ::testing::AssertionSuccess();
+}
+
+// Calls fn(stream) for every instruction set of this machine, without a pool and with pools of two and three threads.
+template <class Fn>
+void for_each_cpu_stream(Fn&& fn) {
+  for (const Isa isa : supported_isas())
+    for (const int threads : {0, 2, 3}) {
+      std::unique_ptr<ThreadPool> pool = threads == 0 ? nullptr : std::make_unique<ThreadPool>(threads);
+      CpuStream stream(pool.get(), isa);
+      SCOPED_TRACE(std::string(isa_name(isa)) + ", " + std::to_string(threads) + " pool threads");
+      fn(stream);
+    }
+}
+
+// Lengths of ragged batches: empty, single, around the tiles of 8, 16, 32 and 48, odd ones, one long among short.
+inline std::vector<std::vector<int32_t>> ragged_lengths() {
+  return {{}, {0}, {1}, {0, 0, 3, 0}, {7, 8, 9}, {15, 16, 17, 1, 0, 5}, {31, 32, 33}, {47, 48, 49, 50}, {5, 2, 131, 3, 1}};
+}
+inline std::vector<int32_t> starts_of(const std::vector<int32_t>& lengths) {
+  std::vector<int32_t> starts{0};
+  for (const int32_t n : lengths) starts.push_back(starts.back() + n);
+  return starts;
+}
+
+}  // namespace brim::testing
