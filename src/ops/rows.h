@@ -2,6 +2,7 @@
 // Small ops on rows: picking rows, pooling sequences, softmax of logits, element type conversion.
 #pragma once
 #include "ops/batch_view.h"
+#include "ops/dropout.h"
 #include "ops/op.h"
 
 namespace brim {
@@ -68,5 +69,14 @@ struct ActivationGradArgs {
   void views(F&& f) const { for (const TensorView& v : {x, d_y, d_x}) f(v); }
 };
 void activate_grad(Stream& stream, const ActivationGradArgs& args);
+
+// y = dropout(x), or the gradient of that (the same mask and scale). May alias. For heads; elsewhere it is fused.
+struct DropoutArgs {
+  TensorView x, y;   // [rows,H]
+  Dropout dropout;
+  template <class F>
+  void views(F&& f) const { for (const TensorView& v : {x, y}) f(v); }
+};
+void dropout_rows(Stream& stream, const DropoutArgs& args);
 
 }  // namespace brim
