@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows out of txt, csv, tsv and jsonl files, one input after another, in chunks of some thousand: per row the text, the
+// record's original bytes (so that its other columns can be written out untouched), its line, and an error if the row is
+// bad. A chunk owns its storage and may travel to other threads; the reader keeps one block and the started record only,
+// so memory stays flat whatever the file's size.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "io/compress.h"
+#include "io/csv.h"
+#include "io/jsonl.h"
+
+namespace brim {
+
+enum class RowFormat { automatic, txt, csv, tsv, jsonl };
+const char* row_format_name(RowFormat format);
+RowFormat parse_row_format(std::string_view name);  // "auto", "txt", …; Error(usage) otherwise
+// By the name without .gz/.zst: .csv, .tsv (.tab), .jsonl (.ndjson, .json); all else, stdin included, is txt.
+RowFormat row_format_of(std::string_view path);
+
+struct RowReaderOptions {
+  RowFormat format = RowFormat::automatic;
+  std::string text_column;   // empty: `text`, else the only column, else Error(usage) that names the columns
+  std::string label_column;  // empty: no labels are read
+  bool quotes = true;        // csv and tsv; false takes a quote as an ordinary character
+  size_t chunk_bytes = size_t{512} << 10;
+  size_t chunk_rows = 8192;
+  size_t max_record_bytes = size_t{64} << 20;
+};
+
+// What is known once the first input is open; the writer needs it to keep the original columns.
+struct RowSchema {
+  RowFormat format = RowFormat::txt;
+  // csv, tsv: the header. jsonl: the keys seen in the first block, in order of appearance. txt: "text".
+  std::vector<std::string> columns;
+  std::string header;              // csv, tsv: the header's bytes, without BOM and line end
+  bool byte_order_mark = false;    // the first input began with U+FEFF
+  CsvDialect dialect;              // csv, tsv
+  std::string text_column, label_column;
+  size_t text_index = 0, label_index = 0;  // csv, tsv
+};
+
+// A place between two rows. Storing it and calling RowReader::seek continues there.
+struct RowPosition {
+  size_t input = 0;    // which of the inputs
+  int64_t rows = 0;    // rows before it, over all inputs
+  int64_t offset = 0;  // bytes before it in this input, decompressed
+  int64_t lines = 0;   // line ends before it in this input
+};
+
+struct RowError {
+  size_t row;  // in the chunk
+  Error error;
+};
+
+// One chunk, all from one input. Views stay valid while the chunk lives (moving it keeps them valid).
+class RowChunk {
+ public:
+  RowChunk() = default;
+  RowChunk(RowChunk&&) = default;
+  RowChunk& operator=(RowChunk&&) = default;
+  RowChunk(const RowChunk&) = delete;
+  RowChunk& operator=(const RowChunk&) = delete;
+
+  size_t size() const { return texts.size(); }
+  const Error* error(size_t row) const;          // null for a good row
+  RowPosition position_after(size_t row) const;  // where the next row begins
+
+  size_t input = 0;
+  int64_t first_row = 0;                  // number of row 0 of this chunk, from 0, over all inputs
+  std::vector<std::string_view> texts;    // empty for a bad row
+  std::vector<std::string_view> records;  // original bytes without the line end
+  std::vector<std::string_view> labels;   // as many as texts where a label column is read, else none
+  std::vector<int64_t> lines;             // line each record begins on, from 1
+  std::vector<RowError> errors;           // by row
+
+ private:
+  friend class RowReader;
+  void clear();
+  std::string_view keep(std::string_view text);  // storage for a text that had to be decoded
+
+  std::unique_ptr<char[]> buffer_;
+  size_t capacity_ = 0;
+  int64_t base_offset_ = 0;               // of buffer_[0] in the input
+  int64_t end_offset_ = 0, end_lines_ = 0;  // after the last row
+  std::vector<std::unique_ptr<char[]>> decoded_;
+  size_t decoded_left_ = 0;
+};
+
+class RowReader {
+ public:
+  // Opens all inputs ("-" is stdin) far enough to know that they exist and that their headers agree.
+  RowReader(std::vector<std::string> paths, RowReaderOptions options);
+  // One stream that is already open (tests, sockets). `format` must be given.
+  RowReader(std::unique_ptr<ByteSource> source, RowReaderOptions options);
+
+  const RowSchema& schema() const { return schema_; }
+  const std::vector<std::string>& inputs() const { return paths_; }
+
+  // False at the end of the last input. Throws bad_data for what is not one row's fault (a broken stream, UTF-16, a line
+  // longer than max_record_bytes); rows before that place have been delivered.
+  bool next_chunk(RowChunk& chunk);
+
+  // Goes on at a place that position_after gave in an earlier run over the same inputs. Before the first next_chunk.
+  void seek(const RowPosition& position);
+
+  // For progress, from any thread: file bytes used (compressed ones where compressed) of all inputs, and their total,
+  // -1 where unknown.
+  int64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
+  int64_t bytes_total() const { return bytes_total_; }
+
+ private:
+  void open_input(size_t index, bool check_header);
+  void start_source();
+  void fill();
+  void make_room();
+  bool last() const { return ended_ && !broken_; }
+  std::string_view block() const { return {block_.get(), used_}; }
+
+  CsvRecord read_header();
+  void check_same_header();
+  void learn_columns();
+  void learn_json_keys();
+  void choose_columns();
+  size_t column_index(const std::string& name, const char* flag) const;
+
+  void parse_txt(RowChunk& chunk);
+  void parse_csv(RowChunk& chunk);
+  void parse_jsonl(RowChunk& chunk);
+  void take_csv_row(RowChunk& chunk);
+  void take_json_row(RowChunk& chunk, std::string_view line);
+  bool take_line(std::string_view& line);
+  void add_row(RowChunk& chunk, std::string_view record, std::string_view text, std::string_view label);
+  void add_bad_row(RowChunk& chunk, std::string_view record, std::string problem);
+  void hand_over(RowChunk& chunk);
+  std::string_view csv_text(RowChunk& chunk, const CsvField& field);
+
+  std::vector<std::string> paths_;
+  RowReaderOptions options_;
+  RowSchema schema_;
+  std::unique_ptr<ByteSource> source_;
+  size_t input_ = 0;
+  bool ended_ = false;          // the current source gives no more bytes
+  std::exception_ptr broken_;   // it broke; thrown once the rows before that are delivered
+  bool rows_waiting_ = false;   // the block may hold whole rows: parse before waiting for a pipe
+
+  // What was read and not yet delivered is block_[at_ … used_).
+  std::unique_ptr<char[]> block_;
+  size_t capacity_ = 0, used_ = 0, at_ = 0;
+  int64_t block_offset_ = 0;  // of block_[0] in the input
+  int64_t lines_ = 0;         // line ends before at_
+  int64_t rows_ = 0;          // rows before at_, over all inputs
+  int64_t bytes_before_ = 0, bytes_total_ = -1;
+  std::atomic<int64_t> bytes_read_{0};
+
+  CsvRecord csv_;
+  std::vector<JsonMember> members_;
+  std::string scratch_;
+};
+
+}  // namespace brim
