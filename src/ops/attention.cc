@@ -31,7 +31,11 @@ Work attention_work(int64_t T, int64_t Tq, int64_t H, double sum_query_key_pairs
           static_cast<double>((2 * T + 2 * Tq) * H) * dtype_bytes(dtype)};
 }
 
+int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, int threads);  // attention_cpu.cc
+
 // The CUDA kernels keep everything in registers and shared memory.
-int64_t attention_scratch_bytes(const Stream&, int64_t, int64_t, int64_t, int64_t, Precision, int) { return 0; }
+int64_t attention_scratch_bytes(const Stream& stream, int64_t, int64_t S, int64_t H, int64_t heads, Precision, int threads) {
+  return target_kind(stream) == DeviceKind::cpu ? attention_cpu_scratch_bytes(S, H / heads, threads) : 0;
+}
 
 }  // namespace brim

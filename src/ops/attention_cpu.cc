@@ -1,54 +1,117 @@
 // SPDX-License-Identifier: Apache-2.0
+// Attention on the CPU: the walk over (sequence, head, queries) and how it is shared among threads. Tasks have about the
+// same cost, whatever the lengths: many short sequences share one, a long sequence's queries are split over several.
+#include <algorithm>
 #include <cmath>
-#include <vector>
 
+#include "ops/check.h"
+#include "ops/cpu/attention_kernels.h"
+#include "ops/cpu/convert_args.h"
 #include "ops/cpu/parallel.h"
 #include "ops/kernel_table.h"
 
 namespace brim {
+namespace {
+
+constexpr int64_t kSplitQueries = 4 * cpu::kQueryBlock;  // keys are packed once more for each split: under 1 % of the work
+constexpr int64_t kTasksPerThread = 8;
+
+// A place in the walk: piece `piece` of head `head` of the `sequence`-th sequence in order.
+struct Place {
+  int32_t sequence, head, piece;
+};
+
+struct Lengths {
+  const int32_t* starts;
+  const int32_t* order;  // or null
+  bool first_query_only;
+  int64_t index(int64_t i) const { return order == nullptr ? i : order[i]; }
+  int64_t keys(int64_t b) const { return starts[b + 1] - starts[b]; }
+  int64_t queries(int64_t b) const { return first_query_only ? 1 : keys(b); }
+  int64_t pieces(int64_t b) const { return (queries(b) + kSplitQueries - 1) / kSplitQueries; }
+  // Of one head, in units of a query against a key; packing and calls count as some more queries and keys.
+  double head_cost(int64_t b) const { return static_cast<double>((queries(b) + 4) * (keys(b) + 16)); }
+};
+
+int64_t place_bytes(int threads) { return cpu::round_up((kTasksPerThread * threads + 1) * static_cast<int64_t>(sizeof(Place)), 64); }
+
+// Cuts the walk into `tasks` of equal cost; places[t] is where task t begins.
+void cut(const Lengths& lengths, int64_t B, int64_t N, int64_t tasks, Place* places) {
+  double total = 0;
+  for (int64_t i = 0; i < B; ++i) total += lengths.head_cost(i) * static_cast<double>(N);
+  double done = 0;
+  int64_t next = 0;
+  for (int64_t i = 0; i < B && next < tasks; ++i) {
+    const int64_t b = lengths.index(i), pieces = std::max<int64_t>(1, lengths.pieces(b));
+    const double piece_cost = lengths.head_cost(b) / static_cast<double>(pieces);
+    const double after = done + piece_cost * static_cast<double>(pieces * N);
+    while (next < tasks && static_cast<double>(next) * total < after * static_cast<double>(tasks)) {
+      const double into = (static_cast<double>(next) * total / static_cast<double>(tasks) - done) / piece_cost;
+      const int64_t unit = std::clamp<int64_t>(static_cast<int64_t>(into), 0, pieces * N - 1);
+      places[next++] = {static_cast<int32_t>(i), static_cast<int32_t>(unit / pieces), static_cast<int32_t>(unit % pieces)};
+    }
+    done = after;
+  }
+  for (; next <= tasks; ++next) places[next] = {static_cast<int32_t>(B), 0, 0};
+}
+
+// Calls fn(b, head, first query, queries, worker) for every piece of the batch.
+template <class Fn>
+void for_pieces(const Stream& stream, const Lengths& lengths, int64_t B, int64_t N, void* scratch, Fn&& fn) {
+  const auto walk = [&](Place from, Place to, int worker) {
+    for (int64_t i = from.sequence; i < B && i <= to.sequence; ++i) {
+      const int64_t b = lengths.index(i), pieces = std::max<int64_t>(1, lengths.pieces(b));
+      const int64_t begin = i == from.sequence ? from.head * pieces + from.piece : 0;
+      const int64_t end = i == to.sequence ? to.head * pieces + to.piece : N * pieces;
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const int64_t first = unit % pieces * kSplitQueries;
+        fn(b, unit / pieces, first, std::min(kSplitQueries, lengths.queries(b) - first), worker);
+      }
+    }
+  };
+  ThreadPool* pool = pool_of(stream);
+  if (pool == nullptr) return walk({0, 0, 0}, {static_cast<int32_t>(B), 0, 0}, 0);
+  auto* places = static_cast<Place*>(scratch);
+  const int64_t tasks = kTasksPerThread * pool->size();
+  cut(lengths, B, N, tasks, places);
+  pool->parallel_for(static_cast<size_t>(tasks), [&](size_t t, int worker) { walk(places[t], places[t + 1], worker); });
+}
+
+}  // namespace
+
+int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, int threads) {
+  return place_bytes(threads) + threads * cpu::round_up(cpu::head_scratch_floats(S, D), 16) * static_cast<int64_t>(sizeof(float));
+}
 
 void attention_cpu(Stream& stream, const AttentionArgs& a) {
-  const int64_t N = a.heads, D = a.q.cols() / N;
+  const int64_t N = a.heads, D = a.q.cols() / N, S = a.batch.S;
+  const int threads = threads_of(stream);
+  check_scratch("attention", a.scratch, attention_cpu_scratch_bytes(S, D, threads));
   const int32_t* starts = a.batch.starts.as<int32_t>();
-  const float scale = 1.0f / std::sqrt(static_cast<float>(D));
-  const uint32_t threshold = dropout_threshold(a.dropout.probability);
-  parallel_pieces(stream, a.batch.B * N, 1, [&](int64_t item, int64_t, int) {
-    const int64_t b = item / N, head = item % N, begin = starts[b] - starts[0], length = starts[b + 1] - starts[b];
-    BRIM_CHECK(0 <= begin && 0 <= length && begin + length <= a.batch.T, "attention: sequence {} is rows {}..{} of {}", b, begin,
-               begin + length, a.batch.T);
-    std::vector<float> p(static_cast<size_t>(length));
-    const float* k = a.k.as<float>() + begin * a.k.ld() + head * D;
-    const float* v = a.v.as<float>() + begin * a.v.ld() + head * D;
-    const int64_t first = a.first_query_only ? b : begin, queries = a.first_query_only ? std::min<int64_t>(1, length) : length;
-    for (int64_t i = 0; i < queries; ++i) {
-      const int64_t row = first + i;
-      const float* q = a.q.as<float>() + row * a.q.ld() + head * D;
-      float* out = a.out.as<float>() + row * a.out.ld() + head * D;
-      float top = -INFINITY, total = 0;
-      for (int64_t j = 0; j < length; ++j) {
-        float score = 0;
-        for (int64_t d = 0; d < D; ++d) score += q[d] * k[j * a.k.ld() + d];
-        p[j] = score * scale;
-        top = std::max(top, p[j]);
-      }
-      for (int64_t j = 0; j < length; ++j) total += p[j] = std::exp(p[j] - top);
-      if (a.lse) a.lse.as<float>()[row * N + head] = top + std::log(total);
-      std::fill(out, out + D, 0.0f);
-      for (int64_t j = 0; j < length; ++j) {
-        float weight = p[j] / total;
-        if (a.dropout.on()) {
-          const uint64_t bits = dropout_bits(a.dropout.seed, a.dropout.site, static_cast<uint64_t>((a.dropout.first_row + row) * N + head),
-                                             static_cast<uint32_t>(j / 4));
-          weight = dropout_keeps(bits, static_cast<int>(j & 3), threshold) ? weight * a.dropout.scale() : 0.0f;
-        }
-        for (int64_t d = 0; d < D; ++d) out[d] += weight * v[j * a.v.ld() + d];
-      }
+  const Lengths lengths{starts, a.batch.order.as<int32_t>(), a.first_query_only};
+  const cpu::AttentionKernels& kernels = cpu::attention_kernels(static_cast<CpuStream&>(stream).isa());
+  char* scratch = static_cast<char*>(a.scratch.data);
+  const int64_t each = cpu::round_up(cpu::head_scratch_floats(S, D), 16);
+  for_pieces(stream, lengths, a.batch.B, N, scratch, [&](int64_t b, int64_t head, int64_t first, int64_t queries, int worker) {
+    const int64_t begin = starts[b] - starts[0], keys = lengths.keys(b);
+    BRIM_CHECK(0 <= begin && 0 <= keys && keys <= S && begin + keys <= a.batch.T,
+               "attention: sequence {} is rows {}..{}; the batch has {} rows and sequences of up to {}", b, begin, begin + keys, a.batch.T, S);
+    const int64_t row = a.first_query_only ? b : begin + first;
+    float* out = cpu::row_of<float>(a.out, row) + head * D;
+    float* lse = a.lse ? cpu::row_of<float>(a.lse, row) + head : nullptr;
+    if (keys == 0) {  // a query of an empty sequence attends to nothing
+      std::fill_n(out, queries > 0 ? D : 0, 0.0f);
+      if (lse != nullptr && queries > 0) *lse = -INFINITY;
+      return;
     }
-    // A query whose sequence is empty attends to nothing: zeros, not what was there before.
-    if (a.first_query_only && length == 0) {
-      std::fill_n(a.out.as<float>() + b * a.out.ld() + head * D, D, 0.0f);
-      if (a.lse) a.lse.as<float>()[b * N + head] = -INFINITY;
-    }
+    cpu::DropRows drop = cpu::drop_rows(a.dropout, 0);
+    drop.first_row = static_cast<uint64_t>((a.dropout.first_row + row) * N + head);
+    kernels.attend({.q = cpu::row_of<float>(a.q, row) + head * D, .k = cpu::row_of<float>(a.k, begin) + head * D,
+                    .v = cpu::row_of<float>(a.v, begin) + head * D, .out = out, .lse = lse,
+                    .ld_q = a.q.ld(), .ld_k = a.k.ld(), .ld_v = a.v.ld(), .ld_out = a.out.ld(), .ld_lse = a.lse.ld(),
+                    .queries = queries, .keys = keys, .D = D, .scale = 1.0f / std::sqrt(static_cast<float>(D)),
+                    .drop = drop, .drop_step = N,
+                    .scratch = reinterpret_cast<float*>(scratch + place_bytes(threads)) + worker * each});
   });
 }
 

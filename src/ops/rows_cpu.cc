@@ -1,11 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
 #include <cstring>
 
+#include "ops/cpu/convert_args.h"
 #include "ops/cpu/parallel.h"
 #include "ops/kernel_table.h"
 
 namespace brim {
+namespace {
+
+// Calls fn(x row, y row) for every pair of rows.
+template <class Fn>
+void for_rows(const Stream& stream, const TensorView& x, const TensorView& y, Fn&& fn) {
+  parallel_pieces(stream, x.rows(), rows_per_piece(x.cols()), [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) fn(cpu::row_of<float>(x, r), cpu::row_of<float>(y, r));
+  });
+}
+
+}  // namespace
 
 void gather_rows_cpu(Stream& stream, const GatherRowsArgs& a) {
   const int64_t T = a.x.rows(), size = dtype_bytes(a.x.dtype), row_bytes = a.x.cols() * size;
@@ -22,62 +33,52 @@ void gather_rows_cpu(Stream& stream, const GatherRowsArgs& a) {
 void pool_mean_cpu(Stream& stream, const PoolMeanArgs& a) {
   const int64_t H = a.x.cols();
   const int32_t* starts = a.batch.starts.as<int32_t>();
+  const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   parallel_pieces(stream, a.batch.B, 4, [&](int64_t first, int64_t last, int) {
     for (int64_t b = first; b < last; ++b) {
-      float* y = a.y.as<float>() + b * a.y.ld();
+      float* y = cpu::row_of<float>(a.y, b);
       std::fill(y, y + H, 0.0f);
       const int64_t begin = starts[b] - starts[0], end = starts[b + 1] - starts[0];
       BRIM_CHECK(0 <= begin && begin <= end && end <= a.batch.T, "pool_mean: sequence {} is rows {}..{} of {}", b, begin, end, a.batch.T);
-      for (int64_t t = begin; t < end; ++t) {
-        const float* x = a.x.as<float>() + t * a.x.ld();
-        for (int64_t i = 0; i < H; ++i) y[i] += x[i];
-      }
-      const float share = begin == end ? 0.0f : 1.0f / static_cast<float>(end - begin);
-      for (int64_t i = 0; i < H; ++i) y[i] *= share;
+      for (int64_t t = begin; t < end; ++t) kernels.add(y, cpu::row_of<float>(a.x, t), H);
+      if (begin < end) kernels.scale(y, 1.0f / static_cast<float>(end - begin), H);
     }
   });
 }
 
 void softmax_cpu(Stream& stream, const SoftmaxArgs& a) {
-  const int64_t K = a.x.cols();
-  parallel_pieces(stream, a.x.rows(), rows_per_piece(K), [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      const float* x = a.x.as<float>() + r * a.x.ld();
-      float* y = a.y.as<float>() + r * a.y.ld();
-      if (a.sigmoid) {
-        for (int64_t i = 0; i < K; ++i) y[i] = 1.0f / (1.0f + std::exp(-x[i]));
-        continue;
-      }
-      float top = x[0], total = 0;
-      for (int64_t i = 1; i < K; ++i) top = std::max(top, x[i]);
-      for (int64_t i = 0; i < K; ++i) total += y[i] = std::exp(x[i] - top);
-      for (int64_t i = 0; i < K; ++i) y[i] /= total;
-    }
-  });
+  const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
+  const auto row = a.sigmoid ? kernels.sigmoid : kernels.softmax;
+  for_rows(stream, a.x, a.y, [&](const float* x, float* y) { row(x, y, a.x.cols()); });
 }
 
 void convert_cpu(Stream& stream, const ConvertArgs& a) {
   const int64_t from = dtype_bytes(a.x.dtype), to = dtype_bytes(a.y.dtype);
+  const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   parallel_pieces(stream, a.x.elements(), 1 << 14, [&](int64_t begin, int64_t end, int) {
-    convert_elements(static_cast<const char*>(a.x.data) + begin * from, a.x.dtype, static_cast<char*>(a.y.data) + begin * to, a.y.dtype,
-                     end - begin);
+    const char* x = static_cast<const char*>(a.x.data) + begin * from;
+    char* y = static_cast<char*>(a.y.data) + begin * to;
+    if (a.x.dtype == a.y.dtype) {
+      std::memmove(y, x, static_cast<size_t>((end - begin) * to));
+    } else if (a.y.dtype == DType::f32) {
+      kernels.widen(x, cpu::elem_of(a.x.dtype), reinterpret_cast<float*>(y), end - begin);
+    } else if (a.x.dtype == DType::f32) {
+      kernels.narrow(reinterpret_cast<const float*>(x), y, cpu::elem_of(a.y.dtype), end - begin);
+    } else {
+      convert_elements(x, a.x.dtype, y, a.y.dtype, end - begin);
+    }
   });
 }
 
 void activate_cpu(Stream& stream, const ActivationArgs& a) {
+  const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   const int64_t H = a.x.cols();
-  parallel_pieces(stream, a.x.rows(), rows_per_piece(H), [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      const float* x = a.x.as<float>() + r * a.x.ld();
-      float* y = a.y.as<float>() + r * a.y.ld();
-      for (int64_t i = 0; i < H; ++i) {
-        switch (a.activation) {
-          case Activation::none: y[i] = x[i]; break;
-          case Activation::gelu: y[i] = 0.5f * x[i] * std::erfc(-x[i] * 0.70710678f); break;
-          case Activation::relu: y[i] = x[i] < 0 ? 0.0f : x[i]; break;
-          case Activation::tanh: y[i] = std::tanh(x[i]); break;
-        }
-      }
+  for_rows(stream, a.x, a.y, [&](const float* x, float* y) {
+    switch (a.activation) {
+      case Activation::none: std::memmove(y, x, static_cast<size_t>(H) * sizeof(float)); break;
+      case Activation::gelu: kernels.gelu(x, y, H); break;
+      case Activation::relu: kernels.relu(x, y, H); break;
+      case Activation::tanh: kernels.tanh(x, y, H); break;
     }
   });
 }

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of one head in fp32, written once against vec.h and compiled per instruction set. The keys are transposed
+// once per head, so that scores are made a vector of keys at a time; queries go through in blocks whose scores stay in the
+// near caches; a whole row of scores is at hand, so softmax is exact and needs no rescaling. A query's arithmetic does not
+// depend on which others share its block, so splitting a sequence among threads changes no bit.
+#include "ops/cpu/attention_kernels.h"
+
+#include "ops/cpu/vec.h"
+#include "ops/dropout.h"
+
+namespace brim::BRIM_ISA {
+namespace {
+
+using cpu::HeadArgs;
+using cpu::HeadGradArgs;
+using cpu::kQueryBlock;
+using cpu::round_up;
+
+constexpr float kLog2e = 1.44269504f;
+
+// ---- Small matrix products: C[M,N] (+)= A[M,K] B[K,N], A read by element (any strides), B by vectors ----
+
+struct Product {
+  int64_t M, N, K;
+  const float* a;
+  ptrdiff_t a_row, a_k;
+  const float* b;          // rows readable to a whole number of vectors
+  ptrdiff_t ld_b;
+  float* c;
+  ptrdiff_t ld_c;
+  const float* row_factor; // [M] multiplies the rows of the product, or null
+  bool accumulate;
+};
+
+template <int kRows, int kVectors>
+void tile(const Product& p, int64_t row, int64_t col) {
+  F acc[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) acc[i][j] = zero();
+  const float* a[kRows];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) a[i] = p.a + (row + i) * p.a_row;
+  const float* b = p.b + col;
+  const ptrdiff_t a_k = p.a_k, ld_b = p.ld_b;
+  for (int64_t k = p.K; k > 0; --k) {
+    F bv[kVectors];
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) bv[j] = load(b + j * kLanes);
+    b += ld_b;
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      const F av = set1(*a[i]);
+      a[i] += a_k;
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) acc[i][j] = fma(av, bv[j], acc[i][j]);
+    }
+  }
+  const int64_t left = p.N - col - (kVectors - 1) * kLanes;
+  const int last = left < kLanes ? static_cast<int>(left) : kLanes;
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+    float* c = p.c + (row + i) * p.ld_c + col;
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) {
+      F v = acc[i][j];
+      if (p.row_factor != nullptr) v = mul(v, set1(p.row_factor[row + i]));
+      const bool whole = j + 1 < kVectors || last == kLanes;
+      if (p.accumulate) v = add(v, whole ? load(c + j * kLanes) : load(c + j * kLanes, last));
+      if (whole) store(c + j * kLanes, v);
+      else store(c + j * kLanes, v, last);
+    }
+  }
+}
+
+// Rows of a tile for its width in vectors: as many accumulators as there are registers for.
+constexpr int rows_of_tile(int vectors) { return kRegisters == 32 ? (vectors == 4 ? 6 : 8) : kLanes == 8 ? (vectors == 2 ? 6 : 8) : 4; }
+constexpr int kTileVectors = kRegisters == 32 ? 4 : 2;
+
+template <int kVectors, int kRows>
+BRIM_VEC void tile_rows(const Product& p, int64_t rows, int64_t row, int64_t col) {
+  if constexpr (kRows == 1) tile<1, kVectors>(p, row, col);
+  else if (rows == kRows) tile<kRows, kVectors>(p, row, col);
+  else tile_rows<kVectors, kRows - 1>(p, rows, row, col);
+}
+
+// One panel of columns: the rows shared evenly among the fewest tiles.
+template <int kVectors>
+void panel(const Product& p, int64_t col) {
+  constexpr int kRows = rows_of_tile(kVectors);
+  const int64_t tiles = (p.M + kRows - 1) / kRows;
+  for (int64_t t = 0, row = 0; t < tiles; ++t) {
+    const int64_t rows = (p.M - row + tiles - t - 1) / (tiles - t);
+    tile_rows<kVectors, kRows>(p, rows, row, col);
+    row += rows;
+  }
+}
+
+void multiply(const Product& p) {
+  if (p.M <= 0) return;
+  for (int64_t col = 0; col < p.N;) {
+    const int64_t vectors = (p.N - col + kLanes - 1) / kLanes;
+    if constexpr (kTileVectors == 4) {
+      // Five vectors are three and two rather than four and one.
+      if (vectors >= 4 && vectors != 5) panel<4>(p, col), col += 4 * kLanes;
+      else if (vectors >= 3) panel<3>(p, col), col += 3 * kLanes;
+      else if (vectors == 2) panel<2>(p, col), col += 2 * kLanes;
+      else panel<1>(p, col), col += kLanes;
+    } else {
+      if (vectors >= 2) panel<2>(p, col), col += 2 * kLanes;
+      else panel<1>(p, col), col += kLanes;
+    }
+  }
+}
+
+// dst[d][j] = x[j][d] for j < rows, zero up to the next whole vector; `zeros` holds D zeros.
+void transpose_rows(const float* x, int64_t ld, int64_t rows, int64_t D, float* dst, int64_t ld_dst, const float* zeros) {
+  for (int64_t j = 0; j < rows; j += kLanes) {
+    const float* row[kLanes];
+    for (int i = 0; i < kLanes; ++i) row[i] = j + i < rows ? x + (j + i) * ld : zeros;
+    int64_t d = 0;
+    for (; d + kLanes <= D; d += kLanes) {
+      transpose(row, dst + d * ld_dst + j, ld_dst);
+      for (int i = 0; i < kLanes; ++i) row[i] += kLanes;
+    }
+    for (; d < D; ++d)
+      for (int i = 0; i < kLanes; ++i) dst[d * ld_dst + j + i] = *row[i]++;
+  }
+}
+
+struct Rows {
+  const float* x;
+  int64_t ld;
+};
+// Rows readable to a whole number of vectors: themselves where D is one, else a copy padded with zeros.
+Rows padded_rows(const float* x, int64_t ld, int64_t rows, int64_t D, float* copy) {
+  if (D % kLanes == 0) return {x, ld};
+  const int64_t width = round_up(D, kLanes);
+  for (int64_t j = 0; j < rows; ++j)
+    for (int64_t d = 0; d < width; d += kLanes)
+      store(copy + j * width + d, D - d >= kLanes ? load(x + j * ld + d) : load(x + j * ld + d, static_cast<int>(D - d)));
+  return {copy, width};
+}
+
+// 1 / (1 - probability) where the probability of key j.. is kept, else 0.
+BRIM_VEC F drop_factors(const cpu::DropRows& d, uint64_t row, int64_t j) {
+  uint16_t bits[kLanes];
+  for (int quad = 0; quad < kLanes / 4; ++quad) {
+    const uint64_t four = dropout_bits(d.seed, d.site, d.first_row + row, static_cast<uint32_t>(j / 4 + quad));
+    __builtin_memcpy(bits + quad * 4, &four, sizeof four);
+  }
+  return select(less(load_u16(bits), set1(static_cast<float>(d.threshold))), zero(), set1(d.scale));
+}
+
+// s becomes e^(scale (s - max)), dropped where asked; returns the sum before dropping and the largest score.
+struct SoftmaxRow { float total, top; };
+BRIM_VEC SoftmaxRow softmax_row(float* s, int64_t keys, float scale) {
+  const int64_t whole = keys / kLanes * kLanes;
+  const int left = static_cast<int>(keys - whole);
+  F top0 = set1(-__builtin_inff()), top1 = top0;
+  int64_t j = 0;
+  for (; j + 2 * kLanes <= whole; j += 2 * kLanes) top0 = max(top0, load(s + j)), top1 = max(top1, load(s + j + kLanes));
+  for (; j < whole; j += kLanes) top0 = max(top0, load(s + j));
+  if (left > 0) top1 = max(top1, select(lanes_below(left), load(s + whole), top1));
+  const float top = reduce_max(max(top0, top1)), c = scale * kLog2e;
+  const F factor = set1(c), shift = set1(-top * c);
+  F total0 = zero(), total1 = zero();
+  for (j = 0; j + 2 * kLanes <= whole; j += 2 * kLanes) {
+    const F a = exp2_nonpositive(fma(load(s + j), factor, shift)), b = exp2_nonpositive(fma(load(s + j + kLanes), factor, shift));
+    store(s + j, a), store(s + j + kLanes, b);
+    total0 = add(total0, a), total1 = add(total1, b);
+  }
+  for (; j < whole; j += kLanes) {
+    const F a = exp2_nonpositive(fma(load(s + j), factor, shift));
+    store(s + j, a);
+    total0 = add(total0, a);
+  }
+  if (left > 0) {
+    const F a = select(lanes_below(left), exp2_nonpositive(fma(load(s + whole), factor, shift)), zero());
+    store(s + whole, a);
+    total1 = add(total1, a);
+  }
+  return {reduce_add(add(total0, total1)), top};
+}
+
+BRIM_VEC void drop_row(float* s, int64_t keys, const cpu::DropRows& drop, uint64_t row) {
+  for (int64_t j = 0; j < keys; j += kLanes) store(s + j, mul(load(s + j), drop_factors(drop, row, j)));
+}
+
+// A few queries: the keys are read as they lie, a dot product at a time.
+void scores_in_place(const HeadArgs& a, int64_t queries, const float* q, float* s, int64_t ld_s) {
+  for (int64_t i = 0; i < queries; ++i, q += a.ld_q, s += ld_s)
+    for (int64_t j = 0; j < a.keys; ++j) {
+      const float* k = a.k + j * a.ld_k;
+      F sum0 = zero(), sum1 = zero();
+      int64_t d = 0;
+      for (; d + 2 * kLanes <= a.D; d += 2 * kLanes) {
+        sum0 = fma(load(q + d), load(k + d), sum0);
+        sum1 = fma(load(q + d + kLanes), load(k + d + kLanes), sum1);
+      }
+      for (; d + kLanes <= a.D; d += kLanes) sum0 = fma(load(q + d), load(k + d), sum0);
+      if (d < a.D) sum1 = fma(load(q + d, static_cast<int>(a.D - d)), load(k + d, static_cast<int>(a.D - d)), sum1);
+      s[j] = reduce_add(add(sum0, sum1));
+    }
+}
+
+void attend(const HeadArgs& a) {
+  const int64_t L = round_up(a.keys, kLanes);
+  float* keys = a.scratch;                       // [D][L]
+  float* scores = keys + a.D * L;                // [kQueryBlock][L]
+  float* factors = scores + kQueryBlock * L;     // [kQueryBlock]
+  float* zeros = factors + kQueryBlock;          // [D]
+  float* values = zeros + round_up(a.D, kLanes); // [keys][D padded]
+  const bool in_place = a.queries == 1;
+  if (!in_place) {
+    for (int64_t d = 0; d < a.D; ++d) zeros[d] = 0;
+    transpose_rows(a.k, a.ld_k, a.keys, a.D, keys, L, zeros);
+  }
+  const Rows v = padded_rows(a.v, a.ld_v, a.keys, a.D, values);
+  for (int64_t first = 0; first < a.queries; first += kQueryBlock) {
+    const int64_t rows = a.queries - first < kQueryBlock ? a.queries - first : kQueryBlock;
+    const float* q = a.q + first * a.ld_q;
+    if (in_place) scores_in_place(a, rows, q, scores, L);
+    else multiply({rows, L, a.D, q, a.ld_q, 1, keys, L, scores, L, nullptr, false});
+    for (int64_t i = 0; i < rows; ++i) {
+      const SoftmaxRow row = softmax_row(scores + i * L, a.keys, a.scale);
+      factors[i] = 1.0f / row.total;
+      if (a.lse != nullptr) a.lse[(first + i) * a.ld_lse] = row.top * a.scale + __builtin_logf(row.total);
+      if (a.drop.threshold != 0) drop_row(scores + i * L, a.keys, a.drop, static_cast<uint64_t>((first + i) * a.drop_step));
+    }
+    multiply({rows, a.D, a.keys, scores, L, 1, v.x, v.ld, a.out + first * a.ld_out, a.ld_out, factors, false});
+  }
+}
+
+// p and d_p of one query become the dropped probabilities and the scores' gradient.
+BRIM_VEC void grad_row(float* p, float* d_p, int64_t keys, float scale, float lse, float delta, const cpu::DropRows& drop, uint64_t row) {
+  const F factor = set1(scale * kLog2e), shift = set1(-lse * kLog2e), mean = set1(delta);
+  for (int64_t j = 0; j < keys; j += kLanes) {
+    const F probability = exp2_nonpositive(min(zero(), fma(load(p + j), factor, shift)));
+    F gradient = load(d_p + j), kept = probability;
+    if (drop.threshold != 0) {
+      const F f = drop_factors(drop, row, j);
+      gradient = mul(gradient, f);
+      kept = mul(probability, f);
+    }
+    store(p + j, kept);
+    store(d_p + j, mul(mul(probability, set1(scale)), sub(gradient, mean)));
+  }
+}
+
+BRIM_VEC float dot(const float* a, const float* b, int64_t n) {
+  F sum = zero();
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) sum = fma(load(a + i), load(b + i), sum);
+  if (i < n) sum = fma(load(a + i, static_cast<int>(n - i)), load(b + i, static_cast<int>(n - i)), sum);
+  return reduce_add(sum);
+}
+
+void attend_grad(const HeadGradArgs& a) {
+  const int64_t L = round_up(a.keys, kLanes), width = round_up(a.D, kLanes);
+  float* keys = a.scratch;                       // [D][L]
+  float* values = keys + a.D * L;                // [D][L]
+  float* p = values + a.D * L;                   // [kQueryBlock][L]
+  float* d_p = p + kQueryBlock * L;              // [kQueryBlock][L]
+  float* zeros = d_p + kQueryBlock * L;          // [D]
+  float* copies = zeros + width;                 // up to three times [keys][D padded]
+  for (int64_t d = 0; d < a.D; ++d) zeros[d] = 0;
+  transpose_rows(a.k, a.ld_k, a.keys, a.D, keys, L, zeros);
+  transpose_rows(a.v, a.ld_v, a.keys, a.D, values, L, zeros);
+  const Rows k = padded_rows(a.k, a.ld_k, a.keys, a.D, copies);
+  const Rows q = padded_rows(a.q, a.ld_q, a.queries, a.D, copies + a.keys * width);
+  const Rows d_out = padded_rows(a.d_out, a.ld_d_out, a.queries, a.D, copies + 2 * a.keys * width);
+  for (int64_t first = 0; first < a.queries; first += kQueryBlock) {
+    const int64_t rows = a.queries - first < kQueryBlock ? a.queries - first : kQueryBlock;
+    const bool more = first > 0;
+    multiply({rows, L, a.D, a.q + first * a.ld_q, a.ld_q, 1, keys, L, p, L, nullptr, false});
+    multiply({rows, L, a.D, a.d_out + first * a.ld_d_out, a.ld_d_out, 1, values, L, d_p, L, nullptr, false});
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t row = first + i;
+      const float delta = dot(a.out + row * a.ld_out, a.d_out + row * a.ld_d_out, a.D);
+      grad_row(p + i * L, d_p + i * L, a.keys, a.scale, a.lse[row * a.ld_lse], delta, a.drop, static_cast<uint64_t>(row * a.drop_step));
+    }
+    multiply({rows, a.D, a.keys, d_p, L, 1, k.x, k.ld, a.d_q + first * a.ld_d_q, a.ld_d_q, nullptr, false});
+    multiply({a.keys, a.D, rows, d_p, 1, L, q.x + first * q.ld, q.ld, a.d_k, a.ld_d_k, nullptr, more});
+    multiply({a.keys, a.D, rows, p, 1, L, d_out.x + first * d_out.ld, d_out.ld, a.d_v, a.ld_d_v, nullptr, more});
+  }
+}
+
+#define BRIM_TEXT_OF(x) #x
+#define BRIM_TEXT(x) BRIM_TEXT_OF(x)
+
+}  // namespace
+
+extern const cpu::AttentionKernels kAttentionKernels = {.name = BRIM_TEXT(BRIM_ISA), .attend = attend, .attend_grad = attend_grad};
+
+}  // namespace brim::BRIM_ISA

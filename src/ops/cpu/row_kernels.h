@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU's row kernels: what one thread does to some rows. row_kernels.cc is compiled once per instruction set; this
+// header names the tables it makes and picks one. Plain pointers only: files of every instruction set include it.
+#pragma once
+#include <stdint.h>
+
+namespace brim {
+
+enum class Isa : uint8_t;
+
+namespace cpu {
+
+enum class Elem : uint8_t { f32, f16, bf16 };
+
+// Dropout of some rows as kernels take it; threshold 0 means off.
+struct DropRows {
+  uint64_t seed = 0, first_row = 0;
+  uint32_t site = 0, threshold = 0;
+  float scale = 1;
+};
+
+// y = norm(drop_in(x) + residual), drop_out(y).
+struct NormRows {
+  const float *x, *residual;     // residual may be null
+  float *y, *sum;                // sum may be null (not kept) or equal x, y or residual
+  const float *gamma, *beta;
+  float *mean, *rstd;            // null when not kept
+  int64_t ld_x, ld_residual, ld_y, ld_sum, rows, H;
+  float eps;
+  DropRows drop_in, drop_out;
+};
+
+struct TableRow {
+  const void* values;            // null: nothing
+  Elem type;
+};
+
+struct RowKernels {
+  const char* name;
+  void (*norm)(const NormRows& rows);
+  void (*add_table_rows)(const TableRow* rows, int count, float* sum, int64_t n);  // sum = rows[0] + rows[1] + …
+  void (*add)(float* y, const float* x, int64_t n);                                // y += x
+  void (*scale)(float* y, float factor, int64_t n);                                // y *= factor
+  void (*softmax)(const float* x, float* y, int64_t n);
+  void (*sigmoid)(const float* x, float* y, int64_t n);
+  void (*gelu)(const float* x, float* y, int64_t n);
+  void (*relu)(const float* x, float* y, int64_t n);
+  void (*tanh)(const float* x, float* y, int64_t n);
+  void (*exp)(const float* x, float* y, int64_t n);                                // for tests of vec.h
+  void (*widen)(const void* x, Elem from, float* y, int64_t n);
+  void (*narrow)(const float* x, void* y, Elem to, int64_t n);
+};
+
+const RowKernels& row_kernels(Isa isa);
+
+}  // namespace cpu
+
+// Defined by the files compiled for each instruction set.
+namespace generic { extern const cpu::RowKernels kRowKernels; }
+namespace avx2 { extern const cpu::RowKernels kRowKernels; }
+namespace avx512 { extern const cpu::RowKernels kRowKernels; }
+namespace neon { extern const cpu::RowKernels kRowKernels; }
+
+}  // namespace brim
