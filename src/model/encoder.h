@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The encoder's forward pass for scoring, written once for every backend: packed tokens in, logits or hidden states out.
+// On a null stream the same code records the memory it needs. Training's forward and backward are in training_pass.h.
+#pragma once
+#include <vector>
+
+#include "memory/allocator.h"
+#include "model/shape.h"
+#include "ops/batch_view.h"
+#include "ops/linear.h"
+
+namespace brim {
+
+struct LayerWeights {
+  LinearWeight qkv;               // all layers but the last
+  LinearWeight q, kv;             // the last layer: a classifier wants queries for first tokens only
+  LinearWeight out, ffn1, ffn2;
+  TensorView qkv_bias, out_bias, ffn1_bias, ffn2_bias;
+  TensorView norm1_gamma, norm1_beta, norm2_gamma, norm2_beta;
+};
+
+struct EncoderWeights {
+  TensorView word, position, type;     // tables; type is empty where the family has none
+  TensorView norm_gamma, norm_beta;
+  std::vector<LayerWeights> layers;
+  LinearWeight dense, sequence, token;  // heads
+  TensorView dense_bias, sequence_bias, token_bias;
+};
+
+// What a forward pass is asked for.
+enum class Output : uint8_t {
+  sequence_logits,   // [B,K] f32
+  sequence_scores,   // the same after softmax (sigmoid for multi-label)
+  token_logits,      // [T,K] f32
+  token_scores,
+  cls_hidden,        // [B,H] f32: hidden state of each first token
+  mean_hidden,       // [B,H] f32: mean over each sequence
+  hidden,            // [T,H] in the activation type
+};
+
+// Everything a pass runs on. `threads` is how many threads an op on `stream` may use (scratch counts once for each).
+struct Exec {
+  Stream& stream;
+  TensorAllocator& memory;
+  DType activation = DType::f32;
+  Precision precision = Precision::fp32;
+  int threads = 1;
+};
+
+// The whole pass, op by op. The result is kept to the end of the pass.
+TensorView forward(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const BatchView& batch, Output output);
+
+// Its parts, for drivers that order the work themselves (cpu_forward.h).
+TensorView embed(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const BatchView& batch, const TensorView& y);
+// x [T,H] becomes the layer's output in place.
+void forward_layer(Exec& exec, const ModelShape& shape, const LayerWeights& layer, const BatchView& batch, const TensorView& x);
+// The last layer when only first tokens matter: y [B,H].
+void forward_last_layer_first_tokens(Exec& exec, const ModelShape& shape, const LayerWeights& layer, const BatchView& batch,
+                                     const TensorView& x, const TensorView& y);
+// From hidden states to what was asked. `x` is [T,H], or [B,H] when first_tokens.
+TensorView finish(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const BatchView& batch, const TensorView& x,
+                  bool first_tokens, Output output);
+inline bool wants_first_tokens(Output output) {
+  return output == Output::sequence_logits || output == Output::sequence_scores || output == Output::cls_hidden;
+}
+inline bool is_per_token(Output output) { return output == Output::token_logits || output == Output::token_scores || output == Output::hidden; }
+// Values per row of a result.
+int64_t output_width(const ModelShape& shape, Output output);
+
+// Shapes without bytes, for planning: views that point nowhere real but have the right sizes.
+EncoderWeights describe_weights(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa);
+// A batch of that size as planning needs it (made-up addresses).
+BatchView describe_batch(int64_t tokens, int64_t sequences, int64_t longest);
+
+}  // namespace brim

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/forward_runner.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "model/weights.h"
+#include "ops/rows.h"
+
+namespace brim {
+namespace {
+
+// Tokens one core takes through a layer: activations of a chunk stay in its L2, weights are reused 256 times from the
+// shared cache.
+constexpr int64_t kChunkTokens = 256;
+// Below this many tokens a core, splitting each op beats handing out chunks.
+constexpr int64_t kFewTokensPerThread = 48;
+
+struct Recording {
+  LifetimeRecorder recorder;
+  NullStream stream;
+  Exec exec;
+  Recording(Precision precision, DeviceKind target, Isa isa, int threads)
+      : stream(&recorder, target, isa), exec{stream, recorder, activation_type(precision, target), precision, threads} {}
+  Placement placement() const { return place(recorder.lifetimes()); }
+};
+
+}  // namespace
+
+int64_t ForwardPlan::worker_bytes() const { return std::max(layer.peak_bytes, last_layer.peak_bytes); }
+
+int64_t ForwardPlan::arena_bytes() const {
+  return std::max(whole.peak_bytes, workers > 0 ? shared.peak_bytes + workers * worker_bytes() : 0);
+}
+
+TagBytes ForwardPlan::arena_tags() const {
+  if (workers == 0 || whole.peak_bytes >= shared.peak_bytes + workers * worker_bytes()) return whole.at_peak;
+  TagBytes tags = shared.at_peak;
+  const Placement& worst = layer.peak_bytes >= last_layer.peak_bytes ? layer : last_layer;
+  for (int t = 0; t < kTagCount; ++t) tags.bytes[t] += workers * worst.at_peak.bytes[t];
+  return tags;
+}
+
+ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa, int threads, BatchLimits limits, Output output) {
+  const EncoderWeights weights = describe_weights(shape, precision, target, isa);
+  ForwardPlan plan;
+  plan.limits = limits;
+  plan.output = output;
+  plan.precision = precision;
+  const bool first = wants_first_tokens(output);
+  auto record_whole = [&](BatchLimits l) {
+    Recording r(precision, target, isa, threads);
+    forward(r.exec, shape, weights, describe_batch(l.tokens, l.sequences, l.longest), output);
+    plan.whole = r.placement();
+    return std::pair(r.recorder.flops(), r.recorder.bytes());
+  };
+  if (target != DeviceKind::cpu) {
+    std::tie(plan.flops, plan.bytes) = record_whole(limits);
+    return plan;
+  }
+
+  plan.split = limits;
+  plan.split.tokens = std::min(limits.tokens, std::max(limits.longest, kFewTokensPerThread * threads));
+  plan.split.sequences = std::min(limits.sequences, plan.split.tokens);
+  std::tie(plan.flops, plan.bytes) = record_whole(plan.split);
+  plan.chunk_tokens = std::max(kChunkTokens, limits.longest);
+  plan.workers = threads;
+  const BatchView chunk = describe_batch(plan.chunk_tokens, std::min(plan.chunk_tokens, limits.sequences), limits.longest);
+  const DType activation = activation_type(precision, target);
+  {
+    Recording r(precision, target, isa, threads);
+    const BatchView all = describe_batch(limits.tokens, limits.sequences, limits.longest);
+    const TensorView x = r.recorder.allocate(Tag::activations, activation, {all.T, shape.hidden});
+    embed(r.exec, shape, weights, all, x);
+    TensorView last = x;
+    if (first) last = r.recorder.allocate(Tag::activations, activation, {all.B, shape.hidden});
+    r.recorder.on_use(x), r.recorder.on_use(last), r.recorder.on_op("layers", 0, 0);
+    finish(r.exec, shape, weights, all, last, first, output);
+    plan.shared = r.placement();
+  }
+  {
+    Recording r(precision, target, isa, 1);
+    const TensorView x(reinterpret_cast<void*>(uintptr_t{1} << 30), activation, {chunk.T, shape.hidden});
+    forward_layer(r.exec, shape, weights.layers.front(), chunk, x);
+    if (shape.layers > 1) plan.layer = r.placement();
+  }
+  {
+    Recording r(precision, target, isa, 1);
+    const TensorView x(reinterpret_cast<void*>(uintptr_t{1} << 30), activation, {chunk.T, shape.hidden});
+    if (first) forward_last_layer_first_tokens(r.exec, shape, weights.layers.back(), chunk, x, x.slice_rows(0, chunk.B));
+    else forward_layer(r.exec, shape, weights.layers.back(), chunk, x);
+    plan.last_layer = r.placement();
+  }
+  return plan;
+}
+
+ForwardRunner::ForwardRunner(const ModelShape& shape, const EncoderWeights& weights, const ForwardPlan& plan, void* arena, ThreadPool* pool)
+    : shape_(shape), weights_(weights), plan_(plan), arena_(static_cast<char*>(arena)), pool_(pool) {
+  const auto sequences = static_cast<size_t>(plan.limits.sequences);
+  chunks_.reserve(sequences);
+  starts_.reserve(2 * sequences);
+}
+
+TensorView ForwardRunner::run(Stream& stream, const BatchView& batch) {
+  const BatchLimits& limits = plan_.limits;
+  BRIM_CHECK(batch.T <= limits.tokens && batch.B <= limits.sequences && batch.S <= limits.longest,
+             "batch of {} tokens, {} sequences, longest {} exceeds the plan's {}, {}, {}", batch.T, batch.B, batch.S, limits.tokens,
+             limits.sequences, limits.longest);
+  if (stream.kind() == DeviceKind::cpu && plan_.workers > 0) {
+    const bool few = batch.T < kFewTokensPerThread * plan_.workers || batch.B < plan_.workers;
+    const bool fits_split = batch.T <= plan_.split.tokens && batch.B <= plan_.split.sequences;
+    if (!(few && fits_split)) return run_chunked(static_cast<CpuStream&>(stream), batch);
+  }
+  PlannedAllocator memory(arena_, &plan_.whole);
+  Exec exec{stream, memory, activation_type(plan_.precision, stream.kind()), plan_.precision, pool_ != nullptr ? pool_->size() : 1};
+  return forward(exec, shape_, weights_, batch, plan_.output);
+}
+
+// Neighbouring sequences until a chunk is full; longest chunks first, so that the tail is short.
+void ForwardRunner::cut_chunks(const BatchView& batch) {
+  chunks_.clear();
+  starts_.clear();
+  const int32_t* starts = batch.starts.as<int32_t>();
+  const int64_t even = (batch.T + plan_.workers - 1) / plan_.workers;
+  const int64_t target = std::min(plan_.chunk_tokens, std::max<int64_t>(even, 16));
+  for (int64_t b = 0; b < batch.B;) {
+    Chunk c{b, 0, starts[b], 0, 0, starts_.size()};
+    starts_.push_back(0);
+    while (b < batch.B && (c.sequences == 0 || starts[b + 1] - c.first_row <= target)) {
+      c.longest = std::max<int64_t>(c.longest, starts[b + 1] - starts[b]);
+      c.rows = starts[b + 1] - c.first_row;
+      starts_.push_back(static_cast<int32_t>(c.rows));
+      ++c.sequences, ++b;
+    }
+    chunks_.push_back(c);
+  }
+  std::stable_sort(chunks_.begin(), chunks_.end(), [](const Chunk& a, const Chunk& b) { return a.rows > b.rows; });
+}
+
+TensorView ForwardRunner::run_chunked(CpuStream& stream, const BatchView& batch) {
+  cut_chunks(batch);
+  PlannedAllocator shared(arena_, &plan_.shared);
+  const DType activation = DType::f32;
+  Exec exec{stream, shared, activation, plan_.precision, plan_.workers};
+  const bool first = wants_first_tokens(plan_.output);
+  const TensorView x = shared.allocate(Tag::activations, activation, {batch.T, shape_.hidden});
+  embed(exec, shape_, weights_, batch, x);
+  TensorView last = x;
+  if (first) last = shared.allocate(Tag::activations, activation, {batch.B, shape_.hidden});
+  char* worker_base = arena_ + plan_.shared.peak_bytes;
+
+  for (int64_t l = 0; l < shape_.layers; ++l) {
+    const bool is_last = l + 1 == shape_.layers;
+    auto run_chunk = [&](size_t i, int worker) {
+      const Chunk& c = chunks_[i];
+      BatchView part;
+      part.T = c.rows, part.B = c.sequences, part.S = c.longest;
+      part.starts = TensorView(starts_.data() + c.starts_at, DType::i32, {c.sequences + 1});
+      CpuStream alone(nullptr, stream.isa());
+      PlannedAllocator memory(worker_base + worker * plan_.worker_bytes(), is_last ? &plan_.last_layer : &plan_.layer);
+      Exec e{alone, memory, activation, plan_.precision, 1};
+      const TensorView rows = x.slice_rows(c.first_row, c.first_row + c.rows);
+      if (is_last && first)
+        forward_last_layer_first_tokens(e, shape_, weights_.layers[l], part, rows, last.slice_rows(c.first_sequence, c.first_sequence + c.sequences));
+      else
+        forward_layer(e, shape_, weights_.layers[l], part, rows);
+    };
+    if (pool_ != nullptr) {
+      pool_->parallel_for(chunks_.size(), run_chunk);
+    } else {
+      for (size_t i = 0; i < chunks_.size(); ++i) run_chunk(i, 0);
+    }
+  }
+  return finish(exec, shape_, weights_, batch, last, first, plan_.output);
+}
+
+}  // namespace brim

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs forward passes under a memory plan. The plan is made by dry-running the pass on the null device for the largest
+// batch; the runner then replays it on real memory, allocating nothing.
+//
+// On the CPU a pass runs one of two ways. With tokens to spare each core takes chunks of about 256 tokens through one
+// layer at a time, so that the layer's packed weights stay in the shared cache. With few tokens each op splits over the cores.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+#include "model/encoder.h"
+
+namespace brim {
+
+class ThreadPool;
+
+// The largest batch a plan allows.
+struct BatchLimits {
+  int64_t tokens = 0, sequences = 0, longest = 0;
+};
+
+struct ForwardPlan {
+  BatchLimits limits;
+  Output output = Output::sequence_scores;
+  Precision precision = Precision::fp32;
+  Placement whole;                // op by op: every batch on CUDA, small ones on the CPU
+  // CPU, chunk by chunk:
+  BatchLimits split;              // batches up to this run op by op
+  int64_t chunk_tokens = 0;
+  int workers = 0;                // 0: no chunked way
+  Placement shared;               // tensors all workers see: hidden states, logits
+  Placement layer, last_layer;    // one worker's
+  double flops = 0, bytes = 0;    // of the largest batch, as computed (not nominal)
+
+  int64_t worker_bytes() const;
+  int64_t arena_bytes() const;
+  TagBytes arena_tags() const;    // sums to arena_bytes()
+};
+
+ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa, int threads, BatchLimits limits, Output output);
+
+class ForwardRunner {
+ public:
+  // `arena` has plan.arena_bytes(), 256-byte aligned, on the device the stream belongs to. `pool`: CPU only.
+  ForwardRunner(const ModelShape& shape, const EncoderWeights& weights, const ForwardPlan& plan, void* arena, ThreadPool* pool);
+  // The result lies in the arena until the next run. `batch` views are on the stream's device.
+  TensorView run(Stream& stream, const BatchView& batch);
+
+ private:
+  TensorView run_chunked(CpuStream& stream, const BatchView& batch);
+  void cut_chunks(const BatchView& batch);
+
+  struct Chunk {
+    int64_t first_sequence, sequences, first_row, rows, longest;
+    size_t starts_at;  // in starts_: relative to first_row
+  };
+  const ModelShape& shape_;
+  const EncoderWeights& weights_;
+  const ForwardPlan& plan_;
+  char* arena_;
+  ThreadPool* pool_;
+  std::vector<Chunk> chunks_;
+  std::vector<int32_t> starts_;
+};
+
+}  // namespace brim

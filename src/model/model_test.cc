@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole models against transformers: tests/data/models holds one tiny seeded model per family and head with the values
+// PyTorch computed in fp32, one sequence at a time. Brim computes them packed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "model/forward_runner.h"
+#include "model/weights.h"
+
+namespace brim {
+namespace {
+
+const std::filesystem::path kModels = std::filesystem::path(BRIM_SOURCE_DIR) / "tests" / "data" / "models";
+
+struct Batch {
+  std::vector<int32_t> ids, positions, starts{0}, order;
+  int64_t longest = 0;
+  BatchView view() const {
+    auto v = [](const std::vector<int32_t>& x) { return TensorView(const_cast<int32_t*>(x.data()), DType::i32, {static_cast<int64_t>(x.size())}); };
+    BatchView b;
+    b.T = static_cast<int64_t>(ids.size()), b.B = static_cast<int64_t>(starts.size()) - 1, b.S = longest;
+    b.ids = v(ids), b.positions = v(positions), b.starts = v(starts), b.order = v(order);
+    return b;
+  }
+};
+
+Batch pack(const std::vector<std::vector<int32_t>>& sequences, int64_t position_offset) {
+  Batch b;
+  for (const auto& s : sequences) {
+    for (size_t i = 0; i < s.size(); ++i) b.ids.push_back(s[i]), b.positions.push_back(static_cast<int32_t>(position_offset + static_cast<int64_t>(i)));
+    b.starts.push_back(static_cast<int32_t>(b.ids.size()));
+    b.order.push_back(static_cast<int32_t>(b.order.size()));
+    b.longest = std::max<int64_t>(b.longest, static_cast<int64_t>(s.size()));
+  }
+  return b;
+}
+
+struct Golden {
+  std::vector<std::vector<int32_t>> ids;
+  std::vector<std::vector<std::vector<float>>> rows;
+  explicit Golden(const std::string& name) {
+    std::ifstream file(kModels / name / "golden.json");
+    const auto j = nlohmann::json::parse(file);
+    ids = j["ids"].get<decltype(ids)>();
+    rows = j["rows"].get<decltype(rows)>();
+  }
+  std::vector<float> flat() const {
+    std::vector<float> all;
+    for (const auto& r : rows)
+      for (const auto& v : r) all.insert(all.end(), v.begin(), v.end());
+    return all;
+  }
+};
+
+std::vector<float> run(const std::string& name, Output output, Precision precision, int threads, int64_t budget_scale = 1) {
+  auto device = open_cpu_device(threads);
+  const auto model = Model::load(kModels / name, *device, precision);
+  const Golden golden(name);
+  auto sequences = golden.ids;
+  for (int64_t i = 1; i < budget_scale; ++i) sequences.insert(sequences.end(), golden.ids.begin(), golden.ids.end());
+  const Batch batch = pack(sequences, model->shape().position_offset);
+  const BatchView view = batch.view();
+  const ForwardPlan plan = plan_forward(model->shape(), precision, DeviceKind::cpu, best_isa(), threads,
+                                        {view.T, view.B, model->shape().max_tokens()}, output);
+  const DeviceBuffer arena = device->allocate(static_cast<size_t>(plan.arena_bytes()));
+  std::fill_n(static_cast<uint8_t*>(arena.data()), arena.bytes(), uint8_t{0xFF});  // NaN: whatever is read must have been written
+  auto stream = device->make_stream();
+  ForwardRunner runner(model->shape(), model->weights(), plan, arena.data(), static_cast<CpuStream&>(*stream).pool());
+  const TensorView result = runner.run(*stream, view);
+  return {result.as<float>(), result.as<float>() + result.elements()};
+}
+
+void expect_close(const std::vector<float>& got, const std::vector<float>& want, float tolerance) {
+  ASSERT_GE(got.size(), want.size());
+  float worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_FALSE(std::isnan(got[i])) << i;
+    worst = std::max(worst, std::abs(got[i] - want[i % want.size()]));
+  }
+  EXPECT_LE(worst, tolerance);
+}
+
+// Logits of these models are of size 1 to 10; fp32 sums of up to 80 terms over two layers stay far below 1e-4 of that.
+constexpr float kFp32Tolerance = 1e-4f;
+
+class Parity : public ::testing::TestWithParam<std::pair<const char*, Output>> {};
+
+TEST_P(Parity, PackedLogitsEqualTransformersOneByOne) {
+  const auto [name, output] = GetParam();
+  for (const int threads : {1, 2, 3}) expect_close(run(name, output, Precision::fp32, threads), Golden(name).flat(), kFp32Tolerance);
+}
+
+TEST_P(Parity, ChunkedAndOpByOpAgree) {
+  const auto [name, output] = GetParam();
+  expect_close(run(name, output, Precision::fp32, 2, 40), Golden(name).flat(), kFp32Tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Parity,
+                         ::testing::Values(std::pair("bert_sequence", Output::sequence_logits), std::pair("bert_token", Output::token_logits),
+                                           std::pair("bert_encoder", Output::hidden), std::pair("bert_multilabel", Output::sequence_logits),
+                                           std::pair("distilbert_sequence", Output::sequence_logits),
+                                           std::pair("distilbert_token", Output::token_logits),
+                                           std::pair("roberta_sequence", Output::sequence_logits), std::pair("roberta_token", Output::token_logits),
+                                           std::pair("xlmroberta_sequence", Output::sequence_logits)),
+                         [](const auto& p) { return std::string(p.param.first); });
+
+TEST(Model, HalfAndInt8StayNearFp32) {
+  // bf16 rounds each operand to 2^-9 relative, int8 to about 2^-8 of the row's largest value; two layers of products of
+  // random signs keep the logits' error within a few percent of their size.
+  const auto want = Golden("bert_sequence").flat();
+  float size = 0;
+  for (const float v : want) size = std::max(size, std::abs(v));
+  expect_close(run("bert_sequence", Output::sequence_logits, Precision::bf16, 2), want, 0.05f * size);
+  expect_close(run("bert_sequence", Output::sequence_logits, Precision::int8, 2), want, 0.10f * size);
+}
+
+TEST(Model, ScoresAreProbabilities) {
+  const auto soft = run("bert_sequence", Output::sequence_scores, Precision::fp32, 2);
+  for (size_t i = 0; i < soft.size(); i += 3) EXPECT_NEAR(soft[i] + soft[i + 1] + soft[i + 2], 1, 1e-6);
+  const auto logits = run("bert_multilabel", Output::sequence_logits, Precision::fp32, 1);
+  const auto sigmoid = run("bert_multilabel", Output::sequence_scores, Precision::fp32, 1);
+  for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(sigmoid[i], 1 / (1 + std::exp(-logits[i])), 1e-6);
+}
+
+TEST(Model, PlanStaysNearTheLowerBound) {
+  for (const char* name : {"bert_sequence", "roberta_token", "distilbert_sequence"}) {
+    const ModelShape shape = read_shape(kModels / name);
+    for (const auto target : {DeviceKind::cpu, DeviceKind::cuda}) {
+      const auto output = shape.token_classes > 0 ? Output::token_scores : Output::sequence_scores;
+      const ForwardPlan plan = plan_forward(shape, Precision::fp32, target, Isa::generic, 2, {4096, 512, 40}, output);
+      EXPECT_LE(static_cast<double>(plan.whole.peak_bytes), 1.1 * static_cast<double>(plan.whole.lower_bound_bytes));
+      EXPECT_EQ(plan.arena_tags().total(), plan.arena_bytes());
+    }
+  }
+}
+
+TEST(Model, ABatchOverThePlanIsRefused) {
+  auto device = open_cpu_device(1);
+  const auto model = Model::load(kModels / "bert_sequence", *device, Precision::fp32);
+  const ForwardPlan plan = plan_forward(model->shape(), Precision::fp32, DeviceKind::cpu, best_isa(), 1, {8, 2, 8}, Output::sequence_logits);
+  const DeviceBuffer arena = device->allocate(static_cast<size_t>(plan.arena_bytes()));
+  auto stream = device->make_stream();
+  ForwardRunner runner(model->shape(), model->weights(), plan, arena.data(), nullptr);
+  const Batch batch = pack({{3, 4, 5, 6, 7}, {3, 4, 5, 6}}, 0);
+  EXPECT_THROW(runner.run(*stream, batch.view()), Error);
+}
+
+}  // namespace
+}  // namespace brim

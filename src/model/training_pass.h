@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The encoder's forward and backward pass for training, packed, by hand, on any backend. The forward keeps what the
+// backward needs; how much it keeps is the recompute level. On a null stream the same code records the memory.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "memory/allocator.h"
+#include "model/encoder.h"
+#include "model/shape.h"
+#include "ops/batch_view.h"
+#include "ops/dropout.h"
+
+namespace brim {
+
+// What is not kept from the forward pass but computed again before it is needed.
+enum class Recompute : uint8_t {
+  none,       // everything is kept
+  selective,  // feed-forward activations and norm outputs: cheap to redo, a third of the bytes
+  full,       // only each layer's input
+};
+const char* recompute_name(Recompute level);
+std::optional<Recompute> recompute_from_name(std::string_view name);
+
+// Parameters as the passes see them, in model_params() order.
+struct TrainParams {
+  std::vector<TensorView> plain;      // compute type: [rows,cols] or [rows]; CPU: the fp32 master itself
+  std::vector<LinearWeight> matrix;   // ready for linear(); N = 0 for what is no matrix
+  // The last layer's qkv by part, for a classifier that reads first tokens only (packed weights cannot be cut).
+  LinearWeight last_q, last_kv;
+  std::vector<TensorView> grad;       // f32, accumulated
+};
+
+// Sequences' targets; one of the two, or both with two heads.
+struct TrainTargets {
+  TensorView sequence;                // [B] i32 class, -100 ignored; or [B,K] f32 when multi-label
+  TensorView token;                   // [T] i32 class, -100 ignored
+  TensorView teacher_sequence;        // [B,K] f32 teacher logits, distillation only
+  TensorView class_weights;           // [K] f32 or empty
+};
+
+struct LossSettings {
+  float label_smoothing = 0;
+  float temperature = 1, hard_weight = 1, soft_weight = 0;  // distillation
+  float sequence_weight = 1, token_weight = 1;              // two heads
+  // Gradients are of loss * scale / samples: the global batch's real samples (and tokens), and the loss scale.
+  float sequence_scale = 1, token_scale = 1;
+};
+
+struct DropoutSettings {
+  bool on = false;
+  uint64_t seed = 0;                  // mixed with step and micro-batch by the caller
+};
+
+struct TrainPass {
+  const ModelShape& shape;
+  const TrainParams& params;
+  Recompute recompute = Recompute::none;
+  LossSettings loss;
+  DropoutSettings dropout;
+  TensorView sorted, sorted_positions;  // [T] i32 for embedding_grad
+};
+
+struct TrainResult {
+  TensorView loss;              // [2] f32: summed (not averaged) sequence and token loss of this micro-batch
+  TensorView sequence_logits;   // [B,K] f32
+  TensorView token_logits;      // [T,K] f32
+};
+
+// One micro-batch forward and backward; gradients are added to params.grad.
+TrainResult forward_backward(Exec& exec, const TrainPass& pass, const BatchView& batch, const TrainTargets& targets);
+
+}  // namespace brim

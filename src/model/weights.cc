@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/weights.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "base/timeline.h"
+#include "memory/placement.h"
+
+namespace brim {
+namespace {
+
+// Cuts aligned pieces from a slab that may not exist yet (base null: sizes only, addresses made up).
+class Cutter {
+ public:
+  explicit Cutter(void* base) : base_(base != nullptr ? static_cast<char*>(base) : reinterpret_cast<char*>(uintptr_t{1} << 20)) {}
+  TensorView cut(DType dtype, std::initializer_list<int64_t> dims) {
+    TensorView v(base_ + used_, dtype, dims);
+    if (v.elements() == 0) return {};
+    used_ += align_up(v.bytes());
+    return v;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  char* base_;
+  int64_t used_ = 0;
+};
+
+DType matrix_type(Precision precision) {
+  switch (precision) {
+    case Precision::bf16: return DType::bf16;
+    case Precision::fp16: return DType::f16;
+    case Precision::fp8: return DType::f8e4m3;
+    case Precision::int8: return DType::i8;
+    default: return DType::f32;
+  }
+}
+
+// The stored tensor of one full name; encoders saved alone lack the family prefix ("bert.").
+const TensorView* find_tensor(const WeightSource& source, const std::string& name) {
+  if (const TensorView* t = source.find(name)) return t;
+  for (const char* prefix : {"bert.", "roberta.", "distilbert."})
+    if (name.rfind(prefix, 0) == 0)
+      if (const TensorView* t = source.find(name.substr(std::strlen(prefix)))) return t;
+  return nullptr;
+}
+
+void check_shape(const WeightSource& source, const std::string& name, const TensorView& t, int64_t rows, int64_t cols) {
+  const bool vector = cols == 0;
+  const bool good = vector ? t.elements() == rows && t.rank == 1 : t.rank == 2 && t.dim[0] == rows && t.dim[1] == cols;
+  if (!good)
+    fail(ErrorCode::bad_model, "{}: has shape {}, config.json asks for [{}{}]; the weights and the config are of different models",
+         source.where(name), t.shape_text(), rows, vector ? "" : fmt::format(",{}", cols));
+}
+
+// A parameter as it lies in the file, stacked over its names.
+struct Stacked {
+  TensorView data;             // [rows,cols] or [rows], f32, f16, bf16 or i8
+  TensorView scale;            // [rows] f32 for i8
+  std::vector<std::byte> own;  // storage where stacking had to copy
+  std::vector<float> own_scale;
+};
+
+std::optional<Stacked> stack_param(const WeightSource& source, const ParamSpec& spec) {
+  const int64_t part_rows = spec.rows / static_cast<int64_t>(spec.names.size());
+  std::vector<const TensorView*> parts, scales;
+  for (const auto& name : spec.names) {
+    const TensorView* t = find_tensor(source, name);
+    if (t == nullptr) {
+      if (spec.head) return std::nullopt;
+      (void)source.get(name);  // throws with the nearest name
+      fail(ErrorCode::bad_model, "{}: no tensor {}", source.where(), name);
+    }
+    check_shape(source, name, *t, part_rows, spec.cols);
+    const TensorView* scale = nullptr;
+    if (t->dtype == DType::i8) {
+      scale = find_tensor(source, name + "_scale");
+      if (scale == nullptr) fail(ErrorCode::bad_model, "{}: int8 without {}_scale beside it", source.where(name), name);
+      if (scale->dtype != DType::f32 || scale->elements() != part_rows)
+        fail(ErrorCode::bad_model, "{}: is {}, wanted f32[{}]", source.where(name + "_scale"), scale->shape_text(), part_rows);
+    } else if (t->dtype != DType::f32 && t->dtype != DType::f16 && t->dtype != DType::bf16 && t->dtype != DType::f64) {
+      fail(ErrorCode::bad_model, "{}: type {} cannot be used as a weight", source.where(name), dtype_name(t->dtype));
+    }
+    if (!parts.empty() && (parts[0]->dtype != t->dtype))
+      fail(ErrorCode::bad_model, "{}: type {} differs from {} of its neighbours", source.where(name), dtype_name(t->dtype), dtype_name(parts[0]->dtype));
+    parts.push_back(t);
+    scales.push_back(scale);
+  }
+  Stacked s;
+  auto view = [&](void* data, DType dtype) {
+    return spec.cols > 0 ? TensorView(data, dtype, {spec.rows, spec.cols}) : TensorView(data, dtype, {spec.rows});
+  };
+  if (parts.size() == 1) {
+    s.data = view(parts[0]->data, parts[0]->dtype);
+    if (scales[0] != nullptr) s.scale = TensorView(scales[0]->data, DType::f32, {spec.rows});
+    return s;
+  }
+  const size_t part_bytes = static_cast<size_t>(parts[0]->bytes());
+  s.own.resize(part_bytes * parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) std::memcpy(s.own.data() + i * part_bytes, parts[i]->data, part_bytes);
+  s.data = view(s.own.data(), parts[0]->dtype);
+  if (scales[0] != nullptr) {
+    for (const TensorView* t : scales) s.own_scale.insert(s.own_scale.end(), t->as<float>(), t->as<float>() + t->elements());
+    s.scale = TensorView(s.own_scale.data(), DType::f32, {spec.rows});
+  }
+  return s;
+}
+
+void widen(const Stacked& s, float* out) {
+  const int64_t n = s.data.elements();
+  if (s.data.dtype != DType::i8) {
+    convert_elements(s.data.data, s.data.dtype, out, DType::f32, n);
+    return;
+  }
+  const int64_t cols = n / std::max<int64_t>(1, s.data.rows());
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(s.data.as<int8_t>()[i]) * s.scale.as<float>()[i / cols];
+}
+
+// f8e4m3: 1 sign, 4 exponent (bias 7), 3 fraction bits; largest 448, no infinity.
+uint8_t to_e4m3(float x) {
+  const uint8_t sign = std::signbit(x) ? 0x80 : 0;
+  const float a = std::min(std::abs(x), 448.0f);
+  if (a < 0x1p-10f) return sign;
+  const int exponent = std::max(-6, static_cast<int>(std::floor(std::log2(a))));
+  const float quantum = std::ldexp(1.0f, exponent - 3);
+  const auto units = static_cast<int>(std::nearbyint(a / quantum));  // 8..16 when normal, 0..8 when subnormal
+  // 16 units carry into the next exponent by themselves; 0x7E is 448.
+  const int bits = (exponent + 6) * 8 + units;
+  return sign | static_cast<uint8_t>(std::min(bits, 0x7E));
+}
+
+void fill_matrix(const Stacked& s, const LinearWeight& w, DeviceKind target) {
+  if (target == DeviceKind::cpu) {
+    const bool keep = s.data.dtype == DType::i8 ? w.precision == Precision::int8 : s.data.dtype != DType::f64;
+    if (keep) {
+      linear_pack(s.data, s.scale, w.precision, w.isa, w.data.data, w.scale ? w.scale.as<float>() : nullptr);
+      return;
+    }
+    std::vector<float> wide(static_cast<size_t>(w.N * w.K));
+    widen(s, wide.data());
+    linear_pack(TensorView(wide.data(), DType::f32, {w.N, w.K}), {}, w.precision, w.isa, w.data.data, w.scale ? w.scale.as<float>() : nullptr);
+    return;
+  }
+  std::vector<float> wide(static_cast<size_t>(w.N * w.K));
+  widen(s, wide.data());
+  if (w.precision != Precision::fp8) {
+    convert_elements(wide.data(), DType::f32, w.data.data, w.data.dtype, w.N * w.K);
+    return;
+  }
+  float amax = 0;
+  for (const float v : wide) amax = std::max(amax, std::abs(v));
+  const float scale = amax > 0 ? amax / 448.0f : 1.0f;
+  *w.scale.as<float>() = scale;
+  for (size_t i = 0; i < wide.size(); ++i) static_cast<uint8_t*>(w.data.data)[i] = to_e4m3(wide[i] / scale);
+}
+
+void fill_vector(const Stacked& s, const TensorView& out) {
+  std::vector<float> wide(static_cast<size_t>(s.data.elements()));
+  widen(s, wide.data());
+  convert_elements(wide.data(), DType::f32, out.data, out.dtype, out.elements());
+}
+
+}  // namespace
+
+DType activation_type(Precision precision, DeviceKind target) {
+  if (target == DeviceKind::cpu) return DType::f32;
+  switch (precision) {
+    case Precision::fp16: return DType::f16;
+    case Precision::bf16: case Precision::fp8: case Precision::int8: return DType::bf16;
+    default: return DType::f32;
+  }
+}
+
+Precision head_precision(Precision precision, DeviceKind target) {
+  if (target == DeviceKind::cpu) return Precision::fp32;
+  return precision == Precision::fp8 || precision == Precision::int8 ? Precision::bf16 : precision;
+}
+
+WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind target, Isa isa, bool tables_in_slab, void* base) {
+  Cutter slab(base);
+  const DType activation = activation_type(precision, target);
+  const int64_t H = s.hidden, F = s.ffn;
+  auto matrix = [&](int64_t N, int64_t K, Precision p) {
+    LinearWeight w;
+    if (N == 0) return w;
+    w.N = N, w.K = K, w.precision = p, w.isa = isa;
+    w.data = target == DeviceKind::cpu ? slab.cut(DType::u8, {linear_packed_bytes(N, K, p, isa)}) : slab.cut(matrix_type(p), {N, K});
+    if (p == Precision::int8) w.scale = slab.cut(DType::f32, {N});
+    if (p == Precision::fp8) w.scale = slab.cut(DType::f32, {1});
+    return w;
+  };
+  auto vector = [&](int64_t n) { return slab.cut(activation, {n}); };
+
+  WeightLayout layout;
+  EncoderWeights& w = layout.weights;
+  if (tables_in_slab) {
+    const DType table = target == DeviceKind::cpu ? DType::f16 : activation;
+    w.word = slab.cut(table, {s.vocab, H});
+    w.position = slab.cut(table, {s.positions, H});
+    if (s.types > 0) w.type = slab.cut(table, {1, H});
+  }
+  w.norm_gamma = vector(H), w.norm_beta = vector(H);
+  for (int64_t l = 0; l < s.layers; ++l) {
+    LayerWeights& layer = w.layers.emplace_back();
+    if (l + 1 < s.layers) {
+      layer.qkv = matrix(3 * H, H, precision);
+    } else {
+      layer.q = matrix(H, H, precision);
+      layer.kv = matrix(2 * H, H, precision);
+    }
+    layer.out = matrix(H, H, precision), layer.ffn1 = matrix(F, H, precision), layer.ffn2 = matrix(H, F, precision);
+    layer.qkv_bias = vector(3 * H), layer.out_bias = vector(H), layer.ffn1_bias = vector(F), layer.ffn2_bias = vector(H);
+    layer.norm1_gamma = vector(H), layer.norm1_beta = vector(H), layer.norm2_gamma = vector(H), layer.norm2_beta = vector(H);
+  }
+  const Precision head = head_precision(precision, target);
+  if (s.sequence_classes > 0) {
+    w.dense = matrix(H, H, head), w.dense_bias = vector(H);
+    w.sequence = matrix(s.sequence_classes, H, head), w.sequence_bias = vector(s.sequence_classes);
+  }
+  if (s.token_classes > 0) w.token = matrix(s.token_classes, H, head), w.token_bias = vector(s.token_classes);
+  layout.bytes = slab.used();
+  return layout;
+}
+
+EncoderWeights describe_weights(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa) {
+  return layout_weights(shape, precision, target, isa, true, nullptr).weights;
+}
+
+BatchView describe_batch(int64_t tokens, int64_t sequences, int64_t longest) {
+  auto* nowhere = reinterpret_cast<void*>(uintptr_t{1} << 12);
+  BatchView b;
+  b.T = tokens, b.B = sequences, b.S = longest;
+  b.ids = b.positions = TensorView(nowhere, DType::i32, {tokens});
+  b.starts = TensorView(nowhere, DType::i32, {sequences + 1});
+  b.order = TensorView(nowhere, DType::i32, {sequences});
+  b.n_long = longest > kShortTokens ? sequences : 0;
+  return b;
+}
+
+ModelShape read_shape(const std::filesystem::path& dir, HfConfig* out) {
+  HfConfig config = load_hf_config(dir);
+  const auto source = WeightSource::open(dir);
+  const ModelShape shape = shape_of(config, head_kind(config, source->names()));
+  if (out != nullptr) *out = std::move(config);
+  return shape;
+}
+
+bool read_param(const WeightSource& source, const ModelShape&, const ParamSpec& spec, float* out) {
+  const auto stacked = stack_param(source, spec);
+  if (!stacked) return false;
+  widen(*stacked, out);
+  return true;
+}
+
+std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& device, Precision precision) {
+  ScopedZone zone(Zone::load_model);
+  auto model = std::unique_ptr<Model>(new Model);
+  model->dir_ = dir;
+  model->config_ = load_hf_config(dir);
+  model->source_ = WeightSource::open(dir);
+  const WeightSource& source = *model->source_;
+  model->shape_ = shape_of(model->config_, head_kind(model->config_, source.names()));
+  model->precision_ = precision;
+  model->device_kind_ = device.kind();
+  const ModelShape& s = model->shape_;
+  const Isa isa = best_isa();
+  const bool cpu = device.kind() == DeviceKind::cpu;
+  const auto params = model_params(s);
+
+  const TensorView* word = find_tensor(source, params[ParamIndex::word].names[0]);
+  const bool tables_in_slab = !cpu || (word != nullptr && (word->dtype == DType::i8 || word->dtype == DType::f64));
+  const int64_t bytes = layout_weights(s, precision, device.kind(), isa, tables_in_slab, nullptr).bytes;
+  model->slab_ = device.allocate(static_cast<size_t>(bytes));
+  model->layout_ = layout_weights(s, precision, device.kind(), isa, tables_in_slab, model->slab_.data());
+  // A slab that the host cannot write is filled beside it and copied at once.
+  std::unique_ptr<std::byte[]> host;
+  WeightLayout target = model->layout_;
+  if (!cpu) {
+    host.reset(new std::byte[static_cast<size_t>(bytes)]);
+    target = layout_weights(s, precision, device.kind(), isa, tables_in_slab, host.get());
+  }
+
+  // Every parameter is one task; they fill disjoint pieces.
+  std::vector<std::function<void()>> tasks;
+  auto matrix = [&](int64_t param, const LinearWeight& w) {
+    if (w.N == 0) return;
+    tasks.push_back([&, param, w] {
+      const auto stacked = stack_param(source, params[param]);
+      if (!stacked) fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", source.where(), params[param].names[0]);
+      fill_matrix(*stacked, w, device.kind());
+    });
+  };
+  auto vector = [&](int64_t param, const TensorView& v) {
+    if (!v) return;
+    tasks.push_back([&, param, v] {
+      const auto stacked = stack_param(source, params[param]);
+      if (!stacked) fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", source.where(), params[param].names[0]);
+      fill_vector(*stacked, v);
+    });
+  };
+  EncoderWeights& w = target.weights;
+  using P = ParamIndex;
+  auto table = [&](int64_t param, TensorView EncoderWeights::*member) {
+    if (params[param].rows == 0) return;
+    if (tables_in_slab) {
+      const TensorView out = w.*member;
+      tasks.push_back([&, param, out] {
+        const auto stacked = stack_param(source, params[param]);
+        const int64_t rows = out.rows();  // the type table keeps its first row only
+        Stacked part;
+        part.data = stacked->data.slice_rows(0, rows);
+        if (stacked->scale) part.scale = stacked->scale.slice_rows(0, rows);
+        fill_vector(part, out);
+      });
+    } else {
+      const auto stacked = stack_param(source, params[param]);
+      w.*member = member == &EncoderWeights::type ? stacked->data.slice_rows(0, 1) : stacked->data;
+    }
+  };
+  table(P::word, &EncoderWeights::word);
+  table(P::position, &EncoderWeights::position);
+  table(P::type, &EncoderWeights::type);
+  vector(P::embed_gamma, w.norm_gamma);
+  vector(P::embed_beta, w.norm_beta);
+  for (int64_t l = 0; l < s.layers; ++l) {
+    const LayerWeights& layer = w.layers[l];
+    const int64_t at = P::layer(l);
+    if (l + 1 < s.layers) {
+      matrix(at + P::qkv_w, layer.qkv);
+    } else {
+      tasks.push_back([&, at, layer] {
+        const auto stacked = stack_param(source, params[at + P::qkv_w]);
+        for (const bool is_q : {true, false}) {
+          Stacked part;
+          const int64_t begin = is_q ? 0 : s.hidden, end = is_q ? s.hidden : 3 * s.hidden;
+          part.data = stacked->data.slice_rows(begin, end);
+          if (stacked->scale) part.scale = stacked->scale.slice_rows(begin, end);
+          fill_matrix(part, is_q ? layer.q : layer.kv, device.kind());
+        }
+      });
+    }
+    matrix(at + P::out_w, layer.out), matrix(at + P::ffn1_w, layer.ffn1), matrix(at + P::ffn2_w, layer.ffn2);
+    vector(at + P::qkv_b, layer.qkv_bias), vector(at + P::out_b, layer.out_bias);
+    vector(at + P::ffn1_b, layer.ffn1_bias), vector(at + P::ffn2_b, layer.ffn2_bias);
+    vector(at + P::norm1_gamma, layer.norm1_gamma), vector(at + P::norm1_beta, layer.norm1_beta);
+    vector(at + P::norm2_gamma, layer.norm2_gamma), vector(at + P::norm2_beta, layer.norm2_beta);
+  }
+  const HeadIndex head = head_index(s);
+  matrix(head.dense_w, w.dense), vector(head.dense_b, w.dense_bias);
+  matrix(head.sequence_w, w.sequence), vector(head.sequence_b, w.sequence_bias);
+  matrix(head.token_w, w.token), vector(head.token_b, w.token_bias);
+
+  ThreadPool pool(hardware_threads());
+  pool.parallel_for(tasks.size(), [&](size_t i, int) { tasks[i](); });
+  if (cpu) {
+    model->layout_ = target;
+    if (tables_in_slab) model->source_.reset();
+  } else {
+    auto stream = device.make_stream();
+    stream->copy(model->slab_.data(), host.get(), static_cast<size_t>(bytes));
+    stream->synchronize();
+    model->source_.reset();
+  }
+  return model;
+}
+
+}  // namespace brim

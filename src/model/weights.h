@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model's weights on a device: one slab, filled once at load from a Hugging Face directory. The layout is a pure
+// function of shape, precision and device, so plans know its size without loading anything.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "io/weights.h"
+#include "model/encoder.h"
+#include "model/shape.h"
+
+namespace brim {
+
+// Type of activations for a precision on a device.
+DType activation_type(Precision precision, DeviceKind target);
+// Precision of the small head matrices: int8 and fp8 models keep their heads in the wider type.
+Precision head_precision(Precision precision, DeviceKind target);
+
+struct WeightLayout {
+  EncoderWeights weights;   // views from `base` on; the tables are empty when they stay outside the slab
+  int64_t bytes = 0;
+};
+// `tables_in_slab`: on the CPU embedding tables stay where the file is mapped, except int8 ones, which are widened.
+WeightLayout layout_weights(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa, bool tables_in_slab, void* base);
+
+class Model {
+ public:
+  // Reads config.json and the weights; the slab is allocated on `device`, which must outlive the model.
+  static std::unique_ptr<Model> load(const std::filesystem::path& dir, Device& device, Precision precision);
+
+  const ModelShape& shape() const { return shape_; }
+  const HfConfig& config() const { return config_; }
+  const std::vector<std::string>& labels() const { return config_.id2label; }
+  const EncoderWeights& weights() const { return layout_.weights; }
+  Precision precision() const { return precision_; }
+  DType activation() const { return activation_type(precision_, device_kind_); }
+  int64_t slab_bytes() const { return layout_.bytes; }
+  int64_t mapped_bytes() const { return source_ ? source_->mapped_bytes() : 0; }
+  const std::filesystem::path& dir() const { return dir_; }
+
+ private:
+  Model() = default;
+  std::filesystem::path dir_;
+  HfConfig config_;
+  ModelShape shape_;
+  Precision precision_ = Precision::fp32;
+  DeviceKind device_kind_ = DeviceKind::cpu;
+  std::unique_ptr<WeightSource> source_;  // kept while tables are read from the mapping
+  DeviceBuffer slab_;
+  WeightLayout layout_;
+};
+
+// The shape of the model in `dir` without its weights' bytes; says which head there is.
+ModelShape read_shape(const std::filesystem::path& dir, HfConfig* config = nullptr);
+
+// One parameter as stored, stacked over its names and converted to f32 (int8 directories are dequantised). Used by
+// training and export; `out` has spec.elements(). False if a head parameter is absent.
+bool read_param(const WeightSource& source, const ModelShape& shape, const ParamSpec& spec, float* out);
+
+}  // namespace brim
