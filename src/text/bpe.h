@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Byte-pair encoding by merge rank, as tokenizer.json's BPE model defines it: byte-level (RoBERTa, GPT-2) or over code
-// points (SentencePiece BPE, with byte fallback and fused unknowns).
+// points (SentencePiece BPE, with byte fallback and fused unknowns). The pair of lowest rank merges first, the leftmost
+// of equal ones; short pieces look for it by a scan, long ones by a heap, so that a word of n symbols costs n log n.
 #pragma once
+#include <array>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "text/pipeline.h"
+#include "text/vocab.h"
 
 namespace brim {
 
@@ -19,8 +22,59 @@ struct BpeConfig {
   bool fuse_unk = false, byte_fallback = false, ignore_merges = false;
 };
 
-// Throws Error(bad_model) naming `file` if ids repeat, a merge's parts or result are not in the vocabulary, or the
-// unknown token is not.
+class BpeModel : public Model {
+ public:
+  // Throws Error(bad_model) naming `file` if ids repeat, a merge's parts or result are not in the vocabulary, or the
+  // unknown token is not.
+  BpeModel(const BpeConfig& config, const std::filesystem::path& file);
+
+  void tokenize(std::string_view piece, std::vector<Token>& out) const override;
+  void tokenize_ids(std::string_view piece, std::vector<int32_t>& out) const override;
+  int32_t id(std::string_view token) const override { return vocab_.find(token); }
+  std::string_view token(int32_t id) const override { return vocab_.token(id); }
+  int32_t vocab_size() const override { return vocab_.size(); }
+  int32_t unk_id() const override { return unk_id_; }
+  const char* kind() const override { return byte_level_ ? "byte_bpe" : "bpe"; }
+
+  // True if each byte has a token of its own at GPT-2's byte level and nothing else decides about unknown text:
+  // tokenize_bytes may then be given the raw bytes of a piece instead of the byte-level text.
+  bool byte_level() const { return byte_level_; }
+  void tokenize_bytes(std::string_view bytes, std::vector<int32_t>& out) const;
+
+ private:
+  struct Symbol {
+    int32_t id;
+    uint32_t bytes;  // of the piece that it stands for
+  };
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  uint32_t rank(int32_t left, int32_t right) const {
+    const uint64_t key = static_cast<uint64_t>(left) << 21 | static_cast<uint64_t>(right);
+    for (size_t slot = hash(key) & mask_;; slot = (slot + 1) & mask_) {
+      const uint64_t entry = merges_[slot];
+      if (entry == 0) return kNone;
+      if (entry >> 22 == key) return static_cast<uint32_t>(entry & 0x3FFFFF) - 1;
+    }
+  }
+  static size_t hash(uint64_t key) { return (key * 0x9E3779B97F4A7C15ULL) >> 32; }
+
+  void symbols_of(std::string_view piece, std::vector<Symbol>& out) const;
+  void merge(std::vector<Symbol>& symbols) const;
+  void merge_short(std::vector<Symbol>& symbols) const;
+  void merge_long(std::vector<Symbol>& symbols) const;
+
+  Vocab vocab_;
+  std::string continuing_subword_prefix_, end_of_word_suffix_;
+  int32_t unk_id_ = -1;
+  bool fuse_unk_, byte_fallback_, ignore_merges_, byte_level_ = false;
+  std::vector<uint64_t>
+      merges_;                   // open addressing: left (21 bits), right (21 bits), rank plus one (22 bits); 0 is free
+  std::vector<int32_t> merged_;  // by rank
+  size_t mask_ = 0;
+  std::array<int32_t, 256> byte_ids_{}, fallback_ids_{};
+  Vocab raw_;  // byte level with ignore_merges: tokens by their raw bytes
+};
+
 std::unique_ptr<Model> make_bpe(const BpeConfig& config, const std::filesystem::path& file);
 
 }  // namespace brim

@@ -16,13 +16,20 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonValue& json);    // d
 std::unique_ptr<PostProcessor> make_post_processor(const JsonValue& json);  // dispatches on "type"
 std::unique_ptr<Model> make_model(const JsonValue& json);                   // dispatches on "type"
 
+// Post-processors without a tokenizer.json: (token, id) before and after a text; offsets without spaces; several in
+// turn.
+std::unique_ptr<PostProcessor> make_template(const std::vector<std::pair<std::string, int32_t>>& before,
+                                             const std::vector<std::pair<std::string, int32_t>>& after);
+std::unique_ptr<PostProcessor> make_trim_offsets(bool add_prefix_space);
+std::unique_ptr<PostProcessor> make_post_sequence(std::vector<std::unique_ptr<PostProcessor>> parts);
+
 std::unique_ptr<Normalizer> make_precompiled(const JsonValue& json);  // charsmap.cc
 std::unique_ptr<PreTokenizer> make_metaspace(const JsonValue& json);  // metaspace.cc
 std::unique_ptr<Model> make_unigram(const JsonValue& json);           // unigram.cc
 
 // Directories without tokenizer.json.
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& dir,
-                                              const std::filesystem::path& model_file);  // spm_model.cc
+                                              const std::filesystem::path& model_file);  // spm_tokenizer.cc
 std::unique_ptr<Tokenizer> load_fastbpe(const std::filesystem::path& dir);               // fastbpe.cc
 
 // What tokenizer_config.json, special_tokens_map.json and added_tokens.json say beside a vocabulary.

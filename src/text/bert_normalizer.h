@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// BERT's normalizer: control characters out, CJK apart, accents off, lower case. Its options are visible because the
+// WordPiece fast path does the same work while it cuts words.
+#pragma once
+#include "text/pipeline.h"
+
+namespace brim {
+
+class BertNormalizer : public Normalizer {
+ public:
+  struct Options {
+    bool clean_text = true, handle_chinese_chars = true, strip_accents = true, lowercase = true;
+  };
+  explicit BertNormalizer(const Options& options) : options_(options) {}
+  void apply(NormalizedText& text) const override;
+  const Options& options() const { return options_; }
+
+ private:
+  Options options_;
+};
+
+}  // namespace brim

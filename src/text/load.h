@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the files that load tokenizers: what they share, not for the rest of Brim.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "text/components.h"
+
+namespace brim {
+
+std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& file, const TokenizerConfig& config);
+std::unique_ptr<Tokenizer> parse_tokenizer_json(const nlohmann::json& json, const std::filesystem::path& file,
+                                                const TokenizerConfig& config);
+
+// An object from token to id.
+std::vector<std::pair<std::string, int32_t>> read_vocab(const JsonValue& json);
+
+// Gives each added token the id it has in the model, or the next free one; of equal tokens the last stays.
+void number_added_tokens(std::vector<AddedToken>& added, const Model& model, const std::filesystem::path& file);
+
+// Ids of the roles: as the configuration names them, else by their usual names.
+SpecialIds find_special_ids(const TokenizerConfig& config, const std::function<int32_t(const std::string&)>& id);
+
+}  // namespace brim

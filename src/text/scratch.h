@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a thread keeps between texts for one tokenizer: buffers that grow once, and the word cache.
+#pragma once
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/utf8.h"
+#include "text/pipeline.h"
+#include "text/word_cache.h"
+
+namespace brim {
+
+struct Scratch {
+  static constexpr size_t kPadding = 32;  // readable bytes after the text, all zero
+
+  WordCache cache;
+  std::vector<char> input;  // the text as valid UTF-8, padded
+  std::string word;         // a word that is put together from parts
+  NormalizedText normalized;
+  PreTokenized pieces;
+
+  // Copies `text` with its invalid bytes replaced; the result stays valid until the next call.
+  std::string_view set_input(std::string_view text) {
+    constexpr size_t kKept = size_t{1} << 20;  // a long text's buffer is not kept for ever
+    std::string replaced;
+    if (!is_valid_utf8(text)) text = replaced = replace_invalid_utf8(text);
+    if (input.size() > kKept && text.size() < kKept / 2) std::vector<char>().swap(input);
+    if (input.size() < text.size() + kPadding) input.resize(text.size() + text.size() / 2 + 256 + kPadding);
+    if (!text.empty()) std::memcpy(input.data(), text.data(), text.size());
+    std::memset(input.data() + text.size(), 0, kPadding);
+    return {input.data(), text.size()};
+  }
+};
+
+}  // namespace brim

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// tokenizer_config.json, special_tokens_map.json and added_tokens.json: what a directory says about its tokenizer
+// beside the vocabulary. All are optional; where two of them name a role, tokenizer_config.json wins.
+#include <algorithm>
+
+#include "base/error.h"
+#include "text/components.h"
+#include "text/json_reader.h"
+
+namespace brim {
+namespace {
+
+// "[CLS]" or {"content": "[CLS]", "lstrip": false, …}
+AddedToken read_added_token(const JsonValue& json) {
+  AddedToken token;
+  token.special = true;
+  if (json.raw().is_string()) {
+    token.content = json.as_string();
+    return token;
+  }
+  token.content = json.at("content").as_string();
+  token.special = json.get("special", true);
+  token.lstrip = json.get("lstrip", false);
+  token.rstrip = json.get("rstrip", false);
+  token.single_word = json.get("single_word", false);
+  token.normalized = json.get("normalized", !token.special);
+  return token;
+}
+
+std::optional<bool> read_flag(const JsonValue& json, const char* key) {
+  if (!json.has(key)) return std::nullopt;
+  return json.at(key).as_bool();
+}
+
+using Role = std::pair<const char*, std::optional<AddedToken> TokenizerConfig::*>;
+constexpr Role kRoles[] = {{"cls_token", &TokenizerConfig::cls},   {"sep_token", &TokenizerConfig::sep},
+                           {"pad_token", &TokenizerConfig::pad},   {"unk_token", &TokenizerConfig::unk},
+                           {"mask_token", &TokenizerConfig::mask}, {"bos_token", &TokenizerConfig::bos},
+                           {"eos_token", &TokenizerConfig::eos}};
+
+void read_roles(const JsonValue& json, TokenizerConfig& config) {
+  for (const auto& [key, member] : kRoles) {
+    if (json.has(key) && !(config.*member)) config.*member = read_added_token(json.at(key));
+  }
+}
+
+void read_max_length(const JsonValue& json, TokenizerConfig& config) {
+  // Hugging Face writes "no limit" as 1e30; "max_len" is its older name.
+  for (const char* key : {"model_max_length", "max_len"}) {
+    if (!json.has(key)) continue;
+    const double value = json.at(key).as_double();
+    if (!(value >= 1)) json.at(key).fail("must be at least 1");
+    if (value < 1e15) config.model_max_length = static_cast<int64_t>(value);
+    return;
+  }
+}
+
+int32_t read_id(const JsonValue& place, const std::string& text) {
+  int32_t id = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9' || id > 100'000'000) place.fail(fmt::format("\"{}\" is not a token id", text));
+    id = id * 10 + (c - '0');
+  }
+  if (text.empty()) place.fail("has an empty token id");
+  return id;
+}
+
+}  // namespace
+
+TokenizerConfig read_tokenizer_config(const std::filesystem::path& dir) {
+  TokenizerConfig config;
+  config.file = dir / "tokenizer_config.json";
+  if (std::filesystem::exists(config.file)) {
+    const nlohmann::json raw = parse_json_file(config.file);
+    const JsonValue json(raw, config.file, "");
+    json.expect_object();
+    config.do_lower_case = read_flag(json, "do_lower_case");
+    config.strip_accents = read_flag(json, "strip_accents");
+    config.tokenize_chinese_chars = read_flag(json, "tokenize_chinese_chars");
+    config.add_prefix_space = read_flag(json, "add_prefix_space");
+    config.trim_offsets = read_flag(json, "trim_offsets");
+    config.tokenizer_class = json.get("tokenizer_class", "");
+    read_max_length(json, config);
+    read_roles(json, config);
+    if (json.has("added_tokens_decoder")) {
+      const JsonValue decoder = json.at("added_tokens_decoder");
+      decoder.expect_object();
+      for (const auto& [id, value] : decoder.raw().items()) {
+        const JsonValue entry(value, config.file, "added_tokens_decoder." + id);
+        AddedToken token = read_added_token(entry);
+        token.id = read_id(entry, id);
+        config.added.push_back(std::move(token));
+      }
+    }
+  }
+  const std::filesystem::path map = dir / "special_tokens_map.json";
+  if (std::filesystem::exists(map)) {
+    const nlohmann::json raw = parse_json_file(map);
+    const JsonValue json(raw, map, "");
+    json.expect_object();
+    read_roles(json, config);
+  }
+  const std::filesystem::path added = dir / "added_tokens.json";
+  if (config.added.empty() && std::filesystem::exists(added)) {
+    const nlohmann::json raw = parse_json_file(added);
+    const JsonValue json(raw, added, "");
+    json.expect_object();
+    for (const auto& [content, value] : raw.items()) {
+      const JsonValue entry(value, added, content);
+      const int64_t id = entry.as_int();
+      if (id < 0 || id > INT32_MAX) entry.fail("is not a token id");
+      AddedToken token;
+      token.content = content;
+      token.id = static_cast<int32_t>(id);
+      token.normalized = true;
+      config.added.push_back(std::move(token));
+    }
+  }
+  std::sort(config.added.begin(), config.added.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  // How a token is matched is said once, in added_tokens_decoder; a role may only name it.
+  for (const auto& [key, member] : kRoles) {
+    auto& role = config.*member;
+    for (const AddedToken& token : config.added) {
+      if (role && role->content == token.content) role = token;
+    }
+  }
+  return config;
+}
+
+}  // namespace brim

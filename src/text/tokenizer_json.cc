@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// tokenizer.json: the models and the added tokens; the other parts have their own factories. `padding` and `truncation`
+// are not read: the length limit is the caller's.
+#include <map>
+#include <set>
+
+#include "base/log.h"
+#include "text/bpe.h"
+#include "text/components.h"
+#include "text/json_reader.h"
+#include "text/load.h"
+#include "text/wordpiece.h"
+
+namespace brim {
+namespace {
+
+// "a b" or ["a", "b"].
+std::vector<std::pair<std::string, std::string>> read_merges(const JsonValue& json) {
+  json.expect_array();
+  std::vector<std::pair<std::string, std::string>> merges;
+  merges.reserve(json.size());
+  for (size_t i = 0; i < json.size(); ++i) {
+    const nlohmann::json& merge = json.raw()[i];
+    if (merge.is_string()) {
+      const auto& text = merge.get_ref<const std::string&>();
+      const size_t space = text.find(' ');
+      if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
+        json.at(i).fail("must be two tokens with one space between them");
+      }
+      merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+      merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
+    } else {
+      json.at(i).fail("must be two tokens");
+    }
+  }
+  return merges;
+}
+
+// Files written by early versions do not name the model's type.
+std::string model_type(const JsonValue& json) {
+  if (json.has("type")) return json.at("type").as_string();
+  if (json.has("merges")) return "BPE";
+  if (json.has("vocab") && json.at("vocab").raw().is_array()) return "Unigram";
+  return "WordPiece";
+}
+
+std::vector<AddedToken> read_added(const JsonValue& list) {
+  list.expect_array();
+  std::vector<AddedToken> out;
+  std::map<int64_t, std::string> taken;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const JsonValue json = list.at(i);
+    AddedToken token;
+    token.content = json.at("content").as_string();
+    token.special = json.get("special", false);
+    token.lstrip = json.get("lstrip", false);
+    token.rstrip = json.get("rstrip", false);
+    token.single_word = json.get("single_word", false);
+    token.normalized = json.get("normalized", !token.special);
+    const int64_t id = json.at("id").as_int();
+    if (id < 0 || id >= Vocab::kMostIds) json.at("id").fail("is not a token id");
+    const auto [before, fresh] = taken.emplace(id, token.content);
+    if (!fresh && before->second != token.content) {
+      json.at("id").fail(
+          fmt::format("\"{}\" already has this id, \"{}\" needs its own", before->second, token.content));
+    }
+    token.id = static_cast<int32_t>(id);
+    out.push_back(std::move(token));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, int32_t>> read_vocab(const JsonValue& json) {
+  json.expect_object();
+  std::vector<std::pair<std::string, int32_t>> vocab;
+  vocab.reserve(json.size());
+  for (const auto& [token, value] : json.raw().items()) {
+    if (!value.is_number_integer() || value < 0 || value >= Vocab::kMostIds) {
+      JsonValue(value, json.file(), json.place() + "." + token).fail("is not a token id");
+    }
+    vocab.emplace_back(token, value.get<int32_t>());
+  }
+  if (vocab.empty()) json.fail("the vocabulary has no tokens");
+  return vocab;
+}
+
+// As upstream: a token of the model keeps the model's id, any other gets the next free one. The id in the file is what
+// the writer expected; it should agree.
+void number_added_tokens(std::vector<AddedToken>& added, const Model& model, const std::filesystem::path& file) {
+  int32_t next = model.vocab_size();
+  std::map<std::string, int32_t> seen;
+  std::vector<AddedToken> out;
+  for (AddedToken& token : added) {
+    if (token.content.empty()) continue;
+    const int32_t declared = token.id;
+    token.id = model.id(token.content);
+    if (token.id < 0) {
+      const auto [at, fresh] = seen.emplace(token.content, next);
+      token.id = at->second;
+      if (fresh) ++next;
+    }
+    if (declared >= 0 && declared != token.id) {
+      log_warning("{}: the added token \"{}\" says id {}, but it is number {}", file.string(), token.content, declared,
+                  token.id);
+    }
+    std::erase_if(out, [&](const AddedToken& t) { return t.content == token.content; });
+    out.push_back(std::move(token));
+  }
+  added = std::move(out);
+}
+
+SpecialIds find_special_ids(const TokenizerConfig& config, const std::function<int32_t(const std::string&)>& id) {
+  auto find = [&](const std::optional<AddedToken>& role, std::initializer_list<const char*> usual) {
+    if (role) return id(role->content);
+    for (const char* name : usual) {
+      if (const int32_t found = id(name); found >= 0) return found;
+    }
+    return -1;
+  };
+  SpecialIds out;
+  out.cls = find(config.cls, {"[CLS]", "<s>"});
+  out.sep = find(config.sep, {"[SEP]", "</s>"});
+  out.pad = find(config.pad, {"[PAD]", "<pad>"});
+  out.unk = find(config.unk, {"[UNK]", "<unk>"});
+  out.mask = find(config.mask, {"[MASK]", "<mask>"});
+  out.bos = find(config.bos, {"<s>"});
+  out.eos = find(config.eos, {"</s>"});
+  return out;
+}
+
+std::unique_ptr<Model> make_model(const JsonValue& json) {
+  const std::string type = model_type(json);
+  if (type == "WordPiece") {
+    WordPieceConfig config;
+    config.vocab = read_vocab(json.at("vocab"));
+    config.unk_token = json.get("unk_token", "[UNK]");
+    config.continuing_subword_prefix = json.get("continuing_subword_prefix", "##");
+    config.max_input_chars_per_word = json.get("max_input_chars_per_word", int64_t{100});
+    return std::make_unique<WordPieceModel>(config, json.file());
+  }
+  if (type == "BPE") {
+    BpeConfig config;
+    config.vocab = read_vocab(json.at("vocab"));
+    config.merges = read_merges(json.at("merges"));
+    config.unk_token = json.get("unk_token", "");
+    config.continuing_subword_prefix = json.get("continuing_subword_prefix", "");
+    config.end_of_word_suffix = json.get("end_of_word_suffix", "");
+    config.fuse_unk = json.get("fuse_unk", false);
+    config.byte_fallback = json.get("byte_fallback", false);
+    config.ignore_merges = json.get("ignore_merges", false);
+    return make_bpe(config, json.file());
+  }
+  if (type == "Unigram") return make_unigram(json);
+  json.at("type").fail("no such model is known to Brim");
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& file, const TokenizerConfig& config) {
+  return parse_tokenizer_json(parse_json_file(file), file, config);
+}
+
+std::unique_ptr<Tokenizer> parse_tokenizer_json(const nlohmann::json& raw, const std::filesystem::path& file,
+                                                const TokenizerConfig& config) {
+  const JsonValue json(raw, file, "");
+  json.expect_object();
+  PipelineParts parts;
+  parts.model = make_model(json.at("model"));
+  if (json.has("normalizer")) parts.normalizer = make_normalizer(json.at("normalizer"));
+  if (json.has("pre_tokenizer")) parts.pre_tokenizer = make_pre_tokenizer(json.at("pre_tokenizer"));
+  if (json.has("post_processor")) parts.post_processor = make_post_processor(json.at("post_processor"));
+  if (json.has("added_tokens")) parts.added = read_added(json.at("added_tokens"));
+  number_added_tokens(parts.added, *parts.model, file);
+  parts.model_max_length = config.model_max_length;
+  parts.special = find_special_ids(config, [&](const std::string& token) {
+    for (const AddedToken& t : parts.added) {
+      if (t.content == token) return t.id;
+    }
+    return parts.model->id(token);
+  });
+  return make_pipeline_tokenizer(std::move(parts), file);
+}
+
+}  // namespace brim

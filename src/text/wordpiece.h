@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// WordPiece: the longest token that fits, then the longest continuation ("##…"), and so on; a word with a part that is
+// in no token is unknown as a whole. Tokens of up to 15 bytes are found by a hash of two registers; for each pair of
+// first bytes a mask of the lengths that exist says which are worth looking for.
+#pragma once
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "text/pipeline.h"
+#include "text/short_key.h"
+#include "text/vocab.h"
+
+namespace brim {
+
+struct WordPieceConfig {
+  std::vector<std::pair<std::string, int32_t>> vocab;
+  std::string unk_token = "[UNK]", continuing_subword_prefix = "##";
+  int64_t max_input_chars_per_word = 100;
+};
+
+class WordPieceModel : public Model {
+ public:
+  WordPieceModel(const WordPieceConfig& config, const std::filesystem::path& file);
+
+  void tokenize(std::string_view piece, std::vector<Token>& out) const override;
+  void tokenize_ids(std::string_view piece, std::vector<int32_t>& out) const override;
+  int32_t id(std::string_view token) const override { return vocab_.find(token); }
+  std::string_view token(int32_t id) const override { return vocab_.token(id); }
+  int32_t vocab_size() const override { return vocab_.size(); }
+  int32_t unk_id() const override { return unk_id_; }
+  const char* kind() const override { return "wordpiece"; }
+
+ private:
+  // Tokens that may stand in one place: at the start of a word, or after it has begun.
+  class Table {
+   public:
+    void add(std::string_view token, int32_t id);
+    void build();
+    // The longest token at the start of `text` (not empty); its length, or 0.
+    size_t longest(std::string_view text, int32_t& id) const;
+
+   private:
+    struct Slot {
+      ShortKey key;
+      int32_t id = -1;
+    };
+    static size_t pair_index(const char* p) {
+      uint16_t pair;
+      std::memcpy(&pair, p, 2);
+      return (pair * 0x9E3779B1u) >> 20;
+    }
+    int32_t find_short(const char* text, size_t readable, size_t length) const;
+    std::vector<std::pair<std::string, int32_t>> added_, long_;  // long_: more than 15 bytes, sorted by text
+    std::array<int32_t, 256> single_{};
+    std::vector<uint16_t> lengths_;  // by the first two bytes: bit n set if a token of n bytes starts so (n up to 15)
+    std::vector<Slot> slots_;
+    size_t longest_ = 0;
+  };
+
+  template <class Emit>
+  void split(std::string_view piece, Emit emit) const;
+  Vocab vocab_;
+  Table first_, next_;
+  int32_t unk_id_;
+  size_t max_chars_;
+};
+
+}  // namespace brim

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares Brim's tokenizers with Hugging Face's: ids, tokens and offsets, text by text. Run by hand.
+
+  tools/check_tokenizer_parity.py --dump build/release/src/text/tokenize_dump --data DIR [--texts 20000] [--seed 1]
+
+DIR holds vocabs/NAME/ (tokenizers) and golden/tokens_NAME.jsonl (recorded ids and tokens), and text/*.txt. Each tokenizer
+is checked on the goldens, on lines of the text files, on random Unicode, and again without its tokenizer.json,
+where transformers says what the bare vocabulary means. Needs the tokenizers and transformers modules.
+"""
+import argparse
+import json
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+
+
+def dump(tool, folder, texts):
+    lines = "".join(json.dumps(t) + "\n" for t in texts)
+    run = subprocess.run([tool, str(folder)], input=lines.encode(), stdout=subprocess.PIPE, check=False)
+    if run.returncode:
+        sys.exit(f"{tool} {folder} failed with {run.returncode}")
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+POOLS = [
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
+    " \t\n\r\v\f\u00a0\u2003\u3000\u200b\ufeff\u0085\u2028",
+    "0123456789²½¾٣५",
+    "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~…—“”‘’«»¿¡",
+    "éèêüñçåøßœæÅÉÑİıſﬁŁđĐươ",
+    "".join(chr(c) for c in range(0x300, 0x340)) + "\u0344\u0345\u1dc4\u20dd\u302a\u302e\u0f71\u0f72\u0f74",
+    "中文字符漢字龥㐀豈𠀀𪜀你好世界",
+    "가각힣한국어각ㄱ",
+    "ひらがなカタカナｶﾅ゛゜がぎ",
+    "مرحبابالعالمءآأ",
+    "नमस्ते हिन्दी কি",
+    "😀😂🤣❤️👍🏽👨‍👩‍👧‍👦🇻🇳🏳️‍🌈",
+    "ΑΣΣΑΣς ΣοφόςБГДЁёйЙ",
+    "xin chào việt nam Ấ ộ ử ễ ẵ",
+    "\x00\x01\x08\x1b\x7f\x80\x9f\ufffd\ufffe\ue000\U000f0000\U0010ffff",
+    "①Ⅷ㎏㍿ﷺ™℃ªº²₂",
+]
+
+
+def random_text(rng):
+    kind = rng.random()
+    out = []
+    for _ in range(rng.choice((0, 1, 2, 3, 5, 8, 13, 30, 60))):
+        if kind < 0.2:
+            c = rng.randrange(0x110000)
+            out.append(chr(c) if not 0xD800 <= c < 0xE000 else "?")
+        elif kind < 0.3:
+            out.append(chr(rng.randrange(0x3000)))
+        elif kind < 0.4:
+            out.append(chr(rng.randrange(0x80)))
+        else:
+            out.append(rng.choice(rng.choice(POOLS)))
+        if rng.random() < 0.02:
+            out.append(rng.choice(["[MASK]", "<mask>", " <mask>", "[CLS]", "</s>", "[SEP", "<s>", "[unused1]", "'s", "'ll", "''re"]))
+    return "".join(out)
+
+
+def edge_texts():
+    return [
+        "", " ", "  ", "\n", "\t \n", "\u200b", "\u0301", "a" * 99, "a" * 100, "a" * 101, "é" * 100, "é" * 101,
+        "x" * 3000, "é" * 2000, " " * 2000, "!" * 500, "don't we'll I'M they'RE", "a  b   c    ", "  leading", "trailing  ",
+        "<mask>", " <mask> ", "a <mask>b", "[MASK][MASK]", "x[SEP]y", "\x00", "a\x00b", "\ufeffbom", "e\u0301", "\u1112\u1161\u11ab",
+        "#hashtag @user http://t.co/x?y=1&z=2", "1234567890123", "3.14 1,000 ½", "ÀÉÎõü", "İstanbul ISTANBUL ıI", "ſtraße",
+    ]  # fmt: skip
+
+
+def compare(name, expected, got, texts, show=5):
+    bad = 0
+    for text, e, g in zip(texts, expected, got):
+        wrong = [k for k in ("ids", "tokens", "offsets") if k in e and e[k] != g[k]]
+        if "fast_ids" in g:
+            wrong.append("fast_ids")
+        if wrong:
+            bad += 1
+            if bad <= show:
+                print(f"  {name}: {wrong} differ on {text!r}")
+                for k in wrong:
+                    print(f"    expected {e.get(k, e['ids'])}\n    got      {g.get(k)}")
+    print(f"{name}: {len(texts) - bad} of {len(texts)} equal")
+    return bad
+
+
+def reference(encode, texts):
+    out = []
+    for t in texts:
+        e = encode(t)
+        out.append({"ids": e.ids, "tokens": e.tokens, "offsets": [list(o) for o in e.offsets]})
+    return out
+
+
+def backend(folder, from_json):
+    from tokenizers import Tokenizer
+
+    if from_json:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    else:
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(str(folder))._tokenizer
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dump", required=True)
+    parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--texts", type=int, default=20000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="")
+    args = parser.parse_args()
+    rng = random.Random(args.seed)
+    texts = edge_texts() + [random_text(rng) for _ in range(args.texts)]
+    for file in sorted((args.data / "text").glob("*.txt")):
+        texts += rng.sample(file.read_text(encoding="utf-8", errors="replace").splitlines(), min(args.texts, 20000))
+    bad = 0
+    for folder in sorted((args.data / "vocabs").iterdir()):
+        if args.only not in folder.name:
+            continue
+        golden = args.data / f"golden/tokens_{folder.name}.jsonl"
+        if golden.exists():
+            rows = [json.loads(line) for line in golden.open(encoding="utf-8")]
+            inputs = [r["text"] for r in rows]
+            bad += compare(f"{folder.name} golden", rows, dump(args.dump, folder, inputs), inputs)
+        if (folder / "tokenizer.json").exists():
+            bad += compare(f"{folder.name} tokenizer.json", reference(backend(folder, True).encode, texts), dump(args.dump, folder, texts), texts)
+        with tempfile.TemporaryDirectory() as temp:
+            bare = pathlib.Path(temp) / folder.name
+            shutil.copytree(folder, bare, copy_function=shutil.copyfile)
+            (bare / "tokenizer.json").unlink(missing_ok=True)
+            bad += compare(f"{folder.name} without tokenizer.json", reference(backend(bare, False).encode, texts), dump(args.dump, bare, texts), texts)
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
