@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "io/json_text.h"
 #include "io/quote_text.h"
+#include "io/torch_bin.h"
 
 namespace brim {
 namespace fs = std::filesystem;
@@ -43,10 +44,10 @@ bool plain_file_name(const std::string& name) {
   for (const char* other : {"tf_model.h5", "flax_model.msgpack", "model.onnx", "onnx/model.onnx"})
     if (fs::exists(dir / other, ignored))
       fail(ErrorCode::bad_model,
-           "{}: has {} but no model.safetensors: convert it with transformers, or fetch the PyTorch weights",
+           "{}: has {} but no model.safetensors or pytorch_model.bin: convert it with transformers or fetch those",
            dir.string(), other);
-  fail(ErrorCode::bad_model, "{}: no weights: looked for model.safetensors and model.safetensors.index.json",
-       dir.string());
+  fail(ErrorCode::bad_model,
+       "{}: no weights: looked for model.safetensors and pytorch_model.bin, whole or with an index", dir.string());
 }
 
 }  // namespace
@@ -56,13 +57,18 @@ WeightSource::~WeightSource() = default;
 std::unique_ptr<WeightSource> WeightSource::open(const fs::path& dir) {
   std::error_code ignored;
   if (!fs::is_directory(dir, ignored)) fail(ErrorCode::bad_model, "{}: not a directory", dir.string());
-  if (const fs::path file = dir / "model.safetensors"; fs::exists(file, ignored)) return open_file(file);
-  const fs::path index = dir / "model.safetensors.index.json";
-  if (!fs::exists(index, ignored)) fail_no_weights(dir);
-  std::unique_ptr<WeightSource> source(new WeightSource);
-  source->open_index(index);
-  source->finish(index);
-  return source;
+  // A dangling link counts as there, so that opening it says what is wrong.
+  auto there = [&](const fs::path& path) { return fs::exists(fs::symlink_status(path, ignored)); };
+  for (const char* name : {"model.safetensors", "pytorch_model.bin"}) {
+    if (there(dir / name)) return open_file(dir / name);
+    const fs::path index = dir / (std::string(name) + ".index.json");
+    if (!there(index)) continue;
+    std::unique_ptr<WeightSource> source(new WeightSource);
+    source->open_index(index);
+    source->finish(index);
+    return source;
+  }
+  fail_no_weights(dir);
 }
 
 std::unique_ptr<WeightSource> WeightSource::open_file(const fs::path& file) {
@@ -73,9 +79,9 @@ std::unique_ptr<WeightSource> WeightSource::open_file(const fs::path& file) {
 }
 
 TensorTable WeightSource::load(const fs::path& path) {
-  File file{MappedFile(path), {}};
-  SafetensorsContents contents = parse_safetensors(file.map.bytes(), path.string());
-  files_.push_back(std::move(file));
+  const MappedFile& file = files_.emplace_back(path);
+  if (path.extension() != ".safetensors") return parse_torch_bin(file.bytes(), path.string());
+  SafetensorsContents contents = parse_safetensors(file.bytes(), path.string());
   metadata_.merge(contents.metadata);
   return std::move(contents.tensors);
 }
@@ -190,19 +196,19 @@ const StoredTensor* WeightSource::describe(std::string_view name) const {
 
 std::string WeightSource::where(std::string_view name) const {
   const Entry* found = entry(name);
-  const std::string file = found == nullptr ? where_ : files_[found->file].map.path().string();
+  const std::string file = found == nullptr ? where_ : files_[found->file].path().string();
   return fmt::format("{}: tensor {}", file, quote_text(name));
 }
 
 std::vector<fs::path> WeightSource::files() const {
   std::vector<fs::path> paths;
-  for (const File& file : files_) paths.push_back(file.map.path());
+  for (const MappedFile& file : files_) paths.push_back(file.path());
   return paths;
 }
 
 int64_t WeightSource::mapped_bytes() const {
   int64_t total = 0;
-  for (const File& file : files_) total += static_cast<int64_t>(file.map.size());
+  for (const MappedFile& file : files_) total += static_cast<int64_t>(file.size());
   return total;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one door to a model's weights, whatever files hold them: model.safetensors, pytorch_model.bin, or either in
 // shards behind an index. Tensors are views into the mapped files; only what cannot be viewed as it lies (misaligned,
-// strided, compressed) is copied, when first asked for.
+// strided) is copied, when first asked for.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -43,10 +43,6 @@ class WeightSource {
   int64_t parameter_count() const;  // elements of all tensors
 
  private:
-  struct File {
-    MappedFile map;
-    std::vector<std::unique_ptr<std::byte[]>> inflated;
-  };
   struct Entry {
     StoredTensor stored;
     size_t file = 0;
@@ -63,7 +59,7 @@ class WeightSource {
   void make_view(std::string_view name, Entry& entry) const;
 
   std::string where_;
-  std::vector<File> files_;
+  std::vector<MappedFile> files_;
   std::map<std::string, Entry, std::less<>> entries_;
   std::vector<std::string> names_;
   Metadata metadata_;

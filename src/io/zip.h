@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The directory of a zip archive, as torch writes them: members stored, not compressed, so that each is a view of the
+// mapped file. ZIP64 is read; compression, encryption, several disks and overlapping members are refused.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace brim {
+
+struct ZipMember {
+  std::string_view name;             // into the file
+  std::span<const std::byte> bytes;  // into the file
+  uint32_t crc = 0;
+};
+
+bool looks_like_zip(std::span<const std::byte> file);
+
+// `where` names the file in errors, which are Error(bad_model).
+std::vector<ZipMember> parse_zip(std::span<const std::byte> file, const std::string& where);
+
+// Reads all of the member: for small ones.
+void check_crc(const ZipMember& member, const std::string& where);
+
+}  // namespace brim

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/zip.h"
+
+#include <gtest/gtest.h>
+
+#include "base/fuzz_driver.h"
+#include "io/test_files.h"
+#include "io/zip_maker.h"
+
+#define LLVMFuzzerTestOneInput fuzz_zip
+#include "io/zip_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
+
+namespace brim {
+namespace {
+
+std::string refused(const std::string& file) {
+  return error_of(ErrorCode::bad_model, [&] { parse_zip(as_bytes(file), "m.bin"); });
+}
+
+ZipMaker two() {
+  ZipMaker zip;
+  zip.members.push_back({.name = "a/one", .bytes = "first"});
+  zip.members.push_back({.name = "a/two", .bytes = ""});
+  return zip;
+}
+
+TEST(Zip, ReadsMembers) {
+  for (int variant = 0; variant < 8; ++variant) {
+    ZipMaker zip = two();
+    zip.zip64_end = (variant & 1) != 0;
+    zip.members[0].zip64 = (variant & 2) != 0;
+    zip.comment = (variant & 4) != 0 ? std::string(65535, 'c') : "";
+    const std::string file = zip.make();
+    EXPECT_TRUE(looks_like_zip(as_bytes(file)));
+    const auto members = parse_zip(as_bytes(file), "m");
+    ASSERT_EQ(members.size(), 2u);
+    EXPECT_EQ(members[0].name, "a/one");
+    EXPECT_EQ(std::string(reinterpret_cast<const char*>(members[0].bytes.data()), members[0].bytes.size()), "first");
+    EXPECT_TRUE(members[1].bytes.empty());
+    check_crc(members[0], "m");
+  }
+}
+
+TEST(Zip, RefusesLies) {
+  const std::string whole = two().make();
+  for (size_t n = 0; n < whole.size(); ++n) refused(whole.substr(0, n));
+  EXPECT_HAS(refused(""), "no end of the archive");
+  auto with = [](auto&& change) {
+    ZipMaker zip = two();
+    change(zip.members[0]);
+    return zip.make();
+  };
+  EXPECT_HAS(refused(with([](auto& m) { m.method = 8; })), "'a/one' is compressed (method 8)");
+  EXPECT_HAS(refused(with([](auto& m) { m.flags = 1; })), "encrypted");
+  EXPECT_HAS(refused(with([](auto& m) { m.lie_offset = 7; })), "not where the directory says (byte 7)");
+  EXPECT_HAS(refused(with([](auto& m) { m.lie_offset = 0x7FFFFFFF; })), "outside the file");
+  EXPECT_HAS(refused(with([](auto& m) { m.zip64 = true, m.lie_offset = INT64_MAX; })), "outside the file");
+  EXPECT_HAS(refused(with([](auto& m) { m.lie_bytes = 1000; })), "outside the file");
+  EXPECT_HAS(refused(with([](auto& m) { m.lie_bytes = 6; })), "overlaps");
+  EXPECT_HAS(refused(with([](auto& m) { m.zip64 = true, m.lie_bytes = INT64_MAX; })), "outside the file");
+  ZipMaker twice = two();
+  twice.members[1] = {.name = "a/one", .bytes = "x", .lie_offset = 0};
+  EXPECT_HAS(refused(twice.make()), "overlaps");
+  const std::string bad_sum = with([](auto& m) { m.lie_crc = 1; });
+  const auto members = parse_zip(as_bytes(bad_sum), "m");
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { check_crc(members[0], "m"); }), "checksum");
+}
+
+TEST(ZipFuzz, NeverCrashes) {
+  ZipMaker large = two();
+  large.zip64_end = large.members[0].zip64 = true;
+  drive_fuzz(fuzz_zip, {two().make(), large.make()}, 30000);
+}
+
+}  // namespace
+}  // namespace brim
