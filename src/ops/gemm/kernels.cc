@@ -14,7 +14,7 @@ Set set_of(Isa isa) {
 #if defined(__x86_64__)
     case Isa::avx2: return {&kAvx2Fp32, &kGenericBf16, &kGenericInt8};
     case Isa::avx512: return {&kAvx512Fp32, &kGenericBf16, &kGenericInt8};
-    case Isa::amx: return {&kAvx512Fp32, &kGenericBf16, &kGenericInt8};
+    case Isa::amx: return {&kAvx512Fp32, &kAmxBf16, &kAmxInt8};
 #elif defined(__aarch64__)
     case Isa::neon: return {&kGenericFp32, &kGenericBf16, &kGenericInt8};
     case Isa::neon_dot: return {&kGenericFp32, &kGenericBf16, &kGenericInt8};
