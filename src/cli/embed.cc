@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim embed and brim tokenize: one JSON object a line for each text.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <memory>
+
+#include "base/error.h"
+#include "base/progress.h"
+#include "base/thread_pool.h"
+#include "base/units.h"
+#include "cli/engine_flags.h"
+#include "cli/summary.h"
+#include "cli/verb.h"
+#include "engine/pipeline.h"
+#include "io/compress.h"
+#include "io/jsonl.h"
+#include "io/model_dir.h"
+#include "io/resume.h"
+#include "io/row_reader.h"
+
+namespace brim {
+namespace {
+
+struct TextFlags {
+  std::vector<std::string> inputs;
+  std::string output = "-", format = "auto", text_column;
+  void add_to(CLI::App& app) {
+    app.add_option("input", inputs, "files of texts; - is stdin");
+    app.add_option("-o,--output", output, "where the JSON lines go; - is stdout")->capture_default_str();
+    app.add_option("--format", format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
+    app.add_option("--text-column", text_column, "column or key that holds the text");
+  }
+  RowReader open(const char* verb) {
+    if (inputs.empty()) {
+      if (is_terminal(STDIN_FILENO)) fail(ErrorCode::usage, "brim {}: give a file of texts, or pipe texts in", verb);
+      inputs = {"-"};
+    }
+    RowReaderOptions options;
+    options.format = parse_row_format(format);
+    options.text_column = text_column;
+    return RowReader(inputs, options);
+  }
+};
+
+// One bad row ends these verbs: there is no sensible empty vector.
+void throw_first(const std::vector<std::string>& inputs, const RowChunk& rows, const std::vector<RowError>& errors) {
+  if (errors.empty()) return;
+  const RowError& e = errors.front();
+  throw Error(e.error.code(), fmt::format("{}:{}: {}", inputs[rows.input], rows.lines[e.row], e.error.what()));
+}
+
+struct EmbedFlags {
+  TextFlags text;
+  EngineFlags engine;
+  std::string pooling = "mean";
+  bool normalize = false;
+};
+
+int run_embed(EmbedFlags f) {
+  if (f.pooling != "mean" && f.pooling != "cls") fail(ErrorCode::usage, "--pooling {}: use mean or cls", f.pooling);
+  if (f.engine.is_vader()) fail(ErrorCode::usage, "--model vader: VADER has no vectors; name a model directory");
+  stop_on_signals();
+  f.engine.start_trace();
+  RowReader reader = f.text.open("embed");
+  const int64_t opened = now_ns();
+  const auto engine = f.engine.open(f.pooling == "mean" ? Output::mean_hidden : Output::cls_hidden);
+  const double load_seconds = seconds_since(opened);
+  RowOutput output(f.text.output, {}, {});
+  std::string line;
+  const auto sink = [&](ScoredChunk& chunk) {
+    throw_first(f.text.inputs, chunk.rows, chunk.errors);
+    for (size_t row = 0; row < chunk.rows.size(); ++row) {
+      const float* v = &chunk.scores[row * static_cast<size_t>(chunk.width)];
+      double norm = 0;
+      for (int64_t i = 0; i < chunk.width; ++i) norm += static_cast<double>(v[i]) * v[i];
+      const float scale = f.normalize ? static_cast<float>(1 / std::max(1e-12, std::sqrt(norm))) : 1.0f;
+      line = "{\"embedding\":[";
+      for (int64_t i = 0; i < chunk.width; ++i) {
+        char digits[32];
+        if (i > 0) line += ',';
+        line.append(digits, static_cast<size_t>(std::to_chars(digits, digits + sizeof digits, v[i] * scale).ptr - digits));
+      }
+      line += "]}\n";
+      output.write_row(line, chunk.rows.position_after(row));
+    }
+  };
+  Progress progress("embedding", STDERR_FILENO, f.engine.quiet);
+  const auto on_progress = [&](const PipelineStats& now) {
+    progress.update({static_cast<double>(reader.bytes_read()), static_cast<double>(std::max<int64_t>(0, reader.bytes_total())),
+                     fmt::format("{} rows", format_count(now.rows))});
+  };
+  PipelineOptions options;
+  options.stop = &stop_requested();
+  const PipelineStats stats = run_pipeline(engine.get(), reader, sink, on_progress, options);
+  progress.finish();
+  f.engine.write_trace();
+  if (stop_requested()) fail(ErrorCode::interrupted, "interrupted after {} rows", format_count(stats.rows));
+  output.commit();
+  if (!f.engine.quiet) fmt::print(stderr, "{}", summarize(engine.get(), stats, {}, load_seconds).text());
+  return 0;
+}
+
+struct TokenizeFlags {
+  TextFlags text;
+  std::string model;
+  int threads = 0;
+};
+
+void append_encoding(std::string& out, const Encoding& e) {
+  out += "{\"ids\":[";
+  for (size_t i = 0; i < e.ids.size(); ++i) fmt::format_to(std::back_inserter(out), "{}{}", i > 0 ? "," : "", e.ids[i]);
+  out += "],\"tokens\":[";
+  for (size_t i = 0; i < e.tokens.size(); ++i) {
+    if (i > 0) out += ',';
+    append_json_string(out, e.tokens[i]);
+  }
+  out += "],\"offsets\":";
+  if (e.offsets.empty() && !e.ids.empty()) {
+    out += "null}\n";  // the fastBPE layout has none
+    return;
+  }
+  out += '[';
+  for (size_t i = 0; i < e.offsets.size(); ++i)
+    fmt::format_to(std::back_inserter(out), "{}[{},{}]", i > 0 ? "," : "", e.offsets[i].first, e.offsets[i].second);
+  out += "]}\n";
+}
+
+int run_tokenize(TokenizeFlags f) {
+  if (f.model.empty() || f.model == "vader") fail(ErrorCode::usage, "brim tokenize: name a model directory with --model DIR");
+  const auto tokenizer = Tokenizer::load(resolve_model(f.model, model_places(model_roots())));
+  RowReader reader = f.text.open("tokenize");
+  RowOutput output(f.text.output, {}, {});
+  ThreadPool pool(f.threads > 0 ? f.threads : hardware_threads());
+  RowChunk chunk;
+  std::vector<std::string> lines;
+  while (reader.next_chunk(chunk)) {
+    throw_first(f.text.inputs, chunk, chunk.errors);
+    lines.assign(chunk.size(), {});
+    pool.parallel_for(chunk.size(), [&](size_t row, int) { append_encoding(lines[row], tokenizer->encode(chunk.texts[row])); });
+    for (size_t row = 0; row < chunk.size(); ++row) output.write_row(lines[row], chunk.position_after(row));
+  }
+  output.commit();
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_embed(CLI::App& app) {
+  auto f = std::make_shared<EmbedFlags>();
+  f->text.add_to(app);
+  app.add_option("--pooling", f->pooling, "mean over the text's tokens, or cls: the first token's vector")->capture_default_str();
+  app.add_flag("--normalize", f->normalize, "scale every vector to length 1");
+  f->engine.add_to(app, false);
+  return [f] { return run_embed(*f); };
+}
+
+std::function<int()> setup_tokenize(CLI::App& app) {
+  auto f = std::make_shared<TokenizeFlags>();
+  f->text.add_to(app);
+  app.add_option("-m,--model", f->model, "directory with tokenizer files")->required();
+  app.add_option("--threads", f->threads, "CPU threads; 0 takes all cores")->capture_default_str();
+  return [f] { return run_tokenize(*f); };
+}
+
+}  // namespace brim

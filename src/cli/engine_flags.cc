@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/engine_flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "base/timeline.h"
+#include "cli/verb.h"
+#include "io/atomic_file.h"
+#include "io/model_dir.h"
+
+namespace brim {
+
+void EngineFlags::add_to(CLI::App& app, bool with_vader) {
+  model = default_model();
+  app.add_option("-m,--model", model, with_vader ? "model directory or name (vader, finbert, distilbert, roberta, …)" : "model directory or name")->capture_default_str();
+  app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--precision", precision, "auto, fp32, tf32, bf16, fp16, fp8 or int8")->capture_default_str();
+  app.add_option("--memory-limit", memory_limit, "bytes this process may hold on the device: 6GiB, 90% or auto")->capture_default_str();
+  app.add_option("--threads", threads, "CPU threads; 0 takes all cores")->capture_default_str();
+  app.add_option("--max-length", max_length, "longest text in tokens; 0 takes the model's own")->capture_default_str();
+  app.add_option("--long-text", long_text, "texts that are longer: truncate, window-mean, window-max or error")->capture_default_str();
+  app.add_flag("--fill", fill, "plan for all the memory allowed, not only what speed needs");
+  app.add_flag("-q,--quiet", quiet, "no progress, no summary");
+  app.add_option("--trace", trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");
+}
+
+std::unique_ptr<Engine> EngineFlags::open(std::optional<Output> output) const {
+  const auto policy = long_text_from_name(long_text);
+  if (!policy) fail(ErrorCode::usage, "--long-text {}: use truncate, window-mean, window-max or error", long_text);
+  if (max_length < 0) fail(ErrorCode::usage, "--max-length {}: must not be negative", max_length);
+  if (is_vader()) return nullptr;
+  EngineOptions options;
+  options.model_dir = resolve_model(model, model_places(model_roots()));
+  options.device = device;
+  options.precision = precision;
+  options.threads = threads;
+  options.memory_limit = memory_limit;
+  options.max_length = max_length;
+  options.long_text = *policy;
+  options.output = output;
+  options.fill = fill;
+  return Engine::open(options);
+}
+
+void EngineFlags::start_trace() const {
+  if (trace.empty()) return;
+  Timeline::enable(true);
+  Timeline::name_thread("main");
+}
+
+void EngineFlags::write_trace() const {
+  if (trace.empty()) return;
+  Timeline::enable(false);
+  write_file_atomically(trace, Timeline::chrome_trace());
+}
+
+}  // namespace brim

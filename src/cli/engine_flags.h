@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flags shared by every verb that opens a model, and the one way to turn them into an Engine.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+
+namespace CLI {
+class App;
+}
+
+namespace brim {
+
+struct EngineFlags {
+  std::string model;
+  std::string device = "auto", precision = "auto", memory_limit = "auto", long_text = "truncate";
+  int threads = 0;
+  int64_t max_length = 0;
+  bool fill = false;
+  bool quiet = false;
+  std::string trace;
+
+  void add_to(CLI::App& app, bool with_vader);
+  bool is_vader() const { return model == "vader"; }
+  // Null for VADER. `output` overrides what the head gives.
+  std::unique_ptr<Engine> open(std::optional<Output> output = std::nullopt) const;
+  void start_trace() const;
+  void write_trace() const;
+};
+
+}  // namespace brim

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program's door: verbs, help, exit codes. Everything it can do lives in the libraries.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <new>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/verb.h"
+
+namespace brim {
+namespace {
+
+constexpr Verb kVerbs[] = {
+    {"score", "label texts of files or stdin", setup_score},
+    {"eval", "measure a model on labelled data", setup_eval},
+    {"embed", "turn texts into vectors", setup_embed},
+    {"tokenize", "show token ids, tokens and offsets", setup_tokenize},
+    {"models", "list, show and export models", setup_models},
+};
+
+constexpr const char* kVersion = "brim 0.1.0";
+
+std::atomic<bool> stop{false};
+
+void on_signal(int) {
+  if (stop.exchange(true)) ::_exit(exit_code(ErrorCode::interrupted));
+}
+
+void print_log(LogLevel level, std::string_view message) {
+  if (level == LogLevel::debug && !env_flag("BRIM_DEBUG")) return;
+  fmt::print(stderr, "brim: {}{}\n", level == LogLevel::warning ? "warning: " : "", message);
+}
+
+// Every long flag is also an environment variable: --memory-limit is BRIM_MEMORY_LIMIT.
+void add_environment(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_lnames().empty() || option->get_lnames()[0] == "help") continue;
+    std::string name = "BRIM_";
+    for (const char c : option->get_lnames()[0]) name += c == '-' ? '_' : static_cast<char>(std::toupper(c));
+    option->envname(name);
+  }
+}
+
+std::string unknown_verb(const std::string& typed) {
+  std::vector<std::string> names = {"help", "completion"};
+  for (const auto& v : kVerbs) names.emplace_back(v.name);
+  const std::string near = nearest_name(typed, names);
+  return fmt::format("there is no verb '{}'{}; `brim help` lists them", typed, near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
+}
+
+// A bash completion script: verbs, then the flags of the verb typed.
+void print_completion(const CLI::App& app) {
+  std::string verbs, cases;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    verbs += sub->get_name() + " ";
+    cases += fmt::format("    {}) words=\"", sub->get_name());
+    for (const CLI::Option* option : sub->get_options())
+      for (const auto& name : option->get_lnames()) cases += "--" + name + " ";
+    cases += "\" ;;\n";
+  }
+  fmt::print(
+      "_brim() {{\n  local word=${{COMP_WORDS[COMP_CWORD]}} words=\n  case ${{COMP_WORDS[1]}} in\n{}  esac\n"
+      "  [ $COMP_CWORD -eq 1 ] && words=\"{}\"\n  COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
+      "  [ ${{#COMPREPLY[@]}} -eq 0 ] && COMPREPLY=($(compgen -f -- \"$word\"))\n}}\ncomplete -o filenames -F _brim brim\n",
+      cases, verbs);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Brim runs text classifiers at the limit of the hardware you have, and never over it.", "brim");
+  app.set_version_flag("--version", kVersion);
+  app.require_subcommand(0, 1);
+  app.footer("`brim help VERB` shows a verb's flags. Exit codes: 0 ok, 2 usage, 3 bad data, 4 bad model, 5 does not fit, 6 device lost,\n"
+             "7 cannot write, 8 training diverged, 130 interrupted.");
+  std::vector<std::pair<CLI::App*, std::function<int()>>> verbs;
+  for (const Verb& verb : kVerbs) {
+    CLI::App* sub = app.add_subcommand(verb.name, verb.summary);
+    auto action = verb.setup(*sub);
+    add_environment(*sub);
+    verbs.emplace_back(sub, std::move(action));
+  }
+  std::string help_verb;
+  CLI::App* help = app.add_subcommand("help", "show a verb's flags");
+  help->add_option("verb", help_verb, "which verb");
+  CLI::App* completion = app.add_subcommand("completion", "print a bash completion script: source <(brim completion)");
+
+  if (argc > 1 && argv[1][0] != '-') {
+    bool known = false;
+    for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) known = known || sub->get_name() == argv[1];
+    if (!known) fail(ErrorCode::usage, "{}", unknown_verb(argv[1]));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& e) {
+    return app.exit(e);
+  } catch (const CLI::CallForVersion& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    std::string verb = argc > 1 ? argv[1] : "";
+    fail(ErrorCode::usage, "{}\n`brim help {}` shows the flags", e.what(), verb);
+  }
+  if (help->parsed()) {
+    for (const auto& [sub, action] : verbs)
+      if (sub->get_name() == help_verb) {
+        std::cout << sub->help("brim " + help_verb);
+        return 0;
+      }
+    if (!help_verb.empty()) fail(ErrorCode::usage, "{}", unknown_verb(help_verb));
+    std::cout << app.help();
+    return 0;
+  }
+  if (completion->parsed()) {
+    print_completion(app);
+    return 0;
+  }
+  for (const auto& [sub, action] : verbs)
+    if (sub->parsed()) return action();
+  std::cout << app.help();
+  return 0;
+}
+
+}  // namespace
+
+const std::atomic<bool>& stop_requested() { return stop; }
+
+void stop_on_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+std::vector<std::filesystem::path> model_roots() {
+  std::vector<std::filesystem::path> roots;
+  if (const auto home = env("BRIM_HOME")) roots.push_back(std::filesystem::path(*home) / "models");
+  std::error_code ec;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", ec);
+  if (!ec) {
+    roots.push_back(program.parent_path() / "models");
+    roots.push_back(program.parent_path().parent_path() / "share" / "brim" / "models");
+  }
+  return roots;
+}
+
+std::string default_model() {
+  for (const auto& root : model_roots())
+    if (std::filesystem::is_regular_file(root / "default" / "config.json")) return "default";
+  return "vader";
+}
+
+}  // namespace brim
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a write error, not a sudden end
+  brim::set_log_sink(brim::print_log);
+  try {
+    return brim::run(argc, argv);
+  } catch (const brim::Error& e) {
+    fmt::print(stderr, "brim: {}\n", e.what());
+    return brim::exit_code(e.code());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "brim: out of host memory\n");
+    return brim::exit_code(brim::ErrorCode::does_not_fit);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "brim: internal error: {}\n", e.what());
+    return 1;
+  }
+}

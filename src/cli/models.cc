@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim models list | show DIR | export DIR --precision P -o OUT
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/units.h"
+#include "cli/verb.h"
+#include "engine/precision.h"
+#include "io/model_dir.h"
+#include "io/weights.h"
+#include "model/export.h"
+#include "model/weights.h"
+#include "text/tokenizer.h"
+
+namespace brim {
+namespace {
+
+struct ModelsFlags {
+  CLI::App *list = nullptr, *show = nullptr, *export_ = nullptr;
+  std::string model, precision = "int8", output;
+};
+
+int run_list() {
+  fmt::print("{:<40} {}\n", "vader", "built in: rules and a lexicon, no model files");
+  for (const auto& found : list_models(model_places(model_roots()))) fmt::print("{:<40} {}\n", found.name, found.dir.string());
+  return 0;
+}
+
+int run_show(const std::string& name) {
+  if (name == "vader") {
+    fmt::print("vader: lexicon and rules of vaderSentiment (MIT); labels negative, neutral, positive; no weights\n");
+    return 0;
+  }
+  const auto dir = resolve_model(name, model_places(model_roots()));
+  HfConfig config;
+  const ModelShape s = read_shape(dir, &config);
+  const auto source = WeightSource::open(dir);
+  fmt::print("{}\n", dir.string());
+  fmt::print("  family       {} ({})\n", family_name(s.family), config.model_type);
+  fmt::print("  head         {}\n", s.sequence_classes > 0 ? "sequence classification" : s.token_classes > 0 ? "token classification" : "none (plain encoder)");
+  fmt::print("  shape        {} layers, hidden {}, {} heads, feed-forward {}, vocabulary {}\n", s.layers, s.hidden, s.heads, s.ffn, format_count(s.vocab));
+  fmt::print("  longest text {} tokens\n", s.max_tokens());
+  fmt::print("  parameters   {}\n", format_count(param_count(s)));
+  fmt::print("  weights      {} ({}{})\n", format_bytes(source->mapped_bytes()), source->where(), config.quantization ? ", int8" : "");
+  if (s.sequence_classes + s.token_classes > 0) fmt::print("  labels       {}\n", fmt::join(config.id2label, ", "));
+  fmt::print("  tokenizer    {}\n", Tokenizer::load(dir)->kind());
+  if (const double agreement = recorded_int8_agreement(dir); agreement >= 0) fmt::print("  int8 labels  agree with fp32 on {:.2f} %\n", agreement * 100);
+  return 0;
+}
+
+int run_export(const ModelsFlags& f) {
+  const auto precision = precision_from_name(f.precision);
+  if (!precision) fail(ErrorCode::usage, "--precision {}: use fp32, fp16, bf16 or int8", f.precision);
+  if (f.output.empty()) fail(ErrorCode::usage, "brim models export: say where with -o DIR");
+  const auto from = resolve_model(f.model, model_places(model_roots()));
+  const ExportReport report = export_model(from, f.output, *precision);
+  fmt::print(stderr, "{}: {} tensors, {} of them int8, {}\n", f.output, report.tensors, report.quantized, format_bytes(report.bytes));
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_models(CLI::App& app) {
+  auto f = std::make_shared<ModelsFlags>();
+  f->list = app.add_subcommand("list", "models found here");
+  f->show = app.add_subcommand("show", "what a model is");
+  f->show->add_option("model", f->model, "directory or name")->required();
+  f->export_ = app.add_subcommand("export", "write a model in another precision");
+  f->export_->add_option("model", f->model, "directory or name")->required();
+  f->export_->add_option("--precision", f->precision, "fp32, fp16, bf16 or int8")->capture_default_str();
+  f->export_->add_option("-o,--output", f->output, "the directory to write; must not exist");
+  app.require_subcommand(1);
+  return [f] { return f->list->parsed() ? run_list() : f->show->parsed() ? run_show(f->model) : run_export(*f); };
+}
+
+}  // namespace brim

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// A verb of the command line: what it is called, its flags, what it does. One file per verb; main.cc lists them.
+#pragma once
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace brim {
+
+struct Verb {
+  const char* name;
+  const char* summary;
+  // Adds the flags to `app` and returns what to run once they are parsed; its result is the exit code.
+  std::function<int()> (*setup)(CLI::App& app);
+};
+
+std::function<int()> setup_score(CLI::App& app);
+std::function<int()> setup_eval(CLI::App& app);
+std::function<int()> setup_embed(CLI::App& app);
+std::function<int()> setup_tokenize(CLI::App& app);
+std::function<int()> setup_models(CLI::App& app);
+
+// Set by SIGINT and SIGTERM after stop_on_signals(); a second signal ends the process at once.
+const std::atomic<bool>& stop_requested();
+void stop_on_signals();
+
+// Where shipped models are looked for, nearest first.
+std::vector<std::filesystem::path> model_roots();
+// The model used when none is named: the shipped classifier, or VADER where it is not installed.
+std::string default_model();
+
+}  // namespace brim

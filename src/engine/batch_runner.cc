@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/batch_runner.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/timeline.h"
+#include "memory/placement.h"
+
+namespace brim {
+namespace {
+
+int64_t batch_ints(const BatchLimits& l) { return 2 * l.tokens + 2 * l.sequences + 1 + 4 * (kArenaAlignment / 4); }
+
+}  // namespace
+
+struct BatchRunner::Slot {
+  PackedBatch batch;
+  DeviceBuffer host, device, result;   // staged integers on both sides; the result's host copy
+  std::unique_ptr<Event> copied, begin, end, collected;
+  int64_t result_elements = 0;
+};
+
+int64_t BatchRunner::staging_bytes(const BatchLimits& limits, int depth) { return depth * align_up(batch_ints(limits) * 4); }
+
+BatchRunner::BatchRunner(Device& device, Stream& compute, ForwardRunner& forward, const BatchLimits& limits, int depth, int64_t result_rows,
+                         int64_t width)
+    : device_(device), compute_(compute), forward_(forward), limits_(limits), width_(width) {
+  if (device.kind() == DeviceKind::cpu) return;
+  copy_ = device.make_stream();
+  const auto bytes = static_cast<size_t>(batch_ints(limits) * 4);
+  for (int i = 0; i < depth; ++i) {
+    auto slot = std::make_unique<Slot>();
+    slot->host = device.allocate_host(bytes);
+    slot->device = device.allocate(bytes);
+    slot->result = device.allocate_host(static_cast<size_t>(result_rows * width * 4));
+    slot->copied = make_event(device, false);
+    slot->collected = make_event(device, false);
+    slot->begin = make_event(device, true);
+    slot->end = make_event(device, true);
+    slots_.push_back(std::move(slot));
+  }
+}
+
+BatchRunner::~BatchRunner() = default;
+
+void BatchRunner::submit(PackedBatch& batch, const Collect& collect) {
+  if (slots_.empty()) {
+    const int64_t since = now_ns();
+    TensorView result;
+    {
+      ScopedZone zone(Zone::compute, batch.tokens());
+      result = forward_.run(compute_, batch.view());
+    }
+    busy_seconds_ += seconds_since(since);
+    collect(batch, result.as<float>());
+    return;
+  }
+  if (in_flight_ == slots_.size()) collect_oldest(collect);
+  Slot& slot = *slots_[next_];
+  next_ = (next_ + 1) % slots_.size();
+  ++in_flight_;
+  std::swap(slot.batch, batch);
+  BatchView view = slot.batch.view();
+  {
+    // All integers of a batch travel in one copy; each array starts aligned.
+    ScopedZone zone(Zone::stage, view.T);
+    auto* host = static_cast<char*>(slot.host.data());
+    auto* device = static_cast<char*>(slot.device.data());
+    int64_t at = 0;
+    for (TensorView* v : {&view.ids, &view.positions, &view.starts, &view.order}) {
+      std::memcpy(host + at, v->data, static_cast<size_t>(v->bytes()));
+      v->data = device + at;
+      at += align_up(v->bytes());
+    }
+    copy_->copy(device, host, static_cast<size_t>(at));
+    slot.copied->record(*copy_);
+  }
+  ScopedZone zone(Zone::compute, view.T);
+  slot.copied->wait(compute_);
+  slot.begin->record(compute_);
+  const TensorView result = forward_.run(compute_, view);
+  slot.end->record(compute_);
+  slot.result_elements = result.elements();
+  compute_.copy(slot.result.data(), result.data, static_cast<size_t>(result.bytes()));
+  slot.collected->record(compute_);
+}
+
+void BatchRunner::collect_oldest(const Collect& collect) {
+  Slot& slot = *slots_[(next_ + slots_.size() - in_flight_) % slots_.size()];
+  {
+    ScopedZone zone(Zone::wait_device);
+    slot.collected->synchronize();
+  }
+  busy_seconds_ += slot.end->ms_since(*slot.begin) * 1e-3;
+  if (Timeline::enabled()) {
+    if (!clock_) clock_ = std::make_unique<DeviceClock>(device_, compute_);
+    Timeline::record_lane("device", Zone::device_busy, clock_->host_ns(*slot.begin), clock_->host_ns(*slot.end), slot.batch.tokens());
+  }
+  --in_flight_;
+  collect(slot.batch, static_cast<const float*>(slot.result.data()));
+}
+
+void BatchRunner::finish(const Collect& collect) {
+  while (in_flight_ > 0) collect_oldest(collect);
+}
+
+}  // namespace brim

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "base/timeline.h"
+#include "base/units.h"
+#include "engine/entities.h"
+#include "engine/precision.h"
+
+namespace brim {
+
+std::optional<LongText> long_text_from_name(std::string_view name) {
+  if (name == "truncate") return LongText::truncate;
+  if (name == "window-mean") return LongText::window_mean;
+  if (name == "window-max") return LongText::window_max;
+  if (name == "error") return LongText::error;
+  return std::nullopt;
+}
+
+Engine::~Engine() = default;
+
+std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
+  auto engine = std::unique_ptr<Engine>(new Engine);
+  engine->options_ = options;
+  engine->device_ = open_device(options.device, options.threads);
+  Device& device = *engine->device_;
+  HfConfig config;
+  const ModelShape shape = read_shape(options.model_dir, &config);
+  engine->tokenizer_ = Tokenizer::load(options.model_dir);
+  const Tokenizer& tokenizer = *engine->tokenizer_;
+  if (tokenizer.vocab_size() > shape.vocab)
+    fail(ErrorCode::bad_model, "{}: the tokenizer's largest id is {}, the embedding table has {} rows (config.json vocab_size)",
+         options.model_dir.string(), tokenizer.vocab_size() - 1, shape.vocab);
+
+  PlanRequest request;
+  request.shape = shape;
+  if (options.output) {
+    request.output = *options.output;
+  } else if (shape.sequence_classes > 0) {
+    request.output = Output::sequence_scores;
+  } else if (shape.token_classes > 0) {
+    request.output = Output::token_scores;
+  } else {
+    fail(ErrorCode::bad_model,
+         "{}: has no classification head (architectures: {}); fine-tune one with `brim train`, or use `brim embed` for its vectors",
+         options.model_dir.string(), config.architectures.empty() ? "none" : config.architectures[0]);
+  }
+  int64_t longest = std::min(shape.max_tokens(), tokenizer.model_max_length().value_or(shape.max_tokens()));
+  const auto special = static_cast<int64_t>(tokenizer.prefix().size() + tokenizer.suffix().size());
+  if (options.max_length > 0) longest = std::min(longest, options.max_length);
+  if (longest <= special)
+    fail(ErrorCode::usage, "--max-length {}: the model's {} special tokens leave no room for text", longest, special);
+  request.max_length = longest;
+
+  const PrecisionChoice choice = choose_precision(options.precision, device, config, options.model_dir);
+  request.precision = choice.precision;
+  engine->precision_reason_ = choice.reason;
+  request.device = profile_of(device);
+  request.limit_bytes = MemoryLimit::resolve(options.memory_limit, device.memory());
+  request.tables_in_slab = device.kind() != DeviceKind::cpu || config.quantization.has_value();
+  request.fill = options.fill;
+  {
+    ScopedZone zone(Zone::plan);
+    engine->plan_ = solve(request);
+    const auto& p = engine->plan_;
+    engine->forward_plan_ = plan_forward(shape, p.precision, device.kind(), request.device.isa, request.device.threads, p.limits(), p.output);
+  }
+  engine->model_ = Model::load(options.model_dir, device, engine->plan_.precision);
+  engine->arena_ = device.allocate(static_cast<size_t>(engine->forward_plan_.arena_bytes()));
+  engine->stream_ = device.make_stream();
+  ThreadPool* pool = device.kind() == DeviceKind::cpu ? static_cast<CpuStream&>(*engine->stream_).pool() : nullptr;
+  engine->runner_ = std::make_unique<ForwardRunner>(engine->model_->shape(), engine->model_->weights(), engine->forward_plan_,
+                                                    engine->arena_.data(), pool);
+  const BatchLimits limits = engine->plan_.limits();
+  engine->batches_ = std::make_unique<BatchRunner>(device, *engine->stream_, *engine->runner_, limits, engine->plan_.staging_depth,
+                                                   is_per_token(engine->plan_.output) ? limits.tokens : limits.sequences, engine->width());
+  return engine;
+}
+
+int64_t Engine::width() const { return output_width(shape(), output()); }
+
+std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out) const {
+  const size_t begin = out.ids.size();
+  tokenizer_->encode_ids(text, out.ids);
+  const auto prefix = static_cast<int64_t>(tokenizer_->prefix().size()), suffix = static_cast<int64_t>(tokenizer_->suffix().size());
+  int64_t length = static_cast<int64_t>(out.ids.size() - begin);
+  if (length == 0) {  // a tokenizer without special tokens and an empty text: something must be computed
+    out.ids.push_back(std::max(0, tokenizer_->unk_id()));
+    length = 1;
+  }
+  TokenizedText t;
+  t.first_window = out.windows.size();
+  const int64_t longest = plan_.max_length;
+  if (length <= longest) {
+    out.windows.push_back({begin, static_cast<int32_t>(length), 0});
+    t.windows = 1;
+  } else if (options_.long_text == LongText::error) {
+    out.ids.resize(begin);
+    return Error(ErrorCode::bad_data, fmt::format("the text has {} tokens, the model takes {}; --long-text truncate or window-mean", length, longest));
+  } else {
+    const int64_t content = length - prefix - suffix, room = longest - prefix - suffix;
+    const bool windows = options_.long_text != LongText::truncate;
+    t.truncated = !windows;
+    if (!windows) {
+      std::memmove(&out.ids[begin + prefix + room], &out.ids[begin + prefix + content], static_cast<size_t>(suffix) * sizeof(int32_t));
+      out.ids.resize(begin + static_cast<size_t>(longest));
+      out.windows.push_back({begin, static_cast<int32_t>(longest), 0});
+      t.windows = 1;
+    } else {
+      // Neighbouring windows, the last one moved back so that it is full: no window is a stub.
+      const std::vector<int32_t> all(out.ids.begin() + static_cast<std::ptrdiff_t>(begin), out.ids.end());
+      out.ids.resize(begin);
+      for (int64_t at = 0; at < content; at += room) {
+        const int64_t first = std::min(at, content - room);
+        out.windows.push_back({out.ids.size(), static_cast<int32_t>(longest), static_cast<int32_t>(first)});
+        out.ids.insert(out.ids.end(), all.begin(), all.begin() + prefix);
+        out.ids.insert(out.ids.end(), all.begin() + prefix + first, all.begin() + prefix + first + room);
+        out.ids.insert(out.ids.end(), all.end() - suffix, all.end());
+        ++t.windows;
+      }
+    }
+  }
+  out.texts.push_back(t);
+  return std::nullopt;
+}
+
+void Engine::merge_windows(const float* p, size_t windows, float* out) const {
+  const int64_t K = width();
+  std::copy(p, p + K, out);
+  for (size_t w = 1; w < windows; ++w)
+    for (int64_t k = 0; k < K; ++k) {
+      const float v = p[static_cast<int64_t>(w) * K + k];
+      out[k] = options_.long_text == LongText::window_max ? std::max(out[k], v) : out[k] + v;
+    }
+  if (options_.long_text != LongText::window_max)
+    for (int64_t k = 0; k < K; ++k) out[k] /= static_cast<float>(windows);
+}
+
+std::vector<std::vector<float>> Engine::score(std::span<const std::string_view> texts) {
+  BRIM_CHECK(!is_per_token(output()), "score() on a token model");
+  TokenizedTexts tokens;
+  for (const auto text : texts)
+    if (auto error = tokenize(text, tokens)) throw *error;
+  const int64_t K = width();
+  std::vector<float> window_scores(tokens.windows.size() * static_cast<size_t>(K));
+  Packer packer({plan_.token_budget, plan_.max_sequences}, shape().position_offset);
+  for (size_t i = 0; i < tokens.windows.size(); ++i) packer.push({tokens.ids.data() + tokens.windows[i].begin, tokens.windows[i].length, i});
+  PackedBatch batch;
+  const auto collect = [&](const PackedBatch& done, const float* result) {
+    for (size_t b = 0; b < done.tickets.size(); ++b)
+      std::copy_n(result + static_cast<int64_t>(b) * K, K, window_scores.begin() + static_cast<std::ptrdiff_t>(done.tickets[b]) * K);
+  };
+  while (!packer.empty()) {
+    packer.pop(batch);
+    batches_->submit(batch, collect);
+  }
+  batches_->finish(collect);
+  std::vector<std::vector<float>> scores;
+  for (const auto& t : tokens.texts) {
+    scores.emplace_back(static_cast<size_t>(K));
+    merge_windows(window_scores.data() + static_cast<int64_t>(t.first_window) * K, t.windows, scores.back().data());
+  }
+  return scores;
+}
+
+}  // namespace brim

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/evaluate.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
+#include "base/error.h"
+#include "engine/pipeline.h"
+#include "io/compress.h"
+#include "io/conll.h"
+#include "text/vader.h"
+
+namespace brim {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+bool is_conll(const EvalRequest& r) {
+  if (r.format != "auto") return r.format == "conll";
+  return std::any_of(r.inputs.begin(), r.inputs.end(), [](const std::string& p) { return p.ends_with(".conll") || p.ends_with(".iob") || p.ends_with(".bio"); });
+}
+
+Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {
+  // Sentences become lines of space-separated words; the pipeline gives back one tag a word.
+  std::vector<std::vector<std::string>> expected;
+  std::string text;
+  for (const auto& path : r.inputs)
+    for (const auto& sentence : read_conll(path)) {
+      for (size_t i = 0; i < sentence.tokens.size(); ++i) text += (i > 0 ? " " : "") + sentence.tokens[i];
+      text += '\n';
+      expected.push_back(iob_to_bio(sentence.tags));
+    }
+  Evaluation e;
+  e.labels = engine.labels();
+  std::vector<std::vector<std::string>> predicted;
+  RowReaderOptions options;
+  options.format = RowFormat::txt;
+  RowReader reader(memory_source(r.inputs[0], std::move(text)), options);
+  PipelineOptions pipeline;
+  pipeline.word_tags = true;
+  pipeline.stop = r.stop;
+  int64_t words = 0, right = 0;
+  run_pipeline(&engine, reader,
+               [&](ScoredChunk& chunk) {
+                 for (size_t row = 0; row < chunk.rows.size(); ++row) {
+                   auto& tags = predicted.emplace_back();
+                   const auto& want = expected.at(predicted.size() - 1);
+                   for (size_t w = 0; w < want.size(); ++w) {
+                     const int32_t tag = row < chunk.tags.size() && w < chunk.tags[row].size() ? chunk.tags[row][w] : -1;
+                     tags.push_back(tag >= 0 ? e.labels[static_cast<size_t>(tag)] : "O");
+                     e.predicted.push_back(tag);
+                     right += tags.back() == want[w];
+                     ++words;
+                   }
+                 }
+               },
+               [&](const PipelineStats& now) { if (r.progress) r.progress(now.rows); }, pipeline);
+  expected.resize(predicted.size());
+  e.rows = static_cast<int64_t>(predicted.size());
+  e.entities = entity_metrics(expected, predicted);
+  e.token_accuracy = words > 0 ? static_cast<double>(right) / static_cast<double>(words) : 0;
+  return e;
+}
+
+}  // namespace
+
+std::optional<int32_t> find_label(const std::vector<std::string>& labels, std::string_view text) {
+  for (size_t i = 0; i < labels.size(); ++i)
+    if (labels[i] == text) return static_cast<int32_t>(i);
+  for (size_t i = 0; i < labels.size(); ++i)
+    if (lower(labels[i]) == lower(text)) return static_cast<int32_t>(i);
+  std::string_view digits = text;
+  if (digits.starts_with("LABEL_")) digits.remove_prefix(6);
+  int32_t number = -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error == std::errc() && end == digits.data() + digits.size() && number >= 0 && number < static_cast<int32_t>(labels.size())) return number;
+  return std::nullopt;
+}
+
+Evaluation evaluate(Engine* engine, const EvalRequest& r) {
+  if (engine != nullptr && is_per_token(engine->output())) {
+    if (!is_conll(r)) fail(ErrorCode::usage, "{}: a token model is measured on CoNLL files (word and tag a line); --format conll forces it", r.inputs[0]);
+    Evaluation e = evaluate_tokens(*engine, r);
+    e.precision = precision_name(engine->precision());
+    return e;
+  }
+  Evaluation e;
+  e.precision = engine == nullptr ? "exact" : precision_name(engine->precision());
+  e.labels = engine == nullptr ? std::vector<std::string>{"negative", "neutral", "positive"} : engine->labels();
+  RowReaderOptions options;
+  options.format = parse_row_format(r.format);
+  options.text_column = r.text_column;
+  options.label_column = r.label_column;
+  RowReader reader(r.inputs, options);
+  PipelineOptions pipeline;
+  pipeline.stop = r.stop;
+  run_pipeline(engine, reader,
+               [&](ScoredChunk& chunk) {
+                 for (size_t row = 0; row < chunk.rows.size(); ++row) {
+                   const std::string where = r.inputs[chunk.rows.input] + ":" + std::to_string(chunk.rows.lines[row]);
+                   if (const Error* error = chunk.error(row)) throw Error(error->code(), where + ": " + error->what());
+                   const auto label = find_label(e.labels, chunk.rows.labels[row]);
+                   if (!label)
+                     fail(ErrorCode::bad_data, "{}: label '{}' is none of the model's: {}", where, chunk.rows.labels[row], fmt::join(e.labels, ", "));
+                   e.expected.push_back(*label);
+                   const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
+                   e.predicted.push_back(engine == nullptr ? *find_label(e.labels, vader_label(s[3]))
+                                                           : static_cast<int32_t>(std::max_element(s, s + chunk.width) - s));
+                 }
+               },
+               [&](const PipelineStats& now) { if (r.progress) r.progress(now.rows); }, pipeline);
+  e.rows = static_cast<int64_t>(e.expected.size());
+  if (e.rows == 0) fail(ErrorCode::bad_data, "{}: no labelled rows", r.inputs[0]);
+  e.classes = classification_metrics(e.expected, e.predicted, static_cast<int32_t>(e.labels.size()));
+  return e;
+}
+
+}  // namespace brim

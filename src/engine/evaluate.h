@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model against labelled data, through the same pipeline that scores.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/metrics.h"
+#include "engine/engine.h"
+
+namespace brim {
+
+struct EvalRequest {
+  std::vector<std::string> inputs;
+  std::string format = "auto", text_column, label_column = "label";
+  const std::atomic<bool>* stop = nullptr;
+  std::function<void(int64_t rows)> progress;
+};
+
+struct Evaluation {
+  int64_t rows = 0, skipped = 0;
+  std::string precision;
+  std::vector<std::string> labels;
+  std::vector<int32_t> expected, predicted;   // class per row, or per word of token models
+  ClassificationMetrics classes;              // sequence models
+  std::optional<EntityMetrics> entities;      // token models
+  double token_accuracy = 0;
+};
+
+// `engine` null: VADER. Throws bad_data for labels the model does not know.
+Evaluation evaluate(Engine* engine, const EvalRequest& request);
+
+// Where a label of the data stands among the model's: by name, by name in any case, or by number ("2", "LABEL_2").
+std::optional<int32_t> find_label(const std::vector<std::string>& labels, std::string_view text);
+
+}  // namespace brim

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/pipeline.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "base/bounded_queue.h"
+#include "base/clock.h"
+#include "base/thread_pool.h"
+#include "base/timeline.h"
+#include "engine/batch_runner.h"
+#include "engine/entities.h"
+#include "text/vader.h"
+
+namespace brim {
+namespace {
+
+// Chunks the packer may hold before it closes a batch early; bounds memory when chunks hold few tokens.
+constexpr size_t kMostHeldChunks = 8;
+
+// A chunk on its way through the stages.
+struct Job {
+  uint64_t number = 0;
+  ScoredChunk out;
+  TokenizedTexts tokens;
+  std::vector<size_t> row_of_text;        // texts that were tokenized, by row
+  std::vector<Encoding> encodings;        // token models only
+  std::vector<float> window_scores;       // sequence outputs: [windows,width]; token outputs: [ids,width]
+  size_t windows_left = 0;
+  int64_t truncated = 0;
+};
+
+// Hands out jobs in order of their numbers, whoever delivers them.
+class OrderedJobs {
+ public:
+  void push(std::unique_ptr<Job> job) {
+    std::lock_guard lock(mutex_);
+    waiting_[job->number] = std::move(job);
+    arrived_.notify_one();
+  }
+  // Null when the stream has ended (all `end()` jobs given out) or was cancelled.
+  std::unique_ptr<Job> pop() {
+    std::unique_lock lock(mutex_);
+    arrived_.wait(lock, [&] { return cancelled_ || next_ == end_ || waiting_.count(next_) > 0; });
+    if (cancelled_ || next_ == end_) return nullptr;
+    auto node = waiting_.extract(next_++);
+    return std::move(node.mapped());
+  }
+  void end(uint64_t jobs) {
+    std::lock_guard lock(mutex_);
+    end_ = jobs;
+    arrived_.notify_all();
+  }
+  void cancel() {
+    std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    arrived_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::map<uint64_t, std::unique_ptr<Job>> waiting_;
+  uint64_t next_ = 0, end_ = UINT64_MAX;
+  bool cancelled_ = false;
+};
+
+// Limits the chunks between reader and sink.
+class Permits {
+ public:
+  explicit Permits(int count) : count_(count) {}
+  bool take() {
+    std::unique_lock lock(mutex_);
+    freed_.wait(lock, [&] { return cancelled_ || count_ > 0; });
+    if (cancelled_) return false;
+    --count_;
+    return true;
+  }
+  void give() {
+    std::lock_guard lock(mutex_);
+    ++count_;
+    freed_.notify_one();
+  }
+  void cancel() {
+    std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    freed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  int count_;
+  bool cancelled_ = false;
+};
+
+class Run {
+ public:
+  Run(Engine* engine, RowReader& reader, const std::function<void(ScoredChunk&)>& sink,
+      const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options)
+      : engine_(engine), reader_(reader), sink_(sink), progress_(progress), options_(options),
+        tokenizers_(tokenizer_threads()), permits_(static_cast<int>(kMostHeldChunks) + 2 * tokenizers_ + 4),
+        to_tokenize_(static_cast<size_t>(tokenizers_) + 2) {}
+
+  PipelineStats go() {
+    const int64_t started = now_ns();
+    std::vector<std::thread> threads;
+    threads.emplace_back([&] { guarded("reader", [&] { read(); }); });
+    for (int i = 0; i < tokenizers_; ++i)
+      threads.emplace_back([&, i] { guarded("tokenizer " + std::to_string(i), [&] { tokenize(); }); });
+    threads.emplace_back([&] { guarded("writer", [&] { write(); }); });
+    guarded("compute", [&] { compute(); });
+    for (auto& t : threads) t.join();
+    if (error_) std::rethrow_exception(error_);
+    stats_.seconds = seconds_since(started);
+    return stats_;
+  }
+
+ private:
+  int tokenizer_threads() const {
+    if (options_.tokenizer_threads > 0) return options_.tokenizer_threads;
+    const int cores = hardware_threads();
+    if (engine_ == nullptr) return cores;
+    // Beside a GPU the cores are free for text; on the CPU they compute, and one tokenizer keeps ahead of several cores.
+    return engine_->device().kind() == DeviceKind::cpu ? std::max(1, cores / 8) : std::max(1, cores - 2);
+  }
+
+  template <class Fn>
+  void guarded(const std::string& name, Fn&& fn) {
+    if (Timeline::enabled()) Timeline::name_thread(name);
+    try {
+      fn();
+    } catch (...) {
+      {
+        std::lock_guard lock(error_mutex_);
+        if (!error_) error_ = std::current_exception();
+      }
+      permits_.cancel();
+      to_tokenize_.cancel();
+      tokenized_.cancel();
+      done_.cancel();
+    }
+  }
+
+  void read() {
+    uint64_t number = 0;
+    while (!(options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) && permits_.take()) {
+      auto job = std::make_unique<Job>();
+      {
+        ScopedZone zone(Zone::read);
+        if (!reader_.next_chunk(job->out.rows)) break;
+      }
+      job->number = number++;
+      if (!to_tokenize_.push(std::move(job))) return;
+    }
+    to_tokenize_.close();
+    tokenized_.end(number);
+    done_.end(number);
+  }
+
+  void tokenize() {
+    while (auto job = to_tokenize_.pop()) {
+      ScopedZone zone(Zone::tokenize, static_cast<int64_t>((*job)->out.rows.size()));
+      if (engine_ == nullptr) score_vader(**job);
+      else tokenize_rows(**job);
+      tokenized_.push(std::move(*job));
+    }
+  }
+
+  static void score_vader(Job& job) {
+    ScoredChunk& out = job.out;
+    out.width = 4;
+    out.scores.assign(out.rows.size() * 4, 0.0f);
+    out.errors = std::move(out.rows.errors);
+    for (size_t r = 0; r < out.rows.size(); ++r) {
+      if (out.error(r) != nullptr) continue;
+      const VaderScores v = vader_scores(out.rows.texts[r]);
+      float* s = &out.scores[r * 4];
+      s[0] = static_cast<float>(v.neg), s[1] = static_cast<float>(v.neu), s[2] = static_cast<float>(v.pos), s[3] = static_cast<float>(v.compound);
+    }
+  }
+
+  void tokenize_rows(Job& job) {
+    ScoredChunk& out = job.out;
+    const bool per_token = is_per_token(engine_->output());
+    out.width = engine_->width();
+    size_t known = 0;  // reader's errors, by row
+    for (size_t r = 0; r < out.rows.size(); ++r) {
+      if (known < out.rows.errors.size() && out.rows.errors[known].row == r) {
+        out.errors.push_back(out.rows.errors[known++]);
+        continue;
+      }
+      if (auto error = engine_->tokenize(out.rows.texts[r], job.tokens)) {
+        out.errors.push_back({r, *error});
+        continue;
+      }
+      job.truncated += job.tokens.texts.back().truncated;
+      job.row_of_text.push_back(r);
+      if (per_token) job.encodings.push_back(engine_->tokenizer().encode(out.rows.texts[r]));
+    }
+    job.windows_left = job.tokens.windows.size();
+    const size_t results = per_token ? job.tokens.ids.size() : job.tokens.windows.size();
+    job.window_scores.resize(results * static_cast<size_t>(out.width));
+  }
+
+  void compute() {
+    if (engine_ == nullptr) {  // VADER was scored by the tokenizer threads
+      while (auto job = tokenized_.pop()) done_.push(std::move(job));
+      return;
+    }
+    const Plan& plan = engine_->plan();
+    Packer packer({plan.token_budget, plan.max_sequences}, engine_->shape().position_offset);
+    BatchRunner& runner = engine_->batches();
+    runner.reset_busy();
+    PackedBatch batch;
+    for (;;) {
+      const int64_t waiting_since = now_ns();
+      auto job = [&] {
+        ScopedZone zone(Zone::wait_input);
+        return tokenized_.pop();
+      }();
+      stats_.wait_input_seconds += seconds_since(waiting_since);
+      if (!job) break;
+      Job* raw = job.get();
+      stats_.truncated_rows += raw->truncated;
+      const uint64_t number = raw->number;
+      held_[number] = std::move(job);
+      if (raw->windows_left == 0) release(number);
+      for (size_t w = 0; w < raw->tokens.windows.size(); ++w)
+        packer.push({raw->tokens.ids.data() + raw->tokens.windows[w].begin, raw->tokens.windows[w].length, number << 32 | w});
+      while (!packer.empty() && (packer.ready() || held_.size() >= kMostHeldChunks)) submit(runner, packer, batch);
+    }
+    while (!packer.empty()) submit(runner, packer, batch);
+    runner.finish([&](const PackedBatch& b, const float* r) { collect(b, r); });
+    stats_.compute_seconds = runner.busy_seconds();
+  }
+
+  void submit(BatchRunner& runner, Packer& packer, PackedBatch& batch) {
+    {
+      ScopedZone zone(Zone::pack);
+      packer.pop(batch);
+    }
+    stats_.batches += 1;
+    stats_.tokens += batch.tokens();
+    stats_.sum_squares += batch.sum_squares;
+    runner.submit(batch, [&](const PackedBatch& b, const float* r) { collect(b, r); });
+  }
+
+  // Results of one batch go back to the jobs their sequences came from.
+  void collect(const PackedBatch& batch, const float* result) {
+    ScopedZone zone(Zone::collect, batch.tokens());
+    const auto K = static_cast<size_t>(engine_->width());
+    const bool per_token = is_per_token(engine_->output());
+    for (size_t b = 0; b < batch.tickets.size(); ++b) {
+      const uint64_t number = batch.tickets[b] >> 32;
+      const size_t window = batch.tickets[b] & 0xFFFFFFFF;
+      Job& job = *held_.at(number);
+      if (per_token) {
+        const auto& w = job.tokens.windows[window];
+        std::copy_n(result + static_cast<size_t>(batch.starts[b]) * K, static_cast<size_t>(w.length) * K, job.window_scores.begin() + static_cast<std::ptrdiff_t>(w.begin * K));
+      } else {
+        std::copy_n(result + b * K, K, job.window_scores.begin() + static_cast<std::ptrdiff_t>(window * K));
+      }
+      if (--job.windows_left == 0) release(number);
+    }
+  }
+
+  void release(uint64_t number) {
+    auto node = held_.extract(number);
+    done_.push(std::move(node.mapped()));
+  }
+
+  void write() {
+    while (auto job = done_.pop()) {
+      {
+        ScopedZone zone(Zone::write);
+        const int64_t since = now_ns();
+        if (engine_ != nullptr) merge(*job);
+        sink_(job->out);
+        sink_seconds_ += seconds_since(since);
+      }
+      rows_ += static_cast<int64_t>(job->out.rows.size());
+      bad_ += static_cast<int64_t>(job->out.errors.size());
+      if (progress_) {
+        PipelineStats now;
+        now.rows = rows_, now.bad_rows = bad_;
+        progress_(now);
+      }
+      job.reset();
+      permits_.give();
+    }
+    stats_.rows = rows_, stats_.bad_rows = bad_, stats_.sink_seconds = sink_seconds_;
+  }
+
+  // Windows of one text become its result.
+  void merge(Job& job) {
+    ScoredChunk& out = job.out;
+    const auto K = static_cast<size_t>(out.width);
+    if (is_per_token(engine_->output())) {
+      out.entities.resize(out.rows.size());
+      std::vector<float> tokens;
+      for (size_t t = 0; t < job.row_of_text.size(); ++t) {
+        const size_t row = job.row_of_text[t];
+        token_scores(job, t, tokens);
+        if (options_.word_tags) {
+          out.tags.resize(out.rows.size());
+          word_tags(job, t, tokens, out.tags[row]);
+        } else {
+          out.entities[row] = group_entities(out.rows.texts[row], job.encodings[t], tokens.data(), engine_->labels());
+        }
+      }
+      return;
+    }
+    out.scores.assign(out.rows.size() * K, 0.0f);
+    for (size_t t = 0; t < job.row_of_text.size(); ++t) {
+      const TokenizedText& text = job.tokens.texts[t];
+      engine_->merge_windows(job.window_scores.data() + text.first_window * K, text.windows, &out.scores[job.row_of_text[t] * K]);
+    }
+  }
+
+  // Scores of every token of a text, [tokens of its encoding, K]; tokens past a truncation count as outside (zeros).
+  void token_scores(const Job& job, size_t t, std::vector<float>& out) const {
+    const auto K = static_cast<size_t>(job.out.width);
+    const Encoding& e = job.encodings[t];
+    out.assign(e.ids.size() * K, 0.0f);
+    const size_t prefix = engine_->tokenizer().prefix().size(), suffix = engine_->tokenizer().suffix().size();
+    const TokenizedText& text = job.tokens.texts[t];
+    for (size_t w = text.first_window; w < text.first_window + text.windows; ++w) {
+      const auto& window = job.tokens.windows[w];
+      const size_t content = static_cast<size_t>(window.length) - prefix - suffix;
+      std::copy_n(job.window_scores.begin() + static_cast<std::ptrdiff_t>((window.begin + prefix) * K), content * K,
+                  out.begin() + static_cast<std::ptrdiff_t>((prefix + static_cast<size_t>(window.first_content)) * K));
+    }
+    // An unscored token must not pick label 0 by accident: give it the outside tag where there is one.
+    const auto& labels = engine_->labels();
+    const auto outside = static_cast<size_t>(std::find(labels.begin(), labels.end(), "O") - labels.begin());
+    if (outside == labels.size()) return;
+    for (size_t i = 0; i < e.ids.size(); ++i)
+      if (std::all_of(out.begin() + static_cast<std::ptrdiff_t>(i * K), out.begin() + static_cast<std::ptrdiff_t>((i + 1) * K), [](float v) { return v == 0; }))
+        out[i * K + outside] = 1;
+  }
+
+  // The class of each space-separated word: that of its first token.
+  static void word_tags(const Job& job, size_t t, const std::vector<float>& scores, std::vector<int32_t>& tags) {
+    const std::string_view text = job.out.rows.texts[job.row_of_text[t]];
+    const auto K = static_cast<size_t>(job.out.width);
+    const Encoding& e = job.encodings[t];
+    const auto at = code_point_starts(text);
+    size_t token = 0;
+    for (size_t i = 0; i + 1 < at.size();) {
+      while (i + 1 < at.size() && text[at[i]] == ' ') ++i;
+      if (i + 1 >= at.size()) break;
+      const size_t begin = i;
+      while (i + 1 < at.size() && text[at[i]] != ' ') ++i;
+      while (token < e.offsets.size() && (e.offsets[token].second == 0 || static_cast<size_t>(e.offsets[token].second) <= begin)) ++token;
+      if (token < e.offsets.size() && static_cast<size_t>(e.offsets[token].first) < i) {
+        const float* row = scores.data() + token * K;
+        tags.push_back(static_cast<int32_t>(std::max_element(row, row + K) - row));
+      } else {
+        tags.push_back(-1);
+      }
+    }
+  }
+
+  Engine* engine_;
+  RowReader& reader_;
+  const std::function<void(ScoredChunk&)>& sink_;
+  const std::function<void(const PipelineStats&)>& progress_;
+  const PipelineOptions& options_;
+  const int tokenizers_;
+  Permits permits_;
+  BoundedQueue<std::unique_ptr<Job>> to_tokenize_;
+  OrderedJobs tokenized_, done_;
+  std::map<uint64_t, std::unique_ptr<Job>> held_;  // compute thread only
+  PipelineStats stats_;
+  int64_t rows_ = 0, bad_ = 0;
+  double sink_seconds_ = 0;
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+};
+
+}  // namespace
+
+const Error* ScoredChunk::error(size_t row) const {
+  const auto it = std::lower_bound(errors.begin(), errors.end(), row, [](const RowError& e, size_t r) { return e.row < r; });
+  return it != errors.end() && it->row == row ? &it->error : nullptr;
+}
+
+PipelineStats run_pipeline(Engine* engine, RowReader& reader, const std::function<void(ScoredChunk&)>& sink,
+                           const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options) {
+  return Run(engine, reader, sink, progress, options).go();
+}
+
+}  // namespace brim

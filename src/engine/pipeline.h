@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scoring pipeline: read → tokenize (all cores) → pack → compute → collect → write, every stage overlapped, bounded
+// and timed. Chunks of rows travel through it; results leave in the order of the input, whatever the batches were.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "io/row_reader.h"
+
+namespace brim {
+
+// A chunk of rows with its results, as the sink gets it.
+struct ScoredChunk {
+  RowChunk rows;
+  int64_t width = 0;
+  std::vector<float> scores;                  // [rows,width]: class scores, VADER's four values, or an embedding
+  std::vector<std::vector<Entity>> entities;  // token models
+  std::vector<std::vector<int32_t>> tags;     // token models asked for tags: one class per word
+  std::vector<RowError> errors;               // rows without a result, by row
+  const Error* error(size_t row) const;
+};
+
+struct PipelineStats {
+  int64_t rows = 0, bad_rows = 0, truncated_rows = 0, tokens = 0, batches = 0;
+  double sum_squares = 0;
+  double seconds = 0;             // first byte read to last row handed to the sink
+  double compute_seconds = 0;     // device busy
+  double wait_input_seconds = 0;  // compute idle for want of tokens
+  double sink_seconds = 0;
+};
+
+struct PipelineOptions {
+  int tokenizer_threads = 0;  // 0: by device
+  bool word_tags = false;     // token models: fill ScoredChunk::tags for the words of space-separated text
+  const std::atomic<bool>* stop = nullptr;  // set by a signal: no more rows are read, those read are finished
+};
+
+// Rows of `reader` through `engine` (null: VADER) to `sink`, which runs on one thread, in order. An error in any stage
+// stops the others and is thrown here.
+PipelineStats run_pipeline(Engine* engine, RowReader& reader, const std::function<void(ScoredChunk&)>& sink,
+                           const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options);
+
+}  // namespace brim

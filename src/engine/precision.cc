@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/precision.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "base/thread_pool.h"
+#include "io/atomic_file.h"
+
+namespace brim {
+namespace {
+
+constexpr const char* kRecordFile = "brim.json";
+constexpr double kEnoughAgreement = 0.98;
+
+bool native_bf16(Isa isa) { return isa == Isa::avx512 || isa == Isa::amx || isa == Isa::neon_mm; }
+
+}  // namespace
+
+double recorded_int8_agreement(const std::filesystem::path& dir) {
+  const auto path = dir / kRecordFile;
+  std::error_code ec;
+  if (!std::filesystem::is_regular_file(path, ec)) return -1;
+  const auto json = nlohmann::json::parse(read_file(path), nullptr, false);
+  if (!json.is_object() || !json.contains("int8_agreement") || !json["int8_agreement"].is_number()) return -1;
+  return json["int8_agreement"].get<double>();
+}
+
+void record_int8_agreement(const std::filesystem::path& dir, double agreement, int64_t rows) {
+  nlohmann::json json = {{"int8_agreement", agreement}, {"int8_agreement_rows", rows}};
+  write_file_atomically(dir / kRecordFile, json.dump(2) + "\n");
+}
+
+PrecisionChoice choose_precision(const std::string& asked, const Device& device, const HfConfig& config, const std::filesystem::path& dir) {
+  const bool cpu = device.kind() == DeviceKind::cpu;
+  if (asked != "auto") {
+    const auto precision = precision_from_name(asked);
+    if (!precision) fail(ErrorCode::usage, "--precision {}: use auto, fp32, tf32, bf16, fp16, fp8 or int8", asked);
+    if (cpu && *precision != Precision::fp32 && *precision != Precision::bf16 && *precision != Precision::int8)
+      fail(ErrorCode::usage, "--precision {}: the CPU computes in fp32, bf16 or int8", asked);
+    if (!cpu && *precision == Precision::int8) fail(ErrorCode::usage, "--precision int8: GPUs compute in fp32, tf32, bf16, fp16 or fp8");
+    return {*precision, "asked for"};
+  }
+  if (!cpu) return {Precision::bf16, "the card's fastest exact-range format"};
+  if (config.quantization) return {Precision::int8, "the model is stored in int8"};
+  const double agreement = recorded_int8_agreement(dir);
+  if (agreement >= kEnoughAgreement) return {Precision::int8, fmt::format("its int8 labels were measured to agree on {:.2f} %", agreement * 100)};
+  if (native_bf16(best_isa())) return {Precision::bf16, fmt::format("native on this CPU ({})", isa_name(best_isa()))};
+  return {Precision::fp32, "this CPU has no native bf16"};
+}
+
+DeviceProfile profile_of(Device& device) {
+  DeviceProfile p;
+  p.name = device.name();
+  p.kind = device.kind();
+  p.isa = best_isa();
+  p.total_bytes = device.memory().total_bytes;
+  if (device.kind() == DeviceKind::cpu) {
+    auto stream = device.make_stream();
+    auto* pool = static_cast<CpuStream&>(*stream).pool();
+    p.threads = pool != nullptr ? pool->size() : 1;
+  }
+  return p;
+}
+
+}  // namespace brim
