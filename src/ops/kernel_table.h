@@ -13,7 +13,7 @@ namespace brim {
 #define BRIM_OPS(X)                                                                                           \
   X(linear, LinearArgs) X(attention, AttentionArgs) X(layer_norm, LayerNormArgs) X(embedding, EmbeddingArgs)  \
   X(gather_rows, GatherRowsArgs) X(pool_mean, PoolMeanArgs) X(softmax, SoftmaxArgs) X(convert, ConvertArgs)   \
-  X(activate, ActivationArgs)
+  X(activate, ActivationArgs) X(linear_grad, LinearGradArgs)
 
 struct KernelTable {
 #define BRIM_OP_ENTRY(op, Args) void (*op)(Stream&, const Args&);

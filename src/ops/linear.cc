@@ -63,6 +63,29 @@ Work linear_work(const LinearArgs& args) {
                              (args.bias ? N * dtype_bytes(args.bias.dtype) : 0)};
 }
 
+void linear_grad(Stream& stream, const LinearGradArgs& args) {
+  const int64_t T = args.x.rows(), N = args.w_plain.rows(), K = args.w_plain.cols();
+  const bool cpu = target_kind(stream) == DeviceKind::cpu;
+  for (const TensorView& view : {args.x, args.w_plain, args.d_y})
+    BRIM_CHECK(cpu ? view.dtype == DType::f32 : is_activation_type(stream, view.dtype), "linear_grad: an operand is {}", view.shape_text());
+  check_view("linear_grad", "x", args.x, args.x.dtype, {T, K});
+  check_view("linear_grad", "w_plain", args.w_plain, args.w_plain.dtype, {N, K});
+  check_view("linear_grad", "d_y", args.d_y, args.x.dtype, {T, N});
+  check_optional("linear_grad", "d_x", args.d_x, args.x.dtype, {T, K});
+  check_optional("linear_grad", "d_w", args.d_w, DType::f32, {N, K});
+  check_optional("linear_grad", "d_bias", args.d_bias, DType::f32, {N});
+  dispatch(stream, Zone::linear, args, linear_grad_work(args), &KernelTable::linear_grad);
+}
+
+Work linear_grad_work(const LinearGradArgs& args) {
+  const double T = static_cast<double>(args.x.rows()), N = static_cast<double>(args.w_plain.rows()), K = static_cast<double>(args.w_plain.cols());
+  const double size = dtype_bytes(args.x.dtype), products = (args.d_x ? 1 : 0) + (args.d_w ? 1 : 0);
+  Work work{2 * T * N * K * products + (args.d_bias ? T * N : 0), T * N * size};
+  if (args.d_x) work.bytes += N * K * dtype_bytes(args.w_plain.dtype) + T * K * size * (args.d_x_write == GradWrite::accumulate ? 2 : 1);
+  if (args.d_w) work.bytes += T * K * size + N * K * 4 * (args.d_w_write == GradWrite::accumulate ? 2 : 1);
+  return work;
+}
+
 int64_t linear_packed_bytes(int64_t N, int64_t K, Precision precision, Isa isa) {
   return gemm::packed_bytes(gemm::kernel_for(isa, precision), N, K);
 }

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/gemm/multiply.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "ops/cpu/parallel.h"
+#include "ops/gemm/kernels.h"
+
+namespace brim::gemm {
+namespace {
+
+constexpr int64_t kRowsAThread = 256;   // made ready at a time, a thread
+constexpr int64_t kRowsABlock = 256;    // handed to a kernel at a time: its packed rows stay in the second-level cache
+
+// Rows made ready at once; what scratch must hold.
+int64_t round_rows(const Kernel& kernel, int64_t T, int threads) { return round_up(std::min(T, kRowsAThread * threads), kernel.mr); }
+
+// Every thread of a pool passes, or none. Workers run at the same time by the pool's contract, so spinning is brief.
+class Barrier {
+ public:
+  explicit Barrier(int threads) : threads_(threads) {}
+  void wait() {
+    const int round = round_.load(std::memory_order_acquire);
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
+      arrived_.store(0, std::memory_order_relaxed);
+      round_.store(round + 1, std::memory_order_release);
+      return;
+    }
+    for (int spins = 0; round_.load(std::memory_order_acquire) == round; ++spins)
+      if (spins > 4000) std::this_thread::yield();
+  }
+
+ private:
+  const int threads_;
+  std::atomic<int> arrived_{0}, round_{0};
+};
+
+// How the blocks of one round are cut: row_blocks x column_blocks of equal size as near as steps allow.
+struct Grid {
+  int64_t rows_step, row_blocks, column_units, column_blocks, n_step;
+  Grid(const Kernel& kernel, int64_t rows, int64_t N, int threads) : n_step(kernel.n_step) {
+    column_units = (N + n_step - 1) / n_step;
+    rows_step = round_up(std::min(rows, kRowsABlock), kernel.mr);
+    row_blocks = (rows + rows_step - 1) / rows_step;
+    // Few rows: one equal share of the columns a thread. Many: more blocks than threads, handed out as they finish.
+    const int64_t wanted = row_blocks == 1 ? threads : 4 * threads;
+    column_blocks = std::clamp<int64_t>((wanted + row_blocks - 1) / row_blocks, 1, column_units);
+  }
+  int64_t column(int64_t block, int64_t N) const { return std::min(N, column_units * block / column_blocks * n_step); }
+};
+
+// The parts of a product, by rows counted from the first of the round being worked on.
+struct Parts {
+  const Kernel& kernel;
+  const Product& p;
+  const int64_t T = p.x.rows(), K = p.x.cols(), N = p.y.cols();
+  const int64_t a_row = row_bytes(kernel, K);
+  char* a = reinterpret_cast<char*>(round_up(reinterpret_cast<intptr_t>(p.scratch), 64));
+  float* a_scale = nullptr;
+
+  const char* x_row(int64_t row) const { return static_cast<const char*>(p.x.data) + row * p.x.ld() * dtype_bytes(p.x.dtype); }
+
+  void pack(int64_t first, int64_t begin, int64_t end) const {
+    if (begin >= end) return;
+    kernel.pack_rows({x_row(first + begin), p.x.ld(), end - begin, K, p.x.dtype == DType::bf16}, a + begin * a_row, a_scale + begin);
+  }
+  void compute(int64_t first, int64_t begin, int64_t end, int64_t n_begin, int64_t n_end) const {
+    if (begin >= end || n_begin >= n_end) return;
+    const bool packs = kernel.pack_rows != nullptr;
+    Block block{};
+    block.a = packs ? a + begin * a_row : x_row(first + begin);
+    block.lda = packs ? 0 : p.x.ld();
+    block.a_scale = a_scale + begin;
+    block.b = p.b;
+    block.b_scale = p.b_scale;
+    if (kernel.column_sums) block.b_sums = reinterpret_cast<const int32_t*>(static_cast<const char*>(p.b) + panel_bytes(kernel, N, K));
+    block.bias = p.bias.as<float>();
+    if (p.residual) block.residual = p.residual.as<float>() + (first + begin) * p.residual.ld();
+    block.ld_residual = p.residual.ld();
+    block.y = static_cast<char*>(p.y.data) + (first + begin) * p.y.ld() * dtype_bytes(p.y.dtype);
+    block.ld_y = p.y.ld();
+    block.m = end - begin;
+    block.n_begin = n_begin;
+    block.n_end = n_end;
+    block.N = N;
+    block.K = K;
+    block.y_bf16 = p.y.dtype == DType::bf16;
+    block.act = p.act;
+    kernel.run(block);
+  }
+};
+
+}  // namespace
+
+int64_t multiply_scratch_bytes(const Kernel& kernel, int64_t T, int64_t K, int threads) {
+  if (kernel.pack_rows == nullptr) return 0;
+  const int64_t rows = round_rows(kernel, T, threads);
+  return round_up(rows * row_bytes(kernel, K), 64) + rows * 4 + 64;  // rows, their scales, room to align
+}
+
+void multiply(const Stream& stream, const Kernel& kernel, const Product& product) {
+  Parts parts{.kernel = kernel, .p = product};
+  const int64_t T = parts.T, N = parts.N;
+  if (T == 0 || N == 0) return;
+  const int threads = threads_of(stream);
+  const bool packs = kernel.pack_rows != nullptr;
+  const int64_t round = packs ? round_rows(kernel, T, threads) : T;
+  parts.a_scale = reinterpret_cast<float*>(parts.a + round_up(round * parts.a_row, 64));
+
+  if (threads == 1) {
+    for (int64_t first = 0; first < T; first += kRowsABlock) {
+      const int64_t rows = std::min(T - first, kRowsABlock);
+      if (packs) parts.pack(first, 0, rows);
+      parts.compute(first, 0, rows, 0, N);
+    }
+    return;
+  }
+  Barrier barrier(threads);
+  std::atomic<int64_t> next{0};
+  pool_of(stream)->run([&](int worker) {
+    int64_t taken = 0;  // blocks of the rounds before
+    for (int64_t first = 0; first < T; first += round) {
+      const int64_t rows = std::min(round, T - first);
+      if (packs) {
+        const int64_t tiles = (rows + kernel.mr - 1) / kernel.mr;
+        parts.pack(first, tiles * worker / threads * kernel.mr, std::min(rows, tiles * (worker + 1) / threads * kernel.mr));
+        barrier.wait();
+      }
+      const Grid grid(kernel, rows, N, threads);
+      const int64_t blocks = grid.row_blocks * grid.column_blocks;
+      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed) - taken) < blocks;) {
+        const int64_t c = i / grid.row_blocks, begin = i % grid.row_blocks * grid.rows_step;
+        parts.compute(first, begin, std::min(rows, begin + grid.rows_step), grid.column(c, N), grid.column(c + 1, N));
+      }
+      if (first + round >= T) break;
+      barrier.wait();             // nobody reads this round's rows or counts its blocks any more
+      taken += blocks + threads;  // each thread asked for one block too many
+    }
+  });
+}
+
+}  // namespace brim::gemm

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// linear's gradients on the CPU: two products on the forward kernels. For d_x = d_y W the weights are packed with their
+// axes swapped; for d_w = d_yᵀ x tokens are the depth, taken kDepth at a time and in order, so a sum's order depends neither
+// on the threads nor on anything but T. Operands are rounded to bf16 where asked; sums are fp32.
+#include <algorithm>
+
+#include "ops/check.h"
+#include "ops/cpu/parallel.h"
+#include "ops/gemm/kernels.h"
+#include "ops/gemm/multiply.h"
+#include "ops/kernel_table.h"
+
+namespace brim {
+namespace {
+
+constexpr int64_t kDepth = 512;    // tokens summed by one product of d_w
+constexpr int64_t kTurn = 16;      // side of the squares a transposition works in
+
+const gemm::Kernel& kernel_of(const Stream& stream, Precision precision) {
+  BRIM_CHECK(precision != Precision::int8, "linear_grad: there is no gradient in int8");
+  return gemm::kernel_for(target_isa(stream), precision);
+}
+
+struct Sizes {  // of the parts of scratch
+  int64_t weights, turned, tokens, rows;
+  int64_t total() const { return std::max(weights, turned + tokens) + rows + 64; }
+};
+Sizes sizes(const gemm::Kernel& kernel, int64_t T, int64_t N, int64_t K, int threads) {
+  const int64_t depth = std::min(T, kDepth);
+  return {gemm::round_up(gemm::packed_bytes(kernel, K, N), 64), gemm::round_up(N * depth * 4, 64),
+          gemm::round_up(gemm::packed_bytes(kernel, K, depth), 64),
+          std::max(gemm::multiply_scratch_bytes(kernel, T, N, threads), gemm::multiply_scratch_bytes(kernel, N, depth, threads))};
+}
+
+float rounded(float x, float*) { return x; }
+bf16_t rounded(float x, bf16_t*) { return to_bf16(x); }
+
+// A panel of columns [first, first + nr) of source [depth, columns], whose rows become the depth of the product.
+template <class Elem>
+void pack_panel(const gemm::Kernel& kernel, const TensorView& source, int64_t first, Elem* to) {
+  const int64_t depth = source.rows(), cols = std::min<int64_t>(kernel.nr, source.cols() - first), ld = source.ld();
+  const int64_t padded = gemm::round_up(depth, kernel.k_multiple);
+  const float* from = source.as<float>() + first;
+  for (int64_t k = 0; k < padded; k += kernel.kr, to += kernel.nr * kernel.kr) {
+    for (int i = 0; i < kernel.kr; ++i) {
+      const float* row = from + (k + i) * ld;
+      const int64_t filled = k + i < depth ? cols : 0;
+      for (int64_t c = 0; c < filled; ++c) to[c * kernel.kr + i] = rounded(row[c], to);
+      for (int64_t c = filled; c < kernel.nr; ++c) to[c * kernel.kr + i] = rounded(0.0f, to);
+    }
+  }
+}
+void pack_turned(const Stream& stream, const gemm::Kernel& kernel, const TensorView& source, void* packed) {
+  const int64_t panel = kernel.nr * gemm::round_up(source.rows(), kernel.k_multiple);
+  parallel_pieces(stream, source.cols(), kernel.nr, [&](int64_t first, int64_t, int) {
+    const int64_t at = first / kernel.nr * panel;
+    if (kernel.element_bytes == 2) pack_panel(kernel, source, first, static_cast<bf16_t*>(packed) + at);
+    else pack_panel(kernel, source, first, static_cast<float*>(packed) + at);
+  });
+}
+
+// to [cols, rows] = from [rows, cols] transposed.
+void transpose(const Stream& stream, const TensorView& from, const TensorView& to) {
+  const int64_t rows = from.rows(), cols = from.cols(), ld = from.ld(), ld_to = to.ld();
+  parallel_pieces(stream, cols, kTurn, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = 0; row < rows; row += kTurn) {
+      const int64_t last = std::min(rows, row + kTurn);
+      for (int64_t c = begin; c < end; ++c)
+        for (int64_t r = row; r < last; ++r) to.as<float>()[c * ld_to + r] = from.as<float>()[r * ld + c];
+    }
+  });
+}
+
+// Column sums in double: T may be large and the sum is read once.
+void sum_columns(const Stream& stream, const TensorView& d_y, const TensorView& d_bias, GradWrite write) {
+  constexpr int64_t kColumns = 64;
+  parallel_pieces(stream, d_y.cols(), kColumns, [&](int64_t begin, int64_t end, int) {
+    double sum[kColumns] = {};
+    for (int64_t t = 0; t < d_y.rows(); ++t) {
+      const float* row = d_y.as<float>() + t * d_y.ld();
+      for (int64_t c = begin; c < end; ++c) sum[c - begin] += row[c];
+    }
+    for (int64_t c = begin; c < end; ++c) {
+      float& out = d_bias.as<float>()[c];
+      out = static_cast<float>(sum[c - begin] + (write == GradWrite::accumulate ? out : 0.0f));
+    }
+  });
+}
+
+}  // namespace
+
+int64_t linear_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t N, int64_t K, Precision precision, int threads) {
+  if (target_kind(stream) == DeviceKind::cuda) return kCudaLinearScratchBytes;
+  return sizes(kernel_of(stream, precision), T, N, K, threads).total();
+}
+
+void linear_grad_cpu(Stream& stream, const LinearGradArgs& args) {
+  const gemm::Kernel& kernel = kernel_of(stream, args.precision);
+  const int64_t T = args.x.rows(), N = args.w_plain.rows(), K = args.w_plain.cols();
+  const Sizes size = sizes(kernel, T, N, K, threads_of(stream));
+  check_scratch("linear_grad", args.scratch, size.total());
+  char* scratch = reinterpret_cast<char*>(gemm::round_up(reinterpret_cast<intptr_t>(args.scratch.data), 64));
+  char* rows_scratch = scratch + std::max(size.weights, size.turned + size.tokens);
+
+  if (args.d_x) {
+    pack_turned(stream, kernel, args.w_plain, scratch);
+    gemm::multiply(stream, kernel, {.x = args.d_y, .b = scratch,
+                                    .residual = args.d_x_write == GradWrite::accumulate ? args.d_x : TensorView(), .y = args.d_x,
+                                    .scratch = rows_scratch});
+  }
+  if (args.d_w) {
+    char* tokens = scratch + size.turned;
+    bool add = args.d_w_write == GradWrite::accumulate;
+    for (int64_t t = 0; t < T || !add; t += kDepth) {
+      const int64_t depth = std::min(T - t, kDepth);
+      const TensorView turned(scratch, DType::f32, {N, depth});
+      transpose(stream, args.d_y.slice_rows(t, t + depth), turned);
+      pack_turned(stream, kernel, args.x.slice_rows(t, t + depth), tokens);
+      gemm::multiply(stream, kernel, {.x = turned, .b = tokens, .residual = add ? args.d_w : TensorView(), .y = args.d_w,
+                                      .scratch = rows_scratch});
+      add = true;  // what is there now is part of the sum
+    }
+  }
+  if (args.d_bias) sum_columns(stream, args.d_y, args.d_bias, args.d_w_write);
+}
+
+}  // namespace brim
