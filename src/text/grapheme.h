@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Extended grapheme clusters (Unicode annex 29), of the Unicode version Hugging Face's tokenizers segment by: their
+// Precompiled normalizer rewrites whole clusters, so its results hang on where these end.
+#pragma once
+#include <cstddef>
+#include <string_view>
+
+namespace brim {
+
+// The end of the cluster that starts at text[at]; at < text.size(), text is valid UTF-8.
+size_t grapheme_end(std::string_view text, size_t at);
+
+}  // namespace brim
