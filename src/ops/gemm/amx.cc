@@ -5,6 +5,7 @@
 // time); 32 columns of K = 768 fill that cache in bf16, rows then arrive from the second at about 40 bytes a cycle. Cutting K
 // so that a panel fits twice did not pay: sums then travel through memory (-8 % at K = 768). fp32 has no tile arithmetic and runs on the AVX-512 kernel.
 #include "ops/gemm/finish.h"
+#include "ops/gemm/rows.h"
 
 namespace brim::gemm {
 namespace {
@@ -128,15 +129,6 @@ void run(const Block& block) {
   _tile_release();
 }
 
-// Sixteen values of a row from k on, zero past its end.
-BRIM_INLINE F row_values(const Rows& rows, int64_t r, int64_t k) {
-  const int64_t i = r * rows.ld + k;
-  const int left = static_cast<int>(rows.K - k < kLanes ? (rows.K > k ? rows.K - k : 0) : kLanes);
-  if (left == kLanes) return rows.bf16 ? load_bf16(static_cast<const uint16_t*>(rows.x) + i) : load(static_cast<const float*>(rows.x) + i);
-  if (left == 0) return set1(0.0f);
-  return rows.bf16 ? load_bf16(static_cast<const uint16_t*>(rows.x) + i, tail(left)) : load(static_cast<const float*>(rows.x) + i, tail(left));
-}
-
 // Tiles [row / 16][k / 32][16][32]; rows past the last are zero.
 void pack_rows_bf16(const Rows& rows, void* out, float*) {
   const int64_t steps = (rows.K + 31) / 32;
@@ -164,14 +156,7 @@ void pack_rows_int8(const Rows& rows, void* out, float* scale) {
         for (int64_t k = 0; k < steps; ++k) _mm512_store_si512(to + k * kTileBytes + r * 64, _mm512_setzero_si512());
         continue;
       }
-      // The largest magnitude as an integer of the same bits: ordered alike, and a NaN is larger than every number.
-      __m512i most = _mm512_setzero_si512();
-      for (int64_t k = 0; k < rows.K; k += kLanes) most = _mm512_max_epi32(most, _mm512_castps_si512(abs(row_values(rows, row, k))));
-      const int32_t bits = _mm512_reduce_max_epi32(most);
-      float largest;
-      std::memcpy(&largest, &bits, sizeof largest);
-      scale[row] = largest / 127;
-      const F inverse = set1(bits > 0 && bits < 0x7F800000 ? 127 / largest : 0.0f);
+      const F inverse = set1(quantised_row(rows, row, &scale[row]));
       for (int64_t k = 0; k < steps; ++k)
         for (int part = 0; part < 4; ++part) {
           const __m512i q = _mm512_cvtps_epi32(mul(row_values(rows, row, k * 64 + part * 16), inverse));

@@ -1,41 +1,124 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX2 kernels: tiles of 6 rows by 16 columns, 12 of the 16 registers accumulate, rows are broadcast from memory.
+// AVX2 kernels: tiles of 6 rows by 16 columns, 12 of the 16 registers accumulate, rows are broadcast from memory. There is no
+// bf16 or exact int8 dot product: bf16 weights are widened to fp32 (half the memory, the same arithmetic), int8 to int16 for
+// vpmaddwd, whose sums of two cannot overflow (vpmaddubsw's can).
 #include "ops/gemm/finish.h"
+#include "ops/gemm/rows.h"
 
 namespace brim::gemm {
 namespace {
 
 constexpr int kRows = 6, kPanel = 16;
 
-template <int R, int V>
-void tile_fp32(const float* x, int64_t lda, const float* b, int64_t K, float* acc) {
-  __m256 c[R][V];
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) c[r][v] = _mm256_setzero_ps();
-  for (int64_t k = 0; k < K; ++k, b += kPanel) {
-    __m256 w[V];
-    for (int v = 0; v < V; ++v) w[v] = _mm256_loadu_ps(b + v * 8);
+struct Fp32 {
+  using Sum = __m256;
+  static constexpr bool kInt = false;
+  static constexpr int kStep = 1, kRowBytes = 4, kColumnBytes = 4;  // of one step: k values, bytes of a row, bytes of a column
+  static BRIM_INLINE Sum zero() { return _mm256_setzero_ps(); }
+  template <int R>
+  static BRIM_INLINE void step(const char* x, int64_t stride, const char* b, Sum (&c)[R][2]) {
+    const __m256 w0 = load(reinterpret_cast<const float*>(b)), w1 = load(reinterpret_cast<const float*>(b) + 8);
     for (int r = 0; r < R; ++r) {
-      const __m256 a = _mm256_broadcast_ss(x + r * lda + k);
-      for (int v = 0; v < V; ++v) c[r][v] = _mm256_fmadd_ps(a, w[v], c[r][v]);
+      const __m256 a = _mm256_broadcast_ss(reinterpret_cast<const float*>(x + r * stride));
+      c[r][0] = _mm256_fmadd_ps(a, w0, c[r][0]);
+      c[r][1] = _mm256_fmadd_ps(a, w1, c[r][1]);
     }
   }
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) _mm256_store_ps(acc + r * kPanel + v * 8, c[r][v]);
+};
+
+// Rows are fp32 values rounded to bf16; columns hold two neighbours in four bytes, the even one in the low half.
+struct Bf16 {
+  using Sum = __m256;
+  static constexpr bool kInt = false;
+  static constexpr int kStep = 2, kRowBytes = 8, kColumnBytes = 4;
+  static BRIM_INLINE Sum zero() { return _mm256_setzero_ps(); }
+  template <int R>
+  static BRIM_INLINE void step(const char* x, int64_t stride, const char* b, Sum (&c)[R][2]) {
+    const I high = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
+    for (int odd = 0; odd < 2; ++odd) {
+      const I b0 = load_i(b), b1 = load_i(b + 32);
+      const __m256 w0 = _mm256_castsi256_ps(odd ? _mm256_and_si256(b0, high) : _mm256_slli_epi32(b0, 16));
+      const __m256 w1 = _mm256_castsi256_ps(odd ? _mm256_and_si256(b1, high) : _mm256_slli_epi32(b1, 16));
+      for (int r = 0; r < R; ++r) {
+        const __m256 a = _mm256_broadcast_ss(reinterpret_cast<const float*>(x + r * stride) + odd);
+        c[r][0] = _mm256_fmadd_ps(a, w0, c[r][0]);
+        c[r][1] = _mm256_fmadd_ps(a, w1, c[r][1]);
+      }
+    }
+  }
+};
+
+// Rows are int16, two at a time; columns int8, widened as they are loaded.
+struct Int8 {
+  using Sum = __m256i;
+  static constexpr bool kInt = true;
+  static constexpr int kStep = 2, kRowBytes = 4, kColumnBytes = 2;
+  static BRIM_INLINE Sum zero() { return _mm256_setzero_si256(); }
+  template <int R>
+  static BRIM_INLINE void step(const char* x, int64_t stride, const char* b, Sum (&c)[R][2]) {
+    const I w0 = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b)));
+    const I w1 = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b) + 1));
+    for (int r = 0; r < R; ++r) {
+      int32_t two;
+      std::memcpy(&two, x + r * stride, 4);
+      const I a = _mm256_set1_epi32(two);
+      c[r][0] = _mm256_add_epi32(c[r][0], _mm256_madd_epi16(a, w0));
+      c[r][1] = _mm256_add_epi32(c[r][1], _mm256_madd_epi16(a, w1));
+    }
+  }
+};
+
+// R rows x 16 columns of sums into acc; rows lie `stride` bytes apart.
+template <class Op, int R>
+void tile(const char* x, int64_t stride, const char* b, int64_t steps, char* acc) {
+  typename Op::Sum c[R][2];
+  for (int r = 0; r < R; ++r) c[r][0] = c[r][1] = Op::zero();
+  for (int64_t k = 0; k < steps; ++k, x += Op::kRowBytes, b += kPanel * Op::kColumnBytes) Op::template step<R>(x, stride, b, c);
+  for (int r = 0; r < R; ++r) {
+    std::memcpy(acc + r * 64, &c[r][0], 32);
+    std::memcpy(acc + r * 64 + 32, &c[r][1], 32);
+  }
 }
 
-using TileFp32 = void (*)(const float*, int64_t, const float*, int64_t, float*);
-constexpr TileFp32 kTilesFp32[kRows] = {tile_fp32<1, 2>, tile_fp32<2, 2>, tile_fp32<3, 2>, tile_fp32<4, 2>, tile_fp32<5, 2>, tile_fp32<6, 2>};
+using Tile = void (*)(const char*, int64_t, const char*, int64_t, char*);
+template <class Op>
+constexpr Tile kTiles[kRows] = {tile<Op, 1>, tile<Op, 2>, tile<Op, 3>, tile<Op, 4>, tile<Op, 5>, tile<Op, 6>};
 
-void run_fp32(const Block& block) {
-  alignas(32) float acc[kRows * kPanel];
+template <class Op>
+void run(const Block& block) {
+  alignas(32) char acc[kRows * kPanel * 4];
+  const int64_t steps = (block.K + Op::kStep - 1) / Op::kStep;
+  const int64_t stride = block.lda > 0 ? block.lda * 4 : steps * Op::kRowBytes;
   for (int64_t n = block.n_begin; n < block.n_end; n += kPanel) {
-    const float* b = static_cast<const float*>(block.b) + n * block.K;
+    const char* b = static_cast<const char*>(block.b) + n * steps * Op::kColumnBytes;
     const int cols = static_cast<int>(block.n_end - n < kPanel ? block.n_end - n : kPanel);
     for (int64_t m = 0; m < block.m; m += kRows) {
       const int rows = static_cast<int>(block.m - m < kRows ? block.m - m : kRows);
-      kTilesFp32[rows - 1](static_cast<const float*>(block.a) + m * block.lda, block.lda, b, block.K, acc);
-      finish_tile<false>(block, acc, kPanel, m, n, rows, cols);
+      kTiles<Op>[rows - 1](static_cast<const char*>(block.a) + m * stride, stride, b, steps, acc);
+      finish_tile<Op::kInt>(block, acc, kPanel, m, n, rows, cols);
+    }
+  }
+}
+
+// Rows one after the other, each padded to an even length.
+void pack_rows_bf16(const Rows& rows, void* out, float*) {
+  const int64_t padded = round_up(rows.K, 2);
+  auto* a = static_cast<float*>(out);
+  for (int64_t r = 0; r < rows.rows; ++r, a += padded)
+    for (int64_t k = 0; k < padded; k += 8)
+      store(a + k, round_to_bf16(row_values(rows, r, k)), tail(static_cast<int>(padded - k < 8 ? padded - k : 8)));
+}
+
+void pack_rows_int8(const Rows& rows, void* out, float* scale) {
+  const int64_t padded = round_up(rows.K, 2);
+  auto* a = static_cast<int16_t*>(out);
+  for (int64_t r = 0; r < rows.rows; ++r, a += padded) {
+    const F inverse = set1(quantised_row(rows, r, &scale[r]));
+    for (int64_t k = 0; k < padded; k += 8) {
+      const I q = _mm256_cvtps_epi32(mul(row_values(rows, r, k), inverse));
+      const __m128i words = _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packs_epi32(q, q), 0x08));
+      if (padded - k >= 8) _mm_storeu_si128(reinterpret_cast<__m128i*>(a + k), words);
+      else std::memcpy(a + k, &words, static_cast<size_t>(padded - k) * 2);
     }
   }
 }
@@ -43,6 +126,10 @@ void run_fp32(const Block& block) {
 }  // namespace
 
 const Kernel kAvx2Fp32 = {.name = "avx2_fp32", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 4,
-                          .column_sums = false, .a_element_bytes = 0, .pack_rows = nullptr, .run = run_fp32};
+                          .column_sums = false, .a_element_bytes = 0, .pack_rows = nullptr, .run = run<Fp32>};
+const Kernel kAvx2Bf16 = {.name = "avx2_bf16", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 2, .k_multiple = 2, .element_bytes = 2,
+                          .column_sums = false, .a_element_bytes = 4, .pack_rows = pack_rows_bf16, .run = run<Bf16>};
+const Kernel kAvx2Int8 = {.name = "avx2_int8", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 2, .k_multiple = 2, .element_bytes = 1,
+                          .column_sums = false, .a_element_bytes = 2, .pack_rows = pack_rows_int8, .run = run<Int8>};
 
 }  // namespace brim::gemm

@@ -12,8 +12,8 @@ Set set_of(Isa isa) {
   switch (isa) {
     case Isa::generic: return {&kGenericFp32, &kGenericBf16, &kGenericInt8};
 #if defined(__x86_64__)
-    case Isa::avx2: return {&kAvx2Fp32, &kGenericBf16, &kGenericInt8};
-    case Isa::avx512: return {&kAvx512Fp32, &kGenericBf16, &kGenericInt8};
+    case Isa::avx2: return {&kAvx2Fp32, &kAvx2Bf16, &kAvx2Int8};
+    case Isa::avx512: return {&kAvx512Fp32, &kAvx512Bf16, &kAvx512Int8};
     case Isa::amx: return {&kAvx512Fp32, &kAmxBf16, &kAmxInt8};
 #elif defined(__aarch64__)
     case Isa::neon: return {&kGenericFp32, &kGenericBf16, &kGenericInt8};

@@ -48,6 +48,10 @@ BRIM_INLINE F load_int(const int32_t* p) { return _mm512_cvtepi32_ps(_mm512_load
 BRIM_INLINE F load_int_sub(const int32_t* p, const int32_t* q) {
   return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(p), _mm512_loadu_si512(q)));
 }
+// The largest magnitude is found among bits: they are ordered as the numbers are, and a NaN is above them all.
+BRIM_INLINE I no_bits() { return _mm512_setzero_si512(); }
+BRIM_INLINE I max_bits(I most, F x) { return _mm512_max_epi32(most, _mm512_castps_si512(_mm512_abs_ps(x))); }
+BRIM_INLINE int32_t reduce_max(I most) { return _mm512_reduce_max_epi32(most); }
 BRIM_INLINE F load_bf16(const uint16_t* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
 }
@@ -89,6 +93,13 @@ BRIM_INLINE F times_pow2(F x, F n) {
 BRIM_INLINE I load_i(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 BRIM_INLINE F load_int(const int32_t* p) { return _mm256_cvtepi32_ps(load_i(p)); }
 BRIM_INLINE F load_int_sub(const int32_t* p, const int32_t* q) { return _mm256_cvtepi32_ps(_mm256_sub_epi32(load_i(p), load_i(q))); }
+BRIM_INLINE I no_bits() { return _mm256_setzero_si256(); }
+BRIM_INLINE I max_bits(I most, F x) { return _mm256_max_epi32(most, _mm256_castps_si256(abs(x))); }
+BRIM_INLINE int32_t reduce_max(I most) {
+  __m128i m = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+  m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4E));
+  return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xB1)));
+}
 BRIM_INLINE F load_bf16(const uint16_t* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
 }

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading rows of x for pack_rows: one vector of values whatever their type, and a row's int8 scale.
+#pragma once
+#include "ops/gemm/gemm.h"
+#include "ops/gemm/vec.h"
+
+namespace brim::gemm {
+namespace {
+
+// kLanes values of row r from k on, zero past its end.
+BRIM_INLINE F row_values(const Rows& rows, int64_t r, int64_t k) {
+  const int64_t i = r * rows.ld + k, left = rows.K - k;
+  if (left >= kLanes) return rows.bf16 ? load_bf16(static_cast<const uint16_t*>(rows.x) + i) : load(static_cast<const float*>(rows.x) + i);
+  if (left <= 0) return set1(0.0f);
+  const Tail t = tail(static_cast<int>(left));
+  return rows.bf16 ? load_bf16(static_cast<const uint16_t*>(rows.x) + i, t) : load(static_cast<const float*>(rows.x) + i, t);
+}
+
+// A row's scale, by which its largest value is 127, and its inverse. A row that is zero or holds a NaN or infinity is all
+// zeros times a scale that says so.
+inline float quantised_row(const Rows& rows, int64_t r, float* scale) {
+  I most = no_bits();
+  for (int64_t k = 0; k < rows.K; k += kLanes) most = max_bits(most, row_values(rows, r, k));
+  const int32_t bits = reduce_max(most);
+  float largest;
+  std::memcpy(&largest, &bits, sizeof largest);
+  *scale = largest / 127;
+  return bits > 0 && bits < 0x7F800000 ? 127 / largest : 0.0f;
+}
+
+}  // namespace
+}  // namespace brim::gemm
