@@ -227,8 +227,8 @@ void RowOutput::save(const Mark& mark) {
   write_file_atomically(sidecar_, state.dump(2) + "\n");
   file_->keep_part();
   // On a disk where this takes long it is done less often: at most a twentieth of the time goes here.
-  const int64_t end = now_ns();
-  next_save_ns_ = end + std::max(static_cast<int64_t>(options_.checkpoint_seconds * 1e9), 20 * (end - start));
+  const int64_t end = now_ns(), wait = static_cast<int64_t>(options_.checkpoint_seconds * 1e9);
+  next_save_ns_ = end + (wait == 0 ? 0 : std::max(wait, 20 * (end - start)));
 }
 
 void RowOutput::flush() {

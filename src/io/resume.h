@@ -31,7 +31,8 @@ struct RunIdentity {
 
 struct RowOutputOptions {
   bool resume = false;
-  double checkpoint_seconds = 2;          // after a kill about this much is done again; compressed: or the last member
+  double checkpoint_seconds = 2;          // after a kill about this much is done again; compressed: or the last member.
+                                          // 0: as often as possible
   size_t member_bytes = size_t{1} << 20;  // a gzip member or zstd frame ends after so many bytes before compression,
   size_t member_rows = 4096;              // or so many rows
 };

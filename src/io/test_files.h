@@ -15,8 +15,8 @@ namespace brim {
 
 class TempDir {
  public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "brim_io_XXXXXX").string();
+  explicit TempDir(const std::filesystem::path& base = std::filesystem::temp_directory_path()) {
+    std::string pattern = (base / "brim_io_XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
   ~TempDir() {
