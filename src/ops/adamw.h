@@ -7,7 +7,8 @@
 namespace brim {
 
 // Moments of 8-bit AdamW: blocks of this many elements share one f32 scale each.
-constexpr int64_t kAdamBlock = 256;
+constexpr int64_t kAdamBlock = 256;     // ops/adam8_code.h says what the bytes mean
+constexpr int64_t kNormElements = 16384;  // gradients whose squares are one partial sum
 
 struct AdamWArgs {
   TensorView master;       // [n] f32

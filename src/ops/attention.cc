@@ -31,11 +31,42 @@ Work attention_work(int64_t T, int64_t Tq, int64_t H, double sum_query_key_pairs
           static_cast<double>((2 * T + 2 * Tq) * H) * dtype_bytes(dtype)};
 }
 
-int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, int threads);  // attention_cpu.cc
+int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, int threads);       // attention_cpu.cc
+int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads);  // attention_cpu.cc
 
 // The CUDA kernels keep everything in registers and shared memory.
 int64_t attention_scratch_bytes(const Stream& stream, int64_t, int64_t S, int64_t H, int64_t heads, Precision, int threads) {
   return target_kind(stream) == DeviceKind::cpu ? attention_cpu_scratch_bytes(S, H / heads, threads) : 0;
+}
+
+void attention_grad(Stream& stream, const AttentionGradArgs& a) {
+  const char* op = "attention_grad";
+  const int64_t T = a.batch.T, B = a.batch.B, H = a.q.cols(), Tq = a.first_query_only ? B : T;
+  const DType type = a.q.dtype;
+  check_activation(op, "q", stream, type);
+  BRIM_CHECK(a.heads > 0 && H % a.heads == 0, "attention_grad: {} heads do not divide the width {}", a.heads, H);
+  check_view(op, "q", a.q, type, {Tq, H});
+  check_view(op, "k", a.k, type, {T, H});
+  check_view(op, "v", a.v, type, {T, H});
+  check_view(op, "out", a.out, type, {Tq, H});
+  check_view(op, "d_out", a.d_out, type, {Tq, H});
+  check_view(op, "lse", a.lse, DType::f32, {Tq, a.heads});
+  check_view(op, "d_q", a.d_q, type, {Tq, H});
+  check_view(op, "d_k", a.d_k, type, {T, H});
+  check_view(op, "d_v", a.d_v, type, {T, H});
+  check_view(op, "starts", a.batch.starts, DType::i32, {B + 1});
+  check_optional(op, "order", a.batch.order, DType::i32, {B});
+  if (B == 0 || H == 0) return;
+  const double pairs = static_cast<double>(Tq) * static_cast<double>(T) / static_cast<double>(B);
+  Work work = attention_work(T, Tq, H, pairs, type);
+  work = {2.5 * work.flops, 2.0 * work.bytes};
+  dispatch(stream, Zone::attention, a, work, &KernelTable::attention_grad);
+}
+
+// CUDA keeps one sum a query and head: out · d_out.
+int64_t attention_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads, int threads) {
+  if (target_kind(stream) == DeviceKind::cpu) return attention_grad_cpu_scratch_bytes(S, H / heads, threads);
+  return T * heads * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace brim

@@ -25,10 +25,11 @@ struct Lengths {
   const int32_t* starts;
   const int32_t* order;  // or null
   bool first_query_only;
+  bool whole;            // a sequence's queries stay together (backward: keys' gradients are their sums)
   int64_t index(int64_t i) const { return order == nullptr ? i : order[i]; }
   int64_t keys(int64_t b) const { return starts[b + 1] - starts[b]; }
   int64_t queries(int64_t b) const { return first_query_only ? 1 : keys(b); }
-  int64_t pieces(int64_t b) const { return (queries(b) + kSplitQueries - 1) / kSplitQueries; }
+  int64_t pieces(int64_t b) const { return whole ? 1 : std::max<int64_t>(1, (queries(b) + kSplitQueries - 1) / kSplitQueries); }
   // Of one head, in units of a query against a key; packing and calls count as some more queries and keys.
   double head_cost(int64_t b) const { return static_cast<double>((queries(b) + 4) * (keys(b) + 16)); }
 };
@@ -42,7 +43,7 @@ void cut(const Lengths& lengths, int64_t B, int64_t N, int64_t tasks, Place* pla
   double done = 0;
   int64_t next = 0;
   for (int64_t i = 0; i < B && next < tasks; ++i) {
-    const int64_t b = lengths.index(i), pieces = std::max<int64_t>(1, lengths.pieces(b));
+    const int64_t b = lengths.index(i), pieces = lengths.pieces(b);
     const double piece_cost = lengths.head_cost(b) / static_cast<double>(pieces);
     const double after = done + piece_cost * static_cast<double>(pieces * N);
     while (next < tasks && static_cast<double>(next) * total < after * static_cast<double>(tasks)) {
@@ -60,12 +61,12 @@ template <class Fn>
 void for_pieces(const Stream& stream, const Lengths& lengths, int64_t B, int64_t N, void* scratch, Fn&& fn) {
   const auto walk = [&](Place from, Place to, int worker) {
     for (int64_t i = from.sequence; i < B && i <= to.sequence; ++i) {
-      const int64_t b = lengths.index(i), pieces = std::max<int64_t>(1, lengths.pieces(b));
+      const int64_t b = lengths.index(i), pieces = lengths.pieces(b);
       const int64_t begin = i == from.sequence ? from.head * pieces + from.piece : 0;
       const int64_t end = i == to.sequence ? to.head * pieces + to.piece : N * pieces;
       for (int64_t unit = begin; unit < end; ++unit) {
         const int64_t first = unit % pieces * kSplitQueries;
-        fn(b, unit / pieces, first, std::min(kSplitQueries, lengths.queries(b) - first), worker);
+        fn(b, unit / pieces, first, pieces == 1 ? lengths.queries(b) : std::min(kSplitQueries, lengths.queries(b) - first), worker);
       }
     }
   };
@@ -88,7 +89,7 @@ void attention_cpu(Stream& stream, const AttentionArgs& a) {
   const int threads = threads_of(stream);
   check_scratch("attention", a.scratch, attention_cpu_scratch_bytes(S, D, threads));
   const int32_t* starts = a.batch.starts.as<int32_t>();
-  const Lengths lengths{starts, a.batch.order.as<int32_t>(), a.first_query_only};
+  const Lengths lengths{starts, a.batch.order.as<int32_t>(), a.first_query_only, false};
   const cpu::AttentionKernels& kernels = cpu::attention_kernels(static_cast<CpuStream&>(stream).isa());
   char* scratch = static_cast<char*>(a.scratch.data);
   const int64_t each = cpu::round_up(cpu::head_scratch_floats(S, D), 16);
@@ -112,6 +113,43 @@ void attention_cpu(Stream& stream, const AttentionArgs& a) {
                     .queries = queries, .keys = keys, .D = D, .scale = 1.0f / std::sqrt(static_cast<float>(D)),
                     .drop = drop, .drop_step = N,
                     .scratch = reinterpret_cast<float*>(scratch + place_bytes(threads)) + worker * each});
+  });
+}
+
+int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads) {
+  return place_bytes(threads) + threads * cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16) * static_cast<int64_t>(sizeof(float));
+}
+
+void attention_grad_cpu(Stream& stream, const AttentionGradArgs& a) {
+  const int64_t N = a.heads, D = a.q.cols() / N, S = a.batch.S;
+  const int threads = threads_of(stream);
+  check_scratch("attention_grad", a.scratch, attention_grad_cpu_scratch_bytes(S, D, threads));
+  const int32_t* starts = a.batch.starts.as<int32_t>();
+  const Lengths lengths{starts, a.batch.order.as<int32_t>(), a.first_query_only, true};
+  const cpu::AttentionKernels& kernels = cpu::attention_kernels(static_cast<CpuStream&>(stream).isa());
+  char* scratch = static_cast<char*>(a.scratch.data);
+  const int64_t each = cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16);
+  for_pieces(stream, lengths, a.batch.B, N, scratch, [&](int64_t b, int64_t head, int64_t, int64_t queries, int worker) {
+    const int64_t begin = starts[b] - starts[0], keys = lengths.keys(b);
+    BRIM_CHECK(0 <= begin && 0 <= keys && keys <= S && begin + keys <= a.batch.T,
+               "attention_grad: sequence {} is rows {}..{}; the batch has {} rows and sequences of up to {}", b, begin, begin + keys, a.batch.T, S);
+    const int64_t row = a.first_query_only ? b : begin, column = head * D;
+    if (keys == 0) {
+      if (a.first_query_only) std::fill_n(cpu::row_of<float>(a.d_q, row) + column, D, 0.0f);
+      return;
+    }
+    cpu::DropRows drop = cpu::drop_rows(a.dropout, 0);
+    drop.first_row = static_cast<uint64_t>((a.dropout.first_row + row) * N + head);
+    kernels.attend_grad({.q = cpu::row_of<float>(a.q, row) + column, .k = cpu::row_of<float>(a.k, begin) + column,
+                         .v = cpu::row_of<float>(a.v, begin) + column, .out = cpu::row_of<float>(a.out, row) + column,
+                         .d_out = cpu::row_of<float>(a.d_out, row) + column, .lse = cpu::row_of<float>(a.lse, row) + head,
+                         .d_q = cpu::row_of<float>(a.d_q, row) + column, .d_k = cpu::row_of<float>(a.d_k, begin) + column,
+                         .d_v = cpu::row_of<float>(a.d_v, begin) + column,
+                         .ld_q = a.q.ld(), .ld_k = a.k.ld(), .ld_v = a.v.ld(), .ld_out = a.out.ld(), .ld_d_out = a.d_out.ld(),
+                         .ld_lse = a.lse.ld(), .ld_d_q = a.d_q.ld(), .ld_d_k = a.d_k.ld(), .ld_d_v = a.d_v.ld(),
+                         .queries = queries, .keys = keys, .D = D, .scale = 1.0f / std::sqrt(static_cast<float>(D)),
+                         .drop = drop, .drop_step = N,
+                         .scratch = reinterpret_cast<float*>(scratch + place_bytes(threads)) + worker * each});
   });
 }
 

@@ -31,9 +31,11 @@ struct Case {
   TensorView v() const { return qkv.view().slice_cols(2 * H, 3 * H); }
 };
 
-bool kept(const Dropout& d, int64_t query_row, int64_t heads, int64_t head, int64_t key) {
-  const uint64_t bits = dropout_bits(d.seed, d.site, static_cast<uint64_t>((d.first_row + query_row) * heads + head), static_cast<uint32_t>(key / 4));
-  return dropout_keeps(bits, static_cast<int>(key & 3), dropout_threshold(d.probability));
+// Dropout's factor of one probability: its row is (first_row + query row) * heads + head.
+double probability_factor(const Dropout& d, int64_t query_row, int64_t heads, int64_t head, int64_t key) {
+  Dropout rows = d;
+  rows.first_row = (d.first_row + query_row) * heads + head;
+  return dropout_factor(rows, 0, key);
 }
 
 struct Reference {
@@ -71,8 +73,7 @@ Reference reference(const Case& c, bool first, const Dropout& drop, double unit)
         for (int64_t d = 0; d < c.D; ++d) {
           double out = 0, size = 0;
           for (int64_t j = 0; j < n; ++j) {
-            double p = std::exp(s[j] - top) / total;
-            if (drop.on()) p = kept(drop, row, c.N, h, j) ? p / (1 - static_cast<double>(drop.probability)) : 0;
+            const double p = std::exp(s[j] - top) / total * probability_factor(drop, row, c.N, h, j);
             const double term = p * c.qkv.at(c.starts[b] + j, 2 * c.H + h * c.D + d);
             out += term, size += std::fabs(term);
           }
@@ -83,45 +84,41 @@ Reference reference(const Case& c, bool first, const Dropout& drop, double unit)
   return r;
 }
 
-void run_and_compare(CpuStream& stream, const Case& c, bool first, const Dropout& drop, double unit = kEps32) {
+void run_and_compare(const Case& c, bool first, const Dropout& drop) {
   const int64_t Tq = first ? c.B : c.T;
-  const HostTensor out(DType::f32, {Tq, c.H}, 4), lse(DType::f32, {Tq, c.N});
-  const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
-  const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, Precision::fp32, threads));
-  AttentionArgs args{.q = c.q(first), .k = c.k(), .v = c.v(), .out = out, .batch = c.batch, .first_query_only = first, .heads = c.N,
-                     .lse = lse, .scratch = scratch, .dropout = drop};
-  attention(stream, args);
-  const Reference want = reference(c, first, drop, unit);
-  EXPECT_TRUE(close(out.values(), want.out, [&](size_t i) { return want.tolerance[i]; }));
-  EXPECT_TRUE(close(lse.values(), want.lse, [&](size_t i) { return want.lse_tolerance[i]; }));
-  // Inference: no statistics, no order given; the same output.
-  const HostTensor again(DType::f32, {Tq, c.H});
-  args.out = again, args.lse = {}, args.batch.order = {};
-  attention(stream, args);
-  EXPECT_TRUE(same_bits(again, out));
+  const Reference want = reference(c, first, drop, kEps32);
+  for_each_cpu_stream([&](CpuStream& stream) {
+    const HostTensor out(DType::f32, {Tq, c.H}, 4), lse(DType::f32, {Tq, c.N});
+    const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
+    const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, Precision::fp32, threads));
+    AttentionArgs args{.q = c.q(first), .k = c.k(), .v = c.v(), .out = out, .batch = c.batch, .first_query_only = first, .heads = c.N,
+                       .lse = lse, .scratch = scratch, .dropout = drop};
+    attention(stream, args);
+    EXPECT_TRUE(close(out.values(), want.out, [&](size_t i) { return want.tolerance[i]; }));
+    EXPECT_TRUE(close(lse.values(), want.lse, [&](size_t i) { return want.lse_tolerance[i]; }));
+    // Inference: no statistics, no order given; the same output.
+    const HostTensor again(DType::f32, {Tq, c.H});
+    args.out = again, args.lse = {}, args.batch.order = {};
+    attention(stream, args);
+    EXPECT_TRUE(same_bits(again, out));
+  });
 }
 
 TEST(Attention, AgreesWithFp64OnRaggedBatches) {
-  for_each_cpu_stream([](CpuStream& stream) {
-    uint64_t seed = 1;
-    for (const auto& lengths : ragged_lengths())
-      for (const auto& [N, D] : {std::pair<int64_t, int64_t>{2, 32}, {3, 64}, {1, 7}, {2, 20}, {1, 128}}) {
-        for (const bool first : {false, true})
-          for (const float drop : {0.0f, 0.2f}) {
-            SCOPED_TRACE(::testing::Message() << "lengths " << ::testing::PrintToString(lengths) << " N " << N << " D " << D << " first "
-                                              << first << " dropout " << drop);
-            const Case c(lengths, N, D, 1.0, ++seed);
-            run_and_compare(stream, c, first, {.probability = drop, .seed = seed, .site = 4, .first_row = 3});
-          }
-      }
-  });
+  uint64_t seed = 1;
+  for (const auto& lengths : ragged_lengths())
+    for (const auto& [N, D] : {std::pair<int64_t, int64_t>{2, 32}, {3, 64}, {1, 7}, {2, 20}, {1, 128}})
+      for (const bool first : {false, true})
+        for (const float drop : {0.0f, 0.2f}) {
+          SCOPED_TRACE(::testing::Message() << "lengths " << ::testing::PrintToString(lengths) << " N " << N << " D " << D << " first "
+                                            << first << " dropout " << drop);
+          run_and_compare(Case(lengths, N, D, 1.0, ++seed), first, {.probability = drop, .seed = seed, .site = 4, .first_row = 3});
+        }
 }
 
 TEST(Attention, LongSequencesAndLargeScores) {
-  for_each_cpu_stream([](CpuStream& stream) {
-    run_and_compare(stream, Case({512, 5, 300}, 1, 64, 1.0, 5), false, {});
-    run_and_compare(stream, Case({90, 5}, 2, 32, 12.0, 6), false, {});  // scores in the hundreds: nearly one-hot
-  });
+  run_and_compare(Case({512, 5, 300}, 1, 64, 1.0, 5), false, {});
+  run_and_compare(Case({90, 5}, 2, 32, 12.0, 6), false, {});  // scores in the hundreds: nearly one-hot
 }
 
 // A chunk of a batch: starts do not begin at 0, rows do.
@@ -155,6 +152,167 @@ TEST(Attention, SaysWhatDoesNotFit) {
   }
   args.out = out, args.heads = 3;
   EXPECT_THROW(attention(stream, args), Error);
+}
+
+// ---- Gradient ----
+
+// q, k, v, d_out and the three gradients in fp64, rows of H; queries are B rows with `first`.
+struct Doubles {
+  std::vector<double> q, k, v, d_out, d_q, d_k, d_v, d_q_tolerance, d_k_tolerance, d_v_tolerance;
+};
+
+Doubles doubles_of(const Case& c, bool first, const HostTensor& d_out) {
+  Doubles x;
+  for (int64_t t = 0; t < c.T; ++t)
+    for (int64_t i = 0; i < c.H; ++i) {
+      if (!first) x.q.push_back(c.qkv.at(t, i));
+      x.k.push_back(c.qkv.at(t, c.H + i)), x.v.push_back(c.qkv.at(t, 2 * c.H + i));
+    }
+  if (first) x.q = c.first_q.values();
+  x.d_out = d_out.values();
+  return x;
+}
+
+// Calls fn(b, head, query row, p) with the probabilities of each query.
+template <class Fn>
+void for_queries(const Case& c, bool first, const Doubles& x, Fn&& fn) {
+  const double scale = 1 / std::sqrt(static_cast<double>(c.D));
+  for (int64_t b = 0; b < c.B; ++b)
+    for (int64_t i = 0; i < (first ? std::min(1, c.lengths[b]) : c.lengths[b]); ++i)
+      for (int64_t h = 0; h < c.N; ++h) {
+        const int64_t row = first ? b : c.starts[b] + i;
+        std::vector<double> p(c.lengths[b]);
+        double top = -INFINITY, total = 0;
+        for (int64_t j = 0; j < c.lengths[b]; ++j) {
+          double dot = 0;
+          for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d) dot += x.q[row * c.H + d] * x.k[(c.starts[b] + j) * c.H + d];
+          p[j] = dot * scale;
+          top = std::max(top, p[j]);
+        }
+        for (double& v : p) total += v = std::exp(v - top);
+        for (double& v : p) v /= total;
+        fn(b, h, row, p, top, total);
+      }
+}
+
+double loss_of(const Case& c, bool first, const Doubles& x, const Dropout& drop) {
+  double loss = 0;
+  for_queries(c, first, x, [&](int64_t b, int64_t h, int64_t row, const std::vector<double>& p, double, double) {
+    for (int64_t j = 0; j < c.lengths[b]; ++j)
+      for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d)
+        loss += x.d_out[row * c.H + d] * p[j] * probability_factor(drop, row, c.N, h, j) * x.v[(c.starts[b] + j) * c.H + d];
+  });
+  return loss;
+}
+
+void differentiate(const Case& c, bool first, Doubles& x, const Dropout& drop) {
+  x.d_q.assign(x.q.size(), 0), x.d_k.assign(x.k.size(), 0), x.d_v.assign(x.v.size(), 0);
+  x.d_q_tolerance = x.d_q, x.d_k_tolerance = x.d_k, x.d_v_tolerance = x.d_v;
+  const double scale = 1 / std::sqrt(static_cast<double>(c.D));
+  for_queries(c, first, x, [&](int64_t b, int64_t h, int64_t row, const std::vector<double>& p, double top, double total) {
+    const int64_t n = c.lengths[b];
+    std::vector<double> d_p(n), d_p_size(n), score_size(n);
+    double delta = 0, delta_size = 0, largest = 0;
+    for (int64_t j = 0; j < n; ++j) {
+      const double f = probability_factor(drop, row, c.N, h, j);
+      for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d) {
+        const double term = x.d_out[row * c.H + d] * x.v[(c.starts[b] + j) * c.H + d] * f;
+        d_p[j] += term, d_p_size[j] += std::fabs(term);
+        score_size[j] += std::fabs(x.q[row * c.H + d] * x.k[(c.starts[b] + j) * c.H + d]) * scale;
+      }
+      delta += p[j] * d_p[j], delta_size += p[j] * d_p_size[j], largest = std::max(largest, score_size[j]);
+    }
+    // Relative error of a probability: of its score (D products), of the log-sum-exp (rounded once, built from n such
+    // probabilities), of exp. The same number bounds the dot products that follow, whose terms are no more than D or n.
+    const double unit = (std::sqrt(static_cast<double>(c.D)) + std::sqrt(static_cast<double>(n)) + 16) * kEps32 * (1 + largest) +
+                        4 * kEps32 * (std::fabs(top) + std::log(total));
+    for (int64_t j = 0; j < n; ++j) {
+      const double f = probability_factor(drop, row, c.N, h, j), d_s = p[j] * (d_p[j] - delta) * scale;
+      const double d_s_error = unit * 3 * p[j] * (d_p_size[j] + delta_size) * scale;
+      for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d) {
+        const int64_t query = row * c.H + d, key = (c.starts[b] + j) * c.H + d;
+        x.d_q[query] += d_s * x.k[key], x.d_q_tolerance[query] += d_s_error * std::fabs(x.k[key]);
+        x.d_k[key] += d_s * x.q[query], x.d_k_tolerance[key] += d_s_error * std::fabs(x.q[query]);
+        x.d_v[key] += p[j] * f * x.d_out[query], x.d_v_tolerance[key] += unit * 3 * p[j] * f * std::fabs(x.d_out[query]);
+      }
+    }
+  });
+}
+
+TEST(AttentionGrad, TheReferenceAgreesWithFiniteDifferences) {
+  for (const bool first : {false, true})
+    for (const float p : {0.0f, 0.3f}) {
+      const Case c({3, 0, 1, 4}, 2, 3, 1.0, 3);
+      const HostTensor d_out = random_tensor(DType::f32, {first ? c.B : c.T, c.H}, 4);
+      const Dropout drop{.probability = p, .seed = 5, .site = 1, .first_row = 7};
+      Doubles x = doubles_of(c, first, d_out);
+      differentiate(c, first, x, drop);
+      const auto loss = [&] { return loss_of(c, first, x, drop); };
+      EXPECT_TRUE(close(x.d_q, finite_differences(x.q, loss), 1e-8));
+      EXPECT_TRUE(close(x.d_k, finite_differences(x.k, loss), 1e-8));
+      EXPECT_TRUE(close(x.d_v, finite_differences(x.v, loss), 1e-8));
+    }
+}
+
+// Forward, then backward; returns d_q, d_k, d_v (the last two as halves of one tensor, as the model keeps d_qkv).
+std::vector<HostTensor> run_gradient(CpuStream& stream, const Case& c, bool first, const Dropout& drop, const HostTensor& d_out) {
+  const int64_t Tq = first ? c.B : c.T;
+  const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
+  const HostTensor out(DType::f32, {Tq, c.H}), lse(DType::f32, {Tq, c.N});
+  const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, Precision::fp32, threads));
+  attention(stream, {.q = c.q(first), .k = c.k(), .v = c.v(), .out = out, .batch = c.batch, .first_query_only = first, .heads = c.N,
+                     .lse = lse, .scratch = scratch, .dropout = drop});
+  const HostTensor grad_scratch = bytes_tensor(attention_grad_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, threads));
+  std::vector<HostTensor> d;
+  d.emplace_back(DType::f32, std::initializer_list<int64_t>{Tq, c.H}, 5);
+  d.emplace_back(DType::f32, std::initializer_list<int64_t>{c.T, 2 * c.H}, 3);
+  attention_grad(stream, {.q = c.q(first), .k = c.k(), .v = c.v(), .out = out, .lse = lse, .d_out = d_out, .d_q = d[0],
+                          .d_k = d[1].view().slice_cols(0, c.H), .d_v = d[1].view().slice_cols(c.H, 2 * c.H), .batch = c.batch,
+                          .first_query_only = first, .heads = c.N, .scratch = grad_scratch, .dropout = drop});
+  return d;
+}
+
+TEST(AttentionGrad, AgreesWithFp64OnRaggedBatches) {
+  for (const auto& lengths : ragged_lengths())
+    for (const auto& [N, D] : {std::pair<int64_t, int64_t>{2, 32}, {1, 64}, {3, 7}})
+      for (const bool first : {false, true})
+        for (const float p : {0.0f, 0.2f}) {
+          const Case c(lengths, N, D, 1.0, static_cast<uint64_t>(lengths.size() + D));
+          const HostTensor d_out = random_tensor(DType::f32, {first ? c.B : c.T, c.H}, 6, 1, 0, 2);
+          const Dropout drop{.probability = p, .seed = 11, .site = 2};
+          Doubles x = doubles_of(c, first, d_out);
+          differentiate(c, first, x, drop);
+          for_each_cpu_stream([&](CpuStream& stream) {
+            SCOPED_TRACE(::testing::Message() << "lengths " << ::testing::PrintToString(lengths) << " N " << N << " D " << D << " first "
+                                              << first << " dropout " << p);
+            const std::vector<HostTensor> d = run_gradient(stream, c, first, drop, d_out);
+            EXPECT_TRUE(close(d[0].values(), x.d_q, [&](size_t i) { return x.d_q_tolerance[i] + 1e-30; }));
+            std::vector<double> d_k, d_v;
+            for (int64_t t = 0; t < c.T; ++t)
+              for (int64_t i = 0; i < c.H; ++i) d_k.push_back(d[1].at(t, i)), d_v.push_back(d[1].at(t, c.H + i));
+            EXPECT_TRUE(close(d_k, x.d_k, [&](size_t i) { return x.d_k_tolerance[i] + 1e-30; }));
+            EXPECT_TRUE(close(d_v, x.d_v, [&](size_t i) { return x.d_v_tolerance[i] + 1e-30; }));
+          });
+        }
+}
+
+TEST(AttentionGrad, SameBitsForAllThreadCounts) {
+  const Case c({70, 3, 0, 33, 5, 1}, 3, 32, 1.0, 8);
+  const HostTensor d_out = random_tensor(DType::f32, {c.T, c.H}, 6);
+  expect_same_bits_for_all_thread_counts([&](CpuStream& stream) { return run_gradient(stream, c, false, {.probability = 0.1f, .seed = 3}, d_out); });
+}
+
+// Splitting long sequences among threads must change no bit of the output either.
+TEST(Attention, SameBitsForAllThreadCounts) {
+  const Case c({400, 3, 129, 128, 5, 1}, 2, 32, 1.0, 8);
+  expect_same_bits_for_all_thread_counts([&](CpuStream& stream) {
+    const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
+    const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, Precision::fp32, threads));
+    std::vector<HostTensor> out;
+    out.emplace_back(DType::f32, std::initializer_list<int64_t>{c.T, c.H});
+    attention(stream, {.q = c.q(false), .k = c.k(), .v = c.v(), .out = out[0], .batch = c.batch, .heads = c.N, .scratch = scratch});
+    return out;
+  });
 }
 
 }  // namespace

@@ -41,4 +41,25 @@ Work embedding_work(const EmbeddingArgs& a) {
   return work;
 }
 
+void embedding_grad(Stream& stream, const EmbeddingGradArgs& a) {
+  const char* op = "embedding_grad";
+  const int64_t T = a.batch.T, H = a.d_sum.cols();
+  check_activation(op, "d_sum", stream, a.d_sum.dtype);
+  check_view(op, "d_sum", a.d_sum, a.d_sum.dtype, {T, H});
+  check_view(op, "ids", a.batch.ids, DType::i32, {T});
+  check_view(op, "positions", a.batch.positions, DType::i32, {T});
+  check_view(op, "sorted", a.sorted, DType::i32, {T});
+  check_view(op, "sorted_positions", a.sorted_positions, DType::i32, {T});
+  check_view(op, "d_word", a.d_word, DType::f32, {a.d_word.rows(), H});
+  check_view(op, "d_position", a.d_position, DType::f32, {a.d_position.rows(), H});
+  check_optional(op, "d_type", a.d_type, DType::f32, {1, H});
+  if (T == 0 || H == 0) return;
+  const double elements = static_cast<double>(a.d_sum.elements()), tables = a.d_type ? 3 : 2;
+  const Work work{tables * elements, elements * dtype_bytes(a.d_sum.dtype) * tables + 16.0 * elements};
+  dispatch(stream, Zone::embedding, a, work, &KernelTable::embedding_grad);
+}
+
+// The CPU shares columns among threads and needs none.
+int64_t embedding_grad_scratch_bytes(const Stream&, int64_t, int64_t, int) { return 0; }
+
 }  // namespace brim

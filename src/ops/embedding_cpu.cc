@@ -35,4 +35,34 @@ void embedding_cpu(Stream& stream, const EmbeddingArgs& a) {
   });
 }
 
+namespace {
+
+// table[index[t]] += d_sum[t] for tokens t in the order given, columns begin .. end.
+void add_rows(const cpu::RowKernels& kernels, const EmbeddingGradArgs& a, const TensorView& table, const TensorView& order,
+              const int32_t* index, int64_t skipped, const char* name, int64_t begin, int64_t end) {
+  const int32_t* tokens = order.as<int32_t>();
+  for (int64_t i = 0; i < a.batch.T; ++i) {
+    const int32_t t = tokens[i];
+    BRIM_CHECK(0 <= t && t < a.batch.T, "embedding_grad: {} lists token {} of {}", name, t, a.batch.T);
+    const int32_t row = index[t];
+    BRIM_CHECK(0 <= row && row < table.rows(), "embedding_grad: token {} has row {} of {}, which has {}", t, row, name, table.rows());
+    if (row == skipped) continue;
+    kernels.add(cpu::row_of<float>(table, row) + begin, cpu::row_of<float>(a.d_sum, t) + begin, end - begin);
+  }
+}
+
+}  // namespace
+
+// Threads share the columns, each visiting the tokens in the order given: the sums have one order whatever their number.
+void embedding_grad_cpu(Stream& stream, const EmbeddingGradArgs& a) {
+  const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
+  parallel_pieces(stream, a.d_sum.cols(), 64, [&](int64_t begin, int64_t end, int) {
+    add_rows(kernels, a, a.d_word, a.sorted, a.batch.ids.as<int32_t>(), a.padding_id, "word", begin, end);
+    add_rows(kernels, a, a.d_position, a.sorted_positions, a.batch.positions.as<int32_t>(), a.position_padding_id, "position", begin, end);
+    if (!a.d_type) return;
+    for (int64_t t = 0; t < a.batch.T; ++t)
+      kernels.add(a.d_type.as<float>() + begin, cpu::row_of<float>(a.d_sum, t) + begin, end - begin);
+  });
+}
+
 }  // namespace brim

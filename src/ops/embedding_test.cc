@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/embedding.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "ops/testing.h"
 
 namespace brim {
@@ -71,6 +74,61 @@ TEST(Embedding, RefusesIdsPastTheTable) {
     args.batch = {.T = 1, .ids = good, .positions = *bad};
     EXPECT_THROW(embedding(stream, args), Error);
   }
+}
+
+std::vector<int32_t> sorted_rows(const std::vector<int32_t>& keys) {
+  std::vector<int32_t> rows(keys.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  std::stable_sort(rows.begin(), rows.end(), [&](int a, int b) { return keys[a] < keys[b]; });
+  return rows;
+}
+
+std::vector<HostTensor> run_gradient(CpuStream& stream, const std::vector<int32_t>& ids, const std::vector<int32_t>& positions, int64_t H, bool type) {
+  const auto T = static_cast<int64_t>(ids.size());
+  const HostTensor d_sum = random_tensor(DType::f32, {T, H}, 3, 1, 0, 2), id_view = int_tensor(ids), position_view = int_tensor(positions);
+  const HostTensor sorted = int_tensor(sorted_rows(ids)), sorted_positions = int_tensor(sorted_rows(positions));
+  std::vector<HostTensor> out;
+  out.push_back(random_tensor(DType::f32, {9, H}, 4));
+  out.push_back(random_tensor(DType::f32, {6, H}, 5));
+  out.push_back(random_tensor(DType::f32, {1, H}, 6));
+  EmbeddingGradArgs args{.d_sum = d_sum, .sorted = sorted, .sorted_positions = sorted_positions, .d_word = out[0], .d_position = out[1],
+                         .padding_id = 1, .position_padding_id = 0};
+  args.batch = {.T = T, .ids = id_view, .positions = position_view};
+  if (type) args.d_type = out[2];
+  embedding_grad(stream, args);
+  return out;
+}
+
+// The gradient of a table is linear in d_sum: the sum over its tokens, which is its own derivation.
+TEST(EmbeddingGrad, AgreesWithFp64) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    for (const int64_t T : {0, 1, 5, 60})
+      for (const int64_t H : {1, 16, 100, 130}) {
+        SCOPED_TRACE(::testing::Message() << "T " << T << " H " << H);
+        std::vector<int32_t> ids, positions;
+        for (int64_t t = 0; t < T; ++t) ids.push_back(static_cast<int32_t>(t * 7 % 9)), positions.push_back(static_cast<int32_t>(t % 6));
+        const std::vector<HostTensor> got = run_gradient(stream, ids, positions, H, H != 16);
+        const HostTensor d_sum = random_tensor(DType::f32, {T, H}, 3);
+        std::vector<double> word = random_tensor(DType::f32, {9, H}, 4).values(), position = random_tensor(DType::f32, {6, H}, 5).values();
+        std::vector<double> type = random_tensor(DType::f32, {1, H}, 6).values();
+        for (int64_t t = 0; t < T; ++t)
+          for (int64_t i = 0; i < H; ++i) {
+            if (ids[t] != 1) word[ids[t] * H + i] += d_sum.at(t, i);
+            if (positions[t] != 0) position[positions[t] * H + i] += d_sum.at(t, i);
+            if (H != 16) type[i] += d_sum.at(t, i);
+          }
+        const double tolerance = static_cast<double>(T + 1) * kEps32 * 40;  // at most T additions of values up to 40
+        EXPECT_TRUE(close(got[0].values(), word, tolerance));
+        EXPECT_TRUE(close(got[1].values(), position, tolerance));
+        EXPECT_TRUE(close(got[2].values(), type, tolerance));
+      }
+  });
+}
+
+TEST(EmbeddingGrad, SameBitsForAllThreadCounts) {
+  std::vector<int32_t> ids, positions;
+  for (int t = 0; t < 200; ++t) ids.push_back(t * 11 % 9), positions.push_back(t % 6);
+  expect_same_bits_for_all_thread_counts([&](CpuStream& stream) { return run_gradient(stream, ids, positions, 200, true); });
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // One entry per op; one constant table per backend. A test walks both and fails on an empty entry.
 #pragma once
+#include "ops/adamw.h"
 #include "ops/attention.h"
 #include "ops/embedding.h"
 #include "ops/layer_norm.h"
 #include "ops/linear.h"
+#include "ops/loss.h"
 #include "ops/rows.h"
 
 namespace brim {
@@ -13,7 +15,10 @@ namespace brim {
 #define BRIM_OPS(X)                                                                                           \
   X(linear, LinearArgs) X(attention, AttentionArgs) X(layer_norm, LayerNormArgs) X(embedding, EmbeddingArgs)  \
   X(gather_rows, GatherRowsArgs) X(pool_mean, PoolMeanArgs) X(softmax, SoftmaxArgs) X(convert, ConvertArgs)   \
-  X(activate, ActivationArgs) X(linear_grad, LinearGradArgs)
+  X(activate, ActivationArgs) X(linear_grad, LinearGradArgs)                                                  \
+  X(attention_grad, AttentionGradArgs) X(layer_norm_grad, LayerNormGradArgs)                                  \
+  X(embedding_grad, EmbeddingGradArgs) X(scatter_rows, ScatterRowsArgs) X(activate_grad, ActivationGradArgs)  \
+  X(dropout_rows, DropoutArgs) X(cross_entropy, CrossEntropyArgs) X(adamw, AdamWArgs) X(grad_norm, GradNormArgs)
 
 struct KernelTable {
 #define BRIM_OP_ENTRY(op, Args) void (*op)(Stream&, const Args&);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/layer_norm.h"
 
+#include <algorithm>
+
 #include "ops/check.h"
 #include "ops/kernel_table.h"
 
@@ -31,6 +33,38 @@ Work layer_norm_work(const LayerNormArgs& a) {
   work.flops = 8.0 * static_cast<double>(a.x.elements());
   a.views([&](const TensorView& v) { if (v) work.bytes += static_cast<double>(v.bytes()); });
   return work;
+}
+
+namespace {
+
+// Rows whose sums of d_gamma and d_beta are one partial sum; depends on T alone, so the order of additions does.
+int64_t rows_per_partial(int64_t T) { return std::max<int64_t>(16, (T + 63) / 64); }
+
+}  // namespace
+
+void layer_norm_grad(Stream& stream, const LayerNormGradArgs& a) {
+  const char* op = "layer_norm_grad";
+  const int64_t T = a.sum.rows(), H = a.sum.cols();
+  const DType type = a.sum.dtype, gain = target_kind(stream) == DeviceKind::cuda ? type : DType::f32;
+  check_activation(op, "sum", stream, type);
+  check_view(op, "sum", a.sum, type, {T, H});
+  check_view(op, "mean", a.mean, DType::f32, {T});
+  check_view(op, "rstd", a.rstd, DType::f32, {T});
+  check_view(op, "gamma", a.gamma, gain, {H});
+  check_view(op, "d_y", a.d_y, type, {T, H});
+  check_view(op, "d_sum", a.d_sum, type, {T, H});
+  check_optional(op, "d_x", a.d_x, type, {T, H});
+  check_view(op, "d_gamma", a.d_gamma, DType::f32, {H});
+  check_view(op, "d_beta", a.d_beta, DType::f32, {H});
+  BRIM_CHECK(!a.dropout.on() || a.d_x, "layer_norm_grad: dropout {} but no d_x to drop into", a.dropout.probability);
+  if (T == 0 || H == 0) return;
+  Work work{14.0 * static_cast<double>(a.sum.elements()), 0};
+  a.views([&](const TensorView& v) { if (v) work.bytes += static_cast<double>(v.bytes()); });
+  dispatch(stream, Zone::layer_norm, a, work, &KernelTable::layer_norm_grad);
+}
+
+int64_t layer_norm_grad_scratch_bytes(const Stream&, int64_t T, int64_t H, int) {
+  return (T + rows_per_partial(T) - 1) / rows_per_partial(T) * 2 * H * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace brim

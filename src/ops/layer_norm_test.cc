@@ -11,11 +11,6 @@ struct Reference {
   std::vector<double> y, sum, mean, rstd, tolerance;
 };
 
-bool kept(const Dropout& d, int64_t row, int64_t column) {
-  const uint64_t bits = dropout_bits(d.seed, d.site, static_cast<uint64_t>(d.first_row + row), static_cast<uint32_t>(column / 4));
-  return dropout_keeps(bits, static_cast<int>(column & 3), dropout_threshold(d.probability));
-}
-
 Reference reference(const HostTensor& x, const HostTensor* residual, const HostTensor& gamma, const HostTensor& beta, double eps, const Dropout& drop) {
   Reference r;
   const int64_t T = x.rows(), H = x.cols();
@@ -23,8 +18,7 @@ Reference reference(const HostTensor& x, const HostTensor* residual, const HostT
     std::vector<double> s(H);
     double mean = 0, variance = 0, largest = 0;
     for (int64_t i = 0; i < H; ++i) {
-      s[i] = x.at(t, i);
-      if (drop.on()) s[i] = kept(drop, t, i) ? s[i] / (1 - static_cast<double>(drop.probability)) : 0;
+      s[i] = x.at(t, i) * dropout_factor(drop, t, i);
       if (residual != nullptr) s[i] += residual->at(t, i);
       mean += s[i] / static_cast<double>(H);
       largest = std::max(largest, std::fabs(s[i]));
@@ -108,6 +102,122 @@ TEST(LayerNorm, NamesWhatDoesNotFit) {
   }
   const HostTensor half(DType::f16, {2, 8});
   EXPECT_THROW(layer_norm(stream, {.x = half, .gamma = g, .beta = g, .y = half}), Error);
+}
+
+// ---- Gradient ----
+
+struct Gradient {
+  std::vector<double> d_sum, d_gamma, d_beta, d_sum_tolerance, d_gamma_tolerance, d_beta_tolerance;
+};
+
+Gradient gradient(const std::vector<double>& sum, const std::vector<double>& gamma, const std::vector<double>& d_y, int64_t T, int64_t H, double eps) {
+  Gradient g;
+  g.d_sum.resize(T * H), g.d_sum_tolerance.resize(T * H);
+  g.d_gamma.resize(H), g.d_beta.resize(H), g.d_gamma_tolerance.resize(H), g.d_beta_tolerance.resize(H);
+  const double n = static_cast<double>(H);
+  for (int64_t t = 0; t < T; ++t) {
+    double mean = 0, variance = 0, mean_g = 0, mean_gx = 0, size_g = 0, size_gx = 0;
+    for (int64_t i = 0; i < H; ++i) mean += sum[t * H + i] / n;
+    for (int64_t i = 0; i < H; ++i) variance += (sum[t * H + i] - mean) * (sum[t * H + i] - mean) / n;
+    const double rstd = 1 / std::sqrt(variance + eps);
+    const auto normal = [&](int64_t i) { return (sum[t * H + i] - mean) * rstd; };
+    for (int64_t i = 0; i < H; ++i) {
+      const double dy = d_y[t * H + i], v = dy * gamma[i];
+      mean_g += v / n, mean_gx += v * normal(i) / n, size_g += std::fabs(v) / n, size_gx += std::fabs(v * normal(i)) / n;
+    }
+    // The saved mean and rstd are rounded: x̂ is off by eps (|mean| rstd + |x̂|); then sums of H terms and a few products.
+    const double unit = (std::sqrt(n) + 24) * kEps32 * (1 + std::fabs(mean) * rstd);
+    for (int64_t i = 0; i < H; ++i) {
+      const double dy = d_y[t * H + i], v = dy * gamma[i], x = normal(i);
+      g.d_sum[t * H + i] = rstd * (v - mean_g - x * mean_gx);
+      g.d_sum_tolerance[t * H + i] = unit * rstd * (std::fabs(v) + size_g + (1 + std::fabs(x)) * (size_gx + size_g));
+      g.d_gamma[i] += dy * x, g.d_beta[i] += dy;
+      const double rounding = (std::sqrt(static_cast<double>(T)) + 8) * kEps32;
+      g.d_gamma_tolerance[i] += rounding * std::fabs(dy) * (std::fabs(x) + 1 + std::fabs(mean) * rstd) * 2;
+      g.d_beta_tolerance[i] += rounding * std::fabs(dy);
+    }
+  }
+  return g;
+}
+
+TEST(LayerNormGrad, TheReferenceAgreesWithFiniteDifferences) {
+  const int64_t T = 3, H = 7;
+  const double eps = 1e-5;
+  std::vector<double> sum = random_tensor(DType::f64, {T, H}, 1, 1, 0.3).values(), gamma = random_tensor(DType::f64, {H}, 2).values();
+  std::vector<double> beta = random_tensor(DType::f64, {H}, 3).values();
+  const std::vector<double> d_y = random_tensor(DType::f64, {T, H}, 4).values();
+  const auto loss = [&] {
+    double total = 0;
+    for (int64_t t = 0; t < T; ++t) {
+      double mean = 0, variance = 0;
+      for (int64_t i = 0; i < H; ++i) mean += sum[t * H + i] / H;
+      for (int64_t i = 0; i < H; ++i) variance += (sum[t * H + i] - mean) * (sum[t * H + i] - mean) / H;
+      for (int64_t i = 0; i < H; ++i) total += d_y[t * H + i] * ((sum[t * H + i] - mean) / std::sqrt(variance + eps) * gamma[i] + beta[i]);
+    }
+    return total;
+  };
+  const Gradient g = gradient(sum, gamma, d_y, T, H, eps);
+  EXPECT_TRUE(close(g.d_sum, finite_differences(sum, loss), 1e-8));
+  EXPECT_TRUE(close(g.d_gamma, finite_differences(gamma, loss), 1e-8));
+  EXPECT_TRUE(close(g.d_beta, finite_differences(beta, loss), 1e-8));
+}
+
+// Forward with dropout, then backward: returns d_sum, d_x, d_gamma, d_beta.
+std::vector<HostTensor> run_gradient(CpuStream& stream, int64_t T, int64_t H, double mean, const Dropout& drop, GradWrite write, uint64_t seed, HostTensor* sum_out) {
+  const HostTensor x = random_tensor(DType::f32, {T, H}, seed, 1, mean), residual = random_tensor(DType::f32, {T, H}, seed + 1);
+  const HostTensor gamma = random_tensor(DType::f32, {H}, seed + 2), beta = random_tensor(DType::f32, {H}, seed + 3);
+  const HostTensor d_y = random_tensor(DType::f32, {T, H}, seed + 4, 1, 0, 3);
+  HostTensor y(DType::f32, {T, H}), sum(DType::f32, {T, H}), means(DType::f32, {T}), rstd(DType::f32, {T});
+  layer_norm(stream, {.x = x, .residual = residual, .gamma = gamma, .beta = beta, .y = y, .sum = sum, .mean = means, .rstd = rstd,
+                      .eps = 1e-5f, .dropout = drop});
+  std::vector<HostTensor> out;
+  out.push_back(write == GradWrite::accumulate ? random_tensor(DType::f32, {T, H}, seed + 5) : HostTensor(DType::f32, {T, H}));
+  out.emplace_back(DType::f32, std::initializer_list<int64_t>{T, H}, 1);
+  out.push_back(random_tensor(DType::f32, {H}, seed + 6));
+  out.push_back(random_tensor(DType::f32, {H}, seed + 7));
+  const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
+  const HostTensor scratch = bytes_tensor(layer_norm_grad_scratch_bytes(stream, T, H, threads));
+  layer_norm_grad(stream, {.sum = sum, .mean = means, .rstd = rstd, .gamma = gamma, .d_y = d_y, .d_sum = out[0], .d_x = out[1],
+                           .d_gamma = out[2], .d_beta = out[3], .scratch = scratch, .d_sum_write = write, .dropout = drop});
+  if (sum_out != nullptr) *sum_out = std::move(sum);
+  return out;
+}
+
+TEST(LayerNormGrad, AgreesWithFp64) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    uint64_t seed = 50;
+    for (const int64_t T : {0, 1, 15, 17, 130})
+      for (const int64_t H : {2, 15, 16, 33, 384})
+        for (const double mean : {0.0, 30.0})
+          for (const GradWrite write : {GradWrite::overwrite, GradWrite::accumulate}) {
+            SCOPED_TRACE(::testing::Message() << "T " << T << " H " << H << " mean " << mean << " write " << static_cast<int>(write));
+            seed += 20;
+            const Dropout drop{.probability = T % 2 == 0 ? 0.0f : 0.3f, .seed = seed, .site = 5, .first_row = 2};
+            HostTensor sum;
+            const std::vector<HostTensor> got = run_gradient(stream, T, H, mean, drop, write, seed, &sum);
+            const std::vector<double> gamma = random_tensor(DType::f32, {H}, seed + 2).values(), d_y = random_tensor(DType::f32, {T, H}, seed + 4).values();
+            Gradient want = gradient(sum.values(), gamma, d_y, T, H, static_cast<double>(1e-5f));
+            const std::vector<double> before = random_tensor(DType::f32, {T, H}, seed + 5).values();
+            std::vector<double> d_x(want.d_sum.size());
+            for (size_t i = 0; i < d_x.size(); ++i) {
+              if (write == GradWrite::accumulate) want.d_sum[i] += before[i];
+              want.d_sum_tolerance[i] += 2 * kEps32 * std::fabs(want.d_sum[i]);
+              d_x[i] = want.d_sum[i] * dropout_factor(drop, static_cast<int64_t>(i) / H, static_cast<int64_t>(i) % H);
+            }
+            EXPECT_TRUE(close(got[0].values(), want.d_sum, [&](size_t i) { return want.d_sum_tolerance[i]; }));
+            EXPECT_TRUE(close(got[1].values(), d_x, [&](size_t i) { return 2 * want.d_sum_tolerance[i]; }));
+            const std::vector<double> gamma_before = random_tensor(DType::f32, {H}, seed + 6).values(), beta_before = random_tensor(DType::f32, {H}, seed + 7).values();
+            for (int64_t i = 0; i < H; ++i) want.d_gamma[i] += gamma_before[i], want.d_beta[i] += beta_before[i];
+            EXPECT_TRUE(close(got[2].values(), want.d_gamma, [&](size_t i) { return want.d_gamma_tolerance[i] + 2 * kEps32 * std::fabs(want.d_gamma[i]); }));
+            EXPECT_TRUE(close(got[3].values(), want.d_beta, [&](size_t i) { return want.d_beta_tolerance[i] + 2 * kEps32 * std::fabs(want.d_beta[i]); }));
+          }
+  });
+}
+
+TEST(LayerNormGrad, SameBitsForAllThreadCounts) {
+  expect_same_bits_for_all_thread_counts([](CpuStream& stream) {
+    return run_gradient(stream, 300, 65, 0, {.probability = 0.1f, .seed = 3, .site = 1}, GradWrite::overwrite, 9, nullptr);
+  });
 }
 
 }  // namespace

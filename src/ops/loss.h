@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // cross_entropy: losses of logits and their gradient in one pass, in fp32. Hard targets (classes, or 0/1 for each class
 // when multi-label), optionally mixed with a teacher's soft ones. Sums are taken in a fixed order.
+// Hard, one class y:   (1-s) w[y] (-log p[y]) + s/K sum_k w[k] (-log p[k])            (PyTorch's weights and smoothing)
+// Hard, multi-label:   mean_k w[k] BCE(logit[k], target[k])
+// Soft, one class:     t² KL(softmax(teacher/t) || softmax(logits/t))
+// Soft, multi-label:   t² mean_k KL of the two Bernoulli distributions sigmoid(·/t)
 #pragma once
 #include "ops/op.h"
 
 namespace brim {
 
+constexpr int64_t kLossRows = 16;         // rows whose losses are one partial sum
 constexpr int32_t kIgnoredTarget = -100;  // rows with this target count for nothing, as in PyTorch
 
 struct CrossEntropyArgs {

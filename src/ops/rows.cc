@@ -66,4 +66,37 @@ void activate(Stream& stream, const ActivationArgs& a) {
   dispatch(stream, Zone::gelu, a, bytes_of(a, 20.0 * static_cast<double>(a.x.elements())), &KernelTable::activate);
 }
 
+void scatter_rows(Stream& stream, const ScatterRowsArgs& a) {
+  const int64_t B = a.rows.rows(), H = a.d_x.cols();
+  check_activation("scatter_rows", "d_x", stream, a.d_x.dtype);
+  check_view("scatter_rows", "d_x", a.d_x, a.d_x.dtype, {a.d_x.rows(), H});
+  check_view("scatter_rows", "rows", a.rows, DType::i32, {B});
+  check_view("scatter_rows", "d_y", a.d_y, a.d_x.dtype, {B, H});
+  if (B == 0 || H == 0) return;
+  const double elements = static_cast<double>(a.d_y.elements());
+  dispatch(stream, Zone::gather_rows, a, Work{elements, 3 * static_cast<double>(a.d_y.bytes()) + 4.0 * static_cast<double>(B)},
+           &KernelTable::scatter_rows);
+}
+
+void activate_grad(Stream& stream, const ActivationGradArgs& a) {
+  const int64_t rows = a.x.rows(), H = a.x.cols();
+  check_activation("activate_grad", "x", stream, a.x.dtype);
+  check_view("activate_grad", "x", a.x, a.x.dtype, {rows, H});
+  check_view("activate_grad", "d_y", a.d_y, a.x.dtype, {rows, H});
+  check_view("activate_grad", "d_x", a.d_x, a.x.dtype, {rows, H});
+  if (a.x.elements() == 0) return;
+  dispatch(stream, Zone::gelu, a, bytes_of(a, 25.0 * static_cast<double>(a.x.elements())), &KernelTable::activate_grad);
+}
+
+void dropout_rows(Stream& stream, const DropoutArgs& a) {
+  const int64_t rows = a.x.rows(), H = a.x.cols();
+  check_activation("dropout_rows", "x", stream, a.x.dtype);
+  check_view("dropout_rows", "x", a.x, a.x.dtype, {rows, H});
+  check_view("dropout_rows", "y", a.y, a.x.dtype, {rows, H});
+  BRIM_CHECK(a.dropout.probability >= 0 && a.dropout.probability < 1, "dropout_rows: probability is {}, must be at least 0 and below 1",
+             a.dropout.probability);
+  if (a.x.elements() == 0) return;
+  dispatch(stream, Zone::dropout, a, bytes_of(a, static_cast<double>(a.x.elements())), &KernelTable::dropout_rows);
+}
+
 }  // namespace brim

@@ -83,4 +83,43 @@ void activate_cpu(Stream& stream, const ActivationArgs& a) {
   });
 }
 
+void scatter_rows_cpu(Stream& stream, const ScatterRowsArgs& a) {
+  const int32_t* rows = a.rows.as<int32_t>();
+  const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
+  parallel_pieces(stream, a.rows.rows(), rows_per_piece(a.d_x.cols()), [&](int64_t begin, int64_t end, int) {
+    for (int64_t b = begin; b < end; ++b) {
+      BRIM_CHECK(0 <= rows[b] && rows[b] < a.d_x.rows(), "scatter_rows: row {} is asked of {}", rows[b], a.d_x.rows());
+      kernels.add(cpu::row_of<float>(a.d_x, rows[b]), cpu::row_of<float>(a.d_y, b), a.d_x.cols());
+    }
+  });
+}
+
+void activate_grad_cpu(Stream& stream, const ActivationGradArgs& a) {
+  const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
+  const int64_t H = a.x.cols();
+  parallel_pieces(stream, a.x.rows(), rows_per_piece(H), [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float *x = cpu::row_of<float>(a.x, r), *d_y = cpu::row_of<float>(a.d_y, r);
+      float* d_x = cpu::row_of<float>(a.d_x, r);
+      switch (a.activation) {
+        case Activation::none: std::memmove(d_x, d_y, static_cast<size_t>(H) * sizeof(float)); break;
+        case Activation::gelu: kernels.gelu_grad(x, d_y, d_x, H); break;
+        case Activation::relu: kernels.relu_grad(x, d_y, d_x, H); break;
+        case Activation::tanh: kernels.tanh_grad(x, d_y, d_x, H); break;
+      }
+    }
+  });
+}
+
+void dropout_rows_cpu(Stream& stream, const DropoutArgs& a) {
+  const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
+  const int64_t H = a.x.cols();
+  parallel_pieces(stream, a.x.rows(), rows_per_piece(H), [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      if (a.dropout.on()) kernels.drop(cpu::row_of<float>(a.x, r), cpu::row_of<float>(a.y, r), H, cpu::drop_rows(a.dropout, r));
+      else std::memmove(cpu::row_of<float>(a.y, r), cpu::row_of<float>(a.x, r), static_cast<size_t>(H) * sizeof(float));
+    }
+  });
+}
+
 }  // namespace brim

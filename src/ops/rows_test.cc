@@ -157,5 +157,116 @@ TEST(Rows, EmptyAndMismatchedViewsAreSaid) {
   EXPECT_THROW(convert(stream, {.x = a, .y = i8}), Error);
 }
 
+TEST(ScatterRows, AddsToTheRowsNamed) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    const HostTensor d_y = random_tensor(DType::f32, {3, 21}, 1, 1, 0, 2), rows = int_tensor({4, 0, 2}), d_x = random_tensor(DType::f32, {5, 21}, 2, 1, 0, 1);
+    const HostTensor before = random_tensor(DType::f32, {5, 21}, 2);
+    scatter_rows(stream, {.d_y = d_y, .rows = rows, .d_x = d_x});
+    for (int64_t r = 0; r < 5; ++r)
+      for (int64_t i = 0; i < 21; ++i) {
+        float want = static_cast<float>(before.at(r, i));
+        for (int64_t b = 0; b < 3; ++b)
+          if (rows.as<int32_t>()[b] == r) want += static_cast<float>(d_y.at(b, i));
+        EXPECT_EQ(d_x.at(r, i), want);
+      }
+    const HostTensor past = int_tensor({5, 0, 0});
+    EXPECT_THROW(scatter_rows(stream, {.d_y = d_y, .rows = past, .d_x = d_x}), Error);
+  });
+}
+
+double slope(Activation activation, double x) {
+  switch (activation) {
+    case Activation::gelu: return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
+    case Activation::relu: return x > 0 ? 1 : 0;
+    case Activation::tanh: return 1 - std::tanh(x) * std::tanh(x);
+    default: return 1;
+  }
+}
+
+TEST(ActivateGrad, TheSlopesAgreeWithFiniteDifferences) {
+  for (const Activation activation : {Activation::none, Activation::gelu, Activation::relu, Activation::tanh}) {
+    std::vector<double> x;
+    for (double v = -6.05; v < 6; v += 0.1) x.push_back(v);
+    std::vector<double> want;
+    for (const double v : x) want.push_back(slope(activation, v));
+    const auto total = [&] {
+      double sum = 0;
+      for (const double v : x) sum += exact(activation, v);
+      return sum;
+    };
+    EXPECT_TRUE(close(want, finite_differences(x, total), 1e-8)) << static_cast<int>(activation);
+  }
+}
+
+TEST(ActivateGrad, AgreesWithFp64) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    for (const Activation activation : {Activation::none, Activation::gelu, Activation::relu, Activation::tanh}) {
+      const int64_t n = 1501;
+      const HostTensor x(DType::f32, {2, n}, 1), y(DType::f32, {2, n}), d_y = random_tensor(DType::f32, {2, n}, 3), d_x(DType::f32, {2, n});
+      for (int64_t i = 0; i < n; ++i) x.set(0, i, static_cast<double>(i - 750) / 60), x.set(1, i, std::ldexp(i % 2 != 0 ? 1.0 : -1.0, static_cast<int>(i % 140) - 120));
+      activate(stream, {.x = x, .y = y, .activation = activation});
+      const bool from_output = activation == Activation::relu || activation == Activation::tanh;
+      activate_grad(stream, {.x = from_output ? y.view() : x.view(), .d_y = d_y, .d_x = d_x, .activation = activation});
+      const std::vector<double> inputs = x.values(), upstream = d_y.values();
+      std::vector<double> want, tolerance;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const double v = inputs[i];
+        want.push_back(upstream[i] * slope(activation, v));
+        // Φ and x φ may cancel (near x = -0.75) and φ's exponent is rounded; tanh's output carries one rounding.
+        const double size = activation == Activation::gelu ? 0.5 * std::erfc(-v / std::sqrt(2.0)) + std::fabs(v) * std::exp(-v * v / 2) * 0.4 * (1 + v * v)
+                                                           : 2.0;
+        tolerance.push_back(8 * kEps32 * std::fabs(upstream[i]) * size + 1e-37);
+      }
+      EXPECT_TRUE(close(d_x.values(), want, [&](size_t i) { return tolerance[i]; })) << static_cast<int>(activation);
+      const HostTensor in_place = random_tensor(DType::f32, {2, n}, 3);
+      activate_grad(stream, {.x = from_output ? y.view() : x.view(), .d_y = in_place, .d_x = in_place, .activation = activation});
+      EXPECT_TRUE(same_bits(in_place, d_x));
+    }
+  });
+}
+
+TEST(DropoutRows, KeepsWhatTheGeneratorSays) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    for (const int64_t H : {1, 4, 30, 64, 67}) {
+      const HostTensor x = random_tensor(DType::f32, {40, H}, 1), y(DType::f32, {40, H}, 3);
+      const Dropout drop{.probability = 0.3f, .seed = 77, .site = 12, .first_row = 100};
+      dropout_rows(stream, {.x = x, .y = y, .dropout = drop});
+      for (int64_t r = 0; r < 40; ++r)
+        for (int64_t i = 0; i < H; ++i) EXPECT_EQ(y.at(r, i), dropout_kept(drop, r, i) ? static_cast<float>(x.at(r, i)) * drop.scale() : 0.0f);
+      // A chunk that begins at row 10 drops what the whole does there.
+      const HostTensor chunk(DType::f32, {30, H});
+      Dropout later = drop;
+      later.first_row += 10;
+      dropout_rows(stream, {.x = x.view().slice_rows(10, 40), .y = chunk, .dropout = later});
+      for (int64_t r = 0; r < 30; ++r)
+        for (int64_t i = 0; i < H; ++i) EXPECT_EQ(chunk.at(r, i), y.at(r + 10, i));
+      dropout_rows(stream, {.x = x, .y = y, .dropout = {}});
+      EXPECT_TRUE(same_bits(x, y));
+    }
+  });
+}
+
+// The share dropped is the probability, in every column and row alike: 5 standard deviations.
+TEST(Dropout, DropsItsShareEverywhere) {
+  for (const float p : {0.1f, 0.5f}) {
+    const Dropout drop{.probability = p, .seed = 12345, .site = 3};
+    const int n = 512;
+    std::vector<int> by_row(n), by_column(n);
+    int together = 0;
+    for (int r = 0; r < n; ++r)
+      for (int c = 0; c < n; ++c)
+        if (!dropout_kept(drop, r, c)) {
+          ++by_row[r], ++by_column[c];
+          together += c > 0 && !dropout_kept(drop, r, c - 1);
+        }
+    const double deviation = std::sqrt(n * p * (1 - p));
+    for (int i = 0; i < n; ++i) {
+      EXPECT_NEAR(by_row[i], n * p, 5 * deviation);
+      EXPECT_NEAR(by_column[i], n * p, 5 * deviation);
+    }
+    EXPECT_NEAR(together, n * (n - 1.0) * p * p, 5 * std::sqrt(n * (n - 1.0) * p * p));
+  }
+}
+
 }  // namespace
 }  // namespace brim

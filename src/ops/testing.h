@@ -16,6 +16,7 @@
 
 #include "base/thread_pool.h"
 #include "device/stream.h"
+#include "ops/dropout.h"
 #include "tensor/tensor_view.h"
 
 namespace brim::testing {
@@ -172,6 +173,48 @@ inline std::vector<int32_t> starts_of(const std::vector<int32_t>& lengths) {
   std::vector<int32_t> starts{0};
   for (const int32_t n : lengths) starts.push_back(starts.back() + n);
   return starts;
+}
+
+// d f / d x[i] for every i by central differences in fp64: truncation about step² f''', rounding 1e-16 |f| / step.
+inline std::vector<double> finite_differences(std::vector<double>& x, const std::function<double()>& f, double step = 1e-5) {
+  std::vector<double> slopes;
+  for (double& v : x) {
+    const double kept = v;
+    v = kept + step;
+    const double above = f();
+    v = kept - step;
+    const double below = f();
+    v = kept;
+    slopes.push_back((above - below) / (2 * step));
+  }
+  return slopes;
+}
+
+// Runs fn(stream) -> std::vector<HostTensor> with none, two, three and five pool threads: the same bits every time.
+template <class Fn>
+void expect_same_bits_for_all_thread_counts(Fn&& fn) {
+  for (const Isa isa : supported_isas()) {
+    SCOPED_TRACE(isa_name(isa));
+    CpuStream alone(nullptr, isa);
+    const std::vector<HostTensor> want = fn(alone);
+    for (const int threads : {2, 3, 5}) {
+      ThreadPool pool(threads);
+      CpuStream stream(&pool, isa);
+      const std::vector<HostTensor> got = fn(stream);
+      for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << "result " << i << ", " << threads << " threads";
+    }
+  }
+}
+
+// Whether dropout keeps an element, as dropout.h defines it.
+inline bool dropout_kept(const Dropout& d, int64_t row, int64_t column) {
+  if (!d.on()) return true;
+  const uint64_t bits = dropout_bits(d.seed, d.site, static_cast<uint64_t>(d.first_row + row), static_cast<uint32_t>(column / 4));
+  return dropout_keeps(bits, static_cast<int>(column & 3), dropout_threshold(d.probability));
+}
+// What dropout multiplies an element by, in fp64.
+inline double dropout_factor(const Dropout& d, int64_t row, int64_t column) {
+  return !d.on() ? 1.0 : dropout_kept(d, row, column) ? 1 / (1 - static_cast<double>(d.probability)) : 0.0;
 }
 
 }  // namespace brim::testing

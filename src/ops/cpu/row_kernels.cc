@@ -3,6 +3,7 @@
 // passes over it after the first cost little; memory is read once and written once.
 #include "ops/cpu/row_kernels.h"
 
+#include "ops/adam8_code.h"
 #include "ops/cpu/vec.h"
 #include "ops/dropout.h"
 
@@ -182,6 +183,145 @@ void narrow(const float* x, void* y, Elem to, int64_t size) {
   }
 }
 
+// d_sum = rstd (g - mean(g) - x̂ mean(g x̂)) with g = d_y gamma, x̂ the normalised row.
+void norm_grad(const cpu::NormGradRows& r) {
+  for (int64_t t = 0; t < r.rows; ++t) {
+    const float* sum = r.sum + t * r.ld_sum;
+    const float* d_y = r.d_y + t * r.ld_d_y;
+    float* d_sum = r.d_sum + t * r.ld_d_sum;
+    const F mean = set1(r.mean[t]), rstd = set1(r.rstd[t]);
+    F total = zero(), total_x = zero();
+    BRIM_FOR_VECTORS(i, r.H) {
+      const int n = lanes_at(i, r.H);
+      const F normal = mul(sub(load_at(sum, i, n), mean), rstd), dy = load_at(d_y, i, n), g = mul(dy, load_at(r.gamma, i, n));
+      total = add(total, g);  // lanes past the row have g = 0
+      total_x = fma(g, normal, total_x);
+      store_at(r.d_gamma, i, fma(dy, normal, load_at(r.d_gamma, i, n)), n);
+      store_at(r.d_beta, i, add(dy, load_at(r.d_beta, i, n)), n);
+    }
+    const F mean_g = set1(reduce_add(total) / static_cast<float>(r.H)), mean_gx = set1(reduce_add(total_x) / static_cast<float>(r.H));
+    BRIM_FOR_VECTORS(i, r.H) {
+      const int n = lanes_at(i, r.H);
+      const F normal = mul(sub(load_at(sum, i, n), mean), rstd), g = mul(load_at(d_y, i, n), load_at(r.gamma, i, n));
+      F d = mul(rstd, fnma(normal, mean_gx, sub(g, mean_g)));
+      if (r.accumulate) d = add(d, load_at(d_sum, i, n));
+      store_at(d_sum, i, d, n);
+      if (r.d_x != nullptr) {
+        if (r.drop.threshold != 0) d = mul(d, drop_factors(r.drop, static_cast<uint64_t>(t), i));
+        store_at(r.d_x + t * r.ld_d_x, i, d, n);
+      }
+    }
+  }
+}
+
+template <class Slope>
+BRIM_VEC void map_grad(const float* x, const float* d_y, float* d_x, int64_t size, Slope slope) {
+  BRIM_FOR_VECTORS(i, size) {
+    const int n = lanes_at(i, size);
+    store_at(d_x, i, mul(load_at(d_y, i, n), slope(load_at(x, i, n))), n);
+  }
+}
+void gelu_grad(const float* x, const float* d_y, float* d_x, int64_t n) { map_grad(x, d_y, d_x, n, [](F v) { return gelu_slope(v); }); }
+void relu_grad(const float* y, const float* d_y, float* d_x, int64_t n) {
+  map_grad(y, d_y, d_x, n, [](F v) { return select(less(zero(), v), set1(1.0f), zero()); });
+}
+void tanh_grad(const float* y, const float* d_y, float* d_x, int64_t n) {
+  map_grad(y, d_y, d_x, n, [](F v) { return mul(sub(set1(1.0f), v), add(set1(1.0f), v)); });
+}
+
+void drop(const float* x, float* y, int64_t size, const DropRows& d) {
+  BRIM_FOR_VECTORS(i, size) {
+    const int n = lanes_at(i, size);
+    store_at(y, i, mul(load_at(x, i, n), drop_factors(d, 0, i)), n);
+  }
+}
+
+struct Adam {
+  F factor, beta1, one_minus_beta1, beta2, one_minus_beta2, step_size, correction, eps, keep;
+  explicit BRIM_VEC Adam(const cpu::AdamWRange& r)
+      : factor(set1(r.grad_factor)), beta1(set1(r.beta1)), one_minus_beta1(set1(1.0f - r.beta1)), beta2(set1(r.beta2)),
+        one_minus_beta2(set1(1.0f - r.beta2)), step_size(set1(r.step_size)), correction(set1(r.inv_sqrt_correction2)), eps(set1(r.eps)),
+        keep(set1(r.keep)) {}
+  // Moments and the weight after one more gradient.
+  BRIM_VEC F update(F weight, F gradient, F& m, F& v) const {
+    const F g = mul(gradient, factor);
+    m = fma(m, beta1, mul(one_minus_beta1, g));
+    v = fma(v, beta2, mul(one_minus_beta2, mul(g, g)));
+    const F denominator = fma(sqrt(v), correction, eps);
+    return fnma(step_size, div(m, denominator), mul(weight, keep));
+  }
+};
+
+BRIM_VEC void store_copy(const cpu::AdamWRange& r, int64_t i, F weight, int n) {
+  if (r.copy == nullptr) return;
+  if (r.copy_type == Elem::f16) n == kLanes ? store_f16(r.copy + i, weight) : store_f16(r.copy + i, weight, n);
+  else n == kLanes ? store_bf16(r.copy + i, weight) : store_bf16(r.copy + i, weight, n);
+}
+
+void adamw(const cpu::AdamWRange& r) {
+  const Adam adam(r);
+  BRIM_FOR_VECTORS(i, r.n) {
+    const int n = lanes_at(i, r.n);
+    F m = load_at(r.m, i, n), v = load_at(r.v, i, n);
+    const F weight = adam.update(load_at(r.master, i, n), load_at(r.grad, i, n), m, v);
+    store_at(r.m, i, m, n), store_at(r.v, i, v, n), store_at(r.master, i, weight, n);
+    store_copy(r, i, weight, n);
+  }
+}
+
+void adamw8(const cpu::AdamWRange& r) {
+  const Adam adam(r);
+  for (int64_t begin = 0; begin < r.n; begin += kAdam8Block) {
+    const int64_t size = r.n - begin < kAdam8Block ? r.n - begin : kAdam8Block, block = begin / kAdam8Block;
+    float m[kAdam8Block], root[kAdam8Block];
+    const float m_scale = r.m_scale[block], v_scale = r.v_scale[block];
+    for (int64_t i = 0; i < size; ++i) {
+      m[i] = adam8_decode_m(r.m8[begin + i]) * m_scale;
+      root[i] = adam8_decode_root(r.v8[begin + i]) * v_scale;
+    }
+    F m_top = zero(), root_top = zero();
+    BRIM_FOR_VECTORS(i, size) {
+      const int n = lanes_at(i, size);
+      F moment = load_at(m, i, n), v = load_at(root, i, n);
+      v = mul(v, v);
+      const F weight = adam.update(load_at(r.master, begin + i, n), load_at(r.grad, begin + i, n), moment, v);
+      const F new_root = sqrt(v);
+      store_at(m, i, moment, n), store_at(root, i, new_root, n), store_at(r.master, begin + i, weight, n);
+      store_copy(r, begin + i, weight, n);
+      m_top = max(m_top, select(lanes_below(n), abs(moment), zero()));
+      root_top = max(root_top, select(lanes_below(n), new_root, zero()));
+    }
+    const float new_m_scale = adam8_m_scale(reduce_max(m_top)), new_v_scale = adam8_root_scale(reduce_max(root_top));
+    const float m_inverse = new_m_scale > 0 ? 1.0f / new_m_scale : 0.0f, v_inverse = new_v_scale > 0 ? 1.0f / new_v_scale : 0.0f;
+    for (int64_t i = 0; i < size; ++i) {
+      r.m8[begin + i] = adam8_encode_m(m[i] * m_inverse);
+      r.v8[begin + i] = adam8_encode_root(root[i] * v_inverse);
+    }
+    r.m_scale[block] = new_m_scale;
+    r.v_scale[block] = new_v_scale;
+  }
+}
+
+// Lanes add up a few thousand squares at most before a double takes over.
+double sum_squares(const float* x, int64_t size) {
+  double total = 0;
+  for (int64_t begin = 0; begin < size; begin += 4096) {
+    const int64_t count = size - begin < 4096 ? size - begin : 4096;
+    F q0 = zero(), q1 = zero();
+    int64_t i = 0;
+    for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
+      const F a = load(x + begin + i), b = load(x + begin + i + kLanes);
+      q0 = fma(a, a, q0), q1 = fma(b, b, q1);
+    }
+    for (; i < count; i += kLanes) {
+      const F a = load_at(x + begin, i, lanes_at(i, count));
+      q0 = fma(a, a, q0);
+    }
+    total += static_cast<double>(reduce_add(add(q0, q1)));
+  }
+  return total;
+}
+
 #define BRIM_TEXT_OF(x) #x
 #define BRIM_TEXT(x) BRIM_TEXT_OF(x)
 
@@ -201,6 +341,14 @@ extern const cpu::RowKernels kRowKernels = {
     .exp = map_exp,
     .widen = widen,
     .narrow = narrow,
+    .norm_grad = norm_grad,
+    .gelu_grad = gelu_grad,
+    .relu_grad = relu_grad,
+    .tanh_grad = tanh_grad,
+    .drop = drop,
+    .adamw = adamw,
+    .adamw8 = adamw8,
+    .sum_squares = sum_squares,
 };
 
 }  // namespace brim::BRIM_ISA

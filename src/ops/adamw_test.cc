@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/adamw.h"
+
+#include "ops/adam8_code.h"
+#include "ops/testing.h"
+
+namespace brim {
+namespace {
+using namespace brim::testing;
+
+struct State {
+  HostTensor master, m, v, m_scale, v_scale, copy, factor;
+  explicit State(int64_t n, bool bytes, DType copy_type = DType::bf16)
+      : master(random_tensor(DType::f32, {n}, 1)), m(bytes ? DType::u8 : DType::f32, {n}), v(bytes ? DType::u8 : DType::f32, {n}),
+        m_scale(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock}), v_scale(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock}),
+        copy(copy_type, {n}), factor(DType::f32, {1}) {
+    for (const HostTensor* t : {&m, &v, &m_scale, &v_scale})
+      if (t->view().elements() > 0) std::memset(t->view().data, 0, static_cast<size_t>(t->view().bytes()));
+    factor.set(0, 0, 0.5);
+  }
+  AdamWArgs args(const HostTensor& grad, int64_t step) const {
+    AdamWArgs a{.master = master, .grad = grad, .m = m, .v = v, .copy = copy, .grad_factor = factor,
+                .lr = 1e-2f, .weight_decay = 0.1f, .step = step};
+    if (m.view().dtype == DType::u8) a.m_scale = m_scale, a.v_scale = v_scale;
+    return a;
+  }
+};
+
+TEST(AdamW, AgreesWithFp64OverSteps) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    for (const int64_t n : {0, 1, 15, 16, 17, 1000, 70000})
+      for (const DType copy : {DType::f16, DType::bf16}) {
+        SCOPED_TRACE(::testing::Message() << n << " elements, copy in " << dtype_name(copy));
+        const State s(n, false, copy);
+        std::vector<double> w = s.master.values(), m(n), v(n), moved(n);
+        const double beta1 = 0.9f, beta2 = 0.999f, lr = 1e-2f, decay = 0.1f, eps = 1e-8f;
+        const int steps = 4;
+        for (int step = 1; step <= steps; ++step) {
+          const HostTensor grad = random_tensor(DType::f32, {n}, 10 + static_cast<uint64_t>(step));
+          adamw(stream, s.args(grad, step));
+          for (int64_t i = 0; i < n; ++i) {
+            const double g = grad.at(i) * 0.5;
+            m[i] = beta1 * m[i] + (1 - beta1) * g, v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+            const double update = lr / (1 - std::pow(beta1, step)) * m[i] / (std::sqrt(v[i] / (1 - std::pow(beta2, step))) + eps);
+            w[i] = w[i] * (1 - lr * decay) - update;
+            moved[i] += std::fabs(update);
+          }
+        }
+        // 1 - beta in fp32 is off by eps/(1-beta) at worst; each step rounds the weight twice and the update about ten times.
+        EXPECT_TRUE(close(s.m.values(), m, 1e-6));
+        EXPECT_TRUE(close(s.v.values(), v, [&](size_t i) { return (kEps32 / 1e-3 + 16 * kEps32) * v[i] + 1e-12; }));
+        EXPECT_TRUE(close(s.master.values(), w, [&](size_t i) { return 2.5 * steps * kEps32 * std::fabs(w[i]) + (64 * kEps32 + kEps32 / 1e-3) * moved[i] + 1e-9; }));
+        HostTensor rounded(copy, {n});
+        for (int64_t i = 0; i < n; ++i) rounded.set(i, 0, s.master.at(i));
+        EXPECT_TRUE(same_bits(s.copy, rounded));
+      }
+  });
+}
+
+TEST(AdamW, AFactorThatIsNotFiniteSkipsTheStep) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    for (const bool bytes : {false, true})
+      for (const double factor : {double{NAN}, double{INFINITY}}) {
+        const State s(300, bytes), before(300, bytes);
+        s.factor.set(0, 0, factor);
+        const HostTensor grad = random_tensor(DType::f32, {300}, 3);
+        adamw(stream, s.args(grad, 1));
+        EXPECT_TRUE(same_bits(s.master, before.master));
+        EXPECT_TRUE(same_bits(s.m, before.m));
+        EXPECT_TRUE(same_bits(s.v, before.v));
+      }
+  });
+}
+
+TEST(AdamW, SameBitsForAllThreadCounts) {
+  for (const bool bytes : {false, true})
+    expect_same_bits_for_all_thread_counts([&](CpuStream& stream) {
+      State s(50000, bytes);
+      for (int step = 1; step <= 3; ++step) {
+        const HostTensor grad = random_tensor(DType::f32, {50000}, 20 + static_cast<uint64_t>(step));
+        adamw(stream, s.args(grad, step));
+      }
+      std::vector<HostTensor> out;
+      out.push_back(std::move(s.master)), out.push_back(std::move(s.m)), out.push_back(std::move(s.v));
+      return out;
+    });
+}
+
+TEST(Adam8Code, EveryCodeComesBackAndOrderIsKept) {
+  for (int code = 0; code < 256; ++code) {
+    const auto byte = static_cast<uint8_t>(code), before = static_cast<uint8_t>(code - 1);
+    EXPECT_EQ(adam8_encode_m(adam8_decode_m(byte)), code == 0x80 ? 0 : code);  // 0x80 is minus zero
+    EXPECT_EQ(adam8_encode_root(adam8_decode_root(byte)), code);
+    EXPECT_TRUE(code == 0 || adam8_decode_root(byte) > adam8_decode_root(before)) << code;
+    EXPECT_TRUE(code == 0 || code >= 128 || adam8_decode_m(byte) > adam8_decode_m(before)) << code;
+  }
+  EXPECT_EQ(adam8_decode_m(0x7F), 1.875f);
+  EXPECT_EQ(adam8_decode_root(0xFF), 1.9375f);
+}
+
+TEST(Adam8Code, RoundsToTheNearestAndARootIsNeverLost) {
+  for (double x = 1e-9; x < 1.875; x *= 1.0137) {
+    const auto f = static_cast<float>(x);
+    // Half a step: 2^-4 of the value with three bits of fraction, 2^-5 with four; evenly spaced below 2^-14.
+    EXPECT_NEAR(adam8_decode_m(adam8_encode_m(f)), f, std::max(f / 16, 0x1p-18f) * 1.0001f);
+    EXPECT_NEAR(adam8_decode_m(adam8_encode_m(-f)), -f, std::max(f / 16, 0x1p-18f) * 1.0001f);
+    EXPECT_NEAR(adam8_decode_root(adam8_encode_root(f)), f, std::max(f / 32, 0x1p-18f) * 1.0001f);
+    EXPECT_GT(adam8_encode_root(f), 0);
+  }
+  EXPECT_EQ(adam8_encode_m(2.5f), 0x7F);
+  EXPECT_EQ(adam8_encode_root(1e30f), 0xFF);
+  EXPECT_EQ(adam8_encode_root(0), 0);
+}
+
+// One step from a known state: moments within the code's half step, the weight's update within what that allows.
+TEST(AdamW8, OneStepIsWithinTheCodesPrecision) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    for (const int64_t n : {1, 255, 256, 257, 5000}) {
+      const State eight(n, true), full(n, false);
+      const HostTensor grad = random_tensor(DType::f32, {n}, 5);
+      adamw(stream, eight.args(grad, 1));
+      adamw(stream, full.args(grad, 1));
+      EXPECT_TRUE(same_bits(eight.master, full.master)) << n;  // the moments were exact (zero) before the step
+      for (int64_t i = 0; i < n; ++i) {
+        const double m = adam8_decode_m(eight.m.as<uint8_t>()[i]) * eight.m_scale.at(i / kAdamBlock);
+        const double root = adam8_decode_root(eight.v.as<uint8_t>()[i]) * eight.v_scale.at(i / kAdamBlock);
+        EXPECT_NEAR(m, full.m.at(i), std::fabs(full.m.at(i)) / 15.9 + 1e-5 * eight.m_scale.at(i / kAdamBlock));
+        EXPECT_NEAR(root, std::sqrt(full.v.at(i)), std::sqrt(full.v.at(i)) / 31.9 + 2e-5 * eight.v_scale.at(i / kAdamBlock));
+      }
+    }
+  });
+}
+
+// A noisy quadratic with curvatures over four decades: 8-bit moments must end as near the minimum as 32-bit ones.
+TEST(AdamW8, ConvergesLikeFullPrecision) {
+  CpuStream stream(nullptr, best_isa());
+  const int64_t n = 2000;
+  double left[2];
+  for (const bool bytes : {false, true}) {
+    const State s(n, bytes);
+    s.factor.set(0, 0, 1);
+    for (int step = 1; step <= 600; ++step) {
+      HostTensor grad = random_tensor(DType::f32, {n}, 100 + static_cast<uint64_t>(step), 0.01);
+      for (int64_t i = 0; i < n; ++i) {
+        const double curvature = std::pow(10.0, static_cast<double>(i % 5) - 2);
+        grad.as<float>()[i] = static_cast<float>(curvature * (s.master.at(i) + grad.at(i)));
+      }
+      AdamWArgs args = s.args(grad, step);
+      args.weight_decay = 0;
+      adamw(stream, args);
+    }
+    left[bytes] = 0;
+    for (const double w : s.master.values()) left[bytes] += w * w / static_cast<double>(n);
+  }
+  EXPECT_LT(left[0], 1e-3);
+  EXPECT_LT(left[1], 2 * left[0] + 1e-4);
+}
+
+TEST(GradNorm, NormAndFactorAgreeWithFp64) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    for (const int64_t n : {0, 1, 17, 4097, 100000})
+      for (const float max_norm : {0.0f, 1.0f, 1e6f}) {
+        const HostTensor grad = random_tensor(DType::f32, {n}, 3, 2.0), norm(DType::f32, {1}), factor(DType::f32, {1});
+        const HostTensor scratch = bytes_tensor(grad_norm_scratch_bytes(stream, n, 1));
+        grad_norm(stream, {.grad = grad, .norm = norm, .factor = factor, .scratch = scratch, .grad_scale = 0.25f, .max_norm = max_norm});
+        double total = 0;
+        for (const double g : grad.values()) total += g * g;
+        const double want = std::sqrt(total) * 0.25;
+        // Lanes add up to 4096 / 4 squares in fp32 before a double takes over: sqrt(1024) roundings of the sum, halved by the root.
+        EXPECT_NEAR(norm.at(0), want, 20 * kEps32 * want);
+        EXPECT_NEAR(factor.at(0), 0.25 * (max_norm > 0 ? std::min(1.0, max_norm / (want + 1e-6)) : 1.0), 24 * kEps32 * 0.25);
+      }
+  });
+}
+
+TEST(GradNorm, OverflowAndNanGiveANanFactor) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    for (const double bad : {double{NAN}, double{INFINITY}, 1e30}) {
+      const HostTensor grad = random_tensor(DType::f32, {100}, 3), norm(DType::f32, {1}), factor(DType::f32, {1});
+      grad.set(50, 0, bad);
+      const HostTensor scratch = bytes_tensor(grad_norm_scratch_bytes(stream, 100, 1));
+      grad_norm(stream, {.grad = grad, .norm = norm, .factor = factor, .scratch = scratch, .max_norm = 1});
+      EXPECT_FALSE(std::isfinite(norm.at(0)));
+      EXPECT_TRUE(std::isnan(factor.at(0)));
+    }
+  });
+}
+
+TEST(GradNorm, SameBitsForAllThreadCounts) {
+  const HostTensor grad = random_tensor(DType::f32, {200001}, 3);
+  expect_same_bits_for_all_thread_counts([&](CpuStream& stream) {
+    std::vector<HostTensor> out;
+    out.emplace_back(DType::f32, std::initializer_list<int64_t>{1});
+    out.emplace_back(DType::f32, std::initializer_list<int64_t>{1});
+    const HostTensor scratch = bytes_tensor(grad_norm_scratch_bytes(stream, 200001, 1));
+    grad_norm(stream, {.grad = grad, .norm = out[0], .factor = out[1], .scratch = scratch, .max_norm = 1});
+    return out;
+  });
+}
+
+}  // namespace
+}  // namespace brim
