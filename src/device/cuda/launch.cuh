@@ -26,7 +26,7 @@ inline KernelEntry<Kernel> kernel_entry;
 
 // An empty grid is no work: nothing is launched.
 template <auto Kernel, class... Args>
-void launch(CudaStream& stream, dim3 grid, dim3 block, Args... args) {
+void launch([[maybe_unused]] CudaStream& stream, dim3 grid, dim3 block, Args... args) {
   static_cast<void>(&kernel_entry<Kernel>);
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
 #if defined(BRIM_CUDA_EMULATION)

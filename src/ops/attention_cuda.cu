@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packed attention. Three sizes of sequence, because tweets and documents want different things:
+//  - up to 32 tokens: a warp takes one head of one sequence, all in registers, no barrier (the bulk of tweets, at 99 % of copy);
+//  - up to 128: a block takes one head of one sequence, its K and V staged once in shared memory, 16 queries a warp;
+//  - longer: 128 queries a block, 32 a warp, so that each staged fragment feeds two products; K and V stream through two
+//    buffers. A persistent grid walks the sequences, longest first, and stops at the first one that is not long.
+// Other head sizes and element types take a plain fp32 kernel. What did not pay: skipping per eight keys, one launch per
+// class of short sequences, ldmatrix.
+#include "ops/cuda/attention_tile.cuh"
+#include "ops/kernel_table.h"
+
+namespace brim {
+namespace {
+
+constexpr int kWarps = 4, kThreads = 32 * kWarps;
+constexpr int kMediumKeys = 128;             // longest sequence staged whole
+constexpr int kLongKeys = 64;                // keys a buffer of the long kernel holds
+constexpr int kLongQueries = 32 * kWarps;
+constexpr float kLog2e = 1.44269504f;
+
+template <AttentionMode kMode>
+__device__ __forceinline__ float output_scale(const AttentionProblem& p) {
+  if constexpr (kMode == AttentionMode::fp8_out) return *p.out_scale;
+  else return 1.0f;
+}
+
+// A query whose sequence is empty (only a first query can be one) attends to nothing: zeros.
+template <class Elem, int D, AttentionMode kMode>
+__device__ __forceinline__ void store_empty(void* out, const AttentionProblem& p, int row, int head, int lane) {
+  for (int d = lane; d < D; d += 32) {
+    const size_t at = static_cast<size_t>(row) * p.ldo + head * D + d;
+    if constexpr (kMode == AttentionMode::fp8_out) static_cast<uint8_t*>(out)[at] = 0;
+    else static_cast<Elem*>(out)[at] = from_f32<Elem>(0.0f);
+  }
+  if (kMode == AttentionMode::train && p.lse != nullptr && lane == 0) p.lse[static_cast<size_t>(row) * p.heads + head] = -INFINITY;
+}
+
+// One warp: up to 32 queries and keys, everything loaded at once.
+template <class Elem, int D, AttentionMode kMode>
+__device__ __forceinline__ void short_sequence(const Elem* q, const Elem* k, const Elem* v, void* out, const AttentionProblem& p,
+                                               const AttentionSequence& seq, int head, int g, int t) {
+  const int last_q = seq.q_len - 1, last_k = seq.kv_len - 1, tiles = (seq.q_len + 15) / 16;
+  const float scale_log2 = p.scale * kLog2e, out_scale = output_scale<kMode>(p);
+  QTile<D> qt[2];
+  KRow<D> kr[4];
+  VRow<D> vr[2][4];
+  Probs probs[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) load_q<Elem, D>(qt[i], q, p.ldq, 16 * i, last_q, g, t);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) kr[j] = load_k<Elem, D>(k, p.ldkv, min(8 * j + g, last_k), t);
+#pragma unroll
+  for (int s = 0; s < 2; ++s)
+#pragma unroll
+    for (int r = 0; r < 4; ++r) vr[s][r] = load_v<Elem, D>(v, p.ldkv, min(v_key(s, r, t), last_k), g);
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    if (i < tiles) {
+      float s[4][4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        s[j][0] = s[j][1] = s[j][2] = s[j][3] = -INFINITY;
+        if (j < 2 || last_k >= 16) score_tile<Elem, D>(s[j], qt[i], kr[j], j, last_k, t);
+      }
+      const float2 lse = softmax_whole(s, scale_log2, out_scale);
+      if constexpr (kMode == AttentionMode::train) {
+        const int row = seq.q_start + 16 * i + g;
+        if (p.lse != nullptr) store_lse({lse.x, lse.y}, p, seq, 16 * i, head, g, t);
+        if (p.drop.threshold != 0) drop_probabilities(s, p.drop, drop_row(p, row, head), drop_row(p, row + 8, head), 0, t);
+      }
+      pack_probabilities<Elem>(probs[i], s);
+    }
+  const float one[2] = {1.0f, 1.0f};
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    if (i < tiles) {
+      Accum<D> o;
+      clear(o);
+      weigh_step<Elem, D>(o, probs[i], 0, vr[0]);
+      if (last_k >= 16) weigh_step<Elem, D>(o, probs[i], 1, vr[1]);
+      store_rows<Elem, D, kMode>(o, one, out, p, seq, 16 * i, head, g, t);
+    }
+}
+
+// Scores, softmax and output of kTiles tiles of 16 queries against one staged chunk of 32 keys from row k0 on.
+// `key` is the chunk's first key within the sequence, `left` its last valid one within the chunk.
+template <class Elem, int D, AttentionMode kMode, int kTiles>
+__device__ __forceinline__ void attend_chunk(Running<D> (&run)[kTiles], const QTile<D> (&qt)[kTiles], SharedAddress sk, SharedAddress sv, int k0,
+                                             int left, const AttentionProblem& p, int query, int key, int head, int g, int t) {
+  const float scale_log2 = p.scale * kLog2e;
+  float s[kTiles][4][4];
+  Probs probs[kTiles];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    if (j < 2 || left >= 16) {
+      const KRow<D> kr = staged_k<D>(sk, k0 + min(8 * j + g, left), t);
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) score_tile<Elem, D>(s[i][j], qt[i], kr, j, left, t);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) s[i][j][0] = s[i][j][1] = s[i][j][2] = s[i][j][3] = -INFINITY;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+    softmax_chunk(run[i], s[i], scale_log2);
+    if constexpr (kMode == AttentionMode::train)
+      if (p.drop.threshold != 0)
+        drop_probabilities(s[i], p.drop, drop_row(p, query + 16 * i, head), drop_row(p, query + 16 * i + 8, head), key, t);
+    pack_probabilities<Elem>(probs[i], s[i]);
+  }
+#pragma unroll
+  for (int step = 0; step < 2; ++step) {
+    if (16 * step > left) break;
+    VRow<D> vr[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) vr[r] = staged_v<D>(sv, k0 + min(v_key(step, r, t), left), g);
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) weigh_step<Elem, D>(run[i].o, probs[i], step, vr);
+  }
+}
+
+template <class Elem, int D, AttentionMode kMode>
+__device__ __forceinline__ void finish_rows(const Running<D>& run, void* out, const AttentionProblem& p, const AttentionSequence& seq, int first,
+                                            int head, int g, int t) {
+  const float out_scale = output_scale<kMode>(p), sum[2] = {quad_sum(run.sum[0]), quad_sum(run.sum[1])};
+  const float factor[2] = {__fdividef(out_scale, sum[0]), __fdividef(out_scale, sum[1])};
+  if constexpr (kMode == AttentionMode::train)
+    if (p.lse != nullptr) {
+      const float lse[2] = {run.top[0] * p.scale * kLog2e + log2f(sum[0]), run.top[1] * p.scale * kLog2e + log2f(sum[1])};
+      store_lse(lse, p, seq, first, head, g, t);
+    }
+  store_rows<Elem, D, kMode>(run.o, factor, out, p, seq, first, head, g, t);
+}
+
+// Blocks [0, n_long * heads) take one head of one sequence of more than 32 tokens; the warps of the others one head of one
+// short sequence each. Neighbours take neighbouring heads, so whole rows stream through the chip together.
+template <class Elem, int D, AttentionMode kMode>
+__global__ void __launch_bounds__(kThreads, kMode == AttentionMode::train ? 3 : 4)
+    attention_kernel(const Elem* __restrict__ q, const Elem* __restrict__ k, const Elem* __restrict__ v, void* __restrict__ out, const AttentionProblem p) {
+  __shared__ __align__(128) uint8_t staged[2][kMediumKeys * D * 2];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
+  const bool is_long = static_cast<int>(blockIdx.x) < p.n_long * p.heads;
+  const int item = is_long ? static_cast<int>(blockIdx.x) : (static_cast<int>(blockIdx.x) - p.n_long * p.heads) * kWarps + warp;
+  const int index = (is_long ? 0 : p.n_long) + item / p.heads, head = item % p.heads;
+  if (index >= p.B) return;
+  const AttentionSequence seq = attention_sequence(p, index);
+  q += static_cast<size_t>(seq.q_start) * p.ldq + head * D;
+  k += static_cast<size_t>(seq.kv_start) * p.ldkv + head * D;
+  v += static_cast<size_t>(seq.kv_start) * p.ldkv + head * D;
+  if (seq.kv_len == 0) {
+    if (p.first_query_only && (!is_long || warp == 0)) store_empty<Elem, D, kMode>(out, p, seq.q_start, head, lane);
+    return;
+  }
+  if (!is_long) {
+    short_sequence<Elem, D, kMode>(q, k, v, out, p, seq, head, g, t);
+    return;
+  }
+  if (seq.kv_len > kMediumKeys) return;  // the long kernel's
+  const SharedAddress sk = shared_address(staged[0]), sv = shared_address(staged[1]);
+  stage_rows<Elem, D>(sk, k, p.ldkv, seq.kv_len);
+  stage_rows<Elem, D>(sv, v, p.ldkv, seq.kv_len);
+  copy_async_commit();
+  copy_async_wait<0>();
+  __syncthreads();
+#pragma unroll 1
+  for (int first = 16 * warp; first < seq.q_len; first += 16 * kWarps) {
+    QTile<D> qt[1];
+    Running<D> run[1];
+    load_q<Elem, D>(qt[0], q, p.ldq, first, seq.q_len - 1, g, t);
+    start(run[0]);
+#pragma unroll 1
+    for (int k0 = 0; k0 < seq.kv_len; k0 += kChunkKeys)
+      attend_chunk<Elem, D, kMode, 1>(run, qt, sk, sv, k0, seq.kv_len - 1 - k0, p, seq.q_start + first + g, k0, head, g, t);
+    finish_rows<Elem, D, kMode>(run[0], out, p, seq, first, head, g, t);
+  }
+}
+
+template <class Elem, int D, AttentionMode kMode>
+__global__ void __launch_bounds__(kThreads, 2)
+    attention_long_kernel(const Elem* __restrict__ q, const Elem* __restrict__ k, const Elem* __restrict__ v, void* __restrict__ out, const AttentionProblem p) {
+  __shared__ __align__(128) uint8_t staged[2][2][kLongKeys * D * 2];  // buffer, K or V
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
+  const int q_tiles = p.first_query_only ? 1 : (p.S + kLongQueries - 1) / kLongQueries;
+#pragma unroll 1
+  for (int64_t item = blockIdx.x; item < static_cast<int64_t>(p.n_long) * q_tiles * p.heads; item += gridDim.x) {
+    const int head = static_cast<int>(item % p.heads), tile = static_cast<int>(item / p.heads % q_tiles), index = static_cast<int>(item / p.heads / q_tiles);
+    const AttentionSequence seq = attention_sequence(p, index);
+    if (seq.kv_len <= kMediumKeys) {
+      if (p.order != nullptr) break;  // all that follow are no longer
+      continue;
+    }
+    if (tile * kLongQueries >= seq.q_len) continue;
+    const Elem* q_head = q + static_cast<size_t>(seq.q_start) * p.ldq + head * D;
+    const Elem* k_head = k + static_cast<size_t>(seq.kv_start) * p.ldkv + head * D;
+    const Elem* v_head = v + static_cast<size_t>(seq.kv_start) * p.ldkv + head * D;
+    const int first = tile * kLongQueries + 32 * warp, buffers = (seq.kv_len + kLongKeys - 1) / kLongKeys;
+    const bool active = first < seq.q_len;
+    const auto stage = [&](int i) {
+      const int rows = min(kLongKeys, seq.kv_len - i * kLongKeys);
+      stage_rows<Elem, D>(shared_address(staged[i & 1][0]), k_head + static_cast<size_t>(i) * kLongKeys * p.ldkv, p.ldkv, rows);
+      stage_rows<Elem, D>(shared_address(staged[i & 1][1]), v_head + static_cast<size_t>(i) * kLongKeys * p.ldkv, p.ldkv, rows);
+      copy_async_commit();
+    };
+    QTile<D> qt[2];
+    Running<D> run[2];
+    stage(0);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (active) load_q<Elem, D>(qt[i], q_head, p.ldq, first + 16 * i, seq.q_len - 1, g, t);
+      start(run[i]);
+    }
+#pragma unroll 1
+    for (int b = 0; b < buffers; ++b) {
+      if (b + 1 < buffers) {
+        stage(b + 1);
+        copy_async_wait<1>();
+      } else {
+        copy_async_wait<0>();
+      }
+      __syncthreads();
+      const int rows = min(kLongKeys, seq.kv_len - b * kLongKeys);
+      if (active) {
+#pragma unroll 1
+        for (int k0 = 0; k0 < rows; k0 += kChunkKeys)
+          attend_chunk<Elem, D, kMode, 2>(run, qt, shared_address(staged[b & 1][0]), shared_address(staged[b & 1][1]), k0, rows - 1 - k0, p,
+                                          seq.q_start + first + g, b * kLongKeys + k0, head, g, t);
+      }
+      __syncthreads();  // before this buffer is filled again
+    }
+    if (active) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) finish_rows<Elem, D, kMode>(run[i], out, p, seq, first + 16 * i, head, g, t);
+    }
+  }
+}
+
+// ---- the plain kernel: any head size up to 32 * kSlices, fp32 arithmetic. A warp takes four queries; a lane is one of 32
+// keys for the scores, and of kSlices dims for the output ----
+constexpr int kPlainQueries = 4 * kWarps, kPlainKeys = 32;
+
+template <class Elem, int kSlices>
+__global__ void __launch_bounds__(kThreads, 4)
+    attention_plain_kernel(const Elem* __restrict__ q, const Elem* __restrict__ k, const Elem* __restrict__ v, void* __restrict__ out, int D, const AttentionProblem p) {
+  __shared__ float keys[kPlainKeys][32 * kSlices + 1], values[kPlainKeys][32 * kSlices], queries[kPlainQueries][32 * kSlices];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int index = static_cast<int>(blockIdx.x) / p.heads, head = static_cast<int>(blockIdx.x) % p.heads;
+  const AttentionSequence seq = attention_sequence(p, index);
+  const int q_len = p.first_query_only ? 1 : seq.q_len;  // an empty sequence's first query gives zeros
+  const float out_scale = p.out_scale != nullptr ? *p.out_scale : 1.0f;
+  q += static_cast<size_t>(seq.q_start) * p.ldq + head * D;
+  k += static_cast<size_t>(seq.kv_start) * p.ldkv + head * D;
+  v += static_cast<size_t>(seq.kv_start) * p.ldkv + head * D;
+  for (int q0 = static_cast<int>(blockIdx.y) * kPlainQueries; q0 < q_len; q0 += static_cast<int>(gridDim.y) * kPlainQueries) {
+    float o[4][kSlices], top[4], sum[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      top[r] = -INFINITY, sum[r] = 0.0f;
+#pragma unroll
+      for (int i = 0; i < kSlices; ++i) o[r][i] = 0.0f;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < kPlainQueries * D; i += kThreads)
+      queries[i / D][i % D] = to_f32(q[static_cast<size_t>(min(q0 + i / D, q_len - 1)) * p.ldq + i % D]);
+    for (int k0 = 0; k0 < seq.kv_len; k0 += kPlainKeys) {
+      const int n = min(kPlainKeys, seq.kv_len - k0);
+      __syncthreads();
+      for (int i = threadIdx.x; i < n * D; i += kThreads) {
+        const size_t at = static_cast<size_t>(k0 + i / D) * p.ldkv + i % D;
+        keys[i / D][i % D] = to_f32(k[at]);
+        values[i / D][i % D] = to_f32(v[at]);
+      }
+      __syncthreads();
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        float s = 0.0f;
+        for (int d = 0; d < D; ++d) s = fmaf(queries[4 * warp + r][d], keys[min(lane, n - 1)][d], s);
+        s = lane < n ? s * p.scale : -INFINITY;
+        const float new_top = fmaxf(top[r], warp_max(s)), shrink = expf(top[r] - new_top);
+        float weight = expf(s - new_top);
+        sum[r] = sum[r] * shrink + warp_sum(weight);
+        top[r] = new_top;
+        if (p.drop.threshold != 0) {
+          const int key = k0 + lane;
+          const uint64_t bits = dropout_bits(p.drop.seed, p.drop.site, drop_row(p, seq.q_start + q0 + 4 * warp + r, head), static_cast<uint32_t>(key) / 4);
+          weight = dropout_keeps(bits, key, p.drop.threshold) ? weight * p.drop.scale : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < kSlices; ++i) o[r][i] *= shrink;
+        for (int j = 0; j < n; ++j) {
+          const float w = __shfl_sync(~0u, weight, j);
+#pragma unroll
+          for (int i = 0; i < kSlices; ++i) o[r][i] = fmaf(w, values[j][min(lane + 32 * i, D - 1)], o[r][i]);
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      const int row = q0 + 4 * warp + r;
+      if (row >= q_len) continue;
+      const float factor = seq.kv_len == 0 ? 0.0f : out_scale / sum[r];
+      if (p.lse != nullptr && lane == 0) p.lse[static_cast<size_t>(seq.q_start + row) * p.heads + head] = top[r] + logf(sum[r]);
+#pragma unroll
+      for (int i = 0; i < kSlices; ++i) {
+        const int d = lane + 32 * i;
+        if (d >= D) continue;
+        const size_t at = static_cast<size_t>(seq.q_start + row) * p.ldo + head * D + d;
+        if (p.out_scale != nullptr) static_cast<uint8_t*>(out)[at] = __nv_cvt_float_to_fp8(o[r][i] * factor, __NV_SATFINITE, __NV_E4M3);
+        else static_cast<Elem*>(out)[at] = from_f32<Elem>(o[r][i] * factor);
+      }
+    }
+  }
+}
+
+// ---- launches ----
+template <class Elem, int D, AttentionMode kMode>
+void launch_tensor(CudaStream& s, const AttentionArgs& a, const AttentionProblem& p) {
+  const auto *q = static_cast<const Elem*>(a.q.data), *k = static_cast<const Elem*>(a.k.data), *v = static_cast<const Elem*>(a.v.data);
+  const int n_short = p.B - p.n_long;
+  const unsigned blocks = static_cast<unsigned>(p.n_long) * p.heads + blocks_for(static_cast<int64_t>(n_short) * p.heads, kWarps);
+  if (p.S > kMediumKeys && p.n_long > 0) {  // first: it takes longest
+    const int64_t most = std::min<int64_t>(p.n_long, a.batch.T / (kMediumKeys + 1)) * p.heads * (p.first_query_only ? 1 : blocks_for(p.S, kLongQueries));
+    const auto resident = static_cast<int64_t>(s.info().sm_count) * 2;
+    launch<attention_long_kernel<Elem, D, kMode>>(s, dim3(static_cast<unsigned>(std::min(p.order == nullptr ? resident : most, resident))), dim3(kThreads), q, k, v, a.out.data, p);
+  }
+  launch<attention_kernel<Elem, D, kMode>>(s, dim3(blocks), dim3(kThreads), q, k, v, a.out.data, p);
+}
+
+template <class Elem, int D>
+void launch_mode(CudaStream& s, const AttentionArgs& a, const AttentionProblem& p) {
+  if (p.lse != nullptr || p.drop.threshold != 0) {
+    BRIM_CHECK(p.out_scale == nullptr, "attention: fp8 output is for inference, without lse and dropout");
+    launch_tensor<Elem, D, AttentionMode::train>(s, a, p);
+  } else if (p.out_scale != nullptr) {
+    launch_tensor<Elem, D, AttentionMode::fp8_out>(s, a, p);
+  } else {
+    launch_tensor<Elem, D, AttentionMode::infer>(s, a, p);
+  }
+}
+
+template <class Elem>
+void launch_plain(CudaStream& s, const AttentionArgs& a, const AttentionProblem& p, int D) {
+  BRIM_CHECK(D <= 128, "attention: heads of {} dims, the CUDA kernels take up to 128", D);
+  const dim3 grid(static_cast<unsigned>(p.B * p.heads), std::clamp(blocks_for(p.first_query_only ? 1 : p.S, kPlainQueries), 1u, 64u));
+  const auto *q = static_cast<const Elem*>(a.q.data), *k = static_cast<const Elem*>(a.k.data), *v = static_cast<const Elem*>(a.v.data);
+  if (D <= 32) launch<attention_plain_kernel<Elem, 1>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
+  else if (D <= 64) launch<attention_plain_kernel<Elem, 2>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
+  else launch<attention_plain_kernel<Elem, 4>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
+}
+
+bool rows_aligned16(const TensorView& v) {
+  return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.ld() * dtype_bytes(v.dtype) % 16 == 0;
+}
+
+}  // namespace
+
+void attention_cuda(Stream& stream, const AttentionArgs& a) {
+  cuda_op(stream, "attention", [&](CudaStream& s) {
+    const int D = static_cast<int>(a.q.cols() / a.heads);
+    BRIM_CHECK(a.k.ld() == a.v.ld(), "attention: rows of k are {} apart, of v {}; they must agree", a.k.ld(), a.v.ld());
+    AttentionProblem p{};
+    p.starts = a.batch.starts.as<int32_t>();
+    p.order = a.batch.order.as<int32_t>();
+    p.B = static_cast<int>(a.batch.B);
+    p.S = static_cast<int>(a.batch.S > 0 ? a.batch.S : a.batch.T);
+    p.n_long = static_cast<int>(p.order != nullptr ? a.batch.n_long : p.S > kShortTokens ? a.batch.B : 0);
+    p.heads = static_cast<int>(a.heads);
+    p.first_query_only = a.first_query_only;
+    p.ldq = static_cast<unsigned>(a.q.ld());
+    p.ldkv = static_cast<unsigned>(a.k.ld());
+    p.ldo = static_cast<unsigned>(a.out.ld());
+    p.scale = 1.0f / std::sqrt(static_cast<float>(D));
+    p.out_scale = a.out_scale.as<float>();
+    p.lse = a.lse.as<float>();
+    p.drop = dropout_mask(a.dropout);
+    const bool tensor_cores = (a.q.dtype == DType::f16 || (a.q.dtype == DType::bf16 && s.info().bf16)) && (D == 32 || D == 64) &&
+                              rows_aligned16(a.q) && rows_aligned16(a.k) && rows_aligned16(a.v) && rows_aligned16(a.out);
+    dispatch_elem(a.q.dtype, [&](auto tag) {
+      using Elem = typename decltype(tag)::type;
+      if constexpr (!std::is_same_v<Elem, float>) {
+        if (tensor_cores && D == 64) return launch_mode<Elem, 64>(s, a, p);
+        if (tensor_cores) return launch_mode<Elem, 32>(s, a, p);
+      }
+      launch_plain<Elem>(s, a, p, D);
+    });
+  });
+}
+
+}  // namespace brim

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products through cuBLASLt, which is opened at run time. A problem is described in its terms: column-major
+// D[m,n] = epilogue(op(A)[m,k] op(B)[k,n] (+ C) (+ bias)), so a row-major y[T,N] = x[T,K] Wᵀ has m = N, n = T, A = W, B = x.
+// The algorithm is looked up by the problem's shape class, in which the token count is rounded up to a power of two: the
+// same for every batch of a class, so a run repeats bit for bit. Untuned classes take the heuristic's first answer.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ops/gemm_tuner.h"
+#include "ops/linear.h"
+
+namespace brim {
+
+class CudaStream;
+
+enum class LtEpilogue : uint8_t { none, bias, gelu, gelu_bias, relu, relu_bias };
+
+struct LtProblem {
+  int64_t m = 0, n = 0, k = 0;
+  int64_t lda = 0, ldb = 0, ldc = 0, ldd = 0;
+  bool trans_a = false, trans_b = false;
+  DType ab = DType::bf16, c = DType::bf16, d = DType::bf16, bias = DType::bf16;
+  bool tf32 = false;               // f32 operands through tensor cores
+  bool add_c = false;              // beta = 1, else 0
+  bool tokens_in_k = false;        // which dimension is the token count: k (weight gradients) or n
+  LtEpilogue epilogue = LtEpilogue::none;
+};
+struct LtOperands {
+  const void *a = nullptr, *b = nullptr, *c = nullptr;
+  void* d = nullptr;
+  const void* bias = nullptr;
+  const float *a_scale = nullptr, *b_scale = nullptr, *d_scale = nullptr;  // fp8, on the device
+  void* workspace = nullptr;
+  size_t workspace_bytes = 0;
+};
+
+void lt_matmul(CudaStream& stream, const LtProblem& problem, const LtOperands& operands);
+// Times the heuristic's answers, then configurations beyond them for `seconds`, and keeps the fastest for this shape class.
+// Overwrites D. Never called while batches run.
+GemmChoice lt_tune(CudaStream& stream, const LtProblem& problem, const LtOperands& operands, double seconds);
+
+// What gemm_tuner.cc asks of this backend.
+GemmChoice tune_linear_cuda(Stream& stream, const LinearArgs& args, double seconds);  // linear_cuda.cu
+std::vector<GemmChoice> gemm_choices_cuda(Stream& stream);
+void use_gemm_choices_cuda(Stream& stream, const std::vector<GemmChoice>& choices);
+std::string gemm_library_cuda(Stream& stream);  // card, driver and library version: choices hold for these only
+
+}  // namespace brim

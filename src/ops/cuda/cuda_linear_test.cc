@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cuda/testing.h"
+#include "ops/gemm_tuner.h"
+#include "ops/linear.h"
+
+namespace brim {
+namespace {
+using namespace brim::testing;
+
+double gelu(double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); }
+
+struct Setting {
+  Precision precision = Precision::bf16;
+  int64_t T = 17, N = 64, K = 96;
+  bool bias = true, residual = false, alias = false;
+  Activation activation = Activation::none;
+  DType y = DType::bf16;
+  int64_t x_pad = 0, y_pad = 0;
+};
+DType operand_type(Precision p) {
+  return p == Precision::bf16 ? DType::bf16 : p == Precision::fp16 ? DType::f16 : p == Precision::fp8 ? DType::f8e4m3 : DType::f32;
+}
+
+HostTensor fp8_tensor(int64_t rows, int64_t cols, uint64_t seed) {
+  HostTensor t(DType::f8e4m3, {rows, cols});
+  std::mt19937_64 generator(seed);
+  auto* bytes = static_cast<uint8_t*>(t.view().data);
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    do bytes[i] = static_cast<uint8_t>(generator());
+    while (std::fabs(fp8_value(bytes[i])) > 8 || std::isnan(fp8_value(bytes[i])));
+  }
+  return t;
+}
+double value_of(const HostTensor& t, int64_t row, int64_t col) {
+  return t.view().dtype == DType::f8e4m3 ? fp8_value(static_cast<const uint8_t*>(t.view().data)[row * t.view().ld() + col]) : t.at(row, col);
+}
+
+// Products of half-precision operands are exact in fp32. Tensor cores add with truncation: K additions, each off by at most
+// 4 eps of the sum of magnitudes. tf32 keeps 10 bits of each operand; fp8's fast accumulation 14 bits of the running sum,
+// once per 32 products. Where the library's tanh-form GELU is used, it differs from erf's by 4.8e-4 at most.
+void check_linear(const Setting& c) {
+  SCOPED_TRACE(::testing::Message() << precision_name(c.precision) << " T " << c.T << " N " << c.N << " K " << c.K << " bias " << c.bias << " residual " << c.residual
+                                    << " alias " << c.alias << " activation " << static_cast<int>(c.activation) << " y " << dtype_name(c.y));
+  const DType type = operand_type(c.precision), bias_type = type == DType::f8e4m3 ? DType::bf16 : type;
+  const bool fp8 = c.precision == Precision::fp8, to_fp8 = c.y == DType::f8e4m3;
+  const HostTensor x = fp8 ? fp8_tensor(c.T, c.K, 1) : random_tensor(type, {c.T, c.K}, 1, 1, 0, c.x_pad), w = fp8 ? fp8_tensor(c.N, c.K, 2) : random_tensor(type, {c.N, c.K}, 2, 0.05);
+  const HostTensor bias = random_tensor(bias_type, {c.N}, 3), residual = random_tensor(to_fp8 ? DType::bf16 : c.y, {c.T, c.N}, 4, 1, 0, c.alias ? c.y_pad : 0);
+  const double x_scale = fp8 ? 0.125 : 1, w_scale = fp8 ? 0.03125 : 1, y_scale = to_fp8 ? 4 : 1;
+  const DeviceTensor dx(x), dw(w), db(bias), dr(residual), y(c.y, {c.T, c.N}, c.y_pad), scratch(bytes_tensor(linear_scratch_bytes(Gpu::stream(), c.T, c.N, c.K, c.precision, 1)));
+  const DeviceTensor dxs(random_tensor(DType::f32, {1}, 1, 0, x_scale)), dws(random_tensor(DType::f32, {1}, 1, 0, w_scale)), dys(random_tensor(DType::f32, {1}, 1, 0, y_scale));
+  LinearArgs args;
+  args.x = dx;
+  args.w = {.N = c.N, .K = c.K, .precision = c.precision, .data = dw};
+  if (fp8) args.w.scale = dws, args.x_scale = dxs;
+  if (to_fp8) args.y_scale = dys;
+  if (c.bias) args.bias = db;
+  if (c.residual) args.residual = dr;
+  const DeviceTensor& out = c.alias ? dr : y;
+  args.y = out;
+  args.scratch = scratch;
+  args.activation = c.activation;
+  linear(Gpu::stream(), args);
+
+  const std::vector<double> got = out.values();
+  for (const double v : got) ASSERT_FALSE(std::isnan(v));
+  // Every row of small problems, a sample of large ones.
+  std::vector<double> want, actual, tolerance;
+  const int64_t step = std::max<int64_t>(1, c.T * c.N * c.K / 20'000'000);
+  for (int64_t t = 0; t < c.T; t += t + step < c.T || t == c.T - 1 ? step : c.T - 1 - t)
+    for (int64_t n = 0; n < c.N; ++n) {
+      double sum = 0, magnitude = 0;
+      for (int64_t k = 0; k < c.K; ++k) {
+        const double product = value_of(x, t, k) * value_of(w, n, k);
+        sum += product, magnitude += std::fabs(product);
+      }
+      sum *= x_scale * w_scale, magnitude *= x_scale * w_scale;
+      double error = magnitude * 4 * kEps32 * static_cast<double>(c.K + 8);
+      if (c.precision == Precision::tf32) error += 2 * 0x1p-10 * magnitude;
+      if (fp8) error += (static_cast<double>(c.K) / 32 + 1) * 0x1p-13 * magnitude;
+      if (c.bias) sum += bias.at(n), error += 2 * kEps32 * std::fabs(bias.at(n));
+      if (c.activation == Activation::gelu) sum = gelu(sum), error = 1.13 * error + (type == DType::f32 ? 8 * kEps32 * std::fabs(sum) : 4.8e-4);
+      if (c.activation == Activation::relu) sum = std::max(sum, 0.0);
+      if (c.activation == Activation::tanh) sum = std::tanh(sum), error += 8 * kEps32;
+      // What an own pass finishes is rounded to y's type once in between.
+      if (c.residual && c.activation != Activation::none) error += eps_of(c.y) * std::fabs(sum) * 1.01;
+      if (c.activation == Activation::tanh) error += eps_of(c.y) * 4;
+      if (c.residual) sum += residual.at(t, n), error += 2 * kEps32 * std::fabs(residual.at(t, n));
+      sum = to_fp8 ? std::clamp(sum * y_scale, -448.0, 448.0) : sum;
+      error *= y_scale;
+      want.push_back(sum);
+      tolerance.push_back(error + eps_of(c.y) * (std::fabs(sum) + error) + smallest_of(c.y));
+      actual.push_back(got[static_cast<size_t>(t * c.N + n)]);
+    }
+  EXPECT_TRUE(close(actual, want, [&](size_t i) { return tolerance[i]; }));
+}
+
+std::vector<Precision> precisions() {
+  std::vector<Precision> all{Precision::fp32, Precision::fp16};
+  const CudaInfo& info = cuda_info(Gpu::device());
+  if (info.tf32) all.push_back(Precision::tf32);
+  if (info.bf16) all.push_back(Precision::bf16);
+  if (info.fp8) all.push_back(Precision::fp8);
+  return all;
+}
+DType result_type(Precision p) { return p == Precision::fp8 ? DType::bf16 : operand_type(p); }
+
+using CudaLinear = CudaOps;
+
+TEST_F(CudaLinear, AgreesWithFp64AtEverySize) {
+  for (const Precision p : precisions())
+    for (const int64_t T : {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 300}) {
+      if (Gpu::emulated() && T > 65) continue;
+      check_linear({.precision = p, .T = T, .N = 64, .K = 96, .y = result_type(p)});
+    }
+}
+
+TEST_F(CudaLinear, AgreesWithFp64AtModelShapes) {
+  if (Gpu::emulated()) GTEST_SKIP() << "large products say nothing on the emulator";
+  for (const Precision p : precisions())
+    for (const auto& [N, K] : {std::pair<int64_t, int64_t>{768, 768}, {2304, 768}, {1536, 768}, {3072, 768}, {768, 3072}, {384, 1536}, {1024, 4096}})
+      for (const int64_t T : {1, 26, 513, 1000}) check_linear({.precision = p, .T = T, .N = N, .K = K, .activation = N == 3072 ? Activation::gelu : Activation::none, .y = result_type(p)});
+}
+
+TEST_F(CudaLinear, FusesEveryEpilogue) {
+  for (const Precision p : precisions())
+    for (const bool bias : {false, true})
+      for (const bool residual : {false, true})
+        for (const Activation activation : {Activation::none, Activation::gelu, Activation::relu, Activation::tanh}) {
+          check_linear({.precision = p, .T = 33, .bias = bias, .residual = residual, .activation = activation, .y = result_type(p), .y_pad = 16});
+          if (residual && activation == Activation::none)
+            check_linear({.precision = p, .T = 33, .bias = bias, .residual = true, .alias = true, .y = result_type(p), .y_pad = 16});
+        }
+}
+
+TEST_F(CudaLinear, ReadsStridedRows) {
+  for (const Precision p : precisions())
+    if (p != Precision::fp8) check_linear({.precision = p, .T = 40, .y = result_type(p), .x_pad = 32, .y_pad = 64});
+}
+
+TEST_F(CudaLinear, WritesFp8) {
+  if (!cuda_info(Gpu::device()).fp8) GTEST_SKIP() << "the card has no fp8";
+  for (const int64_t T : {16, 17, 33, 100})
+    for (const Activation activation : {Activation::none, Activation::gelu})
+      check_linear({.precision = Precision::fp8, .T = T, .N = 128, .K = 64, .activation = activation, .y = DType::f8e4m3});
+}
+
+TEST_F(CudaLinear, MakesNarrowHeads) {
+  for (const Precision p : {Precision::fp32, Precision::fp16, Precision::bf16})
+    for (const int64_t N : {1, 2, 3, 9, 16, 77})
+      for (const int64_t K : {8, 96, 100, 768})
+        for (const DType y : {operand_type(p), DType::f32})
+          for (const Activation activation : {Activation::none, Activation::tanh})
+            if (N < 4 || K != 768 || !Gpu::emulated()) check_linear({.precision = p, .T = 5, .N = N, .K = K, .residual = N == 9, .activation = activation, .y = y});
+}
+
+TEST_F(CudaLinear, DoesNothingForNoRows) { check_linear({.precision = Precision::fp16, .T = 0, .y = DType::f16}); }
+
+TEST_F(CudaLinear, TunedAlgorithmsComputeTheSameAndRepeat) {
+  if (Gpu::emulated()) GTEST_SKIP() << "there is no library to tune";
+  const int64_t T = 4096, N = 768, K = 768;
+  const DType type = cuda_info(Gpu::device()).bf16 ? DType::bf16 : DType::f16;
+  const DeviceTensor x(random_tensor(type, {T, K}, 1)), w(random_tensor(type, {N, K}, 2, 0.05)), y(type, {T, N}), again(type, {T, N}), scratch(bytes_tensor(kCudaLinearScratchBytes));
+  LinearArgs args{.x = x, .y = y, .scratch = scratch};
+  args.w = {.N = N, .K = K, .precision = type == DType::bf16 ? Precision::bf16 : Precision::fp16, .data = w};
+  const GemmChoice choice = tune_linear(Gpu::stream(), args, 0.5);
+  EXPECT_FALSE(choice.key.empty());
+  EXPECT_EQ(choice.algorithm.size(), 128u);
+  EXPECT_GT(choice.us, 0);
+  EXPECT_LE(choice.us, choice.default_us * 1.02);
+  linear(Gpu::stream(), args);
+  // The same choice given back, as a plan does, gives the same bits.
+  use_gemm_choices(Gpu::stream(), gemm_choices(Gpu::stream()));
+  args.y = again;
+  linear(Gpu::stream(), args);
+  EXPECT_TRUE(same_bits(y.host(), again.host()));
+  check_linear({.precision = args.w.precision, .T = 4000, .N = N, .K = K, .bias = false, .y = type});
+}
+
+}  // namespace
+}  // namespace brim

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cuda/testing.h"
+#include "ops/rows.h"
+
+namespace brim {
+namespace {
+using namespace brim::testing;
+using CudaRows = CudaOps;
+
+TEST_F(CudaRows, GathersRows) {
+  for (const DType type : kActivationTypes)
+    for (const int64_t H : {1, 7, 8, 384, 768}) {
+      const HostTensor x = random_tensor(type, {23, H}, 1, 1, 0, H == 384 ? 8 : 0);
+      const std::vector<int32_t> rows{0, 5, 5, 22, 13};
+      const DeviceTensor dx(x), dr(int_tensor(rows)), y(type, {5, H}, H == 768 ? 16 : 0);
+      gather_rows(Gpu::stream(), {.x = dx, .rows = dr, .y = y});
+      const HostTensor got = y.host();
+      for (int64_t b = 0; b < 5; ++b)
+        for (int64_t i = 0; i < H; ++i) ASSERT_EQ(got.at(b, i), x.at(rows[b], i)) << "row " << b << " column " << i;
+    }
+}
+
+TEST_F(CudaRows, PoolsMeans) {
+  for (const DType type : kActivationTypes)
+    for (const auto& lengths : ragged_lengths())
+      for (const int64_t H : {1, 130, 384}) {
+        const PackedBatch packed(lengths);
+        const HostTensor x = random_tensor(type, {packed.batch.T, H}, 2);
+        const DeviceTensor dx(x), y(DType::f32, {packed.batch.B, H});
+        pool_mean(Gpu::stream(), {.x = dx, .batch = packed.batch, .y = y});
+        std::vector<double> want, tolerance;
+        for (size_t b = 0; b < lengths.size(); ++b)
+          for (int64_t i = 0; i < H; ++i) {
+            double sum = 0, magnitude = 0;
+            for (int32_t t = packed.starts[b]; t < packed.starts[b + 1]; ++t) sum += x.at(t, i), magnitude += std::fabs(x.at(t, i));
+            const double n = std::max(1, lengths[b]);
+            want.push_back(sum / n), tolerance.push_back(magnitude / n * (n + 2) * kEps32);
+          }
+        EXPECT_TRUE(close(y.values(), want, [&](size_t i) { return tolerance[i]; }));
+      }
+}
+
+TEST_F(CudaRows, SoftmaxAndSigmoid) {
+  for (const DType type : kActivationTypes)
+    for (const int64_t K : {1, 2, 3, 31, 32, 33, 200})
+      for (const bool sigmoid : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << dtype_name(type) << " K " << K << " sigmoid " << sigmoid);
+        const int64_t rows = 9;
+        const HostTensor x = random_tensor(type, {rows, K}, 3, 5, 0, 3);
+        const DeviceTensor dx(x), y(DType::f32, {rows, K}, 5);
+        softmax(Gpu::stream(), {.x = dx, .y = y, .sigmoid = sigmoid});
+        std::vector<double> want;
+        for (int64_t r = 0; r < rows; ++r) {
+          double top = -INFINITY, sum = 0;
+          for (int64_t i = 0; i < K; ++i) top = std::max(top, x.at(r, i));
+          for (int64_t i = 0; i < K; ++i) sum += std::exp(x.at(r, i) - top);
+          for (int64_t i = 0; i < K; ++i) want.push_back(sigmoid ? 1 / (1 + std::exp(-x.at(r, i))) : std::exp(x.at(r, i) - top) / sum);
+        }
+        // An exponent up to 40 rounds by 40 eps before it is raised; the sum and the quotient add a few.
+        EXPECT_TRUE(close(y.values(), want, [&](size_t i) { return want[i] * (60 + static_cast<double>(K)) * 2 * kEps32 + 1e-37; }));
+      }
+}
+
+TEST_F(CudaRows, ConvertsBetweenEveryPairOfTypes) {
+  for (const DType from : kActivationTypes)
+    for (const int64_t n : {1, 7, 8, 1000, 1024}) {
+      const HostTensor x = random_tensor(from, {n}, 4, 3);
+      const DeviceTensor dx(x);
+      for (const DType to : kActivationTypes) {
+        const DeviceTensor y(to, {n});
+        convert(Gpu::stream(), {.x = dx, .y = y});
+        const HostTensor want(to, {n});
+        for (int64_t i = 0; i < n; ++i) want.set(i, 0, x.at(i));
+        EXPECT_TRUE(same_bits(y.host(), want)) << dtype_name(from) << " to " << dtype_name(to);
+      }
+      const DeviceTensor y(DType::f8e4m3, {n}), scale(random_tensor(DType::f32, {1}, 1, 0, 100));
+      convert(Gpu::stream(), {.x = dx, .y = y, .scale = scale});
+      std::vector<double> want;
+      for (int64_t i = 0; i < n; ++i) want.push_back(std::clamp(x.at(i) * 100, -448.0, 448.0));  // saturates
+      EXPECT_TRUE(close(y.values(), want, [&](size_t i) { return 0x1p-4 * std::fabs(want[i]) + 0x1p-10; }));
+    }
+}
+
+TEST_F(CudaRows, Activates) {
+  for (const DType type : kActivationTypes)
+    for (const Activation activation : {Activation::none, Activation::gelu, Activation::relu, Activation::tanh})
+      for (const int64_t pad : {0, 1, 8}) {
+        const HostTensor x = random_tensor(type, {11, 24}, 5, 3, 0, pad);
+        const DeviceTensor dx(x), y(type, {11, 24}, pad);
+        activate(Gpu::stream(), {.x = dx, .y = y, .activation = activation});
+        std::vector<double> want = x.values();
+        for (double& v : want)
+          v = activation == Activation::gelu ? 0.5 * v * std::erfc(-v / std::sqrt(2.0)) : activation == Activation::relu ? std::max(v, 0.0) : activation == Activation::tanh ? std::tanh(v) : v;
+        // erfcf is good to a few ulp, and to its argument's rounding times its steepness (below 2 |x|² here).
+        EXPECT_TRUE(close(y.values(), want, [&](size_t i) { return std::fabs(want[i]) * (eps_of(type) + 300 * kEps32) + smallest_of(type) + 1e-37; }))
+            << dtype_name(type) << " " << static_cast<int>(activation) << " pad " << pad;
+      }
+}
+
+}  // namespace
+}  // namespace brim

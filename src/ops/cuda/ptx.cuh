@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The few machine instructions the kernels need beyond C++, each with a form for Turing where it lacks the newer one and a
+// plain form for the emulator.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include "device/cuda/launch.cuh"
+
+namespace brim {
+
+#if defined(BRIM_CUDA_EMULATION)
+
+using SharedAddress = char*;
+inline SharedAddress shared_address(void* p) { return static_cast<char*>(p); }
+inline uint4 load_shared16(SharedAddress at) { uint4 r; std::memcpy(&r, at, 16); return r; }
+inline uint2 load_shared8(SharedAddress at) { uint2 r; std::memcpy(&r, at, 8); return r; }
+inline void copy_async16(SharedAddress to, const void* from) { std::memcpy(to, from, 16); }
+inline void copy_async_commit() {}
+template <int kPending>
+void copy_async_wait() {}
+inline float exp2_fast(float x) { return std::exp2(x); }
+
+// The documented fragment layout of m16n8k16, elements widened to float.
+template <class Elem>
+void mma_16816(float* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
+  struct In { float c[4]; uint32_t a[4], b[2]; };
+  struct Out { float c[4]; };
+  const auto pick = [](uint32_t word, int which) {
+    const auto bits = static_cast<uint16_t>(word >> (16 * which));
+    Elem e;
+    std::memcpy(static_cast<void*>(&e), &bits, 2);
+    return static_cast<float>(e);
+  };
+  const Out r = emulation::collective<Out>(In{{c[0], c[1], c[2], c[3]}, {a[0], a[1], a[2], a[3]}, {b0, b1}}, [&](const In* in, Out* out) {
+    float A[16][16], B[16][8];
+    for (int lane = 0; lane < 32; ++lane) {
+      const int g = lane >> 2, t = lane & 3;
+      for (int i = 0; i < 4; ++i)
+        for (int h = 0; h < 2; ++h) A[g + 8 * (i & 1)][2 * t + h + 8 * (i >> 1)] = pick(in[lane].a[i], h);
+      for (int i = 0; i < 2; ++i)
+        for (int h = 0; h < 2; ++h) B[2 * t + h + 8 * i][g] = pick(in[lane].b[i], h);
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+      const int g = lane >> 2, t = lane & 3;
+      for (int i = 0; i < 4; ++i) {
+        float sum = in[lane].c[i];
+        for (int k = 0; k < 16; ++k) sum += A[g + 8 * (i >> 1)][k] * B[k][2 * t + (i & 1)];
+        out[lane].c[i] = sum;
+      }
+    }
+  });
+  for (int i = 0; i < 4; ++i) c[i] = r.c[i];
+}
+
+#else
+
+using SharedAddress = uint32_t;
+__device__ __forceinline__ SharedAddress shared_address(void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+// Volatile, so that loop-invariant fragments are not hoisted and held in registers.
+__device__ __forceinline__ uint4 load_shared16(SharedAddress at) {
+  uint4 r;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(at) : "memory");
+  return r;
+}
+__device__ __forceinline__ uint2 load_shared8(SharedAddress at) {
+  uint2 r;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(r.x), "=r"(r.y) : "r"(at) : "memory");
+  return r;
+}
+__device__ __forceinline__ void copy_async16(SharedAddress to, const void* from) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
+#else
+  const uint4 v = *static_cast<const uint4*>(from);
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+#endif
+}
+__device__ __forceinline__ void copy_async_commit() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int kPending>  // waits until at most this many groups are in flight
+__device__ __forceinline__ void copy_async_wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#endif
+}
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// c[16x8] += a[16x16] b[16x8]. Turing has half the depth: two steps. bf16 exists from sm_80 on; the launchers know.
+template <class Elem>
+__device__ __forceinline__ void mma_16816(float* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
+  static_assert(std::is_same_v<Elem, __half> || std::is_same_v<Elem, __nv_bfloat16>);
+#if __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<Elem, __half>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#elif __CUDA_ARCH__ >= 750
+  if constexpr (std::is_same_v<Elem, __half>) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b0));
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[2]), "r"(a[3]), "r"(b1));
+  } else {
+    __trap();
+  }
+#endif
+}
+
+#endif
+
+}  // namespace brim

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the CUDA op tests share: device tensors between guard bytes that every read-back checks, packed batches, and the
+// errors of one rounding in each type. The same tests run on a GPU and on the emulator; only sizes differ.
+#pragma once
+#include <algorithm>
+#include <numeric>
+
+#include "device/cuda/testing.h"
+#include "device/cuda_info.h"
+#include "ops/batch_view.h"
+#include "ops/testing.h"
+
+namespace brim::testing {
+
+inline double eps_of(DType t) { return t == DType::bf16 ? kEpsBf16 : t == DType::f16 ? kEpsF16 : t == DType::f8e4m3 ? 0x1p-4 : kEps32; }
+inline double smallest_of(DType t) { return t == DType::f16 ? 0x1p-25 : t == DType::f8e4m3 ? 0x1p-10 : 0x1p-140; }  // half the smallest step
+inline double fp8_value(uint8_t bits) {
+  const double sign = (bits & 0x80) != 0 ? -1 : 1;
+  const int exponent = bits >> 3 & 15, fraction = bits & 7;
+  if (exponent == 15 && fraction == 7) return std::nan("");
+  return sign * (exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10));
+}
+
+// The half-precision and fp32 types activations have.
+constexpr DType kActivationTypes[] = {DType::f32, DType::f16, DType::bf16};
+
+class Gpu {
+ public:
+  static Device& device() {
+    static const auto opened = open_cuda_device(0);
+    return *opened;
+  }
+  static Stream& stream() {
+    static const auto made = device().make_stream();
+    return *made;
+  }
+  static bool emulated() { return cuda_info(device()).name == "emulated"; }
+};
+
+// A HostTensor's twin on the device, made with its contents (the poison, for outputs).
+class DeviceTensor {
+ public:
+  DeviceTensor() = default;
+  explicit DeviceTensor(const HostTensor& host) : view_(host.view()), bytes_(span(host.view())) {
+    buffer_ = Gpu::device().allocate(bytes_ + 2 * kGuard);
+    std::vector<char> all(bytes_ + 2 * kGuard, kMark);
+    if (bytes_ > 0) std::memcpy(all.data() + kGuard, host.view().data, bytes_);
+    Gpu::stream().copy(buffer_.data(), all.data(), all.size());
+    Gpu::stream().synchronize();
+    view_.data = static_cast<char*>(buffer_.data()) + kGuard;
+  }
+  DeviceTensor(DType dtype, std::initializer_list<int64_t> dims, int64_t pad = 0) : DeviceTensor(HostTensor(dtype, dims, pad)) {}
+
+  const TensorView& view() const { return view_; }
+  operator const TensorView&() const { return view_; }  // NOLINT: implicit on purpose
+
+  HostTensor host() const {
+    HostTensor t = like();
+    std::vector<char> all(bytes_ + 2 * kGuard);
+    Gpu::stream().copy(all.data(), buffer_.data(), all.size());
+    Gpu::stream().synchronize();
+    for (size_t i = 0; i < kGuard; ++i)
+      if (all[i] != kMark || all[all.size() - 1 - i] != kMark) {
+        ADD_FAILURE() << "bytes outside " << view_.shape_text() << " were written";
+        break;
+      }
+    if (bytes_ > 0) std::memcpy(t.view().data, all.data() + kGuard, bytes_);
+    return t;
+  }
+  std::vector<double> values() const {
+    const HostTensor t = host();
+    if (view_.dtype != DType::f8e4m3) return t.values();
+    std::vector<double> all;
+    const auto* bytes = static_cast<const uint8_t*>(t.view().data);
+    for (int64_t r = 0; r < t.rows(); ++r)
+      for (int64_t c = 0; c < t.cols(); ++c) all.push_back(fp8_value(bytes[r * view_.ld() + c]));
+    return all;
+  }
+
+ private:
+  static constexpr size_t kGuard = 256;
+  static constexpr char kMark = 0x5A;
+  static size_t span(const TensorView& v) {
+    return static_cast<size_t>((v.rank == 2 ? v.dim[0] * v.stride[0] : v.elements()) * dtype_bytes(v.dtype));
+  }
+  HostTensor like() const {
+    if (view_.rank == 1) return HostTensor(view_.dtype, {view_.dim[0]});
+    return HostTensor(view_.dtype, {view_.dim[0], view_.dim[1]}, view_.stride[0] - view_.dim[1]);
+  }
+  TensorView view_;
+  size_t bytes_ = 0;
+  DeviceBuffer buffer_;
+};
+
+// A packed batch on both sides, with the longest-first order the packer makes.
+struct PackedBatch {
+  std::vector<int32_t> lengths, starts, order;
+  HostTensor host_starts;
+  DeviceTensor device_starts, device_order;
+  BatchView batch;
+
+  explicit PackedBatch(std::vector<int32_t> all, bool with_order = true) : lengths(std::move(all)), starts(starts_of(lengths)) {
+    order.resize(lengths.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return lengths[a] > lengths[b]; });
+    host_starts = int_tensor(starts);
+    device_starts = DeviceTensor(host_starts);
+    batch.T = starts.back();
+    batch.B = static_cast<int64_t>(lengths.size());
+    batch.S = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+    batch.starts = device_starts;
+    if (with_order && !order.empty()) {
+      device_order = DeviceTensor(int_tensor(order));
+      batch.order = device_order;
+      batch.n_long = std::count_if(lengths.begin(), lengths.end(), [](int32_t n) { return n > kShortTokens; });
+    }
+  }
+};
+
+class CudaOps : public ::testing::Test {
+ protected:
+  void SetUp() override { BRIM_NEEDS_GPU(); }
+};
+
+}  // namespace brim::testing

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/gemm_tuner.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/env.h"
+#include "base/log.h"
+
+#if defined(BRIM_WITH_CUDA)
+#include "ops/cuda/cublas_lt.h"
+#endif
+
+namespace brim {
+
+#if defined(BRIM_WITH_CUDA)
+namespace {
+
+std::filesystem::path cache_file(const std::string& library) {
+  std::string name;
+  for (const char c : library) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
+  return cache_dir() / "gemm" / (name + ".json");
+}
+
+}  // namespace
+
+GemmChoice tune_linear(Stream& stream, const LinearArgs& args, double seconds) {
+  return stream.kind() == DeviceKind::cuda ? tune_linear_cuda(stream, args, seconds) : GemmChoice{};
+}
+std::vector<GemmChoice> gemm_choices(Stream& stream) {
+  return stream.kind() == DeviceKind::cuda ? gemm_choices_cuda(stream) : std::vector<GemmChoice>{};
+}
+void use_gemm_choices(Stream& stream, const std::vector<GemmChoice>& choices) {
+  if (stream.kind() == DeviceKind::cuda) use_gemm_choices_cuda(stream, choices);
+}
+
+int load_gemm_choices(Stream& stream) {
+  if (stream.kind() != DeviceKind::cuda) return 0;
+  const std::string library = gemm_library_cuda(stream);
+  std::ifstream file(cache_file(library));
+  if (!file) return 0;
+  std::vector<GemmChoice> choices;
+  try {
+    const nlohmann::json all = nlohmann::json::parse(file);
+    if (all.at("library").get<std::string>() != library) return 0;
+    for (const auto& c : all.at("choices"))
+      choices.push_back({c.at("key").get<std::string>(), c.at("algorithm").get<std::string>(), c.at("us").get<double>(), c.at("default_us").get<double>(),
+                         c.at("tried").get<int>()});
+  } catch (const std::exception& e) {
+    log_warning("{}: {}; GEMM choices are not used, tune again", cache_file(library).string(), e.what());
+    return 0;
+  }
+  use_gemm_choices_cuda(stream, choices);
+  return static_cast<int>(choices.size());
+}
+
+void save_gemm_choices(Stream& stream) {
+  if (stream.kind() != DeviceKind::cuda) return;
+  const std::string library = gemm_library_cuda(stream);
+  nlohmann::json choices = nlohmann::json::array();
+  for (const GemmChoice& c : gemm_choices_cuda(stream))
+    choices.push_back({{"key", c.key}, {"algorithm", c.algorithm}, {"us", c.us}, {"default_us", c.default_us}, {"tried", c.tried}});
+  const auto path = cache_file(library), fresh = path.parent_path() / (path.filename().string() + ".new");
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  {
+    std::ofstream file(fresh);
+    file << nlohmann::json{{"library", library}, {"choices", choices}}.dump(1) << "\n";
+    if (!file.flush()) {
+      log_warning("{}: cannot be written; the GEMM choices hold for this run only", fresh.string());
+      return;
+    }
+  }
+  std::filesystem::rename(fresh, path, error);
+  if (error) log_warning("{}: {}; the GEMM choices hold for this run only", path.string(), error.message());
+}
+#else
+GemmChoice tune_linear(Stream&, const LinearArgs&, double) { return {}; }
+std::vector<GemmChoice> gemm_choices(Stream&) { return {}; }
+void use_gemm_choices(Stream&, const std::vector<GemmChoice>&) {}
+int load_gemm_choices(Stream&) { return 0; }
+void save_gemm_choices(Stream&) {}
+#endif
+
+}  // namespace brim

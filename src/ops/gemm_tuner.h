@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// GEMM algorithms chosen by measurement: once per device, library version and shape class, kept in the cache folder and in
+// plans. On the CPU there is nothing to choose and every call does nothing.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "ops/linear.h"
+
+namespace brim {
+
+struct GemmChoice {
+  std::string key;           // "n 768 k 3072 t 65536 bf16>bf16 bias": a shape class, tokens rounded up to a power of two
+  std::string algorithm;     // the library's own description of it, in hexadecimal
+  double us = 0;             // measured
+  double default_us = 0;     // what the heuristic's first answer took
+  int tried = 0;
+};
+
+// Measures and keeps the best algorithm for this call, for about `seconds` beyond the heuristic's answers. Fills x with
+// random values and overwrites y; never call it while batches run. An empty key: nothing to choose here.
+GemmChoice tune_linear(Stream& stream, const LinearArgs& args, double seconds);
+
+std::vector<GemmChoice> gemm_choices(Stream& stream);                              // in use on the stream's device, by key
+void use_gemm_choices(Stream& stream, const std::vector<GemmChoice>& choices);     // a plan's
+// The device's file in the cache folder. Loading gives how many fit this library; a file of another version is ignored.
+int load_gemm_choices(Stream& stream);
+void save_gemm_choices(Stream& stream);
+
+}  // namespace brim

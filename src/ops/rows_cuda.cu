@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small ops on rows: each moves its bytes once, 16 at a time where alignment allows.
+#include "ops/cuda/activation.cuh"
+#include "ops/cuda/rows2d.cuh"
+#include "ops/kernel_table.h"
+
+namespace brim {
+namespace {
+
+// ---- gather_rows: a warp copies a row ----
+template <class Piece>
+__global__ void __launch_bounds__(256) gather_rows_kernel(const char* x, int64_t x_row_bytes, const int32_t* rows, char* y, int64_t y_row_bytes, int B, int pieces) {
+  const int b = static_cast<int>((blockIdx.x * 256 + threadIdx.x) / 32), lane = threadIdx.x % 32;
+  if (b >= B) return;
+  const auto* from = reinterpret_cast<const Piece*>(x + rows[b] * x_row_bytes);
+  auto* to = reinterpret_cast<Piece*>(y + b * y_row_bytes);
+  for (int i = lane; i < pieces; i += 32) to[i] = from[i];
+}
+
+// ---- pool_mean: a thread a column, rows in order ----
+template <class Elem>
+__global__ void __launch_bounds__(128) pool_mean_kernel(const Elem* x, int64_t ldx, const int32_t* starts, float* y, int64_t ldy, int H) {
+  const int b = blockIdx.x, c = blockIdx.y * 128 + threadIdx.x;
+  if (c >= H) return;
+  const int begin = starts[b] - starts[0], end = starts[b + 1] - starts[0];
+  float sum = 0.0f;
+  for (int t = begin; t < end; ++t) sum += to_f32(x[t * ldx + c]);
+  y[b * ldy + c] = end > begin ? sum / static_cast<float>(end - begin) : 0.0f;
+}
+
+// ---- softmax: a warp a row ----
+template <class Elem, bool kSigmoid>
+__global__ void __launch_bounds__(128) softmax_kernel(const Elem* x, int64_t ldx, float* y, int64_t ldy, int rows, int K) {
+  const int r = static_cast<int>((blockIdx.x * 128 + threadIdx.x) / 32), lane = threadIdx.x % 32;
+  if (r >= rows) return;
+  x += r * ldx;
+  y += r * ldy;
+  if constexpr (kSigmoid) {
+    for (int i = lane; i < K; i += 32) y[i] = 1.0f / (1.0f + expf(-to_f32(x[i])));
+  } else {
+    float top = -INFINITY, sum = 0.0f;
+    for (int i = lane; i < K; i += 32) top = fmaxf(top, to_f32(x[i]));
+    top = warp_max(top);
+    for (int i = lane; i < K; i += 32) sum += expf(to_f32(x[i]) - top);
+    sum = warp_sum(sum);
+    for (int i = lane; i < K; i += 32) y[i] = expf(to_f32(x[i]) - top) / sum;
+  }
+}
+
+// ---- convert ----
+template <class From, class To, int kWidth>
+__global__ void __launch_bounds__(kElementThreads) convert_kernel(const From* x, To* y, Extent e) {
+  int64_t row, col;
+  if (!piece_at<kWidth>(e, row, col)) return;
+  float f[kWidth];
+  load_piece<kWidth>(x + col, f);
+  store_piece<kWidth>(y + col, f);
+}
+template <class From, int kWidth>
+__global__ void __launch_bounds__(kElementThreads) convert_fp8_kernel(const From* x, uint8_t* y, const float* scale, Extent e) {
+  int64_t row, col;
+  if (!piece_at<kWidth>(e, row, col)) return;
+  float f[kWidth];
+  load_piece<kWidth>(x + col, f);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) f[i] *= *scale;
+  if constexpr (kWidth == 8) *reinterpret_cast<uint2*>(y + col) = pack8_fp8(f);
+  else y[col] = __nv_cvt_float_to_fp8(f[0], __NV_SATFINITE, __NV_E4M3);
+}
+
+template <class From, int kWidth>
+void launch_convert(CudaStream& s, const ConvertArgs& a, Extent e) {
+  const dim3 grid = element_grid(e, kWidth), block(kElementThreads);
+  const auto* x = static_cast<const From*>(a.x.data);
+  if (a.y.dtype == DType::f8e4m3) return launch<convert_fp8_kernel<From, kWidth>>(s, grid, block, x, static_cast<uint8_t*>(a.y.data), a.scale.as<float>(), e);
+  dispatch_elem(a.y.dtype, [&](auto tag) {
+    using To = typename decltype(tag)::type;
+    launch<convert_kernel<From, To, kWidth>>(s, grid, block, x, static_cast<To*>(a.y.data), e);
+  });
+}
+
+// ---- activate ----
+template <class Elem, Activation kActivation, int kWidth>
+__global__ void __launch_bounds__(kElementThreads) activate_kernel(const Elem* x, int64_t ldx, Elem* y, int64_t ldy, Extent e) {
+  int64_t row, col;
+  if (!piece_at<kWidth>(e, row, col)) return;
+  float f[kWidth];
+  load_piece<kWidth>(x + row * ldx + col, f);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) f[i] = activated<kActivation>(f[i]);
+  store_piece<kWidth>(y + row * ldy + col, f);
+}
+
+}  // namespace
+
+void gather_rows_cuda(Stream& stream, const GatherRowsArgs& a) {
+  cuda_op(stream, "gather_rows", [&](CudaStream& s) {
+    const int64_t B = a.rows.rows(), size = dtype_bytes(a.x.dtype), row_bytes = a.x.cols() * size, x_step = a.x.ld() * size, y_step = a.y.ld() * size;
+    const auto at = reinterpret_cast<uintptr_t>(a.x.data) | reinterpret_cast<uintptr_t>(a.y.data) | static_cast<uintptr_t>(row_bytes | x_step | y_step);
+    const dim3 grid(blocks_for(B, 8)), block(256);
+    const auto* x = static_cast<const char*>(a.x.data);
+    auto* y = static_cast<char*>(a.y.data);
+    const auto* rows = a.rows.as<int32_t>();
+    if (at % 16 == 0) launch<gather_rows_kernel<uint4>>(s, grid, block, x, x_step, rows, y, y_step, static_cast<int>(B), static_cast<int>(row_bytes / 16));
+    else launch<gather_rows_kernel<char>>(s, grid, block, x, x_step, rows, y, y_step, static_cast<int>(B), static_cast<int>(row_bytes));
+  });
+}
+
+void pool_mean_cuda(Stream& stream, const PoolMeanArgs& a) {
+  cuda_op(stream, "pool_mean", [&](CudaStream& s) {
+    dispatch_elem(a.x.dtype, [&](auto tag) {
+      using Elem = typename decltype(tag)::type;
+      const int64_t H = a.x.cols();
+      launch<pool_mean_kernel<Elem>>(s, dim3(static_cast<unsigned>(a.batch.B), blocks_for(H, 128)), dim3(128), static_cast<const Elem*>(a.x.data), a.x.ld(),
+                                     a.batch.starts.as<int32_t>(), a.y.as<float>(), a.y.ld(), static_cast<int>(H));
+    });
+  });
+}
+
+void softmax_cuda(Stream& stream, const SoftmaxArgs& a) {
+  cuda_op(stream, "softmax", [&](CudaStream& s) {
+    dispatch_elem(a.x.dtype, [&](auto tag) {
+      using Elem = typename decltype(tag)::type;
+      const dim3 grid(blocks_for(a.x.rows(), 4)), block(128);
+      const auto* x = static_cast<const Elem*>(a.x.data);
+      const int rows = static_cast<int>(a.x.rows()), K = static_cast<int>(a.x.cols());
+      if (a.sigmoid) launch<softmax_kernel<Elem, true>>(s, grid, block, x, a.x.ld(), a.y.as<float>(), a.y.ld(), rows, K);
+      else launch<softmax_kernel<Elem, false>>(s, grid, block, x, a.x.ld(), a.y.as<float>(), a.y.ld(), rows, K);
+    });
+  });
+}
+
+void convert_cuda(Stream& stream, const ConvertArgs& a) {
+  cuda_op(stream, "convert", [&](CudaStream& s) {
+    const Extent e{1, a.x.elements()};
+    dispatch_elem(a.x.dtype, [&](auto tag) {
+      using From = typename decltype(tag)::type;
+      if (all_eight_wide(e, a.x, a.y)) launch_convert<From, 8>(s, a, e);
+      else launch_convert<From, 1>(s, a, e);
+    });
+  });
+}
+
+void activate_cuda(Stream& stream, const ActivationArgs& a) {
+  cuda_op(stream, "activate", [&](CudaStream& s) {
+    const Extent e = extent_of(a.x, a.y);
+    dispatch_elem(a.x.dtype, [&](auto tag) {
+      using Elem = typename decltype(tag)::type;
+      dispatch_activation(a.activation, [&](auto chosen) {
+        constexpr Activation kActivation = decltype(chosen)::value;
+        const auto* x = static_cast<const Elem*>(a.x.data);
+        auto* y = static_cast<Elem*>(a.y.data);
+        if (all_eight_wide(e, a.x, a.y)) launch<activate_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), x, a.x.ld(), y, a.y.ld(), e);
+        else launch<activate_kernel<Elem, kActivation, 1>>(s, element_grid(e, 1), dim3(kElementThreads), x, a.x.ld(), y, a.y.ld(), e);
+      });
+    });
+  });
+}
+
+}  // namespace brim
