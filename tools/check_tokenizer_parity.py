@@ -82,9 +82,9 @@ def compare(name, expected, got, texts, show=5):
         if wrong:
             bad += 1
             if bad <= show:
-                print(f"  {name}: {wrong} differ on {text!r}")
+                print(f"  {name}: {wrong} differ on {text!r:.200}")
                 for k in wrong:
-                    print(f"    expected {e.get(k, e['ids'])}\n    got      {g.get(k)}")
+                    print(f"    expected {e.get(k, e['ids'])!s:.300}\n    got      {g.get(k)!s:.300}")
     print(f"{name}: {len(texts) - bad} of {len(texts)} equal")
     return bad
 

@@ -42,6 +42,8 @@ BpeModel::BpeModel(const BpeConfig& config, const std::filesystem::path& file)
   }
   merges_.assign(std::bit_ceil(config.merges.size() * 2 + 1), 0);
   mask_ = merges_.size() - 1;
+  filter_.assign(std::bit_ceil(std::max<size_t>(config.merges.size() / 8, 2)), 0);
+  filter_shift_ = 64 - std::countr_zero(filter_.size());
   merged_.reserve(config.merges.size());
   std::string joined;
   for (size_t i = 0; i < config.merges.size(); ++i) {
@@ -59,7 +61,9 @@ BpeModel::BpeModel(const BpeConfig& config, const std::filesystem::path& file)
     joined += right.size() >= continuing_subword_prefix_.size() ? right.substr(continuing_subword_prefix_.size()) : "";
     merged_.push_back(known(joined));
     const uint64_t key = static_cast<uint64_t>(a) << 21 | static_cast<uint64_t>(b);
-    size_t slot = hash(key) & mask_;
+    const uint64_t h = hash(key);
+    filter_[h >> filter_shift_] |= uint64_t{1} << (h & 63);
+    size_t slot = (h >> 6) & mask_;
     while (merges_[slot] != 0 && merges_[slot] >> 22 != key) slot = (slot + 1) & mask_;
     merges_[slot] = key << 22 | (i + 1);  // of equal pairs the last one counts
   }

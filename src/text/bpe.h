@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "text/pipeline.h"
+#include "text/short_key.h"
 #include "text/vocab.h"
 
 namespace brim {
@@ -48,15 +49,19 @@ class BpeModel : public Model {
   };
   static constexpr uint32_t kNone = UINT32_MAX;
 
+  // Rank of a pair, or kNone. A filter of eight bits a merge says no for most pairs that do not merge, without a look at
+  // the table, which is too large for the first caches.
   uint32_t rank(int32_t left, int32_t right) const {
     const uint64_t key = static_cast<uint64_t>(left) << 21 | static_cast<uint64_t>(right);
-    for (size_t slot = hash(key) & mask_;; slot = (slot + 1) & mask_) {
+    const uint64_t h = hash(key);
+    if ((filter_[h >> filter_shift_] >> (h & 63) & 1) == 0) return kNone;
+    for (size_t slot = (h >> 6) & mask_;; slot = (slot + 1) & mask_) {
       const uint64_t entry = merges_[slot];
       if (entry == 0) return kNone;
       if (entry >> 22 == key) return static_cast<uint32_t>(entry & 0x3FFFFF) - 1;
     }
   }
-  static size_t hash(uint64_t key) { return (key * 0x9E3779B97F4A7C15ULL) >> 32; }
+  static uint64_t hash(uint64_t key) { return fold_multiply(key ^ 0xA0761D6478BD642FULL, 0x9E3779B97F4A7C15ULL); }
 
   void symbols_of(std::string_view piece, std::vector<Symbol>& out) const;
   void merge(std::vector<Symbol>& symbols) const;
@@ -70,7 +75,9 @@ class BpeModel : public Model {
   std::vector<uint64_t>
       merges_;                   // open addressing: left (21 bits), right (21 bits), rank plus one (22 bits); 0 is free
   std::vector<int32_t> merged_;  // by rank
+  std::vector<uint64_t> filter_;
   size_t mask_ = 0;
+  int filter_shift_ = 63;
   std::array<int32_t, 256> byte_ids_{}, fallback_ids_{};
   Vocab raw_;  // byte level with ignore_merges: tokens by their raw bytes
 };

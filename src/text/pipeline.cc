@@ -178,7 +178,7 @@ class PipelineTokenizer : public Tokenizer {
   }
 
   void part_ids(std::string_view part, int32_t first, Scratch& s, std::vector<int32_t>& out) const {
-    if (fast_ != nullptr) return fast_->encode(part, s, out);
+    if (fast_ != nullptr && fast_->encode(part, s, out)) return;
     s.normalized.reset(part, tracks_ids_, first);
     if (parts_.normalizer != nullptr) parts_.normalizer->apply(s.normalized);
     if (normalized_.empty() || !normalized_.may_match(s.normalized.text)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a thread keeps between texts for one tokenizer: buffers that grow once, and the word cache.
 #pragma once
+#include <array>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -12,10 +13,19 @@
 
 namespace brim {
 
+// What a normalizer makes of one code point (see fast_bert.cc).
+struct CharForm {
+  enum Kind : uint8_t { word, space, apart, general } kind = general;
+  char32_t c = 0xFFFFFFFF;
+  uint8_t size = 0;
+  char bytes[15] = {};
+};
+
 struct Scratch {
   static constexpr size_t kPadding = 32;  // readable bytes after the text, all zero
 
   WordCache cache;
+  std::array<CharForm, 512> forms;
   std::vector<char> input;  // the text as valid UTF-8, padded
   std::string word;         // a word that is put together from parts
   NormalizedText normalized;

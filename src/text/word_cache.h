@@ -21,7 +21,7 @@ class WordCache {
   static_assert(sizeof(Entry) == 32);
 
   // 2^log2_lines lines of two entries each: 64 bytes a line.
-  explicit WordCache(int log2_lines = 13) : lines_(size_t{1} << log2_lines), shift_(64 - log2_lines) {}
+  explicit WordCache(int log2_lines = 15) : lines_(size_t{1} << log2_lines), shift_(64 - log2_lines) {}
 
   // The entry of a word, or nullptr. No word has an empty key.
   const Entry* find(const ShortKey& key) const { return find(key, key.hash()); }
@@ -31,6 +31,7 @@ class WordCache {
     if (line.entries[1].key == key) return &line.entries[1];
     return nullptr;
   }
+  void prefetch(uint64_t hash) const { __builtin_prefetch(&lines_[hash >> shift_]); }
   void store(const ShortKey& key, uint64_t hash, std::span<const int32_t> ids) {
     if (ids.size() > kMostIds) return;
     Line& line = lines_[hash >> shift_];

@@ -15,7 +15,10 @@ void WordPieceModel::Table::add(std::string_view token, int32_t id) {
 void WordPieceModel::Table::build() {
   single_.fill(-1);
   lengths_.assign(4096, 0);
-  slots_.assign(std::bit_ceil(added_.size() * 2 + 1), Slot{});
+  slots_.assign(std::bit_ceil(added_.size() * 4 / 3 + 2), Slot{});
+  const size_t words = std::bit_ceil(std::max<size_t>(added_.size() / 8, 2));  // about eight bits a token
+  filter_.assign(words, 0);
+  filter_shift_ = 64 - std::countr_zero(words);
   const size_t mask = slots_.size() - 1;
   for (auto& [token, id] : added_) {
     longest_ = std::max(longest_, token.size());
@@ -24,9 +27,11 @@ void WordPieceModel::Table::build() {
     } else if (token.size() > ShortKey::kLongest) {
       long_.emplace_back(std::move(token), id);
     } else {
-      lengths_[pair_index(token.data())] |= static_cast<uint16_t>(1u << token.size());
       const ShortKey key = ShortKey::from(token);
-      size_t slot = key.hash() & mask;
+      const uint64_t hash = key.hash();
+      lengths_[pair_index(key.low)] |= static_cast<uint16_t>(1u << token.size());
+      filter_[hash >> filter_shift_] |= uint64_t{1} << (hash & 63);
+      size_t slot = (hash >> 6) & mask;
       while (slots_[slot].id >= 0 && slots_[slot].key != key) slot = (slot + 1) & mask;
       slots_[slot] = {key, id};
     }
@@ -35,35 +40,40 @@ void WordPieceModel::Table::build() {
   std::sort(long_.begin(), long_.end());
 }
 
-int32_t WordPieceModel::Table::find_short(const char* text, size_t readable, size_t length) const {
-  const ShortKey key = readable >= 16 ? ShortKey::from_padded(text, length) : ShortKey::from({text, length});
-  const size_t mask = slots_.size() - 1;
-  for (size_t slot = key.hash() & mask; slots_[slot].id >= 0; slot = (slot + 1) & mask) {
-    if (slots_[slot].key == key) return slots_[slot].id;
+size_t WordPieceModel::Table::longest_of_long(std::string_view text, int32_t& id) const {
+  for (size_t length = std::min(text.size(), longest_); length > ShortKey::kLongest; --length) {
+    const std::string_view wanted = text.substr(0, length);
+    const auto found = std::lower_bound(long_.begin(), long_.end(), wanted,
+                                        [](const auto& entry, std::string_view w) { return entry.first < w; });
+    if (found != long_.end() && found->first == wanted) {
+      id = found->second;
+      return length;
+    }
   }
-  return -1;
+  return 0;
 }
 
 size_t WordPieceModel::Table::longest(std::string_view text, int32_t& id) const {
-  const size_t most = std::min(text.size(), longest_);
-  if (!long_.empty()) {
-    for (size_t length = most; length > ShortKey::kLongest; --length) {
-      const std::string_view wanted = text.substr(0, length);
-      const auto found = std::lower_bound(long_.begin(), long_.end(), wanted,
-                                          [](const auto& entry, std::string_view w) { return entry.first < w; });
-      if (found != long_.end() && found->first == wanted) {
-        id = found->second;
-        return length;
-      }
-    }
+  if (text.size() > ShortKey::kLongest && longest_ > ShortKey::kLongest) {
+    if (const size_t length = longest_of_long(text, id)) return length;
   }
-  if (most >= 2) {
+  if (text.size() >= 2) {
+    const uint64_t low = load8(text.data()), high = load8(text.data() + 8);
+    const size_t top = std::min(text.size(), ShortKey::kLongest);
+    const size_t mask = slots_.size() - 1;
     // Tokens are whole code points, so a length that cuts one cannot be found.
-    const size_t top = std::min(most, ShortKey::kLongest);
-    for (uint32_t lengths = lengths_[pair_index(text.data())] & ((2u << top) - 1); lengths != 0;) {
+    for (uint32_t lengths = lengths_[pair_index(low)] & ((2u << top) - 1); lengths != 0;) {
       const auto length = static_cast<size_t>(std::bit_width(lengths) - 1);
-      id = find_short(text.data(), text.size(), length);
-      if (id >= 0) return length;
+      const ShortKey key = ShortKey::from_window(low, high, length);
+      const uint64_t hash = key.hash();
+      if (may_have(hash)) {
+        for (size_t slot = (hash >> 6) & mask; slots_[slot].id >= 0; slot = (slot + 1) & mask) {
+          if (slots_[slot].key == key) {
+            id = slots_[slot].id;
+            return length;
+          }
+        }
+      }
       lengths ^= 1u << length;
     }
   }
@@ -96,6 +106,18 @@ WordPieceModel::WordPieceModel(const WordPieceConfig& config, const std::filesys
 // Calls emit(id, begin, end) for each token.
 template <class Emit>
 void WordPieceModel::split(std::string_view piece, Emit emit) const {
+  // A copy that can be read past its end; longer words than this are rare enough to allocate.
+  char buffer[144];
+  std::string large;
+  if (piece.size() + 16 <= sizeof(buffer)) {
+    std::memcpy(buffer, piece.data(), piece.size());
+    std::memset(buffer + piece.size(), 0, 16);
+    piece = {buffer, piece.size()};
+  } else {
+    large.reserve(piece.size() + 16);
+    large.assign(piece).append(16, '\0');
+    piece = std::string_view(large).substr(0, piece.size());
+  }
   int32_t id;
   for (size_t at = 0; at < piece.size();) {
     const size_t length = (at == 0 ? first_ : next_).longest(piece.substr(at), id);

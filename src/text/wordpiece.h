@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // WordPiece: the longest token that fits, then the longest continuation ("##…"), and so on; a word with a part that is
 // in no token is unknown as a whole. Tokens of up to 15 bytes are found by a hash of two registers; for each pair of
-// first bytes a mask of the lengths that exist says which are worth looking for.
+// first bytes a mask of the lengths that exist says which are worth looking for, and a filter of one bit a token turns
+// most of the rest away.
 #pragma once
 #include <array>
 #include <memory>
@@ -38,7 +39,7 @@ class WordPieceModel : public Model {
    public:
     void add(std::string_view token, int32_t id);
     void build();
-    // The longest token at the start of `text` (not empty); its length, or 0.
+    // The longest token at the start of `text` (not empty, 16 bytes readable from its start); its length, or 0.
     size_t longest(std::string_view text, int32_t& id) const;
 
    private:
@@ -46,16 +47,15 @@ class WordPieceModel : public Model {
       ShortKey key;
       int32_t id = -1;
     };
-    static size_t pair_index(const char* p) {
-      uint16_t pair;
-      std::memcpy(&pair, p, 2);
-      return (pair * 0x9E3779B1u) >> 20;
-    }
-    int32_t find_short(const char* text, size_t readable, size_t length) const;
+    static size_t pair_index(uint64_t first_bytes) { return ((first_bytes & 0xFFFF) * 0x9E3779B1u & 0xFFFFFFFF) >> 20; }
+    bool may_have(uint64_t hash) const { return (filter_[hash >> filter_shift_] >> (hash & 63) & 1) != 0; }
+    size_t longest_of_long(std::string_view text, int32_t& id) const;
     std::vector<std::pair<std::string, int32_t>> added_, long_;  // long_: more than 15 bytes, sorted by text
     std::array<int32_t, 256> single_{};
     std::vector<uint16_t> lengths_;  // by the first two bytes: bit n set if a token of n bytes starts so (n up to 15)
+    std::vector<uint64_t> filter_;  // one bit a token: says no for most that is not there, and stays in the first cache
     std::vector<Slot> slots_;
+    int filter_shift_ = 63;
     size_t longest_ = 0;
   };
 
