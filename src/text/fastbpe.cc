@@ -133,12 +133,28 @@ void FastBpe::read_codes(std::string_view codes, const std::filesystem::path& fi
   }
   merges_.assign(std::bit_ceil(2 * list.size() + 2), Merge());
   for (const Merge& merge : list) merges_[merge_slot(merge.key)] = merge;  // of equal pairs the last counts
-  for (const auto& [text, index] : symbol_ids_) {
-    const CodePoint first = decode_valid(text, 0);
-    const std::string_view rest = std::string_view(text).substr(first.bytes);
-    if (!rest.empty() && rest != kEndMark) continue;
-    auto& [inner, final] = characters_.try_emplace(first.value, kNoSymbol, kNoSymbol).first->second;
-    (rest.empty() ? inner : final) = index;
+  for (const auto& [text, index] : symbol_ids_) note_character(text, index);
+}
+
+// Words start as symbols of one character each.
+void FastBpe::note_character(std::string_view text, int32_t symbol) {
+  const CodePoint first = decode_valid(text, 0);
+  const std::string_view rest = text.substr(first.bytes);
+  if (!rest.empty() && rest != kEndMark) return;
+  auto& [inner, final] = characters_.try_emplace(first.value, kNoSymbol, kNoSymbol).first->second;
+  (rest.empty() ? inner : final) = symbol;
+}
+
+void FastBpe::add_token(const std::string& token, int32_t id) {
+  const std::string at_end = token + std::string(kEndMark);
+  int32_t index = symbol(at_end);
+  symbols_[index].final_id = id;
+  note_character(at_end, index);
+  if (token.size() > kInnerMark.size() && token.ends_with(kInnerMark)) {
+    const std::string body = token.substr(0, token.size() - kInnerMark.size());
+    index = symbol(body);
+    symbols_[index].inner_id = id;
+    note_character(body, index);
   }
 }
 
@@ -146,8 +162,8 @@ int32_t FastBpe::symbol(const std::string& text) {
   const auto [found, fresh] = symbol_ids_.try_emplace(text, static_cast<int32_t>(symbols_.size()));
   if (fresh) {
     const auto known = [&](std::string_view token) {
-      const int32_t known_id = id(token);
-      return known_id >= 0 ? known_id : unk_id_;
+      const int32_t found_id = id(token);
+      return found_id >= 0 ? found_id : unk_id_;
     };
     const std::string_view view = text;
     const bool can_end = view.ends_with(kEndMark);
@@ -456,6 +472,7 @@ std::unique_ptr<Tokenizer> load_fastbpe(const std::filesystem::path& dir) {
   special.pad = id_of(pad);
   special.cls = id_of(cls);
   special.mask = id_of(mask);
+  for (const AddedToken& token : added) bpe.add_token(token.content, token.id);
   return std::make_unique<FastBpeTokenizer>(std::move(bpe), std::move(added), special, config.model_max_length);
 }
 

@@ -19,6 +19,9 @@ class FastBpe {
   FastBpe(std::string_view codes, const std::filesystem::path& codes_file, std::string_view vocab,
           const std::filesystem::path& vocab_file, const std::vector<std::string>& specials, const std::string& unk);
 
+  // What tokenize gives for a part that reads `token` is `id` from now on, whatever the vocabulary says.
+  void add_token(const std::string& token, int32_t id);
+
   // Appends the ids of a text without added tokens.
   void tokenize(std::string_view text, std::vector<int32_t>& out) const;
 
@@ -50,6 +53,7 @@ class FastBpe {
   void read_vocab(std::string_view vocab, const std::filesystem::path& file);
   void read_codes(std::string_view codes, const std::filesystem::path& file);
   int32_t symbol(const std::string& text);
+  void note_character(std::string_view text, int32_t symbol);
   size_t merge_slot(uint64_t key) const;
   const Merge* find_merge(int32_t left, int32_t right) const;
   void tokenize_word(std::string_view word, std::vector<int32_t>& out) const;
