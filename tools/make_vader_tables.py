@@ -175,8 +175,10 @@ def emoji_tables():
         pool += d.encode()
     offsets.append(len(pool))
     longest = max(len(d.encode()) for d in descriptions)
+    leads = sorted({e.encode()[0] for e in emoji})
     assert min(where) >= 0x80 and len(pool) < 1 << 16
     return (f"// 1 + the emoji's index, or 0\n{two_level(where, 'Emoji', 16, list)}"
+            f"constexpr uint8_t kEmojiLeads[{len(leads)}] = {{{', '.join(map(hex, leads))}}};\n"
             f"constexpr size_t kLongestEmojiText = {longest};\n"
             f"constexpr uint16_t kEmojiTextAt[{len(offsets)}] = {{\n{rows(offsets)}}};\n"
             "// Zero bytes at the end, so that the longest length may be copied from anywhere.\n"

@@ -46,12 +46,27 @@ CharClass class_of(char32_t code_point) {
   return static_cast<CharClass>(packed >> (code_point & 31) * 2 & 3);
 }
 
-bool is_ascii_space(uint8_t c) { return c <= ' ' && (0x1F0003E00 >> c & 1); }  // 9 to 13 and 28 to 32
+// What ASCII characters are, and what any character of a token was.
+enum CharFlag : uint8_t { kUpperCase = 1, kLowerCase = 2, kSpace = 4, kPunctuation = 8, kApostrophe = 16 };
 
-bool is_punctuation(char c) {
-  static constexpr uint64_t kBits[4] = {0xFC00FFFE00000000, 0x78000001F8000001};
-  return kBits[static_cast<uint8_t>(c) >> 6] >> (c & 63) & 1;
-}
+struct AsciiFlags {
+  uint8_t of[128] = {};
+  constexpr AsciiFlags() {
+    for (uint8_t c = 33; c < 127; ++c) of[c] = kPunctuation;
+    for (uint8_t c = 'A'; c <= 'Z'; ++c) of[c] = kUpperCase, of[c + 32] = kLowerCase;
+    for (uint8_t c = '0'; c <= '9'; ++c) of[c] = 0;
+    for (uint8_t c = 9; c <= 13; ++c) of[c] = kSpace;
+    for (uint8_t c = 28; c <= 32; ++c) of[c] = kSpace;
+    of[0x27] |= kApostrophe;
+  }
+};
+constexpr AsciiFlags kAscii;
+
+bool is_wide(char c) { return static_cast<uint8_t>(c) >= 0x80; }
+
+bool is_punctuation(char c) { return !is_wide(c) && kAscii.of[static_cast<uint8_t>(c)] & kPunctuation; }
+
+CodePoint decode_at(const char* at) { return decode_valid({at, 4}, 0); }
 
 // ---- sixteen bytes at a time ----
 
@@ -135,21 +150,16 @@ Token find_word(const char* word, size_t size) {
   return find_key(key);
 }
 
-// The Kelvin sign is the one character outside ASCII whose lower case lies within it.
-Token find_wide_word(std::string_view word) {
-  constexpr std::string_view kKelvin = "\u212A";
+// The one character outside ASCII whose lower case lies within it: a word of it and ASCII may be in the table.
+constexpr char32_t kKelvin = 0x212A;
+
+Token find_word_with_kelvins(std::string_view word) {
   char narrow[kLongestWord + kPadding] = {};
   size_t size = 0;
   for (size_t i = 0; i < word.size(); ++size) {
     if (size == kLongestWord) return {};
-    if (static_cast<uint8_t>(word[i]) < 0x80) {
-      narrow[size] = word[i++];
-    } else if (word.substr(i, kKelvin.size()) == kKelvin) {
-      narrow[size] = 'k';
-      i += kKelvin.size();
-    } else {
-      return {};
-    }
+    narrow[size] = is_wide(word[i]) ? 'k' : word[i];
+    i += is_wide(word[i]) ? 3 : 1;
   }
   return find_word(narrow, size);
 }
@@ -206,35 +216,34 @@ std::string_view strip_word(std::string_view word, bool wide) {
 // of line, to leave the registers to the short ones.
 [[gnu::noinline]] Token take_long_token(const char*& at) {
   const char* const begin = at;
-  uint64_t upper = 0, lower = 0, apostrophes = 0;
-  bool wide = false;
+  uint8_t seen = 0;
+  bool wide = false, only_kelvins = true;
   for (;;) {
-    const PlainMarks marks(load_bytes(at));
-    upper |= marks.upper;
-    lower |= marks.lower;
-    apostrophes |= marks.apostrophes;
-    if (!marks.stops) {
-      at += 16;
-      continue;
-    }
-    at += first_mark(marks.stops);
-    const uint8_t c = static_cast<uint8_t>(*at);
-    if (c < 0x80) {
-      if (is_ascii_space(c)) break;
+    if (!is_wide(*at)) {
+      const uint8_t flags = kAscii.of[static_cast<uint8_t>(*at)];
+      if (flags & kSpace) break;
+      seen |= flags;
       ++at;
       continue;
     }
-    const CodePoint decoded = decode_valid({at, 4}, 0);
+    const CodePoint decoded = decode_at(at);
     const CharClass kind = class_of(decoded.value);
     if (kind == CharClass::space) break;
     wide = true;
-    upper |= kind == CharClass::upper;
-    lower |= kind == CharClass::lower;
+    only_kelvins &= decoded.value == kKelvin;
+    seen |= kind == CharClass::upper ? kUpperCase : kind == CharClass::lower ? kLowerCase : 0;
     at += decoded.bytes;
   }
-  const std::string_view word = strip_word({begin, static_cast<size_t>(at - begin)}, wide);
-  const Token token = wide ? find_wide_word(word) : find_word(word.data(), word.size());
-  return with_flags(token, apostrophes && contains_nt(word), upper && !lower);
+  std::string_view word(begin, at - begin);
+  if (seen & kPunctuation) word = strip_word(word, wide);
+  Token token;
+  if (!wide) {
+    token = find_word(word.data(), word.size());
+  } else if (only_kelvins) {
+    token = find_word_with_kelvins(word);
+  }
+  const bool upper = (seen & (kUpperCase | kLowerCase)) == kUpperCase;
+  return with_flags(token, (seen & kApostrophe) && contains_nt(word), upper);
 }
 
 // The same, quicker, for a token of ASCII characters within one vector; `at` may be moved past the space behind it.
@@ -255,9 +264,8 @@ Token take_token(const char*& at) {
 
 // The length of the white space at `at`: 0 or one character's.
 size_t space_at(const char* at) {
-  const uint8_t c = static_cast<uint8_t>(*at);
-  if (c < 0x80) return is_ascii_space(c);
-  const CodePoint decoded = decode_valid({at, 4}, 0);
+  if (!is_wide(*at)) return kAscii.of[static_cast<uint8_t>(*at)] & kSpace ? 1 : 0;
+  const CodePoint decoded = decode_at(at);
   return class_of(decoded.value) == CharClass::space ? decoded.bytes : 0;
 }
 
@@ -286,52 +294,58 @@ bool copy_text(std::string_view text, TextBuffer& copy) {
   return !wide_marks(all);
 }
 
-// Copies a padded text with each emoji of the lexicon replaced by its description, with a space before it unless a
-// space or nothing stands there, and none after it: a word that follows at once is glued to the description, as in the
-// reference. Returns false if the text is not valid UTF-8.
-bool describe_emoji(std::string_view text, TextBuffer& out) {
+// Marks of bytes that may begin an emoji of the lexicon.
+uint64_t emoji_leads(const char* at) {
+  const Bytes bytes = load_bytes(at);
+  Bytes leads = {};
+  for (const uint8_t lead : kEmojiLeads) leads |= reinterpret_cast<Bytes>(bytes == lead);
+  return marks_of(leads);
+}
+
+bool may_hold_emoji(std::string_view padded) {
+  uint64_t leads = 0;
+  for (size_t at = 0; at < padded.size(); at += 16) leads |= emoji_leads(padded.data() + at);
+  return leads;
+}
+
+// Copies a valid and padded text with each emoji of the lexicon replaced by its description, with a space before it
+// unless a space or nothing stands there, and none after it: a word that follows at once is glued to the description,
+// as in the reference.
+void describe_emoji(std::string_view text, TextBuffer& out) {
   out.size = 0;
   size_t at = 0;
   while (at < text.size()) {
-    const Bytes bytes = load_bytes(text.data() + at);
-    std::memcpy(out.room(16), &bytes, 16);
-    const uint64_t wide = wide_marks(bytes);
-    const size_t narrow = wide ? first_mark(wide) : 16;
-    at += narrow;
-    out.size += narrow;
-    if (!wide) continue;
-    const uint8_t lead = static_cast<uint8_t>(text[at]);
-    const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    if (!is_valid_utf8(text.substr(at, length))) return false;
-    const char32_t code_point = decode_valid(text, at).value;
-    const uint16_t emoji = code_point < 0x20000 ? kEmoji[kEmojiPage[code_point >> 6] * 64 + (code_point & 63)] : 0;
+    char* const to = out.room(16 + 1 + kLongestEmojiText);
+    std::memcpy(to, text.data() + at, 16);
+    const uint64_t leads = emoji_leads(text.data() + at);
+    const size_t before = leads ? first_mark(leads) : 16;
+    at += before;
+    out.size += before;
+    if (!leads) continue;
+    const CodePoint decoded = decode_at(text.data() + at);
+    const char32_t c = decoded.value;
+    const uint16_t emoji = c < 0x20000 ? kEmoji[kEmojiPage[c >> 6] * 64 + (c & 63)] : 0;
     if (emoji) {
-      if (at > 0 && text[at - 1] != ' ') {
-        *out.room(1) = ' ';
-        ++out.size;
-      }
-      const size_t start = kEmojiTextAt[emoji - 1];
-      const size_t count = kEmojiTextAt[emoji] - start;
-      std::memcpy(out.room(kLongestEmojiText), kEmojiText + start, kLongestEmojiText);
-      out.size += count;
+      const bool spaced = at == 0 || text[at - 1] == ' ';
+      to[before] = ' ';
+      std::memcpy(to + before + !spaced, kEmojiText + kEmojiTextAt[emoji - 1], kLongestEmojiText);
+      out.size += !spaced + kEmojiTextAt[emoji] - kEmojiTextAt[emoji - 1];
     } else {
-      std::memcpy(out.room(4), text.data() + at, 4);
-      out.size += length;
+      std::memcpy(to + before, text.data() + at, 4);
+      out.size += decoded.bytes;
     }
-    at += length;
+    at += decoded.bytes;
   }
   out.size -= at - text.size();  // padding copied along with the last bytes
   out.pad();
-  return true;
 }
 
 // The text the rules read: valid UTF-8, padded, emoji described.
 std::string_view prepare_text(std::string_view utf8, TextBuffer& copy, TextBuffer& described) {
   if (copy_text(utf8, copy)) return copy.text();
-  if (!describe_emoji(copy.text(), described)) {
-    copy_text(replace_invalid_utf8(utf8), copy);
-    describe_emoji(copy.text(), described);
-  }
+  if (!is_valid_utf8(utf8)) copy_text(replace_invalid_utf8(utf8), copy);
+  if (!may_hold_emoji(copy.text())) return copy.text();
+  describe_emoji(copy.text(), described);
   return described.text();
 }
 
