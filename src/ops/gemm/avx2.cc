@@ -18,6 +18,7 @@ struct Fp32 {
   template <int R>
   static BRIM_INLINE void step(const char* x, int64_t stride, const char* b, Sum (&c)[R][2]) {
     const __m256 w0 = load(reinterpret_cast<const float*>(b)), w1 = load(reinterpret_cast<const float*>(b) + 8);
+    BRIM_UNROLL
     for (int r = 0; r < R; ++r) {
       const __m256 a = _mm256_broadcast_ss(reinterpret_cast<const float*>(x + r * stride));
       c[r][0] = _mm256_fmadd_ps(a, w0, c[r][0]);
@@ -35,10 +36,12 @@ struct Bf16 {
   template <int R>
   static BRIM_INLINE void step(const char* x, int64_t stride, const char* b, Sum (&c)[R][2]) {
     const I high = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
+    BRIM_UNROLL
     for (int odd = 0; odd < 2; ++odd) {
       const I b0 = load_i(b), b1 = load_i(b + 32);
       const __m256 w0 = _mm256_castsi256_ps(odd ? _mm256_and_si256(b0, high) : _mm256_slli_epi32(b0, 16));
       const __m256 w1 = _mm256_castsi256_ps(odd ? _mm256_and_si256(b1, high) : _mm256_slli_epi32(b1, 16));
+      BRIM_UNROLL
       for (int r = 0; r < R; ++r) {
         const __m256 a = _mm256_broadcast_ss(reinterpret_cast<const float*>(x + r * stride) + odd);
         c[r][0] = _mm256_fmadd_ps(a, w0, c[r][0]);
@@ -58,6 +61,7 @@ struct Int8 {
   static BRIM_INLINE void step(const char* x, int64_t stride, const char* b, Sum (&c)[R][2]) {
     const I w0 = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b)));
     const I w1 = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b) + 1));
+    BRIM_UNROLL
     for (int r = 0; r < R; ++r) {
       int32_t two;
       std::memcpy(&two, x + r * stride, 4);
@@ -68,15 +72,20 @@ struct Int8 {
   }
 };
 
+BRIM_INLINE void keep(char* to, __m256 sums) { _mm256_store_ps(reinterpret_cast<float*>(to), sums); }
+BRIM_INLINE void keep(char* to, __m256i sums) { _mm256_store_si256(reinterpret_cast<__m256i*>(to), sums); }
+
 // R rows x 16 columns of sums into acc; rows lie `stride` bytes apart.
 template <class Op, int R>
 void tile(const char* x, int64_t stride, const char* b, int64_t steps, char* acc) {
   typename Op::Sum c[R][2];
+  BRIM_UNROLL
   for (int r = 0; r < R; ++r) c[r][0] = c[r][1] = Op::zero();
   for (int64_t k = 0; k < steps; ++k, x += Op::kRowBytes, b += kPanel * Op::kColumnBytes) Op::template step<R>(x, stride, b, c);
+  BRIM_UNROLL
   for (int r = 0; r < R; ++r) {
-    std::memcpy(acc + r * 64, &c[r][0], 32);
-    std::memcpy(acc + r * 64 + 32, &c[r][1], 32);
+    keep(acc + r * 64, c[r][0]);
+    keep(acc + r * 64 + 32, c[r][1]);
   }
 }
 

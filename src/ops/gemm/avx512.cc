@@ -32,24 +32,34 @@ struct Int8 {
   static BRIM_INLINE Sum multiply(__m512i a, __m512i b, Sum c) { return _mm512_dpbusd_epi32(c, a, b); }
 };
 
+BRIM_INLINE void keep(char* to, __m512 sums) { _mm512_store_ps(to, sums); }
+BRIM_INLINE void keep(char* to, __m512i sums) { _mm512_store_si512(to, sums); }
+
 // R rows x 16 V columns of sums into acc; rows lie `stride` bytes apart, b is a panel of `groups` groups of four bytes a column.
 template <class Op, int R, int V>
 void tile(const char* x, int64_t stride, const char* b, int64_t groups, char* acc) {
   typename Op::Sum c[R][V];
+  BRIM_UNROLL
   for (int r = 0; r < R; ++r)
+    BRIM_UNROLL
     for (int v = 0; v < V; ++v) c[r][v] = Op::zero();
   for (int64_t k = 0; k < groups; ++k, b += kGroupBytes, x += 4) {
     __m512i w[V];
+    BRIM_UNROLL
     for (int v = 0; v < V; ++v) w[v] = _mm512_loadu_si512(b + v * 64);
+    BRIM_UNROLL
     for (int r = 0; r < R; ++r) {
       int32_t four;
       std::memcpy(&four, x + r * stride, 4);
       const __m512i a = _mm512_set1_epi32(four);
+      BRIM_UNROLL
       for (int v = 0; v < V; ++v) c[r][v] = Op::multiply(a, w[v], c[r][v]);
     }
   }
+  BRIM_UNROLL
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) std::memcpy(acc + (r * kVectors + v) * 64, &c[r][v], 64);
+    BRIM_UNROLL
+    for (int v = 0; v < V; ++v) keep(acc + (r * kVectors + v) * 64, c[r][v]);
 }
 
 using Tile = void (*)(const char*, int64_t, const char*, int64_t, char*);

@@ -16,9 +16,9 @@ Set set_of(Isa isa) {
     case Isa::avx512: return {&kAvx512Fp32, &kAvx512Bf16, &kAvx512Int8};
     case Isa::amx: return {&kAvx512Fp32, &kAmxBf16, &kAmxInt8};
 #elif defined(__aarch64__)
-    case Isa::neon: return {&kGenericFp32, &kGenericBf16, &kGenericInt8};
-    case Isa::neon_dot: return {&kGenericFp32, &kGenericBf16, &kGenericInt8};
-    case Isa::neon_mm: return {&kGenericFp32, &kGenericBf16, &kGenericInt8};
+    case Isa::neon: return {&kNeonFp32, &kNeonBf16, &kNeonInt8};
+    case Isa::neon_dot: return {&kNeonFp32, &kNeonBf16, &kNeonDotInt8};
+    case Isa::neon_mm: return {&kNeonFp32, &kNeonMmBf16, &kNeonMmInt8};
 #endif
     default: return {};
   }

@@ -12,6 +12,12 @@
 #endif
 
 #define BRIM_INLINE inline __attribute__((always_inline))
+// Before a loop over registers: unrolled early enough that an array of them never becomes memory.
+#if defined(__clang__)
+#define BRIM_UNROLL _Pragma("unroll")
+#else
+#define BRIM_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 namespace brim::gemm {
 namespace {
@@ -127,10 +133,71 @@ BRIM_INLINE void store_bf16(uint16_t* p, F x, Tail t) {
   std::memcpy(p, buffer, sizeof(uint16_t) * static_cast<size_t>(t.n));
 }
 
+#elif defined(__aarch64__)
+
+using F = float32x4_t;
+using I = int32x4_t;
+constexpr int kLanes = 4;
+struct Tail { int n; };
+
+BRIM_INLINE Tail tail(int n) { return {n}; }
+BRIM_INLINE F set1(float x) { return vdupq_n_f32(x); }
+BRIM_INLINE F load(const float* p) { return vld1q_f32(p); }
+BRIM_INLINE F load(const float* p, Tail t) {
+  float buffer[kLanes] = {};
+  std::memcpy(buffer, p, sizeof(float) * static_cast<size_t>(t.n));
+  return vld1q_f32(buffer);
+}
+BRIM_INLINE void store(float* p, F x) { vst1q_f32(p, x); }
+BRIM_INLINE void store(float* p, F x, Tail t) {
+  float buffer[kLanes];
+  vst1q_f32(buffer, x);
+  std::memcpy(p, buffer, sizeof(float) * static_cast<size_t>(t.n));
+}
+BRIM_INLINE F add(F a, F b) { return vaddq_f32(a, b); }
+BRIM_INLINE F sub(F a, F b) { return vsubq_f32(a, b); }
+BRIM_INLINE F mul(F a, F b) { return vmulq_f32(a, b); }
+BRIM_INLINE F div(F a, F b) { return vdivq_f32(a, b); }
+BRIM_INLINE F reciprocal(F a) { return vdivq_f32(vdupq_n_f32(1.0f), a); }
+BRIM_INLINE F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
+BRIM_INLINE F min(F a, F b) { return vminq_f32(a, b); }
+BRIM_INLINE F max(F a, F b) { return vmaxq_f32(a, b); }
+BRIM_INLINE F abs(F a) { return vabsq_f32(a); }
+BRIM_INLINE F round(F a) { return vrndnq_f32(a); }
+BRIM_INLINE F if_negative(F x, F yes, F no) { return vbslq_f32(vcltzq_f32(x), yes, no); }
+BRIM_INLINE F times_pow2(F x, F n) {
+  return vmulq_f32(x, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23)));
+}
+BRIM_INLINE F load_int(const int32_t* p) { return vcvtq_f32_s32(vld1q_s32(p)); }
+BRIM_INLINE F load_int_sub(const int32_t* p, const int32_t* q) { return vcvtq_f32_s32(vsubq_s32(vld1q_s32(p), vld1q_s32(q))); }
+BRIM_INLINE I no_bits() { return vdupq_n_s32(0); }
+BRIM_INLINE I max_bits(I most, F x) { return vmaxq_s32(most, vreinterpretq_s32_f32(vabsq_f32(x))); }
+BRIM_INLINE int32_t reduce_max(I most) { return vmaxvq_s32(most); }
+BRIM_INLINE F widen_bf16(uint16x4_t x) { return vreinterpretq_f32_u32(vshll_n_u16(x, 16)); }
+BRIM_INLINE F load_bf16(const uint16_t* p) { return widen_bf16(vld1_u16(p)); }
+BRIM_INLINE F load_bf16(const uint16_t* p, Tail t) {
+  uint16_t buffer[kLanes] = {};
+  std::memcpy(buffer, p, sizeof(uint16_t) * static_cast<size_t>(t.n));
+  return load_bf16(buffer);
+}
+// Round to nearest even; a NaN keeps its sign and stays one.
+BRIM_INLINE uint16x4_t bf16_bits(F x) {
+  const uint32x4_t u = vreinterpretq_u32_f32(x);
+  const uint32x4_t odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
+  const uint32x4_t rounded = vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7FFF))), quiet = vorrq_u32(u, vdupq_n_u32(0x400000));
+  return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
+}
+BRIM_INLINE F round_to_bf16(F x) { return widen_bf16(bf16_bits(x)); }
+BRIM_INLINE void store_bf16(uint16_t* p, F x) { vst1_u16(p, bf16_bits(x)); }
+BRIM_INLINE void store_bf16(uint16_t* p, F x, Tail t) {
+  uint16_t buffer[kLanes];
+  store_bf16(buffer, x);
+  std::memcpy(p, buffer, sizeof(uint16_t) * static_cast<size_t>(t.n));
+}
+
 #endif
 
 #if defined(__AVX2__) || defined(__aarch64__)
-#define BRIM_HAS_VEC 1
 
 // e^x for x in [-87, 88] (clamped), relative error below 2 ulp.
 BRIM_INLINE F exp(F x) {
