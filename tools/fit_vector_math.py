@@ -37,6 +37,8 @@ def show(name, result):
 
 # 2^f = 1 + f q(f) on [-1/2, 1/2].
 show("exp2", fit(lambda x: (mp.power(2, x) - 1) / x if x != 0 else mp.log(2), lambda x: x, lambda x: abs(x) / mp.power(2, x), -0.5, 0.5, 5))
+# The same for results that bf16 rounds: 2^f on [0, 1).
+show("exp2 short", fit(lambda x: mp.power(2, x), lambda x: x, lambda x: 1 / mp.power(2, x), 0.0, 1.0, 3))
 # e^r = 1 + r + r² q(r) on ±ln2/2.
 show("exp", fit(lambda x: (mp.exp(x) - 1 - x) / x**2 if x != 0 else mp.mpf("0.5"), lambda x: x, lambda x: x**2 / mp.exp(x), -0.34658, 0.34658, 4))
 # Upper tail of the normal distribution: 1 - Φ(t) = e^(-t²/2) R(t), R = u q(u) with u = 1 / (1 + t/3), t in [0, 14].

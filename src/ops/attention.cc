@@ -10,12 +10,16 @@ void attention(Stream& stream, const AttentionArgs& a) {
   const char* op = "attention";
   const int64_t T = a.batch.T, B = a.batch.B, H = a.q.cols(), Tq = a.first_query_only ? B : T;
   const DType type = a.q.dtype;
-  check_activation(op, "q", stream, type);
+  // On the CPU, products in bf16 or int8 let the linears before and after keep q, k, v and out in bf16.
+  const bool cpu = target_kind(stream) == DeviceKind::cpu, bf16 = cpu && (a.precision == Precision::bf16 || a.precision == Precision::int8);
+  const auto fits = [&](DType t) { return bf16 && t == DType::bf16; };
+  if (!fits(type)) check_activation(op, "q", stream, type);
+  if (cpu && !fits(a.out.dtype)) check_activation(op, "out", stream, a.out.dtype);
   BRIM_CHECK(a.heads > 0 && H % a.heads == 0, "attention: {} heads do not divide the width {}", a.heads, H);
   check_view(op, "q", a.q, type, {Tq, H});
   check_view(op, "k", a.k, type, {T, H});
   check_view(op, "v", a.v, type, {T, H});
-  check_view(op, "out", a.out, a.out_scale ? DType::f8e4m3 : type, {Tq, H});
+  check_view(op, "out", a.out, cpu ? a.out.dtype : a.out_scale ? DType::f8e4m3 : type, {Tq, H});
   check_no_fp8_on_cpu(op, stream, {}, a.out_scale);
   check_view(op, "starts", a.batch.starts, DType::i32, {B + 1});
   check_optional(op, "order", a.batch.order, DType::i32, {B});
@@ -31,12 +35,12 @@ Work attention_work(int64_t T, int64_t Tq, int64_t H, double sum_query_key_pairs
           static_cast<double>((2 * T + 2 * Tq) * H) * dtype_bytes(dtype)};
 }
 
-int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, int threads);       // attention_cpu.cc
-int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads);  // attention_cpu.cc
+int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, Precision precision, int threads);  // attention_cpu.cc
+int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads);                  // attention_cpu.cc
 
 // The CUDA kernels keep everything in registers and shared memory.
-int64_t attention_scratch_bytes(const Stream& stream, int64_t, int64_t S, int64_t H, int64_t heads, Precision, int threads) {
-  return target_kind(stream) == DeviceKind::cpu ? attention_cpu_scratch_bytes(S, H / heads, threads) : 0;
+int64_t attention_scratch_bytes(const Stream& stream, int64_t, int64_t S, int64_t H, int64_t heads, Precision precision, int threads) {
+  return target_kind(stream) == DeviceKind::cpu ? attention_cpu_scratch_bytes(S, H / heads, precision, threads) : 0;
 }
 
 void attention_grad(Stream& stream, const AttentionGradArgs& a) {

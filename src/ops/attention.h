@@ -11,9 +11,10 @@
 namespace brim {
 
 struct AttentionArgs {
-  TensorView q;          // [Tq,H], strided rows (a part of qkv)
-  TensorView k, v;       // [T,H], strided rows
-  TensorView out;        // [Tq,H]
+  TensorView q;          // [Tq,H], strided rows (a part of qkv). CPU: f32, or bf16 where precision is bf16 or int8 (half the
+                         // traffic: on AMX 256 tokens of BERT-base take 0.14 ms instead of 0.31)
+  TensorView k, v;       // [T,H], strided rows, q's type
+  TensorView out;        // [Tq,H]. CUDA: q's type; CPU: f32, or bf16 where q may be
   BatchView batch;       // starts, order, n_long, S. Row of token i of sequence b: starts[b] - starts[0] + i
   bool first_query_only = false;  // Tq = B: query b belongs to sequence b's first token
   int64_t heads = 0;     // N; D = H / N

@@ -3,6 +3,7 @@
 // same cost, whatever the lengths: many short sequences share one, a long sequence's queries are split over several.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "ops/check.h"
 #include "ops/cpu/attention_kernels.h"
@@ -56,9 +57,16 @@ void cut(const Lengths& lengths, int64_t B, int64_t N, int64_t tasks, Place* pla
   for (; next <= tasks; ++next) places[next] = {static_cast<int32_t>(B), 0, 0};
 }
 
-// Calls fn(b, head, first query, queries, worker) for every piece of the batch.
-template <class Fn>
-void for_pieces(const Stream& stream, const Lengths& lengths, int64_t B, int64_t N, void* scratch, Fn&& fn) {
+// What fn is called with: a piece, and the (sequence, head) after it, if any.
+struct Piece {
+  int64_t b, head, first_query, queries;
+  int worker;
+  int64_t next_b = -1, next_head = 0;
+};
+
+// Calls fn(piece) for every piece of the batch; `around(walk)` wraps each thread's runs of calls.
+template <class Fn, class Around>
+void for_pieces(const Stream& stream, const Lengths& lengths, int64_t B, int64_t N, void* scratch, Fn&& fn, Around&& around) {
   const auto walk = [&](Place from, Place to, int worker) {
     for (int64_t i = from.sequence; i < B && i <= to.sequence; ++i) {
       const int64_t b = lengths.index(i), pieces = lengths.pieces(b);
@@ -66,53 +74,86 @@ void for_pieces(const Stream& stream, const Lengths& lengths, int64_t B, int64_t
       const int64_t end = i == to.sequence ? to.head * pieces + to.piece : N * pieces;
       for (int64_t unit = begin; unit < end; ++unit) {
         const int64_t first = unit % pieces * kSplitQueries;
-        fn(b, unit / pieces, first, pieces == 1 ? lengths.queries(b) : std::min(kSplitQueries, lengths.queries(b) - first), worker);
+        Piece piece{b, unit / pieces, first, pieces == 1 ? lengths.queries(b) : std::min(kSplitQueries, lengths.queries(b) - first), worker};
+        if (piece.head + 1 < N) piece.next_b = b, piece.next_head = piece.head + 1;
+        else if (i + 1 < B) piece.next_b = lengths.index(i + 1);
+        fn(piece);
       }
     }
   };
   ThreadPool* pool = pool_of(stream);
-  if (pool == nullptr) return walk({0, 0, 0}, {static_cast<int32_t>(B), 0, 0}, 0);
+  if (pool == nullptr) return around([&] { walk({0, 0, 0}, {static_cast<int32_t>(B), 0, 0}, 0); });
   auto* places = static_cast<Place*>(scratch);
   const int64_t tasks = kTasksPerThread * pool->size();
   cut(lengths, B, N, tasks, places);
-  pool->parallel_for(static_cast<size_t>(tasks), [&](size_t t, int worker) { walk(places[t], places[t + 1], worker); });
+  pool->parallel_for(static_cast<size_t>(tasks), [&](size_t t, int worker) { around([&] { walk(places[t], places[t + 1], worker); }); });
 }
 
 }  // namespace
 
-int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, int threads) {
-  return place_bytes(threads) + threads * cpu::round_up(cpu::head_scratch_floats(S, D), 16) * static_cast<int64_t>(sizeof(float));
+namespace {
+
+bool in_bf16(Precision precision) { return precision == Precision::bf16 || precision == Precision::int8; }
+int64_t scratch_floats(int64_t S, int64_t D, Precision precision) {
+  return cpu::round_up(in_bf16(precision) ? cpu::head_scratch_floats_bf16(S, D) : cpu::head_scratch_floats(S, D), 16);
+}
+char* at_element(const TensorView& view, int64_t row, int64_t column) {
+  return static_cast<char*>(view.data) + (row * view.ld() + column) * dtype_bytes(view.dtype);
+}
+
+}  // namespace
+
+int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, Precision precision, int threads) {
+  return place_bytes(threads) + threads * scratch_floats(S, D, precision) * static_cast<int64_t>(sizeof(float));
 }
 
 void attention_cpu(Stream& stream, const AttentionArgs& a) {
   const int64_t N = a.heads, D = a.q.cols() / N, S = a.batch.S;
   const int threads = threads_of(stream);
-  check_scratch("attention", a.scratch, attention_cpu_scratch_bytes(S, D, threads));
+  check_scratch("attention", a.scratch, attention_cpu_scratch_bytes(S, D, a.precision, threads));
   const int32_t* starts = a.batch.starts.as<int32_t>();
   const Lengths lengths{starts, a.batch.order.as<int32_t>(), a.first_query_only, false};
-  const cpu::AttentionKernels& kernels = cpu::attention_kernels(static_cast<CpuStream&>(stream).isa());
+  const Isa isa = static_cast<CpuStream&>(stream).isa();
+  const cpu::AttentionKernels& kernels = cpu::attention_kernels(isa);
+  // Training keeps fp32: its backward pass computes the probabilities again in fp32.
+  const cpu::Bf16AttentionKernels* bf16 =
+      in_bf16(a.precision) && !a.lse && !a.dropout.on() ? cpu::bf16_attention_kernels(isa) : nullptr;
   char* scratch = static_cast<char*>(a.scratch.data);
-  const int64_t each = cpu::round_up(cpu::head_scratch_floats(S, D), 16);
-  for_pieces(stream, lengths, a.batch.B, N, scratch, [&](int64_t b, int64_t head, int64_t first, int64_t queries, int worker) {
-    const int64_t begin = starts[b] - starts[0], keys = lengths.keys(b);
+  const int64_t each = scratch_floats(S, D, a.precision);
+  for_pieces(stream, lengths, a.batch.B, N, scratch, [&](const Piece& piece) {
+    const int64_t b = piece.b, head = piece.head, queries = piece.queries, begin = starts[b] - starts[0], keys = lengths.keys(b);
     BRIM_CHECK(0 <= begin && 0 <= keys && keys <= S && begin + keys <= a.batch.T,
                "attention: sequence {} is rows {}..{}; the batch has {} rows and sequences of up to {}", b, begin, begin + keys, a.batch.T, S);
-    const int64_t row = a.first_query_only ? b : begin + first;
-    float* out = cpu::row_of<float>(a.out, row) + head * D;
+    const int64_t row = a.first_query_only ? b : begin + piece.first_query, column = head * D;
     float* lse = a.lse ? cpu::row_of<float>(a.lse, row) + head : nullptr;
     if (keys == 0) {  // a query of an empty sequence attends to nothing
-      std::fill_n(out, queries > 0 ? D : 0, 0.0f);
+      if (queries > 0) std::memset(at_element(a.out, row, column), 0, static_cast<size_t>(D * dtype_bytes(a.out.dtype)));
       if (lse != nullptr && queries > 0) *lse = -INFINITY;
       return;
     }
     cpu::DropRows drop = cpu::drop_rows(a.dropout, 0);
     drop.first_row = static_cast<uint64_t>((a.dropout.first_row + row) * N + head);
-    kernels.attend({.q = cpu::row_of<float>(a.q, row) + head * D, .k = cpu::row_of<float>(a.k, begin) + head * D,
-                    .v = cpu::row_of<float>(a.v, begin) + head * D, .out = out, .lse = lse,
-                    .ld_q = a.q.ld(), .ld_k = a.k.ld(), .ld_v = a.v.ld(), .ld_out = a.out.ld(), .ld_lse = a.lse.ld(),
-                    .queries = queries, .keys = keys, .D = D, .scale = 1.0f / std::sqrt(static_cast<float>(D)),
-                    .drop = drop, .drop_step = N,
-                    .scratch = reinterpret_cast<float*>(scratch + place_bytes(threads)) + worker * each});
+    const auto attend = bf16 != nullptr && bf16->takes(lengths.queries(b), keys, D) ? bf16->attend : kernels.attend;
+    const void *next_q = nullptr, *next_k = nullptr, *next_v = nullptr;
+    int64_t next_rows = 0;
+    if (piece.next_b >= 0 && !a.first_query_only) {
+      const int64_t next = starts[piece.next_b] - starts[0];
+      next_rows = lengths.keys(piece.next_b);
+      next_q = at_element(a.q, next, piece.next_head * D), next_k = at_element(a.k, next, piece.next_head * D);
+      next_v = at_element(a.v, next, piece.next_head * D);
+    }
+    attend({.q = at_element(a.q, row, column), .k = at_element(a.k, begin, column), .v = at_element(a.v, begin, column),
+            .out = at_element(a.out, row, column), .lse = lse,
+            .ld_q = a.q.ld(), .ld_k = a.k.ld(), .ld_v = a.v.ld(), .ld_out = a.out.ld(), .ld_lse = a.lse.ld(),
+            .queries = queries, .keys = keys, .D = D, .scale = 1.0f / std::sqrt(static_cast<float>(D)),
+            .drop = drop, .drop_step = N, .bf16_in = a.q.dtype == DType::bf16, .bf16_out = a.out.dtype == DType::bf16,
+            .next_q = next_q, .next_k = next_k, .next_v = next_v, .next_rows = next_rows,
+            .scratch = reinterpret_cast<float*>(scratch + place_bytes(threads)) + piece.worker * each});
+  }, [&](auto&& walk) {
+    if (bf16 == nullptr) return walk();
+    bf16->begin();
+    walk();
+    bf16->end();
   });
 }
 
@@ -129,8 +170,8 @@ void attention_grad_cpu(Stream& stream, const AttentionGradArgs& a) {
   const cpu::AttentionKernels& kernels = cpu::attention_kernels(static_cast<CpuStream&>(stream).isa());
   char* scratch = static_cast<char*>(a.scratch.data);
   const int64_t each = cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16);
-  for_pieces(stream, lengths, a.batch.B, N, scratch, [&](int64_t b, int64_t head, int64_t, int64_t queries, int worker) {
-    const int64_t begin = starts[b] - starts[0], keys = lengths.keys(b);
+  for_pieces(stream, lengths, a.batch.B, N, scratch, [&](const Piece& piece) {
+    const int64_t b = piece.b, head = piece.head, queries = piece.queries, begin = starts[b] - starts[0], keys = lengths.keys(b);
     BRIM_CHECK(0 <= begin && 0 <= keys && keys <= S && begin + keys <= a.batch.T,
                "attention_grad: sequence {} is rows {}..{}; the batch has {} rows and sequences of up to {}", b, begin, begin + keys, a.batch.T, S);
     const int64_t row = a.first_query_only ? b : begin, column = head * D;
@@ -149,8 +190,8 @@ void attention_grad_cpu(Stream& stream, const AttentionGradArgs& a) {
                          .ld_lse = a.lse.ld(), .ld_d_q = a.d_q.ld(), .ld_d_k = a.d_k.ld(), .ld_d_v = a.d_v.ld(),
                          .queries = queries, .keys = keys, .D = D, .scale = 1.0f / std::sqrt(static_cast<float>(D)),
                          .drop = drop, .drop_step = N,
-                         .scratch = reinterpret_cast<float*>(scratch + place_bytes(threads)) + worker * each});
-  });
+                         .scratch = reinterpret_cast<float*>(scratch + place_bytes(threads)) + piece.worker * each});
+  }, [](auto&& walk) { walk(); });
 }
 
 }  // namespace brim

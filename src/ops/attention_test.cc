@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "ops/cpu/attention_kernels.h"
 #include "ops/testing.h"
 
 namespace brim {
@@ -119,6 +120,61 @@ TEST(Attention, AgreesWithFp64OnRaggedBatches) {
 TEST(Attention, LongSequencesAndLargeScores) {
   run_and_compare(Case({512, 5, 300}, 1, 64, 1.0, 5), false, {});
   run_and_compare(Case({90, 5}, 2, 32, 12.0, 6), false, {});  // scores in the hundreds: nearly one-hot
+}
+
+// Products in bf16, with q, k, v and the output in fp32 or bf16: every instruction set takes every mix.
+TEST(Attention, Bf16AgreesWithFp64WithinItsRounding) {
+  uint64_t seed = 100;
+  for (const auto& lengths : ragged_lengths())
+    for (const auto& [N, D] : {std::pair<int64_t, int64_t>{2, 32}, {3, 64}, {2, 20}, {1, 128}})
+      for (const bool first : {false, true})
+        for (const DType in : {DType::f32, DType::bf16}) {
+          Case c(lengths, N, D, 1.0, ++seed);
+          const HostTensor qkv(in, {c.T, 3 * c.H}, 8), first_q(in, {c.B, c.H});
+          for (int64_t t = 0; t < c.T; ++t)
+            for (int64_t i = 0; i < 3 * c.H; ++i) qkv.set(t, i, c.qkv.at(t, i)), c.qkv.set(t, i, qkv.at(t, i));  // as rounded
+          for (int64_t b = 0; b < c.B; ++b)
+            for (int64_t i = 0; i < c.H; ++i) first_q.set(b, i, c.first_q.at(b, i)), c.first_q.set(b, i, first_q.at(b, i));
+          const Reference want = reference(c, first, {}, kEpsBf16);
+          for_each_cpu_stream([&](CpuStream& stream) {
+            for (const DType out_type : {DType::f32, DType::bf16}) {
+              SCOPED_TRACE(::testing::Message() << "lengths " << ::testing::PrintToString(lengths) << " N " << N << " D " << D << " first " << first
+                                                << " in " << dtype_name(in) << " out " << dtype_name(out_type));
+              const HostTensor out(out_type, {first ? c.B : c.T, c.H}, 8);
+              const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
+              const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, Precision::bf16, threads));
+              attention(stream, {.q = first ? first_q.view() : qkv.view().slice_cols(0, c.H), .k = qkv.view().slice_cols(c.H, 2 * c.H),
+                                 .v = qkv.view().slice_cols(2 * c.H, 3 * c.H), .out = out, .batch = c.batch, .first_query_only = first,
+                                 .heads = c.N, .scratch = scratch, .precision = Precision::bf16});
+              // The short exponential is good to 1e-4, which the sum shares.
+              EXPECT_TRUE(close(out.values(), want.out, [&](size_t i) {
+                return want.tolerance[i] + 2e-4 * std::fabs(want.out[i]) + (out_type == DType::bf16 ? kEpsBf16 * std::fabs(want.out[i]) : 0);
+              }));
+            }
+          });
+        }
+}
+
+TEST(Attention, Bf16RunsOnTheTilesWhereThereAreAny) {
+  for (const Isa isa : supported_isas()) {
+    const cpu::Bf16AttentionKernels* kernels = cpu::bf16_attention_kernels(isa);
+    if (isa == Isa::amx) {
+      ASSERT_NE(kernels, nullptr);
+      EXPECT_STREQ(kernels->name, "amx_bf16");
+      EXPECT_TRUE(kernels->takes(32, 32, 64));
+      EXPECT_FALSE(kernels->takes(32, 32, 20));
+      // The tiles round to bf16: their result differs from fp32's, or they did not run.
+      const Case c({40}, 1, 64, 1.0, 3);
+      CpuStream stream(nullptr, isa);
+      const HostTensor fp32(DType::f32, {c.T, c.H}), bf16(DType::f32, {c.T, c.H});
+      const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, 40, c.H, 1, Precision::bf16, 1));
+      AttentionArgs args{.q = c.q(false), .k = c.k(), .v = c.v(), .out = fp32, .batch = c.batch, .heads = 1, .scratch = scratch};
+      attention(stream, args);
+      args.out = bf16, args.precision = Precision::bf16;
+      attention(stream, args);
+      EXPECT_FALSE(same_bits(fp32, bf16));
+    }
+  }
 }
 
 // A chunk of a batch: starts do not begin at 0, rows do.
@@ -305,14 +361,15 @@ TEST(AttentionGrad, SameBitsForAllThreadCounts) {
 // Splitting long sequences among threads must change no bit of the output either.
 TEST(Attention, SameBitsForAllThreadCounts) {
   const Case c({400, 3, 129, 128, 5, 1}, 2, 32, 1.0, 8);
-  expect_same_bits_for_all_thread_counts([&](CpuStream& stream) {
-    const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
-    const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, Precision::fp32, threads));
-    std::vector<HostTensor> out;
-    out.emplace_back(DType::f32, std::initializer_list<int64_t>{c.T, c.H});
-    attention(stream, {.q = c.q(false), .k = c.k(), .v = c.v(), .out = out[0], .batch = c.batch, .heads = c.N, .scratch = scratch});
-    return out;
-  });
+  for (const Precision precision : {Precision::fp32, Precision::bf16})
+    expect_same_bits_for_all_thread_counts([&](CpuStream& stream) {
+      const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
+      const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, precision, threads));
+      std::vector<HostTensor> out;
+      out.emplace_back(DType::f32, std::initializer_list<int64_t>{c.T, c.H});
+      attention(stream, {.q = c.q(false), .k = c.k(), .v = c.v(), .out = out[0], .batch = c.batch, .heads = c.N, .scratch = scratch, .precision = precision});
+      return out;
+    });
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 namespace brim::BRIM_ISA {
 namespace {
 
+using cpu::fetch_next;
 using cpu::HeadArgs;
 using cpu::HeadGradArgs;
 using cpu::kQueryBlock;
@@ -188,24 +189,24 @@ BRIM_VEC void drop_row(float* s, int64_t keys, const cpu::DropRows& drop, uint64
   for (int64_t j = 0; j < keys; j += kLanes) store(s + j, mul(load(s + j), drop_factors(drop, row, j)));
 }
 
-// A few queries: the keys are read as they lie, a dot product at a time.
-void scores_in_place(const HeadArgs& a, int64_t queries, const float* q, float* s, int64_t ld_s) {
-  for (int64_t i = 0; i < queries; ++i, q += a.ld_q, s += ld_s)
-    for (int64_t j = 0; j < a.keys; ++j) {
-      const float* k = a.k + j * a.ld_k;
-      F sum0 = zero(), sum1 = zero();
-      int64_t d = 0;
-      for (; d + 2 * kLanes <= a.D; d += 2 * kLanes) {
-        sum0 = fma(load(q + d), load(k + d), sum0);
-        sum1 = fma(load(q + d + kLanes), load(k + d + kLanes), sum1);
-      }
-      for (; d + kLanes <= a.D; d += kLanes) sum0 = fma(load(q + d), load(k + d), sum0);
-      if (d < a.D) sum1 = fma(load(q + d, static_cast<int>(a.D - d)), load(k + d, static_cast<int>(a.D - d)), sum1);
-      s[j] = reduce_add(add(sum0, sum1));
+// One query: the keys are read as they lie, a dot product at a time.
+void scores_in_place(const float* q, const float* k, int64_t ld_k, int64_t keys, int64_t D, float* s) {
+  for (int64_t j = 0; j < keys; ++j, k += ld_k) {
+    F sum0 = zero(), sum1 = zero();
+    int64_t d = 0;
+    for (; d + 2 * kLanes <= D; d += 2 * kLanes) {
+      sum0 = fma(load(q + d), load(k + d), sum0);
+      sum1 = fma(load(q + d + kLanes), load(k + d + kLanes), sum1);
     }
+    for (; d + kLanes <= D; d += kLanes) sum0 = fma(load(q + d), load(k + d), sum0);
+    if (d < D) sum1 = fma(load(q + d, static_cast<int>(D - d)), load(k + d, static_cast<int>(D - d)), sum1);
+    s[j] = reduce_add(add(sum0, sum1));
+  }
 }
 
-void attend(const HeadArgs& a) {
+void attend_fp32(const HeadArgs& a) {
+  const auto *a_q = static_cast<const float*>(a.q), *a_k = static_cast<const float*>(a.k), *a_v = static_cast<const float*>(a.v);
+  auto* a_out = static_cast<float*>(a.out);
   const int64_t L = round_up(a.keys, kLanes);
   float* keys = a.scratch;                       // [D][L]
   float* scores = keys + a.D * L;                // [kQueryBlock][L]
@@ -215,22 +216,54 @@ void attend(const HeadArgs& a) {
   const bool in_place = a.queries == 1;
   if (!in_place) {
     for (int64_t d = 0; d < a.D; ++d) zeros[d] = 0;
-    transpose_rows(a.k, a.ld_k, a.keys, a.D, keys, L, zeros);
+    transpose_rows(a_k, a.ld_k, a.keys, a.D, keys, L, zeros);
   }
-  const Rows v = padded_rows(a.v, a.ld_v, a.keys, a.D, values);
+  const Rows v = padded_rows(a_v, a.ld_v, a.keys, a.D, values);
   for (int64_t first = 0; first < a.queries; first += kQueryBlock) {
     const int64_t rows = a.queries - first < kQueryBlock ? a.queries - first : kQueryBlock;
-    const float* q = a.q + first * a.ld_q;
-    if (in_place) scores_in_place(a, rows, q, scores, L);
+    const float* q = a_q + first * a.ld_q;
+    if (in_place) scores_in_place(q, a_k, a.ld_k, a.keys, a.D, scores);
     else multiply({rows, L, a.D, q, a.ld_q, 1, keys, L, scores, L, nullptr, false});
     for (int64_t i = 0; i < rows; ++i) {
+      fetch_next(a, first + i);
       const SoftmaxRow row = softmax_row(scores + i * L, a.keys, a.scale);
       factors[i] = 1.0f / row.total;
       if (a.lse != nullptr) a.lse[(first + i) * a.ld_lse] = row.top * a.scale + __builtin_logf(row.total);
       if (a.drop.threshold != 0) drop_row(scores + i * L, a.keys, a.drop, static_cast<uint64_t>((first + i) * a.drop_step));
     }
-    multiply({rows, a.D, a.keys, scores, L, 1, v.x, v.ld, a.out + first * a.ld_out, a.ld_out, factors, false});
+    multiply({rows, a.D, a.keys, scores, L, 1, v.x, v.ld, a_out + first * a.ld_out, a.ld_out, factors, false});
   }
+}
+
+// bf16 views where there is no bf16 arithmetic worth having: widened once per head.
+void attend(const HeadArgs& a) {
+  if (!a.bf16_in && !a.bf16_out) return attend_fp32(a);
+  HeadArgs wide = a;
+  wide.bf16_in = wide.bf16_out = false;
+  float* at = a.scratch + round_up(cpu::head_scratch_floats(a.keys, a.D), 16);
+  const auto widen = [&](const void* x, int64_t ld, int64_t rows) {
+    float* out = at;
+    for (int64_t r = 0; r < rows; ++r, at += a.D)
+      for (int64_t d = 0; d < a.D; d += kLanes) {
+        const auto* from = static_cast<const uint16_t*>(x) + r * ld + d;
+        if (a.D - d >= kLanes) store(at + d, load_bf16(from));
+        else store(at + d, load_bf16(from, static_cast<int>(a.D - d)), static_cast<int>(a.D - d));
+      }
+    return out;
+  };
+  if (a.bf16_in) {
+    wide.q = widen(a.q, a.ld_q, a.queries), wide.k = widen(a.k, a.ld_k, a.keys), wide.v = widen(a.v, a.ld_v, a.keys);
+    wide.ld_q = wide.ld_k = wide.ld_v = a.D;
+  }
+  if (a.bf16_out) wide.out = at, wide.ld_out = a.D;
+  attend_fp32(wide);
+  if (!a.bf16_out) return;
+  for (int64_t r = 0; r < a.queries; ++r)
+    for (int64_t d = 0; d < a.D; d += kLanes) {
+      auto* to = static_cast<uint16_t*>(a.out) + r * a.ld_out + d;
+      if (a.D - d >= kLanes) store_bf16(to, load(at + r * a.D + d));
+      else store_bf16(to, load(at + r * a.D + d, static_cast<int>(a.D - d)), static_cast<int>(a.D - d));
+    }
 }
 
 // p and d_p of one query become the dropped probabilities and the scores' gradient.

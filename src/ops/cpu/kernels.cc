@@ -30,4 +30,11 @@ const AttentionKernels& attention_kernels(Isa isa) {
   }
 }
 
+const Bf16AttentionKernels* bf16_attention_kernels([[maybe_unused]] Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::amx) return &amx::kAttentionKernels;
+#endif
+  return nullptr;
+}
+
 }  // namespace brim::cpu
