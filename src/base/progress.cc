@@ -84,10 +84,15 @@ void Progress::draw(const State& state) {
   drawn_ = true;
 }
 
+void Progress::clear() {
+  if (terminal_ && drawn_) put(fd_, "\r\x1b[K");
+  drawn_ = false;
+}
+
 void Progress::finish() {
   if (finished_) return;
   finished_ = true;
-  if (terminal_ && drawn_) put(fd_, "\r\x1b[K");
+  clear();
 }
 
 }  // namespace brim

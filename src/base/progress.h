@@ -17,6 +17,7 @@ class Progress {
   Progress(std::string title, int fd, bool quiet);
   ~Progress();
   void update(const State& state);  // cheap to call often: draws at most 10 times a second (0.1 in a log)
+  void clear();                     // takes the line away until the next update, so that other text can be printed
   void finish();                    // clears the line; later updates are ignored
 
  private:

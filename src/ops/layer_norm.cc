@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ops/check.h"
+#include "ops/cuda/scratch.h"
 #include "ops/kernel_table.h"
 
 namespace brim {
@@ -35,13 +36,6 @@ Work layer_norm_work(const LayerNormArgs& a) {
   return work;
 }
 
-namespace {
-
-// Rows whose sums of d_gamma and d_beta are one partial sum; depends on T alone, so the order of additions does.
-int64_t rows_per_partial(int64_t T) { return std::max<int64_t>(16, (T + 63) / 64); }
-
-}  // namespace
-
 void layer_norm_grad(Stream& stream, const LayerNormGradArgs& a) {
   const char* op = "layer_norm_grad";
   const int64_t T = a.sum.rows(), H = a.sum.cols();
@@ -63,8 +57,10 @@ void layer_norm_grad(Stream& stream, const LayerNormGradArgs& a) {
   dispatch(stream, Zone::layer_norm, a, work, &KernelTable::layer_norm_grad);
 }
 
-int64_t layer_norm_grad_scratch_bytes(const Stream&, int64_t T, int64_t H, int) {
-  return (T + rows_per_partial(T) - 1) / rows_per_partial(T) * 2 * H * static_cast<int64_t>(sizeof(float));
+int64_t layer_norm_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t H, int) {
+  if (target_kind(stream) == DeviceKind::cuda) return cuda_layer_norm_grad_scratch_bytes(T, H);
+  // Grows with T, as a plan for the largest batch must cover every smaller one: partials never pass 64.
+  return std::min<int64_t>(64, (T + 15) / 16) * 2 * H * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace brim

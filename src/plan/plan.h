@@ -3,11 +3,13 @@
 // request; a small value that is printed, stored in checkpoints and compared.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "memory/tag.h"
 #include "model/forward_runner.h"
 #include "model/shape.h"
+#include "model/train_runner.h"
 
 namespace brim {
 
@@ -44,6 +46,11 @@ struct PlanRequest {
   Precision precision = Precision::fp32;
   bool tables_in_slab = true;      // whether embedding tables count (on the CPU they stay mapped)
   bool fill = false;               // take all the limit allows, not only what speed needs
+  // Training only:
+  Optimizer optimizer = Optimizer::adamw;
+  std::optional<Recompute> recompute;       // empty: the planner chooses
+  int64_t global_batch_tokens = 0;          // tokens one optimizer step sees; 0: as many as are useful
+  int64_t token_budget = 0;                 // above 0: this micro-batch and no other (a resumed run)
 };
 
 struct Plan {
@@ -55,6 +62,9 @@ struct Plan {
   TagBytes bytes;                  // sums to peak_bytes
   int64_t token_budget = 0, max_sequences = 0, max_length = 0;
   int staging_depth = 0;           // batches in flight
+  Recompute recompute = Recompute::none;
+  Optimizer optimizer = Optimizer::adamw;
+  int64_t accumulation_steps = 1;  // micro-batches an optimizer step is made of
   double tokens_per_second = 0;    // predicted
   BatchLimits limits() const { return {token_budget, max_sequences, max_length}; }
 };

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim train: fine-tunes a model directory. Flags, YAML keys and BRIM_ variables are the same names, Hugging Face's.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/units.h"
+#include "cli/verb.h"
+#include "io/model_dir.h"
+#include "train/settings.h"
+#include "train/trainer.h"
+
+namespace brim {
+namespace {
+
+struct TrainFlags {
+  std::string config;
+  bool quiet = false;
+  std::map<std::string, std::vector<std::string>> values;  // by key, as typed
+};
+
+std::string dashed(std::string name) {
+  for (char& c : name)
+    if (c == '_') c = '-';
+  return name;
+}
+
+int run_train(const TrainFlags& f) {
+  TrainSettings settings;
+  std::vector<std::string> notes;
+  if (!f.config.empty()) notes = apply_yaml(settings, f.config);
+  for (const auto& [key, values] : f.values)  // flags win over the file
+    for (const auto& value : values)
+      if (std::string note = apply_setting(settings, key, value, "--" + dashed(key)); !note.empty()) notes.push_back(note);
+  for (const auto& note : notes) log_info("{}", note);
+  if (settings.model.empty()) settings.model = settings.teacher;
+  if (settings.model.empty()) fail(ErrorCode::usage, "brim train: name the model to start from with --model DIR");
+  const auto places = model_places(model_roots());
+  settings.model = resolve_model(settings.model, places).string();
+  if (!settings.teacher.empty()) settings.teacher = resolve_model(settings.teacher, places).string();
+
+  stop_on_signals();
+  Progress progress("training", STDERR_FILENO, f.quiet);
+  TrainCallbacks callbacks;
+  callbacks.progress = [&](double done, double total, const std::string& text) { progress.update({done, total, text}); };
+  callbacks.say = [&](const std::string& line) {
+    progress.clear();
+    if (!f.quiet) log_info("{}", line);
+  };
+  callbacks.stop = &stop_requested();
+  const TrainOutcome outcome = train(settings, callbacks);
+  progress.finish();
+  if (outcome.interrupted)
+    fail(ErrorCode::interrupted, "interrupted at step {}; checkpoint written; --resume-from-checkpoint last goes on", format_count(outcome.steps));
+  if (!f.quiet) {
+    const double seconds = std::max(1e-9, outcome.seconds);
+    fmt::print(stderr, "{} steps in {} · {} rows/s · {} tokens/s\n", format_count(outcome.steps), format_duration(outcome.seconds),
+               format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)), format_si(static_cast<double>(outcome.tokens) / seconds));
+    if (outcome.best_step >= 0) fmt::print(stderr, "best {} {:.4f} at step {}\n", outcome.best_metric_name, outcome.best_metric, format_count(outcome.best_step));
+    fmt::print(stderr, "model in {}\n", settings.output_dir);
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_train(CLI::App& app) {
+  auto f = std::make_shared<TrainFlags>();
+  app.add_option("--config", f->config, "YAML file of the same keys");
+  app.add_flag("-q,--quiet", f->quiet, "no progress, no summary");
+  for (const SettingsKey& key : settings_keys()) {
+    std::string names = "--" + dashed(key.name);
+    if (key.name.find('_') != std::string::npos) names += ",--" + key.name;
+    // A flag without a value means true: --bf16, --gradient-checkpointing.
+    CLI::Option* option = app.add_option_function<std::vector<std::string>>(
+        names, [f, name = key.name](const std::vector<std::string>& v) { f->values[name] = v.empty() ? std::vector<std::string>{"true"} : v; },
+        key.unnecessary ? "accepted; " + key.help : key.help);
+    option->expected(0, 1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name("");
+    if (key.unnecessary) option->group("Accepted, not needed");
+  }
+  return [f] { return run_train(*f); };
+}
+
+}  // namespace brim

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/train_state.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "memory/placement.h"
+#include "model/weights.h"
+#include "ops/adamw.h"
+#include "ops/rows.h"
+
+namespace brim {
+namespace {
+
+constexpr int64_t kSlabAlignElements = 64;  // 256 bytes of f32, 128 of bf16: vector loads stay aligned in every slab
+
+int64_t align_elements(int64_t n) { return (n + kSlabAlignElements - 1) / kSlabAlignElements * kSlabAlignElements; }
+
+SlabLayout::Range range_of(const ParamSpec& p) {
+  if (p.kind == ParamKind::embedding) return SlabLayout::embeddings;
+  return p.kind == ParamKind::matrix ? SlabLayout::matrices : SlabLayout::undecayed;
+}
+
+bool is_half(DType t) { return t == DType::bf16 || t == DType::f16; }
+
+Precision param_precision(const ParamSpec& p, Precision precision, DeviceKind target) { return p.head ? head_precision(precision, target) : precision; }
+
+// Compute weights on the CPU: every matrix packed for its instruction set, the last layer's qkv also by part.
+struct PackedLayout {
+  std::vector<LinearWeight> matrix;
+  LinearWeight last_q, last_kv;
+  int64_t bytes = 0;
+};
+
+PackedLayout packed_layout(const ModelShape& s, const SlabLayout& slab, Precision precision, Isa isa, void* base) {
+  PackedLayout layout;
+  char* at = base != nullptr ? static_cast<char*>(base) : reinterpret_cast<char*>(uintptr_t{1} << 40);
+  auto cut = [&](int64_t N, int64_t K, Precision p) {
+    LinearWeight w;
+    w.N = N, w.K = K, w.precision = p, w.isa = isa;
+    const int64_t bytes = linear_packed_bytes(N, K, p, isa);
+    w.data = TensorView(at + layout.bytes, DType::u8, {bytes});
+    layout.bytes += align_up(bytes);
+    return w;
+  };
+  const int64_t last_qkv = ParamIndex::layer(s.layers - 1) + ParamIndex::qkv_w;
+  for (size_t i = 0; i < slab.params.size(); ++i) {
+    const ParamSpec& p = slab.params[i];
+    LinearWeight w;
+    if (p.kind == ParamKind::matrix && p.rows > 0) {
+      const Precision precise = param_precision(p, precision, DeviceKind::cpu);
+      w.precision = precise;
+      const bool last = static_cast<int64_t>(i) == last_qkv;
+      if (last && s.sequence_classes > 0) {
+        layout.last_q = cut(s.hidden, s.hidden, precise);
+        layout.last_kv = cut(2 * s.hidden, s.hidden, precise);
+      }
+      if (!last || s.token_classes > 0) w = cut(p.rows, p.cols, precise);
+    }
+    layout.matrix.push_back(w);
+  }
+  return layout;
+}
+
+TensorView param_view(const ParamSpec& p, char* base, int64_t offset, DType dtype) {
+  void* at = base + offset * dtype_bytes(dtype);
+  if (p.rows == 0) return {};
+  return p.cols > 0 ? TensorView(at, dtype, {p.rows, p.cols}) : TensorView(at, dtype, {p.rows});
+}
+
+TrainParams make_params(const ModelShape& s, const SlabLayout& layout, Precision precision, DeviceKind target, Isa isa, char* master, char* grad, char* copy, void* packed) {
+  TrainParams params;
+  const DType compute = activation_type(precision, target);
+  char* plain = is_half(compute) ? copy : master;
+  for (size_t i = 0; i < layout.params.size(); ++i) {
+    params.plain.push_back(param_view(layout.params[i], plain, layout.offset[i], compute));
+    params.grad.push_back(param_view(layout.params[i], grad, layout.offset[i], DType::f32));
+  }
+  if (target == DeviceKind::cpu) {
+    PackedLayout p = packed_layout(s, layout, precision, isa, packed);
+    params.matrix = std::move(p.matrix);
+    params.last_q = p.last_q, params.last_kv = p.last_kv;
+    return params;
+  }
+  for (size_t i = 0; i < layout.params.size(); ++i) {
+    LinearWeight w;
+    const ParamSpec& p = layout.params[i];
+    if (p.kind == ParamKind::matrix && p.rows > 0) {
+      w.N = p.rows, w.K = p.cols, w.precision = param_precision(p, precision, target), w.data = params.plain[i];
+    }
+    params.matrix.push_back(w);
+  }
+  LinearWeight whole = params.matrix[static_cast<size_t>(ParamIndex::layer(s.layers - 1) + ParamIndex::qkv_w)];
+  params.last_q = params.last_kv = whole;
+  params.last_q.N = s.hidden, params.last_q.data = whole.data.slice_rows(0, s.hidden);
+  params.last_kv.N = 2 * s.hidden, params.last_kv.data = whole.data.slice_rows(s.hidden, 3 * s.hidden);
+  return params;
+}
+
+int64_t moment_blocks(const SlabLayout& layout) {
+  return (layout.begin[SlabLayout::matrices + 1] - layout.begin[SlabLayout::matrices] + kAdamBlock - 1) / kAdamBlock;
+}
+
+// Bytes of one moment slab: with 8-bit AdamW matrices take a byte an element, the rest stay in f32.
+int64_t moment_bytes(const SlabLayout& layout, Optimizer optimizer) {
+  const int64_t matrices = layout.begin[1] - layout.begin[0], rest = layout.elements() - matrices;
+  return optimizer == Optimizer::adamw_8bit ? align_up(matrices) + rest * 4 : layout.elements() * 4;
+}
+
+}  // namespace
+
+const char* optimizer_name(Optimizer optimizer) { return optimizer == Optimizer::adamw ? "adamw" : "adamw_8bit"; }
+
+SlabLayout slab_layout(const ModelShape& shape) {
+  SlabLayout layout;
+  layout.params = model_params(shape);
+  layout.offset.assign(layout.params.size(), 0);
+  int64_t at = 0;
+  for (int range = 0; range < SlabLayout::ranges; ++range) {
+    layout.begin[static_cast<size_t>(range)] = at;
+    for (size_t i = 0; i < layout.params.size(); ++i)
+      if (range_of(layout.params[i]) == range) {
+        layout.offset[i] = at;
+        at += align_elements(layout.params[i].elements());
+      }
+  }
+  layout.begin[SlabLayout::ranges] = at;
+  return layout;
+}
+
+TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimizer optimizer, DeviceKind target, Isa isa) {
+  const SlabLayout layout = slab_layout(shape);
+  TagBytes bytes;
+  bytes[Tag::master] = align_up(layout.elements() * 4);
+  bytes[Tag::gradients] = align_up(layout.elements() * 4);
+  bytes[Tag::optimizer] = 2 * align_up(moment_bytes(layout, optimizer));
+  if (optimizer == Optimizer::adamw_8bit) bytes[Tag::optimizer] += align_up(2 * moment_blocks(layout) * 4);
+  const DType compute = activation_type(precision, target);
+  if (target == DeviceKind::cpu) bytes[Tag::weights] = packed_layout(shape, layout, precision, isa, nullptr).bytes;
+  else if (is_half(compute)) bytes[Tag::weights] = align_up(layout.elements() * 2);
+  return bytes;
+}
+
+TrainParams describe_train_params(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa) {
+  const SlabLayout layout = slab_layout(shape);
+  auto fake = [](int region) { return reinterpret_cast<char*>(static_cast<uintptr_t>(region) << 38); };
+  return make_params(shape, layout, precision, target, isa, fake(1), fake(2), fake(3), fake(4));
+}
+
+TrainState::TrainState(Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer)
+    : device_(device), shape_(shape), precision_(precision), optimizer_(optimizer), layout_(slab_layout(shape)) {
+  const auto n = static_cast<size_t>(layout_.elements());
+  const Isa isa = best_isa();
+  const DType compute = activation_type(precision, device.kind());
+  master_ = device.allocate(n * 4);
+  grad_ = device.allocate(n * 4);
+  if (is_half(compute)) copy_ = device.allocate(n * static_cast<size_t>(dtype_bytes(compute)));
+  if (device.kind() == DeviceKind::cpu) packed_ = device.allocate(static_cast<size_t>(packed_layout(shape_, layout_, precision, isa, nullptr).bytes));
+  const auto moments = static_cast<size_t>(moment_bytes(layout_, optimizer));
+  m_ = device.allocate(moments);
+  v_ = device.allocate(moments);
+  if (optimizer == Optimizer::adamw_8bit) moment_scales_ = device.allocate(static_cast<size_t>(2 * moment_blocks(layout_)) * 4);
+  params_ = make_params(shape_, layout_, precision, device.kind(), isa, static_cast<char*>(master_.data()), static_cast<char*>(grad_.data()),
+                        static_cast<char*>(copy_.data()), packed_.data());
+  auto stream = device.make_stream();
+  const int threads = device.kind() == DeviceKind::cpu && static_cast<CpuStream&>(*stream).pool() != nullptr ? static_cast<CpuStream&>(*stream).pool()->size() : 1;
+  const int64_t scratch = grad_norm_scratch_bytes(*stream, layout_.elements(), threads);
+  scratch_ = device.allocate(static_cast<size_t>(2 * kArenaAlignment + scratch));
+  auto* base = static_cast<char*>(scratch_.data());
+  norm_ = TensorView(base, DType::f32, {1});
+  factor_ = TensorView(base + kArenaAlignment, DType::f32, {1});
+  norm_scratch_ = TensorView(base + 2 * kArenaAlignment, DType::u8, {scratch});
+  stream->fill_zero(m_.data(), m_.bytes());
+  stream->fill_zero(v_.data(), v_.bytes());
+  if (moment_scales_) stream->fill_zero(moment_scales_.data(), moment_scales_.bytes());
+  stream->fill_zero(grad_.data(), grad_.bytes());
+  stream->synchronize();
+}
+
+TrainState::~TrainState() = default;
+
+TensorView TrainState::slab(const DeviceBuffer& buffer, DType dtype, int64_t begin, int64_t end) const {
+  return TensorView(static_cast<char*>(buffer.data()) + begin * dtype_bytes(dtype), dtype, {end - begin});
+}
+
+void TrainState::upload(Stream& stream, const std::vector<float>& master) {
+  BRIM_CHECK(static_cast<int64_t>(master.size()) == layout_.elements(), "{} values for {} elements", master.size(), layout_.elements());
+  stream.copy(master_.data(), master.data(), master.size() * 4);
+  refresh(stream);
+  stream.synchronize();
+}
+
+std::vector<float> TrainState::download(Stream& stream) const {
+  std::vector<float> master(static_cast<size_t>(layout_.elements()));
+  stream.copy(master.data(), master_.data(), master.size() * 4);
+  stream.synchronize();
+  return master;
+}
+
+std::vector<std::byte> TrainState::download_moments(Stream& stream) const {
+  std::vector<std::byte> all(m_.bytes() + v_.bytes() + moment_scales_.bytes());
+  size_t at = 0;
+  for (const DeviceBuffer* b : {&m_, &v_, &moment_scales_}) {
+    if (b->bytes() > 0) stream.copy(all.data() + at, b->data(), b->bytes());
+    at += b->bytes();
+  }
+  stream.synchronize();
+  return all;
+}
+
+void TrainState::upload_moments(Stream& stream, const std::vector<std::byte>& all) {
+  BRIM_CHECK(all.size() == m_.bytes() + v_.bytes() + moment_scales_.bytes(), "{} bytes of moments, {} wanted", all.size(),
+             m_.bytes() + v_.bytes() + moment_scales_.bytes());
+  size_t at = 0;
+  for (DeviceBuffer* b : {&m_, &v_, &moment_scales_}) {
+    if (b->bytes() > 0) stream.copy(b->data(), all.data() + at, b->bytes());
+    at += b->bytes();
+  }
+  stream.synchronize();
+}
+
+void TrainState::refresh(Stream& stream) {
+  if (copy_) {
+    const DType compute = activation_type(precision_, device_.kind());
+    const int64_t n = layout_.elements();
+    convert(stream, {.x = slab(master_, DType::f32, 0, n), .y = slab(copy_, compute, 0, n)});
+    return;
+  }
+  if (!packed_) return;
+  // CPU: the packed matrices follow the master.
+  std::vector<std::pair<TensorView, LinearWeight>> work;
+  for (size_t i = 0; i < params_.matrix.size(); ++i)
+    if (params_.matrix[i].N > 0) work.emplace_back(params_.plain[i], params_.matrix[i]);
+  if (params_.last_q.N > 0) {
+    const TensorView& whole = params_.plain[static_cast<size_t>(ParamIndex::layer(shape_.layers - 1) + ParamIndex::qkv_w)];
+    work.emplace_back(whole.slice_rows(0, shape_.hidden), params_.last_q);
+    work.emplace_back(whole.slice_rows(shape_.hidden, 3 * shape_.hidden), params_.last_kv);
+  }
+  auto pack = [&](size_t i, int) { linear_pack(work[i].first, {}, work[i].second.precision, work[i].second.isa, work[i].second.data.data, nullptr); };
+  if (ThreadPool* pool = static_cast<CpuStream&>(stream).pool()) {
+    pool->parallel_for(work.size(), pack);
+  } else {
+    for (size_t i = 0; i < work.size(); ++i) pack(i, 0);
+  }
+}
+
+void TrainState::zero_grad(Stream& stream) { stream.fill_zero(grad_.data(), grad_.bytes()); }
+
+void TrainState::step(Stream& stream, const StepSettings& s, int) {
+  GradNormArgs norm{.grad = slab(grad_, DType::f32, 0, layout_.elements()), .norm = norm_, .factor = factor_, .scratch = norm_scratch_};
+  norm.grad_scale = s.grad_scale;
+  norm.max_norm = s.max_grad_norm;
+  grad_norm(stream, norm);
+  const DType compute = activation_type(precision_, device_.kind());
+  const bool narrow = optimizer_ == Optimizer::adamw_8bit;
+  const int64_t matrices = layout_.begin[1];
+  // Matrices and embeddings share their settings: one call when their moments have one type.
+  struct Part {
+    int64_t begin, end;
+    bool decay, narrow;
+  };
+  std::vector<Part> parts;
+  if (narrow) parts = {{0, matrices, true, true}, {matrices, layout_.begin[2], true, false}};
+  else parts = {{0, layout_.begin[2], true, false}};
+  parts.push_back({layout_.begin[2], layout_.elements(), false, false});
+  for (const Part& part : parts) {
+    if (part.end == part.begin) continue;
+    AdamWArgs args;
+    args.master = slab(master_, DType::f32, part.begin, part.end);
+    args.grad = slab(grad_, DType::f32, part.begin, part.end);
+    if (part.narrow) {
+      args.m = slab(m_, DType::u8, part.begin, part.end);
+      args.v = slab(v_, DType::u8, part.begin, part.end);
+      args.m_scale = slab(moment_scales_, DType::f32, 0, moment_blocks(layout_));
+      args.v_scale = slab(moment_scales_, DType::f32, moment_blocks(layout_), 2 * moment_blocks(layout_));
+    } else {
+      // With 8-bit matrices the f32 part starts after their bytes.
+      const int64_t shift = narrow ? align_up(matrices) - matrices * 4 : 0;
+      for (auto [view, buffer] : {std::pair(&args.m, &m_), std::pair(&args.v, &v_)}) {
+        *view = slab(*buffer, DType::f32, part.begin, part.end);
+        view->data = static_cast<char*>(view->data) + shift;
+      }
+    }
+    if (copy_) args.copy = slab(copy_, compute, part.begin, part.end);
+    args.grad_factor = factor_;
+    args.lr = s.lr, args.beta1 = s.beta1, args.beta2 = s.beta2, args.eps = s.eps, args.step = s.step;
+    args.weight_decay = part.decay ? s.weight_decay : 0;
+    adamw(stream, args);
+  }
+  if (packed_) refresh(stream);
+  zero_grad(stream);
+}
+
+EncoderWeights encoder_weights(const ModelShape& s, const TrainParams& p) {
+  using P = ParamIndex;
+  auto plain = [&](int64_t i) { return p.plain[static_cast<size_t>(i)]; };
+  auto matrix = [&](int64_t i) { return p.matrix[static_cast<size_t>(i)]; };
+  EncoderWeights w;
+  w.word = plain(P::word), w.position = plain(P::position);
+  if (s.types > 0) w.type = plain(P::type).slice_rows(0, 1);
+  w.norm_gamma = plain(P::embed_gamma), w.norm_beta = plain(P::embed_beta);
+  for (int64_t l = 0; l < s.layers; ++l) {
+    const int64_t at = P::layer(l);
+    LayerWeights& layer = w.layers.emplace_back();
+    layer.qkv = matrix(at + P::qkv_w);
+    if (l + 1 == s.layers) layer.q = p.last_q, layer.kv = p.last_kv;
+    layer.out = matrix(at + P::out_w), layer.ffn1 = matrix(at + P::ffn1_w), layer.ffn2 = matrix(at + P::ffn2_w);
+    layer.qkv_bias = plain(at + P::qkv_b), layer.out_bias = plain(at + P::out_b);
+    layer.ffn1_bias = plain(at + P::ffn1_b), layer.ffn2_bias = plain(at + P::ffn2_b);
+    layer.norm1_gamma = plain(at + P::norm1_gamma), layer.norm1_beta = plain(at + P::norm1_beta);
+    layer.norm2_gamma = plain(at + P::norm2_gamma), layer.norm2_beta = plain(at + P::norm2_beta);
+  }
+  const HeadIndex head = head_index(s);
+  w.dense = matrix(head.dense_w), w.dense_bias = plain(head.dense_b);
+  w.sequence = matrix(head.sequence_w), w.sequence_bias = plain(head.sequence_b);
+  w.token = matrix(head.token_w), w.token_bias = plain(head.token_b);
+  return w;
+}
+
+namespace {
+
+// One generator a parameter, seeded by its place: which others are drawn changes nothing.
+void draw_param(const ParamSpec& p, size_t place, float initializer_range, uint64_t seed, float* out) {
+  if (p.kind != ParamKind::matrix) return;  // biases start at zero
+  std::mt19937_64 random(seed * 0x9E3779B97F4A7C15ULL + place);
+  auto uniform = [&] { return (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53; };
+  for (int64_t k = 0; k < p.elements(); ++k) {
+    const double radius = std::sqrt(-2 * std::log(uniform()));
+    out[k] = static_cast<float>(initializer_range * radius * std::cos(2 * M_PI * uniform()));
+  }
+}
+
+}  // namespace
+
+void draw_heads(const ModelShape& shape, float initializer_range, uint64_t seed, std::vector<float>& master, std::vector<std::string>& drawn) {
+  const SlabLayout layout = slab_layout(shape);
+  for (size_t i = 0; i < layout.params.size(); ++i) {
+    if (!layout.params[i].head || layout.params[i].rows == 0) continue;
+    draw_param(layout.params[i], i, initializer_range, seed, &master[static_cast<size_t>(layout.offset[i])]);
+    drawn.push_back(layout.params[i].names[0]);
+  }
+}
+
+std::vector<std::string> load_master(const WeightSource& source, const ModelShape& shape, float initializer_range, uint64_t seed, std::vector<float>& master) {
+  const SlabLayout layout = slab_layout(shape);
+  master.assign(static_cast<size_t>(layout.elements()), 0.0f);
+  std::vector<std::string> drawn;
+  for (size_t i = 0; i < layout.params.size(); ++i) {
+    const ParamSpec& p = layout.params[i];
+    if (p.rows == 0) continue;
+    float* out = &master[static_cast<size_t>(layout.offset[i])];
+    if (read_param(source, shape, p, out)) continue;
+    draw_param(p, i, initializer_range, seed, out);
+    drawn.push_back(p.names[0]);
+  }
+  return drawn;
+}
+
+}  // namespace brim

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// What training holds besides activations: slabs of master weights, gradients, optimizer moments and (on CUDA) the
+// copy the passes read. All share one layout, so the optimizer sees three long vectors: matrices, embeddings, and what is
+// not decayed (biases and norms).
+#pragma once
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+#include "io/weights.h"
+#include "model/training_pass.h"
+
+namespace brim {
+
+enum class Optimizer : uint8_t { adamw, adamw_8bit };
+const char* optimizer_name(Optimizer optimizer);
+
+struct SlabLayout {
+  enum Range { matrices, embeddings, undecayed, ranges };
+  std::vector<ParamSpec> params;
+  std::vector<int64_t> offset;                 // in elements, one per parameter
+  std::array<int64_t, ranges + 1> begin{};     // of each range; begin[ranges] is the total
+  int64_t elements() const { return begin[ranges]; }
+};
+SlabLayout slab_layout(const ModelShape& shape);
+
+// Bytes by tag: master, gradients, optimizer, weights (the compute copy or the packed matrices).
+TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimizer optimizer, DeviceKind target, Isa isa);
+
+// Params with made-up addresses, for planning.
+TrainParams describe_train_params(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa);
+
+struct StepSettings {
+  float lr = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0, max_grad_norm = 1;
+  float grad_scale = 1;  // 1 / loss scale
+  int64_t step = 1;
+};
+
+class TrainState {
+ public:
+  TrainState(Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer);
+  ~TrainState();
+
+  // Host values of all parameters, in slab order of elements().
+  void upload(Stream& stream, const std::vector<float>& master);
+  std::vector<float> download(Stream& stream) const;
+  // The optimizer's moments as raw bytes, for checkpoints.
+  std::vector<std::byte> download_moments(Stream& stream) const;
+  void upload_moments(Stream& stream, const std::vector<std::byte>& bytes);
+
+  const SlabLayout& layout() const { return layout_; }
+  const TrainParams& params() const { return params_; }
+  Optimizer optimizer() const { return optimizer_; }
+
+  // Gradient norm, clipping, AdamW, fresh compute weights, zeroed gradients. `norm` [1] f32 and `factor` [1] f32 stay on
+  // the device until read.
+  void step(Stream& stream, const StepSettings& settings, int threads);
+  void zero_grad(Stream& stream);
+  const TensorView& norm() const { return norm_; }
+
+ private:
+  void refresh(Stream& stream);  // compute weights from the master
+  TensorView slab(const DeviceBuffer& buffer, DType dtype, int64_t begin, int64_t end) const;
+
+  Device& device_;
+  ModelShape shape_;
+  Precision precision_;
+  Optimizer optimizer_;
+  SlabLayout layout_;
+  DeviceBuffer master_, grad_, copy_, packed_, m_, v_, moment_scales_, scratch_;
+  TensorView norm_, factor_, norm_scratch_;
+  TrainParams params_;
+};
+
+// The same weights as the scoring pass reads them, for evaluation between steps.
+EncoderWeights encoder_weights(const ModelShape& shape, const TrainParams& params);
+
+// Reads every parameter of `source` into slab order; a head that is absent is drawn from N(0, initializer_range) with
+// `seed`. Returns the names that were drawn.
+// Draws the heads alone.
+void draw_heads(const ModelShape& shape, float initializer_range, uint64_t seed, std::vector<float>& master, std::vector<std::string>& drawn);
+std::vector<std::string> load_master(const WeightSource& source, const ModelShape& shape, float initializer_range, uint64_t seed, std::vector<float>& master);
+
+}  // namespace brim

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/dataset.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "data/metrics.h"
+#include "io/conll.h"
+#include "io/row_reader.h"
+#include "ops/loss.h"
+
+namespace brim {
+namespace {
+
+struct Row {
+  std::string text, label;
+  std::string where;
+};
+
+RowReaderOptions reader_options(const TrainSettings& s) {
+  RowReaderOptions options;
+  options.format = s.format == "conll" ? RowFormat::automatic : parse_row_format(s.format);
+  options.text_column = s.text_column;
+  options.label_column = s.label_column;
+  return options;
+}
+
+template <class Fn>
+void for_each_row(const std::vector<std::string>& files, const TrainSettings& s, Fn&& fn) {
+  RowReader reader(files, reader_options(s));
+  RowChunk chunk;
+  while (reader.next_chunk(chunk))
+    for (size_t r = 0; r < chunk.size(); ++r) {
+      const auto where = [&] { return fmt::format("{}:{}", reader.inputs()[chunk.input], chunk.lines[r]); };
+      if (const Error* error = chunk.error(r)) throw Error(error->code(), where() + ": " + error->what());
+      if (chunk.labels[r].empty()) fail(ErrorCode::bad_data, "{}: no label in column {}", where(), reader.schema().label_column);
+      fn(chunk.texts[r], chunk.labels[r], where);
+    }
+}
+
+std::vector<std::string> split_labels(std::string_view text) {
+  std::vector<std::string> parts;
+  size_t at = 0;
+  while (at <= text.size()) {
+    const size_t end = std::min(text.find('|', at), text.size());
+    if (end > at) parts.emplace_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+bool all_numbers(const std::set<std::string>& names) {
+  return std::all_of(names.begin(), names.end(), [](const std::string& n) { return !n.empty() && n.size() < 10 && n.find_first_not_of("0123456789") == std::string::npos; });
+}
+
+std::vector<std::string> in_order(const std::set<std::string>& names) {
+  std::vector<std::string> out(names.begin(), names.end());
+  if (all_numbers(names)) std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return std::stol(a) < std::stol(b); });
+  return out;
+}
+
+int32_t class_of(const std::vector<std::string>& labels, std::string_view name) {
+  const auto it = std::find(labels.begin(), labels.end(), name);
+  return it == labels.end() ? -1 : static_cast<int32_t>(it - labels.begin());
+}
+
+void append_truncated(TrainSet& set, std::vector<int32_t>& ids, std::vector<int32_t>* tags, size_t suffix, int64_t max_length) {
+  if (static_cast<int64_t>(ids.size()) > max_length) {
+    const auto keep = static_cast<std::ptrdiff_t>(max_length) - static_cast<std::ptrdiff_t>(suffix);
+    ids.erase(ids.begin() + keep, ids.end() - static_cast<std::ptrdiff_t>(suffix));
+    if (tags != nullptr) tags->erase(tags->begin() + keep, tags->end() - static_cast<std::ptrdiff_t>(suffix));
+    ++set.truncated;
+  }
+  set.ids.insert(set.ids.end(), ids.begin(), ids.end());
+  set.begin.push_back(static_cast<int64_t>(set.ids.size()));
+}
+
+void add_sequences(TrainSet& set, const std::vector<std::string>& files, const TrainSettings& s, const std::vector<std::string>& labels, const Tokenizer& tokenizer,
+                   int64_t max_length, ThreadPool& pool) {
+  std::vector<std::string> texts;
+  for_each_row(files, s, [&](std::string_view text, std::string_view label, const auto& where) {
+    texts.emplace_back(text);
+    if (s.multi_label) {
+      std::vector<float> row(labels.size(), 0.0f);
+      for (const auto& name : split_labels(label)) {
+        const int32_t k = class_of(labels, name);
+        if (k < 0) fail(ErrorCode::bad_data, "{}: label '{}' is none of: {}", where(), name, fmt::join(labels, ", "));
+        row[static_cast<size_t>(k)] = 1;
+      }
+      set.multi_label.insert(set.multi_label.end(), row.begin(), row.end());
+      set.label.push_back(0);
+      return;
+    }
+    const int32_t k = class_of(labels, label);
+    if (k < 0) fail(ErrorCode::bad_data, "{}: label '{}' is none of: {}", where(), label, fmt::join(labels, ", "));
+    set.label.push_back(k);
+  });
+  std::vector<std::vector<int32_t>> encoded(texts.size());
+  pool.parallel_for(texts.size(), [&](size_t i, int) {
+    tokenizer.encode_ids(texts[i], encoded[i]);
+    if (encoded[i].empty()) encoded[i].push_back(std::max(0, tokenizer.unk_id()));
+  });
+  for (auto& ids : encoded) append_truncated(set, ids, nullptr, tokenizer.suffix().size(), max_length);
+}
+
+void add_tokens(TrainSet& set, const std::vector<std::string>& files, const std::vector<std::string>& labels, const Tokenizer& tokenizer, int64_t max_length) {
+  for (const auto& file : files)
+    for (const ConllSentence& sentence : read_conll(file)) {
+      const auto tags = iob_to_bio(sentence.tags);
+      std::string text;
+      std::vector<std::pair<int32_t, int32_t>> words;  // in code points
+      int32_t at = 0;
+      for (const auto& word : sentence.tokens) {
+        if (!text.empty()) text += ' ', ++at;
+        const auto length = static_cast<int32_t>(std::count_if(word.begin(), word.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+        words.emplace_back(at, at + length);
+        text += word;
+        at += length;
+      }
+      Encoding e = tokenizer.encode(text);
+      if (e.offsets.empty()) fail(ErrorCode::bad_model, "this tokenizer ({}) has no offsets; token classification needs them", tokenizer.kind());
+      std::vector<int32_t> token_tags(e.ids.size(), kIgnoredTarget);
+      size_t token = 0;
+      for (size_t w = 0; w < words.size(); ++w) {
+        const int32_t k = class_of(labels, tags[w]);
+        if (k < 0) fail(ErrorCode::bad_data, "{}:{}: tag '{}' is none of: {}", file, sentence.line + static_cast<int64_t>(w), tags[w], fmt::join(labels, ", "));
+        while (token < e.offsets.size() && (e.offsets[token].second == 0 || e.offsets[token].second <= words[w].first)) ++token;
+        if (token < e.offsets.size() && e.offsets[token].first < words[w].second) token_tags[token] = k;
+      }
+      append_truncated(set, e.ids, &token_tags, tokenizer.suffix().size(), max_length);
+      set.token_label.resize(static_cast<size_t>(set.begin[set.begin.size() - 2]), kIgnoredTarget);
+      set.token_label.insert(set.token_label.end(), token_tags.begin(), token_tags.end());
+      set.label.push_back(kIgnoredTarget);
+    }
+}
+
+}  // namespace
+
+LabelSets labels_of(const TrainSettings& s, TrainTask task) {
+  LabelSets sets;
+  if (task != TrainTask::token) {
+    std::set<std::string> names;
+    for_each_row(s.train_files, s, [&](std::string_view, std::string_view label, const auto&) {
+      if (s.multi_label) {
+        for (auto& name : split_labels(label)) names.insert(std::move(name));
+      } else {
+        names.emplace(label);
+      }
+    });
+    sets.sequence = in_order(names);
+  }
+  if (task != TrainTask::sequence) {
+    std::set<std::string> names;
+    const auto files = task == TrainTask::multi ? std::vector<std::string>{s.token_train_file} : s.train_files;
+    for (const auto& file : files)
+      for (const auto& sentence : read_conll(file))
+        for (const auto& tag : iob_to_bio(sentence.tags))
+          if (tag != "O") names.insert(tag);
+    sets.token = {"O"};
+    sets.token.insert(sets.token.end(), names.begin(), names.end());
+  }
+  return sets;
+}
+
+TrainSet load_train_set(const std::vector<std::string>& files, const std::string& token_file, const TrainSettings& s, TrainTask task, const LabelSets& labels,
+                        const Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool) {
+  TrainSet set;
+  set.begin.push_back(0);
+  if (task != TrainTask::token) add_sequences(set, files, s, labels.sequence, tokenizer, max_length, pool);
+  if (task == TrainTask::token) add_tokens(set, files, labels.token, tokenizer, max_length);
+  if (task == TrainTask::multi) add_tokens(set, {token_file}, labels.token, tokenizer, max_length);
+  if (task != TrainTask::sequence) set.token_label.resize(set.ids.size(), kIgnoredTarget);
+  return set;
+}
+
+std::vector<std::vector<int64_t>> split_micro_batches(const TrainSet& set, const std::vector<int64_t>& rows, int64_t tokens, int64_t sequences) {
+  std::vector<int64_t> sorted = rows;
+  std::stable_sort(sorted.begin(), sorted.end(), [&](int64_t a, int64_t b) { return set.length(a) > set.length(b); });
+  int64_t total = 0;
+  for (const int64_t r : rows) total += set.length(r);
+  // As few as the budget allows, filled evenly.
+  const int64_t count = std::max<int64_t>({1, (total + tokens - 1) / tokens, (static_cast<int64_t>(rows.size()) + sequences - 1) / sequences});
+  std::vector<std::vector<int64_t>> batches(static_cast<size_t>(count));
+  std::vector<int64_t> filled(static_cast<size_t>(count), 0);
+  for (const int64_t r : sorted) {
+    size_t best = filled.size();
+    for (size_t b = 0; b < filled.size(); ++b)
+      if (filled[b] + set.length(r) <= tokens && static_cast<int64_t>(batches[b].size()) < sequences && (best == filled.size() || filled[b] < filled[best])) best = b;
+    if (best == filled.size()) batches.emplace_back(), filled.push_back(0);
+    batches[best].push_back(r);
+    filled[best] += set.length(r);
+  }
+  return batches;
+}
+
+std::vector<int64_t> epoch_order(int64_t rows, uint64_t seed, int64_t epoch) {
+  std::vector<int64_t> order(static_cast<size_t>(rows));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::mt19937_64 random(seed * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(epoch) + 1);
+  // Fisher-Yates written out: std::shuffle's use of the generator is not specified, and runs must repeat elsewhere.
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+  return order;
+}
+
+}  // namespace brim

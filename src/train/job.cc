@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/job.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "base/units.h"
+#include "ops/loss.h"
+
+namespace brim {
+namespace {
+
+TrainTask task_of(const TrainSettings& s) {
+  if (s.task == "ner") return TrainTask::token;
+  if (s.task == "multi") {
+    if (s.token_train_file.empty()) fail(ErrorCode::usage, "--task multi: give the CoNLL side with --token-train FILE");
+    return TrainTask::multi;
+  }
+  if (s.task == "classification") return TrainTask::sequence;
+  const std::string& file = s.train_files[0];
+  const bool conll = s.format == "conll" || file.ends_with(".conll") || file.ends_with(".iob") || file.ends_with(".bio");
+  return conll ? TrainTask::token : TrainTask::sequence;
+}
+
+bool contains_all(const std::vector<std::string>& outer, const std::vector<std::string>& inner) {
+  return std::all_of(inner.begin(), inner.end(), [&](const std::string& x) { return std::find(outer.begin(), outer.end(), x) != outer.end(); });
+}
+
+// Which names the head has: the model's when the data's are among them, else the data's with a new head.
+std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<std::string>& data, bool model_has_head, const char* what) {
+  if (data.size() < 2) fail(ErrorCode::bad_data, "{}: only one {} ('{}'); there is nothing to learn", job.settings.train_files[0], what, data.empty() ? "" : data[0]);
+  if (!model_has_head) return data;
+  if (contains_all(job.config.id2label, data)) return job.config.id2label;
+  if (job.settings.ignore_mismatched_head) return data;
+  fail(ErrorCode::bad_data, "{}: the data's labels ({}) are not the model's ({}); --ignore-mismatched-head starts a new head", job.settings.train_files[0],
+       fmt::join(data, ", "), fmt::join(job.config.id2label, ", "));
+}
+
+std::vector<float> parse_class_weights(const TrainJob& job) {
+  const std::string& text = job.settings.class_weights;
+  const auto K = static_cast<size_t>(job.shape.sequence_classes);
+  if (text == "none" || K == 0) return {};
+  std::vector<float> weights;
+  if (text == "balanced") {
+    std::vector<double> count(K, 0);
+    double rows = 0;
+    for (const int32_t label : job.train_set.label)
+      if (label >= 0) ++count[static_cast<size_t>(label)], ++rows;
+    for (const double c : count) weights.push_back(c > 0 ? static_cast<float>(rows / (static_cast<double>(K) * c)) : 0.0f);
+    return weights;
+  }
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    char* stop = nullptr;
+    const std::string part = text.substr(at, end - at);
+    weights.push_back(std::strtof(part.c_str(), &stop));
+    if (stop != part.c_str() + part.size() || part.empty()) fail(ErrorCode::usage, "class_weights '{}': use none, balanced or numbers separated by commas", text);
+    at = end + 1;
+  }
+  if (weights.size() != K) fail(ErrorCode::usage, "class_weights has {} numbers, the model {} classes", weights.size(), K);
+  return weights;
+}
+
+// A student's layers are taken evenly from the whole model's.
+void keep_layers(TrainJob& job, const ModelShape& whole, std::vector<float>& master) {
+  const SlabLayout from = slab_layout(whole), to = slab_layout(job.shape);
+  std::vector<float> out(static_cast<size_t>(to.elements()), 0.0f);
+  auto copy = [&](int64_t source, int64_t target) {
+    std::copy_n(master.begin() + from.offset[static_cast<size_t>(source)], from.params[static_cast<size_t>(source)].elements(),
+                out.begin() + to.offset[static_cast<size_t>(target)]);
+  };
+  for (int64_t i = 0; i < ParamIndex::first_layer; ++i) copy(i, i);
+  for (int64_t l = 0; l < job.shape.layers; ++l) {
+    const int64_t source = job.shape.layers == 1 ? whole.layers - 1 : (l * (whole.layers - 1) + (job.shape.layers - 1) / 2) / (job.shape.layers - 1);
+    for (int64_t i = 0; i < ParamIndex::per_layer; ++i) copy(ParamIndex::layer(source) + i, ParamIndex::layer(l) + i);
+  }
+  for (int64_t i = 0; i < 6; ++i) copy(ParamIndex::layer(whole.layers) + i, ParamIndex::layer(job.shape.layers) + i);
+  master = std::move(out);
+}
+
+}  // namespace
+
+void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute> recompute) {
+  const TrainSettings& s = job.settings;
+  PlanRequest r;
+  r.shape = job.shape;
+  r.task = Task::train;
+  r.device.name = job.device->name();
+  r.device.kind = job.device->kind();
+  r.device.isa = best_isa();
+  r.device.threads = job.threads;
+  r.device.total_bytes = job.device->memory().total_bytes;
+  r.limit_bytes = MemoryLimit::resolve(s.memory_limit, job.device->memory());
+  // The longest text there is, not the longest there could be: memory is planned for the data at hand.
+  int64_t longest = 1;
+  for (const TrainSet* set : {&job.train_set, &job.validation_set})
+    for (int64_t row = 0; row < set->rows(); ++row) longest = std::max<int64_t>(longest, set->length(row));
+  r.max_length = longest;
+  r.precision = job.precision;
+  r.optimizer = s.optim.find("8bit") != std::string::npos ? Optimizer::adamw_8bit : Optimizer::adamw;
+  r.recompute = recompute;
+  if (s.recompute != "auto") r.recompute = recompute_from_name(s.recompute);
+  const double mean = static_cast<double>(job.train_set.tokens()) / static_cast<double>(std::max<int64_t>(1, job.train_set.rows()));
+  // A global batch may hold more than its mean; a quarter more makes a second micro-batch rare.
+  r.global_batch_tokens = s.batch_tokens > 0 ? s.batch_tokens : static_cast<int64_t>(std::ceil(1.25 * mean * static_cast<double>(s.global_batch())));
+  r.fill = s.fill;
+  r.token_budget = token_budget;
+  job.plan = solve(r);
+}
+
+TrainJob open_train_job(const TrainSettings& settings, const std::function<void(const std::string&)>& say) {
+  check_settings(settings);
+  TrainJob job;
+  job.settings = settings;
+  const TrainSettings& s = job.settings;
+  job.model_dir = s.model;
+  job.device = open_device(s.device, s.threads);
+  if (job.device->kind() == DeviceKind::cpu) job.threads = s.threads > 0 ? s.threads : hardware_threads();
+  job.config = load_hf_config(job.model_dir);
+  const auto source = WeightSource::open(job.model_dir);
+  const HeadKind head = head_kind(job.config, source->names());
+  job.task = task_of(s);
+  const LabelSets data = labels_of(s, job.task);
+
+  ModelShape shape = shape_of(job.config, HeadKind::encoder);
+  if (job.task != TrainTask::token) {
+    job.labels.sequence = settle_labels(job, data.sequence, head == HeadKind::sequence, "label");
+    shape.sequence_classes = static_cast<int64_t>(job.labels.sequence.size());
+    shape.multi_label = s.multi_label;
+  }
+  if (job.task != TrainTask::sequence) {
+    job.labels.token = settle_labels(job, data.token, head == HeadKind::token, "tag");
+    shape.token_classes = static_cast<int64_t>(job.labels.token.size());
+  }
+  if (s.dropout >= 0) shape.hidden_dropout = shape.attention_dropout = shape.head_dropout = static_cast<float>(s.dropout);
+  const ModelShape whole = shape;
+  if (s.student_layers > 0) {
+    if (s.student_layers > shape.layers) fail(ErrorCode::usage, "student_layers is {}, the model has {}", s.student_layers, shape.layers);
+    shape.layers = s.student_layers;
+  }
+  job.shape = shape;
+
+  job.tokenizer = Tokenizer::load(job.model_dir);
+  if (job.tokenizer->vocab_size() > shape.vocab)
+    fail(ErrorCode::bad_model, "{}: the tokenizer's largest id is {}, the embedding table has {} rows", job.model_dir.string(), job.tokenizer->vocab_size() - 1, shape.vocab);
+  job.max_length = std::min(shape.max_tokens(), job.tokenizer->model_max_length().value_or(shape.max_tokens()));
+  if (s.max_length > 0) job.max_length = std::min(job.max_length, s.max_length);
+  {
+    ThreadPool pool(hardware_threads());
+    job.train_set = load_train_set(s.train_files, s.token_train_file, s, job.task, job.labels, *job.tokenizer, job.max_length, pool);
+    if (job.train_set.rows() == 0) fail(ErrorCode::bad_data, "{}: no rows", s.train_files[0]);
+    if (!s.validation_files.empty())
+      job.validation_set = load_train_set(s.validation_files, s.token_validation_file, s, job.task, job.labels, *job.tokenizer, job.max_length, pool);
+    else
+      job.validation_set.begin = {0};
+  }
+  job.class_weights = parse_class_weights(job);
+  const bool new_head = s.ignore_mismatched_head && !contains_all(job.config.id2label, job.task == TrainTask::token ? data.token : data.sequence);
+  if (new_head && head != HeadKind::encoder) {
+    // The old head has another shape: load the encoder alone, then draw the head.
+    ModelShape bare = whole;
+    bare.sequence_classes = bare.token_classes = 0;
+    std::vector<float> encoder;
+    load_master(*source, bare, 0, 0, encoder);
+    const SlabLayout from = slab_layout(bare), to = slab_layout(whole);
+    job.master.assign(static_cast<size_t>(to.elements()), 0.0f);
+    for (size_t i = 0; i < from.params.size(); ++i)
+      std::copy_n(encoder.begin() + from.offset[i], from.params[i].elements(), job.master.begin() + to.offset[i]);
+    draw_heads(whole, job.config.initializer_range, static_cast<uint64_t>(s.seed), job.master, job.new_tensors);
+  } else {
+    job.new_tensors = load_master(*source, whole, job.config.initializer_range, static_cast<uint64_t>(s.seed), job.master);
+  }
+  if (shape.layers != whole.layers) keep_layers(job, whole, job.master);
+
+  const bool cpu = job.device->kind() == DeviceKind::cpu;
+  if (s.precision == "auto") {
+    job.precision = cpu ? Precision::fp32 : Precision::bf16;
+    job.precision_reason = cpu ? "exact on the CPU" : "the card's fastest format that needs no loss scale";
+  } else {
+    job.precision = *precision_from_name(s.precision);
+    job.precision_reason = "asked for";
+    if (cpu && (job.precision == Precision::fp16 || job.precision == Precision::tf32)) fail(ErrorCode::usage, "precision {}: the CPU trains in fp32 or bf16", s.precision);
+  }
+  plan_train_job(job, 0, std::nullopt);
+  if (!job.new_tensors.empty()) say(fmt::format("new head: {} drawn from N(0, {})", fmt::join(job.new_tensors, ", "), job.config.initializer_range));
+  if (job.train_set.truncated > 0) say(fmt::format("{} training texts cut to {} tokens", format_count(job.train_set.truncated), job.max_length));
+  return job;
+}
+
+}  // namespace brim

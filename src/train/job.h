@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything a training run needs, opened and checked before the first step: model, labels, data, plan.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "io/hf_config.h"
+#include "model/train_state.h"
+#include "model/weights.h"
+#include "plan/plan.h"
+#include "text/tokenizer.h"
+#include "train/dataset.h"
+
+namespace brim {
+
+struct TrainJob {
+  TrainSettings settings;
+  TrainTask task = TrainTask::sequence;
+  std::unique_ptr<Device> device;
+  int threads = 1;
+  std::filesystem::path model_dir;
+  HfConfig config;
+  ModelShape shape;
+  LabelSets labels;                        // names the model will have
+  std::unique_ptr<Tokenizer> tokenizer;
+  TrainSet train_set, validation_set;
+  std::vector<float> class_weights;        // empty: none
+  std::vector<float> master;               // start values
+  std::vector<std::string> new_tensors;    // drawn at random: the new head
+  int64_t max_length = 0;
+  Precision precision = Precision::fp32;
+  Plan plan;
+  std::string precision_reason;
+};
+
+// Throws with the right code for everything that is wrong with settings, data or model. `fixed_budget` above 0 keeps a
+// resumed run's micro-batch.
+TrainJob open_train_job(const TrainSettings& settings, const std::function<void(const std::string&)>& say);
+
+// (Re)computes job.plan; used again when a checkpoint brings its own budget.
+void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute> recompute);
+
+}  // namespace brim

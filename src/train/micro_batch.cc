@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/micro_batch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "memory/placement.h"
+#include "ops/loss.h"
+
+namespace brim {
+namespace {
+
+// Rows ordered by (key, row): a counting sort, stable by construction.
+void sort_rows(const std::vector<int32_t>& keys, std::vector<int32_t>& out) {
+  const int32_t largest = keys.empty() ? 0 : *std::max_element(keys.begin(), keys.end());
+  std::vector<int32_t> at(static_cast<size_t>(largest) + 2, 0);
+  for (const int32_t k : keys) ++at[static_cast<size_t>(k) + 1];
+  std::partial_sum(at.begin(), at.end(), at.begin());
+  out.resize(keys.size());
+  for (size_t r = 0; r < keys.size(); ++r) out[static_cast<size_t>(at[static_cast<size_t>(keys[r])]++)] = static_cast<int32_t>(r);
+}
+
+TensorView ints(const std::vector<int32_t>& v) { return TensorView(const_cast<int32_t*>(v.data()), DType::i32, {static_cast<int64_t>(v.size())}); }
+
+}  // namespace
+
+void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, const ModelShape& shape, MicroBatch& out) {
+  out.packed.clear();
+  out.sequence_targets.clear(), out.token_targets.clear(), out.multi_targets.clear();
+  for (const int64_t r : rows) {
+    const auto begin = static_cast<size_t>(set.begin[static_cast<size_t>(r)]);
+    const int32_t length = set.length(r);
+    out.packed.add({set.ids.data() + begin, length, static_cast<uint64_t>(r)}, shape.position_offset);
+    if (shape.sequence_classes > 0) {
+      if (shape.multi_label) {
+        const auto k = static_cast<size_t>(shape.sequence_classes);
+        out.multi_targets.insert(out.multi_targets.end(), set.multi_label.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(r) * k),
+                                 set.multi_label.begin() + static_cast<std::ptrdiff_t>((static_cast<size_t>(r) + 1) * k));
+      } else {
+        out.sequence_targets.push_back(set.label[static_cast<size_t>(r)]);
+      }
+    }
+    if (shape.token_classes > 0)
+      out.token_targets.insert(out.token_targets.end(), set.token_label.begin() + static_cast<std::ptrdiff_t>(begin),
+                               set.token_label.begin() + static_cast<std::ptrdiff_t>(begin) + length);
+  }
+  out.packed.finish();
+  sort_rows(out.packed.ids, out.sorted);
+  sort_rows(out.packed.positions, out.sorted_positions);
+}
+
+struct BatchStager::Slot {
+  DeviceBuffer host, device;
+  std::unique_ptr<Event> copied, used;
+  bool in_use = false;
+};
+
+int64_t BatchStager::slot_bytes(const ModelShape& shape, BatchLimits l) {
+  const int64_t targets = shape.multi_label ? l.sequences * shape.sequence_classes : l.sequences;
+  return (5 * l.tokens + 2 * l.sequences + 1 + targets) * 4 + 10 * kArenaAlignment;
+}
+
+BatchStager::BatchStager(Device& device, const ModelShape& shape, BatchLimits limits, int depth) : device_(device), shape_(shape) {
+  if (device.kind() == DeviceKind::cpu) return;
+  copy_ = device.make_stream();
+  for (int i = 0; i < depth; ++i) {
+    auto slot = std::make_unique<Slot>();
+    const auto bytes = static_cast<size_t>(slot_bytes(shape, limits));
+    slot->host = device.allocate_host(bytes);
+    slot->device = device.allocate(bytes);
+    slot->copied = make_event(device, false);
+    slot->used = make_event(device, false);
+    slots_.push_back(std::move(slot));
+  }
+}
+
+BatchStager::~BatchStager() = default;
+
+StagedBatch BatchStager::stage(const MicroBatch& m, Stream& compute) {
+  StagedBatch s;
+  s.batch = m.packed.view();
+  s.sorted = ints(m.sorted), s.sorted_positions = ints(m.sorted_positions);
+  if (shape_.sequence_classes > 0)
+    s.targets.sequence = shape_.multi_label ? TensorView(const_cast<float*>(m.multi_targets.data()), DType::f32, {m.packed.sequences(), shape_.sequence_classes})
+                                            : ints(m.sequence_targets);
+  if (shape_.token_classes > 0) s.targets.token = ints(m.token_targets);
+  if (slots_.empty()) return s;
+  current_ = next_;
+  Slot& slot = *slots_[next_];
+  next_ = (next_ + 1) % slots_.size();
+  if (slot.in_use) slot.used->synchronize();  // the device may still read the host copy
+  int64_t at = 0;
+  for (TensorView* v : {&s.batch.ids, &s.batch.positions, &s.batch.starts, &s.batch.order, &s.sorted, &s.sorted_positions, &s.targets.sequence, &s.targets.token}) {
+    if (!*v) continue;
+    std::memcpy(static_cast<char*>(slot.host.data()) + at, v->data, static_cast<size_t>(v->bytes()));
+    v->data = static_cast<char*>(slot.device.data()) + at;
+    at += align_up(v->bytes());
+  }
+  copy_->copy(slot.device.data(), slot.host.data(), static_cast<size_t>(at));
+  slot.copied->record(*copy_);
+  slot.copied->wait(compute);
+  return s;
+}
+
+void BatchStager::mark_used(Stream& compute) {
+  if (slots_.empty()) return;
+  slots_[current_]->used->record(compute);
+  slots_[current_]->in_use = true;
+}
+
+}  // namespace brim

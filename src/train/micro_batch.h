@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// One micro-batch with all its integers (tokens, targets, sorted rows), built on the host ahead of time and staged to
+// the device in one copy.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "data/packed_batch.h"
+#include "device/device.h"
+#include "device/event.h"
+#include "model/train_runner.h"
+#include "train/dataset.h"
+
+namespace brim {
+
+struct MicroBatch {
+  PackedBatch packed;
+  std::vector<int32_t> sequence_targets, token_targets, sorted, sorted_positions;
+  std::vector<float> multi_targets;
+  int64_t step = 0, number = 0;          // of the optimizer step, within it
+  bool last_of_step = false;
+  int64_t step_samples = 0;              // real samples of the whole global batch, for the mean
+  double step_weight = 0;                // the same with class weights
+  int64_t step_tagged = 0;               // tagged tokens of the whole global batch
+  int64_t epoch = 0;
+};
+
+void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, const ModelShape& shape, MicroBatch& out);
+
+// Views of a micro-batch on the device.
+struct StagedBatch {
+  BatchView batch;
+  TrainTargets targets;
+  TensorView sorted, sorted_positions;
+};
+
+// A ring of staging slots. On the CPU the views point straight at the host vectors.
+class BatchStager {
+ public:
+  BatchStager(Device& device, const ModelShape& shape, BatchLimits limits, int depth);
+  ~BatchStager();
+  // Copies to the device on a stream of its own and makes `compute` wait for it. The slot is free again `depth` calls
+  // later; mark_used says when the device has read it.
+  StagedBatch stage(const MicroBatch& batch, Stream& compute);
+  void mark_used(Stream& compute);
+  static int64_t slot_bytes(const ModelShape& shape, BatchLimits limits);
+
+ private:
+  struct Slot;
+  Device& device_;
+  ModelShape shape_;
+  std::unique_ptr<Stream> copy_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  size_t next_ = 0, current_ = 0;
+};
+
+}  // namespace brim

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rows each optimizer step sees, and its learning rate: pure functions of settings, data size and step.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "train/dataset.h"
+#include "train/settings.h"
+
+namespace brim {
+
+// Learning rate after scaling with the batch (lr_scaling).
+double scaled_learning_rate(const TrainSettings& settings);
+// At `step` (0 for the first) of `total`.
+double learning_rate_at(const TrainSettings& settings, int64_t step, int64_t total);
+
+class StepSchedule {
+ public:
+  StepSchedule(const TrainSettings& settings, const TrainSet& set);
+  int64_t total_steps() const { return total_; }
+  // Rows of a step; steps are asked for in order mostly, an epoch's order is kept.
+  std::vector<int64_t> rows(int64_t step);
+  int64_t epoch_of(int64_t step) const;
+  double epochs_done(int64_t steps) const;
+  bool ends_epoch(int64_t step) const;  // the step is its epoch's last
+
+ private:
+  std::vector<int64_t> step_begins(const std::vector<int64_t>& order) const;  // of an epoch, with its end
+  const TrainSettings& settings_;
+  const TrainSet& set_;
+  int64_t total_ = 0;
+  std::vector<int64_t> first_step_;  // of each epoch; one more at the end
+  int64_t cached_epoch_ = -1;
+  std::vector<int64_t> order_, begins_;
+};
+
+}  // namespace brim

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/settings.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <charconv>
+#include <functional>
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace brim {
+namespace {
+
+using Setter = std::function<void(TrainSettings&, std::string_view value)>;
+
+struct Bad {
+  std::string wanted;
+};
+
+template <class Number>
+Number number(std::string_view text, const char* wanted) {
+  Number n{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || end != text.data() + text.size()) throw Bad{wanted};
+  return n;
+}
+
+bool boolean(std::string_view text) {
+  for (const char* yes : {"true", "True", "1", "yes", "on"})
+    if (text == yes) return true;
+  for (const char* no : {"false", "False", "0", "no", "off"})
+    if (text == no) return false;
+  throw Bad{"true or false"};
+}
+
+Setter set(std::string TrainSettings::*m) { return [m](TrainSettings& s, std::string_view v) { s.*m = std::string(v); }; }
+Setter set(int64_t TrainSettings::*m) { return [m](TrainSettings& s, std::string_view v) { s.*m = number<int64_t>(v, "a whole number"); }; }
+Setter set(int TrainSettings::*m) { return [m](TrainSettings& s, std::string_view v) { s.*m = number<int>(v, "a whole number"); }; }
+Setter set(double TrainSettings::*m) { return [m](TrainSettings& s, std::string_view v) { s.*m = number<double>(v, "a number"); }; }
+Setter set(bool TrainSettings::*m) { return [m](TrainSettings& s, std::string_view v) { s.*m = boolean(v); }; }
+Setter list(std::vector<std::string> TrainSettings::*m) { return [m](TrainSettings& s, std::string_view v) { (s.*m).emplace_back(v); }; }
+Setter precision_flag(const char* name) {
+  return [name](TrainSettings& s, std::string_view v) {
+    if (boolean(v)) s.precision = name;
+  };
+}
+
+struct Key {
+  const char* name;
+  const char* help;
+  Setter setter;  // empty: unnecessary, `help` explains
+};
+
+const std::vector<Key>& table() {
+  using S = TrainSettings;
+  static const std::vector<Key> keys = {
+      {"model", "model directory or name to start from", set(&S::model)},
+      {"model_name_or_path", "the same", set(&S::model)},
+      {"train", "training rows (csv, tsv, jsonl) or CoNLL file; may be given several times", list(&S::train_files)},
+      {"train_file", "the same", list(&S::train_files)},
+      {"val", "validation rows; may be given several times", list(&S::validation_files)},
+      {"validation_file", "the same", list(&S::validation_files)},
+      {"token_train", "--task multi: CoNLL file for the token head", set(&S::token_train_file)},
+      {"token_val", "--task multi: CoNLL validation file", set(&S::token_validation_file)},
+      {"output", "directory for the trained model and its checkpoints", set(&S::output_dir)},
+      {"output_dir", "the same", set(&S::output_dir)},
+      {"overwrite_output_dir", "write into an output directory that is not empty", set(&S::overwrite_output_dir)},
+      {"text_column", "column or key that holds the text", set(&S::text_column)},
+      {"label_column", "column or key that holds the label", set(&S::label_column)},
+      {"format", "auto, csv, tsv, jsonl or conll", set(&S::format)},
+      {"task", "auto, classification, ner or multi (both heads)", set(&S::task)},
+      {"multi_label", "several labels a row, separated by | or as 0/1 columns", set(&S::multi_label)},
+      {"ignore_mismatched_head", "start a new head where the labels differ from the model's", set(&S::ignore_mismatched_head)},
+      {"num_train_epochs", "passes over the data", set(&S::num_train_epochs)},
+      {"max_steps", "optimizer steps; overrides epochs", set(&S::max_steps)},
+      {"batch_size", "samples an optimizer step sees (the micro-batch is the plan's)", set(&S::train_batch_size)},
+      {"per_device_train_batch_size", "the same", set(&S::train_batch_size)},
+      {"train_batch_size", "the same", set(&S::train_batch_size)},
+      {"gradient_accumulation_steps", "multiplies the batch size", set(&S::gradient_accumulation_steps)},
+      {"batch_tokens", "global batch in tokens instead of samples", set(&S::batch_tokens)},
+      {"learning_rate", "peak learning rate", set(&S::learning_rate)},
+      {"lr_scheduler_type", "linear, cosine, constant or constant_with_warmup", set(&S::lr_scheduler_type)},
+      {"lr_scaling", "none, sqrt or linear: scales the rate with the batch", set(&S::lr_scaling)},
+      {"lr_reference_batch", "batch at which the learning rate holds as given", set(&S::lr_reference_batch)},
+      {"warmup_steps", "steps of linear warm-up; below 1: a share of all steps", set(&S::warmup_steps)},
+      {"warmup_ratio", "warm-up as a share of all steps", set(&S::warmup_ratio)},
+      {"weight_decay", "decoupled decay; none on biases and norms", set(&S::weight_decay)},
+      {"adam_beta1", "AdamW", set(&S::adam_beta1)},
+      {"adam_beta2", "AdamW", set(&S::adam_beta2)},
+      {"adam_epsilon", "AdamW", set(&S::adam_epsilon)},
+      {"max_grad_norm", "gradient clipping by global norm; 0: off", set(&S::max_grad_norm)},
+      {"label_smoothing_factor", "label smoothing", set(&S::label_smoothing)},
+      {"class_weights", "none, balanced, or one number a class", set(&S::class_weights)},
+      {"max_length", "longest text in tokens; 0: the model's own", set(&S::max_length)},
+      {"max_seq_length", "the same", set(&S::max_length)},
+      {"seed", "of shuffling, dropout and new heads", set(&S::seed)},
+      {"dropout", "overrides the model's dropout", set(&S::dropout)},
+      {"eval_strategy", "no, steps or epoch", set(&S::eval_strategy)},
+      {"evaluation_strategy", "the same", set(&S::eval_strategy)},
+      {"eval_steps", "steps between evaluations", set(&S::eval_steps)},
+      {"save_strategy", "no, steps or epoch", set(&S::save_strategy)},
+      {"save_steps", "steps between checkpoints", set(&S::save_steps)},
+      {"save_total_limit", "checkpoints kept", set(&S::save_total_limit)},
+      {"logging_steps", "steps between log lines", set(&S::logging_steps)},
+      {"load_best_model_at_end", "write the best model, not the last", set(&S::load_best_model_at_end)},
+      {"metric_for_best_model", "accuracy, macro_f1, macro_recall, loss or entity_f1", set(&S::metric_for_best_model)},
+      {"early_stopping_patience", "evaluations without improvement before stopping; 0: never", set(&S::early_stopping_patience)},
+      {"resume_from_checkpoint", "a checkpoint directory, or `last`", set(&S::resume_from_checkpoint)},
+      {"bf16", "train in bf16", precision_flag("bf16")},
+      {"fp16", "train in fp16 with a dynamic loss scale", precision_flag("fp16")},
+      {"tf32", "train in tf32", [](S& s, std::string_view v) { if (boolean(v) && s.precision == "auto") s.precision = "tf32"; }},
+      {"precision", "auto, fp32, tf32, bf16 or fp16", set(&S::precision)},
+      {"optim", "adamw or adamw_8bit (also Hugging Face's names for them)", set(&S::optim)},
+      {"recompute", "auto, none, selective or full", set(&S::recompute)},
+      {"gradient_checkpointing", "true: full recompute", [](S& s, std::string_view v) { if (boolean(v)) s.recompute = "full"; }},
+      {"device", "auto, cpu, cuda or cuda:N", set(&S::device)},
+      {"memory_limit", "bytes this process may hold on the device: 6GiB, 90% or auto", set(&S::memory_limit)},
+      {"max_memory_gb", "the same, in GB", [](S& s, std::string_view v) { s.memory_limit = std::string(v) + "GB"; (void)number<double>(v, "a number"); }},
+      {"use_mixed_precision", "true: 16-bit training", [](S& s, std::string_view v) { if (!boolean(v)) s.precision = "fp32"; }},
+      {"threads", "CPU threads; 0: all cores", set(&S::threads)},
+      {"fill", "plan for all the memory allowed", set(&S::fill)},
+      {"teacher", "model whose outputs are to be matched", set(&S::teacher)},
+      {"temperature", "distillation temperature", set(&S::temperature)},
+      {"hard_weight", "share of the hard labels' loss in distillation", set(&S::hard_weight)},
+      {"student_layers", "start from this many of the teacher's layers", set(&S::student_layers)},
+      // Accepted, because Brim makes them unnecessary.
+      {"per_device_eval_batch_size", "evaluation runs under the same memory plan; no batch size is needed", {}},
+      {"auto_find_batch_size", "the plan computes the micro-batch before the first step", {}},
+      {"dynamic_batch_sizing", "the plan computes the micro-batch before the first step", {}},
+      {"memory_monitoring", "memory is planned, allocated once and reported; it cannot grow", {}},
+      {"target_utilization", "the plan takes the fastest micro-batch; utilisation is reported, not steered", {}},
+      {"group_by_length", "batches are packed without padding; grouping gains nothing", {}},
+      {"train_sampling_strategy", "batches are packed without padding; grouping gains nothing", {}},
+      {"dataloader_num_workers", "tokenization runs once, on all cores", {}},
+      {"dataloader_prefetch_factor", "micro-batches are staged ahead by themselves", {}},
+      {"dataloader_persistent_workers", "there are no worker processes", {}},
+      {"dataloader_pin_memory", "staging memory is page-locked where the device can use it", {}},
+      {"dataloader_drop_last", "the last batch is kept and averaged over its real samples", {}},
+      {"torch_compile", "there is nothing to compile", {}},
+      {"torch_empty_cache_steps", "memory is allocated once", {}},
+      {"eval_accumulation_steps", "logits are never kept on the device", {}},
+      {"report_to", "train_log.jsonl and report.html are always written", {}},
+      {"push_to_hub", "Brim uploads nothing", {}},
+      {"do_train", "`brim train` trains", {}},
+      {"do_eval", "evaluation follows eval_strategy", {}},
+      {"remove_unused_columns", "only the text and label columns are read", {}},
+      {"logging_dir", "logs go to the output directory", {}},
+      {"logging_strategy", "logging_steps decides", {}},
+      {"greater_is_better", "known from the metric", {}},
+      {"data_seed", "seed decides", {}},
+      {"include_tokens_per_second", "always reported", {}},
+      {"disable_tqdm", "the bar is drawn on terminals only", {}},
+  };
+  return keys;
+}
+
+std::string normalized(std::string_view key) {
+  std::string out(key);
+  for (char& c : out)
+    if (c == '-') c = '_';
+  return out;
+}
+
+}  // namespace
+
+const std::vector<SettingsKey>& settings_keys() {
+  static const std::vector<SettingsKey> keys = [] {
+    std::vector<SettingsKey> all;
+    for (const Key& k : table()) all.push_back({k.name, k.help, !k.setter});
+    return all;
+  }();
+  return keys;
+}
+
+std::string apply_setting(TrainSettings& settings, std::string_view raw, std::string_view value, const std::string& where) {
+  const std::string key = normalized(raw);
+  for (const Key& k : table()) {
+    if (key != k.name) continue;
+    if (!k.setter) return fmt::format("{}: {} is not needed: {}", where, key, k.help);
+    try {
+      k.setter(settings, value);
+    } catch (const Bad& bad) {
+      fail(ErrorCode::usage, "{}: {} is '{}', wanted {}", where, key, value, bad.wanted);
+    }
+    return {};
+  }
+  std::vector<std::string> names;
+  for (const Key& k : table()) names.emplace_back(k.name);
+  const std::string near = nearest_name(key, names);
+  fail(ErrorCode::usage, "{}: unknown key {}{}", where, key, near.empty() ? "" : fmt::format("; did you mean {}?", near));
+}
+
+std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path) {
+  YAML::Node root;
+  try {
+    root = YAML::LoadFile(path.string());
+  } catch (const YAML::BadFile&) {
+    fail(ErrorCode::usage, "--config {}: cannot be read", path.string());
+  } catch (const YAML::Exception& e) {
+    fail(ErrorCode::usage, "{}:{}: {}", path.string(), e.mark.line + 1, e.msg);
+  }
+  if (!root.IsMap()) fail(ErrorCode::usage, "{}: not a mapping of keys to values", path.string());
+  std::vector<std::string> notes;
+  std::function<void(const YAML::Node&)> walk = [&](const YAML::Node& map) {
+    for (const auto& item : map) {
+      const auto key = item.first.as<std::string>();
+      const YAML::Node& value = item.second;
+      const std::string where = fmt::format("{}:{}", path.string(), item.first.Mark().line + 1);
+      if (value.IsMap()) {
+        for (const char* block : {"training", "training_args", "training_arguments", "model", "data", "gpu_optimization", "optimization", "hardware"})
+          if (key == block) {
+            walk(value);
+            goto next;
+          }
+        fail(ErrorCode::usage, "{}: unknown block {}", where, key);
+      } else if (value.IsSequence()) {
+        for (const auto& element : value)
+          if (std::string note = apply_setting(settings, key, element.as<std::string>(), where); !note.empty()) notes.push_back(note);
+      } else if (!value.IsNull()) {
+        if (std::string note = apply_setting(settings, key, value.as<std::string>(), where); !note.empty()) notes.push_back(note);
+      }
+    next:;
+    }
+  };
+  walk(root);
+  return notes;
+}
+
+void check_settings(const TrainSettings& s) {
+  auto positive = [](const char* key, double value) {
+    if (!(value > 0)) fail(ErrorCode::usage, "{} is {}, must be above zero", key, value);
+  };
+  auto one_of = [](const char* key, const std::string& value, std::vector<std::string> known) {
+    for (const auto& k : known)
+      if (value == k) return;
+    fail(ErrorCode::usage, "{} is '{}'; use {}", key, value, fmt::join(known, ", "));
+  };
+  if (s.train_files.empty()) fail(ErrorCode::usage, "no training data; give --train FILE");
+  if (s.output_dir.empty()) fail(ErrorCode::usage, "no output directory; give --output DIR");
+  if (s.max_steps < 0) positive("num_train_epochs", s.num_train_epochs);
+  positive("batch_size", static_cast<double>(s.train_batch_size));
+  positive("gradient_accumulation_steps", static_cast<double>(s.gradient_accumulation_steps));
+  positive("learning_rate", s.learning_rate);
+  positive("logging_steps", static_cast<double>(s.logging_steps));
+  if (s.weight_decay < 0) fail(ErrorCode::usage, "weight_decay is {}, must not be negative", s.weight_decay);
+  if (s.label_smoothing < 0 || s.label_smoothing >= 1) fail(ErrorCode::usage, "label_smoothing_factor is {}, must be from 0 to below 1", s.label_smoothing);
+  if (s.dropout >= 1) fail(ErrorCode::usage, "dropout is {}, must be below 1", s.dropout);
+  one_of("lr_scheduler_type", s.lr_scheduler_type, {"linear", "cosine", "constant", "constant_with_warmup"});
+  one_of("lr_scaling", s.lr_scaling, {"none", "sqrt", "linear"});
+  one_of("eval_strategy", s.eval_strategy, {"no", "steps", "epoch"});
+  one_of("save_strategy", s.save_strategy, {"no", "steps", "epoch"});
+  one_of("task", s.task, {"auto", "classification", "ner", "multi"});
+  one_of("precision", s.precision, {"auto", "fp32", "tf32", "bf16", "fp16"});
+  one_of("recompute", s.recompute, {"auto", "none", "selective", "full"});
+  one_of("optim", s.optim, {"adamw", "adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"});
+  if (!s.metric_for_best_model.empty())
+    one_of("metric_for_best_model", s.metric_for_best_model, {"accuracy", "macro_f1", "macro_recall", "loss", "eval_loss", "eval_accuracy", "entity_f1"});
+}
+
+}  // namespace brim

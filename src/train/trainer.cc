@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/bounded_queue.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/timeline.h"
+#include "base/units.h"
+#include "io/atomic_file.h"
+#include "model/train_runner.h"
+#include "ops/loss.h"
+#include "train/checkpoint.h"
+#include "train/job.h"
+#include "train/micro_batch.h"
+#include "train/schedule.h"
+#include "train/validation.h"
+
+namespace brim {
+namespace {
+
+uint64_t mix_seed(uint64_t seed, int64_t step, int64_t micro) {
+  uint64_t x = seed * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(step) * 0xBF58476D1CE4E5B9ULL + static_cast<uint64_t>(micro) + 1;
+  x ^= x >> 31, x *= 0x94D049BB133111EBULL, x ^= x >> 29;
+  return x;
+}
+
+constexpr double kFirstLossScale = 65536, kLargestLossScale = 1 << 24;
+constexpr int64_t kLossScaleGrowSteps = 2000;
+
+// Losses and norms come back from the device a little later than they are asked for; nothing waits for them.
+struct PendingStep {
+  int64_t step = 0;
+  double samples = 0, tagged = 0;
+  int64_t tokens = 0, rows = 0, micros = 0;
+  double sum_squares = 0, lr = 0;
+  std::vector<int64_t> row_ids;
+  std::unique_ptr<Event> done;
+  DeviceBuffer values;  // page-locked: two losses a micro-batch, then the norm
+};
+
+class Loop {
+ public:
+  Loop(TrainJob& job, const TrainCallbacks& callbacks)
+      : job_(job), s_(job.settings), callbacks_(callbacks), schedule_(job.settings, job.train_set), state_(*job.device, job.shape, job.precision, job.plan.optimizer),
+        stream_(job.device->make_stream()), queue_(3) {}
+
+  TrainOutcome run() {
+    start();
+    std::thread producer([&] { produce(); });
+    try {
+      consume();
+    } catch (...) {
+      queue_.cancel();
+      producer.join();
+      throw;
+    }
+    queue_.cancel();
+    producer.join();
+    finish();
+    return outcome_;
+  }
+
+ private:
+  void start() {
+    std::filesystem::path out = s_.output_dir;
+    std::error_code ec;
+    const bool resume = !s_.resume_from_checkpoint.empty();
+    if (std::filesystem::exists(out, ec) && !std::filesystem::is_empty(out, ec) && !resume && !s_.overwrite_output_dir)
+      fail(ErrorCode::cannot_write, "{}: exists and is not empty; --resume-from-checkpoint last goes on, --overwrite-output-dir starts afresh", out.string());
+    std::filesystem::create_directories(out, ec);
+    if (ec) fail(ErrorCode::cannot_write, "{}: {}", out.string(), ec.message());
+    files_.config = &job_.config;
+    files_.tokenizer_dir = job_.model_dir;
+    files_.labels = job_.shape.sequence_classes > 0 ? job_.labels.sequence : job_.labels.token;
+    files_.shape = job_.shape;
+    progress_.settings = fingerprint();
+    if (job_.precision == Precision::fp16) progress_.loss_scale = kFirstLossScale;
+    if (resume) this->resume();
+    else state_.upload(*stream_, job_.master);
+    pass_plan_ = plan_train_pass(job_.shape, job_.precision, job_.plan.recompute, job_.device->kind(), best_isa(), job_.threads, job_.plan.limits());
+    if (job_.validation_set.rows() > 0) validation_ = std::make_unique<Validator>(job_, state_);
+    const int64_t arena = std::max(pass_plan_.arena_bytes(), validation_ ? validation_->arena_bytes() : 0);
+    arena_ = job_.device->allocate(static_cast<size_t>(arena));
+    if (validation_) validation_->use_arena(*stream_, arena_.data());
+    stager_ = std::make_unique<BatchStager>(*job_.device, job_.shape, job_.plan.limits(), job_.plan.staging_depth);
+    if (!job_.class_weights.empty()) {
+      weights_ = job_.device->allocate(job_.class_weights.size() * 4);
+      stream_->copy(weights_.data(), job_.class_weights.data(), job_.class_weights.size() * 4);
+      stream_->synchronize();
+    }
+    if (!s_.teacher.empty()) open_teacher();
+    log_.open(out / "train_log.jsonl", resume ? std::ios::app : std::ios::trunc);
+    say(fmt::format("{} rows, {} tokens ({:.1f} a row) · {} steps of {} · {} parameters", format_count(job_.train_set.rows()), format_count(job_.train_set.tokens()),
+                    static_cast<double>(job_.train_set.tokens()) / static_cast<double>(job_.train_set.rows()), format_count(schedule_.total_steps()),
+                    s_.batch_tokens > 0 ? format_count(s_.batch_tokens) + " tokens" : format_count(s_.global_batch()) + " rows", format_count(param_count(job_.shape))));
+    say(fmt::format("{} in {} ({}) · micro-batch {} tokens · recompute {} · {} · memory planned {} of {}", job_.device->name(), precision_name(job_.precision),
+                    job_.precision_reason, format_count(job_.plan.token_budget), recompute_name(job_.plan.recompute), optimizer_name(job_.plan.optimizer),
+                    format_bytes(job_.plan.peak_bytes), format_bytes(job_.plan.limit_bytes)));
+  }
+
+  // What must be equal for a resumed run to be the same run.
+  std::string fingerprint() const {
+    nlohmann::json j = {{"rows", job_.train_set.rows()}, {"tokens", job_.train_set.tokens()}, {"batch", s_.global_batch()}, {"batch_tokens", s_.batch_tokens},
+                        {"lr", s_.learning_rate}, {"schedule", s_.lr_scheduler_type}, {"epochs", s_.num_train_epochs}, {"max_steps", s_.max_steps},
+                        {"seed", s_.seed}, {"precision", precision_name(job_.precision)}, {"optimizer", optimizer_name(job_.plan.optimizer)},
+                        {"weight_decay", s_.weight_decay}, {"labels", fmt::format("{}", fmt::join(job_.labels.sequence, "|"))}, {"device", device_kind_name(job_.device->kind())}};
+    return j.dump();
+  }
+
+  void resume() {
+    auto checkpoint = load_checkpoint(s_.output_dir, s_.resume_from_checkpoint, job_.shape, state_.layout());
+    if (!checkpoint) {
+      say("no checkpoint yet; starting at the beginning");
+      state_.upload(*stream_, job_.master);
+      return;
+    }
+    if (checkpoint->progress.settings != progress_.settings)
+      fail(ErrorCode::usage, "{}: made with other settings or data; it cannot be continued as this run\n  then {}\n  now  {}", checkpoint->dir.string(),
+           checkpoint->progress.settings, progress_.settings);
+    progress_ = checkpoint->progress;
+    state_.upload(*stream_, checkpoint->master);
+    state_.upload_moments(*stream_, checkpoint->moments);
+    history_ = nlohmann::json::parse(progress_.log_json);
+    const auto plan = nlohmann::json::parse(progress_.plan_json);
+    const auto budget = plan.value("token_budget", int64_t{0});
+    const auto level = recompute_from_name(plan.value("recompute", std::string("none")));
+    if (budget > 0 && (budget != job_.plan.token_budget || level != job_.plan.recompute)) {
+      try {
+        plan_train_job(job_, budget, level);
+      } catch (const Error&) {
+        say(fmt::format("the checkpoint's micro-batch of {} tokens does not fit here: the run goes on, but not bit for bit", format_count(budget)));
+      }
+    }
+    say(fmt::format("resuming after step {} ({})", format_count(progress_.step), checkpoint->dir.filename().string()));
+  }
+
+  void open_teacher();
+
+  // ---- the producer: micro-batches ahead of the device ----
+  void produce() {
+    Timeline::name_thread("packer");
+    try {
+      for (int64_t step = progress_.step; step < schedule_.total_steps(); ++step) {
+        const auto rows = schedule_.rows(step);
+        double weight = 0;
+        int64_t tagged = 0, samples = 0;
+        for (const int64_t r : rows) {
+          const int32_t label = job_.train_set.label[static_cast<size_t>(r)];
+          if (label != kIgnoredTarget) ++samples, weight += job_.class_weights.empty() ? 1.0 : job_.class_weights[static_cast<size_t>(label)];
+          if (job_.shape.token_classes > 0)
+            for (int64_t t = job_.train_set.begin[static_cast<size_t>(r)]; t < job_.train_set.begin[static_cast<size_t>(r) + 1]; ++t)
+              tagged += job_.train_set.token_label[static_cast<size_t>(t)] != kIgnoredTarget;
+        }
+        const auto micros = split_micro_batches(job_.train_set, rows, job_.plan.token_budget, job_.plan.max_sequences);
+        for (size_t i = 0; i < micros.size(); ++i) {
+          auto m = std::make_unique<MicroBatch>();
+          ScopedZone zone(Zone::pack);
+          build_micro_batch(job_.train_set, micros[i], job_.shape, *m);
+          m->step = step, m->number = static_cast<int64_t>(i), m->last_of_step = i + 1 == micros.size();
+          m->step_samples = samples, m->step_weight = weight, m->step_tagged = tagged, m->epoch = schedule_.epoch_of(step);
+          if (!queue_.push(std::move(m))) return;
+        }
+      }
+    } catch (...) {
+      producer_error_ = std::current_exception();
+    }
+    queue_.close();
+  }
+
+  // ---- the consumer ----
+  void consume() {
+    training_since_ = now_ns();
+    for (;;) {
+      std::optional<std::unique_ptr<MicroBatch>> next;
+      {
+        ScopedZone zone(Zone::wait_input);
+        next = queue_.pop();
+      }
+      if (!next) break;
+      micro_step(**next);
+      if (!(*next)->last_of_step) continue;
+      end_step(**next);
+      if (outcome_.stopped_early || outcome_.interrupted) return;
+    }
+    if (producer_error_) std::rethrow_exception(producer_error_);
+  }
+
+  void micro_step(const MicroBatch& m) {
+    if (m.number == 0) begin_step(m);
+    const StagedBatch staged = stager_->stage(m, *stream_);
+    TrainPass pass{job_.shape, state_.params(), job_.plan.recompute, {}, {}, staged.sorted, staged.sorted_positions};
+    const auto scale = static_cast<float>(progress_.loss_scale);
+    pass.loss.label_smoothing = static_cast<float>(s_.label_smoothing);
+    pass.loss.sequence_scale = scale / static_cast<float>(std::max(1e-9, m.step_weight));
+    pass.loss.token_scale = scale / static_cast<float>(std::max<int64_t>(1, m.step_tagged));
+    pass.dropout.on = job_.shape.hidden_dropout > 0 || job_.shape.attention_dropout > 0 || job_.shape.head_dropout > 0;
+    pass.dropout.seed = mix_seed(static_cast<uint64_t>(s_.seed), m.step, m.number);
+    TrainTargets targets = staged.targets;
+    if (weights_) targets.class_weights = TensorView(weights_.data(), DType::f32, {static_cast<int64_t>(job_.class_weights.size())});
+    if (teacher_) {
+      targets.teacher_sequence = teacher_->run(*stream_, staged.batch);
+      pass.loss.temperature = static_cast<float>(s_.temperature);
+      pass.loss.hard_weight = static_cast<float>(s_.hard_weight), pass.loss.soft_weight = static_cast<float>(1 - s_.hard_weight);
+    }
+    TrainResult result;
+    {
+      ScopedZone zone(Zone::forward, m.packed.tokens());
+      result = run_train_pass(*stream_, arena_.data(), pass_plan_, pass, staged.batch, targets, job_.threads);
+    }
+    stager_->mark_used(*stream_);
+    PendingStep& p = *pending_.back();
+    stream_->copy(static_cast<float*>(p.values.data()) + 2 * p.micros, result.loss.data, 8);
+    ++p.micros;
+    p.tokens += m.packed.tokens(), p.rows += m.packed.sequences(), p.sum_squares += m.packed.sum_squares;
+    for (const uint64_t t : m.packed.tickets) p.row_ids.push_back(static_cast<int64_t>(t));
+  }
+
+  void begin_step(const MicroBatch& m) {
+    if (pending_.size() > 1) read_oldest();
+    auto p = free_.empty() ? std::make_unique<PendingStep>() : std::move(free_.back());
+    if (!free_.empty()) free_.pop_back();
+    if (!p->done) {
+      p->done = make_event(*job_.device, false);
+      p->values = job_.device->allocate_host((2 * kMostMicros + 1) * 4);
+    }
+    p->step = m.step, p->samples = m.step_weight, p->tagged = static_cast<double>(m.step_tagged);
+    p->tokens = p->rows = p->micros = 0, p->sum_squares = 0;
+    p->row_ids.clear();
+    pending_.push_back(std::move(p));
+  }
+
+  void end_step(const MicroBatch& m) {
+    PendingStep& p = *pending_.back();
+    BRIM_CHECK(p.micros <= kMostMicros, "{} micro-batches in a step", p.micros);
+    StepSettings step;
+    p.lr = learning_rate_at(s_, m.step, schedule_.total_steps());
+    step.lr = static_cast<float>(p.lr);
+    step.beta1 = static_cast<float>(s_.adam_beta1), step.beta2 = static_cast<float>(s_.adam_beta2), step.eps = static_cast<float>(s_.adam_epsilon);
+    step.weight_decay = static_cast<float>(s_.weight_decay), step.max_grad_norm = static_cast<float>(s_.max_grad_norm);
+    step.grad_scale = static_cast<float>(1 / progress_.loss_scale);
+    step.step = m.step + 1 - progress_.skipped_steps;
+    {
+      ScopedZone zone(Zone::optimizer);
+      state_.step(*stream_, step, job_.threads);
+    }
+    stream_->copy(static_cast<float*>(p.values.data()) + 2 * p.micros, state_.norm().data, 4);
+    p.done->record(*stream_);
+    progress_.step = m.step + 1;
+    if (job_.precision == Precision::fp16) read_all();  // the loss scale depends on this step's norm
+    const bool epoch_end = schedule_.ends_epoch(m.step), last = progress_.step == schedule_.total_steps();
+    const bool evaluate = validation_ && s_.eval_strategy != "no" && (last || (s_.eval_strategy == "epoch" ? epoch_end : progress_.step % s_.eval_steps == 0));
+    const bool save = s_.save_strategy != "no" && !last && (s_.save_strategy == "epoch" ? epoch_end : progress_.step % s_.save_steps == 0);
+    const bool stop = callbacks_.stop != nullptr && callbacks_.stop->load(std::memory_order_relaxed);
+    if (evaluate || save || stop) pause([&] {
+      if (evaluate) this->evaluate();
+      if (save || stop) checkpoint();
+    });
+    if (stop) outcome_.interrupted = true;
+  }
+
+  // Reads what the device has finished; training time stops while `fn` runs.
+  template <class Fn>
+  void pause(Fn&& fn) {
+    read_all();
+    outcome_.seconds += seconds_since(training_since_);
+    fn();
+    training_since_ = now_ns();
+  }
+
+  void read_all() {
+    while (!pending_.empty()) read_oldest();
+  }
+
+  void read_oldest() {
+    std::unique_ptr<PendingStep> p = std::move(pending_.front());
+    pending_.erase(pending_.begin());
+    {
+      ScopedZone zone(Zone::wait_device);
+      p->done->synchronize();
+    }
+    const auto* values = static_cast<const float*>(p->values.data());
+    double sequence = 0, token = 0;
+    for (int64_t i = 0; i < p->micros; ++i) sequence += values[2 * i], token += values[2 * i + 1];
+    const double norm = values[2 * p->micros];
+    double loss = 0;
+    if (job_.shape.sequence_classes > 0 && p->samples > 0) loss += sequence / p->samples;
+    if (job_.shape.token_classes > 0 && p->tagged > 0) loss += token / p->tagged;
+    if (job_.precision == Precision::fp16) adjust_loss_scale(norm);
+    else if (!std::isfinite(loss) || !std::isfinite(norm)) diverged(*p, loss, norm);
+    if (job_.precision == Precision::fp16 && !std::isfinite(loss)) diverged(*p, loss, norm);
+    outcome_.samples += p->rows, outcome_.tokens += p->tokens;
+    window_loss_ += loss, ++window_steps_, window_rows_ += p->rows, window_tokens_ += p->tokens, window_squares_ += p->sum_squares;
+    outcome_.final_loss = loss;
+    if ((p->step + 1) % s_.logging_steps == 0 || p->step + 1 == schedule_.total_steps()) log_window(*p, norm);
+    if (callbacks_.progress) {
+      const double seconds = std::max(1e-9, outcome_.seconds + seconds_since(training_since_));
+      callbacks_.progress(static_cast<double>(p->step + 1), static_cast<double>(schedule_.total_steps()),
+                          fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} rows/s · {} tokens/s · memory {} planned", format_count(p->step + 1), loss, p->lr,
+                                      format_count(static_cast<int64_t>(static_cast<double>(outcome_.samples) / seconds)),
+                                      format_si(static_cast<double>(outcome_.tokens) / seconds), format_bytes(job_.plan.peak_bytes)));
+    }
+    free_.push_back(std::move(p));
+  }
+
+  void adjust_loss_scale(double norm) {
+    if (!std::isfinite(norm)) {
+      ++progress_.skipped_steps;
+      progress_.loss_scale = std::max(1.0, progress_.loss_scale / 2);
+      progress_.good_steps = 0;
+      say(fmt::format("a gradient overflowed: update skipped, loss scale now {}", progress_.loss_scale));
+      if (progress_.loss_scale <= 1) fail(ErrorCode::diverged, "gradients overflow even without a loss scale; use bf16 or a smaller learning rate");
+    } else if (++progress_.good_steps % kLossScaleGrowSteps == 0) {
+      progress_.loss_scale = std::min(kLargestLossScale, progress_.loss_scale * 2);
+    }
+  }
+
+  [[noreturn]] void diverged(const PendingStep& p, double loss, double norm) {
+    const auto path = std::filesystem::path(s_.output_dir) / fmt::format("diverged-step-{}.json", p.step + 1);
+    nlohmann::json j = {{"step", p.step + 1}, {"loss", fmt::format("{}", loss)}, {"grad_norm", fmt::format("{}", norm)}, {"rows", p.row_ids}, {"learning_rate", p.lr}};
+    write_file_atomically(path, j.dump() + "\n");
+    fail(ErrorCode::diverged, "step {}: the loss is {} and the gradient norm {}; its {} rows are listed in {}; try a smaller learning_rate or a warm-up", p.step + 1, loss,
+         norm, p.row_ids.size(), path.string());
+  }
+
+  void log_row(const LogRow& row) {
+    nlohmann::json j;
+    for (const auto& [name, value] : row) j[name] = value;
+    history_.push_back(j);
+    log_ << j.dump() << std::endl;
+  }
+
+  void log_window(const PendingStep& p, double norm) {
+    const double now = outcome_.seconds + seconds_since(training_since_), seconds = std::max(1e-9, now - window_since_);
+    const double flops = 3 * forward_flops(job_.shape, static_cast<double>(window_tokens_), window_squares_);
+    const double rate = job_.plan.device.rate(job_.precision);
+    LogRow row = {{"step", static_cast<double>(p.step + 1)},
+                  {"epoch", schedule_.epochs_done(p.step + 1)},
+                  {"loss", window_loss_ / static_cast<double>(std::max<int64_t>(1, window_steps_))},
+                  {"learning_rate", p.lr},
+                  {"grad_norm", norm},
+                  {"samples_per_second", static_cast<double>(window_rows_) / seconds},
+                  {"tokens_per_second", static_cast<double>(window_tokens_) / seconds},
+                  {"memory_planned_bytes", static_cast<double>(job_.plan.peak_bytes)},
+                  {"train_seconds", now}};
+    if (rate > 0) row.emplace_back("mfu", flops / seconds / rate);
+    log_row(row);
+    window_loss_ = window_squares_ = 0;
+    window_steps_ = window_rows_ = window_tokens_ = 0;
+    window_since_ = now;
+  }
+
+  void evaluate() {
+    ScopedZone zone(Zone::evaluate);
+    const ValidationResult v = validation_->run(*stream_);
+    const std::string metric = metric_name();
+    const double value = v.value(metric);
+    const bool lower = metric == "loss";
+    const bool better = progress_.best_step < 0 || (lower ? value < progress_.best_metric : value > progress_.best_metric);
+    LogRow row = {{"step", static_cast<double>(progress_.step)}, {"epoch", schedule_.epochs_done(progress_.step)}};
+    for (const auto& [name, number] : v.values) row.emplace_back("eval_" + name, number);
+    log_row(row);
+    std::string text;
+    for (const auto& [name, number] : v.values) text += fmt::format(" · {} {:.4f}", name, number);
+    say(fmt::format("epoch {:.2f} · step {}{}{}", schedule_.epochs_done(progress_.step), format_count(progress_.step), text, better ? " · best so far" : ""));
+    if (better) {
+      progress_.best_metric = value, progress_.best_step = progress_.step, progress_.evaluations_since_best = 0;
+      if (s_.load_best_model_at_end) write_model(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
+    } else if (++progress_.evaluations_since_best >= s_.early_stopping_patience && s_.early_stopping_patience > 0) {
+      say(fmt::format("no improvement in {} evaluations: stopping early", progress_.evaluations_since_best));
+      outcome_.stopped_early = true;
+    }
+  }
+
+  std::string metric_name() const {
+    std::string m = s_.metric_for_best_model;
+    if (m.rfind("eval_", 0) == 0) m = m.substr(5);
+    if (!m.empty()) return m;
+    return job_.shape.sequence_classes > 0 ? "macro_f1" : "entity_f1";
+  }
+
+  void checkpoint() {
+    ScopedZone zone(Zone::checkpoint);
+    progress_.log_json = history_.dump();
+    progress_.plan_json = nlohmann::json{{"token_budget", job_.plan.token_budget}, {"recompute", recompute_name(job_.plan.recompute)},
+                                         {"precision", precision_name(job_.precision)}, {"optimizer", optimizer_name(job_.plan.optimizer)},
+                                         {"limit_bytes", job_.plan.limit_bytes}, {"peak_bytes", job_.plan.peak_bytes}}
+                              .dump();
+    write_checkpoint(s_.output_dir, files_, state_.layout(), state_.download(*stream_), state_.download_moments(*stream_), progress_, s_.save_total_limit);
+  }
+
+  void finish() {
+    read_all();
+    outcome_.seconds += seconds_since(training_since_);
+    outcome_.steps = progress_.step;
+    outcome_.best_metric = progress_.best_metric, outcome_.best_step = progress_.best_step, outcome_.best_metric_name = metric_name();
+    if (outcome_.interrupted) return;
+    const bool best_written = s_.load_best_model_at_end && progress_.best_step >= 0;
+    if (!best_written) write_model(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
+    const nlohmann::json state = {{"global_step", progress_.step}, {"best_metric", progress_.best_step >= 0 ? nlohmann::json(progress_.best_metric) : nlohmann::json(nullptr)},
+                                  {"best_global_step", progress_.best_step}, {"log_history", history_}};
+    write_file_atomically(std::filesystem::path(s_.output_dir) / "trainer_state.json", state.dump(2) + "\n");
+  }
+
+  void say(const std::string& line) {
+    if (callbacks_.say) callbacks_.say(line);
+  }
+
+  static constexpr int64_t kMostMicros = 4096;
+
+  TrainJob& job_;
+  const TrainSettings& s_;
+  const TrainCallbacks& callbacks_;
+  StepSchedule schedule_;
+  TrainState state_;
+  std::unique_ptr<Stream> stream_;
+  TrainPassPlan pass_plan_;
+  DeviceBuffer arena_, weights_;
+  std::unique_ptr<BatchStager> stager_;
+  std::unique_ptr<Validator> validation_;
+  std::unique_ptr<Teacher> teacher_;
+  BoundedQueue<std::unique_ptr<MicroBatch>> queue_;
+  std::exception_ptr producer_error_;
+  std::vector<std::unique_ptr<PendingStep>> pending_, free_;
+  ModelFiles files_;
+  TrainProgress progress_;
+  TrainOutcome outcome_;
+  nlohmann::json history_ = nlohmann::json::array();
+  std::ofstream log_;
+  int64_t training_since_ = 0;
+  double window_loss_ = 0, window_squares_ = 0, window_since_ = 0;
+  int64_t window_steps_ = 0, window_rows_ = 0, window_tokens_ = 0;
+};
+
+void Loop::open_teacher() { teacher_ = std::make_unique<Teacher>(job_, s_.teacher); }
+
+}  // namespace
+
+TrainOutcome train(const TrainSettings& settings, const TrainCallbacks& callbacks) {
+  TrainJob job = open_train_job(settings, [&](const std::string& line) { if (callbacks.say) callbacks.say(line); });
+  return Loop(job, callbacks).run();
+}
+
+}  // namespace brim

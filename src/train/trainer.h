@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training loop: shuffled global batches, micro-batches under the plan, AdamW, evaluation, checkpoints, early
+// stopping. Same seed, plan and device give bitwise the same run; a resumed run goes on bit for bit.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "train/settings.h"
+
+namespace brim {
+
+// One line of the log: numbers by name, in the order they are shown.
+using LogRow = std::vector<std::pair<std::string, double>>;
+
+struct TrainCallbacks {
+  std::function<void(double done, double total, const std::string& text)> progress;
+  std::function<void(const std::string& line)> say;    // plain lines for people
+  const std::atomic<bool>* stop = nullptr;
+};
+
+struct TrainOutcome {
+  int64_t steps = 0, samples = 0, tokens = 0;
+  double seconds = 0;                 // of training steps, evaluation and checkpoints excluded
+  double final_loss = 0, best_metric = 0;
+  std::string best_metric_name;
+  int64_t best_step = -1;
+  bool stopped_early = false, interrupted = false;
+};
+
+// Trains and writes the model to settings.output_dir. Throws diverged when the loss is no number (the batch is saved),
+// interrupted is told in the outcome after a checkpoint.
+TrainOutcome train(const TrainSettings& settings, const TrainCallbacks& callbacks);
+
+}  // namespace brim

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/validation.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "data/metrics.h"
+#include "data/packed_batch.h"
+#include "ops/loss.h"
+
+namespace brim {
+namespace {
+
+// Tokens of a validation batch: past a few thousand a forward pass gains nothing.
+constexpr int64_t kValidationTokens = 16384;
+
+ThreadPool* pool_of(Stream& stream) { return stream.kind() == DeviceKind::cpu ? static_cast<CpuStream&>(stream).pool() : nullptr; }
+
+double cross_entropy_of(const float* logits, int64_t K, int32_t target) {
+  const float top = *std::max_element(logits, logits + K);
+  double sum = 0;
+  for (int64_t k = 0; k < K; ++k) sum += std::exp(static_cast<double>(logits[k]) - top);
+  return std::log(sum) + top - logits[target];
+}
+
+}  // namespace
+
+double ValidationResult::value(const std::string& name) const {
+  for (const auto& [key, number] : values)
+    if (key == name) return number;
+  std::vector<std::string> names;
+  for (const auto& [key, number] : values) names.push_back(key);
+  fail(ErrorCode::usage, "metric_for_best_model {}: this task has {}", name, fmt::join(names, ", "));
+}
+
+Validator::Validator(const TrainJob& job, const TrainState& state) : job_(job), weights_(encoder_weights(job.shape, state.params())) {
+  limits_ = job.plan.limits();
+  limits_.tokens = std::max(limits_.longest, std::min(limits_.tokens, kValidationTokens));
+  limits_.sequences = std::min(limits_.sequences, std::max<int64_t>(1, limits_.tokens / 4));
+  auto plan = [&](Output output) { return plan_forward(job.shape, job.precision, job.device->kind(), best_isa(), job.threads, limits_, output); };
+  if (job.shape.sequence_classes > 0) sequence_plan_ = plan(Output::sequence_logits);
+  if (job.shape.token_classes > 0) token_plan_ = plan(Output::token_logits);
+}
+
+int64_t Validator::arena_bytes() const {
+  // The batch's integers are staged behind the pass on a GPU.
+  const int64_t staging = job_.device->kind() == DeviceKind::cpu ? 0 : align_up(limits_.tokens * 8 + limits_.sequences * 8 + 4096);
+  return std::max(sequence_plan_.arena_bytes(), token_plan_.arena_bytes()) + staging;
+}
+
+void Validator::use_arena(Stream&, void* arena) { arena_ = arena; }
+
+void Validator::run_pass(Stream& stream, Output output, const std::function<void(int64_t, const float*, int32_t)>& take) {
+  const ForwardPlan& plan = output == Output::token_logits ? token_plan_ : sequence_plan_;
+  ForwardRunner runner(job_.shape, weights_, plan, arena_, pool_of(stream));
+  const int64_t K = output_width(job_.shape, output);
+  const TrainSet& set = job_.validation_set;
+  Packer packer({limits_.tokens, limits_.sequences}, job_.shape.position_offset);
+  PackedBatch batch;
+  std::vector<float> host;
+  const bool cpu = stream.kind() == DeviceKind::cpu;
+  char* staging = static_cast<char*>(arena_) + std::max(sequence_plan_.arena_bytes(), token_plan_.arena_bytes());
+  auto flush = [&] {
+    packer.pop(batch);
+    BatchView view = batch.view();
+    if (!cpu) {
+      int64_t at = 0;
+      for (TensorView* v : {&view.ids, &view.positions, &view.starts, &view.order}) {
+        stream.copy(staging + at, v->data, static_cast<size_t>(v->bytes()));
+        v->data = staging + at;
+        at += align_up(v->bytes());
+      }
+    }
+    const TensorView result = runner.run(stream, view);
+    host.resize(static_cast<size_t>(result.elements()));
+    stream.copy(host.data(), result.data, host.size() * 4);
+    stream.synchronize();
+    for (int64_t b = 0; b < batch.sequences(); ++b) {
+      const int64_t row = output == Output::token_logits ? batch.starts[static_cast<size_t>(b)] : b;
+      take(static_cast<int64_t>(batch.tickets[static_cast<size_t>(b)]), host.data() + row * K, batch.starts[static_cast<size_t>(b) + 1] - batch.starts[static_cast<size_t>(b)]);
+    }
+  };
+  for (int64_t row = 0; row < set.rows(); ++row) {
+    packer.push({set.ids.data() + set.begin[static_cast<size_t>(row)], set.length(row), static_cast<uint64_t>(row)});
+    while (packer.ready()) flush();
+  }
+  while (!packer.empty()) flush();
+}
+
+ValidationResult Validator::run(Stream& stream) {
+  ValidationResult result;
+  const TrainSet& set = job_.validation_set;
+  double loss = 0, weight = 0;
+  if (job_.shape.sequence_classes > 0) {
+    const int64_t K = job_.shape.sequence_classes;
+    std::vector<int32_t> expected, predicted;
+    int64_t exact = 0, rows = 0;
+    run_pass(stream, Output::sequence_logits, [&](int64_t row, const float* logits, int32_t) {
+      if (job_.shape.multi_label) {
+        const float* target = set.multi_label.data() + row * K;
+        bool same = true;
+        for (int64_t k = 0; k < K; ++k) {
+          const double z = logits[k];
+          loss += (std::max(z, 0.0) - z * target[k] + std::log1p(std::exp(-std::abs(z)))) / static_cast<double>(K);
+          same = same && (z > 0) == (target[k] > 0.5f);
+        }
+        exact += same, ++rows, ++weight;
+        return;
+      }
+      const int32_t label = set.label[static_cast<size_t>(row)];
+      if (label == kIgnoredTarget) return;
+      loss += cross_entropy_of(logits, K, label), ++weight;
+      expected.push_back(label);
+      predicted.push_back(static_cast<int32_t>(std::max_element(logits, logits + K) - logits));
+    });
+    if (job_.shape.multi_label) {
+      result.values = {{"loss", loss / std::max(1.0, weight)}, {"accuracy", static_cast<double>(exact) / static_cast<double>(std::max<int64_t>(1, rows))}};
+      result.values.emplace_back("macro_f1", result.values[1].second);
+    } else {
+      const auto m = classification_metrics(expected, predicted, static_cast<int32_t>(K));
+      result.values = {{"loss", loss / std::max(1.0, weight)}, {"accuracy", m.accuracy}, {"macro_f1", m.macro_f1}, {"macro_recall", m.macro_recall}};
+    }
+  }
+  if (job_.shape.token_classes > 0) {
+    const int64_t K = job_.shape.token_classes;
+    double token_loss = 0, tagged = 0;
+    std::vector<std::vector<std::string>> expected, predicted;
+    run_pass(stream, Output::token_logits, [&](int64_t row, const float* logits, int32_t length) {
+      std::vector<std::string> want, got;
+      for (int32_t t = 0; t < length; ++t) {
+        const int32_t label = set.token_label[static_cast<size_t>(set.begin[static_cast<size_t>(row)] + t)];
+        if (label == kIgnoredTarget) continue;
+        token_loss += cross_entropy_of(logits + t * K, K, label), ++tagged;
+        want.push_back(job_.labels.token[static_cast<size_t>(label)]);
+        got.push_back(job_.labels.token[static_cast<size_t>(std::max_element(logits + t * K, logits + (t + 1) * K) - (logits + t * K))]);
+      }
+      if (want.empty()) return;
+      expected.push_back(std::move(want)), predicted.push_back(std::move(got));
+    });
+    if (result.values.empty()) result.values.emplace_back("loss", token_loss / std::max(1.0, tagged));
+    result.values.emplace_back("entity_f1", entity_metrics(expected, predicted).f1);
+  }
+  return result;
+}
+
+Teacher::Teacher(const TrainJob& job, const std::string& dir) {
+  model_ = Model::load(dir, *job.device, job.precision);
+  if (model_->shape().sequence_classes != job.shape.sequence_classes)
+    fail(ErrorCode::bad_model, "{}: the teacher has {} classes, the student {}", dir, model_->shape().sequence_classes, job.shape.sequence_classes);
+  if (model_->shape().vocab != job.shape.vocab) fail(ErrorCode::bad_model, "{}: teacher and student have different vocabularies ({} and {})", dir, model_->shape().vocab, job.shape.vocab);
+  plan_ = plan_forward(model_->shape(), job.precision, job.device->kind(), best_isa(), job.threads, job.plan.limits(), Output::sequence_logits);
+  arena_ = job.device->allocate(static_cast<size_t>(plan_.arena_bytes()));
+}
+
+TensorView Teacher::run(Stream& stream, const BatchView& batch) {
+  if (!runner_) runner_ = std::make_unique<ForwardRunner>(model_->shape(), model_->weights(), plan_, arena_.data(), pool_of(stream));
+  return runner_->run(stream, batch);
+}
+
+}  // namespace brim
