@@ -53,6 +53,7 @@ ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKin
     Recording r(precision, target, isa, threads);
     forward(r.exec, shape, weights, describe_batch(l.tokens, l.sequences, l.longest), output);
     plan.whole = r.placement();
+    plan.ops = r.recorder.ops();
     return std::pair(r.recorder.flops(), r.recorder.bytes());
   };
   if (target != DeviceKind::cpu) {

@@ -5,7 +5,9 @@
 // On the CPU a pass runs one of two ways. With tokens to spare each core takes chunks of about 256 tokens through one
 // layer at a time, so that the layer's packed weights stay in the shared cache. With few tokens each op splits over the cores.
 #pragma once
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "device/device.h"
@@ -20,6 +22,8 @@ struct BatchLimits {
   int64_t tokens = 0, sequences = 0, longest = 0;
 };
 
+using OpTotals = std::map<std::string, LifetimeRecorder::OpTotal>;
+
 struct ForwardPlan {
   BatchLimits limits;
   Output output = Output::sequence_scores;
@@ -32,6 +36,7 @@ struct ForwardPlan {
   Placement shared;               // tensors all workers see: hidden states, logits
   Placement layer, last_layer;    // one worker's
   double flops = 0, bytes = 0;    // of the largest batch, as computed (not nominal)
+  OpTotals ops;                   // the same by op; of `split` on the CPU
 
   int64_t worker_bytes() const;
   int64_t arena_bytes() const;

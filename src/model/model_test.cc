@@ -5,49 +5,23 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "model/forward_runner.h"
+#include "model/golden_models.h"
 #include "model/weights.h"
 
 namespace brim {
 namespace {
 
-const std::filesystem::path kModels = std::filesystem::path(BRIM_SOURCE_DIR) / "tests" / "data" / "models";
-
-struct Batch {
-  std::vector<int32_t> ids, positions, starts{0}, order;
-  int64_t longest = 0;
-  BatchView view() const {
-    auto v = [](const std::vector<int32_t>& x) { return TensorView(const_cast<int32_t*>(x.data()), DType::i32, {static_cast<int64_t>(x.size())}); };
-    BatchView b;
-    b.T = static_cast<int64_t>(ids.size()), b.B = static_cast<int64_t>(starts.size()) - 1, b.S = longest;
-    b.ids = v(ids), b.positions = v(positions), b.starts = v(starts), b.order = v(order);
-    return b;
-  }
-};
-
-Batch pack(const std::vector<std::vector<int32_t>>& sequences, int64_t position_offset) {
-  Batch b;
-  for (const auto& s : sequences) {
-    for (size_t i = 0; i < s.size(); ++i) b.ids.push_back(s[i]), b.positions.push_back(static_cast<int32_t>(position_offset + static_cast<int64_t>(i)));
-    b.starts.push_back(static_cast<int32_t>(b.ids.size()));
-    b.order.push_back(static_cast<int32_t>(b.order.size()));
-    b.longest = std::max<int64_t>(b.longest, static_cast<int64_t>(s.size()));
-  }
-  return b;
-}
+const std::filesystem::path kModels = golden_models();
 
 struct Golden {
   std::vector<std::vector<int32_t>> ids;
   std::vector<std::vector<std::vector<float>>> rows;
   explicit Golden(const std::string& name) {
-    std::ifstream file(kModels / name / "golden.json");
-    const auto j = nlohmann::json::parse(file);
+    const auto j = golden_json(name, "golden.json");
     ids = j["ids"].get<decltype(ids)>();
     rows = j["rows"].get<decltype(rows)>();
   }
@@ -65,7 +39,7 @@ std::vector<float> run(const std::string& name, Output output, Precision precisi
   const Golden golden(name);
   auto sequences = golden.ids;
   for (int64_t i = 1; i < budget_scale; ++i) sequences.insert(sequences.end(), golden.ids.begin(), golden.ids.end());
-  const Batch batch = pack(sequences, model->shape().position_offset);
+  const GoldenBatch batch(sequences, model->shape().position_offset);
   const BatchView view = batch.view();
   const ForwardPlan plan = plan_forward(model->shape(), precision, DeviceKind::cpu, best_isa(), threads,
                                         {view.T, view.B, model->shape().max_tokens()}, output);
@@ -148,7 +122,7 @@ TEST(Model, ABatchOverThePlanIsRefused) {
   const DeviceBuffer arena = device->allocate(static_cast<size_t>(plan.arena_bytes()));
   auto stream = device->make_stream();
   ForwardRunner runner(model->shape(), model->weights(), plan, arena.data(), nullptr);
-  const Batch batch = pack({{3, 4, 5, 6, 7}, {3, 4, 5, 6}}, 0);
+  const GoldenBatch batch({{3, 4, 5, 6, 7}, {3, 4, 5, 6}}, 0);
   EXPECT_THROW(runner.run(*stream, batch.view()), Error);
 }
 

@@ -23,7 +23,7 @@ TrainPassPlan plan_train_pass(const ModelShape& shape, Precision precision, Reco
   targets.token = TensorView(nowhere, DType::i32, {limits.tokens});
   forward_backward(exec, pass, batch, targets);
   plan.placement = place(recorder.lifetimes());
-  plan.flops = recorder.flops(), plan.bytes = recorder.bytes();
+  plan.flops = recorder.flops(), plan.bytes = recorder.bytes(), plan.ops = recorder.ops();
   return plan;
 }
 

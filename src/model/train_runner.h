@@ -12,6 +12,7 @@ struct TrainPassPlan {
   Precision precision = Precision::fp32;
   Placement placement;
   double flops = 0, bytes = 0;  // of the largest micro-batch, recomputation included
+  OpTotals ops;                 // the same by op
   int64_t arena_bytes() const { return placement.peak_bytes; }
 };
 TrainPassPlan plan_train_pass(const ModelShape& shape, Precision precision, Recompute recompute, DeviceKind target, Isa isa, int threads, BatchLimits limits);

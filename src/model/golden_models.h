@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests: the tiny seeded models under tests/data/models and packed batches of their golden sequences.
+#pragma once
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "ops/batch_view.h"
+
+namespace brim {
+
+inline std::filesystem::path golden_models() { return std::filesystem::path(BRIM_SOURCE_DIR) / "tests" / "data" / "models"; }
+
+inline nlohmann::json golden_json(const std::string& model, const char* file) {
+  std::ifstream stream(golden_models() / model / file);
+  return nlohmann::json::parse(stream);
+}
+
+// Host arrays of a packed batch.
+struct GoldenBatch {
+  std::vector<int32_t> ids, positions, starts{0}, order;
+  int64_t longest = 0;
+
+  GoldenBatch(const std::vector<std::vector<int32_t>>& sequences, int64_t position_offset) {
+    for (const auto& s : sequences) {
+      for (size_t i = 0; i < s.size(); ++i) ids.push_back(s[i]), positions.push_back(static_cast<int32_t>(position_offset + static_cast<int64_t>(i)));
+      starts.push_back(static_cast<int32_t>(ids.size()));
+      order.push_back(static_cast<int32_t>(order.size()));
+      longest = std::max<int64_t>(longest, static_cast<int64_t>(s.size()));
+    }
+  }
+  static TensorView ints(const std::vector<int32_t>& x) { return TensorView(const_cast<int32_t*>(x.data()), DType::i32, {static_cast<int64_t>(x.size())}); }
+  BatchView view() const {
+    BatchView b;
+    b.T = static_cast<int64_t>(ids.size()), b.B = static_cast<int64_t>(starts.size()) - 1, b.S = longest;
+    b.ids = ints(ids), b.positions = ints(positions), b.starts = ints(starts), b.order = ints(order);
+    return b;
+  }
+};
+
+}  // namespace brim

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tests/data/models/*/gradients.json: the loss of each tiny model on its golden ids and, for every parameter, the
+gradient's norm and sixteen of its values, from PyTorch in fp64 without dropout. Needs torch and transformers."""
+import json
+import pathlib
+
+import torch
+import transformers as tf
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "models"
+CLASSES = {"BertForSequenceClassification", "BertForTokenClassification", "DistilBertForSequenceClassification", "DistilBertForTokenClassification",
+           "RobertaForSequenceClassification", "RobertaForTokenClassification", "XLMRobertaForSequenceClassification"}
+
+for folder in sorted(ROOT.iterdir()):
+    arch = json.loads((folder / "config.json").read_text())["architectures"][0]
+    if arch not in CLASSES:
+        continue
+    model = getattr(tf, arch).from_pretrained(folder).double().eval()  # eval: no dropout
+    ids = json.loads((folder / "golden.json").read_text())["ids"]
+    labels_count = model.config.num_labels
+    gen = torch.Generator().manual_seed(7)
+    token = "Token" in arch
+    multi = model.config.problem_type == "multi_label_classification"
+    targets, losses, weight = [], 0, 0
+    for seq in ids:
+        logits = model(input_ids=torch.tensor([seq]), attention_mask=torch.ones(1, len(seq), dtype=torch.long)).logits[0]
+        if token:
+            t = torch.randint(0, labels_count, (len(seq),), generator=gen)
+            t[torch.rand(len(seq), generator=gen) < 0.3] = -100
+            losses = losses + torch.nn.functional.cross_entropy(logits, t, ignore_index=-100, reduction="sum")
+            weight += int((t != -100).sum())
+        elif multi:
+            t = (torch.rand(labels_count, generator=gen) < 0.5).double()
+            losses = losses + torch.nn.functional.binary_cross_entropy_with_logits(logits, t)
+            weight += 1
+        else:
+            t = torch.randint(0, labels_count, (), generator=gen)
+            losses = losses + torch.nn.functional.cross_entropy(logits[None], t[None], reduction="sum")
+            weight += 1
+        targets.append(t.tolist())
+    (losses / weight).backward()
+    grads = {}
+    for name, p in model.named_parameters():
+        if p.grad is None:
+            continue
+        flat = p.grad.flatten()
+        at = torch.randint(0, flat.numel(), (16,), generator=gen).tolist()
+        grads[name] = {"norm": float("%.9g" % flat.norm()), "at": at, "values": [float("%.9g" % flat[i]) for i in at]}
+    golden = {"targets": targets, "loss_sum": float("%.10g" % losses), "weight": weight, "gradients": grads}
+    (folder / "gradients.json").write_text(json.dumps(golden) + "\n")
+    print(folder.name, float(losses), weight, len(grads))
