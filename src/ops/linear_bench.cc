@@ -3,6 +3,7 @@
 // of BERT-base and MiniLM. Weights rotate through copies larger than the second-level cache, as a forward pass meets them;
 // rows stay warm, as a chunk's do. Each result is checked against a few outputs computed in fp64.
 //   linear_bench [--isa NAME] [--precision NAME] [--threads N] [--rows M,M,…] [--shape KxN,…] [--gelu] [--bf16-io] [--hot]
+//   linear_bench --layer [--hidden H] [--threads N] …   the four products of a layer, one chunk of rows a thread
 // --hot keeps one copy of the weights instead, in whatever cache holds it.
 //
 // Two numbers first, for 256 rows, K 768, N 3072 in bf16: 1.21 GFLOP (0.46 ms at 2.6 TFLOP/s a core) and 0.8 MB of x,
@@ -120,7 +121,8 @@ struct Options {
   std::vector<int64_t> rows = {1, 8, 32, 256};
   std::vector<std::pair<int64_t, int64_t>> shapes = {{768, 768}, {768, 2304}, {768, 3072}, {3072, 768}, {384, 1536}};  // K, N
   int threads = 1;
-  bool gelu = false, bf16_io = false, hot = false;
+  bool gelu = false, bf16_io = false, hot = false, layer = false;
+  int64_t hidden = 768;
 };
 
 void bench(const Options& o, Isa isa, Precision precision, int64_t M, int64_t K, int64_t N, ThreadPool* pool) {
@@ -190,6 +192,71 @@ void bench(const Options& o, Isa isa, Precision precision, int64_t M, int64_t K,
   std::fflush(stdout);
 }
 
+// A whole layer's four products as a worker meets them when every core takes its own chunk of rows through one layer at a
+// time: weights shared and too large for any core's own cache, rows private. Printed: all threads together.
+void bench_layer(const Options& o, Isa isa, Precision precision, int64_t M) {
+  constexpr int kLayers = 4;
+  const int64_t H = o.hidden, F = 4 * H;
+  const std::pair<int64_t, int64_t> shapes[] = {{H, 3 * H}, {H, H}, {H, F}, {F, H}};
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(-0.05f, 0.05f);
+  Aligned<float> w(static_cast<size_t>(F * H)), zeros(static_cast<size_t>(F));
+  for (int64_t i = 0; i < F * H; ++i) w.data[i] = uniform(random);
+  std::memset(zeros.data, 0, static_cast<size_t>(F) * 4);
+  std::vector<std::unique_ptr<Aligned<uint8_t>>> packed;
+  Aligned<float> scale(static_cast<size_t>(F));
+  double flops = 0;
+  for (const auto& [K, N] : shapes) flops += 2.0 * static_cast<double>(M * K * N);
+  for (int l = 0; l < kLayers; ++l)
+    for (const auto& [K, N] : shapes) {
+      packed.push_back(std::make_unique<Aligned<uint8_t>>(static_cast<size_t>(linear_packed_bytes(N, K, precision, isa))));
+      linear_pack(TensorView(w.data, DType::f32, {N, K}), {}, precision, isa, packed.back()->data, scale.data);
+    }
+  const DType middle = o.bf16_io && precision != Precision::fp32 ? DType::bf16 : DType::f32;
+  ThreadPool pool(o.threads);
+  std::vector<std::vector<double>> times(static_cast<size_t>(o.threads));
+  for (int attempt = 0; attempt < 3; ++attempt)
+    pool.run([&](int worker) {
+      CpuStream stream(nullptr, isa);
+      Aligned<float> x(static_cast<size_t>(M * H)), qkv(static_cast<size_t>(M * 3 * H)), y(static_cast<size_t>(M * H)), h(static_cast<size_t>(M * F));
+      for (int64_t i = 0; i < M * H; ++i) x.data[i] = w.data[i % (F * H)];
+      const int64_t bytes = linear_scratch_bytes(stream, M, H, F, precision, 1);
+      Aligned<uint8_t> scratch(static_cast<size_t>(bytes) + 1);
+      const auto apply = [&](int layer, int which, const TensorView& in, const TensorView& out, const TensorView& residual, Activation activation) {
+        const auto [K, N] = shapes[which];
+        LinearArgs args;
+        args.x = in;
+        args.w = {N, K, precision, TensorView(packed[static_cast<size_t>(layer * 4 + which)]->data, DType::u8, {linear_packed_bytes(N, K, precision, isa)}), {}, isa};
+        if (precision == Precision::int8) args.w.scale = TensorView(scale.data, DType::f32, {N});
+        args.bias = TensorView(zeros.data, DType::f32, {N});
+        args.residual = residual;
+        args.y = out;
+        args.scratch = TensorView(scratch.data, DType::u8, {bytes});
+        args.activation = activation;
+        linear(stream, args);
+      };
+      const TensorView vx(x.data, DType::f32, {M, H}), vqkv(qkv.data, DType::f32, {M, 3 * H}), vy(y.data, DType::f32, {M, H}), vh(h.data, middle, {M, F});
+      for (const int64_t start = now_ns(); now_ns() - start < 300'000'000;) {
+        const int64_t begin = now_ns();
+        for (int l = 0; l < kLayers; ++l) {
+          apply(l, 0, vx, vqkv, {}, Activation::none);
+          apply(l, 1, vqkv.slice_cols(0, H), vy, vx, Activation::none);
+          apply(l, 2, vy, vh, {}, Activation::gelu);
+          apply(l, 3, vh, vy, vx, Activation::none);
+        }
+        times[static_cast<size_t>(worker)].push_back(static_cast<double>(now_ns() - begin) / kLayers);
+      }
+    });
+  double rate = 0, best = 0;
+  for (const auto& t : times) {
+    rate += flops / median(t);
+    best += flops / *std::min_element(t.begin(), t.end());
+  }
+  std::printf("layer %-10s M %4ld H %4ld threads %2d middle %-4s  median %9.1f  best %9.1f Gop/s together; peak of one %8.1f\n",
+              linear_kernel_name(isa, precision), M, H, o.threads, dtype_name(middle), rate, best, peak_gops(peak_of(isa, precision)));
+  std::fflush(stdout);
+}
+
 }  // namespace
 }  // namespace brim
 
@@ -209,6 +276,8 @@ int main(int argc, char** argv) {
     if (flag == "--gelu") o.gelu = true;
     else if (flag == "--bf16-io") o.bf16_io = true;
     else if (flag == "--hot") o.hot = true;
+    else if (flag == "--layer") o.layer = true;
+    else if (flag == "--hidden") o.hidden = std::stol(value), ++i;
     else if (flag == "--threads") o.threads = std::stoi(value), ++i;
     else if (flag == "--rows") o.rows.clear(), each([&](const std::string& s) { o.rows.push_back(std::stol(s)); });
     else if (flag == "--shape") o.shapes.clear(), each([&](const std::string& s) { o.shapes.emplace_back(std::stol(s), std::stol(s.substr(s.find('x') + 1))); });
@@ -227,6 +296,9 @@ int main(int argc, char** argv) {
   std::unique_ptr<ThreadPool> pool = o.threads > 1 ? std::make_unique<ThreadPool>(o.threads) : nullptr;
   for (const Isa isa : o.isas)
     for (const Precision precision : o.precisions)
-      for (const int64_t M : o.rows)
+      for (const int64_t M : o.rows) {
+        if (o.layer) bench_layer(o, isa, precision, M);
+        else
         for (const auto& [K, N] : o.shapes) bench(o, isa, precision, M, K, N, pool.get());
+      }
 }

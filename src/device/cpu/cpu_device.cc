@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU as a device: aligned host memory and streams on one thread pool.
+#include <sys/mman.h>
 #include <sys/sysinfo.h>
 
 #include <cstdlib>
@@ -15,7 +16,7 @@
 namespace brim {
 namespace {
 
-constexpr size_t kAlignment = 256;
+constexpr size_t kAlignment = 256, kHugePage = 2 << 20;
 
 class CpuDevice final : public Device {
  public:
@@ -45,7 +46,10 @@ class CpuDevice final : public Device {
 
   DeviceBuffer allocate(size_t bytes) override {
     if (bytes == 0) return {};
-    void* p = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+    // Weights and arenas are walked with strides of a row: with 4 KiB pages each row of a tile is another page.
+    const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;
+    void* p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    if (p != nullptr && alignment == kHugePage) ::madvise(p, bytes, MADV_HUGEPAGE);  // a wish: refused costs nothing
     if (p == nullptr) fail(ErrorCode::does_not_fit, "cannot allocate {} of host memory", format_bytes(static_cast<int64_t>(bytes)));
     return DeviceBuffer(this, p, bytes, false);
   }

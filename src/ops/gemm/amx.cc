@@ -3,7 +3,8 @@
 // 64 of int8. While the tile unit multiplies one block, the vector units finish the one before (bias, activation, store):
 // a row or two of it after every step. With every operand in the first cache a step takes 69 cycles (64 is the unit's own
 // time); 32 columns of K = 768 fill that cache in bf16, rows then arrive from the second at about 40 bytes a cycle. Cutting K
-// so that a panel fits twice did not pay: sums then travel through memory (-8 % at K = 768). fp32 has no tile arithmetic and runs on the AVX-512 kernel.
+// so that columns fit beside rows did not pay: sums then travel through memory (-12 % at K = 768 on 16 cores). fp32 has no
+// tile arithmetic and runs on the AVX-512 kernel.
 #include "ops/gemm/finish.h"
 #include "ops/gemm/rows.h"
 
@@ -11,8 +12,7 @@ namespace brim::gemm {
 namespace {
 
 constexpr int kTile = 16, kBlock = 32;      // rows or columns of a tile, of a block
-constexpr int kTileBytes = kTile * 64;      // packed rows: whole tiles, one after the other along k
-constexpr int kPanelStride = 2 * 64;        // packed columns: a tile's row is half of a panel's 32 columns
+constexpr int kTileBytes = kTile * 64;      // packed rows and columns are whole tiles, one after the other along k
 
 alignas(64) const struct TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -54,56 +54,70 @@ struct Pending {
 };
 
 // One step of k for a block of one or two tiles each way. Rows are loaded as a stream (they come from the second-level
-// cache and are not needed again before the next panel), so that the panel of columns stays in the first.
+// cache and are not needed again before the next columns), so that the columns stay in the first.
 template <bool kInt, bool kTwoRows, bool kTwoColumns>
-BRIM_INLINE void multiply_step(const char* a, int64_t row_panel, const char* w) {
-  _tile_loadd(6, w, kPanelStride);
+BRIM_INLINE void multiply_step(const char* a, const char* w, int64_t panel_bytes) {
+  _tile_loadd(6, w, 64);
   _tile_stream_loadd(4, a, 64);
   multiply_00<kInt>();
   if constexpr (kTwoRows) {
-    _tile_stream_loadd(5, a + row_panel, 64);
+    _tile_stream_loadd(5, a + panel_bytes, 64);
     multiply_10<kInt>();
   }
   if constexpr (kTwoColumns) {
-    _tile_loadd(7, w + 64, kPanelStride);
+    _tile_loadd(7, w + panel_bytes, 64);
     multiply_01<kInt>();
   }
   if constexpr (kTwoRows && kTwoColumns) multiply_11<kInt>();
 }
 
+// Weights arrive from the shared cache or memory, too late unless asked for early. With one block of rows that is some steps
+// ahead in the same panels; with more, the next panels are fetched in equal parts while these are used.
+struct Ahead {
+  const char* at[2];   // in either panel
+  int lines;           // of each, a step
+
+  BRIM_INLINE void fetch() {
+    for (int i = 0; i < lines; ++i) {
+      _mm_prefetch(at[0] + i * 64, _MM_HINT_T1);
+      _mm_prefetch(at[1] + i * 64, _MM_HINT_T1);
+    }
+    at[0] += lines * 64;
+    at[1] += lines * 64;
+  }
+};
+
 template <Act kAct, bool kInt, bool kBf16>
 void run_blocks(const Block& b) {
-  constexpr int kStep = kInt ? 64 : 32;
-  const int64_t steps = (b.K + kStep - 1) / kStep;
-  const int64_t row_panel = steps * kTileBytes, column_panel = steps * 2 * kTileBytes;
-  const int64_t last_panel = (b.N - 1) / kBlock;
+  constexpr int kStep = kInt ? 64 : 32, kStepsAhead = 8;
+  const int64_t steps = (b.K + kStep - 1) / kStep, panel_bytes = steps * kTileBytes;
   const int row_blocks = static_cast<int>((b.m + kBlock - 1) / kBlock);
-  const int lines = (2 * kTileBytes / 64 + row_blocks - 1) / row_blocks;  // of the next panel, fetched at every step
   const int share = steps > 0 ? static_cast<int>((kBlock + steps - 1) / steps) : 0;
   alignas(64) char buffers[2][kBlock * kBlock * 4];
   int buffer = 0;
   Pending<kAct, kInt, kBf16> pending;
 
-  for (int64_t n = b.n_begin; n < b.n_end;) {
-    const int64_t panel = n / kBlock, in_panel = n % kBlock;
-    const int cols = static_cast<int>(kBlock - in_panel < b.n_end - n ? kBlock - in_panel : b.n_end - n);
-    const bool two_columns = cols > kTile;
-    const char* columns = static_cast<const char*>(b.b) + panel * column_panel;
-    const char* ahead = columns + (panel < last_panel ? column_panel : 0);
+  for (int64_t n = b.n_begin; n < b.n_end; n += kBlock) {
+    const int cols = static_cast<int>(kBlock < b.n_end - n ? kBlock : b.n_end - n);
+    const bool two_columns = cols > kTile, last = n + kBlock >= b.n_end;
+    const char* columns = static_cast<const char*>(b.b) + n / kTile * panel_bytes;
+    const int64_t other = two_columns ? panel_bytes : 0;
+    Ahead ahead{{columns + kStepsAhead * kTileBytes, columns + other + kStepsAhead * kTileBytes}, 16};
+    if (row_blocks > 1) ahead = {{columns + 2 * panel_bytes, columns + 3 * panel_bytes}, last ? 0 : (16 + row_blocks - 1) / row_blocks};
     for (int64_t m = 0; m < b.m; m += kBlock) {
       const int rows = static_cast<int>(b.m - m < kBlock ? b.m - m : kBlock);
       const bool two_rows = rows > kTile;
-      const char* a = static_cast<const char*>(b.a) + m / kTile * row_panel;
-      const char* w = columns + in_panel * 4;
+      const char* a = static_cast<const char*>(b.a) + m / kTile * panel_bytes;
+      const char* w = columns;
       char* out = buffers[buffer];
       _tile_zero(0);
       _tile_zero(1);
       _tile_zero(2);
       _tile_zero(3);
       const auto multiply = [&]<bool kTwoRows, bool kTwoColumns>() {
-        for (int64_t k = 0; k < steps; ++k, a += kTileBytes, w += 2 * kTileBytes, ahead += lines * 64) {
-          for (int i = 0; i < lines; ++i) _mm_prefetch(ahead + i * 64, _MM_HINT_T1);
-          multiply_step<kInt, kTwoRows, kTwoColumns>(a, row_panel, w);
+        for (int64_t k = 0; k < steps; ++k, a += kTileBytes, w += kTileBytes) {
+          ahead.fetch();
+          multiply_step<kInt, kTwoRows, kTwoColumns>(a, w, panel_bytes);
           pending.some(b, share);
         }
       };
@@ -117,7 +131,6 @@ void run_blocks(const Block& b) {
       pending = {out, m, n, rows, 0, cols};
       buffer ^= 1;
     }
-    n += cols;
   }
   pending.some(b, kBlock);
 }
@@ -129,48 +142,79 @@ void run(const Block& block) {
   _tile_release();
 }
 
-// Tiles [row / 16][k / 32][16][32]; rows past the last are zero.
-void pack_rows_bf16(const Rows& rows, void* out, float*) {
-  const int64_t steps = (rows.K + 31) / 32;
-  for (int64_t panel = 0; panel * kTile < rows.rows; ++panel) {
-    char* to = static_cast<char*>(out) + panel * steps * kTileBytes;
-    for (int r = 0; r < kTile; ++r) {
-      const int64_t row = panel * kTile + r;
-      const bool inside = row < rows.rows;
-      for (int64_t k = 0; k < steps; ++k) {
-        const F low = inside ? row_values(rows, row, k * 32) : set1(0.0f), high = inside ? row_values(rows, row, k * 32 + 16) : set1(0.0f);
-        _mm512_store_si512(to + k * kTileBytes + r * 64, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-      }
-    }
-  }
+// Rows become tiles [row / 16][k / step][16][64 bytes]. part(r, k) makes the 64 bytes of row r that begin with value k.
+template <int kStep, class Part>
+BRIM_INLINE void pack_tiles(const Rows& rows, char* out, int64_t row, Part&& part) {
+  const int64_t steps = (rows.K + kStep - 1) / kStep;
+  char* to = out + row / kTile * steps * kTileBytes + row % kTile * 64;
+  for (int64_t k = 0; k < steps; ++k) _mm512_store_si512(to + k * kTileBytes, part(k * kStep));
+}
+// Rows begin .. end by pack(row), then zeros up to a whole tile.
+template <int kStep, class Pack>
+BRIM_INLINE void pack_all(const Rows& rows, char* out, Pack&& pack) {
+  for (int64_t r = rows.begin; r < rows.end; ++r) pack(r);
+  if (rows.end < rows.rows) return;
+  for (int64_t r = rows.end; r % kTile != 0; ++r) pack_tiles<kStep>(rows, out, r, [](int64_t) { return _mm512_setzero_si512(); });
 }
 
-// Tiles [row / 16][k / 64][16][64], each row scaled so that its largest value is 127.
+// Values of a row from k on: whole vectors without a question, the last ones with.
+struct WholeF32 {
+  const float* x;
+  BRIM_INLINE F operator()(int64_t k) const { return load(x + k); }
+};
+struct WholeBf16 {
+  const uint16_t* x;
+  BRIM_INLINE F operator()(int64_t k) const { return load_bf16(x + k); }
+};
+struct AnyPart {
+  const Rows& rows;
+  int64_t r;
+  BRIM_INLINE F operator()(int64_t k) const { return row_values(rows, r, k); }
+};
+template <class Fn>
+BRIM_INLINE void with_row(const Rows& rows, int64_t r, int64_t step, Fn&& fn) {
+  if (rows.K % step != 0) fn(AnyPart{rows, r});
+  else if (rows.bf16) fn(WholeBf16{static_cast<const uint16_t*>(rows.x) + r * rows.ld});
+  else fn(WholeF32{static_cast<const float*>(rows.x) + r * rows.ld});
+}
+
+void pack_rows_bf16(const Rows& rows, void* out, float*) {
+  auto* tiles = static_cast<char*>(out);
+  pack_all<32>(rows, tiles, [&](int64_t r) {
+    with_row(rows, r, 32, [&](auto values) {
+      pack_tiles<32>(rows, tiles, r, [&](int64_t k) { return (__m512i)_mm512_cvtne2ps_pbh(values(k + 16), values(k)); });
+    });
+  });
+}
+
 void pack_rows_int8(const Rows& rows, void* out, float* scale) {
-  const int64_t steps = (rows.K + 63) / 64;
-  for (int64_t panel = 0; panel * kTile < rows.rows; ++panel) {
-    char* to = static_cast<char*>(out) + panel * steps * kTileBytes;
-    for (int r = 0; r < kTile; ++r) {
-      const int64_t row = panel * kTile + r;
-      if (row >= rows.rows) {
-        for (int64_t k = 0; k < steps; ++k) _mm512_store_si512(to + k * kTileBytes + r * 64, _mm512_setzero_si512());
-        continue;
+  auto* tiles = static_cast<char*>(out);
+  // Packing by saturation works within 128-bit lanes; this puts the sixteen groups of four back in order.
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  pack_all<64>(rows, tiles, [&](int64_t r) {
+    with_row(rows, r, 64, [&](auto values) {
+      I most[4] = {no_bits(), no_bits(), no_bits(), no_bits()};
+      for (int64_t k = 0; k < rows.K; k += 64) {
+        BRIM_UNROLL
+        for (int i = 0; i < 4; ++i) most[i] = max_bits(most[i], values(k + i * 16));
       }
-      const F inverse = set1(quantised_row(rows, row, &scale[row]));
-      for (int64_t k = 0; k < steps; ++k)
-        for (int part = 0; part < 4; ++part) {
-          const __m512i q = _mm512_cvtps_epi32(mul(row_values(rows, row, k * 64 + part * 16), inverse));
-          _mm_store_si128(reinterpret_cast<__m128i*>(to + k * kTileBytes + r * 64 + part * 16), _mm512_cvtsepi32_epi8(q));
-        }
-    }
-  }
+      const I pair = _mm512_max_epi32(most[0], most[1]), other = _mm512_max_epi32(most[2], most[3]);
+      const F inverse = set1(int8_scale(reduce_max(_mm512_max_epi32(pair, other)), &scale[r]));
+      pack_tiles<64>(rows, tiles, r, [&](int64_t k) {
+        I q[4];
+        BRIM_UNROLL
+        for (int i = 0; i < 4; ++i) q[i] = _mm512_cvtps_epi32(mul(values(k + i * 16), inverse));
+        return _mm512_permutexvar_epi32(order, _mm512_packs_epi16(_mm512_packs_epi32(q[0], q[1]), _mm512_packs_epi32(q[2], q[3])));
+      });
+    });
+  });
 }
 
 }  // namespace
 
-const Kernel kAmxBf16 = {.name = "amx_bf16", .mr = kTile, .nr = kBlock, .n_step = kTile, .kr = 2, .k_multiple = 32, .element_bytes = 2,
-                         .column_sums = false, .a_element_bytes = 2, .pack_rows = pack_rows_bf16, .run = run<false>};
-const Kernel kAmxInt8 = {.name = "amx_int8", .mr = kTile, .nr = kBlock, .n_step = kTile, .kr = 4, .k_multiple = 64, .element_bytes = 1,
-                         .column_sums = false, .a_element_bytes = 1, .pack_rows = pack_rows_int8, .run = run<true>};
+const Kernel kAmxBf16 = {.name = "amx_bf16", .mr = kTile, .nr = kTile, .n_step = kTile, .kr = 2, .k_multiple = 32, .element_bytes = 2,
+                         .column_sums = false, .a_element_bytes = 2, .pack_step = 1, .pack_rows = pack_rows_bf16, .run = run<false>};
+const Kernel kAmxInt8 = {.name = "amx_int8", .mr = kTile, .nr = kTile, .n_step = kTile, .kr = 4, .k_multiple = 64, .element_bytes = 1,
+                         .column_sums = false, .a_element_bytes = 1, .pack_step = 1, .pack_rows = pack_rows_int8, .run = run<true>};
 
 }  // namespace brim::gemm

@@ -112,16 +112,16 @@ void run(const Block& block) {
 // Rows one after the other, each padded to an even length.
 void pack_rows_bf16(const Rows& rows, void* out, float*) {
   const int64_t padded = round_up(rows.K, 2);
-  auto* a = static_cast<float*>(out);
-  for (int64_t r = 0; r < rows.rows; ++r, a += padded)
+  auto* a = static_cast<float*>(out) + rows.begin * padded;
+  for (int64_t r = rows.begin; r < rows.end; ++r, a += padded)
     for (int64_t k = 0; k < padded; k += 8)
       store(a + k, round_to_bf16(row_values(rows, r, k)), tail(static_cast<int>(padded - k < 8 ? padded - k : 8)));
 }
 
 void pack_rows_int8(const Rows& rows, void* out, float* scale) {
   const int64_t padded = round_up(rows.K, 2);
-  auto* a = static_cast<int16_t*>(out);
-  for (int64_t r = 0; r < rows.rows; ++r, a += padded) {
+  auto* a = static_cast<int16_t*>(out) + rows.begin * padded;
+  for (int64_t r = rows.begin; r < rows.end; ++r, a += padded) {
     const F inverse = set1(quantised_row(rows, r, &scale[r]));
     for (int64_t k = 0; k < padded; k += 8) {
       const I q = _mm256_cvtps_epi32(mul(row_values(rows, r, k), inverse));
@@ -135,10 +135,10 @@ void pack_rows_int8(const Rows& rows, void* out, float* scale) {
 }  // namespace
 
 const Kernel kAvx2Fp32 = {.name = "avx2_fp32", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 4,
-                          .column_sums = false, .a_element_bytes = 0, .pack_rows = nullptr, .run = run<Fp32>};
+                          .column_sums = false, .a_element_bytes = 0, .pack_step = 1, .pack_rows = nullptr, .run = run<Fp32>};
 const Kernel kAvx2Bf16 = {.name = "avx2_bf16", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 2, .k_multiple = 2, .element_bytes = 2,
-                          .column_sums = false, .a_element_bytes = 4, .pack_rows = pack_rows_bf16, .run = run<Bf16>};
+                          .column_sums = false, .a_element_bytes = 4, .pack_step = 1, .pack_rows = pack_rows_bf16, .run = run<Bf16>};
 const Kernel kAvx2Int8 = {.name = "avx2_int8", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 2, .k_multiple = 2, .element_bytes = 1,
-                          .column_sums = false, .a_element_bytes = 2, .pack_rows = pack_rows_int8, .run = run<Int8>};
+                          .column_sums = false, .a_element_bytes = 2, .pack_step = 1, .pack_rows = pack_rows_int8, .run = run<Int8>};
 
 }  // namespace brim::gemm

@@ -91,8 +91,8 @@ void run_int8(const Block& block) { run_tiles<Int8>(block, round_up(block.K, 4),
 // Rows one after the other, each padded to a whole group.
 void pack_rows_bf16(const Rows& rows, void* out, float*) {
   const int64_t padded = round_up(rows.K, 2);
-  auto* a = static_cast<uint16_t*>(out);
-  for (int64_t r = 0; r < rows.rows; ++r, a += padded) {
+  auto* a = static_cast<uint16_t*>(out) + rows.begin * padded;
+  for (int64_t r = rows.begin; r < rows.end; ++r, a += padded) {
     int64_t k = 0;
     for (; k + 32 <= rows.K; k += 32)
       _mm512_storeu_si512(a + k, (__m512i)_mm512_cvtne2ps_pbh(row_values(rows, r, k + 16), row_values(rows, r, k)));
@@ -102,8 +102,8 @@ void pack_rows_bf16(const Rows& rows, void* out, float*) {
 
 void pack_rows_int8(const Rows& rows, void* out, float* scale) {
   const int64_t padded = round_up(rows.K, 4);
-  auto* a = static_cast<char*>(out);
-  for (int64_t r = 0; r < rows.rows; ++r, a += padded) {
+  auto* a = static_cast<char*>(out) + rows.begin * padded;
+  for (int64_t r = rows.begin; r < rows.end; ++r, a += padded) {
     const F inverse = set1(quantised_row(rows, r, &scale[r]));
     for (int64_t k = 0; k < padded; k += 16) {
       const __m512i q = _mm512_add_epi32(_mm512_cvtps_epi32(mul(row_values(rows, r, k), inverse)), _mm512_set1_epi32(128));
@@ -115,10 +115,10 @@ void pack_rows_int8(const Rows& rows, void* out, float* scale) {
 }  // namespace
 
 const Kernel kAvx512Fp32 = {.name = "avx512_fp32", .mr = kRows, .nr = kPanel, .n_step = 16, .kr = 1, .k_multiple = 1, .element_bytes = 4,
-                            .column_sums = false, .a_element_bytes = 0, .pack_rows = nullptr, .run = run_fp32};
+                            .column_sums = false, .a_element_bytes = 0, .pack_step = 1, .pack_rows = nullptr, .run = run_fp32};
 const Kernel kAvx512Bf16 = {.name = "avx512_bf16", .mr = kRows, .nr = kPanel, .n_step = 16, .kr = 2, .k_multiple = 2, .element_bytes = 2,
-                            .column_sums = false, .a_element_bytes = 2, .pack_rows = pack_rows_bf16, .run = run_bf16};
+                            .column_sums = false, .a_element_bytes = 2, .pack_step = 1, .pack_rows = pack_rows_bf16, .run = run_bf16};
 const Kernel kAvx512Int8 = {.name = "avx512_int8", .mr = kRows, .nr = kPanel, .n_step = 16, .kr = 4, .k_multiple = 4, .element_bytes = 1,
-                            .column_sums = true, .a_element_bytes = 1, .pack_rows = pack_rows_int8, .run = run_int8};
+                            .column_sums = true, .a_element_bytes = 1, .pack_step = 1, .pack_rows = pack_rows_int8, .run = run_int8};
 
 }  // namespace brim::gemm

@@ -11,12 +11,14 @@ namespace brim::gemm {
 // gelu_fast is for results that a half or int8 format rounds afterwards: within 5e-5 of the erf form, a third of its cost.
 enum class Act : uint8_t { none, gelu, gelu_fast, relu, tanh };
 
-// Rows of x as a kernel's pack_rows reads them: element type f32 or bf16.
+// Rows of x as a kernel's pack_rows reads them: element type f32 or bf16. Packed are rows begin .. end of them, each to its own
+// place, so that threads can share the work; `begin` is a multiple of the kernel's pack_step.
 struct Rows {
   const void* x;
   int64_t ld;       // elements from one row to the next
   int64_t rows, K;
   bool bf16;
+  int64_t begin, end;
 };
 
 // y[0..m, n_begin..n_end] = act(a b + bias) + residual. Pointers other than a's are those of row 0, column 0 of the block's
@@ -48,7 +50,9 @@ struct Kernel {
   int element_bytes;        // of a packed weight: 4 fp32, 2 bf16, 1 int8
   bool column_sums;         // int8 kernels whose activations are offset by 128
   int a_element_bytes;      // of a packed row; 0: rows are read in place
-  void (*pack_rows)(const Rows& rows, void* a, float* a_scale);  // rows beyond the last, up to mr, and K's padding become zero
+  int pack_step;            // rows packed together
+  // K's padding becomes zero, and so do the rows of the last tile past the end (with the last row).
+  void (*pack_rows)(const Rows& rows, void* a, float* a_scale);
   void (*run)(const Block& block);
 };
 

@@ -17,14 +17,14 @@ float element(const Rows& rows, int64_t r, int64_t k) {
 }
 
 void pack_rows_bf16(const Rows& rows, void* out, float*) {
-  auto* a = static_cast<bf16_t*>(out);
-  for (int64_t r = 0; r < rows.rows; ++r)
+  auto* a = static_cast<bf16_t*>(out) + rows.begin * rows.K;
+  for (int64_t r = rows.begin; r < rows.end; ++r)
     for (int64_t k = 0; k < rows.K; ++k) *a++ = to_bf16(element(rows, r, k));
 }
 
 void pack_rows_int8(const Rows& rows, void* out, float* scale) {
-  auto* a = static_cast<int8_t*>(out);
-  for (int64_t r = 0; r < rows.rows; ++r) {
+  auto* a = static_cast<int8_t*>(out) + rows.begin * rows.K;
+  for (int64_t r = rows.begin; r < rows.end; ++r) {
     float most = 0;
     for (int64_t k = 0; k < rows.K; ++k) {
       const float x = std::fabs(element(rows, r, k));
@@ -84,10 +84,10 @@ void run(const Block& block) {
 }  // namespace
 
 const Kernel kGenericFp32 = {.name = "generic_fp32", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 4,
-                             .column_sums = false, .a_element_bytes = 0, .pack_rows = nullptr, .run = run<float, float>};
+                             .column_sums = false, .a_element_bytes = 0, .pack_step = 1, .pack_rows = nullptr, .run = run<float, float>};
 const Kernel kGenericBf16 = {.name = "generic_bf16", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 2,
-                             .column_sums = false, .a_element_bytes = 2, .pack_rows = pack_rows_bf16, .run = run<bf16_t, float>};
+                             .column_sums = false, .a_element_bytes = 2, .pack_step = 1, .pack_rows = pack_rows_bf16, .run = run<bf16_t, float>};
 const Kernel kGenericInt8 = {.name = "generic_int8", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 1,
-                             .column_sums = false, .a_element_bytes = 1, .pack_rows = pack_rows_int8, .run = run<int8_t, int32_t>};
+                             .column_sums = false, .a_element_bytes = 1, .pack_step = 1, .pack_rows = pack_rows_int8, .run = run<int8_t, int32_t>};
 
 }  // namespace brim::gemm

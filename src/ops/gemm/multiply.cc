@@ -62,9 +62,9 @@ struct Parts {
 
   const char* x_row(int64_t row) const { return static_cast<const char*>(p.x.data) + row * p.x.ld() * dtype_bytes(p.x.dtype); }
 
-  void pack(int64_t first, int64_t begin, int64_t end) const {
-    if (begin >= end) return;
-    kernel.pack_rows({x_row(first + begin), p.x.ld(), end - begin, K, p.x.dtype == DType::bf16}, a + begin * a_row, a_scale + begin);
+  // Rows begin .. end of the `rows` that begin with `first`.
+  void pack(int64_t first, int64_t rows, int64_t begin, int64_t end) const {
+    if (begin < end) kernel.pack_rows({x_row(first), p.x.ld(), rows, K, p.x.dtype == DType::bf16, begin, end}, a, a_scale);
   }
   void compute(int64_t first, int64_t begin, int64_t end, int64_t n_begin, int64_t n_end) const {
     if (begin >= end || n_begin >= n_end) return;
@@ -112,7 +112,7 @@ void multiply(const Stream& stream, const Kernel& kernel, const Product& product
   if (threads == 1) {
     for (int64_t first = 0; first < T; first += kRowsABlock) {
       const int64_t rows = std::min(T - first, kRowsABlock);
-      if (packs) parts.pack(first, 0, rows);
+      if (packs) parts.pack(first, rows, 0, rows);
       parts.compute(first, 0, rows, 0, N);
     }
     return;
@@ -124,8 +124,8 @@ void multiply(const Stream& stream, const Kernel& kernel, const Product& product
     for (int64_t first = 0; first < T; first += round) {
       const int64_t rows = std::min(round, T - first);
       if (packs) {
-        const int64_t tiles = (rows + kernel.mr - 1) / kernel.mr;
-        parts.pack(first, tiles * worker / threads * kernel.mr, std::min(rows, tiles * (worker + 1) / threads * kernel.mr));
+        const int64_t steps = (rows + kernel.pack_step - 1) / kernel.pack_step;
+        parts.pack(first, rows, steps * worker / threads * kernel.pack_step, std::min(rows, steps * (worker + 1) / threads * kernel.pack_step));
         barrier.wait();
       }
       const Grid grid(kernel, rows, N, threads);

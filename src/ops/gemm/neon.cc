@@ -89,8 +89,8 @@ void run_int8(const Block& block) {
 // Rows [row / 8][k][8] in fp32, rounded to bf16 where kRound.
 template <bool kRound>
 void pack_rows_float(const Rows& rows, void* out, float*) {
-  auto* panel = static_cast<float*>(out);
-  for (int64_t first = 0; first < rows.rows; first += kRows, panel += kRows * rows.K)
+  auto* panel = static_cast<float*>(out) + rows.begin * rows.K;
+  for (int64_t first = rows.begin; first < rows.end; first += kRows, panel += kRows * rows.K)
     for (int64_t k = 0; k < rows.K; k += 4)
       for (int half = 0; half < 2; ++half) {
         F r[4];
@@ -108,10 +108,10 @@ void pack_rows_float(const Rows& rows, void* out, float*) {
 }  // namespace
 
 const Kernel kNeonFp32 = {.name = "neon_fp32", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 4,
-                          .column_sums = false, .a_element_bytes = 4, .pack_rows = pack_rows_float<false>, .run = run_float<Fp32>};
+                          .column_sums = false, .a_element_bytes = 4, .pack_step = kRows, .pack_rows = pack_rows_float<false>, .run = run_float<Fp32>};
 const Kernel kNeonBf16 = {.name = "neon_bf16", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 2,
-                          .column_sums = false, .a_element_bytes = 4, .pack_rows = pack_rows_float<true>, .run = run_float<Bf16>};
+                          .column_sums = false, .a_element_bytes = 4, .pack_step = kRows, .pack_rows = pack_rows_float<true>, .run = run_float<Bf16>};
 const Kernel kNeonInt8 = {.name = "neon_int8", .mr = kInt8Rows, .nr = kPanel, .n_step = kPanel, .kr = 2, .k_multiple = 4, .element_bytes = 1,
-                          .column_sums = false, .a_element_bytes = 1, .pack_rows = pack_rows_int8<kInt8Rows, 4, 4>, .run = run_int8};
+                          .column_sums = false, .a_element_bytes = 1, .pack_step = kInt8Rows, .pack_rows = pack_rows_int8<kInt8Rows, 4, 4>, .run = run_int8};
 
 }  // namespace brim::gemm

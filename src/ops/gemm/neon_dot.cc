@@ -39,6 +39,6 @@ void run(const Block& block) {
 }  // namespace
 
 const Kernel kNeonDotInt8 = {.name = "neon_dot_int8", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 4, .k_multiple = 4, .element_bytes = 1,
-                             .column_sums = false, .a_element_bytes = 1, .pack_rows = pack_rows_int8<kRows, 4, 4>, .run = run};
+                             .column_sums = false, .a_element_bytes = 1, .pack_step = kRows, .pack_rows = pack_rows_int8<kRows, 4, 4>, .run = run};
 
 }  // namespace brim::gemm

@@ -67,8 +67,8 @@ void run_int8(const Block& block) {
 
 void pack_rows_bf16(const Rows& rows, void* out, float*) {
   const int64_t padded = round_up(rows.K, 4);
-  auto* panel = static_cast<uint16_t*>(out);
-  for (int64_t first = 0; first < rows.rows; first += kRows, panel += kRows * padded)
+  auto* panel = static_cast<uint16_t*>(out) + rows.begin * padded;
+  for (int64_t first = rows.begin; first < rows.end; first += kRows, panel += kRows * padded)
     for (int64_t k = 0; k < padded; k += 4)
       for (int r = 0; r < kRows; ++r)
         vst1_u16(panel + k * kRows + r * 4, vreinterpret_u16_bf16(vcvt_bf16_f32(panel_values(rows, first + r, k))));
@@ -77,8 +77,8 @@ void pack_rows_bf16(const Rows& rows, void* out, float*) {
 }  // namespace
 
 const Kernel kNeonMmBf16 = {.name = "neon_mm_bf16", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 4, .k_multiple = 4, .element_bytes = 2,
-                            .column_sums = false, .a_element_bytes = 2, .pack_rows = pack_rows_bf16, .run = run_bf16};
+                            .column_sums = false, .a_element_bytes = 2, .pack_step = kRows, .pack_rows = pack_rows_bf16, .run = run_bf16};
 const Kernel kNeonMmInt8 = {.name = "neon_mm_int8", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 8, .k_multiple = 8, .element_bytes = 1,
-                            .column_sums = false, .a_element_bytes = 1, .pack_rows = pack_rows_int8<kRows, 8, 8>, .run = run_int8};
+                            .column_sums = false, .a_element_bytes = 1, .pack_step = kRows, .pack_rows = pack_rows_int8<kRows, 8, 8>, .run = run_int8};
 
 }  // namespace brim::gemm

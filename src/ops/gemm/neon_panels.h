@@ -33,8 +33,8 @@ BRIM_INLINE F panel_values(const Rows& rows, int64_t r, int64_t k) { return r < 
 template <int kRows, int kr, int kStep>
 void pack_rows_int8(const Rows& rows, void* out, float* scale) {
   const int64_t padded = round_up(rows.K, kStep);
-  auto* panel = static_cast<int8_t*>(out);
-  for (int64_t first = 0; first < rows.rows; first += kRows, panel += kRows * padded)
+  auto* panel = static_cast<int8_t*>(out) + rows.begin * padded;
+  for (int64_t first = rows.begin; first < rows.end; first += kRows, panel += kRows * padded)
     for (int r = 0; r < kRows; ++r) {
       const F inverse = set1(first + r < rows.rows ? quantised_row(rows, first + r, &scale[first + r]) : 0.0f);
       for (int64_t k = 0; k < padded; k += 4) {

@@ -16,16 +16,18 @@ BRIM_INLINE F row_values(const Rows& rows, int64_t r, int64_t k) {
   return rows.bf16 ? load_bf16(static_cast<const uint16_t*>(rows.x) + i, t) : load(static_cast<const float*>(rows.x) + i, t);
 }
 
-// A row's scale, by which its largest value is 127, and its inverse. A row that is zero or holds a NaN or infinity is all
-// zeros times a scale that says so.
-inline float quantised_row(const Rows& rows, int64_t r, float* scale) {
-  I most = no_bits();
-  for (int64_t k = 0; k < rows.K; k += kLanes) most = max_bits(most, row_values(rows, r, k));
-  const int32_t bits = reduce_max(most);
+// From the bits of a row's largest magnitude: its scale, by which that is 127, and the scale's inverse. A row that is zero or
+// holds a NaN or infinity becomes zeros times a scale that says so.
+inline float int8_scale(int32_t bits, float* scale) {
   float largest;
   std::memcpy(&largest, &bits, sizeof largest);
   *scale = largest / 127;
   return bits > 0 && bits < 0x7F800000 ? 127 / largest : 0.0f;
+}
+inline float quantised_row(const Rows& rows, int64_t r, float* scale) {
+  I most = no_bits();
+  for (int64_t k = 0; k < rows.K; k += kLanes) most = max_bits(most, row_values(rows, r, k));
+  return int8_scale(reduce_max(most), scale);
 }
 
 }  // namespace
