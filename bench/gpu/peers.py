@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's best on the same model and texts, for the table of bench/gpu/run: peers.py MODEL_DIR TEXTS [pipeline] [sorted] [packed] [train].
+
+pipeline: transformers' pipeline, fp16, batch 1024. sorted: own loop, sorted by length, token budget, SDPA, fp16, from text.
+packed: varlen attention and torch.compile, bf16, tokens already on hand. train: packed varlen, compile, AdamW, bf16.
+Prints one JSON line a peer.
+"""
+import json
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+import transformers as tf
+
+model_dir, texts_file, *which = sys.argv[1:]
+texts = [line.rstrip("\n") for line in open(texts_file, encoding="utf-8", errors="replace")]
+tokenizer = tf.AutoTokenizer.from_pretrained(model_dir)
+dev = "cuda"
+
+
+def say(name, n, seconds, **more):
+    print(json.dumps({"peer": name, "rows": n, "seconds": round(seconds, 3), "rows_per_second": round(n / seconds, 1), **more}), flush=True)
+
+
+if "pipeline" in which:
+    model = tf.AutoModelForSequenceClassification.from_pretrained(model_dir, dtype=torch.float16).to(dev).eval()
+    pipe = tf.pipeline("text-classification", model=model, tokenizer=tokenizer, device=0, batch_size=1024, truncation=True)
+    some = texts[:6000]
+    pipe(some[:1024])
+    t = time.time()
+    pipe(some)
+    say("pipeline fp16 batch 1024", len(some), time.time() - t)
+
+if "sorted" in which:
+    model = tf.AutoModelForSequenceClassification.from_pretrained(model_dir, dtype=torch.float16, attn_implementation="sdpa").to(dev).eval()
+
+    def run(rows):
+        enc = tokenizer(rows, truncation=True, max_length=512, add_special_tokens=True, return_attention_mask=False)["input_ids"]
+        order = sorted(range(len(enc)), key=lambda i: -len(enc[i]))
+        out = [None] * len(enc)
+        at = 0
+        with torch.inference_mode():
+            while at < len(order):
+                n = max(1, 65536 // len(enc[order[at]]))
+                part = order[at:at + n]
+                at += n
+                width = len(enc[part[0]])
+                ids = torch.full((len(part), width), tokenizer.pad_token_id, dtype=torch.long)
+                for r, i in enumerate(part):
+                    ids[r, :len(enc[i])] = torch.tensor(enc[i])
+                ids = ids.pin_memory().to(dev, non_blocking=True)
+                best = model(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id)).logits.argmax(-1).tolist()
+                for r, i in enumerate(part):
+                    out[i] = best[r]
+        return out
+
+    run(texts[:20000])
+    t = time.time()
+    run(texts)
+    say("sorted by length, SDPA, fp16, from text", len(texts), time.time() - t)
+
+if "packed" in which or "train" in which:
+    from torch.nn.attention.varlen import varlen_attn
+
+    enc = tokenizer(texts, truncation=True, max_length=128, return_attention_mask=False)["input_ids"]
+
+    def batch(first):
+        ids, pos, cu = [], [], [0]
+        i = first
+        while len(ids) + len(enc[i % len(enc)]) <= 65536:
+            e = enc[i % len(enc)]
+            ids += e
+            pos += range(2, 2 + len(e))
+            cu.append(len(ids))
+            i += 1
+        pad = 65536 - len(ids)
+        if pad:
+            ids += [1] * pad
+            pos += [1] * pad
+            cu.append(65536)
+        return (torch.tensor(ids, device=dev), torch.tensor(pos, device=dev), torch.tensor(cu, dtype=torch.int32, device=dev), i, i - first)
+
+    class Packed(torch.nn.Module):
+        """RobertaForSequenceClassification's weights on a flat row of tokens."""
+
+        def __init__(self, hf):
+            super().__init__()
+            self.hf = hf
+            c = hf.config
+            self.heads, self.size = c.num_attention_heads, c.hidden_size // c.num_attention_heads
+
+        def forward(self, ids, pos, cu, longest):
+            e = self.hf.roberta.embeddings
+            x = e.LayerNorm(e.word_embeddings(ids) + e.position_embeddings(pos) + e.token_type_embeddings.weight[0])
+            x = F.dropout(x, 0.1, self.training)
+            for layer in self.hf.roberta.encoder.layer:
+                a = layer.attention
+                q, k, v = (m(x).view(-1, self.heads, self.size) for m in (a.self.query, a.self.key, a.self.value))
+                y = varlen_attn(q, k, v, cu, cu, longest, longest).reshape(x.shape)
+                x = a.output.LayerNorm(F.dropout(a.output.dense(y), 0.1, self.training) + x)
+                h = F.gelu(layer.intermediate.dense(x))
+                x = layer.output.LayerNorm(F.dropout(layer.output.dense(h), 0.1, self.training) + x)
+            first = x[cu[:-1].long()]
+            head = self.hf.classifier
+            return head.out_proj(F.dropout(torch.tanh(head.dense(F.dropout(first, 0.1, self.training))), 0.1, self.training))
+
+    torch._dynamo.config.cache_size_limit = 64
+    hf = tf.AutoModelForSequenceClassification.from_pretrained(model_dir, dtype=torch.bfloat16 if "packed" in which else torch.float32)
+    if "packed" in which:
+        model = torch.compile(Packed(hf.to(dev).eval()), dynamic=True)
+        batches, at = [], 0
+        for _ in range(8):
+            ids, pos, cu, at, n = batch(at)
+            batches.append((ids, pos, cu, n))
+        with torch.inference_mode():
+            for b in batches[:3]:
+                model(*b[:3], 128)
+            torch.cuda.synchronize()
+            t = time.time()
+            rows = 0
+            for r in range(40):
+                b = batches[r % len(batches)]
+                model(*b[:3], 128)
+                rows += b[3]
+            torch.cuda.synchronize()
+        say("packed varlen + torch.compile, bf16, tokens on hand", rows, time.time() - t)
+    if "train" in which:
+        hf = tf.AutoModelForSequenceClassification.from_pretrained(model_dir, dtype=torch.float32).to(dev).train()
+        model = torch.compile(Packed(hf), dynamic=True)
+        opt = torch.optim.AdamW(hf.parameters(), lr=1e-5, fused=True)
+        at, rows = 0, 0
+        for step in range(18):
+            ids, pos, cu, at, n = batch(at)
+            labels = torch.randint(0, 3, (cu.numel() - 1,), device=dev)
+            if step == 6:
+                torch.cuda.synchronize()
+                t, rows = time.time(), 0
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = F.cross_entropy(model(ids, pos, cu, 128).float(), labels)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(hf.parameters(), 1.0)
+            opt.step()
+            opt.zero_grad(set_to_none=True)
+            rows += n
+        torch.cuda.synchronize()
+        say("train: packed varlen + torch.compile, bf16, 65,536 tokens", rows, time.time() - t, peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2))
