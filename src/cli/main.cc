@@ -24,6 +24,7 @@ constexpr Verb kVerbs[] = {
     {"eval", "measure a model on labelled data", setup_eval},
     {"embed", "turn texts into vectors", setup_embed},
     {"tokenize", "show token ids, tokens and offsets", setup_tokenize},
+    {"tune", "measure GEMM algorithms for a model on this GPU and keep the best", setup_tune},
     {"models", "list, show and export models", setup_models},
 };
 

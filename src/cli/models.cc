@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim models list | show DIR | export DIR --precision P -o OUT
+// brim models list | show DIR | export DIR --precision P -o OUT, and brim tune: GEMM algorithms measured for a model.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +8,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/units.h"
+#include "cli/engine_flags.h"
 #include "cli/verb.h"
 #include "engine/precision.h"
 #include "io/model_dir.h"
@@ -63,6 +64,22 @@ int run_export(const ModelsFlags& f) {
 }
 
 }  // namespace
+
+std::function<int()> setup_tune(CLI::App& app) {
+  struct TuneFlags {
+    EngineFlags engine;
+    double seconds = 1.5;
+  };
+  auto f = std::make_shared<TuneFlags>();
+  app.add_option("--seconds", f->seconds, "time for each shape")->capture_default_str();
+  f->engine.add_to(app, false);
+  return [f] {
+    const auto engine = f->engine.open();
+    if (engine == nullptr || engine->device().kind() != DeviceKind::cuda) fail(ErrorCode::usage, "brim tune: there is nothing to tune without a GPU and a model");
+    for (const auto& line : engine->tune(f->seconds)) fmt::print("{}\n", line);
+    return 0;
+  };
+}
 
 std::function<int()> setup_models(CLI::App& app) {
   auto f = std::make_shared<ModelsFlags>();

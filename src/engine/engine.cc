@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "engine/entities.h"
 #include "engine/precision.h"
+#include "ops/gemm_tuner.h"
 
 namespace brim {
 
@@ -73,6 +74,7 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   engine->model_ = Model::load(options.model_dir, device, engine->plan_.precision);
   engine->arena_ = device.allocate(static_cast<size_t>(engine->forward_plan_.arena_bytes()));
   engine->stream_ = device.make_stream();
+  load_gemm_choices(*engine->stream_);
   ThreadPool* pool = device.kind() == DeviceKind::cpu ? static_cast<CpuStream&>(*engine->stream_).pool() : nullptr;
   engine->runner_ = std::make_unique<ForwardRunner>(engine->model_->shape(), engine->model_->weights(), engine->forward_plan_,
                                                     engine->arena_.data(), pool);
@@ -127,6 +129,26 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
   }
   out.texts.push_back(t);
   return std::nullopt;
+}
+
+std::vector<std::string> Engine::tune(double seconds_per_shape) {
+  if (device_->kind() != DeviceKind::cuda) return {};
+  // A full batch of texts of tweet length, so that every product of the plan is met at its real size.
+  PackedBatch batch;
+  const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(26, plan_.max_length)), std::max(0, tokenizer_->unk_id()));
+  while (batch.tokens() + static_cast<int64_t>(ids.size()) <= plan_.token_budget && batch.sequences() < plan_.max_sequences)
+    batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, shape().position_offset);
+  batch.finish();
+  std::vector<std::string> lines;
+  {
+    GemmTuning tuning(seconds_per_shape);
+    batches_->submit(batch, [](const PackedBatch&, const float*) {});
+    batches_->finish([](const PackedBatch&, const float*) {});
+    for (const GemmChoice& c : tuning.done())
+      lines.push_back(fmt::format("{:<60} {:>8.1f} us, {:>8.1f} us by default, {} tried", c.key, c.us, c.default_us, c.tried));
+  }
+  save_gemm_choices(*stream_);
+  return lines;
 }
 
 void Engine::merge_windows(const float* p, size_t windows, float* out) const {

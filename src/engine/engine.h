@@ -86,6 +86,9 @@ class Engine {
   // Batches in, results out; rows of a result follow the batch's sequences (or tokens). One user at a time.
   BatchRunner& batches() { return *batches_; }
 
+  // Measures GEMM algorithms for this plan's shapes and keeps them for this machine; one line a shape class. CUDA only.
+  std::vector<std::string> tune(double seconds_per_shape);
+
   // The library's simplest door: one probability vector per text (sequence outputs), windows merged.
   std::vector<std::vector<float>> score(std::span<const std::string_view> texts);
   // Token outputs: entities per text.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/env.h"
+#include "base/error.h"
 #include "base/log.h"
 
 #if defined(BRIM_WITH_CUDA)
@@ -12,6 +13,26 @@
 #endif
 
 namespace brim {
+namespace {
+thread_local GemmTuning* active_tuning = nullptr;
+}
+
+GemmTuning::GemmTuning(double seconds_per_class) : seconds_(seconds_per_class) {
+  BRIM_CHECK(active_tuning == nullptr, "GEMMs are being tuned already on this thread");
+  active_tuning = this;
+}
+GemmTuning::~GemmTuning() { active_tuning = nullptr; }
+
+void GemmTuning::meet(Stream& stream, const LinearArgs& args) {
+  GemmTuning* t = active_tuning;
+  if (t == nullptr || stream.kind() != DeviceKind::cuda) return;
+  const std::string shape = fmt::format("{} {} {} {} {} {} {}", args.x.rows(), args.w.N, args.w.K, static_cast<int>(args.w.precision), static_cast<int>(args.activation),
+                                        static_cast<bool>(args.bias), static_cast<int>(args.y.dtype));
+  for (const auto& met : t->met_)
+    if (met == shape) return;
+  t->met_.push_back(shape);
+  if (GemmChoice choice = tune_linear(stream, args, t->seconds_); !choice.key.empty()) t->done_.push_back(std::move(choice));
+}
 
 #if defined(BRIM_WITH_CUDA)
 namespace {

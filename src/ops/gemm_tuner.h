@@ -21,6 +21,22 @@ struct GemmChoice {
 // random values and overwrites y; never call it while batches run. An empty key: nothing to choose here.
 GemmChoice tune_linear(Stream& stream, const LinearArgs& args, double seconds);
 
+// While one lives, every linear() of this thread on CUDA is tuned when its shape class is met first, then run as usual.
+class GemmTuning {
+ public:
+  explicit GemmTuning(double seconds_per_class);
+  ~GemmTuning();
+  GemmTuning(const GemmTuning&) = delete;
+  GemmTuning& operator=(const GemmTuning&) = delete;
+  const std::vector<GemmChoice>& done() const { return done_; }
+  static void meet(Stream& stream, const LinearArgs& args);  // called by linear()
+
+ private:
+  double seconds_;
+  std::vector<std::string> met_;
+  std::vector<GemmChoice> done_;
+};
+
 std::vector<GemmChoice> gemm_choices(Stream& stream);                              // in use on the stream's device, by key
 void use_gemm_choices(Stream& stream, const std::vector<GemmChoice>& choices);     // a plan's
 // The device's file in the cache folder. Loading gives how many fit this library; a file of another version is ignored.

@@ -10,6 +10,7 @@
 
 #include "ops/check.h"
 #include "ops/gemm/kernels.h"
+#include "ops/gemm_tuner.h"
 #include "ops/kernel_table.h"
 
 namespace brim {
@@ -51,6 +52,7 @@ std::optional<Precision> precision_from_name(std::string_view name) {
 
 void linear(Stream& stream, const LinearArgs& args) {
   check_linear(stream, args);
+  GemmTuning::meet(stream, args);
   dispatch(stream, Zone::linear, args, linear_work(args), &KernelTable::linear);
 }
 
