@@ -68,6 +68,13 @@ BpeModel::BpeModel(const BpeConfig& config, const std::filesystem::path& file)
     merges_[slot] = key << 22 | (i + 1);  // of equal pairs the last one counts
   }
 
+  character_ids_.resize(kCharacters);
+  for (char32_t c = 0; c < kCharacters; ++c) {
+    joined.clear();
+    append_utf8(joined, c);
+    character_ids_[c] = vocab_.find(joined);
+  }
+
   bool every_byte = true;
   for (int b = 0; b < 256; ++b) {
     std::string one;
@@ -85,6 +92,11 @@ BpeModel::BpeModel(const BpeConfig& config, const std::filesystem::path& file)
     }
     raw_ = Vocab(raw, file);
   }
+}
+
+int32_t BpeModel::character_id(std::string_view character) const {
+  const char32_t c = decode_valid(character, 0).value;
+  return c < character_ids_.size() ? character_ids_[c] : vocab_.find(character);
 }
 
 void BpeModel::symbols_of(std::string_view piece, std::vector<Symbol>& out) const {
@@ -108,7 +120,7 @@ void BpeModel::symbols_of(std::string_view piece, std::vector<Symbol>& out) cons
       symbol = with_affixes;
     }
     i += bytes;
-    const int32_t id = vocab_.find(symbol);
+    const int32_t id = prefix || suffix ? vocab_.find(symbol) : character_id(symbol);
     if (id >= 0) {
       flush_unk();
       out.push_back({id, static_cast<uint32_t>(bytes)});

@@ -49,8 +49,8 @@ class BpeModel : public Model {
   };
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // Rank of a pair, or kNone. A filter of eight bits a merge says no for most pairs that do not merge, without a look at
-  // the table, which is too large for the first caches.
+  // Rank of a pair, or kNone. A filter of eight bits a merge says no for most pairs that do not merge, without a look
+  // at the table, which is too large for the first caches.
   uint32_t rank(int32_t left, int32_t right) const {
     const uint64_t key = static_cast<uint64_t>(left) << 21 | static_cast<uint64_t>(right);
     const uint64_t h = hash(key);
@@ -63,6 +63,7 @@ class BpeModel : public Model {
   }
   static uint64_t hash(uint64_t key) { return fold_multiply(key ^ 0xA0761D6478BD642FULL, 0x9E3779B97F4A7C15ULL); }
 
+  int32_t character_id(std::string_view character) const;  // -1 if it has no token
   void symbols_of(std::string_view piece, std::vector<Symbol>& out) const;
   void merge(std::vector<Symbol>& symbols) const;
   void merge_short(std::vector<Symbol>& symbols) const;
@@ -78,6 +79,8 @@ class BpeModel : public Model {
   std::vector<uint64_t> filter_;
   size_t mask_ = 0;
   int filter_shift_ = 63;
+  static constexpr char32_t kCharacters = 0x2600;  // most alphabets, punctuation, and SentencePiece's U+2581
+  std::vector<int32_t> character_ids_;             // by code point below kCharacters
   std::array<int32_t, 256> byte_ids_{}, fallback_ids_{};
   Vocab raw_;  // byte level with ignore_merges: tokens by their raw bytes
 };

@@ -8,6 +8,7 @@
 #include "text/components.h"
 #include "text/grapheme.h"
 #include "text/json_reader.h"
+#include "text/unicode.h"
 
 namespace brim {
 namespace {
@@ -37,6 +38,8 @@ class Precompiled final : public Normalizer {
       rewrite(text.text, begin);
     }
   }
+
+  Traits traits() const override { return {.by_word = !map_.has_key_with_space() && !map_.makes_odd_white_space()}; }
 
  private:
   // Longer clusters are never looked up whole.
@@ -196,6 +199,15 @@ Charsmap::Charsmap(std::string_view blob, const std::string& where) {
       }
     }
   }
+}
+
+bool Charsmap::makes_odd_white_space() const {
+  for (size_t at = 0; at < rewritings_.size();) {
+    const CodePoint c = decode_valid(rewritings_, at);
+    if (c.value != ' ' && unicode::is_white_space(c.value)) return true;
+    at += c.bytes;
+  }
+  return false;
 }
 
 std::unique_ptr<Normalizer> make_precompiled(std::string_view blob, const std::string& where) {

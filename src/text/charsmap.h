@@ -36,6 +36,10 @@ class Charsmap {
     }
     return std::nullopt;
   }
+  // True if some key begins with a space.
+  bool has_key_with_space() const { return (units_[offset(units_[0]) ^ ' '] & kLabelMask) == ' '; }
+  // True if some rewriting holds white space other than the space itself.
+  bool makes_odd_white_space() const;
 
  private:
   static constexpr uint32_t kLabelMask = 0x800000FFu, kHasValue = 1u << 8, kValueMask = 0x7FFFFFFFu;

@@ -20,7 +20,7 @@ std::unique_ptr<FastPath> make_fast_path(const PipelineParts& parts) {
       return make_byte_bpe_fast_path(*model, splitter->add_prefix_space());
     }
   }
-  return nullptr;
+  return make_spm_fast_path(parts);
 }
 
 }  // namespace brim

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids in one pass over the bytes, for the two pipelines that most models use: BERT's (normalizer, pre-tokenizer and
+// Ids in one pass over the bytes, for the pipelines that most models use: BERT's (normalizer, pre-tokenizer and
 // WordPiece) and RoBERTa's (byte-level BPE). Equal to the general way, token for token. ASCII is read eight bytes at a
 // time; a word of up to 15 bytes becomes a key of two registers on the way and is looked up in the thread's cache.
 #pragma once
@@ -29,6 +29,7 @@ std::unique_ptr<FastPath> make_fast_path(const PipelineParts& parts);
 
 std::unique_ptr<FastPath> make_bert_fast_path(const BertNormalizer& normalizer, const WordPieceModel& model);
 std::unique_ptr<FastPath> make_byte_bpe_fast_path(const BpeModel& model, bool add_prefix_space);
+std::unique_ptr<FastPath> make_spm_fast_path(const PipelineParts& parts);  // nullptr if they are of another kind
 
 // Words on their way to ids, some dozens at a time: the cache line of each is asked for when the word is added and read
 // when the batch is written, so that its way from memory is not waited for.

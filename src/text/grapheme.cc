@@ -55,6 +55,13 @@ class ClassTable {
   std::vector<Class> blocks_;
 };
 
+const ClassTable& classes() {
+  static const ClassTable table;
+  return table;
+}
+
+bool joins(Class kind) { return kind == kExtend || kind == kJoiner || kind == kMark || kind == kLinker; }
+
 constexpr char32_t kZeroWidthJoiner = 0x200D;
 
 bool is_syllable(char32_t c) { return c >= 0xAC00 && c <= 0xD7A3; }
@@ -71,7 +78,7 @@ bool hangul_joins(char32_t a, Class a_kind, char32_t b, Class b_kind) {
 }  // namespace
 
 size_t grapheme_end(std::string_view text, size_t at) {
-  static const ClassTable table;
+  const ClassTable& table = classes();
   CodePoint last = decode_valid(text, at);
   Class last_kind = table[last.value];
   at += last.bytes;
@@ -82,22 +89,22 @@ size_t grapheme_end(std::string_view text, size_t at) {
   while (at < text.size()) {
     const CodePoint next = decode_valid(text, at);
     const Class kind = table[next.value];
-    const bool joins_always = kind == kExtend || kind == kJoiner || kind == kMark || kind == kLinker;
-    bool joins = false;
+    const bool joins_always = joins(kind);
+    bool joined = false;
     if (last_kind == kControl || kind == kControl) {
-      joins = last.value == '\r' && next.value == '\n';
+      joined = last.value == '\r' && next.value == '\n';
     } else if (joins_always || last_kind == kPrepend) {
-      joins = true;
+      joined = true;
     } else if (kind == kConsonant) {
-      joins = conjunct && linked;
+      joined = conjunct && linked;
     } else if (kind == kPict) {
-      joins = pictograph && last.value == kZeroWidthJoiner;
+      joined = pictograph && last.value == kZeroWidthJoiner;
     } else if (is_flag_letter(next.value)) {
-      joins = odd_flag_letters;
+      joined = odd_flag_letters;
     } else {
-      joins = hangul_joins(last.value, last_kind, next.value, kind);
+      joined = hangul_joins(last.value, last_kind, next.value, kind);
     }
-    if (!joins) break;
+    if (!joined) break;
     if (!joins_always) {
       pictograph = kind == kPict;
       conjunct = kind == kConsonant;
@@ -114,5 +121,8 @@ size_t grapheme_end(std::string_view text, size_t at) {
   }
   return at;
 }
+
+bool joins_before(char32_t c) { return joins(classes()[c]); }
+bool joins_after(char32_t c) { return classes()[c] == kPrepend; }
 
 }  // namespace brim

@@ -28,6 +28,10 @@ class Metaspace final : public PreTokenizer {
     text.pieces.swap(pieces);
   }
 
+  Traits traits() const override {
+    return {.marks_words = prepend_ == PrependScheme::always && split_ && mark_ == "\u2581"};
+  }
+
   bool needs_spans() const override { return prepend_ == PrependScheme::first; }
 
  private:

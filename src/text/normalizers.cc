@@ -78,6 +78,7 @@ class UnicodeForm : public Normalizer {
  public:
   explicit UnicodeForm(unicode::Form form) : form_(form) {}
   void apply(NormalizedText& text) const override { normalize_unicode(text, form_); }
+  Traits traits() const override { return {.by_word = true}; }
 
  private:
   unicode::Form form_;
@@ -86,6 +87,7 @@ class UnicodeForm : public Normalizer {
 class Lowercase : public Normalizer {
  public:
   void apply(NormalizedText& text) const override { lowercase(text); }
+  Traits traits() const override { return {.by_word = true}; }
 };
 
 class StripAccents : public Normalizer {
@@ -93,6 +95,7 @@ class StripAccents : public Normalizer {
   void apply(NormalizedText& text) const override {
     filter(text, [](char32_t c) { return !unicode::has(c, unicode::kCombining); });
   }
+  Traits traits() const override { return {.by_word = true}; }
 };
 
 class Strip : public Normalizer {
@@ -118,6 +121,7 @@ class Strip : public Normalizer {
     out.copy_from(text, begin, end);
     text.swap(out);
   }
+  Traits traits() const override { return {.by_word = true, .makes_spaces = false, .strips_end = right_}; }
 
  private:
   bool left_, right_;
@@ -158,8 +162,10 @@ class Prepend : public Normalizer {
 
 class Replace : public Normalizer {
  public:
-  Replace(Pattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  Replace(Pattern pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)), traits_(find_traits()) {}
   void apply(NormalizedText& text) const override {
+    if (traits_.joins_spaces && text.text.find("  ") == std::string::npos) return;  // the usual case, without the regex
     NormalizedText out;
     size_t done = 0;
     bool found = false;
@@ -184,10 +190,22 @@ class Replace : public Normalizer {
     out.copy_from(text, done, text.text.size());
     text.swap(out);
   }
+  Traits traits() const override { return traits_; }
 
  private:
+  Traits find_traits() const {
+    const bool white = content_.find_first_of(" \t\n\v\f\r") != std::string::npos;
+    const bool ascii = std::all_of(content_.begin(), content_.end(), [](char c) { return c > 0; });
+    if (pattern_.is_regex()) {
+      const bool joins = pattern_.source() == " {2,}" && (content_ == " " || content_ == "\u2581");
+      return {.by_word = joins, .makes_spaces = false, .joins_spaces = joins};
+    }
+    return {.by_word = pattern_.source().find(' ') == std::string::npos && !content_.empty() && !white && ascii};
+  }
+
   Pattern pattern_;
   std::string content_;
+  Traits traits_;
 };
 
 class ByteLevelNormalizer : public Normalizer {
@@ -201,12 +219,26 @@ class NormalizerSequence : public Normalizer {
   void apply(NormalizedText& text) const override {
     for (const auto& part : parts_) part->apply(text);
   }
+  Traits traits() const override { return chain_traits(parts_); }
 
  private:
   std::vector<std::unique_ptr<Normalizer>> parts_;
 };
 
 }  // namespace
+
+Normalizer::Traits chain_traits(std::span<const std::unique_ptr<Normalizer>> parts) {
+  Normalizer::Traits all{.by_word = true, .makes_spaces = false};
+  for (const auto& part : parts) {
+    const Normalizer::Traits one = part->traits();
+    all.by_word = all.by_word && one.by_word;
+    // Joined after the end was stripped: then no mark can stand where a space would have been stripped.
+    all.joins_spaces = (one.joins_spaces && all.strips_end) || (all.joins_spaces && !one.makes_spaces);
+    all.strips_end = one.strips_end || (all.strips_end && !one.makes_spaces);
+    all.makes_spaces = all.makes_spaces || one.makes_spaces;
+  }
+  return all;
+}
 
 void BertNormalizer::apply(NormalizedText& text) const {
   if (options_.clean_text) {

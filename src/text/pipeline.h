@@ -60,7 +60,19 @@ class Normalizer {
  public:
   virtual ~Normalizer() = default;
   virtual void apply(NormalizedText& text) const = 0;
+
+  // What the fast path for words builds on.
+  struct Traits {
+    bool by_word = false;       // what stands between two spaces is rewritten the same whatever is beyond them
+    bool makes_spaces = true;   // may put in spaces
+    bool strips_end = false;    // leaves no white space at the end
+    bool joins_spaces = false;  // leaves no two spaces next to each other, nor a mark beside white space at the end
+  };
+  virtual Traits traits() const { return {}; }
 };
+
+// The traits of `parts` one after the other.
+Normalizer::Traits chain_traits(std::span<const std::unique_ptr<Normalizer>> parts);
 
 // A run of bytes of PreTokenized::text. What is between two pieces was dropped by a pre-tokenizer.
 struct Piece {
@@ -81,6 +93,13 @@ class PreTokenizer {
   virtual void apply(PreTokenized& text) const = 0;
   // True if apply asks PreTokenized::at_start: the pipeline then tracks spans in encode_ids as well, which is slower.
   virtual bool needs_spans() const { return false; }
+
+  // What the fast path for words builds on.
+  struct Traits {
+    bool drops_white_space = false;  // pieces are the words between white space
+    bool marks_words = false;        // puts U+2581 in place of spaces and before every word, which starts a piece
+  };
+  virtual Traits traits() const { return {}; }
 };
 
 // A token of one piece: [begin, end) in bytes of the piece.

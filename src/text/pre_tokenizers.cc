@@ -112,6 +112,7 @@ void split_chars(PreTokenized& text, Behavior behavior, Predicate is_delimiter) 
 class WhitespaceSplit : public PreTokenizer {
  public:
   void apply(PreTokenized& text) const override { split_chars(text, Behavior::removed, unicode::is_white_space); }
+  Traits traits() const override { return {.drops_white_space = true}; }
 };
 
 // Runs of word characters and runs of anything else that is not white space.
@@ -206,6 +207,11 @@ class PreTokenizerSequence : public PreTokenizer {
       if (part->needs_spans()) return true;
     }
     return false;
+  }
+  Traits traits() const override {
+    if (parts_.size() == 1) return parts_[0]->traits();
+    const bool words = parts_.size() == 2 && parts_[0]->traits().drops_white_space && parts_[1]->traits().marks_words;
+    return {.drops_white_space = words, .marks_words = words};
   }
 
  private:

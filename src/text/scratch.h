@@ -9,6 +9,7 @@
 
 #include "base/utf8.h"
 #include "text/pipeline.h"
+#include "text/subword_cache.h"
 #include "text/word_cache.h"
 
 namespace brim {
@@ -25,6 +26,7 @@ struct Scratch {
   static constexpr size_t kPadding = 32;  // readable bytes after the text, all zero
 
   WordCache cache;
+  std::unique_ptr<SubwordCache> subwords;  // made by the fast path that uses it
   std::array<CharForm, 512> forms;
   std::vector<char> input;  // the text as valid UTF-8, padded
   std::string word;         // a word that is put together from parts

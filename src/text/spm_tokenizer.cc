@@ -26,6 +26,7 @@ class NormalizerChain final : public Normalizer {
   void apply(NormalizedText& text) const override {
     for (const auto& part : parts_) part->apply(text);
   }
+  Traits traits() const override { return chain_traits(parts_); }
 
  private:
   std::vector<std::unique_ptr<Normalizer>> parts_;
