@@ -71,8 +71,8 @@ BRIM_INLINE void multiply_step(const char* a, const char* w, int64_t panel_bytes
   if constexpr (kTwoRows && kTwoColumns) multiply_11<kInt>();
 }
 
-// Weights arrive from the shared cache or memory, too late unless asked for early. With one block of rows that is some steps
-// ahead in the same panels; with more, the next panels are fetched in equal parts while these are used.
+// Weights arrive from the shared cache or memory, too late unless asked for early: while two panels are used for several
+// blocks of rows, the next two are fetched in equal parts. With a single block of rows the core's own prefetcher is as good.
 struct Ahead {
   const char* at[2];   // in either panel
   int lines;           // of each, a step
@@ -89,7 +89,7 @@ struct Ahead {
 
 template <Act kAct, bool kInt, bool kBf16>
 void run_blocks(const Block& b) {
-  constexpr int kStep = kInt ? 64 : 32, kStepsAhead = 8;
+  constexpr int kStep = kInt ? 64 : 32;
   const int64_t steps = (b.K + kStep - 1) / kStep, panel_bytes = steps * kTileBytes;
   const int row_blocks = static_cast<int>((b.m + kBlock - 1) / kBlock);
   const int share = steps > 0 ? static_cast<int>((kBlock + steps - 1) / steps) : 0;
@@ -101,9 +101,7 @@ void run_blocks(const Block& b) {
     const int cols = static_cast<int>(kBlock < b.n_end - n ? kBlock : b.n_end - n);
     const bool two_columns = cols > kTile, last = n + kBlock >= b.n_end;
     const char* columns = static_cast<const char*>(b.b) + n / kTile * panel_bytes;
-    const int64_t other = two_columns ? panel_bytes : 0;
-    Ahead ahead{{columns + kStepsAhead * kTileBytes, columns + other + kStepsAhead * kTileBytes}, 16};
-    if (row_blocks > 1) ahead = {{columns + 2 * panel_bytes, columns + 3 * panel_bytes}, last ? 0 : (16 + row_blocks - 1) / row_blocks};
+    Ahead ahead{{columns + 2 * panel_bytes, columns + 3 * panel_bytes}, last || row_blocks == 1 ? 0 : (16 + row_blocks - 1) / row_blocks};
     for (int64_t m = 0; m < b.m; m += kBlock) {
       const int rows = static_cast<int>(b.m - m < kBlock ? b.m - m : kBlock);
       const bool two_rows = rows > kTile;
