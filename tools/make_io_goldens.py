@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/data/io: small weight files as safetensors and torch themselves write them.
 
-Needs torch and safetensors; run from the repository root. Every file is a few kilobytes and deterministic in content
-(torch's zip members carry no dates).
+Needs torch and safetensors; run from the repository root. Every file is a few kilobytes. Values are fixed; the bytes
+of the legacy file differ from run to run, because torch names its storages by address there.
 """
 import collections
 import pathlib

@@ -71,8 +71,6 @@ struct AtomicFile::State {
   }
 };
 
-fs::path AtomicFile::part_path(const fs::path& path) { return path.string() + ".part"; }
-
 namespace {
 
 // A link is kept and what it names is replaced.
@@ -86,15 +84,12 @@ fs::path behind_link(const fs::path& path) {
 // Opens and locks `part`. Two writers of one output would interleave, so the second is refused.
 int open_part(const fs::path& part, bool create) {
   for (;;) {
-    const int fd = ::open(part.c_str(), O_WRONLY | O_CLOEXEC | (create ? O_CREAT : 0), 0666);
+    const int fd = ::open(part.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0), 0666);
     if (fd < 0) fail_write(part, create ? "cannot create" : "cannot continue", errno);
-    if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-      const int error = errno;
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // other errors: no locks on this file system
       ::close(fd);
-      if (error == EWOULDBLOCK)
-        fail(ErrorCode::cannot_write, "{}: another process is writing it: wait for it or choose another output",
-             part.string());
-      fail_write(part, "cannot lock", error);
+      fail(ErrorCode::cannot_write, "{}: another process is writing it: wait for it or choose another output",
+           part.string());
     }
     // Between open and lock another writer may have renamed this very file into place: then it is not ours.
     struct stat ours {
@@ -107,6 +102,8 @@ int open_part(const fs::path& part, bool create) {
 }
 
 }  // namespace
+
+fs::path AtomicFile::part_path(const fs::path& path) { return behind_link(path).string() + ".part"; }
 
 AtomicFile::AtomicFile(std::unique_ptr<State> state) : state_(std::move(state)) {}
 AtomicFile::AtomicFile(AtomicFile&&) noexcept = default;

@@ -16,7 +16,7 @@ class AtomicFile {
   explicit AtomicFile(const std::filesystem::path& path);
   // Continues PATH.part after its first `offset` bytes; what lies beyond is cut off.
   static AtomicFile resume(const std::filesystem::path& path, uint64_t offset);
-  static std::filesystem::path part_path(const std::filesystem::path& path);
+  static std::filesystem::path part_path(const std::filesystem::path& path);  // beside what a link names
 
   AtomicFile(AtomicFile&&) noexcept;
   AtomicFile& operator=(AtomicFile&&) noexcept;

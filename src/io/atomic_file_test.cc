@@ -138,6 +138,7 @@ TEST(AtomicFile, KeepsALinkAndItsTargetsMode) {
   fs::permissions(dir / "real/out", fs::perms(0640));
   fs::create_symlink(dir / "real/out", dir / "link");
   write_file_atomically(dir / "link", "new");
+  EXPECT_EQ(AtomicFile::part_path(dir / "link"), dir / "real/out.part");
   EXPECT_TRUE(fs::is_symlink(dir / "link"));
   EXPECT_EQ(get_file(dir / "real/out"), "new");
   EXPECT_EQ(fs::status(dir / "real/out").permissions(), fs::perms(0640));

@@ -201,7 +201,7 @@ TEST(PickleFuzz, NeverCrashes) {
       "\x80\x02"
       "ccollections\nOrderedDict\n)R(U\x01"
       "aK\x01u}U\x09_metadataK\x01sb."};
-  drive_fuzz(fuzz_pickle, seeds, 50000);
+  drive_fuzz(fuzz_pickle, seeds, 15000);
 }
 
 }  // namespace

@@ -225,7 +225,7 @@ TEST(TorchBinFuzz, NeverCrashes) {
       {.name = "m/data.pkl", .bytes = state_dict(text("w") + FakeTensor().pickled()), .lie_crc = 0});
   unchecked.members.push_back({.name = "m/data/0", .bytes = std::string(16, '\0'), .lie_crc = 0});
   drive_fuzz(fuzz_torch_bin,
-             {unchecked.make(), get_file(golden("state_dict_legacy.bin")), get_file(golden("module.bin"))}, 30000);
+             {unchecked.make(), get_file(golden("state_dict_legacy.bin")), get_file(golden("module.bin"))}, 10000);
 }
 
 }  // namespace
