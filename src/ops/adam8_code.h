@@ -13,24 +13,21 @@ namespace brim {
 static constexpr int64_t kAdam8Block = 256;
 
 // Nearest code to x >= 0 with `bits` of fraction: value (1 + f / 2^bits) 2^(e - 15) for e > 0, f / 2^bits 2^-14 for e = 0.
+// Without branches, so that compilers make vectors of it; what is not a number becomes 0.
 BRIM_HOST_DEVICE static inline uint32_t adam8_encode(float x, int bits) {
   union { float f; uint32_t u; } value;
-  const float least = 6.103515625e-05f;  // 2^-14
-  if (!(x >= least)) {                   // evenly spaced; also what is not a number
-    const float scaled = x * (16384.0f * static_cast<float>(1 << bits));
-    return scaled > 0 ? static_cast<uint32_t>(scaled + 0.5f) : 0u;
-  }
-  value.f = x;
-  const uint32_t half = 1u << (22 - bits);
-  const uint32_t code = (value.u - (112u << 23) + half) >> (23 - bits), last = (16u << bits) - 1;
-  return code < last ? code : last;
+  value.f = x > 0 ? x : 0.0f;
+  const float capped = value.f < 2.0f ? value.f : 2.0f;
+  const int32_t even = static_cast<int32_t>(capped * (16384.0f * static_cast<float>(1 << bits)) + 0.5f);
+  const int32_t shifted = static_cast<int32_t>((value.u - (112u << 23) + (1u << (22 - bits))) >> (23 - bits));
+  const int32_t last = (16 << bits) - 1, code = value.f < 6.103515625e-05f ? even : shifted;  // 2^-14
+  return static_cast<uint32_t>(code < last ? code : last);
 }
 BRIM_HOST_DEVICE static inline float adam8_decode(uint32_t code, int bits) {
   union { float f; uint32_t u; } value;
-  const uint32_t exponent = code >> bits, fraction = code & ((1u << bits) - 1);
-  if (exponent == 0) return static_cast<float>(fraction) * (6.103515625e-05f / static_cast<float>(1 << bits));
-  value.u = (exponent + 112) << 23 | fraction << (23 - bits);
-  return value.f;
+  const uint32_t exponent = code >> bits, fraction = code & ((1u << bits) - 1), lowest = exponent == 0 ? 1u : 0u;
+  value.u = (exponent + lowest + 112) << 23 | fraction << (23 - bits);
+  return value.f - static_cast<float>(static_cast<int32_t>(lowest)) * 6.103515625e-05f;  // evenly spaced there: no hidden 1
 }
 
 BRIM_HOST_DEVICE static inline uint8_t adam8_encode_m(float x) {

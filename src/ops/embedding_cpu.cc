@@ -10,6 +10,14 @@ cpu::TableRow table_row(const TensorView& table, int64_t row) {
   return {static_cast<const char*>(table.data) + row * table.ld() * dtype_bytes(table.dtype), cpu::elem_of(table.dtype)};
 }
 
+// Rows of a vocabulary lie anywhere in memory: asked for early, they arrive while others are summed.
+constexpr int64_t kAhead = 4;
+void fetch_row(const TensorView& table, int64_t row) {
+  if (row < 0 || row >= table.rows()) return;
+  const char* at = static_cast<const char*>(table_row(table, row).values);
+  for (int64_t i = 0; i < table.cols() * dtype_bytes(table.dtype); i += 64) __builtin_prefetch(at + i);
+}
+
 }  // namespace
 
 void embedding_cpu(Stream& stream, const EmbeddingArgs& a) {
@@ -21,6 +29,7 @@ void embedding_cpu(Stream& stream, const EmbeddingArgs& a) {
       BRIM_CHECK(0 <= ids[t] && ids[t] < a.word.rows(), "embedding: token {} has id {}, the table has {} rows", t, ids[t], a.word.rows());
       BRIM_CHECK(0 <= positions[t] && positions[t] < a.position.rows(), "embedding: token {} has position {}, the table has {} rows", t,
                  positions[t], a.position.rows());
+      if (t + kAhead < end) fetch_row(a.word, ids[t + kAhead]);
       cpu::TableRow rows[3] = {table_row(a.word, ids[t]), table_row(a.position, positions[t])};
       int count = 2;
       if (a.type) rows[count++] = table_row(a.type, 0);

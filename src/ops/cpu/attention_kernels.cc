@@ -5,8 +5,8 @@
 // depend on which others share its block, so splitting a sequence among threads changes no bit.
 #include "ops/cpu/attention_kernels.h"
 
+#include "ops/cpu/drop.h"
 #include "ops/cpu/vec.h"
-#include "ops/dropout.h"
 
 namespace brim::BRIM_ISA {
 namespace {
@@ -142,16 +142,6 @@ Rows padded_rows(const float* x, int64_t ld, int64_t rows, int64_t D, float* cop
     for (int64_t d = 0; d < width; d += kLanes)
       store(copy + j * width + d, D - d >= kLanes ? load(x + j * ld + d) : load(x + j * ld + d, static_cast<int>(D - d)));
   return {copy, width};
-}
-
-// 1 / (1 - probability) where the probability of key j.. is kept, else 0.
-BRIM_VEC F drop_factors(const cpu::DropRows& d, uint64_t row, int64_t j) {
-  uint16_t bits[kLanes];
-  for (int quad = 0; quad < kLanes / 4; ++quad) {
-    const uint64_t four = dropout_bits(d.seed, d.site, d.first_row + row, static_cast<uint32_t>(j / 4 + quad));
-    __builtin_memcpy(bits + quad * 4, &four, sizeof four);
-  }
-  return select(less(load_u16(bits), set1(static_cast<float>(d.threshold))), zero(), set1(d.scale));
 }
 
 // s becomes e^(scale (s - max)), dropped where asked; returns the sum before dropping and the largest score.

@@ -4,8 +4,8 @@
 #include "ops/cpu/row_kernels.h"
 
 #include "ops/adam8_code.h"
+#include "ops/cpu/drop.h"
 #include "ops/cpu/vec.h"
-#include "ops/dropout.h"
 
 namespace brim::BRIM_ISA {
 namespace {
@@ -15,48 +15,23 @@ using cpu::Elem;
 using cpu::NormRows;
 using cpu::TableRow;
 
-// Calls fn(i, n) for each vector of a row; n is kLanes but for the last.
-#define BRIM_FOR_VECTORS(i, count) for (int64_t i = 0; i < (count); i += kLanes)
-
-BRIM_VEC int lanes_at(int64_t i, int64_t count) { return count - i < kLanes ? static_cast<int>(count - i) : kLanes; }
-BRIM_VEC F load_at(const float* p, int64_t i, int n) { return n == kLanes ? load(p + i) : load(p + i, n); }
-BRIM_VEC void store_at(float* p, int64_t i, F x, int n) {
-  if (n == kLanes) store(p + i, x);
-  else store(p + i, x, n);
-}
-
-// scale where the element is kept, else 0, for columns i .. i + kLanes of one row. i is a multiple of 4.
-BRIM_VEC F drop_factors(const DropRows& d, uint64_t row, int64_t i) {
-  uint16_t bits[kLanes];
-  for (int quad = 0; quad < kLanes / 4; ++quad) {
-    const uint64_t four = dropout_bits(d.seed, d.site, d.first_row + row, static_cast<uint32_t>(i / 4 + quad));
-    __builtin_memcpy(bits + quad * 4, &four, sizeof four);
-  }
-  return select(less(load_u16(bits), set1(static_cast<float>(d.threshold))), zero(), set1(d.scale));
-}
+#define BRIM_BODY [&](int64_t i, auto lanes, [[maybe_unused]] int k) __attribute__((always_inline))
 
 struct Moments { float mean, rstd; };
 
 // Two passes: the mean, then squares about it. What rounding left in the mean shows up as the sum of the differences and
 // is taken out again, so rows far from zero lose nothing.
-BRIM_VEC Moments moments(const float* s, F total, int64_t H, float eps) {
-  const float mean = reduce_add(total) / static_cast<float>(H);
+BRIM_VEC Moments moments(const float* s, float total, int64_t H, float eps) {
+  const float mean = total / static_cast<float>(H);
   const F m = set1(mean);
-  F d0 = zero(), d1 = zero(), q0 = zero(), q1 = zero();
-  int64_t i = 0;
-  for (; i + 2 * kLanes <= H; i += 2 * kLanes) {
-    const F a = sub(load(s + i), m), b = sub(load(s + i + kLanes), m);
-    d0 = add(d0, a), d1 = add(d1, b);
-    q0 = fma(a, a, q0), q1 = fma(b, b, q1);
-  }
-  for (; i < H; i += kLanes) {
-    const int n = lanes_at(i, H);
-    const F a = select(lanes_below(n), sub(load_at(s, i, n), m), zero());  // lanes past the row count nothing
-    d0 = add(d0, a);
-    q0 = fma(a, a, q0);
-  }
-  const float left = reduce_add(add(d0, d1)) / static_cast<float>(H);
-  const float variance = reduce_add(add(q0, q1)) / static_cast<float>(H) - left * left;
+  Sums differences, squares;
+  for_vectors(H, BRIM_BODY {
+    const F d = inside(sub(load_at(s, i, lanes), m), lanes);
+    differences.s[k] = add(differences.s[k], d);
+    squares.s[k] = fma(d, d, squares.s[k]);
+  });
+  const float left = differences.total() / static_cast<float>(H);
+  const float variance = squares.total() / static_cast<float>(H) - left * left;
   return {mean + left, 1.0f / __builtin_sqrtf((variance > 0 ? variance : 0.0f) + eps)};
 }
 
@@ -64,37 +39,41 @@ template <bool kDropIn, bool kDropOut>
 BRIM_VEC void norm_rows(const NormRows& r) {
   for (int64_t t = 0; t < r.rows; ++t) {
     const float* x = r.x + t * r.ld_x;
-    const float* residual = r.residual == nullptr ? nullptr : r.residual + t * r.ld_residual;
     float* y = r.y + t * r.ld_y;
-    float* sum = r.sum == nullptr ? y : r.sum + t * r.ld_sum;
-    F total0 = zero(), total1 = zero();
-    if (!kDropIn && residual == nullptr && r.sum == nullptr) {  // nothing to add, nothing to keep: read x where it is
-      sum = const_cast<float*>(x);
-      BRIM_FOR_VECTORS(i, r.H) total0 = add(total0, load_at(x, i, lanes_at(i, r.H)));
+    const float* sum = x;
+    Sums totals;
+    if (!kDropIn && r.residual == nullptr && r.sum == nullptr) {  // nothing to add, nothing to keep: x is the sum
+      for_vectors(r.H, BRIM_BODY { totals.s[k] = add(totals.s[k], load_at(x, i, lanes)); });
     } else {
-      int64_t i = 0;
-      const auto combine = [&](int64_t at, int n) {
-        F v = load_at(x, at, n);
-        if constexpr (kDropIn) v = mul(v, drop_factors(r.drop_in, static_cast<uint64_t>(t), at));
-        if (residual != nullptr) v = add(v, load_at(residual, at, n));
-        store_at(sum, at, v, n);
+      float* kept = r.sum == nullptr ? y : r.sum + t * r.ld_sum;
+      const auto combine = [&](auto value) __attribute__((always_inline)) {
+        for_vectors(r.H, BRIM_BODY {
+          const F v = value(i, lanes);
+          store_at(kept, i, v, lanes);
+          totals.s[k] = add(totals.s[k], v);
+        });
+      };
+      const auto dropped = [&](int64_t i, auto lanes) __attribute__((always_inline)) {
+        const F v = load_at(x, i, lanes);
+        if constexpr (kDropIn) return mul(v, drop_factors(r.drop_in, static_cast<uint64_t>(t), i));
         return v;
       };
-      for (; i + 2 * kLanes <= r.H; i += 2 * kLanes) {
-        total0 = add(total0, combine(i, kLanes));
-        total1 = add(total1, combine(i + kLanes, kLanes));
+      if (r.residual == nullptr) {
+        combine(dropped);
+      } else {
+        const float* residual = r.residual + t * r.ld_residual;
+        combine([&](int64_t i, auto lanes) __attribute__((always_inline)) { return add(dropped(i, lanes), load_at(residual, i, lanes)); });
       }
-      for (; i < r.H; i += kLanes) total0 = add(total0, combine(i, lanes_at(i, r.H)));
+      sum = kept;
     }
-    const Moments m = moments(sum, add(total0, total1), r.H, r.eps);
+    const Moments m = moments(sum, totals.total(), r.H, r.eps);
     const F rstd = set1(m.rstd), mean = set1(m.mean);
-    BRIM_FOR_VECTORS(i, r.H) {
-      const int n = lanes_at(i, r.H);
-      F v = mul(sub(load_at(sum, i, n), mean), rstd);
-      v = fma(v, load_at(r.gamma, i, n), load_at(r.beta, i, n));
+    for_vectors(r.H, BRIM_BODY {
+      F v = mul(sub(load_at(sum, i, lanes), mean), rstd);
+      v = fma(v, load_at(r.gamma, i, lanes), load_at(r.beta, i, lanes));
       if constexpr (kDropOut) v = mul(v, drop_factors(r.drop_out, static_cast<uint64_t>(t), i));
-      store_at(y, i, v, n);
-    }
+      store_at(y, i, v, lanes);
+    });
     if (r.mean != nullptr) r.mean[t] = m.mean;
     if (r.rstd != nullptr) r.rstd[t] = m.rstd;
   }
@@ -106,59 +85,49 @@ void norm(const NormRows& r) {
   else norm_rows<false, false>(r);
 }
 
-BRIM_VEC F load_elem(const void* p, Elem type, int64_t i, int n) {
+template <class Lanes>
+BRIM_VEC F load_elem(const void* p, Elem type, int64_t i, Lanes lanes) {
   switch (type) {
-    case Elem::f16: return n == kLanes ? load_f16(static_cast<const uint16_t*>(p) + i) : load_f16(static_cast<const uint16_t*>(p) + i, n);
-    case Elem::bf16: return n == kLanes ? load_bf16(static_cast<const uint16_t*>(p) + i) : load_bf16(static_cast<const uint16_t*>(p) + i, n);
-    default: return load_at(static_cast<const float*>(p), i, n);
+    case Elem::f16: return load_f16_at(static_cast<const uint16_t*>(p), i, lanes);
+    case Elem::bf16: return load_bf16_at(static_cast<const uint16_t*>(p), i, lanes);
+    default: return load_at(static_cast<const float*>(p), i, lanes);
   }
 }
 
 void add_table_rows(const TableRow* rows, int count, float* sum, int64_t size) {
-  BRIM_FOR_VECTORS(i, size) {
-    const int n = lanes_at(i, size);
-    F v = load_elem(rows[0].values, rows[0].type, i, n);
-    for (int k = 1; k < count; ++k) v = add(v, load_elem(rows[k].values, rows[k].type, i, n));
-    store_at(sum, i, v, n);
-  }
+  for_vectors(size, BRIM_BODY {
+    F v = load_elem(rows[0].values, rows[0].type, i, lanes);
+    for (int n = 1; n < count; ++n) v = add(v, load_elem(rows[n].values, rows[n].type, i, lanes));
+    store_at(sum, i, v, lanes);
+  });
 }
 
 void add_to(float* y, const float* x, int64_t size) {
-  BRIM_FOR_VECTORS(i, size) {
-    const int n = lanes_at(i, size);
-    store_at(y, i, add(load_at(y, i, n), load_at(x, i, n)), n);
-  }
+  for_vectors(size, BRIM_BODY { store_at(y, i, add(load_at(y, i, lanes), load_at(x, i, lanes)), lanes); });
 }
 
 void scale_by(float* y, float factor, int64_t size) {
-  BRIM_FOR_VECTORS(i, size) {
-    const int n = lanes_at(i, size);
-    store_at(y, i, mul(load_at(y, i, n), set1(factor)), n);
-  }
+  for_vectors(size, BRIM_BODY { store_at(y, i, mul(load_at(y, i, lanes), set1(factor)), lanes); });
 }
 
 void softmax(const float* x, float* y, int64_t size) {
-  float top = x[0];
-  for (int64_t i = 1; i < size % kLanes; ++i) top = top < x[i] ? x[i] : top;
-  F top_lanes = set1(top);
-  for (int64_t i = size % kLanes; i < size; i += kLanes) top_lanes = max(top_lanes, load(x + i));
-  top = reduce_max(top_lanes);
-  F total = zero();
-  BRIM_FOR_VECTORS(i, size) {
-    const int n = lanes_at(i, size);
-    const F e = select(lanes_below(n), exp(sub(load_at(x, i, n), set1(top))), zero());
-    store_at(y, i, e, n);
-    total = add(total, e);
-  }
-  scale_by(y, 1.0f / reduce_add(total), size);
+  F tops[4] = {set1(x[0]), set1(x[0]), set1(x[0]), set1(x[0])};
+  for_vectors(size, BRIM_BODY {
+    tops[k] = max(tops[k], inside_or(load_at(x, i, lanes), lanes, tops[k]));
+  });
+  const F top = set1(reduce_max(max(max(tops[0], tops[1]), max(tops[2], tops[3]))));
+  Sums totals;
+  for_vectors(size, BRIM_BODY {
+    const F e = inside(exp(sub(load_at(x, i, lanes), top)), lanes);
+    store_at(y, i, e, lanes);
+    totals.s[k] = add(totals.s[k], e);
+  });
+  scale_by(y, 1.0f / totals.total(), size);
 }
 
 template <class Function>
 BRIM_VEC void map(const float* x, float* y, int64_t size, Function function) {
-  BRIM_FOR_VECTORS(i, size) {
-    const int n = lanes_at(i, size);
-    store_at(y, i, function(load_at(x, i, n)), n);
-  }
+  for_vectors(size, BRIM_BODY { store_at(y, i, function(load_at(x, i, lanes)), lanes); });
 }
 void map_sigmoid(const float* x, float* y, int64_t n) { map(x, y, n, [](F v) { return sigmoid(v); }); }
 void map_gelu(const float* x, float* y, int64_t n) { map(x, y, n, [](F v) { return gelu(v); }); }
@@ -167,20 +136,13 @@ void map_tanh(const float* x, float* y, int64_t n) { map(x, y, n, [](F v) { retu
 void map_exp(const float* x, float* y, int64_t n) { map(x, y, n, [](F v) { return exp(v); }); }
 
 void widen(const void* x, Elem from, float* y, int64_t size) {
-  BRIM_FOR_VECTORS(i, size) {
-    const int n = lanes_at(i, size);
-    store_at(y, i, load_elem(x, from, i, n), n);
-  }
+  for_vectors(size, BRIM_BODY { store_at(y, i, load_elem(x, from, i, lanes), lanes); });
 }
 
 void narrow(const float* x, void* y, Elem to, int64_t size) {
   auto* out = static_cast<uint16_t*>(y);
-  BRIM_FOR_VECTORS(i, size) {
-    const int n = lanes_at(i, size);
-    const F v = load_at(x, i, n);
-    if (to == Elem::f16) n == kLanes ? store_f16(out + i, v) : store_f16(out + i, v, n);
-    else n == kLanes ? store_bf16(out + i, v) : store_bf16(out + i, v, n);
-  }
+  if (to == Elem::f16) for_vectors(size, BRIM_BODY { store_f16_at(out, i, load_at(x, i, lanes), lanes); });
+  else for_vectors(size, BRIM_BODY { store_bf16_at(out, i, load_at(x, i, lanes), lanes); });
 }
 
 // d_sum = rstd (g - mean(g) - x̂ mean(g x̂)) with g = d_y gamma, x̂ the normalised row.
@@ -190,36 +152,31 @@ void norm_grad(const cpu::NormGradRows& r) {
     const float* d_y = r.d_y + t * r.ld_d_y;
     float* d_sum = r.d_sum + t * r.ld_d_sum;
     const F mean = set1(r.mean[t]), rstd = set1(r.rstd[t]);
-    F total = zero(), total_x = zero();
-    BRIM_FOR_VECTORS(i, r.H) {
-      const int n = lanes_at(i, r.H);
-      const F normal = mul(sub(load_at(sum, i, n), mean), rstd), dy = load_at(d_y, i, n), g = mul(dy, load_at(r.gamma, i, n));
-      total = add(total, g);  // lanes past the row have g = 0
-      total_x = fma(g, normal, total_x);
-      store_at(r.d_gamma, i, fma(dy, normal, load_at(r.d_gamma, i, n)), n);
-      store_at(r.d_beta, i, add(dy, load_at(r.d_beta, i, n)), n);
-    }
-    const F mean_g = set1(reduce_add(total) / static_cast<float>(r.H)), mean_gx = set1(reduce_add(total_x) / static_cast<float>(r.H));
-    BRIM_FOR_VECTORS(i, r.H) {
-      const int n = lanes_at(i, r.H);
-      const F normal = mul(sub(load_at(sum, i, n), mean), rstd), g = mul(load_at(d_y, i, n), load_at(r.gamma, i, n));
+    Sums total, total_x;
+    for_vectors(r.H, BRIM_BODY {
+      const F normal = mul(sub(load_at(sum, i, lanes), mean), rstd), dy = load_at(d_y, i, lanes), g = mul(dy, load_at(r.gamma, i, lanes));
+      total.s[k] = add(total.s[k], g);  // lanes past the row have g = 0
+      total_x.s[k] = fma(g, normal, total_x.s[k]);
+      store_at(r.d_gamma, i, fma(dy, normal, load_at(r.d_gamma, i, lanes)), lanes);
+      store_at(r.d_beta, i, add(dy, load_at(r.d_beta, i, lanes)), lanes);
+    });
+    const F mean_g = set1(total.total() / static_cast<float>(r.H)), mean_gx = set1(total_x.total() / static_cast<float>(r.H));
+    for_vectors(r.H, BRIM_BODY {
+      const F normal = mul(sub(load_at(sum, i, lanes), mean), rstd), g = mul(load_at(d_y, i, lanes), load_at(r.gamma, i, lanes));
       F d = mul(rstd, fnma(normal, mean_gx, sub(g, mean_g)));
-      if (r.accumulate) d = add(d, load_at(d_sum, i, n));
-      store_at(d_sum, i, d, n);
+      if (r.accumulate) d = add(d, load_at(d_sum, i, lanes));
+      store_at(d_sum, i, d, lanes);
       if (r.d_x != nullptr) {
         if (r.drop.threshold != 0) d = mul(d, drop_factors(r.drop, static_cast<uint64_t>(t), i));
-        store_at(r.d_x + t * r.ld_d_x, i, d, n);
+        store_at(r.d_x + t * r.ld_d_x, i, d, lanes);
       }
-    }
+    });
   }
 }
 
 template <class Slope>
 BRIM_VEC void map_grad(const float* x, const float* d_y, float* d_x, int64_t size, Slope slope) {
-  BRIM_FOR_VECTORS(i, size) {
-    const int n = lanes_at(i, size);
-    store_at(d_x, i, mul(load_at(d_y, i, n), slope(load_at(x, i, n))), n);
-  }
+  for_vectors(size, BRIM_BODY { store_at(d_x, i, mul(load_at(d_y, i, lanes), slope(load_at(x, i, lanes))), lanes); });
 }
 void gelu_grad(const float* x, const float* d_y, float* d_x, int64_t n) { map_grad(x, d_y, d_x, n, [](F v) { return gelu_slope(v); }); }
 void relu_grad(const float* y, const float* d_y, float* d_x, int64_t n) {
@@ -230,10 +187,7 @@ void tanh_grad(const float* y, const float* d_y, float* d_x, int64_t n) {
 }
 
 void drop(const float* x, float* y, int64_t size, const DropRows& d) {
-  BRIM_FOR_VECTORS(i, size) {
-    const int n = lanes_at(i, size);
-    store_at(y, i, mul(load_at(x, i, n), drop_factors(d, 0, i)), n);
-  }
+  for_vectors(size, BRIM_BODY { store_at(y, i, mul(load_at(x, i, lanes), drop_factors(d, 0, i)), lanes); });
 }
 
 struct Adam {
@@ -252,51 +206,48 @@ struct Adam {
   }
 };
 
-BRIM_VEC void store_copy(const cpu::AdamWRange& r, int64_t i, F weight, int n) {
+template <class Lanes>
+BRIM_VEC void store_copy(const cpu::AdamWRange& r, int64_t i, F weight, Lanes lanes) {
   if (r.copy == nullptr) return;
-  if (r.copy_type == Elem::f16) n == kLanes ? store_f16(r.copy + i, weight) : store_f16(r.copy + i, weight, n);
-  else n == kLanes ? store_bf16(r.copy + i, weight) : store_bf16(r.copy + i, weight, n);
+  if (r.copy_type == Elem::f16) store_f16_at(r.copy, i, weight, lanes);
+  else store_bf16_at(r.copy, i, weight, lanes);
 }
 
 void adamw(const cpu::AdamWRange& r) {
   const Adam adam(r);
-  BRIM_FOR_VECTORS(i, r.n) {
-    const int n = lanes_at(i, r.n);
-    F m = load_at(r.m, i, n), v = load_at(r.v, i, n);
-    const F weight = adam.update(load_at(r.master, i, n), load_at(r.grad, i, n), m, v);
-    store_at(r.m, i, m, n), store_at(r.v, i, v, n), store_at(r.master, i, weight, n);
-    store_copy(r, i, weight, n);
-  }
+  for_vectors(r.n, BRIM_BODY {
+    F m = load_at(r.m, i, lanes), v = load_at(r.v, i, lanes);
+    const F weight = adam.update(load_at(r.master, i, lanes), load_at(r.grad, i, lanes), m, v);
+    store_at(r.m, i, m, lanes), store_at(r.v, i, v, lanes), store_at(r.master, i, weight, lanes);
+    store_copy(r, i, weight, lanes);
+  });
 }
 
+// One block of 8-bit moments: decoded, updated as above, encoded against their new largest.
 void adamw8(const cpu::AdamWRange& r) {
   const Adam adam(r);
   for (int64_t begin = 0; begin < r.n; begin += kAdam8Block) {
     const int64_t size = r.n - begin < kAdam8Block ? r.n - begin : kAdam8Block, block = begin / kAdam8Block;
-    float m[kAdam8Block], root[kAdam8Block];
+    alignas(64) float m[kAdam8Block], root[kAdam8Block];
+    uint8_t *m8 = r.m8 + begin, *v8 = r.v8 + begin;
     const float m_scale = r.m_scale[block], v_scale = r.v_scale[block];
-    for (int64_t i = 0; i < size; ++i) {
-      m[i] = adam8_decode_m(r.m8[begin + i]) * m_scale;
-      root[i] = adam8_decode_root(r.v8[begin + i]) * v_scale;
-    }
+    for (int64_t i = 0; i < size; ++i) m[i] = adam8_decode_m(m8[i]) * m_scale;
+    for (int64_t i = 0; i < size; ++i) root[i] = adam8_decode_root(v8[i]) * v_scale;
     F m_top = zero(), root_top = zero();
-    BRIM_FOR_VECTORS(i, size) {
-      const int n = lanes_at(i, size);
-      F moment = load_at(m, i, n), v = load_at(root, i, n);
+    for_vectors(size, BRIM_BODY {
+      F moment = load_at(m, i, lanes), v = load_at(root, i, lanes);
       v = mul(v, v);
-      const F weight = adam.update(load_at(r.master, begin + i, n), load_at(r.grad, begin + i, n), moment, v);
+      const F weight = adam.update(load_at(r.master + begin, i, lanes), load_at(r.grad + begin, i, lanes), moment, v);
       const F new_root = sqrt(v);
-      store_at(m, i, moment, n), store_at(root, i, new_root, n), store_at(r.master, begin + i, weight, n);
-      store_copy(r, begin + i, weight, n);
-      m_top = max(m_top, select(lanes_below(n), abs(moment), zero()));
-      root_top = max(root_top, select(lanes_below(n), new_root, zero()));
-    }
+      store_at(m, i, moment, lanes), store_at(root, i, new_root, lanes), store_at(r.master + begin, i, weight, lanes);
+      store_copy(r, begin + i, weight, lanes);
+      m_top = max(m_top, inside(abs(moment), lanes));
+      root_top = max(root_top, inside(new_root, lanes));
+    });
     const float new_m_scale = adam8_m_scale(reduce_max(m_top)), new_v_scale = adam8_root_scale(reduce_max(root_top));
     const float m_inverse = new_m_scale > 0 ? 1.0f / new_m_scale : 0.0f, v_inverse = new_v_scale > 0 ? 1.0f / new_v_scale : 0.0f;
-    for (int64_t i = 0; i < size; ++i) {
-      r.m8[begin + i] = adam8_encode_m(m[i] * m_inverse);
-      r.v8[begin + i] = adam8_encode_root(root[i] * v_inverse);
-    }
+    for (int64_t i = 0; i < size; ++i) m8[i] = adam8_encode_m(m[i] * m_inverse);
+    for (int64_t i = 0; i < size; ++i) v8[i] = adam8_encode_root(root[i] * v_inverse);
     r.m_scale[block] = new_m_scale;
     r.v_scale[block] = new_v_scale;
   }
@@ -306,18 +257,12 @@ void adamw8(const cpu::AdamWRange& r) {
 double sum_squares(const float* x, int64_t size) {
   double total = 0;
   for (int64_t begin = 0; begin < size; begin += 4096) {
-    const int64_t count = size - begin < 4096 ? size - begin : 4096;
-    F q0 = zero(), q1 = zero();
-    int64_t i = 0;
-    for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
-      const F a = load(x + begin + i), b = load(x + begin + i + kLanes);
-      q0 = fma(a, a, q0), q1 = fma(b, b, q1);
-    }
-    for (; i < count; i += kLanes) {
-      const F a = load_at(x + begin, i, lanes_at(i, count));
-      q0 = fma(a, a, q0);
-    }
-    total += static_cast<double>(reduce_add(add(q0, q1)));
+    Sums squares;
+    for_vectors(size - begin < 4096 ? size - begin : 4096, BRIM_BODY {
+      const F a = load_at(x + begin, i, lanes);
+      squares.s[k] = fma(a, a, squares.s[k]);
+    });
+    total += static_cast<double>(squares.total());
   }
   return total;
 }

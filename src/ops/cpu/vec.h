@@ -369,6 +369,14 @@ BRIM_VEC F exp(F x) {
   return select(less(x, set1(-87.33f)), zero(), y);
 }
 
+// e^x for x <= 0: the same with one factor.
+BRIM_VEC F exp_nonpositive(F x) {
+  const F n = round(mul(max(set1(-88.0f), x), set1(1.44269504f)));
+  F r = fnma(n, set1(0.693145752f), x);
+  r = fnma(n, set1(1.42860677e-6f), r);
+  return select(less(x, set1(-87.33f)), zero(), times_pow2(exp_reduced(r), n));
+}
+
 // Standard normal distribution at t >= 0: the density and the upper tail, both relative to e^(-t²/2).
 constexpr float kInvSqrt2Pi = 0.39894228f;
 BRIM_VEC F normal_tail_ratio(F t) {
@@ -389,14 +397,14 @@ BRIM_VEC F normal_tail_ratio(F t) {
 // x Φ(x) = max(x, 0) - |x| (1 - Φ(|x|)): no cancellation, so the negative tail keeps its relative accuracy.
 BRIM_VEC F gelu(F x) {
   const F t = min(set1(1e30f), abs(x));  // so that infinity times a tail of 0 stays 0
-  const F tail = mul(normal_tail_ratio(t), exp(mul(mul(t, t), set1(-0.5f))));
+  const F tail = mul(normal_tail_ratio(t), exp_nonpositive(mul(mul(t, t), set1(-0.5f))));
   return fnma(t, tail, max(zero(), x));
 }
 
 // Φ(x) + x φ(x)
 BRIM_VEC F gelu_slope(F x) {
   const F t = min(set1(1e30f), abs(x));
-  const F e = exp(mul(mul(t, t), set1(-0.5f)));
+  const F e = exp_nonpositive(mul(mul(t, t), set1(-0.5f)));
   const F tail = mul(normal_tail_ratio(t), e), cdf = select(less(x, zero()), tail, sub(set1(1.0f), tail));
   return fma(mul(select(less(x, zero()), sub(zero(), t), t), set1(kInvSqrt2Pi)), e, cdf);
 }
@@ -410,12 +418,56 @@ BRIM_VEC F tanh(F x) {
   p = fma(p, s, set1(0.13331442f));
   p = fma(p, s, set1(-0.3333328f));
   const F small = fma(mul(p, s), x, x);
-  const F e = exp(mul(t, set1(-2.0f))), q = div(sub(set1(1.0f), e), add(set1(1.0f), e));
+  const F e = exp_nonpositive(mul(t, set1(-2.0f))), q = div(sub(set1(1.0f), e), add(set1(1.0f), e));
   const F large = select(less(x, zero()), sub(zero(), q), q);
   return select(less(t, set1(0.625f)), small, large);
 }
 
 BRIM_VEC F sigmoid(F x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
+
+// ---- Rows: whole vectors, then what is left ----
+
+struct Whole {};
+struct Part { int n; };
+
+BRIM_VEC F load_at(const float* p, int64_t i, Whole) { return load(p + i); }
+BRIM_VEC F load_at(const float* p, int64_t i, Part part) { return load(p + i, part.n); }
+BRIM_VEC void store_at(float* p, int64_t i, F x, Whole) { store(p + i, x); }
+BRIM_VEC void store_at(float* p, int64_t i, F x, Part part) { store(p + i, x, part.n); }
+BRIM_VEC F load_bf16_at(const uint16_t* p, int64_t i, Whole) { return load_bf16(p + i); }
+BRIM_VEC F load_bf16_at(const uint16_t* p, int64_t i, Part part) { return load_bf16(p + i, part.n); }
+BRIM_VEC F load_f16_at(const uint16_t* p, int64_t i, Whole) { return load_f16(p + i); }
+BRIM_VEC F load_f16_at(const uint16_t* p, int64_t i, Part part) { return load_f16(p + i, part.n); }
+BRIM_VEC void store_bf16_at(uint16_t* p, int64_t i, F x, Whole) { store_bf16(p + i, x); }
+BRIM_VEC void store_bf16_at(uint16_t* p, int64_t i, F x, Part part) { store_bf16(p + i, x, part.n); }
+BRIM_VEC void store_f16_at(uint16_t* p, int64_t i, F x, Whole) { store_f16(p + i, x); }
+BRIM_VEC void store_f16_at(uint16_t* p, int64_t i, F x, Part part) { store_f16(p + i, x, part.n); }
+// Lanes past the row as zero, or as those of `other`.
+BRIM_VEC F inside(F x, Whole) { return x; }
+BRIM_VEC F inside(F x, Part part) { return select(lanes_below(part.n), x, zero()); }
+BRIM_VEC F inside_or(F x, Whole, F) { return x; }
+BRIM_VEC F inside_or(F x, Part part, F other) { return select(lanes_below(part.n), x, other); }
+
+// Calls body(i, Whole or Part, k) for each vector of a row; k = 0 .. 3 turns, for sums kept in four vectors.
+template <class Body>
+BRIM_VEC void for_vectors(int64_t size, Body body) {
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= size; i += 4 * kLanes) {
+    body(i, Whole{}, 0);
+    body(i + kLanes, Whole{}, 1);
+    body(i + 2 * kLanes, Whole{}, 2);
+    body(i + 3 * kLanes, Whole{}, 3);
+  }
+  for (; i + kLanes <= size; i += kLanes) body(i, Whole{}, 0);
+  if (i < size) body(i, Part{static_cast<int>(size - i)}, 1);
+}
+
+// Four running sums, so that additions do not wait for each other.
+struct Sums {
+  F s[4];
+  BRIM_VEC Sums() : s{zero(), zero(), zero(), zero()} {}
+  BRIM_VEC float total() const { return reduce_add(add(add(s[0], s[1]), add(s[2], s[3]))); }
+};
 
 }  // namespace
 }  // namespace brim::BRIM_ISA
