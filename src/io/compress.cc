@@ -27,6 +27,14 @@ constexpr size_t kOutputBlock = size_t{256} << 10;
 constexpr int kGzipLevel = 4;
 constexpr int kZstdLevel = 3;
 
+// A descriptor shared with another program may have been made non-blocking; waiting is then ours to do.
+bool wait_if_not_ready(int fd, short event) {
+  if (errno != EAGAIN && errno != EWOULDBLOCK) return false;
+  pollfd waiting{fd, event, 0};
+  ::poll(&waiting, 1, -1);
+  return true;
+}
+
 class FileSource : public ByteSource {
  public:
   FileSource(std::string name, int fd, bool owned) : ByteSource(std::move(name)), fd_(fd), owned_(owned) {
@@ -50,7 +58,9 @@ class FileSource : public ByteSource {
         position_ += n;
         return static_cast<size_t>(n);
       }
-      if (errno != EINTR) fail(ErrorCode::bad_data, "{}: cannot read at byte {}: {}", name(), position_, std::strerror(errno));
+      if (wait_if_not_ready(fd_, POLLIN)) continue;
+      if (errno != EINTR)
+        fail(ErrorCode::bad_data, "{}: cannot read at byte {}: {}", name(), position_, std::strerror(errno));
     }
   }
   bool ready() override {
@@ -218,7 +228,8 @@ class ZstdSource : public PackedSource {
       ZSTD_inBuffer in{block_.data(), end_, begin_};
       const size_t left = ZSTD_decompressStream(context_, &out, &in);
       if (ZSTD_isError(left))
-        fail(ErrorCode::bad_data, "{}: corrupt zstd data near byte {}: {}", name(), position(), ZSTD_getErrorName(left));
+        fail(ErrorCode::bad_data, "{}: corrupt zstd data near byte {}: {}", name(), position(),
+             ZSTD_getErrorName(left));
       begin_ = in.pos;
       in_frame_ = left != 0;
       more_inside_ = out.pos == out.size && in_frame_;
@@ -253,8 +264,8 @@ class DescriptorSink : public ByteSink {
     std::string_view left = buffer_;
     while (!left.empty()) {
       const ssize_t n = ::write(fd_, left.data(), left.size());
-      if (n < 0 && errno != EINTR)
-        fail(ErrorCode::cannot_write, "{}: cannot write: {}", name_, std::strerror(errno));
+      if (n < 0 && wait_if_not_ready(fd_, POLLOUT)) continue;
+      if (n < 0 && errno != EINTR) fail(ErrorCode::cannot_write, "{}: cannot write: {}", name_, std::strerror(errno));
       if (n > 0) left.remove_prefix(static_cast<size_t>(n));
     }
     written_ += static_cast<int64_t>(buffer_.size());
@@ -379,17 +390,26 @@ Compression compression_of(std::string_view path) {
 
 std::string_view without_compression(std::string_view path) {
   switch (compression_of(path)) {
-    case Compression::gzip: return path.substr(0, path.size() - 3);
-    case Compression::zstd: return path.substr(0, path.size() - 4);
-    case Compression::none: break;
+    case Compression::gzip:
+      return path.substr(0, path.size() - 3);
+    case Compression::zstd:
+      return path.substr(0, path.size() - 4);
+    case Compression::none:
+      break;
   }
   return path;
+}
+
+bool is_rereadable(const std::string& path) {
+  struct stat info {};
+  return path != "-" && ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
 void ByteSource::skip(int64_t bytes) {
   std::vector<char> sink(static_cast<size_t>(std::min<int64_t>(bytes, int64_t{1} << 20)));
   while (bytes > 0) {
-    const size_t n = read(sink.data(), static_cast<size_t>(std::min<int64_t>(bytes, static_cast<int64_t>(sink.size()))));
+    const size_t n =
+        read(sink.data(), static_cast<size_t>(std::min<int64_t>(bytes, static_cast<int64_t>(sink.size()))));
     if (n == 0) fail(ErrorCode::bad_data, "{}: ends {} bytes before the place to go on from", name(), bytes);
     bytes -= static_cast<int64_t>(n);
   }
@@ -414,9 +434,12 @@ std::unique_ptr<ByteSource> decompressed(std::unique_ptr<ByteSource> inner) {
          inner->name(), named == Compression::gzip ? "gzip" : "zstd");
   auto peeked = std::make_unique<PeekedSource>(std::move(inner), std::move(head));
   switch (found != Compression::none ? found : named) {
-    case Compression::gzip: return std::make_unique<GzipSource>(std::move(peeked));
-    case Compression::zstd: return std::make_unique<ZstdSource>(std::move(peeked));
-    case Compression::none: break;
+    case Compression::gzip:
+      return std::make_unique<GzipSource>(std::move(peeked));
+    case Compression::zstd:
+      return std::make_unique<ZstdSource>(std::move(peeked));
+    case Compression::none:
+      break;
   }
   return peeked;
 }
@@ -440,9 +463,12 @@ std::unique_ptr<ByteSource> memory_source(std::string name, std::string bytes, s
 std::unique_ptr<ByteSink> make_sink(AtomicFile& file, Compression compression) {
   auto plain = std::make_unique<FileSink>(file);
   switch (compression) {
-    case Compression::gzip: return std::make_unique<GzipSink>(std::move(plain));
-    case Compression::zstd: return std::make_unique<ZstdSink>(std::move(plain));
-    case Compression::none: break;
+    case Compression::gzip:
+      return std::make_unique<GzipSink>(std::move(plain));
+    case Compression::zstd:
+      return std::make_unique<ZstdSink>(std::move(plain));
+    case Compression::none:
+      break;
   }
   return plain;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte streams in and out: a file, stdin or stdout ("-"), gzip and zstd. What comes in is recognised by its first bytes,
-// so a compressed pipe or an oddly named file works; what goes out is chosen by the name. Several gzip members or zstd
-// frames in a row are one stream, and an output can be cut at such a boundary and continued later (see resume.h).
+// Byte streams in and out: a file, stdin or stdout ("-"), gzip and zstd. What comes in is recognised by its first
+// bytes, so a compressed pipe or an oddly named file works; what goes out is chosen by the name. Several gzip members
+// or zstd frames in a row are one stream, and an output can be cut at such a boundary and continued later (see
+// resume.h).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +16,11 @@ class AtomicFile;
 
 enum class Compression { none, gzip, zstd };
 
-Compression compression_of(std::string_view path);                // by the suffix: .gz, .zst
-std::string_view without_compression(std::string_view path);     // "a.csv.gz" → "a.csv"
+Compression compression_of(std::string_view path);            // by the suffix: .gz, .zst
+std::string_view without_compression(std::string_view path);  // "a.csv.gz" → "a.csv"
+
+// Whether the path names a file that can be read again from the start; stdin, pipes and devices cannot.
+bool is_rereadable(const std::string& path);
 
 class ByteSource {
  public:

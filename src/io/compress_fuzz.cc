@@ -12,7 +12,8 @@
 namespace brim::compress_fuzz {
 
 // The stream's bytes up to a bound (a small file may unpack to terabytes), and whether it broke.
-inline std::pair<std::string, bool> unpack(const std::string& name, const std::string& bytes, size_t piece, size_t ask) {
+inline std::pair<std::string, bool> unpack(const std::string& name, const std::string& bytes, size_t piece,
+                                           size_t ask) {
   std::string out;
   try {
     auto source = decompressed(memory_source(name, bytes, piece));

@@ -165,7 +165,9 @@ TEST(Compress, PlainFilesSeek) {
 TEST(Compress, Fuzz) {
   const std::string gz = packed(Compression::gzip, {"hello hello hello\n", noise(300)});
   const std::string zst = packed(Compression::zstd, {"hello hello hello\n", noise(300)});
-  drive_fuzz(fuzz_compress, {"\x03" + gz, "\x01" + zst, "\x02" + gz, "\x05" + zst, "\x02plain", std::string("\x03\x1F\x8B", 3)}, 20000);
+  drive_fuzz(fuzz_compress,
+             {"\x03" + gz, "\x01" + zst, "\x02" + gz, "\x05" + zst, "\x02plain", std::string("\x03\x1F\x8B", 3)},
+             20000);
 }
 
 }  // namespace

@@ -15,12 +15,14 @@ RowReaderOptions lines_only() {
 }
 
 bool looks_like_tag(std::string_view text) {
-  return text == "O" || (text.size() > 2 && text[1] == '-' && std::string_view("BIESLU").find(text[0]) != std::string_view::npos);
+  return text == "O" ||
+         (text.size() > 2 && text[1] == '-' && std::string_view("BIESLU").find(text[0]) != std::string_view::npos);
 }
 
 }  // namespace
 
-ConllReader::ConllReader(const std::string& path, ConllOptions options) : lines_({path}, lines_only()), options_(options) {}
+ConllReader::ConllReader(const std::string& path, ConllOptions options)
+    : lines_({path}, lines_only()), options_(options) {}
 ConllReader::ConllReader(std::unique_ptr<ByteSource> source, ConllOptions options)
     : lines_(std::move(source), lines_only()), options_(options) {}
 

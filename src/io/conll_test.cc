@@ -25,7 +25,8 @@ std::vector<ConllSentence> parse(const std::string& text, ConllOptions options =
 
 TEST(Conll, Conll2003) {
   const auto sentences = parse(
-      "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\n\nPeter NNP B-NP I-PER\nBlackburn NNP I-NP I-PER\n-DOCSTART- -X- O O\n");
+      "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\n\nPeter NNP B-NP I-PER\nBlackburn NNP I-NP "
+      "I-PER\n-DOCSTART- -X- O O\n");
   ASSERT_EQ(sentences.size(), 2u);
   EXPECT_EQ(sentences[0].tokens, (Words{"EU", "rejects"}));
   EXPECT_EQ(sentences[0].tags, (Words{"B-ORG", "O"}));

@@ -108,9 +108,8 @@ std::string_view csv_value(const CsvField& field, std::string& scratch) {
 }
 
 void append_csv_field(std::string& out, std::string_view value, char delimiter) {
-  bool plain = true;
-  for (char c : value) plain &= c != delimiter && c != '"' && c != '\n' && c != '\r';
-  if (plain) {
+  const char* end = value.data() + value.size();
+  if (scan::find_csv_special(value.data(), end, delimiter) == end) {
     out.append(value);
     return;
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // RFC 4180 records out of a buffer, without copying: fields point into it. Lines end in LF or CRLF; a lone CR is data.
-// A quote inside an unquoted field is an ordinary character, as every other reader takes it; bytes after a closing quote
-// and a quote that never closes are errors of the row they began in. Reading goes on at the next line, so one stray quote
-// costs one row and not the rest of the file.
+// A quote inside an unquoted field is an ordinary character, as every other reader takes it; bytes after a closing
+// quote and a quote that never closes are errors of the row they began in. Reading goes on at the next line, so one
+// stray quote costs one row and not the rest of the file.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -33,11 +33,11 @@ enum class CsvStatus {
 
 struct CsvRecord {
   CsvStatus status = CsvStatus::incomplete;
-  std::string_view raw;     // the record's bytes without its line end; for the two errors, its first line
-  size_t next = 0;          // where the next record begins
-  int64_t lines = 0;        // line ends passed
+  std::string_view raw;  // the record's bytes without its line end; for the two errors, its first line
+  size_t next = 0;       // where the next record begins
+  int64_t lines = 0;     // line ends passed
   std::vector<CsvField> fields;
-  size_t error_field = 0;   // for the two errors: which field, from 0
+  size_t error_field = 0;  // for the two errors: which field, from 0
 };
 
 // Parses the record that begins at buffer[at]. `last`: no more input follows the buffer. `out` is reused.

@@ -51,8 +51,8 @@ TEST(Csv, EmptyFieldsAndLines) {
 }
 
 TEST(Csv, LineEnds) {
-  EXPECT_EQ(parse_all("a\rb,c\n"), (Rows{{"a\rb", "c"}}));         // a lone CR is data
-  EXPECT_EQ(parse_all("a,b\r"), (Rows{{"a", "b"}}));               // half a line end at the end
+  EXPECT_EQ(parse_all("a\rb,c\n"), (Rows{{"a\rb", "c"}}));  // a lone CR is data
+  EXPECT_EQ(parse_all("a,b\r"), (Rows{{"a", "b"}}));        // half a line end at the end
   EXPECT_EQ(parse_all("a,\"b\"\r"), (Rows{{"a", "b"}}));
   EXPECT_EQ(parse_all("a\r,b\r\n"), (Rows{{"a\r", "b"}}));
   EXPECT_EQ(parse_all(std::string("a\0b,c\n", 6)), (Rows{{std::string("a\0b", 3), "c"}}));
@@ -93,7 +93,8 @@ TEST(Csv, IncompleteAtEveryCut) {
 }
 
 TEST(Csv, WritesWhatReadsBack) {
-  const std::vector<std::string> values = {"plain", "", "a,b", "say \"x\"", "two\nlines", "cr\r", " s ", "\t", "\"", "é"};
+  const std::vector<std::string> values = {"plain", "",    "a,b", "say \"x\"", "two\nlines",
+                                           "cr\r",  " s ", "\t",  "\"",        "é"};
   for (char delimiter : {',', '\t'}) {
     std::string line;
     for (const std::string& value : values) {
@@ -108,10 +109,11 @@ TEST(Csv, WritesWhatReadsBack) {
 }
 
 TEST(Csv, Fuzz) {
-  drive_fuzz(fuzz_csv,
-             {"0text,label\nhello,pos\n\"a, \"\"b\"\"\",neg\r\n", "1text\nx\n\ny\r\n", "7\xEF\xBB\xBFid,text\n1,\"a\nb\"\n2,c",
-              "9a,text,b\n1,2\n1,2,3,4\n\"x\"y,2,3\n\"open,2,3\n4,5,6\n", "", "\"\"\"", "2\"text\"\n\"\"\n\"\n"},
-             20000);
+  drive_fuzz(
+      fuzz_csv,
+      {"0text,label\nhello,pos\n\"a, \"\"b\"\"\",neg\r\n", "1text\nx\n\ny\r\n", "7\xEF\xBB\xBFid,text\n1,\"a\nb\"\n2,c",
+       "9a,text,b\n1,2\n1,2,3,4\n\"x\"y,2,3\n\"open,2,3\n4,5,6\n", "", "\"\"\"", "2\"text\"\n\"\"\n\"\n"},
+      20000);
 }
 
 }  // namespace

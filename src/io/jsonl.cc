@@ -112,7 +112,14 @@ class Scanner {
   bool escape() {
     if (end_ - p_ < 2) return stop("the escape is cut off");
     switch (p_[1]) {
-      case '"': case '\\': case '/': case 'b': case 'f': case 'n': case 'r': case 't':
+      case '"':
+      case '\\':
+      case '/':
+      case 'b':
+      case 'f':
+      case 'n':
+      case 'r':
+      case 't':
         p_ += 2;
         return true;
       case 'u':
@@ -121,7 +128,8 @@ class Scanner {
           if (hex_digit(p_[i]) < 0) return stop("\\u needs four hexadecimal digits");
         p_ += 6;
         return true;
-      default: return stop("unknown escape");
+      default:
+        return stop("unknown escape");
     }
   }
 
@@ -134,10 +142,18 @@ class Scanner {
 
   bool scalar(JsonKind& kind) {
     switch (*p_) {
-      case 'n': kind = JsonKind::null; return word("null");
-      case 't': kind = JsonKind::boolean; return word("true");
-      case 'f': kind = JsonKind::boolean; return word("false");
-      default: kind = JsonKind::number; return number();
+      case 'n':
+        kind = JsonKind::null;
+        return word("null");
+      case 't':
+        kind = JsonKind::boolean;
+        return word("true");
+      case 'f':
+        kind = JsonKind::boolean;
+        return word("false");
+      default:
+        kind = JsonKind::number;
+        return number();
     }
   }
 
@@ -241,12 +257,18 @@ char32_t unicode_escape(const char*& p, const char* end) {
 
 const char* json_kind_name(JsonKind kind) {
   switch (kind) {
-    case JsonKind::null: return "null";
-    case JsonKind::boolean: return "a boolean";
-    case JsonKind::number: return "a number";
-    case JsonKind::string: return "a string";
-    case JsonKind::array: return "an array";
-    case JsonKind::object: return "an object";
+    case JsonKind::null:
+      return "null";
+    case JsonKind::boolean:
+      return "a boolean";
+    case JsonKind::number:
+      return "a number";
+    case JsonKind::string:
+      return "a string";
+    case JsonKind::array:
+      return "an array";
+    case JsonKind::object:
+      return "an object";
   }
   return "unknown";
 }
@@ -269,13 +291,26 @@ void append_json_unescaped(std::string& out, std::string_view escaped) {
     if (slash == nullptr) return;
     p = slash;
     switch (p[1]) {
-      case 'b': out += '\b'; break;
-      case 'f': out += '\f'; break;
-      case 'n': out += '\n'; break;
-      case 'r': out += '\r'; break;
-      case 't': out += '\t'; break;
-      case 'u': append_utf8(out, unicode_escape(p, end)); continue;
-      default: out += p[1];
+      case 'b':
+        out += '\b';
+        break;
+      case 'f':
+        out += '\f';
+        break;
+      case 'n':
+        out += '\n';
+        break;
+      case 'r':
+        out += '\r';
+        break;
+      case 't':
+        out += '\t';
+        break;
+      case 'u':
+        append_utf8(out, unicode_escape(p, end));
+        continue;
+      default:
+        out += p[1];
     }
     p += 2;
   }
@@ -297,13 +332,27 @@ void append_json_string(std::string& out, std::string_view value) {
     out.append(p, special);
     if (special == end) break;
     switch (*special) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
+        break;
       default: {
         static constexpr char kHex[] = "0123456789abcdef";
         out += "\\u00";

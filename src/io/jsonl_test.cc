@@ -21,7 +21,8 @@ std::string problem_of(const std::string& line) {
 
 TEST(Jsonl, Members) {
   std::vector<JsonMember> members;
-  const std::string line = " { \"a\" : \"x\\ty\", \"b\":[1,{\"c\":\"]\"}], \"d\":-1.5e+3 ,\"e\":null,\"f\":true, \"\\u0067\":{} } ";
+  const std::string line =
+      " { \"a\" : \"x\\ty\", \"b\":[1,{\"c\":\"]\"}], \"d\":-1.5e+3 ,\"e\":null,\"f\":true, \"\\u0067\":{} } ";
   ASSERT_EQ(scan_json_object(line, members).what, nullptr);
   ASSERT_EQ(members.size(), 6u);
   EXPECT_EQ(members[0].value, "x\\ty");
@@ -63,7 +64,8 @@ TEST(Jsonl, DeepNestingIsBounded) {
 }
 
 TEST(Jsonl, Unescape) {
-  EXPECT_EQ(json_unescape("a\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\u00e9\\u20ac\\ud83d\\ude00"), "a\"\\/\b\f\n\r\tA\u00e9\u20ac\U0001F600");
+  EXPECT_EQ(json_unescape("a\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\u00e9\\u20ac\\ud83d\\ude00"),
+            "a\"\\/\b\f\n\r\tA\u00e9\u20ac\U0001F600");
   EXPECT_EQ(json_unescape("\\ud83dx\\ude00\\ud83d\\u0041\\ud83d"), "\uFFFDx\uFFFD\uFFFDA\uFFFD");
   EXPECT_EQ(json_unescape("\\u0000"), std::string(1, '\0'));
 }
@@ -78,7 +80,7 @@ TEST(Jsonl, StringsWritten) {
 TEST(Scan, EqualsThePlainLoop) {
   for (size_t length = 0; length < 40; ++length)
     for (size_t hit = 0; hit <= length; ++hit)
-      for (int byte : {0x22, 0x5C, 0, 0x1F, 0x2C, 0x0A, 0x21, 0x7F, 0x80, 0xFF, 0xA0, 0x5B, 0x23}) {
+      for (int byte : {0x22, 0x5C, 0, 0x1F, 0x2C, 0x0A, 0x0D, 0x21, 0x7F, 0x80, 0xFF, 0xA0, 0x5B, 0x23}) {
         std::string text(length, static_cast<char>('a' + hit % 20));
         if (hit < length) text[hit] = static_cast<char>(byte);
         if (hit + 1 < length) text[hit + 1] = '"';
@@ -86,16 +88,20 @@ TEST(Scan, EqualsThePlainLoop) {
         const char* either = text.data();
         while (either < end && *either != ',' && *either != '\n') ++either;
         EXPECT_EQ(scan::find_either(text.data(), end, ',', '\n'), either);
+        const char* field = text.data();
+        while (field < end && *field != ',' && *field != '"' && *field != '\n' && *field != '\r') ++field;
+        EXPECT_EQ(scan::find_csv_special(text.data(), end, ','), field);
         const char* special = text.data();
-        while (special < end && *special != '"' && *special != '\\' && static_cast<unsigned char>(*special) >= 0x20) ++special;
+        while (special < end && *special != '"' && *special != '\\' && static_cast<unsigned char>(*special) >= 0x20)
+          ++special;
         EXPECT_EQ(scan::find_json_special(text.data(), end), special) << length << " " << hit << " " << byte;
       }
 }
 
 TEST(Jsonl, Fuzz) {
   drive_fuzz(fuzz_jsonl,
-             {"{\"text\":\"hello\",\"n\":[1,2.5e3,{\"a\":null}],\"ok\":true}", "{\"a\":\"\\ud83d\\ude00\\n\\u0041\"}", "{}",
-              "{\"a\":{\"b\":[[],{}]},\"c\":-0.0}", "[1]", "{\"\\u0061\":1,\"a\":2}", "{\"t\":\"\xC3\xA9\"} "},
+             {"{\"text\":\"hello\",\"n\":[1,2.5e3,{\"a\":null}],\"ok\":true}", "{\"a\":\"\\ud83d\\ude00\\n\\u0041\"}",
+              "{}", "{\"a\":{\"b\":[[],{}]},\"c\":-0.0}", "[1]", "{\"\\u0061\":1,\"a\":2}", "{\"t\":\"\xC3\xA9\"} "},
              50000);
 }
 

@@ -22,7 +22,7 @@ using nlohmann::json;
 namespace {
 
 constexpr int kSidecarFormat = 1;
-constexpr size_t kHead = size_t{1} << 20;       // of each input that is compared byte by byte
+constexpr size_t kHead = size_t{1} << 20;  // of each input that is compared byte by byte
 constexpr size_t kPlainBlock = size_t{256} << 10;
 
 uint32_t head_checksum(const std::string& path) {
@@ -98,7 +98,7 @@ bool is_regular_or_new(const fs::path& path) {
 
 RowOutput::RowOutput(const std::string& path, RunIdentity identity, RowOutputOptions options)
     : path_(path), identity_(std::move(identity)), options_(options) {
-  const bool from_stdin = std::find(identity_.inputs.begin(), identity_.inputs.end(), "-") != identity_.inputs.end();
+  const bool rereadable = std::all_of(identity_.inputs.begin(), identity_.inputs.end(), is_rereadable);
   if (path == "-") {
     if (options_.resume) fail(ErrorCode::usage, "--resume needs an output file (-o OUT), not stdout");
     sink_ = make_sink(STDOUT_FILENO, "stdout");
@@ -110,9 +110,10 @@ RowOutput::RowOutput(const std::string& path, RunIdentity identity, RowOutputOpt
     if (!ignored) path_ = target;
   }
   const bool regular = is_regular_or_new(path_);
-  if (options_.resume && from_stdin) fail(ErrorCode::usage, "--resume cannot re-read stdin; give the input as a file");
+  if (options_.resume && !rereadable)
+    fail(ErrorCode::usage, "--resume cannot re-read stdin or a pipe; give the input as a file");
   if (options_.resume && !regular) fail(ErrorCode::usage, "{}: --resume needs a regular file as output", path);
-  resumable_ = regular && !from_stdin;
+  resumable_ = regular && rereadable;
   sidecar_ = AtomicFile::part_path(path_).string() + ".json";
   compression_ = compression_of(path);
   open_file();
@@ -144,7 +145,8 @@ void RowOutput::open_resumed() {
   try {
     const json state = json::parse(read_file(sidecar_, ErrorCode::bad_data));
     if (state.at("format").get<int>() != kSidecarFormat)
-      fail(ErrorCode::usage, "{}: written by another version of brim; run without --resume to start over", sidecar_.string());
+      fail(ErrorCode::usage, "{}: written by another version of brim; run without --resume to start over",
+           sidecar_.string());
     changed = differences(state.at("run"), json::parse(fingerprint_));
     bytes = state.at("output_bytes").get<int64_t>();
     const json& position = state.at("position");
@@ -153,8 +155,9 @@ void RowOutput::open_resumed() {
     progress.counters = state.at("counters").get<std::map<std::string, int64_t>>();
     if (bytes < 0 || progress.position.input >= identity_.inputs.size() || progress.position.rows < 0 ||
         progress.position.offset < 0)
-      fail(ErrorCode::bad_data, "{}: output_bytes {}, input {}, rows {}, offset {}: no such place; run without --resume",
-           sidecar_.string(), bytes, progress.position.input, progress.position.rows, progress.position.offset);
+      fail(ErrorCode::bad_data,
+           "{}: output_bytes {}, input {}, rows {}, offset {}: no such place; run without --resume", sidecar_.string(),
+           bytes, progress.position.input, progress.position.rows, progress.position.offset);
   } catch (const json::exception& error) {
     fail(ErrorCode::bad_data, "{}: not a state that brim wrote ({}); run without --resume to start over",
          sidecar_.string(), error.what());

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The output of a run over rows, which can be killed at any moment and continued: OUT.part holds whole rows, the sidecar
-// OUT.part.json says how far the rows in it reach (bytes of .part, place in the input) and what run they belong to. Both
-// are made durable together every few seconds; continuing cuts .part back to what the sidecar vouches for and seeks the
-// reader to the row after it, so no row is lost or repeated. OUT itself appears, or is replaced, only by the last rename.
+// The output of a run over rows, which can be killed at any moment and continued: OUT.part holds whole rows, the
+// sidecar OUT.part.json says how far the rows in it reach (bytes of .part, place in the input) and what run they belong
+// to. Both are made durable together every few seconds; continuing cuts .part back to what the sidecar vouches for and
+// seeks the reader to the row after it, so no row is lost or repeated. OUT itself appears, or is replaced, only by the
+// last rename.
 //
 // Compressed output ends a gzip member or zstd frame about every MiB, at places that depend on the rows alone: a killed
-// and continued run gives the same bytes as one that was not. A run stopped in order (Ctrl-C, a bad row) ends one early.
+// and continued run gives the same bytes as one that was not. A run stopped in order (Ctrl-C, a bad row) ends one
+// early.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -80,7 +82,7 @@ class RowOutput {
 
   std::filesystem::path path_, sidecar_;
   RunIdentity identity_;
-  std::string fingerprint_;    // of the identity, as the sidecar holds it
+  std::string fingerprint_;  // of the identity, as the sidecar holds it
   RowOutputOptions options_;
   Compression compression_ = Compression::none;
   bool resumable_ = false, finished_ = false, failed_ = false;
@@ -88,10 +90,10 @@ class RowOutput {
   std::optional<AtomicFile> file_;  // none: stdout
   std::unique_ptr<ByteSink> sink_;
 
-  std::string rows_;           // whole rows not yet given to the sink; of compressed output, the whole next member
-  size_t row_count_ = 0;       // in rows_
-  RowPosition position_;       // after the last row
-  Mark safe_;                  // the last boundary that has reached the system
+  std::string rows_;      // whole rows not yet given to the sink; of compressed output, the whole next member
+  size_t row_count_ = 0;  // in rows_
+  RowPosition position_;  // after the last row
+  Mark safe_;             // the last boundary that has reached the system
   int64_t next_save_ns_ = 0;
   const std::map<std::string, int64_t>* counters_ = nullptr;
 };

@@ -20,16 +20,14 @@ namespace {
 namespace fs = std::filesystem;
 
 // Files in memory where the system has such a place: these tests sync after every few rows.
-fs::path fast_base() {
-  return ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path();
-}
+fs::path fast_base() { return ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path(); }
 
 struct Job {
   std::vector<std::string> inputs;
   std::string output;
   OutputFormat format = OutputFormat::csv;
   bool resume = false;
-  int64_t die_after = -1;        // rows of this session, then _exit as a kill would
+  int64_t die_after = -1;  // rows of this session, then _exit as a kill would
   std::string model = "vader";
   double checkpoint_seconds = 0;
 };
@@ -292,12 +290,14 @@ TEST(ResumeChecks, AnotherModelOrOption) {
   EXPECT_HAS(message, "without --resume");
   job.model = "vader";
   EXPECT_EQ(run(job).at("written"), 300);
-  EXPECT_HAS(error_of(ErrorCode::usage,
-                      [&] {
-                        Job again = killed_job(dir);
-                        RowOutput output(again.output, {again.inputs, "vader", {{"--all-scores", "on"}}}, output_options(again));
-                      }),
-             "--all-scores was nothing and is on; --format was csv and is nothing");
+  EXPECT_HAS(
+      error_of(
+          ErrorCode::usage,
+          [&] {
+            Job again = killed_job(dir);
+            RowOutput output(again.output, {again.inputs, "vader", {{"--all-scores", "on"}}}, output_options(again));
+          }),
+      "--all-scores was nothing and is on; --format was csv and is nothing");
 }
 
 TEST(ResumeChecks, AnotherInput) {
@@ -306,7 +306,8 @@ TEST(ResumeChecks, AnotherInput) {
   const std::string text = get_file(dir / "in.csv");
   const auto time = fs::last_write_time(dir / "in.csv");
   put_file(dir / "in.csv", text + "300,more\n");
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { run(job); }), "in.csv had " + std::to_string(text.size()) + " bytes and has");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { run(job); }),
+             "in.csv had " + std::to_string(text.size()) + " bytes and has");
   std::string other = text;
   other[100] = 'X';
   put_file(dir / "in.csv", other);
@@ -378,7 +379,8 @@ TEST(RowOutput, FullDevice) {
 TEST(RowOutput, OneWriterAtATime) {
   TempDir dir(fast_base());
   RowOutput first((dir / "out.csv").string(), {}, {});
-  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { RowOutput((dir / "out.csv").string(), {}, {}); }), "another process");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { RowOutput((dir / "out.csv").string(), {}, {}); }),
+             "another process");
   first.commit();
   EXPECT_EQ(get_file(dir / "out.csv"), "");
 }
@@ -390,7 +392,8 @@ TEST(RowOutput, NothingWrittenLeavesNothing) {
     output.write_header("text,label\n");
   }
   EXPECT_TRUE(fs::is_empty(dir.path()));
-  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { RowOutput((dir / "none" / "out.csv").string(), {}, {}); }), "out.csv");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { RowOutput((dir / "none" / "out.csv").string(), {}, {}); }),
+             "out.csv");
 }
 
 TEST(RowOutput, ALinkStaysALink) {

@@ -48,11 +48,20 @@ void append_row(std::string& out, Style style, int64_t row, std::mt19937& random
   const std::string id = std::to_string(row);
   const std::string text = tweet(random);
   switch (style) {
-    case Style::txt: out += text; break;
-    case Style::csv_plain: out += id + "," + text + ",2024-05-0" + id.substr(0, 1) + ",en"; break;
-    case Style::csv_quoted: out += id + ",\"" + text + ", \"\"so\"\" he said\",2024,en"; break;
-    case Style::jsonl: out += "{\"id\": " + id + ", \"text\": \"" + text + "\", \"lang\": \"en\"}"; break;
-    case Style::jsonl_escaped: out += "{\"id\": " + id + ", \"text\": \"" + text + "\\u2026 \\ud83d\\ude00\", \"lang\": \"en\"}";
+    case Style::txt:
+      out += text;
+      break;
+    case Style::csv_plain:
+      out += id + "," + text + ",2024-05-0" + id.substr(0, 1) + ",en";
+      break;
+    case Style::csv_quoted:
+      out += id + ",\"" + text + ", \"\"so\"\" he said\",2024,en";
+      break;
+    case Style::jsonl:
+      out += "{\"id\": " + id + ", \"text\": \"" + text + "\", \"lang\": \"en\"}";
+      break;
+    case Style::jsonl_escaped:
+      out += "{\"id\": " + id + ", \"text\": \"" + text + "\\u2026 \\ud83d\\ude00\", \"lang\": \"en\"}";
   }
   out += '\n';
 }

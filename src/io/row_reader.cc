@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "base/units.h"
@@ -47,8 +48,9 @@ RowFormat common_format(const std::vector<std::string>& paths) {
   const RowFormat format = row_format_of(paths[0]);
   for (const std::string& path : paths)
     if (row_format_of(path) != format)
-      fail(ErrorCode::usage, "{} is {} and {} is {}: inputs of one run must have one format; give --format or run twice",
-           paths[0], row_format_name(format), path, row_format_name(row_format_of(path)));
+      fail(ErrorCode::usage,
+           "{} is {} and {} is {}: inputs of one run must have one format; give --format or run twice", paths[0],
+           row_format_name(format), path, row_format_name(row_format_of(path)));
   return format;
 }
 
@@ -56,11 +58,16 @@ RowFormat common_format(const std::vector<std::string>& paths) {
 
 const char* row_format_name(RowFormat format) {
   switch (format) {
-    case RowFormat::automatic: return "auto";
-    case RowFormat::txt: return "txt";
-    case RowFormat::csv: return "csv";
-    case RowFormat::tsv: return "tsv";
-    case RowFormat::jsonl: return "jsonl";
+    case RowFormat::automatic:
+      return "auto";
+    case RowFormat::txt:
+      return "txt";
+    case RowFormat::csv:
+      return "csv";
+    case RowFormat::tsv:
+      return "tsv";
+    case RowFormat::jsonl:
+      return "jsonl";
   }
   return "auto";
 }
@@ -122,7 +129,8 @@ RowReader::RowReader(std::vector<std::string> paths, RowReaderOptions options)
     : paths_(std::move(paths)), options_(std::move(options)) {
   if (paths_.empty()) fail(ErrorCode::usage, "no input: name a file, or - for stdin");
   if (std::count(paths_.begin(), paths_.end(), "-") > 1)
-    fail(ErrorCode::usage, "stdin (-) is named {} times; it can be read once", std::count(paths_.begin(), paths_.end(), "-"));
+    fail(ErrorCode::usage, "stdin (-) is named {} times; it can be read once",
+         std::count(paths_.begin(), paths_.end(), "-"));
   schema_.format = options_.format == RowFormat::automatic ? common_format(paths_) : options_.format;
   schema_.dialect = {schema_.format == RowFormat::tsv ? '\t' : ',', options_.quotes};
   bytes_total_ = total_size(paths_);
@@ -135,6 +143,8 @@ RowReader::RowReader(std::vector<std::string> paths, RowReaderOptions options)
   look.format = schema_.format;
   for (size_t i = 1; i < paths_.size(); ++i) {
     if (paths_[i] == "-") continue;
+    if (std::filesystem::exists(paths_[i]) && !is_rereadable(paths_[i]))
+      continue;  // a pipe: looking would take its rows
     RowReader other(open_source(paths_[i]), look);
     if (is_delimited(schema_.format) && other.schema_.columns != schema_.columns)
       fail(ErrorCode::usage, "{}: its columns ({}) are not those of {} ({}); score them one by one", paths_[i],
@@ -246,9 +256,14 @@ bool RowReader::next_chunk(RowChunk& chunk) {
     rows_waiting_ = false;
     switch (schema_.format) {
       case RowFormat::csv:
-      case RowFormat::tsv: parse_csv(chunk); break;
-      case RowFormat::jsonl: parse_jsonl(chunk); break;
-      default: parse_txt(chunk);
+      case RowFormat::tsv:
+        parse_csv(chunk);
+        break;
+      case RowFormat::jsonl:
+        parse_jsonl(chunk);
+        break;
+      default:
+        parse_txt(chunk);
     }
     bytes_read_.store(bytes_before_ + source_->position(), std::memory_order_relaxed);
     if (chunk.size() > 0) {
@@ -388,7 +403,8 @@ size_t RowReader::column_index(const std::string& name, const char* flag) const 
          near.empty() ? "" : " (did you mean " + near + "?)", joined(columns));
   }
   if (std::find(it + 1, columns.end(), name) != columns.end())
-    fail(ErrorCode::usage, "{}: column {} appears more than once in the header ({}); rename one, or choose another with {}",
+    fail(ErrorCode::usage,
+         "{}: column {} appears more than once in the header ({}); rename one, or choose another with {}",
          source_->name(), name, joined(columns), flag);
   return static_cast<size_t>(it - columns.begin());
 }
@@ -512,15 +528,18 @@ std::string_view RowReader::csv_text(RowChunk& chunk, const CsvField& field) {
 void RowReader::take_csv_row(RowChunk& chunk) {
   switch (csv_.status) {
     case CsvStatus::blank:
-    case CsvStatus::incomplete: return;
+    case CsvStatus::incomplete:
+      return;
     case CsvStatus::open_quote:
       return add_bad_row(chunk, csv_.raw,
                          fmt::format("the quote that opens field {} is never closed", csv_.error_field + 1));
     case CsvStatus::bad_quote:
-      return add_bad_row(chunk, csv_.raw,
-                         fmt::format("field {} goes on after its closing quote; quotes inside a quoted field are doubled",
-                                     csv_.error_field + 1));
-    case CsvStatus::record: break;
+      return add_bad_row(
+          chunk, csv_.raw,
+          fmt::format("field {} goes on after its closing quote; quotes inside a quoted field are doubled",
+                      csv_.error_field + 1));
+    case CsvStatus::record:
+      break;
   }
   const auto& fields = csv_.fields;
   if (fields.size() != schema_.columns.size())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows out of txt, csv, tsv and jsonl files, one input after another, in chunks of some thousand: per row the text, the
-// record's original bytes (so that its other columns can be written out untouched), its line, and an error if the row is
-// bad. A chunk owns its storage and may travel to other threads; the reader keeps one block and the started record only,
-// so memory stays flat whatever the file's size.
+// record's original bytes (so that its other columns can be written out untouched), its line, and an error if the row
+// is bad. A chunk owns its storage and may travel to other threads; the reader keeps one block and the started record
+// only, so memory stays flat whatever the file's size.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -41,9 +41,9 @@ struct RowSchema {
   RowFormat format = RowFormat::txt;
   // csv, tsv: the header. jsonl: the keys seen in the first block, in order of appearance. txt: "text".
   std::vector<std::string> columns;
-  std::string header;              // csv, tsv: the header's bytes, without BOM and line end
-  bool byte_order_mark = false;    // the first input began with U+FEFF
-  CsvDialect dialect;              // csv, tsv
+  std::string header;            // csv, tsv: the header's bytes, without BOM and line end
+  bool byte_order_mark = false;  // the first input began with U+FEFF
+  CsvDialect dialect;            // csv, tsv
   std::string text_column, label_column;
   size_t text_index = 0, label_index = 0;  // csv, tsv
 };
@@ -89,7 +89,7 @@ class RowChunk {
 
   std::unique_ptr<char[]> buffer_;
   size_t capacity_ = 0;
-  int64_t base_offset_ = 0;               // of buffer_[0] in the input
+  int64_t base_offset_ = 0;                 // of buffer_[0] in the input
   int64_t end_offset_ = 0, end_lines_ = 0;  // after the last row
   std::vector<std::unique_ptr<char[]>> decoded_;
   size_t decoded_left_ = 0;
@@ -105,8 +105,8 @@ class RowReader {
   const RowSchema& schema() const { return schema_; }
   const std::vector<std::string>& inputs() const { return paths_; }
 
-  // False at the end of the last input. Throws bad_data for what is not one row's fault (a broken stream, UTF-16, a line
-  // longer than max_record_bytes); rows before that place have been delivered.
+  // False at the end of the last input. Throws bad_data for what is not one row's fault (a broken stream, UTF-16, a
+  // line longer than max_record_bytes); rows before that place have been delivered.
   bool next_chunk(RowChunk& chunk);
 
   // Goes on at a place that position_after gave in an earlier run over the same inputs. Before the first next_chunk.
@@ -148,9 +148,9 @@ class RowReader {
   RowSchema schema_;
   std::unique_ptr<ByteSource> source_;
   size_t input_ = 0;
-  bool ended_ = false;          // the current source gives no more bytes
-  std::exception_ptr broken_;   // it broke; thrown once the rows before that are delivered
-  bool rows_waiting_ = false;   // the block may hold whole rows: parse before waiting for a pipe
+  bool ended_ = false;         // the current source gives no more bytes
+  std::exception_ptr broken_;  // it broke; thrown once the rows before that are delivered
+  bool rows_waiting_ = false;  // the block may hold whole rows: parse before waiting for a pipe
 
   // What was read and not yet delivered is block_[at_ … used_).
   std::unique_ptr<char[]> block_;

@@ -2,6 +2,7 @@
 #include "io/row_reader.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <thread>
@@ -94,7 +95,8 @@ TEST(RowReader, TextColumnRule) {
   EXPECT_HAS(message, "did you mean text");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("text,text\n1,2\n", csv); }), "more than once");
   EXPECT_EQ(texts_of(read_all("a,a,text\n1,2,3\n", csv)), Texts{"3"});  // others may repeat
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("text\n1\n", with_format(RowFormat::csv, "", "label")); }), "no column label");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("text\n1\n", with_format(RowFormat::csv, "", "label")); }),
+             "no column label");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("x\n", with_format(RowFormat::txt, "", "label")); }), "txt");
 }
 
@@ -106,7 +108,8 @@ TEST(RowReader, EmptyCsv) {
 }
 
 TEST(RowReader, BadCsvRows) {
-  const auto rows = read_all("text,n\ngood,1\nshort\n1,2,3\n\"x\"y,2\nfine,2\n\"open,3\nlast,4\n", with_format(RowFormat::csv));
+  const auto rows =
+      read_all("text,n\ngood,1\nshort\n1,2,3\n\"x\"y,2\nfine,2\n\"open,3\nlast,4\n", with_format(RowFormat::csv));
   ASSERT_EQ(rows.size(), 7u);
   EXPECT_EQ(rows[0].error, "");
   EXPECT_EQ(rows[1].error, "in: line 3: 1 fields, the header has 2");
@@ -130,7 +133,8 @@ TEST(RowReader, QuoteLeftOpenOverMoreThanTheLongestRecord) {
   EXPECT_HAS(rows[0].error, "line 2: the quote");
   EXPECT_EQ(rows[200].text, "row");
   EXPECT_EQ(rows[200].line, 202);
-  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read_all("text\n" + std::string(5000, 'x') + "\n", options); }), "line 2");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read_all("text\n" + std::string(5000, 'x') + "\n", options); }),
+             "line 2");
 }
 
 TEST(RowReader, Jsonl) {
@@ -153,7 +157,8 @@ TEST(RowReader, Jsonl) {
 
 TEST(RowReader, BadJsonRows) {
   const auto rows = read_all(
-      "{\"text\": \"ok\"}\n{\"text\": \"x\"\n[1]\n{\"body\": \"x\"}\n{\"text\": null}\n{\"text\": 5}\n\"text\"\n{\"text\": \"a\tb\"}\n",
+      "{\"text\": \"ok\"}\n{\"text\": \"x\"\n[1]\n{\"body\": \"x\"}\n{\"text\": null}\n{\"text\": "
+      "5}\n\"text\"\n{\"text\": \"a\tb\"}\n",
       with_format(RowFormat::jsonl));
   ASSERT_EQ(rows.size(), 8u);
   EXPECT_EQ(rows[1].error, "in: line 2: byte 13: the object is not closed");
@@ -171,22 +176,34 @@ TEST(RowReader, JsonKeys) {
                    with_format(RowFormat::jsonl));
   EXPECT_EQ(reader.schema().columns, (Texts{"id", "text", "label"}));
   EXPECT_EQ(texts_of(read_all("{\"tweet\":\"a\"}\n", with_format(RowFormat::jsonl))), Texts{"a"});
-  EXPECT_HAS(error_of(ErrorCode::usage, [] { read_all("{\"a\":\"x\",\"b\":\"y\"}\n", with_format(RowFormat::jsonl)); }), "a, b");
-  EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read_all(" [{\"text\":\"x\"}]\n", with_format(RowFormat::jsonl)); }), "JSON array");
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { read_all("{\"a\":\"x\",\"b\":\"y\"}\n", with_format(RowFormat::jsonl)); }),
+             "a, b");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read_all(" [{\"text\":\"x\"}]\n", with_format(RowFormat::jsonl)); }),
+             "JSON array");
   EXPECT_EQ(read_all("", with_format(RowFormat::jsonl)).size(), 0u);
   EXPECT_HAS(read_all("nonsense\n", with_format(RowFormat::jsonl))[0].error, "line 1");
 }
 
 TEST(RowReader, Utf16IsRefused) {
-  EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read_all(std::string("\xFF\xFE" "a\0b\0", 6), with_format(RowFormat::csv)); }),
+  EXPECT_HAS(error_of(ErrorCode::bad_data,
+                      [] {
+                        read_all(std::string("\xFF\xFE"
+                                             "a\0b\0",
+                                             6),
+                                 with_format(RowFormat::csv));
+                      }),
              "UTF-16");
 }
 
 // Rows, numbers, lines and errors are the same wherever a read or a block ends.
 TEST(RowReader, BlockBoundariesAtEveryByte) {
   const std::pair<RowFormat, std::string> cases[] = {
-      {RowFormat::txt, "\xEF\xBB\xBF" "a\r\nbcd\n\n\r\nlast\r"},
-      {RowFormat::csv, "\xEF\xBB\xBF" "id,text\r\n1,\"a \"\"q\"\"\r\n,b\"\r\n\r\n2,c\n3\n\"x\"y,1\n4,\"\"\n5,\"open\n6,z"},
+      {RowFormat::txt,
+       "\xEF\xBB\xBF"
+       "a\r\nbcd\n\n\r\nlast\r"},
+      {RowFormat::csv,
+       "\xEF\xBB\xBF"
+       "id,text\r\n1,\"a \"\"q\"\"\r\n,b\"\r\n\r\n2,c\n3\n\"x\"y,1\n4,\"\"\n5,\"open\n6,z"},
       {RowFormat::jsonl, "{\"text\":\"a\\n\"}\r\n\r\n{\"text\":\"b\",\"n\":[1,2]}\n{bad\n{\"text\":\"c\"}"},
   };
   for (const auto& [format, bytes] : cases) {
@@ -277,10 +294,24 @@ TEST(RowReader, APipeIsNotWaitedFor) {
   ::close(ends[0]);
 }
 
+// As the shell's <(…) gives them: each can be read once, so none is opened before its turn.
+TEST(RowReader, NamedPipes) {
+  TempDir dir;
+  const std::vector<std::string> paths = {(dir / "a").string(), (dir / "b").string()};
+  for (const std::string& path : paths) ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  std::thread feeder([&] {
+    for (const std::string& path : paths) put_file(path, "text,n\nof " + path.substr(path.size() - 1) + ",1\n");
+  });
+  RowReader reader(paths, with_format(RowFormat::csv));
+  EXPECT_EQ(texts_of(rows_of(reader)), (Texts{"of a", "of b"}));
+  feeder.join();
+}
+
 TEST(RowReader, ChunksLiveOnTheirOwn) {
   RowReaderOptions options = with_format(RowFormat::csv);
   options.chunk_bytes = 32;
-  RowReader reader(memory_source("in", "text\n\"a\"\"1\"\n\"b\"\"2\"\n\"c\"\"3\"\n\"d\"\"4\"\n\"e\"\"5\"\n\"f\"\"6\"\n"), options);
+  RowReader reader(
+      memory_source("in", "text\n\"a\"\"1\"\n\"b\"\"2\"\n\"c\"\"3\"\n\"d\"\"4\"\n\"e\"\"5\"\n\"f\"\"6\"\n"), options);
   std::vector<RowChunk> chunks(1);
   while (reader.next_chunk(chunks.back())) chunks.emplace_back();
   chunks.pop_back();

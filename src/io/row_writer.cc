@@ -56,6 +56,22 @@ void append_entities(std::string& out, std::span<const EntitySpan> entities) {
   out += ']';
 }
 
+// "name": for each, as it stands in an object.
+std::vector<std::string> json_keys(const std::vector<std::string>& names) {
+  std::vector<std::string> keys;
+  for (const std::string& name : names) {
+    append_json_string(keys.emplace_back(), name);
+    keys.back() += ':';
+  }
+  return keys;
+}
+
+// Begins the next member of the object that `out` ends in.
+void member(std::string& out, std::string_view key) {
+  if (out.back() != '{') out += ',';
+  out.append(key);
+}
+
 std::string_view trimmed(std::string_view line) {
   const size_t begin = line.find_first_not_of(" \t\r\n");
   if (begin == std::string_view::npos) return {};
@@ -66,9 +82,12 @@ std::string_view trimmed(std::string_view line) {
 
 const char* output_format_name(OutputFormat format) {
   switch (format) {
-    case OutputFormat::csv: return "csv";
-    case OutputFormat::tsv: return "tsv";
-    case OutputFormat::jsonl: return "jsonl";
+    case OutputFormat::csv:
+      return "csv";
+    case OutputFormat::tsv:
+      return "tsv";
+    case OutputFormat::jsonl:
+      return "jsonl";
   }
   return "csv";
 }
@@ -82,22 +101,27 @@ OutputFormat parse_output_format(std::string_view name) {
 OutputFormat output_format_of(std::string_view path, RowFormat input) {
   const RowFormat named = row_format_of(path);
   switch (named == RowFormat::txt ? input : named) {
-    case RowFormat::tsv: return OutputFormat::tsv;
-    case RowFormat::jsonl: return OutputFormat::jsonl;
-    default: return OutputFormat::csv;
+    case RowFormat::tsv:
+      return OutputFormat::tsv;
+    case RowFormat::jsonl:
+      return OutputFormat::jsonl;
+    default:
+      return OutputFormat::csv;
   }
 }
 
-RowWriter::RowWriter(const RowSchema& schema, RowWriterOptions options) : schema_(schema), options_(std::move(options)) {
+RowWriter::RowWriter(const RowSchema& schema, RowWriterOptions options)
+    : schema_(schema), options_(std::move(options)) {
   const bool delimited_in = schema_.format == RowFormat::csv || schema_.format == RowFormat::tsv;
   delimiter_ = options_.format == OutputFormat::tsv ? '\t' : ',';
   raw_copy_ = delimited_in && options_.format != OutputFormat::jsonl && schema_.dialect.delimiter == delimiter_;
-  json_columns_ = made_unique(schema_.columns);
   std::string prefix;
   while (any_of(our_names(prefix), schema_.columns)) prefix += kPrefix;
   added_ = our_names(prefix);
-  prefixed_ = our_names(prefix + kPrefix);
-  for (const std::string& name : added_) append_json_string(quoted_.emplace_back(), name);
+  keys_ = json_keys(added_);
+  prefixed_keys_ = json_keys(our_names(prefix + kPrefix));
+  score_keys_ = json_keys(options_.score_names);
+  column_keys_ = json_keys(made_unique(schema_.columns));
 }
 
 std::vector<std::string> RowWriter::our_names(const std::string& prefix) const {
@@ -152,8 +176,11 @@ void RowWriter::begin_delimited(std::string& out, const RowChunk& chunk, size_t 
         csv_columns(out, chunk, row);
       }
       break;
-    case RowFormat::jsonl: json_columns(out, chunk.records[row]); break;
-    default: field(out, chunk.texts[row]);
+    case RowFormat::jsonl:
+      json_columns(out, chunk.records[row]);
+      break;
+    default:
+      field(out, chunk.texts[row]);
   }
   if (!schema_.columns.empty()) out += delimiter_;
 }
@@ -204,22 +231,18 @@ void RowWriter::json_columns(std::string& out, std::string_view record) {
     const std::string key = json_unescape(candidate.key);
     if (contains(schema_.columns, key)) continue;
     warned_ = true;
-    log_warning("key \"{}\" is not among the columns at the file's start and is left out; jsonl output keeps all keys", key);
+    log_warning("key \"{}\" is not among the columns at the file's start and is left out; jsonl output keeps all keys",
+                key);
     return;
   }
 }
 
 // --- jsonl ---
 
-void RowWriter::member(std::string& out, std::string_view name) const {
-  if (out.back() != '{') out += ',';
-  append_json_string(out, name);
-  out += ':';
-}
-
+// Whether the object has a key of ours itself. A search for the quoted name settles nearly every row.
 bool RowWriter::json_clash(std::string_view record) {
-  for (const std::string& name : quoted_) {
-    if (memmem(record.data(), record.size(), name.data(), name.size()) == nullptr) continue;
+  for (const std::string& key : keys_) {
+    if (memmem(record.data(), record.size(), key.data(), key.size() - 1) == nullptr) continue;
     scan_json_object(record, members_);
     for (const JsonMember& candidate : members_)
       if (contains(added_, json_unescape(candidate.key))) return true;
@@ -228,42 +251,37 @@ bool RowWriter::json_clash(std::string_view record) {
   return false;
 }
 
-const std::vector<std::string>& RowWriter::splice_json(std::string& out, std::string_view record) {
-  const std::string_view object = trimmed(record);
-  const std::string_view open = trimmed(object.substr(0, object.size() - 1));
-  out.append(open);
-  return json_clash(object) ? prefixed_ : added_;
-}
-
 const std::vector<std::string>& RowWriter::begin_json(std::string& out, const RowChunk& chunk, size_t row) {
   const std::string_view record = chunk.records[row];
   if (schema_.format == RowFormat::jsonl) {
-    if (chunk.error(row) == nullptr || scan_json_object(record, members_).what == nullptr)
-      return splice_json(out, record);
-    out += '{';
-    member(out, "invalid_json");
+    if (chunk.error(row) == nullptr || scan_json_object(record, members_).what == nullptr) {
+      const std::string_view object = trimmed(record);
+      out.append(trimmed(object.substr(0, object.size() - 1)));
+      return json_clash(object) ? prefixed_keys_ : keys_;
+    }
+    out += "{\"invalid_json\":";
     append_json_string(out, record);
-    return added_;
+    return keys_;
   }
   out += '{';
   if (schema_.format == RowFormat::txt) {
-    member(out, "text");
+    out += "\"text\":";
     append_json_string(out, chunk.texts[row]);
-    return added_;
+    return keys_;
   }
   parse_csv_record(record, 0, true, schema_.dialect, csv_);
   const bool whole = csv_.status == CsvStatus::record && csv_.raw.size() == record.size() &&
                      csv_.fields.size() == schema_.columns.size();
   if (!whole) {
-    member(out, "invalid_csv");
+    out += "\"invalid_csv\":";
     append_json_string(out, record);
-    return added_;
+    return keys_;
   }
   for (size_t i = 0; i < csv_.fields.size(); ++i) {
-    member(out, json_columns_[i]);
+    member(out, column_keys_[i]);
     append_json_string(out, csv_value(csv_.fields[i], scratch_));
   }
-  return added_;
+  return keys_;
 }
 
 // --- rows ---
@@ -285,21 +303,21 @@ void RowWriter::labelled(std::string& out, const RowChunk& chunk, size_t row, st
     out += '\n';
     return;
   }
-  const std::vector<std::string>& names = begin_json(out, chunk, row);
-  member(out, names[0]);
+  const std::vector<std::string>& keys = begin_json(out, chunk, row);
+  member(out, keys[0]);
   append_json_string(out, label);
-  member(out, names[1]);
+  member(out, keys[1]);
   append_json_number(out, score);
   if (options_.scores_at_top) {
     for (size_t i = 0; i < scores.size(); ++i) {
-      member(out, names[2 + i]);
+      member(out, keys[2 + i]);
       append_json_number(out, scores[i]);
     }
   } else if (!scores.empty()) {
-    member(out, names[2]);
+    member(out, keys[2]);
     out += '{';
     for (size_t i = 0; i < scores.size(); ++i) {
-      member(out, options_.score_names[i]);
+      member(out, score_keys_[i]);
       append_json_number(out, scores[i]);
     }
     out += '}';
@@ -317,8 +335,8 @@ void RowWriter::entities(std::string& out, const RowChunk& chunk, size_t row, st
     out += '\n';
     return;
   }
-  const std::vector<std::string>& names = begin_json(out, chunk, row);
-  member(out, names[0]);
+  const std::vector<std::string>& keys = begin_json(out, chunk, row);
+  member(out, keys[0]);
   append_entities(out, entities);
   out += "}\n";
 }
@@ -330,8 +348,8 @@ void RowWriter::null_row(std::string& out, const RowChunk& chunk, size_t row) {
     out += '\n';
     return;
   }
-  for (const std::string& name : begin_json(out, chunk, row)) {
-    member(out, name);
+  for (const std::string& key : begin_json(out, chunk, row)) {
+    member(out, key);
     out += "null";
   }
   out += "}\n";

@@ -3,8 +3,8 @@
 // same format the record's bytes are copied untouched; a JSON object gets its new members spliced in before its brace.
 // Scores are written as the shortest decimal that reads back as the same float.
 //
-// Names: `label`, `score`, then one column a class or VADER's four with all scores (jsonl: `scores`: {…}, VADER's four at
-// top level), or `entities`. If the input has a column of one of these names, it keeps it and all of ours are called
+// Names: `label`, `score`, then one column a class or VADER's four with all scores (jsonl: `scores`: {…}, VADER's four
+// at top level), or `entities`. If the input has a column of one of these names, it keeps it and all of ours are called
 // `predicted_…`. A jsonl row that has such a key although the rows at the file's start had none gets the prefix alone.
 #pragma once
 #include <cstdint>
@@ -34,9 +34,9 @@ struct EntitySpan {
 
 struct RowWriterOptions {
   OutputFormat format = OutputFormat::csv;
-  bool entities = false;                  // rows carry entities instead of a label
-  std::vector<std::string> score_names;   // not empty: every row carries one more score for each (--all-scores)
-  bool scores_at_top = false;             // jsonl: score_names are keys of the row itself (VADER), not of "scores"
+  bool entities = false;                 // rows carry entities instead of a label
+  std::vector<std::string> score_names;  // not empty: every row carries one more score for each (--all-scores)
+  bool scores_at_top = false;            // jsonl: score_names are keys of the row itself (VADER), not of "scores"
 };
 
 // Turns rows into bytes; where they go is the caller's affair (see RowOutput in resume.h). Not thread-safe.
@@ -61,19 +61,17 @@ class RowWriter {
   void begin_delimited(std::string& out, const RowChunk& chunk, size_t row);
   void csv_columns(std::string& out, const RowChunk& chunk, size_t row);
   void json_columns(std::string& out, std::string_view record);
-  // Opens the object up to where our members begin; returns the names to use in this row.
+  // Opens the object up to where our members begin; returns the keys to use in this row.
   const std::vector<std::string>& begin_json(std::string& out, const RowChunk& chunk, size_t row);
-  const std::vector<std::string>& splice_json(std::string& out, std::string_view record);
   bool json_clash(std::string_view record);
   void field(std::string& out, std::string_view value) const;
-  void member(std::string& out, std::string_view name) const;  // ,"name":
 
   RowSchema schema_;
   RowWriterOptions options_;
-  std::vector<std::string> added_, prefixed_;
-  std::vector<std::string> json_columns_;  // schema_.columns made unique, for csv → jsonl
-  std::vector<std::string> quoted_;        // added_ in double quotes, to look for in records
-  bool raw_copy_ = false;                  // the record's bytes are the output's
+  std::vector<std::string> added_;
+  // As JSON keys, "name": with quotes and colon: ours, ours with one more prefix, the classes', the input's.
+  std::vector<std::string> keys_, prefixed_keys_, score_keys_, column_keys_;
+  bool raw_copy_ = false;  // the record's bytes are the output's
   char delimiter_ = ',';
   bool warned_ = false;
 

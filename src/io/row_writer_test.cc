@@ -46,10 +46,14 @@ RowWriterOptions to(OutputFormat format) {
 TEST(RowWriter, SameFormatKeepsBytes) {
   EXPECT_EQ(scored("id,text\r\n1,\"a,\"\"b\"\"\nc\"\r\n2,x\"y\r\n", RowFormat::csv, to(OutputFormat::csv)),
             "id,text,label,score\n1,\"a,\"\"b\"\"\nc\",pos,0.75\n2,x\"y,pos,0.75\n");
-  EXPECT_EQ(scored("\xEF\xBB\xBFtext\nx\n", RowFormat::csv, to(OutputFormat::csv)), "\xEF\xBB\xBFtext,label,score\nx,pos,0.75\n");
-  EXPECT_EQ(scored("id\ttext\n1\ta b\n", RowFormat::tsv, to(OutputFormat::tsv)), "id\ttext\tlabel\tscore\n1\ta b\tpos\t0.75\n");
-  EXPECT_EQ(scored("{ \"n\": 1.50, \"text\": \"\\u00e9\" } \r\n{\"text\":\"b\"}\n", RowFormat::jsonl, to(OutputFormat::jsonl)),
-            "{ \"n\": 1.50, \"text\": \"\\u00e9\",\"label\":\"pos\",\"score\":0.75}\n{\"text\":\"b\",\"label\":\"pos\",\"score\":0.75}\n");
+  EXPECT_EQ(scored("\xEF\xBB\xBFtext\nx\n", RowFormat::csv, to(OutputFormat::csv)),
+            "\xEF\xBB\xBFtext,label,score\nx,pos,0.75\n");
+  EXPECT_EQ(scored("id\ttext\n1\ta b\n", RowFormat::tsv, to(OutputFormat::tsv)),
+            "id\ttext\tlabel\tscore\n1\ta b\tpos\t0.75\n");
+  EXPECT_EQ(scored("{ \"n\": 1.50, \"text\": \"\\u00e9\" } \r\n{\"text\":\"b\"}\n", RowFormat::jsonl,
+                   to(OutputFormat::jsonl)),
+            "{ \"n\": 1.50, \"text\": "
+            "\"\\u00e9\",\"label\":\"pos\",\"score\":0.75}\n{\"text\":\"b\",\"label\":\"pos\",\"score\":0.75}\n");
 }
 
 TEST(RowWriter, Txt) {
@@ -61,34 +65,42 @@ TEST(RowWriter, Txt) {
 }
 
 TEST(RowWriter, AcrossFormats) {
-  EXPECT_EQ(scored("id,text\n01,\"a\tb\"\n", RowFormat::csv, to(OutputFormat::tsv)), "id\ttext\tlabel\tscore\n01\t\"a\tb\"\tpos\t0.75\n");
-  EXPECT_EQ(scored("id\ttext\n1\ta, b\n", RowFormat::tsv, to(OutputFormat::csv)), "id,text,label,score\n1,\"a, b\",pos,0.75\n");
+  EXPECT_EQ(scored("id,text\n01,\"a\tb\"\n", RowFormat::csv, to(OutputFormat::tsv)),
+            "id\ttext\tlabel\tscore\n01\t\"a\tb\"\tpos\t0.75\n");
+  EXPECT_EQ(scored("id\ttext\n1\ta, b\n", RowFormat::tsv, to(OutputFormat::csv)),
+            "id,text,label,score\n1,\"a, b\",pos,0.75\n");
   EXPECT_EQ(scored("id,text,id\n01,\"a \"\"b\"\"\",2\n", RowFormat::csv, to(OutputFormat::jsonl)),
             "{\"id\":\"01\",\"text\":\"a \\\"b\\\"\",\"id.1\":\"2\",\"label\":\"pos\",\"score\":0.75}\n");
-  EXPECT_EQ(scored("{\"id\":1,\"text\":\"a,\\n\"}\n{\"text\":\"b\",\"tags\":[1,\"x\"],\"id\":null}\n", RowFormat::jsonl, to(OutputFormat::csv)),
+  EXPECT_EQ(scored("{\"id\":1,\"text\":\"a,\\n\"}\n{\"text\":\"b\",\"tags\":[1,\"x\"],\"id\":null}\n", RowFormat::jsonl,
+                   to(OutputFormat::csv)),
             "id,text,tags,label,score\n1,\"a,\n\",,pos,0.75\n,b,\"[1,\"\"x\"\"]\",pos,0.75\n");
 }
 
 TEST(RowWriter, RawTabsStayRaw) {
-  EXPECT_EQ(scored("id\ttext\n1\t\"a\n", RowFormat::tsv, to(OutputFormat::tsv), {}, false), "id\ttext\tlabel\tscore\n1\t\"a\tpos\t0.75\n");
-  EXPECT_EQ(scored("id\ttext\n1\t\"a\n", RowFormat::tsv, to(OutputFormat::csv), {}, false), "id,text,label,score\n1,\"\"\"a\",pos,0.75\n");
+  EXPECT_EQ(scored("id\ttext\n1\t\"a\n", RowFormat::tsv, to(OutputFormat::tsv), {}, false),
+            "id\ttext\tlabel\tscore\n1\t\"a\tpos\t0.75\n");
+  EXPECT_EQ(scored("id\ttext\n1\t\"a\n", RowFormat::tsv, to(OutputFormat::csv), {}, false),
+            "id,text,label,score\n1,\"\"\"a\",pos,0.75\n");
 }
 
 TEST(RowWriter, AllScores) {
   RowWriterOptions options = to(OutputFormat::csv);
   options.score_names = {"negative", "positive"};
-  EXPECT_EQ(scored("x\n", RowFormat::txt, options, {0.25f, 0.75f}), "text,label,score,negative,positive\nx,pos,0.75,0.25,0.75\n");
+  EXPECT_EQ(scored("x\n", RowFormat::txt, options, {0.25f, 0.75f}),
+            "text,label,score,negative,positive\nx,pos,0.75,0.25,0.75\n");
   options.format = OutputFormat::jsonl;
   EXPECT_EQ(scored("x\n", RowFormat::txt, options, {0.25f, 0.75f}),
             "{\"text\":\"x\",\"label\":\"pos\",\"score\":0.75,\"scores\":{\"negative\":0.25,\"positive\":0.75}}\n");
   options.scores_at_top = true;
   options.score_names = {"neg", "neu", "pos", "compound"};
-  EXPECT_EQ(scored("x\n", RowFormat::txt, options, {0, 0.254f, 0.746f, 0.6369f}),
-            "{\"text\":\"x\",\"label\":\"pos\",\"score\":0.75,\"neg\":0,\"neu\":0.254,\"pos\":0.746,\"compound\":0.6369}\n");
+  EXPECT_EQ(
+      scored("x\n", RowFormat::txt, options, {0, 0.254f, 0.746f, 0.6369f}),
+      "{\"text\":\"x\",\"label\":\"pos\",\"score\":0.75,\"neg\":0,\"neu\":0.254,\"pos\":0.746,\"compound\":0.6369}\n");
 }
 
 TEST(RowWriter, TakenNamesGetAPrefix) {
-  EXPECT_EQ(scored("text,label\nx,neg\n", RowFormat::csv, to(OutputFormat::csv)), "text,label,predicted_label,predicted_score\nx,neg,pos,0.75\n");
+  EXPECT_EQ(scored("text,label\nx,neg\n", RowFormat::csv, to(OutputFormat::csv)),
+            "text,label,predicted_label,predicted_score\nx,neg,pos,0.75\n");
   EXPECT_EQ(scored("text,score,predicted_label\nx,1,2\n", RowFormat::csv, to(OutputFormat::csv)),
             "text,score,predicted_label,predicted_predicted_label,predicted_predicted_score\nx,1,2,pos,0.75\n");
   EXPECT_EQ(scored("{\"text\":\"x\",\"label\":\"neg\"}\n{\"text\":\"y\"}\n", RowFormat::jsonl, to(OutputFormat::jsonl)),
@@ -101,7 +113,10 @@ TEST(RowWriter, ALateKeyGetsAPrefixInItsRow) {
   RowReaderOptions read;
   read.format = RowFormat::jsonl;
   read.chunk_bytes = 16;
-  RowReader reader(memory_source("in", "{\"text\":\"\\\"label\\\"\"}\n{\"text\":\"y\",\"l\\u0061bel\":1}\n{\"text\":\"y\",\"label\":1}\n"), read);
+  RowReader reader(
+      memory_source("in",
+                    "{\"text\":\"\\\"label\\\"\"}\n{\"text\":\"y\",\"l\\u0061bel\":1}\n{\"text\":\"y\",\"label\":1}\n"),
+      read);
   RowWriter writer(reader.schema(), to(OutputFormat::jsonl));
   std::string out;
   RowChunk chunk;
@@ -115,11 +130,13 @@ TEST(RowWriter, NullRowsKeepBrokenRecords) {
   EXPECT_EQ(scored("text,n\nshort\na,b,\"c,d\"\n\"x\"y,2\nok,1\n", RowFormat::csv, to(OutputFormat::csv)),
             "text,n,label,score\nshort,,,\na,\"b,\"\"c,d\"\"\",,\n\"\"\"x\"\"y,2\",,,\nok,1,pos,0.75\n");
   EXPECT_EQ(scored("text,n\nshort\nok,1\n", RowFormat::csv, to(OutputFormat::jsonl)),
-            "{\"invalid_csv\":\"short\",\"label\":null,\"score\":null}\n{\"text\":\"ok\",\"n\":\"1\",\"label\":\"pos\",\"score\":0.75}\n");
+            "{\"invalid_csv\":\"short\",\"label\":null,\"score\":null}\n{\"text\":\"ok\",\"n\":\"1\",\"label\":\"pos\","
+            "\"score\":0.75}\n");
   EXPECT_EQ(scored("{\"text\":\"a\"}\n{\"text\": 1}\n{oops\n{}\n", RowFormat::jsonl, to(OutputFormat::jsonl)),
             "{\"text\":\"a\",\"label\":\"pos\",\"score\":0.75}\n{\"text\": 1,\"label\":null,\"score\":null}\n"
             "{\"invalid_json\":\"{oops\",\"label\":null,\"score\":null}\n{\"label\":null,\"score\":null}\n");
-  EXPECT_EQ(scored("{\"text\":\"a\"}\n{oops\n", RowFormat::jsonl, to(OutputFormat::csv)), "text,label,score\na,pos,0.75\n{oops,,\n");
+  EXPECT_EQ(scored("{\"text\":\"a\"}\n{oops\n", RowFormat::jsonl, to(OutputFormat::csv)),
+            "text,label,score\na,pos,0.75\n{oops,,\n");
 }
 
 TEST(RowWriter, Entities) {
@@ -154,14 +171,16 @@ TEST(RowWriter, ScoresReadBackExactly) {
   }
   RowWriterOptions options = to(OutputFormat::csv);
   options.score_names = {"a"};
-  EXPECT_EQ(scored("x\n", RowFormat::txt, options, {std::numeric_limits<float>::infinity()}), "text,label,score,a\nx,pos,0.75,\n");
+  EXPECT_EQ(scored("x\n", RowFormat::txt, options, {std::numeric_limits<float>::infinity()}),
+            "text,label,score,a\nx,pos,0.75,\n");
 }
 
 TEST(RowWriter, UnknownKeysInCsvOutputAreSaid) {
   RowReaderOptions read;
   read.format = RowFormat::jsonl;
   read.chunk_bytes = 16;
-  RowReader reader(memory_source("in", "{\"text\":\"a\"}\n{\"text\":\"b\",\"late\":1}\n{\"text\":\"b\",\"later\":1}\n"), read);
+  RowReader reader(memory_source("in", "{\"text\":\"a\"}\n{\"text\":\"b\",\"late\":1}\n{\"text\":\"b\",\"later\":1}\n"),
+                   read);
   RowWriter writer(reader.schema(), to(OutputFormat::csv));
   std::vector<std::string> said;
   LogSink before = set_log_sink([&](LogLevel, std::string_view text) { said.emplace_back(text); });

@@ -35,6 +35,20 @@ inline const char* find_either(const char* p, const char* end, char a, char b) {
   return p;
 }
 
+// First byte in [p, end) that makes a csv field need quotes: the delimiter, a quote, LF or CR; or end.
+inline const char* find_csv_special(const char* p, const char* end, char delimiter) {
+  constexpr uint64_t kQuotes = broadcast('"'), kFeeds = broadcast('\n'), kReturns = broadcast('\r');
+  const uint64_t delimiters = broadcast(delimiter);
+  for (; end - p >= 8; p += 8) {
+    const uint64_t word = load(p);
+    const uint64_t hits = zero_bytes(word ^ delimiters) | zero_bytes(word ^ kQuotes) | zero_bytes(word ^ kFeeds) |
+                          zero_bytes(word ^ kReturns);
+    if (hits != 0) return first(p, hits);
+  }
+  while (p < end && *p != delimiter && *p != '"' && *p != '\n' && *p != '\r') ++p;
+  return p;
+}
+
 // First byte in [p, end) that a JSON string may not simply contain: quote, backslash, or a control byte; or end.
 inline const char* find_json_special(const char* p, const char* end) {
   constexpr uint64_t kQuotes = broadcast('"'), kSlashes = broadcast('\\');
