@@ -121,7 +121,9 @@ class Strip : public Normalizer {
     out.copy_from(text, begin, end);
     text.swap(out);
   }
-  Traits traits() const override { return {.by_word = true, .makes_spaces = false, .strips_end = right_}; }
+  Traits traits() const override {
+    return {.by_word = true, .makes_spaces = false, .trims = left_ || right_, .strips_end = right_};
+  }
 
  private:
   bool left_, right_;
@@ -231,7 +233,9 @@ Normalizer::Traits chain_traits(std::span<const std::unique_ptr<Normalizer>> par
   Normalizer::Traits all{.by_word = true, .makes_spaces = false};
   for (const auto& part : parts) {
     const Normalizer::Traits one = part->traits();
-    all.by_word = all.by_word && one.by_word;
+    // A word's ends are not the text's: what works on trimmed words may see other neighbours than in the text.
+    all.by_word = all.by_word && one.by_word && (!all.trims || one.trims || one.joins_spaces);
+    all.trims = all.trims || one.trims;
     // Joined after the end was stripped: then no mark can stand where a space would have been stripped.
     all.joins_spaces = (one.joins_spaces && all.strips_end) || (all.joins_spaces && !one.makes_spaces);
     all.strips_end = one.strips_end || (all.strips_end && !one.makes_spaces);

@@ -65,6 +65,7 @@ class Normalizer {
   struct Traits {
     bool by_word = false;       // what stands between two spaces is rewritten the same whatever is beyond them
     bool makes_spaces = true;   // may put in spaces
+    bool trims = false;         // takes white space off the ends
     bool strips_end = false;    // leaves no white space at the end
     bool joins_spaces = false;  // leaves no two spaces next to each other, nor a mark beside white space at the end
   };
