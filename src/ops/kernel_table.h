@@ -2,6 +2,7 @@
 // One entry per op; one constant table per backend. A test walks both and fails on an empty entry.
 #pragma once
 #include "ops/adamw.h"
+#include "ops/amax.h"
 #include "ops/attention.h"
 #include "ops/embedding.h"
 #include "ops/layer_norm.h"
@@ -18,7 +19,8 @@ namespace brim {
   X(activate, ActivationArgs) X(linear_grad, LinearGradArgs)                                                  \
   X(attention_grad, AttentionGradArgs) X(layer_norm_grad, LayerNormGradArgs)                                  \
   X(embedding_grad, EmbeddingGradArgs) X(scatter_rows, ScatterRowsArgs) X(activate_grad, ActivationGradArgs)  \
-  X(dropout_rows, DropoutArgs) X(cross_entropy, CrossEntropyArgs) X(adamw, AdamWArgs) X(grad_norm, GradNormArgs)
+  X(dropout_rows, DropoutArgs) X(cross_entropy, CrossEntropyArgs) X(adamw, AdamWArgs) X(grad_norm, GradNormArgs) \
+  X(amax, AmaxArgs) X(fp8_scale, Fp8ScaleArgs)
 
 struct KernelTable {
 #define BRIM_OP_ENTRY(op, Args) void (*op)(Stream&, const Args&);

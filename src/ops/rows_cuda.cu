@@ -91,6 +91,40 @@ __global__ void __launch_bounds__(kElementThreads) activate_kernel(const Elem* x
   store_piece<kWidth>(y + row * ldy + col, f);
 }
 
+template <class Elem, Activation kActivation, int kWidth>
+__global__ void __launch_bounds__(kElementThreads)
+    activate_grad_kernel(const Elem* x, int64_t ldx, const Elem* d_y, int64_t ld_d_y, Elem* d_x, int64_t ld_d_x, Extent e) {
+  int64_t row, col;
+  if (!piece_at<kWidth>(e, row, col)) return;
+  float f[kWidth], d[kWidth];
+  load_piece<kWidth>(x + row * ldx + col, f);
+  load_piece<kWidth>(d_y + row * ld_d_y + col, d);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) d[i] *= activation_slope<kActivation>(f[i]);
+  store_piece<kWidth>(d_x + row * ld_d_x + col, d);
+}
+
+// ---- scatter_rows: rows are distinct, so none is added to twice ----
+template <class Elem>
+__global__ void __launch_bounds__(256) scatter_rows_kernel(const Elem* d_y, int64_t ld_d_y, const int32_t* rows, Elem* d_x, int64_t ld_d_x, int B, int H) {
+  const int b = static_cast<int>((blockIdx.x * 256 + threadIdx.x) / 32), lane = threadIdx.x % 32;
+  if (b >= B) return;
+  const Elem* from = d_y + b * ld_d_y;
+  Elem* to = d_x + rows[b] * ld_d_x;
+  for (int i = lane; i < H; i += 32) to[i] = from_f32<Elem>(to_f32(to[i]) + to_f32(from[i]));
+}
+
+// ---- dropout_rows ----
+template <class Elem>
+__global__ void __launch_bounds__(256) dropout_rows_kernel(const Elem* x, int64_t ldx, Elem* y, int64_t ldy, int H, DropoutMask mask) {
+  const int64_t r = blockIdx.x;
+  for (int q = threadIdx.x; 4 * q < H; q += 256) {
+    const uint64_t bits = dropout_bits(mask.seed, mask.site, mask.first_row + static_cast<uint64_t>(r), static_cast<uint32_t>(q));
+    for (int i = 4 * q; i < min(4 * q + 4, H); ++i)
+      y[r * ldy + i] = from_f32<Elem>(dropout_keeps(bits, i, mask.threshold) ? to_f32(x[r * ldx + i]) * mask.scale : 0.0f);
+  }
+}
+
 }  // namespace
 
 void gather_rows_cuda(Stream& stream, const GatherRowsArgs& a) {
@@ -153,6 +187,42 @@ void activate_cuda(Stream& stream, const ActivationArgs& a) {
         if (all_eight_wide(e, a.x, a.y)) launch<activate_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), x, a.x.ld(), y, a.y.ld(), e);
         else launch<activate_kernel<Elem, kActivation, 1>>(s, element_grid(e, 1), dim3(kElementThreads), x, a.x.ld(), y, a.y.ld(), e);
       });
+    });
+  });
+}
+
+void activate_grad_cuda(Stream& stream, const ActivationGradArgs& a) {
+  cuda_op(stream, "activate_grad", [&](CudaStream& s) {
+    const Extent e = extent_of(a.x, a.d_y, a.d_x);
+    dispatch_elem(a.x.dtype, [&](auto tag) {
+      using Elem = typename decltype(tag)::type;
+      dispatch_activation(a.activation, [&](auto chosen) {
+        constexpr Activation kActivation = decltype(chosen)::value;
+        const auto *x = static_cast<const Elem*>(a.x.data), *d_y = static_cast<const Elem*>(a.d_y.data);
+        auto* d_x = static_cast<Elem*>(a.d_x.data);
+        if (all_eight_wide(e, a.x, a.d_y, a.d_x)) launch<activate_grad_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), x, a.x.ld(), d_y, a.d_y.ld(), d_x, a.d_x.ld(), e);
+        else launch<activate_grad_kernel<Elem, kActivation, 1>>(s, element_grid(e, 1), dim3(kElementThreads), x, a.x.ld(), d_y, a.d_y.ld(), d_x, a.d_x.ld(), e);
+      });
+    });
+  });
+}
+
+void scatter_rows_cuda(Stream& stream, const ScatterRowsArgs& a) {
+  cuda_op(stream, "scatter_rows", [&](CudaStream& s) {
+    dispatch_elem(a.d_y.dtype, [&](auto tag) {
+      using Elem = typename decltype(tag)::type;
+      launch<scatter_rows_kernel<Elem>>(s, dim3(blocks_for(a.rows.rows(), 8)), dim3(256), static_cast<const Elem*>(a.d_y.data), a.d_y.ld(), a.rows.as<int32_t>(), static_cast<Elem*>(a.d_x.data),
+                                        a.d_x.ld(), static_cast<int>(a.rows.rows()), static_cast<int>(a.d_y.cols()));
+    });
+  });
+}
+
+void dropout_rows_cuda(Stream& stream, const DropoutArgs& a) {
+  cuda_op(stream, "dropout_rows", [&](CudaStream& s) {
+    dispatch_elem(a.x.dtype, [&](auto tag) {
+      using Elem = typename decltype(tag)::type;
+      launch<dropout_rows_kernel<Elem>>(s, dim3(static_cast<unsigned>(a.x.rows())), dim3(256), static_cast<const Elem*>(a.x.data), a.x.ld(), static_cast<Elem*>(a.y.data), a.y.ld(),
+                                        static_cast<int>(a.x.cols()), dropout_mask(a.dropout));
     });
   });
 }

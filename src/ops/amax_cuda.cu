@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// amax on CUDA: a maximum has no order, so blocks meet in one atomic. Magnitudes compare like their bits.
+#include "ops/amax.h"
+#include "ops/cuda/rows2d.cuh"
+#include "ops/kernel_table.h"
+
+namespace brim {
+namespace {
+
+template <class Elem, int kWidth>
+__global__ void __launch_bounds__(kElementThreads) amax_kernel(const Elem* x, int64_t ld, Extent e, int* most_bits) {
+  __shared__ float tops[kElementThreads / 32];
+  const int64_t per_row = e.cols / kWidth, pieces = e.rows * per_row;
+  float most = 0.0f;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x; i < pieces; i += static_cast<int64_t>(gridDim.x) * kElementThreads) {
+    const int64_t row = e.rows == 1 ? 0 : i / per_row;
+    float f[kWidth];
+    load_piece<kWidth>(x + row * ld + (i - row * per_row) * kWidth, f);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) most = f[j] != f[j] ? INFINITY : fmaxf(most, fabsf(f[j]));
+  }
+  most = warp_max(most);
+  if (threadIdx.x % 32 == 0) tops[threadIdx.x / 32] = most;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int i = 1; i < kElementThreads / 32; ++i) most = fmaxf(most, tops[i]);
+  atomicMax(most_bits, __float_as_int(most));
+}
+
+__global__ void __launch_bounds__(128) fp8_scale_kernel(const float* amax, int n, float margin, float* quantise, float* dequantise) {
+  const int i = blockIdx.x * 128 + threadIdx.x;
+  if (i >= n) return;
+  const float most = amax[i] * margin;
+  const bool usable = most > 0.0f && most < INFINITY;
+  quantise[i] = usable ? kFp8Largest / most : 1.0f;
+  dequantise[i] = usable ? most / kFp8Largest : 1.0f;
+}
+
+}  // namespace
+
+void amax_cuda(Stream& stream, const AmaxArgs& a) {
+  cuda_op(stream, "amax", [&](CudaStream& s) {
+    const Extent e = extent_of(a.x);
+    auto* most = reinterpret_cast<int*>(a.amax.as<float>());
+    dispatch_elem(a.x.dtype, [&](auto tag) {
+      using Elem = typename decltype(tag)::type;
+      const auto* x = static_cast<const Elem*>(a.x.data);
+      const auto grid = [&](int width) { return dim3(std::min(element_grid(e, width).x, static_cast<unsigned>(s.info().sm_count) * 8)); };
+      if (all_eight_wide(e, a.x)) launch<amax_kernel<Elem, 8>>(s, grid(8), dim3(kElementThreads), x, a.x.ld(), e, most);
+      else launch<amax_kernel<Elem, 1>>(s, grid(1), dim3(kElementThreads), x, a.x.ld(), e, most);
+    });
+  });
+}
+
+void fp8_scale_cuda(Stream& stream, const Fp8ScaleArgs& a) {
+  cuda_op(stream, "fp8_scale", [&](CudaStream& s) {
+    const int64_t n = a.amax.rows();
+    launch<fp8_scale_kernel>(s, dim3(blocks_for(n, 128)), dim3(128), a.amax.as<float>(), static_cast<int>(n), a.margin, a.quantise.as<float>(), a.dequantise.as<float>());
+  });
+}
+
+}  // namespace brim

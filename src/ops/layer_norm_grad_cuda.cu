@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradient of layer_norm: each block takes a run of rows, keeps its share of d_gamma and d_beta in registers, and leaves it as
+// one row of partial sums; a second kernel adds the rows in order.
+#include "ops/cuda/norm.cuh"
+#include "ops/cuda/scratch.h"
+#include "ops/kernel_table.h"
+
+namespace brim {
+namespace {
+
+template <class Elem>
+struct NormGradArgs {
+  const Elem *sum, *gamma, *d_y;
+  const float *mean, *rstd;
+  Elem *d_sum, *d_x;  // d_x may be null
+  float* partials;    // [blocks, 2, H]
+  int64_t ld_sum, ld_d_y, ld_d_sum, ld_d_x;
+  int T, H, rows_per_block;
+  float inverse_h;
+  bool accumulate;
+  DropoutMask drop;
+};
+
+template <class Elem, int kVec, int kGroup>
+__global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && (kVec < 4 || kGroup > 1) ? 2 : 1) layer_norm_grad_kernel(const NormGradArgs<Elem> a) {
+  constexpr int kRows = kNormThreads / 32 / kGroup;
+  __shared__ float shares[2][kVec * kGroup * 256];
+  NormRow<kVec, kGroup> row;  // for where this lane's columns are
+  row.lane = threadIdx.x % (32 * kGroup);
+  row.pieces = a.H / 8;
+  const int group = threadIdx.x / (32 * kGroup);
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * a.rows_per_block;
+  const int64_t end = min(static_cast<int64_t>(a.T), begin + a.rows_per_block);
+  float d_gamma[kVec][8], d_beta[kVec][8];
+#pragma unroll
+  for (int i = 0; i < kVec; ++i)
+#pragma unroll
+    for (int j = 0; j < 8; ++j) d_gamma[i][j] = d_beta[i][j] = 0.0f;
+  for (int64_t first = begin; first < end; first += kRows) {
+    const int64_t r = first + group;
+    const bool valid = r < end;
+    if (kGroup == 1 && !valid) break;  // longer rows meet at a block barrier
+    // Rows are kept as loaded and unpacked twice: half the registers, so twice the rows in flight.
+    Raw8<Elem> raw_sum[kVec], raw_d_y[kVec];
+    const float mean = valid ? a.mean[r] : 0.0f, rstd = valid ? a.rstd[r] : 0.0f;
+    float total = 0.0f, total_x = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kVec; ++i)
+      if (row.has(i) && valid) raw_sum[i] = load_raw8(a.sum + r * a.ld_sum + row.column(i)), raw_d_y[i] = load_raw8(a.d_y + r * a.ld_d_y + row.column(i));
+#pragma unroll
+    for (int i = 0; i < kVec; ++i)
+      if (row.has(i) && valid) {
+        float sum[8], d_y[8], gamma[8];
+        unpack8<Elem>(raw_sum[i], sum);
+        unpack8<Elem>(raw_d_y[i], d_y);
+        load8(a.gamma + row.column(i), gamma);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          const float normal = (sum[j] - mean) * rstd, g = d_y[j] * gamma[j];
+          total += g;
+          total_x = fmaf(g, normal, total_x);
+          d_gamma[i][j] = fmaf(d_y[j], normal, d_gamma[i][j]);
+          d_beta[i][j] += d_y[j];
+        }
+      }
+    total = row.total(total) * a.inverse_h;
+    total_x = row.total(total_x) * a.inverse_h;
+    if (!valid) continue;
+#pragma unroll
+    for (int i = 0; i < kVec; ++i)
+      if (row.has(i)) {
+        float sum[8], d[8], gamma[8];
+        unpack8<Elem>(raw_sum[i], sum);
+        unpack8<Elem>(raw_d_y[i], d);
+        load8(a.gamma + row.column(i), gamma);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) d[j] = rstd * (d[j] * gamma[j] - total - (sum[j] - mean) * rstd * total_x);
+        Elem* to = a.d_sum + r * a.ld_d_sum + row.column(i);
+        if (a.accumulate) {
+          float there[8];
+          load8(to, there);
+#pragma unroll
+          for (int j = 0; j < 8; ++j) d[j] += there[j];
+        }
+        store8(to, d);
+        if (a.d_x != nullptr) {
+          if (a.drop.threshold != 0) drop8(a.drop, static_cast<uint64_t>(r), static_cast<uint32_t>(row.column(i)), d);
+          store8(a.d_x + r * a.ld_d_x + row.column(i), d);
+        }
+      }
+  }
+  // The groups of rows add their shares one after another.
+  for (int turn = 0; turn < kRows; ++turn) {
+    __syncthreads();
+    if (turn != group) continue;
+#pragma unroll
+    for (int i = 0; i < kVec; ++i)
+      if (row.has(i)) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          float &to_gamma = shares[0][row.column(i) + j], &to_beta = shares[1][row.column(i) + j];
+          to_gamma = turn == 0 ? d_gamma[i][j] : to_gamma + d_gamma[i][j];
+          to_beta = turn == 0 ? d_beta[i][j] : to_beta + d_beta[i][j];
+        }
+      }
+  }
+  __syncthreads();
+  for (int c = threadIdx.x; c < a.H; c += kNormThreads) {
+    a.partials[(static_cast<int64_t>(blockIdx.x) * 2) * a.H + c] = shares[0][c];
+    a.partials[(static_cast<int64_t>(blockIdx.x) * 2 + 1) * a.H + c] = shares[1][c];
+  }
+}
+
+__global__ void __launch_bounds__(128) add_norm_partials_kernel(const float* partials, int count, int H, float* d_gamma, float* d_beta) {
+  const int c = blockIdx.x * 128 + threadIdx.x;
+  if (c >= H) return;
+  float* to = blockIdx.y == 0 ? d_gamma : d_beta;
+  float sum = 0.0f;
+  for (int i = 0; i < count; ++i) sum += partials[(static_cast<int64_t>(i) * 2 + blockIdx.y) * H + c];
+  to[c] += sum;
+}
+
+}  // namespace
+
+void layer_norm_grad_cuda(Stream& stream, const LayerNormGradArgs& a) {
+  cuda_op(stream, "layer_norm_grad", [&](CudaStream& s) {
+    const int64_t T = a.sum.rows(), H = a.sum.cols(), blocks = cuda_norm_partials(T), wanted = cuda_layer_norm_grad_scratch_bytes(T, H);
+    for (const auto& [name, view] : {std::pair{"sum", a.sum}, {"gamma", a.gamma}, {"d_y", a.d_y}, {"d_sum", a.d_sum}, {"d_x", a.d_x}}) check_norm_view("layer_norm_grad", name, view);
+    BRIM_CHECK(a.scratch && a.scratch.bytes() >= wanted, "layer_norm_grad: scratch has {} bytes, needs {}", a.scratch ? a.scratch.bytes() : 0, wanted);
+    auto* partials = static_cast<float*>(a.scratch.data);
+    dispatch_elem(a.sum.dtype, [&](auto tag) {
+      using Elem = typename decltype(tag)::type;
+      NormGradArgs<Elem> args{};
+      args.sum = static_cast<const Elem*>(a.sum.data), args.gamma = static_cast<const Elem*>(a.gamma.data), args.d_y = static_cast<const Elem*>(a.d_y.data);
+      args.mean = a.mean.as<float>(), args.rstd = a.rstd.as<float>();
+      args.d_sum = static_cast<Elem*>(a.d_sum.data), args.d_x = static_cast<Elem*>(a.d_x.data);
+      args.partials = partials;
+      args.ld_sum = a.sum.ld(), args.ld_d_y = a.d_y.ld(), args.ld_d_sum = a.d_sum.ld(), args.ld_d_x = a.d_x.ld();
+      args.T = static_cast<int>(T), args.H = static_cast<int>(H), args.rows_per_block = static_cast<int>((T + blocks - 1) / blocks);
+      args.inverse_h = 1.0f / static_cast<float>(H);
+      args.accumulate = a.d_sum_write == GradWrite::accumulate;
+      args.drop = dropout_mask(a.dropout);
+      dispatch_norm("layer_norm_grad", H, [&](auto shape) {
+        using Shape = decltype(shape);
+        launch<layer_norm_grad_kernel<Elem, Shape::vec, Shape::group>>(s, dim3(static_cast<unsigned>(blocks)), dim3(kNormThreads), args);
+      });
+    });
+    launch<add_norm_partials_kernel>(s, dim3(blocks_for(H, 128), 2), dim3(128), partials, static_cast<int>(blocks), static_cast<int>(H), a.d_gamma.as<float>(), a.d_beta.as<float>());
+  });
+}
+
+}  // namespace brim
