@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A directory with a SentencePiece *.model and no tokenizer.json as a whole tokenizer: which ids, normalizers and
 // surrounding tokens XLM-RoBERTa and ALBERT give the same file, as transformers builds their fast tokenizers.
+#include "text/spm_tokenizer.h"
+
 #include <algorithm>
 
 #include "base/error.h"
 #include "text/charsmap.h"
-#include "text/components.h"
 #include "text/json_reader.h"
 #include "text/load.h"
 #include "text/sp_bpe.h"
-#include "text/spm_model.h"
 #include "text/unigram.h"
 
 namespace brim {
@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-enum class Family { xlm_roberta, albert };
+using Family = SpmFamily;
 
 class NormalizerChain final : public Normalizer {
  public:
@@ -147,7 +147,11 @@ std::vector<AddedToken> make_added(const TokenizerConfig& config, const SpmModel
 std::unique_ptr<Tokenizer> load_sentencepiece(const fs::path& dir, const fs::path& model_file) {
   const TokenizerConfig config = read_tokenizer_config(dir);
   const SpmModel spm = read_spm_model(model_file);
-  const Family family = find_family(dir, config, spm);
+  return make_spm_tokenizer(spm, find_family(dir, config, spm), config, model_file);
+}
+
+std::unique_ptr<Tokenizer> make_spm_tokenizer(const SpmModel& spm, SpmFamily family, const TokenizerConfig& config,
+                                              const fs::path& model_file) {
   const Roles roles = find_roles(family, config);
   if (family == Family::xlm_roberta && spm.pieces.size() < 3) {
     fail(ErrorCode::bad_model, "{}: {} pieces; XLM-RoBERTa's first three are <unk>, <s> and </s>", model_file.string(),
