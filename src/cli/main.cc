@@ -21,6 +21,7 @@ namespace {
 constexpr Verb kVerbs[] = {
     {"score", "label texts of files or stdin", setup_score},
     {"train", "fine-tune a model on labelled rows", setup_train},
+    {"plan", "show what a model needs on a device, and what would be chosen", setup_plan},
     {"eval", "measure a model on labelled data", setup_eval},
     {"embed", "turn texts into vectors", setup_embed},
     {"tokenize", "show token ids, tokens and offsets", setup_tokenize},

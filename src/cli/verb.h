@@ -26,6 +26,7 @@ std::function<int()> setup_embed(CLI::App& app);
 std::function<int()> setup_tokenize(CLI::App& app);
 std::function<int()> setup_models(CLI::App& app);
 std::function<int()> setup_train(CLI::App& app);
+std::function<int()> setup_plan(CLI::App& app);
 std::function<int()> setup_tune(CLI::App& app);
 
 // Set by SIGINT and SIGTERM after stop_on_signals(); a second signal ends the process at once.

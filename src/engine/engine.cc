@@ -62,7 +62,7 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   request.precision = choice.precision;
   engine->precision_reason_ = choice.reason;
   request.device = profile_of(device);
-  request.limit_bytes = MemoryLimit::resolve(options.memory_limit, device.memory());
+  request.limit_bytes = MemoryLimit::resolve(options.memory_limit, device.memory(), device.name());
   request.tables_in_slab = device.kind() != DeviceKind::cpu || config.quantization.has_value();
   request.fill = options.fill;
   {

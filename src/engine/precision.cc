@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "base/thread_pool.h"
 #include "io/atomic_file.h"
 
 namespace brim {
@@ -50,18 +49,6 @@ PrecisionChoice choose_precision(const std::string& asked, const Device& device,
   return {Precision::fp32, "this CPU has no native bf16"};
 }
 
-DeviceProfile profile_of(Device& device) {
-  DeviceProfile p;
-  p.name = device.name();
-  p.kind = device.kind();
-  p.isa = best_isa();
-  p.total_bytes = device.memory().total_bytes;
-  if (device.kind() == DeviceKind::cpu) {
-    auto stream = device.make_stream();
-    auto* pool = static_cast<CpuStream&>(*stream).pool();
-    p.threads = pool != nullptr ? pool->size() : 1;
-  }
-  return p;
-}
+DeviceProfile profile_of(Device& device) { return local_profile(device); }
 
 }  // namespace brim

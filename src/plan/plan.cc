@@ -1,38 +1,350 @@
 // SPDX-License-Identifier: Apache-2.0
+// The solver. For each way of computing that keeps the numbers (recompute none, selective, full) the pass is recorded at
+// two sizes; bytes and work lie on a line between them. All sizes of a fixed grid are then compared by predicted speed, and
+// the chosen one is recorded once more, so that a plan's bytes are always computed and never interpolated.
+//
+// Why more limit never gives a slower plan: the grid and its figures do not depend on the limit, a larger limit only adds
+// candidates, and of those within 1 % of the fastest the one with the fewest bytes is taken.
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "base/units.h"
 #include "model/weights.h"
+#include "plan/cost.h"
 
 namespace brim {
-
-double DeviceProfile::rate(Precision precision) const {
-  switch (precision) {
-    case Precision::fp32: return tflops_fp32 * 1e12;
-    case Precision::tf32: return tflops_tf32 * 1e12;
-    case Precision::bf16: case Precision::fp16: return tflops_half * 1e12;
-    case Precision::fp8: return tflops_fp8 * 1e12;
-    case Precision::int8: return tops_int8 * 1e12;
-  }
-  return 0;
-}
-
 namespace {
 
-constexpr int kTrainStagingSlots = 3;
+constexpr int kScoreStagingSlots = 3, kTrainStagingSlots = 3;
+constexpr int64_t kValidationTokens = 16384;   // evaluation between steps shares the arena in batches up to this
+constexpr int64_t kMostCudaTokens = 65536;     // beyond it nothing gets faster
+constexpr int64_t kMostCudaTokensFilled = 262144;
+constexpr double kEnough = 0.99;               // of the best speed
+constexpr int64_t kShortestTexts = 4;          // tokens: how many sequences a batch must have room for
 
-Plan start(const PlanRequest& r) {
-  Plan plan;
-  plan.task = r.task, plan.device = r.device, plan.precision = r.precision, plan.output = r.output;
-  plan.limit_bytes = r.limit_bytes, plan.max_length = r.max_length, plan.optimizer = r.optimizer;
-  return plan;
+struct Way {
+  Recompute level = Recompute::none;
+  Optimizer optimizer = Optimizer::adamw;
+};
+
+void add(TagBytes& to, const TagBytes& from) {
+  for (size_t t = 0; t < static_cast<size_t>(kTagCount); ++t) to.bytes[t] += from.bytes[t];
 }
 
-[[noreturn]] void does_not_fit(const PlanRequest& r, const Plan& smallest) {
+std::string limit_text(int64_t bytes) { return fmt::format("{}MiB", (bytes + (1 << 20) - 1) >> 20); }
+
+class Solver {
+ public:
+  explicit Solver(const PlanRequest& request) : r_(request), cpu_(request.device.kind == DeviceKind::cpu) {
+    if (cpu_ && r_.device.bandwidth == 0) {  // a bare profile: rough figures keep the choices sensible
+      const std::string name = r_.device.name;
+      r_.device = estimated_cpu(r_.device.isa, r_.device.threads, r_.device.total_bytes);
+      if (!name.empty()) r_.device.name = name;
+    }
+    if (r_.task == Task::train && (r_.precision == Precision::fp8 || r_.precision == Precision::int8))
+      fail(ErrorCode::usage, "--precision {}: training runs in fp32, tf32, bf16 or fp16", precision_name(r_.precision));
+    if (r_.device.rate(r_.precision) <= 0 || r_.device.bandwidth <= 0)
+      fail(ErrorCode::usage, "--precision {}: {} computes in {}", precision_name(r_.precision), r_.device.name, r_.device.precisions());
+    if (r_.max_length < 1) fail(ErrorCode::usage, "--max-length {}: must be at least 1", r_.max_length);
+    typical_ = r_.typical_length > 0 ? std::min(r_.typical_length, r_.max_length) : std::min<int64_t>(r_.max_length, 128);
+    if (r_.task == Task::score)
+      weights_ = layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables_in_slab, nullptr).bytes;
+    else
+      elements_ = slab_layout(r_.shape).elements();
+  }
+
+  std::vector<Way> ways(Optimizer optimizer) const {
+    if (r_.task == Task::score) return {{Recompute::none, optimizer}};
+    std::vector<Way> all;
+    for (const auto level : {Recompute::none, Recompute::selective, Recompute::full})
+      if (!r_.recompute || *r_.recompute == level) all.push_back({level, optimizer});
+    return all;
+  }
+
+  // A batch of exactly that size, recorded.
+  struct Sized {
+    Plan plan;
+    OpTotals ops;
+    int64_t ops_tokens = 0, ops_sequences = 0;
+  };
+  Sized size(const Way& way, int64_t tokens) const {
+    Sized s;
+    Plan& p = s.plan;
+    p.task = r_.task, p.device = r_.device, p.precision = r_.precision, p.output = r_.output, p.limit_bytes = r_.limit_bytes;
+    p.max_length = r_.max_length, p.token_budget = tokens, p.max_sequences = std::max<int64_t>(1, tokens / kShortestTexts);
+    p.recompute = way.level, p.optimizer = way.optimizer;
+    const int64_t B = p.max_sequences;
+    if (r_.task == Task::score) {
+      p.staging_depth = cpu_ ? 1 : kScoreStagingSlots;
+      const ForwardPlan f = forward(p.limits(), r_.output);
+      p.bytes = f.arena_tags();
+      p.bytes[Tag::weights] += weights_;
+      if (!cpu_) p.bytes[Tag::staging] += p.staging_depth * align_up((2 * tokens + 2 * B + 1 + kArenaAlignment) * 4);
+      s.ops = f.ops;
+      s.ops_tokens = cpu_ ? f.split.tokens : tokens, s.ops_sequences = cpu_ ? f.split.sequences : B;
+    } else {
+      p.staging_depth = kTrainStagingSlots;
+      const TrainPassPlan pass = plan_train_pass(r_.shape, r_.precision, way.level, r_.device.kind, r_.device.isa, r_.device.threads, p.limits());
+      p.bytes = pass.placement.at_peak;
+      const int64_t targets = r_.shape.multi_label ? B * r_.shape.sequence_classes : B;
+      if (!cpu_) p.bytes[Tag::staging] += p.staging_depth * align_up((5 * tokens + 2 * B + 1 + targets) * 4 + 10 * kArenaAlignment);
+      // Evaluation takes turns with training in the same arena; where it needs more, the arena is that much larger.
+      const int64_t evaluation = evaluation_bytes(p.limits());
+      p.bytes[Tag::activations] += std::max<int64_t>(0, evaluation - pass.arena_bytes());
+      add(p.bytes, train_state_bytes(r_.shape, r_.precision, way.optimizer, r_.device.kind, r_.device.isa));
+      if (r_.global_batch_tokens > 0) p.accumulation_steps = std::max<int64_t>(1, (r_.global_batch_tokens + tokens - 1) / tokens);
+      s.ops = pass.ops;
+      s.ops_tokens = tokens, s.ops_sequences = B;
+    }
+    p.bytes[Tag::context] += r_.device.context_bytes;
+    p.peak_bytes = p.bytes.total();
+    return s;
+  }
+
+  // One way at every size.
+  struct Curve {
+    Way way;
+    Sized small, large;
+    PassCost cost;
+    int64_t estimate(int64_t tokens) const {  // live bytes are convex in the tokens, so the chord lies above them
+      const int64_t t1 = small.plan.token_budget, t2 = large.plan.token_budget;
+      if (t1 == t2) return small.plan.peak_bytes;
+      const double slope = static_cast<double>(large.plan.peak_bytes - small.plan.peak_bytes) / static_cast<double>(t2 - t1);
+      return small.plan.peak_bytes + static_cast<int64_t>(std::ceil(slope * static_cast<double>(tokens - t1)));
+    }
+  };
+  Curve curve(const Way& way, int64_t small, int64_t large) const {
+    Curve c{way, size(way, small), {}, {}};
+    c.large = small == large ? c.small : size(way, large);
+    const Sized& a = cpu_ && r_.task == Task::score ? c.large : c.small;  // chunks: work is proportional to tokens
+    c.cost = PassCost(a.ops, a.ops_tokens, c.large.ops, c.large.ops_tokens,
+                      static_cast<double>(c.large.ops_tokens) / static_cast<double>(c.large.ops_sequences), static_cast<double>(typical_));
+    return c;
+  }
+
+  // Seconds of one batch, or of one optimizer step and its micro-batches; and the tokens in it.
+  std::pair<double, double> step(const Curve& c, int64_t tokens) const {
+    const auto seconds = [&](int64_t n) { return n > 0 ? c.cost.seconds(r_.device, r_.precision, n) : 0.0; };
+    if (r_.task == Task::score) return {seconds(tokens), static_cast<double>(tokens)};
+    const int64_t batch = r_.global_batch_tokens > 0 ? r_.global_batch_tokens : tokens;
+    const int64_t whole = batch / tokens, rest = batch % tokens;
+    const TagBytes& bytes = c.small.plan.bytes;
+    const double update = optimizer_seconds(r_.device, elements_, bytes[Tag::optimizer], bytes[Tag::weights]);
+    return {static_cast<double>(whole) * seconds(tokens) + seconds(rest) + update, static_cast<double>(batch)};
+  }
+  double speed(const Curve& c, int64_t tokens) const {
+    const auto [seconds, n] = step(c, tokens);
+    return n / seconds;
+  }
+
+  int64_t most_tokens() const {
+    if (r_.token_budget > 0) return r_.token_budget;
+    int64_t most = cpu_ ? (r_.task == Task::score ? 4096 : 2048) * r_.device.threads : kMostCudaTokens;
+    if (r_.task == Task::train && r_.global_batch_tokens > 0) most = std::min(most, r_.global_batch_tokens);
+    return std::max(most, r_.max_length);
+  }
+  int64_t fewest_tokens() const { return r_.token_budget > 0 ? r_.token_budget : r_.max_length; }
+
+  std::optional<Plan> best(Optimizer optimizer) const {
+    std::vector<Curve> curves;
+    for (const Way& way : ways(optimizer)) curves.push_back(curve(way, fewest_tokens(), most_tokens()));
+    auto plan = r_.fill && r_.token_budget == 0 ? filled(curves) : chosen(curves);
+    if (plan) explain(*plan, curves);
+    return plan;
+  }
+
+  const PlanRequest& request() const { return r_; }
+  int64_t typical() const { return typical_; }
+
+ private:
+  ForwardPlan forward(BatchLimits limits, Output output) const {
+    return plan_forward(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.device.threads, limits, output);
+  }
+
+  int64_t evaluation_bytes(BatchLimits limits) const {
+    limits.tokens = std::max(limits.longest, std::min(limits.tokens, kValidationTokens));
+    limits.sequences = std::min(limits.sequences, std::max<int64_t>(1, limits.tokens / kShortestTexts));
+    int64_t arena = 0;
+    if (r_.shape.sequence_classes > 0) arena = forward(limits, Output::sequence_logits).arena_bytes();
+    if (r_.shape.token_classes > 0) arena = std::max(arena, forward(limits, Output::token_logits).arena_bytes());
+    return arena + (cpu_ ? 0 : align_up(limits.tokens * 8 + limits.sequences * 8 + 4096));
+  }
+
+  std::vector<int64_t> grid() const {
+    std::vector<int64_t> sizes = {fewest_tokens()};
+    const int64_t most = most_tokens();
+    for (int64_t t = (sizes[0] / 128 + 1) * 128; t < most; t += std::max<int64_t>(128, t / 24 / 128 * 128)) sizes.push_back(t);
+    if (most > sizes.back()) sizes.push_back(most);
+    return sizes;
+  }
+
+  std::optional<Plan> chosen(const std::vector<Curve>& curves) const {
+    struct Candidate {
+      const Curve* curve;
+      int64_t tokens, peak;
+      double speed;
+    };
+    std::vector<Candidate> all;
+    for (const Curve& c : curves)
+      for (const int64_t t : grid()) all.push_back({&c, t, c.estimate(t), speed(c, t)});
+    for (;;) {
+      double fastest = 0;
+      for (const Candidate& c : all)
+        if (c.peak <= r_.limit_bytes) fastest = std::max(fastest, c.speed);
+      Candidate* pick = nullptr;
+      for (Candidate& c : all)
+        if (c.peak <= r_.limit_bytes && c.speed >= kEnough * fastest && (pick == nullptr || c.peak < pick->peak)) pick = &c;
+      if (pick == nullptr) return std::nullopt;
+      Plan plan = size(pick->curve->way, pick->tokens).plan;
+      if (plan.peak_bytes > r_.limit_bytes) {  // the placement of this size is a little worse than its neighbours'
+        pick->peak = plan.peak_bytes;
+        continue;
+      }
+      predict(plan, *pick->curve);
+      return plan;
+    }
+  }
+
+  // As many tokens as fit, in the way that is fastest when full.
+  std::optional<Plan> filled(const std::vector<Curve>& curves) const {
+    std::optional<Plan> best;
+    for (const Curve& c : curves) {
+      if (c.small.plan.peak_bytes > r_.limit_bytes) continue;
+      const int64_t cap = std::max(most_tokens(), cpu_ ? 16384 * r_.device.threads : kMostCudaTokensFilled);
+      int64_t fits = c.small.plan.token_budget, too_many = cap + 128;
+      Plan plan = c.small.plan;
+      const auto attempt = [&](int64_t tokens) {
+        Plan p = size(c.way, tokens).plan;
+        const bool ok = p.peak_bytes <= r_.limit_bytes;
+        if (ok) fits = tokens, plan = std::move(p);
+        else too_many = tokens;
+        return ok;
+      };
+      if (!attempt(cap)) {
+        while (too_many - fits > 256) attempt(std::max(fits + 1, (fits + too_many) / 2 / 128 * 128));
+      }
+      predict(plan, c);
+      if (!best || plan.tokens_per_second > best->tokens_per_second) best = std::move(plan);
+    }
+    return best;
+  }
+
+  void predict(Plan& plan, const Curve& c) const {
+    const auto [seconds, tokens] = step(c, plan.token_budget);
+    plan.step_seconds = seconds, plan.tokens_per_second = tokens / seconds;
+  }
+
+  void explain(Plan& plan, const std::vector<Curve>& curves) const {
+    const Curve* own = nullptr;
+    for (const Curve& c : curves)
+      if (c.way.level == plan.recompute) own = &c;
+    const std::string budget = fmt::format("token budget {}", format_count(plan.token_budget));
+    const int64_t most = most_tokens();
+    if (r_.token_budget > 0) {
+      plan.why.push_back(budget + ": as given");
+    } else if (r_.fill) {
+      plan.why.push_back(budget + ": all that is allowed, as --fill asks");
+    } else if (r_.task == Task::train && r_.global_batch_tokens > 0 && plan.accumulation_steps == 1 && plan.token_budget == most) {
+      plan.why.push_back(budget + ": the whole global batch in one micro-batch");
+    } else if (plan.token_budget == most) {
+      plan.why.push_back(budget + ": the most that is ever useful on this device");
+    } else if (own->estimate(plan.token_budget + std::max<int64_t>(128, plan.token_budget / 24)) <= r_.limit_bytes) {
+      plan.why.push_back(budget + ": speed stops growing here; larger ones that fit would gain under 1 %");
+    } else {
+      plan.why.push_back(budget + ": within 1 % of the fastest that the limit allows");
+    }
+    if (r_.task == Task::train) {
+      if (r_.recompute) plan.why.push_back(fmt::format("recompute {}: as asked", recompute_name(plan.recompute)));
+      for (const Curve& c : curves) {
+        if (&c == own) continue;
+        int64_t tokens = plan.token_budget;
+        if (c.estimate(tokens) > r_.limit_bytes)
+          plan.why.push_back(fmt::format("recompute {} rather than {}: that would need {} at this budget", recompute_name(plan.recompute), recompute_name(c.way.level),
+                                         format_bytes(c.estimate(tokens))));
+        else
+          plan.why.push_back(fmt::format("recompute {} rather than {}: that would run at {} tokens/s", recompute_name(plan.recompute), recompute_name(c.way.level),
+                                         format_si(speed(c, tokens))));
+      }
+    }
+    plan.why.push_back(fmt::format("speed is predicted for texts of {} tokens from {} rates", typical_, plan.device.measured ? "measured" : "data-sheet"));
+    if (!plan.device.runnable) plan.notes.push_back(fmt::format("this build cannot run {} (sm_{}); it runs sm_75 and newer", plan.device.name, plan.device.compute_capability));
+  }
+
+  PlanRequest r_;
+  bool cpu_;
+  int64_t typical_ = 0, weights_ = 0, elements_ = 0;
+};
+
+// The plan of fewest bytes with these settings.
+Plan smallest_plan(const PlanRequest& r) {
+  const Solver solver(r);
+  std::optional<Plan> best;
+  for (const Way& way : solver.ways(r.optimizer)) {
+    Plan p = solver.size(way, solver.fewest_tokens()).plan;
+    if (!best || p.peak_bytes < best->peak_bytes) best = std::move(p);
+  }
+  return *best;
+}
+
+struct Alternative {
+  std::string flags;
+  int64_t bytes;
+};
+
+// Settings near the asked ones and the least each would need.
+std::vector<Alternative> alternatives(const PlanRequest& r) {
+  std::vector<Alternative> all;
+  const auto consider = [&](const std::string& flags, const PlanRequest& changed) { all.push_back({flags, smallest_limit(changed)}); };
+  PlanRequest all_at_once = r;
+  std::string flags;
+  const auto both = [&](const std::string& more) { flags += (flags.empty() ? "" : " ") + more; };
+  if (r.task == Task::train) {
+    if (r.optimizer == Optimizer::adamw) {
+      PlanRequest c = r;
+      c.optimizer = all_at_once.optimizer = Optimizer::adamw_8bit;
+      consider("--optim adamw_8bit", c), both("--optim adamw_8bit");
+    }
+    if (r.recompute && *r.recompute != Recompute::full) {
+      PlanRequest c = r;
+      c.recompute = all_at_once.recompute = Recompute::full;
+      consider("--recompute full", c), both("--recompute full");
+    }
+  }
+  const bool wide = r.precision == Precision::fp32 || r.precision == Precision::tf32;
+  std::vector<Precision> narrower;
+  if (r.device.kind == DeviceKind::cuda && wide) narrower.push_back(r.device.bf16 ? Precision::bf16 : Precision::fp16);
+  if (r.task == Task::score) narrower.push_back(r.device.kind == DeviceKind::cpu ? Precision::int8 : Precision::fp8);
+  for (const Precision p : narrower) {
+    if (p == r.precision || r.device.rate(p) <= 0) continue;
+    PlanRequest c = r;
+    c.precision = all_at_once.precision = p;
+    consider(fmt::format("--precision {}", precision_name(p)), c);
+  }
+  if (all_at_once.precision != r.precision) both(fmt::format("--precision {}", precision_name(all_at_once.precision)));
+  if (flags.find(" --") != std::string::npos) consider(flags, all_at_once);
+  // Shorter texts, alone or with all of the above, are worth naming only if they fit.
+  if (r.token_budget > 0) return all;
+  for (const bool together : {false, true}) {
+    if (together && flags.empty()) break;
+    for (int64_t length = r.max_length / 2; length >= 16; length /= 2) {
+      PlanRequest c = together ? all_at_once : r;
+      c.max_length = length;
+      const int64_t bytes = smallest_limit(c);
+      if (bytes > r.limit_bytes) continue;
+      all.push_back({fmt::format("{}{}--max-length {}", together ? flags : "", together ? " " : "", length), bytes});
+      break;
+    }
+  }
+  return all;
+}
+
+[[noreturn]] void does_not_fit(const PlanRequest& r) {
+  const Plan smallest = smallest_plan(r);
   std::string table;
   Tag largest = Tag::weights;
   for (int t = 0; t < kTagCount; ++t) {
@@ -41,83 +353,45 @@ Plan start(const PlanRequest& r) {
     table += fmt::format("\n  {:<12} {:>12}", tag_name(tag), format_bytes(smallest.bytes[tag]));
     if (smallest.bytes[tag] > smallest.bytes[largest]) largest = tag;
   }
-  fail(ErrorCode::does_not_fit, "no plan under {}: the smallest, one sequence of {} tokens at a time, needs{}\n  {:<12} {:>12}\nmost of it is {}; --memory-limit {} would do{}",
-       format_bytes(r.limit_bytes), r.max_length, table, "in all", format_bytes(smallest.peak_bytes), tag_name(largest),
-       format_bytes(smallest.peak_bytes + (int64_t{1} << 20)), r.max_length > 64 ? ", or a smaller --max-length" : "");
-}
-
-Plan solve_scoring(const PlanRequest& r) {
-  Plan plan = start(r);
-  const int64_t weights = layout_weights(r.shape, r.precision, r.device.kind, r.device.isa, r.tables_in_slab, nullptr).bytes;
-  const bool cpu = r.device.kind == DeviceKind::cpu;
-  plan.staging_depth = cpu ? 1 : 3;
-  auto try_budget = [&](int64_t tokens) {
-    plan.token_budget = tokens;
-    plan.max_sequences = std::max<int64_t>(1, tokens / 4);
-    const ForwardPlan f = plan_forward(r.shape, r.precision, r.device.kind, r.device.isa, r.device.threads, plan.limits(), r.output);
-    plan.bytes = f.arena_tags();
-    plan.bytes[Tag::weights] += weights;
-    plan.bytes[Tag::context] += r.device.context_bytes;
-    if (!cpu) plan.bytes[Tag::staging] += plan.staging_depth * align_up((4 * tokens + 1024) * 4);
-    plan.peak_bytes = plan.bytes.total();
-    return plan.peak_bytes <= r.limit_bytes;
-  };
-  const int64_t most = cpu ? 4096 * r.device.threads : 65536;
-  int64_t tokens = std::max(most, r.max_length);
-  while (tokens > r.max_length && !try_budget(tokens)) tokens = std::max(r.max_length, tokens / 2);
-  if (!try_budget(tokens)) does_not_fit(r, plan);
-  return plan;
-}
-
-// Micro-batches of useful size first with everything kept, then with more and more recomputed; 8-bit moments are the
-// user's choice, never ours.
-Plan solve_training(const PlanRequest& r) {
-  const bool cpu = r.device.kind == DeviceKind::cpu;
-  const TagBytes state = train_state_bytes(r.shape, r.precision, r.optimizer, r.device.kind, r.device.isa);
-  const int64_t useful = cpu ? 2048 * r.device.threads : 65536, enough = cpu ? 512 : 16384;
-  const int64_t wanted = std::max(r.max_length, r.global_batch_tokens > 0 && !r.fill ? std::min(useful, r.global_batch_tokens) : useful);
-  auto make = [&](Recompute level, int64_t tokens) {
-    Plan plan = start(r);
-    plan.recompute = level;
-    plan.token_budget = tokens;
-    plan.max_sequences = std::max<int64_t>(1, tokens / 4);
-    plan.staging_depth = kTrainStagingSlots;
-    const TrainPassPlan pass = plan_train_pass(r.shape, r.precision, level, r.device.kind, r.device.isa, r.device.threads, plan.limits());
-    plan.bytes = pass.placement.at_peak;
-    for (int t = 0; t < kTagCount; ++t) plan.bytes.bytes[static_cast<size_t>(t)] += state.bytes[static_cast<size_t>(t)];
-    plan.bytes[Tag::context] += r.device.context_bytes;
-    if (!cpu) plan.bytes[Tag::staging] += plan.staging_depth * align_up((8 * tokens + 4096) * 4);
-    plan.peak_bytes = plan.bytes.total();
-    if (r.global_batch_tokens > 0) plan.accumulation_steps = std::max<int64_t>(1, (r.global_batch_tokens + tokens - 1) / tokens);
-    return plan;
-  };
-  Plan best, last;
-  for (const Recompute level : {Recompute::none, Recompute::selective, Recompute::full}) {
-    if (r.recompute && *r.recompute != level) continue;
-    if (r.token_budget > 0) {
-      last = make(level, r.token_budget);
-      if (last.peak_bytes <= r.limit_bytes) return last;
-      continue;
-    }
-    int64_t tokens = wanted;
-    last = make(level, tokens);
-    while (tokens > r.max_length && last.peak_bytes > r.limit_bytes) {
-      tokens = std::max(r.max_length, tokens * 3 / 4);
-      last = make(level, tokens);
-    }
-    if (last.peak_bytes > r.limit_bytes) continue;
-    if (tokens >= std::min(wanted, enough)) return last;
-    if (best.token_budget < tokens) best = last;
+  std::string fits, least;
+  int64_t least_bytes = smallest.peak_bytes;
+  for (const Alternative& a : alternatives(r)) {
+    if (a.bytes <= r.limit_bytes) fits += fmt::format("\n  {} (needs {})", a.flags, format_bytes(a.bytes));
+    else if (a.bytes < least_bytes) least_bytes = a.bytes, least = a.flags;
   }
-  if (best.token_budget > 0) return best;
-  does_not_fit(r, last);
+  std::string advice;
+  if (!fits.empty()) advice = "\nwhat would fit as it is:" + fits;
+  else if (!least.empty()) advice = fmt::format("\nnearest: {} with --memory-limit {}", least, limit_text(least_bytes));
+  fail(ErrorCode::does_not_fit, "no plan under {} on {}: the smallest, {} at a time, needs{}\n  {:<12} {:>12}\nmost of it is {}; --memory-limit {} would do{}",
+       format_bytes(r.limit_bytes), r.device.name,
+       r.token_budget > 0 ? fmt::format("{} tokens", format_count(r.token_budget)) : fmt::format("one sequence of {} tokens", r.max_length), table, "in all",
+       format_bytes(smallest.peak_bytes), tag_name(largest), limit_text(smallest.peak_bytes), advice);
 }
 
 }  // namespace
 
-Plan solve(const PlanRequest& r) { return r.task == Task::train ? solve_training(r) : solve_scoring(r); }
+Plan solve(const PlanRequest& request) {
+  const Solver solver(request);
+  if (auto plan = solver.best(request.optimizer)) return *plan;
+  if (request.task == Task::train && request.optimizer == Optimizer::adamw && !request.keep_optimizer)
+    if (auto plan = solver.best(Optimizer::adamw_8bit)) {
+      plan->notes.push_back(fmt::format("8-bit AdamW instead of AdamW, because nothing else fits {}: its moments are rounded, so results differ slightly; "
+                                        "--memory-limit {} would keep AdamW",
+                                        format_bytes(request.limit_bytes), limit_text(smallest_limit(request))));
+      return *plan;
+    }
+  does_not_fit(solver.request());
+}
 
-int64_t MemoryLimit::resolve(const std::string& text, MemoryInfo memory) {
+int64_t smallest_limit(const PlanRequest& request) { return smallest_plan(request).peak_bytes; }
+
+Precision default_precision(const DeviceProfile& d, Task task) {
+  if (d.kind != DeviceKind::cpu) return d.bf16 ? Precision::bf16 : Precision::fp16;
+  const bool native = d.isa == Isa::avx512 || d.isa == Isa::amx || d.isa == Isa::neon_mm;
+  return task == Task::score && native ? Precision::bf16 : Precision::fp32;
+}
+
+int64_t MemoryLimit::resolve(const std::string& text, MemoryInfo memory, const std::string& device) {
   if (text == "auto") return memory.free_bytes - memory.free_bytes / 20;
   if (!text.empty() && text.back() == '%') {
     char* end = nullptr;
@@ -126,9 +400,12 @@ int64_t MemoryLimit::resolve(const std::string& text, MemoryInfo memory) {
       fail(ErrorCode::usage, "--memory-limit {}: a percentage is above 0 and at most 100", text);
     return static_cast<int64_t>(static_cast<double>(memory.total_bytes) * percent / 100);
   }
+  if (!text.empty() && text[0] == '-') fail(ErrorCode::usage, "--memory-limit {}: must be above zero", text);
   const auto bytes = parse_bytes(text);
   if (!bytes) fail(ErrorCode::usage, "--memory-limit {}: give bytes (6GiB, 512MiB), a percentage (90%) or auto", text);
   if (*bytes <= 0) fail(ErrorCode::usage, "--memory-limit {}: must be above zero", text);
+  if (memory.total_bytes > 0 && *bytes > memory.total_bytes)
+    fail(ErrorCode::usage, "--memory-limit {}: {} has {}", text, device, format_bytes(memory.total_bytes));
   return *bytes;
 }
 

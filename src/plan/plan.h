@@ -5,36 +5,26 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "memory/tag.h"
 #include "model/forward_runner.h"
 #include "model/shape.h"
 #include "model/train_runner.h"
+#include "plan/device_profile.h"
 
 namespace brim {
 
-// What the planner must know of a device; measured once and cached, or taken from the table of cards.
-struct DeviceProfile {
-  std::string name;                 // "h200", "cpu"
-  DeviceKind kind = DeviceKind::cpu;
-  Isa isa = Isa::generic;           // cpu
-  int threads = 1;                  // cpu
-  int compute_capability = 0;       // cuda: 90 for sm_90
-  int64_t total_bytes = 0;
-  double tflops_fp32 = 0, tflops_tf32 = 0, tflops_half = 0, tflops_fp8 = 0, tops_int8 = 0;  // attained by a large product; 0: not there
-  double bandwidth = 0;             // bytes/s, copy, read plus written
-  int64_t context_bytes = 0;        // what the process holds on the device before the first allocation of ours
-  bool measured = false;
-  double rate(Precision precision) const;  // flop/s
-};
-
 // How many bytes the process may hold on the device, everything included.
 struct MemoryLimit {
-  // "6GiB", "90%", "auto". Percent is of the device's total; auto leaves what others use, and a reserve, alone.
-  static int64_t resolve(const std::string& text, MemoryInfo memory);
+  // "6GiB", "90%", "auto". Percent is of the device's total; auto leaves what others use, and a reserve, alone. More than
+  // the device has is a usage error that says how much `device` has.
+  static int64_t resolve(const std::string& text, MemoryInfo memory, const std::string& device = "the device");
 };
 
 enum class Task : uint8_t { score, train };
+const char* task_name(Task task);
 
 struct PlanRequest {
   ModelShape shape;
@@ -42,12 +32,14 @@ struct PlanRequest {
   DeviceProfile device;
   int64_t limit_bytes = 0;
   int64_t max_length = 0;          // longest sequence, special tokens included
+  int64_t typical_length = 0;      // for predicting speed; 0: max_length, at most 128
   Output output = Output::sequence_scores;
   Precision precision = Precision::fp32;
   bool tables_in_slab = true;      // whether embedding tables count (on the CPU they stay mapped)
   bool fill = false;               // take all the limit allows, not only what speed needs
   // Training only:
   Optimizer optimizer = Optimizer::adamw;
+  bool keep_optimizer = false;              // asked for by name: never exchanged for the 8-bit one
   std::optional<Recompute> recompute;       // empty: the planner chooses
   int64_t global_batch_tokens = 0;          // tokens one optimizer step sees; 0: as many as are useful
   int64_t token_budget = 0;                 // above 0: this micro-batch and no other (a resumed run)
@@ -65,11 +57,26 @@ struct Plan {
   Recompute recompute = Recompute::none;
   Optimizer optimizer = Optimizer::adamw;
   int64_t accumulation_steps = 1;  // micro-batches an optimizer step is made of
-  double tokens_per_second = 0;    // predicted
+  double tokens_per_second = 0;    // predicted, like step_seconds
+  double step_seconds = 0;         // one batch scored, or one optimizer step
+  std::vector<std::string> notes;  // what the user must hear: numbers change, a card cannot be run
+  std::vector<std::string> why;    // the reason for each choice
   BatchLimits limits() const { return {token_budget, max_sequences, max_length}; }
+  bool operator==(const Plan& other) const;
 };
 
-// Throws does_not_fit with the table by tag and the smallest limit that would do.
+// Among settings that keep the numbers, the one predicted fastest under the limit, in the least memory that gives 99 % of
+// its speed. Throws does_not_fit with the table by tag, the smallest limit that would do and the nearest settings that fit.
+// More limit never gives a slower plan.
 Plan solve(const PlanRequest& request);
+
+// The least bytes any plan with these settings needs: one sequence of max_length tokens at a time, all recomputed.
+int64_t smallest_limit(const PlanRequest& request);
+
+// The precision taken when none is named.
+Precision default_precision(const DeviceProfile& device, Task task);
+
+std::string to_json(const Plan& plan);
+Plan plan_from_json(std::string_view json);  // throws bad_data
 
 }  // namespace brim

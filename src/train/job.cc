@@ -87,12 +87,8 @@ void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute
   PlanRequest r;
   r.shape = job.shape;
   r.task = Task::train;
-  r.device.name = job.device->name();
-  r.device.kind = job.device->kind();
-  r.device.isa = best_isa();
-  r.device.threads = job.threads;
-  r.device.total_bytes = job.device->memory().total_bytes;
-  r.limit_bytes = MemoryLimit::resolve(s.memory_limit, job.device->memory());
+  r.device = local_profile(*job.device);
+  r.limit_bytes = MemoryLimit::resolve(s.memory_limit, job.device->memory(), job.device->name());
   // The longest text there is, not the longest there could be: memory is planned for the data at hand.
   int64_t longest = 1;
   for (const TrainSet* set : {&job.train_set, &job.validation_set})

@@ -338,7 +338,7 @@ class Loop {
   void log_window(const PendingStep& p, double norm) {
     const double now = outcome_.seconds + seconds_since(training_since_), seconds = std::max(1e-9, now - window_since_);
     const double flops = 3 * forward_flops(job_.shape, static_cast<double>(window_tokens_), window_squares_);
-    const double rate = job_.plan.device.rate(job_.precision);
+    const double rate = job_.plan.device.measured ? job_.plan.device.rate(job_.precision) : 0;
     LogRow row = {{"step", static_cast<double>(p.step + 1)},
                   {"epoch", schedule_.epochs_done(p.step + 1)},
                   {"loss", window_loss_ / static_cast<double>(std::max<int64_t>(1, window_steps_))},

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim plan: what a model needs on a device, present or not, and what would be chosen under a limit. Computes nothing.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/verb.h"
+#include "engine/precision.h"
+#include "io/model_dir.h"
+#include "plan/plan.h"
+#include "text/tokenizer.h"
+#include "train/settings.h"
+
+namespace brim {
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+struct PlanFlags {
+  std::string model, task = "score", device, vram, memory_limit, precision, optim, recompute, lr_scaling, config;
+  double tflops = 0, bandwidth = 0, learning_rate = 0;
+  int64_t batch_size = 0, max_length = 0, reference_batch = 0, typical_length = 0;
+  int threads = 0;
+  bool fill = false, json = false, measure = false;
+};
+
+// What is to be planned, before a device is chosen.
+struct Job {
+  std::filesystem::path dir;
+  HfConfig config;
+  PlanRequest request;
+  TrainSettings settings;  // defaults, the YAML file's values, the flags' values
+  bool batch_given = false, optimizer_given = false;
+  std::vector<std::string> notes;
+};
+
+Job open_job(const PlanFlags& f) {
+  Job job;
+  TrainSettings& s = job.settings;
+  if (!f.config.empty()) {
+    for (const auto& note : apply_yaml(s, f.config)) log_info("{}", note);
+    job.batch_given = true;
+  }
+  const auto take = [&](const char* key, const std::string& value) {
+    if (!value.empty()) apply_setting(s, key, value, std::string("--") + key);
+  };
+  take("memory_limit", f.memory_limit), take("precision", f.precision), take("optim", f.optim), take("recompute", f.recompute), take("lr_scaling", f.lr_scaling);
+  take("device", f.device);
+  if (!f.model.empty()) s.model = f.model;
+  if (f.max_length != 0) s.max_length = f.max_length;
+  if (f.learning_rate != 0) s.learning_rate = f.learning_rate;
+  if (f.reference_batch != 0) s.lr_reference_batch = f.reference_batch;
+  if (f.batch_size != 0) s.train_batch_size = f.batch_size, s.gradient_accumulation_steps = 1, job.batch_given = true;
+  if (f.fill) s.fill = true;
+  if (f.batch_size < 0) fail(ErrorCode::usage, "--batch-size {}: must be at least 1", f.batch_size);
+  if (f.max_length < 0) fail(ErrorCode::usage, "--max-length {}: must not be negative", f.max_length);
+  if (s.lr_reference_batch < 1) fail(ErrorCode::usage, "--reference-batch {}: must be at least 1", s.lr_reference_batch);
+  if (s.lr_scaling != "none" && s.lr_scaling != "sqrt" && s.lr_scaling != "linear") fail(ErrorCode::usage, "--lr-scaling {}: use none, sqrt or linear", s.lr_scaling);
+  if (s.optim.find("adamw") == std::string::npos) fail(ErrorCode::usage, "--optim {}: use adamw or adamw_8bit", s.optim);
+  if (s.recompute != "auto" && !recompute_from_name(s.recompute)) fail(ErrorCode::usage, "--recompute {}: use auto, none, selective or full", s.recompute);
+  job.optimizer_given = !f.optim.empty();
+  if (s.model.empty()) s.model = default_model();
+  if (s.model == "vader") fail(ErrorCode::usage, "--model vader: rules need no plan; name a model directory");
+
+  PlanRequest& r = job.request;
+  if (f.task != "score" && f.task != "train") fail(ErrorCode::usage, "--task {}: use score or train", f.task);
+  r.task = f.task == "train" ? Task::train : Task::score;
+  job.dir = resolve_model(s.model, model_places(model_roots()));
+  job.config = load_hf_config(job.dir);
+  std::vector<std::string> names;
+  try {
+    names = WeightSource::open(job.dir)->names();
+  } catch (const Error& e) {  // a config alone is enough to plan
+    job.notes.push_back(fmt::format("planned from config.json alone ({})", e.what()));
+  }
+  r.shape = shape_of(job.config, head_kind(job.config, names));
+  if (r.shape.sequence_classes + r.shape.token_classes == 0) {
+    r.shape.sequence_classes = 2;
+    job.notes.push_back("the model has no classification head; two classes are assumed");
+  }
+  r.output = r.shape.sequence_classes > 0 ? Output::sequence_scores : Output::token_scores;
+  r.max_length = r.shape.max_tokens();
+  try {
+    r.max_length = std::min(r.max_length, Tokenizer::load(job.dir)->model_max_length().value_or(r.max_length));
+  } catch (const Error&) {  // plans do not need a tokenizer
+  }
+  if (s.max_length > 0) r.max_length = std::min(r.max_length, s.max_length);
+  r.typical_length = f.typical_length > 0 ? std::min(f.typical_length, r.max_length) : std::min<int64_t>(r.max_length, 128);
+  r.fill = s.fill;
+  r.optimizer = s.optim.find("8bit") != std::string::npos ? Optimizer::adamw_8bit : Optimizer::adamw;
+  r.keep_optimizer = job.optimizer_given;
+  if (s.recompute != "auto") r.recompute = recompute_from_name(s.recompute);
+  if (r.task == Task::train && job.batch_given)
+    r.global_batch_tokens = s.batch_tokens > 0 ? s.batch_tokens : s.global_batch() * r.typical_length;
+  return job;
+}
+
+struct Target {
+  DeviceProfile profile;
+  MemoryInfo memory;
+  std::unique_ptr<Device> device;  // only where it is this machine's
+};
+
+Target open_target(const PlanFlags& f, const std::string& name) {
+  Target t;
+  if (!f.vram.empty() || f.tflops != 0 || f.bandwidth != 0) {
+    const auto vram = parse_bytes(f.vram);
+    if (!vram) fail(ErrorCode::usage, "--vram {}: give the card's memory, such as 8GiB, together with --tflops and --bandwidth", f.vram);
+    t.profile = custom_card(*vram, f.tflops, f.bandwidth * 1e9);
+  } else if (name == "auto" || name == "cpu" || name.starts_with("cuda")) {
+    t.device = open_device(name, f.threads);
+    t.profile = f.measure && t.device->kind() == DeviceKind::cpu ? measure_cpu(*t.device) : local_profile(*t.device);
+    t.memory = t.device->memory();
+    return t;
+  } else {
+    t.profile = card_profile(name);
+  }
+  t.memory = {t.profile.total_bytes, t.profile.total_bytes};
+  return t;
+}
+
+PlanRequest request_for(const Job& job, const Target& t) {
+  PlanRequest r = job.request;
+  r.device = t.profile;
+  r.limit_bytes = MemoryLimit::resolve(job.settings.memory_limit, t.memory, t.profile.name);
+  const bool cpu = t.profile.kind == DeviceKind::cpu;
+  r.tables_in_slab = !cpu || job.config.quantization.has_value();
+  const std::string& asked = job.settings.precision;
+  if (asked != "auto") {
+    const auto precision = precision_from_name(asked);
+    if (!precision) fail(ErrorCode::usage, "--precision {}: use auto, fp32, tf32, bf16, fp16, fp8 or int8", asked);
+    r.precision = *precision;
+  } else if (t.device && cpu && r.task == Task::score) {
+    r.precision = choose_precision("auto", *t.device, job.config, job.dir).precision;
+  } else {
+    r.precision = default_precision(t.profile, r.task);
+  }
+  return r;
+}
+
+std::string bar(int64_t part, int64_t whole, int width) {
+  const double eighths = whole > 0 ? 8.0 * width * static_cast<double>(part) / static_cast<double>(whole) : 0;
+  static const char* const ends[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const int n = static_cast<int>(std::lround(eighths));
+  std::string text;
+  for (int i = 0; i < n / 8; ++i) text += "█";
+  return text + ends[n % 8];
+}
+
+std::string summary(const Plan& p) {
+  std::string text = fmt::format("{} tokens", format_count(p.token_budget));
+  if (p.task == Task::train) text += fmt::format(", recompute {}, {}", recompute_name(p.recompute), optimizer_name(p.optimizer));
+  return text;
+}
+
+std::string seconds_text(double s) { return s < 1 ? fmt::format("{:.3g} ms", s * 1e3) : fmt::format("{:.3g} s", s); }
+
+// What a GiB more or less would change.
+std::string neighbour(PlanRequest r, const Plan& chosen, int64_t change) {
+  r.limit_bytes += change;
+  const std::string name = fmt::format("  one GiB {} ", change > 0 ? "more:" : "less:");
+  if (r.limit_bytes > r.device.total_bytes) return name + fmt::format("more than {} has", r.device.name);
+  try {
+    if (r.limit_bytes <= 0) return name + fmt::format("nothing is left; the smallest plan needs {}", format_bytes(smallest_limit(r)));
+    const Plan p = solve(r);
+    const double gain = 100 * (p.tokens_per_second / chosen.tokens_per_second - 1);
+    if (summary(p) == summary(chosen)) return name + "the same plan";
+    return name + fmt::format("{}: {:+.1f} % tokens/s", summary(p), gain);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::does_not_fit) throw;
+    return name + fmt::format("does not fit; the smallest plan needs {}", format_bytes(smallest_limit(r)));
+  }
+}
+
+struct BatchAndRate {
+  int64_t texts = 0, tokens = 0;
+  double rate = 0;
+};
+BatchAndRate learning(const Job& job, const Plan& p) {
+  BatchAndRate b;
+  const TrainSettings& s = job.settings;
+  b.tokens = job.request.global_batch_tokens > 0 ? job.request.global_batch_tokens : p.token_budget;
+  b.texts = job.batch_given && s.batch_tokens == 0 ? s.global_batch() : std::max<int64_t>(1, b.tokens / job.request.typical_length);
+  const double ratio = static_cast<double>(b.texts) / static_cast<double>(s.lr_reference_batch);
+  b.rate = s.learning_rate * (s.lr_scaling == "linear" ? ratio : s.lr_scaling == "sqrt" ? std::sqrt(ratio) : 1.0);
+  return b;
+}
+
+nlohmann::ordered_json json_of(const Job& job, const Plan& p) {
+  auto j = nlohmann::ordered_json::parse(to_json(p));
+  j["model"] = job.dir.string();
+  j["fits"] = true;
+  if (p.task == Task::train) {
+    const BatchAndRate b = learning(job, p);
+    j["global_batch"] = b.texts, j["global_batch_tokens"] = b.tokens, j["learning_rate"] = b.rate, j["lr_scaling"] = job.settings.lr_scaling;
+  }
+  return j;
+}
+
+void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
+  const ModelShape& s = r.shape;
+  const DeviceProfile& d = p.device;
+  fmt::print("model        {}: {}, {} layers of {}, {} parameters\n", job.dir.filename().string(), family_name(s.family), s.layers, s.hidden,
+             format_si(static_cast<double>(param_count(s))));
+  fmt::print("device       {}, {}{}\n", d.name, format_bytes(d.total_bytes),
+             d.kind == DeviceKind::cuda && !d.context_measured ? fmt::format(", sm_{}; its context's size is an estimate", d.compute_capability) : "");
+  fmt::print("task         {} in {}\n\n", task_name(p.task), precision_name(p.precision));
+  for (int t = 0; t < kTagCount; ++t) {
+    const auto tag = static_cast<Tag>(t);
+    if (p.bytes[tag] > 0) fmt::print("  {:<12} {:>10}  {}\n", tag_name(tag), format_bytes(p.bytes[tag]), bar(p.bytes[tag], p.limit_bytes, 40));
+  }
+  fmt::print("  {:<12} {:>10}  {} of {} ({:.0f} %)\n\n", "in all", format_bytes(p.peak_bytes), bar(p.peak_bytes, p.limit_bytes, 40), format_bytes(p.limit_bytes),
+             100.0 * static_cast<double>(p.peak_bytes) / static_cast<double>(p.limit_bytes));
+  fmt::print("token budget {} (up to {} texts of at most {} tokens)\n", format_count(p.token_budget), format_count(p.max_sequences), p.max_length);
+  if (p.task == Task::train) {
+    const BatchAndRate b = learning(job, p);
+    fmt::print("recompute    {}\noptimizer    {}\n", recompute_name(p.recompute), optimizer_name(p.optimizer));
+    fmt::print("global batch {} texts, {} tokens: {} micro-batch{}\n", format_count(b.texts), format_count(b.tokens), p.accumulation_steps, p.accumulation_steps == 1 ? "" : "es");
+    fmt::print("learn. rate  {:.3g}{}\n", b.rate,
+               job.settings.lr_scaling == "none" ? "" : fmt::format(" ({:.3g} for a batch of {}, scaled {})", job.settings.learning_rate, job.settings.lr_reference_batch, job.settings.lr_scaling));
+  }
+  fmt::print("predicted    {} tokens/s, {} a {}\n\n", format_si(p.tokens_per_second), seconds_text(p.step_seconds), p.task == Task::train ? "step" : "batch");
+  fmt::print("why\n");
+  for (const auto& line : p.why) fmt::print("  {}\n", line);
+  fmt::print("{}\n{}\n", neighbour(r, p, kGiB), neighbour(r, p, -kGiB));
+  for (const auto& note : job.notes) fmt::print("note: {}\n", note);
+  for (const auto& note : p.notes) fmt::print("note: {}\n", note);
+}
+
+int run_all(const PlanFlags& f, const Job& job) {
+  std::vector<std::string> names;
+  for (const DeviceProfile& card : known_cards()) names.push_back(card.name);
+  names.emplace_back("cpu");
+  auto rows = nlohmann::ordered_json::array();
+  bool any = false;
+  if (!f.json) fmt::print("{:<12} {:>10} {:>9} {:>10} {:>10} {:>11}  {}\n", "device", "memory", "precision", "budget", "peak", "tokens/s", "chosen");
+  for (const auto& name : names) {
+    const Target t = open_target(f, name);
+    std::string said;
+    try {
+      const PlanRequest r = request_for(job, t);
+      try {
+        const Plan p = solve(r);
+        any = true;
+        if (f.json) rows.push_back(json_of(job, p));
+        if (p.task == Task::train) said = fmt::format("recompute {}, {}", recompute_name(p.recompute), optimizer_name(p.optimizer));
+        if (!p.device.runnable) said += fmt::format("{}planned only: this build cannot run it", said.empty() ? "" : "; ");
+        if (!f.json)
+          fmt::print("{:<12} {:>10} {:>9} {:>10} {:>10} {:>11}  {}\n", name, format_bytes(t.profile.total_bytes), precision_name(p.precision), format_count(p.token_budget),
+                     format_bytes(p.peak_bytes), format_si(p.tokens_per_second), said);
+        continue;
+      } catch (const Error& e) {
+        if (e.code() != ErrorCode::does_not_fit) throw;
+        said = fmt::format("does not fit; needs {}", format_bytes(smallest_limit(r)));
+        if (f.json) rows.push_back({{"device", {{"name", name}}}, {"fits", false}, {"limit_bytes", r.limit_bytes}, {"smallest_limit_bytes", smallest_limit(r)}});
+      }
+    } catch (const Error& e) {  // a precision or a limit this card has not
+      if (e.code() != ErrorCode::usage) throw;
+      said = e.what();
+      if (f.json) rows.push_back({{"device", {{"name", name}}}, {"fits", false}, {"error", said}});
+    }
+    if (!f.json) fmt::print("{:<12} {:>10} {:>9} {:>10} {:>10} {:>11}  {}\n", name, format_bytes(t.profile.total_bytes), "-", "-", "-", "-", said);
+  }
+  if (f.json) fmt::print("{}\n", rows.dump(2));
+  else
+    for (const auto& note : job.notes) fmt::print("note: {}\n", note);
+  return any ? 0 : exit_code(ErrorCode::does_not_fit);
+}
+
+int run_plan(const PlanFlags& f) {
+  const Job job = open_job(f);
+  if (job.settings.device == "all") return run_all(f, job);
+  const Target t = open_target(f, job.settings.device);
+  const PlanRequest r = request_for(job, t);
+  Plan p = solve(r);
+  if (f.json) {
+    p.notes.insert(p.notes.begin(), job.notes.begin(), job.notes.end());
+    fmt::print("{}\n", json_of(job, p).dump(2));
+  } else {
+    print_plan(job, r, p);
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_plan(CLI::App& app) {
+  auto f = std::make_shared<PlanFlags>();
+  app.add_option("-m,--model", f->model, "model directory or name");
+  app.add_option("--task", f->task, "score or train")->capture_default_str();
+  app.add_option("--device", f->device, "a card by name (rtx3070, h200, …), all, auto, cpu, cuda or cuda:N");
+  app.add_option("--vram", f->vram, "a card of your own: its memory, such as 8GiB");
+  app.add_option("--tflops", f->tflops, "its attainable half-precision matrix rate, TFLOP/s");
+  app.add_option("--bandwidth", f->bandwidth, "its attainable memory bandwidth, GB/s");
+  app.add_option("--memory-limit", f->memory_limit, "bytes the process may hold on the device: 6GiB, 90% or auto");
+  app.add_option("--precision", f->precision, "auto, fp32, tf32, bf16, fp16, fp8 or int8");
+  app.add_option("--max-length", f->max_length, "longest text in tokens; 0 takes the model's own");
+  app.add_option("--typical-length", f->typical_length, "tokens a text has on average, for predicting speed; 0: at most 128");
+  app.add_option("--threads", f->threads, "CPU threads; 0 takes all cores");
+  app.add_flag("--fill", f->fill, "take all the memory allowed, not only what speed needs");
+  app.add_option("--optim", f->optim, "train: adamw or adamw_8bit");
+  app.add_option("--recompute", f->recompute, "train: auto, none, selective or full");
+  app.add_option("--batch-size", f->batch_size, "train: texts an optimizer step sees; absent: as many as are useful");
+  app.add_option("--learning-rate", f->learning_rate, "train: at the reference batch");
+  app.add_option("--lr-scaling", f->lr_scaling, "train: none, sqrt or linear in the global batch");
+  app.add_option("--reference-batch", f->reference_batch, "train: the batch the learning rate is meant for");
+  app.add_option("--config", f->config, "YAML file of training keys, as `brim train` reads it");
+  app.add_flag("--measure", f->measure, "measure this CPU first and keep the answer");
+  app.add_flag("--json", f->json, "print the plan as JSON");
+  return [f] { return run_plan(*f); };
+}
+
+}  // namespace brim

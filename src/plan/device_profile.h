@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the planner must know of a device: its memory, its roofs, what it can compute. From the table of cards, from three
+// numbers on the command line, or measured on this machine and kept on disk; never measured behind the user's back.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "ops/linear.h"
+
+namespace brim {
+
+struct DeviceProfile {
+  std::string name;                 // "h200", "cpu"
+  DeviceKind kind = DeviceKind::cpu;
+  Isa isa = Isa::generic;           // cpu
+  int threads = 1;                  // cpu
+  int compute_capability = 0;       // cuda: 90 for sm_90
+  int64_t total_bytes = 0;
+  double tflops_fp32 = 0, tflops_tf32 = 0, tflops_half = 0, tflops_fp8 = 0, tops_int8 = 0;  // attained by a large product; 0: not there
+  double bandwidth = 0;             // bytes/s, copy, read plus written
+  int64_t context_bytes = 0;        // what the process holds on the device before the first allocation of ours
+  bool bf16 = true;                 // tflops_half counts for bf16 too, not only for fp16
+  bool measured = false;            // rates were measured; else they come from data sheets
+  bool context_measured = false;
+  bool runnable = true;             // this build has kernels for it; else it can only be planned for
+
+  double rate(Precision precision) const;  // flop/s; 0: the device does not compute in it
+  std::string precisions() const;          // "fp32, tf32, bf16"
+  bool operator==(const DeviceProfile&) const = default;
+};
+
+// Cards by name, smallest first. Rates are 78 % of the data sheet's dense figure (what large products attain), the H200's
+// are measured; contexts are estimates.
+const std::vector<DeviceProfile>& known_cards();
+// A card of the table, or "cpu": this machine. Throws usage with the nearest name.
+DeviceProfile card_profile(const std::string& name);
+// A card described by hand; rates other than half precision's are taken in the usual proportions.
+DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth);
+
+// An opened device: the table's figures where the name is known, the kept measurement where there is one.
+DeviceProfile local_profile(Device& device);
+// What a CPU of that kind does roughly.
+DeviceProfile estimated_cpu(Isa isa, int threads, int64_t total_bytes);
+// Times large products and copies on the CPU for about half a second; keeps the answer under profile_path().
+DeviceProfile measure_cpu(Device& device);
+std::filesystem::path profile_path(const std::string& device_name);
+
+std::string to_json(const DeviceProfile& profile);
+DeviceProfile profile_from_json(const std::string& json);  // throws bad_data
+
+}  // namespace brim

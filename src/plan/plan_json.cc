@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "plan/plan.h"
+#include "plan/profile_json.h"
+
+namespace brim {
+namespace {
+
+constexpr const char* kOutputs[] = {"sequence_logits", "sequence_scores", "token_logits", "token_scores", "cls_hidden", "mean_hidden", "hidden"};
+
+template <class T>
+T known(std::optional<T> value, const char* key, const std::string& text) {
+  if (!value) fail(ErrorCode::bad_data, "not a plan: {} \"{}\" is not known", key, text);
+  return *value;
+}
+
+template <class Enum, size_t N>
+std::optional<Enum> by_name(const char* const (&names)[N], const std::string& text) {
+  for (size_t i = 0; i < N; ++i)
+    if (text == names[i]) return static_cast<Enum>(i);
+  return std::nullopt;
+}
+
+}  // namespace
+
+const char* task_name(Task task) { return task == Task::score ? "score" : "train"; }
+
+std::string to_json(const Plan& p) {
+  nlohmann::ordered_json j = {{"task", task_name(p.task)}, {"limit_bytes", p.limit_bytes}, {"peak_bytes", p.peak_bytes}};
+  auto& bytes = j["bytes"] = nlohmann::ordered_json::object();
+  for (int t = 0; t < kTagCount; ++t) bytes[tag_name(static_cast<Tag>(t))] = p.bytes[static_cast<Tag>(t)];
+  j["token_budget"] = p.token_budget, j["max_sequences"] = p.max_sequences, j["max_length"] = p.max_length;
+  j["precision"] = precision_name(p.precision);
+  j["output"] = kOutputs[static_cast<int>(p.output)];
+  j["optimizer"] = p.task == Task::train ? nlohmann::ordered_json(optimizer_name(p.optimizer)) : nlohmann::ordered_json(nullptr);
+  j["recompute"] = recompute_name(p.recompute);
+  j["accumulation_steps"] = p.accumulation_steps, j["staging_depth"] = p.staging_depth;
+  j["tokens_per_second"] = p.tokens_per_second, j["step_seconds"] = p.step_seconds;
+  j["device"] = profile_to_json(p.device);
+  j["notes"] = p.notes, j["why"] = p.why;
+  return j.dump(2);
+}
+
+Plan plan_from_json(std::string_view text) {
+  try {
+    const auto j = nlohmann::ordered_json::parse(text);
+    Plan p;
+    constexpr const char* tasks[] = {"score", "train"};
+    const auto name = [&](const char* key) { return j.at(key).get<std::string>(); };
+    p.task = known(by_name<Task>(tasks, name("task")), "task", name("task"));
+    p.limit_bytes = j.at("limit_bytes").get<int64_t>(), p.peak_bytes = j.at("peak_bytes").get<int64_t>();
+    for (int t = 0; t < kTagCount; ++t) p.bytes[static_cast<Tag>(t)] = j.at("bytes").at(tag_name(static_cast<Tag>(t))).get<int64_t>();
+    if (p.bytes.total() != p.peak_bytes) fail(ErrorCode::bad_data, "not a plan: bytes sum to {}, peak_bytes is {}", p.bytes.total(), p.peak_bytes);
+    p.token_budget = j.at("token_budget").get<int64_t>(), p.max_sequences = j.at("max_sequences").get<int64_t>(), p.max_length = j.at("max_length").get<int64_t>();
+    p.precision = known(precision_from_name(name("precision")), "precision", name("precision"));
+    p.output = known(by_name<Output>(kOutputs, name("output")), "output", name("output"));
+    if (!j.at("optimizer").is_null()) {
+      constexpr const char* optimizers[] = {"adamw", "adamw_8bit"};
+      p.optimizer = known(by_name<Optimizer>(optimizers, name("optimizer")), "optimizer", name("optimizer"));
+    }
+    p.recompute = known(recompute_from_name(name("recompute")), "recompute", name("recompute"));
+    p.accumulation_steps = j.at("accumulation_steps").get<int64_t>(), p.staging_depth = j.at("staging_depth").get<int>();
+    p.tokens_per_second = j.at("tokens_per_second").get<double>(), p.step_seconds = j.at("step_seconds").get<double>();
+    p.device = profile_of_json(j.at("device"));
+    p.notes = j.at("notes").get<std::vector<std::string>>(), p.why = j.at("why").get<std::vector<std::string>>();
+    return p;
+  } catch (const nlohmann::json::exception& e) {
+    fail(ErrorCode::bad_data, "not a plan: {}", e.what());
+  }
+}
+
+bool Plan::operator==(const Plan& other) const { return to_json(*this) == to_json(other); }
+
+}  // namespace brim

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans for shapes written here, on cards that need not exist. Golden plans are readable files under tests/data/plans;
+// BRIM_UPDATE_GOLDEN=1 writes them anew.
+#include "plan/plan.h"
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "base/thread_pool.h"
+#include "data/packed_batch.h"
+#include "model/weights.h"
+
+namespace brim {
+namespace {
+
+ModelShape shape(Family family, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab, int64_t positions, int64_t classes = 3) {
+  ModelShape s;
+  s.family = family, s.layers = layers, s.hidden = hidden, s.heads = heads, s.ffn = 4 * hidden, s.vocab = vocab, s.positions = positions;
+  s.types = family == Family::distilbert ? 0 : family == Family::roberta ? 1 : 2;
+  s.position_offset = family == Family::roberta ? 2 : 0;
+  s.sequence_classes = classes;
+  return s;
+}
+ModelShape roberta_base() { return shape(Family::roberta, 12, 768, 12, 50265, 514); }
+ModelShape roberta_large() { return shape(Family::roberta, 24, 1024, 16, 50265, 514); }
+ModelShape minilm() { return shape(Family::bert, 6, 384, 12, 30522, 512); }
+ModelShape bert_tiny() { return shape(Family::bert, 2, 128, 2, 30522, 512); }
+ModelShape distilbert() { return shape(Family::distilbert, 6, 768, 12, 30522, 512); }
+ModelShape xlm_roberta() { return shape(Family::roberta, 12, 768, 12, 250002, 514); }
+
+PlanRequest request(const ModelShape& model, Task task, const DeviceProfile& device) {
+  PlanRequest r;
+  r.shape = model, r.task = task, r.device = device;
+  r.precision = default_precision(device, task);
+  r.max_length = std::min<int64_t>(model.max_tokens(), task == Task::train ? 128 : 512);
+  r.limit_bytes = MemoryLimit::resolve("auto", {device.total_bytes, device.total_bytes});
+  return r;
+}
+
+DeviceProfile two_cores() { return estimated_cpu(Isa::generic, 2, int64_t{8} << 30); }
+
+std::string message_of(const std::function<void()>& f, ErrorCode code) {
+  try {
+    f();
+  } catch (const Error& e) {
+    EXPECT_EQ(static_cast<int>(e.code()), static_cast<int>(code)) << e.what();
+    return e.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+void expect_whole(const Plan& p, const PlanRequest& r) {
+  EXPECT_EQ(p.bytes.total(), p.peak_bytes);
+  EXPECT_LE(p.peak_bytes, r.limit_bytes);
+  EXPECT_GE(p.token_budget, r.max_length);
+  EXPECT_GT(p.tokens_per_second, 0);
+  EXPECT_GT(p.step_seconds, 0);
+  EXPECT_FALSE(p.why.empty());
+  for (const int64_t b : p.bytes.bytes) EXPECT_GE(b, 0);
+}
+
+TEST(Plan, EveryFamilyTaskAndPrecisionOnSeveralCards) {
+  std::vector<DeviceProfile> devices = {two_cores()};
+  for (const char* name : {"rtx3050-6gb", "rtx3070", "t4", "v100", "l4", "h200"}) devices.push_back(card_profile(name));
+  for (const ModelShape& model : {bert_tiny(), minilm(), distilbert(), roberta_base(), xlm_roberta()})
+    for (const Task task : {Task::score, Task::train})
+      for (const DeviceProfile& device : devices)
+        for (const auto precision : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16, Precision::fp8, Precision::int8}) {
+          PlanRequest r = request(model, task, device);
+          r.precision = precision;
+          const bool narrow = precision == Precision::fp8 || precision == Precision::int8;
+          if (device.rate(precision) <= 0 || (task == Task::train && narrow)) {
+            message_of([&] { solve(r); }, ErrorCode::usage);
+            continue;
+          }
+          const Plan p = solve(r);
+          expect_whole(p, r);
+          EXPECT_EQ(p.precision, precision);
+          EXPECT_EQ(plan_from_json(to_json(p)), p);
+        }
+}
+
+TEST(Plan, TokenModelsAndHiddenStates) {
+  ModelShape model = roberta_base();
+  model.sequence_classes = 0, model.token_classes = 9;
+  for (const Task task : {Task::score, Task::train}) {
+    PlanRequest r = request(model, task, card_profile("rtx3070"));
+    r.output = Output::token_scores;
+    expect_whole(solve(r), r);
+  }
+  model.token_classes = 0;
+  for (const Output output : {Output::cls_hidden, Output::mean_hidden, Output::hidden}) {
+    PlanRequest r = request(model, Task::score, two_cores());
+    r.output = output;
+    expect_whole(solve(r), r);
+  }
+}
+
+TEST(Plan, MoreLimitIsNeverSlower) {
+  for (const Task task : {Task::score, Task::train})
+    for (const bool fill : {false, true})
+      for (const char* card : {"rtx3070", "h200"}) {
+        PlanRequest r = request(roberta_base(), task, card_profile(card));
+        r.fill = fill;
+        if (fill) r.recompute = Recompute::selective;
+        r.limit_bytes = smallest_limit(r);
+        Plan before = solve(r);
+        for (int i = 0; i < (fill ? 6 : 24); ++i) {
+          r.limit_bytes = r.limit_bytes * 9 / 8;
+          const Plan p = solve(r);
+          EXPECT_GE(p.tokens_per_second, before.tokens_per_second * (1 - 1e-12)) << card << " " << r.limit_bytes;
+          EXPECT_GE(p.peak_bytes, before.peak_bytes) << card << " " << r.limit_bytes;
+          if (task == Task::score || fill) {
+            EXPECT_GE(p.token_budget, before.token_budget) << card << " " << r.limit_bytes;
+          }
+          before = p;
+        }
+      }
+}
+
+TEST(Plan, FillTakesWhatIsAllowed) {
+  for (const Task task : {Task::score, Task::train}) {
+    PlanRequest r = request(roberta_base(), task, card_profile("rtx3070"));
+    const Plan useful = solve(r);
+    r.fill = true;
+    const Plan full = solve(r);
+    EXPECT_GE(full.token_budget, useful.token_budget);
+    expect_whole(full, r);
+    if (task == Task::train) {
+      EXPECT_GT(full.peak_bytes, r.limit_bytes * 9 / 10);
+    }
+  }
+}
+
+TEST(Plan, SmallestLimitIsExact) {
+  for (const Task task : {Task::score, Task::train})
+    for (const DeviceProfile& device : {card_profile("rtx3050-6gb"), two_cores()}) {
+      PlanRequest r = request(roberta_base(), task, device);
+      r.keep_optimizer = true;
+      r.limit_bytes = smallest_limit(r);
+      const Plan p = solve(r);
+      EXPECT_EQ(p.peak_bytes, r.limit_bytes);
+      EXPECT_EQ(p.token_budget, r.max_length);
+      --r.limit_bytes;
+      message_of([&] { solve(r); }, ErrorCode::does_not_fit);
+    }
+}
+
+TEST(Plan, TooLargeModelSaysWhatWouldDo) {
+  ModelShape huge = shape(Family::roberta, 96, 8192, 64, 250002, 514);
+  PlanRequest r = request(huge, Task::train, card_profile("rtx3050-6gb"));
+  const std::string text = message_of([&] { solve(r); }, ErrorCode::does_not_fit);
+  EXPECT_NE(text.find("rtx3050-6gb"), std::string::npos) << text;
+  EXPECT_NE(text.find("most of it is optimizer"), std::string::npos) << text;
+  EXPECT_NE(text.find("--memory-limit"), std::string::npos) << text;
+  EXPECT_NE(text.find("adamw_8bit"), std::string::npos) << text;
+
+  PlanRequest score = request(roberta_large(), Task::score, card_profile("l4"));
+  score.limit_bytes = smallest_limit(score) - (int64_t{64} << 20);
+  const std::string fits = message_of([&] { solve(score); }, ErrorCode::does_not_fit);
+  EXPECT_NE(fits.find("would fit as it is:"), std::string::npos) << fits;
+  EXPECT_NE(fits.find("--precision fp8"), std::string::npos) << fits;
+}
+
+TEST(Plan, EightBitOnlyWhenNothingElseFitsAndSaid) {
+  PlanRequest r = request(roberta_large(), Task::train, card_profile("rtx3070"));
+  PlanRequest exact = r;
+  exact.keep_optimizer = true;
+  r.limit_bytes = exact.limit_bytes = smallest_limit(exact);
+  Plan p = solve(r);
+  EXPECT_EQ(p.optimizer, Optimizer::adamw);
+  EXPECT_TRUE(p.notes.empty());
+  r.limit_bytes -= 1 << 20;
+  p = solve(r);
+  EXPECT_EQ(p.optimizer, Optimizer::adamw_8bit);
+  ASSERT_EQ(p.notes.size(), 1u);
+  EXPECT_NE(p.notes[0].find("8-bit AdamW"), std::string::npos);
+  exact.limit_bytes = r.limit_bytes;
+  message_of([&] { solve(exact); }, ErrorCode::does_not_fit);
+}
+
+TEST(Plan, GlobalBatchIsCutIntoMicroBatches) {
+  PlanRequest r = request(roberta_base(), Task::train, card_profile("rtx3070"));
+  r.global_batch_tokens = 4096;
+  Plan p = solve(r);
+  EXPECT_LE(p.token_budget, 4096);
+  EXPECT_GE(p.token_budget * p.accumulation_steps, 4096);
+  EXPECT_LT(p.token_budget * (p.accumulation_steps - 1), 4096);
+  r.recompute = Recompute::full;
+  EXPECT_EQ(solve(r).recompute, Recompute::full);
+  r.token_budget = 1000;
+  p = solve(r);
+  EXPECT_EQ(p.token_budget, 1000);
+  EXPECT_EQ(p.accumulation_steps, 5);
+}
+
+TEST(Plan, PlacementIsNearItsBoundOnEveryShape) {
+  for (const ModelShape& model : {bert_tiny(), minilm(), distilbert(), roberta_base(), roberta_large(), xlm_roberta()})
+    for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda})
+      for (const int64_t tokens : {512, 8192}) {
+        const BatchLimits limits{tokens, tokens / 4, 128};
+        const Precision precision = kind == DeviceKind::cpu ? Precision::fp32 : Precision::bf16;
+        const ForwardPlan f = plan_forward(model, precision, kind, Isa::generic, 2, limits, Output::sequence_scores);
+        for (const Placement* p : {&f.whole, &f.shared, &f.layer, &f.last_layer}) {
+          EXPECT_GE(p->peak_bytes, p->lower_bound_bytes);
+          EXPECT_LE(static_cast<double>(p->peak_bytes), 1.10 * static_cast<double>(p->lower_bound_bytes));
+        }
+        for (const auto level : {Recompute::none, Recompute::selective, Recompute::full}) {
+          const TrainPassPlan t = plan_train_pass(model, precision, level, kind, Isa::generic, 2, limits);
+          EXPECT_GE(t.placement.peak_bytes, t.placement.lower_bound_bytes);
+          EXPECT_LE(static_cast<double>(t.placement.peak_bytes), 1.10 * static_cast<double>(t.placement.lower_bound_bytes))
+              << model.layers << "x" << model.hidden << " " << recompute_name(level) << " " << tokens;
+        }
+      }
+}
+
+TEST(MemoryLimit, WhatPeopleWrite) {
+  const MemoryInfo card{int64_t{5} << 30, int64_t{6} << 30};
+  EXPECT_EQ(MemoryLimit::resolve("4GiB", card), int64_t{4} << 30);
+  EXPECT_EQ(MemoryLimit::resolve("6GiB", card), int64_t{6} << 30);
+  EXPECT_EQ(MemoryLimit::resolve("50%", card), int64_t{3} << 30);
+  EXPECT_EQ(MemoryLimit::resolve("100%", card), int64_t{6} << 30);
+  EXPECT_LT(MemoryLimit::resolve("auto", card), card.free_bytes);
+  EXPECT_GT(MemoryLimit::resolve("auto", card), card.free_bytes * 9 / 10);
+  for (const char* bad : {"0", "0GiB", "-1", "-2GiB", "101%", "0%", "-5%", "nan%", "%", "", "lots", "6 apples"})
+    message_of([&] { MemoryLimit::resolve(bad, card); }, ErrorCode::usage);
+  const std::string over = message_of([&] { MemoryLimit::resolve("8GiB", card, "rtx3050-6gb"); }, ErrorCode::usage);
+  EXPECT_NE(over.find("rtx3050-6gb has 6.00 GiB"), std::string::npos) << over;
+}
+
+TEST(DeviceProfile, Table) {
+  EXPECT_EQ(card_profile("h200").rate(Precision::bf16), 774e12);
+  EXPECT_TRUE(card_profile("h200").measured);
+  EXPECT_EQ(card_profile("t4").rate(Precision::bf16), 0);
+  EXPECT_GT(card_profile("t4").rate(Precision::fp16), 0);
+  EXPECT_TRUE(card_profile("t4").runnable);
+  EXPECT_FALSE(card_profile("v100").runnable);
+  EXPECT_EQ(card_profile("a100-80gb").rate(Precision::fp8), 0);
+  EXPECT_GT(card_profile("l4").rate(Precision::fp8), 0);
+  EXPECT_NE(message_of([] { card_profile("rtx3071"); }, ErrorCode::usage).find("did you mean rtx3070"), std::string::npos);
+  for (const DeviceProfile& card : known_cards()) EXPECT_EQ(profile_from_json(to_json(card)), card);
+  const Plan p = solve(request(minilm(), Task::score, card_profile("v100")));
+  ASSERT_FALSE(p.notes.empty());
+  EXPECT_NE(p.notes[0].find("cannot run v100"), std::string::npos);
+}
+
+TEST(DeviceProfile, CustomAndBroken) {
+  const DeviceProfile p = custom_card(int64_t{8} << 30, 30, 400e9);
+  expect_whole(solve(request(minilm(), Task::train, p)), request(minilm(), Task::train, p));
+  message_of([] { custom_card(0, 30, 1e9); }, ErrorCode::usage);
+  message_of([] { custom_card(1, -1, 1e9); }, ErrorCode::usage);
+  message_of([] { custom_card(1, 1, 0); }, ErrorCode::usage);
+  message_of([] { profile_from_json("{}"); }, ErrorCode::bad_data);
+  message_of([] { plan_from_json("[]"); }, ErrorCode::bad_data);
+  message_of([] { plan_from_json("{\"task\": \"dance\"}"); }, ErrorCode::bad_data);
+}
+
+// Bytes of this process that RLIMIT_DATA counts.
+int64_t data_bytes() {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("VmData:")) return std::strtoll(line.c_str() + 7, nullptr, 10) << 10;
+  return -1;
+}
+
+constexpr int64_t kThreadStack = 256 << 10;
+enum ChildResult { kScored = 0, kRefused = 1, kNotEnforced = 2, kOther = 3 };
+
+// Loads the small model and scores a full batch where the kernel allows `allowed` bytes more than the process has.
+int score_in_child(const Plan& plan, const ModelShape& model, int64_t allowed) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    PackedBatch batch;
+    const std::vector<int32_t> ids(static_cast<size_t>(plan.max_length), 5);
+    for (int64_t used = 0; used + plan.max_length <= plan.token_budget; used += plan.max_length)
+      batch.add({ids.data(), static_cast<int32_t>(plan.max_length), 0}, model.position_offset);
+    batch.finish();
+    pthread_attr_t attributes;  // threads that load weights: their stacks count too, so they get small ones
+    ::pthread_attr_init(&attributes);
+    ::pthread_attr_setstacksize(&attributes, kThreadStack);
+    ::pthread_setattr_default_np(&attributes);
+    ::mallopt(M_ARENA_MAX, 1);
+    const int64_t now = data_bytes();
+    const rlimit limit{static_cast<rlim_t>(now + allowed), static_cast<rlim_t>(now + allowed)};
+    if (now < 0 || ::setrlimit(RLIMIT_DATA, &limit) != 0) ::_exit(kNotEnforced);
+    if (void* too_much = std::malloc(static_cast<size_t>(now + 2 * allowed))) {
+      std::free(too_much);
+      ::_exit(kNotEnforced);
+    }
+    int result = kOther;
+    try {
+      const auto device = open_cpu_device(1);
+      const auto loaded = Model::load(std::string(BRIM_SOURCE_DIR) + "/tests/data/models/bert_sequence", *device, plan.precision);
+      const ForwardPlan forward = plan_forward(model, plan.precision, DeviceKind::cpu, plan.device.isa, 1, plan.limits(), plan.output);
+      const DeviceBuffer arena = device->allocate(static_cast<size_t>(forward.arena_bytes()));
+      const auto stream = device->make_stream();
+      ForwardRunner runner(model, loaded->weights(), forward, arena.data(), nullptr);
+      const TensorView scores = runner.run(*stream, batch.view());
+      result = std::isfinite(scores.as<float>()[0]) ? kScored : kOther;
+    } catch (const Error& e) {
+      result = e.code() == ErrorCode::does_not_fit ? kRefused : kOther;
+    } catch (const std::exception&) {  // bad_alloc, or no thread
+      result = kRefused;
+    }
+    ::_exit(result);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : kOther;
+}
+
+TEST(Plan, CpuScoringHoldsUnderTheKernelsOwnLimit) {
+  const ModelShape model = read_shape(std::string(BRIM_SOURCE_DIR) + "/tests/data/models/bert_sequence");
+  PlanRequest r;
+  r.shape = model, r.device = estimated_cpu(best_isa(), 1, int64_t{1} << 30), r.max_length = model.max_tokens(), r.tables_in_slab = false;
+  r.limit_bytes = int64_t{6} << 20, r.fill = true;
+  const Plan plan = solve(r);
+  ASSERT_GT(plan.peak_bytes, r.limit_bytes / 2);
+  // What loading a model of 100 kB needs for names, JSON and the threads that do it.
+  const int64_t slack = (int64_t{1} << 20) + hardware_threads() * (kThreadStack + (64 << 10));
+  const int held = score_in_child(plan, model, plan.peak_bytes + slack);
+  if (held == kNotEnforced) GTEST_SKIP() << "this kernel does not hold RLIMIT_DATA";
+  EXPECT_EQ(held, kScored);
+  EXPECT_EQ(score_in_child(plan, model, plan.peak_bytes / 2), kRefused);  // the same run in half the bytes: the limit bites
+}
+
+TEST(Plan, Golden) {
+  struct Case {
+    const char* name;
+    ModelShape shape;
+  };
+  for (const Case& c : {Case{"roberta-base", roberta_base()}, Case{"roberta-large", roberta_large()}, Case{"minilm", minilm()}})
+    for (const char* card : {"rtx3050-6gb", "rtx3070", "h200"})
+      for (const Task task : {Task::score, Task::train}) {
+        const Plan p = solve(request(c.shape, task, card_profile(card)));
+        const std::string path = fmt::format("{}/tests/data/plans/{}.{}.{}.json", BRIM_SOURCE_DIR, c.name, task_name(task), card);
+        if (env_flag("BRIM_UPDATE_GOLDEN")) {
+          std::ofstream(path) << to_json(p) << "\n";
+          continue;
+        }
+        const Plan golden = plan_from_json(read_file(path));
+        EXPECT_EQ(p.limit_bytes, golden.limit_bytes) << path;
+        EXPECT_EQ(p.peak_bytes, golden.peak_bytes) << path;
+        EXPECT_EQ(p.bytes.bytes, golden.bytes.bytes) << path;
+        EXPECT_EQ(p.token_budget, golden.token_budget) << path;
+        EXPECT_EQ(p.max_sequences, golden.max_sequences) << path;
+        EXPECT_EQ(p.recompute, golden.recompute) << path;
+        EXPECT_EQ(p.optimizer, golden.optimizer) << path;
+        EXPECT_EQ(p.precision, golden.precision) << path;
+        // Sums of doubles: the last digits may differ between compilers.
+        EXPECT_NEAR(p.tokens_per_second / golden.tokens_per_second, 1, 1e-6) << path;
+        EXPECT_NEAR(p.step_seconds / golden.step_seconds, 1, 1e-6) << path;
+        EXPECT_EQ(p.notes, golden.notes) << path;
+      }
+}
+
+}  // namespace
+}  // namespace brim
