@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear's front end: names, checks, work, sizes and the packing of weights. The arithmetic is in linear_cpu.cc and
+// linear's front end: names, checks and work. Weights are packed in linear_pack.cc, the arithmetic is in linear_cpu.cc and
 // linear_cuda.cu.
 #include "ops/linear.h"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
-#include <vector>
 
 #include "ops/check.h"
 #include "ops/gemm/kernels.h"
@@ -86,84 +83,6 @@ Work linear_grad_work(const LinearGradArgs& args) {
   if (args.d_x) work.bytes += N * K * dtype_bytes(args.w_plain.dtype) + T * K * size * (args.d_x_write == GradWrite::accumulate ? 2 : 1);
   if (args.d_w) work.bytes += T * K * size + N * K * 4 * (args.d_w_write == GradWrite::accumulate ? 2 : 1);
   return work;
-}
-
-int64_t linear_packed_bytes(int64_t N, int64_t K, Precision precision, Isa isa) {
-  return gemm::packed_bytes(gemm::kernel_for(isa, precision), N, K);
-}
-
-namespace {
-
-// Writes one row of weights to its place in the panels: kr neighbours together, nr * kr elements from group to group.
-template <class Elem, class Source, class Convert>
-void scatter_row(const Source* row, int64_t K, int kr, int64_t group, Elem* to, Convert&& convert) {
-  int64_t k = 0;
-  for (; k + kr <= K; k += kr, to += group)
-    for (int i = 0; i < kr; ++i) to[i] = convert(row[k + i]);
-  for (int i = 0; k < K; ++k, ++i) to[i] = convert(row[k]);
-}
-
-struct Quantised {
-  float scale;
-  float inverse;  // 0 where the row is zero or not finite: then the scale says it (0, infinite or NaN)
-};
-Quantised quantise_row(const float* row, int64_t K) {
-  float most = 0;
-  for (int64_t k = 0; k < K; ++k) {
-    const float x = std::fabs(row[k]);
-    if (x > most || x != x) most = x;  // a NaN stays
-  }
-  return {most / 127, most > 0 && std::isfinite(most) ? 127 / most : 0};
-}
-
-}  // namespace
-
-void linear_pack(const TensorView& source, const TensorView& source_scale, Precision precision, Isa isa, void* packed, float* scale) {
-  const gemm::Kernel& kernel = gemm::kernel_for(isa, precision);
-  const int64_t N = source.rows(), K = source.cols();
-  const bool from_int8 = source.dtype == DType::i8;
-  check_view("linear_pack", "source", source, source.dtype, {N, K});
-  if (from_int8) check_view("linear_pack", "source_scale", source_scale, DType::f32, {N});
-  BRIM_CHECK(scale != nullptr || precision != Precision::int8, "linear_pack: int8 without a place for the scales");
-  const int64_t padded = gemm::round_up(K, kernel.k_multiple), group = static_cast<int64_t>(kernel.nr) * kernel.kr;
-  std::memset(packed, 0, static_cast<size_t>(gemm::packed_bytes(kernel, N, K)));
-  auto* sums = reinterpret_cast<int32_t*>(static_cast<char*>(packed) + gemm::panel_bytes(kernel, N, K));
-  std::vector<float> buffer(static_cast<size_t>(K));
-  for (int64_t n = 0; n < N; ++n) {
-    const int64_t start = n / kernel.nr * kernel.nr * padded + n % kernel.nr * kernel.kr;
-    const char* raw = static_cast<const char*>(source.data) + n * source.ld() * dtype_bytes(source.dtype);
-    if (from_int8 && precision == Precision::int8) {
-      const auto* row = reinterpret_cast<const int8_t*>(raw);
-      scatter_row(row, K, kernel.kr, group, static_cast<int8_t*>(packed) + start, [](int8_t q) { return q; });
-      scale[n] = source_scale.as<float>()[n];
-      if (kernel.column_sums)
-        for (int64_t k = 0; k < K; ++k) sums[n] += 128 * row[k];
-      continue;
-    }
-    const float* row = reinterpret_cast<const float*>(raw);
-    if (from_int8) {
-      for (int64_t k = 0; k < K; ++k) buffer[k] = static_cast<float>(reinterpret_cast<const int8_t*>(raw)[k]) * source_scale.as<float>()[n];
-      row = buffer.data();
-    } else if (source.dtype != DType::f32) {
-      convert_elements(raw, source.dtype, buffer.data(), DType::f32, K);
-      row = buffer.data();
-    }
-    if (precision == Precision::fp32) {
-      scatter_row(row, K, kernel.kr, group, static_cast<float*>(packed) + start, [](float x) { return x; });
-    } else if (precision == Precision::bf16) {
-      scatter_row(row, K, kernel.kr, group, static_cast<bf16_t*>(packed) + start, [](float x) { return to_bf16(x); });
-    } else {
-      const Quantised q = quantise_row(row, K);
-      scale[n] = q.scale;
-      int32_t sum = 0;
-      scatter_row(row, K, kernel.kr, group, static_cast<int8_t*>(packed) + start, [&](float x) {
-        const auto v = static_cast<int8_t>(q.inverse == 0 ? 0 : std::nearbyint(x * q.inverse));
-        sum += v;
-        return v;
-      });
-      if (kernel.column_sums) sums[n] = 128 * sum;
-    }
-  }
 }
 
 }  // namespace brim
