@@ -18,12 +18,15 @@ import sys
 import tempfile
 
 
-def dump(tool, folder, texts):
-    lines = "".join(json.dumps(t) + "\n" for t in texts)
-    run = subprocess.run([tool, str(folder)], input=lines.encode(), stdout=subprocess.PIPE, check=False)
-    if run.returncode:
-        sys.exit(f"{tool} {folder} failed with {run.returncode}")
-    return [json.loads(line) for line in run.stdout.splitlines()]
+def dump(tool, folder):
+    def run(texts):
+        lines = "".join(json.dumps(t) + "\n" for t in texts)
+        done = subprocess.run([tool, str(folder)], input=lines.encode(), stdout=subprocess.PIPE, check=False)
+        if done.returncode:
+            sys.exit(f"{tool} {folder} failed with {done.returncode}")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return run
 
 
 POOLS = [
@@ -73,28 +76,36 @@ def edge_texts():
     ]  # fmt: skip
 
 
-def compare(name, expected, got, texts, show=5):
+def code_point_texts():
+    """Every code point once, between letters and after a mark."""
+    codes = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+    return ["".join(f"a{c}b\u0301{c} " for c in codes[i : i + 64]) for i in range(0, len(codes), 64)]
+
+
+def compare(name, texts, expect, got, show=5):
+    """expect and got turn a list of texts into a list of results; in chunks, because results are large."""
     bad = 0
-    for text, e, g in zip(texts, expected, got):
-        wrong = [k for k in ("ids", "tokens", "offsets") if k in e and e[k] != g[k]]
-        if "fast_ids" in g:
-            wrong.append("fast_ids")
-        if wrong:
-            bad += 1
-            if bad <= show:
+    for start in range(0, len(texts), 1000):
+        chunk = texts[start : start + 1000]
+        for text, e, g in zip(chunk, expect(chunk), got(chunk), strict=True):
+            wrong = [k for k in ("ids", "tokens", "offsets") if k in e and e[k] != g[k]]
+            if "fast_ids" in g:
+                wrong.append("fast_ids")
+            bad += bool(wrong)
+            if wrong and bad <= show:
                 print(f"  {name}: {wrong} differ on {text!r:.200}")
                 for k in wrong:
                     print(f"    expected {e.get(k, e['ids'])!s:.300}\n    got      {g.get(k)!s:.300}")
-    print(f"{name}: {len(texts) - bad} of {len(texts)} equal")
+    print(f"{name}: {len(texts) - bad} of {len(texts)} equal", flush=True)
     return bad
 
 
-def reference(encode, texts):
-    out = []
-    for t in texts:
-        e = encode(t)
-        out.append({"ids": e.ids, "tokens": e.tokens, "offsets": [list(o) for o in e.offsets]})
-    return out
+def reference(encode):
+    def run(texts):
+        found = [encode(t) for t in texts]
+        return [{"ids": e.ids, "tokens": e.tokens, "offsets": [list(o) for o in e.offsets]} for e in found]
+
+    return run
 
 
 def backend(folder, from_json):
@@ -111,16 +122,36 @@ def backend(folder, from_json):
     return tokenizer
 
 
+def check_parts(args, texts):
+    import make_tokenizer_goldens as goldens
+
+    bad = 0
+    for name, config in goldens.configs().items():
+        if args.only not in name:
+            continue
+        with tempfile.TemporaryDirectory() as temp:
+            folder = pathlib.Path(temp)
+            (folder / "tokenizer.json").write_text(json.dumps(config))
+            bad += compare(name, texts + goldens.TEXTS, reference(goldens.load(config).encode), dump(args.dump, folder))
+    return bad
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dump", required=True)
-    parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--data", type=pathlib.Path)
     parser.add_argument("--texts", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="names that contain this")
+    parser.add_argument("--code-points", action="store_true", help="every code point instead of random texts")
+    parser.add_argument("--parts", action="store_true", help="the small tokenizers of make_tokenizer_goldens.py instead")
     args = parser.parse_args()
     rng = random.Random(args.seed)
-    texts = edge_texts() + [random_text(rng) for _ in range(args.texts)]
+    texts = code_point_texts() if args.code_points else edge_texts() + [random_text(rng) for _ in range(args.texts)]
+    if args.parts:
+        sys.exit(1 if check_parts(args, texts) else 0)
+    if args.data is None:
+        parser.error("--data is needed without --parts")
     for file in sorted((args.data / "text").glob("*.txt")):
         texts += rng.sample(file.read_text(encoding="utf-8", errors="replace").splitlines(), min(args.texts, 20000))
     bad = 0
@@ -131,14 +162,15 @@ def main():
         if golden.exists():
             rows = [json.loads(line) for line in golden.open(encoding="utf-8")]
             inputs = [r["text"] for r in rows]
-            bad += compare(f"{folder.name} golden", rows, dump(args.dump, folder, inputs), inputs)
+            recorded = dict(zip(inputs, rows))
+            bad += compare(f"{folder.name} golden", inputs, lambda chunk: [recorded[t] for t in chunk], dump(args.dump, folder))
         if (folder / "tokenizer.json").exists():
-            bad += compare(f"{folder.name} tokenizer.json", reference(backend(folder, True).encode, texts), dump(args.dump, folder, texts), texts)
+            bad += compare(f"{folder.name} tokenizer.json", texts, reference(backend(folder, True).encode), dump(args.dump, folder))
         with tempfile.TemporaryDirectory() as temp:
             bare = pathlib.Path(temp) / folder.name
             shutil.copytree(folder, bare, copy_function=shutil.copyfile)
             (bare / "tokenizer.json").unlink(missing_ok=True)
-            bad += compare(f"{folder.name} without tokenizer.json", reference(backend(bare, False).encode, texts), dump(args.dump, bare, texts), texts)
+            bad += compare(f"{folder.name} without tokenizer.json", texts, reference(backend(bare, False).encode), dump(args.dump, bare))
     sys.exit(1 if bad else 0)
 
 

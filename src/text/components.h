@@ -14,7 +14,6 @@ class JsonValue;
 std::unique_ptr<Normalizer> make_normalizer(const JsonValue& json);         // dispatches on "type"
 std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonValue& json);    // dispatches on "type"
 std::unique_ptr<PostProcessor> make_post_processor(const JsonValue& json);  // dispatches on "type"
-std::unique_ptr<Model> make_model(const JsonValue& json);                   // dispatches on "type"
 
 // Post-processors without a tokenizer.json: (token, id) before and after a text; offsets without spaces; several in
 // turn.
@@ -25,7 +24,6 @@ std::unique_ptr<PostProcessor> make_post_sequence(std::vector<std::unique_ptr<Po
 
 std::unique_ptr<Normalizer> make_precompiled(const JsonValue& json);  // charsmap.cc
 std::unique_ptr<PreTokenizer> make_metaspace(const JsonValue& json);  // metaspace.cc
-std::unique_ptr<Model> make_unigram(const JsonValue& json);           // unigram.cc
 
 // Directories without tokenizer.json.
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& dir,

@@ -4,20 +4,17 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "text/components.h"
 
 namespace brim {
 
-std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& file, const TokenizerConfig& config);
-std::unique_ptr<Tokenizer> parse_tokenizer_json(const nlohmann::json& json, const std::filesystem::path& file,
+// The text of a tokenizer.json; `file` is named in messages.
+std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::filesystem::path& file,
                                                 const TokenizerConfig& config);
-
-// An object from token to id.
-std::vector<std::pair<std::string, int32_t>> read_vocab(const JsonValue& json);
 
 // Gives each added token the id it has in the model, or the next free one; of equal tokens the last stays.
 void number_added_tokens(std::vector<AddedToken>& added, const Model& model, const std::filesystem::path& file);

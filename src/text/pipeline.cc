@@ -4,9 +4,6 @@
 // that for ids in one pass over the bytes.
 #include "text/pipeline.h"
 
-#include <atomic>
-#include <cstring>
-
 #include "base/error.h"
 #include "base/utf8.h"
 #include "text/added_tokens.h"
@@ -26,30 +23,9 @@ std::string Model::token_text(int32_t id, std::string_view) const { return std::
 
 namespace {
 
-std::atomic<uint64_t> next_instance{1};
-
-// Buffers and caches of one thread for the tokenizers it used last. Bounded: a fifth tokenizer takes the place of the
-// one that was there longest.
-Scratch& scratch_of(uint64_t instance) {
-  struct Slot {
-    uint64_t instance = 0;
-    std::unique_ptr<Scratch> scratch;
-  };
-  thread_local Slot slots[4];
-  thread_local size_t next = 0;
-  for (Slot& slot : slots) {
-    if (slot.instance == instance) return *slot.scratch;
-  }
-  Slot& slot = slots[next++ % std::size(slots)];
-  slot.instance = instance;
-  slot.scratch = std::make_unique<Scratch>();
-  return *slot.scratch;
-}
-
 class PipelineTokenizer : public Tokenizer {
  public:
-  PipelineTokenizer(PipelineParts parts, const std::filesystem::path& file)
-      : parts_(std::move(parts)), instance_(next_instance.fetch_add(1)) {
+  PipelineTokenizer(PipelineParts parts, const std::filesystem::path& file) : parts_(std::move(parts)) {
     vocab_size_ = parts_.model->vocab_size();
     for (const AddedToken& t : parts_.added) {
       if (t.id < 0 || t.id >= (1 << 24)) {
@@ -72,7 +48,8 @@ class PipelineTokenizer : public Tokenizer {
   }
 
   void encode_ids(std::string_view text, std::vector<int32_t>& out) const override {
-    Scratch& s = scratch_of(instance_);
+    const ScratchPool::Lease lease(scratches_);
+    Scratch& s = *lease;
     const std::string_view valid = s.set_input(text);
     if (!surrounds_) {
       Output output;
@@ -272,7 +249,7 @@ class PipelineTokenizer : public Tokenizer {
   }
 
   PipelineParts parts_;
-  const uint64_t instance_;
+  mutable ScratchPool scratches_;
   AddedTokenMatcher raw_, normalized_;
   std::unique_ptr<FastPath> fast_;
   bool surrounds_ = true, tracks_ids_ = false;

@@ -18,7 +18,8 @@ constexpr uint32_t kUnbounded = std::numeric_limits<uint32_t>::max();
 constexpr uint32_t kAllCategories = (1u << 30) - 1;
 constexpr size_t kLargestProgram = 20000;
 constexpr int kDeepestNesting = 100;
-constexpr uint64_t kMostSteps = 2'000'000'000;
+// A match that needs more than this is a pattern that tries every way to cut a text.
+constexpr uint64_t kMostSteps = 5'000'000, kMostStepsPerByte = 200;
 
 char32_t fold(char32_t c) {
   if (c == 0x17F) return 's';  // ſ
@@ -52,6 +53,11 @@ struct CharSet {
     return found != negated;
   }
   void finish() {
+    if (fold_case) {
+      for (size_t i = 0, n = ranges.size(); i < n; ++i) {
+        if (ranges[i].first == ranges[i].second) ranges.emplace_back(fold(ranges[i].first), fold(ranges[i].first));
+      }
+    }
     for (char32_t c = 0; c < 128; ++c) ascii[c] = evaluate(c);
   }
   bool contains(char32_t c) const { return c < 128 ? ascii[c] : evaluate(c); }
@@ -586,9 +592,11 @@ class Machine {
   std::optional<size_t> run(uint32_t pc, size_t at) {
     const size_t base = frames_.size();
     for (;;) {
-      if (++steps_ > kMostSteps) {
-        fail(ErrorCode::bad_model, "tokenizer.json: a pattern needs more than {} steps on one text; simplify it",
-             kMostSteps);
+      if (++steps_ > kMostSteps + kMostStepsPerByte * text_.size()) {
+        fail(ErrorCode::bad_model,
+             "tokenizer.json: a pattern of a normalizer or pre-tokenizer took {} steps on a text of {} bytes; simplify "
+             "it",
+             steps_, text_.size());
       }
       const Instruction& in = program_.code[pc];
       bool ok = true;

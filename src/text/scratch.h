@@ -2,6 +2,7 @@
 // What a thread keeps between texts for one tokenizer: buffers that grow once, and the word cache.
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -44,6 +45,59 @@ struct Scratch {
     std::memset(input.data() + text.size(), 0, kPadding);
     return {input.data(), text.size()};
   }
+};
+
+// The scratches of one tokenizer. A thread takes the one it had last (found by its number, one exchange) and puts it
+// back after a text, so that there are never more of them than threads at work and they go with the tokenizer.
+class ScratchPool {
+ public:
+  class Lease {
+   public:
+    explicit Lease(ScratchPool& pool) : pool_(pool), scratch_(pool.take()) {}
+    ~Lease() { pool_.put(scratch_); }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    Scratch& operator*() const { return *scratch_; }
+
+   private:
+    ScratchPool& pool_;
+    Scratch* scratch_;
+  };
+
+  ScratchPool() = default;
+  ~ScratchPool() {
+    for (Slot& slot : slots_) delete slot.scratch.load();
+  }
+  ScratchPool(const ScratchPool&) = delete;
+  ScratchPool& operator=(const ScratchPool&) = delete;
+
+ private:
+  struct alignas(64) Slot {
+    std::atomic<Scratch*> scratch{nullptr};
+  };
+  static size_t thread_number() {
+    static std::atomic<size_t> next{0};
+    thread_local const size_t number = next.fetch_add(1);
+    return number;
+  }
+  Scratch* take() {
+    const size_t first = thread_number();
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      Slot& slot = slots_[(first + i) % slots_.size()];
+      if (slot.scratch.load(std::memory_order_relaxed) == nullptr) continue;
+      if (Scratch* found = slot.scratch.exchange(nullptr)) return found;
+    }
+    return new Scratch;
+  }
+  void put(Scratch* scratch) {
+    const size_t first = thread_number();
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      Scratch* none = nullptr;
+      if (slots_[(first + i) % slots_.size()].scratch.compare_exchange_strong(none, scratch)) return;
+    }
+    delete scratch;
+  }
+  std::array<Slot, 64> slots_;
 };
 
 }  // namespace brim

@@ -9,7 +9,7 @@
 #include "text/bert_normalizer.h"
 #include "text/bpe.h"
 #include "text/components.h"
-#include "text/json_reader.h"
+#include "text/json_stream.h"
 #include "text/load.h"
 #include "text/pre_tokenizers.h"
 #include "text/unicode.h"
@@ -117,10 +117,10 @@ std::unique_ptr<Tokenizer> load_roberta(const fs::path& vocab, const fs::path& m
   Roles roles{role(config.cls, "<s>"),     role(config.sep, "</s>"),
               role(config.pad, "<pad>"),   role(config.unk, "<unk>"),
               role(config.mask, "<mask>"), {role(config.bos, "<s>"), role(config.eos, "</s>")}};
-  const nlohmann::json raw = parse_json_file(vocab);
-  const JsonValue json(raw, vocab, "");
   BpeConfig model;
-  model.vocab = read_vocab(json);
+  model.vocab = read_vocab_json(MappedFile(vocab).text(), vocab);
+  if (model.vocab.empty())
+    fail(ErrorCode::bad_model, "{}: the vocabulary is empty; fetch the file again", vocab.string());
   const MappedFile text(merges);
   for_each_line(text.text(), merges, [&](std::string_view line, size_t number) {
     if (line.starts_with("#version") || line.empty()) return;
@@ -166,7 +166,10 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
          dir.string());
   }
   const auto has = [&](const char* name) { return fs::exists(dir / name); };
-  if (has("tokenizer.json")) return load_tokenizer_json(dir / "tokenizer.json", read_tokenizer_config(dir));
+  if (has("tokenizer.json")) {
+    const MappedFile file(dir / "tokenizer.json");
+    return parse_tokenizer_json(file.text(), file.path(), read_tokenizer_config(dir));
+  }
   if (const auto file = sentencepiece_file(dir)) return load_sentencepiece(dir, *file);
   if (has("vocab.json") && has("merges.txt")) {
     return load_roberta(dir / "vocab.json", dir / "merges.txt", read_tokenizer_config(dir));

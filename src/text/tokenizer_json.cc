@@ -2,47 +2,63 @@
 // tokenizer.json: the models and the added tokens; the other parts have their own factories. `padding` and `truncation`
 // are not read: the length limit is the caller's.
 #include <map>
-#include <set>
 
 #include "base/log.h"
 #include "text/bpe.h"
 #include "text/components.h"
 #include "text/json_reader.h"
+#include "text/json_stream.h"
 #include "text/load.h"
+#include "text/unigram.h"
 #include "text/wordpiece.h"
 
 namespace brim {
 namespace {
 
-// "a b" or ["a", "b"].
-std::vector<std::pair<std::string, std::string>> read_merges(const JsonValue& json) {
-  json.expect_array();
-  std::vector<std::pair<std::string, std::string>> merges;
-  merges.reserve(json.size());
-  for (size_t i = 0; i < json.size(); ++i) {
-    const nlohmann::json& merge = json.raw()[i];
-    if (merge.is_string()) {
-      const auto& text = merge.get_ref<const std::string&>();
-      const size_t space = text.find(' ');
-      if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-        json.at(i).fail("must be two tokens with one space between them");
-      }
-      merges.emplace_back(text.substr(0, space), text.substr(space + 1));
-    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-      merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
-    } else {
-      json.at(i).fail("must be two tokens");
-    }
-  }
-  return merges;
+// Files written by early versions do not name the model's type.
+std::string model_type(const JsonValue& model, const TokenizerJson& json) {
+  if (model.has("type")) return model.at("type").as_string();
+  if (json.has_merges) return "BPE";
+  return json.vocab_kind == TokenizerJson::VocabKind::scores ? "Unigram" : "WordPiece";
 }
 
-// Files written by early versions do not name the model's type.
-std::string model_type(const JsonValue& json) {
-  if (json.has("type")) return json.at("type").as_string();
-  if (json.has("merges")) return "BPE";
-  if (json.has("vocab") && json.at("vocab").raw().is_array()) return "Unigram";
-  return "WordPiece";
+std::unique_ptr<Model> make_model(const JsonValue& model, TokenizerJson& json) {
+  const std::string type = model_type(model, json);
+  const bool unigram = type == "Unigram";
+  if (unigram ? json.scores.empty() : json.vocab.empty()) {
+    fail(ErrorCode::bad_model, "{}: model.vocab has no tokens for a {} model", model.file().string(), type);
+  }
+  if (type == "WordPiece") {
+    WordPieceConfig config;
+    config.vocab = std::move(json.vocab);
+    config.unk_token = model.get("unk_token", "[UNK]");
+    config.continuing_subword_prefix = model.get("continuing_subword_prefix", "##");
+    config.max_input_chars_per_word = model.get("max_input_chars_per_word", int64_t{100});
+    return std::make_unique<WordPieceModel>(config, model.file());
+  }
+  if (type == "BPE") {
+    if (!json.has_merges) fail(ErrorCode::bad_model, "{}: model.merges is missing", model.file().string());
+    BpeConfig config;
+    config.vocab = std::move(json.vocab);
+    config.merges = std::move(json.merges);
+    config.unk_token = model.get("unk_token", "");
+    config.continuing_subword_prefix = model.get("continuing_subword_prefix", "");
+    config.end_of_word_suffix = model.get("end_of_word_suffix", "");
+    config.fuse_unk = model.get("fuse_unk", false);
+    config.byte_fallback = model.get("byte_fallback", false);
+    config.ignore_merges = model.get("ignore_merges", false);
+    return make_bpe(config, model.file());
+  }
+  if (unigram) {
+    UnigramConfig config;
+    config.vocab = std::move(json.scores);
+    const int64_t unk_id = model.get("unk_id", int64_t{-1});
+    if (unk_id < -1 || unk_id > INT32_MAX) model.at("unk_id").fail("must be an index into the vocabulary");
+    config.unk_id = static_cast<int32_t>(unk_id);
+    config.byte_fallback = model.get("byte_fallback", false);
+    return make_unigram(std::move(config), model.file().string() + ": model");
+  }
+  model.at("type").fail("no such model is known to Brim");
 }
 
 std::vector<AddedToken> read_added(const JsonValue& list) {
@@ -72,20 +88,6 @@ std::vector<AddedToken> read_added(const JsonValue& list) {
 }
 
 }  // namespace
-
-std::vector<std::pair<std::string, int32_t>> read_vocab(const JsonValue& json) {
-  json.expect_object();
-  std::vector<std::pair<std::string, int32_t>> vocab;
-  vocab.reserve(json.size());
-  for (const auto& [token, value] : json.raw().items()) {
-    if (!value.is_number_integer() || value < 0 || value >= Vocab::kMostIds) {
-      JsonValue(value, json.file(), json.place() + "." + token).fail("is not a token id");
-    }
-    vocab.emplace_back(token, value.get<int32_t>());
-  }
-  if (vocab.empty()) json.fail("the vocabulary has no tokens");
-  return vocab;
-}
 
 // As upstream: a token of the model keeps the model's id, any other gets the next free one. The id in the file is what
 // the writer expected; it should agree.
@@ -131,42 +133,13 @@ SpecialIds find_special_ids(const TokenizerConfig& config, const std::function<i
   return out;
 }
 
-std::unique_ptr<Model> make_model(const JsonValue& json) {
-  const std::string type = model_type(json);
-  if (type == "WordPiece") {
-    WordPieceConfig config;
-    config.vocab = read_vocab(json.at("vocab"));
-    config.unk_token = json.get("unk_token", "[UNK]");
-    config.continuing_subword_prefix = json.get("continuing_subword_prefix", "##");
-    config.max_input_chars_per_word = json.get("max_input_chars_per_word", int64_t{100});
-    return std::make_unique<WordPieceModel>(config, json.file());
-  }
-  if (type == "BPE") {
-    BpeConfig config;
-    config.vocab = read_vocab(json.at("vocab"));
-    config.merges = read_merges(json.at("merges"));
-    config.unk_token = json.get("unk_token", "");
-    config.continuing_subword_prefix = json.get("continuing_subword_prefix", "");
-    config.end_of_word_suffix = json.get("end_of_word_suffix", "");
-    config.fuse_unk = json.get("fuse_unk", false);
-    config.byte_fallback = json.get("byte_fallback", false);
-    config.ignore_merges = json.get("ignore_merges", false);
-    return make_bpe(config, json.file());
-  }
-  if (type == "Unigram") return make_unigram(json);
-  json.at("type").fail("no such model is known to Brim");
-}
-
-std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& file, const TokenizerConfig& config) {
-  return parse_tokenizer_json(parse_json_file(file), file, config);
-}
-
-std::unique_ptr<Tokenizer> parse_tokenizer_json(const nlohmann::json& raw, const std::filesystem::path& file,
+std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::filesystem::path& file,
                                                 const TokenizerConfig& config) {
-  const JsonValue json(raw, file, "");
+  TokenizerJson content = read_tokenizer_json(text, file);
+  const JsonValue json(content.tree, file, "");
   json.expect_object();
   PipelineParts parts;
-  parts.model = make_model(json.at("model"));
+  parts.model = make_model(json.at("model"), content);
   if (json.has("normalizer")) parts.normalizer = make_normalizer(json.at("normalizer"));
   if (json.has("pre_tokenizer")) parts.pre_tokenizer = make_pre_tokenizer(json.at("pre_tokenizer"));
   if (json.has("post_processor")) parts.post_processor = make_post_processor(json.at("post_processor"));

@@ -8,8 +8,6 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "text/components.h"
-#include "text/json_reader.h"
 #include "text/prefix_trie.h"
 
 namespace brim {
@@ -162,24 +160,6 @@ class Unigram final : public Model {
 
 std::unique_ptr<Model> make_unigram(UnigramConfig config, const std::string& where) {
   return std::make_unique<Unigram>(std::move(config), where);
-}
-
-std::unique_ptr<Model> make_unigram(const JsonValue& json) {
-  UnigramConfig config;
-  const JsonValue vocab = json.at("vocab");
-  vocab.expect_array();
-  config.vocab.reserve(vocab.size());
-  for (const nlohmann::json& entry : vocab.raw()) {
-    if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number()) {
-      vocab.at(config.vocab.size()).fail("expected a piece and its score");
-    }
-    config.vocab.emplace_back(entry[0].get_ref<const std::string&>(), entry[1].get<double>());
-  }
-  const int64_t unk_id = json.get("unk_id", int64_t{-1});
-  if (unk_id < -1 || unk_id > INT32_MAX) json.at("unk_id").fail("expected an index into the vocabulary");
-  config.unk_id = static_cast<int32_t>(unk_id);
-  config.byte_fallback = json.get("byte_fallback", false);
-  return make_unigram(std::move(config), fmt::format("{}: {}", json.file().string(), json.place()));
 }
 
 }  // namespace brim

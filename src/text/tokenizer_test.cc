@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading: the layouts of directories, what configuration files say, and what is refused and how.
+#include "text/tokenizer.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/fuzz_driver.h"
+#include "base/mapped_file.h"
+#include "text/load.h"
+#define LLVMFuzzerTestOneInput fuzz_tokenizer_json
+#include "text/tokenizer_json_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_tokenizer_encode
+#include "text/tokenizer_encode_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// A folder of files that goes away with the test.
+class TokenizerLoad : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = fs::temp_directory_path() / ("brim_tokenizer_" + std::to_string(::getpid()));
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+  void write(const char* name, const std::string& text) const { std::ofstream(dir_ / name, std::ios::binary) << text; }
+  void write(const char* name, const Json& json) const { write(name, json.dump()); }
+
+  // The message of the error, which must name every one of `words`.
+  void refuses(std::initializer_list<const char*> words) const {
+    try {
+      Tokenizer::load(dir_);
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::bad_model);
+      for (const char* word : words) {
+        EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << word << " is not in: " << error.what();
+      }
+    }
+  }
+  fs::path dir_;
+};
+
+const std::string kVocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhello\ncafe\nCafé\nHello\n##s\n中\n文\n中文\n";
+
+fs::path golden(const char* name) { return fs::path(BRIM_SOURCE_DIR) / "tests/data/tokenizers" / name; }
+
+std::vector<int32_t> ids(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<int32_t> out;
+  tokenizer.encode_ids(text, out);
+  return out;
+}
+
+using Ids = std::vector<int32_t>;
+
+TEST_F(TokenizerLoad, VocabTxtHasBertsDefaults) {
+  write("vocab.txt", kVocab);
+  const auto t = Tokenizer::load(dir_);
+  EXPECT_EQ(t->kind(), "wordpiece");
+  EXPECT_EQ(t->vocab_size(), 13);
+  EXPECT_EQ(ids(*t, "Hellos CAFÉ 中文"), (Ids{2, 5, 9, 6, 10, 11, 3}));
+  EXPECT_EQ(ids(*t, "x [MASK]"), (Ids{2, 1, 4, 3}));
+  EXPECT_EQ(ids(*t, ""), (Ids{2, 3}));
+  EXPECT_EQ(t->cls_id(), 2);
+  EXPECT_EQ(t->sep_id(), 3);
+  EXPECT_EQ(t->pad_id(), 0);
+  EXPECT_EQ(t->unk_id(), 1);
+  EXPECT_EQ(t->mask_id(), 4);
+  EXPECT_EQ(t->model_max_length(), std::nullopt);
+  EXPECT_EQ(Ids(t->prefix().begin(), t->prefix().end()), Ids{2});
+  EXPECT_EQ(Ids(t->suffix().begin(), t->suffix().end()), Ids{3});
+  EXPECT_EQ(t->token(9), "##s");
+  EXPECT_EQ(t->id("cafe"), 6);
+  EXPECT_EQ(t->id("nothing"), -1);
+  EXPECT_EQ(t->token(99), "");
+}
+
+TEST_F(TokenizerLoad, VocabTxtHonoursItsConfiguration) {
+  write("vocab.txt", kVocab);
+  write("tokenizer_config.json",
+        Json{{"do_lower_case", false}, {"model_max_length", 512}, {"tokenize_chinese_chars", false}});
+  auto t = Tokenizer::load(dir_);
+  EXPECT_EQ(ids(*t, "Hello Café 中文"), (Ids{2, 8, 7, 12, 3}));
+  EXPECT_EQ(t->model_max_length(), 512);
+  write("tokenizer_config.json", Json{{"do_lower_case", false}, {"strip_accents", true}, {"max_len", 128}});
+  t = Tokenizer::load(dir_);
+  EXPECT_EQ(ids(*t, "Hello café"), (Ids{2, 8, 6, 3}));
+  EXPECT_EQ(t->model_max_length(), 128);
+  write("tokenizer_config.json", Json{{"strip_accents", nullptr}, {"model_max_length", 1e30}});
+  t = Tokenizer::load(dir_);
+  EXPECT_EQ(t->model_max_length(), std::nullopt);
+  EXPECT_EQ(ids(*t, "CAFÉ"), (Ids{2, 6, 3}));
+}
+
+TEST_F(TokenizerLoad, VocabTxtMayEndLinesAsWindowsDoes) {
+  std::string text = kVocab;
+  for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) text.insert(at, 1, '\r');
+  write("vocab.txt", text);
+  EXPECT_EQ(ids(*Tokenizer::load(dir_), "hello"), (Ids{2, 5, 3}));
+}
+
+TEST_F(TokenizerLoad, VocabJsonAndMergesEqualTokenizerJson) {
+  const Json whole = Json::parse(read_file(golden("byte_bpe") / "tokenizer.json"));
+  write("vocab.json", whole["model"]["vocab"]);
+  std::string merges = "#version: 0.2\n";
+  for (const auto& m : whole["model"]["merges"]) {
+    merges += m[0].get<std::string>() + " " + m[1].get<std::string>() + "\n";
+  }
+  write("merges.txt", merges);
+  write("special_tokens_map.json", Json{{"mask_token", {{"content", "<mask>"}, {"lstrip", true}}}});
+  const auto bare = Tokenizer::load(dir_), full = Tokenizer::load(golden("byte_bpe"));
+  EXPECT_EQ(bare->kind(), "byte_bpe");
+  for (const char* text : {"", " the quick <mask> brown", "naïve café's  <s>", "😂\xFF"}) {
+    const Encoding a = bare->encode(text), b = full->encode(text);
+    EXPECT_EQ(a.ids, b.ids) << text;
+    EXPECT_EQ(a.tokens, b.tokens) << text;
+    EXPECT_EQ(a.offsets, b.offsets) << text;
+  }
+  EXPECT_EQ(bare->mask_id(), full->mask_id());
+}
+
+TEST_F(TokenizerLoad, TokenizerJsonWins) {
+  write("vocab.txt", kVocab);
+  fs::copy(golden("byte_bpe") / "tokenizer.json", dir_ / "tokenizer.json");
+  EXPECT_EQ(Tokenizer::load(dir_)->kind(), "byte_bpe");
+}
+
+TEST_F(TokenizerLoad, PaddingAndTruncationAreIgnored) {
+  const auto t = Tokenizer::load(golden("bert_uncased"));  // says: pad to 40, cut at 6
+  EXPECT_EQ(ids(*t, "a").size(), 3u);
+  EXPECT_EQ(ids(*t, "a b c d e f g h").size(), 10u);
+}
+
+TEST_F(TokenizerLoad, InvalidBytesAreReplaced) {
+  const auto t = Tokenizer::load(golden("byte_bpe"));
+  EXPECT_EQ(ids(*t, "a\xFF\xE4\xB8z"), ids(*t, "a\uFFFD\uFFFDz"));
+  EXPECT_EQ(t->encode("a\xFFz").offsets.back(), (std::pair<int32_t, int32_t>{0, 0}));
+  const auto offsets = t->encode("a\xFFz").offsets;
+  EXPECT_EQ(offsets[offsets.size() - 2], (std::pair<int32_t, int32_t>{2, 3}));
+}
+
+TEST_F(TokenizerLoad, HugeWords) {
+  for (const char* name :
+       {"bert_uncased", "byte_bpe", "bpe_bytes", "bpe_suffix", "split_whitespace", "normalizer_nfkc"}) {
+    const auto t = Tokenizer::load(golden(name));
+    for (const std::string unit : {"a", "é", "😂", "\x01", " "}) {
+      std::string word;
+      while (word.size() < 300000) word += unit;
+      const Encoding full = t->encode(word);
+      EXPECT_EQ(ids(*t, word), full.ids) << name;
+    }
+  }
+}
+
+TEST_F(TokenizerLoad, RefusesAFolderWithout) {
+  refuses({dir_.c_str(), "tokenizer.json", "vocab.txt"});
+  dir_ /= "missing";
+  refuses({"missing", "not a directory"});
+}
+
+TEST_F(TokenizerLoad, RefusesBadVocabularies) {
+  write("vocab.txt", std::string("a\nb\n"));
+  refuses({"vocab.txt", "2 tokens", "[UNK]"});
+  write("vocab.txt", std::string("[UNK]\n[CLS]\n"));
+  refuses({"vocab.txt", "[SEP]"});
+  write("vocab.txt", std::string("[UNK]\n\xFF\n"));
+  refuses({"vocab.txt", "line 2", "UTF-8"});
+  write("vocab.txt", std::string());
+  refuses({"vocab.txt", "empty"});
+  write("merges.txt", std::string("#version: 0.2\na b\n"));
+  write("vocab.json", std::string("{\"a\": 0, \"b\": "));
+  refuses({"vocab.json", "byte", "not valid JSON"});
+  write("vocab.json", Json{{"a", 0}, {"b", "1"}});
+  refuses({"vocab.json", "b is"});
+  write("vocab.json", Json{{"a", 0}, {"b", 0}});
+  refuses({"id 0", "\"a\"", "\"b\""});
+  write("vocab.json", Json{{"a", 0}, {"b", 1}});
+  refuses({"merges.txt", "\"ab\"", "not in the vocabulary"});
+  write("merges.txt", std::string("a b\na b c\n"));
+  refuses({"merges.txt", "line 2", "a b c"});
+  write("vocab.json", Json::array({1}));
+  refuses({"vocab.json", "object"});
+}
+
+TEST_F(TokenizerLoad, RefusesBadConfigurations) {
+  write("vocab.txt", kVocab);
+  write("tokenizer_config.json", Json{{"do_lower_case", "yes"}});
+  refuses({"tokenizer_config.json", "do_lower_case", "yes", "true or false"});
+  write("tokenizer_config.json", Json{{"model_max_length", -3}});
+  refuses({"model_max_length", "-3"});
+  write("tokenizer_config.json", Json{{"cls_token", "[START]"}});
+  refuses({"vocab.txt", "[START]"});
+  write("tokenizer_config.json", Json{{"added_tokens_decoder", {{"x", {{"content", "y"}}}}}});
+  refuses({"added_tokens_decoder", "x"});
+  write("tokenizer_config.json", std::string("[1,"));
+  refuses({"tokenizer_config.json", "not valid JSON"});
+}
+
+TEST_F(TokenizerLoad, RefusesBadTokenizerJson) {
+  const Json good = Json::parse(read_file(golden("bert_uncased") / "tokenizer.json"));
+  const auto with = [&](const char* pointer, const Json& value) {
+    Json changed = good;
+    changed[Json::json_pointer(pointer)] = value;
+    write("tokenizer.json", changed);
+  };
+  write("tokenizer.json", std::string("{\"version\": \"1.0\", \"model\": {"));
+  refuses({"tokenizer.json", "byte", "not valid JSON"});
+  write("tokenizer.json", Json::object());
+  refuses({"tokenizer.json", "model", "missing"});
+  with("/model/type", "Markov");
+  refuses({"tokenizer.json", "model.type", "Markov"});
+  with("/model/vocab", Json::object());
+  refuses({"model.vocab", "WordPiece"});
+  with("/model/vocab/a", -1);
+  refuses({"tokenizer.json", "model.vocab.a", "-1"});
+  with("/model/vocab/a", "x");
+  refuses({"model.vocab.a"});
+  with("/model/vocab/a", 3);
+  refuses({"id 3", "[SEP]", "\"a\""});
+  with("/model/unk_token", "<none>");
+  refuses({"<none>"});
+  with("/model/max_input_chars_per_word", "many");
+  refuses({"model.max_input_chars_per_word", "many"});
+  with("/normalizer/type", "Shout");
+  refuses({"normalizer.type", "Shout"});
+  with("/normalizer/lowercase", 7);
+  refuses({"normalizer.lowercase", "7"});
+  with("/pre_tokenizer", Json{{"type", "Split"}, {"pattern", {{"Regex", "(?<n>a)"}}}, {"behavior", "Isolated"}});
+  refuses({"pre_tokenizer.pattern.Regex", "(?<n>a)", "not understood"});
+  with("/pre_tokenizer", Json{{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Lost"}});
+  refuses({"pre_tokenizer.behavior", "Lost"});
+  with("/post_processor/single/0/SpecialToken/id", "[NONE]");
+  refuses({"post_processor.single[0]", "[NONE]"});
+  with("/post_processor/type", "Extra");
+  refuses({"post_processor.type", "Extra"});
+  with("/added_tokens/1/id", 0);
+  refuses({"added_tokens[1].id", "[PAD]", "[UNK]"});
+  with("/added_tokens/1/content", 5);
+  refuses({"added_tokens[1].content", "5"});
+  write("tokenizer.json", std::string(2000, '['));
+  refuses({"tokenizer.json"});
+}
+
+TEST_F(TokenizerLoad, FuzzTokenizerJson) {
+  std::vector<std::string> seeds;
+  for (const char* name : {"bpe_prefix", "bpe_bytes", "split_regex_next", "split_sequence"}) {
+    std::string text = read_file(golden(name) / "tokenizer.json");
+    seeds.push_back(std::move(text));
+  }
+  Json small = Json::parse(read_file(golden("bert_uncased") / "tokenizer.json"));
+  small["model"]["vocab"] = Json{{"[UNK]", 0}, {"[CLS]", 1}, {"[SEP]", 2}, {"a", 3}, {"##a", 4}, {"the", 5}};
+  seeds.push_back(small.dump());
+  seeds.push_back(
+      R"({"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0.0],["a",-1],["▁the",-2.5]]},"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"first"}})");
+  drive_fuzz(fuzz_tokenizer_json, seeds, 3000);
+}
+
+TEST_F(TokenizerLoad, FuzzEncode) {
+  fs::current_path(BRIM_SOURCE_DIR);
+  drive_fuzz(fuzz_tokenizer_encode,
+             {"Hello, the café's [MASK] <mask> 12!", "中文 ㎏ ½ e\u0301\u0323 \u0344 한국어",
+              "\xFF\xC3 \xE2\x80\x8D 😂👍🏽  \x01\x7F", "tag @user it'll''re \u3000 don't"},
+             6000);
+}
+
+}  // namespace
+}  // namespace brim
