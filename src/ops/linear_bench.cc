@@ -4,6 +4,7 @@
 // rows stay warm, as a chunk's do. Each result is checked against a few outputs computed in fp64.
 //   linear_bench [--isa NAME] [--precision NAME] [--threads N] [--rows M,M,…] [--shape KxN,…] [--gelu] [--bf16-io] [--hot]
 //   linear_bench --layer [--hidden H] [--threads N] …   the four products of a layer, one chunk of rows a thread
+//   linear_bench --grad [--rows T] …                    both gradients
 // --hot keeps one copy of the weights instead, in whatever cache holds it.
 //
 // Two numbers first, for 256 rows, K 768, N 3072 in bf16: 1.21 GFLOP (0.46 ms at 2.6 TFLOP/s a core) and 0.8 MB of x,
@@ -121,7 +122,7 @@ struct Options {
   std::vector<int64_t> rows = {1, 8, 32, 256};
   std::vector<std::pair<int64_t, int64_t>> shapes = {{768, 768}, {768, 2304}, {768, 3072}, {3072, 768}, {384, 1536}};  // K, N
   int threads = 1;
-  bool gelu = false, bf16_io = false, hot = false, layer = false;
+  bool gelu = false, bf16_io = false, hot = false, layer = false, grad = false;
   int64_t hidden = 768;
 };
 
@@ -189,6 +190,43 @@ void bench(const Options& o, Isa isa, Precision precision, int64_t M, int64_t K,
   std::printf("%-14s M %4ld K %4ld N %4ld  median %8.1f  best %8.1f Gop/s  peak %8.1f  %5.1f %%  %8.1f us  weights %6.1f GB/s  error %.1e%s\n",
               linear_last_kernel(), M, K, N, rate, best, peak, peak > 0 ? 100 * best / peak : 0.0, flops / best / 1e3,
               static_cast<double>(bytes) / (flops / best), worst, worst > 0.05 ? "  WRONG" : "");
+  std::fflush(stdout);
+}
+
+// Both gradients of one linear, as training runs them: T tokens on all the threads of one op.
+void bench_grad(const Options& o, Isa isa, Precision precision, int64_t T, int64_t K, int64_t N, ThreadPool* pool) {
+  if (precision == Precision::int8) return;
+  Aligned<float> x(static_cast<size_t>(T * K)), w(static_cast<size_t>(N * K)), d_y(static_cast<size_t>(T * N)), d_x(static_cast<size_t>(T * K));
+  Aligned<float> d_w(static_cast<size_t>(N * K)), d_bias(static_cast<size_t>(N));
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  for (int64_t i = 0; i < T * K; ++i) x.data[i] = uniform(random);
+  for (int64_t i = 0; i < N * K; ++i) w.data[i] = uniform(random);
+  for (int64_t i = 0; i < T * N; ++i) d_y.data[i] = uniform(random);
+  CpuStream stream(pool, isa);
+  const int64_t bytes = linear_grad_scratch_bytes(stream, T, N, K, precision, o.threads);
+  Aligned<uint8_t> scratch(static_cast<size_t>(bytes));
+  LinearGradArgs args;
+  args.x = TensorView(x.data, DType::f32, {T, K});
+  args.w_plain = TensorView(w.data, DType::f32, {N, K});
+  args.d_y = TensorView(d_y.data, DType::f32, {T, N});
+  args.d_x = TensorView(d_x.data, DType::f32, {T, K});
+  args.d_w = TensorView(d_w.data, DType::f32, {N, K});
+  args.d_bias = TensorView(d_bias.data, DType::f32, {N});
+  args.d_w_write = GradWrite::overwrite;
+  args.scratch = TensorView(scratch.data, DType::u8, {bytes});
+  args.precision = precision;
+  std::vector<double> rates;
+  for (const int64_t start = now_ns(); rates.size() < 5 || (now_ns() - start < 500'000'000 && rates.size() < 200);) {
+    const int64_t begin = now_ns();
+    linear_grad(stream, args);
+    rates.push_back(linear_grad_work(args).flops / static_cast<double>(now_ns() - begin));
+  }
+  double sum = 0;
+  for (int64_t n = 0; n < N; ++n) sum += static_cast<double>(d_y.data[(T - 1) * N + n]) * w.data[n * K];
+  const double peak = peak_gops(peak_of(isa, precision)) * o.threads, best = *std::max_element(rates.begin(), rates.end());
+  std::printf("grad %-12s T %4ld K %4ld N %4ld  median %8.1f  best %8.1f Gop/s  peak %8.1f  %5.1f %%  error %.1e\n", linear_kernel_name(isa, precision), T, K, N,
+              median(rates), best, peak, peak > 0 ? 100 * best / peak : 0.0, std::fabs(sum - d_x.data[(T - 1) * K]));
   std::fflush(stdout);
 }
 
@@ -277,6 +315,7 @@ int main(int argc, char** argv) {
     else if (flag == "--bf16-io") o.bf16_io = true;
     else if (flag == "--hot") o.hot = true;
     else if (flag == "--layer") o.layer = true;
+    else if (flag == "--grad") o.grad = true;
     else if (flag == "--hidden") o.hidden = std::stol(value), ++i;
     else if (flag == "--threads") o.threads = std::stoi(value), ++i;
     else if (flag == "--rows") o.rows.clear(), each([&](const std::string& s) { o.rows.push_back(std::stol(s)); });
@@ -298,7 +337,9 @@ int main(int argc, char** argv) {
     for (const Precision precision : o.precisions)
       for (const int64_t M : o.rows) {
         if (o.layer) bench_layer(o, isa, precision, M);
-        else
-        for (const auto& [K, N] : o.shapes) bench(o, isa, precision, M, K, N, pool.get());
+        for (const auto& [K, N] : o.shapes) {
+          if (o.grad) bench_grad(o, isa, precision, M, K, N, pool.get());
+          else if (!o.layer) bench(o, isa, precision, M, K, N, pool.get());
+        }
       }
 }

@@ -3,6 +3,8 @@
 // axes swapped; for d_w = d_yᵀ x tokens are the depth, taken kDepth at a time and in order, so a sum's order depends neither
 // on the threads nor on anything but T. Operands are rounded to bf16 where asked; sums are fp32.
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
 #include "ops/check.h"
 #include "ops/cpu/parallel.h"
@@ -32,30 +34,46 @@ Sizes sizes(const gemm::Kernel& kernel, int64_t T, int64_t N, int64_t K, int thr
           std::max(gemm::multiply_scratch_bytes(kernel, T, N, threads), gemm::multiply_scratch_bytes(kernel, N, depth, threads))};
 }
 
-float rounded(float x, float*) { return x; }
-bf16_t rounded(float x, bf16_t*) { return to_bf16(x); }
+uint32_t bf16_bits(float x) {  // as to_bf16, without a branch, for the compiler to vectorise
+  const auto u = std::bit_cast<uint32_t>(x);
+  const uint32_t rounded = u + 0x7FFF + (u >> 16 & 1), quiet = u | 0x400000;
+  return ((u & 0x7FFFFFFF) > 0x7F800000 ? quiet : rounded) >> 16;
+}
 
-// A panel of columns [first, first + nr) of source [depth, columns], whose rows become the depth of the product.
-template <class Elem>
-void pack_panel(const gemm::Kernel& kernel, const TensorView& source, int64_t first, Elem* to) {
-  const int64_t depth = source.rows(), cols = std::min<int64_t>(kernel.nr, source.cols() - first), ld = source.ld();
-  const int64_t padded = gemm::round_up(depth, kernel.k_multiple);
+// One group of kr rows of the source, `cols` of its columns, becomes one step of a panel.
+void pack_group(const gemm::Kernel& kernel, const float* const* rows, int64_t cols, void* out) {
+  if (kernel.element_bytes == 4) {
+    std::memcpy(out, rows[0], static_cast<size_t>(cols) * 4);
+  } else if (kernel.kr == 2) {
+    auto* to = static_cast<uint32_t*>(out);
+    const float *even = rows[0], *odd = rows[1];
+    for (int64_t c = 0; c < cols; ++c) to[c] = bf16_bits(even[c]) | bf16_bits(odd[c]) << 16;
+  } else {
+    auto* to = static_cast<uint16_t*>(out);
+    for (int i = 0; i < kernel.kr; ++i)
+      for (int64_t c = 0; c < cols; ++c) to[c * kernel.kr + i] = static_cast<uint16_t>(bf16_bits(rows[i][c]));
+  }
+}
+
+// A panel of columns from `first` on of source [depth, columns], whose rows become the depth of the product.
+void pack_panel(const gemm::Kernel& kernel, const TensorView& source, int64_t first, char* to) {
+  constexpr int kMostRows = 8, kMostColumns = 64;
+  BRIM_CHECK(kernel.kr <= kMostRows && kernel.nr <= kMostColumns, "{}: kr {} nr {}", kernel.name, kernel.kr, kernel.nr);
+  static constexpr float kZeros[kMostColumns] = {};
+  const int64_t depth = source.rows(), cols = std::min<int64_t>(kernel.nr, source.cols() - first);
+  const int64_t padded = gemm::round_up(depth, kernel.k_multiple), step = static_cast<int64_t>(kernel.nr) * kernel.kr * kernel.element_bytes;
   const float* from = source.as<float>() + first;
-  for (int64_t k = 0; k < padded; k += kernel.kr, to += kernel.nr * kernel.kr) {
-    for (int i = 0; i < kernel.kr; ++i) {
-      const float* row = from + (k + i) * ld;
-      const int64_t filled = k + i < depth ? cols : 0;
-      for (int64_t c = 0; c < filled; ++c) to[c * kernel.kr + i] = rounded(row[c], to);
-      for (int64_t c = filled; c < kernel.nr; ++c) to[c * kernel.kr + i] = rounded(0.0f, to);
-    }
+  const float* rows[kMostRows];
+  for (int64_t k = 0; k < padded; k += kernel.kr, to += step) {
+    for (int i = 0; i < kernel.kr; ++i) rows[i] = k + i < depth ? from + (k + i) * source.ld() : kZeros;
+    if (cols < kernel.nr) std::memset(to, 0, static_cast<size_t>(step));
+    pack_group(kernel, rows, cols, to);
   }
 }
 void pack_turned(const Stream& stream, const gemm::Kernel& kernel, const TensorView& source, void* packed) {
-  const int64_t panel = kernel.nr * gemm::round_up(source.rows(), kernel.k_multiple);
+  const int64_t panel = kernel.nr * gemm::round_up(source.rows(), kernel.k_multiple) * kernel.element_bytes;
   parallel_pieces(stream, source.cols(), kernel.nr, [&](int64_t first, int64_t, int) {
-    const int64_t at = first / kernel.nr * panel;
-    if (kernel.element_bytes == 2) pack_panel(kernel, source, first, static_cast<bf16_t*>(packed) + at);
-    else pack_panel(kernel, source, first, static_cast<float*>(packed) + at);
+    pack_panel(kernel, source, first, static_cast<char*>(packed) + first / kernel.nr * panel);
   });
 }
 
@@ -63,10 +81,12 @@ void pack_turned(const Stream& stream, const gemm::Kernel& kernel, const TensorV
 void transpose(const Stream& stream, const TensorView& from, const TensorView& to) {
   const int64_t rows = from.rows(), cols = from.cols(), ld = from.ld(), ld_to = to.ld();
   parallel_pieces(stream, cols, kTurn, [&](int64_t begin, int64_t end, int) {
+    const float* in = from.as<float>();
+    float* out = to.as<float>();
     for (int64_t row = 0; row < rows; row += kTurn) {
       const int64_t last = std::min(rows, row + kTurn);
       for (int64_t c = begin; c < end; ++c)
-        for (int64_t r = row; r < last; ++r) to.as<float>()[c * ld_to + r] = from.as<float>()[r * ld + c];
+        for (int64_t r = row; r < last; ++r) out[c * ld_to + r] = in[r * ld + c];
     }
   });
 }
