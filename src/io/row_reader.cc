@@ -188,6 +188,7 @@ void RowReader::start_source() {
   used_ = at_ = 0;
   block_offset_ = lines_ = 0;
   auto first_bytes_may_be_a_mark = [&] {
+    if (used_ == 1 && (block()[0] == '\xFF' || block()[0] == '\xFE')) return true;
     return used_ < 3 && std::string_view("\xEF\xBB\xBF").substr(0, used_) == block();
   };
   fill();

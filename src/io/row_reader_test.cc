@@ -185,14 +185,11 @@ TEST(RowReader, JsonKeys) {
 }
 
 TEST(RowReader, Utf16IsRefused) {
-  EXPECT_HAS(error_of(ErrorCode::bad_data,
-                      [] {
-                        read_all(std::string("\xFF\xFE"
-                                             "a\0b\0",
-                                             6),
-                                 with_format(RowFormat::csv));
-                      }),
-             "UTF-16");
+  for (const std::string mark : {"\xFF\xFE", "\xFE\xFF"})
+    for (size_t piece : {size_t{1}, SIZE_MAX}) {
+      auto call = [&] { read_all(mark + std::string("a\0b\0", 4), with_format(RowFormat::csv), piece); };
+      EXPECT_HAS(error_of(ErrorCode::bad_data, call), "UTF-16");
+    }
 }
 
 // Rows, numbers, lines and errors are the same wherever a read or a block ends.
