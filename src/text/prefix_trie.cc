@@ -14,14 +14,27 @@ namespace brim {
 class PrefixTrieBuilder {
  public:
   PrefixTrieBuilder(std::span<const std::string_view> keys, std::vector<uint64_t>& units) : keys_(keys), units_(units) {
-    order_.reserve(keys.size());
+    // Most keys differ in their first eight bytes, so those are compared as a number.
+    struct Sorted {
+      uint64_t head;
+      int32_t id;
+    };
+    std::vector<Sorted> sorted;
+    sorted.reserve(keys.size());
     for (size_t id = 0; id < keys.size(); ++id) {
-      if (!keys[id].empty()) order_.push_back(static_cast<int32_t>(id));
+      if (keys[id].empty()) continue;
+      uint64_t head = 0;
+      for (size_t i = 0; i < 8; ++i)
+        head = head << 8 | (i < keys[id].size() ? static_cast<unsigned char>(keys[id][i]) : 0);
+      sorted.push_back({head, static_cast<int32_t>(id)});
     }
-    std::sort(order_.begin(), order_.end(), [&](int32_t a, int32_t b) {
-      const int c = keys[a].compare(keys[b]);
-      return c != 0 ? c < 0 : a < b;
+    std::sort(sorted.begin(), sorted.end(), [&](const Sorted& a, const Sorted& b) {
+      if (a.head != b.head) return a.head < b.head;
+      const int c = keys[a.id].compare(keys[b.id]);
+      return c != 0 ? c < 0 : a.id < b.id;
     });
+    order_.reserve(sorted.size());
+    for (const Sorted& key : sorted) order_.push_back(key.id);
     units_.clear();
   }
 
