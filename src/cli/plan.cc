@@ -161,20 +161,26 @@ std::string summary(const Plan& p) {
 
 std::string seconds_text(double s) { return s < 1 ? fmt::format("{:.3g} ms", s * 1e3) : fmt::format("{:.3g} s", s); }
 
+// The least any plan for this request takes, the exchange of optimizers included.
+int64_t least_bytes(PlanRequest r) {
+  if (r.task == Task::train && !r.keep_optimizer) r.optimizer = Optimizer::adamw_8bit;
+  return smallest_limit(r);
+}
+
 // What a GiB more or less would change.
 std::string neighbour(PlanRequest r, const Plan& chosen, int64_t change) {
   r.limit_bytes += change;
   const std::string name = fmt::format("  one GiB {} ", change > 0 ? "more:" : "less:");
   if (r.limit_bytes > r.device.total_bytes) return name + fmt::format("more than {} has", r.device.name);
   try {
-    if (r.limit_bytes <= 0) return name + fmt::format("nothing is left; the smallest plan needs {}", format_bytes(smallest_limit(r)));
+    if (r.limit_bytes <= 0) return name + fmt::format("nothing is left; the smallest plan needs {}", format_bytes(least_bytes(r)));
     const Plan p = solve(r);
     const double gain = 100 * (p.tokens_per_second / chosen.tokens_per_second - 1);
     if (summary(p) == summary(chosen)) return name + "the same plan";
     return name + fmt::format("{}: {:+.1f} % tokens/s", summary(p), gain);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::does_not_fit) throw;
-    return name + fmt::format("does not fit; the smallest plan needs {}", format_bytes(smallest_limit(r)));
+    return name + fmt::format("does not fit; the smallest plan needs {}", format_bytes(least_bytes(r)));
   }
 }
 
@@ -257,8 +263,8 @@ int run_all(const PlanFlags& f, const Job& job) {
         continue;
       } catch (const Error& e) {
         if (e.code() != ErrorCode::does_not_fit) throw;
-        said = fmt::format("does not fit; needs {}", format_bytes(smallest_limit(r)));
-        if (f.json) rows.push_back({{"device", {{"name", name}}}, {"fits", false}, {"limit_bytes", r.limit_bytes}, {"smallest_limit_bytes", smallest_limit(r)}});
+        said = fmt::format("does not fit; needs {}", format_bytes(least_bytes(r)));
+        if (f.json) rows.push_back({{"device", {{"name", name}}}, {"fits", false}, {"limit_bytes", r.limit_bytes}, {"smallest_limit_bytes", least_bytes(r)}});
       }
     } catch (const Error& e) {  // a precision or a limit this card has not
       if (e.code() != ErrorCode::usage) throw;

@@ -330,7 +330,8 @@ std::vector<Alternative> alternatives(const PlanRequest& r) {
   // Shorter texts, alone or with all of the above, are worth naming only if they fit.
   if (r.token_budget > 0) return all;
   for (const bool together : {false, true}) {
-    if (together && flags.empty()) break;
+    const bool fits_already = std::any_of(all.begin(), all.end(), [&](const Alternative& a) { return a.bytes <= r.limit_bytes; });
+    if (together && (flags.empty() || fits_already)) break;
     for (int64_t length = r.max_length / 2; length >= 16; length /= 2) {
       PlanRequest c = together ? all_at_once : r;
       c.max_length = length;

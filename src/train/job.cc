@@ -180,6 +180,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
     if (cpu && (job.precision == Precision::fp16 || job.precision == Precision::tf32)) fail(ErrorCode::usage, "precision {}: the CPU trains in fp32 or bf16", s.precision);
   }
   plan_train_job(job, 0, std::nullopt);
+  for (const auto& note : job.plan.notes) say(note);
   if (!job.new_tensors.empty()) say(fmt::format("new head: {} drawn from N(0, {})", fmt::join(job.new_tensors, ", "), job.config.initializer_range));
   if (job.train_set.truncated > 0) say(fmt::format("{} training texts cut to {} tokens", format_count(job.train_set.truncated), job.max_length));
   return job;

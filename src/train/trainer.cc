@@ -387,10 +387,7 @@ class Loop {
   void checkpoint() {
     ScopedZone zone(Zone::checkpoint);
     progress_.log_json = history_.dump();
-    progress_.plan_json = nlohmann::json{{"token_budget", job_.plan.token_budget}, {"recompute", recompute_name(job_.plan.recompute)},
-                                         {"precision", precision_name(job_.precision)}, {"optimizer", optimizer_name(job_.plan.optimizer)},
-                                         {"limit_bytes", job_.plan.limit_bytes}, {"peak_bytes", job_.plan.peak_bytes}}
-                              .dump();
+    progress_.plan_json = to_json(job_.plan);
     write_checkpoint(s_.output_dir, files_, state_.layout(), state_.download(*stream_), state_.download_moments(*stream_), progress_, s_.save_total_limit);
   }
 
