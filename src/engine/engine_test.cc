@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine and its pipeline on a tiny model: order is kept whatever the batches are, a text alone and among others gets
+// the same scores, long texts are cut or windowed, bad rows are told apart, errors in any stage reach the caller.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "base/error.h"
+#include "engine/entities.h"
+#include "engine/evaluate.h"
+#include "engine/pipeline.h"
+#include "io/compress.h"
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A golden model with a WordPiece vocabulary of made-up words w5 … w95.
+class EngineTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = fs::temp_directory_path() / fmt::format("brim_engine_{}_{}", ::getpid(), ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    make("bert_sequence");
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  void make(const std::string& model) {
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+    for (const char* file : {"config.json", "model.safetensors"}) fs::copy(fs::path(BRIM_SOURCE_DIR) / "tests/data/models" / model / file, dir_ / file);
+    std::ofstream vocab(dir_ / "vocab.txt");
+    vocab << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+    for (int i = 5; i < 96; ++i) vocab << "w" << i << "\n";
+  }
+
+  std::unique_ptr<Engine> open(LongText long_text = LongText::truncate, const std::string& limit = "1GiB", int threads = 2) {
+    EngineOptions options;
+    options.model_dir = dir_;
+    options.device = "cpu";
+    options.precision = "fp32";
+    options.threads = threads;
+    options.memory_limit = limit;
+    options.long_text = long_text;
+    return Engine::open(options);
+  }
+
+  static std::string text(std::mt19937& random, size_t words) {
+    std::string out;
+    for (size_t i = 0; i < words; ++i) out += fmt::format("{}w{}", i > 0 ? " " : "", 5 + random() % 91);
+    return out;
+  }
+
+  static RowReader lines(std::string bytes, size_t chunk_rows = 8192) {
+    RowReaderOptions options;
+    options.format = RowFormat::txt;
+    options.chunk_rows = chunk_rows;
+    return RowReader(memory_source("texts", std::move(bytes)), options);
+  }
+
+  fs::path dir_;
+};
+
+TEST_F(EngineTest, ATextAloneAndAmongOthersGetsTheSameScores) {
+  auto engine = open();
+  std::mt19937 random(1);
+  std::vector<std::string> texts;
+  for (int i = 0; i < 300; ++i) texts.push_back(text(random, i % 64 == 5 ? 40 : 1 + random() % 12));
+  std::vector<std::string_view> views(texts.begin(), texts.end());
+  const auto together = engine->score(views);
+  for (size_t i = 0; i < texts.size(); i += 37) {
+    const auto alone = engine->score(std::span(&views[i], 1));
+    for (size_t k = 0; k < alone[0].size(); ++k) EXPECT_NEAR(alone[0][k], together[i][k], 2e-6) << i;
+  }
+}
+
+TEST_F(EngineTest, ThePipelineKeepsTheOrderAndEveryRow) {
+  auto engine = open();
+  std::mt19937 random(2);
+  std::string bytes;
+  std::vector<std::string> texts;
+  for (int i = 0; i < 5000; ++i) {
+    texts.push_back(text(random, 1 + random() % 20));
+    bytes += texts.back() + "\n";
+  }
+  std::vector<std::string_view> views(texts.begin(), texts.end());
+  const auto expected = engine->score(views);
+  for (const size_t chunk_rows : {7, 100, 8192}) {
+    RowReader reader = lines(bytes, chunk_rows);
+    size_t next = 0;
+    const PipelineStats stats = run_pipeline(
+        engine.get(), reader,
+        [&](ScoredChunk& chunk) {
+          for (size_t r = 0; r < chunk.rows.size(); ++r, ++next) {
+            ASSERT_EQ(chunk.rows.texts[r], texts[next]);
+            for (size_t k = 0; k < 3; ++k) ASSERT_NEAR(chunk.scores[r * 3 + k], expected[next][k], 2e-6);
+          }
+        },
+        nullptr, {});
+    EXPECT_EQ(next, texts.size());
+    EXPECT_EQ(stats.rows, static_cast<int64_t>(texts.size()));
+    EXPECT_GT(stats.tokens, 0);
+  }
+}
+
+TEST_F(EngineTest, LongTextsAreCutWindowedOrRefused) {
+  std::mt19937 random(3);
+  const std::string words = text(random, 100);  // 102 tokens, the model takes 44
+  const std::string_view view = words;
+  TokenizedTexts tokens;
+  auto cut = open(LongText::truncate);
+  EXPECT_FALSE(cut->tokenize(words, tokens).has_value());
+  EXPECT_TRUE(tokens.texts[0].truncated);
+  ASSERT_EQ(tokens.windows[0].length, 44);
+  EXPECT_EQ(tokens.ids[tokens.windows[0].begin + 43], 3);  // [SEP] stays
+  tokens.clear();
+  auto windows = open(LongText::window_mean);
+  EXPECT_FALSE(windows->tokenize(words, tokens).has_value());
+  EXPECT_EQ(tokens.windows.size(), 3u);  // 100 words in windows of 42
+  EXPECT_EQ(tokens.windows[2].first_content, 58);
+  const auto mean = windows->score(std::span(&view, 1))[0];
+  EXPECT_NEAR(mean[0] + mean[1] + mean[2], 1, 1e-5);
+  tokens.clear();
+  auto strict = open(LongText::error);
+  const auto error = strict->tokenize(words, tokens);
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->code(), ErrorCode::bad_data);
+  EXPECT_TRUE(tokens.ids.empty());
+}
+
+TEST_F(EngineTest, EmptyTextsAndOddBytesAreScored) {
+  auto engine = open();
+  const std::vector<std::string_view> texts = {"", " ", "\xFF\xFE", std::string_view("a\0b", 3)};
+  for (const auto& scores : engine->score(texts))
+    for (const float s : scores) EXPECT_TRUE(std::isfinite(s));
+}
+
+TEST_F(EngineTest, AnErrorInTheSinkStopsEveryStage) {
+  auto engine = open();
+  std::string bytes;
+  for (int i = 0; i < 20000; ++i) bytes += "w5 w6\n";
+  RowReader reader = lines(std::move(bytes), 10);
+  EXPECT_THROW(run_pipeline(engine.get(), reader, [&](ScoredChunk&) { fail(ErrorCode::cannot_write, "disk full"); }, nullptr, {}), Error);
+}
+
+TEST_F(EngineTest, StopEndsAfterWhatWasRead) {
+  auto engine = open();
+  std::string bytes;
+  for (int i = 0; i < 20000; ++i) bytes += "w5 w6\n";
+  RowReader reader = lines(std::move(bytes), 10);
+  std::atomic<bool> stop{false};
+  PipelineOptions options;
+  options.stop = &stop;
+  int64_t rows = 0;
+  run_pipeline(engine.get(), reader, [&](ScoredChunk& c) { rows += static_cast<int64_t>(c.rows.size()); stop = true; }, nullptr, options);
+  EXPECT_GT(rows, 0);
+  EXPECT_LT(rows, 20000);
+}
+
+TEST_F(EngineTest, VaderGoesThroughTheSamePipeline) {
+  RowReader reader = lines("I love this\nI hate this\nthe table\n");
+  std::vector<float> compound;
+  run_pipeline(nullptr, reader, [&](ScoredChunk& c) { for (size_t r = 0; r < c.rows.size(); ++r) compound.push_back(c.scores[r * 4 + 3]); }, nullptr, {});
+  ASSERT_EQ(compound.size(), 3u);
+  EXPECT_FLOAT_EQ(compound[0], 0.6369f);
+  EXPECT_FLOAT_EQ(compound[1], -0.5719f);
+  EXPECT_EQ(compound[2], 0);
+}
+
+TEST_F(EngineTest, AVocabularyLargerThanTheTableIsRefused) {
+  std::ofstream(dir_ / "vocab.txt", std::ios::app) << "extra\n";
+  try {
+    open();
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::bad_model);
+    EXPECT_NE(std::string(e.what()).find("96"), std::string::npos);
+  }
+}
+
+TEST_F(EngineTest, ALimitThatHoldsNothingIsExitFive) {
+  try {
+    open(LongText::truncate, "1KiB");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::does_not_fit);
+  }
+}
+
+TEST_F(EngineTest, AnEncoderWithoutHeadSaysWhatToDo) {
+  make("bert_encoder");
+  try {
+    open();
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::bad_model);
+    EXPECT_NE(std::string(e.what()).find("brim train"), std::string::npos);
+  }
+}
+
+TEST_F(EngineTest, TokenModelsGiveEntitiesWithOffsets) {
+  make("bert_token");
+  auto engine = open();
+  RowReader reader = lines("w5 w6 w7 w8\n\n");
+  int64_t rows = 0;
+  run_pipeline(engine.get(), reader,
+               [&](ScoredChunk& c) {
+                 for (const auto& entities : c.entities)
+                   for (const Entity& e : entities) {
+                     EXPECT_LT(e.start, e.end);
+                     EXPECT_EQ(e.word, std::string("w5 w6 w7 w8").substr(static_cast<size_t>(e.start), static_cast<size_t>(e.end - e.start)));
+                   }
+                 rows += static_cast<int64_t>(c.rows.size());
+               },
+               nullptr, {});
+  EXPECT_EQ(rows, 2);
+}
+
+TEST(Entities, WordsJoinSubwordsAndTagsJoinWords) {
+  Encoding e;
+  e.tokens = {"[CLS]", "new", "##ton", "went", "home", "[SEP]"};
+  e.offsets = {{0, 0}, {0, 3}, {3, 6}, {7, 11}, {12, 16}, {0, 0}};
+  e.ids.assign(6, 0);
+  const std::vector<std::string> labels = {"O", "B-PER", "I-PER"};
+  std::vector<float> scores(18, 0.1f);
+  scores[1 * 3 + 1] = 0.9f, scores[2 * 3 + 0] = 0.9f, scores[3 * 3 + 2] = 0.7f, scores[4 * 3 + 0] = 0.8f;
+  const auto found = group_entities("newton went home", e, scores.data(), labels);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].group, "PER");
+  EXPECT_EQ(found[0].word, "newton went");
+  EXPECT_EQ(found[0].start, 0);
+  EXPECT_EQ(found[0].end, 11);
+  EXPECT_NEAR(found[0].score, 0.8f, 1e-6);
+}
+
+TEST(Labels, AreFoundByNameCaseOrNumber) {
+  const std::vector<std::string> labels = {"negative", "neutral", "positive"};
+  EXPECT_EQ(find_label(labels, "neutral"), 1);
+  EXPECT_EQ(find_label(labels, "POSITIVE"), 2);
+  EXPECT_EQ(find_label(labels, "0"), 0);
+  EXPECT_EQ(find_label(labels, "LABEL_2"), 2);
+  EXPECT_FALSE(find_label(labels, "3").has_value());
+  EXPECT_FALSE(find_label(labels, "angry").has_value());
+}
+
+}  // namespace
+}  // namespace brim
