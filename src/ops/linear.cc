@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear's front end: names, checks and work. Weights are packed in linear_pack.cc, the arithmetic is in linear_cpu.cc and
-// linear_cuda.cu.
+// linear's front end: names, checks and work. Weights are packed in linear_pack.cc, the arithmetic is in linear_cpu.cc
+// and linear_cuda.cu.
 #include "ops/linear.h"
 
 #include <array>
@@ -32,7 +32,8 @@ void check_linear(const Stream& stream, const LinearArgs& args) {
   const gemm::Kernel& kernel = gemm::kernel_for(args.w.isa, args.w.precision);
   if (args.bias) check_view("linear", "bias", args.bias, DType::f32, {N});
   if (args.residual) check_view("linear", "residual", args.residual, DType::f32, {T, N});
-  BRIM_CHECK(args.x.dtype == DType::f32 || args.w.precision != Precision::fp32, "linear: x is {} in fp32 arithmetic", args.x.shape_text());
+  BRIM_CHECK(args.x.dtype == DType::f32 || args.w.precision != Precision::fp32, "linear: x is {} in fp32 arithmetic",
+             args.x.shape_text());
   check_view("linear", "packed weights", args.w.data, DType::u8, {gemm::packed_bytes(kernel, N, K)});
   if (args.w.precision == Precision::int8) check_view("linear", "weight scales", args.w.scale, DType::f32, {N});
 }
@@ -54,10 +55,13 @@ void linear(Stream& stream, const LinearArgs& args) {
 }
 
 Work linear_work(const LinearArgs& args) {
-  const double T = static_cast<double>(args.x.rows()), N = static_cast<double>(args.w.N), K = static_cast<double>(args.w.K);
+  const double T = static_cast<double>(args.x.rows()), N = static_cast<double>(args.w.N),
+               K = static_cast<double>(args.w.K);
   const double y_bytes = T * N * dtype_bytes(args.y.dtype);
-  const double w_bytes = N * K * (args.w.precision == Precision::int8 || args.w.precision == Precision::fp8 ? 1
-                                  : args.w.precision == Precision::bf16 || args.w.precision == Precision::fp16 ? 2 : 4);
+  const double w_bytes = N * K *
+                         (args.w.precision == Precision::int8 || args.w.precision == Precision::fp8    ? 1
+                          : args.w.precision == Precision::bf16 || args.w.precision == Precision::fp16 ? 2
+                                                                                                       : 4);
   return {2 * T * N * K, T * K * dtype_bytes(args.x.dtype) + w_bytes + y_bytes + (args.residual ? y_bytes : 0) +
                              (args.bias ? N * dtype_bytes(args.bias.dtype) : 0)};
 }
@@ -66,7 +70,8 @@ void linear_grad(Stream& stream, const LinearGradArgs& args) {
   const int64_t T = args.x.rows(), N = args.w_plain.rows(), K = args.w_plain.cols();
   const bool cpu = target_kind(stream) == DeviceKind::cpu;
   for (const TensorView& view : {args.x, args.w_plain, args.d_y})
-    BRIM_CHECK(cpu ? view.dtype == DType::f32 : is_activation_type(stream, view.dtype), "linear_grad: an operand is {}", view.shape_text());
+    BRIM_CHECK(cpu ? view.dtype == DType::f32 : is_activation_type(stream, view.dtype), "linear_grad: an operand is {}",
+               view.shape_text());
   check_view("linear_grad", "x", args.x, args.x.dtype, {T, K});
   check_view("linear_grad", "w_plain", args.w_plain, args.w_plain.dtype, {N, K});
   check_view("linear_grad", "d_y", args.d_y, args.x.dtype, {T, N});
@@ -77,10 +82,13 @@ void linear_grad(Stream& stream, const LinearGradArgs& args) {
 }
 
 Work linear_grad_work(const LinearGradArgs& args) {
-  const double T = static_cast<double>(args.x.rows()), N = static_cast<double>(args.w_plain.rows()), K = static_cast<double>(args.w_plain.cols());
+  const double T = static_cast<double>(args.x.rows()), N = static_cast<double>(args.w_plain.rows()),
+               K = static_cast<double>(args.w_plain.cols());
   const double size = dtype_bytes(args.x.dtype), products = (args.d_x ? 1 : 0) + (args.d_w ? 1 : 0);
   Work work{2 * T * N * K * products + (args.d_bias ? T * N : 0), T * N * size};
-  if (args.d_x) work.bytes += N * K * dtype_bytes(args.w_plain.dtype) + T * K * size * (args.d_x_write == GradWrite::accumulate ? 2 : 1);
+  if (args.d_x)
+    work.bytes +=
+        N * K * dtype_bytes(args.w_plain.dtype) + T * K * size * (args.d_x_write == GradWrite::accumulate ? 2 : 1);
   if (args.d_w) work.bytes += T * K * size + N * K * 4 * (args.d_w_write == GradWrite::accumulate ? 2 : 1);
   return work;
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear on the CPU: GFLOP/s and share of the register-resident peak of each instruction set and precision, at the shapes
-// of BERT-base and MiniLM. Weights rotate through copies larger than the second-level cache, as a forward pass meets them;
-// rows stay warm, as a chunk's do. Each result is checked against a few outputs computed in fp64.
-//   linear_bench [--isa NAME] [--precision NAME] [--threads N] [--rows M,M,…] [--shape KxN,…] [--gelu] [--bf16-io] [--hot]
-//   linear_bench --layer [--hidden H] [--threads N] …   the four products of a layer, one chunk of rows a thread
-//   linear_bench --grad [--rows T] …                    both gradients
+// linear on the CPU: GFLOP/s and share of the register-resident peak of each instruction set and precision, at the
+// shapes of BERT-base and MiniLM. Weights rotate through copies larger than the second-level cache, as a forward pass
+// meets them; rows stay warm, as a chunk's do. Each result is checked against a few outputs computed in fp64.
+//   linear_bench [--isa NAME] [--precision NAME] [--threads N] [--rows M,M,…] [--shape KxN,…] [--gelu] [--bf16-io]
+//   [--hot] linear_bench --layer [--hidden H] [--threads N] …   the four products of a layer, one chunk of rows a
+//   thread linear_bench --grad [--rows T] …                    both gradients
 // --hot keeps one copy of the weights instead, in whatever cache holds it.
 //
 // Two numbers first, for 256 rows, K 768, N 3072 in bf16: 1.21 GFLOP (0.46 ms at 2.6 TFLOP/s a core) and 0.8 MB of x,
-// 4.7 MB of weights, 3.1 MB of y (0.35 ms at 25 GB/s from the third level, which is why prefetching hides and y in bf16 pays).
+// 4.7 MB of weights, 3.1 MB of y (0.35 ms at 25 GB/s from the third level, which is why prefetching hides and y in bf16
+// pays).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -27,15 +28,19 @@ namespace brim {
 namespace {
 
 #if defined(__x86_64__)
-#define I12(op) op "0\n" op "1\n" op "2\n" op "3\n" op "4\n" op "5\n" op "6\n" op "7\n" op "8\n" op "9\n" op "10\n" op "11\n"
-#define PEAK(name, text)                         \
-  void name(int64_t n) {                         \
+#define I12(op) \
+  op "0\n" op "1\n" op "2\n" op "3\n" op "4\n" op "5\n" op "6\n" op "7\n" op "8\n" op "9\n" op "10\n" op "11\n"
+#define PEAK(name, text)                                \
+  void name(int64_t n) {                                \
     for (; n > 0; --n) asm volatile(text ::: "memory"); \
-    asm volatile("vzeroupper");                  \
+    asm volatile("vzeroupper");                         \
   }
 PEAK(fma_ymm, I12("vfmadd231ps %%ymm14, %%ymm15, %%ymm"))
-PEAK(madd_ymm, "vpmaddwd %%ymm14, %%ymm15, %%ymm0\nvpaddd %%ymm0, %%ymm1, %%ymm1\nvpmaddwd %%ymm14, %%ymm15, %%ymm0\nvpaddd %%ymm0, %%ymm2, %%ymm2\n"
-               "vpmaddwd %%ymm14, %%ymm15, %%ymm0\nvpaddd %%ymm0, %%ymm3, %%ymm3\nvpmaddwd %%ymm14, %%ymm15, %%ymm0\nvpaddd %%ymm0, %%ymm4, %%ymm4\n")
+PEAK(madd_ymm,
+     "vpmaddwd %%ymm14, %%ymm15, %%ymm0\nvpaddd %%ymm0, %%ymm1, %%ymm1\nvpmaddwd %%ymm14, %%ymm15, %%ymm0\nvpaddd "
+     "%%ymm0, %%ymm2, %%ymm2\n"
+     "vpmaddwd %%ymm14, %%ymm15, %%ymm0\nvpaddd %%ymm0, %%ymm3, %%ymm3\nvpmaddwd %%ymm14, %%ymm15, %%ymm0\nvpaddd "
+     "%%ymm0, %%ymm4, %%ymm4\n")
 PEAK(fma_zmm, I12("vfmadd231ps %%zmm30, %%zmm31, %%zmm"))
 PEAK(busd_zmm, I12("vpdpbusd %%zmm30, %%zmm31, %%zmm"))
 PEAK(dpbf16_zmm, I12("vdpbf16ps %%zmm30, %%zmm31, %%zmm"))
@@ -47,24 +52,31 @@ alignas(64) const struct {
 void tile_bf16(int64_t n) {
   asm volatile("ldtilecfg %0" ::"m"(kTiles));
   for (; n > 0; --n)
-    asm volatile("tdpbf16ps %%tmm5, %%tmm4, %%tmm0\ntdpbf16ps %%tmm5, %%tmm4, %%tmm1\ntdpbf16ps %%tmm5, %%tmm4, %%tmm2\ntdpbf16ps %%tmm5, %%tmm4, %%tmm3\n" ::: "memory");
+    asm volatile(
+        "tdpbf16ps %%tmm5, %%tmm4, %%tmm0\ntdpbf16ps %%tmm5, %%tmm4, %%tmm1\ntdpbf16ps %%tmm5, %%tmm4, "
+        "%%tmm2\ntdpbf16ps %%tmm5, %%tmm4, %%tmm3\n" ::
+            : "memory");
   asm volatile("tilerelease");
 }
 void tile_int8(int64_t n) {
   asm volatile("ldtilecfg %0" ::"m"(kTiles));
   for (; n > 0; --n)
-    asm volatile("tdpbssd %%tmm5, %%tmm4, %%tmm0\ntdpbssd %%tmm5, %%tmm4, %%tmm1\ntdpbssd %%tmm5, %%tmm4, %%tmm2\ntdpbssd %%tmm5, %%tmm4, %%tmm3\n" ::: "memory");
+    asm volatile(
+        "tdpbssd %%tmm5, %%tmm4, %%tmm0\ntdpbssd %%tmm5, %%tmm4, %%tmm1\ntdpbssd %%tmm5, %%tmm4, %%tmm2\ntdpbssd "
+        "%%tmm5, %%tmm4, %%tmm3\n" ::
+            : "memory");
   asm volatile("tilerelease");
 }
 #elif defined(__aarch64__)
-#define R24(op, tail)                                                                                                       \
-  op "8" tail op "9" tail op "10" tail op "11" tail op "12" tail op "13" tail op "14" tail op "15" tail op "16" tail op "17" tail \
-  op "18" tail op "19" tail op "20" tail op "21" tail op "22" tail op "23" tail op "24" tail op "25" tail op "26" tail op "27" tail \
-  op "28" tail op "29" tail op "30" tail op "31" tail
-#define VECTORS "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", \
-  "v25", "v26", "v27", "v28", "v29", "v30", "v31"
-#define PEAK(name, text)                                       \
-  void name(int64_t n) {                                       \
+#define R24(op, tail)                                                                                        \
+  op "8" tail op "9" tail op "10" tail op "11" tail op "12" tail op "13" tail op "14" tail op "15" tail op   \
+     "16" tail op "17" tail op "18" tail op "19" tail op "20" tail op "21" tail op "22" tail op "23" tail op \
+     "24" tail op "25" tail op "26" tail op "27" tail op "28" tail op "29" tail op "30" tail op "31" tail
+#define VECTORS                                                                                                        \
+  "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", \
+      "v25", "v26", "v27", "v28", "v29", "v30", "v31"
+#define PEAK(name, text)                                                   \
+  void name(int64_t n) {                                                   \
     for (; n > 0; --n) asm volatile(".arch armv8.6-a\n" text ::: VECTORS); \
   }
 PEAK(fmla, R24("fmla v", ".4s, v0.4s, v1.s[0]\n"))
@@ -81,8 +93,10 @@ Peak peak_of(Isa isa, Precision precision) {
   const bool fp32 = precision == Precision::fp32, int8 = precision == Precision::int8;
 #if defined(__x86_64__)
   if (isa == Isa::avx2) return int8 ? Peak{madd_ymm, 4 * 32} : Peak{fma_ymm, 12 * 16};
-  if (isa == Isa::avx512) return fp32 ? Peak{fma_zmm, 12 * 32} : int8 ? Peak{busd_zmm, 12 * 128} : Peak{dpbf16_zmm, 12 * 64};
-  if (isa == Isa::amx) return fp32 ? Peak{fma_zmm, 12 * 32} : int8 ? Peak{tile_int8, 4 * 32768} : Peak{tile_bf16, 4 * 16384};
+  if (isa == Isa::avx512)
+    return fp32 ? Peak{fma_zmm, 12 * 32} : int8 ? Peak{busd_zmm, 12 * 128} : Peak{dpbf16_zmm, 12 * 64};
+  if (isa == Isa::amx)
+    return fp32 ? Peak{fma_zmm, 12 * 32} : int8 ? Peak{tile_int8, 4 * 32768} : Peak{tile_bf16, 4 * 16384};
 #elif defined(__aarch64__)
   if (isa == Isa::neon_mm && !fp32) return int8 ? Peak{smmla, 24 * 64} : Peak{bfmmla, 24 * 32};
   if (isa == Isa::neon_dot && int8) return {sdot, 24 * 32};
@@ -111,7 +125,9 @@ double peak_gops(const Peak& peak) {
 
 template <class T>
 struct Aligned {
-  explicit Aligned(size_t n) : bytes(n * sizeof(T) + 64), data(reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64)) {}
+  explicit Aligned(size_t n)
+      : bytes(n * sizeof(T) + 64),
+        data(reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64)) {}
   std::vector<char> bytes;
   T* data;
 };
@@ -120,7 +136,8 @@ struct Options {
   std::vector<Isa> isas = supported_isas();
   std::vector<Precision> precisions = {Precision::fp32, Precision::bf16, Precision::int8};
   std::vector<int64_t> rows = {1, 8, 32, 256};
-  std::vector<std::pair<int64_t, int64_t>> shapes = {{768, 768}, {768, 2304}, {768, 3072}, {3072, 768}, {384, 1536}};  // K, N
+  std::vector<std::pair<int64_t, int64_t>> shapes = {
+      {768, 768}, {768, 2304}, {768, 3072}, {3072, 768}, {384, 1536}};  // K, N
   int threads = 1;
   bool gelu = false, bf16_io = false, hot = false, layer = false, grad = false;
   int64_t hidden = 768;
@@ -131,7 +148,8 @@ void bench(const Options& o, Isa isa, Precision precision, int64_t M, int64_t K,
   const DType type = half ? DType::bf16 : DType::f32;
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(-1, 1);
-  Aligned<float> w(static_cast<size_t>(N * K)), x32(static_cast<size_t>(M * K)), y(static_cast<size_t>(M * N)), bias(static_cast<size_t>(N));
+  Aligned<float> w(static_cast<size_t>(N * K)), x32(static_cast<size_t>(M * K)), y(static_cast<size_t>(M * N)),
+      bias(static_cast<size_t>(N));
   for (int64_t i = 0; i < N * K; ++i) w.data[i] = uniform(random) * 0.05f;
   for (int64_t i = 0; i < M * K; ++i) x32.data[i] = uniform(random);
   for (int64_t i = 0; i < N; ++i) bias.data[i] = uniform(random);
@@ -143,8 +161,10 @@ void bench(const Options& o, Isa isa, Precision precision, int64_t M, int64_t K,
   Aligned<float> scale(static_cast<size_t>(N));
   for (int i = 0; i < copies; ++i) {
     packed.push_back(std::make_unique<Aligned<uint8_t>>(static_cast<size_t>(bytes)));
-    if (i == 0) linear_pack(TensorView(w.data, DType::f32, {N, K}), {}, precision, isa, packed[0]->data, scale.data);
-    else std::memcpy(packed[i]->data, packed[0]->data, static_cast<size_t>(bytes));
+    if (i == 0)
+      linear_pack(TensorView(w.data, DType::f32, {N, K}), {}, precision, isa, packed[0]->data, scale.data);
+    else
+      std::memcpy(packed[i]->data, packed[0]->data, static_cast<size_t>(bytes));
   }
   CpuStream stream(pool, isa);
   const int64_t scratch_bytes = linear_scratch_bytes(stream, M, N, K, precision, o.threads);
@@ -187,16 +207,19 @@ void bench(const Options& o, Isa isa, Precision precision, int64_t M, int64_t K,
     rates.push_back(flops * repeats / static_cast<double>(now_ns() - begin));
   }
   const double rate = median(rates), best = *std::max_element(rates.begin(), rates.end());
-  std::printf("%-14s M %4ld K %4ld N %4ld  median %8.1f  best %8.1f Gop/s  peak %8.1f  %5.1f %%  %8.1f us  weights %6.1f GB/s  error %.1e%s\n",
-              linear_last_kernel(), M, K, N, rate, best, peak, peak > 0 ? 100 * best / peak : 0.0, flops / best / 1e3,
-              static_cast<double>(bytes) / (flops / best), worst, worst > 0.05 ? "  WRONG" : "");
+  std::printf(
+      "%-14s M %4ld K %4ld N %4ld  median %8.1f  best %8.1f Gop/s  peak %8.1f  %5.1f %%  %8.1f us  weights %6.1f GB/s  "
+      "error %.1e%s\n",
+      linear_last_kernel(), M, K, N, rate, best, peak, peak > 0 ? 100 * best / peak : 0.0, flops / best / 1e3,
+      static_cast<double>(bytes) / (flops / best), worst, worst > 0.05 ? "  WRONG" : "");
   std::fflush(stdout);
 }
 
 // Both gradients of one linear, as training runs them: T tokens on all the threads of one op.
 void bench_grad(const Options& o, Isa isa, Precision precision, int64_t T, int64_t K, int64_t N, ThreadPool* pool) {
   if (precision == Precision::int8) return;
-  Aligned<float> x(static_cast<size_t>(T * K)), w(static_cast<size_t>(N * K)), d_y(static_cast<size_t>(T * N)), d_x(static_cast<size_t>(T * K));
+  Aligned<float> x(static_cast<size_t>(T * K)), w(static_cast<size_t>(N * K)), d_y(static_cast<size_t>(T * N)),
+      d_x(static_cast<size_t>(T * K));
   Aligned<float> d_w(static_cast<size_t>(N * K)), d_bias(static_cast<size_t>(N));
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(-1, 1);
@@ -224,14 +247,16 @@ void bench_grad(const Options& o, Isa isa, Precision precision, int64_t T, int64
   }
   double sum = 0;
   for (int64_t n = 0; n < N; ++n) sum += static_cast<double>(d_y.data[(T - 1) * N + n]) * w.data[n * K];
-  const double peak = peak_gops(peak_of(isa, precision)) * o.threads, best = *std::max_element(rates.begin(), rates.end());
-  std::printf("grad %-12s T %4ld K %4ld N %4ld  median %8.1f  best %8.1f Gop/s  peak %8.1f  %5.1f %%  error %.1e\n", linear_kernel_name(isa, precision), T, K, N,
-              median(rates), best, peak, peak > 0 ? 100 * best / peak : 0.0, std::fabs(sum - d_x.data[(T - 1) * K]));
+  const double peak = peak_gops(peak_of(isa, precision)) * o.threads,
+               best = *std::max_element(rates.begin(), rates.end());
+  std::printf("grad %-12s T %4ld K %4ld N %4ld  median %8.1f  best %8.1f Gop/s  peak %8.1f  %5.1f %%  error %.1e\n",
+              linear_kernel_name(isa, precision), T, K, N, median(rates), best, peak,
+              peak > 0 ? 100 * best / peak : 0.0, std::fabs(sum - d_x.data[(T - 1) * K]));
   std::fflush(stdout);
 }
 
-// A whole layer's four products as a worker meets them when every core takes its own chunk of rows through one layer at a
-// time: weights shared and too large for any core's own cache, rows private. Printed: all threads together.
+// A whole layer's four products as a worker meets them when every core takes its own chunk of rows through one layer at
+// a time: weights shared and too large for any core's own cache, rows private. Printed: all threads together.
 void bench_layer(const Options& o, Isa isa, Precision precision, int64_t M) {
   constexpr int kLayers = 4;
   const int64_t H = o.hidden, F = 4 * H;
@@ -247,7 +272,8 @@ void bench_layer(const Options& o, Isa isa, Precision precision, int64_t M) {
   for (const auto& [K, N] : shapes) flops += 2.0 * static_cast<double>(M * K * N);
   for (int l = 0; l < kLayers; ++l)
     for (const auto& [K, N] : shapes) {
-      packed.push_back(std::make_unique<Aligned<uint8_t>>(static_cast<size_t>(linear_packed_bytes(N, K, precision, isa))));
+      packed.push_back(
+          std::make_unique<Aligned<uint8_t>>(static_cast<size_t>(linear_packed_bytes(N, K, precision, isa))));
       linear_pack(TensorView(w.data, DType::f32, {N, K}), {}, precision, isa, packed.back()->data, scale.data);
     }
   const DType middle = o.bf16_io && precision != Precision::fp32 ? DType::bf16 : DType::f32;
@@ -256,15 +282,23 @@ void bench_layer(const Options& o, Isa isa, Precision precision, int64_t M) {
   for (int attempt = 0; attempt < 3; ++attempt)
     pool.run([&](int worker) {
       CpuStream stream(nullptr, isa);
-      Aligned<float> x(static_cast<size_t>(M * H)), qkv(static_cast<size_t>(M * 3 * H)), y(static_cast<size_t>(M * H)), h(static_cast<size_t>(M * F));
+      Aligned<float> x(static_cast<size_t>(M * H)), qkv(static_cast<size_t>(M * 3 * H)), y(static_cast<size_t>(M * H)),
+          h(static_cast<size_t>(M * F));
       for (int64_t i = 0; i < M * H; ++i) x.data[i] = w.data[i % (F * H)];
       const int64_t bytes = linear_scratch_bytes(stream, M, H, F, precision, 1);
       Aligned<uint8_t> scratch(static_cast<size_t>(bytes) + 1);
-      const auto apply = [&](int layer, int which, const TensorView& in, const TensorView& out, const TensorView& residual, Activation activation) {
+      const auto apply = [&](int layer, int which, const TensorView& in, const TensorView& out,
+                             const TensorView& residual, Activation activation) {
         const auto [K, N] = shapes[which];
         LinearArgs args;
         args.x = in;
-        args.w = {N, K, precision, TensorView(packed[static_cast<size_t>(layer * 4 + which)]->data, DType::u8, {linear_packed_bytes(N, K, precision, isa)}), {}, isa};
+        args.w = {N,
+                  K,
+                  precision,
+                  TensorView(packed[static_cast<size_t>(layer * 4 + which)]->data, DType::u8,
+                             {linear_packed_bytes(N, K, precision, isa)}),
+                  {},
+                  isa};
         if (precision == Precision::int8) args.w.scale = TensorView(scale.data, DType::f32, {N});
         args.bias = TensorView(zeros.data, DType::f32, {N});
         args.residual = residual;
@@ -273,7 +307,8 @@ void bench_layer(const Options& o, Isa isa, Precision precision, int64_t M) {
         args.activation = activation;
         linear(stream, args);
       };
-      const TensorView vx(x.data, DType::f32, {M, H}), vqkv(qkv.data, DType::f32, {M, 3 * H}), vy(y.data, DType::f32, {M, H}), vh(h.data, middle, {M, F});
+      const TensorView vx(x.data, DType::f32, {M, H}), vqkv(qkv.data, DType::f32, {M, 3 * H}),
+          vy(y.data, DType::f32, {M, H}), vh(h.data, middle, {M, F});
       for (const int64_t start = now_ns(); now_ns() - start < 300'000'000;) {
         const int64_t begin = now_ns();
         for (int l = 0; l < kLayers; ++l) {
@@ -290,8 +325,10 @@ void bench_layer(const Options& o, Isa isa, Precision precision, int64_t M) {
     rate += flops / median(t);
     best += flops / *std::min_element(t.begin(), t.end());
   }
-  std::printf("layer %-10s M %4ld H %4ld threads %2d middle %-4s  median %9.1f  best %9.1f Gop/s together; peak of one %8.1f\n",
-              linear_kernel_name(isa, precision), M, H, o.threads, dtype_name(middle), rate, best, peak_gops(peak_of(isa, precision)));
+  std::printf(
+      "layer %-10s M %4ld H %4ld threads %2d middle %-4s  median %9.1f  best %9.1f Gop/s together; peak of one %8.1f\n",
+      linear_kernel_name(isa, precision), M, H, o.threads, dtype_name(middle), rate, best,
+      peak_gops(peak_of(isa, precision)));
   std::fflush(stdout);
 }
 
@@ -311,16 +348,28 @@ int main(int argc, char** argv) {
       }
       ++i;
     };
-    if (flag == "--gelu") o.gelu = true;
-    else if (flag == "--bf16-io") o.bf16_io = true;
-    else if (flag == "--hot") o.hot = true;
-    else if (flag == "--layer") o.layer = true;
-    else if (flag == "--grad") o.grad = true;
-    else if (flag == "--hidden") o.hidden = std::stol(value), ++i;
-    else if (flag == "--threads") o.threads = std::stoi(value), ++i;
-    else if (flag == "--rows") o.rows.clear(), each([&](const std::string& s) { o.rows.push_back(std::stol(s)); });
-    else if (flag == "--shape") o.shapes.clear(), each([&](const std::string& s) { o.shapes.emplace_back(std::stol(s), std::stol(s.substr(s.find('x') + 1))); });
-    else if (flag == "--precision") o.precisions.clear(), each([&](const std::string& s) { o.precisions.push_back(*precision_from_name(s)); });
+    if (flag == "--gelu")
+      o.gelu = true;
+    else if (flag == "--bf16-io")
+      o.bf16_io = true;
+    else if (flag == "--hot")
+      o.hot = true;
+    else if (flag == "--layer")
+      o.layer = true;
+    else if (flag == "--grad")
+      o.grad = true;
+    else if (flag == "--hidden")
+      o.hidden = std::stol(value), ++i;
+    else if (flag == "--threads")
+      o.threads = std::stoi(value), ++i;
+    else if (flag == "--rows")
+      o.rows.clear(), each([&](const std::string& s) { o.rows.push_back(std::stol(s)); });
+    else if (flag == "--shape")
+      o.shapes.clear(), each([&](const std::string& s) {
+        o.shapes.emplace_back(std::stol(s), std::stol(s.substr(s.find('x') + 1)));
+      });
+    else if (flag == "--precision")
+      o.precisions.clear(), each([&](const std::string& s) { o.precisions.push_back(*precision_from_name(s)); });
     else if (flag == "--isa") {
       o.isas.clear();
       each([&](const std::string& s) {
@@ -338,8 +387,10 @@ int main(int argc, char** argv) {
       for (const int64_t M : o.rows) {
         if (o.layer) bench_layer(o, isa, precision, M);
         for (const auto& [K, N] : o.shapes) {
-          if (o.grad) bench_grad(o, isa, precision, M, K, N, pool.get());
-          else if (!o.layer) bench(o, isa, precision, M, K, N, pool.get());
+          if (o.grad)
+            bench_grad(o, isa, precision, M, K, N, pool.get());
+          else if (!o.layer)
+            bench(o, isa, precision, M, K, N, pool.get());
         }
       }
 }

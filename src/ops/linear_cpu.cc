@@ -16,10 +16,14 @@ std::atomic<const char*> last_kernel{""};
 
 gemm::Act act_of(Activation activation, Precision precision) {
   switch (activation) {
-    case Activation::none: return gemm::Act::none;
-    case Activation::gelu: return precision == Precision::fp32 ? gemm::Act::gelu : gemm::Act::gelu_fast;
-    case Activation::relu: return gemm::Act::relu;
-    case Activation::tanh: return gemm::Act::tanh;
+    case Activation::none:
+      return gemm::Act::none;
+    case Activation::gelu:
+      return precision == Precision::fp32 ? gemm::Act::gelu : gemm::Act::gelu_fast;
+    case Activation::relu:
+      return gemm::Act::relu;
+    case Activation::tanh:
+      return gemm::Act::tanh;
   }
   return gemm::Act::none;
 }
@@ -36,18 +40,20 @@ int64_t linear_scratch_bytes(const Stream& stream, int64_t T, int64_t, int64_t K
 
 void linear_cpu(Stream& stream, const LinearArgs& args) {
   const gemm::Kernel& kernel = gemm::kernel_for(args.w.isa, args.w.precision);
-  check_scratch("linear", args.scratch, gemm::multiply_scratch_bytes(kernel, args.x.rows(), args.w.K, threads_of(stream)));
+  check_scratch("linear", args.scratch,
+                gemm::multiply_scratch_bytes(kernel, args.x.rows(), args.w.K, threads_of(stream)));
   last_kernel.store(kernel.name, std::memory_order_relaxed);
-  gemm::multiply(stream, kernel, {
-      .x = args.x,
-      .b = args.w.data.data,
-      .b_scale = args.w.precision == Precision::int8 ? args.w.scale.as<float>() : nullptr,
-      .bias = args.bias,
-      .residual = args.residual,
-      .y = args.y,
-      .act = act_of(args.activation, args.w.precision),
-      .scratch = args.scratch.data,
-  });
+  gemm::multiply(stream, kernel,
+                 {
+                     .x = args.x,
+                     .b = args.w.data.data,
+                     .b_scale = args.w.precision == Precision::int8 ? args.w.scale.as<float>() : nullptr,
+                     .bias = args.bias,
+                     .residual = args.residual,
+                     .y = args.y,
+                     .act = act_of(args.activation, args.w.precision),
+                     .scratch = args.scratch.data,
+                 });
 }
 
 }  // namespace brim

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // linear's gradients on the CPU: two products on the forward kernels. For d_x = d_y W the weights are packed with their
-// axes swapped; for d_w = d_yᵀ x tokens are the depth, taken kDepth at a time and in order, so a sum's order depends neither
-// on the threads nor on anything but T. Operands are rounded to bf16 where asked; sums are fp32.
+// axes swapped; for d_w = d_yᵀ x tokens are the depth, taken kDepth at a time and in order, so a sum's order depends
+// neither on the threads nor on anything but T. Operands are rounded to bf16 where asked; sums are fp32.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -15,8 +15,8 @@
 namespace brim {
 namespace {
 
-constexpr int64_t kDepth = 512;    // tokens summed by one product of d_w
-constexpr int64_t kTurn = 16;      // side of the squares a transposition works in
+constexpr int64_t kDepth = 512;  // tokens summed by one product of d_w
+constexpr int64_t kTurn = 16;    // side of the squares a transposition works in
 
 const gemm::Kernel& kernel_of(const Stream& stream, Precision precision) {
   BRIM_CHECK(precision != Precision::int8, "linear_grad: there is no gradient in int8");
@@ -31,7 +31,8 @@ Sizes sizes(const gemm::Kernel& kernel, int64_t T, int64_t N, int64_t K, int thr
   const int64_t depth = std::min(T, kDepth);
   return {gemm::round_up(gemm::packed_bytes(kernel, K, N), 64), gemm::round_up(N * depth * 4, 64),
           gemm::round_up(gemm::packed_bytes(kernel, K, depth), 64),
-          std::max(gemm::multiply_scratch_bytes(kernel, T, N, threads), gemm::multiply_scratch_bytes(kernel, N, depth, threads))};
+          std::max(gemm::multiply_scratch_bytes(kernel, T, N, threads),
+                   gemm::multiply_scratch_bytes(kernel, N, depth, threads))};
 }
 
 uint32_t bf16_bits(float x) {  // as to_bf16, without a branch, for the compiler to vectorise
@@ -61,7 +62,8 @@ void pack_panel(const gemm::Kernel& kernel, const TensorView& source, int64_t fi
   BRIM_CHECK(kernel.kr <= kMostRows && kernel.nr <= kMostColumns, "{}: kr {} nr {}", kernel.name, kernel.kr, kernel.nr);
   static constexpr float kZeros[kMostColumns] = {};
   const int64_t depth = source.rows(), cols = std::min<int64_t>(kernel.nr, source.cols() - first);
-  const int64_t padded = gemm::round_up(depth, kernel.k_multiple), step = static_cast<int64_t>(kernel.nr) * kernel.kr * kernel.element_bytes;
+  const int64_t padded = gemm::round_up(depth, kernel.k_multiple),
+                step = static_cast<int64_t>(kernel.nr) * kernel.kr * kernel.element_bytes;
   const float* from = source.as<float>() + first;
   const float* rows[kMostRows];
   for (int64_t k = 0; k < padded; k += kernel.kr, to += step) {
@@ -109,7 +111,8 @@ void sum_columns(const Stream& stream, const TensorView& d_y, const TensorView& 
 
 }  // namespace
 
-int64_t linear_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t N, int64_t K, Precision precision, int threads) {
+int64_t linear_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t N, int64_t K, Precision precision,
+                                  int threads) {
   if (target_kind(stream) == DeviceKind::cuda) return kCudaLinearScratchBytes;
   return sizes(kernel_of(stream, precision), T, N, K, threads).total();
 }
@@ -124,9 +127,12 @@ void linear_grad_cpu(Stream& stream, const LinearGradArgs& args) {
 
   if (args.d_x) {
     pack_turned(stream, kernel, args.w_plain, scratch);
-    gemm::multiply(stream, kernel, {.x = args.d_y, .b = scratch,
-                                    .residual = args.d_x_write == GradWrite::accumulate ? args.d_x : TensorView(), .y = args.d_x,
-                                    .scratch = rows_scratch});
+    gemm::multiply(stream, kernel,
+                   {.x = args.d_y,
+                    .b = scratch,
+                    .residual = args.d_x_write == GradWrite::accumulate ? args.d_x : TensorView(),
+                    .y = args.d_x,
+                    .scratch = rows_scratch});
   }
   if (args.d_w) {
     char* tokens = scratch + size.turned;
@@ -136,8 +142,12 @@ void linear_grad_cpu(Stream& stream, const LinearGradArgs& args) {
       const TensorView turned(scratch, DType::f32, {N, depth});
       transpose(stream, args.d_y.slice_rows(t, t + depth), turned);
       pack_turned(stream, kernel, args.x.slice_rows(t, t + depth), tokens);
-      gemm::multiply(stream, kernel, {.x = turned, .b = tokens, .residual = add ? args.d_w : TensorView(), .y = args.d_w,
-                                      .scratch = rows_scratch});
+      gemm::multiply(stream, kernel,
+                     {.x = turned,
+                      .b = tokens,
+                      .residual = add ? args.d_w : TensorView(),
+                      .y = args.d_w,
+                      .scratch = rows_scratch});
       add = true;  // what is there now is part of the sum
     }
   }

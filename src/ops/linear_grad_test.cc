@@ -23,9 +23,11 @@ struct Grads {
   HostTensor d_x, d_w, d_bias;
 };
 
-Grads run(const Case& c, Precision precision, Isa isa, const HostTensor& x, const HostTensor& w, const HostTensor& d_y) {
+Grads run(const Case& c, Precision precision, Isa isa, const HostTensor& x, const HostTensor& w,
+          const HostTensor& d_y) {
   // Where a gradient is added to, it starts from known values; where it is overwritten, from poison.
-  Grads g{HostTensor(DType::f32, {c.T, c.K}, c.pad), HostTensor(DType::f32, {c.N, c.K}, c.pad), HostTensor(DType::f32, {c.N})};
+  Grads g{HostTensor(DType::f32, {c.T, c.K}, c.pad), HostTensor(DType::f32, {c.N, c.K}, c.pad),
+          HostTensor(DType::f32, {c.N})};
   if (c.d_x_write == GradWrite::accumulate) g.d_x.fill(0.25);
   if (c.d_w_write == GradWrite::accumulate) g.d_w.fill(-0.5), g.d_bias.fill(-0.5);
   ThreadPool pool(c.threads);
@@ -48,15 +50,19 @@ Grads run(const Case& c, Precision precision, Isa isa, const HostTensor& x, cons
   return g;
 }
 
-double operand(double v, Precision precision) { return precision == Precision::bf16 ? to_float(to_bf16(static_cast<float>(v))) : v; }
+double operand(double v, Precision precision) {
+  return precision == Precision::bf16 ? to_float(to_bf16(static_cast<float>(v))) : v;
+}
 
 void check(const Case& c, Precision precision, Isa isa) {
-  SCOPED_TRACE(fmt::format("{} {} T {} N {} K {} threads {}", isa_name(isa), precision_name(precision), c.T, c.N, c.K, c.threads));
-  const HostTensor x = testing::random_tensor(DType::f32, {c.T, c.K}, 1, 1, 0, c.pad), w = testing::random_tensor(DType::f32, {c.N, c.K}, 2, 1, 0, c.pad);
+  SCOPED_TRACE(fmt::format("{} {} T {} N {} K {} threads {}", isa_name(isa), precision_name(precision), c.T, c.N, c.K,
+                           c.threads));
+  const HostTensor x = testing::random_tensor(DType::f32, {c.T, c.K}, 1, 1, 0, c.pad),
+                   w = testing::random_tensor(DType::f32, {c.N, c.K}, 2, 1, 0, c.pad);
   const HostTensor d_y = testing::random_tensor(DType::f32, {c.T, c.N}, 3, 1, 0, c.pad);
   const Grads g = run(c, precision, isa, x, w, d_y);
-  // sum over `depth` of a*b: each product and each partial sum rounded once (to odd by some bf16 units: twice the error), and
-  // once more when it is added to what was there.
+  // sum over `depth` of a*b: each product and each partial sum rounded once (to odd by some bf16 units: twice the
+  // error), and once more when it is added to what was there.
   const auto expect = [&](const HostTensor& actual, int64_t depth, double before, auto&& term) {
     std::vector<double> sums, tolerance;
     for (int64_t r = 0; r < actual.rows(); ++r)
@@ -68,13 +74,19 @@ void check(const Case& c, Precision precision, Isa isa) {
           size += std::fabs(p);
         }
         sums.push_back(sum);
-        tolerance.push_back((precision == Precision::bf16 ? 4 : 2) * static_cast<double>(depth + 1) * kEps32 * size + 0x1p-120);
+        tolerance.push_back((precision == Precision::bf16 ? 4 : 2) * static_cast<double>(depth + 1) * kEps32 * size +
+                            0x1p-120);
       }
     EXPECT_TRUE(testing::close(actual.values(), sums, [&](size_t i) { return tolerance[i]; }));
   };
-  const double x_before = c.d_x_write == GradWrite::accumulate ? 0.25 : 0, w_before = c.d_w_write == GradWrite::accumulate ? -0.5 : 0;
-  expect(g.d_x, c.N, x_before, [&](int64_t t, int64_t k, int64_t n) { return operand(d_y.at(t, n), precision) * operand(w.at(n, k), precision); });
-  expect(g.d_w, c.T, w_before, [&](int64_t n, int64_t k, int64_t t) { return operand(d_y.at(t, n), precision) * operand(x.at(t, k), precision); });
+  const double x_before = c.d_x_write == GradWrite::accumulate ? 0.25 : 0,
+               w_before = c.d_w_write == GradWrite::accumulate ? -0.5 : 0;
+  expect(g.d_x, c.N, x_before, [&](int64_t t, int64_t k, int64_t n) {
+    return operand(d_y.at(t, n), precision) * operand(w.at(n, k), precision);
+  });
+  expect(g.d_w, c.T, w_before, [&](int64_t n, int64_t k, int64_t t) {
+    return operand(d_y.at(t, n), precision) * operand(x.at(t, k), precision);
+  });
   expect(g.d_bias, c.T, w_before, [&](int64_t n, int64_t, int64_t t) { return d_y.at(t, n); });
 }
 
@@ -92,16 +104,20 @@ TEST(LinearGrad, Sizes) {
 TEST(LinearGrad, OverwritesOrAdds) {
   for (const GradWrite x_write : {GradWrite::overwrite, GradWrite::accumulate})
     for (const GradWrite w_write : {GradWrite::overwrite, GradWrite::accumulate})
-      for (const int64_t T : {0, 20}) check_all({.T = T, .N = 33, .K = 40, .d_x_write = x_write, .d_w_write = w_write, .pad = 3});
+      for (const int64_t T : {0, 20})
+        check_all({.T = T, .N = 33, .K = 40, .d_x_write = x_write, .d_w_write = w_write, .pad = 3});
 }
 
-TEST(LinearGrad, DepthInSeveralPieces) { check_all({.T = 1100, .N = 20, .K = 24, .d_w_write = GradWrite::overwrite, .threads = 2}); }
+TEST(LinearGrad, DepthInSeveralPieces) {
+  check_all({.T = 1100, .N = 20, .K = 24, .d_w_write = GradWrite::overwrite, .threads = 2});
+}
 
 TEST(LinearGrad, ThreadsDoNotChangeBits) {
   for (const Isa isa : supported_isas())
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
       const Case one{.T = 600, .N = 70, .K = 50}, three{.T = 600, .N = 70, .K = 50, .threads = 3};
-      const HostTensor x = testing::random_tensor(DType::f32, {600, 50}, 1), w = testing::random_tensor(DType::f32, {70, 50}, 2);
+      const HostTensor x = testing::random_tensor(DType::f32, {600, 50}, 1),
+                       w = testing::random_tensor(DType::f32, {70, 50}, 2);
       const HostTensor d_y = testing::random_tensor(DType::f32, {600, 70}, 3);
       const Grads a = run(one, precision, isa, x, w, d_y), b = run(three, precision, isa, x, w, d_y);
       EXPECT_TRUE(testing::same_bits(a.d_x, b.d_x));
@@ -110,11 +126,13 @@ TEST(LinearGrad, ThreadsDoNotChangeBits) {
     }
 }
 
-// loss = sum(d_y * linear(x)) is bilinear, so a central difference is exact but for roundings: the gradient is that of the op.
+// loss = sum(d_y * linear(x)) is bilinear, so a central difference is exact but for roundings: the gradient is that of
+// the op.
 TEST(LinearGrad, IsTheGradientOfLinear) {
   const int64_t T = 5, N = 7, K = 6;
   const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1), w = testing::random_tensor(DType::f32, {N, K}, 2);
-  const HostTensor bias = testing::random_tensor(DType::f32, {N}, 4), d_y = testing::random_tensor(DType::f32, {T, N}, 3);
+  const HostTensor bias = testing::random_tensor(DType::f32, {N}, 4),
+                   d_y = testing::random_tensor(DType::f32, {T, N}, 3);
   const Isa isa = best_isa();
   const Grads g = run({.T = T, .N = N, .K = K, .d_w_write = GradWrite::overwrite}, Precision::fp32, isa, x, w, d_y);
   const auto loss = [&] {
@@ -152,9 +170,11 @@ TEST(LinearGrad, IsTheGradientOfLinear) {
 }
 
 TEST(LinearGrad, LeavesOutWhatIsNotWanted) {
-  const HostTensor x = testing::random_tensor(DType::f32, {4, 5}, 1), w = testing::random_tensor(DType::f32, {3, 5}, 2), d_y = testing::random_tensor(DType::f32, {4, 3}, 3);
+  const HostTensor x = testing::random_tensor(DType::f32, {4, 5}, 1), w = testing::random_tensor(DType::f32, {3, 5}, 2),
+                   d_y = testing::random_tensor(DType::f32, {4, 3}, 3);
   CpuStream stream(nullptr, best_isa());
-  HostTensor scratch = testing::bytes_tensor(linear_grad_scratch_bytes(stream, 4, 3, 5, Precision::fp32, 1)), d_bias(DType::f32, {3});
+  HostTensor scratch = testing::bytes_tensor(linear_grad_scratch_bytes(stream, 4, 3, 5, Precision::fp32, 1)),
+             d_bias(DType::f32, {3});
   LinearGradArgs args;
   args.x = x;
   args.w_plain = w;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights made ready for a CPU kernel. A panel's rows are first brought to the kernel's element type, then turned so that
-// what one step of k needs of every column lies together. Plain loops the compiler vectorises; models pack matrices in
-// parallel.
+// Weights made ready for a CPU kernel. A panel's rows are first brought to the kernel's element type, then turned so
+// that what one step of k needs of every column lies together. Plain loops the compiler vectorises; models pack
+// matrices in parallel.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -24,7 +24,8 @@ int32_t largest_bits(const float* x, int64_t n) {
   return most;
 }
 
-// q = x * inverse rounded to nearest even. The product goes through memory: it must be rounded before the constant is added.
+// q = x * inverse rounded to nearest even. The product goes through memory: it must be rounded before the constant is
+// added.
 void round_to_int8(const float* x, int64_t n, float inverse, int8_t* q) {
   constexpr float kRound = 0x1.8p23f;  // leaves the whole part in the low bits
   float product[kChunk];
@@ -36,12 +37,15 @@ void round_to_int8(const float* x, int64_t n, float inverse, int8_t* q) {
   }
 }
 
-// One row as int8; returns its scale. A row of zeros, or with a NaN or infinity, becomes zeros and a scale that says so.
+// One row as int8; returns its scale. A row of zeros, or with a NaN or infinity, becomes zeros and a scale that says
+// so.
 float quantise(const float* x, int64_t n, int8_t* q) {
   const int32_t bits = largest_bits(x, n);
   const float largest = std::bit_cast<float>(bits);
-  if (bits > 0 && bits < 0x7F800000) round_to_int8(x, n, 127 / largest, q);
-  else std::memset(q, 0, static_cast<size_t>(n));
+  if (bits > 0 && bits < 0x7F800000)
+    round_to_int8(x, n, 127 / largest, q);
+  else
+    std::memset(q, 0, static_cast<size_t>(n));
   return largest / 127;
 }
 
@@ -62,7 +66,8 @@ int64_t linear_packed_bytes(int64_t N, int64_t K, Precision precision, Isa isa) 
   return gemm::packed_bytes(gemm::kernel_for(isa, precision), N, K);
 }
 
-void linear_pack(const TensorView& source, const TensorView& source_scale, Precision precision, Isa isa, void* packed, float* scale) {
+void linear_pack(const TensorView& source, const TensorView& source_scale, Precision precision, Isa isa, void* packed,
+                 float* scale) {
   const gemm::Kernel& kernel = gemm::kernel_for(isa, precision);
   const int64_t N = source.rows(), K = source.cols();
   const bool from_int8 = source.dtype == DType::i8;
@@ -70,7 +75,8 @@ void linear_pack(const TensorView& source, const TensorView& source_scale, Preci
   if (from_int8) check_view("linear_pack", "source_scale", source_scale, DType::f32, {N});
   BRIM_CHECK(scale != nullptr || precision != Precision::int8, "linear_pack: int8 without a place for the scales");
 
-  const int64_t padded = gemm::round_up(K, kernel.k_multiple), row_bytes = padded * kernel.element_bytes, nr = kernel.nr;
+  const int64_t padded = gemm::round_up(K, kernel.k_multiple), row_bytes = padded * kernel.element_bytes,
+                nr = kernel.nr;
   const int64_t word = kernel.kr * kernel.element_bytes, groups = padded / kernel.kr;
   auto* sums = reinterpret_cast<int32_t*>(static_cast<char*>(packed) + gemm::panel_bytes(kernel, N, K));
   std::vector<float> floats(static_cast<size_t>(K));
@@ -88,33 +94,47 @@ void linear_pack(const TensorView& source, const TensorView& source_scale, Preci
     }
     const float* row = reinterpret_cast<const float*>(raw);
     if (from_int8) {
-      for (int64_t k = 0; k < K; ++k) floats[k] = static_cast<float>(reinterpret_cast<const int8_t*>(raw)[k]) * source_scale.as<float>()[n];
+      for (int64_t k = 0; k < K; ++k)
+        floats[k] = static_cast<float>(reinterpret_cast<const int8_t*>(raw)[k]) * source_scale.as<float>()[n];
       row = floats.data();
     } else if (source.dtype != DType::f32) {
       convert_elements(raw, source.dtype, floats.data(), DType::f32, K);
       row = floats.data();
     }
-    if (precision == Precision::fp32) std::memcpy(to, row, static_cast<size_t>(K) * 4);
-    else if (precision == Precision::int8) scale[n] = quantise(row, K, reinterpret_cast<int8_t*>(to));
-    else for (int64_t k = 0; k < K; ++k) reinterpret_cast<bf16_t*>(to)[k] = to_bf16(row[k]);
+    if (precision == Precision::fp32)
+      std::memcpy(to, row, static_cast<size_t>(K) * 4);
+    else if (precision == Precision::int8)
+      scale[n] = quantise(row, K, reinterpret_cast<int8_t*>(to));
+    else
+      for (int64_t k = 0; k < K; ++k) reinterpret_cast<bf16_t*>(to)[k] = to_bf16(row[k]);
   };
 
   auto* panel = static_cast<char*>(packed);
   for (int64_t first = 0; first < N; first += nr, panel += nr * row_bytes) {
     for (int64_t i = 0; i < nr; ++i) {
       char* row = buffer + i * row_bytes;
-      if (first + i < N) convert(first + i, row);
-      else std::memset(row, 0, static_cast<size_t>(row_bytes));
+      if (first + i < N)
+        convert(first + i, row);
+      else
+        std::memset(row, 0, static_cast<size_t>(row_bytes));
       if (!kernel.column_sums) continue;
       int32_t sum = 0;
       for (int64_t k = 0; k < K; ++k) sum += reinterpret_cast<const int8_t*>(row)[k];
       sums[first + i] = 128 * sum;
     }
     switch (word) {
-      case 1: turn<uint8_t>(buffer, nr, groups, panel); break;
-      case 2: turn<uint16_t>(buffer, nr, groups, panel); break;
-      case 4: turn<uint32_t>(buffer, nr, groups, panel); break;
-      default: turn<uint64_t>(buffer, nr, groups, panel); break;
+      case 1:
+        turn<uint8_t>(buffer, nr, groups, panel);
+        break;
+      case 2:
+        turn<uint16_t>(buffer, nr, groups, panel);
+        break;
+      case 4:
+        turn<uint32_t>(buffer, nr, groups, panel);
+        break;
+      default:
+        turn<uint64_t>(buffer, nr, groups, panel);
+        break;
     }
   }
 }

@@ -29,9 +29,9 @@ struct Case {
 };
 
 std::string text(const Case& c, Precision precision, Isa isa) {
-  return fmt::format("{} {}: T {} N {} K {} activation {} bias {} residual {} x {} y {} pad {} shift {} threads {}", isa_name(isa),
-                     precision_name(precision), c.T, c.N, c.K, static_cast<int>(c.activation), c.bias, c.residual, dtype_name(c.x_type),
-                     dtype_name(c.y_type), c.pad, c.shift, c.threads);
+  return fmt::format("{} {}: T {} N {} K {} activation {} bias {} residual {} x {} y {} pad {} shift {} threads {}",
+                     isa_name(isa), precision_name(precision), c.T, c.N, c.K, static_cast<int>(c.activation), c.bias,
+                     c.residual, dtype_name(c.x_type), dtype_name(c.y_type), c.pad, c.shift, c.threads);
 }
 
 // Rows of a tensor that begins `shift` elements into its storage, so that vectors straddle cache lines.
@@ -46,10 +46,14 @@ struct Matrix {
 
 double activation64(Activation activation, double x) {
   switch (activation) {
-    case Activation::none: return x;
-    case Activation::gelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-    case Activation::relu: return std::max(0.0, x);
-    case Activation::tanh: return std::tanh(x);
+    case Activation::none:
+      return x;
+    case Activation::gelu:
+      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::relu:
+      return std::max(0.0, x);
+    case Activation::tanh:
+      return std::tanh(x);
   }
   return x;
 }
@@ -80,7 +84,8 @@ QuantisedRow quantise(int64_t K, At&& at) {
   for (int64_t k = 0; k < K; ++k) most = std::max(most, std::fabs(static_cast<float>(at(k))));
   const float inverse = most > 0 ? 127 / most : 0;
   QuantisedRow row{{}, most / 127};
-  for (int64_t k = 0; k < K; ++k) row.q.push_back(static_cast<int>(std::nearbyint(static_cast<float>(at(k)) * inverse)));
+  for (int64_t k = 0; k < K; ++k)
+    row.q.push_back(static_cast<int>(std::nearbyint(static_cast<float>(at(k)) * inverse)));
   return row;
 }
 
@@ -89,7 +94,8 @@ struct Reference {
 };
 
 template <class X, class W>
-Reference reference(const Case& c, Precision precision, const X& x, const W& w, const HostTensor& bias, const Matrix& residual) {
+Reference reference(const Case& c, Precision precision, const X& x, const W& w, const HostTensor& bias,
+                    const Matrix& residual) {
   Reference ref;
   std::vector<QuantisedRow> xq, wq;
   if (precision == Precision::int8) {
@@ -114,8 +120,8 @@ Reference reference(const Case& c, Precision precision, const X& x, const W& w, 
           sum += a * b;
           size += std::fabs(a * b);
         }
-        // Products and partial sums are rounded once each, none of them passes `size`. bf16 units may round to odd, which
-        // errs by twice as much, and flush denormals.
+        // Products and partial sums are rounded once each, none of them passes `size`. bf16 units may round to odd,
+        // which errs by twice as much, and flush denormals.
         const double roundings = static_cast<double>(precision == Precision::bf16 ? 4 * c.K : 2 * c.K);
         error = roundings * kEps32 * size + static_cast<double>(c.K) * 0x1p-125;
       }
@@ -125,9 +131,10 @@ Reference reference(const Case& c, Precision precision, const X& x, const W& w, 
       }
       double value = activation64(c.activation, sum);
       if (c.activation == Activation::gelu) {
-        // |gelu'| < 1.13. In fp32 the form itself errs by a few roundings, more in the tail, where e^(-x²/2) magnifies its
-        // argument's; in half precision by 5e-5.
-        error = 1.13 * error + (precision == Precision::fp32 ? (8 + sum * sum) * kEps32 * std::fabs(value) + 2 * kEps32 : 5e-5);
+        // |gelu'| < 1.13. In fp32 the form itself errs by a few roundings, more in the tail, where e^(-x²/2) magnifies
+        // its argument's; in half precision by 5e-5.
+        error = 1.13 * error +
+                (precision == Precision::fp32 ? (8 + sum * sum) * kEps32 * std::fabs(value) + 2 * kEps32 : 5e-5);
       } else if (c.activation == Activation::tanh) {
         error += 8 * kEps32 * std::fabs(value);
       }
@@ -147,8 +154,10 @@ struct Inputs {
   HostTensor w, bias;
   Matrix residual;
   explicit Inputs(const Case& c)
-      : x(c.x_type, c.T, c.K, c.pad, c.shift, 1, c.x_scale), w(testing::random_tensor(DType::f32, {c.N, c.K}, 2, 0.7)),
-        bias(testing::random_tensor(DType::f32, {c.N}, 3)), residual(DType::f32, c.T, c.N, c.pad, 0, 4, 1) {}
+      : x(c.x_type, c.T, c.K, c.pad, c.shift, 1, c.x_scale),
+        w(testing::random_tensor(DType::f32, {c.N, c.K}, 2, 0.7)),
+        bias(testing::random_tensor(DType::f32, {c.N}, 3)),
+        residual(DType::f32, c.T, c.N, c.pad, 0, 4, 1) {}
 };
 
 // Runs one case on one kernel: poisoned output and scratch, fences around both, the named kernel proven to have run.
@@ -189,7 +198,8 @@ void check(const Case& c, Precision precision, Isa isa, const Inputs& in, const 
     if (i < c.T * ld && i % ld >= c.shift && i % ld < c.shift + c.N) continue;
     for (int64_t b = 0; b < size; ++b) ASSERT_EQ(raw[i * size + b], 0xFF) << "element " << i << " of the storage";
   }
-  for (int64_t i = scratch_bytes; i < scratch_bytes + 64; ++i) ASSERT_EQ(scratch.as<uint8_t>()[i], 0xFF) << "scratch overrun";
+  for (int64_t i = scratch_bytes; i < scratch_bytes + 64; ++i)
+    ASSERT_EQ(scratch.as<uint8_t>()[i], 0xFF) << "scratch overrun";
 }
 
 void check_all(const Case& c) {
@@ -219,7 +229,8 @@ TEST(Linear, EmptySizes) {
 
 TEST(Linear, StridesAndMisalignedStarts) {
   for (const int64_t pad : {0, 1, 3})
-    for (const int64_t shift : {0, 1, 3, 7}) check_all({.T = 19, .N = 50, .K = 67, .residual = true, .pad = pad, .shift = shift});
+    for (const int64_t shift : {0, 1, 3, 7})
+      check_all({.T = 19, .N = 50, .K = 67, .residual = true, .pad = pad, .shift = shift});
 }
 
 TEST(Linear, Activations) {
@@ -228,7 +239,14 @@ TEST(Linear, Activations) {
       for (const bool residual : {false, true})
         for (const DType y_type : {DType::f32, DType::bf16})
           for (const double scale : {0.05, 1.0})
-            check_all({.T = 17, .N = 51, .K = 30, .activation = activation, .bias = bias, .residual = residual, .y_type = y_type, .x_scale = scale});
+            check_all({.T = 17,
+                       .N = 51,
+                       .K = 30,
+                       .activation = activation,
+                       .bias = bias,
+                       .residual = residual,
+                       .y_type = y_type,
+                       .x_scale = scale});
 }
 
 TEST(Linear, Bf16Input) {
@@ -284,7 +302,8 @@ TEST(Linear, Int8IsExactAtItsExtremes) {
       HostTensor x(DType::f32, {T, K}), w(DType::i8, {N, K}), w_scale(DType::f32, {N}), y(DType::f32, {T, N});
       x.fill(sign * 127.0);  // scale exactly 1
       w_scale.fill(1);
-      for (int64_t i = 0; i < N * K; ++i) w.as<int8_t>()[i] = static_cast<int8_t>(i % K < K / 2 || i / K % 2 == 0 ? -128 : 127);
+      for (int64_t i = 0; i < N * K; ++i)
+        w.as<int8_t>()[i] = static_cast<int8_t>(i % K < K / 2 || i / K % 2 == 0 ? -128 : 127);
       Packed packed = pack(w, Precision::int8, isa, w_scale);
       CpuStream stream(nullptr, isa);
       HostTensor scratch = testing::bytes_tensor(linear_scratch_bytes(stream, T, N, K, Precision::int8, 1));
@@ -308,11 +327,13 @@ TEST(Linear, NanAndInfinityAreNotHidden) {
   for (const Isa isa : supported_isas())
     for (const Precision precision : kPrecisions)
       for (const Activation activation : {Activation::none, Activation::gelu, Activation::relu, Activation::tanh}) {
-        const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1), w = testing::random_tensor(DType::f32, {N, K}, 2);
+        const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1),
+                         w = testing::random_tensor(DType::f32, {N, K}, 2);
         x.set(1, 7, NAN);
         Packed packed = pack(w, precision, isa);
         CpuStream stream(nullptr, isa);
-        HostTensor scratch = testing::bytes_tensor(linear_scratch_bytes(stream, T, N, K, precision, 1)), y(DType::f32, {T, N});
+        HostTensor scratch = testing::bytes_tensor(linear_scratch_bytes(stream, T, N, K, precision, 1)),
+                   y(DType::f32, {T, N});
         LinearArgs args;
         args.x = x;
         args.w = packed.weight;
@@ -322,7 +343,8 @@ TEST(Linear, NanAndInfinityAreNotHidden) {
         linear(stream, args);
         for (int64_t n = 0; n < N; ++n) {
           EXPECT_TRUE(std::isfinite(y.at(0, n)) && std::isfinite(y.at(2, n)));
-          EXPECT_TRUE(std::isnan(y.at(1, n))) << isa_name(isa) << " " << precision_name(precision) << " " << static_cast<int>(activation);
+          EXPECT_TRUE(std::isnan(y.at(1, n)))
+              << isa_name(isa) << " " << precision_name(precision) << " " << static_cast<int>(activation);
         }
       }
 }
@@ -330,7 +352,8 @@ TEST(Linear, NanAndInfinityAreNotHidden) {
 TEST(Linear, ResidualMayAliasY) {
   const int64_t T = 11, N = 50, K = 33;
   for (const Isa isa : supported_isas()) {
-    const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1), w = testing::random_tensor(DType::f32, {N, K}, 2);
+    const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1),
+                     w = testing::random_tensor(DType::f32, {N, K}, 2);
     const HostTensor residual = testing::random_tensor(DType::f32, {T, N}, 3);
     HostTensor apart(DType::f32, {T, N}), in_place(DType::f32, {T, N});
     std::memcpy(in_place.as<float>(), residual.as<float>(), static_cast<size_t>(T * N) * sizeof(float));
@@ -374,7 +397,8 @@ TEST(LinearPack, HalfAndInt8SourcesEqualTheirFloatValues) {
       for (int64_t k = 0; k < K; ++k) q.as<int8_t>()[n * K + k] = static_cast<int8_t>(row.q[k]);
     }
     const Packed a = pack(q, Precision::int8, isa, scale), b = pack(w, Precision::int8, isa);
-    EXPECT_EQ(std::memcmp(a.weight.data.data, b.weight.data.data, static_cast<size_t>(a.weight.data.bytes())), 0) << isa_name(isa);
+    EXPECT_EQ(std::memcmp(a.weight.data.data, b.weight.data.data, static_cast<size_t>(a.weight.data.bytes())), 0)
+        << isa_name(isa);
     EXPECT_TRUE(testing::same_bits(a.scale, b.scale));
   }
 }
@@ -402,7 +426,8 @@ TEST(Linear, RefusesWhatDoesNotFit) {
 }
 
 TEST(Linear, PrecisionNames) {
-  for (const char* name : {"fp32", "tf32", "bf16", "fp16", "fp8", "int8"}) EXPECT_STREQ(precision_name(*precision_from_name(name)), name);
+  for (const char* name : {"fp32", "tf32", "bf16", "fp16", "fp8", "int8"})
+    EXPECT_STREQ(precision_name(*precision_from_name(name)), name);
   EXPECT_FALSE(precision_from_name("fp64"));
 }
 

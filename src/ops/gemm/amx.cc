@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMX kernels: four accumulator tiles of 16 x 16 make a block of 32 rows by 32 columns; a step of k is 32 values of bf16 or
-// 64 of int8. While the tile unit multiplies one block, the vector units finish the one before (bias, activation, store):
-// a row or two of it after every step. With every operand in the first cache a step takes 69 cycles (64 is the unit's own
-// time); 32 columns of K = 768 fill that cache in bf16, rows then arrive from the second at about 40 bytes a cycle. Cutting K
-// so that columns fit beside rows did not pay: sums then travel through memory (-12 % at K = 768 on 16 cores). fp32 has no
-// tile arithmetic and runs on the AVX-512 kernel.
+// AMX kernels: four accumulator tiles of 16 x 16 make a block of 32 rows by 32 columns; a step of k is 32 values of
+// bf16 or 64 of int8. While the tile unit multiplies one block, the vector units finish the one before (bias,
+// activation, store): a row or two of it after every step. With every operand in the first cache a step takes 69 cycles
+// (64 is the unit's own time); 32 columns of K = 768 fill that cache in bf16, rows then arrive from the second at about
+// 40 bytes a cycle. Cutting K so that columns fit beside rows did not pay: sums then travel through memory (-12 % at K
+// = 768 on 16 cores). fp32 has no tile arithmetic and runs on the AVX-512 kernel.
 #include "ops/gemm/finish.h"
 #include "ops/gemm/rows.h"
 
 namespace brim::gemm {
 namespace {
 
-constexpr int kTile = 16, kBlock = 32;      // rows or columns of a tile, of a block
-constexpr int kTileBytes = kTile * 64;      // packed rows and columns are whole tiles, one after the other along k
+constexpr int kTile = 16, kBlock = 32;  // rows or columns of a tile, of a block
+constexpr int kTileBytes = kTile * 64;  // packed rows and columns are whole tiles, one after the other along k
 
 alignas(64) const struct TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -22,13 +22,33 @@ alignas(64) const struct TileConfig {
 
 // Tile registers: 0..3 sums, row-major over the block; 4, 5 rows; 6, 7 columns.
 template <bool kInt>
-BRIM_INLINE void multiply_00() { if constexpr (kInt) _tile_dpbssd(0, 4, 6); else _tile_dpbf16ps(0, 4, 6); }
+BRIM_INLINE void multiply_00() {
+  if constexpr (kInt)
+    _tile_dpbssd(0, 4, 6);
+  else
+    _tile_dpbf16ps(0, 4, 6);
+}
 template <bool kInt>
-BRIM_INLINE void multiply_01() { if constexpr (kInt) _tile_dpbssd(1, 4, 7); else _tile_dpbf16ps(1, 4, 7); }
+BRIM_INLINE void multiply_01() {
+  if constexpr (kInt)
+    _tile_dpbssd(1, 4, 7);
+  else
+    _tile_dpbf16ps(1, 4, 7);
+}
 template <bool kInt>
-BRIM_INLINE void multiply_10() { if constexpr (kInt) _tile_dpbssd(2, 5, 6); else _tile_dpbf16ps(2, 5, 6); }
+BRIM_INLINE void multiply_10() {
+  if constexpr (kInt)
+    _tile_dpbssd(2, 5, 6);
+  else
+    _tile_dpbf16ps(2, 5, 6);
+}
 template <bool kInt>
-BRIM_INLINE void multiply_11() { if constexpr (kInt) _tile_dpbssd(3, 5, 7); else _tile_dpbf16ps(3, 5, 7); }
+BRIM_INLINE void multiply_11() {
+  if constexpr (kInt)
+    _tile_dpbssd(3, 5, 7);
+  else
+    _tile_dpbf16ps(3, 5, 7);
+}
 
 // Sums of a block that wait to be finished, row by row.
 template <Act kAct, bool kInt, bool kBf16>
@@ -47,7 +67,8 @@ struct Pending {
         continue;
       }
       int c = 0;
-      for (; c + kLanes <= cols; c += kLanes) finish_vector<kAct, kInt, kBf16>(b, at + c * 4, row + next, col + c, scale);
+      for (; c + kLanes <= cols; c += kLanes)
+        finish_vector<kAct, kInt, kBf16>(b, at + c * 4, row + next, col + c, scale);
       if (c < cols) finish_vector<kAct, kInt, kBf16>(b, at + c * 4, row + next, col + c, scale, tail(cols - c));
     }
   }
@@ -71,11 +92,12 @@ BRIM_INLINE void multiply_step(const char* a, const char* w, int64_t panel_bytes
   if constexpr (kTwoRows && kTwoColumns) multiply_11<kInt>();
 }
 
-// Weights arrive from the shared cache or memory, too late unless asked for early: while two panels are used for several
-// blocks of rows, the next two are fetched in equal parts. With a single block of rows the core's own prefetcher is as good.
+// Weights arrive from the shared cache or memory, too late unless asked for early: while two panels are used for
+// several blocks of rows, the next two are fetched in equal parts. With a single block of rows the core's own
+// prefetcher is as good.
 struct Ahead {
-  const char* at[2];   // in either panel
-  int lines;           // of each, a step
+  const char* at[2];  // in either panel
+  int lines;          // of each, a step
 
   BRIM_INLINE void fetch() {
     for (int i = 0; i < lines; ++i) {
@@ -101,7 +123,8 @@ void run_blocks(const Block& b) {
     const int cols = static_cast<int>(kBlock < b.n_end - n ? kBlock : b.n_end - n);
     const bool two_columns = cols > kTile, last = n + kBlock >= b.n_end;
     const char* columns = static_cast<const char*>(b.b) + n / kTile * panel_bytes;
-    Ahead ahead{{columns + 2 * panel_bytes, columns + 3 * panel_bytes}, last || row_blocks == 1 ? 0 : (16 + row_blocks - 1) / row_blocks};
+    Ahead ahead{{columns + 2 * panel_bytes, columns + 3 * panel_bytes},
+                last || row_blocks == 1 ? 0 : (16 + row_blocks - 1) / row_blocks};
     for (int64_t m = 0; m < b.m; m += kBlock) {
       const int rows = static_cast<int>(b.m - m < kBlock ? b.m - m : kBlock);
       const bool two_rows = rows > kTile;
@@ -119,8 +142,10 @@ void run_blocks(const Block& b) {
           pending.some(b, share);
         }
       };
-      if (two_rows) two_columns ? multiply.template operator()<true, true>() : multiply.template operator()<true, false>();
-      else two_columns ? multiply.template operator()<false, true>() : multiply.template operator()<false, false>();
+      if (two_rows)
+        two_columns ? multiply.template operator()<true, true>() : multiply.template operator()<true, false>();
+      else
+        two_columns ? multiply.template operator()<false, true>() : multiply.template operator()<false, false>();
       pending.some(b, kBlock);
       _tile_stored(0, out, kBlock * 4);
       if (two_columns) _tile_stored(1, out + 64, kBlock * 4);
@@ -152,7 +177,8 @@ template <int kStep, class Pack>
 BRIM_INLINE void pack_all(const Rows& rows, char* out, Pack&& pack) {
   for (int64_t r = rows.begin; r < rows.end; ++r) pack(r);
   if (rows.end < rows.rows) return;
-  for (int64_t r = rows.end; r % kTile != 0; ++r) pack_tiles<kStep>(rows, out, r, [](int64_t) { return _mm512_setzero_si512(); });
+  for (int64_t r = rows.end; r % kTile != 0; ++r)
+    pack_tiles<kStep>(rows, out, r, [](int64_t) { return _mm512_setzero_si512(); });
 }
 
 // Values of a row from k on: whole vectors without a question, the last ones with.
@@ -171,16 +197,20 @@ struct AnyPart {
 };
 template <class Fn>
 BRIM_INLINE void with_row(const Rows& rows, int64_t r, int64_t step, Fn&& fn) {
-  if (rows.K % step != 0) fn(AnyPart{rows, r});
-  else if (rows.bf16) fn(WholeBf16{static_cast<const uint16_t*>(rows.x) + r * rows.ld});
-  else fn(WholeF32{static_cast<const float*>(rows.x) + r * rows.ld});
+  if (rows.K % step != 0)
+    fn(AnyPart{rows, r});
+  else if (rows.bf16)
+    fn(WholeBf16{static_cast<const uint16_t*>(rows.x) + r * rows.ld});
+  else
+    fn(WholeF32{static_cast<const float*>(rows.x) + r * rows.ld});
 }
 
 void pack_rows_bf16(const Rows& rows, void* out, float*) {
   auto* tiles = static_cast<char*>(out);
   pack_all<32>(rows, tiles, [&](int64_t r) {
     with_row(rows, r, 32, [&](auto values) {
-      pack_tiles<32>(rows, tiles, r, [&](int64_t k) { return (__m512i)_mm512_cvtne2ps_pbh(values(k + 16), values(k)); });
+      pack_tiles<32>(rows, tiles, r,
+                     [&](int64_t k) { return (__m512i)_mm512_cvtne2ps_pbh(values(k + 16), values(k)); });
     });
   });
 }
@@ -202,7 +232,8 @@ void pack_rows_int8(const Rows& rows, void* out, float* scale) {
         I q[4];
         BRIM_UNROLL
         for (int i = 0; i < 4; ++i) q[i] = _mm512_cvtps_epi32(mul(values(k + i * 16), inverse));
-        return _mm512_permutexvar_epi32(order, _mm512_packs_epi16(_mm512_packs_epi32(q[0], q[1]), _mm512_packs_epi32(q[2], q[3])));
+        return _mm512_permutexvar_epi32(
+            order, _mm512_packs_epi16(_mm512_packs_epi32(q[0], q[1]), _mm512_packs_epi32(q[2], q[3])));
       });
     });
   });
@@ -210,9 +241,29 @@ void pack_rows_int8(const Rows& rows, void* out, float* scale) {
 
 }  // namespace
 
-const Kernel kAmxBf16 = {.name = "amx_bf16", .mr = kTile, .nr = kTile, .n_step = kTile, .kr = 2, .k_multiple = 32, .element_bytes = 2,
-                         .column_sums = false, .a_element_bytes = 2, .pack_step = 1, .pack_rows = pack_rows_bf16, .run = run<false>};
-const Kernel kAmxInt8 = {.name = "amx_int8", .mr = kTile, .nr = kTile, .n_step = kTile, .kr = 4, .k_multiple = 64, .element_bytes = 1,
-                         .column_sums = false, .a_element_bytes = 1, .pack_step = 1, .pack_rows = pack_rows_int8, .run = run<true>};
+const Kernel kAmxBf16 = {.name = "amx_bf16",
+                         .mr = kTile,
+                         .nr = kTile,
+                         .n_step = kTile,
+                         .kr = 2,
+                         .k_multiple = 32,
+                         .element_bytes = 2,
+                         .column_sums = false,
+                         .a_element_bytes = 2,
+                         .pack_step = 1,
+                         .pack_rows = pack_rows_bf16,
+                         .run = run<false>};
+const Kernel kAmxInt8 = {.name = "amx_int8",
+                         .mr = kTile,
+                         .nr = kTile,
+                         .n_step = kTile,
+                         .kr = 4,
+                         .k_multiple = 64,
+                         .element_bytes = 1,
+                         .column_sums = false,
+                         .a_element_bytes = 1,
+                         .pack_step = 1,
+                         .pack_rows = pack_rows_int8,
+                         .run = run<true>};
 
 }  // namespace brim::gemm

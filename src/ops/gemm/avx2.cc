@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX2 kernels: tiles of 6 rows by 16 columns, 12 of the 16 registers accumulate, rows are broadcast from memory. There is no
-// bf16 or exact int8 dot product: bf16 weights are widened to fp32 (half the memory, the same arithmetic), int8 to int16 for
-// vpmaddwd, whose sums of two cannot overflow (vpmaddubsw's can).
+// AVX2 kernels: tiles of 6 rows by 16 columns, 12 of the 16 registers accumulate, rows are broadcast from memory. There
+// is no bf16 or exact int8 dot product: bf16 weights are widened to fp32 (half the memory, the same arithmetic), int8
+// to int16 for vpmaddwd, whose sums of two cannot overflow (vpmaddubsw's can).
 #include "ops/gemm/finish.h"
 #include "ops/gemm/rows.h"
 
@@ -13,7 +13,8 @@ constexpr int kRows = 6, kPanel = 16;
 struct Fp32 {
   using Sum = __m256;
   static constexpr bool kInt = false;
-  static constexpr int kStep = 1, kRowBytes = 4, kColumnBytes = 4;  // of one step: k values, bytes of a row, bytes of a column
+  static constexpr int kStep = 1, kRowBytes = 4,
+                       kColumnBytes = 4;  // of one step: k values, bytes of a row, bytes of a column
   static BRIM_INLINE Sum zero() { return _mm256_setzero_ps(); }
   template <int R>
   static BRIM_INLINE void step(const char* x, int64_t stride, const char* b, Sum (&c)[R][2]) {
@@ -81,7 +82,8 @@ void tile(const char* x, int64_t stride, const char* b, int64_t steps, char* acc
   typename Op::Sum c[R][2];
   BRIM_UNROLL
   for (int r = 0; r < R; ++r) c[r][0] = c[r][1] = Op::zero();
-  for (int64_t k = 0; k < steps; ++k, x += Op::kRowBytes, b += kPanel * Op::kColumnBytes) Op::template step<R>(x, stride, b, c);
+  for (int64_t k = 0; k < steps; ++k, x += Op::kRowBytes, b += kPanel * Op::kColumnBytes)
+    Op::template step<R>(x, stride, b, c);
   BRIM_UNROLL
   for (int r = 0; r < R; ++r) {
     keep(acc + r * 64, c[r][0]);
@@ -126,19 +128,51 @@ void pack_rows_int8(const Rows& rows, void* out, float* scale) {
     for (int64_t k = 0; k < padded; k += 8) {
       const I q = _mm256_cvtps_epi32(mul(row_values(rows, r, k), inverse));
       const __m128i words = _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packs_epi32(q, q), 0x08));
-      if (padded - k >= 8) _mm_storeu_si128(reinterpret_cast<__m128i*>(a + k), words);
-      else std::memcpy(a + k, &words, static_cast<size_t>(padded - k) * 2);
+      if (padded - k >= 8)
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(a + k), words);
+      else
+        std::memcpy(a + k, &words, static_cast<size_t>(padded - k) * 2);
     }
   }
 }
 
 }  // namespace
 
-const Kernel kAvx2Fp32 = {.name = "avx2_fp32", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 4,
-                          .column_sums = false, .a_element_bytes = 0, .pack_step = 1, .pack_rows = nullptr, .run = run<Fp32>};
-const Kernel kAvx2Bf16 = {.name = "avx2_bf16", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 2, .k_multiple = 2, .element_bytes = 2,
-                          .column_sums = false, .a_element_bytes = 4, .pack_step = 1, .pack_rows = pack_rows_bf16, .run = run<Bf16>};
-const Kernel kAvx2Int8 = {.name = "avx2_int8", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 2, .k_multiple = 2, .element_bytes = 1,
-                          .column_sums = false, .a_element_bytes = 2, .pack_step = 1, .pack_rows = pack_rows_int8, .run = run<Int8>};
+const Kernel kAvx2Fp32 = {.name = "avx2_fp32",
+                          .mr = kRows,
+                          .nr = kPanel,
+                          .n_step = kPanel,
+                          .kr = 1,
+                          .k_multiple = 1,
+                          .element_bytes = 4,
+                          .column_sums = false,
+                          .a_element_bytes = 0,
+                          .pack_step = 1,
+                          .pack_rows = nullptr,
+                          .run = run<Fp32>};
+const Kernel kAvx2Bf16 = {.name = "avx2_bf16",
+                          .mr = kRows,
+                          .nr = kPanel,
+                          .n_step = kPanel,
+                          .kr = 2,
+                          .k_multiple = 2,
+                          .element_bytes = 2,
+                          .column_sums = false,
+                          .a_element_bytes = 4,
+                          .pack_step = 1,
+                          .pack_rows = pack_rows_bf16,
+                          .run = run<Bf16>};
+const Kernel kAvx2Int8 = {.name = "avx2_int8",
+                          .mr = kRows,
+                          .nr = kPanel,
+                          .n_step = kPanel,
+                          .kr = 2,
+                          .k_multiple = 2,
+                          .element_bytes = 1,
+                          .column_sums = false,
+                          .a_element_bytes = 2,
+                          .pack_step = 1,
+                          .pack_rows = pack_rows_int8,
+                          .run = run<Int8>};
 
 }  // namespace brim::gemm

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX-512 kernels: tiles of 8 rows by 48 columns, 24 accumulators, rows broadcast from memory. 48 divides the widths of the
-// model families (384, 768, 2304, 3072), and one step asks 11 loads for 24 products. The three precisions differ only in
-// what four bytes hold: one fp32, two bf16 or four int8.
+// AVX-512 kernels: tiles of 8 rows by 48 columns, 24 accumulators, rows broadcast from memory. 48 divides the widths of
+// the model families (384, 768, 2304, 3072), and one step asks 11 loads for 24 products. The three precisions differ
+// only in what four bytes hold: one fp32, two bf16 or four int8.
 #include "ops/gemm/finish.h"
 #include "ops/gemm/rows.h"
 
@@ -14,10 +14,12 @@ struct Fp32 {
   using Sum = __m512;
   static constexpr bool kInt = false;
   static BRIM_INLINE Sum zero() { return _mm512_setzero_ps(); }
-  static BRIM_INLINE Sum multiply(__m512i a, __m512i b, Sum c) { return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), c); }
+  static BRIM_INLINE Sum multiply(__m512i a, __m512i b, Sum c) {
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), c);
+  }
 };
-// On the Intel cores that have it beside AMX this instruction runs at a quarter of the rate of an fma; on AMD's, which have
-// no AMX, at the same. The latter are whom this kernel is for.
+// On the Intel cores that have it beside AMX this instruction runs at a quarter of the rate of an fma; on AMD's, which
+// have no AMX, at the same. The latter are whom this kernel is for.
 struct Bf16 {
   using Sum = __m512;
   static constexpr bool kInt = false;
@@ -35,14 +37,16 @@ struct Int8 {
 BRIM_INLINE void keep(char* to, __m512 sums) { _mm512_store_ps(to, sums); }
 BRIM_INLINE void keep(char* to, __m512i sums) { _mm512_store_si512(to, sums); }
 
-// R rows x 16 V columns of sums into acc; rows lie `stride` bytes apart, b is a panel of `groups` groups of four bytes a column.
+// R rows x 16 V columns of sums into acc; rows lie `stride` bytes apart, b is a panel of `groups` groups of four bytes
+// a column.
 template <class Op, int R, int V>
 void tile(const char* x, int64_t stride, const char* b, int64_t groups, char* acc) {
   typename Op::Sum c[R][V];
   BRIM_UNROLL
-  for (int r = 0; r < R; ++r)
+  for (int r = 0; r < R; ++r) {
     BRIM_UNROLL
     for (int v = 0; v < V; ++v) c[r][v] = Op::zero();
+  }
   for (int64_t k = 0; k < groups; ++k, b += kGroupBytes, x += 4) {
     __m512i w[V];
     BRIM_UNROLL
@@ -57,9 +61,10 @@ void tile(const char* x, int64_t stride, const char* b, int64_t groups, char* ac
     }
   }
   BRIM_UNROLL
-  for (int r = 0; r < R; ++r)
+  for (int r = 0; r < R; ++r) {
     BRIM_UNROLL
     for (int v = 0; v < V; ++v) keep(acc + (r * kVectors + v) * 64, c[r][v]);
+  }
 }
 
 using Tile = void (*)(const char*, int64_t, const char*, int64_t, char*);
@@ -72,7 +77,8 @@ void run_tiles(const Block& block, int64_t stride, int64_t groups) {
   alignas(64) char acc[kRows * kPanel * 4];
   for (int64_t n = block.n_begin; n < block.n_end;) {
     const int64_t in_panel = n % kPanel;
-    const int64_t cols = kPanel - in_panel < block.n_end - n ? kPanel - in_panel : block.n_end - n, vectors = (cols + 15) / 16;
+    const int64_t cols = kPanel - in_panel < block.n_end - n ? kPanel - in_panel : block.n_end - n,
+                  vectors = (cols + 15) / 16;
     const char* b = static_cast<const char*>(block.b) + n / kPanel * groups * kGroupBytes + in_panel * 4;
     const Tile* tiles = vectors == 3 ? kTiles<Op, 3> : vectors == 2 ? kTiles<Op, 2> : kTiles<Op, 1>;
     for (int64_t m = 0; m < block.m; m += kRows) {
@@ -96,7 +102,8 @@ void pack_rows_bf16(const Rows& rows, void* out, float*) {
     int64_t k = 0;
     for (; k + 32 <= rows.K; k += 32)
       _mm512_storeu_si512(a + k, (__m512i)_mm512_cvtne2ps_pbh(row_values(rows, r, k + 16), row_values(rows, r, k)));
-    for (; k < padded; k += 16) store_bf16(a + k, row_values(rows, r, k), tail(static_cast<int>(padded - k < 16 ? padded - k : 16)));
+    for (; k < padded; k += 16)
+      store_bf16(a + k, row_values(rows, r, k), tail(static_cast<int>(padded - k < 16 ? padded - k : 16)));
   }
 }
 
@@ -106,7 +113,8 @@ void pack_rows_int8(const Rows& rows, void* out, float* scale) {
   for (int64_t r = rows.begin; r < rows.end; ++r, a += padded) {
     const F inverse = set1(quantised_row(rows, r, &scale[r]));
     for (int64_t k = 0; k < padded; k += 16) {
-      const __m512i q = _mm512_add_epi32(_mm512_cvtps_epi32(mul(row_values(rows, r, k), inverse)), _mm512_set1_epi32(128));
+      const __m512i q =
+          _mm512_add_epi32(_mm512_cvtps_epi32(mul(row_values(rows, r, k), inverse)), _mm512_set1_epi32(128));
       _mm512_mask_cvtepi32_storeu_epi8(a + k, tail(static_cast<int>(padded - k < 16 ? padded - k : 16)).mask, q);
     }
   }
@@ -114,11 +122,41 @@ void pack_rows_int8(const Rows& rows, void* out, float* scale) {
 
 }  // namespace
 
-const Kernel kAvx512Fp32 = {.name = "avx512_fp32", .mr = kRows, .nr = kPanel, .n_step = 16, .kr = 1, .k_multiple = 1, .element_bytes = 4,
-                            .column_sums = false, .a_element_bytes = 0, .pack_step = 1, .pack_rows = nullptr, .run = run_fp32};
-const Kernel kAvx512Bf16 = {.name = "avx512_bf16", .mr = kRows, .nr = kPanel, .n_step = 16, .kr = 2, .k_multiple = 2, .element_bytes = 2,
-                            .column_sums = false, .a_element_bytes = 2, .pack_step = 1, .pack_rows = pack_rows_bf16, .run = run_bf16};
-const Kernel kAvx512Int8 = {.name = "avx512_int8", .mr = kRows, .nr = kPanel, .n_step = 16, .kr = 4, .k_multiple = 4, .element_bytes = 1,
-                            .column_sums = true, .a_element_bytes = 1, .pack_step = 1, .pack_rows = pack_rows_int8, .run = run_int8};
+const Kernel kAvx512Fp32 = {.name = "avx512_fp32",
+                            .mr = kRows,
+                            .nr = kPanel,
+                            .n_step = 16,
+                            .kr = 1,
+                            .k_multiple = 1,
+                            .element_bytes = 4,
+                            .column_sums = false,
+                            .a_element_bytes = 0,
+                            .pack_step = 1,
+                            .pack_rows = nullptr,
+                            .run = run_fp32};
+const Kernel kAvx512Bf16 = {.name = "avx512_bf16",
+                            .mr = kRows,
+                            .nr = kPanel,
+                            .n_step = 16,
+                            .kr = 2,
+                            .k_multiple = 2,
+                            .element_bytes = 2,
+                            .column_sums = false,
+                            .a_element_bytes = 2,
+                            .pack_step = 1,
+                            .pack_rows = pack_rows_bf16,
+                            .run = run_bf16};
+const Kernel kAvx512Int8 = {.name = "avx512_int8",
+                            .mr = kRows,
+                            .nr = kPanel,
+                            .n_step = 16,
+                            .kr = 4,
+                            .k_multiple = 4,
+                            .element_bytes = 1,
+                            .column_sums = true,
+                            .a_element_bytes = 1,
+                            .pack_step = 1,
+                            .pack_rows = pack_rows_int8,
+                            .run = run_int8};
 
 }  // namespace brim::gemm

@@ -46,20 +46,28 @@ void finish_tile_of(const Block& b, const void* acc, int ld, int64_t row, int64_
     const char* at = static_cast<const char*>(acc) + static_cast<size_t>(r) * ld * 4;
     const F scale = kInt ? set1(b.a_scale[row + r]) : set1(0.0f);
     for (int c = 0; c < whole; c += kLanes) finish_vector<kAct, kInt, kBf16>(b, at + c * 4, row + r, col + c, scale);
-    if (whole < cols) finish_vector<kAct, kInt, kBf16>(b, at + whole * 4, row + r, col + whole, scale, tail(cols - whole));
+    if (whole < cols)
+      finish_vector<kAct, kInt, kBf16>(b, at + whole * 4, row + r, col + whole, scale, tail(cols - whole));
   }
 }
 
 // Hands act and y's type over as compile-time constants: fn.template operator()<kAct, kBf16>().
 template <class Fn>
 BRIM_INLINE void with_finish(const Block& b, Fn&& fn) {
-  const auto typed = [&]<Act kAct>() { b.y_bf16 ? fn.template operator()<kAct, true>() : fn.template operator()<kAct, false>(); };
+  const auto typed = [&]<Act kAct>() {
+    b.y_bf16 ? fn.template operator()<kAct, true>() : fn.template operator()<kAct, false>();
+  };
   switch (b.act) {
-    case Act::none: return typed.template operator()<Act::none>();
-    case Act::gelu: return typed.template operator()<Act::gelu>();
-    case Act::gelu_fast: return typed.template operator()<Act::gelu_fast>();
-    case Act::relu: return typed.template operator()<Act::relu>();
-    case Act::tanh: return typed.template operator()<Act::tanh>();
+    case Act::none:
+      return typed.template operator()<Act::none>();
+    case Act::gelu:
+      return typed.template operator()<Act::gelu>();
+    case Act::gelu_fast:
+      return typed.template operator()<Act::gelu_fast>();
+    case Act::relu:
+      return typed.template operator()<Act::relu>();
+    case Act::tanh:
+      return typed.template operator()<Act::tanh>();
   }
 }
 

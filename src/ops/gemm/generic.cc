@@ -32,16 +32,22 @@ void pack_rows_int8(const Rows& rows, void* out, float* scale) {
     }
     scale[r] = most / 127;
     const float inverse = most > 0 && std::isfinite(most) ? 127 / most : 0;
-    for (int64_t k = 0; k < rows.K; ++k) *a++ = inverse == 0 ? 0 : static_cast<int8_t>(std::nearbyint(element(rows, r, k) * inverse));
+    for (int64_t k = 0; k < rows.K; ++k)
+      *a++ = inverse == 0 ? 0 : static_cast<int8_t>(std::nearbyint(element(rows, r, k) * inverse));
   }
 }
 
 float activate(Act act, float x) {
   switch (act) {
-    case Act::none: return x;
-    case Act::gelu: case Act::gelu_fast: return 0.5f * x * std::erfc(-x * 0.70710678f);
-    case Act::relu: return x < 0 ? 0 : x;
-    case Act::tanh: return std::tanh(x);
+    case Act::none:
+      return x;
+    case Act::gelu:
+    case Act::gelu_fast:
+      return 0.5f * x * std::erfc(-x * 0.70710678f);
+    case Act::relu:
+      return x < 0 ? 0 : x;
+    case Act::tanh:
+      return std::tanh(x);
   }
   return x;
 }
@@ -74,8 +80,10 @@ void run(const Block& block) {
           v = activate(block.act, v);
           if (block.residual != nullptr) v += block.residual[(m + r) * block.ld_residual + n + c];
           const int64_t i = (m + r) * block.ld_y + n + c;
-          if (block.y_bf16) static_cast<bf16_t*>(block.y)[i] = to_bf16(v);
-          else static_cast<float*>(block.y)[i] = v;
+          if (block.y_bf16)
+            static_cast<bf16_t*>(block.y)[i] = to_bf16(v);
+          else
+            static_cast<float*>(block.y)[i] = v;
         }
     }
   }
@@ -83,11 +91,41 @@ void run(const Block& block) {
 
 }  // namespace
 
-const Kernel kGenericFp32 = {.name = "generic_fp32", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 4,
-                             .column_sums = false, .a_element_bytes = 0, .pack_step = 1, .pack_rows = nullptr, .run = run<float, float>};
-const Kernel kGenericBf16 = {.name = "generic_bf16", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 2,
-                             .column_sums = false, .a_element_bytes = 2, .pack_step = 1, .pack_rows = pack_rows_bf16, .run = run<bf16_t, float>};
-const Kernel kGenericInt8 = {.name = "generic_int8", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 1,
-                             .column_sums = false, .a_element_bytes = 1, .pack_step = 1, .pack_rows = pack_rows_int8, .run = run<int8_t, int32_t>};
+const Kernel kGenericFp32 = {.name = "generic_fp32",
+                             .mr = kRows,
+                             .nr = kPanel,
+                             .n_step = kPanel,
+                             .kr = 1,
+                             .k_multiple = 1,
+                             .element_bytes = 4,
+                             .column_sums = false,
+                             .a_element_bytes = 0,
+                             .pack_step = 1,
+                             .pack_rows = nullptr,
+                             .run = run<float, float>};
+const Kernel kGenericBf16 = {.name = "generic_bf16",
+                             .mr = kRows,
+                             .nr = kPanel,
+                             .n_step = kPanel,
+                             .kr = 1,
+                             .k_multiple = 1,
+                             .element_bytes = 2,
+                             .column_sums = false,
+                             .a_element_bytes = 2,
+                             .pack_step = 1,
+                             .pack_rows = pack_rows_bf16,
+                             .run = run<bf16_t, float>};
+const Kernel kGenericInt8 = {.name = "generic_int8",
+                             .mr = kRows,
+                             .nr = kPanel,
+                             .n_step = kPanel,
+                             .kr = 1,
+                             .k_multiple = 1,
+                             .element_bytes = 1,
+                             .column_sums = false,
+                             .a_element_bytes = 1,
+                             .pack_step = 1,
+                             .pack_rows = pack_rows_int8,
+                             .run = run<int8_t, int32_t>};
 
 }  // namespace brim::gemm

@@ -10,17 +10,25 @@ struct Set {
 
 Set set_of(Isa isa) {
   switch (isa) {
-    case Isa::generic: return {&kGenericFp32, &kGenericBf16, &kGenericInt8};
+    case Isa::generic:
+      return {&kGenericFp32, &kGenericBf16, &kGenericInt8};
 #if defined(__x86_64__)
-    case Isa::avx2: return {&kAvx2Fp32, &kAvx2Bf16, &kAvx2Int8};
-    case Isa::avx512: return {&kAvx512Fp32, &kAvx512Bf16, &kAvx512Int8};
-    case Isa::amx: return {&kAvx512Fp32, &kAmxBf16, &kAmxInt8};
+    case Isa::avx2:
+      return {&kAvx2Fp32, &kAvx2Bf16, &kAvx2Int8};
+    case Isa::avx512:
+      return {&kAvx512Fp32, &kAvx512Bf16, &kAvx512Int8};
+    case Isa::amx:
+      return {&kAvx512Fp32, &kAmxBf16, &kAmxInt8};
 #elif defined(__aarch64__)
-    case Isa::neon: return {&kNeonFp32, &kNeonBf16, &kNeonInt8};
-    case Isa::neon_dot: return {&kNeonFp32, &kNeonBf16, &kNeonDotInt8};
-    case Isa::neon_mm: return {&kNeonFp32, &kNeonMmBf16, &kNeonMmInt8};
+    case Isa::neon:
+      return {&kNeonFp32, &kNeonBf16, &kNeonInt8};
+    case Isa::neon_dot:
+      return {&kNeonFp32, &kNeonBf16, &kNeonDotInt8};
+    case Isa::neon_mm:
+      return {&kNeonFp32, &kNeonMmBf16, &kNeonMmInt8};
 #endif
-    default: return {};
+    default:
+      return {};
   }
 }
 
@@ -30,10 +38,14 @@ const Kernel& kernel_for(Isa isa, Precision precision) {
   const Set set = set_of(isa);
   BRIM_CHECK(set.fp32 != nullptr, "no matrix kernels for {} in this build", isa_name(isa));
   switch (precision) {
-    case Precision::fp32: return *set.fp32;
-    case Precision::bf16: return *set.bf16;
-    case Precision::int8: return *set.int8;
-    default: fail(ErrorCode::usage, "--precision {}: the CPU computes in fp32, bf16 or int8", precision_name(precision));
+    case Precision::fp32:
+      return *set.fp32;
+    case Precision::bf16:
+      return *set.bf16;
+    case Precision::int8:
+      return *set.int8;
+    default:
+      fail(ErrorCode::usage, "--precision {}: the CPU computes in fp32, bf16 or int8", precision_name(precision));
   }
 }
 

@@ -11,11 +11,13 @@
 namespace brim::gemm {
 namespace {
 
-constexpr int64_t kRowsAThread = 256;   // made ready at a time, a thread
-constexpr int64_t kRowsABlock = 256;    // handed to a kernel at a time: its packed rows stay in the second-level cache
+constexpr int64_t kRowsAThread = 256;  // made ready at a time, a thread
+constexpr int64_t kRowsABlock = 256;   // handed to a kernel at a time: its packed rows stay in the second-level cache
 
 // Rows made ready at once; what scratch must hold.
-int64_t round_rows(const Kernel& kernel, int64_t T, int threads) { return round_up(std::min(T, kRowsAThread * threads), kernel.mr); }
+int64_t round_rows(const Kernel& kernel, int64_t T, int threads) {
+  return round_up(std::min(T, kRowsAThread * threads), kernel.mr);
+}
 
 // Every thread of a pool passes, or none. Workers run at the same time by the pool's contract, so spinning is brief.
 class Barrier {
@@ -60,11 +62,14 @@ struct Parts {
   char* a = reinterpret_cast<char*>(round_up(reinterpret_cast<intptr_t>(p.scratch), 64));
   float* a_scale = nullptr;
 
-  const char* x_row(int64_t row) const { return static_cast<const char*>(p.x.data) + row * p.x.ld() * dtype_bytes(p.x.dtype); }
+  const char* x_row(int64_t row) const {
+    return static_cast<const char*>(p.x.data) + row * p.x.ld() * dtype_bytes(p.x.dtype);
+  }
 
   // Rows begin .. end of the `rows` that begin with `first`.
   void pack(int64_t first, int64_t rows, int64_t begin, int64_t end) const {
-    if (begin < end) kernel.pack_rows({x_row(first), p.x.ld(), rows, K, p.x.dtype == DType::bf16, begin, end}, a, a_scale);
+    if (begin < end)
+      kernel.pack_rows({x_row(first), p.x.ld(), rows, K, p.x.dtype == DType::bf16, begin, end}, a, a_scale);
   }
   void compute(int64_t first, int64_t begin, int64_t end, int64_t n_begin, int64_t n_end) const {
     if (begin >= end || n_begin >= n_end) return;
@@ -75,7 +80,8 @@ struct Parts {
     block.a_scale = a_scale + begin;
     block.b = p.b;
     block.b_scale = p.b_scale;
-    if (kernel.column_sums) block.b_sums = reinterpret_cast<const int32_t*>(static_cast<const char*>(p.b) + panel_bytes(kernel, N, K));
+    if (kernel.column_sums)
+      block.b_sums = reinterpret_cast<const int32_t*>(static_cast<const char*>(p.b) + panel_bytes(kernel, N, K));
     block.bias = p.bias.as<float>();
     if (p.residual) block.residual = p.residual.as<float>() + (first + begin) * p.residual.ld();
     block.ld_residual = p.residual.ld();
@@ -125,7 +131,8 @@ void multiply(const Stream& stream, const Kernel& kernel, const Product& product
       const int64_t rows = std::min(round, T - first);
       if (packs) {
         const int64_t steps = (rows + kernel.pack_step - 1) / kernel.pack_step;
-        parts.pack(first, rows, steps * worker / threads * kernel.pack_step, std::min(rows, steps * (worker + 1) / threads * kernel.pack_step));
+        parts.pack(first, rows, steps * worker / threads * kernel.pack_step,
+                   std::min(rows, steps * (worker + 1) / threads * kernel.pack_step));
         barrier.wait();
       }
       const Grid grid(kernel, rows, N, threads);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One whole product on a CPU stream: rows are made ready for the kernel (rounded, tiled) once into scratch, then blocks of
-// rows x columns are handed to it. With a pool the threads share both steps; alone, the caller does them in turn.
+// One whole product on a CPU stream: rows are made ready for the kernel (rounded, tiled) once into scratch, then blocks
+// of rows x columns are handed to it. With a pool the threads share both steps; alone, the caller does them in turn.
 #pragma once
 #include "device/stream.h"
 #include "ops/gemm/gemm.h"
@@ -8,17 +8,17 @@
 
 namespace brim::gemm {
 
-// y = act(x Bᵀ + bias) + residual, B being [N,K] in the kernel's panels. Threads share outputs, never a sum, so results do
-// not depend on their number.
+// y = act(x Bᵀ + bias) + residual, B being [N,K] in the kernel's panels. Threads share outputs, never a sum, so results
+// do not depend on their number.
 struct Product {
-  TensorView x;              // [T,K] f32, or bf16 for kernels that pack rows
-  const void* b = nullptr;   // packed_bytes of it
+  TensorView x;                    // [T,K] f32, or bf16 for kernels that pack rows
+  const void* b = nullptr;         // packed_bytes of it
   const float* b_scale = nullptr;  // [N], int8 only
-  TensorView bias;           // [N] f32 or empty
-  TensorView residual;       // [T,N] f32 or empty; may be y
-  TensorView y;              // [T,N] f32 or bf16
+  TensorView bias;                 // [N] f32 or empty
+  TensorView residual;             // [T,N] f32 or empty; may be y
+  TensorView y;                    // [T,N] f32 or bf16
   Act act = Act::none;
-  void* scratch = nullptr;   // multiply_scratch_bytes
+  void* scratch = nullptr;  // multiply_scratch_bytes
 };
 int64_t multiply_scratch_bytes(const Kernel& kernel, int64_t T, int64_t K, int threads);
 void multiply(const Stream& stream, const Kernel& kernel, const Product& product);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels for every aarch64 machine. fp32: fmla by lane. bf16: weights widened as they are loaded, the same arithmetic with
-// half the memory. int8: 16-bit products of two steps added in pairs to 32 bits, exact because rows stay within ±127.
+// Kernels for every aarch64 machine. fp32: fmla by lane. bf16: weights widened as they are loaded, the same arithmetic
+// with half the memory. int8: 16-bit products of two steps added in pairs to 32 bits, exact because rows stay within
+// ±127.
 #include "ops/gemm/neon_panels.h"
 
 namespace brim::gemm {
@@ -37,7 +38,8 @@ void tile_float(const char* a, const char* b, int64_t K, char* acc) {
   c[r][0] = vfmaq_laneq_f32(c[r][0], w[0], v, (r) % 4); \
   c[r][1] = vfmaq_laneq_f32(c[r][1], w[1], v, (r) % 4); \
   c[r][2] = vfmaq_laneq_f32(c[r][2], w[2], v, (r) % 4);
-    BRIM_ROW(0, a0) BRIM_ROW(1, a0) BRIM_ROW(2, a0) BRIM_ROW(3, a0) BRIM_ROW(4, a1) BRIM_ROW(5, a1) BRIM_ROW(6, a1) BRIM_ROW(7, a1)
+    BRIM_ROW(0, a0)
+    BRIM_ROW(1, a0) BRIM_ROW(2, a0) BRIM_ROW(3, a0) BRIM_ROW(4, a1) BRIM_ROW(5, a1) BRIM_ROW(6, a1) BRIM_ROW(7, a1)
 #undef BRIM_ROW
   }
   auto* to = reinterpret_cast<float*>(acc);
@@ -83,7 +85,8 @@ void tile_int8(const char* a, const char* b, int64_t K, char* acc) {
 
 void run_int8(const Block& block) {
   const int64_t K = round_up(block.K, 4);
-  run_panels<kInt8Rows, true>(block, kInt8Rows * K, kPanel * K, [K](const char* a, const char* b, char* acc) { tile_int8(a, b, K, acc); });
+  run_panels<kInt8Rows, true>(block, kInt8Rows * K, kPanel * K,
+                              [K](const char* a, const char* b, char* acc) { tile_int8(a, b, K, acc); });
 }
 
 // Rows [row / 8][k][8] in fp32, rounded to bf16 where kRound.
@@ -98,20 +101,53 @@ void pack_rows_float(const Rows& rows, void* out, float*) {
           r[i] = panel_values(rows, first + half * 4 + i, k);
           if constexpr (kRound) r[i] = round_to_bf16(r[i]);
         }
-        const float64x2_t t0 = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1])), t1 = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
-        const float64x2_t t2 = vreinterpretq_f64_f32(vtrn1q_f32(r[2], r[3])), t3 = vreinterpretq_f64_f32(vtrn2q_f32(r[2], r[3]));
+        const float64x2_t t0 = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1])),
+                          t1 = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
+        const float64x2_t t2 = vreinterpretq_f64_f32(vtrn1q_f32(r[2], r[3])),
+                          t3 = vreinterpretq_f64_f32(vtrn2q_f32(r[2], r[3]));
         const float64x2_t turned[4] = {vtrn1q_f64(t0, t2), vtrn1q_f64(t1, t3), vtrn2q_f64(t0, t2), vtrn2q_f64(t1, t3)};
-        for (int i = 0; i < 4 && k + i < rows.K; ++i) vst1q_f32(panel + (k + i) * kRows + half * 4, vreinterpretq_f32_f64(turned[i]));
+        for (int i = 0; i < 4 && k + i < rows.K; ++i)
+          vst1q_f32(panel + (k + i) * kRows + half * 4, vreinterpretq_f32_f64(turned[i]));
       }
 }
 
 }  // namespace
 
-const Kernel kNeonFp32 = {.name = "neon_fp32", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 4,
-                          .column_sums = false, .a_element_bytes = 4, .pack_step = kRows, .pack_rows = pack_rows_float<false>, .run = run_float<Fp32>};
-const Kernel kNeonBf16 = {.name = "neon_bf16", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 1, .k_multiple = 1, .element_bytes = 2,
-                          .column_sums = false, .a_element_bytes = 4, .pack_step = kRows, .pack_rows = pack_rows_float<true>, .run = run_float<Bf16>};
-const Kernel kNeonInt8 = {.name = "neon_int8", .mr = kInt8Rows, .nr = kPanel, .n_step = kPanel, .kr = 2, .k_multiple = 4, .element_bytes = 1,
-                          .column_sums = false, .a_element_bytes = 1, .pack_step = kInt8Rows, .pack_rows = pack_rows_int8<kInt8Rows, 4, 4>, .run = run_int8};
+const Kernel kNeonFp32 = {.name = "neon_fp32",
+                          .mr = kRows,
+                          .nr = kPanel,
+                          .n_step = kPanel,
+                          .kr = 1,
+                          .k_multiple = 1,
+                          .element_bytes = 4,
+                          .column_sums = false,
+                          .a_element_bytes = 4,
+                          .pack_step = kRows,
+                          .pack_rows = pack_rows_float<false>,
+                          .run = run_float<Fp32>};
+const Kernel kNeonBf16 = {.name = "neon_bf16",
+                          .mr = kRows,
+                          .nr = kPanel,
+                          .n_step = kPanel,
+                          .kr = 1,
+                          .k_multiple = 1,
+                          .element_bytes = 2,
+                          .column_sums = false,
+                          .a_element_bytes = 4,
+                          .pack_step = kRows,
+                          .pack_rows = pack_rows_float<true>,
+                          .run = run_float<Bf16>};
+const Kernel kNeonInt8 = {.name = "neon_int8",
+                          .mr = kInt8Rows,
+                          .nr = kPanel,
+                          .n_step = kPanel,
+                          .kr = 2,
+                          .k_multiple = 4,
+                          .element_bytes = 1,
+                          .column_sums = false,
+                          .a_element_bytes = 1,
+                          .pack_step = kInt8Rows,
+                          .pack_rows = pack_rows_int8<kInt8Rows, 4, 4>,
+                          .run = run_int8};
 
 }  // namespace brim::gemm

@@ -18,11 +18,12 @@ void tile(const char* from, const char* columns, int64_t groups, char* acc) {
     __builtin_prefetch(a + 1024);
     const int8x16_t a0 = vld1q_s8(a), a1 = vld1q_s8(a + 16);
     const int8x16_t w0 = vld1q_s8(b), w1 = vld1q_s8(b + 16), w2 = vld1q_s8(b + 32);
-#define BRIM_ROW(r, v)                               \
+#define BRIM_ROW(r, v)                                \
   c[r][0] = vdotq_laneq_s32(c[r][0], w0, v, (r) % 4); \
   c[r][1] = vdotq_laneq_s32(c[r][1], w1, v, (r) % 4); \
   c[r][2] = vdotq_laneq_s32(c[r][2], w2, v, (r) % 4);
-    BRIM_ROW(0, a0) BRIM_ROW(1, a0) BRIM_ROW(2, a0) BRIM_ROW(3, a0) BRIM_ROW(4, a1) BRIM_ROW(5, a1) BRIM_ROW(6, a1) BRIM_ROW(7, a1)
+    BRIM_ROW(0, a0)
+    BRIM_ROW(1, a0) BRIM_ROW(2, a0) BRIM_ROW(3, a0) BRIM_ROW(4, a1) BRIM_ROW(5, a1) BRIM_ROW(6, a1) BRIM_ROW(7, a1)
 #undef BRIM_ROW
   }
   auto* to = reinterpret_cast<int32_t*>(acc);
@@ -33,12 +34,23 @@ void tile(const char* from, const char* columns, int64_t groups, char* acc) {
 
 void run(const Block& block) {
   const int64_t K = round_up(block.K, 4);
-  run_panels<kRows, true>(block, kRows * K, kPanel * K, [K](const char* a, const char* b, char* acc) { tile(a, b, K / 4, acc); });
+  run_panels<kRows, true>(block, kRows * K, kPanel * K,
+                          [K](const char* a, const char* b, char* acc) { tile(a, b, K / 4, acc); });
 }
 
 }  // namespace
 
-const Kernel kNeonDotInt8 = {.name = "neon_dot_int8", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 4, .k_multiple = 4, .element_bytes = 1,
-                             .column_sums = false, .a_element_bytes = 1, .pack_step = kRows, .pack_rows = pack_rows_int8<kRows, 4, 4>, .run = run};
+const Kernel kNeonDotInt8 = {.name = "neon_dot_int8",
+                             .mr = kRows,
+                             .nr = kPanel,
+                             .n_step = kPanel,
+                             .kr = 4,
+                             .k_multiple = 4,
+                             .element_bytes = 1,
+                             .column_sums = false,
+                             .a_element_bytes = 1,
+                             .pack_step = kRows,
+                             .pack_rows = pack_rows_int8<kRows, 4, 4>,
+                             .run = run};
 
 }  // namespace brim::gemm

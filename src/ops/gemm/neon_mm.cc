@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// bf16 with bfmmla and int8 with smmla: one instruction multiplies two rows by two columns, four bf16 or eight int8 deep. A
-// tile of 8 x 12 is then 4 x 6 squares of 2 x 2, taken apart into rows when it is done.
+// bf16 with bfmmla and int8 with smmla: one instruction multiplies two rows by two columns, four bf16 or eight int8
+// deep. A tile of 8 x 12 is then 4 x 6 squares of 2 x 2, taken apart into rows when it is done.
 #include "ops/gemm/neon_panels.h"
 
 namespace brim::gemm {
@@ -19,7 +19,9 @@ struct Bf16 {
 struct Int8 {
   using Sum = int32x4_t;
   static BRIM_INLINE Sum zero() { return vdupq_n_s32(0); }
-  static BRIM_INLINE Sum multiply(Sum c, uint8x16_t a, uint8x16_t b) { return vmmlaq_s32(c, vreinterpretq_s8_u8(a), vreinterpretq_s8_u8(b)); }
+  static BRIM_INLINE Sum multiply(Sum c, uint8x16_t a, uint8x16_t b) {
+    return vmmlaq_s32(c, vreinterpretq_s8_u8(a), vreinterpretq_s8_u8(b));
+  }
   static BRIM_INLINE float64x2_t bits(Sum c) { return vreinterpretq_f64_s32(c); }
 };
 
@@ -30,9 +32,10 @@ void tile(const char* rows, const char* columns, int64_t groups, char* acc) {
   const auto* b = reinterpret_cast<const uint8_t*>(columns);
   typename Op::Sum c[kPairs][kColumnPairs];
   BRIM_UNROLL
-  for (int i = 0; i < kPairs; ++i)
+  for (int i = 0; i < kPairs; ++i) {
     BRIM_UNROLL
     for (int j = 0; j < kColumnPairs; ++j) c[i][j] = Op::zero();
+  }
   for (int64_t k = 0; k < groups; ++k, a += kRows * 8, b += kPanel * 8) {
     __builtin_prefetch(a + 1024);
     uint8x16_t r[kPairs];
@@ -47,22 +50,25 @@ void tile(const char* rows, const char* columns, int64_t groups, char* acc) {
   }
   auto* to = reinterpret_cast<double*>(acc);  // two columns at a time
   BRIM_UNROLL
-  for (int i = 0; i < kPairs; ++i)
+  for (int i = 0; i < kPairs; ++i) {
     BRIM_UNROLL
     for (int j = 0; j < kColumnPairs; j += 2) {
       const float64x2_t left = Op::bits(c[i][j]), right = Op::bits(c[i][j + 1]);
       vst1q_f64(to + 2 * i * kColumnPairs + j, vtrn1q_f64(left, right));
       vst1q_f64(to + (2 * i + 1) * kColumnPairs + j, vtrn2q_f64(left, right));
     }
+  }
 }
 
 void run_bf16(const Block& block) {
   const int64_t K = round_up(block.K, 4);
-  run_panels<kRows, false>(block, kRows * 2 * K, kPanel * 2 * K, [K](const char* a, const char* b, char* acc) { tile<Bf16>(a, b, K / 4, acc); });
+  run_panels<kRows, false>(block, kRows * 2 * K, kPanel * 2 * K,
+                           [K](const char* a, const char* b, char* acc) { tile<Bf16>(a, b, K / 4, acc); });
 }
 void run_int8(const Block& block) {
   const int64_t K = round_up(block.K, 8);
-  run_panels<kRows, true>(block, kRows * K, kPanel * K, [K](const char* a, const char* b, char* acc) { tile<Int8>(a, b, K / 8, acc); });
+  run_panels<kRows, true>(block, kRows * K, kPanel * K,
+                          [K](const char* a, const char* b, char* acc) { tile<Int8>(a, b, K / 8, acc); });
 }
 
 void pack_rows_bf16(const Rows& rows, void* out, float*) {
@@ -76,9 +82,29 @@ void pack_rows_bf16(const Rows& rows, void* out, float*) {
 
 }  // namespace
 
-const Kernel kNeonMmBf16 = {.name = "neon_mm_bf16", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 4, .k_multiple = 4, .element_bytes = 2,
-                            .column_sums = false, .a_element_bytes = 2, .pack_step = kRows, .pack_rows = pack_rows_bf16, .run = run_bf16};
-const Kernel kNeonMmInt8 = {.name = "neon_mm_int8", .mr = kRows, .nr = kPanel, .n_step = kPanel, .kr = 8, .k_multiple = 8, .element_bytes = 1,
-                            .column_sums = false, .a_element_bytes = 1, .pack_step = kRows, .pack_rows = pack_rows_int8<kRows, 8, 8>, .run = run_int8};
+const Kernel kNeonMmBf16 = {.name = "neon_mm_bf16",
+                            .mr = kRows,
+                            .nr = kPanel,
+                            .n_step = kPanel,
+                            .kr = 4,
+                            .k_multiple = 4,
+                            .element_bytes = 2,
+                            .column_sums = false,
+                            .a_element_bytes = 2,
+                            .pack_step = kRows,
+                            .pack_rows = pack_rows_bf16,
+                            .run = run_bf16};
+const Kernel kNeonMmInt8 = {.name = "neon_mm_int8",
+                            .mr = kRows,
+                            .nr = kPanel,
+                            .n_step = kPanel,
+                            .kr = 8,
+                            .k_multiple = 8,
+                            .element_bytes = 1,
+                            .column_sums = false,
+                            .a_element_bytes = 1,
+                            .pack_step = kRows,
+                            .pack_rows = pack_rows_int8<kRows, 8, 8>,
+                            .run = run_int8};
 
 }  // namespace brim::gemm

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the aarch64 kernels share: the walk over tiles, and rows packed in panels [row / R][k / kr][R][kr]. Tiles are 8 rows by
-// 12 columns, 24 of the 32 registers accumulating; this shape reached 79 % (fmla), 67 % (bfmmla) and 57 % (smmla) of the
-// register-resident peak on Neoverse V1 with a whole encoder around it.
+// What the aarch64 kernels share: the walk over tiles, and rows packed in panels [row / R][k / kr][R][kr]. Tiles are 8
+// rows by 12 columns, 24 of the 32 registers accumulating; this shape reached 79 % (fmla), 67 % (bfmmla) and 57 %
+// (smmla) of the register-resident peak on Neoverse V1 with a whole encoder around it.
 #pragma once
 #include "ops/gemm/finish.h"
 #include "ops/gemm/rows.h"
@@ -27,7 +27,9 @@ BRIM_INLINE void run_panels(const Block& block, int64_t a_panel_bytes, int64_t b
 }
 
 // Four values of row r from k on; zero past the row's end and past the last row.
-BRIM_INLINE F panel_values(const Rows& rows, int64_t r, int64_t k) { return r < rows.rows ? row_values(rows, r, k) : set1(0.0f); }
+BRIM_INLINE F panel_values(const Rows& rows, int64_t r, int64_t k) {
+  return r < rows.rows ? row_values(rows, r, k) : set1(0.0f);
+}
 
 // int8 rows: kr neighbours of each of kRows rows together, K padded to a multiple of kStep.
 template <int kRows, int kr, int kStep>

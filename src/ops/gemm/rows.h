@@ -10,14 +10,17 @@ namespace {
 // kLanes values of row r from k on, zero past its end.
 BRIM_INLINE F row_values(const Rows& rows, int64_t r, int64_t k) {
   const int64_t i = r * rows.ld + k, left = rows.K - k;
-  if (left >= kLanes) return rows.bf16 ? load_bf16(static_cast<const uint16_t*>(rows.x) + i) : load(static_cast<const float*>(rows.x) + i);
+  if (left >= kLanes)
+    return rows.bf16 ? load_bf16(static_cast<const uint16_t*>(rows.x) + i)
+                     : load(static_cast<const float*>(rows.x) + i);
   if (left <= 0) return set1(0.0f);
   const Tail t = tail(static_cast<int>(left));
-  return rows.bf16 ? load_bf16(static_cast<const uint16_t*>(rows.x) + i, t) : load(static_cast<const float*>(rows.x) + i, t);
+  return rows.bf16 ? load_bf16(static_cast<const uint16_t*>(rows.x) + i, t)
+                   : load(static_cast<const float*>(rows.x) + i, t);
 }
 
-// From the bits of a row's largest magnitude: its scale, by which that is 127, and the scale's inverse. A row that is zero or
-// holds a NaN or infinity becomes zeros times a scale that says so.
+// From the bits of a row's largest magnitude: its scale, by which that is 127, and the scale's inverse. A row that is
+// zero or holds a NaN or infinity becomes zeros times a scale that says so.
 inline float int8_scale(int32_t bits, float* scale) {
   float largest;
   std::memcpy(&largest, &bits, sizeof largest);

@@ -27,7 +27,9 @@ namespace {
 using F = __m512;
 using I = __m512i;
 constexpr int kLanes = 16;
-struct Tail { __mmask16 mask; };  // the first n lanes
+struct Tail {
+  __mmask16 mask;
+};  // the first n lanes
 
 BRIM_INLINE Tail tail(int n) { return {static_cast<__mmask16>((1u << n) - 1)}; }
 BRIM_INLINE F set1(float x) { return _mm512_set1_ps(x); }
@@ -48,7 +50,9 @@ BRIM_INLINE F min(F a, F b) { return _mm512_min_ps(a, b); }
 BRIM_INLINE F max(F a, F b) { return _mm512_max_ps(a, b); }
 BRIM_INLINE F abs(F a) { return _mm512_abs_ps(a); }
 BRIM_INLINE F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-BRIM_INLINE F if_negative(F x, F yes, F no) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ), no, yes); }
+BRIM_INLINE F if_negative(F x, F yes, F no) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ), no, yes);
+}
 BRIM_INLINE F times_pow2(F x, F n) { return _mm512_scalef_ps(x, n); }  // n whole
 BRIM_INLINE F load_int(const int32_t* p) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(p)); }
 BRIM_INLINE F load_int_sub(const int32_t* p, const int32_t* q) {
@@ -59,20 +63,28 @@ BRIM_INLINE I no_bits() { return _mm512_setzero_si512(); }
 BRIM_INLINE I max_bits(I most, F x) { return _mm512_max_epi32(most, _mm512_castps_si512(_mm512_abs_ps(x))); }
 BRIM_INLINE int32_t reduce_max(I most) { return _mm512_reduce_max_epi32(most); }
 BRIM_INLINE F load_bf16(const uint16_t* p) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
+  return _mm512_castsi512_ps(
+      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
 }
 BRIM_INLINE F load_bf16(const uint16_t* p, Tail t) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(t.mask, p)), 16));
 }
-BRIM_INLINE void store_bf16(uint16_t* p, F x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x)); }
-BRIM_INLINE void store_bf16(uint16_t* p, F x, Tail t) { _mm256_mask_storeu_epi16(p, t.mask, (__m256i)_mm512_cvtneps_pbh(x)); }
+BRIM_INLINE void store_bf16(uint16_t* p, F x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x));
+}
+BRIM_INLINE void store_bf16(uint16_t* p, F x, Tail t) {
+  _mm256_mask_storeu_epi16(p, t.mask, (__m256i)_mm512_cvtneps_pbh(x));
+}
 
 #elif defined(__AVX2__)
 
 using F = __m256;
 using I = __m256i;
 constexpr int kLanes = 8;
-struct Tail { __m256i mask; int n; };
+struct Tail {
+  __m256i mask;
+  int n;
+};
 
 BRIM_INLINE Tail tail(int n) {
   return {_mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), n};
@@ -92,13 +104,18 @@ BRIM_INLINE F min(F a, F b) { return _mm256_min_ps(a, b); }
 BRIM_INLINE F max(F a, F b) { return _mm256_max_ps(a, b); }
 BRIM_INLINE F abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 BRIM_INLINE F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-BRIM_INLINE F if_negative(F x, F yes, F no) { return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_LT_OQ)); }
+BRIM_INLINE F if_negative(F x, F yes, F no) {
+  return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_LT_OQ));
+}
 BRIM_INLINE F times_pow2(F x, F n) {
-  return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)));
+  return _mm256_mul_ps(
+      x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)));
 }
 BRIM_INLINE I load_i(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 BRIM_INLINE F load_int(const int32_t* p) { return _mm256_cvtepi32_ps(load_i(p)); }
-BRIM_INLINE F load_int_sub(const int32_t* p, const int32_t* q) { return _mm256_cvtepi32_ps(_mm256_sub_epi32(load_i(p), load_i(q))); }
+BRIM_INLINE F load_int_sub(const int32_t* p, const int32_t* q) {
+  return _mm256_cvtepi32_ps(_mm256_sub_epi32(load_i(p), load_i(q)));
+}
 BRIM_INLINE I no_bits() { return _mm256_setzero_si256(); }
 BRIM_INLINE I max_bits(I most, F x) { return _mm256_max_epi32(most, _mm256_castps_si256(abs(x))); }
 BRIM_INLINE int32_t reduce_max(I most) {
@@ -107,7 +124,8 @@ BRIM_INLINE int32_t reduce_max(I most) {
   return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xB1)));
 }
 BRIM_INLINE F load_bf16(const uint16_t* p) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
+  return _mm256_castsi256_ps(
+      _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
 }
 // Round to nearest even; a NaN keeps its sign and stays one.
 BRIM_INLINE I bf16_bits(F x) {
@@ -138,7 +156,9 @@ BRIM_INLINE void store_bf16(uint16_t* p, F x, Tail t) {
 using F = float32x4_t;
 using I = int32x4_t;
 constexpr int kLanes = 4;
-struct Tail { int n; };
+struct Tail {
+  int n;
+};
 
 BRIM_INLINE Tail tail(int n) { return {n}; }
 BRIM_INLINE F set1(float x) { return vdupq_n_f32(x); }
@@ -169,7 +189,9 @@ BRIM_INLINE F times_pow2(F x, F n) {
   return vmulq_f32(x, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23)));
 }
 BRIM_INLINE F load_int(const int32_t* p) { return vcvtq_f32_s32(vld1q_s32(p)); }
-BRIM_INLINE F load_int_sub(const int32_t* p, const int32_t* q) { return vcvtq_f32_s32(vsubq_s32(vld1q_s32(p), vld1q_s32(q))); }
+BRIM_INLINE F load_int_sub(const int32_t* p, const int32_t* q) {
+  return vcvtq_f32_s32(vsubq_s32(vld1q_s32(p), vld1q_s32(q)));
+}
 BRIM_INLINE I no_bits() { return vdupq_n_s32(0); }
 BRIM_INLINE I max_bits(I most, F x) { return vmaxq_s32(most, vreinterpretq_s32_f32(vabsq_f32(x))); }
 BRIM_INLINE int32_t reduce_max(I most) { return vmaxvq_s32(most); }
@@ -184,7 +206,8 @@ BRIM_INLINE F load_bf16(const uint16_t* p, Tail t) {
 BRIM_INLINE uint16x4_t bf16_bits(F x) {
   const uint32x4_t u = vreinterpretq_u32_f32(x);
   const uint32x4_t odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
-  const uint32x4_t rounded = vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7FFF))), quiet = vorrq_u32(u, vdupq_n_u32(0x400000));
+  const uint32x4_t rounded = vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7FFF))),
+                   quiet = vorrq_u32(u, vdupq_n_u32(0x400000));
   return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
 }
 BRIM_INLINE F round_to_bf16(F x) { return widen_bf16(bf16_bits(x)); }
@@ -216,8 +239,8 @@ BRIM_INLINE F exp(F x) {
   return times_pow2(p, n);
 }
 
-// x Φ(x), erf form. Φ(-t) = e^(-t²/2) Q(t), where Q is smooth and fitted in u = 1 / (1 + 0.35 t) to 3e-8 relative, so the
-// negative tail keeps its relative accuracy.
+// x Φ(x), erf form. Φ(-t) = e^(-t²/2) Q(t), where Q is smooth and fitted in u = 1 / (1 + 0.35 t) to 3e-8 relative, so
+// the negative tail keeps its relative accuracy.
 BRIM_INLINE F gelu(F x) {
   const F t = abs(x);
   const F u = reciprocal(fma(t, set1(0.35f), set1(1.0f)));
