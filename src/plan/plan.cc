@@ -25,6 +25,7 @@ constexpr int64_t kValidationTokens = 16384;   // evaluation between steps share
 constexpr int64_t kMostCudaTokens = 65536;     // beyond it nothing gets faster
 constexpr int64_t kMostCudaTokensFilled = 262144;
 constexpr double kEnough = 0.99;               // of the best speed
+constexpr double kRecomputeToll = 1.03;        // recomputed values come back to cold caches; without it, ties would recompute
 constexpr int64_t kShortestTexts = 4;          // tokens: how many sequences a batch must have room for
 
 struct Way {
@@ -135,7 +136,8 @@ class Solver {
     const int64_t whole = batch / tokens, rest = batch % tokens;
     const TagBytes& bytes = c.small.plan.bytes;
     const double update = optimizer_seconds(r_.device, elements_, bytes[Tag::optimizer], bytes[Tag::weights]);
-    return {static_cast<double>(whole) * seconds(tokens) + seconds(rest) + update, static_cast<double>(batch)};
+    const double toll = c.way.level == Recompute::none ? 1 : kRecomputeToll;
+    return {toll * (static_cast<double>(whole) * seconds(tokens) + seconds(rest)) + update, static_cast<double>(batch)};
   }
   double speed(const Curve& c, int64_t tokens) const {
     const auto [seconds, n] = step(c, tokens);
