@@ -78,7 +78,7 @@ std::function<int()> setup_train(CLI::App& app) {
     if (key.name.find('_') != std::string::npos) names += ",--" + key.name;
     // A flag without a value means true: --bf16, --gradient-checkpointing.
     CLI::Option* option = app.add_option_function<std::vector<std::string>>(
-        names, [f, name = key.name](const std::vector<std::string>& v) { f->values[name] = v.empty() ? std::vector<std::string>{"true"} : v; },
+        names, [f, name = key.name](const std::vector<std::string>& v) { f->values[name] = v.empty() || v == std::vector<std::string>{""} ? std::vector<std::string>{"true"} : v; },
         key.unnecessary ? "accepted; " + key.help : key.help);
     option->expected(0, 1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name("");
     if (key.unnecessary) option->group("Accepted, not needed");
