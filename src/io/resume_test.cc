@@ -27,7 +27,7 @@ struct Job {
   std::string output;
   OutputFormat format = OutputFormat::csv;
   bool resume = false;
-  int64_t die_after = -1;  // rows of this session, then _exit as a kill would
+  int64_t die_after = -1;  // rows of this run, then _exit as a kill would
   std::string model = "vader";
   double checkpoint_seconds = 0;
 };
