@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokenizers over a text file, one text a line:
+//   tokenizer_bench TEXTS DIR… [--benchmark_filter=…] [--benchmark_repetitions=5] [--benchmark_format=json]
+// ids_once is one pass with a new tokenizer (word caches empty), the figure that counts; ids_again has the caches full;
+// encode keeps tokens and offsets; ids_threads shares one tokenizer. bench/tokenizer_peers.py compares with Hugging
+// Face.
+#include <benchmark/benchmark.h>
+
+#include <fstream>
+#include <iostream>
+
+#include "text/tokenizer.h"
+
+namespace brim {
+namespace {
+
+std::vector<std::string> texts;
+int64_t text_bytes = 0;
+
+size_t pass(const Tokenizer& tokenizer, size_t first, size_t step) {
+  std::vector<int32_t> ids;
+  size_t tokens = 0;
+  for (size_t i = first; i < texts.size(); i += step) {
+    ids.clear();
+    tokenizer.encode_ids(texts[i], ids);
+    tokens += ids.size();
+  }
+  return tokens;
+}
+
+void report(benchmark::State& state, int64_t bytes, size_t tokens) {
+  state.SetBytesProcessed(state.iterations() * bytes);
+  state.counters["tokens"] = static_cast<double>(tokens);
+}
+
+void load(benchmark::State& state, const std::string& dir) {
+  for (auto _ : state) benchmark::DoNotOptimize(Tokenizer::load(dir));
+}
+
+void ids_once(benchmark::State& state, const std::string& dir) {
+  size_t tokens = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    auto tokenizer = Tokenizer::load(dir);
+    state.ResumeTiming();
+    tokens = pass(*tokenizer, 0, 1);
+    state.PauseTiming();
+    tokenizer.reset();
+    state.ResumeTiming();
+  }
+  report(state, text_bytes, tokens);
+}
+
+void ids_again(benchmark::State& state, const std::string& dir) {
+  const auto tokenizer = Tokenizer::load(dir);
+  size_t tokens = pass(*tokenizer, 0, 1);
+  for (auto _ : state) tokens = pass(*tokenizer, 0, 1);
+  report(state, text_bytes, tokens);
+}
+
+void encode(benchmark::State& state, const std::string& dir) {
+  const auto tokenizer = Tokenizer::load(dir);
+  size_t tokens = 0;
+  for (auto _ : state) {
+    tokens = 0;
+    for (const std::string& text : texts) tokens += tokenizer->encode(text).ids.size();
+  }
+  report(state, text_bytes, tokens);
+}
+
+void ids_threads(benchmark::State& state, const Tokenizer& tokenizer) {
+  const auto first = static_cast<size_t>(state.thread_index()), step = static_cast<size_t>(state.threads());
+  for (auto _ : state) benchmark::DoNotOptimize(pass(tokenizer, first, step));
+  state.SetBytesProcessed(state.iterations() * text_bytes / state.threads());
+}
+
+}  // namespace
+}  // namespace brim
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (argc < 3) {
+    std::cerr << "usage: tokenizer_bench TEXTS DIR… [--benchmark_…]\n";
+    return 2;
+  }
+  std::ifstream in(argv[1]);
+  for (std::string line; std::getline(in, line);) {
+    brim::text_bytes += static_cast<int64_t>(line.size());
+    brim::texts.push_back(std::move(line));
+  }
+  std::vector<std::unique_ptr<brim::Tokenizer>> shared;
+  for (int i = 2; i < argc; ++i) {
+    const std::string dir = argv[i], name = std::filesystem::path(dir).filename();
+    const auto add = [&](const char* what, void (*run)(benchmark::State&, const std::string&)) {
+      benchmark::RegisterBenchmark((what + ("/" + name)).c_str(), [=](benchmark::State& s) {
+        run(s, dir);
+      })->Unit(benchmark::kMillisecond);
+    };
+    add("load", brim::load);
+    add("ids_once", brim::ids_once);
+    add("ids_again", brim::ids_again);
+    add("encode", brim::encode);
+    shared.push_back(brim::Tokenizer::load(dir));
+    const brim::Tokenizer& tokenizer = *shared.back();
+    benchmark::RegisterBenchmark(("ids_threads/" + name).c_str(),
+                                 [&](benchmark::State& s) { brim::ids_threads(s, tokenizer); })
+        ->Unit(benchmark::kMillisecond)
+        ->ThreadRange(1, 16)
+        ->UseRealTime();
+  }
+  benchmark::RunSpecifiedBenchmarks();
+}
