@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "monitor/live.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <type_traits>
+
+#include "base/env.h"
+#include "base/log.h"
+
+namespace brim {
+namespace {
+
+constexpr uint64_t kLiveMagic = 0x4556494C4D495242;  // "BRIMLIVE"
+constexpr uint64_t kLiveVersion = 1;
+constexpr size_t kWords = (sizeof(LiveFigures) + 7) / 8;
+static_assert(std::is_trivially_copyable_v<LiveFigures> && sizeof(LiveFigures) % 8 == 0);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+// The file. The figures are atomic words, so that a reader in the middle of an update reads old or new words and then,
+// by `sequence`, knows that it did. Each word is stored with release and loaded with acquire: seeing one word of an
+// update makes its odd sequence number visible too, and no fences are needed.
+struct LiveFile {
+  uint64_t magic, version;
+  uint64_t process_start;          // of /proc/<pid>/stat: tells a reused pid
+  std::atomic<uint64_t> sequence;  // odd while figures are being written
+  std::array<std::atomic<uint64_t>, kWords> words;
+};
+
+int64_t unix_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+// Field 22 of /proc/<pid>/stat, in ticks since boot; 0 where it cannot be read.
+uint64_t process_start(int64_t pid) {
+  std::ifstream in(fmt::format("/proc/{}/stat", pid));
+  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const size_t after_name = text.rfind(')');
+  if (after_name == std::string::npos) return 0;
+  size_t at = after_name + 2;
+  for (int field = 3; field < 22 && at != std::string::npos; ++field) at = text.find(' ', at) + 1;
+  return at < text.size() ? std::strtoull(text.c_str() + at, nullptr, 10) : 0;
+}
+
+bool alive(int64_t pid, uint64_t started) {
+  if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return false;
+  const uint64_t now = process_start(pid);
+  return now == 0 || started == 0 || now == started;
+}
+
+// A directory of ours alone: in /tmp another user could have made it first.
+bool private_dir(const std::filesystem::path& dir) {
+  if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) return false;
+  struct stat st {};
+  return ::lstat(dir.c_str(), &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == ::getuid();
+}
+
+struct Mapping {
+  int fd = -1;
+  const LiveFile* file = nullptr;
+  explicit Mapping(const std::filesystem::path& path)
+      : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {
+    struct stat st {};
+    if (fd < 0 || ::fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size != static_cast<off_t>(sizeof(LiveFile)))
+      return;
+    void* memory = ::mmap(nullptr, sizeof(LiveFile), PROT_READ, MAP_SHARED, fd, 0);
+    if (memory != MAP_FAILED) file = static_cast<const LiveFile*>(memory);
+  }
+  ~Mapping() {
+    if (file != nullptr) ::munmap(const_cast<LiveFile*>(file), sizeof(LiveFile));
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+std::optional<LiveFigures> snapshot(const LiveFile& file) {
+  std::array<uint64_t, kWords> words;
+  for (int attempt = 0; attempt < 1000; ++attempt) {  // a writer that died in the middle leaves it odd for ever
+    const uint64_t before = file.sequence.load(std::memory_order_acquire);
+    if (before == 0) return std::nullopt;  // nothing published yet
+    if (before % 2 == 1) continue;
+    for (size_t i = 0; i < kWords; ++i) words[i] = file.words[i].load(std::memory_order_acquire);
+    if (file.sequence.load(std::memory_order_relaxed) != before) continue;
+    LiveFigures figures;
+    std::memcpy(static_cast<void*>(&figures), words.data(), sizeof figures);
+    // Another program may have written the file: texts end, counts stay in their arrays.
+    figures.command[sizeof figures.command - 1] = figures.model[sizeof figures.model - 1] = '\0';
+    figures.device[sizeof figures.device - 1] = figures.precision[sizeof figures.precision - 1] = '\0';
+    figures.stage_count = std::clamp<int64_t>(figures.stage_count, 0, static_cast<int64_t>(figures.stages.size()));
+    for (auto& stage : figures.stages) stage.name[sizeof stage.name - 1] = '\0';
+    return figures;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void LiveFigures::set_text(char* field, size_t size, std::string_view text) {
+  // A long path keeps its end, which names it; a cut never splits a character.
+  if (text.size() > size - 1) text.remove_prefix(text.size() - (size - 1));
+  while (!text.empty() && (static_cast<unsigned char>(text.front()) & 0xC0) == 0x80) text.remove_prefix(1);
+  std::memset(field, 0, size);
+  std::memcpy(field, text.data(), text.size());
+}
+
+void LiveFigures::add_stage(std::string_view name, double busy_share) {
+  if (stage_count >= static_cast<int64_t>(stages.size())) return;
+  Stage& stage = stages[static_cast<size_t>(stage_count++)];
+  set_text(stage.name, sizeof stage.name, name);
+  stage.busy = busy_share;
+}
+
+LivePublisher::LivePublisher(const std::filesystem::path& dir) : start_unix_ns_(unix_ns()) {
+  const std::filesystem::path home = dir.empty() ? runtime_dir() : dir;
+  if (!private_dir(home)) {
+    log_debug("{}: no private directory for live figures; `brim monitor` will not show this run", home.string());
+    return;
+  }
+  path_ = home / fmt::format("{}.live", ::getpid());
+  ::unlink(path_.c_str());  // of a process that had our pid and was killed
+  const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  // posix_fallocate, because a full file system would otherwise end the program at the first store
+  if (fd >= 0 && ::posix_fallocate(fd, 0, sizeof(LiveFile)) == 0) {
+    void* memory = ::mmap(nullptr, sizeof(LiveFile), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory != MAP_FAILED) memory_ = memory;
+  }
+  if (fd >= 0) ::close(fd);
+  if (memory_ == nullptr) {
+    log_debug("{}: live figures cannot be published: {}", path_.string(), std::strerror(errno));
+    if (fd >= 0) ::unlink(path_.c_str());
+    return;
+  }
+  auto* file = static_cast<LiveFile*>(memory_);
+  file->process_start = process_start(::getpid());
+  file->version = kLiveVersion;
+  file->magic = kLiveMagic;
+}
+
+LivePublisher::~LivePublisher() {
+  if (memory_ == nullptr) return;
+  ::munmap(memory_, sizeof(LiveFile));
+  ::unlink(path_.c_str());
+}
+
+void LivePublisher::publish(const LiveFigures& figures) {
+  if (memory_ == nullptr) return;
+  LiveFigures stamped = figures;
+  stamped.pid = ::getpid();
+  stamped.start_unix_ns = start_unix_ns_;
+  stamped.updated_unix_ns = unix_ns();
+  std::array<uint64_t, kWords> words;
+  std::memcpy(words.data(), &stamped, sizeof stamped);
+  auto* file = static_cast<LiveFile*>(memory_);
+  const uint64_t sequence = file->sequence.load(std::memory_order_relaxed);
+  file->sequence.store(sequence + 1, std::memory_order_relaxed);
+  for (size_t i = 0; i < kWords; ++i) file->words[i].store(words[i], std::memory_order_release);
+  file->sequence.store(sequence + 2, std::memory_order_release);
+}
+
+std::optional<LiveFigures> read_live_file(const std::filesystem::path& path) {
+  const Mapping mapping(path);
+  if (mapping.file == nullptr || mapping.file->magic != kLiveMagic || mapping.file->version != kLiveVersion)
+    return std::nullopt;
+  return snapshot(*mapping.file);
+}
+
+std::vector<LiveFigures> read_live(const std::filesystem::path& dir) {
+  std::vector<LiveFigures> runs;
+  std::error_code ec;
+  for (const auto& entry : std::filesystem::directory_iterator(dir.empty() ? runtime_dir() : dir, ec)) {
+    if (entry.path().extension() != ".live") continue;
+    const std::string stem = entry.path().stem().string();
+    int64_t pid = 0;
+    if (const auto [end, error] = std::from_chars(stem.data(), stem.data() + stem.size(), pid);
+        error != std::errc() || end != stem.data() + stem.size() || pid <= 0)
+      continue;
+    const Mapping mapping(entry.path());
+    const bool ours = mapping.file != nullptr && mapping.file->magic == kLiveMagic;
+    if (!alive(pid, ours ? mapping.file->process_start : 0)) {
+      ::unlink(entry.path().c_str());
+      continue;
+    }
+    if (!ours || mapping.file->version != kLiveVersion) continue;
+    if (auto figures = snapshot(*mapping.file)) runs.push_back(*figures);
+  }
+  std::sort(runs.begin(), runs.end(),
+            [](const LiveFigures& a, const LiveFigures& b) { return a.start_unix_ns < b.start_unix_ns; });
+  return runs;
+}
+
+}  // namespace brim
