@@ -11,12 +11,18 @@
 
 namespace brim {
 
+// fp8: the factor on the way into e4m3 and the one back, [1] f32 each on the device (model/fp8.h). Empty otherwise.
+struct Fp8Scale {
+  TensorView quantise, dequantise;
+};
+
 struct LayerWeights {
   LinearWeight qkv;               // all layers but the last
   LinearWeight q, kv;             // the last layer: a classifier wants queries for first tokens only
   LinearWeight out, ffn1, ffn2;
   TensorView qkv_bias, out_bias, ffn1_bias, ffn2_bias;
   TensorView norm1_gamma, norm1_beta, norm2_gamma, norm2_beta;
+  Fp8Scale input, context, attended, middle;  // of what each matrix product reads
 };
 
 struct EncoderWeights {
@@ -50,13 +56,20 @@ struct Exec {
 // The whole pass, op by op. The result is kept to the end of the pass.
 TensorView forward(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const BatchView& batch, Output output);
 
-// Its parts, for drivers that order the work themselves (cpu_forward.h).
-TensorView embed(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const BatchView& batch, const TensorView& y);
-// x [T,H] becomes the layer's output in place.
-void forward_layer(Exec& exec, const ModelShape& shape, const LayerWeights& layer, const BatchView& batch, const TensorView& x);
+// Hidden states on their way through the layers: in fp8 a narrow copy of them, made by the norm, feeds the products.
+struct Hidden {
+  TensorView wide;            // [T,H] in the activation type
+  TensorView narrow = {};     // [T,H] f8e4m3, scaled for the layer that reads it; empty in other precisions
+};
+
+// Its parts, for drivers that order the work themselves (forward_runner.h).
+void embed(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const BatchView& batch, const Hidden& y);
+// x becomes the layer's output in place, its narrow copy scaled for the next layer's input (empty after the last).
+void forward_layer(Exec& exec, const ModelShape& shape, const LayerWeights& layer, const BatchView& batch, const Hidden& x,
+                   const Fp8Scale& next = {});
 // The last layer when only first tokens matter: y [B,H].
 void forward_last_layer_first_tokens(Exec& exec, const ModelShape& shape, const LayerWeights& layer, const BatchView& batch,
-                                     const TensorView& x, const TensorView& y);
+                                     const Hidden& x, const TensorView& y);
 // From hidden states to what was asked. `x` is [T,H], or [B,H] when first_tokens.
 TensorView finish(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const BatchView& batch, const TensorView& x,
                   bool first_tokens, Output output);

@@ -73,7 +73,7 @@ ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKin
     Recording r(precision, target, isa, threads);
     const BatchView all = describe_batch(limits.tokens, limits.sequences, limits.longest);
     const TensorView x = r.recorder.allocate(Tag::activations, activation, {all.T, shape.hidden});
-    embed(r.exec, shape, weights, all, x);
+    embed(r.exec, shape, weights, all, {x});
     TensorView last = x;
     if (first) last = r.recorder.allocate(Tag::activations, activation, {all.B, shape.hidden});
     r.recorder.on_use(x), r.recorder.on_use(last), r.recorder.on_op("layers", 0, 0);
@@ -83,14 +83,14 @@ ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKin
   {
     Recording r(precision, target, isa, 1);
     const TensorView x(reinterpret_cast<void*>(uintptr_t{1} << 30), activation, {chunk.T, shape.hidden});
-    forward_layer(r.exec, shape, weights.layers.front(), chunk, x);
+    forward_layer(r.exec, shape, weights.layers.front(), chunk, {x});
     if (shape.layers > 1) plan.layer = r.placement();
   }
   {
     Recording r(precision, target, isa, 1);
     const TensorView x(reinterpret_cast<void*>(uintptr_t{1} << 30), activation, {chunk.T, shape.hidden});
-    if (first) forward_last_layer_first_tokens(r.exec, shape, weights.layers.back(), chunk, x, x.slice_rows(0, chunk.B));
-    else forward_layer(r.exec, shape, weights.layers.back(), chunk, x);
+    if (first) forward_last_layer_first_tokens(r.exec, shape, weights.layers.back(), chunk, {x}, x.slice_rows(0, chunk.B));
+    else forward_layer(r.exec, shape, weights.layers.back(), chunk, {x});
     plan.last_layer = r.placement();
   }
   return plan;
@@ -146,7 +146,7 @@ TensorView ForwardRunner::run_chunked(CpuStream& stream, const BatchView& batch)
   Exec exec{stream, shared, activation, plan_.precision, plan_.workers};
   const bool first = wants_first_tokens(plan_.output);
   const TensorView x = shared.allocate(Tag::activations, activation, {batch.T, shape_.hidden});
-  embed(exec, shape_, weights_, batch, x);
+  embed(exec, shape_, weights_, batch, {x});
   TensorView last = x;
   if (first) last = shared.allocate(Tag::activations, activation, {batch.B, shape_.hidden});
   char* worker_base = arena_ + plan_.shared.peak_bytes;
@@ -163,9 +163,9 @@ TensorView ForwardRunner::run_chunked(CpuStream& stream, const BatchView& batch)
       Exec e{alone, memory, activation, plan_.precision, 1};
       const TensorView rows = x.slice_rows(c.first_row, c.first_row + c.rows);
       if (is_last && first)
-        forward_last_layer_first_tokens(e, shape_, weights_.layers[l], part, rows, last.slice_rows(c.first_sequence, c.first_sequence + c.sequences));
+        forward_last_layer_first_tokens(e, shape_, weights_.layers[l], part, {rows}, last.slice_rows(c.first_sequence, c.first_sequence + c.sequences));
       else
-        forward_layer(e, shape_, weights_.layers[l], part, rows);
+        forward_layer(e, shape_, weights_.layers[l], part, {rows});
     };
     if (pool_ != nullptr) {
       pool_->parallel_for(chunks_.size(), run_chunk);

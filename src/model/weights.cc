@@ -11,6 +11,8 @@
 #include "base/thread_pool.h"
 #include "base/timeline.h"
 #include "memory/placement.h"
+#include "model/fp8.h"
+#include "ops/amax.h"
 
 namespace brim {
 namespace {
@@ -122,19 +124,6 @@ void widen(const Stacked& s, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(s.data.as<int8_t>()[i]) * s.scale.as<float>()[i / cols];
 }
 
-// f8e4m3: 1 sign, 4 exponent (bias 7), 3 fraction bits; largest 448, no infinity.
-uint8_t to_e4m3(float x) {
-  const uint8_t sign = std::signbit(x) ? 0x80 : 0;
-  const float a = std::min(std::abs(x), 448.0f);
-  if (a < 0x1p-10f) return sign;
-  const int exponent = std::max(-6, static_cast<int>(std::floor(std::log2(a))));
-  const float quantum = std::ldexp(1.0f, exponent - 3);
-  const auto units = static_cast<int>(std::nearbyint(a / quantum));  // 8..16 when normal, 0..8 when subnormal
-  // 16 units carry into the next exponent by themselves; 0x7E is 448.
-  const int bits = (exponent + 6) * 8 + units;
-  return sign | static_cast<uint8_t>(std::min(bits, 0x7E));
-}
-
 void fill_matrix(const Stacked& s, const LinearWeight& w, DeviceKind target) {
   if (target == DeviceKind::cpu) {
     const bool keep = s.data.dtype == DType::i8 ? w.precision == Precision::int8 : s.data.dtype != DType::f64;
@@ -155,9 +144,32 @@ void fill_matrix(const Stacked& s, const LinearWeight& w, DeviceKind target) {
   }
   float amax = 0;
   for (const float v : wide) amax = std::max(amax, std::abs(v));
-  const float scale = amax > 0 ? amax / 448.0f : 1.0f;
+  const float scale = amax > 0 ? amax / kFp8Largest : 1.0f;
   *w.scale.as<float>() = scale;
   for (size_t i = 0; i < wide.size(); ++i) static_cast<uint8_t*>(w.data.data)[i] = to_e4m3(wide[i] / scale);
+}
+
+void fill_fp8_scales(const WeightSource& source, const std::vector<ParamSpec>& params, int64_t l, int64_t H, const LayerWeights& layer) {
+  using P = ParamIndex;
+  const auto read = [&](int64_t param) {
+    const auto stacked = stack_param(source, params[param]);
+    std::vector<float> wide(static_cast<size_t>(stacked->data.elements()));
+    widen(*stacked, wide.data());
+    return wide;
+  };
+  const auto put = [](const Fp8Scale& scale, float bound) {
+    *scale.quantise.as<float>() = bound > 0 ? kFp8Largest / bound : 1.0f;
+    *scale.dequantise.as<float>() = bound > 0 ? bound / kFp8Largest : 1.0f;
+  };
+  const int64_t at = P::layer(l), before = P::layer(l - 1);
+  const std::vector<float> gamma = l == 0 ? read(P::embed_gamma) : read(before + P::norm2_gamma), beta = l == 0 ? read(P::embed_beta) : read(before + P::norm2_beta);
+  put(layer.input, norm_bound(gamma, beta));
+  // Attention averages values, so their bound is its own.
+  const std::vector<float> qkv = read(at + P::qkv_w), qkv_bias = read(at + P::qkv_b);
+  put(layer.context, product_bound(std::span(qkv).subspan(static_cast<size_t>(2 * H * H)), std::span(qkv_bias).subspan(static_cast<size_t>(2 * H)), gamma, beta));
+  const std::vector<float> gamma1 = read(at + P::norm1_gamma), beta1 = read(at + P::norm1_beta);
+  put(layer.attended, norm_bound(gamma1, beta1));
+  put(layer.middle, product_bound(read(at + P::ffn1_w), read(at + P::ffn1_b), gamma1, beta1));
 }
 
 void fill_vector(const Stacked& s, const TensorView& out) {
@@ -217,6 +229,8 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
     layer.out = matrix(H, H, precision), layer.ffn1 = matrix(F, H, precision), layer.ffn2 = matrix(H, F, precision);
     layer.qkv_bias = vector(3 * H), layer.out_bias = vector(H), layer.ffn1_bias = vector(F), layer.ffn2_bias = vector(H);
     layer.norm1_gamma = vector(H), layer.norm1_beta = vector(H), layer.norm2_gamma = vector(H), layer.norm2_beta = vector(H);
+    if (precision == Precision::fp8)
+      for (Fp8Scale* scale : {&layer.input, &layer.context, &layer.attended, &layer.middle}) scale->quantise = slab.cut(DType::f32, {1}), scale->dequantise = slab.cut(DType::f32, {1});
   }
   const Precision head = head_precision(precision, target);
   if (s.sequence_classes > 0) {
@@ -350,6 +364,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
     vector(at + P::ffn1_b, layer.ffn1_bias), vector(at + P::ffn2_b, layer.ffn2_bias);
     vector(at + P::norm1_gamma, layer.norm1_gamma), vector(at + P::norm1_beta, layer.norm1_beta);
     vector(at + P::norm2_gamma, layer.norm2_gamma), vector(at + P::norm2_beta, layer.norm2_beta);
+    if (precision == Precision::fp8) tasks.push_back([&, l, at] { fill_fp8_scales(source, params, l, s.hidden, w.layers[l]); });
   }
   const HeadIndex head = head_index(s);
   matrix(head.dense_w, w.dense), vector(head.dense_b, w.dense_bias);

@@ -48,6 +48,9 @@ std::filesystem::path cache_file(const std::string& library) {
 GemmChoice tune_linear(Stream& stream, const LinearArgs& args, double seconds) {
   return stream.kind() == DeviceKind::cuda ? tune_linear_cuda(stream, args, seconds) : GemmChoice{};
 }
+std::vector<GemmChoice> tune_linear_grad(Stream& stream, const LinearGradArgs& args, double seconds) {
+  return stream.kind() == DeviceKind::cuda ? tune_linear_grad_cuda(stream, args, seconds) : std::vector<GemmChoice>{};
+}
 std::vector<GemmChoice> gemm_choices(Stream& stream) {
   return stream.kind() == DeviceKind::cuda ? gemm_choices_cuda(stream) : std::vector<GemmChoice>{};
 }
@@ -97,6 +100,7 @@ void save_gemm_choices(Stream& stream) {
 }
 #else
 GemmChoice tune_linear(Stream&, const LinearArgs&, double) { return {}; }
+std::vector<GemmChoice> tune_linear_grad(Stream&, const LinearGradArgs&, double) { return {}; }
 std::vector<GemmChoice> gemm_choices(Stream&) { return {}; }
 void use_gemm_choices(Stream&, const std::vector<GemmChoice>&) {}
 int load_gemm_choices(Stream&) { return 0; }

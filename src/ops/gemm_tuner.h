@@ -20,6 +20,8 @@ struct GemmChoice {
 // Measures and keeps the best algorithm for this call, for about `seconds` beyond the heuristic's answers. Fills x with
 // random values and overwrites y; never call it while batches run. An empty key: nothing to choose here.
 GemmChoice tune_linear(Stream& stream, const LinearArgs& args, double seconds);
+// The same for the two products of a gradient, on the values that are there.
+std::vector<GemmChoice> tune_linear_grad(Stream& stream, const LinearGradArgs& args, double seconds);
 
 // While one lives, every linear() of this thread on CUDA is tuned when its shape class is met first, then run as usual.
 class GemmTuning {

@@ -72,8 +72,8 @@ struct Rest {
 
 // The library's GELU is the tanh form: below half precision's rounding, not below fp32's.
 Rest rest_of(const LinearArgs& a) {
-  const bool half = a.x.dtype != DType::f32;
-  const bool fused = a.activation == Activation::none || a.activation == Activation::relu || (a.activation == Activation::gelu && half);
+  const bool half = a.x.dtype != DType::f32, fp8 = a.x.dtype == DType::f8e4m3;
+  const bool fused = a.activation == Activation::none || (a.activation == Activation::relu && !fp8) || (a.activation == Activation::gelu && half);
   return {fused ? Activation::none : a.activation, a.residual && a.activation != Activation::none};
 }
 

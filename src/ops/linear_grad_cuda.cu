@@ -115,8 +115,13 @@ void narrow_gradients(CudaStream& s, const LinearGradArgs& a) {
   }
 }
 
-void wide_gradients(CudaStream& s, const LinearGradArgs& a) {
+struct LtCall {
+  LtProblem problem;
+  LtOperands operands;
+};
+std::vector<LtCall> wide_products(const LinearGradArgs& a) {
   const int64_t T = a.x.rows(), N = a.w_plain.rows(), K = a.w_plain.cols();
+  std::vector<LtCall> calls;
   LtOperands o;
   o.workspace = a.scratch.data, o.workspace_bytes = static_cast<size_t>(a.scratch.bytes());
   LtProblem p;
@@ -128,7 +133,7 @@ void wide_gradients(CudaStream& s, const LinearGradArgs& a) {
     p.c = p.d = p.bias = a.x.dtype;
     p.add_c = a.d_x_write == GradWrite::accumulate;
     o.a = a.w_plain.data, o.b = a.d_y.data, o.c = o.d = a.d_x.data;
-    lt_matmul(s, p, o);
+    calls.push_back({p, o});
   }
   if (a.d_w) {  // d_wᵀ[K,N] = xᵀ[K,T] d_y[T,N]
     p.m = K, p.n = N, p.k = T;
@@ -138,8 +143,9 @@ void wide_gradients(CudaStream& s, const LinearGradArgs& a) {
     p.c = p.d = p.bias = DType::f32;
     p.add_c = a.d_w_write == GradWrite::accumulate;
     o.a = a.x.data, o.b = a.d_y.data, o.c = o.d = a.d_w.data;
-    lt_matmul(s, p, o);
+    calls.push_back({p, o});
   }
+  return calls;
 }
 
 }  // namespace
@@ -161,8 +167,18 @@ void linear_grad_cuda(Stream& stream, const LinearGradArgs& a) {
       if (a.d_bias) bias_gradient<Elem>(s, a);
       if (is_narrow(a)) narrow_gradients<Elem>(s, a);
     });
-    if (!is_narrow(a)) wide_gradients(s, a);
+    if (is_narrow(a)) return;
+    for (const LtCall& call : wide_products(a)) lt_matmul(s, call.problem, call.operands);
   });
+}
+
+std::vector<GemmChoice> tune_linear_grad_cuda(Stream& stream, const LinearGradArgs& a, double seconds) {
+  std::vector<GemmChoice> choices;
+  if (a.x.rows() == 0 || is_narrow(a)) return choices;
+  cuda_op(stream, "tune", [&](CudaStream& s) {
+    for (const LtCall& call : wide_products(a)) choices.push_back(lt_tune(s, call.problem, call.operands, seconds));
+  });
+  return choices;
 }
 
 }  // namespace brim

@@ -43,6 +43,8 @@ void check_attention(const Setting& c) {
   std::vector<double> want(static_cast<size_t>(Tq * H)), tolerance(want.size()), want_lse(static_cast<size_t>(Tq * c.heads)), lse_tolerance(want_lse.size());
   const double eps_p = c.dtype == DType::f32 ? 0 : eps_of(c.dtype), scale = 1 / std::sqrt(static_cast<double>(c.D)), factor = c.fp8_out ? 8 : 1;
   const uint32_t threshold = dropout_threshold(c.dropout.probability);
+  const std::vector<double> all = qkv.values(), firsts = q1.values();  // plain doubles: the loops below are long
+  const auto at_row = [&](int64_t row, int64_t column) { return all[static_cast<size_t>(row * 3 * H + column)]; };
   for (int64_t b = 0; b < B; ++b)
     for (int64_t head = 0; head < c.heads; ++head) {
       const int64_t begin = packed.starts[b], n = packed.lengths[b], queries = c.first_query_only ? 1 : n;
@@ -53,7 +55,7 @@ void check_attention(const Setting& c) {
         for (int64_t j = 0; j < n; ++j) {
           double s = 0, magnitude = 0;
           for (int64_t d = 0; d < c.D; ++d) {
-            const double product = (c.first_query_only ? q1.at(row, head * c.D + d) : qkv.at(row, head * c.D + d)) * qkv.at(begin + j, H + head * c.D + d);
+            const double product = (c.first_query_only ? firsts[static_cast<size_t>(row * H + head * c.D + d)] : at_row(row, head * c.D + d)) * at_row(begin + j, H + head * c.D + d);
             s += product, magnitude += std::fabs(product);
           }
           p[j] = s * scale;
@@ -73,7 +75,7 @@ void check_attention(const Setting& c) {
             weight = dropout_keeps(bits, static_cast<int>(j & 3), threshold) ? weight / (1 - static_cast<double>(c.dropout.probability)) : 0;
           }
           for (int64_t d = 0; d < c.D; ++d) {
-            const double v = qkv.at(begin + j, 2 * H + head * c.D + d);
+            const double v = at_row(begin + j, 2 * H + head * c.D + d);
             o[d] += weight * v, magnitude[d] += (weight + smallest_of(c.dtype)) * std::fabs(v);
           }
         }

@@ -32,7 +32,10 @@ void check_attention_grad(const AttentionSetting& c) {
   const HostTensor out(c.dtype, {Tq, H}), lse(DType::f32, {Tq, N});
   out.fill(0), lse.fill(0);
   const double scale = 1 / std::sqrt(static_cast<double>(D)), eps = c.dtype == DType::f32 ? 0 : eps_of(c.dtype);
-  const auto q = [&](int64_t row, int64_t column) { return c.first_query_only ? q1.at(row, column) : qkv.at(row, column); };
+  const std::vector<double> all = qkv.values(), firsts = q1.values(), uppers = d_out.values();  // plain doubles: the loops below are long
+  const auto at = [&](int64_t row, int64_t column) { return all[static_cast<size_t>(row * 3 * H + column)]; };
+  const auto q = [&](int64_t row, int64_t column) { return c.first_query_only ? firsts[static_cast<size_t>(row * H + column)] : at(row, column); };
+  const auto up = [&](int64_t row, int64_t column) { return uppers[static_cast<size_t>(row * H + column)]; };
   const auto factor = [&](int64_t row, int64_t head, int64_t key) {
     if (!c.dropout.on()) return 1.0;
     const uint64_t bits = dropout_bits(c.dropout.seed, c.dropout.site, static_cast<uint64_t>((c.dropout.first_row + row) * N + head), static_cast<uint32_t>(key / 4));
@@ -51,7 +54,7 @@ void check_attention_grad(const AttentionSetting& c) {
         for (int64_t j = 0; j < n; ++j) {
           double size = 0, size_dp = 0;
           for (int64_t d = 0; d < D; ++d) {
-            const double product = q(row, head * D + d) * qkv.at(begin + j, H + head * D + d), product_dp = d_out.at(row, head * D + d) * qkv.at(begin + j, 2 * H + head * D + d);
+            const double product = q(row, head * D + d) * at(begin + j, H + head * D + d), product_dp = up(row, head * D + d) * at(begin + j, 2 * H + head * D + d);
             s[j] += product * scale, size += std::fabs(product) * scale;
             dp[j] += product_dp, size_dp += std::fabs(product_dp);
           }
@@ -62,12 +65,12 @@ void check_attention_grad(const AttentionSetting& c) {
         lse.set(row, head, top + std::log(sum));
         for (int64_t d = 0; d < D; ++d) {
           double o = 0;
-          for (int64_t j = 0; j < n; ++j) o += std::exp(s[j] - lse.at(row, head)) * factor(row, head, j) * qkv.at(begin + j, 2 * H + head * D + d);
+          for (int64_t j = 0; j < n; ++j) o += std::exp(s[j] - lse.at(row, head)) * factor(row, head, j) * at(begin + j, 2 * H + head * D + d);
           out.set(row, head * D + d, o);
         }
         double delta = 0, delta_size = 0;
         for (int64_t d = 0; d < D; ++d) {
-          const double product = out.at(row, head * D + d) * d_out.at(row, head * D + d);
+          const double product = out.at(row, head * D + d) * up(row, head * D + d);
           delta += product, delta_size += std::fabs(product);
         }
         const double steps = static_cast<double>(D) + 8, exponent_error = kEps32 * steps * score_size + 8 * kEps32 * (1 + std::fabs(lse.at(row, head)));
@@ -78,7 +81,7 @@ void check_attention_grad(const AttentionSetting& c) {
                                  smallest_of(c.dtype);
           for (int64_t d = 0; d < D; ++d) {
             const size_t at_q = static_cast<size_t>(row * H + head * D + d), at_k = static_cast<size_t>((begin + j) * H + head * D + d);
-            const double key = qkv.at(begin + j, H + head * D + d), query = q(row, head * D + d), upper = d_out.at(row, head * D + d), depth = static_cast<double>(n) * kEps32 * 4;
+            const double key = at(begin + j, H + head * D + d), query = q(row, head * D + d), upper = up(row, head * D + d), depth = static_cast<double>(n) * kEps32 * 4;
             d_q[at_q] += scale * d_score * key, q_tol[at_q] += scale * std::fabs(key) * (s_error + depth * std::fabs(d_score));
             d_k[at_k] += scale * d_score * query, k_tol[at_k] += scale * std::fabs(query) * (s_error + depth * std::fabs(d_score));
             d_v[at_k] += prob * m * upper, v_tol[at_k] += std::fabs(upper) * (p_error + depth * prob * m);
@@ -101,10 +104,10 @@ void check_attention_grad(const AttentionSetting& c) {
   attention_grad(Gpu::stream(), args);
   const HostTensor got = g_d_qkv.host();
   const auto part = [&](int64_t from) {
-    std::vector<double> all;
+    std::vector<double> columns;
     for (int64_t t = 0; t < T; ++t)
-      for (int64_t i = 0; i < H; ++i) all.push_back(got.at(t, from + i));
-    return all;
+      for (int64_t i = 0; i < H; ++i) columns.push_back(got.at(t, from + i));
+    return columns;
   };
   EXPECT_TRUE(close(c.first_query_only ? g_d_q1.values() : part(0), d_q, [&](size_t i) { return q_tol[i]; })) << "d_q";
   EXPECT_TRUE(close(part(H), d_k, [&](size_t i) { return k_tol[i]; })) << "d_k";
@@ -234,8 +237,8 @@ TEST_F(CudaLinearGrad, AgreesWithFp64) {
           const bool add = write == GradWrite::accumulate;
           const HostTensor x = random_tensor(type, {T, K}, ++seed), w = random_tensor(type, {N, K}, ++seed), d_y = random_tensor(type, {T, N}, ++seed);
           const HostTensor d_x0 = random_tensor(type, {T, K}, ++seed), d_w0 = random_tensor(DType::f32, {N, K}, ++seed), d_b0 = random_tensor(DType::f32, {N}, ++seed);
-          const DeviceTensor gx(x), gw(w), gy(d_y), g_d_x(d_x0), g_d_w(d_w0), g_d_b(d_b0), scratch(bytes_tensor(Gpu::emulated() ? 1 << 20 : linear_grad_scratch_bytes(Gpu::stream(), T, N, K, precision, 1)));
-          LinearGradArgs args{.x = gx, .w_plain = gw, .d_y = gy, .d_x = g_d_x, .d_w = g_d_w, .d_bias = g_d_b, .scratch = scratch, .precision = precision, .d_x_write = write, .d_w_write = write};
+          const DeviceTensor gx(x), gw(w), gy(d_y), g_d_x(d_x0), g_d_w(d_w0), g_d_b(d_b0);
+          LinearGradArgs args{.x = gx, .w_plain = gw, .d_y = gy, .d_x = g_d_x, .d_w = g_d_w, .d_bias = g_d_b, .scratch = gemm_scratch(), .precision = precision, .d_x_write = write, .d_w_write = write};
           linear_grad(Gpu::stream(), args);
           const double inner = precision == Precision::tf32 ? 2 * 0x1p-10 : 0;
           std::vector<double> want, tolerance;

@@ -31,8 +31,13 @@ HostTensor fp8_tensor(int64_t rows, int64_t cols, uint64_t seed) {
   }
   return t;
 }
-double value_of(const HostTensor& t, int64_t row, int64_t col) {
-  return t.view().dtype == DType::f8e4m3 ? fp8_value(static_cast<const uint8_t*>(t.view().data)[row * t.view().ld() + col]) : t.at(row, col);
+// As doubles without the padding between rows.
+std::vector<double> values_of(const HostTensor& t) {
+  if (t.view().dtype != DType::f8e4m3) return t.values();
+  const auto* bytes = static_cast<const uint8_t*>(t.view().data);
+  std::vector<double> all;
+  for (int64_t i = 0; i < t.rows() * t.cols(); ++i) all.push_back(fp8_value(bytes[i]));
+  return all;
 }
 
 // Products of half-precision operands are exact in fp32. Tensor cores add with truncation: K additions, each off by at most
@@ -46,7 +51,7 @@ void check_linear(const Setting& c) {
   const HostTensor x = fp8 ? fp8_tensor(c.T, c.K, 1) : random_tensor(type, {c.T, c.K}, 1, 1, 0, c.x_pad), w = fp8 ? fp8_tensor(c.N, c.K, 2) : random_tensor(type, {c.N, c.K}, 2, 0.05);
   const HostTensor bias = random_tensor(bias_type, {c.N}, 3), residual = random_tensor(to_fp8 ? DType::bf16 : c.y, {c.T, c.N}, 4, 1, 0, c.alias ? c.y_pad : 0);
   const double x_scale = fp8 ? 0.125 : 1, w_scale = fp8 ? 0.03125 : 1, y_scale = to_fp8 ? 4 : 1;
-  const DeviceTensor dx(x), dw(w), db(bias), dr(residual), y(c.y, {c.T, c.N}, c.y_pad), scratch(bytes_tensor(Gpu::emulated() ? 64 : linear_scratch_bytes(Gpu::stream(), c.T, c.N, c.K, c.precision, 1)));
+  const DeviceTensor dx(x), dw(w), db(bias), dr(residual), y(c.y, {c.T, c.N}, c.y_pad);
   const DeviceTensor dxs(random_tensor(DType::f32, {1}, 1, 0, x_scale)), dws(random_tensor(DType::f32, {1}, 1, 0, w_scale)), dys(random_tensor(DType::f32, {1}, 1, 0, y_scale));
   LinearArgs args;
   args.x = dx;
@@ -57,7 +62,7 @@ void check_linear(const Setting& c) {
   if (c.residual) args.residual = dr;
   const DeviceTensor& out = c.alias ? dr : y;
   args.y = out;
-  args.scratch = scratch;
+  args.scratch = gemm_scratch();
   args.activation = c.activation;
   linear(Gpu::stream(), args);
 
@@ -65,12 +70,13 @@ void check_linear(const Setting& c) {
   for (const double v : got) ASSERT_FALSE(std::isnan(v));
   // Every row of small problems, a sample of large ones.
   std::vector<double> want, actual, tolerance;
+  const std::vector<double> xs = values_of(x), ws = values_of(w);
   const int64_t step = std::max<int64_t>(1, c.T * c.N * c.K / 20'000'000);
   for (int64_t t = 0; t < c.T; t += t + step < c.T || t == c.T - 1 ? step : c.T - 1 - t)
     for (int64_t n = 0; n < c.N; ++n) {
       double sum = 0, magnitude = 0;
       for (int64_t k = 0; k < c.K; ++k) {
-        const double product = value_of(x, t, k) * value_of(w, n, k);
+        const double product = xs[static_cast<size_t>(t * c.K + k)] * ws[static_cast<size_t>(n * c.K + k)];
         sum += product, magnitude += std::fabs(product);
       }
       sum *= x_scale * w_scale, magnitude *= x_scale * w_scale;
@@ -159,8 +165,8 @@ TEST_F(CudaLinear, TunedAlgorithmsComputeTheSameAndRepeat) {
   if (Gpu::emulated()) GTEST_SKIP() << "there is no library to tune";
   const int64_t T = 4096, N = 768, K = 768;
   const DType type = cuda_info(Gpu::device()).bf16 ? DType::bf16 : DType::f16;
-  const DeviceTensor x(random_tensor(type, {T, K}, 1)), w(random_tensor(type, {N, K}, 2, 0.05)), y(type, {T, N}), again(type, {T, N}), scratch(bytes_tensor(kCudaLinearScratchBytes));
-  LinearArgs args{.x = x, .y = y, .scratch = scratch};
+  const DeviceTensor x(random_tensor(type, {T, K}, 1)), w(random_tensor(type, {N, K}, 2, 0.05)), y(type, {T, N}), again(type, {T, N});
+  LinearArgs args{.x = x, .y = y, .scratch = gemm_scratch()};
   args.w = {.N = N, .K = K, .precision = type == DType::bf16 ? Precision::bf16 : Precision::fp16, .data = w};
   const GemmChoice choice = tune_linear(Gpu::stream(), args, 0.5);
   EXPECT_FALSE(choice.key.empty());

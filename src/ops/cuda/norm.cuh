@@ -79,6 +79,10 @@ __device__ __forceinline__ void normalise_and_store(NormRow<kVec, kGroup>& row, 
       for (int i = 0; i < kVec; ++i)
         if (row.has(i)) store8(o.sum + r * o.ld_sum + row.column(i), row.v[i]);
     }
+  Raw8<Elem> raw_gamma[kVec], raw_beta[kVec];  // on their way while the statistics are taken
+#pragma unroll
+  for (int i = 0; i < kVec; ++i)
+    if (row.has(i)) raw_gamma[i] = load_raw8(o.gamma + row.column(i)), raw_beta[i] = load_raw8(o.beta + row.column(i));
   const float2 stat = row.statistics(o.inverse_h, o.eps);
   if (!valid) return;
   if constexpr (kTrain)
@@ -90,8 +94,8 @@ __device__ __forceinline__ void normalise_and_store(NormRow<kVec, kGroup>& row, 
   for (int i = 0; i < kVec; ++i)
     if (row.has(i)) {
       float gamma[8], beta[8], y[8];
-      load8(o.gamma + row.column(i), gamma);
-      load8(o.beta + row.column(i), beta);
+      unpack8<Elem>(raw_gamma[i], gamma);
+      unpack8<Elem>(raw_beta[i], beta);
 #pragma unroll
       for (int j = 0; j < 8; ++j) y[j] = (row.v[i][j] - stat.x) * stat.y * gamma[j] + beta[j];
       if constexpr (kTrain)

@@ -92,6 +92,12 @@ class DeviceTensor {
   DeviceBuffer buffer_;
 };
 
+// What cuBLASLt is given to work in, one for all tests; a token of it on the emulator.
+inline const TensorView& gemm_scratch() {
+  static const DeviceTensor scratch(bytes_tensor(Gpu::emulated() ? 1 << 20 : 32 << 20));
+  return scratch.view();
+}
+
 // A packed batch on both sides, with the longest-first order the packer makes.
 struct PackedBatch {
   std::vector<int32_t> lengths, starts, order;

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/fp8.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+namespace brim {
+namespace {
+
+double value_of(uint8_t code) {
+  const int exponent = code >> 3 & 15, fraction = code & 7;
+  const double size = exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
+  return (code & 0x80) != 0 ? -size : size;
+}
+
+TEST(Fp8, EveryCodeIsItself) {
+  for (int code = 0; code < 256; ++code) {
+    if ((code & 0x7F) == 0x7F) continue;  // not a number
+    EXPECT_EQ(to_e4m3(static_cast<float>(value_of(static_cast<uint8_t>(code)))), code);
+  }
+}
+
+TEST(Fp8, RoundsToTheNearestAndTiesToEven) {
+  std::mt19937 generator(1);
+  std::uniform_real_distribution<float> exponent(-12, 9);
+  for (int i = 0; i < 20000; ++i) {
+    const float x = std::exp2(exponent(generator)) * ((i & 1) != 0 ? -1.0f : 1.0f);
+    const double got = value_of(to_e4m3(x));
+    double best = 1e9;
+    for (int code = 0; code < 256; ++code)
+      if ((code & 0x7F) != 0x7F) best = std::min(best, std::abs(value_of(static_cast<uint8_t>(code)) - static_cast<double>(x)));
+    EXPECT_DOUBLE_EQ(std::abs(got - static_cast<double>(x)), best) << x;
+  }
+  EXPECT_EQ(value_of(to_e4m3(17)), 16);      // between 16 and 18: even fraction
+  EXPECT_EQ(value_of(to_e4m3(19)), 20);
+  EXPECT_EQ(value_of(to_e4m3(1e6f)), 448);
+  EXPECT_EQ(value_of(to_e4m3(0x1p-10f)), 0);  // half the smallest: to even, which is zero
+}
+
+// Random and worst-case normalised vectors never pass the bounds, and the worst case reaches them.
+TEST(Fp8, BoundsHoldForEveryNormalisedVector) {
+  const size_t H = 24, N = 7;
+  std::mt19937 generator(2);
+  std::normal_distribution<float> normal;
+  std::vector<float> gamma(H), beta(H), w(N * H), bias(N);
+  for (auto* v : {&gamma, &beta, &w, &bias})
+    for (float& x : *v) x = normal(generator);
+  const double norm = norm_bound(gamma, beta), product = product_bound(w, bias, gamma, beta);
+  double widest = 0, widest_product = 0;
+  const auto look = [&](std::vector<double> x) {
+    double mean = 0, variance = 0;
+    for (const double v : x) mean += v / static_cast<double>(H);
+    for (double& v : x) v -= mean, variance += v * v / static_cast<double>(H);
+    for (size_t i = 0; i < H; ++i) {
+      x[i] = x[i] / std::sqrt(variance) * static_cast<double>(gamma[i]) + static_cast<double>(beta[i]);
+      widest = std::max(widest, std::abs(x[i]));
+    }
+    for (size_t n = 0; n < N; ++n) {
+      double sum = bias[n];
+      for (size_t i = 0; i < H; ++i) sum += static_cast<double>(w[n * H + i]) * x[i];
+      widest_product = std::max(widest_product, std::abs(sum));
+    }
+  };
+  for (int round = 0; round < 200; ++round) {
+    std::vector<double> x(H);
+    for (double& v : x) v = normal(generator);
+    look(x);
+  }
+  for (size_t i = 0; i < H; ++i)
+    for (const double sign : {1.0, -1.0}) {
+      std::vector<double> x(H, 0);
+      x[i] = sign;
+      look(x);
+    }
+  for (size_t n = 0; n < N; ++n) {
+    std::vector<double> x(H);
+    for (size_t i = 0; i < H; ++i) x[i] = static_cast<double>(w[n * H + i]) * static_cast<double>(gamma[i]);
+    look(x);
+  }
+  EXPECT_LE(widest, norm * (1 + 1e-6));
+  EXPECT_GT(widest, norm * 0.999);
+  EXPECT_LE(widest_product, product * (1 + 1e-6));
+  EXPECT_GT(widest_product, product * 0.8);
+}
+
+}  // namespace
+}  // namespace brim
