@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/env.h"
 #include "base/error.h"
 #include "base/timeline.h"
 #include "cli/verb.h"
@@ -13,6 +14,7 @@ namespace brim {
 
 void EngineFlags::add_to(CLI::App& app, bool with_vader) {
   model = default_model();
+  if (with_vader) model = env("SENTIMENT_MODEL_NAME").value_or(model);
   app.add_option("-m,--model", model, with_vader ? "model directory or name (vader, finbert, distilbert, roberta, …)" : "model directory or name")->capture_default_str();
   app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--precision", precision, "auto, fp32, tf32, bf16, fp16, fp8 or int8")->capture_default_str();

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/env_file.h"
 #include "cli/verb.h"
 
 namespace brim {
@@ -77,9 +78,12 @@ void print_completion(const CLI::App& app) {
 }
 
 int run(int argc, char** argv) {
+  std::string env_file = env_file_of(argc, argv);
+  if (!env_file.empty()) load_env_file(env_file);  // before any flag takes its default from the environment
   CLI::App app("Brim runs text classifiers at the limit of the hardware you have, and never over it.", "brim");
   app.set_version_flag("--version", kVersion);
   app.require_subcommand(0, 1);
+  app.add_option("--env-file", env_file, "a .env file of BRIM_ and other known variables; those of the environment win");
   app.footer("`brim help VERB` shows a verb's flags. Exit codes: 0 ok, 2 usage, 3 bad data, 4 bad model, 5 does not fit, 6 device lost,\n"
              "7 cannot write, 8 training diverged, 130 interrupted.");
   std::vector<std::pair<CLI::App*, std::function<int()>>> verbs;
@@ -87,6 +91,7 @@ int run(int argc, char** argv) {
     CLI::App* sub = app.add_subcommand(verb.name, verb.summary);
     auto action = verb.setup(*sub);
     add_environment(*sub);
+    sub->fallthrough();  // --env-file may follow the verb
     verbs.emplace_back(sub, std::move(action));
   }
   std::string help_verb;
@@ -124,7 +129,12 @@ int run(int argc, char** argv) {
     return 0;
   }
   for (const auto& [sub, action] : verbs)
-    if (sub->parsed()) return action();
+    if (sub->parsed()) {
+      const CLI::Option* quiet = sub->get_option_no_throw("--quiet");
+      for (const auto& note : env_notes())
+        if (quiet == nullptr || quiet->count() == 0) log_info("{}", note);
+      return action();
+    }
   std::cout << app.help();
   return 0;
 }

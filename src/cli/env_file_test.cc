@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/env_file.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "base/error.h"
+
+namespace brim {
+namespace {
+
+class EnvFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const EnvKey& key : env_keys()) ::unsetenv(key.name);
+    for (const char* name : {"BRIM_ENV_FILE", "BRIM_DEVICE"}) ::unsetenv(name);
+  }
+  void TearDown() override {
+    SetUp();
+    std::filesystem::remove(path_);
+  }
+  void write(const std::string& text) { std::ofstream(path_, std::ios::binary) << text; }
+  std::string failure(const std::string& text) {
+    write(text);
+    try {
+      load_env_file(path_);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::usage);
+      return e.what();
+    }
+    return "";
+  }
+  std::string path_ = (std::filesystem::temp_directory_path() / ("brim_env_test_" + std::to_string(::getpid()))).string();
+};
+
+TEST_F(EnvFile, ReadsTheDialectOfShellsAndContainers) {
+  const auto entries = parse_env_text(
+      "\xEF\xBB\xBF# a comment\n\nA=1\r\nexport B = two words  # why\nC='x # \\n y'\nD=\"a \\\"b\\\"\\n\\tc\" # d\nE=\nF=a#b=c\n  G=\"\"", "f");
+  const std::vector<std::pair<std::string, std::string>> expected = {
+      {"A", "1"}, {"B", "two words"}, {"C", "x # \\n y"}, {"D", "a \"b\"\n\tc"}, {"E", ""}, {"F", "a#b=c"}, {"G", ""}};
+  ASSERT_EQ(entries.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(entries[i].name, expected[i].first);
+    EXPECT_EQ(entries[i].value, expected[i].second);
+  }
+  EXPECT_EQ(entries[0].line, 3);
+}
+
+TEST_F(EnvFile, AnErrorNamesLineAndValue) {
+  EXPECT_NE(failure("A=1\nnonsense\n").find(":2: nonsense: no ="), std::string::npos);
+  EXPECT_NE(failure("1A=1\n").find(":1: 1A=1"), std::string::npos);
+  EXPECT_NE(failure("=1\n").find(":1: =1"), std::string::npos);
+  EXPECT_NE(failure("A='x\n").find("quote"), std::string::npos);
+  EXPECT_NE(failure("A=\"x\" y\n").find("quote"), std::string::npos);
+  EXPECT_NE(failure(std::string("A=\0x\n", 5)).find("zero byte"), std::string::npos);
+  EXPECT_NE(failure("\n\nGPU_MAX_TEMPERATURE_C=hot\n").find(":3: GPU_MAX_TEMPERATURE_C=hot: must be a number"), std::string::npos);
+  EXPECT_NE(failure("GPU_MIN_FREE_VRAM_MB=-5\n").find("-5"), std::string::npos);
+  EXPECT_NE(failure("SENTIMENT_BATCH_SIZE=nan\n").find("nan"), std::string::npos);
+  EXPECT_NE(failure("GPU_MEMORY_CLEANUP=maybe\n").find("maybe"), std::string::npos);
+  EXPECT_THROW(load_env_file("/no/such/file"), Error);
+  EXPECT_THROW(load_env_file("/"), Error);
+}
+
+TEST_F(EnvFile, TheEnvironmentWinsAndTheLastLineOfAFile) {
+  ::setenv("GPU_MAX_TEMPERATURE_C", "70", 1);
+  write("GPU_MAX_TEMPERATURE_C=80\nGPU_MAX_UTILIZATION_WARN=50\nGPU_MAX_UTILIZATION_WARN=60\nBRIM_DEVICE=cpu\n");
+  load_env_file(path_);
+  EXPECT_EQ(env_number("GPU_MAX_TEMPERATURE_C", 85), 70);
+  EXPECT_EQ(env_number("GPU_MAX_UTILIZATION_WARN", 90), 60);
+  EXPECT_EQ(env_number("GPU_MIN_FREE_VRAM_MB", 500), 500);
+  EXPECT_EQ(env("BRIM_DEVICE"), "cpu");
+  ::setenv("GPU_MAX_TEMPERATURE_C", "warm", 1);
+  EXPECT_THROW(env_number("GPU_MAX_TEMPERATURE_C", 85), Error);
+}
+
+TEST_F(EnvFile, EveryKeyOfTheNewsBotIsKnownAndWhatChangesNothingIsExplained) {
+  const std::set<std::string> expected = {
+      "SENTIMENT_MODEL_NAME",     "SENTIMENT_BATCH_SIZE",       "GPU_MEMORY_CLEANUP",   "GPU_PROFILING_ENABLED",
+      "GPU_MAX_UTILIZATION_WARN", "GPU_MAX_TEMPERATURE_C",      "GPU_MIN_FREE_VRAM_MB", "FEATURE_CUDA_STREAMS",
+      "SENTIMENT_MODEL_OPEN",     "FEATURE_ADAPTIVE_SENTIMENT", "SENTIMENT_MODEL_CLOSED", "MARKET_STATUS_OVERRIDE"};
+  std::set<std::string> known;
+  for (const EnvKey& key : env_keys()) known.insert(key.name);
+  EXPECT_EQ(known, expected);
+  EXPECT_TRUE(env_notes().empty());
+  write("SENTIMENT_MODEL_NAME=finbert\nSENTIMENT_BATCH_SIZE=10\nMARKET_STATUS_OVERRIDE=open\n");
+  load_env_file(path_);
+  const auto notes = env_notes();
+  ASSERT_EQ(notes.size(), 2U);
+  EXPECT_NE(notes[0].find("SENTIMENT_BATCH_SIZE=10: accepted, not needed"), std::string::npos);
+  EXPECT_NE(notes[1].find("MARKET_STATUS_OVERRIDE=open: not yet in force"), std::string::npos);
+}
+
+TEST_F(EnvFile, IsFoundAmongTheArguments) {
+  const auto found = [](std::vector<const char*> args) { return env_file_of(static_cast<int>(args.size()), args.data()); };
+  EXPECT_EQ(found({"brim", "score", "x"}), "");
+  EXPECT_EQ(found({"brim", "--env-file", "a", "score"}), "a");
+  EXPECT_EQ(found({"brim", "score", "--env-file=b"}), "b");
+  EXPECT_EQ(found({"brim", "doctor", "--", "brim", "--env-file", "c"}), "");
+  ::setenv("BRIM_ENV_FILE", "d", 1);
+  EXPECT_EQ(found({"brim", "score"}), "d");
+  EXPECT_EQ(found({"brim", "--env-file", "a"}), "a");
+}
+
+}  // namespace
+}  // namespace brim
