@@ -60,6 +60,20 @@ std::string unknown_verb(const std::string& typed) {
   return fmt::format("there is no verb '{}'{}; `brim help` lists them", typed, near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
 }
 
+// What CLI11 says of a flag that does not exist, with the flag that was probably meant.
+std::string parse_problem(const CLI::App& app, const CLI::ParseError& error) {
+  std::string text = error.what();
+  const size_t flag = text.find(" --");
+  if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError) || flag == std::string::npos) return text;
+  const std::string typed = text.substr(flag + 3, text.find_first_of(" =", flag + 3) - flag - 3);
+  const CLI::App* verb = &app;
+  while (!verb->get_subcommands().empty()) verb = verb->get_subcommands().front();
+  std::vector<std::string> names;
+  for (const CLI::Option* option : verb->get_options()) names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  const std::string near = nearest_name(typed, names);
+  return fmt::format("there is no flag --{}{}", typed, near.empty() ? "" : fmt::format(" (did you mean --{}?)", near));
+}
+
 // A bash completion script: verbs, then the flags of the verb typed.
 void print_completion(const CLI::App& app) {
   std::string verbs, cases;
@@ -111,8 +125,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& e) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    std::string verb = argc > 1 ? argv[1] : "";
-    fail(ErrorCode::usage, "{}\n`brim help {}` shows the flags", e.what(), verb);
+    const std::string verb = argc > 1 && argv[1][0] != '-' ? fmt::format(" {}", argv[1]) : "";
+    fail(ErrorCode::usage, "{}; `brim help{}` shows the flags", parse_problem(app, e), verb);
   }
   if (help->parsed()) {
     for (const auto& [sub, action] : verbs)
@@ -171,7 +185,8 @@ std::string default_model() {
 }  // namespace brim
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a write error, not a sudden end
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe and a file that grew too large are write errors, not a sudden end
+  std::signal(SIGXFSZ, SIG_IGN);
   brim::set_log_sink(brim::print_log);
   try {
     return brim::run(argc, argv);
