@@ -28,6 +28,7 @@ constexpr Verb kVerbs[] = {
     {"tokenize", "show token ids, tokens and offsets", setup_tokenize},
     {"tune", "measure GEMM algorithms for a model on this GPU and keep the best", setup_tune},
     {"models", "list, show and export models", setup_models},
+    {"monitor", "watch the GPUs, this machine and the Brims running on it", setup_monitor},
 };
 
 constexpr const char* kVersion = "brim 0.1.0";

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim monitor: the cards, this machine and the Brims running on it, live in a terminal, once, or as JSON.
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "cli/env_file.h"
+#include "cli/verb.h"
+#include "monitor/snapshot.h"
+#include "monitor/view.h"
+#include "monitor/watch.h"
+
+namespace brim {
+namespace {
+
+struct MonitorFlags {
+  bool once = false, json = false;
+  std::string jsonl, interval = "1s";
+  int64_t samples = 0;
+  double max_utilization = -1, max_temperature = -1, min_free = -1;  // negative: not given
+};
+
+// "1s", "500ms", "2": seconds.
+double parse_interval(const std::string& text) {
+  char* end = nullptr;
+  double seconds = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  if (unit == "ms")
+    seconds *= 1e-3;
+  else if (unit == "m" || unit == "min")
+    seconds *= 60;
+  else if (!unit.empty() && unit != "s")
+    seconds = -1;
+  if (end == text.c_str() || !(seconds >= 0.1 && seconds <= 86'400))
+    fail(ErrorCode::usage, "--interval {}: give a time from 100ms to 24h, such as 1s, 500ms or 5m", text);
+  return seconds;
+}
+
+WatchLimits limits_of(const MonitorFlags& f) {
+  WatchLimits limits;
+  const auto pick = [](double flag, const char* key, double otherwise) {
+    return flag >= 0 ? flag : env_number(key, otherwise);
+  };
+  limits.max_utilization_percent = pick(f.max_utilization, "GPU_MAX_UTILIZATION_WARN", limits.max_utilization_percent);
+  limits.max_temperature_c = pick(f.max_temperature, "GPU_MAX_TEMPERATURE_C", limits.max_temperature_c);
+  limits.min_free_mib = pick(f.min_free, "GPU_MIN_FREE_VRAM_MB", limits.min_free_mib);
+  return limits;
+}
+
+// The window while the view has it: another screen, no echo, no cursor; all of it given back whatever happens.
+class Window {
+ public:
+  Window() { enter(); }
+  ~Window() { leave(); }
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+
+  void enter() {
+    entered_ = ::tcgetattr(STDIN_FILENO, &before_) == 0;
+    if (entered_) {
+      termios raw = before_;
+      raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);  // Ctrl-C and Ctrl-Z arrive as keys
+      raw.c_cc[VMIN] = 0, raw.c_cc[VTIME] = 0;
+      ::tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    }
+    put("\x1b[?1049h\x1b[?25l\x1b[2J");
+  }
+  void leave() {
+    put("\x1b[?25h\x1b[?1049l");
+    if (entered_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+    entered_ = false;
+  }
+  // As a program that Ctrl-Z stops: the shell gets its window back, and ours returns with `fg`.
+  void suspend() {
+    leave();
+    ::raise(SIGTSTP);
+    enter();
+  }
+
+  void draw(const std::vector<std::string>& lines) {
+    std::string frame = "\x1b[H";
+    // A line is cleared before it is written: clearing behind a full line would take its last column.
+    for (size_t i = 0; i < lines.size(); ++i) frame += (i == 0 ? "\x1b[2K" : "\r\n\x1b[2K") + lines[i];
+    put(frame + (lines.size() < static_cast<size_t>(rows()) ? "\r\n\x1b[J" : ""));
+  }
+
+  static int columns() { return size().ws_col > 0 ? size().ws_col : 80; }
+  static int rows() { return size().ws_row > 0 ? size().ws_row : 24; }
+
+ private:
+  static winsize size() {
+    winsize w{};
+    ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &w);
+    return w;
+  }
+  static void put(std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t n = ::write(STDOUT_FILENO, text.data(), text.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return;  // the terminal is gone; the loop notices
+      text.remove_prefix(static_cast<size_t>(n));
+    }
+  }
+  termios before_{};
+  bool entered_ = false;
+};
+
+void on_resize(int) {}  // only to wake poll
+
+// Waits until `deadline_ns`; true when the window should be drawn anew, and `quit` when it should close.
+bool wait_for_key(Window& window, int64_t deadline_ns, bool& quit) {
+  const auto left = static_cast<int>((deadline_ns - now_ns()) / 1'000'000);
+  pollfd in{STDIN_FILENO, POLLIN, 0};
+  const int ready = ::poll(&in, 1, std::max(0, left));
+  if (ready < 0) return true;  // a signal: a new size, or the end
+  if (ready == 0) return false;
+  char key = 0;
+  const ssize_t n = ::read(STDIN_FILENO, &key, 1);
+  if (n <= 0)
+    quit = true;  // the terminal was closed
+  else if (key == 'q' || key == 'Q' || key == '\x03' || key == '\x04')
+    quit = true;
+  else if (key == '\x1a')
+    window.suspend();
+  return true;
+}
+
+int run_view(const MonitorFlags& f, double interval) {
+  Sampler sampler;
+  Watch watch(limits_of(f));
+  History history;
+  stop_on_signals();
+  struct sigaction resize {};
+  resize.sa_handler = on_resize;
+  ::sigaction(SIGWINCH, &resize, nullptr);
+  Window window;
+  bool quit = false;
+  for (int64_t taken = 0; !quit && !stop_requested() && (f.samples == 0 || taken < f.samples); ++taken) {
+    const int64_t deadline = now_ns() + static_cast<int64_t>(interval * 1e9);
+    Snapshot s = sampler.sample();
+    watch.check(s.gpus);
+    s.warnings = watch.active();
+    history.add(s);
+    bool redraw = true;
+    while (!quit && !stop_requested() && (redraw || now_ns() < deadline)) {
+      if (redraw) window.draw(render(s, history, {Window::columns(), Window::rows(), !env("NO_COLOR"), interval}));
+      redraw = wait_for_key(window, deadline, quit);
+    }
+  }
+  return 0;
+}
+
+// Shares and rates need two looks.
+Snapshot look_twice(Sampler& sampler, Watch& watch) {
+  sampler.sample();
+  std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  Snapshot s = sampler.sample();
+  watch.check(s.gpus);
+  s.warnings = watch.active();
+  return s;
+}
+
+void write_line(std::FILE* file, const std::string& name, const std::string& line) {
+  if (std::fwrite(line.data(), 1, line.size(), file) != line.size() || std::fputc('\n', file) == EOF ||
+      std::fflush(file) != 0)
+    fail(ErrorCode::cannot_write, "{}: {}", name, std::strerror(errno));
+}
+
+int run_log(const MonitorFlags& f, double interval) {
+  const std::string name = f.jsonl == "-" ? "stdout" : f.jsonl;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened(
+      f.jsonl == "-" ? nullptr : std::fopen(f.jsonl.c_str(), "a"), [](std::FILE* file) { return std::fclose(file); });
+  if (f.jsonl != "-" && !opened) fail(ErrorCode::cannot_write, "{}: {}", f.jsonl, std::strerror(errno));
+  Sampler sampler;
+  Watch watch(limits_of(f));
+  stop_on_signals();
+  if (!sampler.nvml().ready()) log_info("{}; logging this machine only", sampler.nvml().why());
+  auto next = std::chrono::steady_clock::now();
+  for (int64_t taken = 0; !stop_requested() && (f.samples == 0 || taken < f.samples); ++taken) {
+    Snapshot s = sampler.sample();
+    for (const auto& warning : watch.check(s.gpus)) log_warning("{}", warning);
+    s.warnings = watch.active();
+    write_line(opened ? opened.get() : stdout, name, to_json(s));
+    next += std::chrono::nanoseconds(static_cast<int64_t>(interval * 1e9));
+    while (!stop_requested() && (f.samples == 0 || taken + 1 < f.samples)) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(next - std::chrono::steady_clock::now()).count();
+      if (left <= 0 || ::poll(nullptr, 0, static_cast<int>(std::min<int64_t>(left, 60'000))) < 0) break;
+    }
+  }
+  return 0;
+}
+
+int run_monitor(const MonitorFlags& f) {
+  const double interval = parse_interval(f.interval);
+  if (f.samples < 0) fail(ErrorCode::usage, "--samples {}: must not be negative", f.samples);
+  if (f.json && !f.jsonl.empty()) fail(ErrorCode::usage, "--json looks once and --jsonl keeps a log: give one of them");
+  if (!f.jsonl.empty()) return run_log(f, interval);
+  if (!f.json && !f.once && is_terminal(STDOUT_FILENO) && is_terminal(STDIN_FILENO)) return run_view(f, interval);
+  Sampler sampler;
+  Watch watch(limits_of(f));
+  const Snapshot s = look_twice(sampler, watch);
+  if (f.json) {
+    write_line(stdout, "stdout", to_json(s));
+    return 0;
+  }
+  const bool terminal = is_terminal(STDOUT_FILENO);
+  std::string text;
+  for (const auto& line :
+       render(s, History(), {terminal ? Window::columns() : 120, 0, terminal && !env("NO_COLOR"), 0}))
+    text += (text.empty() ? "" : "\n") + line;
+  write_line(stdout, "stdout", text);
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_monitor(CLI::App& app) {
+  auto f = std::make_shared<MonitorFlags>();
+  app.add_flag("--once", f->once, "look once and print; also what happens where there is no terminal");
+  app.add_flag("--json", f->json, "look once and print JSON; what is not available is null");
+  app.add_option("--jsonl", f->jsonl, "append a line of JSON to this file at each interval; - is stdout");
+  app.add_option("--interval", f->interval, "time between two looks: 1s, 500ms, 5m")->capture_default_str();
+  app.add_option("--samples", f->samples, "stop after so many looks; 0 goes on until q, Ctrl-C or a signal")
+      ->capture_default_str();
+  app.add_option("--max-utilization-warn", f->max_utilization,
+                 "warn above this utilisation in percent; 0 never (GPU_MAX_UTILIZATION_WARN, else 90)");
+  app.add_option("--max-temperature-c", f->max_temperature,
+                 "warn above this temperature; 0 never (GPU_MAX_TEMPERATURE_C, else 85)");
+  app.add_option("--min-free-vram-mb", f->min_free,
+                 "warn below this much free memory, MiB; 0 never (GPU_MIN_FREE_VRAM_MB, else 500)");
+  app.footer(
+      "Utilisation is the share of time in which some kernel ran, memory is what is held, MFU is how much of the "
+      "card's arithmetic the model's\n"
+      "own work used: a card can show 100 % of the first two and 5 % of the third. Warnings come once, and again only "
+      "after the reading\n"
+      "has been well within its limit. Keys: q or Ctrl-C quits, Ctrl-Z suspends.");
+  return [f] { return run_monitor(*f); };
+}
+
+}  // namespace brim

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "monitor/host.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace brim {
+namespace {
+
+class HostTest : public ::testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(proc_); }
+  void TearDown() override { std::filesystem::remove_all(proc_); }
+  void put(const char* name, const std::string& text) const { std::ofstream(proc_ / name) << text; }
+  std::filesystem::path proc_ =
+      std::filesystem::temp_directory_path() / ("brim_host_test_" + std::to_string(::getpid()));
+};
+
+TEST_F(HostTest, SharesAreBetweenTwoSamples) {
+  put("cpuinfo", "processor\t: 0\nmodel name\t: Fast One\nprocessor\t: 1\nmodel name\t: Fast One\n");
+  put("meminfo", "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 600 kB\nSwapTotal: 100 kB\nSwapFree: 40 kB\n");
+  put("loadavg", "1.25 1 1 1/2 3\n");
+  put("stat", "cpu  100 0 100 800 0 0 0 0 50 0\ncpu0 50 0 50 400 0 0 0 0\ncpu1 50 0 50 400 0 0 0 0\nintr 1\n");
+  put("diskstats",
+      "8 0 sda 1 0 100 0 1 0 200 0 0 0 0\n8 1 sda1 1 0 100 0 1 0 200 0 0 0 0\n259 0 nvme0n1 1 0 10 0 1 0 20 0\n259 1 "
+      "nvme0n1p1 1 0 10 0 1 0 20 0\n7 0 loop0 1 0 9 0 1 0 9 0\n");
+  HostSampler sampler(".", proc_);
+  const HostSample first = sampler.sample();
+  EXPECT_EQ(first.cpu_name, "Fast One");
+  EXPECT_FALSE(first.cpu || first.self_cpu || first.disk_read_bytes_per_s);
+  EXPECT_TRUE(first.core.empty());
+  EXPECT_EQ(first.memory_total_bytes, 1000 * 1024);
+  EXPECT_EQ(first.memory_available_bytes, 600 * 1024);
+  EXPECT_EQ(first.swap_used_bytes, 60 * 1024);
+  EXPECT_DOUBLE_EQ(*first.load_1m, 1.25);
+  EXPECT_GT(*first.disk_free_bytes, 0);
+  EXPECT_GT(first.self_rss_bytes, 0);
+  EXPECT_GT(first.cores, 0);
+  // core 0 worked 60 of 100 ticks, core 1 none; waiting for a disk is not work
+  put("stat", "cpu  130 0 130 920 20 0 0 0 50 0\ncpu0 80 0 80 420 20 0 0 0\ncpu1 50 0 50 500 0 0 0 0\n");
+  put("diskstats", "8 0 sda 1 0 300 0 1 0 200 0 0 0 0\n259 0 nvme0n1 1 0 10 0 1 0 20 0\n");
+  const HostSample second = sampler.sample();
+  EXPECT_DOUBLE_EQ(*second.cpu, 0.3);
+  ASSERT_EQ(second.core.size(), 2U);
+  EXPECT_DOUBLE_EQ(second.core[0], 0.6);
+  EXPECT_DOUBLE_EQ(second.core[1], 0.0);
+  EXPECT_GT(*second.disk_read_bytes_per_s, 0);
+  EXPECT_DOUBLE_EQ(*second.disk_write_bytes_per_s, 0);
+  EXPECT_TRUE(second.self_cpu);
+}
+
+TEST_F(HostTest, WithoutProcLittleIsKnownAndNothingFails) {
+  HostSampler sampler("/no/such/place", proc_ / "none");
+  sampler.sample();
+  const HostSample s = sampler.sample();
+  EXPECT_FALSE(s.cpu || s.memory_total_bytes || s.disk_free_bytes || s.disk_read_bytes_per_s || s.load_1m);
+}
+
+}  // namespace
+}  // namespace brim

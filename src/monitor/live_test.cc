@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "monitor/live.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <string>
+#include <thread>
+
+namespace brim {
+namespace {
+
+class LiveTest : public ::testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+  std::filesystem::path file() const { return dir_ / (std::to_string(::getpid()) + ".live"); }
+  std::filesystem::path dir_ =
+      std::filesystem::temp_directory_path() / ("brim_live_test_" + std::to_string(::getpid()));
+};
+
+TEST_F(LiveTest, FiguresArriveAndTheFileGoesWithTheRun) {
+  {
+    LivePublisher publisher(dir_);
+    ASSERT_TRUE(publisher.active());
+    EXPECT_TRUE(read_live(dir_).empty());  // nothing said yet
+    LiveFigures f;
+    f.set_command("score");
+    f.set_model("/models/" + std::string(200, 'x') + "/roberta");
+    f.set_device("cuda:0 NVIDIA H200");
+    f.rows = 123, f.tokens = 4567, f.mfu = 0.459, f.planned_bytes = int64_t{945} << 20;
+    for (int i = 0; i < 12; ++i) f.add_stage("stage", i * 0.1);
+    publisher.publish(f);
+    const auto runs = read_live(dir_);
+    ASSERT_EQ(runs.size(), 1U);
+    EXPECT_EQ(runs[0].pid, ::getpid());
+    EXPECT_STREQ(runs[0].command, "score");
+    EXPECT_TRUE(std::string_view(runs[0].model).ends_with("/roberta"));
+    EXPECT_EQ(runs[0].rows, 123);
+    EXPECT_EQ(runs[0].stage_count, 8);
+    EXPECT_GT(runs[0].start_unix_ns, 0);
+    EXPECT_GE(runs[0].updated_unix_ns, runs[0].start_unix_ns);
+    EXPECT_EQ(runs[0].limit_bytes, -1);
+  }
+  EXPECT_FALSE(std::filesystem::exists(file()));
+  EXPECT_TRUE(read_live(dir_).empty());
+}
+
+TEST_F(LiveTest, ReadersNeverSeeHalfAnUpdate) {
+  LivePublisher publisher(dir_);
+  ASSERT_TRUE(publisher.active());
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (int64_t i = 1; i <= 20'000; ++i) {
+      LiveFigures f;
+      f.rows = f.tokens = f.token_budget = i;
+      f.loss = static_cast<double>(i);
+      f.stages[7].busy = static_cast<double>(i);
+      publisher.publish(f);
+    }
+    stop = true;
+  });
+  std::atomic<int64_t> seen{0};
+  std::vector<std::thread> readers;
+  for (int r = 0; r < 2; ++r)
+    readers.emplace_back([&] {
+      int64_t last = 0;
+      bool once_more = true;
+      while (once_more) {
+        once_more = !stop;
+        const auto f = read_live_file(file());
+        if (!f) continue;
+        ASSERT_EQ(f->rows, f->tokens);
+        ASSERT_EQ(f->rows, f->token_budget);
+        ASSERT_EQ(static_cast<double>(f->rows), f->loss);
+        ASSERT_EQ(static_cast<double>(f->rows), f->stages[7].busy);
+        ASSERT_GE(f->rows, last);
+        last = f->rows;
+        ++seen;
+      }
+    });
+  writer.join();
+  for (auto& r : readers) r.join();
+  EXPECT_GT(seen, 0);
+}
+
+TEST_F(LiveTest, FilesOfTheDeadAreRemovedAndStrangersAreLeftAlone) {
+  std::filesystem::create_directories(dir_);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    LivePublisher publisher(dir_);
+    publisher.publish({});
+    ::_exit(0);  // as if killed: no destructor
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  const auto orphan = dir_ / (std::to_string(child) + ".live");
+  ASSERT_TRUE(std::filesystem::exists(orphan));
+  const auto stranger = dir_ / "notes.live", own = dir_ / (std::to_string(::getpid()) + ".live");
+  std::ofstream(stranger) << "mine";
+  std::ofstream(own) << "too short";
+  EXPECT_TRUE(read_live(dir_).empty());
+  EXPECT_FALSE(std::filesystem::exists(orphan));
+  EXPECT_TRUE(std::filesystem::exists(stranger));
+  EXPECT_EQ(read_live_file(own), std::nullopt);
+  EXPECT_EQ(read_live_file(dir_ / "absent.live"), std::nullopt);
+  LivePublisher publisher(dir_);  // takes the place of what had its name
+  EXPECT_TRUE(publisher.active());
+}
+
+TEST_F(LiveTest, AFileFullOfNoiseIsNotTrusted) {
+  std::uintmax_t size = 0;
+  {
+    LivePublisher publisher(dir_);
+    publisher.publish({});
+    size = std::filesystem::file_size(file());
+  }
+  // The right head, then all ones: an odd sequence number for ever.
+  std::string noise(size, '\xFF');
+  noise.replace(0, 16, std::string("BRIMLIVE\1\0\0\0\0\0\0\0", 16));
+  std::ofstream(file(), std::ios::binary) << noise;
+  EXPECT_EQ(read_live_file(file()), std::nullopt);
+  noise[24] = '\xFE';  // even: the words are believed, but stay within their bounds
+  std::ofstream(file(), std::ios::binary) << noise;
+  const auto f = read_live_file(file());
+  ASSERT_TRUE(f);
+  EXPECT_GE(f->stage_count, 0);
+  EXPECT_LT(std::string(f->model).size(), sizeof f->model);
+}
+
+TEST_F(LiveTest, WhereNoFileCanBeMadeNothingHappens) {
+  LivePublisher publisher("/proc/brim");
+  EXPECT_FALSE(publisher.active());
+  publisher.publish({});
+  std::ofstream(dir_) << "a file, not a directory";
+  EXPECT_FALSE(LivePublisher(dir_).active());
+  EXPECT_TRUE(read_live(dir_).empty());
+}
+
+}  // namespace
+}  // namespace brim

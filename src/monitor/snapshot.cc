@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "monitor/snapshot.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace brim {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class T>
+Json maybe(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+Json known(double value) { return value >= 0 ? Json(value) : Json(nullptr); }
+Json known(int64_t value) { return value >= 0 ? Json(value) : Json(nullptr); }
+Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+Json gpu_json(const GpuSample& g) {
+  Json j = {{"index", g.index},
+            {"state", gpu_state_name(g.state)},
+            {"why", text_or_null(g.why)},
+            {"name", text_or_null(g.name)},
+            {"uuid", text_or_null(g.uuid)},
+            {"driver", text_or_null(g.driver)},
+            {"utilization", maybe(g.utilization)},
+            {"memory_utilization", maybe(g.memory_utilization)},
+            {"memory_total_bytes", maybe(g.total_bytes)},
+            {"memory_used_bytes", maybe(g.used_bytes)},
+            {"memory_reserved_bytes", maybe(g.reserved_bytes)},
+            {"memory_free_bytes", maybe(g.free_bytes)},
+            {"temperature_c", maybe(g.temperature_c)},
+            {"power_w", maybe(g.power_w)},
+            {"power_limit_w", maybe(g.power_limit_w)},
+            {"sm_clock_mhz", maybe(g.sm_clock_mhz)},
+            {"max_sm_clock_mhz", maybe(g.max_sm_clock_mhz)},
+            {"memory_clock_mhz", maybe(g.memory_clock_mhz)},
+            {"throttle_reasons", maybe(g.throttle)},
+            {"pcie_generation", maybe(g.pcie_generation)},
+            {"pcie_width", maybe(g.pcie_width)},
+            {"pcie_rx_bytes_per_second", maybe(g.pcie_rx_bytes_per_s)},
+            {"pcie_tx_bytes_per_second", maybe(g.pcie_tx_bytes_per_s)},
+            {"energy_mj", maybe(g.energy_mj)},
+            {"processes", nullptr},
+            {"activity", nullptr},
+            {"refused", g.refused}};
+  if (g.processes) {
+    j["processes"] = Json::array();
+    for (const GpuProcess& p : *g.processes)
+      j["processes"].push_back({{"pid", p.pid}, {"name", text_or_null(p.name)}, {"memory_bytes", maybe(p.bytes)}});
+  }
+  if (g.gpm)
+    j["activity"] = {{"sm", maybe(g.gpm->sm)},
+                     {"sm_occupancy", maybe(g.gpm->sm_occupancy)},
+                     {"tensor", maybe(g.gpm->tensor)},
+                     {"dram", maybe(g.gpm->dram)}};
+  return j;
+}
+
+Json host_json(const HostSample& h) {
+  return {{"cpu_name", text_or_null(h.cpu_name)},
+          {"cores", h.cores},
+          {"cpu", maybe(h.cpu)},
+          {"core", h.core},
+          {"load_1m", maybe(h.load_1m)},
+          {"memory_total_bytes", maybe(h.memory_total_bytes)},
+          {"memory_available_bytes", maybe(h.memory_available_bytes)},
+          {"swap_total_bytes", maybe(h.swap_total_bytes)},
+          {"swap_used_bytes", maybe(h.swap_used_bytes)},
+          {"disk_path", h.disk_path},
+          {"disk_total_bytes", maybe(h.disk_total_bytes)},
+          {"disk_free_bytes", maybe(h.disk_free_bytes)},
+          {"disk_read_bytes_per_second", maybe(h.disk_read_bytes_per_s)},
+          {"disk_write_bytes_per_second", maybe(h.disk_write_bytes_per_s)},
+          {"monitor_resident_bytes", h.self_rss_bytes},
+          {"monitor_cores", maybe(h.self_cpu)}};
+}
+
+Json run_json(const LiveFigures& r) {
+  Json stages = Json::object();
+  for (int64_t i = 0; i < r.stage_count; ++i)
+    stages[r.stages[static_cast<size_t>(i)].name] = r.stages[static_cast<size_t>(i)].busy;
+  return {{"pid", r.pid},
+          {"command", r.command},
+          {"model", r.model},
+          {"device", r.device},
+          {"precision", r.precision},
+          {"started_unix", static_cast<double>(r.start_unix_ns) * 1e-9},
+          {"updated_unix", static_cast<double>(r.updated_unix_ns) * 1e-9},
+          {"rows", r.rows},
+          {"tokens", r.tokens},
+          {"rows_per_second", known(r.rows_per_s)},
+          {"tokens_per_second", known(r.tokens_per_s)},
+          {"mfu", known(r.mfu)},
+          {"device_busy", known(r.busy)},
+          {"done", known(r.done)},
+          {"planned_bytes", known(r.planned_bytes)},
+          {"peak_bytes", known(r.peak_bytes)},
+          {"limit_bytes", known(r.limit_bytes)},
+          {"token_budget", known(r.token_budget)},
+          {"step", known(r.step)},
+          {"total_steps", known(r.total_steps)},
+          {"loss", r.step >= 0 ? Json(r.loss) : Json(nullptr)},
+          {"stages", stages}};
+}
+
+}  // namespace
+
+std::string to_json(const Snapshot& s) {
+  Json j = {{"schema_version", 1},
+            {"time", fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
+                                 fmt::gmtime(static_cast<std::time_t>(s.unix_ns / 1'000'000'000)),
+                                 s.unix_ns / 1'000'000 % 1000)},
+            {"nvml", {{"state", nvml_state_name(s.nvml)}, {"why", text_or_null(s.nvml_why)}}},
+            {"gpus", Json::array()},
+            {"host", host_json(s.host)},
+            {"runs", Json::array()},
+            {"warnings", s.warnings}};
+  for (const auto& gpu : s.gpus) {
+    j["gpus"].push_back(gpu_json(gpu));
+    const LiveFigures* run = run_on(s, gpu);
+    j["gpus"].back()["mfu"] = run != nullptr ? known(run->mfu) : Json(nullptr);
+  }
+  for (const auto& run : s.runs) j["runs"].push_back(run_json(run));
+  return j.dump(-1, ' ', false, Json::error_handler_t::replace);  // names of processes may be any bytes
+}
+
+const LiveFigures* run_on(const Snapshot& snapshot, const GpuSample& gpu) {
+  if (gpu.processes)
+    for (const GpuProcess& p : *gpu.processes)
+      for (const LiveFigures& run : snapshot.runs)
+        if (run.pid == p.pid) return &run;
+  // In a container the driver's process numbers are not ours.
+  const std::string device = fmt::format("cuda:{}", gpu.index);
+  for (const LiveFigures& run : snapshot.runs) {
+    const std::string_view name = run.device;
+    if (name.starts_with(device) && (name.size() == device.size() || name[device.size()] == ' ')) return &run;
+  }
+  return nullptr;
+}
+
+Snapshot Sampler::sample(const GpuSampleOptions& options) {
+  Snapshot s;
+  s.unix_ns =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  s.nvml = nvml_.state();
+  s.nvml_why = nvml_.why();
+  s.gpus = nvml_.sample(options);
+  s.host = host_.sample();
+  s.runs = read_live();
+  return s;
+}
+
+void History::push(const std::string& name, double share) {
+  auto& ring = series_[name];
+  ring.push_back(share);
+  if (ring.size() > length_) ring.pop_front();
+}
+
+void History::add(const Snapshot& s) {
+  push("cpu", s.host.cpu.value_or(-1));
+  for (const GpuSample& g : s.gpus) {
+    const std::string name = fmt::format("gpu{}.", g.index);
+    push(name + "utilization", g.utilization.value_or(-1));
+    const bool memory = g.used_bytes && g.total_bytes && *g.total_bytes > 0;
+    push(name + "memory", memory ? static_cast<double>(*g.used_bytes) / static_cast<double>(*g.total_bytes) : -1);
+    const LiveFigures* run = run_on(s, g);
+    push(name + "mfu", run != nullptr ? run->mfu : -1);
+  }
+}
+
+const std::deque<double>& History::series(const std::string& name) const {
+  static const std::deque<double> none;
+  const auto found = series_.find(name);
+  return found != series_.end() ? found->second : none;
+}
+
+}  // namespace brim

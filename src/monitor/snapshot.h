@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cards, host and running Brims at one moment, what is remembered of the moments before, and both as JSON.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "monitor/host.h"
+#include "monitor/live.h"
+#include "monitor/nvml.h"
+
+namespace brim {
+
+struct Snapshot {
+  int64_t unix_ns = 0;
+  NvmlState nvml = NvmlState::no_library;
+  std::string nvml_why;
+  std::vector<GpuSample> gpus;
+  HostSample host;
+  std::vector<LiveFigures> runs;
+  std::vector<std::string> warnings;  // thresholds passed and not yet back, see Watch
+};
+
+// One line of JSON; readings that are not available are null.
+std::string to_json(const Snapshot& snapshot);
+
+// The run that computes on this card: by process where the driver tells, else by the device it was given. Null: none.
+const LiveFigures* run_on(const Snapshot& snapshot, const GpuSample& gpu);
+
+class Sampler {
+ public:
+  explicit Sampler(std::filesystem::path disk = ".") : host_(std::move(disk)) {}
+  Snapshot sample(const GpuSampleOptions& options = {});
+  const Nvml& nvml() const { return nvml_; }
+
+ private:
+  Nvml nvml_;
+  HostSampler host_;
+};
+
+// The last readings of each series, as shares, for sparklines. A reading that was not there is a gap (negative).
+class History {
+ public:
+  explicit History(size_t length = 512) : length_(length) {}
+  void add(const Snapshot& snapshot);
+  const std::deque<double>& series(
+      const std::string& name) const;  // "cpu", "gpu0.utilization", "gpu0.memory", "gpu0.mfu"
+
+ private:
+  void push(const std::string& name, double share);
+  size_t length_;
+  std::map<std::string, std::deque<double>> series_;
+};
+
+}  // namespace brim

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "monitor/view.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/units.h"
+#include "base/utf8.h"
+
+namespace brim {
+namespace {
+
+// ASCII, Latin, Greek and Cyrillic, and the signs the view itself draws with are one column; whatever else may turn up
+// in a process's name is counted as two, which at worst leaves a gap.
+int columns_of(char32_t c) { return c < 0x0500 || (c >= 0x2010 && c < 0x2030) || (c >= 0x2500 && c < 0x25A0) ? 1 : 2; }
+
+enum class Tone : uint8_t { plain, dim, bold, good, fair, bad };
+constexpr const char* kTones[] = {"", "\x1b[2m", "\x1b[1m", "\x1b[32m", "\x1b[33m", "\x1b[31m"};
+
+Tone tone_of(double share) { return share < 0.7 ? Tone::good : share < 0.9 ? Tone::fair : Tone::bad; }
+
+// A line that knows its room: what does not fit is cut, and names from outside cannot carry control characters.
+class Line {
+ public:
+  Line(int width, bool color, int rank) : width_(width), color_(color), rank_(rank) {}
+
+  Line& add(std::string_view text, Tone tone = Tone::plain) {
+    std::string kept;
+    const std::string valid = replace_invalid_utf8(text);
+    for (size_t at = 0; at < valid.size();) {
+      const auto c = decode_valid(valid, at);
+      const bool control = c.value < 0x20 || (c.value >= 0x7F && c.value < 0xA0);
+      const int columns = control ? 1 : columns_of(c.value);
+      if (used_ + columns > width_) {
+        used_ = width_;  // nothing after a cut
+        break;
+      }
+      used_ += columns;
+      if (control)
+        kept += '?';
+      else
+        kept.append(valid, at, static_cast<size_t>(c.bytes));
+      at += static_cast<size_t>(c.bytes);
+    }
+    if (color_ && tone != Tone::plain && !kept.empty())
+      text_ += kTones[static_cast<int>(tone)] + kept + "\x1b[0m";
+    else
+      text_ += kept;
+    return *this;
+  }
+  Line& pad_to(int column) {
+    if (column > used_) add(std::string(static_cast<size_t>(column - used_), ' '));
+    return *this;
+  }
+  Line& right(std::string_view text, Tone tone = Tone::plain) {
+    const int columns = display_width(text);
+    if (used_ + columns + 1 > width_) return *this;
+    return pad_to(width_ - columns).add(text, tone);
+  }
+  int room() const { return width_ - used_; }
+  int rank() const { return rank_; }
+  const std::string& text() const { return text_; }
+
+ private:
+  int width_, used_ = 0;
+  bool color_;
+  int rank_;
+  std::string text_;
+};
+
+std::string bar(double share, int width) {
+  static const char* const ends[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const int eighths = static_cast<int>(std::lround(std::clamp(share, 0.0, 1.0) * 8 * width));
+  std::string text;
+  for (int i = 0; i < eighths / 8; ++i) text += "█";
+  text += ends[eighths % 8];
+  for (int i = (eighths + 7) / 8; i < width; ++i) text += "░";
+  return text;
+}
+
+std::string spark_of(double share) {
+  static const char* const steps[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  return share < 0 ? "·" : steps[std::clamp(static_cast<int>(share * 8), 0, 7)];
+}
+
+std::string sparkline(const std::deque<double>& series, int width) {
+  std::string text;
+  const size_t n = std::min(series.size(), static_cast<size_t>(std::max(0, width)));
+  for (size_t i = series.size() - n; i < series.size(); ++i) text += spark_of(series[i]);
+  return text;
+}
+
+std::string percent(const std::optional<double>& share) {
+  return share ? fmt::format("{:.0f} %", *share * 100) : "not available";
+}
+template <class T>
+std::string unit(const std::optional<T>& value, const char* name) {
+  return value ? fmt::format("{:.0f}{}", static_cast<double>(*value), name) : "–";
+}
+std::string bytes_text(const std::optional<int64_t>& value) { return value ? format_bytes(*value) : "–"; }
+std::string rate_text(const std::optional<double>& value) {
+  return value ? format_bytes(static_cast<int64_t>(*value)) + "/s" : "–";
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+class View {
+ public:
+  View(const Snapshot& s, const History& history, const ViewOptions& o) : s_(s), history_(history), o_(o) {}
+
+  std::vector<std::string> lines() {
+    head();
+    for (const auto& gpu : s_.gpus) card(gpu);
+    if (s_.gpus.empty()) no_card();
+    host();
+    runs();
+    for (const auto& warning : s_.warnings) line(9).add("warning: ", Tone::bad).add(warning);
+    return fitted();
+  }
+
+ private:
+  // `rank`: lines of a lower rank go first when there is no room.
+  Line& line(int rank) { return lines_.emplace_back(o_.width, o_.color, rank); }
+
+  // A labelled bar with its text and, where there is room, its history.
+  void gauge(int rank, const char* name, const std::optional<double>& share, const std::string& text,
+             const std::string& series, bool hot) {
+    Line& l = line(rank).add("  ").add(name, Tone::dim).pad_to(15);
+    const int width = std::clamp(o_.width / 5, 6, 40);
+    if (share) l.add(bar(*share, width), hot ? tone_of(*share) : Tone::good).add(" ");
+    l.add(text);
+    const int left = l.room() - 2;
+    if (left >= 8 && !series.empty()) {
+      const auto& values = history_.series(series);
+      const int shown = std::min({left, 60, static_cast<int>(values.size())});
+      if (shown > 1) l.right(sparkline(values, shown), Tone::dim);
+    }
+  }
+
+  void head() {
+    std::string driver;
+    for (const auto& g : s_.gpus)
+      if (!g.driver.empty()) driver = "driver " + g.driver;
+    Line& l = line(10).add("brim monitor", Tone::bold);
+    l.add(fmt::format("  {:%H:%M:%S}", fmt::localtime(static_cast<std::time_t>(s_.unix_ns / 1'000'000'000))));
+    if (o_.interval_s > 0) l.add(fmt::format("  every {:g} s, q quits", o_.interval_s), Tone::dim);
+    l.right(driver, Tone::dim);
+  }
+
+  void no_card() {
+    line(9)
+        .add("GPU", Tone::bold)
+        .add("  none: ")
+        .add(s_.nvml_why.empty() ? "the NVIDIA driver lists no card" : s_.nvml_why);
+  }
+
+  void card(const GpuSample& g) {
+    Line& title = line(9).add(fmt::format("GPU {}", g.index), Tone::bold).add("  ");
+    if (g.state != GpuState::ok)
+      title.add(gpu_state_name(g.state), Tone::bad).add(g.why.empty() ? "  " : " (" + g.why + ")  ");
+    title.add(g.name.empty() ? "unnamed" : g.name);
+    if (g.state != GpuState::ok) return;
+    title.right(fmt::format("{}  {} of {}  {} of {} MHz", unit(g.temperature_c, " °C"), unit(g.power_w, ""),
+                            unit(g.power_limit_w, " W"), unit(g.sm_clock_mhz, ""), unit(g.max_sm_clock_mhz, "")));
+    const std::string series = fmt::format("gpu{}.", g.index);
+    gauge(8, "utilisation", g.utilization, percent(g.utilization), series + "utilization", true);
+    std::optional<double> full;
+    if (g.used_bytes && g.total_bytes && *g.total_bytes > 0)
+      full = static_cast<double>(*g.used_bytes) / static_cast<double>(*g.total_bytes);
+    std::string memory = full ? fmt::format("{} of {}, {} free", format_bytes(*g.used_bytes),
+                                            format_bytes(*g.total_bytes), bytes_text(g.free_bytes))
+                              : "not available";
+    if (full && g.reserved_bytes) memory += fmt::format(", {} reserved", format_bytes(*g.reserved_bytes));
+    gauge(8, "memory", full, memory, series + "memory", true);
+    const LiveFigures* run = run_on(s_, g);
+    if (run != nullptr && run->mfu >= 0)
+      gauge(7, "MFU", run->mfu, fmt::format("{:.1f} %", run->mfu * 100), series + "mfu", false);
+    else
+      line(3)
+          .add("  ")
+          .add("MFU", Tone::dim)
+          .pad_to(15)
+          .add(run != nullptr ? "not available" : "no Brim run on this card", Tone::dim);
+    activity(g);
+    links(g);
+    if (!g.refused.empty())
+      line(4).add("  ").add("no permission", Tone::dim).pad_to(15).add(" ").add(joined(g.refused));
+    processes(g);
+  }
+
+  void activity(const GpuSample& g) {
+    if (!g.gpm) return;
+    line(5)
+        .add("  ")
+        .add("activity", Tone::dim)
+        .pad_to(15)
+        .add(fmt::format("SM {}, occupancy {}, tensor {}, DRAM {}", percent(g.gpm->sm), percent(g.gpm->sm_occupancy),
+                         percent(g.gpm->tensor), percent(g.gpm->dram)));
+  }
+
+  void links(const GpuSample& g) {
+    Line& l = line(6).add("  ").add("clocks", Tone::dim).pad_to(15);
+    if (!g.throttle)
+      l.add("throttle reasons not available");
+    else if (g.throttle->empty())
+      l.add("not held back");
+    else {
+      const bool only_idle = g.throttle->size() == 1 && g.throttle->front() == "idle";
+      l.add(only_idle ? "" : "held back by: ").add(joined(*g.throttle), only_idle ? Tone::dim : Tone::fair);
+    }
+    l.add(fmt::format(", memory {}", unit(g.memory_clock_mhz, " MHz")));
+    Line& p = line(5).add("  ").add("PCIe", Tone::dim).pad_to(15);
+    if (g.pcie_generation && g.pcie_width) p.add(fmt::format("gen {} ×{}, ", *g.pcie_generation, *g.pcie_width));
+    p.add(fmt::format("in {}, out {}", rate_text(g.pcie_rx_bytes_per_s), rate_text(g.pcie_tx_bytes_per_s)));
+    if (g.memory_utilization) p.add(fmt::format(", memory bus {:.0f} %", *g.memory_utilization * 100));
+  }
+
+  void processes(const GpuSample& g) {
+    if (!g.processes) {
+      line(2).add("  ").add("processes", Tone::dim).pad_to(15).add("not available", Tone::dim);
+      return;
+    }
+    for (const GpuProcess& p : *g.processes)
+      line(4)
+          .add("  ")
+          .add("process", Tone::dim)
+          .pad_to(15)
+          .add(fmt::format("{:>8}  {}  {}", p.pid, p.bytes ? format_bytes(*p.bytes) : "memory not available", p.name));
+  }
+
+  void host() {
+    const HostSample& h = s_.host;
+    line(8)
+        .add("HOST", Tone::bold)
+        .add(fmt::format("   {} core{}", h.cores, h.cores == 1 ? "" : "s"))
+        .add(h.cpu_name.empty() ? "" : ", " + h.cpu_name);
+    gauge(8, "CPU", h.cpu, percent(h.cpu) + (h.load_1m ? fmt::format(", load {:.2f}", *h.load_1m) : ""), "cpu", true);
+    if (h.core.size() > 1) {
+      std::string cores;
+      for (const double share : h.core) cores += spark_of(share);
+      line(3).add("  ").add("cores", Tone::dim).pad_to(15).add(cores);
+    }
+    if (h.memory_total_bytes && h.memory_available_bytes && *h.memory_total_bytes > 0) {
+      const int64_t used = *h.memory_total_bytes - *h.memory_available_bytes;
+      std::string text = fmt::format("{} of {}", format_bytes(used), format_bytes(*h.memory_total_bytes));
+      if (h.swap_total_bytes && *h.swap_total_bytes > 0)
+        text += fmt::format(", swap {} of {}", bytes_text(h.swap_used_bytes), format_bytes(*h.swap_total_bytes));
+      gauge(7, "memory", static_cast<double>(used) / static_cast<double>(*h.memory_total_bytes), text, "", true);
+    }
+    line(5)
+        .add("  ")
+        .add("disk", Tone::dim)
+        .pad_to(15)
+        .add(fmt::format("{} free of {}, read {}, write {}", bytes_text(h.disk_free_bytes),
+                         bytes_text(h.disk_total_bytes), rate_text(h.disk_read_bytes_per_s),
+                         rate_text(h.disk_write_bytes_per_s)));
+    if (h.self_cpu)
+      line(1)
+          .add("  ")
+          .add("this monitor", Tone::dim)
+          .pad_to(15)
+          .add(fmt::format("{:.2f} % of a core, {}", *h.self_cpu * 100, format_bytes(h.self_rss_bytes)), Tone::dim);
+  }
+
+  void runs() {
+    if (s_.runs.empty()) {
+      line(2).add("BRIM", Tone::bold).add("   no run on this machine", Tone::dim);
+      return;
+    }
+    for (const LiveFigures& r : s_.runs) run(r);
+  }
+
+  void run(const LiveFigures& r) {
+    const double seconds = static_cast<double>(s_.unix_ns - r.start_unix_ns) * 1e-9;
+    Line& title = line(8)
+                      .add("BRIM", Tone::bold)
+                      .add(fmt::format("   {} {}", r.pid, r.command), Tone::bold)
+                      .add(fmt::format("  {}", r.model));
+    title.add(fmt::format("  {}", r.device), Tone::dim)
+        .add(r.precision[0] != '\0' ? fmt::format(" in {}", r.precision) : "", Tone::dim);
+    title.right(format_duration(std::max(0.0, seconds)), Tone::dim);
+    std::string done = fmt::format("{} rows", format_count(r.rows));
+    if (r.step >= 0)
+      done = fmt::format("step {} of {}, loss {:.4f}", format_count(r.step),
+                         r.total_steps >= 0 ? format_count(r.total_steps) : "?", r.loss);
+    std::optional<double> share;
+    if (r.done >= 0)
+      share = r.done;
+    else if (r.step >= 0 && r.total_steps > 0)
+      share = static_cast<double>(r.step) / static_cast<double>(r.total_steps);
+    gauge(7, "done", share, done, "", false);
+    Line& speed = line(7).add("  ").add("speed", Tone::dim).pad_to(15);
+    speed.add(r.rows_per_s >= 0 ? format_count(static_cast<int64_t>(r.rows_per_s)) + " rows/s" : "not yet known");
+    if (r.tokens_per_s >= 0) speed.add(fmt::format(", {} tokens/s", format_si(r.tokens_per_s)));
+    speed.add(r.mfu >= 0 ? fmt::format(", MFU {:.1f} %", r.mfu * 100) : ", MFU not available");
+    if (r.busy >= 0) speed.add(fmt::format(", device busy {:.0f} %", r.busy * 100));
+    if (r.planned_bytes >= 0) {
+      std::string text = fmt::format("{} held of {} planned", r.peak_bytes >= 0 ? format_bytes(r.peak_bytes) : "–",
+                                     format_bytes(r.planned_bytes));
+      if (r.limit_bytes > 0) text += fmt::format(", limit {}", format_bytes(r.limit_bytes));
+      std::optional<double> part;
+      if (r.peak_bytes >= 0 && r.limit_bytes > 0)
+        part = static_cast<double>(r.peak_bytes) / static_cast<double>(r.limit_bytes);
+      gauge(6, "memory", part, text, "", false);
+    }
+    if (r.stage_count > 0) {
+      Line& stages = line(6).add("  ").add("stages busy", Tone::dim).pad_to(15);
+      for (int64_t i = 0; i < r.stage_count; ++i) {
+        const auto& stage = r.stages[static_cast<size_t>(i)];
+        stages.add(fmt::format("{}{} {:.0f} %", i == 0 ? "" : ", ", stage.name, stage.busy * 100));
+      }
+    }
+  }
+
+  std::vector<std::string> fitted() {
+    size_t hidden = 0;
+    if (o_.height > 0 && lines_.size() > static_cast<size_t>(o_.height)) {
+      const auto room = static_cast<size_t>(std::max(1, o_.height - 1));  // one says how many are missing
+      while (lines_.size() > room) {
+        auto least = lines_.begin();
+        for (auto it = lines_.begin(); it != lines_.end(); ++it)
+          if (it->rank() <= least->rank()) least = it;
+        lines_.erase(least);
+        ++hidden;
+      }
+    }
+    std::vector<std::string> texts;
+    for (const Line& l : lines_) texts.push_back(l.text());
+    if (hidden > 0 && o_.height > 1)
+      texts.push_back(
+          Line(o_.width, o_.color, 0).add(fmt::format("{} more lines in a taller window", hidden), Tone::dim).text());
+    return texts;
+  }
+
+  const Snapshot& s_;
+  const History& history_;
+  const ViewOptions& o_;
+  std::deque<Line> lines_;
+};
+
+}  // namespace
+
+int display_width(std::string_view line) {
+  int columns = 0;
+  const std::string valid = replace_invalid_utf8(line);
+  for (size_t at = 0; at < valid.size();) {
+    if (valid[at] == '\x1b') {
+      while (at < valid.size() && !std::isalpha(static_cast<unsigned char>(valid[at]))) ++at;
+      ++at;
+      continue;
+    }
+    const auto c = decode_valid(valid, at);
+    columns += columns_of(c.value);
+    at += static_cast<size_t>(c.bytes);
+  }
+  return columns;
+}
+
+std::vector<std::string> render(const Snapshot& snapshot, const History& history, const ViewOptions& options) {
+  return View(snapshot, history, options).lines();
+}
+
+}  // namespace brim

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "monitor/view.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace brim {
+namespace {
+
+// Everything there is to show, with names made to break a layout.
+Snapshot full_snapshot(int cards) {
+  Snapshot s;
+  s.unix_ns = int64_t{1'700'000'000} * 1'000'000'000;
+  s.nvml = NvmlState::ready;
+  for (int i = 0; i < cards; ++i) {
+    GpuSample g;
+    g.index = i, g.name = i == 0 ? "NVIDIA H200" : std::string(300, 'N'), g.driver = "580.00.01";
+    if (i == 2) g.state = GpuState::lost, g.why = "GPU is lost";
+    if (i != 1) {
+      g.utilization = 0.87, g.memory_utilization = 0.31;
+      g.total_bytes = int64_t{141} << 30, g.used_bytes = int64_t{20} << 30, g.free_bytes = int64_t{120} << 30,
+      g.reserved_bytes = int64_t{1} << 30;
+      g.temperature_c = 54, g.power_w = 412, g.power_limit_w = 700, g.sm_clock_mhz = 1755, g.max_sm_clock_mhz = 1980,
+      g.memory_clock_mhz = 3201;
+      g.throttle = std::vector<std::string>{"power cap", "software thermal"};
+      g.pcie_generation = 5, g.pcie_width = 16, g.pcie_rx_bytes_per_s = 1e9, g.pcie_tx_bytes_per_s = 2e6;
+      g.processes = std::vector<GpuProcess>{{4242, "brim", int64_t{20} << 30},
+                                            {7, "\x1b[31m\xFF\xFE日本語の長い名前\n\t", std::nullopt}};
+      g.gpm = GpmActivity{0.91, 0.5, 0.44, std::nullopt};
+    }
+    g.refused = {"PCIe throughput", "processes"};
+    s.gpus.push_back(g);
+  }
+  s.host.cores = 64, s.host.cpu = 0.4, s.host.core.assign(64, 0.5), s.host.cpu_name = std::string(200, 'c');
+  s.host.memory_total_bytes = int64_t{128} << 30, s.host.memory_available_bytes = int64_t{100} << 30;
+  s.host.swap_total_bytes = int64_t{1} << 30, s.host.swap_used_bytes = 0;
+  s.host.disk_total_bytes = int64_t{1} << 40, s.host.disk_free_bytes = int64_t{1} << 39;
+  s.host.self_cpu = 0.002;
+  LiveFigures run;
+  run.pid = 4242;
+  run.set_command("score"), run.set_model("/models/\xE2\x80"), run.set_device("cuda:0 NVIDIA H200"),
+      run.set_precision("bf16");
+  run.rows = 1'234'567, run.rows_per_s = 127'048, run.tokens_per_s = 3.24e6, run.mfu = 0.459, run.busy = 0.982;
+  run.planned_bytes = int64_t{945} << 20, run.peak_bytes = int64_t{940} << 20, run.limit_bytes = int64_t{6} << 30;
+  run.step = 120, run.total_steps = 400, run.loss = 0.4321;
+  for (const char* stage : {"read", "tokenize", "pack", "copy", "compute", "collect", "write"})
+    run.add_stage(stage, 0.5);
+  s.runs.push_back(run);
+  s.warnings = {"GPU 0: utilisation 95 %, above 90 %"};
+  return s;
+}
+
+History full_history(const Snapshot& s) {
+  History history;
+  for (int i = 0; i < 600; ++i) history.add(s);
+  return history;
+}
+
+TEST(View, FitsAnyWindow) {
+  for (const int cards : {0, 1, 3, 8}) {
+    const Snapshot s = full_snapshot(cards);
+    const History history = full_history(s);
+    for (const int width : {1, 10, 40, 80, 200, 500})
+      for (const int height : {0, 1, 2, 5, 24, 60})
+        for (const bool color : {false, true}) {
+          const auto lines = render(s, history, {width, height, color, 1});
+          ASSERT_FALSE(lines.empty());
+          ASSERT_TRUE(height == 0 || lines.size() <= static_cast<size_t>(height));
+          for (const auto& line : lines) {
+            ASSERT_LE(display_width(line), width) << line;
+            ASSERT_EQ(line.find('\n'), std::string::npos);
+            ASSERT_TRUE(color || line.find('\x1b') == std::string::npos);
+          }
+        }
+  }
+}
+
+std::string all(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const auto& line : lines) text += line + "\n";
+  return text;
+}
+
+TEST(View, UtilisationMemoryAndMfuAreThreeThings) {
+  const Snapshot s = full_snapshot(1);
+  const std::string text = all(render(s, full_history(s), {200, 60, false, 1}));
+  for (const char* part : {"utilisation",
+                           "87 %",
+                           "20.0 GiB of 141 GiB",
+                           "MFU",
+                           "45.9 %",
+                           "54 °C",
+                           "412 of 700 W",
+                           "1755 of 1980 MHz",
+                           "power cap",
+                           "gen 5 ×16",
+                           "tensor 44 %",
+                           "DRAM not available",
+                           "4242",
+                           "127,048 rows/s",
+                           "3.24 M tokens/s",
+                           "device busy 98 %",
+                           "940 MiB held of 945 MiB planned",
+                           "tokenize 50 %",
+                           "step 120 of 400",
+                           "warning: GPU 0",
+                           "memory not available",
+                           "▇"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+TEST(View, WithoutACardItShowsTheHostAndSaysSo) {
+  Snapshot s = full_snapshot(0);
+  s.nvml = NvmlState::no_library, s.nvml_why = "no NVIDIA driver here";
+  const std::string text = all(render(s, History(), {80, 24, false, 0}));
+  EXPECT_NE(text.find("no NVIDIA driver here"), std::string::npos);
+  EXPECT_NE(text.find("CPU"), std::string::npos);
+}
+
+TEST(View, ALostCardAndMissingReadingsAreNamed) {
+  const Snapshot s = full_snapshot(3);
+  const std::string text = all(render(s, History(), {120, 0, false, 0}));
+  EXPECT_NE(text.find("lost"), std::string::npos);
+  EXPECT_NE(text.find("not available"), std::string::npos);
+  EXPECT_EQ(text.find(" 0 %"), std::string::npos);
+}
+
+TEST(View, WhatMattersMostStaysInASmallWindow) {
+  const Snapshot s = full_snapshot(1);
+  const auto lines = render(s, full_history(s), {80, 10, false, 1});
+  const std::string text = all(lines);
+  for (const char* part : {"brim monitor", "GPU 0", "utilisation", "warning", "more lines"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+}  // namespace
+}  // namespace brim

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "monitor/watch.h"
+
+#include <fmt/format.h>
+
+namespace brim {
+namespace {
+
+// How far a reading must come back before its threshold can be passed anew.
+constexpr double kUtilizationMargin = 5, kTemperatureMargin = 3, kFreeMargin = 0.1;
+
+}  // namespace
+
+std::vector<std::string> Watch::check(const std::vector<GpuSample>& gpus) {
+  std::vector<std::string> fresh;
+  active_.clear();
+  const auto judge = [&](const GpuSample& g, const char* what, bool over, bool calm, const std::string& sentence) {
+    const std::string key = fmt::format("{} {}", g.index, what);
+    const std::string line = fmt::format("GPU {}: {}", g.index, sentence);
+    if (over && passed_.insert(key).second) fresh.push_back(line);
+    if (calm) passed_.erase(key);
+    if (passed_.count(key)) active_.push_back(line);
+  };
+  for (const GpuSample& g : gpus) {
+    judge(g, "lost", g.state == GpuState::lost, g.state == GpuState::ok, fmt::format("lost ({})", g.why));
+    if (g.utilization && limits_.max_utilization_percent > 0) {
+      const double now = *g.utilization * 100, limit = limits_.max_utilization_percent;
+      judge(g, "utilization", now > limit, now < limit - kUtilizationMargin,
+            fmt::format("utilisation {:.0f} %, above {:g} %", now, limit));
+    }
+    if (g.temperature_c && limits_.max_temperature_c > 0) {
+      const double now = *g.temperature_c, limit = limits_.max_temperature_c;
+      judge(g, "temperature", now > limit, now < limit - kTemperatureMargin,
+            fmt::format("{:.0f} °C, above {:g} °C", now, limit));
+    }
+    if (g.free_bytes && limits_.min_free_mib > 0) {
+      const double now = static_cast<double>(*g.free_bytes) / (1 << 20), limit = limits_.min_free_mib;
+      judge(g, "memory", now<limit, now> limit * (1 + kFreeMargin),
+            fmt::format("{:.0f} MiB free, below {:g} MiB", now, limit));
+    }
+  }
+  return fresh;
+}
+
+}  // namespace brim

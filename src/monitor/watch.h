@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Thresholds: a reading that passes one is told once, and again only after it has come back well within. A reading that
+// is not available neither warns nor calms.
+#pragma once
+#include <set>
+#include <string>
+#include <vector>
+
+#include "monitor/nvml.h"
+
+namespace brim {
+
+// 0 turns a threshold off.
+struct WatchLimits {
+  double max_utilization_percent = 90;
+  double max_temperature_c = 85;
+  double min_free_mib = 500;
+};
+
+class Watch {
+ public:
+  explicit Watch(const WatchLimits& limits) : limits_(limits) {}
+  // What is newly passed, in sentences.
+  std::vector<std::string> check(const std::vector<GpuSample>& gpus);
+  // What is passed and has not come back.
+  const std::vector<std::string>& active() const { return active_; }
+
+ private:
+  WatchLimits limits_;
+  std::set<std::string> passed_;  // "0 temperature"
+  std::vector<std::string> active_;
+};
+
+}  // namespace brim

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "monitor/watch.h"
+
+#include <gtest/gtest.h>
+
+namespace brim {
+namespace {
+
+std::vector<GpuSample> one(std::optional<double> utilization, std::optional<double> temperature = {},
+                           std::optional<int64_t> free_mib = {}) {
+  GpuSample g;
+  g.utilization = utilization;
+  g.temperature_c = temperature;
+  if (free_mib) g.free_bytes = *free_mib << 20;
+  return {g};
+}
+
+TEST(Watch, TellsOnceAndAgainOnlyAfterItHasComeBack) {
+  Watch watch({90, 0, 0});
+  EXPECT_TRUE(watch.check(one(0.90)).empty());  // at the limit is within it
+  EXPECT_EQ(watch.check(one(0.95)).size(), 1U);
+  EXPECT_TRUE(watch.check(one(0.99)).empty());
+  EXPECT_TRUE(watch.check(one(0.87)).empty());  // below, but not by the margin
+  EXPECT_TRUE(watch.check(one(0.95)).empty());
+  EXPECT_EQ(watch.active().size(), 1U);
+  EXPECT_TRUE(watch.check(one({})).empty());  // not available: no news
+  EXPECT_TRUE(watch.check(one(0.95)).empty());
+  EXPECT_TRUE(watch.check(one(0.80)).empty());
+  EXPECT_TRUE(watch.active().empty());
+  const auto again = watch.check(one(0.91));
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_EQ(again[0], "GPU 0: utilisation 91 %, above 90 %");
+}
+
+TEST(Watch, TemperatureMemoryAndALostCard) {
+  Watch watch({0, 85, 500});
+  EXPECT_TRUE(watch.check(one(1.0, 85.0, 500)).empty());
+  EXPECT_EQ(watch.check(one(1.0, 86.0, 499)).size(), 2U);
+  EXPECT_TRUE(watch.check(one(1.0, 83.0, 540)).empty());
+  EXPECT_EQ(watch.active().size(), 2U);
+  EXPECT_TRUE(watch.check(one(1.0, 81.0, 560)).empty());
+  EXPECT_TRUE(watch.active().empty());
+  auto gone = one({});
+  gone[0].state = GpuState::lost;
+  EXPECT_EQ(watch.check(gone).size(), 1U);
+  EXPECT_TRUE(watch.check(gone).empty());
+  EXPECT_TRUE(watch.check(one(0.1)).empty());
+  EXPECT_EQ(watch.check(gone).size(), 1U);
+}
+
+}  // namespace
+}  // namespace brim
