@@ -51,6 +51,7 @@ class Device {
   // 256-byte aligned. Throws does_not_fit when there is no room: after planning this is the only place it can happen.
   virtual DeviceBuffer allocate(size_t bytes) = 0;
   virtual DeviceBuffer allocate_host(size_t bytes) = 0;  // staging memory: page-locked where the device can use it
+  virtual int64_t allocated_bytes() const { return 0; }  // on the device, by this object; the CPU does not count
 
  protected:
   Device(DeviceKind kind, int index) : kind_(kind), index_(index) {}

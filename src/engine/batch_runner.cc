@@ -46,6 +46,10 @@ BatchRunner::BatchRunner(Device& device, Stream& compute, ForwardRunner& forward
 
 BatchRunner::~BatchRunner() = default;
 
+void BatchRunner::prepare_small(Output output) {
+  if (!slots_.empty() && !small_) small_ = std::make_unique<SmallBatches>(device_, compute_, forward_, limits_, output, width_);
+}
+
 void BatchRunner::submit(PackedBatch& batch, const Collect& collect) {
   if (slots_.empty()) {
     const int64_t since = now_ns();
@@ -56,6 +60,12 @@ void BatchRunner::submit(PackedBatch& batch, const Collect& collect) {
     }
     busy_seconds_ += seconds_since(since);
     collect(batch, result.as<float>());
+    return;
+  }
+  if (small_ && in_flight_ == 0 && small_->takes(batch)) {
+    const float* result = small_->run(batch);
+    busy_seconds_ += small_->last_seconds();
+    collect(batch, result);
     return;
   }
   if (in_flight_ == slots_.size()) collect_oldest(collect);

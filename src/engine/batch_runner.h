@@ -9,6 +9,7 @@
 #include "data/packed_batch.h"
 #include "device/device.h"
 #include "device/event.h"
+#include "engine/small_batches.h"
 #include "model/forward_runner.h"
 
 namespace brim {
@@ -28,6 +29,10 @@ class BatchRunner {
   double busy_seconds() const { return busy_seconds_; }
   void reset_busy() { busy_seconds_ = 0; }
 
+  // Captures graphs for small batches (CUDA; elsewhere it does nothing), so that a few texts wait for no launches. A small
+  // batch that finds nothing in flight is then computed at once.
+  void prepare_small(Output output);
+
   static int64_t staging_bytes(const BatchLimits& limits, int depth);  // on the device
 
  private:
@@ -41,6 +46,7 @@ class BatchRunner {
   int64_t width_;
   std::unique_ptr<Stream> copy_;
   std::unique_ptr<DeviceClock> clock_;
+  std::unique_ptr<SmallBatches> small_;
   std::vector<std::unique_ptr<Slot>> slots_;
   size_t next_ = 0, in_flight_ = 0;
   double busy_seconds_ = 0;

@@ -5,12 +5,15 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/thread_pool.h"
 #include "base/timeline.h"
 #include "base/units.h"
 #include "engine/entities.h"
 #include "engine/precision.h"
+#include "engine/run_stats.h"
 #include "ops/gemm_tuner.h"
 
 namespace brim {
@@ -26,9 +29,54 @@ std::optional<LongText> long_text_from_name(std::string_view name) {
 Engine::~Engine() = default;
 
 std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
+  std::shared_ptr<Device> device = open_device(options.device, options.threads);
+  const int64_t limit = MemoryLimit::resolve(options.memory_limit, device->memory(), device->name());
+  auto engine = open_on(device, options, limit);
+  if (device->kind() != DeviceKind::cuda || engine->plan().device.context_measured) return engine;
+  // The first run on this card and driver: what the process holds beyond its own bytes is now known. If that is more than
+  // was estimated, the plan was made on a wrong figure and is made again.
+  const int64_t held = held_bytes(device->kind(), device->index());
+  if (held <= device->allocated_bytes()) return engine;
+  const int64_t context = held - device->allocated_bytes() + (2 << 20), estimated = engine->plan().device.context_bytes;
+  try {
+    keep_context_bytes(*device, context);
+  } catch (const Error& e) {
+    log_debug("{}", e.what());
+    return engine;
+  }
+  if (context <= estimated) return engine;
+  engine.reset();
+  return open_on(std::move(device), options, limit);
+}
+
+std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<EngineOptions>& options) {
+  std::vector<std::unique_ptr<Engine>> engines;
+  if (options.empty()) return engines;
+  const std::shared_ptr<Device> device = open_device(options[0].device, options[0].threads);
+  const int64_t limit = MemoryLimit::resolve(options[0].memory_limit, device->memory(), device->name());
+  const int64_t context = local_profile(*device).context_bytes;
+  // Each takes what speed needs of what is left; if that starves a later one, all get equal parts.
+  for (const bool equal_parts : {false, true}) {
+    engines.clear();
+    int64_t left = limit - context;
+    const int64_t part = left / static_cast<int64_t>(options.size());
+    try {
+      for (const EngineOptions& o : options) {
+        engines.push_back(open_on(device, o, context + (equal_parts ? part : left)));
+        left -= engines.back()->plan().peak_bytes - context;
+      }
+      return engines;
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::does_not_fit || equal_parts) throw;
+    }
+  }
+  return engines;
+}
+
+std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const EngineOptions& options, int64_t limit_bytes) {
   auto engine = std::unique_ptr<Engine>(new Engine);
   engine->options_ = options;
-  engine->device_ = open_device(options.device, options.threads);
+  engine->device_ = std::move(shared);
   Device& device = *engine->device_;
   HfConfig config;
   const ModelShape shape = read_shape(options.model_dir, &config);
@@ -58,11 +106,11 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
     fail(ErrorCode::usage, "--max-length {}: the model's {} special tokens leave no room for text", longest, special);
   request.max_length = longest;
 
-  const PrecisionChoice choice = choose_precision(options.precision, device, config, options.model_dir);
+  request.device = local_profile(device);
+  const PrecisionChoice choice = choose_precision(options.precision, request.device, config, options.model_dir);
   request.precision = choice.precision;
   engine->precision_reason_ = choice.reason;
-  request.device = profile_of(device);
-  request.limit_bytes = MemoryLimit::resolve(options.memory_limit, device.memory(), device.name());
+  request.limit_bytes = limit_bytes;
   request.tables_in_slab = device.kind() != DeviceKind::cpu || config.quantization.has_value();
   request.fill = options.fill;
   {
@@ -81,7 +129,27 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   const BatchLimits limits = engine->plan_.limits();
   engine->batches_ = std::make_unique<BatchRunner>(device, *engine->stream_, *engine->runner_, limits, engine->plan_.staging_depth,
                                                    is_per_token(engine->plan_.output) ? limits.tokens : limits.sequences, engine->width());
+  engine->plan_.gemm_choices = gemm_choices(*engine->stream_);
+  engine->warm_up();
   return engine;
+}
+
+void Engine::warm_up() {
+  if (device_->kind() != DeviceKind::cuda) return;
+  ScopedZone zone(Zone::warm_up);
+  // Texts of four tokens: tokens and sequences, which the heads' products have as rows, pass through every power of two.
+  const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(4, plan_.max_length)), std::max(0, tokenizer_->unk_id()));
+  const auto ignore = [](const PackedBatch&, const float*) {};
+  for (int64_t tokens = 4;; tokens = std::min(tokens * 2, plan_.token_budget)) {
+    PackedBatch batch;
+    do batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, shape().position_offset);
+    while (batch.tokens() + static_cast<int64_t>(ids.size()) <= tokens && batch.sequences() < plan_.max_sequences);
+    batch.finish();
+    batches_->submit(batch, ignore);
+    if (tokens >= plan_.token_budget) break;
+  }
+  batches_->finish(ignore);
+  batches_->reset_busy();
 }
 
 int64_t Engine::width() const { return output_width(shape(), output()); }
@@ -163,11 +231,22 @@ void Engine::merge_windows(const float* p, size_t windows, float* out) const {
     for (int64_t k = 0; k < K; ++k) out[k] /= static_cast<float>(windows);
 }
 
+RunStats Engine::stats() const {
+  RunStats stats = run_stats(&shape(), &plan_, counted_);
+  stats.peak_bytes = held_bytes(device_->kind(), device_->index());
+  return stats;
+}
+
 std::vector<std::vector<float>> Engine::score(std::span<const std::string_view> texts) {
   BRIM_CHECK(!is_per_token(output()), "score() on a token model");
+  batches_->prepare_small(output());
+  PipelineStats counted;
+  const int64_t started = now_ns();
   TokenizedTexts tokens;
   for (const auto text : texts)
     if (auto error = tokenize(text, tokens)) throw *error;
+  counted.tokenizers = 1, counted.tokenize_seconds = seconds_since(started);
+  batches_->reset_busy();
   const int64_t K = width();
   std::vector<float> window_scores(tokens.windows.size() * static_cast<size_t>(K));
   Packer packer({plan_.token_budget, plan_.max_sequences}, shape().position_offset);
@@ -179,14 +258,19 @@ std::vector<std::vector<float>> Engine::score(std::span<const std::string_view> 
   };
   while (!packer.empty()) {
     packer.pop(batch);
+    counted.batches += 1, counted.tokens += batch.tokens(), counted.sum_squares += batch.sum_squares;
     batches_->submit(batch, collect);
   }
   batches_->finish(collect);
+  counted.rows = static_cast<int64_t>(texts.size());
+  counted.compute_seconds = batches_->busy_seconds();
   std::vector<std::vector<float>> scores;
   for (const auto& t : tokens.texts) {
     scores.emplace_back(static_cast<size_t>(K));
     merge_windows(window_scores.data() + static_cast<int64_t>(t.first_window) * K, t.windows, scores.back().data());
   }
+  counted.seconds = seconds_since(started);
+  counted_ = counted;
   return scores;
 }
 

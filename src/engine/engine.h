@@ -14,6 +14,7 @@
 #include "data/packed_batch.h"
 #include "device/device.h"
 #include "engine/batch_runner.h"
+#include "engine/run_stats.h"
 #include "model/forward_runner.h"
 #include "model/weights.h"
 #include "plan/plan.h"
@@ -65,6 +66,9 @@ struct TokenizedTexts {
 class Engine {
  public:
   static std::unique_ptr<Engine> open(const EngineOptions& options);
+  // Several models on one device under one limit (the first one's device and limit count), each with a stream and bytes of
+  // its own, so that their batches may overlap. What the process holds anyway is counted once.
+  static std::vector<std::unique_ptr<Engine>> open_together(const std::vector<EngineOptions>& options);
   ~Engine();
 
   const ModelShape& shape() const { return model_->shape(); }
@@ -86,6 +90,10 @@ class Engine {
   // Batches in, results out; rows of a result follow the batch's sequences (or tokens). One user at a time.
   BatchRunner& batches() { return *batches_; }
 
+  // The last run, whether score() or a pipeline's: speed, MFU, device busy, memory, what held it back.
+  RunStats stats() const;
+  void set_counted(const PipelineStats& counted) { counted_ = counted; }
+
   // Measures GEMM algorithms for this plan's shapes and keeps them for this machine; one line a shape class. CUDA only.
   std::vector<std::string> tune(double seconds_per_shape);
 
@@ -94,13 +102,17 @@ class Engine {
   // Token outputs: entities per text.
   std::vector<std::vector<Entity>> entities(std::span<const std::string_view> texts);
 
+  // Runs batches of every size class once, so that kernels and algorithms are loaded and device memory stays as it is.
+  void warm_up();
+
   // Merges the windows of one text: probabilities [windows, width] to `out` [width].
   void merge_windows(const float* probabilities, size_t windows, float* out) const;
 
  private:
   Engine() = default;
+  static std::unique_ptr<Engine> open_on(std::shared_ptr<Device> device, const EngineOptions& options, int64_t limit_bytes);
   EngineOptions options_;
-  std::unique_ptr<Device> device_;
+  std::shared_ptr<Device> device_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Model> model_;
   Plan plan_;
@@ -110,6 +122,7 @@ class Engine {
   std::unique_ptr<ForwardRunner> runner_;
   std::unique_ptr<BatchRunner> batches_;
   std::string precision_reason_;
+  PipelineStats counted_;
 };
 
 }  // namespace brim

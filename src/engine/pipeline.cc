@@ -108,15 +108,29 @@ class Run {
 
   PipelineStats go() {
     const int64_t started = now_ns();
+    const double process_cpu = CpuClock::process_seconds(), machine_cpu = CpuClock::machine_seconds();
+    const int64_t faults = CpuClock::major_faults();
+    const auto delays = CpuClock::task_run_delays();  // this thread and the pool of the device
     std::vector<std::thread> threads;
-    threads.emplace_back([&] { guarded("reader", [&] { read(); }); });
+    threads.emplace_back([&] { guarded("reader", read_cpu_, [&] { read(); }); });
     for (int i = 0; i < tokenizers_; ++i)
-      threads.emplace_back([&, i] { guarded("tokenizer " + std::to_string(i), [&] { tokenize(); }); });
-    threads.emplace_back([&] { guarded("writer", [&] { write(); }); });
-    guarded("compute", [&] { compute(); });
+      threads.emplace_back([&, i] { guarded("tokenizer " + std::to_string(i), tokenize_cpu_, [&] { tokenize(); }); });
+    threads.emplace_back([&] { guarded("writer", sink_cpu_, [&] { write(); }); });
+    guarded("compute", compute_cpu_, [&] { compute(); });
     for (auto& t : threads) t.join();
     if (error_) std::rethrow_exception(error_);
     stats_.seconds = seconds_since(started);
+    stats_.tokenizers = tokenizers_;
+    stats_.tokenize_seconds = tokenize_seconds_;
+    stats_.read_cpu_seconds = read_cpu_, stats_.tokenize_cpu_seconds = tokenize_cpu_, stats_.sink_cpu_seconds = sink_cpu_;
+    stats_.cpu_seconds = CpuClock::process_seconds() - process_cpu;
+    if (machine_cpu >= 0) stats_.other_cpu_seconds = std::max(0.0, CpuClock::machine_seconds() - machine_cpu - stats_.cpu_seconds);
+    stats_.major_faults = CpuClock::major_faults() - faults;
+    if (!delays.empty()) {
+      stats_.run_delay_seconds = run_delay_;
+      for (const auto& [task, delay] : CpuClock::task_run_delays())
+        if (const auto before = delays.find(task); before != delays.end()) stats_.run_delay_seconds += delay - before->second;
+    }
     return stats_;
   }
 
@@ -129,11 +143,17 @@ class Run {
     return engine_->device().kind() == DeviceKind::cpu ? std::max(1, cores / 8) : std::max(1, cores - 2);
   }
 
+  // Runs a stage on its thread, adding the CPU time it took to `cpu`.
   template <class Fn>
-  void guarded(const std::string& name, Fn&& fn) {
+  void guarded(const std::string& name, double& cpu, Fn&& fn) {
     if (Timeline::enabled()) Timeline::name_thread(name);
+    const double cpu_before = CpuClock::thread_seconds(), delay_before = CpuClock::thread_run_delay();
+    const bool own_thread = name != "compute";  // the caller's thread is counted with those that were there before
     try {
       fn();
+      std::lock_guard lock(counters_mutex_);
+      cpu += CpuClock::thread_seconds() - cpu_before;
+      if (own_thread) run_delay_ += CpuClock::thread_run_delay() - delay_before;
     } catch (...) {
       {
         std::lock_guard lock(error_mutex_);
@@ -148,13 +168,25 @@ class Run {
 
   void read() {
     uint64_t number = 0;
-    while (!(options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) && permits_.take()) {
+    const auto room = [&] {
+      ScopedZone zone(Zone::wait_room);
+      const int64_t since = now_ns();
+      const bool taken = permits_.take();
+      stats_.room_seconds += seconds_since(since);
+      return taken;
+    };
+    while (!(options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) && room()) {
       auto job = std::make_unique<Job>();
       {
         ScopedZone zone(Zone::read);
-        if (!reader_.next_chunk(job->out.rows)) break;
+        const int64_t since = now_ns();
+        const bool more = reader_.next_chunk(job->out.rows);
+        stats_.read_seconds += seconds_since(since);
+        if (!more) break;
+        zone.set_detail(static_cast<int64_t>(job->out.rows.size()));
       }
       job->number = number++;
+      ScopedZone zone(Zone::wait_output);
       if (!to_tokenize_.push(std::move(job))) return;
     }
     to_tokenize_.close();
@@ -163,12 +195,22 @@ class Run {
   }
 
   void tokenize() {
-    while (auto job = to_tokenize_.pop()) {
+    double seconds = 0;
+    for (;;) {
+      auto job = [&] {
+        ScopedZone zone(Zone::wait_input);
+        return to_tokenize_.pop();
+      }();
+      if (!job) break;
       ScopedZone zone(Zone::tokenize, static_cast<int64_t>((*job)->out.rows.size()));
+      const int64_t since = now_ns();
       if (engine_ == nullptr) score_vader(**job);
       else tokenize_rows(**job);
+      seconds += seconds_since(since);
       tokenized_.push(std::move(*job));
     }
+    std::lock_guard lock(counters_mutex_);
+    tokenize_seconds_ += seconds;
   }
 
   static void score_vader(Job& job) {
@@ -230,8 +272,11 @@ class Run {
       const uint64_t number = raw->number;
       held_[number] = std::move(job);
       if (raw->windows_left == 0) release(number);
-      for (size_t w = 0; w < raw->tokens.windows.size(); ++w)
-        packer.push({raw->tokens.ids.data() + raw->tokens.windows[w].begin, raw->tokens.windows[w].length, number << 32 | w});
+      {
+        ScopedZone zone(Zone::pack);
+        for (size_t w = 0; w < raw->tokens.windows.size(); ++w)
+          packer.push({raw->tokens.ids.data() + raw->tokens.windows[w].begin, raw->tokens.windows[w].length, number << 32 | w});
+      }
       while (!packer.empty() && (packer.ready() || held_.size() >= kMostHeldChunks)) submit(runner, packer, batch);
     }
     while (!packer.empty()) submit(runner, packer, batch);
@@ -242,7 +287,9 @@ class Run {
   void submit(BatchRunner& runner, Packer& packer, PackedBatch& batch) {
     {
       ScopedZone zone(Zone::pack);
+      const int64_t since = now_ns();
       packer.pop(batch);
+      stats_.host_seconds += seconds_since(since);
     }
     stats_.batches += 1;
     stats_.tokens += batch.tokens();
@@ -253,6 +300,7 @@ class Run {
   // Results of one batch go back to the jobs their sequences came from.
   void collect(const PackedBatch& batch, const float* result) {
     ScopedZone zone(Zone::collect, batch.tokens());
+    const int64_t since = now_ns();
     const auto K = static_cast<size_t>(engine_->width());
     const bool per_token = is_per_token(engine_->output());
     for (size_t b = 0; b < batch.tickets.size(); ++b) {
@@ -267,6 +315,7 @@ class Run {
       }
       if (--job.windows_left == 0) release(number);
     }
+    stats_.host_seconds += seconds_since(since);
   }
 
   void release(uint64_t number) {
@@ -275,9 +324,14 @@ class Run {
   }
 
   void write() {
-    while (auto job = done_.pop()) {
+    for (;;) {
+      auto job = [&] {
+        ScopedZone zone(Zone::wait_input);
+        return done_.pop();
+      }();
+      if (!job) break;
       {
-        ScopedZone zone(Zone::write);
+        ScopedZone zone(Zone::write, static_cast<int64_t>(job->out.rows.size()));
         const int64_t since = now_ns();
         if (engine_ != nullptr) merge(*job);
         sink_(job->out);
@@ -379,6 +433,8 @@ class Run {
   PipelineStats stats_;
   int64_t rows_ = 0, bad_ = 0;
   double sink_seconds_ = 0;
+  std::mutex counters_mutex_;
+  double tokenize_seconds_ = 0, run_delay_ = 0, read_cpu_ = 0, tokenize_cpu_ = 0, sink_cpu_ = 0, compute_cpu_ = 0;
   std::mutex error_mutex_;
   std::exception_ptr error_;
 };
@@ -392,7 +448,9 @@ const Error* ScoredChunk::error(size_t row) const {
 
 PipelineStats run_pipeline(Engine* engine, RowReader& reader, const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options) {
-  return Run(engine, reader, sink, progress, options).go();
+  const PipelineStats stats = Run(engine, reader, sink, progress, options).go();
+  if (engine != nullptr) engine->set_counted(stats);
+  return stats;
 }
 
 }  // namespace brim

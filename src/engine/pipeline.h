@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/run_stats.h"
 #include "io/row_reader.h"
 
 namespace brim {
@@ -22,15 +23,6 @@ struct ScoredChunk {
   std::vector<std::vector<int32_t>> tags;     // token models asked for tags: one class per word
   std::vector<RowError> errors;               // rows without a result, by row
   const Error* error(size_t row) const;
-};
-
-struct PipelineStats {
-  int64_t rows = 0, bad_rows = 0, truncated_rows = 0, tokens = 0, batches = 0;
-  double sum_squares = 0;
-  double seconds = 0;             // first byte read to last row handed to the sink
-  double compute_seconds = 0;     // device busy
-  double wait_input_seconds = 0;  // compute idle for want of tokens
-  double sink_seconds = 0;
 };
 
 struct PipelineOptions {

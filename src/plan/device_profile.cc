@@ -12,6 +12,7 @@
 #include "base/mapped_file.h"
 #include "base/thread_pool.h"
 #include "base/units.h"
+#include "device/cuda_info.h"
 #include "io/atomic_file.h"
 #include "plan/profile_json.h"
 
@@ -96,6 +97,7 @@ DeviceProfile local_cpu(Device& device) {
   return p;
 }
 
+#if BRIM_WITH_CUDA
 // "NVIDIA GeForce RTX 3070" is rtx3070, "NVIDIA A100-SXM4-80GB" is a100-80gb: by name, and by memory where a name has two sizes.
 const DeviceProfile* find_card(const std::string& device, int64_t total_bytes) {
   const std::string wanted = "-" + file_name(device) + "-";
@@ -109,6 +111,40 @@ const DeviceProfile* find_card(const std::string& device, int64_t total_bytes) {
   }
   return found;
 }
+
+// A context's size belongs to a card, a driver and a build.
+std::filesystem::path context_path(const CudaInfo& info) {
+  return profile_path(fmt::format("{} context driver {} runtime {}", info.name, info.driver_version, info.runtime_version));
+}
+std::optional<int64_t> kept_context(const CudaInfo& info) {
+  const auto path = context_path(info);
+  std::error_code ec;
+  if (!std::filesystem::is_regular_file(path, ec)) return std::nullopt;
+  const auto json = nlohmann::json::parse(read_file(path), nullptr, false);
+  if (!json.is_object() || !json.contains("context_bytes") || !json["context_bytes"].is_number_integer() || json["context_bytes"] <= 0) return std::nullopt;
+  return json["context_bytes"].get<int64_t>();
+}
+
+DeviceProfile local_card(Device& device) {
+  const CudaInfo& info = cuda_info(device);
+  DeviceProfile p;
+  if (const DeviceProfile* card = find_card(device.name(), info.memory_bytes)) {
+    p = *card;
+  } else {  // like the nearest in generation, then in size
+    const auto distance = [&](const DeviceProfile& c) { return std::pair(std::abs(c.compute_capability - info.capability), std::abs(c.total_bytes - info.memory_bytes)); };
+    p = *std::min_element(known_cards().begin(), known_cards().end(), [&](const DeviceProfile& a, const DeviceProfile& b) { return distance(a) < distance(b); });
+    p.measured = p.context_measured = false;
+    p.context_bytes = context_estimate(info.capability);
+  }
+  p.name = device.name(), p.total_bytes = device.memory().total_bytes, p.compute_capability = info.capability, p.runnable = true;
+  p.bf16 = info.bf16;
+  if (!info.tf32) p.tflops_tf32 = 0;
+  if (!info.fp8) p.tflops_fp8 = 0;
+  else if (p.tflops_fp8 == 0) p.tflops_fp8 = 2 * p.tflops_half;
+  if (const auto kept = kept_context(info)) p.context_bytes = *kept, p.context_measured = true;
+  return p;
+}
+#endif
 
 }  // namespace
 
@@ -182,18 +218,20 @@ DeviceProfile local_profile(Device& device) {
     }
     return p;
   }
-  const int64_t total = device.memory().total_bytes;
-  DeviceProfile p;
-  if (const DeviceProfile* card = find_card(device.name(), total)) {
-    p = *card;
-  } else {  // a card like the nearest in size
-    p = *std::min_element(known_cards().begin(), known_cards().end(), [&](const DeviceProfile& a, const DeviceProfile& b) {
-      return std::abs(a.total_bytes - total) < std::abs(b.total_bytes - total);
-    });
-    p.measured = false;
-  }
-  p.name = device.name(), p.kind = device.kind(), p.total_bytes = total;
-  return p;
+#if BRIM_WITH_CUDA
+  return local_card(device);
+#else
+  fail(ErrorCode::internal, "{}: no profile without the CUDA backend", device.name());
+#endif
+}
+
+void keep_context_bytes([[maybe_unused]] const Device& device, [[maybe_unused]] int64_t bytes) {
+#if BRIM_WITH_CUDA
+  const auto path = context_path(cuda_info(device));
+  std::error_code ec;
+  std::filesystem::create_directories(path.parent_path(), ec);
+  write_file_atomically(path, nlohmann::json({{"context_bytes", bytes}}).dump() + "\n");
+#endif
 }
 
 std::filesystem::path profile_path(const std::string& device_name) { return cache_dir() / "profile" / (file_name(device_name) + ".json"); }

@@ -42,6 +42,8 @@ DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth);
 
 // An opened device: the table's figures where the name is known, the kept measurement where there is one.
 DeviceProfile local_profile(Device& device);
+// Remembers, for this card and driver, what a process holds on it beyond its own allocations; local_profile gives it back.
+void keep_context_bytes(const Device& device, int64_t bytes);
 // What a CPU of that kind does roughly.
 DeviceProfile estimated_cpu(Isa isa, int threads, int64_t total_bytes);
 // Times large products and copies on the CPU for about half a second; keeps the answer under profile_path().

@@ -26,6 +26,7 @@ constexpr int64_t kMostCudaTokens = 65536;     // beyond it nothing gets faster
 constexpr int64_t kMostCudaTokensFilled = 262144;
 constexpr double kEnough = 0.99;               // of the best speed
 constexpr double kRecomputeToll = 1.03;        // recomputed values come back to cold caches; without it, ties would recompute
+constexpr int64_t kGraphBytes = int64_t{4} << 20;  // small batches' captured graphs and what they copy
 constexpr int64_t kShortestTexts = 4;          // tokens: how many sequences a batch must have room for
 
 struct Way {
@@ -86,6 +87,7 @@ class Solver {
       p.bytes = f.arena_tags();
       p.bytes[Tag::weights] += weights_;
       if (!cpu_) p.bytes[Tag::staging] += p.staging_depth * align_up((2 * tokens + 2 * B + 1 + kArenaAlignment) * 4);
+      if (!cpu_) p.bytes[Tag::graphs] += kGraphBytes;
       s.ops = f.ops;
       s.ops_tokens = cpu_ ? f.split.tokens : tokens, s.ops_sequences = cpu_ ? f.split.sequences : B;
     } else {

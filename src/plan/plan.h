@@ -12,6 +12,7 @@
 #include "model/forward_runner.h"
 #include "model/shape.h"
 #include "model/train_runner.h"
+#include "ops/gemm_tuner.h"
 #include "plan/device_profile.h"
 
 namespace brim {
@@ -59,6 +60,7 @@ struct Plan {
   int64_t accumulation_steps = 1;  // micro-batches an optimizer step is made of
   double tokens_per_second = 0;    // predicted, like step_seconds
   double step_seconds = 0;         // one batch scored, or one optimizer step
+  std::vector<GemmChoice> gemm_choices;  // algorithms measured on this device; empty: the library's own choice
   std::vector<std::string> notes;  // what the user must hear: numbers change, a card cannot be run
   std::vector<std::string> why;    // the reason for each choice
   BatchLimits limits() const { return {token_budget, max_sequences, max_length}; }

@@ -39,6 +39,10 @@ std::string to_json(const Plan& p) {
   j["accumulation_steps"] = p.accumulation_steps, j["staging_depth"] = p.staging_depth;
   j["tokens_per_second"] = p.tokens_per_second, j["step_seconds"] = p.step_seconds;
   j["device"] = profile_to_json(p.device);
+  if (!p.gemm_choices.empty()) {
+    auto& choices = j["gemm_choices"] = nlohmann::ordered_json::object();
+    for (const GemmChoice& c : p.gemm_choices) choices[c.key] = c.algorithm;
+  }
   j["notes"] = p.notes, j["why"] = p.why;
   return j.dump(2);
 }
@@ -64,6 +68,8 @@ Plan plan_from_json(std::string_view text) {
     p.accumulation_steps = j.at("accumulation_steps").get<int64_t>(), p.staging_depth = j.at("staging_depth").get<int>();
     p.tokens_per_second = j.at("tokens_per_second").get<double>(), p.step_seconds = j.at("step_seconds").get<double>();
     p.device = profile_of_json(j.at("device"));
+    if (j.contains("gemm_choices"))
+      for (const auto& [key, algorithm] : j.at("gemm_choices").items()) p.gemm_choices.push_back({.key = key, .algorithm = algorithm.get<std::string>()});
     p.notes = j.at("notes").get<std::vector<std::string>>(), p.why = j.at("why").get<std::vector<std::string>>();
     return p;
   } catch (const nlohmann::json::exception& e) {

@@ -115,8 +115,10 @@ class CudaDevice final : public Device {
     void* data = nullptr;
     bind_device(info_.index);
     check_room(bytes == 0 ? cudaSuccess : cudaMalloc(&data, bytes), bytes, "device");
+    allocated_ += static_cast<int64_t>(bytes);
     return DeviceBuffer(this, data, bytes, false);
   }
+  int64_t allocated_bytes() const override { return allocated_; }
   DeviceBuffer allocate_host(size_t bytes) override {
     void* data = nullptr;
     bind_device(info_.index);
@@ -125,7 +127,8 @@ class CudaDevice final : public Device {
   }
 
  protected:
-  void release(void* data, size_t, bool pinned) noexcept override {
+  void release(void* data, size_t bytes, bool pinned) noexcept override {
+    if (!pinned) allocated_ -= static_cast<int64_t>(bytes);
     const cudaError_t error = pinned ? cudaFreeHost(data) : cudaFree(data);
     if (error != cudaSuccess) cuda_warn(error, "releasing memory");
   }
@@ -147,6 +150,7 @@ class CudaDevice final : public Device {
   }
 
   CudaInfo info_;
+  std::atomic<int64_t> allocated_{0};
 };
 
 class CudaEvent final : public Event {

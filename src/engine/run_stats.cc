@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/run_stats.h"
+
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "monitor/nvml.h"
+
+namespace brim {
+namespace {
+
+double clock_seconds(clockid_t clock) {
+  timespec t{};
+  ::clock_gettime(clock, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+// A run short of 90 % busy waited for one of its neighbours; which one shows in who else was working all the time.
+std::string what_held_back(const Plan& plan, const PipelineStats& s, double busy) {
+  const double seconds = std::max(1e-9, s.seconds);
+  const bool cpu = plan.device.kind == DeviceKind::cpu;
+  if (cpu && s.other_cpu_seconds > 0.25 * seconds * plan.device.threads) return "other processes on the CPU";
+  const double filled = s.batches > 0 ? static_cast<double>(s.tokens) / static_cast<double>(s.batches) : 0;
+  if (busy >= 0.9) {
+    if (s.batches > 8 && plan.token_budget < (cpu ? 512 : 8192) && filled > 0.5 * static_cast<double>(plan.token_budget))
+      return "small batches: the memory limit allows no larger ones";
+    return "the device's arithmetic";
+  }
+  struct Stage {
+    const char* name;
+    double share;
+  };
+  const Stage stages[] = {{"reading the input", s.read_seconds / seconds},
+                          {"tokenizing", s.tokenizers > 0 ? s.tokenize_seconds / s.tokenizers / seconds : 0},
+                          {"packing and collecting", s.host_seconds / seconds},
+                          {"writing the output", s.sink_seconds / seconds}};
+  const Stage* most = std::max_element(std::begin(stages), std::end(stages), [](const Stage& a, const Stage& b) { return a.share < b.share; });
+  if (most->share > std::max(0.5, busy)) return most->name;
+  if (s.batches <= 8) return "start-up: the run is short";
+  return busy > most->share ? "the device's arithmetic" : most->name;
+}
+
+}  // namespace
+
+std::map<int, double> CpuClock::task_run_delays() {
+  std::map<int, double> delays;
+  std::error_code ec;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", ec)) {
+    std::ifstream file(task.path() / "schedstat");
+    double running = 0, waiting = 0;
+    if (file >> running >> waiting) delays[std::atoi(task.path().filename().c_str())] = waiting * 1e-9;
+  }
+  return delays;
+}
+
+RunStats run_stats(const ModelShape* shape, const Plan* plan, const PipelineStats& s) {
+  RunStats r;
+  const double seconds = std::max(1e-9, s.seconds);
+  r.rows = s.rows, r.tokens = s.tokens, r.seconds = s.seconds;
+  r.rows_per_second = static_cast<double>(s.rows) / seconds;
+  r.tokens_per_second = static_cast<double>(s.tokens) / seconds;
+  if (plan == nullptr) {
+    r.device_busy = s.tokenizers > 0 ? std::min(1.0, s.tokenize_seconds / s.tokenizers / seconds) : 0;
+    r.held_back_by = s.sink_seconds > 0.8 * seconds                             ? "writing the output"
+                     : s.read_seconds > 0.8 * seconds && r.device_busy < 0.8   ? "reading the input"
+                                                                                : "the rules themselves (all cores)";
+    return r;
+  }
+  r.planned_bytes = plan->peak_bytes, r.limit_bytes = plan->limit_bytes, r.token_budget = plan->token_budget;
+  r.device_busy = std::min(1.0, s.compute_seconds / seconds);
+  const double rate = plan->device.rate(plan->precision);
+  if (rate > 0) r.mfu = forward_flops(*shape, static_cast<double>(s.tokens), s.sum_squares) / seconds / rate;
+  r.held_back_by = what_held_back(*plan, s, r.device_busy);
+  return r;
+}
+
+int64_t held_bytes(DeviceKind device, int index) {
+  if (device != DeviceKind::cuda) {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+      long long kib = 0;
+      if (std::sscanf(line.c_str(), "VmHWM: %lld kB", &kib) == 1) return kib * 1024;
+    }
+    return -1;
+  }
+  Nvml nvml;
+  GpuSampleOptions options;
+  options.pcie_throughput = options.gpm = false;
+  for (const GpuSample& card : nvml.sample(options)) {
+    if (card.index != index || !card.processes) continue;
+    for (const GpuProcess& p : *card.processes)
+      if (p.pid == ::getpid() && p.bytes) return *p.bytes;
+    // In a container pids are the host's; who is alone on the card is we.
+    if (card.processes->size() == 1 && card.processes->front().bytes) return *card.processes->front().bytes;
+  }
+  return -1;
+}
+
+void reset_peak_resident() {
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
+
+double CpuClock::thread_seconds() { return clock_seconds(CLOCK_THREAD_CPUTIME_ID); }
+double CpuClock::process_seconds() { return clock_seconds(CLOCK_PROCESS_CPUTIME_ID); }
+
+double CpuClock::machine_seconds() {
+  std::ifstream stat("/proc/stat");
+  std::string name;
+  double user = 0, nice = 0, system = 0, idle = 0, wait = 0, irq = 0, soft = 0, steal = 0;
+  if (!(stat >> name >> user >> nice >> system >> idle >> wait >> irq >> soft >> steal)) return -1;
+  return (user + nice + system + irq + soft + steal) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+double CpuClock::thread_run_delay() {
+  std::ifstream file("/proc/thread-self/schedstat");
+  double running = 0, waiting = 0;
+  return file >> running >> waiting ? waiting * 1e-9 : -1;
+}
+
+int64_t CpuClock::major_faults() {
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_majflt;
+}
+
+}  // namespace brim

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/small_batches.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+
+#include "base/clock.h"
+#include "base/timeline.h"
+#include "memory/placement.h"
+
+namespace brim {
+namespace {
+
+struct Size {
+  int64_t tokens, sequences;
+};
+constexpr std::array<Size, 14> kSizes = {{{16, 1}, {32, 1}, {48, 1}, {64, 1}, {96, 1}, {128, 1}, {192, 1}, {256, 1}, {384, 1}, {512, 1},
+                                          {64, 16}, {128, 16}, {256, 16}, {512, 16}}};
+
+}  // namespace
+
+struct SmallBatches::Bucket {
+  Size size{};
+  BatchView view;                             // on the device
+  std::array<int64_t, 4> at{};                // of ids, positions, starts, order in the staged bytes
+  int64_t bytes = 0;
+  std::unique_ptr<Graph> graph;
+};
+
+SmallBatches::SmallBatches(Device& device, Stream& stream, ForwardRunner& forward, const BatchLimits& limits, Output output, int64_t width)
+    : stream_(stream) {
+  int64_t bytes = 0, rows = 0;
+  for (const Size& size : kSizes) {
+    if (size.tokens > limits.tokens || size.sequences > limits.sequences) continue;
+    auto bucket = std::make_unique<Bucket>();
+    bucket->size = size;
+    BatchView& v = bucket->view;
+    v.T = size.tokens, v.B = size.sequences, v.S = std::min(size.tokens, limits.longest);
+    v.n_long = v.S > kShortTokens ? v.B : 0;
+    const std::array<int64_t, 4> counts = {size.tokens, size.tokens, size.sequences + 1, size.sequences};
+    for (size_t i = 0; i < counts.size(); ++i) bucket->at[i] = bucket->bytes, bucket->bytes += align_up(counts[i] * 4);
+    bytes = std::max(bytes, bucket->bytes), rows = std::max(rows, is_per_token(output) ? size.tokens : size.sequences);
+    buckets_.push_back(std::move(bucket));
+  }
+  host_ = device.allocate_host(static_cast<size_t>(bytes));
+  device_ = device.allocate(static_cast<size_t>(bytes));
+  result_ = device.allocate_host(static_cast<size_t>(rows * width * 4));
+  std::memset(host_.data(), 0, host_.bytes());
+  for (const auto& bucket : buckets_) {
+    BatchView& v = bucket->view;
+    const auto view = [&](size_t i, int64_t n) { return TensorView(static_cast<char*>(device_.data()) + bucket->at[i], DType::i32, {n}); };
+    v.ids = view(0, v.T), v.positions = view(1, v.T), v.starts = view(2, v.B + 1), v.order = view(3, v.B);
+    const auto all = [&] {
+      stream_.copy(device_.data(), host_.data(), static_cast<size_t>(bucket->bytes));
+      const TensorView result = forward.run(stream_, v);
+      stream_.copy(result_.data(), result.data, static_cast<size_t>(result.bytes()));
+    };
+    all();  // loads what a capture must not load: here on sequences of no tokens
+    stream_.synchronize();
+    begin_capture(stream_);
+    try {
+      all();
+    } catch (...) {
+      abort_capture(stream_);
+      throw;
+    }
+    bucket->graph = end_capture(stream_);
+  }
+  stream_.synchronize();
+}
+
+SmallBatches::~SmallBatches() = default;
+
+SmallBatches::Bucket* SmallBatches::find(const PackedBatch& batch) const {
+  for (const auto& b : buckets_) {
+    // A sequence that is not there starts behind the last token, so that row must exist.
+    const int64_t tokens = batch.tokens() + (batch.sequences() < b->size.sequences ? 1 : 0);
+    if (tokens <= b->size.tokens && batch.sequences() <= b->size.sequences && batch.sequences() > 0) return b.get();
+  }
+  return nullptr;
+}
+
+const float* SmallBatches::run(const PackedBatch& batch) {
+  const Bucket& b = *find(batch);
+  const int64_t begin = now_ns();
+  auto* host = static_cast<char*>(host_.data());
+  const auto put = [&](size_t i, const std::vector<int32_t>& from, int64_t count, int32_t rest) {
+    auto* to = reinterpret_cast<int32_t*>(host + b.at[i]);
+    std::copy(from.begin(), from.end(), to);
+    std::fill(to + from.size(), to + count, rest);
+  };
+  put(0, batch.ids, b.size.tokens, 0), put(1, batch.positions, b.size.tokens, 0);
+  put(2, batch.starts, b.size.sequences + 1, static_cast<int32_t>(batch.tokens()));
+  put(3, batch.order, b.size.sequences, 0);
+  auto* order = reinterpret_cast<int32_t*>(host + b.at[3]);
+  std::iota(order + batch.sequences(), order + b.size.sequences, static_cast<int32_t>(batch.sequences()));
+  {
+    ScopedZone zone(Zone::compute, batch.tokens());
+    b.graph->launch(stream_);
+    stream_.synchronize();
+  }
+  last_seconds_ = seconds_since(begin);
+  return static_cast<const float*>(result_.data());
+}
+
+}  // namespace brim

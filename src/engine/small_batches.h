@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// A single text is launch-bound: a hundred kernels of a few microseconds each. Small batches therefore run as captured
+// graphs, one for each bucket of tokens and sequences: copy in, forward pass and copy back in one launch. A batch rounds
+// up to its bucket; the tail's rows are computed and never read.
+#pragma once
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "data/packed_batch.h"
+#include "device/device.h"
+#include "device/graph.h"
+#include "model/forward_runner.h"
+
+namespace brim {
+
+class SmallBatches {
+ public:
+  // Captures every bucket that fits `limits`, on a stream that can capture; about a millisecond each.
+  SmallBatches(Device& device, Stream& stream, ForwardRunner& forward, const BatchLimits& limits, Output output, int64_t width);
+  ~SmallBatches();
+
+  bool takes(const PackedBatch& batch) const { return find(batch) != nullptr; }
+  // Runs it and waits; the result is valid until the next run.
+  const float* run(const PackedBatch& batch);
+  double last_seconds() const { return last_seconds_; }  // from launch to result, on the host's clock
+
+ private:
+  struct Bucket;
+  Bucket* find(const PackedBatch& batch) const;
+
+  Stream& stream_;
+  std::vector<std::unique_ptr<Bucket>> buckets_;  // smallest first
+  DeviceBuffer host_, device_, result_;           // shared: one batch runs at a time
+  double last_seconds_ = 0;
+};
+
+}  // namespace brim
