@@ -27,22 +27,27 @@ void EngineFlags::add_to(CLI::App& app, bool with_vader) {
   app.add_option("--trace", trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");
 }
 
-std::unique_ptr<Engine> EngineFlags::open(std::optional<Output> output) const {
+EngineOptions EngineFlags::options() const {
   const auto policy = long_text_from_name(long_text);
   if (!policy) fail(ErrorCode::usage, "--long-text {}: use truncate, window-mean, window-max or error", long_text);
   if (max_length < 0) fail(ErrorCode::usage, "--max-length {}: must not be negative", max_length);
-  if (is_vader()) return nullptr;
   EngineOptions options;
-  options.model_dir = resolve_model(model, model_places(model_roots()));
+  if (!is_vader()) options.model_dir = resolve_model(model, model_places(model_roots()));
   options.device = device;
   options.precision = precision;
   options.threads = threads;
   options.memory_limit = memory_limit;
   options.max_length = max_length;
   options.long_text = *policy;
-  options.output = output;
   options.fill = fill;
-  return Engine::open(options);
+  return options;
+}
+
+std::unique_ptr<Engine> EngineFlags::open(std::optional<Output> output) const {
+  EngineOptions all = options();  // checks the flags, VADER's too
+  if (is_vader()) return nullptr;
+  all.output = output;
+  return Engine::open(all);
 }
 
 void EngineFlags::start_trace() const {

@@ -23,6 +23,7 @@ struct EngineFlags {
 
   void add_to(CLI::App& app, bool with_vader);
   bool is_vader() const { return model == "vader"; }
+  EngineOptions options() const;
   // Null for VADER. `output` overrides what the head gives.
   std::unique_ptr<Engine> open(std::optional<Output> output = std::nullopt) const;
   void start_trace() const;

@@ -137,7 +137,7 @@ PlanRequest request_for(const Job& job, const Target& t) {
     if (!precision) fail(ErrorCode::usage, "--precision {}: use auto, fp32, tf32, bf16, fp16, fp8 or int8", asked);
     r.precision = *precision;
   } else if (t.device && cpu && r.task == Task::score) {
-    r.precision = choose_precision("auto", *t.device, job.config, job.dir).precision;
+    r.precision = choose_precision("auto", t.profile, job.config, job.dir).precision;
   } else {
     r.precision = default_precision(t.profile, r.task);
   }

@@ -29,6 +29,7 @@ std::function<int()> setup_monitor(CLI::App& app);
 std::function<int()> setup_train(CLI::App& app);
 std::function<int()> setup_plan(CLI::App& app);
 std::function<int()> setup_tune(CLI::App& app);
+std::function<int()> setup_bench(CLI::App& app);
 
 // Set by SIGINT and SIGTERM after stop_on_signals(); a second signal ends the process at once.
 const std::atomic<bool>& stop_requested();

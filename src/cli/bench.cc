@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim bench streams: does running two models at once on one card pay? Measured, for batches of several sizes.
+// brim bench latency: one text at a time, text in to label out.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/units.h"
+#include "cli/engine_flags.h"
+#include "cli/verb.h"
+#include "io/row_reader.h"
+
+namespace brim {
+namespace {
+
+constexpr double kPays = 1.1;  // less is not worth a second stream
+
+struct BenchFlags {
+  CLI::App *streams = nullptr, *latency = nullptr;
+  EngineFlags engine;
+  std::vector<std::string> models;
+  std::string texts;
+  double seconds = 1;
+  int64_t count = 2000;
+};
+
+std::vector<std::string> read_texts(const std::string& path, size_t most) {
+  RowReader reader({path}, {});
+  std::vector<std::string> texts;
+  RowChunk chunk;
+  while (texts.size() < most && reader.next_chunk(chunk))
+    for (size_t i = 0; i < chunk.size() && texts.size() < most; ++i)
+      if (!chunk.texts[i].empty()) texts.emplace_back(chunk.texts[i]);
+  if (texts.empty()) fail(ErrorCode::bad_data, "{}: no texts", path);
+  return texts;
+}
+
+// The texts of a model, cut into batches of at most `tokens` tokens.
+std::vector<PackedBatch> make_batches(const Engine& engine, const std::vector<std::string>& texts, int64_t tokens, size_t most) {
+  TokenizedTexts all;
+  for (const auto& text : texts)
+    if (const auto error = engine.tokenize(text, all)) throw *error;
+  std::vector<PackedBatch> batches;
+  int64_t open = 0;
+  PackedBatch batch;
+  for (const auto& w : all.windows) {
+    if (open + w.length > tokens && !batch.tickets.empty()) {
+      batch.finish(), batches.push_back(std::move(batch)), batch = {}, open = 0;
+      if (batches.size() == most) return batches;
+    }
+    batch.add({all.ids.data() + w.begin, w.length, 0}, engine.shape().position_offset), open += w.length;
+  }
+  if (!batch.tickets.empty()) batch.finish(), batches.push_back(std::move(batch));
+  return batches;
+}
+
+// Tokens a second over about `seconds`. Batches are staged again each time: only results are thrown away.
+double run_alone(Engine& engine, const std::vector<PackedBatch>& batches, double seconds) {
+  const auto ignore = [](const PackedBatch&, const float*) {};
+  const int64_t begin = now_ns();
+  int64_t tokens = 0;
+  PackedBatch copy;
+  for (size_t i = 0; seconds_since(begin) < seconds; i = (i + 1) % batches.size()) {
+    copy = batches[i];
+    tokens += copy.tokens();
+    engine.batches().submit(copy, ignore);
+  }
+  engine.batches().finish(ignore);
+  return static_cast<double>(tokens) / seconds_since(begin);
+}
+
+int run_streams(const BenchFlags& f) {
+  if (f.models.size() < 2) fail(ErrorCode::usage, "brim bench streams: name two models with --models A,B");
+  std::vector<EngineOptions> options;
+  for (const auto& model : f.models) {
+    EngineFlags flags = f.engine;
+    flags.model = model;
+    if (flags.is_vader()) fail(ErrorCode::usage, "brim bench streams: VADER needs no stream");
+    options.push_back(flags.options());
+  }
+  const auto engines = Engine::open_together(options);
+  int64_t held = 0;
+  for (const auto& e : engines) held += e->plan().peak_bytes - e->plan().device.context_bytes;
+  fmt::print("{} on {}, {} planned together\n\n", fmt::join(f.models, " and "), engines[0]->device().name(), format_bytes(held + engines[0]->plan().device.context_bytes));
+  const auto texts = read_texts(f.texts, 20'000);
+  fmt::print("{:>16}  {:>34}  {:>34}  {:>8}\n", "tokens a batch", "in turn, tokens/s", "at once, tokens/s", "gain");
+  double best = 0;
+  int64_t last = 0;
+  for (int64_t tokens : {32, 256, 2048, 16384, 65536}) {
+    for (const auto& e : engines) tokens = std::min(tokens, e->plan().token_budget);
+    if (tokens == last) break;
+    last = tokens;
+    std::vector<std::vector<PackedBatch>> batches;
+    for (const auto& e : engines) batches.push_back(make_batches(*e, texts, tokens, 64));
+    std::vector<double> alone(engines.size()), together(engines.size());
+    for (size_t i = 0; i < engines.size(); ++i) (void)run_alone(*engines[i], batches[i], 0.2), alone[i] = run_alone(*engines[i], batches[i], f.seconds);
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < engines.size(); ++i) threads.emplace_back([&, i] { together[i] = run_alone(*engines[i], batches[i], f.seconds); });
+    for (auto& t : threads) t.join();
+    // In turn each model has the card for part of the time; at once it has it all the time, at a lower rate.
+    double gain = 0;
+    for (size_t i = 0; i < engines.size(); ++i) gain += together[i] / alone[i];
+    best = std::max(best, gain);
+    std::vector<std::string> a, b;
+    for (const double v : alone) a.push_back(format_si(v / static_cast<double>(engines.size())));
+    for (const double v : together) b.push_back(format_si(v));
+    fmt::print("{:>16}  {:>34}  {:>34}  {:>7.2f}x\n", format_count(tokens), fmt::format("{}", fmt::join(a, " + ")), fmt::format("{}", fmt::join(b, " + ")), gain);
+  }
+  fmt::print("\n{}\n", best >= kPays ? fmt::format("overlap pays on this card: up to {:.2f}x", best)
+                                     : fmt::format("overlap does not pay on this card: {:.2f}x at best, {:.1f}x would be worth it", best, kPays));
+  return 0;
+}
+
+int run_latency(const BenchFlags& f) {
+  if (f.engine.is_vader()) fail(ErrorCode::usage, "brim bench latency: name a model with a head");
+  if (f.count < 1) fail(ErrorCode::usage, "--count {}: must be at least 1", f.count);
+  const auto engine = f.engine.open();
+  const auto texts = read_texts(f.texts, static_cast<size_t>(f.count));
+  std::vector<double> ms;
+  for (int round = 0; round < 2; ++round) {  // the first warms up
+    ms.clear();
+    for (int64_t i = 0; i < f.count; ++i) {
+      const std::string_view text = texts[static_cast<size_t>(i) % texts.size()];
+      const int64_t begin = now_ns();
+      (void)engine->score({&text, 1});
+      ms.push_back(seconds_since(begin) * 1e3);
+    }
+  }
+  std::sort(ms.begin(), ms.end());
+  const auto at = [&](double share) { return ms[std::min(ms.size() - 1, static_cast<size_t>(share * static_cast<double>(ms.size())))]; };
+  fmt::print("{} texts one at a time on {}, {}: p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms\n", f.count, engine->device().name(),
+             precision_name(engine->precision()), at(0.5), at(0.95), at(0.99), ms.back());
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_bench(CLI::App& app) {
+  auto f = std::make_shared<BenchFlags>();
+  f->streams = app.add_subcommand("streams", "two models at once on one device, against in turn");
+  f->streams->add_option("--models", f->models, "models that share the device")->delimiter(',')->required();
+  f->streams->add_option("--seconds", f->seconds, "time for each measurement")->capture_default_str();
+  f->latency = app.add_subcommand("latency", "one text at a time, text in to label out");
+  f->latency->add_option("--count", f->count, "how many")->capture_default_str();
+  app.add_option("--texts", f->texts, "file of texts")->required();
+  f->engine.add_to(app, false);
+  app.require_subcommand(1);
+  app.fallthrough();
+  f->streams->fallthrough(), f->latency->fallthrough();
+  return [f] { return f->streams->parsed() ? run_streams(*f) : run_latency(*f); };
+}
+
+}  // namespace brim
