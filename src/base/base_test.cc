@@ -137,5 +137,23 @@ TEST(Timeline, RecordsOnlyWhileOn) {
   Timeline::clear();
 }
 
+TEST(Timeline, AProfilersRangesOpenAndCloseWithTheZones) {
+  static std::vector<std::string> calls;
+  calls.clear();
+  const size_t events = Timeline::events().size();
+  { ScopedZone off(Zone::read); }
+  Timeline::set_ranges([](const char* name) { calls.emplace_back(name); }, [] { calls.emplace_back("pop"); });
+  {
+    ScopedZone outer(Zone::compute);
+    ScopedZone inner(Zone::linear);
+    Timeline::set_ranges(nullptr, nullptr);  // what is open is not closed into nothing
+    Timeline::set_ranges([](const char* name) { calls.emplace_back(name); }, [] { calls.emplace_back("pop"); });
+  }
+  Timeline::set_ranges(nullptr, nullptr);
+  { ScopedZone off(Zone::read); }
+  EXPECT_EQ(calls, (std::vector<std::string>{"compute", "linear", "pop", "pop"}));
+  EXPECT_EQ(Timeline::events().size(), events);  // ranges alone record nothing
+}
+
 }  // namespace
 }  // namespace brim

@@ -41,6 +41,9 @@ Registry& registry() {
 
 thread_local Lane* this_lane = nullptr;
 
+std::atomic<void (*)(const char*)> push_hook{nullptr};
+std::atomic<void (*)()> pop_hook{nullptr};
+
 Lane* thread_lane() {
   if (this_lane == nullptr) {
     std::lock_guard lock(registry().mutex);
@@ -56,7 +59,7 @@ void append(Lane* lane, Zone zone, int64_t begin_ns, int64_t end_ns, int64_t det
 
 }  // namespace
 
-std::atomic<bool> Timeline::enabled_{false};
+std::atomic<uint8_t> Timeline::mode_{0};
 
 const char* zone_name(Zone zone) {
   static const char* const names[] = {
@@ -67,7 +70,24 @@ const char* zone_name(Zone zone) {
   return names[static_cast<int>(zone)];
 }
 
-void Timeline::enable(bool on) { enabled_.store(on, std::memory_order_relaxed); }
+void Timeline::enable(bool on) {
+  if (on) mode_.fetch_or(kRecord, std::memory_order_relaxed);
+  else mode_.fetch_and(static_cast<uint8_t>(~kRecord), std::memory_order_relaxed);
+}
+
+void Timeline::set_ranges(void (*push)(const char* name), void (*pop)()) {
+  push_hook.store(push), pop_hook.store(pop);
+  if (push != nullptr && pop != nullptr) mode_.fetch_or(kRanges);
+  else mode_.fetch_and(static_cast<uint8_t>(~kRanges));
+}
+
+void Timeline::push_range(Zone zone) {
+  if (const auto push = push_hook.load()) push(zone_name(zone));
+}
+
+void Timeline::pop_range() {
+  if (const auto pop = pop_hook.load()) pop();
+}
 
 void Timeline::name_thread(std::string name) {
   Lane* lane = thread_lane();

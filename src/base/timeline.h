@@ -40,8 +40,10 @@ struct ZoneEvent {
 
 class Timeline {
  public:
-  static bool enabled() { return enabled_.load(std::memory_order_relaxed); }
+  static bool enabled() { return (mode() & kRecord) != 0; }
   static void enable(bool on);
+  // A profiler's own ranges (NVTX) beside our events, off until a backend that has a profiler attached sets them.
+  static void set_ranges(void (*push)(const char* name), void (*pop)());
   static void name_thread(std::string name);  // of the calling thread
   static void record(Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail = 0);
   // Events of a lane that is not a thread (a device stream).
@@ -53,16 +55,25 @@ class Timeline {
   static std::string chrome_trace();
 
  private:
-  static std::atomic<bool> enabled_;
+  friend class ScopedZone;
+  static constexpr uint8_t kRecord = 1, kRanges = 2;
+  static uint8_t mode() { return mode_.load(std::memory_order_relaxed); }
+  static void push_range(Zone zone);
+  static void pop_range();
+  static std::atomic<uint8_t> mode_;
 };
 
 class ScopedZone {
  public:
   explicit ScopedZone(Zone zone, int64_t detail = 0) : zone_(zone), detail_(detail) {
-    if (Timeline::enabled()) begin_ns_ = now_ns();
+    const uint8_t mode = Timeline::mode();
+    if (mode == 0) [[likely]] return;
+    if (mode & Timeline::kRanges) Timeline::push_range(zone), pushed_ = true;
+    if (mode & Timeline::kRecord) begin_ns_ = now_ns();
   }
   ~ScopedZone() {
     if (begin_ns_ != 0) Timeline::record(zone_, begin_ns_, now_ns(), detail_);
+    if (pushed_) Timeline::pop_range();
   }
   void set_detail(int64_t detail) { detail_ = detail; }
   ScopedZone(const ScopedZone&) = delete;
@@ -71,6 +82,7 @@ class ScopedZone {
  private:
   int64_t begin_ns_ = 0;
   Zone zone_;
+  bool pushed_ = false;
   int64_t detail_;
 };
 

@@ -9,5 +9,7 @@
 namespace brim {
 
 std::unique_ptr<Event> make_cuda_event(Device& device, bool timing);
+// Zones become NVTX ranges where a profiler listens (NVTX_INJECTION64_PATH, as Nsight sets it) or BRIM_NVTX=1.
+void start_nvtx_ranges();
 
 }  // namespace brim

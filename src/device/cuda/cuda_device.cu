@@ -283,6 +283,7 @@ std::optional<std::string> cuda_unavailable_reason(int index) {
 std::unique_ptr<Device> open_cuda_device(int index) {
   CudaInfo info;
   if (const auto reason = probe(index, info)) fail(ErrorCode::device_lost, "cuda:{}: {}", index, *reason);
+  start_nvtx_ranges();
   return std::make_unique<CudaDevice>(info);
 }
 

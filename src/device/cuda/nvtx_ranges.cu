@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The timeline's zones as NVTX ranges, so that Nsight shows them above the kernels. Header-only: a profiler injects
+// itself, and where none does, no zone ever gets here.
+#include <nvtx3/nvToolsExt.h>
+
+#include "base/env.h"
+#include "base/timeline.h"
+#include "device/cuda_backend.h"
+
+namespace brim {
+
+void start_nvtx_ranges() {
+  if (!env_flag("BRIM_NVTX") && !env("NVTX_INJECTION64_PATH")) return;
+  Timeline::set_ranges([](const char* name) { nvtxRangePushA(name); }, [] { nvtxRangePop(); });
+}
+
+}  // namespace brim
