@@ -182,6 +182,7 @@ class Run {
         const int64_t since = now_ns();
         const bool more = reader_.next_chunk(job->out.rows);
         stats_.read_seconds += seconds_since(since);
+        so_far([&](PipelineStats& now) { now.read_seconds = stats_.read_seconds; });
         if (!more) break;
         zone.set_detail(static_cast<int64_t>(job->out.rows.size()));
       }
@@ -206,7 +207,9 @@ class Run {
       const int64_t since = now_ns();
       if (engine_ == nullptr) score_vader(**job);
       else tokenize_rows(**job);
-      seconds += seconds_since(since);
+      const double took = seconds_since(since);
+      seconds += took;
+      so_far([&](PipelineStats& now) { now.tokenize_seconds += took; });
       tokenized_.push(std::move(*job));
     }
     std::lock_guard lock(counters_mutex_);
@@ -295,6 +298,18 @@ class Run {
     stats_.tokens += batch.tokens();
     stats_.sum_squares += batch.sum_squares;
     runner.submit(batch, [&](const PackedBatch& b, const float* r) { collect(b, r); });
+    so_far([&](PipelineStats& now) {
+      now.batches = stats_.batches, now.tokens = stats_.tokens, now.sum_squares = stats_.sum_squares;
+      now.wait_input_seconds = stats_.wait_input_seconds, now.host_seconds = stats_.host_seconds;
+      now.compute_seconds = runner.busy_seconds();
+    });
+  }
+
+  // Each stage says now and then where it stands, for whoever watches; stats_ itself is whole only at the end.
+  template <class Fn>
+  void so_far(const Fn& say) {
+    std::lock_guard lock(so_far_mutex_);
+    say(so_far_);
   }
 
   // Results of one batch go back to the jobs their sequences came from.
@@ -341,7 +356,8 @@ class Run {
       bad_ += static_cast<int64_t>(job->out.errors.size());
       if (progress_) {
         PipelineStats now;
-        now.rows = rows_, now.bad_rows = bad_;
+        so_far([&](const PipelineStats& said) { now = said; });
+        now.rows = rows_, now.bad_rows = bad_, now.sink_seconds = sink_seconds_, now.tokenizers = tokenizers_;
         progress_(now);
       }
       job.reset();
@@ -435,6 +451,8 @@ class Run {
   double sink_seconds_ = 0;
   std::mutex counters_mutex_;
   double tokenize_seconds_ = 0, run_delay_ = 0, read_cpu_ = 0, tokenize_cpu_ = 0, sink_cpu_ = 0, compute_cpu_ = 0;
+  std::mutex so_far_mutex_;
+  PipelineStats so_far_;
   std::mutex error_mutex_;
   std::exception_ptr error_;
 };

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/live_run.h"
+
+#include <fmt/format.h>
+
+#include "base/clock.h"
+
+namespace brim {
+namespace {
+
+constexpr int64_t kBetweenNs = 200'000'000;
+
+}  // namespace
+
+LiveRun::LiveRun(const char* command, Engine* engine) : engine_(engine), started_ns_(now_ns()) {
+  figures_.set_command(command);
+  figures_.set_model(engine != nullptr ? engine->model().dir().string() : "vader");
+  figures_.set_device("cpu");
+  if (engine != nullptr) {
+    Device& device = engine->device();
+    const bool cuda = device.kind() == DeviceKind::cuda;
+    figures_.set_device(cuda ? fmt::format("cuda:{} {}", device.index(), device.name()) : device.name());
+    figures_.set_precision(precision_name(engine->precision()));
+    figures_.planned_bytes = engine->plan().peak_bytes;
+    figures_.limit_bytes = engine->plan().limit_bytes;
+    figures_.token_budget = engine->plan().token_budget;
+  }
+  publisher_.publish(figures_);
+}
+
+void LiveRun::update(const PipelineStats& now, double done) {
+  const int64_t time = now_ns();
+  if (!publisher_.active() || time - last_ns_ < kBetweenNs) return;
+  last_ns_ = time;
+  PipelineStats counted = now;
+  counted.seconds = seconds_since(started_ns_);
+  const RunStats r = run_stats(engine_ != nullptr ? &engine_->shape() : nullptr,
+                               engine_ != nullptr ? &engine_->plan() : nullptr, counted);
+  figures_.rows = r.rows, figures_.tokens = r.tokens;
+  figures_.rows_per_s = r.rows_per_second;
+  if (engine_ != nullptr) figures_.tokens_per_s = r.tokens_per_second;
+  figures_.mfu = r.mfu, figures_.busy = r.device_busy;
+  figures_.done = done;
+  // A card is filled once, before the first batch, so it is asked once; resident memory is read anew.
+  const DeviceKind kind = engine_ != nullptr ? engine_->device().kind() : DeviceKind::cpu;
+  if (kind == DeviceKind::cpu || figures_.peak_bytes < 0)
+    figures_.peak_bytes = held_bytes(kind, engine_ != nullptr ? engine_->device().index() : 0);
+  figures_.stage_count = 0;
+  const auto share = [&](double seconds) { return seconds / counted.seconds; };
+  figures_.add_stage("read", share(now.read_seconds));
+  figures_.add_stage("tokenize", now.tokenizers > 0 ? share(now.tokenize_seconds) / now.tokenizers : 0);
+  figures_.add_stage("pack, collect", share(now.host_seconds));
+  figures_.add_stage("compute", share(now.compute_seconds));
+  figures_.add_stage("write", share(now.sink_seconds));
+  publisher_.publish(figures_);
+}
+
+}  // namespace brim

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// A pipeline's progress, published for `brim monitor`.
+#pragma once
+#include "engine/pipeline.h"
+#include "monitor/live.h"
+
+namespace brim {
+
+class LiveRun {
+ public:
+  LiveRun(const char* command, Engine* engine);  // null: VADER
+  // `done`: share of the input read, negative where its size is unknown. Cheap: publishes five times a second.
+  void update(const PipelineStats& now, double done);
+
+ private:
+  Engine* engine_;
+  LivePublisher publisher_;
+  LiveFigures figures_;
+  int64_t started_ns_, last_ns_ = 0;
+};
+
+}  // namespace brim
