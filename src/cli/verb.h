@@ -28,6 +28,7 @@ std::function<int()> setup_models(CLI::App& app);
 std::function<int()> setup_monitor(CLI::App& app);
 std::function<int()> setup_train(CLI::App& app);
 std::function<int()> setup_plan(CLI::App& app);
+std::function<int()> setup_profile(CLI::App& app);
 std::function<int()> setup_tune(CLI::App& app);
 std::function<int()> setup_bench(CLI::App& app);
 

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim profile: what models cost on this machine, alone and beside a language model; a JSON file and a page of plots.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "cli/verb.h"
+#include "io/model_dir.h"
+#include "report/profile.h"
+
+namespace brim {
+namespace {
+
+struct ProfileFlags {
+  std::string mode = "sentiment", models, sentiment_model, batch_sizes = "1,5,10,20,50,100", sizes, texts, format = "auto", text_column, label_column, output_dir = ".";
+  double seconds = 1;
+  bool json = false, quiet = false;
+  EngineOptions engine;
+  LlmOptions llm;
+};
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const size_t first = text.find_first_not_of(' ', at), last = text.find_last_not_of(' ', end == 0 ? 0 : end - 1);
+    if (end > at && first < end) parts.push_back(text.substr(first, last - first + 1));
+    at = end + 1;
+  }
+  return parts;
+}
+
+std::vector<int64_t> counts(const std::string& flag, const std::string& text) {
+  std::vector<int64_t> out;
+  for (const auto& part : split(text)) {
+    const auto n = parse_count(part);
+    if (!n) fail(ErrorCode::usage, "{} {}: '{}' is no count; write 20, 5k or 1M", flag, text, part);
+    out.push_back(*n);
+  }
+  if (out.empty()) fail(ErrorCode::usage, "{}: give at least one number", flag);
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+int run(const ProfileFlags& f) {
+  if (f.mode != "sentiment" && f.mode != "llm" && f.mode != "full") fail(ErrorCode::usage, "--mode {}: use sentiment, llm or full", f.mode);
+  if (f.mode == "sentiment" && !f.llm.url.empty()) fail(ErrorCode::usage, "--llm-url: needs --mode llm or --mode full");
+  if (!(f.seconds > 0)) fail(ErrorCode::usage, "--seconds {}: must be above 0", f.seconds);
+  stop_on_signals();
+  ProfileOptions options;
+  options.engine = f.engine;
+  options.seconds = f.seconds;
+  options.stop = &stop_requested();
+  options.batch_sizes = counts("--batch-sizes", f.batch_sizes);
+  if (!f.sizes.empty()) options.sizes = counts("--sizes", f.sizes), options.sizes_given = true;
+  if (f.mode != "sentiment") {
+    options.llm = f.llm;
+    options.llm->stop = options.stop;
+  }
+  if (f.mode != "llm") {
+    std::vector<std::string> names = split(f.models);
+    for (const auto& name : split(f.sentiment_model)) names.push_back(name);
+    if (names.empty()) names = {env("SENTIMENT_MODEL_NAME").value_or(default_model())};
+    for (const auto& name : names) {
+      if (std::any_of(options.models.begin(), options.models.end(), [&](const auto& m) { return m.first == name; })) continue;
+      options.models.emplace_back(name, name == "vader" ? std::filesystem::path() : resolve_model(name, model_places(model_roots())));
+    }
+  }
+  const auto most = static_cast<size_t>(std::max<int64_t>(1000, options.sizes.empty() ? 0 : options.sizes.back()));
+  const ProfileTexts texts = load_profile_texts(f.texts, f.format, f.text_column, f.label_column, most);
+  Progress progress("profiling", STDERR_FILENO, f.quiet);
+  options.progress = [&](double done, double total, const std::string& what) { progress.update({done, total, what}); };
+  const Profile profile = run_profile(options, f.mode, texts);
+  progress.finish();
+  const ProfileFiles files = write_profile(profile, f.output_dir);
+  fmt::print("{}", f.json ? profile_json(profile) : profile_table(profile));
+  log_info("{} and {} written", files.json.string(), files.html.filename().string());
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_profile(CLI::App& app) {
+  auto f = std::make_shared<ProfileFlags>();
+  app.add_option("--mode", f->mode, "sentiment: classifiers; llm: a language model; full: both, alone and together")->capture_default_str();
+  // --model comes first so that the environment's name is BRIM_MODEL; BRIM_MODELS is where models are looked for.
+  app.add_option("-m,--model,--models", f->models, "models to measure, separated by commas (vader, finbert, distilbert, roberta, a directory, …)");
+  app.add_option("--sentiment-model", f->sentiment_model, "one more model: finbert, distilbert, roberta or vader");
+  app.add_option("--batch-sizes", f->batch_sizes, "texts in a call")->capture_default_str();
+  app.add_option("--sizes", f->sizes, "texts in a data set: 1k,5k,50k (default: 1k,5k, as far as they take under a minute)");
+  app.add_option("--texts", f->texts, "file of texts (txt, csv, tsv, jsonl); default: headlines made up for this");
+  app.add_option("--text-column", f->text_column, "column or key that holds the text");
+  app.add_option("--label-column", f->label_column, "column or key that holds the true label: accuracy is told too");
+  app.add_option("--format", f->format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
+  app.add_option("--output-dir", f->output_dir, "where gpu_profile_YYYYMMDD_HHMMSS.json and .html go")->capture_default_str();
+  app.add_option("--seconds", f->seconds, "time for each batch size")->capture_default_str();
+  app.add_option("--device", f->engine.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--precision", f->engine.precision, "auto, fp32, tf32, bf16, fp16, fp8 or int8")->capture_default_str();
+  app.add_option("--memory-limit", f->engine.memory_limit, "bytes this process may hold on the device: 6GiB, 90% or auto")->capture_default_str();
+  app.add_option("--threads", f->engine.threads, "CPU threads; 0 takes all cores")->capture_default_str();
+  app.add_option("--max-length", f->engine.max_length, "longest text in tokens; 0 takes the model's own")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--llm-url", f->llm.url, "where the language model answers: Ollama or an OpenAI-compatible server");
+  app.add_option("--llm-model", f->llm.model, "its name there");
+  app.add_option("--llm-api", f->llm.api, "auto, ollama or openai")->capture_default_str();
+  app.add_option("--llm-key", f->llm.key, "bearer key; better given as BRIM_LLM_KEY");
+  app.add_option("--llm-requests", f->llm.requests, "requests to measure")->capture_default_str();
+  app.add_option("--llm-max-tokens", f->llm.max_tokens, "most tokens of an answer")->capture_default_str();
+  app.add_option("--llm-connect-timeout", f->llm.connect_s, "seconds")->capture_default_str();
+  app.add_option("--llm-first-token-timeout", f->llm.first_token_s, "seconds to the first token")->capture_default_str();
+  app.add_option("--llm-timeout", f->llm.total_s, "seconds for a whole answer; a longer one is cut")->capture_default_str();
+  app.add_flag("--json", f->json, "print the JSON instead of the table; both files are written either way");
+  app.add_flag("-q,--quiet", f->quiet, "no progress");
+  return [f] { return run(*f); };
+}
+
+}  // namespace brim

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/http_client.h"
+
+#include <fmt/format.h>
+
+#ifdef BRIM_WITH_CURL
+#include <curl/curl.h>
+
+#include <mutex>
+
+#include "base/clock.h"
+#endif
+
+namespace brim {
+
+#ifdef BRIM_WITH_CURL
+namespace {
+
+struct Transfer {
+  const HttpRequest& request;
+  const std::function<bool(std::string_view)>& on_bytes;
+  CURL* handle;
+  HttpAnswer answer;
+  int64_t started_ns = now_ns();
+  size_t received = 0;
+  bool cut = false, first_late = false, stopped = false;
+};
+
+size_t take_bytes(char* data, size_t size, size_t count, void* user) {
+  Transfer& t = *static_cast<Transfer*>(user);
+  const size_t bytes = size * count;
+  long status = 0;
+  curl_easy_getinfo(t.handle, CURLINFO_RESPONSE_CODE, &status);
+  t.received += bytes;
+  bool more = t.received <= t.request.most_bytes;
+  if (status == 200 && t.on_bytes) more = t.on_bytes({data, bytes}) && more;
+  else t.answer.text.append(data, bytes);
+  if (more) return bytes;
+  t.cut = true;
+  return 0;  // ends the transfer
+}
+
+// Called about once a second by libcurl and on each piece of data.
+int watch(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  Transfer& t = *static_cast<Transfer*>(user);
+  if (t.request.stop != nullptr && t.request.stop->load(std::memory_order_relaxed)) return t.stopped = true;
+  const bool seen = t.request.first_seen ? t.request.first_seen() : t.received > 0;
+  if (!seen && seconds_since(t.started_ns) > t.request.first_s) return t.first_late = true;
+  return 0;
+}
+
+HttpEnd end_of(CURLcode code, const Transfer& t, CURL* handle) {
+  if (t.stopped) return HttpEnd::stopped;
+  if (t.first_late) return HttpEnd::first_timeout;
+  if (t.cut) return HttpEnd::cut;
+  double connected = 0;
+  curl_easy_getinfo(handle, CURLINFO_CONNECT_TIME, &connected);
+  switch (code) {
+    case CURLE_OK: return HttpEnd::complete;
+    case CURLE_UNSUPPORTED_PROTOCOL: return connected > 0 ? HttpEnd::broken : HttpEnd::no_connection;  // no HTTP came; no such scheme
+    case CURLE_URL_MALFORMAT:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_PEER_FAILED_VERIFICATION: return HttpEnd::no_connection;
+    case CURLE_OPERATION_TIMEDOUT: return connected == 0 ? HttpEnd::connect_timeout : HttpEnd::total_timeout;
+    default: return HttpEnd::broken;
+  }
+}
+
+bool is_loopback(const std::string& url) {
+  const size_t host = url.find("://");
+  if (host == std::string::npos) return false;
+  const std::string_view rest = std::string_view(url).substr(host + 3);
+  return rest.starts_with("localhost") || rest.starts_with("127.") || rest.starts_with("[::1]");
+}
+
+}  // namespace
+
+bool http_available() { return true; }
+
+HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::string_view)>& on_bytes) {
+  static std::once_flag once;
+  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+  CURL* handle = curl_easy_init();
+  if (handle == nullptr) return {HttpEnd::broken, 0, "libcurl does not start", ""};
+  Transfer t{request, on_bytes, handle, {}};
+  curl_slist* headers = nullptr;
+  if (!request.body.empty()) headers = curl_slist_append(headers, "Content-Type: application/json");
+  for (const auto& h : request.headers) headers = curl_slist_append(headers, h.c_str());
+  char problem[CURL_ERROR_SIZE] = "";
+  curl_easy_setopt(handle, CURLOPT_URL, request.url.c_str());
+  curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers);
+  curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, problem);
+  curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request.connect_s * 1e3));
+  curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(request.total_s * 1e3));
+  curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, take_bytes);
+  curl_easy_setopt(handle, CURLOPT_WRITEDATA, &t);
+  curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, watch);
+  curl_easy_setopt(handle, CURLOPT_XFERINFODATA, &t);
+  curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(handle, CURLOPT_TCP_NODELAY, 1L);
+  if (is_loopback(request.url)) curl_easy_setopt(handle, CURLOPT_NOPROXY, "*");
+  if (!request.body.empty()) {
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
+  }
+  const CURLcode code = curl_easy_perform(handle);
+  t.answer.end = end_of(code, t, handle);
+  long status = 0;
+  curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
+  t.answer.status = static_cast<int>(status);
+  switch (t.answer.end) {
+    case HttpEnd::complete:
+    case HttpEnd::cut: break;
+    case HttpEnd::connect_timeout: t.answer.why = fmt::format("no connection within {:g} s", request.connect_s); break;
+    case HttpEnd::first_timeout: t.answer.why = fmt::format("no answer within {:g} s", request.first_s); break;
+    case HttpEnd::total_timeout: t.answer.why = fmt::format("the answer did not end within {:g} s", request.total_s); break;
+    case HttpEnd::stopped: t.answer.why = "interrupted"; break;
+    default: t.answer.why = *problem ? problem : curl_easy_strerror(code);
+  }
+  curl_slist_free_all(headers);
+  curl_easy_cleanup(handle);
+  return t.answer;
+}
+
+#else
+
+bool http_available() { return false; }
+
+HttpAnswer http_fetch(const HttpRequest&, const std::function<bool(std::string_view)>&) {
+  return {HttpEnd::unavailable, 0, "this Brim was built without libcurl; install libcurl4-openssl-dev and build it again", ""};
+}
+
+#endif
+
+}  // namespace brim

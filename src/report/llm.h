@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// A language model behind Ollama's API or an OpenAI-compatible one, as a thing to measure: time to the first token, tokens
+// a second, latency, and what sharing the machine with it costs. Requests are bounded in number, tokens, bytes and time, so
+// that a slow, broken or endless stream ends in a sentence and not in a hang.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "report/spread.h"
+
+namespace brim {
+
+enum class LlmApi { ollama, openai };
+const char* llm_api_name(LlmApi api);
+
+struct LlmOptions {
+  std::string url, model;
+  std::string api = "auto";  // auto, ollama, openai
+  std::string key;           // sent as a bearer token
+  int requests = 8;
+  int max_tokens = 64;
+  double connect_s = 5, first_token_s = 60, total_s = 120;
+  const std::atomic<bool>* stop = nullptr;
+};
+
+// Reads a streamed answer as it arrives. Separate from the network so that any bytes can be tried on it.
+class LlmStream {
+ public:
+  // Wants no more after `most_tokens` pieces. `clock` gives nanoseconds.
+  LlmStream(LlmApi api, int64_t most_tokens, std::function<int64_t()> clock);
+  bool feed(std::string_view bytes);  // false: enough, or broken
+  void end();                         // no more bytes: what stands unfinished is read
+
+  bool done() const { return done_; }  // the server said so
+  bool cut() const { return cut_; }    // we had enough
+  const std::string& problem() const { return problem_; }
+  bool refused() const { return refused_; }         // the server itself reports an error
+  int64_t pieces() const { return pieces_; }
+  int64_t tokens() const { return server_tokens_.value_or(pieces_); }
+  bool counted_by_server() const { return server_tokens_.has_value(); }
+  int64_t first_ns() const { return first_ns_; }    // 0: none yet
+  int64_t last_ns() const { return last_ns_; }
+  std::optional<double> server_load_seconds() const { return load_seconds_; }
+  std::optional<double> server_tokens_per_second() const { return server_rate_; }
+
+ private:
+  bool take_line(std::string_view line);
+  bool fail_with(std::string problem);
+  void piece();
+
+  LlmApi api_;
+  int64_t most_tokens_;
+  std::function<int64_t()> clock_;
+  std::string pending_, problem_;
+  bool done_ = false, cut_ = false, refused_ = false;
+  int64_t pieces_ = 0, first_ns_ = 0, last_ns_ = 0;
+  std::optional<int64_t> server_tokens_;
+  std::optional<double> load_seconds_, server_rate_;
+};
+
+struct LlmCall {
+  double first_token_s = 0, seconds = 0;
+  int64_t tokens = 0;
+  double tokens_per_second = 0;  // after the first token; 0: too few to tell
+  bool counted_by_server = false, cut = false;
+  std::optional<double> server_load_seconds;
+};
+
+class LlmClient {
+ public:
+  // Finds out which API answers. Throws usage where nothing answers (or no libcurl was built in), bad_data where what
+  // answers is neither.
+  explicit LlmClient(const LlmOptions& options);
+  LlmApi api() const { return api_; }
+  const LlmOptions& options() const { return options_; }
+  const std::string& base() const { return base_; }
+  // One request. Throws bad_model where the server does not know the model, bad_data where the answer is broken or too
+  // late, usage where nothing answers any more, interrupted.
+  LlmCall generate(const std::string& prompt) const;
+
+ private:
+  std::vector<std::string> headers() const;
+  LlmOptions options_;
+  std::string base_;  // URL without path and trailing slash
+  LlmApi api_ = LlmApi::ollama;
+};
+
+struct LlmRun {
+  Spread first_token_s, seconds, tokens_per_second;
+  int64_t calls = 0, tokens = 0, cut = 0, failed = 0;
+  double overall_tokens_per_second = 0;  // all tokens over all time, waits included
+  bool counted_by_server = true;
+  std::string last_failure;
+};
+
+struct LlmProcess {
+  int64_t pid = 0;
+  std::string name;
+  std::optional<int64_t> bytes;
+  bool ours = false;
+};
+
+struct SharingCost {
+  std::string sentiment_model;
+  double items_alone = 0, items_together = 0;  // a second
+  LlmRun together;
+};
+
+struct LlmProfile {
+  std::string api, url, model;
+  int max_tokens = 0;
+  double first_request_s = 0;             // the warm-up request, which may load the model
+  std::optional<double> server_load_s;    // as the server tells it
+  LlmRun alone;
+  std::optional<std::vector<LlmProcess>> vram;  // none: NVML is not there or does not tell
+  std::optional<int64_t> server_bytes;          // on the card, of the processes that look like the server
+  std::optional<SharingCost> sharing;
+  std::vector<std::string> notes;
+};
+
+// `count` requests after one another over `prompts`. One that fails is counted; throws if all did, or when stopped.
+LlmRun measure_llm(const LlmClient& client, const std::vector<std::string>& prompts, int count);
+// One warm-up request, then measure_llm, then memory by process.
+LlmProfile profile_llm(const LlmClient& client, const std::vector<std::string>& prompts);
+// The same requests while `step` (scores some texts, returns how many) runs on a thread of its own; before that `step` alone
+// for `seconds`.
+SharingCost measure_sharing(const LlmClient& client, const std::vector<std::string>& prompts, const std::function<int64_t()>& step, double seconds);
+std::vector<std::string> llm_prompts(const std::vector<std::string>& texts, int count);
+
+}  // namespace brim

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/profile.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <ctime>
+
+#include "base/error.h"
+#include "io/atomic_file.h"
+#include "monitor/host.h"
+#include "monitor/nvml.h"
+#include "report/profile_measure.h"
+
+namespace brim {
+namespace {
+
+constexpr double kMb = 1024 * 1024;
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return text;
+}
+
+// Scoring beside the language model: the same batch size that was best alone.
+void add_sharing(const ProfileOptions& o, const LlmClient& client, const std::vector<std::string>& prompts, const ProfileTexts& texts, Profile& p) {
+  const auto real = std::find_if(o.models.begin(), o.models.end(), [](const auto& m) { return !m.second.empty(); });
+  const auto& [name, dir] = real == o.models.end() ? o.models.front() : *real;
+  std::unique_ptr<Engine> engine;
+  if (!dir.empty()) {
+    EngineOptions options = o.engine;
+    options.model_dir = dir;
+    engine = Engine::open(options);
+    engine->warm_up();
+  }
+  const Subject subject(std::move(engine));
+  size_t count = 20;
+  for (const auto& m : p.models)
+    if (m.name == name && m.best_batch() != nullptr) count = static_cast<size_t>(m.best_batch()->batch_size);
+  if (dir.empty()) count = std::max<size_t>(count, 1000);  // rules are quick; a step must be worth a clock reading
+  std::vector<std::string_view> batch;
+  size_t next = 0;
+  const auto step = [&] {
+    batch.clear();
+    for (size_t i = 0; i < count; ++i) batch.push_back(texts.texts[next++ % texts.texts.size()]);
+    subject.score(batch);
+    return static_cast<int64_t>(count);
+  };
+  step();
+  p.llm->sharing = measure_sharing(client, prompts, step, std::max(2.0, o.seconds));
+  p.llm->sharing->sentiment_model = name;
+}
+
+}  // namespace
+
+const BatchPoint* ModelProfile::best_batch() const {
+  const auto best = std::max_element(batches.begin(), batches.end(), [](const auto& a, const auto& b) { return a.items_per_second < b.items_per_second; });
+  return best == batches.end() ? nullptr : &*best;
+}
+
+std::optional<int64_t> ModelProfile::own_bytes() const {
+  if (held_bytes < 0) return std::nullopt;
+  return device_kind == DeviceKind::cuda ? held_bytes : std::max<int64_t>(0, held_bytes - before_bytes);
+}
+
+std::optional<int64_t> parse_count(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || !std::isfinite(value)) return std::nullopt;
+  const std::string unit = lower(std::string(end, text.data() + text.size()));
+  if (unit == "k") value *= 1e3;
+  else if (unit == "m") value *= 1e6;
+  else if (!unit.empty()) return std::nullopt;
+  if (value < 1 || value > 1e9 || value != std::floor(value)) return std::nullopt;
+  return static_cast<int64_t>(value);
+}
+
+MachineFacts machine_facts() {
+  MachineFacts m;
+  const HostSample host = HostSampler().sample();
+  m.cpu = host.cpu_name, m.cores = host.cores, m.memory_bytes = host.memory_total_bytes.value_or(0);
+  struct utsname name {};
+  if (::uname(&name) == 0) m.system = fmt::format("{} {} {}", name.sysname, name.release, name.machine);
+  Nvml nvml;
+  m.why_no_gpu = nvml.ready() ? "NVML sees no card" : nvml.why();
+  if (!nvml.ready()) return m;
+  GpuSampleOptions options;
+  options.pcie_throughput = options.gpm = options.processes = false;
+  for (const GpuSample& card : nvml.sample(options)) {
+    if (card.state != GpuState::ok) continue;
+    const auto mb = [](const std::optional<int64_t>& bytes) { return bytes ? std::optional(static_cast<double>(*bytes) / kMb) : std::nullopt; };
+    m.gpu = GpuFacts{card.name, card.driver, mb(card.used_bytes), mb(card.total_bytes), card.utilization ? std::optional(*card.utilization * 100) : std::nullopt};
+    m.why_no_gpu.clear();
+    break;
+  }
+  return m;
+}
+
+std::vector<Agreement> agreements(const std::vector<ModelProfile>& models) {
+  std::vector<Agreement> all;
+  for (size_t i = 0; i < models.size(); ++i)
+    for (size_t j = i + 1; j < models.size(); ++j) {
+      Agreement a{models[i].name, models[j].name};
+      int64_t same = 0;
+      for (size_t r = 0; r < std::min(models[i].predictions.size(), models[j].predictions.size()); ++r) {
+        const std::string &x = models[i].predictions[r], &y = models[j].predictions[r];
+        if (x.empty() || y.empty()) continue;
+        a.rows += 1, same += lower(x) == lower(y);
+      }
+      if (a.rows == 0) continue;
+      a.share = static_cast<double>(same) / static_cast<double>(a.rows);
+      all.push_back(a);
+    }
+  return all;
+}
+
+Profile run_profile(const ProfileOptions& o, const std::string& mode, const ProfileTexts& texts) {
+  Profile p;
+  const std::time_t now = std::time(nullptr);
+  p.generated_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
+  p.stamp = fmt::format("{:%Y%m%d_%H%M%S}", fmt::localtime(now));
+  p.mode = mode;
+  p.machine = machine_facts();
+  p.texts_source = texts.source, p.texts = static_cast<int64_t>(texts.texts.size());
+
+  std::optional<LlmClient> client;
+  if (o.llm) client.emplace(*o.llm);  // before anything takes time: a server that is not there is told at once
+  const double total = static_cast<double>(steps_per_model(o) * static_cast<int64_t>(o.models.size()) + (client ? 1 : 0) + (client && !o.models.empty() ? 1 : 0));
+  double done = 0;
+  const auto report = [&](const std::string& what) {
+    throw_if_stopped(o.stop);
+    if (o.progress) o.progress(done, total, what);
+    done += 1;
+  };
+  Nvml nvml;
+  for (const auto& [name, dir] : o.models)
+    p.models.push_back(measure_model(o, name, dir, texts, nvml, [&, &shown = name](const std::string& what) { report(shown + ": " + what); }));
+  p.agreement = agreements(p.models);
+  if (client) {
+    const auto prompts = llm_prompts(texts.texts, client->options().requests);
+    report(client->options().model + ": alone");
+    p.llm = profile_llm(*client, prompts);
+    if (!o.models.empty()) {
+      report(client->options().model + ": together with scoring");
+      add_sharing(o, *client, prompts, texts, p);
+    }
+  }
+  p.recommendations = recommendations(p);
+  return p;
+}
+
+ProfileFiles write_profile(const Profile& p, const std::filesystem::path& dir) {
+  std::error_code ec;
+  std::filesystem::create_directories(dir, ec);
+  if (!std::filesystem::is_directory(dir)) fail(ErrorCode::cannot_write, "--output-dir {}: cannot be made ({})", dir.string(), ec.message());
+  ProfileFiles files;
+  for (int n = 1;; ++n) {
+    const std::string stem = n == 1 ? "gpu_profile_" + p.stamp : fmt::format("gpu_profile_{}_{}", p.stamp, n);
+    files = {dir / (stem + ".json"), dir / (stem + ".html")};
+    if (!std::filesystem::exists(files.json) && !std::filesystem::exists(files.html)) break;
+  }
+  write_file_atomically(files.json, profile_json(p));
+  write_file_atomically(files.html, profile_html(p));
+  return files;
+}
+
+}  // namespace brim

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The profiler: what a model costs on this machine. Loading cold and warm, one text at a time, batches, whole data sets
+// through the pipeline, memory against the plan, energy, MFU and roofline; a language model beside it if one is named.
+// Everything is measured through the Engine that users run. Measuring (profile*.cc), advice and the two reports are apart,
+// so that reports can be tested on made-up numbers.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/pipeline.h"
+#include "report/llm.h"
+#include "report/plot.h"
+#include "report/spread.h"
+
+namespace brim {
+
+// Texts to measure with, and their labels where a label column was named.
+struct ProfileTexts {
+  std::string source;                // file name, or "built-in headlines"
+  std::vector<std::string> texts, labels;
+};
+// At most `most` rows; an empty path gives the built-in headlines. Rows that cannot be read are left out.
+ProfileTexts load_profile_texts(const std::string& path, const std::string& format, const std::string& text_column, const std::string& label_column, size_t most);
+
+struct BatchPoint {
+  int64_t batch_size = 0;
+  Spread seconds;                     // of one call
+  double items_per_second = 0, tokens_per_second = 0, speedup = 1;
+  double busy_seconds = 0;            // device time a call
+  double mfu = -1;                    // negative: unknown
+  double flops = 0, bytes = 0;        // of one call, as computed
+};
+
+struct SizePoint {
+  int64_t rows = 0;
+  bool repeated = false;              // the texts were fewer and were taken again
+  PipelineStats counted;
+  RunStats run;
+  std::optional<double> joules_per_1000;
+};
+
+// Work and time of one kind of op over a run. Time is measured where ops run on this machine's cores.
+struct OpPoint {
+  std::string name;
+  double flops = 0, bytes = 0, seconds = 0;
+};
+
+struct ModelProfile {
+  std::string name, dir, type = "sentiment", family, device, precision, precision_reason;
+  DeviceKind device_kind = DeviceKind::cpu;
+  int64_t parameters = 0;
+  double cold_load_seconds = 0, warm_load_seconds = 0;
+  std::optional<double> cached_share;  // of the files in memory when the cold load began; 0: truly cold
+  Spread single;
+  double mean_tokens = 0;              // of a text
+  std::vector<BatchPoint> batches;
+  std::vector<SizePoint> sizes;
+  std::optional<Plan> plan;            // none for VADER
+  int64_t before_bytes = 0;            // resident before the model was loaded
+  int64_t held_bytes = -1;             // resident peak, or on the card; negative: not told
+  std::vector<OpPoint> ops;
+  TimelinePlot timeline;
+  std::vector<std::string> predictions;  // label of each text of the largest run, the repeated ones left out
+  std::optional<double> accuracy, macro_f1;
+  int64_t labelled_rows = 0;
+  std::vector<std::string> notes;
+
+  const BatchPoint* best_batch() const;  // most items a second
+  const SizePoint* largest() const { return sizes.empty() ? nullptr : &sizes.back(); }
+  // What the model itself holds: on the card, or above what was resident before.
+  std::optional<int64_t> own_bytes() const;
+};
+
+struct Agreement {
+  std::string a, b;
+  int64_t rows = 0;
+  double share = 0;  // of rows with the same label
+};
+
+struct GpuFacts {
+  std::string name, driver;
+  std::optional<double> used_mb, total_mb, utilization_pct;
+};
+struct MachineFacts {
+  std::string cpu, system, why_no_gpu;
+  int cores = 0;
+  int64_t memory_bytes = 0;
+  std::optional<GpuFacts> gpu;
+};
+MachineFacts machine_facts();
+
+struct Profile {
+  std::string generated_at;  // ISO 8601, UTC
+  std::string stamp;         // YYYYMMDD_HHMMSS, local time
+  std::string mode;
+  MachineFacts machine;
+  std::string texts_source;
+  int64_t texts = 0;
+  std::vector<ModelProfile> models;
+  std::vector<Agreement> agreement;
+  std::optional<LlmProfile> llm;
+  std::vector<std::string> recommendations;
+};
+
+struct ProfileOptions {
+  std::vector<std::pair<std::string, std::filesystem::path>> models;  // name, directory; an empty directory is VADER
+  EngineOptions engine;                // device, precision, threads, limit
+  std::vector<int64_t> batch_sizes = {1, 5, 10, 20, 50, 100};
+  std::vector<int64_t> sizes = {1000, 5000};
+  bool sizes_given = false;            // else sizes that would take over a minute are left out
+  double seconds = 1;                  // for each measurement
+  std::optional<LlmOptions> llm;
+  const std::atomic<bool>* stop = nullptr;
+  std::function<void(double done, double total, const std::string& what)> progress;
+};
+
+// Measures. A model that cannot be opened ends it with that error; so does a language model that does not answer, at the
+// start. Throws interrupted when `stop` is set.
+Profile run_profile(const ProfileOptions& options, const std::string& mode, const ProfileTexts& texts);
+
+// Pairs of models over rows both labelled; labels are compared without regard to case.
+std::vector<Agreement> agreements(const std::vector<ModelProfile>& models);
+std::vector<std::string> recommendations(const Profile& profile);
+
+std::string profile_json(const Profile& profile);
+std::string profile_html(const Profile& profile);
+std::string profile_table(const Profile& profile);  // for the terminal
+
+struct ProfileFiles {
+  std::filesystem::path json, html;
+};
+// DIR/gpu_profile_YYYYMMDD_HHMMSS.json and .html; a number is added where that name is taken. Makes DIR.
+ProfileFiles write_profile(const Profile& profile, const std::filesystem::path& dir);
+
+// "1k", "2.5k", "1M", "200". Nothing if it is no such number or below 1.
+std::optional<int64_t> parse_count(std::string_view text);
+
+}  // namespace brim

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// The profile as a page: the answer first, then the plots that show it, then every number.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/units.h"
+#include "report/html.h"
+#include "report/plot_axis.h"
+#include "report/profile.h"
+
+namespace brim {
+namespace {
+
+std::string rate(double v) { return v <= 0 ? "–" : v < 10 ? fmt::format("{:.2f}", v) : v < 1000 ? fmt::format("{:.1f}", v) : format_count(static_cast<int64_t>(v + 0.5)); }
+std::string ms(double seconds) { return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.01 ? 3 : seconds < 1 ? 1 : 0); }
+std::string percent(double share) { return share < 0 ? "–" : fmt::format("{:.1f} %", share * 100); }
+std::string bytes_or(const std::optional<int64_t>& b) { return b ? format_bytes(*b) : "–"; }
+
+void key_figures(HtmlPage& page, const Profile& p) {
+  std::vector<std::pair<std::string, std::string>> figures;
+  if (p.models.size() == 1) {
+    const ModelProfile& m = p.models[0];
+    figures = {{"one text, p50", ms(m.single.p50) + " ms"}, {"one text, p99", ms(m.single.p99) + " ms"}};
+    if (const SizePoint* s = m.largest()) {
+      figures.emplace_back("texts a second", rate(s->run.rows_per_second));
+      if (s->counted.tokens > 0) figures.emplace_back("tokens a second", format_si(s->run.tokens_per_second));
+      if (s->run.mfu >= 0) figures.emplace_back("MFU", percent(s->run.mfu));
+      if (s->joules_per_1000) figures.emplace_back("energy, 1,000 texts", fmt::format("{:.1f} J", *s->joules_per_1000));
+    }
+    figures.emplace_back("memory", bytes_or(m.own_bytes()));
+    figures.emplace_back("load, cold", format_duration(m.cold_load_seconds));
+  } else {
+    for (const auto& m : p.models) figures.emplace_back(m.name + ", texts a second", m.largest() != nullptr ? rate(m.largest()->run.rows_per_second) : "–");
+  }
+  if (p.llm) {
+    figures.emplace_back(p.llm->model + ", tokens a second", rate(p.llm->alone.overall_tokens_per_second));
+    figures.emplace_back(p.llm->model + ", first token p50", ms(p.llm->alone.first_token_s.p50) + " ms");
+  }
+  page.figures(figures);
+}
+
+void overview(HtmlPage& page, const Profile& p) {
+  HtmlTable t;
+  t.header = {"Model", "Device", "Precision", "Load cold", "Load warm", "p50 ms", "p95 ms", "p99 ms", "Texts/s, one", "Best batch", "Texts/s, batch", "Texts/s, files", "Tokens/s", "MFU", "Busy", "Memory", "J per 1,000", "Accuracy"};
+  for (const auto& m : p.models) {
+    const BatchPoint* b = m.best_batch();
+    const SizePoint* s = m.largest();
+    t.rows.push_back({m.name, m.device, m.precision, fmt::format("{:.2f} s", m.cold_load_seconds), fmt::format("{:.2f} s", m.warm_load_seconds), ms(m.single.p50), ms(m.single.p95), ms(m.single.p99),
+                      rate(m.single.mean > 0 ? 1 / m.single.mean : 0), b != nullptr ? format_count(b->batch_size) : "–", b != nullptr ? rate(b->items_per_second) : "–",
+                      s != nullptr ? rate(s->run.rows_per_second) : "–", s != nullptr && s->counted.tokens > 0 ? format_si(s->run.tokens_per_second) : "–",
+                      s != nullptr ? percent(s->run.mfu) : "–", s != nullptr ? percent(s->run.device_busy) : "–", bytes_or(m.own_bytes()),
+                      s != nullptr && s->joules_per_1000 ? fmt::format("{:.1f}", *s->joules_per_1000) : "–", m.accuracy ? percent(*m.accuracy) : "–"});
+  }
+  page.table(t);
+}
+
+void speed_plots(HtmlPage& page, const Profile& p) {
+  LinePlot throughput{"Throughput over batch size", "texts in a call", "texts a second"}, latency{"Time of a call over batch size", "texts in a call", "time, median"};
+  LinePlot speedup{"Speed-up against one text at a time", "texts in a call", "times"}, sizes{"Whole data sets, file to file", "texts", "texts a second"};
+  throughput.log_x = latency.log_x = speedup.log_x = sizes.log_x = latency.log_y = true;
+  latency.y_unit = Unit::seconds;
+  speedup.y_from_zero = true;
+  double least = INFINITY, most = 0;
+  for (const auto& m : p.models) {
+    Series a{m.name}, b{m.name}, c{m.name}, d{m.name};
+    for (const auto& point : m.batches) {
+      const auto x = static_cast<double>(point.batch_size);
+      a.x.push_back(x), a.y.push_back(point.items_per_second), b.x.push_back(x), b.y.push_back(point.seconds.p50), c.x.push_back(x), c.y.push_back(point.speedup);
+      least = std::min(least, point.items_per_second), most = std::max(most, point.items_per_second);
+    }
+    for (const auto& point : m.sizes) d.x.push_back(static_cast<double>(point.rows)), d.y.push_back(point.run.rows_per_second);
+    throughput.series.push_back(a), latency.series.push_back(b), speedup.series.push_back(c), sizes.series.push_back(d);
+  }
+  throughput.log_y = sizes.log_y = most > 20 * least;  // rules beside a transformer: decades apart
+  throughput.y_from_zero = sizes.y_from_zero = true;
+  page.plots({svg(throughput), svg(latency), svg(speedup), svg(sizes)});
+}
+
+void batch_tables(HtmlPage& page, const Profile& p) {
+  for (const auto& m : p.models) {
+    HtmlTable t{m.name, {"Texts a call", "Mean ms", "p50 ms", "p95 ms", "p99 ms", "Texts/s", "Tokens/s", "Speed-up", "MFU", "Calls"}, {}};
+    for (const auto& b : m.batches)
+      t.rows.push_back({format_count(b.batch_size), ms(b.seconds.mean), ms(b.seconds.p50), ms(b.seconds.p95), ms(b.seconds.p99), rate(b.items_per_second),
+                        b.tokens_per_second > 0 ? format_si(b.tokens_per_second) : "–", fmt::format("{:.2f}", b.speedup), percent(b.mfu), format_count(b.seconds.count)});
+    page.table(t);
+    HtmlTable d{m.name + ", whole data sets", {"Texts", "Seconds", "Texts/s", "Tokens/s", "MFU", "Device busy", "J per 1,000", "Held back by"}, {}};
+    for (const auto& s : m.sizes)
+      d.rows.push_back({format_count(s.rows), fmt::format("{:.2f}", s.counted.seconds), rate(s.run.rows_per_second), s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–", percent(s.run.mfu),
+                        percent(s.run.device_busy), s.joules_per_1000 ? fmt::format("{:.1f}", *s.joules_per_1000) : "–", s.run.held_back_by});
+    page.table(d);
+  }
+}
+
+void memory_section(HtmlPage& page, const Profile& p) {
+  StackedBar bar{"Memory by purpose: planned, and measured", "bytes"};
+  HtmlTable t{"", {"Model", "Planned", "Measured", "Limit", "Planned tokens/s", "Measured tokens/s", "Measured ÷ planned"}, {}};
+  for (const auto& m : p.models) {
+    if (!m.plan) continue;
+    StackedBar::Row row{m.name, {}, {}};
+    for (int tag = 0; tag < kTagCount; ++tag)
+      if (m.plan->bytes.bytes[static_cast<size_t>(tag)] > 0) row.parts.emplace_back(tag_name(static_cast<Tag>(tag)), static_cast<double>(m.plan->bytes.bytes[static_cast<size_t>(tag)]));
+    if (const auto own = m.own_bytes()) row.marks.emplace_back("measured", static_cast<double>(*own));
+    bar.rows.push_back(row);
+    const double measured = m.largest() != nullptr ? m.largest()->run.tokens_per_second : 0, planned = m.plan->tokens_per_second;
+    t.rows.push_back({m.name, format_bytes(m.plan->peak_bytes), bytes_or(m.own_bytes()), format_bytes(m.plan->limit_bytes), planned > 0 ? format_si(planned) : "–", format_si(measured),
+                      planned > 0 ? fmt::format("{:.2f}", measured / planned) : "–"});
+  }
+  if (bar.rows.empty()) return;
+  page.heading("Memory");
+  page.svg(svg(bar));
+  page.table(t);
+  const bool host = std::any_of(p.models.begin(), p.models.end(), [](const auto& m) { return m.plan && m.device_kind == DeviceKind::cpu; });
+  if (host) page.paragraph("On the CPU, measured is what became resident above what the process held before: files the model maps, row buffers and the tokenizer count in it, and are not planned.");
+}
+
+void roofline_section(HtmlPage& page, const Profile& p) {
+  std::vector<std::string> drawn;
+  for (const auto& m : p.models) {
+    if (!m.plan) continue;
+    RooflinePlot r{fmt::format("{}: where it stands under the roofs", m.name)};
+    r.peak_flops = m.plan->device.rate(m.plan->precision), r.bandwidth = m.plan->device.bandwidth;
+    r.peak_name = fmt::format("{}flop/s, {}{}", format_value(r.peak_flops, Unit::plain), m.precision, m.plan->device.measured ? "" : " (estimated)");
+    r.bandwidth_name = fmt::format("{}B/s", format_value(r.bandwidth, Unit::plain));
+    std::vector<RooflinePlot::Point> calls;
+    for (const auto& b : m.batches)
+      if (b.bytes > 0 && b.busy_seconds > 0) calls.push_back({fmt::format("call of {}", b.batch_size), b.flops / b.bytes, b.flops / b.busy_seconds});
+    if (calls.size() > 3) calls = {calls.front(), calls[calls.size() / 2], calls.back()};
+    r.points = calls;
+    for (const auto& op : m.ops)
+      if (op.bytes > 0 && op.seconds > 0 && r.points.size() < 8) r.points.push_back({op.name, op.flops / op.bytes, op.flops / op.seconds});
+    if (!r.points.empty()) drawn.push_back(svg(r));
+  }
+  if (drawn.empty()) return;
+  page.heading("Roofline");
+  page.paragraph("Each mark is measured time against the least work and traffic the plan counts. Under the slope memory is the limit, under the flat roof arithmetic is. "
+                 "Traffic that stays in caches can lift a mark above the slope.");
+  page.plots(drawn);
+}
+
+void timeline_section(HtmlPage& page, const Profile& p) {
+  bool begun = false;
+  for (const auto& m : p.models) {
+    if (m.timeline.spans.empty()) continue;
+    if (!begun) page.heading("Stages over time");
+    begun = true;
+    page.svg(svg(m.timeline));
+  }
+}
+
+void agreement_section(HtmlPage& page, const Profile& p) {
+  if (p.agreement.empty() && std::none_of(p.models.begin(), p.models.end(), [](const auto& m) { return m.accuracy.has_value(); })) return;
+  page.heading("Labels");
+  HtmlTable quality{"", {"Model", "Accuracy", "Macro F1", "Rows"}, {}};
+  BarPlot bars{"Accuracy", "model", "share of rows", {}, {{"accuracy", {}}, {"macro F1", {}}}, Unit::share};
+  for (const auto& m : p.models)
+    if (m.accuracy) {
+      quality.rows.push_back({m.name, percent(*m.accuracy), fmt::format("{:.4f}", *m.macro_f1), format_count(m.labelled_rows)});
+      bars.groups.push_back(m.name), bars.series[0].values.push_back(*m.accuracy), bars.series[1].values.push_back(*m.macro_f1);
+    }
+  if (!quality.rows.empty()) page.svg(svg(bars)), page.table(quality);
+  HtmlTable t{"How often two models give the same label", {"Models", "Agreement", "Rows"}, {}};
+  for (const auto& a : p.agreement) t.rows.push_back({a.a + " and " + a.b, percent(a.share), format_count(a.rows)});
+  if (!t.rows.empty()) page.table(t);
+}
+
+void llm_section(HtmlPage& page, const Profile& p) {
+  if (!p.llm) return;
+  const LlmProfile& l = *p.llm;
+  page.heading("Language model");
+  page.paragraph(fmt::format("{} through {} at {}, {} requests of at most {} tokens, one after another.", l.model, l.api, l.url, l.alone.calls + l.alone.failed, l.max_tokens));
+  HtmlTable t{"", {"Run", "First token p50", "p95", "Latency p50", "p95", "p99", "Tokens/s while generating", "Tokens/s overall", "Failed"}, {}};
+  const auto row = [&](const std::string& name, const LlmRun& r) {
+    t.rows.push_back({name, ms(r.first_token_s.p50) + " ms", ms(r.first_token_s.p95) + " ms", ms(r.seconds.p50) + " ms", ms(r.seconds.p95) + " ms", ms(r.seconds.p99) + " ms",
+                      r.tokens_per_second.count > 0 ? rate(r.tokens_per_second.p50) : "–", rate(r.overall_tokens_per_second), format_count(r.failed)});
+  };
+  row("alone", l.alone);
+  if (l.sharing) {
+    const SharingCost& s = *l.sharing;
+    row("beside " + s.sentiment_model, s.together);
+    page.table(t);
+    BarPlot bars{"What sharing costs: speed kept", "", "share of the speed alone", {s.sentiment_model + " (texts/s)", l.model + " (tokens/s)"}, {{"alone", {1, 1}}, {"together", {}}}, Unit::share};
+    bars.series[1].values = {s.items_alone > 0 ? s.items_together / s.items_alone : NAN, l.alone.overall_tokens_per_second > 0 ? s.together.overall_tokens_per_second / l.alone.overall_tokens_per_second : NAN};
+    page.svg(svg(bars));
+    page.table({"", {"", "Alone", "Together"}, {{s.sentiment_model + ", texts/s", rate(s.items_alone), rate(s.items_together)},
+                                                {l.model + ", tokens/s", rate(l.alone.overall_tokens_per_second), rate(s.together.overall_tokens_per_second)}}});
+  } else {
+    page.table(t);
+  }
+  if (l.vram) {
+    HtmlTable v{"Memory on the card by process", {"Process", "Id", "Memory"}, {}};
+    for (const auto& process : *l.vram) v.rows.push_back({process.ours ? "brim" : process.name, std::to_string(process.pid), bytes_or(process.bytes)});
+    page.table(v);
+  }
+  page.list(l.notes);
+}
+
+}  // namespace
+
+std::string profile_html(const Profile& p) {
+  const std::string device = p.machine.gpu ? p.machine.gpu->name : p.machine.cpu;
+  HtmlPage page("Brim profile", fmt::format("{} · {} · texts: {} ({})", p.generated_at, device, p.texts_source, format_count(p.texts)));
+  key_figures(page, p);
+  if (!p.recommendations.empty()) {
+    page.heading("What follows");
+    page.list(p.recommendations);
+  }
+  if (!p.models.empty()) {
+    page.heading("Speed");
+    overview(page, p);
+    speed_plots(page, p);
+    memory_section(page, p);
+    roofline_section(page, p);
+    timeline_section(page, p);
+    agreement_section(page, p);
+  }
+  llm_section(page, p);
+  if (!p.models.empty()) {
+    page.heading("Every number");
+    batch_tables(page, p);
+  }
+  page.heading("Machine");
+  page.list({"CPU: " + p.machine.cpu + fmt::format(", {} cores", p.machine.cores), "Memory: " + format_bytes(p.machine.memory_bytes), "System: " + p.machine.system,
+             p.machine.gpu ? fmt::format("GPU: {}, driver {}", p.machine.gpu->name, p.machine.gpu->driver) : "GPU: none (" + p.machine.why_no_gpu + ")"});
+  for (const auto& m : p.models)
+    for (const auto& note : m.notes) page.paragraph(m.name + ": " + note);
+  return page.html();
+}
+
+std::string profile_table(const Profile& p) {
+  std::string out;
+  if (!p.models.empty()) {
+    size_t width = 5;
+    for (const auto& m : p.models) width = std::max(width, std::min<size_t>(28, m.name.size()));
+    out += fmt::format("{:<{}}  {:>9} {:>9}  {:>8} {:>8} {:>8}  {:>9} {:>6} {:>10} {:>10} {:>9} {:>7} {:>10}{}\n", "model", width, "cold ms", "warm ms", "p50 ms", "p95 ms", "p99 ms", "1/s", "batch",
+                       "items/s", "files/s", "tokens/s", "MFU", "memory", std::any_of(p.models.begin(), p.models.end(), [](const auto& m) { return m.accuracy.has_value(); }) ? "  accuracy" : "");
+    for (const auto& m : p.models) {
+      const BatchPoint* b = m.best_batch();
+      const SizePoint* s = m.largest();
+      out += fmt::format("{:<{}}  {:>9} {:>9}  {:>8} {:>8} {:>8}  {:>9} {:>6} {:>10} {:>10} {:>9} {:>7} {:>10}{}\n", shortened(m.name, 28), width, ms(m.cold_load_seconds), ms(m.warm_load_seconds),
+                         ms(m.single.p50), ms(m.single.p95), ms(m.single.p99), rate(m.single.mean > 0 ? 1 / m.single.mean : 0), b != nullptr ? std::to_string(b->batch_size) : "–",
+                         b != nullptr ? rate(b->items_per_second) : "–", s != nullptr ? rate(s->run.rows_per_second) : "–",
+                         s != nullptr && s->counted.tokens > 0 ? format_si(s->run.tokens_per_second) : "–", s != nullptr ? percent(s->run.mfu) : "–", bytes_or(m.own_bytes()),
+                         m.accuracy ? fmt::format("  {:.4f}", *m.accuracy) : "");
+    }
+  }
+  if (p.llm) {
+    const LlmRun& r = p.llm->alone;
+    out += fmt::format("{}{} ({}): first token p50 {} ms, p95 {} ms · {} tokens/s overall · latency p50 {} ms, p95 {} ms, p99 {} ms\n", out.empty() ? "" : "\n", p.llm->model, p.llm->api, ms(r.first_token_s.p50),
+                       ms(r.first_token_s.p95), rate(r.overall_tokens_per_second), ms(r.seconds.p50), ms(r.seconds.p95), ms(r.seconds.p99));
+    if (p.llm->sharing)
+      out += fmt::format("together: {} {} of {} texts/s · {} {} of {} tokens/s\n", p.llm->sharing->sentiment_model, rate(p.llm->sharing->items_together), rate(p.llm->sharing->items_alone), p.llm->model,
+                         rate(p.llm->sharing->together.overall_tokens_per_second), rate(r.overall_tokens_per_second));
+  }
+  for (const auto& a : p.agreement) out += fmt::format("{} and {} agree on {} of {} texts\n", a.a, a.b, percent(a.share), format_count(a.rows));
+  if (!p.recommendations.empty()) out += "\n";
+  for (const auto& r : p.recommendations) out += "- " + r + "\n";
+  return out;
+}
+
+}  // namespace brim

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// gpu_profile_….json: the fields news bots already read, and more beside them. A number nobody could give is null.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "report/profile.h"
+
+namespace brim {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr double kMb = 1024 * 1024;
+constexpr int kSchemaVersion = 1;
+
+json number(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
+json known(double value) { return value >= 0 ? number(value) : json(nullptr); }  // negative: not known
+template <class T>
+json maybe(const std::optional<T>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+json megabytes(const std::optional<int64_t>& bytes) { return bytes ? json(static_cast<double>(*bytes) / kMb) : json(nullptr); }
+
+json spread_ms(const Spread& s) {
+  return {{"count", s.count}, {"mean", s.mean * 1e3}, {"p50", s.p50 * 1e3}, {"p95", s.p95 * 1e3}, {"p99", s.p99 * 1e3}, {"min", s.least * 1e3}, {"max", s.most * 1e3}};
+}
+
+json batch_json(const BatchPoint& b) {
+  return {{"batch_size", b.batch_size},
+          {"avg_time_ms", b.seconds.mean * 1e3},
+          {"items_per_second", number(b.items_per_second)},
+          {"speedup_vs_1", number(b.speedup)},
+          {"tokens_per_second", b.tokens_per_second > 0 ? number(b.tokens_per_second) : json(nullptr)},
+          {"latency_ms", spread_ms(b.seconds)},
+          {"device_busy_ms", b.flops > 0 ? number(b.busy_seconds * 1e3) : json(nullptr)},
+          {"mfu", known(b.mfu)},
+          {"flops", b.flops > 0 ? number(b.flops) : json(nullptr)},
+          {"bytes", b.bytes > 0 ? number(b.bytes) : json(nullptr)}};
+}
+
+json size_json(const SizePoint& s) {
+  return {{"rows", s.rows},
+          {"texts_repeated", s.repeated},
+          {"seconds", number(s.counted.seconds)},
+          {"items_per_second", number(s.run.rows_per_second)},
+          {"tokens_per_second", s.counted.tokens > 0 ? number(s.run.tokens_per_second) : json(nullptr)},
+          {"tokens", s.counted.tokens},
+          {"batches", s.counted.batches},
+          {"mfu", known(s.run.mfu)},
+          {"device_busy", number(s.run.device_busy)},
+          {"energy_joules_per_1000", maybe(s.joules_per_1000)},
+          {"held_back_by", s.run.held_back_by}};
+}
+
+json plan_json(const ModelProfile& m) {
+  if (!m.plan) return nullptr;
+  json tags = json::object();
+  for (int t = 0; t < kTagCount; ++t)
+    if (m.plan->bytes.bytes[static_cast<size_t>(t)] > 0) tags[tag_name(static_cast<Tag>(t))] = m.plan->bytes.bytes[static_cast<size_t>(t)];
+  const SizePoint* s = m.largest();
+  return {{"planned_bytes", m.plan->peak_bytes},
+          {"limit_bytes", m.plan->limit_bytes},
+          {"bytes_by_tag", tags},
+          {"token_budget", m.plan->token_budget},
+          {"planned_tokens_per_second", m.plan->tokens_per_second > 0 ? number(m.plan->tokens_per_second) : json(nullptr)},
+          {"measured_tokens_per_second", s != nullptr ? number(s->run.tokens_per_second) : json(nullptr)},
+          {"measured_bytes", maybe(m.own_bytes())},
+          {"device_rate_flops", known(m.plan->device.rate(m.plan->precision))},
+          {"device_bandwidth_bytes_per_second", number(m.plan->device.bandwidth)},
+          {"device_rates_measured", m.plan->device.measured}};
+}
+
+json model_json(const ModelProfile& m) {
+  json batches = json::array(), sizes = json::array(), ops = json::array();
+  for (const auto& b : m.batches) batches.push_back(batch_json(b));
+  for (const auto& s : m.sizes) sizes.push_back(size_json(s));
+  for (const auto& op : m.ops)
+    ops.push_back({{"op", op.name}, {"flops", op.flops}, {"bytes", op.bytes}, {"seconds", op.seconds}, {"flops_per_byte", op.bytes > 0 ? number(op.flops / op.bytes) : json(nullptr)},
+                   {"flops_per_second", op.seconds > 0 ? number(op.flops / op.seconds) : json(nullptr)}});
+  // On the CPU a model holds nothing on any card, which is a known 0; on a card that does not tell, nothing is known.
+  const json vram = m.device_kind == DeviceKind::cuda ? megabytes(m.own_bytes()) : json(0.0);
+  return {{"model_name", m.name},
+          {"model_type", m.type},
+          {"load_time_ms", m.cold_load_seconds * 1e3},
+          {"inference_time_ms", m.single.p50 * 1e3},
+          {"items_per_second", m.single.mean > 0 ? number(1 / m.single.mean) : json(nullptr)},
+          {"vram_used_mb", vram},
+          {"batch_results", batches},
+          {"notes", m.notes},
+          {"model_dir", m.dir},
+          {"family", m.family},
+          {"parameters", m.parameters},
+          {"device", m.device},
+          {"precision", m.precision},
+          {"load_time_warm_ms", m.warm_load_seconds * 1e3},
+          {"cold_load_cached_share", maybe(m.cached_share)},
+          {"latency_ms", spread_ms(m.single)},
+          {"mean_tokens", m.mean_tokens},
+          {"size_results", sizes},
+          {"host_memory_mb", m.device_kind == DeviceKind::cpu ? megabytes(m.own_bytes()) : json(nullptr)},
+          {"plan", plan_json(m)},
+          {"ops", ops},
+          {"accuracy", maybe(m.accuracy)},
+          {"macro_f1", maybe(m.macro_f1)},
+          {"labelled_rows", m.labelled_rows}};
+}
+
+json llm_run_json(const LlmRun& r) {
+  return {{"requests", r.calls},
+          {"failed", r.failed},
+          {"cut", r.cut},
+          {"tokens", r.tokens},
+          {"tokens_counted_by", r.counted_by_server ? "server" : "pieces"},
+          {"tokens_per_second", number(r.overall_tokens_per_second)},
+          {"generation_tokens_per_second", r.tokens_per_second.count > 0 ? number(r.tokens_per_second.p50) : json(nullptr)},
+          {"time_to_first_token_ms", spread_ms(r.first_token_s)},
+          {"latency_ms", spread_ms(r.seconds)}};
+}
+
+json llm_json(const LlmProfile& l) {
+  json j = {{"model_name", l.model},
+            {"model_type", "llm"},
+            {"load_time_ms", l.server_load_s ? json(*l.server_load_s * 1e3) : json(nullptr)},
+            {"inference_time_ms", l.alone.seconds.p50 * 1e3},
+            {"items_per_second", l.alone.seconds.mean > 0 ? number(1 / l.alone.seconds.mean) : json(nullptr)},
+            {"vram_used_mb", megabytes(l.server_bytes)},
+            {"batch_results", json::array()},
+            {"notes", l.notes},
+            {"api", l.api},
+            {"url", l.url},
+            {"max_tokens", l.max_tokens},
+            {"first_request_ms", l.first_request_s * 1e3}};
+  j.update(llm_run_json(l.alone));
+  j["vram_by_process"] = nullptr;
+  if (l.vram) {
+    j["vram_by_process"] = json::array();
+    for (const auto& p : *l.vram) j["vram_by_process"].push_back({{"pid", p.pid}, {"name", p.name}, {"mb", megabytes(p.bytes)}, {"brim", p.ours}});
+  }
+  return j;
+}
+
+json sharing_json(const Profile& p) {
+  if (!p.llm || !p.llm->sharing) return nullptr;
+  const SharingCost& s = *p.llm->sharing;
+  const auto share = [](double together, double alone) { return alone > 0 ? number(together / alone) : json(nullptr); };
+  return {{"sentiment_model", s.sentiment_model},
+          {"llm_model", p.llm->model},
+          {"sentiment_alone_items_per_second", number(s.items_alone)},
+          {"sentiment_together_items_per_second", number(s.items_together)},
+          {"sentiment_speed_kept", share(s.items_together, s.items_alone)},
+          {"llm_alone_tokens_per_second", number(p.llm->alone.overall_tokens_per_second)},
+          {"llm_together_tokens_per_second", number(s.together.overall_tokens_per_second)},
+          {"llm_speed_kept", share(s.together.overall_tokens_per_second, p.llm->alone.overall_tokens_per_second)},
+          {"llm_together", llm_run_json(s.together)}};
+}
+
+}  // namespace
+
+std::string profile_json(const Profile& p) {
+  json results = json::array(), agreement = json::array();
+  for (const auto& m : p.models) results.push_back(model_json(m));
+  if (p.llm) results.push_back(llm_json(*p.llm));
+  for (const auto& a : p.agreement) agreement.push_back({{"a", a.a}, {"b", a.b}, {"rows", a.rows}, {"agreement", a.share}});
+  const auto& gpu = p.machine.gpu;
+  const json j = {
+      {"schema_version", kSchemaVersion},
+      {"generated_at", p.generated_at},
+      {"mode", p.mode},
+      {"system_info",
+       {{"used_mb", gpu ? maybe(gpu->used_mb) : json(nullptr)}, {"total_mb", gpu ? maybe(gpu->total_mb) : json(nullptr)}, {"utilization_pct", gpu ? maybe(gpu->utilization_pct) : json(nullptr)}}},
+      {"machine",
+       {{"cpu", p.machine.cpu},
+        {"cores", p.machine.cores},
+        {"memory_bytes", p.machine.memory_bytes},
+        {"system", p.machine.system},
+        {"gpu", gpu ? json(gpu->name) : json(nullptr)},
+        {"driver", gpu ? json(gpu->driver) : json(nullptr)},
+        {"gpu_unavailable", gpu ? json(nullptr) : json(p.machine.why_no_gpu)}}},
+      {"texts", {{"source", p.texts_source}, {"count", p.texts}}},
+      {"results", results},
+      {"agreement", agreement},
+      {"sharing", sharing_json(p)},
+      {"recommendations", p.recommendations}};
+  return j.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace brim

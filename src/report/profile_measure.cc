@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/profile_measure.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <malloc.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/timeline.h"
+#include "base/units.h"
+#include "engine/evaluate.h"
+#include "io/row_writer.h"
+#include "monitor/host.h"
+#include "monitor/nvml.h"
+#include "text/vader.h"
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kFewestCalls = 3, kFewestSingles = 30, kMostCalls = 20000;
+constexpr double kLongestSizeSeconds = 60;      // of sizes nobody asked for
+constexpr double kLeastEnergySeconds = 0.5;     // the card's counter moves in steps of up to 100 ms
+constexpr int64_t kTracedRows = 2000;
+
+// The texts in turn, however many are asked for.
+class TextRing {
+ public:
+  explicit TextRing(const std::vector<std::string>& texts) : texts_(texts) {}
+  std::span<const std::string_view> take(size_t count) {
+    taken_.clear();
+    for (size_t i = 0; i < count; ++i) taken_.push_back(texts_[next_++ % texts_.size()]);
+    return taken_;
+  }
+  size_t next() const { return next_; }
+
+ private:
+  const std::vector<std::string>& texts_;
+  std::vector<std::string_view> taken_;
+  size_t next_ = 0;
+};
+
+struct Lengths {
+  std::vector<int64_t> tokens;  // of each text, all its windows
+  double mean = 0;
+};
+
+Lengths lengths_of(const Engine* engine, const std::vector<std::string>& texts) {
+  Lengths l;
+  if (engine == nullptr) return l;
+  TokenizedTexts out;
+  double sum = 0;
+  for (const auto& text : texts) {
+    out.clear();
+    int64_t n = 0;
+    if (!engine->tokenize(text, out))
+      for (const auto& w : out.windows) n += w.length;
+    l.tokens.push_back(n);
+    sum += static_cast<double>(n);
+  }
+  l.mean = sum / static_cast<double>(std::max<size_t>(1, texts.size()));
+  return l;
+}
+
+struct Recorded {
+  double flops = 0, bytes = 0;
+  OpTotals ops;
+};
+
+// The work of one batch, from the same dry run that plans are made of.
+Recorded work_of(const Engine& engine, double tokens, double sequences) {
+  const Plan& plan = engine.plan();
+  BatchLimits b;
+  b.tokens = std::clamp<int64_t>(static_cast<int64_t>(tokens + 0.5), 1, plan.token_budget);
+  b.sequences = std::clamp<int64_t>(static_cast<int64_t>(sequences + 0.5), 1, b.tokens);
+  b.longest = std::clamp<int64_t>((b.tokens + b.sequences - 1) / b.sequences, 1, plan.max_length);
+  // On the CPU only batches small enough for op by op are recorded whole; pretending to have a thread a token makes any
+  // batch such a one, and the work does not depend on the threads.
+  const int threads = plan.device.kind == DeviceKind::cpu ? static_cast<int>(std::min<int64_t>(b.tokens, 1 << 20)) : plan.device.threads;
+  const ForwardPlan recorded = plan_forward(engine.shape(), plan.precision, plan.device.kind, plan.device.isa, threads, b, plan.output);
+  return {recorded.flops, recorded.bytes, recorded.ops};
+}
+
+BatchPoint measure_batch(const ProfileOptions& o, const Subject& subject, TextRing& ring, const Lengths& lengths, int64_t size, int64_t fewest) {
+  BatchPoint p;
+  p.batch_size = size;
+  Engine* engine = subject.engine();
+  for (int i = 0; i < 2; ++i) subject.score(ring.take(static_cast<size_t>(size)));  // warm caches, first-use set-up
+  std::vector<double> seconds;
+  double busy = 0, tokens = 0, squares = 0;
+  const int64_t started = now_ns();
+  while (static_cast<int64_t>(seconds.size()) < kMostCalls && (static_cast<int64_t>(seconds.size()) < fewest || seconds_since(started) < o.seconds)) {
+    throw_if_stopped(o.stop);
+    const size_t first = ring.next();
+    const auto texts = ring.take(static_cast<size_t>(size));
+    const int64_t begin = now_ns();
+    subject.score(texts);
+    seconds.push_back(seconds_since(begin));
+    if (engine == nullptr) continue;
+    busy += engine->batches().busy_seconds();
+    for (int64_t i = 0; i < size; ++i) {
+      const auto n = static_cast<double>(lengths.tokens[(first + static_cast<size_t>(i)) % lengths.tokens.size()]);
+      tokens += n, squares += n * n;
+    }
+  }
+  const auto calls = static_cast<double>(seconds.size());
+  p.seconds = spread_of(seconds);
+  p.items_per_second = static_cast<double>(size) / p.seconds.mean;
+  if (engine == nullptr) return p;
+  p.tokens_per_second = tokens / calls / p.seconds.mean;
+  p.busy_seconds = busy / calls;
+  const double rate = engine->plan().device.rate(engine->precision());
+  if (rate > 0) p.mfu = forward_flops(engine->shape(), tokens, squares) / (calls * p.seconds.mean) / rate;
+  const Recorded work = work_of(*engine, tokens / calls, static_cast<double>(size));
+  p.flops = work.flops, p.bytes = work.bytes;
+  return p;
+}
+
+void append_json_row(std::string& out, std::string_view text) {
+  out += "{\"text\":" + nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "}\n";
+}
+
+// `rows` texts as a jsonl file in memory: the pipeline parses, tokenizes, computes and formats as `brim score` does.
+std::string as_jsonl(const std::vector<std::string>& texts, int64_t rows) {
+  std::string bytes;
+  for (int64_t i = 0; i < rows; ++i) append_json_row(bytes, texts[static_cast<size_t>(i) % texts.size()]);
+  return bytes;
+}
+
+// Entities come out of the pipeline only, so a call of a token model is a run of its own, threads included.
+void score_entities(Engine& engine, std::span<const std::string_view> texts) {
+  std::string jsonl;
+  for (const auto text : texts) append_json_row(jsonl, text);
+  RowReaderOptions reading;
+  reading.format = RowFormat::jsonl;
+  RowReader reader(memory_source("texts", std::move(jsonl)), reading);
+  run_pipeline(&engine, reader, [](ScoredChunk&) {}, nullptr, {});
+}
+
+PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const std::string& jsonl, size_t keep, std::vector<std::string>* predictions) {
+  RowReaderOptions reading;
+  reading.format = RowFormat::jsonl;
+  RowReader reader(memory_source("texts", jsonl), reading);
+  RowWriterOptions writing;
+  writing.format = OutputFormat::jsonl;
+  writing.entities = subject.per_token();
+  RowWriter writer(reader.schema(), writing);
+  std::string bytes;
+  std::vector<EntitySpan> spans;
+  PipelineOptions options;
+  options.stop = o.stop;
+  const auto sink = [&](ScoredChunk& chunk) {
+    bytes.clear();
+    for (size_t row = 0; row < chunk.rows.size(); ++row) {
+      if (chunk.error(row) != nullptr) {
+        writer.null_row(bytes, chunk.rows, row);
+        if (predictions != nullptr && predictions->size() < keep) predictions->emplace_back();
+        continue;
+      }
+      if (writing.entities) {
+        spans.clear();
+        for (const Entity& e : chunk.entities[row]) spans.push_back({e.group, e.score, e.word, e.start, e.end});
+        writer.entities(bytes, chunk.rows, row, spans);
+        continue;
+      }
+      const float* scores = &chunk.scores[row * static_cast<size_t>(chunk.width)];
+      const std::string label = subject.label(scores, chunk.width);
+      writer.labelled(bytes, chunk.rows, row, label, *std::max_element(scores, scores + chunk.width));
+      if (predictions != nullptr && predictions->size() < keep) predictions->push_back(label);
+    }
+  };
+  const PipelineStats stats = run_pipeline(subject.engine(), reader, sink, nullptr, options);
+  throw_if_stopped(o.stop);
+  return stats;
+}
+
+SizePoint measure_size(const ProfileOptions& o, const Subject& subject, const ProfileTexts& texts, int64_t rows, Nvml& nvml, std::vector<std::string>* predictions) {
+  SizePoint p;
+  p.rows = rows;
+  p.repeated = rows > static_cast<int64_t>(texts.texts.size());
+  const std::string jsonl = as_jsonl(texts.texts, rows);
+  Engine* engine = subject.engine();
+  const bool card = engine != nullptr && engine->device().kind() == DeviceKind::cuda;
+  const auto before = card ? nvml.energy_mj(engine->device().index()) : std::nullopt;
+  p.counted = run_rows(o, subject, jsonl, texts.texts.size(), predictions);
+  const auto after = card ? nvml.energy_mj(engine->device().index()) : std::nullopt;
+  if (before && after && p.counted.seconds >= kLeastEnergySeconds && p.counted.rows > 0)
+    p.joules_per_1000 = static_cast<double>(*after - *before) * 1e-3 / static_cast<double>(p.counted.rows) * 1000;
+  p.run = engine == nullptr ? run_stats(nullptr, nullptr, p.counted) : run_stats(&engine->shape(), &engine->plan(), p.counted);
+  return p;
+}
+
+bool is_stage(Zone z) {
+  switch (z) {
+    case Zone::read:
+    case Zone::tokenize:
+    case Zone::pack:
+    case Zone::stage:
+    case Zone::copy:
+    case Zone::compute:
+    case Zone::collect:
+    case Zone::write:
+    case Zone::device_busy: return true;
+    default: return false;
+  }
+}
+
+// One more run with the timeline on: what each stage did when, and on the CPU how long each kind of op took.
+void trace_run(const ProfileOptions& o, const Subject& subject, const ProfileTexts& texts, int64_t rows, ModelProfile& m) {
+  const std::string jsonl = as_jsonl(texts.texts, rows);
+  const bool was_on = Timeline::enabled();
+  Timeline::clear();
+  Timeline::enable(true);
+  PipelineStats stats;
+  try {
+    stats = run_rows(o, subject, jsonl, 0, nullptr);
+  } catch (...) {
+    Timeline::enable(was_on);
+    throw;
+  }
+  Timeline::enable(was_on);
+  const auto events = Timeline::events();
+  const auto threads = Timeline::thread_names();
+  m.timeline.title = fmt::format("{}: stages of a run over {} texts", m.name, format_count(rows));
+  std::map<int32_t, size_t> lane_of;
+  std::map<std::string, double> zone_seconds;
+  const int64_t origin = events.empty() ? 0 : events.front().begin_ns;
+  for (const ZoneEvent& e : events) {
+    if (!is_stage(e.zone)) {
+      zone_seconds[zone_name(e.zone)] += static_cast<double>(e.end_ns - e.begin_ns) * 1e-9;
+      continue;
+    }
+    const auto [at, added] = lane_of.emplace(e.thread, m.timeline.lanes.size());
+    if (added) {
+      const auto i = static_cast<size_t>(e.thread);
+      m.timeline.lanes.push_back(i < threads.size() && !threads[i].empty() ? threads[i] : fmt::format("thread {}", e.thread));
+    }
+    m.timeline.spans.push_back({at->second, static_cast<double>(e.begin_ns - origin) * 1e-9, static_cast<double>(e.end_ns - origin) * 1e-9, zone_name(e.zone)});
+  }
+  Timeline::clear();
+  const Engine* engine = subject.engine();
+  if (engine == nullptr || stats.batches == 0 || m.device_kind != DeviceKind::cpu) return;
+  // Ops run on one core each or split over all, as the batch asks; either way the device's busy time is theirs in
+  // proportion.
+  const auto batches = static_cast<double>(stats.batches);
+  const Recorded work = work_of(*engine, static_cast<double>(stats.tokens) / batches, static_cast<double>(stats.rows) / batches);
+  double all = 0;
+  for (const auto& [name, total] : work.ops) all += zone_seconds.count(name) > 0 ? zone_seconds[name] : 0;
+  for (const auto& [name, total] : work.ops)
+    if (zone_seconds.count(name) > 0 && all > 0)
+      m.ops.push_back({name, total.flops * batches, total.bytes * batches, stats.compute_seconds * zone_seconds[name] / all});
+  std::sort(m.ops.begin(), m.ops.end(), [](const OpPoint& a, const OpPoint& b) { return a.seconds > b.seconds; });
+}
+
+void compare_with_labels(const Subject& subject, const ProfileTexts& texts, ModelProfile& m) {
+  if (texts.labels.empty() || m.predictions.empty()) return;
+  const auto labels = subject.labels();
+  std::vector<int32_t> expected, predicted;
+  int64_t unknown = 0;
+  for (size_t i = 0; i < std::min(m.predictions.size(), texts.labels.size()); ++i) {
+    const auto want = find_label(labels, texts.labels[i]), got = find_label(labels, m.predictions[i]);
+    if (want && got) expected.push_back(*want), predicted.push_back(*got);
+    else ++unknown;
+  }
+  if (unknown > 0) m.notes.push_back(fmt::format("{} rows have a label the model does not know ({}); they count in no accuracy", format_count(unknown), fmt::join(labels, ", ")));
+  if (expected.empty()) return;
+  const ClassificationMetrics metrics = classification_metrics(expected, predicted, static_cast<int32_t>(labels.size()));
+  m.accuracy = metrics.accuracy, m.macro_f1 = metrics.macro_f1, m.labelled_rows = static_cast<int64_t>(expected.size());
+}
+
+}  // namespace
+
+void throw_if_stopped(const std::atomic<bool>* stop) {
+  if (stop != nullptr && stop->load(std::memory_order_relaxed)) fail(ErrorCode::interrupted, "interrupted; no report was written");
+}
+
+bool Subject::per_token() const { return engine_ != nullptr && is_per_token(engine_->output()); }
+
+void Subject::score(std::span<const std::string_view> texts) const {
+  if (engine_ == nullptr)
+    for (const auto text : texts) (void)vader_scores(text);
+  else if (per_token()) score_entities(*engine_, texts);
+  else (void)engine_->score(texts);
+}
+
+std::string Subject::label(const float* scores, int64_t width) const {
+  if (engine_ == nullptr) return vader_label(static_cast<double>(scores[3]));
+  return engine_->labels()[static_cast<size_t>(std::max_element(scores, scores + width) - scores)];
+}
+
+std::vector<std::string> Subject::labels() const { return engine_ == nullptr ? std::vector<std::string>{"negative", "neutral", "positive"} : engine_->labels(); }
+
+std::optional<double> drop_from_cache(const fs::path& dir) {
+  int64_t pages = 0, held = 0;
+  std::error_code ec;
+  for (const auto& entry : fs::directory_iterator(dir, ec)) {
+    std::error_code ignored;
+    if (!entry.is_regular_file(ignored)) continue;
+    const int fd = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) continue;
+    struct stat info {};
+    if (::fstat(fd, &info) == 0 && info.st_size > 0) {
+      ::fdatasync(fd);  // pages not yet written cannot be dropped
+      ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+      const auto size = static_cast<size_t>(info.st_size);
+      const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE)), count = (size + page - 1) / page;
+      void* map = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+      std::vector<unsigned char> resident(count);
+      if (map != MAP_FAILED && ::mincore(map, size, resident.data()) == 0) {
+        pages += static_cast<int64_t>(count);
+        for (const unsigned char r : resident) held += r & 1;
+      }
+      if (map != MAP_FAILED) ::munmap(map, size);
+    }
+    ::close(fd);
+  }
+  return pages == 0 ? std::nullopt : std::optional(static_cast<double>(held) / static_cast<double>(pages));
+}
+
+int64_t steps_per_model(const ProfileOptions& o) { return static_cast<int64_t>(4 + o.batch_sizes.size() + o.sizes.size()); }
+
+ModelProfile measure_model(const ProfileOptions& o, const std::string& name, const fs::path& dir, const ProfileTexts& texts, Nvml& nvml, const Step& step) {
+  ModelProfile m;
+  m.name = name;
+  EngineOptions options = o.engine;
+  options.model_dir = dir;
+  ::malloc_trim(0);  // what the model before left in the heap is not this one's
+  m.before_bytes = own_resident_bytes();
+  const bool vader = dir.empty();
+
+  std::unique_ptr<Engine> engine;
+  step("loading cold");
+  if (!vader) {
+    m.dir = dir.string();
+    m.cached_share = drop_from_cache(dir);
+    int64_t begin = now_ns();
+    engine = Engine::open(options);
+    m.cold_load_seconds = seconds_since(begin);
+    engine.reset();
+    throw_if_stopped(o.stop);
+    step("loading warm");
+    begin = now_ns();
+    engine = Engine::open(options);
+    m.warm_load_seconds = seconds_since(begin);
+    engine->warm_up();
+    if (m.cached_share && *m.cached_share > 0.05)
+      m.notes.push_back(fmt::format("{:.0f} % of the model's files stayed in the page cache, so the cold load is not quite cold", *m.cached_share * 100));
+  } else {  // nothing to load but the tables compiled in, which the first text touches
+    const int64_t begin = now_ns();
+    (void)vader_scores(texts.texts[0]);
+    m.cold_load_seconds = m.warm_load_seconds = seconds_since(begin);
+    step("loading warm");
+  }
+  ::malloc_trim(0);
+  reset_peak_resident();
+  const Subject subject(std::move(engine));
+  Engine* e = subject.engine();
+  m.device = "cpu", m.precision = "exact", m.family = "vader";
+  if (e != nullptr) {
+    m.type = subject.per_token() ? "entities" : "sentiment";
+    m.family = family_name(e->shape().family);
+    m.device = e->device().name(), m.device_kind = e->device().kind();
+    m.precision = precision_name(e->precision()), m.precision_reason = e->precision_reason();
+    m.parameters = param_count(e->shape());
+    m.plan = e->plan();
+  }
+  const Lengths lengths = lengths_of(e, texts.texts);
+  m.mean_tokens = lengths.mean;
+
+  step("one text at a time");
+  TextRing ring(texts.texts);
+  const BatchPoint single = measure_batch(o, subject, ring, lengths, 1, kFewestSingles);
+  m.single = single.seconds;
+  for (const int64_t size : o.batch_sizes) {
+    step(fmt::format("batches of {}", size));
+    BatchPoint p = size == 1 ? single : measure_batch(o, subject, ring, lengths, size, kFewestCalls);
+    p.speedup = p.items_per_second / single.items_per_second;
+    m.batches.push_back(p);
+  }
+  const BatchPoint* best = m.best_batch();
+  const double rate = best != nullptr ? best->items_per_second : single.items_per_second;
+  for (size_t i = 0; i < o.sizes.size(); ++i) {
+    step(fmt::format("{} texts", format_count(o.sizes[i])));
+    if (!o.sizes_given && i > 0 && static_cast<double>(o.sizes[i]) / rate > kLongestSizeSeconds) {
+      m.notes.push_back(fmt::format("{} texts were left out: they would take about {}; --sizes asks for them", format_count(o.sizes[i]), format_duration(static_cast<double>(o.sizes[i]) / rate)));
+      continue;
+    }
+    m.predictions.clear();
+    m.sizes.push_back(measure_size(o, subject, texts, o.sizes[i], nvml, &m.predictions));
+  }
+  std::sort(m.sizes.begin(), m.sizes.end(), [](const SizePoint& a, const SizePoint& b) { return a.rows < b.rows; });
+  m.held_bytes = held_bytes(m.device_kind, e != nullptr ? e->device().index() : 0);
+  step("timeline");
+  trace_run(o, subject, texts, std::min<int64_t>(kTracedRows, m.sizes.empty() ? 100 : m.sizes.front().rows), m);
+  compare_with_labels(subject, texts, m);
+  if (m.single.count < 100) m.notes.push_back(fmt::format("p99 comes from {} single texts only; --seconds takes more time for more of them", m.single.count));
+  return m;
+}
+
+}  // namespace brim

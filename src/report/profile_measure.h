@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measuring one model; profile.cc puts several, and a language model, together.
+#pragma once
+#include <span>
+
+#include "report/profile.h"
+
+namespace brim {
+
+class Nvml;
+
+// A model under test: an Engine, or VADER's rules. Texts in, labels out, through the doors users have.
+class Subject {
+ public:
+  explicit Subject(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  Engine* engine() const { return engine_.get(); }
+  bool per_token() const;
+  void score(std::span<const std::string_view> texts) const;
+  std::string label(const float* scores, int64_t width) const;
+  std::vector<std::string> labels() const;
+
+ private:
+  std::unique_ptr<Engine> engine_;  // null: VADER
+};
+
+using Step = std::function<void(const std::string& what)>;  // one step of the progress begins
+
+ModelProfile measure_model(const ProfileOptions& options, const std::string& name, const std::filesystem::path& dir, const ProfileTexts& texts, Nvml& nvml,
+                           const Step& step);
+int64_t steps_per_model(const ProfileOptions& options);
+
+// Asks the system to forget the directory's files; the share it still holds, where it tells. Needs no privilege: pages
+// that another process has mapped stay.
+std::optional<double> drop_from_cache(const std::filesystem::path& dir);
+
+void throw_if_stopped(const std::atomic<bool>* stop);
+
+}  // namespace brim

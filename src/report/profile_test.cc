@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/profile.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "base/timeline.h"
+#include "report/http_client.h"
+#include "report/llm_stand_in.h"
+#include "report/markup_check.h"
+#include "report/profile_measure.h"
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const std::string kHostile = "</script><b>\"&\xff\x01 model";
+
+TEST(Spread, PercentilesInterpolateBetweenRanks) {
+  std::vector<double> values;
+  for (int i = 100; i >= 0; --i) values.push_back(i);
+  const Spread s = spread_of(values);
+  EXPECT_EQ(s.count, 101);
+  EXPECT_DOUBLE_EQ(s.p50, 50);
+  EXPECT_DOUBLE_EQ(s.p95, 95);
+  EXPECT_DOUBLE_EQ(s.p99, 99);
+  EXPECT_DOUBLE_EQ(s.least, 0);
+  EXPECT_DOUBLE_EQ(s.most, 100);
+  EXPECT_NEAR(s.mean, 50, 1e-9);
+  EXPECT_DOUBLE_EQ(spread_of({1, 2}).p50, 1.5);
+  EXPECT_DOUBLE_EQ(spread_of({3}).p99, 3);
+  EXPECT_EQ(spread_of({}).count, 0);
+  EXPECT_EQ(spread_of({NAN, INFINITY, 4}).count, 1);
+}
+
+TEST(Profile, CountsAsPeopleWriteThem) {
+  EXPECT_EQ(parse_count("20"), 20);
+  EXPECT_EQ(parse_count("5k"), 5000);
+  EXPECT_EQ(parse_count("2.5K"), 2500);
+  EXPECT_EQ(parse_count("1M"), 1000000);
+  for (const char* bad : {"", "k", "0", "-5", "1.5", "5kk", "nan", "inf", "1e30", "5 k"}) EXPECT_FALSE(parse_count(bad)) << bad;
+}
+
+TEST(Profile, BuiltInTextsDiffer) {
+  const ProfileTexts t = load_profile_texts("", "auto", "", "", 500);
+  ASSERT_EQ(t.texts.size(), 500u);
+  std::set<std::string> different(t.texts.begin(), t.texts.end());
+  EXPECT_GT(different.size(), 300u);
+  EXPECT_THROW(load_profile_texts("", "auto", "", "label", 5), Error);
+}
+
+BatchPoint batch(int64_t size, double seconds, double single) {
+  BatchPoint b;
+  b.batch_size = size, b.seconds = spread_of({seconds});
+  b.items_per_second = static_cast<double>(size) / seconds, b.speedup = b.items_per_second * single;
+  return b;
+}
+
+// Made-up numbers: four times as fast at 20, as good as the best at 10.
+Profile made_up() {
+  Profile p;
+  p.generated_at = "2026-01-02T03:04:05Z", p.stamp = "20260102_030405", p.mode = "sentiment", p.texts_source = kHostile, p.texts = 3;
+  p.machine.cpu = kHostile, p.machine.cores = 2, p.machine.why_no_gpu = "no library";
+  ModelProfile m;
+  m.name = kHostile, m.device = "cpu", m.precision = "fp32", m.cold_load_seconds = 5, m.warm_load_seconds = 1;
+  m.single = spread_of({0.02, 0.02, 0.02});
+  m.batches = {batch(1, 0.02, 0.02), batch(10, 0.0505, 0.02), batch(20, 0.1, 0.02)};
+  SizePoint s;
+  s.rows = 1000, s.counted.rows = 1000, s.counted.tokens = 30000, s.counted.seconds = 2, s.run.rows_per_second = 500, s.run.tokens_per_second = 15000;
+  s.run.device_busy = 0.5, s.run.mfu = 0.25, s.run.held_back_by = "reading and tokenizing";
+  m.sizes = {s};
+  Plan plan;
+  plan.peak_bytes = 1000, plan.bytes[Tag::weights] = 700, plan.bytes[Tag::activations] = 300, plan.tokens_per_second = 100000;
+  plan.device.tflops_fp32 = 1, plan.device.bandwidth = 1e10;
+  m.plan = plan;
+  m.held_bytes = 5000, m.before_bytes = 1000;
+  m.ops = {{"linear", 1e9, 1e7, 0.5}};
+  m.timeline = {"t", "time", {"reader"}, {{0, 0, 1, "read"}}};
+  m.predictions = {"positive", "negative", "neutral"};
+  m.accuracy = 0.9, m.macro_f1 = 0.8, m.labelled_rows = 100;
+  ModelProfile v = m;
+  v.name = "vader", v.plan.reset(), v.accuracy = 0.895, v.sizes[0].run.rows_per_second = 5000, v.predictions = {"Positive", "NEGATIVE", "positive"}, v.ops.clear();
+  p.models = {m, v};
+  p.agreement = agreements(p.models);
+  p.recommendations = recommendations(p);
+  return p;
+}
+
+TEST(Profile, JsonHasTheFieldsNewsBotsRead) {
+  Profile p = made_up();
+  p.llm.emplace();
+  p.llm->model = "mistral", p.llm->alone.seconds = spread_of({1, 2}), p.llm->sharing.emplace();
+  const json j = json::parse(profile_json(p));
+  for (const char* key : {"schema_version", "generated_at", "system_info", "machine", "results", "recommendations"}) EXPECT_TRUE(j.contains(key)) << key;
+  for (const char* key : {"used_mb", "total_mb", "utilization_pct"}) {
+    ASSERT_TRUE(j["system_info"].contains(key)) << key;
+    EXPECT_TRUE(j["system_info"][key].is_null()) << "no card: nothing is known, which is not 0";
+  }
+  ASSERT_EQ(j["results"].size(), 3u);
+  for (const json& r : j["results"]) {
+    for (const char* key : {"model_name", "model_type", "load_time_ms", "inference_time_ms", "items_per_second", "vram_used_mb", "batch_results", "notes"}) EXPECT_TRUE(r.contains(key)) << key;
+    for (const json& b : r["batch_results"])
+      for (const char* key : {"batch_size", "avg_time_ms", "items_per_second", "speedup_vs_1"}) EXPECT_TRUE(b[key].is_number()) << key;
+  }
+  EXPECT_DOUBLE_EQ(j["results"][0]["load_time_ms"], 5000);
+  EXPECT_DOUBLE_EQ(j["results"][0]["inference_time_ms"], 20);
+  EXPECT_DOUBLE_EQ(j["results"][0]["items_per_second"], 50);
+  EXPECT_DOUBLE_EQ(j["results"][0]["batch_results"][2]["speedup_vs_1"], 4);
+  EXPECT_EQ(j["results"][0]["plan"]["bytes_by_tag"]["weights"], 700);
+  EXPECT_EQ(j["results"][0]["plan"]["measured_bytes"], 4000);
+  EXPECT_EQ(j["results"][2]["model_type"], "llm");
+  EXPECT_TRUE(j["results"][2]["vram_used_mb"].is_null());
+}
+
+TEST(Profile, AgreementComparesLabelsWithoutCase) {
+  const Profile p = made_up();
+  ASSERT_EQ(p.agreement.size(), 1u);
+  EXPECT_EQ(p.agreement[0].rows, 3);
+  EXPECT_NEAR(p.agreement[0].share, 2.0 / 3, 1e-12);
+}
+
+TEST(Profile, RecommendationsComeFromTheNumbers) {
+  const Profile p = made_up();
+  std::string all;
+  for (const auto& r : p.recommendations) all += r + "\n";
+  EXPECT_NE(all.find("10 texts a call reach 99 % of the best speed (198 texts/s, 4.0 times"), std::string::npos) << all;
+  EXPECT_NE(all.find("vader loses 0.5 points of accuracy"), std::string::npos) << all;
+  EXPECT_NE(all.find("held back by reading and tokenizing"), std::string::npos) << all;
+  EXPECT_NE(all.find("5.0 s from disk and 1.0 s from memory"), std::string::npos) << all;
+  EXPECT_TRUE(recommendations(Profile{}).empty());
+}
+
+TEST(Profile, HtmlIsWellFormedAndDrawsItsPlots) {
+  const MarkupCheck check = check_markup(profile_html(made_up()));
+  EXPECT_EQ(check.problem, "");
+  EXPECT_EQ(check.tags.at("script"), 1);
+  // Four of speed, memory, one roofline, two timelines, accuracy.
+  EXPECT_EQ(check.tags.at("svg"), 9);
+  EXPECT_EQ(check.text.find("nan"), std::string::npos);
+  EXPECT_EQ(check_markup(profile_html(Profile{})).problem, "");
+}
+
+TEST(Profile, FilesNeverReplaceOthers) {
+  const fs::path dir = fs::temp_directory_path() / fmt::format("brim_profile_files_{}", ::getpid());
+  const Profile p = made_up();
+  const ProfileFiles first = write_profile(p, dir / "made" / "here"), second = write_profile(p, dir / "made" / "here");
+  EXPECT_EQ(first.json.filename(), "gpu_profile_20260102_030405.json");
+  EXPECT_EQ(first.html.filename(), "gpu_profile_20260102_030405.html");
+  EXPECT_NE(first.json, second.json);
+  EXPECT_TRUE(fs::exists(second.html));
+  std::ofstream(dir / "file") << "x";
+  EXPECT_THROW(write_profile(p, dir / "file"), Error);
+  fs::remove_all(dir);
+}
+
+TEST(Profile, CacheIsDroppedWithoutHarm) {
+  const fs::path dir = fs::temp_directory_path() / fmt::format("brim_profile_cache_{}", ::getpid());
+  fs::create_directories(dir);
+  std::ofstream(dir / "weights") << std::string(1 << 20, 'w');
+  const auto share = drop_from_cache(dir);
+  if (share) {
+    EXPECT_GE(*share, 0);
+    EXPECT_LE(*share, 1);
+  }
+  EXPECT_EQ(fs::file_size(dir / "weights"), 1u << 20);
+  EXPECT_FALSE(drop_from_cache(dir / "nowhere"));
+  fs::remove_all(dir);
+}
+
+class ProfileRun : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = fs::temp_directory_path() / fmt::format("brim_profile_{}_{}", ::getpid(), ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::create_directories(dir_ / "tiny");
+    make("bert_sequence");
+    options_.engine.device = "cpu", options_.engine.precision = "fp32", options_.engine.threads = 2, options_.engine.memory_limit = "1GiB";
+    options_.batch_sizes = {1, 3}, options_.sizes = {20, 60}, options_.sizes_given = true, options_.seconds = 1e-6;
+    for (int i = 0; i < 40; ++i) texts_.texts.push_back(fmt::format("w{} w{} w{}", 5 + i, 6 + i, 7 + i)), texts_.labels.push_back(std::to_string(i % 3));
+    texts_.source = "made up";
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+  void make(const std::string& model) {
+    for (const char* file : {"config.json", "model.safetensors"})
+      fs::copy(fs::path(BRIM_SOURCE_DIR) / "tests/data/models" / model / file, dir_ / "tiny" / file, fs::copy_options::overwrite_existing);
+    std::ofstream vocab(dir_ / "tiny" / "vocab.txt");
+    vocab << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+    for (int i = 5; i < 96; ++i) vocab << "w" << i << "\n";
+  }
+  fs::path dir_;
+  ProfileOptions options_;
+  ProfileTexts texts_;
+};
+
+TEST_F(ProfileRun, ATinyModelAndVaderEndToEnd) {
+  options_.models = {{"tiny", dir_ / "tiny"}, {"vader", {}}};
+  std::vector<std::string> said;
+  double last_done = -1, total = 0;
+  options_.progress = [&](double done, double all, const std::string& what) {
+    EXPECT_GT(done, last_done);
+    last_done = done, total = all;
+    said.push_back(what);
+  };
+  const Profile p = run_profile(options_, "sentiment", texts_);
+  EXPECT_EQ(last_done + 1, total) << "every step was announced";
+  EXPECT_FALSE(Timeline::enabled());
+  ASSERT_EQ(p.models.size(), 2u);
+  const ModelProfile& m = p.models[0];
+  EXPECT_EQ(m.family, "bert");
+  EXPECT_GT(m.cold_load_seconds, 0);
+  EXPECT_GT(m.warm_load_seconds, 0);
+  EXPECT_GE(m.single.count, 30);
+  EXPECT_LE(m.single.p50, m.single.p99);
+  ASSERT_EQ(m.batches.size(), 2u);
+  EXPECT_DOUBLE_EQ(m.batches[0].speedup, 1);
+  EXPECT_GT(m.batches[1].flops, m.batches[0].flops);
+  EXPECT_GT(m.batches[1].bytes, 0);
+  EXPECT_GT(m.batches[1].mfu, 0);
+  EXPECT_DOUBLE_EQ(m.mean_tokens, 5);  // three words and two marks
+  ASSERT_EQ(m.sizes.size(), 2u);
+  EXPECT_EQ(m.sizes[1].counted.rows, 60);
+  EXPECT_TRUE(m.sizes[1].repeated);
+  EXPECT_FALSE(m.sizes[0].repeated);
+  EXPECT_EQ(m.predictions.size(), 40u) << "repeated texts are not predicted twice";
+  ASSERT_TRUE(m.accuracy);
+  EXPECT_EQ(m.labelled_rows, 40);
+  EXPECT_EQ(m.plan->bytes.total(), m.plan->peak_bytes);
+  EXPECT_FALSE(m.timeline.spans.empty());
+  EXPECT_FALSE(m.ops.empty());
+  EXPECT_GT(m.held_bytes, 0);
+  const ModelProfile& v = p.models[1];
+  EXPECT_FALSE(v.plan);
+  EXPECT_EQ(v.sizes[1].counted.rows, 60);
+  EXPECT_TRUE(v.accuracy);
+  ASSERT_EQ(p.agreement.size(), 1u);
+  EXPECT_EQ(p.agreement[0].rows, 40);
+  const json j = json::parse(profile_json(p));
+  EXPECT_EQ(j["results"][0]["vram_used_mb"], 0.0);
+  EXPECT_EQ(check_markup(profile_html(p)).problem, "");
+  EXPECT_NE(profile_table(p).find("vader"), std::string::npos);
+}
+
+TEST_F(ProfileRun, TheSameTextsGetTheLabelsTheEngineGives) {
+  options_.models = {{"tiny", dir_ / "tiny"}};
+  const Profile p = run_profile(options_, "sentiment", texts_);
+  EngineOptions options = options_.engine;
+  options.model_dir = dir_ / "tiny";
+  const auto engine = Engine::open(options);
+  std::vector<std::string_view> views(texts_.texts.begin(), texts_.texts.end());
+  const auto scores = engine->score(views);
+  for (size_t i = 0; i < scores.size(); ++i)
+    EXPECT_EQ(p.models[0].predictions[i], engine->labels()[static_cast<size_t>(std::max_element(scores[i].begin(), scores[i].end()) - scores[i].begin())]);
+}
+
+TEST_F(ProfileRun, TokenModels) {
+  make("bert_token");
+  options_.models = {{"tiny", dir_ / "tiny"}};
+  const Profile p = run_profile(options_, "sentiment", texts_);
+  EXPECT_EQ(p.models[0].type, "entities");
+  EXPECT_TRUE(p.models[0].predictions.empty());
+  EXPECT_EQ(p.models[0].sizes[1].counted.rows, 60);
+}
+
+TEST_F(ProfileRun, AStopWritesNothing) {
+  std::atomic<bool> stop{false};
+  options_.models = {{"vader", {}}};
+  options_.stop = &stop;
+  options_.progress = [&](double done, double, const std::string&) { stop = done >= 2; };
+  EXPECT_THROW(run_profile(options_, "sentiment", texts_), Error);
+}
+
+TEST_F(ProfileRun, FullMeasuresBothAloneAndTogether) {
+  if (!http_available()) GTEST_SKIP() << "built without libcurl";
+  LlmStandIn server(good_llm);
+  options_.models = {{"vader", {}}, {"tiny", dir_ / "tiny"}};
+  options_.llm.emplace();
+  options_.llm->url = server.url(), options_.llm->model = "mistral", options_.llm->requests = 2;
+  const Profile p = run_profile(options_, "full", texts_);
+  ASSERT_TRUE(p.llm && p.llm->sharing);
+  EXPECT_EQ(p.llm->sharing->sentiment_model, "tiny") << "not the rules, where there is a model";
+  EXPECT_EQ(p.llm->alone.calls, 2);
+  EXPECT_EQ(p.llm->sharing->together.calls, 2);
+  const json j = json::parse(profile_json(p));
+  EXPECT_TRUE(j["sharing"]["sentiment_speed_kept"].is_number());
+  EXPECT_TRUE(j["sharing"]["llm_speed_kept"].is_number());
+  EXPECT_EQ(check_markup(profile_html(p)).problem, "");
+  // The language model alone.
+  options_.models.clear();
+  const Profile alone = run_profile(options_, "llm", texts_);
+  EXPECT_FALSE(alone.llm->sharing);
+  EXPECT_EQ(check_markup(profile_html(alone)).problem, "");
+  EXPECT_NE(profile_table(alone).find("mistral"), std::string::npos);
+}
+
+TEST_F(ProfileRun, AServerThatIsNotThereIsToldBeforeAnythingIsMeasured) {
+  if (!http_available()) GTEST_SKIP() << "built without libcurl";
+  options_.models = {{"vader", {}}};
+  options_.llm.emplace();
+  options_.llm->url = "http://127.0.0.1:1", options_.llm->model = "mistral";
+  int steps = 0;
+  options_.progress = [&](double, double, const std::string&) { ++steps; };
+  try {
+    run_profile(options_, "full", texts_);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::usage);
+    EXPECT_NE(std::string(e.what()).find("nothing answers"), std::string::npos);
+  }
+  EXPECT_EQ(steps, 0);
+}
+
+}  // namespace
+}  // namespace brim

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Texts to measure with: a file's rows, or headlines made up here, of the lengths headlines and tweets have.
+#include <array>
+
+#include "base/error.h"
+#include "io/row_reader.h"
+#include "report/profile.h"
+
+namespace brim {
+namespace {
+
+ProfileTexts built_in(size_t most) {
+  static constexpr std::array subjects = {"Shares of the chip maker", "The central bank", "A small brewery in the north", "The airline", "Our favourite coffee place",
+                                          "The new phone", "Quarterly revenue at the retailer", "The football club", "A startup for electric ferries", "The customer hotline"};
+  static constexpr std::array verbs = {"rose sharply", "disappointed everyone", "kept its forecast unchanged", "fell for the third day", "was praised by critics",
+                                       "ran out of patience", "announced a merger", "lost a third of its value", "surprised us again", "will close in spring"};
+  static constexpr std::array ends = {".", ", analysts said on Tuesday.", " after a record quarter!", ", and nobody noticed.",
+                                      " because energy prices fell while demand for its older products stayed high across most regions.", " 😊", " :(",
+                                      "; the board called it a good result in a difficult year, though the workers' council disagreed and asked for a second audit."};
+  ProfileTexts t;
+  t.source = "built-in headlines";
+  for (size_t i = 0; t.texts.size() < std::min<size_t>(most, subjects.size() * verbs.size() * ends.size()); ++i)  // 10, 10 and 8 share few factors: stride through all
+    t.texts.push_back(std::string(subjects[i % subjects.size()]) + " " + verbs[(i / subjects.size() + i) % verbs.size()] + ends[(i / 100 + i * 3) % ends.size()]);
+  return t;
+}
+
+}  // namespace
+
+ProfileTexts load_profile_texts(const std::string& path, const std::string& format, const std::string& text_column, const std::string& label_column, size_t most) {
+  if (path.empty()) {
+    if (!label_column.empty()) fail(ErrorCode::usage, "--label-column {}: needs --texts FILE", label_column);
+    return built_in(most);
+  }
+  RowReaderOptions options;
+  options.format = parse_row_format(format);
+  options.text_column = text_column;
+  options.label_column = label_column;
+  RowReader reader({path}, options);
+  ProfileTexts t;
+  t.source = path;
+  RowChunk chunk;
+  while (t.texts.size() < most && reader.next_chunk(chunk))
+    for (size_t r = 0; r < chunk.size() && t.texts.size() < most; ++r) {
+      if (chunk.error(r) != nullptr) continue;
+      t.texts.emplace_back(chunk.texts[r]);
+      if (!chunk.labels.empty()) t.labels.emplace_back(chunk.labels[r]);
+    }
+  if (t.texts.empty()) fail(ErrorCode::bad_data, "{}: has no texts", path);
+  return t;
+}
+
+}  // namespace brim

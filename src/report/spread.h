@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Repeated measurements of one thing, as the few numbers people compare.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "data/metrics.h"
+
+namespace brim {
+
+struct Spread {
+  int64_t count = 0;
+  double mean = 0, p50 = 0, p95 = 0, p99 = 0, least = 0, most = 0;
+};
+
+// Percentiles are interpolated between the nearest ranks. Values that are not finite are left out.
+inline Spread spread_of(std::vector<double> values) {
+  std::erase_if(values, [](double v) { return !std::isfinite(v); });
+  Spread s;
+  if (values.empty()) return s;
+  std::sort(values.begin(), values.end());
+  s.count = static_cast<int64_t>(values.size());
+  for (const double v : values) s.mean += v / static_cast<double>(s.count);
+  s.p50 = percentile(values, 0.5), s.p95 = percentile(values, 0.95), s.p99 = percentile(values, 0.99);
+  s.least = values.front(), s.most = values.back();
+  return s;
+}
+
+}  // namespace brim
