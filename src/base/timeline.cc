@@ -18,6 +18,7 @@ struct Lane {
   int32_t index;
   std::mutex mutex;  // uncontended except while a snapshot is taken
   std::vector<ZoneEvent> events;
+  size_t ops = 0;
 };
 
 struct Registry {
@@ -54,6 +55,7 @@ Lane* thread_lane() {
 
 void append(Lane* lane, Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail) {
   std::lock_guard lock(lane->mutex);
+  if (is_op(zone) && ++lane->ops > Timeline::kMostOpsPerLane) return;
   lane->events.push_back({begin_ns, end_ns, zone, lane->index, detail});
 }
 
@@ -133,14 +135,17 @@ void Timeline::clear() {
   for (auto& lane : registry().lanes) {
     std::lock_guard lane_lock(lane->mutex);
     lane->events.clear();
+    lane->ops = 0;
   }
 }
 
-std::string Timeline::chrome_trace() {
+std::string Timeline::chrome_trace(const std::string& record) {
   const auto all = events();
   const auto names = thread_names();
   const int64_t zero = all.empty() ? 0 : all.front().begin_ns;
-  std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  std::string out = "{\"displayTimeUnit\":\"ms\",";
+  if (!record.empty()) out += "\"otherData\":{\"brim\":" + record + "},";
+  out += "\"traceEvents\":[\n";
   for (size_t i = 0; i < names.size(); ++i)
     fmt::format_to(std::back_inserter(out),
                    "{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}},\n", i, names[i]);

@@ -15,7 +15,8 @@ namespace brim {
 #define BRIM_ZONES(X)                                                                                       \
   X(read, "read") X(tokenize, "tokenize") X(pack, "pack") X(stage, "stage") X(copy, "copy")                 \
   X(compute, "compute") X(collect, "collect") X(write, "write")                                             \
-  X(wait_input, "wait_input") X(wait_output, "wait_output") X(wait_device, "wait_device")                   \
+  X(wait_input, "wait_input") X(wait_output, "wait_output") X(wait_room, "wait_room")                       \
+  X(wait_device, "wait_device")                                                                             \
   X(load_model, "load_model") X(plan, "plan") X(warm_up, "warm_up")                                         \
   X(linear, "linear") X(attention, "attention") X(layer_norm, "layer_norm") X(embedding, "embedding")       \
   X(gelu, "gelu") X(softmax, "softmax") X(gather_rows, "gather_rows") X(pool, "pool") X(convert, "convert") \
@@ -30,6 +31,8 @@ enum class Zone : uint8_t {
   count
 };
 const char* zone_name(Zone zone);
+// Whether a zone is an op of a model, not a stage of a run.
+constexpr bool is_op(Zone zone) { return zone >= Zone::linear && zone <= Zone::reduce; }
 
 struct ZoneEvent {
   int64_t begin_ns, end_ns;
@@ -51,8 +54,10 @@ class Timeline {
   static std::vector<ZoneEvent> events();      // all so far, by begin time
   static std::vector<std::string> thread_names();
   static void clear();
-  // Chrome/Perfetto trace, to be opened in ui.perfetto.dev.
-  static std::string chrome_trace();
+  // Chrome/Perfetto trace, to be opened in ui.perfetto.dev. `record`, a JSON value, is kept under otherData.brim.
+  static std::string chrome_trace(const std::string& record = "");
+  // Ops are many: past this number a lane keeps stages only. Long runs stay bounded and the stages stay whole.
+  static constexpr size_t kMostOpsPerLane = 500'000;
 
  private:
   friend class ScopedZone;

@@ -56,10 +56,10 @@ void EngineFlags::start_trace() const {
   Timeline::name_thread("main");
 }
 
-void EngineFlags::write_trace() const {
+void EngineFlags::write_trace(const std::string& record) const {
   if (trace.empty()) return;
   Timeline::enable(false);
-  write_file_atomically(trace, Timeline::chrome_trace());
+  write_file_atomically(trace, Timeline::chrome_trace(record));
 }
 
 }  // namespace brim

@@ -27,7 +27,7 @@ struct EngineFlags {
   // Null for VADER. `output` overrides what the head gives.
   std::unique_ptr<Engine> open(std::optional<Output> output = std::nullopt) const;
   void start_trace() const;
-  void write_trace() const;
+  void write_trace(const std::string& record = "") const;  // `record`: see report/doctor_trace.h
 };
 
 }  // namespace brim

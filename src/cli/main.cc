@@ -25,6 +25,8 @@ constexpr Verb kVerbs[] = {
     {"plan", "show what a model needs on a device, and what would be chosen", setup_plan},
     {"eval", "measure a model on labelled data", setup_eval},
     {"embed", "turn texts into vectors", setup_embed},
+    {"doctor", "say why a run was not faster, and what changing it would bring", setup_doctor},
+    {"compare", "models side by side on the same rows: accuracy, agreement, speed, memory", setup_compare},
     {"profile", "measure models: load, latency, throughput, memory, roofline; and a language model beside them", setup_profile},
     {"tokenize", "show token ids, tokens and offsets", setup_tokenize},
     {"tune", "measure GEMM algorithms for a model on this GPU and keep the best", setup_tune},

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -18,6 +19,7 @@
 #include "engine/pipeline.h"
 #include "io/resume.h"
 #include "io/row_writer.h"
+#include "report/doctor_trace.h"
 #include "text/vader.h"
 
 namespace brim {
@@ -27,6 +29,7 @@ struct ScoreFlags {
   std::vector<std::string> inputs;
   std::string output = "-", format = "auto", output_format = "auto", text_column, on_error = "stop", summary_json;
   bool all_scores = false, resume = false;
+  int tokenizer_threads = 0;
   EngineFlags engine;
 };
 
@@ -123,6 +126,7 @@ int run_score(const ScoreFlags& given) {
     if (is_terminal(STDIN_FILENO)) fail(ErrorCode::usage, "brim score: give a file of texts, or pipe texts in; `brim help score` shows how");
     f.inputs = {"-"};
   }
+  if (f.tokenizer_threads < 0) fail(ErrorCode::usage, "--tokenizer-threads {}: must not be negative", f.tokenizer_threads);
   (void)parse_on_error(f.on_error);
   stop_on_signals();
   f.engine.start_trace();
@@ -166,9 +170,17 @@ int run_score(const ScoreFlags& given) {
   };
   PipelineOptions options;
   options.stop = &stop_requested();
+  options.tokenizer_threads = f.tokenizer_threads;
+  std::optional<CardWatch> card;
+  if (!f.engine.trace.empty() && engine != nullptr && engine->device().kind() == DeviceKind::cuda) card.emplace(engine->device().index());
   const PipelineStats stats = run_pipeline(engine.get(), reader, [&](ScoredChunk& chunk) { sink(chunk); }, on_progress, options);
   progress.finish();
-  f.engine.write_trace();
+  if (!f.engine.trace.empty()) {
+    TracedRun record = make_record("score", engine.get(), stats, load_seconds);
+    record.inputs = f.inputs, record.output = f.output;
+    if (card) record.card = card->stop();
+    f.engine.write_trace(to_json(record));
+  }
   if (stop_requested()) {
     output.suspend();
     fail(ErrorCode::interrupted, "interrupted after {} rows{}", format_count(sink.counters().count("rows") ? sink.counters().at("rows") : 0),
@@ -193,6 +205,7 @@ std::function<int()> setup_score(CLI::App& app) {
   app.add_flag("--all-scores", f->all_scores, "a score for every label, not only the best");
   app.add_option("--on-error", f->on_error, "bad rows: stop, skip or null")->capture_default_str();
   app.add_flag("--resume", f->resume, "go on where an interrupted run of the same command stopped");
+  app.add_option("--tokenizer-threads", f->tokenizer_threads, "threads that tokenize beside the device; 0 chooses by device and cores")->capture_default_str();
   app.add_option("--summary-json", f->summary_json, "write the summary to this file");
   f->engine.add_to(app, true);
   return [f] { return run_score(*f); };

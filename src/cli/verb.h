@@ -30,6 +30,8 @@ std::function<int()> setup_train(CLI::App& app);
 std::function<int()> setup_plan(CLI::App& app);
 std::function<int()> setup_profile(CLI::App& app);
 std::function<int()> setup_tune(CLI::App& app);
+std::function<int()> setup_doctor(CLI::App& app);
+std::function<int()> setup_compare(CLI::App& app);
 std::function<int()> setup_bench(CLI::App& app);
 
 // Set by SIGINT and SIGTERM after stop_on_signals(); a second signal ends the process at once.

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim compare: several models over the same rows, one after another, each with the machine to itself.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "base/error.h"
+#include "base/progress.h"
+#include "base/units.h"
+#include "cli/engine_flags.h"
+#include "cli/verb.h"
+#include "engine/evaluate.h"
+#include "engine/pipeline.h"
+#include "io/atomic_file.h"
+#include "io/compress.h"
+#include "io/jsonl.h"
+#include "report/compare.h"
+#include "text/vader.h"
+
+namespace brim {
+namespace {
+
+struct CompareFlags {
+  std::vector<std::string> models, data;
+  std::string text_column, label_column, format = "auto", disagreements, max_loss = "1%";
+  bool json = false;
+  EngineFlags engine;
+};
+
+std::string json_string(std::string_view text) {
+  std::string out;
+  append_json_string(out, text);
+  return out;
+}
+
+RowReader open_rows(const CompareFlags& f, const std::string& label_column) {
+  RowReaderOptions options;
+  options.format = parse_row_format(f.format);
+  options.text_column = f.text_column;
+  options.label_column = label_column;
+  return RowReader(f.data, options);
+}
+
+// The column asked for, else `label` where the data has one, else none.
+std::string find_label_column(const CompareFlags& f) {
+  if (!f.label_column.empty()) return f.label_column;
+  const auto columns = open_rows(f, "").schema().columns;
+  return std::find(columns.begin(), columns.end(), "label") != columns.end() ? "label" : "";
+}
+
+ModelRun run_model(const CompareFlags& f, const std::string& name, const std::string& label_column, std::vector<std::string>* expected) {
+  EngineFlags flags = f.engine;
+  flags.model = name;
+  reset_peak_resident();
+  const int64_t opened = now_ns();
+  const auto engine = flags.open();
+  ModelRun run;
+  run.load_seconds = seconds_since(opened);
+  run.name = name, run.device = "cpu", run.precision = "exact";
+  run.labels = {"negative", "neutral", "positive"};
+  if (engine != nullptr) {
+    if (is_per_token(engine->output()) || engine->shape().multi_label)
+      fail(ErrorCode::usage, "{}: compare takes models that give each text one class; `brim eval` measures token models", name);
+    run.device = engine->device().name(), run.precision = precision_name(engine->precision());
+    run.labels = engine->labels();
+    run.planned_bytes = engine->plan().peak_bytes;
+  }
+  RowReader reader = open_rows(f, label_column);
+  Progress progress("comparing " + name, STDERR_FILENO, f.engine.quiet || f.json);
+  PipelineOptions options;
+  options.stop = &stop_requested();
+  const PipelineStats stats = run_pipeline(
+      engine.get(), reader,
+      [&](ScoredChunk& chunk) {
+        for (size_t row = 0; row < chunk.rows.size(); ++row) {
+          if (const Error* error = chunk.error(row)) throw Error(error->code(), fmt::format("{}:{}: {}", f.data[chunk.rows.input], chunk.rows.lines[row], error->what()));
+          const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
+          run.predicted.push_back(engine == nullptr ? *find_label(run.labels, vader_label(s[3])) : static_cast<int32_t>(std::max_element(s, s + chunk.width) - s));
+          if (expected != nullptr && !label_column.empty()) expected->emplace_back(chunk.rows.labels[row]);
+        }
+      },
+      [&](const PipelineStats& now) { progress.update({static_cast<double>(reader.bytes_read()), static_cast<double>(std::max<int64_t>(0, reader.bytes_total())), format_count(now.rows) + " rows"}); },
+      options);
+  progress.finish();
+  if (stop_requested()) fail(ErrorCode::interrupted, "interrupted");
+  const RunStats figures = engine == nullptr ? run_stats(nullptr, nullptr, stats) : engine->stats();
+  run.seconds = stats.seconds, run.rows_per_second = figures.rows_per_second, run.tokens_per_second = figures.tokens_per_second;
+  run.held_bytes = engine == nullptr ? held_bytes(DeviceKind::cpu, 0) : figures.peak_bytes;
+  return run;
+}
+
+// One JSON object a row on which the models differ: where it stands, its text, its label, what each model says.
+void write_disagreements(const CompareFlags& f, const Comparison& c, const std::string& label_column) {
+  const auto rows = c.disagreements();
+  RowReader reader = open_rows(f, label_column);
+  RowChunk chunk;
+  std::string out;
+  size_t next = 0, row = 0;
+  while (next < rows.size() && reader.next_chunk(chunk))
+    for (size_t i = 0; i < chunk.size(); ++i, ++row) {
+      if (next == rows.size() || rows[next] != row) continue;
+      ++next;
+      out += fmt::format("{{\"file\":{},\"line\":{},\"text\":{}", json_string(f.data[chunk.input]), chunk.lines[i], json_string(chunk.texts[i]));
+      if (!c.expected.empty()) out += fmt::format(",\"label\":{}", json_string(c.labels[static_cast<size_t>(c.expected[row])]));
+      out += ",\"predicted\":{";
+      for (size_t m = 0; m < c.models.size(); ++m)
+        out += fmt::format("{}{}:{}", m > 0 ? "," : "", json_string(c.models[m].name), json_string(c.labels[static_cast<size_t>(c.models[m].predicted[row])]));
+      out += "}}\n";
+    }
+  if (f.disagreements == "-") fmt::print("{}", out);
+  else write_file_atomically(f.disagreements, out);
+}
+
+int run_compare(const CompareFlags& f) {
+  if (f.models.size() < 2) fail(ErrorCode::usage, "brim compare: name at least two models: --models vader,default");
+  if (f.data.empty()) fail(ErrorCode::usage, "brim compare: give the rows to compare on: --data FILE");
+  for (const auto& path : f.data)
+    if (!is_rereadable(path)) fail(ErrorCode::usage, "--data {}: every model reads the rows, so give a file", path);
+  for (size_t i = 0; i < f.models.size(); ++i)
+    if (std::find(f.models.begin() + static_cast<std::ptrdiff_t>(i) + 1, f.models.end(), f.models[i]) != f.models.end())
+      fail(ErrorCode::usage, "--models: {} is named twice", f.models[i]);
+  const double max_loss = parse_share(f.max_loss);
+  stop_on_signals();
+  const std::string label_column = find_label_column(f);
+  std::vector<std::string> expected;
+  std::vector<ModelRun> runs;
+  for (const auto& name : f.models) runs.push_back(run_model(f, name, label_column, runs.empty() ? &expected : nullptr));
+  if (runs[0].predicted.empty()) fail(ErrorCode::bad_data, "{}: no rows", f.data[0]);
+  const Comparison c = compare_models(runs, expected, max_loss);
+  if (!f.disagreements.empty()) write_disagreements(f, c, label_column);
+  fmt::print("{}", f.json ? to_json(c) + "\n" : to_text(c));
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_compare(CLI::App& app) {
+  auto f = std::make_shared<CompareFlags>();
+  app.add_option("--models", f->models, "two or more: vader, a name or a model directory, with commas between")->delimiter(',');
+  app.add_option("--data", f->data, "rows to compare on (txt, csv, tsv, jsonl; .gz and .zst too)");
+  app.add_option("--text-column", f->text_column, "column or key that holds the text");
+  app.add_option("--label-column", f->label_column, "column or key that holds the label (default: label, where there is one; without: no accuracy)");
+  app.add_option("--format", f->format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
+  app.add_option("--disagreements", f->disagreements, "write the rows on which the models differ to this file, one JSON object a line");
+  app.add_option("--max-loss", f->max_loss, "points of accuracy a faster model may lose to be recommended")->capture_default_str();
+  app.add_flag("--json", f->json, "print JSON");
+  f->engine.add_to(app, true);
+  app.remove_option(app.get_option("--model"));
+  app.remove_option(app.get_option("--trace"));
+  return [f] { return run_compare(*f); };
+}
+
+}  // namespace brim

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim doctor: what kept a run from being faster, and what changing it would bring. Reads the trace of a run or makes the
+// run itself; --apply writes the settings it recommends, --verify runs once more with them.
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/verb.h"
+#include "io/atomic_file.h"
+#include "io/compress.h"
+#include "report/doctor.h"
+#include "report/doctor_machine.h"
+
+extern char** environ;
+
+namespace brim {
+namespace {
+
+struct DoctorFlags {
+  std::string run, apply;
+  std::vector<std::string> command;
+  bool json = false, verify = false;
+};
+
+// The run of a command, as a child of this process with the same input and output.
+class Child {
+ public:
+  explicit Child(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
+
+  // Throws if it fails: there is nothing to diagnose then.
+  RunTrace run(const std::vector<Setting>& settings) {
+    const std::string trace = (std::filesystem::temp_directory_path() / fmt::format("brim_doctor_{}.json", ::getpid())).string();
+    std::vector<std::string> args = {"brim"};
+    std::vector<std::string> variables;
+    for (char** v = environ; *v != nullptr; ++v) variables.emplace_back(*v);
+    for (const Setting& s : settings) std::erase_if(variables, [&](const std::string& v) { return v.starts_with(s.variable() + "="); });
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      const std::string& a = arguments_[i];
+      const auto names = [&](const Setting& s) { return a == "--" + s.flag || a.starts_with("--" + s.flag + "="); };
+      if (std::any_of(settings.begin(), settings.end(), names)) {
+        if (a.find('=') == std::string::npos) ++i;  // its value goes too
+        continue;
+      }
+      args.push_back(a);
+    }
+    for (const Setting& s : settings)
+      if (!s.value.empty()) args.insert(args.end(), {"--" + s.flag, s.value});
+    args.insert(args.end(), {"--trace", trace});
+    const int status = spawn(args, variables);
+    if (status != 0) {
+      std::error_code ignored;
+      std::filesystem::remove(trace, ignored);
+      if (WIFEXITED(status)) throw Failed{WEXITSTATUS(status)};
+      fail(ErrorCode::internal, "the run was ended by signal {}", WTERMSIG(status));
+    }
+    RunTrace result = read_trace(trace);
+    std::error_code ignored;
+    std::filesystem::remove(trace, ignored);
+    return result;
+  }
+
+  struct Failed {
+    int code;
+  };
+
+ private:
+  static int spawn(std::vector<std::string>& args, std::vector<std::string>& variables) {
+    std::vector<char*> argv, envp;
+    for (auto& a : args) argv.push_back(a.data());
+    for (auto& v : variables) envp.push_back(v.data());
+    argv.push_back(nullptr), envp.push_back(nullptr);
+    pid_t child = 0;
+    if (const int error = ::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, argv.data(), envp.data()); error != 0)
+      fail(ErrorCode::internal, "the run cannot be started: {}", std::strerror(error));
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    return status;
+  }
+
+  std::vector<std::string> arguments_;
+};
+
+// "brim score …", "./brim score …" or "score …"; only runs with a trace of stages can be looked at.
+std::vector<std::string> checked_command(std::vector<std::string> command) {
+  if (!command.empty() && std::filesystem::path(command[0]).filename() == "brim") command.erase(command.begin());
+  if (command.empty() || command[0] != "score")
+    fail(ErrorCode::usage, "brim doctor -- {}: give a `brim score …` command", fmt::join(command, " "));
+  for (const auto& a : command)
+    if (a == "--trace" || a.starts_with("--trace=")) fail(ErrorCode::usage, "brim doctor makes the trace itself: leave --trace out of the command");
+  return command;
+}
+
+Diagnosis look_at(const RunTrace& trace) {
+  std::optional<BudgetProbe> probe;
+  if (wants_probe(trace)) {
+    try {
+      probe = measure_budgets(trace.record);
+    } catch (const Error& e) {
+      log_info("batch sizes cannot be measured here ({}); the plan's prediction is used", e.what());
+    }
+  }
+  return diagnose(trace, probe);
+}
+
+struct Verified {
+  bool done = false;
+  std::string why;            // not done
+  Cause cause = Cause::startup;
+  double before = 0, predicted = 0, obtained = 0;
+  double error() const { return obtained > 0 ? predicted / obtained - 1 : 0; }
+};
+
+// Runs once more with the first finding's settings.
+Verified verify(Child& child, const RunTrace& trace, const Diagnosis& d) {
+  Verified v;
+  if (d.nothing_to_gain()) {
+    v.why = "nothing to gain, nothing to verify";
+    return v;
+  }
+  const auto settable = std::find_if(d.findings.begin(), d.findings.end(), [](const Finding& f) { return !f.settings.empty(); });
+  if (settable == d.findings.end()) {
+    v.why = fmt::format("{} is outside of Brim: change it and run the doctor again", cause_name(d.findings[0].cause));
+    return v;
+  }
+  if (std::any_of(trace.record.inputs.begin(), trace.record.inputs.end(), [](const std::string& p) { return !is_rereadable(p); })) {
+    v.why = "the input cannot be read twice; give a file";
+    return v;
+  }
+  const RunTrace again = child.run(settable->settings);
+  v.done = true, v.cause = settable->cause, v.before = d.seconds, v.predicted = settable->predicted_seconds;
+  v.obtained = diagnose(again).seconds;
+  return v;
+}
+
+nlohmann::json machine_json(const std::vector<MachineCheck>& checks) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const MachineCheck& c : checks) all.push_back({{"what", c.what}, {"state", check_state_name(c.state)}, {"found", c.found}, {"advice", c.advice}});
+  return all;
+}
+
+int run_doctor(const DoctorFlags& f) {
+  if (!f.run.empty() && !f.command.empty()) fail(ErrorCode::usage, "brim doctor: give --run FILE or a command after --, not both");
+  if (f.verify && f.command.empty()) fail(ErrorCode::usage, "--verify: needs the command to run, after --");
+  if (!f.apply.empty() && f.run.empty() && f.command.empty()) fail(ErrorCode::usage, "--apply: needs a run to learn from: --run FILE or a command after --");
+  nlohmann::json all;
+  std::string text;
+  std::vector<MachineCheck> checks;
+  std::optional<RunTrace> trace;
+  Child child(f.command.empty() ? std::vector<std::string>() : checked_command(f.command));
+  if (f.run.empty()) {
+    checks = check_machine(".");
+    all["machine"] = machine_json(checks);
+    text += "the machine\n" + to_text(checks);
+  }
+  try {
+    if (!f.command.empty()) trace = child.run({});
+    else if (!f.run.empty()) trace = read_trace(f.run);
+    if (trace) {
+      const Diagnosis d = look_at(*trace);
+      all["run"] = nlohmann::json::parse(to_json(d));
+      text += (text.empty() ? "" : "\nthe run\n") + to_text(d);
+      if (!f.apply.empty()) {
+        write_file_atomically(f.apply, to_env_file(d));
+        text += fmt::format("\nsettings written to {}; use them with --env-file {}\n", f.apply, f.apply);
+      }
+      if (f.verify) {
+        const Verified v = verify(child, *trace, d);
+        if (v.done) {
+          all["verify"] = {{"cause", cause_name(v.cause)}, {"before_seconds", v.before}, {"predicted_seconds", v.predicted},
+                           {"obtained_seconds", v.obtained}, {"prediction_error", v.error()}};
+          text += fmt::format("\nverified: {} before, {} predicted without {}, {} obtained (prediction off by {:+.0f} %)\n", format_duration(v.before),
+                              format_duration(v.predicted), cause_name(v.cause), format_duration(v.obtained), 100 * v.error());
+        } else {
+          all["verify"] = {{"not_done", v.why}};
+          text += fmt::format("\nnot verified: {}\n", v.why);
+        }
+      }
+    }
+  } catch (const Child::Failed& failed) {
+    return failed.code;  // the run has said why
+  }
+  // Rows on standard output and a report among them would spoil both.
+  std::FILE* to = trace && f.run.empty() && trace->record.output == "-" ? stderr : stdout;
+  fmt::print(to, "{}", f.json ? all.dump(2) + "\n" : text);
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_doctor(CLI::App& app) {
+  auto f = std::make_shared<DoctorFlags>();
+  app.add_option("--run", f->run, "trace of an earlier run, as `brim score … --trace FILE` writes it");
+  app.add_option("--apply", f->apply, "write the settings it recommends to this file, for --env-file");
+  app.add_flag("--verify", f->verify, "run the command once more with the recommended settings; predicted against obtained");
+  app.add_flag("--json", f->json, "print JSON");
+  app.add_option("command", f->command, "after --: a `brim score …` command to run and look at");
+  app.footer("Without a run it checks the machine: card, driver, clocks, memory, processes, cores, load, disk.\n"
+             "  brim doctor -- brim score tweets.csv -o labels.csv\n  brim doctor --run run.json --apply fast.env");
+  return [f] { return run_doctor(*f); };
+}
+
+}  // namespace brim

@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/doctor.h"
+
+#include <algorithm>
+#include <cctype>
+#include <fmt/format.h>
+
+#include "base/units.h"
+#include "io/compress.h"
+
+namespace brim {
+namespace {
+
+constexpr size_t index_of(Cause cause) { return static_cast<size_t>(cause); }
+
+// Who was doing what at one moment.
+struct State {
+  int device = 0, copying = 0;                                             // lanes of the device
+  int reading = 0, no_room = 0, tokenizing = 0, writing = 0;               // stages around it
+  int packing = 0, staging = 0, launching = 0, collecting = 0, starved = 0, waiting = 0;  // the compute thread
+
+  int* counter(Zone zone, bool compute_lane, bool on_card) {
+    switch (zone) {
+      case Zone::device_busy: return &device;
+      case Zone::copy: return &copying;
+      case Zone::compute: return on_card ? &launching : &device;
+      case Zone::read: return &reading;
+      case Zone::wait_room: return &no_room;
+      case Zone::tokenize: return &tokenizing;
+      case Zone::write: return &writing;
+      case Zone::pack: return &packing;
+      case Zone::stage: return &staging;
+      case Zone::collect: return &collecting;
+      case Zone::wait_device: return &waiting;
+      case Zone::wait_input: return compute_lane ? &starved : nullptr;
+      default: return nullptr;
+    }
+  }
+};
+
+// Sums over the run, and idle time by cause.
+struct Swept {
+  int64_t begin_ns = 0, end_ns = 0, first_busy_ns = -1, last_busy_ns = -1;
+  double busy = 0, idle = 0;
+  double read = 0, tokenize = 0, host = 0, launch = 0, copy = 0, write = 0;  // work of the stages, seconds
+  double first_tokenize = 0;
+  int64_t chunks = 0;
+  std::array<double, index_of(Cause::count)> charged = {}, before = {}, after = {};  // all; before the first batch; after the last
+  double seconds() const { return static_cast<double>(end_ns - begin_ns) * 1e-9; }
+};
+
+class Sweep {
+ public:
+  explicit Sweep(const RunTrace& trace) : trace_(trace), r_(trace.record), vader_(r_.model == "vader") {}
+
+  Swept go() {
+    collect_edges();
+    if (edges_.empty()) return swept_;
+    swept_.begin_ns = edges_.front().at_ns, swept_.end_ns = edges_.back().at_ns;
+    for (const ZoneEvent& e : trace_.events) add_work(e);
+    int64_t now = swept_.begin_ns;
+    for (const Edge& edge : edges_) {
+      if (edge.at_ns > now) {
+        account(now, edge.at_ns);
+        now = edge.at_ns;
+      }
+      *state_.counter(edge.zone, edge.compute_lane, r_.on_card) += edge.change;
+    }
+    for (size_t c = 0; c < swept_.charged.size(); ++c) swept_.idle += swept_.charged[c];
+    swept_.idle += unknown_;
+    take_out_startup();
+    return swept_;
+  }
+
+ private:
+  struct Edge {
+    int64_t at_ns;
+    int change;
+    Zone zone;
+    bool compute_lane;
+  };
+
+  bool is_compute_lane(int32_t lane) const {
+    const std::string& name = trace_.lanes[static_cast<size_t>(lane)];
+    return name == "compute" || name == "main";
+  }
+
+  void collect_edges() {
+    State probe;
+    for (const ZoneEvent& e : trace_.events) {
+      const bool compute_lane = is_compute_lane(e.thread);
+      if (probe.counter(e.zone, compute_lane, r_.on_card) == nullptr || e.end_ns <= e.begin_ns) continue;
+      edges_.push_back({e.begin_ns, 1, e.zone, compute_lane});
+      edges_.push_back({e.end_ns, -1, e.zone, compute_lane});
+      const bool busy = vader_ ? e.zone == Zone::tokenize : e.zone == Zone::device_busy || (!r_.on_card && e.zone == Zone::compute);
+      if (!busy) continue;
+      if (swept_.first_busy_ns < 0) swept_.first_busy_ns = e.begin_ns;
+      swept_.last_busy_ns = std::max(swept_.last_busy_ns, e.end_ns);
+    }
+    std::stable_sort(edges_.begin(), edges_.end(), [](const Edge& a, const Edge& b) { return a.at_ns < b.at_ns; });
+  }
+
+  void add_work(const ZoneEvent& e) {
+    const double seconds = static_cast<double>(e.end_ns - e.begin_ns) * 1e-9;
+    switch (e.zone) {
+      case Zone::read: swept_.read += seconds, ++swept_.chunks; break;
+      case Zone::tokenize:
+        if (swept_.tokenize == 0) swept_.first_tokenize = seconds;
+        swept_.tokenize += seconds;
+        break;
+      case Zone::pack: case Zone::stage: case Zone::collect: swept_.host += seconds; break;
+      case Zone::compute: if (r_.on_card) swept_.host += seconds, swept_.launch += seconds; break;
+      case Zone::copy: swept_.copy += seconds; break;
+      case Zone::write: swept_.write += seconds; break;
+      default: break;
+    }
+  }
+
+  void account(int64_t from, int64_t to) {
+    const double seconds = static_cast<double>(to - from) * 1e-9;
+    if (vader_) return account_rules(from, seconds);
+    if (state_.device > 0) {
+      swept_.busy += seconds;
+      return;
+    }
+    charge(cause_of_idle(), from, seconds);
+  }
+
+  // VADER: the cores are the device; a core without a tokenizer thread, or whose thread waits, is idle.
+  void account_rules(int64_t from, double seconds) {
+    const auto cores = static_cast<double>(std::max(1, r_.cores));
+    const double working = std::min<double>(state_.tokenizing, cores), threads = std::min<double>(r_.stats.tokenizers, cores);
+    swept_.busy += seconds * working / cores;
+    if (threads < cores) charge(working > 0 ? Cause::tokenizer : upstream(), from, seconds * (cores - threads) / cores);
+    if (working < threads) charge(upstream(), from, seconds * (threads - working) / cores);
+  }
+
+  void charge(Cause cause, int64_t at, double seconds) {
+    if (cause == Cause::count) {
+      unknown_ += seconds;
+      return;
+    }
+    swept_.charged[index_of(cause)] += seconds;
+    if (swept_.first_busy_ns < 0 || at < swept_.first_busy_ns) swept_.before[index_of(cause)] += seconds;
+    else if (at >= swept_.last_busy_ns) swept_.after[index_of(cause)] += seconds;
+  }
+
+  Cause cause_of_idle() const {
+    const bool host_works = state_.packing > 0 || state_.staging > 0 || state_.launching > 0 || state_.collecting > 0;
+    // With one batch in flight nothing overlaps: whatever the host does for the next batch, the device waits for it.
+    if (r_.on_card && r_.staging_depth == 1 && (host_works || state_.waiting > 0 || state_.copying > 0)) return Cause::copy;
+    if (state_.packing > 0 || state_.collecting > 0) return Cause::packer;
+    if (state_.staging > 0) return Cause::copy;
+    if (state_.waiting > 0) return state_.copying > 0 ? Cause::copy : Cause::sync;
+    if (state_.launching > 0) return state_.copying > 0 ? Cause::copy : Cause::launch;
+    return upstream();
+  }
+
+  // The compute thread has nothing to compute (or has not begun, or has ended).
+  Cause upstream() const {
+    if (!vader_ && state_.tokenizing > 0 && state_.tokenizing >= r_.stats.tokenizers) return Cause::tokenizer;
+    if (state_.no_room > 0) {  // every chunk is in use further down: who holds them?
+      if (state_.writing > 0) return Cause::writer;
+      return state_.tokenizing > 0 ? Cause::tokenizer : Cause::packer;
+    }
+    if (state_.reading > 0) return Cause::reader;
+    if (state_.tokenizing > 0) return Cause::tokenizer;
+    if (state_.writing > 0) return Cause::writer;
+    if (state_.starved > 0) return Cause::reader;  // between two reads: the hand-over from stage to stage
+    return r_.stats.batches > 0 || vader_ ? Cause::packer : Cause::count;
+  }
+
+  // What the first chunk and the last need in any run is nobody's fault.
+  void take_out_startup() {
+    const double chunks = std::max<double>(1, static_cast<double>(swept_.chunks));
+    const auto move = [&](Cause cause, double charged, double most) {
+      const double part = std::min(charged, most);
+      swept_.charged[index_of(cause)] -= part;
+      swept_.charged[index_of(Cause::startup)] += part;
+    };
+    move(Cause::reader, swept_.before[index_of(Cause::reader)], r_.stats.read_cpu_seconds / chunks);
+    move(Cause::tokenizer, swept_.before[index_of(Cause::tokenizer)], swept_.first_tokenize);
+    move(Cause::packer, swept_.before[index_of(Cause::packer)], swept_.host / static_cast<double>(std::max<int64_t>(1, r_.stats.batches)));
+    move(Cause::writer, swept_.after[index_of(Cause::writer)], r_.stats.sink_cpu_seconds / chunks);
+  }
+
+  const RunTrace& trace_;
+  const TracedRun& r_;
+  const bool vader_;
+  std::vector<Edge> edges_;
+  State state_;
+  Swept swept_;
+  double unknown_ = 0;
+};
+
+std::string percent(double share) { return fmt::format("{:.0f} %", share * 100); }
+
+// The stages as a model of the run: what is left when one of them no longer stands in the way.
+class Predictor {
+ public:
+  Predictor(const TracedRun& r, const Swept& s) : r_(r), s_(s), vader_(r.model == "vader"), cores_(std::max(1, r.cores)) {}
+
+  int more_tokenizers() const {
+    const int most = vader_ || !r_.on_card ? r_.cores : std::max(1, r_.cores - 2);
+    return std::max(most, r_.stats.tokenizers);
+  }
+
+  // The run's time once the idle time charged to `cause` is gone, but never less than another stage needs.
+  double without(Cause cause) const {
+    double read = s_.read, write = s_.write, tokenize = s_.tokenize / std::max(1, r_.stats.tokenizers);
+    if (cause == Cause::reader) read = std::min(read, r_.stats.read_cpu_seconds);
+    if (cause == Cause::writer) write = std::min(write, r_.stats.sink_cpu_seconds);
+    if (cause == Cause::tokenizer) tokenize = tokenize_work() / more_tokenizers();
+    double compute = vader_ ? 0 : r_.on_card ? std::max(s_.busy, s_.host) : s_.busy + s_.host;
+    if (cause == Cause::packer || cause == Cause::launch) compute = s_.busy;
+    const double left = s_.seconds() - s_.charged[index_of(cause)];
+    double least = std::max({read, write, tokenize, compute});
+    if (!r_.on_card) least = std::max(least, cpu() / cores_);
+    return std::min(s_.seconds(), std::max(left, least));
+  }
+
+  // A device that was busy but slow.
+  double with_device_at(double share_of_time) const { return s_.seconds() - (1 - std::min(1.0, share_of_time)) * device_seconds(); }
+  double device_seconds() const { return vader_ ? s_.seconds() : s_.busy; }
+
+  // Threads that stood ready without a core, other than for our own stages' sake.
+  double lost_to_others() const {
+    const PipelineStats& p = r_.stats;
+    if (p.run_delay_seconds < 0 || p.other_cpu_seconds < 0) return 0;
+    const double own = r_.on_card ? 0 : std::max(0.0, cpu() - cores_ * s_.seconds() + p.other_cpu_seconds);
+    return std::min(std::max(0.0, p.run_delay_seconds - own), p.other_cpu_seconds);
+  }
+  double without_neighbour() const {
+    const double threads = r_.on_card ? std::max(1, r_.stats.tokenizers) : cores_;
+    const double left = s_.seconds() - lost_to_others() / threads;
+    return r_.on_card ? std::max(left, s_.busy) : std::max(left, cpu() / cores_);
+  }
+
+ private:
+  double cpu() const { return r_.stats.cpu_seconds; }
+  // Tokenizer threads that shared their cores took longer than they worked.
+  double tokenize_work() const { return r_.stats.tokenize_cpu_seconds > 0 ? std::min(s_.tokenize, r_.stats.tokenize_cpu_seconds) : s_.tokenize; }
+
+  const TracedRun& r_;
+  const Swept& s_;
+  bool vader_;
+  double cores_;
+};
+
+class Physician {
+ public:
+  Physician(const RunTrace& trace, const std::optional<BudgetProbe>& probe) : r_(trace.record), s_(Sweep(trace).go()), predict_(r_, s_), probe_(probe) {}
+
+  Diagnosis go() {
+    d_.seconds = s_.seconds(), d_.busy_seconds = s_.busy, d_.idle_seconds = s_.idle, d_.idle = s_.charged;
+    for (const Cause cause : {Cause::reader, Cause::tokenizer, Cause::packer, Cause::copy, Cause::launch, Cause::writer, Cause::sync})
+      if (s_.charged[index_of(cause)] > 0) add(cause, predict_.without(cause));
+    small_batches();
+    throttled();
+    paging();
+    neighbours();
+    std::stable_sort(d_.findings.begin(), d_.findings.end(), [](const Finding& a, const Finding& b) { return a.gain > b.gain; });
+    d_.verdict = verdict();
+    return d_;
+  }
+
+ private:
+  void add(Cause cause, double predicted) {
+    Finding f;
+    f.cause = cause;
+    f.idle_seconds = s_.charged[index_of(cause)];
+    f.predicted_seconds = predicted;
+    f.gain = d_.seconds > 0 ? std::max(0.0, 1 - predicted / d_.seconds) : 0;
+    if (f.gain < kWorthwhile) return;
+    describe(f);
+    d_.findings.push_back(std::move(f));
+  }
+
+  double share(double seconds) const { return d_.seconds > 0 ? seconds / d_.seconds : 0; }
+
+  void describe(Finding& f) const {
+    const PipelineStats& p = r_.stats;
+    const std::string idle = fmt::format("the device waited {} ({} of the run) for it", format_duration(f.idle_seconds), percent(share(f.idle_seconds)));
+    switch (f.cause) {
+      case Cause::reader:
+        f.evidence = fmt::format("{}; the reader was at work {} of the time and used its core for {}", idle, percent(share(s_.read)), percent(share(p.read_cpu_seconds)));
+        f.change = reader_advice();
+        break;
+      case Cause::writer:
+        f.evidence = fmt::format("{}; the writer was at work {} of the time and used its core for {}", idle, percent(share(s_.write)), percent(share(p.sink_cpu_seconds)));
+        f.change = writer_advice();
+        break;
+      case Cause::tokenizer: {
+        f.evidence = fmt::format("{}; {} tokenizer thread{} busy {} of the time on {} usable cores", idle, p.tokenizers, p.tokenizers == 1 ? " was" : "s were",
+                                 percent(share(s_.tokenize / std::max(1, p.tokenizers))), r_.cores);
+        const int threads = predict_.more_tokenizers();
+        if (threads > p.tokenizers) {
+          f.change = fmt::format("--tokenizer-threads {}", threads);
+          f.settings = {{"tokenizer-threads", std::to_string(threads)}};
+        } else if (r_.machine_cores > r_.cores) {
+          f.change = fmt::format("let the process use more of the machine's {} cores (it may use {}: affinity or cgroup)", r_.machine_cores, r_.cores);
+        } else {
+          f.change = "every core tokenizes already; more cores, or fewer other processes on them";
+        }
+        break;
+      }
+      case Cause::packer:
+        f.evidence = fmt::format("{}; packing and collecting took {}", idle, percent(share(s_.host)));
+        f.change = "a larger model or longer texts would hide it; nothing to set";
+        break;
+      case Cause::copy:
+        f.evidence = r_.staging_depth == 1 ? fmt::format("{}; one batch in flight: copies and the host's work do not overlap with computing", idle)
+                                           : fmt::format("{}; copies took {}", idle, percent(share(s_.copy)));
+        if (r_.staging_depth == 1) {
+          f.change = "keep three batches in flight, as planned: unset BRIM_STAGING_DEPTH";
+          f.settings = {{"staging-depth", ""}};
+        } else {
+          f.change = "the link to the card is slow or shared: check its PCIe width (brim monitor)";
+        }
+        break;
+      case Cause::launch:
+        f.evidence = fmt::format("{}; launching took {} of the time", idle, percent(share(s_.launch)));
+        f.change = "larger batches need fewer launches: --memory-limit auto";
+        if (r_.free_limit_bytes > r_.limit_bytes) f.settings = {{"memory-limit", "auto"}};
+        break;
+      case Cause::sync:
+        f.evidence = fmt::format("{}; the host waited for a device that had nothing to do", idle);
+        f.change = "unset BRIM_SYNC and CUDA_LAUNCH_BLOCKING if they are set";
+        f.settings = {{"sync", ""}};
+        break;
+      default: break;
+    }
+  }
+
+  std::string reader_advice() const {
+    for (const auto& path : r_.inputs) {
+      if (path == "-") return "the program before the pipe does not deliver faster: let it write a file, or speed it up";
+      if (compression_of(path) == Compression::gzip) return fmt::format("{} is gzip, which one core must unpack: unpack it once, or store it as .zst", path);
+    }
+    return "read from a faster disk, or from memory (copy the input to /dev/shm)";
+  }
+  std::string writer_advice() const {
+    if (r_.output == "-") return "the program behind the pipe does not take rows faster: write to a file with -o, or speed it up";
+    if (compression_of(r_.output) == Compression::gzip) return "write the output uncompressed or as .zst; gzip takes a core";
+    return "write to a faster disk";
+  }
+
+  void small_batches() {
+    const double per_batch = static_cast<double>(r_.stats.tokens) / static_cast<double>(std::max<int64_t>(1, r_.stats.batches));
+    if (r_.free_token_budget < 2 * r_.token_budget || r_.stats.batches < 4 || r_.token_budget == 0) return;
+    if (per_batch < 0.25 * static_cast<double>(r_.token_budget)) return;  // not the budget: there were no rows to fill it
+    double now = r_.plan_tokens_per_second, then = r_.free_tokens_per_second;
+    if (probe_) now = probe_->tokens_per_second, then = probe_->free_tokens_per_second;
+    if (now <= 0 || then <= now) return;
+    // A limit the user set can be lifted; memory that others hold cannot be taken.
+    const bool others = r_.card.other_bytes > 0 && r_.limit_bytes >= (r_.free_limit_bytes - r_.card.other_bytes) * 9 / 10;
+    const size_t had = d_.findings.size();
+    // Smaller batches also mean more packing, launching and collecting.
+    add(others ? Cause::memory : Cause::small_batch, predict_.with_device_at(now / then));
+    if (d_.findings.size() == had) return;
+    Finding& f = d_.findings.back();
+    f.evidence = fmt::format("{} tokens a batch, where {} would run {:.2f} times as fast ({})", format_count(static_cast<int64_t>(per_batch)),
+                             format_count(r_.free_token_budget), then / now, probe_ ? "measured here" : "predicted from the plan");
+    if (others) {
+      f.change = fmt::format("{} other process{} hold{} {} of the card: end it, or move it", r_.card.other_processes, r_.card.other_processes == 1 ? "" : "es",
+                             r_.card.other_processes == 1 ? "s" : "", format_bytes(r_.card.other_bytes));
+    } else {
+      f.change = fmt::format("--memory-limit auto: the limit of {} leaves room for {} tokens", format_bytes(r_.limit_bytes), format_count(r_.token_budget));
+      f.settings = {{"memory-limit", "auto"}};
+    }
+  }
+
+  void throttled() {
+    const CardRecord& c = r_.card;
+    if (c.throttle.empty() || c.sm_clock_mhz <= 0 || c.max_sm_clock_mhz <= c.sm_clock_mhz) return;
+    const size_t had = d_.findings.size();
+    add(Cause::throttle, predict_.with_device_at(static_cast<double>(c.sm_clock_mhz) / c.max_sm_clock_mhz));
+    if (d_.findings.size() == had) return;
+    Finding& f = d_.findings.back();
+    f.evidence = fmt::format("the card ran at {} of {} MHz because of: {}", c.sm_clock_mhz, c.max_sm_clock_mhz, fmt::join(c.throttle, ", "));
+    f.change = "better cooling or a higher power limit (nvidia-smi -pl, needs root)";
+  }
+
+  void paging() {
+    // A page from a disk takes about a tenth of a millisecond, during which a thread stands still.
+    const double lost = std::min(0.5 * d_.seconds, static_cast<double>(r_.stats.major_faults) * 1e-4);
+    const size_t had = d_.findings.size();
+    add(Cause::memory, d_.seconds - lost);
+    if (d_.findings.size() == had) return;
+    Finding& f = d_.findings.back();
+    f.evidence = fmt::format("{} pages had to come back from disk or swap", format_count(r_.stats.major_faults));
+    f.change = "free host memory: end other programs, or take a smaller --memory-limit";
+  }
+
+  void neighbours() {
+    const PipelineStats& p = r_.stats;
+    if (p.other_cpu_seconds < 0.1 * d_.seconds) return;
+    const size_t had = d_.findings.size();
+    add(Cause::neighbour, predict_.without_neighbour());
+    if (d_.findings.size() == had) return;
+    Finding& f = d_.findings.back();
+    f.evidence = fmt::format("other processes used {:.1f} of {} cores; threads of this one stood ready without a core for {} in all",
+                             share(p.other_cpu_seconds), r_.machine_cores, format_duration(p.run_delay_seconds));
+    f.change = "end or renice the other processes (brim monitor and top show them), or run when they are done";
+  }
+
+  std::string verdict() const {
+    const double busy = share(s_.busy);
+    if (!d_.findings.empty()) {
+      const Finding& f = d_.findings.front();
+      return fmt::format("held back by {}: without it the run would take {} instead of {} ({:.2f} times as fast)", cause_name(f.cause),
+                         format_duration(f.predicted_seconds), format_duration(d_.seconds), d_.seconds / std::max(1e-9, f.predicted_seconds));
+    }
+    if (d_.seconds < 1 && busy < 0.9)
+      return fmt::format("nothing to gain: the run took {}, most of it start and end; give it more rows to learn more", format_duration(d_.seconds));
+    return fmt::format("nothing to gain: the device was busy {} of the time, and no stage in its way would save {} or more", percent(busy), percent(kWorthwhile));
+  }
+
+  const TracedRun& r_;
+  const Swept s_;
+  const Predictor predict_;
+  const std::optional<BudgetProbe>& probe_;
+  Diagnosis d_;
+};
+
+}  // namespace
+
+const char* cause_name(Cause cause) {
+  static const char* const names[] = {
+#define BRIM_CAUSE_NAME(id, name) name,
+      BRIM_CAUSES(BRIM_CAUSE_NAME)
+#undef BRIM_CAUSE_NAME
+  };
+  return names[index_of(cause)];
+}
+
+std::optional<Cause> cause_from_name(const std::string& name) {
+  for (size_t c = 0; c < index_of(Cause::count); ++c)
+    if (name == cause_name(static_cast<Cause>(c))) return static_cast<Cause>(c);
+  return std::nullopt;
+}
+
+std::string Setting::variable() const {
+  std::string name = "BRIM_";
+  for (const char c : flag) name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+double Diagnosis::attributed() const {
+  double known = 0;
+  for (const double part : idle) known += part;
+  return idle_seconds > 0 ? known / idle_seconds : 1;
+}
+
+bool wants_probe(const RunTrace& trace) {
+  const TracedRun& r = trace.record;
+  return r.token_budget > 0 && r.free_token_budget >= 2 * r.token_budget && r.stats.batches >= 4;
+}
+
+Diagnosis diagnose(const RunTrace& trace, const std::optional<BudgetProbe>& probe) { return Physician(trace, probe).go(); }
+
+std::string to_text(const Diagnosis& d) {
+  std::string out = d.verdict + "\n\n";
+  out += fmt::format("device busy {} of {} ({:.1f} %), idle {}; {:.1f} % of the idle time has a cause\n", format_duration(d.busy_seconds), format_duration(d.seconds),
+                     d.seconds > 0 ? 100 * d.busy_seconds / d.seconds : 0, format_duration(d.idle_seconds), 100 * d.attributed());
+  for (size_t c = 0; c < d.idle.size(); ++c)
+    if (d.idle[c] > 0.005 * d.seconds)
+      out += fmt::format("  {:<26} {:>8}  {:>5.1f} % of the run\n", cause_name(static_cast<Cause>(c)), format_duration(d.idle[c]), 100 * d.idle[c] / d.seconds);
+  int number = 0;
+  for (const Finding& f : d.findings)
+    out += fmt::format("\n{}. {}: predicted {} instead of {} (saves {:.0f} %)\n   evidence: {}\n   change:   {}\n", ++number, cause_name(f.cause),
+                       format_duration(f.predicted_seconds), format_duration(d.seconds), 100 * f.gain, f.evidence, f.change);
+  return out;
+}
+
+std::string to_env_file(const Diagnosis& d) {
+  std::string out = "# Written by brim doctor; use it with --env-file. Flags on the command line win over it.\n";
+  for (const Finding& f : d.findings)
+    for (const Setting& s : f.settings) {
+      out += fmt::format("\n# {}: {}\n", cause_name(f.cause), f.evidence);
+      if (s.value.empty()) out += fmt::format("# unset {} in the environment\n", s.variable());
+      else out += fmt::format("{}={}\n", s.variable(), s.value);
+    }
+  return out;
+}
+
+}  // namespace brim

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// The doctor on made-up timelines whose answer is known: each cause planted alone must be named first, with the time the
+// run would take without it; a good run must get no advice; a file that is no trace of ours must be refused.
+#include "report/doctor.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "report/doctor_machine.h"
+
+namespace brim {
+namespace {
+
+// A timeline written by hand, in milliseconds.
+class Made {
+ public:
+  explicit Made(bool on_card) {
+    TracedRun& r = trace.record;
+    r.verb = "score", r.model = "m", r.device = on_card ? "NVIDIA" : "cpu", r.precision = "bf16", r.on_card = on_card;
+    r.inputs = {"in.csv"}, r.output = "out.csv";
+    r.threads = on_card ? 0 : 4, r.cores = 8, r.machine_cores = 8;
+    r.token_budget = 4096, r.max_length = 512, r.staging_depth = on_card ? 3 : 1;
+    r.free_token_budget = 4096, r.plan_tokens_per_second = r.free_tokens_per_second = 1e6;
+    r.limit_bytes = r.free_limit_bytes = int64_t{1} << 30;
+    r.stats.tokenizers = 2;
+    r.stats.batches = 10, r.stats.tokens = 40960, r.stats.rows = 1000;
+  }
+  Made& zone(const std::string& lane, Zone zone, double begin_ms, double end_ms) {
+    size_t at = 0;
+    while (at < trace.lanes.size() && trace.lanes[at] != lane) ++at;
+    if (at == trace.lanes.size()) trace.lanes.push_back(lane);
+    trace.events.push_back({std::llround(begin_ms * 1e6), std::llround(end_ms * 1e6), zone, static_cast<int32_t>(at), 0});
+    return *this;
+  }
+  PipelineStats& stats() { return trace.record.stats; }
+  RunTrace trace;
+};
+
+// Ten batches of `busy` ms, one every `every` ms from `start` on.
+void batches(Made& m, double start, double every, double busy) {
+  for (int i = 0; i < 10; ++i) {
+    if (m.trace.record.on_card) m.zone("device", Zone::device_busy, start + i * every, start + i * every + busy);
+    else m.zone("compute", Zone::compute, start + i * every, start + i * every + busy);
+  }
+}
+
+struct Planted {
+  const char* name;
+  Cause cause;
+  double predicted_ms;  // of a run of 1000 ms
+  std::function<Made()> make;
+};
+
+// In each, the device computes 40 ms of every 100 unless said otherwise, so without the plant 400 ms remain.
+std::vector<Planted> plants() {
+  return {
+      {"reader", Cause::reader, 400,
+       [] {
+         Made m(true);
+         batches(m, 60, 100, 40);
+         for (int i = 0; i < 10; ++i) m.zone("reader", Zone::read, i * 100, i * 100 + 60).zone("compute", Zone::wait_input, i * 100, i * 100 + 60);
+         m.zone("tokenizer 0", Zone::tokenize, 30, 31);
+         m.stats().read_cpu_seconds = 0;
+         return m;
+       }},
+      {"tokenizer", Cause::tokenizer, 400,  // 600 ms of two threads' work; six threads need 200
+       [] {
+         Made m(true);
+         m.zone("tokenizer 0", Zone::tokenize, 0, 0.001);  // the first chunk is small: start-up takes nothing off
+         batches(m, 60, 100, 40);
+         for (int i = 0; i < 10; ++i) {
+           m.zone("tokenizer 0", Zone::tokenize, i * 100, i * 100 + 60).zone("tokenizer 1", Zone::tokenize, i * 100, i * 100 + 60);
+           m.zone("compute", Zone::wait_input, i * 100, i * 100 + 60).zone("reader", Zone::wait_output, i * 100, i * 100 + 60);
+         }
+         return m;
+       }},
+      {"packer", Cause::packer, 460,  // the first batch must be packed in any run
+       [] {
+         Made m(true);
+         batches(m, 60, 100, 40);
+         for (int i = 0; i < 10; ++i) m.zone("compute", i % 2 == 0 ? Zone::pack : Zone::collect, i * 100, i * 100 + 60);
+         return m;
+       }},
+      {"copy of a slow link", Cause::copy, 400,
+       [] {
+         Made m(true);
+         batches(m, 60, 100, 40);
+         for (int i = 0; i < 10; ++i) m.zone("compute", Zone::wait_device, i * 100, i * 100 + 60).zone("copy", Zone::copy, i * 100, i * 100 + 60);
+         return m;
+       }},
+      {"copies not overlapped", Cause::copy, 600,  // the host's own work of 600 ms remains
+       [] {
+         Made m(true);
+         m.trace.record.staging_depth = 1;
+         batches(m, 60, 100, 40);
+         for (int i = 0; i < 10; ++i) {
+           m.zone("compute", Zone::collect, i * 100, i * 100 + 20).zone("compute", Zone::pack, i * 100 + 20, i * 100 + 40);
+           m.zone("compute", Zone::stage, i * 100 + 40, i * 100 + 60);
+         }
+         return m;
+       }},
+      {"launch", Cause::launch, 400,
+       [] {
+         Made m(true);
+         batches(m, 60, 100, 40);
+         for (int i = 0; i < 10; ++i) m.zone("compute", Zone::compute, i * 100, i * 100 + 60);
+         return m;
+       }},
+      {"sync", Cause::sync, 400,
+       [] {
+         Made m(true);
+         batches(m, 60, 100, 40);
+         for (int i = 0; i < 10; ++i) m.zone("compute", Zone::wait_device, i * 100, i * 100 + 60);
+         return m;
+       }},
+      {"writer", Cause::writer, 400,
+       [] {
+         Made m(true);
+         batches(m, 0, 100, 40);
+         for (int i = 0; i < 10; ++i) {
+           m.zone("writer", Zone::write, i * 100 + 40, i * 100 + 100).zone("compute", Zone::wait_input, i * 100 + 40, i * 100 + 100);
+           m.zone("reader", Zone::wait_room, i * 100 + 40, i * 100 + 100);
+         }
+         return m;
+       }},
+      {"writer at the end", Cause::writer, 400,
+       [] {
+         Made m(true);
+         batches(m, 0, 40, 40);
+         m.zone("writer", Zone::write, 40, 1000);
+         m.stats().sink_cpu_seconds = 0;
+         return m;
+       }},
+      {"small batches", Cause::small_batch, 500,  // always busy, but twice as slow as it could be
+       [] {
+         Made m(true);
+         batches(m, 0, 100, 100);
+         m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6, m.trace.record.free_limit_bytes = int64_t{8} << 30;
+         return m;
+       }},
+      {"memory that others hold", Cause::memory, 500,
+       [] {
+         Made m(true);
+         batches(m, 0, 100, 100);
+         m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6, m.trace.record.free_limit_bytes = int64_t{8} << 30;
+         m.trace.record.card.other_bytes = int64_t{7} << 30, m.trace.record.card.other_processes = 1;
+         return m;
+       }},
+      {"paging", Cause::memory, 800,
+       [] {
+         Made m(false);
+         batches(m, 0, 100, 100);
+         m.stats().major_faults = 2000;
+         return m;
+       }},
+      {"throttle", Cause::throttle, 600,
+       [] {
+         Made m(true);
+         batches(m, 0, 100, 100);
+         m.trace.record.card.sm_clock_mhz = 1200, m.trace.record.card.max_sm_clock_mhz = 2000, m.trace.record.card.throttle = {"power cap"};
+         return m;
+       }},
+      {"neighbour on the CPU", Cause::neighbour, 600,  // 8 cores for 1 s: 4.8 s ours, 3.2 s theirs
+       [] {
+         Made m(false);
+         m.trace.record.threads = 8;
+         batches(m, 0, 100, 100);
+         m.stats().cpu_seconds = 4.8, m.stats().other_cpu_seconds = 3.2, m.stats().run_delay_seconds = 3.2;
+         return m;
+       }},
+      {"reader on the CPU", Cause::reader, 400,
+       [] {
+         Made m(false);
+         batches(m, 60, 100, 40);
+         for (int i = 0; i < 10; ++i) m.zone("reader", Zone::read, i * 100, i * 100 + 60).zone("compute", Zone::wait_input, i * 100, i * 100 + 60);
+         m.stats().cpu_seconds = 1.6;
+         return m;
+       }},
+      {"too few threads for the rules", Cause::tokenizer, 250,  // VADER: 2 of 8 cores, all busy
+       [] {
+         Made m(false);
+         m.trace.record.model = "vader", m.trace.record.token_budget = 0, m.stats().batches = 0, m.stats().tokens = 0;
+         m.zone("tokenizer 0", Zone::tokenize, 0, 1000).zone("tokenizer 1", Zone::tokenize, 0, 1000).zone("reader", Zone::wait_output, 0, 1000);
+         m.stats().cpu_seconds = 2, m.stats().tokenize_cpu_seconds = 2;
+         return m;
+       }},
+  };
+}
+
+TEST(Doctor, NamesEveryPlantFirstAndPredictsTheRunWithoutIt) {
+  for (const Planted& plant : plants()) {
+    SCOPED_TRACE(plant.name);
+    const Diagnosis d = diagnose(plant.make().trace);
+    ASSERT_FALSE(d.findings.empty()) << to_text(d);
+    EXPECT_STREQ(cause_name(d.findings[0].cause), cause_name(plant.cause)) << to_text(d);
+    EXPECT_NEAR(d.seconds, 1.0, 1e-6);
+    EXPECT_NEAR(d.findings[0].predicted_seconds * 1000, plant.predicted_ms, 0.1 * plant.predicted_ms) << to_text(d);
+    EXPECT_GE(d.attributed(), 0.98) << to_text(d);
+    EXPECT_NEAR(d.busy_seconds + d.idle_seconds, d.seconds, 1e-6);
+    EXPECT_FALSE(d.findings[0].evidence.empty());
+    EXPECT_FALSE(d.findings[0].change.empty());
+    for (size_t i = 1; i < d.findings.size(); ++i) EXPECT_GE(d.findings[i - 1].gain, d.findings[i].gain);
+  }
+}
+
+TEST(Doctor, SaysSoWhenThereIsNothingToGain) {
+  for (const bool on_card : {true, false}) {
+    Made m(on_card);
+    batches(m, 2, 100, 99);
+    m.zone("reader", Zone::read, 0, 1).zone("tokenizer 0", Zone::tokenize, 1, 2).zone("writer", Zone::write, 1001, 1002);
+    m.stats().cpu_seconds = 1, m.stats().read_cpu_seconds = 0.001, m.stats().sink_cpu_seconds = 0.001, m.stats().other_cpu_seconds = 0.05;
+    const Diagnosis d = diagnose(m.trace);
+    EXPECT_TRUE(d.nothing_to_gain()) << to_text(d);
+    EXPECT_NE(to_text(d).find("nothing to gain"), std::string::npos);
+    EXPECT_GE(d.attributed(), 0.98);
+    EXPECT_EQ(to_env_file(d).find("BRIM_"), std::string::npos);
+  }
+}
+
+// A plant that hides a second one gains only what the second leaves.
+TEST(Doctor, PredictsNoMoreThanTheNextStageAllows) {
+  Made m(true);
+  batches(m, 60, 100, 40);
+  for (int i = 0; i < 10; ++i) {
+    m.zone("reader", Zone::read, i * 100, i * 100 + 60).zone("compute", Zone::wait_input, i * 100, i * 100 + 60);
+    m.zone("writer", Zone::write, i * 100, i * 100 + 80);
+  }
+  m.stats().sink_cpu_seconds = 0.8;
+  const Diagnosis d = diagnose(m.trace);
+  ASSERT_FALSE(d.findings.empty());
+  EXPECT_EQ(d.findings[0].cause, Cause::reader);
+  EXPECT_NEAR(d.findings[0].predicted_seconds, 0.8, 1e-6);
+}
+
+TEST(Doctor, AMeasuredProbeBeatsThePlansPrediction) {
+  Made m(true);
+  batches(m, 0, 100, 100);
+  m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 8e6;
+  EXPECT_TRUE(wants_probe(m.trace));
+  EXPECT_NEAR(diagnose(m.trace).findings.at(0).predicted_seconds, 0.125, 1e-6);
+  EXPECT_NEAR(diagnose(m.trace, BudgetProbe{1e6, 2e6}).findings.at(0).predicted_seconds, 0.5, 1e-6);
+  EXPECT_TRUE(diagnose(m.trace, BudgetProbe{1e6, 1e6}).nothing_to_gain());
+}
+
+TEST(Doctor, SettingsBecomeAnEnvFile) {
+  Made m(true);
+  batches(m, 0, 100, 100);
+  m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6;
+  EXPECT_NE(to_env_file(diagnose(m.trace)).find("\nBRIM_MEMORY_LIMIT=auto\n"), std::string::npos);
+  EXPECT_EQ((Setting{"tokenizer-threads", "6"}).variable(), "BRIM_TOKENIZER_THREADS");
+}
+
+TEST(Doctor, JsonRoundTrip) {
+  for (const Planted& plant : plants()) {
+    const Diagnosis d = diagnose(plant.make().trace);
+    EXPECT_EQ(diagnosis_from_json(to_json(d)), d) << plant.name;
+  }
+  for (const char* broken : {"", "{", "[]", "{}", R"({"seconds":"x"})", R"({"seconds":1,"busy_seconds":1,"idle_seconds":0,"verdict":"","idle_by_cause":{},"findings":[]})"})
+    EXPECT_THROW((void)diagnosis_from_json(broken), Error) << broken;
+}
+
+std::string file_of(const RunTrace& t) {
+  nlohmann::json j;
+  j["otherData"]["brim"] = nlohmann::json::parse(to_json(t.record));
+  j["traceEvents"] = nlohmann::json::array();
+  for (size_t i = 0; i < t.lanes.size(); ++i) j["traceEvents"].push_back({{"ph", "M"}, {"tid", i}, {"name", "thread_name"}, {"args", {{"name", t.lanes[i]}}}});
+  for (const ZoneEvent& e : t.events)
+    j["traceEvents"].push_back({{"ph", "X"}, {"tid", e.thread}, {"name", zone_name(e.zone)}, {"ts", static_cast<double>(e.begin_ns) / 1e3},
+                                {"dur", static_cast<double>(e.end_ns - e.begin_ns) / 1e3}, {"args", {{"n", e.detail}}}});
+  return j.dump();
+}
+
+TEST(DoctorTrace, AFileGivesTheSameDiagnosisAsTheRun) {
+  for (const Planted& plant : plants()) {
+    SCOPED_TRACE(plant.name);
+    RunTrace t = plant.make().trace;
+    std::stable_sort(t.events.begin(), t.events.end(), [](const ZoneEvent& a, const ZoneEvent& b) { return a.begin_ns < b.begin_ns; });
+    const RunTrace read = parse_trace(file_of(t), "run.json");
+    EXPECT_EQ(read.lanes, t.lanes);
+    EXPECT_EQ(to_json(read.record), to_json(t.record));
+    EXPECT_EQ(diagnose(read), diagnose(t));
+  }
+}
+
+TEST(DoctorTrace, WhatTheTimelineWritesCanBeRead) {
+  Timeline::clear();
+  Timeline::enable(true);
+  Timeline::name_thread("compute");
+  Timeline::record(Zone::compute, 1000, 2'001'000, 77);
+  Timeline::record(Zone::linear, 1000, 2000, 0);
+  Timeline::record_lane("device", Zone::device_busy, 5000, 1'005'000, 9);
+  Timeline::enable(false);
+  const Made m(true);
+  const RunTrace t = parse_trace(Timeline::chrome_trace(to_json(m.trace.record)), "run.json");
+  ASSERT_EQ(t.events.size(), 2u);
+  EXPECT_EQ(t.events[0].detail, 77);
+  EXPECT_EQ(t.events[1].zone, Zone::device_busy);
+  EXPECT_EQ(t.events[1].begin_ns - t.events[0].begin_ns, 4000);
+  EXPECT_EQ(t.lanes[static_cast<size_t>(t.events[1].thread)], "device");
+  Timeline::clear();
+}
+
+TEST(DoctorTrace, RefusesWhatIsNoTraceOfOurs) {
+  const Made m(true);
+  nlohmann::json other_version = nlohmann::json::parse(to_json(m.trace.record));
+  other_version["schema_version"] = 99;
+  const std::string whole = file_of(m.trace);
+  for (const std::string& bad :
+       {std::string(""), std::string("not json"), std::string("[]"), std::string("{}"), std::string("[1,2]"), std::string("null"),
+        std::string(R"({"traceEvents":[{"ph":"X","name":"read","ts":0,"dur":5,"tid":1,"pid":1}]})"),        // another program's
+        std::string(R"({"traceEvents":[],"otherData":{"brim":{}}})"), std::string(R"({"traceEvents":[],"otherData":{"brim":7}})"),
+        R"({"traceEvents":[],"otherData":{"brim":)" + to_json(m.trace.record) + "}}",                        // no events
+        R"({"traceEvents":[],"otherData":{"brim":)" + other_version.dump() + "}}", whole.substr(0, whole.size() / 2)}) {
+    try {
+      (void)parse_trace(bad, "run.json");
+      FAIL() << bad.substr(0, 80);
+    } catch (const Error& e) {
+      EXPECT_EQ(exit_code(e.code()), 3) << bad.substr(0, 80);
+      EXPECT_NE(std::string(e.what()).find("run.json"), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST(DoctorTrace, SurvivesStrangeEvents) {
+  RunTrace t = plants()[0].make().trace;
+  nlohmann::json j = nlohmann::json::parse(file_of(t));
+  for (const char* event : {R"({"ph":"X","tid":-5,"name":"read","ts":1,"dur":1})", R"({"ph":"X","tid":900,"name":"read","ts":1,"dur":1})",
+                            R"({"ph":"X","tid":0,"name":"read","ts":-1,"dur":1})", R"({"ph":"X","tid":0,"name":"read","ts":1e300,"dur":1e300})",
+                            R"({"ph":"X","tid":0,"name":"unheard of","ts":1,"dur":1})", R"({"ph":"X","tid":0,"name":"read","ts":1,"dur":0})"})
+    j["traceEvents"].push_back(nlohmann::json::parse(event));
+  const Diagnosis d = diagnose(parse_trace(j.dump(), "run.json"));
+  EXPECT_EQ(d.findings.at(0).cause, Cause::reader);
+  EXPECT_TRUE(std::isfinite(d.findings[0].predicted_seconds));
+}
+
+TEST(DoctorMachine, ChecksWithoutACard) {
+  const auto checks = check_machine("/tmp", 0.05);
+  EXPECT_GE(checks.size(), 4u);
+  EXPECT_FALSE(to_text(checks).empty());
+  bool disk = false;
+  for (const auto& c : checks) disk |= c.what == "disk" && c.found.find("MB/s") != std::string::npos;
+  EXPECT_TRUE(disk);
+  bool refused = false;
+  for (const auto& c : check_machine("/nonexistent", 0.01)) refused |= c.what == "disk" && c.state == MachineCheck::State::problem;
+  EXPECT_TRUE(refused);
+}
+
+}  // namespace
+}  // namespace brim

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run as the doctor sees it: the zones of its stages, lane by lane, and a record of what ran where, with which plan and
+// which counters. `--trace run.json` writes both into one Chrome/Perfetto file (the record under otherData.brim), so that
+// a run can be diagnosed later and elsewhere.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/timeline.h"
+#include "engine/engine.h"
+#include "engine/run_stats.h"
+
+namespace brim {
+
+// How the machine's card was during the run; absent readings are negative or empty.
+struct CardRecord {
+  int sm_clock_mhz = -1, max_sm_clock_mhz = -1;
+  std::vector<std::string> throttle;      // reasons that slow it down; "idle" and the like are left out
+  int64_t other_bytes = -1;               // held on the card by other processes
+  int other_processes = -1;
+  bool operator==(const CardRecord&) const = default;
+};
+
+struct TracedRun {
+  std::string verb, model, device, precision;  // model "vader": the rules, computed by the tokenizer threads
+  bool on_card = false;
+  int device_index = 0;
+  std::vector<std::string> inputs;
+  std::string output;
+  int threads = 0;                        // that compute on the CPU
+  int cores = 0, machine_cores = 0;       // this process may use; the machine has
+  int64_t token_budget = 0, max_length = 0, limit_bytes = 0, planned_bytes = 0;
+  int staging_depth = 0;
+  double plan_tokens_per_second = 0;      // predicted for texts of this run's mean length
+  // The same with all the memory the device can give: what the limit costs.
+  int64_t free_token_budget = 0, free_limit_bytes = 0;
+  double free_tokens_per_second = 0;
+  double load_seconds = 0;
+  PipelineStats stats;
+  CardRecord card;
+};
+
+struct RunTrace {
+  TracedRun record;
+  std::vector<std::string> lanes;
+  std::vector<ZoneEvent> events;          // stages only, by begin time; `thread` is the lane
+};
+
+// Looks at the card five times a second while a run goes on, from a thread of its own.
+class CardWatch {
+ public:
+  explicit CardWatch(int index);
+  ~CardWatch();
+  CardRecord stop();
+
+ private:
+  void watch(int index);
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stop_ = false;
+  CardRecord record_;
+  std::thread thread_;
+};
+
+// What is known at the end of a run. `engine` null: VADER.
+TracedRun make_record(const std::string& verb, Engine* engine, const PipelineStats& stats, double load_seconds);
+
+std::string to_json(const TracedRun& record);
+TracedRun record_from_json(const std::string& json);  // throws bad_data
+
+// This process's timeline, with a record.
+RunTrace current_trace(TracedRun record);
+// A file written by --trace. Throws usage if it cannot be opened, bad_data if it is no trace, or not one of Brim's.
+RunTrace read_trace(const std::string& path);
+RunTrace parse_trace(const std::string& json, const std::string& name);
+
+}  // namespace brim
