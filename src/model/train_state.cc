@@ -9,7 +9,6 @@
 #include "base/thread_pool.h"
 #include "memory/placement.h"
 #include "model/weights.h"
-#include "ops/adamw.h"
 #include "ops/rows.h"
 
 namespace brim {
@@ -110,6 +109,9 @@ int64_t moment_bytes(const SlabLayout& layout, Optimizer optimizer) {
   return optimizer == Optimizer::adamw_8bit ? align_up(matrices) + rest * 4 : layout.elements() * 4;
 }
 
+constexpr int kWindows = 3;
+int64_t window_elements(const SlabLayout& layout) { return std::min<int64_t>(int64_t{4} << 20, align_elements(layout.elements())); }
+
 }  // namespace
 
 const char* optimizer_name(Optimizer optimizer) { return optimizer == Optimizer::adamw ? "adamw" : "adamw_8bit"; }
@@ -131,13 +133,14 @@ SlabLayout slab_layout(const ModelShape& shape) {
   return layout;
 }
 
-TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimizer optimizer, DeviceKind target, Isa isa) {
+TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimizer optimizer, Moments moments, DeviceKind target, Isa isa) {
   const SlabLayout layout = slab_layout(shape);
   TagBytes bytes;
   bytes[Tag::master] = align_up(layout.elements() * 4);
   bytes[Tag::gradients] = align_up(layout.elements() * 4);
   bytes[Tag::optimizer] = 2 * align_up(moment_bytes(layout, optimizer));
   if (optimizer == Optimizer::adamw_8bit) bytes[Tag::optimizer] += align_up(2 * moment_blocks(layout) * 4);
+  if (moments == Moments::host) bytes[Tag::optimizer] = kWindows * 2 * window_elements(layout) * 4;
   const DType compute = activation_type(precision, target);
   if (target == DeviceKind::cpu) bytes[Tag::weights] = packed_layout(shape, layout, precision, isa, nullptr).bytes;
   else if (is_half(compute)) bytes[Tag::weights] = align_up(layout.elements() * 2);
@@ -150,7 +153,7 @@ TrainParams describe_train_params(const ModelShape& shape, Precision precision, 
   return make_params(shape, layout, precision, target, isa, fake(1), fake(2), fake(3), fake(4));
 }
 
-TrainState::TrainState(Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer)
+TrainState::TrainState(Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer, Moments place)
     : device_(device), shape_(shape), precision_(precision), optimizer_(optimizer), layout_(slab_layout(shape)) {
   const auto n = static_cast<size_t>(layout_.elements());
   const Isa isa = best_isa();
@@ -160,8 +163,20 @@ TrainState::TrainState(Device& device, const ModelShape& shape, Precision precis
   if (is_half(compute)) copy_ = device.allocate(n * static_cast<size_t>(dtype_bytes(compute)));
   if (device.kind() == DeviceKind::cpu) packed_ = device.allocate(static_cast<size_t>(packed_layout(shape_, layout_, precision, isa, nullptr).bytes));
   const auto moments = static_cast<size_t>(moment_bytes(layout_, optimizer));
-  m_ = device.allocate(moments);
-  v_ = device.allocate(moments);
+  if (place == Moments::device) {
+    m_ = device.allocate(moments);
+    v_ = device.allocate(moments);
+  } else {
+    BRIM_CHECK(optimizer == Optimizer::adamw, "moments on the host are for AdamW in 32 bits");
+    m_ = device.allocate_host(moments);
+    v_ = device.allocate_host(moments);
+    const int64_t each = window_elements(layout_);
+    window_bytes_ = device.allocate(static_cast<size_t>(kWindows * 2 * each * 4));
+    arrive_ = device.make_stream(), leave_ = device.make_stream();
+    for (int i = 0; i < kWindows; ++i)
+      windows_.push_back({slab(window_bytes_, DType::f32, 2 * i * each, (2 * i + 1) * each), slab(window_bytes_, DType::f32, (2 * i + 1) * each, (2 * i + 2) * each),
+                          make_event(device, false), make_event(device, false), make_event(device, false)});
+  }
   if (optimizer == Optimizer::adamw_8bit) moment_scales_ = device.allocate(static_cast<size_t>(2 * moment_blocks(layout_)) * 4);
   params_ = make_params(shape_, layout_, precision, device.kind(), isa, static_cast<char*>(master_.data()), static_cast<char*>(grad_.data()),
                         static_cast<char*>(copy_.data()), packed_.data());
@@ -173,14 +188,22 @@ TrainState::TrainState(Device& device, const ModelShape& shape, Precision precis
   norm_ = TensorView(base, DType::f32, {1});
   factor_ = TensorView(base + kArenaAlignment, DType::f32, {1});
   norm_scratch_ = TensorView(base + 2 * kArenaAlignment, DType::u8, {scratch});
-  stream->fill_zero(m_.data(), m_.bytes());
-  stream->fill_zero(v_.data(), v_.bytes());
+  for (const DeviceBuffer* b : {&m_, &v_}) {
+    if (place == Moments::host) std::memset(b->data(), 0, b->bytes());
+    else stream->fill_zero(b->data(), b->bytes());
+  }
   if (moment_scales_) stream->fill_zero(moment_scales_.data(), moment_scales_.bytes());
   stream->fill_zero(grad_.data(), grad_.bytes());
   stream->synchronize();
 }
 
 TrainState::~TrainState() = default;
+
+int64_t TrainState::bytes() const {
+  int64_t sum = 0;
+  for (const DeviceBuffer* b : {&master_, &grad_, &copy_, &packed_, &m_, &v_, &moment_scales_, &scratch_}) sum += static_cast<int64_t>(b->bytes());
+  return sum;
+}
 
 TensorView TrainState::slab(const DeviceBuffer& buffer, DType dtype, int64_t begin, int64_t end) const {
   return TensorView(static_cast<char*>(buffer.data()) + begin * dtype_bytes(dtype), dtype, {end - begin});
@@ -201,6 +224,7 @@ std::vector<float> TrainState::download(Stream& stream) const {
 }
 
 std::vector<std::byte> TrainState::download_moments(Stream& stream) const {
+  if (leave_) leave_->synchronize();
   std::vector<std::byte> all(m_.bytes() + v_.bytes() + moment_scales_.bytes());
   size_t at = 0;
   for (const DeviceBuffer* b : {&m_, &v_, &moment_scales_}) {
@@ -214,6 +238,7 @@ std::vector<std::byte> TrainState::download_moments(Stream& stream) const {
 void TrainState::upload_moments(Stream& stream, const std::vector<std::byte>& all) {
   BRIM_CHECK(all.size() == m_.bytes() + v_.bytes() + moment_scales_.bytes(), "{} bytes of moments, {} wanted", all.size(),
              m_.bytes() + v_.bytes() + moment_scales_.bytes());
+  if (leave_) leave_->synchronize();
   size_t at = 0;
   for (DeviceBuffer* b : {&m_, &v_, &moment_scales_}) {
     if (b->bytes() > 0) stream.copy(b->data(), all.data() + at, b->bytes());
@@ -266,6 +291,7 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
   if (narrow) parts = {{0, matrices, true, true}, {matrices, layout_.begin[2], true, false}};
   else parts = {{0, layout_.begin[2], true, false}};
   parts.push_back({layout_.begin[2], layout_.elements(), false, false});
+  for (const Window& w : windows_) w.stored->wait(*arrive_);  // what the step before wrote is there before it is read again
   for (const Part& part : parts) {
     if (part.end == part.begin) continue;
     AdamWArgs args;
@@ -288,10 +314,38 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
     args.grad_factor = factor_;
     args.lr = s.lr, args.beta1 = s.beta1, args.beta2 = s.beta2, args.eps = s.eps, args.step = s.step;
     args.weight_decay = part.decay ? s.weight_decay : 0;
-    adamw(stream, args);
+    if (windows_.empty()) adamw(stream, args);
+    else step_through_windows(stream, args, part.begin);
   }
   if (packed_) refresh(stream);
   zero_grad(stream);
+}
+
+void TrainState::step_through_windows(Stream& stream, const AdamWArgs& part, int64_t begin) {
+  const int64_t each = windows_[0].m.elements(), n = part.master.elements();
+  for (int64_t at = 0; at < n; at += each) {
+    const int64_t count = std::min(each, n - at);
+    Window& w = windows_[next_window_];
+    next_window_ = (next_window_ + 1) % windows_.size();
+    const auto bytes = static_cast<size_t>(count * 4);
+    auto* m = static_cast<float*>(m_.data()) + begin + at;
+    auto* v = static_cast<float*>(v_.data()) + begin + at;
+    w.stored->wait(*arrive_);  // its last tenant has left
+    arrive_->copy(w.m.data, m, bytes);
+    arrive_->copy(w.v.data, v, bytes);
+    w.loaded->record(*arrive_);
+    w.loaded->wait(stream);
+    AdamWArgs piece = part;
+    for (TensorView* view : {&piece.master, &piece.grad, &piece.copy})
+      if (*view) *view = view->slice_rows(at, at + count);
+    piece.m = w.m.slice_rows(0, count), piece.v = w.v.slice_rows(0, count);
+    adamw(stream, piece);
+    w.stepped->record(stream);
+    w.stepped->wait(*leave_);
+    leave_->copy(m, w.m.data, bytes);
+    leave_->copy(v, w.v.data, bytes);
+    w.stored->record(*leave_);
+  }
 }
 
 EncoderWeights encoder_weights(const ModelShape& s, const TrainParams& p) {

@@ -8,13 +8,19 @@
 #include <vector>
 
 #include "device/device.h"
+#include "device/event.h"
 #include "io/weights.h"
 #include "model/training_pass.h"
+#include "ops/adamw.h"
 
 namespace brim {
 
 enum class Optimizer : uint8_t { adamw, adamw_8bit };
 const char* optimizer_name(Optimizer optimizer);
+
+// Where AdamW's moments live. On the host (page-locked) they pass through the device in windows while the step runs: the same
+// numbers, a sixteenth of a gigabyte instead of eight bytes a parameter, and the time the bus takes.
+enum class Moments : uint8_t { device, host };
 
 struct SlabLayout {
   enum Range { matrices, embeddings, undecayed, ranges };
@@ -26,7 +32,7 @@ struct SlabLayout {
 SlabLayout slab_layout(const ModelShape& shape);
 
 // Bytes by tag: master, gradients, optimizer, weights (the compute copy or the packed matrices).
-TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimizer optimizer, DeviceKind target, Isa isa);
+TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimizer optimizer, Moments moments, DeviceKind target, Isa isa);
 
 // Params with made-up addresses, for planning.
 TrainParams describe_train_params(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa);
@@ -39,7 +45,7 @@ struct StepSettings {
 
 class TrainState {
  public:
-  TrainState(Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer);
+  TrainState(Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer, Moments moments = Moments::device);
   ~TrainState();
 
   // Host values of all parameters, in slab order of elements().
@@ -52,6 +58,7 @@ class TrainState {
   const SlabLayout& layout() const { return layout_; }
   const TrainParams& params() const { return params_; }
   Optimizer optimizer() const { return optimizer_; }
+  int64_t bytes() const;  // held on the device
 
   // Gradient norm, clipping, AdamW, fresh compute weights, zeroed gradients. `norm` [1] f32 and `factor` [1] f32 stay on
   // the device until read.
@@ -62,7 +69,13 @@ class TrainState {
  private:
   void refresh(Stream& stream);  // compute weights from the master
   TensorView slab(const DeviceBuffer& buffer, DType dtype, int64_t begin, int64_t end) const;
+  void step_through_windows(Stream& stream, const AdamWArgs& part, int64_t begin);
 
+  // Three windows of both moments: one arrives, one is stepped, one leaves.
+  struct Window {
+    TensorView m, v;
+    std::unique_ptr<Event> loaded, stepped, stored;
+  };
   Device& device_;
   ModelShape shape_;
   Precision precision_;
@@ -71,15 +84,20 @@ class TrainState {
   DeviceBuffer master_, grad_, copy_, packed_, m_, v_, moment_scales_, scratch_;
   TensorView norm_, factor_, norm_scratch_;
   TrainParams params_;
+  // Moments on the host:
+  DeviceBuffer window_bytes_;
+  std::vector<Window> windows_;
+  size_t next_window_ = 0;
+  std::unique_ptr<Stream> arrive_, leave_;
 };
 
 // The same weights as the scoring pass reads them, for evaluation between steps.
 EncoderWeights encoder_weights(const ModelShape& shape, const TrainParams& params);
 
-// Reads every parameter of `source` into slab order; a head that is absent is drawn from N(0, initializer_range) with
-// `seed`. Returns the names that were drawn.
 // Draws the heads alone.
 void draw_heads(const ModelShape& shape, float initializer_range, uint64_t seed, std::vector<float>& master, std::vector<std::string>& drawn);
+// Reads every parameter of `source` into slab order; a head that is absent is drawn from N(0, initializer_range) with
+// `seed`. Returns the names that were drawn.
 std::vector<std::string> load_master(const WeightSource& source, const ModelShape& shape, float initializer_range, uint64_t seed, std::vector<float>& master);
 
 }  // namespace brim

@@ -63,10 +63,10 @@ double PassCost::seconds(const DeviceProfile& d, Precision precision, int64_t to
   return seconds;
 }
 
-double optimizer_seconds(const DeviceProfile& d, int64_t elements, int64_t moment_bytes, int64_t copy_bytes) {
+double optimizer_seconds(const DeviceProfile& d, int64_t elements, int64_t moment_bytes, int64_t copy_bytes, bool moments_on_host) {
   // Master read and written, gradient read twice (norm, update) and zeroed, moments read and written, the copy written.
   const double bytes = 20.0 * static_cast<double>(elements) + 2.0 * static_cast<double>(moment_bytes) + static_cast<double>(copy_bytes);
-  return bytes / d.bandwidth;
+  return std::max(bytes / d.bandwidth, moments_on_host ? static_cast<double>(moment_bytes) / d.host_bandwidth : 0);
 }
 
 }  // namespace brim

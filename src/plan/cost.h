@@ -26,7 +26,8 @@ class PassCost {
   std::map<std::string, Line> ops_;
 };
 
-// One optimizer step over `elements` parameters: everything is read and written once, so only memory speed counts.
-double optimizer_seconds(const DeviceProfile& device, int64_t elements, int64_t moment_bytes, int64_t copy_bytes);
+// One optimizer step over `elements` parameters: everything is read and written once, so only memory speed counts, and the
+// bus's where the moments pass over it.
+double optimizer_seconds(const DeviceProfile& device, int64_t elements, int64_t moment_bytes, int64_t copy_bytes, bool moments_on_host);
 
 }  // namespace brim

@@ -48,12 +48,13 @@ int64_t context_estimate(int compute_capability) {
   return mib << 20;
 }
 
-// Data sheet, dense, TFLOP/s and GB/s. Half precision accumulates in fp32, which GeForce cards do at half their headline rate.
-DeviceProfile sheet(const char* name, int cc, int64_t mib, double fp32, double tf32, double half, double fp8, double gb_per_s) {
+// Data sheet, dense, TFLOP/s and GB/s (its memory, and the bus to the host). Half precision accumulates in fp32, which GeForce cards do at half their headline rate.
+DeviceProfile sheet(const char* name, int cc, int64_t mib, double fp32, double tf32, double half, double fp8, double gb_per_s, double host_gb_per_s) {
   DeviceProfile p;
   p.name = name, p.kind = DeviceKind::cuda, p.compute_capability = cc, p.total_bytes = mib << 20;
   p.tflops_fp32 = fp32 * kAttained, p.tflops_tf32 = tf32 * kAttained, p.tflops_half = half * kAttained, p.tflops_fp8 = fp8 * kAttained;
   p.bandwidth = gb_per_s * 1e9 * kCopyAttained;
+  p.host_bandwidth = host_gb_per_s * 1e9 * kCopyAttained;
   p.context_bytes = context_estimate(cc);
   p.bf16 = cc >= 80;
   p.runnable = cc >= kOldestRunnable;
@@ -62,19 +63,19 @@ DeviceProfile sheet(const char* name, int cc, int64_t mib, double fp32, double t
 
 std::vector<DeviceProfile> make_cards() {
   std::vector<DeviceProfile> cards = {
-      sheet("rtx3050-6gb", 86, 6144, 6.8, 6.8, 13.5, 0, 168),
-      sheet("rtx3060", 86, 12288, 12.7, 12.7, 25.5, 0, 360),
-      sheet("rtx3070", 86, 8192, 20.3, 20.3, 40.6, 0, 448),
-      sheet("rtx3090", 86, 24576, 35.6, 35.6, 71, 0, 936),
-      sheet("rtx4090", 89, 24564, 82.6, 82.6, 165.2, 330.3, 1008),
-      sheet("t4", 75, 15360, 8.1, 0, 65, 0, 320),
-      sheet("v100", 70, 16384, 15.7, 0, 125, 0, 900),
-      sheet("l4", 89, 23034, 30.3, 60, 121, 242, 300),
-      sheet("a10", 86, 23028, 31.2, 62.5, 125, 0, 600),
-      sheet("a100-40gb", 80, 40960, 19.5, 156, 312, 0, 1555),
-      sheet("a100-80gb", 80, 81920, 19.5, 156, 312, 0, 2039),
-      sheet("h100", 90, 81559, 67, 494.7, 989.4, 1978.9, 3350),
-      sheet("h200", 90, 143771, 67, 494.7, 989.4, 1978.9, 4800),
+      sheet("rtx3050-6gb", 86, 6144, 6.8, 6.8, 13.5, 0, 168, 15.8),
+      sheet("rtx3060", 86, 12288, 12.7, 12.7, 25.5, 0, 360, 31.5),
+      sheet("rtx3070", 86, 8192, 20.3, 20.3, 40.6, 0, 448, 31.5),
+      sheet("rtx3090", 86, 24576, 35.6, 35.6, 71, 0, 936, 31.5),
+      sheet("rtx4090", 89, 24564, 82.6, 82.6, 165.2, 330.3, 1008, 31.5),
+      sheet("t4", 75, 15360, 8.1, 0, 65, 0, 320, 15.8),
+      sheet("v100", 70, 16384, 15.7, 0, 125, 0, 900, 15.8),
+      sheet("l4", 89, 23034, 30.3, 60, 121, 242, 300, 31.5),
+      sheet("a10", 86, 23028, 31.2, 62.5, 125, 0, 600, 31.5),
+      sheet("a100-40gb", 80, 40960, 19.5, 156, 312, 0, 1555, 31.5),
+      sheet("a100-80gb", 80, 81920, 19.5, 156, 312, 0, 2039, 31.5),
+      sheet("h100", 90, 81559, 67, 494.7, 989.4, 1978.9, 3350, 63),
+      sheet("h200", 90, 143771, 67, 494.7, 989.4, 1978.9, 4800, 63),
   };
   DeviceProfile& h200 = cards.back();
   h200.tflops_half = 774, h200.tflops_fp8 = 1403, h200.bandwidth = 4.1e12, h200.measured = true;
@@ -172,7 +173,7 @@ DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth) 
   if (total_bytes <= 0) fail(ErrorCode::usage, "--vram: must be above zero");
   if (!(tflops > 0)) fail(ErrorCode::usage, "--tflops {}: must be above zero", tflops);
   if (!(bandwidth > 0)) fail(ErrorCode::usage, "--bandwidth {}: must be above zero", bandwidth);
-  DeviceProfile p = sheet("custom", 86, total_bytes >> 20, 0, 0, 0, 0, 0);
+  DeviceProfile p = sheet("custom", 86, total_bytes >> 20, 0, 0, 0, 0, 0, 15.8);
   p.total_bytes = total_bytes;
   p.tflops_half = tflops, p.tflops_tf32 = tflops / 2, p.tflops_fp32 = tflops / 4;
   p.bandwidth = bandwidth;
@@ -296,6 +297,7 @@ nlohmann::ordered_json profile_to_json(const DeviceProfile& p) {
   else j["compute_capability"] = p.compute_capability;
   j["total_bytes"] = p.total_bytes;
   j["tflops_fp32"] = p.tflops_fp32, j["tflops_tf32"] = p.tflops_tf32, j["tflops_half"] = p.tflops_half, j["tflops_fp8"] = p.tflops_fp8, j["tops_int8"] = p.tops_int8;
+  if (p.kind == DeviceKind::cuda) j["host_bandwidth"] = p.host_bandwidth;
   j["bandwidth"] = p.bandwidth, j["context_bytes"] = p.context_bytes;
   j["bf16"] = p.bf16, j["measured"] = p.measured, j["context_measured"] = p.context_measured, j["runnable"] = p.runnable;
   return j;
@@ -312,6 +314,7 @@ DeviceProfile profile_of_json(const nlohmann::ordered_json& j) {
   p.total_bytes = j.at("total_bytes").get<int64_t>();
   p.tflops_fp32 = j.at("tflops_fp32").get<double>(), p.tflops_tf32 = j.at("tflops_tf32").get<double>(), p.tflops_half = j.at("tflops_half").get<double>();
   p.tflops_fp8 = j.at("tflops_fp8").get<double>(), p.tops_int8 = j.at("tops_int8").get<double>();
+  p.host_bandwidth = j.value("host_bandwidth", 0.0);
   p.bandwidth = j.at("bandwidth").get<double>(), p.context_bytes = j.at("context_bytes").get<int64_t>();
   p.bf16 = j.at("bf16").get<bool>(), p.measured = j.at("measured").get<bool>();
   p.context_measured = j.at("context_measured").get<bool>(), p.runnable = j.at("runnable").get<bool>();

@@ -32,7 +32,12 @@ constexpr int64_t kShortestTexts = 4;          // tokens: how many sequences a b
 struct Way {
   Recompute level = Recompute::none;
   Optimizer optimizer = Optimizer::adamw;
+  Moments moments = Moments::device;
 };
+
+std::string way_name(const Way& way) {
+  return fmt::format("recompute {}{}", recompute_name(way.level), way.moments == Moments::host ? ", optimizer state on the host" : "");
+}
 
 void add(TagBytes& to, const TagBytes& from) {
   for (size_t t = 0; t < static_cast<size_t>(kTagCount); ++t) to.bytes[t] += from.bytes[t];
@@ -63,8 +68,11 @@ class Solver {
   std::vector<Way> ways(Optimizer optimizer) const {
     if (r_.task == Task::score) return {{Recompute::none, optimizer}};
     std::vector<Way> all;
-    for (const auto level : {Recompute::none, Recompute::selective, Recompute::full})
-      if (!r_.recompute || *r_.recompute == level) all.push_back({level, optimizer});
+    for (const auto moments : {Moments::device, Moments::host}) {
+      if (moments == Moments::host && (cpu_ || optimizer != Optimizer::adamw || r_.device.host_bandwidth <= 0)) break;
+      for (const auto level : {Recompute::none, Recompute::selective, Recompute::full})
+        if (!r_.recompute || *r_.recompute == level) all.push_back({level, optimizer, moments});
+    }
     return all;
   }
 
@@ -79,7 +87,7 @@ class Solver {
     Plan& p = s.plan;
     p.task = r_.task, p.device = r_.device, p.precision = r_.precision, p.output = r_.output, p.limit_bytes = r_.limit_bytes;
     p.max_length = r_.max_length, p.token_budget = tokens, p.max_sequences = std::max<int64_t>(1, tokens / kShortestTexts);
-    p.recompute = way.level, p.optimizer = way.optimizer;
+    p.recompute = way.level, p.optimizer = way.optimizer, p.moments_on_host = way.moments == Moments::host;
     const int64_t B = p.max_sequences;
     if (r_.task == Task::score) {
       p.staging_depth = cpu_ ? 1 : kScoreStagingSlots;
@@ -99,7 +107,7 @@ class Solver {
       // Evaluation takes turns with training in the same arena; where it needs more, the arena is that much larger.
       const int64_t evaluation = evaluation_bytes(p.limits());
       p.bytes[Tag::activations] += std::max<int64_t>(0, evaluation - pass.arena_bytes());
-      add(p.bytes, train_state_bytes(r_.shape, r_.precision, way.optimizer, r_.device.kind, r_.device.isa));
+      add(p.bytes, train_state_bytes(r_.shape, r_.precision, way.optimizer, way.moments, r_.device.kind, r_.device.isa));
       if (r_.global_batch_tokens > 0) p.accumulation_steps = std::max<int64_t>(1, (r_.global_batch_tokens + tokens - 1) / tokens);
       s.ops = pass.ops;
       s.ops_tokens = tokens, s.ops_sequences = B;
@@ -137,7 +145,8 @@ class Solver {
     const int64_t batch = r_.global_batch_tokens > 0 ? r_.global_batch_tokens : tokens;
     const int64_t whole = batch / tokens, rest = batch % tokens;
     const TagBytes& bytes = c.small.plan.bytes;
-    const double update = optimizer_seconds(r_.device, elements_, bytes[Tag::optimizer], bytes[Tag::weights]);
+    const bool on_host = c.way.moments == Moments::host;
+    const double update = optimizer_seconds(r_.device, elements_, on_host ? 8 * elements_ : bytes[Tag::optimizer], bytes[Tag::weights], on_host);
     const double toll = c.way.level == Recompute::none ? 1 : kRecomputeToll;
     return {toll * (static_cast<double>(whole) * seconds(tokens) + seconds(rest)) + update, static_cast<double>(batch)};
   }
@@ -156,7 +165,21 @@ class Solver {
 
   std::optional<Plan> best(Optimizer optimizer) const {
     std::vector<Curve> curves;
-    for (const Way& way : ways(optimizer)) curves.push_back(curve(way, fewest_tokens(), most_tokens()));
+    for (const Way& way : ways(optimizer)) {
+      const auto same_pass = std::find_if(curves.begin(), curves.end(), [&](const Curve& c) { return c.way.level == way.level; });
+      if (same_pass == curves.end()) {
+        curves.push_back(curve(way, fewest_tokens(), most_tokens()));
+        continue;
+      }
+      Curve moved = *same_pass;  // only where the moments are differs: nothing needs recording again
+      moved.way = way;
+      const int64_t bytes = train_state_bytes(r_.shape, r_.precision, way.optimizer, way.moments, r_.device.kind, r_.device.isa)[Tag::optimizer];
+      for (Sized* s : {&moved.small, &moved.large}) {
+        s->plan.moments_on_host = way.moments == Moments::host;
+        s->plan.bytes[Tag::optimizer] = bytes, s->plan.peak_bytes = s->plan.bytes.total();
+      }
+      curves.push_back(std::move(moved));
+    }
     auto plan = r_.fill && r_.token_budget == 0 ? filled(curves) : chosen(curves);
     if (plan) explain(*plan, curves);
     return plan;
@@ -246,7 +269,7 @@ class Solver {
   void explain(Plan& plan, const std::vector<Curve>& curves) const {
     const Curve* own = nullptr;
     for (const Curve& c : curves)
-      if (c.way.level == plan.recompute) own = &c;
+      if (c.way.level == plan.recompute && (c.way.moments == Moments::host) == plan.moments_on_host) own = &c;
     const std::string budget = fmt::format("token budget {}", format_count(plan.token_budget));
     const int64_t most = most_tokens();
     if (r_.token_budget > 0) {
@@ -265,15 +288,14 @@ class Solver {
     if (r_.task == Task::train) {
       if (r_.recompute) plan.why.push_back(fmt::format("recompute {}: as asked", recompute_name(plan.recompute)));
       for (const Curve& c : curves) {
-        if (&c == own) continue;
+        if (&c == own || (c.way.moments == Moments::host && own->way.moments == Moments::device)) continue;
         int64_t tokens = plan.token_budget;
         if (c.estimate(tokens) > r_.limit_bytes)
-          plan.why.push_back(fmt::format("recompute {} rather than {}: that would need {} at this budget", recompute_name(plan.recompute), recompute_name(c.way.level),
-                                         format_bytes(c.estimate(tokens))));
+          plan.why.push_back(fmt::format("{} rather than {}: that would need {} at this budget", way_name(own->way), way_name(c.way), format_bytes(c.estimate(tokens))));
         else
-          plan.why.push_back(fmt::format("recompute {} rather than {}: that would run at {} tokens/s", recompute_name(plan.recompute), recompute_name(c.way.level),
-                                         format_si(speed(c, tokens))));
+          plan.why.push_back(fmt::format("{} rather than {}: that would run at {} tokens/s", way_name(own->way), way_name(c.way), format_si(speed(c, tokens))));
       }
+      if (plan.moments_on_host) plan.notes.push_back(fmt::format("AdamW's moments stay in page-locked host memory ({}) and pass over the bus each step; the numbers are the same", format_bytes(8 * elements_)));
     }
     plan.why.push_back(fmt::format("speed is predicted for texts of {} tokens from {} rates", typical_, plan.device.measured ? "measured" : "data-sheet"));
     if (!plan.device.runnable) plan.notes.push_back(fmt::format("this build cannot run {} (sm_{}); it runs sm_75 and newer", plan.device.name, plan.device.compute_capability));

@@ -57,6 +57,7 @@ struct Plan {
   int staging_depth = 0;           // batches in flight
   Recompute recompute = Recompute::none;
   Optimizer optimizer = Optimizer::adamw;
+  bool moments_on_host = false;    // AdamW's moments pass over the bus each step
   int64_t accumulation_steps = 1;  // micro-batches an optimizer step is made of
   double tokens_per_second = 0;    // predicted, like step_seconds
   double step_seconds = 0;         // one batch scored, or one optimizer step

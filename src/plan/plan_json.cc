@@ -35,6 +35,7 @@ std::string to_json(const Plan& p) {
   j["precision"] = precision_name(p.precision);
   j["output"] = kOutputs[static_cast<int>(p.output)];
   j["optimizer"] = p.task == Task::train ? nlohmann::ordered_json(optimizer_name(p.optimizer)) : nlohmann::ordered_json(nullptr);
+  if (p.moments_on_host) j["moments_on_host"] = true;
   j["recompute"] = recompute_name(p.recompute);
   j["accumulation_steps"] = p.accumulation_steps, j["staging_depth"] = p.staging_depth;
   j["tokens_per_second"] = p.tokens_per_second, j["step_seconds"] = p.step_seconds;
@@ -64,6 +65,7 @@ Plan plan_from_json(std::string_view text) {
       constexpr const char* optimizers[] = {"adamw", "adamw_8bit"};
       p.optimizer = known(by_name<Optimizer>(optimizers, name("optimizer")), "optimizer", name("optimizer"));
     }
+    p.moments_on_host = j.value("moments_on_host", false);
     p.recompute = known(recompute_from_name(name("recompute")), "recompute", name("recompute"));
     p.accumulation_steps = j.at("accumulation_steps").get<int64_t>(), p.staging_depth = j.at("staging_depth").get<int>();
     p.tokens_per_second = j.at("tokens_per_second").get<double>(), p.step_seconds = j.at("step_seconds").get<double>();

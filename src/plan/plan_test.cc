@@ -123,7 +123,7 @@ TEST(Plan, MoreLimitIsNeverSlower) {
           EXPECT_GE(p.tokens_per_second, before.tokens_per_second * (1 - 1e-12)) << card << " " << r.limit_bytes;
           EXPECT_GE(p.peak_bytes, before.peak_bytes) << card << " " << r.limit_bytes;
           if (task == Task::score || fill) {
-            EXPECT_GE(p.token_budget, before.token_budget) << card << " " << r.limit_bytes;
+            EXPECT_TRUE(p.token_budget >= before.token_budget || p.moments_on_host != before.moments_on_host) << card << " " << r.limit_bytes;
           }
           before = p;
         }
@@ -163,9 +163,8 @@ TEST(Plan, TooLargeModelSaysWhatWouldDo) {
   PlanRequest r = request(huge, Task::train, card_profile("rtx3050-6gb"));
   const std::string text = message_of([&] { solve(r); }, ErrorCode::does_not_fit);
   EXPECT_NE(text.find("rtx3050-6gb"), std::string::npos) << text;
-  EXPECT_NE(text.find("most of it is optimizer"), std::string::npos) << text;
+  EXPECT_NE(text.find("most of it is master"), std::string::npos) << text;
   EXPECT_NE(text.find("--memory-limit"), std::string::npos) << text;
-  EXPECT_NE(text.find("adamw_8bit"), std::string::npos) << text;
 
   PlanRequest score = request(roberta_large(), Task::score, card_profile("l4"));
   score.limit_bytes = smallest_limit(score) - (int64_t{64} << 20);
@@ -174,8 +173,9 @@ TEST(Plan, TooLargeModelSaysWhatWouldDo) {
   EXPECT_NE(fits.find("--precision fp8"), std::string::npos) << fits;
 }
 
+// On the CPU there is no other place for the moments.
 TEST(Plan, EightBitOnlyWhenNothingElseFitsAndSaid) {
-  PlanRequest r = request(roberta_large(), Task::train, card_profile("rtx3070"));
+  PlanRequest r = request(roberta_large(), Task::train, two_cores());
   PlanRequest exact = r;
   exact.keep_optimizer = true;
   r.limit_bytes = exact.limit_bytes = smallest_limit(exact);
@@ -189,6 +189,25 @@ TEST(Plan, EightBitOnlyWhenNothingElseFitsAndSaid) {
   EXPECT_NE(p.notes[0].find("8-bit AdamW"), std::string::npos);
   exact.limit_bytes = r.limit_bytes;
   message_of([&] { solve(exact); }, ErrorCode::does_not_fit);
+}
+
+// Between "the moments fit" and "only 8 bits fit" lies a stretch where moving them to the host keeps the numbers.
+TEST(Plan, MomentsGoToTheHostBeforeTheyLoseBits) {
+  PlanRequest r = request(roberta_large(), Task::train, card_profile("rtx3070"));
+  r.limit_bytes = int64_t{1} << 62;
+  const Plan free = solve(r);
+  EXPECT_FALSE(free.moments_on_host);
+  int64_t kept = 0;
+  for (int64_t limit = smallest_limit(r); limit < (int64_t{12} << 30); limit += int64_t{512} << 20) {
+    r.limit_bytes = limit;
+    const Plan p = solve(r);
+    EXPECT_EQ(p.optimizer, Optimizer::adamw) << limit;
+    EXPECT_LE(p.peak_bytes, limit);
+    EXPECT_EQ(p.notes.empty(), !p.moments_on_host);
+    kept += p.moments_on_host;
+    EXPECT_EQ(plan_from_json(to_json(p)), p);
+  }
+  EXPECT_GT(kept, 0);
 }
 
 TEST(Plan, GlobalBatchIsCutIntoMicroBatches) {
