@@ -70,6 +70,7 @@ class Solver {
     std::vector<Way> all;
     for (const auto moments : {Moments::device, Moments::host}) {
       if (moments == Moments::host && (cpu_ || optimizer != Optimizer::adamw || r_.device.host_bandwidth <= 0)) break;
+      if (r_.moments && *r_.moments != moments) continue;
       for (const auto level : {Recompute::none, Recompute::selective, Recompute::full})
         if (!r_.recompute || *r_.recompute == level) all.push_back({level, optimizer, moments});
     }

@@ -42,6 +42,7 @@ struct PlanRequest {
   Optimizer optimizer = Optimizer::adamw;
   bool keep_optimizer = false;              // asked for by name: never exchanged for the 8-bit one
   std::optional<Recompute> recompute;       // empty: the planner chooses
+  std::optional<Moments> moments;           // likewise
   int64_t global_batch_tokens = 0;          // tokens one optimizer step sees; 0: as many as are useful
   int64_t token_budget = 0;                 // above 0: this micro-batch and no other (a resumed run)
 };
