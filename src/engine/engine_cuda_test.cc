@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole models on the GPU: the golden models of every family and head against transformers' values, a text alone, in a
+// batch and among long neighbours, runs repeated bit for bit, memory that stands still, and the loss of the device.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <random>
+
+#include "base/error.h"
+#include "device/cuda/testing.h"
+#include "engine/engine.h"
+#include "model/golden_models.h"
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Setting {
+  const char* model;
+  Output output;
+};
+constexpr Setting kSettings[] = {{"bert_sequence", Output::sequence_logits},       {"bert_token", Output::token_logits},
+                                 {"bert_multilabel", Output::sequence_logits},     {"distilbert_sequence", Output::sequence_logits},
+                                 {"distilbert_token", Output::token_logits},       {"roberta_sequence", Output::sequence_logits},
+                                 {"roberta_token", Output::token_logits},          {"xlmroberta_sequence", Output::sequence_logits}};
+
+std::vector<float> run_golden(const Setting& setting, Precision precision) {
+  const auto device = open_cuda_device(0);
+  const auto model = Model::load(golden_models() / setting.model, *device, precision);
+  PackedBatch batch;
+  for (const auto& ids : golden_json(setting.model, "golden.json")["ids"].get<std::vector<std::vector<int32_t>>>())
+    batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, model->shape().position_offset);
+  batch.finish();
+  const BatchLimits limits{batch.tokens(), batch.sequences(), model->shape().max_tokens()};
+  const ForwardPlan plan = plan_forward(model->shape(), precision, DeviceKind::cuda, Isa::generic, 1, limits, setting.output);
+  const DeviceBuffer arena = device->allocate(static_cast<size_t>(plan.arena_bytes()));
+  const auto stream = device->make_stream();
+  const std::vector<uint8_t> poison(arena.bytes(), 0xFF);  // NaN: whatever is read must have been written
+  stream->copy(arena.data(), poison.data(), poison.size());
+  ForwardRunner runner(model->shape(), model->weights(), plan, arena.data(), nullptr);
+  const int64_t width = output_width(model->shape(), setting.output);
+  BatchRunner batches(*device, *stream, runner, limits, 2, is_per_token(setting.output) ? limits.tokens : limits.sequences, width);
+  std::vector<float> got;
+  const auto collect = [&](const PackedBatch& done, const float* result) {
+    got.assign(result, result + (is_per_token(setting.output) ? done.tokens() : done.sequences()) * width);
+  };
+  batches.submit(batch, collect);
+  batches.finish(collect);
+  return got;
+}
+
+// Each of the two layers rounds a value about eight times on its way; logits are sums of such values, so their error stays
+// below 2 × 8 roundings of their size. fp32's figure is the one transformers' users expect.
+TEST(EngineCuda, EveryFamilyAndHeadEqualsTransformers) {
+  BRIM_NEEDS_GPU();
+  for (const Setting& setting : kSettings) {
+    std::vector<float> want;
+    for (const auto& rows : golden_json(setting.model, "golden.json")["rows"])
+      for (const auto& row : rows)
+        for (const float v : row.get<std::vector<float>>()) want.push_back(v);
+    float size = 0;
+    for (const float v : want) size = std::max(size, std::abs(v));
+    for (const auto& [precision, tolerance] : {std::pair{Precision::fp32, 1e-4f}, {Precision::tf32, 16 * 0x1p-11f * size}, {Precision::fp16, 16 * 0x1p-11f * size},
+                                              {Precision::bf16, 16 * 0x1p-8f * size}}) {
+      const auto got = run_golden(setting, precision);
+      ASSERT_EQ(got.size(), want.size()) << setting.model;
+      float worst = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_FALSE(std::isnan(got[i])) << setting.model << " " << precision_name(precision) << " " << i;
+        worst = std::max(worst, std::abs(got[i] - want[i]));
+      }
+      EXPECT_LE(worst, tolerance) << setting.model << " " << precision_name(precision);
+    }
+  }
+}
+
+// The default model is on every machine that has a checkout.
+std::unique_ptr<Engine> open_default(const std::string& precision, const std::string& limit = "2GiB") {
+  EngineOptions options;
+  options.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
+  options.device = "cuda";
+  options.precision = precision;
+  options.memory_limit = limit;
+  return Engine::open(options);
+}
+
+std::vector<std::string> made_up_texts(size_t count, size_t longest) {
+  static const char* const words[] = {"the", "film", "was", "awful", "lovely", "I", "hate", "love", "this", "today", "meh", "not", "so", "good", "rain", "bus"};
+  std::mt19937 random(7);
+  std::vector<std::string> texts(count);
+  for (auto& t : texts)
+    for (size_t n = 1 + random() % longest; n > 0; --n) t += std::string(t.empty() ? "" : " ") + words[random() % std::size(words)];
+  return texts;
+}
+
+std::vector<std::vector<float>> scores(Engine& engine, const std::vector<std::string>& texts) {
+  return engine.score(std::vector<std::string_view>(texts.begin(), texts.end()));
+}
+
+// bf16 keeps 8 bits; six layers of it move a probability by less than a hundredth (docs/numerics.md).
+TEST(EngineCuda, ATextIsScoredAlikeAloneInABatchAndAmongLongNeighbours) {
+  BRIM_NEEDS_GPU();
+  for (const auto& [precision, tolerance] : {std::pair{"fp32", 1e-4f}, {"bf16", 0.02f}, {"fp16", 0.004f}}) {
+    const auto engine = open_default(precision);
+    const auto texts = made_up_texts(40, 20);
+    auto crowd = made_up_texts(400, 300);
+    crowd.insert(crowd.begin() + 100, texts.begin(), texts.end());
+    const auto together = scores(*engine, texts), among = scores(*engine, crowd);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const auto alone = scores(*engine, {texts[i]})[0];
+      for (const auto& other : {together[i], among[100 + i]}) {
+        float gap = 1, worst = 0;
+        const auto best = std::max_element(alone.begin(), alone.end());
+        for (size_t k = 0; k < alone.size(); ++k) {
+          worst = std::max(worst, std::abs(alone[k] - other[k]));
+          if (alone.begin() + static_cast<std::ptrdiff_t>(k) != best) gap = std::min(gap, *best - alone[k]);
+        }
+        EXPECT_LE(worst, tolerance) << precision << " " << texts[i];
+        if (gap > 2 * tolerance) {
+          EXPECT_EQ(std::max_element(other.begin(), other.end()) - other.begin(), best - alone.begin()) << precision << " " << texts[i];
+        }
+      }
+    }
+  }
+}
+
+TEST(EngineCuda, TheSamePlanTwiceIsTheSameBits) {
+  BRIM_NEEDS_GPU();
+  const auto texts = made_up_texts(3000, 60);
+  for (const char* precision : {"fp32", "bf16"}) {
+    const auto first = scores(*open_default(precision), texts), second = scores(*open_default(precision), texts);
+    EXPECT_EQ(first, second) << precision;
+  }
+}
+
+TEST(EngineCuda, MemoryStandsStillOnceOpen) {
+  BRIM_NEEDS_GPU();
+  const auto engine = open_default("bf16");
+  (void)scores(*engine, {"warm"});  // captures the graphs
+  const int64_t before = engine->device().memory().free_bytes;
+  for (const size_t count : {1, 2, 7, 40, 300, 5000}) (void)scores(*engine, made_up_texts(count, count == 300 ? 400 : 30));
+  EXPECT_EQ(engine->device().memory().free_bytes, before);
+  EXPECT_GE(engine->plan().bytes[Tag::graphs], 0);
+}
+
+TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
+  BRIM_NEEDS_GPU();
+  EngineOptions one;
+  one.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
+  one.device = "cuda", one.memory_limit = "2GiB";
+  EngineOptions two = one;
+  two.precision = "fp16";
+  const auto engines = Engine::open_together({one, two});
+  ASSERT_EQ(engines.size(), 2u);
+  int64_t bytes = engines[0]->plan().device.context_bytes;
+  for (const auto& e : engines) bytes += e->plan().peak_bytes - e->plan().device.context_bytes;
+  EXPECT_LE(bytes, int64_t{2} << 30);
+  const auto texts = made_up_texts(200, 30);
+  const auto a = scores(*engines[0], texts), b = scores(*engines[1], texts);
+  for (size_t i = 0; i < texts.size(); ++i) EXPECT_NEAR(a[i][0], b[i][0], 0.02f);
+}
+
+// Token ids far outside the table make the embedding kernel read where nothing is: a real fault. Exit code 6 is the answer.
+[[noreturn]] void lose_the_device() {
+  try {
+    const auto engine = open_default("bf16");
+    PackedBatch batch;
+    const std::vector<int32_t> wild(600, 1 << 30);
+    batch.add({wild.data(), 500, 0}, 0);
+    batch.finish();
+    const auto ignore = [](const PackedBatch&, const float*) {};
+    engine->batches().submit(batch, ignore);
+    engine->batches().finish(ignore);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    std::fflush(stderr);
+    ::_exit(exit_code(e.code()));
+  }
+  ::_exit(0);
+}
+TEST(EngineCudaDeathTest, ALostDeviceIsToldAndEndsTheProcess) {
+  BRIM_NEEDS_GPU();
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(lose_the_device(), ::testing::ExitedWithCode(6), "cuda:0: .*illegal");
+  ::setenv("BRIM_SYNC", "1", 1);
+  EXPECT_EXIT(lose_the_device(), ::testing::ExitedWithCode(6), "cuda:0: embedding");
+  ::unsetenv("BRIM_SYNC");
+}
+
+}  // namespace
+}  // namespace brim
