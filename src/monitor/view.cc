@@ -57,7 +57,7 @@ class Line {
   }
   Line& right(std::string_view text, Tone tone = Tone::plain) {
     const int columns = display_width(text);
-    if (used_ + columns + 1 > width_) return *this;
+    if (columns == 0 || used_ + columns + 1 > width_) return *this;
     return pad_to(width_ - columns).add(text, tone);
   }
   int room() const { return width_ - used_; }
@@ -302,8 +302,13 @@ class View {
     speed.add(r.mfu >= 0 ? fmt::format(", MFU {:.1f} %", r.mfu * 100) : ", MFU not available");
     if (r.busy >= 0) speed.add(fmt::format(", device busy {:.0f} %", r.busy * 100));
     if (r.planned_bytes >= 0) {
-      std::string text = fmt::format("{} held of {} planned", r.peak_bytes >= 0 ? format_bytes(r.peak_bytes) : "–",
-                                     format_bytes(r.planned_bytes));
+      const std::string held = r.peak_bytes >= 0 ? format_bytes(r.peak_bytes) : "–",
+                        planned = format_bytes(r.planned_bytes);
+      // On a card a plan holds all the process has there; in host memory the program itself and the page cache come on
+      // top.
+      const bool card = std::string_view(r.device).starts_with("cuda");
+      std::string text = card ? fmt::format("{} held of {} planned", held, planned)
+                              : fmt::format("{} planned, {} resident", planned, held);
       if (r.limit_bytes > 0) text += fmt::format(", limit {}", format_bytes(r.limit_bytes));
       std::optional<double> part;
       if (r.peak_bytes >= 0 && r.limit_bytes > 0)
