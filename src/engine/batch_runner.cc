@@ -19,7 +19,7 @@ int64_t batch_ints(const BatchLimits& l) { return 2 * l.tokens + 2 * l.sequences
 struct BatchRunner::Slot {
   PackedBatch batch;
   DeviceBuffer host, device, result;   // staged integers on both sides; the result's host copy
-  std::unique_ptr<Event> copied, begin, end, collected;
+  std::unique_ptr<Event> copying, copied, begin, end, collected;
   int64_t result_elements = 0;
 };
 
@@ -36,7 +36,8 @@ BatchRunner::BatchRunner(Device& device, Stream& compute, ForwardRunner& forward
     slot->host = device.allocate_host(bytes);
     slot->device = device.allocate(bytes);
     slot->result = device.allocate_host(static_cast<size_t>(result_rows * width * 4));
-    slot->copied = make_event(device, false);
+    slot->copying = make_event(device, true);
+    slot->copied = make_event(device, true);
     slot->collected = make_event(device, false);
     slot->begin = make_event(device, true);
     slot->end = make_event(device, true);
@@ -65,6 +66,10 @@ void BatchRunner::submit(PackedBatch& batch, const Collect& collect) {
   if (small_ && in_flight_ == 0 && small_->takes(batch)) {
     const float* result = small_->run(batch);
     busy_seconds_ += small_->last_seconds();
+    if (Timeline::enabled()) {
+      const int64_t done = now_ns();
+      Timeline::record_lane("device", Zone::device_busy, done - static_cast<int64_t>(small_->last_seconds() * 1e9), done, batch.tokens());
+    }
     collect(batch, result);
     return;
   }
@@ -85,6 +90,7 @@ void BatchRunner::submit(PackedBatch& batch, const Collect& collect) {
       v->data = device + at;
       at += align_up(v->bytes());
     }
+    slot.copying->record(*copy_);
     copy_->copy(device, host, static_cast<size_t>(at));
     slot.copied->record(*copy_);
   }
@@ -108,6 +114,7 @@ void BatchRunner::collect_oldest(const Collect& collect) {
   if (Timeline::enabled()) {
     if (!clock_) clock_ = std::make_unique<DeviceClock>(device_, compute_);
     Timeline::record_lane("device", Zone::device_busy, clock_->host_ns(*slot.begin), clock_->host_ns(*slot.end), slot.batch.tokens());
+    Timeline::record_lane("copy", Zone::copy, clock_->host_ns(*slot.copying), clock_->host_ns(*slot.copied), slot.batch.tokens());
   }
   --in_flight_;
   collect(slot.batch, static_cast<const float*>(slot.result.data()));

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
@@ -116,6 +118,8 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
   {
     ScopedZone zone(Zone::plan);
     engine->plan_ = solve(request);
+    // For measuring what overlap brings: fewer batches in flight than planned.
+    if (const auto depth = env("BRIM_STAGING_DEPTH")) engine->plan_.staging_depth = std::clamp(std::atoi(depth->c_str()), 1, engine->plan_.staging_depth);
     const auto& p = engine->plan_;
     engine->forward_plan_ = plan_forward(shape, p.precision, device.kind(), request.device.isa, request.device.threads, p.limits(), p.output);
   }

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Plants bottlenecks, asks `brim doctor` what is wrong, takes the plant away, and compares prediction with outcome.
+
+    bench/doctor_plants.py BRIM TEXTS [--model default] [--device cpu] [--plants reader,writer] [--rows N] [--prefix "chrt -r 1"]
+
+TEXTS is a file with one text a line. Each plant is run once with it and once without (the median of three where the run
+is short); the doctor sees the first only. A row passes if the plant is named first and the predicted time is within 25 %
+of the one obtained. `copy` needs a GPU; the machine should be quiet, for a neighbour is a plant of its own.
+"""
+import argparse
+import json
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+THROTTLE = r"""
+import sys, time
+rate = float(sys.argv[1]); done = 0; start = time.time(); step = max(1, int(rate / 50))
+lines = sys.stdin.buffer
+while True:
+    block = [line for _, line in zip(range(step), lines)]
+    if not block: break
+    sys.stdout.buffer.write(b''.join(block)); sys.stdout.buffer.flush(); done += len(block)
+    ahead = done / rate - (time.time() - start)
+    if ahead > 0: time.sleep(ahead)
+"""
+BUSY = "while True: pass"
+
+
+class Bench:
+    def __init__(self, args):
+        self.a = args
+        self.tmp = tempfile.mkdtemp(prefix="brim_plants_")
+        self.prefix = shlex.split(args.prefix)
+        self.throttle = os.path.join(self.tmp, "throttle.py")
+        with open(self.throttle, "w") as f:
+            f.write(THROTTLE)
+
+    def texts(self, rows, joined=1):
+        """A file of `rows` rows; each is `joined` texts long."""
+        path = os.path.join(self.tmp, f"texts_{rows}_{joined}.txt")
+        with open(self.a.texts, encoding="utf-8", errors="replace") as f:
+            source = [line.rstrip("\n") for line in f if line.strip()]
+        with open(path, "w", encoding="utf-8") as f:
+            for i in range(rows):
+                f.write(" ".join(source[(i * joined + j) % len(source)] for j in range(joined)) + "\n")
+        return path
+
+    def score(self, flags, source, env=None, feed=None, drain=None):
+        """One traced run: (seconds of the pipeline, path of its trace). feed and drain are commands around it."""
+        trace = os.path.join(self.tmp, f"run_{time.monotonic_ns()}.json")
+        command = self.prefix + [self.a.brim, "score", "-" if feed else source, "-q", "--format", "txt", "--output-format", "csv", "--trace", trace] + flags
+        command += ["-o", "-" if drain else os.path.join(self.tmp, "out.csv")]
+        stdin = stdout = None
+        helpers = []
+        if feed:
+            helpers.append(subprocess.Popen(feed, stdin=open(source, "rb"), stdout=subprocess.PIPE))
+            stdin = helpers[-1].stdout
+        run = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE if drain else subprocess.DEVNULL, env={**os.environ, **(env or {})})
+        if feed:
+            helpers[0].stdout.close()
+        if drain:
+            helpers.append(subprocess.Popen(drain, stdin=run.stdout, stdout=subprocess.DEVNULL))
+            run.stdout.close()
+        if run.wait() != 0:
+            sys.exit(f"failed: {' '.join(command)}")
+        for h in helpers:
+            h.wait()
+        with open(trace) as f:
+            stats = json.load(f)["otherData"]["brim"]["stats"]
+        return stats["seconds"], trace
+
+    def doctor(self, trace):
+        out = subprocess.run(self.prefix + [self.a.brim, "doctor", "--run", trace, "--json"], check=True, capture_output=True, text=True).stdout
+        return json.loads(out)["run"]
+
+    def median(self, run):
+        first = run()[0]
+        return first if first > 5 else statistics.median([first, run()[0], run()[0]])
+
+    def base(self, model=True):
+        return (["-m", self.a.model] if model else ["-m", "vader"]) + ["--device", self.a.device]
+
+    # ---- the plants: (named cause, run with it, run without it) ----
+    def plant_tokenizer(self):
+        flags = self.base()
+        if self.a.device == "cpu":  # beside a model on the CPU text is cheap: long texts of which little is computed make it dear
+            source, flags = self.texts(self.a.rows // 2, 40), flags + ["--max-length", "16"]
+        else:
+            source = self.texts(self.a.rows * 20)
+        cores = len(os.sched_getaffinity(0))
+        more = cores if self.a.device == "cpu" else max(1, cores - 2)
+        return "tokenizer", lambda: self.score(flags + ["--tokenizer-threads", "1"], source), lambda: self.score(flags + ["--tokenizer-threads", str(more)], source)
+
+    def plant_rules(self):  # VADER, whose rules run on the tokenizer threads
+        source = self.texts(self.a.rows * 400)
+        return "tokenizer", lambda: self.score(self.base(False) + ["--tokenizer-threads", "1"], source), lambda: self.score(self.base(False), source)
+
+    def rate(self, source):
+        seconds, _ = self.score(self.base(), source)
+        return sum(1 for _ in open(source, "rb")) / seconds
+
+    def plant_reader(self):
+        source = self.texts(self.a.rows)
+        slow = str(self.rate(source) * 0.35)
+        return ("reader", lambda: self.score(self.base(), source, feed=[sys.executable, self.throttle, slow]),
+                lambda: self.score(self.base(), source, feed=["cat"]))
+
+    def plant_writer(self):
+        source = self.texts(self.a.rows)
+        slow = str(self.rate(source) * 0.35)
+        return ("writer", lambda: self.score(self.base(), source, drain=[sys.executable, self.throttle, slow]),
+                lambda: self.score(self.base(), source, drain=["cat"]))
+
+    def plant_small(self):
+        source, flags = self.texts(self.a.rows), self.base() + ["--max-length", "64"]
+        refused = subprocess.run([self.a.brim, "score", source, "-q", "--format", "txt", "-o", os.path.join(self.tmp, "out.csv"), "--memory-limit", "1MiB"] + flags,
+                                 capture_output=True, text=True)
+        limits = [int(m) for m in re.findall(r"(\d+)MiB", refused.stderr)]
+        if refused.returncode != 5 or not limits:
+            sys.exit(f"expected a plan that does not fit, got {refused.returncode}: {refused.stderr}")
+        limit = f"{max(l for l in limits if l > 1) if max(limits) > 1 else 1}MiB"
+        return "small batches", lambda: self.score(flags + ["--memory-limit", limit], source), lambda: self.score(flags, source)
+
+    def plant_copy(self):
+        source = self.texts(self.a.rows * 20)
+        return "copy", lambda: self.score(self.base(), source, env={"BRIM_STAGING_DEPTH": "1"}), lambda: self.score(self.base(), source)
+
+    def plant_neighbour(self):
+        source = self.texts(self.a.rows)
+
+        def beside():
+            busy = [subprocess.Popen(self.prefix + [sys.executable, "-c", BUSY]) for _ in os.sched_getaffinity(0)]
+            try:
+                return self.score(self.base(), source)
+            finally:
+                for b in busy:
+                    b.kill()
+                    b.wait()
+        return "another process", beside, lambda: self.score(self.base(), source)
+
+    def run(self):
+        print("| plant | named first | attributed | with the plant | predicted without | obtained without | off by | |")
+        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+        passed = 0
+        names = self.a.plants.split(",")
+        for name in names:
+            cause, planted, removed = getattr(self, "plant_" + name)()
+            seconds, trace = planted()
+            d = self.doctor(trace)
+            obtained = self.median(removed)
+            first = d["findings"][0] if d["findings"] else {"cause": "nothing", "predicted_seconds": d["seconds"]}
+            error = first["predicted_seconds"] / obtained - 1
+            ok = first["cause"] == cause and abs(error) <= 0.25 and d["attributed"] >= 0.98
+            passed += ok
+            print(f"| {name} | {first['cause']} | {100 * d['attributed']:.1f} % | {seconds:.2f} s | {first['predicted_seconds']:.2f} s | {obtained:.2f} s "
+                  f"| {100 * error:+.0f} % | {'ok' if ok else 'NO'} |", flush=True)
+        print(f"{passed} of {len(names)}")
+        return 0 if passed == len(names) else 1
+
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("brim")
+parser.add_argument("texts")
+parser.add_argument("--model", default="default")
+parser.add_argument("--device", default="cpu")
+parser.add_argument("--rows", type=int, default=6000)
+parser.add_argument("--plants", default="tokenizer,rules,reader,writer,small,neighbour")
+parser.add_argument("--prefix", default="", help="before each brim, such as chrt -r 1 or taskset -c 0-15")
+sys.exit(Bench(parser.parse_args()).run())
