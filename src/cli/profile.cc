@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "base/env.h"
@@ -54,6 +55,9 @@ int run(const ProfileFlags& f) {
   if (f.mode != "sentiment" && f.mode != "llm" && f.mode != "full") fail(ErrorCode::usage, "--mode {}: use sentiment, llm or full", f.mode);
   if (f.mode == "sentiment" && !f.llm.url.empty()) fail(ErrorCode::usage, "--llm-url: needs --mode llm or --mode full");
   if (!(f.seconds > 0)) fail(ErrorCode::usage, "--seconds {}: must be above 0", f.seconds);
+  std::error_code ec;
+  std::filesystem::create_directories(f.output_dir, ec);
+  if (::access(f.output_dir.c_str(), W_OK) != 0) fail(ErrorCode::cannot_write, "--output-dir {}: cannot be made or written to", f.output_dir);
   stop_on_signals();
   ProfileOptions options;
   options.engine = f.engine;

@@ -44,7 +44,7 @@ table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums
 caption{text-align:left;color:var(--soft);font-size:.85rem;padding:4px 0}
 th,td{padding:6px 12px;border-bottom:1px solid var(--line);text-align:left;vertical-align:top;max-width:46ch;overflow-wrap:anywhere}
 thead th{border-bottom:2px solid var(--line);white-space:nowrap}
-tbody th{font-weight:500}
+tbody th{font-weight:500;min-width:9em}
 .n{text-align:right;white-space:nowrap}
 figure{margin:16px 0;background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,460px),1fr));gap:16px;margin:16px 0}

@@ -56,7 +56,7 @@ std::string format_value(double value, Unit unit) {
   const Scale s = scale_for(value, unit);
   const double v = value / s.divisor, a = std::abs(v);
   if (a >= 1e7 || (a > 0 && a < 1e-3)) return fmt::format("{:.3g}{}", v, s.suffix);
-  if (v == std::floor(v)) return fmt::format("{:.0f}{}", v, s.suffix);
+  if (std::abs(v - std::round(v)) <= 1e-9 * a) return fmt::format("{:.0f}{}", v, s.suffix);
   return fmt::format("{:.{}f}{}", v, a < 0.1 ? 4 : a < 10 ? 2 : a < 100 ? 1 : 0, s.suffix);
 }
 

@@ -143,6 +143,7 @@ TEST(PlotAxis, ValuesInTheirUnits) {
   EXPECT_EQ(format_value(1234, Unit::plain), "1234");
   EXPECT_EQ(format_value(1.5 * (1 << 30), Unit::bytes), "1.50 GiB");
   EXPECT_EQ(format_value(0.038, Unit::seconds), "38 ms");
+  EXPECT_EQ(format_value(1e-5, Unit::seconds), "10 µs");
   EXPECT_EQ(format_value(0.855, Unit::share), "85.5 %");
   EXPECT_EQ(format_value(kNan, Unit::share), "n/a");
 }

@@ -18,7 +18,7 @@ std::string rate(double per_second) { return per_second < 10 ? fmt::format("{:.1
 
 void advise_batch(const ModelProfile& m, std::vector<std::string>& out) {
   const BatchPoint* best = m.best_batch();
-  if (best == nullptr || m.batches.size() < 2) return;
+  if (best == nullptr || m.batches.size() < 2 || !m.plan) return;  // rules have no batches to speak of
   const BatchPoint* enough = best;
   for (const BatchPoint& b : m.batches)
     if (b.items_per_second >= kNearBest * best->items_per_second && b.batch_size < enough->batch_size) enough = &b;

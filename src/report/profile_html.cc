@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "base/units.h"
 #include "report/html.h"
@@ -14,7 +15,7 @@ namespace brim {
 namespace {
 
 std::string rate(double v) { return v <= 0 ? "–" : v < 10 ? fmt::format("{:.2f}", v) : v < 1000 ? fmt::format("{:.1f}", v) : format_count(static_cast<int64_t>(v + 0.5)); }
-std::string ms(double seconds) { return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.01 ? 3 : seconds < 1 ? 1 : 0); }
+std::string ms(double seconds) { return fmt::format("{:.{}f}", seconds * 1e3, seconds < 1e-4 ? 4 : seconds < 0.01 ? 2 : seconds < 1 ? 1 : 0); }
 std::string percent(double share) { return share < 0 ? "–" : fmt::format("{:.1f} %", share * 100); }
 std::string bytes_or(const std::optional<int64_t>& b) { return b ? format_bytes(*b) : "–"; }
 
@@ -41,18 +42,37 @@ void key_figures(HtmlPage& page, const Profile& p) {
   page.figures(figures);
 }
 
+// One column a model: what people compare stands in one line.
 void overview(HtmlPage& page, const Profile& p) {
   HtmlTable t;
-  t.header = {"Model", "Device", "Precision", "Load cold", "Load warm", "p50 ms", "p95 ms", "p99 ms", "Texts/s, one", "Best batch", "Texts/s, batch", "Texts/s, files", "Tokens/s", "MFU", "Busy", "Memory", "J per 1,000", "Accuracy"};
-  for (const auto& m : p.models) {
-    const BatchPoint* b = m.best_batch();
-    const SizePoint* s = m.largest();
-    t.rows.push_back({m.name, m.device, m.precision, fmt::format("{:.2f} s", m.cold_load_seconds), fmt::format("{:.2f} s", m.warm_load_seconds), ms(m.single.p50), ms(m.single.p95), ms(m.single.p99),
-                      rate(m.single.mean > 0 ? 1 / m.single.mean : 0), b != nullptr ? format_count(b->batch_size) : "–", b != nullptr ? rate(b->items_per_second) : "–",
-                      s != nullptr ? rate(s->run.rows_per_second) : "–", s != nullptr && s->counted.tokens > 0 ? format_si(s->run.tokens_per_second) : "–",
-                      s != nullptr ? percent(s->run.mfu) : "–", s != nullptr ? percent(s->run.device_busy) : "–", bytes_or(m.own_bytes()),
-                      s != nullptr && s->joules_per_1000 ? fmt::format("{:.1f}", *s->joules_per_1000) : "–", m.accuracy ? percent(*m.accuracy) : "–"});
-  }
+  t.header = {""};
+  for (const auto& m : p.models) t.header.push_back(m.name);
+  const auto line = [&](const std::string& what, const std::function<std::string(const ModelProfile&)>& value) {
+    std::vector<std::string> row = {what};
+    for (const auto& m : p.models) row.push_back(value(m));
+    if (std::any_of(row.begin() + 1, row.end(), [](const std::string& v) { return v != "–"; })) t.rows.push_back(std::move(row));
+  };
+  const auto run = [](const std::function<std::string(const SizePoint&)>& value) {
+    return [value](const ModelProfile& m) { return m.largest() == nullptr ? std::string("–") : value(*m.largest()); };
+  };
+  line("Device", [](const auto& m) { return m.device; });
+  line("Precision", [](const auto& m) { return m.precision; });
+  line("Parameters", [](const auto& m) { return m.parameters > 0 ? format_si(static_cast<double>(m.parameters)) : "–"; });
+  line("Load, cold", [](const auto& m) { return ms(m.cold_load_seconds) + " ms"; });
+  line("Load, warm", [](const auto& m) { return ms(m.warm_load_seconds) + " ms"; });
+  line("One text, p50", [](const auto& m) { return ms(m.single.p50) + " ms"; });
+  line("One text, p95", [](const auto& m) { return ms(m.single.p95) + " ms"; });
+  line("One text, p99", [](const auto& m) { return ms(m.single.p99) + " ms"; });
+  line("Texts/s, one at a time", [](const auto& m) { return rate(m.single.mean > 0 ? 1 / m.single.mean : 0); });
+  line("Best batch", [](const auto& m) { return m.best_batch() != nullptr ? format_count(m.best_batch()->batch_size) : "–"; });
+  line("Texts/s in it", [](const auto& m) { return m.best_batch() != nullptr ? rate(m.best_batch()->items_per_second) : "–"; });
+  line("Texts/s, whole data set", run([](const SizePoint& s) { return rate(s.run.rows_per_second); }));
+  line("Tokens/s", run([](const SizePoint& s) { return s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–"; }));
+  line("MFU", run([](const SizePoint& s) { return percent(s.run.mfu); }));
+  line("Device busy", run([](const SizePoint& s) { return percent(s.run.device_busy); }));
+  line("Memory, measured", [](const auto& m) { return bytes_or(m.own_bytes()); });
+  line("Energy, 1,000 texts", run([](const SizePoint& s) { return s.joules_per_1000 ? fmt::format("{:.1f} J", *s.joules_per_1000) : "–"; }));
+  line("Accuracy", [](const auto& m) { return m.accuracy ? percent(*m.accuracy) : "–"; });
   page.table(t);
 }
 
