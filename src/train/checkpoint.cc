@@ -28,7 +28,8 @@ uint32_t checksum(const fs::path& path) {
   const MappedFile file(path);
   uLong crc = crc32(0, nullptr, 0);
   for (size_t at = 0; at < file.size(); at += size_t{1} << 30)
-    crc = crc32(crc, reinterpret_cast<const Bytef*>(file.data() + at), static_cast<uInt>(std::min(file.size() - at, size_t{1} << 30)));
+    crc = crc32(crc, reinterpret_cast<const Bytef*>(file.data() + at),
+                static_cast<uInt>(std::min(file.size() - at, size_t{1} << 30)));
   return static_cast<uint32_t>(crc);
 }
 
@@ -63,38 +64,57 @@ std::vector<fs::path> checkpoints_in(const fs::path& dir) {
   return found;
 }
 
-LoadedCheckpoint read_checkpoint(const fs::path& dir, const ModelShape& shape, const SlabLayout& layout) {
-  const auto state = nlohmann::json::parse(read_file(dir / kState), nullptr, false);
-  if (!state.is_object() || !state.contains("brim")) fail(ErrorCode::bad_model, "{}: not a checkpoint of Brim", (dir / kState).string());
-  const auto& b = state["brim"];
+uint32_t checksum(const std::string& text) {
+  return static_cast<uint32_t>(
+      crc32(crc32(0, nullptr, 0), reinterpret_cast<const Bytef*>(text.data()), static_cast<uInt>(text.size())));
+}
+
+LoadedCheckpoint parse_checkpoint(const fs::path& dir, const ModelShape& shape) {
+  auto state = nlohmann::ordered_json::parse(read_file(dir / kState));
+  if (!state.is_object() || !state.contains("brim"))
+    fail(ErrorCode::bad_model, "{}: not a checkpoint of Brim", (dir / kState).string());
+  const auto b = state["brim"];
+  state.erase("brim");
+  if (checksum(state.dump()) != b.at("state_crc32").get<uint32_t>())
+    fail(ErrorCode::bad_model, "{}: damaged (checksum differs)", (dir / kState).string());
   for (const auto& [name, file] : b.at("files").items()) {
     const fs::path path = dir / name;
     std::error_code ec;
     const auto size = fs::file_size(path, ec);
     if (ec || size != file.at("bytes").get<uint64_t>()) fail(ErrorCode::bad_model, "{}: cut short", path.string());
-    if (checksum(path) != file.at("crc32").get<uint32_t>()) fail(ErrorCode::bad_model, "{}: damaged (checksum differs)", path.string());
+    if (checksum(path) != file.at("crc32").get<uint32_t>())
+      fail(ErrorCode::bad_model, "{}: damaged (checksum differs)", path.string());
   }
   LoadedCheckpoint c;
   c.dir = dir;
   TrainProgress& p = c.progress;
   p.step = state.at("global_step").get<int64_t>();
   p.skipped_steps = b.at("skipped_steps"), p.loss_scale = b.at("loss_scale"), p.good_steps = b.at("good_steps");
-  p.best_metric = b.at("best_metric"), p.best_step = b.at("best_step"), p.evaluations_since_best = b.at("evaluations_since_best");
-  p.settings = b.at("settings").get<std::string>();
-  p.log_json = state.at("log_history").dump();
+  p.best_metric = b.at("best_metric"), p.best_step = b.at("best_step"),
+  p.evaluations_since_best = b.at("evaluations_since_best");
+  p.settings = b.at("settings").dump();
+  p.state_json = state.dump();
   p.plan_json = b.at("plan").dump();
   const auto source = WeightSource::open(dir);
   const auto drawn = load_master(*source, shape, 0, 0, c.master);
   if (!drawn.empty()) fail(ErrorCode::bad_model, "{}: no tensor {}", source->where(), drawn[0]);
-  (void)layout;
   const MappedFile moments(dir / kMoments);
   c.moments.assign(moments.bytes().begin(), moments.bytes().end());
   return c;
 }
 
+LoadedCheckpoint read_checkpoint(const fs::path& dir, const ModelShape& shape) {
+  try {
+    return parse_checkpoint(dir, shape);
+  } catch (const nlohmann::json::exception&) {
+    fail(ErrorCode::bad_model, "{}: cut short or not a checkpoint's", (dir / kState).string());
+  }
+}
+
 }  // namespace
 
-void write_model(const fs::path& dir, const ModelFiles& files, const SlabLayout& layout, const std::vector<float>& master) {
+void write_model(const fs::path& dir, const ModelFiles& files, const SlabLayout& layout,
+                 const std::vector<float>& master) {
   make_directory(dir);
   std::map<std::string, TensorView> tensors;
   for (size_t i = 0; i < layout.params.size(); ++i) {
@@ -103,7 +123,8 @@ void write_model(const fs::path& dir, const ModelFiles& files, const SlabLayout&
     for (size_t k = 0; k < p.names.size() && p.rows > 0; ++k) {
       const int64_t cols = p.cols > 0 ? p.cols : 1;
       auto* data = const_cast<float*>(master.data()) + layout.offset[i] + static_cast<int64_t>(k) * part * cols;
-      tensors[p.names[k]] = p.cols > 0 ? TensorView(data, DType::f32, {part, cols}) : TensorView(data, DType::f32, {part});
+      tensors[p.names[k]] =
+          p.cols > 0 ? TensorView(data, DType::f32, {part, cols}) : TensorView(data, DType::f32, {part});
     }
   }
   write_safetensors(dir / "model.safetensors", tensors);
@@ -111,16 +132,19 @@ void write_model(const fs::path& dir, const ModelFiles& files, const SlabLayout&
   update.labels = files.labels;
   update.head = files.shape.sequence_classes > 0 ? HeadKind::sequence : HeadKind::token;
   update.num_layers = static_cast<int>(files.shape.layers);
-  if (files.shape.sequence_classes > 0) update.problem_type = files.shape.multi_label ? "multi_label_classification" : "single_label_classification";
+  if (files.shape.sequence_classes > 0)
+    update.problem_type = files.shape.multi_label ? "multi_label_classification" : "single_label_classification";
   update.torch_dtype = "float32";
   update.quantization = ConfigUpdate::Quantization::remove;
   write_config(*files.config, update, dir);
   copy_tokenizer_files(files.tokenizer_dir, dir);
 }
 
-void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const SlabLayout& layout, const std::vector<float>& master, const std::vector<std::byte>& moments,
-                      const TrainProgress& p, int64_t keep) {
-  const fs::path final = output_dir / fmt::format("checkpoint-{}", p.step), part = output_dir / fmt::format("checkpoint-{}.part", p.step);
+void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const SlabLayout& layout,
+                      const std::vector<float>& master, const std::vector<std::byte>& moments, const TrainProgress& p,
+                      int64_t keep) {
+  const fs::path final = output_dir / fmt::format("checkpoint-{}", p.step),
+                 part = output_dir / fmt::format("checkpoint-{}.part", p.step);
   std::error_code ec;
   fs::remove_all(part, ec);
   try {
@@ -130,22 +154,21 @@ void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const
       file.write(moments.data(), moments.size());
       file.commit();
     }
-    nlohmann::json listed;
+    nlohmann::ordered_json listed;
     for (const char* name : {"model.safetensors", kMoments, "config.json"})
       listed[name] = {{"bytes", fs::file_size(part / name)}, {"crc32", checksum(part / name)}};
-    const nlohmann::json state = {{"global_step", p.step},
-                                  {"log_history", nlohmann::json::parse(p.log_json.empty() ? "[]" : p.log_json)},
-                                  {"best_metric", p.best_step >= 0 ? nlohmann::json(p.best_metric) : nlohmann::json(nullptr)},
-                                  {"brim",
-                                   {{"skipped_steps", p.skipped_steps},
-                                    {"loss_scale", p.loss_scale},
-                                    {"good_steps", p.good_steps},
-                                    {"best_metric", p.best_metric},
-                                    {"best_step", p.best_step},
-                                    {"evaluations_since_best", p.evaluations_since_best},
-                                    {"settings", p.settings},
-                                    {"plan", nlohmann::json::parse(p.plan_json.empty() ? "{}" : p.plan_json)},
-                                    {"files", listed}}}};
+    auto state = nlohmann::ordered_json::parse(p.state_json);
+    const uint32_t crc = checksum(state.dump());
+    state["brim"] = {{"skipped_steps", p.skipped_steps},
+                     {"loss_scale", p.loss_scale},
+                     {"good_steps", p.good_steps},
+                     {"best_metric", p.best_metric},
+                     {"best_step", p.best_step},
+                     {"evaluations_since_best", p.evaluations_since_best},
+                     {"settings", nlohmann::ordered_json::parse(p.settings)},
+                     {"plan", nlohmann::ordered_json::parse(p.plan_json)},
+                     {"files", listed},
+                     {"state_crc32", crc}};
     write_file_atomically(part / kState, state.dump(2) + "\n");
   } catch (...) {
     fs::remove_all(part, ec);
@@ -156,18 +179,29 @@ void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const
   if (ec) fail(ErrorCode::cannot_write, "{}: {}", final.string(), ec.message());
   sync_directory(output_dir);
   const auto all = checkpoints_in(output_dir);
-  for (size_t i = static_cast<size_t>(std::max<int64_t>(1, keep)); keep > 0 && i < all.size(); ++i) fs::remove_all(all[i], ec);
+  for (size_t i = static_cast<size_t>(std::max<int64_t>(1, keep)); keep > 0 && i < all.size(); ++i)
+    fs::remove_all(all[i], ec);
 }
 
-std::optional<LoadedCheckpoint> load_checkpoint(const fs::path& output_dir, const std::string& which, const ModelShape& shape, const SlabLayout& layout) {
-  if (which != "last" && which != "true" && which != "True") return read_checkpoint(which, shape, layout);
+void remove_parts(const fs::path& output_dir) {
+  std::error_code ec;
+  std::vector<fs::path> parts;
+  for (const auto& entry : fs::directory_iterator(output_dir, ec)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_directory() && name.rfind("checkpoint-", 0) == 0 && name.ends_with(".part"))
+      parts.push_back(entry.path());
+  }
+  for (const auto& part : parts) fs::remove_all(part, ec);
+}
+
+std::optional<LoadedCheckpoint> load_checkpoint(const fs::path& output_dir, const std::string& which,
+                                                const ModelShape& shape) {
+  if (which != "last" && which != "true" && which != "True") return read_checkpoint(which, shape);
   for (const auto& dir : checkpoints_in(output_dir)) {
     try {
-      return read_checkpoint(dir, shape, layout);
+      return read_checkpoint(dir, shape);
     } catch (const Error& e) {
       log_warning("{}; trying the checkpoint before it", e.what());
-    } catch (const nlohmann::json::exception&) {
-      log_warning("{}: unreadable; trying the checkpoint before it", (dir / kState).string());
     }
   }
   return std::nullopt;

@@ -14,29 +14,31 @@ namespace brim {
 
 // Where a run stands: enough to go on bit for bit.
 struct TrainProgress {
-  int64_t step = 0;             // optimizer steps done
-  int64_t skipped_steps = 0;    // updates left out because a gradient was not finite (fp16)
+  int64_t step = 0;           // optimizer steps done
+  int64_t skipped_steps = 0;  // updates left out because a gradient was not finite (fp16)
   double loss_scale = 1;
-  int64_t good_steps = 0;       // since the last change of the loss scale
+  int64_t good_steps = 0;  // since the last change of the loss scale
   double best_metric = 0;
   int64_t best_step = -1, evaluations_since_best = 0;
-  std::string settings;         // fingerprint of what must be the same to resume
-  std::string log_json;         // log history, one JSON array
+  std::string settings;    // fingerprint of what must be the same to resume
+  std::string state_json;  // trainer_state.json as Hugging Face knows it, the log's history in it
   std::string plan_json;
 };
 
 struct ModelFiles {
-  const HfConfig* config = nullptr;      // the model trained from
+  const HfConfig* config = nullptr;  // the model trained from
   std::filesystem::path tokenizer_dir;
-  std::vector<std::string> labels;       // of the sequence head, or the token head when alone
+  std::vector<std::string> labels;  // of the sequence head, or the token head when alone
   ModelShape shape;
 };
 
 // A Hugging Face directory: config.json with id2label, model.safetensors (f32), tokenizer files.
-void write_model(const std::filesystem::path& dir, const ModelFiles& files, const SlabLayout& layout, const std::vector<float>& master);
+void write_model(const std::filesystem::path& dir, const ModelFiles& files, const SlabLayout& layout,
+                 const std::vector<float>& master);
 
-void write_checkpoint(const std::filesystem::path& output_dir, const ModelFiles& files, const SlabLayout& layout, const std::vector<float>& master,
-                      const std::vector<std::byte>& moments, const TrainProgress& progress, int64_t keep);
+void write_checkpoint(const std::filesystem::path& output_dir, const ModelFiles& files, const SlabLayout& layout,
+                      const std::vector<float>& master, const std::vector<std::byte>& moments,
+                      const TrainProgress& progress, int64_t keep);
 
 struct LoadedCheckpoint {
   std::filesystem::path dir;
@@ -44,7 +46,11 @@ struct LoadedCheckpoint {
   std::vector<float> master;
   std::vector<std::byte> moments;
 };
+// What a run that was killed left half-written.
+void remove_parts(const std::filesystem::path& output_dir);
+
 // `which`: a checkpoint directory, or "last": the newest whole one in output_dir. Nothing if there is none.
-std::optional<LoadedCheckpoint> load_checkpoint(const std::filesystem::path& output_dir, const std::string& which, const ModelShape& shape, const SlabLayout& layout);
+std::optional<LoadedCheckpoint> load_checkpoint(const std::filesystem::path& output_dir, const std::string& which,
+                                                const ModelShape& shape);
 
 }  // namespace brim

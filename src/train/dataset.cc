@@ -2,6 +2,7 @@
 #include "train/dataset.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <random>
 #include <set>
@@ -16,11 +17,6 @@
 namespace brim {
 namespace {
 
-struct Row {
-  std::string text, label;
-  std::string where;
-};
-
 RowReaderOptions reader_options(const TrainSettings& s) {
   RowReaderOptions options;
   options.format = s.format == "conll" ? RowFormat::automatic : parse_row_format(s.format);
@@ -28,6 +24,11 @@ RowReaderOptions reader_options(const TrainSettings& s) {
   options.label_column = s.label_column;
   return options;
 }
+
+struct RowRead {
+  std::string_view text, label;
+  int32_t file, line;
+};
 
 template <class Fn>
 void for_each_row(const std::vector<std::string>& files, const TrainSettings& s, Fn&& fn) {
@@ -37,8 +38,13 @@ void for_each_row(const std::vector<std::string>& files, const TrainSettings& s,
     for (size_t r = 0; r < chunk.size(); ++r) {
       const auto where = [&] { return fmt::format("{}:{}", reader.inputs()[chunk.input], chunk.lines[r]); };
       if (const Error* error = chunk.error(r)) throw Error(error->code(), where() + ": " + error->what());
-      if (chunk.labels[r].empty()) fail(ErrorCode::bad_data, "{}: no label in column {}", where(), reader.schema().label_column);
-      fn(chunk.texts[r], chunk.labels[r], where);
+      if (chunk.labels[r].empty() && !s.multi_label)
+        fail(ErrorCode::bad_data, "{}: no label in column {}", where(), reader.schema().label_column);
+      if (chunk.texts[r].find_first_not_of(" \t\r\n") == std::string_view::npos)
+        fail(ErrorCode::bad_data, "{}: empty text; a row without text teaches nothing, remove it", where());
+      fn(RowRead{chunk.texts[r], chunk.labels[r], static_cast<int32_t>(chunk.input),
+                 static_cast<int32_t>(chunk.lines[r])},
+         where);
     }
 }
 
@@ -54,21 +60,41 @@ std::vector<std::string> split_labels(std::string_view text) {
 }
 
 bool all_numbers(const std::set<std::string>& names) {
-  return std::all_of(names.begin(), names.end(), [](const std::string& n) { return !n.empty() && n.size() < 10 && n.find_first_not_of("0123456789") == std::string::npos; });
+  return std::all_of(names.begin(), names.end(), [](const std::string& n) {
+    return !n.empty() && n.size() < 10 && n.find_first_not_of("0123456789") == std::string::npos;
+  });
 }
 
 std::vector<std::string> in_order(const std::set<std::string>& names) {
   std::vector<std::string> out(names.begin(), names.end());
-  if (all_numbers(names)) std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return std::stol(a) < std::stol(b); });
+  if (all_numbers(names))
+    std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return std::stol(a) < std::stol(b); });
   return out;
 }
 
-int32_t class_of(const std::vector<std::string>& labels, std::string_view name) {
-  const auto it = std::find(labels.begin(), labels.end(), name);
-  return it == labels.end() ? -1 : static_cast<int32_t>(it - labels.begin());
-}
+// Class numbers by name; there may be thousands.
+class Classes {
+ public:
+  explicit Classes(const std::vector<std::string>& labels) : labels_(labels) {
+    for (size_t i = 0; i < labels.size(); ++i) by_name_.emplace(labels[i], static_cast<int32_t>(i));
+  }
+  template <class Where>
+  int32_t of(std::string_view name, const char* what, Where&& where) const {
+    if (const auto it = by_name_.find(name); it != by_name_.end()) return it->second;
+    constexpr size_t kShown = 12;
+    const std::vector<std::string> some(
+        labels_.begin(), labels_.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, labels_.size())));
+    fail(ErrorCode::bad_data, "{}: {} '{}' is none of: {}{}", where(), what, name, fmt::join(some, ", "),
+         labels_.size() > kShown ? ", …" : "");
+  }
 
-void append_truncated(TrainSet& set, std::vector<int32_t>& ids, std::vector<int32_t>* tags, size_t suffix, int64_t max_length) {
+ private:
+  const std::vector<std::string>& labels_;
+  std::map<std::string, int32_t, std::less<>> by_name_;
+};
+
+void append_truncated(TrainSet& set, std::vector<int32_t>& ids, std::vector<int32_t>* tags, size_t suffix,
+                      int64_t max_length) {
   if (static_cast<int64_t>(ids.size()) > max_length) {
     const auto keep = static_cast<std::ptrdiff_t>(max_length) - static_cast<std::ptrdiff_t>(suffix);
     ids.erase(ids.begin() + keep, ids.end() - static_cast<std::ptrdiff_t>(suffix));
@@ -79,25 +105,22 @@ void append_truncated(TrainSet& set, std::vector<int32_t>& ids, std::vector<int3
   set.begin.push_back(static_cast<int64_t>(set.ids.size()));
 }
 
-void add_sequences(TrainSet& set, const std::vector<std::string>& files, const TrainSettings& s, const std::vector<std::string>& labels, const Tokenizer& tokenizer,
-                   int64_t max_length, ThreadPool& pool) {
+void add_sequences(TrainSet& set, const std::vector<std::string>& files, const TrainSettings& s,
+                   const std::vector<std::string>& labels, const Tokenizer& tokenizer, int64_t max_length,
+                   ThreadPool& pool) {
   std::vector<std::string> texts;
-  for_each_row(files, s, [&](std::string_view text, std::string_view label, const auto& where) {
-    texts.emplace_back(text);
+  const Classes classes(labels);
+  for_each_row(files, s, [&](const RowRead& row, const auto& where) {
+    texts.emplace_back(row.text);
+    set.file.push_back(row.file), set.line.push_back(row.line);
     if (s.multi_label) {
-      std::vector<float> row(labels.size(), 0.0f);
-      for (const auto& name : split_labels(label)) {
-        const int32_t k = class_of(labels, name);
-        if (k < 0) fail(ErrorCode::bad_data, "{}: label '{}' is none of: {}", where(), name, fmt::join(labels, ", "));
-        row[static_cast<size_t>(k)] = 1;
-      }
-      set.multi_label.insert(set.multi_label.end(), row.begin(), row.end());
+      std::vector<float> marks(labels.size(), 0.0f);
+      for (const auto& name : split_labels(row.label)) marks[static_cast<size_t>(classes.of(name, "label", where))] = 1;
+      set.multi_label.insert(set.multi_label.end(), marks.begin(), marks.end());
       set.label.push_back(0);
-      return;
+    } else {
+      set.label.push_back(classes.of(row.label, "label", where));
     }
-    const int32_t k = class_of(labels, label);
-    if (k < 0) fail(ErrorCode::bad_data, "{}: label '{}' is none of: {}", where(), label, fmt::join(labels, ", "));
-    set.label.push_back(k);
   });
   std::vector<std::vector<int32_t>> encoded(texts.size());
   pool.parallel_for(texts.size(), [&](size_t i, int) {
@@ -107,35 +130,58 @@ void add_sequences(TrainSet& set, const std::vector<std::string>& files, const T
   for (auto& ids : encoded) append_truncated(set, ids, nullptr, tokenizer.suffix().size(), max_length);
 }
 
-void add_tokens(TrainSet& set, const std::vector<std::string>& files, const std::vector<std::string>& labels, const Tokenizer& tokenizer, int64_t max_length) {
-  for (const auto& file : files)
-    for (const ConllSentence& sentence : read_conll(file)) {
-      const auto tags = iob_to_bio(sentence.tags);
-      std::string text;
-      std::vector<std::pair<int32_t, int32_t>> words;  // in code points
-      int32_t at = 0;
-      for (const auto& word : sentence.tokens) {
-        if (!text.empty()) text += ' ', ++at;
-        const auto length = static_cast<int32_t>(std::count_if(word.begin(), word.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-        words.emplace_back(at, at + length);
-        text += word;
-        at += length;
-      }
-      Encoding e = tokenizer.encode(text);
-      if (e.offsets.empty()) fail(ErrorCode::bad_model, "this tokenizer ({}) has no offsets; token classification needs them", tokenizer.kind());
-      std::vector<int32_t> token_tags(e.ids.size(), kIgnoredTarget);
-      size_t token = 0;
-      for (size_t w = 0; w < words.size(); ++w) {
-        const int32_t k = class_of(labels, tags[w]);
-        if (k < 0) fail(ErrorCode::bad_data, "{}:{}: tag '{}' is none of: {}", file, sentence.line + static_cast<int64_t>(w), tags[w], fmt::join(labels, ", "));
-        while (token < e.offsets.size() && (e.offsets[token].second == 0 || e.offsets[token].second <= words[w].first)) ++token;
-        if (token < e.offsets.size() && e.offsets[token].first < words[w].second) token_tags[token] = k;
-      }
-      append_truncated(set, e.ids, &token_tags, tokenizer.suffix().size(), max_length);
-      set.token_label.resize(static_cast<size_t>(set.begin[set.begin.size() - 2]), kIgnoredTarget);
-      set.token_label.insert(set.token_label.end(), token_tags.begin(), token_tags.end());
+// A sentence's words joined by spaces and encoded; the first sub-word of each word carries its tag's class.
+struct TaggedSentence {
+  std::vector<int32_t> ids, tags;
+};
+
+TaggedSentence encode_sentence(const ConllSentence& sentence, const Classes& classes, const Tokenizer& tokenizer,
+                               const std::string& file) {
+  const auto tags = iob_to_bio(sentence.tags);
+  std::string text;
+  std::vector<std::pair<int32_t, int32_t>> words;  // in code points
+  int32_t at = 0;
+  for (const auto& word : sentence.tokens) {
+    if (!text.empty()) text += ' ', ++at;
+    const auto length = static_cast<int32_t>(
+        std::count_if(word.begin(), word.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+    words.emplace_back(at, at + length);
+    text += word;
+    at += length;
+  }
+  Encoding e = tokenizer.encode(text);
+  if (e.offsets.empty())
+    fail(ErrorCode::bad_model, "this tokenizer ({}) has no offsets; token classification needs them", tokenizer.kind());
+  TaggedSentence out{std::move(e.ids), std::vector<int32_t>(e.offsets.size(), kIgnoredTarget)};
+  size_t token = 0;
+  for (size_t w = 0; w < words.size(); ++w) {
+    const int32_t k =
+        classes.of(tags[w], "tag", [&] { return fmt::format("{}:{}", file, sentence.line + static_cast<int64_t>(w)); });
+    while (token < e.offsets.size() && (e.offsets[token].second == 0 || e.offsets[token].second <= words[w].first))
+      ++token;
+    if (token < e.offsets.size() && e.offsets[token].first < words[w].second) out.tags[token] = k;
+  }
+  return out;
+}
+
+void add_tokens(TrainSet& set, const std::vector<std::string>& files, const std::vector<std::string>& labels,
+                const Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool) {
+  const Classes classes(labels);
+  const auto first_file = static_cast<int32_t>(set.file.empty() ? 0 : set.file.back() + 1);
+  set.token_label.resize(set.ids.size(), kIgnoredTarget);  // rows of the other task
+  for (size_t f = 0; f < files.size(); ++f) {
+    const auto sentences = read_conll(files[f]);
+    std::vector<TaggedSentence> encoded(sentences.size());
+    pool.parallel_for(sentences.size(),
+                      [&](size_t i, int) { encoded[i] = encode_sentence(sentences[i], classes, tokenizer, files[f]); });
+    for (size_t i = 0; i < sentences.size(); ++i) {
+      append_truncated(set, encoded[i].ids, &encoded[i].tags, tokenizer.suffix().size(), max_length);
+      set.token_label.insert(set.token_label.end(), encoded[i].tags.begin(), encoded[i].tags.end());
       set.label.push_back(kIgnoredTarget);
+      set.file.push_back(first_file + static_cast<int32_t>(f)),
+          set.line.push_back(static_cast<int32_t>(sentences[i].line));
     }
+  }
 }
 
 }  // namespace
@@ -144,11 +190,11 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task) {
   LabelSets sets;
   if (task != TrainTask::token) {
     std::set<std::string> names;
-    for_each_row(s.train_files, s, [&](std::string_view, std::string_view label, const auto&) {
+    for_each_row(s.train_files, s, [&](const RowRead& row, const auto&) {
       if (s.multi_label) {
-        for (auto& name : split_labels(label)) names.insert(std::move(name));
+        for (auto& name : split_labels(row.label)) names.insert(std::move(name));
       } else {
-        names.emplace(label);
+        names.emplace(row.label);
       }
     });
     sets.sequence = in_order(names);
@@ -166,30 +212,34 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task) {
   return sets;
 }
 
-TrainSet load_train_set(const std::vector<std::string>& files, const std::string& token_file, const TrainSettings& s, TrainTask task, const LabelSets& labels,
-                        const Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool) {
+TrainSet load_train_set(const std::vector<std::string>& files, const std::string& token_file, const TrainSettings& s,
+                        TrainTask task, const LabelSets& labels, const Tokenizer& tokenizer, int64_t max_length,
+                        ThreadPool& pool) {
   TrainSet set;
   set.begin.push_back(0);
   if (task != TrainTask::token) add_sequences(set, files, s, labels.sequence, tokenizer, max_length, pool);
-  if (task == TrainTask::token) add_tokens(set, files, labels.token, tokenizer, max_length);
-  if (task == TrainTask::multi) add_tokens(set, {token_file}, labels.token, tokenizer, max_length);
-  if (task != TrainTask::sequence) set.token_label.resize(set.ids.size(), kIgnoredTarget);
+  if (task == TrainTask::token) add_tokens(set, files, labels.token, tokenizer, max_length, pool);
+  if (task == TrainTask::multi) add_tokens(set, {token_file}, labels.token, tokenizer, max_length, pool);
   return set;
 }
 
-std::vector<std::vector<int64_t>> split_micro_batches(const TrainSet& set, const std::vector<int64_t>& rows, int64_t tokens, int64_t sequences) {
+std::vector<std::vector<int64_t>> split_micro_batches(const TrainSet& set, const std::vector<int64_t>& rows,
+                                                      int64_t tokens, int64_t sequences) {
   std::vector<int64_t> sorted = rows;
   std::stable_sort(sorted.begin(), sorted.end(), [&](int64_t a, int64_t b) { return set.length(a) > set.length(b); });
   int64_t total = 0;
   for (const int64_t r : rows) total += set.length(r);
   // As few as the budget allows, filled evenly.
-  const int64_t count = std::max<int64_t>({1, (total + tokens - 1) / tokens, (static_cast<int64_t>(rows.size()) + sequences - 1) / sequences});
+  const int64_t count = std::max<int64_t>(
+      {1, (total + tokens - 1) / tokens, (static_cast<int64_t>(rows.size()) + sequences - 1) / sequences});
   std::vector<std::vector<int64_t>> batches(static_cast<size_t>(count));
   std::vector<int64_t> filled(static_cast<size_t>(count), 0);
   for (const int64_t r : sorted) {
     size_t best = filled.size();
     for (size_t b = 0; b < filled.size(); ++b)
-      if (filled[b] + set.length(r) <= tokens && static_cast<int64_t>(batches[b].size()) < sequences && (best == filled.size() || filled[b] < filled[best])) best = b;
+      if (filled[b] + set.length(r) <= tokens && static_cast<int64_t>(batches[b].size()) < sequences &&
+          (best == filled.size() || filled[b] < filled[best]))
+        best = b;
     if (best == filled.size()) batches.emplace_back(), filled.push_back(0);
     batches[best].push_back(r);
     filled[best] += set.length(r);

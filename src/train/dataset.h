@@ -14,15 +14,18 @@ namespace brim {
 class ThreadPool;
 
 struct TrainSet {
-  std::vector<int32_t> ids;            // all rows' tokens
-  std::vector<int64_t> begin;          // row r is ids[begin[r]] … ids[begin[r+1]]
-  std::vector<int32_t> label;          // sequence task: class of each row, kIgnoredTarget for rows of the other task
-  std::vector<float> multi_label;      // multi-label: [rows, classes]
-  std::vector<int32_t> token_label;    // token task: one a token, kIgnoredTarget where there is none
+  std::vector<int32_t> ids;          // all rows' tokens
+  std::vector<int64_t> begin;        // row r is ids[begin[r]] … ids[begin[r+1]]
+  std::vector<int32_t> label;        // sequence task: class of each row, kIgnoredTarget for rows of the other task
+  std::vector<float> multi_label;    // multi-label: [rows, classes]
+  std::vector<int32_t> token_label;  // token task: one a token, kIgnoredTarget where there is none
+  std::vector<int32_t> file, line;   // where each row was written: index into the files, line from 1
   int64_t truncated = 0;
 
   int64_t rows() const { return static_cast<int64_t>(begin.size()) - 1; }
-  int32_t length(int64_t row) const { return static_cast<int32_t>(begin[static_cast<size_t>(row) + 1] - begin[static_cast<size_t>(row)]); }
+  int32_t length(int64_t row) const {
+    return static_cast<int32_t>(begin[static_cast<size_t>(row) + 1] - begin[static_cast<size_t>(row)]);
+  }
   int64_t tokens() const { return static_cast<int64_t>(ids.size()); }
 };
 
@@ -34,12 +37,14 @@ struct LabelSets {
 LabelSets labels_of(const TrainSettings& settings, TrainTask task);
 
 // `labels` says which names are known; a label outside it is bad_data naming file and line.
-TrainSet load_train_set(const std::vector<std::string>& files, const std::string& token_file, const TrainSettings& settings, TrainTask task,
-                        const LabelSets& labels, const Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool);
+TrainSet load_train_set(const std::vector<std::string>& files, const std::string& token_file,
+                        const TrainSettings& settings, TrainTask task, const LabelSets& labels,
+                        const Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool);
 
 // A global batch's rows as micro-batches of at most `tokens` tokens: longest first, so that they fill evenly. The sum
 // of gradients does not depend on the order.
-std::vector<std::vector<int64_t>> split_micro_batches(const TrainSet& set, const std::vector<int64_t>& rows, int64_t tokens, int64_t sequences);
+std::vector<std::vector<int64_t>> split_micro_batches(const TrainSet& set, const std::vector<int64_t>& rows,
+                                                      int64_t tokens, int64_t sequences);
 
 // Rows of an epoch in the order they are drawn: a permutation that depends on seed and epoch alone.
 std::vector<int64_t> epoch_order(int64_t rows, uint64_t seed, int64_t epoch);

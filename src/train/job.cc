@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/env.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "base/units.h"
 #include "ops/loss.h"
+#include "train/content_hash.h"
+#include "train/token_cache.h"
 
 namespace brim {
 namespace {
@@ -20,22 +23,33 @@ TrainTask task_of(const TrainSettings& s) {
   }
   if (s.task == "classification") return TrainTask::sequence;
   const std::string& file = s.train_files[0];
-  const bool conll = s.format == "conll" || file.ends_with(".conll") || file.ends_with(".iob") || file.ends_with(".bio");
+  const bool conll =
+      s.format == "conll" || file.ends_with(".conll") || file.ends_with(".iob") || file.ends_with(".bio");
   return conll ? TrainTask::token : TrainTask::sequence;
 }
 
 bool contains_all(const std::vector<std::string>& outer, const std::vector<std::string>& inner) {
-  return std::all_of(inner.begin(), inner.end(), [&](const std::string& x) { return std::find(outer.begin(), outer.end(), x) != outer.end(); });
+  return std::all_of(inner.begin(), inner.end(),
+                     [&](const std::string& x) { return std::find(outer.begin(), outer.end(), x) != outer.end(); });
 }
 
 // Which names the head has: the model's when the data's are among them, else the data's with a new head.
-std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<std::string>& data, bool model_has_head, const char* what) {
-  if (data.size() < 2) fail(ErrorCode::bad_data, "{}: only one {} ('{}'); there is nothing to learn", job.settings.train_files[0], what, data.empty() ? "" : data[0]);
-  if (!model_has_head) return data;
+std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<std::string>& data, bool model_has_head,
+                                       const char* what) {
+  if (data.size() < 2)
+    fail(ErrorCode::bad_data, "{}: only one {} ('{}'); there is nothing to learn", job.settings.train_files[0], what,
+         data.empty() ? "" : data[0]);
+  if (!model_has_head) {
+    // A teacher's classes are matched by number, so the student takes its order.
+    if (!job.settings.teacher.empty())
+      if (auto names = load_hf_config(job.settings.teacher).id2label; contains_all(names, data)) return names;
+    return data;
+  }
   if (contains_all(job.config.id2label, data)) return job.config.id2label;
   if (job.settings.ignore_mismatched_head) return data;
-  fail(ErrorCode::bad_data, "{}: the data's labels ({}) are not the model's ({}); --ignore-mismatched-head starts a new head", job.settings.train_files[0],
-       fmt::join(data, ", "), fmt::join(job.config.id2label, ", "));
+  fail(ErrorCode::bad_data,
+       "{}: the data's labels ({}) are not the model's ({}); --ignore-mismatched-head starts a new head",
+       job.settings.train_files[0], fmt::join(data, ", "), fmt::join(job.config.id2label, ", "));
 }
 
 std::vector<float> parse_class_weights(const TrainJob& job) {
@@ -46,9 +60,15 @@ std::vector<float> parse_class_weights(const TrainJob& job) {
   if (text == "balanced") {
     std::vector<double> count(K, 0);
     double rows = 0;
-    for (const int32_t label : job.train_set.label)
-      if (label >= 0) ++count[static_cast<size_t>(label)], ++rows;
-    for (const double c : count) weights.push_back(c > 0 ? static_cast<float>(rows / (static_cast<double>(K) * c)) : 0.0f);
+    if (job.shape.multi_label) {
+      for (size_t i = 0; i < job.train_set.multi_label.size(); ++i)
+        count[i % K] += job.train_set.multi_label[i], rows += job.train_set.multi_label[i];
+    } else {
+      for (const int32_t label : job.train_set.label)
+        if (label >= 0) ++count[static_cast<size_t>(label)], ++rows;
+    }
+    for (const double c : count)
+      weights.push_back(c > 0 ? static_cast<float>(rows / (static_cast<double>(K) * c)) : 0.0f);
     return weights;
   }
   for (size_t at = 0; at < text.size();) {
@@ -56,10 +76,12 @@ std::vector<float> parse_class_weights(const TrainJob& job) {
     char* stop = nullptr;
     const std::string part = text.substr(at, end - at);
     weights.push_back(std::strtof(part.c_str(), &stop));
-    if (stop != part.c_str() + part.size() || part.empty()) fail(ErrorCode::usage, "class_weights '{}': use none, balanced or numbers separated by commas", text);
+    if (stop != part.c_str() + part.size() || part.empty())
+      fail(ErrorCode::usage, "class_weights '{}': use none, balanced or numbers separated by commas", text);
     at = end + 1;
   }
-  if (weights.size() != K) fail(ErrorCode::usage, "class_weights has {} numbers, the model {} classes", weights.size(), K);
+  if (weights.size() != K)
+    fail(ErrorCode::usage, "class_weights has {} numbers, the model {} classes", weights.size(), K);
   return weights;
 }
 
@@ -68,16 +90,61 @@ void keep_layers(TrainJob& job, const ModelShape& whole, std::vector<float>& mas
   const SlabLayout from = slab_layout(whole), to = slab_layout(job.shape);
   std::vector<float> out(static_cast<size_t>(to.elements()), 0.0f);
   auto copy = [&](int64_t source, int64_t target) {
-    std::copy_n(master.begin() + from.offset[static_cast<size_t>(source)], from.params[static_cast<size_t>(source)].elements(),
+    std::copy_n(master.begin() + from.offset[static_cast<size_t>(source)],
+                from.params[static_cast<size_t>(source)].elements(),
                 out.begin() + to.offset[static_cast<size_t>(target)]);
   };
   for (int64_t i = 0; i < ParamIndex::first_layer; ++i) copy(i, i);
   for (int64_t l = 0; l < job.shape.layers; ++l) {
-    const int64_t source = job.shape.layers == 1 ? whole.layers - 1 : (l * (whole.layers - 1) + (job.shape.layers - 1) / 2) / (job.shape.layers - 1);
+    const int64_t source = job.shape.layers == 1
+                               ? whole.layers - 1
+                               : (l * (whole.layers - 1) + (job.shape.layers - 1) / 2) / (job.shape.layers - 1);
     for (int64_t i = 0; i < ParamIndex::per_layer; ++i) copy(ParamIndex::layer(source) + i, ParamIndex::layer(l) + i);
   }
   for (int64_t i = 0; i < 6; ++i) copy(ParamIndex::layer(whole.layers) + i, ParamIndex::layer(job.shape.layers) + i);
   master = std::move(out);
+}
+
+// A teacher's weights and forward arena take their part of the limit. The arena grows with the micro-batch, so the
+// first answer may leave too little for it; the second is planned for the first one's arena and needs no more than
+// that.
+Plan plan_beside_teacher(PlanRequest r, const std::string& dir) {
+  const ModelShape teacher = read_shape(dir);
+  const bool cpu = r.device.kind == DeviceKind::cpu;
+  const int64_t weights = layout_weights(teacher, r.precision, r.device.kind, r.device.isa, !cpu, nullptr).bytes,
+                limit = r.limit_bytes;
+  const auto arena = [&](const Plan& p) {
+    return plan_forward(teacher, r.precision, r.device.kind, r.device.isa, r.device.threads, p.limits(),
+                        Output::sequence_logits)
+        .arena_bytes();
+  };
+  r.limit_bytes = limit - weights;
+  Plan p;
+  try {
+    p = solve(r);
+    if (p.peak_bytes + arena(p) > r.limit_bytes) {
+      r.limit_bytes -= arena(p);
+      p = solve(r);
+    }
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::does_not_fit) throw;
+    fail(ErrorCode::does_not_fit, "{}\nThe figures above leave out {} of the limit for the teacher ({}): add them.",
+         e.what(), format_bytes(limit - r.limit_bytes), dir);
+  }
+  p.bytes[Tag::weights] += weights, p.bytes[Tag::activations] += arena(p);
+  p.peak_bytes = p.bytes.total();
+  p.limit_bytes = limit;
+  p.why.push_back(fmt::format("the teacher takes {} for weights and {} for its pass", format_bytes(weights),
+                              format_bytes(arena(p))));
+  return p;
+}
+
+std::string hash_of_data(const TrainJob& job) {
+  ContentHash hash;
+  for (const TrainSet* set : {&job.train_set, &job.validation_set})
+    hash.add_all(set->ids), hash.add_all(set->begin), hash.add_all(set->label), hash.add_all(set->multi_label),
+        hash.add_all(set->token_label);
+  return hash.hex();
 }
 
 }  // namespace
@@ -95,15 +162,21 @@ void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute
     for (int64_t row = 0; row < set->rows(); ++row) longest = std::max<int64_t>(longest, set->length(row));
   r.max_length = longest;
   r.precision = job.precision;
+  r.keep_optimizer = s.optim != "auto";
   r.optimizer = s.optim.find("8bit") != std::string::npos ? Optimizer::adamw_8bit : Optimizer::adamw;
   r.recompute = recompute;
+  if (token_budget > 0)
+    r.moments = job.plan.moments_on_host ? Moments::host : Moments::device;  // where they are already
   if (s.recompute != "auto") r.recompute = recompute_from_name(s.recompute);
-  const double mean = static_cast<double>(job.train_set.tokens()) / static_cast<double>(std::max<int64_t>(1, job.train_set.rows()));
+  const double mean =
+      static_cast<double>(job.train_set.tokens()) / static_cast<double>(std::max<int64_t>(1, job.train_set.rows()));
   // A global batch may hold more than its mean; a quarter more makes a second micro-batch rare.
-  r.global_batch_tokens = s.batch_tokens > 0 ? s.batch_tokens : static_cast<int64_t>(std::ceil(1.25 * mean * static_cast<double>(s.global_batch())));
+  r.global_batch_tokens = s.batch_tokens > 0
+                              ? s.batch_tokens
+                              : static_cast<int64_t>(std::ceil(1.25 * mean * static_cast<double>(s.global_batch())));
   r.fill = s.fill;
   r.token_budget = token_budget;
-  job.plan = solve(r);
+  job.plan = s.teacher.empty() ? solve(r) : plan_beside_teacher(r, s.teacher);
 }
 
 TrainJob open_train_job(const TrainSettings& settings, const std::function<void(const std::string&)>& say) {
@@ -113,6 +186,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   const TrainSettings& s = job.settings;
   job.model_dir = s.model;
   job.device = open_device(s.device, s.threads);
+  job.free_bytes_before = job.device->memory().free_bytes;
   if (job.device->kind() == DeviceKind::cpu) job.threads = s.threads > 0 ? s.threads : hardware_threads();
   job.config = load_hf_config(job.model_dir);
   const auto source = WeightSource::open(job.model_dir);
@@ -130,30 +204,42 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
     job.labels.token = settle_labels(job, data.token, head == HeadKind::token, "tag");
     shape.token_classes = static_cast<int64_t>(job.labels.token.size());
   }
-  if (s.dropout >= 0) shape.hidden_dropout = shape.attention_dropout = shape.head_dropout = static_cast<float>(s.dropout);
+  if (s.dropout >= 0)
+    shape.hidden_dropout = shape.attention_dropout = shape.head_dropout = static_cast<float>(s.dropout);
   const ModelShape whole = shape;
   if (s.student_layers > 0) {
-    if (s.student_layers > shape.layers) fail(ErrorCode::usage, "student_layers is {}, the model has {}", s.student_layers, shape.layers);
+    if (s.student_layers > shape.layers)
+      fail(ErrorCode::usage, "student_layers is {}, the model has {}", s.student_layers, shape.layers);
     shape.layers = s.student_layers;
   }
   job.shape = shape;
 
   job.tokenizer = Tokenizer::load(job.model_dir);
   if (job.tokenizer->vocab_size() > shape.vocab)
-    fail(ErrorCode::bad_model, "{}: the tokenizer's largest id is {}, the embedding table has {} rows", job.model_dir.string(), job.tokenizer->vocab_size() - 1, shape.vocab);
+    fail(ErrorCode::bad_model, "{}: the tokenizer's largest id is {}, the embedding table has {} rows",
+         job.model_dir.string(), job.tokenizer->vocab_size() - 1, shape.vocab);
   job.max_length = std::min(shape.max_tokens(), job.tokenizer->model_max_length().value_or(shape.max_tokens()));
   if (s.max_length > 0) job.max_length = std::min(job.max_length, s.max_length);
   {
     ThreadPool pool(hardware_threads());
-    job.train_set = load_train_set(s.train_files, s.token_train_file, s, job.task, job.labels, *job.tokenizer, job.max_length, pool);
+    TokenCache cache(cache_dir() / "tokens");
+    const auto load = [&](const std::vector<std::string>& files, const std::string& token_file) {
+      return cache.get(token_cache_key(files, token_file, s, job.task, job.labels, job.model_dir, job.max_length), [&] {
+        return load_train_set(files, token_file, s, job.task, job.labels, *job.tokenizer, job.max_length, pool);
+      });
+    };
+    job.train_set = load(s.train_files, s.token_train_file);
+    job.tokens_cached = cache.hit();
     if (job.train_set.rows() == 0) fail(ErrorCode::bad_data, "{}: no rows", s.train_files[0]);
     if (!s.validation_files.empty())
-      job.validation_set = load_train_set(s.validation_files, s.token_validation_file, s, job.task, job.labels, *job.tokenizer, job.max_length, pool);
+      job.validation_set = load(s.validation_files, s.token_validation_file);
     else
       job.validation_set.begin = {0};
   }
+  job.data_hash = hash_of_data(job);
   job.class_weights = parse_class_weights(job);
-  const bool new_head = s.ignore_mismatched_head && !contains_all(job.config.id2label, job.task == TrainTask::token ? data.token : data.sequence);
+  const bool new_head = s.ignore_mismatched_head &&
+                        !contains_all(job.config.id2label, job.task == TrainTask::token ? data.token : data.sequence);
   if (new_head && head != HeadKind::encoder) {
     // The old head has another shape: load the encoder alone, then draw the head.
     ModelShape bare = whole;
@@ -166,7 +252,8 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
       std::copy_n(encoder.begin() + from.offset[i], from.params[i].elements(), job.master.begin() + to.offset[i]);
     draw_heads(whole, job.config.initializer_range, static_cast<uint64_t>(s.seed), job.master, job.new_tensors);
   } else {
-    job.new_tensors = load_master(*source, whole, job.config.initializer_range, static_cast<uint64_t>(s.seed), job.master);
+    job.new_tensors =
+        load_master(*source, whole, job.config.initializer_range, static_cast<uint64_t>(s.seed), job.master);
   }
   if (shape.layers != whole.layers) keep_layers(job, whole, job.master);
 
@@ -177,12 +264,19 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   } else {
     job.precision = *precision_from_name(s.precision);
     job.precision_reason = "asked for";
-    if (cpu && (job.precision == Precision::fp16 || job.precision == Precision::tf32)) fail(ErrorCode::usage, "precision {}: the CPU trains in fp32 or bf16", s.precision);
+    if (cpu && (job.precision == Precision::fp16 || job.precision == Precision::tf32)) {
+      if (!s.precision_by_switch) fail(ErrorCode::usage, "precision {}: the CPU trains in fp32 or bf16", s.precision);
+      job.precision = Precision::fp32;
+      job.precision_reason = "the CPU has no " + s.precision;
+    }
   }
   plan_train_job(job, 0, std::nullopt);
   for (const auto& note : job.plan.notes) say(note);
-  if (!job.new_tensors.empty()) say(fmt::format("new head: {} drawn from N(0, {})", fmt::join(job.new_tensors, ", "), job.config.initializer_range));
-  if (job.train_set.truncated > 0) say(fmt::format("{} training texts cut to {} tokens", format_count(job.train_set.truncated), job.max_length));
+  if (!job.new_tensors.empty())
+    say(fmt::format("new head: {} drawn from N(0, {})", fmt::join(job.new_tensors, ", "),
+                    job.config.initializer_range));
+  if (job.train_set.truncated > 0)
+    say(fmt::format("{} training texts cut to {} tokens", format_count(job.train_set.truncated), job.max_length));
   return job;
 }
 

@@ -24,23 +24,25 @@ struct TrainJob {
   std::filesystem::path model_dir;
   HfConfig config;
   ModelShape shape;
-  LabelSets labels;                        // names the model will have
+  LabelSets labels;  // names the model will have
   std::unique_ptr<Tokenizer> tokenizer;
   TrainSet train_set, validation_set;
-  std::vector<float> class_weights;        // empty: none
-  std::vector<float> master;               // start values
-  std::vector<std::string> new_tensors;    // drawn at random: the new head
+  std::vector<float> class_weights;      // empty: none
+  std::vector<float> master;             // start values
+  std::vector<std::string> new_tensors;  // drawn at random: the new head
   int64_t max_length = 0;
+  bool tokens_cached = false;  // an earlier run had tokenized the training rows
   Precision precision = Precision::fp32;
   Plan plan;
   std::string precision_reason;
+  int64_t free_bytes_before = 0;  // on the device, before this run took any
+  std::string data_hash;          // of tokens and labels, both sets
 };
 
-// Throws with the right code for everything that is wrong with settings, data or model. `fixed_budget` above 0 keeps a
-// resumed run's micro-batch.
+// Throws with the right code for everything that is wrong with settings, data or model.
 TrainJob open_train_job(const TrainSettings& settings, const std::function<void(const std::string&)>& say);
 
-// (Re)computes job.plan; used again when a checkpoint brings its own budget.
+// (Re)computes job.plan, a teacher's bytes included; used again when a checkpoint brings its own budget (above 0).
 void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute> recompute);
 
 }  // namespace brim

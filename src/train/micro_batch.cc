@@ -18,14 +18,18 @@ void sort_rows(const std::vector<int32_t>& keys, std::vector<int32_t>& out) {
   for (const int32_t k : keys) ++at[static_cast<size_t>(k) + 1];
   std::partial_sum(at.begin(), at.end(), at.begin());
   out.resize(keys.size());
-  for (size_t r = 0; r < keys.size(); ++r) out[static_cast<size_t>(at[static_cast<size_t>(keys[r])]++)] = static_cast<int32_t>(r);
+  for (size_t r = 0; r < keys.size(); ++r)
+    out[static_cast<size_t>(at[static_cast<size_t>(keys[r])]++)] = static_cast<int32_t>(r);
 }
 
-TensorView ints(const std::vector<int32_t>& v) { return TensorView(const_cast<int32_t*>(v.data()), DType::i32, {static_cast<int64_t>(v.size())}); }
+TensorView ints(const std::vector<int32_t>& v) {
+  return TensorView(const_cast<int32_t*>(v.data()), DType::i32, {static_cast<int64_t>(v.size())});
+}
 
 }  // namespace
 
-void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, const ModelShape& shape, MicroBatch& out) {
+void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, const ModelShape& shape,
+                       MicroBatch& out) {
   out.packed.clear();
   out.sequence_targets.clear(), out.token_targets.clear(), out.multi_targets.clear();
   for (const int64_t r : rows) {
@@ -35,8 +39,9 @@ void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, co
     if (shape.sequence_classes > 0) {
       if (shape.multi_label) {
         const auto k = static_cast<size_t>(shape.sequence_classes);
-        out.multi_targets.insert(out.multi_targets.end(), set.multi_label.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(r) * k),
-                                 set.multi_label.begin() + static_cast<std::ptrdiff_t>((static_cast<size_t>(r) + 1) * k));
+        out.multi_targets.insert(
+            out.multi_targets.end(), set.multi_label.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(r) * k),
+            set.multi_label.begin() + static_cast<std::ptrdiff_t>((static_cast<size_t>(r) + 1) * k));
       } else {
         out.sequence_targets.push_back(set.label[static_cast<size_t>(r)]);
       }
@@ -61,7 +66,8 @@ int64_t BatchStager::slot_bytes(const ModelShape& shape, BatchLimits l) {
   return (5 * l.tokens + 2 * l.sequences + 1 + targets) * 4 + 10 * kArenaAlignment;
 }
 
-BatchStager::BatchStager(Device& device, const ModelShape& shape, BatchLimits limits, int depth) : device_(device), shape_(shape) {
+BatchStager::BatchStager(Device& device, const ModelShape& shape, BatchLimits limits, int depth)
+    : device_(device), shape_(shape) {
   if (device.kind() == DeviceKind::cpu) return;
   copy_ = device.make_stream();
   for (int i = 0; i < depth; ++i) {
@@ -82,7 +88,8 @@ StagedBatch BatchStager::stage(const MicroBatch& m, Stream& compute) {
   s.batch = m.packed.view();
   s.sorted = ints(m.sorted), s.sorted_positions = ints(m.sorted_positions);
   if (shape_.sequence_classes > 0)
-    s.targets.sequence = shape_.multi_label ? TensorView(const_cast<float*>(m.multi_targets.data()), DType::f32, {m.packed.sequences(), shape_.sequence_classes})
+    s.targets.sequence = shape_.multi_label ? TensorView(const_cast<float*>(m.multi_targets.data()), DType::f32,
+                                                         {m.packed.sequences(), shape_.sequence_classes})
                                             : ints(m.sequence_targets);
   if (shape_.token_classes > 0) s.targets.token = ints(m.token_targets);
   if (slots_.empty()) return s;
@@ -91,7 +98,8 @@ StagedBatch BatchStager::stage(const MicroBatch& m, Stream& compute) {
   next_ = (next_ + 1) % slots_.size();
   if (slot.in_use) slot.used->synchronize();  // the device may still read the host copy
   int64_t at = 0;
-  for (TensorView* v : {&s.batch.ids, &s.batch.positions, &s.batch.starts, &s.batch.order, &s.sorted, &s.sorted_positions, &s.targets.sequence, &s.targets.token}) {
+  for (TensorView* v : {&s.batch.ids, &s.batch.positions, &s.batch.starts, &s.batch.order, &s.sorted,
+                        &s.sorted_positions, &s.targets.sequence, &s.targets.token}) {
     if (!*v) continue;
     std::memcpy(static_cast<char*>(slot.host.data()) + at, v->data, static_cast<size_t>(v->bytes()));
     v->data = static_cast<char*>(slot.device.data()) + at;

@@ -17,11 +17,11 @@ struct MicroBatch {
   PackedBatch packed;
   std::vector<int32_t> sequence_targets, token_targets, sorted, sorted_positions;
   std::vector<float> multi_targets;
-  int64_t step = 0, number = 0;          // of the optimizer step, within it
+  int64_t step = 0, number = 0;  // of the optimizer step, within it
   bool last_of_step = false;
-  int64_t step_samples = 0;              // real samples of the whole global batch, for the mean
-  double step_weight = 0;                // the same with class weights
-  int64_t step_tagged = 0;               // tagged tokens of the whole global batch
+  int64_t step_samples = 0;  // real samples of the whole global batch, for the mean
+  double step_weight = 0;    // the same with class weights
+  int64_t step_tagged = 0;   // tagged tokens of the whole global batch
   int64_t epoch = 0;
 };
 

@@ -7,7 +7,8 @@
 namespace brim {
 
 double scaled_learning_rate(const TrainSettings& s) {
-  const double ratio = static_cast<double>(s.global_batch()) / static_cast<double>(std::max<int64_t>(1, s.lr_reference_batch));
+  const double ratio =
+      static_cast<double>(s.global_batch()) / static_cast<double>(std::max<int64_t>(1, s.lr_reference_batch));
   if (s.lr_scaling == "sqrt") return s.learning_rate * std::sqrt(ratio);
   if (s.lr_scaling == "linear") return s.learning_rate * ratio;
   return s.learning_rate;
@@ -15,7 +16,8 @@ double scaled_learning_rate(const TrainSettings& s) {
 
 double learning_rate_at(const TrainSettings& s, int64_t step, int64_t total) {
   const double peak = scaled_learning_rate(s);
-  double warmup = s.warmup_steps >= 1 ? s.warmup_steps : std::max(s.warmup_steps, s.warmup_ratio) * static_cast<double>(total);
+  double warmup =
+      s.warmup_steps >= 1 ? s.warmup_steps : std::max(s.warmup_steps, s.warmup_ratio) * static_cast<double>(total);
   if (s.lr_scheduler_type == "constant") warmup = 0;
   warmup = std::ceil(warmup);
   const auto at = static_cast<double>(step);
@@ -32,11 +34,14 @@ StepSchedule::StepSchedule(const TrainSettings& settings, const TrainSet& set) :
   for (int64_t epoch = 0; epochs_left > 1e-9; ++epoch) {
     int64_t steps;
     if (settings.batch_tokens > 0) {
-      steps = static_cast<int64_t>(step_begins(epoch_order(set.rows(), static_cast<uint64_t>(settings.seed), epoch)).size()) - 1;
+      steps = static_cast<int64_t>(
+                  step_begins(epoch_order(set.rows(), static_cast<uint64_t>(settings.seed), epoch)).size()) -
+              1;
     } else {
       steps = (set.rows() + settings.global_batch() - 1) / settings.global_batch();
     }
-    const int64_t taken = epochs_left >= 1 ? steps : static_cast<int64_t>(std::ceil(static_cast<double>(steps) * epochs_left));
+    const int64_t taken =
+        epochs_left >= 1 ? steps : static_cast<int64_t>(std::ceil(static_cast<double>(steps) * epochs_left));
     total_ += taken;
     epochs_left -= 1;
     if (by_steps && total_ >= settings.max_steps) {
@@ -72,7 +77,8 @@ int64_t StepSchedule::epoch_of(int64_t step) const {
 double StepSchedule::epochs_done(int64_t steps) const {
   const int64_t epoch = epoch_of(std::max<int64_t>(0, steps - 1));
   const auto first = first_step_[static_cast<size_t>(epoch)], next = first_step_[static_cast<size_t>(epoch) + 1];
-  return static_cast<double>(epoch) + static_cast<double>(steps - first) / static_cast<double>(std::max<int64_t>(1, next - first));
+  return static_cast<double>(epoch) +
+         static_cast<double>(steps - first) / static_cast<double>(std::max<int64_t>(1, next - first));
 }
 
 bool StepSchedule::ends_epoch(int64_t step) const {

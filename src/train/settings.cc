@@ -34,15 +34,27 @@ bool boolean(std::string_view text) {
   throw Bad{"true or false"};
 }
 
-Setter set(std::string TrainSettings::*m) { return [m](TrainSettings& s, std::string_view v) { s.*m = std::string(v); }; }
-Setter set(int64_t TrainSettings::*m) { return [m](TrainSettings& s, std::string_view v) { s.*m = number<int64_t>(v, "a whole number"); }; }
-Setter set(int TrainSettings::*m) { return [m](TrainSettings& s, std::string_view v) { s.*m = number<int>(v, "a whole number"); }; }
-Setter set(double TrainSettings::*m) { return [m](TrainSettings& s, std::string_view v) { s.*m = number<double>(v, "a number"); }; }
-Setter set(bool TrainSettings::*m) { return [m](TrainSettings& s, std::string_view v) { s.*m = boolean(v); }; }
-Setter list(std::vector<std::string> TrainSettings::*m) { return [m](TrainSettings& s, std::string_view v) { (s.*m).emplace_back(v); }; }
+Setter set(std::string TrainSettings::*m) {
+  return [m](TrainSettings& s, std::string_view v) { s.*m = std::string(v); };
+}
+Setter set(int64_t TrainSettings::*m) {
+  return [m](TrainSettings& s, std::string_view v) { s.*m = number<int64_t>(v, "a whole number"); };
+}
+Setter set(int TrainSettings::*m) {
+  return [m](TrainSettings& s, std::string_view v) { s.*m = number<int>(v, "a whole number"); };
+}
+Setter set(double TrainSettings::*m) {
+  return [m](TrainSettings& s, std::string_view v) { s.*m = number<double>(v, "a number"); };
+}
+Setter set(bool TrainSettings::*m) {
+  return [m](TrainSettings& s, std::string_view v) { s.*m = boolean(v); };
+}
+Setter list(std::vector<std::string> TrainSettings::*m) {
+  return [m](TrainSettings& s, std::string_view v) { (s.*m).emplace_back(v); };
+}
 Setter precision_flag(const char* name) {
   return [name](TrainSettings& s, std::string_view v) {
-    if (boolean(v)) s.precision = name;
+    if (boolean(v)) s.precision = name, s.precision_by_switch = true;
   };
 }
 
@@ -70,8 +82,9 @@ const std::vector<Key>& table() {
       {"label_column", "column or key that holds the label", set(&S::label_column)},
       {"format", "auto, csv, tsv, jsonl or conll", set(&S::format)},
       {"task", "auto, classification, ner or multi (both heads)", set(&S::task)},
-      {"multi_label", "several labels a row, separated by | or as 0/1 columns", set(&S::multi_label)},
-      {"ignore_mismatched_head", "start a new head where the labels differ from the model's", set(&S::ignore_mismatched_head)},
+      {"multi_label", "several labels a row, separated by |; none is allowed", set(&S::multi_label)},
+      {"ignore_mismatched_head", "start a new head where the labels differ from the model's",
+       set(&S::ignore_mismatched_head)},
       {"num_train_epochs", "passes over the data", set(&S::num_train_epochs)},
       {"max_steps", "optimizer steps; overrides epochs", set(&S::max_steps)},
       {"batch_size", "samples an optimizer step sees (the micro-batch is the plan's)", set(&S::train_batch_size)},
@@ -105,20 +118,44 @@ const std::vector<Key>& table() {
       {"logging_steps", "steps between log lines", set(&S::logging_steps)},
       {"load_best_model_at_end", "write the best model, not the last", set(&S::load_best_model_at_end)},
       {"metric_for_best_model", "accuracy, macro_f1, macro_recall, loss or entity_f1", set(&S::metric_for_best_model)},
-      {"early_stopping_patience", "evaluations without improvement before stopping; 0: never", set(&S::early_stopping_patience)},
+      {"early_stopping_patience", "evaluations without improvement before stopping; 0: never",
+       set(&S::early_stopping_patience)},
       {"resume_from_checkpoint", "a checkpoint directory, or `last`", set(&S::resume_from_checkpoint)},
       {"bf16", "train in bf16", precision_flag("bf16")},
       {"fp16", "train in fp16 with a dynamic loss scale", precision_flag("fp16")},
-      {"tf32", "train in tf32", [](S& s, std::string_view v) { if (boolean(v) && s.precision == "auto") s.precision = "tf32"; }},
-      {"precision", "auto, fp32, tf32, bf16 or fp16", set(&S::precision)},
-      {"optim", "adamw or adamw_8bit (also Hugging Face's names for them)", set(&S::optim)},
+      {"tf32", "train in tf32",
+       [](S& s, std::string_view v) {
+         if (boolean(v) && s.precision == "auto") s.precision = "tf32", s.precision_by_switch = true;
+       }},
+      {"precision", "auto, fp32, tf32, bf16 or fp16",
+       [](S& s, std::string_view v) { s.precision = std::string(v), s.precision_by_switch = false; }},
+      {"optim", "auto, adamw or adamw_8bit (also Hugging Face's names); auto takes 8 bits only where 32 do not fit",
+       set(&S::optim)},
       {"recompute", "auto, none, selective or full", set(&S::recompute)},
-      {"gradient_checkpointing", "true: full recompute", [](S& s, std::string_view v) { if (boolean(v)) s.recompute = "full"; }},
+      {"gradient_checkpointing", "true: full recompute",
+       [](S& s, std::string_view v) {
+         if (boolean(v)) s.recompute = "full";
+       }},
       {"device", "auto, cpu, cuda or cuda:N", set(&S::device)},
       {"memory_limit", "bytes this process may hold on the device: 6GiB, 90% or auto", set(&S::memory_limit)},
-      {"max_memory_gb", "the same, in GB", [](S& s, std::string_view v) { s.memory_limit = std::string(v) + "GB"; (void)number<double>(v, "a number"); }},
-      {"use_mixed_precision", "true: 16-bit training", [](S& s, std::string_view v) { if (!boolean(v)) s.precision = "fp32"; }},
+      {"max_memory_gb", "the same, in GB",
+       [](S& s, std::string_view v) {
+         s.memory_limit = std::string(v) + "GB";
+         (void)number<double>(v, "a number");
+       }},
+      {"use_mixed_precision", "true: 16-bit training",
+       [](S& s, std::string_view v) {
+         if (!boolean(v)) s.precision = "fp32";
+       }},
       {"threads", "CPU threads; 0: all cores", set(&S::threads)},
+      {"use_cpu", "true: --device cpu",
+       [](S& s, std::string_view v) {
+         if (boolean(v)) s.device = "cpu";
+       }},
+      {"no_cuda", "the same",
+       [](S& s, std::string_view v) {
+         if (boolean(v)) s.device = "cpu";
+       }},
       {"fill", "plan for all the memory allowed", set(&S::fill)},
       {"teacher", "model whose outputs are to be matched", set(&S::teacher)},
       {"temperature", "distillation temperature", set(&S::temperature)},
@@ -150,6 +187,14 @@ const std::vector<Key>& table() {
       {"greater_is_better", "known from the metric", {}},
       {"data_seed", "seed decides", {}},
       {"include_tokens_per_second", "always reported", {}},
+      {"run_name", "the output directory names the run", {}},
+      {"save_safetensors", "models are always stored as safetensors", {}},
+      {"full_determinism", "the same seed, plan and device always give the same run", {}},
+      {"skip_memory_metrics", "memory is always reported", {}},
+      {"log_level", "-q is quiet, BRIM_DEBUG=1 says more", {}},
+      {"logging_first_step", "progress is shown from the first step", {}},
+      {"prediction_loss_only", "metrics cost nothing beside the forward pass", {}},
+      {"ddp_find_unused_parameters", "every parameter's gradient is computed", {}},
       {"disable_tqdm", "the bar is drawn on terminals only", {}},
   };
   return keys;
@@ -173,7 +218,8 @@ const std::vector<SettingsKey>& settings_keys() {
   return keys;
 }
 
-std::string apply_setting(TrainSettings& settings, std::string_view raw, std::string_view value, const std::string& where) {
+std::string apply_setting(TrainSettings& settings, std::string_view raw, std::string_view value,
+                          const std::string& where) {
   const std::string key = normalized(raw);
   for (const Key& k : table()) {
     if (key != k.name) continue;
@@ -188,7 +234,8 @@ std::string apply_setting(TrainSettings& settings, std::string_view raw, std::st
   std::vector<std::string> names;
   for (const Key& k : table()) names.emplace_back(k.name);
   const std::string near = nearest_name(key, names);
-  fail(ErrorCode::usage, "{}: unknown key {}{}", where, key, near.empty() ? "" : fmt::format("; did you mean {}?", near));
+  fail(ErrorCode::usage, "{}: unknown key {}{}", where, key,
+       near.empty() ? "" : fmt::format("; did you mean {}?", near));
 }
 
 std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path) {
@@ -208,7 +255,8 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
       const YAML::Node& value = item.second;
       const std::string where = fmt::format("{}:{}", path.string(), item.first.Mark().line + 1);
       if (value.IsMap()) {
-        for (const char* block : {"training", "training_args", "training_arguments", "model", "data", "gpu_optimization", "optimization", "hardware"})
+        for (const char* block : {"training", "training_args", "training_arguments", "model", "data",
+                                  "gpu_optimization", "optimization", "hardware"})
           if (key == block) {
             walk(value);
             goto next;
@@ -216,15 +264,60 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
         fail(ErrorCode::usage, "{}: unknown block {}", where, key);
       } else if (value.IsSequence()) {
         for (const auto& element : value)
-          if (std::string note = apply_setting(settings, key, element.as<std::string>(), where); !note.empty()) notes.push_back(note);
+          if (std::string note = apply_setting(settings, key, element.as<std::string>(), where); !note.empty())
+            notes.push_back(note);
       } else if (!value.IsNull()) {
-        if (std::string note = apply_setting(settings, key, value.as<std::string>(), where); !note.empty()) notes.push_back(note);
+        if (std::string note = apply_setting(settings, key, value.as<std::string>(), where); !note.empty())
+          notes.push_back(note);
       }
     next:;
     }
   };
   walk(root);
   return notes;
+}
+
+std::vector<SettingRow> setting_rows(const TrainSettings& s) {
+  const auto n = [](auto value) { return fmt::format("{}", value); };
+  return {{"task", s.task, false},
+          {"num_train_epochs", n(s.num_train_epochs)},
+          {"max_steps", n(s.max_steps)},
+          {"per_device_train_batch_size", n(s.train_batch_size)},
+          {"gradient_accumulation_steps", n(s.gradient_accumulation_steps)},
+          {"batch_tokens", n(s.batch_tokens)},
+          {"learning_rate", n(s.learning_rate)},
+          {"lr_scheduler_type", s.lr_scheduler_type},
+          {"lr_scaling", s.lr_scaling},
+          {"lr_reference_batch", n(s.lr_reference_batch)},
+          {"warmup_steps", n(s.warmup_steps)},
+          {"warmup_ratio", n(s.warmup_ratio)},
+          {"weight_decay", n(s.weight_decay)},
+          {"adam_beta1", n(s.adam_beta1)},
+          {"adam_beta2", n(s.adam_beta2)},
+          {"adam_epsilon", n(s.adam_epsilon)},
+          {"max_grad_norm", n(s.max_grad_norm)},
+          {"label_smoothing_factor", n(s.label_smoothing)},
+          {"class_weights", s.class_weights},
+          {"max_length", n(s.max_length)},
+          {"seed", n(s.seed)},
+          {"dropout", s.dropout < 0 ? "the model's" : n(s.dropout)},
+          {"eval_strategy", s.eval_strategy},
+          {"eval_steps", n(s.eval_steps)},
+          {"metric_for_best_model", s.metric_for_best_model},
+          {"early_stopping_patience", n(s.early_stopping_patience)},
+          {"load_best_model_at_end", n(s.load_best_model_at_end)},
+          {"temperature", s.teacher.empty() ? "" : n(s.temperature)},
+          {"hard_weight", s.teacher.empty() ? "" : n(s.hard_weight)},
+          {"student_layers", s.student_layers > 0 ? n(s.student_layers) : ""},
+          {"save_strategy", s.save_strategy, false},
+          {"save_steps", n(s.save_steps), false},
+          {"save_total_limit", n(s.save_total_limit), false},
+          {"logging_steps", n(s.logging_steps), false},
+          {"precision", s.precision, false},
+          {"optim", s.optim, false},
+          {"recompute", s.recompute, false},
+          {"device", s.device, false},
+          {"memory_limit", s.memory_limit, false}};
 }
 
 void check_settings(const TrainSettings& s) {
@@ -244,7 +337,8 @@ void check_settings(const TrainSettings& s) {
   positive("learning_rate", s.learning_rate);
   positive("logging_steps", static_cast<double>(s.logging_steps));
   if (s.weight_decay < 0) fail(ErrorCode::usage, "weight_decay is {}, must not be negative", s.weight_decay);
-  if (s.label_smoothing < 0 || s.label_smoothing >= 1) fail(ErrorCode::usage, "label_smoothing_factor is {}, must be from 0 to below 1", s.label_smoothing);
+  if (s.label_smoothing < 0 || s.label_smoothing >= 1)
+    fail(ErrorCode::usage, "label_smoothing_factor is {}, must be from 0 to below 1", s.label_smoothing);
   if (s.dropout >= 1) fail(ErrorCode::usage, "dropout is {}, must be below 1", s.dropout);
   one_of("lr_scheduler_type", s.lr_scheduler_type, {"linear", "cosine", "constant", "constant_with_warmup"});
   one_of("lr_scaling", s.lr_scaling, {"none", "sqrt", "linear"});
@@ -253,9 +347,22 @@ void check_settings(const TrainSettings& s) {
   one_of("task", s.task, {"auto", "classification", "ner", "multi"});
   one_of("precision", s.precision, {"auto", "fp32", "tf32", "bf16", "fp16"});
   one_of("recompute", s.recompute, {"auto", "none", "selective", "full"});
-  one_of("optim", s.optim, {"adamw", "adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"});
-  if (!s.metric_for_best_model.empty())
-    one_of("metric_for_best_model", s.metric_for_best_model, {"accuracy", "macro_f1", "macro_recall", "loss", "eval_loss", "eval_accuracy", "entity_f1"});
+  one_of("optim", s.optim,
+         {"auto", "adamw", "adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_8bit", "adamw_bnb_8bit",
+          "paged_adamw_8bit"});
+  if (!s.metric_for_best_model.empty()) {
+    const std::string& m = s.metric_for_best_model;
+    one_of("metric_for_best_model", m.rfind("eval_", 0) == 0 ? m.substr(5) : m,
+           {"accuracy", "macro_f1", "macro_recall", "loss", "entity_f1"});
+  }
+  if (s.eval_strategy == "steps") positive("eval_steps", static_cast<double>(s.eval_steps));
+  if (s.save_strategy == "steps") positive("save_steps", static_cast<double>(s.save_steps));
+  positive("temperature", s.temperature);
+  if (s.hard_weight < 0 || s.hard_weight > 1)
+    fail(ErrorCode::usage, "hard_weight is {}, must be from 0 to 1", s.hard_weight);
+  if (s.warmup_ratio < 0 || s.warmup_ratio > 1)
+    fail(ErrorCode::usage, "warmup_ratio is {}, must be from 0 to 1", s.warmup_ratio);
+  if (s.warmup_steps < 0) fail(ErrorCode::usage, "warmup_steps is {}, must not be negative", s.warmup_steps);
 }
 
 }  // namespace brim

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How to train, in the words of Hugging Face's TrainingArguments. One table of keys serves flags, YAML files and the
-// environment; keys that Brim makes unnecessary are accepted and explained, unknown ones are errors with the nearest name.
+// environment; keys that Brim makes unnecessary are accepted and explained, unknown ones are errors with the nearest
+// name.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -22,24 +23,27 @@ struct TrainSettings {
 
   double num_train_epochs = 3;
   int64_t max_steps = -1;
-  int64_t train_batch_size = 32;                 // samples an optimizer step sees, times gradient_accumulation_steps
+  int64_t train_batch_size = 32;  // samples an optimizer step sees, times gradient_accumulation_steps
   int64_t gradient_accumulation_steps = 1;
-  int64_t batch_tokens = 0;                      // global batch in tokens instead of samples
-  double learning_rate = 5e-5, weight_decay = 0.01, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8, max_grad_norm = 1;
+  int64_t batch_tokens = 0;  // global batch in tokens instead of samples
+  double learning_rate = 5e-5, weight_decay = 0.01, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8,
+         max_grad_norm = 1;
   std::string lr_scheduler_type = "linear", lr_scaling = "none";
   int64_t lr_reference_batch = 32;
-  double warmup_steps = 0, warmup_ratio = 0;     // warmup_steps below 1 is a ratio, as in newer transformers
+  double warmup_steps = 0, warmup_ratio = 0;  // warmup_steps below 1 is a ratio, as in newer transformers
   double label_smoothing = 0;
-  std::string class_weights = "none";            // none, balanced, or w0,w1,…
+  std::string class_weights = "none";  // none, balanced, or w0,w1,…
   int64_t max_length = 0;
   int64_t seed = 42;
-  double dropout = -1;                           // negative: the model's own
+  double dropout = -1;  // negative: the model's own
 
   std::string eval_strategy = "epoch", save_strategy = "epoch", metric_for_best_model;
   int64_t eval_steps = 500, save_steps = 500, logging_steps = 50, save_total_limit = 2, early_stopping_patience = 0;
   bool load_best_model_at_end = true;
 
-  std::string precision = "auto", optim = "adamw", recompute = "auto", device = "auto", memory_limit = "auto";
+  std::string precision = "auto", optim = "auto", recompute = "auto", device = "auto", memory_limit = "auto";
+  bool precision_by_switch =
+      false;  // fp16: true and its like: a wish for speed, left out where the device has no such format
   int threads = 0;
   bool fill = false;
 
@@ -56,12 +60,20 @@ struct SettingsKey {
 };
 const std::vector<SettingsKey>& settings_keys();
 
-// Sets one key (with - or _). Returns a line to tell the user when the key is unnecessary; empty otherwise. An unknown key or
-// a value that does not parse throws usage; `where` says where it was written.
-std::string apply_setting(TrainSettings& settings, std::string_view key, std::string_view value, const std::string& where);
+// Sets one key (with - or _). Returns a line to tell the user when the key is unnecessary; empty otherwise. An unknown
+// key or a value that does not parse throws usage; `where` says where it was written.
+std::string apply_setting(TrainSettings& settings, std::string_view key, std::string_view value,
+                          const std::string& where);
 
 // A YAML file: keys at the top or in blocks (training, training_args, model, data, gpu_optimization).
 std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path);
+
+// The settings as a table: for the card, the report, and to know whether a checkpoint belongs to this run.
+struct SettingRow {
+  std::string name, value;
+  bool repeats = true;  // a resumed run must have the same
+};
+std::vector<SettingRow> setting_rows(const TrainSettings& settings);
 
 // Throws usage for values that contradict each other or make no sense.
 void check_settings(const TrainSettings& settings);

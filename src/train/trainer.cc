@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -14,10 +13,13 @@
 #include "base/units.h"
 #include "io/atomic_file.h"
 #include "model/train_runner.h"
+#include "monitor/nvml.h"
+#include "ops/gemm_tuner.h"
 #include "ops/loss.h"
 #include "train/checkpoint.h"
 #include "train/job.h"
 #include "train/micro_batch.h"
+#include "train/run_record.h"
 #include "train/schedule.h"
 #include "train/validation.h"
 
@@ -25,7 +27,8 @@ namespace brim {
 namespace {
 
 uint64_t mix_seed(uint64_t seed, int64_t step, int64_t micro) {
-  uint64_t x = seed * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(step) * 0xBF58476D1CE4E5B9ULL + static_cast<uint64_t>(micro) + 1;
+  uint64_t x = seed * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(step) * 0xBF58476D1CE4E5B9ULL +
+               static_cast<uint64_t>(micro) + 1;
   x ^= x >> 31, x *= 0x94D049BB133111EBULL, x ^= x >> 29;
   return x;
 }
@@ -47,8 +50,18 @@ struct PendingStep {
 class Loop {
  public:
   Loop(TrainJob& job, const TrainCallbacks& callbacks)
-      : job_(job), s_(job.settings), callbacks_(callbacks), schedule_(job.settings, job.train_set), state_(*job.device, job.shape, job.precision, job.plan.optimizer),
-        stream_(job.device->make_stream()), queue_(3) {}
+      : job_(job),
+        s_(job.settings),
+        callbacks_(callbacks),
+        schedule_(job.settings, job.train_set),
+        state_(*job.device, job.shape, job.precision, job.plan.optimizer,
+               job.plan.moments_on_host ? Moments::host : Moments::device),
+        stream_(job.device->make_stream()),
+        queue_(3),
+        record_(job) {
+    load_gemm_choices(*stream_);
+    job_.plan.gemm_choices = gemm_choices(*stream_);
+  }
 
   TrainOutcome run() {
     start();
@@ -72,7 +85,9 @@ class Loop {
     std::error_code ec;
     const bool resume = !s_.resume_from_checkpoint.empty();
     if (std::filesystem::exists(out, ec) && !std::filesystem::is_empty(out, ec) && !resume && !s_.overwrite_output_dir)
-      fail(ErrorCode::cannot_write, "{}: exists and is not empty; --resume-from-checkpoint last goes on, --overwrite-output-dir starts afresh", out.string());
+      fail(ErrorCode::cannot_write,
+           "{}: exists and is not empty; --resume-from-checkpoint last goes on, --overwrite-output-dir starts afresh",
+           out.string());
     std::filesystem::create_directories(out, ec);
     if (ec) fail(ErrorCode::cannot_write, "{}: {}", out.string(), ec.message());
     files_.config = &job_.config;
@@ -81,9 +96,14 @@ class Loop {
     files_.shape = job_.shape;
     progress_.settings = fingerprint();
     if (job_.precision == Precision::fp16) progress_.loss_scale = kFirstLossScale;
-    if (resume) this->resume();
-    else state_.upload(*stream_, job_.master);
-    pass_plan_ = plan_train_pass(job_.shape, job_.precision, job_.plan.recompute, job_.device->kind(), best_isa(), job_.threads, job_.plan.limits());
+    remove_parts(out);
+    if (resume)
+      this->resume();
+    else
+      state_.upload(*stream_, job_.master);
+    job_.master = {};  // the device has it
+    pass_plan_ = plan_train_pass(job_.shape, job_.precision, job_.plan.recompute, job_.device->kind(), best_isa(),
+                                 job_.threads, job_.plan.limits());
     if (job_.validation_set.rows() > 0) validation_ = std::make_unique<Validator>(job_, state_);
     const int64_t arena = std::max(pass_plan_.arena_bytes(), validation_ ? validation_->arena_bytes() : 0);
     arena_ = job_.device->allocate(static_cast<size_t>(arena));
@@ -95,38 +115,58 @@ class Loop {
       stream_->synchronize();
     }
     if (!s_.teacher.empty()) open_teacher();
-    log_.open(out / "train_log.jsonl", resume ? std::ios::app : std::ios::trunc);
-    say(fmt::format("{} rows, {} tokens ({:.1f} a row) · {} steps of {} · {} parameters", format_count(job_.train_set.rows()), format_count(job_.train_set.tokens()),
-                    static_cast<double>(job_.train_set.tokens()) / static_cast<double>(job_.train_set.rows()), format_count(schedule_.total_steps()),
-                    s_.batch_tokens > 0 ? format_count(s_.batch_tokens) + " tokens" : format_count(s_.global_batch()) + " rows", format_count(param_count(job_.shape))));
-    say(fmt::format("{} in {} ({}) · micro-batch {} tokens · recompute {} · {} · memory planned {} of {}", job_.device->name(), precision_name(job_.precision),
-                    job_.precision_reason, format_count(job_.plan.token_budget), recompute_name(job_.plan.recompute), optimizer_name(job_.plan.optimizer),
-                    format_bytes(job_.plan.peak_bytes), format_bytes(job_.plan.limit_bytes)));
+    record_.open(progress_.state_json);
+    held_bytes_ = held_bytes();
+    say(fmt::format(
+        "{} rows, {} tokens ({:.1f} a row) · {} steps of {} · {} parameters", format_count(job_.train_set.rows()),
+        format_count(job_.train_set.tokens()),
+        static_cast<double>(job_.train_set.tokens()) / static_cast<double>(job_.train_set.rows()),
+        format_count(schedule_.total_steps()),
+        s_.batch_tokens > 0 ? format_count(s_.batch_tokens) + " tokens" : format_count(s_.global_batch()) + " rows",
+        format_count(param_count(job_.shape))));
+    say(fmt::format("{} in {} ({}) · micro-batch {} tokens · recompute {} · {} · memory planned {} of {}",
+                    job_.device->name(), precision_name(job_.precision), job_.precision_reason,
+                    format_count(job_.plan.token_budget), recompute_name(job_.plan.recompute),
+                    optimizer_name(job_.plan.optimizer), format_bytes(job_.plan.peak_bytes),
+                    format_bytes(job_.plan.limit_bytes)));
   }
 
   // What must be equal for a resumed run to be the same run.
   std::string fingerprint() const {
-    nlohmann::json j = {{"rows", job_.train_set.rows()}, {"tokens", job_.train_set.tokens()}, {"batch", s_.global_batch()}, {"batch_tokens", s_.batch_tokens},
-                        {"lr", s_.learning_rate}, {"schedule", s_.lr_scheduler_type}, {"epochs", s_.num_train_epochs}, {"max_steps", s_.max_steps},
-                        {"seed", s_.seed}, {"precision", precision_name(job_.precision)}, {"optimizer", optimizer_name(job_.plan.optimizer)},
-                        {"weight_decay", s_.weight_decay}, {"labels", fmt::format("{}", fmt::join(job_.labels.sequence, "|"))}, {"device", device_kind_name(job_.device->kind())}};
+    nlohmann::ordered_json j = {{"data", job_.data_hash},
+                                {"precision", precision_name(job_.precision)},
+                                {"optimizer", optimizer_name(job_.plan.optimizer)},
+                                {"device", device_kind_name(job_.device->kind())},
+                                {"layers", job_.shape.layers},
+                                {"labels", job_.labels.sequence},
+                                {"tags", job_.labels.token}};
+    for (const SettingRow& row : setting_rows(s_))
+      if (row.repeats) j[row.name] = row.value;
     return j.dump();
   }
 
+  static std::string difference(const std::string& then, const std::string& now) {
+    const auto a = nlohmann::json::parse(then), b = nlohmann::json::parse(now);
+    std::string text;
+    for (const auto& [key, value] : b.items())
+      if (!a.contains(key) || a[key] != value)
+        text += fmt::format("\n  {}: then {}, now {}", key, a.contains(key) ? a[key].dump() : "unknown", value.dump());
+    return text;
+  }
+
   void resume() {
-    auto checkpoint = load_checkpoint(s_.output_dir, s_.resume_from_checkpoint, job_.shape, state_.layout());
+    auto checkpoint = load_checkpoint(s_.output_dir, s_.resume_from_checkpoint, job_.shape);
     if (!checkpoint) {
       say("no checkpoint yet; starting at the beginning");
       state_.upload(*stream_, job_.master);
       return;
     }
     if (checkpoint->progress.settings != progress_.settings)
-      fail(ErrorCode::usage, "{}: made with other settings or data; it cannot be continued as this run\n  then {}\n  now  {}", checkpoint->dir.string(),
-           checkpoint->progress.settings, progress_.settings);
+      fail(ErrorCode::usage, "{}: made with other settings or data; it cannot be continued as this run{}",
+           checkpoint->dir.string(), difference(checkpoint->progress.settings, progress_.settings));
     progress_ = checkpoint->progress;
     state_.upload(*stream_, checkpoint->master);
     state_.upload_moments(*stream_, checkpoint->moments);
-    history_ = nlohmann::json::parse(progress_.log_json);
     const auto plan = nlohmann::json::parse(progress_.plan_json);
     const auto budget = plan.value("token_budget", int64_t{0});
     const auto level = recompute_from_name(plan.value("recompute", std::string("none")));
@@ -134,9 +174,13 @@ class Loop {
       try {
         plan_train_job(job_, budget, level);
       } catch (const Error&) {
-        say(fmt::format("the checkpoint's micro-batch of {} tokens does not fit here: the run goes on, but not bit for bit", format_count(budget)));
+        say(fmt::format(
+            "the checkpoint's micro-batch of {} tokens does not fit here: the run goes on, but not bit for bit",
+            format_count(budget)));
       }
     }
+    job_.plan.gemm_choices = plan_from_json(progress_.plan_json).gemm_choices;
+    use_gemm_choices(*stream_, job_.plan.gemm_choices);
     say(fmt::format("resuming after step {} ({})", format_count(progress_.step), checkpoint->dir.filename().string()));
   }
 
@@ -152,9 +196,14 @@ class Loop {
         int64_t tagged = 0, samples = 0;
         for (const int64_t r : rows) {
           const int32_t label = job_.train_set.label[static_cast<size_t>(r)];
-          if (label != kIgnoredTarget) ++samples, weight += job_.class_weights.empty() ? 1.0 : job_.class_weights[static_cast<size_t>(label)];
+          // The mean is over the weights of the true classes; a multi-label row counts once, its loss is a mean of its
+          // own.
+          const bool weighted = !job_.class_weights.empty() && !job_.shape.multi_label;
+          if (label != kIgnoredTarget)
+            ++samples, weight += weighted ? job_.class_weights[static_cast<size_t>(label)] : 1.0;
           if (job_.shape.token_classes > 0)
-            for (int64_t t = job_.train_set.begin[static_cast<size_t>(r)]; t < job_.train_set.begin[static_cast<size_t>(r) + 1]; ++t)
+            for (int64_t t = job_.train_set.begin[static_cast<size_t>(r)];
+                 t < job_.train_set.begin[static_cast<size_t>(r) + 1]; ++t)
               tagged += job_.train_set.token_label[static_cast<size_t>(t)] != kIgnoredTarget;
         }
         const auto micros = split_micro_batches(job_.train_set, rows, job_.plan.token_budget, job_.plan.max_sequences);
@@ -163,7 +212,8 @@ class Loop {
           ScopedZone zone(Zone::pack);
           build_micro_batch(job_.train_set, micros[i], job_.shape, *m);
           m->step = step, m->number = static_cast<int64_t>(i), m->last_of_step = i + 1 == micros.size();
-          m->step_samples = samples, m->step_weight = weight, m->step_tagged = tagged, m->epoch = schedule_.epoch_of(step);
+          m->step_samples = samples, m->step_weight = weight, m->step_tagged = tagged,
+          m->epoch = schedule_.epoch_of(step);
           if (!queue_.push(std::move(m))) return;
         }
       }
@@ -202,11 +252,14 @@ class Loop {
     pass.dropout.on = job_.shape.hidden_dropout > 0 || job_.shape.attention_dropout > 0 || job_.shape.head_dropout > 0;
     pass.dropout.seed = mix_seed(static_cast<uint64_t>(s_.seed), m.step, m.number);
     TrainTargets targets = staged.targets;
-    if (weights_) targets.class_weights = TensorView(weights_.data(), DType::f32, {static_cast<int64_t>(job_.class_weights.size())});
+    if (weights_)
+      targets.class_weights =
+          TensorView(weights_.data(), DType::f32, {static_cast<int64_t>(job_.class_weights.size())});
     if (teacher_) {
       targets.teacher_sequence = teacher_->run(*stream_, staged.batch);
       pass.loss.temperature = static_cast<float>(s_.temperature);
-      pass.loss.hard_weight = static_cast<float>(s_.hard_weight), pass.loss.soft_weight = static_cast<float>(1 - s_.hard_weight);
+      pass.loss.hard_weight = static_cast<float>(s_.hard_weight),
+      pass.loss.soft_weight = static_cast<float>(1 - s_.hard_weight);
     }
     TrainResult result;
     {
@@ -241,7 +294,8 @@ class Loop {
     StepSettings step;
     p.lr = learning_rate_at(s_, m.step, schedule_.total_steps());
     step.lr = static_cast<float>(p.lr);
-    step.beta1 = static_cast<float>(s_.adam_beta1), step.beta2 = static_cast<float>(s_.adam_beta2), step.eps = static_cast<float>(s_.adam_epsilon);
+    step.beta1 = static_cast<float>(s_.adam_beta1), step.beta2 = static_cast<float>(s_.adam_beta2),
+    step.eps = static_cast<float>(s_.adam_epsilon);
     step.weight_decay = static_cast<float>(s_.weight_decay), step.max_grad_norm = static_cast<float>(s_.max_grad_norm);
     step.grad_scale = static_cast<float>(1 / progress_.loss_scale);
     step.step = m.step + 1 - progress_.skipped_steps;
@@ -254,13 +308,17 @@ class Loop {
     progress_.step = m.step + 1;
     if (job_.precision == Precision::fp16) read_all();  // the loss scale depends on this step's norm
     const bool epoch_end = schedule_.ends_epoch(m.step), last = progress_.step == schedule_.total_steps();
-    const bool evaluate = validation_ && s_.eval_strategy != "no" && (last || (s_.eval_strategy == "epoch" ? epoch_end : progress_.step % s_.eval_steps == 0));
-    const bool save = s_.save_strategy != "no" && !last && (s_.save_strategy == "epoch" ? epoch_end : progress_.step % s_.save_steps == 0);
+    const bool evaluate = validation_ && s_.eval_strategy != "no" &&
+                          (last || (s_.eval_strategy == "epoch" ? epoch_end : progress_.step % s_.eval_steps == 0));
+    const bool save = s_.save_strategy != "no" && !last &&
+                      (s_.save_strategy == "epoch" ? epoch_end : progress_.step % s_.save_steps == 0);
     const bool stop = callbacks_.stop != nullptr && callbacks_.stop->load(std::memory_order_relaxed);
-    if (evaluate || save || stop) pause([&] {
-      if (evaluate) this->evaluate();
-      if (save || stop) checkpoint();
-    });
+    if (evaluate || save || stop)
+      pause([&] {
+        if (evaluate) this->evaluate();
+        if (save || stop) checkpoint();
+        tell_record();
+      });
     if (stop) outcome_.interrupted = true;
   }
 
@@ -291,21 +349,52 @@ class Loop {
     double loss = 0;
     if (job_.shape.sequence_classes > 0 && p->samples > 0) loss += sequence / p->samples;
     if (job_.shape.token_classes > 0 && p->tagged > 0) loss += token / p->tagged;
-    if (job_.precision == Precision::fp16) adjust_loss_scale(norm);
-    else if (!std::isfinite(loss) || !std::isfinite(norm)) diverged(*p, loss, norm);
+    if (job_.precision == Precision::fp16)
+      adjust_loss_scale(norm);
+    else if (!std::isfinite(loss) || !std::isfinite(norm))
+      diverged(*p, loss, norm);
     if (job_.precision == Precision::fp16 && !std::isfinite(loss)) diverged(*p, loss, norm);
     outcome_.samples += p->rows, outcome_.tokens += p->tokens;
-    window_loss_ += loss, ++window_steps_, window_rows_ += p->rows, window_tokens_ += p->tokens, window_squares_ += p->sum_squares;
+    squares_ += p->sum_squares;
+    window_loss_ += loss, ++window_steps_, window_rows_ += p->rows, window_tokens_ += p->tokens,
+        window_squares_ += p->sum_squares;
     outcome_.final_loss = loss;
     if ((p->step + 1) % s_.logging_steps == 0 || p->step + 1 == schedule_.total_steps()) log_window(*p, norm);
     if (callbacks_.progress) {
       const double seconds = std::max(1e-9, outcome_.seconds + seconds_since(training_since_));
-      callbacks_.progress(static_cast<double>(p->step + 1), static_cast<double>(schedule_.total_steps()),
-                          fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} rows/s · {} tokens/s · memory {} planned", format_count(p->step + 1), loss, p->lr,
-                                      format_count(static_cast<int64_t>(static_cast<double>(outcome_.samples) / seconds)),
-                                      format_si(static_cast<double>(outcome_.tokens) / seconds), format_bytes(job_.plan.peak_bytes)));
+      callbacks_.progress(
+          static_cast<double>(p->step + 1), static_cast<double>(schedule_.total_steps()),
+          fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} samples/s · {} tokens/s · MFU {} · memory {} of {}",
+                      format_count(p->step + 1), loss, p->lr,
+                      format_count(static_cast<int64_t>(static_cast<double>(outcome_.samples) / seconds)),
+                      format_si(static_cast<double>(outcome_.tokens) / seconds),
+                      share_text(mfu(outcome_.tokens, squares_, seconds)), format_bytes(held_bytes_),
+                      format_bytes(job_.plan.peak_bytes)));
     }
+    publish(*p, loss);
     free_.push_back(std::move(p));
+  }
+
+  // For whoever watches, five times a second.
+  void publish(const PendingStep& p, double loss) {
+    if (callbacks_.live == nullptr || now_ns() - published_ns_ < 200'000'000) return;
+    published_ns_ = now_ns();
+    const double seconds = std::max(1e-9, outcome_.seconds + seconds_since(training_since_));
+    LiveFigures f;
+    f.set_command("train");
+    f.set_model(job_.model_dir.string());
+    const bool cuda = job_.device->kind() == DeviceKind::cuda;
+    f.set_device(cuda ? fmt::format("cuda:{} {}", job_.device->index(), job_.device->name()) : job_.device->name());
+    f.set_precision(precision_name(job_.precision));
+    f.rows = outcome_.samples, f.tokens = outcome_.tokens;
+    f.rows_per_s = static_cast<double>(f.rows) / seconds, f.tokens_per_s = static_cast<double>(f.tokens) / seconds;
+    const double share = mfu(outcome_.tokens, squares_, seconds);
+    if (!std::isnan(share)) f.mfu = share;
+    f.planned_bytes = job_.plan.peak_bytes, f.limit_bytes = job_.plan.limit_bytes,
+    f.token_budget = job_.plan.token_budget;
+    f.peak_bytes = held_bytes_;
+    f.step = p.step + 1, f.total_steps = schedule_.total_steps(), f.loss = loss;
+    callbacks_.live->publish(f);
   }
 
   void adjust_loss_scale(double norm) {
@@ -314,7 +403,8 @@ class Loop {
       progress_.loss_scale = std::max(1.0, progress_.loss_scale / 2);
       progress_.good_steps = 0;
       say(fmt::format("a gradient overflowed: update skipped, loss scale now {}", progress_.loss_scale));
-      if (progress_.loss_scale <= 1) fail(ErrorCode::diverged, "gradients overflow even without a loss scale; use bf16 or a smaller learning rate");
+      if (progress_.loss_scale <= 1)
+        fail(ErrorCode::diverged, "gradients overflow even without a loss scale; use bf16 or a smaller learning rate");
     } else if (++progress_.good_steps % kLossScaleGrowSteps == 0) {
       progress_.loss_scale = std::min(kLargestLossScale, progress_.loss_scale * 2);
     }
@@ -322,37 +412,102 @@ class Loop {
 
   [[noreturn]] void diverged(const PendingStep& p, double loss, double norm) {
     const auto path = std::filesystem::path(s_.output_dir) / fmt::format("diverged-step-{}.json", p.step + 1);
-    nlohmann::json j = {{"step", p.step + 1}, {"loss", fmt::format("{}", loss)}, {"grad_norm", fmt::format("{}", norm)}, {"rows", p.row_ids}, {"learning_rate", p.lr}};
+    nlohmann::ordered_json j = {{"step", p.step + 1},
+                                {"loss", fmt::format("{}", loss)},
+                                {"grad_norm", fmt::format("{}", norm)},
+                                {"learning_rate", p.lr},
+                                {"rows", nlohmann::ordered_json::array()}};
+    const TrainSet& set = job_.train_set;
+    for (const int64_t r : p.row_ids) {
+      const auto row = static_cast<size_t>(r);
+      j["rows"].push_back(
+          {{"row", r},
+           {"from", place(r)},
+           {"label", set.label[row]},
+           {"ids", std::vector<int32_t>(set.ids.begin() + set.begin[row], set.ids.begin() + set.begin[row + 1])}});
+    }
     write_file_atomically(path, j.dump() + "\n");
-    fail(ErrorCode::diverged, "step {}: the loss is {} and the gradient norm {}; its {} rows are listed in {}; try a smaller learning_rate or a warm-up", p.step + 1, loss,
-         norm, p.row_ids.size(), path.string());
+    fail(ErrorCode::diverged,
+         "step {}: the loss is {} and the gradient norm {}; its {} rows, the first of them {}, are saved in {}; try a "
+         "smaller learning_rate or a warm-up",
+         p.step + 1, loss, norm, p.row_ids.size(), p.row_ids.empty() ? "none" : place(p.row_ids[0]), path.string());
   }
 
-  void log_row(const LogRow& row) {
-    nlohmann::json j;
-    for (const auto& [name, value] : row) j[name] = value;
-    history_.push_back(j);
-    log_ << j.dump() << std::endl;
+  std::string place(int64_t row) const {
+    const auto file = static_cast<size_t>(job_.train_set.file[static_cast<size_t>(row)]);
+    const std::string& name = file < s_.train_files.size() ? s_.train_files[file] : s_.token_train_file;
+    return fmt::format("{}:{}", name, job_.train_set.line[static_cast<size_t>(row)]);
+  }
+
+  // Of the tokens' flops, not of padding or recomputation; NaN where the device's rate is unknown.
+  double mfu(int64_t tokens, double squares, double seconds) const {
+    const double rate = job_.plan.device.rate(job_.precision);
+    return rate > 0 ? 3 * forward_flops(job_.shape, static_cast<double>(tokens), squares) / seconds / rate : NAN;
+  }
+  static std::string share_text(double share) {
+    return std::isnan(share) ? "not available" : fmt::format("{:.1f} %", 100 * share);
+  }
+
+  // What this run holds of what was planned: on a GPU what went missing since it started, context included; on the CPU
+  // what it allocated (texts, tokens and the program itself are not in the plan).
+  int64_t held_bytes() const {
+    if (job_.device->kind() == DeviceKind::cpu)
+      return state_.bytes() + static_cast<int64_t>(arena_.bytes()) + (teacher_ ? teacher_->bytes() : 0);
+    return std::max<int64_t>(0, job_.free_bytes_before - job_.device->memory().free_bytes) +
+           job_.plan.bytes[Tag::context];
   }
 
   void log_window(const PendingStep& p, double norm) {
     const double now = outcome_.seconds + seconds_since(training_since_), seconds = std::max(1e-9, now - window_since_);
-    const double flops = 3 * forward_flops(job_.shape, static_cast<double>(window_tokens_), window_squares_);
-    const double rate = job_.plan.device.measured ? job_.plan.device.rate(job_.precision) : 0;
+    const double share = mfu(window_tokens_, window_squares_, seconds);
+    const double loss = window_loss_ / static_cast<double>(std::max<int64_t>(1, window_steps_));
+    held_bytes_ = held_bytes();
     LogRow row = {{"step", static_cast<double>(p.step + 1)},
                   {"epoch", schedule_.epochs_done(p.step + 1)},
-                  {"loss", window_loss_ / static_cast<double>(std::max<int64_t>(1, window_steps_))},
+                  {"loss", loss},
                   {"learning_rate", p.lr},
                   {"grad_norm", norm},
                   {"samples_per_second", static_cast<double>(window_rows_) / seconds},
                   {"tokens_per_second", static_cast<double>(window_tokens_) / seconds},
+                  {"mfu", share},
+                  {"memory_used_bytes", static_cast<double>(held_bytes_)},
                   {"memory_planned_bytes", static_cast<double>(job_.plan.peak_bytes)},
                   {"train_seconds", now}};
-    if (rate > 0) row.emplace_back("mfu", flops / seconds / rate);
-    log_row(row);
+    std::string card = "card: not available";
+    if (job_.device->kind() == DeviceKind::cuda) card = card_reading(row);
+    record_.add(row);
+    say(fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} samples/s · MFU {} · memory {} of {} planned · {}",
+                    format_count(p.step + 1), loss, p.lr,
+                    format_count(static_cast<int64_t>(static_cast<double>(window_rows_) / seconds)), share_text(share),
+                    format_bytes(held_bytes_), format_bytes(job_.plan.peak_bytes), card));
     window_loss_ = window_squares_ = 0;
     window_steps_ = window_rows_ = window_tokens_ = 0;
     window_since_ = now;
+  }
+
+  // Utilisation, memory, temperature and power as the driver tells them; what it does not tell is said so, and null in
+  // the log.
+  std::string card_reading(LogRow& row) {
+    if (!nvml_) nvml_ = std::make_unique<Nvml>();
+    GpuSample sample;
+    if (nvml_->ready()) {
+      const auto all = nvml_->sample({.pcie_throughput = false, .processes = false, .gpm = false});
+      const auto index = static_cast<size_t>(job_.device->index());
+      if (index < all.size()) sample = all[index];
+    }
+    const auto put = [&](const char* name, const auto& value) {
+      row.emplace_back(name, value ? static_cast<double>(*value) : NAN);
+    };
+    put("gpu_utilization", sample.utilization), put("gpu_memory_used_bytes", sample.used_bytes);
+    put("gpu_temperature_c", sample.temperature_c), put("gpu_power_w", sample.power_w);
+    const std::string none = "not available";
+    return fmt::format("GPU {} | memory {} | {} | {}",
+                       sample.utilization ? fmt::format("{:.0f} %", 100 * *sample.utilization) : none,
+                       sample.used_bytes && sample.total_bytes
+                           ? format_bytes(*sample.used_bytes) + " / " + format_bytes(*sample.total_bytes)
+                           : none,
+                       sample.temperature_c ? fmt::format("{:.0f} °C", *sample.temperature_c) : none,
+                       sample.power_w ? fmt::format("{:.0f} W", *sample.power_w) : none);
   }
 
   void evaluate() {
@@ -361,13 +516,15 @@ class Loop {
     const std::string metric = metric_name();
     const double value = v.value(metric);
     const bool lower = metric == "loss";
-    const bool better = progress_.best_step < 0 || (lower ? value < progress_.best_metric : value > progress_.best_metric);
+    const bool better =
+        progress_.best_step < 0 || (lower ? value < progress_.best_metric : value > progress_.best_metric);
     LogRow row = {{"step", static_cast<double>(progress_.step)}, {"epoch", schedule_.epochs_done(progress_.step)}};
     for (const auto& [name, number] : v.values) row.emplace_back("eval_" + name, number);
-    log_row(row);
+    record_.add(row);
     std::string text;
     for (const auto& [name, number] : v.values) text += fmt::format(" · {} {:.4f}", name, number);
-    say(fmt::format("epoch {:.2f} · step {}{}{}", schedule_.epochs_done(progress_.step), format_count(progress_.step), text, better ? " · best so far" : ""));
+    say(fmt::format("epoch {:.2f} · step {}{}{}", schedule_.epochs_done(progress_.step), format_count(progress_.step),
+                    text, better ? " · best so far" : ""));
     if (better) {
       progress_.best_metric = value, progress_.best_step = progress_.step, progress_.evaluations_since_best = 0;
       if (s_.load_best_model_at_end) write_model(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
@@ -384,24 +541,40 @@ class Loop {
     return job_.shape.sequence_classes > 0 ? "macro_f1" : "entity_f1";
   }
 
+  RunFacts facts() const {
+    RunFacts f;
+    f.step = progress_.step, f.total_steps = schedule_.total_steps(), f.best_step = progress_.best_step;
+    f.epoch = progress_.step > 0 ? schedule_.epochs_done(progress_.step) : 0, f.best_metric = progress_.best_metric;
+    f.seconds = outcome_.seconds, f.samples = outcome_.samples, f.tokens = outcome_.tokens;
+    f.metric = metric_name();
+    return f;
+  }
+
+  void tell_record() {
+    if (callbacks_.record) callbacks_.record(record_.report_json(facts()));
+  }
+
   void checkpoint() {
     ScopedZone zone(Zone::checkpoint);
-    progress_.log_json = history_.dump();
+    progress_.state_json = record_.state_json(facts());
     progress_.plan_json = to_json(job_.plan);
-    write_checkpoint(s_.output_dir, files_, state_.layout(), state_.download(*stream_), state_.download_moments(*stream_), progress_, s_.save_total_limit);
+    write_checkpoint(s_.output_dir, files_, state_.layout(), state_.download(*stream_),
+                     state_.download_moments(*stream_), progress_, s_.save_total_limit);
   }
 
   void finish() {
     read_all();
     outcome_.seconds += seconds_since(training_since_);
     outcome_.steps = progress_.step;
-    outcome_.best_metric = progress_.best_metric, outcome_.best_step = progress_.best_step, outcome_.best_metric_name = metric_name();
+    outcome_.best_metric = progress_.best_metric, outcome_.best_step = progress_.best_step,
+    outcome_.best_metric_name = metric_name();
+    tell_record();
     if (outcome_.interrupted) return;
     const bool best_written = s_.load_best_model_at_end && progress_.best_step >= 0;
     if (!best_written) write_model(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
-    const nlohmann::json state = {{"global_step", progress_.step}, {"best_metric", progress_.best_step >= 0 ? nlohmann::json(progress_.best_metric) : nlohmann::json(nullptr)},
-                                  {"best_global_step", progress_.best_step}, {"log_history", history_}};
-    write_file_atomically(std::filesystem::path(s_.output_dir) / "trainer_state.json", state.dump(2) + "\n");
+    const std::filesystem::path out = s_.output_dir;
+    write_file_atomically(out / "trainer_state.json", record_.state_json(facts()));
+    write_file_atomically(out / "README.md", record_.card(facts()));
   }
 
   void say(const std::string& line) {
@@ -427,9 +600,11 @@ class Loop {
   ModelFiles files_;
   TrainProgress progress_;
   TrainOutcome outcome_;
-  nlohmann::json history_ = nlohmann::json::array();
-  std::ofstream log_;
-  int64_t training_since_ = 0;
+  RunRecord record_;
+  std::unique_ptr<Nvml> nvml_;
+  int64_t held_bytes_ = 0;
+  double squares_ = 0;
+  int64_t training_since_ = 0, published_ns_ = 0;
   double window_loss_ = 0, window_squares_ = 0, window_since_ = 0;
   int64_t window_steps_ = 0, window_rows_ = 0, window_tokens_ = 0;
 };
@@ -439,7 +614,9 @@ void Loop::open_teacher() { teacher_ = std::make_unique<Teacher>(job_, s_.teache
 }  // namespace
 
 TrainOutcome train(const TrainSettings& settings, const TrainCallbacks& callbacks) {
-  TrainJob job = open_train_job(settings, [&](const std::string& line) { if (callbacks.say) callbacks.say(line); });
+  TrainJob job = open_train_job(settings, [&](const std::string& line) {
+    if (callbacks.say) callbacks.say(line);
+  });
   return Loop(job, callbacks).run();
 }
 

@@ -7,22 +7,24 @@
 #include <memory>
 #include <string>
 
+#include "monitor/live.h"
 #include "train/settings.h"
 
 namespace brim {
 
-// One line of the log: numbers by name, in the order they are shown.
-using LogRow = std::vector<std::pair<std::string, double>>;
-
 struct TrainCallbacks {
   std::function<void(double done, double total, const std::string& text)> progress;
-  std::function<void(const std::string& line)> say;    // plain lines for people
+  std::function<void(const std::string& line)> say;  // plain lines for people
+  // The run so far as JSON (settings, plan, data, log) whenever there is something new to plot: evaluations,
+  // checkpoints, the end.
+  std::function<void(const std::string& json)> record;
   const std::atomic<bool>* stop = nullptr;
+  LivePublisher* live = nullptr;  // figures for `brim monitor`
 };
 
 struct TrainOutcome {
   int64_t steps = 0, samples = 0, tokens = 0;
-  double seconds = 0;                 // of training steps, evaluation and checkpoints excluded
+  double seconds = 0;  // of training steps, evaluation and checkpoints excluded
   double final_loss = 0, best_metric = 0;
   std::string best_metric_name;
   int64_t best_step = -1;

@@ -16,7 +16,9 @@ namespace {
 // Tokens of a validation batch: past a few thousand a forward pass gains nothing.
 constexpr int64_t kValidationTokens = 16384;
 
-ThreadPool* pool_of(Stream& stream) { return stream.kind() == DeviceKind::cpu ? static_cast<CpuStream&>(stream).pool() : nullptr; }
+ThreadPool* pool_of(Stream& stream) {
+  return stream.kind() == DeviceKind::cpu ? static_cast<CpuStream&>(stream).pool() : nullptr;
+}
 
 double cross_entropy_of(const float* logits, int64_t K, int32_t target) {
   const float top = *std::max_element(logits, logits + K);
@@ -35,24 +37,29 @@ double ValidationResult::value(const std::string& name) const {
   fail(ErrorCode::usage, "metric_for_best_model {}: this task has {}", name, fmt::join(names, ", "));
 }
 
-Validator::Validator(const TrainJob& job, const TrainState& state) : job_(job), weights_(encoder_weights(job.shape, state.params())) {
+Validator::Validator(const TrainJob& job, const TrainState& state)
+    : job_(job), weights_(encoder_weights(job.shape, state.params())) {
   limits_ = job.plan.limits();
   limits_.tokens = std::max(limits_.longest, std::min(limits_.tokens, kValidationTokens));
   limits_.sequences = std::min(limits_.sequences, std::max<int64_t>(1, limits_.tokens / 4));
-  auto plan = [&](Output output) { return plan_forward(job.shape, job.precision, job.device->kind(), best_isa(), job.threads, limits_, output); };
+  auto plan = [&](Output output) {
+    return plan_forward(job.shape, job.precision, job.device->kind(), best_isa(), job.threads, limits_, output);
+  };
   if (job.shape.sequence_classes > 0) sequence_plan_ = plan(Output::sequence_logits);
   if (job.shape.token_classes > 0) token_plan_ = plan(Output::token_logits);
 }
 
 int64_t Validator::arena_bytes() const {
   // The batch's integers are staged behind the pass on a GPU.
-  const int64_t staging = job_.device->kind() == DeviceKind::cpu ? 0 : align_up(limits_.tokens * 8 + limits_.sequences * 8 + 4096);
+  const int64_t staging =
+      job_.device->kind() == DeviceKind::cpu ? 0 : align_up(limits_.tokens * 8 + limits_.sequences * 8 + 4096);
   return std::max(sequence_plan_.arena_bytes(), token_plan_.arena_bytes()) + staging;
 }
 
 void Validator::use_arena(Stream&, void* arena) { arena_ = arena; }
 
-void Validator::run_pass(Stream& stream, Output output, const std::function<void(int64_t, const float*, int32_t)>& take) {
+void Validator::run_pass(Stream& stream, Output output,
+                         const std::function<void(int64_t, const float*, int32_t)>& take) {
   const ForwardPlan& plan = output == Output::token_logits ? token_plan_ : sequence_plan_;
   ForwardRunner runner(job_.shape, weights_, plan, arena_, pool_of(stream));
   const int64_t K = output_width(job_.shape, output);
@@ -79,7 +86,8 @@ void Validator::run_pass(Stream& stream, Output output, const std::function<void
     stream.synchronize();
     for (int64_t b = 0; b < batch.sequences(); ++b) {
       const int64_t row = output == Output::token_logits ? batch.starts[static_cast<size_t>(b)] : b;
-      take(static_cast<int64_t>(batch.tickets[static_cast<size_t>(b)]), host.data() + row * K, batch.starts[static_cast<size_t>(b) + 1] - batch.starts[static_cast<size_t>(b)]);
+      take(static_cast<int64_t>(batch.tickets[static_cast<size_t>(b)]), host.data() + row * K,
+           batch.starts[static_cast<size_t>(b) + 1] - batch.starts[static_cast<size_t>(b)]);
     }
   };
   for (int64_t row = 0; row < set.rows(); ++row) {
@@ -97,6 +105,8 @@ ValidationResult Validator::run(Stream& stream) {
     const int64_t K = job_.shape.sequence_classes;
     std::vector<int32_t> expected, predicted;
     int64_t exact = 0, rows = 0;
+    std::vector<double> right(static_cast<size_t>(K), 0), marked(right),
+        found(right);  // multi-label: both, target, predicted
     run_pass(stream, Output::sequence_logits, [&](int64_t row, const float* logits, int32_t) {
       if (job_.shape.multi_label) {
         const float* target = set.multi_label.data() + row * K;
@@ -105,6 +115,8 @@ ValidationResult Validator::run(Stream& stream) {
           const double z = logits[k];
           loss += (std::max(z, 0.0) - z * target[k] + std::log1p(std::exp(-std::abs(z)))) / static_cast<double>(K);
           same = same && (z > 0) == (target[k] > 0.5f);
+          right[static_cast<size_t>(k)] += z > 0 && target[k] > 0.5f,
+              marked[static_cast<size_t>(k)] += target[k] > 0.5f, found[static_cast<size_t>(k)] += z > 0;
         }
         exact += same, ++rows, ++weight;
         return;
@@ -116,11 +128,22 @@ ValidationResult Validator::run(Stream& stream) {
       predicted.push_back(static_cast<int32_t>(std::max_element(logits, logits + K) - logits));
     });
     if (job_.shape.multi_label) {
-      result.values = {{"loss", loss / std::max(1.0, weight)}, {"accuracy", static_cast<double>(exact) / static_cast<double>(std::max<int64_t>(1, rows))}};
-      result.values.emplace_back("macro_f1", result.values[1].second);
+      result.values = {{"loss", loss / std::max(1.0, weight)},
+                       {"accuracy", static_cast<double>(exact) / static_cast<double>(std::max<int64_t>(1, rows))}};
+      double f1 = 0, recall = 0;
+      int64_t seen = 0;
+      for (size_t k = 0; k < static_cast<size_t>(K); ++k) {
+        if (marked[k] + found[k] == 0) continue;  // as for one label a row: classes that occur
+        f1 += 2 * right[k] / (marked[k] + found[k]), recall += marked[k] > 0 ? right[k] / marked[k] : 0, ++seen;
+      }
+      result.values.emplace_back("macro_f1", f1 / static_cast<double>(std::max<int64_t>(1, seen)));
+      result.values.emplace_back("macro_recall", recall / static_cast<double>(std::max<int64_t>(1, seen)));
     } else {
       const auto m = classification_metrics(expected, predicted, static_cast<int32_t>(K));
-      result.values = {{"loss", loss / std::max(1.0, weight)}, {"accuracy", m.accuracy}, {"macro_f1", m.macro_f1}, {"macro_recall", m.macro_recall}};
+      result.values = {{"loss", loss / std::max(1.0, weight)},
+                       {"accuracy", m.accuracy},
+                       {"macro_f1", m.macro_f1},
+                       {"macro_recall", m.macro_recall}};
     }
   }
   if (job_.shape.token_classes > 0) {
@@ -134,7 +157,9 @@ ValidationResult Validator::run(Stream& stream) {
         if (label == kIgnoredTarget) continue;
         token_loss += cross_entropy_of(logits + t * K, K, label), ++tagged;
         want.push_back(job_.labels.token[static_cast<size_t>(label)]);
-        got.push_back(job_.labels.token[static_cast<size_t>(std::max_element(logits + t * K, logits + (t + 1) * K) - (logits + t * K))]);
+        got.push_back(
+            job_.labels
+                .token[static_cast<size_t>(std::max_element(logits + t * K, logits + (t + 1) * K) - (logits + t * K))]);
       }
       if (want.empty()) return;
       expected.push_back(std::move(want)), predicted.push_back(std::move(got));
@@ -148,14 +173,23 @@ ValidationResult Validator::run(Stream& stream) {
 Teacher::Teacher(const TrainJob& job, const std::string& dir) {
   model_ = Model::load(dir, *job.device, job.precision);
   if (model_->shape().sequence_classes != job.shape.sequence_classes)
-    fail(ErrorCode::bad_model, "{}: the teacher has {} classes, the student {}", dir, model_->shape().sequence_classes, job.shape.sequence_classes);
-  if (model_->shape().vocab != job.shape.vocab) fail(ErrorCode::bad_model, "{}: teacher and student have different vocabularies ({} and {})", dir, model_->shape().vocab, job.shape.vocab);
-  plan_ = plan_forward(model_->shape(), job.precision, job.device->kind(), best_isa(), job.threads, job.plan.limits(), Output::sequence_logits);
+    fail(ErrorCode::bad_model, "{}: the teacher has {} classes, the student {}", dir, model_->shape().sequence_classes,
+         job.shape.sequence_classes);
+  if (model_->labels() != job.labels.sequence)
+    fail(ErrorCode::bad_model, "{}: the teacher's labels are {}, the student's {}; names and order must be the same",
+         dir, fmt::join(model_->labels(), ", "), fmt::join(job.labels.sequence, ", "));
+  if (model_->shape().vocab != job.shape.vocab)
+    fail(ErrorCode::bad_model, "{}: teacher and student have different vocabularies ({} and {})", dir,
+         model_->shape().vocab, job.shape.vocab);
+  plan_ = plan_forward(model_->shape(), job.precision, job.device->kind(), best_isa(), job.threads, job.plan.limits(),
+                       Output::sequence_logits);
   arena_ = job.device->allocate(static_cast<size_t>(plan_.arena_bytes()));
 }
 
 TensorView Teacher::run(Stream& stream, const BatchView& batch) {
-  if (!runner_) runner_ = std::make_unique<ForwardRunner>(model_->shape(), model_->weights(), plan_, arena_.data(), pool_of(stream));
+  if (!runner_)
+    runner_ =
+        std::make_unique<ForwardRunner>(model_->shape(), model_->weights(), plan_, arena_.data(), pool_of(stream));
   return runner_->run(stream, batch);
 }
 

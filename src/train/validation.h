@@ -26,7 +26,8 @@ class Validator {
 
  private:
   struct Pass;
-  void run_pass(Stream& stream, Output output, const std::function<void(int64_t row, const float* logits, int32_t length)>& take);
+  void run_pass(Stream& stream, Output output,
+                const std::function<void(int64_t row, const float* logits, int32_t length)>& take);
   const TrainJob& job_;
   EncoderWeights weights_;
   BatchLimits limits_;
@@ -39,6 +40,7 @@ class Teacher {
   Teacher(const TrainJob& job, const std::string& dir);
   // Logits [B,K] of a batch that is on the device; they lie in the teacher's own arena.
   TensorView run(Stream& stream, const BatchView& batch);
+  int64_t bytes() const { return model_->slab_bytes() + static_cast<int64_t>(arena_.bytes()); }
 
  private:
   std::unique_ptr<Model> model_;

@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Trains the same jobs with Brim and with PyTorch (transformers, a plain loop with dynamic padding) and prints one table:
+accuracy, macro-recall or entity F1 on the validation set and seconds, by data set and seed.
+
+    python bench/train_peers.py --brim ./brim --data DIR --datasets tweets finance vietnamese wnut17 distill --seeds 3 --device cuda
+    python bench/train_peers.py --brim ./brim --data DIR --datasets finance --seeds 1 --epochs 1 --device cpu --threads 2
+
+DIR holds text/, ner/ and weights/minilm-l6-fp16. Both sides take the same rows, batch size, learning rate, schedule,
+warm-up, clipping, decay and epochs, and report the last epoch's model; shuffling and dropout are each one's own.
+`seconds` is training alone (no loading, no evaluation), `wall` the whole process of Brim or the whole job of PyTorch with
+tokenization and evaluation. `distill` is Brim alone: a student of 3 layers beside its 6-layer teacher, macro-recall and
+scoring speed of both. Needs torch and transformers; without them give --only brim.
+"""
+import argparse
+import csv
+import json
+import math
+import os
+import pathlib
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+JOBS = {  # epochs, batch, learning rate
+    "tweets": dict(train=["text/tweets_train.csv"], val="text/tweets_val.csv", epochs=2, batch=64, lr=8e-5),
+    "finance": dict(train=["text/finance_train.csv"], val="text/finance_val.csv", epochs=4, batch=32, lr=8e-5),
+    "vietnamese": dict(train=["text/vietnamese_train.csv"], val="text/vietnamese_val.csv", epochs=4, batch=32, lr=1e-4),
+    "wnut17": dict(train=["ner/wnut17_train.conll"], val="ner/wnut17_val.conll", epochs=8, batch=32, lr=2e-4),
+}
+MAX_LENGTH, WARMUP, DECAY, CLIP = 128, 0.1, 0.01, 1.0
+
+
+# ---- metrics, the same for both sides -------------------------------------------------------------------------------
+def macro_recall(expected, predicted):
+    recalls = []
+    for c in sorted(set(expected)):
+        rows = [p for e, p in zip(expected, predicted) if e == c]
+        recalls.append(sum(p == c for p in rows) / len(rows))
+    return sum(recalls) / len(recalls)
+
+
+def entities(tags):
+    found, start, kind = set(), None, None
+    for i, tag in enumerate(list(tags) + ["O"]):
+        prefix, _, name = tag.partition("-")
+        if start is not None and (prefix != "I" or name != kind):
+            found.add((start, i, kind))
+            start = None
+        if prefix == "B" or (prefix == "I" and start is None):
+            start, kind = i, name
+    return found
+
+
+def entity_f1(expected, predicted):
+    hit = want = got = 0
+    for e, p in zip(expected, predicted):
+        a, b = entities(e), entities(p)
+        hit, want, got = hit + len(a & b), want + len(a), got + len(b)
+    return 2 * hit / max(1, want + got)
+
+
+# ---- data ---------------------------------------------------------------------------------------------------------
+def read_rows(paths):
+    rows = []
+    for path in paths:
+        with open(path, encoding="utf-8", newline="") as file:
+            rows += [(r["text"], r["label"]) for r in csv.DictReader(file)]
+    return rows
+
+
+def read_conll(paths):
+    sentences, words, tags = [], [], []
+    for path in paths:
+        for line in open(path, encoding="utf-8").read().split("\n") + [""]:
+            parts = line.split("\t") if "\t" in line else line.split(" ")
+            if not line.strip():
+                if words:
+                    sentences.append((words, tags))
+                words, tags = [], []
+            else:
+                words.append(parts[0])
+                tags.append(parts[-1].strip())
+    return sentences
+
+
+# ---- PyTorch ------------------------------------------------------------------------------------------------------
+def torch_run(args, name, job, seed):
+    import torch
+    import transformers as tf
+
+    tf.logging.set_verbosity_error()
+    torch.manual_seed(seed)
+    random.seed(seed)
+    torch.set_num_threads(args.threads)
+    device = torch.device(args.device)
+    began = time.perf_counter()
+    token = name == "wnut17"
+    weights = args.data / "weights" / "minilm-l6-fp16"
+    tokenizer = tf.PreTrainedTokenizerFast(tokenizer_file=str(weights / "tokenizer.json"), unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]")
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.no_truncation()
+    read = read_conll if token else read_rows
+    train, val = read([args.data / p for p in job["train"]]), read([args.data / job["val"]])
+    if args.rows:
+        train = train[: args.rows]
+    if token:
+        names = ["O"] + sorted({t for _, tags in train for t in tags} - {"O"})
+    else:
+        names = sorted({label for _, label in train})
+    index = {n: i for i, n in enumerate(names)}
+
+    def encode(rows):
+        if not token:
+            ids = tokenizer([t for t, _ in rows], truncation=True, max_length=MAX_LENGTH)["input_ids"]
+            return list(zip(ids, [index[label] for _, label in rows]))
+        out = []
+        batch = tokenizer([w for w, _ in rows], is_split_into_words=True, truncation=True, max_length=MAX_LENGTH)
+        for i, (_, tags) in enumerate(rows):
+            last, labels = None, []
+            for word in batch.word_ids(i):
+                labels.append(-100 if word is None or word == last else index[tags[word]])
+                last = word
+            out.append((batch["input_ids"][i], labels))
+        return out
+
+    train_set, val_set = encode(train), encode(val)
+    config = tf.AutoConfig.from_pretrained(weights, num_labels=len(names))
+    kind = tf.AutoModelForTokenClassification if token else tf.AutoModelForSequenceClassification
+    model = kind.from_pretrained(weights, config=config).float().to(device)
+    plain = [p for n, p in model.named_parameters() if n.endswith("bias") or "LayerNorm" in n]
+    decayed = [p for n, p in model.named_parameters() if not (n.endswith("bias") or "LayerNorm" in n)]
+    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": plain, "weight_decay": 0.0}], lr=job["lr"], fused=device.type == "cuda")
+    steps = math.ceil(len(train_set) / job["batch"]) * job["epochs"]
+    scheduler = tf.get_linear_schedule_with_warmup(optimizer, math.ceil(WARMUP * steps), steps)
+    half = device.type == "cuda"
+
+    def collate(rows):
+        longest = max(len(ids) for ids, _ in rows)
+        ids = torch.zeros(len(rows), longest, dtype=torch.long)
+        mask = torch.zeros(len(rows), longest, dtype=torch.long)
+        labels = torch.full((len(rows), longest), -100) if token else torch.zeros(len(rows), dtype=torch.long)
+        for i, (seq, label) in enumerate(rows):
+            ids[i, : len(seq)] = torch.tensor(seq)
+            mask[i, : len(seq)] = 1
+            if token:
+                labels[i, : len(seq)] = torch.tensor(label)
+            else:
+                labels[i] = label
+        return ids.to(device, non_blocking=True), mask.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+
+    def sync():
+        if half:
+            torch.cuda.synchronize()
+
+    model.train()
+    sync()
+    started = time.perf_counter()
+    for _ in range(job["epochs"]):
+        order = list(range(len(train_set)))
+        random.shuffle(order)
+        for at in range(0, len(order), job["batch"]):
+            ids, mask, labels = collate([train_set[i] for i in order[at : at + job["batch"]]])
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+                logits = model(input_ids=ids, attention_mask=mask).logits
+            loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, -2), labels.flatten(), ignore_index=-100)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad(set_to_none=True)
+    sync()
+    seconds = time.perf_counter() - started
+    model.eval()
+    expected, predicted = [], []
+    with torch.no_grad():
+        for at in range(0, len(val_set), 64):
+            ids, mask, labels = collate(val_set[at : at + 64])
+            best = model(input_ids=ids, attention_mask=mask).logits.argmax(-1).cpu().tolist()
+            for row, want in zip(best, labels.cpu().tolist()):
+                if token:
+                    expected.append([names[w] for w in want if w != -100])
+                    predicted.append([names[p] for p, w in zip(row, want) if w != -100])
+                else:
+                    expected.append(want)
+                    predicted.append(row)
+    result = dict(seconds=seconds, wall=time.perf_counter() - began)
+    if token:
+        result["entity_f1"] = entity_f1(expected, predicted)
+    else:
+        result["accuracy"] = sum(e == p for e, p in zip(expected, predicted)) / len(expected)
+        result["macro_recall"] = macro_recall(expected, predicted)
+    return result
+
+
+# ---- Brim ---------------------------------------------------------------------------------------------------------
+def brim_train(args, work, job, seed, output, extra=()):
+    files = []
+    for path in job["train"]:
+        source = args.data / path
+        if args.rows and source.suffix == ".csv":
+            short = work / f"first_{args.rows}_{source.name}"
+            if not short.exists():
+                with open(short, "w", encoding="utf-8", newline="") as file:
+                    writer = csv.writer(file)
+                    writer.writerow(["text", "label"])
+                    writer.writerows(read_rows([source])[: args.rows])
+            source = short
+        files += ["--train", str(source)]
+    command = [str(args.brim), "train", *files, "--val", str(args.data / job["val"]), "--output", str(output), "--device", args.device, "--seed", str(seed),
+               "--num-train-epochs", str(job["epochs"]), "--batch-size", str(job["batch"]), "--learning-rate", str(job["lr"]), "--warmup-ratio", str(WARMUP),
+               "--weight-decay", str(DECAY), "--max-grad-norm", str(CLIP), "--max-length", str(MAX_LENGTH), "--lr-scheduler-type", "linear", "--save-strategy", "no",
+               "--load-best-model-at-end", "false", "--logging-steps", "50", "-q", *extra]
+    if "--model" not in extra:
+        command += ["--model", str(args.data / "weights" / "minilm-l6-fp16")]
+    if args.device == "cpu":
+        command += ["--threads", str(args.threads)]
+    began = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, BRIM_CACHE=str(work / "cache")))
+    wall = time.perf_counter() - began
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stderr}")
+    history = json.loads((output / "trainer_state.json").read_text())["log_history"]
+    last = [row for row in history if "eval_loss" in row][-1]
+    result = dict(seconds=[row for row in history if "train_seconds" in row][-1]["train_seconds"], wall=wall)
+    for name in ("accuracy", "macro_recall", "entity_f1"):
+        if f"eval_{name}" in last:
+            result[name] = last[f"eval_{name}"]
+    return result
+
+
+def score_speed(args, work, model, text):
+    """Texts a second of the pass itself, best of three."""
+    best = 0
+    for _ in range(3):
+        out = work / "scored.jsonl"
+        command = [str(args.brim), "score", str(text), "--model", str(model), "--device", args.device, "--output", str(out), "--format", "txt"]
+        if args.device == "cpu":
+            command += ["--threads", str(args.threads)]
+        if out.exists():
+            out.unlink()
+        began = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stderr}")
+        best = max(best, args.score_rows / (time.perf_counter() - began))
+    return best
+
+
+def distill(args, work, seed):
+    job = dict(JOBS["tweets"], epochs=args.epochs or 3)
+    teacher, student = work / f"teacher{seed}", work / f"student{seed}"
+    big = brim_train(args, work, job, seed, teacher)
+    small = brim_train(args, work, dict(job, epochs=2 * job["epochs"]), seed, student,
+                       ["--model", str(teacher), "--teacher", str(teacher), "--student-layers", "3", "--temperature", "2", "--hard-weight", "0.3"])
+    lines = (args.data / "text" / "tweets_60k.txt").read_text(encoding="utf-8").split("\n")[:60000]
+    lines = (lines * math.ceil(args.score_rows / len(lines)))[: args.score_rows]
+    text = work / "tweets.txt"
+    text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return big, small, score_speed(args, work, teacher, text), score_speed(args, work, student, text)
+
+
+# ---- the table ----------------------------------------------------------------------------------------------------
+def show(value, digits=4):
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--brim", type=pathlib.Path, required=True)
+    parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--datasets", nargs="+", default=["finance"], choices=[*JOBS, "distill"])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--epochs", type=int, default=0, help="0: each data set's own")
+    parser.add_argument("--rows", type=int, default=0, help="only the first rows of each training file")
+    parser.add_argument("--score-rows", type=int, default=0, help="texts scored for distill's speed; 0: 480,000 on cuda, 5,000 on the CPU")
+    parser.add_argument("--only", choices=["brim", "torch"], help="one side alone")
+    parser.add_argument("--json", type=pathlib.Path, help="write the results here too")
+    args = parser.parse_args()
+    args.brim = args.brim.resolve()
+    args.score_rows = args.score_rows or (480000 if args.device == "cuda" else 5000)
+    work = pathlib.Path(tempfile.mkdtemp(prefix="brim_peers_"))
+    results = []
+    print("| data set | seed | who | accuracy | macro-recall | entity F1 | seconds | wall |\n| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+
+    def row(name, seed, who, r):
+        results.append(dict(dataset=name, seed=seed, who=who, **r))
+        print(f"| {name} | {seed} | {who} | {show(r.get('accuracy'))} | {show(r.get('macro_recall'))} | {show(r.get('entity_f1'))} | {show(r['seconds'], 2)} | {show(r['wall'], 2)} |", flush=True)
+
+    summary = []
+    try:
+        for name in args.datasets:
+            if name == "distill":
+                big, small, fast, faster = distill(args, work, 1)
+                row(name, 1, "teacher, 6 layers", big)
+                row(name, 1, "student, 3 layers", small)
+                kept = small["macro_recall"] / big["macro_recall"]
+                summary.append(f"distill: the student keeps {100 * kept:.1f} % of the teacher's macro-recall at {faster / fast:.2f}x its speed ({faster:.0f} and {fast:.0f} texts/s from file to file)")
+                results.append(dict(dataset=name, who="summary", kept=kept, speed=faster / fast))
+                continue
+            job = dict(JOBS[name])
+            if args.epochs:
+                job["epochs"] = args.epochs
+            sides = {"brim": [], "torch": []}
+            for seed in range(1, args.seeds + 1):
+                for who in ("brim", "torch"):
+                    if args.only and args.only != who:
+                        continue
+                    output = work / f"{name}{seed}"
+                    r = brim_train(args, work, job, seed, output) if who == "brim" else torch_run(args, name, job, seed)
+                    shutil.rmtree(output, ignore_errors=True)
+                    sides[who].append(r)
+                    row(name, seed, who, r)
+            metric = "entity_f1" if name == "wnut17" else "accuracy"
+            if sides["brim"] and sides["torch"]:
+                mean = {w: statistics.mean(r[metric] for r in rs) for w, rs in sides.items()}
+                fast = statistics.median(r["seconds"] for r in sides["torch"]) / statistics.median(r["seconds"] for r in sides["brim"])
+                summary.append(f"{name}: {metric} {100 * mean['brim']:.2f} against {100 * mean['torch']:.2f} ({100 * (mean['brim'] - mean['torch']):+.2f} points), training {fast:.2f}x as fast")
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        if args.json:
+            args.json.write_text(json.dumps(results, indent=1) + "\n")
+    print()
+    for line in summary:
+        print(line)
+
+
+main()

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Going on after a stop, a kill or a full disk: the same weights bit for bit, and never from a damaged checkpoint.
+#include "train/checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "train/tiny_job.h"
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Trains until `steps` optimizer steps are done, then stops as SIGTERM would.
+TrainOutcome run_until(const TrainSettings& s, int64_t steps) {
+  std::atomic<bool> stop{false};
+  TrainCallbacks callbacks;
+  callbacks.stop = &stop;
+  // The loss of a step is told a step or two later: the run stops that much later too.
+  callbacks.progress = [&](double done, double, const std::string&) {
+    stop = stop || done >= static_cast<double>(steps);
+  };
+  return train(s, callbacks);
+}
+
+TrainSettings resumed(TrainSettings s, const std::string& which = "last") {
+  s.resume_from_checkpoint = which;
+  return s;
+}
+
+class Resume : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Resume, GivesTheSameWeightsBitForBit) {
+  TinyJob t(std::string(GetParam()).find("token") == std::string::npos ? "bert_sequence" : "bert_token");
+  TrainSettings& s = t.settings;
+  if (std::string(GetParam()) == "token") {
+    put_file(t.dir / "train.conll", TinyJob::conll(48, 1));
+    put_file(t.dir / "val.conll", TinyJob::conll(12, 2));
+    s.train_files = {(t.dir / "train.conll").string()}, s.validation_files = {(t.dir / "val.conll").string()};
+  }
+  if (std::string(GetParam()) == "8bit") s.optim = "adamw_8bit";
+  if (std::string(GetParam()) == "bf16") s.precision = "bf16";
+  s.lr_scheduler_type = "cosine", s.warmup_ratio = 0.2, s.dropout = 0.1;
+  s.num_train_epochs = 3;
+  t.run();  // 18 steps at once
+  TrainSettings parts = t.to("parts");
+  for (const int64_t stop : {1, 5, 10}) {
+    const TrainOutcome o = run_until(stop == 1 ? parts : resumed(parts), stop);
+    ASSERT_TRUE(o.interrupted);
+    EXPECT_GE(o.steps, stop);
+  }
+  const TrainOutcome last = train(resumed(parts), {});
+  EXPECT_EQ(last.steps, 18);
+  EXPECT_TRUE(t.weights() == t.weights("parts"));
+  // The log, too, reads as if nothing had happened (times aside).
+  const auto history = [&](const fs::path& dir) {
+    return nlohmann::json::parse(get_file(dir / "trainer_state.json"))["log_history"];
+  };
+  const auto a = history(t.out()), b = history(t.dir / "parts");
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i)
+    for (const char* key : {"step", "loss", "grad_norm", "learning_rate", "eval_loss"})
+      EXPECT_EQ(a[i].value(key, 0.0), b[i].value(key, 0.0)) << i << " " << key;
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Resume, ::testing::Values("plain", "token", "8bit", "bf16"));
+
+TEST(Checkpoint, CutShortOrDamagedIsPassedOverForTheOneBefore) {
+  TinyJob t;
+  t.settings.save_strategy = "steps", t.settings.save_steps = 2, t.settings.save_total_limit = 10;
+  t.run();
+  const std::string want = t.weights();
+  const fs::path newest = t.out() / "checkpoint-10";
+  ASSERT_TRUE(fs::exists(newest));
+  const auto resumes_from = [&](int64_t step) {
+    std::string said;
+    TrainCallbacks callbacks;
+    callbacks.say = [&](const std::string& line) { said += line + "\n"; };
+    fs::remove(t.out() / "model.safetensors");
+    train(resumed(t.settings), callbacks);
+    EXPECT_HAS(said, "(checkpoint-" + std::to_string(step) + ")");
+    EXPECT_TRUE(t.weights() == want);
+  };
+  resumes_from(10);
+  const auto damage = [&](const fs::path& file, auto change) {
+    std::string bytes = get_file(file);
+    change(bytes);
+    put_file(file, bytes);
+  };
+  std::vector<std::string> warnings;
+  const LogSink sink = set_log_sink([&](LogLevel level, std::string_view text) {
+    if (level == LogLevel::warning) warnings.emplace_back(text);
+  });
+  damage(t.out() / "checkpoint-10/model.safetensors", [](std::string& b) { b.resize(b.size() / 2); });
+  resumes_from(8);
+  EXPECT_HAS(warnings.at(0), "cut short");
+  for (const auto& [file, step] :
+       {std::pair{"checkpoint-8/optimizer.bin", 6}, {"checkpoint-6/trainer_state.json", 4}}) {
+    const fs::path whole = t.out() / file;
+    fs::remove_all(t.out() / "checkpoint-10"), fs::remove_all(t.out() / ("checkpoint-" + std::to_string(step + 4)));
+    damage(whole, [](std::string& b) { b[b.size() / 2] = static_cast<char>(b[b.size() / 2] ^ 4); });
+    resumes_from(step);
+  }
+  set_log_sink(sink);
+}
+
+TEST(Checkpoint, NamedOneThatIsDamagedIsAnError) {
+  TinyJob t;
+  t.settings.save_strategy = "steps", t.settings.save_steps = 4;
+  t.run();
+  const fs::path dir = t.out() / "checkpoint-4";
+  EXPECT_EQ(train(resumed(t.settings, dir.string()), {}).steps, 12);
+  put_file(dir / "trainer_state.json", "{\"global_step\": 4, \"brim\": {}}");
+  error_of(ErrorCode::bad_model, [&] { train(resumed(t.settings, dir.string()), {}); });
+  put_file(dir / "trainer_state.json", "{\"global_st");
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(resumed(t.settings, dir.string()), {}); }), "cut short");
+  error_of(ErrorCode::bad_model, [&] { train(resumed(t.settings, (t.dir / "nowhere").string()), {}); });
+}
+
+TEST(Checkpoint, OfAnotherRunIsRefusedAndTheDifferenceNamed) {
+  TinyJob t;
+  t.settings.save_strategy = "steps", t.settings.save_steps = 4;
+  t.run();
+  TrainSettings s = resumed(t.settings);
+  s.learning_rate = 5e-4;
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "learning_rate");
+  put_file(t.dir / "train.csv", TinyJob::csv(48, 99));
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(resumed(t.settings), {}); }), "data");
+}
+
+TEST(Checkpoint, OnlyTheLastFewAreKeptAndPartsGo) {
+  TinyJob t;
+  t.settings.save_strategy = "steps", t.settings.save_steps = 2, t.settings.save_total_limit = 2;
+  fs::create_directories(t.out() / "checkpoint-7.part");
+  put_file(t.out() / "checkpoint-7.part/model.safetensors", "half");
+  t.settings.overwrite_output_dir = true;
+  t.run();
+  std::set<std::string> left;
+  for (const auto& entry : fs::directory_iterator(t.out()))
+    if (entry.is_directory()) left.insert(entry.path().filename().string());
+  EXPECT_EQ(left, (std::set<std::string>{"checkpoint-10", "checkpoint-8"}));
+}
+
+TEST(Checkpoint, FullDiskIsToldAndTheLastGoodOneStays) {
+  TinyJob t;
+  t.settings.save_strategy = "steps", t.settings.save_steps = 3;
+  t.run();
+  const std::string want = t.weights();
+  TrainSettings s = t.to("full");
+  ASSERT_TRUE(run_until(s, 2).interrupted);
+  std::vector<std::string> before;
+  for (const auto& entry : fs::directory_iterator(t.dir / "full")) before.push_back(entry.path().filename().string());
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  const rlimit small{64 << 10, limit.rlim_max};  // the model has 180 kB
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string message = error_of(ErrorCode::cannot_write, [&] { train(resumed(s), {}); });
+  setrlimit(RLIMIT_FSIZE, &limit);
+  EXPECT_HAS(message, "full");
+  bool whole = false;
+  for (const auto& entry : fs::directory_iterator(t.dir / "full")) {
+    EXPECT_FALSE(entry.path().string().ends_with(".part")) << entry.path();
+    whole = whole || fs::exists(entry.path() / "optimizer.bin");
+  }
+  EXPECT_TRUE(whole);
+  EXPECT_EQ(train(resumed(s), {}).steps, 12);
+  EXPECT_TRUE(t.weights("full") == want);
+}
+
+TEST(Checkpoint, ResumeWithoutOneStartsAtTheBeginning) {
+  TinyJob t;
+  t.run();
+  EXPECT_EQ(train(resumed(t.to("fresh"), "true"), {}).steps, 12);
+  EXPECT_TRUE(t.weights() == t.weights("fresh"));
+}
+
+}  // namespace
+}  // namespace brim

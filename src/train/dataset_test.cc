@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Labelled data: what is wrong with a file is said with its line, sub-words get their tags, and the token cache gives
+// back what was put in, or nothing.
+#include "train/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/log.h"
+#include "base/thread_pool.h"
+#include "ops/loss.h"
+#include "train/job.h"
+#include "train/tiny_job.h"
+#include "train/token_cache.h"
+
+namespace brim {
+namespace {
+
+TrainJob open(const TinyJob& t) {
+  return open_train_job(t.settings, [](const std::string&) {});
+}
+
+std::string data_error(TinyJob& t, const std::string& csv, ErrorCode code = ErrorCode::bad_data) {
+  put_file(t.dir / "train.csv", csv);
+  return error_of(code, [&] { open(t); });
+}
+
+TEST(TrainData, ErrorsNameFileAndLine) {
+  TinyJob t;
+  EXPECT_HAS(data_error(t, "text,label\nw5 w6,negative\nw7,\n"), "train.csv:3: no label in column label");
+  EXPECT_HAS(data_error(t, "text,label\nw5 w6,negative\n  ,positive\n"), "train.csv:3: empty text");
+  EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6,negative\n"), "only one label");
+  EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6,positive,more\n"), "train.csv:3");
+  EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6\n"), "train.csv:3");
+  EXPECT_HAS(data_error(t, "text,label\n"), "only one label");
+  EXPECT_HAS(data_error(t, "text,stance\nw5,negative\n", ErrorCode::usage), "label");
+}
+
+TEST(TrainData, LabelsOtherThanTheModelsNeedLeave) {
+  TinyJob t;
+  const std::string message = data_error(t, "text,label\nw5,joy\nw6,anger\nw7,joy\n");
+  EXPECT_HAS(message, "anger, joy");
+  EXPECT_HAS(message, "negative, neutral, positive");
+  EXPECT_HAS(message, "--ignore-mismatched-head");
+  t.settings.ignore_mismatched_head = true;
+  put_file(t.dir / "val.csv", "text,label\nw5,joy\n");
+  const TrainJob job = open(t);
+  EXPECT_EQ(job.labels.sequence, (std::vector<std::string>{"anger", "joy"}));
+  EXPECT_EQ(job.shape.sequence_classes, 2);
+  EXPECT_FALSE(job.new_tensors.empty());
+  t.settings.ignore_mismatched_head = false;
+}
+
+TEST(TrainData, UnknownLabelInTheValidationSetIsToldWithItsLine) {
+  TinyJob t;
+  put_file(t.dir / "val.csv", "text,label\nw5,negative\nw6,angry\n");
+  const std::string message = error_of(ErrorCode::bad_data, [&] { open(t); });
+  EXPECT_HAS(message, "val.csv:3: label 'angry' is none of: negative, neutral, positive");
+}
+
+TEST(TrainData, SubsetOfTheModelsLabelsKeepsItsHead) {
+  TinyJob t;
+  put_file(t.dir / "train.csv", "text,label\nw5,positive\nw6,negative\n");
+  const TrainJob job = open(t);
+  EXPECT_EQ(job.labels.sequence, (std::vector<std::string>{"negative", "neutral", "positive"}));
+  EXPECT_EQ(job.train_set.label, (std::vector<int32_t>{2, 0}));
+  EXPECT_TRUE(job.new_tensors.empty());
+}
+
+TEST(TrainData, NumbersAreOrderedByValue) {
+  TinyJob t("bert_encoder");
+  std::string csv = "text,label\n";
+  for (int i = 0; i < 12; ++i) csv += "w5," + std::to_string(i) + "\n";
+  put_file(t.dir / "train.csv", csv);
+  put_file(t.dir / "val.csv", csv);
+  const TrainJob job = open(t);
+  EXPECT_EQ(job.labels.sequence[2], "2");
+  EXPECT_EQ(job.labels.sequence[11], "11");
+}
+
+TEST(TrainData, RowsRememberWhereTheyCameFrom) {
+  TinyJob t;
+  put_file(t.dir / "more.csv", "text,label\n\"w5\nw6\",neutral\nw7,positive\n");
+  t.settings.train_files.push_back((t.dir / "more.csv").string());
+  const TrainJob job = open(t);
+  ASSERT_EQ(job.train_set.rows(), 50);
+  EXPECT_EQ(job.train_set.file[47], 0);
+  EXPECT_EQ(job.train_set.line[47], 49);
+  EXPECT_EQ(job.train_set.file[49], 1);
+  EXPECT_EQ(job.train_set.line[49], 4);  // a quoted text took two lines
+}
+
+TEST(TrainData, LongTextsAreCutBeforeTheLastToken) {
+  TinyJob t;
+  std::string words;
+  for (int i = 0; i < 100; ++i) words += "w9 ";
+  put_file(t.dir / "train.csv", "text,label\n" + words + ",positive\nw6,negative\n");
+  t.settings.max_length = 10;
+  const TrainJob job = open(t);
+  EXPECT_EQ(job.train_set.length(0), 10);
+  EXPECT_EQ(job.train_set.ids[0], 2);  // [CLS]
+  EXPECT_EQ(job.train_set.ids[9], 3);  // [SEP]
+  EXPECT_EQ(job.train_set.truncated, 1);
+}
+
+TEST(TrainData, MultiLabelRowsMayHaveSeveralOrNone) {
+  TinyJob t("bert_multilabel");
+  t.settings.multi_label = true;
+  put_file(t.dir / "train.csv", "text,label\nw5,negative|positive\nw6,neutral\nw7,\n");
+  put_file(t.dir / "val.csv", "text,label\nw5,positive\n");
+  t.settings.class_weights = "balanced";
+  const TrainJob job = open(t);
+  EXPECT_EQ(job.train_set.multi_label, (std::vector<float>{1, 0, 1, 0, 1, 0, 0, 0, 0}));
+  EXPECT_EQ(job.class_weights, (std::vector<float>{1, 1, 1}));
+}
+
+TEST(TrainData, FirstSubwordCarriesTheTagAndIob1BecomesBio) {
+  TinyJob t("bert_token");
+  std::string vocab = get_file(t.dir / "model/vocab.txt");
+  vocab.replace(vocab.find("w95\n"), 4, "##x\n");
+  put_file(t.dir / "model/vocab.txt", vocab);
+  put_file(t.dir / "train.conll", "w5x\tI-PER\nw6\tI-PER\nw7\tB-PER\nw8\tO\n\nw9\tI-LOC\n");
+  t.settings.train_files = {(t.dir / "train.conll").string()};
+  t.settings.validation_files.clear();
+  const TrainJob job = open(t);
+  ASSERT_EQ(job.labels.token, (std::vector<std::string>{"O", "B-PER", "I-PER", "B-LOC", "I-LOC"}));
+  const int32_t no = kIgnoredTarget;
+  EXPECT_EQ(job.train_set.token_label, (std::vector<int32_t>{no, 1, no, 2, 1, 0, no, no, 3, no}));
+  EXPECT_EQ(job.train_set.line, (std::vector<int32_t>{1, 6}));
+}
+
+TEST(TrainData, UnknownTagAndRaggedLineAreTold) {
+  TinyJob t("bert_token");
+  t.settings.validation_files.clear();
+  t.settings.train_files = {(t.dir / "train.conll").string()};
+  put_file(t.dir / "train.conll", "w5\tB-PER\nw6\tB-CORP\n");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { open(t); }), "B-CORP");
+  put_file(t.dir / "train.conll", "w5\tB-PER\nw6\n");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { open(t); }), "train.conll: line 2");
+}
+
+TEST(TrainData, ClassWeights) {
+  TinyJob t;
+  put_file(t.dir / "train.csv", "text,label\nw5,negative\nw6,negative\nw7,neutral\nw8,positive\n");
+  t.settings.class_weights = "balanced";
+  const auto weights = open(t).class_weights;
+  ASSERT_EQ(weights.size(), 3u);
+  EXPECT_FLOAT_EQ(weights[0], 4.0f / 6);
+  EXPECT_FLOAT_EQ(weights[1], 4.0f / 3);
+  t.settings.class_weights = "1,2,0.5";
+  EXPECT_EQ(open(t).class_weights, (std::vector<float>{1, 2, 0.5}));
+  t.settings.class_weights = "1,2";
+  error_of(ErrorCode::usage, [&] { open(t); });
+  t.settings.class_weights = "1,,2";
+  error_of(ErrorCode::usage, [&] { open(t); });
+}
+
+// ---- the token cache ----
+
+TrainSet some_set(int32_t seed) {
+  TrainSet set;
+  set.ids = {seed, 2, 3}, set.begin = {0, 1, 3}, set.label = {0, 1}, set.multi_label = {0.5f},
+  set.token_label = {-100, 1, 2};
+  set.file = {0, 0}, set.line = {2, 3}, set.truncated = 1;
+  return set;
+}
+
+TEST(TokenCache, GivesBackWhatWasStored) {
+  TempDir dir;
+  TokenCache cache(dir / "tokens");
+  cache.get("k", [] { return some_set(7); });
+  EXPECT_FALSE(cache.hit());
+  const TrainSet again = cache.get("k", []() -> TrainSet {
+    ADD_FAILURE() << "made twice";
+    return {};
+  });
+  EXPECT_TRUE(cache.hit());
+  const TrainSet want = some_set(7);
+  EXPECT_EQ(again.ids, want.ids);
+  EXPECT_EQ(again.begin, want.begin);
+  EXPECT_EQ(again.label, want.label);
+  EXPECT_EQ(again.multi_label, want.multi_label);
+  EXPECT_EQ(again.token_label, want.token_label);
+  EXPECT_EQ(again.line, want.line);
+  EXPECT_EQ(again.truncated, 1);
+}
+
+TEST(TokenCache, DamageIsNoticedAndMadeAnew) {
+  TempDir dir;
+  TokenCache cache(dir / "tokens");
+  cache.get("k", [] { return some_set(7); });
+  const std::string whole = get_file(cache.path("k"));
+  for (size_t at = 0; at < whole.size(); at += 5) {
+    std::string bytes = whole;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    put_file(cache.path("k"), bytes);
+    EXPECT_EQ(cache.get("k", [] { return some_set(8); }).ids[0], 8) << "byte " << at;
+    EXPECT_FALSE(cache.hit());
+  }
+  for (const size_t keep : {size_t{0}, size_t{7}, size_t{23}, whole.size() - 1}) {
+    put_file(cache.path("k"), whole.substr(0, keep));
+    EXPECT_EQ(cache.get("k", [] { return some_set(9); }).ids[0], 9) << "cut to " << keep;
+  }
+}
+
+TEST(TokenCache, TheOldestGoesWhenThereIsNoRoom) {
+  TempDir dir;
+  TokenCache probe(dir / "tokens");
+  probe.get("size", [] { return some_set(1); });
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(probe.path("size")));
+  std::filesystem::remove(probe.path("size"));
+  TokenCache cache(dir / "tokens", 2 * bytes);
+  const auto age = [&](const char* key, int hours) {
+    std::filesystem::last_write_time(cache.path(key),
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::hours(hours));
+  };
+  cache.get("a", [] { return some_set(1); });
+  cache.get("b", [] { return some_set(2); });
+  age("a", 3), age("b", 2);
+  cache.get("a", [] { return some_set(1); });  // used again: now b is the oldest
+  cache.get("c", [] { return some_set(3); });
+  EXPECT_TRUE(std::filesystem::exists(cache.path("a")));
+  EXPECT_FALSE(std::filesystem::exists(cache.path("b")));
+  EXPECT_TRUE(std::filesystem::exists(cache.path("c")));
+  TokenCache tiny(dir / "tokens2", 8);
+  EXPECT_EQ(tiny.get("a", [] { return some_set(4); }).ids[0], 4);
+  EXPECT_FALSE(std::filesystem::exists(tiny.path("a")));
+}
+
+TEST(TokenCache, KeyFollowsDataTokenizerAndSettings) {
+  TinyJob t;
+  const LabelSets labels{{"a", "b"}, {}};
+  std::set<std::string> keys;
+  const auto key = [&](int64_t longest = 40) {
+    return token_cache_key(t.settings.train_files, "", t.settings, TrainTask::sequence, labels, t.settings.model,
+                           longest);
+  };
+  keys.insert(key());
+  EXPECT_EQ(key(), *keys.begin());
+  EXPECT_TRUE(keys.insert(key(39)).second);
+  put_file(t.dir / "model/vocab.txt", get_file(t.dir / "model/vocab.txt") + "new\n");
+  EXPECT_TRUE(keys.insert(key()).second);
+  put_file(t.dir / "train.csv", get_file(t.dir / "train.csv") + "w5,neutral\n");
+  EXPECT_TRUE(keys.insert(key()).second);
+  t.settings.text_column = "text";
+  EXPECT_TRUE(keys.insert(key()).second);
+  put_file(t.dir / "model/config.json", get_file(t.dir / "model/config.json") + "\n");  // no matter for tokens
+  EXPECT_FALSE(keys.insert(key()).second);
+}
+
+TEST(TokenCache, SecondRunReadsIt) {
+  TinyJob t;
+  EXPECT_FALSE(open(t).tokens_cached);
+  const TrainJob again = open(t);
+  EXPECT_TRUE(again.tokens_cached);
+  EXPECT_EQ(again.train_set.rows(), 48);
+}
+
+}  // namespace
+}  // namespace brim

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run_record.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace brim {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Log lines go straight to the file: a crash loses none that was shown.
+class LineFile {
+ public:
+  explicit LineFile(const std::filesystem::path& path)
+      : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
+    if (fd_ < 0) fail(ErrorCode::cannot_write, "{}: {}", path.string(), std::strerror(errno));
+  }
+  ~LineFile() { ::close(fd_); }
+  LineFile(const LineFile&) = delete;
+  LineFile& operator=(const LineFile&) = delete;
+  void put(const std::string& text) {
+    for (size_t at = 0; at < text.size();) {
+      const ssize_t n = ::write(fd_, text.data() + at, text.size() - at);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) fail(ErrorCode::cannot_write, "{}: {}", path_.string(), std::strerror(errno));
+      at += static_cast<size_t>(n);
+    }
+  }
+
+ private:
+  std::filesystem::path path_;
+  int fd_;
+};
+
+std::string file_names(const std::vector<std::string>& paths) {
+  std::vector<std::string> names;
+  for (const auto& p : paths) names.push_back(std::filesystem::path(p).filename().string());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string one_line(std::string text) {
+  for (char& c : text)
+    if (c == '\n' || c == '|') c = ' ';
+  return text;
+}
+
+}  // namespace
+
+struct RunRecord::Log {
+  Json history = Json::array();
+  std::unique_ptr<LineFile> file;
+};
+
+RunRecord::RunRecord(const TrainJob& job) : job_(job), log_(std::make_unique<Log>()) {}
+RunRecord::~RunRecord() = default;
+
+void RunRecord::open(const std::string& state_json) {
+  if (!state_json.empty()) log_->history = Json::parse(state_json).at("log_history");
+  log_->file = std::make_unique<LineFile>(std::filesystem::path(job_.settings.output_dir) / "train_log.jsonl");
+  std::string text;
+  for (const auto& row : log_->history) text += row.dump() + "\n";
+  log_->file->put(text);
+}
+
+void RunRecord::add(const LogRow& row) {
+  Json j = Json::object();
+  for (const auto& [name, value] : row) {
+    if (!std::isfinite(value))
+      j[name] = nullptr;
+    else if (value == std::floor(value) && std::abs(value) < 1e15 && (name == "step" || name.ends_with("_bytes")))
+      j[name] = static_cast<int64_t>(value);
+    else
+      j[name] = value;
+  }
+  log_->file->put(j.dump() + "\n");
+  log_->history.push_back(std::move(j));
+}
+
+std::string RunRecord::state_json(const RunFacts& f) const {
+  const TrainSettings& s = job_.settings;
+  const Json best = f.best_step >= 0 ? Json(f.best_metric) : Json(nullptr);
+  const Json state = {{"best_global_step", f.best_step >= 0 ? Json(f.best_step) : Json(nullptr)},
+                      {"best_metric", best},
+                      {"best_metric_name", f.metric},
+                      {"best_model_checkpoint", nullptr},
+                      {"epoch", f.epoch},
+                      {"eval_steps", s.eval_steps},
+                      {"global_step", f.step},
+                      {"is_hyper_param_search", false},
+                      {"is_local_process_zero", true},
+                      {"is_world_process_zero", true},
+                      {"log_history", log_->history},
+                      {"logging_steps", s.logging_steps},
+                      {"max_steps", f.total_steps},
+                      {"num_input_tokens_seen", f.tokens},
+                      {"num_train_epochs", s.num_train_epochs},
+                      {"save_steps", s.save_steps},
+                      {"stateful_callbacks", Json::object()},
+                      {"total_flos", 0},
+                      {"train_batch_size", s.global_batch()},
+                      {"trial_name", nullptr},
+                      {"trial_params", nullptr}};
+  return state.dump(2) + "\n";
+}
+
+std::string RunRecord::report_json(const RunFacts& f) const {
+  Json settings = Json::object();
+  for (const SettingRow& row : setting_rows(job_.settings)) settings[row.name] = row.value;
+  Json data = {{"train", job_.settings.train_files},
+               {"validation", job_.settings.validation_files},
+               {"rows", job_.train_set.rows()},
+               {"tokens", job_.train_set.tokens()},
+               {"validation_rows", job_.validation_set.rows()},
+               {"truncated", job_.train_set.truncated}};
+  const Json report = {{"state", Json::parse(state_json(f))},
+                       {"settings", settings},
+                       {"plan", Json::parse(to_json(job_.plan))},
+                       {"data", data},
+                       {"model", job_.settings.model},
+                       {"device", job_.device->name()},
+                       {"precision", precision_name(job_.precision)},
+                       {"parameters", param_count(job_.shape)},
+                       {"seconds", f.seconds},
+                       {"samples", f.samples},
+                       {"tokens", f.tokens}};
+  return report.dump();
+}
+
+std::string RunRecord::card(const RunFacts& f) const {
+  const TrainSettings& s = job_.settings;
+  const bool tags = job_.shape.sequence_classes == 0;
+  const std::string base = std::filesystem::path(s.model).filename().string();
+  std::string out = fmt::format("---\nlibrary_name: transformers\npipeline_tag: {}\ntags:\n- brim\n---\n\n# {}\n\n",
+                                tags ? "token-classification" : "text-classification",
+                                std::filesystem::path(s.output_dir).lexically_normal().filename().string());
+  out += fmt::format("{} with {} layers and {} parameters, fine-tuned by `brim train` from `{}`{}.\n\n",
+                     job_.config.model_type, job_.shape.layers, format_count(param_count(job_.shape)), base,
+                     s.teacher.empty()
+                         ? ""
+                         : fmt::format(", distilled from `{}`", std::filesystem::path(s.teacher).filename().string()));
+  if (!job_.labels.sequence.empty())
+    out += fmt::format("Labels: {}.\n\n", one_line(fmt::format("{}", fmt::join(job_.labels.sequence, ", "))));
+  if (!job_.labels.token.empty())
+    out += fmt::format("Tags: {}.\n\n", one_line(fmt::format("{}", fmt::join(job_.labels.token, ", "))));
+  out += "## Data\n\n| set | files | rows | tokens |\n| --- | --- | --- | --- |\n";
+  out += fmt::format("| training | {} | {} | {} |\n", one_line(file_names(s.train_files)),
+                     format_count(job_.train_set.rows()), format_count(job_.train_set.tokens()));
+  if (job_.validation_set.rows() > 0)
+    out += fmt::format("| validation | {} | {} | {} |\n", one_line(file_names(s.validation_files)),
+                       format_count(job_.validation_set.rows()), format_count(job_.validation_set.tokens()));
+  if (job_.train_set.truncated > 0)
+    out += fmt::format("\n{} training texts were cut to {} tokens.\n", format_count(job_.train_set.truncated),
+                       job_.max_length);
+  out += "\n## Metrics\n\n";
+  std::map<int64_t, Json> evaluations;  // by step; a run stopped and resumed logs none twice
+  for (const auto& row : log_->history)
+    if (row.contains("eval_loss")) evaluations[row.at("step").get<int64_t>()] = row;
+  if (evaluations.empty()) {
+    out += "Not evaluated: no validation data was given.\n";
+  } else {
+    const Json& first = evaluations.begin()->second;
+    std::string head = "| step |", line = "| --- |";
+    for (const auto& [key, value] : first.items())
+      if (key.rfind("eval_", 0) == 0) head += fmt::format(" {} |", key.substr(5)), line += " --- |";
+    out += head + "\n" + line + "\n";
+    for (const auto& [step, row] : evaluations) {
+      out += fmt::format("| {}{} |", step, step == f.best_step ? " (best)" : "");
+      for (const auto& [key, value] : row.items())
+        if (key.rfind("eval_", 0) == 0)
+          out += value.is_number() ? fmt::format(" {:.4f} |", value.get<double>()) : std::string(" – |");
+      out += "\n";
+    }
+    if (f.best_step >= 0 && s.load_best_model_at_end)
+      out += fmt::format("\nThese weights are those of step {}, chosen by {}.\n", f.best_step, f.metric);
+  }
+  out += fmt::format("\n## Training\n\n{} steps in {}, {} rows/s, on {} in {}.\n\n| setting | value |\n| --- | --- |\n",
+                     format_count(f.step), format_duration(f.seconds),
+                     format_count(static_cast<int64_t>(static_cast<double>(f.samples) / std::max(1e-9, f.seconds))),
+                     job_.device->name(), precision_name(job_.precision));
+  for (const SettingRow& row : setting_rows(s))
+    if (!row.value.empty() && row.repeats) out += fmt::format("| {} | {} |\n", row.name, one_line(row.value));
+  const Plan& p = job_.plan;
+  out += fmt::format(
+      "\n## Plan\n\nMicro-batch {} tokens, recompute {}, {}; {} of {} allowed.\n\n| what | bytes |\n| --- | --- |\n",
+      format_count(p.token_budget), recompute_name(p.recompute), optimizer_name(p.optimizer),
+      format_bytes(p.peak_bytes), format_bytes(p.limit_bytes));
+  for (int t = 0; t < static_cast<int>(Tag::count); ++t)
+    if (p.bytes[static_cast<Tag>(t)] > 0)
+      out += fmt::format("| {} | {} |\n", tag_name(static_cast<Tag>(t)), format_bytes(p.bytes[static_cast<Tag>(t)]));
+  return out;
+}
+
+}  // namespace brim

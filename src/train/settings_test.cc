@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "io/test_files.h"
+
+namespace brim {
+namespace {
+
+const std::filesystem::path kData = std::filesystem::path(BRIM_SOURCE_DIR) / "tests/data/train";
+
+std::string note(const std::string& key, const std::string& value) {
+  TrainSettings s;
+  return apply_setting(s, key, value, "--" + key);
+}
+
+TEST(TrainSettings, TakesHuggingFaceNamesWithDashOrUnderscore) {
+  TrainSettings s;
+  EXPECT_EQ(apply_setting(s, "num-train-epochs", "2.5", "--num-train-epochs"), "");
+  EXPECT_EQ(apply_setting(s, "per_device_train_batch_size", "96", "x"), "");
+  apply_setting(s, "learning_rate", "2e-5", "x");
+  apply_setting(s, "warmup_ratio", "0.1", "x");
+  apply_setting(s, "fp16", "True", "x");
+  apply_setting(s, "gradient_checkpointing", "true", "x");
+  EXPECT_EQ(s.num_train_epochs, 2.5);
+  EXPECT_EQ(s.train_batch_size, 96);
+  EXPECT_EQ(s.learning_rate, 2e-5);
+  EXPECT_EQ(s.warmup_ratio, 0.1);
+  EXPECT_EQ(s.precision, "fp16");
+  EXPECT_TRUE(s.precision_by_switch);
+  EXPECT_EQ(s.recompute, "full");
+}
+
+TEST(TrainSettings, EveryKeyIsListedOnceAndExplained) {
+  std::set<std::string> seen;
+  for (const SettingsKey& key : settings_keys()) {
+    EXPECT_TRUE(seen.insert(key.name).second) << key.name;
+    EXPECT_FALSE(key.help.empty()) << key.name;
+    if (key.unnecessary) {
+      EXPECT_HAS(note(key.name, "1"), key.help);
+    }
+  }
+}
+
+TEST(TrainSettings, UnknownKeyNamesTheNearest) {
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { note("learning_rat", "1"); }), "did you mean learning_rate?");
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { note("num_train_epoch", "1"); }), "num_train_epochs");
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { note("qqqqqqqqqqqqqqqqq", "1"); }), "unknown key");
+}
+
+TEST(TrainSettings, BadValuesNameKeyValueAndWhatIsWanted) {
+  const std::string message = error_of(ErrorCode::usage, [] { note("learning_rate", "fast"); });
+  EXPECT_HAS(message, "learning_rate");
+  EXPECT_HAS(message, "fast");
+  EXPECT_HAS(message, "a number");
+  error_of(ErrorCode::usage, [] { note("batch_size", "8.5"); });
+  error_of(ErrorCode::usage, [] { note("bf16", "perhaps"); });
+  for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{{"learning_rate", "0"},
+                                                                                   {"learning_rate", "nan"},
+                                                                                   {"batch_size", "-1"},
+                                                                                   {"lr_scheduler_type", "polynomial"},
+                                                                                   {"label_smoothing_factor", "1"},
+                                                                                   {"hard_weight", "2"},
+                                                                                   {"temperature", "0"},
+                                                                                   {"warmup_ratio", "1.5"},
+                                                                                   {"optim", "sgd"},
+                                                                                   {"metric_for_best_model", "bleu"},
+                                                                                   {"dropout", "1"}}) {
+    TrainSettings s;
+    s.train_files = {"a"}, s.output_dir = "b";
+    apply_setting(s, key, value, "x");
+    EXPECT_HAS(error_of(ErrorCode::usage, [&] { check_settings(s); }), key);
+  }
+}
+
+TEST(TrainSettings, VisobertsFileRunsAsItIs) {
+  TrainSettings s;
+  const auto notes = apply_yaml(s, kData / "visobert_rtx3070.yaml");
+  EXPECT_EQ(s.train_batch_size, 96);
+  EXPECT_EQ(s.num_train_epochs, 5);
+  EXPECT_EQ(s.precision, "fp16");  // fp16 and tf32 together: the 16-bit one
+  EXPECT_EQ(s.optim, "adamw_bnb_8bit");
+  EXPECT_EQ(s.recompute, "auto");
+  EXPECT_EQ(s.lr_scheduler_type, "cosine");
+  EXPECT_EQ(notes.size(), 6u);  // eval batch, workers, prefetch, persistent, pinning, report_to
+  s.train_files = {"a"}, s.output_dir = "b";
+  check_settings(s);
+}
+
+TEST(TrainSettings, TheMemoryManagersFileRunsAsItIs) {
+  TrainSettings s;
+  const auto notes = apply_yaml(s, kData / "nbeats_12gb.yaml");
+  EXPECT_EQ(s.memory_limit, "12.0GB");
+  EXPECT_EQ(s.gradient_accumulation_steps, 2);
+  EXPECT_EQ(s.precision, "auto");
+  EXPECT_EQ(notes.size(), 3u);
+  EXPECT_HAS(notes[0], "dynamic_batch_sizing");
+}
+
+TEST(TrainSettings, YamlErrorsNameFileAndLine) {
+  TempDir dir;
+  TrainSettings s;
+  const auto bad = [&](const std::string& text) {
+    put_file(dir / "a.yaml", text);
+    return error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "a.yaml"); });
+  };
+  EXPECT_HAS(bad("seed: 1\nlearning_rte: 1\n"), "a.yaml:2: unknown key learning_rte; did you mean learning_rate?");
+  EXPECT_HAS(bad("model_settings:\n  seed: 1\n"), "unknown block model_settings");
+  EXPECT_HAS(bad("- 1\n- 2\n"), "not a mapping");
+  EXPECT_HAS(bad("seed: [1\n"), "a.yaml:");
+  EXPECT_HAS(bad("seed: many\n"), "a.yaml:1");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "missing.yaml"); }), "cannot be read");
+}
+
+TEST(TrainSettings, YamlListsAndBlocksAreRead) {
+  TempDir dir;
+  TrainSettings s;
+  put_file(dir / "a.yaml",
+           "data:\n  train: [a.csv, b.csv]\n  val: c.csv\ntraining:\n  seed: 7\n  resume_from_checkpoint: true\n");
+  apply_yaml(s, dir / "a.yaml");
+  EXPECT_EQ(s.train_files, (std::vector<std::string>{"a.csv", "b.csv"}));
+  EXPECT_EQ(s.validation_files, (std::vector<std::string>{"c.csv"}));
+  EXPECT_EQ(s.seed, 7);
+  EXPECT_EQ(s.resume_from_checkpoint, "true");
+}
+
+}  // namespace
+}  // namespace brim

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokenized data sets kept on disk, so that a second run on the same data starts at once. A file's name is the hash of
+// everything its content depends on (data, tokenizer files, labels, the settings that matter), so nothing is ever
+// stale; its last bytes are its own hash, so damage is noticed and the set made anew. The folder's size is bounded:
+// what was not used for longest goes first.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include "train/dataset.h"
+
+namespace brim {
+
+class TokenCache {
+ public:
+  explicit TokenCache(std::filesystem::path dir, int64_t limit_bytes = int64_t{4} << 30)
+      : dir_(std::move(dir)), limit_(limit_bytes) {}
+
+  // The set from disk, or made by `make` and stored. A cache that cannot be written costs a warning, not the run.
+  TrainSet get(const std::string& key, const std::function<TrainSet()>& make);
+  bool hit() const { return hit_; }  // of the last get()
+  std::filesystem::path path(const std::string& key) const { return dir_ / (key + ".tokens"); }
+
+ private:
+  std::optional<TrainSet> load(const std::filesystem::path& path) const;
+  void store(const std::filesystem::path& path, const TrainSet& set) const;
+  void make_room(int64_t bytes) const;
+  std::filesystem::path dir_;
+  int64_t limit_;
+  bool hit_ = false;
+};
+
+// What load_train_set's result depends on.
+std::string token_cache_key(const std::vector<std::string>& files, const std::string& token_file,
+                            const TrainSettings& settings, TrainTask task, const LabelSets& labels,
+                            const std::filesystem::path& tokenizer_dir, int64_t max_length);
+
+}  // namespace brim

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop on tiny models: how a step is cut changes nothing, every task and option trains, what goes wrong stops with
+// the right code, and the output is a directory others can load.
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "model/weights.h"
+#include "train/job.h"
+#include "train/micro_batch.h"
+#include "train/tiny_job.h"
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+
+nlohmann::json json_of(const fs::path& path) { return nlohmann::json::parse(get_file(path)); }
+
+// One optimizer step on the first `rows` rows, in micro-batches of at most `budget` tokens.
+std::vector<float> one_update(TrainJob& job, int64_t rows, int64_t budget, Recompute recompute,
+                              int64_t* micros = nullptr) {
+  TrainState state(*job.device, job.shape, Precision::fp32, Optimizer::adamw);
+  auto stream = job.device->make_stream();
+  state.upload(*stream, job.master);
+  std::vector<int64_t> all(static_cast<size_t>(rows));
+  std::iota(all.begin(), all.end(), int64_t{0});
+  const auto parts = split_micro_batches(job.train_set, all, budget, rows);
+  if (micros != nullptr) *micros = static_cast<int64_t>(parts.size());
+  const BatchLimits limits{std::max<int64_t>(budget, 64), rows, 64};
+  const TrainPassPlan plan =
+      plan_train_pass(job.shape, Precision::fp32, recompute, DeviceKind::cpu, best_isa(), 1, limits);
+  const DeviceBuffer arena = job.device->allocate(static_cast<size_t>(plan.arena_bytes()));
+  BatchStager stager(*job.device, job.shape, limits, 1);
+  for (const auto& part : parts) {
+    MicroBatch m;
+    build_micro_batch(job.train_set, part, job.shape, m);
+    const StagedBatch staged = stager.stage(m, *stream);
+    TrainPass pass{job.shape, state.params(), recompute, {}, {}, staged.sorted, staged.sorted_positions};
+    pass.loss.sequence_scale = 1 / static_cast<float>(rows);
+    run_train_pass(*stream, arena.data(), plan, pass, staged.batch, staged.targets, 1);
+  }
+  StepSettings step;
+  // A large epsilon: with the usual one AdamW's first step is the sign of the gradient, and where that is zero but for
+  // rounding (key biases) the sign is noise.
+  step.lr = 1e-3f, step.eps = 1e-3f, step.weight_decay = 0.01f;
+  state.step(*stream, step, 1);
+  return state.download(*stream);
+}
+
+TEST(Update, IsTheSameHoweverTheBatchIsCut) {
+  for (const char* model : {"bert_sequence", "roberta_sequence", "distilbert_sequence"}) {
+    TinyJob t(model);
+    t.settings.dropout = 0;
+    TrainJob job = open_train_job(t.settings, [](const std::string&) {});
+    const int64_t rows = 16;
+    int64_t tokens = 0;
+    for (int64_t r = 0; r < rows; ++r) tokens += job.train_set.length(r);
+    const auto whole = one_update(job, rows, tokens, Recompute::none);
+    double moved = 0;
+    for (size_t i = 0; i < whole.size(); ++i)
+      moved = std::max(moved, std::abs(static_cast<double>(whole[i]) - job.master[i]));
+    EXPECT_GT(moved, 1e-5);
+    for (const Recompute level : {Recompute::none, Recompute::selective, Recompute::full})
+      for (const int64_t parts : {1, 2, 4, 16}) {  // 16: one by one
+        int64_t micros = 0;
+        const auto other = one_update(job, rows, parts == 16 ? 23 : tokens / parts + 4, level, &micros);
+        EXPECT_GE(micros, parts == 16 ? 8 : parts);
+        double worst = 0;
+        for (size_t i = 0; i < whole.size(); ++i)
+          worst = std::max(worst, std::abs(static_cast<double>(whole[i]) - other[i]));
+        EXPECT_LE(worst, 1e-6) << model << ", " << recompute_name(level) << ", " << micros << " micro-batches";
+      }
+  }
+}
+
+TEST(Update, BatchTimesAccumulationIsOneGlobalBatch) {
+  TinyJob t;
+  t.settings.train_batch_size = 8;
+  t.run();
+  for (const int64_t accumulation : {2, 4}) {
+    TrainSettings s = t.to("a" + std::to_string(accumulation));
+    s.train_batch_size = 8 / accumulation, s.gradient_accumulation_steps = accumulation;
+    train(s, {});
+    EXPECT_TRUE(t.weights() == get_file(fs::path(s.output_dir) / "model.safetensors"));
+  }
+}
+
+TEST(Trainer, LearnsAndLeavesAHuggingFaceDirectory) {
+  TinyJob t("bert_sequence", 240);
+  t.settings.num_train_epochs = 6, t.settings.save_strategy = "epoch";
+  std::string said;
+  std::string record;
+  double last_done = 0;
+  TrainCallbacks callbacks;
+  callbacks.say = [&](const std::string& line) { said += line + "\n"; };
+  callbacks.record = [&](const std::string& json) { record = json; };
+  callbacks.progress = [&](double done, double total, const std::string& text) {
+    EXPECT_LE(done, total);
+    last_done = done;
+    for (const char* part : {"loss", "lr", "samples/s", "tokens/s", "MFU", "memory"}) EXPECT_HAS(text, part);
+  };
+  const TrainOutcome o = train(t.settings, callbacks);
+  EXPECT_EQ(o.steps, 180);
+  EXPECT_EQ(last_done, 180);
+  EXPECT_GT(o.best_metric, 0.7);
+  EXPECT_HAS(said, "card: not available");
+  for (const char* file :
+       {"config.json", "model.safetensors", "vocab.txt", "trainer_state.json", "train_log.jsonl", "README.md"})
+    EXPECT_TRUE(fs::exists(t.out() / file)) << file;
+  const auto config = json_of(t.out() / "config.json");
+  EXPECT_EQ(config["id2label"]["2"], "positive");
+  EXPECT_EQ(config["architectures"][0], "BertForSequenceClassification");
+  const auto state = json_of(t.out() / "trainer_state.json");
+  EXPECT_EQ(state["global_step"], 180);
+  EXPECT_EQ(state["best_metric"].get<double>(), o.best_metric);
+  EXPECT_EQ(state["log_history"].size(), 186u);  // every step and six evaluations
+  int64_t lines = 0;
+  std::istringstream log(get_file(t.out() / "train_log.jsonl"));
+  for (std::string line; std::getline(log, line); ++lines)
+    EXPECT_EQ(nlohmann::json::parse(line), state["log_history"][static_cast<size_t>(lines)]);
+  EXPECT_EQ(lines, 186);
+  const std::string card = get_file(t.out() / "README.md");
+  for (const char* part : {"train.csv", "| 240 |", "(best)", "learning_rate", "## Plan", "macro_f1"})
+    EXPECT_HAS(card, part);
+  EXPECT_EQ(nlohmann::json::parse(record)["state"]["global_step"], 180);
+}
+
+TEST(Trainer, SameSeedSameRunOtherSeedAnother) {
+  TinyJob t;
+  t.settings.dropout = 0.1;
+  t.run();
+  TrainSettings again = t.to("again"), threads = t.to("threads"), other = t.to("other");
+  threads.threads = 2, other.seed = 43;
+  for (const auto* s : {&again, &threads, &other}) train(*s, {});
+  EXPECT_TRUE(t.weights() == t.weights("again"));
+  EXPECT_TRUE(t.weights() == t.weights("threads"));
+  EXPECT_FALSE(t.weights() == t.weights("other"));
+}
+
+TEST(Trainer, OutputDirectoryThatExistsIsLeftAlone) {
+  TinyJob t;
+  put_file(t.out() / "mine.txt", "precious");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { t.run(); }), "--overwrite-output-dir");
+  EXPECT_EQ(get_file(t.out() / "mine.txt"), "precious");
+  EXPECT_FALSE(fs::exists(t.out() / "model.safetensors"));
+  t.settings.overwrite_output_dir = true;
+  t.run();
+  EXPECT_EQ(get_file(t.out() / "mine.txt"), "precious");
+  TrainSettings unwritable = t.settings;
+  unwritable.output_dir = "/proc/brim-cannot-write-here";
+  error_of(ErrorCode::cannot_write, [&] { train(unwritable, {}); });
+}
+
+TEST(Trainer, NotANumberStopsWithTheBatchNamedAndSaved) {
+  TinyJob t;
+  t.settings.learning_rate = 1e30, t.settings.save_strategy = "steps", t.settings.save_steps = 1;
+  const std::string message = error_of(ErrorCode::diverged, [&] { t.run(); });
+  EXPECT_EQ(exit_code(ErrorCode::diverged), 8);
+  EXPECT_HAS(message, "train.csv:");
+  EXPECT_HAS(message, "diverged-step-");
+  fs::path saved;
+  for (const auto& entry : fs::directory_iterator(t.out())) {
+    if (entry.path().filename().string().rfind("diverged-step-", 0) == 0) saved = entry.path();
+    // No checkpoint holds what is no number.
+    if (fs::exists(entry.path() / "trainer_state.json")) {
+      EXPECT_EQ(entry.path().filename(), "checkpoint-1");
+    }
+  }
+  ASSERT_FALSE(saved.empty());
+  const auto batch = json_of(saved);
+  EXPECT_EQ(batch["rows"].size(), 8u);
+  EXPECT_HAS(batch["rows"][0]["from"].get<std::string>(), "train.csv:");
+  EXPECT_FALSE(batch["rows"][0]["ids"].empty());
+}
+
+TEST(Trainer, StopAsksForACheckpointFirst) {
+  TinyJob t;
+  std::atomic<bool> stop{true};
+  TrainCallbacks callbacks;
+  callbacks.stop = &stop;
+  const TrainOutcome o = train(t.settings, callbacks);
+  EXPECT_TRUE(o.interrupted);
+  EXPECT_EQ(exit_code(ErrorCode::interrupted), 130);
+  EXPECT_TRUE(fs::exists(t.out() / "checkpoint-1" / "optimizer.bin"));
+  EXPECT_FALSE(fs::exists(t.out() / "model.safetensors"));
+}
+
+TEST(Trainer, StopsEarlyWithoutImprovement) {
+  TinyJob t;
+  t.settings.num_train_epochs = 50, t.settings.early_stopping_patience = 2, t.settings.learning_rate = 1e-12;
+  const TrainOutcome o = t.run();
+  EXPECT_TRUE(o.stopped_early);
+  EXPECT_EQ(o.best_step, 6);
+  EXPECT_EQ(o.steps, 18);
+}
+
+double final_loss(const TrainSettings& s) { return train(s, {}).final_loss; }
+
+TEST(Trainer, OptionsOfTheLossChangeIt) {
+  TinyJob t;
+  t.settings.max_steps = 1, t.settings.num_train_epochs = 1;
+  const double plain = final_loss(t.settings);
+  TrainSettings smooth = t.to("smooth"), weighted = t.to("weighted"), even = t.to("even");
+  smooth.label_smoothing = 0.5, weighted.class_weights = "5,1,0.1", even.class_weights = "2,2,2";
+  EXPECT_NE(final_loss(smooth), plain);
+  EXPECT_NE(final_loss(weighted), plain);
+  EXPECT_NEAR(final_loss(even), plain, 1e-6 * plain);  // a mean weighted by a constant
+}
+
+TEST(Trainer, MultiLabel) {
+  TinyJob t("bert_multilabel");
+  std::mt19937 random(5);
+  std::string csv = "text,label\n";
+  for (int r = 0; r < 240; ++r) {
+    const int lean = r % 3, other = (r / 3) % 3;
+    csv += tiny_text(random, lean, 6) + " " + tiny_text(random, other, 6) + "," + tiny_label(lean) +
+           (other != lean ? std::string("|") + tiny_label(other) : "") + "\n";
+  }
+  put_file(t.dir / "train.csv", csv);
+  put_file(t.dir / "val.csv", csv);
+  t.settings.multi_label = true, t.settings.num_train_epochs = 8;
+  EXPECT_GT(t.run().best_metric, 0.8);
+  EXPECT_EQ(json_of(t.out() / "config.json")["problem_type"], "multi_label_classification");
+  const auto history = json_of(t.out() / "trainer_state.json")["log_history"];
+  EXPECT_GT(history.back()["eval_macro_f1"].get<double>(),
+            history.back()["eval_accuracy"].get<double>());  // exact rows are rarer than right labels
+}
+
+TEST(Trainer, TokensAndBothTasks) {
+  TinyJob t("bert_token");
+  put_file(t.dir / "train.conll", TinyJob::conll(120, 1));
+  put_file(t.dir / "val.conll", TinyJob::conll(24, 2));
+  TrainSettings ner = t.to("ner");
+  ner.train_files = {(t.dir / "train.conll").string()}, ner.validation_files = {(t.dir / "val.conll").string()};
+  ner.num_train_epochs = 12, ner.learning_rate = 5e-3;
+  const TrainOutcome o = train(ner, {});
+  EXPECT_EQ(o.best_metric_name, "entity_f1");
+  EXPECT_GT(o.best_metric, 0.8);
+  EXPECT_EQ(json_of(fs::path(ner.output_dir) / "config.json")["architectures"][0], "BertForTokenClassification");
+
+  TinyJob m("bert_encoder", 120);
+  put_file(m.dir / "train.conll", TinyJob::conll(120, 1));
+  put_file(m.dir / "val.conll", TinyJob::conll(24, 2));
+  m.settings.task = "multi", m.settings.token_train_file = (m.dir / "train.conll").string(),
+  m.settings.token_validation_file = (m.dir / "val.conll").string();
+  m.settings.num_train_epochs = 24, m.settings.learning_rate = 5e-3;
+  m.run();
+  const auto last = json_of(m.out() / "trainer_state.json")["log_history"].back();
+  EXPECT_GT(last["eval_macro_f1"].get<double>(), 0.6);
+  EXPECT_GT(last["eval_entity_f1"].get<double>(), 0.6);
+}
+
+TEST(Trainer, DistilsAndCountsTheTeacher) {
+  TinyJob t("bert_sequence", 120);
+  t.settings.num_train_epochs = 4;
+  t.run();
+  TrainSettings s = t.to("student");
+  s.model = s.teacher = t.out().string(), s.student_layers = 1, s.num_train_epochs = 4;
+  const auto silent = [](const std::string&) {};
+  const TrainJob with = open_train_job(s, silent);
+  TrainSettings alone = s;
+  alone.teacher.clear();
+  const TrainJob without = open_train_job(alone, silent);
+  EXPECT_GT(with.plan.peak_bytes, without.plan.peak_bytes);
+  EXPECT_LE(with.plan.peak_bytes, with.plan.limit_bytes);
+  EXPECT_EQ(with.plan.peak_bytes, with.plan.bytes.total());
+  train(s, {});
+  EXPECT_EQ(json_of(t.dir / "student/config.json")["num_hidden_layers"], 1);
+  EXPECT_GT(json_of(t.dir / "student/trainer_state.json")["best_metric"].get<double>(), 0.5);
+}
+
+TEST(Trainer, SwitchForHalfPrecisionIsAWishOnTheCpu) {
+  TinyJob t;
+  apply_yaml(t.settings, fs::path(BRIM_SOURCE_DIR) / "tests/data/train/visobert_rtx3070.yaml");
+  t.settings.num_train_epochs = 1;
+  EXPECT_EQ(t.run().steps, 1);  // 48 rows in a batch of 96
+  TrainSettings s = t.to("fp16");
+  apply_setting(s, "precision", "fp16", "--precision");
+  error_of(ErrorCode::usage, [&] { train(s, {}); });
+  TinyJob d;
+  apply_yaml(d.settings, fs::path(BRIM_SOURCE_DIR) / "tests/data/train/nbeats_12gb.yaml");
+  d.settings.memory_limit = "1GiB";  // this machine may have less than 12 GB
+  EXPECT_EQ(d.run().steps, 6);
+}
+
+}  // namespace
+}  // namespace brim
