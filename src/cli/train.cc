@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <memory>
 
 #include "base/error.h"
@@ -12,6 +13,7 @@
 #include "base/units.h"
 #include "cli/verb.h"
 #include "io/model_dir.h"
+#include "report/train_report.h"
 #include "train/settings.h"
 #include "train/trainer.h"
 
@@ -34,9 +36,13 @@ int run_train(const TrainFlags& f) {
   TrainSettings settings;
   std::vector<std::string> notes;
   if (!f.config.empty()) notes = apply_yaml(settings, f.config);
-  for (const auto& [key, values] : f.values)  // flags win over the file
+  // Flags win over the file, also where a key may be given several times.
+  if (f.values.count("train") + f.values.count("train_file") > 0) settings.train_files.clear();
+  if (f.values.count("val") + f.values.count("validation_file") > 0) settings.validation_files.clear();
+  for (const auto& [key, values] : f.values)
     for (const auto& value : values)
-      if (std::string note = apply_setting(settings, key, value, "--" + dashed(key)); !note.empty()) notes.push_back(note);
+      if (std::string note = apply_setting(settings, key, value, "--" + dashed(key)); !note.empty())
+        notes.push_back(note);
   for (const auto& note : notes) log_info("{}", note);
   if (settings.model.empty()) settings.model = settings.teacher;
   if (settings.model.empty()) fail(ErrorCode::usage, "brim train: name the model to start from with --model DIR");
@@ -45,23 +51,35 @@ int run_train(const TrainFlags& f) {
   if (!settings.teacher.empty()) settings.teacher = resolve_model(settings.teacher, places).string();
 
   stop_on_signals();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is met as an error of the write, like a full disk
   Progress progress("training", STDERR_FILENO, f.quiet);
   TrainCallbacks callbacks;
-  callbacks.progress = [&](double done, double total, const std::string& text) { progress.update({done, total, text}); };
+  callbacks.progress = [&](double done, double total, const std::string& text) {
+    progress.update({done, total, text});
+  };
   callbacks.say = [&](const std::string& line) {
     progress.clear();
     if (!f.quiet) log_info("{}", line);
   };
+  const auto report = std::filesystem::path(settings.output_dir) / "report.html";
+  callbacks.record = [&](const std::string& record) { write_train_report(report, record); };
   callbacks.stop = &stop_requested();
+  LivePublisher live;
+  callbacks.live = &live;
   const TrainOutcome outcome = train(settings, callbacks);
   progress.finish();
   if (outcome.interrupted)
-    fail(ErrorCode::interrupted, "interrupted at step {}; checkpoint written; --resume-from-checkpoint last goes on", format_count(outcome.steps));
+    fail(ErrorCode::interrupted, "interrupted at step {}; checkpoint written; --resume-from-checkpoint last goes on",
+         format_count(outcome.steps));
   if (!f.quiet) {
     const double seconds = std::max(1e-9, outcome.seconds);
-    fmt::print(stderr, "{} steps in {} · {} rows/s · {} tokens/s\n", format_count(outcome.steps), format_duration(outcome.seconds),
-               format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)), format_si(static_cast<double>(outcome.tokens) / seconds));
-    if (outcome.best_step >= 0) fmt::print(stderr, "best {} {:.4f} at step {}\n", outcome.best_metric_name, outcome.best_metric, format_count(outcome.best_step));
+    fmt::print(stderr, "{} steps in {} · {} rows/s · {} tokens/s\n", format_count(outcome.steps),
+               format_duration(outcome.seconds),
+               format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)),
+               format_si(static_cast<double>(outcome.tokens) / seconds));
+    if (outcome.best_step >= 0)
+      fmt::print(stderr, "best {} {:.4f} at step {}\n", outcome.best_metric_name, outcome.best_metric,
+                 format_count(outcome.best_step));
     fmt::print(stderr, "model in {}\n", settings.output_dir);
   }
   return 0;
@@ -78,7 +96,10 @@ std::function<int()> setup_train(CLI::App& app) {
     if (key.name.find('_') != std::string::npos) names += ",--" + key.name;
     // A flag without a value means true: --bf16, --gradient-checkpointing.
     CLI::Option* option = app.add_option_function<std::vector<std::string>>(
-        names, [f, name = key.name](const std::vector<std::string>& v) { f->values[name] = v.empty() || v == std::vector<std::string>{""} ? std::vector<std::string>{"true"} : v; },
+        names,
+        [f, name = key.name](const std::vector<std::string>& v) {
+          f->values[name] = v.empty() || v == std::vector<std::string>{""} ? std::vector<std::string>{"true"} : v;
+        },
         key.unnecessary ? "accepted; " + key.help : key.help);
     option->expected(0, 1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name("");
     if (key.unnecessary) option->group("Accepted, not needed");

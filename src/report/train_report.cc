@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/train_report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "io/atomic_file.h"
+#include "report/html.h"
+#include "report/plot.h"
+
+namespace brim {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The rows that have `key`, against their step. Null is a gap.
+Series series(const Json& history, const char* key, std::string name, double factor = 1) {
+  Series s;
+  s.name = std::move(name);
+  for (const Json& row : history) {
+    if (!row.contains(key) || !row.contains("step")) continue;
+    s.x.push_back(row["step"].get<double>());
+    s.y.push_back(row[key].is_number() ? factor * row[key].get<double>() : NAN);
+  }
+  return s;
+}
+
+bool has_values(const Series& s) {
+  for (const double y : s.y)
+    if (std::isfinite(y)) return true;
+  return false;
+}
+
+void add_plot(std::vector<std::string>& drawn, LinePlot plot) {
+  std::erase_if(plot.series, [](const Series& s) { return !has_values(s); });
+  if (plot.series.empty()) return;
+  plot.x_label = "step";
+  drawn.push_back(svg(plot));
+}
+
+std::string text_of(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_null()) return "–";
+  return value.dump();
+}
+
+std::string names(const Json& list) {
+  std::string out;
+  for (const Json& item : list) out += (out.empty() ? "" : ", ") + text_of(item);
+  return out.empty() ? "none" : out;
+}
+
+void add_curves(HtmlPage& page, const Json& history) {
+  std::vector<std::string> drawn;
+  add_plot(drawn, {.title = "Loss",
+                   .y_label = "loss",
+                   .series = {series(history, "loss", "training"), series(history, "eval_loss", "validation")}});
+  add_plot(
+      drawn,
+      {.title = "Metrics on the validation set",
+       .y_label = "share",
+       .series = {series(history, "eval_accuracy", "accuracy"), series(history, "eval_macro_f1", "macro F1"),
+                  series(history, "eval_macro_recall", "macro recall"), series(history, "eval_entity_f1", "entity F1")},
+       .y_unit = Unit::share});
+  add_plot(drawn, {.title = "Throughput",
+                   .y_label = "tokens/s",
+                   .series = {series(history, "tokens_per_second", "tokens/s")},
+                   .y_from_zero = true});
+  add_plot(drawn, {.title = "Samples",
+                   .y_label = "samples/s",
+                   .series = {series(history, "samples_per_second", "samples/s")},
+                   .y_from_zero = true});
+  add_plot(drawn, {.title = "Memory",
+                   .y_label = "bytes",
+                   .series = {series(history, "memory_used_bytes", "held by this run"),
+                              series(history, "memory_planned_bytes", "planned"),
+                              series(history, "gpu_memory_used_bytes", "whole card")},
+                   .y_unit = Unit::bytes,
+                   .y_from_zero = true});
+  add_plot(drawn, {.title = "Learning rate",
+                   .y_label = "rate",
+                   .series = {series(history, "learning_rate", "learning rate")},
+                   .y_from_zero = true});
+  add_plot(drawn, {.title = "Gradient norm",
+                   .y_label = "norm",
+                   .series = {series(history, "grad_norm", "before clipping")},
+                   .y_from_zero = true});
+  add_plot(drawn, {.title = "Use of the device",
+                   .y_label = "share",
+                   .series = {series(history, "mfu", "MFU"), series(history, "gpu_utilization", "time busy")},
+                   .y_unit = Unit::share,
+                   .y_from_zero = true});
+  add_plot(drawn, {.title = "Temperature", .y_label = "°C", .series = {series(history, "gpu_temperature_c", "card")}});
+  add_plot(drawn,
+           {.title = "Power", .y_label = "W", .series = {series(history, "gpu_power_w", "card")}, .y_from_zero = true});
+  page.heading("Curves");
+  if (drawn.empty())
+    page.paragraph("Nothing was logged yet.");
+  else
+    page.plots(drawn);
+}
+
+void add_plan(HtmlPage& page, const Json& plan) {
+  page.heading("Memory plan");
+  StackedBar bar{.title = "Planned bytes by tag",
+                 .x_label = "bytes",
+                 .rows = {{.name = "plan", .parts = {}, .marks = {}}},
+                 .unit = Unit::bytes};
+  for (const auto& [tag, bytes] : plan.at("bytes").items())
+    if (bytes.is_number() && bytes.get<double>() > 0) bar.rows[0].parts.emplace_back(tag, bytes.get<double>());
+  bar.rows[0].marks.emplace_back("limit", plan.at("limit_bytes").get<double>());
+  page.svg(svg(bar));
+  HtmlTable table{.caption = "The plan", .header = {"what", "value"}, .rows = {}};
+  for (const auto& [key, value] : plan.items())
+    if (value.is_primitive())
+      table.rows.push_back(
+          {key, key.ends_with("_bytes") && value.is_number() ? format_bytes(value.get<int64_t>()) : text_of(value)});
+  page.table(table);
+}
+
+void add_evaluations(HtmlPage& page, const Json& state) {
+  HtmlTable table{.caption = "Evaluations", .header = {"step"}, .rows = {}};
+  for (const Json& row : state.at("log_history")) {
+    if (!row.contains("eval_loss")) continue;
+    std::vector<std::string> cells = {text_of(row["step"]) +
+                                      (row["step"] == state["best_global_step"] ? " (best)" : "")};
+    for (const auto& [key, value] : row.items()) {
+      if (key.rfind("eval_", 0) != 0) continue;
+      if (table.rows.empty()) table.header.push_back(key.substr(5));
+      cells.push_back(value.is_number() ? fmt::format("{:.4f}", value.get<double>()) : "–");
+    }
+    table.rows.push_back(cells);
+  }
+  if (table.rows.empty()) return;
+  page.heading("Evaluations");
+  page.table(table);
+}
+
+std::string draw(const Json& r) {
+  const Json& state = r.at("state");
+  const Json& data = r.at("data");
+  HtmlPage page("Training " + text_of(r.at("model")),
+                fmt::format("{} in {}, {} parameters", text_of(r.at("device")), text_of(r.at("precision")),
+                            format_count(r.at("parameters").get<int64_t>())));
+  const double seconds = std::max(1e-9, r.at("seconds").get<double>());
+  std::vector<std::pair<std::string, std::string>> figures = {
+      {"steps", fmt::format("{} of {}", format_count(state.at("global_step").get<int64_t>()),
+                            format_count(state.at("max_steps").get<int64_t>()))},
+      {"epochs", fmt::format("{:.2f}", state.at("epoch").get<double>())},
+      {"time in training", format_duration(seconds)},
+      {"samples/s", format_count(static_cast<int64_t>(r.at("samples").get<double>() / seconds))},
+      {"tokens/s", format_si(r.at("tokens").get<double>() / seconds)}};
+  if (state.at("best_metric").is_number())
+    figures.emplace_back(
+        "best " + text_of(state.at("best_metric_name")),
+        fmt::format("{:.4f} at step {}", state["best_metric"].get<double>(), text_of(state["best_global_step"])));
+  page.figures(figures);
+  add_curves(page, state.at("log_history"));
+  add_evaluations(page, state);
+  add_plan(page, r.at("plan"));
+  page.heading("Data and settings");
+  page.table({.caption = "Data",
+              .header = {"what", "value"},
+              .rows = {{"training files", names(data.at("train"))},
+                       {"validation files", names(data.at("validation"))},
+                       {"training rows", format_count(data.at("rows").get<int64_t>())},
+                       {"training tokens", format_count(data.at("tokens").get<int64_t>())},
+                       {"validation rows", format_count(data.at("validation_rows").get<int64_t>())},
+                       {"texts cut", format_count(data.at("truncated").get<int64_t>())}}});
+  HtmlTable table{.caption = "Settings", .header = {"key", "value"}, .rows = {}};
+  for (const auto& [key, value] : r.at("settings").items()) table.rows.push_back({key, text_of(value)});
+  page.table(table);
+  return page.html();
+}
+
+}  // namespace
+
+std::string train_report_html(const std::string& record_json) {
+  try {
+    return draw(Json::parse(record_json));
+  } catch (const Json::exception& e) {
+    fail(ErrorCode::bad_data, "not the record of a training run: {}", e.what());
+  }
+}
+
+void write_train_report(const std::filesystem::path& path, const std::string& record_json) {
+  write_file_atomically(path, train_report_html(record_json));
+}
+
+}  // namespace brim

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/train_report.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "report/markup_check.h"
+
+namespace brim {
+namespace {
+
+const char* const kRecord =
+    R"({"state":{"best_global_step":4,"best_metric":0.75,"best_metric_name":"macro_f1","epoch":1.0,"global_step":4,"max_steps":8,"log_history":[
+  {"step":2,"loss":1.2,"learning_rate":1e-5,"grad_norm":2.0,"samples_per_second":100.0,"tokens_per_second":3000.0,"mfu":null,"memory_used_bytes":5000000,"memory_planned_bytes":6000000},
+  {"step":4,"loss":0.9,"learning_rate":5e-6,"grad_norm":1.0,"samples_per_second":110.0,"tokens_per_second":3300.0,"mfu":null,"memory_used_bytes":5000000,"memory_planned_bytes":6000000},
+  {"step":4,"eval_loss":0.8,"eval_accuracy":0.7,"eval_macro_f1":0.75}]},
+  "settings":{"learning_rate":"2e-05","note":"<script>alert(1)</script>"},
+  "plan":{"bytes":{"weights":1000,"activations":4000},"limit_bytes":8000,"peak_bytes":5000,"token_budget":512},
+  "data":{"train":["a&b.csv"],"validation":[],"rows":10,"tokens":300,"validation_rows":0,"truncated":0},
+  "model":"tiny <b>","device":"cpu","precision":"fp32","parameters":1234,"seconds":2.5,"samples":16,"tokens":480})";
+
+TEST(TrainReport, HoldsCurvesPlanAndSettingsAndEscapesThem) {
+  const std::string html = train_report_html(kRecord);
+  EXPECT_EQ(check_markup(html).problem, "");
+  for (const char* part : {"Loss", "Metrics on the validation set", "Throughput", "Memory", "Learning rate", "4 (best)",
+                           "0.7500", "learning_rate", "a&amp;b.csv", "tiny &lt;b&gt;"})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+  EXPECT_EQ(html.find("<script>alert"), std::string::npos);
+  EXPECT_EQ(html.find("https://"), std::string::npos);  // nothing is fetched
+  EXPECT_EQ(html.find("src="), std::string::npos);
+  EXPECT_EQ(html.find("Use of the device"), std::string::npos);  // all gaps: no plot of nothing
+}
+
+TEST(TrainReport, RefusesWhatIsNoRecord) {
+  for (const char* bad : {"", "[]", "{}", R"({"state":{}})"}) EXPECT_THROW(train_report_html(bad), Error) << bad;
+}
+
+}  // namespace
+}  // namespace brim
