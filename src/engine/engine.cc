@@ -241,41 +241,78 @@ RunStats Engine::stats() const {
   return stats;
 }
 
-std::vector<std::vector<float>> Engine::score(std::span<const std::string_view> texts) {
-  BRIM_CHECK(!is_per_token(output()), "score() on a token model");
+std::vector<float> Engine::run_windows(const TokenizedTexts& texts) {
   batches_->prepare_small(output());
-  PipelineStats counted;
-  const int64_t started = now_ns();
-  TokenizedTexts tokens;
-  for (const auto text : texts)
-    if (auto error = tokenize(text, tokens)) throw *error;
-  counted.tokenizers = 1, counted.tokenize_seconds = seconds_since(started);
-  batches_->reset_busy();
-  const int64_t K = width();
-  std::vector<float> window_scores(tokens.windows.size() * static_cast<size_t>(K));
+  const auto K = static_cast<size_t>(width());
+  const bool per_token = is_per_token(output());
+  std::vector<float> results((per_token ? texts.ids.size() : texts.windows.size()) * K);
   Packer packer({plan_.token_budget, plan_.max_sequences}, shape().position_offset);
-  for (size_t i = 0; i < tokens.windows.size(); ++i) packer.push({tokens.ids.data() + tokens.windows[i].begin, tokens.windows[i].length, i});
-  PackedBatch batch;
+  for (size_t i = 0; i < texts.windows.size(); ++i) packer.push({texts.ids.data() + texts.windows[i].begin, texts.windows[i].length, i});
   const auto collect = [&](const PackedBatch& done, const float* result) {
-    for (size_t b = 0; b < done.tickets.size(); ++b)
-      std::copy_n(result + static_cast<int64_t>(b) * K, K, window_scores.begin() + static_cast<std::ptrdiff_t>(done.tickets[b]) * K);
+    for (size_t b = 0; b < done.tickets.size(); ++b) {
+      const size_t window = done.tickets[b];
+      const size_t from = per_token ? static_cast<size_t>(done.starts[b]) : b, to = per_token ? texts.windows[window].begin : window;
+      const size_t rows = per_token ? static_cast<size_t>(texts.windows[window].length) : 1;
+      std::copy_n(result + from * K, rows * K, results.begin() + static_cast<std::ptrdiff_t>(to * K));
+    }
   };
+  PackedBatch batch;
   while (!packer.empty()) {
     packer.pop(batch);
-    counted.batches += 1, counted.tokens += batch.tokens(), counted.sum_squares += batch.sum_squares;
     batches_->submit(batch, collect);
   }
   batches_->finish(collect);
-  counted.rows = static_cast<int64_t>(texts.size());
-  counted.compute_seconds = batches_->busy_seconds();
+  return results;
+}
+
+std::vector<std::vector<float>> Engine::score(std::span<const std::string_view> texts) {
+  BRIM_CHECK(!is_per_token(output()), "score() on a token model");
+  TokenizedTexts tokens;
+  for (const auto text : texts)
+    if (auto error = tokenize(text, tokens)) throw *error;
+  const std::vector<float> windows = run_windows(tokens);
+  const int64_t K = width();
   std::vector<std::vector<float>> scores;
   for (const auto& t : tokens.texts) {
     scores.emplace_back(static_cast<size_t>(K));
-    merge_windows(window_scores.data() + static_cast<int64_t>(t.first_window) * K, t.windows, scores.back().data());
+    merge_windows(windows.data() + static_cast<int64_t>(t.first_window) * K, t.windows, scores.back().data());
   }
-  counted.seconds = seconds_since(started);
-  counted_ = counted;
   return scores;
+}
+
+std::vector<std::vector<Entity>> Engine::entities(std::span<const std::string_view> texts) {
+  BRIM_CHECK(is_per_token(output()), "entities() on a model without token classes");
+  TokenizedTexts tokens;
+  for (const auto text : texts)
+    if (auto error = tokenize(text, tokens)) throw *error;
+  const std::vector<float> windows = run_windows(tokens);
+  std::vector<std::vector<Entity>> entities;
+  std::vector<float> scores;
+  for (size_t t = 0; t < texts.size(); ++t) {
+    const Encoding encoding = tokenizer_->encode(texts[t]);
+    token_scores(tokens, t, encoding, windows, scores);
+    entities.push_back(group_entities(texts[t], encoding, scores.data(), labels()));
+  }
+  return entities;
+}
+
+void Engine::token_scores(const TokenizedTexts& texts, size_t t, const Encoding& encoding, const std::vector<float>& windows, std::vector<float>& out) const {
+  const auto K = static_cast<size_t>(width());
+  out.assign(encoding.ids.size() * K, 0.0f);
+  const size_t prefix = tokenizer_->prefix().size(), suffix = tokenizer_->suffix().size();
+  const TokenizedText& text = texts.texts[t];
+  for (size_t w = text.first_window; w < text.first_window + text.windows; ++w) {
+    const auto& window = texts.windows[w];
+    const size_t content = static_cast<size_t>(window.length) - prefix - suffix;
+    std::copy_n(windows.begin() + static_cast<std::ptrdiff_t>((window.begin + prefix) * K), content * K,
+                out.begin() + static_cast<std::ptrdiff_t>((prefix + static_cast<size_t>(window.first_content)) * K));
+  }
+  // An unscored token must not pick label 0 by accident: give it the outside tag where there is one.
+  const auto outside = static_cast<size_t>(std::find(labels().begin(), labels().end(), "O") - labels().begin());
+  if (outside == labels().size()) return;
+  for (size_t i = 0; i < encoding.ids.size(); ++i)
+    if (std::all_of(out.begin() + static_cast<std::ptrdiff_t>(i * K), out.begin() + static_cast<std::ptrdiff_t>((i + 1) * K), [](float v) { return v == 0; }))
+      out[i * K + outside] = 1;
 }
 
 }  // namespace brim

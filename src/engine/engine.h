@@ -105,11 +105,16 @@ class Engine {
   // Runs batches of every size class once, so that kernels and algorithms are loaded and device memory stays as it is.
   void warm_up();
 
+  // Scores of every token of text `t`, [tokens of its encoding, width], from those of the windows' tokens, which lie where
+  // their ids do. A token past a truncation counts as outside.
+  void token_scores(const TokenizedTexts& texts, size_t t, const Encoding& encoding, const std::vector<float>& windows, std::vector<float>& out) const;
+
   // Merges the windows of one text: probabilities [windows, width] to `out` [width].
   void merge_windows(const float* probabilities, size_t windows, float* out) const;
 
  private:
   Engine() = default;
+  std::vector<float> run_windows(const TokenizedTexts& texts);  // a row a window, or a row a token where its id is
   static std::unique_ptr<Engine> open_on(std::shared_ptr<Device> device, const EngineOptions& options, int64_t limit_bytes);
   EngineOptions options_;
   std::shared_ptr<Device> device_;

@@ -58,7 +58,8 @@ TEST(EngineCuda, EveryFamilyAndHeadEqualsTransformers) {
   BRIM_NEEDS_GPU();
   for (const Setting& setting : kSettings) {
     std::vector<float> want;
-    for (const auto& rows : golden_json(setting.model, "golden.json")["rows"])
+    const auto golden = golden_json(setting.model, "golden.json");
+    for (const auto& rows : golden["rows"])
       for (const auto& row : rows)
         for (const float v : row.get<std::vector<float>>()) want.push_back(v);
     float size = 0;

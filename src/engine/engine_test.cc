@@ -209,6 +209,7 @@ TEST_F(EngineTest, TokenModelsGiveEntitiesWithOffsets) {
   auto engine = open();
   RowReader reader = lines("w5 w6 w7 w8\n\n");
   int64_t rows = 0;
+  std::vector<std::vector<std::string>> words;
   run_pipeline(engine.get(), reader,
                [&](ScoredChunk& c) {
                  for (const auto& entities : c.entities)
@@ -216,10 +217,22 @@ TEST_F(EngineTest, TokenModelsGiveEntitiesWithOffsets) {
                      EXPECT_LT(e.start, e.end);
                      EXPECT_EQ(e.word, std::string("w5 w6 w7 w8").substr(static_cast<size_t>(e.start), static_cast<size_t>(e.end - e.start)));
                    }
+                 for (const auto& entities : c.entities) {
+                   words.emplace_back();
+                   for (const Entity& e : entities) words.back().push_back(e.word);
+                 }
                  rows += static_cast<int64_t>(c.rows.size());
                },
                nullptr, {});
   EXPECT_EQ(rows, 2);
+  // The library's door gives the same.
+  const std::vector<std::string_view> texts = {"w5 w6 w7 w8", ""};
+  const auto direct = engine->entities(texts);
+  ASSERT_EQ(direct.size(), words.size());
+  for (size_t r = 0; r < direct.size(); ++r) {
+    ASSERT_EQ(direct[r].size(), words[r].size());
+    for (size_t i = 0; i < direct[r].size(); ++i) EXPECT_EQ(direct[r][i].word, words[r][i]);
+  }
 }
 
 TEST(Entities, WordsJoinSubwordsAndTagsJoinWords) {

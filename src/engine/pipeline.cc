@@ -375,7 +375,7 @@ class Run {
       std::vector<float> tokens;
       for (size_t t = 0; t < job.row_of_text.size(); ++t) {
         const size_t row = job.row_of_text[t];
-        token_scores(job, t, tokens);
+        engine_->token_scores(job.tokens, t, job.encodings[t], job.window_scores, tokens);
         if (options_.word_tags) {
           out.tags.resize(out.rows.size());
           word_tags(job, t, tokens, out.tags[row]);
@@ -390,28 +390,6 @@ class Run {
       const TokenizedText& text = job.tokens.texts[t];
       engine_->merge_windows(job.window_scores.data() + text.first_window * K, text.windows, &out.scores[job.row_of_text[t] * K]);
     }
-  }
-
-  // Scores of every token of a text, [tokens of its encoding, K]; tokens past a truncation count as outside (zeros).
-  void token_scores(const Job& job, size_t t, std::vector<float>& out) const {
-    const auto K = static_cast<size_t>(job.out.width);
-    const Encoding& e = job.encodings[t];
-    out.assign(e.ids.size() * K, 0.0f);
-    const size_t prefix = engine_->tokenizer().prefix().size(), suffix = engine_->tokenizer().suffix().size();
-    const TokenizedText& text = job.tokens.texts[t];
-    for (size_t w = text.first_window; w < text.first_window + text.windows; ++w) {
-      const auto& window = job.tokens.windows[w];
-      const size_t content = static_cast<size_t>(window.length) - prefix - suffix;
-      std::copy_n(job.window_scores.begin() + static_cast<std::ptrdiff_t>((window.begin + prefix) * K), content * K,
-                  out.begin() + static_cast<std::ptrdiff_t>((prefix + static_cast<size_t>(window.first_content)) * K));
-    }
-    // An unscored token must not pick label 0 by accident: give it the outside tag where there is one.
-    const auto& labels = engine_->labels();
-    const auto outside = static_cast<size_t>(std::find(labels.begin(), labels.end(), "O") - labels.begin());
-    if (outside == labels.size()) return;
-    for (size_t i = 0; i < e.ids.size(); ++i)
-      if (std::all_of(out.begin() + static_cast<std::ptrdiff_t>(i * K), out.begin() + static_cast<std::ptrdiff_t>((i + 1) * K), [](float v) { return v == 0; }))
-        out[i * K + outside] = 1;
   }
 
   // The class of each space-separated word: that of its first token.
