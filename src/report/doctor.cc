@@ -44,6 +44,7 @@ struct Swept {
   double busy = 0, idle = 0;
   double read = 0, tokenize = 0, host = 0, launch = 0, copy = 0, write = 0;  // work of the stages, seconds
   double first_tokenize = 0;
+  double crowded = 0;  // thread-seconds by which our own threads outnumbered the cores
   int64_t chunks = 0;
   std::array<double, index_of(Cause::count)> charged = {}, before = {}, after = {};  // all; before the first batch; after the last
   double seconds() const { return static_cast<double>(end_ns - begin_ns) * 1e-9; }
@@ -118,6 +119,8 @@ class Sweep {
 
   void account(int64_t from, int64_t to) {
     const double seconds = static_cast<double>(to - from) * 1e-9;
+    const int ready = (state_.device > 0 && !r_.on_card ? r_.threads : 0) + state_.tokenizing;
+    swept_.crowded += seconds * std::max(0, ready - r_.cores);
     if (vader_) return account_rules(from, seconds);
     if (state_.device > 0) {
       swept_.busy += seconds;
@@ -223,21 +226,31 @@ class Predictor {
   double with_device_at(double share_of_time) const { return s_.seconds() - (1 - std::min(1.0, share_of_time)) * device_seconds(); }
   double device_seconds() const { return vader_ ? s_.seconds() : s_.busy; }
 
-  // Threads that stood ready without a core, other than for our own stages' sake.
+  // Threads that stood ready without a core, other than for each other's sake.
   double lost_to_others() const {
     const PipelineStats& p = r_.stats;
     if (p.run_delay_seconds < 0 || p.other_cpu_seconds < 0) return 0;
-    const double own = r_.on_card ? 0 : std::max(0.0, cpu() - cores_ * s_.seconds() + p.other_cpu_seconds);
-    return std::min(std::max(0.0, p.run_delay_seconds - own), p.other_cpu_seconds);
+    return std::min(std::max(0.0, p.run_delay_seconds - s_.crowded), p.other_cpu_seconds);
   }
   double without_neighbour() const {
-    const double threads = r_.on_card ? std::max(1, r_.stats.tokenizers) : cores_;
-    const double left = s_.seconds() - lost_to_others() / threads;
-    return r_.on_card ? std::max(left, s_.busy) : std::max(left, cpu() / cores_);
+    const double lost = lost_to_others();
+    if (r_.on_card) return std::max(s_.seconds() - lost / std::max(1, r_.stats.tokenizers), s_.busy);
+    const double left = s_.seconds() - lost / cores_;
+    if (vader_ || s_.busy < 0.8 * s_.seconds()) return std::max(left, cpu() / cores_);
+    // A thread that lost its core makes the others wait at the end of each layer: what is left is the work itself.
+    return std::min(left, undisturbed_cpu() / cores_);
   }
 
  private:
   double cpu() const { return r_.stats.cpu_seconds; }
+  // Work takes more CPU time on cores that are shared, since their caches are cold after each turn; the plan's figure is for
+  // cores that are not. The truth was found half-way.
+  double undisturbed_cpu() const {
+    const double around = r_.stats.read_cpu_seconds + r_.stats.tokenize_cpu_seconds + r_.stats.sink_cpu_seconds;
+    const double compute = std::max(0.0, cpu() - around);
+    const double planned = r_.plan_tokens_per_second > 0 ? static_cast<double>(r_.stats.tokens) / r_.plan_tokens_per_second * cores_ : compute;
+    return around + 0.5 * (compute + std::clamp(planned, 0.5 * compute, compute));
+  }
   // Tokenizer threads that shared their cores took longer than they worked.
   double tokenize_work() const { return r_.stats.tokenize_cpu_seconds > 0 ? std::min(s_.tokenize, r_.stats.tokenize_cpu_seconds) : s_.tokenize; }
 

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include "base/clock.h"
@@ -111,28 +113,57 @@ void check_disk(std::vector<MachineCheck>& checks, const std::string& directory)
   checks.push_back({slow ? State::notice : State::fine, "disk", fmt::format("{:.0f} MB/s to {}", speed / 1e6, directory), slow ? "slow for reading and writing rows" : ""});
 }
 
-double tokens_per_second(Engine& engine, int64_t tokens, int64_t length, double seconds) {
-  const std::vector<int32_t> ids(static_cast<size_t>(length), std::max(0, engine.tokenizer().unk_id()));
-  const auto fill = [&](PackedBatch& batch) {
+// Batches of one size, made of texts as unequal as the run's.
+class BatchMaker {
+ public:
+  BatchMaker(const Engine& engine, const PipelineStats& stats) : engine_(engine) {
+    const auto rows = static_cast<double>(std::max<int64_t>(1, stats.rows));
+    const double mean = static_cast<double>(stats.tokens) / rows, spread = std::sqrt(std::max(0.0, stats.sum_squares / rows - mean * mean));
+    const auto length = [&](double tokens) { return std::clamp<int64_t>(std::llround(tokens), 1, engine.plan().max_length); };
+    lengths_ = {length(mean - spread), length(mean + spread)};
+    const auto words = static_cast<uint64_t>(engine.tokenizer().vocab_size());
+    for (uint64_t i = 0; i < 65536; ++i) ids_.push_back(static_cast<int32_t>(i * 2654435761 % words));  // all over the table, as words are
+  }
+  void fill(PackedBatch& batch, int64_t tokens) const {
     batch.clear();
-    while (batch.tokens() + length <= std::max(tokens, length) && batch.sequences() < engine.plan().max_sequences)
-      batch.add({ids.data(), static_cast<int32_t>(length), 0}, engine.shape().position_offset);
+    for (size_t i = 0; batch.tokens() < tokens && batch.sequences() < engine_.plan().max_sequences; ++i) {
+      const int64_t length = std::min(lengths_[i % 2], tokens - batch.tokens());
+      const size_t at = (i * 509) % (ids_.size() - static_cast<size_t>(length));
+      batch.add({ids_.data() + at, static_cast<int32_t>(length), 0}, engine_.shape().position_offset);
+    }
     batch.finish();
-  };
+  }
+
+ private:
+  const Engine& engine_;
+  std::array<int64_t, 2> lengths_;
+  std::vector<int32_t> ids_;
+};
+
+struct Speed {
+  double tokens_per_second = 0;
+  bool disturbed = false;  // threads had to wait for cores that others used
+};
+
+Speed measure_batches(Engine& engine, const BatchMaker& maker, int64_t tokens, double seconds) {
   const auto drop = [](const PackedBatch&, const float*) {};
+  const auto waited = [] {
+    double sum = 0;
+    for (const auto& [task, delay] : CpuClock::task_run_delays()) sum += delay;
+    return sum;
+  };
   PackedBatch batch;
-  fill(batch);
-  engine.batches().submit(batch, drop);  // the first one warms caches and clocks
-  engine.batches().finish(drop);
   int64_t done = 0;
+  const double waited_before = waited();
   const int64_t since = now_ns();
   while (seconds_since(since) < seconds) {
-    fill(batch);
+    maker.fill(batch, std::max<int64_t>(1, tokens));
     done += batch.tokens();
     engine.batches().submit(batch, drop);
   }
   engine.batches().finish(drop);
-  return static_cast<double>(done) / seconds_since(since);
+  const double took = seconds_since(since);
+  return {static_cast<double>(done) / took, waited() - waited_before > 0.1 * took};
 }
 
 }  // namespace
@@ -165,10 +196,23 @@ BudgetProbe measure_budgets(const TracedRun& r, double seconds) {
   options.threads = r.threads;
   options.max_length = r.max_length;
   const auto engine = Engine::open(options);
-  const int64_t length = std::clamp<int64_t>(r.stats.tokens / std::max<int64_t>(1, r.stats.rows), 1, engine->plan().max_length);
-  const int64_t now = r.stats.tokens / std::max<int64_t>(1, r.stats.batches);
-  return {tokens_per_second(*engine, std::min(now, engine->plan().token_budget), length, seconds),
-          tokens_per_second(*engine, engine->plan().token_budget, length, seconds)};
+  const BatchMaker maker(*engine, r.stats);
+  const int64_t now = std::min(engine->plan().token_budget, r.stats.tokens / std::max<int64_t>(1, r.stats.batches)), free = engine->plan().token_budget;
+  // In turns, so that both sizes meet the same machine, and the middle one of their ratios counts. Turns in which others
+  // took the cores do not, unless there are no better ones.
+  constexpr int kTurns = 5, kMostTurns = 15;
+  std::vector<std::pair<double, BudgetProbe>> quiet, all;
+  (void)measure_batches(*engine, maker, free, seconds / kTurns);  // warms caches and clocks
+  for (int turn = 0; turn < kMostTurns && quiet.size() < kTurns; ++turn) {
+    const Speed a = measure_batches(*engine, maker, now, seconds / kTurns), b = measure_batches(*engine, maker, free, seconds / kTurns);
+    const std::pair<double, BudgetProbe> pair{b.tokens_per_second / a.tokens_per_second, {a.tokens_per_second, b.tokens_per_second}};
+    all.push_back(pair);
+    if (!a.disturbed && !b.disturbed) quiet.push_back(pair);
+  }
+  auto& used = quiet.size() >= 2 ? quiet : all;
+  const auto by_ratio = [](const auto& x, const auto& y) { return x.first < y.first; };
+  std::sort(used.begin(), used.end(), by_ratio);
+  return used[used.size() / (quiet.size() >= 2 ? 2 : 8)].second;  // a disturbed machine exaggerates: small batches wait more often
 }
 
 }  // namespace brim

@@ -168,6 +168,7 @@ std::vector<Planted> plants() {
        [] {
          Made m(false);
          m.trace.record.threads = 8;
+         m.trace.record.plan_tokens_per_second = m.trace.record.free_tokens_per_second = 40960 / 0.6;  // the plan agrees
          batches(m, 0, 100, 100);
          m.stats().cpu_seconds = 4.8, m.stats().other_cpu_seconds = 3.2, m.stats().run_delay_seconds = 3.2;
          return m;
