@@ -244,7 +244,7 @@ class Predictor {
  private:
   double cpu() const { return r_.stats.cpu_seconds; }
   // Work takes more CPU time on cores that are shared, since their caches are cold after each turn; the plan's figure is for
-  // cores that are not. The truth was found half-way.
+  // cores that are not. Half-way fitted the one machine it was tried on (docs/doctor.md).
   double undisturbed_cpu() const {
     const double around = r_.stats.read_cpu_seconds + r_.stats.tokenize_cpu_seconds + r_.stats.sink_cpu_seconds;
     const double compute = std::max(0.0, cpu() - around);
