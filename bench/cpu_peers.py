@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Brim's CPU engine beside PyTorch and ONNX Runtime, one table.
+
+  cpu_peers.py --bench encoder_bench --brim PROGRAM --vocab DIR --texts FILE [--model DIR] [--threads N] [--seconds 2] [--parts encoder,tweets,start,long]
+
+encoder: BERT-base, seeded weights, 32x32, 32x128 and 1x32 tokens, every precision. tweets: a trained model (--model) over FILE,
+`brim score` end to end against a careful Python loop (length-sorted batches, ONNX Runtime int8, same labels wanted). start:
+the whole process for ten lines. long: one text in 64 a hundred times longer against uniform lengths, model flop/s.
+--vocab is a BERT vocabulary folder. Needs torch, transformers, onnxruntime and onnx; what cannot be measured is said.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+rows = []
+
+
+def say(**row):
+    rows.append(row)
+    print(json.dumps(row), flush=True)
+
+
+def median_seconds(call, seconds):
+    for _ in range(3):
+        call()
+    times, begin = [], time.perf_counter()
+    while time.perf_counter() - begin < seconds or len(times) < 5:
+        t = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - t)
+    return statistics.median(times)
+
+
+def export_onnx(model, path, with_types):
+    import torch
+
+    ids = torch.ones(2, 16, dtype=torch.long)
+    inputs = (ids, torch.ones_like(ids)) + ((torch.zeros_like(ids),) if with_types else ())
+    names = ["input_ids", "attention_mask"] + (["token_type_ids"] if with_types else [])
+    axes = {n: {0: "b", 1: "s"} for n in names}
+    with torch.inference_mode():
+        torch.onnx.export(model, inputs, path, input_names=names, output_names=["out"], dynamic_axes=axes, opset_version=17, dynamo=False)
+
+
+def onnx_session(path, threads):
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def quantise(path, out):
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(path, out, weight_type=QuantType.QInt8, per_channel=True)
+
+
+class Wrapped:
+    """A model that returns one tensor, as exporters like it."""
+
+    def __new__(cls, hf):
+        import torch
+
+        class Module(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.hf = hf
+
+            def forward(self, input_ids, attention_mask, token_type_ids=None):
+                return self.hf(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)[0]
+
+        return Module().eval()
+
+
+def encoder(a, work):
+    import numpy as np
+    import torch
+    import transformers as tf
+
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(0)
+    folder = f"{work}/bert-base"
+    hf = tf.BertModel(tf.BertConfig(vocab_size=30522), add_pooling_layer=False).eval()
+    hf.save_pretrained(folder)
+    for f in pathlib.Path(a.vocab).iterdir():
+        if f.name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
+            (pathlib.Path(folder) / f.name).write_bytes(f.read_bytes())
+    shapes = ["32x32", "32x128", "1x32"]
+    for precision in ("fp32", "bf16", "int8"):
+        out = subprocess.run([a.bench, folder, precision, "cpu", str(a.threads), str(a.seconds), *shapes], capture_output=True, text=True)
+        for line in out.stdout.splitlines():
+            say(**json.loads(line))
+        if out.returncode:
+            say(who="brim", precision=precision, error=out.stderr.strip())
+    made = {s: torch.randint(0, 30522, tuple(map(int, s.split("x")))) for s in shapes}
+
+    def report(who, precision, call):
+        for s in shapes:
+            try:
+                t = median_seconds(lambda: call(s), a.seconds)
+                say(who=who, precision=precision, shape=s, seconds=t, sequences_per_second=int(s.split("x")[0]) / t)
+            except Exception as e:  # a peer that cannot run is said, not hidden
+                say(who=who, precision=precision, shape=s, error=str(e)[:200])
+
+    with torch.inference_mode():
+        report("pytorch", "fp32", lambda s: hf(input_ids=made[s]).last_hidden_state)
+        half = tf.BertModel.from_pretrained(folder, dtype=torch.bfloat16, add_pooling_layer=False).eval()
+        report("pytorch", "bf16", lambda s: half(input_ids=made[s]).last_hidden_state)
+        compiled = torch.compile(half)
+        report("pytorch compile", "bf16", lambda s: compiled(input_ids=made[s]).last_hidden_state)
+    try:
+        path = f"{work}/bert.onnx"
+        export_onnx(Wrapped(hf), path, True)
+        feeds = {s: {"input_ids": m.numpy(), "attention_mask": np.ones(m.shape, np.int64), "token_type_ids": np.zeros(m.shape, np.int64)} for s, m in made.items()}
+        plain = onnx_session(path, a.threads)
+        report("onnxruntime", "fp32", lambda s: plain.run(None, feeds[s]))
+        quantise(path, f"{work}/bert8.onnx")
+        narrow = onnx_session(f"{work}/bert8.onnx", a.threads)
+        report("onnxruntime", "int8", lambda s: narrow.run(None, feeds[s]))
+    except Exception as e:
+        say(who="onnxruntime", error=str(e)[:300])
+
+
+def brim_score(a, texts, out, *flags):
+    """Seconds of the whole process, and its own summary."""
+    summary = out + ".json"
+    t = time.perf_counter()
+    p = subprocess.run([a.brim, "score", texts, "-o", out, "--model", a.model, "--device", "cpu", "--threads", str(a.threads), "--summary-json", summary, "-q", *flags],
+                       capture_output=True, text=True)
+    took = time.perf_counter() - t
+    if p.returncode:
+        raise RuntimeError(p.stderr.strip())
+    return took, json.load(open(summary))
+
+
+def tweets(a, work):
+    import csv
+
+    import numpy as np
+    import torch
+    import transformers as tf
+
+    lines = [l.rstrip("\n") for l in open(a.texts, encoding="utf-8", errors="replace")]
+    labels = {}
+    for precision in ("int8", "bf16", "fp32"):
+        runs = [brim_score(a, a.texts, f"{work}/o.csv", "--precision", precision) for _ in range(3)]
+        took = statistics.median(t for t, _ in runs)
+        labels[precision] = [r["label"] for r in csv.DictReader(open(f"{work}/o.csv", newline="", encoding="utf-8"))]
+        say(who="brim score", precision=precision, rows=len(lines), seconds=took, rows_per_second=len(lines) / took, mfu=runs[0][1].get("mfu"), held_back_by=runs[0][1].get("held_back_by"))
+    try:
+        tokenizer = tf.AutoTokenizer.from_pretrained(a.model)
+        hf = tf.AutoModelForSequenceClassification.from_pretrained(a.model, dtype=torch.float32).eval()
+        path = f"{work}/cls.onnx"
+        export_onnx(Wrapped(hf), path, True)
+        quantise(path, f"{work}/cls8.onnx")
+        session = onnx_session(f"{work}/cls8.onnx", a.threads)
+        names = [hf.config.id2label[i] for i in range(hf.config.num_labels)]
+
+        def loop():
+            encoded = tokenizer(lines, truncation=True, max_length=512)["input_ids"]
+            order = sorted(range(len(lines)), key=lambda i: -len(encoded[i]))
+            found, at = [None] * len(lines), 0
+            while at < len(order):
+                n = max(1, 4096 // len(encoded[order[at]]))
+                part = order[at:at + n]
+                at += n
+                width = len(encoded[part[0]])
+                ids = np.zeros((len(part), width), np.int64)
+                mask = np.zeros_like(ids)
+                for r, i in enumerate(part):
+                    ids[r, :len(encoded[i])] = encoded[i]
+                    mask[r, :len(encoded[i])] = 1
+                best = session.run(None, {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)})[0].argmax(-1)
+                for r, i in enumerate(part):
+                    found[i] = names[best[r]]
+            return found
+
+        loop()
+        t = time.perf_counter()
+        found = loop()
+        took = time.perf_counter() - t
+        agree = sum(x == y for x, y in zip(found, labels["fp32"])) / len(lines)
+        say(who="python loop, onnxruntime", precision="int8", rows=len(lines), seconds=took, rows_per_second=len(lines) / took, labels_as_brim_fp32=agree)
+    except Exception as e:
+        say(who="python loop, onnxruntime", error=str(e)[:300])
+
+
+def start(a, work):
+    ten = f"{work}/ten.txt"
+    open(ten, "w").write("\n".join(open(a.texts, encoding="utf-8", errors="replace").read().split("\n")[:10]) + "\n")
+    times = sorted(brim_score(a, ten, f"{work}/ten.csv")[0] for _ in range(15))
+    say(who="brim, ten lines, whole process", seconds=times[len(times) // 2], least=times[0], most=times[-1])
+
+
+def long(a, work):
+    words = [w for l in open(a.texts, encoding="utf-8", errors="replace").read().split("\n")[:4000] for w in l.split()]
+    short = [" ".join(words[i:i + 4]) for i in range(0, 40000, 4)]
+    open(f"{work}/uniform.txt", "w").write("\n".join(s for s in short for _ in range(2)) + "\n")
+    open(f"{work}/mixed.txt", "w").write("\n".join(" ".join([s] * 100) if i % 64 == 0 else s for i, s in enumerate(short)) + "\n")
+    for kind in ("uniform", "mixed"):
+        runs = [brim_score(a, f"{work}/{kind}.txt", f"{work}/l.csv", "--precision", "bf16")[1] for _ in range(3)]
+        say(who=f"brim, lengths {kind}", precision="bf16", mfu=statistics.median(r["mfu"] for r in runs), tokens_per_second=statistics.median(r["tokens_per_second"] for r in runs),
+            device_busy=runs[0].get("device_busy"), held_back_by=runs[0].get("held_back_by"))
+
+
+def main():
+    p = argparse.ArgumentParser()
+    for name in ("bench", "brim", "vocab", "texts", "model"):
+        p.add_argument(f"--{name}")
+    p.add_argument("--threads", type=int, default=os.cpu_count())
+    p.add_argument("--seconds", type=float, default=2)
+    p.add_argument("--parts", default="encoder,tweets,start,long")
+    p.add_argument("--json")
+    a = p.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        for part in a.parts.split(","):
+            {"encoder": encoder, "tweets": tweets, "start": start, "long": long}[part](a, work)
+    best = {}
+    for r in rows:
+        if "sequences_per_second" in r:
+            best[(r["shape"], r["precision"], r["who"])] = r["sequences_per_second"]
+    print("\nshape    precision  " + "sequences/s; brim's ratio in brackets")
+    for shape in sorted({k[0] for k in best}):
+        for precision in ("fp32", "bf16", "int8"):
+            own = best.get((shape, precision, "brim"))
+            peers = {k[2]: v for k, v in best.items() if k[:2] == (shape, precision) and k[2] != "brim"}
+            if own:
+                print(f"{shape:8} {precision:9} brim {own:.5g}" + "".join(f" · {who} {v:.5g} [{own / v:.2f}x]" for who, v in peers.items()))
+    if a.json:
+        json.dump(rows, open(a.json, "w"), indent=1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
