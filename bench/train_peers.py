@@ -108,13 +108,13 @@ def torch_run(args, name, job, seed):
     tokenizer.backend_tokenizer.no_truncation()
     read = read_conll if token else read_rows
     train, val = read([args.data / p for p in job["train"]]), read([args.data / job["val"]])
-    if args.rows:
-        train = train[: args.rows]
     if token:
         names = ["O"] + sorted({t for _, tags in train for t in tags} - {"O"})
     else:
         names = sorted({label for _, label in train})
     index = {n: i for i, n in enumerate(names)}
+    if args.rows:
+        train = train[: args.rows]
 
     def encode(rows):
         if not token:
