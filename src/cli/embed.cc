@@ -49,8 +49,7 @@ struct TextFlags {
 // One bad row ends these verbs: there is no sensible empty vector.
 void throw_first(const std::vector<std::string>& inputs, const RowChunk& rows, const std::vector<RowError>& errors) {
   if (errors.empty()) return;
-  const RowError& e = errors.front();
-  throw Error(e.error.code(), fmt::format("{}:{}: {}", inputs[rows.input], rows.lines[e.row], e.error.what()));
+  throw placed_error(inputs, rows, errors.front().row, errors.front().error);
 }
 
 struct EmbedFlags {

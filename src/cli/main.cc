@@ -136,11 +136,11 @@ int run(int argc, char** argv) {
   if (help->parsed()) {
     for (const auto& [sub, action] : verbs)
       if (sub->get_name() == help_verb) {
-        std::cout << sub->help("brim " + help_verb);
+        std::cout << sub->help("brim");
         return 0;
       }
     if (!help_verb.empty()) fail(ErrorCode::usage, "{}", unknown_verb(help_verb));
-    std::cout << app.help();
+    std::cout << app.get_formatter()->make_help(&app, "brim", CLI::AppFormatMode::Normal);  // help() would be of this verb
     return 0;
   }
   if (completion->parsed()) {

@@ -62,7 +62,7 @@ Job open_job(const PlanFlags& f) {
   if (f.max_length < 0) fail(ErrorCode::usage, "--max-length {}: must not be negative", f.max_length);
   if (s.lr_reference_batch < 1) fail(ErrorCode::usage, "--reference-batch {}: must be at least 1", s.lr_reference_batch);
   if (s.lr_scaling != "none" && s.lr_scaling != "sqrt" && s.lr_scaling != "linear") fail(ErrorCode::usage, "--lr-scaling {}: use none, sqrt or linear", s.lr_scaling);
-  if (s.optim.find("adamw") == std::string::npos) fail(ErrorCode::usage, "--optim {}: use adamw or adamw_8bit", s.optim);
+  if (s.optim != "auto" && s.optim.find("adamw") == std::string::npos) fail(ErrorCode::usage, "--optim {}: use adamw or adamw_8bit", s.optim);
   if (s.recompute != "auto" && !recompute_from_name(s.recompute)) fail(ErrorCode::usage, "--recompute {}: use auto, none, selective or full", s.recompute);
   job.optimizer_given = !f.optim.empty();
   if (s.model.empty()) s.model = default_model();

@@ -17,6 +17,7 @@
 #include "cli/summary.h"
 #include "cli/verb.h"
 #include "engine/pipeline.h"
+#include "io/model_dir.h"
 #include "io/resume.h"
 #include "io/row_writer.h"
 #include "report/doctor_trace.h"
@@ -30,6 +31,7 @@ struct ScoreFlags {
   std::string output = "-", format = "auto", output_format = "auto", text_column, on_error = "stop", summary_json;
   bool all_scores = false, resume = false;
   int tokenizer_threads = 0;
+  double checkpoint_seconds = 2;
   EngineFlags engine;
 };
 
@@ -45,8 +47,9 @@ OnError parse_on_error(const std::string& text) {
 // One scored chunk to bytes of rows.
 class RowSink {
  public:
-  RowSink(const ScoreFlags& flags, const Engine* engine, const RowReader& reader, RowWriter& writer, RowOutput& output)
-      : engine_(engine), reader_(reader), writer_(writer), output_(output), on_error_(parse_on_error(flags.on_error)), all_scores_(flags.all_scores) {
+  // `counters` must outlive `output`, which stores them at its end too.
+  RowSink(const ScoreFlags& flags, const Engine* engine, const RowReader& reader, RowWriter& writer, RowOutput& output, std::map<std::string, int64_t>& counters)
+      : engine_(engine), reader_(reader), writer_(writer), output_(output), counters_(counters), on_error_(parse_on_error(flags.on_error)), all_scores_(flags.all_scores) {
     output_.keep_counters(&counters_);
     if (output_.resumed()) counters_ = output_.resumed()->counters;
   }
@@ -61,11 +64,9 @@ class RowSink {
     }
   }
 
-  const std::map<std::string, int64_t>& counters() const { return counters_; }
-
  private:
   void bad_row(const ScoredChunk& chunk, size_t row, const Error& error) {
-    const std::string where = fmt::format("{}:{}: {}", reader_.inputs()[chunk.rows.input], chunk.rows.lines[row], error.what());
+    const std::string where = placed_error(reader_.inputs(), chunk.rows, row, error).what();
     if (on_error_ == OnError::stop) throw Error(error.code(), where + "; --on-error skip or null goes on");
     ++counters_["bad rows"];
     if (counters_["bad rows"] <= 3) log_warning("{}", where);
@@ -102,9 +103,9 @@ class RowSink {
   const RowReader& reader_;
   RowWriter& writer_;
   RowOutput& output_;
+  std::map<std::string, int64_t>& counters_;
   OnError on_error_;
   bool all_scores_;
-  std::map<std::string, int64_t> counters_;
   std::string bytes_;
   std::vector<EntitySpan> spans_;
 };
@@ -116,7 +117,10 @@ RunIdentity identity_of(const ScoreFlags& f, const Engine* engine, OutputFormat 
   id.options = {{"format", f.format},       {"output-format", output_format_name(format)}, {"text-column", f.text_column},
                 {"on-error", f.on_error},   {"all-scores", f.all_scores ? "yes" : "no"},   {"long-text", f.engine.long_text},
                 {"max-length", std::to_string(f.engine.max_length)}};
-  if (engine != nullptr) id.options["precision"] = precision_name(engine->precision());
+  if (engine != nullptr) {
+    id.model_files = model_files(engine->model().dir());
+    id.options["precision"] = precision_name(engine->precision());
+  }
   return id;
 }
 
@@ -128,6 +132,7 @@ int run_score(const ScoreFlags& given) {
   }
   if (f.tokenizer_threads < 0) fail(ErrorCode::usage, "--tokenizer-threads {}: must not be negative", f.tokenizer_threads);
   (void)parse_on_error(f.on_error);
+  if (!(f.checkpoint_seconds >= 0)) fail(ErrorCode::usage, "--checkpoint-seconds {}: must not be negative", f.checkpoint_seconds);
   stop_on_signals();
   f.engine.start_trace();
   RowReaderOptions reading;
@@ -148,6 +153,8 @@ int run_score(const ScoreFlags& given) {
   RowWriter writer(reader.schema(), writing);
   RowOutputOptions output_options;
   output_options.resume = f.resume;
+  output_options.checkpoint_seconds = f.checkpoint_seconds;
+  std::map<std::string, int64_t> counters;
   RowOutput output(f.output, identity_of(f, engine.get(), writing.format), output_options);
   if (output.resumed()) {
     reader.seek(output.resumed()->position);
@@ -158,7 +165,7 @@ int run_score(const ScoreFlags& given) {
     output.write_header(header);
   }
 
-  RowSink sink(f, engine.get(), reader, writer, output);
+  RowSink sink(f, engine.get(), reader, writer, output, counters);
   Progress progress("scoring", STDERR_FILENO, f.engine.quiet);
   LiveRun live("score", engine.get());
   const int64_t started = now_ns();
@@ -183,11 +190,11 @@ int run_score(const ScoreFlags& given) {
   }
   if (stop_requested()) {
     output.suspend();
-    fail(ErrorCode::interrupted, "interrupted after {} rows{}", format_count(sink.counters().count("rows") ? sink.counters().at("rows") : 0),
+    fail(ErrorCode::interrupted, "interrupted after {} rows{}", format_count(counters["rows"]),
          f.output == "-" ? "" : "; the same command with --resume goes on");
   }
   output.commit();
-  const Summary summary = summarize(engine.get(), stats, sink.counters(), load_seconds);
+  const Summary summary = summarize(engine.get(), stats, counters, load_seconds);
   if (!f.engine.quiet) fmt::print(stderr, "{}", summary.text());
   if (!f.summary_json.empty()) summary.write_json(f.summary_json);
   return 0;
@@ -206,6 +213,7 @@ std::function<int()> setup_score(CLI::App& app) {
   app.add_option("--on-error", f->on_error, "bad rows: stop, skip or null")->capture_default_str();
   app.add_flag("--resume", f->resume, "go on where an interrupted run of the same command stopped");
   app.add_option("--tokenizer-threads", f->tokenizer_threads, "threads that tokenize beside the device; 0 chooses by device and cores")->capture_default_str();
+  app.add_option("--checkpoint-seconds", f->checkpoint_seconds, "how often the place for --resume is saved; so much is done again after a kill")->capture_default_str();
   app.add_option("--summary-json", f->summary_json, "write the summary to this file");
   f->engine.add_to(app, true);
   return [f] { return run_score(*f); };

@@ -108,6 +108,17 @@ ModelPlaces model_places(const std::vector<fs::path>& beside_program) {
   return places;
 }
 
+std::vector<std::string> model_files(const fs::path& dir) {
+  static const std::set<std::string> kinds = {".json", ".txt", ".model", ".codes", ".safetensors", ".bin"};
+  std::vector<std::string> files;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(dir, ignored))
+    if (entry.is_regular_file(ignored) && kinds.contains(entry.path().extension().string()))
+      files.push_back(entry.path().string());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 std::string hub_name(const std::string& name) {
   const auto all = candidates(name);
   return all.size() > 1 ? all[1] : name;

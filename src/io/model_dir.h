@@ -22,6 +22,9 @@ ModelPlaces model_places(const std::vector<std::filesystem::path>& beside_progra
 // The directory. Throws Error(usage) where there is none.
 std::filesystem::path resolve_model(const std::string& name_or_dir, const ModelPlaces& places);
 
+// The files of a model directory that decide what it answers (config, weights, tokenizer), by name.
+std::vector<std::string> model_files(const std::filesystem::path& dir);
+
 // The repository a short name stands for: finbert → ProsusAI/finbert; other names are returned as they are.
 std::string hub_name(const std::string& name);
 

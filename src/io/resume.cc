@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-constexpr int kSidecarFormat = 1;
+constexpr int kSidecarFormat = 2;
 constexpr size_t kHead = size_t{1} << 20;  // of each input that is compared byte by byte
 constexpr size_t kPlainBlock = size_t{256} << 10;
 
@@ -39,7 +39,7 @@ uint32_t head_checksum(const std::string& path) {
   return static_cast<uint32_t>(::crc32(0, reinterpret_cast<const Bytef*>(head.data()), static_cast<uInt>(n)));
 }
 
-json input_json(const std::string& path) {
+json file_json(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) fail(ErrorCode::usage, "{}: cannot open: {}", path, std::strerror(errno));
   return {{"path", path},
@@ -49,43 +49,49 @@ json input_json(const std::string& path) {
 }
 
 json identity_json(const RunIdentity& identity) {
-  json inputs = json::array();
-  for (const std::string& path : identity.inputs) inputs.push_back(input_json(path));
-  return {{"inputs", inputs}, {"model", identity.model}, {"options", identity.options}};
+  json inputs = json::array(), model_files = json::array();
+  for (const std::string& path : identity.inputs) inputs.push_back(file_json(path));
+  for (const std::string& path : identity.model_files) model_files.push_back(file_json(path));
+  return {{"inputs", inputs}, {"model", identity.model}, {"model_files", model_files}, {"options", identity.options}};
 }
 
 std::string shown(const json& value) {
   return value.is_null() ? "nothing" : value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// Every difference in words a user knows; empty if the runs are the same.
-std::string differences(const json& before, const json& now) {
-  std::string out;
-  auto add = [&](const std::string& text) { out += (out.empty() ? "" : "; ") + text; };
-  const json &old_inputs = before.at("inputs"), &new_inputs = now.at("inputs");
-  if (old_inputs.size() != new_inputs.size()) {
-    add(fmt::format("there were {} inputs, now there are {}", old_inputs.size(), new_inputs.size()));
-  } else {
-    for (size_t i = 0; i < new_inputs.size(); ++i) {
-      const json &a = old_inputs[i], &b = new_inputs[i];
-      const std::string path = b.at("path").get<std::string>();
-      if (a.at("size") != b.at("size"))
-        add(fmt::format("{} had {} bytes and has {}", path, shown(a.at("size")), shown(b.at("size"))));
-      else if (a.at("head_crc32") != b.at("head_crc32"))
-        add(fmt::format("{} has another content", path));
-      else if (a.at("modified_ns") != b.at("modified_ns"))
-        add(fmt::format("{} was modified since", path));
-    }
+// How the files of one list differ, in words a user knows; `kind` names them where their number differs.
+void compare_files(const json& before, const json& now, const char* kind, std::vector<std::string>& out) {
+  if (before.size() != now.size()) {
+    out.push_back(fmt::format("there were {} {}, now there are {}", before.size(), kind, now.size()));
+    return;
   }
+  for (size_t i = 0; i < now.size(); ++i) {
+    const json &a = before[i], &b = now[i];
+    const std::string path = b.at("path").get<std::string>();
+    if (a.at("size") != b.at("size"))
+      out.push_back(fmt::format("{} had {} bytes and has {}", path, shown(a.at("size")), shown(b.at("size"))));
+    else if (a.at("head_crc32") != b.at("head_crc32"))
+      out.push_back(fmt::format("{} has another content", path));
+    else if (a.at("modified_ns") != b.at("modified_ns"))
+      out.push_back(fmt::format("{} was modified since", path));
+  }
+}
+
+// Every difference; empty if the runs are the same.
+std::string differences(const json& before, const json& now) {
+  std::vector<std::string> out;
+  compare_files(before.at("inputs"), now.at("inputs"), "inputs", out);
   if (before.at("model") != now.at("model"))
-    add(fmt::format("the model was {} and is {}", shown(before.at("model")), shown(now.at("model"))));
+    out.push_back(fmt::format("the model was {} and is {}", shown(before.at("model")), shown(now.at("model"))));
+  else
+    compare_files(before.at("model_files"), now.at("model_files"), "model files", out);
   json options = before.at("options");
   options.update(now.at("options"));
   for (const auto& [name, unused] : options.items()) {
     const json a = before.at("options").value(name, json()), b = now.at("options").value(name, json());
-    if (a != b) add(fmt::format("{} was {} and is {}", name, shown(a), shown(b)));
+    if (a != b) out.push_back(fmt::format("{} was {} and is {}", name, shown(a), shown(b)));
   }
-  return out;
+  return fmt::format("{}", fmt::join(out, "; "));
 }
 
 bool is_regular_or_new(const fs::path& path) {

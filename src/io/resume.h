@@ -29,6 +29,7 @@ struct RunIdentity {
   std::vector<std::string> inputs;             // paths: their size, time of change and first MiB are compared
   std::string model;                           // anything that names the weights
   std::map<std::string, std::string> options;  // those that change the output, by flag
+  std::vector<std::string> model_files;        // compared as the inputs are
 };
 
 struct RowOutputOptions {

@@ -326,7 +326,7 @@ TEST(ResumeChecks, DamagedState) {
   TempDir dir(fast_base());
   Job job = killed_job(dir);
   const std::string state = get_file(job.output + ".part.json");
-  for (const std::string& bad : {std::string("{"), std::string(""), std::string("[]"), std::string("{\"format\":1}"),
+  for (const std::string& bad : {std::string("{"), std::string(""), std::string("[]"), std::string("{\"format\":2}"),
                                  state.substr(0, state.size() / 2)}) {
     put_file(job.output + ".part.json", bad);
     EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { run(job); }), "out.csv.part.json");

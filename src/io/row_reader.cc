@@ -75,7 +75,7 @@ const char* row_format_name(RowFormat format) {
 RowFormat parse_row_format(std::string_view name) {
   for (RowFormat format : {RowFormat::automatic, RowFormat::txt, RowFormat::csv, RowFormat::tsv, RowFormat::jsonl})
     if (name == row_format_name(format)) return format;
-  fail(ErrorCode::usage, "format {}: must be txt, csv, tsv, jsonl or auto", name);
+  fail(ErrorCode::usage, "--format {}: use auto, txt, csv, tsv or jsonl", name);
 }
 
 RowFormat row_format_of(std::string_view path) {
@@ -90,6 +90,12 @@ const Error* RowChunk::error(size_t row) const {
   if (errors.empty()) return nullptr;
   auto it = std::lower_bound(errors.begin(), errors.end(), row, [](const RowError& e, size_t r) { return e.row < r; });
   return it != errors.end() && it->row == row ? &it->error : nullptr;
+}
+
+Error placed_error(const std::vector<std::string>& inputs, const RowChunk& chunk, size_t row, const Error& error) {
+  if (chunk.error(row) != nullptr) return error;
+  const std::string& input = inputs[chunk.input];
+  return Error(error.code(), fmt::format("{}: line {}: {}", input == "-" ? "stdin" : input, chunk.lines[row], error.what()));
 }
 
 RowPosition RowChunk::position_after(size_t row) const {

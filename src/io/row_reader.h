@@ -61,6 +61,10 @@ struct RowError {
   Error error;
 };
 
+class RowChunk;
+// `error` of a row, with its place in front of what it says. The reader's own errors have it already.
+Error placed_error(const std::vector<std::string>& inputs, const RowChunk& chunk, size_t row, const Error& error);
+
 // One chunk, all from one input. Views stay valid while the chunk lives (moving it keeps them valid).
 class RowChunk {
  public:
