@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Input nobody hopes for: each ends in labels or in a message that names the file, the place, the value and what to do.
+#include <fmt/format.h>
+
+#include "cli/program.h"
+
+namespace brim {
+namespace {
+
+class BadInput : public ProgramTest {
+ protected:
+  std::vector<std::string> tiny(std::vector<std::string> more) const {
+    std::vector<std::string> all = {"score", "--model", "tiny", "--device", "cpu", "-q"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+};
+
+TEST_F(BadInput, EmptyFilesAndBlankLines) {
+  EXPECT_EQ(must(tiny({"-"}), {.input = ""}), "text,label,score\n");
+  EXPECT_EQ(must(tiny({"--format", "jsonl"}), {.input = "\n\n"}), "");
+  EXPECT_EQ(must(tiny({"--format", "csv"}), {.input = "text\n"}), "text,label,score\n");
+  const auto blank = lines_of(must(tiny({"-"}), {.input = "\n\n\n"}));
+  ASSERT_EQ(blank.size(), 4u);
+  EXPECT_EQ(blank[1].substr(0, 1), ",");
+  put("empty.csv", "");
+  refused(3, {"empty.csv", "column names"}, tiny({"empty.csv"}));
+  EXPECT_EQ(must({"score", "--model", "vader", "-q"}, {.input = "\n"}), "text,label,score\n,neutral,1\n");
+}
+
+TEST_F(BadInput, NulBytesAndInvalidUtf8AreText) {
+  const std::string text("a\0b\n\xff\xfe w5\n\xed\xa0\x80\n", 14);
+  const std::string out = must(tiny({"-"}), {.input = text});
+  EXPECT_EQ(lines_of(out).size(), 4u);
+  EXPECT_NE(out.find(std::string("a\0b,", 4)), std::string::npos);
+  EXPECT_NE(out.find("\xff\xfe w5,"), std::string::npos);
+  const auto rows = json_lines(must(tiny({"--output-format", "jsonl"}), {.input = text}));  // valid JSON whatever came in
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].at("text").get<std::string>(), std::string("a\0b", 3));
+  EXPECT_EQ(rows[1].at("text").get<std::string>(), "\xef\xbf\xbd\xef\xbf\xbd w5");
+  EXPECT_EQ(lines_of(must({"score", "--model", "vader", "-q"}, {.input = text})).size(), 4u);
+}
+
+TEST_F(BadInput, Utf16IsRefusedWithTheCommandThatConvertsIt) {
+  put("a.txt", std::string("\xff\xfe" "w\0" "5\0\n\0", 8));
+  refused(3, {"a.txt", "UTF-16", "iconv"}, tiny({"a.txt"}));
+}
+
+TEST_F(BadInput, WordsOf300000Characters) {
+  for (const char* unit : {"x", "é", "😍", "!", "#"}) {
+    std::string word;
+    while (word.size() < 300'000) word += unit;
+    for (const char* model : {"tiny", "vader"}) {
+      const auto rows = lines_of(must({"score", "--model", model, "-q"}, {.input = word + "\nw5\n"}));
+      ASSERT_EQ(rows.size(), 3u) << unit;
+      EXPECT_EQ(rows[1].substr(0, word.size()), word);
+    }
+  }
+}
+
+TEST_F(BadInput, BrokenRowsAreNamed) {
+  put("a.csv", "text,id\nw5,1\n\"w6,2\nw7,3\n");
+  refused(3, {"a.csv: line 3: ", "never closed"}, tiny({"a.csv"}));
+  put("b.csv", "text,id\n\"w6\"x,2\n");
+  refused(3, {"b.csv: line 2: ", "field 1"}, tiny({"b.csv"}));
+  put("c.csv", "text,id\nw6,2,3\n");
+  refused(3, {"c.csv: line 2: ", "3 fields", "header has 2"}, tiny({"c.csv"}));
+  put("a.jsonl", "{\"text\":\"w5\"}\n{\"text\":\"w5\",}\n");
+  refused(3, {"a.jsonl: line 2: byte 14: "}, tiny({"a.jsonl"}));
+  put("b.jsonl", "{\"text\":\"w5\"}\n\n{\"text\":7}\n");
+  refused(3, {"b.jsonl: line 3: ", "\"text\" is a number"}, tiny({"b.jsonl"}));
+  put("c.jsonl", "{\"text\":\"w5\"}\n{\"txt\":\"w5\"}\n[1]\n");
+  refused(3, {"c.jsonl: line 2: no key \"text\""}, tiny({"c.jsonl"}));
+  must(tiny({"c.jsonl", "--on-error", "skip", "--summary-json", "s.json"}));
+  EXPECT_EQ(json_of("s.json").at("bad_rows"), 2);
+}
+
+TEST_F(BadInput, CorruptCompressionNamesTheFile) {
+  put("a.txt", made_up_lines(5000));
+  must(tiny({"a.txt", "-o", "a.csv.gz"}));
+  must(tiny({"a.txt", "-o", "a.csv.zst"}));
+  for (const char* name : {"a.csv.gz", "a.csv.zst"}) {
+    std::string bytes = get(name);
+    put(std::string("cut_") + name, bytes.substr(0, bytes.size() / 2));
+    refused(3, {std::string("cut_") + name}, tiny({std::string("cut_") + name, "-o", "o.csv"}));
+    EXPECT_FALSE(exists("o.csv"));
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 0x55);
+    bytes[bytes.size() / 2 + 1] = static_cast<char>(bytes[bytes.size() / 2 + 1] ^ 0x55);
+    put(std::string("bad_") + name, bytes);
+    refused(3, {std::string("bad_") + name}, tiny({std::string("bad_") + name, "-o", "o.csv"}));
+  }
+}
+
+TEST_F(BadInput, WrongFlagsAndVerbs) {
+  refused(2, {"--modle", "did you mean --model?", "brim help score"}, {"score", "--modle", "tiny"});
+  refused(2, {"'scroe'", "did you mean score?"}, {"scroe"});
+  refused(2, {"--precison", "did you mean --precision?"}, {"models", "export", "tiny", "--precison", "int8"});
+  refused(2, {"--threads"}, tiny({"--threads", "many"}), {.input = "w5\n"});
+  refused(2, {"--threads -1"}, tiny({"--threads", "-1"}), {.input = "w5\n"});
+  refused(2, {"--format xlsx", "csv"}, tiny({"--format", "xlsx"}), {.input = "w5\n"});
+  refused(2, {"--output-format xml", "jsonl"}, tiny({"--output-format", "xml"}), {.input = "w5\n"});
+  refused(2, {"--precision int3", "int8"}, tiny({"--precision", "int3"}), {.input = "w5\n"});
+  refused(2, {"--device tpu", "cuda"}, {"score", "--model", "tiny", "--device", "tpu"}, {.input = "w5\n"});
+  refused(2, {"--memory-limit 101%"}, tiny({"--memory-limit", "101%"}), {.input = "w5\n"});
+  refused(2, {"--memory-limit -1GiB"}, tiny({"--memory-limit", "-1GiB"}), {.input = "w5\n"});
+  refused(2, {"nothere.csv", "No such file"}, tiny({"nothere.csv"}));
+}
+
+TEST_F(BadInput, HelpIsThere) {
+  EXPECT_NE(must({"help"}).find("label texts of files"), std::string::npos);
+  for (const char* verb : {"score", "train", "eval", "embed", "tokenize", "models", "plan"})
+    EXPECT_NE(must({"help", verb}).find(fmt::format("Usage: brim {} [OPTIONS]", verb)), std::string::npos) << verb;
+  EXPECT_NE(must({"score", "--help"}).find("--on-error"), std::string::npos);
+  EXPECT_EQ(must({"--version"}).substr(0, 5), "brim ");
+  EXPECT_NE(must({"completion"}).find("complete "), std::string::npos);
+}
+
+}  // namespace
+}  // namespace brim

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim score as it is used: every format in and out, columns kept, long texts, scores that do not depend on the door.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "cli/program.h"
+
+namespace brim {
+namespace {
+
+class Score : public ProgramTest {
+ protected:
+  std::vector<std::string> tiny(std::vector<std::string> more) const {
+    std::vector<std::string> all = {"score", "--model", "tiny", "--device", "cpu", "-q"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  void pack(const std::string& tool, const std::string& name) const {
+    const std::string command = fmt::format("cd '{}' && {} -q -k '{}'", folder_.string(), tool, name);
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  }
+};
+
+TEST_F(Score, TxtInGivesCsvWithTheTextFirst) {
+  const auto lines = lines_of(must(tiny({"-"}), {.input = "w5 w6\nw7, w8\n"}));
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0], "text,label,score");
+  EXPECT_EQ(lines[1].substr(0, 6), "w5 w6,");
+  EXPECT_EQ(lines[2].substr(0, 9), "\"w7, w8\",");
+}
+
+TEST_F(Score, EveryFormatGivesTheSameScores) {
+  put("a.txt", "w5 w6\nw7 w8\n");
+  put("a.csv", "id,text\r\n1,w5 w6\r\n2,\"w7 w8\"\r\n");
+  put("a.tsv", "id\ttext\n1\tw5 w6\n2\tw7 w8\n");
+  put("a.jsonl", "{\"text\":\"w5 w6\",\"id\":1}\n\n{\"id\":2,\"text\":\"w7\\u0020w8\"}\n");
+  std::vector<std::string> want;
+  for (const char* name : {"a.txt", "a.csv", "a.tsv", "a.jsonl"}) {
+    const auto rows = json_lines(must(tiny({name, "--output-format", "jsonl"})));
+    ASSERT_EQ(rows.size(), 2u) << name;
+    std::vector<std::string> got;
+    for (const auto& row : rows) got.push_back(row.at("label").get<std::string>() + row.at("score").dump() + row.at("text").get<std::string>());
+    if (want.empty()) want = got;
+    EXPECT_EQ(got, want) << name;
+  }
+  EXPECT_EQ(must(tiny({"a.csv"})).substr(0, 20), "id,text,label,score\n");
+  EXPECT_EQ(must(tiny({"a.tsv"})).substr(0, 20), "id\ttext\tlabel\tscore\n");
+  EXPECT_EQ(must(tiny({"a.jsonl"})).substr(0, 35), "{\"text\":\"w5 w6\",\"id\":1,\"label\":\"neu");
+}
+
+TEST_F(Score, CompressedInAndOut) {
+  put("a.txt", made_up_lines(10'000));
+  pack("gzip", "a.txt");
+  pack("zstd", "a.txt");
+  const std::string want = must(tiny({"a.txt"}));
+  EXPECT_EQ(lines_of(want).size(), 10'001u);
+  for (const char* name : {"a.txt.gz", "a.txt.zst"}) EXPECT_EQ(must(tiny({name})), want) << name;
+  EXPECT_EQ(must(tiny({"-"}), {.input = get("a.txt.zst")}), want);  // told by its bytes on a pipe
+  for (const char* name : {"o.csv", "o.csv.gz", "o.csv.zst"}) {
+    must(tiny({"a.txt", "-o", name}));
+    EXPECT_EQ(std::string(name) == "o.csv" ? get(name) : unpacked(name), want) << name;
+    EXPECT_FALSE(exists(std::string(name) + ".part"));
+    EXPECT_FALSE(exists(std::string(name) + ".part.json"));
+  }
+}
+
+TEST_F(Score, OutputFormatFollowsTheName) {
+  put("a.txt", "w5\n");
+  must(tiny({"a.txt", "-o", "o.jsonl"}));
+  EXPECT_EQ(json_lines(get("o.jsonl")).at(0).at("text"), "w5");
+  must(tiny({"a.txt", "-o", "o.tsv"}));
+  EXPECT_EQ(lines_of(get("o.tsv")).at(0), "text\tlabel\tscore");
+}
+
+TEST_F(Score, AllScoresNameEveryLabel) {
+  const auto csv = lines_of(must(tiny({"--all-scores"}), {.input = "w5 w6\n"}));
+  EXPECT_EQ(csv.at(0), "text,label,score,negative,neutral,positive");
+  const auto row = json_lines(must(tiny({"--all-scores", "--output-format", "jsonl"}), {.input = "w5 w6\n"})).at(0);
+  const auto& scores = row.at("scores");
+  ASSERT_EQ(scores.size(), 3u);
+  double sum = 0;
+  for (const auto& [label, score] : scores.items()) sum += score.get<double>();
+  EXPECT_NEAR(sum, 1, 1e-5);
+  EXPECT_EQ(scores.at(row.at("label").get<std::string>()), row.at("score"));
+}
+
+TEST_F(Score, VadersFourValuesAreTheReferences) {
+  const std::vector<std::string> arguments = {"score", "--model", "vader", "--all-scores", "-q", "--output-format"};
+  auto with = [&](const char* format) {
+    auto all = arguments;
+    all.emplace_back(format);
+    return must(all, {.input = "VADER is smart, handsome, and funny!\nTerrible :(\nthe table\n"});
+  };
+  const auto rows = json_lines(with("jsonl"));
+  EXPECT_EQ(rows.at(0).at("label"), "positive");
+  EXPECT_EQ(rows.at(0).at("compound"), 0.8439);  // as in the reference's own README
+  EXPECT_EQ(rows.at(0).at("pos"), 0.752);
+  EXPECT_EQ(rows.at(1).at("label"), "negative");
+  EXPECT_EQ(rows.at(2).at("label"), "neutral");
+  EXPECT_EQ(lines_of(with("csv")).at(0), "text,label,score,neg,neu,pos,compound");
+}
+
+TEST_F(Score, EntitiesHaveOffsetsInCharacters) {
+  make_model("bert_token", "ner");
+  const auto rows = json_lines(must({"score", "--model", "ner", "-q", "--output-format", "jsonl"}, {.input = "é w5 w6 w9 w33\n\n"}));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_TRUE(rows[1].at("entities").empty());
+  for (const auto& entity : rows[0].at("entities")) {
+    const std::string text = "e w5 w6 w9 w33";  // one byte a character
+    const size_t start = entity.at("start"), end = entity.at("end");
+    if (start > 0) {
+      EXPECT_EQ(text.substr(start, end - start), entity.at("word").get<std::string>());
+    }
+    EXPECT_GT(entity.at("score").get<double>(), 0);
+    EXPECT_TRUE(entity.at("entity_group") == "PER" || entity.at("entity_group") == "LOC");
+  }
+  EXPECT_EQ(lines_of(must({"score", "--model", "ner", "-q"}, {.input = "w5\n"})).at(0), "text,entities");
+}
+
+TEST_F(Score, LongTextModes) {
+  std::string text;
+  for (int i = 5; i < 96; ++i) text += fmt::format("w{} ", i);
+  auto score = [&](const char* mode) {
+    return json_lines(must(tiny({"--long-text", mode, "--output-format", "jsonl"}), {.input = text + "\nw5\n"}));
+  };
+  const auto cut = score("truncate"), mean = score("window-mean"), most = score("window-max");
+  EXPECT_NE(cut[0].at("score"), mean[0].at("score"));
+  EXPECT_NE(most[0].at("score"), mean[0].at("score"));
+  EXPECT_EQ(cut[1].at("score"), mean[1].at("score"));
+  const Outcome got = refused(3, {"stdin: line 1: ", "93 tokens", "takes 44", "window-mean"}, tiny({"--long-text", "error"}), {.input = text + "\nw5\n"});
+  const auto kept = lines_of(must(tiny({"--long-text", "error", "--on-error", "skip"}), {.input = text + "\nw5\n"}));
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(kept[1].substr(0, 3), "w5,");
+  refused(2, {"--long-text cut", "window-mean"}, tiny({"--long-text", "cut"}), {.input = "w5\n"});
+}
+
+TEST_F(Score, SeveralInputsOneAfterAnother) {
+  put("a.csv", "text,n\nw5,1\n");
+  put("b.csv", "text,n\nw6,2\n");
+  put("c.csv", "n,text\n3,w7\n");
+  const auto rows = lines_of(must(tiny({"a.csv", "b.csv"})));
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[2].substr(0, 5), "w6,2,");
+  refused(2, {"c.csv", "n, text", "text, n"}, tiny({"a.csv", "c.csv"}));
+}
+
+TEST_F(Score, ColumnsOfTheSameNameAreKept) {
+  const auto rows = lines_of(must(tiny({"--format", "csv"}), {.input = "text,label\nw5,mine\n"}));
+  EXPECT_EQ(rows.at(0), "text,label,predicted_label,predicted_score");
+  EXPECT_EQ(rows.at(1).substr(0, 8), "w5,mine,");
+}
+
+TEST_F(Score, TheTextColumnIsNamedOrGuessedOrAskedFor) {
+  EXPECT_EQ(lines_of(must(tiny({"--format", "csv"}), {.input = "tweet\nw5\n"})).at(0), "tweet,label,score");
+  EXPECT_EQ(lines_of(must(tiny({"--format", "csv", "--text-column", "b"}), {.input = "a,b\n1,w5\n"})).size(), 2u);
+  refused(2, {"--text-column", "a, b"}, tiny({"--format", "csv"}), {.input = "a,b\n1,w5\n"});
+  refused(2, {"no column bb", "a, b"}, tiny({"--format", "csv", "--text-column", "bb"}), {.input = "a,b\n1,w5\n"});
+  refused(2, {"--text-column", "a, b"}, tiny({"--format", "jsonl"}), {.input = "{\"a\":\"w5\",\"b\":\"w6\"}\n"});
+}
+
+TEST_F(Score, BadRowsStopAreSkippedOrStayEmpty) {
+  put("a.csv", "text,id\nw5,1\nw6\nw7,3\n");
+  const Outcome stopped = refused(3, {"a.csv: line 3: ", "--on-error skip or null"}, tiny({"a.csv"}));
+  EXPECT_EQ(stopped.err.find("a.csv", stopped.err.find("a.csv") + 1), std::string::npos) << stopped.err;  // named once
+  must(tiny({"a.csv", "--on-error", "skip", "-o", "skip.csv", "--summary-json", "skip.json"}));
+  EXPECT_EQ(lines_of(get("skip.csv")).size(), 3u);
+  must(tiny({"a.csv", "--on-error", "null", "-o", "null.csv", "--summary-json", "null.json"}));
+  const auto rows = lines_of(get("null.csv"));
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[2], "w6,,,");
+  for (const char* name : {"skip.json", "null.json"}) {
+    const auto summary = json_of(name);
+    EXPECT_EQ(summary.at("bad_rows"), 1) << name;
+    EXPECT_EQ(summary.at("rows"), 3) << name;
+    EXPECT_EQ(summary.at("precision").get<std::string>().empty(), false);
+  }
+  const Outcome loud = brim({"score", "--model", "tiny", "a.csv", "--on-error", "skip", "-o", "o.csv"});
+  EXPECT_NE(loud.err.find("bad rows: 1"), std::string::npos) << loud.err;
+  refused(2, {"--on-error ignore", "stop, skip or null"}, tiny({"a.csv", "--on-error", "ignore"}));
+}
+
+TEST_F(Score, ThePrecisionUsedIsPrinted) {
+  const Outcome got = brim({"score", "--model", "tiny", "--precision", "fp32", "--device", "cpu"}, {.input = "w5\n"});
+  EXPECT_EQ(got.code, 0);
+  EXPECT_NE(got.err.find("fp32"), std::string::npos) << got.err;
+}
+
+TEST_F(Score, FlagsComeFromTheEnvironmentToo) {
+  const auto rows = lines_of(must({"score", "-q"}, {.input = "w5\n", .environment = {{"BRIM_MODEL", "tiny"}, {"BRIM_ALL_SCORES", "true"}}}));
+  EXPECT_EQ(rows.at(0), "text,label,score,negative,neutral,positive");
+}
+
+TEST_F(Score, TheShippedModelIsTheDefault) {
+  if (!std::filesystem::exists(BRIM_SOURCE_DIR "/models/default/config.json")) GTEST_SKIP() << "no models/default here";
+  const auto rows = json_lines(must({"score", "-q", "--output-format", "jsonl"}, {.input = "I love this phone\nThis is the worst service ever\n"}));
+  EXPECT_EQ(rows.at(0).at("label"), "positive");
+  EXPECT_EQ(rows.at(1).at("label"), "negative");
+}
+
+// What is held does not grow with the input: ten times the rows through a pipe, the same peak but for fuller queues.
+TEST_F(Score, MemoryIsFlatOnAStream) {
+  std::string block;
+  for (const auto& line : lines_of(made_up_lines(1000, 3))) block += line + "," + std::string(500, 'x') + "\n";
+  auto peak = [&](const std::string& model, int blocks) {
+    Surroundings around;
+    around.feed = [&](int fd) {
+      const std::string header = "text,more\n";
+      (void)!::write(fd, header.data(), header.size());
+      for (int i = 0; i < blocks; ++i)
+        for (size_t at = 0; at < block.size();) {
+          const ssize_t n = ::write(fd, block.data() + at, block.size() - at);
+          if (n <= 0) return;
+          at += static_cast<size_t>(n);
+        }
+    };
+    around.stdout_path = "/dev/null";
+    const Outcome got = brim({"score", "--format", "csv", "--model", model, "--device", "cpu", "--threads", "2", "-q"}, around);
+    EXPECT_EQ(got.code, 0) << got.err;
+    return got.peak_kib;
+  };
+  for (const char* model : {"vader", "tiny"}) {
+    const long small = peak(model, 20), large = peak(model, 200);
+    EXPECT_LT(large, small + 40 * 1024) << model;  // of the 100 MB that came in addition
+  }
+}
+
+}  // namespace
+}  // namespace brim

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// embed, tokenize, eval and plan from the command line.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "cli/program.h"
+
+namespace brim {
+namespace {
+
+class Verbs : public ProgramTest {};
+
+TEST_F(Verbs, EmbedGivesAVectorARow) {
+  auto embed = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = {"embed", "-", "--model", "tiny", "--precision", "fp32", "-q"};
+    all.insert(all.end(), more.begin(), more.end());
+    return json_lines(must(all, {.input = "w5 w6\n\nw7 w8 w9\n"}));
+  };
+  const auto mean = embed({}), cls = embed({"--pooling", "cls"}), unit = embed({"--normalize"});
+  ASSERT_EQ(mean.size(), 3u);
+  for (const auto& row : {mean[0], mean[1], cls[0]}) EXPECT_EQ(row.at("embedding").size(), 48u);
+  EXPECT_NE(mean[0], cls[0]);
+  double norm = 0, dot = 0, length = 0;
+  for (size_t i = 0; i < 48; ++i) {
+    const double u = unit[0].at("embedding")[i], m = mean[0].at("embedding")[i];
+    norm += u * u, dot += u * m, length += m * m;
+  }
+  EXPECT_NEAR(norm, 1, 1e-5);
+  EXPECT_NEAR(dot, std::sqrt(length), 1e-4);
+  EXPECT_EQ(json_lines(must({"embed", "-", "--model", "tiny", "-q", "--format", "jsonl"}, {.input = "{\"text\":\"w5\"}\n"})).size(), 1u);
+  refused(2, {"--pooling max", "mean or cls"}, {"embed", "-", "--model", "tiny", "--pooling", "max"}, {.input = "w5\n"});
+  refused(2, {"vader"}, {"embed", "-", "--model", "vader"}, {.input = "w5\n"});
+}
+
+TEST_F(Verbs, TokenizeNeedsTokenizerFilesOnly) {
+  put("words/vocab.txt", get("tiny/vocab.txt"));
+  const auto rows = json_lines(must({"tokenize", "-", "--model", "words"}, {.input = "w5 what\n\n"}));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].at("ids").dump(), "[2,5,1,3]");
+  EXPECT_EQ(rows[0].at("tokens").dump(), R"(["[CLS]","w5","[UNK]","[SEP]"])");
+  EXPECT_EQ(rows[0].at("offsets").dump(), "[[0,0],[0,2],[3,7],[0,0]]");
+  EXPECT_EQ(rows[1].at("ids").dump(), "[2,3]");
+  std::string text;
+  for (int i = 0; i < 500; ++i) text += "w5 ";
+  EXPECT_EQ(json_lines(must({"tokenize", "-", "--model", "tiny"}, {.input = text})).at(0).at("ids").size(), 502u);  // never cut
+  refused(4, {"tokenizer"}, {"tokenize", "-", "--model", "."}, {.input = "a\n"});
+}
+
+TEST_F(Verbs, EvalSaysHowGood) {
+  put("a.csv", "text,label\nw5,neutral\nw7,neutral\nw8 w9,negative\nw6,2\n");
+  const auto got = nlohmann::json::parse(must({"eval", "a.csv", "--model", "tiny", "--json"}));
+  EXPECT_EQ(got.at("rows"), 4);
+  for (const char* key : {"accuracy", "macro_f1", "macro_recall"}) {
+    EXPECT_GE(got.at(key).get<double>(), 0) << key;
+    EXPECT_LE(got.at(key).get<double>(), 1) << key;
+  }
+  EXPECT_EQ(got.at("confusion").size(), 3u);
+  EXPECT_EQ(got.at("per_class").size(), 3u);
+  EXPECT_EQ(got.at("per_class").at("neutral").at("support"), 2);
+  EXPECT_NE(must({"eval", "a.csv", "--model", "tiny"}).find("accuracy"), std::string::npos);
+  const auto rules = nlohmann::json::parse(must({"eval", "a.csv", "--model", "vader", "--json"}));
+  EXPECT_EQ(rules.at("rows"), 4);
+  put("b.csv", "text,label\nw5,angry\n");
+  refused(3, {"b.csv", "angry", "negative, neutral, positive"}, {"eval", "b.csv", "--model", "tiny"});
+  refused(2, {"no column kind", "text, label"}, {"eval", "a.csv", "--model", "tiny", "--label-column", "kind"});
+  refused(2, {"labelled rows"}, {"eval", "--model", "tiny"});
+}
+
+TEST_F(Verbs, EvalOfEntities) {
+  make_model("bert_token", "ner");
+  put("a.conll", "w5 B-PER\nw6 O\n\nw7 B-LOC\nw8 I-LOC\n");
+  const auto got = nlohmann::json::parse(must({"eval", "a.conll", "--model", "ner", "--json", "--format", "conll"}));
+  EXPECT_EQ(got.at("rows"), 2);
+  for (const char* key : {"entity_f1", "accuracy", "per_class"}) EXPECT_TRUE(got.contains(key)) << key;
+}
+
+TEST_F(Verbs, AgreementIsRecordedAndUsed) {
+  put("a.csv", "text,label\nw5,neutral\nw7,neutral\nw8 w9,negative\nw6,2\n");
+  must({"eval", "a.csv", "--model", "tiny", "--record-agreement"});
+  EXPECT_NE(must({"models", "show", "tiny"}).find("agree with fp32"), std::string::npos);
+}
+
+TEST_F(Verbs, PlanAnswersWithoutTheDevice) {
+  const auto plan = nlohmann::json::parse(must({"plan", "--model", "tiny", "--device", "rtx3050-6gb", "--json"}));
+  int64_t sum = 0;
+  for (const auto& [tag, bytes] : plan.at("bytes").items()) sum += bytes.get<int64_t>();
+  EXPECT_EQ(sum, plan.at("peak_bytes").get<int64_t>());
+  EXPECT_LE(plan.at("peak_bytes").get<int64_t>(), plan.at("limit_bytes").get<int64_t>());
+  EXPECT_GT(plan.at("token_budget").get<int64_t>(), 0);
+  refused(5, {"--memory-limit"}, {"plan", "--model", "tiny", "--device", "rtx3050-6gb", "--memory-limit", "64MiB"});
+  refused(5, {"--memory-limit"}, {"score", "--model", "tiny", "--device", "cpu", "--memory-limit", "1KiB"}, {.input = "w5\n"});
+  refused(2, {"rtx3051"}, {"plan", "--model", "tiny", "--device", "rtx3051"});
+}
+
+}  // namespace
+}  // namespace brim
