@@ -53,7 +53,7 @@ PackedLayout packed_layout(const ModelShape& s, const SlabLayout& slab, Precisio
       const Precision precise = param_precision(p, precision, DeviceKind::cpu);
       w.precision = precise;
       const bool last = static_cast<int64_t>(i) == last_qkv;
-      if (last && s.sequence_classes > 0) {
+      if (last) {
         layout.last_q = cut(s.hidden, s.hidden, precise);
         layout.last_kv = cut(2 * s.hidden, s.hidden, precise);
       }
@@ -359,8 +359,9 @@ EncoderWeights encoder_weights(const ModelShape& s, const TrainParams& p) {
   for (int64_t l = 0; l < s.layers; ++l) {
     const int64_t at = P::layer(l);
     LayerWeights& layer = w.layers.emplace_back();
-    layer.qkv = matrix(at + P::qkv_w);
-    if (l + 1 == s.layers) layer.q = p.last_q, layer.kv = p.last_kv;
+    // As layout_weights has it: plans are made for the last layer in two parts.
+    if (l + 1 < s.layers) layer.qkv = matrix(at + P::qkv_w);
+    else layer.q = p.last_q, layer.kv = p.last_kv;
     layer.out = matrix(at + P::out_w), layer.ffn1 = matrix(at + P::ffn1_w), layer.ffn2 = matrix(at + P::ffn2_w);
     layer.qkv_bias = plain(at + P::qkv_b), layer.out_bias = plain(at + P::out_b);
     layer.ffn1_bias = plain(at + P::ffn1_b), layer.ffn2_bias = plain(at + P::ffn2_b);

@@ -150,6 +150,32 @@ TEST(TrainingPass, FullRecomputeNeedsLeastMemory) {
   }
 }
 
+// Evaluation between steps runs scoring's plan on training's weights: both must ask for the same tensors in the same order.
+TEST(TrainState, EvaluationAsksForWhatWasPlanned) {
+  for (const char* name : {"bert_sequence", "bert_token", "distilbert_token", "roberta_sequence", "roberta_token"}) {
+    ModelShape shape = read_shape(golden_models() / name);
+    for (const bool both : {false, true}) {
+      if (both) shape.sequence_classes = shape.token_classes = 3;
+      for (const auto target : {DeviceKind::cpu, DeviceKind::cuda})
+        for (const Output output : {Output::sequence_logits, Output::token_logits}) {
+          if ((output == Output::token_logits ? shape.token_classes : shape.sequence_classes) == 0) continue;
+          std::vector<std::vector<int64_t>> asked;
+          const Precision precision = target == DeviceKind::cuda ? Precision::bf16 : Precision::fp32;
+          const TrainParams params = describe_train_params(shape, precision, target, best_isa());
+          for (const EncoderWeights& weights : {describe_weights(shape, precision, target, best_isa()), encoder_weights(shape, params)}) {
+            LifetimeRecorder recorder;
+            NullStream stream(&recorder, target, best_isa());
+            Exec exec{stream, recorder, activation_type(precision, target), precision, 1};
+            forward(exec, shape, weights, describe_batch(64, 4, 20), output);
+            asked.emplace_back();
+            for (const Lifetime& life : recorder.lifetimes()) asked.back().push_back(life.bytes);
+          }
+          EXPECT_EQ(asked[0], asked[1]) << name << " " << device_kind_name(target);
+        }
+    }
+  }
+}
+
 // Moments on the host pass through windows; the weights after several steps are the same bits, and so are the moments.
 TEST(TrainState, MomentsOnTheHostGiveTheSameBits) {
   auto device = open_cpu_device(1);
