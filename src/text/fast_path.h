@@ -61,8 +61,8 @@ class WordBatch {
   }
   template <class Miss>
   void flush(Miss miss) {
-    if (end_ - at_ < static_cast<ptrdiff_t>(std::size(items_) * WordCache::kMostIds)) [[unlikely]] {
-      open(static_cast<size_t>(at_ - out_.data()), out_.size());
+    if (end_ - at_ < static_cast<ptrdiff_t>(kRoom)) [[unlikely]] {
+      open(static_cast<size_t>(at_ - out_.data()), kRoom);
     }
     for (size_t i = 0; i < count_; ++i) {
       const Item& item = items_[i];
@@ -95,16 +95,19 @@ class WordBatch {
     miss(word, out_);
     open(out_.size(), 0);
   }
+  // Room for this text alone, not for all that `out_` could hold: resize clears what it adds, and a caller may collect the
+  // ids of thousands of texts in one vector (clearing to its capacity for each made that quadratic: 3 to 5 MB/s where it is 48 now).
   void open(size_t size, size_t expected) {
-    out_.resize(std::max(size + expected + 4 * std::size(items_) * WordCache::kMostIds, out_.capacity()));
+    out_.resize(size + expected + kRoom);
     at_ = out_.data() + size;
     end_ = out_.data() + out_.size();
   }
+  static constexpr size_t kItems = 32, kRoom = kItems * WordCache::kMostIds;
   WordCache& cache_;
   std::vector<int32_t>& out_;
   int32_t *at_, *end_;
   size_t count_ = 0;
-  Item items_[32];
+  Item items_[kItems];
 };
 
 // Eight ASCII bytes at a time. The high bit of each byte of a mask is its answer.

@@ -2,6 +2,7 @@
 // Tokenizers over a text file, one text a line:
 //   tokenizer_bench TEXTS DIR… [--benchmark_filter=…] [--benchmark_repetitions=5] [--benchmark_format=json]
 // ids_once is one pass with a new tokenizer (word caches empty), the figure that counts; ids_again has the caches full;
+// ids_chunks collects many texts' ids in one vector, as scoring does;
 // encode keeps tokens and offsets; ids_threads shares one tokenizer. bench/tokenizer_peers.py compares with Hugging
 // Face.
 #include <benchmark/benchmark.h>
@@ -58,6 +59,22 @@ void ids_again(benchmark::State& state, const std::string& dir) {
   report(state, text_bytes, tokens);
 }
 
+// As the engine does it: the ids of some thousand texts in one vector.
+void ids_chunks(benchmark::State& state, const std::string& dir) {
+  const auto tokenizer = Tokenizer::load(dir);
+  size_t tokens = 0;
+  for (auto _ : state) {
+    std::vector<int32_t> ids;
+    tokens = 0;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      if (i % 4096 == 0) tokens += ids.size(), ids.clear();
+      tokenizer->encode_ids(texts[i], ids);
+    }
+    tokens += ids.size();
+  }
+  report(state, text_bytes, tokens);
+}
+
 void encode(benchmark::State& state, const std::string& dir) {
   const auto tokenizer = Tokenizer::load(dir);
   size_t tokens = 0;
@@ -99,6 +116,7 @@ int main(int argc, char** argv) {
     add("load", brim::load);
     add("ids_once", brim::ids_once);
     add("ids_again", brim::ids_again);
+    add("ids_chunks", brim::ids_chunks);
     add("encode", brim::encode);
     shared.push_back(brim::Tokenizer::load(dir));
     const brim::Tokenizer& tokenizer = *shared.back();
