@@ -10,8 +10,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/timeline.h"
 #include "base/units.h"
 #include "cli/verb.h"
+#include "io/atomic_file.h"
 #include "io/model_dir.h"
 #include "report/train_report.h"
 #include "train/settings.h"
@@ -22,6 +24,7 @@ namespace {
 
 struct TrainFlags {
   std::string config;
+  std::string trace;
   bool quiet = false;
   std::map<std::string, std::vector<std::string>> values;  // by key, as typed
 };
@@ -66,8 +69,10 @@ int run_train(const TrainFlags& f) {
   callbacks.stop = &stop_requested();
   LivePublisher live;
   callbacks.live = &live;
+  if (!f.trace.empty()) Timeline::enable(true), Timeline::name_thread("main");
   const TrainOutcome outcome = train(settings, callbacks);
   progress.finish();
+  if (!f.trace.empty()) Timeline::enable(false), write_file_atomically(f.trace, Timeline::chrome_trace());
   if (outcome.interrupted)
     fail(ErrorCode::interrupted, "interrupted at step {}; checkpoint written; --resume-from-checkpoint last goes on",
          format_count(outcome.steps));
@@ -77,6 +82,9 @@ int run_train(const TrainFlags& f) {
                format_duration(outcome.seconds),
                format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)),
                format_si(static_cast<double>(outcome.tokens) / seconds));
+    fmt::print(stderr, "device busy {:.1f} %{} · memory planned {} of {}, held {}\nheld back by: {}\n", 100 * outcome.device_busy,
+               outcome.mfu >= 0 ? fmt::format(" · MFU {:.1f} %", 100 * outcome.mfu) : "", format_bytes(outcome.planned_bytes),
+               format_bytes(outcome.limit_bytes), format_bytes(outcome.held_bytes), outcome.held_back_by);
     if (outcome.best_step >= 0)
       fmt::print(stderr, "best {} {:.4f} at step {}\n", outcome.best_metric_name, outcome.best_metric,
                  format_count(outcome.best_step));
@@ -91,6 +99,7 @@ std::function<int()> setup_train(CLI::App& app) {
   auto f = std::make_shared<TrainFlags>();
   app.add_option("--config", f->config, "YAML file of the same keys");
   app.add_flag("-q,--quiet", f->quiet, "no progress, no summary");
+  app.add_option("--trace", f->trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");
   for (const SettingsKey& key : settings_keys()) {
     std::string names = "--" + dashed(key.name);
     if (key.name.find('_') != std::string::npos) names += ",--" + key.name;

@@ -43,7 +43,7 @@ struct PendingStep {
   int64_t tokens = 0, rows = 0, micros = 0;
   double sum_squares = 0, lr = 0;
   std::vector<int64_t> row_ids;
-  std::unique_ptr<Event> done;
+  std::unique_ptr<Event> begin, done;
   DeviceBuffer values;  // page-locked: two losses a micro-batch, then the norm
 };
 
@@ -230,7 +230,9 @@ class Loop {
       std::optional<std::unique_ptr<MicroBatch>> next;
       {
         ScopedZone zone(Zone::wait_input);
+        const int64_t since = now_ns();
         next = queue_.pop();
+        wait_seconds_ += seconds_since(since);
       }
       if (!next) break;
       micro_step(**next);
@@ -261,6 +263,7 @@ class Loop {
       pass.loss.hard_weight = static_cast<float>(s_.hard_weight),
       pass.loss.soft_weight = static_cast<float>(1 - s_.hard_weight);
     }
+    if (m.number == 0) pending_.back()->begin->record(*stream_);
     TrainResult result;
     {
       ScopedZone zone(Zone::forward, m.packed.tokens());
@@ -279,7 +282,8 @@ class Loop {
     auto p = free_.empty() ? std::make_unique<PendingStep>() : std::move(free_.back());
     if (!free_.empty()) free_.pop_back();
     if (!p->done) {
-      p->done = make_event(*job_.device, false);
+      p->begin = make_event(*job_.device, true);
+      p->done = make_event(*job_.device, true);
       p->values = job_.device->allocate_host((2 * kMostMicros + 1) * 4);
     }
     p->step = m.step, p->samples = m.step_weight, p->tagged = static_cast<double>(m.step_tagged);
@@ -341,6 +345,11 @@ class Loop {
     {
       ScopedZone zone(Zone::wait_device);
       p->done->synchronize();
+    }
+    busy_seconds_ += p->done->ms_since(*p->begin) * 1e-3;
+    if (Timeline::enabled()) {
+      if (!clock_) clock_ = std::make_unique<DeviceClock>(*job_.device, *stream_);
+      Timeline::record_lane("device", Zone::device_busy, clock_->host_ns(*p->begin), clock_->host_ns(*p->done), p->tokens);
     }
     const auto* values = static_cast<const float*>(p->values.data());
     double sequence = 0, token = 0;
@@ -568,6 +577,7 @@ class Loop {
     outcome_.steps = progress_.step;
     outcome_.best_metric = progress_.best_metric, outcome_.best_step = progress_.best_step,
     outcome_.best_metric_name = metric_name();
+    tell_stats();
     tell_record();
     if (outcome_.interrupted) return;
     const bool best_written = s_.load_best_model_at_end && progress_.best_step >= 0;
@@ -577,11 +587,25 @@ class Loop {
     write_file_atomically(out / "README.md", record_.card(facts()));
   }
 
+  void tell_stats() {
+    const double seconds = std::max(1e-9, outcome_.seconds);
+    const double share = mfu(outcome_.tokens, squares_, seconds);
+    outcome_.mfu = std::isnan(share) ? -1 : share;
+    outcome_.device_busy = std::min(1.0, busy_seconds_ / seconds);
+    outcome_.planned_bytes = job_.plan.peak_bytes, outcome_.limit_bytes = job_.plan.limit_bytes;
+    outcome_.held_bytes = held_bytes();
+    const double idle = std::max(0.0, seconds - busy_seconds_);
+    if (outcome_.device_busy >= kBusyEnough) outcome_.held_back_by = "the device: it computes all the time";
+    else if (wait_seconds_ > idle / 2) outcome_.held_back_by = fmt::format("packing: micro-batches came late ({:.1f} s)", wait_seconds_);
+    else outcome_.held_back_by = fmt::format("steps too short for their launches and read-backs ({:.1f} s idle); a larger batch would hide them", idle);
+  }
+
   void say(const std::string& line) {
     if (callbacks_.say) callbacks_.say(line);
   }
 
   static constexpr int64_t kMostMicros = 4096;
+  static constexpr double kBusyEnough = 0.95;
 
   TrainJob& job_;
   const TrainSettings& s_;
@@ -603,7 +627,8 @@ class Loop {
   RunRecord record_;
   std::unique_ptr<Nvml> nvml_;
   int64_t held_bytes_ = 0;
-  double squares_ = 0;
+  double squares_ = 0, busy_seconds_ = 0, wait_seconds_ = 0;
+  std::unique_ptr<DeviceClock> clock_;
   int64_t training_since_ = 0, published_ns_ = 0;
   double window_loss_ = 0, window_squares_ = 0, window_since_ = 0;
   int64_t window_steps_ = 0, window_rows_ = 0, window_tokens_ = 0;

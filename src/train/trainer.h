@@ -25,6 +25,10 @@ struct TrainCallbacks {
 struct TrainOutcome {
   int64_t steps = 0, samples = 0, tokens = 0;
   double seconds = 0;  // of training steps, evaluation and checkpoints excluded
+  double mfu = -1;          // negative: the device's rate is unknown
+  double device_busy = 0;   // share of `seconds` from a step's first micro-batch to its update, by the device's own clock
+  int64_t planned_bytes = 0, held_bytes = 0, limit_bytes = 0;
+  std::string held_back_by;
   double final_loss = 0, best_metric = 0;
   std::string best_metric_name;
   int64_t best_step = -1;
