@@ -1,9 +1,10 @@
 # Helpers used by every folder's list.
 
 find_program(BRIM_CCACHE ccache)
-if(BRIM_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${BRIM_CCACHE})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${BRIM_CCACHE})
+if(BRIM_CCACHE)  # paths below the checkout count as relative, so that a second clone finds what the first compiled
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${BRIM_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
 endif()
 
 # fmt 9 turns constexpr off under nvcc and then trips over its own consteval, hence the definition.
