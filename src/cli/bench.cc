@@ -14,6 +14,7 @@
 #include "cli/engine_flags.h"
 #include "cli/verb.h"
 #include "io/row_reader.h"
+#include "report/spread.h"
 
 namespace brim {
 namespace {
@@ -131,10 +132,9 @@ int run_latency(const BenchFlags& f) {
       ms.push_back(seconds_since(begin) * 1e3);
     }
   }
-  std::sort(ms.begin(), ms.end());
-  const auto at = [&](double share) { return ms[std::min(ms.size() - 1, static_cast<size_t>(share * static_cast<double>(ms.size())))]; };
+  const Spread s = spread_of(std::move(ms));
   fmt::print("{} texts one at a time on {}, {}: p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms\n", f.count, engine->device().name(),
-             precision_name(engine->precision()), at(0.5), at(0.95), at(0.99), ms.back());
+             precision_name(engine->precision()), s.p50, s.p95, s.p99, s.most);
   return 0;
 }
 

@@ -54,7 +54,7 @@ void add_environment(CLI::App& app) {
     if (option->get_lnames().empty() || option->get_lnames()[0] == "help") continue;
     std::string name = "BRIM_";
     for (const char c : option->get_lnames()[0]) name += c == '-' ? '_' : static_cast<char>(std::toupper(c));
-    option->envname(name);
+    if (name != "BRIM_MODELS") option->envname(name);  // that one says where models are looked for
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "data/metrics.h"
 #include "engine/engine.h"
 
 namespace {
@@ -54,9 +55,9 @@ int run(int argc, char** argv) {
     }
     if (!(sum > 0)) fail(ErrorCode::internal, "the encoder's output is {}", sum);
     std::sort(times.begin(), times.end());
-    const double median = times[times.size() / 2], n = sequences;
+    const double median = percentile(times, 0.5), n = sequences;
     fmt::print("{{\"who\": \"brim\", \"precision\": \"{}\", \"shape\": \"{}\", \"seconds\": {:.6g}, \"p10\": {:.6g}, \"p90\": {:.6g}, \"sequences_per_second\": {:.5g}, \"mean_abs\": {:.6g}}}\n",
-               precision_name(engine->precision()), argv[a], median, times[times.size() / 10], times[times.size() * 9 / 10], n / median, sum / (n * static_cast<double>(engine->width())));
+               precision_name(engine->precision()), argv[a], median, percentile(times, 0.1), percentile(times, 0.9), n / median, sum / (n * static_cast<double>(engine->width())));
     std::fflush(stdout);
   }
   return 0;

@@ -144,7 +144,7 @@ TEST(EngineCuda, MemoryStandsStillOnceOpen) {
   const int64_t before = engine->device().memory().free_bytes;
   for (const size_t count : {1, 2, 7, 40, 300, 5000}) (void)scores(*engine, made_up_texts(count, count == 300 ? 400 : 30));
   EXPECT_EQ(engine->device().memory().free_bytes, before);
-  EXPECT_GE(engine->plan().bytes[Tag::graphs], 0);
+  EXPECT_GT(engine->plan().bytes[Tag::graphs], 0);  // the graphs were planned for
 }
 
 TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
