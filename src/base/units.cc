@@ -58,6 +58,12 @@ std::string format_duration(double seconds) {
   return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
 }
 
+std::string format_rate(double per_second) {
+  if (per_second <= 0) return "–";
+  if (per_second >= 100) return format_count(static_cast<int64_t>(per_second + 0.5));
+  return fmt::format("{:.{}f}", per_second, per_second < 10 ? 2 : 1);
+}
+
 std::string format_si(double value) {
   static constexpr std::array units = {"", " k", " M", " G", " T", " P"};
   size_t unit = 0;

@@ -15,6 +15,7 @@ std::string format_bytes(int64_t bytes);        // "5.25 GiB"
 std::string format_count(int64_t value);        // "12,345"
 std::string format_duration(double seconds);    // "1h 02m", "4m 10s", "3.2 s"
 std::string format_si(double value);            // "3.4 M"
+std::string format_rate(double per_second);    // "–" when not known, "1.62", "12.3", "12,345"
 
 // The known name nearest to what was typed (edit distance), for "did you mean"; empty if none is near.
 std::string nearest_name(std::string_view typed, const std::vector<std::string>& known);

@@ -18,7 +18,7 @@ namespace {
 
 HfConfig parse(const std::string& json) { return parse_hf_config(json, "m/config.json"); }
 
-std::string refused(const std::string& json) {
+std::string hf_config_error(const std::string& json) {
   const std::string message = error_of(ErrorCode::bad_model, [&] { parse(json); });
   EXPECT_TRUE(message.starts_with("m/config.json:")) << message;
   return message;
@@ -148,21 +148,21 @@ TEST(HfConfig, RefusesContradictions) {
       {R"("quantization_config":{"quant_method":"brim-int8","bits":4})", "bits"},
       {R"("vocab_size":3,"vocab_size":4)", "'vocab_size' appears twice"},
   };
-  for (const Case& c : cases) EXPECT_HAS(refused(fmt::format("{{\"model_type\":\"bert\",{}}}", c.keys)), c.says);
-  EXPECT_HAS(refused(R"({"model_type":"roberta","max_position_embeddings":2})"), "leaves no position");
-  EXPECT_HAS(refused(R"({"model_type":"electra"})"), "\"model_type\" is 'electra': Brim runs bert");
-  EXPECT_HAS(refused(R"({})"), "\"model_type\" is missing");
-  EXPECT_HAS(refused(R"([])"), "must hold a JSON object");
-  EXPECT_HAS(refused("{\n  \"model_type\": bert\n}"), "m/config.json:2:17: not valid JSON");
-  EXPECT_HAS(refused(""), "not valid JSON");
-  EXPECT_HAS(refused(R"({"model_type":"distilbert","dim":10})"), "\"dim\" 10 is not divisible by \"n_heads\" 12");
+  for (const Case& c : cases) EXPECT_HAS(hf_config_error(fmt::format("{{\"model_type\":\"bert\",{}}}", c.keys)), c.says);
+  EXPECT_HAS(hf_config_error(R"({"model_type":"roberta","max_position_embeddings":2})"), "leaves no position");
+  EXPECT_HAS(hf_config_error(R"({"model_type":"electra"})"), "\"model_type\" is 'electra': Brim runs bert");
+  EXPECT_HAS(hf_config_error(R"({})"), "\"model_type\" is missing");
+  EXPECT_HAS(hf_config_error(R"([])"), "must hold a JSON object");
+  EXPECT_HAS(hf_config_error("{\n  \"model_type\": bert\n}"), "m/config.json:2:17: not valid JSON");
+  EXPECT_HAS(hf_config_error(""), "not valid JSON");
+  EXPECT_HAS(hf_config_error(R"({"model_type":"distilbert","dim":10})"), "\"dim\" 10 is not divisible by \"n_heads\" 12");
 }
 
 TEST(HfConfig, RefusesBombs) {
-  EXPECT_HAS(refused("{\"a\":" + std::string(1'000'000, '[')), "nested deeper");
+  EXPECT_HAS(hf_config_error("{\"a\":" + std::string(1'000'000, '[')), "nested deeper");
   std::string deep = "{\"model_type\":\"bert\",\"x\":";
   for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
-  EXPECT_HAS(refused(deep), "nested deeper");
+  EXPECT_HAS(hf_config_error(deep), "nested deeper");
 }
 
 TEST(HfConfig, LeftoverDefaultLabel2IdIsOnlyAWarning) {

@@ -19,7 +19,7 @@ using namespace std::string_literals;
 constexpr std::string_view kAllowed[] = {"collections OrderedDict", "torch make"};
 
 Pickle parse(const std::string& bytes) { return parse_pickle(as_bytes(bytes), kAllowed, "m.bin"); }
-std::string refused(const std::string& bytes) {
+std::string pickle_error(const std::string& bytes) {
   return error_of(ErrorCode::bad_model, [&] { parse(bytes); });
 }
 
@@ -89,77 +89,77 @@ TEST(Pickle, ReadsContainersAndTheMemo) {
 
 TEST(Pickle, RunsNothing) {
   // The classic: os.system("…") by GLOBAL and REDUCE, and by STACK_GLOBAL.
-  const std::string by_global = refused(
+  const std::string by_global = pickle_error(
       "\x80\x02"
       "cos\nsystem\nU\x02id\x85R.");
   EXPECT_HAS(by_global, "m.bin: pickle, byte 2: asks for 'os.system', which Brim does not run");
   EXPECT_HAS(by_global, "safetensors");
-  EXPECT_HAS(refused("\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x02id\x85R."), "'posix.system'");
-  EXPECT_HAS(refused("\x80\x02"
+  EXPECT_HAS(pickle_error("\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x02id\x85R."), "'posix.system'");
+  EXPECT_HAS(pickle_error("\x80\x02"
                      "c__builtin__\neval\n."),
              "'__builtin__.eval'");
-  EXPECT_HAS(refused("\x80\x02"
+  EXPECT_HAS(pickle_error("\x80\x02"
                      "ctorch.storage\n_load_from_bytes\n."),
              "'torch.storage._load_from_bytes'");
-  EXPECT_HAS(refused("\x80\x02"
+  EXPECT_HAS(pickle_error("\x80\x02"
                      "ctorch\nmake.__globals__\n."),
              "'torch.make.__globals__'");
-  EXPECT_HAS(refused("\x80\x02"
+  EXPECT_HAS(pickle_error("\x80\x02"
                      "c\x1b[2J\nx\n."),
              "\\x1b[2J.x");
-  EXPECT_HAS(refused("\x80\x02U\x03"
+  EXPECT_HAS(pickle_error("\x80\x02U\x03"
                      "abc)R."),
              "REDUCE: found text, not a class");
-  EXPECT_HAS(refused("\x80\x02"
+  EXPECT_HAS(pickle_error("\x80\x02"
                      "ctorch\nmake\n}R."),
              "REDUCE: found a dict, not a tuple");
-  EXPECT_HAS(refused("\x80\x02"
+  EXPECT_HAS(pickle_error("\x80\x02"
                      "ctorch\nmake\n)\x81."),
              "opcode 0x81");  // NEWOBJ
-  EXPECT_HAS(refused("\x80\x02"
+  EXPECT_HAS(pickle_error("\x80\x02"
                      "(S'id'\nios\nsystem\n."),
              "opcode 0x53");                                        // STRING, INST
-  EXPECT_HAS(refused("\x80\x02(ios\nsystem\n."), "opcode 0x69");    // INST
-  EXPECT_HAS(refused("\x80\x02(ctorch\nmake\no."), "opcode 0x6f");  // OBJ
-  EXPECT_HAS(refused("\x80\x02\x82\x01."), "opcode 0x82");          // EXT1
-  EXPECT_HAS(refused("\x80\x02P1\n."), "opcode 0x50");              // PERSID
-  EXPECT_HAS(refused("\x80\x02"
+  EXPECT_HAS(pickle_error("\x80\x02(ios\nsystem\n."), "opcode 0x69");    // INST
+  EXPECT_HAS(pickle_error("\x80\x02(ctorch\nmake\no."), "opcode 0x6f");  // OBJ
+  EXPECT_HAS(pickle_error("\x80\x02\x82\x01."), "opcode 0x82");          // EXT1
+  EXPECT_HAS(pickle_error("\x80\x02P1\n."), "opcode 0x50");              // PERSID
+  EXPECT_HAS(pickle_error("\x80\x02"
                      "ctorch\nmake\n)R}b."),
              "BUILD: found a call, not a dict");
-  EXPECT_HAS(refused("\x80\x02"
+  EXPECT_HAS(pickle_error("\x80\x02"
                      "ccollections\nOrderedDict\nK\x01\x85R."),
              "OrderedDict called with a number");
-  EXPECT_HAS(refused("\x80\x02"
+  EXPECT_HAS(pickle_error("\x80\x02"
                      "ccollections\nOrderedDict\nNN\x86R."),
              "OrderedDict called with 2 arguments");
 }
 
 TEST(Pickle, RefusesWhatIsBroken) {
-  EXPECT_HAS(refused(""), "wants 1 bytes where 0 are left");
-  EXPECT_HAS(refused("\x80\x05."), "protocol 5");
-  EXPECT_HAS(refused("\x80\x01."), "protocol 1");
-  EXPECT_HAS(refused("\x80\x02."), "0 values");
-  EXPECT_HAS(refused("\x80\x02NN."), "2 values");
-  EXPECT_HAS(refused("\x80\x02N(."), "1 marks");
-  EXPECT_HAS(refused("\x80\x02\x85."), "empty stack");
-  EXPECT_HAS(refused("\x80\x02N(\x85."), "empty stack");  // may not reach below the mark
-  EXPECT_HAS(refused("\x80\x02t."), "a mark that is not there");
-  EXPECT_HAS(refused("\x80\x02h\x07."), "recalls value 7");
-  EXPECT_HAS(refused("\x80\x02q\x07."), "empty stack");
-  EXPECT_HAS(refused("\x80\x02"
+  EXPECT_HAS(pickle_error(""), "wants 1 bytes where 0 are left");
+  EXPECT_HAS(pickle_error("\x80\x05."), "protocol 5");
+  EXPECT_HAS(pickle_error("\x80\x01."), "protocol 1");
+  EXPECT_HAS(pickle_error("\x80\x02."), "0 values");
+  EXPECT_HAS(pickle_error("\x80\x02NN."), "2 values");
+  EXPECT_HAS(pickle_error("\x80\x02N(."), "1 marks");
+  EXPECT_HAS(pickle_error("\x80\x02\x85."), "empty stack");
+  EXPECT_HAS(pickle_error("\x80\x02N(\x85."), "empty stack");  // may not reach below the mark
+  EXPECT_HAS(pickle_error("\x80\x02t."), "a mark that is not there");
+  EXPECT_HAS(pickle_error("\x80\x02h\x07."), "recalls value 7");
+  EXPECT_HAS(pickle_error("\x80\x02q\x07."), "empty stack");
+  EXPECT_HAS(pickle_error("\x80\x02"
                      "2."),
              "empty stack");
-  EXPECT_HAS(refused("\x80\x02}(Nu."), "no pairs");
-  EXPECT_HAS(refused("\x80\x02](NN\x86"
+  EXPECT_HAS(pickle_error("\x80\x02}(Nu."), "no pairs");
+  EXPECT_HAS(pickle_error("\x80\x02](NN\x86"
                      "u."),
              "no pairs");
-  EXPECT_HAS(refused("\x80\x02NNa."), "APPENDS: found None");
-  EXPECT_HAS(refused("\x80\x02X\xFF\xFF\xFF\x7Fhi."), "wants 2147483647 bytes");
-  EXPECT_HAS(refused("\x80\x04\x8d\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFFhi."), "wants 18446744073709551615 bytes");
-  EXPECT_HAS(refused("\x80\x02"
+  EXPECT_HAS(pickle_error("\x80\x02NNa."), "APPENDS: found None");
+  EXPECT_HAS(pickle_error("\x80\x02X\xFF\xFF\xFF\x7Fhi."), "wants 2147483647 bytes");
+  EXPECT_HAS(pickle_error("\x80\x04\x8d\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFFhi."), "wants 18446744073709551615 bytes");
+  EXPECT_HAS(pickle_error("\x80\x02"
                      "cno end"),
              "a name without an end");
-  EXPECT_HAS(refused("\x80\x02"
+  EXPECT_HAS(pickle_error("\x80\x02"
                      "c" +
                      std::string(5000, 'a') + "\nb\n."),
              "a name without an end");
@@ -178,16 +178,16 @@ TEST(Pickle, StaysLinearUnderBombs) {
                 .top()
                 .items.size(),
             1u);  // a list that holds itself
-  EXPECT_HAS(refused("\x80\x02" + std::string(3'000'000, 'N')), "more than 1048576 values");
-  EXPECT_HAS(refused("\x80\x02N" + std::string(3'000'000, '2')), "on the stack");
-  EXPECT_HAS(refused("\x80\x02" + std::string(3'000'000, '(')), "marks");
-  EXPECT_HAS(refused("\x80\x04N" + std::string(3'000'000, '\x94')), "remembers more");
+  EXPECT_HAS(pickle_error("\x80\x02" + std::string(3'000'000, 'N')), "more than 1048576 values");
+  EXPECT_HAS(pickle_error("\x80\x02N" + std::string(3'000'000, '2')), "on the stack");
+  EXPECT_HAS(pickle_error("\x80\x02" + std::string(3'000'000, '(')), "marks");
+  EXPECT_HAS(pickle_error("\x80\x04N" + std::string(3'000'000, '\x94')), "remembers more");
   // One list of pairs recalled for many dicts.
   std::string pairs = "\x80\x02](";
   for (int i = 0; i < 1000; ++i) pairs += "NN\x86";
   pairs += "eq\x01";
   for (int i = 0; i < 10'000; ++i) pairs += "ccollections\nOrderedDict\nh\x01\x85R";
-  EXPECT_HAS(refused(pairs + "."), "OrderedDicts of more than");
+  EXPECT_HAS(pickle_error(pairs + "."), "OrderedDicts of more than");
 }
 
 TEST(PickleFuzz, NeverCrashes) {

@@ -19,7 +19,7 @@ std::string with_header(const std::string& header, const std::string& data = "")
   return file + header + data;
 }
 
-std::string refused(const std::string& file) {
+std::string safetensors_error(const std::string& file) {
   return error_of(ErrorCode::bad_model, [&] { parse_safetensors(as_bytes(file), "m.safetensors"); });
 }
 
@@ -51,27 +51,27 @@ TEST(Safetensors, ReadsScalarsEmptyTensorsAndTypesWithoutUse) {
 }
 
 TEST(Safetensors, RefusesDamagedHeaders) {
-  EXPECT_HAS(refused(""), "0 bytes are too few");
-  EXPECT_HAS(refused("1234567"), "7 bytes are too few");
-  EXPECT_HAS(refused(std::string(8, '\xFF')), "18446744073709551615 bytes");
-  EXPECT_HAS(refused(std::string("\x00\xE1\xF5\x05\0\0\0\0", 8)), "the file has 8 in all");  // 1e8: allowed, but cut
-  EXPECT_HAS(refused(std::string("\x01\xE1\xF5\x05\0\0\0\0", 8)), "at most 100000000");
+  EXPECT_HAS(safetensors_error(""), "0 bytes are too few");
+  EXPECT_HAS(safetensors_error("1234567"), "7 bytes are too few");
+  EXPECT_HAS(safetensors_error(std::string(8, '\xFF')), "18446744073709551615 bytes");
+  EXPECT_HAS(safetensors_error(std::string("\x00\xE1\xF5\x05\0\0\0\0", 8)), "the file has 8 in all");  // 1e8: allowed, but cut
+  EXPECT_HAS(safetensors_error(std::string("\x01\xE1\xF5\x05\0\0\0\0", 8)), "at most 100000000");
   const std::string whole = with_header(kTwo, std::string(19, '\0'));
-  for (size_t n = 0; n < whole.size(); ++n) refused(whole.substr(0, n));
-  EXPECT_HAS(refused(whole.substr(0, whole.size() - 1)), "tensor 'b': data_offsets [16, 19] lie outside the file's 18");
-  EXPECT_HAS(refused(whole + "x"), "1 bytes follow the last tensor (19 of 20");
-  EXPECT_HAS(refused(with_header("[]")), "starts with '['");
-  EXPECT_HAS(refused(with_header(" {}")), "starts with ' '");
-  EXPECT_HAS(refused(with_header("")), "starts with ''");
-  EXPECT_HAS(refused(with_header("{} x")), "not valid JSON");
-  EXPECT_HAS(refused(with_header("{\"a\xFF\":1}")), "not valid JSON");
-  EXPECT_HAS(refused(with_header("{\"a\":")), "not valid JSON");
+  for (size_t n = 0; n < whole.size(); ++n) safetensors_error(whole.substr(0, n));
+  EXPECT_HAS(safetensors_error(whole.substr(0, whole.size() - 1)), "tensor 'b': data_offsets [16, 19] lie outside the file's 18");
+  EXPECT_HAS(safetensors_error(whole + "x"), "1 bytes follow the last tensor (19 of 20");
+  EXPECT_HAS(safetensors_error(with_header("[]")), "starts with '['");
+  EXPECT_HAS(safetensors_error(with_header(" {}")), "starts with ' '");
+  EXPECT_HAS(safetensors_error(with_header("")), "starts with ''");
+  EXPECT_HAS(safetensors_error(with_header("{} x")), "not valid JSON");
+  EXPECT_HAS(safetensors_error(with_header("{\"a\xFF\":1}")), "not valid JSON");
+  EXPECT_HAS(safetensors_error(with_header("{\"a\":")), "not valid JSON");
 }
 
 TEST(Safetensors, SaysWhatAForeignFileIs) {
-  EXPECT_HAS(refused("version https://git-lfs.github.com/spec/v1\noid sha256:00\n"), "git lfs pull");
-  EXPECT_HAS(refused("<!DOCTYPE html><html>"), "web page");
-  EXPECT_HAS(refused(std::string("PK\x03\x04\0\0\0\0\0", 9)), "zip archive");
+  EXPECT_HAS(safetensors_error("version https://git-lfs.github.com/spec/v1\noid sha256:00\n"), "git lfs pull");
+  EXPECT_HAS(safetensors_error("<!DOCTYPE html><html>"), "web page");
+  EXPECT_HAS(safetensors_error(std::string("PK\x03\x04\0\0\0\0\0", 9)), "zip archive");
 }
 
 std::string one(const std::string& info) { return "{\"t\":" + info + "}"; }
@@ -123,20 +123,20 @@ TEST(Safetensors, RefusesLyingTensors) {
       {"{\"\\u001b[31m\":{\"dtype\":\"Q\"}}", 0, "\\x1b[31m"},
   };
   for (const Case& c : cases) {
-    const std::string message = refused(with_header(c.header, std::string(c.data, '\0')));
+    const std::string message = safetensors_error(with_header(c.header, std::string(c.data, '\0')));
     EXPECT_HAS(message, c.says);
     EXPECT_TRUE(message.starts_with("m.safetensors: ")) << message;
   }
 }
 
 TEST(Safetensors, RefusesBombs) {
-  EXPECT_HAS(refused(with_header("{\"a\":" + std::string(1'000'000, '['))), "an array");
+  EXPECT_HAS(safetensors_error(with_header("{\"a\":" + std::string(1'000'000, '['))), "an array");
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
-  EXPECT_HAS(refused(with_header(deep)), "unknown key 'a'");
+  EXPECT_HAS(safetensors_error(with_header(deep)), "unknown key 'a'");
   std::string dims = "0";
   for (int i = 0; i < 100'000; ++i) dims += ",0";
-  EXPECT_HAS(refused(with_header(one(R"({"dtype":"F32","shape":[)" + dims + R"(],"data_offsets":[0,0]})"))),
+  EXPECT_HAS(safetensors_error(with_header(one(R"({"dtype":"F32","shape":[)" + dims + R"(],"data_offsets":[0,0]})"))),
              "at most 64");
 }
 

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 fs::path golden(const std::string& name) { return fs::path(BRIM_SOURCE_DIR) / "tests/data/io" / name; }
 
-std::string refused(const std::string& file) {
+std::string torch_bin_error(const std::string& file) {
   return error_of(ErrorCode::bad_model, [&] { parse_torch_bin(as_bytes(file), "m.bin"); });
 }
 
@@ -93,16 +93,16 @@ TEST(TorchBin, OpensADirectoryAndShards) {
 }
 
 TEST(TorchBin, NamesWhatItRefuses) {
-  EXPECT_HAS(refused(get_file(golden("pickled_module.bin"))), "'torch.nn.modules.container.Sequential'");
-  EXPECT_HAS(refused(get_file(golden("training_checkpoint.bin"))), "tensors are inside 'state_dict'");
-  EXPECT_HAS(refused(get_file(golden("sparse.bin"))), "'torch._utils._rebuild_sparse_tensor'");
-  EXPECT_HAS(refused(""), "not a file of torch.save (0 bytes)");
-  EXPECT_HAS(refused("version https://git-lfs.github.com/spec/v1\n"), "git lfs pull");
-  EXPECT_HAS(refused("\x80\x02K\x01."), "not one of torch.save");
-  EXPECT_HAS(refused(std::string(257, 'x') + "ustar" + std::string(300, '\0')), "tar");
+  EXPECT_HAS(torch_bin_error(get_file(golden("pickled_module.bin"))), "'torch.nn.modules.container.Sequential'");
+  EXPECT_HAS(torch_bin_error(get_file(golden("training_checkpoint.bin"))), "tensors are inside 'state_dict'");
+  EXPECT_HAS(torch_bin_error(get_file(golden("sparse.bin"))), "'torch._utils._rebuild_sparse_tensor'");
+  EXPECT_HAS(torch_bin_error(""), "not a file of torch.save (0 bytes)");
+  EXPECT_HAS(torch_bin_error("version https://git-lfs.github.com/spec/v1\n"), "git lfs pull");
+  EXPECT_HAS(torch_bin_error("\x80\x02K\x01."), "not one of torch.save");
+  EXPECT_HAS(torch_bin_error(std::string(257, 'x') + "ustar" + std::string(300, '\0')), "tar");
   for (const char* name : {"state_dict.bin", "state_dict_legacy.bin"}) {
     const std::string whole = get_file(golden(name));
-    for (size_t n = 0; n < whole.size(); ++n) refused(whole.substr(0, n));
+    for (size_t n = 0; n < whole.size(); ++n) torch_bin_error(whole.substr(0, n));
   }
 }
 
@@ -158,7 +158,7 @@ TEST(TorchBin, RefusesLyingTensors) {
   auto with = [](auto&& change) {
     FakeTensor tensor;
     change(tensor);
-    return refused(one(tensor));
+    return torch_bin_error(one(tensor));
   };
   EXPECT_HAS(with([](auto& t) { t.size = {5}; }), "tensor 'w': offset 0, size [5] and stride [1] reach outside");
   EXPECT_HAS(with([](auto& t) { t.offset = 1; }), "reach outside its storage of 4");
@@ -187,26 +187,26 @@ TEST(TorchBin, RefusesLyingTensors) {
   EXPECT_HAS(with([](auto& t) { t.function = "torch._utils\n_rebuild_parameter\n"; }), "its value is a storage's name");
   FakeTensor other;
   other.storage_class = "torch\nIntStorage\n";
-  EXPECT_HAS(refused(archive(state_dict(text("w") + FakeTensor().pickled() + text("v") + other.pickled()))),
+  EXPECT_HAS(torch_bin_error(archive(state_dict(text("w") + FakeTensor().pickled() + text("v") + other.pickled()))),
              "is int32[4] here and float32[4] elsewhere");
-  EXPECT_HAS(refused(archive(state_dict(text("w") + FakeTensor().pickled() + text("w") + FakeTensor().pickled()))),
+  EXPECT_HAS(torch_bin_error(archive(state_dict(text("w") + FakeTensor().pickled() + text("w") + FakeTensor().pickled()))),
              "'w' appears twice");
-  EXPECT_HAS(refused(archive(state_dict("K\x01" + FakeTensor().pickled()))), "a dict with a number as a key");
-  EXPECT_HAS(refused(archive("\x80\x02].")), "holds a list, not a state dict");
+  EXPECT_HAS(torch_bin_error(archive(state_dict("K\x01" + FakeTensor().pickled()))), "a dict with a number as a key");
+  EXPECT_HAS(torch_bin_error(archive("\x80\x02].")), "holds a list, not a state dict");
 }
 
 TEST(TorchBin, RefusesOtherArchives) {
   const std::string good = state_dict(text("w") + FakeTensor().pickled());
   const std::string data(16, '\0');
-  EXPECT_HAS(refused(archive(good, data, {{.name = "m/byteorder", .bytes = "big"}})), "its byte order is 'big'");
-  EXPECT_HAS(refused(archive(good, data, {{.name = "m/constants.pkl", .bytes = "x"}})), "TorchScript");
-  EXPECT_HAS(refused(archive(good, data, {{.name = "m/data/0", .bytes = data}})), "appears twice");
+  EXPECT_HAS(torch_bin_error(archive(good, data, {{.name = "m/byteorder", .bytes = "big"}})), "its byte order is 'big'");
+  EXPECT_HAS(torch_bin_error(archive(good, data, {{.name = "m/constants.pkl", .bytes = "x"}})), "TorchScript");
+  EXPECT_HAS(torch_bin_error(archive(good, data, {{.name = "m/data/0", .bytes = data}})), "appears twice");
   ZipMaker none;
   none.members.push_back({.name = "readme", .bytes = "hello"});
-  EXPECT_HAS(refused(none.make()), "without data.pkl");
+  EXPECT_HAS(torch_bin_error(none.make()), "without data.pkl");
   ZipMaker wrong_sum;
   wrong_sum.members.push_back({.name = "m/data.pkl", .bytes = good, .lie_crc = 1});
-  EXPECT_HAS(refused(wrong_sum.make()), "checksum");
+  EXPECT_HAS(torch_bin_error(wrong_sum.make()), "checksum");
 }
 
 TEST(TorchBin, FollowsDeepParametersWithoutRecursion) {

@@ -14,7 +14,7 @@
 namespace brim {
 namespace {
 
-std::string refused(const std::string& file) {
+std::string zip_error(const std::string& file) {
   return error_of(ErrorCode::bad_model, [&] { parse_zip(as_bytes(file), "m.bin"); });
 }
 
@@ -44,24 +44,24 @@ TEST(Zip, ReadsMembers) {
 
 TEST(Zip, RefusesLies) {
   const std::string whole = two().make();
-  for (size_t n = 0; n < whole.size(); ++n) refused(whole.substr(0, n));
-  EXPECT_HAS(refused(""), "no end of the archive");
+  for (size_t n = 0; n < whole.size(); ++n) zip_error(whole.substr(0, n));
+  EXPECT_HAS(zip_error(""), "no end of the archive");
   auto with = [](auto&& change) {
     ZipMaker zip = two();
     change(zip.members[0]);
     return zip.make();
   };
-  EXPECT_HAS(refused(with([](auto& m) { m.method = 8; })), "'a/one' is compressed (method 8)");
-  EXPECT_HAS(refused(with([](auto& m) { m.flags = 1; })), "encrypted");
-  EXPECT_HAS(refused(with([](auto& m) { m.lie_offset = 7; })), "not where the directory says (byte 7)");
-  EXPECT_HAS(refused(with([](auto& m) { m.lie_offset = 0x7FFFFFFF; })), "outside the file");
-  EXPECT_HAS(refused(with([](auto& m) { m.zip64 = true, m.lie_offset = INT64_MAX; })), "outside the file");
-  EXPECT_HAS(refused(with([](auto& m) { m.lie_bytes = 1000; })), "outside the file");
-  EXPECT_HAS(refused(with([](auto& m) { m.lie_bytes = 6; })), "overlaps");
-  EXPECT_HAS(refused(with([](auto& m) { m.zip64 = true, m.lie_bytes = INT64_MAX; })), "outside the file");
+  EXPECT_HAS(zip_error(with([](auto& m) { m.method = 8; })), "'a/one' is compressed (method 8)");
+  EXPECT_HAS(zip_error(with([](auto& m) { m.flags = 1; })), "encrypted");
+  EXPECT_HAS(zip_error(with([](auto& m) { m.lie_offset = 7; })), "not where the directory says (byte 7)");
+  EXPECT_HAS(zip_error(with([](auto& m) { m.lie_offset = 0x7FFFFFFF; })), "outside the file");
+  EXPECT_HAS(zip_error(with([](auto& m) { m.zip64 = true, m.lie_offset = INT64_MAX; })), "outside the file");
+  EXPECT_HAS(zip_error(with([](auto& m) { m.lie_bytes = 1000; })), "outside the file");
+  EXPECT_HAS(zip_error(with([](auto& m) { m.lie_bytes = 6; })), "overlaps");
+  EXPECT_HAS(zip_error(with([](auto& m) { m.zip64 = true, m.lie_bytes = INT64_MAX; })), "outside the file");
   ZipMaker twice = two();
   twice.members[1] = {.name = "a/one", .bytes = "x", .lie_offset = 0};
-  EXPECT_HAS(refused(twice.make()), "overlaps");
+  EXPECT_HAS(zip_error(twice.make()), "overlaps");
   const std::string bad_sum = with([](auto& m) { m.lie_crc = 1; });
   const auto members = parse_zip(as_bytes(bad_sum), "m");
   EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { check_crc(members[0], "m"); }), "checksum");

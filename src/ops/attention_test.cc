@@ -11,12 +11,12 @@ namespace {
 using namespace brim::testing;
 
 // One packed batch: q, k and v are column ranges of one qkv, as in the model.
-struct Case {
+struct AttentionCase {
   std::vector<int32_t> lengths, starts;
   int64_t T, B, N, D, H;
   HostTensor qkv, first_q, start_view, order_view;
   BatchView batch;
-  Case(const std::vector<int32_t>& lens, int64_t heads, int64_t head_size, double scale, uint64_t seed)
+  AttentionCase(const std::vector<int32_t>& lens, int64_t heads, int64_t head_size, double scale, uint64_t seed)
       : lengths(lens), starts(starts_of(lens)), T(starts.back()), B(static_cast<int64_t>(lens.size())), N(heads), D(head_size), H(N * D),
         qkv(random_tensor(DType::f32, {T, 3 * H}, seed, scale)), first_q(random_tensor(DType::f32, {B, H}, seed + 1, scale)),
         start_view(int_tensor(starts)) {
@@ -39,14 +39,14 @@ double probability_factor(const Dropout& d, int64_t query_row, int64_t heads, in
   return dropout_factor(rows, 0, key);
 }
 
-struct Reference {
+struct AttentionReference {
   std::vector<double> out, lse, tolerance, lse_tolerance;
 };
 
 // `unit` is the rounding of the operands: fp32's, or bf16's where q, k, p and v are rounded to it.
-Reference reference(const Case& c, bool first, const Dropout& drop, double unit) {
+AttentionReference reference(const AttentionCase& c, bool first, const Dropout& drop, double unit) {
   const int64_t Tq = first ? c.B : c.T;
-  Reference r;
+  AttentionReference r;
   r.out.assign(Tq * c.H, 0), r.tolerance.assign(Tq * c.H, 0), r.lse.assign(Tq * c.N, -INFINITY), r.lse_tolerance.assign(Tq * c.N, 0);
   const double scale = 1 / std::sqrt(static_cast<double>(c.D));
   for (int64_t b = 0; b < c.B; ++b)
@@ -85,9 +85,9 @@ Reference reference(const Case& c, bool first, const Dropout& drop, double unit)
   return r;
 }
 
-void run_and_compare(const Case& c, bool first, const Dropout& drop) {
+void run_and_compare(const AttentionCase& c, bool first, const Dropout& drop) {
   const int64_t Tq = first ? c.B : c.T;
-  const Reference want = reference(c, first, drop, kEps32);
+  const AttentionReference want = reference(c, first, drop, kEps32);
   for_each_cpu_stream([&](CpuStream& stream) {
     const HostTensor out(DType::f32, {Tq, c.H}, 4), lse(DType::f32, {Tq, c.N});
     const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
@@ -113,13 +113,13 @@ TEST(Attention, AgreesWithFp64OnRaggedBatches) {
         for (const float drop : {0.0f, 0.2f}) {
           SCOPED_TRACE(::testing::Message() << "lengths " << ::testing::PrintToString(lengths) << " N " << N << " D " << D << " first "
                                             << first << " dropout " << drop);
-          run_and_compare(Case(lengths, N, D, 1.0, ++seed), first, {.probability = drop, .seed = seed, .site = 4, .first_row = 3});
+          run_and_compare(AttentionCase(lengths, N, D, 1.0, ++seed), first, {.probability = drop, .seed = seed, .site = 4, .first_row = 3});
         }
 }
 
 TEST(Attention, LongSequencesAndLargeScores) {
-  run_and_compare(Case({512, 5, 300}, 1, 64, 1.0, 5), false, {});
-  run_and_compare(Case({90, 5}, 2, 32, 12.0, 6), false, {});  // scores in the hundreds: nearly one-hot
+  run_and_compare(AttentionCase({512, 5, 300}, 1, 64, 1.0, 5), false, {});
+  run_and_compare(AttentionCase({90, 5}, 2, 32, 12.0, 6), false, {});  // scores in the hundreds: nearly one-hot
 }
 
 // Products in bf16, with q, k, v and the output in fp32 or bf16: every instruction set takes every mix.
@@ -129,13 +129,13 @@ TEST(Attention, Bf16AgreesWithFp64WithinItsRounding) {
     for (const auto& [N, D] : {std::pair<int64_t, int64_t>{2, 32}, {3, 64}, {2, 20}, {1, 128}})
       for (const bool first : {false, true})
         for (const DType in : {DType::f32, DType::bf16}) {
-          Case c(lengths, N, D, 1.0, ++seed);
+          AttentionCase c(lengths, N, D, 1.0, ++seed);
           const HostTensor qkv(in, {c.T, 3 * c.H}, 8), first_q(in, {c.B, c.H});
           for (int64_t t = 0; t < c.T; ++t)
             for (int64_t i = 0; i < 3 * c.H; ++i) qkv.set(t, i, c.qkv.at(t, i)), c.qkv.set(t, i, qkv.at(t, i));  // as rounded
           for (int64_t b = 0; b < c.B; ++b)
             for (int64_t i = 0; i < c.H; ++i) first_q.set(b, i, c.first_q.at(b, i)), c.first_q.set(b, i, first_q.at(b, i));
-          const Reference want = reference(c, first, {}, kEpsBf16);
+          const AttentionReference want = reference(c, first, {}, kEpsBf16);
           for_each_cpu_stream([&](CpuStream& stream) {
             for (const DType out_type : {DType::f32, DType::bf16}) {
               SCOPED_TRACE(::testing::Message() << "lengths " << ::testing::PrintToString(lengths) << " N " << N << " D " << D << " first " << first
@@ -164,7 +164,7 @@ TEST(Attention, Bf16RunsOnTheTilesWhereThereAreAny) {
       EXPECT_TRUE(kernels->takes(32, 32, 64));
       EXPECT_FALSE(kernels->takes(32, 32, 20));
       // The tiles round to bf16: their result differs from fp32's, or they did not run.
-      const Case c({40}, 1, 64, 1.0, 3);
+      const AttentionCase c({40}, 1, 64, 1.0, 3);
       CpuStream stream(nullptr, isa);
       const HostTensor fp32(DType::f32, {c.T, c.H}), bf16(DType::f32, {c.T, c.H});
       const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, 40, c.H, 1, Precision::bf16, 1));
@@ -180,7 +180,7 @@ TEST(Attention, Bf16RunsOnTheTilesWhereThereAreAny) {
 // A chunk of a batch: starts do not begin at 0, rows do.
 TEST(Attention, StartsAreRelativeToTheFirst) {
   for_each_cpu_stream([](CpuStream& stream) {
-    const Case c({9, 20, 3}, 2, 32, 1.0, 8);
+    const AttentionCase c({9, 20, 3}, 2, 32, 1.0, 8);
     const HostTensor out(DType::f32, {c.T, c.H}), shifted(DType::f32, {c.T, c.H});
     const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
     const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, Precision::fp32, threads));
@@ -197,7 +197,7 @@ TEST(Attention, StartsAreRelativeToTheFirst) {
 
 TEST(Attention, SaysWhatDoesNotFit) {
   CpuStream stream(nullptr, best_isa());
-  const Case c({4}, 2, 8, 1.0, 8);
+  const AttentionCase c({4}, 2, 8, 1.0, 8);
   const HostTensor out(DType::f32, {4, 16}), short_out(DType::f32, {3, 16});
   AttentionArgs args{.q = c.q(false), .k = c.k(), .v = c.v(), .out = short_out, .batch = c.batch, .heads = 2};
   try {
@@ -217,7 +217,7 @@ struct Doubles {
   std::vector<double> q, k, v, d_out, d_q, d_k, d_v, d_q_tolerance, d_k_tolerance, d_v_tolerance;
 };
 
-Doubles doubles_of(const Case& c, bool first, const HostTensor& d_out) {
+Doubles doubles_of(const AttentionCase& c, bool first, const HostTensor& d_out) {
   Doubles x;
   for (int64_t t = 0; t < c.T; ++t)
     for (int64_t i = 0; i < c.H; ++i) {
@@ -231,7 +231,7 @@ Doubles doubles_of(const Case& c, bool first, const HostTensor& d_out) {
 
 // Calls fn(b, head, query row, p) with the probabilities of each query.
 template <class Fn>
-void for_queries(const Case& c, bool first, const Doubles& x, Fn&& fn) {
+void for_queries(const AttentionCase& c, bool first, const Doubles& x, Fn&& fn) {
   const double scale = 1 / std::sqrt(static_cast<double>(c.D));
   for (int64_t b = 0; b < c.B; ++b)
     for (int64_t i = 0; i < (first ? std::min(1, c.lengths[b]) : c.lengths[b]); ++i)
@@ -251,7 +251,7 @@ void for_queries(const Case& c, bool first, const Doubles& x, Fn&& fn) {
       }
 }
 
-double loss_of(const Case& c, bool first, const Doubles& x, const Dropout& drop) {
+double loss_of(const AttentionCase& c, bool first, const Doubles& x, const Dropout& drop) {
   double loss = 0;
   for_queries(c, first, x, [&](int64_t b, int64_t h, int64_t row, const std::vector<double>& p, double, double) {
     for (int64_t j = 0; j < c.lengths[b]; ++j)
@@ -261,7 +261,7 @@ double loss_of(const Case& c, bool first, const Doubles& x, const Dropout& drop)
   return loss;
 }
 
-void differentiate(const Case& c, bool first, Doubles& x, const Dropout& drop) {
+void differentiate(const AttentionCase& c, bool first, Doubles& x, const Dropout& drop) {
   x.d_q.assign(x.q.size(), 0), x.d_k.assign(x.k.size(), 0), x.d_v.assign(x.v.size(), 0);
   x.d_q_tolerance = x.d_q, x.d_k_tolerance = x.d_k, x.d_v_tolerance = x.d_v;
   const double scale = 1 / std::sqrt(static_cast<double>(c.D));
@@ -298,7 +298,7 @@ void differentiate(const Case& c, bool first, Doubles& x, const Dropout& drop) {
 TEST(AttentionGrad, TheReferenceAgreesWithFiniteDifferences) {
   for (const bool first : {false, true})
     for (const float p : {0.0f, 0.3f}) {
-      const Case c({3, 0, 1, 4}, 2, 3, 1.0, 3);
+      const AttentionCase c({3, 0, 1, 4}, 2, 3, 1.0, 3);
       const HostTensor d_out = random_tensor(DType::f32, {first ? c.B : c.T, c.H}, 4);
       const Dropout drop{.probability = p, .seed = 5, .site = 1, .first_row = 7};
       Doubles x = doubles_of(c, first, d_out);
@@ -311,7 +311,7 @@ TEST(AttentionGrad, TheReferenceAgreesWithFiniteDifferences) {
 }
 
 // Forward, then backward; returns d_q, d_k, d_v (the last two as halves of one tensor, as the model keeps d_qkv).
-std::vector<HostTensor> run_gradient(CpuStream& stream, const Case& c, bool first, const Dropout& drop, const HostTensor& d_out) {
+std::vector<HostTensor> run_gradient(CpuStream& stream, const AttentionCase& c, bool first, const Dropout& drop, const HostTensor& d_out) {
   const int64_t Tq = first ? c.B : c.T;
   const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
   const HostTensor out(DType::f32, {Tq, c.H}), lse(DType::f32, {Tq, c.N});
@@ -333,7 +333,7 @@ TEST(AttentionGrad, AgreesWithFp64OnRaggedBatches) {
     for (const auto& [N, D] : {std::pair<int64_t, int64_t>{2, 32}, {1, 64}, {3, 7}})
       for (const bool first : {false, true})
         for (const float p : {0.0f, 0.2f}) {
-          const Case c(lengths, N, D, 1.0, static_cast<uint64_t>(lengths.size() + D));
+          const AttentionCase c(lengths, N, D, 1.0, static_cast<uint64_t>(lengths.size() + D));
           const HostTensor d_out = random_tensor(DType::f32, {first ? c.B : c.T, c.H}, 6, 1, 0, 2);
           const Dropout drop{.probability = p, .seed = 11, .site = 2};
           Doubles x = doubles_of(c, first, d_out);
@@ -353,14 +353,14 @@ TEST(AttentionGrad, AgreesWithFp64OnRaggedBatches) {
 }
 
 TEST(AttentionGrad, SameBitsForAllThreadCounts) {
-  const Case c({70, 3, 0, 33, 5, 1}, 3, 32, 1.0, 8);
+  const AttentionCase c({70, 3, 0, 33, 5, 1}, 3, 32, 1.0, 8);
   const HostTensor d_out = random_tensor(DType::f32, {c.T, c.H}, 6);
   expect_same_bits_for_all_thread_counts([&](CpuStream& stream) { return run_gradient(stream, c, false, {.probability = 0.1f, .seed = 3}, d_out); });
 }
 
 // Splitting long sequences among threads must change no bit of the output either.
 TEST(Attention, SameBitsForAllThreadCounts) {
-  const Case c({400, 3, 129, 128, 5, 1}, 2, 32, 1.0, 8);
+  const AttentionCase c({400, 3, 129, 128, 5, 1}, 2, 32, 1.0, 8);
   for (const Precision precision : {Precision::fp32, Precision::bf16})
     expect_same_bits_for_all_thread_counts([&](CpuStream& stream) {
       const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();

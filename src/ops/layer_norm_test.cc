@@ -7,12 +7,12 @@ namespace brim {
 namespace {
 using namespace brim::testing;
 
-struct Reference {
+struct NormReference {
   std::vector<double> y, sum, mean, rstd, tolerance;
 };
 
-Reference reference(const HostTensor& x, const HostTensor* residual, const HostTensor& gamma, const HostTensor& beta, double eps, const Dropout& drop) {
-  Reference r;
+NormReference reference(const HostTensor& x, const HostTensor* residual, const HostTensor& gamma, const HostTensor& beta, double eps, const Dropout& drop) {
+  NormReference r;
   const int64_t T = x.rows(), H = x.cols();
   for (int64_t t = 0; t < T; ++t) {
     std::vector<double> s(H);
@@ -56,14 +56,14 @@ TEST(LayerNorm, AgreesWithFp64) {
             const HostTensor y(DType::f32, {T, H}, 1), sum(DType::f32, {T, H}), mean_out(DType::f32, {T}), rstd(DType::f32, {T});
             args.y = y;
             layer_norm(stream, args);
-            const Reference want = reference(x, with_residual ? &residual : nullptr, gamma, beta, args.eps, {});
+            const NormReference want = reference(x, with_residual ? &residual : nullptr, gamma, beta, args.eps, {});
             EXPECT_TRUE(close(y.values(), want.y, [&](size_t i) { return want.tolerance[i]; }));
             // Training: with dropout, keeping what the backward pass needs.
             args.dropout = {.probability = 0.25f, .seed = seed, .site = 9, .first_row = 5};
             args.sum = sum, args.mean = mean_out, args.rstd = rstd;
             y.poison();
             layer_norm(stream, args);
-            const Reference train = reference(x, with_residual ? &residual : nullptr, gamma, beta, args.eps, args.dropout);
+            const NormReference train = reference(x, with_residual ? &residual : nullptr, gamma, beta, args.eps, args.dropout);
             EXPECT_TRUE(close(y.values(), train.y, [&](size_t i) { return train.tolerance[i]; }));
             EXPECT_TRUE(close(sum.values(), train.sum, [&](size_t i) { return 3 * kEps32 * (std::fabs(train.sum[i]) + 200); }));
             EXPECT_TRUE(close(mean_out.values(), train.mean, 8 * kEps32 * (std::fabs(mean) * 2 + 8)));

@@ -12,7 +12,7 @@ namespace {
 using testing::HostTensor;
 using testing::kEps32;
 
-struct Case {
+struct LinearGradCase {
   int64_t T = 1, N = 1, K = 1;
   GradWrite d_x_write = GradWrite::overwrite, d_w_write = GradWrite::accumulate;
   int64_t pad = 0;
@@ -23,7 +23,7 @@ struct Grads {
   HostTensor d_x, d_w, d_bias;
 };
 
-Grads run(const Case& c, Precision precision, Isa isa, const HostTensor& x, const HostTensor& w,
+Grads run(const LinearGradCase& c, Precision precision, Isa isa, const HostTensor& x, const HostTensor& w,
           const HostTensor& d_y) {
   // Where a gradient is added to, it starts from known values; where it is overwritten, from poison.
   Grads g{HostTensor(DType::f32, {c.T, c.K}, c.pad), HostTensor(DType::f32, {c.N, c.K}, c.pad),
@@ -54,7 +54,7 @@ double operand(double v, Precision precision) {
   return precision == Precision::bf16 ? to_float(to_bf16(static_cast<float>(v))) : v;
 }
 
-void check(const Case& c, Precision precision, Isa isa) {
+void check(const LinearGradCase& c, Precision precision, Isa isa) {
   SCOPED_TRACE(fmt::format("{} {} T {} N {} K {} threads {}", isa_name(isa), precision_name(precision), c.T, c.N, c.K,
                            c.threads));
   const HostTensor x = testing::random_tensor(DType::f32, {c.T, c.K}, 1, 1, 0, c.pad),
@@ -90,7 +90,7 @@ void check(const Case& c, Precision precision, Isa isa) {
   expect(g.d_bias, c.T, w_before, [&](int64_t n, int64_t, int64_t t) { return d_y.at(t, n); });
 }
 
-void check_all(const Case& c) {
+void check_all_grads(const LinearGradCase& c) {
   for (const Isa isa : supported_isas())
     for (const Precision precision : {Precision::fp32, Precision::bf16}) check(c, precision, isa);
 }
@@ -98,24 +98,24 @@ void check_all(const Case& c) {
 TEST(LinearGrad, Sizes) {
   for (const int64_t T : {0, 1, 7, 33})
     for (const int64_t N : {1, 16, 31, 50})
-      for (const int64_t K : {1, 17, 48, 65}) check_all({.T = T, .N = N, .K = K});
+      for (const int64_t K : {1, 17, 48, 65}) check_all_grads({.T = T, .N = N, .K = K});
 }
 
 TEST(LinearGrad, OverwritesOrAdds) {
   for (const GradWrite x_write : {GradWrite::overwrite, GradWrite::accumulate})
     for (const GradWrite w_write : {GradWrite::overwrite, GradWrite::accumulate})
       for (const int64_t T : {0, 20})
-        check_all({.T = T, .N = 33, .K = 40, .d_x_write = x_write, .d_w_write = w_write, .pad = 3});
+        check_all_grads({.T = T, .N = 33, .K = 40, .d_x_write = x_write, .d_w_write = w_write, .pad = 3});
 }
 
 TEST(LinearGrad, DepthInSeveralPieces) {
-  check_all({.T = 1100, .N = 20, .K = 24, .d_w_write = GradWrite::overwrite, .threads = 2});
+  check_all_grads({.T = 1100, .N = 20, .K = 24, .d_w_write = GradWrite::overwrite, .threads = 2});
 }
 
 TEST(LinearGrad, ThreadsDoNotChangeBits) {
   for (const Isa isa : supported_isas())
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-      const Case one{.T = 600, .N = 70, .K = 50}, three{.T = 600, .N = 70, .K = 50, .threads = 3};
+      const LinearGradCase one{.T = 600, .N = 70, .K = 50}, three{.T = 600, .N = 70, .K = 50, .threads = 3};
       const HostTensor x = testing::random_tensor(DType::f32, {600, 50}, 1),
                        w = testing::random_tensor(DType::f32, {70, 50}, 2);
       const HostTensor d_y = testing::random_tensor(DType::f32, {600, 70}, 3);

@@ -17,7 +17,7 @@ using testing::kEpsBf16;
 
 constexpr Precision kPrecisions[] = {Precision::fp32, Precision::bf16, Precision::int8};
 
-struct Case {
+struct LinearCase {
   int64_t T = 1, N = 1, K = 1;
   Activation activation = Activation::none;
   bool bias = true, residual = false;
@@ -28,7 +28,7 @@ struct Case {
   double x_scale = 1;
 };
 
-std::string text(const Case& c, Precision precision, Isa isa) {
+std::string text(const LinearCase& c, Precision precision, Isa isa) {
   return fmt::format("{} {}: T {} N {} K {} activation {} bias {} residual {} x {} y {} pad {} shift {} threads {}",
                      isa_name(isa), precision_name(precision), c.T, c.N, c.K, static_cast<int>(c.activation), c.bias,
                      c.residual, dtype_name(c.x_type), dtype_name(c.y_type), c.pad, c.shift, c.threads);
@@ -89,14 +89,14 @@ QuantisedRow quantise(int64_t K, At&& at) {
   return row;
 }
 
-struct Reference {
+struct LinearReference {
   std::vector<double> y, tolerance;
 };
 
 template <class X, class W>
-Reference reference(const Case& c, Precision precision, const X& x, const W& w, const HostTensor& bias,
+LinearReference reference(const LinearCase& c, Precision precision, const X& x, const W& w, const HostTensor& bias,
                     const Matrix& residual) {
-  Reference ref;
+  LinearReference ref;
   std::vector<QuantisedRow> xq, wq;
   if (precision == Precision::int8) {
     for (int64_t t = 0; t < c.T; ++t) xq.push_back(quantise(c.K, [&](int64_t k) { return x.at(t, k); }));
@@ -153,7 +153,7 @@ struct Inputs {
   Matrix x;
   HostTensor w, bias;
   Matrix residual;
-  explicit Inputs(const Case& c)
+  explicit Inputs(const LinearCase& c)
       : x(c.x_type, c.T, c.K, c.pad, c.shift, 1, c.x_scale),
         w(testing::random_tensor(DType::f32, {c.N, c.K}, 2, 0.7)),
         bias(testing::random_tensor(DType::f32, {c.N}, 3)),
@@ -161,7 +161,7 @@ struct Inputs {
 };
 
 // Runs one case on one kernel: poisoned output and scratch, fences around both, the named kernel proven to have run.
-void check(const Case& c, Precision precision, Isa isa, const Inputs& in, const Reference& ref) {
+void check(const LinearCase& c, Precision precision, Isa isa, const Inputs& in, const LinearReference& ref) {
   SCOPED_TRACE(text(c, precision, isa));
   const auto& [x, w, bias, residual] = in;
   Packed packed = pack(w, precision, isa);
@@ -202,11 +202,11 @@ void check(const Case& c, Precision precision, Isa isa, const Inputs& in, const 
     ASSERT_EQ(scratch.as<uint8_t>()[i], 0xFF) << "scratch overrun";
 }
 
-void check_all(const Case& c) {
+void check_all(const LinearCase& c) {
   const Inputs in(c);
   for (const Precision precision : kPrecisions) {
     if (precision == Precision::fp32 && c.x_type != DType::f32) continue;
-    const Reference ref = reference(c, precision, in.x, in.w, in.bias, in.residual);
+    const LinearReference ref = reference(c, precision, in.x, in.w, in.bias, in.residual);
     for (const Isa isa : supported_isas()) check(c, precision, isa, in, ref);
   }
 }

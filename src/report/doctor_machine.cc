@@ -20,12 +20,12 @@
 namespace brim {
 namespace {
 
-using State = MachineCheck::State;
+using CheckState = MachineCheck::State;
 
 void check_cards(std::vector<MachineCheck>& checks) {
   Nvml nvml;
   if (!nvml.ready()) {
-    checks.push_back({State::notice, "card", nvml.why(), "runs go to the CPU; with a card, install NVIDIA's driver"});
+    checks.push_back({CheckState::notice, "card", nvml.why(), "runs go to the CPU; with a card, install NVIDIA's driver"});
     return;
   }
   GpuSampleOptions options;
@@ -33,29 +33,29 @@ void check_cards(std::vector<MachineCheck>& checks) {
   for (const GpuSample& card : nvml.sample(options)) {
     const std::string name = fmt::format("card {}", card.index);
     if (card.state != GpuState::ok) {
-      checks.push_back({State::problem, name, fmt::format("{}: {}", gpu_state_name(card.state), card.why), "reset the card or reboot"});
+      checks.push_back({CheckState::problem, name, fmt::format("{}: {}", gpu_state_name(card.state), card.why), "reset the card or reboot"});
       continue;
     }
-    checks.push_back({State::fine, name, fmt::format("{}, driver {}", card.name, card.driver.empty() ? "not told" : card.driver), ""});
+    checks.push_back({CheckState::fine, name, fmt::format("{}, driver {}", card.name, card.driver.empty() ? "not told" : card.driver), ""});
     if (card.sm_clock_mhz && card.max_sm_clock_mhz)
-      checks.push_back({State::fine, name + " clock", fmt::format("{} of {} MHz now (an idle card clocks down)", *card.sm_clock_mhz, *card.max_sm_clock_mhz), ""});
+      checks.push_back({CheckState::fine, name + " clock", fmt::format("{} of {} MHz now (an idle card clocks down)", *card.sm_clock_mhz, *card.max_sm_clock_mhz), ""});
     if (card.throttle) {
       std::vector<std::string> reasons;
       for (const auto& reason : *card.throttle)
         if (reason.find("idle") == std::string::npos && reason.find("setting") == std::string::npos) reasons.push_back(reason);
       if (!reasons.empty())
-        checks.push_back({State::problem, name + " throttle", fmt::format("{}", fmt::join(reasons, ", ")), "better cooling, or a higher power limit"});
+        checks.push_back({CheckState::problem, name + " throttle", fmt::format("{}", fmt::join(reasons, ", ")), "better cooling, or a higher power limit"});
     }
     if (card.free_bytes && card.total_bytes) {
       const bool short_of = *card.free_bytes < *card.total_bytes / 2;
-      checks.push_back({short_of ? State::notice : State::fine, name + " memory", fmt::format("{} of {} free", format_bytes(*card.free_bytes), format_bytes(*card.total_bytes)),
+      checks.push_back({short_of ? CheckState::notice : CheckState::fine, name + " memory", fmt::format("{} of {} free", format_bytes(*card.free_bytes), format_bytes(*card.total_bytes)),
                         short_of ? "others hold more than half of it: plans get smaller" : ""});
     }
     if (card.processes && !card.processes->empty()) {
       std::vector<std::string> who;
       for (const GpuProcess& p : *card.processes)
         who.push_back(fmt::format("{} (pid {}{})", p.name.empty() ? "?" : p.name, p.pid, p.bytes ? ", " + format_bytes(*p.bytes) : ""));
-      checks.push_back({State::problem, name + " processes", fmt::format("{}", fmt::join(who, ", ")), "they take memory and time of the card: end those that are not needed"});
+      checks.push_back({CheckState::problem, name + " processes", fmt::format("{}", fmt::join(who, ", ")), "they take memory and time of the card: end those that are not needed"});
     }
   }
 }
@@ -67,22 +67,22 @@ void check_host(std::vector<MachineCheck>& checks, const std::string& directory,
   const HostSample host = sampler.sample();
   const auto cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   const bool bound = host.cores < cores;
-  checks.push_back({bound ? State::notice : State::fine, "cores", fmt::format("{} of {} usable, {}", host.cores, cores, host.cpu_name),
+  checks.push_back({bound ? CheckState::notice : CheckState::fine, "cores", fmt::format("{} of {} usable, {}", host.cores, cores, host.cpu_name),
                     bound ? "affinity or a cgroup quota keeps the others away" : ""});
   if (host.cpu) {
     const double others = std::max(0.0, *host.cpu * cores - host.self_cpu.value_or(0));
     const bool busy = others > 0.15 * cores;
-    checks.push_back({busy ? State::problem : State::fine, "load", fmt::format("other processes use {:.1f} of {} cores", others, cores),
+    checks.push_back({busy ? CheckState::problem : CheckState::fine, "load", fmt::format("other processes use {:.1f} of {} cores", others, cores),
                       busy ? "end or renice them: they take time from tokenizing, and on the CPU from computing" : ""});
   }
   if (host.memory_available_bytes && host.memory_total_bytes) {
     const bool low = *host.memory_available_bytes < std::max<int64_t>(int64_t{1} << 30, *host.memory_total_bytes / 20);
-    checks.push_back({low ? State::problem : State::fine, "memory", fmt::format("{} of {} free", format_bytes(*host.memory_available_bytes), format_bytes(*host.memory_total_bytes)),
+    checks.push_back({low ? CheckState::problem : CheckState::fine, "memory", fmt::format("{} of {} free", format_bytes(*host.memory_available_bytes), format_bytes(*host.memory_total_bytes)),
                       low ? "the system will start to swap" : ""});
   }
   if (host.disk_free_bytes) {
     const bool low = *host.disk_free_bytes < (int64_t{1} << 30);
-    checks.push_back({low ? State::problem : State::fine, "disk space", fmt::format("{} free at {}", format_bytes(*host.disk_free_bytes), directory), low ? "outputs may not fit" : ""});
+    checks.push_back({low ? CheckState::problem : CheckState::fine, "disk space", fmt::format("{} free at {}", format_bytes(*host.disk_free_bytes), directory), low ? "outputs may not fit" : ""});
   }
 }
 
@@ -93,7 +93,7 @@ void check_disk(std::vector<MachineCheck>& checks, const std::string& directory)
   std::string path = directory + "/.brim_disk_XXXXXX";
   const int fd = ::mkstemp(path.data());
   if (fd < 0) {
-    checks.push_back({State::problem, "disk", fmt::format("{} cannot be written", directory), "choose another place for outputs"});
+    checks.push_back({CheckState::problem, "disk", fmt::format("{} cannot be written", directory), "choose another place for outputs"});
     return;
   }
   (void)::unlink(path.c_str());
@@ -106,11 +106,11 @@ void check_disk(std::vector<MachineCheck>& checks, const std::string& directory)
   const double speed = static_cast<double>(kBlock * kBlocks) / std::max(1e-9, seconds_since(since));
   (void)::close(fd);
   if (!ok) {
-    checks.push_back({State::problem, "disk", fmt::format("{}: 64 MiB cannot be written", directory), "free some space"});
+    checks.push_back({CheckState::problem, "disk", fmt::format("{}: 64 MiB cannot be written", directory), "free some space"});
     return;
   }
   const bool slow = speed < 20e6;
-  checks.push_back({slow ? State::notice : State::fine, "disk", fmt::format("{:.0f} MB/s to {}", speed / 1e6, directory), slow ? "slow for reading and writing rows" : ""});
+  checks.push_back({slow ? CheckState::notice : CheckState::fine, "disk", fmt::format("{:.0f} MB/s to {}", speed / 1e6, directory), slow ? "slow for reading and writing rows" : ""});
 }
 
 // Batches of one size, made of texts as unequal as the run's.
@@ -168,7 +168,7 @@ Speed measure_batches(Engine& engine, const BatchMaker& maker, int64_t tokens, d
 
 }  // namespace
 
-const char* check_state_name(State state) {
+const char* check_state_name(CheckState state) {
   static const char* const names[] = {"fine", "notice", "problem"};
   return names[static_cast<int>(state)];
 }
@@ -184,7 +184,7 @@ std::vector<MachineCheck> check_machine(const std::string& directory, double sec
 std::string to_text(const std::vector<MachineCheck>& checks) {
   std::string out;
   for (const MachineCheck& c : checks)
-    out += fmt::format("  {:<8} {:<16} {}{}\n", c.state == State::fine ? "ok" : check_state_name(c.state), c.what, c.found, c.advice.empty() ? "" : ": " + c.advice);
+    out += fmt::format("  {:<8} {:<16} {}{}\n", c.state == CheckState::fine ? "ok" : check_state_name(c.state), c.what, c.found, c.advice.empty() ? "" : ": " + c.advice);
   return out;
 }
 

@@ -13,7 +13,7 @@
 namespace brim {
 namespace {
 
-const std::string kHostile = "</title><script>alert('x')</script> \" onload=\"y &amp; <b>\x01\x7f\xff\xc3 \xe2\x80\xae" "evil";
+const std::string kHostilePage = "</title><script>alert('x')</script> \" onload=\"y &amp; <b>\x01\x7f\xff\xc3 \xe2\x80\xae" "evil";
 
 TEST(Html, EscapeLeavesNoMarkup) {
   EXPECT_EQ(html_escape("a<b>&\"'"), "a&lt;b&gt;&amp;&quot;&#39;");
@@ -30,17 +30,17 @@ TEST(Html, ShortenedCountsCodePoints) {
 }
 
 TEST(Html, PageIsWellFormedWhateverItsNames) {
-  HtmlPage page(kHostile, kHostile);
-  page.heading(kHostile);
+  HtmlPage page(kHostilePage, kHostilePage);
+  page.heading(kHostilePage);
   page.heading("two");
-  page.subheading(kHostile);
-  page.paragraph(kHostile);
-  page.list({kHostile, ""});
+  page.subheading(kHostilePage);
+  page.paragraph(kHostilePage);
+  page.list({kHostilePage, ""});
   page.list({});
-  page.figures({{kHostile, kHostile}});
-  page.table({kHostile, {"model", kHostile}, {{kHostile, "1.5"}, {"only the first cell"}, {"a", "b", "one too many"}}});
+  page.figures({{kHostilePage, kHostilePage}});
+  page.table({kHostilePage, {"model", kHostilePage}, {{kHostilePage, "1.5"}, {"only the first cell"}, {"a", "b", "one too many"}}});
   page.table({"", {}, {}});
-  page.details(kHostile, kHostile);
+  page.details(kHostilePage, kHostilePage);
   page.plots({});
   const std::string html = page.html();
   const MarkupCheck check = check_markup(html);

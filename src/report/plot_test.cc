@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
-const std::string kHostile = "</svg><script>1</script>\" x=\"<&\xff";
+const std::string kHostilePlot = "</svg><script>1</script>\" x=\"<&\xff";
 
 // Well formed, and no coordinate that is not a number.
 void expect_drawn(const std::string& drawn, const char* what) {
@@ -71,7 +71,7 @@ TEST(Plot, LongSeriesAreThinnedAndKeepTheirPeaks) {
 
 TEST(Plot, NamesAreEscapedAndShortened) {
   LinePlot p = lines({1, 2}, {1, 2});
-  p.title = p.x_label = p.y_label = p.series[0].name = kHostile;
+  p.title = p.x_label = p.y_label = p.series[0].name = kHostilePlot;
   expect_drawn(svg(p), "hostile");
   p.series.assign(30, {std::string(10'000, 'n'), {1, 2}, {1, 2}});
   expect_drawn(svg(p), "many long names");
@@ -79,14 +79,14 @@ TEST(Plot, NamesAreEscapedAndShortened) {
 
 TEST(Plot, Bars) {
   expect_drawn(svg(BarPlot{}), "empty");
-  expect_drawn(svg(BarPlot{kHostile, "x", "y", {kHostile, "b"}, {{kHostile, {1, kNan}}, {"t", {-2}}, {"u", {}}}, Unit::bytes}), "ragged");
+  expect_drawn(svg(BarPlot{kHostilePlot, "x", "y", {kHostilePlot, "b"}, {{kHostilePlot, {1, kNan}}, {"t", {-2}}, {"u", {}}}, Unit::bytes}), "ragged");
   const std::string drawn = svg(BarPlot{"t", "x", "y", {"a"}, {{"s", {1536}}}, Unit::bytes});
   EXPECT_NE(drawn.find("a, s: 1.50 KiB"), std::string::npos);
 }
 
 TEST(Plot, StackedBars) {
   expect_drawn(svg(StackedBar{}), "empty");
-  StackedBar p{"memory", "bytes", {{kHostile, {{"weights", 4e8}, {"nothing", 0}, {"bad", kNan}, {"negative", -5}}, {{"measured", 5e8}, {kHostile, kInf}}}, {"empty", {}, {}}}};
+  StackedBar p{"memory", "bytes", {{kHostilePlot, {{"weights", 4e8}, {"nothing", 0}, {"bad", kNan}, {"negative", -5}}, {{"measured", 5e8}, {kHostilePlot, kInf}}}, {"empty", {}, {}}}};
   const std::string drawn = svg(p);
   expect_drawn(drawn, "stacked");
   EXPECT_NE(drawn.find("measured: 477 MiB"), std::string::npos);
@@ -94,7 +94,7 @@ TEST(Plot, StackedBars) {
 
 TEST(Plot, Roofline) {
   expect_drawn(svg(RooflinePlot{}), "empty");
-  RooflinePlot p{"roof", 774e12, 4.1e12, "774 Tflop/s", "4.1 TB/s", {{"linear", 200, 600e12}, {"layer_norm", 0.5, 1e12}, {"zero", 0, 0}, {kHostile, kNan, 1}}};
+  RooflinePlot p{"roof", 774e12, 4.1e12, "774 Tflop/s", "4.1 TB/s", {{"linear", 200, 600e12}, {"layer_norm", 0.5, 1e12}, {"zero", 0, 0}, {kHostilePlot, kNan, 1}}};
   const std::string drawn = svg(p);
   expect_drawn(drawn, "roofline");
   EXPECT_NE(drawn.find("77.5 % of the roof"), std::string::npos) << "compute bound: against the peak";
@@ -105,7 +105,7 @@ TEST(Plot, Roofline) {
 
 TEST(Plot, Timeline) {
   expect_drawn(svg(TimelinePlot{}), "empty");
-  TimelinePlot p{"t", "time", {"reader", kHostile}, {{0, 0, 0.5, "read"}, {1, 0.2, 1, kHostile}, {7, 0, 1, "no such lane"}, {0, 2, 1, "backwards"}, {0, kNan, 1, "x"}}};
+  TimelinePlot p{"t", "time", {"reader", kHostilePlot}, {{0, 0, 0.5, "read"}, {1, 0.2, 1, kHostilePlot}, {7, 0, 1, "no such lane"}, {0, 2, 1, "backwards"}, {0, kNan, 1, "x"}}};
   expect_drawn(svg(p), "timeline");
   p.spans.clear();
   for (int i = 0; i < 100'000; ++i) p.spans.push_back({0, i * 1e-5, i * 1e-5 + 9e-6, "read"});

@@ -14,8 +14,6 @@ constexpr double kNearBest = 0.95;      // a smaller batch with this share of th
 constexpr double kMostAccuracyLoss = 0.01;
 constexpr double kSharingMatters = 0.9;
 
-std::string rate(double per_second) { return per_second < 10 ? fmt::format("{:.1f}", per_second) : format_count(static_cast<int64_t>(per_second + 0.5)); }
-
 void advise_batch(const ModelProfile& m, std::vector<std::string>& out) {
   const BatchPoint* best = m.best_batch();
   if (best == nullptr || m.batches.size() < 2 || !m.plan) return;  // rules have no batches to speak of
@@ -23,13 +21,13 @@ void advise_batch(const ModelProfile& m, std::vector<std::string>& out) {
   for (const BatchPoint& b : m.batches)
     if (b.items_per_second >= kNearBest * best->items_per_second && b.batch_size < enough->batch_size) enough = &b;
   if (enough->batch_size == 1)
-    out.push_back(fmt::format("{}: batching gains nothing here ({} texts/s one at a time, {} at best); call it text by text.", m.name, rate(1 / m.single.mean), rate(best->items_per_second)));
+    out.push_back(fmt::format("{}: batching gains nothing here ({} texts/s one at a time, {} at best); call it text by text.", m.name, format_rate(1 / m.single.mean), format_rate(best->items_per_second)));
   else
     out.push_back(fmt::format("{}: {} texts a call reach {:.0f} % of the best speed ({} texts/s, {:.1f} times one at a time) and take {:.1f} ms.", m.name, enough->batch_size,
-                              100 * enough->items_per_second / best->items_per_second, rate(enough->items_per_second), enough->speedup, enough->seconds.p50 * 1e3));
+                              100 * enough->items_per_second / best->items_per_second, format_rate(enough->items_per_second), enough->speedup, enough->seconds.p50 * 1e3));
   const SizePoint* s = m.largest();
   if (s != nullptr && s->run.rows_per_second > 1.15 * best->items_per_second)
-    out.push_back(fmt::format("{}: for files, `brim score` packs batches itself: {} texts/s over {} texts, {:.1f} times the best batch above.", m.name, rate(s->run.rows_per_second),
+    out.push_back(fmt::format("{}: for files, `brim score` packs batches itself: {} texts/s over {} texts, {:.1f} times the best batch above.", m.name, format_rate(s->run.rows_per_second),
                               format_count(s->rows), s->run.rows_per_second / best->items_per_second));
 }
 
@@ -68,7 +66,7 @@ void advise_choice(const Profile& p, std::vector<std::string>& out) {
     if (m.accuracy && (best == nullptr || *m.accuracy > *best->accuracy)) best = &m;
   }
   if (best == nullptr) {
-    out.push_back(fmt::format("{} is the fastest ({} texts/s). Which one is right was not measured: give --texts a file with labels and --label-column.", fastest->name, rate(speed(*fastest))));
+    out.push_back(fmt::format("{} is the fastest ({} texts/s). Which one is right was not measured: give --texts a file with labels and --label-column.", fastest->name, format_rate(speed(*fastest))));
     return;
   }
   const ModelProfile* choice = best;
@@ -88,7 +86,7 @@ void advise_sharing(const Profile& p, std::vector<std::string>& out) {
   const double items = s.items_alone > 0 ? s.items_together / s.items_alone : 0;
   const double tokens = p.llm->alone.overall_tokens_per_second > 0 ? s.together.overall_tokens_per_second / p.llm->alone.overall_tokens_per_second : 0;
   const std::string numbers = fmt::format("{} keeps {:.0f} % of its speed ({} of {} texts/s), {} keeps {:.0f} % ({:.1f} of {:.1f} tokens/s)", s.sentiment_model, 100 * items,
-                                          rate(s.items_together), rate(s.items_alone), p.llm->model, 100 * tokens, s.together.overall_tokens_per_second, p.llm->alone.overall_tokens_per_second);
+                                          format_rate(s.items_together), format_rate(s.items_alone), p.llm->model, 100 * tokens, s.together.overall_tokens_per_second, p.llm->alone.overall_tokens_per_second);
   if (items >= kSharingMatters && tokens >= kSharingMatters) out.push_back("Together, " + numbers + ": run them side by side.");
   else out.push_back("Together, " + numbers + ": score in bursts between requests where the language model's latency matters, or give one of them another device.");
 }

@@ -14,7 +14,6 @@
 namespace brim {
 namespace {
 
-std::string rate(double v) { return v <= 0 ? "–" : v < 10 ? fmt::format("{:.2f}", v) : v < 1000 ? fmt::format("{:.1f}", v) : format_count(static_cast<int64_t>(v + 0.5)); }
 std::string ms(double seconds) { return fmt::format("{:.{}f}", seconds * 1e3, seconds < 1e-4 ? 4 : seconds < 0.01 ? 2 : seconds < 1 ? 1 : 0); }
 std::string percent(double share) { return share < 0 ? "–" : fmt::format("{:.1f} %", share * 100); }
 std::string bytes_or(const std::optional<int64_t>& b) { return b ? format_bytes(*b) : "–"; }
@@ -25,7 +24,7 @@ void key_figures(HtmlPage& page, const Profile& p) {
     const ModelProfile& m = p.models[0];
     figures = {{"one text, p50", ms(m.single.p50) + " ms"}, {"one text, p99", ms(m.single.p99) + " ms"}};
     if (const SizePoint* s = m.largest()) {
-      figures.emplace_back("texts a second", rate(s->run.rows_per_second));
+      figures.emplace_back("texts a second", format_rate(s->run.rows_per_second));
       if (s->counted.tokens > 0) figures.emplace_back("tokens a second", format_si(s->run.tokens_per_second));
       if (s->run.mfu >= 0) figures.emplace_back("MFU", percent(s->run.mfu));
       if (s->joules_per_1000) figures.emplace_back("energy, 1,000 texts", fmt::format("{:.1f} J", *s->joules_per_1000));
@@ -33,10 +32,10 @@ void key_figures(HtmlPage& page, const Profile& p) {
     figures.emplace_back("memory", bytes_or(m.own_bytes()));
     figures.emplace_back("load, cold", format_duration(m.cold_load_seconds));
   } else {
-    for (const auto& m : p.models) figures.emplace_back(m.name + ", texts a second", m.largest() != nullptr ? rate(m.largest()->run.rows_per_second) : "–");
+    for (const auto& m : p.models) figures.emplace_back(m.name + ", texts a second", m.largest() != nullptr ? format_rate(m.largest()->run.rows_per_second) : "–");
   }
   if (p.llm) {
-    figures.emplace_back(p.llm->model + ", tokens a second", rate(p.llm->alone.overall_tokens_per_second));
+    figures.emplace_back(p.llm->model + ", tokens a second", format_rate(p.llm->alone.overall_tokens_per_second));
     figures.emplace_back(p.llm->model + ", first token p50", ms(p.llm->alone.first_token_s.p50) + " ms");
   }
   page.figures(figures);
@@ -63,10 +62,10 @@ void overview(HtmlPage& page, const Profile& p) {
   line("One text, p50", [](const auto& m) { return ms(m.single.p50) + " ms"; });
   line("One text, p95", [](const auto& m) { return ms(m.single.p95) + " ms"; });
   line("One text, p99", [](const auto& m) { return ms(m.single.p99) + " ms"; });
-  line("Texts/s, one at a time", [](const auto& m) { return rate(m.single.mean > 0 ? 1 / m.single.mean : 0); });
+  line("Texts/s, one at a time", [](const auto& m) { return format_rate(m.single.mean > 0 ? 1 / m.single.mean : 0); });
   line("Best batch", [](const auto& m) { return m.best_batch() != nullptr ? format_count(m.best_batch()->batch_size) : "–"; });
-  line("Texts/s in it", [](const auto& m) { return m.best_batch() != nullptr ? rate(m.best_batch()->items_per_second) : "–"; });
-  line("Texts/s, whole data set", run([](const SizePoint& s) { return rate(s.run.rows_per_second); }));
+  line("Texts/s in it", [](const auto& m) { return m.best_batch() != nullptr ? format_rate(m.best_batch()->items_per_second) : "–"; });
+  line("Texts/s, whole data set", run([](const SizePoint& s) { return format_rate(s.run.rows_per_second); }));
   line("Tokens/s", run([](const SizePoint& s) { return s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–"; }));
   line("MFU", run([](const SizePoint& s) { return percent(s.run.mfu); }));
   line("Device busy", run([](const SizePoint& s) { return percent(s.run.device_busy); }));
@@ -102,12 +101,12 @@ void batch_tables(HtmlPage& page, const Profile& p) {
   for (const auto& m : p.models) {
     HtmlTable t{m.name, {"Texts a call", "Mean ms", "p50 ms", "p95 ms", "p99 ms", "Texts/s", "Tokens/s", "Speed-up", "MFU", "Calls"}, {}};
     for (const auto& b : m.batches)
-      t.rows.push_back({format_count(b.batch_size), ms(b.seconds.mean), ms(b.seconds.p50), ms(b.seconds.p95), ms(b.seconds.p99), rate(b.items_per_second),
+      t.rows.push_back({format_count(b.batch_size), ms(b.seconds.mean), ms(b.seconds.p50), ms(b.seconds.p95), ms(b.seconds.p99), format_rate(b.items_per_second),
                         b.tokens_per_second > 0 ? format_si(b.tokens_per_second) : "–", fmt::format("{:.2f}", b.speedup), percent(b.mfu), format_count(b.seconds.count)});
     page.table(t);
     HtmlTable d{m.name + ", whole data sets", {"Texts", "Seconds", "Texts/s", "Tokens/s", "MFU", "Device busy", "J per 1,000", "Held back by"}, {}};
     for (const auto& s : m.sizes)
-      d.rows.push_back({format_count(s.rows), fmt::format("{:.2f}", s.counted.seconds), rate(s.run.rows_per_second), s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–", percent(s.run.mfu),
+      d.rows.push_back({format_count(s.rows), fmt::format("{:.2f}", s.counted.seconds), format_rate(s.run.rows_per_second), s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–", percent(s.run.mfu),
                         percent(s.run.device_busy), s.joules_per_1000 ? fmt::format("{:.1f}", *s.joules_per_1000) : "–", s.run.held_back_by});
     page.table(d);
   }
@@ -193,7 +192,7 @@ void llm_section(HtmlPage& page, const Profile& p) {
   HtmlTable t{"", {"Run", "First token p50", "p95", "Latency p50", "p95", "p99", "Tokens/s while generating", "Tokens/s overall", "Failed"}, {}};
   const auto row = [&](const std::string& name, const LlmRun& r) {
     t.rows.push_back({name, ms(r.first_token_s.p50) + " ms", ms(r.first_token_s.p95) + " ms", ms(r.seconds.p50) + " ms", ms(r.seconds.p95) + " ms", ms(r.seconds.p99) + " ms",
-                      r.tokens_per_second.count > 0 ? rate(r.tokens_per_second.p50) : "–", rate(r.overall_tokens_per_second), format_count(r.failed)});
+                      r.tokens_per_second.count > 0 ? format_rate(r.tokens_per_second.p50) : "–", format_rate(r.overall_tokens_per_second), format_count(r.failed)});
   };
   row("alone", l.alone);
   if (l.sharing) {
@@ -203,8 +202,8 @@ void llm_section(HtmlPage& page, const Profile& p) {
     BarPlot bars{"What sharing costs: speed kept", "", "share of the speed alone", {s.sentiment_model + " (texts/s)", l.model + " (tokens/s)"}, {{"alone", {1, 1}}, {"together", {}}}, Unit::share};
     bars.series[1].values = {s.items_alone > 0 ? s.items_together / s.items_alone : NAN, l.alone.overall_tokens_per_second > 0 ? s.together.overall_tokens_per_second / l.alone.overall_tokens_per_second : NAN};
     page.svg(svg(bars));
-    page.table({"", {"", "Alone", "Together"}, {{s.sentiment_model + ", texts/s", rate(s.items_alone), rate(s.items_together)},
-                                                {l.model + ", tokens/s", rate(l.alone.overall_tokens_per_second), rate(s.together.overall_tokens_per_second)}}});
+    page.table({"", {"", "Alone", "Together"}, {{s.sentiment_model + ", texts/s", format_rate(s.items_alone), format_rate(s.items_together)},
+                                                {l.model + ", tokens/s", format_rate(l.alone.overall_tokens_per_second), format_rate(s.together.overall_tokens_per_second)}}});
   } else {
     page.table(t);
   }
@@ -259,8 +258,8 @@ std::string profile_table(const Profile& p) {
       const BatchPoint* b = m.best_batch();
       const SizePoint* s = m.largest();
       out += fmt::format("{:<{}}  {:>9} {:>9}  {:>8} {:>8} {:>8}  {:>9} {:>6} {:>10} {:>10} {:>9} {:>7} {:>10}{}\n", shortened(m.name, 28), width, ms(m.cold_load_seconds), ms(m.warm_load_seconds),
-                         ms(m.single.p50), ms(m.single.p95), ms(m.single.p99), rate(m.single.mean > 0 ? 1 / m.single.mean : 0), b != nullptr ? std::to_string(b->batch_size) : "–",
-                         b != nullptr ? rate(b->items_per_second) : "–", s != nullptr ? rate(s->run.rows_per_second) : "–",
+                         ms(m.single.p50), ms(m.single.p95), ms(m.single.p99), format_rate(m.single.mean > 0 ? 1 / m.single.mean : 0), b != nullptr ? std::to_string(b->batch_size) : "–",
+                         b != nullptr ? format_rate(b->items_per_second) : "–", s != nullptr ? format_rate(s->run.rows_per_second) : "–",
                          s != nullptr && s->counted.tokens > 0 ? format_si(s->run.tokens_per_second) : "–", s != nullptr ? percent(s->run.mfu) : "–", bytes_or(m.own_bytes()),
                          m.accuracy ? fmt::format("  {:.4f}", *m.accuracy) : "");
     }
@@ -268,10 +267,10 @@ std::string profile_table(const Profile& p) {
   if (p.llm) {
     const LlmRun& r = p.llm->alone;
     out += fmt::format("{}{} ({}): first token p50 {} ms, p95 {} ms · {} tokens/s overall · latency p50 {} ms, p95 {} ms, p99 {} ms\n", out.empty() ? "" : "\n", p.llm->model, p.llm->api, ms(r.first_token_s.p50),
-                       ms(r.first_token_s.p95), rate(r.overall_tokens_per_second), ms(r.seconds.p50), ms(r.seconds.p95), ms(r.seconds.p99));
+                       ms(r.first_token_s.p95), format_rate(r.overall_tokens_per_second), ms(r.seconds.p50), ms(r.seconds.p95), ms(r.seconds.p99));
     if (p.llm->sharing)
-      out += fmt::format("together: {} {} of {} texts/s · {} {} of {} tokens/s\n", p.llm->sharing->sentiment_model, rate(p.llm->sharing->items_together), rate(p.llm->sharing->items_alone), p.llm->model,
-                         rate(p.llm->sharing->together.overall_tokens_per_second), rate(r.overall_tokens_per_second));
+      out += fmt::format("together: {} {} of {} texts/s · {} {} of {} tokens/s\n", p.llm->sharing->sentiment_model, format_rate(p.llm->sharing->items_together), format_rate(p.llm->sharing->items_alone), p.llm->model,
+                         format_rate(p.llm->sharing->together.overall_tokens_per_second), format_rate(r.overall_tokens_per_second));
   }
   for (const auto& a : p.agreement) out += fmt::format("{} and {} agree on {} of {} texts\n", a.a, a.b, percent(a.share), format_count(a.rows));
   if (!p.recommendations.empty()) out += "\n";

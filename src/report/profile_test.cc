@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-const std::string kHostile = "</script><b>\"&\xff\x01 model";
+const std::string kHostileName = "</script><b>\"&\xff\x01 model";
 
 TEST(Spread, PercentilesInterpolateBetweenRanks) {
   std::vector<double> values;
@@ -67,10 +67,10 @@ BatchPoint batch(int64_t size, double seconds, double single) {
 // Made-up numbers: four times as fast at 20, as good as the best at 10.
 Profile made_up() {
   Profile p;
-  p.generated_at = "2026-01-02T03:04:05Z", p.stamp = "20260102_030405", p.mode = "sentiment", p.texts_source = kHostile, p.texts = 3;
-  p.machine.cpu = kHostile, p.machine.cores = 2, p.machine.why_no_gpu = "no library";
+  p.generated_at = "2026-01-02T03:04:05Z", p.stamp = "20260102_030405", p.mode = "sentiment", p.texts_source = kHostileName, p.texts = 3;
+  p.machine.cpu = kHostileName, p.machine.cores = 2, p.machine.why_no_gpu = "no library";
   ModelProfile m;
-  m.name = kHostile, m.device = "cpu", m.precision = "fp32", m.cold_load_seconds = 5, m.warm_load_seconds = 1;
+  m.name = kHostileName, m.device = "cpu", m.precision = "fp32", m.cold_load_seconds = 5, m.warm_load_seconds = 1;
   m.single = spread_of({0.02, 0.02, 0.02});
   m.batches = {batch(1, 0.02, 0.02), batch(10, 0.0505, 0.02), batch(20, 0.1, 0.02)};
   SizePoint s;

@@ -12,7 +12,7 @@
 namespace brim {
 namespace {
 
-enum Kind : uint8_t { kWord, kSpace, kPunctuation, kGone, kWide };
+enum ByteKind : uint8_t { kWordByte, kSpaceByte, kPunctuationByte, kGoneByte, kWideByte };
 
 class BertFastPath : public FastPath {
  public:
@@ -21,13 +21,13 @@ class BertFastPath : public FastPath {
     std::vector<int32_t> ids;
     for (char32_t c = 0; c < 128; ++c) {
       const uint16_t properties = unicode::properties(c);
-      Kind kind = kWord;
+      ByteKind kind = kWordByte;
       if (options_.clean_text && (properties & unicode::kControl) != 0) {
-        kind = kGone;
+        kind = kGoneByte;
       } else if ((properties & unicode::kWhiteSpace) != 0) {
-        kind = kSpace;
+        kind = kSpaceByte;
       } else if ((properties & unicode::kPunctuation) != 0) {
-        kind = kPunctuation;
+        kind = kPunctuationByte;
         ids.clear();
         const char one = static_cast<char>(c);
         model_.tokenize_ids({&one, 1}, ids);
@@ -35,7 +35,7 @@ class BertFastPath : public FastPath {
       }
       kinds_[c] = kind;
     }
-    for (size_t c = 128; c < 256; ++c) kinds_[c] = kWide;
+    for (size_t c = 128; c < 256; ++c) kinds_[c] = kWideByte;
     keep_case_ = options_.lowercase ? 0 : ~uint64_t{0};
   }
 
@@ -55,8 +55,8 @@ class BertFastPath : public FastPath {
         high = (high & keep_case_) | (high_lower & ~keep_case_);
       }
       n = std::min(n, static_cast<size_t>(end - at));
-      const Kind next = at + n < end ? static_cast<Kind>(kinds_[static_cast<unsigned char>(at[n])]) : kSpace;
-      const bool apart = next == kSpace || next == kPunctuation;
+      const ByteKind next = at + n < end ? static_cast<ByteKind>(kinds_[static_cast<unsigned char>(at[n])]) : kSpaceByte;
+      const bool apart = next == kSpaceByte || next == kPunctuationByte;
       if (n > 0 && n <= ShortKey::kLongest && apart) [[likely]] {
         low = (low & keep_case_) | (lower & ~keep_case_);
         batch.add(ShortKey::from_window(low, high, n), miss);
@@ -68,7 +68,7 @@ class BertFastPath : public FastPath {
         out.resize(before);
         return false;
       }
-      if (next == kPunctuation) batch.add_id(punctuation_[static_cast<unsigned char>(*at)], miss);
+      if (next == kPunctuationByte) batch.add_id(punctuation_[static_cast<unsigned char>(*at)], miss);
       ++at;
     }
     batch.flush(miss);
@@ -93,11 +93,11 @@ class BertFastPath : public FastPath {
     s.word.clear();
     while (at < end) {
       const auto c = static_cast<unsigned char>(*at);
-      const auto kind = static_cast<Kind>(kinds_[c]);
-      if (kind == kSpace || kind == kPunctuation) break;
-      if (kind == kWord || kind == kGone) {
+      const auto kind = static_cast<ByteKind>(kinds_[c]);
+      if (kind == kSpaceByte || kind == kPunctuationByte) break;
+      if (kind == kWordByte || kind == kGoneByte) {
         const bool upper = options_.lowercase && c >= 'A' && c <= 'Z';
-        if (kind == kWord) s.word.push_back(static_cast<char>(upper ? c + 32 : c));
+        if (kind == kWordByte) s.word.push_back(static_cast<char>(upper ? c + 32 : c));
         ++at;
         continue;
       }
