@@ -46,6 +46,7 @@ function(brim_unit name)
   set(sources ${U_SOURCES})
   if(BRIM_CUDA)
     list(APPEND sources ${U_CUDA})
+    set_source_files_properties(${U_CUDA} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # kernels' tile constants share names
   endif()
   set(links brim_flags)
   foreach(dep ${U_DEPS})
