@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's best on the same model and texts, for the table of bench/gpu/run: peers.py MODEL_DIR TEXTS [pipeline] [sorted] [packed] [train].
+"""PyTorch's best on the same model and texts, for the table of bench/gpu/run: peers.py MODEL_DIR TEXTS [pipeline] [sorted] [packed] [train] [hf:TOKENS].
 
 pipeline: transformers' pipeline, fp16, batch 1024. sorted: own loop, sorted by length, token budget, SDPA, fp16, from text.
 packed: varlen attention and torch.compile, bf16, tokens already on hand. train: packed varlen, compile, AdamW, bf16.
+hf:TOKENS: transformers' own model, SDPA, autocast bf16, fused AdamW, batches of similar length padded to their longest, TOKENS a batch.
 Prints one JSON line a peer.
 """
 import json
@@ -146,3 +147,41 @@ if "packed" in which or "train" in which:
             rows += n
         torch.cuda.synchronize()
         say("train: packed varlen + torch.compile, bf16, 65,536 tokens", rows, time.time() - t, peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2))
+
+for part in which:
+    if not part.startswith("hf:"):
+        continue
+    tokens = int(part[3:])
+    model = tf.AutoModelForSequenceClassification.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="sdpa").to(dev).train()
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    enc = sorted(tokenizer(texts, truncation=True, max_length=128, return_attention_mask=False)["input_ids"], key=len)
+    torch.cuda.reset_peak_memory_stats()
+    rows = 0
+    for step in range(18):
+        first = (step * 7919) % (len(enc) // 2)
+        count = 1
+        while first + count < len(enc) and (count + 1) * len(enc[first + count]) <= tokens:
+            count += 1
+        part_rows = enc[first:first + count]
+        width = len(part_rows[-1])
+        ids = torch.full((count, width), tokenizer.pad_token_id, dtype=torch.long)
+        for r, e in enumerate(part_rows):
+            ids[r, :len(e)] = torch.tensor(e)
+        ids = ids.to(dev)
+        labels = torch.randint(0, 3, (count,), device=dev)
+        if step == 6:
+            torch.cuda.synchronize()
+            t, rows = time.time(), 0
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = F.cross_entropy(model(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id)).logits.float(), labels)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        opt.step()
+        opt.zero_grad(set_to_none=True)
+        rows += count
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    say(f"train: transformers, SDPA, bf16, {tokens} tokens a batch", rows, time.time() - t, peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2),
+        reserved_gb=round(torch.cuda.max_memory_reserved() / 1e9, 2), held_gb=round((total - free) / 1e9, 2))
+    del model, opt
+    torch.cuda.empty_cache()

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Device busy, three ways, from the first to the last batch of one run: Brim's timeline (events around each batch), the summary,
+and the union of all kernels' intervals as the driver's tracing sees them (kernel_times.cc, which this builds).
+
+    bench/gpu/busy_check.py BRIM MODEL TEXTS [flags of brim score]
+
+The traced program waits a little longer between kernels, so the timeline of the same run is what is compared.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+brim, model, texts, *flags = sys.argv[1:]
+here = pathlib.Path(__file__).resolve().parent
+work = pathlib.Path(tempfile.mkdtemp(prefix="brim_busy_"))
+cuda = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
+include = next(p for p in (cuda / "include", cuda / "extras/CUPTI/include") if (p / "cupti.h").exists())
+lib = next(p for p in (cuda / "lib64", cuda / "lib", cuda / "extras/CUPTI/lib64") if list(p.glob("libcupti.so*")))
+subprocess.run(["g++", "-O1", "-std=c++20", "-shared", "-fPIC", f"-I{include}", f"-I{cuda}/include", str(here / "kernel_times.cc"), "-o", str(work / "times.so"), f"-L{lib}", "-lcupti",
+                f"-Wl,-rpath,{lib}"], check=True)
+
+
+def union(spans):
+    busy = reached = 0
+    for begin, end in sorted(spans):
+        busy += max(0, end - max(begin, reached))
+        reached = max(reached, end)
+    return busy
+
+
+def share(spans):
+    return union(spans) / (max(e for _, e in spans) - min(b for b, _ in spans))
+
+
+def run(**extra):
+    trace, summary = work / "run.json", work / "summary.json"
+    subprocess.run([brim, "score", texts, "--model", model, "--device", "cuda", "-q", "-o", os.devnull, "--output-format", "csv", "--trace", str(trace), "--summary-json", str(summary), *flags],
+                   check=True, env={**os.environ, **extra})
+    events = json.loads(trace.read_text())["traceEvents"]
+    return [(e["ts"] * 1e3, (e["ts"] + e["dur"]) * 1e3) for e in events if e.get("name") == "device_busy" and e.get("ph") == "X"], json.loads(summary.read_text())
+
+
+plain, summary = run()
+print(f"untraced: timeline {100 * share(plain):.2f} %, summary {100 * summary['device_busy']:.2f} %, MFU {100 * summary['mfu']:.2f} %, {len(plain)} batches, {summary['rows_per_second']:.0f} rows/s")
+lane, summary = run(CUDA_INJECTION64_PATH=str(work / "times.so"), KERNEL_TIMES=str(work / "times.txt"))
+kernels = sorted(tuple(map(int, line.split())) for line in open(work / "times.txt"))
+# The clocks differ: the run's kernels are those that end within the lane's length of the last one; warm-up lies before.
+length, last = max(e for _, e in lane) - min(b for b, _ in lane), max(e for _, e in kernels)
+kernels = [k for k in kernels if k[0] >= last - length - 1e6]
+flops_share = union(lane) / union(kernels)
+print(f"traced: timeline {100 * share(lane):.2f} %, kernels {100 * share(kernels):.2f} %: {100 * (share(lane) - share(kernels)):+.2f} points; MFU of the kernels' own time "
+      f"{100 * summary['mfu'] / summary['device_busy'] * flops_share:.2f} %, of the timeline's {100 * summary['mfu'] / summary['device_busy']:.2f} %; {len(kernels)} kernels")
