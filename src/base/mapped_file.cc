@@ -45,6 +45,10 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void MappedFile::expect_scattered_reads() const {
+  if (data_ != nullptr) ::madvise(const_cast<std::byte*>(data_), size_, MADV_RANDOM);  // advice: nothing depends on it
+}
+
 std::string read_file(const std::filesystem::path& path, ErrorCode code) {
   return std::string(MappedFile(path, code).text());
 }

@@ -23,6 +23,7 @@ class MappedFile {
   size_t size() const { return size_; }
   const std::byte* data() const { return data_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  void expect_scattered_reads() const;  // pages are read one by one, without their neighbours
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
  private:

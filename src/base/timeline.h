@@ -20,6 +20,7 @@ namespace brim {
   X(load_model, "load_model") X(plan, "plan") X(warm_up, "warm_up")                                         \
   X(linear, "linear") X(attention, "attention") X(layer_norm, "layer_norm") X(embedding, "embedding")       \
   X(gelu, "gelu") X(softmax, "softmax") X(gather_rows, "gather_rows") X(pool, "pool") X(convert, "convert") \
+  X(gather_tokens, "gather_tokens")                                                                         \
   X(loss, "loss") X(dropout, "dropout") X(adamw, "adamw") X(grad_norm, "grad_norm") X(reduce, "reduce")     \
   X(forward, "forward") X(backward, "backward") X(optimizer, "optimizer") X(evaluate, "evaluate")           \
   X(checkpoint, "checkpoint") X(device_busy, "device_busy")

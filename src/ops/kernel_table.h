@@ -5,6 +5,7 @@
 #include "ops/amax.h"
 #include "ops/attention.h"
 #include "ops/embedding.h"
+#include "ops/gather_tokens.h"
 #include "ops/layer_norm.h"
 #include "ops/linear.h"
 #include "ops/loss.h"
@@ -20,7 +21,7 @@ namespace brim {
   X(attention_grad, AttentionGradArgs) X(layer_norm_grad, LayerNormGradArgs)                                  \
   X(embedding_grad, EmbeddingGradArgs) X(scatter_rows, ScatterRowsArgs) X(activate_grad, ActivationGradArgs)  \
   X(dropout_rows, DropoutArgs) X(cross_entropy, CrossEntropyArgs) X(adamw, AdamWArgs) X(grad_norm, GradNormArgs) \
-  X(amax, AmaxArgs) X(fp8_scale, Fp8ScaleArgs)
+  X(amax, AmaxArgs) X(fp8_scale, Fp8ScaleArgs) X(gather_tokens, GatherTokensArgs)
 
 struct KernelTable {
 #define BRIM_OP_ENTRY(op, Args) void (*op)(Stream&, const Args&);

@@ -106,6 +106,11 @@ inline HostTensor int_tensor(const std::vector<int32_t>& values) {
   for (size_t i = 0; i < values.size(); ++i) t.as<int32_t>()[i] = values[i];
   return t;
 }
+inline HostTensor long_tensor(const std::vector<int64_t>& values) {
+  HostTensor t(DType::i64, {static_cast<int64_t>(values.size())});
+  std::copy(values.begin(), values.end(), t.as<int64_t>());
+  return t;
+}
 inline HostTensor bytes_tensor(int64_t bytes) { return HostTensor(DType::u8, {bytes}); }
 
 // How far an actual value may be from the expected one: tolerance(i) for element i.

@@ -30,7 +30,11 @@ const char* task_name(Task task) { return task == Task::score ? "score" : "train
 std::string to_json(const Plan& p) {
   nlohmann::ordered_json j = {{"task", task_name(p.task)}, {"limit_bytes", p.limit_bytes}, {"peak_bytes", p.peak_bytes}};
   auto& bytes = j["bytes"] = nlohmann::ordered_json::object();
-  for (int t = 0; t < kTagCount; ++t) bytes[tag_name(static_cast<Tag>(t))] = p.bytes[static_cast<Tag>(t)];
+  for (int t = 0; t < kTagCount; ++t) {
+    const auto tag = static_cast<Tag>(t);
+    if (tag == Tag::token_set && p.bytes[tag] == 0) continue;  // known to a training run alone
+    bytes[tag_name(tag)] = p.bytes[tag];
+  }
   j["token_budget"] = p.token_budget, j["max_sequences"] = p.max_sequences, j["max_length"] = p.max_length;
   j["precision"] = precision_name(p.precision);
   j["output"] = kOutputs[static_cast<int>(p.output)];
@@ -56,7 +60,11 @@ Plan plan_from_json(std::string_view text) {
     const auto name = [&](const char* key) { return j.at(key).get<std::string>(); };
     p.task = known(by_name<Task>(tasks, name("task")), "task", name("task"));
     p.limit_bytes = j.at("limit_bytes").get<int64_t>(), p.peak_bytes = j.at("peak_bytes").get<int64_t>();
-    for (int t = 0; t < kTagCount; ++t) p.bytes[static_cast<Tag>(t)] = j.at("bytes").at(tag_name(static_cast<Tag>(t))).get<int64_t>();
+    for (int t = 0; t < kTagCount; ++t) {
+      const auto tag = static_cast<Tag>(t);
+      if (tag == Tag::token_set && !j.at("bytes").contains(tag_name(tag))) continue;
+      p.bytes[tag] = j.at("bytes").at(tag_name(tag)).get<int64_t>();
+    }
     if (p.bytes.total() != p.peak_bytes) fail(ErrorCode::bad_data, "not a plan: bytes sum to {}, peak_bytes is {}", p.bytes.total(), p.peak_bytes);
     p.token_budget = j.at("token_budget").get<int64_t>(), p.max_sequences = j.at("max_sequences").get<int64_t>(), p.max_length = j.at("max_length").get<int64_t>();
     p.precision = known(precision_from_name(name("precision")), "precision", name("precision"));

@@ -5,9 +5,9 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace brim {
 
@@ -17,10 +17,10 @@ class ContentHash {
   void add(std::string_view text);  // its length counts, so that "ab"+"c" is not "a"+"bc"
   void add_file(const std::filesystem::path& path);
   template <class T>
-  void add_all(const std::vector<T>& values) {
+  void add_all(std::span<const T> values) {
     const uint64_t count = values.size();
     add(&count, sizeof count);
-    add(values.data(), values.size() * sizeof(T));
+    add(values.data(), values.size_bytes());
   }
   std::array<uint64_t, 2> value() const { return lanes_; }
   std::string hex() const;

@@ -93,7 +93,7 @@ class Classes {
   std::map<std::string, int32_t, std::less<>> by_name_;
 };
 
-void append_truncated(TrainSet& set, std::vector<int32_t>& ids, std::vector<int32_t>* tags, size_t suffix,
+void append_truncated(TrainRows& set, std::vector<int32_t>& ids, std::vector<int32_t>* tags, size_t suffix,
                       int64_t max_length) {
   if (static_cast<int64_t>(ids.size()) > max_length) {
     const auto keep = static_cast<std::ptrdiff_t>(max_length) - static_cast<std::ptrdiff_t>(suffix);
@@ -105,7 +105,7 @@ void append_truncated(TrainSet& set, std::vector<int32_t>& ids, std::vector<int3
   set.begin.push_back(static_cast<int64_t>(set.ids.size()));
 }
 
-void add_sequences(TrainSet& set, const std::vector<std::string>& files, const TrainSettings& s,
+void add_sequences(TrainRows& set, const std::vector<std::string>& files, const TrainSettings& s,
                    const std::vector<std::string>& labels, const Tokenizer& tokenizer, int64_t max_length,
                    ThreadPool& pool) {
   std::vector<std::string> texts;
@@ -164,7 +164,7 @@ TaggedSentence encode_sentence(const ConllSentence& sentence, const Classes& cla
   return out;
 }
 
-void add_tokens(TrainSet& set, const std::vector<std::string>& files, const std::vector<std::string>& labels,
+void add_tokens(TrainRows& set, const std::vector<std::string>& files, const std::vector<std::string>& labels,
                 const Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool) {
   const Classes classes(labels);
   const auto first_file = static_cast<int32_t>(set.file.empty() ? 0 : set.file.back() + 1);
@@ -185,6 +185,25 @@ void add_tokens(TrainSet& set, const std::vector<std::string>& files, const std:
 }
 
 }  // namespace
+
+TrainSet::TrainSet(TrainRows rows) : truncated(rows.truncated) {
+  memory = std::make_shared<const TrainRows>(std::move(rows));
+  each_array([](auto& view, const auto& values) { view = values; }, *this, *memory);
+}
+
+TrainSet TrainSet::in_memory() const {
+  if (!mapped) return *this;
+  TrainRows rows;
+  rows.truncated = truncated;
+  each_array([](auto& values, const auto& view) { values.assign(view.begin(), view.end()); }, rows, *this);
+  return TrainSet(std::move(rows));
+}
+
+int64_t TrainSet::bytes() const {
+  size_t sum = 0;
+  each_array([&](const auto& view) { sum += view.size_bytes(); }, *this);
+  return static_cast<int64_t>(sum);
+}
 
 LabelSets labels_of(const TrainSettings& s, TrainTask task) {
   LabelSets sets;
@@ -215,12 +234,11 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task) {
 TrainSet load_train_set(const std::vector<std::string>& files, const std::string& token_file, const TrainSettings& s,
                         TrainTask task, const LabelSets& labels, const Tokenizer& tokenizer, int64_t max_length,
                         ThreadPool& pool) {
-  TrainSet set;
-  set.begin.push_back(0);
+  TrainRows set;
   if (task != TrainTask::token) add_sequences(set, files, s, labels.sequence, tokenizer, max_length, pool);
   if (task == TrainTask::token) add_tokens(set, files, labels.token, tokenizer, max_length, pool);
   if (task == TrainTask::multi) add_tokens(set, {token_file}, labels.token, tokenizer, max_length, pool);
-  return set;
+  return TrainSet(std::move(set));
 }
 
 std::vector<std::vector<int64_t>> split_micro_batches(const TrainSet& set, const std::vector<int64_t>& rows,

@@ -3,9 +3,12 @@
 // sub-word of each word carries its tag, the others are ignored by the loss.
 #pragma once
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "text/tokenizer.h"
 #include "train/settings.h"
 
@@ -13,14 +16,33 @@ namespace brim {
 
 class ThreadPool;
 
-struct TrainSet {
+// Rows while they are collected.
+struct TrainRows {
   std::vector<int32_t> ids;          // all rows' tokens
-  std::vector<int64_t> begin;        // row r is ids[begin[r]] … ids[begin[r+1]]
+  std::vector<int64_t> begin = {0};  // row r is ids[begin[r]] … ids[begin[r+1]]
   std::vector<int32_t> label;        // sequence task: class of each row, kIgnoredTarget for rows of the other task
   std::vector<float> multi_label;    // multi-label: [rows, classes]
   std::vector<int32_t> token_label;  // token task: one a token, kIgnoredTarget where there is none
   std::vector<int32_t> file, line;   // where each row was written: index into the files, line from 1
   int64_t truncated = 0;
+};
+
+// A whole set, read only: the same arrays in host memory, or in the token cache's mapped file, whose pages the system
+// reads and drops as it needs, so that a set may be larger than memory.
+struct TrainSet {
+  std::span<const int32_t> ids;
+  std::span<const int64_t> begin;
+  std::span<const int32_t> label;
+  std::span<const float> multi_label;
+  std::span<const int32_t> token_label, file, line;
+  int64_t truncated = 0;
+  std::shared_ptr<const TrainRows> memory;  // what the views point into:
+  std::shared_ptr<const MappedFile> mapped;  // one of the two
+
+  TrainSet() = default;
+  explicit TrainSet(TrainRows rows);
+  TrainSet in_memory() const;  // itself, or a copy of what is mapped
+  int64_t bytes() const;       // of all arrays
 
   int64_t rows() const { return static_cast<int64_t>(begin.size()) - 1; }
   int32_t length(int64_t row) const {
@@ -28,6 +50,12 @@ struct TrainSet {
   }
   int64_t tokens() const { return static_cast<int64_t>(ids.size()); }
 };
+
+// Calls fn with each array, the same of every set given, in the order they are stored.
+template <class Fn, class... Sets>
+void each_array(Fn&& fn, Sets&... sets) {
+  fn(sets.ids...), fn(sets.begin...), fn(sets.label...), fn(sets.multi_label...), fn(sets.token_label...), fn(sets.file...), fn(sets.line...);
+}
 
 struct LabelSets {
   std::vector<std::string> sequence, token;

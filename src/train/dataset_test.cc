@@ -17,6 +17,11 @@
 namespace brim {
 namespace {
 
+template <class T>
+std::vector<T> list(std::span<const T> values) {
+  return {values.begin(), values.end()};
+}
+
 TrainJob open(const TinyJob& t) {
   return open_train_job(t.settings, [](const std::string&) {});
 }
@@ -64,7 +69,7 @@ TEST(TrainData, SubsetOfTheModelsLabelsKeepsItsHead) {
   put_file(t.dir / "train.csv", "text,label\nw5,positive\nw6,negative\n");
   const TrainJob job = open(t);
   EXPECT_EQ(job.labels.sequence, (std::vector<std::string>{"negative", "neutral", "positive"}));
-  EXPECT_EQ(job.train_set.label, (std::vector<int32_t>{2, 0}));
+  EXPECT_EQ(list(job.train_set.label), (std::vector<int32_t>{2, 0}));
   EXPECT_TRUE(job.new_tensors.empty());
 }
 
@@ -111,7 +116,7 @@ TEST(TrainData, MultiLabelRowsMayHaveSeveralOrNone) {
   put_file(t.dir / "val.csv", "text,label\nw5,positive\n");
   t.settings.class_weights = "balanced";
   const TrainJob job = open(t);
-  EXPECT_EQ(job.train_set.multi_label, (std::vector<float>{1, 0, 1, 0, 1, 0, 0, 0, 0}));
+  EXPECT_EQ(list(job.train_set.multi_label), (std::vector<float>{1, 0, 1, 0, 1, 0, 0, 0, 0}));
   EXPECT_EQ(job.class_weights, (std::vector<float>{1, 1, 1}));
 }
 
@@ -126,8 +131,8 @@ TEST(TrainData, FirstSubwordCarriesTheTagAndIob1BecomesBio) {
   const TrainJob job = open(t);
   ASSERT_EQ(job.labels.token, (std::vector<std::string>{"O", "B-PER", "I-PER", "B-LOC", "I-LOC"}));
   const int32_t no = kIgnoredTarget;
-  EXPECT_EQ(job.train_set.token_label, (std::vector<int32_t>{no, 1, no, 2, 1, 0, no, no, 3, no}));
-  EXPECT_EQ(job.train_set.line, (std::vector<int32_t>{1, 6}));
+  EXPECT_EQ(list(job.train_set.token_label), (std::vector<int32_t>{no, 1, no, 2, 1, 0, no, no, 3, no}));
+  EXPECT_EQ(list(job.train_set.line), (std::vector<int32_t>{1, 6}));
 }
 
 TEST(TrainData, UnknownTagAndRaggedLineAreTold) {
@@ -158,17 +163,19 @@ TEST(TrainData, ClassWeights) {
 
 // ---- the token cache ----
 
+constexpr int64_t kCacheLimit = int64_t{1} << 20;
+
 TrainSet some_set(int32_t seed) {
-  TrainSet set;
+  TrainRows set;
   set.ids = {seed, 2, 3}, set.begin = {0, 1, 3}, set.label = {0, 1}, set.multi_label = {0.5f},
   set.token_label = {-100, 1, 2};
   set.file = {0, 0}, set.line = {2, 3}, set.truncated = 1;
-  return set;
+  return TrainSet(std::move(set));
 }
 
 TEST(TokenCache, GivesBackWhatWasStored) {
   TempDir dir;
-  TokenCache cache(dir / "tokens");
+  TokenCache cache(dir / "tokens", kCacheLimit);
   cache.get("k", [] { return some_set(7); });
   EXPECT_FALSE(cache.hit());
   const TrainSet again = cache.get("k", []() -> TrainSet {
@@ -177,18 +184,39 @@ TEST(TokenCache, GivesBackWhatWasStored) {
   });
   EXPECT_TRUE(cache.hit());
   const TrainSet want = some_set(7);
-  EXPECT_EQ(again.ids, want.ids);
-  EXPECT_EQ(again.begin, want.begin);
-  EXPECT_EQ(again.label, want.label);
-  EXPECT_EQ(again.multi_label, want.multi_label);
-  EXPECT_EQ(again.token_label, want.token_label);
-  EXPECT_EQ(again.line, want.line);
+  EXPECT_EQ(list(again.ids), list(want.ids));
+  EXPECT_EQ(list(again.begin), list(want.begin));
+  EXPECT_EQ(list(again.label), list(want.label));
+  EXPECT_EQ(list(again.multi_label), list(want.multi_label));
+  EXPECT_EQ(list(again.token_label), list(want.token_label));
+  EXPECT_EQ(list(again.line), list(want.line));
+  EXPECT_EQ(list(again.file), list(want.file));
   EXPECT_EQ(again.truncated, 1);
+}
+
+TEST(TokenCache, IsMappedAndOutlivesItsFile) {
+  TempDir dir;
+  TokenCache cache(dir / "tokens", kCacheLimit);
+  const TrainSet made = cache.get("k", [] { return some_set(7); }), again = cache.get("k", [] { return some_set(8); });
+  for (const TrainSet* set : {&made, &again}) {
+    ASSERT_TRUE(set->mapped);
+    EXPECT_FALSE(set->memory);
+    for (const void* data : {static_cast<const void*>(set->ids.data()), static_cast<const void*>(set->line.data())})
+      EXPECT_TRUE(data >= set->mapped->data() && data < set->mapped->data() + set->mapped->size());
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(set->begin.data()) % alignof(int64_t), 0u);
+  }
+  std::filesystem::remove(cache.path("k"));  // another run made room
+  const TrainSet held = again.in_memory();
+  EXPECT_FALSE(held.mapped);
+  EXPECT_EQ(held.bytes(), again.bytes());
+  EXPECT_EQ(list(held.ids), list(again.ids));
+  EXPECT_EQ(list(held.begin), list(again.begin));
+  EXPECT_EQ(held.truncated, 1);
 }
 
 TEST(TokenCache, DamageIsNoticedAndMadeAnew) {
   TempDir dir;
-  TokenCache cache(dir / "tokens");
+  TokenCache cache(dir / "tokens", kCacheLimit);
   cache.get("k", [] { return some_set(7); });
   const std::string whole = get_file(cache.path("k"));
   for (size_t at = 0; at < whole.size(); at += 5) {
@@ -206,7 +234,7 @@ TEST(TokenCache, DamageIsNoticedAndMadeAnew) {
 
 TEST(TokenCache, TheOldestGoesWhenThereIsNoRoom) {
   TempDir dir;
-  TokenCache probe(dir / "tokens");
+  TokenCache probe(dir / "tokens", kCacheLimit);
   probe.get("size", [] { return some_set(1); });
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(probe.path("size")));
   std::filesystem::remove(probe.path("size"));
@@ -224,7 +252,9 @@ TEST(TokenCache, TheOldestGoesWhenThereIsNoRoom) {
   EXPECT_FALSE(std::filesystem::exists(cache.path("b")));
   EXPECT_TRUE(std::filesystem::exists(cache.path("c")));
   TokenCache tiny(dir / "tokens2", 8);
-  EXPECT_EQ(tiny.get("a", [] { return some_set(4); }).ids[0], 4);
+  const TrainSet too_large = tiny.get("a", [] { return some_set(4); });
+  EXPECT_EQ(too_large.ids[0], 4);
+  EXPECT_FALSE(too_large.mapped);
   EXPECT_FALSE(std::filesystem::exists(tiny.path("a")));
 }
 

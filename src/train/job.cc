@@ -139,6 +139,14 @@ Plan plan_beside_teacher(PlanRequest r, const std::string& dir) {
   return p;
 }
 
+// What tokenized sets may take on disk. A set too large for memory needs the disk, so a large disk gives more.
+int64_t token_cache_limit(const std::filesystem::path& dir) {
+  std::error_code ec;
+  std::filesystem::create_directories(dir, ec);
+  const auto space = std::filesystem::space(dir, ec);
+  return std::max<int64_t>(int64_t{4} << 30, ec ? 0 : static_cast<int64_t>(space.available / 4));
+}
+
 std::string hash_of_data(const TrainJob& job) {
   ContentHash hash;
   for (const TrainSet* set : {&job.train_set, &job.validation_set})
@@ -222,7 +230,8 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   if (s.max_length > 0) job.max_length = std::min(job.max_length, s.max_length);
   {
     ThreadPool pool(hardware_threads());
-    TokenCache cache(cache_dir() / "tokens");
+    const auto cached = cache_dir() / "tokens";
+    TokenCache cache(cached, token_cache_limit(cached));
     const auto load = [&](const std::vector<std::string>& files, const std::string& token_file) {
       return cache.get(token_cache_key(files, token_file, s, job.task, job.labels, job.model_dir, job.max_length), [&] {
         return load_train_set(files, token_file, s, job.task, job.labels, *job.tokenizer, job.max_length, pool);
@@ -234,7 +243,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
     if (!s.validation_files.empty())
       job.validation_set = load(s.validation_files, s.token_validation_file);
     else
-      job.validation_set.begin = {0};
+      job.validation_set = TrainSet(TrainRows{});
   }
   job.data_hash = hash_of_data(job);
   job.class_weights = parse_class_weights(job);

@@ -16,6 +16,14 @@
 
 namespace brim {
 
+// Where the training rows' tokens are when the device asks for them. It changes no bit of a run.
+enum class TokenHome : uint8_t {
+  resident,  // on the device, beside everything planned; a micro-batch sends its rows' places only
+  staged,    // in host memory; micro-batches cross ahead of time
+  streamed,  // in the token cache's mapped file; the same ring, pages come from disk where memory has not kept them
+};
+const char* token_home_name(TokenHome home);
+
 struct TrainJob {
   TrainSettings settings;
   TrainTask task = TrainTask::sequence;
@@ -34,6 +42,7 @@ struct TrainJob {
   bool tokens_cached = false;  // an earlier run had tokenized the training rows
   Precision precision = Precision::fp32;
   Plan plan;
+  TokenHome token_home = TokenHome::staged;
   std::string precision_reason;
   int64_t free_bytes_before = 0;  // on the device, before this run took any
   std::string data_hash;          // of tokens and labels, both sets
@@ -44,5 +53,10 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
 
 // (Re)computes job.plan, a teacher's bytes included; used again when a checkpoint brings its own budget (above 0).
 void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute> recompute);
+
+// Decides where the training tokens live, once the plan is final: what it leaves of the limit may hold them. On a CPU the
+// mapped file is read directly. Adds to job.plan, changes none of its choices.
+void place_token_set(TrainJob& job);
+std::string token_home_text(const TrainJob& job);  // a line for people
 
 }  // namespace brim

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "memory/placement.h"
+#include "ops/gather_tokens.h"
 #include "ops/loss.h"
 
 namespace brim {
@@ -31,11 +31,12 @@ TensorView ints(const std::vector<int32_t>& v) {
 void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, const ModelShape& shape,
                        MicroBatch& out) {
   out.packed.clear();
-  out.sequence_targets.clear(), out.token_targets.clear(), out.multi_targets.clear();
+  out.sequence_targets.clear(), out.token_targets.clear(), out.multi_targets.clear(), out.begins.clear();
   for (const int64_t r : rows) {
     const auto begin = static_cast<size_t>(set.begin[static_cast<size_t>(r)]);
     const int32_t length = set.length(r);
     out.packed.add({set.ids.data() + begin, length, static_cast<uint64_t>(r)}, shape.position_offset);
+    out.begins.push_back(static_cast<int64_t>(begin));
     if (shape.sequence_classes > 0) {
       if (shape.multi_label) {
         const auto k = static_cast<size_t>(shape.sequence_classes);
@@ -66,13 +67,13 @@ int64_t BatchStager::slot_bytes(const ModelShape& shape, BatchLimits l) {
   return (5 * l.tokens + 2 * l.sequences + 1 + targets) * 4 + 10 * kArenaAlignment;
 }
 
-BatchStager::BatchStager(Device& device, const ModelShape& shape, BatchLimits limits, int depth)
-    : device_(device), shape_(shape) {
-  if (device.kind() == DeviceKind::cpu) return;
+BatchStager::BatchStager(Device& device, const ModelShape& shape, BatchLimits limits, int depth, TensorView token_set)
+    : device_(device), shape_(shape), token_set_(token_set) {
+  if (device.kind() == DeviceKind::cpu && !token_set) return;
   copy_ = device.make_stream();
   for (int i = 0; i < depth; ++i) {
     auto slot = std::make_unique<Slot>();
-    const auto bytes = static_cast<size_t>(slot_bytes(shape, limits));
+    const auto bytes = static_cast<size_t>(slot_bytes(shape, limits) + (token_set ? begins_bytes(limits) : 0));
     slot->host = device.allocate_host(bytes);
     slot->device = device.allocate(bytes);
     slot->copied = make_event(device, false);
@@ -82,6 +83,12 @@ BatchStager::BatchStager(Device& device, const ModelShape& shape, BatchLimits li
 }
 
 BatchStager::~BatchStager() = default;
+
+int64_t BatchStager::bytes() const {
+  int64_t sum = 0;
+  for (const auto& slot : slots_) sum += static_cast<int64_t>(slot->device.bytes());
+  return sum;
+}
 
 StagedBatch BatchStager::stage(const MicroBatch& m, Stream& compute) {
   StagedBatch s;
@@ -98,14 +105,27 @@ StagedBatch BatchStager::stage(const MicroBatch& m, Stream& compute) {
   next_ = (next_ + 1) % slots_.size();
   if (slot.in_use) slot.used->synchronize();  // the device may still read the host copy
   int64_t at = 0;
-  for (TensorView* v : {&s.batch.ids, &s.batch.positions, &s.batch.starts, &s.batch.order, &s.sorted,
-                        &s.sorted_positions, &s.targets.sequence, &s.targets.token}) {
-    if (!*v) continue;
-    std::memcpy(static_cast<char*>(slot.host.data()) + at, v->data, static_cast<size_t>(v->bytes()));
-    v->data = static_cast<char*>(slot.device.data()) + at;
-    at += align_up(v->bytes());
-  }
+  const auto give_place = [&](TensorView& v) {
+    v.data = static_cast<char*>(slot.device.data()) + at;
+    at += align_up(v.bytes());
+  };
+  const auto send = [&](TensorView& v) {
+    if (!v) return;
+    std::memcpy(static_cast<char*>(slot.host.data()) + at, v.data, static_cast<size_t>(v.bytes()));
+    give_place(v);
+  };
+  TensorView begins(const_cast<int64_t*>(m.begins.data()), DType::i64, {m.packed.sequences()});
+  for (TensorView* v : {&s.batch.starts, &s.batch.order, &s.sorted, &s.sorted_positions, &s.targets.sequence, &s.targets.token}) send(*v);
+  if (token_set_)
+    send(begins);
+  else
+    send(s.batch.ids), send(s.batch.positions);
   copy_->copy(slot.device.data(), slot.host.data(), static_cast<size_t>(at));
+  if (token_set_) {
+    give_place(s.batch.ids), give_place(s.batch.positions);
+    gather_tokens(*copy_, {.tokens = token_set_, .begins = begins, .starts = s.batch.starts, .ids = s.batch.ids,
+                           .positions = s.batch.positions, .position_offset = shape_.position_offset});
+  }
   slot.copied->record(*copy_);
   slot.copied->wait(compute);
   return s;

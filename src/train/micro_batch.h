@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One micro-batch with all its integers (tokens, targets, sorted rows), built on the host ahead of time and staged to
-// the device in one copy.
+// the device in one copy; ids and positions are cut out of the token set where that lies on the device.
 #pragma once
 #include <memory>
 #include <vector>
@@ -8,6 +8,7 @@
 #include "data/packed_batch.h"
 #include "device/device.h"
 #include "device/event.h"
+#include "memory/placement.h"
 #include "model/train_runner.h"
 #include "train/dataset.h"
 
@@ -17,6 +18,7 @@ struct MicroBatch {
   PackedBatch packed;
   std::vector<int32_t> sequence_targets, token_targets, sorted, sorted_positions;
   std::vector<float> multi_targets;
+  std::vector<int64_t> begins;  // where each sequence begins in the token set
   int64_t step = 0, number = 0;  // of the optimizer step, within it
   bool last_of_step = false;
   int64_t step_samples = 0;  // real samples of the whole global batch, for the mean
@@ -34,21 +36,25 @@ struct StagedBatch {
   TensorView sorted, sorted_positions;
 };
 
-// A ring of staging slots. On the CPU the views point straight at the host vectors.
+// A ring of staging slots. On the CPU the views point straight at the host vectors, unless the set is resident.
 class BatchStager {
  public:
-  BatchStager(Device& device, const ModelShape& shape, BatchLimits limits, int depth);
+  // `token_set` [N] i32 on the device where the set is resident, else empty.
+  BatchStager(Device& device, const ModelShape& shape, BatchLimits limits, int depth, TensorView token_set = {});
   ~BatchStager();
   // Copies to the device on a stream of its own and makes `compute` wait for it. The slot is free again `depth` calls
   // later; mark_used says when the device has read it.
   StagedBatch stage(const MicroBatch& batch, Stream& compute);
   void mark_used(Stream& compute);
   static int64_t slot_bytes(const ModelShape& shape, BatchLimits limits);
+  static int64_t begins_bytes(BatchLimits limits) { return align_up(limits.sequences * 8); }  // a slot more where the set is resident
+  int64_t bytes() const;  // on the device
 
  private:
   struct Slot;
   Device& device_;
   ModelShape shape_;
+  TensorView token_set_;
   std::unique_ptr<Stream> copy_;
   std::vector<std::unique_ptr<Slot>> slots_;
   size_t next_ = 0, current_ = 0;

@@ -121,7 +121,8 @@ std::string RunRecord::report_json(const RunFacts& f) const {
                {"rows", job_.train_set.rows()},
                {"tokens", job_.train_set.tokens()},
                {"validation_rows", job_.validation_set.rows()},
-               {"truncated", job_.train_set.truncated}};
+               {"truncated", job_.train_set.truncated},
+               {"token_set", token_home_name(job_.token_home)}};
   const Json report = {{"state", Json::parse(state_json(f))},
                        {"settings", settings},
                        {"plan", Json::parse(to_json(job_.plan))},
@@ -191,9 +192,9 @@ std::string RunRecord::card(const RunFacts& f) const {
     if (!row.value.empty() && row.repeats) out += fmt::format("| {} | {} |\n", row.name, one_line(row.value));
   const Plan& p = job_.plan;
   out += fmt::format(
-      "\n## Plan\n\nMicro-batch {} tokens, recompute {}, {}; {} of {} allowed.\n\n| what | bytes |\n| --- | --- |\n",
+      "\n## Plan\n\nMicro-batch {} tokens, recompute {}, {}, token set {}; {} of {} allowed.\n\n| what | bytes |\n| --- | --- |\n",
       format_count(p.token_budget), recompute_name(p.recompute), optimizer_name(p.optimizer),
-      format_bytes(p.peak_bytes), format_bytes(p.limit_bytes));
+      token_home_name(job_.token_home), format_bytes(p.peak_bytes), format_bytes(p.limit_bytes));
   for (int t = 0; t < static_cast<int>(Tag::count); ++t)
     if (p.bytes[static_cast<Tag>(t)] > 0)
       out += fmt::format("| {} | {} |\n", tag_name(static_cast<Tag>(t)), format_bytes(p.bytes[static_cast<Tag>(t)]));

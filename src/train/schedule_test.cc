@@ -15,14 +15,13 @@ namespace brim {
 namespace {
 
 TrainSet rows_of(const std::vector<int>& lengths) {
-  TrainSet set;
-  set.begin = {0};
+  TrainRows set;
   for (const int n : lengths) {
     set.ids.insert(set.ids.end(), static_cast<size_t>(n), 1);
     set.begin.push_back(static_cast<int64_t>(set.ids.size()));
     set.label.push_back(0);
   }
-  return set;
+  return TrainSet(std::move(set));
 }
 
 TEST(LearningRate, LinearWithWarmup) {

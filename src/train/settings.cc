@@ -143,6 +143,8 @@ const std::vector<Key>& table() {
          s.memory_limit = std::string(v) + "GB";
          (void)number<double>(v, "a number");
        }},
+      {"token_set", "where training tokens live: auto, resident (on the device), staged (in host memory) or streamed (from disk)",
+       set(&S::token_set)},
       {"use_mixed_precision", "true: 16-bit training",
        [](S& s, std::string_view v) {
          if (!boolean(v)) s.precision = "fp32";
@@ -317,7 +319,8 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
           {"optim", s.optim, false},
           {"recompute", s.recompute, false},
           {"device", s.device, false},
-          {"memory_limit", s.memory_limit, false}};
+          {"memory_limit", s.memory_limit, false},
+          {"token_set", s.token_set, false}};
 }
 
 void check_settings(const TrainSettings& s) {
@@ -346,6 +349,7 @@ void check_settings(const TrainSettings& s) {
   one_of("save_strategy", s.save_strategy, {"no", "steps", "epoch"});
   one_of("task", s.task, {"auto", "classification", "ner", "multi"});
   one_of("precision", s.precision, {"auto", "fp32", "tf32", "bf16", "fp16"});
+  one_of("token_set", s.token_set, {"auto", "resident", "staged", "streamed"});
   one_of("recompute", s.recompute, {"auto", "none", "selective", "full"});
   one_of("optim", s.optim,
          {"auto", "adamw", "adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_8bit", "adamw_bnb_8bit",

@@ -42,6 +42,7 @@ struct TrainSettings {
   bool load_best_model_at_end = true;
 
   std::string precision = "auto", optim = "auto", recompute = "auto", device = "auto", memory_limit = "auto";
+  std::string token_set = "auto";  // auto, resident, staged, streamed
   bool precision_by_switch =
       false;  // fp16: true and its like: a wish for speed, left out where the device has no such format
   int threads = 0;

@@ -14,14 +14,35 @@ namespace brim {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr char kMagic[8] = {'B', 'R', 'I', 'M', 'T', 'O', 'K', '1'};  // the digit changes with the layout below
+constexpr char kMagic[8] = {'B', 'R', 'I', 'M', 'T', 'O', 'K', '2'};  // the digit changes with the layout below
 constexpr size_t kHashBytes = 16;
+constexpr size_t kWord = 8;  // everything begins at a multiple of it, so that arrays are read where they lie
 
-// One list of the arrays serves writing, reading and sizes.
-template <class Set, class Fn>
-void each_array(Set& set, Fn&& fn) {
-  fn(set.ids), fn(set.begin), fn(set.label), fn(set.multi_label), fn(set.token_label), fn(set.file), fn(set.line);
-}
+constexpr size_t padded(size_t bytes) { return (bytes + kWord - 1) / kWord * kWord; }
+
+// Bytes in whole words, written and hashed as they come.
+class WordFile {
+ public:
+  explicit WordFile(const fs::path& path) : file_(path) {}
+  void put(const void* data, size_t bytes) {
+    const size_t whole = bytes / kWord * kWord;
+    put_words(data, whole);
+    if (whole == bytes) return;
+    char last[kWord] = {};
+    std::memcpy(last, static_cast<const char*>(data) + whole, bytes - whole);
+    put_words(last, kWord);
+  }
+  void commit() {
+    const auto hash = hash_.value();
+    file_.write(hash.data(), kHashBytes);
+    file_.commit();
+  }
+
+ private:
+  void put_words(const void* data, size_t bytes) { hash_.add(data, bytes), file_.write(data, bytes); }
+  AtomicFile file_;
+  ContentHash hash_;
+};
 
 bool is_tokenizer_file(const fs::path& path) {
   const std::string name = path.filename().string();
@@ -33,33 +54,38 @@ bool is_tokenizer_file(const fs::path& path) {
 
 }  // namespace
 
-std::optional<TrainSet> TokenCache::load(const fs::path& path) const {
+std::optional<TrainSet> TokenCache::load(const fs::path& path, bool written_just_now) const {
   std::error_code ec;
   if (!fs::exists(path, ec)) return std::nullopt;
   try {
-    const MappedFile file(path);
-    ContentHash hash;
+    TrainSet set;
+    set.mapped = std::make_shared<const MappedFile>(path);
+    const MappedFile& file = *set.mapped;
     if (file.size() < sizeof kMagic + kHashBytes || std::memcmp(file.data(), kMagic, sizeof kMagic) != 0)
       fail(ErrorCode::bad_data, "no token cache");
     const size_t end = file.size() - kHashBytes;
-    hash.add(file.data(), end);
-    if (std::memcmp(hash.value().data(), file.data() + end, kHashBytes) != 0)
-      fail(ErrorCode::bad_data, "its hash differs");
+    if (!written_just_now) {
+      ContentHash hash;
+      hash.add(file.data(), end);
+      if (std::memcmp(hash.value().data(), file.data() + end, kHashBytes) != 0)
+        fail(ErrorCode::bad_data, "its hash differs");
+    }
     size_t at = sizeof kMagic;
-    TrainSet set;
-    const auto take = [&](void* out, size_t bytes) {
-      if (end - at < bytes) fail(ErrorCode::bad_data, "cut short");
-      if (bytes > 0) std::memcpy(out, file.data() + at, bytes);
-      at += bytes;
+    const auto take = [&](size_t bytes) {
+      if (end - at < padded(bytes)) fail(ErrorCode::bad_data, "cut short");
+      const std::byte* data = file.data() + at;
+      at += padded(bytes);
+      return data;
     };
-    take(&set.truncated, sizeof set.truncated);
-    each_array(set, [&](auto& values) {
-      uint64_t count = 0;
-      take(&count, sizeof count);
-      if (count > end) fail(ErrorCode::bad_data, "cut short");
-      values.resize(count);
-      take(values.data(), count * sizeof values[0]);
-    });
+    std::memcpy(&set.truncated, take(sizeof set.truncated), sizeof set.truncated);
+    each_array(
+        [&]<class T>(std::span<const T>& view) {
+          uint64_t count = 0;
+          std::memcpy(&count, take(sizeof count), sizeof count);
+          if (count > end / sizeof(T)) fail(ErrorCode::bad_data, "cut short");
+          view = {reinterpret_cast<const T*>(take(count * sizeof(T))), count};
+        },
+        set);
     if (set.begin.empty()) fail(ErrorCode::bad_data, "no rows");
     fs::last_write_time(path, fs::file_time_type::clock::now(), ec);  // used just now
     return set;
@@ -70,28 +96,25 @@ std::optional<TrainSet> TokenCache::load(const fs::path& path) const {
   }
 }
 
-void TokenCache::store(const fs::path& path, const TrainSet& set) const {
+bool TokenCache::store(const fs::path& path, const TrainSet& set) const {
+  size_t bytes = sizeof kMagic + sizeof set.truncated + kHashBytes;
+  each_array([&](const auto& view) { bytes += sizeof(uint64_t) + padded(view.size_bytes()); }, set);
+  if (static_cast<int64_t>(bytes) > limit_) return false;
   std::error_code ec;
   fs::create_directories(dir_, ec);
-  AtomicFile file(path);
-  ContentHash hash;
-  std::vector<char> bytes;
-  const auto put = [&](const void* data, size_t count) {
-    bytes.insert(bytes.end(), static_cast<const char*>(data), static_cast<const char*>(data) + count);
-  };
-  put(kMagic, sizeof kMagic);
-  put(&set.truncated, sizeof set.truncated);
-  each_array(set, [&](const auto& values) {
-    const uint64_t count = values.size();
-    put(&count, sizeof count);
-    put(values.data(), values.size() * sizeof values[0]);
-  });
-  hash.add(bytes.data(), bytes.size());
-  put(hash.value().data(), kHashBytes);
-  if (static_cast<int64_t>(bytes.size()) > limit_) return;
-  make_room(static_cast<int64_t>(bytes.size()));
-  file.write(bytes.data(), bytes.size());
+  make_room(static_cast<int64_t>(bytes));
+  WordFile file(path);
+  file.put(kMagic, sizeof kMagic);
+  file.put(&set.truncated, sizeof set.truncated);
+  each_array(
+      [&](const auto& view) {
+        const uint64_t count = view.size();
+        file.put(&count, sizeof count);
+        file.put(view.data(), view.size_bytes());
+      },
+      set);
   file.commit();
+  return true;
 }
 
 void TokenCache::make_room(int64_t bytes) const {
@@ -117,14 +140,16 @@ void TokenCache::make_room(int64_t bytes) const {
 
 TrainSet TokenCache::get(const std::string& key, const std::function<TrainSet()>& make) {
   const fs::path file = path(key);
-  if (auto set = load(file)) {
+  if (auto set = load(file, false)) {
     hit_ = true;
     return std::move(*set);
   }
   hit_ = false;
   TrainSet set = make();
   try {
-    store(file, set);
+    // From here on the file's pages serve, which the system may drop; the arrays made first could only be swapped.
+    if (store(file, set))
+      if (auto mapped = load(file, true)) return std::move(*mapped);
   } catch (const Error& e) {
     log_warning("tokens are not cached: {}", e.what());
   }

@@ -14,17 +14,18 @@ namespace brim {
 
 class TokenCache {
  public:
-  explicit TokenCache(std::filesystem::path dir, int64_t limit_bytes = int64_t{4} << 30)
+  explicit TokenCache(std::filesystem::path dir, int64_t limit_bytes)
       : dir_(std::move(dir)), limit_(limit_bytes) {}
 
-  // The set from disk, or made by `make` and stored. A cache that cannot be written costs a warning, not the run.
+  // The set as a mapped file, made by `make` and stored first if there is none. A cache that cannot be written costs a
+  // warning, not the run: the set then stays in memory.
   TrainSet get(const std::string& key, const std::function<TrainSet()>& make);
   bool hit() const { return hit_; }  // of the last get()
   std::filesystem::path path(const std::string& key) const { return dir_ / (key + ".tokens"); }
 
  private:
-  std::optional<TrainSet> load(const std::filesystem::path& path) const;
-  void store(const std::filesystem::path& path, const TrainSet& set) const;
+  std::optional<TrainSet> load(const std::filesystem::path& path, bool written_just_now) const;
+  bool store(const std::filesystem::path& path, const TrainSet& set) const;
   void make_room(int64_t bytes) const;
   std::filesystem::path dir_;
   int64_t limit_;

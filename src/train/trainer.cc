@@ -13,7 +13,6 @@
 #include "base/units.h"
 #include "io/atomic_file.h"
 #include "model/train_runner.h"
-#include "monitor/nvml.h"
 #include "ops/gemm_tuner.h"
 #include "ops/loss.h"
 #include "train/checkpoint.h"
@@ -21,6 +20,7 @@
 #include "train/micro_batch.h"
 #include "train/run_record.h"
 #include "train/schedule.h"
+#include "train/step_teller.h"
 #include "train/validation.h"
 
 namespace brim {
@@ -102,13 +102,23 @@ class Loop {
     else
       state_.upload(*stream_, job_.master);
     job_.master = {};  // the device has it
+    place_token_set(job_);
     pass_plan_ = plan_train_pass(job_.shape, job_.precision, job_.plan.recompute, job_.device->kind(), best_isa(),
                                  job_.threads, job_.plan.limits());
     if (job_.validation_set.rows() > 0) validation_ = std::make_unique<Validator>(job_, state_);
     const int64_t arena = std::max(pass_plan_.arena_bytes(), validation_ ? validation_->arena_bytes() : 0);
-    arena_ = job_.device->allocate(static_cast<size_t>(arena));
+    const bool resident = job_.token_home == TokenHome::resident;
+    const auto ids = job_.train_set.ids;
+    // One allocation for both: a driver rounds each up on its own, and the plan counts bytes.
+    arena_ = job_.device->allocate(static_cast<size_t>(align_up(arena)) + (resident ? static_cast<size_t>(align_up(static_cast<int64_t>(ids.size_bytes()))) : 0));
     if (validation_) validation_->use_arena(*stream_, arena_.data());
-    stager_ = std::make_unique<BatchStager>(*job_.device, job_.shape, job_.plan.limits(), job_.plan.staging_depth);
+    TensorView token_set;
+    if (resident) {
+      token_set = TensorView(static_cast<char*>(arena_.data()) + align_up(arena), DType::i32, {job_.train_set.tokens()});
+      stream_->copy(token_set.data, ids.data(), ids.size_bytes());
+      stream_->synchronize();
+    }
+    stager_ = std::make_unique<BatchStager>(*job_.device, job_.shape, job_.plan.limits(), job_.plan.staging_depth, token_set);
     if (!job_.class_weights.empty()) {
       weights_ = job_.device->allocate(job_.class_weights.size() * 4);
       stream_->copy(weights_.data(), job_.class_weights.data(), job_.class_weights.size() * 4);
@@ -116,7 +126,7 @@ class Loop {
     }
     if (!s_.teacher.empty()) open_teacher();
     record_.open(progress_.state_json);
-    held_bytes_ = held_bytes();
+    teller_ = std::make_unique<StepTeller>(job_, schedule_, callbacks_, record_, [this] { return held_bytes(); });
     say(fmt::format(
         "{} rows, {} tokens ({:.1f} a row) · {} steps of {} · {} parameters", format_count(job_.train_set.rows()),
         format_count(job_.train_set.tokens()),
@@ -129,6 +139,7 @@ class Loop {
                     format_count(job_.plan.token_budget), recompute_name(job_.plan.recompute),
                     optimizer_name(job_.plan.optimizer), format_bytes(job_.plan.peak_bytes),
                     format_bytes(job_.plan.limit_bytes)));
+    say(token_home_text(job_));
   }
 
   // What must be equal for a resumed run to be the same run.
@@ -363,47 +374,9 @@ class Loop {
     else if (!std::isfinite(loss) || !std::isfinite(norm))
       diverged(*p, loss, norm);
     if (job_.precision == Precision::fp16 && !std::isfinite(loss)) diverged(*p, loss, norm);
-    outcome_.samples += p->rows, outcome_.tokens += p->tokens;
-    squares_ += p->sum_squares;
-    window_loss_ += loss, ++window_steps_, window_rows_ += p->rows, window_tokens_ += p->tokens,
-        window_squares_ += p->sum_squares;
     outcome_.final_loss = loss;
-    if ((p->step + 1) % s_.logging_steps == 0 || p->step + 1 == schedule_.total_steps()) log_window(*p, norm);
-    if (callbacks_.progress) {
-      const double seconds = std::max(1e-9, outcome_.seconds + seconds_since(training_since_));
-      callbacks_.progress(
-          static_cast<double>(p->step + 1), static_cast<double>(schedule_.total_steps()),
-          fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} samples/s · {} tokens/s · MFU {} · memory {} of {}",
-                      format_count(p->step + 1), loss, p->lr,
-                      format_count(static_cast<int64_t>(static_cast<double>(outcome_.samples) / seconds)),
-                      format_si(static_cast<double>(outcome_.tokens) / seconds),
-                      share_text(mfu(outcome_.tokens, squares_, seconds)), format_bytes(held_bytes_),
-                      format_bytes(job_.plan.peak_bytes)));
-    }
-    publish(*p, loss);
+    teller_->step_done({p->step + 1, p->rows, p->tokens, p->sum_squares, loss, norm, p->lr}, outcome_.seconds + seconds_since(training_since_));
     free_.push_back(std::move(p));
-  }
-
-  // For whoever watches, five times a second.
-  void publish(const PendingStep& p, double loss) {
-    if (callbacks_.live == nullptr || now_ns() - published_ns_ < 200'000'000) return;
-    published_ns_ = now_ns();
-    const double seconds = std::max(1e-9, outcome_.seconds + seconds_since(training_since_));
-    LiveFigures f;
-    f.set_command("train");
-    f.set_model(job_.model_dir.string());
-    const bool cuda = job_.device->kind() == DeviceKind::cuda;
-    f.set_device(cuda ? fmt::format("cuda:{} {}", job_.device->index(), job_.device->name()) : job_.device->name());
-    f.set_precision(precision_name(job_.precision));
-    f.rows = outcome_.samples, f.tokens = outcome_.tokens;
-    f.rows_per_s = static_cast<double>(f.rows) / seconds, f.tokens_per_s = static_cast<double>(f.tokens) / seconds;
-    const double share = mfu(outcome_.tokens, squares_, seconds);
-    if (!std::isnan(share)) f.mfu = share;
-    f.planned_bytes = job_.plan.peak_bytes, f.limit_bytes = job_.plan.limit_bytes,
-    f.token_budget = job_.plan.token_budget;
-    f.peak_bytes = held_bytes_;
-    f.step = p.step + 1, f.total_steps = schedule_.total_steps(), f.loss = loss;
-    callbacks_.live->publish(f);
   }
 
   void adjust_loss_scale(double norm) {
@@ -448,75 +421,13 @@ class Loop {
     return fmt::format("{}:{}", name, job_.train_set.line[static_cast<size_t>(row)]);
   }
 
-  // Of the tokens' flops, not of padding or recomputation; NaN where the device's rate is unknown.
-  double mfu(int64_t tokens, double squares, double seconds) const {
-    const double rate = job_.plan.device.rate(job_.precision);
-    return rate > 0 ? 3 * forward_flops(job_.shape, static_cast<double>(tokens), squares) / seconds / rate : NAN;
-  }
-  static std::string share_text(double share) {
-    return std::isnan(share) ? "not available" : fmt::format("{:.1f} %", 100 * share);
-  }
-
   // What this run holds of what was planned: on a GPU what went missing since it started, context included; on the CPU
   // what it allocated (texts, tokens and the program itself are not in the plan).
   int64_t held_bytes() const {
     if (job_.device->kind() == DeviceKind::cpu)
-      return state_.bytes() + static_cast<int64_t>(arena_.bytes()) + (teacher_ ? teacher_->bytes() : 0);
+      return state_.bytes() + static_cast<int64_t>(arena_.bytes()) + stager_->bytes() + (teacher_ ? teacher_->bytes() : 0);
     return std::max<int64_t>(0, job_.free_bytes_before - job_.device->memory().free_bytes) +
            job_.plan.bytes[Tag::context];
-  }
-
-  void log_window(const PendingStep& p, double norm) {
-    const double now = outcome_.seconds + seconds_since(training_since_), seconds = std::max(1e-9, now - window_since_);
-    const double share = mfu(window_tokens_, window_squares_, seconds);
-    const double loss = window_loss_ / static_cast<double>(std::max<int64_t>(1, window_steps_));
-    held_bytes_ = held_bytes();
-    LogRow row = {{"step", static_cast<double>(p.step + 1)},
-                  {"epoch", schedule_.epochs_done(p.step + 1)},
-                  {"loss", loss},
-                  {"learning_rate", p.lr},
-                  {"grad_norm", norm},
-                  {"samples_per_second", static_cast<double>(window_rows_) / seconds},
-                  {"tokens_per_second", static_cast<double>(window_tokens_) / seconds},
-                  {"mfu", share},
-                  {"memory_used_bytes", static_cast<double>(held_bytes_)},
-                  {"memory_planned_bytes", static_cast<double>(job_.plan.peak_bytes)},
-                  {"train_seconds", now}};
-    std::string card = "card: not available";
-    if (job_.device->kind() == DeviceKind::cuda) card = card_reading(row);
-    record_.add(row);
-    say(fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} samples/s · MFU {} · memory {} of {} planned · {}",
-                    format_count(p.step + 1), loss, p.lr,
-                    format_count(static_cast<int64_t>(static_cast<double>(window_rows_) / seconds)), share_text(share),
-                    format_bytes(held_bytes_), format_bytes(job_.plan.peak_bytes), card));
-    window_loss_ = window_squares_ = 0;
-    window_steps_ = window_rows_ = window_tokens_ = 0;
-    window_since_ = now;
-  }
-
-  // Utilisation, memory, temperature and power as the driver tells them; what it does not tell is said so, and null in
-  // the log.
-  std::string card_reading(LogRow& row) {
-    if (!nvml_) nvml_ = std::make_unique<Nvml>();
-    GpuSample sample;
-    if (nvml_->ready()) {
-      const auto all = nvml_->sample({.pcie_throughput = false, .processes = false, .gpm = false});
-      const auto index = static_cast<size_t>(job_.device->index());
-      if (index < all.size()) sample = all[index];
-    }
-    const auto put = [&](const char* name, const auto& value) {
-      row.emplace_back(name, value ? static_cast<double>(*value) : NAN);
-    };
-    put("gpu_utilization", sample.utilization), put("gpu_memory_used_bytes", sample.used_bytes);
-    put("gpu_temperature_c", sample.temperature_c), put("gpu_power_w", sample.power_w);
-    const std::string none = "not available";
-    return fmt::format("GPU {} | memory {} | {} | {}",
-                       sample.utilization ? fmt::format("{:.0f} %", 100 * *sample.utilization) : none,
-                       sample.used_bytes && sample.total_bytes
-                           ? format_bytes(*sample.used_bytes) + " / " + format_bytes(*sample.total_bytes)
-                           : none,
-                       sample.temperature_c ? fmt::format("{:.0f} °C", *sample.temperature_c) : none,
-                       sample.power_w ? fmt::format("{:.0f} W", *sample.power_w) : none);
   }
 
   void evaluate() {
@@ -554,7 +465,7 @@ class Loop {
     RunFacts f;
     f.step = progress_.step, f.total_steps = schedule_.total_steps(), f.best_step = progress_.best_step;
     f.epoch = progress_.step > 0 ? schedule_.epochs_done(progress_.step) : 0, f.best_metric = progress_.best_metric;
-    f.seconds = outcome_.seconds, f.samples = outcome_.samples, f.tokens = outcome_.tokens;
+    f.seconds = outcome_.seconds, f.samples = teller_->samples(), f.tokens = teller_->tokens();
     f.metric = metric_name();
     return f;
   }
@@ -589,7 +500,8 @@ class Loop {
 
   void tell_stats() {
     const double seconds = std::max(1e-9, outcome_.seconds);
-    const double share = mfu(outcome_.tokens, squares_, seconds);
+    outcome_.samples = teller_->samples(), outcome_.tokens = teller_->tokens();
+    const double share = teller_->mfu(seconds);
     outcome_.mfu = std::isnan(share) ? -1 : share;
     outcome_.device_busy = std::min(1.0, busy_seconds_ / seconds);
     outcome_.planned_bytes = job_.plan.peak_bytes, outcome_.limit_bytes = job_.plan.limit_bytes;
@@ -625,13 +537,10 @@ class Loop {
   TrainProgress progress_;
   TrainOutcome outcome_;
   RunRecord record_;
-  std::unique_ptr<Nvml> nvml_;
-  int64_t held_bytes_ = 0;
-  double squares_ = 0, busy_seconds_ = 0, wait_seconds_ = 0;
+  std::unique_ptr<StepTeller> teller_;
+  double busy_seconds_ = 0, wait_seconds_ = 0;
   std::unique_ptr<DeviceClock> clock_;
-  int64_t training_since_ = 0, published_ns_ = 0;
-  double window_loss_ = 0, window_squares_ = 0, window_since_ = 0;
-  int64_t window_steps_ = 0, window_rows_ = 0, window_tokens_ = 0;
+  int64_t training_since_ = 0;
 };
 
 void Loop::open_teacher() { teacher_ = std::make_unique<Teacher>(job_, s_.teacher); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cuda/testing.h"
+#include "ops/gather_tokens.h"
 #include "ops/rows.h"
 
 namespace brim {
@@ -18,6 +19,25 @@ TEST_F(CudaRows, GathersRows) {
       for (int64_t b = 0; b < 5; ++b)
         for (int64_t i = 0; i < H; ++i) ASSERT_EQ(got.at(b, i), x.at(rows[b], i)) << "row " << b << " column " << i;
     }
+}
+
+TEST_F(CudaRows, GathersTokens) {
+  std::vector<int32_t> set(4096);
+  std::iota(set.begin(), set.end(), 1000);
+  const DeviceTensor tokens(int_tensor(set));
+  for (const auto& lengths : ragged_lengths()) {
+    const PackedBatch packed(lengths);
+    std::vector<int64_t> begins;
+    for (size_t b = 0; b < lengths.size(); ++b) begins.push_back(static_cast<int64_t>(4096 - lengths[b] - 97 * b));  // the first ends the set
+    const DeviceTensor d_begins(long_tensor(begins)), ids(DType::i32, {packed.batch.T}), positions(DType::i32, {packed.batch.T});
+    gather_tokens(Gpu::stream(), {.tokens = tokens, .begins = d_begins, .starts = packed.batch.starts, .ids = ids, .positions = positions, .position_offset = 2});
+    const HostTensor got_ids = ids.host(), got_positions = positions.host();
+    for (size_t b = 0; b < lengths.size(); ++b)
+      for (int32_t i = 0; i < lengths[b]; ++i) {
+        ASSERT_EQ(got_ids.as<int32_t>()[packed.starts[b] + i], set[static_cast<size_t>(begins[b] + i)]) << "sequence " << b << " token " << i;
+        ASSERT_EQ(got_positions.as<int32_t>()[packed.starts[b] + i], 2 + i) << "sequence " << b << " token " << i;
+      }
+  }
 }
 
 TEST_F(CudaRows, PoolsMeans) {

@@ -23,6 +23,7 @@
 #include "ops/amax.h"
 #include "ops/attention.h"
 #include "ops/embedding.h"
+#include "ops/gather_tokens.h"
 #include "ops/gemm_tuner.h"
 #include "ops/layer_norm.h"
 #include "ops/linear.h"
@@ -85,6 +86,13 @@ class Bench {
   TensorView ints(const std::vector<int32_t>& values) {
     const TensorView v = raw(DType::i32, {static_cast<int64_t>(values.size())});
     stream_->copy(v.data, values.data(), values.size() * 4);
+    stream_->synchronize();
+    return v;
+  }
+
+  TensorView longs(const std::vector<int64_t>& values) {
+    const TensorView v = raw(DType::i64, {static_cast<int64_t>(values.size())});
+    stream_->copy(v.data, values.data(), values.size() * 8);
     stream_->synchronize();
     return v;
   }
@@ -317,6 +325,11 @@ void forward_part(Bench& b, const Options& o, const Batch& batch, bool fp8) {
     AttentionArgs first{.q = q, .k = kv.slice_cols(0, kH), .v = kv.slice_cols(kH, 2 * kH), .out = few, .batch = batch.view, .first_query_only = true, .heads = kHeads};
     b.row("attention, first queries only", 4.0 * kH * static_cast<double>(o.tokens), 2 * row_bytes, [&] { attention(s, first); });
     b.row("gather_rows", 0, 2.0 * static_cast<double>(few.bytes()), [&] { gather_rows(s, {.x = x, .rows = batch.first_rows, .y = few}); });
+    std::vector<int64_t> places;
+    for (int64_t i = 0; i < batch.view.B; ++i) places.push_back(i * 7919 % (256 * o.tokens - kPositions));  // all over a set of 256 batches
+    const TensorView set = b.raw(DType::i32, {256 * o.tokens}), begins = b.longs(places), ids = b.raw(DType::i32, {o.tokens}), positions = b.raw(DType::i32, {o.tokens});
+    GatherTokensArgs cut{.tokens = set, .begins = begins, .starts = batch.view.starts, .ids = ids, .positions = positions};
+    b.row("gather_tokens", 0, gather_tokens_work(cut).bytes, [&] { gather_tokens(s, cut); });
     b.row("pool_mean", 0, row_bytes, [&] { pool_mean(s, {.x = x, .batch = batch.view, .y = pooled}); });
     b.row("activate gelu", 0, 2.0 * static_cast<double>(wide.bytes()), [&] { activate(s, {.x = wide, .y = wide_y}); });
     const TensorView head = b.normal(o.type, {9, kH}), logits = b.raw(DType::f32, {o.tokens, 9}), scores = b.raw(DType::f32, {o.tokens, 9});

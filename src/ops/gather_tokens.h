@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// A packed batch's ids and positions, cut out of a whole set's tokens that lie on the device.
+#pragma once
+#include "ops/op.h"
+
+namespace brim {
+
+// ids[starts[b] + i] = tokens[begins[b] + i], positions[starts[b] + i] = position_offset + i.
+struct GatherTokensArgs {
+  TensorView tokens;          // [N] i32: every row's ids, one row after another
+  TensorView begins;          // [B] i64: where each sequence begins in tokens
+  TensorView starts;          // [B+1] i32: where it begins in the batch
+  TensorView ids, positions;  // [T] i32, written
+  int64_t position_offset = 0;
+  template <class F>
+  void views(F&& f) const { for (const TensorView& v : {tokens, begins, starts, ids, positions}) f(v); }
+};
+void gather_tokens(Stream& stream, const GatherTokensArgs& args);
+Work gather_tokens_work(const GatherTokensArgs& args);
+
+}  // namespace brim

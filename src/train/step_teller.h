@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run tells while it goes: progress after every step, a line and a log row every logging_steps, figures for
+// whoever watches.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "monitor/nvml.h"
+#include "train/run_record.h"
+#include "train/schedule.h"
+#include "train/trainer.h"
+
+namespace brim {
+
+// One optimizer step, read back from the device.
+struct StepReading {
+  int64_t number = 0;  // from 1
+  int64_t rows = 0, tokens = 0;
+  double sum_squares = 0, loss = 0, norm = 0, lr = 0;
+};
+
+class StepTeller {
+ public:
+  // `held_bytes`: what the run holds of what was planned.
+  StepTeller(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks, RunRecord& record, std::function<int64_t()> held_bytes);
+  // `seconds`: of training so far, this step included.
+  void step_done(const StepReading& step, double seconds);
+
+  int64_t samples() const { return samples_; }
+  int64_t tokens() const { return tokens_; }
+  // Of the tokens' flops so far, not of padding or recomputation; NaN where the device's rate is unknown.
+  double mfu(double seconds) const { return mfu(tokens_, squares_, seconds); }
+
+ private:
+  double mfu(int64_t tokens, double squares, double seconds) const;
+  void log_window(const StepReading& step, double seconds);
+  std::string card_reading(LogRow& row);
+  void publish(const StepReading& step, double seconds);
+
+  const TrainJob& job_;
+  const StepSchedule& schedule_;
+  const TrainCallbacks& callbacks_;
+  RunRecord& record_;
+  std::function<int64_t()> held_bytes_;
+  int64_t held_ = 0;  // when last asked
+  std::unique_ptr<Nvml> nvml_;
+  int64_t samples_ = 0, tokens_ = 0, published_ns_ = 0;
+  double squares_ = 0;
+  double window_loss_ = 0, window_squares_ = 0, window_since_ = 0;  // since the last line
+  int64_t window_steps_ = 0, window_rows_ = 0, window_tokens_ = 0;
+};
+
+}  // namespace brim

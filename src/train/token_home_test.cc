@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the tokens live changes nothing but bytes: every way gives the same batches and the same run, bit for bit, and
+// the plan's choices stand whatever is chosen.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "train/job.h"
+#include "train/micro_batch.h"
+#include "train/tiny_job.h"
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+
+TrainJob opened(const TrainSettings& s) {
+  return open_train_job(s, [](const std::string&) {});
+}
+
+// A job that believes it has a card: place_token_set asks for its kind only.
+class Card final : public Device {
+ public:
+  Card() : Device(DeviceKind::cuda, 0) {}
+  std::string name() const override { return "card"; }
+  MemoryInfo memory() const override { return {}; }
+  std::unique_ptr<Stream> make_stream() override { return nullptr; }
+  DeviceBuffer allocate(size_t) override { return {}; }
+  DeviceBuffer allocate_host(size_t) override { return {}; }
+
+ protected:
+  void release(void*, size_t, bool) noexcept override {}
+};
+
+void expect_same_choices(const Plan& a, const Plan& b) {
+  EXPECT_EQ(a.token_budget, b.token_budget);
+  EXPECT_EQ(a.max_sequences, b.max_sequences);
+  EXPECT_EQ(a.recompute, b.recompute);
+  EXPECT_EQ(a.optimizer, b.optimizer);
+  EXPECT_EQ(a.limit_bytes, b.limit_bytes);
+  EXPECT_EQ(b.bytes.total(), b.peak_bytes);
+}
+
+TEST(TokenHome, ACardHoldsTheSetWhereThePlanLeavesRoom) {
+  TinyJob t;
+  TrainJob job = opened(t.settings);
+  job.device = std::make_unique<Card>();
+  const Plan before = job.plan;
+  const int64_t ids = align_up(job.train_set.tokens() * 4), places = before.staging_depth * align_up(before.max_sequences * 8);
+  job.plan.limit_bytes = before.peak_bytes + ids + places;  // to the byte
+  place_token_set(job);
+  EXPECT_EQ(job.token_home, TokenHome::resident);
+  EXPECT_EQ(job.plan.bytes[Tag::token_set], ids + places);
+  EXPECT_EQ(job.plan.peak_bytes, job.plan.limit_bytes);
+  Plan limited = before;
+  limited.limit_bytes = job.plan.limit_bytes;
+  expect_same_choices(limited, job.plan);
+  const auto bytes = nlohmann::json::parse(to_json(job.plan))["bytes"];
+  EXPECT_EQ(bytes["token set"], ids + places);
+  EXPECT_EQ(plan_from_json(to_json(job.plan)), job.plan);
+  EXPECT_FALSE(nlohmann::json::parse(to_json(before))["bytes"].contains("token set"));  // a plan made without data says nothing
+
+  job.plan = before;
+  job.plan.limit_bytes = before.peak_bytes + ids + places - 1;
+  place_token_set(job);
+  EXPECT_EQ(job.token_home, TokenHome::staged);
+  EXPECT_TRUE(job.train_set.memory);
+  EXPECT_EQ(job.plan.bytes.bytes, before.bytes.bytes);
+  job.settings.token_set = "resident";
+  EXPECT_HAS(error_of(ErrorCode::does_not_fit, [&] { place_token_set(job); }), "token_set resident");
+}
+
+TEST(TokenHome, ACpuReadsTheMappedFile) {
+  TinyJob t;
+  TrainJob job = opened(t.settings);
+  const Plan before = job.plan;
+  place_token_set(job);
+  EXPECT_EQ(job.token_home, TokenHome::streamed);
+  EXPECT_TRUE(job.train_set.mapped);
+  EXPECT_EQ(job.plan.bytes.bytes, before.bytes.bytes);
+  job.settings.token_set = "staged";
+  place_token_set(job);
+  EXPECT_EQ(job.token_home, TokenHome::staged);
+  EXPECT_FALSE(job.train_set.mapped);
+}
+
+TEST(TokenHome, WithoutACacheTheSetStaysInMemory) {
+  TinyJob t;
+  put_file(t.dir / "file", "");
+  ::setenv("BRIM_CACHE", (t.dir / "file/cache").c_str(), 1);
+  int warnings = 0;
+  const auto sink = set_log_sink([&](LogLevel level, std::string_view) { warnings += level == LogLevel::warning; });
+  TrainJob job = opened(t.settings);
+  set_log_sink(sink);
+  EXPECT_EQ(warnings, 2);  // training and validation set
+  place_token_set(job);
+  EXPECT_EQ(job.token_home, TokenHome::staged);
+  job.settings.token_set = "streamed";
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { place_token_set(job); }), "token_set streamed");
+}
+
+void expect_same_bytes(const TensorView& a, const TensorView& b, const char* what) {
+  ASSERT_EQ(a.shape_text(), b.shape_text()) << what;
+  if (a.bytes() > 0) {
+    EXPECT_EQ(std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes())), 0) << what;
+  }
+}
+
+TEST(TokenHome, AResidentSetsBatchIsTheStagedOne) {
+  for (const char* model : {"roberta_sequence", "bert_multilabel"}) {  // positions from 2; floats for targets
+    TinyJob t(model);
+    t.settings.multi_label = std::string(model) == "bert_multilabel";
+    const TrainJob job = opened(t.settings);
+    const BatchLimits limits{400, 48, 40};
+    auto stream = job.device->make_stream();
+    const TensorView set(const_cast<int32_t*>(job.train_set.ids.data()), DType::i32, {job.train_set.tokens()});
+    BatchStager direct(*job.device, job.shape, limits, 2), resident(*job.device, job.shape, limits, 2, set);
+    EXPECT_EQ(direct.bytes(), 0);
+    EXPECT_EQ(resident.bytes(), 2 * (BatchStager::slot_bytes(job.shape, limits) + BatchStager::begins_bytes(limits)));
+    for (const std::vector<int64_t>& rows : {std::vector<int64_t>{3}, {47, 0, 12, 5}, {0, 1, 2, 3, 4, 5, 6, 7}}) {
+      MicroBatch m;
+      build_micro_batch(job.train_set, rows, job.shape, m);
+      const StagedBatch a = direct.stage(m, *stream), b = resident.stage(m, *stream);
+      EXPECT_NE(a.batch.ids.data, b.batch.ids.data);
+      expect_same_bytes(a.batch.ids, b.batch.ids, "ids");
+      expect_same_bytes(a.batch.positions, b.batch.positions, "positions");
+      expect_same_bytes(a.batch.starts, b.batch.starts, "starts");
+      expect_same_bytes(a.batch.order, b.batch.order, "order");
+      expect_same_bytes(a.sorted, b.sorted, "sorted");
+      expect_same_bytes(a.sorted_positions, b.sorted_positions, "sorted_positions");
+      expect_same_bytes(a.targets.sequence, b.targets.sequence, "targets");
+      resident.mark_used(*stream);
+    }
+  }
+}
+
+TEST(TokenHome, EveryWayIsTheSameRun) {
+  for (const bool tags : {false, true}) {
+    TinyJob t(tags ? "bert_token" : "bert_sequence");
+    if (tags) {
+      put_file(t.dir / "train.conll", TinyJob::conll(48, 1));
+      put_file(t.dir / "val.conll", TinyJob::conll(12, 2));
+      t.settings.train_files = {(t.dir / "train.conll").string()}, t.settings.validation_files = {(t.dir / "val.conll").string()};
+    }
+    t.settings.dropout = 0.1;
+    int64_t unplanned = -1;  // of a run that stages: a few hundred bytes of scratch
+    for (const char* way : {"staged", "resident", "streamed"}) {
+      TrainSettings s = t.to(way);
+      s.token_set = way;
+      std::string said;
+      nlohmann::json record;
+      TrainCallbacks callbacks;
+      callbacks.say = [&](const std::string& line) { said += line + "\n"; };
+      callbacks.record = [&](const std::string& json) { record = nlohmann::json::parse(json); };
+      const TrainOutcome o = train(s, callbacks);
+      if (unplanned < 0) unplanned = o.held_bytes - o.planned_bytes;
+      EXPECT_EQ(o.held_bytes - o.planned_bytes, unplanned) << way;
+      EXPECT_EQ(record["data"]["token_set"], way);
+      EXPECT_EQ(record["plan"]["bytes"].contains("token set"), std::string(way) == "resident");
+      EXPECT_HAS(said, std::string(way) == "staged" ? "tokens in host memory" : "tokens " + std::string(way));
+      EXPECT_HAS(get_file(fs::path(s.output_dir) / "README.md"), "token set " + std::string(way));
+      EXPECT_TRUE(t.weights("staged") == t.weights(way)) << way;
+    }
+  }
+}
+
+TEST(TokenHome, AResumedRunMayHoldItsTokensElsewhere) {
+  TinyJob t;
+  t.settings.dropout = 0.1, t.settings.token_set = "resident";
+  t.settings.save_strategy = "steps", t.settings.save_steps = 5;
+  t.run();
+  TrainSettings parts = t.to("parts");
+  std::atomic<bool> stop{true};
+  TrainCallbacks callbacks;
+  callbacks.stop = &stop;
+  for (const char* way : {"resident", "streamed", "staged"}) {  // a step each, then the rest
+    parts.token_set = way;
+    EXPECT_TRUE(train(parts, callbacks).interrupted);
+    parts.resume_from_checkpoint = "last";
+  }
+  train(parts, {});
+  EXPECT_TRUE(t.weights() == t.weights("parts"));
+}
+
+}  // namespace
+}  // namespace brim
