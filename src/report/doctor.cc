@@ -272,7 +272,9 @@ class Physician {
     throttled();
     paging();
     neighbours();
-    std::stable_sort(d_.findings.begin(), d_.findings.end(), [](const Finding& a, const Finding& b) { return a.gain > b.gain; });
+    std::stable_sort(d_.findings.begin(), d_.findings.end(), [](const Finding& a, const Finding& b) {
+      return a.gain != b.gain ? a.gain > b.gain : a.idle_seconds > b.idle_seconds;
+    });
     d_.verdict = verdict();
     return d_;
   }
@@ -383,15 +385,46 @@ class Physician {
     }
   }
 
+  // A card that works draws its power limit, so over the run it must have drawn about that for as long as it was busy.
+  // Where power is not told, a cap that halves the clocks is not believed.
+  bool power_explains_clocks() const {
+    constexpr double kLag = 0.75;  // the driver's reading is a mean over up to a second, and starts from an idle card
+    const CardRecord& c = r_.card;
+    if (c.power_w < 0 || c.power_limit_w <= 0) return 2 * c.sm_clock_mhz >= c.max_sm_clock_mhz;
+    return c.power_w >= kLag * share(s_.busy) * c.power_limit_w;
+  }
+
+  std::string power_text() const {
+    if (r_.card.power_w < 0 || r_.card.power_limit_w <= 0) return "";
+    return fmt::format(" ({:.0f} of {:.0f} W on average)", r_.card.power_w, r_.card.power_limit_w);
+  }
+
   void throttled() {
     const CardRecord& c = r_.card;
     if (c.throttle.empty() || c.sm_clock_mhz <= 0 || c.max_sm_clock_mhz <= c.sm_clock_mhz) return;
+    std::vector<std::string> reasons = c.throttle;
+    std::erase_if(reasons, is_power_cap);
+    if (reasons.empty() && power_explains_clocks()) {
+      at_power_limit_ = true;
+      d_.facts.push_back(fmt::format("the card was at its power limit{}, its clocks at {} of {} MHz: as fast as it goes under full load, and no setting of Brim changes it",
+                                     power_text(), c.sm_clock_mhz, c.max_sm_clock_mhz));
+      return;
+    }
+    // Moments at which at most the power cap held it show what the card reaches; without any, its maximum must do.
+    int reached = c.max_sm_clock_mhz;
+    if (!reasons.empty() && c.unhindered_clock_mhz > 0) reached = c.unhindered_clock_mhz;
     const size_t had = d_.findings.size();
-    add(Cause::throttle, predict_.with_device_at(static_cast<double>(c.sm_clock_mhz) / c.max_sm_clock_mhz));
+    add(Cause::throttle, predict_.with_device_at(static_cast<double>(c.sm_clock_mhz) / reached));
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
-    f.evidence = fmt::format("the card ran at {} of {} MHz because of: {}", c.sm_clock_mhz, c.max_sm_clock_mhz, fmt::join(c.throttle, ", "));
-    f.change = "better cooling or a higher power limit (nvidia-smi -pl, needs root)";
+    if (reasons.empty()) {
+      f.evidence = fmt::format("the card ran at {} of {} MHz; it says power cap, but its power does not explain it{}", c.sm_clock_mhz, c.max_sm_clock_mhz, power_text());
+      f.change = "look at its power supply, cables and slot; reset the card (nvidia-smi -r, needs root)";
+      return;
+    }
+    f.evidence = fmt::format("the card ran at {} MHz, where it reaches {}, because of: {}", c.sm_clock_mhz, reached, fmt::join(reasons, ", "));
+    f.change = reasons == std::vector<std::string>{"application clocks"} ? "give its clocks free (nvidia-smi -rac and -rgc, need root)"
+                                                                         : "better cooling and power supply: the card protects itself";
   }
 
   void paging() {
@@ -424,6 +457,8 @@ class Physician {
       return fmt::format("held back by {}: without it the run would take {} instead of {} ({:.2f} times as fast)", cause_name(f.cause),
                          format_duration(f.predicted_seconds), format_duration(d_.seconds), d_.seconds / std::max(1e-9, f.predicted_seconds));
     }
+    if (at_power_limit_ && busy >= 0.9)
+      return fmt::format("nothing to gain: the card is at its power limit{} and was busy {} of the time", power_text(), percent(busy));
     if (d_.seconds < 1 && busy < 0.9)
       return fmt::format("nothing to gain: the run took {}, most of it start and end; give it more rows to learn more", format_duration(d_.seconds));
     return fmt::format("nothing to gain: the device was busy {} of the time, and no stage in its way would save {} or more", percent(busy), percent(kWorthwhile));
@@ -433,6 +468,7 @@ class Physician {
   const Swept s_;
   const Predictor predict_;
   const std::optional<BudgetProbe>& probe_;
+  bool at_power_limit_ = false;
   Diagnosis d_;
 };
 
@@ -479,6 +515,7 @@ std::string to_text(const Diagnosis& d) {
   for (size_t c = 0; c < d.idle.size(); ++c)
     if (d.idle[c] > 0.005 * d.seconds)
       out += fmt::format("  {:<26} {:>8}  {:>5.1f} % of the run\n", cause_name(static_cast<Cause>(c)), format_duration(d.idle[c]), 100 * d.idle[c] / d.seconds);
+  for (const std::string& fact : d.facts) out += fmt::format("note: {}\n", fact);
   int number = 0;
   for (const Finding& f : d.findings)
     out += fmt::format("\n{}. {}: predicted {} instead of {} (saves {:.0f} %)\n   evidence: {}\n   change:   {}\n", ++number, cause_name(f.cause),

@@ -51,6 +51,7 @@ struct Diagnosis {
   std::array<double, static_cast<size_t>(Cause::count)> idle = {};  // seconds of idle_seconds by cause
   double attributed() const;                                        // share of idle_seconds with a cause; 1 if there is none
   std::vector<Finding> findings;                                    // worth at least kWorthwhile, largest gain first
+  std::vector<std::string> facts;                                   // true of the run, and nothing that a change would gain
   std::string verdict;                                              // one sentence
   bool nothing_to_gain() const { return findings.empty(); }
   bool operator==(const Diagnosis&) const = default;

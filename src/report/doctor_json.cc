@@ -12,7 +12,7 @@ using nlohmann::json;
 std::string to_json(const Diagnosis& d) {
   json j = {{"schema_version", 1},          {"seconds", d.seconds},           {"busy_seconds", d.busy_seconds}, {"idle_seconds", d.idle_seconds},
             {"attributed", d.attributed()}, {"verdict", d.verdict},           {"findings", json::array()},      {"idle_by_cause", json::object()},
-            {"nothing_to_gain", d.nothing_to_gain()}};
+            {"nothing_to_gain", d.nothing_to_gain()}, {"facts", d.facts}};
   for (size_t c = 0; c < d.idle.size(); ++c) j["idle_by_cause"][cause_name(static_cast<Cause>(c))] = d.idle[c];
   for (const Finding& f : d.findings) {
     json settings = json::array();
@@ -28,7 +28,7 @@ Diagnosis diagnosis_from_json(const std::string& text) {
     const json j = json::parse(text);
     Diagnosis d;
     j.at("seconds").get_to(d.seconds), j.at("busy_seconds").get_to(d.busy_seconds), j.at("idle_seconds").get_to(d.idle_seconds);
-    j.at("verdict").get_to(d.verdict);
+    j.at("verdict").get_to(d.verdict), j.at("facts").get_to(d.facts);
     for (size_t c = 0; c < d.idle.size(); ++c) j.at("idle_by_cause").at(cause_name(static_cast<Cause>(c))).get_to(d.idle[c]);
     for (const json& item : j.at("findings")) {
       Finding f;

@@ -40,11 +40,12 @@ void check_cards(std::vector<MachineCheck>& checks) {
     if (card.sm_clock_mhz && card.max_sm_clock_mhz)
       checks.push_back({CheckState::fine, name + " clock", fmt::format("{} of {} MHz now (an idle card clocks down)", *card.sm_clock_mhz, *card.max_sm_clock_mhz), ""});
     if (card.throttle) {
-      std::vector<std::string> reasons;
-      for (const auto& reason : *card.throttle)
-        if (reason.find("idle") == std::string::npos && reason.find("setting") == std::string::npos) reasons.push_back(reason);
+      std::vector<std::string> reasons = *card.throttle;
+      if (std::any_of(reasons.begin(), reasons.end(), is_power_cap))
+        checks.push_back({CheckState::notice, name + " power", "at its power limit", "as it should be under full load, but this run has not begun: something else loads it"});
+      std::erase_if(reasons, [](const std::string& reason) { return !is_slowdown(reason); });
       if (!reasons.empty())
-        checks.push_back({CheckState::problem, name + " throttle", fmt::format("{}", fmt::join(reasons, ", ")), "better cooling, or a higher power limit"});
+        checks.push_back({CheckState::problem, name + " throttle", fmt::format("{}", fmt::join(reasons, ", ")), "better cooling and power supply; for application clocks, nvidia-smi -rac and -rgc"});
     }
     if (card.free_bytes && card.total_bytes) {
       const bool short_of = *card.free_bytes < *card.total_bytes / 2;

@@ -161,7 +161,23 @@ std::vector<Planted> plants() {
        [] {
          Made m(true);
          batches(m, 0, 100, 100);
-         m.trace.record.card.sm_clock_mhz = 1200, m.trace.record.card.max_sm_clock_mhz = 2000, m.trace.record.card.throttle = {"power cap"};
+         m.trace.record.card.sm_clock_mhz = 1200, m.trace.record.card.max_sm_clock_mhz = 2000, m.trace.record.card.throttle = {"hardware thermal"};
+         return m;
+       }},
+      {"heat at the power cap", Cause::throttle, 750,  // while only the cap held it, the card reached 1600 MHz
+       [] {
+         Made m(true);
+         batches(m, 0, 100, 100);
+         m.trace.record.card.sm_clock_mhz = 1200, m.trace.record.card.max_sm_clock_mhz = 2000, m.trace.record.card.unhindered_clock_mhz = 1600;
+         m.trace.record.card.throttle = {"power cap", "software thermal"}, m.trace.record.card.power_w = 690, m.trace.record.card.power_limit_w = 700;
+         return m;
+       }},
+      {"a power cap that power does not explain", Cause::throttle, 250,
+       [] {
+         Made m(true);
+         batches(m, 0, 100, 100);
+         m.trace.record.card.sm_clock_mhz = 500, m.trace.record.card.max_sm_clock_mhz = 2000, m.trace.record.card.throttle = {"power cap"};
+         m.trace.record.card.power_w = 200, m.trace.record.card.power_limit_w = 700;
          return m;
        }},
       {"neighbour on the CPU", Cause::neighbour, 600,  // 8 cores for 1 s: 4.8 s ours, 3.2 s theirs
@@ -220,6 +236,73 @@ TEST(Doctor, SaysSoWhenThereIsNothingToGain) {
     EXPECT_GE(d.attributed(), 0.98);
     EXPECT_EQ(to_env_file(d).find("BRIM_"), std::string::npos);
   }
+}
+
+// A healthy H200 under full load: 690 of 700 W, clocks down because of it.
+void at_power_cap(Made& m, double watts) {
+  CardRecord& c = m.trace.record.card;
+  c.sm_clock_mhz = 1400, c.max_sm_clock_mhz = 1980, c.unhindered_clock_mhz = 1400, c.throttle = {"power cap"};
+  c.power_w = watts, c.power_limit_w = 700;
+}
+
+TEST(Doctor, APowerCapIsAFactAndNoCause) {
+  Made busy(true);
+  batches(busy, 0, 100, 99);
+  at_power_cap(busy, 690);
+  const Diagnosis alone = diagnose(busy.trace);
+  EXPECT_TRUE(alone.nothing_to_gain()) << to_text(alone);
+  EXPECT_NE(alone.verdict.find("nothing to gain: the card is at its power limit (690 of 700 W"), std::string::npos) << alone.verdict;
+  ASSERT_EQ(alone.facts.size(), 1u);
+  EXPECT_NE(alone.facts[0].find("1400 of 1980 MHz"), std::string::npos) << alone.facts[0];
+  EXPECT_NE(to_text(alone).find(alone.facts[0]), std::string::npos);
+  busy.trace.record.card.power_w = busy.trace.record.card.power_limit_w = -1;  // a driver that does not tell
+  EXPECT_TRUE(diagnose(busy.trace).nothing_to_gain());
+
+  // Beside it every plant keeps its place and its prediction. A card that idles between batches draws less on average.
+  for (const Planted& plant : plants()) {
+    Made m = plant.make();
+    if (!m.trace.record.on_card || plant.cause == Cause::throttle) continue;
+    SCOPED_TRACE(plant.name);
+    const Diagnosis without = diagnose(m.trace);
+    at_power_cap(m, 100 + 590 * without.busy_seconds / without.seconds);
+    const Diagnosis with = diagnose(m.trace);
+    EXPECT_EQ(with.findings, without.findings) << to_text(with);
+    EXPECT_EQ(with.facts.size(), 1u);
+  }
+}
+
+TEST(Doctor, ClocksThatWereSetCanBeGivenFree) {
+  Made m(true);
+  batches(m, 0, 100, 100);
+  m.trace.record.card.sm_clock_mhz = 1000, m.trace.record.card.max_sm_clock_mhz = 2000, m.trace.record.card.throttle = {"application clocks"};
+  const Diagnosis d = diagnose(m.trace);
+  ASSERT_FALSE(d.findings.empty());
+  EXPECT_NE(d.findings[0].change.find("nvidia-smi -rac"), std::string::npos) << d.findings[0].change;
+}
+
+TEST(DoctorTrace, ReadingsOfACardAreThoseOfItsWork) {
+  const auto sample = [](int clock, double watts, std::vector<std::string> reasons) {
+    GpuSample s;
+    s.sm_clock_mhz = clock, s.max_sm_clock_mhz = 1980, s.power_w = watts, s.power_limit_w = 700, s.throttle = std::move(reasons);
+    return s;
+  };
+  CardReadings readings;
+  readings.add(sample(345, 90, {"idle"}));  // before the first batch: its clocks are no slowdown
+  readings.add(sample(1500, 690, {"power cap"}));
+  readings.add(sample(1300, 690, {"power cap"}));
+  readings.add(sample(800, 330, {"hardware slowdown", "hardware thermal"}));
+  const CardRecord& r = readings.record();
+  EXPECT_EQ(r.sm_clock_mhz, 1200);
+  EXPECT_EQ(r.unhindered_clock_mhz, 1400);
+  EXPECT_EQ(r.max_sm_clock_mhz, 1980);
+  EXPECT_NEAR(r.power_w, 450, 1e-9);
+  EXPECT_EQ(r.throttle, (std::vector<std::string>{"power cap", "hardware slowdown", "hardware thermal"}));
+  nlohmann::json older = nlohmann::json::parse(to_json(TracedRun{}));  // a reading that an older trace lacks was not taken
+  older["card"].erase("power_w");
+  EXPECT_EQ(record_from_json(older.dump()).card.power_w, -1);
+  CardReadings silent;
+  silent.add({});
+  EXPECT_EQ(silent.record(), CardRecord{});
 }
 
 // A plant that hides a second one gains only what the second leaves.

@@ -13,7 +13,6 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
-#include "monitor/nvml.h"
 
 namespace brim {
 namespace {
@@ -46,7 +45,8 @@ void visit_stats(Visit&& visit, Stats& s) {
 
 template <class Visit, class Card>
 void visit_card(Visit&& visit, Card& c) {
-  visit("sm_clock_mhz", c.sm_clock_mhz), visit("max_sm_clock_mhz", c.max_sm_clock_mhz), visit("throttle", c.throttle);
+  visit("sm_clock_mhz", c.sm_clock_mhz), visit("max_sm_clock_mhz", c.max_sm_clock_mhz), visit("unhindered_clock_mhz", c.unhindered_clock_mhz);
+  visit("power_w", c.power_w), visit("power_limit_w", c.power_limit_w), visit("throttle", c.throttle);
   visit("other_bytes", c.other_bytes), visit("other_processes", c.other_processes);
 }
 
@@ -64,13 +64,9 @@ TracedRun record_of(const json& j) {
   TracedRun r;
   visit_record([&](const char* name, auto& value) { j.at(name).get_to(value); }, r);
   visit_stats([&](const char* name, auto& value) { j.at("stats").at(name).get_to(value); }, r.stats);
-  visit_card([&](const char* name, auto& value) { j.at("card").at(name).get_to(value); }, r.card);
+  const json& card = j.at("card");
+  visit_card([&](const char* name, auto& value) { if (card.contains(name)) card.at(name).get_to(value); }, r.card);  // else not read
   return r;
-}
-
-// Reasons that mean the card is slower than it could be. An idle card or one at its own set clocks is not throttled.
-bool slows_down(const std::string& reason) {
-  return reason.find("idle") == std::string::npos && reason.find("setting") == std::string::npos && reason.find("sync") == std::string::npos;
 }
 
 void look_at_processes(const GpuSample& card, CardRecord& record) {
@@ -106,6 +102,29 @@ void predict_budgets(TracedRun& r, Engine& engine) {
 
 }  // namespace
 
+bool is_power_cap(const std::string& reason) { return reason == "power cap"; }
+
+bool is_slowdown(const std::string& reason) {
+  return !is_power_cap(reason) && reason != "idle" && reason != "sync boost" && reason != "display clocks";
+}
+
+void CardReadings::add(const GpuSample& card) {
+  look_at_processes(card, record_);
+  if (card.max_sm_clock_mhz) record_.max_sm_clock_mhz = *card.max_sm_clock_mhz;
+  if (card.power_limit_w) record_.power_limit_w = *card.power_limit_w;
+  if (card.power_w) power_ += *card.power_w, record_.power_w = power_ / ++power_samples_;
+  const std::vector<std::string> reasons = card.throttle.value_or(std::vector<std::string>{});
+  // A card without work clocks down of its own accord; that says nothing about how fast it works.
+  if (std::find(reasons.begin(), reasons.end(), "idle") != reasons.end()) return;
+  for (const std::string& reason : reasons)
+    if ((is_slowdown(reason) || is_power_cap(reason)) && std::find(record_.throttle.begin(), record_.throttle.end(), reason) == record_.throttle.end())
+      record_.throttle.push_back(reason);
+  if (!card.sm_clock_mhz) return;
+  clocks_ += *card.sm_clock_mhz, record_.sm_clock_mhz = static_cast<int>(clocks_ / ++clock_samples_);
+  if (std::any_of(reasons.begin(), reasons.end(), is_slowdown)) return;
+  unhindered_clocks_ += *card.sm_clock_mhz, record_.unhindered_clock_mhz = static_cast<int>(unhindered_clocks_ / ++unhindered_samples_);
+}
+
 CardWatch::CardWatch(int index) : thread_([this, index] { watch(index); }) {}
 
 CardWatch::~CardWatch() { (void)stop(); }
@@ -115,21 +134,11 @@ void CardWatch::watch(int index) {
   Nvml nvml;
   GpuSampleOptions options;
   options.pcie_throughput = options.gpm = false;
-  double clocks = 0;
-  int samples = 0;
   std::unique_lock lock(mutex_);
   while (nvml.ready() && !stopped_.wait_for(lock, kInterval, [&] { return stop_; })) {
     lock.unlock();
-    for (const GpuSample& card : nvml.sample(options)) {
-      if (card.index != index) continue;
-      record_.max_sm_clock_mhz = card.max_sm_clock_mhz.value_or(-1);
-      if (card.sm_clock_mhz) clocks += *card.sm_clock_mhz, record_.sm_clock_mhz = static_cast<int>(clocks / ++samples);
-      if (card.throttle)
-        for (const std::string& reason : *card.throttle)
-          if (slows_down(reason) && std::find(record_.throttle.begin(), record_.throttle.end(), reason) == record_.throttle.end())
-            record_.throttle.push_back(reason);
-      look_at_processes(card, record_);
-    }
+    for (const GpuSample& card : nvml.sample(options))
+      if (card.index == index) readings_.add(card);
     lock.lock();
   }
 }
@@ -141,7 +150,7 @@ CardRecord CardWatch::stop() {
   }
   stopped_.notify_all();
   if (thread_.joinable()) thread_.join();
-  return record_;
+  return readings_.record();
 }
 
 TracedRun make_record(const std::string& verb, Engine* engine, const PipelineStats& stats, double load_seconds) {

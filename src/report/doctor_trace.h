@@ -13,13 +13,16 @@
 #include "base/timeline.h"
 #include "engine/engine.h"
 #include "engine/run_stats.h"
+#include "monitor/nvml.h"
 
 namespace brim {
 
 // How the machine's card was during the run; absent readings are negative or empty.
 struct CardRecord {
-  int sm_clock_mhz = -1, max_sm_clock_mhz = -1;
-  std::vector<std::string> throttle;      // reasons that slow it down; "idle" and the like are left out
+  int sm_clock_mhz = -1, max_sm_clock_mhz = -1;  // mean while it worked; the most it can
+  int unhindered_clock_mhz = -1;          // mean while at most the power cap held it
+  double power_w = -1, power_limit_w = -1;  // mean of all samples
+  std::vector<std::string> throttle;      // reasons that slow it down, the power cap included; "idle" and the like are left out
   int64_t other_bytes = -1;               // held on the card by other processes
   int other_processes = -1;
   bool operator==(const CardRecord&) const = default;
@@ -50,6 +53,23 @@ struct RunTrace {
   std::vector<ZoneEvent> events;          // stages only, by begin time; `thread` is the lane
 };
 
+// The software power cap: the limit every healthy card runs into under full load, not a fault.
+bool is_power_cap(const std::string& reason);
+// Reasons that mean the card is slower than it should be.
+bool is_slowdown(const std::string& reason);
+
+// Joins readings of one card, taken during a run.
+class CardReadings {
+ public:
+  void add(const GpuSample& card);
+  const CardRecord& record() const { return record_; }
+
+ private:
+  CardRecord record_;
+  double clocks_ = 0, unhindered_clocks_ = 0, power_ = 0;
+  int clock_samples_ = 0, unhindered_samples_ = 0, power_samples_ = 0;
+};
+
 // Looks at the card five times a second while a run goes on, from a thread of its own.
 class CardWatch {
  public:
@@ -62,7 +82,7 @@ class CardWatch {
   std::mutex mutex_;
   std::condition_variable stopped_;
   bool stop_ = false;
-  CardRecord record_;
+  CardReadings readings_;
   std::thread thread_;
 };
 
