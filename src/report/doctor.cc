@@ -149,13 +149,15 @@ class Sweep {
   }
 
   Cause cause_of_idle() const {
+    // The card copies, so a batch waits for its tokens or for the results before it, whatever the host does meanwhile.
+    if (state_.copying > 0) return Cause::copy;
     const bool host_works = state_.packing > 0 || state_.staging > 0 || state_.launching > 0 || state_.collecting > 0;
     // With one batch in flight nothing overlaps: whatever the host does for the next batch, the device waits for it.
-    if (r_.on_card && r_.staging_depth == 1 && (host_works || state_.waiting > 0 || state_.copying > 0)) return Cause::copy;
+    if (r_.on_card && r_.staging_depth == 1 && (host_works || state_.waiting > 0)) return Cause::copy;
     if (state_.packing > 0 || state_.collecting > 0) return Cause::packer;
     if (state_.staging > 0) return Cause::copy;
-    if (state_.waiting > 0) return state_.copying > 0 ? Cause::copy : Cause::sync;
-    if (state_.launching > 0) return state_.copying > 0 ? Cause::copy : Cause::launch;
+    if (state_.waiting > 0) return Cause::sync;
+    if (state_.launching > 0) return Cause::launch;
     return upstream();
   }
 
@@ -324,8 +326,8 @@ class Physician {
         f.change = "a larger model or longer texts would hide it; nothing to set";
         break;
       case Cause::copy:
-        f.evidence = r_.staging_depth == 1 ? fmt::format("{}; one batch in flight: copies and the host's work do not overlap with computing", idle)
-                                           : fmt::format("{}; copies took {}", idle, percent(share(s_.copy)));
+        f.evidence = fmt::format("{}; copies took {} of the time{}", idle, percent(share(s_.copy)),
+                                 r_.staging_depth == 1 ? ", and with one batch in flight neither they nor the host's work overlap with computing" : "");
         if (r_.staging_depth == 1) {
           f.change = "keep three batches in flight, as planned: unset BRIM_STAGING_DEPTH";
           f.settings = {{"staging-depth", ""}};

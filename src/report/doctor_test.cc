@@ -103,6 +103,30 @@ std::vector<Planted> plants() {
          }
          return m;
        }},
+      // What BatchRunner leaves behind with one slot: the device works 80 of 100 ms, then its results travel, the host
+      // wakes, hands them out, fills the only slot, copies it and launches. Packing alone overlaps.
+      {"one slot", Cause::copy, 800,
+       [] {
+         Made m(true);
+         m.trace.record.staging_depth = 1;
+         for (int i = 0; i < 10; ++i) {
+           const double t = i * 100;
+           m.zone("compute", Zone::stage, t, t + 5).zone("copy", Zone::copy, t + 4, t + 7);
+           m.zone("compute", Zone::compute, t + 5, t + 12).zone("device", Zone::device_busy, t + 8, t + 88);
+           m.zone("compute", Zone::pack, t + 12, t + 40).zone("compute", Zone::wait_device, t + 40, t + 91);
+           m.zone("copy back", Zone::copy, t + 88, t + 90).zone("compute", Zone::collect, t + 91, t + 100);
+           m.zone("tokenizer 0", Zone::tokenize, t + 10, t + 90);  // beside it, so neither is blamed
+           m.zone("reader", Zone::wait_room, t + 10, t + 100);
+         }
+         return m;
+       }},
+      {"a slow link while the host packs", Cause::copy, 400,
+       [] {
+         Made m(true);
+         batches(m, 60, 100, 40);
+         for (int i = 0; i < 10; ++i) m.zone("compute", Zone::pack, i * 100, i * 100 + 30).zone("copy", Zone::copy, i * 100, i * 100 + 60);
+         return m;
+       }},
       {"launch", Cause::launch, 400,
        [] {
          Made m(true);
