@@ -12,6 +12,7 @@ short, and a doctor that says "nothing to gain" may be right. The machine should
 import argparse
 import json
 import os
+import re
 import shlex
 import statistics
 import subprocess
@@ -120,21 +121,25 @@ class Bench:
 
     def plant_small(self):
         """The smallest limit that still works: one text at a time, or little more."""
-        source, flags = self.texts(self.a.rows), self.base() + ["--max-length", "32"]
+        on_cpu = self.a.device == "cpu"
+        source, flags = self.texts(self.a.rows * (1 if on_cpu else 10)), self.base() + ["--max-length", "32"]
         one = self.texts(1)
 
-        def fits(limit):
+        def attempt(limit):
             run = subprocess.run([self.a.brim, "score", one, "-q", "--format", "txt", "-o", os.path.join(self.tmp, "out.csv"), "--memory-limit", f"{limit}KiB"] + flags,
                                  capture_output=True, text=True)
             if run.returncode not in (0, 5):
                 sys.exit(run.stderr)
-            return run.returncode == 0
-        low, high = 1, 1024
-        while not fits(high):
-            low, high = high, high * 2
-        while high - low > max(8, high // 4096):
+            return run
+        refused = attempt(1)  # it names the smallest limit, in whole MiB
+        named = re.search(r"--memory-limit (\d+)MiB would do", refused.stderr)
+        if not named:
+            sys.exit("no smallest limit was named: " + refused.stderr)
+        high = int(named.group(1)) * 1024
+        low = high - 1024
+        while on_cpu and high - low > 8:  # there a MiB holds many tokens; on a card each attempt would start CUDA
             middle = (low + high) // 2
-            low, high = (low, middle) if fits(middle) else (middle, high)
+            low, high = (low, middle) if attempt(middle).returncode == 0 else (middle, high)
         return "small batches", lambda: self.score(flags + ["--memory-limit", f"{high}KiB"], source), lambda: self.score(flags, source)
 
     def plant_copy(self):

@@ -224,6 +224,16 @@ class Predictor {
     return std::min(s_.seconds(), std::max(left, least));
   }
 
+  // Larger batches: the device's time shrinks by its speed, what the host does once a batch by the number of batches; what
+  // the stages around the device need stays. On a card launch gaps inside a batch count as busy, so its speed holds them.
+  double with_larger_batches(double share_of_time, double share_of_batches) const {
+    double per_batch = 0;
+    for (const Cause cause : {Cause::packer, Cause::copy, Cause::launch, Cause::sync}) per_batch += s_.charged[index_of(cause)];
+    const double left = with_device_at(share_of_time) - (1 - std::min(1.0, share_of_batches)) * per_batch;
+    const double tokenize = tokenize_work() / std::max(1, std::min(r_.stats.tokenizers, r_.cores));
+    return std::min(s_.seconds(), std::max({left, s_.read, s_.write, tokenize}));
+  }
+
   // A device that was busy but slow.
   double with_device_at(double share_of_time) const { return s_.seconds() - (1 - std::min(1.0, share_of_time)) * device_seconds(); }
   double device_seconds() const { return vader_ ? s_.seconds() : s_.busy; }
@@ -372,8 +382,7 @@ class Physician {
     // A limit the user set can be lifted; memory that others hold cannot be taken.
     const bool others = r_.card.other_bytes > 0 && r_.limit_bytes >= (r_.free_limit_bytes - r_.card.other_bytes) * 9 / 10;
     const size_t had = d_.findings.size();
-    // Smaller batches also mean more packing, launching and collecting.
-    add(others ? Cause::memory : Cause::small_batch, predict_.with_device_at(now / then));
+    add(others ? Cause::memory : Cause::small_batch, predict_.with_larger_batches(now / then, per_batch / static_cast<double>(r_.free_token_budget)));
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
     f.evidence = fmt::format("{} tokens a batch, where {} would run {:.2f} times as fast ({})", format_count(static_cast<int64_t>(per_batch)),

@@ -166,6 +166,14 @@ std::vector<Planted> plants() {
          m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6, m.trace.record.free_limit_bytes = int64_t{8} << 30;
          return m;
        }},
+      {"tiny batches on a card", Cause::small_batch, 200,  // 9 ms of computing and 6 of handing out are left, but reading takes 200
+       [] {
+         Made m(true);
+         batches(m, 0, 100, 90);
+         for (int i = 0; i < 10; ++i) m.zone("compute", Zone::collect, i * 100 + 90, i * 100 + 100).zone("reader", Zone::read, i * 100, i * 100 + 20);
+         m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 100e6, m.trace.record.free_limit_bytes = int64_t{8} << 30;
+         return m;
+       }},
       {"memory that others hold", Cause::memory, 500,
        [] {
          Made m(true);
