@@ -15,10 +15,11 @@ struct Habits {
 constexpr Habits kCuda = {0.85, 0.35, 0.80, 4e-6};
 constexpr Habits kCpu = {0.90, 0.40, 1.00, 2e-6};
 
-// Tokens at which half the rate is reached. A GPU needs a tile for each of its processors, whose number goes with its rate;
-// a CPU loses about half a chunk of 256 tokens a core at each layer's end.
-double half_rate_tokens(const DeviceProfile& d) {
-  if (d.kind == DeviceKind::cpu) return 128.0 * d.threads;
+// Tokens whose time is lost beside n: at so many, half the rate is reached. A GPU needs a tile for each of its processors,
+// whose number goes with its rate. A CPU's cores each lose half a tile of 16 rows, and wait at a layer's end for the one with
+// the longest share: an eighth of it where every core has one, half a chunk of 256 tokens where there are many.
+double lost_tokens(const DeviceProfile& d, double n) {
+  if (d.kind == DeviceKind::cpu) return d.threads * std::min(128.0, 8 + n / (8.0 * d.threads));
   return std::max(128.0, 2048.0 * d.tflops_half / 774.0);
 }
 
@@ -51,7 +52,7 @@ PassCost::PassCost(const OpTotals& small, int64_t small_tokens, const OpTotals& 
 double PassCost::seconds(const DeviceProfile& d, Precision precision, int64_t tokens) const {
   const Habits& h = d.kind == DeviceKind::cpu ? kCpu : kCuda;
   const auto n = static_cast<double>(tokens);
-  const double full = n / (n + half_rate_tokens(d));
+  const double full = n / (n + lost_tokens(d, n));
   double seconds = 0;
   for (const auto& [name, op] : ops_) {
     const double flops = op.flops_fixed + n * op.flops_token, bytes = op.bytes_fixed + n * op.bytes_token;

@@ -81,7 +81,6 @@ class Solver {
   struct Sized {
     Plan plan;
     OpTotals ops;
-    int64_t ops_tokens = 0, ops_sequences = 0;
   };
   Sized size(const Way& way, int64_t tokens) const {
     Sized s;
@@ -98,7 +97,6 @@ class Solver {
       if (!cpu_) p.bytes[Tag::staging] += p.staging_depth * align_up((2 * tokens + 2 * B + 1 + kArenaAlignment) * 4);
       if (!cpu_) p.bytes[Tag::graphs] += kGraphBytes;
       s.ops = f.ops;
-      s.ops_tokens = cpu_ ? f.split.tokens : tokens, s.ops_sequences = cpu_ ? f.split.sequences : B;
     } else {
       p.staging_depth = kTrainStagingSlots;
       const TrainPassPlan pass = plan_train_pass(r_.shape, r_.precision, way.level, r_.device.kind, r_.device.isa, r_.device.threads, p.limits());
@@ -111,7 +109,6 @@ class Solver {
       add(p.bytes, train_state_bytes(r_.shape, r_.precision, way.optimizer, way.moments, r_.device.kind, r_.device.isa));
       if (r_.global_batch_tokens > 0) p.accumulation_steps = std::max<int64_t>(1, (r_.global_batch_tokens + tokens - 1) / tokens);
       s.ops = pass.ops;
-      s.ops_tokens = tokens, s.ops_sequences = B;
     }
     p.bytes[Tag::context] += r_.device.context_bytes;
     p.peak_bytes = p.bytes.total();
@@ -133,10 +130,22 @@ class Solver {
   Curve curve(const Way& way, int64_t small, int64_t large) const {
     Curve c{way, size(way, small), {}, {}};
     c.large = small == large ? c.small : size(way, large);
-    const Sized& a = cpu_ && r_.task == Task::score ? c.large : c.small;  // chunks: work is proportional to tokens
-    c.cost = PassCost(a.ops, a.ops_tokens, c.large.ops, c.large.ops_tokens,
-                      static_cast<double>(c.large.ops_tokens) / static_cast<double>(c.large.ops_sequences), static_cast<double>(typical_));
+    if (cpu_ && r_.task == Task::score) {
+      c.cost = cpu_forward_cost();
+      return c;
+    }
+    const Plan& most = c.large.plan;
+    c.cost = PassCost(c.small.ops, c.small.plan.token_budget, c.large.ops, most.token_budget,
+                      static_cast<double>(most.token_budget) / static_cast<double>(most.max_sequences), static_cast<double>(typical_));
     return c;
+  }
+
+  // All chunks of a layer share its weights in the cache, so however many there are, weights come from memory once a batch.
+  // Two passes so small that they always run op by op tell weights and activations apart.
+  PassCost cpu_forward_cost() const {
+    constexpr int64_t kFew = 24, kMore = 48;
+    const auto ops = [&](int64_t tokens) { return forward({tokens, tokens / kShortestTexts, std::min(tokens, r_.max_length)}, r_.output).ops; };
+    return PassCost(ops(kFew), kFew, ops(kMore), kMore, static_cast<double>(kShortestTexts), static_cast<double>(typical_));
   }
 
   // Seconds of one batch, or of one optimizer step and its micro-batches; and the tokens in it.

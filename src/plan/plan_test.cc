@@ -245,6 +245,28 @@ TEST(Plan, PlacementIsNearItsBoundOnEveryShape) {
       }
 }
 
+// Weights come from memory once a batch, so a budget of a few tokens pays for them again and again; and more tokens are
+// never predicted to be slower.
+TEST(Plan, SmallBudgetsCostMoreOnTheCpu) {
+  const DeviceProfile cpu = estimated_cpu(Isa::amx, 2, int64_t{8} << 30);
+  for (const ModelShape& model : {minilm(), roberta_base()})
+    for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::int8}) {
+      PlanRequest r = request(model, Task::score, cpu);
+      r.precision = precision, r.max_length = 32;
+      std::vector<double> speeds;
+      for (const int64_t tokens : {32, 64, 96, 128, 256, 512, 1024, 2048, 4096, 8192}) {
+        r.token_budget = tokens;
+        speeds.push_back(solve(r).tokens_per_second);
+        EXPECT_GE(speeds.back(), speeds[speeds.size() - std::min<size_t>(2, speeds.size())]) << precision_name(precision) << " " << tokens;
+      }
+      r.token_budget = 32;
+      // No batch is read faster than its weights: all matrices of the layers, the tables aside.
+      const double matrices = 12.0 * static_cast<double>(model.layers * model.hidden * model.hidden) * (precision == Precision::fp32 ? 4 : precision == Precision::bf16 ? 2 : 1);
+      EXPECT_GE(solve(r).step_seconds, matrices / cpu.bandwidth) << precision_name(precision);
+      EXPECT_LT(1.5 * speeds.front(), speeds.back()) << precision_name(precision);
+    }
+}
+
 TEST(MemoryLimit, WhatPeopleWrite) {
   const MemoryInfo card{int64_t{5} << 30, int64_t{6} << 30};
   EXPECT_EQ(MemoryLimit::resolve("4GiB", card), int64_t{4} << 30);
