@@ -88,7 +88,7 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
   if (stop_requested()) fail(ErrorCode::interrupted, "interrupted");
   const RunStats figures = engine == nullptr ? run_stats(nullptr, nullptr, stats) : engine->stats();
   run.seconds = stats.seconds, run.rows_per_second = figures.rows_per_second, run.tokens_per_second = figures.tokens_per_second;
-  run.held_bytes = engine == nullptr ? held_bytes(DeviceKind::cpu, 0) : figures.peak_bytes;
+  run.held_bytes = engine == nullptr ? peak_resident_bytes() : figures.peak_bytes;
   return run;
 }
 

@@ -20,6 +20,7 @@ LiveRun::LiveRun(const char* command, Engine* engine) : engine_(engine), started
     Device& device = engine->device();
     const bool cuda = device.kind() == DeviceKind::cuda;
     figures_.set_device(cuda ? fmt::format("cuda:{} {}", device.index(), device.name()) : device.name());
+    figures_.set_pci_bus_id(device.pci_bus_id());
     figures_.set_precision(precision_name(engine->precision()));
     figures_.planned_bytes = engine->plan().peak_bytes;
     figures_.limit_bytes = engine->plan().limit_bytes;
@@ -44,7 +45,7 @@ void LiveRun::update(const PipelineStats& now, double done) {
   // A card is filled once, before the first batch, so it is asked once; resident memory is read anew.
   const DeviceKind kind = engine_ != nullptr ? engine_->device().kind() : DeviceKind::cpu;
   if (kind == DeviceKind::cpu || figures_.peak_bytes < 0)
-    figures_.peak_bytes = held_bytes(kind, engine_ != nullptr ? engine_->device().index() : 0);
+    figures_.peak_bytes = engine_ != nullptr ? held_bytes(engine_->device()) : peak_resident_bytes();
   figures_.stage_count = 0;
   const auto share = [&](double seconds) { return seconds / counted.seconds; };
   figures_.add_stage("read", share(now.read_seconds));

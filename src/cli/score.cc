@@ -179,7 +179,7 @@ int run_score(const ScoreFlags& given) {
   options.stop = &stop_requested();
   options.tokenizer_threads = f.tokenizer_threads;
   std::optional<CardWatch> card;
-  if (!f.engine.trace.empty() && engine != nullptr && engine->device().kind() == DeviceKind::cuda) card.emplace(engine->device().index());
+  if (!f.engine.trace.empty() && engine != nullptr && engine->device().kind() == DeviceKind::cuda) card.emplace(engine->device().pci_bus_id());
   const PipelineStats stats = run_pipeline(engine.get(), reader, [&](ScoredChunk& chunk) { sink(chunk); }, on_progress, options);
   progress.finish();
   if (!f.engine.trace.empty()) {

@@ -17,7 +17,7 @@ Summary summarize(Engine* engine, const PipelineStats& counted, const std::map<s
   s.load_seconds = load_seconds;
   if (engine == nullptr) {
     s.stats = run_stats(nullptr, nullptr, counted);
-    s.stats.peak_bytes = held_bytes(DeviceKind::cpu, 0);
+    s.stats.peak_bytes = peak_resident_bytes();
     s.model = "vader", s.device = "cpu", s.precision = "exact";
     return s;
   }
@@ -71,7 +71,7 @@ void Summary::write_json(const std::string& path) const {
                       {"device_busy", stats.device_busy},
                       {"planned_bytes", stats.planned_bytes},
                       {"limit_bytes", stats.limit_bytes},
-                      {"peak_host_bytes", held_bytes(DeviceKind::cpu, 0)},
+                      {"peak_host_bytes", peak_resident_bytes()},
                       {"token_budget", stats.token_budget},
                       {"held_back_by", stats.held_back_by}};
   j["mfu"] = stats.mfu >= 0 ? nlohmann::json(stats.mfu) : nlohmann::json(nullptr);

@@ -11,6 +11,7 @@ class Device;
 struct CudaInfo {
   int index = 0;
   std::string name;              // "NVIDIA H200"
+  std::string pci_bus_id;        // "0000:65:00.0"
   int capability = 0;            // 90 for sm_90
   int kernel_arch = 0;           // what our kernels were compiled for on this card: 90, or 75 where PTX was taken
   int sm_count = 0;

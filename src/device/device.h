@@ -46,6 +46,8 @@ class Device {
   DeviceKind kind() const { return kind_; }
   int index() const { return index_; }
   virtual std::string name() const = 0;              // "NVIDIA H200", "cpu (avx512-amx, 2 threads)"
+  // "0000:65:00.0": which card this is to those who count cards otherwise than CUDA does; empty: none, or not told.
+  virtual std::string pci_bus_id() const { return {}; }
   virtual MemoryInfo memory() const = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;
   // 256-byte aligned. Throws does_not_fit when there is no room: after planning this is the only place it can happen.

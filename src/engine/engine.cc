@@ -37,7 +37,7 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   if (device->kind() != DeviceKind::cuda || engine->plan().device.context_measured) return engine;
   // The first run on this card and driver: what the process holds beyond its own bytes is now known. If that is more than
   // was estimated, the plan was made on a wrong figure and is made again.
-  const int64_t held = held_bytes(device->kind(), device->index());
+  const int64_t held = held_bytes(*device);
   if (held <= device->allocated_bytes()) return engine;
   const int64_t context = held - device->allocated_bytes() + (2 << 20), estimated = engine->plan().device.context_bytes;
   try {
@@ -237,7 +237,7 @@ void Engine::merge_windows(const float* p, size_t windows, float* out) const {
 
 RunStats Engine::stats() const {
   RunStats stats = run_stats(&shape(), &plan_, counted_);
-  stats.peak_bytes = held_bytes(device_->kind(), device_->index());
+  stats.peak_bytes = held_bytes(*device_);
   return stats;
 }
 

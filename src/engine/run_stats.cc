@@ -81,25 +81,26 @@ RunStats run_stats(const ModelShape* shape, const Plan* plan, const PipelineStat
   return r;
 }
 
-int64_t held_bytes(DeviceKind device, int index) {
-  if (device != DeviceKind::cuda) {
-    std::ifstream status("/proc/self/status");
-    for (std::string line; std::getline(status, line);) {
-      long long kib = 0;
-      if (std::sscanf(line.c_str(), "VmHWM: %lld kB", &kib) == 1) return kib * 1024;
-    }
-    return -1;
+int64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    long long kib = 0;
+    if (std::sscanf(line.c_str(), "VmHWM: %lld kB", &kib) == 1) return kib * 1024;
   }
+  return -1;
+}
+
+int64_t held_bytes(const Device& device) {
+  if (device.kind() != DeviceKind::cuda) return peak_resident_bytes();
   Nvml nvml;
   GpuSampleOptions options;
   options.pcie_throughput = options.gpm = false;
-  for (const GpuSample& card : nvml.sample(options)) {
-    if (card.index != index || !card.processes) continue;
-    for (const GpuProcess& p : *card.processes)
-      if (p.pid == ::getpid() && p.bytes) return *p.bytes;
-    // In a container pids are the host's; who is alone on the card is we.
-    if (card.processes->size() == 1 && card.processes->front().bytes) return *card.processes->front().bytes;
-  }
+  const auto card = nvml.sample_card(device.pci_bus_id(), options);
+  if (!card || !card->processes) return -1;
+  for (const GpuProcess& p : *card->processes)
+    if (p.pid == ::getpid() && p.bytes) return *p.bytes;
+  // In a container pids are the host's; who is alone on the card is we.
+  if (card->processes->size() == 1 && card->processes->front().bytes) return *card->processes->front().bytes;
   return -1;
 }
 

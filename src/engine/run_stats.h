@@ -45,8 +45,9 @@ struct RunStats {
 // `shape` and `plan` null: VADER.
 RunStats run_stats(const ModelShape* shape, const Plan* plan, const PipelineStats& counted);
 
-// What this process holds: on card `index` if `device` is cuda (NVML, by process), else its peak resident set.
-int64_t held_bytes(DeviceKind device, int index);
+// What this process holds: on its card (NVML, by process) or, computing on the CPU, its peak resident set. Negative: unknown.
+int64_t held_bytes(const Device& device);
+int64_t peak_resident_bytes();
 // Starts the peak of the resident set anew, so that models measured one after another do not share it.
 void reset_peak_resident();
 

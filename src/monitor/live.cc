@@ -24,7 +24,7 @@ namespace brim {
 namespace {
 
 constexpr uint64_t kLiveMagic = 0x4556494C4D495242;  // "BRIMLIVE"
-constexpr uint64_t kLiveVersion = 1;
+constexpr uint64_t kLiveVersion = 2;
 constexpr size_t kWords = (sizeof(LiveFigures) + 7) / 8;
 static_assert(std::is_trivially_copyable_v<LiveFigures> && sizeof(LiveFigures) % 8 == 0);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
@@ -99,6 +99,7 @@ std::optional<LiveFigures> snapshot(const LiveFile& file) {
     figures.command[sizeof figures.command - 1] = figures.model[sizeof figures.model - 1] = '\0';
     figures.device[sizeof figures.device - 1] = figures.precision[sizeof figures.precision - 1] = '\0';
     figures.stage_count = std::clamp<int64_t>(figures.stage_count, 0, static_cast<int64_t>(figures.stages.size()));
+    figures.pci_bus_id[sizeof figures.pci_bus_id - 1] = '\0';
     for (auto& stage : figures.stages) stage.name[sizeof stage.name - 1] = '\0';
     return figures;
   }

@@ -30,12 +30,14 @@ struct LiveFigures {
   double loss = -1, done = -1;  // done: share of the whole job
   int64_t stage_count = 0;
   std::array<Stage, 8> stages = {};
+  char pci_bus_id[24] = {};  // of its card; empty: none, or not told
 
   void set_text(char* field, size_t size, std::string_view text);
   void set_command(std::string_view text) { set_text(command, sizeof command, text); }
   void set_model(std::string_view text) { set_text(model, sizeof model, text); }
   void set_device(std::string_view text) { set_text(device, sizeof device, text); }
   void set_precision(std::string_view text) { set_text(precision, sizeof precision, text); }
+  void set_pci_bus_id(std::string_view text) { set_text(pci_bus_id, sizeof pci_bus_id, text); }
   void add_stage(std::string_view name, double busy_share);  // past the eighth: dropped
 };
 

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <fstream>
 
 #include "base/clock.h"
@@ -49,6 +51,13 @@ std::string process_name(int64_t pid) {
   return name;
 }
 
+// Domain, bus and device of "0000:65:00.0" or "00000000:65:00.0".
+std::optional<std::array<unsigned, 3>> pci_address(const std::string& text) {
+  std::array<unsigned, 3> a = {};
+  if (std::sscanf(text.c_str(), "%x:%x:%x", &a[0], &a[1], &a[2]) != 3) return std::nullopt;
+  return a;
+}
+
 // GPM counts between two samples; the library asks for a tenth of a second between them.
 constexpr int64_t kGpmLeastNs = 100'000'000;
 
@@ -57,6 +66,11 @@ constexpr int64_t kGpmLeastNs = 100'000'000;
 const char* gpu_state_name(GpuState state) {
   static const char* const names[] = {"ok", "lost", "no permission", "failed"};
   return names[static_cast<int>(state)];
+}
+
+bool same_card(const std::string& a, const std::string& b) {
+  const auto x = pci_address(a), y = pci_address(b);
+  return x && y && *x == *y;
 }
 
 const char* nvml_state_name(NvmlState state) {
@@ -73,7 +87,7 @@ struct Nvml::Library {
   // Constant facts and the GPM samples of one card.
   struct Card {
     Device device = nullptr;
-    std::string name, uuid;
+    std::string name, uuid, pci_bus_id;
     bool gpm_supported = false;
     GpmSample previous = nullptr, current = nullptr;
     int64_t previous_ns = 0;
@@ -90,6 +104,7 @@ struct Nvml::Library {
   Return (*device_handle)(unsigned, Device*) = nullptr;
   Return (*device_name)(Device, char*, unsigned) = nullptr;
   Return (*device_uuid)(Device, char*, unsigned) = nullptr;
+  Return (*pci_info)(Device, PciInfo*) = nullptr;
   Return (*utilization)(Device, Utilization*) = nullptr;
   Return (*memory)(Device, Memory*) = nullptr;
   Return (*memory_with_reserved)(Device, MemoryWithReserved*) = nullptr;
@@ -158,6 +173,7 @@ void Nvml::Library::bind_all() {
   bind(device_handle, {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"});
   bind(device_name, {"nvmlDeviceGetName"});
   bind(device_uuid, {"nvmlDeviceGetUUID"});
+  bind(pci_info, {"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"});
   bind(utilization, {"nvmlDeviceGetUtilizationRates"});
   bind(memory, {"nvmlDeviceGetMemoryInfo"});
   bind(memory_with_reserved, {"nvmlDeviceGetMemoryInfo_v2"});
@@ -214,6 +230,9 @@ void Nvml::Library::open_cards() {
     }
     if (device_name != nullptr && device_name(card.device, text, sizeof text) == kSuccess) card.name = text;
     if (device_uuid != nullptr && device_uuid(card.device, text, sizeof text) == kSuccess) card.uuid = text;
+    PciInfo pci = {};
+    if (pci_info != nullptr && pci_info(card.device, &pci) == kSuccess)
+      card.pci_bus_id = fmt::format("{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device);
     GpmSupport support = {1, 0};
     card.gpm_supported = gpm_alloc != nullptr && gpm_free != nullptr && gpm_get != nullptr && gpm_metrics != nullptr &&
                          gpm_support != nullptr && gpm_support(card.device, &support) == kSuccess &&
@@ -340,7 +359,7 @@ void Nvml::Library::sample_gpm(GpuSample& s, Card& card) {
 GpuSample Nvml::Library::sample(int index, const GpuSampleOptions& options) {
   Card& card = cards[static_cast<size_t>(index)];
   GpuSample s;
-  s.index = index, s.name = card.name, s.uuid = card.uuid, s.driver = driver;
+  s.index = index, s.name = card.name, s.uuid = card.uuid, s.driver = driver, s.pci_bus_id = card.pci_bus_id;
   if (card.device == nullptr) {
     const Return code = device_handle(static_cast<unsigned>(index), &card.device);
     if (code != kSuccess) {
@@ -365,7 +384,7 @@ GpuSample Nvml::Library::sample(int index, const GpuSampleOptions& options) {
   if (s.state == GpuState::lost) {  // what was read before it went is no longer true
     GpuSample lost;
     lost.index = index, lost.state = GpuState::lost, lost.why = s.why;
-    lost.name = card.name, lost.uuid = card.uuid, lost.driver = driver;
+    lost.name = card.name, lost.uuid = card.uuid, lost.driver = driver, lost.pci_bus_id = card.pci_bus_id;
     return lost;
   }
   return s;
@@ -384,6 +403,20 @@ std::vector<GpuSample> Nvml::sample(const GpuSampleOptions& options) {
   if (!ready()) return samples;
   for (int i = 0; i < count(); ++i) samples.push_back(library_->sample(i, options));
   return samples;
+}
+
+std::optional<int> Nvml::find(const std::string& pci_bus_id) const {
+  const auto& cards = library_->cards;
+  for (size_t i = 0; i < cards.size(); ++i)
+    if (same_card(cards[i].pci_bus_id, pci_bus_id)) return static_cast<int>(i);
+  // Where one side does not tell, the only card there is is meant.
+  const bool told = cards.size() == 1 && !cards[0].pci_bus_id.empty() && !pci_bus_id.empty();
+  return ready() && cards.size() == 1 && !told ? std::optional(0) : std::nullopt;
+}
+
+std::optional<GpuSample> Nvml::sample_card(const std::string& pci_bus_id, const GpuSampleOptions& options) {
+  const auto index = find(pci_bus_id);
+  return index ? std::optional(library_->sample(*index, options)) : std::nullopt;
 }
 
 std::optional<int64_t> Nvml::energy_mj(int index) {

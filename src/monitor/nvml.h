@@ -30,6 +30,7 @@ struct GpuSample {
   GpuState state = GpuState::ok;
   std::string why;                           // in words, where the state is not ok
   std::string name, uuid, driver;            // empty: not told
+  std::string pci_bus_id;                    // "0000:65:00.0"; empty: not told
   std::optional<double> utilization;         // share of the time some kernel ran, 0 … 1; not MFU
   std::optional<double> memory_utilization;  // share of the time the memory was read or written
   std::optional<int64_t> total_bytes, used_bytes, reserved_bytes, free_bytes;
@@ -43,6 +44,9 @@ struct GpuSample {
   std::optional<GpmActivity> gpm;    // from the second sample on
   std::vector<std::string> refused;  // readings that exist but need a permission we lack
 };
+
+// Whether two PCI bus ids, in anyone's spelling, name one card. What is empty or no bus id names none.
+bool same_card(const std::string& a, const std::string& b);
 
 enum class NvmlState : uint8_t { ready, no_library, no_driver, no_permission, failed };
 const char* nvml_state_name(NvmlState state);
@@ -67,6 +71,11 @@ class Nvml {
   const std::string& why() const;  // a sentence where it is not ready
   int count() const;
   std::vector<GpuSample> sample(const GpuSampleOptions& options = {});
+  // The card with this bus id (Device::pci_bus_id). An index of CUDA's will not do: CUDA_VISIBLE_DEVICES and
+  // CUDA_DEVICE_ORDER hide and reorder cards for CUDA, and NVML counts them all. Absent: NVML does not show it, or shows
+  // several and does not tell which is which.
+  std::optional<int> find(const std::string& pci_bus_id) const;
+  std::optional<GpuSample> sample_card(const std::string& pci_bus_id, const GpuSampleOptions& options = {});
   // One reading for pollers that want little else; absent where the card has none.
   std::optional<int64_t> energy_mj(int index);
   std::optional<int64_t> used_bytes(int index);

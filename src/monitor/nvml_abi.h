@@ -40,6 +40,13 @@ struct Temperature {
 };
 constexpr unsigned kTemperatureVersion = sizeof(Temperature) | (1U << 24);
 
+// The newest version; the older ones are shorter and alike up to `device`.
+struct PciInfo {
+  char legacy_bus_id[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char bus_id[32];
+};
+
 // What the _v2 and _v3 calls fill; the first version had pid and bytes only.
 struct ProcessInfo {
   unsigned pid;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library that answers like NVML from a script, loaded in place of the real one by tests (BRIM_NVML_LIBRARY). The
 // script is BRIM_NVML_SCENARIO: cards separated by |, each a list of key=value separated by commas:
-//   name=H200  util=87 (percent)  mem=20000/144000 (used/total MiB)  temp=54  power=412  throttle=4 (bits)  pid=1234
+//   name=H200  pci=65 (bus, hexadecimal; else the card's number from 1)  util=87 (percent)  mem=20000/144000 (used/total MiB)  temp=54  power=412  throttle=4 (bits)  pid=1234
 //   no=power+energy+gpm (not supported)  deny=pcie+processes (no permission)  lose=2 (lost after that many samples)
 // "init=N" alone makes nvmlInit answer N. BRIM_NVML_OLD builds the entry points of an old driver only.
 #include <unistd.h>
@@ -112,6 +112,13 @@ Return nvmlDeviceGetName(Device d, char* text, unsigned size) {
 Return nvmlDeviceGetUUID(Device d, char* text, unsigned size) {
   return std::snprintf(text, size, "GPU-%zu", reinterpret_cast<size_t>(d)) > 0 ? kSuccess : kNotFound;
 }
+static Return give_pci(Device d, PciInfo* p) {
+  const Return code = answer(d, "pci");
+  const std::string bus = card_of(d).text("pci", "");
+  if (code == kSuccess)
+    *p = {}, p->bus = bus.empty() ? static_cast<unsigned>(reinterpret_cast<size_t>(d)) : static_cast<unsigned>(std::strtoul(bus.c_str(), nullptr, 16));
+  return code;
+}
 Return nvmlDeviceGetUtilizationRates(Device d, Utilization* u) {
   ++card_of(d).samples;
   const Return code = answer(d, "utilization");
@@ -141,6 +148,7 @@ Return nvmlDeviceGetCurrentClocksThrottleReasons(Device d, unsigned long long* b
 
 #ifdef BRIM_NVML_OLD
 
+Return nvmlDeviceGetPciInfo(Device d, PciInfo* p) { return give_pci(d, p); }
 Return nvmlInit() {
   read_scenario();
   return init_answer;
@@ -159,6 +167,7 @@ Return nvmlDeviceGetComputeRunningProcesses(Device d, unsigned* n, OldProcessInf
 
 #else
 
+Return nvmlDeviceGetPciInfo_v3(Device d, PciInfo* p) { return give_pci(d, p); }
 Return nvmlInit_v2() {
   read_scenario();
   return init_answer;

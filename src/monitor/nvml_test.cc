@@ -108,6 +108,48 @@ TEST_F(NvmlTest, ACardThatVanishesIsLostAndKeepsItsPlace) {
   }
 }
 
+// CUDA_VISIBLE_DEVICES=2,0 makes NVML's third card CUDA's first: only the bus id tells.
+TEST_F(NvmlTest, ACardIsFoundByItsBusIdWhateverItsNumber) {
+  scenario("name=A,pci=17,util=10|name=B,pci=65,util=20|name=C,pci=ca,util=30");
+  Nvml nvml(BRIM_NVML_STAND_IN);
+  EXPECT_EQ(nvml.find("0000:CA:00.0"), 2);
+  EXPECT_EQ(nvml.find("00000000:17:00.0"), 0);
+  EXPECT_EQ(nvml.sample_card("0000:65:00.0").value().name, "B");
+  EXPECT_EQ(nvml.sample_card("0000:65:00.0").value().pci_bus_id, "0000:65:00.0");
+  for (const char* unknown : {"", "0000:66:00.0", "0001:65:00.0", "GPU-1", "nonsense"}) {
+    EXPECT_EQ(nvml.find(unknown), std::nullopt) << unknown;
+    EXPECT_FALSE(nvml.sample_card(unknown)) << unknown;
+  }
+  scenario("name=A,no=pci|name=B,no=pci");  // a driver that does not tell: none is better than the wrong one
+  EXPECT_EQ(Nvml(BRIM_NVML_STAND_IN).find("0000:65:00.0"), std::nullopt);
+  scenario("name=A,no=pci");
+  EXPECT_EQ(Nvml(BRIM_NVML_STAND_IN).find("0000:65:00.0"), 0);
+  scenario("name=A,pci=65");
+  EXPECT_EQ(Nvml(BRIM_NVML_STAND_IN).find(""), 0);
+  EXPECT_EQ(Nvml(BRIM_NVML_STAND_IN).find("0000:17:00.0"), std::nullopt);
+  EXPECT_EQ(Nvml(BRIM_NVML_STAND_IN_OLD).find("0000:65:00.0"), 0);
+  EXPECT_EQ(Nvml("/no/such/library").find(""), std::nullopt);
+}
+
+TEST_F(NvmlTest, ARunIsShownOnItsCard) {
+  Snapshot s;
+  for (const char* bus : {"0000:17:00.0", "0000:65:00.0"}) {
+    GpuSample g;
+    g.index = static_cast<int>(s.gpus.size()), g.pci_bus_id = bus;
+    s.gpus.push_back(g);
+  }
+  LiveFigures run;
+  run.pid = 7;
+  run.set_device("cuda:0 NVIDIA H200");
+  run.set_pci_bus_id("0000:65:00.0");
+  s.runs = {run};
+  EXPECT_EQ(run_on(s, s.gpus[0]), nullptr);  // CUDA's first card is NVML's second
+  EXPECT_EQ(run_on(s, s.gpus[1]), &s.runs[0]);
+  s.runs[0].set_pci_bus_id("");  // not told: the number must do
+  EXPECT_EQ(run_on(s, s.gpus[0]), &s.runs[0]);
+  EXPECT_EQ(run_on(s, s.gpus[1]), nullptr);
+}
+
 TEST_F(NvmlTest, GpmComesWithTheSecondSample) {
   scenario("name=H200|name=A100,no=gpm");
   Nvml nvml(BRIM_NVML_STAND_IN);

@@ -27,6 +27,7 @@ Json gpu_json(const GpuSample& g) {
             {"why", text_or_null(g.why)},
             {"name", text_or_null(g.name)},
             {"uuid", text_or_null(g.uuid)},
+            {"pci_bus_id", text_or_null(g.pci_bus_id)},
             {"driver", text_or_null(g.driver)},
             {"utilization", maybe(g.utilization)},
             {"memory_utilization", maybe(g.memory_utilization)},
@@ -89,6 +90,7 @@ Json run_json(const LiveFigures& r) {
           {"command", r.command},
           {"model", r.model},
           {"device", r.device},
+          {"pci_bus_id", text_or_null(r.pci_bus_id)},
           {"precision", r.precision},
           {"started_unix", static_cast<double>(r.start_unix_ns) * 1e-9},
           {"updated_unix", static_cast<double>(r.updated_unix_ns) * 1e-9},
@@ -138,6 +140,8 @@ const LiveFigures* run_on(const Snapshot& snapshot, const GpuSample& gpu) {
   // In a container the driver's process numbers are not ours.
   const std::string device = fmt::format("cuda:{}", gpu.index);
   for (const LiveFigures& run : snapshot.runs) {
+    if (same_card(run.pci_bus_id, gpu.pci_bus_id)) return &run;
+    if (run.pci_bus_id[0] != '\0' && !gpu.pci_bus_id.empty()) continue;  // another card's, whatever number CUDA gave it
     const std::string_view name = run.device;
     if (name.starts_with(device) && (name.size() == device.size() || name[device.size()] == ' ')) return &run;
   }

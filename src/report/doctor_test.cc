@@ -5,9 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/error.h"
 #include "report/doctor_machine.h"
@@ -388,6 +391,21 @@ std::string file_of(const RunTrace& t) {
     j["traceEvents"].push_back({{"ph", "X"}, {"tid", e.thread}, {"name", zone_name(e.zone)}, {"ts", static_cast<double>(e.begin_ns) / 1e3},
                                 {"dur", static_cast<double>(e.end_ns - e.begin_ns) / 1e3}, {"args", {{"n", e.detail}}}});
   return j.dump();
+}
+
+TEST(DoctorTrace, TheCardThatIsWatchedIsTheRunsOwn) {
+  ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
+  ::setenv("BRIM_NVML_SCENARIO", "name=A,pci=17,throttle=64,power=100|name=B,pci=65,throttle=4,power=690", 1);
+  CardRecord record;
+  for (int attempt = 0; attempt < 50 && record.power_w < 0; ++attempt) {
+    CardWatch watch("0000:65:00.0");
+    std::this_thread::sleep_for(std::chrono::milliseconds(250 * (attempt + 1)));
+    record = watch.stop();
+  }
+  ::unsetenv("BRIM_NVML_LIBRARY"), ::unsetenv("BRIM_NVML_SCENARIO");
+  EXPECT_EQ(record.throttle, std::vector<std::string>{"power cap"});
+  EXPECT_EQ(record.power_w, 690);
+  EXPECT_EQ(record.power_limit_w, 700);
 }
 
 TEST(DoctorTrace, AFileGivesTheSameDiagnosisAsTheRun) {

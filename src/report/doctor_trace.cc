@@ -125,11 +125,11 @@ void CardReadings::add(const GpuSample& card) {
   unhindered_clocks_ += *card.sm_clock_mhz, record_.unhindered_clock_mhz = static_cast<int>(unhindered_clocks_ / ++unhindered_samples_);
 }
 
-CardWatch::CardWatch(int index) : thread_([this, index] { watch(index); }) {}
+CardWatch::CardWatch(const std::string& pci_bus_id) : thread_([this, pci_bus_id] { watch(pci_bus_id); }) {}
 
 CardWatch::~CardWatch() { (void)stop(); }
 
-void CardWatch::watch(int index) {
+void CardWatch::watch(const std::string& pci_bus_id) {
   constexpr auto kInterval = std::chrono::milliseconds(200);
   Nvml nvml;
   GpuSampleOptions options;
@@ -137,8 +137,7 @@ void CardWatch::watch(int index) {
   std::unique_lock lock(mutex_);
   while (nvml.ready() && !stopped_.wait_for(lock, kInterval, [&] { return stop_; })) {
     lock.unlock();
-    for (const GpuSample& card : nvml.sample(options))
-      if (card.index == index) readings_.add(card);
+    if (const auto card = nvml.sample_card(pci_bus_id, options)) readings_.add(*card);
     lock.lock();
   }
 }

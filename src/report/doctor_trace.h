@@ -73,12 +73,12 @@ class CardReadings {
 // Looks at the card five times a second while a run goes on, from a thread of its own.
 class CardWatch {
  public:
-  explicit CardWatch(int index);
+  explicit CardWatch(const std::string& pci_bus_id);  // the run's card
   ~CardWatch();
   CardRecord stop();
 
  private:
-  void watch(int index);
+  void watch(const std::string& pci_bus_id);
   std::mutex mutex_;
   std::condition_variable stopped_;
   bool stop_ = false;

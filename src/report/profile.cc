@@ -93,11 +93,16 @@ MachineFacts machine_facts() {
   for (const GpuSample& card : nvml.sample(options)) {
     if (card.state != GpuState::ok) continue;
     const auto mb = [](const std::optional<int64_t>& bytes) { return bytes ? std::optional(static_cast<double>(*bytes) / kMb) : std::nullopt; };
-    m.gpu = GpuFacts{card.name, card.driver, mb(card.used_bytes), mb(card.total_bytes), card.utilization ? std::optional(*card.utilization * 100) : std::nullopt};
-    m.why_no_gpu.clear();
-    break;
+    m.cards.push_back({card.name, card.driver, card.pci_bus_id, mb(card.used_bytes), mb(card.total_bytes),
+                       card.utilization ? std::optional(*card.utilization * 100) : std::nullopt});
   }
+  if (!m.cards.empty()) m.gpu = m.cards.front(), m.why_no_gpu.clear();
   return m;
+}
+
+void MachineFacts::choose_card(const std::string& pci_bus_id) {
+  for (const GpuFacts& card : cards)
+    if (same_card(card.pci_bus_id, pci_bus_id)) gpu = card;
 }
 
 std::vector<Agreement> agreements(const std::vector<ModelProfile>& models) {
@@ -139,6 +144,7 @@ Profile run_profile(const ProfileOptions& o, const std::string& mode, const Prof
   Nvml nvml;
   for (const auto& [name, dir] : o.models)
     p.models.push_back(measure_model(o, name, dir, texts, nvml, [&, &shown = name](const std::string& what) { report(shown + ": " + what); }));
+  for (const ModelProfile& m : p.models) p.machine.choose_card(m.pci_bus_id);
   p.agreement = agreements(p.models);
   if (client) {
     const auto prompts = llm_prompts(texts.texts, client->options().requests);

@@ -54,6 +54,7 @@ struct OpPoint {
 struct ModelProfile {
   std::string name, dir, type = "sentiment", family, device, precision, precision_reason;
   DeviceKind device_kind = DeviceKind::cpu;
+  std::string pci_bus_id;              // of the card; empty: the CPU
   int64_t parameters = 0;
   double cold_load_seconds = 0, warm_load_seconds = 0;
   std::optional<double> cached_share;  // of the files in memory when the cold load began; 0: truly cold
@@ -84,14 +85,16 @@ struct Agreement {
 };
 
 struct GpuFacts {
-  std::string name, driver;
+  std::string name, driver, pci_bus_id;
   std::optional<double> used_mb, total_mb, utilization_pct;
 };
 struct MachineFacts {
   std::string cpu, system, why_no_gpu;
   int cores = 0;
   int64_t memory_bytes = 0;
-  std::optional<GpuFacts> gpu;
+  std::vector<GpuFacts> cards;   // all that work, before anything was loaded
+  std::optional<GpuFacts> gpu;   // the one that was measured; the first where none was
+  void choose_card(const std::string& pci_bus_id);  // unknown or empty: nothing changes
 };
 MachineFacts machine_facts();
 

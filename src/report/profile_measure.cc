@@ -190,9 +190,10 @@ SizePoint measure_size(const ProfileOptions& o, const Subject& subject, const Pr
   const std::string jsonl = as_jsonl(texts.texts, rows);
   Engine* engine = subject.engine();
   const bool card = engine != nullptr && engine->device().kind() == DeviceKind::cuda;
-  const auto before = card ? nvml.energy_mj(engine->device().index()) : std::nullopt;
+  const std::optional<int> index = card ? nvml.find(engine->device().pci_bus_id()) : std::nullopt;
+  const auto before = index ? nvml.energy_mj(*index) : std::nullopt;
   p.counted = run_rows(o, subject, jsonl, texts.texts.size(), predictions);
-  const auto after = card ? nvml.energy_mj(engine->device().index()) : std::nullopt;
+  const auto after = index ? nvml.energy_mj(*index) : std::nullopt;
   if (before && after && p.counted.seconds >= kLeastEnergySeconds && p.counted.rows > 0)
     p.joules_per_1000 = static_cast<double>(*after - *before) * 1e-3 / static_cast<double>(p.counted.rows) * 1000;
   p.run = engine == nullptr ? run_stats(nullptr, nullptr, p.counted) : run_stats(&engine->shape(), &engine->plan(), p.counted);
@@ -368,7 +369,7 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
   if (e != nullptr) {
     m.type = subject.per_token() ? "entities" : "sentiment";
     m.family = family_name(e->shape().family);
-    m.device = e->device().name(), m.device_kind = e->device().kind();
+    m.device = e->device().name(), m.device_kind = e->device().kind(), m.pci_bus_id = e->device().pci_bus_id();
     m.precision = precision_name(e->precision()), m.precision_reason = e->precision_reason();
     m.parameters = param_count(e->shape());
     m.plan = e->plan();
@@ -398,7 +399,7 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
     m.sizes.push_back(measure_size(o, subject, texts, o.sizes[i], nvml, &m.predictions));
   }
   std::sort(m.sizes.begin(), m.sizes.end(), [](const SizePoint& a, const SizePoint& b) { return a.rows < b.rows; });
-  m.held_bytes = held_bytes(m.device_kind, e != nullptr ? e->device().index() : 0);
+  m.held_bytes = e != nullptr ? held_bytes(e->device()) : peak_resident_bytes();
   step("timeline");
   trace_run(o, subject, texts, std::min<int64_t>(kTracedRows, m.sizes.empty() ? 100 : m.sizes.front().rows), m);
   compare_with_labels(subject, texts, m);

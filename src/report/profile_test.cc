@@ -316,5 +316,15 @@ TEST_F(ProfileRun, AServerThatIsNotThereIsToldBeforeAnythingIsMeasured) {
   EXPECT_EQ(steps, 0);
 }
 
+TEST(Profile, TheMachinesCardIsTheOneThatWasMeasured) {
+  MachineFacts m;
+  m.cards = {{"A", "580", "0000:17:00.0", 1, 2, 3}, {"B", "580", "0000:65:00.0", 1, 2, 3}};
+  m.gpu = m.cards[0];
+  m.choose_card("");  // VADER or the CPU
+  EXPECT_EQ(m.gpu->name, "A");
+  m.choose_card("0000:65:00.0");
+  EXPECT_EQ(m.gpu->name, "B");
+}
+
 }  // namespace
 }  // namespace brim

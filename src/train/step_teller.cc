@@ -71,12 +71,8 @@ void StepTeller::log_window(const StepReading& p, double now) {
 // the log.
 std::string StepTeller::card_reading(LogRow& row) {
   if (!nvml_) nvml_ = std::make_unique<Nvml>();
-  GpuSample sample;
-  if (nvml_->ready()) {
-    const auto all = nvml_->sample({.pcie_throughput = false, .processes = false, .gpm = false});
-    const auto index = static_cast<size_t>(job_.device->index());
-    if (index < all.size()) sample = all[index];
-  }
+  const GpuSample sample =
+      nvml_->sample_card(job_.device->pci_bus_id(), {.pcie_throughput = false, .processes = false, .gpm = false}).value_or(GpuSample{});
   const auto put = [&](const char* name, const auto& value) {
     row.emplace_back(name, value ? static_cast<double>(*value) : NAN);
   };
@@ -101,6 +97,7 @@ void StepTeller::publish(const StepReading& p, double seconds) {
   f.set_model(job_.model_dir.string());
   const bool cuda = job_.device->kind() == DeviceKind::cuda;
   f.set_device(cuda ? fmt::format("cuda:{} {}", job_.device->index(), job_.device->name()) : job_.device->name());
+  f.set_pci_bus_id(job_.device->pci_bus_id());
   f.set_precision(precision_name(job_.precision));
   f.rows = samples_, f.tokens = tokens_;
   f.rows_per_s = static_cast<double>(f.rows) / seconds, f.tokens_per_s = static_cast<double>(f.tokens) / seconds;

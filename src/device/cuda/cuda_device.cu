@@ -83,6 +83,8 @@ std::optional<std::string> probe(int index, CudaInfo& info) {
   if (error != cudaSuccess) return fmt::format("{} cannot be used: {}", properties.name, cudaGetErrorString(error));
   info.index = index;
   info.name = properties.name;
+  char bus_id[32] = {};
+  if (cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, index) == cudaSuccess) info.pci_bus_id = bus_id;
   info.capability = capability;
   info.kernel_arch = attributes.ptxVersion;  // the virtual architecture: __CUDA_ARCH__ / 10 in our kernels
   info.sm_count = properties.multiProcessorCount;
@@ -103,6 +105,7 @@ class CudaDevice final : public Device {
 
   const CudaInfo& info() const { return info_; }
   std::string name() const override { return info_.name; }
+  std::string pci_bus_id() const override { return info_.pci_bus_id; }
   MemoryInfo memory() const override {
     size_t free = 0, total = 0;
     bind_device(info_.index);
