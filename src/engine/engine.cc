@@ -216,8 +216,7 @@ std::vector<std::string> Engine::tune(double seconds_per_shape) {
     GemmTuning tuning(seconds_per_shape);
     batches_->submit(batch, [](const PackedBatch&, const float*) {});
     batches_->finish([](const PackedBatch&, const float*) {});
-    for (const GemmChoice& c : tuning.done())
-      lines.push_back(fmt::format("{:<60} {:>8.1f} us, {:>8.1f} us by default, {} tried", c.key, c.us, c.default_us, c.tried));
+    for (const GemmChoice& c : tuning.done()) lines.push_back(gemm_choice_text(c));
   }
   save_gemm_choices(*stream_);
   return lines;

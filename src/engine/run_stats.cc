@@ -92,16 +92,7 @@ int64_t peak_resident_bytes() {
 
 int64_t held_bytes(const Device& device) {
   if (device.kind() != DeviceKind::cuda) return peak_resident_bytes();
-  Nvml nvml;
-  GpuSampleOptions options;
-  options.pcie_throughput = options.gpm = false;
-  const auto card = nvml.sample_card(device.pci_bus_id(), options);
-  if (!card || !card->processes) return -1;
-  for (const GpuProcess& p : *card->processes)
-    if (p.pid == ::getpid() && p.bytes) return *p.bytes;
-  // In a container pids are the host's; who is alone on the card is we.
-  if (card->processes->size() == 1 && card->processes->front().bytes) return *card->processes->front().bytes;
-  return -1;
+  return Nvml().own_bytes(device.pci_bus_id()).value_or(-1);
 }
 
 void reset_peak_resident() {

@@ -76,6 +76,8 @@ class Nvml {
   // several and does not tell which is which.
   std::optional<int> find(const std::string& pci_bus_id) const;
   std::optional<GpuSample> sample_card(const std::string& pci_bus_id, const GpuSampleOptions& options = {});
+  // What this process holds on that card, everything included; absent where the driver does not tell.
+  std::optional<int64_t> own_bytes(const std::string& pci_bus_id);
   // One reading for pollers that want little else; absent where the card has none.
   std::optional<int64_t> energy_mj(int index);
   std::optional<int64_t> used_bytes(int index);

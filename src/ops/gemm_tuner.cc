@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/gemm_tuner.h"
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -23,14 +24,31 @@ GemmTuning::GemmTuning(double seconds_per_class) : seconds_(seconds_per_class) {
 }
 GemmTuning::~GemmTuning() { active_tuning = nullptr; }
 
+bool GemmTuning::is_new(std::string shape) {
+  if (std::find(met_.begin(), met_.end(), shape) != met_.end()) return false;
+  met_.push_back(std::move(shape));
+  return true;
+}
+
+std::string gemm_choice_text(const GemmChoice& c) {
+  return fmt::format("{:<60} {:>8.1f} us, {:>8.1f} us by default, {} tried", c.key, c.us, c.default_us, c.tried);
+}
+
+void GemmTuning::meet(Stream& stream, const LinearGradArgs& args) {
+  GemmTuning* t = active_tuning;
+  if (t == nullptr || stream.kind() != DeviceKind::cuda) return;
+  if (!t->is_new(fmt::format("grad {} {} {} {} {} {} {} {}", args.x.rows(), args.w_plain.rows(), args.w_plain.cols(), static_cast<int>(args.x.dtype), static_cast<bool>(args.d_x),
+                             static_cast<int>(args.d_x_write), static_cast<bool>(args.d_w), static_cast<int>(args.d_w_write))))
+    return;
+  for (GemmChoice& choice : tune_linear_grad(stream, args, t->seconds_)) t->done_.push_back(std::move(choice));
+}
+
 void GemmTuning::meet(Stream& stream, const LinearArgs& args) {
   GemmTuning* t = active_tuning;
   if (t == nullptr || stream.kind() != DeviceKind::cuda) return;
   const std::string shape = fmt::format("{} {} {} {} {} {} {}", args.x.rows(), args.w.N, args.w.K, static_cast<int>(args.w.precision), static_cast<int>(args.activation),
                                         static_cast<bool>(args.bias), static_cast<int>(args.y.dtype));
-  for (const auto& met : t->met_)
-    if (met == shape) return;
-  t->met_.push_back(shape);
+  if (!t->is_new(shape)) return;
   if (GemmChoice choice = tune_linear(stream, args, t->seconds_); !choice.key.empty()) t->done_.push_back(std::move(choice));
 }
 

@@ -23,7 +23,10 @@ GemmChoice tune_linear(Stream& stream, const LinearArgs& args, double seconds);
 // The same for the two products of a gradient, on the values that are there.
 std::vector<GemmChoice> tune_linear_grad(Stream& stream, const LinearGradArgs& args, double seconds);
 
-// While one lives, every linear() of this thread on CUDA is tuned when its shape class is met first, then run as usual.
+std::string gemm_choice_text(const GemmChoice& choice);  // a line for people
+
+// While one lives, every linear() and linear_grad() of this thread on CUDA is tuned when its shape class is met first, then
+// run as usual.
 class GemmTuning {
  public:
   explicit GemmTuning(double seconds_per_class);
@@ -32,8 +35,11 @@ class GemmTuning {
   GemmTuning& operator=(const GemmTuning&) = delete;
   const std::vector<GemmChoice>& done() const { return done_; }
   static void meet(Stream& stream, const LinearArgs& args);  // called by linear()
+  static void meet(Stream& stream, const LinearGradArgs& args);
 
  private:
+  bool is_new(std::string shape);
+
   double seconds_;
   std::vector<std::string> met_;
   std::vector<GemmChoice> done_;

@@ -194,7 +194,6 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   const TrainSettings& s = job.settings;
   job.model_dir = s.model;
   job.device = open_device(s.device, s.threads);
-  job.free_bytes_before = job.device->memory().free_bytes;
   if (job.device->kind() == DeviceKind::cpu) job.threads = s.threads > 0 ? s.threads : hardware_threads();
   job.config = load_hf_config(job.model_dir);
   const auto source = WeightSource::open(job.model_dir);

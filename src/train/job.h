@@ -44,7 +44,6 @@ struct TrainJob {
   Plan plan;
   TokenHome token_home = TokenHome::staged;
   std::string precision_reason;
-  int64_t free_bytes_before = 0;  // on the device, before this run took any
   std::string data_hash;          // of tokens and labels, both sets
 };
 

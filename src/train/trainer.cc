@@ -13,7 +13,6 @@
 #include "base/units.h"
 #include "io/atomic_file.h"
 #include "model/train_runner.h"
-#include "ops/gemm_tuner.h"
 #include "ops/loss.h"
 #include "train/checkpoint.h"
 #include "train/job.h"
@@ -79,6 +78,21 @@ class Loop {
     return outcome_;
   }
 
+  // One step's products, each measured for `seconds`; nothing is trained. A process that tuned has loaded more kernels than
+  // a plan counts, so training is left to the next one.
+  std::vector<GemmChoice> tune(double seconds) {
+    state_.upload(*stream_, job_.master);
+    open_pass();
+    GemmTuning tuning(seconds);
+    for_each_micro(0, [&](std::unique_ptr<MicroBatch> m) {
+      micro_step(*m);
+      return m->number < 1;  // the first writes gradients, the second adds to them; the others are like it
+    });
+    stream_->synchronize();
+    save_gemm_choices(*stream_);
+    return tuning.done();
+  }
+
  private:
   void start() {
     std::filesystem::path out = s_.output_dir;
@@ -101,6 +115,26 @@ class Loop {
       this->resume();
     else
       state_.upload(*stream_, job_.master);
+    open_pass();
+    record_.open(progress_.state_json);
+    teller_ = std::make_unique<StepTeller>(job_, schedule_, callbacks_, record_, [this] { return held_bytes(); });
+    say(fmt::format(
+        "{} rows, {} tokens ({:.1f} a row) · {} steps of {} · {} parameters", format_count(job_.train_set.rows()),
+        format_count(job_.train_set.tokens()),
+        static_cast<double>(job_.train_set.tokens()) / static_cast<double>(job_.train_set.rows()),
+        format_count(schedule_.total_steps()),
+        s_.batch_tokens > 0 ? format_count(s_.batch_tokens) + " tokens" : format_count(s_.global_batch()) + " rows",
+        format_count(param_count(job_.shape))));
+    say(fmt::format("{} in {} ({}) · micro-batch {} tokens · recompute {} · {} · memory planned {} of {}",
+                    job_.device->name(), precision_name(job_.precision), job_.precision_reason,
+                    format_count(job_.plan.token_budget), recompute_name(job_.plan.recompute),
+                    optimizer_name(job_.plan.optimizer), format_bytes(job_.plan.peak_bytes),
+                    format_bytes(job_.plan.limit_bytes)));
+    say(token_home_text(job_));
+  }
+
+  // What a pass needs, once the state is on the device.
+  void open_pass() {
     job_.master = {};  // the device has it
     place_token_set(job_);
     pass_plan_ = plan_train_pass(job_.shape, job_.precision, job_.plan.recompute, job_.device->kind(), best_isa(),
@@ -125,21 +159,6 @@ class Loop {
       stream_->synchronize();
     }
     if (!s_.teacher.empty()) open_teacher();
-    record_.open(progress_.state_json);
-    teller_ = std::make_unique<StepTeller>(job_, schedule_, callbacks_, record_, [this] { return held_bytes(); });
-    say(fmt::format(
-        "{} rows, {} tokens ({:.1f} a row) · {} steps of {} · {} parameters", format_count(job_.train_set.rows()),
-        format_count(job_.train_set.tokens()),
-        static_cast<double>(job_.train_set.tokens()) / static_cast<double>(job_.train_set.rows()),
-        format_count(schedule_.total_steps()),
-        s_.batch_tokens > 0 ? format_count(s_.batch_tokens) + " tokens" : format_count(s_.global_batch()) + " rows",
-        format_count(param_count(job_.shape))));
-    say(fmt::format("{} in {} ({}) · micro-batch {} tokens · recompute {} · {} · memory planned {} of {}",
-                    job_.device->name(), precision_name(job_.precision), job_.precision_reason,
-                    format_count(job_.plan.token_budget), recompute_name(job_.plan.recompute),
-                    optimizer_name(job_.plan.optimizer), format_bytes(job_.plan.peak_bytes),
-                    format_bytes(job_.plan.limit_bytes)));
-    say(token_home_text(job_));
   }
 
   // What must be equal for a resumed run to be the same run.
@@ -201,37 +220,43 @@ class Loop {
   void produce() {
     Timeline::name_thread("packer");
     try {
-      for (int64_t step = progress_.step; step < schedule_.total_steps(); ++step) {
-        const auto rows = schedule_.rows(step);
-        double weight = 0;
-        int64_t tagged = 0, samples = 0;
-        for (const int64_t r : rows) {
-          const int32_t label = job_.train_set.label[static_cast<size_t>(r)];
-          // The mean is over the weights of the true classes; a multi-label row counts once, its loss is a mean of its
-          // own.
-          const bool weighted = !job_.class_weights.empty() && !job_.shape.multi_label;
-          if (label != kIgnoredTarget)
-            ++samples, weight += weighted ? job_.class_weights[static_cast<size_t>(label)] : 1.0;
-          if (job_.shape.token_classes > 0)
-            for (int64_t t = job_.train_set.begin[static_cast<size_t>(r)];
-                 t < job_.train_set.begin[static_cast<size_t>(r) + 1]; ++t)
-              tagged += job_.train_set.token_label[static_cast<size_t>(t)] != kIgnoredTarget;
-        }
-        const auto micros = split_micro_batches(job_.train_set, rows, job_.plan.token_budget, job_.plan.max_sequences);
-        for (size_t i = 0; i < micros.size(); ++i) {
-          auto m = std::make_unique<MicroBatch>();
-          ScopedZone zone(Zone::pack);
-          build_micro_batch(job_.train_set, micros[i], job_.shape, *m);
-          m->step = step, m->number = static_cast<int64_t>(i), m->last_of_step = i + 1 == micros.size();
-          m->step_samples = samples, m->step_weight = weight, m->step_tagged = tagged,
-          m->epoch = schedule_.epoch_of(step);
-          if (!queue_.push(std::move(m))) return;
-        }
-      }
+      for (int64_t step = progress_.step; step < schedule_.total_steps(); ++step)
+        if (!for_each_micro(step, [&](std::unique_ptr<MicroBatch> m) { return queue_.push(std::move(m)); })) return;
     } catch (...) {
       producer_error_ = std::current_exception();
     }
     queue_.close();
+  }
+
+  // A step's micro-batches in order, for as long as `take` says true.
+  template <class Take>
+  bool for_each_micro(int64_t step, const Take& take) {
+    const auto rows = schedule_.rows(step);
+    double weight = 0;
+    int64_t tagged = 0, samples = 0;
+    for (const int64_t r : rows) {
+      const int32_t label = job_.train_set.label[static_cast<size_t>(r)];
+      // The mean is over the weights of the true classes; a multi-label row counts once, its loss is a mean of its
+      // own.
+      const bool weighted = !job_.class_weights.empty() && !job_.shape.multi_label;
+      if (label != kIgnoredTarget)
+        ++samples, weight += weighted ? job_.class_weights[static_cast<size_t>(label)] : 1.0;
+      if (job_.shape.token_classes > 0)
+        for (int64_t t = job_.train_set.begin[static_cast<size_t>(r)];
+             t < job_.train_set.begin[static_cast<size_t>(r) + 1]; ++t)
+          tagged += job_.train_set.token_label[static_cast<size_t>(t)] != kIgnoredTarget;
+    }
+    const auto micros = split_micro_batches(job_.train_set, rows, job_.plan.token_budget, job_.plan.max_sequences);
+    for (size_t i = 0; i < micros.size(); ++i) {
+      auto m = std::make_unique<MicroBatch>();
+      ScopedZone zone(Zone::pack);
+      build_micro_batch(job_.train_set, micros[i], job_.shape, *m);
+      m->step = step, m->number = static_cast<int64_t>(i), m->last_of_step = i + 1 == micros.size();
+      m->step_samples = samples, m->step_weight = weight, m->step_tagged = tagged,
+      m->epoch = schedule_.epoch_of(step);
+      if (!take(std::move(m))) return false;
+    }
+    return true;
   }
 
   // ---- the consumer ----
@@ -421,13 +446,13 @@ class Loop {
     return fmt::format("{}:{}", name, job_.train_set.line[static_cast<size_t>(row)]);
   }
 
-  // What this run holds of what was planned: on a GPU what went missing since it started, context included; on the CPU
-  // what it allocated (texts, tokens and the program itself are not in the plan).
-  int64_t held_bytes() const {
+  // What this run holds of what was planned: on a GPU as the driver tells, else what was allocated beside the context; on
+  // the CPU what it allocated (texts, tokens and the program itself are not in the plan).
+  int64_t held_bytes() {
     if (job_.device->kind() == DeviceKind::cpu)
       return state_.bytes() + static_cast<int64_t>(arena_.bytes()) + stager_->bytes() + (teacher_ ? teacher_->bytes() : 0);
-    return std::max<int64_t>(0, job_.free_bytes_before - job_.device->memory().free_bytes) +
-           job_.plan.bytes[Tag::context];
+    if (!nvml_) nvml_ = std::make_unique<Nvml>();
+    return nvml_->own_bytes(job_.device->pci_bus_id()).value_or(job_.device->allocated_bytes() + job_.plan.bytes[Tag::context]);
   }
 
   void evaluate() {
@@ -538,6 +563,7 @@ class Loop {
   TrainOutcome outcome_;
   RunRecord record_;
   std::unique_ptr<StepTeller> teller_;
+  std::unique_ptr<Nvml> nvml_;
   double busy_seconds_ = 0, wait_seconds_ = 0;
   std::unique_ptr<DeviceClock> clock_;
   int64_t training_since_ = 0;
@@ -552,6 +578,13 @@ TrainOutcome train(const TrainSettings& settings, const TrainCallbacks& callback
     if (callbacks.say) callbacks.say(line);
   });
   return Loop(job, callbacks).run();
+}
+
+std::vector<GemmChoice> tune_training(const TrainSettings& settings, double seconds) {
+  TrainCallbacks none;
+  TrainJob job = open_train_job(settings, [](const std::string&) {});
+  if (job.device->kind() != DeviceKind::cuda) fail(ErrorCode::usage, "there is nothing to tune without a GPU");
+  return Loop(job, none).tune(seconds);
 }
 
 }  // namespace brim
