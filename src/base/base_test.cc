@@ -2,6 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <new>
 #include <thread>
 
 #include "base/bounded_queue.h"
@@ -10,6 +14,16 @@
 #include "base/timeline.h"
 #include "base/units.h"
 #include "base/utf8.h"
+
+// What the calling thread has allocated, for tests of what must not. Not inlined, or the compiler sees half of each pair.
+thread_local int64_t allocations_here = 0;
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  ++allocations_here;
+  if (void* data = std::malloc(bytes)) return data;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* data) noexcept { std::free(data); }
+[[gnu::noinline]] void operator delete(void* data, size_t) noexcept { std::free(data); }
 
 namespace brim {
 namespace {
@@ -135,6 +149,61 @@ TEST(Timeline, RecordsOnlyWhileOn) {
   EXPECT_NE(events[0].thread, events[1].thread);
   EXPECT_NE(Timeline::chrome_trace().find("tokenizer 0"), std::string::npos);
   Timeline::clear();
+}
+
+TEST(Timeline, AZoneAllocatesOnlyForANewBlock) {
+  Timeline::clear();
+  Timeline::enable(true);
+  { ScopedZone zone(Zone::pack); }  // this thread's lane and its first block are there now
+  Timeline::Lane* device = Timeline::add_lane("device");
+  const auto zones = [&](size_t n) {
+    const int64_t before = allocations_here;
+    for (size_t i = 0; i < n; ++i) {
+      ScopedZone zone(i % 2 == 0 ? Zone::linear : Zone::compute, 7);
+      Timeline::record(device, Zone::device_busy, 1, 2, 3);
+    }
+    return allocations_here - before;
+  };
+  EXPECT_EQ(zones(Timeline::kBlockEvents - 1), 0);
+  EXPECT_EQ(zones(10 * Timeline::kBlockEvents), 20);
+  EXPECT_EQ(Timeline::events().size(), 1 + 2 * (11 * Timeline::kBlockEvents - 1));
+  Timeline::clear();
+  EXPECT_TRUE(Timeline::events().empty());
+  EXPECT_EQ(zones(11 * Timeline::kBlockEvents), 0);  // the blocks are used again
+  Timeline::enable(false);
+  Timeline::clear();
+}
+
+// Who looks sees whole events in order, whatever is recorded or cleared meanwhile.
+TEST(Timeline, ReadersAndWritersDoNotWaitForEachOther) {
+  Timeline::clear();
+  Timeline::enable(true);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> writers;
+  for (int w = 0; w < 2; ++w)
+    writers.emplace_back([&] {
+      for (int64_t i = 1; !stop && i <= 50'000; ++i) Timeline::record(Zone::pack, i, i + 1, 2 * i);
+    });
+  size_t most = 0;
+  for (int look = 0; look < 30; ++look) {
+    std::map<int32_t, int64_t> last;
+    const auto events = Timeline::events();
+    most = std::max(most, events.size());
+    for (const ZoneEvent& e : events) {
+      ASSERT_EQ(e.end_ns, e.begin_ns + 1);
+      ASSERT_EQ(e.detail, 2 * e.begin_ns);
+      const auto [before, first] = last.try_emplace(e.thread, e.begin_ns - 1);
+      ASSERT_EQ(e.begin_ns, before->second + 1);  // none missing
+      before->second = e.begin_ns;
+    }
+    if (look % 10 == 9) Timeline::clear();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  stop = true;
+  for (auto& w : writers) w.join();
+  Timeline::enable(false);
+  Timeline::clear();
+  EXPECT_GT(most, 0u);
 }
 
 TEST(Timeline, AProfilersRangesOpenAndCloseWithTheZones) {

@@ -4,32 +4,52 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <mutex>
 
 namespace brim {
 namespace {
 
-// One per thread or device lane; lives as long as the process, so events of ended threads are kept.
-struct Lane {
-  std::string name;
-  int32_t index;
-  std::mutex mutex;  // uncontended except while a snapshot is taken
-  std::vector<ZoneEvent> events;
-  size_t ops = 0;
+struct EventBlock {
+  std::array<ZoneEvent, Timeline::kBlockEvents> events;
+  std::atomic<EventBlock*> next{nullptr};
 };
+
+}  // namespace
+
+// One per thread or device lane; lives as long as the process, so events of ended threads are kept. Its one writer stores an
+// event and then counts it; readers take what is counted, so neither waits for the other.
+struct Timeline::Lane {
+  std::string name;  // under the registry's lock
+  int32_t index = 0;
+  EventBlock* first = nullptr;          // set by the writer before its first count
+  std::atomic<size_t> count{0};
+  std::atomic<uint64_t> epoch{0};       // the clear() after which its events began
+  EventBlock* current = nullptr;        // from here on the writer's own
+  size_t used = 0, ops = 0;             // of current; of the lane
+
+  void append(Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail);
+};
+
+namespace {
+
+using Lane = Timeline::Lane;
+
+// Counts calls of clear(). A writer that finds a new one begins its lane anew, in the blocks it has.
+std::atomic<uint64_t> timeline_epoch{0};
 
 struct Registry {
   std::mutex mutex;
   std::vector<std::unique_ptr<Lane>> lanes;
-  std::map<std::string, Lane*> named;
 
   Lane* add(std::string name) {
     auto lane = std::make_unique<Lane>();
     lane->index = static_cast<int32_t>(lanes.size());
     lane->name = name.empty() ? fmt::format("thread {}", lane->index) : std::move(name);
+    lane->first = lane->current = new EventBlock;  // as long-lived as the lane, which never goes
+    lane->epoch = timeline_epoch.load();
     lanes.push_back(std::move(lane));
     return lanes.back().get();
   }
@@ -53,13 +73,24 @@ Lane* thread_lane() {
   return this_lane;
 }
 
-void append(Lane* lane, Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail) {
-  std::lock_guard lock(lane->mutex);
-  if (is_op(zone) && ++lane->ops > Timeline::kMostOpsPerLane) return;
-  lane->events.push_back({begin_ns, end_ns, zone, lane->index, detail});
-}
-
 }  // namespace
+
+void Timeline::Lane::append(Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail) {
+  size_t n = count.load(std::memory_order_relaxed);
+  if (const uint64_t now = timeline_epoch.load(std::memory_order_acquire); epoch.load(std::memory_order_relaxed) != now) {
+    current = first, n = used = ops = 0;
+    count.store(0, std::memory_order_relaxed);
+    epoch.store(now, std::memory_order_release);
+  }
+  if (is_op(zone) && ++ops > kMostOpsPerLane) return;
+  if (used == kBlockEvents) {
+    EventBlock* next = current->next.load(std::memory_order_relaxed);
+    if (next == nullptr) current->next.store(next = new EventBlock, std::memory_order_release);
+    current = next, used = 0;
+  }
+  current->events[used++] = {begin_ns, end_ns, zone, index, detail};
+  count.store(n + 1, std::memory_order_release);
+}
 
 std::atomic<uint8_t> Timeline::mode_{0};
 
@@ -98,26 +129,30 @@ void Timeline::name_thread(std::string name) {
 }
 
 void Timeline::record(Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail) {
-  append(thread_lane(), zone, begin_ns, end_ns, detail);
+  thread_lane()->append(zone, begin_ns, end_ns, detail);
 }
 
-void Timeline::record_lane(const std::string& name, Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail) {
-  Lane* lane;
-  {
-    std::lock_guard lock(registry().mutex);
-    auto& slot = registry().named[name];
-    if (slot == nullptr) slot = registry().add(name);
-    lane = slot;
-  }
-  append(lane, zone, begin_ns, end_ns, detail);
+Timeline::Lane* Timeline::add_lane(const std::string& name) {
+  std::lock_guard lock(registry().mutex);
+  return registry().add(name);
+}
+
+void Timeline::record(Lane* lane, Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail) {
+  lane->append(zone, begin_ns, end_ns, detail);
 }
 
 std::vector<ZoneEvent> Timeline::events() {
   std::vector<ZoneEvent> all;
-  std::lock_guard lock(registry().mutex);
-  for (auto& lane : registry().lanes) {
-    std::lock_guard lane_lock(lane->mutex);
-    all.insert(all.end(), lane->events.begin(), lane->events.end());
+  std::lock_guard lock(registry().mutex);  // which clear() takes too: the epoch stays what it is
+  const uint64_t epoch = timeline_epoch.load(std::memory_order_relaxed);
+  for (const auto& lane : registry().lanes) {
+    if (lane->epoch.load(std::memory_order_acquire) != epoch) continue;  // nothing since clear()
+    size_t left = lane->count.load(std::memory_order_acquire);
+    for (const EventBlock* block = lane->first; left > 0; block = block->next.load(std::memory_order_acquire)) {
+      const size_t n = std::min(left, kBlockEvents);
+      all.insert(all.end(), block->events.begin(), block->events.begin() + static_cast<std::ptrdiff_t>(n));
+      left -= n;
+    }
   }
   std::sort(all.begin(), all.end(), [](const ZoneEvent& a, const ZoneEvent& b) { return a.begin_ns < b.begin_ns; });
   return all;
@@ -132,11 +167,7 @@ std::vector<std::string> Timeline::thread_names() {
 
 void Timeline::clear() {
   std::lock_guard lock(registry().mutex);
-  for (auto& lane : registry().lanes) {
-    std::lock_guard lane_lock(lane->mutex);
-    lane->events.clear();
-    lane->ops = 0;
-  }
+  timeline_epoch.fetch_add(1, std::memory_order_release);
 }
 
 std::string Timeline::chrome_trace(const std::string& record) {

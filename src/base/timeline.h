@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The timeline: every stage and op opens a zone from one list. Off, a zone costs one relaxed load; on, two clock reads
-// and a store into a buffer of its own thread. Summaries, --trace, the monitor and the doctor all read what is kept here.
+// and a store into a block of its own thread: no lock, and one allocation every kBlockEvents zones. Summaries, --trace, the monitor and the doctor all read what is kept here.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -50,15 +50,19 @@ class Timeline {
   static void set_ranges(void (*push)(const char* name), void (*pop)());
   static void name_thread(std::string name);  // of the calling thread
   static void record(Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail = 0);
-  // Events of a lane that is not a thread (a device stream).
-  static void record_lane(const std::string& lane, Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail = 0);
-  static std::vector<ZoneEvent> events();      // all so far, by begin time
+  // A lane that is not a thread (a device stream): a new one at each call, kept to the end of the process. One thread at a
+  // time records into it.
+  struct Lane;
+  static Lane* add_lane(const std::string& name);
+  static void record(Lane* lane, Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail = 0);
+  static std::vector<ZoneEvent> events();      // all so far, by begin time; others may go on recording
   static std::vector<std::string> thread_names();
   static void clear();
   // Chrome/Perfetto trace, to be opened in ui.perfetto.dev. `record`, a JSON value, is kept under otherData.brim.
   static std::string chrome_trace(const std::string& record = "");
   // Ops are many: past this number a lane keeps stages only. Long runs stay bounded and the stages stay whole.
   static constexpr size_t kMostOpsPerLane = 500'000;
+  static constexpr size_t kBlockEvents = 2048;
 
  private:
   friend class ScopedZone;

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/timeline.h"
 #include "memory/placement.h"
 
 namespace brim {
@@ -68,13 +67,14 @@ void BatchRunner::submit(PackedBatch& batch, const Collect& collect) {
     busy_seconds_ += small_->last_seconds();
     if (Timeline::enabled()) {
       const int64_t done = now_ns();
-      Timeline::record_lane("device", Zone::device_busy, done - static_cast<int64_t>(small_->last_seconds() * 1e9), done, batch.tokens());
+      start_lanes();
+      Timeline::record(device_lane_, Zone::device_busy, done - static_cast<int64_t>(small_->last_seconds() * 1e9), done, batch.tokens());
     }
     collect(batch, result);
     return;
   }
   // Here nothing is in flight yet, so that setting the clock makes no batch wait.
-  if (Timeline::enabled() && !clock_ && in_flight_ == 0) clock_ = std::make_unique<DeviceClock>(device_, compute_);
+  if (Timeline::enabled() && in_flight_ == 0) start_lanes();
   if (in_flight_ == slots_.size()) collect_oldest(collect);
   Slot& slot = *slots_[next_];
   next_ = (next_ + 1) % slots_.size();
@@ -106,6 +106,12 @@ void BatchRunner::submit(PackedBatch& batch, const Collect& collect) {
   slot.collected->record(compute_);
 }
 
+void BatchRunner::start_lanes() {
+  if (clock_) return;
+  clock_ = std::make_unique<DeviceClock>(device_, compute_);
+  device_lane_ = Timeline::add_lane("device"), copy_lane_ = Timeline::add_lane("copy"), back_lane_ = Timeline::add_lane("copy back");
+}
+
 void BatchRunner::collect_oldest(const Collect& collect) {
   Slot& slot = *slots_[(next_ + slots_.size() - in_flight_) % slots_.size()];
   {
@@ -114,9 +120,9 @@ void BatchRunner::collect_oldest(const Collect& collect) {
     busy_seconds_ += slot.end->ms_since(*slot.begin) * 1e-3;
     if (clock_ && Timeline::enabled()) {
       const int64_t end_ns = clock_->host_ns(*slot.end);
-      Timeline::record_lane("device", Zone::device_busy, clock_->host_ns(*slot.begin), end_ns, slot.batch.tokens());
-      Timeline::record_lane("copy", Zone::copy, clock_->host_ns(*slot.copying), clock_->host_ns(*slot.copied), slot.batch.tokens());
-      Timeline::record_lane("copy back", Zone::copy, end_ns, clock_->host_ns(*slot.collected), slot.batch.tokens());
+      Timeline::record(device_lane_, Zone::device_busy, clock_->host_ns(*slot.begin), end_ns, slot.batch.tokens());
+      Timeline::record(copy_lane_, Zone::copy, clock_->host_ns(*slot.copying), clock_->host_ns(*slot.copied), slot.batch.tokens());
+      Timeline::record(back_lane_, Zone::copy, end_ns, clock_->host_ns(*slot.collected), slot.batch.tokens());
     }
   }
   --in_flight_;

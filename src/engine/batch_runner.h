@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/timeline.h"
 #include "data/packed_batch.h"
 #include "device/device.h"
 #include "device/event.h"
@@ -38,6 +39,7 @@ class BatchRunner {
  private:
   struct Slot;
   void collect_oldest(const Collect& collect);
+  void start_lanes();
 
   Device& device_;
   Stream& compute_;
@@ -45,7 +47,8 @@ class BatchRunner {
   BatchLimits limits_;
   int64_t width_;
   std::unique_ptr<Stream> copy_;
-  std::unique_ptr<DeviceClock> clock_;
+  std::unique_ptr<DeviceClock> clock_;            // made, with the lanes, for the first batch that is traced
+  Timeline::Lane *device_lane_ = nullptr, *copy_lane_ = nullptr, *back_lane_ = nullptr;
   std::unique_ptr<SmallBatches> small_;
   std::vector<std::unique_ptr<Slot>> slots_;
   size_t next_ = 0, in_flight_ = 0;

@@ -426,7 +426,7 @@ TEST(DoctorTrace, WhatTheTimelineWritesCanBeRead) {
   Timeline::name_thread("compute");
   Timeline::record(Zone::compute, 1000, 2'001'000, 77);
   Timeline::record(Zone::linear, 1000, 2000, 0);
-  Timeline::record_lane("device", Zone::device_busy, 5000, 1'005'000, 9);
+  Timeline::record(Timeline::add_lane("device"), Zone::device_busy, 5000, 1'005'000, 9);
   Timeline::enable(false);
   const Made m(true);
   const RunTrace t = parse_trace(Timeline::chrome_trace(to_json(m.trace.record)), "run.json");

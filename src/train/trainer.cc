@@ -384,8 +384,8 @@ class Loop {
     }
     busy_seconds_ += p->done->ms_since(*p->begin) * 1e-3;
     if (Timeline::enabled()) {
-      if (!clock_) clock_ = std::make_unique<DeviceClock>(*job_.device, *stream_);
-      Timeline::record_lane("device", Zone::device_busy, clock_->host_ns(*p->begin), clock_->host_ns(*p->done), p->tokens);
+      if (!clock_) clock_ = std::make_unique<DeviceClock>(*job_.device, *stream_), lane_ = Timeline::add_lane("device");
+      Timeline::record(lane_, Zone::device_busy, clock_->host_ns(*p->begin), clock_->host_ns(*p->done), p->tokens);
     }
     const auto* values = static_cast<const float*>(p->values.data());
     double sequence = 0, token = 0;
@@ -566,6 +566,7 @@ class Loop {
   std::unique_ptr<Nvml> nvml_;
   double busy_seconds_ = 0, wait_seconds_ = 0;
   std::unique_ptr<DeviceClock> clock_;
+  Timeline::Lane* lane_ = nullptr;  // made with the clock
   int64_t training_since_ = 0;
 };
 
