@@ -40,7 +40,7 @@ RowReader open_rows(const CompareFlags& f, const std::string& label_column) {
   RowReaderOptions options;
   options.format = parse_row_format(f.format);
   options.text_column = f.text_column;
-  options.label_column = label_column;
+  if (!label_column.empty()) options.label_columns = {label_column};
   return RowReader(f.data, options);
 }
 

@@ -19,6 +19,7 @@
 #include "data/metrics.h"
 #include "engine/evaluate.h"
 #include "engine/precision.h"
+#include "io/labels.h"
 #include "io/model_dir.h"
 
 namespace brim {
@@ -26,7 +27,8 @@ namespace {
 
 struct EvalFlags {
   std::vector<std::string> inputs;
-  std::string text_column, label_column = "label", format = "auto";
+  std::string text_column, format = "auto";
+  std::vector<std::string> label_columns = {"label"};
   bool json = false, record_agreement = false;
   EngineFlags engine;
 };
@@ -41,7 +43,9 @@ nlohmann::json to_json(const Evaluation& e) {
     return j;
   }
   const ClassificationMetrics& m = e.classes;
-  j["accuracy"] = m.accuracy, j["macro_f1"] = m.macro_f1, j["macro_recall"] = m.macro_recall, j["confusion"] = m.confusion;
+  j["accuracy"] = m.accuracy, j["macro_f1"] = m.macro_f1, j["macro_recall"] = m.macro_recall;
+  if (e.multi_label) j["multi_label"] = true;
+  else j["confusion"] = m.confusion;
   for (size_t k = 0; k < e.labels.size(); ++k)
     j["per_class"][e.labels[k]] = {{"precision", m.per_class[k].precision}, {"recall", m.per_class[k].recall}, {"f1", m.per_class[k].f1}, {"support", m.per_class[k].support}};
   j["labels"] = e.labels;
@@ -57,12 +61,12 @@ void print_table(const Evaluation& e) {
     return;
   }
   const ClassificationMetrics& m = e.classes;
-  fmt::print("{} rows · accuracy {:.4f} · macro F1 {:.4f} · macro recall {:.4f}\n\n", format_count(e.rows), m.accuracy, m.macro_f1, m.macro_recall);
+  fmt::print("{} rows · {} {:.4f} · macro F1 {:.4f} · macro recall {:.4f}\n\n", format_count(e.rows), e.multi_label ? "all labels right" : "accuracy", m.accuracy, m.macro_f1, m.macro_recall);
   fmt::print("{:<20} {:>10} {:>10} {:>10} {:>10}\n", "class", "precision", "recall", "F1", "support");
   for (size_t k = 0; k < e.labels.size(); ++k)
     fmt::print("{:<20} {:>10.4f} {:>10.4f} {:>10.4f} {:>10}\n", e.labels[k], m.per_class[k].precision, m.per_class[k].recall, m.per_class[k].f1,
                format_count(m.per_class[k].support));
-  if (e.labels.size() > 20) return;
+  if (e.labels.size() > 20 || m.confusion.empty()) return;
   fmt::print("\nrows: the true class, columns: what was said\n{:<20}", "");
   for (const auto& label : e.labels) fmt::print(" {:>10.10}", label);
   fmt::print("\n");
@@ -80,7 +84,10 @@ int run_eval(const EvalFlags& f) {
   request.inputs = f.inputs;
   request.format = f.format;
   request.text_column = f.text_column;
-  request.label_column = f.label_column;
+  request.label_columns.clear();
+  for (const auto& columns : f.label_columns)
+    for (auto& name : split_names(columns, ',')) request.label_columns.push_back(std::move(name));
+  if (request.label_columns.empty()) fail(ErrorCode::usage, "--label-column: name a column");
   request.stop = &stop_requested();
   Progress progress("evaluating", STDERR_FILENO, f.engine.quiet || f.json);
   request.progress = [&](int64_t rows) { progress.update({0, 0, format_count(rows) + " rows"}); };
@@ -96,8 +103,8 @@ int run_eval(const EvalFlags& f) {
     for (size_t i = 0; i < a.predicted.size(); ++i) same += a.predicted[i] == b.predicted[i];
     const double agreement = a.predicted.empty() ? 0 : static_cast<double>(same) / static_cast<double>(a.predicted.size());
     record_int8_agreement(engine->model().dir(), agreement, static_cast<int64_t>(a.predicted.size()));
-    log_info("int8 labels agree with fp32's on {:.2f} % of {} rows; recorded in {}", agreement * 100, format_count(static_cast<int64_t>(a.predicted.size())),
-             engine->model().dir().string());
+    log_info("int8 labels agree with fp32's on {:.2f} % of {} {}; recorded in {}", agreement * 100, format_count(static_cast<int64_t>(a.predicted.size())),
+             a.multi_label ? "marks" : "rows", engine->model().dir().string());
   }
   if (f.json) std::cout << to_json(e).dump(2) << "\n";
   else print_table(e);
@@ -110,7 +117,9 @@ std::function<int()> setup_eval(CLI::App& app) {
   auto f = std::make_shared<EvalFlags>();
   app.add_option("data", f->inputs, "labelled rows (csv, tsv, jsonl), or CoNLL files for token models");
   app.add_option("--text-column", f->text_column, "column or key that holds the text");
-  app.add_option("--label-column", f->label_column, "column or key that holds the label")->capture_default_str();
+  app.add_option("--label-column", f->label_columns, "column or key that holds the label (separated by | for multi-label models); several (a,b,c or given again): a 0/1 column each")
+      ->allow_extra_args(false)
+      ->capture_default_str();
   app.add_option("--format", f->format, "auto, csv, tsv, jsonl or conll")->capture_default_str();
   app.add_flag("--json", f->json, "print JSON");
   app.add_flag("--record-agreement", f->record_agreement, "measure how often int8 labels equal fp32's and note it in the model directory");

@@ -43,6 +43,7 @@ int run_train(const TrainFlags& f) {
   // Flags win over the file, also where a key may be given several times.
   if (f.values.count("train") + f.values.count("train_file") > 0) settings.train_files.clear();
   if (f.values.count("val") + f.values.count("validation_file") > 0) settings.validation_files.clear();
+  if (f.values.count("label_column") > 0) settings.label_columns.clear();
   for (const auto& [key, values] : f.values)
     for (const auto& value : values)
       if (std::string note = apply_setting(settings, key, value, "--" + dashed(key)); !note.empty())

@@ -79,6 +79,25 @@ ClassificationMetrics classification_metrics(std::span<const int32_t> expected, 
   return m;
 }
 
+void MultiLabelCounts::add(std::span<const int32_t> expected, std::span<const int32_t> predicted) {
+  BRIM_CHECK(expected.size() == right_.size() && predicted.size() == right_.size(), "{} and {} labels, {} classes", expected.size(), predicted.size(), right_.size());
+  for (size_t k = 0; k < right_.size(); ++k) right_[k] += expected[k] & predicted[k], marked_[k] += expected[k], found_[k] += predicted[k];
+  ++rows_, exact_ += std::equal(expected.begin(), expected.end(), predicted.begin());
+}
+
+ClassificationMetrics MultiLabelCounts::metrics() const {
+  ClassificationMetrics m;
+  m.accuracy = ratio(static_cast<double>(exact_), static_cast<double>(rows_));
+  double seen = 0;
+  for (size_t k = 0; k < right_.size(); ++k) {
+    const ClassScore& s = m.per_class.emplace_back(score_of(right_[k], found_[k], marked_[k]));
+    if (marked_[k] + found_[k] == 0) continue;
+    m.macro_precision += s.precision, m.macro_recall += s.recall, m.macro_f1 += s.f1, ++seen;
+  }
+  for (double* mean : {&m.macro_precision, &m.macro_recall, &m.macro_f1}) *mean = ratio(*mean, seen);
+  return m;
+}
+
 EntityMetrics entity_metrics(const std::vector<std::vector<std::string>>& expected, const std::vector<std::vector<std::string>>& predicted) {
   BRIM_CHECK(expected.size() == predicted.size(), "{} sentences, {} predicted", expected.size(), predicted.size());
   struct Count {

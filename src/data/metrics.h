@@ -23,6 +23,19 @@ struct ClassificationMetrics {
 // Classes are 0 … classes-1. Macro means are over classes that occur, in truth or prediction.
 ClassificationMetrics classification_metrics(std::span<const int32_t> expected, std::span<const int32_t> predicted, int32_t classes);
 
+// Several labels a row, counted row by row. Accuracy is the share of rows whose labels are all right; macro means are over
+// labels that occur, in truth or prediction; there is no confusion matrix.
+class MultiLabelCounts {
+ public:
+  explicit MultiLabelCounts(size_t classes) : right_(classes), marked_(classes), found_(classes) {}
+  void add(std::span<const int32_t> expected, std::span<const int32_t> predicted);  // 0 or 1 for each class
+  ClassificationMetrics metrics() const;
+
+ private:
+  std::vector<int64_t> right_, marked_, found_;  // both, truth, prediction
+  int64_t rows_ = 0, exact_ = 0;
+};
+
 struct EntityMetrics {
   double precision = 0, recall = 0, f1 = 0;
   int64_t support = 0;

@@ -30,6 +30,23 @@ TEST(ClassificationMetrics, AbsentClassesDoNotCountAndBadClassesThrow) {
   EXPECT_EQ(classification_metrics({}, {}, 2).accuracy, 0);
 }
 
+TEST(MultiLabelCounts, ByHand) {
+  MultiLabelCounts counts(4);  // the last label neither occurs nor is said
+  const std::vector<std::vector<int32_t>> expected = {{1, 0, 1, 0}, {1, 1, 0, 0}, {0, 0, 0, 0}}, predicted = {{1, 0, 1, 0}, {1, 0, 1, 0}, {0, 0, 0, 0}};
+  for (size_t r = 0; r < 3; ++r) counts.add(expected[r], predicted[r]);
+  const auto m = counts.metrics();
+  EXPECT_DOUBLE_EQ(m.accuracy, 2.0 / 3);
+  EXPECT_EQ(m.per_class[0].support, 2);
+  EXPECT_DOUBLE_EQ(m.per_class[0].f1, 1);
+  EXPECT_DOUBLE_EQ(m.per_class[1].recall, 0);
+  EXPECT_DOUBLE_EQ(m.per_class[2].precision, 0.5);
+  EXPECT_DOUBLE_EQ(m.per_class[2].f1, 2.0 / 3);
+  EXPECT_DOUBLE_EQ(m.macro_recall, 2.0 / 3);
+  EXPECT_DOUBLE_EQ(m.macro_f1, (1 + 0 + 2.0 / 3) / 3);
+  EXPECT_TRUE(m.confusion.empty());
+  EXPECT_THROW(counts.add(std::vector<int32_t>{1}, std::vector<int32_t>{1}), Error);
+}
+
 TEST(EntityMetrics, OnlyExactSpansCount) {
   const std::vector<std::vector<std::string>> want = {{"B-PER", "I-PER", "O", "B-LOC"}, {"B-LOC", "B-LOC"}};
   const std::vector<std::vector<std::string>> got = {{"B-PER", "O", "O", "B-LOC"}, {"B-LOC", "I-LOC"}};

@@ -9,6 +9,7 @@
 #include "engine/pipeline.h"
 #include "io/compress.h"
 #include "io/conll.h"
+#include "io/labels.h"
 #include "text/vader.h"
 
 namespace brim {
@@ -23,6 +24,12 @@ std::string lower(std::string_view text) {
 bool is_conll(const EvalRequest& r) {
   if (r.format != "auto") return r.format == "conll";
   return std::any_of(r.inputs.begin(), r.inputs.end(), [](const std::string& p) { return p.ends_with(".conll") || p.ends_with(".iob") || p.ends_with(".bio"); });
+}
+
+int32_t class_of(const std::vector<std::string>& labels, std::string_view label, const std::string& where) {
+  const auto found = find_label(labels, label);
+  if (!found) fail(ErrorCode::bad_data, "{}: label '{}' is none of the model's: {}", where, label, fmt::join(labels, ", "));
+  return *found;
 }
 
 Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {
@@ -95,8 +102,15 @@ Evaluation evaluate(Engine* engine, const EvalRequest& r) {
   RowReaderOptions options;
   options.format = parse_row_format(r.format);
   options.text_column = r.text_column;
-  options.label_column = r.label_column;
+  options.label_columns = r.label_columns;
   RowReader reader(r.inputs, options);
+  e.multi_label = engine != nullptr && engine->shape().multi_label;
+  std::vector<int32_t> column_class;
+  if (r.label_columns.size() > 1) {
+    if (!e.multi_label) fail(ErrorCode::usage, "--label-column {}: several columns are for multi-label models; this one gives one label a row", fmt::join(r.label_columns, ","));
+    for (const std::string& column : r.label_columns) column_class.push_back(class_of(e.labels, column, "--label-column"));
+  }
+  MultiLabelCounts counts(e.labels.size());
   PipelineOptions pipeline;
   pipeline.stop = r.stop;
   run_pipeline(engine, reader,
@@ -104,19 +118,29 @@ Evaluation evaluate(Engine* engine, const EvalRequest& r) {
                  for (size_t row = 0; row < chunk.rows.size(); ++row) {
                    const std::string where = r.inputs[chunk.rows.input] + ":" + std::to_string(chunk.rows.lines[row]);
                    if (const Error* error = chunk.error(row)) throw Error(error->code(), where + ": " + error->what());
-                   const auto label = find_label(e.labels, chunk.rows.labels[row]);
-                   if (!label)
-                     fail(ErrorCode::bad_data, "{}: label '{}' is none of the model's: {}", where, chunk.rows.labels[row], fmt::join(e.labels, ", "));
-                   e.expected.push_back(*label);
                    const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
+                   if (e.multi_label) {
+                     const size_t K = e.labels.size(), C = r.label_columns.size(), at = e.expected.size();
+                     const std::string_view* values = &chunk.rows.labels[row * C];
+                     e.expected.resize(at + K, 0);
+                     if (C > 1)
+                       for (size_t c = 0; c < C; ++c) e.expected[at + static_cast<size_t>(column_class[c])] = read_mark(values[c], where, r.label_columns[c]);
+                     else
+                       for (const auto& name : split_names(values[0], '|')) e.expected[at + static_cast<size_t>(class_of(e.labels, name, where))] = 1;
+                     for (size_t k = 0; k < K; ++k) e.predicted.push_back(s[k] > 0.5f);
+                     counts.add({&e.expected[at], K}, {&e.predicted[at], K});
+                     ++e.rows;
+                     continue;
+                   }
+                   e.expected.push_back(class_of(e.labels, chunk.rows.labels[row], where));
+                   ++e.rows;
                    e.predicted.push_back(engine == nullptr ? *find_label(e.labels, vader_label(s[3]))
                                                            : static_cast<int32_t>(std::max_element(s, s + chunk.width) - s));
                  }
                },
                [&](const PipelineStats& now) { if (r.progress) r.progress(now.rows); }, pipeline);
-  e.rows = static_cast<int64_t>(e.expected.size());
   if (e.rows == 0) fail(ErrorCode::bad_data, "{}: no labelled rows", r.inputs[0]);
-  e.classes = classification_metrics(e.expected, e.predicted, static_cast<int32_t>(e.labels.size()));
+  e.classes = e.multi_label ? counts.metrics() : classification_metrics(e.expected, e.predicted, static_cast<int32_t>(e.labels.size()));
   return e;
 }
 

@@ -14,7 +14,8 @@ namespace brim {
 
 struct EvalRequest {
   std::vector<std::string> inputs;
-  std::string format = "auto", text_column, label_column = "label";
+  std::string format = "auto", text_column;
+  std::vector<std::string> label_columns = {"label"};  // several: 0 or 1 each, for multi-label models
   const std::atomic<bool>* stop = nullptr;
   std::function<void(int64_t rows)> progress;
 };
@@ -23,7 +24,8 @@ struct Evaluation {
   int64_t rows = 0, skipped = 0;
   std::string precision;
   std::vector<std::string> labels;
-  std::vector<int32_t> expected, predicted;   // class per row, or per word of token models
+  std::vector<int32_t> expected, predicted;   // class per row, or per word of token models; multi-label: 0 or 1 per row and class
+  bool multi_label = false;
   ClassificationMetrics classes;              // sequence models
   std::optional<EntityMetrics> entities;      // token models
   double token_accuracy = 0;

@@ -365,9 +365,9 @@ void RowReader::learn_columns() {
     learn_json_keys();
     choose_columns();
   } else {
-    if (!options_.label_column.empty())
+    if (!options_.label_columns.empty())
       fail(ErrorCode::usage, "{}: a txt file has no column {}; labels need csv, tsv or jsonl", source_->name(),
-           options_.label_column);
+           options_.label_columns[0]);
     schema_.columns = {"text"};
     schema_.text_column = "text";
   }
@@ -431,25 +431,30 @@ void RowReader::choose_columns() {
          joined(columns));
   }
   schema_.text_index = column_index(text, "--text-column");
-  if (options_.label_column.empty()) return;
-  schema_.label_column = options_.label_column;
-  schema_.label_index = column_index(schema_.label_column, "--label-column");
+  schema_.label_columns = options_.label_columns;
+  for (auto it = schema_.label_columns.begin(); it != schema_.label_columns.end(); ++it) {
+    if (std::find(schema_.label_columns.begin(), it, *it) != it)
+      fail(ErrorCode::usage, "--label-column: {} is named twice", *it);
+    schema_.label_indices.push_back(column_index(*it, "--label-column"));
+  }
 }
 
 // --- rows ---
 
-void RowReader::add_row(RowChunk& chunk, std::string_view record, std::string_view text, std::string_view label) {
+void RowReader::add_row(RowChunk& chunk, std::string_view record, std::string_view text,
+                        std::span<const std::string_view> labels) {
   chunk.records.push_back(record);
   chunk.texts.push_back(text);
   chunk.lines.push_back(lines_ + 1);
-  if (!schema_.label_column.empty()) chunk.labels.push_back(label);
+  chunk.labels.insert(chunk.labels.end(), labels.begin(), labels.end());
   ++rows_;
 }
 
 void RowReader::add_bad_row(RowChunk& chunk, std::string_view record, std::string problem) {
   chunk.errors.push_back(
       {chunk.size(), Error(ErrorCode::bad_data, fmt::format("{}: line {}: {}", source_->name(), lines_ + 1, problem))});
-  add_row(chunk, record, {}, {});
+  labels_.assign(schema_.label_columns.size(), {});
+  add_row(chunk, record, {}, labels_);
 }
 
 // The next line without its end, if the block holds all of it. The caller advances lines_ once the row is added.
@@ -488,28 +493,32 @@ void RowReader::parse_jsonl(RowChunk& chunk) {
 void RowReader::take_json_row(RowChunk& chunk, std::string_view line) {
   if (const JsonProblem problem = scan_json_object(line, members_); problem.what != nullptr)
     return add_bad_row(chunk, line, fmt::format("byte {}: {}", problem.at + 1, problem.what));
-  const JsonMember *text = nullptr, *label = nullptr;
-  for (const JsonMember& member : members_) {  // of equal keys the last counts, as in Python
-    if (json_key_is(member, schema_.text_column)) text = &member;
-    if (!schema_.label_column.empty() && json_key_is(member, schema_.label_column)) label = &member;
-  }
+  const auto find = [&](const std::string& key) {
+    const JsonMember* found = nullptr;
+    for (const JsonMember& member : members_)  // of equal keys the last counts, as in Python
+      if (json_key_is(member, key)) found = &member;
+    return found;
+  };
+  const JsonMember* text = find(schema_.text_column);
   if (text == nullptr) return add_bad_row(chunk, line, fmt::format("no key \"{}\"", schema_.text_column));
   if (text->kind != JsonKind::string)
     return add_bad_row(chunk, line,
                        fmt::format("\"{}\" is {}, not a string", schema_.text_column, json_kind_name(text->kind)));
-  if (!schema_.label_column.empty()) {
-    if (label == nullptr) return add_bad_row(chunk, line, fmt::format("no key \"{}\"", schema_.label_column));
-    if (label->kind == JsonKind::null || label->kind == JsonKind::array || label->kind == JsonKind::object)
-      return add_bad_row(chunk, line,
-                         fmt::format("\"{}\" is {}, not a label", schema_.label_column, json_kind_name(label->kind)));
-  }
   auto decoded = [&](const JsonMember* member) -> std::string_view {
-    if (member == nullptr || !member->value_escaped) return member == nullptr ? std::string_view() : member->value;
+    if (!member->value_escaped) return member->value;
     scratch_.clear();
     append_json_unescaped(scratch_, member->value);
     return chunk.keep(scratch_);
   };
-  add_row(chunk, line, decoded(text), decoded(label));
+  labels_.clear();
+  for (const std::string& column : schema_.label_columns) {
+    const JsonMember* label = find(column);
+    if (label == nullptr) return add_bad_row(chunk, line, fmt::format("no key \"{}\"", column));
+    if (label->kind == JsonKind::null || label->kind == JsonKind::array || label->kind == JsonKind::object)
+      return add_bad_row(chunk, line, fmt::format("\"{}\" is {}, not a label", column, json_kind_name(label->kind)));
+    labels_.push_back(decoded(label));
+  }
+  add_row(chunk, line, decoded(text), labels_);
 }
 
 void RowReader::parse_csv(RowChunk& chunk) {
@@ -552,9 +561,9 @@ void RowReader::take_csv_row(RowChunk& chunk) {
   if (fields.size() != schema_.columns.size())
     return add_bad_row(chunk, csv_.raw,
                        fmt::format("{} fields, the header has {}", fields.size(), schema_.columns.size()));
-  const bool labelled = !schema_.label_column.empty();
-  add_row(chunk, csv_.raw, csv_text(chunk, fields[schema_.text_index]),
-          labelled ? csv_text(chunk, fields[schema_.label_index]) : std::string_view());
+  labels_.clear();
+  for (const size_t index : schema_.label_indices) labels_.push_back(csv_text(chunk, fields[index]));
+  add_row(chunk, csv_.raw, csv_text(chunk, fields[schema_.text_index]), labels_);
 }
 
 }  // namespace brim

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,7 +30,7 @@ RowFormat row_format_of(std::string_view path);
 struct RowReaderOptions {
   RowFormat format = RowFormat::automatic;
   std::string text_column;   // empty: `text`, else the only column, else Error(usage) that names the columns
-  std::string label_column;  // empty: no labels are read
+  std::vector<std::string> label_columns;  // empty: no labels are read
   bool quotes = true;        // csv and tsv; false takes a quote as an ordinary character
   size_t chunk_bytes = size_t{512} << 10;
   size_t chunk_rows = 8192;
@@ -44,8 +45,10 @@ struct RowSchema {
   std::string header;            // csv, tsv: the header's bytes, without BOM and line end
   bool byte_order_mark = false;  // the first input began with U+FEFF
   CsvDialect dialect;            // csv, tsv
-  std::string text_column, label_column;
-  size_t text_index = 0, label_index = 0;  // csv, tsv
+  std::string text_column;
+  std::vector<std::string> label_columns;
+  size_t text_index = 0;               // csv, tsv
+  std::vector<size_t> label_indices;   // csv, tsv
 };
 
 // A place between two rows. Storing it and calling RowReader::seek continues there.
@@ -82,7 +85,7 @@ class RowChunk {
   int64_t first_row = 0;                  // number of row 0 of this chunk, from 0, over all inputs
   std::vector<std::string_view> texts;    // empty for a bad row
   std::vector<std::string_view> records;  // original bytes without the line end
-  std::vector<std::string_view> labels;   // as many as texts where a label column is read, else none
+  std::vector<std::string_view> labels;   // of each row, one a label column
   std::vector<int64_t> lines;             // line each record begins on, from 1
   std::vector<RowError> errors;           // by row
 
@@ -142,7 +145,8 @@ class RowReader {
   void take_csv_row(RowChunk& chunk);
   void take_json_row(RowChunk& chunk, std::string_view line);
   bool take_line(std::string_view& line);
-  void add_row(RowChunk& chunk, std::string_view record, std::string_view text, std::string_view label);
+  void add_row(RowChunk& chunk, std::string_view record, std::string_view text,
+               std::span<const std::string_view> labels);
   void add_bad_row(RowChunk& chunk, std::string_view record, std::string problem);
   void hand_over(RowChunk& chunk);
   std::string_view csv_text(RowChunk& chunk, const CsvField& field);
@@ -167,6 +171,7 @@ class RowReader {
 
   CsvRecord csv_;
   std::vector<JsonMember> members_;
+  std::vector<std::string_view> labels_;  // of the row at hand
   std::string scratch_;
 };
 

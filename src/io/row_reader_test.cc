@@ -36,7 +36,7 @@ RowReaderOptions with_format(RowFormat format, std::string text_column = "", std
   RowReaderOptions options;
   options.format = format;
   options.text_column = std::move(text_column);
-  options.label_column = std::move(label_column);
+  if (!label_column.empty()) options.label_columns = {std::move(label_column)};
   return options;
 }
 
@@ -98,6 +98,22 @@ TEST(RowReader, TextColumnRule) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("text\n1\n", with_format(RowFormat::csv, "", "label")); }),
              "no column label");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("x\n", with_format(RowFormat::txt, "", "label")); }), "txt");
+}
+
+TEST(RowReader, SeveralLabelColumnsGiveAsManyLabelsARow) {
+  for (const auto& [format, text] : {std::pair{RowFormat::csv, "b,text,a\n1,x,0\nshort\n\"2,\"\"3\",y,5\n"},
+                                     std::pair{RowFormat::jsonl, "{\"b\":1,\"text\":\"x\",\"a\":0}\n{}\n{\"a\":5,\"b\":\"2,\\\"3\",\"text\":\"y\"}\n"}}) {
+    RowReaderOptions options = with_format(format);
+    options.label_columns = {"a", "b"};
+    RowReader reader(memory_source("rows", text), options);
+    RowChunk chunk;
+    ASSERT_TRUE(reader.next_chunk(chunk));
+    ASSERT_EQ(chunk.size(), 3u);
+    EXPECT_NE(chunk.error(1), nullptr);
+    EXPECT_EQ(chunk.labels, (std::vector<std::string_view>{"0", "1", "", "", "5", "2,\"3"}));
+    options.label_columns = {"a", "a"};
+    EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader(memory_source("rows", text), options); }), "named twice");
+  }
 }
 
 TEST(RowReader, EmptyCsv) {

@@ -34,7 +34,7 @@ ProfileTexts load_profile_texts(const std::string& path, const std::string& form
   RowReaderOptions options;
   options.format = parse_row_format(format);
   options.text_column = text_column;
-  options.label_column = label_column;
+  if (!label_column.empty()) options.label_columns = {label_column};
   RowReader reader({path}, options);
   ProfileTexts t;
   t.source = path;

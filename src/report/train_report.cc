@@ -169,6 +169,7 @@ std::string draw(const Json& r) {
                        {"validation files", names(data.at("validation"))},
                        {"training rows", format_count(data.at("rows").get<int64_t>())},
                        {"training tokens", format_count(data.at("tokens").get<int64_t>())},
+                       {"token set", data.at("token_set").get<std::string>()},
                        {"validation rows", format_count(data.at("validation_rows").get<int64_t>())},
                        {"texts cut", format_count(data.at("truncated").get<int64_t>())}}});
   HtmlTable table{.caption = "Settings", .header = {"key", "value"}, .rows = {}};

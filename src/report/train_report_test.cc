@@ -16,7 +16,7 @@ const char* const kRecord =
   {"step":4,"eval_loss":0.8,"eval_accuracy":0.7,"eval_macro_f1":0.75}]},
   "settings":{"learning_rate":"2e-05","note":"<script>alert(1)</script>"},
   "plan":{"bytes":{"weights":1000,"activations":4000},"limit_bytes":8000,"peak_bytes":5000,"token_budget":512},
-  "data":{"train":["a&b.csv"],"validation":[],"rows":10,"tokens":300,"validation_rows":0,"truncated":0},
+  "data":{"train":["a&b.csv"],"validation":[],"rows":10,"tokens":300,"validation_rows":0,"truncated":0,"token_set":"resident"},
   "model":"tiny <b>","device":"cpu","precision":"fp32","parameters":1234,"seconds":2.5,"samples":16,"tokens":480})";
 
 TEST(TrainReport, HoldsCurvesPlanAndSettingsAndEscapesThem) {

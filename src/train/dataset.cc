@@ -11,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "data/metrics.h"
 #include "io/conll.h"
+#include "io/labels.h"
 #include "io/row_reader.h"
 #include "ops/loss.h"
 
@@ -21,12 +22,16 @@ RowReaderOptions reader_options(const TrainSettings& s) {
   RowReaderOptions options;
   options.format = s.format == "conll" ? RowFormat::automatic : parse_row_format(s.format);
   options.text_column = s.text_column;
-  options.label_column = s.label_column;
+  options.label_columns = s.label_columns.empty() ? std::vector<std::string>{"label"} : s.label_columns;
   return options;
 }
 
+constexpr size_t kBlockBytes = size_t{32} << 20;   // of text, tokenized at once
+constexpr size_t kSpillTokens = size_t{4} << 20;
+
 struct RowRead {
-  std::string_view text, label;
+  std::string_view text;
+  std::span<const std::string_view> labels;  // one a label column
   int32_t file, line;
 };
 
@@ -38,25 +43,16 @@ void for_each_row(const std::vector<std::string>& files, const TrainSettings& s,
     for (size_t r = 0; r < chunk.size(); ++r) {
       const auto where = [&] { return fmt::format("{}:{}", reader.inputs()[chunk.input], chunk.lines[r]); };
       if (const Error* error = chunk.error(r)) throw Error(error->code(), where() + ": " + error->what());
-      if (chunk.labels[r].empty() && !s.multi_label)
-        fail(ErrorCode::bad_data, "{}: no label in column {}", where(), reader.schema().label_column);
+      const auto& columns = reader.schema().label_columns;
+      const std::span labels(chunk.labels.data() + r * columns.size(), columns.size());
+      if (labels[0].empty() && !s.several_labels())
+        fail(ErrorCode::bad_data, "{}: no label in column {}", where(), columns[0]);
       if (chunk.texts[r].find_first_not_of(" \t\r\n") == std::string_view::npos)
         fail(ErrorCode::bad_data, "{}: empty text; a row without text teaches nothing, remove it", where());
-      fn(RowRead{chunk.texts[r], chunk.labels[r], static_cast<int32_t>(chunk.input),
+      fn(RowRead{chunk.texts[r], labels, static_cast<int32_t>(chunk.input),
                  static_cast<int32_t>(chunk.lines[r])},
          where);
     }
-}
-
-std::vector<std::string> split_labels(std::string_view text) {
-  std::vector<std::string> parts;
-  size_t at = 0;
-  while (at <= text.size()) {
-    const size_t end = std::min(text.find('|', at), text.size());
-    if (end > at) parts.emplace_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return parts;
 }
 
 bool all_numbers(const std::set<std::string>& names) {
@@ -102,32 +98,43 @@ void append_truncated(TrainRows& set, std::vector<int32_t>& ids, std::vector<int
     ++set.truncated;
   }
   set.ids.insert(set.ids.end(), ids.begin(), ids.end());
-  set.begin.push_back(static_cast<int64_t>(set.ids.size()));
+  set.end_row();
 }
 
 void add_sequences(TrainRows& set, const std::vector<std::string>& files, const TrainSettings& s,
                    const std::vector<std::string>& labels, const Tokenizer& tokenizer, int64_t max_length,
                    ThreadPool& pool) {
   std::vector<std::string> texts;
+  size_t text_bytes = 0;
+  const auto tokenize = [&] {
+    std::vector<std::vector<int32_t>> encoded(texts.size());
+    pool.parallel_for(texts.size(), [&](size_t i, int) {
+      tokenizer.encode_ids(texts[i], encoded[i]);
+      if (encoded[i].empty()) encoded[i].push_back(std::max(0, tokenizer.unk_id()));
+    });
+    for (auto& ids : encoded) append_truncated(set, ids, nullptr, tokenizer.suffix().size(), max_length);
+    texts.clear(), text_bytes = 0;
+  };
   const Classes classes(labels);
   for_each_row(files, s, [&](const RowRead& row, const auto& where) {
-    texts.emplace_back(row.text);
+    texts.emplace_back(row.text), text_bytes += row.text.size();
     set.file.push_back(row.file), set.line.push_back(row.line);
-    if (s.multi_label) {
+    if (s.several_labels()) {
       std::vector<float> marks(labels.size(), 0.0f);
-      for (const auto& name : split_labels(row.label)) marks[static_cast<size_t>(classes.of(name, "label", where))] = 1;
+      const auto& columns = s.label_columns;
+      if (columns.size() > 1)
+        for (size_t c = 0; c < columns.size(); ++c)
+          marks[static_cast<size_t>(classes.of(columns[c], "label", where))] = read_mark(row.labels[c], where(), columns[c]);
+      else
+        for (const auto& name : split_names(row.labels[0], '|')) marks[static_cast<size_t>(classes.of(name, "label", where))] = 1;
       set.multi_label.insert(set.multi_label.end(), marks.begin(), marks.end());
       set.label.push_back(0);
     } else {
-      set.label.push_back(classes.of(row.label, "label", where));
+      set.label.push_back(classes.of(row.labels[0], "label", where));
     }
+    if (text_bytes >= kBlockBytes) tokenize();
   });
-  std::vector<std::vector<int32_t>> encoded(texts.size());
-  pool.parallel_for(texts.size(), [&](size_t i, int) {
-    tokenizer.encode_ids(texts[i], encoded[i]);
-    if (encoded[i].empty()) encoded[i].push_back(std::max(0, tokenizer.unk_id()));
-  });
-  for (auto& ids : encoded) append_truncated(set, ids, nullptr, tokenizer.suffix().size(), max_length);
+  tokenize();
 }
 
 // A sentence's words joined by spaces and encoded; the first sub-word of each word carries its tag's class.
@@ -168,7 +175,7 @@ void add_tokens(TrainRows& set, const std::vector<std::string>& files, const std
                 const Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool) {
   const Classes classes(labels);
   const auto first_file = static_cast<int32_t>(set.file.empty() ? 0 : set.file.back() + 1);
-  set.token_label.resize(set.ids.size(), kIgnoredTarget);  // rows of the other task
+  set.token_label.resize(static_cast<size_t>(set.tokens()), kIgnoredTarget);  // rows of the other task
   for (size_t f = 0; f < files.size(); ++f) {
     const auto sentences = read_conll(files[f]);
     std::vector<TaggedSentence> encoded(sentences.size());
@@ -186,7 +193,16 @@ void add_tokens(TrainRows& set, const std::vector<std::string>& files, const std
 
 }  // namespace
 
+void TrainRows::end_row() {
+  begin.push_back(tokens());
+  if (!spill || ids.size() < kSpillTokens) return;
+  spill(ids);
+  spilled = tokens();
+  ids.clear();
+}
+
 TrainSet::TrainSet(TrainRows rows) : truncated(rows.truncated) {
+  BRIM_CHECK(rows.spilled == 0, "{} tokens are no longer in memory", rows.spilled);
   memory = std::make_shared<const TrainRows>(std::move(rows));
   each_array([](auto& view, const auto& values) { view = values; }, *this, *memory);
 }
@@ -207,13 +223,15 @@ int64_t TrainSet::bytes() const {
 
 LabelSets labels_of(const TrainSettings& s, TrainTask task) {
   LabelSets sets;
-  if (task != TrainTask::token) {
+  if (task != TrainTask::token && s.label_columns.size() > 1) {
+    sets.sequence = s.label_columns;  // their order is the user's
+  } else if (task != TrainTask::token) {
     std::set<std::string> names;
     for_each_row(s.train_files, s, [&](const RowRead& row, const auto&) {
-      if (s.multi_label) {
-        for (auto& name : split_labels(row.label)) names.insert(std::move(name));
+      if (s.several_labels()) {
+        for (auto& name : split_names(row.labels[0], '|')) names.insert(std::move(name));
       } else {
-        names.emplace(row.label);
+        names.emplace(row.labels[0]);
       }
     });
     sets.sequence = in_order(names);
@@ -231,14 +249,12 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task) {
   return sets;
 }
 
-TrainSet load_train_set(const std::vector<std::string>& files, const std::string& token_file, const TrainSettings& s,
-                        TrainTask task, const LabelSets& labels, const Tokenizer& tokenizer, int64_t max_length,
-                        ThreadPool& pool) {
-  TrainRows set;
-  if (task != TrainTask::token) add_sequences(set, files, s, labels.sequence, tokenizer, max_length, pool);
-  if (task == TrainTask::token) add_tokens(set, files, labels.token, tokenizer, max_length, pool);
-  if (task == TrainTask::multi) add_tokens(set, {token_file}, labels.token, tokenizer, max_length, pool);
-  return TrainSet(std::move(set));
+void collect_rows(TrainRows& rows, const std::vector<std::string>& files, const std::string& token_file,
+                  const TrainSettings& s, TrainTask task, const LabelSets& labels, const Tokenizer& tokenizer,
+                  int64_t max_length, ThreadPool& pool) {
+  if (task != TrainTask::token) add_sequences(rows, files, s, labels.sequence, tokenizer, max_length, pool);
+  if (task == TrainTask::token) add_tokens(rows, files, labels.token, tokenizer, max_length, pool);
+  if (task == TrainTask::multi) add_tokens(rows, {token_file}, labels.token, tokenizer, max_length, pool);
 }
 
 std::vector<std::vector<int64_t>> split_micro_batches(const TrainSet& set, const std::vector<int64_t>& rows,

@@ -3,6 +3,7 @@
 // sub-word of each word carries its tag, the others are ignored by the loss.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,13 +19,19 @@ class ThreadPool;
 
 // Rows while they are collected.
 struct TrainRows {
-  std::vector<int32_t> ids;          // all rows' tokens
+  std::vector<int32_t> ids;          // all rows' tokens, without those that were spilled
   std::vector<int64_t> begin = {0};  // row r is ids[begin[r]] … ids[begin[r+1]]
   std::vector<int32_t> label;        // sequence task: class of each row, kIgnoredTarget for rows of the other task
   std::vector<float> multi_label;    // multi-label: [rows, classes]
   std::vector<int32_t> token_label;  // token task: one a token, kIgnoredTarget where there is none
   std::vector<int32_t> file, line;   // where each row was written: index into the files, line from 1
   int64_t truncated = 0;
+  // Takes finished rows' tokens off memory's hands, in order; empty: they all stay.
+  std::function<void(std::span<const int32_t>)> spill;
+  int64_t spilled = 0;
+
+  int64_t tokens() const { return spilled + static_cast<int64_t>(ids.size()); }
+  void end_row();  // its ids were appended
 };
 
 // A whole set, read only: the same arrays in host memory, or in the token cache's mapped file, whose pages the system
@@ -64,10 +71,11 @@ struct LabelSets {
 // Labels of the data, in the order a new head gets: numbers by value, names by alphabet; tags with O first.
 LabelSets labels_of(const TrainSettings& settings, TrainTask task);
 
-// `labels` says which names are known; a label outside it is bad_data naming file and line.
-TrainSet load_train_set(const std::vector<std::string>& files, const std::string& token_file,
-                        const TrainSettings& settings, TrainTask task, const LabelSets& labels,
-                        const Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool);
+// Reads and tokenizes block by block. `labels` says which names are known; a label outside it is bad_data naming file and
+// line.
+void collect_rows(TrainRows& rows, const std::vector<std::string>& files, const std::string& token_file,
+                  const TrainSettings& settings, TrainTask task, const LabelSets& labels, const Tokenizer& tokenizer,
+                  int64_t max_length, ThreadPool& pool);
 
 // A global batch's rows as micro-batches of at most `tokens` tokens: longest first, so that they fill evenly. The sum
 // of gradients does not depend on the order.

@@ -120,6 +120,40 @@ TEST(TrainData, MultiLabelRowsMayHaveSeveralOrNone) {
   EXPECT_EQ(job.class_weights, (std::vector<float>{1, 1, 1}));
 }
 
+TEST(TrainData, MultiLabelFromAColumnALabel) {
+  TinyJob t("bert_multilabel");
+  // The columns' order is not the model's, and one of its labels is not in the data.
+  t.settings.label_columns = {"positive", "negative"};
+  put_file(t.dir / "train.csv", "text,negative,positive\nw5,1,True\nw6,0,0\nw7,false,1\n");
+  put_file(t.dir / "val.csv", "text,negative,positive\nw5,0,1\n");
+  const TrainJob job = open(t);
+  EXPECT_TRUE(job.shape.multi_label);
+  EXPECT_EQ(job.labels.sequence, (std::vector<std::string>{"negative", "neutral", "positive"}));
+  EXPECT_EQ(list(job.train_set.multi_label), (std::vector<float>{1, 0, 1, 0, 0, 0, 0, 0, 1}));
+
+  TinyJob fresh("bert_encoder");
+  fresh.settings.label_columns = {"toxic", "insult"};  // a new head takes the order given
+  const std::string rows = "{\"text\": \"w5\", \"insult\": 0, \"toxic\": true}\n{\"text\": \"w6\", \"insult\": 1, \"toxic\": 0}\n";
+  put_file(fresh.dir / "train.jsonl", rows);
+  fresh.settings.train_files = {(fresh.dir / "train.jsonl").string()}, fresh.settings.validation_files.clear();
+  const TrainJob made = open(fresh);
+  EXPECT_EQ(made.labels.sequence, (std::vector<std::string>{"toxic", "insult"}));
+  EXPECT_EQ(list(made.train_set.multi_label), (std::vector<float>{1, 0, 0, 1}));
+}
+
+TEST(TrainData, BadMarksNameFileLineColumnAndValue) {
+  TinyJob t("bert_multilabel");
+  t.settings.label_columns = {"negative", "positive"};
+  t.settings.validation_files.clear();
+  EXPECT_HAS(data_error(t, "text,negative,positive\nw5,1,0\nw6,0,maybe\n"), "train.csv:3: column positive is 'maybe', wanted 0 or 1");
+  EXPECT_HAS(data_error(t, "text,negative,positive\nw5,,0\n"), "train.csv:2: column negative is ''");
+  EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "no column positive");
+  t.settings.label_columns = {"negative", "negative"};
+  EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "negative is named twice");
+  t.settings.label_columns = {"negative", "positive"}, t.settings.task = "multi";
+  EXPECT_HAS(data_error(t, "text,negative,positive\nw5,1,0\n", ErrorCode::usage), "one label a row");
+}
+
 TEST(TrainData, FirstSubwordCarriesTheTagAndIob1BecomesBio) {
   TinyJob t("bert_token");
   std::string vocab = get_file(t.dir / "model/vocab.txt");
@@ -165,25 +199,24 @@ TEST(TrainData, ClassWeights) {
 
 constexpr int64_t kCacheLimit = int64_t{1} << 20;
 
-TrainSet some_set(int32_t seed) {
-  TrainRows set;
-  set.ids = {seed, 2, 3}, set.begin = {0, 1, 3}, set.label = {0, 1}, set.multi_label = {0.5f},
-  set.token_label = {-100, 1, 2};
-  set.file = {0, 0}, set.line = {2, 3}, set.truncated = 1;
-  return TrainSet(std::move(set));
+// Collects a small set; the seed is its first token.
+auto rows_from(int32_t seed) {
+  return [seed](TrainRows& set) {
+    set.ids = {seed, 2, 3}, set.begin = {0, 1, 3}, set.label = {0, 1}, set.multi_label = {0.5f}, set.token_label = {-100, 1, 2};
+    set.file = {0, 0}, set.line = {2, 3}, set.truncated = 1;
+  };
 }
 
 TEST(TokenCache, GivesBackWhatWasStored) {
   TempDir dir;
   TokenCache cache(dir / "tokens", kCacheLimit);
-  cache.get("k", [] { return some_set(7); });
+  cache.get("k", rows_from(7));
   EXPECT_FALSE(cache.hit());
-  const TrainSet again = cache.get("k", []() -> TrainSet {
-    ADD_FAILURE() << "made twice";
-    return {};
-  });
+  const TrainSet again = cache.get("k", [](TrainRows&) { ADD_FAILURE() << "made twice"; });
   EXPECT_TRUE(cache.hit());
-  const TrainSet want = some_set(7);
+  TrainRows rows;
+  rows_from(7)(rows);
+  const TrainSet want(std::move(rows));
   EXPECT_EQ(list(again.ids), list(want.ids));
   EXPECT_EQ(list(again.begin), list(want.begin));
   EXPECT_EQ(list(again.label), list(want.label));
@@ -197,7 +230,7 @@ TEST(TokenCache, GivesBackWhatWasStored) {
 TEST(TokenCache, IsMappedAndOutlivesItsFile) {
   TempDir dir;
   TokenCache cache(dir / "tokens", kCacheLimit);
-  const TrainSet made = cache.get("k", [] { return some_set(7); }), again = cache.get("k", [] { return some_set(8); });
+  const TrainSet made = cache.get("k", rows_from(7)), again = cache.get("k", rows_from(8));
   for (const TrainSet* set : {&made, &again}) {
     ASSERT_TRUE(set->mapped);
     EXPECT_FALSE(set->memory);
@@ -214,28 +247,79 @@ TEST(TokenCache, IsMappedAndOutlivesItsFile) {
   EXPECT_EQ(held.truncated, 1);
 }
 
+// Rows of 1,001 tokens, numbered through: more than are kept in memory at once.
+constexpr int64_t kManyRows = 9000, kManyTokens = 1001;
+auto many_rows(size_t* most, int* times) {
+  return [most, times](TrainRows& rows) {
+    ++*times;
+    for (int64_t r = 0; r < kManyRows; ++r) {
+      for (int64_t i = 0; i < kManyTokens; ++i) rows.ids.push_back(static_cast<int32_t>(r * kManyTokens + i));
+      rows.end_row();
+      rows.label.push_back(static_cast<int32_t>(r % 3)), rows.file.push_back(0), rows.line.push_back(static_cast<int32_t>(r));
+      *most = std::max(*most, rows.ids.size());
+    }
+  };
+}
+
+TEST(TokenCache, TokensGoToDiskAsTheyCome) {
+  TempDir dir;
+  TokenCache cache(dir / "tokens", int64_t{1} << 30);
+  size_t most = 0;
+  int times = 0;
+  const TrainSet made = cache.get("k", many_rows(&most, &times)), again = cache.get("k", rows_from(1));
+  EXPECT_EQ(times, 1);
+  EXPECT_LT(most, static_cast<size_t>(kManyRows * kManyTokens / 2));
+  EXPECT_TRUE(cache.hit());
+  for (const TrainSet* set : {&made, &again}) {
+    ASSERT_EQ(set->rows(), kManyRows);
+    ASSERT_EQ(set->tokens(), kManyRows * kManyTokens);
+    bool same = true;
+    for (int64_t t = 0; t < set->tokens(); ++t) same = same && set->ids[static_cast<size_t>(t)] == t;
+    EXPECT_TRUE(same);
+    EXPECT_EQ(set->begin[5000], 5000 * kManyTokens);
+    EXPECT_EQ(set->label[5000], 2);
+  }
+}
+
+TEST(TokenCache, ASetTheDiskCannotTakeIsMadeAgainInMemory) {
+  TempDir dir;
+  TokenCache cache(dir / "tokens", int64_t{24} << 20);  // two thirds of it
+  size_t most = 0;
+  int times = 0;
+  std::string warning;
+  const LogSink sink = set_log_sink([&](LogLevel, std::string_view text) { warning += text; });
+  const TrainSet set = cache.get("k", many_rows(&most, &times));
+  set_log_sink(sink);
+  EXPECT_HAS(warning, "tokens are not cached: more than 24");
+  EXPECT_EQ(times, 2);
+  EXPECT_FALSE(set.mapped);
+  EXPECT_EQ(set.ids.back(), kManyRows * kManyTokens - 1);
+  EXPECT_FALSE(std::filesystem::exists(cache.path("k")));
+  EXPECT_TRUE(std::filesystem::is_empty(dir / "tokens"));
+}
+
 TEST(TokenCache, DamageIsNoticedAndMadeAnew) {
   TempDir dir;
   TokenCache cache(dir / "tokens", kCacheLimit);
-  cache.get("k", [] { return some_set(7); });
+  cache.get("k", rows_from(7));
   const std::string whole = get_file(cache.path("k"));
   for (size_t at = 0; at < whole.size(); at += 5) {
     std::string bytes = whole;
     bytes[at] = static_cast<char>(bytes[at] ^ 1);
     put_file(cache.path("k"), bytes);
-    EXPECT_EQ(cache.get("k", [] { return some_set(8); }).ids[0], 8) << "byte " << at;
+    EXPECT_EQ(cache.get("k", rows_from(8)).ids[0], 8) << "byte " << at;
     EXPECT_FALSE(cache.hit());
   }
   for (const size_t keep : {size_t{0}, size_t{7}, size_t{23}, whole.size() - 1}) {
     put_file(cache.path("k"), whole.substr(0, keep));
-    EXPECT_EQ(cache.get("k", [] { return some_set(9); }).ids[0], 9) << "cut to " << keep;
+    EXPECT_EQ(cache.get("k", rows_from(9)).ids[0], 9) << "cut to " << keep;
   }
 }
 
 TEST(TokenCache, TheOldestGoesWhenThereIsNoRoom) {
   TempDir dir;
   TokenCache probe(dir / "tokens", kCacheLimit);
-  probe.get("size", [] { return some_set(1); });
+  probe.get("size", rows_from(1));
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(probe.path("size")));
   std::filesystem::remove(probe.path("size"));
   TokenCache cache(dir / "tokens", 2 * bytes);
@@ -243,16 +327,16 @@ TEST(TokenCache, TheOldestGoesWhenThereIsNoRoom) {
     std::filesystem::last_write_time(cache.path(key),
                                      std::filesystem::file_time_type::clock::now() - std::chrono::hours(hours));
   };
-  cache.get("a", [] { return some_set(1); });
-  cache.get("b", [] { return some_set(2); });
+  cache.get("a", rows_from(1));
+  cache.get("b", rows_from(2));
   age("a", 3), age("b", 2);
-  cache.get("a", [] { return some_set(1); });  // used again: now b is the oldest
-  cache.get("c", [] { return some_set(3); });
+  cache.get("a", rows_from(1));  // used again: now b is the oldest
+  cache.get("c", rows_from(3));
   EXPECT_TRUE(std::filesystem::exists(cache.path("a")));
   EXPECT_FALSE(std::filesystem::exists(cache.path("b")));
   EXPECT_TRUE(std::filesystem::exists(cache.path("c")));
   TokenCache tiny(dir / "tokens2", 8);
-  const TrainSet too_large = tiny.get("a", [] { return some_set(4); });
+  const TrainSet too_large = tiny.get("a", rows_from(4));
   EXPECT_EQ(too_large.ids[0], 4);
   EXPECT_FALSE(too_large.mapped);
   EXPECT_FALSE(std::filesystem::exists(tiny.path("a")));

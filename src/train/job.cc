@@ -205,7 +205,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   if (job.task != TrainTask::token) {
     job.labels.sequence = settle_labels(job, data.sequence, head == HeadKind::sequence, "label");
     shape.sequence_classes = static_cast<int64_t>(job.labels.sequence.size());
-    shape.multi_label = s.multi_label;
+    shape.multi_label = s.several_labels();
   }
   if (job.task != TrainTask::sequence) {
     job.labels.token = settle_labels(job, data.token, head == HeadKind::token, "tag");
@@ -232,8 +232,8 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
     const auto cached = cache_dir() / "tokens";
     TokenCache cache(cached, token_cache_limit(cached));
     const auto load = [&](const std::vector<std::string>& files, const std::string& token_file) {
-      return cache.get(token_cache_key(files, token_file, s, job.task, job.labels, job.model_dir, job.max_length), [&] {
-        return load_train_set(files, token_file, s, job.task, job.labels, *job.tokenizer, job.max_length, pool);
+      return cache.get(token_cache_key(files, token_file, s, job.task, job.labels, job.model_dir, job.max_length), [&](TrainRows& rows) {
+        collect_rows(rows, files, token_file, s, job.task, job.labels, *job.tokenizer, job.max_length, pool);
       });
     };
     job.train_set = load(s.train_files, s.token_train_file);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "io/labels.h"
 
 namespace brim {
 namespace {
@@ -79,10 +80,13 @@ const std::vector<Key>& table() {
       {"output_dir", "the same", set(&S::output_dir)},
       {"overwrite_output_dir", "write into an output directory that is not empty", set(&S::overwrite_output_dir)},
       {"text_column", "column or key that holds the text", set(&S::text_column)},
-      {"label_column", "column or key that holds the label", set(&S::label_column)},
+      {"label_column", "column or key that holds the label; several (a,b,c or given again): a 0/1 column each, multi-label",
+       [](S& s, std::string_view v) {
+         for (auto& name : split_names(v, ',')) s.label_columns.push_back(std::move(name));
+       }},
       {"format", "auto, csv, tsv, jsonl or conll", set(&S::format)},
       {"task", "auto, classification, ner or multi (both heads)", set(&S::task)},
-      {"multi_label", "several labels a row, separated by |; none is allowed", set(&S::multi_label)},
+      {"multi_label", "several labels a row in one column, separated by |; none is allowed", set(&S::multi_label)},
       {"ignore_mismatched_head", "start a new head where the labels differ from the model's",
        set(&S::ignore_mismatched_head)},
       {"num_train_epochs", "passes over the data", set(&S::num_train_epochs)},
@@ -361,6 +365,8 @@ void check_settings(const TrainSettings& s) {
   }
   if (s.eval_strategy == "steps") positive("eval_steps", static_cast<double>(s.eval_steps));
   if (s.save_strategy == "steps") positive("save_steps", static_cast<double>(s.save_steps));
+  if (s.task == "multi" && s.several_labels())
+    fail(ErrorCode::usage, "task multi takes one label a row; train multi-label rows alone");
   positive("temperature", s.temperature);
   if (s.hard_weight < 0 || s.hard_weight > 1)
     fail(ErrorCode::usage, "hard_weight is {}, must be from 0 to 1", s.hard_weight);

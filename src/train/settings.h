@@ -16,7 +16,8 @@ enum class TrainTask : uint8_t { sequence, token, multi };
 struct TrainSettings {
   std::string model, output_dir, resume_from_checkpoint;
   std::vector<std::string> train_files, validation_files;
-  std::string text_column, label_column = "label", format = "auto";
+  std::string text_column, format = "auto";
+  std::vector<std::string> label_columns;  // empty: `label`; several: 0 or 1 each
   std::string token_train_file, token_validation_file;  // --task multi: the CoNLL side
   std::string task = "auto";                            // auto, classification, ner, multi
   bool multi_label = false, ignore_mismatched_head = false, overwrite_output_dir = false;
@@ -52,6 +53,7 @@ struct TrainSettings {
   double temperature = 2, hard_weight = 0.5;
   int64_t student_layers = 0;
 
+  bool several_labels() const { return multi_label || label_columns.size() > 1; }
   int64_t global_batch() const { return train_batch_size * gradient_accumulation_steps; }
 };
 

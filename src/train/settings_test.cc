@@ -115,6 +115,19 @@ TEST(TrainSettings, YamlErrorsNameFileAndLine) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "missing.yaml"); }), "cannot be read");
 }
 
+TEST(TrainSettings, LabelColumnsAsAListOrGivenAgain) {
+  for (const std::vector<const char*>& given : {std::vector<const char*>{"a,b"}, {"a", "b"}}) {
+    TrainSettings s;
+    for (const char* value : given) apply_setting(s, "label-column", value, "--label-column");
+    EXPECT_EQ(s.label_columns, (std::vector<std::string>{"a", "b"}));
+    EXPECT_TRUE(s.several_labels());
+  }
+  TrainSettings one;
+  apply_setting(one, "label_column", "stance", "--label-column");
+  EXPECT_EQ(one.label_columns, (std::vector<std::string>{"stance"}));
+  EXPECT_FALSE(one.several_labels());
+}
+
 TEST(TrainSettings, YamlListsAndBlocksAreRead) {
   TempDir dir;
   TrainSettings s;

@@ -2,11 +2,12 @@
 #include "train/token_cache.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/mapped_file.h"
+#include "base/units.h"
 #include "io/atomic_file.h"
 #include "train/content_hash.h"
 
@@ -16,32 +17,78 @@ namespace {
 namespace fs = std::filesystem;
 constexpr char kMagic[8] = {'B', 'R', 'I', 'M', 'T', 'O', 'K', '2'};  // the digit changes with the layout below
 constexpr size_t kHashBytes = 16;
-constexpr size_t kWord = 8;  // everything begins at a multiple of it, so that arrays are read where they lie
+constexpr size_t kWord = 8;  // every array begins at a multiple of it, so that it is read where it lies
+constexpr size_t kArrays = 7;
 
-constexpr size_t padded(size_t bytes) { return (bytes + kWord - 1) / kWord * kWord; }
+// After the arrays, before the hash: where they are.
+struct Table {
+  int64_t truncated = 0;
+  struct Array {
+    uint64_t at = 0, count = 0;
+  };
+  std::array<Array, kArrays> arrays;
+};
+static_assert(sizeof(Table) % kWord == 0);
 
-// Bytes in whole words, written and hashed as they come.
-class WordFile {
+// A set on its way to disk: written and hashed as it comes, the tokens first.
+class TokenWriter {
  public:
-  explicit WordFile(const fs::path& path) : file_(path) {}
-  void put(const void* data, size_t bytes) {
-    const size_t whole = bytes / kWord * kWord;
-    put_words(data, whole);
-    if (whole == bytes) return;
-    char last[kWord] = {};
-    std::memcpy(last, static_cast<const char*>(data) + whole, bytes - whole);
-    put_words(last, kWord);
-  }
-  void commit() {
+  TokenWriter(const fs::path& path, int64_t limit) : file_(path), limit_(limit) { put(kMagic, sizeof kMagic), open_array(); }
+
+  void add_ids(std::span<const int32_t> ids) { put(ids.data(), ids.size_bytes()), table_.arrays[0].count += ids.size(); }
+  // What is left of the rows; returns the file's bytes.
+  int64_t finish(const TrainRows& rows) {
+    add_ids(rows.ids);
+    size_t number = 0;
+    each_array(
+        [&](const auto& values) {
+          if (number++ == 0) return;  // the ids
+          open_array();
+          put(values.data(), values.size() * sizeof values[0]);
+          table_.arrays.at(arrays_ - 1).count = values.size();
+        },
+        rows);
+    align();
+    table_.truncated = rows.truncated;
+    put(&table_, sizeof table_);
     const auto hash = hash_.value();
     file_.write(hash.data(), kHashBytes);
-    file_.commit();
+    return static_cast<int64_t>(file_.position());
   }
+  void commit() { file_.commit(); }
 
  private:
-  void put_words(const void* data, size_t bytes) { hash_.add(data, bytes), file_.write(data, bytes); }
+  void open_array() { align(), table_.arrays.at(arrays_++).at = file_.position(); }
+  void align() {
+    constexpr char zeros[kWord] = {};
+    if (part_bytes_ > 0) put(zeros, kWord - part_bytes_);
+  }
+  // The hash takes whole words, so that it does not depend on the pieces.
+  void put(const void* data, size_t bytes) {
+    if (static_cast<int64_t>(file_.position() + bytes) > limit_)
+      fail(ErrorCode::cannot_write, "more than {}, the limit of {}", format_bytes(limit_), file_.path().parent_path().string());
+    file_.write(data, bytes);
+    const auto* from = static_cast<const char*>(data);
+    while (bytes > 0) {
+      if (part_bytes_ == 0 && bytes >= kWord) {
+        const size_t whole = bytes / kWord * kWord;
+        hash_.add(from, whole);
+        from += whole, bytes -= whole;
+        continue;
+      }
+      const size_t n = std::min(bytes, kWord - part_bytes_);
+      std::memcpy(part_ + part_bytes_, from, n);
+      from += n, bytes -= n, part_bytes_ += n;
+      if (part_bytes_ == kWord) hash_.add(part_, kWord), part_bytes_ = 0;
+    }
+  }
+
   AtomicFile file_;
+  int64_t limit_;
   ContentHash hash_;
+  Table table_;
+  size_t arrays_ = 0, part_bytes_ = 0;
+  char part_[kWord] = {};
 };
 
 bool is_tokenizer_file(const fs::path& path) {
@@ -61,29 +108,24 @@ std::optional<TrainSet> TokenCache::load(const fs::path& path, bool written_just
     TrainSet set;
     set.mapped = std::make_shared<const MappedFile>(path);
     const MappedFile& file = *set.mapped;
-    if (file.size() < sizeof kMagic + kHashBytes || std::memcmp(file.data(), kMagic, sizeof kMagic) != 0)
+    if (file.size() < sizeof kMagic + sizeof(Table) + kHashBytes || std::memcmp(file.data(), kMagic, sizeof kMagic) != 0)
       fail(ErrorCode::bad_data, "no token cache");
-    const size_t end = file.size() - kHashBytes;
+    const size_t end = file.size() - kHashBytes, arrays_end = end - sizeof(Table);
     if (!written_just_now) {
       ContentHash hash;
       hash.add(file.data(), end);
       if (std::memcmp(hash.value().data(), file.data() + end, kHashBytes) != 0)
         fail(ErrorCode::bad_data, "its hash differs");
     }
-    size_t at = sizeof kMagic;
-    const auto take = [&](size_t bytes) {
-      if (end - at < padded(bytes)) fail(ErrorCode::bad_data, "cut short");
-      const std::byte* data = file.data() + at;
-      at += padded(bytes);
-      return data;
-    };
-    std::memcpy(&set.truncated, take(sizeof set.truncated), sizeof set.truncated);
+    Table table;
+    std::memcpy(&table, file.data() + arrays_end, sizeof table);
+    set.truncated = table.truncated;
+    size_t number = 0;
     each_array(
         [&]<class T>(std::span<const T>& view) {
-          uint64_t count = 0;
-          std::memcpy(&count, take(sizeof count), sizeof count);
-          if (count > end / sizeof(T)) fail(ErrorCode::bad_data, "cut short");
-          view = {reinterpret_cast<const T*>(take(count * sizeof(T))), count};
+          const auto [at, count] = table.arrays.at(number++);
+          if (at % kWord != 0 || at > arrays_end || count > (arrays_end - at) / sizeof(T)) fail(ErrorCode::bad_data, "an array lies outside");
+          view = {reinterpret_cast<const T*>(file.data() + at), count};
         },
         set);
     if (set.begin.empty()) fail(ErrorCode::bad_data, "no rows");
@@ -94,27 +136,6 @@ std::optional<TrainSet> TokenCache::load(const fs::path& path, bool written_just
     fs::remove(path, ec);
     return std::nullopt;
   }
-}
-
-bool TokenCache::store(const fs::path& path, const TrainSet& set) const {
-  size_t bytes = sizeof kMagic + sizeof set.truncated + kHashBytes;
-  each_array([&](const auto& view) { bytes += sizeof(uint64_t) + padded(view.size_bytes()); }, set);
-  if (static_cast<int64_t>(bytes) > limit_) return false;
-  std::error_code ec;
-  fs::create_directories(dir_, ec);
-  make_room(static_cast<int64_t>(bytes));
-  WordFile file(path);
-  file.put(kMagic, sizeof kMagic);
-  file.put(&set.truncated, sizeof set.truncated);
-  each_array(
-      [&](const auto& view) {
-        const uint64_t count = view.size();
-        file.put(&count, sizeof count);
-        file.put(view.data(), view.size_bytes());
-      },
-      set);
-  file.commit();
-  return true;
 }
 
 void TokenCache::make_room(int64_t bytes) const {
@@ -138,22 +159,35 @@ void TokenCache::make_room(int64_t bytes) const {
   }
 }
 
-TrainSet TokenCache::get(const std::string& key, const std::function<TrainSet()>& make) {
-  const fs::path file = path(key);
-  if (auto set = load(file, false)) {
+TrainSet TokenCache::get(const std::string& key, const std::function<void(TrainRows&)>& make) {
+  const fs::path path = this->path(key);
+  if (auto set = load(path, false)) {
     hit_ = true;
     return std::move(*set);
   }
   hit_ = false;
-  TrainSet set = make();
+  TrainRows rows;
+  bool made = false;
   try {
-    // From here on the file's pages serve, which the system may drop; the arrays made first could only be swapped.
-    if (store(file, set))
-      if (auto mapped = load(file, true)) return std::move(*mapped);
+    std::error_code ec;
+    fs::create_directories(dir_, ec);
+    TokenWriter file(path, limit_);
+    rows.spill = [&](std::span<const int32_t> ids) { file.add_ids(ids); };
+    make(rows);
+    made = true;
+    make_room(file.finish(rows));
+    file.commit();
+    if (auto set = load(path, true)) return std::move(*set);
   } catch (const Error& e) {
+    if (e.code() != ErrorCode::cannot_write) throw;
     log_warning("tokens are not cached: {}", e.what());
   }
-  return set;
+  rows.spill = nullptr;
+  if (!made || rows.spilled > 0) {
+    rows = {};
+    make(rows);
+  }
+  return TrainSet(std::move(rows));
 }
 
 std::string token_cache_key(const std::vector<std::string>& files, const std::string& token_file,
@@ -167,8 +201,8 @@ std::string token_cache_key(const std::vector<std::string>& files, const std::st
     if (is_tokenizer_file(entry.path())) tokenizer.push_back(entry.path());
   std::sort(tokenizer.begin(), tokenizer.end());
   for (const auto& path : tokenizer) hash.add(path.filename().string()), hash.add_file(path);
-  hash.add(fmt::format("{}|{}|{}|{}|{}|{}", static_cast<int>(task), s.text_column, s.label_column, s.format,
-                       s.multi_label, max_length));
+  hash.add(fmt::format("{}|{}|{}|{}|{}|{}", static_cast<int>(task), s.text_column, fmt::join(s.label_columns, ","), s.format,
+                       s.several_labels(), max_length));
   for (const auto* names : {&labels.sequence, &labels.token})
     for (const auto& name : *names) hash.add(name);
   return hash.hex();

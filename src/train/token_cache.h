@@ -17,22 +17,21 @@ class TokenCache {
   explicit TokenCache(std::filesystem::path dir, int64_t limit_bytes)
       : dir_(std::move(dir)), limit_(limit_bytes) {}
 
-  // The set as a mapped file, made by `make` and stored first if there is none. A cache that cannot be written costs a
-  // warning, not the run: the set then stays in memory.
-  TrainSet get(const std::string& key, const std::function<TrainSet()>& make);
+  // The set as a mapped file. If there is none, `make` collects the rows, whose tokens go to the file as they come. A cache
+  // that cannot be written costs a warning, not the run: the set then stays in memory, made again if need be.
+  TrainSet get(const std::string& key, const std::function<void(TrainRows&)>& make);
   bool hit() const { return hit_; }  // of the last get()
   std::filesystem::path path(const std::string& key) const { return dir_ / (key + ".tokens"); }
 
  private:
   std::optional<TrainSet> load(const std::filesystem::path& path, bool written_just_now) const;
-  bool store(const std::filesystem::path& path, const TrainSet& set) const;
   void make_room(int64_t bytes) const;
   std::filesystem::path dir_;
   int64_t limit_;
   bool hit_ = false;
 };
 
-// What load_train_set's result depends on.
+// What collect_rows' result depends on.
 std::string token_cache_key(const std::vector<std::string>& files, const std::string& token_file,
                             const TrainSettings& settings, TrainTask task, const LabelSets& labels,
                             const std::filesystem::path& tokenizer_dir, int64_t max_length);

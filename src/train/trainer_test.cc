@@ -235,6 +235,22 @@ TEST(Trainer, MultiLabel) {
   const auto history = json_of(t.out() / "trainer_state.json")["log_history"];
   EXPECT_GT(history.back()["eval_macro_f1"].get<double>(),
             history.back()["eval_accuracy"].get<double>());  // exact rows are rarer than right labels
+
+  // The same labels as a column each are the same run.
+  std::istringstream lines(csv);
+  std::string line, columns = "text,positive,neutral,negative\n";
+  std::getline(lines, line);
+  while (std::getline(lines, line)) {
+    const size_t comma = line.rfind(',');
+    const auto mark = [&](const char* name) { return line.find(name, comma) != std::string::npos ? ",1" : ",0"; };
+    columns += line.substr(0, comma) + mark("positive") + mark("neutral") + mark("negative") + "\n";
+  }
+  put_file(t.dir / "train.csv", columns);
+  put_file(t.dir / "val.csv", columns);
+  TrainSettings s = t.to("columns");
+  s.multi_label = false, s.label_columns = {"positive", "neutral", "negative"};
+  train(s, {});
+  EXPECT_TRUE(t.weights() == t.weights("columns"));
 }
 
 TEST(Trainer, TokensAndBothTasks) {

@@ -104,21 +104,17 @@ ValidationResult Validator::run(Stream& stream) {
   if (job_.shape.sequence_classes > 0) {
     const int64_t K = job_.shape.sequence_classes;
     std::vector<int32_t> expected, predicted;
-    int64_t exact = 0, rows = 0;
-    std::vector<double> right(static_cast<size_t>(K), 0), marked(right),
-        found(right);  // multi-label: both, target, predicted
+    MultiLabelCounts counts(static_cast<size_t>(K));
     run_pass(stream, Output::sequence_logits, [&](int64_t row, const float* logits, int32_t) {
       if (job_.shape.multi_label) {
         const float* target = set.multi_label.data() + row * K;
-        bool same = true;
+        expected.clear(), predicted.clear();
         for (int64_t k = 0; k < K; ++k) {
           const double z = logits[k];
           loss += (std::max(z, 0.0) - z * target[k] + std::log1p(std::exp(-std::abs(z)))) / static_cast<double>(K);
-          same = same && (z > 0) == (target[k] > 0.5f);
-          right[static_cast<size_t>(k)] += z > 0 && target[k] > 0.5f,
-              marked[static_cast<size_t>(k)] += target[k] > 0.5f, found[static_cast<size_t>(k)] += z > 0;
+          expected.push_back(target[k] > 0.5f), predicted.push_back(z > 0);
         }
-        exact += same, ++rows, ++weight;
+        counts.add(expected, predicted), ++weight;
         return;
       }
       const int32_t label = set.label[static_cast<size_t>(row)];
@@ -127,24 +123,12 @@ ValidationResult Validator::run(Stream& stream) {
       expected.push_back(label);
       predicted.push_back(static_cast<int32_t>(std::max_element(logits, logits + K) - logits));
     });
-    if (job_.shape.multi_label) {
-      result.values = {{"loss", loss / std::max(1.0, weight)},
-                       {"accuracy", static_cast<double>(exact) / static_cast<double>(std::max<int64_t>(1, rows))}};
-      double f1 = 0, recall = 0;
-      int64_t seen = 0;
-      for (size_t k = 0; k < static_cast<size_t>(K); ++k) {
-        if (marked[k] + found[k] == 0) continue;  // as for one label a row: classes that occur
-        f1 += 2 * right[k] / (marked[k] + found[k]), recall += marked[k] > 0 ? right[k] / marked[k] : 0, ++seen;
-      }
-      result.values.emplace_back("macro_f1", f1 / static_cast<double>(std::max<int64_t>(1, seen)));
-      result.values.emplace_back("macro_recall", recall / static_cast<double>(std::max<int64_t>(1, seen)));
-    } else {
-      const auto m = classification_metrics(expected, predicted, static_cast<int32_t>(K));
-      result.values = {{"loss", loss / std::max(1.0, weight)},
-                       {"accuracy", m.accuracy},
-                       {"macro_f1", m.macro_f1},
-                       {"macro_recall", m.macro_recall}};
-    }
+    const ClassificationMetrics m =
+        job_.shape.multi_label ? counts.metrics() : classification_metrics(expected, predicted, static_cast<int32_t>(K));
+    result.values = {{"loss", loss / std::max(1.0, weight)},
+                     {"accuracy", m.accuracy},
+                     {"macro_f1", m.macro_f1},
+                     {"macro_recall", m.macro_recall}};
   }
   if (job_.shape.token_classes > 0) {
     const int64_t K = job_.shape.token_classes;

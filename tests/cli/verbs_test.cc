@@ -67,6 +67,27 @@ TEST_F(Verbs, EvalSaysHowGood) {
   refused(2, {"labelled rows"}, {"eval", "--model", "tiny"});
 }
 
+TEST_F(Verbs, EvalOfSeveralLabelsARow) {
+  make_model("bert_multilabel", "multi");
+  put("names.csv", "text,label\nw5 w6,negative|positive\nw7,\nw8 w9,neutral\n");
+  put("columns.csv", "text,positive,neutral,negative\nw5 w6,1,0,true\nw7,0,0,0\nw8 w9,0,1,False\n");
+  const auto names = nlohmann::json::parse(must({"eval", "names.csv", "--model", "multi", "--json"}));
+  EXPECT_EQ(names.at("rows"), 3);
+  EXPECT_EQ(names.at("multi_label"), true);
+  EXPECT_EQ(names.at("per_class").at("negative").at("support"), 1);
+  const auto columns = nlohmann::json::parse(must({"eval", "--label-column", "positive,neutral,negative", "columns.csv", "--model", "multi", "--json"}));
+  EXPECT_EQ(columns, names);
+  const auto again = nlohmann::json::parse(
+      must({"eval", "--label-column", "positive", "--label-column", "neutral", "--label-column", "negative", "columns.csv", "--model", "multi", "--json"}));
+  EXPECT_EQ(again, names);
+  EXPECT_NE(must({"eval", "names.csv", "--model", "multi"}).find("all labels right"), std::string::npos);
+  put("bad.csv", "text,positive,neutral,negative\nw5,1,0,0\nw6,0,2,0\n");
+  refused(3, {"bad.csv", "3", "column neutral is '2'"}, {"eval", "bad.csv", "--model", "multi", "--label-column", "positive,neutral,negative"});
+  refused(2, {"multi-label models"}, {"eval", "columns.csv", "--model", "tiny", "--label-column", "positive,neutral"});
+  put("angry.csv", "text,positive,angry\nw5,1,0\n");
+  refused(3, {"angry", "negative, neutral, positive"}, {"eval", "angry.csv", "--model", "multi", "--label-column", "positive,angry"});
+}
+
 TEST_F(Verbs, EvalOfEntities) {
   make_model("bert_token", "ner");
   put("a.conll", "w5 B-PER\nw6 O\n\nw7 B-LOC\nw8 I-LOC\n");

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several labels a row, in the two ways files carry them: names in one field, separated by |, or a column a label that
+// holds 0 or 1.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace brim {
+
+std::vector<std::string> split_names(std::string_view text, char separator);  // empty parts are left out
+
+// Whether a label's column marks the row: 0 or 1, true or false in any case. Anything else is bad_data naming `where`,
+// column and value.
+bool read_mark(std::string_view value, const std::string& where, std::string_view column);
+
+}  // namespace brim

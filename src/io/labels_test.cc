@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/labels.h"
+
+#include <gtest/gtest.h>
+
+#include "io/test_files.h"
+
+namespace brim {
+namespace {
+
+TEST(Labels, NamesAreSplitAndEmptyOnesLeftOut) {
+  EXPECT_EQ(split_names("a|b c||d|", '|'), (std::vector<std::string>{"a", "b c", "d"}));
+  EXPECT_EQ(split_names("a|b", ','), (std::vector<std::string>{"a|b"}));
+  EXPECT_TRUE(split_names("", '|').empty());
+}
+
+TEST(Labels, MarksAreZeroOrOne) {
+  for (const char* yes : {"1", "true", "True", "TRUE"}) EXPECT_TRUE(read_mark(yes, "f:2", "toxic"));
+  for (const char* no : {"0", "false", "False", "FALSE"}) EXPECT_FALSE(read_mark(no, "f:2", "toxic"));
+  for (const char* bad : {"", "2", "01", "yes", "tru", "truee", " 1", "0.5"})
+    EXPECT_EQ(error_of(ErrorCode::bad_data, [&] { read_mark(bad, "f:2", "toxic"); }), "f:2: column toxic is '" + std::string(bad) + "', wanted 0 or 1 (or true, false)");
+}
+
+}  // namespace
+}  // namespace brim
