@@ -3,6 +3,7 @@
 """Brim's CPU engine beside PyTorch and ONNX Runtime, one table.
 
   cpu_peers.py --bench encoder_bench --brim PROGRAM --vocab DIR --texts FILE [--model DIR] [--threads N] [--seconds 2] [--parts encoder,tweets,start,long]
+               [--precisions fp32,bf16,int8] [--rows N]
 
 encoder: BERT-base, seeded weights, 32x32, 32x128 and 1x32 tokens, every precision. tweets: a trained model (--model) over FILE,
 `brim score` end to end against a careful Python loop (length-sorted batches, ONNX Runtime int8, same labels wanted). start:
@@ -95,7 +96,7 @@ def encoder(a, work):
         if f.name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
             (pathlib.Path(folder) / f.name).write_bytes(f.read_bytes())
     shapes = ["32x32", "32x128", "1x32"]
-    for precision in ("fp32", "bf16", "int8"):
+    for precision in a.precisions:
         out = subprocess.run([a.bench, folder, precision, "cpu", str(a.threads), str(a.seconds), *shapes], capture_output=True, text=True)
         for line in out.stdout.splitlines():
             say(**json.loads(line))
@@ -112,20 +113,24 @@ def encoder(a, work):
                 say(who=who, precision=precision, shape=s, error=str(e)[:200])
 
     with torch.inference_mode():
-        report("pytorch", "fp32", lambda s: hf(input_ids=made[s]).last_hidden_state)
-        half = tf.BertModel.from_pretrained(folder, dtype=torch.bfloat16, add_pooling_layer=False).eval()
-        report("pytorch", "bf16", lambda s: half(input_ids=made[s]).last_hidden_state)
-        compiled = torch.compile(half)
-        report("pytorch compile", "bf16", lambda s: compiled(input_ids=made[s]).last_hidden_state)
+        if "fp32" in a.precisions:
+            report("pytorch", "fp32", lambda s: hf(input_ids=made[s]).last_hidden_state)
+        if "bf16" in a.precisions:
+            half = tf.BertModel.from_pretrained(folder, dtype=torch.bfloat16, add_pooling_layer=False).eval()
+            report("pytorch", "bf16", lambda s: half(input_ids=made[s]).last_hidden_state)
+            compiled = torch.compile(half)
+            report("pytorch compile", "bf16", lambda s: compiled(input_ids=made[s]).last_hidden_state)
     try:
         path = f"{work}/bert.onnx"
         export_onnx(Wrapped(hf), path, True)
         feeds = {s: {"input_ids": m.numpy(), "attention_mask": np.ones(m.shape, np.int64), "token_type_ids": np.zeros(m.shape, np.int64)} for s, m in made.items()}
-        plain = onnx_session(path, a.threads)
-        report("onnxruntime", "fp32", lambda s: plain.run(None, feeds[s]))
-        quantise(path, f"{work}/bert8.onnx")
-        narrow = onnx_session(f"{work}/bert8.onnx", a.threads)
-        report("onnxruntime", "int8", lambda s: narrow.run(None, feeds[s]))
+        if "fp32" in a.precisions:
+            plain = onnx_session(path, a.threads)
+            report("onnxruntime", "fp32", lambda s: plain.run(None, feeds[s]))
+        if "int8" in a.precisions:
+            quantise(path, f"{work}/bert8.onnx")
+            narrow = onnx_session(f"{work}/bert8.onnx", a.threads)
+            report("onnxruntime", "int8", lambda s: narrow.run(None, feeds[s]))
     except Exception as e:
         say(who="onnxruntime", error=str(e)[:300])
 
@@ -149,10 +154,12 @@ def tweets(a, work):
     import torch
     import transformers as tf
 
-    lines = [l.rstrip("\n") for l in open(a.texts, encoding="utf-8", errors="replace")]
+    lines = [l.rstrip("\n") for l in open(a.texts, encoding="utf-8", errors="replace")][: a.rows or None]
+    texts = f"{work}/texts.txt"
+    open(texts, "w", encoding="utf-8").write("\n".join(lines) + "\n")
     labels = {}
-    for precision in ("int8", "bf16", "fp32"):
-        runs = [brim_score(a, a.texts, f"{work}/o.csv", "--precision", precision) for _ in range(3)]
+    for precision in a.precisions:
+        runs = [brim_score(a, texts, f"{work}/o.csv", "--precision", precision, "--format", "txt") for _ in range(3)]
         took = statistics.median(t for t, _ in runs)
         labels[precision] = [r["label"] for r in csv.DictReader(open(f"{work}/o.csv", newline="", encoding="utf-8"))]
         say(who="brim score", precision=precision, rows=len(lines), seconds=took, rows_per_second=len(lines) / took, mfu=runs[0][1].get("mfu"), held_back_by=runs[0][1].get("held_back_by"))
@@ -188,8 +195,8 @@ def tweets(a, work):
         t = time.perf_counter()
         found = loop()
         took = time.perf_counter() - t
-        agree = sum(x == y for x, y in zip(found, labels["fp32"])) / len(lines)
-        say(who="python loop, onnxruntime", precision="int8", rows=len(lines), seconds=took, rows_per_second=len(lines) / took, labels_as_brim_fp32=agree)
+        agree = {p: sum(x == y for x, y in zip(found, own)) / len(lines) for p, own in labels.items()}
+        say(who="python loop, onnxruntime", precision="int8", rows=len(lines), seconds=took, rows_per_second=len(lines) / took, labels_as_brim=agree)
     except Exception as e:
         say(who="python loop, onnxruntime", error=str(e)[:300])
 
@@ -219,6 +226,8 @@ def main():
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--seconds", type=float, default=2)
     p.add_argument("--parts", default="encoder,tweets,start,long")
+    p.add_argument("--precisions", type=lambda t: t.split(","), default=["fp32", "bf16", "int8"])
+    p.add_argument("--rows", type=int, default=0, help="first rows of --texts for the tweets part; 0: all")
     p.add_argument("--json")
     a = p.parse_args()
     with tempfile.TemporaryDirectory() as work:
