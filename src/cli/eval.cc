@@ -61,7 +61,8 @@ void print_table(const Evaluation& e) {
     return;
   }
   const ClassificationMetrics& m = e.classes;
-  fmt::print("{} rows · {} {:.4f} · macro F1 {:.4f} · macro recall {:.4f}\n\n", format_count(e.rows), e.multi_label ? "all labels right" : "accuracy", m.accuracy, m.macro_f1, m.macro_recall);
+  fmt::print("{} rows · {} {:.4f} · macro F1 {:.4f} · macro recall {:.4f}\n\n", format_count(e.rows),
+             e.multi_label ? "all labels right" : "accuracy", m.accuracy, m.macro_f1, m.macro_recall);
   fmt::print("{:<20} {:>10} {:>10} {:>10} {:>10}\n", "class", "precision", "recall", "F1", "support");
   for (size_t k = 0; k < e.labels.size(); ++k)
     fmt::print("{:<20} {:>10.4f} {:>10.4f} {:>10.4f} {:>10}\n", e.labels[k], m.per_class[k].precision, m.per_class[k].recall, m.per_class[k].f1,
@@ -117,7 +118,8 @@ std::function<int()> setup_eval(CLI::App& app) {
   auto f = std::make_shared<EvalFlags>();
   app.add_option("data", f->inputs, "labelled rows (csv, tsv, jsonl), or CoNLL files for token models");
   app.add_option("--text-column", f->text_column, "column or key that holds the text");
-  app.add_option("--label-column", f->label_columns, "column or key that holds the label (separated by | for multi-label models); several (a,b,c or given again): a 0/1 column each")
+  app.add_option("--label-column", f->label_columns,
+                 "column or key that holds the label (several separated by | for multi-label models); several columns (a,b,c or given again): 0 or 1 each")
       ->allow_extra_args(false)
       ->capture_default_str();
   app.add_option("--format", f->format, "auto, csv, tsv, jsonl or conll")->capture_default_str();

@@ -107,7 +107,8 @@ Evaluation evaluate(Engine* engine, const EvalRequest& r) {
   e.multi_label = engine != nullptr && engine->shape().multi_label;
   std::vector<int32_t> column_class;
   if (r.label_columns.size() > 1) {
-    if (!e.multi_label) fail(ErrorCode::usage, "--label-column {}: several columns are for multi-label models; this one gives one label a row", fmt::join(r.label_columns, ","));
+    if (!e.multi_label)
+      fail(ErrorCode::usage, "--label-column {}: several columns are for multi-label models; this one gives one label a row", fmt::join(r.label_columns, ","));
     for (const std::string& column : r.label_columns) column_class.push_back(class_of(e.labels, column, "--label-column"));
   }
   MultiLabelCounts counts(e.labels.size());

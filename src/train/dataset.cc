@@ -265,7 +265,7 @@ std::vector<std::vector<int64_t>> split_micro_batches(const TrainSet& set, const
   for (const int64_t r : rows) total += set.length(r);
   // As few as the budget allows, filled evenly.
   const int64_t count = std::max<int64_t>(
-      {1, (total + tokens - 1) / tokens, (static_cast<int64_t>(rows.size()) + sequences - 1) / sequences});
+      {1, (total + tokens - 1) / tokens, (static_cast<int64_t>(rows.size()) - 1) / sequences + 1});
   std::vector<std::vector<int64_t>> batches(static_cast<size_t>(count));
   std::vector<int64_t> filled(static_cast<size_t>(count), 0);
   for (const int64_t r : sorted) {
