@@ -25,7 +25,6 @@ namespace {
 struct TrainFlags {
   std::string config;
   std::string trace;
-  double tune_seconds = 0;
   bool quiet = false;
   std::map<std::string, std::vector<std::string>> values;  // by key, as typed
 };
@@ -55,15 +54,6 @@ int run_train(const TrainFlags& f) {
   settings.model = resolve_model(settings.model, places).string();
   if (!settings.teacher.empty()) settings.teacher = resolve_model(settings.teacher, places).string();
 
-  if (f.tune_seconds > 0) {
-    double tuned = 0, by_default = 0;
-    for (const GemmChoice& c : tune_training(settings, f.tune_seconds)) {
-      fmt::print("{}\n", gemm_choice_text(c));
-      tuned += c.us, by_default += c.default_us;
-    }
-    fmt::print("one of each: {:.1f} ms, {:.1f} ms by default; kept for this card: now run the same command without --tune-seconds\n", tuned / 1e3, by_default / 1e3);
-    return 0;
-  }
   stop_on_signals();
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is met as an error of the write, like a full disk
   Progress progress("training", STDERR_FILENO, f.quiet);
@@ -111,7 +101,6 @@ std::function<int()> setup_train(CLI::App& app) {
   app.add_option("--config", f->config, "YAML file of the same keys");
   app.add_flag("-q,--quiet", f->quiet, "no progress, no summary");
   app.add_option("--trace", f->trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");
-  app.add_option("--tune-seconds", f->tune_seconds, "train nothing: measure GEMM algorithms for this job on this GPU, so long each, and keep the best for later runs");
   for (const SettingsKey& key : settings_keys()) {
     std::string names = "--" + dashed(key.name);
     if (key.name.find('_') != std::string::npos) names += ",--" + key.name;

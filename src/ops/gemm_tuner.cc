@@ -24,23 +24,8 @@ GemmTuning::GemmTuning(double seconds_per_class) : seconds_(seconds_per_class) {
 }
 GemmTuning::~GemmTuning() { active_tuning = nullptr; }
 
-bool GemmTuning::is_new(std::string shape) {
-  if (std::find(met_.begin(), met_.end(), shape) != met_.end()) return false;
-  met_.push_back(std::move(shape));
-  return true;
-}
-
 std::string gemm_choice_text(const GemmChoice& c) {
   return fmt::format("{:<60} {:>8.1f} us, {:>8.1f} us by default, {} tried", c.key, c.us, c.default_us, c.tried);
-}
-
-void GemmTuning::meet(Stream& stream, const LinearGradArgs& args) {
-  GemmTuning* t = active_tuning;
-  if (t == nullptr || stream.kind() != DeviceKind::cuda) return;
-  if (!t->is_new(fmt::format("grad {} {} {} {} {} {} {} {}", args.x.rows(), args.w_plain.rows(), args.w_plain.cols(), static_cast<int>(args.x.dtype), static_cast<bool>(args.d_x),
-                             static_cast<int>(args.d_x_write), static_cast<bool>(args.d_w), static_cast<int>(args.d_w_write))))
-    return;
-  for (GemmChoice& choice : tune_linear_grad(stream, args, t->seconds_)) t->done_.push_back(std::move(choice));
 }
 
 void GemmTuning::meet(Stream& stream, const LinearArgs& args) {
@@ -48,7 +33,8 @@ void GemmTuning::meet(Stream& stream, const LinearArgs& args) {
   if (t == nullptr || stream.kind() != DeviceKind::cuda) return;
   const std::string shape = fmt::format("{} {} {} {} {} {} {}", args.x.rows(), args.w.N, args.w.K, static_cast<int>(args.w.precision), static_cast<int>(args.activation),
                                         static_cast<bool>(args.bias), static_cast<int>(args.y.dtype));
-  if (!t->is_new(shape)) return;
+  if (std::find(t->met_.begin(), t->met_.end(), shape) != t->met_.end()) return;
+  t->met_.push_back(shape);
   if (GemmChoice choice = tune_linear(stream, args, t->seconds_); !choice.key.empty()) t->done_.push_back(std::move(choice));
 }
 
@@ -65,9 +51,6 @@ std::filesystem::path cache_file(const std::string& library) {
 
 GemmChoice tune_linear(Stream& stream, const LinearArgs& args, double seconds) {
   return stream.kind() == DeviceKind::cuda ? tune_linear_cuda(stream, args, seconds) : GemmChoice{};
-}
-std::vector<GemmChoice> tune_linear_grad(Stream& stream, const LinearGradArgs& args, double seconds) {
-  return stream.kind() == DeviceKind::cuda ? tune_linear_grad_cuda(stream, args, seconds) : std::vector<GemmChoice>{};
 }
 std::vector<GemmChoice> gemm_choices(Stream& stream) {
   return stream.kind() == DeviceKind::cuda ? gemm_choices_cuda(stream) : std::vector<GemmChoice>{};
@@ -118,7 +101,6 @@ void save_gemm_choices(Stream& stream) {
 }
 #else
 GemmChoice tune_linear(Stream&, const LinearArgs&, double) { return {}; }
-std::vector<GemmChoice> tune_linear_grad(Stream&, const LinearGradArgs&, double) { return {}; }
 std::vector<GemmChoice> gemm_choices(Stream&) { return {}; }
 void use_gemm_choices(Stream&, const std::vector<GemmChoice>&) {}
 int load_gemm_choices(Stream&) { return 0; }

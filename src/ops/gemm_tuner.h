@@ -20,13 +20,10 @@ struct GemmChoice {
 // Measures and keeps the best algorithm for this call, for about `seconds` beyond the heuristic's answers. Fills x with
 // random values and overwrites y; never call it while batches run. An empty key: nothing to choose here.
 GemmChoice tune_linear(Stream& stream, const LinearArgs& args, double seconds);
-// The same for the two products of a gradient, on the values that are there.
-std::vector<GemmChoice> tune_linear_grad(Stream& stream, const LinearGradArgs& args, double seconds);
-
 std::string gemm_choice_text(const GemmChoice& choice);  // a line for people
 
-// While one lives, every linear() and linear_grad() of this thread on CUDA is tuned when its shape class is met first, then
-// run as usual.
+// While one lives, every linear() of this thread on CUDA is tuned when its shape class is met first, then run as usual.
+// Gradients' products take the heuristic's answer: measured for RoBERTa-base at 65,536 tokens, 18 shapes gained nothing together.
 class GemmTuning {
  public:
   explicit GemmTuning(double seconds_per_class);
@@ -35,11 +32,8 @@ class GemmTuning {
   GemmTuning& operator=(const GemmTuning&) = delete;
   const std::vector<GemmChoice>& done() const { return done_; }
   static void meet(Stream& stream, const LinearArgs& args);  // called by linear()
-  static void meet(Stream& stream, const LinearGradArgs& args);
 
  private:
-  bool is_new(std::string shape);
-
   double seconds_;
   std::vector<std::string> met_;
   std::vector<GemmChoice> done_;

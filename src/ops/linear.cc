@@ -78,7 +78,6 @@ void linear_grad(Stream& stream, const LinearGradArgs& args) {
   check_optional("linear_grad", "d_x", args.d_x, args.x.dtype, {T, K});
   check_optional("linear_grad", "d_w", args.d_w, DType::f32, {N, K});
   check_optional("linear_grad", "d_bias", args.d_bias, DType::f32, {N});
-  GemmTuning::meet(stream, args);
   dispatch(stream, Zone::linear, args, linear_grad_work(args), &KernelTable::linear_grad);
 }
 

@@ -172,13 +172,4 @@ void linear_grad_cuda(Stream& stream, const LinearGradArgs& a) {
   });
 }
 
-std::vector<GemmChoice> tune_linear_grad_cuda(Stream& stream, const LinearGradArgs& a, double seconds) {
-  std::vector<GemmChoice> choices;
-  if (a.x.rows() == 0 || is_narrow(a)) return choices;
-  cuda_op(stream, "tune", [&](CudaStream& s) {
-    for (const LtCall& call : wide_products(a)) choices.push_back(lt_tune(s, call.problem, call.operands, seconds));
-  });
-  return choices;
-}
-
 }  // namespace brim

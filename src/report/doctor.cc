@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <fmt/format.h>
+#include <limits>
 
 #include "base/units.h"
 #include "io/compress.h"
@@ -58,7 +59,8 @@ class Sweep {
     collect_edges();
     if (edges_.empty()) return swept_;
     swept_.begin_ns = edges_.front().at_ns, swept_.end_ns = edges_.back().at_ns;
-    for (const ZoneEvent& e : trace_.events) add_work(e);
+    for (const ZoneEvent& e : trace_.events)
+      if (e.end_ns > began_ns_) add_work(e);
     int64_t now = swept_.begin_ns;
     for (const Edge& edge : edges_) {
       if (edge.at_ns > now) {
@@ -88,7 +90,11 @@ class Sweep {
 
   void collect_edges() {
     State probe;
+    // A card is warmed up, batch by batch, when the model is opened: the run begins with its first read.
+    const auto first_read = std::find_if(trace_.events.begin(), trace_.events.end(), [](const ZoneEvent& e) { return e.zone == Zone::read; });
+    if (first_read != trace_.events.end()) began_ns_ = first_read->begin_ns;
     for (const ZoneEvent& e : trace_.events) {
+      if (e.end_ns <= began_ns_) continue;
       const bool compute_lane = is_compute_lane(e.thread);
       if (probe.counter(e.zone, compute_lane, r_.on_card) == nullptr || e.end_ns <= e.begin_ns) continue;
       edges_.push_back({e.begin_ns, 1, e.zone, compute_lane});
@@ -195,6 +201,7 @@ class Sweep {
   std::vector<Edge> edges_;
   State state_;
   Swept swept_;
+  int64_t began_ns_ = std::numeric_limits<int64_t>::min();
   double unknown_ = 0;
 };
 

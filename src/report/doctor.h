@@ -57,7 +57,7 @@ struct Diagnosis {
   bool operator==(const Diagnosis&) const = default;
 };
 
-constexpr double kWorthwhile = 0.05;  // of the run's time; less is noise from one run to the next
+constexpr double kWorthwhile = 0.03;  // of the run's time; less is noise from one run to the next
 
 // Speed of two batch sizes, measured on the device that ran. Without it the plan's own prediction is used.
 struct BudgetProbe {

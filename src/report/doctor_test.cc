@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -257,6 +258,21 @@ TEST(Doctor, NamesEveryPlantFirstAndPredictsTheRunWithoutIt) {
     EXPECT_FALSE(d.findings[0].change.empty());
     for (size_t i = 1; i < d.findings.size(); ++i) EXPECT_GE(d.findings[i - 1].gain, d.findings[i].gain);
   }
+}
+
+TEST(Doctor, WarmUpBeforeTheFirstReadIsNoPartOfTheRun) {
+  const std::vector<Planted> all = plants();
+  const auto reader = std::find_if(all.begin(), all.end(), [](const Planted& p) { return p.cause == Cause::reader; });
+  const Diagnosis plain = diagnose(reader->make().trace);
+  Made warmed = reader->make();
+  for (ZoneEvent& e : warmed.trace.events) e.begin_ns += 500'000'000, e.end_ns += 500'000'000;
+  warmed.zone("device", Zone::device_busy, 0, 40).zone("device", Zone::device_busy, 80, 200);
+  std::stable_sort(warmed.trace.events.begin(), warmed.trace.events.end(), [](const ZoneEvent& a, const ZoneEvent& b) { return a.begin_ns < b.begin_ns; });
+  const Diagnosis later = diagnose(warmed.trace);
+  EXPECT_DOUBLE_EQ(later.seconds, plain.seconds);
+  EXPECT_DOUBLE_EQ(later.busy_seconds, plain.busy_seconds);
+  ASSERT_FALSE(later.findings.empty());
+  EXPECT_EQ(later.findings[0].cause, Cause::reader);
 }
 
 TEST(Doctor, SaysSoWhenThereIsNothingToGain) {

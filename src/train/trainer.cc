@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "io/atomic_file.h"
 #include "model/train_runner.h"
+#include "ops/gemm_tuner.h"
 #include "ops/loss.h"
 #include "train/checkpoint.h"
 #include "train/job.h"
@@ -76,21 +77,6 @@ class Loop {
     producer.join();
     finish();
     return outcome_;
-  }
-
-  // One step's products, each measured for `seconds`; nothing is trained. A process that tuned has loaded more kernels than
-  // a plan counts, so training is left to the next one.
-  std::vector<GemmChoice> tune(double seconds) {
-    state_.upload(*stream_, job_.master);
-    open_pass();
-    GemmTuning tuning(seconds);
-    for_each_micro(0, [&](std::unique_ptr<MicroBatch> m) {
-      micro_step(*m);
-      return m->number < 1;  // the first writes gradients, the second adds to them; the others are like it
-    });
-    stream_->synchronize();
-    save_gemm_choices(*stream_);
-    return tuning.done();
   }
 
  private:
@@ -579,13 +565,6 @@ TrainOutcome train(const TrainSettings& settings, const TrainCallbacks& callback
     if (callbacks.say) callbacks.say(line);
   });
   return Loop(job, callbacks).run();
-}
-
-std::vector<GemmChoice> tune_training(const TrainSettings& settings, double seconds) {
-  TrainCallbacks none;
-  TrainJob job = open_train_job(settings, [](const std::string&) {});
-  if (job.device->kind() != DeviceKind::cuda) fail(ErrorCode::usage, "there is nothing to tune without a GPU");
-  return Loop(job, none).tune(seconds);
 }
 
 }  // namespace brim

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "monitor/live.h"
-#include "ops/gemm_tuner.h"
 #include "train/settings.h"
 
 namespace brim {
@@ -39,8 +38,5 @@ struct TrainOutcome {
 // Trains and writes the model to settings.output_dir. Throws diverged when the loss is no number (the batch is saved),
 // interrupted is told in the outcome after a checkpoint.
 TrainOutcome train(const TrainSettings& settings, const TrainCallbacks& callbacks);
-
-// Measures GEMM algorithms for this job's products on its GPU, `seconds` each, and keeps the best for later runs.
-std::vector<GemmChoice> tune_training(const TrainSettings& settings, double seconds);
 
 }  // namespace brim

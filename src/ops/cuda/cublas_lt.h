@@ -44,7 +44,6 @@ GemmChoice lt_tune(CudaStream& stream, const LtProblem& problem, const LtOperand
 
 // What gemm_tuner.cc asks of this backend.
 GemmChoice tune_linear_cuda(Stream& stream, const LinearArgs& args, double seconds);  // linear_cuda.cu
-std::vector<GemmChoice> tune_linear_grad_cuda(Stream& stream, const LinearGradArgs& args, double seconds);  // linear_grad_cuda.cu
 std::vector<GemmChoice> gemm_choices_cuda(Stream& stream);
 void use_gemm_choices_cuda(Stream& stream, const std::vector<GemmChoice>& choices);
 std::string gemm_library_cuda(Stream& stream);  // card, driver and library version: choices hold for these only

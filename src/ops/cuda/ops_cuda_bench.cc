@@ -367,8 +367,6 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
   for (const Shape& shape : {Shape{"linear_grad qkv", x, qkv, d_x}, {"linear_grad out", x, d_x, x}, {"linear_grad ffn1", x, wide, d_x}, {"linear_grad ffn2", wide, x, d_wide}}) {
     const int64_t N = shape.d_y.cols(), K = shape.x.cols();
     LinearGradArgs a{.x = shape.x, .w_plain = b.normal(o.type, {N, K}, 0.03f), .d_y = shape.d_y, .d_x = shape.d_x, .d_w = b.raw(DType::f32, {N, K}), .d_bias = b.raw(DType::f32, {N}), .scratch = scratch, .precision = precision_of(o.type)};
-    if (o.tune > 0)
-      for (const GemmChoice& c : tune_linear_grad(s, a, o.tune)) std::printf("tuned %s %8.1f us, the library's own choice %8.1f us, %d tried\n", c.key.c_str(), c.us, c.default_us, c.tried);
     b.row(shape.name, linear_grad_work(a).flops, linear_grad_work(a).bytes, [&] { linear_grad(s, a); });
   }
   const TensorView out = b.normal(o.type, {T, kH}), d_out = b.normal(o.type, {T, kH}), lse = b.raw(DType::f32, {T, kHeads}), a_scratch = b.raw(DType::u8, {T * kHeads * 4});
