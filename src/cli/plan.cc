@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -284,12 +285,15 @@ int run_plan(const PlanFlags& f) {
   if (job.settings.device == "all") return run_all(f, job);
   const Target t = open_target(f, job.settings.device);
   const PlanRequest r = request_for(job, t);
+  const int64_t since = now_ns();
   Plan p = solve(r);
+  const double seconds = seconds_since(since);
   if (f.json) {
     p.notes.insert(p.notes.begin(), job.notes.begin(), job.notes.end());
     fmt::print("{}\n", json_of(job, p).dump(2));
   } else {
     print_plan(job, r, p);
+    fmt::print("planned in {}\n", seconds_text(seconds));
   }
   return 0;
 }
