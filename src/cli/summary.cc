@@ -43,6 +43,8 @@ std::string Summary::text() const {
   std::string out = fmt::format("{} rows in {} · {} rows/s", format_count(counted.rows), format_duration(counted.seconds),
                                 format_count(static_cast<int64_t>(stats.rows_per_second)));
   if (counted.tokens > 0) out += fmt::format(" · {} tokens/s", format_si(stats.tokens_per_second));
+  if (const auto all = counters.find("rows"); all != counters.end() && all->second > counted.rows)
+    out += fmt::format(" · {} rows in all, with those of the interrupted run", format_count(all->second));
   out += fmt::format("\n{} on {} in {}{}\n", model, device, precision, precision_reason.empty() ? "" : " (" + precision_reason + ")");
   out += device_line(stats, on_card) + "\n";
   std::string labels;
@@ -76,6 +78,7 @@ void Summary::write_json(const std::string& path) const {
                       {"held_back_by", stats.held_back_by}};
   j["mfu"] = stats.mfu >= 0 ? nlohmann::json(stats.mfu) : nlohmann::json(nullptr);
   j["peak_bytes"] = stats.peak_bytes >= 0 ? nlohmann::json(stats.peak_bytes) : nlohmann::json(nullptr);
+  if (const auto all = counters.find("rows"); all != counters.end()) j["rows_in_all"] = all->second;
   for (const auto& [name, count] : counters)
     if (name.rfind("label ", 0) == 0) j["labels"][name.substr(6)] = count;
   write_file_atomically(path, j.dump(2) + "\n");

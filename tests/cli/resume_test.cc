@@ -54,15 +54,18 @@ TEST_F(Resume, AfterCtrlCTheFileIsThatOfAnUninterruptedRun) {
   for (const char* name : {"o.csv", "o.csv.zst"}) {
     put(name, "the old output\n");
     Running run(folder_, command(name), {});
-    if (strike(run, name, 2000, SIGINT)) {
+    const bool struck = strike(run, name, 2000, SIGINT);
+    if (struck) {
       const Outcome got = run.wait();
       EXPECT_EQ(got.code, 130) << got.err;
       EXPECT_NE(got.err.find("--resume"), std::string::npos) << got.err;
       EXPECT_EQ(get(name), "the old output\n");
       EXPECT_GE(saved_rows(name), 2000);
     }
-    must(command(name, {"--resume"}));
+    must(command(name, {"--resume", "--summary-json", "s.json"}));
     EXPECT_EQ(std::string(name) == "o.csv" ? get(name) : unpacked(name), get("whole.csv")) << name;
+    EXPECT_EQ(json_of("s.json").at("rows_in_all"), kRows) << name;
+    EXPECT_EQ(json_of("s.json").at("rows") < kRows, struck) << name;
     EXPECT_FALSE(exists(std::string(name) + ".part"));
   }
 }
