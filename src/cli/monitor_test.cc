@@ -138,7 +138,7 @@ class MonitorTest : public ::testing::Test {
     size.ws_col = static_cast<unsigned short>(columns), size.ws_row = static_cast<unsigned short>(rows);
     screen_ = std::make_unique<Screen>(columns, rows);
     int other = -1;  // the settings of a fresh terminal, known before the view can change them
-    ASSERT_EQ(::openpty(&terminal_, &other, nullptr, nullptr, nullptr), 0);
+    if (::openpty(&terminal_, &other, nullptr, nullptr, nullptr) != 0) throw std::runtime_error("no pseudo-terminal to be had: is /dev/pts mounted?");
     ASSERT_EQ(::tcgetattr(terminal_, &before_), 0);
     ::close(terminal_), ::close(other);
     child_ = ::forkpty(&terminal_, nullptr, &before_, &size);
