@@ -112,6 +112,9 @@ int64_t moment_bytes(const SlabLayout& layout, Optimizer optimizer) {
 constexpr int kWindows = 3;
 int64_t window_elements(const SlabLayout& layout) { return std::min<int64_t>(int64_t{4} << 20, align_elements(layout.elements())); }
 
+// The gradient's norm, its clipping factor, and what summing it needs.
+int64_t norm_bytes(const SlabLayout& layout) { return 2 * kArenaAlignment + align_up(grad_norm_scratch_bytes(layout.elements())); }
+
 }  // namespace
 
 const char* optimizer_name(Optimizer optimizer) { return optimizer == Optimizer::adamw ? "adamw" : "adamw_8bit"; }
@@ -141,6 +144,7 @@ TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimiz
   bytes[Tag::optimizer] = 2 * align_up(moment_bytes(layout, optimizer));
   if (optimizer == Optimizer::adamw_8bit) bytes[Tag::optimizer] += align_up(2 * moment_blocks(layout) * 4);
   if (moments == Moments::host) bytes[Tag::optimizer] = kWindows * 2 * window_elements(layout) * 4;
+  bytes[Tag::workspace] = norm_bytes(layout);
   const DType compute = activation_type(precision, target);
   if (target == DeviceKind::cpu) bytes[Tag::weights] = packed_layout(shape, layout, precision, isa, nullptr).bytes;
   else if (is_half(compute)) bytes[Tag::weights] = align_up(layout.elements() * 2);
@@ -181,13 +185,11 @@ TrainState::TrainState(Device& device, const ModelShape& shape, Precision precis
   params_ = make_params(shape_, layout_, precision, device.kind(), isa, static_cast<char*>(master_.data()), static_cast<char*>(grad_.data()),
                         static_cast<char*>(copy_.data()), packed_.data());
   auto stream = device.make_stream();
-  const int threads = device.kind() == DeviceKind::cpu && static_cast<CpuStream&>(*stream).pool() != nullptr ? static_cast<CpuStream&>(*stream).pool()->size() : 1;
-  const int64_t scratch = grad_norm_scratch_bytes(*stream, layout_.elements(), threads);
-  scratch_ = device.allocate(static_cast<size_t>(2 * kArenaAlignment + scratch));
+  scratch_ = device.allocate(static_cast<size_t>(norm_bytes(layout_)));
   auto* base = static_cast<char*>(scratch_.data());
   norm_ = TensorView(base, DType::f32, {1});
   factor_ = TensorView(base + kArenaAlignment, DType::f32, {1});
-  norm_scratch_ = TensorView(base + 2 * kArenaAlignment, DType::u8, {scratch});
+  norm_scratch_ = TensorView(base + 2 * kArenaAlignment, DType::u8, {grad_norm_scratch_bytes(layout_.elements())});
   for (const DeviceBuffer* b : {&m_, &v_}) {
     if (place == Moments::host) std::memset(b->data(), 0, b->bytes());
     else stream->fill_zero(b->data(), b->bytes());

@@ -44,7 +44,7 @@ void grad_norm(Stream& stream, const GradNormArgs& a) {
 }
 
 // One f64 for every kNormElements.
-int64_t grad_norm_scratch_bytes(const Stream&, int64_t elements, int) {
+int64_t grad_norm_scratch_bytes(int64_t elements) {
   return (elements + kNormElements - 1) / kNormElements * static_cast<int64_t>(sizeof(double));
 }
 

@@ -41,6 +41,6 @@ struct GradNormArgs {
   }
 };
 void grad_norm(Stream& stream, const GradNormArgs& args);
-int64_t grad_norm_scratch_bytes(const Stream& stream, int64_t elements, int threads);
+int64_t grad_norm_scratch_bytes(int64_t elements);
 
 }  // namespace brim

@@ -40,7 +40,7 @@ void adamw_cpu(Stream& stream, const AdamWArgs& a) {
 
 void grad_norm_cpu(Stream& stream, const GradNormArgs& a) {
   const int64_t n = a.grad.rows();
-  check_scratch("grad_norm", a.scratch, grad_norm_scratch_bytes(stream, n, threads_of(stream)));
+  check_scratch("grad_norm", a.scratch, grad_norm_scratch_bytes(n));
   auto* partial = static_cast<double*>(a.scratch.data);
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   parallel_pieces(stream, n, kNormElements, [&](int64_t begin, int64_t end, int) {

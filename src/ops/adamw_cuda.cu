@@ -148,7 +148,7 @@ void adamw_cuda(Stream& stream, const AdamWArgs& a) {
 
 void grad_norm_cuda(Stream& stream, const GradNormArgs& a) {
   cuda_op(stream, "grad_norm", [&](CudaStream& s) {
-    const int64_t n = a.grad.rows(), wanted = grad_norm_scratch_bytes(stream, n, 1);
+    const int64_t n = a.grad.rows(), wanted = grad_norm_scratch_bytes(n);
     BRIM_CHECK(n == 0 || (a.scratch && a.scratch.bytes() >= wanted), "grad_norm: scratch has {} bytes, needs {}", a.scratch ? a.scratch.bytes() : 0, wanted);
     auto* partials = static_cast<double*>(a.scratch.data);
     const unsigned blocks = blocks_for(n, kNormElements);

@@ -161,7 +161,7 @@ TEST(GradNorm, NormAndFactorAgreeWithFp64) {
     for (const int64_t n : {0, 1, 17, 4097, 100000})
       for (const float max_norm : {0.0f, 1.0f, 1e6f}) {
         const HostTensor grad = random_tensor(DType::f32, {n}, 3, 2.0), norm(DType::f32, {1}), factor(DType::f32, {1});
-        const HostTensor scratch = bytes_tensor(grad_norm_scratch_bytes(stream, n, 1));
+        const HostTensor scratch = bytes_tensor(grad_norm_scratch_bytes(n));
         grad_norm(stream, {.grad = grad, .norm = norm, .factor = factor, .scratch = scratch, .grad_scale = 0.25f, .max_norm = max_norm});
         double total = 0;
         for (const double g : grad.values()) total += g * g;
@@ -178,7 +178,7 @@ TEST(GradNorm, OverflowAndNanGiveANanFactor) {
     for (const double bad : {double{NAN}, double{INFINITY}, 1e30}) {
       const HostTensor grad = random_tensor(DType::f32, {100}, 3), norm(DType::f32, {1}), factor(DType::f32, {1});
       grad.set(50, 0, bad);
-      const HostTensor scratch = bytes_tensor(grad_norm_scratch_bytes(stream, 100, 1));
+      const HostTensor scratch = bytes_tensor(grad_norm_scratch_bytes(100));
       grad_norm(stream, {.grad = grad, .norm = norm, .factor = factor, .scratch = scratch, .max_norm = 1});
       EXPECT_FALSE(std::isfinite(norm.at(0)));
       EXPECT_TRUE(std::isnan(factor.at(0)));
@@ -192,7 +192,7 @@ TEST(GradNorm, SameBitsForAllThreadCounts) {
     std::vector<HostTensor> out;
     out.emplace_back(DType::f32, std::initializer_list<int64_t>{1});
     out.emplace_back(DType::f32, std::initializer_list<int64_t>{1});
-    const HostTensor scratch = bytes_tensor(grad_norm_scratch_bytes(stream, 200001, 1));
+    const HostTensor scratch = bytes_tensor(grad_norm_scratch_bytes(200001));
     grad_norm(stream, {.grad = grad, .norm = out[0], .factor = out[1], .scratch = scratch, .max_norm = 1});
     return out;
   });

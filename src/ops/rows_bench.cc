@@ -88,7 +88,7 @@ void run_optimizer(CpuStream& stream, int64_t n) {
   report(stream, "adamw", 1, n, 28.0 * static_cast<double>(n), [&] { adamw(stream, full); });
   const AdamWArgs eight{.master = master, .grad = grad, .m = m8, .v = v8, .m_scale = m_scale, .v_scale = v_scale, .lr = 1e-4f, .weight_decay = 0.01f};
   report(stream, "adamw 8-bit", 1, n, 16.0 * static_cast<double>(n), [&] { adamw(stream, eight); });
-  const HostTensor norm(DType::f32, {1}), factor(DType::f32, {1}), scratch = bytes_tensor(grad_norm_scratch_bytes(stream, n, 1));
+  const HostTensor norm(DType::f32, {1}), factor(DType::f32, {1}), scratch = bytes_tensor(grad_norm_scratch_bytes(n));
   report(stream, "grad_norm", 1, n, 4.0 * static_cast<double>(n),
          [&] { grad_norm(stream, {.grad = grad, .norm = norm, .factor = factor, .scratch = scratch, .max_norm = 1}); });
 }

@@ -145,7 +145,6 @@ TEST(TokenHome, EveryWayIsTheSameRun) {
       t.settings.train_files = {(t.dir / "train.conll").string()}, t.settings.validation_files = {(t.dir / "val.conll").string()};
     }
     t.settings.dropout = 0.1;
-    int64_t unplanned = -1;  // of a run that stages: a few hundred bytes of scratch
     for (const char* way : {"staged", "resident", "streamed"}) {
       TrainSettings s = t.to(way);
       s.token_set = way;
@@ -155,8 +154,7 @@ TEST(TokenHome, EveryWayIsTheSameRun) {
       callbacks.say = [&](const std::string& line) { said += line + "\n"; };
       callbacks.record = [&](const std::string& json) { record = nlohmann::json::parse(json); };
       const TrainOutcome o = train(s, callbacks);
-      if (unplanned < 0) unplanned = o.held_bytes - o.planned_bytes;
-      EXPECT_EQ(o.held_bytes - o.planned_bytes, unplanned) << way;
+      EXPECT_LE(o.held_bytes, o.planned_bytes) << way;
       EXPECT_EQ(record["data"]["token_set"], way);
       EXPECT_EQ(record["plan"]["bytes"].contains("token set"), std::string(way) == "resident");
       EXPECT_HAS(said, std::string(way) == "staged" ? "tokens in host memory" : "tokens " + std::string(way));

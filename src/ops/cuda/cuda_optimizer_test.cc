@@ -113,7 +113,7 @@ using CudaGradNorm = CudaOps;
 TEST_F(CudaGradNorm, AgreesWithTheCpu) {
   for (const int64_t n : {0, 1, 1000, 16384, 16385, 100000})
     for (const float max_norm : {0.0f, 1.0f, 1e6f}) {
-      const HostTensor grad = random_tensor(DType::f32, {n}, 5), norm(DType::f32, {1}), factor(DType::f32, {1}), scratch = bytes_tensor(grad_norm_scratch_bytes(cpu(), n, 1));
+      const HostTensor grad = random_tensor(DType::f32, {n}, 5), norm(DType::f32, {1}), factor(DType::f32, {1}), scratch = bytes_tensor(grad_norm_scratch_bytes(n));
       const DeviceTensor g_grad(grad), g_norm(norm), g_factor(factor), g_scratch(scratch);
       grad_norm(cpu(), {.grad = grad, .norm = norm, .factor = factor, .scratch = scratch, .grad_scale = 0.25f, .max_norm = max_norm});
       grad_norm(Gpu::stream(), {.grad = g_grad, .norm = g_norm, .factor = g_factor, .scratch = g_scratch, .grad_scale = 0.25f, .max_norm = max_norm});

@@ -392,7 +392,7 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
   });
   const int64_t n = 124'600'000;
   const TensorView master = b.normal(DType::f32, {n}), grad = b.normal(DType::f32, {n}, 0.01f), m = b.raw(DType::f32, {n}), v = b.raw(DType::f32, {n}), copy = b.raw(DType::bf16, {n}), norm_out = b.raw(DType::f32, {1}),
-                   factor = b.scalar(1), g_scratch = b.raw(DType::u8, {grad_norm_scratch_bytes(s, n, 1)});
+                   factor = b.scalar(1), g_scratch = b.raw(DType::u8, {grad_norm_scratch_bytes(n)});
   b.row("grad_norm of 124.6 M", 0, 4.0 * n, [&] { grad_norm(s, {.grad = grad, .norm = norm_out, .factor = factor, .scratch = g_scratch, .max_norm = 1}); });
   b.row("adamw of 124.6 M", 0, 30.0 * n, [&] { adamw(s, {.master = master, .grad = grad, .m = m, .v = v, .copy = copy, .lr = 1e-5f}); });
   const TensorView m8 = b.raw(DType::u8, {n}), v8 = b.raw(DType::u8, {n}), m_scale = b.raw(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock}), v_scale = b.raw(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock});
