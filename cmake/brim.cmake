@@ -26,7 +26,7 @@ if(BRIM_FUZZ)  # the parsers themselves must report coverage, not only their ent
   target_compile_options(brim_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# Four sources a translation unit: the JSON, format and flag headers cost more than the sources themselves (283 s to 184 s
+# Four sources a translation unit: the JSON, format and flag headers cost more than the sources themselves (283 s to 195 s
 # for `brim` on two cores; precompiled headers gained a tenth). Helpers in unnamed namespaces share names' space then; the
 # debug preset builds file by file, which shows a missing include.
 option(BRIM_UNITY "compile several sources of a folder together" ON)
