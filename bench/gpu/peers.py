@@ -25,6 +25,15 @@ def say(name, n, seconds, **more):
     print(json.dumps({"peer": name, "rows": n, "seconds": round(seconds, 3), "rows_per_second": round(n / seconds, 1), **more}), flush=True)
 
 
+def train_step(opt, model, logits, labels):
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = F.cross_entropy(logits().float(), labels)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    opt.step()
+    opt.zero_grad(set_to_none=True)
+
+
 if "pipeline" in which:
     model = tf.AutoModelForSequenceClassification.from_pretrained(model_dir, dtype=torch.float16).to(dev).eval()
     pipe = tf.pipeline("text-classification", model=model, tokenizer=tokenizer, device=0, batch_size=1024, truncation=True)
@@ -138,12 +147,7 @@ if "packed" in which or "train" in which:
             if step == 6:
                 torch.cuda.synchronize()
                 t, rows = time.time(), 0
-            with torch.autocast("cuda", torch.bfloat16):
-                loss = F.cross_entropy(model(ids, pos, cu, 128).float(), labels)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(hf.parameters(), 1.0)
-            opt.step()
-            opt.zero_grad(set_to_none=True)
+            train_step(opt, hf, lambda: model(ids, pos, cu, 128), labels)
             rows += n
         torch.cuda.synchronize()
         say("train: packed varlen + torch.compile, bf16, 65,536 tokens", rows, time.time() - t, peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2))
@@ -172,12 +176,7 @@ for part in which:
         if step == 6:
             torch.cuda.synchronize()
             t, rows = time.time(), 0
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = F.cross_entropy(model(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id)).logits.float(), labels)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        opt.step()
-        opt.zero_grad(set_to_none=True)
+        train_step(opt, model, lambda: model(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id)).logits, labels)
         rows += count
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
