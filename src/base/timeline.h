@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The timeline: every stage and op opens a zone from one list. Off, a zone costs one relaxed load; on, two clock reads
-// and a store into a block of its own thread: no lock, and one allocation every kBlockEvents zones. Summaries, --trace, the monitor and the doctor all read what is kept here.
+// and a store into a block of its own thread: no lock, and one allocation every kBlockEvents zones. Summaries, --trace,
+// the monitor and the doctor all read what is kept here.
 #pragma once
 #include <atomic>
 #include <cstdint>

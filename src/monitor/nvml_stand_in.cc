@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library that answers like NVML from a script, loaded in place of the real one by tests (BRIM_NVML_LIBRARY). The
 // script is BRIM_NVML_SCENARIO: cards separated by |, each a list of key=value separated by commas:
-//   name=H200  pci=65 (bus, hexadecimal; else the card's number from 1)  util=87 (percent)  mem=20000/144000 (used/total MiB)  temp=54  power=412  throttle=4 (bits)  pid=1234
+//   name=H200  pci=65 (bus, hexadecimal; else the card's number from 1)  util=87 (percent)
+//   mem=20000/144000 (used/total MiB)  temp=54  power=412  throttle=4 (bits)  pid=1234
 //   no=power+energy+gpm (not supported)  deny=pcie+processes (no permission)  lose=2 (lost after that many samples)
 // "init=N" alone makes nvmlInit answer N. BRIM_NVML_OLD builds the entry points of an old driver only.
 #include <unistd.h>

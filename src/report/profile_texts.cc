@@ -19,7 +19,8 @@ ProfileTexts built_in(size_t most) {
                                       "; the board called it a good result in a difficult year, though the workers' council disagreed and asked for a second audit."};
   ProfileTexts t;
   t.source = "built-in headlines";
-  for (size_t i = 0; t.texts.size() < std::min<size_t>(most, subjects.size() * verbs.size() * ends.size()); ++i)  // 10, 10 and 8 share few factors: stride through all
+  // 10, 10 and 8 share few factors: stride through all
+  for (size_t i = 0; t.texts.size() < std::min<size_t>(most, subjects.size() * verbs.size() * ends.size()); ++i)
     t.texts.push_back(std::string(subjects[i % subjects.size()]) + " " + verbs[(i / subjects.size() + i) % verbs.size()] + ends[(i / 100 + i * 3) % ends.size()]);
   return t;
 }
