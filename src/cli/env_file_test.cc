@@ -2,7 +2,6 @@
 #include "cli/env_file.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/test_files.h"
 
 namespace brim {
 namespace {
@@ -20,10 +20,7 @@ class EnvFile : public ::testing::Test {
     for (const EnvKey& key : env_keys()) ::unsetenv(key.name);
     for (const char* name : {"BRIM_ENV_FILE", "BRIM_DEVICE"}) ::unsetenv(name);
   }
-  void TearDown() override {
-    SetUp();
-    std::filesystem::remove(path_);
-  }
+  void TearDown() override { SetUp(); }
   void write(const std::string& text) { std::ofstream(path_, std::ios::binary) << text; }
   std::string failure(const std::string& text) {
     write(text);
@@ -35,7 +32,8 @@ class EnvFile : public ::testing::Test {
     }
     return "";
   }
-  std::string path_ = (std::filesystem::temp_directory_path() / ("brim_env_test_" + std::to_string(::getpid()))).string();
+  const TempDir temp_;
+  const std::string path_ = temp_ / "env";
 };
 
 TEST_F(EnvFile, ReadsTheDialectOfShellsAndContainers) {

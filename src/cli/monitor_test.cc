@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/test_files.h"
 #include "base/utf8.h"
 #include "cli/verb.h"
 
@@ -119,7 +120,6 @@ class Screen {
 class MonitorTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::filesystem::create_directories(dir_);
     ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
     ::setenv("BRIM_NVML_SCENARIO",
              "name=NVIDIA H200,util=97,temp=61,mem=20000/144000|name=Old,no=power+utilization,lose=1", 1);
@@ -130,7 +130,6 @@ class MonitorTest : public ::testing::Test {
   void TearDown() override {
     for (const char* name : {"BRIM_NVML_LIBRARY", "BRIM_NVML_SCENARIO", "XDG_RUNTIME_DIR", "GPU_MAX_TEMPERATURE_C"})
       ::unsetenv(name);
-    std::filesystem::remove_all(dir_);
   }
 
   // The view in a terminal of its own until `finish` is given to it.
@@ -183,8 +182,8 @@ class MonitorTest : public ::testing::Test {
   }
   void type(char key) { ASSERT_EQ(::write(terminal_, &key, 1), 1); }
 
-  std::filesystem::path dir_ =
-      std::filesystem::temp_directory_path() / ("brim_monitor_test_" + std::to_string(::getpid()));
+  const TempDir temp_;
+  const std::filesystem::path dir_ = temp_.path();
   std::unique_ptr<Screen> screen_;
   int terminal_ = -1;
   pid_t child_ = -1;

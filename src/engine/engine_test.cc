@@ -4,7 +4,6 @@
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -12,34 +11,22 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/test_files.h"
 #include "engine/entities.h"
 #include "engine/evaluate.h"
 #include "engine/pipeline.h"
 #include "engine/run_stats.h"
 #include "io/compress.h"
+#include "model/golden_models.h"
 
 namespace brim {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A golden model with a WordPiece vocabulary of made-up words w5 … w95.
 class EngineTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    dir_ = fs::temp_directory_path() / fmt::format("brim_engine_{}_{}", ::getpid(), ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    make("bert_sequence");
-  }
-  void TearDown() override { fs::remove_all(dir_); }
-
-  void make(const std::string& model) {
-    fs::remove_all(dir_);
-    fs::create_directories(dir_);
-    for (const char* file : {"config.json", "model.safetensors"}) fs::copy(fs::path(BRIM_SOURCE_DIR) / "tests/data/models" / model / file, dir_ / file);
-    std::ofstream vocab(dir_ / "vocab.txt");
-    vocab << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
-    for (int i = 5; i < 96; ++i) vocab << "w" << i << "\n";
-  }
+  void SetUp() override { put_golden_model(dir_, "bert_sequence"); }
 
   std::unique_ptr<Engine> open(LongText long_text = LongText::truncate, const std::string& limit = "1GiB", int threads = 2) {
     EngineOptions options;
@@ -65,7 +52,8 @@ class EngineTest : public ::testing::Test {
     return RowReader(memory_source("texts", std::move(bytes)), options);
   }
 
-  fs::path dir_;
+  const TempDir temp_;
+  const fs::path dir_ = temp_.path();
 };
 
 TEST_F(EngineTest, ATextAloneAndAmongOthersGetsTheSameScores) {
@@ -195,7 +183,7 @@ TEST_F(EngineTest, ALimitThatHoldsNothingIsExitFive) {
 }
 
 TEST_F(EngineTest, AnEncoderWithoutHeadSaysWhatToDo) {
-  make("bert_encoder");
+  put_golden_model(dir_, "bert_encoder");
   try {
     open();
     FAIL();
@@ -206,7 +194,7 @@ TEST_F(EngineTest, AnEncoderWithoutHeadSaysWhatToDo) {
 }
 
 TEST_F(EngineTest, TokenModelsGiveEntitiesWithOffsets) {
-  make("bert_token");
+  put_golden_model(dir_, "bert_token");
   auto engine = open();
   RowReader reader = lines("w5 w6 w7 w8\n\n");
   int64_t rows = 0;

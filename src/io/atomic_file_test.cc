@@ -8,7 +8,7 @@
 
 #include <csignal>
 
-#include "io/test_files.h"
+#include "base/test_files.h"
 
 namespace brim {
 namespace {

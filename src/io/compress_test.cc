@@ -5,9 +5,9 @@
 #include <zstd.h>
 
 #include "base/fuzz_driver.h"
+#include "base/test_files.h"
 #include "io/atomic_file.h"
 #include "io/row_reader.h"
-#include "io/test_files.h"
 
 #define LLVMFuzzerTestOneInput fuzz_compress
 #include "io/compress_fuzz.cc"

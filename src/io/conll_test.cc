@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/fuzz_driver.h"
-#include "io/test_files.h"
+#include "base/test_files.h"
 
 #define LLVMFuzzerTestOneInput fuzz_conll
 #include "io/conll_fuzz.cc"

@@ -7,7 +7,7 @@
 
 #include "base/fuzz_driver.h"
 #include "base/log.h"
-#include "io/test_files.h"
+#include "base/test_files.h"
 
 #define LLVMFuzzerTestOneInput fuzz_hf_config
 #include "io/hf_config_fuzz.cc"

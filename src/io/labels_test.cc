@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "io/test_files.h"
+#include "base/test_files.h"
 
 namespace brim {
 namespace {

@@ -11,8 +11,8 @@
 #include <random>
 
 #include "base/log.h"
+#include "base/test_files.h"
 #include "io/row_writer.h"
-#include "io/test_files.h"
 
 namespace brim {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
-#include "io/test_files.h"
+#include "base/test_files.h"
 
 namespace brim {
 namespace {

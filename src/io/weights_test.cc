@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "io/test_files.h"
+#include "base/test_files.h"
 
 namespace brim {
 namespace {

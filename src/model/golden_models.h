@@ -12,6 +12,16 @@ namespace brim {
 
 inline std::filesystem::path golden_models() { return std::filesystem::path(BRIM_SOURCE_DIR) / "tests" / "data" / "models"; }
 
+// Copies one into `dir`, with a WordPiece vocabulary of made-up words w5 … w95; replaces the one that was there.
+inline void put_golden_model(const std::filesystem::path& dir, const std::string& model) {
+  std::filesystem::create_directories(dir);
+  for (const char* file : {"config.json", "model.safetensors"})
+    std::filesystem::copy(golden_models() / model / file, dir / file, std::filesystem::copy_options::overwrite_existing);
+  std::ofstream vocab(dir / "vocab.txt");
+  vocab << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+  for (int i = 5; i < 96; ++i) vocab << "w" << i << "\n";
+}
+
 inline nlohmann::json golden_json(const std::string& model, const char* file) {
   std::ifstream stream(golden_models() / model / file);
   return nlohmann::json::parse(stream);

@@ -2,20 +2,19 @@
 #include "monitor/host.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <fstream>
+
+#include "base/test_files.h"
 
 namespace brim {
 namespace {
 
 class HostTest : public ::testing::Test {
  protected:
-  void SetUp() override { std::filesystem::create_directories(proc_); }
-  void TearDown() override { std::filesystem::remove_all(proc_); }
   void put(const char* name, const std::string& text) const { std::ofstream(proc_ / name) << text; }
-  std::filesystem::path proc_ =
-      std::filesystem::temp_directory_path() / ("brim_host_test_" + std::to_string(::getpid()));
+  const TempDir temp_;
+  const std::filesystem::path proc_ = temp_.path();
 };
 
 TEST_F(HostTest, SharesAreBetweenTwoSamples) {

@@ -10,15 +10,16 @@
 #include <string>
 #include <thread>
 
+#include "base/test_files.h"
+
 namespace brim {
 namespace {
 
 class LiveTest : public ::testing::Test {
  protected:
-  void TearDown() override { std::filesystem::remove_all(dir_); }
   std::filesystem::path file() const { return dir_ / (std::to_string(::getpid()) + ".live"); }
-  std::filesystem::path dir_ =
-      std::filesystem::temp_directory_path() / ("brim_live_test_" + std::to_string(::getpid()));
+  const TempDir temp_;
+  const std::filesystem::path dir_ = temp_ / "live";  // not there yet
 };
 
 TEST_F(LiveTest, FiguresArriveAndTheFileGoesWithTheRun) {

@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/test_files.h"
 #include "report/markup_check.h"
 
 namespace brim {
@@ -68,14 +68,14 @@ TEST(Html, NumbersAreSetToTheRight) {
 }
 
 TEST(Html, WriteIsWholeOrAnError) {
-  const auto path = std::filesystem::temp_directory_path() / "brim_html_test.html";
+  const TempDir dir;
+  const auto path = dir / "report.html";
   HtmlPage page("t");
   page.write(path);
   std::ifstream in(path);
   std::stringstream text;
   text << in.rdbuf();
   EXPECT_EQ(text.str(), page.html());
-  std::filesystem::remove(path);
   EXPECT_THROW(page.write("/no such folder/report.html"), Error);
 }
 

@@ -2,7 +2,6 @@
 #include "report/profile.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <fstream>
@@ -10,7 +9,9 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/test_files.h"
 #include "base/timeline.h"
+#include "model/golden_models.h"
 #include "report/http_client.h"
 #include "report/llm_stand_in.h"
 #include "report/markup_check.h"
@@ -149,7 +150,7 @@ TEST(Profile, HtmlIsWellFormedAndDrawsItsPlots) {
 }
 
 TEST(Profile, FilesNeverReplaceOthers) {
-  const fs::path dir = fs::temp_directory_path() / fmt::format("brim_profile_files_{}", ::getpid());
+  const TempDir dir;
   const Profile p = made_up();
   const ProfileFiles first = write_profile(p, dir / "made" / "here"), second = write_profile(p, dir / "made" / "here");
   EXPECT_EQ(first.json.filename(), "gpu_profile_20260102_030405.json");
@@ -158,43 +159,31 @@ TEST(Profile, FilesNeverReplaceOthers) {
   EXPECT_TRUE(fs::exists(second.html));
   std::ofstream(dir / "file") << "x";
   EXPECT_THROW(write_profile(p, dir / "file"), Error);
-  fs::remove_all(dir);
 }
 
 TEST(Profile, CacheIsDroppedWithoutHarm) {
-  const fs::path dir = fs::temp_directory_path() / fmt::format("brim_profile_cache_{}", ::getpid());
-  fs::create_directories(dir);
+  const TempDir dir;
   std::ofstream(dir / "weights") << std::string(1 << 20, 'w');
-  const auto share = drop_from_cache(dir);
+  const auto share = drop_from_cache(dir.path());
   if (share) {
     EXPECT_GE(*share, 0);
     EXPECT_LE(*share, 1);
   }
   EXPECT_EQ(fs::file_size(dir / "weights"), 1u << 20);
   EXPECT_FALSE(drop_from_cache(dir / "nowhere"));
-  fs::remove_all(dir);
 }
 
 class ProfileRun : public ::testing::Test {
  protected:
   void SetUp() override {
-    dir_ = fs::temp_directory_path() / fmt::format("brim_profile_{}_{}", ::getpid(), ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::create_directories(dir_ / "tiny");
-    make("bert_sequence");
+    put_golden_model(dir_ / "tiny", "bert_sequence");
     options_.engine.device = "cpu", options_.engine.precision = "fp32", options_.engine.threads = 2, options_.engine.memory_limit = "1GiB";
     options_.batch_sizes = {1, 3}, options_.sizes = {20, 60}, options_.sizes_given = true, options_.seconds = 1e-6;
     for (int i = 0; i < 40; ++i) texts_.texts.push_back(fmt::format("w{} w{} w{}", 5 + i, 6 + i, 7 + i)), texts_.labels.push_back(std::to_string(i % 3));
     texts_.source = "made up";
   }
-  void TearDown() override { fs::remove_all(dir_); }
-  void make(const std::string& model) {
-    for (const char* file : {"config.json", "model.safetensors"})
-      fs::copy(fs::path(BRIM_SOURCE_DIR) / "tests/data/models" / model / file, dir_ / "tiny" / file, fs::copy_options::overwrite_existing);
-    std::ofstream vocab(dir_ / "tiny" / "vocab.txt");
-    vocab << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
-    for (int i = 5; i < 96; ++i) vocab << "w" << i << "\n";
-  }
-  fs::path dir_;
+  const TempDir temp_;
+  const fs::path dir_ = temp_.path();
   ProfileOptions options_;
   ProfileTexts texts_;
 };
@@ -260,7 +249,7 @@ TEST_F(ProfileRun, TheSameTextsGetTheLabelsTheEngineGives) {
 }
 
 TEST_F(ProfileRun, TokenModels) {
-  make("bert_token");
+  put_golden_model(dir_ / "tiny", "bert_token");
   options_.models = {{"tiny", dir_ / "tiny"}};
   const Profile p = run_profile(options_, "sentiment", texts_);
   EXPECT_EQ(p.models[0].type, "entities");

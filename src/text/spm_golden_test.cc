@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/fuzz_driver.h"
 #include "base/mapped_file.h"
+#include "base/test_files.h"
 #include "text/spm_testing.h"
 #include "text/tokenizer.h"
 
@@ -74,10 +75,6 @@ INSTANTIATE_TEST_SUITE_P(Folders, SpmGolden,
 // A copy of a folder's files that a test may change.
 class SpmFolder : public testing::Test {
  protected:
-  void SetUp() override {
-    dir_ = fs::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
-    fs::remove_all(dir_);
-  }
   void copy(const char* name) { fs::copy(kData / name, dir_); }
   void write(const char* name, std::string_view text) { std::ofstream(dir_ / name) << text; }
   std::string complaint() {
@@ -89,7 +86,8 @@ class SpmFolder : public testing::Test {
     }
     return "";
   }
-  fs::path dir_;
+  const TempDir temp_;
+  const fs::path dir_ = temp_.path();
 };
 
 TEST_F(SpmFolder, XlmRobertaIdsAreFairseqs) {

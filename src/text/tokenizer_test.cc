@@ -3,7 +3,6 @@
 #include "text/tokenizer.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include "base/error.h"
 #include "base/fuzz_driver.h"
 #include "base/mapped_file.h"
+#include "base/test_files.h"
 #include "text/load.h"
 #define LLVMFuzzerTestOneInput fuzz_tokenizer_json
 #include "text/tokenizer_json_fuzz.cc"
@@ -28,12 +28,6 @@ using Json = nlohmann::json;
 // A folder of files that goes away with the test.
 class TokenizerLoad : public ::testing::Test {
  protected:
-  void SetUp() override {
-    dir_ = fs::temp_directory_path() / ("brim_tokenizer_" + std::to_string(::getpid()));
-    fs::remove_all(dir_);
-    fs::create_directories(dir_);
-  }
-  void TearDown() override { fs::remove_all(dir_); }
   void write(const char* name, const std::string& text) const { std::ofstream(dir_ / name, std::ios::binary) << text; }
   void write(const char* name, const Json& json) const { write(name, json.dump()); }
 
@@ -49,7 +43,8 @@ class TokenizerLoad : public ::testing::Test {
       }
     }
   }
-  fs::path dir_;
+  const TempDir temp_;
+  fs::path dir_ = temp_.path();
 };
 
 const std::string kVocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhello\ncafe\nCafé\nHello\n##s\n中\n文\n中文\n";

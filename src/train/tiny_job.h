@@ -7,7 +7,8 @@
 #include <random>
 #include <string>
 
-#include "io/test_files.h"
+#include "base/test_files.h"
+#include "model/golden_models.h"
 #include "train/trainer.h"
 
 namespace brim {
@@ -33,13 +34,7 @@ struct TinyJob {
 
   explicit TinyJob(const std::string& model = "bert_sequence", int rows = 48) {
     ::setenv("BRIM_CACHE", (dir / "cache").c_str(), 1);
-    namespace fs = std::filesystem;
-    fs::create_directories(dir / "model");
-    for (const char* file : {"config.json", "model.safetensors"})
-      fs::copy(fs::path(BRIM_SOURCE_DIR) / "tests/data/models" / model / file, dir / "model" / file);
-    std::string vocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
-    for (int i = 5; i < 96; ++i) vocab += "w" + std::to_string(i) + "\n";
-    put_file(dir / "model" / "vocab.txt", vocab);
+    put_golden_model(dir / "model", model);
     put_file(dir / "train.csv", csv(rows, 1));
     put_file(dir / "val.csv", csv(24, 2));
     settings.model = (dir / "model").string();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of this folder share: a directory that goes away, and the message of an expected Error.
+// What tests share: a directory that goes away, files in it, and the message of an expected Error.
 #pragma once
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ namespace brim {
 class TempDir {
  public:
   explicit TempDir(const std::filesystem::path& base = std::filesystem::temp_directory_path()) {
-    std::string pattern = (base / "brim_io_XXXXXX").string();
+    std::string pattern = (base / "brim_test_XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
   ~TempDir() {
