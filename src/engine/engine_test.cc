@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/test_files.h"
+#include "device/testing.h"
 #include "engine/entities.h"
 #include "engine/evaluate.h"
 #include "engine/pipeline.h"
@@ -224,30 +225,12 @@ TEST_F(EngineTest, TokenModelsGiveEntitiesWithOffsets) {
   }
 }
 
-// A card that CUDA calls its first, whatever NVML does.
-class FirstCard final : public Device {
- public:
-  explicit FirstCard(std::string bus) : Device(DeviceKind::cuda, 0), bus_(std::move(bus)) {}
-  std::string name() const override { return "card"; }
-  std::string pci_bus_id() const override { return bus_; }
-  MemoryInfo memory() const override { return {}; }
-  std::unique_ptr<Stream> make_stream() override { return nullptr; }
-  DeviceBuffer allocate(size_t) override { return {}; }
-  DeviceBuffer allocate_host(size_t) override { return {}; }
-
- protected:
-  void release(void*, size_t, bool) noexcept override {}
-
- private:
-  std::string bus_;
-};
-
 TEST(HeldBytes, AreThoseOnTheRunsOwnCard) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   ::setenv("BRIM_NVML_SCENARIO", "name=A,pci=17,pid=1|name=B,pci=65", 1);  // this process is on B only
-  EXPECT_EQ(held_bytes(FirstCard("0000:65:00.0")), int64_t{300} << 20);
-  EXPECT_EQ(held_bytes(FirstCard("0000:17:00.0")), -1);
-  EXPECT_EQ(held_bytes(FirstCard("")), -1);
+  EXPECT_EQ(held_bytes(StandInCard("0000:65:00.0")), int64_t{300} << 20);
+  EXPECT_EQ(held_bytes(StandInCard("0000:17:00.0")), -1);
+  EXPECT_EQ(held_bytes(StandInCard()), -1);
   ::unsetenv("BRIM_NVML_LIBRARY"), ::unsetenv("BRIM_NVML_SCENARIO");
   EXPECT_GT(peak_resident_bytes(), 0);
 }

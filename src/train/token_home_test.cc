@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "device/testing.h"
 #include "train/job.h"
 #include "train/micro_batch.h"
 #include "train/tiny_job.h"
@@ -20,20 +21,6 @@ TrainJob opened(const TrainSettings& s) {
   return open_train_job(s, [](const std::string&) {});
 }
 
-// A job that believes it has a card: place_token_set asks for its kind only.
-class Card final : public Device {
- public:
-  Card() : Device(DeviceKind::cuda, 0) {}
-  std::string name() const override { return "card"; }
-  MemoryInfo memory() const override { return {}; }
-  std::unique_ptr<Stream> make_stream() override { return nullptr; }
-  DeviceBuffer allocate(size_t) override { return {}; }
-  DeviceBuffer allocate_host(size_t) override { return {}; }
-
- protected:
-  void release(void*, size_t, bool) noexcept override {}
-};
-
 void expect_same_choices(const Plan& a, const Plan& b) {
   EXPECT_EQ(a.token_budget, b.token_budget);
   EXPECT_EQ(a.max_sequences, b.max_sequences);
@@ -46,7 +33,7 @@ void expect_same_choices(const Plan& a, const Plan& b) {
 TEST(TokenHome, ACardHoldsTheSetWhereThePlanLeavesRoom) {
   TinyJob t;
   TrainJob job = opened(t.settings);
-  job.device = std::make_unique<Card>();
+  job.device = std::make_unique<StandInCard>();  // place_token_set asks for its kind only
   const Plan before = job.plan;
   const int64_t ids = align_up(job.train_set.tokens() * 4), places = before.staging_depth * align_up(before.max_sequences * 8);
   job.plan.limit_bytes = before.peak_bytes + ids + places;  // to the byte
