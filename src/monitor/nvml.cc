@@ -422,11 +422,15 @@ std::optional<GpuSample> Nvml::sample_card(const std::string& pci_bus_id, const 
 
 std::optional<int64_t> Nvml::own_bytes(const std::string& pci_bus_id) {
   const auto card = sample_card(pci_bus_id, {.pcie_throughput = false, .processes = true, .gpm = false});
-  if (!card || !card->processes) return std::nullopt;
-  for (const GpuProcess& p : *card->processes)
+  return card ? brim::own_bytes(*card) : std::nullopt;
+}
+
+std::optional<int64_t> own_bytes(const GpuSample& card) {
+  if (!card.processes) return std::nullopt;
+  for (const GpuProcess& p : *card.processes)
     if (p.pid == ::getpid() && p.bytes) return p.bytes;
   // In a container pids are the host's; who is alone on the card is we.
-  return card->processes->size() == 1 ? card->processes->front().bytes : std::nullopt;
+  return card.processes->size() == 1 ? card.processes->front().bytes : std::nullopt;
 }
 
 std::optional<int64_t> Nvml::energy_mj(int index) {

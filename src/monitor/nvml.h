@@ -45,6 +45,9 @@ struct GpuSample {
   std::vector<std::string> refused;  // readings that exist but need a permission we lack
 };
 
+// What this process holds on the sampled card, everything included; absent where the driver does not tell.
+std::optional<int64_t> own_bytes(const GpuSample& card);
+
 // Whether two PCI bus ids, in anyone's spelling, name one card. What is empty or no bus id names none.
 bool same_card(const std::string& a, const std::string& b);
 
@@ -76,8 +79,7 @@ class Nvml {
   // several and does not tell which is which.
   std::optional<int> find(const std::string& pci_bus_id) const;
   std::optional<GpuSample> sample_card(const std::string& pci_bus_id, const GpuSampleOptions& options = {});
-  // What this process holds on that card, everything included; absent where the driver does not tell.
-  std::optional<int64_t> own_bytes(const std::string& pci_bus_id);
+  std::optional<int64_t> own_bytes(const std::string& pci_bus_id);  // of that card, sampled for nothing else
   // One reading for pollers that want little else; absent where the card has none.
   std::optional<int64_t> energy_mj(int index);
   std::optional<int64_t> used_bytes(int index);

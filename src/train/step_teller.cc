@@ -12,10 +12,28 @@ namespace {
 
 std::string share_text(double share) { return std::isnan(share) ? "not available" : fmt::format("{:.1f} %", 100 * share); }
 
+// Utilisation, memory, temperature and power as the driver tells them; what it does not tell is said so, and null in
+// the log.
+std::string card_reading(const GpuSample& sample, LogRow& row) {
+  const auto put = [&](const char* name, const auto& value) {
+    row.emplace_back(name, value ? static_cast<double>(*value) : NAN);
+  };
+  put("gpu_utilization", sample.utilization), put("gpu_memory_used_bytes", sample.used_bytes);
+  put("gpu_temperature_c", sample.temperature_c), put("gpu_power_w", sample.power_w);
+  const std::string none = "not available";
+  return fmt::format("GPU {} | memory {} | {} | {}",
+                     sample.utilization ? fmt::format("{:.0f} %", 100 * *sample.utilization) : none,
+                     sample.used_bytes && sample.total_bytes
+                         ? format_bytes(*sample.used_bytes) + " / " + format_bytes(*sample.total_bytes)
+                         : none,
+                     sample.temperature_c ? fmt::format("{:.0f} °C", *sample.temperature_c) : none,
+                     sample.power_w ? fmt::format("{:.0f} W", *sample.power_w) : none);
+}
+
 }  // namespace
 
-StepTeller::StepTeller(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks, RunRecord& record, std::function<int64_t()> held_bytes)
-    : job_(job), schedule_(schedule), callbacks_(callbacks), record_(record), held_bytes_(std::move(held_bytes)), held_(held_bytes_()) {}
+StepTeller::StepTeller(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks, RunRecord& record, std::function<int64_t()> counted_bytes)
+    : job_(job), schedule_(schedule), callbacks_(callbacks), record_(record), counted_bytes_(std::move(counted_bytes)), held_(held_bytes()) {}
 
 void StepTeller::step_done(const StepReading& p, double seconds) {
   seconds = std::max(1e-9, seconds);
@@ -42,7 +60,8 @@ void StepTeller::log_window(const StepReading& p, double now) {
   const double seconds = std::max(1e-9, now - window_since_);
   const double share = mfu(window_tokens_, window_squares_, seconds);
   const double loss = window_loss_ / static_cast<double>(std::max<int64_t>(1, window_steps_));
-  held_ = held_bytes_();
+  const std::optional<GpuSample> sample = sample_card();
+  held_ = held_bytes(sample);
   LogRow row = {{"step", static_cast<double>(p.number)},
                 {"epoch", schedule_.epochs_done(p.number)},
                 {"loss", loss},
@@ -55,7 +74,7 @@ void StepTeller::log_window(const StepReading& p, double now) {
                 {"memory_planned_bytes", static_cast<double>(job_.plan.peak_bytes)},
                 {"train_seconds", now}};
   std::string card = "card: not available";
-  if (job_.device->kind() == DeviceKind::cuda) card = card_reading(row);
+  if (job_.device->kind() == DeviceKind::cuda) card = card_reading(sample.value_or(GpuSample{}), row);
   record_.add(row);
   if (callbacks_.say)
     callbacks_.say(fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} samples/s · MFU {} · memory {} of {} planned · {}",
@@ -67,25 +86,15 @@ void StepTeller::log_window(const StepReading& p, double now) {
   window_since_ = now;
 }
 
-// Utilisation, memory, temperature and power as the driver tells them; what it does not tell is said so, and null in
-// the log.
-std::string StepTeller::card_reading(LogRow& row) {
+std::optional<GpuSample> StepTeller::sample_card() {
+  if (job_.device->kind() != DeviceKind::cuda) return std::nullopt;
   if (!nvml_) nvml_ = std::make_unique<Nvml>();
-  const GpuSample sample =
-      nvml_->sample_card(job_.device->pci_bus_id(), {.pcie_throughput = false, .processes = false, .gpm = false}).value_or(GpuSample{});
-  const auto put = [&](const char* name, const auto& value) {
-    row.emplace_back(name, value ? static_cast<double>(*value) : NAN);
-  };
-  put("gpu_utilization", sample.utilization), put("gpu_memory_used_bytes", sample.used_bytes);
-  put("gpu_temperature_c", sample.temperature_c), put("gpu_power_w", sample.power_w);
-  const std::string none = "not available";
-  return fmt::format("GPU {} | memory {} | {} | {}",
-                     sample.utilization ? fmt::format("{:.0f} %", 100 * *sample.utilization) : none,
-                     sample.used_bytes && sample.total_bytes
-                         ? format_bytes(*sample.used_bytes) + " / " + format_bytes(*sample.total_bytes)
-                         : none,
-                     sample.temperature_c ? fmt::format("{:.0f} °C", *sample.temperature_c) : none,
-                     sample.power_w ? fmt::format("{:.0f} W", *sample.power_w) : none);
+  return nvml_->sample_card(job_.device->pci_bus_id(), {.pcie_throughput = false, .processes = true, .gpm = false});
+}
+
+int64_t StepTeller::held_bytes(const std::optional<GpuSample>& card) const {
+  const std::optional<int64_t> told = card ? own_bytes(*card) : std::nullopt;
+  return told ? *told : counted_bytes_();
 }
 
 // Five times a second.

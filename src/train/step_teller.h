@@ -4,6 +4,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "monitor/nvml.h"
@@ -22,11 +23,13 @@ struct StepReading {
 
 class StepTeller {
  public:
-  // `held_bytes`: what the run holds of what was planned.
-  StepTeller(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks, RunRecord& record, std::function<int64_t()> held_bytes);
+  // `counted_bytes`: what the run counts as its own, told where no driver knows better.
+  StepTeller(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks, RunRecord& record, std::function<int64_t()> counted_bytes);
   // `seconds`: of training so far, this step included.
   void step_done(const StepReading& step, double seconds);
 
+  // What the run holds of what was planned, asked now.
+  int64_t held_bytes() { return held_bytes(sample_card()); }
   int64_t samples() const { return samples_; }
   int64_t tokens() const { return tokens_; }
   // Of the tokens' flops so far, not of padding or recomputation; NaN where the device's rate is unknown.
@@ -35,16 +38,17 @@ class StepTeller {
  private:
   double mfu(int64_t tokens, double squares, double seconds) const;
   void log_window(const StepReading& step, double seconds);
-  std::string card_reading(LogRow& row);
+  std::optional<GpuSample> sample_card();  // absent on the CPU, and where the driver does not show the card
+  int64_t held_bytes(const std::optional<GpuSample>& card) const;
   void publish(const StepReading& step, double seconds);
 
   const TrainJob& job_;
   const StepSchedule& schedule_;
   const TrainCallbacks& callbacks_;
   RunRecord& record_;
-  std::function<int64_t()> held_bytes_;
-  int64_t held_ = 0;  // when last asked
+  std::function<int64_t()> counted_bytes_;
   std::unique_ptr<Nvml> nvml_;
+  int64_t held_ = 0;  // at the last line
   int64_t samples_ = 0, tokens_ = 0, published_ns_ = 0;
   double squares_ = 0;
   double window_loss_ = 0, window_squares_ = 0, window_since_ = 0;  // since the last line

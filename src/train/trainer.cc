@@ -103,7 +103,7 @@ class Loop {
       state_.upload(*stream_, job_.master);
     open_pass();
     record_.open(progress_.state_json);
-    teller_ = std::make_unique<StepTeller>(job_, schedule_, callbacks_, record_, [this] { return held_bytes(); });
+    teller_ = std::make_unique<StepTeller>(job_, schedule_, callbacks_, record_, [this] { return counted_bytes(); });
     say(fmt::format(
         "{} rows, {} tokens ({:.1f} a row) · {} steps of {} · {} parameters", format_count(job_.train_set.rows()),
         format_count(job_.train_set.tokens()),
@@ -432,13 +432,12 @@ class Loop {
     return fmt::format("{}:{}", name, job_.train_set.line[static_cast<size_t>(row)]);
   }
 
-  // What this run holds of what was planned: on a GPU as the driver tells, else what was allocated beside the context; on
-  // the CPU what it allocated (texts, tokens and the program itself are not in the plan).
-  int64_t held_bytes() {
+  // What this run allocated of what was planned, on a GPU with the context; on the CPU texts, tokens and the program
+  // itself are not in the plan.
+  int64_t counted_bytes() const {
     if (job_.device->kind() == DeviceKind::cpu)
       return state_.bytes() + static_cast<int64_t>(arena_.bytes()) + stager_->bytes() + (teacher_ ? teacher_->bytes() : 0);
-    if (!nvml_) nvml_ = std::make_unique<Nvml>();
-    return nvml_->own_bytes(job_.device->pci_bus_id()).value_or(job_.device->allocated_bytes() + job_.plan.bytes[Tag::context]);
+    return job_.device->allocated_bytes() + job_.plan.bytes[Tag::context];
   }
 
   void evaluate() {
@@ -516,7 +515,7 @@ class Loop {
     outcome_.mfu = std::isnan(share) ? -1 : share;
     outcome_.device_busy = std::min(1.0, busy_seconds_ / seconds);
     outcome_.planned_bytes = job_.plan.peak_bytes, outcome_.limit_bytes = job_.plan.limit_bytes;
-    outcome_.held_bytes = held_bytes();
+    outcome_.held_bytes = teller_->held_bytes();
     const double idle = std::max(0.0, seconds - busy_seconds_);
     if (outcome_.device_busy >= kBusyEnough) outcome_.held_back_by = "the device: it computes all the time";
     else if (wait_seconds_ > idle / 2) outcome_.held_back_by = fmt::format("packing: micro-batches came late ({:.1f} s)", wait_seconds_);
@@ -549,7 +548,6 @@ class Loop {
   TrainOutcome outcome_;
   RunRecord record_;
   std::unique_ptr<StepTeller> teller_;
-  std::unique_ptr<Nvml> nvml_;
   double busy_seconds_ = 0, wait_seconds_ = 0;
   std::unique_ptr<DeviceClock> clock_;
   Timeline::Lane* lane_ = nullptr;  // made with the clock
