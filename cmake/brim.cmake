@@ -86,7 +86,7 @@ function(brim_isa target file isa)
 endfunction()
 
 # brim_fuzz(name FILE DEPS…): a libFuzzer target where BRIM_FUZZ is on. Otherwise the same entry point is
-# driven over seeds and mutations by the folder's tests (tests/fuzz_driver.h), so no parser goes unfuzzed.
+# driven over seeds and mutations by the folder's tests (base/fuzz_driver.h), so no parser goes unfuzzed.
 function(brim_fuzz name file)
   if(BRIM_FUZZ)
     add_executable(fuzz_${name} ${file})
