@@ -141,7 +141,18 @@ struct Kind {
   std::string out;
 };
 
-class Resume : public testing::TestWithParam<Kind> {};
+class Resume : public testing::TestWithParam<Kind> {
+ protected:
+  // Into a file of its own, for a run that nothing disturbs.
+  Job whole_job() const {
+    Job job;
+    job.inputs = make_inputs(dir_, GetParam().in, GetParam().in_suffix);
+    job.format = GetParam().format;
+    job.output = (dir_ / ("whole_" + GetParam().out)).string();
+    return job;
+  }
+  const TempDir dir_{fast_base()};
+};
 INSTANTIATE_TEST_SUITE_P(RowOutput, Resume,
                          testing::Values(Kind{"csv", "", OutputFormat::csv, "out.csv"},
                                          Kind{"csv", "", OutputFormat::csv, "out.csv.gz"},
@@ -153,17 +164,13 @@ INSTANTIATE_TEST_SUITE_P(RowOutput, Resume,
 
 // Killed at random rows, again and again, until it is done: the file is what one run gives, byte for byte.
 TEST_P(Resume, KilledAtAnyRow) {
-  TempDir dir(fast_base());
-  Job job;
-  job.inputs = make_inputs(dir, GetParam().in, GetParam().in_suffix);
-  job.format = GetParam().format;
-  job.output = (dir / ("whole_" + GetParam().out)).string();
+  Job job = whole_job();
   const auto counters = run(job);
   EXPECT_GT(counters.at("skipped"), 0);
   const std::string expected = get_file(job.output);
 
   std::mt19937 random(11);
-  job.output = (dir / GetParam().out).string();
+  job.output = (dir_ / GetParam().out).string();
   put_file(job.output, "the old content");
   int resumes = 0;
   for (int round = 0; round < 4; ++round) {
@@ -194,14 +201,10 @@ TEST_P(Resume, KilledAtAnyRow) {
 
 // The file may not grow past a random size: each run ends in cannot_write, keeps what it has, and goes on later.
 TEST_P(Resume, FullDiskAtAnyByte) {
-  TempDir dir(fast_base());
-  Job job;
-  job.inputs = make_inputs(dir, GetParam().in, GetParam().in_suffix);
-  job.format = GetParam().format;
-  job.output = (dir / ("whole_" + GetParam().out)).string();
+  Job job = whole_job();
   run(job);
   const std::string expected = get_file(job.output);
-  job.output = (dir / GetParam().out).string();
+  job.output = (dir_ / GetParam().out).string();
   put_file(job.output, "the old content");
   std::mt19937 random(5);
   for (int round = 0; round < 3; ++round) {
@@ -228,14 +231,10 @@ TEST_P(Resume, FullDiskAtAnyByte) {
 
 // An error between rows (a bad one with --on-error stop, Ctrl-C) keeps every row written.
 TEST_P(Resume, StoppedInOrder) {
-  TempDir dir(fast_base());
-  Job job;
-  job.inputs = make_inputs(dir, GetParam().in, GetParam().in_suffix);
-  job.format = GetParam().format;
-  job.output = (dir / ("whole_" + GetParam().out)).string();
+  Job job = whole_job();
   run(job);
   const std::string expected = unpacked(job.output);
-  job.output = (dir / GetParam().out).string();
+  job.output = (dir_ / GetParam().out).string();
   job.resume = true;
   {
     RowReader reader(job.inputs, {});

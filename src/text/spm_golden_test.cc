@@ -10,6 +10,7 @@
 #include "base/fuzz_driver.h"
 #include "base/mapped_file.h"
 #include "base/test_files.h"
+#include "text/golden_cases.h"
 #include "text/spm_testing.h"
 #include "text/tokenizer.h"
 
@@ -27,36 +28,18 @@ namespace brim {
 namespace {
 
 namespace fs = std::filesystem;
-const fs::path kData = fs::path(BRIM_SOURCE_DIR) / "tests/data/tokenizers";
-
-struct Case {
-  std::string text;
-  Encoding expected;
-};
-
-std::vector<Case> read_cases(const fs::path& folder) {
-  std::vector<Case> cases;
-  std::ifstream in(folder / "golden.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line);
-    Case c{json["text"], {}};
-    json["ids"].get_to(c.expected.ids);
-    json["tokens"].get_to(c.expected.tokens);
-    if (json.contains("offsets")) json["offsets"].get_to(c.expected.offsets);
-    cases.push_back(std::move(c));
-  }
-  EXPECT_EQ(cases.size(), 220u) << folder;
-  return cases;
-}
+const fs::path kData = golden_tokenizers();
 
 class SpmGolden : public testing::TestWithParam<const char*> {};
 
 TEST_P(SpmGolden, IdsTokensAndOffsets) {
   const fs::path folder = kData / GetParam();
   const auto tokenizer = Tokenizer::load(folder);
+  const auto cases = read_golden_cases(folder);
+  EXPECT_EQ(cases.size(), 220u);
   std::vector<int32_t> ids;
   for (int round = 0; round < 2; ++round) {  // the second time from the cache
-    for (const Case& c : read_cases(folder)) {
+    for (const GoldenCase& c : cases) {
       const Encoding got = tokenizer->encode(c.text);
       EXPECT_EQ(got.ids, c.expected.ids) << c.text;
       EXPECT_EQ(got.tokens, c.expected.tokens) << c.text;

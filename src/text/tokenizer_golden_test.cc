@@ -3,26 +3,19 @@
 // (tools/make_tokenizer_goldens.py).
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/log.h"
-#include "text/tokenizer.h"
+#include "text/golden_cases.h"
 
 namespace brim {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Case {
-  std::string text;
-  Encoding expected;
-};
-
 std::vector<fs::path> folders() {
   std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(fs::path(BRIM_SOURCE_DIR) / "tests/data/tokenizers")) {
+  for (const auto& entry : fs::directory_iterator(golden_tokenizers())) {
     if (fs::exists(entry.path() / "golden.jsonl") && fs::exists(entry.path() / "tokenizer.json"))
       found.push_back(entry.path());
   }
@@ -30,26 +23,12 @@ std::vector<fs::path> folders() {
   return found;
 }
 
-std::vector<Case> read_cases(const fs::path& folder) {
-  std::vector<Case> cases;
-  std::ifstream in(folder / "golden.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line);
-    Case c{json["text"], {}};
-    json["ids"].get_to(c.expected.ids);
-    json["tokens"].get_to(c.expected.tokens);
-    json["offsets"].get_to(c.expected.offsets);
-    cases.push_back(std::move(c));
-  }
-  return cases;
-}
-
 TEST(TokenizerGolden, FoldersExist) { EXPECT_GE(folders().size(), 30u); }
 
 TEST(TokenizerGolden, IdsTokensAndOffsets) {
   for (const fs::path& folder : folders()) {
     const auto tokenizer = Tokenizer::load(folder);
-    for (const Case& c : read_cases(folder)) {
+    for (const GoldenCase& c : read_golden_cases(folder)) {
       const Encoding got = tokenizer->encode(c.text);
       EXPECT_EQ(got.ids, c.expected.ids) << folder << ": " << c.text;
       EXPECT_EQ(got.tokens, c.expected.tokens) << folder << ": " << c.text;
@@ -63,7 +42,7 @@ TEST(TokenizerGolden, IdsAloneAreTheSameAndAppended) {
     const auto tokenizer = Tokenizer::load(folder);
     for (int round = 0; round < 2; ++round) {  // the second time from the cache
       std::vector<int32_t> all, expected;
-      for (const Case& c : read_cases(folder)) {
+      for (const GoldenCase& c : read_golden_cases(folder)) {
         tokenizer->encode_ids(c.text, all);
         expected.insert(expected.end(), c.expected.ids.begin(), c.expected.ids.end());
         ASSERT_EQ(all, expected) << folder << ": " << c.text;
@@ -73,17 +52,17 @@ TEST(TokenizerGolden, IdsAloneAreTheSameAndAppended) {
 }
 
 TEST(TokenizerGolden, ManyThreadsShareOneTokenizer) {
-  const fs::path data = fs::path(BRIM_SOURCE_DIR) / "tests/data/tokenizers";
+  const fs::path data = golden_tokenizers();
   for (const char* name : {"bert_uncased", "byte_bpe", "bpe_bytes", "added_tokens"}) {
     const auto tokenizer = Tokenizer::load(data / name);
-    const auto cases = read_cases(data / name);
+    const auto cases = read_golden_cases(data / name);
     std::vector<std::thread> threads;
     std::vector<int> wrong(4);
     for (size_t t = 0; t < wrong.size(); ++t) {
       threads.emplace_back([&, t] {
         for (int round = 0; round < 20; ++round) {
           for (size_t i = 0; i < cases.size(); ++i) {
-            const Case& c = cases[(i * (t + 1)) % cases.size()];
+            const GoldenCase& c = cases[(i * (t + 1)) % cases.size()];
             std::vector<int32_t> ids;
             tokenizer->encode_ids(c.text, ids);
             wrong[t] += ids != c.expected.ids;
@@ -104,7 +83,7 @@ TEST(TokenizerGolden, TokenizersDoNotShareCaches) {
     std::vector<std::unique_ptr<Tokenizer>> loaded;
     for (const fs::path& folder : all) loaded.push_back(Tokenizer::load(folder));
     for (size_t k = 0; k < all.size(); ++k) {
-      const auto cases = read_cases(all[k]);
+      const auto cases = read_golden_cases(all[k]);
       for (size_t i = 0; i < 20; ++i) {
         std::vector<int32_t> ids;
         loaded[k]->encode_ids(cases[i].text, ids);
