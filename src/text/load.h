@@ -16,6 +16,9 @@ namespace brim {
 std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::filesystem::path& file,
                                                 const TokenizerConfig& config);
 
+// An object like {"content": "[CLS]", "lstrip": false, …}, its id left out; `special` where it does not say.
+AddedToken read_added_token(const JsonValue& json, bool special);
+
 // Gives each added token the id it has in the model, or the next free one; of equal tokens the last stays.
 void number_added_tokens(std::vector<AddedToken>& added, const Model& model, const std::filesystem::path& file);
 

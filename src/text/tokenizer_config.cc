@@ -6,24 +6,17 @@
 #include "base/error.h"
 #include "text/components.h"
 #include "text/json_reader.h"
+#include "text/load.h"
 
 namespace brim {
 namespace {
 
-// "[CLS]" or {"content": "[CLS]", "lstrip": false, …}
-AddedToken read_added_token(const JsonValue& json) {
+// "[CLS]" or an object.
+AddedToken read_special_token(const JsonValue& json) {
+  if (!json.raw().is_string()) return read_added_token(json, true);
   AddedToken token;
   token.special = true;
-  if (json.raw().is_string()) {
-    token.content = json.as_string();
-    return token;
-  }
-  token.content = json.at("content").as_string();
-  token.special = json.get("special", true);
-  token.lstrip = json.get("lstrip", false);
-  token.rstrip = json.get("rstrip", false);
-  token.single_word = json.get("single_word", false);
-  token.normalized = json.get("normalized", !token.special);
+  token.content = json.as_string();
   return token;
 }
 
@@ -40,7 +33,7 @@ constexpr Role kRoles[] = {{"cls_token", &TokenizerConfig::cls},   {"sep_token",
 
 void read_roles(const JsonValue& json, TokenizerConfig& config) {
   for (const auto& [key, member] : kRoles) {
-    if (json.has(key) && !(config.*member)) config.*member = read_added_token(json.at(key));
+    if (json.has(key) && !(config.*member)) config.*member = read_special_token(json.at(key));
   }
 }
 
@@ -67,6 +60,17 @@ int32_t read_id(const JsonValue& place, const std::string& text) {
 
 }  // namespace
 
+AddedToken read_added_token(const JsonValue& json, bool special) {
+  AddedToken token;
+  token.content = json.at("content").as_string();
+  token.special = json.get("special", special);
+  token.lstrip = json.get("lstrip", false);
+  token.rstrip = json.get("rstrip", false);
+  token.single_word = json.get("single_word", false);
+  token.normalized = json.get("normalized", !token.special);
+  return token;
+}
+
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& dir) {
   TokenizerConfig config;
   config.file = dir / "tokenizer_config.json";
@@ -87,7 +91,7 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& dir) {
       decoder.expect_object();
       for (const auto& [id, value] : decoder.raw().items()) {
         const JsonValue entry(value, config.file, "added_tokens_decoder." + id);
-        AddedToken token = read_added_token(entry);
+        AddedToken token = read_special_token(entry);
         token.id = read_id(entry, id);
         config.added.push_back(std::move(token));
       }

@@ -67,13 +67,7 @@ std::vector<AddedToken> read_added(const JsonValue& list) {
   std::map<int64_t, std::string> taken;
   for (size_t i = 0; i < list.size(); ++i) {
     const JsonValue json = list.at(i);
-    AddedToken token;
-    token.content = json.at("content").as_string();
-    token.special = json.get("special", false);
-    token.lstrip = json.get("lstrip", false);
-    token.rstrip = json.get("rstrip", false);
-    token.single_word = json.get("single_word", false);
-    token.normalized = json.get("normalized", !token.special);
+    AddedToken token = read_added_token(json, false);
     const int64_t id = json.at("id").as_int();
     if (id < 0 || id >= Vocab::kMostIds) json.at("id").fail("is not a token id");
     const auto [before, fresh] = taken.emplace(id, token.content);
