@@ -143,9 +143,7 @@ size_t gpt2_word_end(std::string_view text, size_t at) {
 }
 
 void to_byte_level(NormalizedText& text) {
-  NormalizedText out;
-  out.tracked = text.tracked;
-  out.origin = text.origin;
+  NormalizedText out = text.emptied();
   out.text.reserve(text.text.size() * 2);
   for (size_t i = 0; i < text.text.size(); ++i) {
     out.append(byte_level_char(static_cast<uint8_t>(text.text[i])), text.span_at(i));

@@ -38,9 +38,7 @@ void NormalizedText::append(char32_t c, Span span) {
 }
 
 void NormalizedText::transform(std::span<const Rewrite> chars, size_t skipped) {
-  NormalizedText out;
-  out.tracked = tracked;
-  out.origin = origin;
+  NormalizedText out = emptied();
   out.text.reserve(text.size() + 8);
   if (!tracked) {
     for (const Rewrite& r : chars) append_utf8(out.text, r.c);

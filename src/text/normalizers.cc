@@ -13,33 +13,32 @@
 namespace brim {
 namespace {
 
-// Keeps the code points that `keep` accepts.
-template <class Keep>
-void filter(NormalizedText& text, Keep keep) {
-  NormalizedText out;
-  out.tracked = text.tracked;
-  out.origin = text.origin;
+// Builds the text anew: `put` adds to it what becomes of each code point, which stands at bytes [begin, end).
+template <class Put>
+void rebuild(NormalizedText& text, Put put) {
+  NormalizedText out = text.emptied();
+  out.text.reserve(text.text.size());
   for (size_t i = 0; i < text.text.size();) {
     const CodePoint p = decode_valid(text.text, i);
     const size_t next = i + static_cast<size_t>(p.bytes);
-    if (keep(p.value)) out.copy_from(text, i, next);
+    put(out, p.value, i, next);
     i = next;
   }
   text.swap(out);
 }
 
+// Keeps the code points that `keep` accepts.
+template <class Keep>
+void filter(NormalizedText& text, Keep keep) {
+  rebuild(text, [&](NormalizedText& out, char32_t c, size_t begin, size_t end) {
+    if (keep(c)) out.copy_from(text, begin, end);
+  });
+}
+
 // Replaces each code point by one other.
 template <class Map>
 void map_chars(NormalizedText& text, Map map) {
-  NormalizedText out;
-  out.tracked = text.tracked;
-  out.origin = text.origin;
-  for (size_t i = 0; i < text.text.size();) {
-    const CodePoint p = decode_valid(text.text, i);
-    out.append(map(p.value), text.span_at(i));
-    i += static_cast<size_t>(p.bytes);
-  }
-  text.swap(out);
+  rebuild(text, [&](NormalizedText& out, char32_t c, size_t begin, size_t) { out.append(map(c), text.span_at(begin)); });
 }
 
 // True if every code point is below `limit` (which must be 0x80 or 0x300).
@@ -60,18 +59,11 @@ void normalize_unicode(NormalizedText& text, unicode::Form form) {
 }
 
 void lowercase(NormalizedText& text) {
-  NormalizedText out;
-  out.tracked = text.tracked;
-  out.origin = text.origin;
-  out.text.reserve(text.text.size());
-  for (size_t i = 0; i < text.text.size();) {
-    const CodePoint p = decode_valid(text.text, i);
+  rebuild(text, [&](NormalizedText& out, char32_t c, size_t begin, size_t) {
     char32_t lower[2];
-    const int n = unicode::to_lower(p.value, lower);
-    for (int k = 0; k < n; ++k) out.append(lower[k], text.span_at(i));
-    i += static_cast<size_t>(p.bytes);
-  }
-  text.swap(out);
+    const int n = unicode::to_lower(c, lower);
+    for (int k = 0; k < n; ++k) out.append(lower[k], text.span_at(begin));
+  });
 }
 
 class UnicodeForm : public Normalizer {
@@ -115,9 +107,7 @@ class Strip : public Normalizer {
       if (!unicode::is_white_space(decode_valid(s, last).value)) break;
       end = last;
     }
-    NormalizedText out;
-    out.tracked = text.tracked;
-    out.origin = text.origin;
+    NormalizedText out = text.emptied();
     out.copy_from(text, begin, end);
     text.swap(out);
   }
@@ -150,9 +140,7 @@ class Prepend : public Normalizer {
   explicit Prepend(std::string text) : prefix_(std::move(text)) {}
   void apply(NormalizedText& text) const override {
     if (text.text.empty()) return;
-    NormalizedText out;
-    out.tracked = text.tracked;
-    out.origin = text.origin;
+    NormalizedText out = text.emptied();
     out.append(prefix_, text.span_at(0));
     out.copy_from(text, 0, text.text.size());
     text.swap(out);
@@ -173,8 +161,7 @@ class Replace : public Normalizer {
     bool found = false;
     pattern_.for_each_match(text.text, [&](size_t begin, size_t end) {
       if (!found) {
-        out.tracked = text.tracked;
-        out.origin = text.origin;
+        out = text.emptied();
         found = true;
       }
       out.copy_from(text, done, begin);
@@ -250,19 +237,12 @@ void BertNormalizer::apply(NormalizedText& text) const {
     map_chars(text, [](char32_t c) { return unicode::is_white_space(c) ? U' ' : c; });
   }
   if (options_.handle_chinese_chars) {
-    NormalizedText out;
-    out.tracked = text.tracked;
-    out.origin = text.origin;
-    for (size_t i = 0; i < text.text.size();) {
-      const CodePoint p = decode_valid(text.text, i);
-      const size_t next = i + static_cast<size_t>(p.bytes);
-      const bool cjk = unicode::is_cjk(p.value);
-      if (cjk) out.append(" ", text.span_at(i));
-      out.copy_from(text, i, next);
-      if (cjk) out.append(" ", text.span_at(i));
-      i = next;
-    }
-    text.swap(out);
+    rebuild(text, [&](NormalizedText& out, char32_t c, size_t begin, size_t end) {
+      const bool cjk = unicode::is_cjk(c);
+      if (cjk) out.append(" ", text.span_at(begin));
+      out.copy_from(text, begin, end);
+      if (cjk) out.append(" ", text.span_at(begin));
+    });
   }
   if (options_.strip_accents) {
     normalize_unicode(text, unicode::Form::nfd);

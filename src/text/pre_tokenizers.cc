@@ -237,9 +237,7 @@ void BertPreTokenizer::apply(PreTokenized& text) const {
 
 void ByteLevelPreTokenizer::apply(PreTokenized& text) const {
   if (add_prefix_space_) {
-    NormalizedText out;
-    out.tracked = text.text.tracked;
-    out.origin = text.text.origin;
+    NormalizedText out = text.text.emptied();
     for (Piece& piece : text.pieces) {
       const auto begin = static_cast<uint32_t>(out.text.size());
       if (text.text.text[piece.begin] != ' ') out.append(" ", text.text.span_at(piece.begin));
@@ -257,9 +255,7 @@ void ByteLevelPreTokenizer::apply(PreTokenized& text) const {
       }
     });
   }
-  NormalizedText out;
-  out.tracked = text.text.tracked;
-  out.origin = text.text.origin;
+  NormalizedText out = text.text.emptied();
   out.text.reserve(text.text.text.size() * 2);
   for (Piece& piece : text.pieces) {
     const auto begin = static_cast<uint32_t>(out.text.size());
