@@ -4,6 +4,7 @@
 #pragma once
 #include <initializer_list>
 
+#include "base/error.h"
 #include "device/stream.h"
 #include "tensor/tensor_view.h"
 
@@ -19,5 +20,19 @@ void check_activation(const char* op, const char* name, const Stream& stream, DT
 void check_scratch(const char* op, const TensorView& scratch, int64_t bytes);
 // fp8 copies and scales exist on CUDA only.
 void check_no_fp8_on_cpu(const char* op, const Stream& stream, const TensorView& fp8, const TensorView& scale);
+
+// What ops that end in a layer norm have in common: gains, the result, what is kept of it for the gradient, its fp8 copy.
+template <class Args>
+void check_norm(const char* op, const Stream& stream, const Args& a, DType type, DType gain, int64_t T, int64_t H) {
+  check_view(op, "gamma", a.gamma, gain, {H});
+  check_view(op, "beta", a.beta, gain, {H});
+  check_view(op, "y", a.y, type, {T, H});
+  check_optional(op, "sum", a.sum, type, {T, H});
+  check_optional(op, "mean", a.mean, DType::f32, {T});
+  check_optional(op, "rstd", a.rstd, DType::f32, {T});
+  check_optional(op, "y_fp8", a.y_fp8, DType::f8e4m3, {T, H});
+  check_no_fp8_on_cpu(op, stream, a.y_fp8, a.fp8_scale);
+  BRIM_CHECK(a.eps > 0, "{}: eps is {}, must be above 0", op, a.eps);
+}
 
 }  // namespace brim

@@ -19,15 +19,7 @@ void embedding(Stream& stream, const EmbeddingArgs& a) {
   check_view(op, "word", a.word, table, {a.word.rows(), H});
   check_view(op, "position", a.position, cuda ? type : a.position.dtype, {a.position.rows(), H});
   check_optional(op, "type", a.type, cuda ? type : a.type.dtype, {1, H});
-  check_view(op, "gamma", a.gamma, gain, {H});
-  check_view(op, "beta", a.beta, gain, {H});
-  check_view(op, "y", a.y, type, {T, H});
-  check_optional(op, "sum", a.sum, type, {T, H});
-  check_optional(op, "mean", a.mean, DType::f32, {T});
-  check_optional(op, "rstd", a.rstd, DType::f32, {T});
-  check_optional(op, "y_fp8", a.y_fp8, DType::f8e4m3, {T, H});
-  check_no_fp8_on_cpu(op, stream, a.y_fp8, a.fp8_scale);
-  BRIM_CHECK(a.eps > 0, "embedding: eps is {}, must be above 0", a.eps);
+  check_norm(op, stream, a, type, gain, T, H);
   if (T == 0 || H == 0) return;
   dispatch(stream, Zone::embedding, a, embedding_work(a), &KernelTable::embedding);
 }

@@ -16,15 +16,7 @@ void layer_norm(Stream& stream, const LayerNormArgs& a) {
   check_activation(op, "x", stream, type);
   check_view(op, "x", a.x, type, {T, H});
   check_optional(op, "residual", a.residual, type, {T, H});
-  check_view(op, "gamma", a.gamma, gain, {H});
-  check_view(op, "beta", a.beta, gain, {H});
-  check_view(op, "y", a.y, type, {T, H});
-  check_optional(op, "sum", a.sum, type, {T, H});
-  check_optional(op, "mean", a.mean, DType::f32, {T});
-  check_optional(op, "rstd", a.rstd, DType::f32, {T});
-  check_optional(op, "y_fp8", a.y_fp8, DType::f8e4m3, {T, H});
-  check_no_fp8_on_cpu(op, stream, a.y_fp8, a.fp8_scale);
-  BRIM_CHECK(a.eps > 0, "layer_norm: eps is {}, must be above 0", a.eps);
+  check_norm(op, stream, a, type, gain, T, H);
   if (T == 0 || H == 0) return;
   dispatch(stream, Zone::layer_norm, a, layer_norm_work(a), &KernelTable::layer_norm);
 }
