@@ -153,7 +153,7 @@ class Bench:
         return "copy", lambda: self.score(self.base(), source, env={"BRIM_STAGING_DEPTH": "1"}), lambda: self.score(self.base(), source)
 
     def plant_neighbour(self):
-        source = self.texts(self.a.rows)
+        source = self.long_run()
 
         def beside():
             busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in os.sched_getaffinity(0)]

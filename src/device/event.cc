@@ -2,6 +2,7 @@
 #include "device/event.h"
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "device/cuda_backend.h"
 #include "device/graph.h"
@@ -42,7 +43,7 @@ DeviceClock::DeviceClock(Device& device, Stream& stream) : base_(make_event(devi
 }
 int64_t DeviceClock::host_ns(Event& event) { return base_ns_ + static_cast<int64_t>(event.ms_since(*base_) * 1e6); }
 
-bool can_capture(const Stream& stream) { return stream.kind() == DeviceKind::cuda; }
+bool can_capture(const Stream& stream) { return stream.kind() == DeviceKind::cuda && !env_flag("BRIM_SYNC"); }
 
 #if !defined(BRIM_WITH_CUDA)
 void begin_capture(Stream& stream) { fail(ErrorCode::internal, "a {} stream cannot capture a graph", device_kind_name(stream.kind())); }

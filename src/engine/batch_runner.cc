@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "device/graph.h"
 #include "memory/placement.h"
 
 namespace brim {
@@ -47,7 +48,7 @@ BatchRunner::BatchRunner(Device& device, Stream& compute, ForwardRunner& forward
 BatchRunner::~BatchRunner() = default;
 
 void BatchRunner::prepare_small(Output output) {
-  if (!slots_.empty() && !small_) small_ = std::make_unique<SmallBatches>(device_, compute_, forward_, limits_, output, width_);
+  if (!slots_.empty() && !small_ && can_capture(compute_)) small_ = std::make_unique<SmallBatches>(device_, compute_, forward_, limits_, output, width_);
 }
 
 void BatchRunner::submit(PackedBatch& batch, const Collect& collect) {

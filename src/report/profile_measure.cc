@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kFewestCalls = 3, kFewestSingles = 30, kMostCalls = 20000;
 constexpr double kLongestSizeSeconds = 60;      // of sizes nobody asked for
-constexpr double kLeastEnergySeconds = 0.5;     // the card's counter moves in steps of up to 100 ms
+constexpr double kLeastEnergySeconds = 1.0;     // the card's counter moves in steps of up to 100 ms
 constexpr int64_t kTracedRows = 2000;
 
 // The texts in turn, however many are asked for.
@@ -102,6 +102,7 @@ BatchPoint measure_batch(const ProfileOptions& o, const Subject& subject, TextRi
     throw_if_stopped(o.stop);
     const size_t first = ring.next();
     const auto texts = ring.take(static_cast<size_t>(size));
+    if (engine != nullptr) engine->batches().reset_busy();
     const int64_t begin = now_ns();
     subject.score(texts);
     seconds.push_back(seconds_since(begin));
@@ -183,6 +184,19 @@ PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const st
   return stats;
 }
 
+// The set is run again until the card's counter has moved enough to be read.
+std::optional<double> joules_per_1000(const ProfileOptions& o, const Subject& subject, const std::string& jsonl, Nvml& nvml, int card) {
+  const auto before = nvml.energy_mj(card);
+  if (!before) return std::nullopt;
+  int64_t rows = 0;
+  const int64_t started = now_ns();
+  do rows += std::max<int64_t>(1, run_rows(o, subject, jsonl, 0, nullptr).rows);
+  while (seconds_since(started) < kLeastEnergySeconds);
+  const auto after = nvml.energy_mj(card);
+  if (!after) return std::nullopt;
+  return static_cast<double>(*after - *before) / static_cast<double>(rows);  // mJ a text: J for 1,000
+}
+
 SizePoint measure_size(const ProfileOptions& o, const Subject& subject, const ProfileTexts& texts, int64_t rows, Nvml& nvml, std::vector<std::string>* predictions) {
   SizePoint p;
   p.rows = rows;
@@ -191,11 +205,8 @@ SizePoint measure_size(const ProfileOptions& o, const Subject& subject, const Pr
   Engine* engine = subject.engine();
   const bool card = engine != nullptr && engine->device().kind() == DeviceKind::cuda;
   const std::optional<int> index = card ? nvml.find(engine->device().pci_bus_id()) : std::nullopt;
-  const auto before = index ? nvml.energy_mj(*index) : std::nullopt;
   p.counted = run_rows(o, subject, jsonl, texts.texts.size(), predictions);
-  const auto after = index ? nvml.energy_mj(*index) : std::nullopt;
-  if (before && after && p.counted.seconds >= kLeastEnergySeconds && p.counted.rows > 0)
-    p.joules_per_1000 = static_cast<double>(*after - *before) * 1e-3 / static_cast<double>(p.counted.rows) * 1000;
+  if (index) p.joules_per_1000 = joules_per_1000(o, subject, jsonl, nvml, *index);
   p.run = engine == nullptr ? run_stats(nullptr, nullptr, p.counted) : run_stats(&engine->shape(), &engine->plan(), p.counted);
   return p;
 }

@@ -210,6 +210,10 @@ TEST_F(ProfileRun, ATinyModelAndVaderEndToEnd) {
   ASSERT_EQ(m.batches.size(), 2u);
   EXPECT_DOUBLE_EQ(m.batches[0].speedup, 1);
   EXPECT_GT(m.batches[1].flops, m.batches[0].flops);
+  for (const BatchPoint& b : m.batches) {
+    EXPECT_GT(b.busy_seconds, 0);
+    EXPECT_LE(b.busy_seconds, b.seconds.mean) << "the device's share of a call is no longer than the call";
+  }
   EXPECT_GT(m.batches[1].bytes, 0);
   EXPECT_GT(m.batches[1].mfu, 0);
   EXPECT_DOUBLE_EQ(m.mean_tokens, 5);  // three words and two marks

@@ -11,6 +11,7 @@ namespace brim {
 // The op this thread is launching, for messages; set by cuda_op (launch.cuh).
 inline thread_local const char* cuda_current_op = "";
 
+bool cuda_kernel_failed(cudaError_t error);  // the error of a kernel that ran, told by a later call
 [[noreturn]] void cuda_failed(cudaError_t error, const char* call, const char* file, int line);
 void cuda_warn(cudaError_t error, const char* call) noexcept;  // logs; for destructors
 void cuda_refuse_after_loss();                                 // throws once a device was lost

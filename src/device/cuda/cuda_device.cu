@@ -17,6 +17,7 @@ namespace brim {
 namespace {
 
 std::atomic<bool> device_lost{false};
+constexpr const char* kGraphOp = "graph";
 
 // Which device this thread last bound, so that binding again costs nothing.
 thread_local int bound_device = -1;
@@ -185,7 +186,7 @@ class CudaGraph final : public Graph {
  public:
   explicit CudaGraph(CudaGraphExecHandle exec) : exec_(std::move(exec)) {}
   void launch(Stream& stream) override {
-    cuda_op(stream, "graph", [&](CudaStream& s) { BRIM_CUDA_CHECK(cudaGraphLaunch(exec_.get(), s.handle())); });
+    cuda_op(stream, kGraphOp, [&](CudaStream& s) { BRIM_CUDA_CHECK(cudaGraphLaunch(exec_.get(), s.handle())); });
   }
 
  private:
@@ -203,16 +204,33 @@ bool cuda_sync_every_op() {
   return on;
 }
 
+bool cuda_kernel_failed(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorHardwareStackError:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorUnknown: return true;
+    default: return false;
+  }
+}
 void cuda_failed(cudaError_t error, const char* call, const char* file, int line) {
   static_cast<void>(cudaGetLastError());
   int device = -1;
   static_cast<void>(cudaGetDevice(&device));
-  const bool named = *cuda_current_op != '\0';
+  // A failure of a kernel is told by some later call: the card knows which op it had begun, the host only which it was at.
+  const bool behind = cuda_kernel_failed(error) && !cuda_sync_every_op();
+  const std::string op = behind ? OpTrail::begun() : std::string(cuda_current_op);
+  const bool unnamed = behind && (op.empty() || op.find(kGraphOp) != std::string::npos);
   if (error != cudaErrorInvalidValue && error != cudaErrorInvalidConfiguration) device_lost = true;
-  const std::string message =
-      fmt::format("cuda:{}: {}{}{} ({}): {} at {}:{}{}", device, named ? cuda_current_op : "", named ? ": " : "", cudaGetErrorString(error),
-                  cudaGetErrorName(error), call, file, line,
-                  cuda_sync_every_op() ? "" : "; kernels run behind the host, BRIM_SYNC=1 names the op that failed");
+  const std::string message = fmt::format("cuda:{}: {}{}{} ({}): {} at {}:{}{}", device, op, op.empty() ? "" : ": ", cudaGetErrorString(error),
+                                          cudaGetErrorName(error), call, file, line, unnamed ? "; BRIM_SYNC=1 names the op that failed" : "");
   cuda_current_op = "";
   throw Error(ErrorCode::device_lost, message);
 }
@@ -230,6 +248,7 @@ void cuda_refuse_after_loss() {
 CudaStream::CudaStream(const CudaInfo& info) : Stream(DeviceKind::cuda), info_(info) {
   bind();
   BRIM_CUDA_CHECK(cudaStreamCreateWithFlags(handle_.out(), cudaStreamNonBlocking));
+  trail_ = std::make_unique<OpTrail>(handle());
 }
 void CudaStream::bind() const { bind_device(info_.index); }
 void CudaStream::synchronize() { BRIM_CUDA_CHECK(cudaStreamSynchronize(handle())); }

@@ -2,7 +2,10 @@
 // The CUDA stream behind brim::Stream and what kernels need to know of the card. Included by .cu files and by files under
 // device/cuda and ops/cuda only.
 #pragma once
+#include <memory>
+
 #include "device/cuda/cuda_check.h"
+#include "device/cuda/op_trail.h"
 #include "device/cuda_info.h"
 #include "device/stream.h"
 
@@ -16,6 +19,10 @@ class CudaStream final : public Stream {
   int device_index() const { return info_.index; }
   // Makes the stream's device the calling thread's; cheap when it already is.
   void bind() const;
+  // Names what comes next on the stream; see op_trail.h.
+  void begin_op(const char* name) {
+    if (!capturing_) trail_->begin(name);
+  }
 
   void synchronize() override;
   void copy(void* dst, const void* src, size_t bytes) override;
@@ -27,6 +34,7 @@ class CudaStream final : public Stream {
  private:
   const CudaInfo& info_;  // the device's
   CudaStreamHandle handle_;
+  std::unique_ptr<OpTrail> trail_;
   bool capturing_ = false;
 };
 

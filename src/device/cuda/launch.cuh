@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one way from an op to its kernels: cuda_op names the op for error messages, binds the device and, under BRIM_SYNC=1,
-// waits for the result; launch<kernel> launches, checks, and registers the kernel at program start, so that opening a
+// The one way from an op to its kernels: cuda_op names the op to the host and to the stream, so that an error can be told
+// by it, binds the device and, under BRIM_SYNC=1, waits for the result; launch<kernel> launches, checks, and registers the kernel at program start, so that opening a
 // device loads every kernel there is and memory in use does not change once batches run.
 #pragma once
 #include <cstddef>
@@ -43,6 +43,7 @@ void cuda_op(Stream& stream, const char* name, Body&& body) {
   CudaStream& s = as_cuda(stream);
   const char* outer = std::exchange(cuda_current_op, name);
   s.bind();
+  s.begin_op(name);
   body(s);
   if (cuda_sync_every_op() && !s.capturing()) s.synchronize();
   cuda_current_op = outer;

@@ -62,6 +62,8 @@ const Library& library() {
 
 void check_status(cublasStatus_t status, const char* call, const std::string& problem) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
+  // The product may only be where an earlier kernel's failure came out.
+  if (const cudaError_t earlier = cudaDeviceSynchronize(); cuda_kernel_failed(earlier)) cuda_failed(earlier, call, __FILE__, __LINE__);
   fail(ErrorCode::device_lost, "{}: {}: {} ({})", cuda_current_op, call, library().cublasLtGetStatusString(status), problem);
 }
 

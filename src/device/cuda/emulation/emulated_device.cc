@@ -54,7 +54,11 @@ void cuda_failed(cudaError_t, const char* call, const char*, int) { fail(ErrorCo
 void cuda_warn(cudaError_t, const char*) noexcept {}
 void cuda_refuse_after_loss() {}
 
-CudaStream::CudaStream(const CudaInfo& info) : Stream(DeviceKind::cuda), info_(info) {}
+OpTrail::OpTrail(cudaStream_t stream) : stream_(stream) {}
+OpTrail::~OpTrail() = default;
+void OpTrail::begin(const char*) {}
+
+CudaStream::CudaStream(const CudaInfo& info) : Stream(DeviceKind::cuda), info_(info), trail_(std::make_unique<OpTrail>(nullptr)) {}
 void CudaStream::bind() const {}
 void CudaStream::synchronize() {}
 void CudaStream::copy(void* dst, const void* src, size_t bytes) { std::memmove(dst, src, bytes); }
