@@ -24,6 +24,8 @@ class Stream {
   // Between host and device or within the device; ordered with the stream's ops. Host memory must stay valid until done.
   virtual void copy(void* dst, const void* src, size_t bytes) = 0;
   virtual void fill_zero(void* dst, size_t bytes) = 0;
+  // Whether a queued op that fails is to be told by its own name, at some microseconds each, or only as one of a small batch.
+  virtual void name_ops(bool) {}
 
  protected:
   explicit Stream(DeviceKind kind) : kind_(kind) {}

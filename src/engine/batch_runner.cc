@@ -63,6 +63,7 @@ void BatchRunner::submit(PackedBatch& batch, const Collect& collect) {
     collect(batch, result.as<float>());
     return;
   }
+  compute_.name_ops(batch.tokens() >= named_from_);
   if (small_ && in_flight_ == 0 && small_->takes(batch)) {
     const float* result = small_->run(batch);
     busy_seconds_ += small_->last_seconds();

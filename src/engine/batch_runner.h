@@ -34,6 +34,9 @@ class BatchRunner {
   // batch that finds nothing in flight is then computed at once.
   void prepare_small(Output output);
 
+  // Ops of batches with fewer tokens are not named one by one when they fail: it would cost them more than they take.
+  void name_ops_from(int64_t tokens) { named_from_ = tokens; }
+
   static int64_t staging_bytes(const BatchLimits& limits, int depth);  // on the device
 
  private:
@@ -52,6 +55,7 @@ class BatchRunner {
   std::unique_ptr<SmallBatches> small_;
   std::vector<std::unique_ptr<Slot>> slots_;
   size_t next_ = 0, in_flight_ = 0;
+  int64_t named_from_ = 0;
   double busy_seconds_ = 0;
 };
 

@@ -133,6 +133,7 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
   const BatchLimits limits = engine->plan_.limits();
   engine->batches_ = std::make_unique<BatchRunner>(device, *engine->stream_, *engine->runner_, limits, engine->plan_.staging_depth,
                                                    is_per_token(engine->plan_.output) ? limits.tokens : limits.sequences, engine->width());
+  engine->batches_->name_ops_from(named_from_tokens(engine->plan_, shape.layers));
   engine->plan_.gemm_choices = gemm_choices(*engine->stream_);
   engine->warm_up();
   return engine;

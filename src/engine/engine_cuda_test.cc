@@ -165,12 +165,13 @@ TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
 }
 
 // Token ids far outside the table make the embedding kernel read where nothing is: a real fault. Exit code 6 is the answer.
-[[noreturn]] void lose_the_device(int32_t length) {
+[[noreturn]] void lose_the_device(bool full_batch) {
   try {
     const auto engine = open_default("bf16");
     PackedBatch batch;
-    const std::vector<int32_t> wild(static_cast<size_t>(length), 1 << 30);
-    batch.add({wild.data(), length, 0}, 0);
+    const std::vector<int32_t> wild(500, 1 << 30);
+    do batch.add({wild.data(), 500, 0}, 0);
+    while (full_batch && batch.tokens() + 500 <= engine->plan().token_budget);
     batch.finish();
     const auto ignore = [](const PackedBatch&, const float*) {};
     engine->batches().submit(batch, ignore);
@@ -185,10 +186,10 @@ TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
 TEST(EngineCudaDeathTest, ALostDeviceIsToldAndEndsTheProcess) {
   BRIM_NEEDS_GPU();
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(lose_the_device(500), ::testing::ExitedWithCode(6), "cuda:0: embedding: .*illegal");
-  EXPECT_EXIT(lose_the_device(5), ::testing::ExitedWithCode(6), "cuda:0: graph: .*illegal.*BRIM_SYNC=1");
+  EXPECT_EXIT(lose_the_device(true), ::testing::ExitedWithCode(6), "cuda:0: embedding: .*illegal");
+  EXPECT_EXIT(lose_the_device(false), ::testing::ExitedWithCode(6), "cuda:0: an op of a small batch: .*illegal.*BRIM_SYNC=1 names");
   ::setenv("BRIM_SYNC", "1", 1);
-  EXPECT_EXIT(lose_the_device(5), ::testing::ExitedWithCode(6), "cuda:0: embedding: ");
+  EXPECT_EXIT(lose_the_device(false), ::testing::ExitedWithCode(6), "cuda:0: embedding: ");
   ::unsetenv("BRIM_SYNC");
 }
 

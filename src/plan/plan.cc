@@ -428,6 +428,11 @@ Precision default_precision(const DeviceProfile& d, Task task) {
   return task == Task::score && native ? Precision::bf16 : Precision::fp32;
 }
 
+int64_t named_from_tokens(const Plan& plan, int64_t layers) {
+  const double ops = static_cast<double>(layers) * (plan.task == Task::train ? 24 : 8);
+  return static_cast<int64_t>(50e-6 * ops * plan.tokens_per_second);
+}
+
 int64_t MemoryLimit::resolve(const std::string& text, MemoryInfo memory, const std::string& device) {
   if (text == "auto") return memory.free_bytes - memory.free_bytes / 20;
   if (!text.empty() && text.back() == '%') {

@@ -80,6 +80,9 @@ int64_t smallest_limit(const PlanRequest& request);
 // The precision taken when none is named.
 Precision default_precision(const DeviceProfile& device, Task task);
 
+// Tokens from which a batch's ops take so long (50 us each) that naming each on its stream (Stream::name_ops) costs little.
+int64_t named_from_tokens(const Plan& plan, int64_t layers);
+
 std::string to_json(const Plan& plan);
 Plan plan_from_json(std::string_view json);  // throws bad_data
 

@@ -123,6 +123,7 @@ class Loop {
   void open_pass() {
     job_.master = {};  // the device has it
     place_token_set(job_);
+    stream_->name_ops(job_.plan.token_budget >= named_from_tokens(job_.plan, job_.shape.layers));
     pass_plan_ = plan_train_pass(job_.shape, job_.precision, job_.plan.recompute, job_.device->kind(), best_isa(),
                                  job_.threads, job_.plan.limits());
     if (job_.validation_set.rows() > 0) validation_ = std::make_unique<Validator>(job_, state_);

@@ -17,7 +17,7 @@ namespace brim {
 namespace {
 
 std::atomic<bool> device_lost{false};
-constexpr const char* kGraphOp = "graph";
+constexpr const char* kSmallBatch = "an op of a small batch";
 
 // Which device this thread last bound, so that binding again costs nothing.
 thread_local int bound_device = -1;
@@ -186,7 +186,7 @@ class CudaGraph final : public Graph {
  public:
   explicit CudaGraph(CudaGraphExecHandle exec) : exec_(std::move(exec)) {}
   void launch(Stream& stream) override {
-    cuda_op(stream, kGraphOp, [&](CudaStream& s) { BRIM_CUDA_CHECK(cudaGraphLaunch(exec_.get(), s.handle())); });
+    cuda_op(stream, kSmallBatch, [&](CudaStream& s) { BRIM_CUDA_CHECK(cudaGraphLaunch(exec_.get(), s.handle())); });
   }
 
  private:
@@ -227,7 +227,7 @@ void cuda_failed(cudaError_t error, const char* call, const char* file, int line
   // A failure of a kernel is told by some later call: the card knows which op it had begun, the host only which it was at.
   const bool behind = cuda_kernel_failed(error) && !cuda_sync_every_op();
   const std::string op = behind ? OpTrail::begun() : std::string(cuda_current_op);
-  const bool unnamed = behind && (op.empty() || op.find(kGraphOp) != std::string::npos);
+  const bool unnamed = behind && (op.empty() || op.find(kSmallBatch) != std::string::npos);
   if (error != cudaErrorInvalidValue && error != cudaErrorInvalidConfiguration) device_lost = true;
   const std::string message = fmt::format("cuda:{}: {}{}{} ({}): {} at {}:{}{}", device, op, op.empty() ? "" : ": ", cudaGetErrorString(error),
                                           cudaGetErrorName(error), call, file, line, unnamed ? "; BRIM_SYNC=1 names the op that failed" : "");
@@ -252,6 +252,10 @@ CudaStream::CudaStream(const CudaInfo& info) : Stream(DeviceKind::cuda), info_(i
 }
 void CudaStream::bind() const { bind_device(info_.index); }
 void CudaStream::synchronize() { BRIM_CUDA_CHECK(cudaStreamSynchronize(handle())); }
+void CudaStream::name_ops(bool on) {
+  if (naming_ && !on) trail_->begin(kSmallBatch);
+  naming_ = on;
+}
 void CudaStream::copy(void* dst, const void* src, size_t bytes) {
   if (bytes == 0) return;
   bind();

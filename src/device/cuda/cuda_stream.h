@@ -21,8 +21,9 @@ class CudaStream final : public Stream {
   void bind() const;
   // Names what comes next on the stream; see op_trail.h.
   void begin_op(const char* name) {
-    if (!capturing_) trail_->begin(name);
+    if (naming_ && !capturing_) trail_->begin(name);
   }
+  void name_ops(bool on) override;
 
   void synchronize() override;
   void copy(void* dst, const void* src, size_t bytes) override;
@@ -35,7 +36,7 @@ class CudaStream final : public Stream {
   const CudaInfo& info_;  // the device's
   CudaStreamHandle handle_;
   std::unique_ptr<OpTrail> trail_;
-  bool capturing_ = false;
+  bool capturing_ = false, naming_ = true;
 };
 
 inline CudaStream& as_cuda(Stream& stream) { return static_cast<CudaStream&>(stream); }

@@ -53,8 +53,8 @@ TEST_F(CudaTrailDeathTest, AFaultAmongManyOpsIsNamedByItsOp) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   for (const bool as_graph : {false, true}) {
     EXPECT_EXIT(exit_as_the_program_would(Faulty::nothing, as_graph), ::testing::ExitedWithCode(0), "");
-    EXPECT_EXIT(exit_as_the_program_would(Faulty::gather_rows, as_graph), ::testing::ExitedWithCode(6), as_graph ? "cuda:0: graph: " : "cuda:0: gather_rows: ");
-    EXPECT_EXIT(exit_as_the_program_would(Faulty::linear, as_graph), ::testing::ExitedWithCode(6), as_graph ? "cuda:0: graph: " : "cuda:0: linear: ");
+    EXPECT_EXIT(exit_as_the_program_would(Faulty::gather_rows, as_graph), ::testing::ExitedWithCode(6), as_graph ? "cuda:0: an op of a small batch: " : "cuda:0: gather_rows: ");
+    EXPECT_EXIT(exit_as_the_program_would(Faulty::linear, as_graph), ::testing::ExitedWithCode(6), as_graph ? "cuda:0: an op of a small batch: " : "cuda:0: linear: ");
   }
 }
 

@@ -61,6 +61,7 @@ void OpTrail::begin(const char*) {}
 CudaStream::CudaStream(const CudaInfo& info) : Stream(DeviceKind::cuda), info_(info), trail_(std::make_unique<OpTrail>(nullptr)) {}
 void CudaStream::bind() const {}
 void CudaStream::synchronize() {}
+void CudaStream::name_ops(bool) {}
 void CudaStream::copy(void* dst, const void* src, size_t bytes) { std::memmove(dst, src, bytes); }
 void CudaStream::fill_zero(void* dst, size_t bytes) { std::memset(dst, 0, bytes); }
 
