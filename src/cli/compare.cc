@@ -82,7 +82,7 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
           if (expected != nullptr && !label_column.empty()) expected->emplace_back(chunk.rows.labels[row]);
         }
       },
-      [&](const PipelineStats& now) { progress.update({static_cast<double>(reader.bytes_read()), static_cast<double>(std::max<int64_t>(0, reader.bytes_total())), format_count(now.rows) + " rows"}); },
+      [&](const PipelineStats& now) { progress.update({static_cast<double>(now.file_bytes), static_cast<double>(std::max<int64_t>(0, reader.bytes_total())), format_count(now.rows) + " rows"}); },
       options);
   progress.finish();
   if (stop_requested()) fail(ErrorCode::interrupted, "interrupted");

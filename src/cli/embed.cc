@@ -89,7 +89,7 @@ int run_embed(EmbedFlags f) {
   };
   Progress progress("embedding", STDERR_FILENO, f.engine.quiet);
   const auto on_progress = [&](const PipelineStats& now) {
-    progress.update({static_cast<double>(reader.bytes_read()), static_cast<double>(std::max<int64_t>(0, reader.bytes_total())),
+    progress.update({static_cast<double>(now.file_bytes), static_cast<double>(std::max<int64_t>(0, reader.bytes_total())),
                      fmt::format("{} rows", format_count(now.rows))});
   };
   PipelineOptions options;

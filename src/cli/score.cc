@@ -170,9 +170,9 @@ int run_score(const ScoreFlags& given) {
   LiveRun live("score", engine.get());
   const int64_t started = now_ns();
   const auto on_progress = [&](const PipelineStats& now) {
-    live.update(now, reader.bytes_total() > 0 ? static_cast<double>(reader.bytes_read()) / static_cast<double>(reader.bytes_total()) : -1);
+    live.update(now, reader.bytes_total() > 0 ? static_cast<double>(now.file_bytes) / static_cast<double>(reader.bytes_total()) : -1);
     const double rate = static_cast<double>(now.rows) / std::max(1e-9, seconds_since(started));
-    progress.update({static_cast<double>(reader.bytes_read()), static_cast<double>(std::max<int64_t>(0, reader.bytes_total())),
+    progress.update({static_cast<double>(now.file_bytes), static_cast<double>(std::max<int64_t>(0, reader.bytes_total())),
                      fmt::format("{} rows · {} rows/s", format_count(now.rows), format_count(static_cast<int64_t>(rate)))});
   };
   PipelineOptions options;

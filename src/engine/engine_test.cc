@@ -153,6 +153,34 @@ TEST_F(EngineTest, StopEndsAfterWhatWasRead) {
   EXPECT_LT(rows, 20000);
 }
 
+// Fourteen chunks may be on their way at once; what the device has not begun when the signal comes is not waited for.
+TEST_F(EngineTest, StopDropsWhatWasReadAndNotBegun) {
+  auto engine = open();
+  std::mt19937 random(7);
+  std::string bytes;
+  constexpr int64_t kChunk = 400;
+  for (int i = 0; i < 16 * kChunk; ++i) bytes += text(random, 40) + "\n";
+  RowReader reader = lines(std::move(bytes), kChunk);
+  std::atomic<bool> stop{false};
+  PipelineOptions options;
+  options.stop = &stop;
+  int64_t rows = 0;
+  run_pipeline(engine.get(), reader, [&](ScoredChunk& c) { rows += static_cast<int64_t>(c.rows.size()); stop = true; }, nullptr, options);
+  EXPECT_GT(rows, 0);
+  EXPECT_LT(rows, 8 * kChunk);
+}
+
+TEST_F(EngineTest, ProgressIsToldByTheRowsHandedOut) {
+  auto engine = open();
+  std::string bytes;
+  for (int i = 0; i < 20000; ++i) bytes += "w5 w6\n";
+  const auto whole = static_cast<int64_t>(bytes.size());
+  RowReader reader = lines(std::move(bytes), 1000);
+  const PipelineStats stats = run_pipeline(
+      engine.get(), reader, [](ScoredChunk&) {}, [&](const PipelineStats& now) { EXPECT_EQ(now.file_bytes, 6 * now.rows); }, {});
+  EXPECT_EQ(stats.file_bytes, whole);
+}
+
 TEST_F(EngineTest, VaderGoesThroughTheSamePipeline) {
   RowReader reader = lines("I love this\nI hate this\nthe table\n");
   std::vector<float> compound;

@@ -21,6 +21,10 @@ namespace {
 
 // Chunks the packer may hold before it closes a batch early; bounds memory when chunks hold few tokens.
 constexpr size_t kMostHeldChunks = 8;
+// A chunk is what progress is told by and what an interrupted run finishes, so on slow devices it is about half a second's
+// work; a token is four bytes of text, more or less.
+constexpr double kChunkSeconds = 0.5, kBytesPerToken = 4;
+constexpr int64_t kLeastChunkBytes = 16 << 10;
 
 // A chunk on its way through the stages.
 struct Job {
@@ -50,9 +54,10 @@ class OrderedJobs {
     auto node = waiting_.extract(next_++);
     return std::move(node.mapped());
   }
+  // The stream ends after `jobs` jobs, or earlier if that was said before.
   void end(uint64_t jobs) {
     std::lock_guard lock(mutex_);
-    end_ = jobs;
+    end_ = std::min(end_, jobs);
     arrived_.notify_all();
   }
   void cancel() {
@@ -104,7 +109,12 @@ class Run {
       const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options)
       : engine_(engine), reader_(reader), sink_(sink), progress_(progress), options_(options),
         tokenizers_(tokenizer_threads()), permits_(static_cast<int>(kMostHeldChunks) + 2 * tokenizers_ + 4),
-        to_tokenize_(static_cast<size_t>(tokenizers_) + 2) {}
+        to_tokenize_(static_cast<size_t>(tokenizers_) + 2) {
+    // Eight chunks still hold more than a batch's tokens, so that no batch is closed early for want of them.
+    if (engine_ != nullptr && engine_->device().kind() == DeviceKind::cpu)
+      reader_.limit_chunks(static_cast<size_t>(std::max({kLeastChunkBytes, 2 * engine_->plan().token_budget,
+                                                         static_cast<int64_t>(kChunkSeconds * kBytesPerToken * engine_->plan().tokens_per_second)})));
+  }
 
   PipelineStats go() {
     const int64_t started = now_ns();
@@ -166,6 +176,8 @@ class Run {
     }
   }
 
+  bool stopped() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
+
   void read() {
     uint64_t number = 0;
     const auto room = [&] {
@@ -175,7 +187,7 @@ class Run {
       stats_.room_seconds += seconds_since(since);
       return taken;
     };
-    while (!(options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) && room()) {
+    while (!stopped() && room()) {
       auto job = std::make_unique<Job>();
       {
         ScopedZone zone(Zone::read);
@@ -188,7 +200,7 @@ class Run {
       }
       job->number = number++;
       ScopedZone zone(Zone::wait_output);
-      if (!to_tokenize_.push(std::move(job))) return;
+      if (!to_tokenize_.push(std::move(job))) break;
     }
     to_tokenize_.close();
     tokenized_.end(number);
@@ -254,7 +266,10 @@ class Run {
 
   void compute() {
     if (engine_ == nullptr) {  // VADER was scored by the tokenizer threads
-      while (auto job = tokenized_.pop()) done_.push(std::move(job));
+      while (auto job = tokenized_.pop()) {
+        if (stopped()) return drop_from(job->number);
+        done_.push(std::move(job));
+      }
       return;
     }
     const Plan& plan = engine_->plan();
@@ -270,6 +285,10 @@ class Run {
       }();
       stats_.wait_input_seconds += seconds_since(waiting_since);
       if (!job) break;
+      if (stopped()) {
+        drop_from(job->number);
+        break;
+      }
       Job* raw = job.get();
       stats_.truncated_rows += raw->truncated;
       const uint64_t number = raw->number;
@@ -285,6 +304,13 @@ class Run {
     while (!packer.empty()) submit(runner, packer, batch);
     runner.finish([&](const PackedBatch& b, const float* r) { collect(b, r); });
     stats_.compute_seconds = runner.busy_seconds();
+  }
+
+  // Interrupted: what was read and not begun is dropped, and the stages before this one are woken to end.
+  void drop_from(uint64_t number) {
+    done_.end(number);
+    permits_.cancel();
+    to_tokenize_.cancel();
   }
 
   void submit(BatchRunner& runner, Packer& packer, PackedBatch& batch) {
@@ -354,16 +380,17 @@ class Run {
       }
       rows_ += static_cast<int64_t>(job->out.rows.size());
       bad_ += static_cast<int64_t>(job->out.errors.size());
+      file_bytes_ = job->out.rows.file_bytes();
       if (progress_) {
         PipelineStats now;
         so_far([&](const PipelineStats& said) { now = said; });
-        now.rows = rows_, now.bad_rows = bad_, now.sink_seconds = sink_seconds_, now.tokenizers = tokenizers_;
+        now.rows = rows_, now.bad_rows = bad_, now.file_bytes = file_bytes_, now.sink_seconds = sink_seconds_, now.tokenizers = tokenizers_;
         progress_(now);
       }
       job.reset();
       permits_.give();
     }
-    stats_.rows = rows_, stats_.bad_rows = bad_, stats_.sink_seconds = sink_seconds_;
+    stats_.rows = rows_, stats_.bad_rows = bad_, stats_.file_bytes = file_bytes_, stats_.sink_seconds = sink_seconds_;
   }
 
   // Windows of one text become its result.
@@ -425,7 +452,7 @@ class Run {
   OrderedJobs tokenized_, done_;
   std::map<uint64_t, std::unique_ptr<Job>> held_;  // compute thread only
   PipelineStats stats_;
-  int64_t rows_ = 0, bad_ = 0;
+  int64_t rows_ = 0, bad_ = 0, file_bytes_ = 0;
   double sink_seconds_ = 0;
   std::mutex counters_mutex_;
   double tokenize_seconds_ = 0, run_delay_ = 0, read_cpu_ = 0, tokenize_cpu_ = 0, sink_cpu_ = 0, compute_cpu_ = 0;

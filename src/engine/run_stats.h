@@ -14,6 +14,7 @@ namespace brim {
 
 struct PipelineStats {
   int64_t rows = 0, bad_rows = 0, truncated_rows = 0, tokens = 0, batches = 0;
+  int64_t file_bytes = 0;         // of the input's files, up to the last row handed to the sink
   double sum_squares = 0;
   double seconds = 0;             // first byte read to last row handed to the sink
   double compute_seconds = 0;     // device busy

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -261,6 +262,7 @@ bool RowReader::next_chunk(RowChunk& chunk) {
     chunk.input = input_;
     chunk.first_row = rows_;
     rows_waiting_ = false;
+    chunk_end_ = at_ + most_bytes_;
     switch (schema_.format) {
       case RowFormat::csv:
       case RowFormat::tsv:
@@ -272,7 +274,6 @@ bool RowReader::next_chunk(RowChunk& chunk) {
       default:
         parse_txt(chunk);
     }
-    bytes_read_.store(bytes_before_ + source_->position(), std::memory_order_relaxed);
     if (chunk.size() > 0) {
       hand_over(chunk);
       return true;
@@ -295,6 +296,9 @@ void RowReader::hand_over(RowChunk& chunk) {
   chunk.base_offset_ = block_offset_;
   chunk.end_offset_ = block_offset_ + static_cast<int64_t>(at_);
   chunk.end_lines_ = lines_;
+  // The source is a block ahead; of a compressed one, the block's share in the file is not known better than by proportion.
+  const double read = static_cast<double>(block_offset_) + static_cast<double>(used_);
+  chunk.file_bytes_ = bytes_before_ + std::llround(static_cast<double>(source_->position()) * static_cast<double>(chunk.end_offset_) / read);
   const size_t left = used_ - at_;
   const size_t wanted = std::max(left, options_.chunk_bytes);
   // A block that grew for one huge record is not kept for the rest of the file.
@@ -474,20 +478,20 @@ bool RowReader::take_line(std::string_view& line) {
 
 void RowReader::parse_txt(RowChunk& chunk) {
   std::string_view line;
-  while (chunk.size() < options_.chunk_rows && take_line(line)) {
+  while (!full(chunk) && take_line(line)) {
     add_row(chunk, line, line, {});
     ++lines_;
   }
-  rows_waiting_ = chunk.size() == options_.chunk_rows;
+  rows_waiting_ = full(chunk);
 }
 
 void RowReader::parse_jsonl(RowChunk& chunk) {
   std::string_view line;
-  while (chunk.size() < options_.chunk_rows && take_line(line)) {
+  while (!full(chunk) && take_line(line)) {
     if (!is_blank(line)) take_json_row(chunk, line);
     ++lines_;
   }
-  rows_waiting_ = chunk.size() == options_.chunk_rows;
+  rows_waiting_ = full(chunk);
 }
 
 void RowReader::take_json_row(RowChunk& chunk, std::string_view line) {
@@ -522,7 +526,7 @@ void RowReader::take_json_row(RowChunk& chunk, std::string_view line) {
 }
 
 void RowReader::parse_csv(RowChunk& chunk) {
-  while (chunk.size() < options_.chunk_rows && at_ < used_) {
+  while (!full(chunk) && at_ < used_) {
     parse_csv_record(block(), at_, last(), schema_.dialect, csv_);
     if (csv_.status == CsvStatus::incomplete) {
       // A quote left open over more than the longest record is taken as never closed.
@@ -534,7 +538,7 @@ void RowReader::parse_csv(RowChunk& chunk) {
     at_ = csv_.next;
     lines_ += csv_.lines;
   }
-  rows_waiting_ = chunk.size() == options_.chunk_rows;
+  rows_waiting_ = full(chunk);
 }
 
 std::string_view RowReader::csv_text(RowChunk& chunk, const CsvField& field) {

@@ -4,7 +4,7 @@
 // is bad. A chunk owns its storage and may travel to other threads; the reader keeps one block and the started record
 // only, so memory stays flat whatever the file's size.
 #pragma once
-#include <atomic>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -80,6 +80,8 @@ class RowChunk {
   size_t size() const { return texts.size(); }
   const Error* error(size_t row) const;          // null for a good row
   RowPosition position_after(size_t row) const;  // where the next row begins
+  // Bytes of the files (compressed ones where compressed) up to the end of the chunk, all inputs before it included.
+  int64_t file_bytes() const { return file_bytes_; }
 
   size_t input = 0;
   int64_t first_row = 0;                  // number of row 0 of this chunk, from 0, over all inputs
@@ -98,6 +100,7 @@ class RowChunk {
   size_t capacity_ = 0;
   int64_t base_offset_ = 0;                 // of buffer_[0] in the input
   int64_t end_offset_ = 0, end_lines_ = 0;  // after the last row
+  int64_t file_bytes_ = 0;
   std::vector<std::unique_ptr<char[]>> decoded_;
   size_t decoded_left_ = 0;
 };
@@ -119,9 +122,10 @@ class RowReader {
   // Goes on at a place that position_after gave in an earlier run over the same inputs. Before the first next_chunk.
   void seek(const RowPosition& position);
 
-  // For progress, from any thread: file bytes used (compressed ones where compressed) of all inputs, and their total,
-  // -1 where unknown.
-  int64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
+  // Chunks end after about so many bytes, for those who would wait long for a whole block of rows. Before the first next_chunk.
+  void limit_chunks(size_t bytes) { most_bytes_ = std::max<size_t>(1, bytes); }
+
+  // Of all inputs' files, to set RowChunk::file_bytes against; -1 where unknown.
   int64_t bytes_total() const { return bytes_total_; }
 
  private:
@@ -145,6 +149,7 @@ class RowReader {
   void take_csv_row(RowChunk& chunk);
   void take_json_row(RowChunk& chunk, std::string_view line);
   bool take_line(std::string_view& line);
+  bool full(const RowChunk& chunk) const { return chunk.size() >= options_.chunk_rows || at_ >= chunk_end_; }
   void add_row(RowChunk& chunk, std::string_view record, std::string_view text,
                std::span<const std::string_view> labels);
   void add_bad_row(RowChunk& chunk, std::string_view record, std::string problem);
@@ -167,7 +172,8 @@ class RowReader {
   int64_t lines_ = 0;         // line ends before at_
   int64_t rows_ = 0;          // rows before at_, over all inputs
   int64_t bytes_before_ = 0, bytes_total_ = -1;
-  std::atomic<int64_t> bytes_read_{0};
+  size_t most_bytes_ = SIZE_MAX / 2;
+  size_t chunk_end_ = 0;      // in block_: the chunk being parsed takes no row from here on
 
   CsvRecord csv_;
   std::vector<JsonMember> members_;

@@ -255,7 +255,35 @@ TEST(RowReader, PositionsLeadBackToTheSameRows) {
     RowReader reader(paths, options);
     reader.seek(positions[i]);
     EXPECT_EQ(rows_of(reader), std::vector<Row>(expected.begin() + static_cast<long>(i) + 1, expected.end()));
-    EXPECT_EQ(reader.bytes_read(), static_cast<int64_t>(a.size() + b.size()));
+  }
+}
+
+TEST(RowReader, ShorterChunksHoldTheSameRows) {
+  TempDir dir;
+  std::string a = "id,text\n", b = "id,text\n";
+  for (int i = 0; i < 60; ++i) (i < 40 ? a : b) += fmt::format("{},\"a text {}\n in two lines\"\n", i, i);
+  put_file(dir / "a.csv", a);
+  put_file(dir / "b.csv", b);
+  const std::vector<std::string> paths = {(dir / "a.csv").string(), (dir / "b.csv").string()};
+  RowReader whole(paths, {});
+  const auto expected = rows_of(whole);
+  for (const size_t limit : {size_t{1}, size_t{100}, size_t{1000}}) {
+    RowReader reader(paths, {});
+    reader.limit_chunks(limit);
+    EXPECT_EQ(rows_of(reader), expected) << limit;
+    RowReader again(paths, {});
+    again.limit_chunks(limit);
+    RowChunk chunk;
+    int64_t before = 0;
+    while (again.next_chunk(chunk)) {
+      int64_t bytes = 0;
+      for (size_t i = 0; i + 1 < chunk.size(); ++i) bytes += static_cast<int64_t>(chunk.records[i].size()) + 1;
+      EXPECT_LT(bytes, static_cast<int64_t>(limit)) << "it ends with the row that reaches the limit";
+      EXPECT_EQ(chunk.file_bytes(), (chunk.input == 1 ? static_cast<int64_t>(a.size()) : 0) + chunk.position_after(chunk.size() - 1).offset);
+      EXPECT_GT(chunk.file_bytes(), before);
+      before = chunk.file_bytes();
+    }
+    EXPECT_EQ(before, again.bytes_total());
   }
 }
 
