@@ -52,6 +52,7 @@ std::string format_count(int64_t value) {
 
 std::string format_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "–";
+  if (seconds < 0.9995 && seconds > 0) return fmt::format("{:.{}f} ms", 1e3 * seconds, seconds < 0.00995 ? 1 : 0);
   if (seconds < 60) return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 1 : 0);
   const auto whole = static_cast<int64_t>(seconds + 0.5);
   if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);

@@ -2,17 +2,19 @@
 // brim doctor: what kept a run from being faster, and what changing it would bring. Reads the trace of a run or makes the
 // run itself; --apply writes the settings it recommends, --verify runs once more with them.
 #include <fmt/format.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -34,7 +36,8 @@ struct DoctorFlags {
   bool json = false, verify = false;
 };
 
-// The run of a command, as a child of this process with the same input and output.
+// The run of a command, as a child of this process with the same input and output. It has a process group of its own, so that
+// a signal, from the terminal or elsewhere, reaches it once: through us.
 class Child {
  public:
   explicit Child(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
@@ -82,10 +85,18 @@ class Child {
     for (auto& v : variables) envp.push_back(v.data());
     argv.push_back(nullptr), envp.push_back(nullptr);
     pid_t child = 0;
-    if (const int error = ::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, argv.data(), envp.data()); error != 0)
-      fail(ErrorCode::internal, "the run cannot be started: {}", std::strerror(error));
+    posix_spawnattr_t attributes;
+    ::posix_spawnattr_init(&attributes);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    const int error = ::posix_spawn(&child, "/proc/self/exe", nullptr, &attributes, argv.data(), envp.data());
+    ::posix_spawnattr_destroy(&attributes);
+    if (error != 0) fail(ErrorCode::internal, "the run cannot be started: {}", std::strerror(error));
     int status = 0;
-    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    bool told = false;
+    while (::waitpid(child, &status, WNOHANG) == 0) {
+      if (stop_requested() && !told) told = ::kill(child, SIGINT) == 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
     return status;
   }
 
@@ -95,6 +106,8 @@ class Child {
 // "brim score …", "./brim score …" or "score …"; only runs with a trace of stages can be looked at.
 std::vector<std::string> checked_command(std::vector<std::string> command) {
   if (!command.empty() && std::filesystem::path(command[0]).filename() == "brim") command.erase(command.begin());
+  if (!command.empty() && command[0] == "train")
+    fail(ErrorCode::usage, "brim doctor looks at `brim score` runs; `brim train` says in its summary and report.html what held it back");
   if (command.empty() || command[0] != "score")
     fail(ErrorCode::usage, "brim doctor -- {}: give a `brim score …` command", fmt::join(command, " "));
   for (const auto& a : command)
@@ -164,6 +177,7 @@ int run_doctor(const DoctorFlags& f) {
     all["machine"] = machine_json(checks);
     text += "the machine\n" + to_text(checks);
   }
+  if (!f.command.empty()) stop_on_signals();
   try {
     if (!f.command.empty()) trace = child.run({});
     else if (!f.run.empty()) trace = read_trace(f.run);
@@ -173,7 +187,9 @@ int run_doctor(const DoctorFlags& f) {
       text += (text.empty() ? "" : "\nthe run\n") + to_text(d);
       if (!f.apply.empty()) {
         write_file_atomically(f.apply, to_env_file(d));
-        text += fmt::format("\nsettings written to {}; use them with --env-file {}\n", f.apply, f.apply);
+        const bool any = std::any_of(d.findings.begin(), d.findings.end(), [](const Finding& found) { return !found.settings.empty(); });
+        text += any ? fmt::format("\nsettings written to {}; use them with --env-file {}\n", f.apply, f.apply)
+                    : fmt::format("\nno setting would help: {} has none in it\n", f.apply);
       }
       if (f.verify) {
         const Verified v = verify(child, *trace, d);

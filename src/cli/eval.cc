@@ -81,6 +81,7 @@ void print_table(const Evaluation& e) {
 int run_eval(const EvalFlags& f) {
   if (f.inputs.empty()) fail(ErrorCode::usage, "brim eval: give a file with labelled rows");
   stop_on_signals();
+  f.engine.start_trace();
   EvalRequest request;
   request.inputs = f.inputs;
   request.format = f.format;
@@ -95,6 +96,7 @@ int run_eval(const EvalFlags& f) {
   const auto engine = f.engine.open();
   Evaluation e = evaluate(engine.get(), request);
   progress.finish();
+  f.engine.write_trace();
   if (f.record_agreement) {
     if (engine == nullptr) fail(ErrorCode::usage, "--record-agreement: VADER has no int8 form");
     EngineFlags wide = f.engine, narrow = f.engine;

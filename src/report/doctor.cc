@@ -294,6 +294,8 @@ class Physician {
     std::stable_sort(d_.findings.begin(), d_.findings.end(), [](const Finding& a, const Finding& b) {
       return a.gain != b.gain ? a.gain > b.gain : a.idle_seconds > b.idle_seconds;
     });
+    if (d_.seconds < kShort && !d_.findings.empty())
+      d_.facts.push_back(fmt::format("the run took {}, in which hand-overs between threads weigh as much as the work; give it more rows to learn more", format_duration(d_.seconds)));
     d_.verdict = verdict();
     return d_;
   }

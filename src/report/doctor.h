@@ -57,6 +57,7 @@ struct Diagnosis {
   bool operator==(const Diagnosis&) const = default;
 };
 
+constexpr double kShort = 0.1;        // seconds; a shorter run is judged, with a note that it was short
 constexpr double kWorthwhile = 0.03;  // of the run's time; less is noise from one run to the next
 
 // Speed of two batch sizes, measured on the device that ran. Without it the plan's own prediction is used.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -226,7 +227,7 @@ RunTrace parse_trace(const std::string& text, const std::string& name) {
     fail(ErrorCode::bad_data, "{}: not a trace: it has no traceEvents; `brim score … --trace FILE` writes one", name);
   const auto other = rest.find("otherData");
   if (other == rest.end() || !other->is_object() || !other->contains("brim"))
-    fail(ErrorCode::bad_data, "{}: a trace, but not one of Brim's: it says nothing about the run; `brim score … --trace FILE` writes one", name);
+    fail(ErrorCode::bad_data, "{}: a trace, but it says nothing about a scoring run; `brim score … --trace FILE` writes one that does", name);
   try {
     trace.record = record_of(other->at("brim"));
   } catch (const json::exception& e) {
@@ -242,6 +243,8 @@ RunTrace parse_trace(const std::string& text, const std::string& name) {
 }
 
 RunTrace read_trace(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) fail(ErrorCode::usage, "{}: is a directory: name the trace in it", path);
   std::ifstream file(path, std::ios::binary);
   if (!file) fail(ErrorCode::usage, "{}: cannot be opened", path);
   std::stringstream text;

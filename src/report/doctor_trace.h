@@ -94,7 +94,7 @@ TracedRun record_from_json(const std::string& json);  // throws bad_data
 
 // This process's timeline, with a record.
 RunTrace current_trace(TracedRun record);
-// A file written by --trace. Throws usage if it cannot be opened, bad_data if it is no trace, or not one of Brim's.
+// A file written by --trace. Throws usage if it cannot be opened, bad_data if it is no trace of a scoring run.
 RunTrace read_trace(const std::string& path);
 RunTrace parse_trace(const std::string& json, const std::string& name);
 

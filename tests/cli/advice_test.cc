@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// doctor, compare and plan as a user meets them: what they say of files, flags and signals that are not as expected.
+#include <signal.h>
+#include <unistd.h>
+
+#include "cli/program.h"
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Advice : public ProgramTest {
+ protected:
+  static Surroundings temporary(const fs::path& folder) {
+    Surroundings around;
+    around.environment = {{"TMPDIR", folder.string()}};
+    return around;
+  }
+};
+
+TEST_F(Advice, AnInterruptedDoctorEndsItsRunAndLeavesNothing) {
+  put("in.txt", made_up_lines(400'000));
+  fs::create_directory(folder_ / "tmp");
+  Running doctor(folder_, {"doctor", "--", "brim", "score", "in.txt", "--model", "tiny", "--device", "cpu", "--threads", "1", "-o", "o.csv", "-q"},
+                 temporary(folder_ / "tmp"));
+  while (!doctor.ended() && !exists("o.csv.part")) ::usleep(1000);
+  doctor.signal(SIGTERM);  // to the doctor alone, not to its run
+  const Outcome got = doctor.wait();
+  EXPECT_EQ(got.code, 130) << got.err;
+  EXPECT_NE(got.err.find("interrupted after"), std::string::npos) << got.err;
+  EXPECT_FALSE(exists("o.csv"));
+  EXPECT_TRUE(fs::is_empty(folder_ / "tmp")) << "the trace stayed behind";
+}
+
+TEST_F(Advice, DoctorSaysWhichRunsItLooksAt) {
+  refused(2, {"brim score", "summary"}, {"doctor", "--", "brim", "train", "--model", "tiny"});
+  refused(2, {"is a directory"}, {"doctor", "--run", "."});
+  put("in.txt", made_up_lines(50));
+  must({"embed", "in.txt", "--model", "tiny", "--trace", "t.json", "-o", "v.jsonl", "-q"});
+  refused(3, {"t.json", "scoring run", "brim score"}, {"doctor", "--run", "t.json"});
+}
+
+TEST_F(Advice, DoctorDoesNotPraiseAFileWithoutSettings) {
+  put("in.txt", made_up_lines(2000));
+  const std::string said = must({"doctor", "--apply", "fast.env", "--", "score", "in.txt", "--model", "tiny", "--device", "cpu", "--threads", "1", "-o", "o.csv", "-q"});
+  const bool any = get("fast.env").find("\nBRIM_") != std::string::npos;
+  EXPECT_EQ(said.find("settings written to fast.env") != std::string::npos, any) << said;
+  EXPECT_EQ(said.find("no setting would help") != std::string::npos, !any) << said;
+}
+
+TEST_F(Advice, EvalWritesItsTimeline) {
+  put("rows.csv", "text,label\nw5 w6,0\nw7,1\n");
+  brim({"eval", "rows.csv", "--model", "tiny", "--trace", "t.json", "-q"});
+  ASSERT_TRUE(exists("t.json"));
+  EXPECT_FALSE(json_of("t.json").at("traceEvents").empty());
+}
+
+}  // namespace
+}  // namespace brim
