@@ -83,6 +83,7 @@ TEST(Units, BytesAsPeopleWriteThem) {
   EXPECT_EQ(parse_bytes("6 GB"), 6'000'000'000);
   EXPECT_EQ(parse_bytes("512m"), int64_t{512} << 20);
   EXPECT_EQ(parse_bytes("1.5KiB"), 1536);
+  EXPECT_EQ(parse_bytes("1EiB"), int64_t{1} << 60);
   EXPECT_EQ(parse_bytes("123"), 123);
   EXPECT_EQ(parse_bytes("-1GiB"), -(int64_t{1} << 30));
   for (const char* bad : {"", "GiB", "6 apples", "1e400GiB", "nan", "90%"}) EXPECT_EQ(parse_bytes(bad), std::nullopt) << bad;

@@ -22,7 +22,7 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
     if (*p != ' ') unit += static_cast<char>(*p >= 'A' && *p <= 'Z' ? *p - 'A' + 'a' : *p);
   double scale = 0;
   if (unit.empty() || unit == "b") scale = 1;
-  constexpr std::string_view prefixes = "kmgt";
+  constexpr std::string_view prefixes = "kmgtpe";
   if (!unit.empty() && scale == 0) {
     const size_t power = prefixes.find(unit[0]);
     const std::string rest = unit.substr(1);

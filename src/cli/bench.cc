@@ -149,6 +149,7 @@ std::function<int()> setup_bench(CLI::App& app) {
   f->latency->add_option("--count", f->count, "how many")->capture_default_str();
   app.add_option("--texts", f->texts, "file of texts")->required();
   f->engine.add_to(app, false);
+  app.remove_option(app.get_option("--trace"));
   app.require_subcommand(1);
   app.fallthrough();
   f->streams->fallthrough(), f->latency->fallthrough();

@@ -73,6 +73,7 @@ std::function<int()> setup_tune(CLI::App& app) {
   auto f = std::make_shared<TuneFlags>();
   app.add_option("--seconds", f->seconds, "time for each shape")->capture_default_str();
   f->engine.add_to(app, false);
+  app.remove_option(app.get_option("--trace"));
   return [f] {
     const auto engine = f->engine.open();
     if (engine == nullptr || engine->device().kind() != DeviceKind::cuda) fail(ErrorCode::usage, "brim tune: there is nothing to tune without a GPU and a model");

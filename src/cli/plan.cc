@@ -60,6 +60,8 @@ Job open_job(const PlanFlags& f) {
   if (f.batch_size != 0) s.train_batch_size = f.batch_size, s.gradient_accumulation_steps = 1, job.batch_given = true;
   if (f.fill) s.fill = true;
   if (f.batch_size < 0) fail(ErrorCode::usage, "--batch-size {}: must be at least 1", f.batch_size);
+  if (f.learning_rate < 0) fail(ErrorCode::usage, "--learning-rate {}: must not be negative", f.learning_rate);
+  if (f.typical_length < 0) fail(ErrorCode::usage, "--typical-length {}: must not be negative", f.typical_length);
   if (f.max_length < 0) fail(ErrorCode::usage, "--max-length {}: must not be negative", f.max_length);
   if (s.lr_reference_batch < 1) fail(ErrorCode::usage, "--reference-batch {}: must be at least 1", s.lr_reference_batch);
   if (s.lr_scaling != "none" && s.lr_scaling != "sqrt" && s.lr_scaling != "linear") fail(ErrorCode::usage, "--lr-scaling {}: use none, sqrt or linear", s.lr_scaling);
@@ -111,8 +113,9 @@ struct Target {
 Target open_target(const PlanFlags& f, const std::string& name) {
   Target t;
   if (!f.vram.empty() || f.tflops != 0 || f.bandwidth != 0) {
+    if (!f.device.empty()) fail(ErrorCode::usage, "--device {}: name a card, or describe one with --vram, --tflops and --bandwidth, not both", f.device);
     const auto vram = parse_bytes(f.vram);
-    if (!vram) fail(ErrorCode::usage, "--vram {}: give the card's memory, such as 8GiB, together with --tflops and --bandwidth", f.vram);
+    if (!vram) fail(ErrorCode::usage, "--vram{}: give the card's memory, such as 8GiB, together with --tflops and --bandwidth", f.vram.empty() ? "" : " " + f.vram);
     t.profile = custom_card(*vram, f.tflops, f.bandwidth * 1e9);
   } else if (name == "auto" || name == "cpu" || name.starts_with("cuda")) {
     t.device = open_device(name, f.threads);
@@ -154,35 +157,37 @@ std::string bar(int64_t part, int64_t whole, int width) {
   return text + ends[n % 8];
 }
 
+std::string optimizer_text(const Plan& p) { return fmt::format("{}{}", optimizer_name(p.optimizer), p.moments_on_host ? ", its state on the host" : ""); }
+std::string way(const Plan& p) { return fmt::format("recompute {}, {}", recompute_name(p.recompute), optimizer_text(p)); }
+
 std::string summary(const Plan& p) {
   std::string text = fmt::format("{} tokens", format_count(p.token_budget));
-  if (p.task == Task::train) text += fmt::format(", recompute {}, {}", recompute_name(p.recompute), optimizer_name(p.optimizer));
+  if (p.task == Task::train) text += ", " + way(p);
   return text;
 }
 
 std::string seconds_text(double s) { return s < 1 ? fmt::format("{:.3g} ms", s * 1e3) : fmt::format("{:.3g} s", s); }
 
-// The least any plan for this request takes, the exchange of optimizers included.
-int64_t least_bytes(PlanRequest r) {
-  if (r.task == Task::train && !r.keep_optimizer) r.optimizer = Optimizer::adamw_8bit;
-  return smallest_limit(r);
-}
-
-// What a GiB more or less would change.
-std::string neighbour(PlanRequest r, const Plan& chosen, int64_t change) {
+// The plan with a GiB more or less; empty where the device has no such limit, or nothing fits it.
+std::optional<Plan> neighbouring(PlanRequest r, int64_t change) {
   r.limit_bytes += change;
-  const std::string name = fmt::format("  one GiB {} ", change > 0 ? "more:" : "less:");
-  if (r.limit_bytes > r.device.total_bytes) return name + fmt::format("more than {} has", r.device.name);
+  if (r.limit_bytes <= 0 || r.limit_bytes > r.device.total_bytes) return std::nullopt;
   try {
-    if (r.limit_bytes <= 0) return name + fmt::format("nothing is left; the smallest plan needs {}", format_bytes(least_bytes(r)));
-    const Plan p = solve(r);
-    const double gain = 100 * (p.tokens_per_second / chosen.tokens_per_second - 1);
-    if (summary(p) == summary(chosen)) return name + "the same plan";
-    return name + fmt::format("{}: {:+.1f} % tokens/s", summary(p), gain);
+    return solve(r);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::does_not_fit) throw;
-    return name + fmt::format("does not fit; the smallest plan needs {}", format_bytes(least_bytes(r)));
+    return std::nullopt;
   }
+}
+
+// What that changes, in words.
+std::string neighbour(const PlanRequest& r, const Plan& chosen, int64_t change) {
+  const std::string name = fmt::format("  one GiB {} ", change > 0 ? "more:" : "less:");
+  if (r.limit_bytes + change > r.device.total_bytes) return name + fmt::format("more than {} has", r.device.name);
+  const auto p = neighbouring(r, change);
+  if (!p) return name + fmt::format("does not fit; the smallest plan needs {}", format_bytes(least_limit(r)));
+  if (summary(*p) == summary(chosen)) return name + "the same plan";
+  return name + fmt::format("{}: {:+.1f} % tokens/s", summary(*p), 100 * (p->tokens_per_second / chosen.tokens_per_second - 1));
 }
 
 struct BatchAndRate {
@@ -210,6 +215,10 @@ nlohmann::ordered_json json_of(const Job& job, const Plan& p) {
   return j;
 }
 
+nlohmann::ordered_json unfit_json(const std::string& device, const PlanRequest& r) {
+  return {{"task", task_name(r.task)}, {"device", {{"name", device}}}, {"fits", false}, {"limit_bytes", r.limit_bytes}, {"smallest_limit_bytes", least_limit(r)}};
+}
+
 void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
   const ModelShape& s = r.shape;
   const DeviceProfile& d = p.device;
@@ -227,7 +236,7 @@ void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
   fmt::print("token budget {} (up to {} texts of at most {} tokens)\n", format_count(p.token_budget), format_count(p.max_sequences), p.max_length);
   if (p.task == Task::train) {
     const BatchAndRate b = learning(job, p);
-    fmt::print("recompute    {}\noptimizer    {}\n", recompute_name(p.recompute), optimizer_name(p.optimizer));
+    fmt::print("recompute    {}\noptimizer    {}\n", recompute_name(p.recompute), optimizer_text(p));
     fmt::print("global batch {} texts, {} tokens: {} micro-batch{}\n", format_count(b.texts), format_count(b.tokens), p.accumulation_steps, p.accumulation_steps == 1 ? "" : "es");
     fmt::print("learn. rate  {:.3g}{}\n", b.rate,
                job.settings.lr_scaling == "none" ? "" : fmt::format(" ({:.3g} for a batch of {}, scaled {})", job.settings.learning_rate, job.settings.lr_reference_batch, job.settings.lr_scaling));
@@ -256,7 +265,7 @@ int run_all(const PlanFlags& f, const Job& job) {
         const Plan p = solve(r);
         any = true;
         if (f.json) rows.push_back(json_of(job, p));
-        if (p.task == Task::train) said = fmt::format("recompute {}, {}", recompute_name(p.recompute), optimizer_name(p.optimizer));
+        if (p.task == Task::train) said = way(p);
         if (!p.device.runnable) said += fmt::format("{}planned only: this build cannot run it", said.empty() ? "" : "; ");
         if (!f.json)
           fmt::print("{:<12} {:>10} {:>9} {:>10} {:>10} {:>11}  {}\n", name, format_bytes(t.profile.total_bytes), precision_name(p.precision), format_count(p.token_budget),
@@ -264,8 +273,8 @@ int run_all(const PlanFlags& f, const Job& job) {
         continue;
       } catch (const Error& e) {
         if (e.code() != ErrorCode::does_not_fit) throw;
-        said = fmt::format("does not fit; needs {}", format_bytes(least_bytes(r)));
-        if (f.json) rows.push_back({{"device", {{"name", name}}}, {"fits", false}, {"limit_bytes", r.limit_bytes}, {"smallest_limit_bytes", least_bytes(r)}});
+        said = fmt::format("does not fit; needs {}", format_bytes(least_limit(r)));
+        if (f.json) rows.push_back(unfit_json(name, r));
       }
     } catch (const Error& e) {  // a precision or a limit this card has not
       if (e.code() != ErrorCode::usage) throw;
@@ -282,15 +291,26 @@ int run_all(const PlanFlags& f, const Job& job) {
 
 int run_plan(const PlanFlags& f) {
   const Job job = open_job(f);
-  if (job.settings.device == "all") return run_all(f, job);
+  if (job.settings.device == "all" && f.vram.empty() && f.tflops == 0 && f.bandwidth == 0) return run_all(f, job);
   const Target t = open_target(f, job.settings.device);
   const PlanRequest r = request_for(job, t);
   const int64_t since = now_ns();
-  Plan p = solve(r);
+  Plan p;
+  try {
+    p = solve(r);
+  } catch (const Error& e) {
+    if (f.json && e.code() == ErrorCode::does_not_fit) fmt::print("{}\n", unfit_json(t.profile.name, r).dump(2));
+    throw;
+  }
   const double seconds = seconds_since(since);
   if (f.json) {
     p.notes.insert(p.notes.begin(), job.notes.begin(), job.notes.end());
-    fmt::print("{}\n", json_of(job, p).dump(2));
+    auto j = json_of(job, p);
+    auto& neighbours = j["neighbours"] = nlohmann::ordered_json::array();  // a GiB less and a GiB more, where they can be planned
+    for (const int64_t change : {-kGiB, kGiB})
+      if (const auto n = neighbouring(r, change))
+        neighbours.push_back({{"limit_bytes", n->limit_bytes}, {"peak_bytes", n->peak_bytes}, {"token_budget", n->token_budget}, {"tokens_per_second", n->tokens_per_second}});
+    fmt::print("{}\n", j.dump(2));
   } else {
     print_plan(job, r, p);
     fmt::print("planned in {}\n", seconds_text(seconds));

@@ -90,6 +90,21 @@ std::string file_name(const std::string& device) {
   return name;
 }
 
+// "NVIDIA GeForce RTX 3070", "RTX-3070" and "rtx3070" are one card; so are "A100 80GB" and "a100-80gb".
+std::string short_card_name(const std::string& asked) {
+  std::string plain;
+  for (const char c : asked)
+    if (c != ' ' && c != '-' && c != '_') plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const char* maker : {"nvidia", "geforce", "tesla"})
+    if (plain.starts_with(maker)) plain.erase(0, std::string_view(maker).size());
+  for (const DeviceProfile& card : known_cards()) {
+    std::string known = card.name;
+    std::erase(known, '-');
+    if (plain == known) return card.name;
+  }
+  return plain;
+}
+
 DeviceProfile local_cpu(Device& device) {
   const auto stream = device.make_stream();
   const ThreadPool* pool = static_cast<CpuStream&>(*stream).pool();
@@ -154,7 +169,8 @@ const std::vector<DeviceProfile>& known_cards() {
   return cards;
 }
 
-DeviceProfile card_profile(const std::string& name) {
+DeviceProfile card_profile(const std::string& asked) {
+  const std::string name = short_card_name(asked);
   if (name == "cpu") {
     const auto device = open_cpu_device(0);
     return local_profile(*device);
@@ -165,11 +181,12 @@ DeviceProfile card_profile(const std::string& name) {
     names.push_back(card.name);
   }
   const std::string near = nearest_name(name, names);
-  fail(ErrorCode::usage, "--device {}: no such card{}; known are {}; any other with --vram, --tflops and --bandwidth", name,
+  fail(ErrorCode::usage, "--device {}: no such card{}; known are {}; any other with --vram, --tflops and --bandwidth", asked,
        near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
 }
 
 DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth) {
+  if (tflops == 0 || bandwidth == 0) fail(ErrorCode::usage, "--vram: a card of your own needs --tflops and --bandwidth too");
   if (total_bytes <= 0) fail(ErrorCode::usage, "--vram: must be above zero");
   if (!(tflops > 0)) fail(ErrorCode::usage, "--tflops {}: must be above zero", tflops);
   if (!(bandwidth > 0)) fail(ErrorCode::usage, "--bandwidth {}: must be above zero", bandwidth);

@@ -171,6 +171,7 @@ class Solver {
     if (r_.task == Task::train && r_.global_batch_tokens > 0) most = std::min(most, r_.global_batch_tokens);
     return std::max(most, r_.max_length);
   }
+  int64_t most_filled() const { return std::max(most_tokens(), cpu_ ? 16384 * r_.device.threads : kMostCudaTokensFilled); }
   int64_t fewest_tokens() const { return r_.token_budget > 0 ? r_.token_budget : r_.max_length; }
 
   std::optional<Plan> best(Optimizer optimizer) const {
@@ -252,7 +253,7 @@ class Solver {
     std::optional<Plan> best;
     for (const Curve& c : curves) {
       if (c.small.plan.peak_bytes > r_.limit_bytes) continue;
-      const int64_t cap = std::max(most_tokens(), cpu_ ? 16384 * r_.device.threads : kMostCudaTokensFilled);
+      const int64_t cap = most_filled();
       int64_t fits = c.small.plan.token_budget, too_many = cap + 128;
       Plan plan = c.small.plan;
       const auto attempt = [&](int64_t tokens) {
@@ -285,7 +286,7 @@ class Solver {
     if (r_.token_budget > 0) {
       plan.why.push_back(budget + ": as given");
     } else if (r_.fill) {
-      plan.why.push_back(budget + ": all that is allowed, as --fill asks");
+      plan.why.push_back(budget + (plan.token_budget == most_filled() ? ": the most a batch may hold, and less than --fill allows" : ": all that is allowed, as --fill asks"));
     } else if (r_.task == Task::train && r_.global_batch_tokens > 0 && plan.accumulation_steps == 1 && plan.token_budget == most) {
       plan.why.push_back(budget + ": the whole global batch in one micro-batch");
     } else if (plan.token_budget == most) {
@@ -396,13 +397,24 @@ std::vector<Alternative> alternatives(const PlanRequest& r) {
     if (a.bytes <= r.limit_bytes) fits += fmt::format("\n  {} (needs {})", a.flags, format_bytes(a.bytes));
     else if (a.bytes < least_bytes) least_bytes = a.bytes, least = a.flags;
   }
+  // A limit beyond the device's memory is no advice.
+  std::string would = fmt::format("--memory-limit {} would do", limit_text(smallest.peak_bytes));
+  if (r.device.total_bytes > 0 && smallest.peak_bytes > r.device.total_bytes) {
+    would = fmt::format("{} has {}, so no limit would do", r.device.name, format_bytes(r.device.total_bytes));
+    if (r.device.kind == DeviceKind::cuda)
+      for (const DeviceProfile& card : known_cards())
+        if (card.runnable && card.total_bytes - card.total_bytes / 20 >= smallest.peak_bytes) {
+          would += fmt::format("; one of {} would ({})", format_bytes(card.total_bytes), card.name);
+          break;
+        }
+  }
   std::string advice;
   if (!fits.empty()) advice = "\nwhat would fit as it is:" + fits;
-  else if (!least.empty()) advice = fmt::format("\nnearest: {} with --memory-limit {}", least, limit_text(least_bytes));
-  fail(ErrorCode::does_not_fit, "no plan under {} on {}: the smallest, {} at a time, needs{}\n  {:<12} {:>12}\nmost of it is {}; --memory-limit {} would do{}",
+  else if (!least.empty()) advice = fmt::format("\nnearest: {}, which needs {}", least, format_bytes(least_bytes));
+  fail(ErrorCode::does_not_fit, "no plan under {} on {}: the smallest, {} at a time, needs{}\n  {:<12} {:>12}\nmost of it is {}; {}{}",
        format_bytes(r.limit_bytes), r.device.name,
        r.token_budget > 0 ? fmt::format("{} tokens", format_count(r.token_budget)) : fmt::format("one sequence of {} tokens", r.max_length), table, "in all",
-       format_bytes(smallest.peak_bytes), tag_name(largest), limit_text(smallest.peak_bytes), advice);
+       format_bytes(smallest.peak_bytes), tag_name(largest), would, advice);
 }
 
 }  // namespace
@@ -421,6 +433,14 @@ Plan solve(const PlanRequest& request) {
 }
 
 int64_t smallest_limit(const PlanRequest& request) { return smallest_plan(request).peak_bytes; }
+
+int64_t least_limit(const PlanRequest& request) {
+  int64_t least = smallest_limit(request);
+  if (request.task != Task::train || request.keep_optimizer || request.optimizer == Optimizer::adamw_8bit) return least;
+  PlanRequest exchanged = request;
+  exchanged.optimizer = Optimizer::adamw_8bit;
+  return std::min(least, smallest_limit(exchanged));
+}
 
 Precision default_precision(const DeviceProfile& d, Task task) {
   if (d.kind != DeviceKind::cpu) return d.bf16 ? Precision::bf16 : Precision::fp16;

@@ -76,6 +76,8 @@ Plan solve(const PlanRequest& request);
 
 // The least bytes any plan with these settings needs: one sequence of max_length tokens at a time, all recomputed.
 int64_t smallest_limit(const PlanRequest& request);
+// The same where solve() may exchange the optimizer too: below it, solve() throws.
+int64_t least_limit(const PlanRequest& request);
 
 // The precision taken when none is named.
 Precision default_precision(const DeviceProfile& device, Task task);

@@ -164,13 +164,47 @@ TEST(Plan, TooLargeModelSaysWhatWouldDo) {
   const std::string text = message_of([&] { solve(r); }, ErrorCode::does_not_fit);
   EXPECT_NE(text.find("rtx3050-6gb"), std::string::npos) << text;
   EXPECT_NE(text.find("most of it is master"), std::string::npos) << text;
-  EXPECT_NE(text.find("--memory-limit"), std::string::npos) << text;
+  EXPECT_NE(text.find("has 6.00 GiB, so no limit would do"), std::string::npos) << text;
+  EXPECT_EQ(text.find("--memory-limit"), std::string::npos) << "no limit the card cannot have: " << text;
+
+  // One that another card holds, and one that the card itself would hold.
+  const std::string other = message_of([&] { solve(request(shape(Family::roberta, 48, 4096, 64, 250002, 514), Task::score, card_profile("rtx3060"))); }, ErrorCode::does_not_fit);
+  EXPECT_NE(other.find("one of 24.0 GiB would (rtx3090)"), std::string::npos) << other;
+  PlanRequest tight = request(roberta_large(), Task::score, card_profile("rtx3060"));
+  tight.limit_bytes = smallest_limit(tight) - 1;
+  EXPECT_NE(message_of([&] { solve(tight); }, ErrorCode::does_not_fit).find("--memory-limit"), std::string::npos);
 
   PlanRequest score = request(roberta_large(), Task::score, card_profile("l4"));
   score.limit_bytes = smallest_limit(score) - (int64_t{64} << 20);
   const std::string fits = message_of([&] { solve(score); }, ErrorCode::does_not_fit);
   EXPECT_NE(fits.find("would fit as it is:"), std::string::npos) << fits;
   EXPECT_NE(fits.find("--precision fp8"), std::string::npos) << fits;
+}
+
+// With the moments on the host AdamW may need less than with 8 bits on the card, and the other way round on a CPU.
+TEST(Plan, TheLeastLimitIsTheOneThatFits) {
+  for (const DeviceProfile& device : {card_profile("rtx3070"), two_cores()}) {
+    PlanRequest r = request(roberta_large(), Task::train, device);
+    r.limit_bytes = least_limit(r);
+    EXPECT_EQ(solve(r).peak_bytes, r.limit_bytes) << device.name;
+    --r.limit_bytes;
+    message_of([&] { solve(r); }, ErrorCode::does_not_fit);
+  }
+}
+
+TEST(Plan, CardsAreKnownByTheNamesTheirMakersGive) {
+  for (const char* name : {"RTX3070", "rtx 3070", "NVIDIA GeForce RTX 3070"}) EXPECT_EQ(card_profile(name).name, "rtx3070") << name;
+  EXPECT_EQ(card_profile("Tesla T4").name, "t4");
+  EXPECT_EQ(card_profile("A100 80GB").name, "a100-80gb");
+  EXPECT_NE(message_of([] { card_profile("RTX 3071"); }, ErrorCode::usage).find("did you mean rtx3070"), std::string::npos);
+}
+
+TEST(Plan, FillSaysWhenABatchHoldsNoMore) {
+  PlanRequest r = request(roberta_base(), Task::score, card_profile("h200"));
+  r.fill = true;
+  EXPECT_NE(solve(r).why.at(0).find("the most a batch may hold"), std::string::npos);
+  r.limit_bytes = int64_t{1} << 30;
+  EXPECT_NE(solve(r).why.at(0).find("all that is allowed"), std::string::npos);
 }
 
 // On the CPU there is no other place for the moments.

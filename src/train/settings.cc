@@ -3,7 +3,9 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <functional>
 
 #include "base/error.h"
@@ -144,8 +146,8 @@ const std::vector<Key>& table() {
       {"memory_limit", "bytes this process may hold on the device: 6GiB, 90% or auto", set(&S::memory_limit)},
       {"max_memory_gb", "the same, in GB",
        [](S& s, std::string_view v) {
+         if (!(number<double>(v, "a number of GB above 0") > 0)) throw Bad{"a number of GB above 0"};
          s.memory_limit = std::string(v) + "GB";
-         (void)number<double>(v, "a number");
        }},
       {"token_set", "where training tokens live: auto, resident (on the device), staged (in host memory) or streamed (from disk)",
        set(&S::token_set)},
@@ -246,6 +248,8 @@ std::string apply_setting(TrainSettings& settings, std::string_view raw, std::st
 
 std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path) {
   YAML::Node root;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) fail(ErrorCode::usage, "--config {}: is a directory: name the file in it", path.string());
   try {
     root = YAML::LoadFile(path.string());
   } catch (const YAML::BadFile&) {
@@ -254,20 +258,21 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
     fail(ErrorCode::usage, "{}:{}: {}", path.string(), e.mark.line + 1, e.msg);
   }
   if (!root.IsMap()) fail(ErrorCode::usage, "{}: not a mapping of keys to values", path.string());
+  static const std::vector<std::string> blocks = {"training", "training_args", "training_arguments", "model", "data", "gpu_optimization", "optimization", "hardware"};
   std::vector<std::string> notes;
   std::function<void(const YAML::Node&)> walk = [&](const YAML::Node& map) {
     for (const auto& item : map) {
       const auto key = item.first.as<std::string>();
       const YAML::Node& value = item.second;
       const std::string where = fmt::format("{}:{}", path.string(), item.first.Mark().line + 1);
-      if (value.IsMap()) {
-        for (const char* block : {"training", "training_args", "training_arguments", "model", "data",
-                                  "gpu_optimization", "optimization", "hardware"})
-          if (key == block) {
-            walk(value);
-            goto next;
-          }
-        fail(ErrorCode::usage, "{}: unknown block {}", where, key);
+      const bool known = std::find(blocks.begin(), blocks.end(), key) != blocks.end();
+      if (value.IsMap() && known) {
+        walk(value);
+      } else if (value.IsMap()) {
+        const std::string near = nearest_name(key, blocks);
+        fail(ErrorCode::usage, "{}: unknown block {}{}", where, key, near.empty() ? "" : fmt::format("; did you mean {}?", near));
+      } else if (known && key != "model" && !value.IsNull()) {
+        fail(ErrorCode::usage, "{}: {} is a block: its keys stand below it, indented", where, key);
       } else if (value.IsSequence()) {
         for (const auto& element : value)
           if (std::string note = apply_setting(settings, key, element.as<std::string>(), where); !note.empty())
@@ -276,10 +281,13 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
         if (std::string note = apply_setting(settings, key, value.as<std::string>(), where); !note.empty())
           notes.push_back(note);
       }
-    next:;
     }
   };
-  walk(root);
+  try {
+    walk(root);
+  } catch (const YAML::Exception& e) {  // a block where a value should be
+    fail(ErrorCode::usage, "{}:{}: {}", path.string(), e.mark.line + 1, e.msg);
+  }
   return notes;
 }
 

@@ -49,6 +49,24 @@ TEST_F(Advice, DoctorDoesNotPraiseAFileWithoutSettings) {
   EXPECT_EQ(said.find("no setting would help") != std::string::npos, !any) << said;
 }
 
+TEST_F(Advice, APlanThatDoesNotFitIsJsonToo) {
+  const Outcome got = refused(5, {"--memory-limit"}, {"plan", "--model", "tiny", "--device", "rtx3050-6gb", "--memory-limit", "64MiB", "--json"});
+  const auto plan = nlohmann::json::parse(got.out);
+  EXPECT_EQ(plan.at("fits"), false);
+  EXPECT_EQ(plan.at("limit_bytes"), 64 << 20);
+  must({"plan", "--model", "tiny", "--device", "rtx3050-6gb", "--memory-limit", std::to_string(plan.at("smallest_limit_bytes").get<int64_t>())});
+}
+
+TEST_F(Advice, PlanTakesACardOrItsDescription) {
+  refused(2, {"--tflops and --bandwidth"}, {"plan", "--model", "tiny", "--vram", "8GiB"});
+  refused(2, {"not both"}, {"plan", "--model", "tiny", "--device", "all", "--vram", "8GiB", "--tflops", "20", "--bandwidth", "300"});
+  const auto own = nlohmann::json::parse(must({"plan", "--model", "tiny", "--vram", "8GiB", "--tflops", "20", "--bandwidth", "300", "--json"}));
+  EXPECT_EQ(own.at("device").at("total_bytes"), int64_t{8} << 30);
+  ASSERT_EQ(own.at("neighbours").size(), 1u) << "a GiB more is more than the card has";
+  EXPECT_EQ(own.at("neighbours")[0].at("limit_bytes"), own.at("limit_bytes").get<int64_t>() - (int64_t{1} << 30));
+  refused(2, {"--learning-rate"}, {"plan", "--model", "tiny", "--task", "train", "--learning-rate", "-1"});
+}
+
 TEST_F(Advice, EvalWritesItsTimeline) {
   put("rows.csv", "text,label\nw5 w6,0\nw7,1\n");
   brim({"eval", "rows.csv", "--model", "tiny", "--trace", "t.json", "-q"});
