@@ -5,7 +5,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "base/progress.h"
@@ -16,7 +18,9 @@
 #include "engine/pipeline.h"
 #include "io/atomic_file.h"
 #include "io/compress.h"
+#include "io/hf_config.h"
 #include "io/jsonl.h"
+#include "io/weights.h"
 #include "report/compare.h"
 #include "text/vader.h"
 
@@ -51,6 +55,28 @@ std::string find_label_column(const CompareFlags& f) {
   return std::find(columns.begin(), columns.end(), "label") != columns.end() ? "label" : "";
 }
 
+// What can be wrong with a model is found before the first one has run for an hour.
+void check_models(const CompareFlags& f) {
+  std::vector<std::string> first;
+  for (const auto& name : f.models) {
+    EngineFlags flags = f.engine;
+    flags.model = name;
+    const EngineOptions options = flags.options();
+    std::vector<std::string> labels = {"negative", "neutral", "positive"};
+    if (!flags.is_vader()) {
+      const HfConfig config = load_hf_config(options.model_dir);
+      const HeadKind head = head_kind(config, WeightSource::open(options.model_dir)->names());
+      if (head == HeadKind::token || (head == HeadKind::sequence && config.problem_type == "multi_label_classification"))
+        fail(ErrorCode::usage, "{}: compare takes models that give each text one class; `brim eval` measures token models", name);
+      if (head != HeadKind::sequence)
+        fail(ErrorCode::bad_model, "{}: has no classification head; fine-tune one with `brim train`", name);
+      labels = config.id2label;
+    }
+    if (first.empty()) first = labels;
+    require_same_classes(f.models[0], first, name, labels);
+  }
+}
+
 ModelRun run_model(const CompareFlags& f, const std::string& name, const std::string& label_column, std::vector<std::string>* expected) {
   EngineFlags flags = f.engine;
   flags.model = name;
@@ -62,8 +88,6 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
   run.name = name, run.device = "cpu", run.precision = "exact";
   run.labels = {"negative", "neutral", "positive"};
   if (engine != nullptr) {
-    if (is_per_token(engine->output()) || engine->shape().multi_label)
-      fail(ErrorCode::usage, "{}: compare takes models that give each text one class; `brim eval` measures token models", name);
     run.device = engine->device().name(), run.precision = precision_name(engine->precision());
     run.labels = engine->labels();
     run.planned_bytes = engine->plan().peak_bytes;
@@ -79,7 +103,11 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
           if (const Error* error = chunk.error(row)) throw Error(error->code(), fmt::format("{}:{}: {}", f.data[chunk.rows.input], chunk.rows.lines[row], error->what()));
           const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
           run.predicted.push_back(engine == nullptr ? *find_label(run.labels, vader_label(s[3])) : static_cast<int32_t>(std::max_element(s, s + chunk.width) - s));
-          if (expected != nullptr && !label_column.empty()) expected->emplace_back(chunk.rows.labels[row]);
+          if (expected == nullptr || label_column.empty()) continue;
+          const std::string_view label = chunk.rows.labels[row];
+          if (!find_label(run.labels, label))
+            fail(ErrorCode::bad_data, "{}:{}: label '{}' is none of the models': {}", f.data[chunk.rows.input], chunk.rows.lines[row], label, fmt::join(run.labels, ", "));
+          expected->emplace_back(label);
         }
       },
       [&](const PipelineStats& now) { progress.update({static_cast<double>(now.file_bytes), static_cast<double>(std::max<int64_t>(0, reader.bytes_total())), format_count(now.rows) + " rows"}); },
@@ -93,7 +121,7 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
 }
 
 // One JSON object a row on which the models differ: where it stands, its text, its label, what each model says.
-void write_disagreements(const CompareFlags& f, const Comparison& c, const std::string& label_column) {
+std::string disagreeing_rows(const CompareFlags& f, const Comparison& c, const std::string& label_column) {
   const auto rows = c.disagreements();
   RowReader reader = open_rows(f, label_column);
   RowChunk chunk;
@@ -110,27 +138,33 @@ void write_disagreements(const CompareFlags& f, const Comparison& c, const std::
         out += fmt::format("{}{}:{}", m > 0 ? "," : "", json_string(c.models[m].name), json_string(c.labels[static_cast<size_t>(c.models[m].predicted[row])]));
       out += "}}\n";
     }
-  if (f.disagreements == "-") fmt::print("{}", out);
-  else write_file_atomically(f.disagreements, out);
+  return out;
 }
 
 int run_compare(const CompareFlags& f) {
   if (f.models.size() < 2) fail(ErrorCode::usage, "brim compare: name at least two models: --models vader,default");
   if (f.data.empty()) fail(ErrorCode::usage, "brim compare: give the rows to compare on: --data FILE");
-  for (const auto& path : f.data)
-    if (!is_rereadable(path)) fail(ErrorCode::usage, "--data {}: every model reads the rows, so give a file", path);
+  for (const auto& path : f.data) {
+    std::error_code ignored;
+    const bool one_pass = path == "-" || (std::filesystem::exists(path, ignored) && !std::filesystem::is_directory(path, ignored) && !is_rereadable(path));
+    if (one_pass) fail(ErrorCode::usage, "--data {}: every model reads the rows, so give a file", path);
+  }
   for (size_t i = 0; i < f.models.size(); ++i)
     if (std::find(f.models.begin() + static_cast<std::ptrdiff_t>(i) + 1, f.models.end(), f.models[i]) != f.models.end())
       fail(ErrorCode::usage, "--models: {} is named twice", f.models[i]);
   const double max_loss = parse_share(f.max_loss);
   stop_on_signals();
   const std::string label_column = find_label_column(f);
+  check_models(f);
+  std::optional<AtomicFile> differing;  // made now, so that a place that cannot be written is not met at the end
+  if (!f.disagreements.empty() && f.disagreements != "-") differing.emplace(f.disagreements);
   std::vector<std::string> expected;
   std::vector<ModelRun> runs;
   for (const auto& name : f.models) runs.push_back(run_model(f, name, label_column, runs.empty() ? &expected : nullptr));
   if (runs[0].predicted.empty()) fail(ErrorCode::bad_data, "{}: no rows", f.data[0]);
   const Comparison c = compare_models(runs, expected, max_loss);
-  if (!f.disagreements.empty()) write_disagreements(f, c, label_column);
+  if (differing) differing->write(disagreeing_rows(f, c, label_column)), differing->commit();
+  else if (f.disagreements == "-") fmt::print("{}", disagreeing_rows(f, c, label_column));
   fmt::print("{}", f.json ? to_json(c) + "\n" : to_text(c));
   return 0;
 }

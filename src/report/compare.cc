@@ -63,6 +63,13 @@ void recommend(Comparison& c) {
     if (c.models[i].metrics->accuracy >= top - c.max_loss - 1e-12 && faster(i, c.recommended)) c.recommended = i;
   c.rule = fmt::format("{}: the fastest whose accuracy is within {:.2f} points of the best ({}, {:.2f} %)", c.models[c.recommended].name, 100 * c.max_loss,
                        c.models[best].name, 100 * top);
+  // A model that does not beat one word is worth hearing about before it is taken.
+  std::vector<int64_t> rows_of(c.labels.size());
+  for (const int32_t label : c.expected) ++rows_of[static_cast<size_t>(label)];
+  const auto most = std::max_element(rows_of.begin(), rows_of.end());
+  const double always = static_cast<double>(*most) / static_cast<double>(c.rows);
+  if (top <= always)
+    c.rule += fmt::format("; but none is right more often than always saying {} ({:.2f} %)", c.labels[static_cast<size_t>(most - rows_of.begin())], 100 * always);
 }
 
 std::string cell(int64_t bytes) { return bytes < 0 ? "–" : format_bytes(bytes); }
@@ -76,15 +83,19 @@ std::vector<size_t> Comparison::disagreements() const {
   return differing;
 }
 
+void require_same_classes(const std::string& a, const std::vector<std::string>& labels_of_a, const std::string& b, const std::vector<std::string>& labels_of_b) {
+  if (sorted_names(labels_of_a) == sorted_names(labels_of_b)) return;
+  fail(ErrorCode::bad_model, "{} and {} do not know the same classes and cannot be compared\n  {}: {}\n  {}: {}", a, b, a, fmt::join(labels_of_a, ", "), b,
+       fmt::join(labels_of_b, ", "));
+}
+
 Comparison compare_models(const std::vector<ModelRun>& runs, const std::vector<std::string>& expected, double max_loss) {
   if (runs.size() < 2) fail(ErrorCode::usage, "brim compare: name at least two models");
   Comparison c;
   c.labels = runs[0].labels, c.max_loss = max_loss;
   c.rows = static_cast<int64_t>(runs[0].predicted.size());
   for (const ModelRun& run : runs) {
-    if (sorted_names(run.labels) != sorted_names(c.labels))
-      fail(ErrorCode::bad_model, "{} and {} do not know the same classes and cannot be compared\n  {}: {}\n  {}: {}", runs[0].name, run.name, runs[0].name,
-           fmt::join(c.labels, ", "), run.name, fmt::join(run.labels, ", "));
+    require_same_classes(runs[0].name, c.labels, run.name, run.labels);
     BRIM_CHECK(static_cast<int64_t>(run.predicted.size()) == c.rows, "{} scored {} rows of {}", run.name, run.predicted.size(), c.rows);
   }
   if (!expected.empty()) {
@@ -124,7 +135,7 @@ double parse_share(const std::string& text) {
   double value = -1;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
   if (percent) value /= 100;
-  if (error != std::errc() || end != number.data() + number.size() || !(value >= 0 && value <= 1))
+  if (error != std::errc() || end != number.data() + number.size() || !(value >= 0 && (percent ? value <= 1 : value < 1)))
     fail(ErrorCode::usage, "--max-loss {}: give points of accuracy such as 1% or 0.01", text);
   return value;
 }
@@ -170,7 +181,7 @@ std::string to_json(const Comparison& c) {
   j["recommended"] = c.expected.empty() ? json(nullptr) : json(c.models[c.recommended].name);
   for (const ModelResult& m : c.models) {
     json model = {{"name", m.name}, {"device", m.device}, {"precision", m.precision}, {"rows_per_second", m.rows_per_second},
-                  {"tokens_per_second", m.tokens_per_second}, {"load_seconds", m.load_seconds},
+                  {"tokens_per_second", m.tokens_per_second > 0 ? json(m.tokens_per_second) : json(nullptr)}, {"load_seconds", m.load_seconds},
                   {"planned_bytes", bytes(m.planned_bytes)}, {"held_bytes", bytes(m.held_bytes)}};
     if (m.metrics) {
       model["accuracy"] = m.metrics->accuracy, model["macro_f1"] = m.metrics->macro_f1, model["macro_recall"] = m.metrics->macro_recall;

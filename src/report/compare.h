@@ -18,8 +18,8 @@ struct ModelRun {
   std::vector<std::string> labels;     // the model's own names
   std::vector<int32_t> predicted;      // among them, one a row
   double load_seconds = 0, seconds = 0;
-  double rows_per_second = 0, tokens_per_second = 0;
-  int64_t planned_bytes = -1, held_bytes = -1;  // negative: unknown
+  double rows_per_second = 0, tokens_per_second = 0;  // tokens 0: it has none
+  int64_t planned_bytes = -1, held_bytes = -1;        // negative: unknown
 };
 
 struct ClassErrors {
@@ -57,7 +57,10 @@ struct Comparison {
 // sets, labels of the data that no model knows too (bad_data). `expected`: one a row, or empty.
 Comparison compare_models(const std::vector<ModelRun>& runs, const std::vector<std::string>& expected, double max_loss);
 
-// "1%", "0.5 %", "0.01": a share of all rows, 0 … 1. Throws usage.
+// Throws bad_model, with both sets, unless the two have the same classes, whatever their case and order.
+void require_same_classes(const std::string& a, const std::vector<std::string>& labels_of_a, const std::string& b, const std::vector<std::string>& labels_of_b);
+
+// "1%", "0.5 %", "0.01": a share of all rows, 0 … 1. A bare 1 or more is refused: nobody means all of the rows. Throws usage.
 double parse_share(const std::string& text);
 
 std::string to_text(const Comparison& comparison);

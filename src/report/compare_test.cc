@@ -79,6 +79,13 @@ TEST(Compare, RecommendsByTheStatedRule) {
   EXPECT_NE(by_hand(0.30).rule.find("within 30.00 points"), std::string::npos);
 }
 
+TEST(Compare, SaysWhenOneWordIsAsGood) {
+  EXPECT_EQ(by_hand(0.01).rule.find("always saying"), std::string::npos);
+  // Two of four rows right, three of four are x.
+  const auto c = compare_models({model("a", {"x", "y"}, {0, 1, 1, 1}, 1), model("b", {"x", "y"}, {1, 0, 1, 1}, 2)}, {"x", "x", "x", "y"}, 0.01);
+  EXPECT_NE(c.rule.find("always saying x (75.00 %)"), std::string::npos) << c.rule;
+}
+
 TEST(Compare, WithoutLabelsOnlyAgreement) {
   const Comparison c = compare_models({model("a", {"x", "y"}, {0, 1, 1}, 5), model("b", {"Y", "X"}, {1, 0, 1}, 9), model("c", {"x", "y"}, {0, 1, 1}, 1)}, {}, 0.01);
   ASSERT_EQ(c.pairs.size(), 3u);
@@ -98,6 +105,7 @@ TEST(Compare, JsonHasWhatTheTableHas) {
   EXPECT_EQ(j["models"][1]["per_class"]["neg"]["false_positives"], 5);
   EXPECT_NEAR(j["pairs"][0]["mcnemar"]["p_value"].get<double>(), 0.375, 1e-12);
   EXPECT_TRUE(j["models"][0]["held_bytes"].is_null());
+  EXPECT_TRUE(j["models"][0]["tokens_per_second"].is_null()) << "not known is not 0";
 }
 
 template <class Fn>
@@ -127,7 +135,7 @@ TEST(Compare, SharesAsPeopleWriteThem) {
   EXPECT_DOUBLE_EQ(parse_share("0.5 %"), 0.005);
   EXPECT_DOUBLE_EQ(parse_share("0.02"), 0.02);
   EXPECT_DOUBLE_EQ(parse_share("0"), 0);
-  for (const char* bad : {"", "%", "one", "-1%", "101%", "5", "nan", "1%%x"}) (void)refusal([&] { (void)parse_share(bad); }, 2);
+  for (const char* bad : {"", "%", "one", "-1%", "101%", "1", "5", "nan", "1%%x"}) (void)refusal([&] { (void)parse_share(bad); }, 2);
 }
 
 }  // namespace

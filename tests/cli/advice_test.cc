@@ -67,6 +67,29 @@ TEST_F(Advice, PlanTakesACardOrItsDescription) {
   refused(2, {"--learning-rate"}, {"plan", "--model", "tiny", "--task", "train", "--learning-rate", "-1"});
 }
 
+TEST_F(Advice, CompareFindsFaultsBeforeItRuns) {
+  put("rows.csv", "text,label\nw5,neutral\nw6,positive\n");
+  const auto compare = [](const std::string& models, std::vector<std::string> more) {
+    more.insert(more.begin(), {"compare", "--models", models, "-q"});
+    return more;
+  };
+  const auto both = nlohmann::json::parse(must(compare("vader,tiny", {"--data", "rows.csv", "--json"})));
+  EXPECT_EQ(both.at("rows"), 2);
+  EXPECT_TRUE(both.at("models")[0].at("tokens_per_second").is_null());
+  refused(2, {"nosuch.csv", "No such file"}, compare("vader,tiny", {"--data", "nosuch.csv"}));
+  refused(2, {"is a directory"}, compare("vader,tiny", {"--data", "."}));
+  refused(2, {"give a file"}, compare("vader,tiny", {"--data", "-"}));
+  put("odd.csv", "text,label\nw5,neutral\nw6,angry\n");
+  refused(3, {"odd.csv:3", "angry", "neutral"}, compare("vader,tiny", {"--data", "odd.csv"}));
+  refused(7, {"nosuch"}, compare("vader,tiny", {"--data", "rows.csv", "--disagreements", "nosuch/d.jsonl"}));
+  make_model("bert_encoder", "bare");
+  make_model("bert_token", "words");
+  fs::create_directory(folder_ / "empty");
+  refused(4, {"bare", "no classification head"}, compare("vader,tiny,bare", {"--data", "rows.csv"}));
+  refused(2, {"words", "brim eval"}, compare("vader,words", {"--data", "rows.csv"}));
+  refused(4, {"empty", "config.json"}, compare("vader,empty", {"--data", "rows.csv"}));
+}
+
 TEST_F(Advice, EvalWritesItsTimeline) {
   put("rows.csv", "text,label\nw5 w6,0\nw7,1\n");
   brim({"eval", "rows.csv", "--model", "tiny", "--trace", "t.json", "-q"});
