@@ -133,7 +133,7 @@ class View {
   void gauge(int rank, const char* name, const std::optional<double>& share, const std::string& text,
              const std::string& series, bool hot) {
     Line& l = line(rank).add("  ").add(name, Tone::dim).pad_to(15);
-    const int width = std::clamp(o_.width / 5, 6, 40);
+    const int width = std::clamp(std::min(o_.width / 5, o_.width - 69), 6, 40);  // in 80 columns memory's text still fits
     if (share) l.add(bar(*share, width), hot ? tone_of(*share) : Tone::good).add(" ");
     l.add(text);
     const int left = l.room() - 2;
@@ -196,7 +196,10 @@ class View {
   }
 
   void activity(const GpuSample& g) {
-    if (!g.gpm) return;
+    if (!g.gpm) {
+      line(2).add("  ").add("activity", Tone::dim).pad_to(15).add("not available", Tone::dim);
+      return;
+    }
     line(5)
         .add("  ")
         .add("activity", Tone::dim)

@@ -118,6 +118,12 @@ TEST(View, WithoutACardItShowsTheHostAndSaysSo) {
   EXPECT_NE(text.find("CPU"), std::string::npos);
 }
 
+TEST(View, MemoryIsWholeInEightyColumns) {
+  Snapshot s = full_snapshot(1);
+  s.gpus[0].used_bytes = int64_t{1000} << 20, s.gpus[0].total_bytes = int64_t{8000} << 20, s.gpus[0].free_bytes = int64_t{6400} << 20, s.gpus[0].reserved_bytes = int64_t{600} << 20;
+  EXPECT_NE(all(render(s, full_history(s), {80, 24, false, 1})).find("1000 MiB of 7.81 GiB, 6.25 GiB free, 600 MiB reserved"), std::string::npos);
+}
+
 TEST(View, ALostCardAndMissingReadingsAreNamed) {
   const Snapshot s = full_snapshot(3);
   const std::string text = all(render(s, History(), {120, 0, false, 0}));

@@ -21,9 +21,9 @@ struct Transfer {
   const std::function<bool(std::string_view)>& on_bytes;
   CURL* handle;
   HttpAnswer answer;
-  int64_t started_ns = now_ns();
+  int64_t started_ns = now_ns(), last_ns = started_ns;
   size_t received = 0;
-  bool cut = false, first_late = false, stopped = false;
+  bool cut = false, first_late = false, silent = false, stopped = false;
 };
 
 size_t take_bytes(char* data, size_t size, size_t count, void* user) {
@@ -32,6 +32,7 @@ size_t take_bytes(char* data, size_t size, size_t count, void* user) {
   long status = 0;
   curl_easy_getinfo(t.handle, CURLINFO_RESPONSE_CODE, &status);
   t.received += bytes;
+  t.last_ns = now_ns();
   bool more = t.received <= t.request.most_bytes;
   if (status == 200 && t.on_bytes) more = t.on_bytes({data, bytes}) && more;
   else t.answer.text.append(data, bytes);
@@ -46,12 +47,14 @@ int watch(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   if (t.request.stop != nullptr && t.request.stop->load(std::memory_order_relaxed)) return t.stopped = true;
   const bool seen = t.request.first_seen ? t.request.first_seen() : t.received > 0;
   if (!seen && seconds_since(t.started_ns) > t.request.first_s) return t.first_late = true;
+  if (seen && seconds_since(t.last_ns) > t.request.first_s) return t.silent = true;
   return 0;
 }
 
 HttpEnd end_of(CURLcode code, const Transfer& t, CURL* handle) {
   if (t.stopped) return HttpEnd::stopped;
   if (t.first_late) return HttpEnd::first_timeout;
+  if (t.silent) return HttpEnd::broken;
   if (t.cut) return HttpEnd::cut;
   double connected = 0;
   curl_easy_getinfo(handle, CURLINFO_CONNECT_TIME, &connected);
@@ -120,6 +123,12 @@ HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::
     case HttpEnd::first_timeout: t.answer.why = fmt::format("no answer within {:g} s", request.first_s); break;
     case HttpEnd::total_timeout: t.answer.why = fmt::format("the answer did not end within {:g} s", request.total_s); break;
     case HttpEnd::stopped: t.answer.why = "interrupted"; break;
+    case HttpEnd::broken:
+      if (t.silent) {
+        t.answer.why = fmt::format("nothing came for {:g} s", request.first_s);
+        break;
+      }
+      [[fallthrough]];
     default: t.answer.why = *problem ? problem : curl_easy_strerror(code);
   }
   curl_slist_free_all(headers);

@@ -16,7 +16,7 @@ struct HttpRequest {
   std::string body;                  // empty: GET, else POST as JSON
   std::vector<std::string> headers;  // "Name: value"
   double connect_s = 5;
-  double first_s = 30;               // to the first byte of the body, or to what first_seen waits for
+  double first_s = 30;               // to the first byte of the body, or to what first_seen waits for; and the longest silence after it
   std::function<bool()> first_seen;
   double total_s = 120;
   size_t most_bytes = size_t{16} << 20;

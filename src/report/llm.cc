@@ -149,7 +149,8 @@ LlmClient::LlmClient(const LlmOptions& options) : options_(options), base_(base_
   if (options.url.empty()) fail(ErrorCode::usage, "--llm-url: say where the language model answers, such as http://127.0.0.1:11434");
   if (options.model.empty()) fail(ErrorCode::usage, "--llm-model: say which model to ask, such as mistral");
   if (options.requests < 1 || options.max_tokens < 1) fail(ErrorCode::usage, "--llm-requests and --llm-max-tokens must be at least 1");
-  if (options.connect_s <= 0 || options.first_token_s <= 0 || options.total_s <= 0) fail(ErrorCode::usage, "--llm-…-timeout must be above 0 seconds");
+  for (const auto& [flag, seconds] : {std::pair{"connect-timeout", options.connect_s}, {"first-token-timeout", options.first_token_s}, {"timeout", options.total_s}})
+    if (!(seconds > 0)) fail(ErrorCode::usage, "--llm-{} {:g}: must be above 0 seconds", flag, seconds);
   const bool known = options.api == "auto" || options.api == "ollama" || options.api == "openai";
   if (!known) fail(ErrorCode::usage, "--llm-api {}: use auto, ollama or openai", options.api);
   HttpRequest probe;

@@ -203,6 +203,18 @@ TEST(Llm, SilentStreamsTimeOut) {
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) { c.wait_until_over(); }, [](LlmOptions& o) { o.total_s = 0.3; }), "did not end within 0.3 s"));
 }
 
+TEST(Llm, AStreamThatFallsSilentIsBroken) {
+  NEEDS_CURL();
+  const std::string error = generate_with(
+      [](const auto& c, const auto&, const auto&) {
+        c.begin_stream();
+        c.chunk("{\"response\":\"a\",\"done\":false}\n");
+        c.wait_until_over();
+      },
+      [](LlmOptions& o) { o.first_token_s = 0.3; });
+  EXPECT_TRUE(has(error, "broke off after 1 tokens (nothing came for 0.3 s)")) << error;
+}
+
 TEST(Llm, EndlessStreamsAreCut) {
   NEEDS_CURL();
   // As fast as it can, past any limit asked for: cut by count.
