@@ -167,6 +167,7 @@ int run_doctor(const DoctorFlags& f) {
   if (!f.run.empty() && !f.command.empty()) fail(ErrorCode::usage, "brim doctor: give --run FILE or a command after --, not both");
   if (f.verify && f.command.empty()) fail(ErrorCode::usage, "--verify: needs the command to run, after --");
   if (!f.apply.empty() && f.run.empty() && f.command.empty()) fail(ErrorCode::usage, "--apply: needs a run to learn from: --run FILE or a command after --");
+  if (!f.apply.empty()) require_writable(f.apply);
   nlohmann::json all;
   std::string text;
   std::vector<MachineCheck> checks;

@@ -52,6 +52,7 @@ std::unique_ptr<Engine> EngineFlags::open(std::optional<Output> output) const {
 
 void EngineFlags::start_trace() const {
   if (trace.empty()) return;
+  require_writable(trace);
   Timeline::enable(true);
   Timeline::name_thread("main");
 }

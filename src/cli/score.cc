@@ -17,6 +17,7 @@
 #include "cli/summary.h"
 #include "cli/verb.h"
 #include "engine/pipeline.h"
+#include "io/atomic_file.h"
 #include "io/model_dir.h"
 #include "io/resume.h"
 #include "io/row_writer.h"
@@ -135,6 +136,7 @@ int run_score(const ScoreFlags& given) {
   if (!(f.checkpoint_seconds >= 0)) fail(ErrorCode::usage, "--checkpoint-seconds {}: must not be negative", f.checkpoint_seconds);
   stop_on_signals();
   f.engine.start_trace();
+  if (!f.summary_json.empty()) require_writable(f.summary_json);
   RowReaderOptions reading;
   reading.format = parse_row_format(f.format);
   reading.text_column = f.text_column;
@@ -182,18 +184,17 @@ int run_score(const ScoreFlags& given) {
   if (!f.engine.trace.empty() && engine != nullptr && engine->device().kind() == DeviceKind::cuda) card.emplace(engine->device().pci_bus_id());
   const PipelineStats stats = run_pipeline(engine.get(), reader, [&](ScoredChunk& chunk) { sink(chunk); }, on_progress, options);
   progress.finish();
+  const bool interrupted = stop_requested();
+  if (interrupted) output.suspend();
+  else output.commit();  // before anything else is written that might fail
   if (!f.engine.trace.empty()) {
     TracedRun record = make_record("score", engine.get(), stats, load_seconds);
     record.inputs = f.inputs, record.output = f.output;
     if (card) record.card = card->stop();
     f.engine.write_trace(to_json(record));
   }
-  if (stop_requested()) {
-    output.suspend();
-    fail(ErrorCode::interrupted, "interrupted after {} rows{}", format_count(counters["rows"]),
-         f.output == "-" ? "" : "; the same command with --resume goes on");
-  }
-  output.commit();
+  if (interrupted)
+    fail(ErrorCode::interrupted, "interrupted after {} rows{}", format_count(counters["rows"]), f.output == "-" ? "" : "; the same command with --resume goes on");
   const Summary summary = summarize(engine.get(), stats, counters, load_seconds);
   if (!f.engine.quiet) fmt::print(stderr, "{}", summary.text());
   if (!f.summary_json.empty()) summary.write_json(f.summary_json);

@@ -70,7 +70,7 @@ int run_train(const TrainFlags& f) {
   callbacks.stop = &stop_requested();
   LivePublisher live;
   callbacks.live = &live;
-  if (!f.trace.empty()) Timeline::enable(true), Timeline::name_thread("main");
+  if (!f.trace.empty()) require_writable(f.trace), Timeline::enable(true), Timeline::name_thread("main");
   const TrainOutcome outcome = train(settings, callbacks);
   progress.finish();
   if (!f.trace.empty()) Timeline::enable(false), write_file_atomically(f.trace, Timeline::chrome_trace());

@@ -188,6 +188,12 @@ void AtomicFile::commit() {
   if (error != 0 && error != EINVAL && error != EROFS && error != ENOTSUP) fail_write(parent, "cannot sync", error);
 }
 
+void require_writable(const fs::path& path) {
+  std::error_code ignored;
+  const auto kind = fs::status(path, ignored).type();
+  if (kind == fs::file_type::not_found || kind == fs::file_type::regular || kind == fs::file_type::directory) AtomicFile trial(path);  // a pipe is not opened twice
+}
+
 void write_file_atomically(const fs::path& path, std::string_view text) {
   AtomicFile file(path);
   file.write(text);

@@ -37,6 +37,9 @@ class AtomicFile {
   std::unique_ptr<State> state_;
 };
 
+// Throws as AtomicFile would, now rather than after the run whose figures are to be written there.
+void require_writable(const std::filesystem::path& path);
+
 // The whole of a small file at once.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 

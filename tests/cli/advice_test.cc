@@ -90,6 +90,17 @@ TEST_F(Advice, CompareFindsFaultsBeforeItRuns) {
   refused(4, {"empty", "config.json"}, compare("vader,empty", {"--data", "rows.csv"}));
 }
 
+TEST_F(Advice, APlaceForFiguresIsTriedBeforeTheRun) {
+  put("in.txt", made_up_lines(50));
+  for (const char* flag : {"--trace", "--summary-json"}) {
+    refused(7, {"nosuch"}, {"score", "in.txt", "--model", "tiny", "-o", "o.csv", flag, "nosuch/f.json"});
+    refused(7, {"is a directory"}, {"score", "in.txt", "--model", "tiny", "-o", "o.csv", flag, "."});
+    EXPECT_FALSE(exists("o.csv") || exists("o.csv.part")) << flag;
+  }
+  refused(7, {"nosuch"}, {"doctor", "--apply", "nosuch/f.env", "--", "score", "in.txt", "--model", "tiny", "-o", "o.csv"});
+  EXPECT_FALSE(exists("o.csv"));
+}
+
 TEST_F(Advice, EvalWritesItsTimeline) {
   put("rows.csv", "text,label\nw5 w6,0\nw7,1\n");
   brim({"eval", "rows.csv", "--model", "tiny", "--trace", "t.json", "-q"});
