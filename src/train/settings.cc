@@ -204,6 +204,19 @@ const std::vector<Key>& table() {
       {"prediction_loss_only", "metrics cost nothing beside the forward pass", {}},
       {"ddp_find_unused_parameters", "every parameter's gradient is computed", {}},
       {"disable_tqdm", "the bar is drawn on terminals only", {}},
+      {"num_workers", "tokenization runs once, on all cores", {}},
+      {"prefetch_factor", "micro-batches are staged ahead by themselves", {}},
+      {"persistent_workers", "there are no worker processes", {}},
+      {"pin_memory", "staging memory is page-locked where the device can use it", {}},
+      {"gradient_checkpointing_kwargs", "what is recomputed follows recompute and the plan", {}},
+      {"fp16_opt_level", "fp16 keeps 32-bit master weights", {}},
+      {"fp16_full_eval", "evaluation runs in the training's precision", {}},
+      {"bf16_full_eval", "evaluation runs in the training's precision", {}},
+      {"half_precision_backend", "there is one", {}},
+      {"hub_model_id", "Brim uploads nothing", {}},
+      {"hub_strategy", "Brim uploads nothing", {}},
+      {"local_rank", "a run uses one device", {}},
+      {"label_names", "label_column names the labels' column", {}},
   };
   return keys;
 }
@@ -266,7 +279,10 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
       const YAML::Node& value = item.second;
       const std::string where = fmt::format("{}:{}", path.string(), item.first.Mark().line + 1);
       const bool known = std::find(blocks.begin(), blocks.end(), key) != blocks.end();
-      if (value.IsMap() && known) {
+      const bool needless = std::any_of(table().begin(), table().end(), [&](const Key& k) { return key == k.name && !k.setter; });
+      if (needless) {  // whatever its value
+        notes.push_back(apply_setting(settings, key, "", where));
+      } else if (value.IsMap() && known) {
         walk(value);
       } else if (value.IsMap()) {
         const std::string near = nearest_name(key, blocks);

@@ -133,6 +133,16 @@ TEST(TrainSettings, LabelColumnsAsAListOrGivenAgain) {
   EXPECT_FALSE(one.several_labels());
 }
 
+TEST(TrainSettings, AKeyWithoutUseIsExplainedOnceWhateverItsValue) {
+  TempDir dir;
+  TrainSettings s;
+  put_file(dir / "a.yaml", "gradient_checkpointing_kwargs: {use_reentrant: false}\nreport_to: [none, tensorboard]\nrun_name:\n");
+  const auto notes = apply_yaml(s, dir / "a.yaml");
+  ASSERT_EQ(notes.size(), 3u);
+  EXPECT_HAS(notes[0], "a.yaml:1: gradient_checkpointing_kwargs is not needed");
+  EXPECT_HAS(notes[1], "report_to");
+}
+
 TEST(TrainSettings, YamlListsAndBlocksAreRead) {
   TempDir dir;
   TrainSettings s;
