@@ -116,6 +116,9 @@ void StepTeller::publish(const StepReading& p, double seconds) {
   f.token_budget = job_.plan.token_budget;
   f.peak_bytes = held_;
   f.step = p.number, f.total_steps = schedule_.total_steps(), f.loss = p.loss;
+  f.busy = std::min(1.0, p.busy_seconds / seconds);
+  f.add_stage("compute", f.busy);
+  f.add_stage("wait for batch", std::min(1.0, p.wait_seconds / seconds));
   callbacks_.live->publish(f);
 }
 

@@ -19,6 +19,7 @@ struct StepReading {
   int64_t number = 0;  // from 1
   int64_t rows = 0, tokens = 0;
   double sum_squares = 0, loss = 0, norm = 0, lr = 0;
+  double busy_seconds = 0, wait_seconds = 0;  // so far: the device computed, the loop waited for micro-batches
 };
 
 class StepTeller {

@@ -387,7 +387,8 @@ class Loop {
       diverged(*p, loss, norm);
     if (job_.precision == Precision::fp16 && !std::isfinite(loss)) diverged(*p, loss, norm);
     outcome_.final_loss = loss;
-    teller_->step_done({p->step + 1, p->rows, p->tokens, p->sum_squares, loss, norm, p->lr}, outcome_.seconds + seconds_since(training_since_));
+    teller_->step_done({p->step + 1, p->rows, p->tokens, p->sum_squares, loss, norm, p->lr, busy_seconds_, wait_seconds_},
+                       outcome_.seconds + seconds_since(training_since_));
     free_.push_back(std::move(p));
   }
 

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "model/weights.h"
+#include "monitor/live.h"
 #include "train/job.h"
 #include "train/micro_batch.h"
 #include "train/tiny_job.h"
@@ -134,6 +135,21 @@ TEST(Trainer, LearnsAndLeavesAHuggingFaceDirectory) {
   for (const char* part : {"train.csv", "| 240 |", "(best)", "learning_rate", "## Plan", "macro_f1"})
     EXPECT_HAS(card, part);
   EXPECT_EQ(nlohmann::json::parse(record)["state"]["global_step"], 180);
+}
+
+TEST(Trainer, WhoWatchesSeesTheStages) {
+  TinyJob t;
+  LivePublisher live(t.dir.path());
+  TrainCallbacks callbacks;
+  callbacks.live = &live;
+  train(t.settings, callbacks);
+  const auto runs = read_live(t.dir.path());
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_GT(runs[0].busy, 0);
+  EXPECT_LE(runs[0].busy, 1);
+  ASSERT_EQ(runs[0].stage_count, 2);
+  EXPECT_STREQ(runs[0].stages[0].name, "compute");
+  EXPECT_EQ(runs[0].stages[0].busy, runs[0].busy);
 }
 
 TEST(Trainer, SameSeedSameRunOtherSeedAnother) {
