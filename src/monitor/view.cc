@@ -282,10 +282,16 @@ class View {
 
   void run(const LiveFigures& r) {
     const double seconds = static_cast<double>(s_.unix_ns - r.start_unix_ns) * 1e-9;
+    // A long path would push device and time out of the line; the directory's own name says most.
+    std::string model = r.model;
+    const size_t slash = model.rfind('/');
+    constexpr size_t kRest = 40;  // the line without model and device
+    if (slash != std::string::npos && slash > 0 && model.size() + std::string_view(r.device).size() + kRest > static_cast<size_t>(o_.width))
+      model = "…" + model.substr(slash);
     Line& title = line(8)
                       .add("BRIM", Tone::bold)
                       .add(fmt::format("   {} {}", r.pid, r.command), Tone::bold)
-                      .add(fmt::format("  {}", r.model));
+                      .add(fmt::format("  {}", model));
     title.add(fmt::format("  {}", r.device), Tone::dim)
         .add(r.precision[0] != '\0' ? fmt::format(" in {}", r.precision) : "", Tone::dim);
     title.right(format_duration(std::max(0.0, seconds)), Tone::dim);

@@ -118,6 +118,17 @@ TEST(View, WithoutACardItShowsTheHostAndSaysSo) {
   EXPECT_NE(text.find("CPU"), std::string::npos);
 }
 
+TEST(View, ALongPathLeavesRoomForDeviceAndTime) {
+  Snapshot s = full_snapshot(0);
+  s.runs.resize(1);
+  s.runs[0].set_model("/home/somebody/a/long/way/to/models/minilm-l6"), s.runs[0].set_device("cpu (amx, 2 threads)"), s.runs[0].set_precision("fp32");
+  s.runs[0].start_unix_ns = s.unix_ns - 6'000'000'000;
+  const std::string narrow = all(render(s, History(), {80, 24, false, 0})), wide = all(render(s, History(), {140, 24, false, 0}));
+  EXPECT_NE(narrow.find("…/minilm-l6  cpu (amx, 2 threads) in fp32"), std::string::npos) << narrow;
+  EXPECT_NE(narrow.find("6.0 s"), std::string::npos) << narrow;
+  EXPECT_NE(wide.find("/home/somebody/a/long/way/to/models/minilm-l6  cpu"), std::string::npos) << wide;
+}
+
 TEST(View, MemoryIsWholeInEightyColumns) {
   Snapshot s = full_snapshot(1);
   s.gpus[0].used_bytes = int64_t{1000} << 20, s.gpus[0].total_bytes = int64_t{8000} << 20, s.gpus[0].free_bytes = int64_t{6400} << 20, s.gpus[0].reserved_bytes = int64_t{600} << 20;
