@@ -107,7 +107,7 @@ class Child {
 std::vector<std::string> checked_command(std::vector<std::string> command) {
   if (!command.empty() && std::filesystem::path(command[0]).filename() == "brim") command.erase(command.begin());
   if (!command.empty() && command[0] == "train")
-    fail(ErrorCode::usage, "brim doctor looks at `brim score` runs; `brim train` says in its summary and report.html what held it back");
+    fail(ErrorCode::usage, "brim doctor looks at `brim score` runs; `brim train` says in its summary what held it back");
   if (command.empty() || command[0] != "score")
     fail(ErrorCode::usage, "brim doctor -- {}: give a `brim score …` command", fmt::join(command, " "));
   for (const auto& a : command)

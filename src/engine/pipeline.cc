@@ -2,6 +2,7 @@
 #include "engine/pipeline.h"
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <exception>
 #include <map>
@@ -19,8 +20,8 @@
 namespace brim {
 namespace {
 
-// Chunks the packer may hold before it closes a batch early; bounds memory when chunks hold few tokens.
-constexpr size_t kMostHeldChunks = 8;
+// Bytes of rows the packer may hold before it closes a batch early; bounds memory when texts are long and cut short.
+constexpr size_t kMostHeldBytes = size_t{4} << 20, kMostHeldChunks = 64;
 // A chunk is what progress is told by and what an interrupted run finishes, so on slow devices it is about half a second's
 // work; a token is four bytes of text, more or less.
 constexpr double kChunkSeconds = 0.5, kBytesPerToken = 4;
@@ -108,13 +109,8 @@ class Run {
   Run(Engine* engine, RowReader& reader, const std::function<void(ScoredChunk&)>& sink,
       const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options)
       : engine_(engine), reader_(reader), sink_(sink), progress_(progress), options_(options),
-        tokenizers_(tokenizer_threads()), permits_(static_cast<int>(kMostHeldChunks) + 2 * tokenizers_ + 4),
-        to_tokenize_(static_cast<size_t>(tokenizers_) + 2) {
-    // Eight chunks still hold more than a batch's tokens, so that no batch is closed early for want of them.
-    if (engine_ != nullptr && engine_->device().kind() == DeviceKind::cpu)
-      reader_.limit_chunks(static_cast<size_t>(std::max({kLeastChunkBytes, 2 * engine_->plan().token_budget,
-                                                         static_cast<int64_t>(kChunkSeconds * kBytesPerToken * engine_->plan().tokens_per_second)})));
-  }
+        tokenizers_(tokenizer_threads()), most_held_(held_chunks()), permits_(static_cast<int>(most_held_) + 2 * tokenizers_ + 4),
+        to_tokenize_(static_cast<size_t>(tokenizers_) + 2) {}
 
   PipelineStats go() {
     const int64_t started = now_ns();
@@ -151,6 +147,13 @@ class Run {
     if (engine_ == nullptr) return cores;
     // Beside a GPU the cores are free for text; on the CPU they compute, and one tokenizer keeps ahead of several cores.
     return engine_->device().kind() == DeviceKind::cpu ? std::max(1, cores / 8) : std::max(1, cores - 2);
+  }
+
+  // How many chunks the packer may hold; on the CPU they are made shorter first.
+  size_t held_chunks() const {
+    if (engine_ != nullptr && engine_->device().kind() == DeviceKind::cpu)
+      reader_.limit_chunks(static_cast<size_t>(std::max<int64_t>(kLeastChunkBytes, std::llround(kChunkSeconds * kBytesPerToken * engine_->plan().tokens_per_second))));
+    return std::clamp<size_t>(kMostHeldBytes / reader_.chunk_bytes(), 1, kMostHeldChunks);
   }
 
   // Runs a stage on its thread, adding the CPU time it took to `cpu`.
@@ -299,7 +302,7 @@ class Run {
         for (size_t w = 0; w < raw->tokens.windows.size(); ++w)
           packer.push({raw->tokens.ids.data() + raw->tokens.windows[w].begin, raw->tokens.windows[w].length, number << 32 | w});
       }
-      while (!packer.empty() && (packer.ready() || held_.size() >= kMostHeldChunks)) submit(runner, packer, batch);
+      while (!packer.empty() && (packer.ready() || held_.size() >= most_held_)) submit(runner, packer, batch);
     }
     while (!packer.empty()) submit(runner, packer, batch);
     runner.finish([&](const PackedBatch& b, const float* r) { collect(b, r); });
@@ -447,6 +450,7 @@ class Run {
   const std::function<void(const PipelineStats&)>& progress_;
   const PipelineOptions& options_;
   const int tokenizers_;
+  const size_t most_held_;
   Permits permits_;
   BoundedQueue<std::unique_ptr<Job>> to_tokenize_;
   OrderedJobs tokenized_, done_;

@@ -123,7 +123,8 @@ class RowReader {
   void seek(const RowPosition& position);
 
   // Chunks end after about so many bytes, for those who would wait long for a whole block of rows. Before the first next_chunk.
-  void limit_chunks(size_t bytes) { most_bytes_ = std::max<size_t>(1, bytes); }
+  void limit_chunks(size_t bytes) { most_bytes_ = std::max<size_t>(1, bytes), options_.chunk_bytes = std::min(options_.chunk_bytes, most_bytes_); }
+  size_t chunk_bytes() const { return options_.chunk_bytes; }
 
   // Of all inputs' files, to set RowChunk::file_bytes against; -1 where unknown.
   int64_t bytes_total() const { return bytes_total_; }
