@@ -94,8 +94,8 @@ class Bench:
         flags = self.base()
         if self.a.device == "cpu":  # beside a model on the CPU text is cheap: long texts of which little is computed make it dear
             source, flags = self.texts(self.a.rows // 4, 400), flags + ["--max-length", "16"]
-        else:
-            source = self.texts(self.a.rows * 20)
+        else:  # a card computes less of a text than one thread can cut
+            source, flags = self.texts(self.a.rows * 10, 4), flags + ["--max-length", "32"]
         cores = len(os.sched_getaffinity(0))
         more = cores if self.a.device == "cpu" else max(1, cores - 2)
         return "tokenizer", lambda: self.score(flags + ["--tokenizer-threads", "1"], source), lambda: self.score(flags + ["--tokenizer-threads", str(more)], source)
