@@ -27,7 +27,7 @@ void advise_batch(const ModelProfile& m, std::vector<std::string>& out) {
                               100 * enough->items_per_second / best->items_per_second, format_rate(enough->items_per_second), enough->speedup, enough->seconds.p50 * 1e3));
   const SizePoint* s = m.largest();
   if (s != nullptr && s->run.rows_per_second > 1.15 * best->items_per_second)
-    out.push_back(fmt::format("{}: for files, `brim score` packs batches itself: {} texts/s over {} texts, {:.1f} times the best batch above.", m.name, format_rate(s->run.rows_per_second),
+    out.push_back(fmt::format("{}: for files, brim score packs batches itself: {} texts/s over {} texts, {:.1f} times the best batch above.", m.name, format_rate(s->run.rows_per_second),
                               format_count(s->rows), s->run.rows_per_second / best->items_per_second));
 }
 
