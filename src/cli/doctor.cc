@@ -51,7 +51,11 @@ class Child {
     for (const Setting& s : settings) std::erase_if(variables, [&](const std::string& v) { return v.starts_with(s.variable() + "="); });
     for (size_t i = 0; i < arguments_.size(); ++i) {
       const std::string& a = arguments_[i];
-      const auto names = [&](const Setting& s) { return a == "--" + s.flag || a.starts_with("--" + s.flag + "="); };
+      const auto names = [&](const Setting& s) {
+        std::string flag = a.substr(0, a.find('='));
+        if (flag.starts_with("--")) std::replace(flag.begin() + 2, flag.end(), '_', '-');  // brim train takes both
+        return flag == "--" + s.flag;
+      };
       if (std::any_of(settings.begin(), settings.end(), names)) {
         if (a.find('=') == std::string::npos) ++i;  // its value goes too
         continue;
@@ -103,13 +107,11 @@ class Child {
   std::vector<std::string> arguments_;
 };
 
-// "brim score …", "./brim score …" or "score …"; only runs with a trace of stages can be looked at.
+// "brim score …", "./brim train …" or "score …"; only runs with a trace of stages can be looked at.
 std::vector<std::string> checked_command(std::vector<std::string> command) {
   if (!command.empty() && std::filesystem::path(command[0]).filename() == "brim") command.erase(command.begin());
-  if (!command.empty() && command[0] == "train")
-    fail(ErrorCode::usage, "brim doctor looks at `brim score` runs; `brim train` says in its summary what held it back");
-  if (command.empty() || command[0] != "score")
-    fail(ErrorCode::usage, "brim doctor -- {}: give a `brim score …` command", fmt::join(command, " "));
+  if (command.empty() || (command[0] != "score" && command[0] != "train"))
+    fail(ErrorCode::usage, "brim doctor -- {}: give a `brim score …` or `brim train …` command", fmt::join(command, " "));
   for (const auto& a : command)
     if (a == "--trace" || a.starts_with("--trace=")) fail(ErrorCode::usage, "brim doctor makes the trace itself: leave --trace out of the command");
   return command;
@@ -144,14 +146,37 @@ Verified verify(Child& child, const RunTrace& trace, const Diagnosis& d) {
   }
   const auto settable = std::find_if(d.findings.begin(), d.findings.end(), [](const Finding& f) { return !f.settings.empty(); });
   if (settable == d.findings.end()) {
-    v.why = fmt::format("{} is outside of Brim: change it and run the doctor again", cause_name(d.findings[0].cause));
+    v.why = fmt::format("{}: nothing that Brim may set on its own; change it and run the doctor again", cause_name(d.findings[0].cause));
     return v;
   }
   if (std::any_of(trace.record.inputs.begin(), trace.record.inputs.end(), [](const std::string& p) { return !is_rereadable(p); })) {
     v.why = "the input cannot be read twice; give a file";
     return v;
   }
-  const RunTrace again = child.run(settable->settings);
+  std::vector<Setting> settings = settable->settings;
+  const bool train = trace.record.verb == "train";
+  if (train && trace.record.training.resumed) {
+    v.why = "the run went on from a checkpoint, which it has left behind; only a run from the beginning can be made again";
+    return v;
+  }
+  // A second training run writes beside the first, on the same disk, and leaves nothing.
+  const std::string beside = std::filesystem::path(trace.record.output + "/").parent_path().string() + ".doctor";
+  if (train) {
+    if (std::filesystem::exists(beside)) fail(ErrorCode::cannot_write, "{}: exists; the second run of --verify would write there", beside);
+    settings.push_back({"output-dir", beside});
+  }
+  const auto remove = [&] {
+    std::error_code ignored;
+    if (train) std::filesystem::remove_all(beside, ignored);
+  };
+  RunTrace again;
+  try {
+    again = child.run(settings);
+  } catch (...) {
+    remove();
+    throw;
+  }
+  remove();
   v.done = true, v.cause = settable->cause, v.before = d.seconds, v.predicted = settable->predicted_seconds;
   v.obtained = diagnose(again).seconds;
   return v;
@@ -218,13 +243,14 @@ int run_doctor(const DoctorFlags& f) {
 
 std::function<int()> setup_doctor(CLI::App& app) {
   auto f = std::make_shared<DoctorFlags>();
-  app.add_option("--run", f->run, "trace of an earlier run, as `brim score … --trace FILE` writes it");
+  app.add_option("--run", f->run, "trace of an earlier run, as `brim score … --trace FILE` and `brim train … --trace FILE` write it");
   app.add_option("--apply", f->apply, "write the settings it recommends to this file, for --env-file");
   app.add_flag("--verify", f->verify, "run the command once more with the recommended settings; predicted against obtained");
   app.add_flag("--json", f->json, "print JSON");
-  app.add_option("command", f->command, "after --: a `brim score …` command to run and look at");
+  app.add_option("command", f->command, "after --: a `brim score …` or `brim train …` command to run and look at");
   app.footer("Without a run it checks the machine: card, driver, clocks, memory, processes, cores, load, disk.\n"
-             "  brim doctor -- brim score tweets.csv -o labels.csv\n  brim doctor --run run.json --apply fast.env");
+             "  brim doctor -- brim score tweets.csv -o labels.csv\n  brim doctor -- brim train --model default --train rows.csv --output-dir out\n"
+             "  brim doctor --run run.json --apply fast.env");
   return [f] { return run_doctor(*f); };
 }
 

@@ -15,6 +15,7 @@
 #include "cli/verb.h"
 #include "io/atomic_file.h"
 #include "io/model_dir.h"
+#include "report/train_recorder.h"
 #include "report/train_report.h"
 #include "train/settings.h"
 #include "train/trainer.h"
@@ -70,10 +71,11 @@ int run_train(const TrainFlags& f) {
   callbacks.stop = &stop_requested();
   LivePublisher live;
   callbacks.live = &live;
-  if (!f.trace.empty()) require_writable(f.trace), Timeline::enable(true), Timeline::name_thread("main");
+  TrainRecorder recorder;
+  if (!f.trace.empty()) require_writable(f.trace), Timeline::enable(true), Timeline::name_thread("main"), recorder.watch(callbacks);
   const TrainOutcome outcome = train(settings, callbacks);
   progress.finish();
-  if (!f.trace.empty()) Timeline::enable(false), write_file_atomically(f.trace, Timeline::chrome_trace());
+  if (!f.trace.empty()) Timeline::enable(false), write_file_atomically(f.trace, Timeline::chrome_trace(to_json(recorder.record())));
   if (outcome.interrupted)
     fail(ErrorCode::interrupted, "interrupted at step {}; checkpoint written; --resume-from-checkpoint last goes on",
          format_count(outcome.steps));

@@ -4,213 +4,21 @@
 #include <algorithm>
 #include <cctype>
 #include <fmt/format.h>
-#include <limits>
 
 #include "base/units.h"
 #include "io/compress.h"
+#include "report/doctor_sweep.h"
+#include "report/doctor_train.h"
 
 namespace brim {
 namespace {
-
-constexpr size_t index_of(Cause cause) { return static_cast<size_t>(cause); }
-
-// Who was doing what at one moment.
-struct State {
-  int device = 0, copying = 0;                                             // lanes of the device
-  int reading = 0, no_room = 0, tokenizing = 0, writing = 0;               // stages around it
-  int packing = 0, staging = 0, launching = 0, collecting = 0, starved = 0, waiting = 0;  // the compute thread
-
-  int* counter(Zone zone, bool compute_lane, bool on_card) {
-    switch (zone) {
-      case Zone::device_busy: return &device;
-      case Zone::copy: return &copying;
-      case Zone::compute: return on_card ? &launching : &device;
-      case Zone::read: return &reading;
-      case Zone::wait_room: return &no_room;
-      case Zone::tokenize: return &tokenizing;
-      case Zone::write: return &writing;
-      case Zone::pack: return &packing;
-      case Zone::stage: return &staging;
-      case Zone::collect: return &collecting;
-      case Zone::wait_device: return &waiting;
-      case Zone::wait_input: return compute_lane ? &starved : nullptr;
-      default: return nullptr;
-    }
-  }
-};
-
-// Sums over the run, and idle time by cause.
-struct Swept {
-  int64_t begin_ns = 0, end_ns = 0, first_busy_ns = -1, last_busy_ns = -1;
-  double busy = 0, idle = 0;
-  double read = 0, tokenize = 0, host = 0, launch = 0, copy = 0, write = 0;  // work of the stages, seconds
-  double first_tokenize = 0;
-  double crowded = 0;  // thread-seconds by which our own threads outnumbered the cores
-  int64_t chunks = 0;
-  std::array<double, index_of(Cause::count)> charged = {}, before = {}, after = {};  // all; before the first batch; after the last
-  double seconds() const { return static_cast<double>(end_ns - begin_ns) * 1e-9; }
-};
-
-class Sweep {
- public:
-  explicit Sweep(const RunTrace& trace) : trace_(trace), r_(trace.record), vader_(r_.model == "vader") {}
-
-  Swept go() {
-    collect_edges();
-    if (edges_.empty()) return swept_;
-    swept_.begin_ns = edges_.front().at_ns, swept_.end_ns = edges_.back().at_ns;
-    for (const ZoneEvent& e : trace_.events)
-      if (e.end_ns > began_ns_) add_work(e);
-    int64_t now = swept_.begin_ns;
-    for (const Edge& edge : edges_) {
-      if (edge.at_ns > now) {
-        account(now, edge.at_ns);
-        now = edge.at_ns;
-      }
-      *state_.counter(edge.zone, edge.compute_lane, r_.on_card) += edge.change;
-    }
-    for (size_t c = 0; c < swept_.charged.size(); ++c) swept_.idle += swept_.charged[c];
-    swept_.idle += unknown_;
-    take_out_startup();
-    return swept_;
-  }
-
- private:
-  struct Edge {
-    int64_t at_ns;
-    int change;
-    Zone zone;
-    bool compute_lane;
-  };
-
-  bool is_compute_lane(int32_t lane) const {
-    const std::string& name = trace_.lanes[static_cast<size_t>(lane)];
-    return name == "compute" || name == "main";
-  }
-
-  void collect_edges() {
-    State probe;
-    // A card is warmed up, batch by batch, when the model is opened: the run begins with its first read.
-    const auto first_read = std::find_if(trace_.events.begin(), trace_.events.end(), [](const ZoneEvent& e) { return e.zone == Zone::read; });
-    if (first_read != trace_.events.end()) began_ns_ = first_read->begin_ns;
-    for (const ZoneEvent& e : trace_.events) {
-      if (e.end_ns <= began_ns_) continue;
-      const bool compute_lane = is_compute_lane(e.thread);
-      if (probe.counter(e.zone, compute_lane, r_.on_card) == nullptr || e.end_ns <= e.begin_ns) continue;
-      edges_.push_back({e.begin_ns, 1, e.zone, compute_lane});
-      edges_.push_back({e.end_ns, -1, e.zone, compute_lane});
-      const bool busy = vader_ ? e.zone == Zone::tokenize : e.zone == Zone::device_busy || (!r_.on_card && e.zone == Zone::compute);
-      if (!busy) continue;
-      if (swept_.first_busy_ns < 0) swept_.first_busy_ns = e.begin_ns;
-      swept_.last_busy_ns = std::max(swept_.last_busy_ns, e.end_ns);
-    }
-    std::stable_sort(edges_.begin(), edges_.end(), [](const Edge& a, const Edge& b) { return a.at_ns < b.at_ns; });
-  }
-
-  void add_work(const ZoneEvent& e) {
-    const double seconds = static_cast<double>(e.end_ns - e.begin_ns) * 1e-9;
-    switch (e.zone) {
-      case Zone::read: swept_.read += seconds, ++swept_.chunks; break;
-      case Zone::tokenize:
-        if (swept_.tokenize == 0) swept_.first_tokenize = seconds;
-        swept_.tokenize += seconds;
-        break;
-      case Zone::pack: case Zone::stage: case Zone::collect: swept_.host += seconds; break;
-      case Zone::compute: if (r_.on_card) swept_.host += seconds, swept_.launch += seconds; break;
-      case Zone::copy: swept_.copy += seconds; break;
-      case Zone::write: swept_.write += seconds; break;
-      default: break;
-    }
-  }
-
-  void account(int64_t from, int64_t to) {
-    const double seconds = static_cast<double>(to - from) * 1e-9;
-    const int ready = (state_.device > 0 && !r_.on_card ? r_.threads : 0) + state_.tokenizing;
-    swept_.crowded += seconds * std::max(0, ready - r_.cores);
-    if (vader_) return account_rules(from, seconds);
-    if (state_.device > 0) {
-      swept_.busy += seconds;
-      return;
-    }
-    charge(cause_of_idle(), from, seconds);
-  }
-
-  // VADER: the cores are the device; a core without a tokenizer thread, or whose thread waits, is idle.
-  void account_rules(int64_t from, double seconds) {
-    const auto cores = static_cast<double>(std::max(1, r_.cores));
-    const double working = std::min<double>(state_.tokenizing, cores), threads = std::min<double>(r_.stats.tokenizers, cores);
-    swept_.busy += seconds * working / cores;
-    if (threads < cores) charge(working > 0 ? Cause::tokenizer : upstream(), from, seconds * (cores - threads) / cores);
-    if (working < threads) charge(upstream(), from, seconds * (threads - working) / cores);
-  }
-
-  void charge(Cause cause, int64_t at, double seconds) {
-    if (cause == Cause::count) {
-      unknown_ += seconds;
-      return;
-    }
-    swept_.charged[index_of(cause)] += seconds;
-    if (swept_.first_busy_ns < 0 || at < swept_.first_busy_ns) swept_.before[index_of(cause)] += seconds;
-    else if (at >= swept_.last_busy_ns) swept_.after[index_of(cause)] += seconds;
-  }
-
-  Cause cause_of_idle() const {
-    // The card copies, so a batch waits for its tokens or for the results before it, whatever the host does meanwhile.
-    if (state_.copying > 0) return Cause::copy;
-    const bool host_works = state_.packing > 0 || state_.staging > 0 || state_.launching > 0 || state_.collecting > 0;
-    // With one batch in flight nothing overlaps: whatever the host does for the next batch, the device waits for it.
-    if (r_.on_card && r_.staging_depth == 1 && (host_works || state_.waiting > 0)) return Cause::copy;
-    if (state_.packing > 0 || state_.collecting > 0) return Cause::packer;
-    if (state_.staging > 0) return Cause::copy;
-    if (state_.waiting > 0) return Cause::sync;
-    if (state_.launching > 0) return Cause::launch;
-    return upstream();
-  }
-
-  // The compute thread has nothing to compute (or has not begun, or has ended).
-  Cause upstream() const {
-    if (!vader_ && state_.tokenizing > 0 && state_.tokenizing >= r_.stats.tokenizers) return Cause::tokenizer;
-    if (state_.no_room > 0) {  // every chunk is in use further down: who holds them?
-      if (state_.writing > 0) return Cause::writer;
-      return state_.tokenizing > 0 ? Cause::tokenizer : Cause::packer;
-    }
-    if (state_.reading > 0) return Cause::reader;
-    if (state_.tokenizing > 0) return Cause::tokenizer;
-    if (state_.writing > 0) return Cause::writer;
-    if (state_.starved > 0) return Cause::reader;  // between two reads: the hand-over from stage to stage
-    return r_.stats.batches > 0 || vader_ ? Cause::packer : Cause::count;
-  }
-
-  // What the first chunk and the last need in any run is nobody's fault.
-  void take_out_startup() {
-    const double chunks = std::max<double>(1, static_cast<double>(swept_.chunks));
-    const auto move = [&](Cause cause, double charged, double most) {
-      const double part = std::min(charged, most);
-      swept_.charged[index_of(cause)] -= part;
-      swept_.charged[index_of(Cause::startup)] += part;
-    };
-    move(Cause::reader, swept_.before[index_of(Cause::reader)], r_.stats.read_cpu_seconds / chunks);
-    move(Cause::tokenizer, swept_.before[index_of(Cause::tokenizer)], swept_.first_tokenize);
-    move(Cause::packer, swept_.before[index_of(Cause::packer)], swept_.host / static_cast<double>(std::max<int64_t>(1, r_.stats.batches)));
-    move(Cause::writer, swept_.after[index_of(Cause::writer)], r_.stats.sink_cpu_seconds / chunks);
-  }
-
-  const RunTrace& trace_;
-  const TracedRun& r_;
-  const bool vader_;
-  std::vector<Edge> edges_;
-  State state_;
-  Swept swept_;
-  int64_t began_ns_ = std::numeric_limits<int64_t>::min();
-  double unknown_ = 0;
-};
 
 std::string percent(double share) { return fmt::format("{:.0f} %", share * 100); }
 
 // The stages as a model of the run: what is left when one of them no longer stands in the way.
 class Predictor {
  public:
-  Predictor(const TracedRun& r, const Swept& s) : r_(r), s_(s), vader_(r.model == "vader"), cores_(std::max(1, r.cores)) {}
+  Predictor(const TracedRun& r, const Swept& s) : r_(r), s_(s), vader_(r.model == "vader"), train_(r.verb == "train"), cores_(std::max(1, r.cores)) {}
 
   int more_tokenizers() const {
     const int most = vader_ || !r_.on_card ? r_.cores : std::max(1, r_.cores - 2);
@@ -219,6 +27,7 @@ class Predictor {
 
   // The run's time once the idle time charged to `cause` is gone, but never less than another stage needs.
   double without(Cause cause) const {
+    if (train_) return train_without(cause);
     double read = s_.read, write = s_.write, tokenize = s_.tokenize / std::max(1, r_.stats.tokenizers);
     if (cause == Cause::reader) read = std::min(read, r_.stats.read_cpu_seconds);
     if (cause == Cause::writer) write = std::min(write, r_.stats.sink_cpu_seconds);
@@ -261,6 +70,14 @@ class Predictor {
   }
 
  private:
+  // Micro-batches are made beside the device, on the CPU on the same cores; everything else takes turns with it.
+  double train_without(Cause cause) const {
+    const double pack = cause == Cause::packer ? 0 : s_.pack;
+    double least = std::max(s_.busy, pack);
+    if (!r_.on_card) least = std::max(least, (s_.busy * r_.threads + pack) / cores_);
+    return std::min(s_.seconds(), std::max(s_.seconds() - s_.charged[index_of(cause)], least));
+  }
+
   double cpu() const { return r_.stats.cpu_seconds; }
   // Work takes more CPU time on cores that are shared, since their caches are cold after each turn; the plan's figure is for
   // cores that are not. Half-way fitted the one machine it was tried on (docs/doctor.md).
@@ -275,19 +92,20 @@ class Predictor {
 
   const TracedRun& r_;
   const Swept& s_;
-  bool vader_;
+  bool vader_, train_;
   double cores_;
 };
 
 class Physician {
  public:
-  Physician(const RunTrace& trace, const std::optional<BudgetProbe>& probe) : r_(trace.record), s_(Sweep(trace).go()), predict_(r_, s_), probe_(probe) {}
+  Physician(const RunTrace& trace, const std::optional<BudgetProbe>& probe) : r_(trace.record), s_(sweep(trace)), predict_(r_, s_), probe_(probe) {}
 
   Diagnosis go() {
     d_.seconds = s_.seconds(), d_.busy_seconds = s_.busy, d_.idle_seconds = s_.idle, d_.idle = s_.charged;
-    for (const Cause cause : {Cause::reader, Cause::tokenizer, Cause::packer, Cause::copy, Cause::launch, Cause::writer, Cause::sync})
+    for (const Cause cause : {Cause::reader, Cause::tokenizer, Cause::packer, Cause::copy, Cause::launch, Cause::writer, Cause::sync, Cause::evaluation})
       if (s_.charged[index_of(cause)] > 0) add(cause, predict_.without(cause));
-    small_batches();
+    if (train_) training_plan();
+    else small_batches();
     throttled();
     paging();
     neighbours();
@@ -301,6 +119,17 @@ class Physician {
   }
 
  private:
+  void training_plan() {
+    for (Finding& advice : advise_on_train_plan(r_, s_)) {
+      const size_t had = d_.findings.size();
+      add(advice.cause, advice.predicted_seconds);
+      if (d_.findings.size() == had) continue;
+      Finding& f = d_.findings.back();
+      f.evidence = std::move(advice.evidence), f.change = std::move(advice.change), f.settings = std::move(advice.settings);
+    }
+    d_.facts = train_facts(s_);
+  }
+
   void add(Cause cause, double predicted) {
     Finding f;
     f.cause = cause;
@@ -317,6 +146,7 @@ class Physician {
   void describe(Finding& f) const {
     const PipelineStats& p = r_.stats;
     const std::string idle = fmt::format("the device waited {} ({} of the run) for it", format_duration(f.idle_seconds), percent(share(f.idle_seconds)));
+    if (train_) return describe_train_idle(f, r_, s_, idle);
     switch (f.cause) {
       case Cause::reader:
         f.evidence = fmt::format("{}; the reader was at work {} of the time and used its core for {}", idle, percent(share(s_.read)), percent(share(p.read_cpu_seconds)));
@@ -455,7 +285,8 @@ class Physician {
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
     f.evidence = fmt::format("{} pages had to come back from disk or swap", format_count(r_.stats.major_faults));
-    f.change = "free host memory: end other programs, or take a smaller --memory-limit";
+    f.change = r_.training.token_home == "streamed" ? "free host memory, so that it keeps the token cache's file; where there is enough, --token-set staged"
+                                                    : "free host memory: end other programs, or take a smaller --memory-limit";
   }
 
   void neighbours() {
@@ -485,6 +316,7 @@ class Physician {
   }
 
   const TracedRun& r_;
+  const bool train_ = r_.verb == "train";
   const Swept s_;
   const Predictor predict_;
   const std::optional<BudgetProbe>& probe_;
@@ -523,7 +355,7 @@ double Diagnosis::attributed() const {
 
 bool wants_probe(const RunTrace& trace) {
   const TracedRun& r = trace.record;
-  return r.token_budget > 0 && r.free_token_budget >= 2 * r.token_budget && r.stats.batches >= 4;
+  return r.verb != "train" && r.token_budget > 0 && r.free_token_budget >= 2 * r.token_budget && r.stats.batches >= 4;
 }
 
 Diagnosis diagnose(const RunTrace& trace, const std::optional<BudgetProbe>& probe) { return Physician(trace, probe).go(); }

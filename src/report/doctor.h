@@ -17,7 +17,8 @@ namespace brim {
 // never advised upon.
 #define BRIM_CAUSES(X)                                                                                                      \
   X(reader, "reader") X(tokenizer, "tokenizer") X(packer, "packer") X(copy, "copy") X(launch, "launch") X(writer, "writer") \
-  X(sync, "sync") X(small_batch, "small batches") X(throttle, "clock or power throttle") X(memory, "memory pressure")       \
+  X(sync, "sync") X(evaluation, "evaluation") X(small_batch, "small batches") X(throttle, "clock or power throttle")        \
+  X(memory, "memory pressure")                                                                                              \
   X(neighbour, "another process") X(startup, "start and end of the run")
 
 enum class Cause : uint8_t {

@@ -51,11 +51,20 @@ void visit_card(Visit&& visit, Card& c) {
   visit("other_bytes", c.other_bytes), visit("other_processes", c.other_processes);
 }
 
+template <class Visit, class Training>
+void visit_training(Visit&& visit, Training& t) {
+  visit("steps", t.steps), visit("recompute", t.recompute), visit("optimizer", t.optimizer), visit("token_home", t.token_home);
+  visit("recompute_asked", t.recompute_asked), visit("moments_on_host", t.moments_on_host), visit("resumed", t.resumed);
+  visit("free_recompute", t.free_recompute), visit("free_optimizer", t.free_optimizer), visit("free_moments_on_host", t.free_moments_on_host);
+  visit("wide_batch_tokens", t.wide_batch_tokens), visit("wide_tokens_per_second", t.wide_tokens_per_second);
+}
+
 json record_json(const TracedRun& r) {
   json j = {{"schema_version", 1}};
   visit_record([&](const char* name, const auto& value) { j[name] = value; }, r);
   visit_stats([&](const char* name, const auto& value) { j["stats"][name] = value; }, r.stats);
   visit_card([&](const char* name, const auto& value) { j["card"][name] = value; }, r.card);
+  if (r.verb == "train") visit_training([&](const char* name, const auto& value) { j["training"][name] = value; }, r.training);
   return j;
 }
 
@@ -65,6 +74,7 @@ TracedRun record_of(const json& j) {
   TracedRun r;
   visit_record([&](const char* name, auto& value) { j.at(name).get_to(value); }, r);
   visit_stats([&](const char* name, auto& value) { j.at("stats").at(name).get_to(value); }, r.stats);
+  if (r.verb == "train") visit_training([&](const char* name, auto& value) { j.at("training").at(name).get_to(value); }, r.training);
   const json& card = j.at("card");
   visit_card([&](const char* name, auto& value) { if (card.contains(name)) card.at(name).get_to(value); }, r.card);  // else not read
   return r;
@@ -224,10 +234,10 @@ RunTrace parse_trace(const std::string& text, const std::string& name) {
     fail(ErrorCode::bad_data, "{}: not a trace: {}", name, e.what());
   }
   if (!rest.is_object() || !rest.contains("traceEvents"))
-    fail(ErrorCode::bad_data, "{}: not a trace: it has no traceEvents; `brim score … --trace FILE` writes one", name);
+    fail(ErrorCode::bad_data, "{}: not a trace: it has no traceEvents; `brim score … --trace FILE` writes one, brim train too", name);
   const auto other = rest.find("otherData");
   if (other == rest.end() || !other->is_object() || !other->contains("brim"))
-    fail(ErrorCode::bad_data, "{}: a trace, but it says nothing about a scoring run; `brim score … --trace FILE` writes one that does", name);
+    fail(ErrorCode::bad_data, "{}: a trace, but it says nothing about a scoring or training run; `brim score … --trace FILE` and `brim train … --trace FILE` write one that does", name);
   try {
     trace.record = record_of(other->at("brim"));
   } catch (const json::exception& e) {
@@ -249,7 +259,7 @@ RunTrace read_trace(const std::string& path) {
   if (!file) fail(ErrorCode::usage, "{}: cannot be opened", path);
   std::stringstream text;
   text << file.rdbuf();
-  if (text.str().empty()) fail(ErrorCode::bad_data, "{}: empty; `brim score … --trace FILE` writes a trace", path);
+  if (text.str().empty()) fail(ErrorCode::bad_data, "{}: empty; `brim score … --trace FILE` writes a trace, brim train too", path);
   return parse_trace(text.str(), path);
 }
 

@@ -28,6 +28,19 @@ struct CardRecord {
   bool operator==(const CardRecord&) const = default;
 };
 
+// What only a training run has.
+struct TracedTraining {
+  int64_t steps = 0;
+  std::string recompute, optimizer, token_home;
+  bool recompute_asked = false, moments_on_host = false, resumed = false;
+  // The same job in all the memory the device can give.
+  std::string free_recompute, free_optimizer;
+  bool free_moments_on_host = false;
+  // Under the run's own limit, steps of as many tokens as are useful.
+  int64_t wide_batch_tokens = 0;
+  double wide_tokens_per_second = 0;
+};
+
 struct TracedRun {
   std::string verb, model, device, precision;  // model "vader": the rules, computed by the tokenizer threads
   bool on_card = false;
@@ -43,8 +56,9 @@ struct TracedRun {
   int64_t free_token_budget = 0, free_limit_bytes = 0;
   double free_tokens_per_second = 0;
   double load_seconds = 0;
-  PipelineStats stats;
+  PipelineStats stats;                    // of training: rows, tokens and batches are those of its steps
   CardRecord card;
+  TracedTraining training;                // verb "train" only
 };
 
 struct RunTrace {
@@ -94,7 +108,7 @@ TracedRun record_from_json(const std::string& json);  // throws bad_data
 
 // This process's timeline, with a record.
 RunTrace current_trace(TracedRun record);
-// A file written by --trace. Throws usage if it cannot be opened, bad_data if it is no trace of a scoring run.
+// A file written by --trace. Throws usage if it cannot be opened, bad_data if it is no trace of a scoring or training run.
 RunTrace read_trace(const std::string& path);
 RunTrace parse_trace(const std::string& json, const std::string& name);
 

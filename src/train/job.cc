@@ -157,13 +157,13 @@ std::string hash_of_data(const TrainJob& job) {
 
 }  // namespace
 
-void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute> recompute) {
+PlanRequest train_plan_request(const TrainJob& job, const DeviceProfile& device, int64_t limit_bytes) {
   const TrainSettings& s = job.settings;
   PlanRequest r;
   r.shape = job.shape;
   r.task = Task::train;
-  r.device = local_profile(*job.device);
-  r.limit_bytes = MemoryLimit::resolve(s.memory_limit, job.device->memory(), job.device->name());
+  r.device = device;
+  r.limit_bytes = limit_bytes;
   // The longest text there is, not the longest there could be: memory is planned for the data at hand.
   int64_t longest = 1;
   for (const TrainSet* set : {&job.train_set, &job.validation_set})
@@ -172,9 +172,6 @@ void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute
   r.precision = job.precision;
   r.keep_optimizer = s.optim != "auto";
   r.optimizer = s.optim.find("8bit") != std::string::npos ? Optimizer::adamw_8bit : Optimizer::adamw;
-  r.recompute = recompute;
-  if (token_budget > 0)
-    r.moments = job.plan.moments_on_host ? Moments::host : Moments::device;  // where they are already
   if (s.recompute != "auto") r.recompute = recompute_from_name(s.recompute);
   const double mean =
       static_cast<double>(job.train_set.tokens()) / static_cast<double>(std::max<int64_t>(1, job.train_set.rows()));
@@ -183,8 +180,21 @@ void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute
                               ? s.batch_tokens
                               : static_cast<int64_t>(std::ceil(1.25 * mean * static_cast<double>(s.global_batch())));
   r.fill = s.fill;
+  return r;
+}
+
+Plan solve_train_request(const TrainJob& job, const PlanRequest& request) {
+  return job.settings.teacher.empty() ? solve(request) : plan_beside_teacher(request, job.settings.teacher);
+}
+
+void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute> recompute) {
+  const int64_t limit = MemoryLimit::resolve(job.settings.memory_limit, job.device->memory(), job.device->name());
+  PlanRequest r = train_plan_request(job, local_profile(*job.device), limit);
+  if (!r.recompute) r.recompute = recompute;
+  if (token_budget > 0)
+    r.moments = job.plan.moments_on_host ? Moments::host : Moments::device;  // where they are already
   r.token_budget = token_budget;
-  job.plan = s.teacher.empty() ? solve(r) : plan_beside_teacher(r, s.teacher);
+  job.plan = solve_train_request(job, r);
 }
 
 TrainJob open_train_job(const TrainSettings& settings, const std::function<void(const std::string&)>& say) {

@@ -71,6 +71,7 @@ BatchStager::BatchStager(Device& device, const ModelShape& shape, BatchLimits li
     : device_(device), shape_(shape), token_set_(token_set) {
   if (device.kind() == DeviceKind::cpu && !token_set) return;
   copy_ = device.make_stream();
+  spans_ = DeviceSpans::make(device, *copy_, "copy", Zone::copy);
   for (int i = 0; i < depth; ++i) {
     auto slot = std::make_unique<Slot>();
     const auto bytes = static_cast<size_t>(slot_bytes(shape, limits) + (token_set ? begins_bytes(limits) : 0));
@@ -103,7 +104,12 @@ StagedBatch BatchStager::stage(const MicroBatch& m, Stream& compute) {
   current_ = next_;
   Slot& slot = *slots_[next_];
   next_ = (next_ + 1) % slots_.size();
-  if (slot.in_use) slot.used->synchronize();  // the device may still read the host copy
+  if (slot.in_use) {  // the device may still read the host copy
+    ScopedZone zone(Zone::wait_device);
+    slot.used->synchronize();
+  }
+  tell_copies();
+  ScopedZone zone(Zone::stage, m.packed.tokens());
   int64_t at = 0;
   const auto give_place = [&](TensorView& v) {
     v.data = static_cast<char*>(slot.device.data()) + at;
@@ -120,15 +126,21 @@ StagedBatch BatchStager::stage(const MicroBatch& m, Stream& compute) {
     send(begins);
   else
     send(s.batch.ids), send(s.batch.positions);
+  if (spans_) spans_->begin();
   copy_->copy(slot.device.data(), slot.host.data(), static_cast<size_t>(at));
   if (token_set_) {
     give_place(s.batch.ids), give_place(s.batch.positions);
     gather_tokens(*copy_, {.tokens = token_set_, .begins = begins, .starts = s.batch.starts, .ids = s.batch.ids,
                            .positions = s.batch.positions, .position_offset = shape_.position_offset});
   }
+  if (spans_) spans_->end(at);
   slot.copied->record(*copy_);
   slot.copied->wait(compute);
   return s;
+}
+
+void BatchStager::tell_copies() {
+  if (spans_) spans_->tell();
 }
 
 void BatchStager::mark_used(Stream& compute) {

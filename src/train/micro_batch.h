@@ -7,6 +7,7 @@
 
 #include "data/packed_batch.h"
 #include "device/device.h"
+#include "device/device_spans.h"
 #include "device/event.h"
 #include "memory/placement.h"
 #include "model/train_runner.h"
@@ -49,6 +50,7 @@ class BatchStager {
   static int64_t slot_bytes(const ModelShape& shape, BatchLimits limits);
   static int64_t begins_bytes(BatchLimits limits) { return align_up(limits.sequences * 8); }  // a slot more where the set is resident
   int64_t bytes() const;  // on the device
+  void tell_copies();     // those that have passed, to the timeline
 
  private:
   struct Slot;
@@ -56,6 +58,7 @@ class BatchStager {
   ModelShape shape_;
   TensorView token_set_;
   std::unique_ptr<Stream> copy_;
+  std::unique_ptr<DeviceSpans> spans_;  // of copies; null without a timeline
   std::vector<std::unique_ptr<Slot>> slots_;
   size_t next_ = 0, current_ = 0;
 };

@@ -65,6 +65,7 @@ class Loop {
 
   TrainOutcome run() {
     start();
+    if (callbacks_.begins) callbacks_.begins(job_);
     std::thread producer([&] { produce(); });
     try {
       consume();
@@ -76,6 +77,7 @@ class Loop {
     queue_.cancel();
     producer.join();
     finish();
+    if (callbacks_.ends) callbacks_.ends(job_, outcome_);
     return outcome_;
   }
 
@@ -132,7 +134,8 @@ class Loop {
     const auto ids = job_.train_set.ids;
     // One allocation for both: a driver rounds each up on its own, and the plan counts bytes.
     arena_ = job_.device->allocate(static_cast<size_t>(align_up(arena)) + (resident ? static_cast<size_t>(align_up(static_cast<int64_t>(ids.size_bytes()))) : 0));
-    if (validation_) validation_->use_arena(*stream_, arena_.data());
+    spans_ = DeviceSpans::make(*job_.device, *stream_, "device", Zone::device_busy);
+    if (validation_) validation_->use_arena(*stream_, arena_.data()), validation_->use_spans(spans_.get());
     TensorView token_set;
     if (resident) {
       token_set = TensorView(static_cast<char*>(arena_.data()) + align_up(arena), DType::i32, {job_.train_set.tokens()});
@@ -215,31 +218,45 @@ class Loop {
     queue_.close();
   }
 
-  // A step's micro-batches in order, for as long as `take` says true.
-  template <class Take>
-  bool for_each_micro(int64_t step, const Take& take) {
-    const auto rows = schedule_.rows(step);
+  // A step's rows, cut; and what its means are taken over.
+  struct CutStep {
+    std::vector<std::vector<int64_t>> micros;
     double weight = 0;
     int64_t tagged = 0, samples = 0;
+  };
+  CutStep cut(int64_t step) {
+    ScopedZone zone(Zone::pack);
+    CutStep c;
+    const auto rows = schedule_.rows(step);
     for (const int64_t r : rows) {
       const int32_t label = job_.train_set.label[static_cast<size_t>(r)];
       // The mean is over the weights of the true classes; a multi-label row counts once, its loss is a mean of its
       // own.
       const bool weighted = !job_.class_weights.empty() && !job_.shape.multi_label;
       if (label != kIgnoredTarget)
-        ++samples, weight += weighted ? job_.class_weights[static_cast<size_t>(label)] : 1.0;
+        ++c.samples, c.weight += weighted ? job_.class_weights[static_cast<size_t>(label)] : 1.0;
       if (job_.shape.token_classes > 0)
         for (int64_t t = job_.train_set.begin[static_cast<size_t>(r)];
              t < job_.train_set.begin[static_cast<size_t>(r) + 1]; ++t)
-          tagged += job_.train_set.token_label[static_cast<size_t>(t)] != kIgnoredTarget;
+          c.tagged += job_.train_set.token_label[static_cast<size_t>(t)] != kIgnoredTarget;
     }
-    const auto micros = split_micro_batches(job_.train_set, rows, job_.plan.token_budget, job_.plan.max_sequences);
-    for (size_t i = 0; i < micros.size(); ++i) {
+    c.micros = split_micro_batches(job_.train_set, rows, job_.plan.token_budget, job_.plan.max_sequences);
+    return c;
+  }
+
+  // A step's micro-batches in order, for as long as `take` says true.
+  template <class Take>
+  bool for_each_micro(int64_t step, const Take& take) {
+    const CutStep c = cut(step);
+    for (size_t i = 0; i < c.micros.size(); ++i) {
       auto m = std::make_unique<MicroBatch>();
-      ScopedZone zone(Zone::pack);
-      build_micro_batch(job_.train_set, micros[i], job_.shape, *m);
-      m->step = step, m->number = static_cast<int64_t>(i), m->last_of_step = i + 1 == micros.size();
-      m->step_samples = samples, m->step_weight = weight, m->step_tagged = tagged,
+      {
+        ScopedZone zone(Zone::pack);
+        build_micro_batch(job_.train_set, c.micros[i], job_.shape, *m);
+        zone.set_detail(m->packed.tokens());
+      }
+      m->step = step, m->number = static_cast<int64_t>(i), m->last_of_step = i + 1 == c.micros.size();
+      m->step_samples = c.samples, m->step_weight = c.weight, m->step_tagged = c.tagged;
       m->epoch = schedule_.epoch_of(step);
       if (!take(std::move(m))) return false;
     }
@@ -277,6 +294,7 @@ class Loop {
     pass.dropout.on = job_.shape.hidden_dropout > 0 || job_.shape.attention_dropout > 0 || job_.shape.head_dropout > 0;
     pass.dropout.seed = mix_seed(static_cast<uint64_t>(s_.seed), m.step, m.number);
     TrainTargets targets = staged.targets;
+    if (spans_) spans_->begin();
     if (weights_)
       targets.class_weights =
           TensorView(weights_.data(), DType::f32, {static_cast<int64_t>(job_.class_weights.size())});
@@ -295,7 +313,8 @@ class Loop {
     stager_->mark_used(*stream_);
     PendingStep& p = *pending_.back();
     stream_->copy(static_cast<float*>(p.values.data()) + 2 * p.micros, result.loss.data, 8);
-    ++p.micros;
+    if (spans_) spans_->end(m.packed.tokens());
+    ++p.micros, ++outcome_.micro_batches;
     p.tokens += m.packed.tokens(), p.rows += m.packed.sequences(), p.sum_squares += m.packed.sum_squares;
     for (const uint64_t t : m.packed.tickets) p.row_ids.push_back(static_cast<int64_t>(t));
   }
@@ -326,11 +345,14 @@ class Loop {
     step.weight_decay = static_cast<float>(s_.weight_decay), step.max_grad_norm = static_cast<float>(s_.max_grad_norm);
     step.grad_scale = static_cast<float>(1 / progress_.loss_scale);
     step.step = m.step + 1 - progress_.skipped_steps;
+    if (spans_) spans_->begin();
     {
       ScopedZone zone(Zone::optimizer);
       state_.step(*stream_, step, job_.threads);
     }
     stream_->copy(static_cast<float*>(p.values.data()) + 2 * p.micros, state_.norm().data, 4);
+    if (spans_) spans_->end();
+    ++outcome_.own_steps;
     p.done->record(*stream_);
     progress_.step = m.step + 1;
     if (job_.precision == Precision::fp16) read_all();  // the loss scale depends on this step's norm
@@ -354,6 +376,7 @@ class Loop {
   void pause(Fn&& fn) {
     read_all();
     outcome_.seconds += seconds_since(training_since_);
+    if (spans_) spans_->set_clock();
     fn();
     training_since_ = now_ns();
   }
@@ -369,11 +392,9 @@ class Loop {
       ScopedZone zone(Zone::wait_device);
       p->done->synchronize();
     }
+    ScopedZone zone(Zone::collect);
     busy_seconds_ += p->done->ms_since(*p->begin) * 1e-3;
-    if (Timeline::enabled()) {
-      if (!clock_) clock_ = std::make_unique<DeviceClock>(*job_.device, *stream_), lane_ = Timeline::add_lane("device");
-      Timeline::record(lane_, Zone::device_busy, clock_->host_ns(*p->begin), clock_->host_ns(*p->done), p->tokens);
-    }
+    if (spans_) spans_->tell();
     const auto* values = static_cast<const float*>(p->values.data());
     double sequence = 0, token = 0;
     for (int64_t i = 0; i < p->micros; ++i) sequence += values[2 * i], token += values[2 * i + 1];
@@ -459,7 +480,10 @@ class Loop {
                     text, better ? " · best so far" : ""));
     if (better) {
       progress_.best_metric = value, progress_.best_step = progress_.step, progress_.evaluations_since_best = 0;
-      if (s_.load_best_model_at_end) write_model(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
+      if (s_.load_best_model_at_end) {
+        ScopedZone writing(Zone::checkpoint);
+        write_model(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
+      }
     } else if (++progress_.evaluations_since_best >= s_.early_stopping_patience && s_.early_stopping_patience > 0) {
       say(fmt::format("no improvement in {} evaluations: stopping early", progress_.evaluations_since_best));
       outcome_.stopped_early = true;
@@ -483,7 +507,9 @@ class Loop {
   }
 
   void tell_record() {
-    if (callbacks_.record) callbacks_.record(record_.report_json(facts()));
+    if (!callbacks_.record) return;
+    ScopedZone zone(Zone::write);
+    callbacks_.record(record_.report_json(facts()));
   }
 
   void checkpoint() {
@@ -496,6 +522,8 @@ class Loop {
 
   void finish() {
     read_all();
+    stager_->tell_copies();
+    ScopedZone zone(Zone::write);
     outcome_.seconds += seconds_since(training_since_);
     outcome_.steps = progress_.step;
     outcome_.best_metric = progress_.best_metric, outcome_.best_step = progress_.best_step,
@@ -551,8 +579,7 @@ class Loop {
   RunRecord record_;
   std::unique_ptr<StepTeller> teller_;
   double busy_seconds_ = 0, wait_seconds_ = 0;
-  std::unique_ptr<DeviceClock> clock_;
-  Timeline::Lane* lane_ = nullptr;  // made with the clock
+  std::unique_ptr<DeviceSpans> spans_;  // of the device's work; null without a timeline
   int64_t training_since_ = 0;
 };
 

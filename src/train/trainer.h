@@ -12,6 +12,9 @@
 
 namespace brim {
 
+struct TrainJob;
+struct TrainOutcome;
+
 struct TrainCallbacks {
   std::function<void(double done, double total, const std::string& text)> progress;
   std::function<void(const std::string& line)> say;  // plain lines for people
@@ -20,10 +23,14 @@ struct TrainCallbacks {
   std::function<void(const std::string& json)> record;
   const std::atomic<bool>* stop = nullptr;
   LivePublisher* live = nullptr;  // figures for `brim monitor`
+  // The job as it runs: before its first step, and when all is written; for whoever records the run.
+  std::function<void(const TrainJob&)> begins;
+  std::function<void(const TrainJob&, const TrainOutcome&)> ends;
 };
 
 struct TrainOutcome {
   int64_t steps = 0, samples = 0, tokens = 0;
+  int64_t own_steps = 0, micro_batches = 0;  // of this run: a resumed one has not done all steps
   double seconds = 0;  // of training steps, evaluation and checkpoints excluded
   double mfu = -1;          // negative: the device's rate is unknown
   double device_busy = 0;   // share of `seconds` from a step's first micro-batch to its update, by the device's own clock

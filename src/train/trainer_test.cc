@@ -6,9 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/clock.h"
+#include "base/timeline.h"
 #include "model/weights.h"
 #include "monitor/live.h"
 #include "train/job.h"
@@ -95,6 +98,49 @@ TEST(Update, BatchTimesAccumulationIsOneGlobalBatch) {
     train(s, {});
     EXPECT_TRUE(t.weights() == get_file(fs::path(s.output_dir) / "model.safetensors"));
   }
+}
+
+// What the doctor reads: every pass and update on the device, every micro-batch made, and no waiting among them.
+TEST(Trainer, TheTimelineHoldsWhatTheDeviceAndTheLoopDid) {
+  TinyJob t;
+  t.settings.train_batch_size = 16, t.settings.save_strategy = "epoch", t.settings.load_best_model_at_end = false;
+  Timeline::clear();
+  Timeline::enable(true);
+  int64_t began_ns = 0, ended_ns = 0;
+  TrainCallbacks callbacks;
+  callbacks.begins = [&](const TrainJob& job) {
+    began_ns = now_ns();
+    EXPECT_EQ(job.train_set.rows(), 48);
+  };
+  callbacks.ends = [&](const TrainJob&, const TrainOutcome& outcome) {
+    ended_ns = now_ns();
+    EXPECT_EQ(outcome.own_steps, 6);
+  };
+  const TrainOutcome o = train(t.settings, callbacks);
+  Timeline::enable(false);
+  const auto events = Timeline::events();
+  const auto lanes = Timeline::thread_names();
+  Timeline::clear();
+  std::map<Zone, int64_t> count;
+  int64_t tokens = 0, end = 0;
+  for (const ZoneEvent& e : events) {
+    ++count[e.zone];
+    if (is_op(e.zone) || e.zone == Zone::load_model || e.zone == Zone::plan) continue;
+    EXPECT_GE(e.begin_ns, began_ns) << zone_name(e.zone);
+    EXPECT_LE(e.end_ns, ended_ns) << zone_name(e.zone);
+    if (e.zone != Zone::device_busy) continue;
+    EXPECT_EQ(lanes[static_cast<size_t>(e.thread)], "device");
+    EXPECT_GE(e.begin_ns, end) << "spans of one device follow each other";
+    end = e.end_ns, tokens += e.detail;
+  }
+  EXPECT_EQ(o.micro_batches, 6);
+  EXPECT_EQ(count[Zone::forward], o.micro_batches);
+  EXPECT_EQ(count[Zone::pack], o.micro_batches + o.own_steps);
+  EXPECT_EQ(count[Zone::evaluate], 2);
+  EXPECT_EQ(count[Zone::checkpoint], 1);  // after the first epoch; the second ends with the model
+  EXPECT_EQ(count[Zone::collect], o.own_steps);
+  EXPECT_GE(count[Zone::device_busy], o.micro_batches + o.own_steps + count[Zone::evaluate]);
+  EXPECT_GT(tokens, o.tokens) << "evaluations count too";
 }
 
 TEST(Trainer, LearnsAndLeavesAHuggingFaceDirectory) {

@@ -80,10 +80,13 @@ void Validator::run_pass(Stream& stream, Output output,
         at += align_up(v->bytes());
       }
     }
+    if (spans_ != nullptr) spans_->begin();
     const TensorView result = runner.run(stream, view);
+    if (spans_ != nullptr) spans_->end(batch.tokens());
     host.resize(static_cast<size_t>(result.elements()));
     stream.copy(host.data(), result.data, host.size() * 4);
     stream.synchronize();
+    if (spans_ != nullptr) spans_->tell();
     for (int64_t b = 0; b < batch.sequences(); ++b) {
       const int64_t row = output == Output::token_logits ? batch.starts[static_cast<size_t>(b)] : b;
       take(static_cast<int64_t>(batch.tickets[static_cast<size_t>(b)]), host.data() + row * K,

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "device/device_spans.h"
 #include "model/forward_runner.h"
 #include "model/train_state.h"
 #include "train/job.h"
@@ -22,6 +23,7 @@ class Validator {
   Validator(const TrainJob& job, const TrainState& state);
   int64_t arena_bytes() const;
   void use_arena(Stream& stream, void* arena);  // shared with training: they never run at the same time
+  void use_spans(DeviceSpans* spans) { spans_ = spans; }  // told of each batch; null: nobody asks
   ValidationResult run(Stream& stream);
 
  private:
@@ -33,6 +35,7 @@ class Validator {
   BatchLimits limits_;
   ForwardPlan sequence_plan_, token_plan_;
   void* arena_ = nullptr;
+  DeviceSpans* spans_ = nullptr;
 };
 
 class Teacher {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // doctor, compare and plan as a user meets them: what they say of files, flags and signals that are not as expected.
 #include <signal.h>
+#include <fmt/format.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "cli/program.h"
 
@@ -34,11 +37,50 @@ TEST_F(Advice, AnInterruptedDoctorEndsItsRunAndLeavesNothing) {
 }
 
 TEST_F(Advice, DoctorSaysWhichRunsItLooksAt) {
-  refused(2, {"brim score", "summary"}, {"doctor", "--", "brim", "train", "--model", "tiny"});
+  refused(2, {"brim score", "brim train"}, {"doctor", "--", "brim", "eval", "--model", "tiny"});
+  refused(2, {"leave --trace out"}, {"doctor", "--", "brim", "train", "--model", "tiny", "--trace", "t.json"});
   refused(2, {"is a directory"}, {"doctor", "--run", "."});
   put("in.txt", made_up_lines(50));
   must({"embed", "in.txt", "--model", "tiny", "--trace", "t.json", "-o", "v.jsonl", "-q"});
-  refused(3, {"t.json", "scoring run", "brim score"}, {"doctor", "--run", "t.json"});
+  refused(3, {"t.json", "scoring or training run", "brim score", "brim train"}, {"doctor", "--run", "t.json"});
+}
+
+std::string labelled_rows(int rows) {
+  const char* names[] = {"negative", "neutral", "positive"};
+  std::string text = "text,label\n";
+  for (int r = 0; r < rows; ++r) text += fmt::format("w{} w{} w{},{}\n", 5 + r % 30 + 30 * (r % 3), 5 + r * 7 % 91, 5 + r * 11 % 91, names[r % 3]);
+  return text;
+}
+
+TEST_F(Advice, DoctorLooksAtTraining) {
+  put("rows.csv", labelled_rows(600));
+  put("val.csv", labelled_rows(60));
+  const std::vector<std::string> run = {"train", "--model", "tiny", "--train", "rows.csv", "--val", "val.csv", "--device", "cpu", "--threads", "1",
+                                        "--output-dir", "out", "--save-strategy", "steps", "--save-steps", "2", "-q"};
+  const auto with = [&](std::vector<std::string> before, const std::vector<std::string>& after) {
+    before.insert(before.end(), run.begin(), run.end());
+    before.insert(before.end(), after.begin(), after.end());
+    return before;
+  };
+  must(with({}, {"--trace", "t.json"}), temporary(folder_));
+  const auto d = nlohmann::json::parse(must({"doctor", "--run", "t.json", "--json"})).at("run");
+  EXPECT_GE(d.at("attributed").get<double>(), 0.98) << d.dump(2);
+  EXPECT_NEAR(d.at("busy_seconds").get<double>() + d.at("idle_seconds").get<double>(), d.at("seconds").get<double>(), 1e-6);
+  EXPECT_GT(d.at("busy_seconds").get<double>(), 0);
+  EXPECT_EQ(d.at("idle_by_cause").at("reader"), 0) << "rows are read and tokenized before the first step";
+  EXPECT_GT(d.at("idle_by_cause").at("writer").get<double>(), 0) << "a checkpoint every second step";
+  EXPECT_GT(d.at("idle_by_cause").at("evaluation").get<double>(), 0);
+
+  // Full recomputation where memory needs none is known to cost; the second run leaves nothing behind.
+  const auto verified = nlohmann::json::parse(must(with({"doctor", "--verify", "--json", "--"}, {"--recompute=full", "--overwrite-output-dir", "--save-strategy", "no"}),
+                                                   temporary(folder_)));
+  const auto& findings = verified.at("run").at("findings");
+  const bool named = std::any_of(findings.begin(), findings.end(), [](const nlohmann::json& f) { return f.at("cause") == "memory pressure"; });
+  EXPECT_TRUE(named) << verified.dump(2);
+  EXPECT_GT(verified.at("verify").at("obtained_seconds").get<double>(), 0) << verified.dump(2);
+  EXPECT_TRUE(exists("out/model.safetensors"));
+  EXPECT_FALSE(exists("out.doctor"));
+  for (const auto& file : fs::directory_iterator(folder_)) EXPECT_FALSE(file.path().filename().string().starts_with("brim_doctor_")) << file.path();
 }
 
 TEST_F(Advice, DoctorDoesNotPraiseAFileWithoutSettings) {
