@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "base/units.h"
 
 namespace brim {
 namespace {
@@ -35,6 +37,9 @@ constexpr EnvKey kKeys[] = {
     {"SENTIMENT_MODEL_CLOSED", text, later, "the server's model while the market is closed"},
     {"MARKET_STATUS_OVERRIDE", text, later, "the server's market status for tests"},
 };
+
+constexpr const char* kProgramVariables[] = {"BRIM_CACHE", "BRIM_CUBLASLT", "BRIM_DEBUG", "BRIM_ENV_FILE", "BRIM_FORCE_ISA", "BRIM_HOME", "BRIM_MODELS",
+                                             "BRIM_NVML_LIBRARY", "BRIM_NVTX", "BRIM_STAGING_DEPTH", "BRIM_SYNC"};
 
 const EnvKey* find_key(const std::string& name) {
   for (const EnvKey& key : kKeys)
@@ -80,7 +85,7 @@ void check_env_value(const std::string& where, const std::string& name, const st
   if (key->kind == flag && !is_flag_word(value)) fail(ErrorCode::usage, "{}: {}={}: use 1 or 0", where, name, value);
 }
 
-void load_env_file(const std::string& path) {
+std::vector<EnvEntry> load_env_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::error_code ec;
   if (!in.is_open() || std::filesystem::is_directory(path, ec))
@@ -90,6 +95,23 @@ void load_env_file(const std::string& path) {
   for (const EnvEntry& e : entries) check_env_value(fmt::format("{}:{}", path, e.line), e.name, e.value);
   // The last line of a key wins, as in a shell; what the process was started with wins over the file.
   for (auto e = entries.rbegin(); e != entries.rend(); ++e) set_env_default(e->name, e->value);
+  return entries;
+}
+
+std::span<const char* const> program_variables() { return kProgramVariables; }
+
+std::vector<std::string> check_env_names(const std::string& path, const std::vector<EnvEntry>& entries, std::vector<std::string> known) {
+  constexpr std::string_view kPrefix = "BRIM_";
+  known.insert(known.end(), std::begin(kProgramVariables), std::end(kProgramVariables));
+  std::vector<std::string> stems, notes;
+  for (const std::string& name : known) stems.push_back(name.substr(kPrefix.size()));
+  for (const EnvEntry& e : entries) {
+    if (!e.name.starts_with(kPrefix) || std::find(known.begin(), known.end(), e.name) != known.end()) continue;
+    const std::string near = nearest_name(std::string_view(e.name).substr(kPrefix.size()), stems);
+    if (!near.empty()) fail(ErrorCode::usage, "{}:{}: unknown variable {}; did you mean {}{}?", path, e.line, e.name, kPrefix, near);
+    notes.push_back(fmt::format("{}:{}: {}: Brim knows no such variable, and leaves it alone", path, e.line, e.name));
+  }
+  return notes;
 }
 
 std::vector<std::string> env_notes() {

@@ -25,8 +25,14 @@ std::span<const EnvKey> env_keys();
 std::string env_file_of(int argc, const char* const* argv);
 
 // Reads the file and sets its variables in this process, except those set already: the environment wins. A line or a
-// value that cannot be right is a usage error naming file, line and value.
-void load_env_file(const std::string& path);
+// value that cannot be right is a usage error naming file, line and value. Returns what the file holds.
+std::vector<EnvEntry> load_env_file(const std::string& path);
+
+// BRIM_ variables that are no flag of a verb.
+std::span<const char* const> program_variables();
+// A BRIM_ variable of the file that is neither among these nor in `flags` but close to one of them is a usage error with the
+// right name. Returns a sentence for each that is close to none; variables of other programs are none of ours.
+std::vector<std::string> check_env_names(const std::string& path, const std::vector<EnvEntry>& entries, std::vector<std::string> flags);
 
 // A value of a known key that its kind does not allow is a usage error; `where` begins the message.
 void check_env_value(const std::string& where, const std::string& name, const std::string& value);

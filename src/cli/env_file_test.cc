@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <set>
 
 #include "base/error.h"
@@ -91,6 +92,36 @@ TEST_F(EnvFile, EveryKeyOfTheNewsBotIsKnownAndWhatChangesNothingIsExplained) {
   ASSERT_EQ(notes.size(), 2U);
   EXPECT_NE(notes[0].find("SENTIMENT_BATCH_SIZE=10: accepted, not needed"), std::string::npos);
   EXPECT_NE(notes[1].find("MARKET_STATUS_OVERRIDE=open: not yet in force"), std::string::npos);
+}
+
+TEST_F(EnvFile, AMisspeltVariableIsToldTheRightOne) {
+  const auto said = [](const std::string& text) -> std::string {
+    try {
+      const auto notes = check_env_names(".env", parse_env_text(text, ".env"), {"BRIM_MEMORY_LIMIT", "BRIM_PRECISION"});
+      return notes.empty() ? "" : notes[0];
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::usage);
+      return e.what();
+    }
+  };
+  EXPECT_EQ(said("A=1\nBRIM_MEMORY_LIMT=6GiB\n"), ".env:2: unknown variable BRIM_MEMORY_LIMT; did you mean BRIM_MEMORY_LIMIT?");
+  EXPECT_EQ(said("BRIM_CHACHE=/tmp\n"), ".env:1: unknown variable BRIM_CHACHE; did you mean BRIM_CACHE?");
+  EXPECT_EQ(said("BRIM_MEMORY_LIMIT=6GiB\nBRIM_CACHE=/tmp\nPRECISION=x\nBRIMSTONE=1\nHOME=/\n"), "");
+  EXPECT_EQ(said("BRIM_Q=1\n"), ".env:1: BRIM_Q: Brim knows no such variable, and leaves it alone");
+}
+
+// Run from the sources' root: whatever the program reads is among the names it knows.
+TEST_F(EnvFile, EveryVariableTheProgramReadsIsKnown) {
+  const std::regex read("env(_flag)?\\(\"(BRIM_[A-Z_]+)\"\\)");
+  std::set<std::string> known(program_variables().begin(), program_variables().end()), found;
+  for (const auto& file : std::filesystem::recursive_directory_iterator("src")) {
+    const std::string name = file.path().filename().string();
+    if (!file.is_regular_file() || name.find("test") != std::string::npos || name.find("stand_in") != std::string::npos) continue;
+    const std::string text = get_file(file.path());
+    for (std::sregex_iterator at(text.begin(), text.end(), read), end; at != end; ++at)
+      found.insert((*at)[2]);
+  }
+  EXPECT_EQ(found, known);
 }
 
 TEST_F(EnvFile, IsFoundAmongTheArguments) {

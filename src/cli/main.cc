@@ -98,7 +98,8 @@ void print_completion(const CLI::App& app) {
 
 int run(int argc, char** argv) {
   std::string env_file = env_file_of(argc, argv);
-  if (!env_file.empty()) load_env_file(env_file);  // before any flag takes its default from the environment
+  std::vector<EnvEntry> from_file;
+  if (!env_file.empty()) from_file = load_env_file(env_file);  // before any flag takes its default from the environment
   CLI::App app("Brim runs text classifiers at the limit of the hardware you have, and never over it.", "brim");
   app.set_version_flag("--version", kVersion);
   app.require_subcommand(0, 1);
@@ -113,6 +114,11 @@ int run(int argc, char** argv) {
     sub->fallthrough();  // --env-file may follow the verb
     verbs.emplace_back(sub, std::move(action));
   }
+  std::vector<std::string> variables;
+  for (const auto& [sub, action] : verbs)
+    for (const CLI::Option* option : sub->get_options())
+      if (!option->get_envname().empty()) variables.push_back(option->get_envname());
+  for (const std::string& note : check_env_names(env_file, from_file, std::move(variables))) log_warning("{}", note);
   std::string help_verb;
   CLI::App* help = app.add_subcommand("help", "show a verb's flags");
   help->add_option("verb", help_verb, "which verb");

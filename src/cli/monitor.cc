@@ -32,7 +32,7 @@ struct MonitorFlags {
   bool once = false, json = false;
   std::string jsonl, interval = "1s";
   int64_t samples = 0;
-  double max_utilization = -1, max_temperature = -1, min_free = -1;  // negative: not given
+  std::optional<double> max_utilization, max_temperature, min_free;
 };
 
 // "1s", "500ms", "2": seconds.
@@ -53,12 +53,15 @@ double parse_interval(const std::string& text) {
 
 WatchLimits limits_of(const MonitorFlags& f) {
   WatchLimits limits;
-  const auto pick = [](double flag, const char* key, double otherwise) {
-    return flag >= 0 ? flag : env_number(key, otherwise);
+  const auto pick = [](const std::optional<double>& given, const char* flag, const char* key, double otherwise) {
+    if (given && !(*given >= 0)) fail(ErrorCode::usage, "{} {}: must not be negative; 0 never warns", flag, *given);
+    return given ? *given : env_number(key, otherwise);
   };
-  limits.max_utilization_percent = pick(f.max_utilization, "GPU_MAX_UTILIZATION_WARN", limits.max_utilization_percent);
-  limits.max_temperature_c = pick(f.max_temperature, "GPU_MAX_TEMPERATURE_C", limits.max_temperature_c);
-  limits.min_free_mib = pick(f.min_free, "GPU_MIN_FREE_VRAM_MB", limits.min_free_mib);
+  limits.max_utilization_percent =
+      pick(f.max_utilization, "--max-utilization-warn", "GPU_MAX_UTILIZATION_WARN", limits.max_utilization_percent);
+  limits.max_temperature_c =
+      pick(f.max_temperature, "--max-temperature-c", "GPU_MAX_TEMPERATURE_C", limits.max_temperature_c);
+  limits.min_free_mib = pick(f.min_free, "--min-free-vram-mb", "GPU_MIN_FREE_VRAM_MB", limits.min_free_mib);
   return limits;
 }
 

@@ -254,6 +254,9 @@ TEST_F(MonitorTest, WrongFlagsAreUsageErrors) {
                                                                                     {"--interval", "1h30"},
                                                                                     {"--interval", ""},
                                                                                     {"--samples", "-1"},
+                                                                                    {"--once", "--max-temperature-c", "-5"},
+                                                                                    {"--once", "--max-utilization-warn", "nan"},
+                                                                                    {"--once", "--min-free-vram-mb=-1"},
                                                                                     {"--json", "--jsonl", "x"}})
     EXPECT_THROW(run_monitor_with(args), Error) << args[0] << args.back();
   try {

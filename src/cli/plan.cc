@@ -328,7 +328,8 @@ std::function<int()> setup_plan(CLI::App& app) {
   app.add_option("--vram", f->vram, "a card of your own: its memory, such as 8GiB");
   app.add_option("--tflops", f->tflops, "its attainable half-precision matrix rate, TFLOP/s");
   app.add_option("--bandwidth", f->bandwidth, "its attainable memory bandwidth, GB/s");
-  app.add_option("--memory-limit", f->memory_limit, "bytes the process may hold on the device: 6GiB, 90% or auto");
+  app.add_option("--memory-limit", f->memory_limit, "bytes the process may hold on the device: 6GiB, 90% or auto")
+      ->check([](const std::string& given) { return given.empty() ? std::string("give bytes (6GiB, 512MiB), a percentage (90%) or auto") : ""; });
   app.add_option("--precision", f->precision, "auto, fp32, tf32, bf16, fp16, fp8 or int8");
   app.add_option("--max-length", f->max_length, "longest text in tokens; 0 takes the model's own");
   app.add_option("--typical-length", f->typical_length, "tokens a text has on average, for predicting speed; 0: at most 128");

@@ -71,12 +71,12 @@ void Summary::write_json(const std::string& path) const {
                       {"rows_per_second", stats.rows_per_second},
                       {"tokens_per_second", stats.tokens_per_second},
                       {"device_busy", stats.device_busy},
-                      {"planned_bytes", stats.planned_bytes},
-                      {"limit_bytes", stats.limit_bytes},
                       {"peak_host_bytes", peak_resident_bytes()},
-                      {"token_budget", stats.token_budget},
                       {"held_back_by", stats.held_back_by}};
   j["mfu"] = stats.mfu >= 0 ? nlohmann::json(stats.mfu) : nlohmann::json(nullptr);
+  // VADER has no plan.
+  for (const auto& [name, value] : {std::pair("planned_bytes", stats.planned_bytes), std::pair("limit_bytes", stats.limit_bytes), std::pair("token_budget", stats.token_budget)})
+    j[name] = value > 0 ? nlohmann::json(value) : nlohmann::json(nullptr);
   j["peak_bytes"] = stats.peak_bytes >= 0 ? nlohmann::json(stats.peak_bytes) : nlohmann::json(nullptr);
   if (const auto all = counters.find("rows"); all != counters.end()) j["rows_in_all"] = all->second;
   for (const auto& [name, count] : counters)

@@ -103,7 +103,15 @@ TEST_F(BadInput, WrongFlagsAndVerbs) {
   refused(2, {"--device tpu", "cuda"}, {"score", "--model", "tiny", "--device", "tpu"}, {.input = "w5\n"});
   refused(2, {"--memory-limit 101%"}, tiny({"--memory-limit", "101%"}), {.input = "w5\n"});
   refused(2, {"--memory-limit -1GiB"}, tiny({"--memory-limit", "-1GiB"}), {.input = "w5\n"});
+  for (const char* verb : {"score", "plan", "embed"}) refused(2, {"--memory-limit", "90%"}, {verb, "--model", "tiny", "--memory-limit", ""}, {.input = "w5\n"});
   refused(2, {"nothere.csv", "No such file"}, tiny({"nothere.csv"}));
+}
+
+TEST_F(BadInput, AMisspeltVariableOfAnEnvFile) {
+  put("wrong.env", "OTHER=1\nBRIM_PRECISON=int8\n");
+  refused(2, {"wrong.env:2", "BRIM_PRECISON", "did you mean BRIM_PRECISION?"}, {"--env-file", "wrong.env", "models", "list"});
+  put("right.env", "OTHER=1\nBRIM_PRECISION=fp32\nBRIM_SAVE_STEPS=5\nBRIM_SYNC=0\n");
+  EXPECT_EQ(brim({"--env-file", "right.env", "models", "list"}).err, "");
 }
 
 TEST_F(BadInput, HelpIsThere) {

@@ -160,6 +160,13 @@ TEST_F(Score, TheTextColumnIsNamedOrGuessedOrAskedFor) {
   refused(2, {"--text-column", "a, b"}, tiny({"--format", "jsonl"}), {.input = "{\"a\":\"w5\",\"b\":\"w6\"}\n"});
 }
 
+TEST_F(Score, WhatTheRulesHaveNotIsNull) {
+  for (const char* model : {"tiny", "vader"}) {
+    must({"score", "--model", model, "-o", "o.csv", "--summary-json", "s.json", "-q"}, {.input = "w5\n"});
+    for (const char* name : {"planned_bytes", "limit_bytes", "token_budget"}) EXPECT_EQ(json_of("s.json").at(name).is_null(), model == std::string("vader")) << model << " " << name;
+  }
+}
+
 TEST_F(Score, BadRowsStopAreSkippedOrStayEmpty) {
   put("a.csv", "text,id\nw5,1\nw6\nw7,3\n");
   const Outcome stopped = refused(3, {"a.csv: line 3: ", "--on-error skip or null"}, tiny({"a.csv"}));
