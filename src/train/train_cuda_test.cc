@@ -3,8 +3,12 @@
 // the plan.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
+#include "base/timeline.h"
 #include "device/cuda/testing.h"
 #include "train/job.h"
 #include "train/tiny_job.h"
@@ -75,6 +79,42 @@ TEST(TrainCuda, WithoutRoomTheSetIsStagedAndTheRunTheSame) {
   EXPECT_EQ(rest.record["data"]["token_set"], "staged");
   EXPECT_LE(rest.outcome.planned_bytes, planned);
   EXPECT_TRUE(t.weights() == t.weights("parts"));
+}
+
+TEST(TrainCuda, ATraceHoldsTheCardsSpansAndChangesNoBit) {
+  BRIM_NEEDS_GPU();
+  TinyJob t("bert_sequence", 96);
+  on_card(t, false);
+  t.run();
+  for (const char* home : {"resident", "staged"}) {
+    TrainSettings s = t.to(home);
+    s.token_set = home;
+    Timeline::clear();
+    Timeline::enable(true);
+    int64_t began_ns = 0, ended_ns = 0;
+    TrainCallbacks callbacks;
+    callbacks.begins = [&](const TrainJob&) { began_ns = now_ns(); };
+    callbacks.ends = [&](const TrainJob&, const TrainOutcome&) { ended_ns = now_ns(); };
+    const TrainOutcome o = train(s, callbacks);
+    Timeline::enable(false);
+    const auto events = Timeline::events();
+    Timeline::clear();
+    EXPECT_TRUE(t.weights() == t.weights(home));
+    constexpr int64_t kWake = 1'000'000;  // ns: the host reads its clock after the card's mark has woken it
+    std::map<Zone, int64_t> count, end;
+    for (const ZoneEvent& e : events) {
+      ++count[e.zone];
+      if (e.zone != Zone::device_busy && e.zone != Zone::copy) continue;
+      EXPECT_GE(e.begin_ns, std::max(began_ns, end[e.zone]) - kWake) << home;
+      EXPECT_GE(e.end_ns, e.begin_ns);
+      EXPECT_LE(e.end_ns, ended_ns + kWake) << home;
+      end[e.zone] = e.end_ns;
+    }
+    EXPECT_EQ(count[Zone::copy], o.micro_batches) << home;
+    EXPECT_EQ(count[Zone::stage], o.micro_batches) << home;
+    EXPECT_GE(count[Zone::device_busy], o.micro_batches + o.own_steps + count[Zone::evaluate]) << home;
+    EXPECT_EQ(count[Zone::evaluate], 2) << home;
+  }
 }
 
 }  // namespace
