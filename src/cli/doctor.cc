@@ -235,7 +235,7 @@ int run_doctor(const DoctorFlags& f) {
   }
   // Rows on standard output and a report among them would spoil both.
   std::FILE* to = trace && f.run.empty() && trace->record.output == "-" ? stderr : stdout;
-  fmt::print(to, "{}", f.json ? all.dump(2) + "\n" : text);
+  fmt::print(to, "{}", f.json ? all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n" : text);
   return 0;
 }
 

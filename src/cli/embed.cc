@@ -19,6 +19,7 @@
 #include "io/compress.h"
 #include "io/jsonl.h"
 #include "io/model_dir.h"
+#include "io/file_checks.h"
 #include "io/resume.h"
 #include "io/row_reader.h"
 
@@ -42,6 +43,7 @@ struct TextFlags {
     RowReaderOptions options;
     options.format = parse_row_format(format);
     options.text_column = text_column;
+    refuse_output_over_input(output, inputs);
     return RowReader(inputs, options);
   }
 };
@@ -130,6 +132,7 @@ void append_encoding(std::string& out, const Encoding& e) {
 
 int run_tokenize(TokenizeFlags f) {
   if (f.model.empty() || f.model == "vader") fail(ErrorCode::usage, "brim tokenize: name a model directory with --model DIR");
+  check_threads(f.threads);
   const auto tokenizer = Tokenizer::load(resolve_model(f.model, model_places(model_roots())));
   RowReader reader = f.text.open("tokenize");
   RowOutput output(f.text.output, {}, {});

@@ -19,6 +19,7 @@
 #include "engine/pipeline.h"
 #include "io/atomic_file.h"
 #include "io/model_dir.h"
+#include "io/file_checks.h"
 #include "io/resume.h"
 #include "io/row_writer.h"
 #include "report/doctor_trace.h"
@@ -136,7 +137,9 @@ int run_score(const ScoreFlags& given) {
   if (!(f.checkpoint_seconds >= 0)) fail(ErrorCode::usage, "--checkpoint-seconds {}: must not be negative", f.checkpoint_seconds);
   stop_on_signals();
   f.engine.start_trace();
-  if (!f.summary_json.empty()) require_writable(f.summary_json);
+  if (f.summary_json == "-" && f.output == "-") fail(ErrorCode::usage, "--summary-json -: stdout takes the labels already; give -o FILE too, or another place for the summary");
+  if (!f.summary_json.empty() && f.summary_json != "-") require_writable(f.summary_json);
+  refuse_output_over_input(f.output, f.inputs);
   RowReaderOptions reading;
   reading.format = parse_row_format(f.format);
   reading.text_column = f.text_column;
@@ -148,6 +151,7 @@ int run_score(const ScoreFlags& given) {
   RowWriterOptions writing;
   writing.format = f.output_format == "auto" ? output_format_of(f.output, reader.schema().format) : parse_output_format(f.output_format);
   writing.entities = engine != nullptr && is_per_token(engine->output());
+  if (f.all_scores && writing.entities) log_warning("--all-scores adds nothing here: {} finds entities, each with its score", f.engine.model);
   if (f.all_scores && !writing.entities) {
     if (engine == nullptr) writing.score_names = {"neg", "neu", "pos", "compound"}, writing.scores_at_top = true;
     else writing.score_names = engine->labels();
@@ -179,7 +183,7 @@ int run_score(const ScoreFlags& given) {
   };
   PipelineOptions options;
   options.stop = &stop_requested();
-  options.tokenizer_threads = f.tokenizer_threads;
+  options.tokenizer_threads = f.tokenizer_threads == 0 && engine == nullptr ? f.engine.threads : f.tokenizer_threads;  // they are VADER's threads
   std::optional<CardWatch> card;
   if (!f.engine.trace.empty() && engine != nullptr && engine->device().kind() == DeviceKind::cuda) card.emplace(engine->device().pci_bus_id());
   const PipelineStats stats = run_pipeline(engine.get(), reader, [&](ScoredChunk& chunk) { sink(chunk); }, on_progress, options);
@@ -215,7 +219,7 @@ std::function<int()> setup_score(CLI::App& app) {
   app.add_flag("--resume", f->resume, "go on where an interrupted run of the same command stopped");
   app.add_option("--tokenizer-threads", f->tokenizer_threads, "threads that tokenize beside the device; 0 chooses by device and cores")->capture_default_str();
   app.add_option("--checkpoint-seconds", f->checkpoint_seconds, "how often the place for --resume is saved; so much is done again after a kill")->capture_default_str();
-  app.add_option("--summary-json", f->summary_json, "write the summary to this file");
+  app.add_option("--summary-json", f->summary_json, "write the summary to this file; - is stdout");
   f->engine.add_to(app, true);
   return [f] { return run_score(*f); };
 }

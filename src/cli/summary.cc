@@ -40,7 +40,7 @@ std::string device_line(const RunStats& s, bool on_card) {
 }
 
 std::string Summary::text() const {
-  std::string out = fmt::format("{} rows in {} · {} rows/s", format_count(counted.rows), format_duration(counted.seconds),
+  std::string out = fmt::format("{} {} in {} · {} rows/s", format_count(counted.rows), counted.rows == 1 ? "row" : "rows", format_duration(counted.seconds),
                                 format_count(static_cast<int64_t>(stats.rows_per_second)));
   if (counted.tokens > 0) out += fmt::format(" · {} tokens/s", format_si(stats.tokens_per_second));
   if (const auto all = counters.find("rows"); all != counters.end() && all->second > counted.rows)
@@ -50,6 +50,7 @@ std::string Summary::text() const {
   std::string labels;
   for (const auto& [name, count] : counters)
     if (name.rfind("label ", 0) == 0) labels += fmt::format("{}{} {}", labels.empty() ? "" : " · ", name.substr(6), format_count(count));
+  if (const auto found = counters.find("entities"); found != counters.end()) labels = fmt::format("entities {}", format_count(found->second));
   if (!labels.empty()) out += labels + "\n";
   if (const auto bad = counters.find("bad rows"); bad != counters.end()) out += fmt::format("bad rows: {}\n", format_count(bad->second));
   if (counted.truncated_rows > 0) out += fmt::format("texts cut to the model's length: {} (--long-text window-mean reads them whole)\n", format_count(counted.truncated_rows));
@@ -81,7 +82,10 @@ void Summary::write_json(const std::string& path) const {
   if (const auto all = counters.find("rows"); all != counters.end()) j["rows_in_all"] = all->second;
   for (const auto& [name, count] : counters)
     if (name.rfind("label ", 0) == 0) j["labels"][name.substr(6)] = count;
-  write_file_atomically(path, j.dump(2) + "\n");
+  if (const auto found = counters.find("entities"); found != counters.end()) j["entities"] = found->second;
+  const std::string text = j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";  // paths may be any bytes
+  if (path == "-") fmt::print("{}", text);
+  else write_file_atomically(path, text);
 }
 
 }  // namespace brim

@@ -85,6 +85,11 @@ fs::path behind_link(const fs::path& path) {
 int open_part(const fs::path& part, bool create) {
   for (;;) {
     const int fd = ::open(part.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0), 0666);
+    if (fd < 0 && errno == ENOENT && create) {
+      const fs::path wanted = fs::path(part).replace_extension();  // as named: without .part
+      fail(ErrorCode::cannot_write, "{}: cannot create: {}; make the directory {} first", wanted.string(), std::strerror(ENOENT),
+           wanted.parent_path().string());
+    }
     if (fd < 0) fail_write(part, create ? "cannot create" : "cannot continue", errno);
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // other errors: no locks on this file system
       ::close(fd);

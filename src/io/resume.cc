@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
+#include "io/file_checks.h"
 
 namespace brim {
 namespace fs = std::filesystem;
@@ -54,6 +55,9 @@ json identity_json(const RunIdentity& identity) {
   for (const std::string& path : identity.model_files) model_files.push_back(file_json(path));
   return {{"inputs", inputs}, {"model", identity.model}, {"model_files", model_files}, {"options", identity.options}};
 }
+
+// File names may be any bytes, JSON may not.
+std::string text_of(const json& value, int indent = -1) { return value.dump(indent, ' ', false, json::error_handler_t::replace); }
 
 std::string shown(const json& value) {
   return value.is_null() ? "nothing" : value.is_string() ? value.get<std::string>() : value.dump();
@@ -110,6 +114,7 @@ RowOutput::RowOutput(const std::string& path, RunIdentity identity, RowOutputOpt
     sink_ = make_sink(STDOUT_FILENO, "stdout");
     return;
   }
+  refuse_foreign_output(path);
   std::error_code ignored;
   if (fs::is_symlink(fs::symlink_status(path_, ignored))) {  // .part and sidecar lie beside what the link names
     const fs::path target = fs::weakly_canonical(path_, ignored);
@@ -129,7 +134,7 @@ RowOutput::RowOutput(const std::string& path, RunIdentity identity, RowOutputOpt
 }
 
 void RowOutput::open_file() {
-  if (resumable_) fingerprint_ = identity_json(identity_).dump();
+  if (resumable_) fingerprint_ = text_of(identity_json(identity_));
   const bool had_sidecar = resumable_ && fs::exists(sidecar_);
   if (options_.resume) {
     if (had_sidecar && fs::exists(AtomicFile::part_path(path_))) return open_resumed();
@@ -233,7 +238,7 @@ void RowOutput::save(const Mark& mark) {
                         {"lines", mark.position.lines}}},
                       {"counters", mark.counters}};
   if (!failed_) file_->sync();  // the state must not be durable before the rows it speaks of
-  write_file_atomically(sidecar_, state.dump(2) + "\n");
+  write_file_atomically(sidecar_, text_of(state, 2) + "\n");
   file_->keep_part();
   // On a disk where this takes long it is done less often: at most a twentieth of the time goes here.
   const int64_t end = now_ns(), wait = static_cast<int64_t>(options_.checkpoint_seconds * 1e9);

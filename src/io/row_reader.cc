@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/log.h"
 #include "base/units.h"
+#include "io/file_checks.h"
 
 namespace brim {
 namespace {
@@ -203,10 +205,8 @@ void RowReader::start_source() {
     make_room();
     fill();
   }
-  const std::string_view head = block().substr(0, 3);
-  if (head.substr(0, 2) == "\xFF\xFE" || head.substr(0, 2) == "\xFE\xFF")
-    fail(ErrorCode::bad_data, "{}: is UTF-16, not UTF-8; convert it first: iconv -f UTF-16 -t UTF-8", source_->name());
-  if (head == "\xEF\xBB\xBF") {
+  if (const std::string why = why_not_text(block()); !why.empty()) fail(ErrorCode::bad_data, "{}: {}", source_->name(), why);
+  if (block().starts_with("\xEF\xBB\xBF")) {
     at_ = 3;
     if (input_ == 0) schema_.byte_order_mark = true;
   }
@@ -370,10 +370,12 @@ void RowReader::learn_columns() {
     choose_columns();
   } else {
     if (!options_.label_columns.empty())
-      fail(ErrorCode::usage, "{}: a txt file has no column {}; labels need csv, tsv or jsonl", source_->name(),
-           options_.label_columns[0]);
+      fail(ErrorCode::usage, "{}: {} has no column {}; labels need csv, tsv or jsonl{}", source_->name(),
+           paths_[0] == "-" ? "taken as txt, it" : "a txt file", options_.label_columns[0],
+           options_.format == RowFormat::automatic ? " (--format says which it is)" : "");
     schema_.columns = {"text"};
     schema_.text_column = "text";
+    note_structured_stdin();
   }
 }
 
@@ -390,6 +392,8 @@ void RowReader::learn_json_keys() {
   if (p < end && *p == '[')
     fail(ErrorCode::bad_data, "{}: line 1: a JSON array, not one object a line; convert it first: jq -c '.[]'",
          source_->name());
+  if (p < end && *p == '{' && is_blank({p + 1, static_cast<size_t>(std::find(p, end, '\n') - p - 1)}) && std::find(p, end, '\n') != end)
+    fail(ErrorCode::bad_data, "{}: an object spread over several lines, not one object a line; convert it first: jq -c .", source_->name());
   while (p < end) {
     const char* newline = find_newline(p, end);
     if (newline == nullptr && !last()) break;
@@ -420,6 +424,33 @@ size_t RowReader::column_index(const std::string& name, const char* flag) const 
   return static_cast<size_t>(it - columns.begin());
 }
 
+// A sheet saved with semicolons (or tabs under .csv) reads as one column, and whole records would be scored as texts.
+void RowReader::refuse_other_separator() const {
+  if (!is_delimited(schema_.format)) return;
+  const std::string& name = schema_.columns[0];
+  for (const auto& [separator, called] : {std::pair(';', "semicolons"), std::pair('\t', "tabs"), std::pair('|', "bars"), std::pair(',', "commas")})
+    if (name.find(separator) != std::string::npos && !schema_.header.starts_with('"'))
+      fail(ErrorCode::usage, "{}: its header, {}, is one column: is the file separated by {}? {}; if it is one column, name it with --text-column",
+           source_->name(), name, called,
+           separator == '\t'   ? "Say --format tsv"
+           : separator == ',' ? "Say --format csv"
+                              : "Save it with commas or tabs");
+}
+
+// Piped rows are txt unless --format says otherwise: what is plainly a table or JSON deserves a word.
+void RowReader::note_structured_stdin() const {
+  if (paths_[0] != "-" || options_.format != RowFormat::automatic) return;
+  const std::string_view line = block().substr(at_, block().find_first_of("\r\n", at_) - at_);
+  std::vector<JsonMember> members;
+  const char* looks = nullptr;
+  if (line.starts_with('{') && scan_json_object(line, members).what == nullptr) looks = "jsonl";
+  for (const auto& [separator, format] : {std::pair(',', "csv"), std::pair('\t', "tsv")}) {
+    const std::string text = "text", around = separator + std::string(line) + separator;
+    if (line.find(separator) != std::string_view::npos && around.find(separator + text + separator) != std::string::npos) looks = format;
+  }
+  if (looks != nullptr) log_warning("stdin: every line is taken as a text, though the first looks like {0}; --format {0} reads it as such", looks);
+}
+
 void RowReader::choose_columns() {
   const auto& columns = schema_.columns;
   const bool has_text = std::find(columns.begin(), columns.end(), "text") != columns.end();
@@ -430,6 +461,7 @@ void RowReader::choose_columns() {
     text = "text";
   } else if (columns.size() == 1) {
     text = columns[0];
+    refuse_other_separator();
   } else {
     fail(ErrorCode::usage, "{}: which column holds the text? Give --text-column with one of: {}", source_->name(),
          joined(columns));

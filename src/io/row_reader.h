@@ -142,6 +142,8 @@ class RowReader {
   void learn_columns();
   void learn_json_keys();
   void choose_columns();
+  void refuse_other_separator() const;
+  void note_structured_stdin() const;
   size_t column_index(const std::string& name, const char* flag) const;
 
   void parse_txt(RowChunk& chunk);

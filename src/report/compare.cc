@@ -198,7 +198,7 @@ std::string to_json(const Comparison& c) {
     if (p.mcnemar) pair["mcnemar"] = {{"only_a_right", p.mcnemar->only_a_right}, {"only_b_right", p.mcnemar->only_b_right}, {"p_value", p.mcnemar->p_value}};
     j["pairs"].push_back(std::move(pair));
   }
-  return j.dump(2);
+  return j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace brim

@@ -183,7 +183,7 @@ TracedRun make_record(const std::string& verb, Engine* engine, const PipelineSta
   return r;
 }
 
-std::string to_json(const TracedRun& record) { return record_json(record).dump(); }
+std::string to_json(const TracedRun& record) { return record_json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
 
 TracedRun record_from_json(const std::string& text) {
   try {

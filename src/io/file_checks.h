@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inputs and outputs that cannot be meant. A file whose first bytes say that it is no UTF-8 text would get labels that mean nothing.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace brim {
+
+// What a file beginning with `head` is and what to do about it ("is a zip archive …; unpack it first"); empty where it may be text.
+std::string why_not_text(std::string_view head);
+
+// An output that is one of the inputs would replace the texts: Error(usage).
+void refuse_output_over_input(const std::string& output, const std::vector<std::string>& inputs);
+
+// Names that promise a file Brim does not write (.xlsx, .parquet, .bz2, …): Error(usage) with what to write instead.
+void refuse_foreign_output(std::string_view path);
+
+}  // namespace brim
