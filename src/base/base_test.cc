@@ -91,6 +91,7 @@ TEST(Units, BytesAsPeopleWriteThem) {
   EXPECT_EQ(format_count(-1234567), "-1,234,567");
   EXPECT_EQ(nearest_name("lerning_rate", {"learning_rate", "seed"}), "learning_rate");
   EXPECT_EQ(nearest_name("zzz", {"learning_rate", "seed"}), "");
+  EXPECT_EQ(nearest_name("1", {"a", "b"}), "");  // not a letter in common
 }
 
 TEST(ThreadPool, EveryIndexOnceAndErrorsArrive) {

@@ -86,7 +86,7 @@ std::string nearest_name(std::string_view typed, const std::vector<std::string>&
         row[j] = std::min({row[j] + 1, row[j - 1] + 1, cost});
       }
     }
-    if (row.back() < best_distance) best_distance = row.back(), best = name;
+    if (row.back() < best_distance && row.back() < typed.size()) best_distance = row.back(), best = name;
   }
   return best;
 }

@@ -9,6 +9,8 @@
 #include "cli/verb.h"
 #include "io/atomic_file.h"
 #include "io/model_dir.h"
+#include "ops/linear.h"
+#include "plan/plan.h"
 
 namespace brim {
 
@@ -31,6 +33,12 @@ EngineOptions EngineFlags::options() const {
   const auto policy = long_text_from_name(long_text);
   if (!policy) fail(ErrorCode::usage, "--long-text {}: use truncate, window-mean, window-max or error", long_text);
   if (max_length < 0) fail(ErrorCode::usage, "--max-length {}: must not be negative", max_length);
+  if (is_vader()) {  // nothing else looks at them
+    check_threads(threads);
+    if (device != "auto" && device != "cpu" && device != "cuda" && !device.starts_with("cuda:")) fail(ErrorCode::usage, "--device {}: unknown device; use auto, cpu, cuda or cuda:N", device);
+    if (precision != "auto" && !precision_from_name(precision)) fail(ErrorCode::usage, "--precision {}: use auto, fp32, tf32, bf16, fp16, fp8 or int8", precision);
+    (void)MemoryLimit::resolve(memory_limit, {}, "cpu");
+  }
   EngineOptions options;
   if (!is_vader()) options.model_dir = resolve_model(model, model_places(model_roots()));
   options.device = device;
@@ -41,6 +49,10 @@ EngineOptions EngineFlags::options() const {
   options.long_text = *policy;
   options.fill = fill;
   return options;
+}
+
+void check_threads(int threads) {
+  if (threads < 0 || threads > 1024) fail(ErrorCode::usage, "--threads {}: give a number from 1 to 1024, or 0 for all cores", threads);
 }
 
 std::unique_ptr<Engine> EngineFlags::open(std::optional<Output> output) const {

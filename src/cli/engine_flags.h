@@ -30,4 +30,7 @@ struct EngineFlags {
   void write_trace(const std::string& record = "") const;  // `record`: see report/doctor_trace.h
 };
 
+// 0, for all cores, or a number of threads that can be meant; Error(usage) otherwise.
+void check_threads(int threads);
+
 }  // namespace brim

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -110,6 +112,22 @@ std::vector<std::string> check_env_names(const std::string& path, const std::vec
     const std::string near = nearest_name(std::string_view(e.name).substr(kPrefix.size()), stems);
     if (!near.empty()) fail(ErrorCode::usage, "{}:{}: unknown variable {}; did you mean {}{}?", path, e.line, e.name, kPrefix, near);
     notes.push_back(fmt::format("{}:{}: {}: Brim knows no such variable, and leaves it alone", path, e.line, e.name));
+  }
+  return notes;
+}
+
+std::vector<std::string> misspelt_environment(std::vector<std::string> flags) {
+  constexpr std::string_view kPrefix = "BRIM_";
+  flags.insert(flags.end(), std::begin(kProgramVariables), std::end(kProgramVariables));
+  std::vector<std::string> stems, notes;
+  for (const std::string& name : flags) stems.push_back(name.substr(kPrefix.size()));
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view variable(*entry);
+    const std::string name(variable.substr(0, variable.find('=')));
+    if (!name.starts_with(kPrefix) || name == "BRIM_TESTS") continue;  // that one is the launcher's
+    if (std::find(flags.begin(), flags.end(), name) != flags.end()) continue;
+    if (const std::string near = nearest_name(std::string_view(name).substr(kPrefix.size()), stems); !near.empty())
+      notes.push_back(fmt::format("{}: Brim knows no such variable and leaves it alone; did you mean {}{}?", name, kPrefix, near));
   }
   return notes;
 }

@@ -111,6 +111,8 @@ int run_eval(const EvalFlags& f) {
   }
   if (f.json) std::cout << to_json(e).dump(2) << "\n";
   else print_table(e);
+  if (!f.json && !f.engine.quiet)
+    fmt::print(stderr, "{} on {} in {}\n", engine == nullptr ? "vader" : engine->model().dir().string(), engine == nullptr ? "cpu" : engine->device().name(), e.precision);
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
@@ -65,10 +66,43 @@ std::string unknown_verb(const std::string& typed) {
   return fmt::format("there is no verb '{}'{}; `brim help` lists them", typed, near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
 }
 
+// Null where there is none; CLI11 would throw.
+const CLI::App* find_verb(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (sub->get_name() == name) return sub;
+  return nullptr;
+}
+
+// `brim models` and `brim bench` have verbs of their own.
+std::vector<std::string> inner_verbs(const CLI::App& verb) {
+  std::vector<std::string> names;
+  for (const CLI::App* inner : verb.get_subcommands([](const CLI::App*) { return true; })) names.push_back(inner->get_name());
+  return names;
+}
+
+void require_inner_verb(const CLI::App& verb, const char* typed) {
+  const auto names = inner_verbs(verb);
+  if (names.empty() || (typed != nullptr && (typed[0] == '-' || std::find(names.begin(), names.end(), typed) != names.end()))) return;
+  if (typed == nullptr) fail(ErrorCode::usage, "brim {}: say which: {}; `brim help {}` shows them", verb.get_name(), fmt::join(names, ", "), verb.get_name());
+  const std::string near = nearest_name(typed, names);
+  fail(ErrorCode::usage, "brim {} has no '{}'{}; it has {}", verb.get_name(), typed, near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
+}
+
+// Flags that users of other tools look for, where Brim needs none.
+std::string not_needed(std::string typed) {
+  std::replace(typed.begin(), typed.end(), '_', '-');
+  if (typed.ends_with("batch-size")) return ": batches are as large as pays under --memory-limit; `brim plan` shows them";
+  if (typed.ends_with("num-workers") || typed == "workers") return ": reading and tokenizing take the cores there are; --threads limits them";
+  return "";
+}
+
 // What CLI11 says of a flag that does not exist, with the flag that was probably meant.
 std::string parse_problem(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
   const size_t flag = text.find(" --");
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ConversionError) && flag != std::string::npos)  // "Could not convert: --threads = x"
+    if (const size_t equals = text.find(" = ", flag); equals != std::string::npos)
+      return fmt::format("{} {}: not a value it takes (a number in range, or true or false for a switch)", text.substr(flag + 1, equals - flag - 1), text.substr(equals + 3));
   if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError) || flag == std::string::npos) return text;
   const std::string typed = text.substr(flag + 3, text.find_first_of(" =", flag + 3) - flag - 3);
   const CLI::App* verb = &app;
@@ -76,7 +110,8 @@ std::string parse_problem(const CLI::App& app, const CLI::ParseError& error) {
   std::vector<std::string> names;
   for (const CLI::Option* option : verb->get_options()) names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
   const std::string near = nearest_name(typed, names);
-  return fmt::format("there is no flag --{}{}", typed, near.empty() ? "" : fmt::format(" (did you mean --{}?)", near));
+  const std::string needless = near.empty() ? not_needed(typed) : "";
+  return fmt::format("there is no flag --{}{}{}", typed, near.empty() ? "" : fmt::format(" (did you mean --{}?)", near), needless);
 }
 
 // A bash completion script: verbs, then the flags of the verb typed.
@@ -118,16 +153,17 @@ int run(int argc, char** argv) {
   for (const auto& [sub, action] : verbs)
     for (const CLI::Option* option : sub->get_options())
       if (!option->get_envname().empty()) variables.push_back(option->get_envname());
+  for (const std::string& note : misspelt_environment(variables)) log_warning("{}", note);
   for (const std::string& note : check_env_names(env_file, from_file, std::move(variables))) log_warning("{}", note);
-  std::string help_verb;
+  std::vector<std::string> help_words;
   CLI::App* help = app.add_subcommand("help", "show a verb's flags");
-  help->add_option("verb", help_verb, "which verb");
+  help->add_option("verb", help_words, "which verb; and which of its own, as in `brim help models export`");
   CLI::App* completion = app.add_subcommand("completion", "print a bash completion script: source <(brim completion)");
 
   if (argc > 1 && argv[1][0] != '-') {
-    bool known = false;
-    for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) known = known || sub->get_name() == argv[1];
-    if (!known) fail(ErrorCode::usage, "{}", unknown_verb(argv[1]));
+    const CLI::App* typed = find_verb(app, argv[1]);
+    if (typed == nullptr) fail(ErrorCode::usage, "{}", unknown_verb(argv[1]));
+    require_inner_verb(*typed, argc > 2 ? argv[2] : nullptr);
   }
   try {
     app.parse(argc, argv);
@@ -140,12 +176,19 @@ int run(int argc, char** argv) {
     fail(ErrorCode::usage, "{}; `brim help{}` shows the flags", parse_problem(app, e), verb);
   }
   if (help->parsed()) {
-    for (const auto& [sub, action] : verbs)
-      if (sub->get_name() == help_verb) {
-        std::cout << sub->help("brim");
-        return 0;
-      }
-    if (!help_verb.empty()) fail(ErrorCode::usage, "{}", unknown_verb(help_verb));
+    const CLI::App* about = help_words.empty() || help_words[0] == "help" ? nullptr : find_verb(app, help_words[0]);
+    if (about == nullptr && !help_words.empty() && help_words[0] != "help") fail(ErrorCode::usage, "{}", unknown_verb(help_words[0]));
+    std::string before = "brim";
+    for (size_t i = 1; about != nullptr && i < help_words.size(); ++i) {
+      if (inner_verbs(*about).empty()) fail(ErrorCode::usage, "brim {} has no verbs of its own; `brim help {}` shows its flags", about->get_name(), about->get_name());
+      require_inner_verb(*about, help_words[i].c_str());
+      before += " " + about->get_name();
+      about = find_verb(*about, help_words[i]);
+    }
+    if (about != nullptr) {
+      std::cout << about->help(before);
+      return 0;
+    }
     std::cout << app.get_formatter()->make_help(&app, "brim", CLI::AppFormatMode::Normal);  // help() would be of this verb
     return 0;
   }
@@ -202,7 +245,8 @@ int main(int argc, char** argv) {
   try {
     return brim::run(argc, argv);
   } catch (const brim::Error& e) {
-    fmt::print(stderr, "brim: {}\n", e.what());
+    const std::string_view what = e.what();  // "brim tune: …" names the program already
+    fmt::print(stderr, "{}{}\n", what.starts_with("brim ") ? "" : "brim: ", what);
     return brim::exit_code(e.code());
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "brim: out of host memory\n");

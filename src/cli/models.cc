@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
 #include <memory>
 
 #include "base/env.h"
@@ -31,6 +33,19 @@ int run_list() {
   return 0;
 }
 
+// What most of the weights are stored in.
+std::string stored_precision(const WeightSource& source) {
+  std::map<std::string, int64_t> elements;
+  for (const std::string& name : source.names()) {
+    const StoredTensor& tensor = *source.describe(name);
+    if (tensor.dtype) elements[dtype_name(*tensor.dtype)] += tensor.elements;
+  }
+  const auto most = std::max_element(elements.begin(), elements.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == elements.end()) return "no numbers";
+  const std::string& name = most->first;  // "f32" is fp32 to users, "i8" int8
+  return name[0] == 'f' ? "fp" + name.substr(1) : name[0] == 'i' ? "int" + name.substr(1) : name;
+}
+
 int run_show(const std::string& name) {
   if (name == "vader") {
     fmt::print("vader: lexicon and rules of vaderSentiment (MIT); labels negative, neutral, positive; no weights\n");
@@ -46,7 +61,7 @@ int run_show(const std::string& name) {
   fmt::print("  shape        {} layers, hidden {}, {} heads, feed-forward {}, vocabulary {}\n", s.layers, s.hidden, s.heads, s.ffn, format_count(s.vocab));
   fmt::print("  longest text {} tokens\n", s.max_tokens());
   fmt::print("  parameters   {}\n", format_count(param_count(s)));
-  fmt::print("  weights      {} ({}{})\n", format_bytes(source->mapped_bytes()), source->where(), config.quantization ? ", int8" : "");
+  fmt::print("  weights      {} ({}, {})\n", format_bytes(source->mapped_bytes()), source->where(), stored_precision(*source));
   if (s.sequence_classes + s.token_classes > 0) fmt::print("  labels       {}\n", fmt::join(config.id2label, ", "));
   fmt::print("  tokenizer    {}\n", Tokenizer::load(dir)->kind());
   if (const double agreement = recorded_int8_agreement(dir); agreement >= 0) fmt::print("  int8 labels  agree with fp32 on {:.2f} %\n", agreement * 100);
@@ -56,6 +71,7 @@ int run_show(const std::string& name) {
 int run_export(const ModelsFlags& f) {
   const auto precision = precision_from_name(f.precision);
   if (!precision) fail(ErrorCode::usage, "--precision {}: use fp32, fp16, bf16 or int8", f.precision);
+  if (f.model == "vader") fail(ErrorCode::usage, "brim models export vader: VADER is rules and a lexicon; it has no weights to write");
   if (f.output.empty()) fail(ErrorCode::usage, "brim models export: say where with -o DIR");
   const auto from = resolve_model(f.model, model_places(model_roots()));
   const ExportReport report = export_model(from, f.output, *precision);

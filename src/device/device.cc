@@ -28,7 +28,7 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 }
 
 #if !defined(BRIM_WITH_CUDA)
-std::optional<std::string> cuda_unavailable_reason(int) { return "this build of Brim has no CUDA backend"; }
+std::optional<std::string> cuda_unavailable_reason(int) { return "this build of Brim has no CUDA backend (it is built where nvcc is: cmake --preset cuda); --device cpu runs here"; }
 std::unique_ptr<Device> open_cuda_device(int index) { fail(ErrorCode::device_lost, "cuda:{}: {}", index, *cuda_unavailable_reason(index)); }
 #endif
 

@@ -28,7 +28,7 @@ bool is_conll(const EvalRequest& r) {
 
 int32_t class_of(const std::vector<std::string>& labels, std::string_view label, const std::string& where) {
   const auto found = find_label(labels, label);
-  if (!found) fail(ErrorCode::bad_data, "{}: label '{}' is none of the model's: {}", where, label, fmt::join(labels, ", "));
+  if (!found) fail(ErrorCode::bad_data, "{}: label '{}' is none of the model's: {}; rename it in the data, or leave such rows out", where, label, fmt::join(labels, ", "));
   return *found;
 }
 
@@ -96,6 +96,7 @@ Evaluation evaluate(Engine* engine, const EvalRequest& r) {
     e.precision = precision_name(engine->precision());
     return e;
   }
+  if (is_conll(r)) fail(ErrorCode::usage, "{}: a CoNLL file measures a token model; this one gives a label a text and is measured on csv, tsv or jsonl", r.inputs[0]);
   Evaluation e;
   e.precision = engine == nullptr ? "exact" : precision_name(engine->precision());
   e.labels = engine == nullptr ? std::vector<std::string>{"negative", "neutral", "positive"} : engine->labels();
@@ -118,7 +119,7 @@ Evaluation evaluate(Engine* engine, const EvalRequest& r) {
                [&](ScoredChunk& chunk) {
                  for (size_t row = 0; row < chunk.rows.size(); ++row) {
                    const std::string where = r.inputs[chunk.rows.input] + ":" + std::to_string(chunk.rows.lines[row]);
-                   if (const Error* error = chunk.error(row)) throw Error(error->code(), where + ": " + error->what());
+                   if (const Error* error = chunk.error(row)) throw placed_error(r.inputs, chunk.rows, row, *error);
                    const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
                    if (e.multi_label) {
                      const size_t K = e.labels.size(), C = r.label_columns.size(), at = e.expected.size();

@@ -8,6 +8,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/units.h"
 #include "io/quote_text.h"
 
 namespace brim {
@@ -80,11 +81,15 @@ std::string hub_folder(std::string name) {
   std::string looked;
   for (const fs::path& root : places.roots) looked += "\n  " + (root / name).string();
   const std::string repository = hub_name(name);
+  std::vector<std::string> known = {"vader"};
+  for (const Alias& alias : aliases()) known.emplace_back(alias.name);
+  for (const FoundModel& found : list_models(places)) known.push_back(found.name);
+  const std::string near = repository == name ? nearest_name(name, known) : "";
   looked += "\n  " + (places.hub / hub_folder(repository)).string();
   fail(ErrorCode::usage,
-       "no model {}: looked for a directory of that name and in{}\nto fetch it: huggingface-cli download {}\n"
-       "or copy the model's directory into one of these places, or name the directory itself",
-       quote_text(name), looked, repository);
+       "no model {}{}: looked for a directory of that name and in{}\nto fetch it: hf download {} (huggingface-cli in older versions)\n"
+       "or copy the model's directory into one of these places, or name the directory itself; `brim models list` shows those found",
+       quote_text(name), near.empty() ? "" : " (did you mean " + near + "?)", looked, repository);
 }
 
 }  // namespace

@@ -46,6 +46,64 @@ TEST_F(BadInput, Utf16IsRefusedWithTheCommandThatConvertsIt) {
   refused(3, {"a.txt", "UTF-16", "iconv"}, tiny({"a.txt"}));
 }
 
+TEST_F(BadInput, WhatIsNoTextIsNotScored) {
+  put("a.txt", std::string("I\0 \0l\0o\0v\0e\0 \0i\0t\0\n\0", 20));  // UTF-16 without its mark
+  refused(3, {"a.txt", "UTF-16LE", "iconv -f UTF-16LE"}, tiny({"a.txt"}));
+  put("b.csv.xz", std::string("\xFD" "7zXZ\0\0\4", 8) + "text\nw5\n");
+  refused(3, {"b.csv.xz", "xz -dc"}, tiny({"b.csv.xz"}));
+  put("c.bz2", "BZh91AY&SY rest");
+  refused(3, {"c.bz2", "bzip2 -dc"}, tiny({"c.bz2"}));
+  put("d.csv", "PK\3\4 sheet");
+  refused(3, {"d.csv", "zip archive", "CSV"}, tiny({"d.csv"}));
+  put("e.json", "{\n  \"text\": \"w5\"\n}\n");
+  refused(3, {"e.json", "several lines", "jq -c ."}, tiny({"e.json"}));
+  put("f.txt", "BZh is a word, PK too\n");
+  EXPECT_EQ(lines_of(must(tiny({"f.txt"}))).size(), 2u);
+}
+
+TEST_F(BadInput, AnotherSeparatorThanTheFormatsIsNotOneColumn) {
+  put("a.csv", "text;id\nw5;1\n");
+  refused(2, {"a.csv", "text;id", "semicolons", "--text-column"}, tiny({"a.csv"}));
+  EXPECT_EQ(lines_of(must(tiny({"a.csv", "--text-column", "text;id"}))).size(), 2u);
+  put("b.csv", "text\tid\nw5\t1\n");
+  refused(2, {"b.csv", "tabs", "--format tsv"}, tiny({"b.csv"}));
+  put("c.csv", "\"one, two; three\"\nw5\n");
+  EXPECT_EQ(lines_of(must(tiny({"c.csv"}))).size(), 2u);
+}
+
+TEST_F(BadInput, APipeThatIsPlainlyATableGetsAWord) {
+  for (const auto& [text, format] : {std::pair("{\"text\":\"w5\"}\n", "jsonl"), std::pair("id,text\n1,w5\n", "csv"), std::pair("text\tid\nw5\t1\n", "tsv")}) {
+    const Outcome got = brim(tiny({}), {.input = text});
+    EXPECT_EQ(got.code, 0) << got.err;
+    EXPECT_NE(got.err.find(fmt::format("--format {}", format)), std::string::npos) << got.err;
+    EXPECT_EQ(brim(tiny({"--format", format}), {.input = text}).err, "");
+  }
+  EXPECT_EQ(brim(tiny({}), {.input = "text of mine, w5\n"}).err, "");
+  EXPECT_EQ(brim(tiny({}), {.input = "{curly} w5\n"}).err, "");
+}
+
+TEST_F(BadInput, OutputsThatCannotBeMeant) {
+  put("a.txt", "w5\n");
+  for (const char* name : {"o.xlsx", "o.parquet", "o.csv.bz2", "o.csv.zip"}) {
+    refused(2, {name, ".gz"}, tiny({"a.txt", "-o", name}));
+    EXPECT_FALSE(exists(name));
+  }
+  for (const char* verb : {"score", "embed", "tokenize"}) refused(2, {"./a.txt", "is the input a.txt too"}, {verb, "--model", "tiny", "a.txt", "-o", "./a.txt"});
+  EXPECT_EQ(get("a.txt"), "w5\n");
+  refused(7, {"no/dir/o.csv: ", "make the directory no/dir first"}, tiny({"a.txt", "-o", "no/dir/o.csv"}));
+  refused(2, {"--summary-json -", "-o FILE"}, tiny({"a.txt", "--summary-json", "-"}));
+  EXPECT_EQ(nlohmann::json::parse(must(tiny({"a.txt", "-o", "o.csv", "--summary-json", "-"}))).at("rows"), 1);
+}
+
+// A name in another encoding than UTF-8 is a name like any other, though JSON cannot hold it.
+TEST_F(BadInput, FileNamesOfAnyBytes) {
+  put("caf\xe9.txt", made_up_lines(300));
+  must(tiny({"caf\xe9.txt", "-o", "o\xe9.csv", "--checkpoint-seconds", "0", "--summary-json", "s.json", "--trace", "t.json"}));
+  EXPECT_EQ(lines_of(get("o\xe9.csv")).size(), 301u);
+  EXPECT_EQ(json_of("s.json").at("rows"), 300);
+  EXPECT_TRUE(json_of("t.json").is_object());
+}
+
 TEST_F(BadInput, WordsOf300000Characters) {
   for (const char* unit : {"x", "é", "😍", "!", "#"}) {
     std::string word;
@@ -107,6 +165,35 @@ TEST_F(BadInput, WrongFlagsAndVerbs) {
   refused(2, {"nothere.csv", "No such file"}, tiny({"nothere.csv"}));
 }
 
+TEST_F(BadInput, VadersFlagsAreCheckedToo) {
+  const auto vader = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"score", "--model", "vader", "-q"});
+    return more;
+  };
+  refused(2, {"--threads -5"}, vader({"--threads", "-5"}), {.input = "w5\n"});
+  refused(2, {"--device tpu", "cuda"}, vader({"--device", "tpu"}), {.input = "w5\n"});
+  refused(2, {"--precision int3", "int8"}, vader({"--precision", "int3"}), {.input = "w5\n"});
+  refused(2, {"--memory-limit abc"}, vader({"--memory-limit", "abc"}), {.input = "w5\n"});
+  EXPECT_EQ(lines_of(must(vader({"--threads", "1", "--memory-limit", "1GiB"}), {.input = "w5\n"})).size(), 2u);
+}
+
+TEST_F(BadInput, FlagsOfOtherToolsAndValuesOutOfRange) {
+  refused(2, {"--batch-size", "--memory-limit"}, {"score", "--batch-size", "32"});
+  refused(2, {"--num_workers", "--threads"}, {"score", "--num_workers", "4"});
+  refused(2, {"--threads 1.5: "}, tiny({"--threads", "1.5"}), {.input = "w5\n"});
+  for (const char* threads : {"-1", "99999"}) refused(2, {fmt::format("--threads {}", threads), "1024"}, {"tokenize", "--model", "tiny", "--threads", threads}, {.input = "w5\n"});
+  const Outcome no_column = refused(2, {"no column 1"}, tiny({"--format", "csv", "--text-column", "1"}), {.input = "a,b\n1,w5\n"});
+  EXPECT_EQ(no_column.err.find("did you mean"), std::string::npos) << no_column.err;
+}
+
+TEST_F(BadInput, AMisspeltVariableOfTheEnvironment) {
+  const Outcome got = brim(tiny({}), {.input = "w5\n", .environment = {{"BRIM_PRECISON", "int8"}, {"BRIM_UNRELATED_THING", "1"}}});
+  EXPECT_EQ(got.code, 0);
+  EXPECT_NE(got.err.find("BRIM_PRECISON"), std::string::npos) << got.err;
+  EXPECT_NE(got.err.find("did you mean BRIM_PRECISION?"), std::string::npos) << got.err;
+  EXPECT_EQ(got.err.find("UNRELATED"), std::string::npos) << got.err;
+}
+
 TEST_F(BadInput, AMisspeltVariableOfAnEnvFile) {
   put("wrong.env", "OTHER=1\nBRIM_PRECISON=int8\n");
   refused(2, {"wrong.env:2", "BRIM_PRECISON", "did you mean BRIM_PRECISION?"}, {"--env-file", "wrong.env", "models", "list"});
@@ -119,6 +206,12 @@ TEST_F(BadInput, HelpIsThere) {
   for (const char* verb : {"score", "train", "eval", "embed", "tokenize", "models", "plan"})
     EXPECT_NE(must({"help", verb}).find(fmt::format("Usage: brim {} [OPTIONS]", verb)), std::string::npos) << verb;
   EXPECT_NE(must({"score", "--help"}).find("--on-error"), std::string::npos);
+  EXPECT_NE(must({"help", "models", "export"}).find("Usage: brim models export [OPTIONS] model"), std::string::npos);
+  EXPECT_EQ(must({"help", "help"}), must({"help"}));
+  refused(2, {"brim models has no 'shw'", "did you mean show?"}, {"models", "shw"});
+  refused(2, {"brim models has no 'shw'"}, {"help", "models", "shw"});
+  refused(2, {"brim bench: say which: streams, latency"}, {"bench"});
+  EXPECT_EQ(refused(2, {}, {"eval"}).err.substr(0, 10), "brim eval:");  // the program is named once
   EXPECT_EQ(must({"--version"}).substr(0, 5), "brim ");
   EXPECT_NE(must({"completion"}).find("complete "), std::string::npos);
 }

@@ -26,7 +26,9 @@ class Models : public ProgramTest {
 };
 
 TEST_F(Models, AMissingOneSaysHowToGetIt) {
-  refused(2, {"'finbert'", "huggingface-cli download ProsusAI/finbert"}, {"score", "--model", "finbert"}, {.input = "a\n"});
+  refused(2, {"'finbert'", "hf download ProsusAI/finbert"}, {"score", "--model", "finbert"}, {.input = "a\n"});
+  refused(2, {"'fibert'", "did you mean finbert?"}, {"score", "--model", "fibert"}, {.input = "a\n"});
+  refused(2, {"no weights"}, {"models", "export", "vader", "-o", "out"});
   refused(2, {"no such directory"}, {"score", "--model", "./nothere"}, {.input = "a\n"});
   refused(2, {"is a file"}, {"score", "--model", "tiny/config.json"}, {.input = "a\n"});
 }
@@ -57,6 +59,8 @@ TEST_F(Models, Int8AndBack) {
   must({"models", "export", "tiny8", "--precision", "fp32", "-o", "back"});
   EXPECT_EQ(json_of("back/config.json").contains("quantization_config"), false);
   for (const char* half : {"fp16", "bf16"}) must({"models", "export", "tiny", "--precision", half, "-o", half});
+  for (const auto& [dir, stored] : {std::pair("tiny", "fp32"), std::pair("tiny8", "int8"), std::pair("back", "fp32"), std::pair("fp16", "fp16"), std::pair("bf16", "bf16")})
+    EXPECT_NE(must({"models", "show", dir}).find(fmt::format("model.safetensors, {})", stored)), std::string::npos) << dir;
   const auto want = json_lines(score("tiny", {"--precision", "fp32"}).out);
   for (const char* model : {"tiny8", "back", "fp16", "bf16"}) {
     const Outcome got = score(model, {"--precision", "fp32"});

@@ -65,6 +65,13 @@ TEST_F(Verbs, EvalSaysHowGood) {
   refused(3, {"b.csv", "angry", "negative, neutral, positive"}, {"eval", "b.csv", "--model", "tiny"});
   refused(2, {"no column kind", "text, label"}, {"eval", "a.csv", "--model", "tiny", "--label-column", "kind"});
   refused(2, {"labelled rows"}, {"eval", "--model", "tiny"});
+  EXPECT_NE(brim({"eval", "a.csv", "--model", "tiny", "--precision", "fp32"}).err.find("in fp32"), std::string::npos);
+  put("c.csv", "text,label\nw5,neutral\nw6\n");
+  const Outcome broken = refused(3, {"c.csv: line 3: 1 fields"}, {"eval", "c.csv", "--model", "tiny"});
+  EXPECT_EQ(broken.err.find("c.csv", broken.err.find("c.csv") + 1), std::string::npos) << broken.err;  // named once
+  put("d.conll", "w5 B-PER\n");
+  refused(2, {"d.conll", "token model"}, {"eval", "d.conll", "--model", "tiny"});
+  refused(2, {"stdin", "--format"}, {"eval", "-", "--model", "tiny"}, {.input = "text,label\nw5,neutral\n"});
 }
 
 TEST_F(Verbs, EvalOfSeveralLabelsARow) {
