@@ -88,6 +88,7 @@ int run_embed(EmbedFlags f) {
       line += "]}\n";
       output.write_row(line, chunk.rows.position_after(row));
     }
+    if (f.text.output == "-") output.flush();
   };
   Progress progress("embedding", STDERR_FILENO, f.engine.quiet);
   const auto on_progress = [&](const PipelineStats& now) {
@@ -144,6 +145,7 @@ int run_tokenize(TokenizeFlags f) {
     lines.assign(chunk.size(), {});
     pool.parallel_for(chunk.size(), [&](size_t row, int) { append_encoding(lines[row], tokenizer->encode(chunk.texts[row])); });
     for (size_t row = 0; row < chunk.size(); ++row) output.write_row(lines[row], chunk.position_after(row));
+    if (f.text.output == "-") output.flush();
   }
   output.commit();
   return 0;

@@ -5,8 +5,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
 #include <new>
 
@@ -238,12 +240,25 @@ std::string default_model() {
 
 }  // namespace brim
 
+namespace {
+
+// What was printed may wait in a buffer yet: a full disk is found now or never.
+int written_out(int code) {
+  std::cout.flush();
+  const bool whole = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
+  if (whole || code != 0) return code;
+  fmt::print(stderr, "brim: stdout: cannot write: {}\n", errno != 0 ? std::strerror(errno) : "not all was taken");
+  return brim::exit_code(brim::ErrorCode::cannot_write);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe and a file that grew too large are write errors, not a sudden end
   std::signal(SIGXFSZ, SIG_IGN);
   brim::set_log_sink(brim::print_log);
   try {
-    return brim::run(argc, argv);
+    return written_out(brim::run(argc, argv));
   } catch (const brim::Error& e) {
     const std::string_view what = e.what();  // "brim tune: …" names the program already
     fmt::print(stderr, "{}{}\n", what.starts_with("brim ") ? "" : "brim: ", what);
@@ -252,6 +267,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "brim: out of host memory\n");
     return brim::exit_code(brim::ErrorCode::does_not_fit);
   } catch (const std::exception& e) {
+    if (std::ferror(stdout) != 0) return written_out(0);
     fmt::print(stderr, "brim: internal error: {}\n", e.what());
     return 1;
   }

@@ -51,7 +51,7 @@ class RowSink {
  public:
   // `counters` must outlive `output`, which stores them at its end too.
   RowSink(const ScoreFlags& flags, const Engine* engine, const RowReader& reader, RowWriter& writer, RowOutput& output, std::map<std::string, int64_t>& counters)
-      : engine_(engine), reader_(reader), writer_(writer), output_(output), counters_(counters), on_error_(parse_on_error(flags.on_error)), all_scores_(flags.all_scores) {
+      : engine_(engine), reader_(reader), writer_(writer), output_(output), counters_(counters), on_error_(parse_on_error(flags.on_error)), all_scores_(flags.all_scores), watched_(flags.output == "-") {
     output_.keep_counters(&counters_);
     if (output_.resumed()) counters_ = output_.resumed()->counters;
   }
@@ -64,6 +64,7 @@ class RowSink {
       else good_row(chunk, row);
       output_.write_row(bytes_, chunk.rows.position_after(row));
     }
+    if (watched_) output_.flush();
   }
 
  private:
@@ -108,6 +109,7 @@ class RowSink {
   std::map<std::string, int64_t>& counters_;
   OnError on_error_;
   bool all_scores_;
+  bool watched_;  // stdout: its reader gets rows as they are done, not a block of them
   std::string bytes_;
   std::vector<EntitySpan> spans_;
 };

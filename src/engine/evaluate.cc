@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "engine/pipeline.h"
 #include "io/compress.h"
 #include "io/conll.h"
@@ -30,6 +31,11 @@ int32_t class_of(const std::vector<std::string>& labels, std::string_view label,
   const auto found = find_label(labels, label);
   if (!found) fail(ErrorCode::bad_data, "{}: label '{}' is none of the model's: {}; rename it in the data, or leave such rows out", where, label, fmt::join(labels, ", "));
   return *found;
+}
+
+// Figures of some of the rows are not those asked for.
+void require_whole(const EvalRequest& r, int64_t rows) {
+  if (r.stop != nullptr && r.stop->load()) fail(ErrorCode::interrupted, "interrupted after {} rows; nothing was measured to the end", format_count(rows));
 }
 
 Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {
@@ -67,8 +73,8 @@ Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {
                  }
                },
                [&](const PipelineStats& now) { if (r.progress) r.progress(now.rows); }, pipeline);
-  expected.resize(predicted.size());
   e.rows = static_cast<int64_t>(predicted.size());
+  require_whole(r, e.rows);
   e.entities = entity_metrics(expected, predicted);
   e.token_accuracy = words > 0 ? static_cast<double>(right) / static_cast<double>(words) : 0;
   return e;
@@ -141,6 +147,7 @@ Evaluation evaluate(Engine* engine, const EvalRequest& r) {
                  }
                },
                [&](const PipelineStats& now) { if (r.progress) r.progress(now.rows); }, pipeline);
+  require_whole(r, e.rows);
   if (e.rows == 0) fail(ErrorCode::bad_data, "{}: no labelled rows", r.inputs[0]);
   e.classes = e.multi_label ? counts.metrics() : classification_metrics(e.expected, e.predicted, static_cast<int32_t>(e.labels.size()));
   return e;

@@ -2,6 +2,7 @@
 #include "engine/pipeline.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <exception>
@@ -54,6 +55,11 @@ class OrderedJobs {
     if (cancelled_ || next_ == end_) return nullptr;
     auto node = waiting_.extract(next_++);
     return std::move(node.mapped());
+  }
+  // Whether pop() would return within that time.
+  bool comes_within(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return arrived_.wait_for(lock, time, [&] { return cancelled_ || next_ == end_ || waiting_.count(next_) > 0; });
   }
   // The stream ends after `jobs` jobs, or earlier if that was said before.
   void end(uint64_t jobs) {
@@ -280,8 +286,16 @@ class Run {
     BatchRunner& runner = engine_->batches();
     runner.reset_busy();
     PackedBatch batch;
+    const bool live = reader_.bytes_total() < 0;
     for (;;) {
       const int64_t waiting_since = now_ns();
+      // A pipe that pauses: whoever writes into it may wait for the labels of what it wrote.
+      if (live && !held_.empty() && !tokenized_.comes_within(std::chrono::milliseconds(20))) {
+        stats_.wait_input_seconds += seconds_since(waiting_since);
+        while (!packer.empty()) submit(runner, packer, batch);
+        runner.finish([&](const PackedBatch& b, const float* r) { collect(b, r); });
+        continue;
+      }
       auto job = [&] {
         ScopedZone zone(Zone::wait_input);
         return tokenized_.pop();

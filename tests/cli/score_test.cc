@@ -206,6 +206,27 @@ TEST_F(Score, TheShippedModelIsTheDefault) {
   EXPECT_EQ(rows.at(1).at("label"), "negative");
 }
 
+// tail -f into a pipe: the labels of what was written come while the writer waits, not when it closes.
+TEST_F(Score, APipeThatPausesGetsItsLabels) {
+  for (const char* model : {"tiny", "vader"}) {
+    const std::string labels = (folder_ / "live.csv").string();
+    bool came = false;
+    Surroundings around;
+    around.feed = [&](int fd) {
+      (void)!::write(fd, "w5\n", 3);
+      for (int i = 0; i < 1000 && !came; ++i) {
+        ::usleep(10'000);
+        came = get("live.csv").find("\nw5,") != std::string::npos;
+      }
+      (void)!::write(fd, "w6\n", 3);
+    };
+    around.stdout_path = labels;
+    EXPECT_EQ(brim({"score", "--model", model, "--device", "cpu", "-q"}, around).code, 0);
+    EXPECT_TRUE(came) << model;
+    EXPECT_EQ(lines_of(get("live.csv")).size(), 3u);
+  }
+}
+
 // What is held does not grow with the input: ten times the rows through a pipe, the same peak but for fuller queues.
 TEST_F(Score, MemoryIsFlatOnAStream) {
   std::string block;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // embed, tokenize, eval and plan from the command line.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 
 #include "cli/program.h"
 
@@ -72,6 +74,35 @@ TEST_F(Verbs, EvalSaysHowGood) {
   put("d.conll", "w5 B-PER\n");
   refused(2, {"d.conll", "token model"}, {"eval", "d.conll", "--model", "tiny"});
   refused(2, {"stdin", "--format"}, {"eval", "-", "--model", "tiny"}, {.input = "text,label\nw5,neutral\n"});
+}
+
+TEST_F(Verbs, EvalInterruptedMeasuresNothing) {
+  std::string rows = "text,label\n";
+  while (rows.size() < (size_t{1} << 20)) rows += "w5 w6 w7,neutral\n";
+  Running* run = nullptr;
+  Surroundings around;
+  around.feed = [&](int fd) {
+    for (size_t at = 0; at < rows.size();) {  // more than a pipe holds: once it is taken, the program reads and listens
+      const ssize_t n = ::write(fd, rows.data() + at, rows.size() - at);
+      if (n <= 0) return;
+      at += static_cast<size_t>(n);
+    }
+    run->signal(SIGINT);
+  };
+  Running running(folder_, {"eval", "-", "--format", "csv", "--model", "tiny", "--device", "cpu", "--json"}, around);
+  run = &running;
+  const Outcome got = running.wait();
+  EXPECT_EQ(got.code, 130) << got.err;
+  EXPECT_EQ(got.out, "");
+  EXPECT_NE(got.err.find("interrupted after"), std::string::npos) << got.err;
+}
+
+TEST_F(Verbs, APrintoutThatDoesNotFitIsAnError) {
+  put("a.csv", "text,label\nw5,neutral\n");
+  const Surroundings full{.stdout_path = "/dev/full"};
+  refused(7, {"stdout", "No space left"}, {"eval", "a.csv", "--model", "tiny", "--json"}, full);
+  refused(7, {"stdout", "No space left"}, {"models", "list"}, full);
+  refused(7, {"stdout", "No space left"}, {"help", "score"}, full);
 }
 
 TEST_F(Verbs, EvalOfSeveralLabelsARow) {
