@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "base/env.h"
 #include "base/error.h"
@@ -55,6 +56,9 @@ int run_show(const std::string& name) {
   HfConfig config;
   const ModelShape s = read_shape(dir, &config);
   const auto source = WeightSource::open(dir);
+  std::vector<float> values;
+  for (const ParamSpec& spec : model_params(s))  // the head is small, and where labels and weights of different models meet
+    if (spec.head && spec.rows > 0) values.resize(static_cast<size_t>(spec.elements())), read_param(*source, s, spec, values.data());
   fmt::print("{}\n", dir.string());
   fmt::print("  family       {} ({})\n", family_name(s.family), config.model_type);
   fmt::print("  head         {}\n", s.sequence_classes > 0 ? "sequence classification" : s.token_classes > 0 ? "token classification" : "none (plain encoder)");

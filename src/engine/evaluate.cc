@@ -24,7 +24,10 @@ std::string lower(std::string_view text) {
 
 bool is_conll(const EvalRequest& r) {
   if (r.format != "auto") return r.format == "conll";
-  return std::any_of(r.inputs.begin(), r.inputs.end(), [](const std::string& p) { return p.ends_with(".conll") || p.ends_with(".iob") || p.ends_with(".bio"); });
+  return std::any_of(r.inputs.begin(), r.inputs.end(), [](std::string_view path) {
+    path = without_compression(path);
+    return path.ends_with(".conll") || path.ends_with(".iob") || path.ends_with(".bio");
+  });
 }
 
 int32_t class_of(const std::vector<std::string>& labels, std::string_view label, const std::string& where) {
@@ -75,6 +78,7 @@ Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {
                [&](const PipelineStats& now) { if (r.progress) r.progress(now.rows); }, pipeline);
   e.rows = static_cast<int64_t>(predicted.size());
   require_whole(r, e.rows);
+  if (e.rows == 0) fail(ErrorCode::bad_data, "{}: no labelled sentences", r.inputs[0]);
   e.entities = entity_metrics(expected, predicted);
   e.token_accuracy = words > 0 ? static_cast<double>(right) / static_cast<double>(words) : 0;
   return e;

@@ -51,6 +51,8 @@ TEST_F(Models, ShowSaysWhatItIs) {
   for (const char* part : {"bert", "sequence classification", "2 layers", "hidden 48", "44 tokens", "negative, neutral, positive", "wordpiece"})
     EXPECT_NE(shown.find(part), std::string::npos) << part << "\n" << shown;
   EXPECT_NE(must({"models", "show", "vader"}).find("vaderSentiment"), std::string::npos);
+  edit_config("tiny", [](nlohmann::json& config) { config["id2label"] = {{"0", "a"}, {"1", "b"}}, config["label2id"] = {{"a", 0}, {"b", 1}}; });
+  refused(4, {"classifier", "[3,48]", "different models"}, {"models", "show", "tiny"});
 }
 
 TEST_F(Models, Int8AndBack) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 
 #include "cli/program.h"
 
@@ -132,6 +133,10 @@ TEST_F(Verbs, EvalOfEntities) {
   const auto got = nlohmann::json::parse(must({"eval", "a.conll", "--model", "ner", "--json", "--format", "conll"}));
   EXPECT_EQ(got.at("rows"), 2);
   for (const char* key : {"entity_f1", "accuracy", "per_class"}) EXPECT_TRUE(got.contains(key)) << key;
+  ASSERT_EQ(std::system(fmt::format("gzip -k '{}'", (folder_ / "a.conll").string()).c_str()), 0);
+  EXPECT_EQ(nlohmann::json::parse(must({"eval", "a.conll.gz", "--model", "ner", "--json"})), got);
+  put("empty.conll", "\n");
+  refused(3, {"empty.conll", "no labelled sentences"}, {"eval", "empty.conll", "--model", "ner"});
 }
 
 TEST_F(Verbs, AgreementIsRecordedAndUsed) {
