@@ -29,10 +29,12 @@ namespace {
 struct TextFlags {
   std::vector<std::string> inputs;
   std::string output = "-", format = "auto", text_column;
+  DialectFlags dialect;
   void add_to(CLI::App& app) {
     app.add_option("input", inputs, "files of texts; - is stdin");
     app.add_option("-o,--output", output, "where the JSON lines go; - is stdout")->capture_default_str();
     app.add_option("--format", format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
+    dialect.add_to(app);
     app.add_option("--text-column", text_column, "column or key that holds the text");
   }
   RowReader open(const char* verb) {
@@ -43,6 +45,7 @@ struct TextFlags {
     RowReaderOptions options;
     options.format = parse_row_format(format);
     options.text_column = text_column;
+    dialect.apply(options);
     refuse_output_over_input(output, inputs);
     return RowReader(inputs, options);
   }

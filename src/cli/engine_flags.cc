@@ -2,6 +2,7 @@
 #include "cli/engine_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <cctype>
 
 #include "base/env.h"
 #include "base/error.h"
@@ -49,6 +50,19 @@ EngineOptions EngineFlags::options() const {
   options.long_text = *policy;
   options.fill = fill;
   return options;
+}
+
+void DialectFlags::add_to(CLI::App& app) {
+  app.add_option("--delimiter", delimiter, "what separates the columns of csv and tsv inputs, where it is neither comma nor tab: ';', '|', …, or tab");
+  app.add_flag("--no-quotes", no_quotes, "quotes in csv and tsv inputs are characters like any other");
+}
+
+char DialectFlags::character() const {
+  if (delimiter.empty()) return 0;
+  if (delimiter == "tab" || delimiter == "\\t") return '\t';
+  if (delimiter.size() != 1 || std::isalnum(static_cast<unsigned char>(delimiter[0])) != 0 || delimiter[0] == '"' || delimiter[0] == '\n' || delimiter[0] == '\r')
+    fail(ErrorCode::usage, "--delimiter {}: give one character that is no letter, digit or quote, or tab", delimiter);
+  return delimiter[0];
 }
 
 void check_threads(int threads) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/engine.h"
+#include "io/row_reader.h"
 
 namespace CLI {
 class App;
@@ -28,6 +29,16 @@ struct EngineFlags {
   std::unique_ptr<Engine> open(std::optional<Output> output = std::nullopt) const;
   void start_trace() const;
   void write_trace(const std::string& record = "") const;  // `record`: see report/doctor_trace.h
+};
+
+// How the records of csv and tsv inputs are written.
+struct DialectFlags {
+  std::string delimiter;
+  bool no_quotes = false;
+
+  void add_to(CLI::App& app);
+  char character() const;  // 0: the format's own
+  void apply(RowReaderOptions& options) const { options.delimiter = character(), options.quotes = !no_quotes; }
 };
 
 // 0, for all cores, or a number of threads that can be meant; Error(usage) otherwise.

@@ -30,6 +30,7 @@ struct EvalFlags {
   std::string text_column, format = "auto";
   std::vector<std::string> label_columns = {"label"};
   bool json = false, record_agreement = false;
+  DialectFlags dialect;
   EngineFlags engine;
 };
 
@@ -86,6 +87,7 @@ int run_eval(const EvalFlags& f) {
   request.inputs = f.inputs;
   request.format = f.format;
   request.text_column = f.text_column;
+  request.delimiter = f.dialect.character(), request.quotes = !f.dialect.no_quotes;
   request.label_columns.clear();
   for (const auto& columns : f.label_columns)
     for (auto& name : split_names(columns, ',')) request.label_columns.push_back(std::move(name));
@@ -127,6 +129,7 @@ std::function<int()> setup_eval(CLI::App& app) {
       ->allow_extra_args(false)
       ->capture_default_str();
   app.add_option("--format", f->format, "auto, csv, tsv, jsonl or conll")->capture_default_str();
+  f->dialect.add_to(app);
   app.add_flag("--json", f->json, "print JSON");
   app.add_flag("--record-agreement", f->record_agreement, "measure how often int8 labels equal fp32's and note it in the model directory");
   f->engine.add_to(app, true);

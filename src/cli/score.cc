@@ -34,6 +34,7 @@ struct ScoreFlags {
   bool all_scores = false, resume = false;
   int tokenizer_threads = 0;
   double checkpoint_seconds = 2;
+  DialectFlags dialect;
   EngineFlags engine;
 };
 
@@ -121,6 +122,8 @@ RunIdentity identity_of(const ScoreFlags& f, const Engine* engine, OutputFormat 
   id.options = {{"format", f.format},       {"output-format", output_format_name(format)}, {"text-column", f.text_column},
                 {"on-error", f.on_error},   {"all-scores", f.all_scores ? "yes" : "no"},   {"long-text", f.engine.long_text},
                 {"max-length", std::to_string(f.engine.max_length)}};
+  if (!f.dialect.delimiter.empty()) id.options["delimiter"] = f.dialect.delimiter;
+  if (f.dialect.no_quotes) id.options["no-quotes"] = "yes";
   if (engine != nullptr) {
     id.model_files = model_files(engine->model().dir());
     id.options["precision"] = precision_name(engine->precision());
@@ -145,6 +148,7 @@ int run_score(const ScoreFlags& given) {
   RowReaderOptions reading;
   reading.format = parse_row_format(f.format);
   reading.text_column = f.text_column;
+  f.dialect.apply(reading);
   RowReader reader(f.inputs, reading);
   const int64_t opened = now_ns();
   const auto engine = f.engine.open();
@@ -215,6 +219,7 @@ std::function<int()> setup_score(CLI::App& app) {
   app.add_option("-o,--output", f->output, "where the labels go; - is stdout")->capture_default_str();
   app.add_option("--text-column", f->text_column, "column or key that holds the text (default: text, else the only one)");
   app.add_option("--format", f->format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
+  f->dialect.add_to(app);
   app.add_option("--output-format", f->output_format, "auto, csv, tsv or jsonl")->capture_default_str();
   app.add_flag("--all-scores", f->all_scores, "a score for every label, not only the best");
   app.add_option("--on-error", f->on_error, "bad rows: stop, skip or null")->capture_default_str();

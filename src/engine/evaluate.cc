@@ -114,6 +114,7 @@ Evaluation evaluate(Engine* engine, const EvalRequest& r) {
   options.format = parse_row_format(r.format);
   options.text_column = r.text_column;
   options.label_columns = r.label_columns;
+  options.delimiter = r.delimiter, options.quotes = r.quotes;
   RowReader reader(r.inputs, options);
   e.multi_label = engine != nullptr && engine->shape().multi_label;
   std::vector<int32_t> column_class;

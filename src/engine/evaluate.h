@@ -15,6 +15,8 @@ namespace brim {
 struct EvalRequest {
   std::vector<std::string> inputs;
   std::string format = "auto", text_column;
+  char delimiter = 0;  // this and quotes: see RowReaderOptions
+  bool quotes = true;
   std::vector<std::string> label_columns = {"label"};  // several: 0 or 1 each, for multi-label models
   const std::atomic<bool>* stop = nullptr;
   std::function<void(int64_t rows)> progress;

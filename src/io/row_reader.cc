@@ -141,7 +141,7 @@ RowReader::RowReader(std::vector<std::string> paths, RowReaderOptions options)
     fail(ErrorCode::usage, "stdin (-) is named {} times; it can be read once",
          std::count(paths_.begin(), paths_.end(), "-"));
   schema_.format = options_.format == RowFormat::automatic ? common_format(paths_) : options_.format;
-  schema_.dialect = {schema_.format == RowFormat::tsv ? '\t' : ',', options_.quotes};
+  choose_dialect();
   bytes_total_ = total_size(paths_);
   open_input(0, false);
   learn_columns();
@@ -165,11 +165,17 @@ RowReader::RowReader(std::unique_ptr<ByteSource> source, RowReaderOptions option
     : paths_{source->name()}, options_(std::move(options)), source_(std::move(source)) {
   BRIM_CHECK(options_.format != RowFormat::automatic, "a stream has no name to tell its format by");
   schema_.format = options_.format;
-  schema_.dialect = {schema_.format == RowFormat::tsv ? '\t' : ',', options_.quotes};
+  choose_dialect();
   bytes_total_ = source_->size();
   start_source();
   learn_columns();
   rows_waiting_ = true;
+}
+
+void RowReader::choose_dialect() {
+  if (!is_delimited(schema_.format) && (options_.delimiter != 0 || !options_.quotes))
+    fail(ErrorCode::usage, "{}: --delimiter and --no-quotes are for csv and tsv, this is read as {}; --format csv changes that", paths_[0], row_format_name(schema_.format));
+  schema_.dialect = {options_.delimiter != 0 ? options_.delimiter : schema_.format == RowFormat::tsv ? '\t' : ',', options_.quotes};
 }
 
 void RowReader::open_input(size_t index, bool check_header) {
@@ -426,7 +432,7 @@ size_t RowReader::column_index(const std::string& name, const char* flag) const 
 
 // A sheet saved with semicolons (or tabs under .csv) reads as one column, and whole records would be scored as texts.
 void RowReader::refuse_other_separator() const {
-  if (!is_delimited(schema_.format)) return;
+  if (!is_delimited(schema_.format) || options_.delimiter != 0) return;
   const std::string& name = schema_.columns[0];
   for (const auto& [separator, called] : {std::pair(';', "semicolons"), std::pair('\t', "tabs"), std::pair('|', "bars"), std::pair(',', "commas")})
     if (name.find(separator) != std::string::npos && !schema_.header.starts_with('"'))
@@ -434,7 +440,7 @@ void RowReader::refuse_other_separator() const {
            source_->name(), name, called,
            separator == '\t'   ? "Say --format tsv"
            : separator == ',' ? "Say --format csv"
-                              : "Save it with commas or tabs");
+                              : "Save it with commas, or give score, eval, embed or tokenize --delimiter");
 }
 
 // Piped rows are txt unless --format says otherwise: what is plainly a table or JSON deserves a word.

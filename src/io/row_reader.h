@@ -31,6 +31,7 @@ struct RowReaderOptions {
   RowFormat format = RowFormat::automatic;
   std::string text_column;   // empty: `text`, else the only column, else Error(usage) that names the columns
   std::vector<std::string> label_columns;  // empty: no labels are read
+  char delimiter = 0;        // csv and tsv; 0: the format's own
   bool quotes = true;        // csv and tsv; false takes a quote as an ordinary character
   size_t chunk_bytes = size_t{512} << 10;
   size_t chunk_rows = 8192;
@@ -142,6 +143,7 @@ class RowReader {
   void learn_columns();
   void learn_json_keys();
   void choose_columns();
+  void choose_dialect();
   void refuse_other_separator() const;
   void note_structured_stdin() const;
   size_t column_index(const std::string& name, const char* flag) const;

@@ -65,6 +65,17 @@ TEST_F(BadInput, AnotherSeparatorThanTheFormatsIsNotOneColumn) {
   put("a.csv", "text;id\nw5;1\n");
   refused(2, {"a.csv", "text;id", "semicolons", "--text-column"}, tiny({"a.csv"}));
   EXPECT_EQ(lines_of(must(tiny({"a.csv", "--text-column", "text;id"}))).size(), 2u);
+  const auto rows = lines_of(must(tiny({"a.csv", "--delimiter", ";"})));
+  EXPECT_EQ(rows.at(0), "text,id,label,score");
+  EXPECT_EQ(rows.at(1).substr(0, 5), "w5,1,");
+  put("labels.csv", "text;label\n\"w5; w6\";neutral\n");
+  EXPECT_EQ(nlohmann::json::parse(must({"eval", "labels.csv", "--delimiter", ";", "--model", "tiny", "--json"})).at("rows"), 1);
+  for (const char* verb : {"embed", "tokenize"}) EXPECT_EQ(json_lines(must({verb, "a.csv", "--delimiter", ";", "--model", "tiny"})).size(), 1u) << verb;
+  for (const char* wrong : {"x", ";;", "\""}) refused(2, {"--delimiter", "one character"}, tiny({"a.csv", "--delimiter", wrong}));
+  refused(2, {"--delimiter", "txt"}, tiny({"--delimiter", ";"}), {.input = "w5\n"});
+  put("raw.tsv", "text\tid\n\"w5\" w6\t1\n");
+  refused(3, {"raw.tsv", "closing quote"}, tiny({"raw.tsv"}));
+  EXPECT_EQ(lines_of(must(tiny({"raw.tsv", "--no-quotes"}))).at(1).substr(0, 9), "\"w5\" w6\t1");
   put("b.csv", "text\tid\nw5\t1\n");
   refused(2, {"b.csv", "tabs", "--format tsv"}, tiny({"b.csv"}));
   put("c.csv", "\"one, two; three\"\nw5\n");
