@@ -178,9 +178,29 @@ void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const
   fs::rename(part, final, ec);
   if (ec) fail(ErrorCode::cannot_write, "{}: {}", final.string(), ec.message());
   sync_directory(output_dir);
-  const auto all = checkpoints_in(output_dir);
-  for (size_t i = static_cast<size_t>(std::max<int64_t>(1, keep)); keep > 0 && i < all.size(); ++i)
-    fs::remove_all(all[i], ec);
+  // This one stays whatever its number: damaged ones of a higher step may lie beside it.
+  auto others = checkpoints_in(output_dir);
+  std::erase(others, final);
+  for (size_t i = static_cast<size_t>(std::max<int64_t>(0, keep - 1)); keep > 0 && i < others.size(); ++i)
+    fs::remove_all(others[i], ec);
+}
+
+void remove_checkpoints(const fs::path& output_dir) {
+  std::error_code ec;
+  for (const auto& dir : checkpoints_in(output_dir)) fs::remove_all(dir, ec);
+}
+
+bool copy_model(const fs::path& from, const fs::path& to) {
+  std::error_code ec;
+  if (!fs::exists(from / "model.safetensors", ec) || !fs::exists(from / "config.json", ec)) return false;
+  for (const char* name : {"model.safetensors", "config.json"}) {
+    const MappedFile source(from / name);
+    AtomicFile file(to / name);
+    file.write(source.data(), source.size());
+    file.commit();
+  }
+  copy_tokenizer_files(from, to);
+  return true;
 }
 
 void remove_parts(const fs::path& output_dir) {
@@ -196,12 +216,20 @@ void remove_parts(const fs::path& output_dir) {
 
 std::optional<LoadedCheckpoint> load_checkpoint(const fs::path& output_dir, const std::string& which,
                                                 const ModelShape& shape) {
-  if (which != "last" && which != "true" && which != "True") return read_checkpoint(which, shape);
-  for (const auto& dir : checkpoints_in(output_dir)) {
+  const auto found = checkpoints_in(which == "last" ? output_dir : fs::path(which));
+  if (which != "last") {
+    std::error_code ec;
+    if (!fs::is_directory(which, ec))
+      fail(ErrorCode::usage, "--resume-from-checkpoint {}: no such directory; `last` takes the newest checkpoint in {}", which, output_dir.string());
+    if (!found.empty())
+      fail(ErrorCode::usage, "--resume-from-checkpoint {}: a run's directory; name a checkpoint in it, such as {}", which, found[0].string());
+    return read_checkpoint(fs::canonical(which), shape);  // also with a slash at its end
+  }
+  for (const auto& dir : found) {
     try {
       return read_checkpoint(dir, shape);
     } catch (const Error& e) {
-      log_warning("{}; trying the checkpoint before it", e.what());
+      log_warning("{}; {}", e.what(), &dir == &found.back() ? "no checkpoint is left" : "trying the checkpoint before it");
     }
   }
   return std::nullopt;

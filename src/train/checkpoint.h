@@ -49,6 +49,12 @@ struct LoadedCheckpoint {
 // What a run that was killed left half-written.
 void remove_parts(const std::filesystem::path& output_dir);
 
+// All of them, whole or not: a run that starts afresh has none of its own.
+void remove_checkpoints(const std::filesystem::path& output_dir);
+
+// A model with its tokenizer from one directory to another; false if there is none.
+bool copy_model(const std::filesystem::path& from, const std::filesystem::path& to);
+
 // `which`: a checkpoint directory, or "last": the newest whole one in output_dir. Nothing if there is none.
 std::optional<LoadedCheckpoint> load_checkpoint(const std::filesystem::path& output_dir, const std::string& which,
                                                 const ModelShape& shape);

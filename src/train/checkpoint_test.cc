@@ -120,7 +120,8 @@ TEST(Checkpoint, NamedOneThatIsDamagedIsAnError) {
   error_of(ErrorCode::bad_model, [&] { train(resumed(t.settings, dir.string()), {}); });
   put_file(dir / "trainer_state.json", "{\"global_st");
   EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(resumed(t.settings, dir.string()), {}); }), "cut short");
-  error_of(ErrorCode::bad_model, [&] { train(resumed(t.settings, (t.dir / "nowhere").string()), {}); });
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(resumed(t.settings, (t.dir / "nowhere").string()), {}); }), "no such directory");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(resumed(t.settings, t.out().string()), {}); }), "such as " + (t.out() / "checkpoint-8").string());
 }
 
 TEST(Checkpoint, OfAnotherRunIsRefusedAndTheDifferenceNamed) {
@@ -145,6 +146,53 @@ TEST(Checkpoint, OnlyTheLastFewAreKeptAndPartsGo) {
   for (const auto& entry : fs::directory_iterator(t.out()))
     if (entry.is_directory()) left.insert(entry.path().filename().string());
   EXPECT_EQ(left, (std::set<std::string>{"checkpoint-10", "checkpoint-8"}));
+}
+
+TEST(Checkpoint, ThoseOfAnOverwrittenRunGo) {
+  TinyJob t;
+  t.settings.save_strategy = "steps", t.settings.save_steps = 2, t.settings.save_total_limit = 1;
+  t.run();
+  ASSERT_TRUE(fs::exists(t.out() / "checkpoint-10"));
+  t.settings.overwrite_output_dir = true, t.settings.seed = 7;
+  TrainSettings from_own = t.settings;
+  from_own.model = (t.out() / "checkpoint-10/").string();
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(from_own, {}); }), "another --output");
+  ASSERT_TRUE(run_until(t.settings, 2).interrupted);
+  EXPECT_FALSE(fs::exists(t.out() / "checkpoint-10"));
+  EXPECT_EQ(train(resumed(t.settings), {}).steps, 12);
+}
+
+TEST(Checkpoint, TheOneJustWrittenStaysBesideDamagedOnesOfAHigherStep) {
+  TinyJob t;
+  t.settings.save_strategy = "steps", t.settings.save_steps = 5, t.settings.save_total_limit = 1;
+  fs::create_directories(t.out() / "checkpoint-99");
+  std::vector<std::string> warnings;
+  const LogSink sink = set_log_sink([&](LogLevel, std::string_view text) { warnings.emplace_back(text); });
+  ASSERT_TRUE(run_until(resumed(t.settings), 2).interrupted);
+  set_log_sink(sink);
+  EXPECT_HAS(warnings.at(0), "no checkpoint is left");
+  EXPECT_FALSE(fs::exists(t.out() / "checkpoint-99"));
+  EXPECT_LT(train(resumed(t.settings), {}).own_steps, 12);
+}
+
+// The best model so far is not in a checkpoint: a run that goes on elsewhere must not end without one.
+TEST(Checkpoint, ResumedIntoAnotherDirectoryEndsWithTheBestModel) {
+  TinyJob t;
+  TrainSettings& s = t.settings;
+  s.save_strategy = s.eval_strategy = "steps", s.save_steps = s.eval_steps = 2, s.save_total_limit = 10;
+  s.learning_rate = 1e-9;  // no evaluation after the first is better
+  t.run();
+  const std::string named = (t.out() / "checkpoint-8").string();
+  train(resumed(t.to("other"), named + "/"), {});
+  EXPECT_TRUE(t.weights("other") == t.weights());
+  EXPECT_TRUE(fs::exists(t.dir / "other/vocab.txt"));
+  fs::remove(t.out() / "model.safetensors");
+  std::string said;
+  TrainCallbacks callbacks;
+  callbacks.say = [&](const std::string& line) { said += line; };
+  train(resumed(t.to("without"), named), callbacks);
+  EXPECT_HAS(said, "the best from here on is kept");
+  EXPECT_TRUE(fs::exists(t.dir / "without/model.safetensors"));
 }
 
 TEST(Checkpoint, FullDiskIsToldAndTheLastGoodOneStays) {
@@ -177,7 +225,7 @@ TEST(Checkpoint, FullDiskIsToldAndTheLastGoodOneStays) {
 TEST(Checkpoint, ResumeWithoutOneStartsAtTheBeginning) {
   TinyJob t;
   t.run();
-  EXPECT_EQ(train(resumed(t.to("fresh"), "true"), {}).steps, 12);
+  EXPECT_EQ(train(resumed(t.to("fresh")), {}).steps, 12);
   EXPECT_TRUE(t.weights() == t.weights("fresh"));
 }
 

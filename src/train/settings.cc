@@ -7,6 +7,7 @@
 #include <charconv>
 #include <filesystem>
 #include <functional>
+#include <optional>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -29,11 +30,16 @@ Number number(std::string_view text, const char* wanted) {
   return n;
 }
 
-bool boolean(std::string_view text) {
-  for (const char* yes : {"true", "True", "1", "yes", "on"})
+std::optional<bool> read_boolean(std::string_view text) {
+  for (const char* yes : {"true", "True", "TRUE", "1", "yes", "on"})
     if (text == yes) return true;
-  for (const char* no : {"false", "False", "0", "no", "off"})
+  for (const char* no : {"false", "False", "FALSE", "0", "no", "off"})
     if (text == no) return false;
+  return std::nullopt;
+}
+
+bool boolean(std::string_view text) {
+  if (const auto truth = read_boolean(text)) return *truth;
   throw Bad{"true or false"};
 }
 
@@ -126,7 +132,15 @@ const std::vector<Key>& table() {
       {"metric_for_best_model", "accuracy, macro_f1, macro_recall, loss or entity_f1", set(&S::metric_for_best_model)},
       {"early_stopping_patience", "evaluations without improvement before stopping; 0: never",
        set(&S::early_stopping_patience)},
-      {"resume_from_checkpoint", "a checkpoint directory, or `last`", set(&S::resume_from_checkpoint)},
+      {"resume_from_checkpoint", "a checkpoint directory, or `last`",
+       [](S& s, std::string_view v) {
+         for (const char* newest : {"last", "latest", "auto"})
+           if (v == newest) v = "true";
+         for (const char* none : {"", "none", "None", "null"})
+           if (v == none) v = "false";
+         const auto truth = read_boolean(v);
+         s.resume_from_checkpoint = !truth ? std::string(v) : *truth ? "last" : "";
+       }},
       {"bf16", "train in bf16", precision_flag("bf16")},
       {"fp16", "train in fp16 with a dynamic loss scale", precision_flag("fp16")},
       {"tf32", "train in tf32",

@@ -120,6 +120,17 @@ TEST(TrainSettings, YamlErrorsNameFileAndLine) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "missing.yaml"); }), "cannot be read");
 }
 
+TEST(TrainSettings, ResumeTakesAPathOrATruthValue) {
+  const auto read = [](const std::string& value) {
+    TrainSettings s;
+    apply_setting(s, "resume_from_checkpoint", value, "x");
+    return s.resume_from_checkpoint;
+  };
+  for (const char* newest : {"last", "true", "True", "auto", "latest"}) EXPECT_EQ(read(newest), "last") << newest;
+  for (const char* none : {"false", "False", "none", ""}) EXPECT_EQ(read(none), "") << none;
+  EXPECT_EQ(read("out/checkpoint-4"), "out/checkpoint-4");
+}
+
 TEST(TrainSettings, LabelColumnsAsAListOrGivenAgain) {
   for (const std::vector<const char*>& given : {std::vector<const char*>{"a,b"}, {"a", "b"}}) {
     TrainSettings s;
@@ -152,7 +163,7 @@ TEST(TrainSettings, YamlListsAndBlocksAreRead) {
   EXPECT_EQ(s.train_files, (std::vector<std::string>{"a.csv", "b.csv"}));
   EXPECT_EQ(s.validation_files, (std::vector<std::string>{"c.csv"}));
   EXPECT_EQ(s.seed, 7);
-  EXPECT_EQ(s.resume_from_checkpoint, "true");
+  EXPECT_EQ(s.resume_from_checkpoint, "last");
 }
 
 }  // namespace

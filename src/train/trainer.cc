@@ -92,6 +92,7 @@ class Loop {
            out.string());
     std::filesystem::create_directories(out, ec);
     if (ec) fail(ErrorCode::cannot_write, "{}: {}", out.string(), ec.message());
+    if (!resume) start_afresh(out);
     files_.config = &job_.config;
     files_.tokenizer_dir = job_.model_dir;
     files_.labels = job_.shape.sequence_classes > 0 ? job_.labels.sequence : job_.labels.token;
@@ -119,6 +120,17 @@ class Loop {
                     optimizer_name(job_.plan.optimizer), format_bytes(job_.plan.peak_bytes),
                     format_bytes(job_.plan.limit_bytes)));
     say(token_home_text(job_));
+  }
+
+  // An earlier run's checkpoints would be taken for this one's.
+  void start_afresh(const std::filesystem::path& out) {
+    std::error_code ec;
+    for (const std::string& source : {s_.model, s_.teacher}) {
+      const auto dir = std::filesystem::weakly_canonical(source, ec);
+      if (!source.empty() && dir.filename().string().starts_with("checkpoint-") && std::filesystem::equivalent(dir.parent_path(), out, ec))
+        fail(ErrorCode::usage, "{}: a checkpoint of the run to be overwritten; choose another --output", source);
+    }
+    remove_checkpoints(out);
   }
 
   // What a pass needs, once the state is on the device.
@@ -177,7 +189,7 @@ class Loop {
   void resume() {
     auto checkpoint = load_checkpoint(s_.output_dir, s_.resume_from_checkpoint, job_.shape);
     if (!checkpoint) {
-      say("no checkpoint yet; starting at the beginning");
+      say("no checkpoint to go on from; starting at the beginning");
       state_.upload(*stream_, job_.master);
       return;
     }
@@ -185,6 +197,7 @@ class Loop {
       fail(ErrorCode::usage, "{}: made with other settings or data; it cannot be continued as this run{}",
            checkpoint->dir.string(), difference(checkpoint->progress.settings, progress_.settings));
     progress_ = checkpoint->progress;
+    find_best_model(checkpoint->dir.parent_path());
     state_.upload(*stream_, checkpoint->master);
     state_.upload_moments(*stream_, checkpoint->moments);
     const auto plan = nlohmann::json::parse(progress_.plan_json);
@@ -202,6 +215,17 @@ class Loop {
     job_.plan.gemm_choices = plan_from_json(progress_.plan_json).gemm_choices;
     use_gemm_choices(*stream_, job_.plan.gemm_choices);
     say(fmt::format("resuming after step {} ({})", format_count(progress_.step), checkpoint->dir.filename().string()));
+  }
+
+  // The best model so far lies beside the checkpoints, not in them; a run resumed into another directory takes it along.
+  void find_best_model(const std::filesystem::path& run) {
+    if (!s_.load_best_model_at_end || progress_.best_step < 0) return;
+    std::error_code ec;
+    const std::filesystem::path out = s_.output_dir;
+    const bool here = std::filesystem::equivalent(run, out, ec);
+    if (here ? std::filesystem::exists(out / "model.safetensors", ec) : copy_model(run, out)) return;
+    say(fmt::format("the best model so far, of step {}, is not in {}: the best from here on is kept", format_count(progress_.best_step), run.string()));
+    progress_.best_step = -1, progress_.evaluations_since_best = 0;
   }
 
   void open_teacher();
