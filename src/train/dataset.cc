@@ -42,7 +42,11 @@ void for_each_row(const std::vector<std::string>& files, const TrainSettings& s,
   while (reader.next_chunk(chunk))
     for (size_t r = 0; r < chunk.size(); ++r) {
       const auto where = [&] { return fmt::format("{}:{}", reader.inputs()[chunk.input], chunk.lines[r]); };
-      if (const Error* error = chunk.error(r)) throw Error(error->code(), where() + ": " + error->what());
+      if (const Error* error = chunk.error(r)) {
+        std::string_view told = error->what();  // the reader may have said where already
+        if (const std::string place = fmt::format("{}: line {}: ", reader.inputs()[chunk.input], chunk.lines[r]); told.starts_with(place)) told.remove_prefix(place.size());
+        throw Error(error->code(), fmt::format("{}: {}", where(), told));
+      }
       const auto& columns = reader.schema().label_columns;
       const std::span labels(chunk.labels.data() + r * columns.size(), columns.size());
       if (labels[0].empty() && !s.several_labels())
@@ -238,12 +242,15 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task) {
   }
   if (task != TrainTask::sequence) {
     std::set<std::string> names;
+    bool read = false;
     const auto files = task == TrainTask::multi ? std::vector<std::string>{s.token_train_file} : s.train_files;
     for (const auto& file : files)
-      for (const auto& sentence : read_conll(file))
+      for (const auto& sentence : read_conll(file)) {
+        read = true;
         for (const auto& tag : iob_to_bio(sentence.tags))
           if (tag != "O") names.insert(tag);
-    sets.token = {"O"};
+      }
+    if (read) sets.token = {"O"};
     sets.token.insert(sets.token.end(), names.begin(), names.end());
   }
   return sets;

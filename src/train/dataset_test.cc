@@ -36,9 +36,9 @@ TEST(TrainData, ErrorsNameFileAndLine) {
   EXPECT_HAS(data_error(t, "text,label\nw5 w6,negative\nw7,\n"), "train.csv:3: no label in column label");
   EXPECT_HAS(data_error(t, "text,label\nw5 w6,negative\n  ,positive\n"), "train.csv:3: empty text");
   EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6,negative\n"), "only one label");
-  EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6,positive,more\n"), "train.csv:3");
+  EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6,positive,more\n"), "train.csv:3: 3 fields, the header has 2");
   EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6\n"), "train.csv:3");
-  EXPECT_HAS(data_error(t, "text,label\n"), "only one label");
+  EXPECT_HAS(data_error(t, "text,label\n"), "train.csv: no rows");
   EXPECT_HAS(data_error(t, "text,stance\nw5,negative\n", ErrorCode::usage), "label");
 }
 

@@ -28,6 +28,18 @@ TrainTask task_of(const TrainSettings& s) {
   return conll ? TrainTask::token : TrainTask::sequence;
 }
 
+// What cannot go with the task, told before the data is read.
+void check_task(const TrainSettings& s, TrainTask task) {
+  const std::string_view metric = std::string_view(s.metric_for_best_model).substr(s.metric_for_best_model.starts_with("eval_") ? 5 : 0);
+  if (metric == "entity_f1" && task == TrainTask::sequence) fail(ErrorCode::usage, "metric_for_best_model entity_f1: classification has accuracy, macro_f1, macro_recall and loss");
+  if (!metric.empty() && metric != "entity_f1" && metric != "loss" && task == TrainTask::token)
+    fail(ErrorCode::usage, "metric_for_best_model {}: token classification has entity_f1 and loss", metric);
+  if (task == TrainTask::token && s.class_weights != "none") fail(ErrorCode::usage, "class_weights: token classification has none");
+  if (s.teacher.empty()) return;
+  if (task == TrainTask::token) fail(ErrorCode::usage, "--teacher: a classifier's outputs are matched; tags of CoNLL files cannot be distilled");
+  if (read_shape(s.teacher).sequence_classes == 0) fail(ErrorCode::bad_model, "{}: the teacher has no classification head, so there is nothing to match", s.teacher);
+}
+
 bool contains_all(const std::vector<std::string>& outer, const std::vector<std::string>& inner) {
   return std::all_of(inner.begin(), inner.end(),
                      [&](const std::string& x) { return std::find(outer.begin(), outer.end(), x) != outer.end(); });
@@ -36,9 +48,11 @@ bool contains_all(const std::vector<std::string>& outer, const std::vector<std::
 // Which names the head has: the model's when the data's are among them, else the data's with a new head.
 std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<std::string>& data, bool model_has_head,
                                        const char* what) {
+  // The tags of --task multi have a file of their own.
+  const std::string& file = job.task == TrainTask::multi && what == std::string_view("tag") ? job.settings.token_train_file : job.settings.train_files[0];
+  if (data.empty()) fail(ErrorCode::bad_data, "{}: no rows", file);
   if (data.size() < 2)
-    fail(ErrorCode::bad_data, "{}: only one {} ('{}'); there is nothing to learn", job.settings.train_files[0], what,
-         data.empty() ? "" : data[0]);
+    fail(ErrorCode::bad_data, "{}: only one {} ('{}'); there is nothing to learn", file, what, data[0]);
   if (!model_has_head) {
     // A teacher's classes are matched by number, so the student takes its order.
     if (!job.settings.teacher.empty())
@@ -48,8 +62,7 @@ std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<st
   if (contains_all(job.config.id2label, data)) return job.config.id2label;
   if (job.settings.ignore_mismatched_head) return data;
   fail(ErrorCode::bad_data,
-       "{}: the data's labels ({}) are not the model's ({}); --ignore-mismatched-head starts a new head",
-       job.settings.train_files[0], fmt::join(data, ", "), fmt::join(job.config.id2label, ", "));
+       "{}: the data's {}s ({}) are not the model's ({}); --ignore-mismatched-head starts a new head", file, what, fmt::join(data, ", "), fmt::join(job.config.id2label, ", "));
 }
 
 std::vector<float> parse_class_weights(const TrainJob& job) {
@@ -81,7 +94,11 @@ std::vector<float> parse_class_weights(const TrainJob& job) {
     at = end + 1;
   }
   if (weights.size() != K)
-    fail(ErrorCode::usage, "class_weights has {} numbers, the model {} classes", weights.size(), K);
+    fail(ErrorCode::usage, "class_weights has {} numbers, the model {} classes: {}", weights.size(), K, fmt::join(job.labels.sequence, ", "));
+  for (const float w : weights)
+    if (!(w >= 0) || std::isinf(w)) fail(ErrorCode::usage, "class_weights '{}': a weight is a number from 0", text);
+  if (std::none_of(weights.begin(), weights.end(), [](float w) { return w > 0; }))
+    fail(ErrorCode::usage, "class_weights '{}': no class counts, so there is nothing to learn", text);
   return weights;
 }
 
@@ -209,6 +226,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   const auto source = WeightSource::open(job.model_dir);
   const HeadKind head = head_kind(job.config, source->names());
   job.task = task_of(s);
+  check_task(s, job.task);
   const LabelSets data = labels_of(s, job.task);
 
   ModelShape shape = shape_of(job.config, HeadKind::encoder);
@@ -249,10 +267,12 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
     job.train_set = load(s.train_files, s.token_train_file);
     job.tokens_cached = cache.hit();
     if (job.train_set.rows() == 0) fail(ErrorCode::bad_data, "{}: no rows", s.train_files[0]);
-    if (!s.validation_files.empty())
+    if (!s.validation_files.empty()) {
       job.validation_set = load(s.validation_files, s.token_validation_file);
-    else
+      if (job.validation_set.rows() == 0) fail(ErrorCode::bad_data, "{}: no rows", s.validation_files[0]);
+    } else {
       job.validation_set = TrainSet(TrainRows{});
+    }
   }
   job.data_hash = hash_of_data(job);
   job.class_weights = parse_class_weights(job);

@@ -22,6 +22,7 @@ struct MicroBatch {
   std::vector<int64_t> begins;  // where each sequence begins in the token set
   int64_t step = 0, number = 0;  // of the optimizer step, within it
   bool last_of_step = false;
+  int64_t step_micros = 1;   // micro-batches of the whole step
   int64_t step_samples = 0;  // real samples of the whole global batch, for the mean
   double step_weight = 0;    // the same with class weights
   int64_t step_tagged = 0;   // tagged tokens of the whole global batch

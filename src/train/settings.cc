@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -66,6 +68,9 @@ Setter precision_flag(const char* name) {
     if (boolean(v)) s.precision = name, s.precision_by_switch = true;
   };
 }
+
+constexpr int64_t kMostSamples = 1 << 30;  // of a step
+constexpr double kMostEpochs = 1e6;
 
 struct Key {
   const char* name;
@@ -288,10 +293,12 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
   static const std::vector<std::string> blocks = {"training", "training_args", "training_arguments", "model", "data", "gpu_optimization", "optimization", "hardware"};
   std::vector<std::string> notes;
   std::function<void(const YAML::Node&)> walk = [&](const YAML::Node& map) {
+    std::set<std::string> seen;
     for (const auto& item : map) {
-      const auto key = item.first.as<std::string>();
+      const auto key = item.first.as<std::string>(), name = normalized(key);
       const YAML::Node& value = item.second;
       const std::string where = fmt::format("{}:{}", path.string(), item.first.Mark().line + 1);
+      if (!seen.insert(name).second) fail(ErrorCode::usage, "{}: {} is given twice", where, key);
       const bool known = std::find(blocks.begin(), blocks.end(), key) != blocks.end();
       const bool needless = std::any_of(table().begin(), table().end(), [&](const Key& k) { return key == k.name && !k.setter; });
       if (needless) {  // whatever its value
@@ -304,9 +311,13 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
       } else if (known && key != "model" && !value.IsNull()) {
         fail(ErrorCode::usage, "{}: {} is a block: its keys stand below it, indented", where, key);
       } else if (value.IsSequence()) {
-        for (const auto& element : value)
-          if (std::string note = apply_setting(settings, key, element.as<std::string>(), where); !note.empty())
-            notes.push_back(note);
+        static const std::vector<std::string> lists = {"train", "train_file", "val", "validation_file", "label_column"};
+        std::vector<std::string> elements;
+        for (const auto& element : value) elements.push_back(element.as<std::string>());
+        if (name == "class_weights") elements = {fmt::format("{}", fmt::join(elements, ","))};
+        for (const auto& element : elements) apply_setting(settings, key, element, where);
+        if (elements.size() > 1 && std::find(lists.begin(), lists.end(), name) == lists.end())
+          fail(ErrorCode::usage, "{}: {} takes one value, not a list", where, key);
       } else if (!value.IsNull()) {
         if (std::string note = apply_setting(settings, key, value.as<std::string>(), where); !note.empty())
           notes.push_back(note);
@@ -367,7 +378,13 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
 
 void check_settings(const TrainSettings& s) {
   auto positive = [](const char* key, double value) {
-    if (!(value > 0)) fail(ErrorCode::usage, "{} is {}, must be above zero", key, value);
+    if (!(value > 0) || std::isinf(value)) fail(ErrorCode::usage, "{} is {}, must be above zero", key, value);
+  };
+  auto not_negative = [](const char* key, double value) {
+    if (!(value >= 0) || std::isinf(value)) fail(ErrorCode::usage, "{} is {}, must not be negative", key, value);
+  };
+  auto share = [](const char* key, double value, bool whole) {
+    if (!(value >= 0 && (whole ? value <= 1 : value < 1))) fail(ErrorCode::usage, "{} is {}, must be from 0 to {}1", key, value, whole ? "" : "below ");
   };
   auto one_of = [](const char* key, const std::string& value, std::vector<std::string> known) {
     for (const auto& k : known)
@@ -376,15 +393,27 @@ void check_settings(const TrainSettings& s) {
   };
   if (s.train_files.empty()) fail(ErrorCode::usage, "no training data; give --train FILE");
   if (s.output_dir.empty()) fail(ErrorCode::usage, "no output directory; give --output DIR");
+  if (s.max_steps == 0 || s.max_steps < -1)
+    fail(ErrorCode::usage, "max_steps is {}, must be above zero; without it (or with -1) num_train_epochs decides", s.max_steps);
   if (s.max_steps < 0) positive("num_train_epochs", s.num_train_epochs);
+  if (s.max_steps < 0 && s.num_train_epochs > kMostEpochs) fail(ErrorCode::usage, "num_train_epochs is {}, at most {} are possible", s.num_train_epochs, kMostEpochs);
   positive("batch_size", static_cast<double>(s.train_batch_size));
   positive("gradient_accumulation_steps", static_cast<double>(s.gradient_accumulation_steps));
+  if (s.train_batch_size > kMostSamples / s.gradient_accumulation_steps)
+    fail(ErrorCode::usage, "batch_size {} times gradient_accumulation_steps {}: a step takes at most {} rows", s.train_batch_size, s.gradient_accumulation_steps, kMostSamples);
+  not_negative("batch_tokens", static_cast<double>(s.batch_tokens));
+  positive("lr_reference_batch", static_cast<double>(s.lr_reference_batch));
+  not_negative("max_grad_norm", s.max_grad_norm);
+  share("adam_beta1", s.adam_beta1, false), share("adam_beta2", s.adam_beta2, false);
+  not_negative("adam_epsilon", s.adam_epsilon);
+  not_negative("max_length", static_cast<double>(s.max_length));
+  not_negative("student_layers", static_cast<double>(s.student_layers));
+  not_negative("early_stopping_patience", static_cast<double>(s.early_stopping_patience));
   positive("learning_rate", s.learning_rate);
   positive("logging_steps", static_cast<double>(s.logging_steps));
-  if (s.weight_decay < 0) fail(ErrorCode::usage, "weight_decay is {}, must not be negative", s.weight_decay);
-  if (s.label_smoothing < 0 || s.label_smoothing >= 1)
-    fail(ErrorCode::usage, "label_smoothing_factor is {}, must be from 0 to below 1", s.label_smoothing);
-  if (s.dropout >= 1) fail(ErrorCode::usage, "dropout is {}, must be below 1", s.dropout);
+  not_negative("weight_decay", s.weight_decay);
+  share("label_smoothing_factor", s.label_smoothing, false);
+  if (s.dropout != -1) share("dropout", s.dropout, false);
   one_of("lr_scheduler_type", s.lr_scheduler_type, {"linear", "cosine", "constant", "constant_with_warmup"});
   one_of("lr_scaling", s.lr_scaling, {"none", "sqrt", "linear"});
   one_of("eval_strategy", s.eval_strategy, {"no", "steps", "epoch"});
@@ -406,11 +435,15 @@ void check_settings(const TrainSettings& s) {
   if (s.task == "multi" && s.several_labels())
     fail(ErrorCode::usage, "task multi takes one label a row; train multi-label rows alone");
   positive("temperature", s.temperature);
-  if (s.hard_weight < 0 || s.hard_weight > 1)
-    fail(ErrorCode::usage, "hard_weight is {}, must be from 0 to 1", s.hard_weight);
-  if (s.warmup_ratio < 0 || s.warmup_ratio > 1)
-    fail(ErrorCode::usage, "warmup_ratio is {}, must be from 0 to 1", s.warmup_ratio);
-  if (s.warmup_steps < 0) fail(ErrorCode::usage, "warmup_steps is {}, must not be negative", s.warmup_steps);
+  share("hard_weight", s.hard_weight, true);
+  share("warmup_ratio", s.warmup_ratio, true);
+  not_negative("warmup_steps", s.warmup_steps);
+  if (s.early_stopping_patience > 0 && (s.validation_files.empty() || s.eval_strategy == "no"))
+    fail(ErrorCode::usage, "early_stopping_patience needs evaluations: give --val FILE and eval_strategy steps or epoch");
+  if (s.task != "multi" && !(s.token_train_file.empty() && s.token_validation_file.empty()))
+    fail(ErrorCode::usage, "token_train and token_val belong to --task multi; for tags alone give --train the CoNLL file");
+  if (s.task == "multi" && s.validation_files.empty() != s.token_validation_file.empty())
+    fail(ErrorCode::usage, "task multi is validated on both sides: give --val FILE and --token-val FILE, or neither");
 }
 
 }  // namespace brim

@@ -68,7 +68,28 @@ TEST(TrainSettings, BadValuesNameKeyValueAndWhatIsWanted) {
                                                                                    {"warmup_ratio", "1.5"},
                                                                                    {"optim", "sgd"},
                                                                                    {"metric_for_best_model", "bleu"},
-                                                                                   {"dropout", "1"}}) {
+                                                                                   {"dropout", "1"},
+                                                                                   {"dropout", "-0.5"},
+                                                                                   {"max_steps", "0"},
+                                                                                   {"max_steps", "-5"},
+                                                                                   {"num_train_epochs", "inf"},
+                                                                                   {"num_train_epochs", "1e9"},
+                                                                                   {"learning_rate", "inf"},
+                                                                                   {"weight_decay", "nan"},
+                                                                                   {"batch_size", "9223372036854775807"},
+                                                                                   {"batch_tokens", "-4"},
+                                                                                   {"lr_reference_batch", "0"},
+                                                                                   {"max_grad_norm", "-1"},
+                                                                                   {"adam_beta1", "1.5"},
+                                                                                   {"adam_beta2", "1"},
+                                                                                   {"adam_epsilon", "-1"},
+                                                                                   {"max_length", "-3"},
+                                                                                   {"student_layers", "-1"},
+                                                                                   {"hard_weight", "nan"},
+                                                                                   {"warmup_steps", "nan"},
+                                                                                   {"early_stopping_patience", "-1"},
+                                                                                   {"early_stopping_patience", "2"},  // without --val
+                                                                                   {"token_train", "a.conll"}}) {  // without --task multi
     TrainSettings s;
     s.train_files = {"a"}, s.output_dir = "b";
     apply_setting(s, key, value, "x");
@@ -117,6 +138,8 @@ TEST(TrainSettings, YamlErrorsNameFileAndLine) {
   EXPECT_HAS(bad("- 1\n- 2\n"), "not a mapping");
   EXPECT_HAS(bad("seed: [1\n"), "a.yaml:");
   EXPECT_HAS(bad("seed: many\n"), "a.yaml:1");
+  EXPECT_HAS(bad("learning_rate: [1e-5, 2e-5]\n"), "a.yaml:1: learning_rate takes one value");
+  EXPECT_HAS(bad("seed: 1\nlearning_rate: 1e-5\nlearning-rate: 2e-5\n"), "a.yaml:3: learning-rate is given twice");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "missing.yaml"); }), "cannot be read");
 }
 
@@ -158,12 +181,13 @@ TEST(TrainSettings, YamlListsAndBlocksAreRead) {
   TempDir dir;
   TrainSettings s;
   put_file(dir / "a.yaml",
-           "data:\n  train: [a.csv, b.csv]\n  val: c.csv\ntraining:\n  seed: 7\n  resume_from_checkpoint: true\n");
+           "data:\n  train: [a.csv, b.csv]\n  val: c.csv\ntraining:\n  seed: 7\n  resume_from_checkpoint: true\n  class_weights: [1, 2.5]\n");
   apply_yaml(s, dir / "a.yaml");
   EXPECT_EQ(s.train_files, (std::vector<std::string>{"a.csv", "b.csv"}));
   EXPECT_EQ(s.validation_files, (std::vector<std::string>{"c.csv"}));
   EXPECT_EQ(s.seed, 7);
   EXPECT_EQ(s.resume_from_checkpoint, "last");
+  EXPECT_EQ(s.class_weights, "1,2.5");
 }
 
 }  // namespace

@@ -280,6 +280,7 @@ class Loop {
         zone.set_detail(m->packed.tokens());
       }
       m->step = step, m->number = static_cast<int64_t>(i), m->last_of_step = i + 1 == c.micros.size();
+      m->step_micros = static_cast<int64_t>(c.micros.size());
       m->step_samples = c.samples, m->step_weight = c.weight, m->step_tagged = c.tagged;
       m->epoch = schedule_.epoch_of(step);
       if (!take(std::move(m))) return false;
@@ -350,8 +351,8 @@ class Loop {
     if (!p->done) {
       p->begin = make_event(*job_.device, true);
       p->done = make_event(*job_.device, true);
-      p->values = job_.device->allocate_host((2 * kMostMicros + 1) * 4);
     }
+    if (const auto bytes = static_cast<size_t>(2 * m.step_micros + 1) * 4; p->values.bytes() < bytes) p->values = job_.device->allocate_host(bytes);
     p->step = m.step, p->samples = m.step_weight, p->tagged = static_cast<double>(m.step_tagged);
     p->tokens = p->rows = p->micros = 0, p->sum_squares = 0;
     p->row_ids.clear();
@@ -360,7 +361,6 @@ class Loop {
 
   void end_step(const MicroBatch& m) {
     PendingStep& p = *pending_.back();
-    BRIM_CHECK(p.micros <= kMostMicros, "{} micro-batches in a step", p.micros);
     StepSettings step;
     p.lr = learning_rate_at(s_, m.step, schedule_.total_steps());
     step.lr = static_cast<float>(p.lr);
@@ -580,7 +580,6 @@ class Loop {
     if (callbacks_.say) callbacks_.say(line);
   }
 
-  static constexpr int64_t kMostMicros = 4096;
   static constexpr double kBusyEnough = 0.95;
 
   TrainJob& job_;

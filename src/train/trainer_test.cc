@@ -358,6 +358,44 @@ TEST(Trainer, DistilsAndCountsTheTeacher) {
   EXPECT_GT(json_of(t.dir / "student/trainer_state.json")["best_metric"].get<double>(), 0.5);
 }
 
+// A large batch under a small limit: thousands of micro-batches a step.
+TEST(Trainer, AStepTakesAsManyMicroBatchesAsItNeeds) {
+  TinyJob t("bert_sequence", 8000);
+  t.settings.validation_files.clear();
+  t.settings.train_batch_size = 8000, t.settings.num_train_epochs = 1, t.settings.memory_limit = "1280KiB";
+  const TrainOutcome o = t.run();
+  EXPECT_EQ(o.steps, 1);
+  EXPECT_GT(o.micro_batches, 4096);
+  EXPECT_TRUE(std::isfinite(o.final_loss));
+}
+
+TEST(Trainer, WhatCannotGoTogetherIsToldBeforeTraining) {
+  TinyJob t;
+  put_golden_model(t.dir / "tagger", "bert_token");
+  put_file(t.dir / "train.conll", TinyJob::conll(12, 1));
+  put_file(t.dir / "empty.csv", "text,label\n");
+  put_file(t.dir / "empty.conll", "\n");
+  const std::string conll = (t.dir / "train.conll").string();
+  const auto refused = [&](ErrorCode code, auto change) {
+    TrainSettings s = t.settings;
+    change(s);
+    const std::string message = error_of(code, [&] { train(s, {}); });
+    EXPECT_FALSE(fs::exists(t.out())) << message;
+    return message;
+  };
+  EXPECT_HAS(refused(ErrorCode::usage, [](auto& s) { s.metric_for_best_model = "eval_entity_f1"; }), "macro_f1");
+  EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.train_files = {conll}, s.metric_for_best_model = "macro_f1"; }), "entity_f1");
+  EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.train_files = {conll}, s.class_weights = "balanced"; }), "class_weights");
+  EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.train_files = {conll}, s.teacher = s.model; }), "--teacher");
+  EXPECT_HAS(refused(ErrorCode::bad_model, [&](auto& s) { s.teacher = (t.dir / "tagger").string(); }), "no classification head");
+  EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.task = "multi", s.token_train_file = conll; }), "--token-val");
+  EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "empty.csv").string()}; }), "empty.csv: no rows");
+  EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "empty.conll").string()}; }), "empty.conll: no rows");
+  EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.validation_files = {(t.dir / "empty.csv").string()}; }), "empty.csv: no rows");
+  for (const char* weights : {"1,-2,3", "nan,1,1", "0,0,0", "1,2"})
+    EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.class_weights = weights; }), "class_weights");
+}
+
 TEST(Trainer, SwitchForHalfPrecisionIsAWishOnTheCpu) {
   TinyJob t;
   apply_yaml(t.settings, fs::path(BRIM_SOURCE_DIR) / "tests/data/train/visobert_rtx3070.yaml");
