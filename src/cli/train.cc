@@ -46,6 +46,9 @@ int run_train(const TrainFlags& f) {
   if (f.values.count("label_column") > 0) settings.label_columns.clear();
   for (const auto& [key, values] : f.values)
     for (const auto& value : values)
+      if (value.empty()) fail(ErrorCode::usage, "--{}: its value is missing", dashed(key));
+  for (const auto& [key, values] : f.values)
+    for (const auto& value : values)
       if (std::string note = apply_setting(settings, key, value, "--" + dashed(key)); !note.empty())
         notes.push_back(note);
   for (const auto& note : notes) log_info("{}", note);
@@ -81,8 +84,8 @@ int run_train(const TrainFlags& f) {
          format_count(outcome.steps));
   if (!f.quiet) {
     const double seconds = std::max(1e-9, outcome.seconds);
-    fmt::print(stderr, "{} steps in {} · {} rows/s · {} tokens/s\n", format_count(outcome.steps),
-               format_duration(outcome.seconds),
+    fmt::print(stderr, "{} step{} in {}{} · {} rows/s · {} tokens/s\n", format_count(outcome.own_steps), outcome.own_steps == 1 ? "" : "s",
+               format_duration(outcome.seconds), outcome.own_steps < outcome.steps ? fmt::format(" ({} with those before)", format_count(outcome.steps)) : "",
                format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)),
                format_si(static_cast<double>(outcome.tokens) / seconds));
     fmt::print(stderr, "device busy {:.1f} %{} · memory planned {} of {}, held {}\nheld back by: {}\n", 100 * outcome.device_busy,
@@ -109,11 +112,13 @@ std::function<int()> setup_train(CLI::App& app) {
     // A flag without a value means true: --bf16, --gradient-checkpointing.
     CLI::Option* option = app.add_option_function<std::vector<std::string>>(
         names,
-        [f, name = key.name](const std::vector<std::string>& v) {
-          f->values[name] = v.empty() || v == std::vector<std::string>{""} ? std::vector<std::string>{"true"} : v;
+        [f, key](const std::vector<std::string>& v) {
+          const bool bare = v.empty() || v == std::vector<std::string>{""};
+          f->values[key.name] = bare && key.may_stand_alone ? std::vector<std::string>{"true"} : v;
         },
         key.unnecessary ? "accepted; " + key.help : key.help);
     option->expected(0, 1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name("");
+    option->allow_extra_args(key.may_repeat);
     if (key.unnecessary) option->group("Accepted, not needed");
   }
   return [f] { return run_train(*f); };

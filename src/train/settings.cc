@@ -23,6 +23,7 @@ using Setter = std::function<void(TrainSettings&, std::string_view value)>;
 struct Bad {
   std::string wanted;
 };
+constexpr const char* kTruth = "true or false";
 
 template <class Number>
 Number number(std::string_view text, const char* wanted) {
@@ -42,7 +43,7 @@ std::optional<bool> read_boolean(std::string_view text) {
 
 bool boolean(std::string_view text) {
   if (const auto truth = read_boolean(text)) return *truth;
-  throw Bad{"true or false"};
+  throw Bad{kTruth};
 }
 
 Setter set(std::string TrainSettings::*m) {
@@ -247,12 +248,30 @@ std::string normalized(std::string_view key) {
   return out;
 }
 
+// Keys that hold several values.
+const std::vector<std::string>& lists() {
+  static const std::vector<std::string> names = {"train", "train_file", "val", "validation_file", "label_column"};
+  return names;
+}
+
+// A switch, or a key where `true` has a meaning of its own.
+bool stands_alone(const Key& key) {
+  if (!key.setter || key.name == std::string_view("resume_from_checkpoint")) return true;
+  try {
+    TrainSettings unused;
+    key.setter(unused, "neither");
+  } catch (const Bad& bad) {
+    return bad.wanted == kTruth;
+  }
+  return false;
+}
+
 }  // namespace
 
 const std::vector<SettingsKey>& settings_keys() {
   static const std::vector<SettingsKey> keys = [] {
     std::vector<SettingsKey> all;
-    for (const Key& k : table()) all.push_back({k.name, k.help, !k.setter});
+    for (const Key& k : table()) all.push_back({k.name, k.help, !k.setter, stands_alone(k), std::find(lists().begin(), lists().end(), k.name) != lists().end()});
     return all;
   }();
   return keys;
@@ -311,12 +330,11 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
       } else if (known && key != "model" && !value.IsNull()) {
         fail(ErrorCode::usage, "{}: {} is a block: its keys stand below it, indented", where, key);
       } else if (value.IsSequence()) {
-        static const std::vector<std::string> lists = {"train", "train_file", "val", "validation_file", "label_column"};
         std::vector<std::string> elements;
         for (const auto& element : value) elements.push_back(element.as<std::string>());
         if (name == "class_weights") elements = {fmt::format("{}", fmt::join(elements, ","))};
         for (const auto& element : elements) apply_setting(settings, key, element, where);
-        if (elements.size() > 1 && std::find(lists.begin(), lists.end(), name) == lists.end())
+        if (elements.size() > 1 && std::find(lists().begin(), lists().end(), name) == lists().end())
           fail(ErrorCode::usage, "{}: {} takes one value, not a list", where, key);
       } else if (!value.IsNull()) {
         if (std::string note = apply_setting(settings, key, value.as<std::string>(), where); !note.empty())

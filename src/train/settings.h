@@ -60,6 +60,8 @@ struct TrainSettings {
 struct SettingsKey {
   std::string name, help;
   bool unnecessary = false;  // accepted, explained, ignored
+  bool may_stand_alone = false;  // without a value it means true
+  bool may_repeat = false;       // several values are a list
 };
 const std::vector<SettingsKey>& settings_keys();
 
