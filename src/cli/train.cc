@@ -17,6 +17,7 @@
 #include "io/model_dir.h"
 #include "report/train_recorder.h"
 #include "report/train_report.h"
+#include "train/checkpoint.h"
 #include "train/settings.h"
 #include "train/trainer.h"
 
@@ -94,7 +95,7 @@ int run_train(const TrainFlags& f) {
     if (outcome.best_step >= 0)
       fmt::print(stderr, "best {} {:.4f} at step {}\n", outcome.best_metric_name, outcome.best_metric,
                  format_count(outcome.best_step));
-    fmt::print(stderr, "model in {}\n", settings.output_dir);
+    fmt::print(stderr, "model in {}{}\n", settings.output_dir, settings.task == "multi" ? fmt::format(", the tagger in {}/{}", settings.output_dir, kTagger) : "");
   }
   return 0;
 }

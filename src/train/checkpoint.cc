@@ -140,6 +140,18 @@ void write_model(const fs::path& dir, const ModelFiles& files, const SlabLayout&
   copy_tokenizer_files(files.tokenizer_dir, dir);
 }
 
+void write_trained(const fs::path& dir, const ModelFiles& files, const SlabLayout& layout, const std::vector<float>& master) {
+  write_model(dir, files, layout, master);
+  if (files.shape.sequence_classes == 0 || files.shape.token_classes == 0) return;
+  ModelFiles tagger = files;
+  tagger.labels = files.tags, tagger.shape.sequence_classes = 0, tagger.shape.multi_label = false;
+  const SlabLayout to = slab_layout(tagger.shape);
+  std::vector<float> part(static_cast<size_t>(to.elements()), 0.0f);
+  for (size_t i = 0; i < to.params.size(); ++i)  // the same parameters, the other head's without elements
+    std::copy_n(master.begin() + layout.offset[i], to.params[i].elements(), part.begin() + to.offset[i]);
+  write_model(dir / kTagger, tagger, to, part);
+}
+
 void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const SlabLayout& layout,
                       const std::vector<float>& master, const std::vector<std::byte>& moments, const TrainProgress& p,
                       int64_t keep) {
@@ -200,7 +212,9 @@ bool copy_model(const fs::path& from, const fs::path& to) {
     file.commit();
   }
   copy_tokenizer_files(from, to);
-  return true;
+  if (!fs::exists(from / kTagger, ec)) return true;
+  make_directory(to / kTagger);
+  return copy_model(from / kTagger, to / kTagger);
 }
 
 void remove_parts(const fs::path& output_dir) {

@@ -29,12 +29,18 @@ struct ModelFiles {
   const HfConfig* config = nullptr;  // the model trained from
   std::filesystem::path tokenizer_dir;
   std::vector<std::string> labels;  // of the sequence head, or the token head when alone
+  std::vector<std::string> tags;    // of the token head beside a sequence head
   ModelShape shape;
 };
 
 // A Hugging Face directory: config.json with id2label, model.safetensors (f32), tokenizer files.
 void write_model(const std::filesystem::path& dir, const ModelFiles& files, const SlabLayout& layout,
                  const std::vector<float>& master);
+
+// The same for the run's end: of two heads on one encoder each is a model of its own, the token head's in dir/ner.
+inline constexpr const char* kTagger = "ner";
+void write_trained(const std::filesystem::path& dir, const ModelFiles& files, const SlabLayout& layout,
+                   const std::vector<float>& master);
 
 void write_checkpoint(const std::filesystem::path& output_dir, const ModelFiles& files, const SlabLayout& layout,
                       const std::vector<float>& master, const std::vector<std::byte>& moments,

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "train/checkpoint.h"
 
 namespace brim {
 namespace {
@@ -152,7 +153,8 @@ std::string RunRecord::card(const RunFacts& f) const {
   if (!job_.labels.sequence.empty())
     out += fmt::format("Labels: {}.\n\n", one_line(fmt::format("{}", fmt::join(job_.labels.sequence, ", "))));
   if (!job_.labels.token.empty())
-    out += fmt::format("Tags: {}.\n\n", one_line(fmt::format("{}", fmt::join(job_.labels.token, ", "))));
+    out += fmt::format("Tags: {}.{}\n\n", one_line(fmt::format("{}", fmt::join(job_.labels.token, ", "))),
+                       job_.labels.sequence.empty() ? "" : fmt::format(" The tagger is a model of its own in `{}`.", kTagger));
   out += "## Data\n\n| set | files | rows | tokens |\n| --- | --- | --- | --- |\n";
   out += fmt::format("| training | {} | {} | {} |\n", one_line(file_names(s.train_files)),
                      format_count(job_.train_set.rows()), format_count(job_.train_set.tokens()));

@@ -96,7 +96,7 @@ class Loop {
     files_.config = &job_.config;
     files_.tokenizer_dir = job_.model_dir;
     files_.labels = job_.shape.sequence_classes > 0 ? job_.labels.sequence : job_.labels.token;
-    files_.shape = job_.shape;
+    files_.shape = job_.shape, files_.tags = job_.labels.token;
     progress_.settings = fingerprint();
     if (job_.precision == Precision::fp16) progress_.loss_scale = kFirstLossScale;
     remove_parts(out);
@@ -506,7 +506,7 @@ class Loop {
       progress_.best_metric = value, progress_.best_step = progress_.step, progress_.evaluations_since_best = 0;
       if (s_.load_best_model_at_end) {
         ScopedZone writing(Zone::checkpoint);
-        write_model(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
+        write_trained(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
       }
     } else if (++progress_.evaluations_since_best >= s_.early_stopping_patience && s_.early_stopping_patience > 0) {
       say(fmt::format("no improvement in {} evaluations: stopping early", progress_.evaluations_since_best));
@@ -556,7 +556,7 @@ class Loop {
     tell_record();
     if (outcome_.interrupted) return;
     const bool best_written = s_.load_best_model_at_end && progress_.best_step >= 0;
-    if (!best_written) write_model(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
+    if (!best_written) write_trained(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
     const std::filesystem::path out = s_.output_dir;
     write_file_atomically(out / "trainer_state.json", record_.state_json(facts()));
     write_file_atomically(out / "README.md", record_.card(facts()));

@@ -337,6 +337,20 @@ TEST(Trainer, TokensAndBothTasks) {
   const auto last = json_of(m.out() / "trainer_state.json")["log_history"].back();
   EXPECT_GT(last["eval_macro_f1"].get<double>(), 0.6);
   EXPECT_GT(last["eval_entity_f1"].get<double>(), 0.6);
+
+  // Each head is a model that loads alone; the tagger goes on where the two stopped.
+  EXPECT_EQ(json_of(m.out() / "config.json")["id2label"]["0"], "negative");
+  EXPECT_EQ(json_of(m.out() / "ner/config.json")["id2label"]["0"], "O");
+  TrainSettings tagger = m.to("tagger");
+  tagger.task = "auto", tagger.token_train_file.clear(), tagger.token_validation_file.clear();
+  tagger.model = (m.out() / "ner").string(), tagger.learning_rate = 1e-12, tagger.num_train_epochs = 1;
+  tagger.train_files = {(m.dir / "train.conll").string()}, tagger.validation_files = {(m.dir / "val.conll").string()};
+  const TrainOutcome same = train(tagger, {});
+  const auto best = json_of(m.out() / "trainer_state.json");
+  for (const auto& row : best["log_history"])
+    if (row["step"] == best["best_global_step"] && row.contains("eval_entity_f1")) {
+      EXPECT_NEAR(same.best_metric, row["eval_entity_f1"].get<double>(), 1e-9);
+    }
 }
 
 TEST(Trainer, DistilsAndCountsTheTeacher) {

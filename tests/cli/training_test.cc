@@ -38,5 +38,18 @@ TEST_F(Training, AFlagTakesItsValueAndNoMore) {
   EXPECT_NE(got.err.find("2 steps in"), std::string::npos) << got.err;
 }
 
+TEST_F(Training, BothHeadsScore) {
+  std::string sentences;
+  for (int s = 0; s < 12; ++s) sentences += fmt::format("w{}\tO\nw{}\tB-PER\n\n", 5 + s, 70 + s);
+  put("tags.conll", sentences);
+  make_model("bert_encoder", "bare");
+  const Outcome got = brim({"train", "--model", "bare", "--task", "multi", "--train", "rows.csv", "--token-train", "tags.conll", "--val", "rows.csv", "--token-val", "tags.conll",
+                            "--device", "cpu", "--output", "out", "--max-steps", "2"});
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_NE(got.err.find("the tagger in out/ner"), std::string::npos) << got.err;
+  EXPECT_EQ(lines_of(must({"score", "-", "--model", "out", "-q"}, {.input = "w5 w6\n"})).at(0), "text,label,score");
+  EXPECT_EQ(lines_of(must({"score", "-", "--model", "out/ner", "-q"}, {.input = "w5 w6\n"})).at(0), "text,entities");
+}
+
 }  // namespace
 }  // namespace brim
