@@ -81,11 +81,7 @@ class Classes {
   template <class Where>
   int32_t of(std::string_view name, const char* what, Where&& where) const {
     if (const auto it = by_name_.find(name); it != by_name_.end()) return it->second;
-    constexpr size_t kShown = 12;
-    const std::vector<std::string> some(
-        labels_.begin(), labels_.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, labels_.size())));
-    fail(ErrorCode::bad_data, "{}: {} '{}' is none of: {}{}", where(), what, name, fmt::join(some, ", "),
-         labels_.size() > kShown ? ", …" : "");
+    fail(ErrorCode::bad_data, "{}: {} '{}' is none of: {}", where(), what, name, some_of(labels_));
   }
 
  private:
@@ -196,6 +192,12 @@ void add_tokens(TrainRows& set, const std::vector<std::string>& files, const std
 }
 
 }  // namespace
+
+std::string some_of(const std::vector<std::string>& labels) {
+  constexpr size_t kShown = 12;
+  const std::span some(labels.data(), std::min(kShown, labels.size()));
+  return fmt::format("{}{}", fmt::join(some, ", "), labels.size() > kShown ? fmt::format(", … ({} in all)", labels.size()) : "");
+}
 
 void TrainRows::end_row() {
   begin.push_back(tokens());

@@ -68,6 +68,9 @@ struct LabelSets {
   std::vector<std::string> sequence, token;
 };
 
+// The first of them, for messages: there may be thousands.
+std::string some_of(const std::vector<std::string>& labels);
+
 // Labels of the data, in the order a new head gets: numbers by value, names by alphabet; tags with O first.
 LabelSets labels_of(const TrainSettings& settings, TrainTask task);
 

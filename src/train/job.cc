@@ -61,8 +61,8 @@ std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<st
   }
   if (contains_all(job.config.id2label, data)) return job.config.id2label;
   if (job.settings.ignore_mismatched_head) return data;
-  fail(ErrorCode::bad_data,
-       "{}: the data's {}s ({}) are not the model's ({}); --ignore-mismatched-head starts a new head", file, what, fmt::join(data, ", "), fmt::join(job.config.id2label, ", "));
+  fail(ErrorCode::bad_data, "{}: the data's {}s ({}) are not the model's ({}); --ignore-mismatched-head starts a new head{}", file, what, some_of(data),
+       some_of(job.config.id2label), data.size() == job.config.id2label.size() ? ", or write the model's names in the file" : "");
 }
 
 std::vector<float> parse_class_weights(const TrainJob& job) {
@@ -255,6 +255,8 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
          job.model_dir.string(), job.tokenizer->vocab_size() - 1, shape.vocab);
   job.max_length = std::min(shape.max_tokens(), job.tokenizer->model_max_length().value_or(shape.max_tokens()));
   if (s.max_length > 0) job.max_length = std::min(job.max_length, s.max_length);
+  if (const auto special = static_cast<int64_t>(job.tokenizer->prefix().size() + job.tokenizer->suffix().size()); job.max_length <= special)
+    fail(ErrorCode::usage, "max_length {}: no room for text beside the {} special tokens", job.max_length, special);
   {
     ThreadPool pool(hardware_threads());
     const auto cached = cache_dir() / "tokens";

@@ -436,6 +436,7 @@ void check_settings(const TrainSettings& s) {
   one_of("lr_scaling", s.lr_scaling, {"none", "sqrt", "linear"});
   one_of("eval_strategy", s.eval_strategy, {"no", "steps", "epoch"});
   one_of("save_strategy", s.save_strategy, {"no", "steps", "epoch"});
+  one_of("format", s.format, {"auto", "csv", "tsv", "jsonl", "conll"});
   one_of("task", s.task, {"auto", "classification", "ner", "multi"});
   one_of("precision", s.precision, {"auto", "fp32", "tf32", "bf16", "fp16"});
   one_of("token_set", s.token_set, {"auto", "resident", "staged", "streamed"});

@@ -406,6 +406,14 @@ TEST(Trainer, WhatCannotGoTogetherIsToldBeforeTraining) {
   EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "empty.csv").string()}; }), "empty.csv: no rows");
   EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "empty.conll").string()}; }), "empty.conll: no rows");
   EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.validation_files = {(t.dir / "empty.csv").string()}; }), "empty.csv: no rows");
+  EXPECT_HAS(refused(ErrorCode::usage, [](auto& s) { s.max_length = 2; }), "max_length 2: no room");
+  EXPECT_HAS(refused(ErrorCode::usage, [](auto& s) { s.format = "xml"; }), "conll");
+  std::string many = "text,label\n";
+  for (int i = 0; i < 300; ++i) many += "w5,class" + std::to_string(i) + "\n";
+  put_file(t.dir / "many.csv", many);
+  const std::string told = refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "many.csv").string()}; });
+  EXPECT_HAS(told, "(300 in all)");
+  EXPECT_LT(told.size(), 600u);
   for (const char* weights : {"1,-2,3", "nan,1,1", "0,0,0", "1,2"})
     EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.class_weights = weights; }), "class_weights");
 }
