@@ -2,8 +2,6 @@
 #include "engine/evaluate.h"
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -15,12 +13,6 @@
 
 namespace brim {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
 
 bool is_conll(const EvalRequest& r) {
   if (r.format != "auto") return r.format == "conll";
@@ -85,19 +77,6 @@ Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {
 }
 
 }  // namespace
-
-std::optional<int32_t> find_label(const std::vector<std::string>& labels, std::string_view text) {
-  for (size_t i = 0; i < labels.size(); ++i)
-    if (labels[i] == text) return static_cast<int32_t>(i);
-  for (size_t i = 0; i < labels.size(); ++i)
-    if (lower(labels[i]) == lower(text)) return static_cast<int32_t>(i);
-  std::string_view digits = text;
-  if (digits.starts_with("LABEL_")) digits.remove_prefix(6);
-  int32_t number = -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error == std::errc() && end == digits.data() + digits.size() && number >= 0 && number < static_cast<int32_t>(labels.size())) return number;
-  return std::nullopt;
-}
 
 Evaluation evaluate(Engine* engine, const EvalRequest& r) {
   if (engine != nullptr && is_per_token(engine->output())) {

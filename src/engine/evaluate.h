@@ -9,6 +9,7 @@
 
 #include "data/metrics.h"
 #include "engine/engine.h"
+#include "io/labels.h"
 
 namespace brim {
 
@@ -35,8 +36,5 @@ struct Evaluation {
 
 // `engine` null: VADER. Throws bad_data for labels the model does not know.
 Evaluation evaluate(Engine* engine, const EvalRequest& request);
-
-// Where a label of the data stands among the model's: by name, by name in any case, or by number ("2", "LABEL_2").
-std::optional<int32_t> find_label(const std::vector<std::string>& labels, std::string_view text);
 
 }  // namespace brim

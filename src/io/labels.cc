@@ -2,6 +2,8 @@
 #include "io/labels.h"
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
 
 #include "base/error.h"
 
@@ -10,6 +12,12 @@ namespace {
 
 bool is_word(std::string_view text, std::string_view lower) {
   return std::equal(text.begin(), text.end(), lower.begin(), lower.end(), [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; });
+}
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
 }
 
 }  // namespace
@@ -29,6 +37,19 @@ bool read_mark(std::string_view value, const std::string& where, std::string_vie
   if (value == "1" || is_word(value, "true")) return true;
   if (value == "0" || is_word(value, "false")) return false;
   fail(ErrorCode::bad_data, "{}: column {} is '{}', wanted 0 or 1 (or true, false)", where, column, value);
+}
+
+std::optional<int32_t> find_label(const std::vector<std::string>& labels, std::string_view text) {
+  for (size_t i = 0; i < labels.size(); ++i)
+    if (labels[i] == text) return static_cast<int32_t>(i);
+  for (size_t i = 0; i < labels.size(); ++i)
+    if (lower_case(labels[i]) == lower_case(text)) return static_cast<int32_t>(i);
+  std::string_view digits = text;
+  if (digits.starts_with("LABEL_")) digits.remove_prefix(6);
+  int32_t number = -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error == std::errc() && end == digits.data() + digits.size() && number >= 0 && number < static_cast<int32_t>(labels.size())) return number;
+  return std::nullopt;
 }
 
 }  // namespace brim

@@ -75,17 +75,20 @@ std::vector<std::string> in_order(const std::set<std::string>& names) {
 // Class numbers by name; there may be thousands.
 class Classes {
  public:
-  explicit Classes(const std::vector<std::string>& labels) : labels_(labels) {
+  explicit Classes(const std::vector<std::string>& labels, bool loosely = false) : labels_(labels), loosely_(loosely) {
     for (size_t i = 0; i < labels.size(); ++i) by_name_.emplace(labels[i], static_cast<int32_t>(i));
   }
   template <class Where>
   int32_t of(std::string_view name, const char* what, Where&& where) const {
     if (const auto it = by_name_.find(name); it != by_name_.end()) return it->second;
+    if (loosely_)
+      if (const auto found = find_label(labels_, name)) return *found;
     fail(ErrorCode::bad_data, "{}: {} '{}' is none of: {}", where(), what, name, some_of(labels_));
   }
 
  private:
   const std::vector<std::string>& labels_;
+  bool loosely_;
   std::map<std::string, int32_t, std::less<>> by_name_;
 };
 
@@ -102,8 +105,9 @@ void append_truncated(TrainRows& set, std::vector<int32_t>& ids, std::vector<int
 }
 
 void add_sequences(TrainRows& set, const std::vector<std::string>& files, const TrainSettings& s,
-                   const std::vector<std::string>& labels, const Tokenizer& tokenizer, int64_t max_length,
+                   const LabelSets& sets, const Tokenizer& tokenizer, int64_t max_length,
                    ThreadPool& pool) {
+  const std::vector<std::string>& labels = sets.sequence;
   std::vector<std::string> texts;
   size_t text_bytes = 0;
   const auto tokenize = [&] {
@@ -115,7 +119,7 @@ void add_sequences(TrainRows& set, const std::vector<std::string>& files, const 
     for (auto& ids : encoded) append_truncated(set, ids, nullptr, tokenizer.suffix().size(), max_length);
     texts.clear(), text_bytes = 0;
   };
-  const Classes classes(labels);
+  const Classes classes(labels, sets.loosely);
   for_each_row(files, s, [&](const RowRead& row, const auto& where) {
     texts.emplace_back(row.text), text_bytes += row.text.size();
     set.file.push_back(row.file), set.line.push_back(row.line);
@@ -261,7 +265,7 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task) {
 void collect_rows(TrainRows& rows, const std::vector<std::string>& files, const std::string& token_file,
                   const TrainSettings& s, TrainTask task, const LabelSets& labels, const Tokenizer& tokenizer,
                   int64_t max_length, ThreadPool& pool) {
-  if (task != TrainTask::token) add_sequences(rows, files, s, labels.sequence, tokenizer, max_length, pool);
+  if (task != TrainTask::token) add_sequences(rows, files, s, labels, tokenizer, max_length, pool);
   if (task == TrainTask::token) add_tokens(rows, files, labels.token, tokenizer, max_length, pool);
   if (task == TrainTask::multi) add_tokens(rows, {token_file}, labels.token, tokenizer, max_length, pool);
 }

@@ -66,6 +66,7 @@ void each_array(Fn&& fn, Sets&... sets) {
 
 struct LabelSets {
   std::vector<std::string> sequence, token;
+  bool loosely = false;  // `sequence` is the model's, and files may write it in another case or by number
 };
 
 // The first of them, for messages: there may be thousands.

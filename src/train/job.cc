@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/env.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "base/units.h"
+#include "io/labels.h"
 #include "ops/loss.h"
 #include "train/content_hash.h"
 #include "train/token_cache.h"
@@ -45,6 +47,20 @@ bool contains_all(const std::vector<std::string>& outer, const std::vector<std::
                      [&](const std::string& x) { return std::find(outer.begin(), outer.end(), x) != outer.end(); });
 }
 
+// Which of the model's labels the data's are when written in another case or, as Hugging Face's data sets do, by number; empty where they are not.
+std::vector<std::string> loosely_matched(const std::vector<std::string>& model, const std::vector<std::string>& data) {
+  const auto is_number = [](const std::string& name) { return name.find_first_not_of("0123456789") == std::string::npos; };
+  if (std::any_of(model.begin(), model.end(), is_number)) return {};  // its names are numbers already
+  std::vector<std::string> pairs;
+  std::set<int32_t> taken;
+  for (const auto& name : data) {
+    const auto found = find_label(model, name);
+    if (!found || !taken.insert(*found).second) return {};
+    pairs.push_back(fmt::format("{} = {}", name, model[static_cast<size_t>(*found)]));
+  }
+  return pairs;
+}
+
 // Which names the head has: the model's when the data's are among them, else the data's with a new head.
 std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<std::string>& data, bool model_has_head,
                                        const char* what) {
@@ -61,6 +77,7 @@ std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<st
   }
   if (contains_all(job.config.id2label, data)) return job.config.id2label;
   if (job.settings.ignore_mismatched_head) return data;
+  if (what == std::string_view("label") && !loosely_matched(job.config.id2label, data).empty()) return job.config.id2label;
   fail(ErrorCode::bad_data, "{}: the data's {}s ({}) are not the model's ({}); --ignore-mismatched-head starts a new head{}", file, what, some_of(data),
        some_of(job.config.id2label), data.size() == job.config.id2label.size() ? ", or write the model's names in the file" : "");
 }
@@ -232,6 +249,8 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   ModelShape shape = shape_of(job.config, HeadKind::encoder);
   if (job.task != TrainTask::token) {
     job.labels.sequence = settle_labels(job, data.sequence, head == HeadKind::sequence, "label");
+    job.labels.loosely = head == HeadKind::sequence && job.labels.sequence == job.config.id2label && !contains_all(job.labels.sequence, data.sequence);
+    if (job.labels.loosely) say(fmt::format("labels taken as the model's: {}", some_of(loosely_matched(job.labels.sequence, data.sequence))));
     shape.sequence_classes = static_cast<int64_t>(job.labels.sequence.size());
     shape.multi_label = s.several_labels();
   }

@@ -372,6 +372,29 @@ TEST(Trainer, DistilsAndCountsTheTeacher) {
   EXPECT_GT(json_of(t.dir / "student/trainer_state.json")["best_metric"].get<double>(), 0.5);
 }
 
+TEST(Trainer, LabelsByNumberOrInAnotherCaseAreTheModels) {
+  TinyJob t;
+  t.run();
+  const auto rewrite = [&](const char* file, unsigned seed, int rows, const std::vector<std::string>& names) {
+    std::string csv = TinyJob::csv(rows, seed);
+    for (int k = 0; k < 3; ++k)
+      for (size_t at; (at = csv.find(std::string(",") + tiny_label(k) + "\n")) != std::string::npos;) csv.replace(at + 1, std::string(tiny_label(k)).size(), names[static_cast<size_t>(k)]);
+    put_file(t.dir / file, csv);
+  };
+  for (const std::vector<std::string>& names : {std::vector<std::string>{"0", "1", "2"}, {"Negative", "NEUTRAL", "Positive"}}) {
+    rewrite("train.csv", 1, 48, names), rewrite("val.csv", 2, 24, names);
+    std::string said;
+    TrainCallbacks callbacks;
+    callbacks.say = [&](const std::string& line) { said += line + "\n"; };
+    const TrainSettings s = t.to(names[0]);
+    train(s, callbacks);
+    EXPECT_HAS(said, names[1] + " = neutral");
+    EXPECT_TRUE(t.weights() == t.weights(names[0]));
+  }
+  rewrite("train.csv", 1, 48, {"1", "2", "3"});
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { train(t.to("three"), {}); }), "are not the model's");
+}
+
 // A large batch under a small limit: thousands of micro-batches a step.
 TEST(Trainer, AStepTakesAsManyMicroBatchesAsItNeeds) {
   TinyJob t("bert_sequence", 8000);
