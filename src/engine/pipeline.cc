@@ -290,7 +290,7 @@ class Run {
     for (;;) {
       const int64_t waiting_since = now_ns();
       // A pipe that pauses: whoever writes into it may wait for the labels of what it wrote.
-      if (live && !held_.empty() && !tokenized_.comes_within(std::chrono::milliseconds(20))) {
+      if (live && !held_.empty() && !tokenized_.comes_within(std::chrono::milliseconds(100))) {
         stats_.wait_input_seconds += seconds_since(waiting_since);
         while (!packer.empty()) submit(runner, packer, batch);
         runner.finish([&](const PackedBatch& b, const float* r) { collect(b, r); });
