@@ -62,6 +62,24 @@ bool is_flag_word(const std::string& value) {
   return false;
 }
 
+// The BRIM_ variables there are: the verbs' flags and the program's own.
+class KnownVariables {
+ public:
+  explicit KnownVariables(const std::vector<std::string>& flags) : names_(flags) {
+    names_.insert(names_.end(), std::begin(kProgramVariables), std::end(kProgramVariables));
+    for (const std::string& name : names_) stems_.push_back(name.substr(kPrefix.size()));
+  }
+  bool stranger(std::string_view name) const { return name.starts_with(kPrefix) && std::find(names_.begin(), names_.end(), name) == names_.end(); }
+  std::string nearest(std::string_view name) const {  // empty: none is near
+    const std::string near = nearest_name(name.substr(kPrefix.size()), stems_);
+    return near.empty() ? near : std::string(kPrefix) + near;
+  }
+
+ private:
+  static constexpr std::string_view kPrefix = "BRIM_";
+  std::vector<std::string> names_, stems_;
+};
+
 }  // namespace
 
 std::span<const EnvKey> env_keys() { return kKeys; }
@@ -102,32 +120,26 @@ std::vector<EnvEntry> load_env_file(const std::string& path) {
 
 std::span<const char* const> program_variables() { return kProgramVariables; }
 
-std::vector<std::string> check_env_names(const std::string& path, const std::vector<EnvEntry>& entries, std::vector<std::string> known) {
-  constexpr std::string_view kPrefix = "BRIM_";
-  known.insert(known.end(), std::begin(kProgramVariables), std::end(kProgramVariables));
-  std::vector<std::string> stems, notes;
-  for (const std::string& name : known) stems.push_back(name.substr(kPrefix.size()));
+std::vector<std::string> check_env_names(const std::string& path, const std::vector<EnvEntry>& entries, const std::vector<std::string>& flags) {
+  const KnownVariables known(flags);
+  std::vector<std::string> notes;
   for (const EnvEntry& e : entries) {
-    if (!e.name.starts_with(kPrefix) || std::find(known.begin(), known.end(), e.name) != known.end()) continue;
-    const std::string near = nearest_name(std::string_view(e.name).substr(kPrefix.size()), stems);
-    if (!near.empty()) fail(ErrorCode::usage, "{}:{}: unknown variable {}; did you mean {}{}?", path, e.line, e.name, kPrefix, near);
+    if (!known.stranger(e.name)) continue;
+    if (const std::string near = known.nearest(e.name); !near.empty()) fail(ErrorCode::usage, "{}:{}: unknown variable {}; did you mean {}?", path, e.line, e.name, near);
     notes.push_back(fmt::format("{}:{}: {}: Brim knows no such variable, and leaves it alone", path, e.line, e.name));
   }
   return notes;
 }
 
-std::vector<std::string> misspelt_environment(std::vector<std::string> flags) {
-  constexpr std::string_view kPrefix = "BRIM_";
-  flags.insert(flags.end(), std::begin(kProgramVariables), std::end(kProgramVariables));
-  std::vector<std::string> stems, notes;
-  for (const std::string& name : flags) stems.push_back(name.substr(kPrefix.size()));
+std::vector<std::string> misspelt_environment(const std::vector<std::string>& flags) {
+  const KnownVariables known(flags);
+  std::vector<std::string> notes;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view variable(*entry);
     const std::string name(variable.substr(0, variable.find('=')));
-    if (!name.starts_with(kPrefix) || name == "BRIM_TESTS") continue;  // that one is the launcher's
-    if (std::find(flags.begin(), flags.end(), name) != flags.end()) continue;
-    if (const std::string near = nearest_name(std::string_view(name).substr(kPrefix.size()), stems); !near.empty())
-      notes.push_back(fmt::format("{}: Brim knows no such variable and leaves it alone; did you mean {}{}?", name, kPrefix, near));
+    if (!known.stranger(name) || name == "BRIM_TESTS") continue;  // that one is the launcher's
+    if (const std::string near = known.nearest(name); !near.empty())
+      notes.push_back(fmt::format("{}: Brim knows no such variable and leaves it alone; did you mean {}?", name, near));
   }
   return notes;
 }

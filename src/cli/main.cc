@@ -156,7 +156,7 @@ int run(int argc, char** argv) {
     for (const CLI::Option* option : sub->get_options())
       if (!option->get_envname().empty()) variables.push_back(option->get_envname());
   for (const std::string& note : misspelt_environment(variables)) log_warning("{}", note);
-  for (const std::string& note : check_env_names(env_file, from_file, std::move(variables))) log_warning("{}", note);
+  for (const std::string& note : check_env_names(env_file, from_file, variables)) log_warning("{}", note);
   std::vector<std::string> help_words;
   CLI::App* help = app.add_subcommand("help", "show a verb's flags");
   help->add_option("verb", help_words, "which verb; and which of its own, as in `brim help models export`");

@@ -139,16 +139,22 @@ TEST_F(EngineTest, AnErrorInTheSinkStopsEveryStage) {
   EXPECT_THROW(run_pipeline(engine.get(), reader, [&](ScoredChunk&) { fail(ErrorCode::cannot_write, "disk full"); }, nullptr, {}), Error);
 }
 
+// Rows handed out by a run that is told to stop with the first of them.
+int64_t rows_when_stopped(Engine& engine, RowReader& reader) {
+  std::atomic<bool> stop{false};
+  PipelineOptions options;
+  options.stop = &stop;
+  int64_t rows = 0;
+  run_pipeline(&engine, reader, [&](ScoredChunk& c) { rows += static_cast<int64_t>(c.rows.size()); stop = true; }, nullptr, options);
+  return rows;
+}
+
 TEST_F(EngineTest, StopEndsAfterWhatWasRead) {
   auto engine = open();
   std::string bytes;
   for (int i = 0; i < 20000; ++i) bytes += "w5 w6\n";
   RowReader reader = lines(std::move(bytes), 10);
-  std::atomic<bool> stop{false};
-  PipelineOptions options;
-  options.stop = &stop;
-  int64_t rows = 0;
-  run_pipeline(engine.get(), reader, [&](ScoredChunk& c) { rows += static_cast<int64_t>(c.rows.size()); stop = true; }, nullptr, options);
+  const int64_t rows = rows_when_stopped(*engine, reader);
   EXPECT_GT(rows, 0);
   EXPECT_LT(rows, 20000);
 }
@@ -161,11 +167,7 @@ TEST_F(EngineTest, StopDropsWhatWasReadAndNotBegun) {
   constexpr int64_t kChunk = 400;
   for (int i = 0; i < 16 * kChunk; ++i) bytes += text(random, 40) + "\n";
   RowReader reader = lines(std::move(bytes), kChunk);
-  std::atomic<bool> stop{false};
-  PipelineOptions options;
-  options.stop = &stop;
-  int64_t rows = 0;
-  run_pipeline(engine.get(), reader, [&](ScoredChunk& c) { rows += static_cast<int64_t>(c.rows.size()); stop = true; }, nullptr, options);
+  const int64_t rows = rows_when_stopped(*engine, reader);
   EXPECT_GT(rows, 0);
   EXPECT_LT(rows, 8 * kChunk);
 }

@@ -2,8 +2,12 @@
 // First line of a test that needs a GPU: skips visibly where there is none, fails where BRIM_REQUIRE_GPU=1 asked for one.
 #pragma once
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
 
 #include "base/env.h"
+#include "base/error.h"
 #include "device/device.h"
 
 #define BRIM_NEEDS_GPU()                                                              \
@@ -11,3 +15,20 @@
     if (::brim::env_flag("BRIM_REQUIRE_GPU")) FAIL() << "BRIM_REQUIRE_GPU=1: " << *brim_no_gpu; \
     GTEST_SKIP() << *brim_no_gpu;                                                     \
   }
+
+namespace brim::testing {
+
+// For death tests of a device that is lost: says what the program would say and ends as it would.
+template <class Fn>
+[[noreturn]] void exit_as_the_program_would(Fn&& run) {
+  try {
+    run();
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    std::fflush(stderr);
+    ::_exit(exit_code(e.code()));
+  }
+  ::_exit(0);
+}
+
+}  // namespace brim::testing

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A kernel that fails among others is named, though the host learns of it later and elsewhere. Each failure costs a context,
 // so each has a process of its own; the emulator cannot lose a device and does not run this.
-#include "base/error.h"
 #include "device/graph.h"
 #include "ops/cuda/testing.h"
 #include "ops/linear.h"
@@ -38,23 +37,16 @@ void run_with_a_fault(Faulty what, bool as_graph) {
   Gpu::stream().synchronize();
 }
 
-[[noreturn]] void exit_as_the_program_would(Faulty what, bool as_graph) {
-  try {
-    run_with_a_fault(what, as_graph);
-  } catch (const Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    std::fflush(stderr);
-    ::_exit(exit_code(e.code()));
-  }
-  ::_exit(0);
+[[noreturn]] void end_with(Faulty what, bool as_graph) {
+  exit_as_the_program_would([&] { run_with_a_fault(what, as_graph); });
 }
 
 TEST_F(CudaTrailDeathTest, AFaultAmongManyOpsIsNamedByItsOp) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   for (const bool as_graph : {false, true}) {
-    EXPECT_EXIT(exit_as_the_program_would(Faulty::nothing, as_graph), ::testing::ExitedWithCode(0), "");
-    EXPECT_EXIT(exit_as_the_program_would(Faulty::gather_rows, as_graph), ::testing::ExitedWithCode(6), as_graph ? "cuda:0: an op of a small batch: " : "cuda:0: gather_rows: ");
-    EXPECT_EXIT(exit_as_the_program_would(Faulty::linear, as_graph), ::testing::ExitedWithCode(6), as_graph ? "cuda:0: an op of a small batch: " : "cuda:0: linear: ");
+    EXPECT_EXIT(end_with(Faulty::nothing, as_graph), ::testing::ExitedWithCode(0), "");
+    EXPECT_EXIT(end_with(Faulty::gather_rows, as_graph), ::testing::ExitedWithCode(6), as_graph ? "cuda:0: an op of a small batch: " : "cuda:0: gather_rows: ");
+    EXPECT_EXIT(end_with(Faulty::linear, as_graph), ::testing::ExitedWithCode(6), as_graph ? "cuda:0: an op of a small batch: " : "cuda:0: linear: ");
   }
 }
 
