@@ -166,7 +166,7 @@ TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
 
 // Token ids far outside the table make the embedding kernel read where nothing is: a real fault. Exit code 6 is the answer.
 [[noreturn]] void lose_the_device(bool full_batch) {
-  brim::testing::exit_as_the_program_would([&] {
+  exit_as_the_program_would([&] {
     const auto engine = open_default("bf16");
     PackedBatch batch;
     const std::vector<int32_t> wild(500, 1 << 30);

@@ -16,7 +16,7 @@
     GTEST_SKIP() << *brim_no_gpu;                                                     \
   }
 
-namespace brim::testing {
+namespace brim {
 
 // For death tests of a device that is lost: says what the program would say and ends as it would.
 template <class Fn>
@@ -31,4 +31,4 @@ template <class Fn>
   ::_exit(0);
 }
 
-}  // namespace brim::testing
+}  // namespace brim
