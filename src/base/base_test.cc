@@ -15,7 +15,8 @@
 #include "base/units.h"
 #include "base/utf8.h"
 
-// What the calling thread has allocated, for tests of what must not. Not inlined, or the compiler sees half of each pair.
+// What the calling thread has allocated, for tests of what must not. Not inlined, or the compiler sees half of each
+// pair.
 thread_local int64_t allocations_here = 0;
 [[gnu::noinline]] void* operator new(size_t bytes) {
   ++allocations_here;
@@ -57,10 +58,10 @@ TEST(Utf8, InvalidBytesBecomeReplacementCharactersAsInPython) {
   EXPECT_EQ(replace_invalid_utf8("plain"), "plain");
   EXPECT_EQ(replace_invalid_utf8("\xC3\xA9"), "\xC3\xA9");
   EXPECT_EQ(replace_invalid_utf8("a\xFFz"), "a" + r + "z");
-  EXPECT_EQ(replace_invalid_utf8("\xC0\xAF"), r + r);              // overlong
-  EXPECT_EQ(replace_invalid_utf8("\xE2\x82"), r);                  // cut short: one for the maximal subpart
+  EXPECT_EQ(replace_invalid_utf8("\xC0\xAF"), r + r);  // overlong
+  EXPECT_EQ(replace_invalid_utf8("\xE2\x82"), r);      // cut short: one for the maximal subpart
   EXPECT_EQ(replace_invalid_utf8("\xE2\x82x"), r + "x");
-  EXPECT_EQ(replace_invalid_utf8("\xED\xA0\x80"), r + r + r);      // surrogate
+  EXPECT_EQ(replace_invalid_utf8("\xED\xA0\x80"), r + r + r);  // surrogate
   EXPECT_EQ(replace_invalid_utf8("\xF0\x9F\x98"), r);
   EXPECT_EQ(replace_invalid_utf8("\xF4\x90\x80\x80"), r + r + r + r);  // past U+10FFFF
   EXPECT_EQ(replace_invalid_utf8(std::string("a\0b", 3)), std::string("a\0b", 3));
@@ -86,7 +87,8 @@ TEST(Units, BytesAsPeopleWriteThem) {
   EXPECT_EQ(parse_bytes("1EiB"), int64_t{1} << 60);
   EXPECT_EQ(parse_bytes("123"), 123);
   EXPECT_EQ(parse_bytes("-1GiB"), -(int64_t{1} << 30));
-  for (const char* bad : {"", "GiB", "6 apples", "1e400GiB", "nan", "90%"}) EXPECT_EQ(parse_bytes(bad), std::nullopt) << bad;
+  for (const char* bad : {"", "GiB", "6 apples", "1e400GiB", "nan", "90%"})
+    EXPECT_EQ(parse_bytes(bad), std::nullopt) << bad;
   EXPECT_EQ(format_bytes(6442450944), "6.00 GiB");
   EXPECT_EQ(format_count(-1234567), "-1,234,567");
   EXPECT_EQ(nearest_name("lerning_rate", {"learning_rate", "seed"}), "learning_rate");
@@ -104,7 +106,10 @@ TEST(ThreadPool, EveryIndexOnceAndErrorsArrive) {
     });
     for (auto& h : hits) ASSERT_EQ(h, 1);
   }
-  EXPECT_THROW(pool.run([](int worker) { if (worker == 2) fail(ErrorCode::bad_data, "from worker {}", worker); }), Error);
+  EXPECT_THROW(pool.run([](int worker) {
+    if (worker == 2) fail(ErrorCode::bad_data, "from worker {}", worker);
+  }),
+               Error);
   std::atomic<int> after{0};
   pool.run([&](int) { after++; });
   EXPECT_EQ(after, 4);
@@ -142,7 +147,10 @@ TEST(Timeline, RecordsOnlyWhileOn) {
   EXPECT_TRUE(Timeline::events().empty());
   Timeline::enable(true);
   { ScopedZone zone(Zone::linear, 42); }
-  std::thread([] { Timeline::name_thread("tokenizer 0"); ScopedZone zone(Zone::tokenize); }).join();
+  std::thread([] {
+    Timeline::name_thread("tokenizer 0");
+    ScopedZone zone(Zone::tokenize);
+  }).join();
   Timeline::enable(false);
   const auto events = Timeline::events();
   ASSERT_EQ(events.size(), 2u);

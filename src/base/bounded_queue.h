@@ -40,12 +40,19 @@ class BoundedQueue {
   }
 
   void close() {
-    { std::lock_guard lock(mutex_); closed_ = true; }
+    {
+      std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
     wake_all();
   }
 
   void cancel() {
-    { std::lock_guard lock(mutex_); closed_ = true; items_.clear(); }
+    {
+      std::lock_guard lock(mutex_);
+      closed_ = true;
+      items_.clear();
+    }
     wake_all();
   }
 

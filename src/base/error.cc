@@ -5,30 +5,48 @@ namespace brim {
 
 int exit_code(ErrorCode code) {
   switch (code) {
-    case ErrorCode::internal: return 1;
-    case ErrorCode::usage: return 2;
-    case ErrorCode::bad_data: return 3;
-    case ErrorCode::bad_model: return 4;
-    case ErrorCode::does_not_fit: return 5;
-    case ErrorCode::device_lost: return 6;
-    case ErrorCode::cannot_write: return 7;
-    case ErrorCode::diverged: return 8;
-    case ErrorCode::interrupted: return 130;
+    case ErrorCode::internal:
+      return 1;
+    case ErrorCode::usage:
+      return 2;
+    case ErrorCode::bad_data:
+      return 3;
+    case ErrorCode::bad_model:
+      return 4;
+    case ErrorCode::does_not_fit:
+      return 5;
+    case ErrorCode::device_lost:
+      return 6;
+    case ErrorCode::cannot_write:
+      return 7;
+    case ErrorCode::diverged:
+      return 8;
+    case ErrorCode::interrupted:
+      return 130;
   }
   return 1;
 }
 
 const char* error_name(ErrorCode code) {
   switch (code) {
-    case ErrorCode::internal: return "internal error";
-    case ErrorCode::usage: return "usage";
-    case ErrorCode::bad_data: return "bad data";
-    case ErrorCode::bad_model: return "bad model";
-    case ErrorCode::does_not_fit: return "does not fit";
-    case ErrorCode::device_lost: return "device lost";
-    case ErrorCode::cannot_write: return "cannot write";
-    case ErrorCode::diverged: return "training diverged";
-    case ErrorCode::interrupted: return "interrupted";
+    case ErrorCode::internal:
+      return "internal error";
+    case ErrorCode::usage:
+      return "usage";
+    case ErrorCode::bad_data:
+      return "bad data";
+    case ErrorCode::bad_model:
+      return "bad model";
+    case ErrorCode::does_not_fit:
+      return "does not fit";
+    case ErrorCode::device_lost:
+      return "device lost";
+    case ErrorCode::cannot_write:
+      return "cannot write";
+    case ErrorCode::diverged:
+      return "training diverged";
+    case ErrorCode::interrupted:
+      return "interrupted";
   }
   return "internal error";
 }

@@ -44,18 +44,18 @@ template <class... Args>
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);
 
 // Always on, also in release builds; state both values in the message.
-#define BRIM_CHECK(condition, ...)                                                              \
-  do {                                                                                          \
-    if (!(condition)) [[unlikely]]                                                              \
-      ::brim::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__));         \
+#define BRIM_CHECK(condition, ...)                                                      \
+  do {                                                                                  \
+    if (!(condition)) [[unlikely]]                                                      \
+      ::brim::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
   } while (0)
 
 // A value or an Error, for what the caller is expected to handle (one bad row, one refused request).
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit on purpose
-  Result(Error error) : error_(std::move(error)) {}      // NOLINT
+  Result(T value) : value_(std::move(value)) {}      // NOLINT: implicit on purpose
+  Result(Error error) : error_(std::move(error)) {}  // NOLINT
   explicit operator bool() const { return value_.has_value(); }
   T& operator*() { return *value_; }
   const T& operator*() const { return *value_; }

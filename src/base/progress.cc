@@ -67,10 +67,12 @@ void Progress::draw(const State& state) {
   std::string left;
   if (share > 0.001) left = " · " + format_duration(elapsed * (1 - share) / share) + " left";
   if (!terminal_) {
-    put(fd_, fmt::format("{}{} {}{}\n", title_, state.total > 0 ? fmt::format(" {:.0f}%", share * 100) : "", state.text, left));
+    put(fd_, fmt::format("{}{} {}{}\n", title_, state.total > 0 ? fmt::format(" {:.0f}%", share * 100) : "", state.text,
+                         left));
     return;
   }
-  std::string line = state.total > 0 ? fmt::format("{} {:3.0f}% │{}│ ", title_, share * 100, bar(share, 24)) : title_ + " ";
+  std::string line =
+      state.total > 0 ? fmt::format("{} {:3.0f}% │{}│ ", title_, share * 100, bar(share, 24)) : title_ + " ";
   line += state.text + left;
   // Cut by code points so that the line never wraps.
   const int width = terminal_width(fd_) - 1;

@@ -10,8 +10,8 @@ namespace brim {
 class Progress {
  public:
   struct State {
-    double done = 0, total = 0;   // total 0: unknown
-    std::string text;             // shown after the bar: rates, loss …
+    double done = 0, total = 0;  // total 0: unknown
+    std::string text;            // shown after the bar: rates, loss …
   };
   // `unit` names what is counted; `fd` is where it draws (stderr). Disabled when `quiet`.
   Progress(std::string title, int fd, bool quiet);

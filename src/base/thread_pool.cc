@@ -83,7 +83,10 @@ void ThreadPool::run_erased(void* fn, Call call) {
   }
   call_guarded(0);
   for (int64_t spins = 0; running_.load(std::memory_order_acquire) > 0; ++spins) {
-    if (spins < 20'000) relax(); else std::this_thread::yield();
+    if (spins < 20'000)
+      relax();
+    else
+      std::this_thread::yield();
   }
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }

@@ -54,8 +54,8 @@ class ThreadPool {
 
   const int size_;
   std::vector<std::thread> threads_;
-  std::mutex mutex_;                 // for sleeping workers
-  std::mutex run_mutex_;             // one run at a time
+  std::mutex mutex_;      // for sleeping workers
+  std::mutex run_mutex_;  // one run at a time
   std::condition_variable wake_;
   std::atomic<uint64_t> round_{0};
   std::atomic<int> running_{0}, sleeping_{0};

@@ -19,16 +19,16 @@ struct EventBlock {
 
 }  // namespace
 
-// One per thread or device lane; lives as long as the process, so events of ended threads are kept. Its one writer stores an
-// event and then counts it; readers take what is counted, so neither waits for the other.
+// One per thread or device lane; lives as long as the process, so events of ended threads are kept. Its one writer
+// stores an event and then counts it; readers take what is counted, so neither waits for the other.
 struct Timeline::Lane {
   std::string name;  // under the registry's lock
   int32_t index = 0;
-  EventBlock* first = nullptr;          // set by the writer before its first count
+  EventBlock* first = nullptr;  // set by the writer before its first count
   std::atomic<size_t> count{0};
-  std::atomic<uint64_t> epoch{0};       // the clear() after which its events began
-  EventBlock* current = nullptr;        // from here on the writer's own
-  size_t used = 0, ops = 0;             // of current; of the lane
+  std::atomic<uint64_t> epoch{0};  // the clear() after which its events began
+  EventBlock* current = nullptr;   // from here on the writer's own
+  size_t used = 0, ops = 0;        // of current; of the lane
 
   void append(Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail);
 };
@@ -77,8 +77,10 @@ Lane* thread_lane() {
 
 void Timeline::Lane::append(Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail) {
   size_t n = count.load(std::memory_order_relaxed);
-  if (const uint64_t now = timeline_epoch.load(std::memory_order_acquire); epoch.load(std::memory_order_relaxed) != now) {
-    current = first, n = used = ops = 0;
+  if (const uint64_t now = timeline_epoch.load(std::memory_order_acquire);
+      epoch.load(std::memory_order_relaxed) != now) {
+    current = first;
+    n = used = ops = 0;
     count.store(0, std::memory_order_relaxed);
     epoch.store(now, std::memory_order_release);
   }
@@ -86,7 +88,8 @@ void Timeline::Lane::append(Zone zone, int64_t begin_ns, int64_t end_ns, int64_t
   if (used == kBlockEvents) {
     EventBlock* next = current->next.load(std::memory_order_relaxed);
     if (next == nullptr) current->next.store(next = new EventBlock, std::memory_order_release);
-    current = next, used = 0;
+    current = next;
+    used = 0;
   }
   current->events[used++] = {begin_ns, end_ns, zone, index, detail};
   count.store(n + 1, std::memory_order_release);
@@ -104,14 +107,19 @@ const char* zone_name(Zone zone) {
 }
 
 void Timeline::enable(bool on) {
-  if (on) mode_.fetch_or(kRecord, std::memory_order_relaxed);
-  else mode_.fetch_and(static_cast<uint8_t>(~kRecord), std::memory_order_relaxed);
+  if (on)
+    mode_.fetch_or(kRecord, std::memory_order_relaxed);
+  else
+    mode_.fetch_and(static_cast<uint8_t>(~kRecord), std::memory_order_relaxed);
 }
 
 void Timeline::set_ranges(void (*push)(const char* name), void (*pop)()) {
-  push_hook.store(push), pop_hook.store(pop);
-  if (push != nullptr && pop != nullptr) mode_.fetch_or(kRanges);
-  else mode_.fetch_and(static_cast<uint8_t>(~kRanges));
+  push_hook.store(push);
+  pop_hook.store(pop);
+  if (push != nullptr && pop != nullptr)
+    mode_.fetch_or(kRanges);
+  else
+    mode_.fetch_and(static_cast<uint8_t>(~kRanges));
 }
 
 void Timeline::push_range(Zone zone) {
@@ -179,12 +187,14 @@ std::string Timeline::chrome_trace(const std::string& record) {
   out += "\"traceEvents\":[\n";
   for (size_t i = 0; i < names.size(); ++i)
     fmt::format_to(std::back_inserter(out),
-                   "{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}},\n", i, names[i]);
+                   "{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}},\n", i,
+                   names[i]);
   for (const auto& e : all)
-    fmt::format_to(std::back_inserter(out),
-                   "{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{\"n\":{}}}}},\n",
-                   e.thread, zone_name(e.zone), static_cast<double>(e.begin_ns - zero) * 1e-3,
-                   static_cast<double>(e.end_ns - e.begin_ns) * 1e-3, e.detail);
+    fmt::format_to(
+        std::back_inserter(out),
+        "{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{\"n\":{}}}}},\n",
+        e.thread, zone_name(e.zone), static_cast<double>(e.begin_ns - zero) * 1e-3,
+        static_cast<double>(e.end_ns - e.begin_ns) * 1e-3, e.detail);
   out += "{\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"brim\"}}\n]}\n";
   return out;
 }

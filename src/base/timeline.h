@@ -13,24 +13,51 @@
 namespace brim {
 
 // X(enumerator, name). A newcomer finds an op, its test, its benchmark and its zone by one word.
-#define BRIM_ZONES(X)                                                                                       \
-  X(read, "read") X(tokenize, "tokenize") X(pack, "pack") X(stage, "stage") X(copy, "copy")                 \
-  X(compute, "compute") X(collect, "collect") X(write, "write")                                             \
-  X(wait_input, "wait_input") X(wait_output, "wait_output") X(wait_room, "wait_room")                       \
-  X(wait_device, "wait_device")                                                                             \
-  X(load_model, "load_model") X(plan, "plan") X(warm_up, "warm_up")                                         \
-  X(linear, "linear") X(attention, "attention") X(layer_norm, "layer_norm") X(embedding, "embedding")       \
-  X(gelu, "gelu") X(softmax, "softmax") X(gather_rows, "gather_rows") X(pool, "pool") X(convert, "convert") \
-  X(gather_tokens, "gather_tokens")                                                                         \
-  X(loss, "loss") X(dropout, "dropout") X(adamw, "adamw") X(grad_norm, "grad_norm") X(reduce, "reduce")     \
-  X(forward, "forward") X(backward, "backward") X(optimizer, "optimizer") X(evaluate, "evaluate")           \
-  X(checkpoint, "checkpoint") X(device_busy, "device_busy")
+// clang-format off
+#define BRIM_ZONES(X) \
+  X(read, "read") \
+  X(tokenize, "tokenize") \
+  X(pack, "pack") \
+  X(stage, "stage") \
+  X(copy, "copy") \
+  X(compute, "compute") \
+  X(collect, "collect") \
+  X(write, "write") \
+  X(wait_input, "wait_input") \
+  X(wait_output, "wait_output") \
+  X(wait_room, "wait_room") \
+  X(wait_device, "wait_device") \
+  X(load_model, "load_model") \
+  X(plan, "plan") \
+  X(warm_up, "warm_up") \
+  X(linear, "linear") \
+  X(attention, "attention") \
+  X(layer_norm, "layer_norm") \
+  X(embedding, "embedding") \
+  X(gelu, "gelu") \
+  X(softmax, "softmax") \
+  X(gather_rows, "gather_rows") \
+  X(pool, "pool") \
+  X(convert, "convert") \
+  X(gather_tokens, "gather_tokens") \
+  X(loss, "loss") \
+  X(dropout, "dropout") \
+  X(adamw, "adamw") \
+  X(grad_norm, "grad_norm") \
+  X(reduce, "reduce") \
+  X(forward, "forward") \
+  X(backward, "backward") \
+  X(optimizer, "optimizer") \
+  X(evaluate, "evaluate") \
+  X(checkpoint, "checkpoint") \
+  X(device_busy, "device_busy")
+// clang-format on
 
 enum class Zone : uint8_t {
 #define BRIM_ZONE_ENUM(id, name) id,
   BRIM_ZONES(BRIM_ZONE_ENUM)
 #undef BRIM_ZONE_ENUM
-  count
+      count
 };
 const char* zone_name(Zone zone);
 // Whether a zone is an op of a model, not a stage of a run.
@@ -39,8 +66,8 @@ constexpr bool is_op(Zone zone) { return zone >= Zone::linear && zone <= Zone::r
 struct ZoneEvent {
   int64_t begin_ns, end_ns;
   Zone zone;
-  int32_t thread;   // dense index, see Timeline::thread_names
-  int64_t detail;   // tokens, rows or bytes; 0 when unused
+  int32_t thread;  // dense index, see Timeline::thread_names
+  int64_t detail;  // tokens, rows or bytes; 0 when unused
 };
 
 class Timeline {
@@ -51,12 +78,12 @@ class Timeline {
   static void set_ranges(void (*push)(const char* name), void (*pop)());
   static void name_thread(std::string name);  // of the calling thread
   static void record(Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail = 0);
-  // A lane that is not a thread (a device stream): a new one at each call, kept to the end of the process. One thread at a
-  // time records into it.
+  // A lane that is not a thread (a device stream): a new one at each call, kept to the end of the process. One thread
+  // at a time records into it.
   struct Lane;
   static Lane* add_lane(const std::string& name);
   static void record(Lane* lane, Zone zone, int64_t begin_ns, int64_t end_ns, int64_t detail = 0);
-  static std::vector<ZoneEvent> events();      // all so far, by begin time; others may go on recording
+  static std::vector<ZoneEvent> events();  // all so far, by begin time; others may go on recording
   static std::vector<std::string> thread_names();
   static void clear();
   // Chrome/Perfetto trace, to be opened in ui.perfetto.dev. `record`, a JSON value, is kept under otherData.brim.
@@ -78,8 +105,12 @@ class ScopedZone {
  public:
   explicit ScopedZone(Zone zone, int64_t detail = 0) : zone_(zone), detail_(detail) {
     const uint8_t mode = Timeline::mode();
-    if (mode == 0) [[likely]] return;
-    if (mode & Timeline::kRanges) Timeline::push_range(zone), pushed_ = true;
+    if (mode == 0) [[likely]]
+      return;
+    if (mode & Timeline::kRanges) {
+      Timeline::push_range(zone);
+      pushed_ = true;
+    }
     if (mode & Timeline::kRecord) begin_ns_ = now_ns();
   }
   ~ScopedZone() {

@@ -27,9 +27,12 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
     const size_t power = prefixes.find(unit[0]);
     const std::string rest = unit.substr(1);
     if (power == std::string_view::npos) return std::nullopt;
-    if (rest.empty() || rest == "ib" || rest == "i") scale = std::pow(1024.0, static_cast<double>(power + 1));
-    else if (rest == "b") scale = std::pow(1000.0, static_cast<double>(power + 1));
-    else return std::nullopt;
+    if (rest.empty() || rest == "ib" || rest == "i")
+      scale = std::pow(1024.0, static_cast<double>(power + 1));
+    else if (rest == "b")
+      scale = std::pow(1000.0, static_cast<double>(power + 1));
+    else
+      return std::nullopt;
   }
   if (std::abs(value * scale) > 9e18) return std::nullopt;
   return static_cast<int64_t>(std::llround(value * scale));
@@ -39,7 +42,10 @@ std::string format_bytes(int64_t bytes) {
   static constexpr std::array units = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
   size_t unit = 0;
-  while (std::abs(value) >= 1024 && unit + 1 < units.size()) value /= 1024, ++unit;
+  while (std::abs(value) >= 1024 && unit + 1 < units.size()) {
+    value /= 1024;
+    ++unit;
+  }
   if (unit == 0) return fmt::format("{} B", bytes);
   return fmt::format("{:.{}f} {}", value, std::abs(value) < 10 ? 2 : std::abs(value) < 100 ? 1 : 0, units[unit]);
 }
@@ -68,8 +74,15 @@ std::string format_rate(double per_second) {
 std::string format_si(double value) {
   static constexpr std::array units = {"", " k", " M", " G", " T", " P"};
   size_t unit = 0;
-  while (std::abs(value) >= 1000 && unit + 1 < units.size()) value /= 1000, ++unit;
-  return fmt::format("{:.{}f}{}", value, unit == 0 || std::abs(value) >= 100 ? 0 : std::abs(value) >= 10 ? 1 : 2, units[unit]);
+  while (std::abs(value) >= 1000 && unit + 1 < units.size()) {
+    value /= 1000;
+    ++unit;
+  }
+  return fmt::format("{:.{}f}{}", value,
+                     unit == 0 || std::abs(value) >= 100 ? 0
+                     : std::abs(value) >= 10             ? 1
+                                                         : 2,
+                     units[unit]);
 }
 
 std::string nearest_name(std::string_view typed, const std::vector<std::string>& known) {
@@ -86,7 +99,10 @@ std::string nearest_name(std::string_view typed, const std::vector<std::string>&
         row[j] = std::min({row[j] + 1, row[j - 1] + 1, cost});
       }
     }
-    if (row.back() < best_distance && row.back() < typed.size()) best_distance = row.back(), best = name;
+    if (row.back() < best_distance && row.back() < typed.size()) {
+      best_distance = row.back();
+      best = name;
+    }
   }
   return best;
 }

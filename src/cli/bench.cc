@@ -42,7 +42,8 @@ std::vector<std::string> read_texts(const std::string& path, size_t most) {
 }
 
 // The texts of a model, cut into batches of at most `tokens` tokens.
-std::vector<PackedBatch> make_batches(const Engine& engine, const std::vector<std::string>& texts, int64_t tokens, size_t most) {
+std::vector<PackedBatch> make_batches(const Engine& engine, const std::vector<std::string>& texts, int64_t tokens,
+                                      size_t most) {
   TokenizedTexts all;
   for (const auto& text : texts)
     if (const auto error = engine.tokenize(text, all)) throw *error;
@@ -51,12 +52,19 @@ std::vector<PackedBatch> make_batches(const Engine& engine, const std::vector<st
   PackedBatch batch;
   for (const auto& w : all.windows) {
     if (open + w.length > tokens && !batch.tickets.empty()) {
-      batch.finish(), batches.push_back(std::move(batch)), batch = {}, open = 0;
+      batch.finish();
+      batches.push_back(std::move(batch));
+      batch = {};
+      open = 0;
       if (batches.size() == most) return batches;
     }
-    batch.add({all.ids.data() + w.begin, w.length, 0}, engine.shape().position_offset), open += w.length;
+    batch.add({all.ids.data() + w.begin, w.length, 0}, engine.shape().position_offset);
+    open += w.length;
   }
-  if (!batch.tickets.empty()) batch.finish(), batches.push_back(std::move(batch));
+  if (!batch.tickets.empty()) {
+    batch.finish();
+    batches.push_back(std::move(batch));
+  }
   return batches;
 }
 
@@ -87,7 +95,8 @@ int run_streams(const BenchFlags& f) {
   const auto engines = Engine::open_together(options);
   int64_t held = 0;
   for (const auto& e : engines) held += e->plan().peak_bytes - e->plan().device.context_bytes;
-  fmt::print("{} on {}, {} planned together\n\n", fmt::join(f.models, " and "), engines[0]->device().name(), format_bytes(held + engines[0]->plan().device.context_bytes));
+  fmt::print("{} on {}, {} planned together\n\n", fmt::join(f.models, " and "), engines[0]->device().name(),
+             format_bytes(held + engines[0]->plan().device.context_bytes));
   const auto texts = read_texts(f.texts, 20'000);
   fmt::print("{:>16}  {:>34}  {:>34}  {:>8}\n", "tokens a batch", "in turn, tokens/s", "at once, tokens/s", "gain");
   double best = 0;
@@ -99,9 +108,11 @@ int run_streams(const BenchFlags& f) {
     std::vector<std::vector<PackedBatch>> batches;
     for (const auto& e : engines) batches.push_back(make_batches(*e, texts, tokens, 64));
     std::vector<double> alone(engines.size()), together(engines.size());
-    for (size_t i = 0; i < engines.size(); ++i) (void)run_alone(*engines[i], batches[i], 0.2), alone[i] = run_alone(*engines[i], batches[i], f.seconds);
+    for (size_t i = 0; i < engines.size(); ++i)
+      (void)run_alone(*engines[i], batches[i], 0.2), alone[i] = run_alone(*engines[i], batches[i], f.seconds);
     std::vector<std::thread> threads;
-    for (size_t i = 0; i < engines.size(); ++i) threads.emplace_back([&, i] { together[i] = run_alone(*engines[i], batches[i], f.seconds); });
+    for (size_t i = 0; i < engines.size(); ++i)
+      threads.emplace_back([&, i] { together[i] = run_alone(*engines[i], batches[i], f.seconds); });
     for (auto& t : threads) t.join();
     // In turn each model has the card for part of the time; at once it has it all the time, at a lower rate.
     double gain = 0;
@@ -110,10 +121,14 @@ int run_streams(const BenchFlags& f) {
     std::vector<std::string> a, b;
     for (const double v : alone) a.push_back(format_si(v / static_cast<double>(engines.size())));
     for (const double v : together) b.push_back(format_si(v));
-    fmt::print("{:>16}  {:>34}  {:>34}  {:>7.2f}x\n", format_count(tokens), fmt::format("{}", fmt::join(a, " + ")), fmt::format("{}", fmt::join(b, " + ")), gain);
+    fmt::print("{:>16}  {:>34}  {:>34}  {:>7.2f}x\n", format_count(tokens), fmt::format("{}", fmt::join(a, " + ")),
+               fmt::format("{}", fmt::join(b, " + ")), gain);
   }
-  fmt::print("\n{}\n", best >= kPays ? fmt::format("overlap pays on this card: up to {:.2f}x", best)
-                                     : fmt::format("overlap does not pay on this card: {:.2f}x at best, {:.1f}x would be worth it", best, kPays));
+  fmt::print(
+      "\n{}\n",
+      best >= kPays
+          ? fmt::format("overlap pays on this card: up to {:.2f}x", best)
+          : fmt::format("overlap does not pay on this card: {:.2f}x at best, {:.1f}x would be worth it", best, kPays));
   return 0;
 }
 
@@ -133,8 +148,8 @@ int run_latency(const BenchFlags& f) {
     }
   }
   const Spread s = spread_of(std::move(ms));
-  fmt::print("{} texts one at a time on {}, {}: p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms\n", f.count, engine->device().name(),
-             precision_name(engine->precision()), s.p50, s.p95, s.p99, s.most);
+  fmt::print("{} texts one at a time on {}, {}: p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms\n", f.count,
+             engine->device().name(), precision_name(engine->precision()), s.p50, s.p95, s.p99, s.most);
   return 0;
 }
 
@@ -152,7 +167,8 @@ std::function<int()> setup_bench(CLI::App& app) {
   app.remove_option(app.get_option("--trace"));
   app.require_subcommand(1);
   app.fallthrough();
-  f->streams->fallthrough(), f->latency->fallthrough();
+  f->streams->fallthrough();
+  f->latency->fallthrough();
   return [f] { return f->streams->parsed() ? run_streams(*f) : run_latency(*f); };
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // brim compare: several models over the same rows, one after another, each with the machine to itself.
+#include "report/compare.h"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -21,7 +23,6 @@
 #include "io/hf_config.h"
 #include "io/jsonl.h"
 #include "io/weights.h"
-#include "report/compare.h"
 #include "text/vader.h"
 
 namespace brim {
@@ -66,8 +67,10 @@ void check_models(const CompareFlags& f) {
     if (!flags.is_vader()) {
       const HfConfig config = load_hf_config(options.model_dir);
       const HeadKind head = head_kind(config, WeightSource::open(options.model_dir)->names());
-      if (head == HeadKind::token || (head == HeadKind::sequence && config.problem_type == "multi_label_classification"))
-        fail(ErrorCode::usage, "{}: compare takes models that give each text one class; `brim eval` measures token models", name);
+      if (head == HeadKind::token ||
+          (head == HeadKind::sequence && config.problem_type == "multi_label_classification"))
+        fail(ErrorCode::usage,
+             "{}: compare takes models that give each text one class; `brim eval` measures token models", name);
       if (head != HeadKind::sequence)
         fail(ErrorCode::bad_model, "{}: has no classification head; fine-tune one with `brim train`", name);
       labels = config.id2label;
@@ -77,7 +80,8 @@ void check_models(const CompareFlags& f) {
   }
 }
 
-ModelRun run_model(const CompareFlags& f, const std::string& name, const std::string& label_column, std::vector<std::string>* expected) {
+ModelRun run_model(const CompareFlags& f, const std::string& name, const std::string& label_column,
+                   std::vector<std::string>* expected) {
   EngineFlags flags = f.engine;
   flags.model = name;
   reset_peak_resident();
@@ -85,10 +89,13 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
   const auto engine = flags.open();
   ModelRun run;
   run.load_seconds = seconds_since(opened);
-  run.name = name, run.device = "cpu", run.precision = "exact";
+  run.name = name;
+  run.device = "cpu";
+  run.precision = "exact";
   run.labels = {"negative", "neutral", "positive"};
   if (engine != nullptr) {
-    run.device = engine->device().name(), run.precision = precision_name(engine->precision());
+    run.device = engine->device().name();
+    run.precision = precision_name(engine->precision());
     run.labels = engine->labels();
     run.planned_bytes = engine->plan().peak_bytes;
   }
@@ -100,22 +107,33 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
       engine.get(), reader,
       [&](ScoredChunk& chunk) {
         for (size_t row = 0; row < chunk.rows.size(); ++row) {
-          if (const Error* error = chunk.error(row)) throw Error(error->code(), fmt::format("{}:{}: {}", f.data[chunk.rows.input], chunk.rows.lines[row], error->what()));
+          if (const Error* error = chunk.error(row))
+            throw Error(error->code(),
+                        fmt::format("{}:{}: {}", f.data[chunk.rows.input], chunk.rows.lines[row], error->what()));
           const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
-          run.predicted.push_back(engine == nullptr ? *find_label(run.labels, vader_label(s[3])) : static_cast<int32_t>(std::max_element(s, s + chunk.width) - s));
+          run.predicted.push_back(engine == nullptr ? *find_label(run.labels, vader_label(s[3]))
+                                                    : static_cast<int32_t>(std::max_element(s, s + chunk.width) - s));
           if (expected == nullptr || label_column.empty()) continue;
           const std::string_view label = chunk.rows.labels[row];
           if (!find_label(run.labels, label))
-            fail(ErrorCode::bad_data, "{}:{}: label '{}' is none of the models': {}", f.data[chunk.rows.input], chunk.rows.lines[row], label, fmt::join(run.labels, ", "));
+            fail(ErrorCode::bad_data, "{}:{}: label '{}' is none of the models': {}", f.data[chunk.rows.input],
+                 chunk.rows.lines[row], label, fmt::join(run.labels, ", "));
           expected->emplace_back(label);
         }
       },
-      [&](const PipelineStats& now) { progress.update({static_cast<double>(now.file_bytes), static_cast<double>(std::max<int64_t>(0, reader.bytes_total())), format_count(now.rows) + " rows"}); },
+      [&](const PipelineStats& now) {
+        progress.update({static_cast<double>(now.file_bytes),
+                         static_cast<double>(std::max<int64_t>(0, reader.bytes_total())),
+                         format_count(now.rows) + " rows"});
+      },
       options);
   progress.finish();
   if (stop_requested()) fail(ErrorCode::interrupted, "interrupted");
   const RunStats figures = engine == nullptr ? run_stats(nullptr, nullptr, stats) : engine->stats();
-  run.seconds = stats.seconds, run.rows_per_second = figures.rows_per_second, run.tokens_per_second = figures.tokens_per_second;
+  run.seconds = stats.seconds;
+  run.rows_per_second = figures.rows_per_second;
+
+  run.tokens_per_second = figures.tokens_per_second;
   run.held_bytes = engine == nullptr ? peak_resident_bytes() : figures.peak_bytes;
   return run;
 }
@@ -131,11 +149,14 @@ std::string disagreeing_rows(const CompareFlags& f, const Comparison& c, const s
     for (size_t i = 0; i < chunk.size(); ++i, ++row) {
       if (next == rows.size() || rows[next] != row) continue;
       ++next;
-      out += fmt::format("{{\"file\":{},\"line\":{},\"text\":{}", json_string(f.data[chunk.input]), chunk.lines[i], json_string(chunk.texts[i]));
-      if (!c.expected.empty()) out += fmt::format(",\"label\":{}", json_string(c.labels[static_cast<size_t>(c.expected[row])]));
+      out += fmt::format("{{\"file\":{},\"line\":{},\"text\":{}", json_string(f.data[chunk.input]), chunk.lines[i],
+                         json_string(chunk.texts[i]));
+      if (!c.expected.empty())
+        out += fmt::format(",\"label\":{}", json_string(c.labels[static_cast<size_t>(c.expected[row])]));
       out += ",\"predicted\":{";
       for (size_t m = 0; m < c.models.size(); ++m)
-        out += fmt::format("{}{}:{}", m > 0 ? "," : "", json_string(c.models[m].name), json_string(c.labels[static_cast<size_t>(c.models[m].predicted[row])]));
+        out += fmt::format("{}{}:{}", m > 0 ? "," : "", json_string(c.models[m].name),
+                           json_string(c.labels[static_cast<size_t>(c.models[m].predicted[row])]));
       out += "}}\n";
     }
   return out;
@@ -146,7 +167,8 @@ int run_compare(const CompareFlags& f) {
   if (f.data.empty()) fail(ErrorCode::usage, "brim compare: give the rows to compare on: --data FILE");
   for (const auto& path : f.data) {
     std::error_code ignored;
-    const bool one_pass = path == "-" || (std::filesystem::exists(path, ignored) && !std::filesystem::is_directory(path, ignored) && !is_rereadable(path));
+    const bool one_pass = path == "-" || (std::filesystem::exists(path, ignored) &&
+                                          !std::filesystem::is_directory(path, ignored) && !is_rereadable(path));
     if (one_pass) fail(ErrorCode::usage, "--data {}: every model reads the rows, so give a file", path);
   }
   for (size_t i = 0; i < f.models.size(); ++i)
@@ -160,11 +182,15 @@ int run_compare(const CompareFlags& f) {
   if (!f.disagreements.empty() && f.disagreements != "-") differing.emplace(f.disagreements);
   std::vector<std::string> expected;
   std::vector<ModelRun> runs;
-  for (const auto& name : f.models) runs.push_back(run_model(f, name, label_column, runs.empty() ? &expected : nullptr));
+  for (const auto& name : f.models)
+    runs.push_back(run_model(f, name, label_column, runs.empty() ? &expected : nullptr));
   if (runs[0].predicted.empty()) fail(ErrorCode::bad_data, "{}: no rows", f.data[0]);
   const Comparison c = compare_models(runs, expected, max_loss);
-  if (differing) differing->write(disagreeing_rows(f, c, label_column)), differing->commit();
-  else if (f.disagreements == "-") fmt::print("{}", disagreeing_rows(f, c, label_column));
+  if (differing) {
+    differing->write(disagreeing_rows(f, c, label_column));
+    differing->commit();
+  } else if (f.disagreements == "-")
+    fmt::print("{}", disagreeing_rows(f, c, label_column));
   fmt::print("{}", f.json ? to_json(c) + "\n" : to_text(c));
   return 0;
 }
@@ -173,13 +199,17 @@ int run_compare(const CompareFlags& f) {
 
 std::function<int()> setup_compare(CLI::App& app) {
   auto f = std::make_shared<CompareFlags>();
-  app.add_option("--models", f->models, "two or more: vader, a name or a model directory, with commas between")->delimiter(',');
+  app.add_option("--models", f->models, "two or more: vader, a name or a model directory, with commas between")
+      ->delimiter(',');
   app.add_option("--data", f->data, "rows to compare on (txt, csv, tsv, jsonl; .gz and .zst too)");
   app.add_option("--text-column", f->text_column, "column or key that holds the text");
-  app.add_option("--label-column", f->label_column, "column or key that holds the label (default: label, where there is one; without: no accuracy)");
+  app.add_option("--label-column", f->label_column,
+                 "column or key that holds the label (default: label, where there is one; without: no accuracy)");
   app.add_option("--format", f->format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
-  app.add_option("--disagreements", f->disagreements, "write the rows on which the models differ to this file, one JSON object a line");
-  app.add_option("--max-loss", f->max_loss, "points of accuracy a faster model may lose to be recommended")->capture_default_str();
+  app.add_option("--disagreements", f->disagreements,
+                 "write the rows on which the models differ to this file, one JSON object a line");
+  app.add_option("--max-loss", f->max_loss, "points of accuracy a faster model may lose to be recommended")
+      ->capture_default_str();
   app.add_flag("--json", f->json, "print JSON");
   f->engine.add_to(app, true);
   app.remove_option(app.get_option("--model"));

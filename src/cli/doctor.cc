@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim doctor: what kept a run from being faster, and what changing it would bring. Reads the trace of a run or makes the
-// run itself; --apply writes the settings it recommends, --verify runs once more with them.
+// brim doctor: what kept a run from being faster, and what changing it would bring. Reads the trace of a run or makes
+// the run itself; --apply writes the settings it recommends, --verify runs once more with them.
+#include "report/doctor.h"
+
 #include <fmt/format.h>
 #include <signal.h>
 #include <spawn.h>
@@ -22,7 +24,6 @@
 #include "cli/verb.h"
 #include "io/atomic_file.h"
 #include "io/compress.h"
-#include "report/doctor.h"
 #include "report/doctor_machine.h"
 
 extern char** environ;
@@ -36,19 +37,21 @@ struct DoctorFlags {
   bool json = false, verify = false;
 };
 
-// The run of a command, as a child of this process with the same input and output. It has a process group of its own, so that
-// a signal, from the terminal or elsewhere, reaches it once: through us.
+// The run of a command, as a child of this process with the same input and output. It has a process group of its own,
+// so that a signal, from the terminal or elsewhere, reaches it once: through us.
 class Child {
  public:
   explicit Child(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
 
   // Throws if it fails: there is nothing to diagnose then.
   RunTrace run(const std::vector<Setting>& settings) {
-    const std::string trace = (std::filesystem::temp_directory_path() / fmt::format("brim_doctor_{}.json", ::getpid())).string();
+    const std::string trace =
+        (std::filesystem::temp_directory_path() / fmt::format("brim_doctor_{}.json", ::getpid())).string();
     std::vector<std::string> args = {"brim"};
     std::vector<std::string> variables;
     for (char** v = environ; *v != nullptr; ++v) variables.emplace_back(*v);
-    for (const Setting& s : settings) std::erase_if(variables, [&](const std::string& v) { return v.starts_with(s.variable() + "="); });
+    for (const Setting& s : settings)
+      std::erase_if(variables, [&](const std::string& v) { return v.starts_with(s.variable() + "="); });
     for (size_t i = 0; i < arguments_.size(); ++i) {
       const std::string& a = arguments_[i];
       const auto names = [&](const Setting& s) {
@@ -87,7 +90,8 @@ class Child {
     std::vector<char*> argv, envp;
     for (auto& a : args) argv.push_back(a.data());
     for (auto& v : variables) envp.push_back(v.data());
-    argv.push_back(nullptr), envp.push_back(nullptr);
+    argv.push_back(nullptr);
+    envp.push_back(nullptr);
     pid_t child = 0;
     posix_spawnattr_t attributes;
     ::posix_spawnattr_init(&attributes);
@@ -111,9 +115,11 @@ class Child {
 std::vector<std::string> checked_command(std::vector<std::string> command) {
   if (!command.empty() && std::filesystem::path(command[0]).filename() == "brim") command.erase(command.begin());
   if (command.empty() || (command[0] != "score" && command[0] != "train"))
-    fail(ErrorCode::usage, "brim doctor -- {}: give a `brim score …` or `brim train …` command", fmt::join(command, " "));
+    fail(ErrorCode::usage, "brim doctor -- {}: give a `brim score …` or `brim train …` command",
+         fmt::join(command, " "));
   for (const auto& a : command)
-    if (a == "--trace" || a.starts_with("--trace=")) fail(ErrorCode::usage, "brim doctor makes the trace itself: leave --trace out of the command");
+    if (a == "--trace" || a.starts_with("--trace="))
+      fail(ErrorCode::usage, "brim doctor makes the trace itself: leave --trace out of the command");
   return command;
 }
 
@@ -131,7 +137,7 @@ Diagnosis look_at(const RunTrace& trace) {
 
 struct Verified {
   bool done = false;
-  std::string why;            // not done
+  std::string why;  // not done
   Cause cause = Cause::startup;
   double before = 0, predicted = 0, obtained = 0;
   double error() const { return obtained > 0 ? predicted / obtained - 1 : 0; }
@@ -144,25 +150,30 @@ Verified verify(Child& child, const RunTrace& trace, const Diagnosis& d) {
     v.why = "nothing to gain, nothing to verify";
     return v;
   }
-  const auto settable = std::find_if(d.findings.begin(), d.findings.end(), [](const Finding& f) { return !f.settings.empty(); });
+  const auto settable =
+      std::find_if(d.findings.begin(), d.findings.end(), [](const Finding& f) { return !f.settings.empty(); });
   if (settable == d.findings.end()) {
-    v.why = fmt::format("{}: nothing that Brim may set on its own; change it and run the doctor again", cause_name(d.findings[0].cause));
+    v.why = fmt::format("{}: nothing that Brim may set on its own; change it and run the doctor again",
+                        cause_name(d.findings[0].cause));
     return v;
   }
-  if (std::any_of(trace.record.inputs.begin(), trace.record.inputs.end(), [](const std::string& p) { return !is_rereadable(p); })) {
+  if (std::any_of(trace.record.inputs.begin(), trace.record.inputs.end(),
+                  [](const std::string& p) { return !is_rereadable(p); })) {
     v.why = "the input cannot be read twice; give a file";
     return v;
   }
   std::vector<Setting> settings = settable->settings;
   const bool train = trace.record.verb == "train";
   if (train && trace.record.training.resumed) {
-    v.why = "the run went on from a checkpoint, which it has left behind; only a run from the beginning can be made again";
+    v.why =
+        "the run went on from a checkpoint, which it has left behind; only a run from the beginning can be made again";
     return v;
   }
   // A second training run writes beside the first, on the same disk, and leaves nothing.
   const std::string beside = std::filesystem::path(trace.record.output + "/").parent_path().string() + ".doctor";
   if (train) {
-    if (std::filesystem::exists(beside)) fail(ErrorCode::cannot_write, "{}: exists; the second run of --verify would write there", beside);
+    if (std::filesystem::exists(beside))
+      fail(ErrorCode::cannot_write, "{}: exists; the second run of --verify would write there", beside);
     settings.push_back({"output-dir", beside});
   }
   const auto remove = [&] {
@@ -177,21 +188,27 @@ Verified verify(Child& child, const RunTrace& trace, const Diagnosis& d) {
     throw;
   }
   remove();
-  v.done = true, v.cause = settable->cause, v.before = d.seconds, v.predicted = settable->predicted_seconds;
+  v.done = true;
+  v.cause = settable->cause;
+  v.before = d.seconds;
+  v.predicted = settable->predicted_seconds;
   v.obtained = diagnose(again).seconds;
   return v;
 }
 
 nlohmann::json machine_json(const std::vector<MachineCheck>& checks) {
   nlohmann::json all = nlohmann::json::array();
-  for (const MachineCheck& c : checks) all.push_back({{"what", c.what}, {"state", check_state_name(c.state)}, {"found", c.found}, {"advice", c.advice}});
+  for (const MachineCheck& c : checks)
+    all.push_back({{"what", c.what}, {"state", check_state_name(c.state)}, {"found", c.found}, {"advice", c.advice}});
   return all;
 }
 
 int run_doctor(const DoctorFlags& f) {
-  if (!f.run.empty() && !f.command.empty()) fail(ErrorCode::usage, "brim doctor: give --run FILE or a command after --, not both");
+  if (!f.run.empty() && !f.command.empty())
+    fail(ErrorCode::usage, "brim doctor: give --run FILE or a command after --, not both");
   if (f.verify && f.command.empty()) fail(ErrorCode::usage, "--verify: needs the command to run, after --");
-  if (!f.apply.empty() && f.run.empty() && f.command.empty()) fail(ErrorCode::usage, "--apply: needs a run to learn from: --run FILE or a command after --");
+  if (!f.apply.empty() && f.run.empty() && f.command.empty())
+    fail(ErrorCode::usage, "--apply: needs a run to learn from: --run FILE or a command after --");
   if (!f.apply.empty()) require_writable(f.apply);
   nlohmann::json all;
   std::string text;
@@ -205,25 +222,33 @@ int run_doctor(const DoctorFlags& f) {
   }
   if (!f.command.empty()) stop_on_signals();
   try {
-    if (!f.command.empty()) trace = child.run({});
-    else if (!f.run.empty()) trace = read_trace(f.run);
+    if (!f.command.empty())
+      trace = child.run({});
+    else if (!f.run.empty())
+      trace = read_trace(f.run);
     if (trace) {
       const Diagnosis d = look_at(*trace);
       all["run"] = nlohmann::json::parse(to_json(d));
       text += (text.empty() ? "" : "\nthe run\n") + to_text(d);
       if (!f.apply.empty()) {
         write_file_atomically(f.apply, to_env_file(d));
-        const bool any = std::any_of(d.findings.begin(), d.findings.end(), [](const Finding& found) { return !found.settings.empty(); });
+        const bool any = std::any_of(d.findings.begin(), d.findings.end(),
+                                     [](const Finding& found) { return !found.settings.empty(); });
         text += any ? fmt::format("\nsettings written to {}; use them with --env-file {}\n", f.apply, f.apply)
                     : fmt::format("\nno setting would help: {} has none in it\n", f.apply);
       }
       if (f.verify) {
         const Verified v = verify(child, *trace, d);
         if (v.done) {
-          all["verify"] = {{"cause", cause_name(v.cause)}, {"before_seconds", v.before}, {"predicted_seconds", v.predicted},
-                           {"obtained_seconds", v.obtained}, {"prediction_error", v.error()}};
-          text += fmt::format("\nverified: {} before, {} predicted without {}, {} obtained (prediction off by {:+.0f} %)\n", format_duration(v.before),
-                              format_duration(v.predicted), cause_name(v.cause), format_duration(v.obtained), 100 * v.error());
+          all["verify"] = {{"cause", cause_name(v.cause)},
+                           {"before_seconds", v.before},
+                           {"predicted_seconds", v.predicted},
+                           {"obtained_seconds", v.obtained},
+                           {"prediction_error", v.error()}};
+          text +=
+              fmt::format("\nverified: {} before, {} predicted without {}, {} obtained (prediction off by {:+.0f} %)\n",
+                          format_duration(v.before), format_duration(v.predicted), cause_name(v.cause),
+                          format_duration(v.obtained), 100 * v.error());
         } else {
           all["verify"] = {{"not_done", v.why}};
           text += fmt::format("\nnot verified: {}\n", v.why);
@@ -243,14 +268,18 @@ int run_doctor(const DoctorFlags& f) {
 
 std::function<int()> setup_doctor(CLI::App& app) {
   auto f = std::make_shared<DoctorFlags>();
-  app.add_option("--run", f->run, "trace of an earlier run, as `brim score … --trace FILE` and `brim train … --trace FILE` write it");
+  app.add_option("--run", f->run,
+                 "trace of an earlier run, as `brim score … --trace FILE` and `brim train … --trace FILE` write it");
   app.add_option("--apply", f->apply, "write the settings it recommends to this file, for --env-file");
-  app.add_flag("--verify", f->verify, "run the command once more with the recommended settings; predicted against obtained");
+  app.add_flag("--verify", f->verify,
+               "run the command once more with the recommended settings; predicted against obtained");
   app.add_flag("--json", f->json, "print JSON");
   app.add_option("command", f->command, "after --: a `brim score …` or `brim train …` command to run and look at");
-  app.footer("Without a run it checks the machine: card, driver, clocks, memory, processes, cores, load, disk.\n"
-             "  brim doctor -- brim score tweets.csv -o labels.csv\n  brim doctor -- brim train --model default --train rows.csv --output-dir out\n"
-             "  brim doctor --run run.json --apply fast.env");
+  app.footer(
+      "Without a run it checks the machine: card, driver, clocks, memory, processes, cores, load, disk.\n"
+      "  brim doctor -- brim score tweets.csv -o labels.csv\n  brim doctor -- brim train --model default --train "
+      "rows.csv --output-dir out\n"
+      "  brim doctor --run run.json --apply fast.env");
   return [f] { return run_doctor(*f); };
 }
 

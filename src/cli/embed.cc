@@ -17,9 +17,9 @@
 #include "cli/verb.h"
 #include "engine/pipeline.h"
 #include "io/compress.h"
+#include "io/file_checks.h"
 #include "io/jsonl.h"
 #include "io/model_dir.h"
-#include "io/file_checks.h"
 #include "io/resume.h"
 #include "io/row_reader.h"
 
@@ -86,7 +86,8 @@ int run_embed(EmbedFlags f) {
       for (int64_t i = 0; i < chunk.width; ++i) {
         char digits[32];
         if (i > 0) line += ',';
-        line.append(digits, static_cast<size_t>(std::to_chars(digits, digits + sizeof digits, v[i] * scale).ptr - digits));
+        line.append(digits,
+                    static_cast<size_t>(std::to_chars(digits, digits + sizeof digits, v[i] * scale).ptr - digits));
       }
       line += "]}\n";
       output.write_row(line, chunk.rows.position_after(row));
@@ -95,7 +96,8 @@ int run_embed(EmbedFlags f) {
   };
   Progress progress("embedding", STDERR_FILENO, f.engine.quiet);
   const auto on_progress = [&](const PipelineStats& now) {
-    progress.update({static_cast<double>(now.file_bytes), static_cast<double>(std::max<int64_t>(0, reader.bytes_total())),
+    progress.update({static_cast<double>(now.file_bytes),
+                     static_cast<double>(std::max<int64_t>(0, reader.bytes_total())),
                      fmt::format("{} rows", format_count(now.rows))});
   };
   PipelineOptions options;
@@ -135,7 +137,8 @@ void append_encoding(std::string& out, const Encoding& e) {
 }
 
 int run_tokenize(TokenizeFlags f) {
-  if (f.model.empty() || f.model == "vader") fail(ErrorCode::usage, "brim tokenize: name a model directory with --model DIR");
+  if (f.model.empty() || f.model == "vader")
+    fail(ErrorCode::usage, "brim tokenize: name a model directory with --model DIR");
   check_threads(f.threads);
   const auto tokenizer = Tokenizer::load(resolve_model(f.model, model_places(model_roots())));
   RowReader reader = f.text.open("tokenize");
@@ -146,7 +149,8 @@ int run_tokenize(TokenizeFlags f) {
   while (reader.next_chunk(chunk)) {
     throw_first(f.text.inputs, chunk, chunk.errors);
     lines.assign(chunk.size(), {});
-    pool.parallel_for(chunk.size(), [&](size_t row, int) { append_encoding(lines[row], tokenizer->encode(chunk.texts[row])); });
+    pool.parallel_for(chunk.size(),
+                      [&](size_t row, int) { append_encoding(lines[row], tokenizer->encode(chunk.texts[row])); });
     for (size_t row = 0; row < chunk.size(); ++row) output.write_row(lines[row], chunk.position_after(row));
     if (f.text.output == "-") output.flush();
   }
@@ -159,7 +163,8 @@ int run_tokenize(TokenizeFlags f) {
 std::function<int()> setup_embed(CLI::App& app) {
   auto f = std::make_shared<EmbedFlags>();
   f->text.add_to(app);
-  app.add_option("--pooling", f->pooling, "mean over the text's tokens, or cls: the first token's vector")->capture_default_str();
+  app.add_option("--pooling", f->pooling, "mean over the text's tokens, or cls: the first token's vector")
+      ->capture_default_str();
   app.add_flag("--normalize", f->normalize, "scale every vector to length 1");
   f->engine.add_to(app, false);
   return [f] { return run_embed(*f); };

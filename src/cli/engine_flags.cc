@@ -18,13 +18,18 @@ namespace brim {
 void EngineFlags::add_to(CLI::App& app, bool with_vader) {
   model = default_model();
   if (with_vader) model = env("SENTIMENT_MODEL_NAME").value_or(model);
-  app.add_option("-m,--model", model, with_vader ? "model directory or name (vader, finbert, distilbert, roberta, …)" : "model directory or name")->capture_default_str();
+  app.add_option(
+         "-m,--model", model,
+         with_vader ? "model directory or name (vader, finbert, distilbert, roberta, …)" : "model directory or name")
+      ->capture_default_str();
   app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--precision", precision, "auto, fp32, tf32, bf16, fp16, fp8 or int8")->capture_default_str();
-  app.add_option("--memory-limit", memory_limit, "bytes this process may hold on the device: 6GiB, 90% or auto")->capture_default_str();
+  app.add_option("--memory-limit", memory_limit, "bytes this process may hold on the device: 6GiB, 90% or auto")
+      ->capture_default_str();
   app.add_option("--threads", threads, "CPU threads; 0 takes all cores")->capture_default_str();
   app.add_option("--max-length", max_length, "longest text in tokens; 0 takes the model's own")->capture_default_str();
-  app.add_option("--long-text", long_text, "texts that are longer: truncate, window-mean, window-max or error")->capture_default_str();
+  app.add_option("--long-text", long_text, "texts that are longer: truncate, window-mean, window-max or error")
+      ->capture_default_str();
   app.add_flag("--fill", fill, "plan for all the memory allowed, not only what speed needs");
   app.add_flag("-q,--quiet", quiet, "no progress, no summary");
   app.add_option("--trace", trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");
@@ -36,8 +41,10 @@ EngineOptions EngineFlags::options() const {
   if (max_length < 0) fail(ErrorCode::usage, "--max-length {}: must not be negative", max_length);
   if (is_vader()) {  // nothing else looks at them
     check_threads(threads);
-    if (device != "auto" && device != "cpu" && device != "cuda" && !device.starts_with("cuda:")) fail(ErrorCode::usage, "--device {}: unknown device; use auto, cpu, cuda or cuda:N", device);
-    if (precision != "auto" && !precision_from_name(precision)) fail(ErrorCode::usage, "--precision {}: use auto, fp32, tf32, bf16, fp16, fp8 or int8", precision);
+    if (device != "auto" && device != "cpu" && device != "cuda" && !device.starts_with("cuda:"))
+      fail(ErrorCode::usage, "--device {}: unknown device; use auto, cpu, cuda or cuda:N", device);
+    if (precision != "auto" && !precision_from_name(precision))
+      fail(ErrorCode::usage, "--precision {}: use auto, fp32, tf32, bf16, fp16, fp8 or int8", precision);
     (void)MemoryLimit::resolve(memory_limit, {}, "cpu");
   }
   EngineOptions options;
@@ -53,20 +60,24 @@ EngineOptions EngineFlags::options() const {
 }
 
 void DialectFlags::add_to(CLI::App& app) {
-  app.add_option("--delimiter", delimiter, "what separates the columns of csv and tsv inputs, where it is neither comma nor tab: ';', '|', …, or tab");
+  app.add_option(
+      "--delimiter", delimiter,
+      "what separates the columns of csv and tsv inputs, where it is neither comma nor tab: ';', '|', …, or tab");
   app.add_flag("--no-quotes", no_quotes, "quotes in csv and tsv inputs are characters like any other");
 }
 
 char DialectFlags::character() const {
   if (delimiter.empty()) return 0;
   if (delimiter == "tab" || delimiter == "\\t") return '\t';
-  if (delimiter.size() != 1 || std::isalnum(static_cast<unsigned char>(delimiter[0])) != 0 || delimiter[0] == '"' || delimiter[0] == '\n' || delimiter[0] == '\r')
+  if (delimiter.size() != 1 || std::isalnum(static_cast<unsigned char>(delimiter[0])) != 0 || delimiter[0] == '"' ||
+      delimiter[0] == '\n' || delimiter[0] == '\r')
     fail(ErrorCode::usage, "--delimiter {}: give one character that is no letter, digit or quote, or tab", delimiter);
   return delimiter[0];
 }
 
 void check_threads(int threads) {
-  if (threads < 0 || threads > 1024) fail(ErrorCode::usage, "--threads {}: give a number from 1 to 1024, or 0 for all cores", threads);
+  if (threads < 0 || threads > 1024)
+    fail(ErrorCode::usage, "--threads {}: give a number from 1 to 1024, or 0 for all cores", threads);
 }
 
 std::unique_ptr<Engine> EngineFlags::open(std::optional<Output> output) const {

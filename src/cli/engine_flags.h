@@ -38,7 +38,10 @@ struct DialectFlags {
 
   void add_to(CLI::App& app);
   char character() const;  // 0: the format's own
-  void apply(RowReaderOptions& options) const { options.delimiter = character(), options.quotes = !no_quotes; }
+  void apply(RowReaderOptions& options) const {
+    options.delimiter = character();
+    options.quotes = !no_quotes;
+  }
 };
 
 // 0, for all cores, or a number of threads that can be meant; Error(usage) otherwise.

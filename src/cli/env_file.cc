@@ -2,7 +2,6 @@
 #include "cli/env_file.h"
 
 #include <fmt/format.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,8 +39,9 @@ constexpr EnvKey kKeys[] = {
     {"MARKET_STATUS_OVERRIDE", text, later, "the server's market status for tests"},
 };
 
-constexpr const char* kProgramVariables[] = {"BRIM_CACHE", "BRIM_CUBLASLT", "BRIM_DEBUG", "BRIM_ENV_FILE", "BRIM_FORCE_ISA", "BRIM_HOME", "BRIM_MODELS",
-                                             "BRIM_NVML_LIBRARY", "BRIM_NVTX", "BRIM_STAGING_DEPTH", "BRIM_SYNC"};
+constexpr const char* kProgramVariables[] = {"BRIM_CACHE",     "BRIM_CUBLASLT",      "BRIM_DEBUG",  "BRIM_ENV_FILE",
+                                             "BRIM_FORCE_ISA", "BRIM_HOME",          "BRIM_MODELS", "BRIM_NVML_LIBRARY",
+                                             "BRIM_NVTX",      "BRIM_STAGING_DEPTH", "BRIM_SYNC"};
 
 const EnvKey* find_key(const std::string& name) {
   for (const EnvKey& key : kKeys)
@@ -69,7 +69,9 @@ class KnownVariables {
     names_.insert(names_.end(), std::begin(kProgramVariables), std::end(kProgramVariables));
     for (const std::string& name : names_) stems_.push_back(name.substr(kPrefix.size()));
   }
-  bool stranger(std::string_view name) const { return name.starts_with(kPrefix) && std::find(names_.begin(), names_.end(), name) == names_.end(); }
+  bool stranger(std::string_view name) const {
+    return name.starts_with(kPrefix) && std::find(names_.begin(), names_.end(), name) == names_.end();
+  }
   std::string nearest(std::string_view name) const {  // empty: none is near
     const std::string near = nearest_name(name.substr(kPrefix.size()), stems_);
     return near.empty() ? near : std::string(kPrefix) + near;
@@ -120,12 +122,14 @@ std::vector<EnvEntry> load_env_file(const std::string& path) {
 
 std::span<const char* const> program_variables() { return kProgramVariables; }
 
-std::vector<std::string> check_env_names(const std::string& path, const std::vector<EnvEntry>& entries, const std::vector<std::string>& flags) {
+std::vector<std::string> check_env_names(const std::string& path, const std::vector<EnvEntry>& entries,
+                                         const std::vector<std::string>& flags) {
   const KnownVariables known(flags);
   std::vector<std::string> notes;
   for (const EnvEntry& e : entries) {
     if (!known.stranger(e.name)) continue;
-    if (const std::string near = known.nearest(e.name); !near.empty()) fail(ErrorCode::usage, "{}:{}: unknown variable {}; did you mean {}?", path, e.line, e.name, near);
+    if (const std::string near = known.nearest(e.name); !near.empty())
+      fail(ErrorCode::usage, "{}:{}: unknown variable {}; did you mean {}?", path, e.line, e.name, near);
     notes.push_back(fmt::format("{}:{}: {}: Brim knows no such variable, and leaves it alone", path, e.line, e.name));
   }
   return notes;

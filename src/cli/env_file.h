@@ -30,11 +30,13 @@ std::vector<EnvEntry> load_env_file(const std::string& path);
 
 // BRIM_ variables that are no flag of a verb.
 std::span<const char* const> program_variables();
-// A BRIM_ variable of the file that is neither among these nor in `flags` but close to one of them is a usage error with the
-// right name. Returns a sentence for each that is close to none; variables of other programs are none of ours.
-std::vector<std::string> check_env_names(const std::string& path, const std::vector<EnvEntry>& entries, const std::vector<std::string>& flags);
+// A BRIM_ variable of the file that is neither among these nor in `flags` but close to one of them is a usage error
+// with the right name. Returns a sentence for each that is close to none; variables of other programs are none of ours.
+std::vector<std::string> check_env_names(const std::string& path, const std::vector<EnvEntry>& entries,
+                                         const std::vector<std::string>& flags);
 
-// A sentence for each BRIM_ variable of the environment that is neither a flag's nor the program's but close to one of them.
+// A sentence for each BRIM_ variable of the environment that is neither a flag's nor the program's but close to one of
+// them.
 std::vector<std::string> misspelt_environment(const std::vector<std::string>& flags);
 
 // A value of a known key that its kind does not allow is a usage error; `where` begins the message.

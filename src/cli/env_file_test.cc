@@ -39,7 +39,9 @@ class EnvFile : public ::testing::Test {
 
 TEST_F(EnvFile, ReadsTheDialectOfShellsAndContainers) {
   const auto entries = parse_env_text(
-      "\xEF\xBB\xBF# a comment\n\nA=1\r\nexport B = two words  # why\nC='x # \\n y'\nD=\"a \\\"b\\\"\\n\\tc\" # d\nE=\nF=a#b=c\n  G=\"\"", "f");
+      "\xEF\xBB\xBF# a comment\n\nA=1\r\nexport B = two words  # why\nC='x # \\n y'\nD=\"a \\\"b\\\"\\n\\tc\" # "
+      "d\nE=\nF=a#b=c\n  G=\"\"",
+      "f");
   const std::vector<std::pair<std::string, std::string>> expected = {
       {"A", "1"}, {"B", "two words"}, {"C", "x # \\n y"}, {"D", "a \"b\"\n\tc"}, {"E", ""}, {"F", "a#b=c"}, {"G", ""}};
   ASSERT_EQ(entries.size(), expected.size());
@@ -57,7 +59,8 @@ TEST_F(EnvFile, AnErrorNamesLineAndValue) {
   EXPECT_NE(failure("A='x\n").find("quote"), std::string::npos);
   EXPECT_NE(failure("A=\"x\" y\n").find("quote"), std::string::npos);
   EXPECT_NE(failure(std::string("A=\0x\n", 5)).find("zero byte"), std::string::npos);
-  EXPECT_NE(failure("\n\nGPU_MAX_TEMPERATURE_C=hot\n").find(":3: GPU_MAX_TEMPERATURE_C=hot: must be a number"), std::string::npos);
+  EXPECT_NE(failure("\n\nGPU_MAX_TEMPERATURE_C=hot\n").find(":3: GPU_MAX_TEMPERATURE_C=hot: must be a number"),
+            std::string::npos);
   EXPECT_NE(failure("GPU_MIN_FREE_VRAM_MB=-5\n").find("-5"), std::string::npos);
   EXPECT_NE(failure("SENTIMENT_BATCH_SIZE=nan\n").find("nan"), std::string::npos);
   EXPECT_NE(failure("GPU_MEMORY_CLEANUP=maybe\n").find("maybe"), std::string::npos);
@@ -79,8 +82,8 @@ TEST_F(EnvFile, TheEnvironmentWinsAndTheLastLineOfAFile) {
 
 TEST_F(EnvFile, EveryKeyOfTheNewsBotIsKnownAndWhatChangesNothingIsExplained) {
   const std::set<std::string> expected = {
-      "SENTIMENT_MODEL_NAME",     "SENTIMENT_BATCH_SIZE",       "GPU_MEMORY_CLEANUP",   "GPU_PROFILING_ENABLED",
-      "GPU_MAX_UTILIZATION_WARN", "GPU_MAX_TEMPERATURE_C",      "GPU_MIN_FREE_VRAM_MB", "FEATURE_CUDA_STREAMS",
+      "SENTIMENT_MODEL_NAME",     "SENTIMENT_BATCH_SIZE",       "GPU_MEMORY_CLEANUP",     "GPU_PROFILING_ENABLED",
+      "GPU_MAX_UTILIZATION_WARN", "GPU_MAX_TEMPERATURE_C",      "GPU_MIN_FREE_VRAM_MB",   "FEATURE_CUDA_STREAMS",
       "SENTIMENT_MODEL_OPEN",     "FEATURE_ADAPTIVE_SENTIMENT", "SENTIMENT_MODEL_CLOSED", "MARKET_STATUS_OVERRIDE"};
   std::set<std::string> known;
   for (const EnvKey& key : env_keys()) known.insert(key.name);
@@ -104,7 +107,8 @@ TEST_F(EnvFile, AMisspeltVariableIsToldTheRightOne) {
       return e.what();
     }
   };
-  EXPECT_EQ(said("A=1\nBRIM_MEMORY_LIMT=6GiB\n"), ".env:2: unknown variable BRIM_MEMORY_LIMT; did you mean BRIM_MEMORY_LIMIT?");
+  EXPECT_EQ(said("A=1\nBRIM_MEMORY_LIMT=6GiB\n"),
+            ".env:2: unknown variable BRIM_MEMORY_LIMT; did you mean BRIM_MEMORY_LIMIT?");
   EXPECT_EQ(said("BRIM_CHACHE=/tmp\n"), ".env:1: unknown variable BRIM_CHACHE; did you mean BRIM_CACHE?");
   EXPECT_EQ(said("BRIM_MEMORY_LIMIT=6GiB\nBRIM_CACHE=/tmp\nPRECISION=x\nBRIMSTONE=1\nHOME=/\n"), "");
   EXPECT_EQ(said("BRIM_Q=1\n"), ".env:1: BRIM_Q: Brim knows no such variable, and leaves it alone");
@@ -116,16 +120,18 @@ TEST_F(EnvFile, EveryVariableTheProgramReadsIsKnown) {
   std::set<std::string> known(program_variables().begin(), program_variables().end()), found;
   for (const auto& file : std::filesystem::recursive_directory_iterator("src")) {
     const std::string name = file.path().filename().string();
-    if (!file.is_regular_file() || name.find("test") != std::string::npos || name.find("stand_in") != std::string::npos) continue;
+    if (!file.is_regular_file() || name.find("test") != std::string::npos || name.find("stand_in") != std::string::npos)
+      continue;
     const std::string text = get_file(file.path());
-    for (std::sregex_iterator at(text.begin(), text.end(), read), end; at != end; ++at)
-      found.insert((*at)[2]);
+    for (std::sregex_iterator at(text.begin(), text.end(), read), end; at != end; ++at) found.insert((*at)[2]);
   }
   EXPECT_EQ(found, known);
 }
 
 TEST_F(EnvFile, IsFoundAmongTheArguments) {
-  const auto found = [](std::vector<const char*> args) { return env_file_of(static_cast<int>(args.size()), args.data()); };
+  const auto found = [](std::vector<const char*> args) {
+    return env_file_of(static_cast<int>(args.size()), args.data());
+  };
   EXPECT_EQ(found({"brim", "score", "x"}), "");
   EXPECT_EQ(found({"brim", "--env-file", "a", "score"}), "a");
   EXPECT_EQ(found({"brim", "score", "--env-file=b"}), "b");

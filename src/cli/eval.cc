@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim eval: a model against labelled data. Accuracy, macro F1, macro recall, a table by class and the confusion matrix;
-// for token models strict entity F1 over CoNLL files.
+// brim eval: a model against labelled data. Accuracy, macro F1, macro recall, a table by class and the confusion
+// matrix; for token models strict entity F1 over CoNLL files.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -37,28 +37,40 @@ struct EvalFlags {
 nlohmann::json to_json(const Evaluation& e) {
   nlohmann::json j = {{"rows", e.rows}, {"skipped_rows", e.skipped}, {"precision", e.precision}};
   if (e.entities) {
-    j["entity_f1"] = e.entities->f1, j["entity_precision"] = e.entities->precision, j["entity_recall"] = e.entities->recall;
+    j["entity_f1"] = e.entities->f1;
+    j["entity_precision"] = e.entities->precision;
+
+    j["entity_recall"] = e.entities->recall;
     j["accuracy"] = e.token_accuracy;
     for (const auto& [type, s] : e.entities->per_type)
       j["per_class"][type] = {{"precision", s.precision}, {"recall", s.recall}, {"f1", s.f1}, {"support", s.support}};
     return j;
   }
   const ClassificationMetrics& m = e.classes;
-  j["accuracy"] = m.accuracy, j["macro_f1"] = m.macro_f1, j["macro_recall"] = m.macro_recall;
-  if (e.multi_label) j["multi_label"] = true;
-  else j["confusion"] = m.confusion;
+  j["accuracy"] = m.accuracy;
+  j["macro_f1"] = m.macro_f1;
+  j["macro_recall"] = m.macro_recall;
+  if (e.multi_label)
+    j["multi_label"] = true;
+  else
+    j["confusion"] = m.confusion;
   for (size_t k = 0; k < e.labels.size(); ++k)
-    j["per_class"][e.labels[k]] = {{"precision", m.per_class[k].precision}, {"recall", m.per_class[k].recall}, {"f1", m.per_class[k].f1}, {"support", m.per_class[k].support}};
+    j["per_class"][e.labels[k]] = {{"precision", m.per_class[k].precision},
+                                   {"recall", m.per_class[k].recall},
+                                   {"f1", m.per_class[k].f1},
+                                   {"support", m.per_class[k].support}};
   j["labels"] = e.labels;
   return j;
 }
 
 void print_table(const Evaluation& e) {
   if (e.entities) {
-    fmt::print("{} sentences · entity F1 {:.4f} (precision {:.4f}, recall {:.4f}) · word accuracy {:.4f}\n\n", format_count(e.rows), e.entities->f1,
-               e.entities->precision, e.entities->recall, e.token_accuracy);
+    fmt::print("{} sentences · entity F1 {:.4f} (precision {:.4f}, recall {:.4f}) · word accuracy {:.4f}\n\n",
+               format_count(e.rows), e.entities->f1, e.entities->precision, e.entities->recall, e.token_accuracy);
     fmt::print("{:<20} {:>10} {:>10} {:>10} {:>10}\n", "entity", "precision", "recall", "F1", "support");
-    for (const auto& [type, s] : e.entities->per_type) fmt::print("{:<20} {:>10.4f} {:>10.4f} {:>10.4f} {:>10}\n", type, s.precision, s.recall, s.f1, format_count(s.support));
+    for (const auto& [type, s] : e.entities->per_type)
+      fmt::print("{:<20} {:>10.4f} {:>10.4f} {:>10.4f} {:>10}\n", type, s.precision, s.recall, s.f1,
+                 format_count(s.support));
     return;
   }
   const ClassificationMetrics& m = e.classes;
@@ -66,8 +78,8 @@ void print_table(const Evaluation& e) {
              e.multi_label ? "all labels right" : "accuracy", m.accuracy, m.macro_f1, m.macro_recall);
   fmt::print("{:<20} {:>10} {:>10} {:>10} {:>10}\n", "class", "precision", "recall", "F1", "support");
   for (size_t k = 0; k < e.labels.size(); ++k)
-    fmt::print("{:<20} {:>10.4f} {:>10.4f} {:>10.4f} {:>10}\n", e.labels[k], m.per_class[k].precision, m.per_class[k].recall, m.per_class[k].f1,
-               format_count(m.per_class[k].support));
+    fmt::print("{:<20} {:>10.4f} {:>10.4f} {:>10.4f} {:>10}\n", e.labels[k], m.per_class[k].precision,
+               m.per_class[k].recall, m.per_class[k].f1, format_count(m.per_class[k].support));
   if (e.labels.size() > 20 || m.confusion.empty()) return;
   fmt::print("\nrows: the true class, columns: what was said\n{:<20}", "");
   for (const auto& label : e.labels) fmt::print(" {:>10.10}", label);
@@ -87,7 +99,8 @@ int run_eval(const EvalFlags& f) {
   request.inputs = f.inputs;
   request.format = f.format;
   request.text_column = f.text_column;
-  request.delimiter = f.dialect.character(), request.quotes = !f.dialect.no_quotes;
+  request.delimiter = f.dialect.character();
+  request.quotes = !f.dialect.no_quotes;
   request.label_columns.clear();
   for (const auto& columns : f.label_columns)
     for (auto& name : split_names(columns, ',')) request.label_columns.push_back(std::move(name));
@@ -102,19 +115,26 @@ int run_eval(const EvalFlags& f) {
   if (f.record_agreement) {
     if (engine == nullptr) fail(ErrorCode::usage, "--record-agreement: VADER has no int8 form");
     EngineFlags wide = f.engine, narrow = f.engine;
-    wide.precision = "fp32", narrow.precision = "int8", wide.device = narrow.device = "cpu";
+    wide.precision = "fp32";
+    narrow.precision = "int8";
+    wide.device = narrow.device = "cpu";
     const Evaluation a = evaluate(wide.open().get(), request), b = evaluate(narrow.open().get(), request);
     int64_t same = 0;
     for (size_t i = 0; i < a.predicted.size(); ++i) same += a.predicted[i] == b.predicted[i];
-    const double agreement = a.predicted.empty() ? 0 : static_cast<double>(same) / static_cast<double>(a.predicted.size());
+    const double agreement =
+        a.predicted.empty() ? 0 : static_cast<double>(same) / static_cast<double>(a.predicted.size());
     record_int8_agreement(engine->model().dir(), agreement, static_cast<int64_t>(a.predicted.size()));
-    log_info("int8 labels agree with fp32's on {:.2f} % of {} {}; recorded in {}", agreement * 100, format_count(static_cast<int64_t>(a.predicted.size())),
-             a.multi_label ? "marks" : "rows", engine->model().dir().string());
+    log_info("int8 labels agree with fp32's on {:.2f} % of {} {}; recorded in {}", agreement * 100,
+             format_count(static_cast<int64_t>(a.predicted.size())), a.multi_label ? "marks" : "rows",
+             engine->model().dir().string());
   }
-  if (f.json) std::cout << to_json(e).dump(2) << "\n";
-  else print_table(e);
+  if (f.json)
+    std::cout << to_json(e).dump(2) << "\n";
+  else
+    print_table(e);
   if (!f.json && !f.engine.quiet)
-    fmt::print(stderr, "{} on {} in {}\n", engine == nullptr ? "vader" : engine->model().dir().string(), engine == nullptr ? "cpu" : engine->device().name(), e.precision);
+    fmt::print(stderr, "{} on {} in {}\n", engine == nullptr ? "vader" : engine->model().dir().string(),
+               engine == nullptr ? "cpu" : engine->device().name(), e.precision);
   return 0;
 }
 
@@ -125,13 +145,15 @@ std::function<int()> setup_eval(CLI::App& app) {
   app.add_option("data", f->inputs, "labelled rows (csv, tsv, jsonl), or CoNLL files for token models");
   app.add_option("--text-column", f->text_column, "column or key that holds the text");
   app.add_option("--label-column", f->label_columns,
-                 "column or key that holds the label (several separated by | for multi-label models); several columns (a,b,c or given again): 0 or 1 each")
+                 "column or key that holds the label (several separated by | for multi-label models); several columns "
+                 "(a,b,c or given again): 0 or 1 each")
       ->allow_extra_args(false)
       ->capture_default_str();
   app.add_option("--format", f->format, "auto, csv, tsv, jsonl or conll")->capture_default_str();
   f->dialect.add_to(app);
   app.add_flag("--json", f->json, "print JSON");
-  app.add_flag("--record-agreement", f->record_agreement, "measure how often int8 labels equal fp32's and note it in the model directory");
+  app.add_flag("--record-agreement", f->record_agreement,
+               "measure how often int8 labels equal fp32's and note it in the model directory");
   f->engine.add_to(app, true);
   return [f] { return run_eval(*f); };
 }

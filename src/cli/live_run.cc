@@ -37,10 +37,12 @@ void LiveRun::update(const PipelineStats& now, double done) {
   counted.seconds = seconds_since(started_ns_);
   const RunStats r = run_stats(engine_ != nullptr ? &engine_->shape() : nullptr,
                                engine_ != nullptr ? &engine_->plan() : nullptr, counted);
-  figures_.rows = r.rows, figures_.tokens = r.tokens;
+  figures_.rows = r.rows;
+  figures_.tokens = r.tokens;
   figures_.rows_per_s = r.rows_per_second;
   if (engine_ != nullptr) figures_.tokens_per_s = r.tokens_per_second;
-  figures_.mfu = r.mfu, figures_.busy = r.device_busy;
+  figures_.mfu = r.mfu;
+  figures_.busy = r.device_busy;
   figures_.done = done;
   // A card is filled once, before the first batch, so it is asked once; resident memory is read anew.
   const DeviceKind kind = engine_ != nullptr ? engine_->device().kind() : DeviceKind::cpu;

@@ -30,7 +30,8 @@ constexpr Verb kVerbs[] = {
     {"embed", "turn texts into vectors", setup_embed},
     {"doctor", "say why a run was not faster, and what changing it would bring", setup_doctor},
     {"compare", "models side by side on the same rows: accuracy, agreement, speed, memory", setup_compare},
-    {"profile", "measure models: load, latency, throughput, memory, roofline; and a language model beside them", setup_profile},
+    {"profile", "measure models: load, latency, throughput, memory, roofline; and a language model beside them",
+     setup_profile},
     {"tokenize", "show token ids, tokens and offsets", setup_tokenize},
     {"tune", "measure GEMM algorithms for a model on this GPU and keep the best", setup_tune},
     {"bench", "measure this machine: streams, latency", setup_bench},
@@ -65,7 +66,8 @@ std::string unknown_verb(const std::string& typed) {
   std::vector<std::string> names = {"help", "completion"};
   for (const auto& v : kVerbs) names.emplace_back(v.name);
   const std::string near = nearest_name(typed, names);
-  return fmt::format("there is no verb '{}'{}; `brim help` lists them", typed, near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
+  return fmt::format("there is no verb '{}'{}; `brim help` lists them", typed,
+                     near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
 }
 
 // Null where there is none; CLI11 would throw.
@@ -78,23 +80,31 @@ const CLI::App* find_verb(const CLI::App& app, const std::string& name) {
 // `brim models` and `brim bench` have verbs of their own.
 std::vector<std::string> inner_verbs(const CLI::App& verb) {
   std::vector<std::string> names;
-  for (const CLI::App* inner : verb.get_subcommands([](const CLI::App*) { return true; })) names.push_back(inner->get_name());
+  for (const CLI::App* inner : verb.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(inner->get_name());
   return names;
 }
 
 void require_inner_verb(const CLI::App& verb, const char* typed) {
   const auto names = inner_verbs(verb);
-  if (names.empty() || (typed != nullptr && (typed[0] == '-' || std::find(names.begin(), names.end(), typed) != names.end()))) return;
-  if (typed == nullptr) fail(ErrorCode::usage, "brim {}: say which: {}; `brim help {}` shows them", verb.get_name(), fmt::join(names, ", "), verb.get_name());
+  if (names.empty() ||
+      (typed != nullptr && (typed[0] == '-' || std::find(names.begin(), names.end(), typed) != names.end())))
+    return;
+  if (typed == nullptr)
+    fail(ErrorCode::usage, "brim {}: say which: {}; `brim help {}` shows them", verb.get_name(), fmt::join(names, ", "),
+         verb.get_name());
   const std::string near = nearest_name(typed, names);
-  fail(ErrorCode::usage, "brim {} has no '{}'{}; it has {}", verb.get_name(), typed, near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
+  fail(ErrorCode::usage, "brim {} has no '{}'{}; it has {}", verb.get_name(), typed,
+       near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
 }
 
 // Flags that users of other tools look for, where Brim needs none.
 std::string not_needed(std::string typed) {
   std::replace(typed.begin(), typed.end(), '_', '-');
-  if (typed.ends_with("batch-size")) return ": batches are as large as pays under --memory-limit; `brim plan` shows them";
-  if (typed.ends_with("num-workers") || typed == "workers") return ": reading and tokenizing take the cores there are; --threads limits them";
+  if (typed.ends_with("batch-size"))
+    return ": batches are as large as pays under --memory-limit; `brim plan` shows them";
+  if (typed.ends_with("num-workers") || typed == "workers")
+    return ": reading and tokenizing take the cores there are; --threads limits them";
   return "";
 }
 
@@ -102,18 +112,22 @@ std::string not_needed(std::string typed) {
 std::string parse_problem(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
   const size_t flag = text.find(" --");
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ConversionError) && flag != std::string::npos)  // "Could not convert: --threads = x"
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ConversionError) &&
+      flag != std::string::npos)  // "Could not convert: --threads = x"
     if (const size_t equals = text.find(" = ", flag); equals != std::string::npos)
-      return fmt::format("{} {}: not a value it takes (a number in range, or true or false for a switch)", text.substr(flag + 1, equals - flag - 1), text.substr(equals + 3));
+      return fmt::format("{} {}: not a value it takes (a number in range, or true or false for a switch)",
+                         text.substr(flag + 1, equals - flag - 1), text.substr(equals + 3));
   if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError) || flag == std::string::npos) return text;
   const std::string typed = text.substr(flag + 3, text.find_first_of(" =", flag + 3) - flag - 3);
   const CLI::App* verb = &app;
   while (!verb->get_subcommands().empty()) verb = verb->get_subcommands().front();
   std::vector<std::string> names;
-  for (const CLI::Option* option : verb->get_options()) names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  for (const CLI::Option* option : verb->get_options())
+    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
   const std::string near = nearest_name(typed, names);
   const std::string needless = near.empty() ? not_needed(typed) : "";
-  return fmt::format("there is no flag --{}{}{}", typed, near.empty() ? "" : fmt::format(" (did you mean --{}?)", near), needless);
+  return fmt::format("there is no flag --{}{}{}", typed, near.empty() ? "" : fmt::format(" (did you mean --{}?)", near),
+                     needless);
 }
 
 // A bash completion script: verbs, then the flags of the verb typed.
@@ -129,7 +143,8 @@ void print_completion(const CLI::App& app) {
   fmt::print(
       "_brim() {{\n  local word=${{COMP_WORDS[COMP_CWORD]}} words=\n  case ${{COMP_WORDS[1]}} in\n{}  esac\n"
       "  [ $COMP_CWORD -eq 1 ] && words=\"{}\"\n  COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
-      "  [ ${{#COMPREPLY[@]}} -eq 0 ] && COMPREPLY=($(compgen -f -- \"$word\"))\n}}\ncomplete -o filenames -F _brim brim\n",
+      "  [ ${{#COMPREPLY[@]}} -eq 0 ] && COMPREPLY=($(compgen -f -- \"$word\"))\n}}\ncomplete -o filenames -F _brim "
+      "brim\n",
       cases, verbs);
 }
 
@@ -140,9 +155,12 @@ int run(int argc, char** argv) {
   CLI::App app("Brim runs text classifiers at the limit of the hardware you have, and never over it.", "brim");
   app.set_version_flag("--version", kVersion);
   app.require_subcommand(0, 1);
-  app.add_option("--env-file", env_file, "a .env file of BRIM_ and other known variables; those of the environment win");
-  app.footer("`brim help VERB` shows a verb's flags. Exit codes: 0 ok, 2 usage, 3 bad data, 4 bad model, 5 does not fit, 6 device lost,\n"
-             "7 cannot write, 8 training diverged, 130 interrupted.");
+  app.add_option("--env-file", env_file,
+                 "a .env file of BRIM_ and other known variables; those of the environment win");
+  app.footer(
+      "`brim help VERB` shows a verb's flags. Exit codes: 0 ok, 2 usage, 3 bad data, 4 bad model, 5 does not fit, 6 "
+      "device lost,\n"
+      "7 cannot write, 8 training diverged, 130 interrupted.");
   std::vector<std::pair<CLI::App*, std::function<int()>>> verbs;
   for (const Verb& verb : kVerbs) {
     CLI::App* sub = app.add_subcommand(verb.name, verb.summary);
@@ -179,10 +197,13 @@ int run(int argc, char** argv) {
   }
   if (help->parsed()) {
     const CLI::App* about = help_words.empty() || help_words[0] == "help" ? nullptr : find_verb(app, help_words[0]);
-    if (about == nullptr && !help_words.empty() && help_words[0] != "help") fail(ErrorCode::usage, "{}", unknown_verb(help_words[0]));
+    if (about == nullptr && !help_words.empty() && help_words[0] != "help")
+      fail(ErrorCode::usage, "{}", unknown_verb(help_words[0]));
     std::string before = "brim";
     for (size_t i = 1; about != nullptr && i < help_words.size(); ++i) {
-      if (inner_verbs(*about).empty()) fail(ErrorCode::usage, "brim {} has no verbs of its own; `brim help {}` shows its flags", about->get_name(), about->get_name());
+      if (inner_verbs(*about).empty())
+        fail(ErrorCode::usage, "brim {} has no verbs of its own; `brim help {}` shows its flags", about->get_name(),
+             about->get_name());
       require_inner_verb(*about, help_words[i].c_str());
       before += " " + about->get_name();
       about = find_verb(*about, help_words[i]);
@@ -191,7 +212,8 @@ int run(int argc, char** argv) {
       std::cout << about->help(before);
       return 0;
     }
-    std::cout << app.get_formatter()->make_help(&app, "brim", CLI::AppFormatMode::Normal);  // help() would be of this verb
+    std::cout << app.get_formatter()->make_help(&app, "brim",
+                                                CLI::AppFormatMode::Normal);  // help() would be of this verb
     return 0;
   }
   if (completion->parsed()) {

@@ -30,7 +30,8 @@ struct ModelsFlags {
 
 int run_list() {
   fmt::print("{:<40} {}\n", "vader", "built in: rules and a lexicon, no model files");
-  for (const auto& found : list_models(model_places(model_roots()))) fmt::print("{:<40} {}\n", found.name, found.dir.string());
+  for (const auto& found : list_models(model_places(model_roots())))
+    fmt::print("{:<40} {}\n", found.name, found.dir.string());
   return 0;
 }
 
@@ -41,7 +42,8 @@ std::string stored_precision(const WeightSource& source) {
     const StoredTensor& tensor = *source.describe(name);
     if (tensor.dtype) elements[dtype_name(*tensor.dtype)] += tensor.elements;
   }
-  const auto most = std::max_element(elements.begin(), elements.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most = std::max_element(elements.begin(), elements.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
   if (most == elements.end()) return "no numbers";
   const std::string& name = most->first;  // "f32" is fp32 to users, "i8" int8
   return name[0] == 'f' ? "fp" + name.substr(1) : name[0] == 'i' ? "int" + name.substr(1) : name;
@@ -57,29 +59,40 @@ int run_show(const std::string& name) {
   const ModelShape s = read_shape(dir, &config);
   const auto source = WeightSource::open(dir);
   std::vector<float> values;
-  for (const ParamSpec& spec : model_params(s))  // the head is small, and where labels and weights of different models meet
-    if (spec.head && spec.rows > 0) values.resize(static_cast<size_t>(spec.elements())), read_param(*source, s, spec, values.data());
+  for (const ParamSpec& spec :
+       model_params(s))  // the head is small, and where labels and weights of different models meet
+    if (spec.head && spec.rows > 0) {
+      values.resize(static_cast<size_t>(spec.elements()));
+      read_param(*source, s, spec, values.data());
+    }
   fmt::print("{}\n", dir.string());
   fmt::print("  family       {} ({})\n", family_name(s.family), config.model_type);
-  fmt::print("  head         {}\n", s.sequence_classes > 0 ? "sequence classification" : s.token_classes > 0 ? "token classification" : "none (plain encoder)");
-  fmt::print("  shape        {} layers, hidden {}, {} heads, feed-forward {}, vocabulary {}\n", s.layers, s.hidden, s.heads, s.ffn, format_count(s.vocab));
+  fmt::print("  head         {}\n", s.sequence_classes > 0 ? "sequence classification"
+                                    : s.token_classes > 0  ? "token classification"
+                                                           : "none (plain encoder)");
+  fmt::print("  shape        {} layers, hidden {}, {} heads, feed-forward {}, vocabulary {}\n", s.layers, s.hidden,
+             s.heads, s.ffn, format_count(s.vocab));
   fmt::print("  longest text {} tokens\n", s.max_tokens());
   fmt::print("  parameters   {}\n", format_count(param_count(s)));
-  fmt::print("  weights      {} ({}, {})\n", format_bytes(source->mapped_bytes()), source->where(), stored_precision(*source));
+  fmt::print("  weights      {} ({}, {})\n", format_bytes(source->mapped_bytes()), source->where(),
+             stored_precision(*source));
   if (s.sequence_classes + s.token_classes > 0) fmt::print("  labels       {}\n", fmt::join(config.id2label, ", "));
   fmt::print("  tokenizer    {}\n", Tokenizer::load(dir)->kind());
-  if (const double agreement = recorded_int8_agreement(dir); agreement >= 0) fmt::print("  int8 labels  agree with fp32 on {:.2f} %\n", agreement * 100);
+  if (const double agreement = recorded_int8_agreement(dir); agreement >= 0)
+    fmt::print("  int8 labels  agree with fp32 on {:.2f} %\n", agreement * 100);
   return 0;
 }
 
 int run_export(const ModelsFlags& f) {
   const auto precision = precision_from_name(f.precision);
   if (!precision) fail(ErrorCode::usage, "--precision {}: use fp32, fp16, bf16 or int8", f.precision);
-  if (f.model == "vader") fail(ErrorCode::usage, "brim models export vader: VADER is rules and a lexicon; it has no weights to write");
+  if (f.model == "vader")
+    fail(ErrorCode::usage, "brim models export vader: VADER is rules and a lexicon; it has no weights to write");
   if (f.output.empty()) fail(ErrorCode::usage, "brim models export: say where with -o DIR");
   const auto from = resolve_model(f.model, model_places(model_roots()));
   const ExportReport report = export_model(from, f.output, *precision);
-  fmt::print(stderr, "{}: {} tensors, {} of them int8, {}\n", f.output, report.tensors, report.quantized, format_bytes(report.bytes));
+  fmt::print(stderr, "{}: {} tensors, {} of them int8, {}\n", f.output, report.tensors, report.quantized,
+             format_bytes(report.bytes));
   return 0;
 }
 
@@ -96,7 +109,8 @@ std::function<int()> setup_tune(CLI::App& app) {
   app.remove_option(app.get_option("--trace"));
   return [f] {
     const auto engine = f->engine.open();
-    if (engine == nullptr || engine->device().kind() != DeviceKind::cuda) fail(ErrorCode::usage, "brim tune: there is nothing to tune without a GPU and a model");
+    if (engine == nullptr || engine->device().kind() != DeviceKind::cuda)
+      fail(ErrorCode::usage, "brim tune: there is nothing to tune without a GPU and a model");
     for (const auto& line : engine->tune(f->seconds)) fmt::print("{}\n", line);
     return 0;
   };

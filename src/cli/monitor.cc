@@ -78,7 +78,8 @@ class Window {
     if (entered_) {
       termios raw = before_;
       raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);  // Ctrl-C and Ctrl-Z arrive as keys
-      raw.c_cc[VMIN] = 0, raw.c_cc[VTIME] = 0;
+      raw.c_cc[VMIN] = 0;
+      raw.c_cc[VTIME] = 0;
       ::tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     }
     put("\x1b[?1049h\x1b[?25l\x1b[2J");

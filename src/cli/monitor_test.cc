@@ -76,7 +76,10 @@ class Screen {
     if (c == '\x1b') return take_escape(at);
     if (c == '\r') return x_ = 0, 1;
     if (c == '\n') {
-      if (++y_ >= rows_) overflow = true, y_ = rows_ - 1;
+      if (++y_ >= rows_) {
+        overflow = true;
+        y_ = rows_ - 1;
+      }
       return 1;
     }
     const auto lead = static_cast<unsigned char>(c);
@@ -135,10 +138,12 @@ class MonitorTest : public ::testing::Test {
   // The view in a terminal of its own until `finish` is given to it.
   void start(int columns, int rows) {
     winsize size{};
-    size.ws_col = static_cast<unsigned short>(columns), size.ws_row = static_cast<unsigned short>(rows);
+    size.ws_col = static_cast<unsigned short>(columns);
+    size.ws_row = static_cast<unsigned short>(rows);
     screen_ = std::make_unique<Screen>(columns, rows);
     int other = -1;  // the settings of a fresh terminal, known before the view can change them
-    if (::openpty(&terminal_, &other, nullptr, nullptr, nullptr) != 0) throw std::runtime_error("no pseudo-terminal to be had: is /dev/pts mounted?");
+    if (::openpty(&terminal_, &other, nullptr, nullptr, nullptr) != 0)
+      throw std::runtime_error("no pseudo-terminal to be had: is /dev/pts mounted?");
     ASSERT_EQ(::tcgetattr(terminal_, &before_), 0);
     ::close(terminal_), ::close(other);
     child_ = ::forkpty(&terminal_, nullptr, &before_, &size);
@@ -215,9 +220,11 @@ TEST_F(MonitorTest, FollowsTheWindowAndASignalRestoresIt) {
   read_until([&] { return shows("GPU 0"); });
   EXPECT_FALSE(screen_->overflow) << screen_->text();
   screen_ = std::make_unique<Screen>(200, 60);
-  screen_->was_alternate = true, screen_->cursor = false;
+  screen_->was_alternate = true;
+  screen_->cursor = false;
   winsize size{};
-  size.ws_col = 200, size.ws_row = 60;
+  size.ws_col = 200;
+  size.ws_row = 60;
   ASSERT_EQ(::ioctl(terminal_, TIOCSWINSZ, &size), 0);
   read_until([&] { return screen_->widest > 80 && shows("disk"); });
   ::kill(child_, SIGTERM);
@@ -249,15 +256,16 @@ TEST_F(MonitorTest, KeepsALogAndWarnsOnce) {
 }
 
 TEST_F(MonitorTest, WrongFlagsAreUsageErrors) {
-  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{{"--interval", "soon"},
-                                                                                    {"--interval", "0"},
-                                                                                    {"--interval", "1h30"},
-                                                                                    {"--interval", ""},
-                                                                                    {"--samples", "-1"},
-                                                                                    {"--once", "--max-temperature-c", "-5"},
-                                                                                    {"--once", "--max-utilization-warn", "nan"},
-                                                                                    {"--once", "--min-free-vram-mb=-1"},
-                                                                                    {"--json", "--jsonl", "x"}})
+  for (const std::vector<std::string>& args :
+       std::vector<std::vector<std::string>>{{"--interval", "soon"},
+                                             {"--interval", "0"},
+                                             {"--interval", "1h30"},
+                                             {"--interval", ""},
+                                             {"--samples", "-1"},
+                                             {"--once", "--max-temperature-c", "-5"},
+                                             {"--once", "--max-utilization-warn", "nan"},
+                                             {"--once", "--min-free-vram-mb=-1"},
+                                             {"--json", "--jsonl", "x"}})
     EXPECT_THROW(run_monitor_with(args), Error) << args[0] << args.back();
   try {
     run_monitor_with({"--jsonl", "/no/such/dir/log"});

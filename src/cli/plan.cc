@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // brim plan: what a model needs on a device, present or not, and what would be chosen under a limit. Computes nothing.
+#include "plan/plan.h"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -14,7 +16,6 @@
 #include "cli/verb.h"
 #include "engine/precision.h"
 #include "io/model_dir.h"
-#include "plan/plan.h"
 #include "text/tokenizer.h"
 #include "train/settings.h"
 
@@ -51,22 +52,35 @@ Job open_job(const PlanFlags& f) {
   const auto take = [&](const char* key, const std::string& value) {
     if (!value.empty()) apply_setting(s, key, value, std::string("--") + key);
   };
-  take("memory_limit", f.memory_limit), take("precision", f.precision), take("optim", f.optim), take("recompute", f.recompute), take("lr_scaling", f.lr_scaling);
+  take("memory_limit", f.memory_limit);
+  take("precision", f.precision);
+  take("optim", f.optim);
+
+  take("recompute", f.recompute);
+  take("lr_scaling", f.lr_scaling);
   take("device", f.device);
   if (!f.model.empty()) s.model = f.model;
   if (f.max_length != 0) s.max_length = f.max_length;
   if (f.learning_rate != 0) s.learning_rate = f.learning_rate;
   if (f.reference_batch != 0) s.lr_reference_batch = f.reference_batch;
-  if (f.batch_size != 0) s.train_batch_size = f.batch_size, s.gradient_accumulation_steps = 1, job.batch_given = true;
+  if (f.batch_size != 0) {
+    s.train_batch_size = f.batch_size;
+    s.gradient_accumulation_steps = 1;
+    job.batch_given = true;
+  }
   if (f.fill) s.fill = true;
   if (f.batch_size < 0) fail(ErrorCode::usage, "--batch-size {}: must be at least 1", f.batch_size);
   if (f.learning_rate < 0) fail(ErrorCode::usage, "--learning-rate {}: must not be negative", f.learning_rate);
   if (f.typical_length < 0) fail(ErrorCode::usage, "--typical-length {}: must not be negative", f.typical_length);
   if (f.max_length < 0) fail(ErrorCode::usage, "--max-length {}: must not be negative", f.max_length);
-  if (s.lr_reference_batch < 1) fail(ErrorCode::usage, "--reference-batch {}: must be at least 1", s.lr_reference_batch);
-  if (s.lr_scaling != "none" && s.lr_scaling != "sqrt" && s.lr_scaling != "linear") fail(ErrorCode::usage, "--lr-scaling {}: use none, sqrt or linear", s.lr_scaling);
-  if (s.optim != "auto" && s.optim.find("adamw") == std::string::npos) fail(ErrorCode::usage, "--optim {}: use adamw or adamw_8bit", s.optim);
-  if (s.recompute != "auto" && !recompute_from_name(s.recompute)) fail(ErrorCode::usage, "--recompute {}: use auto, none, selective or full", s.recompute);
+  if (s.lr_reference_batch < 1)
+    fail(ErrorCode::usage, "--reference-batch {}: must be at least 1", s.lr_reference_batch);
+  if (s.lr_scaling != "none" && s.lr_scaling != "sqrt" && s.lr_scaling != "linear")
+    fail(ErrorCode::usage, "--lr-scaling {}: use none, sqrt or linear", s.lr_scaling);
+  if (s.optim != "auto" && s.optim.find("adamw") == std::string::npos)
+    fail(ErrorCode::usage, "--optim {}: use adamw or adamw_8bit", s.optim);
+  if (s.recompute != "auto" && !recompute_from_name(s.recompute))
+    fail(ErrorCode::usage, "--recompute {}: use auto, none, selective or full", s.recompute);
   job.optimizer_given = !f.optim.empty();
   if (s.model.empty()) s.model = default_model();
   if (s.model == "vader") fail(ErrorCode::usage, "--model vader: rules need no plan; name a model directory");
@@ -94,7 +108,8 @@ Job open_job(const PlanFlags& f) {
   } catch (const Error&) {  // plans do not need a tokenizer
   }
   if (s.max_length > 0) r.max_length = std::min(r.max_length, s.max_length);
-  r.typical_length = f.typical_length > 0 ? std::min(f.typical_length, r.max_length) : std::min<int64_t>(r.max_length, 128);
+  r.typical_length =
+      f.typical_length > 0 ? std::min(f.typical_length, r.max_length) : std::min<int64_t>(r.max_length, 128);
   r.fill = s.fill;
   r.optimizer = s.optim.find("8bit") != std::string::npos ? Optimizer::adamw_8bit : Optimizer::adamw;
   r.keep_optimizer = job.optimizer_given;
@@ -113,9 +128,13 @@ struct Target {
 Target open_target(const PlanFlags& f, const std::string& name) {
   Target t;
   if (!f.vram.empty() || f.tflops != 0 || f.bandwidth != 0) {
-    if (!f.device.empty()) fail(ErrorCode::usage, "--device {}: name a card, or describe one with --vram, --tflops and --bandwidth, not both", f.device);
+    if (!f.device.empty())
+      fail(ErrorCode::usage,
+           "--device {}: name a card, or describe one with --vram, --tflops and --bandwidth, not both", f.device);
     const auto vram = parse_bytes(f.vram);
-    if (!vram) fail(ErrorCode::usage, "--vram{}: give the card's memory, such as 8GiB, together with --tflops and --bandwidth", f.vram.empty() ? "" : " " + f.vram);
+    if (!vram)
+      fail(ErrorCode::usage, "--vram{}: give the card's memory, such as 8GiB, together with --tflops and --bandwidth",
+           f.vram.empty() ? "" : " " + f.vram);
     t.profile = custom_card(*vram, f.tflops, f.bandwidth * 1e9);
   } else if (name == "auto" || name == "cpu" || name.starts_with("cuda")) {
     t.device = open_device(name, f.threads);
@@ -157,8 +176,12 @@ std::string bar(int64_t part, int64_t whole, int width) {
   return text + ends[n % 8];
 }
 
-std::string optimizer_text(const Plan& p) { return fmt::format("{}{}", optimizer_name(p.optimizer), p.moments_on_host ? ", its state on the host" : ""); }
-std::string way(const Plan& p) { return fmt::format("recompute {}, {}", recompute_name(p.recompute), optimizer_text(p)); }
+std::string optimizer_text(const Plan& p) {
+  return fmt::format("{}{}", optimizer_name(p.optimizer), p.moments_on_host ? ", its state on the host" : "");
+}
+std::string way(const Plan& p) {
+  return fmt::format("recompute {}, {}", recompute_name(p.recompute), optimizer_text(p));
+}
 
 std::string summary(const Plan& p) {
   std::string text = fmt::format("{} tokens", format_count(p.token_budget));
@@ -187,7 +210,8 @@ std::string neighbour(const PlanRequest& r, const Plan& chosen, int64_t change) 
   const auto p = neighbouring(r, change);
   if (!p) return name + fmt::format("does not fit; the smallest plan needs {}", format_bytes(least_limit(r)));
   if (summary(*p) == summary(chosen)) return name + "the same plan";
-  return name + fmt::format("{}: {:+.1f} % tokens/s", summary(*p), 100 * (p->tokens_per_second / chosen.tokens_per_second - 1));
+  return name + fmt::format("{}: {:+.1f} % tokens/s", summary(*p),
+                            100 * (p->tokens_per_second / chosen.tokens_per_second - 1));
 }
 
 struct BatchAndRate {
@@ -198,7 +222,8 @@ BatchAndRate learning(const Job& job, const Plan& p) {
   BatchAndRate b;
   const TrainSettings& s = job.settings;
   b.tokens = job.request.global_batch_tokens > 0 ? job.request.global_batch_tokens : p.token_budget;
-  b.texts = job.batch_given && s.batch_tokens == 0 ? s.global_batch() : std::max<int64_t>(1, b.tokens / job.request.typical_length);
+  b.texts = job.batch_given && s.batch_tokens == 0 ? s.global_batch()
+                                                   : std::max<int64_t>(1, b.tokens / job.request.typical_length);
   const double ratio = static_cast<double>(b.texts) / static_cast<double>(s.lr_reference_batch);
   b.rate = s.learning_rate * (s.lr_scaling == "linear" ? ratio : s.lr_scaling == "sqrt" ? std::sqrt(ratio) : 1.0);
   return b;
@@ -210,38 +235,57 @@ nlohmann::ordered_json json_of(const Job& job, const Plan& p) {
   j["fits"] = true;
   if (p.task == Task::train) {
     const BatchAndRate b = learning(job, p);
-    j["global_batch"] = b.texts, j["global_batch_tokens"] = b.tokens, j["learning_rate"] = b.rate, j["lr_scaling"] = job.settings.lr_scaling;
+    j["global_batch"] = b.texts;
+    j["global_batch_tokens"] = b.tokens;
+    j["learning_rate"] = b.rate;
+
+    j["lr_scaling"] = job.settings.lr_scaling;
   }
   return j;
 }
 
 nlohmann::ordered_json unfit_json(const std::string& device, const PlanRequest& r) {
-  return {{"task", task_name(r.task)}, {"device", {{"name", device}}}, {"fits", false}, {"limit_bytes", r.limit_bytes}, {"smallest_limit_bytes", least_limit(r)}};
+  return {{"task", task_name(r.task)},
+          {"device", {{"name", device}}},
+          {"fits", false},
+          {"limit_bytes", r.limit_bytes},
+          {"smallest_limit_bytes", least_limit(r)}};
 }
 
 void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
   const ModelShape& s = r.shape;
   const DeviceProfile& d = p.device;
-  fmt::print("model        {}: {}, {} layers of {}, {} parameters\n", job.dir.filename().string(), family_name(s.family), s.layers, s.hidden,
-             format_si(static_cast<double>(param_count(s))));
+  fmt::print("model        {}: {}, {} layers of {}, {} parameters\n", job.dir.filename().string(),
+             family_name(s.family), s.layers, s.hidden, format_si(static_cast<double>(param_count(s))));
   fmt::print("device       {}, {}{}\n", d.name, format_bytes(d.total_bytes),
-             d.kind == DeviceKind::cuda && !d.context_measured ? fmt::format(", sm_{}; its context's size is an estimate", d.compute_capability) : "");
+             d.kind == DeviceKind::cuda && !d.context_measured
+                 ? fmt::format(", sm_{}; its context's size is an estimate", d.compute_capability)
+                 : "");
   fmt::print("task         {} in {}\n\n", task_name(p.task), precision_name(p.precision));
   for (int t = 0; t < kTagCount; ++t) {
     const auto tag = static_cast<Tag>(t);
-    if (p.bytes[tag] > 0) fmt::print("  {:<12} {:>10}  {}\n", tag_name(tag), format_bytes(p.bytes[tag]), bar(p.bytes[tag], p.limit_bytes, 40));
+    if (p.bytes[tag] > 0)
+      fmt::print("  {:<12} {:>10}  {}\n", tag_name(tag), format_bytes(p.bytes[tag]),
+                 bar(p.bytes[tag], p.limit_bytes, 40));
   }
-  fmt::print("  {:<12} {:>10}  {} of {} ({:.0f} %)\n\n", "in all", format_bytes(p.peak_bytes), bar(p.peak_bytes, p.limit_bytes, 40), format_bytes(p.limit_bytes),
+  fmt::print("  {:<12} {:>10}  {} of {} ({:.0f} %)\n\n", "in all", format_bytes(p.peak_bytes),
+             bar(p.peak_bytes, p.limit_bytes, 40), format_bytes(p.limit_bytes),
              100.0 * static_cast<double>(p.peak_bytes) / static_cast<double>(p.limit_bytes));
-  fmt::print("token budget {} (up to {} texts of at most {} tokens)\n", format_count(p.token_budget), format_count(p.max_sequences), p.max_length);
+  fmt::print("token budget {} (up to {} texts of at most {} tokens)\n", format_count(p.token_budget),
+             format_count(p.max_sequences), p.max_length);
   if (p.task == Task::train) {
     const BatchAndRate b = learning(job, p);
     fmt::print("recompute    {}\noptimizer    {}\n", recompute_name(p.recompute), optimizer_text(p));
-    fmt::print("global batch {} texts, {} tokens: {} micro-batch{}\n", format_count(b.texts), format_count(b.tokens), p.accumulation_steps, p.accumulation_steps == 1 ? "" : "es");
+    fmt::print("global batch {} texts, {} tokens: {} micro-batch{}\n", format_count(b.texts), format_count(b.tokens),
+               p.accumulation_steps, p.accumulation_steps == 1 ? "" : "es");
     fmt::print("learn. rate  {:.3g}{}\n", b.rate,
-               job.settings.lr_scaling == "none" ? "" : fmt::format(" ({:.3g} for a batch of {}, scaled {})", job.settings.learning_rate, job.settings.lr_reference_batch, job.settings.lr_scaling));
+               job.settings.lr_scaling == "none"
+                   ? ""
+                   : fmt::format(" ({:.3g} for a batch of {}, scaled {})", job.settings.learning_rate,
+                                 job.settings.lr_reference_batch, job.settings.lr_scaling));
   }
-  fmt::print("predicted    {} tokens/s, {} a {}\n\n", format_si(p.tokens_per_second), seconds_text(p.step_seconds), p.task == Task::train ? "step" : "batch");
+  fmt::print("predicted    {} tokens/s, {} a {}\n\n", format_si(p.tokens_per_second), seconds_text(p.step_seconds),
+             p.task == Task::train ? "step" : "batch");
   fmt::print("why\n");
   for (const auto& line : p.why) fmt::print("  {}\n", line);
   fmt::print("{}\n{}\n", neighbour(r, p, kGiB), neighbour(r, p, -kGiB));
@@ -255,7 +299,9 @@ int run_all(const PlanFlags& f, const Job& job) {
   names.emplace_back("cpu");
   auto rows = nlohmann::ordered_json::array();
   bool any = false;
-  if (!f.json) fmt::print("{:<12} {:>10} {:>9} {:>10} {:>10} {:>11}  {}\n", "device", "memory", "precision", "budget", "peak", "tokens/s", "chosen");
+  if (!f.json)
+    fmt::print("{:<12} {:>10} {:>9} {:>10} {:>10} {:>11}  {}\n", "device", "memory", "precision", "budget", "peak",
+               "tokens/s", "chosen");
   for (const auto& name : names) {
     const Target t = open_target(f, name);
     std::string said;
@@ -266,10 +312,12 @@ int run_all(const PlanFlags& f, const Job& job) {
         any = true;
         if (f.json) rows.push_back(json_of(job, p));
         if (p.task == Task::train) said = way(p);
-        if (!p.device.runnable) said += fmt::format("{}planned only: this build cannot run it", said.empty() ? "" : "; ");
+        if (!p.device.runnable)
+          said += fmt::format("{}planned only: this build cannot run it", said.empty() ? "" : "; ");
         if (!f.json)
-          fmt::print("{:<12} {:>10} {:>9} {:>10} {:>10} {:>11}  {}\n", name, format_bytes(t.profile.total_bytes), precision_name(p.precision), format_count(p.token_budget),
-                     format_bytes(p.peak_bytes), format_si(p.tokens_per_second), said);
+          fmt::print("{:<12} {:>10} {:>9} {:>10} {:>10} {:>11}  {}\n", name, format_bytes(t.profile.total_bytes),
+                     precision_name(p.precision), format_count(p.token_budget), format_bytes(p.peak_bytes),
+                     format_si(p.tokens_per_second), said);
         continue;
       } catch (const Error& e) {
         if (e.code() != ErrorCode::does_not_fit) throw;
@@ -281,9 +329,12 @@ int run_all(const PlanFlags& f, const Job& job) {
       said = e.what();
       if (f.json) rows.push_back({{"device", {{"name", name}}}, {"fits", false}, {"error", said}});
     }
-    if (!f.json) fmt::print("{:<12} {:>10} {:>9} {:>10} {:>10} {:>11}  {}\n", name, format_bytes(t.profile.total_bytes), "-", "-", "-", "-", said);
+    if (!f.json)
+      fmt::print("{:<12} {:>10} {:>9} {:>10} {:>10} {:>11}  {}\n", name, format_bytes(t.profile.total_bytes), "-", "-",
+                 "-", "-", said);
   }
-  if (f.json) fmt::print("{}\n", rows.dump(2));
+  if (f.json)
+    fmt::print("{}\n", rows.dump(2));
   else
     for (const auto& note : job.notes) fmt::print("note: {}\n", note);
   return any ? 0 : exit_code(ErrorCode::does_not_fit);
@@ -306,10 +357,14 @@ int run_plan(const PlanFlags& f) {
   if (f.json) {
     p.notes.insert(p.notes.begin(), job.notes.begin(), job.notes.end());
     auto j = json_of(job, p);
-    auto& neighbours = j["neighbours"] = nlohmann::ordered_json::array();  // a GiB less and a GiB more, where they can be planned
+    auto& neighbours = j["neighbours"] =
+        nlohmann::ordered_json::array();  // a GiB less and a GiB more, where they can be planned
     for (const int64_t change : {-kGiB, kGiB})
       if (const auto n = neighbouring(r, change))
-        neighbours.push_back({{"limit_bytes", n->limit_bytes}, {"peak_bytes", n->peak_bytes}, {"token_budget", n->token_budget}, {"tokens_per_second", n->tokens_per_second}});
+        neighbours.push_back({{"limit_bytes", n->limit_bytes},
+                              {"peak_bytes", n->peak_bytes},
+                              {"token_budget", n->token_budget},
+                              {"tokens_per_second", n->tokens_per_second}});
     fmt::print("{}\n", j.dump(2));
   } else {
     print_plan(job, r, p);
@@ -329,10 +384,13 @@ std::function<int()> setup_plan(CLI::App& app) {
   app.add_option("--tflops", f->tflops, "its attainable half-precision matrix rate, TFLOP/s");
   app.add_option("--bandwidth", f->bandwidth, "its attainable memory bandwidth, GB/s");
   app.add_option("--memory-limit", f->memory_limit, "bytes the process may hold on the device: 6GiB, 90% or auto")
-      ->check([](const std::string& given) { return given.empty() ? std::string("give bytes (6GiB, 512MiB), a percentage (90%) or auto") : ""; });
+      ->check([](const std::string& given) {
+        return given.empty() ? std::string("give bytes (6GiB, 512MiB), a percentage (90%) or auto") : "";
+      });
   app.add_option("--precision", f->precision, "auto, fp32, tf32, bf16, fp16, fp8 or int8");
   app.add_option("--max-length", f->max_length, "longest text in tokens; 0 takes the model's own");
-  app.add_option("--typical-length", f->typical_length, "tokens a text has on average, for predicting speed; 0: at most 128");
+  app.add_option("--typical-length", f->typical_length,
+                 "tokens a text has on average, for predicting speed; 0: at most 128");
   app.add_option("--threads", f->threads, "CPU threads; 0 takes all cores");
   app.add_flag("--fill", f->fill, "take all the memory allowed, not only what speed needs");
   app.add_option("--optim", f->optim, "train: adamw or adamw_8bit");

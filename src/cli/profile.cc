@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // brim profile: what models cost on this machine, alone and beside a language model; a JSON file and a page of plots.
+#include "report/profile.h"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -14,13 +16,13 @@
 #include "base/progress.h"
 #include "cli/verb.h"
 #include "io/model_dir.h"
-#include "report/profile.h"
 
 namespace brim {
 namespace {
 
 struct ProfileFlags {
-  std::string mode = "sentiment", models, sentiment_model, batch_sizes = "1,5,10,20,50,100", sizes, texts, format = "auto", text_column, label_column, output_dir = ".";
+  std::string mode = "sentiment", models, sentiment_model, batch_sizes = "1,5,10,20,50,100", sizes, texts,
+              format = "auto", text_column, label_column, output_dir = ".";
   double seconds = 1;
   bool json = false, quiet = false;
   EngineOptions engine;
@@ -52,19 +54,24 @@ std::vector<int64_t> counts(const std::string& flag, const std::string& text) {
 }
 
 int run(const ProfileFlags& f) {
-  if (f.mode != "sentiment" && f.mode != "llm" && f.mode != "full") fail(ErrorCode::usage, "--mode {}: use sentiment, llm or full", f.mode);
+  if (f.mode != "sentiment" && f.mode != "llm" && f.mode != "full")
+    fail(ErrorCode::usage, "--mode {}: use sentiment, llm or full", f.mode);
   if (f.mode == "sentiment" && !f.llm.url.empty()) fail(ErrorCode::usage, "--llm-url: needs --mode llm or --mode full");
   if (!(f.seconds > 0)) fail(ErrorCode::usage, "--seconds {}: must be above 0", f.seconds);
   std::error_code ec;
   std::filesystem::create_directories(f.output_dir, ec);
-  if (::access(f.output_dir.c_str(), W_OK) != 0) fail(ErrorCode::cannot_write, "--output-dir {}: cannot be made or written to", f.output_dir);
+  if (::access(f.output_dir.c_str(), W_OK) != 0)
+    fail(ErrorCode::cannot_write, "--output-dir {}: cannot be made or written to", f.output_dir);
   stop_on_signals();
   ProfileOptions options;
   options.engine = f.engine;
   options.seconds = f.seconds;
   options.stop = &stop_requested();
   options.batch_sizes = counts("--batch-sizes", f.batch_sizes);
-  if (!f.sizes.empty()) options.sizes = counts("--sizes", f.sizes), options.sizes_given = true;
+  if (!f.sizes.empty()) {
+    options.sizes = counts("--sizes", f.sizes);
+    options.sizes_given = true;
+  }
   if (f.mode != "sentiment") {
     options.llm = f.llm;
     options.llm->stop = options.stop;
@@ -74,8 +81,10 @@ int run(const ProfileFlags& f) {
     for (const auto& name : split(f.sentiment_model)) names.push_back(name);
     if (names.empty()) names = {env("SENTIMENT_MODEL_NAME").value_or(default_model())};
     for (const auto& name : names) {
-      if (std::any_of(options.models.begin(), options.models.end(), [&](const auto& m) { return m.first == name; })) continue;
-      options.models.emplace_back(name, name == "vader" ? std::filesystem::path() : resolve_model(name, model_places(model_roots())));
+      if (std::any_of(options.models.begin(), options.models.end(), [&](const auto& m) { return m.first == name; }))
+        continue;
+      options.models.emplace_back(
+          name, name == "vader" ? std::filesystem::path() : resolve_model(name, model_places(model_roots())));
     }
   }
   const auto most = static_cast<size_t>(std::max<int64_t>(1000, options.sizes.empty() ? 0 : options.sizes.back()));
@@ -94,23 +103,32 @@ int run(const ProfileFlags& f) {
 
 std::function<int()> setup_profile(CLI::App& app) {
   auto f = std::make_shared<ProfileFlags>();
-  app.add_option("--mode", f->mode, "sentiment: classifiers; llm: a language model; full: both, alone and together")->capture_default_str();
+  app.add_option("--mode", f->mode, "sentiment: classifiers; llm: a language model; full: both, alone and together")
+      ->capture_default_str();
   // --model comes first so that the environment's name is BRIM_MODEL; BRIM_MODELS is where models are looked for.
-  app.add_option("-m,--model,--models", f->models, "models to measure, separated by commas (vader, finbert, distilbert, roberta, a directory, …)");
+  app.add_option("-m,--model,--models", f->models,
+                 "models to measure, separated by commas (vader, finbert, distilbert, roberta, a directory, …)");
   app.add_option("--sentiment-model", f->sentiment_model, "one more model: finbert, distilbert, roberta or vader");
   app.add_option("--batch-sizes", f->batch_sizes, "texts in a call")->capture_default_str();
-  app.add_option("--sizes", f->sizes, "texts in a data set: 1k,5k,50k (default: 1k,5k, as far as they take under a minute)");
+  app.add_option("--sizes", f->sizes,
+                 "texts in a data set: 1k,5k,50k (default: 1k,5k, as far as they take under a minute)");
   app.add_option("--texts", f->texts, "file of texts (txt, csv, tsv, jsonl); default: headlines made up for this");
   app.add_option("--text-column", f->text_column, "column or key that holds the text");
   app.add_option("--label-column", f->label_column, "column or key that holds the true label: accuracy is told too");
   app.add_option("--format", f->format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
-  app.add_option("--output-dir", f->output_dir, "where gpu_profile_YYYYMMDD_HHMMSS.json and .html go")->capture_default_str();
+  app.add_option("--output-dir", f->output_dir, "where gpu_profile_YYYYMMDD_HHMMSS.json and .html go")
+      ->capture_default_str();
   app.add_option("--seconds", f->seconds, "time for each batch size")->capture_default_str();
   app.add_option("--device", f->engine.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  app.add_option("--precision", f->engine.precision, "auto, fp32, tf32, bf16, fp16, fp8 or int8")->capture_default_str();
-  app.add_option("--memory-limit", f->engine.memory_limit, "bytes this process may hold on the device: 6GiB, 90% or auto")->capture_default_str();
+  app.add_option("--precision", f->engine.precision, "auto, fp32, tf32, bf16, fp16, fp8 or int8")
+      ->capture_default_str();
+  app.add_option("--memory-limit", f->engine.memory_limit,
+                 "bytes this process may hold on the device: 6GiB, 90% or auto")
+      ->capture_default_str();
   app.add_option("--threads", f->engine.threads, "CPU threads; 0 takes all cores")->capture_default_str();
-  app.add_option("--max-length", f->engine.max_length, "longest text in tokens; 0 takes the model's own")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--max-length", f->engine.max_length, "longest text in tokens; 0 takes the model's own")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--llm-url", f->llm.url, "where the language model answers: Ollama or an OpenAI-compatible server");
   app.add_option("--llm-model", f->llm.model, "its name there");
   app.add_option("--llm-api", f->llm.api, "auto, ollama or openai")->capture_default_str();
@@ -118,8 +136,10 @@ std::function<int()> setup_profile(CLI::App& app) {
   app.add_option("--llm-requests", f->llm.requests, "requests to measure")->capture_default_str();
   app.add_option("--llm-max-tokens", f->llm.max_tokens, "most tokens of an answer")->capture_default_str();
   app.add_option("--llm-connect-timeout", f->llm.connect_s, "seconds")->capture_default_str();
-  app.add_option("--llm-first-token-timeout", f->llm.first_token_s, "seconds to the first token")->capture_default_str();
-  app.add_option("--llm-timeout", f->llm.total_s, "seconds for a whole answer; a longer one is cut")->capture_default_str();
+  app.add_option("--llm-first-token-timeout", f->llm.first_token_s, "seconds to the first token")
+      ->capture_default_str();
+  app.add_option("--llm-timeout", f->llm.total_s, "seconds for a whole answer; a longer one is cut")
+      ->capture_default_str();
   app.add_flag("--json", f->json, "print the JSON instead of the table; both files are written either way");
   app.add_flag("-q,--quiet", f->quiet, "no progress");
   return [f] { return run(*f); };

@@ -14,13 +14,14 @@ struct Summary {
   RunStats stats;
   std::map<std::string, int64_t> counters;  // rows, bad rows, label …
   double load_seconds = 0;
-  bool on_card = false;                     // peak_bytes is the card's, not the host's
+  bool on_card = false;  // peak_bytes is the card's, not the host's
 
   std::string text() const;
   void write_json(const std::string& path) const;
 };
 
-Summary summarize(Engine* engine, const PipelineStats& counted, const std::map<std::string, int64_t>& counters, double load_seconds);
+Summary summarize(Engine* engine, const PipelineStats& counted, const std::map<std::string, int64_t>& counters,
+                  double load_seconds);
 
 // "device busy 97.1 % · MFU 45.2 % · memory planned 1.2 GiB, held 1.2 GiB, of 8 GiB · budget 65,536 tokens".
 std::string device_line(const RunStats& stats, bool on_card);

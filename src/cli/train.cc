@@ -76,26 +76,38 @@ int run_train(const TrainFlags& f) {
   LivePublisher live;
   callbacks.live = &live;
   TrainRecorder recorder;
-  if (!f.trace.empty()) require_writable(f.trace), Timeline::enable(true), Timeline::name_thread("main"), recorder.watch(callbacks);
+  if (!f.trace.empty()) {
+    require_writable(f.trace);
+    Timeline::enable(true);
+    Timeline::name_thread("main");
+    recorder.watch(callbacks);
+  }
   const TrainOutcome outcome = train(settings, callbacks);
   progress.finish();
-  if (!f.trace.empty()) Timeline::enable(false), write_file_atomically(f.trace, Timeline::chrome_trace(to_json(recorder.record())));
+  if (!f.trace.empty()) {
+    Timeline::enable(false);
+    write_file_atomically(f.trace, Timeline::chrome_trace(to_json(recorder.record())));
+  }
   if (outcome.interrupted)
     fail(ErrorCode::interrupted, "interrupted at step {}; checkpoint written; --resume-from-checkpoint last goes on",
          format_count(outcome.steps));
   if (!f.quiet) {
     const double seconds = std::max(1e-9, outcome.seconds);
-    fmt::print(stderr, "{} step{} in {}{} · {} rows/s · {} tokens/s\n", format_count(outcome.own_steps), outcome.own_steps == 1 ? "" : "s",
-               format_duration(outcome.seconds), outcome.own_steps < outcome.steps ? fmt::format(" ({} with those before)", format_count(outcome.steps)) : "",
-               format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)),
-               format_si(static_cast<double>(outcome.tokens) / seconds));
-    fmt::print(stderr, "device busy {:.1f} %{} · memory planned {} of {}, held {}\nheld back by: {}\n", 100 * outcome.device_busy,
-               outcome.mfu >= 0 ? fmt::format(" · MFU {:.1f} %", 100 * outcome.mfu) : "", format_bytes(outcome.planned_bytes),
-               format_bytes(outcome.limit_bytes), format_bytes(outcome.held_bytes), outcome.held_back_by);
+    fmt::print(
+        stderr, "{} step{} in {}{} · {} rows/s · {} tokens/s\n", format_count(outcome.own_steps),
+        outcome.own_steps == 1 ? "" : "s", format_duration(outcome.seconds),
+        outcome.own_steps < outcome.steps ? fmt::format(" ({} with those before)", format_count(outcome.steps)) : "",
+        format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)),
+        format_si(static_cast<double>(outcome.tokens) / seconds));
+    fmt::print(stderr, "device busy {:.1f} %{} · memory planned {} of {}, held {}\nheld back by: {}\n",
+               100 * outcome.device_busy, outcome.mfu >= 0 ? fmt::format(" · MFU {:.1f} %", 100 * outcome.mfu) : "",
+               format_bytes(outcome.planned_bytes), format_bytes(outcome.limit_bytes), format_bytes(outcome.held_bytes),
+               outcome.held_back_by);
     if (outcome.best_step >= 0)
       fmt::print(stderr, "best {} {:.4f} at step {}\n", outcome.best_metric_name, outcome.best_metric,
                  format_count(outcome.best_step));
-    fmt::print(stderr, "model in {}{}\n", settings.output_dir, settings.task == "multi" ? fmt::format(", the tagger in {}/{}", settings.output_dir, kTagger) : "");
+    fmt::print(stderr, "model in {}{}\n", settings.output_dir,
+               settings.task == "multi" ? fmt::format(", the tagger in {}/{}", settings.output_dir, kTagger) : "");
   }
   return 0;
 }

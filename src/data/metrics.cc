@@ -53,36 +53,53 @@ std::set<Span> spans_of(const std::vector<std::string>& tags) {
 
 }  // namespace
 
-ClassificationMetrics classification_metrics(std::span<const int32_t> expected, std::span<const int32_t> predicted, int32_t classes) {
+ClassificationMetrics classification_metrics(std::span<const int32_t> expected, std::span<const int32_t> predicted,
+                                             int32_t classes) {
   BRIM_CHECK(expected.size() == predicted.size(), "{} labels, {} predictions", expected.size(), predicted.size());
   ClassificationMetrics m;
   const auto K = static_cast<size_t>(classes);
   m.confusion.assign(K, std::vector<int64_t>(K, 0));
   for (size_t i = 0; i < expected.size(); ++i) {
-    BRIM_CHECK(expected[i] >= 0 && expected[i] < classes && predicted[i] >= 0 && predicted[i] < classes, "classes {} and {} of {}", expected[i],
-               predicted[i], classes);
+    BRIM_CHECK(expected[i] >= 0 && expected[i] < classes && predicted[i] >= 0 && predicted[i] < classes,
+               "classes {} and {} of {}", expected[i], predicted[i], classes);
     ++m.confusion[static_cast<size_t>(expected[i])][static_cast<size_t>(predicted[i])];
   }
   int64_t right = 0;
   double seen = 0;
   for (size_t k = 0; k < K; ++k) {
     int64_t said = 0, support = 0;
-    for (size_t j = 0; j < K; ++j) said += m.confusion[j][k], support += m.confusion[k][j];
+    for (size_t j = 0; j < K; ++j) {
+      said += m.confusion[j][k];
+      support += m.confusion[k][j];
+    }
     m.per_class.push_back(score_of(m.confusion[k][k], said, support));
     right += m.confusion[k][k];
     if (said + support == 0) continue;
     ++seen;
-    m.macro_f1 += m.per_class[k].f1, m.macro_recall += m.per_class[k].recall, m.macro_precision += m.per_class[k].precision;
+    m.macro_f1 += m.per_class[k].f1;
+    m.macro_recall += m.per_class[k].recall;
+
+    m.macro_precision += m.per_class[k].precision;
   }
-  if (seen > 0) m.macro_f1 /= seen, m.macro_recall /= seen, m.macro_precision /= seen;
+  if (seen > 0) {
+    m.macro_f1 /= seen;
+    m.macro_recall /= seen;
+    m.macro_precision /= seen;
+  }
   m.accuracy = ratio(static_cast<double>(right), static_cast<double>(expected.size()));
   return m;
 }
 
 void MultiLabelCounts::add(std::span<const int32_t> expected, std::span<const int32_t> predicted) {
-  BRIM_CHECK(expected.size() == right_.size() && predicted.size() == right_.size(), "{} and {} labels, {} classes", expected.size(), predicted.size(), right_.size());
-  for (size_t k = 0; k < right_.size(); ++k) right_[k] += expected[k] & predicted[k], marked_[k] += expected[k], found_[k] += predicted[k];
-  ++rows_, exact_ += std::equal(expected.begin(), expected.end(), predicted.begin());
+  BRIM_CHECK(expected.size() == right_.size() && predicted.size() == right_.size(), "{} and {} labels, {} classes",
+             expected.size(), predicted.size(), right_.size());
+  for (size_t k = 0; k < right_.size(); ++k) {
+    right_[k] += expected[k] & predicted[k];
+    marked_[k] += expected[k];
+    found_[k] += predicted[k];
+  }
+  ++rows_;
+  exact_ += std::equal(expected.begin(), expected.end(), predicted.begin());
 }
 
 ClassificationMetrics MultiLabelCounts::metrics() const {
@@ -92,13 +109,17 @@ ClassificationMetrics MultiLabelCounts::metrics() const {
   for (size_t k = 0; k < right_.size(); ++k) {
     const ClassScore& s = m.per_class.emplace_back(score_of(right_[k], found_[k], marked_[k]));
     if (marked_[k] + found_[k] == 0) continue;
-    m.macro_precision += s.precision, m.macro_recall += s.recall, m.macro_f1 += s.f1, ++seen;
+    m.macro_precision += s.precision;
+    m.macro_recall += s.recall;
+    m.macro_f1 += s.f1;
+    ++seen;
   }
   for (double* mean : {&m.macro_precision, &m.macro_recall, &m.macro_f1}) *mean = ratio(*mean, seen);
   return m;
 }
 
-EntityMetrics entity_metrics(const std::vector<std::vector<std::string>>& expected, const std::vector<std::vector<std::string>>& predicted) {
+EntityMetrics entity_metrics(const std::vector<std::vector<std::string>>& expected,
+                             const std::vector<std::vector<std::string>>& predicted) {
   BRIM_CHECK(expected.size() == predicted.size(), "{} sentences, {} predicted", expected.size(), predicted.size());
   struct Count {
     int64_t right = 0, said = 0, support = 0;
@@ -107,16 +128,26 @@ EntityMetrics entity_metrics(const std::vector<std::vector<std::string>>& expect
   Count all;
   for (size_t i = 0; i < expected.size(); ++i) {
     const auto want = spans_of(expected[i]), got = spans_of(predicted[i]);
-    for (const auto& s : want) ++counts[std::get<0>(s)].support, ++all.support;
+    for (const auto& s : want) {
+      ++counts[std::get<0>(s)].support;
+      ++all.support;
+    }
     for (const auto& s : got) {
-      ++counts[std::get<0>(s)].said, ++all.said;
-      if (want.count(s) > 0) ++counts[std::get<0>(s)].right, ++all.right;
+      ++counts[std::get<0>(s)].said;
+      ++all.said;
+      if (want.count(s) > 0) {
+        ++counts[std::get<0>(s)].right;
+        ++all.right;
+      }
     }
   }
   EntityMetrics m;
   for (const auto& [type, c] : counts) m.per_type[type] = score_of(c.right, c.said, c.support);
   const ClassScore total = score_of(all.right, all.said, all.support);
-  m.precision = total.precision, m.recall = total.recall, m.f1 = total.f1, m.support = total.support;
+  m.precision = total.precision;
+  m.recall = total.recall;
+  m.f1 = total.f1;
+  m.support = total.support;
   return m;
 }
 
@@ -138,18 +169,21 @@ double agreement(std::span<const int32_t> a, std::span<const int32_t> b) {
 }
 
 McNemar mcnemar(std::span<const int32_t> expected, std::span<const int32_t> a, std::span<const int32_t> b) {
-  BRIM_CHECK(expected.size() == a.size() && a.size() == b.size(), "{}, {} and {} entries", expected.size(), a.size(), b.size());
+  BRIM_CHECK(expected.size() == a.size() && a.size() == b.size(), "{}, {} and {} entries", expected.size(), a.size(),
+             b.size());
   McNemar m;
   for (size_t i = 0; i < a.size(); ++i) {
     const bool right_a = a[i] == expected[i], right_b = b[i] == expected[i];
     m.only_a_right += right_a && !right_b;
     m.only_b_right += right_b && !right_a;
   }
-  const auto n = static_cast<double>(m.only_a_right + m.only_b_right), less = static_cast<double>(std::min(m.only_a_right, m.only_b_right));
+  const auto n = static_cast<double>(m.only_a_right + m.only_b_right),
+             less = static_cast<double>(std::min(m.only_a_right, m.only_b_right));
   if (n == 0) return m;
   if (n <= 50) {
     double tail = 0;
-    for (double k = 0; k <= less; ++k) tail += std::exp(std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1) - n * std::log(2.0));
+    for (double k = 0; k <= less; ++k)
+      tail += std::exp(std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1) - n * std::log(2.0));
     m.p_value = std::min(1.0, 2 * tail);
   } else {
     const double distance = std::max(0.0, std::abs(static_cast<double>(m.only_a_right - m.only_b_right)) - 1);

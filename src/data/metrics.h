@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How good predictions are: accuracy, per-class precision, recall and F1 with their macro means, the confusion matrix;
-// strict entity F1 as conlleval and seqeval count it; agreement of two models and whether a difference is luck (McNemar).
+// strict entity F1 as conlleval and seqeval count it; agreement of two models and whether a difference is luck
+// (McNemar).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -21,10 +22,11 @@ struct ClassificationMetrics {
   std::vector<std::vector<int64_t>> confusion;  // [true][predicted]
 };
 // Classes are 0 … classes-1. Macro means are over classes that occur, in truth or prediction.
-ClassificationMetrics classification_metrics(std::span<const int32_t> expected, std::span<const int32_t> predicted, int32_t classes);
+ClassificationMetrics classification_metrics(std::span<const int32_t> expected, std::span<const int32_t> predicted,
+                                             int32_t classes);
 
-// Several labels a row, counted row by row. Accuracy is the share of rows whose labels are all right; macro means are over
-// labels that occur, in truth or prediction; there is no confusion matrix.
+// Several labels a row, counted row by row. Accuracy is the share of rows whose labels are all right; macro means are
+// over labels that occur, in truth or prediction; there is no confusion matrix.
 class MultiLabelCounts {
  public:
   explicit MultiLabelCounts(size_t classes) : right_(classes), marked_(classes), found_(classes) {}
@@ -42,7 +44,8 @@ struct EntityMetrics {
   std::map<std::string, ClassScore> per_type;
 };
 // Tag sequences in BIO ("B-PER", "I-PER", "O"); an entity counts when type, begin and end are all right.
-EntityMetrics entity_metrics(const std::vector<std::vector<std::string>>& expected, const std::vector<std::vector<std::string>>& predicted);
+EntityMetrics entity_metrics(const std::vector<std::vector<std::string>>& expected,
+                             const std::vector<std::vector<std::string>>& predicted);
 // IOB1 (I- begins an entity, B- only after one of its type) to BIO; BIO stays as it is.
 std::vector<std::string> iob_to_bio(const std::vector<std::string>& tags);
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Expected values were worked out by hand and agree with scikit-learn's and seqeval's definitions.
+#include "data/metrics.h"
+
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "data/metrics.h"
 
 namespace brim {
 namespace {
@@ -32,7 +33,8 @@ TEST(ClassificationMetrics, AbsentClassesDoNotCountAndBadClassesThrow) {
 
 TEST(MultiLabelCounts, ByHand) {
   MultiLabelCounts counts(4);  // the last label neither occurs nor is said
-  const std::vector<std::vector<int32_t>> expected = {{1, 0, 1, 0}, {1, 1, 0, 0}, {0, 0, 0, 0}}, predicted = {{1, 0, 1, 0}, {1, 0, 1, 0}, {0, 0, 0, 0}};
+  const std::vector<std::vector<int32_t>> expected = {{1, 0, 1, 0}, {1, 1, 0, 0}, {0, 0, 0, 0}},
+                                          predicted = {{1, 0, 1, 0}, {1, 0, 1, 0}, {0, 0, 0, 0}};
   for (size_t r = 0; r < 3; ++r) counts.add(expected[r], predicted[r]);
   const auto m = counts.metrics();
   EXPECT_DOUBLE_EQ(m.accuracy, 2.0 / 3);
@@ -78,7 +80,9 @@ TEST(McNemar, ExactAndApproximate) {
   EXPECT_EQ(m.only_b_right, 1);
   EXPECT_NEAR(m.p_value, 2 * (1 + 10) / 1024.0, 1e-9);
   EXPECT_EQ(mcnemar(truth, a, a).p_value, 1);
-  truth.assign(200, 1), a.assign(200, 1), b.assign(200, 1);
+  truth.assign(200, 1);
+  a.assign(200, 1);
+  b.assign(200, 1);
   for (int i = 0; i < 60; ++i) (i < 40 ? b : a)[i] = 0;
   EXPECT_NEAR(mcnemar(truth, a, b).p_value, std::erfc(std::sqrt(19.0 * 19 / 60 / 2)), 1e-12);
 }

@@ -12,7 +12,11 @@ constexpr size_t kWindowSequences = 256;  // how far past a sequence that does n
 }
 
 void PackedBatch::clear() {
-  ids.clear(), positions.clear(), starts.clear(), order.clear(), tickets.clear();
+  ids.clear();
+  positions.clear();
+  starts.clear();
+  order.clear();
+  tickets.clear();
   longest = n_long = 0;
   sum_squares = 0;
 }
@@ -35,7 +39,8 @@ void PackedBatch::finish() {
   auto length = [&](size_t b) { return static_cast<size_t>(starts[b + 1] - starts[b]); };
   for (size_t b = 0; b < order.size(); ++b) ++at[static_cast<size_t>(longest) - length(b) + 1];
   std::partial_sum(at.begin(), at.end(), at.begin());
-  for (size_t b = 0; b < order.size(); ++b) order[static_cast<size_t>(at[static_cast<size_t>(longest) - length(b)]++)] = static_cast<int32_t>(b);
+  for (size_t b = 0; b < order.size(); ++b)
+    order[static_cast<size_t>(at[static_cast<size_t>(longest) - length(b)]++)] = static_cast<int32_t>(b);
 }
 
 BatchView PackedBatch::view() const {
@@ -43,8 +48,14 @@ BatchView PackedBatch::view() const {
     return TensorView(const_cast<int32_t*>(v.data()), DType::i32, {static_cast<int64_t>(v.size())});
   };
   BatchView b;
-  b.T = tokens(), b.B = sequences(), b.S = longest, b.n_long = n_long;
-  b.ids = vec(ids), b.positions = vec(positions), b.starts = vec(starts), b.order = vec(order);
+  b.T = tokens();
+  b.B = sequences();
+  b.S = longest;
+  b.n_long = n_long;
+  b.ids = vec(ids);
+  b.positions = vec(positions);
+  b.starts = vec(starts);
+  b.order = vec(order);
   return b;
 }
 
@@ -54,13 +65,16 @@ void Packer::pop(PackedBatch& batch) {
   size_t skipped = 0, looked = 0;
   while (waiting_.size() > skipped && batch.sequences() < limits_.sequences && room > 0 && looked < kWindowSequences) {
     const Sequence next = waiting_[skipped];
-    BRIM_CHECK(next.length > 0 && next.length <= limits_.tokens, "a sequence of {} tokens, budget {}", next.length, limits_.tokens);
+    BRIM_CHECK(next.length > 0 && next.length <= limits_.tokens, "a sequence of {} tokens, budget {}", next.length,
+               limits_.tokens);
     if (next.length <= room) {
       batch.add(next, position_offset_);
       room -= next.length;
       waiting_tokens_ -= next.length;
-      if (skipped == 0) waiting_.pop_front();
-      else waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(skipped));
+      if (skipped == 0)
+        waiting_.pop_front();
+      else
+        waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(skipped));
     } else {
       ++skipped;
     }

@@ -21,7 +21,7 @@ struct Sequence {
 // Host side of a batch; reused from batch to batch, it stops allocating once it has seen the largest.
 struct PackedBatch {
   std::vector<int32_t> ids, positions, starts, order;
-  std::vector<uint64_t> tickets;   // one per sequence
+  std::vector<uint64_t> tickets;  // one per sequence
   int64_t longest = 0, n_long = 0;
   double sum_squares = 0;
 
@@ -29,8 +29,8 @@ struct PackedBatch {
   int64_t sequences() const { return static_cast<int64_t>(tickets.size()); }
   void clear();
   void add(const Sequence& sequence, int64_t position_offset);
-  void finish();              // computes starts' end and the order; call once after the last add
-  BatchView view() const;     // onto the vectors: for the CPU, and as the source of copies
+  void finish();           // computes starts' end and the order; call once after the last add
+  BatchView view() const;  // onto the vectors: for the CPU, and as the source of copies
 };
 
 struct PackLimits {
@@ -42,9 +42,15 @@ struct PackLimits {
 class Packer {
  public:
   Packer(PackLimits limits, int64_t position_offset) : limits_(limits), position_offset_(position_offset) {}
-  void push(const Sequence& sequence) { waiting_.push_back(sequence), waiting_tokens_ += sequence.length; }
+  void push(const Sequence& sequence) {
+    waiting_.push_back(sequence);
+    waiting_tokens_ += sequence.length;
+  }
   // True if a batch can be closed now without losing fill: more than a batch and a window's worth is waiting.
-  bool ready() const { return waiting_tokens_ >= limits_.tokens + limits_.tokens / 8 || static_cast<int64_t>(waiting_.size()) > limits_.sequences; }
+  bool ready() const {
+    return waiting_tokens_ >= limits_.tokens + limits_.tokens / 8 ||
+           static_cast<int64_t>(waiting_.size()) > limits_.sequences;
+  }
   bool empty() const { return waiting_.empty(); }
   void pop(PackedBatch& batch);  // fills `batch` with what fits; at least one sequence if any waits
 

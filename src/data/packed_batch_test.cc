@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "data/packed_batch.h"
+
 #include <gtest/gtest.h>
 
 #include <random>
 #include <set>
 
 #include "base/error.h"
-#include "data/packed_batch.h"
 
 namespace brim {
 namespace {

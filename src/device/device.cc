@@ -28,8 +28,13 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 }
 
 #if !defined(BRIM_WITH_CUDA)
-std::optional<std::string> cuda_unavailable_reason(int) { return "this build of Brim has no CUDA backend (it is built where nvcc is: cmake --preset cuda); --device cpu runs here"; }
-std::unique_ptr<Device> open_cuda_device(int index) { fail(ErrorCode::device_lost, "cuda:{}: {}", index, *cuda_unavailable_reason(index)); }
+std::optional<std::string> cuda_unavailable_reason(int) {
+  return "this build of Brim has no CUDA backend (it is built where nvcc is: cmake --preset cuda); --device cpu runs "
+         "here";
+}
+std::unique_ptr<Device> open_cuda_device(int index) {
+  fail(ErrorCode::device_lost, "cuda:{}: {}", index, *cuda_unavailable_reason(index));
+}
 #endif
 
 std::unique_ptr<Device> open_device(const std::string& text, int threads) {
@@ -41,7 +46,8 @@ std::unique_ptr<Device> open_device(const std::string& text, int threads) {
     return open_cpu_device(threads);
   }
   if (text == "cuda") return open_cuda_device(0);
-  if (text.rfind("cuda:", 0) == 0 && text.size() > 5 && text.size() < 8 && text.find_first_not_of("0123456789", 5) == std::string::npos)
+  if (text.rfind("cuda:", 0) == 0 && text.size() > 5 && text.size() < 8 &&
+      text.find_first_not_of("0123456789", 5) == std::string::npos)
     return open_cuda_device(std::stoi(text.substr(5)));
   fail(ErrorCode::usage, "--device {}: unknown device; use auto, cpu, cuda or cuda:N", text);
 }

@@ -18,7 +18,8 @@ class Device;
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
-  DeviceBuffer(Device* device, void* data, size_t bytes, bool pinned) : device_(device), data_(data), bytes_(bytes), pinned_(pinned) {}
+  DeviceBuffer(Device* device, void* data, size_t bytes, bool pinned)
+      : device_(device), data_(data), bytes_(bytes), pinned_(pinned) {}
   ~DeviceBuffer();
   DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
@@ -45,7 +46,7 @@ class Device {
   virtual ~Device() = default;
   DeviceKind kind() const { return kind_; }
   int index() const { return index_; }
-  virtual std::string name() const = 0;              // "NVIDIA H200", "cpu (avx512-amx, 2 threads)"
+  virtual std::string name() const = 0;  // "NVIDIA H200", "cpu (avx512-amx, 2 threads)"
   // "0000:65:00.0": which card this is to those who count cards otherwise than CUDA does; empty: none, or not told.
   virtual std::string pci_bus_id() const { return {}; }
   virtual MemoryInfo memory() const = 0;

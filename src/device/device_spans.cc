@@ -15,15 +15,21 @@ DeviceSpans::DeviceSpans(Device& device, Stream& stream, const std::string& lane
 
 void DeviceSpans::begin() {
   Span span;
-  if (free_.empty()) span.begin = make_event(device_, true), span.end = make_event(device_, true);
-  else span = std::move(free_.back()), free_.pop_back();
+  if (free_.empty()) {
+    span.begin = make_event(device_, true);
+    span.end = make_event(device_, true);
+  } else {
+    span = std::move(free_.back());
+    free_.pop_back();
+  }
   span.ended = false;
   span.begin->record(stream_);
   open_.push_back(std::move(span));
 }
 
 void DeviceSpans::end(int64_t detail) {
-  open_.back().detail = detail, open_.back().ended = true;
+  open_.back().detail = detail;
+  open_.back().ended = true;
   open_.back().end->record(stream_);
 }
 

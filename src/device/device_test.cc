@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "device/device.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
-#include "device/device.h"
 
 namespace brim {
 namespace {

@@ -19,7 +19,9 @@ class ClockEvent final : public Event {
   void wait(Stream&) override {}
   void synchronize() override {}
   bool done() override { return true; }
-  double ms_since(Event& earlier) override { return static_cast<double>(at_ns_ - static_cast<ClockEvent&>(earlier).at_ns_) * 1e-6; }
+  double ms_since(Event& earlier) override {
+    return static_cast<double>(at_ns_ - static_cast<ClockEvent&>(earlier).at_ns_) * 1e-6;
+  }
 
  private:
   int64_t at_ns_ = 0;
@@ -46,8 +48,12 @@ int64_t DeviceClock::host_ns(Event& event) { return base_ns_ + static_cast<int64
 bool can_capture(const Stream& stream) { return stream.kind() == DeviceKind::cuda && !env_flag("BRIM_SYNC"); }
 
 #if !defined(BRIM_WITH_CUDA)
-void begin_capture(Stream& stream) { fail(ErrorCode::internal, "a {} stream cannot capture a graph", device_kind_name(stream.kind())); }
-std::unique_ptr<Graph> end_capture(Stream& stream) { fail(ErrorCode::internal, "a {} stream cannot capture a graph", device_kind_name(stream.kind())); }
+void begin_capture(Stream& stream) {
+  fail(ErrorCode::internal, "a {} stream cannot capture a graph", device_kind_name(stream.kind()));
+}
+std::unique_ptr<Graph> end_capture(Stream& stream) {
+  fail(ErrorCode::internal, "a {} stream cannot capture a graph", device_kind_name(stream.kind()));
+}
 void abort_capture(Stream&) noexcept {}
 const CudaInfo& cuda_info(const Device& device) { fail(ErrorCode::internal, "{} is not a CUDA device", device.name()); }
 #endif

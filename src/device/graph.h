@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captured graphs: what a stream was asked to do between begin and end, launched again in one call. Addresses are frozen
-// in it, so everything it touches must lie in the arena. Only CUDA streams can capture, and not under
+// Captured graphs: what a stream was asked to do between begin and end, launched again in one call. Addresses are
+// frozen in it, so everything it touches must lie in the arena. Only CUDA streams can capture, and not under
 // BRIM_SYNC=1, which runs op by op to name the one that fails.
 #pragma once
 #include <memory>

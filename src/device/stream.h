@@ -21,10 +21,12 @@ class Stream {
   virtual ~Stream() = default;
   DeviceKind kind() const { return kind_; }
   virtual void synchronize() = 0;
-  // Between host and device or within the device; ordered with the stream's ops. Host memory must stay valid until done.
+  // Between host and device or within the device; ordered with the stream's ops. Host memory must stay valid until
+  // done.
   virtual void copy(void* dst, const void* src, size_t bytes) = 0;
   virtual void fill_zero(void* dst, size_t bytes) = 0;
-  // Whether a queued op that fails is to be told by its own name, at some microseconds each, or only as one of a small batch.
+  // Whether a queued op that fails is to be told by its own name, at some microseconds each, or only as one of a small
+  // batch.
   virtual void name_ops(bool) {}
 
  protected:
@@ -60,7 +62,8 @@ class UseSink {
 class NullStream final : public Stream {
  public:
   // `target` is the device being planned for: scratch sizes and kernel choices differ.
-  NullStream(UseSink* sink, DeviceKind target, Isa isa) : Stream(DeviceKind::null), sink_(sink), target_(target), isa_(isa) {}
+  NullStream(UseSink* sink, DeviceKind target, Isa isa)
+      : Stream(DeviceKind::null), sink_(sink), target_(target), isa_(isa) {}
   UseSink* sink() const { return sink_; }
   DeviceKind target() const { return target_; }
   Isa isa() const { return isa_; }

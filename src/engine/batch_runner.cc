@@ -18,15 +18,17 @@ int64_t batch_ints(const BatchLimits& l) { return 2 * l.tokens + 2 * l.sequences
 
 struct BatchRunner::Slot {
   PackedBatch batch;
-  DeviceBuffer host, device, result;   // staged integers on both sides; the result's host copy
+  DeviceBuffer host, device, result;  // staged integers on both sides; the result's host copy
   std::unique_ptr<Event> copying, copied, begin, end, collected;
   int64_t result_elements = 0;
 };
 
-int64_t BatchRunner::staging_bytes(const BatchLimits& limits, int depth) { return depth * align_up(batch_ints(limits) * 4); }
+int64_t BatchRunner::staging_bytes(const BatchLimits& limits, int depth) {
+  return depth * align_up(batch_ints(limits) * 4);
+}
 
-BatchRunner::BatchRunner(Device& device, Stream& compute, ForwardRunner& forward, const BatchLimits& limits, int depth, int64_t result_rows,
-                         int64_t width)
+BatchRunner::BatchRunner(Device& device, Stream& compute, ForwardRunner& forward, const BatchLimits& limits, int depth,
+                         int64_t result_rows, int64_t width)
     : device_(device), compute_(compute), forward_(forward), limits_(limits), width_(width) {
   if (device.kind() == DeviceKind::cpu) return;
   copy_ = device.make_stream();
@@ -48,7 +50,8 @@ BatchRunner::BatchRunner(Device& device, Stream& compute, ForwardRunner& forward
 BatchRunner::~BatchRunner() = default;
 
 void BatchRunner::prepare_small(Output output) {
-  if (!slots_.empty() && !small_ && can_capture(compute_)) small_ = std::make_unique<SmallBatches>(device_, compute_, forward_, limits_, output, width_);
+  if (!slots_.empty() && !small_ && can_capture(compute_))
+    small_ = std::make_unique<SmallBatches>(device_, compute_, forward_, limits_, output, width_);
 }
 
 void BatchRunner::submit(PackedBatch& batch, const Collect& collect) {
@@ -70,7 +73,8 @@ void BatchRunner::submit(PackedBatch& batch, const Collect& collect) {
     if (Timeline::enabled()) {
       const int64_t done = now_ns();
       start_lanes();
-      Timeline::record(device_lane_, Zone::device_busy, done - static_cast<int64_t>(small_->last_seconds() * 1e9), done, batch.tokens());
+      Timeline::record(device_lane_, Zone::device_busy, done - static_cast<int64_t>(small_->last_seconds() * 1e9), done,
+                       batch.tokens());
     }
     collect(batch, result);
     return;
@@ -111,7 +115,10 @@ void BatchRunner::submit(PackedBatch& batch, const Collect& collect) {
 void BatchRunner::start_lanes() {
   if (clock_) return;
   clock_ = std::make_unique<DeviceClock>(device_, compute_);
-  device_lane_ = Timeline::add_lane("device"), copy_lane_ = Timeline::add_lane("copy"), back_lane_ = Timeline::add_lane("copy back");
+  device_lane_ = Timeline::add_lane("device");
+  copy_lane_ = Timeline::add_lane("copy");
+
+  back_lane_ = Timeline::add_lane("copy back");
 }
 
 void BatchRunner::collect_oldest(const Collect& collect) {
@@ -123,7 +130,8 @@ void BatchRunner::collect_oldest(const Collect& collect) {
     if (clock_ && Timeline::enabled()) {
       const int64_t end_ns = clock_->host_ns(*slot.end);
       Timeline::record(device_lane_, Zone::device_busy, clock_->host_ns(*slot.begin), end_ns, slot.batch.tokens());
-      Timeline::record(copy_lane_, Zone::copy, clock_->host_ns(*slot.copying), clock_->host_ns(*slot.copied), slot.batch.tokens());
+      Timeline::record(copy_lane_, Zone::copy, clock_->host_ns(*slot.copying), clock_->host_ns(*slot.copied),
+                       slot.batch.tokens());
       Timeline::record(back_lane_, Zone::copy, end_ns, clock_->host_ns(*slot.collected), slot.batch.tokens());
     }
   }

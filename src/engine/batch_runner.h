@@ -19,7 +19,8 @@ class BatchRunner {
  public:
   using Collect = std::function<void(const PackedBatch&, const float* result)>;
   // All memory is taken here: `depth` slots for the largest batch of `limits` and its result of `width` floats a row.
-  BatchRunner(Device& device, Stream& compute, ForwardRunner& forward, const BatchLimits& limits, int depth, int64_t result_rows, int64_t width);
+  BatchRunner(Device& device, Stream& compute, ForwardRunner& forward, const BatchLimits& limits, int depth,
+              int64_t result_rows, int64_t width);
   ~BatchRunner();
 
   // Takes the batch's contents (swapped with a used batch's, so that storage circulates). May collect earlier batches.
@@ -30,8 +31,8 @@ class BatchRunner {
   double busy_seconds() const { return busy_seconds_; }
   void reset_busy() { busy_seconds_ = 0; }
 
-  // Captures graphs for small batches (CUDA; elsewhere it does nothing), so that a few texts wait for no launches. A small
-  // batch that finds nothing in flight is then computed at once.
+  // Captures graphs for small batches (CUDA; elsewhere it does nothing), so that a few texts wait for no launches. A
+  // small batch that finds nothing in flight is then computed at once.
   void prepare_small(Output output);
 
   // Ops of batches with fewer tokens are not named one by one when they fail: it would cost them more than they take.
@@ -50,7 +51,7 @@ class BatchRunner {
   BatchLimits limits_;
   int64_t width_;
   std::unique_ptr<Stream> copy_;
-  std::unique_ptr<DeviceClock> clock_;            // made, with the lanes, for the first batch that is traced
+  std::unique_ptr<DeviceClock> clock_;  // made, with the lanes, for the first batch that is traced
   Timeline::Lane *device_lane_ = nullptr, *copy_lane_ = nullptr, *back_lane_ = nullptr;
   std::unique_ptr<SmallBatches> small_;
   std::vector<std::unique_ptr<Slot>> slots_;

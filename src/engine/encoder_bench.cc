@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The encoder alone: N sequences of L tokens, ids at random, every token's hidden state computed. One JSON line a shape.
+// The encoder alone: N sequences of L tokens, ids at random, every token's hidden state computed. One JSON line a
+// shape.
 //   encoder_bench MODEL_DIR PRECISION DEVICE THREADS SECONDS 32x32 32x128 1x32 …
 #include <fmt/format.h>
 
@@ -29,7 +30,8 @@ int run(int argc, char** argv) {
   const auto engine = Engine::open(options);
   for (int a = 6; a < argc; ++a) {
     int sequences = 0, length = 0;
-    if (std::sscanf(argv[a], "%dx%d", &sequences, &length) != 2 || sequences < 1 || length < 1 || int64_t{sequences} * length > engine->plan().token_budget)
+    if (std::sscanf(argv[a], "%dx%d", &sequences, &length) != 2 || sequences < 1 || length < 1 ||
+        int64_t{sequences} * length > engine->plan().token_budget)
       fail(ErrorCode::usage, "{}: write sequences x tokens, at most {} tokens", argv[a], engine->plan().token_budget);
     std::mt19937 random(1);
     std::vector<int32_t> ids(static_cast<size_t>(length));
@@ -46,7 +48,8 @@ int run(int argc, char** argv) {
     };
     std::vector<double> times;
     PackedBatch batch;
-    for (int64_t begin = now_ns(), warm = 3; warm > 0 || seconds_since(begin) < seconds; warm > 0 ? (--warm, begin = now_ns()) : 0) {
+    for (int64_t begin = now_ns(), warm = 3; warm > 0 || seconds_since(begin) < seconds;
+         warm > 0 ? (--warm, begin = now_ns()) : 0) {
       batch = made;
       const int64_t since = now_ns();
       engine->batches().submit(batch, collect);
@@ -56,8 +59,11 @@ int run(int argc, char** argv) {
     if (!(sum > 0)) fail(ErrorCode::internal, "the encoder's output is {}", sum);
     std::sort(times.begin(), times.end());
     const double median = percentile(times, 0.5), n = sequences;
-    fmt::print("{{\"who\": \"brim\", \"precision\": \"{}\", \"shape\": \"{}\", \"seconds\": {:.6g}, \"p10\": {:.6g}, \"p90\": {:.6g}, \"sequences_per_second\": {:.5g}, \"mean_abs\": {:.6g}}}\n",
-               precision_name(engine->precision()), argv[a], median, percentile(times, 0.1), percentile(times, 0.9), n / median, sum / (n * static_cast<double>(engine->width())));
+    fmt::print(
+        "{{\"who\": \"brim\", \"precision\": \"{}\", \"shape\": \"{}\", \"seconds\": {:.6g}, \"p10\": {:.6g}, \"p90\": "
+        "{:.6g}, \"sequences_per_second\": {:.5g}, \"mean_abs\": {:.6g}}}\n",
+        precision_name(engine->precision()), argv[a], median, percentile(times, 0.1), percentile(times, 0.9),
+        n / median, sum / (n * static_cast<double>(engine->width())));
     std::fflush(stdout);
   }
   return 0;

@@ -35,8 +35,8 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   const int64_t limit = MemoryLimit::resolve(options.memory_limit, device->memory(), device->name());
   auto engine = open_on(device, options, limit);
   if (device->kind() != DeviceKind::cuda || engine->plan().device.context_measured) return engine;
-  // The first run on this card and driver: what the process holds beyond its own bytes is now known. If that is more than
-  // was estimated, the plan was made on a wrong figure and is made again.
+  // The first run on this card and driver: what the process holds beyond its own bytes is now known. If that is more
+  // than was estimated, the plan was made on a wrong figure and is made again.
   const int64_t held = held_bytes(*device);
   if (held <= device->allocated_bytes()) return engine;
   const int64_t context = held - device->allocated_bytes() + (2 << 20), estimated = engine->plan().device.context_bytes;
@@ -75,7 +75,8 @@ std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<Eng
   return engines;
 }
 
-std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const EngineOptions& options, int64_t limit_bytes) {
+std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const EngineOptions& options,
+                                        int64_t limit_bytes) {
   auto engine = std::unique_ptr<Engine>(new Engine);
   engine->options_ = options;
   engine->device_ = std::move(shared);
@@ -85,7 +86,8 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
   engine->tokenizer_ = Tokenizer::load(options.model_dir);
   const Tokenizer& tokenizer = *engine->tokenizer_;
   if (tokenizer.vocab_size() > shape.vocab)
-    fail(ErrorCode::bad_model, "{}: the tokenizer's largest id is {}, the embedding table has {} rows (config.json vocab_size)",
+    fail(ErrorCode::bad_model,
+         "{}: the tokenizer's largest id is {}, the embedding table has {} rows (config.json vocab_size)",
          options.model_dir.string(), tokenizer.vocab_size() - 1, shape.vocab);
 
   PlanRequest request;
@@ -98,7 +100,8 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
     request.output = Output::token_scores;
   } else {
     fail(ErrorCode::bad_model,
-         "{}: has no classification head (architectures: {}); fine-tune one with `brim train`, or use `brim embed` for its vectors",
+         "{}: has no classification head (architectures: {}); fine-tune one with `brim train`, or use `brim embed` for "
+         "its vectors",
          options.model_dir.string(), config.architectures.empty() ? "none" : config.architectures[0]);
   }
   int64_t longest = std::min(shape.max_tokens(), tokenizer.model_max_length().value_or(shape.max_tokens()));
@@ -119,20 +122,23 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
     ScopedZone zone(Zone::plan);
     engine->plan_ = solve(request);
     // For measuring what overlap brings: fewer batches in flight than planned.
-    if (const auto depth = env("BRIM_STAGING_DEPTH")) engine->plan_.staging_depth = std::clamp(std::atoi(depth->c_str()), 1, engine->plan_.staging_depth);
+    if (const auto depth = env("BRIM_STAGING_DEPTH"))
+      engine->plan_.staging_depth = std::clamp(std::atoi(depth->c_str()), 1, engine->plan_.staging_depth);
     const auto& p = engine->plan_;
-    engine->forward_plan_ = plan_forward(shape, p.precision, device.kind(), request.device.isa, request.device.threads, p.limits(), p.output);
+    engine->forward_plan_ = plan_forward(shape, p.precision, device.kind(), request.device.isa, request.device.threads,
+                                         p.limits(), p.output);
   }
   engine->model_ = Model::load(options.model_dir, device, engine->plan_.precision);
   engine->arena_ = device.allocate(static_cast<size_t>(engine->forward_plan_.arena_bytes()));
   engine->stream_ = device.make_stream();
   load_gemm_choices(*engine->stream_);
   ThreadPool* pool = device.kind() == DeviceKind::cpu ? static_cast<CpuStream&>(*engine->stream_).pool() : nullptr;
-  engine->runner_ = std::make_unique<ForwardRunner>(engine->model_->shape(), engine->model_->weights(), engine->forward_plan_,
-                                                    engine->arena_.data(), pool);
+  engine->runner_ = std::make_unique<ForwardRunner>(engine->model_->shape(), engine->model_->weights(),
+                                                    engine->forward_plan_, engine->arena_.data(), pool);
   const BatchLimits limits = engine->plan_.limits();
-  engine->batches_ = std::make_unique<BatchRunner>(device, *engine->stream_, *engine->runner_, limits, engine->plan_.staging_depth,
-                                                   is_per_token(engine->plan_.output) ? limits.tokens : limits.sequences, engine->width());
+  engine->batches_ = std::make_unique<BatchRunner>(
+      device, *engine->stream_, *engine->runner_, limits, engine->plan_.staging_depth,
+      is_per_token(engine->plan_.output) ? limits.tokens : limits.sequences, engine->width());
   engine->batches_->name_ops_from(named_from_tokens(engine->plan_, shape.layers));
   engine->plan_.gemm_choices = gemm_choices(*engine->stream_);
   engine->warm_up();
@@ -142,8 +148,10 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
 void Engine::warm_up() {
   if (device_->kind() != DeviceKind::cuda) return;
   ScopedZone zone(Zone::warm_up);
-  // Texts of four tokens: tokens and sequences, which the heads' products have as rows, pass through every power of two.
-  const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(4, plan_.max_length)), std::max(0, tokenizer_->unk_id()));
+  // Texts of four tokens: tokens and sequences, which the heads' products have as rows, pass through every power of
+  // two.
+  const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(4, plan_.max_length)),
+                                 std::max(0, tokenizer_->unk_id()));
   const auto ignore = [](const PackedBatch&, const float*) {};
   for (int64_t tokens = 4;; tokens = std::min(tokens * 2, plan_.token_budget)) {
     PackedBatch batch;
@@ -162,7 +170,8 @@ int64_t Engine::width() const { return output_width(shape(), output()); }
 std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out) const {
   const size_t begin = out.ids.size();
   tokenizer_->encode_ids(text, out.ids);
-  const auto prefix = static_cast<int64_t>(tokenizer_->prefix().size()), suffix = static_cast<int64_t>(tokenizer_->suffix().size());
+  const auto prefix = static_cast<int64_t>(tokenizer_->prefix().size()),
+             suffix = static_cast<int64_t>(tokenizer_->suffix().size());
   int64_t length = static_cast<int64_t>(out.ids.size() - begin);
   if (length == 0) {  // a tokenizer without special tokens and an empty text: something must be computed
     out.ids.push_back(std::max(0, tokenizer_->unk_id()));
@@ -176,13 +185,16 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
     t.windows = 1;
   } else if (options_.long_text == LongText::error) {
     out.ids.resize(begin);
-    return Error(ErrorCode::bad_data, fmt::format("the text has {} tokens, the model takes {}; --long-text truncate or window-mean", length, longest));
+    return Error(ErrorCode::bad_data,
+                 fmt::format("the text has {} tokens, the model takes {}; --long-text truncate or window-mean", length,
+                             longest));
   } else {
     const int64_t content = length - prefix - suffix, room = longest - prefix - suffix;
     const bool windows = options_.long_text != LongText::truncate;
     t.truncated = !windows;
     if (!windows) {
-      std::memmove(&out.ids[begin + prefix + room], &out.ids[begin + prefix + content], static_cast<size_t>(suffix) * sizeof(int32_t));
+      std::memmove(&out.ids[begin + prefix + room], &out.ids[begin + prefix + content],
+                   static_cast<size_t>(suffix) * sizeof(int32_t));
       out.ids.resize(begin + static_cast<size_t>(longest));
       out.windows.push_back({begin, static_cast<int32_t>(longest), 0});
       t.windows = 1;
@@ -208,8 +220,10 @@ std::vector<std::string> Engine::tune(double seconds_per_shape) {
   if (device_->kind() != DeviceKind::cuda) return {};
   // A full batch of texts of tweet length, so that every product of the plan is met at its real size.
   PackedBatch batch;
-  const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(26, plan_.max_length)), std::max(0, tokenizer_->unk_id()));
-  while (batch.tokens() + static_cast<int64_t>(ids.size()) <= plan_.token_budget && batch.sequences() < plan_.max_sequences)
+  const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(26, plan_.max_length)),
+                                 std::max(0, tokenizer_->unk_id()));
+  while (batch.tokens() + static_cast<int64_t>(ids.size()) <= plan_.token_budget &&
+         batch.sequences() < plan_.max_sequences)
     batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, shape().position_offset);
   batch.finish();
   std::vector<std::string> lines;
@@ -247,11 +261,13 @@ std::vector<float> Engine::run_windows(const TokenizedTexts& texts) {
   const bool per_token = is_per_token(output());
   std::vector<float> results((per_token ? texts.ids.size() : texts.windows.size()) * K);
   Packer packer({plan_.token_budget, plan_.max_sequences}, shape().position_offset);
-  for (size_t i = 0; i < texts.windows.size(); ++i) packer.push({texts.ids.data() + texts.windows[i].begin, texts.windows[i].length, i});
+  for (size_t i = 0; i < texts.windows.size(); ++i)
+    packer.push({texts.ids.data() + texts.windows[i].begin, texts.windows[i].length, i});
   const auto collect = [&](const PackedBatch& done, const float* result) {
     for (size_t b = 0; b < done.tickets.size(); ++b) {
       const size_t window = done.tickets[b];
-      const size_t from = per_token ? static_cast<size_t>(done.starts[b]) : b, to = per_token ? texts.windows[window].begin : window;
+      const size_t from = per_token ? static_cast<size_t>(done.starts[b]) : b,
+                   to = per_token ? texts.windows[window].begin : window;
       const size_t rows = per_token ? static_cast<size_t>(texts.windows[window].length) : 1;
       std::copy_n(result + from * K, rows * K, results.begin() + static_cast<std::ptrdiff_t>(to * K));
     }
@@ -296,7 +312,8 @@ std::vector<std::vector<Entity>> Engine::entities(std::span<const std::string_vi
   return entities;
 }
 
-void Engine::token_scores(const TokenizedTexts& texts, size_t t, const Encoding& encoding, const std::vector<float>& windows, std::vector<float>& out) const {
+void Engine::token_scores(const TokenizedTexts& texts, size_t t, const Encoding& encoding,
+                          const std::vector<float>& windows, std::vector<float>& out) const {
   const auto K = static_cast<size_t>(width());
   out.assign(encoding.ids.size() * K, 0.0f);
   const size_t prefix = tokenizer_->prefix().size(), suffix = tokenizer_->suffix().size();
@@ -311,7 +328,8 @@ void Engine::token_scores(const TokenizedTexts& texts, size_t t, const Encoding&
   const auto outside = static_cast<size_t>(std::find(labels().begin(), labels().end(), "O") - labels().begin());
   if (outside == labels().size()) return;
   for (size_t i = 0; i < encoding.ids.size(); ++i)
-    if (std::all_of(out.begin() + static_cast<std::ptrdiff_t>(i * K), out.begin() + static_cast<std::ptrdiff_t>((i + 1) * K), [](float v) { return v == 0; }))
+    if (std::all_of(out.begin() + static_cast<std::ptrdiff_t>(i * K),
+                    out.begin() + static_cast<std::ptrdiff_t>((i + 1) * K), [](float v) { return v == 0; }))
       out[i * K + outside] = 1;
 }
 

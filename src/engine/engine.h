@@ -32,9 +32,9 @@ struct EngineOptions {
   std::string precision = "auto";
   int threads = 0;
   std::string memory_limit = "auto";
-  int64_t max_length = 0;                       // 0: the model's own
+  int64_t max_length = 0;  // 0: the model's own
   LongText long_text = LongText::truncate;
-  std::optional<Output> output;                 // default: what the model's head gives
+  std::optional<Output> output;  // default: what the model's head gives
   bool fill = false;
 };
 
@@ -47,7 +47,7 @@ struct Entity {
 // One text, tokenized and cut into windows the model can take.
 struct TokenizedText {
   struct Window {
-    size_t begin;       // in the ids of the batch of texts
+    size_t begin;  // in the ids of the batch of texts
     int32_t length;
     int32_t first_content;  // index of its first content token within the whole text's content
   };
@@ -60,14 +60,18 @@ struct TokenizedTexts {
   std::vector<int32_t> ids;
   std::vector<TokenizedText::Window> windows;
   std::vector<TokenizedText> texts;
-  void clear() { ids.clear(), windows.clear(), texts.clear(); }
+  void clear() {
+    ids.clear();
+    windows.clear();
+    texts.clear();
+  }
 };
 
 class Engine {
  public:
   static std::unique_ptr<Engine> open(const EngineOptions& options);
-  // Several models on one device under one limit (the first one's device and limit count), each with a stream and bytes of
-  // its own, so that their batches may overlap. What the process holds anyway is counted once.
+  // Several models on one device under one limit (the first one's device and limit count), each with a stream and bytes
+  // of its own, so that their batches may overlap. What the process holds anyway is counted once.
   static std::vector<std::unique_ptr<Engine>> open_together(const std::vector<EngineOptions>& options);
   ~Engine();
 
@@ -105,9 +109,10 @@ class Engine {
   // Runs batches of every size class once, so that kernels and algorithms are loaded and device memory stays as it is.
   void warm_up();
 
-  // Scores of every token of text `t`, [tokens of its encoding, width], from those of the windows' tokens, which lie where
-  // their ids do. A token past a truncation counts as outside.
-  void token_scores(const TokenizedTexts& texts, size_t t, const Encoding& encoding, const std::vector<float>& windows, std::vector<float>& out) const;
+  // Scores of every token of text `t`, [tokens of its encoding, width], from those of the windows' tokens, which lie
+  // where their ids do. A token past a truncation counts as outside.
+  void token_scores(const TokenizedTexts& texts, size_t t, const Encoding& encoding, const std::vector<float>& windows,
+                    std::vector<float>& out) const;
 
   // Merges the windows of one text: probabilities [windows, width] to `out` [width].
   void merge_windows(const float* probabilities, size_t windows, float* out) const;
@@ -115,7 +120,8 @@ class Engine {
  private:
   Engine() = default;
   std::vector<float> run_windows(const TokenizedTexts& texts);  // a row a window, or a row a token where its id is
-  static std::unique_ptr<Engine> open_on(std::shared_ptr<Device> device, const EngineOptions& options, int64_t limit_bytes);
+  static std::unique_ptr<Engine> open_on(std::shared_ptr<Device> device, const EngineOptions& options,
+                                         int64_t limit_bytes);
   EngineOptions options_;
   std::shared_ptr<Device> device_;
   std::unique_ptr<Tokenizer> tokenizer_;

@@ -22,10 +22,11 @@ struct Setting {
   const char* model;
   Output output;
 };
-constexpr Setting kSettings[] = {{"bert_sequence", Output::sequence_logits},       {"bert_token", Output::token_logits},
-                                 {"bert_multilabel", Output::sequence_logits},     {"distilbert_sequence", Output::sequence_logits},
-                                 {"distilbert_token", Output::token_logits},       {"roberta_sequence", Output::sequence_logits},
-                                 {"roberta_token", Output::token_logits},          {"xlmroberta_sequence", Output::sequence_logits}};
+constexpr Setting kSettings[] = {
+    {"bert_sequence", Output::sequence_logits},   {"bert_token", Output::token_logits},
+    {"bert_multilabel", Output::sequence_logits}, {"distilbert_sequence", Output::sequence_logits},
+    {"distilbert_token", Output::token_logits},   {"roberta_sequence", Output::sequence_logits},
+    {"roberta_token", Output::token_logits},      {"xlmroberta_sequence", Output::sequence_logits}};
 
 std::vector<float> run_golden(const Setting& setting, Precision precision) {
   const auto device = open_cuda_device(0);
@@ -35,14 +36,16 @@ std::vector<float> run_golden(const Setting& setting, Precision precision) {
     batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, model->shape().position_offset);
   batch.finish();
   const BatchLimits limits{batch.tokens(), batch.sequences(), model->shape().max_tokens()};
-  const ForwardPlan plan = plan_forward(model->shape(), precision, DeviceKind::cuda, Isa::generic, 1, limits, setting.output);
+  const ForwardPlan plan =
+      plan_forward(model->shape(), precision, DeviceKind::cuda, Isa::generic, 1, limits, setting.output);
   const DeviceBuffer arena = device->allocate(static_cast<size_t>(plan.arena_bytes()));
   const auto stream = device->make_stream();
   const std::vector<uint8_t> poison(arena.bytes(), 0xFF);  // NaN: whatever is read must have been written
   stream->copy(arena.data(), poison.data(), poison.size());
   ForwardRunner runner(model->shape(), model->weights(), plan, arena.data(), nullptr);
   const int64_t width = output_width(model->shape(), setting.output);
-  BatchRunner batches(*device, *stream, runner, limits, 2, is_per_token(setting.output) ? limits.tokens : limits.sequences, width);
+  BatchRunner batches(*device, *stream, runner, limits, 2,
+                      is_per_token(setting.output) ? limits.tokens : limits.sequences, width);
   std::vector<float> got;
   const auto collect = [&](const PackedBatch& done, const float* result) {
     got.assign(result, result + (is_per_token(setting.output) ? done.tokens() : done.sequences()) * width);
@@ -52,8 +55,8 @@ std::vector<float> run_golden(const Setting& setting, Precision precision) {
   return got;
 }
 
-// Each of the two layers rounds a value about eight times on its way; logits are sums of such values, so their error stays
-// below 2 × 8 roundings of their size. fp32's figure is the one transformers' users expect.
+// Each of the two layers rounds a value about eight times on its way; logits are sums of such values, so their error
+// stays below 2 × 8 roundings of their size. fp32's figure is the one transformers' users expect.
 TEST(EngineCuda, EveryFamilyAndHeadEqualsTransformers) {
   BRIM_NEEDS_GPU();
   for (const Setting& setting : kSettings) {
@@ -64,8 +67,10 @@ TEST(EngineCuda, EveryFamilyAndHeadEqualsTransformers) {
         for (const float v : row.get<std::vector<float>>()) want.push_back(v);
     float size = 0;
     for (const float v : want) size = std::max(size, std::abs(v));
-    for (const auto& [precision, tolerance] : {std::pair{Precision::fp32, 1e-4f}, {Precision::tf32, 16 * 0x1p-11f * size}, {Precision::fp16, 16 * 0x1p-11f * size},
-                                              {Precision::bf16, 16 * 0x1p-8f * size}}) {
+    for (const auto& [precision, tolerance] : {std::pair{Precision::fp32, 1e-4f},
+                                               {Precision::tf32, 16 * 0x1p-11f * size},
+                                               {Precision::fp16, 16 * 0x1p-11f * size},
+                                               {Precision::bf16, 16 * 0x1p-8f * size}}) {
       const auto got = run_golden(setting, precision);
       ASSERT_EQ(got.size(), want.size()) << setting.model;
       float worst = 0;
@@ -89,11 +94,13 @@ std::unique_ptr<Engine> open_default(const std::string& precision, const std::st
 }
 
 std::vector<std::string> made_up_texts(size_t count, size_t longest) {
-  static const char* const words[] = {"the", "film", "was", "awful", "lovely", "I", "hate", "love", "this", "today", "meh", "not", "so", "good", "rain", "bus"};
+  static const char* const words[] = {"the",  "film",  "was", "awful", "lovely", "I",    "hate", "love",
+                                      "this", "today", "meh", "not",   "so",     "good", "rain", "bus"};
   std::mt19937 random(7);
   std::vector<std::string> texts(count);
   for (auto& t : texts)
-    for (size_t n = 1 + random() % longest; n > 0; --n) t += std::string(t.empty() ? "" : " ") + words[random() % std::size(words)];
+    for (size_t n = 1 + random() % longest; n > 0; --n)
+      t += std::string(t.empty() ? "" : " ") + words[random() % std::size(words)];
   return texts;
 }
 
@@ -121,7 +128,8 @@ TEST(EngineCuda, ATextIsScoredAlikeAloneInABatchAndAmongLongNeighbours) {
         }
         EXPECT_LE(worst, tolerance) << precision << " " << texts[i];
         if (gap > 2 * tolerance) {
-          EXPECT_EQ(std::max_element(other.begin(), other.end()) - other.begin(), best - alone.begin()) << precision << " " << texts[i];
+          EXPECT_EQ(std::max_element(other.begin(), other.end()) - other.begin(), best - alone.begin())
+              << precision << " " << texts[i];
         }
       }
     }
@@ -142,7 +150,8 @@ TEST(EngineCuda, MemoryStandsStillOnceOpen) {
   const auto engine = open_default("bf16");
   (void)scores(*engine, {"warm"});  // captures the graphs
   const int64_t before = engine->device().memory().free_bytes;
-  for (const size_t count : {1, 2, 7, 40, 300, 5000}) (void)scores(*engine, made_up_texts(count, count == 300 ? 400 : 30));
+  for (const size_t count : {1, 2, 7, 40, 300, 5000})
+    (void)scores(*engine, made_up_texts(count, count == 300 ? 400 : 30));
   EXPECT_EQ(engine->device().memory().free_bytes, before);
   EXPECT_GT(engine->plan().bytes[Tag::graphs], 0);  // the graphs were planned for
 }
@@ -151,7 +160,8 @@ TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
   BRIM_NEEDS_GPU();
   EngineOptions one;
   one.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
-  one.device = "cuda", one.memory_limit = "2GiB";
+  one.device = "cuda";
+  one.memory_limit = "2GiB";
   EngineOptions two = one;
   two.precision = "fp16";
   const auto engines = Engine::open_together({one, two});
@@ -164,7 +174,8 @@ TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
   for (size_t i = 0; i < texts.size(); ++i) EXPECT_NEAR(a[i][0], b[i][0], 0.02f);
 }
 
-// Token ids far outside the table make the embedding kernel read where nothing is: a real fault. Exit code 6 is the answer.
+// Token ids far outside the table make the embedding kernel read where nothing is: a real fault. Exit code 6 is the
+// answer.
 [[noreturn]] void lose_the_device(bool full_batch) {
   exit_as_the_program_would([&] {
     const auto engine = open_default("bf16");
@@ -182,7 +193,8 @@ TEST(EngineCudaDeathTest, ALostDeviceIsToldAndEndsTheProcess) {
   BRIM_NEEDS_GPU();
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(lose_the_device(true), ::testing::ExitedWithCode(6), "cuda:0: embedding: .*illegal");
-  EXPECT_EXIT(lose_the_device(false), ::testing::ExitedWithCode(6), "cuda:0: an op of a small batch: .*illegal.*BRIM_SYNC=1 names");
+  EXPECT_EXIT(lose_the_device(false), ::testing::ExitedWithCode(6),
+              "cuda:0: an op of a small batch: .*illegal.*BRIM_SYNC=1 names");
   ::setenv("BRIM_SYNC", "1", 1);
   EXPECT_EXIT(lose_the_device(false), ::testing::ExitedWithCode(6), "cuda:0: embedding: ");
   ::unsetenv("BRIM_SYNC");

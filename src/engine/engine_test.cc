@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine and its pipeline on a tiny model: order is kept whatever the batches are, a text alone and among others gets
-// the same scores, long texts are cut or windowed, bad rows are told apart, errors in any stage reach the caller.
+// The engine and its pipeline on a tiny model: order is kept whatever the batches are, a text alone and among others
+// gets the same scores, long texts are cut or windowed, bad rows are told apart, errors in any stage reach the caller.
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,8 @@ class EngineTest : public ::testing::Test {
  protected:
   void SetUp() override { put_golden_model(dir_, "bert_sequence"); }
 
-  std::unique_ptr<Engine> open(LongText long_text = LongText::truncate, const std::string& limit = "1GiB", int threads = 2) {
+  std::unique_ptr<Engine> open(LongText long_text = LongText::truncate, const std::string& limit = "1GiB",
+                               int threads = 2) {
     EngineOptions options;
     options.model_dir = dir_;
     options.device = "cpu";
@@ -84,15 +85,15 @@ TEST_F(EngineTest, ThePipelineKeepsTheOrderAndEveryRow) {
   for (const size_t chunk_rows : {7, 100, 8192}) {
     RowReader reader = lines(bytes, chunk_rows);
     size_t next = 0;
-    const PipelineStats stats = run_pipeline(
-        engine.get(), reader,
-        [&](ScoredChunk& chunk) {
-          for (size_t r = 0; r < chunk.rows.size(); ++r, ++next) {
-            ASSERT_EQ(chunk.rows.texts[r], texts[next]);
-            for (size_t k = 0; k < 3; ++k) ASSERT_NEAR(chunk.scores[r * 3 + k], expected[next][k], 2e-6);
-          }
-        },
-        nullptr, {});
+    const PipelineStats stats = run_pipeline(engine.get(), reader,
+                                             [&](ScoredChunk& chunk) {
+                                               for (size_t r = 0; r < chunk.rows.size(); ++r, ++next) {
+                                                 ASSERT_EQ(chunk.rows.texts[r], texts[next]);
+                                                 for (size_t k = 0; k < 3; ++k)
+                                                   ASSERT_NEAR(chunk.scores[r * 3 + k], expected[next][k], 2e-6);
+                                               }
+                                             },
+                                             nullptr, {});
     EXPECT_EQ(next, texts.size());
     EXPECT_EQ(stats.rows, static_cast<int64_t>(texts.size()));
     EXPECT_GT(stats.tokens, 0);
@@ -136,7 +137,9 @@ TEST_F(EngineTest, AnErrorInTheSinkStopsEveryStage) {
   std::string bytes;
   for (int i = 0; i < 20000; ++i) bytes += "w5 w6\n";
   RowReader reader = lines(std::move(bytes), 10);
-  EXPECT_THROW(run_pipeline(engine.get(), reader, [&](ScoredChunk&) { fail(ErrorCode::cannot_write, "disk full"); }, nullptr, {}), Error);
+  EXPECT_THROW(run_pipeline(engine.get(), reader, [&](ScoredChunk&) { fail(ErrorCode::cannot_write, "disk full"); },
+                            nullptr, {}),
+               Error);
 }
 
 // Rows handed out by a run that is told to stop with the first of them.
@@ -145,7 +148,13 @@ int64_t rows_when_stopped(Engine& engine, RowReader& reader) {
   PipelineOptions options;
   options.stop = &stop;
   int64_t rows = 0;
-  run_pipeline(&engine, reader, [&](ScoredChunk& c) { rows += static_cast<int64_t>(c.rows.size()); stop = true; }, nullptr, options);
+  run_pipeline(
+      &engine, reader,
+      [&](ScoredChunk& c) {
+        rows += static_cast<int64_t>(c.rows.size());
+        stop = true;
+      },
+      nullptr, options);
   return rows;
 }
 
@@ -179,14 +188,19 @@ TEST_F(EngineTest, ProgressIsToldByTheRowsHandedOut) {
   const auto whole = static_cast<int64_t>(bytes.size());
   RowReader reader = lines(std::move(bytes), 1000);
   const PipelineStats stats = run_pipeline(
-      engine.get(), reader, [](ScoredChunk&) {}, [&](const PipelineStats& now) { EXPECT_EQ(now.file_bytes, 6 * now.rows); }, {});
+      engine.get(), reader, [](ScoredChunk&) {},
+      [&](const PipelineStats& now) { EXPECT_EQ(now.file_bytes, 6 * now.rows); }, {});
   EXPECT_EQ(stats.file_bytes, whole);
 }
 
 TEST_F(EngineTest, VaderGoesThroughTheSamePipeline) {
   RowReader reader = lines("I love this\nI hate this\nthe table\n");
   std::vector<float> compound;
-  run_pipeline(nullptr, reader, [&](ScoredChunk& c) { for (size_t r = 0; r < c.rows.size(); ++r) compound.push_back(c.scores[r * 4 + 3]); }, nullptr, {});
+  run_pipeline(nullptr, reader,
+               [&](ScoredChunk& c) {
+                 for (size_t r = 0; r < c.rows.size(); ++r) compound.push_back(c.scores[r * 4 + 3]);
+               },
+               nullptr, {});
   ASSERT_EQ(compound.size(), 3u);
   EXPECT_FLOAT_EQ(compound[0], 0.6369f);
   EXPECT_FLOAT_EQ(compound[1], -0.5719f);
@@ -230,20 +244,23 @@ TEST_F(EngineTest, TokenModelsGiveEntitiesWithOffsets) {
   RowReader reader = lines("w5 w6 w7 w8\n\n");
   int64_t rows = 0;
   std::vector<std::vector<std::string>> words;
-  run_pipeline(engine.get(), reader,
-               [&](ScoredChunk& c) {
-                 for (const auto& entities : c.entities)
-                   for (const Entity& e : entities) {
-                     EXPECT_LT(e.start, e.end);
-                     EXPECT_EQ(e.word, std::string("w5 w6 w7 w8").substr(static_cast<size_t>(e.start), static_cast<size_t>(e.end - e.start)));
-                   }
-                 for (const auto& entities : c.entities) {
-                   words.emplace_back();
-                   for (const Entity& e : entities) words.back().push_back(e.word);
-                 }
-                 rows += static_cast<int64_t>(c.rows.size());
-               },
-               nullptr, {});
+  run_pipeline(
+      engine.get(), reader,
+      [&](ScoredChunk& c) {
+        for (const auto& entities : c.entities)
+          for (const Entity& e : entities) {
+            EXPECT_LT(e.start, e.end);
+            EXPECT_EQ(
+                e.word,
+                std::string("w5 w6 w7 w8").substr(static_cast<size_t>(e.start), static_cast<size_t>(e.end - e.start)));
+          }
+        for (const auto& entities : c.entities) {
+          words.emplace_back();
+          for (const Entity& e : entities) words.back().push_back(e.word);
+        }
+        rows += static_cast<int64_t>(c.rows.size());
+      },
+      nullptr, {});
   EXPECT_EQ(rows, 2);
   // The library's door gives the same.
   const std::vector<std::string_view> texts = {"w5 w6 w7 w8", ""};
@@ -272,7 +289,10 @@ TEST(Entities, WordsJoinSubwordsAndTagsJoinWords) {
   e.ids.assign(6, 0);
   const std::vector<std::string> labels = {"O", "B-PER", "I-PER"};
   std::vector<float> scores(18, 0.1f);
-  scores[1 * 3 + 1] = 0.9f, scores[2 * 3 + 0] = 0.9f, scores[3 * 3 + 2] = 0.7f, scores[4 * 3 + 0] = 0.8f;
+  scores[1 * 3 + 1] = 0.9f;
+  scores[2 * 3 + 0] = 0.9f;
+  scores[3 * 3 + 2] = 0.7f;
+  scores[4 * 3 + 0] = 0.8f;
   const auto found = group_entities("newton went home", e, scores.data(), labels);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].group, "PER");

@@ -32,7 +32,8 @@ bool continues_word(std::string_view text, const std::vector<size_t>& at, const 
   if (e.tokens[token].rfind("##", 0) == 0) return true;
   const auto [begin, end] = e.offsets[token];
   if (begin != e.offsets[token - 1].second) return false;
-  const bool wordpiece = std::any_of(e.tokens.begin(), e.tokens.end(), [](const std::string& t) { return t.rfind("##", 0) == 0; });
+  const bool wordpiece =
+      std::any_of(e.tokens.begin(), e.tokens.end(), [](const std::string& t) { return t.rfind("##", 0) == 0; });
   if (wordpiece) return false;
   return begin > 0 && text[at[static_cast<size_t>(begin)]] != ' ' && text[at[static_cast<size_t>(begin) - 1]] != ' ' &&
          e.tokens[token].rfind("\xC4\xA0", 0) != 0 && e.tokens[token].rfind("\xE2\x96\x81", 0) != 0;
@@ -48,7 +49,8 @@ std::vector<size_t> word_starts(std::string_view text, const Encoding& e) {
   return starts;
 }
 
-std::vector<Entity> group_entities(std::string_view raw, const Encoding& e, const float* scores, const std::vector<std::string>& labels) {
+std::vector<Entity> group_entities(std::string_view raw, const Encoding& e, const float* scores,
+                                   const std::vector<std::string>& labels) {
   const std::string text = replace_invalid_utf8(raw);
   const auto at = code_point_starts(text);
   const size_t K = labels.size();
@@ -81,7 +83,8 @@ std::vector<Entity> group_entities(std::string_view raw, const Encoding& e, cons
   for (size_t i = 0; i < found.size(); ++i) {
     Entity& f = found[i];
     f.score /= static_cast<float>(words[i]);
-    f.word = text.substr(at[static_cast<size_t>(f.start)], at[static_cast<size_t>(f.end)] - at[static_cast<size_t>(f.start)]);
+    f.word = text.substr(at[static_cast<size_t>(f.start)],
+                         at[static_cast<size_t>(f.end)] - at[static_cast<size_t>(f.start)]);
   }
   return found;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From token scores to entities: sub-words join their word, whose first token decides its tag; neighbouring words of one
-// type become one entity (B- starts anew). The words and offsets are those of Hugging Face's pipelines with the "first"
-// strategy.
+// From token scores to entities: sub-words join their word, whose first token decides its tag; neighbouring words of
+// one type become one entity (B- starts anew). The words and offsets are those of Hugging Face's pipelines with the
+// "first" strategy.
 #pragma once
 #include <span>
 #include <string>
@@ -23,7 +23,8 @@ TagParts split_tag(std::string_view tag);
 std::vector<size_t> code_point_starts(std::string_view text);
 
 // `scores` is [tokens, K] for the tokens of `encoding` (special ones included; theirs are ignored).
-std::vector<Entity> group_entities(std::string_view text, const Encoding& encoding, const float* scores, const std::vector<std::string>& labels);
+std::vector<Entity> group_entities(std::string_view text, const Encoding& encoding, const float* scores,
+                                   const std::vector<std::string>& labels);
 
 // Index of the first token of each word; special tokens (offset 0,0) belong to none.
 std::vector<size_t> word_starts(std::string_view text, const Encoding& encoding);

@@ -24,13 +24,17 @@ bool is_conll(const EvalRequest& r) {
 
 int32_t class_of(const std::vector<std::string>& labels, std::string_view label, const std::string& where) {
   const auto found = find_label(labels, label);
-  if (!found) fail(ErrorCode::bad_data, "{}: label '{}' is none of the model's: {}; rename it in the data, or leave such rows out", where, label, fmt::join(labels, ", "));
+  if (!found)
+    fail(ErrorCode::bad_data,
+         "{}: label '{}' is none of the model's: {}; rename it in the data, or leave such rows out", where, label,
+         fmt::join(labels, ", "));
   return *found;
 }
 
 // Figures of some of the rows are not those asked for.
 void require_whole(const EvalRequest& r, int64_t rows) {
-  if (r.stop != nullptr && r.stop->load()) fail(ErrorCode::interrupted, "interrupted after {} rows; nothing was measured to the end", format_count(rows));
+  if (r.stop != nullptr && r.stop->load())
+    fail(ErrorCode::interrupted, "interrupted after {} rows; nothing was measured to the end", format_count(rows));
 }
 
 Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {
@@ -53,21 +57,25 @@ Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {
   pipeline.word_tags = true;
   pipeline.stop = r.stop;
   int64_t words = 0, right = 0;
-  run_pipeline(&engine, reader,
-               [&](ScoredChunk& chunk) {
-                 for (size_t row = 0; row < chunk.rows.size(); ++row) {
-                   auto& tags = predicted.emplace_back();
-                   const auto& want = expected.at(predicted.size() - 1);
-                   for (size_t w = 0; w < want.size(); ++w) {
-                     const int32_t tag = row < chunk.tags.size() && w < chunk.tags[row].size() ? chunk.tags[row][w] : -1;
-                     tags.push_back(tag >= 0 ? e.labels[static_cast<size_t>(tag)] : "O");
-                     e.predicted.push_back(tag);
-                     right += tags.back() == want[w];
-                     ++words;
-                   }
-                 }
-               },
-               [&](const PipelineStats& now) { if (r.progress) r.progress(now.rows); }, pipeline);
+  run_pipeline(
+      &engine, reader,
+      [&](ScoredChunk& chunk) {
+        for (size_t row = 0; row < chunk.rows.size(); ++row) {
+          auto& tags = predicted.emplace_back();
+          const auto& want = expected.at(predicted.size() - 1);
+          for (size_t w = 0; w < want.size(); ++w) {
+            const int32_t tag = row < chunk.tags.size() && w < chunk.tags[row].size() ? chunk.tags[row][w] : -1;
+            tags.push_back(tag >= 0 ? e.labels[static_cast<size_t>(tag)] : "O");
+            e.predicted.push_back(tag);
+            right += tags.back() == want[w];
+            ++words;
+          }
+        }
+      },
+      [&](const PipelineStats& now) {
+        if (r.progress) r.progress(now.rows);
+      },
+      pipeline);
   e.rows = static_cast<int64_t>(predicted.size());
   require_whole(r, e.rows);
   if (e.rows == 0) fail(ErrorCode::bad_data, "{}: no labelled sentences", r.inputs[0]);
@@ -80,12 +88,17 @@ Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {
 
 Evaluation evaluate(Engine* engine, const EvalRequest& r) {
   if (engine != nullptr && is_per_token(engine->output())) {
-    if (!is_conll(r)) fail(ErrorCode::usage, "{}: a token model is measured on CoNLL files (word and tag a line); --format conll forces it", r.inputs[0]);
+    if (!is_conll(r))
+      fail(ErrorCode::usage,
+           "{}: a token model is measured on CoNLL files (word and tag a line); --format conll forces it", r.inputs[0]);
     Evaluation e = evaluate_tokens(*engine, r);
     e.precision = precision_name(engine->precision());
     return e;
   }
-  if (is_conll(r)) fail(ErrorCode::usage, "{}: a CoNLL file measures a token model; this one gives a label a text and is measured on csv, tsv or jsonl", r.inputs[0]);
+  if (is_conll(r))
+    fail(ErrorCode::usage,
+         "{}: a CoNLL file measures a token model; this one gives a label a text and is measured on csv, tsv or jsonl",
+         r.inputs[0]);
   Evaluation e;
   e.precision = engine == nullptr ? "exact" : precision_name(engine->precision());
   e.labels = engine == nullptr ? std::vector<std::string>{"negative", "neutral", "positive"} : engine->labels();
@@ -93,47 +106,58 @@ Evaluation evaluate(Engine* engine, const EvalRequest& r) {
   options.format = parse_row_format(r.format);
   options.text_column = r.text_column;
   options.label_columns = r.label_columns;
-  options.delimiter = r.delimiter, options.quotes = r.quotes;
+  options.delimiter = r.delimiter;
+  options.quotes = r.quotes;
   RowReader reader(r.inputs, options);
   e.multi_label = engine != nullptr && engine->shape().multi_label;
   std::vector<int32_t> column_class;
   if (r.label_columns.size() > 1) {
     if (!e.multi_label)
-      fail(ErrorCode::usage, "--label-column {}: several columns are for multi-label models; this one gives one label a row", fmt::join(r.label_columns, ","));
-    for (const std::string& column : r.label_columns) column_class.push_back(class_of(e.labels, column, "--label-column"));
+      fail(ErrorCode::usage,
+           "--label-column {}: several columns are for multi-label models; this one gives one label a row",
+           fmt::join(r.label_columns, ","));
+    for (const std::string& column : r.label_columns)
+      column_class.push_back(class_of(e.labels, column, "--label-column"));
   }
   MultiLabelCounts counts(e.labels.size());
   PipelineOptions pipeline;
   pipeline.stop = r.stop;
-  run_pipeline(engine, reader,
-               [&](ScoredChunk& chunk) {
-                 for (size_t row = 0; row < chunk.rows.size(); ++row) {
-                   const std::string where = r.inputs[chunk.rows.input] + ":" + std::to_string(chunk.rows.lines[row]);
-                   if (const Error* error = chunk.error(row)) throw placed_error(r.inputs, chunk.rows, row, *error);
-                   const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
-                   if (e.multi_label) {
-                     const size_t K = e.labels.size(), C = r.label_columns.size(), at = e.expected.size();
-                     const std::string_view* values = &chunk.rows.labels[row * C];
-                     e.expected.resize(at + K, 0);
-                     if (C > 1)
-                       for (size_t c = 0; c < C; ++c) e.expected[at + static_cast<size_t>(column_class[c])] = read_mark(values[c], where, r.label_columns[c]);
-                     else
-                       for (const auto& name : split_names(values[0], '|')) e.expected[at + static_cast<size_t>(class_of(e.labels, name, where))] = 1;
-                     for (size_t k = 0; k < K; ++k) e.predicted.push_back(s[k] > 0.5f);
-                     counts.add({&e.expected[at], K}, {&e.predicted[at], K});
-                     ++e.rows;
-                     continue;
-                   }
-                   e.expected.push_back(class_of(e.labels, chunk.rows.labels[row], where));
-                   ++e.rows;
-                   e.predicted.push_back(engine == nullptr ? *find_label(e.labels, vader_label(s[3]))
-                                                           : static_cast<int32_t>(std::max_element(s, s + chunk.width) - s));
-                 }
-               },
-               [&](const PipelineStats& now) { if (r.progress) r.progress(now.rows); }, pipeline);
+  run_pipeline(
+      engine, reader,
+      [&](ScoredChunk& chunk) {
+        for (size_t row = 0; row < chunk.rows.size(); ++row) {
+          const std::string where = r.inputs[chunk.rows.input] + ":" + std::to_string(chunk.rows.lines[row]);
+          if (const Error* error = chunk.error(row)) throw placed_error(r.inputs, chunk.rows, row, *error);
+          const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
+          if (e.multi_label) {
+            const size_t K = e.labels.size(), C = r.label_columns.size(), at = e.expected.size();
+            const std::string_view* values = &chunk.rows.labels[row * C];
+            e.expected.resize(at + K, 0);
+            if (C > 1)
+              for (size_t c = 0; c < C; ++c)
+                e.expected[at + static_cast<size_t>(column_class[c])] = read_mark(values[c], where, r.label_columns[c]);
+            else
+              for (const auto& name : split_names(values[0], '|'))
+                e.expected[at + static_cast<size_t>(class_of(e.labels, name, where))] = 1;
+            for (size_t k = 0; k < K; ++k) e.predicted.push_back(s[k] > 0.5f);
+            counts.add({&e.expected[at], K}, {&e.predicted[at], K});
+            ++e.rows;
+            continue;
+          }
+          e.expected.push_back(class_of(e.labels, chunk.rows.labels[row], where));
+          ++e.rows;
+          e.predicted.push_back(engine == nullptr ? *find_label(e.labels, vader_label(s[3]))
+                                                  : static_cast<int32_t>(std::max_element(s, s + chunk.width) - s));
+        }
+      },
+      [&](const PipelineStats& now) {
+        if (r.progress) r.progress(now.rows);
+      },
+      pipeline);
   require_whole(r, e.rows);
   if (e.rows == 0) fail(ErrorCode::bad_data, "{}: no labelled rows", r.inputs[0]);
-  e.classes = e.multi_label ? counts.metrics() : classification_metrics(e.expected, e.predicted, static_cast<int32_t>(e.labels.size()));
+  e.classes = e.multi_label ? counts.metrics()
+                            : classification_metrics(e.expected, e.predicted, static_cast<int32_t>(e.labels.size()));
   return e;
 }
 

@@ -27,10 +27,11 @@ struct Evaluation {
   int64_t rows = 0, skipped = 0;
   std::string precision;
   std::vector<std::string> labels;
-  std::vector<int32_t> expected, predicted;   // class per row, or per word of token models; multi-label: 0 or 1 per row and class
+  std::vector<int32_t> expected,
+      predicted;  // class per row, or per word of token models; multi-label: 0 or 1 per row and class
   bool multi_label = false;
-  ClassificationMetrics classes;              // sequence models
-  std::optional<EntityMetrics> entities;      // token models
+  ClassificationMetrics classes;          // sequence models
+  std::optional<EntityMetrics> entities;  // token models
   double token_accuracy = 0;
 };
 

@@ -23,8 +23,8 @@ namespace {
 
 // Bytes of rows the packer may hold before it closes a batch early; bounds memory when texts are long and cut short.
 constexpr size_t kMostHeldBytes = size_t{4} << 20, kMostHeldChunks = 64;
-// A chunk is what progress is told by and what an interrupted run finishes, so on slow devices it is about half a second's
-// work; a token is four bytes of text, more or less.
+// A chunk is what progress is told by and what an interrupted run finishes, so on slow devices it is about half a
+// second's work; a token is four bytes of text, more or less.
 constexpr double kChunkSeconds = 0.5, kBytesPerToken = 4;
 constexpr int64_t kLeastChunkBytes = 16 << 10;
 
@@ -33,9 +33,9 @@ struct Job {
   uint64_t number = 0;
   ScoredChunk out;
   TokenizedTexts tokens;
-  std::vector<size_t> row_of_text;        // texts that were tokenized, by row
-  std::vector<Encoding> encodings;        // token models only
-  std::vector<float> window_scores;       // sequence outputs: [windows,width]; token outputs: [ids,width]
+  std::vector<size_t> row_of_text;   // texts that were tokenized, by row
+  std::vector<Encoding> encodings;   // token models only
+  std::vector<float> window_scores;  // sequence outputs: [windows,width]; token outputs: [ids,width]
   size_t windows_left = 0;
   int64_t truncated = 0;
 };
@@ -114,8 +114,14 @@ class Run {
  public:
   Run(Engine* engine, RowReader& reader, const std::function<void(ScoredChunk&)>& sink,
       const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options)
-      : engine_(engine), reader_(reader), sink_(sink), progress_(progress), options_(options),
-        tokenizers_(tokenizer_threads()), most_held_(held_chunks()), permits_(static_cast<int>(most_held_) + 2 * tokenizers_ + 4),
+      : engine_(engine),
+        reader_(reader),
+        sink_(sink),
+        progress_(progress),
+        options_(options),
+        tokenizers_(tokenizer_threads()),
+        most_held_(held_chunks()),
+        permits_(static_cast<int>(most_held_) + 2 * tokenizers_ + 4),
         to_tokenize_(static_cast<size_t>(tokenizers_) + 2) {}
 
   PipelineStats go() {
@@ -134,14 +140,19 @@ class Run {
     stats_.seconds = seconds_since(started);
     stats_.tokenizers = tokenizers_;
     stats_.tokenize_seconds = tokenize_seconds_;
-    stats_.read_cpu_seconds = read_cpu_, stats_.tokenize_cpu_seconds = tokenize_cpu_, stats_.sink_cpu_seconds = sink_cpu_;
+    stats_.read_cpu_seconds = read_cpu_;
+    stats_.tokenize_cpu_seconds = tokenize_cpu_;
+
+    stats_.sink_cpu_seconds = sink_cpu_;
     stats_.cpu_seconds = CpuClock::process_seconds() - process_cpu;
-    if (machine_cpu >= 0) stats_.other_cpu_seconds = std::max(0.0, CpuClock::machine_seconds() - machine_cpu - stats_.cpu_seconds);
+    if (machine_cpu >= 0)
+      stats_.other_cpu_seconds = std::max(0.0, CpuClock::machine_seconds() - machine_cpu - stats_.cpu_seconds);
     stats_.major_faults = CpuClock::major_faults() - faults;
     if (!delays.empty()) {
       stats_.run_delay_seconds = run_delay_;
       for (const auto& [task, delay] : CpuClock::task_run_delays())
-        if (const auto before = delays.find(task); before != delays.end()) stats_.run_delay_seconds += delay - before->second;
+        if (const auto before = delays.find(task); before != delays.end())
+          stats_.run_delay_seconds += delay - before->second;
     }
     return stats_;
   }
@@ -151,14 +162,16 @@ class Run {
     if (options_.tokenizer_threads > 0) return options_.tokenizer_threads;
     const int cores = hardware_threads();
     if (engine_ == nullptr) return cores;
-    // Beside a GPU the cores are free for text; on the CPU they compute, and one tokenizer keeps ahead of several cores.
+    // Beside a GPU the cores are free for text; on the CPU they compute, and one tokenizer keeps ahead of several
+    // cores.
     return engine_->device().kind() == DeviceKind::cpu ? std::max(1, cores / 8) : std::max(1, cores - 2);
   }
 
   // How many chunks the packer may hold; on the CPU they are made shorter first.
   size_t held_chunks() const {
     if (engine_ != nullptr && engine_->device().kind() == DeviceKind::cpu)
-      reader_.limit_chunks(static_cast<size_t>(std::max<int64_t>(kLeastChunkBytes, std::llround(kChunkSeconds * kBytesPerToken * engine_->plan().tokens_per_second))));
+      reader_.limit_chunks(static_cast<size_t>(std::max<int64_t>(
+          kLeastChunkBytes, std::llround(kChunkSeconds * kBytesPerToken * engine_->plan().tokens_per_second))));
     return std::clamp<size_t>(kMostHeldBytes / reader_.chunk_bytes(), 1, kMostHeldChunks);
   }
 
@@ -226,8 +239,10 @@ class Run {
       if (!job) break;
       ScopedZone zone(Zone::tokenize, static_cast<int64_t>((*job)->out.rows.size()));
       const int64_t since = now_ns();
-      if (engine_ == nullptr) score_vader(**job);
-      else tokenize_rows(**job);
+      if (engine_ == nullptr)
+        score_vader(**job);
+      else
+        tokenize_rows(**job);
       const double took = seconds_since(since);
       seconds += took;
       so_far([&](PipelineStats& now) { now.tokenize_seconds += took; });
@@ -246,7 +261,11 @@ class Run {
       if (out.error(r) != nullptr) continue;
       const VaderScores v = vader_scores(out.rows.texts[r]);
       float* s = &out.scores[r * 4];
-      s[0] = static_cast<float>(v.neg), s[1] = static_cast<float>(v.neu), s[2] = static_cast<float>(v.pos), s[3] = static_cast<float>(v.compound);
+      s[0] = static_cast<float>(v.neg);
+      s[1] = static_cast<float>(v.neu);
+      s[2] = static_cast<float>(v.pos);
+
+      s[3] = static_cast<float>(v.compound);
     }
   }
 
@@ -314,7 +333,8 @@ class Run {
       {
         ScopedZone zone(Zone::pack);
         for (size_t w = 0; w < raw->tokens.windows.size(); ++w)
-          packer.push({raw->tokens.ids.data() + raw->tokens.windows[w].begin, raw->tokens.windows[w].length, number << 32 | w});
+          packer.push(
+              {raw->tokens.ids.data() + raw->tokens.windows[w].begin, raw->tokens.windows[w].length, number << 32 | w});
       }
       while (!packer.empty() && (packer.ready() || held_.size() >= most_held_)) submit(runner, packer, batch);
     }
@@ -342,8 +362,11 @@ class Run {
     stats_.sum_squares += batch.sum_squares;
     runner.submit(batch, [&](const PackedBatch& b, const float* r) { collect(b, r); });
     so_far([&](PipelineStats& now) {
-      now.batches = stats_.batches, now.tokens = stats_.tokens, now.sum_squares = stats_.sum_squares;
-      now.wait_input_seconds = stats_.wait_input_seconds, now.host_seconds = stats_.host_seconds;
+      now.batches = stats_.batches;
+      now.tokens = stats_.tokens;
+      now.sum_squares = stats_.sum_squares;
+      now.wait_input_seconds = stats_.wait_input_seconds;
+      now.host_seconds = stats_.host_seconds;
       now.compute_seconds = runner.busy_seconds();
     });
   }
@@ -367,7 +390,8 @@ class Run {
       Job& job = *held_.at(number);
       if (per_token) {
         const auto& w = job.tokens.windows[window];
-        std::copy_n(result + static_cast<size_t>(batch.starts[b]) * K, static_cast<size_t>(w.length) * K, job.window_scores.begin() + static_cast<std::ptrdiff_t>(w.begin * K));
+        std::copy_n(result + static_cast<size_t>(batch.starts[b]) * K, static_cast<size_t>(w.length) * K,
+                    job.window_scores.begin() + static_cast<std::ptrdiff_t>(w.begin * K));
       } else {
         std::copy_n(result + b * K, K, job.window_scores.begin() + static_cast<std::ptrdiff_t>(window * K));
       }
@@ -401,13 +425,21 @@ class Run {
       if (progress_) {
         PipelineStats now;
         so_far([&](const PipelineStats& said) { now = said; });
-        now.rows = rows_, now.bad_rows = bad_, now.file_bytes = file_bytes_, now.sink_seconds = sink_seconds_, now.tokenizers = tokenizers_;
+        now.rows = rows_;
+        now.bad_rows = bad_;
+        now.file_bytes = file_bytes_;
+        now.sink_seconds = sink_seconds_;
+
+        now.tokenizers = tokenizers_;
         progress_(now);
       }
       job.reset();
       permits_.give();
     }
-    stats_.rows = rows_, stats_.bad_rows = bad_, stats_.file_bytes = file_bytes_, stats_.sink_seconds = sink_seconds_;
+    stats_.rows = rows_;
+    stats_.bad_rows = bad_;
+    stats_.file_bytes = file_bytes_;
+    stats_.sink_seconds = sink_seconds_;
   }
 
   // Windows of one text become its result.
@@ -432,7 +464,8 @@ class Run {
     out.scores.assign(out.rows.size() * K, 0.0f);
     for (size_t t = 0; t < job.row_of_text.size(); ++t) {
       const TokenizedText& text = job.tokens.texts[t];
-      engine_->merge_windows(job.window_scores.data() + text.first_window * K, text.windows, &out.scores[job.row_of_text[t] * K]);
+      engine_->merge_windows(job.window_scores.data() + text.first_window * K, text.windows,
+                             &out.scores[job.row_of_text[t] * K]);
     }
   }
 
@@ -448,7 +481,9 @@ class Run {
       if (i + 1 >= at.size()) break;
       const size_t begin = i;
       while (i + 1 < at.size() && text[at[i]] != ' ') ++i;
-      while (token < e.offsets.size() && (e.offsets[token].second == 0 || static_cast<size_t>(e.offsets[token].second) <= begin)) ++token;
+      while (token < e.offsets.size() &&
+             (e.offsets[token].second == 0 || static_cast<size_t>(e.offsets[token].second) <= begin))
+        ++token;
       if (token < e.offsets.size() && static_cast<size_t>(e.offsets[token].first) < i) {
         const float* row = scores.data() + token * K;
         tags.push_back(static_cast<int32_t>(std::max_element(row, row + K) - row));
@@ -483,7 +518,8 @@ class Run {
 }  // namespace
 
 const Error* ScoredChunk::error(size_t row) const {
-  const auto it = std::lower_bound(errors.begin(), errors.end(), row, [](const RowError& e, size_t r) { return e.row < r; });
+  const auto it =
+      std::lower_bound(errors.begin(), errors.end(), row, [](const RowError& e, size_t r) { return e.row < r; });
   return it != errors.end() && it->row == row ? &it->error : nullptr;
 }
 

@@ -28,7 +28,8 @@ struct ScoredChunk {
 struct PipelineOptions {
   int tokenizer_threads = 0;  // 0: by device
   bool word_tags = false;     // token models: fill ScoredChunk::tags for the words of space-separated text
-  const std::atomic<bool>* stop = nullptr;  // set by a signal: chunks the device has begun are finished and handed out, the rest is dropped
+  const std::atomic<bool>* stop =
+      nullptr;  // set by a signal: chunks the device has begun are finished and handed out, the rest is dropped
 };
 
 // Rows of `reader` through `engine` (null: VADER) to `sink`, which runs on one thread, in order. An error in any stage

@@ -29,7 +29,8 @@ std::string what_held_back(const Plan& plan, const PipelineStats& s, double busy
   if (cpu && s.other_cpu_seconds > 0.25 * seconds * plan.device.threads) return "other processes on the CPU";
   const double filled = s.batches > 0 ? static_cast<double>(s.tokens) / static_cast<double>(s.batches) : 0;
   if (busy >= 0.9) {
-    if (s.batches > 8 && plan.token_budget < (cpu ? 512 : 8192) && filled > 0.5 * static_cast<double>(plan.token_budget))
+    if (s.batches > 8 && plan.token_budget < (cpu ? 512 : 8192) &&
+        filled > 0.5 * static_cast<double>(plan.token_budget))
       return "small batches: the memory limit allows no larger ones";
     return "the device's arithmetic";
   }
@@ -41,7 +42,8 @@ std::string what_held_back(const Plan& plan, const PipelineStats& s, double busy
                           {"tokenizing", s.tokenizers > 0 ? s.tokenize_seconds / s.tokenizers / seconds : 0},
                           {"packing and collecting", s.host_seconds / seconds},
                           {"writing the output", s.sink_seconds / seconds}};
-  const Stage* most = std::max_element(std::begin(stages), std::end(stages), [](const Stage& a, const Stage& b) { return a.share < b.share; });
+  const Stage* most = std::max_element(std::begin(stages), std::end(stages),
+                                       [](const Stage& a, const Stage& b) { return a.share < b.share; });
   if (most->share > std::max(0.5, busy)) return most->name;
   if (s.batches <= 8) return "start-up: the run is short";
   return busy > most->share ? "the device's arithmetic" : most->name;
@@ -63,17 +65,21 @@ std::map<int, double> CpuClock::task_run_delays() {
 RunStats run_stats(const ModelShape* shape, const Plan* plan, const PipelineStats& s) {
   RunStats r;
   const double seconds = std::max(1e-9, s.seconds);
-  r.rows = s.rows, r.tokens = s.tokens, r.seconds = s.seconds;
+  r.rows = s.rows;
+  r.tokens = s.tokens;
+  r.seconds = s.seconds;
   r.rows_per_second = static_cast<double>(s.rows) / seconds;
   r.tokens_per_second = static_cast<double>(s.tokens) / seconds;
   if (plan == nullptr) {
     r.device_busy = s.tokenizers > 0 ? std::min(1.0, s.tokenize_seconds / s.tokenizers / seconds) : 0;
-    r.held_back_by = s.sink_seconds > 0.8 * seconds                             ? "writing the output"
-                     : s.read_seconds > 0.8 * seconds && r.device_busy < 0.8   ? "reading the input"
-                                                                                : "the rules themselves (all cores)";
+    r.held_back_by = s.sink_seconds > 0.8 * seconds                          ? "writing the output"
+                     : s.read_seconds > 0.8 * seconds && r.device_busy < 0.8 ? "reading the input"
+                                                                             : "the rules themselves (all cores)";
     return r;
   }
-  r.planned_bytes = plan->peak_bytes, r.limit_bytes = plan->limit_bytes, r.token_budget = plan->token_budget;
+  r.planned_bytes = plan->peak_bytes;
+  r.limit_bytes = plan->limit_bytes;
+  r.token_budget = plan->token_budget;
   r.device_busy = std::min(1.0, s.compute_seconds / seconds);
   const double rate = plan->device.rate(plan->precision);
   if (rate > 0) r.mfu = forward_flops(*shape, static_cast<double>(s.tokens), s.sum_squares) / seconds / rate;
@@ -95,9 +101,7 @@ int64_t held_bytes(const Device& device) {
   return Nvml().own_bytes(device.pci_bus_id()).value_or(-1);
 }
 
-void reset_peak_resident() {
-  std::ofstream("/proc/self/clear_refs") << "5";
-}
+void reset_peak_resident() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 double CpuClock::thread_seconds() { return clock_seconds(CLOCK_THREAD_CPUTIME_ID); }
 double CpuClock::process_seconds() { return clock_seconds(CLOCK_PROCESS_CPUTIME_ID); }

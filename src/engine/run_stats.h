@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run did with its time and memory. PipelineStats is what the pipeline counts as it goes, on or off trace: a few
-// clock reads a chunk. RunStats is what people ask for: speed, MFU, device busy, memory, and the one thing that held the
-// run back. Utilisation (busy), MFU and memory are three different numbers on purpose.
+// clock reads a chunk. RunStats is what people ask for: speed, MFU, device busy, memory, and the one thing that held
+// the run back. Utilisation (busy), MFU and memory are three different numbers on purpose.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,7 +14,7 @@ namespace brim {
 
 struct PipelineStats {
   int64_t rows = 0, bad_rows = 0, truncated_rows = 0, tokens = 0, batches = 0;
-  int64_t file_bytes = 0;         // of the input's files, up to the last row handed to the sink
+  int64_t file_bytes = 0;  // of the input's files, up to the last row handed to the sink
   double sum_squares = 0;
   double seconds = 0;             // first byte read to last row handed to the sink
   double compute_seconds = 0;     // device busy
@@ -36,17 +36,19 @@ struct PipelineStats {
 struct RunStats {
   int64_t rows = 0, tokens = 0;
   double seconds = 0, rows_per_second = 0, tokens_per_second = 0;
-  double mfu = -1;              // model flops of real tokens ÷ time ÷ the device's matrix rate; negative: unknown
-  double device_busy = 0;       // share of the run in which the device computed
+  double mfu = -1;         // model flops of real tokens ÷ time ÷ the device's matrix rate; negative: unknown
+  double device_busy = 0;  // share of the run in which the device computed
   int64_t planned_bytes = 0, limit_bytes = 0, token_budget = 0;
-  int64_t peak_bytes = -1;      // held by this process: on the card where it says so, else in host memory; negative: unknown
+  int64_t peak_bytes =
+      -1;  // held by this process: on the card where it says so, else in host memory; negative: unknown
   std::string held_back_by;
 };
 
 // `shape` and `plan` null: VADER.
 RunStats run_stats(const ModelShape* shape, const Plan* plan, const PipelineStats& counted);
 
-// What this process holds: on its card (NVML, by process) or, computing on the CPU, its peak resident set. Negative: unknown.
+// What this process holds: on its card (NVML, by process) or, computing on the CPU, its peak resident set. Negative:
+// unknown.
 int64_t held_bytes(const Device& device);
 int64_t peak_resident_bytes();
 // Starts the peak of the resident set anew, so that models measured one after another do not share it.
@@ -54,7 +56,7 @@ void reset_peak_resident();
 
 // CPU time and waiting, read from the kernel at the start and the end of a span.
 struct CpuClock {
-  static double thread_seconds();    // of the calling thread
+  static double thread_seconds();  // of the calling thread
   static double process_seconds();
   static double machine_seconds();   // busy time of all cores; negative: unknown
   static double thread_run_delay();  // time the calling thread was ready but had no core; negative: unknown

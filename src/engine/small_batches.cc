@@ -16,20 +16,33 @@ namespace {
 struct Size {
   int64_t tokens, sequences;
 };
-constexpr std::array<Size, 14> kSizes = {{{16, 1}, {32, 1}, {48, 1}, {64, 1}, {96, 1}, {128, 1}, {192, 1}, {256, 1}, {384, 1}, {512, 1},
-                                          {64, 16}, {128, 16}, {256, 16}, {512, 16}}};
+constexpr std::array<Size, 14> kSizes = {{{16, 1},
+                                          {32, 1},
+                                          {48, 1},
+                                          {64, 1},
+                                          {96, 1},
+                                          {128, 1},
+                                          {192, 1},
+                                          {256, 1},
+                                          {384, 1},
+                                          {512, 1},
+                                          {64, 16},
+                                          {128, 16},
+                                          {256, 16},
+                                          {512, 16}}};
 
 }  // namespace
 
 struct SmallBatches::Bucket {
   Size size{};
-  BatchView view;                             // on the device
-  std::array<int64_t, 4> at{};                // of ids, positions, starts, order in the staged bytes
+  BatchView view;               // on the device
+  std::array<int64_t, 4> at{};  // of ids, positions, starts, order in the staged bytes
   int64_t bytes = 0;
   std::unique_ptr<Graph> graph;
 };
 
-SmallBatches::SmallBatches(Device& device, Stream& stream, ForwardRunner& forward, const BatchLimits& limits, Output output, int64_t width)
+SmallBatches::SmallBatches(Device& device, Stream& stream, ForwardRunner& forward, const BatchLimits& limits,
+                           Output output, int64_t width)
     : stream_(stream) {
   int64_t bytes = 0, rows = 0;
   for (const Size& size : kSizes) {
@@ -37,11 +50,17 @@ SmallBatches::SmallBatches(Device& device, Stream& stream, ForwardRunner& forwar
     auto bucket = std::make_unique<Bucket>();
     bucket->size = size;
     BatchView& v = bucket->view;
-    v.T = size.tokens, v.B = size.sequences, v.S = std::min(size.tokens, limits.longest);
+    v.T = size.tokens;
+    v.B = size.sequences;
+    v.S = std::min(size.tokens, limits.longest);
     v.n_long = v.S > kShortTokens ? v.B : 0;
     const std::array<int64_t, 4> counts = {size.tokens, size.tokens, size.sequences + 1, size.sequences};
-    for (size_t i = 0; i < counts.size(); ++i) bucket->at[i] = bucket->bytes, bucket->bytes += align_up(counts[i] * 4);
-    bytes = std::max(bytes, bucket->bytes), rows = std::max(rows, is_per_token(output) ? size.tokens : size.sequences);
+    for (size_t i = 0; i < counts.size(); ++i) {
+      bucket->at[i] = bucket->bytes;
+      bucket->bytes += align_up(counts[i] * 4);
+    }
+    bytes = std::max(bytes, bucket->bytes);
+    rows = std::max(rows, is_per_token(output) ? size.tokens : size.sequences);
     buckets_.push_back(std::move(bucket));
   }
   host_ = device.allocate_host(static_cast<size_t>(bytes));
@@ -50,8 +69,13 @@ SmallBatches::SmallBatches(Device& device, Stream& stream, ForwardRunner& forwar
   std::memset(host_.data(), 0, host_.bytes());
   for (const auto& bucket : buckets_) {
     BatchView& v = bucket->view;
-    const auto view = [&](size_t i, int64_t n) { return TensorView(static_cast<char*>(device_.data()) + bucket->at[i], DType::i32, {n}); };
-    v.ids = view(0, v.T), v.positions = view(1, v.T), v.starts = view(2, v.B + 1), v.order = view(3, v.B);
+    const auto view = [&](size_t i, int64_t n) {
+      return TensorView(static_cast<char*>(device_.data()) + bucket->at[i], DType::i32, {n});
+    };
+    v.ids = view(0, v.T);
+    v.positions = view(1, v.T);
+    v.starts = view(2, v.B + 1);
+    v.order = view(3, v.B);
     const auto all = [&] {
       stream_.copy(device_.data(), host_.data(), static_cast<size_t>(bucket->bytes));
       const TensorView result = forward.run(stream_, v);
@@ -91,7 +115,8 @@ const float* SmallBatches::run(const PackedBatch& batch) {
     std::copy(from.begin(), from.end(), to);
     std::fill(to + from.size(), to + count, rest);
   };
-  put(0, batch.ids, b.size.tokens, 0), put(1, batch.positions, b.size.tokens, 0);
+  put(0, batch.ids, b.size.tokens, 0);
+  put(1, batch.positions, b.size.tokens, 0);
   put(2, batch.starts, b.size.sequences + 1, static_cast<int32_t>(batch.tokens()));
   put(3, batch.order, b.size.sequences, 0);
   auto* order = reinterpret_cast<int32_t*>(host + b.at[3]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A single text is launch-bound: a hundred kernels of a few microseconds each. Small batches therefore run as captured
-// graphs, one for each bucket of tokens and sequences: copy in, forward pass and copy back in one launch. A batch rounds
-// up to its bucket; the tail's rows are computed and never read.
+// graphs, one for each bucket of tokens and sequences: copy in, forward pass and copy back in one launch. A batch
+// rounds up to its bucket; the tail's rows are computed and never read.
 #pragma once
 #include <functional>
 #include <memory>
@@ -17,7 +17,8 @@ namespace brim {
 class SmallBatches {
  public:
   // Captures every bucket that fits `limits`, on a stream that can capture; about a millisecond each.
-  SmallBatches(Device& device, Stream& stream, ForwardRunner& forward, const BatchLimits& limits, Output output, int64_t width);
+  SmallBatches(Device& device, Stream& stream, ForwardRunner& forward, const BatchLimits& limits, Output output,
+               int64_t width);
   ~SmallBatches();
 
   bool takes(const PackedBatch& batch) const { return find(batch) != nullptr; }

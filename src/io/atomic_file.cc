@@ -87,8 +87,8 @@ int open_part(const fs::path& part, bool create) {
     const int fd = ::open(part.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0), 0666);
     if (fd < 0 && errno == ENOENT && create) {
       const fs::path wanted = fs::path(part).replace_extension();  // as named: without .part
-      fail(ErrorCode::cannot_write, "{}: cannot create: {}; make the directory {} first", wanted.string(), std::strerror(ENOENT),
-           wanted.parent_path().string());
+      fail(ErrorCode::cannot_write, "{}: cannot create: {}; make the directory {} first", wanted.string(),
+           std::strerror(ENOENT), wanted.parent_path().string());
     }
     if (fd < 0) fail_write(part, create ? "cannot create" : "cannot continue", errno);
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // other errors: no locks on this file system
@@ -196,7 +196,8 @@ void AtomicFile::commit() {
 void require_writable(const fs::path& path) {
   std::error_code ignored;
   const auto kind = fs::status(path, ignored).type();
-  if (kind == fs::file_type::not_found || kind == fs::file_type::regular || kind == fs::file_type::directory) AtomicFile trial(path);  // a pipe is not opened twice
+  if (kind == fs::file_type::not_found || kind == fs::file_type::regular || kind == fs::file_type::directory)
+    AtomicFile trial(path);  // a pipe is not opened twice
 }
 
 void write_file_atomically(const fs::path& path, std::string_view text) {

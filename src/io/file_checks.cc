@@ -21,7 +21,9 @@ constexpr Magic kMagics[] = {
     {"\xFF\xFE"sv, "is UTF-16, not UTF-8; convert it first: iconv -f UTF-16 -t UTF-8"},
     {"\xFE\xFF"sv, "is UTF-16, not UTF-8; convert it first: iconv -f UTF-16 -t UTF-8"},
     {"PK\x03\x04"sv, "is a zip archive (as .xlsx files are); unpack it, or save the sheet as CSV"},
-    {"\xFD" "7zXZ\0"sv, "is compressed by xz; unpack it first (xz -dc); Brim reads .gz and .zst itself"},
+    {"\xFD"
+     "7zXZ\0"sv,
+     "is compressed by xz; unpack it first (xz -dc); Brim reads .gz and .zst itself"},
     {"7z\xBC\xAF\x27\x1C"sv, "is a 7-Zip archive; unpack it first; Brim reads .gz and .zst itself"},
     {"\x04\x22\x4D\x18"sv, "is compressed by lz4; unpack it first (lz4 -dc); Brim reads .gz and .zst itself"},
     {"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1"sv, "is an old Excel or Word file; save the sheet as CSV"},
@@ -31,7 +33,9 @@ constexpr Magic kMagics[] = {
     {"%PDF-"sv, "is a PDF; take its text out first (pdftotext)"},
 };
 
-bool is_bzip2(std::string_view head) { return head.size() >= 10 && head.starts_with("BZh") && head.substr(4, 6) == "\x31\x41\x59\x26\x53\x59"sv; }
+bool is_bzip2(std::string_view head) {
+  return head.size() >= 10 && head.starts_with("BZh") && head.substr(4, 6) == "\x31\x41\x59\x26\x53\x59"sv;
+}
 
 // UTF-16 without its mark: in Latin text every second byte is zero, and nearly none of the others is.
 std::string_view utf16_kind(std::string_view head) {
@@ -67,7 +71,9 @@ void refuse_output_over_input(const std::string& output, const std::vector<std::
 void refuse_foreign_output(std::string_view path) {
   const auto ends = [&](std::string_view suffix) { return path.ends_with(suffix); };
   for (const std::string_view suffix : {".xlsx", ".xls", ".ods", ".parquet", ".feather", ".arrow"})
-    if (ends(suffix)) fail(ErrorCode::usage, "{}: Brim does not write {} files; name a .csv, .tsv or .jsonl (.gz and .zst may follow)", path, suffix);
+    if (ends(suffix))
+      fail(ErrorCode::usage, "{}: Brim does not write {} files; name a .csv, .tsv or .jsonl (.gz and .zst may follow)",
+           path, suffix);
   for (const std::string_view suffix : {".bz2", ".xz", ".zip", ".7z", ".lz4"})
     if (ends(suffix)) fail(ErrorCode::usage, "{}: Brim compresses as .gz and .zst, not {}", path, suffix);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs and outputs that cannot be meant. A file whose first bytes say that it is no UTF-8 text would get labels that mean nothing.
+// Inputs and outputs that cannot be meant. A file whose first bytes say that it is no UTF-8 text would get labels that
+// mean nothing.
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,7 +8,8 @@
 
 namespace brim {
 
-// What a file beginning with `head` is and what to do about it ("is a zip archive …; unpack it first"); empty where it may be text.
+// What a file beginning with `head` is and what to do about it ("is a zip archive …; unpack it first"); empty where it
+// may be text.
 std::string why_not_text(std::string_view head);
 
 // An output that is one of the inputs would replace the texts: Error(usage).

@@ -148,14 +148,16 @@ TEST(HfConfig, RefusesContradictions) {
       {R"("quantization_config":{"quant_method":"brim-int8","bits":4})", "bits"},
       {R"("vocab_size":3,"vocab_size":4)", "'vocab_size' appears twice"},
   };
-  for (const Case& c : cases) EXPECT_HAS(hf_config_error(fmt::format("{{\"model_type\":\"bert\",{}}}", c.keys)), c.says);
+  for (const Case& c : cases)
+    EXPECT_HAS(hf_config_error(fmt::format("{{\"model_type\":\"bert\",{}}}", c.keys)), c.says);
   EXPECT_HAS(hf_config_error(R"({"model_type":"roberta","max_position_embeddings":2})"), "leaves no position");
   EXPECT_HAS(hf_config_error(R"({"model_type":"electra"})"), "\"model_type\" is 'electra': Brim runs bert");
   EXPECT_HAS(hf_config_error(R"({})"), "\"model_type\" is missing");
   EXPECT_HAS(hf_config_error(R"([])"), "must hold a JSON object");
   EXPECT_HAS(hf_config_error("{\n  \"model_type\": bert\n}"), "m/config.json:2:17: not valid JSON");
   EXPECT_HAS(hf_config_error(""), "not valid JSON");
-  EXPECT_HAS(hf_config_error(R"({"model_type":"distilbert","dim":10})"), "\"dim\" 10 is not divisible by \"n_heads\" 12");
+  EXPECT_HAS(hf_config_error(R"({"model_type":"distilbert","dim":10})"),
+             "\"dim\" 10 is not divisible by \"n_heads\" 12");
 }
 
 TEST(HfConfig, RefusesBombs) {

@@ -11,12 +11,14 @@ namespace brim {
 namespace {
 
 bool is_word(std::string_view text, std::string_view lower) {
-  return std::equal(text.begin(), text.end(), lower.begin(), lower.end(), [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; });
+  return std::equal(text.begin(), text.end(), lower.begin(), lower.end(),
+                    [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; });
 }
 
 std::string lower_case(std::string_view text) {
   std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return out;
 }
 
@@ -48,7 +50,9 @@ std::optional<int32_t> find_label(const std::vector<std::string>& labels, std::s
   if (digits.starts_with("LABEL_")) digits.remove_prefix(6);
   int32_t number = -1;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error == std::errc() && end == digits.data() + digits.size() && number >= 0 && number < static_cast<int32_t>(labels.size())) return number;
+  if (error == std::errc() && end == digits.data() + digits.size() && number >= 0 &&
+      number < static_cast<int32_t>(labels.size()))
+    return number;
   return std::nullopt;
 }
 

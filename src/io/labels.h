@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Labels of the data and the model's; several labels a row, in the two ways files carry them: names in one field, separated by |, or a column a label that
-// holds 0 or 1.
+// Labels of the data and the model's; several labels a row, in the two ways files carry them: names in one field,
+// separated by |, or a column a label that holds 0 or 1.
 #pragma once
 #include <cstdint>
 #include <optional>

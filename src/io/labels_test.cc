@@ -18,7 +18,8 @@ TEST(Labels, MarksAreZeroOrOne) {
   for (const char* yes : {"1", "true", "True", "TRUE"}) EXPECT_TRUE(read_mark(yes, "f:2", "toxic"));
   for (const char* no : {"0", "false", "False", "FALSE"}) EXPECT_FALSE(read_mark(no, "f:2", "toxic"));
   for (const char* bad : {"", "2", "01", "yes", "tru", "truee", " 1", "0.5"})
-    EXPECT_EQ(error_of(ErrorCode::bad_data, [&] { read_mark(bad, "f:2", "toxic"); }), "f:2: column toxic is '" + std::string(bad) + "', wanted 0 or 1 (or true, false)");
+    EXPECT_EQ(error_of(ErrorCode::bad_data, [&] { read_mark(bad, "f:2", "toxic"); }),
+              "f:2: column toxic is '" + std::string(bad) + "', wanted 0 or 1 (or true, false)");
 }
 
 }  // namespace

@@ -87,8 +87,10 @@ std::string hub_folder(std::string name) {
   const std::string near = repository == name ? nearest_name(name, known) : "";
   looked += "\n  " + (places.hub / hub_folder(repository)).string();
   fail(ErrorCode::usage,
-       "no model {}{}: looked for a directory of that name and in{}\nto fetch it: hf download {} (huggingface-cli in older versions)\n"
-       "or copy the model's directory into one of these places, or name the directory itself; `brim models list` shows those found",
+       "no model {}{}: looked for a directory of that name and in{}\nto fetch it: hf download {} (huggingface-cli in "
+       "older versions)\n"
+       "or copy the model's directory into one of these places, or name the directory itself; `brim models list` shows "
+       "those found",
        quote_text(name), near.empty() ? "" : " (did you mean " + near + "?)", looked, repository);
 }
 

@@ -96,41 +96,41 @@ TEST(Pickle, RunsNothing) {
   EXPECT_HAS(by_global, "safetensors");
   EXPECT_HAS(pickle_error("\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x02id\x85R."), "'posix.system'");
   EXPECT_HAS(pickle_error("\x80\x02"
-                     "c__builtin__\neval\n."),
+                          "c__builtin__\neval\n."),
              "'__builtin__.eval'");
   EXPECT_HAS(pickle_error("\x80\x02"
-                     "ctorch.storage\n_load_from_bytes\n."),
+                          "ctorch.storage\n_load_from_bytes\n."),
              "'torch.storage._load_from_bytes'");
   EXPECT_HAS(pickle_error("\x80\x02"
-                     "ctorch\nmake.__globals__\n."),
+                          "ctorch\nmake.__globals__\n."),
              "'torch.make.__globals__'");
   EXPECT_HAS(pickle_error("\x80\x02"
-                     "c\x1b[2J\nx\n."),
+                          "c\x1b[2J\nx\n."),
              "\\x1b[2J.x");
   EXPECT_HAS(pickle_error("\x80\x02U\x03"
-                     "abc)R."),
+                          "abc)R."),
              "REDUCE: found text, not a class");
   EXPECT_HAS(pickle_error("\x80\x02"
-                     "ctorch\nmake\n}R."),
+                          "ctorch\nmake\n}R."),
              "REDUCE: found a dict, not a tuple");
   EXPECT_HAS(pickle_error("\x80\x02"
-                     "ctorch\nmake\n)\x81."),
+                          "ctorch\nmake\n)\x81."),
              "opcode 0x81");  // NEWOBJ
   EXPECT_HAS(pickle_error("\x80\x02"
-                     "(S'id'\nios\nsystem\n."),
-             "opcode 0x53");                                        // STRING, INST
+                          "(S'id'\nios\nsystem\n."),
+             "opcode 0x53");                                             // STRING, INST
   EXPECT_HAS(pickle_error("\x80\x02(ios\nsystem\n."), "opcode 0x69");    // INST
   EXPECT_HAS(pickle_error("\x80\x02(ctorch\nmake\no."), "opcode 0x6f");  // OBJ
   EXPECT_HAS(pickle_error("\x80\x02\x82\x01."), "opcode 0x82");          // EXT1
   EXPECT_HAS(pickle_error("\x80\x02P1\n."), "opcode 0x50");              // PERSID
   EXPECT_HAS(pickle_error("\x80\x02"
-                     "ctorch\nmake\n)R}b."),
+                          "ctorch\nmake\n)R}b."),
              "BUILD: found a call, not a dict");
   EXPECT_HAS(pickle_error("\x80\x02"
-                     "ccollections\nOrderedDict\nK\x01\x85R."),
+                          "ccollections\nOrderedDict\nK\x01\x85R."),
              "OrderedDict called with a number");
   EXPECT_HAS(pickle_error("\x80\x02"
-                     "ccollections\nOrderedDict\nNN\x86R."),
+                          "ccollections\nOrderedDict\nNN\x86R."),
              "OrderedDict called with 2 arguments");
 }
 
@@ -147,21 +147,21 @@ TEST(Pickle, RefusesWhatIsBroken) {
   EXPECT_HAS(pickle_error("\x80\x02h\x07."), "recalls value 7");
   EXPECT_HAS(pickle_error("\x80\x02q\x07."), "empty stack");
   EXPECT_HAS(pickle_error("\x80\x02"
-                     "2."),
+                          "2."),
              "empty stack");
   EXPECT_HAS(pickle_error("\x80\x02}(Nu."), "no pairs");
   EXPECT_HAS(pickle_error("\x80\x02](NN\x86"
-                     "u."),
+                          "u."),
              "no pairs");
   EXPECT_HAS(pickle_error("\x80\x02NNa."), "APPENDS: found None");
   EXPECT_HAS(pickle_error("\x80\x02X\xFF\xFF\xFF\x7Fhi."), "wants 2147483647 bytes");
   EXPECT_HAS(pickle_error("\x80\x04\x8d\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFFhi."), "wants 18446744073709551615 bytes");
   EXPECT_HAS(pickle_error("\x80\x02"
-                     "cno end"),
+                          "cno end"),
              "a name without an end");
   EXPECT_HAS(pickle_error("\x80\x02"
-                     "c" +
-                     std::string(5000, 'a') + "\nb\n."),
+                          "c" +
+                          std::string(5000, 'a') + "\nb\n."),
              "a name without an end");
 }
 

@@ -57,7 +57,9 @@ json identity_json(const RunIdentity& identity) {
 }
 
 // File names may be any bytes, JSON may not.
-std::string text_of(const json& value, int indent = -1) { return value.dump(indent, ' ', false, json::error_handler_t::replace); }
+std::string text_of(const json& value, int indent = -1) {
+  return value.dump(indent, ' ', false, json::error_handler_t::replace);
+}
 
 std::string shown(const json& value) {
   return value.is_null() ? "nothing" : value.is_string() ? value.get<std::string>() : value.dump();

@@ -98,7 +98,8 @@ const Error* RowChunk::error(size_t row) const {
 Error placed_error(const std::vector<std::string>& inputs, const RowChunk& chunk, size_t row, const Error& error) {
   if (chunk.error(row) != nullptr) return error;
   const std::string& input = inputs[chunk.input];
-  return Error(error.code(), fmt::format("{}: line {}: {}", input == "-" ? "stdin" : input, chunk.lines[row], error.what()));
+  return Error(error.code(),
+               fmt::format("{}: line {}: {}", input == "-" ? "stdin" : input, chunk.lines[row], error.what()));
 }
 
 RowPosition RowChunk::position_after(size_t row) const {
@@ -174,8 +175,13 @@ RowReader::RowReader(std::unique_ptr<ByteSource> source, RowReaderOptions option
 
 void RowReader::choose_dialect() {
   if (!is_delimited(schema_.format) && (options_.delimiter != 0 || !options_.quotes))
-    fail(ErrorCode::usage, "{}: --delimiter and --no-quotes are for csv and tsv, this is read as {}; --format csv changes that", paths_[0], row_format_name(schema_.format));
-  schema_.dialect = {options_.delimiter != 0 ? options_.delimiter : schema_.format == RowFormat::tsv ? '\t' : ',', options_.quotes};
+    fail(ErrorCode::usage,
+         "{}: --delimiter and --no-quotes are for csv and tsv, this is read as {}; --format csv changes that",
+         paths_[0], row_format_name(schema_.format));
+  schema_.dialect = {options_.delimiter != 0            ? options_.delimiter
+                     : schema_.format == RowFormat::tsv ? '\t'
+                                                        : ',',
+                     options_.quotes};
 }
 
 void RowReader::open_input(size_t index, bool check_header) {
@@ -211,7 +217,8 @@ void RowReader::start_source() {
     make_room();
     fill();
   }
-  if (const std::string why = why_not_text(block()); !why.empty()) fail(ErrorCode::bad_data, "{}: {}", source_->name(), why);
+  if (const std::string why = why_not_text(block()); !why.empty())
+    fail(ErrorCode::bad_data, "{}: {}", source_->name(), why);
   if (block().starts_with("\xEF\xBB\xBF")) {
     at_ = 3;
     if (input_ == 0) schema_.byte_order_mark = true;
@@ -302,9 +309,11 @@ void RowReader::hand_over(RowChunk& chunk) {
   chunk.base_offset_ = block_offset_;
   chunk.end_offset_ = block_offset_ + static_cast<int64_t>(at_);
   chunk.end_lines_ = lines_;
-  // The source is a block ahead; of a compressed one, the block's share in the file is not known better than by proportion.
+  // The source is a block ahead; of a compressed one, the block's share in the file is not known better than by
+  // proportion.
   const double read = static_cast<double>(block_offset_) + static_cast<double>(used_);
-  chunk.file_bytes_ = bytes_before_ + std::llround(static_cast<double>(source_->position()) * static_cast<double>(chunk.end_offset_) / read);
+  chunk.file_bytes_ = bytes_before_ + std::llround(static_cast<double>(source_->position()) *
+                                                   static_cast<double>(chunk.end_offset_) / read);
   const size_t left = used_ - at_;
   const size_t wanted = std::max(left, options_.chunk_bytes);
   // A block that grew for one huge record is not kept for the rest of the file.
@@ -398,8 +407,10 @@ void RowReader::learn_json_keys() {
   if (p < end && *p == '[')
     fail(ErrorCode::bad_data, "{}: line 1: a JSON array, not one object a line; convert it first: jq -c '.[]'",
          source_->name());
-  if (p < end && *p == '{' && is_blank({p + 1, static_cast<size_t>(std::find(p, end, '\n') - p - 1)}) && std::find(p, end, '\n') != end)
-    fail(ErrorCode::bad_data, "{}: an object spread over several lines, not one object a line; convert it first: jq -c .", source_->name());
+  if (p < end && *p == '{' && is_blank({p + 1, static_cast<size_t>(std::find(p, end, '\n') - p - 1)}) &&
+      std::find(p, end, '\n') != end)
+    fail(ErrorCode::bad_data,
+         "{}: an object spread over several lines, not one object a line; convert it first: jq -c .", source_->name());
   while (p < end) {
     const char* newline = find_newline(p, end);
     if (newline == nullptr && !last()) break;
@@ -434,11 +445,14 @@ size_t RowReader::column_index(const std::string& name, const char* flag) const 
 void RowReader::refuse_other_separator() const {
   if (!is_delimited(schema_.format) || options_.delimiter != 0) return;
   const std::string& name = schema_.columns[0];
-  for (const auto& [separator, called] : {std::pair(';', "semicolons"), std::pair('\t', "tabs"), std::pair('|', "bars"), std::pair(',', "commas")})
+  for (const auto& [separator, called] :
+       {std::pair(';', "semicolons"), std::pair('\t', "tabs"), std::pair('|', "bars"), std::pair(',', "commas")})
     if (name.find(separator) != std::string::npos && !schema_.header.starts_with('"'))
-      fail(ErrorCode::usage, "{}: its header, {}, is one column: is the file separated by {}? {}; if it is one column, name it with --text-column",
+      fail(ErrorCode::usage,
+           "{}: its header, {}, is one column: is the file separated by {}? {}; if it is one column, name it with "
+           "--text-column",
            source_->name(), name, called,
-           separator == '\t'   ? "Say --format tsv"
+           separator == '\t'  ? "Say --format tsv"
            : separator == ',' ? "Say --format csv"
                               : "Save it with commas, or give score, eval, embed or tokenize --delimiter");
 }
@@ -452,9 +466,13 @@ void RowReader::note_structured_stdin() const {
   if (line.starts_with('{') && scan_json_object(line, members).what == nullptr) looks = "jsonl";
   for (const auto& [separator, format] : {std::pair(',', "csv"), std::pair('\t', "tsv")}) {
     const std::string text = "text", around = separator + std::string(line) + separator;
-    if (line.find(separator) != std::string_view::npos && around.find(separator + text + separator) != std::string::npos) looks = format;
+    if (line.find(separator) != std::string_view::npos &&
+        around.find(separator + text + separator) != std::string::npos)
+      looks = format;
   }
-  if (looks != nullptr) log_warning("stdin: every line is taken as a text, though the first looks like {0}; --format {0} reads it as such", looks);
+  if (looks != nullptr)
+    log_warning("stdin: every line is taken as a text, though the first looks like {0}; --format {0} reads it as such",
+                looks);
 }
 
 void RowReader::choose_columns() {

@@ -29,10 +29,10 @@ RowFormat row_format_of(std::string_view path);
 
 struct RowReaderOptions {
   RowFormat format = RowFormat::automatic;
-  std::string text_column;   // empty: `text`, else the only column, else Error(usage) that names the columns
+  std::string text_column;  // empty: `text`, else the only column, else Error(usage) that names the columns
   std::vector<std::string> label_columns;  // empty: no labels are read
-  char delimiter = 0;        // csv and tsv; 0: the format's own
-  bool quotes = true;        // csv and tsv; false takes a quote as an ordinary character
+  char delimiter = 0;                      // csv and tsv; 0: the format's own
+  bool quotes = true;                      // csv and tsv; false takes a quote as an ordinary character
   size_t chunk_bytes = size_t{512} << 10;
   size_t chunk_rows = 8192;
   size_t max_record_bytes = size_t{64} << 20;
@@ -48,8 +48,8 @@ struct RowSchema {
   CsvDialect dialect;            // csv, tsv
   std::string text_column;
   std::vector<std::string> label_columns;
-  size_t text_index = 0;               // csv, tsv
-  std::vector<size_t> label_indices;   // csv, tsv
+  size_t text_index = 0;              // csv, tsv
+  std::vector<size_t> label_indices;  // csv, tsv
 };
 
 // A place between two rows. Storing it and calling RowReader::seek continues there.
@@ -123,8 +123,12 @@ class RowReader {
   // Goes on at a place that position_after gave in an earlier run over the same inputs. Before the first next_chunk.
   void seek(const RowPosition& position);
 
-  // Chunks end after about so many bytes, for those who would wait long for a whole block of rows. Before the first next_chunk.
-  void limit_chunks(size_t bytes) { most_bytes_ = std::max<size_t>(1, bytes), options_.chunk_bytes = std::min(options_.chunk_bytes, most_bytes_); }
+  // Chunks end after about so many bytes, for those who would wait long for a whole block of rows. Before the first
+  // next_chunk.
+  void limit_chunks(size_t bytes) {
+    most_bytes_ = std::max<size_t>(1, bytes);
+    options_.chunk_bytes = std::min(options_.chunk_bytes, most_bytes_);
+  }
   size_t chunk_bytes() const { return options_.chunk_bytes; }
 
   // Of all inputs' files, to set RowChunk::file_bytes against; -1 where unknown.
@@ -178,7 +182,7 @@ class RowReader {
   int64_t rows_ = 0;          // rows before at_, over all inputs
   int64_t bytes_before_ = 0, bytes_total_ = -1;
   size_t most_bytes_ = SIZE_MAX / 2;
-  size_t chunk_end_ = 0;      // in block_: the chunk being parsed takes no row from here on
+  size_t chunk_end_ = 0;  // in block_: the chunk being parsed takes no row from here on
 
   CsvRecord csv_;
   std::vector<JsonMember> members_;

@@ -101,8 +101,10 @@ TEST(RowReader, TextColumnRule) {
 }
 
 TEST(RowReader, SeveralLabelColumnsGiveAsManyLabelsARow) {
-  for (const auto& [format, text] : {std::pair{RowFormat::csv, "b,text,a\n1,x,0\nshort\n\"2,\"\"3\",y,5\n"},
-                                     std::pair{RowFormat::jsonl, "{\"b\":1,\"text\":\"x\",\"a\":0}\n{}\n{\"a\":5,\"b\":\"2,\\\"3\",\"text\":\"y\"}\n"}}) {
+  for (const auto& [format, text] :
+       {std::pair{RowFormat::csv, "b,text,a\n1,x,0\nshort\n\"2,\"\"3\",y,5\n"},
+        std::pair{RowFormat::jsonl,
+                  "{\"b\":1,\"text\":\"x\",\"a\":0}\n{}\n{\"a\":5,\"b\":\"2,\\\"3\",\"text\":\"y\"}\n"}}) {
     RowReaderOptions options = with_format(format);
     options.label_columns = {"a", "b"};
     RowReader reader(memory_source("rows", text), options);
@@ -279,7 +281,8 @@ TEST(RowReader, ShorterChunksHoldTheSameRows) {
       int64_t bytes = 0;
       for (size_t i = 0; i + 1 < chunk.size(); ++i) bytes += static_cast<int64_t>(chunk.records[i].size()) + 1;
       EXPECT_LT(bytes, static_cast<int64_t>(limit)) << "it ends with the row that reaches the limit";
-      EXPECT_EQ(chunk.file_bytes(), (chunk.input == 1 ? static_cast<int64_t>(a.size()) : 0) + chunk.position_after(chunk.size() - 1).offset);
+      EXPECT_EQ(chunk.file_bytes(), (chunk.input == 1 ? static_cast<int64_t>(a.size()) : 0) +
+                                        chunk.position_after(chunk.size() - 1).offset);
       EXPECT_GT(chunk.file_bytes(), before);
       before = chunk.file_bytes();
     }

@@ -54,11 +54,13 @@ TEST(Safetensors, RefusesDamagedHeaders) {
   EXPECT_HAS(safetensors_error(""), "0 bytes are too few");
   EXPECT_HAS(safetensors_error("1234567"), "7 bytes are too few");
   EXPECT_HAS(safetensors_error(std::string(8, '\xFF')), "18446744073709551615 bytes");
-  EXPECT_HAS(safetensors_error(std::string("\x00\xE1\xF5\x05\0\0\0\0", 8)), "the file has 8 in all");  // 1e8: allowed, but cut
+  EXPECT_HAS(safetensors_error(std::string("\x00\xE1\xF5\x05\0\0\0\0", 8)),
+             "the file has 8 in all");  // 1e8: allowed, but cut
   EXPECT_HAS(safetensors_error(std::string("\x01\xE1\xF5\x05\0\0\0\0", 8)), "at most 100000000");
   const std::string whole = with_header(kTwo, std::string(19, '\0'));
   for (size_t n = 0; n < whole.size(); ++n) safetensors_error(whole.substr(0, n));
-  EXPECT_HAS(safetensors_error(whole.substr(0, whole.size() - 1)), "tensor 'b': data_offsets [16, 19] lie outside the file's 18");
+  EXPECT_HAS(safetensors_error(whole.substr(0, whole.size() - 1)),
+             "tensor 'b': data_offsets [16, 19] lie outside the file's 18");
   EXPECT_HAS(safetensors_error(whole + "x"), "1 bytes follow the last tensor (19 of 20");
   EXPECT_HAS(safetensors_error(with_header("[]")), "starts with '['");
   EXPECT_HAS(safetensors_error(with_header(" {}")), "starts with ' '");

@@ -168,9 +168,21 @@ TEST(TorchBin, RefusesLyingTensors) {
   EXPECT_HAS(with([](auto& t) { t.stride = {INT64_MAX}; }), "reach outside");
   EXPECT_HAS(with([](auto& t) { t.stride = {-1}; }), "stride holds -1");
   EXPECT_HAS(with([](auto& t) { t.size = {-4}; }), "size holds -4");
-  EXPECT_HAS(with([](auto& t) { t.size = {1LL << 40, 1LL << 40}, t.stride = {0, 0}; }), "too large");
-  EXPECT_HAS(with([](auto& t) { t.size = {1LL << 40}, t.stride = {0}; }), "repeats its storage of 4");
-  EXPECT_HAS(with([](auto& t) { t.size = {3, 3}, t.stride = {0, 1}; }), "call .contiguous()");
+  EXPECT_HAS(with([](auto& t) {
+               t.size = {1LL << 40, 1LL << 40};
+               t.stride = {0, 0};
+             }),
+             "too large");
+  EXPECT_HAS(with([](auto& t) {
+               t.size = {1LL << 40};
+               t.stride = {0};
+             }),
+             "repeats its storage of 4");
+  EXPECT_HAS(with([](auto& t) {
+               t.size = {3, 3};
+               t.stride = {0, 1};
+             }),
+             "call .contiguous()");
   EXPECT_HAS(with([](auto& t) { t.stride = {1, 1}; }), "differ in length");
   EXPECT_HAS(with([](auto& t) { t.elements = 5; }), "storage '0' has 16 bytes, 5 float32 take 20");
   EXPECT_HAS(with([](auto& t) { t.elements = -1; }), "-1 elements");
@@ -189,8 +201,9 @@ TEST(TorchBin, RefusesLyingTensors) {
   other.storage_class = "torch\nIntStorage\n";
   EXPECT_HAS(torch_bin_error(archive(state_dict(text("w") + FakeTensor().pickled() + text("v") + other.pickled()))),
              "is int32[4] here and float32[4] elsewhere");
-  EXPECT_HAS(torch_bin_error(archive(state_dict(text("w") + FakeTensor().pickled() + text("w") + FakeTensor().pickled()))),
-             "'w' appears twice");
+  EXPECT_HAS(
+      torch_bin_error(archive(state_dict(text("w") + FakeTensor().pickled() + text("w") + FakeTensor().pickled()))),
+      "'w' appears twice");
   EXPECT_HAS(torch_bin_error(archive(state_dict("K\x01" + FakeTensor().pickled()))), "a dict with a number as a key");
   EXPECT_HAS(torch_bin_error(archive("\x80\x02].")), "holds a list, not a state dict");
 }
@@ -198,7 +211,8 @@ TEST(TorchBin, RefusesLyingTensors) {
 TEST(TorchBin, RefusesOtherArchives) {
   const std::string good = state_dict(text("w") + FakeTensor().pickled());
   const std::string data(16, '\0');
-  EXPECT_HAS(torch_bin_error(archive(good, data, {{.name = "m/byteorder", .bytes = "big"}})), "its byte order is 'big'");
+  EXPECT_HAS(torch_bin_error(archive(good, data, {{.name = "m/byteorder", .bytes = "big"}})),
+             "its byte order is 'big'");
   EXPECT_HAS(torch_bin_error(archive(good, data, {{.name = "m/constants.pkl", .bytes = "x"}})), "TorchScript");
   EXPECT_HAS(torch_bin_error(archive(good, data, {{.name = "m/data/0", .bytes = data}})), "appears twice");
   ZipMaker none;

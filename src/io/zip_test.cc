@@ -55,10 +55,18 @@ TEST(Zip, RefusesLies) {
   EXPECT_HAS(zip_error(with([](auto& m) { m.flags = 1; })), "encrypted");
   EXPECT_HAS(zip_error(with([](auto& m) { m.lie_offset = 7; })), "not where the directory says (byte 7)");
   EXPECT_HAS(zip_error(with([](auto& m) { m.lie_offset = 0x7FFFFFFF; })), "outside the file");
-  EXPECT_HAS(zip_error(with([](auto& m) { m.zip64 = true, m.lie_offset = INT64_MAX; })), "outside the file");
+  EXPECT_HAS(zip_error(with([](auto& m) {
+               m.zip64 = true;
+               m.lie_offset = INT64_MAX;
+             })),
+             "outside the file");
   EXPECT_HAS(zip_error(with([](auto& m) { m.lie_bytes = 1000; })), "outside the file");
   EXPECT_HAS(zip_error(with([](auto& m) { m.lie_bytes = 6; })), "overlaps");
-  EXPECT_HAS(zip_error(with([](auto& m) { m.zip64 = true, m.lie_bytes = INT64_MAX; })), "outside the file");
+  EXPECT_HAS(zip_error(with([](auto& m) {
+               m.zip64 = true;
+               m.lie_bytes = INT64_MAX;
+             })),
+             "outside the file");
   ZipMaker twice = two();
   twice.members[1] = {.name = "a/one", .bytes = "x", .lie_offset = 0};
   EXPECT_HAS(zip_error(twice.make()), "overlaps");

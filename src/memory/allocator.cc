@@ -14,7 +14,8 @@ TensorView LifetimeRecorder::allocate(Tag tag, DType dtype, std::initializer_lis
 
 LifetimeRecorder::Entry* LifetimeRecorder::find(const void* data) {
   const auto address = reinterpret_cast<uintptr_t>(data);
-  auto it = std::upper_bound(entries_.begin(), entries_.end(), address, [](uintptr_t a, const Entry& e) { return a < e.address; });
+  auto it = std::upper_bound(entries_.begin(), entries_.end(), address,
+                             [](uintptr_t a, const Entry& e) { return a < e.address; });
   if (it == entries_.begin()) return nullptr;
   --it;
   return address < it->address + static_cast<uintptr_t>(std::max<int64_t>(it->life.bytes, 1)) ? &*it : nullptr;
@@ -50,8 +51,8 @@ std::vector<Lifetime> LifetimeRecorder::lifetimes() const {
 TensorView PlannedAllocator::allocate(Tag tag, DType dtype, std::initializer_list<int64_t> dims) {
   BRIM_CHECK(next_ < placement_->offsets.size(), "tensor {} asked for, {} planned", next_, placement_->offsets.size());
   TensorView view(base_ + placement_->offsets[next_], dtype, dims);
-  BRIM_CHECK(view.bytes() <= placement_->bytes[next_], "{} tensor {} needs {} bytes, {} planned", tag_name(tag), next_, view.bytes(),
-             placement_->bytes[next_]);
+  BRIM_CHECK(view.bytes() <= placement_->bytes[next_], "{} tensor {} needs {} bytes, {} planned", tag_name(tag), next_,
+             view.bytes(), placement_->bytes[next_]);
   ++next_;
   return view;
 }

@@ -32,7 +32,8 @@ TEST(Placement, RandomGraphsNeverOverlap) {
     const int n = static_cast<int>(rng() % 60);
     for (int i = 0; i < n; ++i) {
       const int64_t first = rng() % 50;
-      lives.push_back({rng() % 4 ? Tag::activations : Tag::workspace, static_cast<int64_t>(rng() % 5 ? rng() % 100000 : 0), first,
+      lives.push_back({rng() % 4 ? Tag::activations : Tag::workspace,
+                       static_cast<int64_t>(rng() % 5 ? rng() % 100000 : 0), first,
                        first + static_cast<int64_t>(rng() % 20)});
     }
     expect_valid(lives, place(lives));
@@ -40,7 +41,8 @@ TEST(Placement, RandomGraphsNeverOverlap) {
 }
 
 TEST(Placement, DisjointLifetimesShareMemory) {
-  const std::vector<Lifetime> lives = {{Tag::activations, 1000, 0, 1}, {Tag::activations, 1000, 2, 3}, {Tag::activations, 500, 0, 3}};
+  const std::vector<Lifetime> lives = {
+      {Tag::activations, 1000, 0, 1}, {Tag::activations, 1000, 2, 3}, {Tag::activations, 500, 0, 3}};
   const Placement p = place(lives);
   expect_valid(lives, p);
   EXPECT_EQ(p.peak_bytes, 1024 + 512);

@@ -23,20 +23,21 @@ Attempt place_in_order(std::span<const Lifetime> lives, const Order& before) {
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return before(lives[a], lives[b]); });
   Attempt attempt;
   attempt.offsets.assign(lives.size(), 0);
-  std::vector<size_t> placed;                       // by offset
+  std::vector<size_t> placed;  // by offset
   for (const size_t i : order) {
     const int64_t need = align_up(lives[i].bytes);
     if (need == 0) continue;
     int64_t at = 0;
     for (const size_t j : placed) {
       if (lives[j].first > lives[i].last || lives[j].last < lives[i].first) continue;
-      if (attempt.offsets[j] >= at + need) break;   // the gap before j fits
+      if (attempt.offsets[j] >= at + need) break;  // the gap before j fits
       at = std::max(at, attempt.offsets[j] + align_up(lives[j].bytes));
     }
     attempt.offsets[i] = at;
     attempt.peak = std::max(attempt.peak, at + need);
     placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
-                                   [&](size_t a, size_t b) { return attempt.offsets[a] < attempt.offsets[b]; }), i);
+                                   [&](size_t a, size_t b) { return attempt.offsets[a] < attempt.offsets[b]; }),
+                  i);
   }
   return attempt;
 }

@@ -19,11 +19,11 @@ struct Lifetime {
 };
 
 struct Placement {
-  std::vector<int64_t> offsets;      // one per lifetime, kArenaAlignment-aligned
-  std::vector<int64_t> bytes;        // planned size of each, for checks at run time
-  int64_t peak_bytes = 0;            // the arena's size
-  int64_t lower_bound_bytes = 0;     // largest sum of live (aligned) bytes: nothing can do better
-  TagBytes at_peak;                  // peak_bytes by tag; gaps are charged to activations
+  std::vector<int64_t> offsets;   // one per lifetime, kArenaAlignment-aligned
+  std::vector<int64_t> bytes;     // planned size of each, for checks at run time
+  int64_t peak_bytes = 0;         // the arena's size
+  int64_t lower_bound_bytes = 0;  // largest sum of live (aligned) bytes: nothing can do better
+  TagBytes at_peak;               // peak_bytes by tag; gaps are charged to activations
 };
 
 Placement place(std::span<const Lifetime> lifetimes);

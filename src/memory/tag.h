@@ -6,11 +6,24 @@
 
 namespace brim {
 
-enum class Tag : uint8_t { weights, master, gradients, optimizer, activations, workspace, staging, token_set, graphs, context, count };
+enum class Tag : uint8_t {
+  weights,
+  master,
+  gradients,
+  optimizer,
+  activations,
+  workspace,
+  staging,
+  token_set,
+  graphs,
+  context,
+  count
+};
 constexpr int kTagCount = static_cast<int>(Tag::count);
 
 inline const char* tag_name(Tag tag) {
-  constexpr const char* names[] = {"weights", "master", "gradients", "optimizer", "activations", "workspace", "staging", "token set", "graphs", "context"};
+  constexpr const char* names[] = {"weights",   "master",  "gradients", "optimizer", "activations",
+                                   "workspace", "staging", "token set", "graphs",    "context"};
   return names[static_cast<int>(tag)];
 }
 

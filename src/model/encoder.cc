@@ -9,7 +9,9 @@
 namespace brim {
 namespace {
 
-TensorView activations(Exec& e, int64_t rows, int64_t cols) { return e.memory.allocate(Tag::activations, e.activation, {rows, cols}); }
+TensorView activations(Exec& e, int64_t rows, int64_t cols) {
+  return e.memory.allocate(Tag::activations, e.activation, {rows, cols});
+}
 
 // What a product reads: rows, and in fp8 the factor that makes them real numbers again.
 struct Input {
@@ -22,10 +24,13 @@ TensorView between(Exec& e, int64_t rows, int64_t cols) {
   const bool rounds = target_kind(e.stream) == DeviceKind::cpu && e.precision != Precision::fp32;
   return e.memory.allocate(Tag::activations, rounds ? DType::bf16 : e.activation, {rows, cols});
 }
-TensorView narrow(Exec& e, int64_t rows, int64_t cols) { return e.memory.allocate(Tag::activations, DType::f8e4m3, {rows, cols}); }
+TensorView narrow(Exec& e, int64_t rows, int64_t cols) {
+  return e.memory.allocate(Tag::activations, DType::f8e4m3, {rows, cols});
+}
 
 void apply_linear(Exec& e, const Input& input, const LinearWeight& w, const TensorView& bias, const TensorView& y,
-                  Activation activation = Activation::none, const TensorView& residual = {}, const TensorView& quantise = {}) {
+                  Activation activation = Activation::none, const TensorView& residual = {},
+                  const TensorView& quantise = {}) {
   LinearArgs args{.x = input.x, .w = w, .bias = bias, .residual = residual, .y = y};
   args.x_scale = input.dequantise;
   args.y_scale = quantise;
@@ -34,21 +39,27 @@ void apply_linear(Exec& e, const Input& input, const LinearWeight& w, const Tens
   linear(e.stream, args);
 }
 
-// y = LN(x W + b + residual). The CPU adds the residual while the product is in registers; on the GPU the norm reads it,
-// because a residual in cuBLASLt's epilogue costs the product what it saves the norm.
+// y = LN(x W + b + residual). The CPU adds the residual while the product is in registers; on the GPU the norm reads
+// it, because a residual in cuBLASLt's epilogue costs the product what it saves the norm.
 void project_and_norm(Exec& e, const ModelShape& s, const Input& x, const LinearWeight& w, const TensorView& bias,
-                      const TensorView& residual, const TensorView& gamma, const TensorView& beta, const Hidden& y, const Fp8Scale& y_scale) {
+                      const TensorView& residual, const TensorView& gamma, const TensorView& beta, const Hidden& y,
+                      const Fp8Scale& y_scale) {
   const bool in_product = target_kind(e.stream) == DeviceKind::cpu;
   const TensorView product = activations(e, x.x.rows(), w.N);
   apply_linear(e, x, w, bias, product, Activation::none, in_product ? residual : TensorView());
-  LayerNormArgs norm{.x = product, .residual = in_product ? TensorView() : residual, .gamma = gamma, .beta = beta, .y = y.wide};
-  if (y.narrow) norm.y_fp8 = y.narrow, norm.fp8_scale = y_scale.quantise;
+  LayerNormArgs norm{
+      .x = product, .residual = in_product ? TensorView() : residual, .gamma = gamma, .beta = beta, .y = y.wide};
+  if (y.narrow) {
+    norm.y_fp8 = y.narrow;
+    norm.fp8_scale = y_scale.quantise;
+  }
   norm.eps = s.eps;
   layer_norm(e.stream, norm);
 }
 
 // The feed-forward half of a layer: x to y (may be x).
-void feed_forward(Exec& e, const ModelShape& s, const LayerWeights& w, const Hidden& x, const Hidden& y, const Fp8Scale& next) {
+void feed_forward(Exec& e, const ModelShape& s, const LayerWeights& w, const Hidden& x, const Hidden& y,
+                  const Fp8Scale& next) {
   const int64_t rows = x.wide.rows();
   Input middle;
   if (!x.narrow) {
@@ -69,8 +80,8 @@ void feed_forward(Exec& e, const ModelShape& s, const LayerWeights& w, const Hid
 }
 
 // Returns the context vectors as the output projection wants them.
-Input attend(Exec& e, const ModelShape& s, const LayerWeights& w, const BatchView& batch, const TensorView& q, const TensorView& k, const TensorView& v,
-             bool first_query_only) {
+Input attend(Exec& e, const ModelShape& s, const LayerWeights& w, const BatchView& batch, const TensorView& q,
+             const TensorView& k, const TensorView& v, bool first_query_only) {
   const bool fp8 = static_cast<bool>(w.context.quantise);
   const Input context{fp8 ? narrow(e, q.rows(), s.hidden) : between(e, q.rows(), s.hidden), w.context.dequantise};
   AttentionArgs args{.q = q, .k = k, .v = v, .out = context.x, .batch = batch};
@@ -78,13 +89,15 @@ Input attend(Exec& e, const ModelShape& s, const LayerWeights& w, const BatchVie
   args.first_query_only = first_query_only;
   args.heads = s.heads;
   args.precision = e.precision;
-  args.scratch = e.memory.scratch(attention_scratch_bytes(e.stream, batch.T, batch.S, s.hidden, s.heads, e.precision, e.threads));
+  args.scratch =
+      e.memory.scratch(attention_scratch_bytes(e.stream, batch.T, batch.S, s.hidden, s.heads, e.precision, e.threads));
   attention(e.stream, args);
   return context;
 }
 
 // From attention's queries, keys and values to the layer's output; `x` is the residual.
-void finish_layer(Exec& e, const ModelShape& s, const LayerWeights& w, const Input& context, const TensorView& x, const Hidden& y, const Fp8Scale& next) {
+void finish_layer(Exec& e, const ModelShape& s, const LayerWeights& w, const Input& context, const TensorView& x,
+                  const Hidden& y, const Fp8Scale& next) {
   Hidden attended{activations(e, x.rows(), s.hidden)};
   if (context.dequantise) attended.narrow = narrow(e, x.rows(), s.hidden);
   project_and_norm(e, s, context, w.out, w.out_bias, x, w.norm1_gamma, w.norm1_beta, attended, w.attended);
@@ -94,13 +107,23 @@ void finish_layer(Exec& e, const ModelShape& s, const LayerWeights& w, const Inp
 }  // namespace
 
 void embed(Exec& e, const ModelShape& s, const EncoderWeights& w, const BatchView& batch, const Hidden& y) {
-  EmbeddingArgs args{.batch = batch, .word = w.word, .position = w.position, .type = w.type, .gamma = w.norm_gamma, .beta = w.norm_beta, .y = y.wide};
-  if (y.narrow) args.y_fp8 = y.narrow, args.fp8_scale = w.layers.front().input.quantise;
+  EmbeddingArgs args{.batch = batch,
+                     .word = w.word,
+                     .position = w.position,
+                     .type = w.type,
+                     .gamma = w.norm_gamma,
+                     .beta = w.norm_beta,
+                     .y = y.wide};
+  if (y.narrow) {
+    args.y_fp8 = y.narrow;
+    args.fp8_scale = w.layers.front().input.quantise;
+  }
   args.eps = s.eps;
   embedding(e.stream, args);
 }
 
-void forward_layer(Exec& e, const ModelShape& s, const LayerWeights& w, const BatchView& batch, const Hidden& x, const Fp8Scale& next) {
+void forward_layer(Exec& e, const ModelShape& s, const LayerWeights& w, const BatchView& batch, const Hidden& x,
+                   const Fp8Scale& next) {
   const int64_t H = s.hidden;
   const Input input = x.narrow ? Input{x.narrow, w.input.dequantise} : Input{x.wide};
   const TensorView qkv = between(e, batch.T, 3 * H);
@@ -110,19 +133,21 @@ void forward_layer(Exec& e, const ModelShape& s, const LayerWeights& w, const Ba
     apply_linear(e, input, w.q, w.qkv_bias.slice_rows(0, H), qkv.slice_cols(0, H));
     apply_linear(e, input, w.kv, w.qkv_bias.slice_rows(H, 3 * H), qkv.slice_cols(H, 3 * H));
   }
-  const Input context = attend(e, s, w, batch, qkv.slice_cols(0, H), qkv.slice_cols(H, 2 * H), qkv.slice_cols(2 * H, 3 * H), false);
+  const Input context =
+      attend(e, s, w, batch, qkv.slice_cols(0, H), qkv.slice_cols(H, 2 * H), qkv.slice_cols(2 * H, 3 * H), false);
   finish_layer(e, s, w, context, x.wide, {x.wide, next.quantise ? x.narrow : TensorView()}, next);
 }
 
-void forward_last_layer_first_tokens(Exec& e, const ModelShape& s, const LayerWeights& w, const BatchView& batch, const Hidden& x,
-                                     const TensorView& y) {
+void forward_last_layer_first_tokens(Exec& e, const ModelShape& s, const LayerWeights& w, const BatchView& batch,
+                                     const Hidden& x, const TensorView& y) {
   const int64_t H = s.hidden, B = batch.B;
   const TensorView first = activations(e, B, H);
   gather_rows(e.stream, {.x = x.wide, .rows = batch.starts.slice_rows(0, B), .y = first});
   const TensorView kv = between(e, batch.T, 2 * H);
   Input all{x.wide}, firsts{first};
   if (x.narrow) {
-    all = {x.narrow, w.input.dequantise}, firsts = {narrow(e, B, H), w.input.dequantise};
+    all = {x.narrow, w.input.dequantise};
+    firsts = {narrow(e, B, H), w.input.dequantise};
     convert(e.stream, {.x = first, .y = firsts.x, .scale = w.input.quantise});
   }
   apply_linear(e, all, w.kv, w.qkv_bias.slice_rows(H, 3 * H), kv);
@@ -132,8 +157,8 @@ void forward_last_layer_first_tokens(Exec& e, const ModelShape& s, const LayerWe
   finish_layer(e, s, w, context, first, {y}, {});
 }
 
-TensorView finish(Exec& e, const ModelShape& s, const EncoderWeights& w, const BatchView& batch, const TensorView& x, bool first_tokens,
-                  Output output) {
+TensorView finish(Exec& e, const ModelShape& s, const EncoderWeights& w, const BatchView& batch, const TensorView& x,
+                  bool first_tokens, Output output) {
   if (output == Output::hidden) {
     e.memory.keep(x);
     return x;
@@ -169,9 +194,14 @@ TensorView finish(Exec& e, const ModelShape& s, const EncoderWeights& w, const B
 
 int64_t output_width(const ModelShape& s, Output output) {
   switch (output) {
-    case Output::sequence_logits: case Output::sequence_scores: return s.sequence_classes;
-    case Output::token_logits: case Output::token_scores: return s.token_classes;
-    default: return s.hidden;
+    case Output::sequence_logits:
+    case Output::sequence_scores:
+      return s.sequence_classes;
+    case Output::token_logits:
+    case Output::token_scores:
+      return s.token_classes;
+    default:
+      return s.hidden;
   }
 }
 

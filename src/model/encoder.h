@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The encoder's forward pass for scoring, written once for every backend: packed tokens in, logits or hidden states out.
-// On a null stream the same code records the memory it needs. Training's forward and backward are in training_pass.h.
+// The encoder's forward pass for scoring, written once for every backend: packed tokens in, logits or hidden states
+// out. On a null stream the same code records the memory it needs. Training's forward and backward are in
+// training_pass.h.
 #pragma once
 #include <vector>
 
@@ -17,8 +18,8 @@ struct Fp8Scale {
 };
 
 struct LayerWeights {
-  LinearWeight qkv;               // all layers but the last
-  LinearWeight q, kv;             // the last layer: a classifier wants queries for first tokens only
+  LinearWeight qkv;    // all layers but the last
+  LinearWeight q, kv;  // the last layer: a classifier wants queries for first tokens only
   LinearWeight out, ffn1, ffn2;
   TensorView qkv_bias, out_bias, ffn1_bias, ffn2_bias;
   TensorView norm1_gamma, norm1_beta, norm2_gamma, norm2_beta;
@@ -26,7 +27,7 @@ struct LayerWeights {
 };
 
 struct EncoderWeights {
-  TensorView word, position, type;     // tables; type is empty where the family has none
+  TensorView word, position, type;  // tables; type is empty where the family has none
   TensorView norm_gamma, norm_beta;
   std::vector<LayerWeights> layers;
   LinearWeight dense, sequence, token;  // heads
@@ -35,13 +36,13 @@ struct EncoderWeights {
 
 // What a forward pass is asked for.
 enum class Output : uint8_t {
-  sequence_logits,   // [B,K] f32
-  sequence_scores,   // the same after softmax (sigmoid for multi-label)
-  token_logits,      // [T,K] f32
+  sequence_logits,  // [B,K] f32
+  sequence_scores,  // the same after softmax (sigmoid for multi-label)
+  token_logits,     // [T,K] f32
   token_scores,
-  cls_hidden,        // [B,H] f32: hidden state of each first token
-  mean_hidden,       // [B,H] f32: mean over each sequence
-  hidden,            // [T,H] in the activation type
+  cls_hidden,   // [B,H] f32: hidden state of each first token
+  mean_hidden,  // [B,H] f32: mean over each sequence
+  hidden,       // [T,H] in the activation type
 };
 
 // Everything a pass runs on. `threads` is how many threads an op on `stream` may use (scratch counts once for each).
@@ -54,29 +55,32 @@ struct Exec {
 };
 
 // The whole pass, op by op. The result is kept to the end of the pass.
-TensorView forward(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const BatchView& batch, Output output);
+TensorView forward(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const BatchView& batch,
+                   Output output);
 
 // Hidden states on their way through the layers: in fp8 a narrow copy of them, made by the norm, feeds the products.
 struct Hidden {
-  TensorView wide;            // [T,H] in the activation type
-  TensorView narrow = {};     // [T,H] f8e4m3, scaled for the layer that reads it; empty in other precisions
+  TensorView wide;         // [T,H] in the activation type
+  TensorView narrow = {};  // [T,H] f8e4m3, scaled for the layer that reads it; empty in other precisions
 };
 
 // Its parts, for drivers that order the work themselves (forward_runner.h).
 void embed(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const BatchView& batch, const Hidden& y);
 // x becomes the layer's output in place, its narrow copy scaled for the next layer's input (empty after the last).
-void forward_layer(Exec& exec, const ModelShape& shape, const LayerWeights& layer, const BatchView& batch, const Hidden& x,
-                   const Fp8Scale& next = {});
+void forward_layer(Exec& exec, const ModelShape& shape, const LayerWeights& layer, const BatchView& batch,
+                   const Hidden& x, const Fp8Scale& next = {});
 // The last layer when only first tokens matter: y [B,H].
-void forward_last_layer_first_tokens(Exec& exec, const ModelShape& shape, const LayerWeights& layer, const BatchView& batch,
-                                     const Hidden& x, const TensorView& y);
+void forward_last_layer_first_tokens(Exec& exec, const ModelShape& shape, const LayerWeights& layer,
+                                     const BatchView& batch, const Hidden& x, const TensorView& y);
 // From hidden states to what was asked. `x` is [T,H], or [B,H] when first_tokens.
-TensorView finish(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const BatchView& batch, const TensorView& x,
-                  bool first_tokens, Output output);
+TensorView finish(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const BatchView& batch,
+                  const TensorView& x, bool first_tokens, Output output);
 inline bool wants_first_tokens(Output output) {
   return output == Output::sequence_logits || output == Output::sequence_scores || output == Output::cls_hidden;
 }
-inline bool is_per_token(Output output) { return output == Output::token_logits || output == Output::token_scores || output == Output::hidden; }
+inline bool is_per_token(Output output) {
+  return output == Output::token_logits || output == Output::token_scores || output == Output::hidden;
+}
 // Values per row of a result.
 int64_t output_width(const ModelShape& shape, Output output);
 

@@ -41,14 +41,17 @@ std::vector<float> read_wide(const WeightSource& source, const std::string& name
     if (scale == nullptr || scale->dtype != DType::f32 || scale->elements() != t.rows())
       fail(ErrorCode::bad_model, "{}: int8 without a scale for each row beside it", source.where(name));
     const int64_t cols = t.elements() / std::max<int64_t>(1, t.rows());
-    for (int64_t i = 0; i < t.elements(); ++i) wide[static_cast<size_t>(i)] = static_cast<float>(t.as<int8_t>()[i]) * scale->as<float>()[i / cols];
+    for (int64_t i = 0; i < t.elements(); ++i)
+      wide[static_cast<size_t>(i)] = static_cast<float>(t.as<int8_t>()[i]) * scale->as<float>()[i / cols];
   } else {
     convert_elements(t.data, t.dtype, wide.data(), DType::f32, t.elements());
   }
   return wide;
 }
 
-bool is_number_type(DType t) { return t == DType::f32 || t == DType::f16 || t == DType::bf16 || t == DType::f64 || t == DType::i8; }
+bool is_number_type(DType t) {
+  return t == DType::f32 || t == DType::f16 || t == DType::bf16 || t == DType::f64 || t == DType::i8;
+}
 
 }  // namespace
 
@@ -56,7 +59,8 @@ float quantize_row(const float* row, int64_t n, int8_t* out) {
   float amax = 0;
   for (int64_t i = 0; i < n; ++i) amax = std::max(amax, std::abs(row[i]));
   const float scale = amax > 0 ? amax / 127.0f : 1.0f;
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<int8_t>(std::clamp(std::nearbyint(row[i] / scale), -127.0f, 127.0f));
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = static_cast<int8_t>(std::clamp(std::nearbyint(row[i] / scale), -127.0f, 127.0f));
   return scale;
 }
 
@@ -64,10 +68,20 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
   DType wanted = DType::f32;
   const char* torch_dtype = "float32";
   switch (precision) {
-    case Precision::fp32: case Precision::int8: break;
-    case Precision::fp16: wanted = DType::f16, torch_dtype = "float16"; break;
-    case Precision::bf16: wanted = DType::bf16, torch_dtype = "bfloat16"; break;
-    default: fail(ErrorCode::usage, "--precision {}: models are stored in fp32, fp16, bf16 or int8", precision_name(precision));
+    case Precision::fp32:
+    case Precision::int8:
+      break;
+    case Precision::fp16:
+      wanted = DType::f16;
+      torch_dtype = "float16";
+      break;
+    case Precision::bf16:
+      wanted = DType::bf16;
+      torch_dtype = "bfloat16";
+      break;
+    default:
+      fail(ErrorCode::usage, "--precision {}: models are stored in fp32, fp16, bf16 or int8",
+           precision_name(precision));
   }
   const HfConfig config = load_hf_config(from);
   const auto source = WeightSource::open(from);
@@ -95,7 +109,8 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
   std::vector<float> scales;
   for (const auto& spec : writer.order()) {
     ++report.tensors;
-    const bool is_scale = ends_with(spec.name, kScaleSuffix) && quantized.count(spec.name.substr(0, spec.name.size() - 6)) > 0;
+    const bool is_scale =
+        ends_with(spec.name, kScaleSuffix) && quantized.count(spec.name.substr(0, spec.name.size() - 6)) > 0;
     const std::string name = is_scale ? spec.name.substr(0, spec.name.size() - 6) : spec.name;
     const TensorView& t = source->get(name);
     const std::vector<float> wide = read_wide(*source, name, t);
@@ -103,9 +118,15 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
       const int64_t rows = t.rows(), cols = t.cols();
       bytes.resize(wide.size());
       scales.resize(static_cast<size_t>(rows));
-      for (int64_t r = 0; r < rows; ++r) scales[static_cast<size_t>(r)] = quantize_row(&wide[static_cast<size_t>(r * cols)], cols, &bytes[static_cast<size_t>(r * cols)]);
-      if (is_scale) writer.append(spec.name, scales.data(), scales.size() * 4);
-      else writer.append(spec.name, bytes.data(), bytes.size()), ++report.quantized;
+      for (int64_t r = 0; r < rows; ++r)
+        scales[static_cast<size_t>(r)] =
+            quantize_row(&wide[static_cast<size_t>(r * cols)], cols, &bytes[static_cast<size_t>(r * cols)]);
+      if (is_scale)
+        writer.append(spec.name, scales.data(), scales.size() * 4);
+      else {
+        writer.append(spec.name, bytes.data(), bytes.size());
+        ++report.quantized;
+      }
     } else {
       std::vector<std::byte> out(wide.size() * static_cast<size_t>(dtype_bytes(spec.dtype)));
       convert_elements(wide.data(), DType::f32, out.data(), spec.dtype, static_cast<int64_t>(wide.size()));
@@ -115,7 +136,8 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
   writer.commit();
   ConfigUpdate update;
   update.torch_dtype = torch_dtype;
-  update.quantization = precision == Precision::int8 ? ConfigUpdate::Quantization::int8 : ConfigUpdate::Quantization::remove;
+  update.quantization =
+      precision == Precision::int8 ? ConfigUpdate::Quantization::int8 : ConfigUpdate::Quantization::remove;
   write_config(config, update, to);
   copy_tokenizer_files(from, to);
   report.bytes = static_cast<int64_t>(std::filesystem::file_size(to / "model.safetensors"));

@@ -22,7 +22,8 @@ struct Recording {
   NullStream stream;
   Exec exec;
   Recording(Precision precision, DeviceKind target, Isa isa, int threads)
-      : stream(&recorder, target, isa), exec{stream, recorder, activation_type(precision, target), precision, threads} {}
+      : stream(&recorder, target, isa),
+        exec{stream, recorder, activation_type(precision, target), precision, threads} {}
   Placement placement() const { return place(recorder.lifetimes()); }
 };
 
@@ -42,7 +43,8 @@ TagBytes ForwardPlan::arena_tags() const {
   return tags;
 }
 
-ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa, int threads, BatchLimits limits, Output output) {
+ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa, int threads,
+                         BatchLimits limits, Output output) {
   const EncoderWeights weights = describe_weights(shape, precision, target, isa);
   ForwardPlan plan;
   plan.limits = limits;
@@ -67,7 +69,8 @@ ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKin
   std::tie(plan.flops, plan.bytes) = record_whole(plan.split);
   plan.chunk_tokens = std::max(kChunkTokens, limits.longest);
   plan.workers = threads;
-  const BatchView chunk = describe_batch(plan.chunk_tokens, std::min(plan.chunk_tokens, limits.sequences), limits.longest);
+  const BatchView chunk =
+      describe_batch(plan.chunk_tokens, std::min(plan.chunk_tokens, limits.sequences), limits.longest);
   const DType activation = activation_type(precision, target);
   {
     Recording r(precision, target, isa, threads);
@@ -76,7 +79,9 @@ ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKin
     embed(r.exec, shape, weights, all, {x});
     TensorView last = x;
     if (first) last = r.recorder.allocate(Tag::activations, activation, {all.B, shape.hidden});
-    r.recorder.on_use(x), r.recorder.on_use(last), r.recorder.on_op("layers", 0, 0);
+    r.recorder.on_use(x);
+    r.recorder.on_use(last);
+    r.recorder.on_op("layers", 0, 0);
     finish(r.exec, shape, weights, all, last, first, output);
     plan.shared = r.placement();
   }
@@ -89,14 +94,17 @@ ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKin
   {
     Recording r(precision, target, isa, 1);
     const TensorView x(reinterpret_cast<void*>(uintptr_t{1} << 30), activation, {chunk.T, shape.hidden});
-    if (first) forward_last_layer_first_tokens(r.exec, shape, weights.layers.back(), chunk, {x}, x.slice_rows(0, chunk.B));
-    else forward_layer(r.exec, shape, weights.layers.back(), chunk, {x});
+    if (first)
+      forward_last_layer_first_tokens(r.exec, shape, weights.layers.back(), chunk, {x}, x.slice_rows(0, chunk.B));
+    else
+      forward_layer(r.exec, shape, weights.layers.back(), chunk, {x});
     plan.last_layer = r.placement();
   }
   return plan;
 }
 
-ForwardRunner::ForwardRunner(const ModelShape& shape, const EncoderWeights& weights, const ForwardPlan& plan, void* arena, ThreadPool* pool)
+ForwardRunner::ForwardRunner(const ModelShape& shape, const EncoderWeights& weights, const ForwardPlan& plan,
+                             void* arena, ThreadPool* pool)
     : shape_(shape), weights_(weights), plan_(plan), arena_(static_cast<char*>(arena)), pool_(pool) {
   const auto sequences = static_cast<size_t>(plan.limits.sequences);
   chunks_.reserve(sequences);
@@ -106,15 +114,16 @@ ForwardRunner::ForwardRunner(const ModelShape& shape, const EncoderWeights& weig
 TensorView ForwardRunner::run(Stream& stream, const BatchView& batch) {
   const BatchLimits& limits = plan_.limits;
   BRIM_CHECK(batch.T <= limits.tokens && batch.B <= limits.sequences && batch.S <= limits.longest,
-             "batch of {} tokens, {} sequences, longest {} exceeds the plan's {}, {}, {}", batch.T, batch.B, batch.S, limits.tokens,
-             limits.sequences, limits.longest);
+             "batch of {} tokens, {} sequences, longest {} exceeds the plan's {}, {}, {}", batch.T, batch.B, batch.S,
+             limits.tokens, limits.sequences, limits.longest);
   if (stream.kind() == DeviceKind::cpu && plan_.workers > 0) {
     const bool few = batch.T < kFewTokensPerThread * plan_.workers || batch.B < plan_.workers;
     const bool fits_split = batch.T <= plan_.split.tokens && batch.B <= plan_.split.sequences;
     if (!(few && fits_split)) return run_chunked(static_cast<CpuStream&>(stream), batch);
   }
   PlannedAllocator memory(arena_, &plan_.whole);
-  Exec exec{stream, memory, activation_type(plan_.precision, stream.kind()), plan_.precision, pool_ != nullptr ? pool_->size() : 1};
+  Exec exec{stream, memory, activation_type(plan_.precision, stream.kind()), plan_.precision,
+            pool_ != nullptr ? pool_->size() : 1};
   return forward(exec, shape_, weights_, batch, plan_.output);
 }
 
@@ -132,7 +141,8 @@ void ForwardRunner::cut_chunks(const BatchView& batch) {
       c.longest = std::max<int64_t>(c.longest, starts[b + 1] - starts[b]);
       c.rows = starts[b + 1] - c.first_row;
       starts_.push_back(static_cast<int32_t>(c.rows));
-      ++c.sequences, ++b;
+      ++c.sequences;
+      ++b;
     }
     chunks_.push_back(c);
   }
@@ -156,14 +166,17 @@ TensorView ForwardRunner::run_chunked(CpuStream& stream, const BatchView& batch)
     auto run_chunk = [&](size_t i, int worker) {
       const Chunk& c = chunks_[i];
       BatchView part;
-      part.T = c.rows, part.B = c.sequences, part.S = c.longest;
+      part.T = c.rows;
+      part.B = c.sequences;
+      part.S = c.longest;
       part.starts = TensorView(starts_.data() + c.starts_at, DType::i32, {c.sequences + 1});
       CpuStream alone(nullptr, stream.isa());
       PlannedAllocator memory(worker_base + worker * plan_.worker_bytes(), is_last ? &plan_.last_layer : &plan_.layer);
       Exec e{alone, memory, activation, plan_.precision, 1};
       const TensorView rows = x.slice_rows(c.first_row, c.first_row + c.rows);
       if (is_last && first)
-        forward_last_layer_first_tokens(e, shape_, weights_.layers[l], part, {rows}, last.slice_rows(c.first_sequence, c.first_sequence + c.sequences));
+        forward_last_layer_first_tokens(e, shape_, weights_.layers[l], part, {rows},
+                                        last.slice_rows(c.first_sequence, c.first_sequence + c.sequences));
       else
         forward_layer(e, shape_, weights_.layers[l], part, {rows});
     };

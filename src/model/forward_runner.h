@@ -3,7 +3,8 @@
 // batch; the runner then replays it on real memory, allocating nothing.
 //
 // On the CPU a pass runs one of two ways. With tokens to spare each core takes chunks of about 256 tokens through one
-// layer at a time, so that the layer's packed weights stay in the shared cache. With few tokens each op splits over the cores.
+// layer at a time, so that the layer's packed weights stay in the shared cache. With few tokens each op splits over the
+// cores.
 #pragma once
 #include <map>
 #include <memory>
@@ -28,27 +29,29 @@ struct ForwardPlan {
   BatchLimits limits;
   Output output = Output::sequence_scores;
   Precision precision = Precision::fp32;
-  Placement whole;                // op by op: every batch on CUDA, small ones on the CPU
+  Placement whole;  // op by op: every batch on CUDA, small ones on the CPU
   // CPU, chunk by chunk:
-  BatchLimits split;              // batches up to this run op by op
+  BatchLimits split;  // batches up to this run op by op
   int64_t chunk_tokens = 0;
-  int workers = 0;                // 0: no chunked way
-  Placement shared;               // tensors all workers see: hidden states, logits
-  Placement layer, last_layer;    // one worker's
-  double flops = 0, bytes = 0;    // of the largest batch, as computed (not nominal)
-  OpTotals ops;                   // the same by op; of `split` on the CPU
+  int workers = 0;              // 0: no chunked way
+  Placement shared;             // tensors all workers see: hidden states, logits
+  Placement layer, last_layer;  // one worker's
+  double flops = 0, bytes = 0;  // of the largest batch, as computed (not nominal)
+  OpTotals ops;                 // the same by op; of `split` on the CPU
 
   int64_t worker_bytes() const;
   int64_t arena_bytes() const;
-  TagBytes arena_tags() const;    // sums to arena_bytes()
+  TagBytes arena_tags() const;  // sums to arena_bytes()
 };
 
-ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa, int threads, BatchLimits limits, Output output);
+ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa, int threads,
+                         BatchLimits limits, Output output);
 
 class ForwardRunner {
  public:
   // `arena` has plan.arena_bytes(), 256-byte aligned, on the device the stream belongs to. `pool`: CPU only.
-  ForwardRunner(const ModelShape& shape, const EncoderWeights& weights, const ForwardPlan& plan, void* arena, ThreadPool* pool);
+  ForwardRunner(const ModelShape& shape, const EncoderWeights& weights, const ForwardPlan& plan, void* arena,
+                ThreadPool* pool);
   // The result lies in the arena until the next run. `batch` views are on the stream's device.
   TensorView run(Stream& stream, const BatchView& batch);
 

@@ -26,7 +26,8 @@ float norm_bound(std::span<const float> gamma, std::span<const float> beta) {
   return bound;
 }
 
-float product_bound(std::span<const float> w, std::span<const float> bias, std::span<const float> gamma, std::span<const float> beta) {
+float product_bound(std::span<const float> w, std::span<const float> bias, std::span<const float> gamma,
+                    std::span<const float> beta) {
   const size_t H = gamma.size();
   const double root = std::sqrt(static_cast<double>(H));
   double bound = 0;
@@ -34,7 +35,8 @@ float product_bound(std::span<const float> w, std::span<const float> bias, std::
     double squares = 0, constant = bias[n];
     for (size_t i = 0; i < H; ++i) {
       const double g = static_cast<double>(w[n * H + i]) * gamma[i];
-      squares += g * g, constant += static_cast<double>(w[n * H + i]) * beta[i];
+      squares += g * g;
+      constant += static_cast<double>(w[n * H + i]) * beta[i];
     }
     bound = std::max(bound, std::sqrt(squares) * root + std::abs(constant));
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp8-e4m3 for scoring: conversion of weights, and scales of activations. A layer norm bounds what can follow it whatever
-// the text is, so the scales come from the weights at load: nothing overflows, no calibration set, no pass over the
-// activations at run time, and a text's result does not depend on its neighbours (docs/numerics.md).
+// fp8-e4m3 for scoring: conversion of weights, and scales of activations. A layer norm bounds what can follow it
+// whatever the text is, so the scales come from the weights at load: nothing overflows, no calibration set, no pass
+// over the activations at run time, and a text's result does not depend on its neighbours (docs/numerics.md).
 #pragma once
 #include <cstdint>
 #include <span>
@@ -14,6 +14,7 @@ uint8_t to_e4m3(float x);
 // Largest magnitude of gamma ∘ x̂ + beta, where x̂ has mean 0 and variance 1: |x̂ᵢ| ≤ √(H−1).
 float norm_bound(std::span<const float> gamma, std::span<const float> beta);
 // The same of one row of W (gamma ∘ x̂ + beta) + b, the largest over the rows: ‖w ∘ gamma‖ √H + |w·beta + b|.
-float product_bound(std::span<const float> w, std::span<const float> bias, std::span<const float> gamma, std::span<const float> beta);
+float product_bound(std::span<const float> w, std::span<const float> bias, std::span<const float> gamma,
+                    std::span<const float> beta);
 
 }  // namespace brim

@@ -31,10 +31,11 @@ TEST(Fp8, RoundsToTheNearestAndTiesToEven) {
     const double got = value_of(to_e4m3(x));
     double best = 1e9;
     for (int code = 0; code < 256; ++code)
-      if ((code & 0x7F) != 0x7F) best = std::min(best, std::abs(value_of(static_cast<uint8_t>(code)) - static_cast<double>(x)));
+      if ((code & 0x7F) != 0x7F)
+        best = std::min(best, std::abs(value_of(static_cast<uint8_t>(code)) - static_cast<double>(x)));
     EXPECT_DOUBLE_EQ(std::abs(got - static_cast<double>(x)), best) << x;
   }
-  EXPECT_EQ(value_of(to_e4m3(17)), 16);      // between 16 and 18: even fraction
+  EXPECT_EQ(value_of(to_e4m3(17)), 16);  // between 16 and 18: even fraction
   EXPECT_EQ(value_of(to_e4m3(19)), 20);
   EXPECT_EQ(value_of(to_e4m3(1e6f)), 448);
   EXPECT_EQ(value_of(to_e4m3(0x1p-10f)), 0);  // half the smallest: to even, which is zero
@@ -53,7 +54,10 @@ TEST(Fp8, BoundsHoldForEveryNormalisedVector) {
   const auto look = [&](std::vector<double> x) {
     double mean = 0, variance = 0;
     for (const double v : x) mean += v / static_cast<double>(H);
-    for (double& v : x) v -= mean, variance += v * v / static_cast<double>(H);
+    for (double& v : x) {
+      v -= mean;
+      variance += v * v / static_cast<double>(H);
+    }
     for (size_t i = 0; i < H; ++i) {
       x[i] = x[i] / std::sqrt(variance) * static_cast<double>(gamma[i]) + static_cast<double>(beta[i]);
       widest = std::max(widest, std::abs(x[i]));

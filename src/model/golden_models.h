@@ -10,13 +10,16 @@
 
 namespace brim {
 
-inline std::filesystem::path golden_models() { return std::filesystem::path(BRIM_SOURCE_DIR) / "tests" / "data" / "models"; }
+inline std::filesystem::path golden_models() {
+  return std::filesystem::path(BRIM_SOURCE_DIR) / "tests" / "data" / "models";
+}
 
 // Copies one into `dir`, with a WordPiece vocabulary of made-up words w5 … w95; replaces the one that was there.
 inline void put_golden_model(const std::filesystem::path& dir, const std::string& model) {
   std::filesystem::create_directories(dir);
   for (const char* file : {"config.json", "model.safetensors"})
-    std::filesystem::copy(golden_models() / model / file, dir / file, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy(golden_models() / model / file, dir / file,
+                          std::filesystem::copy_options::overwrite_existing);
   std::ofstream vocab(dir / "vocab.txt");
   vocab << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
   for (int i = 5; i < 96; ++i) vocab << "w" << i << "\n";
@@ -34,17 +37,27 @@ struct GoldenBatch {
 
   GoldenBatch(const std::vector<std::vector<int32_t>>& sequences, int64_t position_offset) {
     for (const auto& s : sequences) {
-      for (size_t i = 0; i < s.size(); ++i) ids.push_back(s[i]), positions.push_back(static_cast<int32_t>(position_offset + static_cast<int64_t>(i)));
+      for (size_t i = 0; i < s.size(); ++i) {
+        ids.push_back(s[i]);
+        positions.push_back(static_cast<int32_t>(position_offset + static_cast<int64_t>(i)));
+      }
       starts.push_back(static_cast<int32_t>(ids.size()));
       order.push_back(static_cast<int32_t>(order.size()));
       longest = std::max<int64_t>(longest, static_cast<int64_t>(s.size()));
     }
   }
-  static TensorView ints(const std::vector<int32_t>& x) { return TensorView(const_cast<int32_t*>(x.data()), DType::i32, {static_cast<int64_t>(x.size())}); }
+  static TensorView ints(const std::vector<int32_t>& x) {
+    return TensorView(const_cast<int32_t*>(x.data()), DType::i32, {static_cast<int64_t>(x.size())});
+  }
   BatchView view() const {
     BatchView b;
-    b.T = static_cast<int64_t>(ids.size()), b.B = static_cast<int64_t>(starts.size()) - 1, b.S = longest;
-    b.ids = ints(ids), b.positions = ints(positions), b.starts = ints(starts), b.order = ints(order);
+    b.T = static_cast<int64_t>(ids.size());
+    b.B = static_cast<int64_t>(starts.size()) - 1;
+    b.S = longest;
+    b.ids = ints(ids);
+    b.positions = ints(positions);
+    b.starts = ints(starts);
+    b.order = ints(order);
     return b;
   }
 };

@@ -33,7 +33,8 @@ struct Golden {
   }
 };
 
-std::vector<float> run(const std::string& name, Output output, Precision precision, int threads, int64_t budget_scale = 1) {
+std::vector<float> run(const std::string& name, Output output, Precision precision, int threads,
+                       int64_t budget_scale = 1) {
   auto device = open_cpu_device(threads);
   const auto model = Model::load(kModels / name, *device, precision);
   const Golden golden(name);
@@ -44,7 +45,8 @@ std::vector<float> run(const std::string& name, Output output, Precision precisi
   const ForwardPlan plan = plan_forward(model->shape(), precision, DeviceKind::cpu, best_isa(), threads,
                                         {view.T, view.B, model->shape().max_tokens()}, output);
   const DeviceBuffer arena = device->allocate(static_cast<size_t>(plan.arena_bytes()));
-  std::fill_n(static_cast<uint8_t*>(arena.data()), arena.bytes(), uint8_t{0xFF});  // NaN: whatever is read must have been written
+  std::fill_n(static_cast<uint8_t*>(arena.data()), arena.bytes(),
+              uint8_t{0xFF});  // NaN: whatever is read must have been written
   auto stream = device->make_stream();
   ForwardRunner runner(model->shape(), model->weights(), plan, arena.data(), static_cast<CpuStream&>(*stream).pool());
   const TensorView result = runner.run(*stream, view);
@@ -68,7 +70,8 @@ class Parity : public ::testing::TestWithParam<std::pair<const char*, Output>> {
 
 TEST_P(Parity, PackedLogitsEqualTransformersOneByOne) {
   const auto [name, output] = GetParam();
-  for (const int threads : {1, 2, 3}) expect_close(run(name, output, Precision::fp32, threads), Golden(name).flat(), kFp32Tolerance);
+  for (const int threads : {1, 2, 3})
+    expect_close(run(name, output, Precision::fp32, threads), Golden(name).flat(), kFp32Tolerance);
 }
 
 TEST_P(Parity, ChunkedAndOpByOpAgree) {
@@ -77,11 +80,14 @@ TEST_P(Parity, ChunkedAndOpByOpAgree) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Parity,
-                         ::testing::Values(std::pair("bert_sequence", Output::sequence_logits), std::pair("bert_token", Output::token_logits),
-                                           std::pair("bert_encoder", Output::hidden), std::pair("bert_multilabel", Output::sequence_logits),
+                         ::testing::Values(std::pair("bert_sequence", Output::sequence_logits),
+                                           std::pair("bert_token", Output::token_logits),
+                                           std::pair("bert_encoder", Output::hidden),
+                                           std::pair("bert_multilabel", Output::sequence_logits),
                                            std::pair("distilbert_sequence", Output::sequence_logits),
                                            std::pair("distilbert_token", Output::token_logits),
-                                           std::pair("roberta_sequence", Output::sequence_logits), std::pair("roberta_token", Output::token_logits),
+                                           std::pair("roberta_sequence", Output::sequence_logits),
+                                           std::pair("roberta_token", Output::token_logits),
                                            std::pair("xlmroberta_sequence", Output::sequence_logits)),
                          [](const auto& p) { return std::string(p.param.first); });
 
@@ -118,7 +124,8 @@ TEST(Model, PlanStaysNearTheLowerBound) {
 TEST(Model, ABatchOverThePlanIsRefused) {
   auto device = open_cpu_device(1);
   const auto model = Model::load(kModels / "bert_sequence", *device, Precision::fp32);
-  const ForwardPlan plan = plan_forward(model->shape(), Precision::fp32, DeviceKind::cpu, best_isa(), 1, {8, 2, 8}, Output::sequence_logits);
+  const ForwardPlan plan =
+      plan_forward(model->shape(), Precision::fp32, DeviceKind::cpu, best_isa(), 1, {8, 2, 8}, Output::sequence_logits);
   const DeviceBuffer arena = device->allocate(static_cast<size_t>(plan.arena_bytes()));
   auto stream = device->make_stream();
   ForwardRunner runner(model->shape(), model->weights(), plan, arena.data(), nullptr);

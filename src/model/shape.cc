@@ -18,11 +18,22 @@ struct Names {
 
 Names names_of(Family family) {
   const Names bert = {"bert.",
-                      "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight", "embeddings.token_type_embeddings.weight",
+                      "embeddings.word_embeddings.weight",
+                      "embeddings.position_embeddings.weight",
+                      "embeddings.token_type_embeddings.weight",
                       "embeddings.LayerNorm",
-                      "encoder.layer.", "attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense",
-                      "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm",
-                      "bert.pooler.dense", "classifier", "classifier"};
+                      "encoder.layer.",
+                      "attention.self.query",
+                      "attention.self.key",
+                      "attention.self.value",
+                      "attention.output.dense",
+                      "attention.output.LayerNorm",
+                      "intermediate.dense",
+                      "output.dense",
+                      "output.LayerNorm",
+                      "bert.pooler.dense",
+                      "classifier",
+                      "classifier"};
   if (family == Family::bert) return bert;
   if (family == Family::roberta) {
     Names n = bert;
@@ -32,10 +43,22 @@ Names names_of(Family family) {
     return n;
   }
   return {"distilbert.",
-          "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight", "", "embeddings.LayerNorm",
-          "transformer.layer.", "attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin",
-          "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm",
-          "pre_classifier", "classifier", "classifier"};
+          "embeddings.word_embeddings.weight",
+          "embeddings.position_embeddings.weight",
+          "",
+          "embeddings.LayerNorm",
+          "transformer.layer.",
+          "attention.q_lin",
+          "attention.k_lin",
+          "attention.v_lin",
+          "attention.out_lin",
+          "sa_layer_norm",
+          "ffn.lin1",
+          "ffn.lin2",
+          "output_layer_norm",
+          "pre_classifier",
+          "classifier",
+          "classifier"};
 }
 
 }  // namespace
@@ -91,7 +114,9 @@ std::vector<ParamSpec> model_params(const ModelShape& s) {
   add({encoder(n.norm) + ".weight"}, H, 0, ParamKind::norm);
   add({encoder(n.norm) + ".bias"}, H, 0, ParamKind::norm);
   for (int64_t l = 0; l < s.layers; ++l) {
-    auto name = [&](const std::string& part, const char* what) { return fmt::format("{}{}{}.{}.{}", n.prefix, n.layer, l, part, what); };
+    auto name = [&](const std::string& part, const char* what) {
+      return fmt::format("{}{}{}.{}.{}", n.prefix, n.layer, l, part, what);
+    };
     add({name(n.q, "weight"), name(n.k, "weight"), name(n.v, "weight")}, 3 * H, H, ParamKind::matrix);
     add({name(n.q, "bias"), name(n.k, "bias"), name(n.v, "bias")}, 3 * H, 0, ParamKind::bias);
     add({name(n.out, "weight")}, H, H, ParamKind::matrix);

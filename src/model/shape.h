@@ -14,11 +14,11 @@ struct ModelShape {
   Family family = Family::bert;
   int64_t layers = 0, hidden = 0, heads = 0, ffn = 0;
   int64_t vocab = 0, positions = 0, types = 0;
-  int64_t position_offset = 0;        // row of the first token's position: RoBERTa starts at padding_idx + 1
+  int64_t position_offset = 0;  // row of the first token's position: RoBERTa starts at padding_idx + 1
   int64_t padding_id = 0;
-  int64_t sequence_classes = 0;       // 0: no such head
+  int64_t sequence_classes = 0;  // 0: no such head
   int64_t token_classes = 0;
-  bool multi_label = false;           // sigmoid instead of softmax
+  bool multi_label = false;  // sigmoid instead of softmax
   Activation activation = Activation::gelu;
   float eps = 1e-12f;
   float hidden_dropout = 0.1f, attention_dropout = 0.1f, head_dropout = 0.1f;
@@ -38,11 +38,11 @@ enum class ParamKind : uint8_t { embedding, matrix, bias, norm };
 
 // One entry of a parameter slab: one or several tensors of the file, stacked by rows (q, k and v are one matrix here).
 struct ParamSpec {
-  std::vector<std::string> names;     // full Hugging Face names, e.g. bert.encoder.layer.0.attention.self.query.weight
-  int64_t rows = 0;                   // of all names together
-  int64_t cols = 0;                   // 0: a vector
+  std::vector<std::string> names;  // full Hugging Face names, e.g. bert.encoder.layer.0.attention.self.query.weight
+  int64_t rows = 0;                // of all names together
+  int64_t cols = 0;                // 0: a vector
   ParamKind kind = ParamKind::matrix;
-  bool head = false;                  // of a task head: may be absent when a new head is to be trained
+  bool head = false;  // of a task head: may be absent when a new head is to be trained
   int64_t elements() const { return rows * (cols > 0 ? cols : 1); }
 };
 
@@ -50,7 +50,21 @@ struct ParamSpec {
 struct ParamIndex {
   enum Embedding { word, position, type, embed_gamma, embed_beta, first_layer };
   // Within a layer, from its first entry.
-  enum Layer { qkv_w, qkv_b, out_w, out_b, norm1_gamma, norm1_beta, ffn1_w, ffn1_b, ffn2_w, ffn2_b, norm2_gamma, norm2_beta, per_layer };
+  enum Layer {
+    qkv_w,
+    qkv_b,
+    out_w,
+    out_b,
+    norm1_gamma,
+    norm1_beta,
+    ffn1_w,
+    ffn1_b,
+    ffn2_w,
+    ffn2_b,
+    norm2_gamma,
+    norm2_beta,
+    per_layer
+  };
   static int64_t layer(int64_t l) { return first_layer + l * per_layer; }
 };
 

@@ -15,9 +15,11 @@ struct TrainPassPlan {
   OpTotals ops;                 // the same by op
   int64_t arena_bytes() const { return placement.peak_bytes; }
 };
-TrainPassPlan plan_train_pass(const ModelShape& shape, Precision precision, Recompute recompute, DeviceKind target, Isa isa, int threads, BatchLimits limits);
+TrainPassPlan plan_train_pass(const ModelShape& shape, Precision precision, Recompute recompute, DeviceKind target,
+                              Isa isa, int threads, BatchLimits limits);
 
 // Runs one micro-batch in `arena` (plan.arena_bytes()).
-TrainResult run_train_pass(Stream& stream, void* arena, const TrainPassPlan& plan, const TrainPass& pass, const BatchView& batch, const TrainTargets& targets, int threads);
+TrainResult run_train_pass(Stream& stream, void* arena, const TrainPassPlan& plan, const TrainPass& pass,
+                           const BatchView& batch, const TrainTargets& targets, int threads);
 
 }  // namespace brim

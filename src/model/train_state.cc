@@ -25,7 +25,9 @@ SlabLayout::Range range_of(const ParamSpec& p) {
 
 bool is_half(DType t) { return t == DType::bf16 || t == DType::f16; }
 
-Precision param_precision(const ParamSpec& p, Precision precision, DeviceKind target) { return p.head ? head_precision(precision, target) : precision; }
+Precision param_precision(const ParamSpec& p, Precision precision, DeviceKind target) {
+  return p.head ? head_precision(precision, target) : precision;
+}
 
 // Compute weights on the CPU: every matrix packed for its instruction set, the last layer's qkv also by part.
 struct PackedLayout {
@@ -39,7 +41,10 @@ PackedLayout packed_layout(const ModelShape& s, const SlabLayout& slab, Precisio
   char* at = base != nullptr ? static_cast<char*>(base) : reinterpret_cast<char*>(uintptr_t{1} << 40);
   auto cut = [&](int64_t N, int64_t K, Precision p) {
     LinearWeight w;
-    w.N = N, w.K = K, w.precision = p, w.isa = isa;
+    w.N = N;
+    w.K = K;
+    w.precision = p;
+    w.isa = isa;
     const int64_t bytes = linear_packed_bytes(N, K, p, isa);
     w.data = TensorView(at + layout.bytes, DType::u8, {bytes});
     layout.bytes += align_up(bytes);
@@ -70,7 +75,8 @@ TensorView param_view(const ParamSpec& p, char* base, int64_t offset, DType dtyp
   return p.cols > 0 ? TensorView(at, dtype, {p.rows, p.cols}) : TensorView(at, dtype, {p.rows});
 }
 
-TrainParams make_params(const ModelShape& s, const SlabLayout& layout, Precision precision, DeviceKind target, Isa isa, char* master, char* grad, char* copy, void* packed) {
+TrainParams make_params(const ModelShape& s, const SlabLayout& layout, Precision precision, DeviceKind target, Isa isa,
+                        char* master, char* grad, char* copy, void* packed) {
   TrainParams params;
   const DType compute = activation_type(precision, target);
   char* plain = is_half(compute) ? copy : master;
@@ -81,21 +87,27 @@ TrainParams make_params(const ModelShape& s, const SlabLayout& layout, Precision
   if (target == DeviceKind::cpu) {
     PackedLayout p = packed_layout(s, layout, precision, isa, packed);
     params.matrix = std::move(p.matrix);
-    params.last_q = p.last_q, params.last_kv = p.last_kv;
+    params.last_q = p.last_q;
+    params.last_kv = p.last_kv;
     return params;
   }
   for (size_t i = 0; i < layout.params.size(); ++i) {
     LinearWeight w;
     const ParamSpec& p = layout.params[i];
     if (p.kind == ParamKind::matrix && p.rows > 0) {
-      w.N = p.rows, w.K = p.cols, w.precision = param_precision(p, precision, target), w.data = params.plain[i];
+      w.N = p.rows;
+      w.K = p.cols;
+      w.precision = param_precision(p, precision, target);
+      w.data = params.plain[i];
     }
     params.matrix.push_back(w);
   }
   LinearWeight whole = params.matrix[static_cast<size_t>(ParamIndex::layer(s.layers - 1) + ParamIndex::qkv_w)];
   params.last_q = params.last_kv = whole;
-  params.last_q.N = s.hidden, params.last_q.data = whole.data.slice_rows(0, s.hidden);
-  params.last_kv.N = 2 * s.hidden, params.last_kv.data = whole.data.slice_rows(s.hidden, 3 * s.hidden);
+  params.last_q.N = s.hidden;
+  params.last_q.data = whole.data.slice_rows(0, s.hidden);
+  params.last_kv.N = 2 * s.hidden;
+  params.last_kv.data = whole.data.slice_rows(s.hidden, 3 * s.hidden);
   return params;
 }
 
@@ -110,10 +122,14 @@ int64_t moment_bytes(const SlabLayout& layout, Optimizer optimizer) {
 }
 
 constexpr int kWindows = 3;
-int64_t window_elements(const SlabLayout& layout) { return std::min<int64_t>(int64_t{4} << 20, align_elements(layout.elements())); }
+int64_t window_elements(const SlabLayout& layout) {
+  return std::min<int64_t>(int64_t{4} << 20, align_elements(layout.elements()));
+}
 
 // The gradient's norm, its clipping factor, and what summing it needs.
-int64_t norm_bytes(const SlabLayout& layout) { return 2 * kArenaAlignment + align_up(grad_norm_scratch_bytes(layout.elements())); }
+int64_t norm_bytes(const SlabLayout& layout) {
+  return 2 * kArenaAlignment + align_up(grad_norm_scratch_bytes(layout.elements()));
+}
 
 }  // namespace
 
@@ -136,7 +152,8 @@ SlabLayout slab_layout(const ModelShape& shape) {
   return layout;
 }
 
-TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimizer optimizer, Moments moments, DeviceKind target, Isa isa) {
+TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimizer optimizer, Moments moments,
+                           DeviceKind target, Isa isa) {
   const SlabLayout layout = slab_layout(shape);
   TagBytes bytes;
   bytes[Tag::master] = align_up(layout.elements() * 4);
@@ -146,8 +163,10 @@ TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimiz
   if (moments == Moments::host) bytes[Tag::optimizer] = kWindows * 2 * window_elements(layout) * 4;
   bytes[Tag::workspace] = norm_bytes(layout);
   const DType compute = activation_type(precision, target);
-  if (target == DeviceKind::cpu) bytes[Tag::weights] = packed_layout(shape, layout, precision, isa, nullptr).bytes;
-  else if (is_half(compute)) bytes[Tag::weights] = align_up(layout.elements() * 2);
+  if (target == DeviceKind::cpu)
+    bytes[Tag::weights] = packed_layout(shape, layout, precision, isa, nullptr).bytes;
+  else if (is_half(compute))
+    bytes[Tag::weights] = align_up(layout.elements() * 2);
   return bytes;
 }
 
@@ -165,7 +184,8 @@ TrainState::TrainState(Device& device, const ModelShape& shape, Precision precis
   master_ = device.allocate(n * 4);
   grad_ = device.allocate(n * 4);
   if (is_half(compute)) copy_ = device.allocate(n * static_cast<size_t>(dtype_bytes(compute)));
-  if (device.kind() == DeviceKind::cpu) packed_ = device.allocate(static_cast<size_t>(packed_layout(shape_, layout_, precision, isa, nullptr).bytes));
+  if (device.kind() == DeviceKind::cpu)
+    packed_ = device.allocate(static_cast<size_t>(packed_layout(shape_, layout_, precision, isa, nullptr).bytes));
   const auto moments = static_cast<size_t>(moment_bytes(layout_, optimizer));
   if (place == Moments::device) {
     m_ = device.allocate(moments);
@@ -176,14 +196,17 @@ TrainState::TrainState(Device& device, const ModelShape& shape, Precision precis
     v_ = device.allocate_host(moments);
     const int64_t each = window_elements(layout_);
     window_bytes_ = device.allocate(static_cast<size_t>(kWindows * 2 * each * 4));
-    arrive_ = device.make_stream(), leave_ = device.make_stream();
+    arrive_ = device.make_stream();
+    leave_ = device.make_stream();
     for (int i = 0; i < kWindows; ++i)
-      windows_.push_back({slab(window_bytes_, DType::f32, 2 * i * each, (2 * i + 1) * each), slab(window_bytes_, DType::f32, (2 * i + 1) * each, (2 * i + 2) * each),
+      windows_.push_back({slab(window_bytes_, DType::f32, 2 * i * each, (2 * i + 1) * each),
+                          slab(window_bytes_, DType::f32, (2 * i + 1) * each, (2 * i + 2) * each),
                           make_event(device, false), make_event(device, false), make_event(device, false)});
   }
-  if (optimizer == Optimizer::adamw_8bit) moment_scales_ = device.allocate(static_cast<size_t>(2 * moment_blocks(layout_)) * 4);
-  params_ = make_params(shape_, layout_, precision, device.kind(), isa, static_cast<char*>(master_.data()), static_cast<char*>(grad_.data()),
-                        static_cast<char*>(copy_.data()), packed_.data());
+  if (optimizer == Optimizer::adamw_8bit)
+    moment_scales_ = device.allocate(static_cast<size_t>(2 * moment_blocks(layout_)) * 4);
+  params_ = make_params(shape_, layout_, precision, device.kind(), isa, static_cast<char*>(master_.data()),
+                        static_cast<char*>(grad_.data()), static_cast<char*>(copy_.data()), packed_.data());
   auto stream = device.make_stream();
   scratch_ = device.allocate(static_cast<size_t>(norm_bytes(layout_)));
   auto* base = static_cast<char*>(scratch_.data());
@@ -191,8 +214,10 @@ TrainState::TrainState(Device& device, const ModelShape& shape, Precision precis
   factor_ = TensorView(base + kArenaAlignment, DType::f32, {1});
   norm_scratch_ = TensorView(base + 2 * kArenaAlignment, DType::u8, {grad_norm_scratch_bytes(layout_.elements())});
   for (const DeviceBuffer* b : {&m_, &v_}) {
-    if (place == Moments::host) std::memset(b->data(), 0, b->bytes());
-    else stream->fill_zero(b->data(), b->bytes());
+    if (place == Moments::host)
+      std::memset(b->data(), 0, b->bytes());
+    else
+      stream->fill_zero(b->data(), b->bytes());
   }
   if (moment_scales_) stream->fill_zero(moment_scales_.data(), moment_scales_.bytes());
   stream->fill_zero(grad_.data(), grad_.bytes());
@@ -203,7 +228,8 @@ TrainState::~TrainState() = default;
 
 int64_t TrainState::bytes() const {
   int64_t sum = 0;
-  for (const DeviceBuffer* b : {&master_, &grad_, &copy_, &packed_, &m_, &v_, &moment_scales_, &scratch_}) sum += static_cast<int64_t>(b->bytes());
+  for (const DeviceBuffer* b : {&master_, &grad_, &copy_, &packed_, &m_, &v_, &moment_scales_, &scratch_})
+    sum += static_cast<int64_t>(b->bytes());
   return sum;
 }
 
@@ -212,7 +238,8 @@ TensorView TrainState::slab(const DeviceBuffer& buffer, DType dtype, int64_t beg
 }
 
 void TrainState::upload(Stream& stream, const std::vector<float>& master) {
-  BRIM_CHECK(static_cast<int64_t>(master.size()) == layout_.elements(), "{} values for {} elements", master.size(), layout_.elements());
+  BRIM_CHECK(static_cast<int64_t>(master.size()) == layout_.elements(), "{} values for {} elements", master.size(),
+             layout_.elements());
   stream.copy(master_.data(), master.data(), master.size() * 4);
   refresh(stream);
   stream.synchronize();
@@ -238,8 +265,8 @@ std::vector<std::byte> TrainState::download_moments(Stream& stream) const {
 }
 
 void TrainState::upload_moments(Stream& stream, const std::vector<std::byte>& all) {
-  BRIM_CHECK(all.size() == m_.bytes() + v_.bytes() + moment_scales_.bytes(), "{} bytes of moments, {} wanted", all.size(),
-             m_.bytes() + v_.bytes() + moment_scales_.bytes());
+  BRIM_CHECK(all.size() == m_.bytes() + v_.bytes() + moment_scales_.bytes(), "{} bytes of moments, {} wanted",
+             all.size(), m_.bytes() + v_.bytes() + moment_scales_.bytes());
   if (leave_) leave_->synchronize();
   size_t at = 0;
   for (DeviceBuffer* b : {&m_, &v_, &moment_scales_}) {
@@ -262,11 +289,14 @@ void TrainState::refresh(Stream& stream) {
   for (size_t i = 0; i < params_.matrix.size(); ++i)
     if (params_.matrix[i].N > 0) work.emplace_back(params_.plain[i], params_.matrix[i]);
   if (params_.last_q.N > 0) {
-    const TensorView& whole = params_.plain[static_cast<size_t>(ParamIndex::layer(shape_.layers - 1) + ParamIndex::qkv_w)];
+    const TensorView& whole =
+        params_.plain[static_cast<size_t>(ParamIndex::layer(shape_.layers - 1) + ParamIndex::qkv_w)];
     work.emplace_back(whole.slice_rows(0, shape_.hidden), params_.last_q);
     work.emplace_back(whole.slice_rows(shape_.hidden, 3 * shape_.hidden), params_.last_kv);
   }
-  auto pack = [&](size_t i, int) { linear_pack(work[i].first, {}, work[i].second.precision, work[i].second.isa, work[i].second.data.data, nullptr); };
+  auto pack = [&](size_t i, int) {
+    linear_pack(work[i].first, {}, work[i].second.precision, work[i].second.isa, work[i].second.data.data, nullptr);
+  };
   if (ThreadPool* pool = static_cast<CpuStream&>(stream).pool()) {
     pool->parallel_for(work.size(), pack);
   } else {
@@ -277,7 +307,10 @@ void TrainState::refresh(Stream& stream) {
 void TrainState::zero_grad(Stream& stream) { stream.fill_zero(grad_.data(), grad_.bytes()); }
 
 void TrainState::step(Stream& stream, const StepSettings& s, int) {
-  GradNormArgs norm{.grad = slab(grad_, DType::f32, 0, layout_.elements()), .norm = norm_, .factor = factor_, .scratch = norm_scratch_};
+  GradNormArgs norm{.grad = slab(grad_, DType::f32, 0, layout_.elements()),
+                    .norm = norm_,
+                    .factor = factor_,
+                    .scratch = norm_scratch_};
   norm.grad_scale = s.grad_scale;
   norm.max_norm = s.max_grad_norm;
   grad_norm(stream, norm);
@@ -290,10 +323,13 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
     bool decay, narrow;
   };
   std::vector<Part> parts;
-  if (narrow) parts = {{0, matrices, true, true}, {matrices, layout_.begin[2], true, false}};
-  else parts = {{0, layout_.begin[2], true, false}};
+  if (narrow)
+    parts = {{0, matrices, true, true}, {matrices, layout_.begin[2], true, false}};
+  else
+    parts = {{0, layout_.begin[2], true, false}};
   parts.push_back({layout_.begin[2], layout_.elements(), false, false});
-  for (const Window& w : windows_) w.stored->wait(*arrive_);  // what the step before wrote is there before it is read again
+  for (const Window& w : windows_)
+    w.stored->wait(*arrive_);  // what the step before wrote is there before it is read again
   for (const Part& part : parts) {
     if (part.end == part.begin) continue;
     AdamWArgs args;
@@ -314,10 +350,16 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
     }
     if (copy_) args.copy = slab(copy_, compute, part.begin, part.end);
     args.grad_factor = factor_;
-    args.lr = s.lr, args.beta1 = s.beta1, args.beta2 = s.beta2, args.eps = s.eps, args.step = s.step;
+    args.lr = s.lr;
+    args.beta1 = s.beta1;
+    args.beta2 = s.beta2;
+    args.eps = s.eps;
+    args.step = s.step;
     args.weight_decay = part.decay ? s.weight_decay : 0;
-    if (windows_.empty()) adamw(stream, args);
-    else step_through_windows(stream, args, part.begin);
+    if (windows_.empty())
+      adamw(stream, args);
+    else
+      step_through_windows(stream, args, part.begin);
   }
   if (packed_) refresh(stream);
   zero_grad(stream);
@@ -340,7 +382,8 @@ void TrainState::step_through_windows(Stream& stream, const AdamWArgs& part, int
     AdamWArgs piece = part;
     for (TensorView* view : {&piece.master, &piece.grad, &piece.copy})
       if (*view) *view = view->slice_rows(at, at + count);
-    piece.m = w.m.slice_rows(0, count), piece.v = w.v.slice_rows(0, count);
+    piece.m = w.m.slice_rows(0, count);
+    piece.v = w.v.slice_rows(0, count);
     adamw(stream, piece);
     w.stepped->record(stream);
     w.stepped->wait(*leave_);
@@ -355,25 +398,40 @@ EncoderWeights encoder_weights(const ModelShape& s, const TrainParams& p) {
   auto plain = [&](int64_t i) { return p.plain[static_cast<size_t>(i)]; };
   auto matrix = [&](int64_t i) { return p.matrix[static_cast<size_t>(i)]; };
   EncoderWeights w;
-  w.word = plain(P::word), w.position = plain(P::position);
+  w.word = plain(P::word);
+  w.position = plain(P::position);
   if (s.types > 0) w.type = plain(P::type).slice_rows(0, 1);
-  w.norm_gamma = plain(P::embed_gamma), w.norm_beta = plain(P::embed_beta);
+  w.norm_gamma = plain(P::embed_gamma);
+  w.norm_beta = plain(P::embed_beta);
   for (int64_t l = 0; l < s.layers; ++l) {
     const int64_t at = P::layer(l);
     LayerWeights& layer = w.layers.emplace_back();
     // As layout_weights has it: plans are made for the last layer in two parts.
-    if (l + 1 < s.layers) layer.qkv = matrix(at + P::qkv_w);
-    else layer.q = p.last_q, layer.kv = p.last_kv;
-    layer.out = matrix(at + P::out_w), layer.ffn1 = matrix(at + P::ffn1_w), layer.ffn2 = matrix(at + P::ffn2_w);
-    layer.qkv_bias = plain(at + P::qkv_b), layer.out_bias = plain(at + P::out_b);
-    layer.ffn1_bias = plain(at + P::ffn1_b), layer.ffn2_bias = plain(at + P::ffn2_b);
-    layer.norm1_gamma = plain(at + P::norm1_gamma), layer.norm1_beta = plain(at + P::norm1_beta);
-    layer.norm2_gamma = plain(at + P::norm2_gamma), layer.norm2_beta = plain(at + P::norm2_beta);
+    if (l + 1 < s.layers)
+      layer.qkv = matrix(at + P::qkv_w);
+    else {
+      layer.q = p.last_q;
+      layer.kv = p.last_kv;
+    }
+    layer.out = matrix(at + P::out_w);
+    layer.ffn1 = matrix(at + P::ffn1_w);
+    layer.ffn2 = matrix(at + P::ffn2_w);
+    layer.qkv_bias = plain(at + P::qkv_b);
+    layer.out_bias = plain(at + P::out_b);
+    layer.ffn1_bias = plain(at + P::ffn1_b);
+    layer.ffn2_bias = plain(at + P::ffn2_b);
+    layer.norm1_gamma = plain(at + P::norm1_gamma);
+    layer.norm1_beta = plain(at + P::norm1_beta);
+    layer.norm2_gamma = plain(at + P::norm2_gamma);
+    layer.norm2_beta = plain(at + P::norm2_beta);
   }
   const HeadIndex head = head_index(s);
-  w.dense = matrix(head.dense_w), w.dense_bias = plain(head.dense_b);
-  w.sequence = matrix(head.sequence_w), w.sequence_bias = plain(head.sequence_b);
-  w.token = matrix(head.token_w), w.token_bias = plain(head.token_b);
+  w.dense = matrix(head.dense_w);
+  w.dense_bias = plain(head.dense_b);
+  w.sequence = matrix(head.sequence_w);
+  w.sequence_bias = plain(head.sequence_b);
+  w.token = matrix(head.token_w);
+  w.token_bias = plain(head.token_b);
   return w;
 }
 
@@ -392,7 +450,8 @@ void draw_param(const ParamSpec& p, size_t place, float initializer_range, uint6
 
 }  // namespace
 
-void draw_heads(const ModelShape& shape, float initializer_range, uint64_t seed, std::vector<float>& master, std::vector<std::string>& drawn) {
+void draw_heads(const ModelShape& shape, float initializer_range, uint64_t seed, std::vector<float>& master,
+                std::vector<std::string>& drawn) {
   const SlabLayout layout = slab_layout(shape);
   for (size_t i = 0; i < layout.params.size(); ++i) {
     if (!layout.params[i].head || layout.params[i].rows == 0) continue;
@@ -401,7 +460,8 @@ void draw_heads(const ModelShape& shape, float initializer_range, uint64_t seed,
   }
 }
 
-std::vector<std::string> load_master(const WeightSource& source, const ModelShape& shape, float initializer_range, uint64_t seed, std::vector<float>& master) {
+std::vector<std::string> load_master(const WeightSource& source, const ModelShape& shape, float initializer_range,
+                                     uint64_t seed, std::vector<float>& master) {
   const SlabLayout layout = slab_layout(shape);
   master.assign(static_cast<size_t>(layout.elements()), 0.0f);
   std::vector<std::string> drawn;

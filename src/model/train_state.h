@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What training holds besides activations: slabs of master weights, gradients, optimizer moments and (on CUDA) the
-// copy the passes read. All share one layout, so the optimizer sees three long vectors: matrices, embeddings, and what is
-// not decayed (biases and norms).
+// copy the passes read. All share one layout, so the optimizer sees three long vectors: matrices, embeddings, and what
+// is not decayed (biases and norms).
 #pragma once
 #include <array>
 #include <memory>
@@ -18,21 +18,22 @@ namespace brim {
 enum class Optimizer : uint8_t { adamw, adamw_8bit };
 const char* optimizer_name(Optimizer optimizer);
 
-// Where AdamW's moments live. On the host (page-locked) they pass through the device in windows while the step runs: the same
-// numbers, a sixteenth of a gigabyte instead of eight bytes a parameter, and the time the bus takes.
+// Where AdamW's moments live. On the host (page-locked) they pass through the device in windows while the step runs:
+// the same numbers, a sixteenth of a gigabyte instead of eight bytes a parameter, and the time the bus takes.
 enum class Moments : uint8_t { device, host };
 
 struct SlabLayout {
   enum Range { matrices, embeddings, undecayed, ranges };
   std::vector<ParamSpec> params;
-  std::vector<int64_t> offset;                 // in elements, one per parameter
-  std::array<int64_t, ranges + 1> begin{};     // of each range; begin[ranges] is the total
+  std::vector<int64_t> offset;              // in elements, one per parameter
+  std::array<int64_t, ranges + 1> begin{};  // of each range; begin[ranges] is the total
   int64_t elements() const { return begin[ranges]; }
 };
 SlabLayout slab_layout(const ModelShape& shape);
 
 // Bytes by tag: master, gradients, optimizer, weights (the compute copy or the packed matrices).
-TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimizer optimizer, Moments moments, DeviceKind target, Isa isa);
+TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimizer optimizer, Moments moments,
+                           DeviceKind target, Isa isa);
 
 // Params with made-up addresses, for planning.
 TrainParams describe_train_params(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa);
@@ -45,7 +46,8 @@ struct StepSettings {
 
 class TrainState {
  public:
-  TrainState(Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer, Moments moments = Moments::device);
+  TrainState(Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer,
+             Moments moments = Moments::device);
   ~TrainState();
 
   // Host values of all parameters, in slab order of elements().
@@ -60,8 +62,8 @@ class TrainState {
   Optimizer optimizer() const { return optimizer_; }
   int64_t bytes() const;  // held on the device
 
-  // Gradient norm, clipping, AdamW, fresh compute weights, zeroed gradients. `norm` [1] f32 and `factor` [1] f32 stay on
-  // the device until read.
+  // Gradient norm, clipping, AdamW, fresh compute weights, zeroed gradients. `norm` [1] f32 and `factor` [1] f32 stay
+  // on the device until read.
   void step(Stream& stream, const StepSettings& settings, int threads);
   void zero_grad(Stream& stream);
   const TensorView& norm() const { return norm_; }
@@ -95,9 +97,11 @@ class TrainState {
 EncoderWeights encoder_weights(const ModelShape& shape, const TrainParams& params);
 
 // Draws the heads alone.
-void draw_heads(const ModelShape& shape, float initializer_range, uint64_t seed, std::vector<float>& master, std::vector<std::string>& drawn);
+void draw_heads(const ModelShape& shape, float initializer_range, uint64_t seed, std::vector<float>& master,
+                std::vector<std::string>& drawn);
 // Reads every parameter of `source` into slab order; a head that is absent is drawn from N(0, initializer_range) with
 // `seed`. Returns the names that were drawn.
-std::vector<std::string> load_master(const WeightSource& source, const ModelShape& shape, float initializer_range, uint64_t seed, std::vector<float>& master);
+std::vector<std::string> load_master(const WeightSource& source, const ModelShape& shape, float initializer_range,
+                                     uint64_t seed, std::vector<float>& master);
 
 }  // namespace brim

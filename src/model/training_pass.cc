@@ -16,7 +16,8 @@ using P = ParamIndex;
 
 // Places where dropout strikes; the site number makes each one's randomness its own.
 enum DropoutPlace : uint32_t { kProbabilities, kAttentionOut, kFeedForwardOut, kPlaces = 8 };
-constexpr uint32_t kEmbeddingSite = 1u << 20, kHeadInSite = kEmbeddingSite + 1, kHeadOutSite = kEmbeddingSite + 2, kTokenHeadSite = kEmbeddingSite + 3;
+constexpr uint32_t kEmbeddingSite = 1u << 20, kHeadInSite = kEmbeddingSite + 1, kHeadOutSite = kEmbeddingSite + 2,
+                   kTokenHeadSite = kEmbeddingSite + 3;
 
 struct NormSaved {
   TensorView sum;         // [rows,H] before the norm
@@ -25,14 +26,14 @@ struct NormSaved {
 
 // What one layer's backward pass reads.
 struct LayerSaved {
-  TensorView x;               // [T,H] the layer's input
-  TensorView qkv;             // [T,3H]; last layer on first tokens: kv [T,2H]
-  TensorView q, first;        // last layer on first tokens: [B,H] queries and the input rows they came from
-  TensorView context, lse;    // [rows,H], [rows,N]
+  TensorView x;             // [T,H] the layer's input
+  TensorView qkv;           // [T,3H]; last layer on first tokens: kv [T,2H]
+  TensorView q, first;      // last layer on first tokens: [B,H] queries and the input rows they came from
+  TensorView context, lse;  // [rows,H], [rows,N]
   NormSaved norm1, norm2;
-  TensorView attended;        // [rows,H] output of norm1; empty: recompute
-  TensorView wide;            // [rows,F] feed-forward before its activation
-  TensorView active;          // [rows,F] after it; empty: recompute
+  TensorView attended;  // [rows,H] output of norm1; empty: recompute
+  TensorView wide;      // [rows,F] feed-forward before its activation
+  TensorView active;    // [rows,F] after it; empty: recompute
 };
 
 class Pass {
@@ -70,8 +71,12 @@ class Pass {
 
  private:
   // ---- small helpers ----
-  TensorView alloc(int64_t rows, int64_t cols) { return e_.memory.allocate(Tag::activations, e_.activation, {rows, cols}); }
-  TensorView alloc_f32(std::initializer_list<int64_t> dims) { return e_.memory.allocate(Tag::activations, DType::f32, dims); }
+  TensorView alloc(int64_t rows, int64_t cols) {
+    return e_.memory.allocate(Tag::activations, e_.activation, {rows, cols});
+  }
+  TensorView alloc_f32(std::initializer_list<int64_t> dims) {
+    return e_.memory.allocate(Tag::activations, DType::f32, dims);
+  }
   const TensorView& param(int64_t i) const { return p_.params.plain[static_cast<size_t>(i)]; }
   const TensorView& grad(int64_t i) const { return p_.params.grad[static_cast<size_t>(i)]; }
   const LinearWeight& matrix(int64_t i) const { return p_.params.matrix[static_cast<size_t>(i)]; }
@@ -86,19 +91,24 @@ class Pass {
     return d;
   }
   Dropout layer_dropout(int64_t layer, DropoutPlace place) const {
-    return dropout(place == kProbabilities ? s_.attention_dropout : s_.hidden_dropout, static_cast<uint32_t>(layer) * kPlaces + place);
+    return dropout(place == kProbabilities ? s_.attention_dropout : s_.hidden_dropout,
+                   static_cast<uint32_t>(layer) * kPlaces + place);
   }
 
-  void apply(const TensorView& x, const LinearWeight& w, const TensorView& bias, const TensorView& y, Activation activation = Activation::none) {
+  void apply(const TensorView& x, const LinearWeight& w, const TensorView& bias, const TensorView& y,
+             Activation activation = Activation::none) {
     LinearArgs args{.x = x, .w = w, .bias = bias, .y = y};
     args.activation = activation;
     args.scratch = e_.memory.scratch(linear_scratch_bytes(e_.stream, x.rows(), w.N, w.K, w.precision, e_.threads));
     linear(e_.stream, args);
   }
-  void apply(const TensorView& x, int64_t w, const TensorView& y, Activation activation = Activation::none) { apply(x, matrix(w), param(w + 1), y, activation); }
+  void apply(const TensorView& x, int64_t w, const TensorView& y, Activation activation = Activation::none) {
+    apply(x, matrix(w), param(w + 1), y, activation);
+  }
 
   // Rows [begin,end) of parameter w (a part of qkv), or all of it. d_x empty: not wanted.
-  void apply_grad(const TensorView& x, int64_t w, int64_t begin, int64_t end, const TensorView& d_y, const TensorView& d_x, GradWrite d_x_write) {
+  void apply_grad(const TensorView& x, int64_t w, int64_t begin, int64_t end, const TensorView& d_y,
+                  const TensorView& d_x, GradWrite d_x_write) {
     LinearGradArgs args;
     args.x = x;
     args.w_plain = param(w).slice_rows(begin, end);
@@ -109,20 +119,30 @@ class Pass {
     args.precision = matrix(w).precision;
     args.d_x_write = d_x_write;
     args.d_w_write = GradWrite::accumulate;
-    args.scratch = e_.memory.scratch(linear_grad_scratch_bytes(e_.stream, x.rows(), end - begin, x.cols(), args.precision, e_.threads));
+    args.scratch = e_.memory.scratch(
+        linear_grad_scratch_bytes(e_.stream, x.rows(), end - begin, x.cols(), args.precision, e_.threads));
     linear_grad(e_.stream, args);
   }
-  void apply_grad(const TensorView& x, int64_t w, const TensorView& d_y, const TensorView& d_x, GradWrite d_x_write = GradWrite::overwrite) {
+  void apply_grad(const TensorView& x, int64_t w, const TensorView& d_y, const TensorView& d_x,
+                  GradWrite d_x_write = GradWrite::overwrite) {
     apply_grad(x, w, 0, param(w).rows(), d_y, d_x, d_x_write);
   }
 
   // y = LN(dropout(x) + residual); x's memory becomes the kept sum.
-  TensorView norm(const TensorView& x, const TensorView& residual, int64_t gamma, const Dropout& drop, NormSaved& saved) {
+  TensorView norm(const TensorView& x, const TensorView& residual, int64_t gamma, const Dropout& drop,
+                  NormSaved& saved) {
     saved.sum = x;
     saved.mean = alloc_f32({x.rows()});
     saved.rstd = alloc_f32({x.rows()});
     const TensorView y = alloc(x.rows(), s_.hidden);
-    LayerNormArgs args{.x = x, .residual = residual, .gamma = param(gamma), .beta = param(gamma + 1), .y = y, .sum = saved.sum, .mean = saved.mean, .rstd = saved.rstd};
+    LayerNormArgs args{.x = x,
+                       .residual = residual,
+                       .gamma = param(gamma),
+                       .beta = param(gamma + 1),
+                       .y = y,
+                       .sum = saved.sum,
+                       .mean = saved.mean,
+                       .rstd = saved.rstd};
     args.eps = s_.eps;
     args.dropout = drop;
     layer_norm(e_.stream, args);
@@ -157,8 +177,15 @@ class Pass {
     embed_saved_.sum = alloc(batch_.T, s_.hidden);
     embed_saved_.mean = alloc_f32({batch_.T});
     embed_saved_.rstd = alloc_f32({batch_.T});
-    EmbeddingArgs args{.batch = batch_, .word = param(P::word), .position = param(P::position), .gamma = param(P::embed_gamma), .beta = param(P::embed_beta), .y = x,
-                       .sum = embed_saved_.sum, .mean = embed_saved_.mean, .rstd = embed_saved_.rstd};
+    EmbeddingArgs args{.batch = batch_,
+                       .word = param(P::word),
+                       .position = param(P::position),
+                       .gamma = param(P::embed_gamma),
+                       .beta = param(P::embed_beta),
+                       .y = x,
+                       .sum = embed_saved_.sum,
+                       .mean = embed_saved_.mean,
+                       .rstd = embed_saved_.rstd};
     if (s_.types > 0) args.type = param(P::type).slice_rows(0, 1);
     args.eps = s_.eps;
     args.dropout = dropout(s_.hidden_dropout, kEmbeddingSite);
@@ -170,7 +197,12 @@ class Pass {
     const Dropout drop = dropout(s_.hidden_dropout, kEmbeddingSite);
     if (drop.on()) dropout_rows(e_.stream, {.x = d_x, .y = d_x, .dropout = drop});  // it came after the norm
     const NormGrad d = norm_grad(embed_saved_, P::embed_gamma, Dropout(), d_x);
-    EmbeddingGradArgs args{.batch = batch_, .d_sum = d.residual, .sorted = p_.sorted, .sorted_positions = p_.sorted_positions, .d_word = grad(P::word), .d_position = grad(P::position)};
+    EmbeddingGradArgs args{.batch = batch_,
+                           .d_sum = d.residual,
+                           .sorted = p_.sorted,
+                           .sorted_positions = p_.sorted_positions,
+                           .d_word = grad(P::word),
+                           .d_position = grad(P::position)};
     if (s_.types > 0) args.d_type = grad(P::type).slice_rows(0, 1);
     args.padding_id = s_.padding_id;
     if (s_.family == Family::roberta) args.position_padding_id = s_.padding_id;
@@ -218,20 +250,26 @@ class Pass {
     args.lse = saved.lse;
     args.precision = e_.precision;
     args.dropout = layer_dropout(l, kProbabilities);
-    args.scratch = e_.memory.scratch(attention_scratch_bytes(e_.stream, batch_.T, batch_.S, H, s_.heads, e_.precision, e_.threads));
+    args.scratch = e_.memory.scratch(
+        attention_scratch_bytes(e_.stream, batch_.T, batch_.S, H, s_.heads, e_.precision, e_.threads));
     attention(e_.stream, args);
 
     const TensorView projected = alloc(rows, H);
     apply(saved.context, at(l, P::out_w), projected);
-    const TensorView attended = norm(projected, residual, at(l, P::norm1_gamma), layer_dropout(l, kAttentionOut), saved.norm1);
+    const TensorView attended =
+        norm(projected, residual, at(l, P::norm1_gamma), layer_dropout(l, kAttentionOut), saved.norm1);
     saved.wide = alloc(rows, s_.ffn);
     apply(attended, at(l, P::ffn1_w), saved.wide);
     const TensorView active = alloc(rows, s_.ffn);
     activate(e_.stream, {.x = saved.wide, .y = active, .activation = s_.activation});
     const TensorView narrowed = alloc(rows, H);
     apply(active, at(l, P::ffn2_w), narrowed);
-    const TensorView y = norm(narrowed, attended, at(l, P::norm2_gamma), layer_dropout(l, kFeedForwardOut), saved.norm2);
-    if (level == Recompute::none) saved.attended = attended, saved.active = active;
+    const TensorView y =
+        norm(narrowed, attended, at(l, P::norm2_gamma), layer_dropout(l, kFeedForwardOut), saved.norm2);
+    if (level == Recompute::none) {
+      saved.attended = attended;
+      saved.active = active;
+    }
     return y;
   }
 
@@ -248,7 +286,10 @@ class Pass {
     }
     const TensorView d_wide = alloc(rows, s_.ffn);
     apply_grad(active, at(l, P::ffn2_w), d2.x, d_wide);
-    activate_grad(e_.stream, {.x = s_.activation == Activation::relu ? active : saved.wide, .d_y = d_wide, .d_x = d_wide, .activation = s_.activation});
+    activate_grad(e_.stream, {.x = s_.activation == Activation::relu ? active : saved.wide,
+                              .d_y = d_wide,
+                              .d_x = d_wide,
+                              .activation = s_.activation});
     const TensorView attended = saved.attended ? saved.attended : norm_again(saved.norm1, at(l, P::norm1_gamma));
     const TensorView d_attended = d2.residual;
     apply_grad(attended, at(l, P::ffn1_w), d_wide, d_attended, GradWrite::accumulate);
@@ -261,12 +302,21 @@ class Pass {
     d.qkv = alloc(batch_.T, first ? 2 * H : 3 * H);
     if (first) d.q = alloc(batch_.B, H);
     const Heads d_parts = heads_of(d, first);
-    AttentionGradArgs args{.q = parts.q, .k = parts.k, .v = parts.v, .out = saved.context, .lse = saved.lse, .d_out = d_context,
-                           .d_q = d_parts.q, .d_k = d_parts.k, .d_v = d_parts.v, .batch = batch_};
+    AttentionGradArgs args{.q = parts.q,
+                           .k = parts.k,
+                           .v = parts.v,
+                           .out = saved.context,
+                           .lse = saved.lse,
+                           .d_out = d_context,
+                           .d_q = d_parts.q,
+                           .d_k = d_parts.k,
+                           .d_v = d_parts.v,
+                           .batch = batch_};
     args.first_query_only = first;
     args.heads = s_.heads;
     args.dropout = layer_dropout(l, kProbabilities);
-    args.scratch = e_.memory.scratch(attention_grad_scratch_bytes(e_.stream, batch_.T, batch_.S, H, s_.heads, e_.threads));
+    args.scratch =
+        e_.memory.scratch(attention_grad_scratch_bytes(e_.stream, batch_.T, batch_.S, H, s_.heads, e_.threads));
     attention_grad(e_.stream, args);
     if (!first) {
       apply_grad(saved.x, at(l, P::qkv_w), d.qkv, d1.residual, GradWrite::accumulate);
@@ -290,16 +340,28 @@ class Pass {
     return d_x;
   }
 
-  TensorView loss_grad(const TensorView& logits, const TensorView& target, const TrainTargets& targets, const TensorView& loss, bool sequence) {
+  TensorView loss_grad(const TensorView& logits, const TensorView& target, const TrainTargets& targets,
+                       const TensorView& loss, bool sequence) {
     CrossEntropyArgs args;
     args.logits = logits;
     args.targets = target;
-    if (sequence) args.class_weights = targets.class_weights, args.teacher = targets.teacher_sequence, args.multi_label = s_.multi_label;
+    if (sequence) {
+      args.class_weights = targets.class_weights;
+      args.teacher = targets.teacher_sequence;
+
+      args.multi_label = s_.multi_label;
+    }
     args.loss = loss;
     args.d_logits = alloc(logits.rows(), logits.cols());
-    args.scale = (sequence ? p_.loss.sequence_scale * p_.loss.sequence_weight : p_.loss.token_scale * p_.loss.token_weight);
+    args.scale =
+        (sequence ? p_.loss.sequence_scale * p_.loss.sequence_weight : p_.loss.token_scale * p_.loss.token_weight);
     args.label_smoothing = p_.loss.label_smoothing;
-    if (args.teacher) args.hard_weight = p_.loss.hard_weight, args.soft_weight = p_.loss.soft_weight, args.temperature = p_.loss.temperature;
+    if (args.teacher) {
+      args.hard_weight = p_.loss.hard_weight;
+      args.soft_weight = p_.loss.soft_weight;
+
+      args.temperature = p_.loss.temperature;
+    }
     args.scratch = e_.memory.scratch(cross_entropy_scratch_bytes(e_.stream, logits.rows(), e_.threads));
     cross_entropy(e_.stream, args);
     return args.d_logits;
@@ -331,7 +393,8 @@ class Pass {
     }
     result.sequence_logits = alloc_f32({B, s_.sequence_classes});
     apply(out, head.sequence_w, result.sequence_logits);
-    const TensorView d_logits = loss_grad(result.sequence_logits, targets.sequence, targets, result.loss.slice_rows(0, 1), true);
+    const TensorView d_logits =
+        loss_grad(result.sequence_logits, targets.sequence, targets, result.loss.slice_rows(0, 1), true);
     const TensorView d_out = alloc(B, H);
     apply_grad(out, head.sequence_w, d_logits, d_out);
     if (after.on()) dropout_rows(e_.stream, {.x = d_out, .y = d_out, .dropout = after});
@@ -355,7 +418,8 @@ class Pass {
     }
     result.token_logits = alloc_f32({batch_.T, s_.token_classes});
     apply(in, head.token_w, result.token_logits);
-    const TensorView d_logits = loss_grad(result.token_logits, targets.token, targets, result.loss.slice_rows(1, 2), false);
+    const TensorView d_logits =
+        loss_grad(result.token_logits, targets.token, targets, result.loss.slice_rows(1, 2), false);
     const TensorView d_x = alloc(batch_.T, s_.hidden);
     apply_grad(in, head.token_w, d_logits, d_x);
     if (drop.on()) dropout_rows(e_.stream, {.x = d_x, .y = d_x, .dropout = drop});

@@ -24,19 +24,19 @@ std::optional<Recompute> recompute_from_name(std::string_view name);
 
 // Parameters as the passes see them, in model_params() order.
 struct TrainParams {
-  std::vector<TensorView> plain;      // compute type: [rows,cols] or [rows]; CPU: the fp32 master itself
-  std::vector<LinearWeight> matrix;   // ready for linear(); N = 0 for what is no matrix
+  std::vector<TensorView> plain;     // compute type: [rows,cols] or [rows]; CPU: the fp32 master itself
+  std::vector<LinearWeight> matrix;  // ready for linear(); N = 0 for what is no matrix
   // The last layer's qkv by part, for a classifier that reads first tokens only (packed weights cannot be cut).
   LinearWeight last_q, last_kv;
-  std::vector<TensorView> grad;       // f32, accumulated
+  std::vector<TensorView> grad;  // f32, accumulated
 };
 
 // Sequences' targets; one of the two, or both with two heads.
 struct TrainTargets {
-  TensorView sequence;                // [B] i32 class, -100 ignored; or [B,K] f32 when multi-label
-  TensorView token;                   // [T] i32 class, -100 ignored
-  TensorView teacher_sequence;        // [B,K] f32 teacher logits, distillation only
-  TensorView class_weights;           // [K] f32 or empty
+  TensorView sequence;          // [B] i32 class, -100 ignored; or [B,K] f32 when multi-label
+  TensorView token;             // [T] i32 class, -100 ignored
+  TensorView teacher_sequence;  // [B,K] f32 teacher logits, distillation only
+  TensorView class_weights;     // [K] f32 or empty
 };
 
 struct LossSettings {
@@ -49,7 +49,7 @@ struct LossSettings {
 
 struct DropoutSettings {
   bool on = false;
-  uint64_t seed = 0;                  // mixed with step and micro-batch by the caller
+  uint64_t seed = 0;  // mixed with step and micro-batch by the caller
 };
 
 struct TrainPass {
@@ -62,9 +62,9 @@ struct TrainPass {
 };
 
 struct TrainResult {
-  TensorView loss;              // [2] f32: summed (not averaged) sequence and token loss of this micro-batch
-  TensorView sequence_logits;   // [B,K] f32
-  TensorView token_logits;      // [T,K] f32
+  TensorView loss;             // [2] f32: summed (not averaged) sequence and token loss of this micro-batch
+  TensorView sequence_logits;  // [B,K] f32
+  TensorView token_logits;     // [T,K] f32
 };
 
 // One micro-batch forward and backward; gradients are added to params.grad.

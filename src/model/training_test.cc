@@ -50,7 +50,9 @@ PassRun run(const Case& c, Recompute recompute, int threads, size_t parts, Preci
   const size_t each = (ids.size() + parts - 1) / parts;
   for (size_t begin = 0; begin < ids.size(); begin += each) {
     const size_t end = std::min(ids.size(), begin + each);
-    const GoldenBatch batch({ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.begin() + static_cast<std::ptrdiff_t>(end)}, shape.position_offset);
+    const GoldenBatch batch(
+        {ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.begin() + static_cast<std::ptrdiff_t>(end)},
+        shape.position_offset);
     std::vector<int32_t> targets;
     std::vector<float> multi;
     for (size_t i = begin; i < end; ++i) {
@@ -63,21 +65,26 @@ PassRun run(const Case& c, Recompute recompute, int threads, size_t parts, Preci
       }
     }
     const BatchView view = batch.view();
-    const TrainPassPlan plan = plan_train_pass(shape, precision, recompute, DeviceKind::cpu, best_isa(), threads, {view.T, view.B, view.S});
+    const TrainPassPlan plan =
+        plan_train_pass(shape, precision, recompute, DeviceKind::cpu, best_isa(), threads, {view.T, view.B, view.S});
     const DeviceBuffer arena = device->allocate(static_cast<size_t>(plan.arena_bytes()));
     std::fill_n(static_cast<uint8_t*>(arena.data()), arena.bytes(), uint8_t{0xFF});
     const auto by_id = sorted_by(batch.ids), by_position = sorted_by(batch.positions);
     TrainPass pass{shape, state.params(), recompute, {}, {}, GoldenBatch::ints(by_id), GoldenBatch::ints(by_position)};
     pass.loss.sequence_scale = pass.loss.token_scale = static_cast<float>(1 / weight);
     TrainTargets t;
-    if (c.token) t.token = GoldenBatch::ints(targets);
-    else if (c.multi) t.sequence = TensorView(multi.data(), DType::f32, {view.B, shape.sequence_classes});
-    else t.sequence = GoldenBatch::ints(targets);
+    if (c.token)
+      t.token = GoldenBatch::ints(targets);
+    else if (c.multi)
+      t.sequence = TensorView(multi.data(), DType::f32, {view.B, shape.sequence_classes});
+    else
+      t.sequence = GoldenBatch::ints(targets);
     const TrainResult r = run_train_pass(*stream, arena.data(), plan, pass, view, t, threads);
     result.loss += r.loss.as<float>()[c.token ? 1 : 0];
   }
   for (const TensorView& g : state.params().grad)
-    result.grads.emplace_back(g ? std::vector<float>(g.as<float>(), g.as<float>() + g.elements()) : std::vector<float>());
+    result.grads.emplace_back(g ? std::vector<float>(g.as<float>(), g.as<float>() + g.elements())
+                                : std::vector<float>());
   return result;
 }
 
@@ -98,13 +105,15 @@ void expect_golden(const Case& c, const PassRun& r) {
       // an exact gradient of zero (softmax does not see them): rounding is all that is there.
       EXPECT_NEAR(std::sqrt(norm), want, 1e-4 * want + 1e-6) << spec.names[k];
       for (size_t i = 0; i < g["at"].size(); ++i)
-        EXPECT_NEAR(values[g["at"][i].get<size_t>()], g["values"][i].get<double>(), 1e-4 * want + 1e-6) << spec.names[k] << " at " << g["at"][i];
+        EXPECT_NEAR(values[g["at"][i].get<size_t>()], g["values"][i].get<double>(), 1e-4 * want + 1e-6)
+            << spec.names[k] << " at " << g["at"][i];
     }
   }
 }
 
-constexpr Case kCases[] = {{"bert_sequence"}, {"bert_token", true}, {"bert_multilabel", false, true}, {"distilbert_sequence"}, {"distilbert_token", true},
-                           {"roberta_sequence"}, {"roberta_token", true}, {"xlmroberta_sequence"}};
+constexpr Case kCases[] = {{"bert_sequence"},       {"bert_token", true},       {"bert_multilabel", false, true},
+                           {"distilbert_sequence"}, {"distilbert_token", true}, {"roberta_sequence"},
+                           {"roberta_token", true}, {"xlmroberta_sequence"}};
 
 TEST(TrainingPass, LossAndEveryGradientEqualPyTorch) {
   for (const Case& c : kCases) {
@@ -126,7 +135,8 @@ TEST(TrainingPass, RecomputeAndAccumulationGiveTheSameGradients) {
             difference += std::pow(whole.grads[p][i] - other.grads[p][i], 2);
             norm += std::pow(whole.grads[p][i], 2);
           }
-          EXPECT_LE(std::sqrt(difference), 1e-6 * std::sqrt(norm) + 1e-6) << recompute_name(level) << " in " << parts << " parts, parameter " << p;
+          EXPECT_LE(std::sqrt(difference), 1e-6 * std::sqrt(norm) + 1e-6)
+              << recompute_name(level) << " in " << parts << " parts, parameter " << p;
         }
       }
   }
@@ -143,14 +153,17 @@ TEST(TrainingPass, FullRecomputeNeedsLeastMemory) {
   shape.layers = 12;  // with few layers the working set of one hides what is kept
   int64_t before = INT64_MAX;
   for (const Recompute level : {Recompute::none, Recompute::selective, Recompute::full}) {
-    const TrainPassPlan plan = plan_train_pass(shape, Precision::bf16, level, DeviceKind::cuda, Isa::generic, 1, {4096, 256, 40});
-    EXPECT_LE(static_cast<double>(plan.placement.peak_bytes), 1.1 * static_cast<double>(plan.placement.lower_bound_bytes));
+    const TrainPassPlan plan =
+        plan_train_pass(shape, Precision::bf16, level, DeviceKind::cuda, Isa::generic, 1, {4096, 256, 40});
+    EXPECT_LE(static_cast<double>(plan.placement.peak_bytes),
+              1.1 * static_cast<double>(plan.placement.lower_bound_bytes));
     EXPECT_LT(plan.arena_bytes(), before);
     before = plan.arena_bytes();
   }
 }
 
-// Evaluation between steps runs scoring's plan on training's weights: both must ask for the same tensors in the same order.
+// Evaluation between steps runs scoring's plan on training's weights: both must ask for the same tensors in the same
+// order.
 TEST(TrainState, EvaluationAsksForWhatWasPlanned) {
   for (const char* name : {"bert_sequence", "bert_token", "distilbert_token", "roberta_sequence", "roberta_token"}) {
     ModelShape shape = read_shape(golden_models() / name);
@@ -162,7 +175,8 @@ TEST(TrainState, EvaluationAsksForWhatWasPlanned) {
           std::vector<std::vector<int64_t>> asked;
           const Precision precision = target == DeviceKind::cuda ? Precision::bf16 : Precision::fp32;
           const TrainParams params = describe_train_params(shape, precision, target, best_isa());
-          for (const EncoderWeights& weights : {describe_weights(shape, precision, target, best_isa()), encoder_weights(shape, params)}) {
+          for (const EncoderWeights& weights :
+               {describe_weights(shape, precision, target, best_isa()), encoder_weights(shape, params)}) {
             LifetimeRecorder recorder;
             NullStream stream(&recorder, target, best_isa());
             Exec exec{stream, recorder, activation_type(precision, target), precision, 1};
@@ -188,12 +202,16 @@ TEST(TrainState, MomentsOnTheHostGiveTheSameBits) {
     state.upload(*stream, std::vector<float>(static_cast<size_t>(state.layout().elements()), 1.0f));
     for (int step = 1; step <= 3; ++step) {
       for (const TensorView& grad : state.params().grad)
-        for (int64_t i = 0; i < (grad ? grad.elements() : 0); ++i) grad.as<float>()[i] = static_cast<float>((i * 7 + step) % 11 - 5);
+        for (int64_t i = 0; i < (grad ? grad.elements() : 0); ++i)
+          grad.as<float>()[i] = static_cast<float>((i * 7 + step) % 11 - 5);
       StepSettings settings;
-      settings.lr = 0.1f, settings.weight_decay = 0.01f, settings.step = step;
+      settings.lr = 0.1f;
+      settings.weight_decay = 0.01f;
+      settings.step = step;
       state.step(*stream, settings, 1);
     }
-    weights.push_back(state.download(*stream)), moments.push_back(state.download_moments(*stream));
+    weights.push_back(state.download(*stream));
+    moments.push_back(state.download_moments(*stream));
   }
   EXPECT_EQ(weights[0], weights[1]);
   EXPECT_TRUE(moments[0] == moments[1]);
@@ -208,11 +226,12 @@ TEST(TrainState, StepsFollowTheGradientAndKeepNormsUndecayed) {
     std::vector<float> master(static_cast<size_t>(state.layout().elements()), 1.0f);
     state.upload(*stream, master);
     StepSettings step;
-    step.lr = 0.1f, step.weight_decay = 0.5f;
+    step.lr = 0.1f;
+    step.weight_decay = 0.5f;
     state.step(*stream, step, 1);  // no gradient: only decay moves anything
     const auto after = state.download(*stream);
-    EXPECT_FLOAT_EQ(after[0], 1 - 0.1f * 0.5f);                                                                     // a matrix
-    EXPECT_FLOAT_EQ(after[static_cast<size_t>(state.layout().begin[SlabLayout::undecayed])], 1.0f);                  // a bias or norm
+    EXPECT_FLOAT_EQ(after[0], 1 - 0.1f * 0.5f);                                                      // a matrix
+    EXPECT_FLOAT_EQ(after[static_cast<size_t>(state.layout().begin[SlabLayout::undecayed])], 1.0f);  // a bias or norm
   }
 }
 

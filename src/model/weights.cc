@@ -20,7 +20,8 @@ namespace {
 // Cuts aligned pieces from a slab that may not exist yet (base null: sizes only, addresses made up).
 class Cutter {
  public:
-  explicit Cutter(void* base) : base_(base != nullptr ? static_cast<char*>(base) : reinterpret_cast<char*>(uintptr_t{1} << 20)) {}
+  explicit Cutter(void* base)
+      : base_(base != nullptr ? static_cast<char*>(base) : reinterpret_cast<char*>(uintptr_t{1} << 20)) {}
   TensorView cut(DType dtype, std::initializer_list<int64_t> dims) {
     TensorView v(base_ + used_, dtype, dims);
     if (v.elements() == 0) return {};
@@ -36,11 +37,16 @@ class Cutter {
 
 DType matrix_type(Precision precision) {
   switch (precision) {
-    case Precision::bf16: return DType::bf16;
-    case Precision::fp16: return DType::f16;
-    case Precision::fp8: return DType::f8e4m3;
-    case Precision::int8: return DType::i8;
-    default: return DType::f32;
+    case Precision::bf16:
+      return DType::bf16;
+    case Precision::fp16:
+      return DType::f16;
+    case Precision::fp8:
+      return DType::f8e4m3;
+    case Precision::int8:
+      return DType::i8;
+    default:
+      return DType::f32;
   }
 }
 
@@ -57,7 +63,8 @@ void check_shape(const WeightSource& source, const std::string& name, const Tens
   const bool vector = cols == 0;
   const bool good = vector ? t.elements() == rows && t.rank == 1 : t.rank == 2 && t.dim[0] == rows && t.dim[1] == cols;
   if (!good)
-    fail(ErrorCode::bad_model, "{}: has shape {}, config.json asks for [{}{}]; the weights and the config are of different models",
+    fail(ErrorCode::bad_model,
+         "{}: has shape {}, config.json asks for [{}{}]; the weights and the config are of different models",
          source.where(name), t.shape_text(), rows, vector ? "" : fmt::format(",{}", cols));
 }
 
@@ -85,12 +92,14 @@ std::optional<Stacked> stack_param(const WeightSource& source, const ParamSpec& 
       scale = find_tensor(source, name + "_scale");
       if (scale == nullptr) fail(ErrorCode::bad_model, "{}: int8 without {}_scale beside it", source.where(name), name);
       if (scale->dtype != DType::f32 || scale->elements() != part_rows)
-        fail(ErrorCode::bad_model, "{}: is {}, wanted f32[{}]", source.where(name + "_scale"), scale->shape_text(), part_rows);
+        fail(ErrorCode::bad_model, "{}: is {}, wanted f32[{}]", source.where(name + "_scale"), scale->shape_text(),
+             part_rows);
     } else if (t->dtype != DType::f32 && t->dtype != DType::f16 && t->dtype != DType::bf16 && t->dtype != DType::f64) {
       fail(ErrorCode::bad_model, "{}: type {} cannot be used as a weight", source.where(name), dtype_name(t->dtype));
     }
     if (!parts.empty() && (parts[0]->dtype != t->dtype))
-      fail(ErrorCode::bad_model, "{}: type {} differs from {} of its neighbours", source.where(name), dtype_name(t->dtype), dtype_name(parts[0]->dtype));
+      fail(ErrorCode::bad_model, "{}: type {} differs from {} of its neighbours", source.where(name),
+           dtype_name(t->dtype), dtype_name(parts[0]->dtype));
     parts.push_back(t);
     scales.push_back(scale);
   }
@@ -108,7 +117,8 @@ std::optional<Stacked> stack_param(const WeightSource& source, const ParamSpec& 
   for (size_t i = 0; i < parts.size(); ++i) std::memcpy(s.own.data() + i * part_bytes, parts[i]->data, part_bytes);
   s.data = view(s.own.data(), parts[0]->dtype);
   if (scales[0] != nullptr) {
-    for (const TensorView* t : scales) s.own_scale.insert(s.own_scale.end(), t->as<float>(), t->as<float>() + t->elements());
+    for (const TensorView* t : scales)
+      s.own_scale.insert(s.own_scale.end(), t->as<float>(), t->as<float>() + t->elements());
     s.scale = TensorView(s.own_scale.data(), DType::f32, {spec.rows});
   }
   return s;
@@ -133,7 +143,8 @@ void fill_matrix(const Stacked& s, const LinearWeight& w, DeviceKind target) {
     }
     std::vector<float> wide(static_cast<size_t>(w.N * w.K));
     widen(s, wide.data());
-    linear_pack(TensorView(wide.data(), DType::f32, {w.N, w.K}), {}, w.precision, w.isa, w.data.data, w.scale ? w.scale.as<float>() : nullptr);
+    linear_pack(TensorView(wide.data(), DType::f32, {w.N, w.K}), {}, w.precision, w.isa, w.data.data,
+                w.scale ? w.scale.as<float>() : nullptr);
     return;
   }
   std::vector<float> wide(static_cast<size_t>(w.N * w.K));
@@ -149,7 +160,8 @@ void fill_matrix(const Stacked& s, const LinearWeight& w, DeviceKind target) {
   for (size_t i = 0; i < wide.size(); ++i) static_cast<uint8_t*>(w.data.data)[i] = to_e4m3(wide[i] / scale);
 }
 
-void fill_fp8_scales(const WeightSource& source, const std::vector<ParamSpec>& params, int64_t l, int64_t H, const LayerWeights& layer) {
+void fill_fp8_scales(const WeightSource& source, const std::vector<ParamSpec>& params, int64_t l, int64_t H,
+                     const LayerWeights& layer) {
   using P = ParamIndex;
   const auto read = [&](int64_t param) {
     const auto stacked = stack_param(source, params[param]);
@@ -162,11 +174,13 @@ void fill_fp8_scales(const WeightSource& source, const std::vector<ParamSpec>& p
     *scale.dequantise.as<float>() = bound > 0 ? bound / kFp8Largest : 1.0f;
   };
   const int64_t at = P::layer(l), before = P::layer(l - 1);
-  const std::vector<float> gamma = l == 0 ? read(P::embed_gamma) : read(before + P::norm2_gamma), beta = l == 0 ? read(P::embed_beta) : read(before + P::norm2_beta);
+  const std::vector<float> gamma = l == 0 ? read(P::embed_gamma) : read(before + P::norm2_gamma),
+                           beta = l == 0 ? read(P::embed_beta) : read(before + P::norm2_beta);
   put(layer.input, norm_bound(gamma, beta));
   // Attention averages values, so their bound is its own.
   const std::vector<float> qkv = read(at + P::qkv_w), qkv_bias = read(at + P::qkv_b);
-  put(layer.context, product_bound(std::span(qkv).subspan(static_cast<size_t>(2 * H * H)), std::span(qkv_bias).subspan(static_cast<size_t>(2 * H)), gamma, beta));
+  put(layer.context, product_bound(std::span(qkv).subspan(static_cast<size_t>(2 * H * H)),
+                                   std::span(qkv_bias).subspan(static_cast<size_t>(2 * H)), gamma, beta));
   const std::vector<float> gamma1 = read(at + P::norm1_gamma), beta1 = read(at + P::norm1_beta);
   put(layer.attended, norm_bound(gamma1, beta1));
   put(layer.middle, product_bound(read(at + P::ffn1_w), read(at + P::ffn1_b), gamma1, beta1));
@@ -183,9 +197,14 @@ void fill_vector(const Stacked& s, const TensorView& out) {
 DType activation_type(Precision precision, DeviceKind target) {
   if (target == DeviceKind::cpu) return DType::f32;
   switch (precision) {
-    case Precision::fp16: return DType::f16;
-    case Precision::bf16: case Precision::fp8: case Precision::int8: return DType::bf16;
-    default: return DType::f32;
+    case Precision::fp16:
+      return DType::f16;
+    case Precision::bf16:
+    case Precision::fp8:
+    case Precision::int8:
+      return DType::bf16;
+    default:
+      return DType::f32;
   }
 }
 
@@ -194,15 +213,20 @@ Precision head_precision(Precision precision, DeviceKind target) {
   return precision == Precision::fp8 || precision == Precision::int8 ? Precision::bf16 : precision;
 }
 
-WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind target, Isa isa, bool tables_in_slab, void* base) {
+WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind target, Isa isa, bool tables_in_slab,
+                            void* base) {
   Cutter slab(base);
   const DType activation = activation_type(precision, target);
   const int64_t H = s.hidden, F = s.ffn;
   auto matrix = [&](int64_t N, int64_t K, Precision p) {
     LinearWeight w;
     if (N == 0) return w;
-    w.N = N, w.K = K, w.precision = p, w.isa = isa;
-    w.data = target == DeviceKind::cpu ? slab.cut(DType::u8, {linear_packed_bytes(N, K, p, isa)}) : slab.cut(matrix_type(p), {N, K});
+    w.N = N;
+    w.K = K;
+    w.precision = p;
+    w.isa = isa;
+    w.data = target == DeviceKind::cpu ? slab.cut(DType::u8, {linear_packed_bytes(N, K, p, isa)})
+                                       : slab.cut(matrix_type(p), {N, K});
     if (p == Precision::int8) w.scale = slab.cut(DType::f32, {N});
     if (p == Precision::fp8) w.scale = slab.cut(DType::f32, {1});
     return w;
@@ -217,7 +241,8 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
     w.position = slab.cut(table, {s.positions, H});
     if (s.types > 0) w.type = slab.cut(table, {1, H});
   }
-  w.norm_gamma = vector(H), w.norm_beta = vector(H);
+  w.norm_gamma = vector(H);
+  w.norm_beta = vector(H);
   for (int64_t l = 0; l < s.layers; ++l) {
     LayerWeights& layer = w.layers.emplace_back();
     if (l + 1 < s.layers) {
@@ -226,18 +251,36 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
       layer.q = matrix(H, H, precision);
       layer.kv = matrix(2 * H, H, precision);
     }
-    layer.out = matrix(H, H, precision), layer.ffn1 = matrix(F, H, precision), layer.ffn2 = matrix(H, F, precision);
-    layer.qkv_bias = vector(3 * H), layer.out_bias = vector(H), layer.ffn1_bias = vector(F), layer.ffn2_bias = vector(H);
-    layer.norm1_gamma = vector(H), layer.norm1_beta = vector(H), layer.norm2_gamma = vector(H), layer.norm2_beta = vector(H);
+    layer.out = matrix(H, H, precision);
+    layer.ffn1 = matrix(F, H, precision);
+    layer.ffn2 = matrix(H, F, precision);
+    layer.qkv_bias = vector(3 * H);
+    layer.out_bias = vector(H);
+    layer.ffn1_bias = vector(F);
+
+    layer.ffn2_bias = vector(H);
+    layer.norm1_gamma = vector(H);
+    layer.norm1_beta = vector(H);
+    layer.norm2_gamma = vector(H);
+
+    layer.norm2_beta = vector(H);
     if (precision == Precision::fp8)
-      for (Fp8Scale* scale : {&layer.input, &layer.context, &layer.attended, &layer.middle}) scale->quantise = slab.cut(DType::f32, {1}), scale->dequantise = slab.cut(DType::f32, {1});
+      for (Fp8Scale* scale : {&layer.input, &layer.context, &layer.attended, &layer.middle}) {
+        scale->quantise = slab.cut(DType::f32, {1});
+        scale->dequantise = slab.cut(DType::f32, {1});
+      }
   }
   const Precision head = head_precision(precision, target);
   if (s.sequence_classes > 0) {
-    w.dense = matrix(H, H, head), w.dense_bias = vector(H);
-    w.sequence = matrix(s.sequence_classes, H, head), w.sequence_bias = vector(s.sequence_classes);
+    w.dense = matrix(H, H, head);
+    w.dense_bias = vector(H);
+    w.sequence = matrix(s.sequence_classes, H, head);
+    w.sequence_bias = vector(s.sequence_classes);
   }
-  if (s.token_classes > 0) w.token = matrix(s.token_classes, H, head), w.token_bias = vector(s.token_classes);
+  if (s.token_classes > 0) {
+    w.token = matrix(s.token_classes, H, head);
+    w.token_bias = vector(s.token_classes);
+  }
   layout.bytes = slab.used();
   return layout;
 }
@@ -249,7 +292,9 @@ EncoderWeights describe_weights(const ModelShape& shape, Precision precision, De
 BatchView describe_batch(int64_t tokens, int64_t sequences, int64_t longest) {
   auto* nowhere = reinterpret_cast<void*>(uintptr_t{1} << 12);
   BatchView b;
-  b.T = tokens, b.B = sequences, b.S = longest;
+  b.T = tokens;
+  b.B = sequences;
+  b.S = longest;
   b.ids = b.positions = TensorView(nowhere, DType::i32, {tokens});
   b.starts = TensorView(nowhere, DType::i32, {sequences + 1});
   b.order = TensorView(nowhere, DType::i32, {sequences});
@@ -306,7 +351,9 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
     if (w.N == 0) return;
     tasks.push_back([&, param, w] {
       const auto stacked = stack_param(source, params[param]);
-      if (!stacked) fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", source.where(), params[param].names[0]);
+      if (!stacked)
+        fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", source.where(),
+             params[param].names[0]);
       fill_matrix(*stacked, w, device.kind());
     });
   };
@@ -314,7 +361,9 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
     if (!v) return;
     tasks.push_back([&, param, v] {
       const auto stacked = stack_param(source, params[param]);
-      if (!stacked) fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", source.where(), params[param].names[0]);
+      if (!stacked)
+        fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", source.where(),
+             params[param].names[0]);
       fill_vector(*stacked, v);
     });
   };
@@ -359,17 +408,27 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
         }
       });
     }
-    matrix(at + P::out_w, layer.out), matrix(at + P::ffn1_w, layer.ffn1), matrix(at + P::ffn2_w, layer.ffn2);
-    vector(at + P::qkv_b, layer.qkv_bias), vector(at + P::out_b, layer.out_bias);
-    vector(at + P::ffn1_b, layer.ffn1_bias), vector(at + P::ffn2_b, layer.ffn2_bias);
-    vector(at + P::norm1_gamma, layer.norm1_gamma), vector(at + P::norm1_beta, layer.norm1_beta);
-    vector(at + P::norm2_gamma, layer.norm2_gamma), vector(at + P::norm2_beta, layer.norm2_beta);
-    if (precision == Precision::fp8) tasks.push_back([&, l, at] { fill_fp8_scales(source, params, l, s.hidden, w.layers[l]); });
+    matrix(at + P::out_w, layer.out);
+    matrix(at + P::ffn1_w, layer.ffn1);
+    matrix(at + P::ffn2_w, layer.ffn2);
+    vector(at + P::qkv_b, layer.qkv_bias);
+    vector(at + P::out_b, layer.out_bias);
+    vector(at + P::ffn1_b, layer.ffn1_bias);
+    vector(at + P::ffn2_b, layer.ffn2_bias);
+    vector(at + P::norm1_gamma, layer.norm1_gamma);
+    vector(at + P::norm1_beta, layer.norm1_beta);
+    vector(at + P::norm2_gamma, layer.norm2_gamma);
+    vector(at + P::norm2_beta, layer.norm2_beta);
+    if (precision == Precision::fp8)
+      tasks.push_back([&, l, at] { fill_fp8_scales(source, params, l, s.hidden, w.layers[l]); });
   }
   const HeadIndex head = head_index(s);
-  matrix(head.dense_w, w.dense), vector(head.dense_b, w.dense_bias);
-  matrix(head.sequence_w, w.sequence), vector(head.sequence_b, w.sequence_bias);
-  matrix(head.token_w, w.token), vector(head.token_b, w.token_bias);
+  matrix(head.dense_w, w.dense);
+  vector(head.dense_b, w.dense_bias);
+  matrix(head.sequence_w, w.sequence);
+  vector(head.sequence_b, w.sequence_bias);
+  matrix(head.token_w, w.token);
+  vector(head.token_b, w.token_bias);
 
   ThreadPool pool(hardware_threads());
   pool.parallel_for(tasks.size(), [&](size_t i, int) { tasks[i](); });

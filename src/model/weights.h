@@ -20,11 +20,12 @@ DType activation_type(Precision precision, DeviceKind target);
 Precision head_precision(Precision precision, DeviceKind target);
 
 struct WeightLayout {
-  EncoderWeights weights;   // views from `base` on; the tables are empty when they stay outside the slab
+  EncoderWeights weights;  // views from `base` on; the tables are empty when they stay outside the slab
   int64_t bytes = 0;
 };
 // `tables_in_slab`: on the CPU embedding tables stay where the file is mapped, except int8 ones, which are widened.
-WeightLayout layout_weights(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa, bool tables_in_slab, void* base);
+WeightLayout layout_weights(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa,
+                            bool tables_in_slab, void* base);
 
 class Model {
  public:

@@ -152,7 +152,8 @@ void HostSampler::sample_disk(HostSample& s, double seconds) {
     s.disk_read_bytes_per_s = static_cast<double>(std::max<int64_t>(0, read - last_read_)) / seconds;
     s.disk_write_bytes_per_s = static_cast<double>(std::max<int64_t>(0, written - last_written_)) / seconds;
   }
-  last_read_ = read, last_written_ = written;
+  last_read_ = read;
+  last_written_ = written;
 }
 
 void HostSampler::sample_self(HostSample& s, double seconds) {

@@ -145,14 +145,20 @@ struct Nvml::Library {
   std::string words(Return code) const {
     return error_string != nullptr ? error_string(code) : fmt::format("NVML error {}", code);
   }
-  void not_ready(NvmlState s, std::string sentence) { state = s, why = std::move(sentence); }
+  void not_ready(NvmlState s, std::string sentence) {
+    state = s;
+    why = std::move(sentence);
+  }
 
   // Calls `function` and keeps what became of it: a lost card and a refused reading are remembered in the sample.
   template <class Function, class... Args>
   bool ask(GpuSample& s, const char* reading, Function* function, Args... args) const {
     if (function == nullptr || s.state == GpuState::lost) return false;
     const Return code = function(args...);
-    if (code == kGpuIsLost) s.state = GpuState::lost, s.why = words(code);
+    if (code == kGpuIsLost) {
+      s.state = GpuState::lost;
+      s.why = words(code);
+    }
     if (code == kNoPermission) s.refused.emplace_back(reading);
     return code == kSuccess;
   }
@@ -253,14 +259,19 @@ void Nvml::Library::sample_memory(GpuSample& s, Device device) const {
   MemoryWithReserved m = {kMemoryWithReservedVersion, 0, 0, 0, 0};
   if (ask(s, "memory", memory_with_reserved, device, &m)) {
     s.reserved_bytes = static_cast<int64_t>(m.reserved);
-    s.total_bytes = static_cast<int64_t>(m.total), s.free_bytes = static_cast<int64_t>(m.free),
+    s.total_bytes = static_cast<int64_t>(m.total);
+    s.free_bytes = static_cast<int64_t>(m.free);
+
     s.used_bytes = static_cast<int64_t>(m.used);
     return;
   }
   Memory old = {};
-  if (ask(s, "memory", memory, device, &old))
-    s.total_bytes = static_cast<int64_t>(old.total), s.free_bytes = static_cast<int64_t>(old.free),
+  if (ask(s, "memory", memory, device, &old)) {
+    s.total_bytes = static_cast<int64_t>(old.total);
+    s.free_bytes = static_cast<int64_t>(old.free);
+
     s.used_bytes = static_cast<int64_t>(old.used);
+  }
 }
 
 void Nvml::Library::sample_clocks(GpuSample& s, Device device) const {
@@ -306,7 +317,10 @@ void Nvml::Library::sample_processes(GpuSample& s, Device device) const {
         infos.resize(std::max<size_t>(n, infos.size()) + 16);
         continue;
       }
-      if (code == kGpuIsLost) s.state = GpuState::lost, s.why = words(code);
+      if (code == kGpuIsLost) {
+        s.state = GpuState::lost;
+        s.why = words(code);
+      }
       if (code == kNoPermission) s.refused.emplace_back("processes");
       if (code != kSuccess) return;
       std::vector<GpuProcess> found;
@@ -343,7 +357,8 @@ void Nvml::Library::sample_gpm(GpuSample& s, Card& card) {
     constexpr unsigned ids[] = {kGpmSm, kGpmSmOccupancy, kGpmTensor, kGpmDram};
     gpm_request.version = 1;
     gpm_request.count = 4;
-    gpm_request.first = card.previous, gpm_request.second = card.current;
+    gpm_request.first = card.previous;
+    gpm_request.second = card.current;
     for (int i = 0; i < 4; ++i) gpm_request.metrics[i] = {ids[i], kNotSupported, 0, nullptr, nullptr, nullptr};
     if (ask(s, "GPM counters", gpm_metrics, &gpm_request)) {
       const auto share = [&](int i) -> std::optional<double> {
@@ -360,7 +375,11 @@ void Nvml::Library::sample_gpm(GpuSample& s, Card& card) {
 GpuSample Nvml::Library::sample(int index, const GpuSampleOptions& options) {
   Card& card = cards[static_cast<size_t>(index)];
   GpuSample s;
-  s.index = index, s.name = card.name, s.uuid = card.uuid, s.driver = driver, s.pci_bus_id = card.pci_bus_id;
+  s.index = index;
+  s.name = card.name;
+  s.uuid = card.uuid;
+  s.driver = driver;
+  s.pci_bus_id = card.pci_bus_id;
   if (card.device == nullptr) {
     const Return code = device_handle(static_cast<unsigned>(index), &card.device);
     if (code != kSuccess) {
@@ -373,8 +392,10 @@ GpuSample Nvml::Library::sample(int index, const GpuSampleOptions& options) {
     }
   }
   Utilization u = {};
-  if (ask(s, "utilization", utilization, card.device, &u))
-    s.utilization = u.gpu * 0.01, s.memory_utilization = u.memory * 0.01;
+  if (ask(s, "utilization", utilization, card.device, &u)) {
+    s.utilization = u.gpu * 0.01;
+    s.memory_utilization = u.memory * 0.01;
+  }
   sample_memory(s, card.device);
   sample_clocks(s, card.device);
   sample_pcie(s, card.device, options.pcie_throughput);
@@ -384,8 +405,13 @@ GpuSample Nvml::Library::sample(int index, const GpuSampleOptions& options) {
   s.refused.erase(std::unique(s.refused.begin(), s.refused.end()), s.refused.end());
   if (s.state == GpuState::lost) {  // what was read before it went is no longer true
     GpuSample lost;
-    lost.index = index, lost.state = GpuState::lost, lost.why = s.why;
-    lost.name = card.name, lost.uuid = card.uuid, lost.driver = driver, lost.pci_bus_id = card.pci_bus_id;
+    lost.index = index;
+    lost.state = GpuState::lost;
+    lost.why = s.why;
+    lost.name = card.name;
+    lost.uuid = card.uuid;
+    lost.driver = driver;
+    lost.pci_bus_id = card.pci_bus_id;
     return lost;
   }
   return s;

@@ -75,8 +75,8 @@ class Nvml {
   int count() const;
   std::vector<GpuSample> sample(const GpuSampleOptions& options = {});
   // The card with this bus id (Device::pci_bus_id). An index of CUDA's will not do: CUDA_VISIBLE_DEVICES and
-  // CUDA_DEVICE_ORDER hide and reorder cards for CUDA, and NVML counts them all. Absent: NVML does not show it, or shows
-  // several and does not tell which is which.
+  // CUDA_DEVICE_ORDER hide and reorder cards for CUDA, and NVML counts them all. Absent: NVML does not show it, or
+  // shows several and does not tell which is which.
   std::optional<int> find(const std::string& pci_bus_id) const;
   std::optional<GpuSample> sample_card(const std::string& pci_bus_id, const GpuSampleOptions& options = {});
   std::optional<int64_t> own_bytes(const std::string& pci_bus_id);  // of that card, sampled for nothing else

@@ -116,8 +116,11 @@ Return nvmlDeviceGetUUID(Device d, char* text, unsigned size) {
 static Return give_pci(Device d, PciInfo* p) {
   const Return code = answer(d, "pci");
   const std::string bus = card_of(d).text("pci", "");
-  if (code == kSuccess)
-    *p = {}, p->bus = bus.empty() ? static_cast<unsigned>(reinterpret_cast<size_t>(d)) : static_cast<unsigned>(std::strtoul(bus.c_str(), nullptr, 16));
+  if (code == kSuccess) {
+    *p = {};
+    p->bus = bus.empty() ? static_cast<unsigned>(reinterpret_cast<size_t>(d))
+                         : static_cast<unsigned>(std::strtoul(bus.c_str(), nullptr, 16));
+  }
   return code;
 }
 Return nvmlDeviceGetUtilizationRates(Device d, Utilization* u) {
@@ -183,8 +186,12 @@ Return nvmlDeviceGetMemoryInfo_v2(Device d, MemoryWithReserved* m) {
   const Return code = answer(d, "memory");
   const auto used = static_cast<unsigned long long>(memory_part(card_of(d), false)),
              total = static_cast<unsigned long long>(memory_part(card_of(d), true));
-  if (code == kSuccess)
-    m->total = total, m->used = used, m->reserved = 600ULL << 20, m->free = total - used - (600ULL << 20);
+  if (code == kSuccess) {
+    m->total = total;
+    m->used = used;
+    m->reserved = 600ULL << 20;
+    m->free = total - used - (600ULL << 20);
+  }
   return code;
 }
 Return nvmlDeviceGetEnforcedPowerLimit(Device d, unsigned* mw) { return give(d, "power", mw, 700'000); }
@@ -205,9 +212,11 @@ Return nvmlDeviceGetComputeRunningProcesses_v3(Device d, unsigned* n, ProcessInf
   *n = found;
   if (room < found) return kInsufficientSize;
   for (unsigned i = 0; i < found; ++i) infos[i] = {4'000'000 + i, (i + 1ULL) << 20, ~0U, ~0U};
-  if (found == 2)
-    infos[0] = {static_cast<unsigned>(card_of(d).number("pid", ::getpid())), 300ULL << 20, ~0U, ~0U},
+  if (found == 2) {
+    infos[0] = {static_cast<unsigned>(card_of(d).number("pid", ::getpid())), 300ULL << 20, ~0U, ~0U};
+
     infos[1].used_bytes = kNotAvailable;
+  }
   return kSuccess;
 }
 Return nvmlGpmQueryDeviceSupport(Device d, GpmSupport* s) {

@@ -135,7 +135,8 @@ TEST_F(NvmlTest, ARunIsShownOnItsCard) {
   Snapshot s;
   for (const char* bus : {"0000:17:00.0", "0000:65:00.0"}) {
     GpuSample g;
-    g.index = static_cast<int>(s.gpus.size()), g.pci_bus_id = bus;
+    g.index = static_cast<int>(s.gpus.size());
+    g.pci_bus_id = bus;
     s.gpus.push_back(g);
   }
   LiveFigures run;

@@ -27,7 +27,8 @@ struct Snapshot {
 // One line of JSON; readings that are not available are null.
 std::string to_json(const Snapshot& snapshot);
 
-// The run that computes on this card: by process where the driver tells, else by bus id, else by CUDA's number. Null: none.
+// The run that computes on this card: by process where the driver tells, else by bus id, else by CUDA's number. Null:
+// none.
 const LiveFigures* run_on(const Snapshot& snapshot, const GpuSample& gpu);
 
 class Sampler {

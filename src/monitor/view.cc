@@ -133,7 +133,8 @@ class View {
   void gauge(int rank, const char* name, const std::optional<double>& share, const std::string& text,
              const std::string& series, bool hot) {
     Line& l = line(rank).add("  ").add(name, Tone::dim).pad_to(15);
-    const int width = std::clamp(std::min(o_.width / 5, o_.width - 69), 6, 40);  // in 80 columns memory's text still fits
+    const int width =
+        std::clamp(std::min(o_.width / 5, o_.width - 69), 6, 40);  // in 80 columns memory's text still fits
     if (share) l.add(bar(*share, width), hot ? tone_of(*share) : Tone::good).add(" ");
     l.add(text);
     const int left = l.room() - 2;
@@ -286,7 +287,8 @@ class View {
     std::string model = r.model;
     const size_t slash = model.rfind('/');
     constexpr size_t kRest = 40;  // the line without model and device
-    if (slash != std::string::npos && slash > 0 && model.size() + std::string_view(r.device).size() + kRest > static_cast<size_t>(o_.width))
+    if (slash != std::string::npos && slash > 0 &&
+        model.size() + std::string_view(r.device).size() + kRest > static_cast<size_t>(o_.width))
       model = "…" + model.substr(slash);
     Line& title = line(8)
                       .add("BRIM", Tone::bold)

@@ -15,16 +15,30 @@ Snapshot full_snapshot(int cards) {
   s.nvml = NvmlState::ready;
   for (int i = 0; i < cards; ++i) {
     GpuSample g;
-    g.index = i, g.name = i == 0 ? "NVIDIA H200" : std::string(300, 'N'), g.driver = "580.00.01";
-    if (i == 2) g.state = GpuState::lost, g.why = "GPU is lost";
+    g.index = i;
+    g.name = i == 0 ? "NVIDIA H200" : std::string(300, 'N');
+    g.driver = "580.00.01";
+    if (i == 2) {
+      g.state = GpuState::lost;
+      g.why = "GPU is lost";
+    }
     if (i != 1) {
-      g.utilization = 0.87, g.memory_utilization = 0.31;
+      g.utilization = 0.87;
+      g.memory_utilization = 0.31;
       g.total_bytes = int64_t{141} << 30, g.used_bytes = int64_t{20} << 30, g.free_bytes = int64_t{120} << 30,
       g.reserved_bytes = int64_t{1} << 30;
-      g.temperature_c = 54, g.power_w = 412, g.power_limit_w = 700, g.sm_clock_mhz = 1755, g.max_sm_clock_mhz = 1980,
+      g.temperature_c = 54;
+      g.power_w = 412;
+      g.power_limit_w = 700;
+      g.sm_clock_mhz = 1755;
+      g.max_sm_clock_mhz = 1980;
+
       g.memory_clock_mhz = 3201;
       g.throttle = std::vector<std::string>{"power cap", "software thermal"};
-      g.pcie_generation = 5, g.pcie_width = 16, g.pcie_rx_bytes_per_s = 1e9, g.pcie_tx_bytes_per_s = 2e6;
+      g.pcie_generation = 5;
+      g.pcie_width = 16;
+      g.pcie_rx_bytes_per_s = 1e9;
+      g.pcie_tx_bytes_per_s = 2e6;
       g.processes = std::vector<GpuProcess>{{4242, "brim", int64_t{20} << 30},
                                             {7, "\x1b[31m\xFF\xFE日本語の長い名前\n\t", std::nullopt}};
       g.gpm = GpmActivity{0.91, 0.5, 0.44, std::nullopt};
@@ -32,18 +46,30 @@ Snapshot full_snapshot(int cards) {
     g.refused = {"PCIe throughput", "processes"};
     s.gpus.push_back(g);
   }
-  s.host.cores = 64, s.host.cpu = 0.4, s.host.core.assign(64, 0.5), s.host.cpu_name = std::string(200, 'c');
+  s.host.cores = 64;
+  s.host.cpu = 0.4;
+  s.host.core.assign(64, 0.5);
+  s.host.cpu_name = std::string(200, 'c');
   s.host.memory_total_bytes = int64_t{128} << 30, s.host.memory_available_bytes = int64_t{100} << 30;
   s.host.swap_total_bytes = int64_t{1} << 30, s.host.swap_used_bytes = 0;
   s.host.disk_total_bytes = int64_t{1} << 40, s.host.disk_free_bytes = int64_t{1} << 39;
   s.host.self_cpu = 0.002;
   LiveFigures run;
   run.pid = 4242;
-  run.set_command("score"), run.set_model("/models/\xE2\x80"), run.set_device("cuda:0 NVIDIA H200"),
-      run.set_precision("bf16");
-  run.rows = 1'234'567, run.rows_per_s = 127'048, run.tokens_per_s = 3.24e6, run.mfu = 0.459, run.busy = 0.982;
+  run.set_command("score");
+  run.set_model("/models/\xE2\x80");
+  run.set_device("cuda:0 NVIDIA H200");
+
+  run.set_precision("bf16");
+  run.rows = 1'234'567;
+  run.rows_per_s = 127'048;
+  run.tokens_per_s = 3.24e6;
+  run.mfu = 0.459;
+  run.busy = 0.982;
   run.planned_bytes = int64_t{945} << 20, run.peak_bytes = int64_t{940} << 20, run.limit_bytes = int64_t{6} << 30;
-  run.step = 120, run.total_steps = 400, run.loss = 0.4321;
+  run.step = 120;
+  run.total_steps = 400;
+  run.loss = 0.4321;
   for (const char* stage : {"read", "tokenize", "pack", "copy", "compute", "collect", "write"})
     run.add_stage(stage, 0.5);
   s.runs.push_back(run);
@@ -112,7 +138,8 @@ TEST(View, UtilisationMemoryAndMfuAreThreeThings) {
 
 TEST(View, WithoutACardItShowsTheHostAndSaysSo) {
   Snapshot s = full_snapshot(0);
-  s.nvml = NvmlState::no_library, s.nvml_why = "no NVIDIA driver here";
+  s.nvml = NvmlState::no_library;
+  s.nvml_why = "no NVIDIA driver here";
   const std::string text = all(render(s, History(), {80, 24, false, 0}));
   EXPECT_NE(text.find("no NVIDIA driver here"), std::string::npos);
   EXPECT_NE(text.find("CPU"), std::string::npos);
@@ -121,9 +148,11 @@ TEST(View, WithoutACardItShowsTheHostAndSaysSo) {
 TEST(View, ALongPathLeavesRoomForDeviceAndTime) {
   Snapshot s = full_snapshot(0);
   s.runs.resize(1);
-  s.runs[0].set_model("/home/somebody/a/long/way/to/models/minilm-l6"), s.runs[0].set_device("cpu (amx, 2 threads)"), s.runs[0].set_precision("fp32");
+  s.runs[0].set_model("/home/somebody/a/long/way/to/models/minilm-l6"), s.runs[0].set_device("cpu (amx, 2 threads)"),
+      s.runs[0].set_precision("fp32");
   s.runs[0].start_unix_ns = s.unix_ns - 6'000'000'000;
-  const std::string narrow = all(render(s, History(), {80, 24, false, 0})), wide = all(render(s, History(), {140, 24, false, 0}));
+  const std::string narrow = all(render(s, History(), {80, 24, false, 0})),
+                    wide = all(render(s, History(), {140, 24, false, 0}));
   EXPECT_NE(narrow.find("…/minilm-l6  cpu (amx, 2 threads) in fp32"), std::string::npos) << narrow;
   EXPECT_NE(narrow.find("6.0 s"), std::string::npos) << narrow;
   EXPECT_NE(wide.find("/home/somebody/a/long/way/to/models/minilm-l6  cpu"), std::string::npos) << wide;
@@ -131,8 +160,13 @@ TEST(View, ALongPathLeavesRoomForDeviceAndTime) {
 
 TEST(View, MemoryIsWholeInEightyColumns) {
   Snapshot s = full_snapshot(1);
-  s.gpus[0].used_bytes = int64_t{1000} << 20, s.gpus[0].total_bytes = int64_t{8000} << 20, s.gpus[0].free_bytes = int64_t{6400} << 20, s.gpus[0].reserved_bytes = int64_t{600} << 20;
-  EXPECT_NE(all(render(s, full_history(s), {80, 24, false, 1})).find("1000 MiB of 7.81 GiB, 6.25 GiB free, 600 MiB reserved"), std::string::npos);
+  s.gpus[0].used_bytes = int64_t{1000} << 20;
+  s.gpus[0].total_bytes = int64_t{8000} << 20;
+  s.gpus[0].free_bytes = int64_t{6400} << 20;
+  s.gpus[0].reserved_bytes = int64_t{600} << 20;
+  EXPECT_NE(
+      all(render(s, full_history(s), {80, 24, false, 1})).find("1000 MiB of 7.81 GiB, 6.25 GiB free, 600 MiB reserved"),
+      std::string::npos);
 }
 
 TEST(View, ALostCardAndMissingReadingsAreNamed) {

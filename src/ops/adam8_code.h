@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How 8-bit AdamW keeps its moments: one byte each and one scale for 256 neighbours. A byte is a small float whose largest
-// value stands for the largest of the block: the first moment as sign, 4 bits of exponent, 3 of fraction; the second as the
-// root of it, 4 bits of exponent and 4 of fraction. A root that is not zero never becomes zero, or the update would divide
-// by almost nothing. The same code runs on the CPU and on CUDA, so checkpoints move between them.
+// How 8-bit AdamW keeps its moments: one byte each and one scale for 256 neighbours. A byte is a small float whose
+// largest value stands for the largest of the block: the first moment as sign, 4 bits of exponent, 3 of fraction; the
+// second as the root of it, 4 bits of exponent and 4 of fraction. A root that is not zero never becomes zero, or the
+// update would divide by almost nothing. The same code runs on the CPU and on CUDA, so checkpoints move between them.
 #pragma once
 #include <stdint.h>
 
@@ -12,10 +12,13 @@ namespace brim {
 
 static constexpr int64_t kAdam8Block = 256;
 
-// Nearest code to x >= 0 with `bits` of fraction: value (1 + f / 2^bits) 2^(e - 15) for e > 0, f / 2^bits 2^-14 for e = 0.
-// Without branches, so that compilers make vectors of it; what is not a number becomes 0.
+// Nearest code to x >= 0 with `bits` of fraction: value (1 + f / 2^bits) 2^(e - 15) for e > 0, f / 2^bits 2^-14 for e =
+// 0. Without branches, so that compilers make vectors of it; what is not a number becomes 0.
 BRIM_HOST_DEVICE static inline uint32_t adam8_encode(float x, int bits) {
-  union { float f; uint32_t u; } value;
+  union {
+    float f;
+    uint32_t u;
+  } value;
   value.f = x > 0 ? x : 0.0f;
   const float capped = value.f < 2.0f ? value.f : 2.0f;
   const int32_t even = static_cast<int32_t>(capped * (16384.0f * static_cast<float>(1 << bits)) + 0.5f);
@@ -24,10 +27,14 @@ BRIM_HOST_DEVICE static inline uint32_t adam8_encode(float x, int bits) {
   return static_cast<uint32_t>(code < last ? code : last);
 }
 BRIM_HOST_DEVICE static inline float adam8_decode(uint32_t code, int bits) {
-  union { float f; uint32_t u; } value;
+  union {
+    float f;
+    uint32_t u;
+  } value;
   const uint32_t exponent = code >> bits, fraction = code & ((1u << bits) - 1), lowest = exponent == 0 ? 1u : 0u;
   value.u = (exponent + lowest + 112) << 23 | fraction << (23 - bits);
-  return value.f - static_cast<float>(static_cast<int32_t>(lowest)) * 6.103515625e-05f;  // evenly spaced there: no hidden 1
+  return value.f -
+         static_cast<float>(static_cast<int32_t>(lowest)) * 6.103515625e-05f;  // evenly spaced there: no hidden 1
 }
 
 BRIM_HOST_DEVICE static inline uint8_t adam8_encode_m(float x) {

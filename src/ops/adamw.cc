@@ -24,11 +24,13 @@ void adamw(Stream& stream, const AdamWArgs& a) {
   check_optional(op, "copy", a.copy, a.copy.dtype == DType::f16 ? DType::f16 : DType::bf16, {n});
   check_optional(op, "grad_factor", a.grad_factor, DType::f32, {1});
   BRIM_CHECK(a.step >= 1, "adamw: step is {}, the first is 1", a.step);
-  BRIM_CHECK(a.beta1 >= 0 && a.beta1 < 1 && a.beta2 >= 0 && a.beta2 < 1, "adamw: betas are {} and {}, must be at least 0 and below 1",
-             a.beta1, a.beta2);
+  BRIM_CHECK(a.beta1 >= 0 && a.beta1 < 1 && a.beta2 >= 0 && a.beta2 < 1,
+             "adamw: betas are {} and {}, must be at least 0 and below 1", a.beta1, a.beta2);
   if (n == 0) return;
   Work work{16.0 * static_cast<double>(n), 0};
-  a.views([&](const TensorView& v) { if (v) work.bytes += static_cast<double>(v.bytes()); });
+  a.views([&](const TensorView& v) {
+    if (v) work.bytes += static_cast<double>(v.bytes());
+  });
   work.bytes += static_cast<double>(a.master.bytes() + a.m.bytes() + a.v.bytes());  // read and written
   dispatch(stream, Zone::adamw, a, work, &KernelTable::adamw);
 }

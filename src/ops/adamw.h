@@ -7,18 +7,19 @@
 namespace brim {
 
 // Moments of 8-bit AdamW: blocks of this many elements share one f32 scale each.
-constexpr int64_t kAdamBlock = 256;     // ops/adam8_code.h says what the bytes mean
+constexpr int64_t kAdamBlock = 256;       // ops/adam8_code.h says what the bytes mean
 constexpr int64_t kNormElements = 16384;  // gradients whose squares are one partial sum
 
 struct AdamWArgs {
-  TensorView master;       // [n] f32
-  TensorView grad;         // [n] f32
-  TensorView m, v;         // [n] f32; or [n] u8 with m_scale, v_scale [ceil(n/kAdamBlock)] f32
+  TensorView master;  // [n] f32
+  TensorView grad;    // [n] f32
+  TensorView m, v;    // [n] f32; or [n] u8 with m_scale, v_scale [ceil(n/kAdamBlock)] f32
   TensorView m_scale, v_scale;
   TensorView copy;         // [n] f16 or bf16: the weights the passes read; empty when they read the master
-  TensorView grad_factor;  // [1] f32 on the device: multiplies gradients (clipping, loss scale, averaging); NaN or inf: skip the update
+  TensorView grad_factor;  // [1] f32 on the device: multiplies gradients (clipping, loss scale, averaging); NaN or inf:
+                           // skip the update
   float lr = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0;  // weight_decay 0 for biases and norms
-  int64_t step = 1;        // 1 for the first update: bias correction
+  int64_t step = 1;                                                           // 1 for the first update: bias correction
 
   template <class F>
   void views(F&& f) const {

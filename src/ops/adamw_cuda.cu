@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer on CUDA, one pass over each slab, operation for operation what the CPU does, so both give the same bits from
-// the same gradients. grad_norm sums squares of kNormElements in a block, then the blocks' sums in order.
+// The optimizer on CUDA, one pass over each slab, operation for operation what the CPU does, so both give the same bits
+// from the same gradients. grad_norm sums squares of kNormElements in a block, then the blocks' sums in order.
 #include <cmath>
 
 #include "ops/adam8_code.h"
@@ -27,13 +27,15 @@ __device__ __forceinline__ bool read_factor(const float* factor, float& value) {
 
 // Copy is the type of the compute copy; float where there is none.
 template <class Copy>
-__global__ void __launch_bounds__(256) adamw_kernel(float* master, const float* grad, float* m, float* v, Copy* copy, const float* grad_factor, int64_t n, AdamConstants c) {
+__global__ void __launch_bounds__(256) adamw_kernel(float* master, const float* grad, float* m, float* v, Copy* copy,
+                                                    const float* grad_factor, int64_t n, AdamConstants c) {
   float factor;
   if (!read_factor(grad_factor, factor)) return;
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x) * 4;
   if (i >= n) return;
   if (i + 4 <= n) {
-    float4 w = *reinterpret_cast<float4*>(master + i), mm = *reinterpret_cast<float4*>(m + i), vv = *reinterpret_cast<float4*>(v + i);
+    float4 w = *reinterpret_cast<float4*>(master + i), mm = *reinterpret_cast<float4*>(m + i),
+           vv = *reinterpret_cast<float4*>(v + i);
     const float4 g = *reinterpret_cast<const float4*>(grad + i);
     w.x = adam_update(c, w.x, __fmul_rn(g.x, factor), mm.x, vv.x);
     w.y = adam_update(c, w.y, __fmul_rn(g.y, factor), mm.y, vv.y);
@@ -42,7 +44,8 @@ __global__ void __launch_bounds__(256) adamw_kernel(float* master, const float* 
     *reinterpret_cast<float4*>(master + i) = w;
     *reinterpret_cast<float4*>(m + i) = mm;
     *reinterpret_cast<float4*>(v + i) = vv;
-    if constexpr (!std::is_same_v<Copy, float>) *reinterpret_cast<uint2*>(copy + i) = make_uint2(pack2<Copy>(w.x, w.y), pack2<Copy>(w.z, w.w));
+    if constexpr (!std::is_same_v<Copy, float>)
+      *reinterpret_cast<uint2*>(copy + i) = make_uint2(pack2<Copy>(w.x, w.y), pack2<Copy>(w.z, w.w));
   } else {
     for (int64_t k = i; k < n; ++k) {
       const float w = adam_update(c, master[k], __fmul_rn(grad[k], factor), m[k], v[k]);
@@ -54,8 +57,9 @@ __global__ void __launch_bounds__(256) adamw_kernel(float* master, const float* 
 
 // A block a block of moments: one thread an element.
 template <class Copy>
-__global__ void __launch_bounds__(kAdamBlock) adamw8_kernel(float* master, const float* grad, uint8_t* m8, uint8_t* v8, float* m_scale, float* v_scale, Copy* copy, const float* grad_factor,
-                                                            int64_t n, AdamConstants c) {
+__global__ void __launch_bounds__(kAdamBlock)
+    adamw8_kernel(float* master, const float* grad, uint8_t* m8, uint8_t* v8, float* m_scale, float* v_scale,
+                  Copy* copy, const float* grad_factor, int64_t n, AdamConstants c) {
   __shared__ float tops[2][kAdamBlock / 32];
   float factor;
   if (!read_factor(grad_factor, factor)) return;
@@ -72,17 +76,24 @@ __global__ void __launch_bounds__(kAdamBlock) adamw8_kernel(float* master, const
     if constexpr (!std::is_same_v<Copy, float>) copy[i] = from_f32<Copy>(w);
   }
   const float m_top = warp_max(fabsf(m)), root_top = warp_max(root);
-  if (threadIdx.x % 32 == 0) tops[0][threadIdx.x / 32] = m_top, tops[1][threadIdx.x / 32] = root_top;
+  if (threadIdx.x % 32 == 0) {
+    tops[0][threadIdx.x / 32] = m_top;
+    tops[1][threadIdx.x / 32] = root_top;
+  }
   __syncthreads();
   float m_most = tops[0][0], root_most = tops[1][0];
 #pragma unroll
-  for (int k = 1; k < kAdamBlock / 32; ++k) m_most = fmaxf(m_most, tops[0][k]), root_most = fmaxf(root_most, tops[1][k]);
+  for (int k = 1; k < kAdamBlock / 32; ++k)
+    m_most = fmaxf(m_most, tops[0][k]), root_most = fmaxf(root_most, tops[1][k]);
   const float new_m_scale = adam8_m_scale(m_most), new_v_scale = adam8_root_scale(root_most);
   if (valid) {
     m8[i] = adam8_encode_m(__fmul_rn(m, new_m_scale > 0.0f ? 1.0f / new_m_scale : 0.0f));
     v8[i] = adam8_encode_root(__fmul_rn(root, new_v_scale > 0.0f ? 1.0f / new_v_scale : 0.0f));
   }
-  if (threadIdx.x == 0) m_scale[blockIdx.x] = new_m_scale, v_scale[blockIdx.x] = new_v_scale;
+  if (threadIdx.x == 0) {
+    m_scale[blockIdx.x] = new_m_scale;
+    v_scale[blockIdx.x] = new_v_scale;
+  }
 }
 
 __device__ __forceinline__ double block_sum(double x, double (&shares)[256]) {
@@ -104,10 +115,13 @@ __global__ void __launch_bounds__(256) sum_squares_kernel(const float* grad, int
     for (int j = 0; j < 4; ++j)
       if (i + 256 * j < end) sum[j] = fmaf(grad[i + 256 * j], grad[i + 256 * j], sum[j]);
   }
-  const double total = block_sum(static_cast<double>(sum[0]) + static_cast<double>(sum[1]) + static_cast<double>(sum[2]) + static_cast<double>(sum[3]), shares);
+  const double total = block_sum(static_cast<double>(sum[0]) + static_cast<double>(sum[1]) +
+                                     static_cast<double>(sum[2]) + static_cast<double>(sum[3]),
+                                 shares);
   if (threadIdx.x == 0) partials[blockIdx.x] = total;
 }
-__global__ void __launch_bounds__(256) finish_norm_kernel(const double* partials, int count, float grad_scale, float max_norm, float* norm, float* factor) {
+__global__ void __launch_bounds__(256) finish_norm_kernel(const double* partials, int count, float grad_scale,
+                                                          float max_norm, float* norm, float* factor) {
   __shared__ double shares[256];
   double sum = 0;
   for (int i = threadIdx.x; i < count; i += 256) sum += partials[i];
@@ -125,35 +139,50 @@ void adamw_cuda(Stream& stream, const AdamWArgs& a) {
   cuda_op(stream, "adamw", [&](CudaStream& s) {
     const int64_t n = a.master.rows();
     const auto step = static_cast<double>(a.step);
-    const double correction1 = 1 - std::pow(static_cast<double>(a.beta1), step), correction2 = 1 - std::pow(static_cast<double>(a.beta2), step);
-    const AdamConstants c{a.beta1, 1.0f - a.beta1, a.beta2, 1.0f - a.beta2, static_cast<float>(static_cast<double>(a.lr) / correction1),
-                          static_cast<float>(1 / std::sqrt(correction2)), a.eps, static_cast<float>(1 - static_cast<double>(a.lr) * static_cast<double>(a.weight_decay))};
+    const double correction1 = 1 - std::pow(static_cast<double>(a.beta1), step),
+                 correction2 = 1 - std::pow(static_cast<double>(a.beta2), step);
+    const AdamConstants c{a.beta1,
+                          1.0f - a.beta1,
+                          a.beta2,
+                          1.0f - a.beta2,
+                          static_cast<float>(static_cast<double>(a.lr) / correction1),
+                          static_cast<float>(1 / std::sqrt(correction2)),
+                          a.eps,
+                          static_cast<float>(1 - static_cast<double>(a.lr) * static_cast<double>(a.weight_decay))};
     float* master = a.master.as<float>();
     const float *grad = a.grad.as<float>(), *factor = a.grad_factor.as<float>();
     const bool bytes = a.m.dtype == DType::u8;
     for (const TensorView& v : {a.master, a.grad, a.m, a.v, a.copy})
-      BRIM_CHECK(bytes || reinterpret_cast<uintptr_t>(v.data) % 16 == 0, "adamw: {} must be 16-byte aligned", v.shape_text());
+      BRIM_CHECK(bytes || reinterpret_cast<uintptr_t>(v.data) % 16 == 0, "adamw: {} must be 16-byte aligned",
+                 v.shape_text());
     const auto run = [&](auto tag) {
       using Copy = typename decltype(tag)::type;
       auto* copy = static_cast<Copy*>(a.copy.data);
       if (bytes)
-        launch<adamw8_kernel<Copy>>(s, dim3(blocks_for(n, kAdamBlock)), dim3(kAdamBlock), master, grad, a.m.as<uint8_t>(), a.v.as<uint8_t>(), a.m_scale.as<float>(), a.v_scale.as<float>(), copy, factor, n, c);
+        launch<adamw8_kernel<Copy>>(s, dim3(blocks_for(n, kAdamBlock)), dim3(kAdamBlock), master, grad,
+                                    a.m.as<uint8_t>(), a.v.as<uint8_t>(), a.m_scale.as<float>(), a.v_scale.as<float>(),
+                                    copy, factor, n, c);
       else
-        launch<adamw_kernel<Copy>>(s, dim3(blocks_for(n, 1024)), dim3(256), master, grad, a.m.as<float>(), a.v.as<float>(), copy, factor, n, c);
+        launch<adamw_kernel<Copy>>(s, dim3(blocks_for(n, 1024)), dim3(256), master, grad, a.m.as<float>(),
+                                   a.v.as<float>(), copy, factor, n, c);
     };
-    if (a.copy) dispatch_elem(a.copy.dtype, run);
-    else run(ElemTag<float>{});
+    if (a.copy)
+      dispatch_elem(a.copy.dtype, run);
+    else
+      run(ElemTag<float>{});
   });
 }
 
 void grad_norm_cuda(Stream& stream, const GradNormArgs& a) {
   cuda_op(stream, "grad_norm", [&](CudaStream& s) {
     const int64_t n = a.grad.rows(), wanted = grad_norm_scratch_bytes(n);
-    BRIM_CHECK(n == 0 || (a.scratch && a.scratch.bytes() >= wanted), "grad_norm: scratch has {} bytes, needs {}", a.scratch ? a.scratch.bytes() : 0, wanted);
+    BRIM_CHECK(n == 0 || (a.scratch && a.scratch.bytes() >= wanted), "grad_norm: scratch has {} bytes, needs {}",
+               a.scratch ? a.scratch.bytes() : 0, wanted);
     auto* partials = static_cast<double*>(a.scratch.data);
     const unsigned blocks = blocks_for(n, kNormElements);
     launch<sum_squares_kernel>(s, dim3(blocks), dim3(256), a.grad.as<float>(), n, partials);
-    launch<finish_norm_kernel>(s, dim3(1), dim3(256), partials, static_cast<int>(blocks), a.grad_scale, a.max_norm, a.norm.as<float>(), a.factor.as<float>());
+    launch<finish_norm_kernel>(s, dim3(1), dim3(256), partials, static_cast<int>(blocks), a.grad_scale, a.max_norm,
+                               a.norm.as<float>(), a.factor.as<float>());
   });
 }
 

@@ -11,17 +11,31 @@ using namespace brim::testing;
 struct State {
   HostTensor master, m, v, m_scale, v_scale, copy, factor;
   explicit State(int64_t n, bool bytes, DType copy_type = DType::bf16)
-      : master(random_tensor(DType::f32, {n}, 1)), m(bytes ? DType::u8 : DType::f32, {n}), v(bytes ? DType::u8 : DType::f32, {n}),
-        m_scale(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock}), v_scale(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock}),
-        copy(copy_type, {n}), factor(DType::f32, {1}) {
+      : master(random_tensor(DType::f32, {n}, 1)),
+        m(bytes ? DType::u8 : DType::f32, {n}),
+        v(bytes ? DType::u8 : DType::f32, {n}),
+        m_scale(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock}),
+        v_scale(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock}),
+        copy(copy_type, {n}),
+        factor(DType::f32, {1}) {
     for (const HostTensor* t : {&m, &v, &m_scale, &v_scale})
       if (t->view().elements() > 0) std::memset(t->view().data, 0, static_cast<size_t>(t->view().bytes()));
     factor.set(0, 0, 0.5);
   }
   AdamWArgs args(const HostTensor& grad, int64_t step) const {
-    AdamWArgs a{.master = master, .grad = grad, .m = m, .v = v, .copy = copy, .grad_factor = factor,
-                .lr = 1e-2f, .weight_decay = 0.1f, .step = step};
-    if (m.view().dtype == DType::u8) a.m_scale = m_scale, a.v_scale = v_scale;
+    AdamWArgs a{.master = master,
+                .grad = grad,
+                .m = m,
+                .v = v,
+                .copy = copy,
+                .grad_factor = factor,
+                .lr = 1e-2f,
+                .weight_decay = 0.1f,
+                .step = step};
+    if (m.view().dtype == DType::u8) {
+      a.m_scale = m_scale;
+      a.v_scale = v_scale;
+    }
     return a;
   }
 };
@@ -40,16 +54,21 @@ TEST(AdamW, AgreesWithFp64OverSteps) {
           adamw(stream, s.args(grad, step));
           for (int64_t i = 0; i < n; ++i) {
             const double g = grad.at(i) * 0.5;
-            m[i] = beta1 * m[i] + (1 - beta1) * g, v[i] = beta2 * v[i] + (1 - beta2) * g * g;
-            const double update = lr / (1 - std::pow(beta1, step)) * m[i] / (std::sqrt(v[i] / (1 - std::pow(beta2, step))) + eps);
+            m[i] = beta1 * m[i] + (1 - beta1) * g;
+            v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+            const double update =
+                lr / (1 - std::pow(beta1, step)) * m[i] / (std::sqrt(v[i] / (1 - std::pow(beta2, step))) + eps);
             w[i] = w[i] * (1 - lr * decay) - update;
             moved[i] += std::fabs(update);
           }
         }
-        // 1 - beta in fp32 is off by eps/(1-beta) at worst; each step rounds the weight twice and the update about ten times.
+        // 1 - beta in fp32 is off by eps/(1-beta) at worst; each step rounds the weight twice and the update about ten
+        // times.
         EXPECT_TRUE(close(s.m.values(), m, 1e-6));
         EXPECT_TRUE(close(s.v.values(), v, [&](size_t i) { return (kEps32 / 1e-3 + 16 * kEps32) * v[i] + 1e-12; }));
-        EXPECT_TRUE(close(s.master.values(), w, [&](size_t i) { return 2.5 * steps * kEps32 * std::fabs(w[i]) + (64 * kEps32 + kEps32 / 1e-3) * moved[i] + 1e-9; }));
+        EXPECT_TRUE(close(s.master.values(), w, [&](size_t i) {
+          return 2.5 * steps * kEps32 * std::fabs(w[i]) + (64 * kEps32 + kEps32 / 1e-3) * moved[i] + 1e-9;
+        }));
         HostTensor rounded(copy, {n});
         for (int64_t i = 0; i < n; ++i) rounded.set(i, 0, s.master.at(i));
         EXPECT_TRUE(same_bits(s.copy, rounded));
@@ -81,7 +100,9 @@ TEST(AdamW, SameBitsForAllThreadCounts) {
         adamw(stream, s.args(grad, step));
       }
       std::vector<HostTensor> out;
-      out.push_back(std::move(s.master)), out.push_back(std::move(s.m)), out.push_back(std::move(s.v));
+      out.push_back(std::move(s.master));
+      out.push_back(std::move(s.m));
+      out.push_back(std::move(s.v));
       return out;
     });
 }
@@ -125,7 +146,8 @@ TEST(AdamW8, OneStepIsWithinTheCodesPrecision) {
         const double m = adam8_decode_m(eight.m.as<uint8_t>()[i]) * eight.m_scale.at(i / kAdamBlock);
         const double root = adam8_decode_root(eight.v.as<uint8_t>()[i]) * eight.v_scale.at(i / kAdamBlock);
         EXPECT_NEAR(m, full.m.at(i), std::fabs(full.m.at(i)) / 15.9 + 1e-5 * eight.m_scale.at(i / kAdamBlock));
-        EXPECT_NEAR(root, std::sqrt(full.v.at(i)), std::sqrt(full.v.at(i)) / 31.9 + 2e-5 * eight.v_scale.at(i / kAdamBlock));
+        EXPECT_NEAR(root, std::sqrt(full.v.at(i)),
+                    std::sqrt(full.v.at(i)) / 31.9 + 2e-5 * eight.v_scale.at(i / kAdamBlock));
       }
     }
   });
@@ -162,13 +184,20 @@ TEST(GradNorm, NormAndFactorAgreeWithFp64) {
       for (const float max_norm : {0.0f, 1.0f, 1e6f}) {
         const HostTensor grad = random_tensor(DType::f32, {n}, 3, 2.0), norm(DType::f32, {1}), factor(DType::f32, {1});
         const HostTensor scratch = bytes_tensor(grad_norm_scratch_bytes(n));
-        grad_norm(stream, {.grad = grad, .norm = norm, .factor = factor, .scratch = scratch, .grad_scale = 0.25f, .max_norm = max_norm});
+        grad_norm(stream, {.grad = grad,
+                           .norm = norm,
+                           .factor = factor,
+                           .scratch = scratch,
+                           .grad_scale = 0.25f,
+                           .max_norm = max_norm});
         double total = 0;
         for (const double g : grad.values()) total += g * g;
         const double want = std::sqrt(total) * 0.25;
-        // Lanes add up to 4096 / 4 squares in fp32 before a double takes over: sqrt(1024) roundings of the sum, halved by the root.
+        // Lanes add up to 4096 / 4 squares in fp32 before a double takes over: sqrt(1024) roundings of the sum, halved
+        // by the root.
         EXPECT_NEAR(norm.at(0), want, 20 * kEps32 * want);
-        EXPECT_NEAR(factor.at(0), 0.25 * (max_norm > 0 ? std::min(1.0, max_norm / (want + 1e-6)) : 1.0), 24 * kEps32 * 0.25);
+        EXPECT_NEAR(factor.at(0), 0.25 * (max_norm > 0 ? std::min(1.0, max_norm / (want + 1e-6)) : 1.0),
+                    24 * kEps32 * 0.25);
       }
   });
 }

@@ -9,9 +9,11 @@ namespace brim {
 void amax(Stream& stream, const AmaxArgs& a) {
   check_activation("amax", "x", stream, a.x.dtype);
   check_view("amax", "amax", a.amax, DType::f32, {1});
-  BRIM_CHECK(a.x.rank <= 2 && (a.x.rank < 2 || a.x.stride[1] == 1), "amax: x is {}, must have rows of neighbours", a.x.shape_text());
+  BRIM_CHECK(a.x.rank <= 2 && (a.x.rank < 2 || a.x.stride[1] == 1), "amax: x is {}, must have rows of neighbours",
+             a.x.shape_text());
   if (a.x.elements() == 0) return;
-  dispatch(stream, Zone::convert, a, Work{static_cast<double>(a.x.elements()), static_cast<double>(a.x.bytes())}, &KernelTable::amax);
+  dispatch(stream, Zone::convert, a, Work{static_cast<double>(a.x.elements()), static_cast<double>(a.x.bytes())},
+           &KernelTable::amax);
 }
 
 void fp8_scale(Stream& stream, const Fp8ScaleArgs& a) {
@@ -21,7 +23,8 @@ void fp8_scale(Stream& stream, const Fp8ScaleArgs& a) {
   check_view("fp8_scale", "dequantise", a.dequantise, DType::f32, {n});
   BRIM_CHECK(a.margin > 0, "fp8_scale: margin is {}, must be above 0", a.margin);
   if (n == 0) return;
-  dispatch(stream, Zone::convert, a, Work{2.0 * static_cast<double>(n), 12.0 * static_cast<double>(n)}, &KernelTable::fp8_scale);
+  dispatch(stream, Zone::convert, a, Work{2.0 * static_cast<double>(n), 12.0 * static_cast<double>(n)},
+           &KernelTable::fp8_scale);
 }
 
 }  // namespace brim

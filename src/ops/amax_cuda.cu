@@ -12,7 +12,8 @@ __global__ void __launch_bounds__(kElementThreads) amax_kernel(const Elem* x, in
   __shared__ float tops[kElementThreads / 32];
   const int64_t per_row = e.cols / kWidth, pieces = e.rows * per_row;
   float most = 0.0f;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x; i < pieces; i += static_cast<int64_t>(gridDim.x) * kElementThreads) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x; i < pieces;
+       i += static_cast<int64_t>(gridDim.x) * kElementThreads) {
     const int64_t row = e.rows == 1 ? 0 : i / per_row;
     float f[kWidth];
     load_piece<kWidth>(x + row * ld + (i - row * per_row) * kWidth, f);
@@ -27,7 +28,8 @@ __global__ void __launch_bounds__(kElementThreads) amax_kernel(const Elem* x, in
   atomicMax(most_bits, __float_as_int(most));
 }
 
-__global__ void __launch_bounds__(128) fp8_scale_kernel(const float* amax, int n, float margin, float* quantise, float* dequantise) {
+__global__ void __launch_bounds__(128)
+    fp8_scale_kernel(const float* amax, int n, float margin, float* quantise, float* dequantise) {
   const int i = blockIdx.x * 128 + threadIdx.x;
   if (i >= n) return;
   const float most = amax[i] * margin;
@@ -45,9 +47,13 @@ void amax_cuda(Stream& stream, const AmaxArgs& a) {
     dispatch_elem(a.x.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
       const auto* x = static_cast<const Elem*>(a.x.data);
-      const auto grid = [&](int width) { return dim3(std::min(element_grid(e, width).x, static_cast<unsigned>(s.info().sm_count) * 8)); };
-      if (all_eight_wide(e, a.x)) launch<amax_kernel<Elem, 8>>(s, grid(8), dim3(kElementThreads), x, a.x.ld(), e, most);
-      else launch<amax_kernel<Elem, 1>>(s, grid(1), dim3(kElementThreads), x, a.x.ld(), e, most);
+      const auto grid = [&](int width) {
+        return dim3(std::min(element_grid(e, width).x, static_cast<unsigned>(s.info().sm_count) * 8));
+      };
+      if (all_eight_wide(e, a.x))
+        launch<amax_kernel<Elem, 8>>(s, grid(8), dim3(kElementThreads), x, a.x.ld(), e, most);
+      else
+        launch<amax_kernel<Elem, 1>>(s, grid(1), dim3(kElementThreads), x, a.x.ld(), e, most);
     });
   });
 }
@@ -55,7 +61,8 @@ void amax_cuda(Stream& stream, const AmaxArgs& a) {
 void fp8_scale_cuda(Stream& stream, const Fp8ScaleArgs& a) {
   cuda_op(stream, "fp8_scale", [&](CudaStream& s) {
     const int64_t n = a.amax.rows();
-    launch<fp8_scale_kernel>(s, dim3(blocks_for(n, 128)), dim3(128), a.amax.as<float>(), static_cast<int>(n), a.margin, a.quantise.as<float>(), a.dequantise.as<float>());
+    launch<fp8_scale_kernel>(s, dim3(blocks_for(n, 128)), dim3(128), a.amax.as<float>(), static_cast<int>(n), a.margin,
+                             a.quantise.as<float>(), a.dequantise.as<float>());
   });
 }
 

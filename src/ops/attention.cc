@@ -11,7 +11,8 @@ void attention(Stream& stream, const AttentionArgs& a) {
   const int64_t T = a.batch.T, B = a.batch.B, H = a.q.cols(), Tq = a.first_query_only ? B : T;
   const DType type = a.q.dtype;
   // On the CPU, products in bf16 or int8 let the linears before and after keep q, k, v and out in bf16.
-  const bool cpu = target_kind(stream) == DeviceKind::cpu, bf16 = cpu && (a.precision == Precision::bf16 || a.precision == Precision::int8);
+  const bool cpu = target_kind(stream) == DeviceKind::cpu,
+             bf16 = cpu && (a.precision == Precision::bf16 || a.precision == Precision::int8);
   const auto fits = [&](DType t) { return bf16 && t == DType::bf16; };
   if (!fits(type)) check_activation(op, "q", stream, type);
   if (cpu && !fits(a.out.dtype)) check_activation(op, "out", stream, a.out.dtype);
@@ -39,7 +40,8 @@ int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, Precision precision, i
 int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads);                  // attention_cpu.cc
 
 // The CUDA kernels keep everything in registers and shared memory.
-int64_t attention_scratch_bytes(const Stream& stream, int64_t, int64_t S, int64_t H, int64_t heads, Precision precision, int threads) {
+int64_t attention_scratch_bytes(const Stream& stream, int64_t, int64_t S, int64_t H, int64_t heads, Precision precision,
+                                int threads) {
   return target_kind(stream) == DeviceKind::cpu ? attention_cpu_scratch_bytes(S, H / heads, precision, threads) : 0;
 }
 
@@ -68,7 +70,8 @@ void attention_grad(Stream& stream, const AttentionGradArgs& a) {
 }
 
 // CUDA keeps one sum a query and head: out · d_out.
-int64_t attention_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads, int threads) {
+int64_t attention_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
+                                     int threads) {
   if (target_kind(stream) == DeviceKind::cpu) return attention_grad_cpu_scratch_bytes(S, H / heads, threads);
   return T * heads * static_cast<int64_t>(sizeof(float));
 }

@@ -11,19 +11,19 @@
 namespace brim {
 
 struct AttentionArgs {
-  TensorView q;          // [Tq,H], strided rows (a part of qkv). CPU: f32, or bf16 where precision is bf16 or int8 (half the
-                         // traffic: on AMX 256 tokens of BERT-base take 0.14 ms instead of 0.31)
-  TensorView k, v;       // [T,H], strided rows, q's type
-  TensorView out;        // [Tq,H]. CUDA: q's type; CPU: f32, or bf16 where q may be
-  BatchView batch;       // starts, order, n_long, S. Row of token i of sequence b: starts[b] - starts[0] + i
+  TensorView q;     // [Tq,H], strided rows (a part of qkv). CPU: f32, or bf16 where precision is bf16 or int8 (half the
+                    // traffic: on AMX 256 tokens of BERT-base take 0.14 ms instead of 0.31)
+  TensorView k, v;  // [T,H], strided rows, q's type
+  TensorView out;   // [Tq,H]. CUDA: q's type; CPU: f32, or bf16 where q may be
+  BatchView batch;  // starts, order, n_long, S. Row of token i of sequence b: starts[b] - starts[0] + i
   bool first_query_only = false;  // Tq = B: query b belongs to sequence b's first token
-  int64_t heads = 0;     // N; D = H / N
-  TensorView lse;        // [Tq,N] f32 log-sum-exp of the scaled scores; written when training, else empty
-  TensorView out_scale;  // fp8 output: [1] f32 on the device; else empty
-  TensorView scratch;    // u8[attention_scratch_bytes]
+  int64_t heads = 0;              // N; D = H / N
+  TensorView lse;                 // [Tq,N] f32 log-sum-exp of the scaled scores; written when training, else empty
+  TensorView out_scale;           // fp8 output: [1] f32 on the device; else empty
+  TensorView scratch;             // u8[attention_scratch_bytes]
   Precision precision = Precision::fp32;  // of the products, on the CPU; on CUDA the views' type decides
-  Dropout dropout;       // of the probabilities, training only: row (first_row + query row) * N + head, column = key's place
-                         // in its sequence
+  Dropout dropout;  // of the probabilities, training only: row (first_row + query row) * N + head, column = key's place
+                    // in its sequence
 
   template <class F>
   void views(F&& f) const {
@@ -33,15 +33,16 @@ struct AttentionArgs {
 void attention(Stream& stream, const AttentionArgs& args);
 // Needs the batch's sum of squared lengths for exact flops.
 Work attention_work(int64_t T, int64_t Tq, int64_t H, double sum_query_key_pairs, DType dtype);
-int64_t attention_scratch_bytes(const Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads, Precision precision, int threads);
+int64_t attention_scratch_bytes(const Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
+                                Precision precision, int threads);
 
 struct AttentionGradArgs {
-  TensorView q, k, v, out, lse, d_out;   // as in the forward pass
-  TensorView d_q, d_k, d_v;              // [T,H] strided rows, overwritten
+  TensorView q, k, v, out, lse, d_out;  // as in the forward pass
+  TensorView d_q, d_k, d_v;             // [T,H] strided rows, overwritten
   BatchView batch;
-  bool first_query_only = false;         // d_q has B rows; d_k, d_v have T
+  bool first_query_only = false;  // d_q has B rows; d_k, d_v have T
   int64_t heads = 0;
-  TensorView scratch;                    // u8[attention_grad_scratch_bytes]
+  TensorView scratch;  // u8[attention_grad_scratch_bytes]
   Dropout dropout;
 
   template <class F>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention on the CPU: the walk over (sequence, head, queries) and how it is shared among threads. Tasks have about the
-// same cost, whatever the lengths: many short sequences share one, a long sequence's queries are split over several.
+// Attention on the CPU: the walk over (sequence, head, queries) and how it is shared among threads. Tasks have about
+// the same cost, whatever the lengths: many short sequences share one, a long sequence's queries are split over
+// several.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,7 +15,8 @@
 namespace brim {
 namespace {
 
-constexpr int64_t kSplitQueries = 4 * cpu::kQueryBlock;  // keys are packed once more for each split: under 1 % of the work
+constexpr int64_t kSplitQueries =
+    4 * cpu::kQueryBlock;  // keys are packed once more for each split: under 1 % of the work
 constexpr int64_t kTasksPerThread = 8;
 
 // A place in the walk: piece `piece` of head `head` of the `sequence`-th sequence in order.
@@ -26,16 +28,20 @@ struct Lengths {
   const int32_t* starts;
   const int32_t* order;  // or null
   bool first_query_only;
-  bool whole;            // a sequence's queries stay together (backward: keys' gradients are their sums)
+  bool whole;  // a sequence's queries stay together (backward: keys' gradients are their sums)
   int64_t index(int64_t i) const { return order == nullptr ? i : order[i]; }
   int64_t keys(int64_t b) const { return starts[b + 1] - starts[b]; }
   int64_t queries(int64_t b) const { return first_query_only ? 1 : keys(b); }
-  int64_t pieces(int64_t b) const { return whole ? 1 : std::max<int64_t>(1, (queries(b) + kSplitQueries - 1) / kSplitQueries); }
+  int64_t pieces(int64_t b) const {
+    return whole ? 1 : std::max<int64_t>(1, (queries(b) + kSplitQueries - 1) / kSplitQueries);
+  }
   // Of one head, in units of a query against a key; packing and calls count as some more queries and keys.
   double head_cost(int64_t b) const { return static_cast<double>((queries(b) + 4) * (keys(b) + 16)); }
 };
 
-int64_t place_bytes(int threads) { return cpu::round_up((kTasksPerThread * threads + 1) * static_cast<int64_t>(sizeof(Place)), 64); }
+int64_t place_bytes(int threads) {
+  return cpu::round_up((kTasksPerThread * threads + 1) * static_cast<int64_t>(sizeof(Place)), 64);
+}
 
 // Cuts the walk into `tasks` of equal cost; places[t] is where task t begins.
 void cut(const Lengths& lengths, int64_t B, int64_t N, int64_t tasks, Place* places) {
@@ -50,7 +56,8 @@ void cut(const Lengths& lengths, int64_t B, int64_t N, int64_t tasks, Place* pla
     while (next < tasks && static_cast<double>(next) * total < after * static_cast<double>(tasks)) {
       const double into = (static_cast<double>(next) * total / static_cast<double>(tasks) - done) / piece_cost;
       const int64_t unit = std::clamp<int64_t>(static_cast<int64_t>(into), 0, pieces * N - 1);
-      places[next++] = {static_cast<int32_t>(i), static_cast<int32_t>(unit / pieces), static_cast<int32_t>(unit % pieces)};
+      places[next++] = {static_cast<int32_t>(i), static_cast<int32_t>(unit / pieces),
+                        static_cast<int32_t>(unit % pieces)};
     }
     done = after;
   }
@@ -66,7 +73,8 @@ struct Piece {
 
 // Calls fn(piece) for every piece of the batch; `around(walk)` wraps each thread's runs of calls.
 template <class Fn, class Around>
-void for_pieces(const Stream& stream, const Lengths& lengths, int64_t B, int64_t N, void* scratch, Fn&& fn, Around&& around) {
+void for_pieces(const Stream& stream, const Lengths& lengths, int64_t B, int64_t N, void* scratch, Fn&& fn,
+                Around&& around) {
   const auto walk = [&](Place from, Place to, int worker) {
     for (int64_t i = from.sequence; i < B && i <= to.sequence; ++i) {
       const int64_t b = lengths.index(i), pieces = lengths.pieces(b);
@@ -74,9 +82,13 @@ void for_pieces(const Stream& stream, const Lengths& lengths, int64_t B, int64_t
       const int64_t end = i == to.sequence ? to.head * pieces + to.piece : N * pieces;
       for (int64_t unit = begin; unit < end; ++unit) {
         const int64_t first = unit % pieces * kSplitQueries;
-        Piece piece{b, unit / pieces, first, pieces == 1 ? lengths.queries(b) : std::min(kSplitQueries, lengths.queries(b) - first), worker};
-        if (piece.head + 1 < N) piece.next_b = b, piece.next_head = piece.head + 1;
-        else if (i + 1 < B) piece.next_b = lengths.index(i + 1);
+        Piece piece{b, unit / pieces, first,
+                    pieces == 1 ? lengths.queries(b) : std::min(kSplitQueries, lengths.queries(b) - first), worker};
+        if (piece.head + 1 < N) {
+          piece.next_b = b;
+          piece.next_head = piece.head + 1;
+        } else if (i + 1 < B)
+          piece.next_b = lengths.index(i + 1);
         fn(piece);
       }
     }
@@ -86,7 +98,8 @@ void for_pieces(const Stream& stream, const Lengths& lengths, int64_t B, int64_t
   auto* places = static_cast<Place*>(scratch);
   const int64_t tasks = kTasksPerThread * pool->size();
   cut(lengths, B, N, tasks, places);
-  pool->parallel_for(static_cast<size_t>(tasks), [&](size_t t, int worker) { around([&] { walk(places[t], places[t + 1], worker); }); });
+  pool->parallel_for(static_cast<size_t>(tasks),
+                     [&](size_t t, int worker) { around([&] { walk(places[t], places[t + 1], worker); }); });
 }
 
 }  // namespace
@@ -120,45 +133,69 @@ void attention_cpu(Stream& stream, const AttentionArgs& a) {
       in_bf16(a.precision) && !a.lse && !a.dropout.on() ? cpu::bf16_attention_kernels(isa) : nullptr;
   char* scratch = static_cast<char*>(a.scratch.data);
   const int64_t each = scratch_floats(S, D, a.precision);
-  for_pieces(stream, lengths, a.batch.B, N, scratch, [&](const Piece& piece) {
-    const int64_t b = piece.b, head = piece.head, queries = piece.queries, begin = starts[b] - starts[0], keys = lengths.keys(b);
-    BRIM_CHECK(0 <= begin && 0 <= keys && keys <= S && begin + keys <= a.batch.T,
-               "attention: sequence {} is rows {}..{}; the batch has {} rows and sequences of up to {}", b, begin, begin + keys, a.batch.T, S);
-    const int64_t row = a.first_query_only ? b : begin + piece.first_query, column = head * D;
-    float* lse = a.lse ? cpu::row_of<float>(a.lse, row) + head : nullptr;
-    if (keys == 0) {  // a query of an empty sequence attends to nothing
-      if (queries > 0) std::memset(at_element(a.out, row, column), 0, static_cast<size_t>(D * dtype_bytes(a.out.dtype)));
-      if (lse != nullptr && queries > 0) *lse = -INFINITY;
-      return;
-    }
-    cpu::DropRows drop = cpu::drop_rows(a.dropout, 0);
-    drop.first_row = static_cast<uint64_t>((a.dropout.first_row + row) * N + head);
-    const auto attend = bf16 != nullptr && bf16->takes(lengths.queries(b), keys, D) ? bf16->attend : kernels.attend;
-    const void *next_q = nullptr, *next_k = nullptr, *next_v = nullptr;
-    int64_t next_rows = 0;
-    if (piece.next_b >= 0 && !a.first_query_only) {
-      const int64_t next = starts[piece.next_b] - starts[0];
-      next_rows = lengths.keys(piece.next_b);
-      next_q = at_element(a.q, next, piece.next_head * D), next_k = at_element(a.k, next, piece.next_head * D);
-      next_v = at_element(a.v, next, piece.next_head * D);
-    }
-    attend({.q = at_element(a.q, row, column), .k = at_element(a.k, begin, column), .v = at_element(a.v, begin, column),
-            .out = at_element(a.out, row, column), .lse = lse,
-            .ld_q = a.q.ld(), .ld_k = a.k.ld(), .ld_v = a.v.ld(), .ld_out = a.out.ld(), .ld_lse = a.lse.ld(),
-            .queries = queries, .keys = keys, .D = D, .scale = 1.0f / std::sqrt(static_cast<float>(D)),
-            .drop = drop, .drop_step = N, .bf16_in = a.q.dtype == DType::bf16, .bf16_out = a.out.dtype == DType::bf16,
-            .next_q = next_q, .next_k = next_k, .next_v = next_v, .next_rows = next_rows,
-            .scratch = reinterpret_cast<float*>(scratch + place_bytes(threads)) + piece.worker * each});
-  }, [&](auto&& walk) {
-    if (bf16 == nullptr) return walk();
-    bf16->begin();
-    walk();
-    bf16->end();
-  });
+  for_pieces(
+      stream, lengths, a.batch.B, N, scratch,
+      [&](const Piece& piece) {
+        const int64_t b = piece.b, head = piece.head, queries = piece.queries, begin = starts[b] - starts[0],
+                      keys = lengths.keys(b);
+        BRIM_CHECK(0 <= begin && 0 <= keys && keys <= S && begin + keys <= a.batch.T,
+                   "attention: sequence {} is rows {}..{}; the batch has {} rows and sequences of up to {}", b, begin,
+                   begin + keys, a.batch.T, S);
+        const int64_t row = a.first_query_only ? b : begin + piece.first_query, column = head * D;
+        float* lse = a.lse ? cpu::row_of<float>(a.lse, row) + head : nullptr;
+        if (keys == 0) {  // a query of an empty sequence attends to nothing
+          if (queries > 0)
+            std::memset(at_element(a.out, row, column), 0, static_cast<size_t>(D * dtype_bytes(a.out.dtype)));
+          if (lse != nullptr && queries > 0) *lse = -INFINITY;
+          return;
+        }
+        cpu::DropRows drop = cpu::drop_rows(a.dropout, 0);
+        drop.first_row = static_cast<uint64_t>((a.dropout.first_row + row) * N + head);
+        const auto attend = bf16 != nullptr && bf16->takes(lengths.queries(b), keys, D) ? bf16->attend : kernels.attend;
+        const void *next_q = nullptr, *next_k = nullptr, *next_v = nullptr;
+        int64_t next_rows = 0;
+        if (piece.next_b >= 0 && !a.first_query_only) {
+          const int64_t next = starts[piece.next_b] - starts[0];
+          next_rows = lengths.keys(piece.next_b);
+          next_q = at_element(a.q, next, piece.next_head * D);
+          next_k = at_element(a.k, next, piece.next_head * D);
+          next_v = at_element(a.v, next, piece.next_head * D);
+        }
+        attend({.q = at_element(a.q, row, column),
+                .k = at_element(a.k, begin, column),
+                .v = at_element(a.v, begin, column),
+                .out = at_element(a.out, row, column),
+                .lse = lse,
+                .ld_q = a.q.ld(),
+                .ld_k = a.k.ld(),
+                .ld_v = a.v.ld(),
+                .ld_out = a.out.ld(),
+                .ld_lse = a.lse.ld(),
+                .queries = queries,
+                .keys = keys,
+                .D = D,
+                .scale = 1.0f / std::sqrt(static_cast<float>(D)),
+                .drop = drop,
+                .drop_step = N,
+                .bf16_in = a.q.dtype == DType::bf16,
+                .bf16_out = a.out.dtype == DType::bf16,
+                .next_q = next_q,
+                .next_k = next_k,
+                .next_v = next_v,
+                .next_rows = next_rows,
+                .scratch = reinterpret_cast<float*>(scratch + place_bytes(threads)) + piece.worker * each});
+      },
+      [&](auto&& walk) {
+        if (bf16 == nullptr) return walk();
+        bf16->begin();
+        walk();
+        bf16->end();
+      });
 }
 
 int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads) {
-  return place_bytes(threads) + threads * cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16) * static_cast<int64_t>(sizeof(float));
+  return place_bytes(threads) +
+         threads * cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16) * static_cast<int64_t>(sizeof(float));
 }
 
 void attention_grad_cpu(Stream& stream, const AttentionGradArgs& a) {
@@ -170,28 +207,49 @@ void attention_grad_cpu(Stream& stream, const AttentionGradArgs& a) {
   const cpu::AttentionKernels& kernels = cpu::attention_kernels(static_cast<CpuStream&>(stream).isa());
   char* scratch = static_cast<char*>(a.scratch.data);
   const int64_t each = cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16);
-  for_pieces(stream, lengths, a.batch.B, N, scratch, [&](const Piece& piece) {
-    const int64_t b = piece.b, head = piece.head, queries = piece.queries, begin = starts[b] - starts[0], keys = lengths.keys(b);
-    BRIM_CHECK(0 <= begin && 0 <= keys && keys <= S && begin + keys <= a.batch.T,
-               "attention_grad: sequence {} is rows {}..{}; the batch has {} rows and sequences of up to {}", b, begin, begin + keys, a.batch.T, S);
-    const int64_t row = a.first_query_only ? b : begin, column = head * D;
-    if (keys == 0) {
-      if (a.first_query_only) std::fill_n(cpu::row_of<float>(a.d_q, row) + column, D, 0.0f);
-      return;
-    }
-    cpu::DropRows drop = cpu::drop_rows(a.dropout, 0);
-    drop.first_row = static_cast<uint64_t>((a.dropout.first_row + row) * N + head);
-    kernels.attend_grad({.q = cpu::row_of<float>(a.q, row) + column, .k = cpu::row_of<float>(a.k, begin) + column,
-                         .v = cpu::row_of<float>(a.v, begin) + column, .out = cpu::row_of<float>(a.out, row) + column,
-                         .d_out = cpu::row_of<float>(a.d_out, row) + column, .lse = cpu::row_of<float>(a.lse, row) + head,
-                         .d_q = cpu::row_of<float>(a.d_q, row) + column, .d_k = cpu::row_of<float>(a.d_k, begin) + column,
-                         .d_v = cpu::row_of<float>(a.d_v, begin) + column,
-                         .ld_q = a.q.ld(), .ld_k = a.k.ld(), .ld_v = a.v.ld(), .ld_out = a.out.ld(), .ld_d_out = a.d_out.ld(),
-                         .ld_lse = a.lse.ld(), .ld_d_q = a.d_q.ld(), .ld_d_k = a.d_k.ld(), .ld_d_v = a.d_v.ld(),
-                         .queries = queries, .keys = keys, .D = D, .scale = 1.0f / std::sqrt(static_cast<float>(D)),
-                         .drop = drop, .drop_step = N,
-                         .scratch = reinterpret_cast<float*>(scratch + place_bytes(threads)) + piece.worker * each});
-  }, [](auto&& walk) { walk(); });
+  for_pieces(
+      stream, lengths, a.batch.B, N, scratch,
+      [&](const Piece& piece) {
+        const int64_t b = piece.b, head = piece.head, queries = piece.queries, begin = starts[b] - starts[0],
+                      keys = lengths.keys(b);
+        BRIM_CHECK(0 <= begin && 0 <= keys && keys <= S && begin + keys <= a.batch.T,
+                   "attention_grad: sequence {} is rows {}..{}; the batch has {} rows and sequences of up to {}", b,
+                   begin, begin + keys, a.batch.T, S);
+        const int64_t row = a.first_query_only ? b : begin, column = head * D;
+        if (keys == 0) {
+          if (a.first_query_only) std::fill_n(cpu::row_of<float>(a.d_q, row) + column, D, 0.0f);
+          return;
+        }
+        cpu::DropRows drop = cpu::drop_rows(a.dropout, 0);
+        drop.first_row = static_cast<uint64_t>((a.dropout.first_row + row) * N + head);
+        kernels.attend_grad(
+            {.q = cpu::row_of<float>(a.q, row) + column,
+             .k = cpu::row_of<float>(a.k, begin) + column,
+             .v = cpu::row_of<float>(a.v, begin) + column,
+             .out = cpu::row_of<float>(a.out, row) + column,
+             .d_out = cpu::row_of<float>(a.d_out, row) + column,
+             .lse = cpu::row_of<float>(a.lse, row) + head,
+             .d_q = cpu::row_of<float>(a.d_q, row) + column,
+             .d_k = cpu::row_of<float>(a.d_k, begin) + column,
+             .d_v = cpu::row_of<float>(a.d_v, begin) + column,
+             .ld_q = a.q.ld(),
+             .ld_k = a.k.ld(),
+             .ld_v = a.v.ld(),
+             .ld_out = a.out.ld(),
+             .ld_d_out = a.d_out.ld(),
+             .ld_lse = a.lse.ld(),
+             .ld_d_q = a.d_q.ld(),
+             .ld_d_k = a.d_k.ld(),
+             .ld_d_v = a.d_v.ld(),
+             .queries = queries,
+             .keys = keys,
+             .D = D,
+             .scale = 1.0f / std::sqrt(static_cast<float>(D)),
+             .drop = drop,
+             .drop_step = N,
+             .scratch = reinterpret_cast<float*>(scratch + place_bytes(threads)) + piece.worker * each});
+      },
+      [](auto&& walk) { walk(); });
 }
 
 }  // namespace brim

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packed attention. Three sizes of sequence, because tweets and documents want different things:
-//  - up to 32 tokens: a warp takes one head of one sequence, all in registers, no barrier (the bulk of tweets, at 99 % of copy);
+//  - up to 32 tokens: a warp takes one head of one sequence, all in registers, no barrier (the bulk of tweets, at 99 %
+//  of copy);
 //  - up to 128: a block takes one head of one sequence, its K and V staged once in shared memory, 16 queries a warp;
-//  - longer: 128 queries a block, 32 a warp, so that each staged fragment feeds two products; K and V stream through two
+//  - longer: 128 queries a block, 32 a warp, so that each staged fragment feeds two products; K and V stream through
+//  two
 //    buffers. A persistent grid walks the sequences, longest first, and stops at the first one that is not long.
-// Other head sizes and element types take a plain fp32 kernel. What did not pay: skipping per eight keys, one launch per
-// class of short sequences, ldmatrix.
+// Other head sizes and element types take a plain fp32 kernel. What did not pay: skipping per eight keys, one launch
+// per class of short sequences, ldmatrix.
 #include "ops/cuda/attention_tile.cuh"
 #include "ops/kernel_table.h"
 
@@ -13,15 +15,17 @@ namespace brim {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kMediumKeys = 128;             // longest sequence staged whole
-constexpr int kLongKeys = 64;                // keys a buffer of the long kernel holds
+constexpr int kMediumKeys = 128;  // longest sequence staged whole
+constexpr int kLongKeys = 64;     // keys a buffer of the long kernel holds
 constexpr int kLongQueries = 32 * kWarps;
 constexpr float kLog2e = 1.44269504f;
 
 template <AttentionMode kMode>
 __device__ __forceinline__ float output_scale(const AttentionProblem& p) {
-  if constexpr (kMode == AttentionMode::fp8_out) return *p.out_scale;
-  else return 1.0f;
+  if constexpr (kMode == AttentionMode::fp8_out)
+    return *p.out_scale;
+  else
+    return 1.0f;
 }
 
 // A query whose sequence is empty (only a first query can be one) attends to nothing: zeros.
@@ -29,16 +33,20 @@ template <class Elem, int D, AttentionMode kMode>
 __device__ __forceinline__ void store_empty(void* out, const AttentionProblem& p, int row, int head, int lane) {
   for (int d = lane; d < D; d += 32) {
     const size_t at = static_cast<size_t>(row) * p.ldo + head * D + d;
-    if constexpr (kMode == AttentionMode::fp8_out) static_cast<uint8_t*>(out)[at] = 0;
-    else static_cast<Elem*>(out)[at] = from_f32<Elem>(0.0f);
+    if constexpr (kMode == AttentionMode::fp8_out)
+      static_cast<uint8_t*>(out)[at] = 0;
+    else
+      static_cast<Elem*>(out)[at] = from_f32<Elem>(0.0f);
   }
-  if (kMode == AttentionMode::train && p.lse != nullptr && lane == 0) p.lse[static_cast<size_t>(row) * p.heads + head] = -INFINITY;
+  if (kMode == AttentionMode::train && p.lse != nullptr && lane == 0)
+    p.lse[static_cast<size_t>(row) * p.heads + head] = -INFINITY;
 }
 
 // One warp: up to 32 queries and keys, everything loaded at once.
 template <class Elem, int D, AttentionMode kMode>
-__device__ __forceinline__ void short_sequence(const Elem* q, const Elem* k, const Elem* v, void* out, const AttentionProblem& p,
-                                               const AttentionSequence& seq, int head, int g, int t) {
+__device__ __forceinline__ void short_sequence(const Elem* q, const Elem* k, const Elem* v, void* out,
+                                               const AttentionProblem& p, const AttentionSequence& seq, int head, int g,
+                                               int t) {
   const int last_q = seq.q_len - 1, last_k = seq.kv_len - 1, tiles = (seq.q_len + 15) / 16;
   const float scale_log2 = p.scale * kLog2e, out_scale = output_scale<kMode>(p);
   QTile<D> qt[2];
@@ -66,7 +74,8 @@ __device__ __forceinline__ void short_sequence(const Elem* q, const Elem* k, con
       if constexpr (kMode == AttentionMode::train) {
         const int row = seq.q_start + 16 * i + g;
         if (p.lse != nullptr) store_lse({lse.x, lse.y}, p, seq, 16 * i, head, g, t);
-        if (p.drop.threshold != 0) drop_probabilities(s, p.drop, drop_row(p, row, head), drop_row(p, row + 8, head), 0, t);
+        if (p.drop.threshold != 0)
+          drop_probabilities(s, p.drop, drop_row(p, row, head), drop_row(p, row + 8, head), 0, t);
       }
       pack_probabilities<Elem>(probs[i], s);
     }
@@ -85,8 +94,9 @@ __device__ __forceinline__ void short_sequence(const Elem* q, const Elem* k, con
 // Scores, softmax and output of kTiles tiles of 16 queries against one staged chunk of 32 keys from row k0 on.
 // `key` is the chunk's first key within the sequence, `left` its last valid one within the chunk.
 template <class Elem, int D, AttentionMode kMode, int kTiles>
-__device__ __forceinline__ void attend_chunk(Running<D> (&run)[kTiles], const QTile<D> (&qt)[kTiles], SharedAddress sk, SharedAddress sv, int k0,
-                                             int left, const AttentionProblem& p, int query, int key, int head, int g, int t) {
+__device__ __forceinline__ void attend_chunk(Running<D> (&run)[kTiles], const QTile<D> (&qt)[kTiles], SharedAddress sk,
+                                             SharedAddress sv, int k0, int left, const AttentionProblem& p, int query,
+                                             int key, int head, int g, int t) {
   const float scale_log2 = p.scale * kLog2e;
   float s[kTiles][4][4];
   Probs probs[kTiles];
@@ -106,7 +116,8 @@ __device__ __forceinline__ void attend_chunk(Running<D> (&run)[kTiles], const QT
     softmax_chunk(run[i], s[i], scale_log2);
     if constexpr (kMode == AttentionMode::train)
       if (p.drop.threshold != 0)
-        drop_probabilities(s[i], p.drop, drop_row(p, query + 16 * i, head), drop_row(p, query + 16 * i + 8, head), key, t);
+        drop_probabilities(s[i], p.drop, drop_row(p, query + 16 * i, head), drop_row(p, query + 16 * i + 8, head), key,
+                           t);
     pack_probabilities<Elem>(probs[i], s[i]);
   }
 #pragma unroll
@@ -121,27 +132,30 @@ __device__ __forceinline__ void attend_chunk(Running<D> (&run)[kTiles], const QT
 }
 
 template <class Elem, int D, AttentionMode kMode>
-__device__ __forceinline__ void finish_rows(const Running<D>& run, void* out, const AttentionProblem& p, const AttentionSequence& seq, int first,
-                                            int head, int g, int t) {
+__device__ __forceinline__ void finish_rows(const Running<D>& run, void* out, const AttentionProblem& p,
+                                            const AttentionSequence& seq, int first, int head, int g, int t) {
   const float out_scale = output_scale<kMode>(p), sum[2] = {quad_sum(run.sum[0]), quad_sum(run.sum[1])};
   const float factor[2] = {__fdividef(out_scale, sum[0]), __fdividef(out_scale, sum[1])};
   if constexpr (kMode == AttentionMode::train)
     if (p.lse != nullptr) {
-      const float lse[2] = {run.top[0] * p.scale * kLog2e + log2f(sum[0]), run.top[1] * p.scale * kLog2e + log2f(sum[1])};
+      const float lse[2] = {run.top[0] * p.scale * kLog2e + log2f(sum[0]),
+                            run.top[1] * p.scale * kLog2e + log2f(sum[1])};
       store_lse(lse, p, seq, first, head, g, t);
     }
   store_rows<Elem, D, kMode>(run.o, factor, out, p, seq, first, head, g, t);
 }
 
-// Blocks [0, n_long * heads) take one head of one sequence of more than 32 tokens; the warps of the others one head of one
-// short sequence each. Neighbours take neighbouring heads, so whole rows stream through the chip together.
+// Blocks [0, n_long * heads) take one head of one sequence of more than 32 tokens; the warps of the others one head of
+// one short sequence each. Neighbours take neighbouring heads, so whole rows stream through the chip together.
 template <class Elem, int D, AttentionMode kMode>
 __global__ void __launch_bounds__(kThreads, kMode == AttentionMode::train ? 3 : 4)
-    attention_kernel(const Elem* __restrict__ q, const Elem* __restrict__ k, const Elem* __restrict__ v, void* __restrict__ out, const AttentionProblem p) {
+    attention_kernel(const Elem* __restrict__ q, const Elem* __restrict__ k, const Elem* __restrict__ v,
+                     void* __restrict__ out, const AttentionProblem p) {
   __shared__ __align__(128) uint8_t staged[2][kMediumKeys * D * 2];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
   const bool is_long = static_cast<int>(blockIdx.x) < p.n_long * p.heads;
-  const int item = is_long ? static_cast<int>(blockIdx.x) : (static_cast<int>(blockIdx.x) - p.n_long * p.heads) * kWarps + warp;
+  const int item =
+      is_long ? static_cast<int>(blockIdx.x) : (static_cast<int>(blockIdx.x) - p.n_long * p.heads) * kWarps + warp;
   const int index = (is_long ? 0 : p.n_long) + item / p.heads, head = item % p.heads;
   if (index >= p.B) return;
   const AttentionSequence seq = attention_sequence(p, index);
@@ -171,20 +185,23 @@ __global__ void __launch_bounds__(kThreads, kMode == AttentionMode::train ? 3 : 
     start(run[0]);
 #pragma unroll 1
     for (int k0 = 0; k0 < seq.kv_len; k0 += kChunkKeys)
-      attend_chunk<Elem, D, kMode, 1>(run, qt, sk, sv, k0, seq.kv_len - 1 - k0, p, seq.q_start + first + g, k0, head, g, t);
+      attend_chunk<Elem, D, kMode, 1>(run, qt, sk, sv, k0, seq.kv_len - 1 - k0, p, seq.q_start + first + g, k0, head, g,
+                                      t);
     finish_rows<Elem, D, kMode>(run[0], out, p, seq, first, head, g, t);
   }
 }
 
 template <class Elem, int D, AttentionMode kMode>
 __global__ void __launch_bounds__(kThreads, 2)
-    attention_long_kernel(const Elem* __restrict__ q, const Elem* __restrict__ k, const Elem* __restrict__ v, void* __restrict__ out, const AttentionProblem p) {
+    attention_long_kernel(const Elem* __restrict__ q, const Elem* __restrict__ k, const Elem* __restrict__ v,
+                          void* __restrict__ out, const AttentionProblem p) {
   __shared__ __align__(128) uint8_t staged[2][2][kLongKeys * D * 2];  // buffer, K or V
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
   const int q_tiles = p.first_query_only ? 1 : (p.S + kLongQueries - 1) / kLongQueries;
 #pragma unroll 1
   for (int64_t item = blockIdx.x; item < static_cast<int64_t>(p.n_long) * q_tiles * p.heads; item += gridDim.x) {
-    const int head = static_cast<int>(item % p.heads), tile = static_cast<int>(item / p.heads % q_tiles), index = static_cast<int>(item / p.heads / q_tiles);
+    const int head = static_cast<int>(item % p.heads), tile = static_cast<int>(item / p.heads % q_tiles),
+              index = static_cast<int>(item / p.heads / q_tiles);
     const AttentionSequence seq = attention_sequence(p, index);
     if (seq.kv_len <= kMediumKeys) {
       if (p.order != nullptr) break;  // all that follow are no longer
@@ -198,8 +215,10 @@ __global__ void __launch_bounds__(kThreads, 2)
     const bool active = first < seq.q_len;
     const auto stage = [&](int i) {
       const int rows = min(kLongKeys, seq.kv_len - i * kLongKeys);
-      stage_rows<Elem, D>(shared_address(staged[i & 1][0]), k_head + static_cast<size_t>(i) * kLongKeys * p.ldkv, p.ldkv, rows);
-      stage_rows<Elem, D>(shared_address(staged[i & 1][1]), v_head + static_cast<size_t>(i) * kLongKeys * p.ldkv, p.ldkv, rows);
+      stage_rows<Elem, D>(shared_address(staged[i & 1][0]), k_head + static_cast<size_t>(i) * kLongKeys * p.ldkv,
+                          p.ldkv, rows);
+      stage_rows<Elem, D>(shared_address(staged[i & 1][1]), v_head + static_cast<size_t>(i) * kLongKeys * p.ldkv,
+                          p.ldkv, rows);
       copy_async_commit();
     };
     QTile<D> qt[2];
@@ -223,8 +242,9 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (active) {
 #pragma unroll 1
         for (int k0 = 0; k0 < rows; k0 += kChunkKeys)
-          attend_chunk<Elem, D, kMode, 2>(run, qt, shared_address(staged[b & 1][0]), shared_address(staged[b & 1][1]), k0, rows - 1 - k0, p,
-                                          seq.q_start + first + g, b * kLongKeys + k0, head, g, t);
+          attend_chunk<Elem, D, kMode, 2>(run, qt, shared_address(staged[b & 1][0]), shared_address(staged[b & 1][1]),
+                                          k0, rows - 1 - k0, p, seq.q_start + first + g, b * kLongKeys + k0, head, g,
+                                          t);
       }
       __syncthreads();  // before this buffer is filled again
     }
@@ -235,14 +255,16 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// ---- the plain kernel: any head size up to 32 * kSlices, fp32 arithmetic. A warp takes four queries; a lane is one of 32
-// keys for the scores, and of kSlices dims for the output ----
+// ---- the plain kernel: any head size up to 32 * kSlices, fp32 arithmetic. A warp takes four queries; a lane is one of
+// 32 keys for the scores, and of kSlices dims for the output ----
 constexpr int kPlainQueries = 4 * kWarps, kPlainKeys = 32;
 
 template <class Elem, int kSlices>
 __global__ void __launch_bounds__(kThreads, 4)
-    attention_plain_kernel(const Elem* __restrict__ q, const Elem* __restrict__ k, const Elem* __restrict__ v, void* __restrict__ out, int D, const AttentionProblem p) {
-  __shared__ float keys[kPlainKeys][32 * kSlices + 1], values[kPlainKeys][32 * kSlices], queries[kPlainQueries][32 * kSlices];
+    attention_plain_kernel(const Elem* __restrict__ q, const Elem* __restrict__ k, const Elem* __restrict__ v,
+                           void* __restrict__ out, int D, const AttentionProblem p) {
+  __shared__ float keys[kPlainKeys][32 * kSlices + 1], values[kPlainKeys][32 * kSlices],
+      queries[kPlainQueries][32 * kSlices];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int index = static_cast<int>(blockIdx.x) / p.heads, head = static_cast<int>(blockIdx.x) % p.heads;
   const AttentionSequence seq = attention_sequence(p, index);
@@ -251,11 +273,13 @@ __global__ void __launch_bounds__(kThreads, 4)
   q += static_cast<size_t>(seq.q_start) * p.ldq + head * D;
   k += static_cast<size_t>(seq.kv_start) * p.ldkv + head * D;
   v += static_cast<size_t>(seq.kv_start) * p.ldkv + head * D;
-  for (int q0 = static_cast<int>(blockIdx.y) * kPlainQueries; q0 < q_len; q0 += static_cast<int>(gridDim.y) * kPlainQueries) {
+  for (int q0 = static_cast<int>(blockIdx.y) * kPlainQueries; q0 < q_len;
+       q0 += static_cast<int>(gridDim.y) * kPlainQueries) {
     float o[4][kSlices], top[4], sum[4];
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      top[r] = -INFINITY, sum[r] = 0.0f;
+      top[r] = -INFINITY;
+      sum[r] = 0.0f;
 #pragma unroll
       for (int i = 0; i < kSlices; ++i) o[r][i] = 0.0f;
     }
@@ -282,7 +306,9 @@ __global__ void __launch_bounds__(kThreads, 4)
         top[r] = new_top;
         if (p.drop.threshold != 0) {
           const int key = k0 + lane;
-          const uint64_t bits = dropout_bits(p.drop.seed, p.drop.site, drop_row(p, seq.q_start + q0 + 4 * warp + r, head), static_cast<uint32_t>(key) / 4);
+          const uint64_t bits =
+              dropout_bits(p.drop.seed, p.drop.site, drop_row(p, seq.q_start + q0 + 4 * warp + r, head),
+                           static_cast<uint32_t>(key) / 4);
           weight = dropout_keeps(bits, key, p.drop.threshold) ? weight * p.drop.scale : 0.0f;
         }
 #pragma unroll
@@ -299,14 +325,17 @@ __global__ void __launch_bounds__(kThreads, 4)
       const int row = q0 + 4 * warp + r;
       if (row >= q_len) continue;
       const float factor = seq.kv_len == 0 ? 0.0f : out_scale / sum[r];
-      if (p.lse != nullptr && lane == 0) p.lse[static_cast<size_t>(seq.q_start + row) * p.heads + head] = top[r] + logf(sum[r]);
+      if (p.lse != nullptr && lane == 0)
+        p.lse[static_cast<size_t>(seq.q_start + row) * p.heads + head] = top[r] + logf(sum[r]);
 #pragma unroll
       for (int i = 0; i < kSlices; ++i) {
         const int d = lane + 32 * i;
         if (d >= D) continue;
         const size_t at = static_cast<size_t>(seq.q_start + row) * p.ldo + head * D + d;
-        if (p.out_scale != nullptr) static_cast<uint8_t*>(out)[at] = __nv_cvt_float_to_fp8(o[r][i] * factor, __NV_SATFINITE, __NV_E4M3);
-        else static_cast<Elem*>(out)[at] = from_f32<Elem>(o[r][i] * factor);
+        if (p.out_scale != nullptr)
+          static_cast<uint8_t*>(out)[at] = __nv_cvt_float_to_fp8(o[r][i] * factor, __NV_SATFINITE, __NV_E4M3);
+        else
+          static_cast<Elem*>(out)[at] = from_f32<Elem>(o[r][i] * factor);
       }
     }
   }
@@ -315,13 +344,18 @@ __global__ void __launch_bounds__(kThreads, 4)
 // ---- launches ----
 template <class Elem, int D, AttentionMode kMode>
 void launch_tensor(CudaStream& s, const AttentionArgs& a, const AttentionProblem& p) {
-  const auto *q = static_cast<const Elem*>(a.q.data), *k = static_cast<const Elem*>(a.k.data), *v = static_cast<const Elem*>(a.v.data);
+  const auto *q = static_cast<const Elem*>(a.q.data), *k = static_cast<const Elem*>(a.k.data),
+             *v = static_cast<const Elem*>(a.v.data);
   const int n_short = p.B - p.n_long;
-  const unsigned blocks = static_cast<unsigned>(p.n_long) * p.heads + blocks_for(static_cast<int64_t>(n_short) * p.heads, kWarps);
+  const unsigned blocks =
+      static_cast<unsigned>(p.n_long) * p.heads + blocks_for(static_cast<int64_t>(n_short) * p.heads, kWarps);
   if (p.S > kMediumKeys && p.n_long > 0) {  // first: it takes longest
-    const int64_t most = std::min<int64_t>(p.n_long, a.batch.T / (kMediumKeys + 1)) * p.heads * (p.first_query_only ? 1 : blocks_for(p.S, kLongQueries));
+    const int64_t most = std::min<int64_t>(p.n_long, a.batch.T / (kMediumKeys + 1)) * p.heads *
+                         (p.first_query_only ? 1 : blocks_for(p.S, kLongQueries));
     const auto resident = static_cast<int64_t>(s.info().sm_count) * 2;
-    launch<attention_long_kernel<Elem, D, kMode>>(s, dim3(static_cast<unsigned>(std::min(p.order == nullptr ? resident : most, resident))), dim3(kThreads), q, k, v, a.out.data, p);
+    launch<attention_long_kernel<Elem, D, kMode>>(
+        s, dim3(static_cast<unsigned>(std::min(p.order == nullptr ? resident : most, resident))), dim3(kThreads), q, k,
+        v, a.out.data, p);
   }
   launch<attention_kernel<Elem, D, kMode>>(s, dim3(blocks), dim3(kThreads), q, k, v, a.out.data, p);
 }
@@ -341,11 +375,16 @@ void launch_mode(CudaStream& s, const AttentionArgs& a, const AttentionProblem& 
 template <class Elem>
 void launch_plain(CudaStream& s, const AttentionArgs& a, const AttentionProblem& p, int D) {
   BRIM_CHECK(D <= 128, "attention: heads of {} dims, the CUDA kernels take up to 128", D);
-  const dim3 grid(static_cast<unsigned>(p.B * p.heads), std::clamp(blocks_for(p.first_query_only ? 1 : p.S, kPlainQueries), 1u, 64u));
-  const auto *q = static_cast<const Elem*>(a.q.data), *k = static_cast<const Elem*>(a.k.data), *v = static_cast<const Elem*>(a.v.data);
-  if (D <= 32) launch<attention_plain_kernel<Elem, 1>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
-  else if (D <= 64) launch<attention_plain_kernel<Elem, 2>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
-  else launch<attention_plain_kernel<Elem, 4>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
+  const dim3 grid(static_cast<unsigned>(p.B * p.heads),
+                  std::clamp(blocks_for(p.first_query_only ? 1 : p.S, kPlainQueries), 1u, 64u));
+  const auto *q = static_cast<const Elem*>(a.q.data), *k = static_cast<const Elem*>(a.k.data),
+             *v = static_cast<const Elem*>(a.v.data);
+  if (D <= 32)
+    launch<attention_plain_kernel<Elem, 1>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
+  else if (D <= 64)
+    launch<attention_plain_kernel<Elem, 2>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
+  else
+    launch<attention_plain_kernel<Elem, 4>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
 }
 
 bool rows_aligned16(const TensorView& v) {
@@ -373,8 +412,9 @@ void attention_cuda(Stream& stream, const AttentionArgs& a) {
     p.out_scale = a.out_scale.as<float>();
     p.lse = a.lse.as<float>();
     p.drop = dropout_mask(a.dropout);
-    const bool tensor_cores = (a.q.dtype == DType::f16 || (a.q.dtype == DType::bf16 && s.info().bf16)) && (D == 32 || D == 64) &&
-                              rows_aligned16(a.q) && rows_aligned16(a.k) && rows_aligned16(a.v) && rows_aligned16(a.out);
+    const bool tensor_cores = (a.q.dtype == DType::f16 || (a.q.dtype == DType::bf16 && s.info().bf16)) &&
+                              (D == 32 || D == 64) && rows_aligned16(a.q) && rows_aligned16(a.k) &&
+                              rows_aligned16(a.v) && rows_aligned16(a.out);
     dispatch_elem(a.q.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
       if constexpr (!std::is_same_v<Elem, float>) {

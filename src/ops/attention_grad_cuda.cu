@@ -2,10 +2,10 @@
 // Gradients of packed attention, without atomics and in a fixed order. With P recomputed from the saved log-sum-exp and
 // delta = out · d_out per query,
 //   dS = P ∘ (d_out Vᵀ − delta),   d_q = dS K,   d_k = dSᵀ Q,   d_v = Pᵀ d_out.
-// d_q and (d_k, d_v) are two passes of one shape: 16 own rows a warp, held in registers, against chunks of 16 other rows;
-// the second pass computes Sᵀ = K Qᵀ, so nothing is ever transposed. Seven products instead of five buy that. A sequence of
-// up to 32 tokens is one warp's; longer ones are cut into tiles of 64 own rows, a block each, the other side streaming
-// through two buffers in shared memory.
+// d_q and (d_k, d_v) are two passes of one shape: 16 own rows a warp, held in registers, against chunks of 16 other
+// rows; the second pass computes Sᵀ = K Qᵀ, so nothing is ever transposed. Seven products instead of five buy that. A
+// sequence of up to 32 tokens is one warp's; longer ones are cut into tiles of 64 own rows, a block each, the other
+// side streaming through two buffers in shared memory.
 #include "ops/cuda/attention_tile.cuh"
 #include "ops/kernel_table.h"
 
@@ -26,7 +26,7 @@ struct GradProblem {
   AttentionProblem p;  // lse and drop as in the forward pass
   Rows<const Elem> q, k, v, out, d_out;
   Rows<Elem> d_q, d_k, d_v;
-  float* delta;        // [Tq, heads], of sequences longer than kShortTokens
+  float* delta;  // [Tq, heads], of sequences longer than kShortTokens
 };
 
 // Other rows in device memory: first is K or Q, second V or d_out.
@@ -34,14 +34,22 @@ template <class Elem, int D>
 struct GlobalRows {
   const Elem *first, *second;
   unsigned ld_first, ld_second;
-  __device__ __forceinline__ KRow<D> wide(int which, int row, int t) const { return which == 0 ? load_k<Elem, D>(first, ld_first, row, t) : load_k<Elem, D>(second, ld_second, row, t); }
-  __device__ __forceinline__ VRow<D> deep(int which, int row, int g) const { return which == 0 ? load_v<Elem, D>(first, ld_first, row, g) : load_v<Elem, D>(second, ld_second, row, g); }
+  __device__ __forceinline__ KRow<D> wide(int which, int row, int t) const {
+    return which == 0 ? load_k<Elem, D>(first, ld_first, row, t) : load_k<Elem, D>(second, ld_second, row, t);
+  }
+  __device__ __forceinline__ VRow<D> deep(int which, int row, int g) const {
+    return which == 0 ? load_v<Elem, D>(first, ld_first, row, g) : load_v<Elem, D>(second, ld_second, row, g);
+  }
 };
 template <class Elem, int D>
 struct SharedRows {
   SharedAddress first, second;
-  __device__ __forceinline__ KRow<D> wide(int which, int row, int t) const { return staged_k<D>(which == 0 ? first : second, row, t); }
-  __device__ __forceinline__ VRow<D> deep(int which, int row, int g) const { return staged_v<D>(which == 0 ? first : second, row, g); }
+  __device__ __forceinline__ KRow<D> wide(int which, int row, int t) const {
+    return staged_k<D>(which == 0 ? first : second, row, t);
+  }
+  __device__ __forceinline__ VRow<D> deep(int which, int row, int g) const {
+    return staged_v<D>(which == 0 ? first : second, row, g);
+  }
 };
 
 template <int D>
@@ -55,16 +63,19 @@ __device__ __forceinline__ void weigh_chunk(Accum<D>& o, const uint32_t (&a)[4],
 #pragma unroll
   for (int j = 0; j < D / 8; ++j) {
     const uint32_t pick = (j & 1) != 0 ? 0x7632 : 0x5410;
-    mma_16816<Elem>(o.c[j], a, __byte_perm(v[0].w[j / 2], v[1].w[j / 2], pick), __byte_perm(v[2].w[j / 2], v[3].w[j / 2], pick));
+    mma_16816<Elem>(o.c[j], a, __byte_perm(v[0].w[j / 2], v[1].w[j / 2], pick),
+                    __byte_perm(v[2].w[j / 2], v[3].w[j / 2], pick));
   }
 }
 
-// 16 own rows against other rows c0 .. c0+15 of `other`, of which those up to c0 + left count. `lse` (base 2) and `delta`
-// belong to queries: own rows g and g + 8 (two values) when those are queries, other rows (indexed like `other`) when the own
-// rows are keys. `own` and `far` are the first own and other row's numbers for dropout: query row numbers or key indices.
+// 16 own rows against other rows c0 .. c0+15 of `other`, of which those up to c0 + left count. `lse` (base 2) and
+// `delta` belong to queries: own rows g and g + 8 (two values) when those are queries, other rows (indexed like
+// `other`) when the own rows are keys. `own` and `far` are the first own and other row's numbers for dropout: query row
+// numbers or key indices.
 template <class Elem, int D, bool kKeys, class Source>
-__device__ __forceinline__ void grad_chunk(GradTile<D>& tile, const Source& other, int c0, int left, const float* lse, const float* delta, const AttentionProblem& p,
-                                           int own, int far, int head, int g, int t) {
+__device__ __forceinline__ void grad_chunk(GradTile<D>& tile, const Source& other, int c0, int left, const float* lse,
+                                           const float* delta, const AttentionProblem& p, int own, int far, int head,
+                                           int g, int t) {
   const float scale_log2 = p.scale * kLog2e;
   float s[2][4], dp[2][4];
 #pragma unroll
@@ -93,7 +104,8 @@ __device__ __forceinline__ void grad_chunk(GradTile<D>& tile, const Source& othe
       float factor = 1.0f;
       if (p.drop.threshold != 0) {
         const int query = kKeys ? far + column : own + g + 8 * h, key = kKeys ? own + g + 8 * h : far + column;
-        const uint64_t bits = dropout_bits(p.drop.seed, p.drop.site, drop_row(p, query, head), static_cast<uint32_t>(key) / 4);
+        const uint64_t bits =
+            dropout_bits(p.drop.seed, p.drop.site, drop_row(p, query, head), static_cast<uint32_t>(key) / 4);
         factor = dropout_keeps(bits, key, p.drop.threshold) ? p.drop.scale : 0.0f;
       }
       dp[j][e] = prob * (dp[j][e] * factor - row_delta);
@@ -117,7 +129,8 @@ __device__ __forceinline__ void grad_chunk(GradTile<D>& tile, const Source& othe
 
 // Own rows first + g and first + g + 8 of a tile to `to`, whose rows are counted from the sequence's first.
 template <class Elem, int D>
-__device__ __forceinline__ void store_grad(const Accum<D>& o, float factor, Elem* to, unsigned ld, int first, int rows, int g, int t) {
+__device__ __forceinline__ void store_grad(const Accum<D>& o, float factor, Elem* to, unsigned ld, int first, int rows,
+                                           int g, int t) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = first + g + 8 * h;
@@ -130,8 +143,8 @@ __device__ __forceinline__ void store_grad(const Accum<D>& o, float factor, Elem
     auto* at = reinterpret_cast<uint4*>(to + static_cast<size_t>(row) * ld + D / 4 * t);
 #pragma unroll
     for (int i = 0; i < D / 32; ++i)
-      at[i] = make_uint4(pack2<Elem>(f[8 * i], f[8 * i + 1]), pack2<Elem>(f[8 * i + 2], f[8 * i + 3]), pack2<Elem>(f[8 * i + 4], f[8 * i + 5]),
-                         pack2<Elem>(f[8 * i + 6], f[8 * i + 7]));
+      at[i] = make_uint4(pack2<Elem>(f[8 * i], f[8 * i + 1]), pack2<Elem>(f[8 * i + 2], f[8 * i + 3]),
+                         pack2<Elem>(f[8 * i + 4], f[8 * i + 5]), pack2<Elem>(f[8 * i + 6], f[8 * i + 7]));
   }
 }
 
@@ -160,18 +173,22 @@ __global__ void __launch_bounds__(kThreads, 3) attention_grad_short_kernel(const
   const int index = p.n_long + static_cast<int>(item / p.heads), head = static_cast<int>(item % p.heads);
   if (index >= p.B) return;
   const AttentionSequence seq = attention_sequence(p, index);
-  const auto head_of = [&](auto rows, int first) { return rows.data + static_cast<size_t>(first) * rows.ld + head * D; };
+  const auto head_of = [&](auto rows, int first) {
+    return rows.data + static_cast<size_t>(first) * rows.ld + head * D;
+  };
   if (seq.kv_len == 0) {
     if (p.first_query_only)
       for (int d = lane; d < D; d += 32) head_of(x.d_q, seq.q_start)[d] = from_f32<Elem>(0.0f);
     return;
   }
-  const Elem *q = head_of(x.q, seq.q_start), *k = head_of(x.k, seq.kv_start), *v = head_of(x.v, seq.kv_start), *d_out = head_of(x.d_out, seq.q_start);
+  const Elem *q = head_of(x.q, seq.q_start), *k = head_of(x.k, seq.kv_start), *v = head_of(x.v, seq.kv_start),
+             *d_out = head_of(x.d_out, seq.q_start);
   float *lse = stats[warp][0], *delta = stats[warp][1];
   {
     const int row = min(lane, seq.q_len - 1);
     lse[lane] = p.lse[static_cast<size_t>(seq.q_start + row) * p.heads + head] * kLog2e;
-    delta[lane] = row_delta<Elem, D>(head_of(x.out, seq.q_start) + static_cast<size_t>(row) * x.out.ld, d_out + static_cast<size_t>(row) * x.d_out.ld);
+    delta[lane] = row_delta<Elem, D>(head_of(x.out, seq.q_start) + static_cast<size_t>(row) * x.out.ld,
+                                     d_out + static_cast<size_t>(row) * x.d_out.ld);
   }
   __syncwarp();
   GradTile<D> tile;
@@ -181,10 +198,12 @@ __global__ void __launch_bounds__(kThreads, 3) attention_grad_short_kernel(const
     load_q<Elem, D>(tile.first, q, x.q.ld, first, seq.q_len - 1, g, t);
     load_q<Elem, D>(tile.second, d_out, x.d_out.ld, first, seq.q_len - 1, g, t);
     clear(tile.d_first);
-    const float row_lse[2] = {lse[first + g], lse[first + g + 8]}, row_deltas[2] = {delta[first + g], delta[first + g + 8]};
+    const float row_lse[2] = {lse[first + g], lse[first + g + 8]},
+                row_deltas[2] = {delta[first + g], delta[first + g + 8]};
 #pragma unroll 1
     for (int c = 0; c < seq.kv_len; c += 16)
-      grad_chunk<Elem, D, false>(tile, keys, c, min(15, seq.kv_len - 1 - c), row_lse, row_deltas, p, seq.q_start + first, c, head, g, t);
+      grad_chunk<Elem, D, false>(tile, keys, c, min(15, seq.kv_len - 1 - c), row_lse, row_deltas, p,
+                                 seq.q_start + first, c, head, g, t);
     store_grad<Elem, D>(tile.d_first, p.scale, head_of(x.d_q, seq.q_start), x.d_q.ld, first, seq.q_len, g, t);
   }
 #pragma unroll 1
@@ -195,7 +214,8 @@ __global__ void __launch_bounds__(kThreads, 3) attention_grad_short_kernel(const
     clear(tile.d_second);
 #pragma unroll 1
     for (int c = 0; c < seq.q_len; c += 16)
-      grad_chunk<Elem, D, true>(tile, queries, c, min(15, seq.q_len - 1 - c), lse, delta, p, first, seq.q_start + c, head, g, t);
+      grad_chunk<Elem, D, true>(tile, queries, c, min(15, seq.q_len - 1 - c), lse, delta, p, first, seq.q_start + c,
+                                head, g, t);
     store_grad<Elem, D>(tile.d_first, p.scale, head_of(x.d_k, seq.kv_start), x.d_k.ld, first, seq.kv_len, g, t);
     store_grad<Elem, D>(tile.d_second, 1.0f, head_of(x.d_v, seq.kv_start), x.d_v.ld, first, seq.kv_len, g, t);
   }
@@ -205,30 +225,39 @@ __global__ void __launch_bounds__(kThreads, 3) attention_grad_short_kernel(const
 template <class Elem, int D>
 __global__ void __launch_bounds__(kThreads) attention_delta_kernel(const GradProblem<Elem> x) {
   const AttentionSequence seq = attention_sequence(x.p, static_cast<int>(blockIdx.x));
-  for (int i = static_cast<int>(blockIdx.y) * kThreads + threadIdx.x; i < seq.q_len * x.p.heads; i += static_cast<int>(gridDim.y) * kThreads) {
+  for (int i = static_cast<int>(blockIdx.y) * kThreads + threadIdx.x; i < seq.q_len * x.p.heads;
+       i += static_cast<int>(gridDim.y) * kThreads) {
     const size_t row = static_cast<size_t>(seq.q_start + i / x.p.heads);
     const int head = i % x.p.heads;
-    x.delta[row * x.p.heads + head] = row_delta<Elem, D>(x.out.data + row * x.out.ld + head * D, x.d_out.data + row * x.d_out.ld + head * D);
+    x.delta[row * x.p.heads + head] =
+        row_delta<Elem, D>(x.out.data + row * x.out.ld + head * D, x.d_out.data + row * x.d_out.ld + head * D);
   }
 }
 
 // One tile of 64 own rows of one head of one long sequence.
 template <class Elem, int D, bool kKeys>
-__device__ __forceinline__ void grad_tile(const GradProblem<Elem>& x, const AttentionSequence& seq, int head, int tile_index, uint8_t (*staged)[2][kTileRows * D * 2],
+__device__ __forceinline__ void grad_tile(const GradProblem<Elem>& x, const AttentionSequence& seq, int head,
+                                          int tile_index, uint8_t (*staged)[2][kTileRows * D * 2],
                                           float (*stats)[2][kTileRows], int warp, int g, int t) {
   const AttentionProblem& p = x.p;
-  const auto head_of = [&](auto rows, int first) { return rows.data + static_cast<size_t>(first) * rows.ld + head * D; };
-  const Elem *q = head_of(x.q, seq.q_start), *k = head_of(x.k, seq.kv_start), *v = head_of(x.v, seq.kv_start), *d_out = head_of(x.d_out, seq.q_start);
-  const Elem *own_first = kKeys ? k : q, *own_second = kKeys ? v : d_out, *far_first = kKeys ? q : k, *far_second = kKeys ? d_out : v;
-  const unsigned ld_own_first = kKeys ? x.k.ld : x.q.ld, ld_own_second = kKeys ? x.v.ld : x.d_out.ld, ld_far_first = kKeys ? x.q.ld : x.k.ld,
-                 ld_far_second = kKeys ? x.d_out.ld : x.v.ld;
+  const auto head_of = [&](auto rows, int first) {
+    return rows.data + static_cast<size_t>(first) * rows.ld + head * D;
+  };
+  const Elem *q = head_of(x.q, seq.q_start), *k = head_of(x.k, seq.kv_start), *v = head_of(x.v, seq.kv_start),
+             *d_out = head_of(x.d_out, seq.q_start);
+  const Elem *own_first = kKeys ? k : q, *own_second = kKeys ? v : d_out, *far_first = kKeys ? q : k,
+             *far_second = kKeys ? d_out : v;
+  const unsigned ld_own_first = kKeys ? x.k.ld : x.q.ld, ld_own_second = kKeys ? x.v.ld : x.d_out.ld,
+                 ld_far_first = kKeys ? x.q.ld : x.k.ld, ld_far_second = kKeys ? x.d_out.ld : x.v.ld;
   const int own_len = kKeys ? seq.kv_len : seq.q_len, far_len = kKeys ? seq.q_len : seq.kv_len;
   const int first = tile_index * kTileRows + 16 * warp, buffers = (far_len + kTileRows - 1) / kTileRows;
   const bool active = first < own_len;
   const auto stage = [&](int b) {
     const int from = b * kTileRows, rows = min(kTileRows, far_len - from);
-    stage_rows<Elem, D>(shared_address(staged[b & 1][0]), far_first + static_cast<size_t>(from) * ld_far_first, ld_far_first, rows);
-    stage_rows<Elem, D>(shared_address(staged[b & 1][1]), far_second + static_cast<size_t>(from) * ld_far_second, ld_far_second, rows);
+    stage_rows<Elem, D>(shared_address(staged[b & 1][0]), far_first + static_cast<size_t>(from) * ld_far_first,
+                        ld_far_first, rows);
+    stage_rows<Elem, D>(shared_address(staged[b & 1][1]), far_second + static_cast<size_t>(from) * ld_far_second,
+                        ld_far_second, rows);
     copy_async_commit();
     if constexpr (kKeys)
       if (static_cast<int>(threadIdx.x) < rows) {
@@ -269,7 +298,9 @@ __device__ __forceinline__ void grad_tile(const GradProblem<Elem>& x, const Atte
       const float *lse = kKeys ? stats[b & 1][0] : row_lse, *delta = kKeys ? stats[b & 1][1] : row_deltas;
 #pragma unroll 1
       for (int c = 0; c < rows; c += 16)
-        grad_chunk<Elem, D, kKeys>(tile, other, c, min(15, rows - 1 - c), lse, delta, p, kKeys ? first : seq.q_start + first, (kKeys ? seq.q_start : 0) + from + c, head, g, t);
+        grad_chunk<Elem, D, kKeys>(tile, other, c, min(15, rows - 1 - c), lse, delta, p,
+                                   kKeys ? first : seq.q_start + first, (kKeys ? seq.q_start : 0) + from + c, head, g,
+                                   t);
     }
     __syncthreads();  // before this buffer is filled again
   }
@@ -282,10 +313,11 @@ __device__ __forceinline__ void grad_tile(const GradProblem<Elem>& x, const Atte
   }
 }
 
-// Tiles first_tile .. first_tile + tiles - 1 of every long sequence, both passes. Each sequence has a tile 0, which is one
-// launch of its own; the others are walked longest sequence first and end where none is left.
+// Tiles first_tile .. first_tile + tiles - 1 of every long sequence, both passes. Each sequence has a tile 0, which is
+// one launch of its own; the others are walked longest sequence first and end where none is left.
 template <class Elem, int D>
-__global__ void __launch_bounds__(kThreads, 2) attention_grad_tile_kernel(const GradProblem<Elem> x, int first_tile, int tiles) {
+__global__ void __launch_bounds__(kThreads, 2)
+    attention_grad_tile_kernel(const GradProblem<Elem> x, int first_tile, int tiles) {
   __shared__ __align__(128) uint8_t staged[2][2][kTileRows * D * 2];
   __shared__ float stats[2][2][kTileRows];
   const AttentionProblem& p = x.p;
@@ -293,13 +325,17 @@ __global__ void __launch_bounds__(kThreads, 2) attention_grad_tile_kernel(const 
   const int64_t items = static_cast<int64_t>(p.n_long) * tiles * 2 * p.heads;
 #pragma unroll 1
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const int head = static_cast<int>(item % p.heads), pass = static_cast<int>(item / p.heads % 2), tile = first_tile + static_cast<int>(item / p.heads / 2 % tiles);
+    const int head = static_cast<int>(item % p.heads), pass = static_cast<int>(item / p.heads % 2),
+              tile = first_tile + static_cast<int>(item / p.heads / 2 % tiles);
     const AttentionSequence seq = attention_sequence(p, static_cast<int>(item / p.heads / 2 / tiles));
     if (p.order != nullptr && seq.kv_len <= first_tile * kTileRows) break;  // nor has any later one such a tile
-    if (pass == 0 && tile * kTileRows < seq.q_len) grad_tile<Elem, D, false>(x, seq, head, tile, staged, stats, warp, g, t);
-    if (pass == 1 && tile * kTileRows < seq.kv_len) grad_tile<Elem, D, true>(x, seq, head, tile, staged, stats, warp, g, t);
+    if (pass == 0 && tile * kTileRows < seq.q_len)
+      grad_tile<Elem, D, false>(x, seq, head, tile, staged, stats, warp, g, t);
+    if (pass == 1 && tile * kTileRows < seq.kv_len)
+      grad_tile<Elem, D, true>(x, seq, head, tile, staged, stats, warp, g, t);
     if (seq.kv_len == 0 && p.first_query_only && pass == 0 && tile == 0)
-      for (int d = threadIdx.x; d < D; d += kThreads) x.d_q.data[static_cast<size_t>(seq.q_start) * x.d_q.ld + head * D + d] = from_f32<Elem>(0.0f);
+      for (int d = threadIdx.x; d < D; d += kThreads)
+        x.d_q.data[static_cast<size_t>(seq.q_start) * x.d_q.ld + head * D + d] = from_f32<Elem>(0.0f);
   }
 }
 
@@ -311,22 +347,26 @@ __global__ void __launch_bounds__(kThreads) attention_grad_plain_kernel(const Gr
   const int index = static_cast<int>(blockIdx.x) / p.heads, head = static_cast<int>(blockIdx.x) % p.heads;
   const AttentionSequence seq = attention_sequence(p, index);
   const int own_len = kKeys ? seq.kv_len : p.first_query_only ? 1 : seq.q_len, far_len = kKeys ? seq.q_len : seq.kv_len;
-  const auto load = [&](auto rows, int row, float (&f)[kSlices]) {
-#pragma unroll
-    for (int i = 0; i < kSlices; ++i) f[i] = lane + 32 * i < D ? to_f32(rows.data[static_cast<size_t>(row) * rows.ld + head * D + lane + 32 * i]) : 0.0f;
-  };
-  const auto store = [&](auto rows, int row, const float (&f)[kSlices], float factor) {
+  const auto load = [&](auto rows, int row, float(&f)[kSlices]) {
 #pragma unroll
     for (int i = 0; i < kSlices; ++i)
-      if (lane + 32 * i < D) rows.data[static_cast<size_t>(row) * rows.ld + head * D + lane + 32 * i] = from_f32<Elem>(f[i] * factor);
+      f[i] =
+          lane + 32 * i < D ? to_f32(rows.data[static_cast<size_t>(row) * rows.ld + head * D + lane + 32 * i]) : 0.0f;
   };
-  const auto dot = [&](const float (&a)[kSlices], const float (&b)[kSlices]) {
+  const auto store = [&](auto rows, int row, const float(&f)[kSlices], float factor) {
+#pragma unroll
+    for (int i = 0; i < kSlices; ++i)
+      if (lane + 32 * i < D)
+        rows.data[static_cast<size_t>(row) * rows.ld + head * D + lane + 32 * i] = from_f32<Elem>(f[i] * factor);
+  };
+  const auto dot = [&](const float(&a)[kSlices], const float(&b)[kSlices]) {
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kSlices; ++i) sum = fmaf(a[i], b[i], sum);
     return warp_sum(sum);
   };
-  for (int row = static_cast<int>(blockIdx.y) * kWarps + warp; row < own_len; row += static_cast<int>(gridDim.y) * kWarps) {
+  for (int row = static_cast<int>(blockIdx.y) * kWarps + warp; row < own_len;
+       row += static_cast<int>(gridDim.y) * kWarps) {
     float own_first[kSlices], own_second[kSlices], d_first[kSlices], d_second[kSlices], out[kSlices];
     const int own = (kKeys ? seq.kv_start : seq.q_start) + row;
     load(kKeys ? x.k : x.q, own, own_first);
@@ -353,7 +393,8 @@ __global__ void __launch_bounds__(kThreads) attention_grad_plain_kernel(const Gr
       float factor = 1.0f;
       if (p.drop.threshold != 0) {
         const int query = kKeys ? far : own, key = kKeys ? row : j;
-        const uint64_t bits = dropout_bits(p.drop.seed, p.drop.site, drop_row(p, query, head), static_cast<uint32_t>(key) / 4);
+        const uint64_t bits =
+            dropout_bits(p.drop.seed, p.drop.site, drop_row(p, query, head), static_cast<uint32_t>(key) / 4);
         factor = dropout_keeps(bits, key, p.drop.threshold) ? p.drop.scale : 0.0f;
       }
       const float d_score = prob * (dot(own_second, far_second) * factor - delta);
@@ -374,28 +415,42 @@ void launch_tensor(CudaStream& s, const GradProblem<Elem>& x) {
   const AttentionProblem& p = x.p;
   const unsigned pairs = static_cast<unsigned>(p.heads) * 2;
   if (p.n_long > 0) {
-    launch<attention_delta_kernel<Elem, D>>(s, dim3(static_cast<unsigned>(p.n_long), std::clamp(blocks_for(static_cast<int64_t>(p.first_query_only ? 1 : p.S) * p.heads, kThreads), 1u, 64u)), dim3(kThreads), x);
+    launch<attention_delta_kernel<Elem, D>>(
+        s,
+        dim3(static_cast<unsigned>(p.n_long),
+             std::clamp(blocks_for(static_cast<int64_t>(p.first_query_only ? 1 : p.S) * p.heads, kThreads), 1u, 64u)),
+        dim3(kThreads), x);
     const int tiles = static_cast<int>(blocks_for(p.S, kTileRows));
-    if (tiles > 1) launch<attention_grad_tile_kernel<Elem, D>>(s, dim3(static_cast<unsigned>(s.info().sm_count) * 2), dim3(kThreads), x, 1, tiles - 1);
-    launch<attention_grad_tile_kernel<Elem, D>>(s, dim3(static_cast<unsigned>(p.n_long) * pairs), dim3(kThreads), x, 0, 1);
+    if (tiles > 1)
+      launch<attention_grad_tile_kernel<Elem, D>>(s, dim3(static_cast<unsigned>(s.info().sm_count) * 2), dim3(kThreads),
+                                                  x, 1, tiles - 1);
+    launch<attention_grad_tile_kernel<Elem, D>>(s, dim3(static_cast<unsigned>(p.n_long) * pairs), dim3(kThreads), x, 0,
+                                                1);
   }
-  launch<attention_grad_short_kernel<Elem, D>>(s, dim3(blocks_for(static_cast<int64_t>(p.B - p.n_long) * p.heads, kWarps)), dim3(kThreads), x);
+  launch<attention_grad_short_kernel<Elem, D>>(
+      s, dim3(blocks_for(static_cast<int64_t>(p.B - p.n_long) * p.heads, kWarps)), dim3(kThreads), x);
 }
 template <class Elem>
 void launch_plain(CudaStream& s, const GradProblem<Elem>& x, int D) {
   BRIM_CHECK(D <= 128, "attention_grad: heads of {} dims, the CUDA kernels take up to 128", D);
-  const dim3 grid(static_cast<unsigned>(x.p.B * x.p.heads), std::clamp(blocks_for(x.p.S, kWarps), 1u, 64u)), block(kThreads);
+  const dim3 grid(static_cast<unsigned>(x.p.B * x.p.heads), std::clamp(blocks_for(x.p.S, kWarps), 1u, 64u)),
+      block(kThreads);
   const auto both = [&](auto slices) {
     constexpr int kSlices = decltype(slices)::value;
     launch<attention_grad_plain_kernel<Elem, kSlices, false>>(s, grid, block, x, D);
     launch<attention_grad_plain_kernel<Elem, kSlices, true>>(s, grid, block, x, D);
   };
-  if (D <= 32) both(std::integral_constant<int, 1>{});
-  else if (D <= 64) both(std::integral_constant<int, 2>{});
-  else both(std::integral_constant<int, 4>{});
+  if (D <= 32)
+    both(std::integral_constant<int, 1>{});
+  else if (D <= 64)
+    both(std::integral_constant<int, 2>{});
+  else
+    both(std::integral_constant<int, 4>{});
 }
 
-bool rows_aligned16(const TensorView& v) { return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.ld() * dtype_bytes(v.dtype) % 16 == 0; }
+bool rows_aligned16(const TensorView& v) {
+  return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.ld() * dtype_bytes(v.dtype) % 16 == 0;
+}
 
 }  // namespace
 
@@ -414,17 +469,25 @@ void attention_grad_cuda(Stream& stream, const AttentionGradArgs& a) {
     p.lse = a.lse.as<float>();
     p.drop = dropout_mask(a.dropout);
     bool aligned = true;
-    for (const TensorView& v : {a.q, a.k, a.v, a.out, a.d_out, a.d_q, a.d_k, a.d_v}) aligned = aligned && rows_aligned16(v);
-    const bool tensor_cores = (a.q.dtype == DType::f16 || (a.q.dtype == DType::bf16 && s.info().bf16)) && (D == 32 || D == 64) && aligned;
+    for (const TensorView& v : {a.q, a.k, a.v, a.out, a.d_out, a.d_q, a.d_k, a.d_v})
+      aligned = aligned && rows_aligned16(v);
+    const bool tensor_cores =
+        (a.q.dtype == DType::f16 || (a.q.dtype == DType::bf16 && s.info().bf16)) && (D == 32 || D == 64) && aligned;
     if (tensor_cores && p.n_long > 0) {
-      const int64_t wanted = a.out.rows() * a.heads * static_cast<int64_t>(sizeof(float)), given = a.scratch ? a.scratch.bytes() : 0;
+      const int64_t wanted = a.out.rows() * a.heads * static_cast<int64_t>(sizeof(float)),
+                    given = a.scratch ? a.scratch.bytes() : 0;
       BRIM_CHECK(given >= wanted, "attention_grad: scratch has {} bytes, needs {}", given, wanted);
     }
     dispatch_elem(a.q.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      const auto in = [](const TensorView& v) { return Rows<const Elem>{static_cast<const Elem*>(v.data), static_cast<unsigned>(v.ld())}; };
-      const auto out = [](const TensorView& v) { return Rows<Elem>{static_cast<Elem*>(v.data), static_cast<unsigned>(v.ld())}; };
-      const GradProblem<Elem> x{p, in(a.q), in(a.k), in(a.v), in(a.out), in(a.d_out), out(a.d_q), out(a.d_k), out(a.d_v), static_cast<float*>(a.scratch.data)};
+      const auto in = [](const TensorView& v) {
+        return Rows<const Elem>{static_cast<const Elem*>(v.data), static_cast<unsigned>(v.ld())};
+      };
+      const auto out = [](const TensorView& v) {
+        return Rows<Elem>{static_cast<Elem*>(v.data), static_cast<unsigned>(v.ld())};
+      };
+      const GradProblem<Elem> x{p,           in(a.q),    in(a.k),    in(a.v),    in(a.out),
+                                in(a.d_out), out(a.d_q), out(a.d_k), out(a.d_v), static_cast<float*>(a.scratch.data)};
       if constexpr (!std::is_same_v<Elem, float>) {
         if (tensor_cores && D == 64) return launch_tensor<Elem, 64>(s, x);
         if (tensor_cores) return launch_tensor<Elem, 32>(s, x);

@@ -17,14 +17,25 @@ struct AttentionCase {
   HostTensor qkv, first_q, start_view, order_view;
   BatchView batch;
   AttentionCase(const std::vector<int32_t>& lens, int64_t heads, int64_t head_size, double scale, uint64_t seed)
-      : lengths(lens), starts(starts_of(lens)), T(starts.back()), B(static_cast<int64_t>(lens.size())), N(heads), D(head_size), H(N * D),
-        qkv(random_tensor(DType::f32, {T, 3 * H}, seed, scale)), first_q(random_tensor(DType::f32, {B, H}, seed + 1, scale)),
+      : lengths(lens),
+        starts(starts_of(lens)),
+        T(starts.back()),
+        B(static_cast<int64_t>(lens.size())),
+        N(heads),
+        D(head_size),
+        H(N * D),
+        qkv(random_tensor(DType::f32, {T, 3 * H}, seed, scale)),
+        first_q(random_tensor(DType::f32, {B, H}, seed + 1, scale)),
         start_view(int_tensor(starts)) {
     std::vector<int32_t> order(B);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return lengths[a] > lengths[b]; });
     order_view = int_tensor(order);
-    batch = {.T = T, .B = B, .S = B == 0 ? 0 : *std::max_element(lengths.begin(), lengths.end()), .starts = start_view, .order = order_view};
+    batch = {.T = T,
+             .B = B,
+             .S = B == 0 ? 0 : *std::max_element(lengths.begin(), lengths.end()),
+             .starts = start_view,
+             .order = order_view};
     for (const int32_t n : lengths) batch.n_long += n > kShortTokens;
   }
   TensorView q(bool first) const { return first ? first_q.view() : qkv.view().slice_cols(0, H); }
@@ -47,7 +58,11 @@ struct AttentionReference {
 AttentionReference reference(const AttentionCase& c, bool first, const Dropout& drop, double unit) {
   const int64_t Tq = first ? c.B : c.T;
   AttentionReference r;
-  r.out.assign(Tq * c.H, 0), r.tolerance.assign(Tq * c.H, 0), r.lse.assign(Tq * c.N, -INFINITY), r.lse_tolerance.assign(Tq * c.N, 0);
+  r.out.assign(Tq * c.H, 0);
+  r.tolerance.assign(Tq * c.H, 0);
+  r.lse.assign(Tq * c.N, -INFINITY);
+
+  r.lse_tolerance.assign(Tq * c.N, 0);
   const double scale = 1 / std::sqrt(static_cast<double>(c.D));
   for (int64_t b = 0; b < c.B; ++b)
     for (int64_t i = 0; i < (first ? std::min(1, c.lengths[b]) : c.lengths[b]); ++i)
@@ -58,8 +73,10 @@ AttentionReference reference(const AttentionCase& c, bool first, const Dropout& 
         for (int64_t j = 0; j < n; ++j) {
           double dot = 0, size = 0;
           for (int64_t d = 0; d < c.D; ++d) {
-            const double product = (first ? c.first_q.at(b, h * c.D + d) : c.qkv.at(row, h * c.D + d)) * c.qkv.at(c.starts[b] + j, c.H + h * c.D + d);
-            dot += product, size += std::fabs(product);
+            const double product = (first ? c.first_q.at(b, h * c.D + d) : c.qkv.at(row, h * c.D + d)) *
+                                   c.qkv.at(c.starts[b] + j, c.H + h * c.D + d);
+            dot += product;
+            size += std::fabs(product);
           }
           s[j] = dot * scale;
           // Both operands rounded to `unit`, D accumulations and the scale in fp32.
@@ -69,14 +86,17 @@ AttentionReference reference(const AttentionCase& c, bool first, const Dropout& 
         for (const double v : s) total += std::exp(v - top);
         r.lse[row * c.N + h] = top + std::log(total);
         r.lse_tolerance[row * c.N + h] = score_error + 8 * kEps32 * (std::fabs(top) + std::log(total) + 1);
-        // An error e of a score is a relative error e of its probability and, through the sum, of every other: 2e in all.
-        const double relative = 2 * score_error + 2 * unit + (std::sqrt(static_cast<double>(n)) + 16) * kEps32 + 2 * kEps32 * std::fabs(top);
+        // An error e of a score is a relative error e of its probability and, through the sum, of every other: 2e in
+        // all.
+        const double relative = 2 * score_error + 2 * unit + (std::sqrt(static_cast<double>(n)) + 16) * kEps32 +
+                                2 * kEps32 * std::fabs(top);
         for (int64_t d = 0; d < c.D; ++d) {
           double out = 0, size = 0;
           for (int64_t j = 0; j < n; ++j) {
             const double p = std::exp(s[j] - top) / total * probability_factor(drop, row, c.N, h, j);
             const double term = p * c.qkv.at(c.starts[b] + j, 2 * c.H + h * c.D + d);
-            out += term, size += std::fabs(term);
+            out += term;
+            size += std::fabs(term);
           }
           r.out[row * c.H + h * c.D + d] = out;
           r.tolerance[row * c.H + h * c.D + d] = relative * size + 1e-30;
@@ -91,15 +111,26 @@ void run_and_compare(const AttentionCase& c, bool first, const Dropout& drop) {
   for_each_cpu_stream([&](CpuStream& stream) {
     const HostTensor out(DType::f32, {Tq, c.H}, 4), lse(DType::f32, {Tq, c.N});
     const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
-    const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, Precision::fp32, threads));
-    AttentionArgs args{.q = c.q(first), .k = c.k(), .v = c.v(), .out = out, .batch = c.batch, .first_query_only = first, .heads = c.N,
-                       .lse = lse, .scratch = scratch, .dropout = drop};
+    const HostTensor scratch =
+        bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, Precision::fp32, threads));
+    AttentionArgs args{.q = c.q(first),
+                       .k = c.k(),
+                       .v = c.v(),
+                       .out = out,
+                       .batch = c.batch,
+                       .first_query_only = first,
+                       .heads = c.N,
+                       .lse = lse,
+                       .scratch = scratch,
+                       .dropout = drop};
     attention(stream, args);
     EXPECT_TRUE(close(out.values(), want.out, [&](size_t i) { return want.tolerance[i]; }));
     EXPECT_TRUE(close(lse.values(), want.lse, [&](size_t i) { return want.lse_tolerance[i]; }));
     // Inference: no statistics, no order given; the same output.
     const HostTensor again(DType::f32, {Tq, c.H});
-    args.out = again, args.lse = {}, args.batch.order = {};
+    args.out = again;
+    args.lse = {};
+    args.batch.order = {};
     attention(stream, args);
     EXPECT_TRUE(same_bits(again, out));
   });
@@ -111,9 +142,10 @@ TEST(Attention, AgreesWithFp64OnRaggedBatches) {
     for (const auto& [N, D] : {std::pair<int64_t, int64_t>{2, 32}, {3, 64}, {1, 7}, {2, 20}, {1, 128}})
       for (const bool first : {false, true})
         for (const float drop : {0.0f, 0.2f}) {
-          SCOPED_TRACE(::testing::Message() << "lengths " << ::testing::PrintToString(lengths) << " N " << N << " D " << D << " first "
-                                            << first << " dropout " << drop);
-          run_and_compare(AttentionCase(lengths, N, D, 1.0, ++seed), first, {.probability = drop, .seed = seed, .site = 4, .first_row = 3});
+          SCOPED_TRACE(::testing::Message() << "lengths " << ::testing::PrintToString(lengths) << " N " << N << " D "
+                                            << D << " first " << first << " dropout " << drop);
+          run_and_compare(AttentionCase(lengths, N, D, 1.0, ++seed), first,
+                          {.probability = drop, .seed = seed, .site = 4, .first_row = 3});
         }
 }
 
@@ -132,23 +164,38 @@ TEST(Attention, Bf16AgreesWithFp64WithinItsRounding) {
           AttentionCase c(lengths, N, D, 1.0, ++seed);
           const HostTensor qkv(in, {c.T, 3 * c.H}, 8), first_q(in, {c.B, c.H});
           for (int64_t t = 0; t < c.T; ++t)
-            for (int64_t i = 0; i < 3 * c.H; ++i) qkv.set(t, i, c.qkv.at(t, i)), c.qkv.set(t, i, qkv.at(t, i));  // as rounded
+            for (int64_t i = 0; i < 3 * c.H; ++i) {
+              qkv.set(t, i, c.qkv.at(t, i));
+              c.qkv.set(t, i, qkv.at(t, i));
+            }  // as rounded
           for (int64_t b = 0; b < c.B; ++b)
-            for (int64_t i = 0; i < c.H; ++i) first_q.set(b, i, c.first_q.at(b, i)), c.first_q.set(b, i, first_q.at(b, i));
+            for (int64_t i = 0; i < c.H; ++i) {
+              first_q.set(b, i, c.first_q.at(b, i));
+              c.first_q.set(b, i, first_q.at(b, i));
+            }
           const AttentionReference want = reference(c, first, {}, kEpsBf16);
           for_each_cpu_stream([&](CpuStream& stream) {
             for (const DType out_type : {DType::f32, DType::bf16}) {
-              SCOPED_TRACE(::testing::Message() << "lengths " << ::testing::PrintToString(lengths) << " N " << N << " D " << D << " first " << first
-                                                << " in " << dtype_name(in) << " out " << dtype_name(out_type));
+              SCOPED_TRACE(::testing::Message()
+                           << "lengths " << ::testing::PrintToString(lengths) << " N " << N << " D " << D << " first "
+                           << first << " in " << dtype_name(in) << " out " << dtype_name(out_type));
               const HostTensor out(out_type, {first ? c.B : c.T, c.H}, 8);
               const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
-              const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, Precision::bf16, threads));
-              attention(stream, {.q = first ? first_q.view() : qkv.view().slice_cols(0, c.H), .k = qkv.view().slice_cols(c.H, 2 * c.H),
-                                 .v = qkv.view().slice_cols(2 * c.H, 3 * c.H), .out = out, .batch = c.batch, .first_query_only = first,
-                                 .heads = c.N, .scratch = scratch, .precision = Precision::bf16});
+              const HostTensor scratch =
+                  bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, Precision::bf16, threads));
+              attention(stream, {.q = first ? first_q.view() : qkv.view().slice_cols(0, c.H),
+                                 .k = qkv.view().slice_cols(c.H, 2 * c.H),
+                                 .v = qkv.view().slice_cols(2 * c.H, 3 * c.H),
+                                 .out = out,
+                                 .batch = c.batch,
+                                 .first_query_only = first,
+                                 .heads = c.N,
+                                 .scratch = scratch,
+                                 .precision = Precision::bf16});
               // The short exponential is good to 1e-4, which the sum shares.
               EXPECT_TRUE(close(out.values(), want.out, [&](size_t i) {
-                return want.tolerance[i] + 2e-4 * std::fabs(want.out[i]) + (out_type == DType::bf16 ? kEpsBf16 * std::fabs(want.out[i]) : 0);
+                return want.tolerance[i] + 2e-4 * std::fabs(want.out[i]) +
+                       (out_type == DType::bf16 ? kEpsBf16 * std::fabs(want.out[i]) : 0);
               }));
             }
           });
@@ -168,9 +215,11 @@ TEST(Attention, Bf16RunsOnTheTilesWhereThereAreAny) {
       CpuStream stream(nullptr, isa);
       const HostTensor fp32(DType::f32, {c.T, c.H}), bf16(DType::f32, {c.T, c.H});
       const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, 40, c.H, 1, Precision::bf16, 1));
-      AttentionArgs args{.q = c.q(false), .k = c.k(), .v = c.v(), .out = fp32, .batch = c.batch, .heads = 1, .scratch = scratch};
+      AttentionArgs args{
+          .q = c.q(false), .k = c.k(), .v = c.v(), .out = fp32, .batch = c.batch, .heads = 1, .scratch = scratch};
       attention(stream, args);
-      args.out = bf16, args.precision = Precision::bf16;
+      args.out = bf16;
+      args.precision = Precision::bf16;
       attention(stream, args);
       EXPECT_FALSE(same_bits(fp32, bf16));
     }
@@ -183,13 +232,16 @@ TEST(Attention, StartsAreRelativeToTheFirst) {
     const AttentionCase c({9, 20, 3}, 2, 32, 1.0, 8);
     const HostTensor out(DType::f32, {c.T, c.H}), shifted(DType::f32, {c.T, c.H});
     const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
-    const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, Precision::fp32, threads));
-    AttentionArgs args{.q = c.q(false), .k = c.k(), .v = c.v(), .out = out, .batch = c.batch, .heads = c.N, .scratch = scratch};
+    const HostTensor scratch =
+        bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, Precision::fp32, threads));
+    AttentionArgs args{
+        .q = c.q(false), .k = c.k(), .v = c.v(), .out = out, .batch = c.batch, .heads = c.N, .scratch = scratch};
     attention(stream, args);
     std::vector<int32_t> later;
     for (const int32_t s : c.starts) later.push_back(s + 1000);
     const HostTensor later_view = int_tensor(later);
-    args.batch.starts = later_view, args.out = shifted;
+    args.batch.starts = later_view;
+    args.out = shifted;
     attention(stream, args);
     EXPECT_TRUE(same_bits(out, shifted));
   });
@@ -206,7 +258,8 @@ TEST(Attention, SaysWhatDoesNotFit) {
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("out is f32[3,16], must be f32[4,16]"), std::string::npos) << e.what();
   }
-  args.out = out, args.heads = 3;
+  args.out = out;
+  args.heads = 3;
   EXPECT_THROW(attention(stream, args), Error);
 }
 
@@ -222,7 +275,8 @@ Doubles doubles_of(const AttentionCase& c, bool first, const HostTensor& d_out) 
   for (int64_t t = 0; t < c.T; ++t)
     for (int64_t i = 0; i < c.H; ++i) {
       if (!first) x.q.push_back(c.qkv.at(t, i));
-      x.k.push_back(c.qkv.at(t, c.H + i)), x.v.push_back(c.qkv.at(t, 2 * c.H + i));
+      x.k.push_back(c.qkv.at(t, c.H + i));
+      x.v.push_back(c.qkv.at(t, 2 * c.H + i));
     }
   if (first) x.q = c.first_q.values();
   x.d_out = d_out.values();
@@ -241,7 +295,8 @@ void for_queries(const AttentionCase& c, bool first, const Doubles& x, Fn&& fn) 
         double top = -INFINITY, total = 0;
         for (int64_t j = 0; j < c.lengths[b]; ++j) {
           double dot = 0;
-          for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d) dot += x.q[row * c.H + d] * x.k[(c.starts[b] + j) * c.H + d];
+          for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d)
+            dot += x.q[row * c.H + d] * x.k[(c.starts[b] + j) * c.H + d];
           p[j] = dot * scale;
           top = std::max(top, p[j]);
         }
@@ -256,43 +311,58 @@ double loss_of(const AttentionCase& c, bool first, const Doubles& x, const Dropo
   for_queries(c, first, x, [&](int64_t b, int64_t h, int64_t row, const std::vector<double>& p, double, double) {
     for (int64_t j = 0; j < c.lengths[b]; ++j)
       for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d)
-        loss += x.d_out[row * c.H + d] * p[j] * probability_factor(drop, row, c.N, h, j) * x.v[(c.starts[b] + j) * c.H + d];
+        loss +=
+            x.d_out[row * c.H + d] * p[j] * probability_factor(drop, row, c.N, h, j) * x.v[(c.starts[b] + j) * c.H + d];
   });
   return loss;
 }
 
 void differentiate(const AttentionCase& c, bool first, Doubles& x, const Dropout& drop) {
-  x.d_q.assign(x.q.size(), 0), x.d_k.assign(x.k.size(), 0), x.d_v.assign(x.v.size(), 0);
-  x.d_q_tolerance = x.d_q, x.d_k_tolerance = x.d_k, x.d_v_tolerance = x.d_v;
+  x.d_q.assign(x.q.size(), 0);
+  x.d_k.assign(x.k.size(), 0);
+  x.d_v.assign(x.v.size(), 0);
+  x.d_q_tolerance = x.d_q;
+  x.d_k_tolerance = x.d_k;
+  x.d_v_tolerance = x.d_v;
   const double scale = 1 / std::sqrt(static_cast<double>(c.D));
-  for_queries(c, first, x, [&](int64_t b, int64_t h, int64_t row, const std::vector<double>& p, double top, double total) {
-    const int64_t n = c.lengths[b];
-    std::vector<double> d_p(n), d_p_size(n), score_size(n);
-    double delta = 0, delta_size = 0, largest = 0;
-    for (int64_t j = 0; j < n; ++j) {
-      const double f = probability_factor(drop, row, c.N, h, j);
-      for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d) {
-        const double term = x.d_out[row * c.H + d] * x.v[(c.starts[b] + j) * c.H + d] * f;
-        d_p[j] += term, d_p_size[j] += std::fabs(term);
-        score_size[j] += std::fabs(x.q[row * c.H + d] * x.k[(c.starts[b] + j) * c.H + d]) * scale;
-      }
-      delta += p[j] * d_p[j], delta_size += p[j] * d_p_size[j], largest = std::max(largest, score_size[j]);
-    }
-    // Relative error of a probability: of its score (D products), of the log-sum-exp (rounded once, built from n such
-    // probabilities), of exp. The same number bounds the dot products that follow, whose terms are no more than D or n.
-    const double unit = (std::sqrt(static_cast<double>(c.D)) + std::sqrt(static_cast<double>(n)) + 16) * kEps32 * (1 + largest) +
-                        4 * kEps32 * (std::fabs(top) + std::log(total));
-    for (int64_t j = 0; j < n; ++j) {
-      const double f = probability_factor(drop, row, c.N, h, j), d_s = p[j] * (d_p[j] - delta) * scale;
-      const double d_s_error = unit * 3 * p[j] * (d_p_size[j] + delta_size) * scale;
-      for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d) {
-        const int64_t query = row * c.H + d, key = (c.starts[b] + j) * c.H + d;
-        x.d_q[query] += d_s * x.k[key], x.d_q_tolerance[query] += d_s_error * std::fabs(x.k[key]);
-        x.d_k[key] += d_s * x.q[query], x.d_k_tolerance[key] += d_s_error * std::fabs(x.q[query]);
-        x.d_v[key] += p[j] * f * x.d_out[query], x.d_v_tolerance[key] += unit * 3 * p[j] * f * std::fabs(x.d_out[query]);
-      }
-    }
-  });
+  for_queries(
+      c, first, x, [&](int64_t b, int64_t h, int64_t row, const std::vector<double>& p, double top, double total) {
+        const int64_t n = c.lengths[b];
+        std::vector<double> d_p(n), d_p_size(n), score_size(n);
+        double delta = 0, delta_size = 0, largest = 0;
+        for (int64_t j = 0; j < n; ++j) {
+          const double f = probability_factor(drop, row, c.N, h, j);
+          for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d) {
+            const double term = x.d_out[row * c.H + d] * x.v[(c.starts[b] + j) * c.H + d] * f;
+            d_p[j] += term;
+            d_p_size[j] += std::fabs(term);
+            score_size[j] += std::fabs(x.q[row * c.H + d] * x.k[(c.starts[b] + j) * c.H + d]) * scale;
+          }
+          delta += p[j] * d_p[j];
+          delta_size += p[j] * d_p_size[j];
+          largest = std::max(largest, score_size[j]);
+        }
+        // Relative error of a probability: of its score (D products), of the log-sum-exp (rounded once, built from n
+        // such probabilities), of exp. The same number bounds the dot products that follow, whose terms are no more
+        // than D or n.
+        const double unit =
+            (std::sqrt(static_cast<double>(c.D)) + std::sqrt(static_cast<double>(n)) + 16) * kEps32 * (1 + largest) +
+            4 * kEps32 * (std::fabs(top) + std::log(total));
+        for (int64_t j = 0; j < n; ++j) {
+          const double f = probability_factor(drop, row, c.N, h, j), d_s = p[j] * (d_p[j] - delta) * scale;
+          const double d_s_error = unit * 3 * p[j] * (d_p_size[j] + delta_size) * scale;
+          for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d) {
+            const int64_t query = row * c.H + d, key = (c.starts[b] + j) * c.H + d;
+            x.d_q[query] += d_s * x.k[key];
+            x.d_q_tolerance[query] += d_s_error * std::fabs(x.k[key]);
+            x.d_k[key] += d_s * x.q[query];
+            x.d_k_tolerance[key] += d_s_error * std::fabs(x.q[query]);
+            x.d_v[key] += p[j] * f * x.d_out[query];
+
+            x.d_v_tolerance[key] += unit * 3 * p[j] * f * std::fabs(x.d_out[query]);
+          }
+        }
+      });
 }
 
 TEST(AttentionGrad, TheReferenceAgreesWithFiniteDifferences) {
@@ -311,20 +381,41 @@ TEST(AttentionGrad, TheReferenceAgreesWithFiniteDifferences) {
 }
 
 // Forward, then backward; returns d_q, d_k, d_v (the last two as halves of one tensor, as the model keeps d_qkv).
-std::vector<HostTensor> run_gradient(CpuStream& stream, const AttentionCase& c, bool first, const Dropout& drop, const HostTensor& d_out) {
+std::vector<HostTensor> run_gradient(CpuStream& stream, const AttentionCase& c, bool first, const Dropout& drop,
+                                     const HostTensor& d_out) {
   const int64_t Tq = first ? c.B : c.T;
   const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
   const HostTensor out(DType::f32, {Tq, c.H}), lse(DType::f32, {Tq, c.N});
-  const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, Precision::fp32, threads));
-  attention(stream, {.q = c.q(first), .k = c.k(), .v = c.v(), .out = out, .batch = c.batch, .first_query_only = first, .heads = c.N,
-                     .lse = lse, .scratch = scratch, .dropout = drop});
+  const HostTensor scratch =
+      bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, Precision::fp32, threads));
+  attention(stream, {.q = c.q(first),
+                     .k = c.k(),
+                     .v = c.v(),
+                     .out = out,
+                     .batch = c.batch,
+                     .first_query_only = first,
+                     .heads = c.N,
+                     .lse = lse,
+                     .scratch = scratch,
+                     .dropout = drop});
   const HostTensor grad_scratch = bytes_tensor(attention_grad_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, threads));
   std::vector<HostTensor> d;
   d.emplace_back(DType::f32, std::initializer_list<int64_t>{Tq, c.H}, 5);
   d.emplace_back(DType::f32, std::initializer_list<int64_t>{c.T, 2 * c.H}, 3);
-  attention_grad(stream, {.q = c.q(first), .k = c.k(), .v = c.v(), .out = out, .lse = lse, .d_out = d_out, .d_q = d[0],
-                          .d_k = d[1].view().slice_cols(0, c.H), .d_v = d[1].view().slice_cols(c.H, 2 * c.H), .batch = c.batch,
-                          .first_query_only = first, .heads = c.N, .scratch = grad_scratch, .dropout = drop});
+  attention_grad(stream, {.q = c.q(first),
+                          .k = c.k(),
+                          .v = c.v(),
+                          .out = out,
+                          .lse = lse,
+                          .d_out = d_out,
+                          .d_q = d[0],
+                          .d_k = d[1].view().slice_cols(0, c.H),
+                          .d_v = d[1].view().slice_cols(c.H, 2 * c.H),
+                          .batch = c.batch,
+                          .first_query_only = first,
+                          .heads = c.N,
+                          .scratch = grad_scratch,
+                          .dropout = drop});
   return d;
 }
 
@@ -339,13 +430,16 @@ TEST(AttentionGrad, AgreesWithFp64OnRaggedBatches) {
           Doubles x = doubles_of(c, first, d_out);
           differentiate(c, first, x, drop);
           for_each_cpu_stream([&](CpuStream& stream) {
-            SCOPED_TRACE(::testing::Message() << "lengths " << ::testing::PrintToString(lengths) << " N " << N << " D " << D << " first "
-                                              << first << " dropout " << p);
+            SCOPED_TRACE(::testing::Message() << "lengths " << ::testing::PrintToString(lengths) << " N " << N << " D "
+                                              << D << " first " << first << " dropout " << p);
             const std::vector<HostTensor> d = run_gradient(stream, c, first, drop, d_out);
             EXPECT_TRUE(close(d[0].values(), x.d_q, [&](size_t i) { return x.d_q_tolerance[i] + 1e-30; }));
             std::vector<double> d_k, d_v;
             for (int64_t t = 0; t < c.T; ++t)
-              for (int64_t i = 0; i < c.H; ++i) d_k.push_back(d[1].at(t, i)), d_v.push_back(d[1].at(t, c.H + i));
+              for (int64_t i = 0; i < c.H; ++i) {
+                d_k.push_back(d[1].at(t, i));
+                d_v.push_back(d[1].at(t, c.H + i));
+              }
             EXPECT_TRUE(close(d_k, x.d_k, [&](size_t i) { return x.d_k_tolerance[i] + 1e-30; }));
             EXPECT_TRUE(close(d_v, x.d_v, [&](size_t i) { return x.d_v_tolerance[i] + 1e-30; }));
           });
@@ -355,7 +449,8 @@ TEST(AttentionGrad, AgreesWithFp64OnRaggedBatches) {
 TEST(AttentionGrad, SameBitsForAllThreadCounts) {
   const AttentionCase c({70, 3, 0, 33, 5, 1}, 3, 32, 1.0, 8);
   const HostTensor d_out = random_tensor(DType::f32, {c.T, c.H}, 6);
-  expect_same_bits_for_all_thread_counts([&](CpuStream& stream) { return run_gradient(stream, c, false, {.probability = 0.1f, .seed = 3}, d_out); });
+  expect_same_bits_for_all_thread_counts(
+      [&](CpuStream& stream) { return run_gradient(stream, c, false, {.probability = 0.1f, .seed = 3}, d_out); });
 }
 
 // Splitting long sequences among threads must change no bit of the output either.
@@ -364,10 +459,18 @@ TEST(Attention, SameBitsForAllThreadCounts) {
   for (const Precision precision : {Precision::fp32, Precision::bf16})
     expect_same_bits_for_all_thread_counts([&](CpuStream& stream) {
       const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
-      const HostTensor scratch = bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, precision, threads));
+      const HostTensor scratch =
+          bytes_tensor(attention_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, precision, threads));
       std::vector<HostTensor> out;
       out.emplace_back(DType::f32, std::initializer_list<int64_t>{c.T, c.H});
-      attention(stream, {.q = c.q(false), .k = c.k(), .v = c.v(), .out = out[0], .batch = c.batch, .heads = c.N, .scratch = scratch, .precision = precision});
+      attention(stream, {.q = c.q(false),
+                         .k = c.k(),
+                         .v = c.v(),
+                         .out = out[0],
+                         .batch = c.batch,
+                         .heads = c.N,
+                         .scratch = scratch,
+                         .precision = precision});
       return out;
     });
 }

@@ -28,7 +28,8 @@ inline bool& wall_clock() {  // set by benchmarks that run on a pool
   return wall;
 }
 
-// Calls fn until about `seconds` have passed, at least 7 times, after one call to warm up; `between` runs untimed before each.
+// Calls fn until about `seconds` have passed, at least 7 times, after one call to warm up; `between` runs untimed
+// before each.
 template <class Fn, class Between>
 Timing measure(Fn&& fn, Between&& between, double seconds = 0.4) {
   std::vector<double> times;
@@ -45,7 +46,9 @@ Timing measure(Fn&& fn, Between&& between, double seconds = 0.4) {
   return {times[times.size() / 2], times[times.size() / 10], times[times.size() * 9 / 10]};
 }
 template <class Fn>
-Timing measure(Fn&& fn) { return measure(fn, [] {}); }
+Timing measure(Fn&& fn) {
+  return measure(fn, [] {});
+}
 
 // Register-resident fp32 multiply-adds of one thread, flop/s: what no kernel can pass.
 inline double fp32_peak(Isa isa) {
@@ -56,35 +59,53 @@ inline double fp32_peak(Isa isa) {
     if (isa == Isa::avx512 || isa == Isa::amx) {
       flops_per_loop = 12 * 32;
       for (int64_t i = 0; i < kLoops; ++i)
-        asm volatile("vfmadd231ps %%zmm30,%%zmm31,%%zmm0\nvfmadd231ps %%zmm30,%%zmm31,%%zmm1\nvfmadd231ps %%zmm30,%%zmm31,%%zmm2\n"
-                     "vfmadd231ps %%zmm30,%%zmm31,%%zmm3\nvfmadd231ps %%zmm30,%%zmm31,%%zmm4\nvfmadd231ps %%zmm30,%%zmm31,%%zmm5\n"
-                     "vfmadd231ps %%zmm30,%%zmm31,%%zmm6\nvfmadd231ps %%zmm30,%%zmm31,%%zmm7\nvfmadd231ps %%zmm30,%%zmm31,%%zmm8\n"
-                     "vfmadd231ps %%zmm30,%%zmm31,%%zmm9\nvfmadd231ps %%zmm30,%%zmm31,%%zmm10\nvfmadd231ps %%zmm30,%%zmm31,%%zmm11\n" ::: "memory");
+        asm volatile(
+            "vfmadd231ps %%zmm30,%%zmm31,%%zmm0\nvfmadd231ps %%zmm30,%%zmm31,%%zmm1\nvfmadd231ps "
+            "%%zmm30,%%zmm31,%%zmm2\n"
+            "vfmadd231ps %%zmm30,%%zmm31,%%zmm3\nvfmadd231ps %%zmm30,%%zmm31,%%zmm4\nvfmadd231ps "
+            "%%zmm30,%%zmm31,%%zmm5\n"
+            "vfmadd231ps %%zmm30,%%zmm31,%%zmm6\nvfmadd231ps %%zmm30,%%zmm31,%%zmm7\nvfmadd231ps "
+            "%%zmm30,%%zmm31,%%zmm8\n"
+            "vfmadd231ps %%zmm30,%%zmm31,%%zmm9\nvfmadd231ps %%zmm30,%%zmm31,%%zmm10\nvfmadd231ps "
+            "%%zmm30,%%zmm31,%%zmm11\n" ::
+                : "memory");
       asm volatile("vzeroupper");
     } else if (isa == Isa::avx2) {
       flops_per_loop = 12 * 16;
       for (int64_t i = 0; i < kLoops; ++i)
-        asm volatile("vfmadd231ps %%ymm14,%%ymm15,%%ymm0\nvfmadd231ps %%ymm14,%%ymm15,%%ymm1\nvfmadd231ps %%ymm14,%%ymm15,%%ymm2\n"
-                     "vfmadd231ps %%ymm14,%%ymm15,%%ymm3\nvfmadd231ps %%ymm14,%%ymm15,%%ymm4\nvfmadd231ps %%ymm14,%%ymm15,%%ymm5\n"
-                     "vfmadd231ps %%ymm14,%%ymm15,%%ymm6\nvfmadd231ps %%ymm14,%%ymm15,%%ymm7\nvfmadd231ps %%ymm14,%%ymm15,%%ymm8\n"
-                     "vfmadd231ps %%ymm14,%%ymm15,%%ymm9\nvfmadd231ps %%ymm14,%%ymm15,%%ymm10\nvfmadd231ps %%ymm14,%%ymm15,%%ymm11\n" ::: "memory");
+        asm volatile(
+            "vfmadd231ps %%ymm14,%%ymm15,%%ymm0\nvfmadd231ps %%ymm14,%%ymm15,%%ymm1\nvfmadd231ps "
+            "%%ymm14,%%ymm15,%%ymm2\n"
+            "vfmadd231ps %%ymm14,%%ymm15,%%ymm3\nvfmadd231ps %%ymm14,%%ymm15,%%ymm4\nvfmadd231ps "
+            "%%ymm14,%%ymm15,%%ymm5\n"
+            "vfmadd231ps %%ymm14,%%ymm15,%%ymm6\nvfmadd231ps %%ymm14,%%ymm15,%%ymm7\nvfmadd231ps "
+            "%%ymm14,%%ymm15,%%ymm8\n"
+            "vfmadd231ps %%ymm14,%%ymm15,%%ymm9\nvfmadd231ps %%ymm14,%%ymm15,%%ymm10\nvfmadd231ps "
+            "%%ymm14,%%ymm15,%%ymm11\n" ::
+                : "memory");
       asm volatile("vzeroupper");
     } else {
       flops_per_loop = 12 * 4;
       for (int64_t i = 0; i < kLoops; ++i)  // a product and a sum, as plain SSE has no fused form
-        asm volatile("mulps %%xmm14,%%xmm0\naddps %%xmm15,%%xmm1\nmulps %%xmm14,%%xmm2\naddps %%xmm15,%%xmm3\nmulps %%xmm14,%%xmm4\n"
-                     "addps %%xmm15,%%xmm5\nmulps %%xmm14,%%xmm6\naddps %%xmm15,%%xmm7\nmulps %%xmm14,%%xmm8\naddps %%xmm15,%%xmm9\n"
-                     "mulps %%xmm14,%%xmm10\naddps %%xmm15,%%xmm11\n" ::: "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",
-                     "xmm7", "xmm8", "xmm9", "xmm10", "xmm11");
+        asm volatile(
+            "mulps %%xmm14,%%xmm0\naddps %%xmm15,%%xmm1\nmulps %%xmm14,%%xmm2\naddps %%xmm15,%%xmm3\nmulps "
+            "%%xmm14,%%xmm4\n"
+            "addps %%xmm15,%%xmm5\nmulps %%xmm14,%%xmm6\naddps %%xmm15,%%xmm7\nmulps %%xmm14,%%xmm8\naddps "
+            "%%xmm15,%%xmm9\n"
+            "mulps %%xmm14,%%xmm10\naddps %%xmm15,%%xmm11\n" ::
+                : "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
+                  "xmm11");
     }
 #elif defined(__aarch64__)
     (void)isa;
     flops_per_loop = 12 * 8;
     for (int64_t i = 0; i < kLoops; ++i)
-      asm volatile("fmla v0.4s,v16.4s,v17.4s\nfmla v1.4s,v16.4s,v17.4s\nfmla v2.4s,v16.4s,v17.4s\nfmla v3.4s,v16.4s,v17.4s\n"
-                   "fmla v4.4s,v16.4s,v17.4s\nfmla v5.4s,v16.4s,v17.4s\nfmla v6.4s,v16.4s,v17.4s\nfmla v7.4s,v16.4s,v17.4s\n"
-                   "fmla v18.4s,v16.4s,v17.4s\nfmla v19.4s,v16.4s,v17.4s\nfmla v20.4s,v16.4s,v17.4s\nfmla v21.4s,v16.4s,v17.4s\n" ::
-                       : "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v18", "v19", "v20", "v21");
+      asm volatile(
+          "fmla v0.4s,v16.4s,v17.4s\nfmla v1.4s,v16.4s,v17.4s\nfmla v2.4s,v16.4s,v17.4s\nfmla v3.4s,v16.4s,v17.4s\n"
+          "fmla v4.4s,v16.4s,v17.4s\nfmla v5.4s,v16.4s,v17.4s\nfmla v6.4s,v16.4s,v17.4s\nfmla v7.4s,v16.4s,v17.4s\n"
+          "fmla v18.4s,v16.4s,v17.4s\nfmla v19.4s,v16.4s,v17.4s\nfmla v20.4s,v16.4s,v17.4s\nfmla "
+          "v21.4s,v16.4s,v17.4s\n" ::
+              : "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v18", "v19", "v20", "v21");
 #endif
   };
   const Timing t = measure(run);

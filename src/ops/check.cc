@@ -3,28 +3,32 @@
 
 namespace brim {
 
-void check_view(const char* op, const char* name, const TensorView& view, DType dtype, std::initializer_list<int64_t> dims) {
+void check_view(const char* op, const char* name, const TensorView& view, DType dtype,
+                std::initializer_list<int64_t> dims) {
   bool same = view.dtype == dtype && view.rank == static_cast<int>(dims.size());
   int i = 0;
   for (const int64_t d : dims) {
     if (!same) break;
     same = view.dim[i++] == d;
   }
-  BRIM_CHECK(same, "{}: {} is {}, must be {}", op, name, view.shape_text(), TensorView(nullptr, dtype, dims).shape_text());
+  BRIM_CHECK(same, "{}: {} is {}, must be {}", op, name, view.shape_text(),
+             TensorView(nullptr, dtype, dims).shape_text());
   if (view.elements() == 0) return;
   BRIM_CHECK(view.data != nullptr, "{}: {} is {} without memory", op, name, view.shape_text());
   BRIM_CHECK(view.rank == 0 || view.dim[view.rank - 1] == 1 || view.stride[view.rank - 1] == 1,
              "{}: {} has stride {} within a row, must be 1", op, name, view.stride[view.rank - 1]);
 }
 
-void check_optional(const char* op, const char* name, const TensorView& view, DType dtype, std::initializer_list<int64_t> dims) {
+void check_optional(const char* op, const char* name, const TensorView& view, DType dtype,
+                    std::initializer_list<int64_t> dims) {
   if (view) check_view(op, name, view, dtype, dims);
 }
 
 void check_activation(const char* op, const char* name, const Stream& stream, DType dtype) {
   const bool cuda = target_kind(stream) == DeviceKind::cuda;
   const bool fits = dtype == DType::f32 || (cuda && (dtype == DType::f16 || dtype == DType::bf16));
-  BRIM_CHECK(fits, "{}: {} is {}, must be {}", op, name, dtype_name(dtype), cuda ? "f32, f16 or bf16" : "f32 on the CPU");
+  BRIM_CHECK(fits, "{}: {} is {}, must be {}", op, name, dtype_name(dtype),
+             cuda ? "f32, f16 or bf16" : "f32 on the CPU");
 }
 
 void check_scratch(const char* op, const TensorView& scratch, int64_t bytes) {
@@ -34,7 +38,8 @@ void check_scratch(const char* op, const TensorView& scratch, int64_t bytes) {
 }
 
 void check_no_fp8_on_cpu(const char* op, const Stream& stream, const TensorView& fp8, const TensorView& scale) {
-  BRIM_CHECK(target_kind(stream) == DeviceKind::cuda || (!fp8 && !scale), "{}: an fp8 copy is asked of the CPU, only CUDA makes one", op);
+  BRIM_CHECK(target_kind(stream) == DeviceKind::cuda || (!fp8 && !scale),
+             "{}: an fp8 copy is asked of the CPU, only CUDA makes one", op);
 }
 
 }  // namespace brim

@@ -7,10 +7,10 @@
 namespace brim {
 
 struct Dropout {
-  float probability = 0;   // 0: off
-  uint64_t seed = 0;       // run seed mixed with the optimizer step and micro-batch
-  uint32_t site = 0;       // layer * 8 + place
-  int64_t first_row = 0;   // row number of the view's first row, so that chunks agree with the whole
+  float probability = 0;  // 0: off
+  uint64_t seed = 0;      // run seed mixed with the optimizer step and micro-batch
+  uint32_t site = 0;      // layer * 8 + place
+  int64_t first_row = 0;  // row number of the view's first row, so that chunks agree with the whole
 
   bool on() const { return probability > 0; }
   float scale() const { return 1.0f / (1.0f - probability); }
@@ -25,13 +25,18 @@ struct Dropout {
 // One hash makes the bits of four neighbouring columns, 16 each. Internal linkage: files of different instruction sets
 // include this.
 BRIM_HOST_DEVICE static inline uint64_t dropout_bits(uint64_t seed, uint32_t site, uint64_t row, uint32_t column_quad) {
-  uint64_t x = seed ^ (row * 0x9E3779B97F4A7C15ULL) ^ (static_cast<uint64_t>(site) << 32 | column_quad) * 0xD1B54A32D192ED03ULL;
-  x ^= x >> 32; x *= 0xBF58476D1CE4E5B9ULL;
-  x ^= x >> 29; x *= 0x94D049BB133111EBULL;
+  uint64_t x =
+      seed ^ (row * 0x9E3779B97F4A7C15ULL) ^ (static_cast<uint64_t>(site) << 32 | column_quad) * 0xD1B54A32D192ED03ULL;
+  x ^= x >> 32;
+  x *= 0xBF58476D1CE4E5B9ULL;
+  x ^= x >> 29;
+  x *= 0x94D049BB133111EBULL;
   x ^= x >> 32;
   return x;  // 16 bits for each of columns 4q .. 4q+3, lowest first
 }
-BRIM_HOST_DEVICE static inline uint32_t dropout_threshold(float probability) { return static_cast<uint32_t>(probability * 65536.0f + 0.5f); }
+BRIM_HOST_DEVICE static inline uint32_t dropout_threshold(float probability) {
+  return static_cast<uint32_t>(probability * 65536.0f + 0.5f);
+}
 BRIM_HOST_DEVICE static inline bool dropout_keeps(uint64_t bits, int column, uint32_t threshold) {
   return (bits >> (16 * (column & 3)) & 0xFFFF) >= threshold;
 }

@@ -12,8 +12,8 @@ void embedding(Stream& stream, const EmbeddingArgs& a) {
   const bool cuda = target_kind(stream) == DeviceKind::cuda;
   const DType type = a.y.dtype, gain = cuda ? type : DType::f32, table = cuda ? type : a.word.dtype;
   check_activation(op, "y", stream, type);
-  BRIM_CHECK(table == DType::f32 || table == DType::f16 || table == DType::bf16, "embedding: word is {}, must be f32, f16 or bf16",
-             dtype_name(table));
+  BRIM_CHECK(table == DType::f32 || table == DType::f16 || table == DType::bf16,
+             "embedding: word is {}, must be f32, f16 or bf16", dtype_name(table));
   check_view(op, "ids", a.batch.ids, DType::i32, {T});
   check_view(op, "positions", a.batch.positions, DType::i32, {T});
   check_view(op, "word", a.word, table, {a.word.rows(), H});
@@ -27,7 +27,8 @@ void embedding(Stream& stream, const EmbeddingArgs& a) {
 Work embedding_work(const EmbeddingArgs& a) {
   const double elements = static_cast<double>(a.batch.T * a.word.cols());
   Work work{10.0 * elements, 0};
-  work.bytes = elements * (dtype_bytes(a.word.dtype) + dtype_bytes(a.position.dtype) + dtype_bytes(a.y.dtype) * (a.sum ? 2 : 1)) +
+  work.bytes = elements * (dtype_bytes(a.word.dtype) + dtype_bytes(a.position.dtype) +
+                           dtype_bytes(a.y.dtype) * (a.sum ? 2 : 1)) +
                8.0 * static_cast<double>(a.batch.T);
   if (a.y_fp8) work.bytes += elements;
   return work;

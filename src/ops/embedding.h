@@ -18,31 +18,35 @@ struct EmbeddingArgs {
   TensorView mean, rstd;        // [T] f32 when training
   TensorView y_fp8, fp8_scale;  // as in layer_norm
   float eps = 1e-12f;
-  Dropout dropout;              // after the norm
+  Dropout dropout;  // after the norm
 
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& v : {batch.ids, batch.positions, word, position, type, gamma, beta, y, sum, mean, rstd, y_fp8, fp8_scale}) f(v);
+    for (const TensorView& v :
+         {batch.ids, batch.positions, word, position, type, gamma, beta, y, sum, mean, rstd, y_fp8, fp8_scale})
+      f(v);
   }
 };
 void embedding(Stream& stream, const EmbeddingArgs& args);
 Work embedding_work(const EmbeddingArgs& args);
 
-// Gradient of the tables from d_sum [T,H] (layer_norm_grad has been applied). Rows are added in a fixed order: tokens are
-// visited sorted by id, so the same batch gives the same bits.
+// Gradient of the tables from d_sum [T,H] (layer_norm_grad has been applied). Rows are added in a fixed order: tokens
+// are visited sorted by id, so the same batch gives the same bits.
 struct EmbeddingGradArgs {
   BatchView batch;
-  TensorView d_sum;                          // [T,H]
-  TensorView sorted;                         // [T] i32: token rows sorted by (id, row), made by the packer
-  TensorView sorted_positions;               // [T] i32: token rows sorted by (position, row)
-  TensorView d_word, d_position, d_type;     // f32, accumulated; d_type [1,H] may be empty
+  TensorView d_sum;                       // [T,H]
+  TensorView sorted;                      // [T] i32: token rows sorted by (id, row), made by the packer
+  TensorView sorted_positions;            // [T] i32: token rows sorted by (position, row)
+  TensorView d_word, d_position, d_type;  // f32, accumulated; d_type [1,H] may be empty
   TensorView scratch;
-  int64_t padding_id = -1;                   // its row gets no gradient, as in PyTorch's padding_idx; -1: none
+  int64_t padding_id = -1;  // its row gets no gradient, as in PyTorch's padding_idx; -1: none
   int64_t position_padding_id = -1;
 
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& v : {batch.ids, batch.positions, d_sum, sorted, sorted_positions, d_word, d_position, d_type, scratch}) f(v);
+    for (const TensorView& v :
+         {batch.ids, batch.positions, d_sum, sorted, sorted_positions, d_word, d_position, d_type, scratch})
+      f(v);
   }
 };
 void embedding_grad(Stream& stream, const EmbeddingGradArgs& args);

@@ -7,7 +7,8 @@ namespace brim {
 namespace {
 
 cpu::TableRow table_row(const TensorView& table, int64_t row) {
-  return {static_cast<const char*>(table.data) + row * table.ld() * dtype_bytes(table.dtype), cpu::elem_of(table.dtype)};
+  return {static_cast<const char*>(table.data) + row * table.ld() * dtype_bytes(table.dtype),
+          cpu::elem_of(table.dtype)};
 }
 
 // Rows of a vocabulary lie anywhere in memory: asked for early, they arrive while others are summed.
@@ -26,20 +27,33 @@ void embedding_cpu(Stream& stream, const EmbeddingArgs& a) {
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   parallel_pieces(stream, a.batch.T, rows_per_piece(H), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
-      BRIM_CHECK(0 <= ids[t] && ids[t] < a.word.rows(), "embedding: token {} has id {}, the table has {} rows", t, ids[t], a.word.rows());
-      BRIM_CHECK(0 <= positions[t] && positions[t] < a.position.rows(), "embedding: token {} has position {}, the table has {} rows", t,
-                 positions[t], a.position.rows());
+      BRIM_CHECK(0 <= ids[t] && ids[t] < a.word.rows(), "embedding: token {} has id {}, the table has {} rows", t,
+                 ids[t], a.word.rows());
+      BRIM_CHECK(0 <= positions[t] && positions[t] < a.position.rows(),
+                 "embedding: token {} has position {}, the table has {} rows", t, positions[t], a.position.rows());
       if (t + kAhead < end) fetch_row(a.word, ids[t + kAhead]);
       cpu::TableRow rows[3] = {table_row(a.word, ids[t]), table_row(a.position, positions[t])};
       int count = 2;
       if (a.type) rows[count++] = table_row(a.type, 0);
       float* sum = a.sum ? cpu::row_of<float>(a.sum, t) : cpu::row_of<float>(a.y, t);
       kernels.add_table_rows(rows, count, sum, H);
-      kernels.norm({.x = sum, .residual = nullptr, .y = cpu::row_of<float>(a.y, t), .sum = nullptr,
-                    .gamma = a.gamma.as<float>(), .beta = a.beta.as<float>(),
-                    .mean = cpu::row_of<float>(a.mean, t), .rstd = cpu::row_of<float>(a.rstd, t),
-                    .ld_x = H, .ld_residual = 0, .ld_y = H, .ld_sum = 0,
-                    .rows = 1, .H = H, .eps = a.eps, .drop_in = {}, .drop_out = cpu::drop_rows(a.dropout, t)});
+      kernels.norm({.x = sum,
+                    .residual = nullptr,
+                    .y = cpu::row_of<float>(a.y, t),
+                    .sum = nullptr,
+                    .gamma = a.gamma.as<float>(),
+                    .beta = a.beta.as<float>(),
+                    .mean = cpu::row_of<float>(a.mean, t),
+                    .rstd = cpu::row_of<float>(a.rstd, t),
+                    .ld_x = H,
+                    .ld_residual = 0,
+                    .ld_y = H,
+                    .ld_sum = 0,
+                    .rows = 1,
+                    .H = H,
+                    .eps = a.eps,
+                    .drop_in = {},
+                    .drop_out = cpu::drop_rows(a.dropout, t)});
     }
   });
 }
@@ -47,14 +61,16 @@ void embedding_cpu(Stream& stream, const EmbeddingArgs& a) {
 namespace {
 
 // table[index[t]] += d_sum[t] for tokens t in the order given, columns begin .. end.
-void add_rows(const cpu::RowKernels& kernels, const EmbeddingGradArgs& a, const TensorView& table, const TensorView& order,
-              const int32_t* index, int64_t skipped, const char* name, int64_t begin, int64_t end) {
+void add_rows(const cpu::RowKernels& kernels, const EmbeddingGradArgs& a, const TensorView& table,
+              const TensorView& order, const int32_t* index, int64_t skipped, const char* name, int64_t begin,
+              int64_t end) {
   const int32_t* tokens = order.as<int32_t>();
   for (int64_t i = 0; i < a.batch.T; ++i) {
     const int32_t t = tokens[i];
     BRIM_CHECK(0 <= t && t < a.batch.T, "embedding_grad: {} lists token {} of {}", name, t, a.batch.T);
     const int32_t row = index[t];
-    BRIM_CHECK(0 <= row && row < table.rows(), "embedding_grad: token {} has row {} of {}, which has {}", t, row, name, table.rows());
+    BRIM_CHECK(0 <= row && row < table.rows(), "embedding_grad: token {} has row {} of {}, which has {}", t, row, name,
+               table.rows());
     if (row == skipped) continue;
     kernels.add(cpu::row_of<float>(table, row) + begin, cpu::row_of<float>(a.d_sum, t) + begin, end - begin);
   }
@@ -62,12 +78,14 @@ void add_rows(const cpu::RowKernels& kernels, const EmbeddingGradArgs& a, const 
 
 }  // namespace
 
-// Threads share the columns, each visiting the tokens in the order given: the sums have one order whatever their number.
+// Threads share the columns, each visiting the tokens in the order given: the sums have one order whatever their
+// number.
 void embedding_grad_cpu(Stream& stream, const EmbeddingGradArgs& a) {
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   parallel_pieces(stream, a.d_sum.cols(), 64, [&](int64_t begin, int64_t end, int) {
     add_rows(kernels, a, a.d_word, a.sorted, a.batch.ids.as<int32_t>(), a.padding_id, "word", begin, end);
-    add_rows(kernels, a, a.d_position, a.sorted_positions, a.batch.positions.as<int32_t>(), a.position_padding_id, "position", begin, end);
+    add_rows(kernels, a, a.d_position, a.sorted_positions, a.batch.positions.as<int32_t>(), a.position_padding_id,
+             "position", begin, end);
     if (!a.d_type) return;
     for (int64_t t = 0; t < a.batch.T; ++t)
       kernels.add(a.d_type.as<float>() + begin, cpu::row_of<float>(a.d_sum, t) + begin, end - begin);

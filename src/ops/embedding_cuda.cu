@@ -8,8 +8,9 @@ namespace {
 
 template <class Elem, int kVec, int kGroup, bool kTrain>
 __global__ void __launch_bounds__(kNormThreads)
-    embedding_kernel(const int32_t* ids, const int32_t* positions, const Elem* word, const Elem* position, const Elem* type, int64_t ld_word,
-                     int64_t ld_position, int T, int H, NormOutput<Elem> out, DropoutMask drop) {
+    embedding_kernel(const int32_t* ids, const int32_t* positions, const Elem* word, const Elem* position,
+                     const Elem* type, int64_t ld_word, int64_t ld_position, int T, int H, NormOutput<Elem> out,
+                     DropoutMask drop) {
   constexpr int kRows = kNormThreads / 32 / kGroup;
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / (32 * kGroup);
   const bool valid = r < T;
@@ -48,23 +49,45 @@ __global__ void __launch_bounds__(kNormThreads)
 void embedding_cuda(Stream& stream, const EmbeddingArgs& a) {
   cuda_op(stream, "embedding", [&](CudaStream& s) {
     const int64_t T = a.batch.T, H = a.word.cols();
-    for (const auto& [name, view] : {std::pair{"word", a.word}, {"position", a.position}, {"type", a.type}, {"gamma", a.gamma}, {"beta", a.beta}, {"y", a.y}, {"sum", a.sum}, {"y_fp8", a.y_fp8}})
+    for (const auto& [name, view] : {std::pair{"word", a.word},
+                                     {"position", a.position},
+                                     {"type", a.type},
+                                     {"gamma", a.gamma},
+                                     {"beta", a.beta},
+                                     {"y", a.y},
+                                     {"sum", a.sum},
+                                     {"y_fp8", a.y_fp8}})
       check_norm_view("embedding", name, view);
     const bool train = a.sum || a.mean || a.rstd || a.dropout.on();
     dispatch_elem(a.y.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      NormOutput<Elem> out{static_cast<const Elem*>(a.gamma.data), static_cast<const Elem*>(a.beta.data), static_cast<Elem*>(a.y.data),
-                           static_cast<Elem*>(a.sum.data), static_cast<uint8_t*>(a.y_fp8.data), a.fp8_scale.as<float>(),
-                           a.mean.as<float>(), a.rstd.as<float>(), a.y.ld(), a.sum.ld(), a.y_fp8.ld(), a.eps, 1.0f / static_cast<float>(H)};
+      NormOutput<Elem> out{static_cast<const Elem*>(a.gamma.data),
+                           static_cast<const Elem*>(a.beta.data),
+                           static_cast<Elem*>(a.y.data),
+                           static_cast<Elem*>(a.sum.data),
+                           static_cast<uint8_t*>(a.y_fp8.data),
+                           a.fp8_scale.as<float>(),
+                           a.mean.as<float>(),
+                           a.rstd.as<float>(),
+                           a.y.ld(),
+                           a.sum.ld(),
+                           a.y_fp8.ld(),
+                           a.eps,
+                           1.0f / static_cast<float>(H)};
       dispatch_norm("embedding", H, [&](auto shape) {
         using Shape = decltype(shape);
         const dim3 grid(blocks_for(T, kNormThreads / 32 / Shape::group)), block(kNormThreads);
-        const auto *word = static_cast<const Elem*>(a.word.data), *position = static_cast<const Elem*>(a.position.data), *type = static_cast<const Elem*>(a.type.data);
+        const auto *word = static_cast<const Elem*>(a.word.data), *position = static_cast<const Elem*>(a.position.data),
+                   *type = static_cast<const Elem*>(a.type.data);
         const auto *ids = a.batch.ids.as<int32_t>(), *positions = a.batch.positions.as<int32_t>();
         if (train)
-          launch<embedding_kernel<Elem, Shape::vec, Shape::group, true>>(s, grid, block, ids, positions, word, position, type, a.word.ld(), a.position.ld(), static_cast<int>(T), static_cast<int>(H), out, dropout_mask(a.dropout));
+          launch<embedding_kernel<Elem, Shape::vec, Shape::group, true>>(
+              s, grid, block, ids, positions, word, position, type, a.word.ld(), a.position.ld(), static_cast<int>(T),
+              static_cast<int>(H), out, dropout_mask(a.dropout));
         else
-          launch<embedding_kernel<Elem, Shape::vec, Shape::group, false>>(s, grid, block, ids, positions, word, position, type, a.word.ld(), a.position.ld(), static_cast<int>(T), static_cast<int>(H), out, DropoutMask{});
+          launch<embedding_kernel<Elem, Shape::vec, Shape::group, false>>(
+              s, grid, block, ids, positions, word, position, type, a.word.ld(), a.position.ld(), static_cast<int>(T),
+              static_cast<int>(H), out, DropoutMask{});
       });
     });
   });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of the embedding tables. Tokens come sorted by table row; the first token of a run owns it and adds the run's
-// rows one after another, so every sum has one order. A warp takes 256 columns of a run and keeps eight rows in flight.
+// Gradients of the embedding tables. Tokens come sorted by table row; the first token of a run owns it and adds the
+// run's rows one after another, so every sum has one order. A warp takes 256 columns of a run and keeps eight rows in
+// flight.
 #include "ops/cuda/elem.cuh"
 #include "ops/kernel_table.h"
 
@@ -10,9 +11,11 @@ namespace {
 constexpr int kThreads = 128, kAhead = 8;
 
 template <class Elem>
-__global__ void __launch_bounds__(kThreads) table_grad_kernel(const Elem* d_sum, int64_t ld, const int32_t* sorted, const int32_t* index, float* table, int64_t ld_table,
-                                                              int64_t skipped, int T, int H) {
-  const int i = static_cast<int>((static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32), column = static_cast<int>(blockIdx.y) * 256 + threadIdx.x % 32 * 8;
+__global__ void __launch_bounds__(kThreads)
+    table_grad_kernel(const Elem* d_sum, int64_t ld, const int32_t* sorted, const int32_t* index, float* table,
+                      int64_t ld_table, int64_t skipped, int T, int H) {
+  const int i = static_cast<int>((static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32),
+            column = static_cast<int>(blockIdx.y) * 256 + threadIdx.x % 32 * 8;
   if (i >= T) return;
   const int row = index[sorted[i]];
   if (row == skipped || (i > 0 && index[sorted[i - 1]] == row)) return;
@@ -28,7 +31,10 @@ __global__ void __launch_bounds__(kThreads) table_grad_kernel(const Elem* d_sum,
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {
       more = more && at + j < T && (j == 0 && at == i ? true : index[sorted[at + j]] == row);
-      if (more) rows[j] = load_raw8(d_sum + sorted[at + j] * ld + column), ++count;
+      if (more) {
+        rows[j] = load_raw8(d_sum + sorted[at + j] * ld + column);
+        ++count;
+      }
     }
 #pragma unroll
     for (int j = 0; j < kAhead; ++j)
@@ -73,16 +79,21 @@ __global__ void __launch_bounds__(256) type_grad_kernel(const Elem* d_sum, int64
 void embedding_grad_cuda(Stream& stream, const EmbeddingGradArgs& a) {
   cuda_op(stream, "embedding_grad", [&](CudaStream& s) {
     const int64_t T = a.batch.T, H = a.d_sum.cols();
-    BRIM_CHECK(H % 8 == 0 && a.d_sum.ld() % 8 == 0 && a.d_word.ld() % 4 == 0 && a.d_position.ld() % 4 == 0, "embedding_grad: rows of {} elements, must be multiples of 8", H);
+    BRIM_CHECK(H % 8 == 0 && a.d_sum.ld() % 8 == 0 && a.d_word.ld() % 4 == 0 && a.d_position.ld() % 4 == 0,
+               "embedding_grad: rows of {} elements, must be multiples of 8", H);
     dispatch_elem(a.d_sum.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
       const dim3 grid(blocks_for(T, kThreads / 32), blocks_for(H, 256)), block(kThreads);
       const auto* d_sum = static_cast<const Elem*>(a.d_sum.data);
-      launch<table_grad_kernel<Elem>>(s, grid, block, d_sum, a.d_sum.ld(), a.sorted.as<int32_t>(), a.batch.ids.as<int32_t>(), a.d_word.as<float>(), a.d_word.ld(), a.padding_id,
+      launch<table_grad_kernel<Elem>>(s, grid, block, d_sum, a.d_sum.ld(), a.sorted.as<int32_t>(),
+                                      a.batch.ids.as<int32_t>(), a.d_word.as<float>(), a.d_word.ld(), a.padding_id,
                                       static_cast<int>(T), static_cast<int>(H));
-      launch<table_grad_kernel<Elem>>(s, grid, block, d_sum, a.d_sum.ld(), a.sorted_positions.as<int32_t>(), a.batch.positions.as<int32_t>(), a.d_position.as<float>(),
-                                      a.d_position.ld(), a.position_padding_id, static_cast<int>(T), static_cast<int>(H));
-      if (a.d_type) launch<type_grad_kernel<Elem>>(s, dim3(static_cast<unsigned>(H / 8)), dim3(256), d_sum, a.d_sum.ld(), a.d_type.as<float>(), static_cast<int>(T));
+      launch<table_grad_kernel<Elem>>(s, grid, block, d_sum, a.d_sum.ld(), a.sorted_positions.as<int32_t>(),
+                                      a.batch.positions.as<int32_t>(), a.d_position.as<float>(), a.d_position.ld(),
+                                      a.position_padding_id, static_cast<int>(T), static_cast<int>(H));
+      if (a.d_type)
+        launch<type_grad_kernel<Elem>>(s, dim3(static_cast<unsigned>(H / 8)), dim3(256), d_sum, a.d_sum.ld(),
+                                       a.d_type.as<float>(), static_cast<int>(T));
     });
   });
 }

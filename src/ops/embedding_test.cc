@@ -17,19 +17,30 @@ TEST(Embedding, AgreesWithFp64) {
       for (const int64_t H : {1, 7, 32, 48, 384})
         for (const DType table : {DType::f32, DType::f16, DType::bf16})
           for (const float drop : {0.0f, 0.1f}) {
-            SCOPED_TRACE(::testing::Message() << "T " << T << " H " << H << " " << dtype_name(table) << " dropout " << drop);
+            SCOPED_TRACE(::testing::Message()
+                         << "T " << T << " H " << H << " " << dtype_name(table) << " dropout " << drop);
             const int64_t V = 50, P = 20;
-            const HostTensor word = random_tensor(table, {V, H}, ++seed), position = random_tensor(table, {P, H}, ++seed);
+            const HostTensor word = random_tensor(table, {V, H}, ++seed),
+                             position = random_tensor(table, {P, H}, ++seed);
             const HostTensor type = random_tensor(DType::f32, {1, H}, ++seed);
-            const HostTensor gamma = random_tensor(DType::f32, {H}, ++seed), beta = random_tensor(DType::f32, {H}, ++seed);
+            const HostTensor gamma = random_tensor(DType::f32, {H}, ++seed),
+                             beta = random_tensor(DType::f32, {H}, ++seed);
             std::vector<int32_t> ids, positions;
-            for (int64_t t = 0; t < T; ++t) ids.push_back(static_cast<int32_t>(t * 37 % V)), positions.push_back(static_cast<int32_t>(t % P));
+            for (int64_t t = 0; t < T; ++t) {
+              ids.push_back(static_cast<int32_t>(t * 37 % V));
+              positions.push_back(static_cast<int32_t>(t % P));
+            }
             const HostTensor id_view = int_tensor(ids), position_view = int_tensor(positions);
-            const HostTensor y(DType::f32, {T, H}, 5), sum(DType::f32, {T, H}), mean(DType::f32, {T}), rstd(DType::f32, {T});
+            const HostTensor y(DType::f32, {T, H}, 5), sum(DType::f32, {T, H}), mean(DType::f32, {T}),
+                rstd(DType::f32, {T});
             EmbeddingArgs args{.word = word, .position = position, .gamma = gamma, .beta = beta, .y = y};
             args.batch = {.T = T, .ids = id_view, .positions = position_view};
             if (H != 7) args.type = type;
-            if (drop > 0) args.sum = sum, args.mean = mean, args.rstd = rstd;
+            if (drop > 0) {
+              args.sum = sum;
+              args.mean = mean;
+              args.rstd = rstd;
+            }
             args.eps = 1e-5f;
             args.dropout = {.probability = drop, .seed = seed, .site = 3};
             embedding(stream, args);
@@ -40,19 +51,22 @@ TEST(Embedding, AgreesWithFp64) {
               for (int64_t i = 0; i < H; ++i) {
                 s[i] = word.at(ids[t], i) + position.at(positions[t], i) + (H != 7 ? type.at(0, i) : 0);
                 m += s[i] / static_cast<double>(H);
-                largest = std::max(largest, std::fabs(word.at(ids[t], i)) + std::fabs(position.at(positions[t], i)) + std::fabs(type.at(0, i)));
+                largest = std::max(largest, std::fabs(word.at(ids[t], i)) + std::fabs(position.at(positions[t], i)) +
+                                                std::fabs(type.at(0, i)));
               }
               for (const double v : s) variance += (v - m) * (v - m) / static_cast<double>(H);
               const double r = 1 / std::sqrt(variance + static_cast<double>(args.eps));
               for (int64_t i = 0; i < H; ++i) {
                 const double normal = (s[i] - m) * r, value = normal * gamma.at(i) + beta.at(i);
-                const uint64_t bits = dropout_bits(args.dropout.seed, 3, static_cast<uint64_t>(t), static_cast<uint32_t>(i / 4));
+                const uint64_t bits =
+                    dropout_bits(args.dropout.seed, 3, static_cast<uint64_t>(t), static_cast<uint32_t>(i / 4));
                 const bool keep = drop == 0 || dropout_keeps(bits, static_cast<int>(i & 3), dropout_threshold(drop));
                 want.push_back(keep ? value / (1 - static_cast<double>(drop)) : 0);
                 want_sum.push_back(s[i]);
                 // As in layer_norm_test, plus the three-term sum and the dropout's product.
-                tolerance.push_back(12 * kEps32 * (largest * r * std::fabs(gamma.at(i)) * (1 + std::fabs(normal)) +
-                                                   std::fabs(normal * gamma.at(i)) + std::fabs(beta.at(i))));
+                tolerance.push_back(12 * kEps32 *
+                                    (largest * r * std::fabs(gamma.at(i)) * (1 + std::fabs(normal)) +
+                                     std::fabs(normal * gamma.at(i)) + std::fabs(beta.at(i))));
               }
             }
             EXPECT_TRUE(close(y.values(), want, [&](size_t i) { return tolerance[i]; }));
@@ -65,7 +79,8 @@ TEST(Embedding, AgreesWithFp64) {
 
 TEST(Embedding, RefusesIdsPastTheTable) {
   CpuStream stream(nullptr, best_isa());
-  const HostTensor word = random_tensor(DType::f32, {4, 8}, 1), gamma = random_tensor(DType::f32, {8}, 2), y(DType::f32, {1, 8});
+  const HostTensor word = random_tensor(DType::f32, {4, 8}, 1), gamma = random_tensor(DType::f32, {8}, 2),
+                   y(DType::f32, {1, 8});
   const HostTensor good = int_tensor({0}), low = int_tensor({-1}), high = int_tensor({4});
   for (const HostTensor* bad : {&low, &high}) {
     EmbeddingArgs args{.word = word, .position = word, .gamma = gamma, .beta = gamma, .y = y};
@@ -83,16 +98,23 @@ std::vector<int32_t> sorted_rows(const std::vector<int32_t>& keys) {
   return rows;
 }
 
-std::vector<HostTensor> run_gradient(CpuStream& stream, const std::vector<int32_t>& ids, const std::vector<int32_t>& positions, int64_t H, bool type) {
+std::vector<HostTensor> run_gradient(CpuStream& stream, const std::vector<int32_t>& ids,
+                                     const std::vector<int32_t>& positions, int64_t H, bool type) {
   const auto T = static_cast<int64_t>(ids.size());
-  const HostTensor d_sum = random_tensor(DType::f32, {T, H}, 3, 1, 0, 2), id_view = int_tensor(ids), position_view = int_tensor(positions);
+  const HostTensor d_sum = random_tensor(DType::f32, {T, H}, 3, 1, 0, 2), id_view = int_tensor(ids),
+                   position_view = int_tensor(positions);
   const HostTensor sorted = int_tensor(sorted_rows(ids)), sorted_positions = int_tensor(sorted_rows(positions));
   std::vector<HostTensor> out;
   out.push_back(random_tensor(DType::f32, {9, H}, 4));
   out.push_back(random_tensor(DType::f32, {6, H}, 5));
   out.push_back(random_tensor(DType::f32, {1, H}, 6));
-  EmbeddingGradArgs args{.d_sum = d_sum, .sorted = sorted, .sorted_positions = sorted_positions, .d_word = out[0], .d_position = out[1],
-                         .padding_id = 1, .position_padding_id = 0};
+  EmbeddingGradArgs args{.d_sum = d_sum,
+                         .sorted = sorted,
+                         .sorted_positions = sorted_positions,
+                         .d_word = out[0],
+                         .d_position = out[1],
+                         .padding_id = 1,
+                         .position_padding_id = 0};
   args.batch = {.T = T, .ids = id_view, .positions = position_view};
   if (type) args.d_type = out[2];
   embedding_grad(stream, args);
@@ -106,10 +128,14 @@ TEST(EmbeddingGrad, AgreesWithFp64) {
       for (const int64_t H : {1, 16, 100, 130}) {
         SCOPED_TRACE(::testing::Message() << "T " << T << " H " << H);
         std::vector<int32_t> ids, positions;
-        for (int64_t t = 0; t < T; ++t) ids.push_back(static_cast<int32_t>(t * 7 % 9)), positions.push_back(static_cast<int32_t>(t % 6));
+        for (int64_t t = 0; t < T; ++t) {
+          ids.push_back(static_cast<int32_t>(t * 7 % 9));
+          positions.push_back(static_cast<int32_t>(t % 6));
+        }
         const std::vector<HostTensor> got = run_gradient(stream, ids, positions, H, H != 16);
         const HostTensor d_sum = random_tensor(DType::f32, {T, H}, 3);
-        std::vector<double> word = random_tensor(DType::f32, {9, H}, 4).values(), position = random_tensor(DType::f32, {6, H}, 5).values();
+        std::vector<double> word = random_tensor(DType::f32, {9, H}, 4).values(),
+                            position = random_tensor(DType::f32, {6, H}, 5).values();
         std::vector<double> type = random_tensor(DType::f32, {1, H}, 6).values();
         for (int64_t t = 0; t < T; ++t)
           for (int64_t i = 0; i < H; ++i) {
@@ -127,8 +153,12 @@ TEST(EmbeddingGrad, AgreesWithFp64) {
 
 TEST(EmbeddingGrad, SameBitsForAllThreadCounts) {
   std::vector<int32_t> ids, positions;
-  for (int t = 0; t < 200; ++t) ids.push_back(t * 11 % 9), positions.push_back(t % 6);
-  expect_same_bits_for_all_thread_counts([&](CpuStream& stream) { return run_gradient(stream, ids, positions, 200, true); });
+  for (int t = 0; t < 200; ++t) {
+    ids.push_back(t * 11 % 9);
+    positions.push_back(t % 6);
+  }
+  expect_same_bits_for_all_thread_counts(
+      [&](CpuStream& stream) { return run_gradient(stream, ids, positions, 200, true); });
 }
 
 }  // namespace

@@ -13,7 +13,9 @@ struct GatherTokensArgs {
   TensorView ids, positions;  // [T] i32, written
   int64_t position_offset = 0;
   template <class F>
-  void views(F&& f) const { for (const TensorView& v : {tokens, begins, starts, ids, positions}) f(v); }
+  void views(F&& f) const {
+    for (const TensorView& v : {tokens, begins, starts, ids, positions}) f(v);
+  }
 };
 void gather_tokens(Stream& stream, const GatherTokensArgs& args);
 Work gather_tokens_work(const GatherTokensArgs& args);

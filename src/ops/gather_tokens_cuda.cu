@@ -6,8 +6,9 @@ namespace brim {
 namespace {
 
 // A warp a sequence: rows begin anywhere, so tokens move one a lane.
-__global__ void __launch_bounds__(256) gather_tokens_kernel(const int32_t* tokens, const int64_t* begins, const int32_t* starts, int32_t* ids, int32_t* positions,
-                                                            int32_t position_offset, int B) {
+__global__ void __launch_bounds__(256)
+    gather_tokens_kernel(const int32_t* tokens, const int64_t* begins, const int32_t* starts, int32_t* ids,
+                         int32_t* positions, int32_t position_offset, int B) {
   const int b = static_cast<int>((blockIdx.x * 256 + threadIdx.x) / 32), lane = threadIdx.x % 32;
   if (b >= B) return;
   const int at = starts[b], length = starts[b + 1] - at;
@@ -23,8 +24,9 @@ __global__ void __launch_bounds__(256) gather_tokens_kernel(const int32_t* token
 void gather_tokens_cuda(Stream& stream, const GatherTokensArgs& a) {
   cuda_op(stream, "gather_tokens", [&](CudaStream& s) {
     const int64_t B = a.begins.rows();
-    launch<gather_tokens_kernel>(s, dim3(blocks_for(B, 8)), dim3(256), a.tokens.as<int32_t>(), a.begins.as<int64_t>(), a.starts.as<int32_t>(), a.ids.as<int32_t>(),
-                                 a.positions.as<int32_t>(), static_cast<int32_t>(a.position_offset), static_cast<int>(B));
+    launch<gather_tokens_kernel>(s, dim3(blocks_for(B, 8)), dim3(256), a.tokens.as<int32_t>(), a.begins.as<int64_t>(),
+                                 a.starts.as<int32_t>(), a.ids.as<int32_t>(), a.positions.as<int32_t>(),
+                                 static_cast<int32_t>(a.position_offset), static_cast<int>(B));
   });
 }
 

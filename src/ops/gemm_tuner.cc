@@ -31,11 +31,13 @@ std::string gemm_choice_text(const GemmChoice& c) {
 void GemmTuning::meet(Stream& stream, const LinearArgs& args) {
   GemmTuning* t = active_tuning;
   if (t == nullptr || stream.kind() != DeviceKind::cuda) return;
-  const std::string shape = fmt::format("{} {} {} {} {} {} {}", args.x.rows(), args.w.N, args.w.K, static_cast<int>(args.w.precision), static_cast<int>(args.activation),
-                                        static_cast<bool>(args.bias), static_cast<int>(args.y.dtype));
+  const std::string shape =
+      fmt::format("{} {} {} {} {} {} {}", args.x.rows(), args.w.N, args.w.K, static_cast<int>(args.w.precision),
+                  static_cast<int>(args.activation), static_cast<bool>(args.bias), static_cast<int>(args.y.dtype));
   if (std::find(t->met_.begin(), t->met_.end(), shape) != t->met_.end()) return;
   t->met_.push_back(shape);
-  if (GemmChoice choice = tune_linear(stream, args, t->seconds_); !choice.key.empty()) t->done_.push_back(std::move(choice));
+  if (GemmChoice choice = tune_linear(stream, args, t->seconds_); !choice.key.empty())
+    t->done_.push_back(std::move(choice));
 }
 
 #if defined(BRIM_WITH_CUDA)
@@ -69,8 +71,8 @@ int load_gemm_choices(Stream& stream) {
     const nlohmann::json all = nlohmann::json::parse(file);
     if (all.at("library").get<std::string>() != library) return 0;
     for (const auto& c : all.at("choices"))
-      choices.push_back({c.at("key").get<std::string>(), c.at("algorithm").get<std::string>(), c.at("us").get<double>(), c.at("default_us").get<double>(),
-                         c.at("tried").get<int>()});
+      choices.push_back({c.at("key").get<std::string>(), c.at("algorithm").get<std::string>(), c.at("us").get<double>(),
+                         c.at("default_us").get<double>(), c.at("tried").get<int>()});
   } catch (const std::exception& e) {
     log_warning("{}: {}; GEMM choices are not used, tune again", cache_file(library).string(), e.what());
     return 0;
@@ -84,7 +86,8 @@ void save_gemm_choices(Stream& stream) {
   const std::string library = gemm_library_cuda(stream);
   nlohmann::json choices = nlohmann::json::array();
   for (const GemmChoice& c : gemm_choices_cuda(stream))
-    choices.push_back({{"key", c.key}, {"algorithm", c.algorithm}, {"us", c.us}, {"default_us", c.default_us}, {"tried", c.tried}});
+    choices.push_back(
+        {{"key", c.key}, {"algorithm", c.algorithm}, {"us", c.us}, {"default_us", c.default_us}, {"tried", c.tried}});
   const auto path = cache_file(library), fresh = path.parent_path() / (path.filename().string() + ".new");
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);

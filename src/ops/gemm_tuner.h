@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GEMM algorithms chosen by measurement: once per device, library version and shape class, kept in the cache folder and in
-// plans. On the CPU there is nothing to choose and every call does nothing.
+// GEMM algorithms chosen by measurement: once per device, library version and shape class, kept in the cache folder and
+// in plans. On the CPU there is nothing to choose and every call does nothing.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,10 +10,10 @@
 namespace brim {
 
 struct GemmChoice {
-  std::string key;           // "n 768 k 3072 t 65536 bf16>bf16 bias": a shape class, tokens rounded up to a power of two
-  std::string algorithm;     // the library's own description of it, in hexadecimal
-  double us = 0;             // measured
-  double default_us = 0;     // what the heuristic's first answer took
+  std::string key;        // "n 768 k 3072 t 65536 bf16>bf16 bias": a shape class, tokens rounded up to a power of two
+  std::string algorithm;  // the library's own description of it, in hexadecimal
+  double us = 0;          // measured
+  double default_us = 0;  // what the heuristic's first answer took
   int tried = 0;
 };
 
@@ -23,7 +23,8 @@ GemmChoice tune_linear(Stream& stream, const LinearArgs& args, double seconds);
 std::string gemm_choice_text(const GemmChoice& choice);  // a line for people
 
 // While one lives, every linear() of this thread on CUDA is tuned when its shape class is met first, then run as usual.
-// Gradients' products take the heuristic's answer: measured for RoBERTa-base at 65,536 tokens, 18 shapes gained nothing together.
+// Gradients' products take the heuristic's answer: measured for RoBERTa-base at 65,536 tokens, 18 shapes gained nothing
+// together.
 class GemmTuning {
  public:
   explicit GemmTuning(double seconds_per_class);
@@ -39,8 +40,8 @@ class GemmTuning {
   std::vector<GemmChoice> done_;
 };
 
-std::vector<GemmChoice> gemm_choices(Stream& stream);                              // in use on the stream's device, by key
-void use_gemm_choices(Stream& stream, const std::vector<GemmChoice>& choices);     // a plan's
+std::vector<GemmChoice> gemm_choices(Stream& stream);                           // in use on the stream's device, by key
+void use_gemm_choices(Stream& stream, const std::vector<GemmChoice>& choices);  // a plan's
 // The device's file in the cache folder. Loading gives how many fit this library; a file of another version is ignored.
 int load_gemm_choices(Stream& stream);
 void save_gemm_choices(Stream& stream);

@@ -14,14 +14,31 @@
 namespace brim {
 
 // X(op, Args): the one list of ops.
-#define BRIM_OPS(X)                                                                                           \
-  X(linear, LinearArgs) X(attention, AttentionArgs) X(layer_norm, LayerNormArgs) X(embedding, EmbeddingArgs)  \
-  X(gather_rows, GatherRowsArgs) X(pool_mean, PoolMeanArgs) X(softmax, SoftmaxArgs) X(convert, ConvertArgs)   \
-  X(activate, ActivationArgs) X(linear_grad, LinearGradArgs)                                                  \
-  X(attention_grad, AttentionGradArgs) X(layer_norm_grad, LayerNormGradArgs)                                  \
-  X(embedding_grad, EmbeddingGradArgs) X(scatter_rows, ScatterRowsArgs) X(activate_grad, ActivationGradArgs)  \
-  X(dropout_rows, DropoutArgs) X(cross_entropy, CrossEntropyArgs) X(adamw, AdamWArgs) X(grad_norm, GradNormArgs) \
-  X(amax, AmaxArgs) X(fp8_scale, Fp8ScaleArgs) X(gather_tokens, GatherTokensArgs)
+// clang-format off
+#define BRIM_OPS(X) \
+  X(linear, LinearArgs) \
+  X(attention, AttentionArgs) \
+  X(layer_norm, LayerNormArgs) \
+  X(embedding, EmbeddingArgs) \
+  X(gather_rows, GatherRowsArgs) \
+  X(pool_mean, PoolMeanArgs) \
+  X(softmax, SoftmaxArgs) \
+  X(convert, ConvertArgs) \
+  X(activate, ActivationArgs) \
+  X(linear_grad, LinearGradArgs) \
+  X(attention_grad, AttentionGradArgs) \
+  X(layer_norm_grad, LayerNormGradArgs) \
+  X(embedding_grad, EmbeddingGradArgs) \
+  X(scatter_rows, ScatterRowsArgs) \
+  X(activate_grad, ActivationGradArgs) \
+  X(dropout_rows, DropoutArgs) \
+  X(cross_entropy, CrossEntropyArgs) \
+  X(adamw, AdamWArgs) \
+  X(grad_norm, GradNormArgs) \
+  X(amax, AmaxArgs) \
+  X(fp8_scale, Fp8ScaleArgs) \
+  X(gather_tokens, GatherTokensArgs)
+// clang-format on
 
 struct KernelTable {
 #define BRIM_OP_ENTRY(op, Args) void (*op)(Stream&, const Args&);
@@ -30,8 +47,8 @@ struct KernelTable {
 };
 
 // Each backend defines op_cpu / op_cuda with these signatures.
-#define BRIM_OP_DECLARE(op, Args)             \
-  void op##_cpu(Stream&, const Args&);        \
+#define BRIM_OP_DECLARE(op, Args)      \
+  void op##_cpu(Stream&, const Args&); \
   void op##_cuda(Stream&, const Args&);
 BRIM_OPS(BRIM_OP_DECLARE)
 #undef BRIM_OP_DECLARE

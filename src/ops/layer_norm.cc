@@ -24,7 +24,9 @@ void layer_norm(Stream& stream, const LayerNormArgs& a) {
 Work layer_norm_work(const LayerNormArgs& a) {
   Work work;
   work.flops = 8.0 * static_cast<double>(a.x.elements());
-  a.views([&](const TensorView& v) { if (v) work.bytes += static_cast<double>(v.bytes()); });
+  a.views([&](const TensorView& v) {
+    if (v) work.bytes += static_cast<double>(v.bytes());
+  });
   return work;
 }
 
@@ -45,7 +47,9 @@ void layer_norm_grad(Stream& stream, const LayerNormGradArgs& a) {
   BRIM_CHECK(!a.dropout.on() || a.d_x, "layer_norm_grad: dropout {} but no d_x to drop into", a.dropout.probability);
   if (T == 0 || H == 0) return;
   Work work{14.0 * static_cast<double>(a.sum.elements()), 0};
-  a.views([&](const TensorView& v) { if (v) work.bytes += static_cast<double>(v.bytes()); });
+  a.views([&](const TensorView& v) {
+    if (v) work.bytes += static_cast<double>(v.bytes());
+  });
   dispatch(stream, Zone::layer_norm, a, work, &KernelTable::layer_norm_grad);
 }
 

@@ -7,14 +7,14 @@
 namespace brim {
 
 struct LayerNormArgs {
-  TensorView x;             // [T,H]
-  TensorView residual;      // [T,H] or empty
-  TensorView gamma, beta;   // [H] f32 on the CPU, activation type on CUDA
-  TensorView y;             // [T,H]; may alias x or residual when not training
-  TensorView sum;           // [T,H]: dropout(x) + residual, kept for the backward pass; empty when not training; may alias x
-  TensorView mean, rstd;    // [T] f32, written when training
-  TensorView y_fp8;         // [T,H] f8e4m3 copy of y * fp8_scale for the next GEMM; else empty
-  TensorView fp8_scale;     // [1] f32 on the device
+  TensorView x;            // [T,H]
+  TensorView residual;     // [T,H] or empty
+  TensorView gamma, beta;  // [H] f32 on the CPU, activation type on CUDA
+  TensorView y;            // [T,H]; may alias x or residual when not training
+  TensorView sum;  // [T,H]: dropout(x) + residual, kept for the backward pass; empty when not training; may alias x
+  TensorView mean, rstd;  // [T] f32, written when training
+  TensorView y_fp8;       // [T,H] f8e4m3 copy of y * fp8_scale for the next GEMM; else empty
+  TensorView fp8_scale;   // [1] f32 on the device
   float eps = 1e-12f;
   Dropout dropout;
 
@@ -27,12 +27,12 @@ void layer_norm(Stream& stream, const LayerNormArgs& args);
 Work layer_norm_work(const LayerNormArgs& args);
 
 struct LayerNormGradArgs {
-  TensorView sum, mean, rstd, gamma;   // saved by the forward pass
-  TensorView d_y;                      // [T,H]
-  TensorView d_sum;                    // [T,H]: gradient of the residual path; may alias d_y
-  TensorView d_x;                      // [T,H]: gradient of x (dropout applied); empty when dropout is off (it is d_sum then)
-  TensorView d_gamma, d_beta;          // [H] f32, accumulated
-  TensorView scratch;                  // u8[layer_norm_grad_scratch_bytes]: partial sums, added in a fixed order
+  TensorView sum, mean, rstd, gamma;  // saved by the forward pass
+  TensorView d_y;                     // [T,H]
+  TensorView d_sum;                   // [T,H]: gradient of the residual path; may alias d_y
+  TensorView d_x;              // [T,H]: gradient of x (dropout applied); empty when dropout is off (it is d_sum then)
+  TensorView d_gamma, d_beta;  // [H] f32, accumulated
+  TensorView scratch;          // u8[layer_norm_grad_scratch_bytes]: partial sums, added in a fixed order
   GradWrite d_sum_write = GradWrite::overwrite;
   Dropout dropout;
 

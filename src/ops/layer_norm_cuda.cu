@@ -8,7 +8,8 @@ namespace {
 
 template <class Elem, int kVec, int kGroup, bool kTrain>
 __global__ void __launch_bounds__(kNormThreads)
-    layer_norm_kernel(const Elem* x, int64_t ldx, const Elem* residual, int64_t ld_residual, int T, int H, NormOutput<Elem> out, DropoutMask drop) {
+    layer_norm_kernel(const Elem* x, int64_t ldx, const Elem* residual, int64_t ld_residual, int T, int H,
+                      NormOutput<Elem> out, DropoutMask drop) {
   constexpr int kRows = kNormThreads / 32 / kGroup;
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / (32 * kGroup);
   const bool valid = r < T;
@@ -47,22 +48,42 @@ __global__ void __launch_bounds__(kNormThreads)
 void layer_norm_cuda(Stream& stream, const LayerNormArgs& a) {
   cuda_op(stream, "layer_norm", [&](CudaStream& s) {
     const int64_t T = a.x.rows(), H = a.x.cols();
-    for (const auto& [name, view] : {std::pair{"x", a.x}, {"residual", a.residual}, {"gamma", a.gamma}, {"beta", a.beta}, {"y", a.y}, {"sum", a.sum}, {"y_fp8", a.y_fp8}})
+    for (const auto& [name, view] : {std::pair{"x", a.x},
+                                     {"residual", a.residual},
+                                     {"gamma", a.gamma},
+                                     {"beta", a.beta},
+                                     {"y", a.y},
+                                     {"sum", a.sum},
+                                     {"y_fp8", a.y_fp8}})
       check_norm_view("layer_norm", name, view);
     const bool train = a.sum || a.mean || a.rstd || a.dropout.on();
     dispatch_elem(a.x.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      NormOutput<Elem> out{static_cast<const Elem*>(a.gamma.data), static_cast<const Elem*>(a.beta.data), static_cast<Elem*>(a.y.data),
-                           static_cast<Elem*>(a.sum.data), static_cast<uint8_t*>(a.y_fp8.data), a.fp8_scale.as<float>(),
-                           a.mean.as<float>(), a.rstd.as<float>(), a.y.ld(), a.sum.ld(), a.y_fp8.ld(), a.eps, 1.0f / static_cast<float>(H)};
+      NormOutput<Elem> out{static_cast<const Elem*>(a.gamma.data),
+                           static_cast<const Elem*>(a.beta.data),
+                           static_cast<Elem*>(a.y.data),
+                           static_cast<Elem*>(a.sum.data),
+                           static_cast<uint8_t*>(a.y_fp8.data),
+                           a.fp8_scale.as<float>(),
+                           a.mean.as<float>(),
+                           a.rstd.as<float>(),
+                           a.y.ld(),
+                           a.sum.ld(),
+                           a.y_fp8.ld(),
+                           a.eps,
+                           1.0f / static_cast<float>(H)};
       dispatch_norm("layer_norm", H, [&](auto shape) {
         using Shape = decltype(shape);
         const dim3 grid(blocks_for(T, kNormThreads / 32 / Shape::group)), block(kNormThreads);
         const auto *x = static_cast<const Elem*>(a.x.data), *residual = static_cast<const Elem*>(a.residual.data);
         if (train)
-          launch<layer_norm_kernel<Elem, Shape::vec, Shape::group, true>>(s, grid, block, x, a.x.ld(), residual, a.residual.ld(), static_cast<int>(T), static_cast<int>(H), out, dropout_mask(a.dropout));
+          launch<layer_norm_kernel<Elem, Shape::vec, Shape::group, true>>(
+              s, grid, block, x, a.x.ld(), residual, a.residual.ld(), static_cast<int>(T), static_cast<int>(H), out,
+              dropout_mask(a.dropout));
         else
-          launch<layer_norm_kernel<Elem, Shape::vec, Shape::group, false>>(s, grid, block, x, a.x.ld(), residual, a.residual.ld(), static_cast<int>(T), static_cast<int>(H), out, DropoutMask{});
+          launch<layer_norm_kernel<Elem, Shape::vec, Shape::group, false>>(s, grid, block, x, a.x.ld(), residual,
+                                                                           a.residual.ld(), static_cast<int>(T),
+                                                                           static_cast<int>(H), out, DropoutMask{});
       });
     });
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient of layer_norm: each block takes a run of rows, keeps its share of d_gamma and d_beta in registers, and leaves it as
-// one row of partial sums; a second kernel adds the rows in order.
+// Gradient of layer_norm: each block takes a run of rows, keeps its share of d_gamma and d_beta in registers, and
+// leaves it as one row of partial sums; a second kernel adds the rows in order.
 #include "ops/cuda/norm.cuh"
 #include "ops/cuda/scratch.h"
 #include "ops/kernel_table.h"
@@ -22,7 +22,8 @@ struct NormGradArgs {
 };
 
 template <class Elem, int kVec, int kGroup>
-__global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && (kVec < 4 || kGroup > 1) ? 2 : 1) layer_norm_grad_kernel(const NormGradArgs<Elem> a) {
+__global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && (kVec<4 || kGroup> 1) ? 2 : 1)
+    layer_norm_grad_kernel(const NormGradArgs<Elem> a) {
   constexpr int kRows = kNormThreads / 32 / kGroup;
   __shared__ float shares[2][kVec * kGroup * 256];
   NormRow<kVec, kGroup> row;  // for where this lane's columns are
@@ -46,7 +47,9 @@ __global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && (kVec < 4 |
     float total = 0.0f, total_x = 0.0f;
 #pragma unroll
     for (int i = 0; i < kVec; ++i)
-      if (row.has(i) && valid) raw_sum[i] = load_raw8(a.sum + r * a.ld_sum + row.column(i)), raw_d_y[i] = load_raw8(a.d_y + r * a.ld_d_y + row.column(i));
+      if (row.has(i) && valid)
+        raw_sum[i] = load_raw8(a.sum + r * a.ld_sum + row.column(i)),
+        raw_d_y[i] = load_raw8(a.d_y + r * a.ld_d_y + row.column(i));
 #pragma unroll
     for (int i = 0; i < kVec; ++i)
       if (row.has(i) && valid) {
@@ -111,7 +114,8 @@ __global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && (kVec < 4 |
   }
 }
 
-__global__ void __launch_bounds__(128) add_norm_partials_kernel(const float* partials, int count, int H, float* d_gamma, float* d_beta) {
+__global__ void __launch_bounds__(128)
+    add_norm_partials_kernel(const float* partials, int count, int H, float* d_gamma, float* d_beta) {
   const int c = blockIdx.x * 128 + threadIdx.x;
   if (c >= H) return;
   float* to = blockIdx.y == 0 ? d_gamma : d_beta;
@@ -124,28 +128,45 @@ __global__ void __launch_bounds__(128) add_norm_partials_kernel(const float* par
 
 void layer_norm_grad_cuda(Stream& stream, const LayerNormGradArgs& a) {
   cuda_op(stream, "layer_norm_grad", [&](CudaStream& s) {
-    const int64_t T = a.sum.rows(), H = a.sum.cols(), blocks = cuda_norm_partials(T), wanted = cuda_layer_norm_grad_scratch_bytes(T, H);
-    for (const auto& [name, view] : {std::pair{"sum", a.sum}, {"gamma", a.gamma}, {"d_y", a.d_y}, {"d_sum", a.d_sum}, {"d_x", a.d_x}}) check_norm_view("layer_norm_grad", name, view);
-    BRIM_CHECK(a.scratch && a.scratch.bytes() >= wanted, "layer_norm_grad: scratch has {} bytes, needs {}", a.scratch ? a.scratch.bytes() : 0, wanted);
+    const int64_t T = a.sum.rows(), H = a.sum.cols(), blocks = cuda_norm_partials(T),
+                  wanted = cuda_layer_norm_grad_scratch_bytes(T, H);
+    for (const auto& [name, view] :
+         {std::pair{"sum", a.sum}, {"gamma", a.gamma}, {"d_y", a.d_y}, {"d_sum", a.d_sum}, {"d_x", a.d_x}})
+      check_norm_view("layer_norm_grad", name, view);
+    BRIM_CHECK(a.scratch && a.scratch.bytes() >= wanted, "layer_norm_grad: scratch has {} bytes, needs {}",
+               a.scratch ? a.scratch.bytes() : 0, wanted);
     auto* partials = static_cast<float*>(a.scratch.data);
     dispatch_elem(a.sum.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
       NormGradArgs<Elem> args{};
-      args.sum = static_cast<const Elem*>(a.sum.data), args.gamma = static_cast<const Elem*>(a.gamma.data), args.d_y = static_cast<const Elem*>(a.d_y.data);
-      args.mean = a.mean.as<float>(), args.rstd = a.rstd.as<float>();
-      args.d_sum = static_cast<Elem*>(a.d_sum.data), args.d_x = static_cast<Elem*>(a.d_x.data);
+      args.sum = static_cast<const Elem*>(a.sum.data);
+      args.gamma = static_cast<const Elem*>(a.gamma.data);
+
+      args.d_y = static_cast<const Elem*>(a.d_y.data);
+      args.mean = a.mean.as<float>();
+      args.rstd = a.rstd.as<float>();
+      args.d_sum = static_cast<Elem*>(a.d_sum.data);
+      args.d_x = static_cast<Elem*>(a.d_x.data);
       args.partials = partials;
-      args.ld_sum = a.sum.ld(), args.ld_d_y = a.d_y.ld(), args.ld_d_sum = a.d_sum.ld(), args.ld_d_x = a.d_x.ld();
-      args.T = static_cast<int>(T), args.H = static_cast<int>(H), args.rows_per_block = static_cast<int>((T + blocks - 1) / blocks);
+      args.ld_sum = a.sum.ld();
+      args.ld_d_y = a.d_y.ld();
+      args.ld_d_sum = a.d_sum.ld();
+      args.ld_d_x = a.d_x.ld();
+      args.T = static_cast<int>(T);
+      args.H = static_cast<int>(H);
+
+      args.rows_per_block = static_cast<int>((T + blocks - 1) / blocks);
       args.inverse_h = 1.0f / static_cast<float>(H);
       args.accumulate = a.d_sum_write == GradWrite::accumulate;
       args.drop = dropout_mask(a.dropout);
       dispatch_norm("layer_norm_grad", H, [&](auto shape) {
         using Shape = decltype(shape);
-        launch<layer_norm_grad_kernel<Elem, Shape::vec, Shape::group>>(s, dim3(static_cast<unsigned>(blocks)), dim3(kNormThreads), args);
+        launch<layer_norm_grad_kernel<Elem, Shape::vec, Shape::group>>(s, dim3(static_cast<unsigned>(blocks)),
+                                                                       dim3(kNormThreads), args);
       });
     });
-    launch<add_norm_partials_kernel>(s, dim3(blocks_for(H, 128), 2), dim3(128), partials, static_cast<int>(blocks), static_cast<int>(H), a.d_gamma.as<float>(), a.d_beta.as<float>());
+    launch<add_norm_partials_kernel>(s, dim3(blocks_for(H, 128), 2), dim3(128), partials, static_cast<int>(blocks),
+                                     static_cast<int>(H), a.d_gamma.as<float>(), a.d_beta.as<float>());
   });
 }
 

@@ -11,7 +11,8 @@ struct NormReference {
   std::vector<double> y, sum, mean, rstd, tolerance;
 };
 
-NormReference reference(const HostTensor& x, const HostTensor* residual, const HostTensor& gamma, const HostTensor& beta, double eps, const Dropout& drop) {
+NormReference reference(const HostTensor& x, const HostTensor* residual, const HostTensor& gamma,
+                        const HostTensor& beta, double eps, const Dropout& drop) {
   NormReference r;
   const int64_t T = x.rows(), H = x.cols();
   for (int64_t t = 0; t < T; ++t) {
@@ -31,10 +32,11 @@ NormReference reference(const HostTensor& x, const HostTensor* residual, const H
       r.sum.push_back(s[i]);
       const double normal = (s[i] - mean) * rstd;
       r.y.push_back(normal * gamma.at(i) + beta.at(i));
-      // The sum and the mean carry a few roundings of the largest magnitude (sums of H/lanes terms: sqrt growth, bounded by
-      // 8 here), which rstd amplifies; then rstd, two products and one addition.
-      r.tolerance.push_back(8 * kEps32 * (largest * rstd * std::fabs(gamma.at(i)) * (1 + std::fabs(normal)) +
-                                          std::fabs(normal * gamma.at(i)) + std::fabs(beta.at(i))) +
+      // The sum and the mean carry a few roundings of the largest magnitude (sums of H/lanes terms: sqrt growth,
+      // bounded by 8 here), which rstd amplifies; then rstd, two products and one addition.
+      r.tolerance.push_back(8 * kEps32 *
+                                (largest * rstd * std::fabs(gamma.at(i)) * (1 + std::fabs(normal)) +
+                                 std::fabs(normal * gamma.at(i)) + std::fabs(beta.at(i))) +
                             1e-30);
     }
   }
@@ -48,28 +50,37 @@ TEST(LayerNorm, AgreesWithFp64) {
       for (const int64_t H : {1, 3, 15, 16, 17, 63, 384, 768, 1000})
         for (const bool with_residual : {false, true})
           for (const double mean : {0.0, 100.0}) {
-            SCOPED_TRACE(::testing::Message() << "T " << T << " H " << H << " residual " << with_residual << " mean " << mean);
-            const HostTensor x = random_tensor(DType::f32, {T, H}, ++seed, 1, mean, 3), residual = random_tensor(DType::f32, {T, H}, ++seed);
-            const HostTensor gamma = random_tensor(DType::f32, {H}, ++seed), beta = random_tensor(DType::f32, {H}, ++seed);
+            SCOPED_TRACE(::testing::Message()
+                         << "T " << T << " H " << H << " residual " << with_residual << " mean " << mean);
+            const HostTensor x = random_tensor(DType::f32, {T, H}, ++seed, 1, mean, 3),
+                             residual = random_tensor(DType::f32, {T, H}, ++seed);
+            const HostTensor gamma = random_tensor(DType::f32, {H}, ++seed),
+                             beta = random_tensor(DType::f32, {H}, ++seed);
             LayerNormArgs args{.x = x, .gamma = gamma, .beta = beta, .eps = 1e-5f};
             if (with_residual) args.residual = residual;
-            const HostTensor y(DType::f32, {T, H}, 1), sum(DType::f32, {T, H}), mean_out(DType::f32, {T}), rstd(DType::f32, {T});
+            const HostTensor y(DType::f32, {T, H}, 1), sum(DType::f32, {T, H}), mean_out(DType::f32, {T}),
+                rstd(DType::f32, {T});
             args.y = y;
             layer_norm(stream, args);
             const NormReference want = reference(x, with_residual ? &residual : nullptr, gamma, beta, args.eps, {});
             EXPECT_TRUE(close(y.values(), want.y, [&](size_t i) { return want.tolerance[i]; }));
             // Training: with dropout, keeping what the backward pass needs.
             args.dropout = {.probability = 0.25f, .seed = seed, .site = 9, .first_row = 5};
-            args.sum = sum, args.mean = mean_out, args.rstd = rstd;
+            args.sum = sum;
+            args.mean = mean_out;
+            args.rstd = rstd;
             y.poison();
             layer_norm(stream, args);
-            const NormReference train = reference(x, with_residual ? &residual : nullptr, gamma, beta, args.eps, args.dropout);
+            const NormReference train =
+                reference(x, with_residual ? &residual : nullptr, gamma, beta, args.eps, args.dropout);
             EXPECT_TRUE(close(y.values(), train.y, [&](size_t i) { return train.tolerance[i]; }));
-            EXPECT_TRUE(close(sum.values(), train.sum, [&](size_t i) { return 3 * kEps32 * (std::fabs(train.sum[i]) + 200); }));
+            EXPECT_TRUE(
+                close(sum.values(), train.sum, [&](size_t i) { return 3 * kEps32 * (std::fabs(train.sum[i]) + 200); }));
             EXPECT_TRUE(close(mean_out.values(), train.mean, 8 * kEps32 * (std::fabs(mean) * 2 + 8)));
             // Of one element the variance is exactly eps against rounding: rstd is then as exact as eps is.
             if (H > 1) {
-              EXPECT_TRUE(close(rstd.values(), train.rstd, [&](size_t i) { return 16 * kEps32 * (200 * train.rstd[i] + 1) * train.rstd[i]; }));
+              EXPECT_TRUE(close(rstd.values(), train.rstd,
+                                [&](size_t i) { return 16 * kEps32 * (200 * train.rstd[i] + 1) * train.rstd[i]; }));
             }
           }
   });
@@ -78,14 +89,16 @@ TEST(LayerNorm, AgreesWithFp64) {
 TEST(LayerNorm, WritesInPlace) {
   for_each_cpu_stream([](CpuStream& stream) {
     const HostTensor x = random_tensor(DType::f32, {5, 33}, 1), residual = random_tensor(DType::f32, {5, 33}, 2);
-    const HostTensor gamma = random_tensor(DType::f32, {33}, 3), beta = random_tensor(DType::f32, {33}, 4), y(DType::f32, {5, 33});
+    const HostTensor gamma = random_tensor(DType::f32, {33}, 3), beta = random_tensor(DType::f32, {33}, 4),
+                     y(DType::f32, {5, 33});
     LayerNormArgs args{.x = x, .residual = residual, .gamma = gamma, .beta = beta, .y = y};
     layer_norm(stream, args);
     const HostTensor x2 = random_tensor(DType::f32, {5, 33}, 1), residual2 = random_tensor(DType::f32, {5, 33}, 2);
     args.y = args.x = x2;
     layer_norm(stream, args);
     EXPECT_TRUE(same_bits(x2, y));
-    args.x = x, args.residual = args.y = residual2;
+    args.x = x;
+    args.residual = args.y = residual2;
     layer_norm(stream, args);
     EXPECT_TRUE(same_bits(residual2, y));
   });
@@ -110,10 +123,15 @@ struct Gradient {
   std::vector<double> d_sum, d_gamma, d_beta, d_sum_tolerance, d_gamma_tolerance, d_beta_tolerance;
 };
 
-Gradient gradient(const std::vector<double>& sum, const std::vector<double>& gamma, const std::vector<double>& d_y, int64_t T, int64_t H, double eps) {
+Gradient gradient(const std::vector<double>& sum, const std::vector<double>& gamma, const std::vector<double>& d_y,
+                  int64_t T, int64_t H, double eps) {
   Gradient g;
-  g.d_sum.resize(T * H), g.d_sum_tolerance.resize(T * H);
-  g.d_gamma.resize(H), g.d_beta.resize(H), g.d_gamma_tolerance.resize(H), g.d_beta_tolerance.resize(H);
+  g.d_sum.resize(T * H);
+  g.d_sum_tolerance.resize(T * H);
+  g.d_gamma.resize(H);
+  g.d_beta.resize(H);
+  g.d_gamma_tolerance.resize(H);
+  g.d_beta_tolerance.resize(H);
   const double n = static_cast<double>(H);
   for (int64_t t = 0; t < T; ++t) {
     double mean = 0, variance = 0, mean_g = 0, mean_gx = 0, size_g = 0, size_gx = 0;
@@ -123,15 +141,21 @@ Gradient gradient(const std::vector<double>& sum, const std::vector<double>& gam
     const auto normal = [&](int64_t i) { return (sum[t * H + i] - mean) * rstd; };
     for (int64_t i = 0; i < H; ++i) {
       const double dy = d_y[t * H + i], v = dy * gamma[i];
-      mean_g += v / n, mean_gx += v * normal(i) / n, size_g += std::fabs(v) / n, size_gx += std::fabs(v * normal(i)) / n;
+      mean_g += v / n;
+      mean_gx += v * normal(i) / n;
+      size_g += std::fabs(v) / n;
+
+      size_gx += std::fabs(v * normal(i)) / n;
     }
-    // The saved mean and rstd are rounded: x̂ is off by eps (|mean| rstd + |x̂|); then sums of H terms and a few products.
+    // The saved mean and rstd are rounded: x̂ is off by eps (|mean| rstd + |x̂|); then sums of H terms and a few
+    // products.
     const double unit = (std::sqrt(n) + 24) * kEps32 * (1 + std::fabs(mean) * rstd);
     for (int64_t i = 0; i < H; ++i) {
       const double dy = d_y[t * H + i], v = dy * gamma[i], x = normal(i);
       g.d_sum[t * H + i] = rstd * (v - mean_g - x * mean_gx);
       g.d_sum_tolerance[t * H + i] = unit * rstd * (std::fabs(v) + size_g + (1 + std::fabs(x)) * (size_gx + size_g));
-      g.d_gamma[i] += dy * x, g.d_beta[i] += dy;
+      g.d_gamma[i] += dy * x;
+      g.d_beta[i] += dy;
       const double rounding = (std::sqrt(static_cast<double>(T)) + 8) * kEps32;
       g.d_gamma_tolerance[i] += rounding * std::fabs(dy) * (std::fabs(x) + 1 + std::fabs(mean) * rstd) * 2;
       g.d_beta_tolerance[i] += rounding * std::fabs(dy);
@@ -143,7 +167,8 @@ Gradient gradient(const std::vector<double>& sum, const std::vector<double>& gam
 TEST(LayerNormGrad, TheReferenceAgreesWithFiniteDifferences) {
   const int64_t T = 3, H = 7;
   const double eps = 1e-5;
-  std::vector<double> sum = random_tensor(DType::f64, {T, H}, 1, 1, 0.3).values(), gamma = random_tensor(DType::f64, {H}, 2).values();
+  std::vector<double> sum = random_tensor(DType::f64, {T, H}, 1, 1, 0.3).values(),
+                      gamma = random_tensor(DType::f64, {H}, 2).values();
   std::vector<double> beta = random_tensor(DType::f64, {H}, 3).values();
   const std::vector<double> d_y = random_tensor(DType::f64, {T, H}, 4).values();
   const auto loss = [&] {
@@ -152,7 +177,8 @@ TEST(LayerNormGrad, TheReferenceAgreesWithFiniteDifferences) {
       double mean = 0, variance = 0;
       for (int64_t i = 0; i < H; ++i) mean += sum[t * H + i] / H;
       for (int64_t i = 0; i < H; ++i) variance += (sum[t * H + i] - mean) * (sum[t * H + i] - mean) / H;
-      for (int64_t i = 0; i < H; ++i) total += d_y[t * H + i] * ((sum[t * H + i] - mean) / std::sqrt(variance + eps) * gamma[i] + beta[i]);
+      for (int64_t i = 0; i < H; ++i)
+        total += d_y[t * H + i] * ((sum[t * H + i] - mean) / std::sqrt(variance + eps) * gamma[i] + beta[i]);
     }
     return total;
   };
@@ -163,22 +189,43 @@ TEST(LayerNormGrad, TheReferenceAgreesWithFiniteDifferences) {
 }
 
 // Forward with dropout, then backward: returns d_sum, d_x, d_gamma, d_beta.
-std::vector<HostTensor> run_gradient(CpuStream& stream, int64_t T, int64_t H, double mean, const Dropout& drop, GradWrite write, uint64_t seed, HostTensor* sum_out) {
-  const HostTensor x = random_tensor(DType::f32, {T, H}, seed, 1, mean), residual = random_tensor(DType::f32, {T, H}, seed + 1);
+std::vector<HostTensor> run_gradient(CpuStream& stream, int64_t T, int64_t H, double mean, const Dropout& drop,
+                                     GradWrite write, uint64_t seed, HostTensor* sum_out) {
+  const HostTensor x = random_tensor(DType::f32, {T, H}, seed, 1, mean),
+                   residual = random_tensor(DType::f32, {T, H}, seed + 1);
   const HostTensor gamma = random_tensor(DType::f32, {H}, seed + 2), beta = random_tensor(DType::f32, {H}, seed + 3);
   const HostTensor d_y = random_tensor(DType::f32, {T, H}, seed + 4, 1, 0, 3);
   HostTensor y(DType::f32, {T, H}), sum(DType::f32, {T, H}), means(DType::f32, {T}), rstd(DType::f32, {T});
-  layer_norm(stream, {.x = x, .residual = residual, .gamma = gamma, .beta = beta, .y = y, .sum = sum, .mean = means, .rstd = rstd,
-                      .eps = 1e-5f, .dropout = drop});
+  layer_norm(stream, {.x = x,
+                      .residual = residual,
+                      .gamma = gamma,
+                      .beta = beta,
+                      .y = y,
+                      .sum = sum,
+                      .mean = means,
+                      .rstd = rstd,
+                      .eps = 1e-5f,
+                      .dropout = drop});
   std::vector<HostTensor> out;
-  out.push_back(write == GradWrite::accumulate ? random_tensor(DType::f32, {T, H}, seed + 5) : HostTensor(DType::f32, {T, H}));
+  out.push_back(write == GradWrite::accumulate ? random_tensor(DType::f32, {T, H}, seed + 5)
+                                               : HostTensor(DType::f32, {T, H}));
   out.emplace_back(DType::f32, std::initializer_list<int64_t>{T, H}, 1);
   out.push_back(random_tensor(DType::f32, {H}, seed + 6));
   out.push_back(random_tensor(DType::f32, {H}, seed + 7));
   const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
   const HostTensor scratch = bytes_tensor(layer_norm_grad_scratch_bytes(stream, T, H, threads));
-  layer_norm_grad(stream, {.sum = sum, .mean = means, .rstd = rstd, .gamma = gamma, .d_y = d_y, .d_sum = out[0], .d_x = out[1],
-                           .d_gamma = out[2], .d_beta = out[3], .scratch = scratch, .d_sum_write = write, .dropout = drop});
+  layer_norm_grad(stream, {.sum = sum,
+                           .mean = means,
+                           .rstd = rstd,
+                           .gamma = gamma,
+                           .d_y = d_y,
+                           .d_sum = out[0],
+                           .d_x = out[1],
+                           .d_gamma = out[2],
+                           .d_beta = out[3],
+                           .scratch = scratch,
+                           .d_sum_write = write,
+                           .dropout = drop});
   if (sum_out != nullptr) *sum_out = std::move(sum);
   return out;
 }
@@ -190,12 +237,14 @@ TEST(LayerNormGrad, AgreesWithFp64) {
       for (const int64_t H : {2, 15, 16, 33, 384})
         for (const double mean : {0.0, 30.0})
           for (const GradWrite write : {GradWrite::overwrite, GradWrite::accumulate}) {
-            SCOPED_TRACE(::testing::Message() << "T " << T << " H " << H << " mean " << mean << " write " << static_cast<int>(write));
+            SCOPED_TRACE(::testing::Message()
+                         << "T " << T << " H " << H << " mean " << mean << " write " << static_cast<int>(write));
             seed += 20;
             const Dropout drop{.probability = T % 2 == 0 ? 0.0f : 0.3f, .seed = seed, .site = 5, .first_row = 2};
             HostTensor sum;
             const std::vector<HostTensor> got = run_gradient(stream, T, H, mean, drop, write, seed, &sum);
-            const std::vector<double> gamma = random_tensor(DType::f32, {H}, seed + 2).values(), d_y = random_tensor(DType::f32, {T, H}, seed + 4).values();
+            const std::vector<double> gamma = random_tensor(DType::f32, {H}, seed + 2).values(),
+                                      d_y = random_tensor(DType::f32, {T, H}, seed + 4).values();
             Gradient want = gradient(sum.values(), gamma, d_y, T, H, static_cast<double>(1e-5f));
             const std::vector<double> before = random_tensor(DType::f32, {T, H}, seed + 5).values();
             std::vector<double> d_x(want.d_sum.size());
@@ -206,17 +255,26 @@ TEST(LayerNormGrad, AgreesWithFp64) {
             }
             EXPECT_TRUE(close(got[0].values(), want.d_sum, [&](size_t i) { return want.d_sum_tolerance[i]; }));
             EXPECT_TRUE(close(got[1].values(), d_x, [&](size_t i) { return 2 * want.d_sum_tolerance[i]; }));
-            const std::vector<double> gamma_before = random_tensor(DType::f32, {H}, seed + 6).values(), beta_before = random_tensor(DType::f32, {H}, seed + 7).values();
-            for (int64_t i = 0; i < H; ++i) want.d_gamma[i] += gamma_before[i], want.d_beta[i] += beta_before[i];
-            EXPECT_TRUE(close(got[2].values(), want.d_gamma, [&](size_t i) { return want.d_gamma_tolerance[i] + 2 * kEps32 * std::fabs(want.d_gamma[i]); }));
-            EXPECT_TRUE(close(got[3].values(), want.d_beta, [&](size_t i) { return want.d_beta_tolerance[i] + 2 * kEps32 * std::fabs(want.d_beta[i]); }));
+            const std::vector<double> gamma_before = random_tensor(DType::f32, {H}, seed + 6).values(),
+                                      beta_before = random_tensor(DType::f32, {H}, seed + 7).values();
+            for (int64_t i = 0; i < H; ++i) {
+              want.d_gamma[i] += gamma_before[i];
+              want.d_beta[i] += beta_before[i];
+            }
+            EXPECT_TRUE(close(got[2].values(), want.d_gamma, [&](size_t i) {
+              return want.d_gamma_tolerance[i] + 2 * kEps32 * std::fabs(want.d_gamma[i]);
+            }));
+            EXPECT_TRUE(close(got[3].values(), want.d_beta, [&](size_t i) {
+              return want.d_beta_tolerance[i] + 2 * kEps32 * std::fabs(want.d_beta[i]);
+            }));
           }
   });
 }
 
 TEST(LayerNormGrad, SameBitsForAllThreadCounts) {
   expect_same_bits_for_all_thread_counts([](CpuStream& stream) {
-    return run_gradient(stream, 300, 65, 0, {.probability = 0.1f, .seed = 3, .site = 1}, GradWrite::overwrite, 9, nullptr);
+    return run_gradient(stream, 300, 65, 0, {.probability = 0.1f, .seed = 3, .site = 1}, GradWrite::overwrite, 9,
+                        nullptr);
   });
 }
 

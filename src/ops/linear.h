@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear: y = activation(x Wᵀ + bias) [+ residual]. Weights are made ready for their device once (`linear_pack`), because
-// the CPU kernels want them in tiles of their own instruction set. Backward: two more GEMMs, `linear_grad`.
+// linear: y = activation(x Wᵀ + bias) [+ residual]. Weights are made ready for their device once (`linear_pack`),
+// because the CPU kernels want them in tiles of their own instruction set. Backward: two more GEMMs, `linear_grad`.
 #pragma once
 #include "ops/op.h"
 
@@ -15,20 +15,21 @@ std::optional<Precision> precision_from_name(std::string_view name);
 struct LinearWeight {
   int64_t N = 0, K = 0;
   Precision precision = Precision::fp32;
-  TensorView data;    // CUDA: [N,K] f32/f16/bf16/f8e4m3. CPU: u8[packed bytes], laid out for `isa`.
-  TensorView scale;   // int8: [N] f32 per output. fp8: [1] f32. Else empty.
+  TensorView data;   // CUDA: [N,K] f32/f16/bf16/f8e4m3. CPU: u8[packed bytes], laid out for `isa`.
+  TensorView scale;  // int8: [N] f32 per output. fp8: [1] f32. Else empty.
   Isa isa = Isa::generic;
 };
 
 struct LinearArgs {
-  TensorView x;              // [T,K], rows may be strided. CPU: f32, or bf16 (not in fp32). CUDA: activation type (or f8e4m3 with x_scale).
+  TensorView x;  // [T,K], rows may be strided. CPU: f32, or bf16 (not in fp32). CUDA: activation type (or f8e4m3 with
+                 // x_scale).
   LinearWeight w;
-  TensorView bias;           // [N] f32 on the CPU, activation type on CUDA; may be empty
-  TensorView residual;       // [T,N] f32 on the CPU, like y on CUDA; may be empty; may alias y of the same type
-  TensorView y;              // [T,N], rows may be strided. CPU: f32 or bf16. CUDA: activation type (or f8e4m3 with y_scale).
-  TensorView scratch;        // u8[linear_scratch_bytes]
-  TensorView x_scale;        // fp8: [1] f32 on the device, dequantises x; else empty
-  TensorView y_scale;        // fp8 output: [1] f32 on the device, quantises y; else empty
+  TensorView bias;      // [N] f32 on the CPU, activation type on CUDA; may be empty
+  TensorView residual;  // [T,N] f32 on the CPU, like y on CUDA; may be empty; may alias y of the same type
+  TensorView y;         // [T,N], rows may be strided. CPU: f32 or bf16. CUDA: activation type (or f8e4m3 with y_scale).
+  TensorView scratch;   // u8[linear_scratch_bytes]
+  TensorView x_scale;   // fp8: [1] f32 on the device, dequantises x; else empty
+  TensorView y_scale;   // fp8 output: [1] f32 on the device, quantises y; else empty
   Activation activation = Activation::none;
 
   template <class F>
@@ -46,18 +47,21 @@ int64_t linear_scratch_bytes(const Stream& stream, int64_t T, int64_t N, int64_t
 
 // Packing for the CPU. `source` is [N,K] in f32, f16, bf16 on the host, or i8 with per-row scales.
 int64_t linear_packed_bytes(int64_t N, int64_t K, Precision precision, Isa isa);
-// Writes to `packed` (linear_packed_bytes) and, for int8, `scale` [N] f32. `source_scale` [N] f32 only for an i8 source.
-void linear_pack(const TensorView& source, const TensorView& source_scale, Precision precision, Isa isa, void* packed, float* scale);
+// Writes to `packed` (linear_packed_bytes) and, for int8, `scale` [N] f32. `source_scale` [N] f32 only for an i8
+// source.
+void linear_pack(const TensorView& source, const TensorView& source_scale, Precision precision, Isa isa, void* packed,
+                 float* scale);
 
-// Gradients of y = x Wᵀ + b. Plain (unpacked) weights: w_plain [N,K]. Any of d_x, d_w, d_bias may be empty (not wanted).
+// Gradients of y = x Wᵀ + b. Plain (unpacked) weights: w_plain [N,K]. Any of d_x, d_w, d_bias may be empty (not
+// wanted).
 struct LinearGradArgs {
-  TensorView x;         // [T,K]
-  TensorView w_plain;   // [N,K]
-  TensorView d_y;       // [T,N]
-  TensorView d_x;       // [T,K]
-  TensorView d_w;       // [N,K] f32
-  TensorView d_bias;    // [N] f32
-  TensorView scratch;   // u8[linear_grad_scratch_bytes]
+  TensorView x;        // [T,K]
+  TensorView w_plain;  // [N,K]
+  TensorView d_y;      // [T,N]
+  TensorView d_x;      // [T,K]
+  TensorView d_w;      // [N,K] f32
+  TensorView d_bias;   // [N] f32
+  TensorView scratch;  // u8[linear_grad_scratch_bytes]
   Precision precision = Precision::fp32;
   GradWrite d_x_write = GradWrite::overwrite, d_w_write = GradWrite::accumulate;
 
@@ -68,6 +72,7 @@ struct LinearGradArgs {
 };
 void linear_grad(Stream& stream, const LinearGradArgs& args);
 Work linear_grad_work(const LinearGradArgs& args);
-int64_t linear_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t N, int64_t K, Precision precision, int threads);
+int64_t linear_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t N, int64_t K, Precision precision,
+                                  int threads);
 
 }  // namespace brim

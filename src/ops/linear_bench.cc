@@ -358,19 +358,22 @@ int main(int argc, char** argv) {
       o.layer = true;
     else if (flag == "--grad")
       o.grad = true;
-    else if (flag == "--hidden")
-      o.hidden = std::stol(value), ++i;
-    else if (flag == "--threads")
-      o.threads = std::stoi(value), ++i;
-    else if (flag == "--rows")
-      o.rows.clear(), each([&](const std::string& s) { o.rows.push_back(std::stol(s)); });
-    else if (flag == "--shape")
-      o.shapes.clear(), each([&](const std::string& s) {
-        o.shapes.emplace_back(std::stol(s), std::stol(s.substr(s.find('x') + 1)));
-      });
-    else if (flag == "--precision")
-      o.precisions.clear(), each([&](const std::string& s) { o.precisions.push_back(*precision_from_name(s)); });
-    else if (flag == "--isa") {
+    else if (flag == "--hidden") {
+      o.hidden = std::stol(value);
+      ++i;
+    } else if (flag == "--threads") {
+      o.threads = std::stoi(value);
+      ++i;
+    } else if (flag == "--rows") {
+      o.rows.clear();
+      each([&](const std::string& s) { o.rows.push_back(std::stol(s)); });
+    } else if (flag == "--shape") {
+      o.shapes.clear();
+      each([&](const std::string& s) { o.shapes.emplace_back(std::stol(s), std::stol(s.substr(s.find('x') + 1))); });
+    } else if (flag == "--precision") {
+      o.precisions.clear();
+      each([&](const std::string& s) { o.precisions.push_back(*precision_from_name(s)); });
+    } else if (flag == "--isa") {
       o.isas.clear();
       each([&](const std::string& s) {
         for (const Isa isa : supported_isas())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear on CUDA: cuBLASLt with bias, activation and residual in its epilogue where it has them, a warp per row where the
-// output is narrow (classifier heads), and a pass of our own for what is left (exact GELU in fp32, tanh).
+// linear on CUDA: cuBLASLt with bias, activation and residual in its epilogue where it has them, a warp per row where
+// the output is narrow (classifier heads), and a pass of our own for what is left (exact GELU in fp32, tanh).
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/cublas_lt.h"
 #include "ops/cuda/rows2d.cuh"
@@ -11,8 +11,9 @@ namespace {
 
 // Rows of x against a few rows of W, four outputs at a time so that x is read a quarter as often.
 template <class Elem, class Out, int kWidth>
-__global__ void __launch_bounds__(128) narrow_kernel(const Elem* x, int64_t ldx, const Elem* w, int64_t ldw, const Elem* bias, const Out* residual,
-                                                     int64_t ld_residual, Out* y, int64_t ldy, int T, int N, int K, Activation activation) {
+__global__ void __launch_bounds__(128)
+    narrow_kernel(const Elem* x, int64_t ldx, const Elem* w, int64_t ldw, const Elem* bias, const Out* residual,
+                  int64_t ld_residual, Out* y, int64_t ldy, int T, int N, int K, Activation activation) {
   const int64_t r = (static_cast<int64_t>(blockIdx.x) * 128 + threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
   if (r >= T) return;
@@ -46,7 +47,8 @@ __global__ void __launch_bounds__(128) narrow_kernel(const Elem* x, int64_t ldx,
 
 // y = activation(y) [+ residual], in place.
 template <class Elem, Activation kActivation, int kWidth>
-__global__ void __launch_bounds__(kElementThreads) epilogue_kernel(Elem* y, int64_t ldy, const Elem* residual, int64_t ld_residual, Extent e) {
+__global__ void __launch_bounds__(kElementThreads)
+    epilogue_kernel(Elem* y, int64_t ldy, const Elem* residual, int64_t ld_residual, Extent e) {
   int64_t row, col;
   if (!piece_at<kWidth>(e, row, col)) return;
   float f[kWidth], other[kWidth];
@@ -62,7 +64,9 @@ __global__ void __launch_bounds__(kElementThreads) epilogue_kernel(Elem* y, int6
 }
 
 // cuBLASLt wants rows it can read 16 bytes at a time; classifier heads are not worth its launch either.
-bool is_narrow(const LinearArgs& a) { return a.w.precision != Precision::fp8 && (a.w.N % 8 != 0 || a.w.K % 8 != 0 || a.w.N <= 16 || a.y.dtype != a.x.dtype); }
+bool is_narrow(const LinearArgs& a) {
+  return a.w.precision != Precision::fp8 && (a.w.N % 8 != 0 || a.w.K % 8 != 0 || a.w.N <= 16 || a.y.dtype != a.x.dtype);
+}
 
 // What is left for a pass of our own after the GEMM.
 struct Rest {
@@ -73,7 +77,8 @@ struct Rest {
 // The library's GELU is the tanh form: below half precision's rounding, not below fp32's.
 Rest rest_of(const LinearArgs& a) {
   const bool half = a.x.dtype != DType::f32, fp8 = a.x.dtype == DType::f8e4m3;
-  const bool fused = a.activation == Activation::none || (a.activation == Activation::relu && !fp8) || (a.activation == Activation::gelu && half);
+  const bool fused = a.activation == Activation::none || (a.activation == Activation::relu && !fp8) ||
+                     (a.activation == Activation::gelu && half);
   return {fused ? Activation::none : a.activation, a.residual && a.activation != Activation::none};
 }
 
@@ -86,8 +91,12 @@ LtCall lt_call(const LinearArgs& a) {
   const bool fp8 = a.w.precision == Precision::fp8;
   LtCall call;
   LtProblem& p = call.problem;
-  p.m = a.w.N, p.n = a.x.rows(), p.k = a.w.K;
-  p.lda = a.w.data.ld(), p.ldb = a.x.ld(), p.ldd = a.y.ld();
+  p.m = a.w.N;
+  p.n = a.x.rows();
+  p.k = a.w.K;
+  p.lda = a.w.data.ld();
+  p.ldb = a.x.ld();
+  p.ldd = a.y.ld();
   p.trans_a = true;
   p.ab = a.x.dtype;
   p.d = a.y.dtype;
@@ -97,12 +106,21 @@ LtCall lt_call(const LinearArgs& a) {
   p.add_c = a.residual && !rest.residual;
   p.ldc = p.add_c ? a.residual.ld() : p.ldd;
   const Activation fused = rest.activation == Activation::none ? a.activation : Activation::none;
-  p.epilogue = fused == Activation::gelu ? (a.bias ? LtEpilogue::gelu_bias : LtEpilogue::gelu)
+  p.epilogue = fused == Activation::gelu   ? (a.bias ? LtEpilogue::gelu_bias : LtEpilogue::gelu)
                : fused == Activation::relu ? (a.bias ? LtEpilogue::relu_bias : LtEpilogue::relu)
-               : a.bias ? LtEpilogue::bias : LtEpilogue::none;
+               : a.bias                    ? LtEpilogue::bias
+                                           : LtEpilogue::none;
   LtOperands& o = call.operands;
-  o.a = a.w.data.data, o.b = a.x.data, o.c = a.residual.data, o.d = a.y.data, o.bias = a.bias.data;
-  if (fp8) o.a_scale = a.w.scale.as<float>(), o.b_scale = a.x_scale.as<float>(), o.d_scale = a.y_scale.as<float>();
+  o.a = a.w.data.data;
+  o.b = a.x.data;
+  o.c = a.residual.data;
+  o.d = a.y.data;
+  o.bias = a.bias.data;
+  if (fp8) {
+    o.a_scale = a.w.scale.as<float>();
+    o.b_scale = a.x_scale.as<float>();
+    o.d_scale = a.y_scale.as<float>();
+  }
   o.workspace = a.scratch.data;
   o.workspace_bytes = static_cast<size_t>(a.scratch ? a.scratch.bytes() : 0);
   return call;
@@ -115,28 +133,40 @@ void check_linear_types(const LinearArgs& a) {
                        : a.w.precision == Precision::fp16 ? DType::f16
                                                           : DType::f32;
   BRIM_CHECK(a.w.precision != Precision::int8, "linear: int8 is for the CPU");
-  BRIM_CHECK(a.x.dtype == wanted && a.w.data.dtype == wanted, "linear: x is {} and w {}, {} wants {}", a.x.shape_text(), a.w.data.shape_text(),
-             precision_name(a.w.precision), dtype_name(wanted));
-  BRIM_CHECK(a.w.data.rank == 2 && a.w.data.rows() == a.w.N && a.w.data.cols() == a.w.K, "linear: w is {}, must be [{},{}]", a.w.data.shape_text(), a.w.N, a.w.K);
-  BRIM_CHECK(!a.bias || a.bias.dtype == (fp8 ? a.bias.dtype : wanted), "linear: bias is {}, must be {}", a.bias.shape_text(), dtype_name(wanted));
-  BRIM_CHECK(!a.residual || a.residual.dtype == a.y.dtype, "linear: residual is {}, y {}", a.residual.shape_text(), a.y.shape_text());
+  BRIM_CHECK(a.x.dtype == wanted && a.w.data.dtype == wanted, "linear: x is {} and w {}, {} wants {}", a.x.shape_text(),
+             a.w.data.shape_text(), precision_name(a.w.precision), dtype_name(wanted));
+  BRIM_CHECK(a.w.data.rank == 2 && a.w.data.rows() == a.w.N && a.w.data.cols() == a.w.K,
+             "linear: w is {}, must be [{},{}]", a.w.data.shape_text(), a.w.N, a.w.K);
+  BRIM_CHECK(!a.bias || a.bias.dtype == (fp8 ? a.bias.dtype : wanted), "linear: bias is {}, must be {}",
+             a.bias.shape_text(), dtype_name(wanted));
+  BRIM_CHECK(!a.residual || a.residual.dtype == a.y.dtype, "linear: residual is {}, y {}", a.residual.shape_text(),
+             a.y.shape_text());
   BRIM_CHECK(fp8 == (a.x_scale && a.w.scale), "linear: scales are for fp8 and fp8 needs them (x_scale, w.scale)");
   const bool to_fp8 = a.y.dtype == DType::f8e4m3;
-  BRIM_CHECK(to_fp8 == static_cast<bool>(a.y_scale) && (!to_fp8 || (fp8 && !a.residual && rest_of(a).activation == Activation::none && a.scratch)),
-             "linear: an fp8 result needs y_scale, fp8 operands and scratch, and takes no residual and no {} activation", a.activation == Activation::tanh ? "tanh" : "such");
-  BRIM_CHECK(!(a.residual && a.activation != Activation::none && a.residual.data == a.y.data), "linear: a residual after an activation must not be y itself");
+  BRIM_CHECK(
+      to_fp8 == static_cast<bool>(a.y_scale) &&
+          (!to_fp8 || (fp8 && !a.residual && rest_of(a).activation == Activation::none && a.scratch)),
+      "linear: an fp8 result needs y_scale, fp8 operands and scratch, and takes no residual and no {} activation",
+      a.activation == Activation::tanh ? "tanh" : "such");
+  BRIM_CHECK(!(a.residual && a.activation != Activation::none && a.residual.data == a.y.data),
+             "linear: a residual after an activation must not be y itself");
 }
 
 template <class Elem, class Out>
 void launch_narrow(CudaStream& s, const LinearArgs& a) {
   const bool wide = a.w.K % 8 == 0 && eight_wide(a.x) && eight_wide(a.w.data);
   const dim3 grid(blocks_for(a.x.rows(), 4)), block(128);
-  const auto *x = static_cast<const Elem*>(a.x.data), *w = static_cast<const Elem*>(a.w.data.data), *bias = static_cast<const Elem*>(a.bias.data);
+  const auto *x = static_cast<const Elem*>(a.x.data), *w = static_cast<const Elem*>(a.w.data.data),
+             *bias = static_cast<const Elem*>(a.bias.data);
   const auto* residual = static_cast<const Out*>(a.residual.data);
   const int T = static_cast<int>(a.x.rows()), N = static_cast<int>(a.w.N), K = static_cast<int>(a.w.K);
   auto* y = static_cast<Out*>(a.y.data);
-  if (wide) launch<narrow_kernel<Elem, Out, 8>>(s, grid, block, x, a.x.ld(), w, a.w.data.ld(), bias, residual, a.residual.ld(), y, a.y.ld(), T, N, K, a.activation);
-  else launch<narrow_kernel<Elem, Out, 1>>(s, grid, block, x, a.x.ld(), w, a.w.data.ld(), bias, residual, a.residual.ld(), y, a.y.ld(), T, N, K, a.activation);
+  if (wide)
+    launch<narrow_kernel<Elem, Out, 8>>(s, grid, block, x, a.x.ld(), w, a.w.data.ld(), bias, residual, a.residual.ld(),
+                                        y, a.y.ld(), T, N, K, a.activation);
+  else
+    launch<narrow_kernel<Elem, Out, 1>>(s, grid, block, x, a.x.ld(), w, a.w.data.ld(), bias, residual, a.residual.ld(),
+                                        y, a.y.ld(), T, N, K, a.activation);
 }
 
 void finish(CudaStream& s, const LinearArgs& a, const Rest& rest) {
@@ -149,8 +179,12 @@ void finish(CudaStream& s, const LinearArgs& a, const Rest& rest) {
       constexpr Activation kActivation = decltype(chosen)::value;
       auto* y = static_cast<Elem*>(a.y.data);
       const auto* r = static_cast<const Elem*>(residual.data);
-      if (all_eight_wide(e, a.y, residual)) launch<epilogue_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), y, a.y.ld(), r, residual.ld(), e);
-      else launch<epilogue_kernel<Elem, kActivation, 1>>(s, element_grid(e, 1), dim3(kElementThreads), y, a.y.ld(), r, residual.ld(), e);
+      if (all_eight_wide(e, a.y, residual))
+        launch<epilogue_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), y, a.y.ld(), r,
+                                                      residual.ld(), e);
+      else
+        launch<epilogue_kernel<Elem, kActivation, 1>>(s, element_grid(e, 1), dim3(kElementThreads), y, a.y.ld(), r,
+                                                      residual.ld(), e);
     });
   });
 }
@@ -164,8 +198,10 @@ __global__ void __launch_bounds__(kElementThreads) scatter_values_kernel(Elem* x
   float sum = -6.0f;  // twelve uniforms less six: normal enough
 #pragma unroll
   for (int i = 0; i < 12; ++i) sum += static_cast<float>(bits >> (5 * i) & 31) * (1.0f / 31.0f);
-  if constexpr (sizeof(Elem) == 1) x[row * ldx + col] = __nv_cvt_float_to_fp8(8.0f * sum, __NV_SATFINITE, __NV_E4M3);
-  else x[row * ldx + col] = from_f32<Elem>(sum);
+  if constexpr (sizeof(Elem) == 1)
+    x[row * ldx + col] = __nv_cvt_float_to_fp8(8.0f * sum, __NV_SATFINITE, __NV_E4M3);
+  else
+    x[row * ldx + col] = from_f32<Elem>(sum);
 }
 
 }  // namespace
@@ -175,11 +211,14 @@ void linear_cuda(Stream& stream, const LinearArgs& a) {
   cuda_op(stream, "linear", [&](CudaStream& s) {
     check_linear_types(a);
     if (is_narrow(a)) {
-      BRIM_CHECK(a.y.dtype == a.x.dtype || a.y.dtype == DType::f32, "linear: y is {} from x {}", a.y.shape_text(), a.x.shape_text());
+      BRIM_CHECK(a.y.dtype == a.x.dtype || a.y.dtype == DType::f32, "linear: y is {} from x {}", a.y.shape_text(),
+                 a.x.shape_text());
       return dispatch_elem(a.x.dtype, [&](auto tag) {
         using Elem = typename decltype(tag)::type;
-        if (a.y.dtype == DType::f32) launch_narrow<Elem, float>(s, a);
-        else launch_narrow<Elem, Elem>(s, a);
+        if (a.y.dtype == DType::f32)
+          launch_narrow<Elem, float>(s, a);
+        else
+          launch_narrow<Elem, Elem>(s, a);
       });
     }
     const LtCall call = lt_call(a);
@@ -195,11 +234,13 @@ GemmChoice tune_linear_cuda(Stream& stream, const LinearArgs& a, double seconds)
     check_linear_types(a);
     const Extent e{a.x.rows(), a.x.cols()};
     if (a.x.dtype == DType::f8e4m3)
-      launch<scatter_values_kernel<uint8_t>>(s, element_grid(e, 1), dim3(kElementThreads), static_cast<uint8_t*>(a.x.data), a.x.ld(), e);
+      launch<scatter_values_kernel<uint8_t>>(s, element_grid(e, 1), dim3(kElementThreads),
+                                             static_cast<uint8_t*>(a.x.data), a.x.ld(), e);
     else
       dispatch_elem(a.x.dtype, [&](auto tag) {
         using Elem = typename decltype(tag)::type;
-        launch<scatter_values_kernel<Elem>>(s, element_grid(e, 1), dim3(kElementThreads), static_cast<Elem*>(a.x.data), a.x.ld(), e);
+        launch<scatter_values_kernel<Elem>>(s, element_grid(e, 1), dim3(kElementThreads), static_cast<Elem*>(a.x.data),
+                                            a.x.ld(), e);
       });
     const LtCall call = lt_call(a);
     choice = lt_tune(s, call.problem, call.operands, seconds);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of linear: two products through cuBLASLt (weights' into fp32, added in the epilogue), bias gradients as column
-// sums in a fixed order, and kernels of our own where the output is narrow (classifier heads).
+// Gradients of linear: two products through cuBLASLt (weights' into fp32, added in the epilogue), bias gradients as
+// column sums in a fixed order, and kernels of our own where the output is narrow (classifier heads).
 #include "ops/cuda/cublas_lt.h"
 #include "ops/cuda/rows2d.cuh"
 #include "ops/cuda/scratch.h"
@@ -11,12 +11,16 @@ namespace {
 
 constexpr int kSumThreads = 256, kSumWarps = kSumThreads / 32;
 
-// Sums of 32 * kWidth columns over a run of rows: each warp takes every eighth row, the warps' shares are added in order.
+// Sums of 32 * kWidth columns over a run of rows: each warp takes every eighth row, the warps' shares are added in
+// order.
 template <class Elem, int kWidth>
-__global__ void __launch_bounds__(kSumThreads) column_sums_kernel(const Elem* x, int64_t ld, int T, int N, int rows_per_block, float* partials) {
+__global__ void __launch_bounds__(kSumThreads)
+    column_sums_kernel(const Elem* x, int64_t ld, int T, int N, int rows_per_block, float* partials) {
   __shared__ float shares[kSumWarps][32 * kWidth];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = (static_cast<int>(blockIdx.x) * 32 + lane) * kWidth;
-  const int64_t begin = static_cast<int64_t>(blockIdx.y) * rows_per_block, end = min(static_cast<int64_t>(T), begin + rows_per_block);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32,
+            column = (static_cast<int>(blockIdx.x) * 32 + lane) * kWidth;
+  const int64_t begin = static_cast<int64_t>(blockIdx.y) * rows_per_block,
+                end = min(static_cast<int64_t>(T), begin + rows_per_block);
   float sum[kWidth] = {};
   if (column < N)
     for (int64_t t = begin + warp; t < end; t += kSumWarps) {
@@ -37,7 +41,8 @@ __global__ void __launch_bounds__(kSumThreads) column_sums_kernel(const Elem* x,
   }
 }
 // to[c] (+)= the sum of `count` rows of partials.
-__global__ void __launch_bounds__(128) add_rows_kernel(const float* partials, int count, int64_t n, float* to, bool accumulate) {
+__global__ void __launch_bounds__(128)
+    add_rows_kernel(const float* partials, int count, int64_t n, float* to, bool accumulate) {
   const int64_t c = static_cast<int64_t>(blockIdx.x) * 128 + threadIdx.x;
   if (c >= n) return;
   float sum = 0.0f;
@@ -47,7 +52,9 @@ __global__ void __launch_bounds__(128) add_rows_kernel(const float* partials, in
 
 // d_x[t,k] (+)= sum over n of d_y[t,n] w[n,k], for few n.
 template <class Elem, int kWidth>
-__global__ void __launch_bounds__(kElementThreads) narrow_d_x_kernel(const Elem* d_y, int64_t ld_d_y, const Elem* w, int64_t ldw, Elem* d_x, int64_t ld_d_x, int N, Extent e, bool accumulate) {
+__global__ void __launch_bounds__(kElementThreads)
+    narrow_d_x_kernel(const Elem* d_y, int64_t ld_d_y, const Elem* w, int64_t ldw, Elem* d_x, int64_t ld_d_x, int N,
+                      Extent e, bool accumulate) {
   int64_t row, col;
   if (!piece_at<kWidth>(e, row, col)) return;
   float sum[kWidth] = {}, f[kWidth];
@@ -62,10 +69,12 @@ __global__ void __launch_bounds__(kElementThreads) narrow_d_x_kernel(const Elem*
 }
 // partials[block][n,k] = sum over the block's rows of d_y[t,n] x[t,k].
 template <class Elem, int kWidth>
-__global__ void __launch_bounds__(128) narrow_d_w_kernel(const Elem* d_y, int64_t ld_d_y, const Elem* x, int64_t ldx, int T, int K, int rows_per_block, float* partials) {
+__global__ void __launch_bounds__(128) narrow_d_w_kernel(const Elem* d_y, int64_t ld_d_y, const Elem* x, int64_t ldx,
+                                                         int T, int K, int rows_per_block, float* partials) {
   const int k = (static_cast<int>(blockIdx.x) * 128 + threadIdx.x) * kWidth, n = blockIdx.y, N = gridDim.y;
   if (k >= K) return;
-  const int64_t begin = static_cast<int64_t>(blockIdx.z) * rows_per_block, end = min(static_cast<int64_t>(T), begin + rows_per_block);
+  const int64_t begin = static_cast<int64_t>(blockIdx.z) * rows_per_block,
+                end = min(static_cast<int64_t>(T), begin + rows_per_block);
   float sum[kWidth] = {};
   for (int64_t t = begin; t < end; ++t) {
     const float d = to_f32(d_y[t * ld_d_y + n]);
@@ -78,7 +87,9 @@ __global__ void __launch_bounds__(128) narrow_d_w_kernel(const Elem* d_y, int64_
   for (int i = 0; i < kWidth; ++i) partials[(static_cast<int64_t>(blockIdx.z) * N + n) * K + k + i] = sum[i];
 }
 
-bool is_narrow(const LinearGradArgs& a) { return a.w_plain.rows() % 8 != 0 || a.w_plain.cols() % 8 != 0 || a.w_plain.rows() <= 16; }
+bool is_narrow(const LinearGradArgs& a) {
+  return a.w_plain.rows() % 8 != 0 || a.w_plain.cols() % 8 != 0 || a.w_plain.rows() <= 16;
+}
 
 template <class Elem>
 void bias_gradient(CudaStream& s, const LinearGradArgs& a) {
@@ -86,32 +97,53 @@ void bias_gradient(CudaStream& s, const LinearGradArgs& a) {
   auto* partials = static_cast<float*>(a.scratch.data);
   const auto* d_y = static_cast<const Elem*>(a.d_y.data);
   const bool wide = N % 8 == 0 && eight_wide(a.d_y);
-  if (wide) launch<column_sums_kernel<Elem, 8>>(s, dim3(blocks_for(N, 256), static_cast<unsigned>(blocks)), dim3(kSumThreads), d_y, a.d_y.ld(), static_cast<int>(T), static_cast<int>(N), static_cast<int>(rows), partials);
-  else launch<column_sums_kernel<Elem, 1>>(s, dim3(blocks_for(N, 32), static_cast<unsigned>(blocks)), dim3(kSumThreads), d_y, a.d_y.ld(), static_cast<int>(T), static_cast<int>(N), static_cast<int>(rows), partials);
-  launch<add_rows_kernel>(s, dim3(blocks_for(N, 128)), dim3(128), partials, static_cast<int>(blocks), N, a.d_bias.as<float>(), a.d_w_write == GradWrite::accumulate);
+  if (wide)
+    launch<column_sums_kernel<Elem, 8>>(s, dim3(blocks_for(N, 256), static_cast<unsigned>(blocks)), dim3(kSumThreads),
+                                        d_y, a.d_y.ld(), static_cast<int>(T), static_cast<int>(N),
+                                        static_cast<int>(rows), partials);
+  else
+    launch<column_sums_kernel<Elem, 1>>(s, dim3(blocks_for(N, 32), static_cast<unsigned>(blocks)), dim3(kSumThreads),
+                                        d_y, a.d_y.ld(), static_cast<int>(T), static_cast<int>(N),
+                                        static_cast<int>(rows), partials);
+  launch<add_rows_kernel>(s, dim3(blocks_for(N, 128)), dim3(128), partials, static_cast<int>(blocks), N,
+                          a.d_bias.as<float>(), a.d_w_write == GradWrite::accumulate);
 }
 
 template <class Elem>
 void narrow_gradients(CudaStream& s, const LinearGradArgs& a) {
   const int64_t T = a.x.rows(), N = a.w_plain.rows(), K = a.w_plain.cols();
-  const auto *d_y = static_cast<const Elem*>(a.d_y.data), *w = static_cast<const Elem*>(a.w_plain.data), *x = static_cast<const Elem*>(a.x.data);
+  const auto *d_y = static_cast<const Elem*>(a.d_y.data), *w = static_cast<const Elem*>(a.w_plain.data),
+             *x = static_cast<const Elem*>(a.x.data);
   if (a.d_x) {
     const Extent e{T, K};
     const bool add = a.d_x_write == GradWrite::accumulate;
     auto* d_x = static_cast<Elem*>(a.d_x.data);
-    if (all_eight_wide(e, a.w_plain, a.d_x)) launch<narrow_d_x_kernel<Elem, 8>>(s, element_grid(e, 8), dim3(kElementThreads), d_y, a.d_y.ld(), w, a.w_plain.ld(), d_x, a.d_x.ld(), static_cast<int>(N), e, add);
-    else launch<narrow_d_x_kernel<Elem, 1>>(s, element_grid(e, 1), dim3(kElementThreads), d_y, a.d_y.ld(), w, a.w_plain.ld(), d_x, a.d_x.ld(), static_cast<int>(N), e, add);
+    if (all_eight_wide(e, a.w_plain, a.d_x))
+      launch<narrow_d_x_kernel<Elem, 8>>(s, element_grid(e, 8), dim3(kElementThreads), d_y, a.d_y.ld(), w,
+                                         a.w_plain.ld(), d_x, a.d_x.ld(), static_cast<int>(N), e, add);
+    else
+      launch<narrow_d_x_kernel<Elem, 1>>(s, element_grid(e, 1), dim3(kElementThreads), d_y, a.d_y.ld(), w,
+                                         a.w_plain.ld(), d_x, a.d_x.ld(), static_cast<int>(N), e, add);
   }
   if (a.d_w) {
     BRIM_CHECK(a.d_w.contiguous(), "linear_grad: d_w {} must be contiguous", a.d_w.shape_text());
-    const int64_t room = a.scratch.bytes() / (N * K * static_cast<int64_t>(sizeof(float))), blocks = std::clamp<int64_t>((T + 63) / 64, 1, std::min<int64_t>(room, 64));
-    BRIM_CHECK(room >= 1, "linear_grad: scratch has {} bytes, a weight gradient of {} needs {}", a.scratch.bytes(), a.d_w.shape_text(), N * K * 4);
+    const int64_t room = a.scratch.bytes() / (N * K * static_cast<int64_t>(sizeof(float))),
+                  blocks = std::clamp<int64_t>((T + 63) / 64, 1, std::min<int64_t>(room, 64));
+    BRIM_CHECK(room >= 1, "linear_grad: scratch has {} bytes, a weight gradient of {} needs {}", a.scratch.bytes(),
+               a.d_w.shape_text(), N * K * 4);
     const int64_t rows = (T + blocks - 1) / blocks;
     auto* partials = static_cast<float*>(a.scratch.data);
-    const auto grid = [&](int width) { return dim3(blocks_for(K, 128 * width), static_cast<unsigned>(N), static_cast<unsigned>(blocks)); };
-    if (K % 8 == 0 && eight_wide(a.x)) launch<narrow_d_w_kernel<Elem, 8>>(s, grid(8), dim3(128), d_y, a.d_y.ld(), x, a.x.ld(), static_cast<int>(T), static_cast<int>(K), static_cast<int>(rows), partials);
-    else launch<narrow_d_w_kernel<Elem, 1>>(s, grid(1), dim3(128), d_y, a.d_y.ld(), x, a.x.ld(), static_cast<int>(T), static_cast<int>(K), static_cast<int>(rows), partials);
-    launch<add_rows_kernel>(s, dim3(blocks_for(N * K, 128)), dim3(128), partials, static_cast<int>(blocks), N * K, a.d_w.as<float>(), a.d_w_write == GradWrite::accumulate);
+    const auto grid = [&](int width) {
+      return dim3(blocks_for(K, 128 * width), static_cast<unsigned>(N), static_cast<unsigned>(blocks));
+    };
+    if (K % 8 == 0 && eight_wide(a.x))
+      launch<narrow_d_w_kernel<Elem, 8>>(s, grid(8), dim3(128), d_y, a.d_y.ld(), x, a.x.ld(), static_cast<int>(T),
+                                         static_cast<int>(K), static_cast<int>(rows), partials);
+    else
+      launch<narrow_d_w_kernel<Elem, 1>>(s, grid(1), dim3(128), d_y, a.d_y.ld(), x, a.x.ld(), static_cast<int>(T),
+                                         static_cast<int>(K), static_cast<int>(rows), partials);
+    launch<add_rows_kernel>(s, dim3(blocks_for(N * K, 128)), dim3(128), partials, static_cast<int>(blocks), N * K,
+                            a.d_w.as<float>(), a.d_w_write == GradWrite::accumulate);
   }
 }
 
@@ -123,26 +155,39 @@ std::vector<LtCall> wide_products(const LinearGradArgs& a) {
   const int64_t T = a.x.rows(), N = a.w_plain.rows(), K = a.w_plain.cols();
   std::vector<LtCall> calls;
   LtOperands o;
-  o.workspace = a.scratch.data, o.workspace_bytes = static_cast<size_t>(a.scratch.bytes());
+  o.workspace = a.scratch.data;
+  o.workspace_bytes = static_cast<size_t>(a.scratch.bytes());
   LtProblem p;
   p.ab = a.x.dtype;
   p.tf32 = a.precision == Precision::tf32;
   if (a.d_x) {  // d_xᵀ[K,T] = Wᵀ[K,N] d_yᵀ[N,T]
-    p.m = K, p.n = T, p.k = N;
-    p.lda = a.w_plain.ld(), p.ldb = a.d_y.ld(), p.ldc = p.ldd = a.d_x.ld();
+    p.m = K;
+    p.n = T;
+    p.k = N;
+    p.lda = a.w_plain.ld();
+    p.ldb = a.d_y.ld();
+    p.ldc = p.ldd = a.d_x.ld();
     p.c = p.d = p.bias = a.x.dtype;
     p.add_c = a.d_x_write == GradWrite::accumulate;
-    o.a = a.w_plain.data, o.b = a.d_y.data, o.c = o.d = a.d_x.data;
+    o.a = a.w_plain.data;
+    o.b = a.d_y.data;
+    o.c = o.d = a.d_x.data;
     calls.push_back({p, o});
   }
   if (a.d_w) {  // d_wᵀ[K,N] = xᵀ[K,T] d_y[T,N]
-    p.m = K, p.n = N, p.k = T;
-    p.lda = a.x.ld(), p.ldb = a.d_y.ld(), p.ldc = p.ldd = a.d_w.ld();
+    p.m = K;
+    p.n = N;
+    p.k = T;
+    p.lda = a.x.ld();
+    p.ldb = a.d_y.ld();
+    p.ldc = p.ldd = a.d_w.ld();
     p.trans_b = true;
     p.tokens_in_k = true;
     p.c = p.d = p.bias = DType::f32;
     p.add_c = a.d_w_write == GradWrite::accumulate;
-    o.a = a.x.data, o.b = a.d_y.data, o.c = o.d = a.d_w.data;
+    o.a = a.x.data;
+    o.b = a.d_y.data;
+    o.c = o.d = a.d_w.data;
     calls.push_back({p, o});
   }
   return calls;
@@ -159,9 +204,11 @@ void linear_grad_cuda(Stream& stream, const LinearGradArgs& a) {
       return;
     }
     BRIM_CHECK(a.w_plain.dtype == a.x.dtype, "linear_grad: w is {}, x {}", a.w_plain.shape_text(), a.x.shape_text());
-    BRIM_CHECK(a.precision != Precision::int8 && a.precision != Precision::fp8, "linear_grad: no gradients in {}", precision_name(a.precision));
+    BRIM_CHECK(a.precision != Precision::int8 && a.precision != Precision::fp8, "linear_grad: no gradients in {}",
+               precision_name(a.precision));
     const int64_t wanted = cuda_column_partials(a.x.rows()) * a.d_y.cols() * static_cast<int64_t>(sizeof(float));
-    BRIM_CHECK(a.scratch && a.scratch.bytes() >= wanted, "linear_grad: scratch has {} bytes, needs {}", a.scratch ? a.scratch.bytes() : 0, wanted);
+    BRIM_CHECK(a.scratch && a.scratch.bytes() >= wanted, "linear_grad: scratch has {} bytes, needs {}",
+               a.scratch ? a.scratch.bytes() : 0, wanted);
     dispatch_elem(a.x.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
       if (a.d_bias) bias_gradient<Elem>(s, a);

@@ -29,7 +29,10 @@ Grads run(const LinearGradCase& c, Precision precision, Isa isa, const HostTenso
   Grads g{HostTensor(DType::f32, {c.T, c.K}, c.pad), HostTensor(DType::f32, {c.N, c.K}, c.pad),
           HostTensor(DType::f32, {c.N})};
   if (c.d_x_write == GradWrite::accumulate) g.d_x.fill(0.25);
-  if (c.d_w_write == GradWrite::accumulate) g.d_w.fill(-0.5), g.d_bias.fill(-0.5);
+  if (c.d_w_write == GradWrite::accumulate) {
+    g.d_w.fill(-0.5);
+    g.d_bias.fill(-0.5);
+  }
   ThreadPool pool(c.threads);
   CpuStream stream(c.threads > 1 ? &pool : nullptr, isa);
   const int64_t bytes = linear_grad_scratch_bytes(stream, c.T, c.N, c.K, precision, c.threads);

@@ -95,7 +95,7 @@ struct LinearReference {
 
 template <class X, class W>
 LinearReference reference(const LinearCase& c, Precision precision, const X& x, const W& w, const HostTensor& bias,
-                    const Matrix& residual) {
+                          const Matrix& residual) {
   LinearReference ref;
   std::vector<QuantisedRow> xq, wq;
   if (precision == Precision::int8) {

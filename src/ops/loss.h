@@ -26,7 +26,7 @@ struct CrossEntropyArgs {
   float hard_weight = 1;      // of the hard loss
   float soft_weight = 0;      // of temperature² * KL(softmax(teacher/t) || softmax(logits/t))
   float temperature = 1;
-  bool multi_label = false;   // sigmoid and binary cross entropy, mean over K
+  bool multi_label = false;  // sigmoid and binary cross entropy, mean over K
 
   template <class F>
   void views(F&& f) const {

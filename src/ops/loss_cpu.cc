@@ -32,11 +32,15 @@ class RowLoss {
   double one_class(const float* z, int32_t target, const float* teacher, float* d) const {
     BRIM_CHECK(0 <= target && target < K_, "cross_entropy: target {} of {} classes", target, K_);
     const double smooth = static_cast<double>(a_.label_smoothing) / static_cast<double>(K_);
-    const double on_target = (1 - static_cast<double>(a_.label_smoothing)) * weight(target), hard = static_cast<double>(a_.hard_weight);
+    const double on_target = (1 - static_cast<double>(a_.label_smoothing)) * weight(target),
+                 hard = static_cast<double>(a_.hard_weight);
     const double lse = softmax_of(kernels_, z, 1.0f, d, K_);
     double all = on_target, loss = on_target * (lse - z[target]);
     if (smooth > 0)
-      for (int64_t k = 0; k < K_; ++k) all += smooth * weight(k), loss += smooth * weight(k) * (lse - z[k]);
+      for (int64_t k = 0; k < K_; ++k) {
+        all += smooth * weight(k);
+        loss += smooth * weight(k) * (lse - z[k]);
+      }
     for (int64_t k = 0; k < K_; ++k) {
       const double want = (k == target ? on_target : 0) + (smooth > 0 ? smooth * weight(k) : 0);
       d[k] = static_cast<float>(hard * scale() * (all * d[k] - want));
@@ -64,15 +68,23 @@ class RowLoss {
   }
 
  private:
-  double weight(int64_t k) const { return a_.class_weights ? static_cast<double>(a_.class_weights.as<float>()[k]) : 1.0; }
+  double weight(int64_t k) const {
+    return a_.class_weights ? static_cast<double>(a_.class_weights.as<float>()[k]) : 1.0;
+  }
   double scale() const { return static_cast<double>(a_.scale); }
 
   // Added to the gradient already in d. Two softmaxes at temperature t; q log(q/p) = q ((w - lse_w) - (u - lse_u)).
   double soft_classes(const float* z, const float* teacher, float* d) const {
     const double t = a_.temperature, soft = static_cast<double>(a_.soft_weight);
     double top_u = z[0], top_w = teacher[0], total_u = 0, total_w = 0, loss = 0;
-    for (int64_t k = 1; k < K_; ++k) top_u = std::max<double>(top_u, z[k]), top_w = std::max<double>(top_w, teacher[k]);
-    for (int64_t k = 0; k < K_; ++k) total_u += std::exp((z[k] - top_u) / t), total_w += std::exp((teacher[k] - top_w) / t);
+    for (int64_t k = 1; k < K_; ++k) {
+      top_u = std::max<double>(top_u, z[k]);
+      top_w = std::max<double>(top_w, teacher[k]);
+    }
+    for (int64_t k = 0; k < K_; ++k) {
+      total_u += std::exp((z[k] - top_u) / t);
+      total_w += std::exp((teacher[k] - top_w) / t);
+    }
     const double lse_u = top_u / t + std::log(total_u), lse_w = top_w / t + std::log(total_w);
     for (int64_t k = 0; k < K_; ++k) {
       const double log_p = z[k] / t - lse_u, log_q = teacher[k] / t - lse_w, q = std::exp(log_q);

@@ -34,12 +34,18 @@ __device__ float one_class(const LossArgs& a, const float* z, const float* teach
     for (int k = lane; k < a.K; k += 32) d[k] = from_f32<Elem>(NAN);
     return NAN;
   }
-  const float smooth = a.smoothing / static_cast<float>(a.K), on_target = (1.0f - a.smoothing) * weight(target), lse = log_sum_exp(z, 1.0f, a.K, lane);
+  const float smooth = a.smoothing / static_cast<float>(a.K), on_target = (1.0f - a.smoothing) * weight(target),
+              lse = log_sum_exp(z, 1.0f, a.K, lane);
   float weights = 0.0f, smooth_loss = 0.0f, soft_loss = 0.0f;
-  for (int k = lane; k < a.K; k += 32) weights += weight(k), smooth_loss += weight(k) * (lse - z[k]);
-  weights = warp_sum(weights), smooth_loss = warp_sum(smooth_loss);
+  for (int k = lane; k < a.K; k += 32) {
+    weights += weight(k);
+    smooth_loss += weight(k) * (lse - z[k]);
+  }
+  weights = warp_sum(weights);
+  smooth_loss = warp_sum(smooth_loss);
   const float all = on_target + smooth * weights, inverse_t = 1.0f / a.temperature;
-  const float lse_z = teacher == nullptr ? 0.0f : log_sum_exp(z, inverse_t, a.K, lane), lse_teacher = teacher == nullptr ? 0.0f : log_sum_exp(teacher, inverse_t, a.K, lane);
+  const float lse_z = teacher == nullptr ? 0.0f : log_sum_exp(z, inverse_t, a.K, lane),
+              lse_teacher = teacher == nullptr ? 0.0f : log_sum_exp(teacher, inverse_t, a.K, lane);
   for (int k = lane; k < a.K; k += 32) {
     float slope = a.hard * (all * expf(z[k] - lse) - (k == target ? on_target : 0.0f) - smooth * weight(k));
     if (teacher != nullptr) {
@@ -49,11 +55,13 @@ __device__ float one_class(const LossArgs& a, const float* z, const float* teach
     }
     d[k] = from_f32<Elem>(a.scale * slope);
   }
-  return a.hard * (on_target * (lse - z[target]) + smooth * smooth_loss) + a.soft * a.temperature * a.temperature * warp_sum(soft_loss);
+  return a.hard * (on_target * (lse - z[target]) + smooth * smooth_loss) +
+         a.soft * a.temperature * a.temperature * warp_sum(soft_loss);
 }
 
 template <class Elem>
-__device__ float many_labels(const LossArgs& a, const float* z, const float* teacher, const float* target, Elem* d, int lane) {
+__device__ float many_labels(const LossArgs& a, const float* z, const float* teacher, const float* target, Elem* d,
+                             int lane) {
   const float hard = a.hard / static_cast<float>(a.K), soft = a.soft / static_cast<float>(a.K), t = a.temperature;
   float loss = 0.0f;
   for (int k = lane; k < a.K; k += 32) {
@@ -77,7 +85,8 @@ __global__ void __launch_bounds__(32 * kLossRows) cross_entropy_kernel(const Los
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kLossRows + warp;
   float loss = 0.0f;
   if (r < a.rows) {
-    const float *z = a.logits + r * a.ld_logits, *teacher = a.teacher == nullptr ? nullptr : a.teacher + r * a.ld_teacher;
+    const float *z = a.logits + r * a.ld_logits,
+                *teacher = a.teacher == nullptr ? nullptr : a.teacher + r * a.ld_teacher;
     Elem* d = d_logits + r * a.ld_d;
     if (a.multi_label) {
       loss = many_labels(a, z, teacher, a.target_values + r * a.ld_targets, d, lane);
@@ -113,22 +122,36 @@ __global__ void __launch_bounds__(256) add_losses_kernel(const double* partials,
 void cross_entropy_cuda(Stream& stream, const CrossEntropyArgs& a) {
   cuda_op(stream, "cross_entropy", [&](CudaStream& s) {
     const int64_t rows = a.logits.rows(), wanted = cross_entropy_scratch_bytes(stream, rows, 1);
-    BRIM_CHECK(a.scratch && a.scratch.bytes() >= wanted, "cross_entropy: scratch has {} bytes, needs {}", a.scratch ? a.scratch.bytes() : 0, wanted);
+    BRIM_CHECK(a.scratch && a.scratch.bytes() >= wanted, "cross_entropy: scratch has {} bytes, needs {}",
+               a.scratch ? a.scratch.bytes() : 0, wanted);
     LossArgs args{};
     args.logits = a.logits.as<float>();
     args.class_weights = a.class_weights.as<float>();
     args.teacher = a.soft_weight != 0 ? a.teacher.as<float>() : nullptr;
-    if (a.multi_label) args.target_values = a.targets.as<float>();
-    else args.targets = a.targets.as<int32_t>();
+    if (a.multi_label)
+      args.target_values = a.targets.as<float>();
+    else
+      args.targets = a.targets.as<int32_t>();
     args.partials = static_cast<double*>(a.scratch.data);
-    args.ld_logits = a.logits.ld(), args.ld_targets = a.targets.ld(), args.ld_teacher = a.teacher.ld(), args.ld_d = a.d_logits.ld();
-    args.rows = static_cast<int>(rows), args.K = static_cast<int>(a.logits.cols());
-    args.scale = a.scale, args.smoothing = a.label_smoothing, args.hard = a.hard_weight, args.soft = a.soft_weight, args.temperature = a.temperature;
+    args.ld_logits = a.logits.ld();
+    args.ld_targets = a.targets.ld();
+    args.ld_teacher = a.teacher.ld();
+
+    args.ld_d = a.d_logits.ld();
+    args.rows = static_cast<int>(rows);
+    args.K = static_cast<int>(a.logits.cols());
+    args.scale = a.scale;
+    args.smoothing = a.label_smoothing;
+    args.hard = a.hard_weight;
+    args.soft = a.soft_weight;
+
+    args.temperature = a.temperature;
     args.multi_label = a.multi_label;
     const unsigned blocks = blocks_for(rows, kLossRows);
     dispatch_elem(a.d_logits.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      launch<cross_entropy_kernel<Elem>>(s, dim3(blocks), dim3(32 * kLossRows), args, static_cast<Elem*>(a.d_logits.data));
+      launch<cross_entropy_kernel<Elem>>(s, dim3(blocks), dim3(32 * kLossRows), args,
+                                         static_cast<Elem*>(a.d_logits.data));
     });
     launch<add_losses_kernel>(s, dim3(1), dim3(256), args.partials, static_cast<int>(blocks), a.loss.as<float>());
   });

@@ -44,7 +44,8 @@ struct Problem {
   // The loss, straight from the definitions in loss.h.
   double loss() const {
     double total = 0;
-    for (int64_t r = 0; r < rows; ++r) total += s.multi_label ? multi_row(&z[r * s.K], r) : targets[r] == kIgnoredTarget ? 0 : class_row(&z[r * s.K], r);
+    for (int64_t r = 0; r < rows; ++r)
+      total += s.multi_label ? multi_row(&z[r * s.K], r) : targets[r] == kIgnoredTarget ? 0 : class_row(&z[r * s.K], r);
     return total;
   }
   double log_sum(const double* x, double t) const {
@@ -69,7 +70,8 @@ struct Problem {
     const double t = s.temperature, n = static_cast<double>(s.K);
     double hard = 0, soft = 0;
     for (int64_t k = 0; k < s.K; ++k) {
-      const double y = multi[r * s.K + k], q = 1 / (1 + std::exp(-teacher[r * s.K + k] / t)), p = 1 / (1 + std::exp(-x[k] / t));
+      const double y = multi[r * s.K + k], q = 1 / (1 + std::exp(-teacher[r * s.K + k] / t)),
+                   p = 1 / (1 + std::exp(-x[k] / t));
       hard += weights[k] * (softplus(x[k]) - y * x[k]) / n;
       soft += (q * std::log(q / p) + (1 - q) * std::log((1 - q) / (1 - p))) / n;
     }
@@ -79,9 +81,13 @@ struct Problem {
 
 std::vector<HostTensor> run(CpuStream& stream, const Problem& p, float scale) {
   const int64_t K = p.s.K;
-  const HostTensor logits(DType::f32, {p.rows, K}, 1), teacher(DType::f32, {p.rows, K}), weights(DType::f32, {K}), multi(DType::f32, {p.rows, K});
-  for (int64_t i = 0; i < p.rows * K; ++i)
-    logits.set(i / K, i % K, p.z[i]), teacher.set(i / K, i % K, p.teacher[i]), multi.set(i / K, i % K, p.multi[i]);
+  const HostTensor logits(DType::f32, {p.rows, K}, 1), teacher(DType::f32, {p.rows, K}), weights(DType::f32, {K}),
+      multi(DType::f32, {p.rows, K});
+  for (int64_t i = 0; i < p.rows * K; ++i) {
+    logits.set(i / K, i % K, p.z[i]);
+    teacher.set(i / K, i % K, p.teacher[i]);
+    multi.set(i / K, i % K, p.multi[i]);
+  }
   for (int64_t k = 0; k < K; ++k) weights.set(k, 0, p.weights[k]);
   const HostTensor targets = int_tensor(p.targets);
   const HostTensor scratch = bytes_tensor(cross_entropy_scratch_bytes(stream, p.rows, 1));
@@ -89,9 +95,17 @@ std::vector<HostTensor> run(CpuStream& stream, const Problem& p, float scale) {
   out.emplace_back(DType::f32, std::initializer_list<int64_t>{1});
   out.emplace_back(DType::f32, std::initializer_list<int64_t>{p.rows, K}, 2);
   out[0].set(0, 0, 2.5);  // added to
-  CrossEntropyArgs args{.logits = logits, .targets = p.s.multi_label ? multi.view() : targets.view(), .loss = out[0], .d_logits = out[1],
-                        .scratch = scratch, .scale = scale, .label_smoothing = p.s.smoothing, .hard_weight = p.s.hard,
-                        .soft_weight = p.s.soft, .temperature = p.s.temperature, .multi_label = p.s.multi_label};
+  CrossEntropyArgs args{.logits = logits,
+                        .targets = p.s.multi_label ? multi.view() : targets.view(),
+                        .loss = out[0],
+                        .d_logits = out[1],
+                        .scratch = scratch,
+                        .scale = scale,
+                        .label_smoothing = p.s.smoothing,
+                        .hard_weight = p.s.hard,
+                        .soft_weight = p.s.soft,
+                        .temperature = p.s.temperature,
+                        .multi_label = p.s.multi_label};
   if (p.s.weights) args.class_weights = weights;
   if (p.s.soft != 0) args.teacher = teacher;
   cross_entropy(stream, args);
@@ -110,10 +124,13 @@ TEST(CrossEntropy, LossAndGradientAgreeWithFp64) {
         const float factor = 0.125f;
         for_each_cpu_stream([&](CpuStream& stream) {
           const std::vector<HostTensor> got = run(stream, p, factor);
-          EXPECT_TRUE(close({got[0].at(0)}, {want_loss + 2.5}, 4 * kEps32 * (std::fabs(want_loss) + 2.5 + static_cast<double>(rows) * scale * 8)));
-          // Probabilities are at most 1: exp to 2e-7, the logit's difference rounded once; weights up to 4; finite differences
-          // are good to 1e-9 times the loss's size.
-          const double tolerance = factor * (4 * static_cast<double>(s.temperature) * (2e-7 + 8 * kEps32 * (4 + scale)) + 1e-9 * (1 + std::fabs(want_loss)));
+          EXPECT_TRUE(close({got[0].at(0)}, {want_loss + 2.5},
+                            4 * kEps32 * (std::fabs(want_loss) + 2.5 + static_cast<double>(rows) * scale * 8)));
+          // Probabilities are at most 1: exp to 2e-7, the logit's difference rounded once; weights up to 4; finite
+          // differences are good to 1e-9 times the loss's size.
+          const double tolerance =
+              factor * (4 * static_cast<double>(s.temperature) * (2e-7 + 8 * kEps32 * (4 + scale)) +
+                        1e-9 * (1 + std::fabs(want_loss)));
           std::vector<double> scaled;
           for (const double g : want) scaled.push_back(g * factor);
           EXPECT_TRUE(close(got[1].values(), scaled, tolerance));

@@ -27,7 +27,8 @@ void note_op(Stream& stream, const char* name, const Work& work);  // null strea
 
 // Runs one op: null streams record it, others call the table's entry inside a zone.
 template <class Args>
-void dispatch(Stream& stream, Zone zone, const Args& args, const Work& work, void (*const KernelTable::*entry)(Stream&, const Args&)) {
+void dispatch(Stream& stream, Zone zone, const Args& args, const Work& work,
+              void (*const KernelTable::*entry)(Stream&, const Args&)) {
   if (stream.kind() == DeviceKind::null) {
     args.views([&](const TensorView& view) {
       if (view) static_cast<NullStream&>(stream).sink()->on_use(view);

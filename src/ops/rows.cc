@@ -10,7 +10,9 @@ namespace {
 template <class Args>
 Work bytes_of(const Args& args, double flops) {
   Work work{flops, 0};
-  args.views([&](const TensorView& v) { if (v) work.bytes += static_cast<double>(v.bytes()); });
+  args.views([&](const TensorView& v) {
+    if (v) work.bytes += static_cast<double>(v.bytes());
+  });
   return work;
 }
 
@@ -52,7 +54,8 @@ void convert(Stream& stream, const ConvertArgs& a) {
   BRIM_CHECK(half_or_float(a.y.dtype) || (to_fp8 && target_kind(stream) == DeviceKind::cuda),
              "convert: y is {}, must be f32, f16 or bf16 (or f8e4m3 on CUDA)", dtype_name(a.y.dtype));
   BRIM_CHECK(a.x.elements() == a.y.elements(), "convert: x has {} elements, y has {}", a.x.elements(), a.y.elements());
-  BRIM_CHECK(a.x.contiguous() && a.y.contiguous(), "convert: x {} and y {} must be contiguous", a.x.shape_text(), a.y.shape_text());
+  BRIM_CHECK(a.x.contiguous() && a.y.contiguous(), "convert: x {} and y {} must be contiguous", a.x.shape_text(),
+             a.y.shape_text());
   BRIM_CHECK(!to_fp8 || a.scale, "convert: f8e4m3 needs a scale, none was given");
   if (a.x.elements() == 0) return;
   dispatch(stream, Zone::convert, a, bytes_of(a, 0), &KernelTable::convert);
@@ -74,7 +77,8 @@ void scatter_rows(Stream& stream, const ScatterRowsArgs& a) {
   check_view("scatter_rows", "d_y", a.d_y, a.d_x.dtype, {B, H});
   if (B == 0 || H == 0) return;
   const double elements = static_cast<double>(a.d_y.elements());
-  dispatch(stream, Zone::gather_rows, a, Work{elements, 3 * static_cast<double>(a.d_y.bytes()) + 4.0 * static_cast<double>(B)},
+  dispatch(stream, Zone::gather_rows, a,
+           Work{elements, 3 * static_cast<double>(a.d_y.bytes()) + 4.0 * static_cast<double>(B)},
            &KernelTable::scatter_rows);
 }
 
@@ -93,8 +97,8 @@ void dropout_rows(Stream& stream, const DropoutArgs& a) {
   check_activation("dropout_rows", "x", stream, a.x.dtype);
   check_view("dropout_rows", "x", a.x, a.x.dtype, {rows, H});
   check_view("dropout_rows", "y", a.y, a.x.dtype, {rows, H});
-  BRIM_CHECK(a.dropout.probability >= 0 && a.dropout.probability < 1, "dropout_rows: probability is {}, must be at least 0 and below 1",
-             a.dropout.probability);
+  BRIM_CHECK(a.dropout.probability >= 0 && a.dropout.probability < 1,
+             "dropout_rows: probability is {}, must be at least 0 and below 1", a.dropout.probability);
   if (a.x.elements() == 0) return;
   dispatch(stream, Zone::dropout, a, bytes_of(a, static_cast<double>(a.x.elements())), &KernelTable::dropout_rows);
 }

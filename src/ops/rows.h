@@ -9,47 +9,57 @@ namespace brim {
 
 // y[b] = x[starts[b]]: the first token of each sequence.
 struct GatherRowsArgs {
-  TensorView x;       // [T,H]
-  TensorView rows;    // [B] i32 (a batch's starts without the last)
-  TensorView y;       // [B,H], same type
+  TensorView x;     // [T,H]
+  TensorView rows;  // [B] i32 (a batch's starts without the last)
+  TensorView y;     // [B,H], same type
   template <class F>
-  void views(F&& f) const { for (const TensorView& v : {x, rows, y}) f(v); }
+  void views(F&& f) const {
+    for (const TensorView& v : {x, rows, y}) f(v);
+  }
 };
 void gather_rows(Stream& stream, const GatherRowsArgs& args);
 // d_x[rows[b]] += d_y[b]; rows are distinct.
 struct ScatterRowsArgs {
   TensorView d_y, rows, d_x;
   template <class F>
-  void views(F&& f) const { for (const TensorView& v : {d_y, rows, d_x}) f(v); }
+  void views(F&& f) const {
+    for (const TensorView& v : {d_y, rows, d_x}) f(v);
+  }
 };
 void scatter_rows(Stream& stream, const ScatterRowsArgs& args);
 
 // y[b] = mean of the sequence's rows, fp32.
 struct PoolMeanArgs {
-  TensorView x;         // [T,H]
+  TensorView x;  // [T,H]
   BatchView batch;
-  TensorView y;         // [B,H] f32
+  TensorView y;  // [B,H] f32
   template <class F>
-  void views(F&& f) const { for (const TensorView& v : {x, batch.starts, y}) f(v); }
+  void views(F&& f) const {
+    for (const TensorView& v : {x, batch.starts, y}) f(v);
+  }
 };
 void pool_mean(Stream& stream, const PoolMeanArgs& args);
 
 // y = softmax(x) row-wise in fp32, or sigmoid element-wise (multi-label).
 struct SoftmaxArgs {
-  TensorView x;        // [rows,K] f32 or activation type
-  TensorView y;        // [rows,K] f32
+  TensorView x;  // [rows,K] f32 or activation type
+  TensorView y;  // [rows,K] f32
   bool sigmoid = false;
   template <class F>
-  void views(F&& f) const { for (const TensorView& v : {x, y}) f(v); }
+  void views(F&& f) const {
+    for (const TensorView& v : {x, y}) f(v);
+  }
 };
 void softmax(Stream& stream, const SoftmaxArgs& args);
 
 // y = x in another element type (f32, f16, bf16), or times `scale` to f8e4m3.
 struct ConvertArgs {
   TensorView x, y;
-  TensorView scale;   // [1] f32 on the device for fp8; else empty
+  TensorView scale;  // [1] f32 on the device for fp8; else empty
   template <class F>
-  void views(F&& f) const { for (const TensorView& v : {x, y, scale}) f(v); }
+  void views(F&& f) const {
+    for (const TensorView& v : {x, y, scale}) f(v);
+  }
 };
 void convert(Stream& stream, const ConvertArgs& args);
 
@@ -58,24 +68,30 @@ struct ActivationArgs {
   TensorView x, y;
   Activation activation = Activation::gelu;
   template <class F>
-  void views(F&& f) const { for (const TensorView& v : {x, y}) f(v); }
+  void views(F&& f) const {
+    for (const TensorView& v : {x, y}) f(v);
+  }
 };
 void activate(Stream& stream, const ActivationArgs& args);
 struct ActivationGradArgs {
-  TensorView x;          // input of the activation; for tanh and relu: its output
-  TensorView d_y, d_x;   // may alias
+  TensorView x;         // input of the activation; for tanh and relu: its output
+  TensorView d_y, d_x;  // may alias
   Activation activation = Activation::gelu;
   template <class F>
-  void views(F&& f) const { for (const TensorView& v : {x, d_y, d_x}) f(v); }
+  void views(F&& f) const {
+    for (const TensorView& v : {x, d_y, d_x}) f(v);
+  }
 };
 void activate_grad(Stream& stream, const ActivationGradArgs& args);
 
 // y = dropout(x), or the gradient of that (the same mask and scale). May alias. For heads; elsewhere it is fused.
 struct DropoutArgs {
-  TensorView x, y;   // [rows,H]
+  TensorView x, y;  // [rows,H]
   Dropout dropout;
   template <class F>
-  void views(F&& f) const { for (const TensorView& v : {x, y}) f(v); }
+  void views(F&& f) const {
+    for (const TensorView& v : {x, y}) f(v);
+  }
 };
 void dropout_rows(Stream& stream, const DropoutArgs& args);
 

@@ -24,8 +24,8 @@ void gather_rows_cpu(Stream& stream, const GatherRowsArgs& a) {
   parallel_pieces(stream, a.rows.rows(), rows_per_piece(a.x.cols()), [&](int64_t begin, int64_t end, int) {
     for (int64_t b = begin; b < end; ++b) {
       BRIM_CHECK(0 <= rows[b] && rows[b] < T, "gather_rows: row {} is asked of {}", rows[b], T);
-      std::memcpy(static_cast<char*>(a.y.data) + b * a.y.ld() * size, static_cast<const char*>(a.x.data) + rows[b] * a.x.ld() * size,
-                  static_cast<size_t>(row_bytes));
+      std::memcpy(static_cast<char*>(a.y.data) + b * a.y.ld() * size,
+                  static_cast<const char*>(a.x.data) + rows[b] * a.x.ld() * size, static_cast<size_t>(row_bytes));
     }
   });
 }
@@ -39,7 +39,8 @@ void pool_mean_cpu(Stream& stream, const PoolMeanArgs& a) {
       float* y = cpu::row_of<float>(a.y, b);
       std::fill(y, y + H, 0.0f);
       const int64_t begin = starts[b] - starts[0], end = starts[b + 1] - starts[0];
-      BRIM_CHECK(0 <= begin && begin <= end && end <= a.batch.T, "pool_mean: sequence {} is rows {}..{} of {}", b, begin, end, a.batch.T);
+      BRIM_CHECK(0 <= begin && begin <= end && end <= a.batch.T, "pool_mean: sequence {} is rows {}..{} of {}", b,
+                 begin, end, a.batch.T);
       for (int64_t t = begin; t < end; ++t) kernels.add(y, cpu::row_of<float>(a.x, t), H);
       if (begin < end) kernels.scale(y, 1.0f / static_cast<float>(end - begin), H);
     }
@@ -75,10 +76,18 @@ void activate_cpu(Stream& stream, const ActivationArgs& a) {
   const int64_t H = a.x.cols();
   for_rows(stream, a.x, a.y, [&](const float* x, float* y) {
     switch (a.activation) {
-      case Activation::none: std::memmove(y, x, static_cast<size_t>(H) * sizeof(float)); break;
-      case Activation::gelu: kernels.gelu(x, y, H); break;
-      case Activation::relu: kernels.relu(x, y, H); break;
-      case Activation::tanh: kernels.tanh(x, y, H); break;
+      case Activation::none:
+        std::memmove(y, x, static_cast<size_t>(H) * sizeof(float));
+        break;
+      case Activation::gelu:
+        kernels.gelu(x, y, H);
+        break;
+      case Activation::relu:
+        kernels.relu(x, y, H);
+        break;
+      case Activation::tanh:
+        kernels.tanh(x, y, H);
+        break;
     }
   });
 }
@@ -102,10 +111,18 @@ void activate_grad_cpu(Stream& stream, const ActivationGradArgs& a) {
       const float *x = cpu::row_of<float>(a.x, r), *d_y = cpu::row_of<float>(a.d_y, r);
       float* d_x = cpu::row_of<float>(a.d_x, r);
       switch (a.activation) {
-        case Activation::none: std::memmove(d_x, d_y, static_cast<size_t>(H) * sizeof(float)); break;
-        case Activation::gelu: kernels.gelu_grad(x, d_y, d_x, H); break;
-        case Activation::relu: kernels.relu_grad(x, d_y, d_x, H); break;
-        case Activation::tanh: kernels.tanh_grad(x, d_y, d_x, H); break;
+        case Activation::none:
+          std::memmove(d_x, d_y, static_cast<size_t>(H) * sizeof(float));
+          break;
+        case Activation::gelu:
+          kernels.gelu_grad(x, d_y, d_x, H);
+          break;
+        case Activation::relu:
+          kernels.relu_grad(x, d_y, d_x, H);
+          break;
+        case Activation::tanh:
+          kernels.tanh_grad(x, d_y, d_x, H);
+          break;
       }
     }
   });
@@ -116,8 +133,10 @@ void dropout_rows_cpu(Stream& stream, const DropoutArgs& a) {
   const int64_t H = a.x.cols();
   parallel_pieces(stream, a.x.rows(), rows_per_piece(H), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      if (a.dropout.on()) kernels.drop(cpu::row_of<float>(a.x, r), cpu::row_of<float>(a.y, r), H, cpu::drop_rows(a.dropout, r));
-      else std::memmove(cpu::row_of<float>(a.y, r), cpu::row_of<float>(a.x, r), static_cast<size_t>(H) * sizeof(float));
+      if (a.dropout.on())
+        kernels.drop(cpu::row_of<float>(a.x, r), cpu::row_of<float>(a.y, r), H, cpu::drop_rows(a.dropout, r));
+      else
+        std::memmove(cpu::row_of<float>(a.y, r), cpu::row_of<float>(a.x, r), static_cast<size_t>(H) * sizeof(float));
     }
   });
 }

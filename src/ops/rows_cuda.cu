@@ -9,7 +9,8 @@ namespace {
 
 // ---- gather_rows: a warp copies a row ----
 template <class Piece>
-__global__ void __launch_bounds__(256) gather_rows_kernel(const char* x, int64_t x_row_bytes, const int32_t* rows, char* y, int64_t y_row_bytes, int B, int pieces) {
+__global__ void __launch_bounds__(256) gather_rows_kernel(const char* x, int64_t x_row_bytes, const int32_t* rows,
+                                                          char* y, int64_t y_row_bytes, int B, int pieces) {
   const int b = static_cast<int>((blockIdx.x * 256 + threadIdx.x) / 32), lane = threadIdx.x % 32;
   if (b >= B) return;
   const auto* from = reinterpret_cast<const Piece*>(x + rows[b] * x_row_bytes);
@@ -19,7 +20,8 @@ __global__ void __launch_bounds__(256) gather_rows_kernel(const char* x, int64_t
 
 // ---- pool_mean: a thread a column, rows in order ----
 template <class Elem>
-__global__ void __launch_bounds__(128) pool_mean_kernel(const Elem* x, int64_t ldx, const int32_t* starts, float* y, int64_t ldy, int H) {
+__global__ void __launch_bounds__(128)
+    pool_mean_kernel(const Elem* x, int64_t ldx, const int32_t* starts, float* y, int64_t ldy, int H) {
   const int b = blockIdx.x, c = blockIdx.y * 128 + threadIdx.x;
   if (c >= H) return;
   const int begin = starts[b] - starts[0], end = starts[b + 1] - starts[0];
@@ -30,7 +32,8 @@ __global__ void __launch_bounds__(128) pool_mean_kernel(const Elem* x, int64_t l
 
 // ---- softmax: a warp a row ----
 template <class Elem, bool kSigmoid>
-__global__ void __launch_bounds__(128) softmax_kernel(const Elem* x, int64_t ldx, float* y, int64_t ldy, int rows, int K) {
+__global__ void __launch_bounds__(128)
+    softmax_kernel(const Elem* x, int64_t ldx, float* y, int64_t ldy, int rows, int K) {
   const int r = static_cast<int>((blockIdx.x * 128 + threadIdx.x) / 32), lane = threadIdx.x % 32;
   if (r >= rows) return;
   x += r * ldx;
@@ -57,22 +60,27 @@ __global__ void __launch_bounds__(kElementThreads) convert_kernel(const From* x,
   store_piece<kWidth>(y + col, f);
 }
 template <class From, int kWidth>
-__global__ void __launch_bounds__(kElementThreads) convert_fp8_kernel(const From* x, uint8_t* y, const float* scale, Extent e) {
+__global__ void __launch_bounds__(kElementThreads)
+    convert_fp8_kernel(const From* x, uint8_t* y, const float* scale, Extent e) {
   int64_t row, col;
   if (!piece_at<kWidth>(e, row, col)) return;
   float f[kWidth];
   load_piece<kWidth>(x + col, f);
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) f[i] *= *scale;
-  if constexpr (kWidth == 8) *reinterpret_cast<uint2*>(y + col) = pack8_fp8(f);
-  else y[col] = __nv_cvt_float_to_fp8(f[0], __NV_SATFINITE, __NV_E4M3);
+  if constexpr (kWidth == 8)
+    *reinterpret_cast<uint2*>(y + col) = pack8_fp8(f);
+  else
+    y[col] = __nv_cvt_float_to_fp8(f[0], __NV_SATFINITE, __NV_E4M3);
 }
 
 template <class From, int kWidth>
 void launch_convert(CudaStream& s, const ConvertArgs& a, Extent e) {
   const dim3 grid = element_grid(e, kWidth), block(kElementThreads);
   const auto* x = static_cast<const From*>(a.x.data);
-  if (a.y.dtype == DType::f8e4m3) return launch<convert_fp8_kernel<From, kWidth>>(s, grid, block, x, static_cast<uint8_t*>(a.y.data), a.scale.as<float>(), e);
+  if (a.y.dtype == DType::f8e4m3)
+    return launch<convert_fp8_kernel<From, kWidth>>(s, grid, block, x, static_cast<uint8_t*>(a.y.data),
+                                                    a.scale.as<float>(), e);
   dispatch_elem(a.y.dtype, [&](auto tag) {
     using To = typename decltype(tag)::type;
     launch<convert_kernel<From, To, kWidth>>(s, grid, block, x, static_cast<To*>(a.y.data), e);
@@ -81,7 +89,8 @@ void launch_convert(CudaStream& s, const ConvertArgs& a, Extent e) {
 
 // ---- activate ----
 template <class Elem, Activation kActivation, int kWidth>
-__global__ void __launch_bounds__(kElementThreads) activate_kernel(const Elem* x, int64_t ldx, Elem* y, int64_t ldy, Extent e) {
+__global__ void __launch_bounds__(kElementThreads)
+    activate_kernel(const Elem* x, int64_t ldx, Elem* y, int64_t ldy, Extent e) {
   int64_t row, col;
   if (!piece_at<kWidth>(e, row, col)) return;
   float f[kWidth];
@@ -93,7 +102,8 @@ __global__ void __launch_bounds__(kElementThreads) activate_kernel(const Elem* x
 
 template <class Elem, Activation kActivation, int kWidth>
 __global__ void __launch_bounds__(kElementThreads)
-    activate_grad_kernel(const Elem* x, int64_t ldx, const Elem* d_y, int64_t ld_d_y, Elem* d_x, int64_t ld_d_x, Extent e) {
+    activate_grad_kernel(const Elem* x, int64_t ldx, const Elem* d_y, int64_t ld_d_y, Elem* d_x, int64_t ld_d_x,
+                         Extent e) {
   int64_t row, col;
   if (!piece_at<kWidth>(e, row, col)) return;
   float f[kWidth], d[kWidth];
@@ -106,7 +116,8 @@ __global__ void __launch_bounds__(kElementThreads)
 
 // ---- scatter_rows: rows are distinct, so none is added to twice ----
 template <class Elem>
-__global__ void __launch_bounds__(256) scatter_rows_kernel(const Elem* d_y, int64_t ld_d_y, const int32_t* rows, Elem* d_x, int64_t ld_d_x, int B, int H) {
+__global__ void __launch_bounds__(256)
+    scatter_rows_kernel(const Elem* d_y, int64_t ld_d_y, const int32_t* rows, Elem* d_x, int64_t ld_d_x, int B, int H) {
   const int b = static_cast<int>((blockIdx.x * 256 + threadIdx.x) / 32), lane = threadIdx.x % 32;
   if (b >= B) return;
   const Elem* from = d_y + b * ld_d_y;
@@ -116,12 +127,15 @@ __global__ void __launch_bounds__(256) scatter_rows_kernel(const Elem* d_y, int6
 
 // ---- dropout_rows ----
 template <class Elem>
-__global__ void __launch_bounds__(256) dropout_rows_kernel(const Elem* x, int64_t ldx, Elem* y, int64_t ldy, int H, DropoutMask mask) {
+__global__ void __launch_bounds__(256)
+    dropout_rows_kernel(const Elem* x, int64_t ldx, Elem* y, int64_t ldy, int H, DropoutMask mask) {
   const int64_t r = blockIdx.x;
   for (int q = threadIdx.x; 4 * q < H; q += 256) {
-    const uint64_t bits = dropout_bits(mask.seed, mask.site, mask.first_row + static_cast<uint64_t>(r), static_cast<uint32_t>(q));
+    const uint64_t bits =
+        dropout_bits(mask.seed, mask.site, mask.first_row + static_cast<uint64_t>(r), static_cast<uint32_t>(q));
     for (int i = 4 * q; i < min(4 * q + 4, H); ++i)
-      y[r * ldy + i] = from_f32<Elem>(dropout_keeps(bits, i, mask.threshold) ? to_f32(x[r * ldx + i]) * mask.scale : 0.0f);
+      y[r * ldy + i] =
+          from_f32<Elem>(dropout_keeps(bits, i, mask.threshold) ? to_f32(x[r * ldx + i]) * mask.scale : 0.0f);
   }
 }
 
@@ -129,14 +143,20 @@ __global__ void __launch_bounds__(256) dropout_rows_kernel(const Elem* x, int64_
 
 void gather_rows_cuda(Stream& stream, const GatherRowsArgs& a) {
   cuda_op(stream, "gather_rows", [&](CudaStream& s) {
-    const int64_t B = a.rows.rows(), size = dtype_bytes(a.x.dtype), row_bytes = a.x.cols() * size, x_step = a.x.ld() * size, y_step = a.y.ld() * size;
-    const auto at = reinterpret_cast<uintptr_t>(a.x.data) | reinterpret_cast<uintptr_t>(a.y.data) | static_cast<uintptr_t>(row_bytes | x_step | y_step);
+    const int64_t B = a.rows.rows(), size = dtype_bytes(a.x.dtype), row_bytes = a.x.cols() * size,
+                  x_step = a.x.ld() * size, y_step = a.y.ld() * size;
+    const auto at = reinterpret_cast<uintptr_t>(a.x.data) | reinterpret_cast<uintptr_t>(a.y.data) |
+                    static_cast<uintptr_t>(row_bytes | x_step | y_step);
     const dim3 grid(blocks_for(B, 8)), block(256);
     const auto* x = static_cast<const char*>(a.x.data);
     auto* y = static_cast<char*>(a.y.data);
     const auto* rows = a.rows.as<int32_t>();
-    if (at % 16 == 0) launch<gather_rows_kernel<uint4>>(s, grid, block, x, x_step, rows, y, y_step, static_cast<int>(B), static_cast<int>(row_bytes / 16));
-    else launch<gather_rows_kernel<char>>(s, grid, block, x, x_step, rows, y, y_step, static_cast<int>(B), static_cast<int>(row_bytes));
+    if (at % 16 == 0)
+      launch<gather_rows_kernel<uint4>>(s, grid, block, x, x_step, rows, y, y_step, static_cast<int>(B),
+                                        static_cast<int>(row_bytes / 16));
+    else
+      launch<gather_rows_kernel<char>>(s, grid, block, x, x_step, rows, y, y_step, static_cast<int>(B),
+                                       static_cast<int>(row_bytes));
   });
 }
 
@@ -145,8 +165,9 @@ void pool_mean_cuda(Stream& stream, const PoolMeanArgs& a) {
     dispatch_elem(a.x.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
       const int64_t H = a.x.cols();
-      launch<pool_mean_kernel<Elem>>(s, dim3(static_cast<unsigned>(a.batch.B), blocks_for(H, 128)), dim3(128), static_cast<const Elem*>(a.x.data), a.x.ld(),
-                                     a.batch.starts.as<int32_t>(), a.y.as<float>(), a.y.ld(), static_cast<int>(H));
+      launch<pool_mean_kernel<Elem>>(s, dim3(static_cast<unsigned>(a.batch.B), blocks_for(H, 128)), dim3(128),
+                                     static_cast<const Elem*>(a.x.data), a.x.ld(), a.batch.starts.as<int32_t>(),
+                                     a.y.as<float>(), a.y.ld(), static_cast<int>(H));
     });
   });
 }
@@ -158,8 +179,10 @@ void softmax_cuda(Stream& stream, const SoftmaxArgs& a) {
       const dim3 grid(blocks_for(a.x.rows(), 4)), block(128);
       const auto* x = static_cast<const Elem*>(a.x.data);
       const int rows = static_cast<int>(a.x.rows()), K = static_cast<int>(a.x.cols());
-      if (a.sigmoid) launch<softmax_kernel<Elem, true>>(s, grid, block, x, a.x.ld(), a.y.as<float>(), a.y.ld(), rows, K);
-      else launch<softmax_kernel<Elem, false>>(s, grid, block, x, a.x.ld(), a.y.as<float>(), a.y.ld(), rows, K);
+      if (a.sigmoid)
+        launch<softmax_kernel<Elem, true>>(s, grid, block, x, a.x.ld(), a.y.as<float>(), a.y.ld(), rows, K);
+      else
+        launch<softmax_kernel<Elem, false>>(s, grid, block, x, a.x.ld(), a.y.as<float>(), a.y.ld(), rows, K);
     });
   });
 }
@@ -169,8 +192,10 @@ void convert_cuda(Stream& stream, const ConvertArgs& a) {
     const Extent e{1, a.x.elements()};
     dispatch_elem(a.x.dtype, [&](auto tag) {
       using From = typename decltype(tag)::type;
-      if (all_eight_wide(e, a.x, a.y)) launch_convert<From, 8>(s, a, e);
-      else launch_convert<From, 1>(s, a, e);
+      if (all_eight_wide(e, a.x, a.y))
+        launch_convert<From, 8>(s, a, e);
+      else
+        launch_convert<From, 1>(s, a, e);
     });
   });
 }
@@ -184,8 +209,12 @@ void activate_cuda(Stream& stream, const ActivationArgs& a) {
         constexpr Activation kActivation = decltype(chosen)::value;
         const auto* x = static_cast<const Elem*>(a.x.data);
         auto* y = static_cast<Elem*>(a.y.data);
-        if (all_eight_wide(e, a.x, a.y)) launch<activate_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), x, a.x.ld(), y, a.y.ld(), e);
-        else launch<activate_kernel<Elem, kActivation, 1>>(s, element_grid(e, 1), dim3(kElementThreads), x, a.x.ld(), y, a.y.ld(), e);
+        if (all_eight_wide(e, a.x, a.y))
+          launch<activate_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), x, a.x.ld(), y,
+                                                        a.y.ld(), e);
+        else
+          launch<activate_kernel<Elem, kActivation, 1>>(s, element_grid(e, 1), dim3(kElementThreads), x, a.x.ld(), y,
+                                                        a.y.ld(), e);
       });
     });
   });
@@ -200,8 +229,12 @@ void activate_grad_cuda(Stream& stream, const ActivationGradArgs& a) {
         constexpr Activation kActivation = decltype(chosen)::value;
         const auto *x = static_cast<const Elem*>(a.x.data), *d_y = static_cast<const Elem*>(a.d_y.data);
         auto* d_x = static_cast<Elem*>(a.d_x.data);
-        if (all_eight_wide(e, a.x, a.d_y, a.d_x)) launch<activate_grad_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), x, a.x.ld(), d_y, a.d_y.ld(), d_x, a.d_x.ld(), e);
-        else launch<activate_grad_kernel<Elem, kActivation, 1>>(s, element_grid(e, 1), dim3(kElementThreads), x, a.x.ld(), d_y, a.d_y.ld(), d_x, a.d_x.ld(), e);
+        if (all_eight_wide(e, a.x, a.d_y, a.d_x))
+          launch<activate_grad_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), x, a.x.ld(),
+                                                             d_y, a.d_y.ld(), d_x, a.d_x.ld(), e);
+        else
+          launch<activate_grad_kernel<Elem, kActivation, 1>>(s, element_grid(e, 1), dim3(kElementThreads), x, a.x.ld(),
+                                                             d_y, a.d_y.ld(), d_x, a.d_x.ld(), e);
       });
     });
   });
@@ -211,8 +244,10 @@ void scatter_rows_cuda(Stream& stream, const ScatterRowsArgs& a) {
   cuda_op(stream, "scatter_rows", [&](CudaStream& s) {
     dispatch_elem(a.d_y.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      launch<scatter_rows_kernel<Elem>>(s, dim3(blocks_for(a.rows.rows(), 8)), dim3(256), static_cast<const Elem*>(a.d_y.data), a.d_y.ld(), a.rows.as<int32_t>(), static_cast<Elem*>(a.d_x.data),
-                                        a.d_x.ld(), static_cast<int>(a.rows.rows()), static_cast<int>(a.d_y.cols()));
+      launch<scatter_rows_kernel<Elem>>(s, dim3(blocks_for(a.rows.rows(), 8)), dim3(256),
+                                        static_cast<const Elem*>(a.d_y.data), a.d_y.ld(), a.rows.as<int32_t>(),
+                                        static_cast<Elem*>(a.d_x.data), a.d_x.ld(), static_cast<int>(a.rows.rows()),
+                                        static_cast<int>(a.d_y.cols()));
     });
   });
 }
@@ -221,8 +256,9 @@ void dropout_rows_cuda(Stream& stream, const DropoutArgs& a) {
   cuda_op(stream, "dropout_rows", [&](CudaStream& s) {
     dispatch_elem(a.x.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      launch<dropout_rows_kernel<Elem>>(s, dim3(static_cast<unsigned>(a.x.rows())), dim3(256), static_cast<const Elem*>(a.x.data), a.x.ld(), static_cast<Elem*>(a.y.data), a.y.ld(),
-                                        static_cast<int>(a.x.cols()), dropout_mask(a.dropout));
+      launch<dropout_rows_kernel<Elem>>(s, dim3(static_cast<unsigned>(a.x.rows())), dim3(256),
+                                        static_cast<const Elem*>(a.x.data), a.x.ld(), static_cast<Elem*>(a.y.data),
+                                        a.y.ld(), static_cast<int>(a.x.cols()), dropout_mask(a.dropout));
     });
   });
 }

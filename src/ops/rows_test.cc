@@ -10,12 +10,14 @@ using namespace brim::testing;
 TEST(GatherRows, CopiesRows) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
-      const HostTensor x = random_tensor(type, {9, 13}, 1, 1, 0, 3), rows = int_tensor({8, 0, 0, 5}), y(type, {4, 13}, 2);
+      const HostTensor x = random_tensor(type, {9, 13}, 1, 1, 0, 3), rows = int_tensor({8, 0, 0, 5}),
+                       y(type, {4, 13}, 2);
       gather_rows(stream, {.x = x, .rows = rows, .y = y});
       for (int64_t b = 0; b < 4; ++b)
         for (int64_t i = 0; i < 13; ++i) EXPECT_EQ(y.at(b, i), x.at(rows.as<int32_t>()[b], i));
     }
-    const HostTensor x = random_tensor(DType::f32, {2, 3}, 1), past = int_tensor({2}), y(DType::f32, {1, 3}), none(DType::i32, {0}), nothing(DType::f32, {0, 3});
+    const HostTensor x = random_tensor(DType::f32, {2, 3}, 1), past = int_tensor({2}), y(DType::f32, {1, 3}),
+                     none(DType::i32, {0}), nothing(DType::f32, {0, 3});
     EXPECT_THROW(gather_rows(stream, {.x = x, .rows = past, .y = y}), Error);
     gather_rows(stream, {.x = x, .rows = none, .y = nothing});
   });
@@ -27,7 +29,8 @@ TEST(PoolMean, AgreesWithFp64) {
       for (const int64_t H : {1, 17, 64}) {
         const std::vector<int32_t> starts = starts_of(lengths);
         const int64_t T = starts.back(), B = static_cast<int64_t>(lengths.size());
-        const HostTensor x = random_tensor(DType::f32, {T, H}, 7, 1, 2, 1), start_view = int_tensor(starts), y(DType::f32, {B, H});
+        const HostTensor x = random_tensor(DType::f32, {T, H}, 7, 1, 2, 1), start_view = int_tensor(starts),
+                         y(DType::f32, {B, H});
         PoolMeanArgs args{.x = x, .y = y};
         args.batch = {.T = T, .B = B, .starts = start_view};
         pool_mean(stream, args);
@@ -35,7 +38,10 @@ TEST(PoolMean, AgreesWithFp64) {
         for (int64_t b = 0; b < B; ++b)
           for (int64_t i = 0; i < H; ++i) {
             double sum = 0, size = 0;
-            for (int64_t t = starts[b]; t < starts[b + 1]; ++t) sum += x.at(t, i), size += std::fabs(x.at(t, i));
+            for (int64_t t = starts[b]; t < starts[b + 1]; ++t) {
+              sum += x.at(t, i);
+              size += std::fabs(x.at(t, i));
+            }
             const double n = std::max(1, lengths[b]);
             want.push_back(sum / n);
             tolerance.push_back((n + 2) * kEps32 * size / n);  // n additions, one reciprocal, one product
@@ -60,8 +66,10 @@ TEST(Softmax, AgreesWithFp64) {
             for (int64_t i = 0; i < K; ++i) {
               want.push_back(std::exp(x.at(r, i) - top) / total);
               sigmoid.push_back(1 / (1 + std::exp(-x.at(r, i))));
-              // The difference from the largest is rounded once, which exp turns into a relative error; exp itself 2e-7.
-              tolerance.push_back(want.back() * ((std::fabs(x.at(r, i) - top) + 24 + std::sqrt(K)) * kEps32 + 2e-7) + 2e-38);
+              // The difference from the largest is rounded once, which exp turns into a relative error; exp itself
+              // 2e-7.
+              tolerance.push_back(want.back() * ((std::fabs(x.at(r, i) - top) + 24 + std::sqrt(K)) * kEps32 + 2e-7) +
+                                  2e-38);
             }
           }
           softmax(stream, {.x = x, .y = y});
@@ -113,10 +121,14 @@ TEST(Convert, RoundsAsTheElementTypesDo) {
 
 double exact(Activation activation, double x) {
   switch (activation) {
-    case Activation::gelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-    case Activation::relu: return x > 0 ? x : 0;
-    case Activation::tanh: return std::tanh(x);
-    default: return x;
+    case Activation::gelu:
+      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::relu:
+      return x > 0 ? x : 0;
+    case Activation::tanh:
+      return std::tanh(x);
+    default:
+      return x;
   }
 }
 
@@ -159,7 +171,8 @@ TEST(Rows, EmptyAndMismatchedViewsAreSaid) {
 
 TEST(ScatterRows, AddsToTheRowsNamed) {
   for_each_cpu_stream([](CpuStream& stream) {
-    const HostTensor d_y = random_tensor(DType::f32, {3, 21}, 1, 1, 0, 2), rows = int_tensor({4, 0, 2}), d_x = random_tensor(DType::f32, {5, 21}, 2, 1, 0, 1);
+    const HostTensor d_y = random_tensor(DType::f32, {3, 21}, 1, 1, 0, 2), rows = int_tensor({4, 0, 2}),
+                     d_x = random_tensor(DType::f32, {5, 21}, 2, 1, 0, 1);
     const HostTensor before = random_tensor(DType::f32, {5, 21}, 2);
     scatter_rows(stream, {.d_y = d_y, .rows = rows, .d_x = d_x});
     for (int64_t r = 0; r < 5; ++r)
@@ -176,10 +189,14 @@ TEST(ScatterRows, AddsToTheRowsNamed) {
 
 double slope(Activation activation, double x) {
   switch (activation) {
-    case Activation::gelu: return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
-    case Activation::relu: return x > 0 ? 1 : 0;
-    case Activation::tanh: return 1 - std::tanh(x) * std::tanh(x);
-    default: return 1;
+    case Activation::gelu:
+      return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
+    case Activation::relu:
+      return x > 0 ? 1 : 0;
+    case Activation::tanh:
+      return 1 - std::tanh(x) * std::tanh(x);
+    default:
+      return 1;
   }
 }
 
@@ -202,8 +219,13 @@ TEST(ActivateGrad, AgreesWithFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const Activation activation : {Activation::none, Activation::gelu, Activation::relu, Activation::tanh}) {
       const int64_t n = 1501;
-      const HostTensor x(DType::f32, {2, n}, 1), y(DType::f32, {2, n}), d_y = random_tensor(DType::f32, {2, n}, 3), d_x(DType::f32, {2, n});
-      for (int64_t i = 0; i < n; ++i) x.set(0, i, static_cast<double>(i - 750) / 60), x.set(1, i, std::ldexp(i % 2 != 0 ? 1.0 : -1.0, static_cast<int>(i % 140) - 120));
+      const HostTensor x(DType::f32, {2, n}, 1), y(DType::f32, {2, n}), d_y = random_tensor(DType::f32, {2, n}, 3),
+                                                                        d_x(DType::f32, {2, n});
+      for (int64_t i = 0; i < n; ++i) {
+        x.set(0, i, static_cast<double>(i - 750) / 60);
+
+        x.set(1, i, std::ldexp(i % 2 != 0 ? 1.0 : -1.0, static_cast<int>(i % 140) - 120));
+      }
       activate(stream, {.x = x, .y = y, .activation = activation});
       const bool from_output = activation == Activation::relu || activation == Activation::tanh;
       activate_grad(stream, {.x = from_output ? y.view() : x.view(), .d_y = d_y, .d_x = d_x, .activation = activation});
@@ -213,13 +235,15 @@ TEST(ActivateGrad, AgreesWithFp64) {
         const double v = inputs[i];
         want.push_back(upstream[i] * slope(activation, v));
         // Φ and x φ may cancel (near x = -0.75) and φ's exponent is rounded; tanh's output carries one rounding.
-        const double size = activation == Activation::gelu ? 0.5 * std::erfc(-v / std::sqrt(2.0)) + std::fabs(v) * std::exp(-v * v / 2) * 0.4 * (1 + v * v)
+        const double size = activation == Activation::gelu ? 0.5 * std::erfc(-v / std::sqrt(2.0)) +
+                                                                 std::fabs(v) * std::exp(-v * v / 2) * 0.4 * (1 + v * v)
                                                            : 2.0;
         tolerance.push_back(8 * kEps32 * std::fabs(upstream[i]) * size + 1e-37);
       }
       EXPECT_TRUE(close(d_x.values(), want, [&](size_t i) { return tolerance[i]; })) << static_cast<int>(activation);
       const HostTensor in_place = random_tensor(DType::f32, {2, n}, 3);
-      activate_grad(stream, {.x = from_output ? y.view() : x.view(), .d_y = in_place, .d_x = in_place, .activation = activation});
+      activate_grad(
+          stream, {.x = from_output ? y.view() : x.view(), .d_y = in_place, .d_x = in_place, .activation = activation});
       EXPECT_TRUE(same_bits(in_place, d_x));
     }
   });
@@ -232,7 +256,8 @@ TEST(DropoutRows, KeepsWhatTheGeneratorSays) {
       const Dropout drop{.probability = 0.3f, .seed = 77, .site = 12, .first_row = 100};
       dropout_rows(stream, {.x = x, .y = y, .dropout = drop});
       for (int64_t r = 0; r < 40; ++r)
-        for (int64_t i = 0; i < H; ++i) EXPECT_EQ(y.at(r, i), dropout_kept(drop, r, i) ? static_cast<float>(x.at(r, i)) * drop.scale() : 0.0f);
+        for (int64_t i = 0; i < H; ++i)
+          EXPECT_EQ(y.at(r, i), dropout_kept(drop, r, i) ? static_cast<float>(x.at(r, i)) * drop.scale() : 0.0f);
       // A chunk that begins at row 10 drops what the whole does there.
       const HostTensor chunk(DType::f32, {30, H});
       Dropout later = drop;
@@ -256,7 +281,8 @@ TEST(Dropout, DropsItsShareEverywhere) {
     for (int r = 0; r < n; ++r)
       for (int c = 0; c < n; ++c)
         if (!dropout_kept(drop, r, c)) {
-          ++by_row[r], ++by_column[c];
+          ++by_row[r];
+          ++by_column[c];
           together += c > 0 && !dropout_kept(drop, r, c - 1);
         }
     const double deviation = std::sqrt(n * p * (1 - p));

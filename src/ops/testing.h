@@ -24,7 +24,6 @@ namespace brim::testing {
 constexpr double kEps32 = 0x1p-24;  // half a unit in the last place of fp32, relative: the error of one rounding
 constexpr double kEpsBf16 = 0x1p-8, kEpsF16 = 0x1p-11;
 
-
 // Host memory with a view: rows x cols, rows `pad` elements apart from being adjacent, 64-byte aligned, filled with a
 // value no test should survive by accident (all bits set: NaN for floats, -1 for integers).
 class HostTensor {
@@ -44,29 +43,48 @@ class HostTensor {
   const TensorView& view() const { return view_; }
   operator const TensorView&() const { return view_; }  // NOLINT: implicit on purpose
   template <class T>
-  T* as() const { return view_.as<T>(); }
+  T* as() const {
+    return view_.as<T>();
+  }
 
   // Element [row, col] of a rank 1 or 2 tensor as double, whatever it is stored as.
   double at(int64_t row, int64_t col = 0) const {
     const int64_t i = row * view_.stride[0] + col;
     switch (view_.dtype) {
-      case DType::f16: return to_float(as<f16_t>()[i]);
-      case DType::bf16: return to_float(as<bf16_t>()[i]);
-      case DType::f64: return as<double>()[i];
-      case DType::i32: return as<int32_t>()[i];
-      case DType::u8: return as<uint8_t>()[i];
-      case DType::i8: return as<int8_t>()[i];
-      default: return as<float>()[i];
+      case DType::f16:
+        return to_float(as<f16_t>()[i]);
+      case DType::bf16:
+        return to_float(as<bf16_t>()[i]);
+      case DType::f64:
+        return as<double>()[i];
+      case DType::i32:
+        return as<int32_t>()[i];
+      case DType::u8:
+        return as<uint8_t>()[i];
+      case DType::i8:
+        return as<int8_t>()[i];
+      default:
+        return as<float>()[i];
     }
   }
   void set(int64_t row, int64_t col, double value) const {
     const int64_t i = row * view_.stride[0] + col;
     switch (view_.dtype) {
-      case DType::f16: as<f16_t>()[i] = to_f16(static_cast<float>(value)); break;
-      case DType::bf16: as<bf16_t>()[i] = to_bf16(static_cast<float>(value)); break;
-      case DType::f64: as<double>()[i] = value; break;
-      case DType::i32: as<int32_t>()[i] = static_cast<int32_t>(value); break;
-      default: as<float>()[i] = static_cast<float>(value); break;
+      case DType::f16:
+        as<f16_t>()[i] = to_f16(static_cast<float>(value));
+        break;
+      case DType::bf16:
+        as<bf16_t>()[i] = to_bf16(static_cast<float>(value));
+        break;
+      case DType::f64:
+        as<double>()[i] = value;
+        break;
+      case DType::i32:
+        as<int32_t>()[i] = static_cast<int32_t>(value);
+        break;
+      default:
+        as<float>()[i] = static_cast<float>(value);
+        break;
     }
   }
   int64_t rows() const { return view_.rows(); }
@@ -91,8 +109,8 @@ class HostTensor {
 };
 
 // Normal values around `mean`.
-inline HostTensor random_tensor(DType dtype, std::initializer_list<int64_t> dims, uint64_t seed, double scale = 1, double mean = 0,
-                                int64_t pad = 0) {
+inline HostTensor random_tensor(DType dtype, std::initializer_list<int64_t> dims, uint64_t seed, double scale = 1,
+                                double mean = 0, int64_t pad = 0) {
   HostTensor t(dtype, dims, pad);
   std::mt19937_64 generator(seed);
   std::normal_distribution<double> normal(mean, scale);
@@ -116,9 +134,10 @@ inline HostTensor bytes_tensor(int64_t bytes) { return HostTensor(DType::u8, {by
 // How far an actual value may be from the expected one: tolerance(i) for element i.
 using Tolerance = std::function<double(size_t)>;
 
-// Every element within its tolerance; NaN and infinity must match exactly in kind and sign. Says the worst element, both
-// values, the share of the tolerance used and the norms.
-inline ::testing::AssertionResult close(const std::vector<double>& actual, const std::vector<double>& expected, const Tolerance& tolerance) {
+// Every element within its tolerance; NaN and infinity must match exactly in kind and sign. Says the worst element,
+// both values, the share of the tolerance used and the norms.
+inline ::testing::AssertionResult close(const std::vector<double>& actual, const std::vector<double>& expected,
+                                        const Tolerance& tolerance) {
   if (actual.size() != expected.size())
     return ::testing::AssertionFailure() << actual.size() << " elements, expected " << expected.size();
   double worst = 0, norm_actual = 0, norm_expected = 0;
@@ -135,14 +154,18 @@ inline ::testing::AssertionResult close(const std::vector<double>& actual, const
       const double allowed = tolerance(i), error = std::fabs(actual[i] - expected[i]);
       share = error == 0 ? 0 : allowed > 0 ? error / allowed : INFINITY;  // a NaN tolerance allows nothing
     }
-    if (share > worst || i == 0) worst = share, at = i;
+    if (share > worst || i == 0) {
+      worst = share;
+      at = i;
+    }
   }
   if (worst <= 1) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "element " << at << " is " << actual[at] << ", expected " << expected[at] << ": " << worst
-                                       << " times the tolerance " << tolerance(at) << "; norms " << std::sqrt(norm_actual) << " and "
-                                       << std::sqrt(norm_expected);
+  return ::testing::AssertionFailure() << "element " << at << " is " << actual[at] << ", expected " << expected[at]
+                                       << ": " << worst << " times the tolerance " << tolerance(at) << "; norms "
+                                       << std::sqrt(norm_actual) << " and " << std::sqrt(norm_expected);
 }
-inline ::testing::AssertionResult close(const std::vector<double>& actual, const std::vector<double>& expected, double tolerance) {
+inline ::testing::AssertionResult close(const std::vector<double>& actual, const std::vector<double>& expected,
+                                        double tolerance) {
   return close(actual, expected, [=](size_t) { return tolerance; });
 }
 // Same bits in every element (NaN equals itself).
@@ -153,8 +176,10 @@ inline ::testing::AssertionResult same_bits(const HostTensor& a, const HostTenso
   for (int64_t r = 0; r < a.rows(); ++r)
     for (int64_t c = 0; c < a.cols(); ++c)
       if (std::memcmp(static_cast<const char*>(a.view().data) + (r * a.view().ld() + c) * size,
-                      static_cast<const char*>(b.view().data) + (r * b.view().ld() + c) * size, static_cast<size_t>(size)) != 0)
-        return ::testing::AssertionFailure() << "row " << r << " column " << c << ": " << a.at(r, c) << " against " << b.at(r, c);
+                      static_cast<const char*>(b.view().data) + (r * b.view().ld() + c) * size,
+                      static_cast<size_t>(size)) != 0)
+        return ::testing::AssertionFailure()
+               << "row " << r << " column " << c << ": " << a.at(r, c) << " against " << b.at(r, c);
   return ::testing::AssertionSuccess();
 }
 
@@ -172,7 +197,8 @@ void for_each_cpu_stream(Fn&& fn) {
 
 // Lengths of ragged batches: empty, single, around the tiles of 8, 16, 32 and 48, odd ones, one long among short.
 inline std::vector<std::vector<int32_t>> ragged_lengths() {
-  return {{}, {0}, {1}, {0, 0, 3, 0}, {7, 8, 9}, {15, 16, 17, 1, 0, 5}, {31, 32, 33}, {47, 48, 49, 50}, {5, 2, 131, 3, 1}};
+  return {
+      {}, {0}, {1}, {0, 0, 3, 0}, {7, 8, 9}, {15, 16, 17, 1, 0, 5}, {31, 32, 33}, {47, 48, 49, 50}, {5, 2, 131, 3, 1}};
 }
 inline std::vector<int32_t> starts_of(const std::vector<int32_t>& lengths) {
   std::vector<int32_t> starts{0};
@@ -181,7 +207,8 @@ inline std::vector<int32_t> starts_of(const std::vector<int32_t>& lengths) {
 }
 
 // d f / d x[i] for every i by central differences in fp64: truncation about step² f''', rounding 1e-16 |f| / step.
-inline std::vector<double> finite_differences(std::vector<double>& x, const std::function<double()>& f, double step = 1e-5) {
+inline std::vector<double> finite_differences(std::vector<double>& x, const std::function<double()>& f,
+                                              double step = 1e-5) {
   std::vector<double> slopes;
   for (double& v : x) {
     const double kept = v;
@@ -206,7 +233,8 @@ void expect_same_bits_for_all_thread_counts(Fn&& fn) {
       ThreadPool pool(threads);
       CpuStream stream(&pool, isa);
       const std::vector<HostTensor> got = fn(stream);
-      for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << "result " << i << ", " << threads << " threads";
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_TRUE(same_bits(got[i], want[i])) << "result " << i << ", " << threads << " threads";
     }
   }
 }
@@ -214,7 +242,8 @@ void expect_same_bits_for_all_thread_counts(Fn&& fn) {
 // Whether dropout keeps an element, as dropout.h defines it.
 inline bool dropout_kept(const Dropout& d, int64_t row, int64_t column) {
   if (!d.on()) return true;
-  const uint64_t bits = dropout_bits(d.seed, d.site, static_cast<uint64_t>(d.first_row + row), static_cast<uint32_t>(column / 4));
+  const uint64_t bits =
+      dropout_bits(d.seed, d.site, static_cast<uint64_t>(d.first_row + row), static_cast<uint32_t>(column / 4));
   return dropout_keeps(bits, static_cast<int>(column & 3), dropout_threshold(d.probability));
 }
 // What dropout multiplies an element by, in fp64.

@@ -7,8 +7,9 @@ namespace {
 
 TEST(Comparator, RefusesKnownBadPairs) {
   const double inf = INFINITY, nan = NAN;
-  const std::pair<double, double> bad[] = {{-500, -5}, {-5, -500}, {5, -5}, {-5, 5},     {0, 1},      {1, 0},      {nan, 0},   {0, nan},
-                                           {inf, 0},   {0, inf},   {inf, -inf}, {-inf, inf}, {nan, inf}, {1.0011, 1}, {-1.0011, -1}};
+  const std::pair<double, double> bad[] = {{-500, -5},  {-5, -500},  {5, -5},    {-5, 5},     {0, 1},
+                                           {1, 0},      {nan, 0},    {0, nan},   {inf, 0},    {0, inf},
+                                           {inf, -inf}, {-inf, inf}, {nan, inf}, {1.0011, 1}, {-1.0011, -1}};
   for (const auto& [actual, expected] : bad) {
     EXPECT_FALSE(close({actual}, {expected}, 1e-3)) << actual << " " << expected;
     EXPECT_FALSE(close({0, actual, 0}, {0, expected, 0}, 1e-3)) << actual << " " << expected;
@@ -19,7 +20,8 @@ TEST(Comparator, RefusesKnownBadPairs) {
 }
 
 TEST(Comparator, AcceptsWithinTolerance) {
-  for (const double x : {0.0, 1.0, -1.0, -500.0, double{INFINITY}, -double{INFINITY}, double{NAN}}) EXPECT_TRUE(close({x}, {x}, 0)) << x;
+  for (const double x : {0.0, 1.0, -1.0, -500.0, double{INFINITY}, -double{INFINITY}, double{NAN}})
+    EXPECT_TRUE(close({x}, {x}, 0)) << x;
   EXPECT_TRUE(close({-1.0009}, {-1}, 1e-3));
   EXPECT_TRUE(close({}, {}, 0));
 }

@@ -7,17 +7,18 @@ namespace brim {
 namespace {
 
 struct Habits {
-  double gemm, attention;   // share of a large product's rate that the model's shapes reach when there are tokens enough
-  double bandwidth;         // share of a copy's bandwidth that row kernels reach
-  double launch_seconds;    // between two ops
+  double gemm, attention;  // share of a large product's rate that the model's shapes reach when there are tokens enough
+  double bandwidth;        // share of a copy's bandwidth that row kernels reach
+  double launch_seconds;   // between two ops
 };
 // CUDA: 547 to 731 of 774 TFLOP/s on the H200 at 65,536 tokens. CPU: products alone run at 74 to 86 % of peak.
 constexpr Habits kCuda = {0.85, 0.35, 0.80, 4e-6};
 constexpr Habits kCpu = {0.90, 0.40, 1.00, 2e-6};
 
-// Tokens whose time is lost beside n: at so many, half the rate is reached. A GPU needs a tile for each of its processors,
-// whose number goes with its rate. A CPU's cores each lose half a tile of 16 rows, and wait at a layer's end for the one with
-// the longest share: an eighth of it where every core has one, half a chunk of 256 tokens where there are many.
+// Tokens whose time is lost beside n: at so many, half the rate is reached. A GPU needs a tile for each of its
+// processors, whose number goes with its rate. A CPU's cores each lose half a tile of 16 rows, and wait at a layer's
+// end for the one with the longest share: an eighth of it where every core has one, half a chunk of 256 tokens where
+// there are many.
 double lost_tokens(const DeviceProfile& d, double n) {
   if (d.kind == DeviceKind::cpu) return d.threads * std::min(128.0, 8 + n / (8.0 * d.threads));
   return std::max(128.0, 2048.0 * d.tflops_half / 774.0);
@@ -31,7 +32,8 @@ double attention_rate(const DeviceProfile& d, Precision p) {
 
 }  // namespace
 
-PassCost::PassCost(const OpTotals& small, int64_t small_tokens, const OpTotals& large, int64_t large_tokens, double recorded_length, double typical_length) {
+PassCost::PassCost(const OpTotals& small, int64_t small_tokens, const OpTotals& large, int64_t large_tokens,
+                   double recorded_length, double typical_length) {
   const auto n1 = static_cast<double>(small_tokens), n2 = static_cast<double>(large_tokens);
   for (const auto& [name, b] : large) {
     const auto it = small.find(name);
@@ -39,10 +41,14 @@ PassCost::PassCost(const OpTotals& small, int64_t small_tokens, const OpTotals& 
     Line line;
     line.calls = static_cast<double>(b.calls);
     if (small_tokens == large_tokens) {
-      line.flops_token = b.flops / n2, line.bytes_token = b.bytes / n2;
+      line.flops_token = b.flops / n2;
+      line.bytes_token = b.bytes / n2;
     } else {
-      line.flops_token = (b.flops - a.flops) / (n2 - n1), line.bytes_token = (b.bytes - a.bytes) / (n2 - n1);
-      line.flops_fixed = std::max(0.0, b.flops - n2 * line.flops_token), line.bytes_fixed = std::max(0.0, b.bytes - n2 * line.bytes_token);
+      line.flops_token = (b.flops - a.flops) / (n2 - n1);
+      line.bytes_token = (b.bytes - a.bytes) / (n2 - n1);
+      line.flops_fixed = std::max(0.0, b.flops - n2 * line.flops_token);
+
+      line.bytes_fixed = std::max(0.0, b.bytes - n2 * line.bytes_token);
     }
     if (name.starts_with("attention")) line.flops_token *= typical_length / recorded_length;
     ops_[name] = line;
@@ -57,16 +63,20 @@ double PassCost::seconds(const DeviceProfile& d, Precision precision, int64_t to
   for (const auto& [name, op] : ops_) {
     const double flops = op.flops_fixed + n * op.flops_token, bytes = op.bytes_fixed + n * op.bytes_token;
     double compute = 0;
-    if (name.starts_with("linear")) compute = flops / (d.rate(precision) * h.gemm * full);
-    else if (name.starts_with("attention")) compute = flops / (attention_rate(d, precision) * h.attention * full);
+    if (name.starts_with("linear"))
+      compute = flops / (d.rate(precision) * h.gemm * full);
+    else if (name.starts_with("attention"))
+      compute = flops / (attention_rate(d, precision) * h.attention * full);
     seconds += std::max(compute, bytes / (d.bandwidth * h.bandwidth)) + op.calls * h.launch_seconds;
   }
   return seconds;
 }
 
-double optimizer_seconds(const DeviceProfile& d, int64_t elements, int64_t moment_bytes, int64_t copy_bytes, bool moments_on_host) {
+double optimizer_seconds(const DeviceProfile& d, int64_t elements, int64_t moment_bytes, int64_t copy_bytes,
+                         bool moments_on_host) {
   // Master read and written, gradient read twice (norm, update) and zeroed, moments read and written, the copy written.
-  const double bytes = 20.0 * static_cast<double>(elements) + 2.0 * static_cast<double>(moment_bytes) + static_cast<double>(copy_bytes);
+  const double bytes =
+      20.0 * static_cast<double>(elements) + 2.0 * static_cast<double>(moment_bytes) + static_cast<double>(copy_bytes);
   return std::max(bytes / d.bandwidth, moments_on_host ? static_cast<double>(moment_bytes) / d.host_bandwidth : 0);
 }
 

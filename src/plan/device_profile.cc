@@ -20,39 +20,59 @@ namespace brim {
 
 double DeviceProfile::rate(Precision precision) const {
   switch (precision) {
-    case Precision::fp32: return tflops_fp32 * 1e12;
-    case Precision::tf32: return tflops_tf32 * 1e12;
-    case Precision::bf16: return bf16 ? tflops_half * 1e12 : 0;
-    case Precision::fp16: return kind == DeviceKind::cpu ? 0 : tflops_half * 1e12;
-    case Precision::fp8: return tflops_fp8 * 1e12;
-    case Precision::int8: return tops_int8 * 1e12;
+    case Precision::fp32:
+      return tflops_fp32 * 1e12;
+    case Precision::tf32:
+      return tflops_tf32 * 1e12;
+    case Precision::bf16:
+      return bf16 ? tflops_half * 1e12 : 0;
+    case Precision::fp16:
+      return kind == DeviceKind::cpu ? 0 : tflops_half * 1e12;
+    case Precision::fp8:
+      return tflops_fp8 * 1e12;
+    case Precision::int8:
+      return tops_int8 * 1e12;
   }
   return 0;
 }
 
 std::string DeviceProfile::precisions() const {
   std::string names;
-  for (const auto p : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16, Precision::fp8, Precision::int8})
+  for (const auto p :
+       {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16, Precision::fp8, Precision::int8})
     if (rate(p) > 0) names += fmt::format("{}{}", names.empty() ? "" : ", ", precision_name(p));
   return names;
 }
 
 namespace {
 
-constexpr double kAttained = 0.78;       // of a data sheet's dense rate, by a large product
-constexpr double kCopyAttained = 0.85;   // of a data sheet's bandwidth, by a copy
-constexpr int kOldestRunnable = 75;      // sm_75: the first with the matrix instructions our kernels use
+constexpr double kAttained = 0.78;      // of a data sheet's dense rate, by a large product
+constexpr double kCopyAttained = 0.85;  // of a data sheet's bandwidth, by a copy
+constexpr int kOldestRunnable = 75;     // sm_75: the first with the matrix instructions our kernels use
 
 int64_t context_estimate(int compute_capability) {
-  const int64_t mib = compute_capability >= 90 ? 520 : compute_capability >= 89 ? 340 : compute_capability == 80 ? 420 : compute_capability >= 80 ? 280 : 240;
+  const int64_t mib = compute_capability >= 90   ? 520
+                      : compute_capability >= 89 ? 340
+                      : compute_capability == 80 ? 420
+                      : compute_capability >= 80 ? 280
+                                                 : 240;
   return mib << 20;
 }
 
-// Data sheet, dense, TFLOP/s and GB/s (its memory, and the bus to the host). Half precision accumulates in fp32, which GeForce cards do at half their headline rate.
-DeviceProfile sheet(const char* name, int cc, int64_t mib, double fp32, double tf32, double half, double fp8, double gb_per_s, double host_gb_per_s) {
+// Data sheet, dense, TFLOP/s and GB/s (its memory, and the bus to the host). Half precision accumulates in fp32, which
+// GeForce cards do at half their headline rate.
+DeviceProfile sheet(const char* name, int cc, int64_t mib, double fp32, double tf32, double half, double fp8,
+                    double gb_per_s, double host_gb_per_s) {
   DeviceProfile p;
-  p.name = name, p.kind = DeviceKind::cuda, p.compute_capability = cc, p.total_bytes = mib << 20;
-  p.tflops_fp32 = fp32 * kAttained, p.tflops_tf32 = tf32 * kAttained, p.tflops_half = half * kAttained, p.tflops_fp8 = fp8 * kAttained;
+  p.name = name;
+  p.kind = DeviceKind::cuda;
+  p.compute_capability = cc;
+  p.total_bytes = mib << 20;
+  p.tflops_fp32 = fp32 * kAttained;
+  p.tflops_tf32 = tf32 * kAttained;
+  p.tflops_half = half * kAttained;
+
+  p.tflops_fp8 = fp8 * kAttained;
   p.bandwidth = gb_per_s * 1e9 * kCopyAttained;
   p.host_bandwidth = host_gb_per_s * 1e9 * kCopyAttained;
   p.context_bytes = context_estimate(cc);
@@ -78,15 +98,20 @@ std::vector<DeviceProfile> make_cards() {
       sheet("h200", 90, 143771, 67, 494.7, 989.4, 1978.9, 4800, 63),
   };
   DeviceProfile& h200 = cards.back();
-  h200.tflops_half = 774, h200.tflops_fp8 = 1403, h200.bandwidth = 4.1e12, h200.measured = true;
-  // Driver 580.159.04, CUDA 13.0: runs of 1.3 to 20 GiB held 541 to 542 MiB beyond what was allocated (docs/measurements.md).
+  h200.tflops_half = 774;
+  h200.tflops_fp8 = 1403;
+  h200.bandwidth = 4.1e12;
+  h200.measured = true;
+  // Driver 580.159.04, CUDA 13.0: runs of 1.3 to 20 GiB held 541 to 542 MiB beyond what was allocated
+  // (docs/measurements.md).
   h200.context_bytes = int64_t{544} << 20, h200.context_measured = true;
   return cards;
 }
 
 std::string file_name(const std::string& device) {
   std::string name;
-  for (const char c : device) name += std::isalnum(static_cast<unsigned char>(c)) ? static_cast<char>(std::tolower(c)) : '-';
+  for (const char c : device)
+    name += std::isalnum(static_cast<unsigned char>(c)) ? static_cast<char>(std::tolower(c)) : '-';
   return name;
 }
 
@@ -114,7 +139,8 @@ DeviceProfile local_cpu(Device& device) {
 }
 
 #if BRIM_WITH_CUDA
-// "NVIDIA GeForce RTX 3070" is rtx3070, "NVIDIA A100-SXM4-80GB" is a100-80gb: by name, and by memory where a name has two sizes.
+// "NVIDIA GeForce RTX 3070" is rtx3070, "NVIDIA A100-SXM4-80GB" is a100-80gb: by name, and by memory where a name has
+// two sizes.
 const DeviceProfile* find_card(const std::string& device, int64_t total_bytes) {
   const std::string wanted = "-" + file_name(device) + "-";
   const DeviceProfile* found = nullptr;
@@ -130,14 +156,17 @@ const DeviceProfile* find_card(const std::string& device, int64_t total_bytes) {
 
 // A context's size belongs to a card, a driver and a build.
 std::filesystem::path context_path(const CudaInfo& info) {
-  return profile_path(fmt::format("{} context driver {} runtime {}", info.name, info.driver_version, info.runtime_version));
+  return profile_path(
+      fmt::format("{} context driver {} runtime {}", info.name, info.driver_version, info.runtime_version));
 }
 std::optional<int64_t> kept_context(const CudaInfo& info) {
   const auto path = context_path(info);
   std::error_code ec;
   if (!std::filesystem::is_regular_file(path, ec)) return std::nullopt;
   const auto json = nlohmann::json::parse(read_file(path), nullptr, false);
-  if (!json.is_object() || !json.contains("context_bytes") || !json["context_bytes"].is_number_integer() || json["context_bytes"] <= 0) return std::nullopt;
+  if (!json.is_object() || !json.contains("context_bytes") || !json["context_bytes"].is_number_integer() ||
+      json["context_bytes"] <= 0)
+    return std::nullopt;
   return json["context_bytes"].get<int64_t>();
 }
 
@@ -147,17 +176,29 @@ DeviceProfile local_card(Device& device) {
   if (const DeviceProfile* card = find_card(device.name(), info.memory_bytes)) {
     p = *card;
   } else {  // like the nearest in generation, then in size
-    const auto distance = [&](const DeviceProfile& c) { return std::pair(std::abs(c.compute_capability - info.capability), std::abs(c.total_bytes - info.memory_bytes)); };
-    p = *std::min_element(known_cards().begin(), known_cards().end(), [&](const DeviceProfile& a, const DeviceProfile& b) { return distance(a) < distance(b); });
+    const auto distance = [&](const DeviceProfile& c) {
+      return std::pair(std::abs(c.compute_capability - info.capability), std::abs(c.total_bytes - info.memory_bytes));
+    };
+    p = *std::min_element(known_cards().begin(), known_cards().end(),
+                          [&](const DeviceProfile& a, const DeviceProfile& b) { return distance(a) < distance(b); });
     p.measured = p.context_measured = false;
     p.context_bytes = context_estimate(info.capability);
   }
-  p.name = device.name(), p.total_bytes = device.memory().total_bytes, p.compute_capability = info.capability, p.runnable = true;
+  p.name = device.name();
+  p.total_bytes = device.memory().total_bytes;
+  p.compute_capability = info.capability;
+
+  p.runnable = true;
   p.bf16 = info.bf16;
   if (!info.tf32) p.tflops_tf32 = 0;
-  if (!info.fp8) p.tflops_fp8 = 0;
-  else if (p.tflops_fp8 == 0) p.tflops_fp8 = 2 * p.tflops_half;
-  if (const auto kept = kept_context(info)) p.context_bytes = *kept, p.context_measured = true;
+  if (!info.fp8)
+    p.tflops_fp8 = 0;
+  else if (p.tflops_fp8 == 0)
+    p.tflops_fp8 = 2 * p.tflops_half;
+  if (const auto kept = kept_context(info)) {
+    p.context_bytes = *kept;
+    p.context_measured = true;
+  }
   return p;
 }
 #endif
@@ -181,18 +222,21 @@ DeviceProfile card_profile(const std::string& asked) {
     names.push_back(card.name);
   }
   const std::string near = nearest_name(name, names);
-  fail(ErrorCode::usage, "--device {}: no such card{}; known are {}; any other with --vram, --tflops and --bandwidth", asked,
-       near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
+  fail(ErrorCode::usage, "--device {}: no such card{}; known are {}; any other with --vram, --tflops and --bandwidth",
+       asked, near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
 }
 
 DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth) {
-  if (tflops == 0 || bandwidth == 0) fail(ErrorCode::usage, "--vram: a card of your own needs --tflops and --bandwidth too");
+  if (tflops == 0 || bandwidth == 0)
+    fail(ErrorCode::usage, "--vram: a card of your own needs --tflops and --bandwidth too");
   if (total_bytes <= 0) fail(ErrorCode::usage, "--vram: must be above zero");
   if (!(tflops > 0)) fail(ErrorCode::usage, "--tflops {}: must be above zero", tflops);
   if (!(bandwidth > 0)) fail(ErrorCode::usage, "--bandwidth {}: must be above zero", bandwidth);
   DeviceProfile p = sheet("custom", 86, total_bytes >> 20, 0, 0, 0, 0, 0, 15.8);
   p.total_bytes = total_bytes;
-  p.tflops_half = tflops, p.tflops_tf32 = tflops / 2, p.tflops_fp32 = tflops / 4;
+  p.tflops_half = tflops;
+  p.tflops_tf32 = tflops / 2;
+  p.tflops_fp32 = tflops / 4;
   p.bandwidth = bandwidth;
   return p;
 }
@@ -203,19 +247,33 @@ DeviceProfile estimated_cpu(Isa isa, int threads, int64_t total_bytes) {
   };
   const Rates r = [&]() -> Rates {
     switch (isa) {
-      case Isa::amx: return {90, 700, 1400};
-      case Isa::avx512: return {75, 110, 250};
-      case Isa::avx2: return {40, 38, 80};
-      case Isa::neon_mm: return {65, 220, 440};
-      case Isa::neon_dot: return {30, 28, 100};
-      case Isa::neon: return {25, 23, 30};
-      case Isa::generic: break;
+      case Isa::amx:
+        return {90, 700, 1400};
+      case Isa::avx512:
+        return {75, 110, 250};
+      case Isa::avx2:
+        return {40, 38, 80};
+      case Isa::neon_mm:
+        return {65, 220, 440};
+      case Isa::neon_dot:
+        return {30, 28, 100};
+      case Isa::neon:
+        return {25, 23, 30};
+      case Isa::generic:
+        break;
     }
     return {3, 3, 3};
   }();
   DeviceProfile p;
-  p.name = "cpu", p.kind = DeviceKind::cpu, p.isa = isa, p.threads = threads, p.total_bytes = total_bytes;
-  p.tflops_fp32 = r.fp32 * threads * 1e-3, p.tflops_half = r.bf16 * threads * 1e-3, p.tops_int8 = r.int8 * threads * 1e-3;
+  p.name = "cpu";
+  p.kind = DeviceKind::cpu;
+  p.isa = isa;
+  p.threads = threads;
+  p.total_bytes = total_bytes;
+  p.tflops_fp32 = r.fp32 * threads * 1e-3;
+  p.tflops_half = r.bf16 * threads * 1e-3;
+
+  p.tops_int8 = r.int8 * threads * 1e-3;
   p.bandwidth = 12e9 * std::min(threads, 16);
   return p;
 }
@@ -229,7 +287,11 @@ DeviceProfile local_profile(Device& device) {
     try {
       const DeviceProfile kept = profile_from_json(read_file(path));
       if (kept.isa != p.isa || kept.threads != p.threads) return p;
-      p.tflops_fp32 = kept.tflops_fp32, p.tflops_half = kept.tflops_half, p.tops_int8 = kept.tops_int8, p.bandwidth = kept.bandwidth;
+      p.tflops_fp32 = kept.tflops_fp32;
+      p.tflops_half = kept.tflops_half;
+      p.tops_int8 = kept.tops_int8;
+
+      p.bandwidth = kept.bandwidth;
       p.measured = true;
     } catch (const Error& e) {
       log_debug("{}: {}; estimates are used", path.string(), e.what());
@@ -252,7 +314,9 @@ void keep_context_bytes([[maybe_unused]] const Device& device, [[maybe_unused]] 
 #endif
 }
 
-std::filesystem::path profile_path(const std::string& device_name) { return cache_dir() / "profile" / (file_name(device_name) + ".json"); }
+std::filesystem::path profile_path(const std::string& device_name) {
+  return cache_dir() / "profile" / (file_name(device_name) + ".json");
+}
 
 DeviceProfile measure_cpu(Device& device) {
   BRIM_CHECK(device.kind() == DeviceKind::cpu, "measure_cpu on a {} device", device_kind_name(device.kind()));
@@ -260,8 +324,11 @@ DeviceProfile measure_cpu(Device& device) {
   const auto stream = device.make_stream();
   ThreadPool* pool = static_cast<CpuStream&>(*stream).pool();
   const int64_t T = 512 * p.threads, N = 1024, K = 1024;
-  const auto f32 = [](DeviceBuffer& b, int64_t rows, int64_t cols) { return TensorView(b.data(), DType::f32, {rows, cols}); };
-  DeviceBuffer x = device.allocate(static_cast<size_t>(T * K * 4)), y = device.allocate(static_cast<size_t>(T * N * 4)), w = device.allocate(static_cast<size_t>(N * K * 4));
+  const auto f32 = [](DeviceBuffer& b, int64_t rows, int64_t cols) {
+    return TensorView(b.data(), DType::f32, {rows, cols});
+  };
+  DeviceBuffer x = device.allocate(static_cast<size_t>(T * K * 4)), y = device.allocate(static_cast<size_t>(T * N * 4)),
+               w = device.allocate(static_cast<size_t>(N * K * 4));
   for (int64_t i = 0; i < T * K; ++i) static_cast<float*>(x.data())[i] = static_cast<float>(i % 17) * 0.01f;
   for (int64_t i = 0; i < N * K; ++i) static_cast<float*>(w.data())[i] = static_cast<float>(i % 13) * 0.01f;
   const auto rate = [&](Precision precision) {
@@ -271,8 +338,12 @@ DeviceProfile measure_cpu(Device& device) {
     const int64_t scratch_bytes = linear_scratch_bytes(*stream, T, N, K, precision, p.threads);
     DeviceBuffer scratch = device.allocate(static_cast<size_t>(scratch_bytes));
     LinearArgs a;
-    a.x = f32(x, T, K), a.y = f32(y, T, N);
-    a.w.N = N, a.w.K = K, a.w.precision = precision, a.w.isa = p.isa;
+    a.x = f32(x, T, K);
+    a.y = f32(y, T, N);
+    a.w.N = N;
+    a.w.K = K;
+    a.w.precision = precision;
+    a.w.isa = p.isa;
     a.w.data = TensorView(packed.data(), DType::u8, {static_cast<int64_t>(packed.bytes())});
     if (precision == Precision::int8) a.w.scale = TensorView(scale.data(), DType::f32, {N});
     if (scratch_bytes > 0) a.scratch = TensorView(scratch.data(), DType::u8, {scratch_bytes});
@@ -281,24 +352,32 @@ DeviceProfile measure_cpu(Device& device) {
     for (const auto begin = now_ns(); now_ns() - begin < 120'000'000;) {
       const auto since = now_ns();
       linear(*stream, a);
-      best = std::max(best, 2.0 * static_cast<double>(T) * N * K / static_cast<double>(std::max<int64_t>(1, now_ns() - since)));
+      best = std::max(
+          best, 2.0 * static_cast<double>(T) * N * K / static_cast<double>(std::max<int64_t>(1, now_ns() - since)));
     }
     return best * 1e-3;  // flop/ns is Gflop/s
   };
-  p.tflops_fp32 = rate(Precision::fp32), p.tflops_half = rate(Precision::bf16), p.tops_int8 = rate(Precision::int8);
+  p.tflops_fp32 = rate(Precision::fp32);
+  p.tflops_half = rate(Precision::bf16);
+  p.tops_int8 = rate(Precision::int8);
 
   const size_t each = size_t{32} << 20;
-  DeviceBuffer from = device.allocate(each * static_cast<size_t>(p.threads)), to = device.allocate(each * static_cast<size_t>(p.threads));
+  DeviceBuffer from = device.allocate(each * static_cast<size_t>(p.threads)),
+               to = device.allocate(each * static_cast<size_t>(p.threads));
   const auto copy = [&](int worker) {
-    std::memcpy(static_cast<char*>(to.data()) + each * static_cast<size_t>(worker), static_cast<char*>(from.data()) + each * static_cast<size_t>(worker), each);
+    std::memcpy(static_cast<char*>(to.data()) + each * static_cast<size_t>(worker),
+                static_cast<char*>(from.data()) + each * static_cast<size_t>(worker), each);
   };
   std::memset(from.data(), 1, from.bytes());
   std::memset(to.data(), 1, to.bytes());
   for (int i = 0; i < 4; ++i) {
     const auto since = now_ns();
-    if (pool != nullptr) pool->run(copy);
-    else copy(0);
-    p.bandwidth = std::max(i == 0 ? 0.0 : p.bandwidth, 2e9 * static_cast<double>(from.bytes()) / static_cast<double>(std::max<int64_t>(1, now_ns() - since)));
+    if (pool != nullptr)
+      pool->run(copy);
+    else
+      copy(0);
+    p.bandwidth = std::max(i == 0 ? 0.0 : p.bandwidth, 2e9 * static_cast<double>(from.bytes()) /
+                                                           static_cast<double>(std::max<int64_t>(1, now_ns() - since)));
   }
   p.measured = true;
   const auto path = profile_path(p.name);
@@ -310,13 +389,26 @@ DeviceProfile measure_cpu(Device& device) {
 
 nlohmann::ordered_json profile_to_json(const DeviceProfile& p) {
   nlohmann::ordered_json j = {{"name", p.name}, {"kind", device_kind_name(p.kind)}};
-  if (p.kind == DeviceKind::cpu) j["isa"] = isa_name(p.isa), j["threads"] = p.threads;
-  else j["compute_capability"] = p.compute_capability;
+  if (p.kind == DeviceKind::cpu) {
+    j["isa"] = isa_name(p.isa);
+    j["threads"] = p.threads;
+  } else
+    j["compute_capability"] = p.compute_capability;
   j["total_bytes"] = p.total_bytes;
-  j["tflops_fp32"] = p.tflops_fp32, j["tflops_tf32"] = p.tflops_tf32, j["tflops_half"] = p.tflops_half, j["tflops_fp8"] = p.tflops_fp8, j["tops_int8"] = p.tops_int8;
+  j["tflops_fp32"] = p.tflops_fp32;
+  j["tflops_tf32"] = p.tflops_tf32;
+  j["tflops_half"] = p.tflops_half;
+
+  j["tflops_fp8"] = p.tflops_fp8;
+  j["tops_int8"] = p.tops_int8;
   if (p.kind == DeviceKind::cuda) j["host_bandwidth"] = p.host_bandwidth;
-  j["bandwidth"] = p.bandwidth, j["context_bytes"] = p.context_bytes;
-  j["bf16"] = p.bf16, j["measured"] = p.measured, j["context_measured"] = p.context_measured, j["runnable"] = p.runnable;
+  j["bandwidth"] = p.bandwidth;
+  j["context_bytes"] = p.context_bytes;
+  j["bf16"] = p.bf16;
+  j["measured"] = p.measured;
+  j["context_measured"] = p.context_measured;
+
+  j["runnable"] = p.runnable;
   return j;
 }
 
@@ -327,14 +419,22 @@ DeviceProfile profile_of_json(const nlohmann::ordered_json& j) {
   const auto isa = j.value("isa", std::string("generic"));
   for (int i = 0; i <= static_cast<int>(Isa::neon_mm); ++i)
     if (isa == isa_name(static_cast<Isa>(i))) p.isa = static_cast<Isa>(i);
-  p.threads = j.value("threads", 1), p.compute_capability = j.value("compute_capability", 0);
+  p.threads = j.value("threads", 1);
+  p.compute_capability = j.value("compute_capability", 0);
   p.total_bytes = j.at("total_bytes").get<int64_t>();
-  p.tflops_fp32 = j.at("tflops_fp32").get<double>(), p.tflops_tf32 = j.at("tflops_tf32").get<double>(), p.tflops_half = j.at("tflops_half").get<double>();
-  p.tflops_fp8 = j.at("tflops_fp8").get<double>(), p.tops_int8 = j.at("tops_int8").get<double>();
+  p.tflops_fp32 = j.at("tflops_fp32").get<double>();
+  p.tflops_tf32 = j.at("tflops_tf32").get<double>();
+
+  p.tflops_half = j.at("tflops_half").get<double>();
+  p.tflops_fp8 = j.at("tflops_fp8").get<double>();
+  p.tops_int8 = j.at("tops_int8").get<double>();
   p.host_bandwidth = j.value("host_bandwidth", 0.0);
-  p.bandwidth = j.at("bandwidth").get<double>(), p.context_bytes = j.at("context_bytes").get<int64_t>();
-  p.bf16 = j.at("bf16").get<bool>(), p.measured = j.at("measured").get<bool>();
-  p.context_measured = j.at("context_measured").get<bool>(), p.runnable = j.at("runnable").get<bool>();
+  p.bandwidth = j.at("bandwidth").get<double>();
+  p.context_bytes = j.at("context_bytes").get<int64_t>();
+  p.bf16 = j.at("bf16").get<bool>();
+  p.measured = j.at("measured").get<bool>();
+  p.context_measured = j.at("context_measured").get<bool>();
+  p.runnable = j.at("runnable").get<bool>();
   return p;
 }
 

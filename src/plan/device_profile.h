@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the planner must know of a device: its memory, its roofs, what it can compute. From the table of cards, from three
-// numbers on the command line, or measured on this machine and kept on disk; never measured behind the user's back.
+// What the planner must know of a device: its memory, its roofs, what it can compute. From the table of cards, from
+// three numbers on the command line, or measured on this machine and kept on disk; never measured behind the user's
+// back.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -13,28 +14,29 @@
 namespace brim {
 
 struct DeviceProfile {
-  std::string name;                 // "h200", "cpu"
+  std::string name;  // "h200", "cpu"
   DeviceKind kind = DeviceKind::cpu;
-  Isa isa = Isa::generic;           // cpu
-  int threads = 1;                  // cpu
-  int compute_capability = 0;       // cuda: 90 for sm_90
+  Isa isa = Isa::generic;      // cpu
+  int threads = 1;             // cpu
+  int compute_capability = 0;  // cuda: 90 for sm_90
   int64_t total_bytes = 0;
-  double tflops_fp32 = 0, tflops_tf32 = 0, tflops_half = 0, tflops_fp8 = 0, tops_int8 = 0;  // attained by a large product; 0: not there
-  double bandwidth = 0;             // bytes/s, copy, read plus written
-  double host_bandwidth = 0;        // cuda: bytes/s each way between page-locked host memory and the card
-  int64_t context_bytes = 0;        // what the process holds on the device before the first allocation of ours
-  bool bf16 = true;                 // tflops_half counts for bf16 too, not only for fp16
-  bool measured = false;            // rates were measured; else they come from data sheets
+  double tflops_fp32 = 0, tflops_tf32 = 0, tflops_half = 0, tflops_fp8 = 0,
+         tops_int8 = 0;       // attained by a large product; 0: not there
+  double bandwidth = 0;       // bytes/s, copy, read plus written
+  double host_bandwidth = 0;  // cuda: bytes/s each way between page-locked host memory and the card
+  int64_t context_bytes = 0;  // what the process holds on the device before the first allocation of ours
+  bool bf16 = true;           // tflops_half counts for bf16 too, not only for fp16
+  bool measured = false;      // rates were measured; else they come from data sheets
   bool context_measured = false;
-  bool runnable = true;             // this build has kernels for it; else it can only be planned for
+  bool runnable = true;  // this build has kernels for it; else it can only be planned for
 
   double rate(Precision precision) const;  // flop/s; 0: the device does not compute in it
   std::string precisions() const;          // "fp32, tf32, bf16"
   bool operator==(const DeviceProfile&) const = default;
 };
 
-// Cards by name, smallest first. Rates are 78 % of the data sheet's dense figure (what large products attain), the H200's
-// are measured; contexts are estimates.
+// Cards by name, smallest first. Rates are 78 % of the data sheet's dense figure (what large products attain), the
+// H200's are measured; contexts are estimates.
 const std::vector<DeviceProfile>& known_cards();
 // A card of the table, or "cpu": this machine. Throws usage with the nearest name.
 DeviceProfile card_profile(const std::string& name);
@@ -43,7 +45,8 @@ DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth);
 
 // An opened device: the table's figures where the name is known, the kept measurement where there is one.
 DeviceProfile local_profile(Device& device);
-// Remembers, for this card and driver, what a process holds on it beyond its own allocations; local_profile gives it back.
+// Remembers, for this card and driver, what a process holds on it beyond its own allocations; local_profile gives it
+// back.
 void keep_context_bytes(const Device& device, int64_t bytes);
 // What a CPU of that kind does roughly.
 DeviceProfile estimated_cpu(Isa isa, int threads, int64_t total_bytes);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The solver. For each way of computing that keeps the numbers (recompute none, selective, full) the pass is recorded at
-// two sizes; bytes and work lie on a line between them. All sizes of a fixed grid are then compared by predicted speed, and
-// the chosen one is recorded once more, so that a plan's bytes are always computed and never interpolated.
+// The solver. For each way of computing that keeps the numbers (recompute none, selective, full) the pass is recorded
+// at two sizes; bytes and work lie on a line between them. All sizes of a fixed grid are then compared by predicted
+// speed, and the chosen one is recorded once more, so that a plan's bytes are always computed and never interpolated.
 //
-// Why more limit never gives a slower plan: the grid and its figures do not depend on the limit, a larger limit only adds
-// candidates, and of those within 1 % of the fastest the one with the fewest bytes is taken.
+// Why more limit never gives a slower plan: the grid and its figures do not depend on the limit, a larger limit only
+// adds candidates, and of those within 1 % of the fastest the one with the fewest bytes is taken.
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -21,13 +21,13 @@ namespace brim {
 namespace {
 
 constexpr int kScoreStagingSlots = 3, kTrainStagingSlots = 3;
-constexpr int64_t kValidationTokens = 16384;   // evaluation between steps shares the arena in batches up to this
-constexpr int64_t kMostCudaTokens = 98304;     // beyond it an H200 with every product tuned gains 2 % at most
+constexpr int64_t kValidationTokens = 16384;  // evaluation between steps shares the arena in batches up to this
+constexpr int64_t kMostCudaTokens = 98304;    // beyond it an H200 with every product tuned gains 2 % at most
 constexpr int64_t kMostCudaTokensFilled = 262144;
-constexpr double kEnough = 0.99;               // of the best speed
-constexpr double kRecomputeToll = 1.03;        // recomputed values come back to cold caches; without it, ties would recompute
+constexpr double kEnough = 0.99;         // of the best speed
+constexpr double kRecomputeToll = 1.03;  // recomputed values come back to cold caches; without it, ties would recompute
 constexpr int64_t kGraphBytes = int64_t{4} << 20;  // small batches' captured graphs and what they copy
-constexpr int64_t kShortestTexts = 4;          // tokens: how many sequences a batch must have room for
+constexpr int64_t kShortestTexts = 4;              // tokens: how many sequences a batch must have room for
 
 struct Way {
   Recompute level = Recompute::none;
@@ -36,7 +36,8 @@ struct Way {
 };
 
 std::string way_name(const Way& way) {
-  return fmt::format("recompute {}{}", recompute_name(way.level), way.moments == Moments::host ? ", optimizer state on the host" : "");
+  return fmt::format("recompute {}{}", recompute_name(way.level),
+                     way.moments == Moments::host ? ", optimizer state on the host" : "");
 }
 
 void add(TagBytes& to, const TagBytes& from) {
@@ -56,11 +57,14 @@ class Solver {
     if (r_.task == Task::train && (r_.precision == Precision::fp8 || r_.precision == Precision::int8))
       fail(ErrorCode::usage, "--precision {}: training runs in fp32, tf32, bf16 or fp16", precision_name(r_.precision));
     if (r_.device.rate(r_.precision) <= 0 || r_.device.bandwidth <= 0)
-      fail(ErrorCode::usage, "--precision {}: {} computes in {}", precision_name(r_.precision), r_.device.name, r_.device.precisions());
+      fail(ErrorCode::usage, "--precision {}: {} computes in {}", precision_name(r_.precision), r_.device.name,
+           r_.device.precisions());
     if (r_.max_length < 1) fail(ErrorCode::usage, "--max-length {}: must be at least 1", r_.max_length);
-    typical_ = r_.typical_length > 0 ? std::min(r_.typical_length, r_.max_length) : std::min<int64_t>(r_.max_length, 128);
+    typical_ =
+        r_.typical_length > 0 ? std::min(r_.typical_length, r_.max_length) : std::min<int64_t>(r_.max_length, 128);
     if (r_.task == Task::score)
-      weights_ = layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables_in_slab, nullptr).bytes;
+      weights_ =
+          layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables_in_slab, nullptr).bytes;
     else
       elements_ = slab_layout(r_.shape).elements();
   }
@@ -85,9 +89,19 @@ class Solver {
   Sized size(const Way& way, int64_t tokens) const {
     Sized s;
     Plan& p = s.plan;
-    p.task = r_.task, p.device = r_.device, p.precision = r_.precision, p.output = r_.output, p.limit_bytes = r_.limit_bytes;
-    p.max_length = r_.max_length, p.token_budget = tokens, p.max_sequences = std::max<int64_t>(1, tokens / kShortestTexts);
-    p.recompute = way.level, p.optimizer = way.optimizer, p.moments_on_host = way.moments == Moments::host;
+    p.task = r_.task;
+    p.device = r_.device;
+    p.precision = r_.precision;
+    p.output = r_.output;
+
+    p.limit_bytes = r_.limit_bytes;
+    p.max_length = r_.max_length;
+    p.token_budget = tokens;
+
+    p.max_sequences = std::max<int64_t>(1, tokens / kShortestTexts);
+    p.recompute = way.level;
+    p.optimizer = way.optimizer;
+    p.moments_on_host = way.moments == Moments::host;
     const int64_t B = p.max_sequences;
     if (r_.task == Task::score) {
       p.staging_depth = cpu_ ? 1 : kScoreStagingSlots;
@@ -99,15 +113,20 @@ class Solver {
       s.ops = f.ops;
     } else {
       p.staging_depth = kTrainStagingSlots;
-      const TrainPassPlan pass = plan_train_pass(r_.shape, r_.precision, way.level, r_.device.kind, r_.device.isa, r_.device.threads, p.limits());
+      const TrainPassPlan pass = plan_train_pass(r_.shape, r_.precision, way.level, r_.device.kind, r_.device.isa,
+                                                 r_.device.threads, p.limits());
       p.bytes = pass.placement.at_peak;
       const int64_t targets = r_.shape.multi_label ? B * r_.shape.sequence_classes : B;
-      if (!cpu_) p.bytes[Tag::staging] += p.staging_depth * align_up((5 * tokens + 2 * B + 1 + targets) * 4 + 10 * kArenaAlignment);
+      if (!cpu_)
+        p.bytes[Tag::staging] +=
+            p.staging_depth * align_up((5 * tokens + 2 * B + 1 + targets) * 4 + 10 * kArenaAlignment);
       // Evaluation takes turns with training in the same arena; where it needs more, the arena is that much larger.
       const int64_t evaluation = evaluation_bytes(p.limits());
       p.bytes[Tag::activations] += std::max<int64_t>(0, evaluation - pass.arena_bytes());
-      add(p.bytes, train_state_bytes(r_.shape, r_.precision, way.optimizer, way.moments, r_.device.kind, r_.device.isa));
-      if (r_.global_batch_tokens > 0) p.accumulation_steps = std::max<int64_t>(1, (r_.global_batch_tokens + tokens - 1) / tokens);
+      add(p.bytes,
+          train_state_bytes(r_.shape, r_.precision, way.optimizer, way.moments, r_.device.kind, r_.device.isa));
+      if (r_.global_batch_tokens > 0)
+        p.accumulation_steps = std::max<int64_t>(1, (r_.global_batch_tokens + tokens - 1) / tokens);
       s.ops = pass.ops;
     }
     p.bytes[Tag::context] += r_.device.context_bytes;
@@ -123,7 +142,8 @@ class Solver {
     int64_t estimate(int64_t tokens) const {  // live bytes are convex in the tokens, so the chord lies above them
       const int64_t t1 = small.plan.token_budget, t2 = large.plan.token_budget;
       if (t1 == t2) return small.plan.peak_bytes;
-      const double slope = static_cast<double>(large.plan.peak_bytes - small.plan.peak_bytes) / static_cast<double>(t2 - t1);
+      const double slope =
+          static_cast<double>(large.plan.peak_bytes - small.plan.peak_bytes) / static_cast<double>(t2 - t1);
       return small.plan.peak_bytes + static_cast<int64_t>(std::ceil(slope * static_cast<double>(tokens - t1)));
     }
   };
@@ -136,16 +156,20 @@ class Solver {
     }
     const Plan& most = c.large.plan;
     c.cost = PassCost(c.small.ops, c.small.plan.token_budget, c.large.ops, most.token_budget,
-                      static_cast<double>(most.token_budget) / static_cast<double>(most.max_sequences), static_cast<double>(typical_));
+                      static_cast<double>(most.token_budget) / static_cast<double>(most.max_sequences),
+                      static_cast<double>(typical_));
     return c;
   }
 
-  // All chunks of a layer share its weights in the cache, so however many there are, weights come from memory once a batch.
-  // Two passes so small that they always run op by op tell weights and activations apart.
+  // All chunks of a layer share its weights in the cache, so however many there are, weights come from memory once a
+  // batch. Two passes so small that they always run op by op tell weights and activations apart.
   PassCost cpu_forward_cost() const {
     constexpr int64_t kFew = 24, kMore = 48;
-    const auto ops = [&](int64_t tokens) { return forward({tokens, tokens / kShortestTexts, std::min(tokens, r_.max_length)}, r_.output).ops; };
-    return PassCost(ops(kFew), kFew, ops(kMore), kMore, static_cast<double>(kShortestTexts), static_cast<double>(typical_));
+    const auto ops = [&](int64_t tokens) {
+      return forward({tokens, tokens / kShortestTexts, std::min(tokens, r_.max_length)}, r_.output).ops;
+    };
+    return PassCost(ops(kFew), kFew, ops(kMore), kMore, static_cast<double>(kShortestTexts),
+                    static_cast<double>(typical_));
   }
 
   // Seconds of one batch, or of one optimizer step and its micro-batches; and the tokens in it.
@@ -156,7 +180,8 @@ class Solver {
     const int64_t whole = batch / tokens, rest = batch % tokens;
     const TagBytes& bytes = c.small.plan.bytes;
     const bool on_host = c.way.moments == Moments::host;
-    const double update = optimizer_seconds(r_.device, elements_, on_host ? 8 * elements_ : bytes[Tag::optimizer], bytes[Tag::weights], on_host);
+    const double update = optimizer_seconds(r_.device, elements_, on_host ? 8 * elements_ : bytes[Tag::optimizer],
+                                            bytes[Tag::weights], on_host);
     const double toll = c.way.level == Recompute::none ? 1 : kRecomputeToll;
     return {toll * (static_cast<double>(whole) * seconds(tokens) + seconds(rest)) + update, static_cast<double>(batch)};
   }
@@ -171,23 +196,28 @@ class Solver {
     if (r_.task == Task::train && r_.global_batch_tokens > 0) most = std::min(most, r_.global_batch_tokens);
     return std::max(most, r_.max_length);
   }
-  int64_t most_filled() const { return std::max(most_tokens(), cpu_ ? 16384 * r_.device.threads : kMostCudaTokensFilled); }
+  int64_t most_filled() const {
+    return std::max(most_tokens(), cpu_ ? 16384 * r_.device.threads : kMostCudaTokensFilled);
+  }
   int64_t fewest_tokens() const { return r_.token_budget > 0 ? r_.token_budget : r_.max_length; }
 
   std::optional<Plan> best(Optimizer optimizer) const {
     std::vector<Curve> curves;
     for (const Way& way : ways(optimizer)) {
-      const auto same_pass = std::find_if(curves.begin(), curves.end(), [&](const Curve& c) { return c.way.level == way.level; });
+      const auto same_pass =
+          std::find_if(curves.begin(), curves.end(), [&](const Curve& c) { return c.way.level == way.level; });
       if (same_pass == curves.end()) {
         curves.push_back(curve(way, fewest_tokens(), most_tokens()));
         continue;
       }
       Curve moved = *same_pass;  // only where the moments are differs: nothing needs recording again
       moved.way = way;
-      const int64_t bytes = train_state_bytes(r_.shape, r_.precision, way.optimizer, way.moments, r_.device.kind, r_.device.isa)[Tag::optimizer];
+      const int64_t bytes = train_state_bytes(r_.shape, r_.precision, way.optimizer, way.moments, r_.device.kind,
+                                              r_.device.isa)[Tag::optimizer];
       for (Sized* s : {&moved.small, &moved.large}) {
         s->plan.moments_on_host = way.moments == Moments::host;
-        s->plan.bytes[Tag::optimizer] = bytes, s->plan.peak_bytes = s->plan.bytes.total();
+        s->plan.bytes[Tag::optimizer] = bytes;
+        s->plan.peak_bytes = s->plan.bytes.total();
       }
       curves.push_back(std::move(moved));
     }
@@ -216,7 +246,8 @@ class Solver {
   std::vector<int64_t> grid() const {
     std::vector<int64_t> sizes = {fewest_tokens()};
     const int64_t most = most_tokens();
-    for (int64_t t = (sizes[0] / 128 + 1) * 128; t < most; t += std::max<int64_t>(128, t / 24 / 128 * 128)) sizes.push_back(t);
+    for (int64_t t = (sizes[0] / 128 + 1) * 128; t < most; t += std::max<int64_t>(128, t / 24 / 128 * 128))
+      sizes.push_back(t);
     if (most > sizes.back()) sizes.push_back(most);
     return sizes;
   }
@@ -236,7 +267,8 @@ class Solver {
         if (c.peak <= r_.limit_bytes) fastest = std::max(fastest, c.speed);
       Candidate* pick = nullptr;
       for (Candidate& c : all)
-        if (c.peak <= r_.limit_bytes && c.speed >= kEnough * fastest && (pick == nullptr || c.peak < pick->peak)) pick = &c;
+        if (c.peak <= r_.limit_bytes && c.speed >= kEnough * fastest && (pick == nullptr || c.peak < pick->peak))
+          pick = &c;
       if (pick == nullptr) return std::nullopt;
       Plan plan = size(pick->curve->way, pick->tokens).plan;
       if (plan.peak_bytes > r_.limit_bytes) {  // the placement of this size is a little worse than its neighbours'
@@ -259,8 +291,11 @@ class Solver {
       const auto attempt = [&](int64_t tokens) {
         Plan p = size(c.way, tokens).plan;
         const bool ok = p.peak_bytes <= r_.limit_bytes;
-        if (ok) fits = tokens, plan = std::move(p);
-        else too_many = tokens;
+        if (ok) {
+          fits = tokens;
+          plan = std::move(p);
+        } else
+          too_many = tokens;
         return ok;
       };
       if (!attempt(cap)) {
@@ -274,7 +309,8 @@ class Solver {
 
   void predict(Plan& plan, const Curve& c) const {
     const auto [seconds, tokens] = step(c, plan.token_budget);
-    plan.step_seconds = seconds, plan.tokens_per_second = tokens / seconds;
+    plan.step_seconds = seconds;
+    plan.tokens_per_second = tokens / seconds;
   }
 
   void explain(Plan& plan, const std::vector<Curve>& curves) const {
@@ -286,8 +322,11 @@ class Solver {
     if (r_.token_budget > 0) {
       plan.why.push_back(budget + ": as given");
     } else if (r_.fill) {
-      plan.why.push_back(budget + (plan.token_budget == most_filled() ? ": the most a batch may hold, and less than --fill allows" : ": all that is allowed, as --fill asks"));
-    } else if (r_.task == Task::train && r_.global_batch_tokens > 0 && plan.accumulation_steps == 1 && plan.token_budget == most) {
+      plan.why.push_back(budget + (plan.token_budget == most_filled()
+                                       ? ": the most a batch may hold, and less than --fill allows"
+                                       : ": all that is allowed, as --fill asks"));
+    } else if (r_.task == Task::train && r_.global_batch_tokens > 0 && plan.accumulation_steps == 1 &&
+               plan.token_budget == most) {
       plan.why.push_back(budget + ": the whole global batch in one micro-batch");
     } else if (plan.token_budget == most) {
       plan.why.push_back(budget + ": the most that is ever useful on this device");
@@ -302,14 +341,23 @@ class Solver {
         if (&c == own || (c.way.moments == Moments::host && own->way.moments == Moments::device)) continue;
         int64_t tokens = plan.token_budget;
         if (c.estimate(tokens) > r_.limit_bytes)
-          plan.why.push_back(fmt::format("{} rather than {}: that would need {} at this budget", way_name(own->way), way_name(c.way), format_bytes(c.estimate(tokens))));
+          plan.why.push_back(fmt::format("{} rather than {}: that would need {} at this budget", way_name(own->way),
+                                         way_name(c.way), format_bytes(c.estimate(tokens))));
         else
-          plan.why.push_back(fmt::format("{} rather than {}: that would run at {} tokens/s", way_name(own->way), way_name(c.way), format_si(speed(c, tokens))));
+          plan.why.push_back(fmt::format("{} rather than {}: that would run at {} tokens/s", way_name(own->way),
+                                         way_name(c.way), format_si(speed(c, tokens))));
       }
-      if (plan.moments_on_host) plan.notes.push_back(fmt::format("AdamW's moments stay in page-locked host memory ({}) and pass over the bus each step; the numbers are the same", format_bytes(8 * elements_)));
+      if (plan.moments_on_host)
+        plan.notes.push_back(
+            fmt::format("AdamW's moments stay in page-locked host memory ({}) and pass over the bus each step; the "
+                        "numbers are the same",
+                        format_bytes(8 * elements_)));
     }
-    plan.why.push_back(fmt::format("speed is predicted for texts of {} tokens from {} rates", typical_, plan.device.measured ? "measured" : "data-sheet"));
-    if (!plan.device.runnable) plan.notes.push_back(fmt::format("this build cannot run {} (sm_{}); it runs sm_75 and newer", plan.device.name, plan.device.compute_capability));
+    plan.why.push_back(fmt::format("speed is predicted for texts of {} tokens from {} rates", typical_,
+                                   plan.device.measured ? "measured" : "data-sheet"));
+    if (!plan.device.runnable)
+      plan.notes.push_back(fmt::format("this build cannot run {} (sm_{}); it runs sm_75 and newer", plan.device.name,
+                                       plan.device.compute_capability));
   }
 
   PlanRequest r_;
@@ -336,7 +384,9 @@ struct Alternative {
 // Settings near the asked ones and the least each would need.
 std::vector<Alternative> alternatives(const PlanRequest& r) {
   std::vector<Alternative> all;
-  const auto consider = [&](const std::string& flags, const PlanRequest& changed) { all.push_back({flags, smallest_limit(changed)}); };
+  const auto consider = [&](const std::string& flags, const PlanRequest& changed) {
+    all.push_back({flags, smallest_limit(changed)});
+  };
   PlanRequest all_at_once = r;
   std::string flags;
   const auto both = [&](const std::string& more) { flags += (flags.empty() ? "" : " ") + more; };
@@ -344,12 +394,14 @@ std::vector<Alternative> alternatives(const PlanRequest& r) {
     if (r.optimizer == Optimizer::adamw) {
       PlanRequest c = r;
       c.optimizer = all_at_once.optimizer = Optimizer::adamw_8bit;
-      consider("--optim adamw_8bit", c), both("--optim adamw_8bit");
+      consider("--optim adamw_8bit", c);
+      both("--optim adamw_8bit");
     }
     if (r.recompute && *r.recompute != Recompute::full) {
       PlanRequest c = r;
       c.recompute = all_at_once.recompute = Recompute::full;
-      consider("--recompute full", c), both("--recompute full");
+      consider("--recompute full", c);
+      both("--recompute full");
     }
   }
   const bool wide = r.precision == Precision::fp32 || r.precision == Precision::tf32;
@@ -367,7 +419,8 @@ std::vector<Alternative> alternatives(const PlanRequest& r) {
   // Shorter texts, alone or with all of the above, are worth naming only if they fit.
   if (r.token_budget > 0) return all;
   for (const bool together : {false, true}) {
-    const bool fits_already = std::any_of(all.begin(), all.end(), [&](const Alternative& a) { return a.bytes <= r.limit_bytes; });
+    const bool fits_already =
+        std::any_of(all.begin(), all.end(), [&](const Alternative& a) { return a.bytes <= r.limit_bytes; });
     if (together && (flags.empty() || fits_already)) break;
     for (int64_t length = r.max_length / 2; length >= 16; length /= 2) {
       PlanRequest c = together ? all_at_once : r;
@@ -394,8 +447,12 @@ std::vector<Alternative> alternatives(const PlanRequest& r) {
   std::string fits, least;
   int64_t least_bytes = smallest.peak_bytes;
   for (const Alternative& a : alternatives(r)) {
-    if (a.bytes <= r.limit_bytes) fits += fmt::format("\n  {} (needs {})", a.flags, format_bytes(a.bytes));
-    else if (a.bytes < least_bytes) least_bytes = a.bytes, least = a.flags;
+    if (a.bytes <= r.limit_bytes)
+      fits += fmt::format("\n  {} (needs {})", a.flags, format_bytes(a.bytes));
+    else if (a.bytes < least_bytes) {
+      least_bytes = a.bytes;
+      least = a.flags;
+    }
   }
   // A limit beyond the device's memory is no advice.
   std::string would = fmt::format("--memory-limit {} would do", limit_text(smallest.peak_bytes));
@@ -409,12 +466,16 @@ std::vector<Alternative> alternatives(const PlanRequest& r) {
         }
   }
   std::string advice;
-  if (!fits.empty()) advice = "\nwhat would fit as it is:" + fits;
-  else if (!least.empty()) advice = fmt::format("\nnearest: {}, which needs {}", least, format_bytes(least_bytes));
-  fail(ErrorCode::does_not_fit, "no plan under {} on {}: the smallest, {} at a time, needs{}\n  {:<12} {:>12}\nmost of it is {}; {}{}",
+  if (!fits.empty())
+    advice = "\nwhat would fit as it is:" + fits;
+  else if (!least.empty())
+    advice = fmt::format("\nnearest: {}, which needs {}", least, format_bytes(least_bytes));
+  fail(ErrorCode::does_not_fit,
+       "no plan under {} on {}: the smallest, {} at a time, needs{}\n  {:<12} {:>12}\nmost of it is {}; {}{}",
        format_bytes(r.limit_bytes), r.device.name,
-       r.token_budget > 0 ? fmt::format("{} tokens", format_count(r.token_budget)) : fmt::format("one sequence of {} tokens", r.max_length), table, "in all",
-       format_bytes(smallest.peak_bytes), tag_name(largest), would, advice);
+       r.token_budget > 0 ? fmt::format("{} tokens", format_count(r.token_budget))
+                          : fmt::format("one sequence of {} tokens", r.max_length),
+       table, "in all", format_bytes(smallest.peak_bytes), tag_name(largest), would, advice);
 }
 
 }  // namespace
@@ -424,9 +485,11 @@ Plan solve(const PlanRequest& request) {
   if (auto plan = solver.best(request.optimizer)) return *plan;
   if (request.task == Task::train && request.optimizer == Optimizer::adamw && !request.keep_optimizer)
     if (auto plan = solver.best(Optimizer::adamw_8bit)) {
-      plan->notes.push_back(fmt::format("8-bit AdamW instead of AdamW, because nothing else fits {}: its moments are rounded, so results differ slightly; "
-                                        "--memory-limit {} would keep AdamW",
-                                        format_bytes(request.limit_bytes), limit_text(smallest_limit(request))));
+      plan->notes.push_back(
+          fmt::format("8-bit AdamW instead of AdamW, because nothing else fits {}: its moments are rounded, so results "
+                      "differ slightly; "
+                      "--memory-limit {} would keep AdamW",
+                      format_bytes(request.limit_bytes), limit_text(smallest_limit(request))));
       return *plan;
     }
   does_not_fit(solver.request());

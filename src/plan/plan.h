@@ -19,8 +19,8 @@ namespace brim {
 
 // How many bytes the process may hold on the device, everything included.
 struct MemoryLimit {
-  // "6GiB", "90%", "auto". Percent is of the device's total; auto leaves what others use, and a reserve, alone. More than
-  // the device has is a usage error that says how much `device` has.
+  // "6GiB", "90%", "auto". Percent is of the device's total; auto leaves what others use, and a reserve, alone. More
+  // than the device has is a usage error that says how much `device` has.
   static int64_t resolve(const std::string& text, MemoryInfo memory, const std::string& device = "the device");
 };
 
@@ -32,19 +32,19 @@ struct PlanRequest {
   Task task = Task::score;
   DeviceProfile device;
   int64_t limit_bytes = 0;
-  int64_t max_length = 0;          // longest sequence, special tokens included
-  int64_t typical_length = 0;      // for predicting speed; 0: max_length, at most 128
+  int64_t max_length = 0;      // longest sequence, special tokens included
+  int64_t typical_length = 0;  // for predicting speed; 0: max_length, at most 128
   Output output = Output::sequence_scores;
   Precision precision = Precision::fp32;
-  bool tables_in_slab = true;      // whether embedding tables count (on the CPU they stay mapped)
-  bool fill = false;               // take all the limit allows, not only what speed needs
+  bool tables_in_slab = true;  // whether embedding tables count (on the CPU they stay mapped)
+  bool fill = false;           // take all the limit allows, not only what speed needs
   // Training only:
   Optimizer optimizer = Optimizer::adamw;
-  bool keep_optimizer = false;              // asked for by name: never exchanged for the 8-bit one
-  std::optional<Recompute> recompute;       // empty: the planner chooses
-  std::optional<Moments> moments;           // likewise
-  int64_t global_batch_tokens = 0;          // tokens one optimizer step sees; 0: as many as are useful
-  int64_t token_budget = 0;                 // above 0: this micro-batch and no other (a resumed run)
+  bool keep_optimizer = false;         // asked for by name: never exchanged for the 8-bit one
+  std::optional<Recompute> recompute;  // empty: the planner chooses
+  std::optional<Moments> moments;      // likewise
+  int64_t global_batch_tokens = 0;     // tokens one optimizer step sees; 0: as many as are useful
+  int64_t token_budget = 0;            // above 0: this micro-batch and no other (a resumed run)
 };
 
 struct Plan {
@@ -53,25 +53,25 @@ struct Plan {
   Precision precision = Precision::fp32;
   Output output = Output::sequence_scores;
   int64_t limit_bytes = 0, peak_bytes = 0;
-  TagBytes bytes;                  // sums to peak_bytes
+  TagBytes bytes;  // sums to peak_bytes
   int64_t token_budget = 0, max_sequences = 0, max_length = 0;
-  int staging_depth = 0;           // batches in flight
+  int staging_depth = 0;  // batches in flight
   Recompute recompute = Recompute::none;
   Optimizer optimizer = Optimizer::adamw;
-  bool moments_on_host = false;    // AdamW's moments pass over the bus each step
-  int64_t accumulation_steps = 1;  // micro-batches an optimizer step is made of
-  double tokens_per_second = 0;    // predicted, like step_seconds
-  double step_seconds = 0;         // one batch scored, or one optimizer step
+  bool moments_on_host = false;          // AdamW's moments pass over the bus each step
+  int64_t accumulation_steps = 1;        // micro-batches an optimizer step is made of
+  double tokens_per_second = 0;          // predicted, like step_seconds
+  double step_seconds = 0;               // one batch scored, or one optimizer step
   std::vector<GemmChoice> gemm_choices;  // algorithms measured on this device; empty: the library's own choice
-  std::vector<std::string> notes;  // what the user must hear: numbers change, a card cannot be run
-  std::vector<std::string> why;    // the reason for each choice
+  std::vector<std::string> notes;        // what the user must hear: numbers change, a card cannot be run
+  std::vector<std::string> why;          // the reason for each choice
   BatchLimits limits() const { return {token_budget, max_sequences, max_length}; }
   bool operator==(const Plan& other) const;
 };
 
-// Among settings that keep the numbers, the one predicted fastest under the limit, in the least memory that gives 99 % of
-// its speed. Throws does_not_fit with the table by tag, the smallest limit that would do and the nearest settings that fit.
-// More limit never gives a slower plan.
+// Among settings that keep the numbers, the one predicted fastest under the limit, in the least memory that gives 99 %
+// of its speed. Throws does_not_fit with the table by tag, the smallest limit that would do and the nearest settings
+// that fit. More limit never gives a slower plan.
 Plan solve(const PlanRequest& request);
 
 // The least bytes any plan with these settings needs: one sequence of max_length tokens at a time, all recomputed.
@@ -82,7 +82,8 @@ int64_t least_limit(const PlanRequest& request);
 // The precision taken when none is named.
 Precision default_precision(const DeviceProfile& device, Task task);
 
-// Tokens from which a batch's ops take so long (50 us each) that naming each on its stream (Stream::name_ops) costs little.
+// Tokens from which a batch's ops take so long (50 us each) that naming each on its stream (Stream::name_ops) costs
+// little.
 int64_t named_from_tokens(const Plan& plan, int64_t layers);
 
 std::string to_json(const Plan& plan);

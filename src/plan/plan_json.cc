@@ -8,7 +8,8 @@
 namespace brim {
 namespace {
 
-constexpr const char* kOutputs[] = {"sequence_logits", "sequence_scores", "token_logits", "token_scores", "cls_hidden", "mean_hidden", "hidden"};
+constexpr const char* kOutputs[] = {"sequence_logits", "sequence_scores", "token_logits", "token_scores",
+                                    "cls_hidden",      "mean_hidden",     "hidden"};
 
 template <class T>
 T known(std::optional<T> value, const char* key, const std::string& text) {
@@ -28,27 +29,34 @@ std::optional<Enum> by_name(const char* const (&names)[N], const std::string& te
 const char* task_name(Task task) { return task == Task::score ? "score" : "train"; }
 
 std::string to_json(const Plan& p) {
-  nlohmann::ordered_json j = {{"task", task_name(p.task)}, {"limit_bytes", p.limit_bytes}, {"peak_bytes", p.peak_bytes}};
+  nlohmann::ordered_json j = {
+      {"task", task_name(p.task)}, {"limit_bytes", p.limit_bytes}, {"peak_bytes", p.peak_bytes}};
   auto& bytes = j["bytes"] = nlohmann::ordered_json::object();
   for (int t = 0; t < kTagCount; ++t) {
     const auto tag = static_cast<Tag>(t);
     if (tag == Tag::token_set && p.bytes[tag] == 0) continue;  // known to a training run alone
     bytes[tag_name(tag)] = p.bytes[tag];
   }
-  j["token_budget"] = p.token_budget, j["max_sequences"] = p.max_sequences, j["max_length"] = p.max_length;
+  j["token_budget"] = p.token_budget;
+  j["max_sequences"] = p.max_sequences;
+  j["max_length"] = p.max_length;
   j["precision"] = precision_name(p.precision);
   j["output"] = kOutputs[static_cast<int>(p.output)];
-  j["optimizer"] = p.task == Task::train ? nlohmann::ordered_json(optimizer_name(p.optimizer)) : nlohmann::ordered_json(nullptr);
+  j["optimizer"] =
+      p.task == Task::train ? nlohmann::ordered_json(optimizer_name(p.optimizer)) : nlohmann::ordered_json(nullptr);
   if (p.moments_on_host) j["moments_on_host"] = true;
   j["recompute"] = recompute_name(p.recompute);
-  j["accumulation_steps"] = p.accumulation_steps, j["staging_depth"] = p.staging_depth;
-  j["tokens_per_second"] = p.tokens_per_second, j["step_seconds"] = p.step_seconds;
+  j["accumulation_steps"] = p.accumulation_steps;
+  j["staging_depth"] = p.staging_depth;
+  j["tokens_per_second"] = p.tokens_per_second;
+  j["step_seconds"] = p.step_seconds;
   j["device"] = profile_to_json(p.device);
   if (!p.gemm_choices.empty()) {
     auto& choices = j["gemm_choices"] = nlohmann::ordered_json::object();
     for (const GemmChoice& c : p.gemm_choices) choices[c.key] = c.algorithm;
   }
-  j["notes"] = p.notes, j["why"] = p.why;
+  j["notes"] = p.notes;
+  j["why"] = p.why;
   return j.dump(2);
 }
 
@@ -59,14 +67,19 @@ Plan plan_from_json(std::string_view text) {
     constexpr const char* tasks[] = {"score", "train"};
     const auto name = [&](const char* key) { return j.at(key).get<std::string>(); };
     p.task = known(by_name<Task>(tasks, name("task")), "task", name("task"));
-    p.limit_bytes = j.at("limit_bytes").get<int64_t>(), p.peak_bytes = j.at("peak_bytes").get<int64_t>();
+    p.limit_bytes = j.at("limit_bytes").get<int64_t>();
+    p.peak_bytes = j.at("peak_bytes").get<int64_t>();
     for (int t = 0; t < kTagCount; ++t) {
       const auto tag = static_cast<Tag>(t);
       if (tag == Tag::token_set && !j.at("bytes").contains(tag_name(tag))) continue;
       p.bytes[tag] = j.at("bytes").at(tag_name(tag)).get<int64_t>();
     }
-    if (p.bytes.total() != p.peak_bytes) fail(ErrorCode::bad_data, "not a plan: bytes sum to {}, peak_bytes is {}", p.bytes.total(), p.peak_bytes);
-    p.token_budget = j.at("token_budget").get<int64_t>(), p.max_sequences = j.at("max_sequences").get<int64_t>(), p.max_length = j.at("max_length").get<int64_t>();
+    if (p.bytes.total() != p.peak_bytes)
+      fail(ErrorCode::bad_data, "not a plan: bytes sum to {}, peak_bytes is {}", p.bytes.total(), p.peak_bytes);
+    p.token_budget = j.at("token_budget").get<int64_t>();
+    p.max_sequences = j.at("max_sequences").get<int64_t>();
+
+    p.max_length = j.at("max_length").get<int64_t>();
     p.precision = known(precision_from_name(name("precision")), "precision", name("precision"));
     p.output = known(by_name<Output>(kOutputs, name("output")), "output", name("output"));
     if (!j.at("optimizer").is_null()) {
@@ -75,12 +88,17 @@ Plan plan_from_json(std::string_view text) {
     }
     p.moments_on_host = j.value("moments_on_host", false);
     p.recompute = known(recompute_from_name(name("recompute")), "recompute", name("recompute"));
-    p.accumulation_steps = j.at("accumulation_steps").get<int64_t>(), p.staging_depth = j.at("staging_depth").get<int>();
-    p.tokens_per_second = j.at("tokens_per_second").get<double>(), p.step_seconds = j.at("step_seconds").get<double>();
+    p.accumulation_steps = j.at("accumulation_steps").get<int64_t>();
+
+    p.staging_depth = j.at("staging_depth").get<int>();
+    p.tokens_per_second = j.at("tokens_per_second").get<double>();
+    p.step_seconds = j.at("step_seconds").get<double>();
     p.device = profile_of_json(j.at("device"));
     if (j.contains("gemm_choices"))
-      for (const auto& [key, algorithm] : j.at("gemm_choices").items()) p.gemm_choices.push_back({.key = key, .algorithm = algorithm.get<std::string>()});
-    p.notes = j.at("notes").get<std::vector<std::string>>(), p.why = j.at("why").get<std::vector<std::string>>();
+      for (const auto& [key, algorithm] : j.at("gemm_choices").items())
+        p.gemm_choices.push_back({.key = key, .algorithm = algorithm.get<std::string>()});
+    p.notes = j.at("notes").get<std::vector<std::string>>();
+    p.why = j.at("why").get<std::vector<std::string>>();
     return p;
   } catch (const nlohmann::json::exception& e) {
     fail(ErrorCode::bad_data, "not a plan: {}", e.what());

@@ -24,9 +24,17 @@
 namespace brim {
 namespace {
 
-ModelShape shape(Family family, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab, int64_t positions, int64_t classes = 3) {
+ModelShape shape(Family family, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab, int64_t positions,
+                 int64_t classes = 3) {
   ModelShape s;
-  s.family = family, s.layers = layers, s.hidden = hidden, s.heads = heads, s.ffn = 4 * hidden, s.vocab = vocab, s.positions = positions;
+  s.family = family;
+  s.layers = layers;
+  s.hidden = hidden;
+  s.heads = heads;
+  s.ffn = 4 * hidden;
+  s.vocab = vocab;
+
+  s.positions = positions;
   s.types = family == Family::distilbert ? 0 : family == Family::roberta ? 1 : 2;
   s.position_offset = family == Family::roberta ? 2 : 0;
   s.sequence_classes = classes;
@@ -41,7 +49,9 @@ ModelShape xlm_roberta() { return shape(Family::roberta, 12, 768, 12, 250002, 51
 
 PlanRequest request(const ModelShape& model, Task task, const DeviceProfile& device) {
   PlanRequest r;
-  r.shape = model, r.task = task, r.device = device;
+  r.shape = model;
+  r.task = task;
+  r.device = device;
   r.precision = default_precision(device, task);
   r.max_length = std::min<int64_t>(model.max_tokens(), task == Task::train ? 128 : 512);
   r.limit_bytes = MemoryLimit::resolve("auto", {device.total_bytes, device.total_bytes});
@@ -77,7 +87,8 @@ TEST(Plan, EveryFamilyTaskAndPrecisionOnSeveralCards) {
   for (const ModelShape& model : {bert_tiny(), minilm(), distilbert(), roberta_base(), xlm_roberta()})
     for (const Task task : {Task::score, Task::train})
       for (const DeviceProfile& device : devices)
-        for (const auto precision : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16, Precision::fp8, Precision::int8}) {
+        for (const auto precision :
+             {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16, Precision::fp8, Precision::int8}) {
           PlanRequest r = request(model, task, device);
           r.precision = precision;
           const bool narrow = precision == Precision::fp8 || precision == Precision::int8;
@@ -94,7 +105,8 @@ TEST(Plan, EveryFamilyTaskAndPrecisionOnSeveralCards) {
 
 TEST(Plan, TokenModelsAndHiddenStates) {
   ModelShape model = roberta_base();
-  model.sequence_classes = 0, model.token_classes = 9;
+  model.sequence_classes = 0;
+  model.token_classes = 9;
   for (const Task task : {Task::score, Task::train}) {
     PlanRequest r = request(model, task, card_profile("rtx3070"));
     r.output = Output::token_scores;
@@ -123,7 +135,8 @@ TEST(Plan, MoreLimitIsNeverSlower) {
           EXPECT_GE(p.tokens_per_second, before.tokens_per_second * (1 - 1e-12)) << card << " " << r.limit_bytes;
           EXPECT_GE(p.peak_bytes, before.peak_bytes) << card << " " << r.limit_bytes;
           if (task == Task::score || fill) {
-            EXPECT_TRUE(p.token_budget >= before.token_budget || p.moments_on_host != before.moments_on_host) << card << " " << r.limit_bytes;
+            EXPECT_TRUE(p.token_budget >= before.token_budget || p.moments_on_host != before.moments_on_host)
+                << card << " " << r.limit_bytes;
           }
           before = p;
         }
@@ -168,7 +181,9 @@ TEST(Plan, TooLargeModelSaysWhatWouldDo) {
   EXPECT_EQ(text.find("--memory-limit"), std::string::npos) << "no limit the card cannot have: " << text;
 
   // One that another card holds, and one that the card itself would hold.
-  const std::string other = message_of([&] { solve(request(shape(Family::roberta, 48, 4096, 64, 250002, 514), Task::score, card_profile("rtx3060"))); }, ErrorCode::does_not_fit);
+  const std::string other = message_of(
+      [&] { solve(request(shape(Family::roberta, 48, 4096, 64, 250002, 514), Task::score, card_profile("rtx3060"))); },
+      ErrorCode::does_not_fit);
   EXPECT_NE(other.find("one of 24.0 GiB would (rtx3090)"), std::string::npos) << other;
   PlanRequest tight = request(roberta_large(), Task::score, card_profile("rtx3060"));
   tight.limit_bytes = smallest_limit(tight) - 1;
@@ -193,10 +208,12 @@ TEST(Plan, TheLeastLimitIsTheOneThatFits) {
 }
 
 TEST(Plan, CardsAreKnownByTheNamesTheirMakersGive) {
-  for (const char* name : {"RTX3070", "rtx 3070", "NVIDIA GeForce RTX 3070"}) EXPECT_EQ(card_profile(name).name, "rtx3070") << name;
+  for (const char* name : {"RTX3070", "rtx 3070", "NVIDIA GeForce RTX 3070"})
+    EXPECT_EQ(card_profile(name).name, "rtx3070") << name;
   EXPECT_EQ(card_profile("Tesla T4").name, "t4");
   EXPECT_EQ(card_profile("A100 80GB").name, "a100-80gb");
-  EXPECT_NE(message_of([] { card_profile("RTX 3071"); }, ErrorCode::usage).find("did you mean rtx3070"), std::string::npos);
+  EXPECT_NE(message_of([] { card_profile("RTX 3071"); }, ErrorCode::usage).find("did you mean rtx3070"),
+            std::string::npos);
 }
 
 TEST(Plan, FillSaysWhenABatchHoldsNoMore) {
@@ -273,7 +290,8 @@ TEST(Plan, PlacementIsNearItsBoundOnEveryShape) {
         for (const auto level : {Recompute::none, Recompute::selective, Recompute::full}) {
           const TrainPassPlan t = plan_train_pass(model, precision, level, kind, Isa::generic, 2, limits);
           EXPECT_GE(t.placement.peak_bytes, t.placement.lower_bound_bytes);
-          EXPECT_LE(static_cast<double>(t.placement.peak_bytes), 1.10 * static_cast<double>(t.placement.lower_bound_bytes))
+          EXPECT_LE(static_cast<double>(t.placement.peak_bytes),
+                    1.10 * static_cast<double>(t.placement.lower_bound_bytes))
               << model.layers << "x" << model.hidden << " " << recompute_name(level) << " " << tokens;
         }
       }
@@ -286,16 +304,21 @@ TEST(Plan, SmallBudgetsCostMoreOnTheCpu) {
   for (const ModelShape& model : {minilm(), roberta_base()})
     for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::int8}) {
       PlanRequest r = request(model, Task::score, cpu);
-      r.precision = precision, r.max_length = 32;
+      r.precision = precision;
+      r.max_length = 32;
       std::vector<double> speeds;
       for (const int64_t tokens : {32, 64, 96, 128, 256, 512, 1024, 2048, 4096, 8192}) {
         r.token_budget = tokens;
         speeds.push_back(solve(r).tokens_per_second);
-        EXPECT_GE(speeds.back(), speeds[speeds.size() - std::min<size_t>(2, speeds.size())]) << precision_name(precision) << " " << tokens;
+        EXPECT_GE(speeds.back(), speeds[speeds.size() - std::min<size_t>(2, speeds.size())])
+            << precision_name(precision) << " " << tokens;
       }
       r.token_budget = 32;
       // No batch is read faster than its weights: all matrices of the layers, the tables aside.
-      const double matrices = 12.0 * static_cast<double>(model.layers * model.hidden * model.hidden) * (precision == Precision::fp32 ? 4 : precision == Precision::bf16 ? 2 : 1);
+      const double matrices = 12.0 * static_cast<double>(model.layers * model.hidden * model.hidden) *
+                              (precision == Precision::fp32   ? 4
+                               : precision == Precision::bf16 ? 2
+                                                              : 1);
       EXPECT_GE(solve(r).step_seconds, matrices / cpu.bandwidth) << precision_name(precision);
       EXPECT_LT(1.5 * speeds.front(), speeds.back()) << precision_name(precision);
     }
@@ -324,7 +347,8 @@ TEST(DeviceProfile, Table) {
   EXPECT_FALSE(card_profile("v100").runnable);
   EXPECT_EQ(card_profile("a100-80gb").rate(Precision::fp8), 0);
   EXPECT_GT(card_profile("l4").rate(Precision::fp8), 0);
-  EXPECT_NE(message_of([] { card_profile("rtx3071"); }, ErrorCode::usage).find("did you mean rtx3070"), std::string::npos);
+  EXPECT_NE(message_of([] { card_profile("rtx3071"); }, ErrorCode::usage).find("did you mean rtx3070"),
+            std::string::npos);
   for (const DeviceProfile& card : known_cards()) EXPECT_EQ(profile_from_json(to_json(card)), card);
   const Plan p = solve(request(minilm(), Task::score, card_profile("v100")));
   ASSERT_FALSE(p.notes.empty());
@@ -377,8 +401,10 @@ int score_in_child(const Plan& plan, const ModelShape& model, int64_t allowed) {
     int result = kOther;
     try {
       const auto device = open_cpu_device(1);
-      const auto loaded = Model::load(std::string(BRIM_SOURCE_DIR) + "/tests/data/models/bert_sequence", *device, plan.precision);
-      const ForwardPlan forward = plan_forward(model, plan.precision, DeviceKind::cpu, plan.device.isa, 1, plan.limits(), plan.output);
+      const auto loaded =
+          Model::load(std::string(BRIM_SOURCE_DIR) + "/tests/data/models/bert_sequence", *device, plan.precision);
+      const ForwardPlan forward =
+          plan_forward(model, plan.precision, DeviceKind::cpu, plan.device.isa, 1, plan.limits(), plan.output);
       const DeviceBuffer arena = device->allocate(static_cast<size_t>(forward.arena_bytes()));
       const auto stream = device->make_stream();
       ForwardRunner runner(model, loaded->weights(), forward, arena.data(), nullptr);
@@ -399,7 +425,11 @@ int score_in_child(const Plan& plan, const ModelShape& model, int64_t allowed) {
 TEST(Plan, CpuScoringHoldsUnderTheKernelsOwnLimit) {
   const ModelShape model = read_shape(std::string(BRIM_SOURCE_DIR) + "/tests/data/models/bert_sequence");
   PlanRequest r;
-  r.shape = model, r.device = estimated_cpu(best_isa(), 1, int64_t{1} << 30), r.max_length = model.max_tokens(), r.tables_in_slab = false;
+  r.shape = model;
+  r.device = estimated_cpu(best_isa(), 1, int64_t{1} << 30);
+  r.max_length = model.max_tokens();
+
+  r.tables_in_slab = false;
   r.limit_bytes = int64_t{6} << 20, r.fill = true;
   const Plan plan = solve(r);
   ASSERT_GT(plan.peak_bytes, r.limit_bytes / 2);
@@ -408,7 +438,8 @@ TEST(Plan, CpuScoringHoldsUnderTheKernelsOwnLimit) {
   const int held = score_in_child(plan, model, plan.peak_bytes + slack);
   if (held == kNotEnforced) GTEST_SKIP() << "this kernel does not hold RLIMIT_DATA";
   EXPECT_EQ(held, kScored);
-  EXPECT_EQ(score_in_child(plan, model, plan.peak_bytes / 2), kRefused);  // the same run in half the bytes: the limit bites
+  EXPECT_EQ(score_in_child(plan, model, plan.peak_bytes / 2),
+            kRefused);  // the same run in half the bytes: the limit bites
 }
 
 TEST(Plan, Golden) {
@@ -416,11 +447,13 @@ TEST(Plan, Golden) {
     const char* name;
     ModelShape shape;
   };
-  for (const Case& c : {Case{"roberta-base", roberta_base()}, Case{"roberta-large", roberta_large()}, Case{"minilm", minilm()}})
+  for (const Case& c :
+       {Case{"roberta-base", roberta_base()}, Case{"roberta-large", roberta_large()}, Case{"minilm", minilm()}})
     for (const char* card : {"rtx3050-6gb", "rtx3070", "h200"})
       for (const Task task : {Task::score, Task::train}) {
         const Plan p = solve(request(c.shape, task, card_profile(card)));
-        const std::string path = fmt::format("{}/tests/data/plans/{}.{}.{}.json", BRIM_SOURCE_DIR, c.name, task_name(task), card);
+        const std::string path =
+            fmt::format("{}/tests/data/plans/{}.{}.{}.json", BRIM_SOURCE_DIR, c.name, task_name(task), card);
         if (env_flag("BRIM_UPDATE_GOLDEN")) {
           std::ofstream(path) << to_json(p) << "\n";
           continue;

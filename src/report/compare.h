@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models side by side on the same rows: how often each is right, where it errs, how often two agree, whether a difference
-// in accuracy is luck, how fast and how large each is, and which one to take by a rule that is stated.
+// Models side by side on the same rows: how often each is right, where it errs, how often two agree, whether a
+// difference in accuracy is luck, how fast and how large each is, and which one to take by a rule that is stated.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,8 +15,8 @@ namespace brim {
 // What one model said about every row, and what that took.
 struct ModelRun {
   std::string name, device, precision;
-  std::vector<std::string> labels;     // the model's own names
-  std::vector<int32_t> predicted;      // among them, one a row
+  std::vector<std::string> labels;  // the model's own names
+  std::vector<int32_t> predicted;   // among them, one a row
   double load_seconds = 0, seconds = 0;
   double rows_per_second = 0, tokens_per_second = 0;  // tokens 0: it has none
   int64_t planned_bytes = -1, held_bytes = -1;        // negative: unknown
@@ -32,7 +32,7 @@ struct ModelResult {
   int64_t planned_bytes = -1, held_bytes = -1;
   std::optional<ClassificationMetrics> metrics;  // with labels only, like per_class
   std::vector<ClassErrors> per_class;
-  std::vector<int32_t> predicted;                // in the common labels
+  std::vector<int32_t> predicted;  // in the common labels
 };
 
 struct PairResult {
@@ -43,13 +43,13 @@ struct PairResult {
 
 struct Comparison {
   int64_t rows = 0;
-  std::vector<std::string> labels;     // common to all models, as the first one spells them
-  std::vector<int32_t> expected;       // empty: the data has no labels
+  std::vector<std::string> labels;  // common to all models, as the first one spells them
+  std::vector<int32_t> expected;    // empty: the data has no labels
   std::vector<ModelResult> models;
-  std::vector<PairResult> pairs;       // every pair, in order
+  std::vector<PairResult> pairs;  // every pair, in order
   double max_loss = 0.01;
   size_t recommended = 0;
-  std::string rule;                    // why that one
+  std::string rule;                           // why that one
   std::vector<size_t> disagreements() const;  // rows on which not all models say the same
 };
 
@@ -58,9 +58,11 @@ struct Comparison {
 Comparison compare_models(const std::vector<ModelRun>& runs, const std::vector<std::string>& expected, double max_loss);
 
 // Throws bad_model, with both sets, unless the two have the same classes, whatever their case and order.
-void require_same_classes(const std::string& a, const std::vector<std::string>& labels_of_a, const std::string& b, const std::vector<std::string>& labels_of_b);
+void require_same_classes(const std::string& a, const std::vector<std::string>& labels_of_a, const std::string& b,
+                          const std::vector<std::string>& labels_of_b);
 
-// "1%", "0.5 %", "0.01": a share of all rows, 0 … 1. A bare 1 or more is refused: nobody means all of the rows. Throws usage.
+// "1%", "0.5 %", "0.01": a share of all rows, 0 … 1. A bare 1 or more is refused: nobody means all of the rows. Throws
+// usage.
 double parse_share(const std::string& text);
 
 std::string to_text(const Comparison& comparison);

@@ -12,15 +12,21 @@
 namespace brim {
 namespace {
 
-ModelRun model(std::string name, std::vector<std::string> labels, std::vector<int32_t> predicted, double rows_per_second) {
+ModelRun model(std::string name, std::vector<std::string> labels, std::vector<int32_t> predicted,
+               double rows_per_second) {
   ModelRun run;
-  run.name = std::move(name), run.labels = std::move(labels), run.predicted = std::move(predicted), run.rows_per_second = rows_per_second;
+  run.name = std::move(name);
+  run.labels = std::move(labels);
+  run.predicted = std::move(predicted);
+
+  run.rows_per_second = rows_per_second;
   return run;
 }
 
 const std::vector<std::string> kTruth = {"neg", "neg", "neg", "neg", "pos", "pos", "pos", "pos", "neu", "neu"};
 
-// Eight rows right and five: a calls one neg neu and one pos neg; b spells its labels otherwise and says neg whenever it is not sure.
+// Eight rows right and five: a calls one neg neu and one pos neg; b spells its labels otherwise and says neg whenever
+// it is not sure.
 Comparison by_hand(double max_loss) {
   const auto a = model("a", {"neg", "neu", "pos"}, {0, 0, 0, 1, 2, 2, 2, 0, 1, 1}, 100);
   const auto b = model("b", {"POS", "NEG", "NEU"}, {1, 1, 1, 1, 0, 1, 1, 1, 1, 1}, 1000);
@@ -36,7 +42,10 @@ TEST(Compare, CountsAsByHand) {
   // a: recall 3/4, 1, 3/4; precision 3/4, 2/3, 1; F1 0.75, 0.8, 6/7.
   EXPECT_NEAR(c.models[0].metrics->macro_recall, (0.75 + 1 + 0.75) / 3, 1e-12);
   EXPECT_NEAR(c.models[0].metrics->macro_f1, (0.75 + 0.8 + 6.0 / 7) / 3, 1e-12);
-  const auto errors = [&](size_t m, size_t k) { return std::vector<int64_t>{c.models[m].per_class[k].support, c.models[m].per_class[k].false_positives, c.models[m].per_class[k].false_negatives}; };
+  const auto errors = [&](size_t m, size_t k) {
+    return std::vector<int64_t>{c.models[m].per_class[k].support, c.models[m].per_class[k].false_positives,
+                                c.models[m].per_class[k].false_negatives};
+  };
   EXPECT_EQ(errors(0, 0), (std::vector<int64_t>{4, 1, 1}));
   EXPECT_EQ(errors(0, 1), (std::vector<int64_t>{2, 1, 0}));
   EXPECT_EQ(errors(0, 2), (std::vector<int64_t>{4, 0, 1}));
@@ -52,7 +61,8 @@ TEST(Compare, CountsAsByHand) {
   EXPECT_NEAR(c.pairs[0].mcnemar->p_value, 0.375, 1e-12);
 }
 
-// Known figures: 59 against 6 of 65 discordant pairs, chi² = (53-1)²/65 = 41.6; 12 against 2 exactly, p = 0.012939453125.
+// Known figures: 59 against 6 of 65 discordant pairs, chi² = (53-1)²/65 = 41.6; 12 against 2 exactly, p =
+// 0.012939453125.
 TEST(Compare, McNemarAgainstKnownFigures) {
   const auto pair = [](int only_a, int only_b) {
     std::vector<int32_t> a, b;
@@ -73,7 +83,7 @@ TEST(Compare, McNemarAgainstKnownFigures) {
 }
 
 TEST(Compare, RecommendsByTheStatedRule) {
-  EXPECT_EQ(by_hand(0.01).recommended, 0u);   // b is faster, but 30 points worse
+  EXPECT_EQ(by_hand(0.01).recommended, 0u);  // b is faster, but 30 points worse
   EXPECT_EQ(by_hand(0.299).recommended, 0u);
   EXPECT_EQ(by_hand(0.30).recommended, 1u);
   EXPECT_NE(by_hand(0.30).rule.find("within 30.00 points"), std::string::npos);
@@ -82,12 +92,15 @@ TEST(Compare, RecommendsByTheStatedRule) {
 TEST(Compare, SaysWhenOneWordIsAsGood) {
   EXPECT_EQ(by_hand(0.01).rule.find("always saying"), std::string::npos);
   // Two of four rows right, three of four are x.
-  const auto c = compare_models({model("a", {"x", "y"}, {0, 1, 1, 1}, 1), model("b", {"x", "y"}, {1, 0, 1, 1}, 2)}, {"x", "x", "x", "y"}, 0.01);
+  const auto c = compare_models({model("a", {"x", "y"}, {0, 1, 1, 1}, 1), model("b", {"x", "y"}, {1, 0, 1, 1}, 2)},
+                                {"x", "x", "x", "y"}, 0.01);
   EXPECT_NE(c.rule.find("always saying x (75.00 %)"), std::string::npos) << c.rule;
 }
 
 TEST(Compare, WithoutLabelsOnlyAgreement) {
-  const Comparison c = compare_models({model("a", {"x", "y"}, {0, 1, 1}, 5), model("b", {"Y", "X"}, {1, 0, 1}, 9), model("c", {"x", "y"}, {0, 1, 1}, 1)}, {}, 0.01);
+  const Comparison c = compare_models({model("a", {"x", "y"}, {0, 1, 1}, 5), model("b", {"Y", "X"}, {1, 0, 1}, 9),
+                                       model("c", {"x", "y"}, {0, 1, 1}, 1)},
+                                      {}, 0.01);
   ASSERT_EQ(c.pairs.size(), 3u);
   EXPECT_NEAR(c.pairs[0].agreement, 2.0 / 3, 1e-12);
   EXPECT_NEAR(c.pairs[1].agreement, 1, 1e-12);
@@ -122,7 +135,11 @@ std::string refusal(Fn&& fn, int code) {
 
 TEST(Compare, RefusesWhatCannotBeCompared) {
   const auto a = model("a", {"neg", "pos"}, {0}, 1);
-  const std::string differing = refusal([&] { (void)compare_models({a, model("b", {"neg", "neu", "pos"}, {0}, 1)}, {}, 0); }, 4);
+  const std::string differing = refusal(
+      [&] {
+        (void)compare_models({a, model("b", {"neg", "neu", "pos"}, {0}, 1)}, {}, 0);
+      },
+      4);
   EXPECT_NE(differing.find("a: neg, pos"), std::string::npos);
   EXPECT_NE(differing.find("b: neg, neu, pos"), std::string::npos);
   (void)refusal([&] { (void)compare_models({a, model("b", {"neg", "LABEL_1"}, {0}, 1)}, {}, 0); }, 4);
@@ -135,7 +152,8 @@ TEST(Compare, SharesAsPeopleWriteThem) {
   EXPECT_DOUBLE_EQ(parse_share("0.5 %"), 0.005);
   EXPECT_DOUBLE_EQ(parse_share("0.02"), 0.02);
   EXPECT_DOUBLE_EQ(parse_share("0"), 0);
-  for (const char* bad : {"", "%", "one", "-1%", "101%", "1", "5", "nan", "1%%x"}) (void)refusal([&] { (void)parse_share(bad); }, 2);
+  for (const char* bad : {"", "%", "one", "-1%", "101%", "1", "5", "nan", "1%%x"})
+    (void)refusal([&] { (void)parse_share(bad); }, 2);
 }
 
 }  // namespace

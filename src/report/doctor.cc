@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/doctor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
-#include <fmt/format.h>
 
 #include "base/units.h"
 #include "io/compress.h"
@@ -18,7 +19,8 @@ std::string percent(double share) { return fmt::format("{:.0f} %", share * 100);
 // The stages as a model of the run: what is left when one of them no longer stands in the way.
 class Predictor {
  public:
-  Predictor(const TracedRun& r, const Swept& s) : r_(r), s_(s), vader_(r.model == "vader"), train_(r.verb == "train"), cores_(std::max(1, r.cores)) {}
+  Predictor(const TracedRun& r, const Swept& s)
+      : r_(r), s_(s), vader_(r.model == "vader"), train_(r.verb == "train"), cores_(std::max(1, r.cores)) {}
 
   int more_tokenizers() const {
     const int most = vader_ || !r_.on_card ? r_.cores : std::max(1, r_.cores - 2);
@@ -40,18 +42,22 @@ class Predictor {
     return std::min(s_.seconds(), std::max(left, least));
   }
 
-  // Larger batches: the device's time shrinks by its speed, what the host does once a batch by the number of batches; what
-  // the stages around the device need stays. On a card launch gaps inside a batch count as busy, so its speed holds them.
+  // Larger batches: the device's time shrinks by its speed, what the host does once a batch by the number of batches;
+  // what the stages around the device need stays. On a card launch gaps inside a batch count as busy, so its speed
+  // holds them.
   double with_larger_batches(double share_of_time, double share_of_batches) const {
     double per_batch = 0;
-    for (const Cause cause : {Cause::packer, Cause::copy, Cause::launch, Cause::sync}) per_batch += s_.charged[index_of(cause)];
+    for (const Cause cause : {Cause::packer, Cause::copy, Cause::launch, Cause::sync})
+      per_batch += s_.charged[index_of(cause)];
     const double left = with_device_at(share_of_time) - (1 - std::min(1.0, share_of_batches)) * per_batch;
     const double tokenize = tokenize_work() / std::max(1, std::min(r_.stats.tokenizers, r_.cores));
     return std::min(s_.seconds(), std::max({left, s_.read, s_.write, tokenize}));
   }
 
   // A device that was busy but slow.
-  double with_device_at(double share_of_time) const { return s_.seconds() - (1 - std::min(1.0, share_of_time)) * device_seconds(); }
+  double with_device_at(double share_of_time) const {
+    return s_.seconds() - (1 - std::min(1.0, share_of_time)) * device_seconds();
+  }
   double device_seconds() const { return vader_ ? s_.seconds() : s_.busy; }
 
   // Threads that stood ready without a core, other than for each other's sake.
@@ -79,16 +85,20 @@ class Predictor {
   }
 
   double cpu() const { return r_.stats.cpu_seconds; }
-  // Work takes more CPU time on cores that are shared, since their caches are cold after each turn; the plan's figure is for
-  // cores that are not. Half-way fitted the one machine it was tried on (docs/doctor.md).
+  // Work takes more CPU time on cores that are shared, since their caches are cold after each turn; the plan's figure
+  // is for cores that are not. Half-way fitted the one machine it was tried on (docs/doctor.md).
   double undisturbed_cpu() const {
     const double around = r_.stats.read_cpu_seconds + r_.stats.tokenize_cpu_seconds + r_.stats.sink_cpu_seconds;
     const double compute = std::max(0.0, cpu() - around);
-    const double planned = r_.plan_tokens_per_second > 0 ? static_cast<double>(r_.stats.tokens) / r_.plan_tokens_per_second * cores_ : compute;
+    const double planned = r_.plan_tokens_per_second > 0
+                               ? static_cast<double>(r_.stats.tokens) / r_.plan_tokens_per_second * cores_
+                               : compute;
     return around + 0.5 * (compute + std::clamp(planned, 0.5 * compute, compute));
   }
   // Tokenizer threads that shared their cores took longer than they worked.
-  double tokenize_work() const { return r_.stats.tokenize_cpu_seconds > 0 ? std::min(s_.tokenize, r_.stats.tokenize_cpu_seconds) : s_.tokenize; }
+  double tokenize_work() const {
+    return r_.stats.tokenize_cpu_seconds > 0 ? std::min(s_.tokenize, r_.stats.tokenize_cpu_seconds) : s_.tokenize;
+  }
 
   const TracedRun& r_;
   const Swept& s_;
@@ -98,14 +108,21 @@ class Predictor {
 
 class Physician {
  public:
-  Physician(const RunTrace& trace, const std::optional<BudgetProbe>& probe) : r_(trace.record), s_(sweep(trace)), predict_(r_, s_), probe_(probe) {}
+  Physician(const RunTrace& trace, const std::optional<BudgetProbe>& probe)
+      : r_(trace.record), s_(sweep(trace)), predict_(r_, s_), probe_(probe) {}
 
   Diagnosis go() {
-    d_.seconds = s_.seconds(), d_.busy_seconds = s_.busy, d_.idle_seconds = s_.idle, d_.idle = s_.charged;
-    for (const Cause cause : {Cause::reader, Cause::tokenizer, Cause::packer, Cause::copy, Cause::launch, Cause::writer, Cause::sync, Cause::evaluation})
+    d_.seconds = s_.seconds();
+    d_.busy_seconds = s_.busy;
+    d_.idle_seconds = s_.idle;
+    d_.idle = s_.charged;
+    for (const Cause cause : {Cause::reader, Cause::tokenizer, Cause::packer, Cause::copy, Cause::launch, Cause::writer,
+                              Cause::sync, Cause::evaluation})
       if (s_.charged[index_of(cause)] > 0) add(cause, predict_.without(cause));
-    if (train_) training_plan();
-    else small_batches();
+    if (train_)
+      training_plan();
+    else
+      small_batches();
     throttled();
     paging();
     neighbours();
@@ -113,7 +130,10 @@ class Physician {
       return a.gain != b.gain ? a.gain > b.gain : a.idle_seconds > b.idle_seconds;
     });
     if (d_.seconds < kShort && !d_.findings.empty())
-      d_.facts.push_back(fmt::format("the run took {}, in which hand-overs between threads weigh as much as the work; give it more rows to learn more", format_duration(d_.seconds)));
+      d_.facts.push_back(
+          fmt::format("the run took {}, in which hand-overs between threads weigh as much as the work; give it more "
+                      "rows to learn more",
+                      format_duration(d_.seconds)));
     d_.verdict = verdict();
     return d_;
   }
@@ -125,7 +145,10 @@ class Physician {
       add(advice.cause, advice.predicted_seconds);
       if (d_.findings.size() == had) continue;
       Finding& f = d_.findings.back();
-      f.evidence = std::move(advice.evidence), f.change = std::move(advice.change), f.settings = std::move(advice.settings);
+      f.evidence = std::move(advice.evidence);
+      f.change = std::move(advice.change);
+
+      f.settings = std::move(advice.settings);
     }
     d_.facts = train_facts(s_);
   }
@@ -145,26 +168,32 @@ class Physician {
 
   void describe(Finding& f) const {
     const PipelineStats& p = r_.stats;
-    const std::string idle = fmt::format("the device waited {} ({} of the run) for it", format_duration(f.idle_seconds), percent(share(f.idle_seconds)));
+    const std::string idle = fmt::format("the device waited {} ({} of the run) for it", format_duration(f.idle_seconds),
+                                         percent(share(f.idle_seconds)));
     if (train_) return describe_train_idle(f, r_, s_, idle);
     switch (f.cause) {
       case Cause::reader:
-        f.evidence = fmt::format("{}; the reader was at work {} of the time and used its core for {}", idle, percent(share(s_.read)), percent(share(p.read_cpu_seconds)));
+        f.evidence = fmt::format("{}; the reader was at work {} of the time and used its core for {}", idle,
+                                 percent(share(s_.read)), percent(share(p.read_cpu_seconds)));
         f.change = reader_advice();
         break;
       case Cause::writer:
-        f.evidence = fmt::format("{}; the writer was at work {} of the time and used its core for {}", idle, percent(share(s_.write)), percent(share(p.sink_cpu_seconds)));
+        f.evidence = fmt::format("{}; the writer was at work {} of the time and used its core for {}", idle,
+                                 percent(share(s_.write)), percent(share(p.sink_cpu_seconds)));
         f.change = writer_advice();
         break;
       case Cause::tokenizer: {
-        f.evidence = fmt::format("{}; {} tokenizer thread{} busy {} of the time on {} usable cores", idle, p.tokenizers, p.tokenizers == 1 ? " was" : "s were",
+        f.evidence = fmt::format("{}; {} tokenizer thread{} busy {} of the time on {} usable cores", idle, p.tokenizers,
+                                 p.tokenizers == 1 ? " was" : "s were",
                                  percent(share(s_.tokenize / std::max(1, p.tokenizers))), r_.cores);
         const int threads = predict_.more_tokenizers();
         if (threads > p.tokenizers) {
           f.change = fmt::format("--tokenizer-threads {}", threads);
           f.settings = {{"tokenizer-threads", std::to_string(threads)}};
         } else if (r_.machine_cores > r_.cores) {
-          f.change = fmt::format("let the process use more of the machine's {} cores (it may use {}: affinity or cgroup)", r_.machine_cores, r_.cores);
+          f.change =
+              fmt::format("let the process use more of the machine's {} cores (it may use {}: affinity or cgroup)",
+                          r_.machine_cores, r_.cores);
         } else {
           f.change = "every core tokenizes already; more cores, or fewer other processes on them";
         }
@@ -175,8 +204,11 @@ class Physician {
         f.change = "a larger model or longer texts would hide it; nothing to set";
         break;
       case Cause::copy:
-        f.evidence = fmt::format("{}; copies took {} of the time{}", idle, percent(share(s_.copy)),
-                                 r_.staging_depth == 1 ? ", and with one batch in flight neither they nor the host's work overlap with computing" : "");
+        f.evidence =
+            fmt::format("{}; copies took {} of the time{}", idle, percent(share(s_.copy)),
+                        r_.staging_depth == 1
+                            ? ", and with one batch in flight neither they nor the host's work overlap with computing"
+                            : "");
         if (r_.staging_depth == 1) {
           f.change = "keep three batches in flight, as planned: unset BRIM_STAGING_DEPTH";
           f.settings = {{"staging-depth", ""}};
@@ -194,43 +226,58 @@ class Physician {
         f.change = "unset BRIM_SYNC and CUDA_LAUNCH_BLOCKING if they are set";
         f.settings = {{"sync", ""}};
         break;
-      default: break;
+      default:
+        break;
     }
   }
 
   std::string reader_advice() const {
     for (const auto& path : r_.inputs) {
-      if (path == "-") return "the program before the pipe does not deliver faster: let it write a file, or speed it up";
-      if (compression_of(path) == Compression::gzip) return fmt::format("{} is gzip, which one core must unpack: unpack it once, or store it as .zst", path);
+      if (path == "-")
+        return "the program before the pipe does not deliver faster: let it write a file, or speed it up";
+      if (compression_of(path) == Compression::gzip)
+        return fmt::format("{} is gzip, which one core must unpack: unpack it once, or store it as .zst", path);
     }
     return "read from a faster disk, or from memory (copy the input to /dev/shm)";
   }
   std::string writer_advice() const {
-    if (r_.output == "-") return "the program behind the pipe does not take rows faster: write to a file with -o, or speed it up";
-    if (compression_of(r_.output) == Compression::gzip) return "write the output uncompressed or as .zst; gzip takes a core";
+    if (r_.output == "-")
+      return "the program behind the pipe does not take rows faster: write to a file with -o, or speed it up";
+    if (compression_of(r_.output) == Compression::gzip)
+      return "write the output uncompressed or as .zst; gzip takes a core";
     return "write to a faster disk";
   }
 
   void small_batches() {
-    const double per_batch = static_cast<double>(r_.stats.tokens) / static_cast<double>(std::max<int64_t>(1, r_.stats.batches));
+    const double per_batch =
+        static_cast<double>(r_.stats.tokens) / static_cast<double>(std::max<int64_t>(1, r_.stats.batches));
     if (r_.free_token_budget < 2 * r_.token_budget || r_.stats.batches < 4 || r_.token_budget == 0) return;
-    if (per_batch < 0.25 * static_cast<double>(r_.token_budget)) return;  // not the budget: there were no rows to fill it
+    if (per_batch < 0.25 * static_cast<double>(r_.token_budget))
+      return;  // not the budget: there were no rows to fill it
     double now = r_.plan_tokens_per_second, then = r_.free_tokens_per_second;
-    if (probe_) now = probe_->tokens_per_second, then = probe_->free_tokens_per_second;
+    if (probe_) {
+      now = probe_->tokens_per_second;
+      then = probe_->free_tokens_per_second;
+    }
     if (now <= 0 || then <= now) return;
     // A limit the user set can be lifted; memory that others hold cannot be taken.
-    const bool others = r_.card.other_bytes > 0 && r_.limit_bytes >= (r_.free_limit_bytes - r_.card.other_bytes) * 9 / 10;
+    const bool others =
+        r_.card.other_bytes > 0 && r_.limit_bytes >= (r_.free_limit_bytes - r_.card.other_bytes) * 9 / 10;
     const size_t had = d_.findings.size();
-    add(others ? Cause::memory : Cause::small_batch, predict_.with_larger_batches(now / then, per_batch / static_cast<double>(r_.free_token_budget)));
+    add(others ? Cause::memory : Cause::small_batch,
+        predict_.with_larger_batches(now / then, per_batch / static_cast<double>(r_.free_token_budget)));
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
-    f.evidence = fmt::format("{} tokens a batch, where {} would run {:.2f} times as fast ({})", format_count(static_cast<int64_t>(per_batch)),
-                             format_count(r_.free_token_budget), then / now, probe_ ? "measured here" : "predicted from the plan");
+    f.evidence = fmt::format("{} tokens a batch, where {} would run {:.2f} times as fast ({})",
+                             format_count(static_cast<int64_t>(per_batch)), format_count(r_.free_token_budget),
+                             then / now, probe_ ? "measured here" : "predicted from the plan");
     if (others) {
-      f.change = fmt::format("{} other process{} hold{} {} of the card: end it, or move it", r_.card.other_processes, r_.card.other_processes == 1 ? "" : "es",
-                             r_.card.other_processes == 1 ? "s" : "", format_bytes(r_.card.other_bytes));
+      f.change = fmt::format("{} other process{} hold{} {} of the card: end it, or move it", r_.card.other_processes,
+                             r_.card.other_processes == 1 ? "" : "es", r_.card.other_processes == 1 ? "s" : "",
+                             format_bytes(r_.card.other_bytes));
     } else {
-      f.change = fmt::format("--memory-limit auto: the limit of {} leaves room for {} tokens", format_bytes(r_.limit_bytes), format_count(r_.token_budget));
+      f.change = fmt::format("--memory-limit auto: the limit of {} leaves room for {} tokens",
+                             format_bytes(r_.limit_bytes), format_count(r_.token_budget));
       f.settings = {{"memory-limit", "auto"}};
     }
   }
@@ -256,8 +303,10 @@ class Physician {
     std::erase_if(reasons, is_power_cap);
     if (reasons.empty() && power_explains_clocks()) {
       at_power_limit_ = true;
-      d_.facts.push_back(fmt::format("the card was at its power limit{}, its clocks at {} of {} MHz: as fast as it goes under full load, and no setting of Brim changes it",
-                                     power_text(), c.sm_clock_mhz, c.max_sm_clock_mhz));
+      d_.facts.push_back(
+          fmt::format("the card was at its power limit{}, its clocks at {} of {} MHz: as fast as it goes under full "
+                      "load, and no setting of Brim changes it",
+                      power_text(), c.sm_clock_mhz, c.max_sm_clock_mhz));
       return;
     }
     // Moments at which at most the power cap held it show what the card reaches; without any, its maximum must do.
@@ -268,13 +317,16 @@ class Physician {
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
     if (reasons.empty()) {
-      f.evidence = fmt::format("the card ran at {} of {} MHz; it says power cap, but its power does not explain it{}", c.sm_clock_mhz, c.max_sm_clock_mhz, power_text());
+      f.evidence = fmt::format("the card ran at {} of {} MHz; it says power cap, but its power does not explain it{}",
+                               c.sm_clock_mhz, c.max_sm_clock_mhz, power_text());
       f.change = "look at its power supply, cables and slot; reset the card (nvidia-smi -r, needs root)";
       return;
     }
-    f.evidence = fmt::format("the card ran at {} MHz, where it reaches {}, because of: {}", c.sm_clock_mhz, reached, fmt::join(reasons, ", "));
-    f.change = reasons == std::vector<std::string>{"application clocks"} ? "give its clocks free (nvidia-smi -rac and -rgc, need root)"
-                                                                         : "better cooling and power supply: the card protects itself";
+    f.evidence = fmt::format("the card ran at {} MHz, where it reaches {}, because of: {}", c.sm_clock_mhz, reached,
+                             fmt::join(reasons, ", "));
+    f.change = reasons == std::vector<std::string>{"application clocks"}
+                   ? "give its clocks free (nvidia-smi -rac and -rgc, need root)"
+                   : "better cooling and power supply: the card protects itself";
   }
 
   void paging() {
@@ -285,8 +337,10 @@ class Physician {
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
     f.evidence = fmt::format("{} pages had to come back from disk or swap", format_count(r_.stats.major_faults));
-    f.change = r_.training.token_home == "streamed" ? "free host memory, so that it keeps the token cache's file; where there is enough, --token-set staged"
-                                                    : "free host memory: end other programs, or take a smaller --memory-limit";
+    f.change =
+        r_.training.token_home == "streamed"
+            ? "free host memory, so that it keeps the token cache's file; where there is enough, --token-set staged"
+            : "free host memory: end other programs, or take a smaller --memory-limit";
   }
 
   void neighbours() {
@@ -296,8 +350,9 @@ class Physician {
     add(Cause::neighbour, predict_.without_neighbour());
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
-    f.evidence = fmt::format("other processes used {:.1f} of {} cores; threads of this one stood ready without a core for {} in all",
-                             share(p.other_cpu_seconds), r_.machine_cores, format_duration(p.run_delay_seconds));
+    f.evidence = fmt::format(
+        "other processes used {:.1f} of {} cores; threads of this one stood ready without a core for {} in all",
+        share(p.other_cpu_seconds), r_.machine_cores, format_duration(p.run_delay_seconds));
     f.change = "end or renice the other processes (brim monitor and top show them), or run when they are done";
   }
 
@@ -305,14 +360,19 @@ class Physician {
     const double busy = share(s_.busy);
     if (!d_.findings.empty()) {
       const Finding& f = d_.findings.front();
-      return fmt::format("held back by {}: without it the run would take {} instead of {} ({:.2f} times as fast)", cause_name(f.cause),
-                         format_duration(f.predicted_seconds), format_duration(d_.seconds), d_.seconds / std::max(1e-9, f.predicted_seconds));
+      return fmt::format("held back by {}: without it the run would take {} instead of {} ({:.2f} times as fast)",
+                         cause_name(f.cause), format_duration(f.predicted_seconds), format_duration(d_.seconds),
+                         d_.seconds / std::max(1e-9, f.predicted_seconds));
     }
     if (at_power_limit_ && busy >= 0.9)
-      return fmt::format("nothing to gain: the card is at its power limit{} and was busy {} of the time", power_text(), percent(busy));
+      return fmt::format("nothing to gain: the card is at its power limit{} and was busy {} of the time", power_text(),
+                         percent(busy));
     if (d_.seconds < 1 && busy < 0.9)
-      return fmt::format("nothing to gain: the run took {}, most of it start and end; give it more rows to learn more", format_duration(d_.seconds));
-    return fmt::format("nothing to gain: the device was busy {} of the time, and no stage in its way would save {} or more", percent(busy), percent(kWorthwhile));
+      return fmt::format("nothing to gain: the run took {}, most of it start and end; give it more rows to learn more",
+                         format_duration(d_.seconds));
+    return fmt::format(
+        "nothing to gain: the device was busy {} of the time, and no stage in its way would save {} or more",
+        percent(busy), percent(kWorthwhile));
   }
 
   const TracedRun& r_;
@@ -358,20 +418,26 @@ bool wants_probe(const RunTrace& trace) {
   return r.verb != "train" && r.token_budget > 0 && r.free_token_budget >= 2 * r.token_budget && r.stats.batches >= 4;
 }
 
-Diagnosis diagnose(const RunTrace& trace, const std::optional<BudgetProbe>& probe) { return Physician(trace, probe).go(); }
+Diagnosis diagnose(const RunTrace& trace, const std::optional<BudgetProbe>& probe) {
+  return Physician(trace, probe).go();
+}
 
 std::string to_text(const Diagnosis& d) {
   std::string out = d.verdict + "\n\n";
-  out += fmt::format("device busy {} of {} ({:.1f} %), idle {}; {:.1f} % of the idle time has a cause\n", format_duration(d.busy_seconds), format_duration(d.seconds),
-                     d.seconds > 0 ? 100 * d.busy_seconds / d.seconds : 0, format_duration(d.idle_seconds), 100 * d.attributed());
+  out += fmt::format("device busy {} of {} ({:.1f} %), idle {}; {:.1f} % of the idle time has a cause\n",
+                     format_duration(d.busy_seconds), format_duration(d.seconds),
+                     d.seconds > 0 ? 100 * d.busy_seconds / d.seconds : 0, format_duration(d.idle_seconds),
+                     100 * d.attributed());
   for (size_t c = 0; c < d.idle.size(); ++c)
     if (d.idle[c] > 0.005 * d.seconds)
-      out += fmt::format("  {:<26} {:>8}  {:>5.1f} % of the run\n", cause_name(static_cast<Cause>(c)), format_duration(d.idle[c]), 100 * d.idle[c] / d.seconds);
+      out += fmt::format("  {:<26} {:>8}  {:>5.1f} % of the run\n", cause_name(static_cast<Cause>(c)),
+                         format_duration(d.idle[c]), 100 * d.idle[c] / d.seconds);
   for (const std::string& fact : d.facts) out += fmt::format("note: {}\n", fact);
   int number = 0;
   for (const Finding& f : d.findings)
-    out += fmt::format("\n{}. {}: predicted {} instead of {} (saves {:.0f} %)\n   evidence: {}\n   change:   {}\n", ++number, cause_name(f.cause),
-                       format_duration(f.predicted_seconds), format_duration(d.seconds), 100 * f.gain, f.evidence, f.change);
+    out += fmt::format("\n{}. {}: predicted {} instead of {} (saves {:.0f} %)\n   evidence: {}\n   change:   {}\n",
+                       ++number, cause_name(f.cause), format_duration(f.predicted_seconds), format_duration(d.seconds),
+                       100 * f.gain, f.evidence, f.change);
   return out;
 }
 
@@ -380,8 +446,10 @@ std::string to_env_file(const Diagnosis& d) {
   for (const Finding& f : d.findings)
     for (const Setting& s : f.settings) {
       out += fmt::format("\n# {}: {}\n", cause_name(f.cause), f.evidence);
-      if (s.value.empty()) out += fmt::format("# unset {} in the environment\n", s.variable());
-      else out += fmt::format("{}={}\n", s.variable(), s.value);
+      if (s.value.empty())
+        out += fmt::format("# unset {} in the environment\n", s.variable());
+      else
+        out += fmt::format("{}={}\n", s.variable(), s.value);
     }
   return out;
 }

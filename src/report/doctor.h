@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The doctor: why was the device idle, and what would it bring to change that? Every moment in which the device had
-// nothing to do is charged to the stage that kept it waiting; what a change brings is read off the other stages, since no
-// run can end before its slowest part has.
+// nothing to do is charged to the stage that kept it waiting; what a change brings is read off the other stages, since
+// no run can end before its slowest part has.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,19 +13,30 @@
 
 namespace brim {
 
-// X(enumerator, name). `startup` is the time the first chunk needs to reach the device and the last to leave it: charged,
-// never advised upon.
-#define BRIM_CAUSES(X)                                                                                                      \
-  X(reader, "reader") X(tokenizer, "tokenizer") X(packer, "packer") X(copy, "copy") X(launch, "launch") X(writer, "writer") \
-  X(sync, "sync") X(evaluation, "evaluation") X(small_batch, "small batches") X(throttle, "clock or power throttle")        \
-  X(memory, "memory pressure")                                                                                              \
-  X(neighbour, "another process") X(startup, "start and end of the run")
+// X(enumerator, name). `startup` is the time the first chunk needs to reach the device and the last to leave it:
+// charged, never advised upon.
+// clang-format off
+#define BRIM_CAUSES(X) \
+  X(reader, "reader") \
+  X(tokenizer, "tokenizer") \
+  X(packer, "packer") \
+  X(copy, "copy") \
+  X(launch, "launch") \
+  X(writer, "writer") \
+  X(sync, "sync") \
+  X(evaluation, "evaluation") \
+  X(small_batch, "small batches") \
+  X(throttle, "clock or power throttle") \
+  X(memory, "memory pressure") \
+  X(neighbour, "another process") \
+  X(startup, "start and end of the run")
+// clang-format on
 
 enum class Cause : uint8_t {
 #define BRIM_CAUSE_ENUM(id, name) id,
   BRIM_CAUSES(BRIM_CAUSE_ENUM)
 #undef BRIM_CAUSE_ENUM
-  count
+      count
 };
 const char* cause_name(Cause cause);
 std::optional<Cause> cause_from_name(const std::string& name);
@@ -43,17 +54,17 @@ struct Finding {
   double predicted_seconds = 0;  // of the run without it
   double gain = 0;               // share of the run's time saved
   std::string evidence, change;
-  std::vector<Setting> settings; // empty: nothing Brim could set
+  std::vector<Setting> settings;  // empty: nothing Brim could set
   bool operator==(const Finding&) const = default;
 };
 
 struct Diagnosis {
   double seconds = 0, busy_seconds = 0, idle_seconds = 0;
   std::array<double, static_cast<size_t>(Cause::count)> idle = {};  // seconds of idle_seconds by cause
-  double attributed() const;                                        // share of idle_seconds with a cause; 1 if there is none
-  std::vector<Finding> findings;                                    // worth at least kWorthwhile, largest gain first
-  std::vector<std::string> facts;                                   // true of the run, and nothing that a change would gain
-  std::string verdict;                                              // one sentence
+  double attributed() const;       // share of idle_seconds with a cause; 1 if there is none
+  std::vector<Finding> findings;   // worth at least kWorthwhile, largest gain first
+  std::vector<std::string> facts;  // true of the run, and nothing that a change would gain
+  std::string verdict;             // one sentence
   bool nothing_to_gain() const { return findings.empty(); }
   bool operator==(const Diagnosis&) const = default;
 };

@@ -9,41 +9,60 @@ namespace {
 
 // Who was doing what at one moment.
 struct State {
-  int device = 0, copying = 0;                                             // lanes of the device
-  int reading = 0, no_room = 0, tokenizing = 0, writing = 0;               // stages around it
+  int device = 0, copying = 0;                                                            // lanes of the device
+  int reading = 0, no_room = 0, tokenizing = 0, writing = 0;                              // stages around it
   int packing = 0, staging = 0, launching = 0, collecting = 0, starved = 0, waiting = 0;  // the compute thread
-  int evaluating = 0;                                                      // training only; checkpoints are writing
+  int evaluating = 0;  // training only; checkpoints are writing
 
   int* counter(Zone zone, bool compute_lane, bool on_card) {
     switch (zone) {
-      case Zone::device_busy: return &device;
-      case Zone::copy: return &copying;
-      case Zone::compute: return on_card ? &launching : &device;
-      case Zone::read: return &reading;
-      case Zone::wait_room: return &no_room;
-      case Zone::tokenize: return &tokenizing;
-      case Zone::write: return &writing;
-      case Zone::pack: return &packing;
-      case Zone::stage: return &staging;
-      case Zone::collect: return &collecting;
-      case Zone::wait_device: return &waiting;
-      case Zone::wait_input: return compute_lane ? &starved : nullptr;
-      case Zone::forward: case Zone::optimizer: return &launching;
-      case Zone::evaluate: return &evaluating;
-      case Zone::checkpoint: return &writing;
-      default: return nullptr;
+      case Zone::device_busy:
+        return &device;
+      case Zone::copy:
+        return &copying;
+      case Zone::compute:
+        return on_card ? &launching : &device;
+      case Zone::read:
+        return &reading;
+      case Zone::wait_room:
+        return &no_room;
+      case Zone::tokenize:
+        return &tokenizing;
+      case Zone::write:
+        return &writing;
+      case Zone::pack:
+        return &packing;
+      case Zone::stage:
+        return &staging;
+      case Zone::collect:
+        return &collecting;
+      case Zone::wait_device:
+        return &waiting;
+      case Zone::wait_input:
+        return compute_lane ? &starved : nullptr;
+      case Zone::forward:
+      case Zone::optimizer:
+        return &launching;
+      case Zone::evaluate:
+        return &evaluating;
+      case Zone::checkpoint:
+        return &writing;
+      default:
+        return nullptr;
     }
   }
 };
 
 class Sweep {
  public:
-  explicit Sweep(const RunTrace& trace) : trace_(trace), r_(trace.record), vader_(r_.model == "vader"), train_(r_.verb == "train") {}
+  explicit Sweep(const RunTrace& trace)
+      : trace_(trace), r_(trace.record), vader_(r_.model == "vader"), train_(r_.verb == "train") {}
 
   Swept go() {
     collect_edges();
     if (edges_.empty()) return swept_;
-    swept_.begin_ns = edges_.front().at_ns, swept_.end_ns = edges_.back().at_ns;
+    swept_.begin_ns = edges_.front().at_ns;
+    swept_.end_ns = edges_.back().at_ns;
     for (const ZoneEvent& e : trace_.events)
       if (e.end_ns > began_ns_) add_work(e);
     int64_t now = swept_.begin_ns;
@@ -75,9 +94,12 @@ class Sweep {
 
   void collect_edges() {
     State probe;
-    // A card is warmed up, batch by batch, when the model is opened: the run begins with its first read. Training begins
-    // with its first micro-batch: by then rows are tokenized, memory is planned and the weights are on the device.
-    const auto begins = [&](const ZoneEvent& e) { return train_ ? e.zone == Zone::pack || e.zone == Zone::wait_input : e.zone == Zone::read; };
+    // A card is warmed up, batch by batch, when the model is opened: the run begins with its first read. Training
+    // begins with its first micro-batch: by then rows are tokenized, memory is planned and the weights are on the
+    // device.
+    const auto begins = [&](const ZoneEvent& e) {
+      return train_ ? e.zone == Zone::pack || e.zone == Zone::wait_input : e.zone == Zone::read;
+    };
     const auto first = std::find_if(trace_.events.begin(), trace_.events.end(), begins);
     if (first != trace_.events.end()) began_ns_ = first->begin_ns;
     for (const ZoneEvent& e : trace_.events) {
@@ -86,7 +108,8 @@ class Sweep {
       if (probe.counter(e.zone, compute_lane, r_.on_card) == nullptr || e.end_ns <= e.begin_ns) continue;
       edges_.push_back({e.begin_ns, 1, e.zone, compute_lane});
       edges_.push_back({e.end_ns, -1, e.zone, compute_lane});
-      const bool busy = vader_ ? e.zone == Zone::tokenize : e.zone == Zone::device_busy || (!r_.on_card && e.zone == Zone::compute);
+      const bool busy =
+          vader_ ? e.zone == Zone::tokenize : e.zone == Zone::device_busy || (!r_.on_card && e.zone == Zone::compute);
       if (!busy) continue;
       if (swept_.first_busy_ns < 0) swept_.first_busy_ns = e.begin_ns;
       swept_.last_busy_ns = std::max(swept_.last_busy_ns, e.end_ns);
@@ -97,29 +120,51 @@ class Sweep {
   void add_work(const ZoneEvent& e) {
     const double seconds = static_cast<double>(e.end_ns - e.begin_ns) * 1e-9;
     switch (e.zone) {
-      case Zone::read: swept_.read += seconds, ++swept_.chunks; break;
+      case Zone::read:
+        swept_.read += seconds, ++swept_.chunks;
+        break;
       case Zone::tokenize:
         if (swept_.tokenize == 0) swept_.first_tokenize = seconds;
         swept_.tokenize += seconds;
         break;
       case Zone::pack:
-        if (train_) swept_.pack += seconds;  // on a thread of its own
-        else swept_.host += seconds;
+        if (train_)
+          swept_.pack += seconds;  // on a thread of its own
+        else
+          swept_.host += seconds;
         break;
-      case Zone::stage: case Zone::collect: swept_.host += seconds; break;
-      case Zone::forward: case Zone::optimizer: swept_.launch += seconds; break;
-      case Zone::evaluate: swept_.evaluate += seconds, ++swept_.evaluations; break;
-      case Zone::checkpoint: swept_.save += seconds, ++swept_.saves; break;
-      case Zone::compute: if (r_.on_card) swept_.host += seconds, swept_.launch += seconds; break;
-      case Zone::copy: swept_.copy += seconds; break;
-      case Zone::write: swept_.write += seconds; break;
-      default: break;
+      case Zone::stage:
+      case Zone::collect:
+        swept_.host += seconds;
+        break;
+      case Zone::forward:
+      case Zone::optimizer:
+        swept_.launch += seconds;
+        break;
+      case Zone::evaluate:
+        swept_.evaluate += seconds, ++swept_.evaluations;
+        break;
+      case Zone::checkpoint:
+        swept_.save += seconds, ++swept_.saves;
+        break;
+      case Zone::compute:
+        if (r_.on_card) swept_.host += seconds, swept_.launch += seconds;
+        break;
+      case Zone::copy:
+        swept_.copy += seconds;
+        break;
+      case Zone::write:
+        swept_.write += seconds;
+        break;
+      default:
+        break;
     }
   }
 
   void account(int64_t from, int64_t to) {
     const double seconds = static_cast<double>(to - from) * 1e-9;
-    const int ready = (state_.device > 0 && !r_.on_card ? r_.threads : 0) + state_.tokenizing + (train_ ? state_.packing : 0);
+    const int ready =
+        (state_.device > 0 && !r_.on_card ? r_.threads : 0) + state_.tokenizing + (train_ ? state_.packing : 0);
     swept_.crowded += seconds * std::max(0, ready - r_.cores);
     if (vader_) return account_rules(from, seconds);
     if (state_.device > 0) {
@@ -133,7 +178,8 @@ class Sweep {
   // VADER: the cores are the device; a core without a tokenizer thread, or whose thread waits, is idle.
   void account_rules(int64_t from, double seconds) {
     const auto cores = static_cast<double>(std::max(1, r_.cores));
-    const double working = std::min<double>(state_.tokenizing, cores), threads = std::min<double>(r_.stats.tokenizers, cores);
+    const double working = std::min<double>(state_.tokenizing, cores),
+                 threads = std::min<double>(r_.stats.tokenizers, cores);
     swept_.busy += seconds * working / cores;
     if (threads < cores) charge(working > 0 ? Cause::tokenizer : upstream(), from, seconds * (cores - threads) / cores);
     if (working < threads) charge(upstream(), from, seconds * (threads - working) / cores);
@@ -145,8 +191,10 @@ class Sweep {
       return;
     }
     swept_.charged[index_of(cause)] += seconds;
-    if (swept_.first_busy_ns < 0 || at < swept_.first_busy_ns) swept_.before[index_of(cause)] += seconds;
-    else if (at >= swept_.last_busy_ns) swept_.after[index_of(cause)] += seconds;
+    if (swept_.first_busy_ns < 0 || at < swept_.first_busy_ns)
+      swept_.before[index_of(cause)] += seconds;
+    else if (at >= swept_.last_busy_ns)
+      swept_.after[index_of(cause)] += seconds;
   }
 
   Cause cause_of_idle() const {
@@ -162,7 +210,8 @@ class Sweep {
     return upstream();
   }
 
-  // The loop waits for a micro-batch, hands one over, launches, reads back, or has stopped for an evaluation or a checkpoint.
+  // The loop waits for a micro-batch, hands one over, launches, reads back, or has stopped for an evaluation or a
+  // checkpoint.
   Cause cause_in_training() const {
     if (state_.writing > 0) return Cause::writer;
     if (state_.evaluating > 0) return Cause::evaluation;
@@ -197,13 +246,15 @@ class Sweep {
       swept_.charged[index_of(Cause::startup)] += part;
     };
     if (train_) {  // the first micro-batch must be made and the model be written in any run
-      for (size_t c = 0; c < index_of(Cause::startup); ++c) move(static_cast<Cause>(c), swept_.before[c], swept_.before[c]);
+      for (size_t c = 0; c < index_of(Cause::startup); ++c)
+        move(static_cast<Cause>(c), swept_.before[c], swept_.before[c]);
       move(Cause::writer, swept_.after[index_of(Cause::writer)], swept_.after[index_of(Cause::writer)]);
       return;
     }
     move(Cause::reader, swept_.before[index_of(Cause::reader)], r_.stats.read_cpu_seconds / chunks);
     move(Cause::tokenizer, swept_.before[index_of(Cause::tokenizer)], swept_.first_tokenize);
-    move(Cause::packer, swept_.before[index_of(Cause::packer)], swept_.host / static_cast<double>(std::max<int64_t>(1, r_.stats.batches)));
+    move(Cause::packer, swept_.before[index_of(Cause::packer)],
+         swept_.host / static_cast<double>(std::max<int64_t>(1, r_.stats.batches)));
     move(Cause::writer, swept_.after[index_of(Cause::writer)], r_.stats.sink_cpu_seconds / chunks);
   }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The doctor on made-up timelines whose answer is known: each cause planted alone must be named first, with the time the
-// run would take without it; a good run must get no advice; a file that is no trace of ours must be refused.
+// The doctor on made-up timelines whose answer is known: each cause planted alone must be named first, with the time
+// the run would take without it; a good run must get no advice; a file that is no trace of ours must be refused.
 #include "report/doctor.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,8 @@ std::vector<Planted> plants() {
        [] {
          Made m(true);
          batches(m, 60, 100, 40);
-         for (int i = 0; i < 10; ++i) m.zone("reader", Zone::read, i * 100, i * 100 + 60).zone("compute", Zone::wait_input, i * 100, i * 100 + 60);
+         for (int i = 0; i < 10; ++i)
+           m.zone("reader", Zone::read, i * 100, i * 100 + 60).zone("compute", Zone::wait_input, i * 100, i * 100 + 60);
          m.zone("tokenizer 0", Zone::tokenize, 30, 31);
          m.stats().read_cpu_seconds = 0;
          return m;
@@ -37,8 +38,10 @@ std::vector<Planted> plants() {
          m.zone("tokenizer 0", Zone::tokenize, 0, 0.001);  // the first chunk is small: start-up takes nothing off
          batches(m, 60, 100, 40);
          for (int i = 0; i < 10; ++i) {
-           m.zone("tokenizer 0", Zone::tokenize, i * 100, i * 100 + 60).zone("tokenizer 1", Zone::tokenize, i * 100, i * 100 + 60);
-           m.zone("compute", Zone::wait_input, i * 100, i * 100 + 60).zone("reader", Zone::wait_output, i * 100, i * 100 + 60);
+           m.zone("tokenizer 0", Zone::tokenize, i * 100, i * 100 + 60)
+               .zone("tokenizer 1", Zone::tokenize, i * 100, i * 100 + 60);
+           m.zone("compute", Zone::wait_input, i * 100, i * 100 + 60)
+               .zone("reader", Zone::wait_output, i * 100, i * 100 + 60);
          }
          return m;
        }},
@@ -53,7 +56,8 @@ std::vector<Planted> plants() {
        [] {
          Made m(true);
          batches(m, 60, 100, 40);
-         for (int i = 0; i < 10; ++i) m.zone("compute", Zone::wait_device, i * 100, i * 100 + 60).zone("copy", Zone::copy, i * 100, i * 100 + 60);
+         for (int i = 0; i < 10; ++i)
+           m.zone("compute", Zone::wait_device, i * 100, i * 100 + 60).zone("copy", Zone::copy, i * 100, i * 100 + 60);
          return m;
        }},
       {"copies not overlapped", Cause::copy, 600,  // the host's own work of 600 ms remains
@@ -62,7 +66,8 @@ std::vector<Planted> plants() {
          m.trace.record.staging_depth = 1;
          batches(m, 60, 100, 40);
          for (int i = 0; i < 10; ++i) {
-           m.zone("compute", Zone::collect, i * 100, i * 100 + 20).zone("compute", Zone::pack, i * 100 + 20, i * 100 + 40);
+           m.zone("compute", Zone::collect, i * 100, i * 100 + 20)
+               .zone("compute", Zone::pack, i * 100 + 20, i * 100 + 40);
            m.zone("compute", Zone::stage, i * 100 + 40, i * 100 + 60);
          }
          return m;
@@ -88,7 +93,8 @@ std::vector<Planted> plants() {
        [] {
          Made m(true);
          batches(m, 60, 100, 40);
-         for (int i = 0; i < 10; ++i) m.zone("compute", Zone::pack, i * 100, i * 100 + 30).zone("copy", Zone::copy, i * 100, i * 100 + 60);
+         for (int i = 0; i < 10; ++i)
+           m.zone("compute", Zone::pack, i * 100, i * 100 + 30).zone("copy", Zone::copy, i * 100, i * 100 + 60);
          return m;
        }},
       {"launch", Cause::launch, 400,
@@ -110,7 +116,8 @@ std::vector<Planted> plants() {
          Made m(true);
          batches(m, 0, 100, 40);
          for (int i = 0; i < 10; ++i) {
-           m.zone("writer", Zone::write, i * 100 + 40, i * 100 + 100).zone("compute", Zone::wait_input, i * 100 + 40, i * 100 + 100);
+           m.zone("writer", Zone::write, i * 100 + 40, i * 100 + 100)
+               .zone("compute", Zone::wait_input, i * 100 + 40, i * 100 + 100);
            m.zone("reader", Zone::wait_room, i * 100 + 40, i * 100 + 100);
          }
          return m;
@@ -127,22 +134,28 @@ std::vector<Planted> plants() {
        [] {
          Made m(true);
          batches(m, 0, 100, 100);
-         m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6, m.trace.record.free_limit_bytes = int64_t{8} << 30;
+         m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6,
+         m.trace.record.free_limit_bytes = int64_t{8} << 30;
          return m;
        }},
-      {"tiny batches on a card", Cause::small_batch, 200,  // 9 ms of computing and 6 of handing out are left, but reading takes 200
+      {"tiny batches on a card", Cause::small_batch,
+       200,  // 9 ms of computing and 6 of handing out are left, but reading takes 200
        [] {
          Made m(true);
          batches(m, 0, 100, 90);
-         for (int i = 0; i < 10; ++i) m.zone("compute", Zone::collect, i * 100 + 90, i * 100 + 100).zone("reader", Zone::read, i * 100, i * 100 + 20);
-         m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 100e6, m.trace.record.free_limit_bytes = int64_t{8} << 30;
+         for (int i = 0; i < 10; ++i)
+           m.zone("compute", Zone::collect, i * 100 + 90, i * 100 + 100)
+               .zone("reader", Zone::read, i * 100, i * 100 + 20);
+         m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 100e6,
+         m.trace.record.free_limit_bytes = int64_t{8} << 30;
          return m;
        }},
       {"memory that others hold", Cause::memory, 500,
        [] {
          Made m(true);
          batches(m, 0, 100, 100);
-         m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6, m.trace.record.free_limit_bytes = int64_t{8} << 30;
+         m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6,
+         m.trace.record.free_limit_bytes = int64_t{8} << 30;
          m.trace.record.card.other_bytes = int64_t{7} << 30, m.trace.record.card.other_processes = 1;
          return m;
        }},
@@ -157,48 +170,71 @@ std::vector<Planted> plants() {
        [] {
          Made m(true);
          batches(m, 0, 100, 100);
-         m.trace.record.card.sm_clock_mhz = 1200, m.trace.record.card.max_sm_clock_mhz = 2000, m.trace.record.card.throttle = {"hardware thermal"};
+         m.trace.record.card.sm_clock_mhz = 1200;
+         m.trace.record.card.max_sm_clock_mhz = 2000;
+
+         m.trace.record.card.throttle = {"hardware thermal"};
          return m;
        }},
       {"heat at the power cap", Cause::throttle, 750,  // while only the cap held it, the card reached 1600 MHz
        [] {
          Made m(true);
          batches(m, 0, 100, 100);
-         m.trace.record.card.sm_clock_mhz = 1200, m.trace.record.card.max_sm_clock_mhz = 2000, m.trace.record.card.unhindered_clock_mhz = 1600;
-         m.trace.record.card.throttle = {"power cap", "software thermal"}, m.trace.record.card.power_w = 690, m.trace.record.card.power_limit_w = 700;
+         m.trace.record.card.sm_clock_mhz = 1200;
+         m.trace.record.card.max_sm_clock_mhz = 2000;
+
+         m.trace.record.card.unhindered_clock_mhz = 1600;
+         m.trace.record.card.throttle = {"power cap", "software thermal"};
+         m.trace.record.card.power_w = 690;
+
+         m.trace.record.card.power_limit_w = 700;
          return m;
        }},
       {"a power cap that power does not explain", Cause::throttle, 250,
        [] {
          Made m(true);
          batches(m, 0, 100, 100);
-         m.trace.record.card.sm_clock_mhz = 500, m.trace.record.card.max_sm_clock_mhz = 2000, m.trace.record.card.throttle = {"power cap"};
-         m.trace.record.card.power_w = 200, m.trace.record.card.power_limit_w = 700;
+         m.trace.record.card.sm_clock_mhz = 500;
+         m.trace.record.card.max_sm_clock_mhz = 2000;
+
+         m.trace.record.card.throttle = {"power cap"};
+         m.trace.record.card.power_w = 200;
+         m.trace.record.card.power_limit_w = 700;
          return m;
        }},
       {"neighbour on the CPU", Cause::neighbour, 600,  // 8 cores for 1 s: 4.8 s ours, 3.2 s theirs
        [] {
          Made m(false);
          m.trace.record.threads = 8;
-         m.trace.record.plan_tokens_per_second = m.trace.record.free_tokens_per_second = 40960 / 0.6;  // the plan agrees
+         m.trace.record.plan_tokens_per_second = m.trace.record.free_tokens_per_second =
+             40960 / 0.6;  // the plan agrees
          batches(m, 0, 100, 100);
-         m.stats().cpu_seconds = 4.8, m.stats().other_cpu_seconds = 3.2, m.stats().run_delay_seconds = 3.2;
+         m.stats().cpu_seconds = 4.8;
+         m.stats().other_cpu_seconds = 3.2;
+         m.stats().run_delay_seconds = 3.2;
          return m;
        }},
       {"reader on the CPU", Cause::reader, 400,
        [] {
          Made m(false);
          batches(m, 60, 100, 40);
-         for (int i = 0; i < 10; ++i) m.zone("reader", Zone::read, i * 100, i * 100 + 60).zone("compute", Zone::wait_input, i * 100, i * 100 + 60);
+         for (int i = 0; i < 10; ++i)
+           m.zone("reader", Zone::read, i * 100, i * 100 + 60).zone("compute", Zone::wait_input, i * 100, i * 100 + 60);
          m.stats().cpu_seconds = 1.6;
          return m;
        }},
       {"too few threads for the rules", Cause::tokenizer, 250,  // VADER: 2 of 8 cores, all busy
        [] {
          Made m(false);
-         m.trace.record.model = "vader", m.trace.record.token_budget = 0, m.stats().batches = 0, m.stats().tokens = 0;
-         m.zone("tokenizer 0", Zone::tokenize, 0, 1000).zone("tokenizer 1", Zone::tokenize, 0, 1000).zone("reader", Zone::wait_output, 0, 1000);
-         m.stats().cpu_seconds = 2, m.stats().tokenize_cpu_seconds = 2;
+         m.trace.record.model = "vader";
+         m.trace.record.token_budget = 0;
+         m.stats().batches = 0;
+         m.stats().tokens = 0;
+         m.zone("tokenizer 0", Zone::tokenize, 0, 1000)
+             .zone("tokenizer 1", Zone::tokenize, 0, 1000)
+             .zone("reader", Zone::wait_output, 0, 1000);
+         m.stats().cpu_seconds = 2;
+         m.stats().tokenize_cpu_seconds = 2;
          return m;
        }},
   };
@@ -217,9 +253,13 @@ TEST(Doctor, WarmUpBeforeTheFirstReadIsNoPartOfTheRun) {
   const auto reader = std::find_if(all.begin(), all.end(), [](const Planted& p) { return p.cause == Cause::reader; });
   const Diagnosis plain = diagnose(reader->make().trace);
   Made warmed = reader->make();
-  for (ZoneEvent& e : warmed.trace.events) e.begin_ns += 500'000'000, e.end_ns += 500'000'000;
+  for (ZoneEvent& e : warmed.trace.events) {
+    e.begin_ns += 500'000'000;
+    e.end_ns += 500'000'000;
+  }
   warmed.zone("device", Zone::device_busy, 0, 40).zone("device", Zone::device_busy, 80, 200);
-  std::stable_sort(warmed.trace.events.begin(), warmed.trace.events.end(), [](const ZoneEvent& a, const ZoneEvent& b) { return a.begin_ns < b.begin_ns; });
+  std::stable_sort(warmed.trace.events.begin(), warmed.trace.events.end(),
+                   [](const ZoneEvent& a, const ZoneEvent& b) { return a.begin_ns < b.begin_ns; });
   const Diagnosis later = diagnose(warmed.trace);
   EXPECT_DOUBLE_EQ(later.seconds, plain.seconds);
   EXPECT_DOUBLE_EQ(later.busy_seconds, plain.busy_seconds);
@@ -231,8 +271,14 @@ TEST(Doctor, SaysSoWhenThereIsNothingToGain) {
   for (const bool on_card : {true, false}) {
     Made m(on_card);
     batches(m, 2, 100, 99);
-    m.zone("reader", Zone::read, 0, 1).zone("tokenizer 0", Zone::tokenize, 1, 2).zone("writer", Zone::write, 1001, 1002);
-    m.stats().cpu_seconds = 1, m.stats().read_cpu_seconds = 0.001, m.stats().sink_cpu_seconds = 0.001, m.stats().other_cpu_seconds = 0.05;
+    m.zone("reader", Zone::read, 0, 1)
+        .zone("tokenizer 0", Zone::tokenize, 1, 2)
+        .zone("writer", Zone::write, 1001, 1002);
+    m.stats().cpu_seconds = 1;
+    m.stats().read_cpu_seconds = 0.001;
+    m.stats().sink_cpu_seconds = 0.001;
+
+    m.stats().other_cpu_seconds = 0.05;
     const Diagnosis d = diagnose(m.trace);
     EXPECT_TRUE(d.nothing_to_gain()) << to_text(d);
     EXPECT_NE(to_text(d).find("nothing to gain"), std::string::npos);
@@ -244,8 +290,12 @@ TEST(Doctor, SaysSoWhenThereIsNothingToGain) {
 // A healthy H200 under full load: 690 of 700 W, clocks down because of it.
 void at_power_cap(Made& m, double watts) {
   CardRecord& c = m.trace.record.card;
-  c.sm_clock_mhz = 1400, c.max_sm_clock_mhz = 1980, c.unhindered_clock_mhz = 1400, c.throttle = {"power cap"};
-  c.power_w = watts, c.power_limit_w = 700;
+  c.sm_clock_mhz = 1400;
+  c.max_sm_clock_mhz = 1980;
+  c.unhindered_clock_mhz = 1400;
+  c.throttle = {"power cap"};
+  c.power_w = watts;
+  c.power_limit_w = 700;
 }
 
 TEST(Doctor, APowerCapIsAFactAndNoCause) {
@@ -254,7 +304,8 @@ TEST(Doctor, APowerCapIsAFactAndNoCause) {
   at_power_cap(busy, 690);
   const Diagnosis alone = diagnose(busy.trace);
   EXPECT_TRUE(alone.nothing_to_gain()) << to_text(alone);
-  EXPECT_NE(alone.verdict.find("nothing to gain: the card is at its power limit (690 of 700 W"), std::string::npos) << alone.verdict;
+  EXPECT_NE(alone.verdict.find("nothing to gain: the card is at its power limit (690 of 700 W"), std::string::npos)
+      << alone.verdict;
   ASSERT_EQ(alone.facts.size(), 1u);
   EXPECT_NE(alone.facts[0].find("1400 of 1980 MHz"), std::string::npos) << alone.facts[0];
   EXPECT_NE(to_text(alone).find(alone.facts[0]), std::string::npos);
@@ -277,7 +328,10 @@ TEST(Doctor, APowerCapIsAFactAndNoCause) {
 TEST(Doctor, ClocksThatWereSetCanBeGivenFree) {
   Made m(true);
   batches(m, 0, 100, 100);
-  m.trace.record.card.sm_clock_mhz = 1000, m.trace.record.card.max_sm_clock_mhz = 2000, m.trace.record.card.throttle = {"application clocks"};
+  m.trace.record.card.sm_clock_mhz = 1000;
+  m.trace.record.card.max_sm_clock_mhz = 2000;
+
+  m.trace.record.card.throttle = {"application clocks"};
   const Diagnosis d = diagnose(m.trace);
   ASSERT_FALSE(d.findings.empty());
   EXPECT_NE(d.findings[0].change.find("nvidia-smi -rac"), std::string::npos) << d.findings[0].change;
@@ -286,7 +340,12 @@ TEST(Doctor, ClocksThatWereSetCanBeGivenFree) {
 TEST(DoctorTrace, ReadingsOfACardAreThoseOfItsWork) {
   const auto sample = [](int clock, double watts, std::vector<std::string> reasons) {
     GpuSample s;
-    s.sm_clock_mhz = clock, s.max_sm_clock_mhz = 1980, s.power_w = watts, s.power_limit_w = 700, s.throttle = std::move(reasons);
+    s.sm_clock_mhz = clock;
+    s.max_sm_clock_mhz = 1980;
+    s.power_w = watts;
+    s.power_limit_w = 700;
+
+    s.throttle = std::move(reasons);
     return s;
   };
   CardReadings readings;
@@ -300,7 +359,8 @@ TEST(DoctorTrace, ReadingsOfACardAreThoseOfItsWork) {
   EXPECT_EQ(r.max_sm_clock_mhz, 1980);
   EXPECT_NEAR(r.power_w, 450, 1e-9);
   EXPECT_EQ(r.throttle, (std::vector<std::string>{"power cap", "hardware slowdown", "hardware thermal"}));
-  nlohmann::json older = nlohmann::json::parse(to_json(TracedRun{}));  // a reading that an older trace lacks was not taken
+  nlohmann::json older =
+      nlohmann::json::parse(to_json(TracedRun{}));  // a reading that an older trace lacks was not taken
   older["card"].erase("power_w");
   EXPECT_EQ(record_from_json(older.dump()).card.power_w, -1);
   CardReadings silent;
@@ -326,7 +386,8 @@ TEST(Doctor, PredictsNoMoreThanTheNextStageAllows) {
 TEST(Doctor, AMeasuredProbeBeatsThePlansPrediction) {
   Made m(true);
   batches(m, 0, 100, 100);
-  m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 8e6;
+  m.trace.record.free_token_budget = 65536;
+  m.trace.record.free_tokens_per_second = 8e6;
   EXPECT_TRUE(wants_probe(m.trace));
   EXPECT_NEAR(diagnose(m.trace).findings.at(0).predicted_seconds, 0.125, 1e-6);
   EXPECT_NEAR(diagnose(m.trace, BudgetProbe{1e6, 2e6}).findings.at(0).predicted_seconds, 0.5, 1e-6);
@@ -336,7 +397,8 @@ TEST(Doctor, AMeasuredProbeBeatsThePlansPrediction) {
 TEST(Doctor, SettingsBecomeAnEnvFile) {
   Made m(true);
   batches(m, 0, 100, 100);
-  m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6;
+  m.trace.record.free_token_budget = 65536;
+  m.trace.record.free_tokens_per_second = 2e6;
   EXPECT_NE(to_env_file(diagnose(m.trace)).find("\nBRIM_MEMORY_LIMIT=auto\n"), std::string::npos);
   EXPECT_EQ((Setting{"tokenizer-threads", "6"}).variable(), "BRIM_TOKENIZER_THREADS");
 }
@@ -346,7 +408,9 @@ TEST(Doctor, JsonRoundTrip) {
     const Diagnosis d = diagnose(plant.make().trace);
     EXPECT_EQ(diagnosis_from_json(to_json(d)), d) << plant.name;
   }
-  for (const char* broken : {"", "{", "[]", "{}", R"({"seconds":"x"})", R"({"seconds":1,"busy_seconds":1,"idle_seconds":0,"verdict":"","idle_by_cause":{},"findings":[]})"})
+  for (const char* broken :
+       {"", "{", "[]", "{}", R"({"seconds":"x"})",
+        R"({"seconds":1,"busy_seconds":1,"idle_seconds":0,"verdict":"","idle_by_cause":{},"findings":[]})"})
     EXPECT_THROW((void)diagnosis_from_json(broken), Error) << broken;
 }
 
@@ -369,7 +433,8 @@ TEST(DoctorTrace, AFileGivesTheSameDiagnosisAsTheRun) {
   for (const Planted& plant : plants()) {
     SCOPED_TRACE(plant.name);
     RunTrace t = plant.make().trace;
-    std::stable_sort(t.events.begin(), t.events.end(), [](const ZoneEvent& a, const ZoneEvent& b) { return a.begin_ns < b.begin_ns; });
+    std::stable_sort(t.events.begin(), t.events.end(),
+                     [](const ZoneEvent& a, const ZoneEvent& b) { return a.begin_ns < b.begin_ns; });
     const RunTrace read = parse_trace(file_of(t), "run.json");
     EXPECT_EQ(read.lanes, t.lanes);
     EXPECT_EQ(to_json(read.record), to_json(t.record));
@@ -401,10 +466,13 @@ TEST(DoctorTrace, RefusesWhatIsNoTraceOfOurs) {
   other_version["schema_version"] = 99;
   const std::string whole = file_of(m.trace);
   for (const std::string& bad :
-       {std::string(""), std::string("not json"), std::string("[]"), std::string("{}"), std::string("[1,2]"), std::string("null"),
-        std::string(R"({"traceEvents":[{"ph":"X","name":"read","ts":0,"dur":5,"tid":1,"pid":1}]})"),        // another program's
-        std::string(R"({"traceEvents":[],"otherData":{"brim":{}}})"), std::string(R"({"traceEvents":[],"otherData":{"brim":7}})"),
-        R"({"traceEvents":[],"otherData":{"brim":)" + to_json(m.trace.record) + "}}",                        // no events
+       {std::string(""), std::string("not json"), std::string("[]"), std::string("{}"), std::string("[1,2]"),
+        std::string("null"),
+        std::string(
+            R"({"traceEvents":[{"ph":"X","name":"read","ts":0,"dur":5,"tid":1,"pid":1}]})"),  // another program's
+        std::string(R"({"traceEvents":[],"otherData":{"brim":{}}})"),
+        std::string(R"({"traceEvents":[],"otherData":{"brim":7}})"),
+        R"({"traceEvents":[],"otherData":{"brim":)" + to_json(m.trace.record) + "}}",  // no events
         R"({"traceEvents":[],"otherData":{"brim":)" + other_version.dump() + "}}", whole.substr(0, whole.size() / 2)}) {
     try {
       (void)parse_trace(bad, "run.json");
@@ -419,9 +487,12 @@ TEST(DoctorTrace, RefusesWhatIsNoTraceOfOurs) {
 TEST(DoctorTrace, SurvivesStrangeEvents) {
   RunTrace t = plants()[0].make().trace;
   nlohmann::json j = nlohmann::json::parse(file_of(t));
-  for (const char* event : {R"({"ph":"X","tid":-5,"name":"read","ts":1,"dur":1})", R"({"ph":"X","tid":900,"name":"read","ts":1,"dur":1})",
-                            R"({"ph":"X","tid":0,"name":"read","ts":-1,"dur":1})", R"({"ph":"X","tid":0,"name":"read","ts":1e300,"dur":1e300})",
-                            R"({"ph":"X","tid":0,"name":"unheard of","ts":1,"dur":1})", R"({"ph":"X","tid":0,"name":"read","ts":1,"dur":0})"})
+  for (const char* event :
+       {R"({"ph":"X","tid":-5,"name":"read","ts":1,"dur":1})", R"({"ph":"X","tid":900,"name":"read","ts":1,"dur":1})",
+        R"({"ph":"X","tid":0,"name":"read","ts":-1,"dur":1})",
+        R"({"ph":"X","tid":0,"name":"read","ts":1e300,"dur":1e300})",
+        R"({"ph":"X","tid":0,"name":"unheard of","ts":1,"dur":1})",
+        R"({"ph":"X","tid":0,"name":"read","ts":1,"dur":0})"})
     j["traceEvents"].push_back(nlohmann::json::parse(event));
   const Diagnosis d = diagnose(parse_trace(j.dump(), "run.json"));
   EXPECT_EQ(d.findings.at(0).cause, Cause::reader);
@@ -436,7 +507,8 @@ TEST(DoctorMachine, ChecksWithoutACard) {
   for (const auto& c : checks) disk |= c.what == "disk" && c.found.find("MB/s") != std::string::npos;
   EXPECT_TRUE(disk);
   bool refused = false;
-  for (const auto& c : check_machine("/nonexistent", 0.01)) refused |= c.what == "disk" && c.state == MachineCheck::State::problem;
+  for (const auto& c : check_machine("/nonexistent", 0.01))
+    refused |= c.what == "disk" && c.state == MachineCheck::State::problem;
   EXPECT_TRUE(refused);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run as the doctor sees it: the zones of its stages, lane by lane, and a record of what ran where, with which plan and
-// which counters. `--trace run.json` writes both into one Chrome/Perfetto file (the record under otherData.brim), so that
-// a run can be diagnosed later and elsewhere.
+// A run as the doctor sees it: the zones of its stages, lane by lane, and a record of what ran where, with which plan
+// and which counters. `--trace run.json` writes both into one Chrome/Perfetto file (the record under otherData.brim),
+// so that a run can be diagnosed later and elsewhere.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -20,10 +20,11 @@ namespace brim {
 // How the machine's card was during the run; absent readings are negative or empty.
 struct CardRecord {
   int sm_clock_mhz = -1, max_sm_clock_mhz = -1;  // mean while it worked; the most it can
-  int unhindered_clock_mhz = -1;          // mean while at most the power cap held it
-  double power_w = -1, power_limit_w = -1;  // mean of all samples
-  std::vector<std::string> throttle;      // reasons that slow it down, the power cap included; "idle" and the like are left out
-  int64_t other_bytes = -1;               // held on the card by other processes
+  int unhindered_clock_mhz = -1;                 // mean while at most the power cap held it
+  double power_w = -1, power_limit_w = -1;       // mean of all samples
+  std::vector<std::string>
+      throttle;              // reasons that slow it down, the power cap included; "idle" and the like are left out
+  int64_t other_bytes = -1;  // held on the card by other processes
   int other_processes = -1;
   bool operator==(const CardRecord&) const = default;
 };
@@ -47,24 +48,24 @@ struct TracedRun {
   int device_index = 0;
   std::vector<std::string> inputs;
   std::string output;
-  int threads = 0;                        // that compute on the CPU
-  int cores = 0, machine_cores = 0;       // this process may use; the machine has
+  int threads = 0;                   // that compute on the CPU
+  int cores = 0, machine_cores = 0;  // this process may use; the machine has
   int64_t token_budget = 0, max_length = 0, limit_bytes = 0, planned_bytes = 0;
   int staging_depth = 0;
-  double plan_tokens_per_second = 0;      // predicted for texts of this run's mean length
+  double plan_tokens_per_second = 0;  // predicted for texts of this run's mean length
   // The same with all the memory the device can give: what the limit costs.
   int64_t free_token_budget = 0, free_limit_bytes = 0;
   double free_tokens_per_second = 0;
   double load_seconds = 0;
-  PipelineStats stats;                    // of training: rows, tokens and batches are those of its steps
+  PipelineStats stats;  // of training: rows, tokens and batches are those of its steps
   CardRecord card;
-  TracedTraining training;                // verb "train" only
+  TracedTraining training;  // verb "train" only
 };
 
 struct RunTrace {
   TracedRun record;
   std::vector<std::string> lanes;
-  std::vector<ZoneEvent> events;          // stages only, by begin time; `thread` is the lane
+  std::vector<ZoneEvent> events;  // stages only, by begin time; `thread` is the lane
 };
 
 // The software power cap: the limit every healthy card runs into under full load, not a fault.
@@ -108,7 +109,8 @@ TracedRun record_from_json(const std::string& json);  // throws bad_data
 
 // This process's timeline, with a record.
 RunTrace current_trace(TracedRun record);
-// A file written by --trace. Throws usage if it cannot be opened, bad_data if it is no trace of a scoring or training run.
+// A file written by --trace. Throws usage if it cannot be opened, bad_data if it is no trace of a scoring or training
+// run.
 RunTrace read_trace(const std::string& path);
 RunTrace parse_trace(const std::string& json, const std::string& name);
 

@@ -15,10 +15,17 @@ namespace {
 Made training(bool on_card = true) {
   Made m(on_card);
   TracedRun& r = m.trace.record;
-  r.verb = "train", r.output = "out", r.stats.tokenizers = 0;
+  r.verb = "train";
+  r.output = "out";
+  r.stats.tokenizers = 0;
   TracedTraining& t = r.training;
-  t.steps = 10, t.token_home = "staged", t.recompute = t.free_recompute = "none", t.optimizer = t.free_optimizer = "adamw";
-  t.wide_batch_tokens = 4096, t.wide_tokens_per_second = 1e6;
+  t.steps = 10;
+  t.token_home = "staged";
+  t.recompute = t.free_recompute = "none";
+
+  t.optimizer = t.free_optimizer = "adamw";
+  t.wide_batch_tokens = 4096;
+  t.wide_tokens_per_second = 1e6;
   return m;
 }
 
@@ -37,13 +44,15 @@ std::vector<Planted> train_plants() {
       {"packer", Cause::packer, 460,
        [] {
          Made m = steps(60, 40);
-         for (int i = 0; i < 10; ++i) m.zone("main", Zone::wait_input, i * 100, i * 100 + 60).zone("packer", Zone::pack, i * 100, i * 100 + 60);
+         for (int i = 0; i < 10; ++i)
+           m.zone("main", Zone::wait_input, i * 100, i * 100 + 60).zone("packer", Zone::pack, i * 100, i * 100 + 60);
          return m;
        }},
       {"packer on the CPU", Cause::packer, 460,
        [] {
          Made m = steps(60, 40, false);
-         for (int i = 0; i < 10; ++i) m.zone("main", Zone::wait_input, i * 100, i * 100 + 60).zone("packer", Zone::pack, i * 100, i * 100 + 60);
+         for (int i = 0; i < 10; ++i)
+           m.zone("main", Zone::wait_input, i * 100, i * 100 + 60).zone("packer", Zone::pack, i * 100, i * 100 + 60);
          return m;
        }},
       {"checkpoints", Cause::writer, 460,
@@ -52,11 +61,13 @@ std::vector<Planted> train_plants() {
          for (int i = 0; i < 10; ++i) m.zone("main", Zone::checkpoint, i * 100 + 40, i * 100 + 100);
          return m;
        }},
-      {"the best model, written within an evaluation", Cause::writer, 650,  // 350 of the device's idle 550 ms; the last writing is the run's end
+      {"the best model, written within an evaluation", Cause::writer,
+       650,  // 350 of the device's idle 550 ms; the last writing is the run's end
        [] {
          Made m = steps(0, 40);
          for (int i = 0; i < 10; ++i) {
-           m.zone("main", Zone::evaluate, i * 100 + 40, i * 100 + 100).zone("device", Zone::device_busy, i * 100 + 45, i * 100 + 50);
+           m.zone("main", Zone::evaluate, i * 100 + 40, i * 100 + 100)
+               .zone("device", Zone::device_busy, i * 100 + 45, i * 100 + 50);
            m.zone("main", Zone::checkpoint, i * 100 + 60, i * 100 + (i == 9 ? 95 : 99));
          }
          return m;
@@ -64,25 +75,32 @@ std::vector<Planted> train_plants() {
       {"evaluation", Cause::evaluation, 600,  // its own 20 ms on the device remain
        [] {
          Made m = steps(0, 40);
-         for (int i = 0; i < 10; ++i) m.zone("main", Zone::evaluate, i * 100 + 40, i * 100 + 100).zone("device", Zone::device_busy, i * 100 + 60, i * 100 + 80);
+         for (int i = 0; i < 10; ++i)
+           m.zone("main", Zone::evaluate, i * 100 + 40, i * 100 + 100)
+               .zone("device", Zone::device_busy, i * 100 + 60, i * 100 + 80);
          return m;
        }},
       {"a slow link", Cause::copy, 460,
        [] {
          Made m = steps(60, 40);
-         for (int i = 0; i < 10; ++i) m.zone("main", Zone::wait_device, i * 100, i * 100 + 60).zone("copy", Zone::copy, i * 100, i * 100 + 60);
+         for (int i = 0; i < 10; ++i)
+           m.zone("main", Zone::wait_device, i * 100, i * 100 + 60).zone("copy", Zone::copy, i * 100, i * 100 + 60);
          return m;
        }},
       {"launches", Cause::launch, 460,
        [] {
          Made m = steps(60, 40);
-         for (int i = 0; i < 10; ++i) m.zone("main", Zone::forward, i * 100, i * 100 + 50).zone("main", Zone::optimizer, i * 100 + 50, i * 100 + 60);
+         for (int i = 0; i < 10; ++i)
+           m.zone("main", Zone::forward, i * 100, i * 100 + 50)
+               .zone("main", Zone::optimizer, i * 100 + 50, i * 100 + 60);
          return m;
        }},
       {"losses read back", Cause::sync, 400,
        [] {
          Made m = steps(0, 40);
-         for (int i = 0; i < 10; ++i) m.zone("main", Zone::wait_device, i * 100, i * 100 + 50).zone("main", Zone::collect, i * 100 + 50, i * 100 + 100);
+         for (int i = 0; i < 10; ++i)
+           m.zone("main", Zone::wait_device, i * 100, i * 100 + 50)
+               .zone("main", Zone::collect, i * 100 + 50, i * 100 + 100);
          return m;
        }},
       {"recomputing under a limit", Cause::memory, 500,
@@ -102,37 +120,48 @@ std::vector<Planted> train_plants() {
       {"memory that others hold", Cause::memory, 500,
        [] {
          Made m = steps(0, 100);
-         m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6, m.trace.record.free_limit_bytes = int64_t{8} << 30;
+         m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6,
+         m.trace.record.free_limit_bytes = int64_t{8} << 30;
          m.trace.record.card.other_bytes = int64_t{7} << 30, m.trace.record.card.other_processes = 1;
          return m;
        }},
       {"small micro-batches", Cause::small_batch, 500,
        [] {
          Made m = steps(0, 100);
-         m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6, m.trace.record.free_limit_bytes = int64_t{8} << 30;
+         m.trace.record.free_token_budget = 65536, m.trace.record.free_tokens_per_second = 2e6,
+         m.trace.record.free_limit_bytes = int64_t{8} << 30;
          return m;
        }},
       {"short steps", Cause::small_batch, 550,  // half of 900 ms on the device; 100 are an evaluation's
        [] {
          Made m = training();
-         m.zone("main", Zone::wait_input, 0, 0.001).zone("device", Zone::device_busy, 0, 900).zone("main", Zone::evaluate, 900, 1000);
+         m.zone("main", Zone::wait_input, 0, 0.001)
+             .zone("device", Zone::device_busy, 0, 900)
+             .zone("main", Zone::evaluate, 900, 1000);
          m.zone("device", Zone::device_busy, 900, 1000);
-         m.trace.record.training.wide_batch_tokens = 32768, m.trace.record.training.wide_tokens_per_second = 2e6;
+         m.trace.record.training.wide_batch_tokens = 32768;
+         m.trace.record.training.wide_tokens_per_second = 2e6;
          return m;
        }},
       {"throttle", Cause::throttle, 600,
        [] {
          Made m = steps(0, 100);
-         m.trace.record.card.sm_clock_mhz = 1200, m.trace.record.card.max_sm_clock_mhz = 2000, m.trace.record.card.throttle = {"hardware thermal"};
+         m.trace.record.card.sm_clock_mhz = 1200;
+         m.trace.record.card.max_sm_clock_mhz = 2000;
+
+         m.trace.record.card.throttle = {"hardware thermal"};
          return m;
        }},
       {"neighbour on the CPU", Cause::neighbour, 600,  // 8 cores for 1 s: 4.8 s ours, 3.2 s theirs
        [] {
          Made m = steps(0, 100, false);
          m.trace.record.threads = 8;
-         m.trace.record.plan_tokens_per_second = m.trace.record.free_tokens_per_second = 40960 / 0.6;  // the plan agrees
+         m.trace.record.plan_tokens_per_second = m.trace.record.free_tokens_per_second =
+             40960 / 0.6;  // the plan agrees
          m.trace.record.training.wide_tokens_per_second = 0;
-         m.stats().cpu_seconds = 4.8, m.stats().other_cpu_seconds = 3.2, m.stats().run_delay_seconds = 3.2;
+         m.stats().cpu_seconds = 4.8;
+         m.stats().other_cpu_seconds = 3.2;
+         m.stats().run_delay_seconds = 3.2;
          return m;
        }},
   };
@@ -150,7 +179,8 @@ TEST(DoctorTrain, AFileGivesTheSameDiagnosisAsTheRun) {
   for (const Planted& plant : train_plants()) {
     SCOPED_TRACE(plant.name);
     RunTrace t = plant.make().trace;
-    std::stable_sort(t.events.begin(), t.events.end(), [](const ZoneEvent& a, const ZoneEvent& b) { return a.begin_ns < b.begin_ns; });
+    std::stable_sort(t.events.begin(), t.events.end(),
+                     [](const ZoneEvent& a, const ZoneEvent& b) { return a.begin_ns < b.begin_ns; });
     const RunTrace read = parse_trace(file_of(t), "run.json");
     EXPECT_EQ(to_json(read.record), to_json(t.record));
     const Diagnosis d = diagnose(read);
@@ -173,10 +203,12 @@ TEST(DoctorTrain, WhatMemoryCostsCanBeSetAndWhatChangesLearningIsNot) {
   EXPECT_EQ(settings_of("recomputing under a limit"), lifted);
   EXPECT_EQ(settings_of("optimizer state on the host"), lifted);
   EXPECT_EQ(settings_of("small micro-batches"), lifted);
-  for (const char* kept : {"short steps", "evaluation", "checkpoints", "memory that others hold"}) EXPECT_TRUE(settings_of(kept).empty()) << kept;
+  for (const char* kept : {"short steps", "evaluation", "checkpoints", "memory that others hold"})
+    EXPECT_TRUE(settings_of(kept).empty()) << kept;
 
   Made asked = steps(0, 100);  // full recomputation by --recompute, under no limit that would need it
-  asked.trace.record.training.recompute = "full", asked.trace.record.training.recompute_asked = true;
+  asked.trace.record.training.recompute = "full";
+  asked.trace.record.training.recompute_asked = true;
   asked.trace.record.free_tokens_per_second = 2e6;
   EXPECT_EQ(diagnose(asked.trace).findings.at(0).settings, (std::vector<Setting>{{"recompute", "auto"}}));
 
@@ -187,9 +219,13 @@ TEST(DoctorTrain, WhatMemoryCostsCanBeSetAndWhatChangesLearningIsNot) {
 
 TEST(DoctorTrain, TheStartAndTheWrittenModelAreNoPartOfWhatCouldBeGained) {
   Made m = training();
-  m.zone("main", Zone::load_model, 0, 300).zone("tokenizer 0", Zone::tokenize, 300, 900).zone("device", Zone::device_busy, 900, 950);  // before
+  m.zone("main", Zone::load_model, 0, 300)
+      .zone("tokenizer 0", Zone::tokenize, 300, 900)
+      .zone("device", Zone::device_busy, 900, 950);  // before
   m.zone("packer", Zone::pack, 1000, 1080).zone("main", Zone::wait_input, 1001, 1080);
-  m.zone("main", Zone::forward, 1080, 1100).zone("device", Zone::device_busy, 1100, 2000).zone("main", Zone::write, 2000, 2100);
+  m.zone("main", Zone::forward, 1080, 1100)
+      .zone("device", Zone::device_busy, 1100, 2000)
+      .zone("main", Zone::write, 2000, 2100);
   const Diagnosis d = diagnose(m.trace);
   EXPECT_NEAR(d.seconds, 1.1, 1e-6);
   EXPECT_NEAR(d.busy_seconds, 0.9, 1e-6);

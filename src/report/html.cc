@@ -9,8 +9,8 @@
 namespace brim {
 namespace {
 
-// Blue, orange, green, purple, brown-red, sky, yellow, grey after Okabe and Ito; the dark set is the same, lightened where
-// it would sink into the ground.
+// Blue, orange, green, purple, brown-red, sky, yellow, grey after Okabe and Ito; the dark set is the same, lightened
+// where it would sink into the ground.
 constexpr const char* kStyle = R"css(
 :root{color-scheme:light dark}
 :root,:root[data-theme=light]{--ground:#fff;--card:#f6f7f9;--ink:#1b1f24;--soft:#57606a;--line:#d5dae0;
@@ -90,13 +90,24 @@ std::string html_escape(std::string_view text) {
   for (size_t i = 0; i < clean.size();) {
     const CodePoint p = decode_valid(clean, i);
     switch (p.value) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      case '\'': out += "&#39;"; break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
       default: {
-        const bool control = (p.value < 0x20 && p.value != '\n' && p.value != '\t') || (p.value >= 0x7F && p.value < 0xA0) || p.value == 0xFFFE || p.value == 0xFFFF;
+        const bool control = (p.value < 0x20 && p.value != '\n' && p.value != '\t') ||
+                             (p.value >= 0x7F && p.value < 0xA0) || p.value == 0xFFFE || p.value == 0xFFFF;
         // Direction overrides could make one name read as another.
         const bool override_mark = (p.value >= 0x202A && p.value <= 0x202E) || (p.value >= 0x2066 && p.value <= 0x2069);
         if (!control && !override_mark) out.append(clean, i, static_cast<size_t>(p.bytes));
@@ -115,7 +126,8 @@ std::string shortened(std::string_view text, size_t most) {
   return clean.substr(0, end) + "…";
 }
 
-HtmlPage::HtmlPage(std::string title, std::string subtitle) : title_(std::move(title)), subtitle_(std::move(subtitle)) {}
+HtmlPage::HtmlPage(std::string title, std::string subtitle)
+    : title_(std::move(title)), subtitle_(std::move(subtitle)) {}
 
 void HtmlPage::heading(std::string_view text) {
   sections_.emplace_back(text);
@@ -136,7 +148,8 @@ void HtmlPage::list(const std::vector<std::string>& items) {
 void HtmlPage::figures(const std::vector<std::pair<std::string, std::string>>& named) {
   if (named.empty()) return;
   body_ += "<dl class=\"figures\">\n";
-  for (const auto& [name, value] : named) body_ += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", html_escape(name), html_escape(value));
+  for (const auto& [name, value] : named)
+    body_ += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", html_escape(name), html_escape(value));
   body_ += "</dl>\n";
 }
 
@@ -149,7 +162,8 @@ void HtmlPage::table(const HtmlTable& t) {
   body_ += "<div class=\"scroll\"><table>\n";
   if (!t.caption.empty()) body_ += fmt::format("<caption>{}</caption>\n", html_escape(t.caption));
   body_ += "<thead><tr>";
-  for (size_t c = 0; c < t.header.size(); ++c) body_ += fmt::format("<th scope=\"col\"{}>{}</th>", cls(c), html_escape(t.header[c]));
+  for (size_t c = 0; c < t.header.size(); ++c)
+    body_ += fmt::format("<th scope=\"col\"{}>{}</th>", cls(c), html_escape(t.header[c]));
   body_ += "</tr></thead>\n<tbody>\n";
   for (const auto& row : t.rows) {
     body_ += "<tr>";
@@ -171,24 +185,30 @@ void HtmlPage::plots(const std::vector<std::string>& drawn) {
 }
 
 void HtmlPage::details(std::string_view summary, std::string_view text) {
-  body_ += fmt::format("<details><summary>{}</summary><pre>{}</pre></details>\n", html_escape(summary), html_escape(text));
+  body_ +=
+      fmt::format("<details><summary>{}</summary><pre>{}</pre></details>\n", html_escape(summary), html_escape(text));
 }
 
 std::string HtmlPage::html() const {
   std::string nav;
   if (sections_.size() > 1) {
     nav = "<nav aria-label=\"Sections\">";
-    for (size_t i = 0; i < sections_.size(); ++i) nav += fmt::format("<a href=\"#s{}\">{}</a> ", i + 1, html_escape(shortened(sections_[i], 40)));
+    for (size_t i = 0; i < sections_.size(); ++i)
+      nav += fmt::format("<a href=\"#s{}\">{}</a> ", i + 1, html_escape(shortened(sections_[i], 40)));
     nav += "</nav>";
   }
   // The policy is a second fence behind the escaping: whatever got in could load nothing.
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\"/>\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{0}</title>\n<link rel=\"icon\" href=\"data:,\"/>\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+      "script-src 'unsafe-inline'; img-src data:\"/>\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{0}</title>\n<link "
+      "rel=\"icon\" href=\"data:,\"/>\n"
       "<style>{1}</style>\n</head>\n<body>\n<header><div><h1>{0}</h1><p class=\"sub\">{2}</p>{3}</div>"
-      "<button id=\"theme\" type=\"button\" hidden=\"hidden\" title=\"Change between light and dark\">Theme</button></header>\n"
-      "<main>\n{4}</main>\n<footer>Written by Brim. This page loads nothing from elsewhere.</footer>\n<script>{5}</script>\n</body>\n</html>\n",
+      "<button id=\"theme\" type=\"button\" hidden=\"hidden\" title=\"Change between light and "
+      "dark\">Theme</button></header>\n"
+      "<main>\n{4}</main>\n<footer>Written by Brim. This page loads nothing from "
+      "elsewhere.</footer>\n<script>{5}</script>\n</body>\n</html>\n",
       html_escape(title_), kStyle, html_escape(subtitle_), nav, body_, kScript);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One self-contained HTML page: no external asset, readable offline, light and dark, printable. Everything given to it is
-// text and is escaped; the one exception is svg(), which takes what plot.h drew. Well-formed as XML too.
+// One self-contained HTML page: no external asset, readable offline, light and dark, printable. Everything given to it
+// is text and is escaped; the one exception is svg(), which takes what plot.h drew. Well-formed as XML too.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -24,14 +24,14 @@ struct HtmlTable {
 class HtmlPage {
  public:
   explicit HtmlPage(std::string title, std::string subtitle = "");
-  void heading(std::string_view text);     // a section; the page lists its sections at the top
+  void heading(std::string_view text);  // a section; the page lists its sections at the top
   void subheading(std::string_view text);
   void paragraph(std::string_view text);
   void list(const std::vector<std::string>& items);
   void figures(const std::vector<std::pair<std::string, std::string>>& named);  // large numbers: what, value
-  void table(const HtmlTable& table);      // columns of numbers are set to the right
-  void svg(std::string_view drawn);        // from plot.h; a plot of its own, full width
-  void plots(const std::vector<std::string>& drawn);  // side by side where there is room
+  void table(const HtmlTable& table);                             // columns of numbers are set to the right
+  void svg(std::string_view drawn);                               // from plot.h; a plot of its own, full width
+  void plots(const std::vector<std::string>& drawn);              // side by side where there is room
   void details(std::string_view summary, std::string_view text);  // folded, in a fixed-width font
 
   std::string html() const;

@@ -13,13 +13,18 @@
 namespace brim {
 namespace {
 
-const std::string kHostilePage = "</title><script>alert('x')</script> \" onload=\"y &amp; <b>\x01\x7f\xff\xc3 \xe2\x80\xae" "evil";
+const std::string kHostilePage =
+    "</title><script>alert('x')</script> \" onload=\"y &amp; <b>\x01\x7f\xff\xc3 \xe2\x80\xae"
+    "evil";
 
 TEST(Html, EscapeLeavesNoMarkup) {
   EXPECT_EQ(html_escape("a<b>&\"'"), "a&lt;b&gt;&amp;&quot;&#39;");
   EXPECT_EQ(html_escape(std::string("a\0b\x1b[0m\x7f", 8)), "ab[0m");
   EXPECT_EQ(html_escape("\xff"), "\xEF\xBF\xBD");
-  EXPECT_EQ(html_escape("\xe2\x80\xae" "x"), "x") << "direction override";
+  EXPECT_EQ(html_escape("\xe2\x80\xae"
+                        "x"),
+            "x")
+      << "direction override";
   EXPECT_EQ(html_escape("naïve 🙂\n"), "naïve 🙂\n");
 }
 
@@ -38,7 +43,9 @@ TEST(Html, PageIsWellFormedWhateverItsNames) {
   page.list({kHostilePage, ""});
   page.list({});
   page.figures({{kHostilePage, kHostilePage}});
-  page.table({kHostilePage, {"model", kHostilePage}, {{kHostilePage, "1.5"}, {"only the first cell"}, {"a", "b", "one too many"}}});
+  page.table({kHostilePage,
+              {"model", kHostilePage},
+              {{kHostilePage, "1.5"}, {"only the first cell"}, {"a", "b", "one too many"}}});
   page.table({"", {}, {}});
   page.details(kHostilePage, kHostilePage);
   page.plots({});
@@ -53,7 +60,8 @@ TEST(Html, PageIsWellFormedWhateverItsNames) {
 TEST(Html, PageNeedsNothingFromElsewhere) {
   HtmlPage page("t");
   const std::string html = page.html();
-  for (const char* outside : {"http:", "https:", "src=", "@import", "url("}) EXPECT_EQ(html.find(outside), std::string::npos) << outside;
+  for (const char* outside : {"http:", "https:", "src=", "@import", "url("})
+    EXPECT_EQ(html.find(outside), std::string::npos) << outside;
   EXPECT_NE(html.find("prefers-color-scheme:dark"), std::string::npos);
   EXPECT_NE(html.find("Content-Security-Policy"), std::string::npos);
 }

@@ -34,8 +34,10 @@ size_t take_bytes(char* data, size_t size, size_t count, void* user) {
   t.received += bytes;
   t.last_ns = now_ns();
   bool more = t.received <= t.request.most_bytes;
-  if (status == 200 && t.on_bytes) more = t.on_bytes({data, bytes}) && more;
-  else t.answer.text.append(data, bytes);
+  if (status == 200 && t.on_bytes)
+    more = t.on_bytes({data, bytes}) && more;
+  else
+    t.answer.text.append(data, bytes);
   if (more) return bytes;
   t.cut = true;
   return 0;  // ends the transfer
@@ -59,16 +61,21 @@ HttpEnd end_of(CURLcode code, const Transfer& t, CURL* handle) {
   double connected = 0;
   curl_easy_getinfo(handle, CURLINFO_CONNECT_TIME, &connected);
   switch (code) {
-    case CURLE_OK: return HttpEnd::complete;
-    case CURLE_UNSUPPORTED_PROTOCOL: return connected > 0 ? HttpEnd::broken : HttpEnd::no_connection;  // no HTTP came; no such scheme
+    case CURLE_OK:
+      return HttpEnd::complete;
+    case CURLE_UNSUPPORTED_PROTOCOL:
+      return connected > 0 ? HttpEnd::broken : HttpEnd::no_connection;  // no HTTP came; no such scheme
     case CURLE_URL_MALFORMAT:
     case CURLE_COULDNT_RESOLVE_PROXY:
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_CONNECT:
     case CURLE_SSL_CONNECT_ERROR:
-    case CURLE_PEER_FAILED_VERIFICATION: return HttpEnd::no_connection;
-    case CURLE_OPERATION_TIMEDOUT: return connected == 0 ? HttpEnd::connect_timeout : HttpEnd::total_timeout;
-    default: return HttpEnd::broken;
+    case CURLE_PEER_FAILED_VERIFICATION:
+      return HttpEnd::no_connection;
+    case CURLE_OPERATION_TIMEDOUT:
+      return connected == 0 ? HttpEnd::connect_timeout : HttpEnd::total_timeout;
+    default:
+      return HttpEnd::broken;
   }
 }
 
@@ -118,18 +125,28 @@ HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::
   t.answer.status = static_cast<int>(status);
   switch (t.answer.end) {
     case HttpEnd::complete:
-    case HttpEnd::cut: break;
-    case HttpEnd::connect_timeout: t.answer.why = fmt::format("no connection within {:g} s", request.connect_s); break;
-    case HttpEnd::first_timeout: t.answer.why = fmt::format("no answer within {:g} s", request.first_s); break;
-    case HttpEnd::total_timeout: t.answer.why = fmt::format("the answer did not end within {:g} s", request.total_s); break;
-    case HttpEnd::stopped: t.answer.why = "interrupted"; break;
+    case HttpEnd::cut:
+      break;
+    case HttpEnd::connect_timeout:
+      t.answer.why = fmt::format("no connection within {:g} s", request.connect_s);
+      break;
+    case HttpEnd::first_timeout:
+      t.answer.why = fmt::format("no answer within {:g} s", request.first_s);
+      break;
+    case HttpEnd::total_timeout:
+      t.answer.why = fmt::format("the answer did not end within {:g} s", request.total_s);
+      break;
+    case HttpEnd::stopped:
+      t.answer.why = "interrupted";
+      break;
     case HttpEnd::broken:
       if (t.silent) {
         t.answer.why = fmt::format("nothing came for {:g} s", request.first_s);
         break;
       }
       [[fallthrough]];
-    default: t.answer.why = *problem ? problem : curl_easy_strerror(code);
+    default:
+      t.answer.why = *problem ? problem : curl_easy_strerror(code);
   }
   curl_slist_free_all(headers);
   curl_easy_cleanup(handle);
@@ -141,7 +158,8 @@ HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::
 bool http_available() { return false; }
 
 HttpAnswer http_fetch(const HttpRequest&, const std::function<bool(std::string_view)>&) {
-  return {HttpEnd::unavailable, 0, "this Brim was built without libcurl; install libcurl4-openssl-dev and build it again", ""};
+  return {HttpEnd::unavailable, 0,
+          "this Brim was built without libcurl; install libcurl4-openssl-dev and build it again", ""};
 }
 
 #endif

@@ -16,7 +16,8 @@ struct HttpRequest {
   std::string body;                  // empty: GET, else POST as JSON
   std::vector<std::string> headers;  // "Name: value"
   double connect_s = 5;
-  double first_s = 30;               // to the first byte of the body, or to what first_seen waits for; and the longest silence after it
+  double first_s =
+      30;  // to the first byte of the body, or to what first_seen waits for; and the longest silence after it
   std::function<bool()> first_seen;
   double total_s = 120;
   size_t most_bytes = size_t{16} << 20;
@@ -25,21 +26,21 @@ struct HttpRequest {
 
 enum class HttpEnd {
   complete,
-  cut,              // on_bytes wanted no more, or most_bytes was reached
-  no_connection,    // name, refused, unreachable
+  cut,            // on_bytes wanted no more, or most_bytes was reached
+  no_connection,  // name, refused, unreachable
   connect_timeout,
   first_timeout,
   total_timeout,
-  broken,           // the connection ended in the middle, or is no HTTP
+  broken,  // the connection ended in the middle, or is no HTTP
   stopped,
-  unavailable,      // this build has no libcurl
+  unavailable,  // this build has no libcurl
 };
 
 struct HttpAnswer {
   HttpEnd end = HttpEnd::broken;
-  int status = 0;      // 0: none came
-  std::string why;     // in words, where the end is not `complete` or `cut`
-  std::string text;    // the body, where no on_bytes was given or the status is not 200
+  int status = 0;    // 0: none came
+  std::string why;   // in words, where the end is not `complete` or `cut`
+  std::string text;  // the body, where no on_bytes was given or the status is not 200
 };
 
 // `on_bytes` gets the body of a 200 as it arrives; false ends the transfer.

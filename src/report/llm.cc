@@ -23,9 +23,11 @@ std::string error_text(std::string_view body) {
   if (j.is_object() && j.contains("error")) {
     const json& e = j["error"];
     if (e.is_string()) return shortened(e.get<std::string>(), 300);
-    if (e.is_object() && e.contains("message") && e["message"].is_string()) return shortened(e["message"].get<std::string>(), 300);
+    if (e.is_object() && e.contains("message") && e["message"].is_string())
+      return shortened(e["message"].get<std::string>(), 300);
   }
-  if (j.is_object() && j.contains("detail") && j["detail"].is_string()) return shortened(j["detail"].get<std::string>(), 300);
+  if (j.is_object() && j.contains("detail") && j["detail"].is_string())
+    return shortened(j["detail"].get<std::string>(), 300);
   std::string line(body.substr(0, body.find('\n')));
   return line.empty() ? "no reason given" : shortened(line, 120);
 }
@@ -70,7 +72,8 @@ bool LlmStream::feed(std::string_view bytes) {
   if (!problem_.empty() || cut_) return false;
   while (!bytes.empty()) {
     const size_t end = bytes.find('\n');
-    if (pending_.size() + std::min(end, bytes.size()) > kLongestLine) return fail_with("a line of the stream is longer than 1 MiB");
+    if (pending_.size() + std::min(end, bytes.size()) > kLongestLine)
+      return fail_with("a line of the stream is longer than 1 MiB");
     pending_.append(bytes.substr(0, end));
     if (end == std::string_view::npos) return true;
     bytes.remove_prefix(end + 1);
@@ -112,27 +115,33 @@ bool LlmStream::take_line(std::string_view line) {
   bool known = false, text = false;
   if (api_ == LlmApi::ollama) {
     for (const char* key : {"response", "thinking"})
-      if (j.contains(key) && j[key].is_string()) known = true, text = text || !j[key].get_ref<const std::string&>().empty();
+      if (j.contains(key) && j[key].is_string()) {
+        known = true;
+        text = text || !j[key].get_ref<const std::string&>().empty();
+      }
     if (j.contains("done") && j["done"].is_boolean()) {
       known = true;
       done_ = j["done"].get<bool>();
     }
     if (done_) {
       if (const auto n = number(j, "eval_count"); n && *n >= 0 && *n < 1e9) server_tokens_ = static_cast<int64_t>(*n);
-      if (const auto ns = number(j, "eval_duration"); ns && *ns > 0 && server_tokens_) server_rate_ = static_cast<double>(*server_tokens_) / (*ns * 1e-9);
+      if (const auto ns = number(j, "eval_duration"); ns && *ns > 0 && server_tokens_)
+        server_rate_ = static_cast<double>(*server_tokens_) / (*ns * 1e-9);
       if (const auto ns = number(j, "load_duration"); ns && *ns >= 0) load_seconds_ = *ns * 1e-9;
     }
   } else {
     if (j.contains("usage")) {
       known = true;
-      if (const auto n = number(j["usage"], "completion_tokens"); n && *n >= 0 && *n < 1e9) server_tokens_ = static_cast<int64_t>(*n);
+      if (const auto n = number(j["usage"], "completion_tokens"); n && *n >= 0 && *n < 1e9)
+        server_tokens_ = static_cast<int64_t>(*n);
     }
     if (j.contains("choices") && j["choices"].is_array()) {
       known = true;
       for (const json& choice : j["choices"]) {
         if (!choice.is_object() || !choice.contains("delta") || !choice["delta"].is_object()) continue;
         for (const char* key : {"content", "reasoning_content", "reasoning"})
-          if (choice["delta"].contains(key) && choice["delta"][key].is_string()) text = text || !choice["delta"][key].get_ref<const std::string&>().empty();
+          if (choice["delta"].contains(key) && choice["delta"][key].is_string())
+            text = text || !choice["delta"][key].get_ref<const std::string&>().empty();
       }
     }
   }
@@ -146,10 +155,14 @@ bool LlmStream::take_line(std::string_view line) {
 }
 
 LlmClient::LlmClient(const LlmOptions& options) : options_(options), base_(base_of(options.url)) {
-  if (options.url.empty()) fail(ErrorCode::usage, "--llm-url: say where the language model answers, such as http://127.0.0.1:11434");
+  if (options.url.empty())
+    fail(ErrorCode::usage, "--llm-url: say where the language model answers, such as http://127.0.0.1:11434");
   if (options.model.empty()) fail(ErrorCode::usage, "--llm-model: say which model to ask, such as mistral");
-  if (options.requests < 1 || options.max_tokens < 1) fail(ErrorCode::usage, "--llm-requests and --llm-max-tokens must be at least 1");
-  for (const auto& [flag, seconds] : {std::pair{"connect-timeout", options.connect_s}, {"first-token-timeout", options.first_token_s}, {"timeout", options.total_s}})
+  if (options.requests < 1 || options.max_tokens < 1)
+    fail(ErrorCode::usage, "--llm-requests and --llm-max-tokens must be at least 1");
+  for (const auto& [flag, seconds] : {std::pair{"connect-timeout", options.connect_s},
+                                      {"first-token-timeout", options.first_token_s},
+                                      {"timeout", options.total_s}})
     if (!(seconds > 0)) fail(ErrorCode::usage, "--llm-{} {:g}: must be above 0 seconds", flag, seconds);
   const bool known = options.api == "auto" || options.api == "ollama" || options.api == "openai";
   if (!known) fail(ErrorCode::usage, "--llm-api {}: use auto, ollama or openai", options.api);
@@ -175,9 +188,13 @@ LlmClient::LlmClient(const LlmOptions& options) : options_(options), base_(base_
   a = http_fetch(probe);
   if (!reached(a)) fail_unreachable(options.url, a);
   const json models = json::parse(a.text, nullptr, false);
-  if (a.status == 401 || a.status == 403) fail(ErrorCode::usage, "--llm-url {}: wants a key ({}); give it in BRIM_LLM_KEY", options.url, error_text(a.text));
+  if (a.status == 401 || a.status == 403)
+    fail(ErrorCode::usage, "--llm-url {}: wants a key ({}); give it in BRIM_LLM_KEY", options.url, error_text(a.text));
   if (a.status != 200 || !models.is_object())
-    fail(ErrorCode::bad_data, "--llm-url {}: answers neither as Ollama (/api/version) nor as an OpenAI-compatible server (/v1/models, status {}); --llm-api names it", options.url, a.status);
+    fail(ErrorCode::bad_data,
+         "--llm-url {}: answers neither as Ollama (/api/version) nor as an OpenAI-compatible server (/v1/models, "
+         "status {}); --llm-api names it",
+         options.url, a.status);
   api_ = LlmApi::openai;
 }
 
@@ -203,7 +220,9 @@ LlmCall LlmClient::generate(const std::string& prompt) const {
   request.url = base_ + wanted_url(api_);
   request.body = body.dump(-1, ' ', false, json::error_handler_t::replace);
   request.headers = headers();
-  request.connect_s = options_.connect_s, request.first_s = options_.first_token_s, request.total_s = options_.total_s;
+  request.connect_s = options_.connect_s;
+  request.first_s = options_.first_token_s;
+  request.total_s = options_.total_s;
   request.first_seen = [&] { return stream.first_ns() != 0; };
   request.stop = options_.stop;
   const int64_t started = now_ns();
@@ -213,21 +232,29 @@ LlmCall LlmClient::generate(const std::string& prompt) const {
 
   const std::string& where = request.url;
   if (a.end == HttpEnd::stopped) fail(ErrorCode::interrupted, "interrupted");
-  if (a.end == HttpEnd::no_connection || a.end == HttpEnd::connect_timeout || a.end == HttpEnd::unavailable) fail_unreachable(options_.url, a);
-  if (a.status == 404 && reached(a)) fail(ErrorCode::bad_model, "{}: model '{}': {}", where, options_.model, error_text(a.text));
-  if (a.status != 0 && a.status != 200) fail(ErrorCode::bad_data, "{}: status {}: {}", where, a.status, error_text(a.text));
+  if (a.end == HttpEnd::no_connection || a.end == HttpEnd::connect_timeout || a.end == HttpEnd::unavailable)
+    fail_unreachable(options_.url, a);
+  if (a.status == 404 && reached(a))
+    fail(ErrorCode::bad_model, "{}: model '{}': {}", where, options_.model, error_text(a.text));
+  if (a.status != 0 && a.status != 200)
+    fail(ErrorCode::bad_data, "{}: status {}: {}", where, a.status, error_text(a.text));
   if (stream.refused()) {
     const bool missing = stream.problem().find("not found") != std::string::npos;
-    fail(missing ? ErrorCode::bad_model : ErrorCode::bad_data, "{}: model '{}': {}", where, options_.model, stream.problem());
+    fail(missing ? ErrorCode::bad_model : ErrorCode::bad_data, "{}: model '{}': {}", where, options_.model,
+         stream.problem());
   }
   if (!stream.problem().empty()) fail(ErrorCode::bad_data, "{}: {}", where, stream.problem());
-  if (a.end == HttpEnd::first_timeout) fail(ErrorCode::bad_data, "{}: no token within {:g} s; --llm-first-token-timeout allows more", where, options_.first_token_s);
-  if (a.end == HttpEnd::broken) fail(ErrorCode::bad_data, "{}: the stream broke off after {} tokens ({})", where, stream.pieces(), a.why);
+  if (a.end == HttpEnd::first_timeout)
+    fail(ErrorCode::bad_data, "{}: no token within {:g} s; --llm-first-token-timeout allows more", where,
+         options_.first_token_s);
+  if (a.end == HttpEnd::broken)
+    fail(ErrorCode::bad_data, "{}: the stream broke off after {} tokens ({})", where, stream.pieces(), a.why);
   if (stream.pieces() == 0) {
     if (a.end == HttpEnd::total_timeout) fail(ErrorCode::bad_data, "{}: {}; --llm-timeout allows more", where, a.why);
     fail(ErrorCode::bad_data, "{}: the answer has no token", where);
   }
-  if (a.end == HttpEnd::complete && !stream.done()) fail(ErrorCode::bad_data, "{}: the stream ended after {} tokens without its end mark", where, stream.pieces());
+  if (a.end == HttpEnd::complete && !stream.done())
+    fail(ErrorCode::bad_data, "{}: the stream ended after {} tokens without its end mark", where, stream.pieces());
 
   LlmCall call;
   call.cut = !stream.done();  // we stopped it, or its time was up; what came counts
@@ -237,8 +264,10 @@ LlmCall LlmClient::generate(const std::string& prompt) const {
   call.counted_by_server = stream.counted_by_server();
   call.server_load_seconds = stream.server_load_seconds();
   const double streaming = static_cast<double>(stream.last_ns() - stream.first_ns()) * 1e-9;
-  if (stream.server_tokens_per_second()) call.tokens_per_second = *stream.server_tokens_per_second();
-  else if (call.tokens > 1 && streaming > 0) call.tokens_per_second = static_cast<double>(call.tokens - 1) / streaming;
+  if (stream.server_tokens_per_second())
+    call.tokens_per_second = *stream.server_tokens_per_second();
+  else if (call.tokens > 1 && streaming > 0)
+    call.tokens_per_second = static_cast<double>(call.tokens - 1) / streaming;
   return call;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A language model behind Ollama's API or an OpenAI-compatible one, as a thing to measure: time to the first token, tokens
-// a second, latency, and what sharing the machine with it costs. Requests are bounded in number, tokens, bytes and time, so
-// that a slow, broken or endless stream ends in a sentence and not in a hang.
+// A language model behind Ollama's API or an OpenAI-compatible one, as a thing to measure: time to the first token,
+// tokens a second, latency, and what sharing the machine with it costs. Requests are bounded in number, tokens, bytes
+// and time, so that a slow, broken or endless stream ends in a sentence and not in a hang.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -39,11 +39,11 @@ class LlmStream {
   bool done() const { return done_; }  // the server said so
   bool cut() const { return cut_; }    // we had enough
   const std::string& problem() const { return problem_; }
-  bool refused() const { return refused_; }         // the server itself reports an error
+  bool refused() const { return refused_; }  // the server itself reports an error
   int64_t pieces() const { return pieces_; }
   int64_t tokens() const { return server_tokens_.value_or(pieces_); }
   bool counted_by_server() const { return server_tokens_.has_value(); }
-  int64_t first_ns() const { return first_ns_; }    // 0: none yet
+  int64_t first_ns() const { return first_ns_; }  // 0: none yet
   int64_t last_ns() const { return last_ns_; }
   std::optional<double> server_load_seconds() const { return load_seconds_; }
   std::optional<double> server_tokens_per_second() const { return server_rate_; }
@@ -114,8 +114,8 @@ struct SharingCost {
 struct LlmProfile {
   std::string api, url, model;
   int max_tokens = 0;
-  double first_request_s = 0;             // the warm-up request, which may load the model
-  std::optional<double> server_load_s;    // as the server tells it
+  double first_request_s = 0;           // the warm-up request, which may load the model
+  std::optional<double> server_load_s;  // as the server tells it
   LlmRun alone;
   std::optional<std::vector<LlmProcess>> vram;  // none: NVML is not there or does not tell
   std::optional<int64_t> server_bytes;          // on the card, of the processes that look like the server
@@ -127,9 +127,10 @@ struct LlmProfile {
 LlmRun measure_llm(const LlmClient& client, const std::vector<std::string>& prompts, int count);
 // One warm-up request, then measure_llm, then memory by process.
 LlmProfile profile_llm(const LlmClient& client, const std::vector<std::string>& prompts);
-// The same requests while `step` (scores some texts, returns how many) runs on a thread of its own; before that `step` alone
-// for `seconds`.
-SharingCost measure_sharing(const LlmClient& client, const std::vector<std::string>& prompts, const std::function<int64_t()>& step, double seconds);
+// The same requests while `step` (scores some texts, returns how many) runs on a thread of its own; before that `step`
+// alone for `seconds`.
+SharingCost measure_sharing(const LlmClient& client, const std::vector<std::string>& prompts,
+                            const std::function<int64_t()>& step, double seconds);
 std::vector<std::string> llm_prompts(const std::vector<std::string>& texts, int count);
 
 }  // namespace brim

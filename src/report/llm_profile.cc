@@ -17,7 +17,8 @@ namespace {
 
 // Names under which the servers people use appear in NVML's list.
 bool looks_like_server(const std::string& name) {
-  for (const char* part : {"ollama", "llama", "vllm", "sglang", "text-generation", "tgi", "lmdeploy", "trtllm", "exllama", "koboldcpp"})
+  for (const char* part :
+       {"ollama", "llama", "vllm", "sglang", "text-generation", "tgi", "lmdeploy", "trtllm", "exllama", "koboldcpp"})
     if (name.find(part) != std::string::npos) return true;
   return false;
 }
@@ -42,9 +43,12 @@ std::optional<std::vector<LlmProcess>> card_processes() {
 std::vector<std::string> llm_prompts(const std::vector<std::string>& texts, int count) {
   std::vector<std::string> prompts;
   for (int i = 0; i < std::max(1, count); ++i) {
-    const std::string text = texts.empty() ? "Shares rise after a strong quarter" : texts[static_cast<size_t>(i) % texts.size()];
+    const std::string text =
+        texts.empty() ? "Shares rise after a strong quarter" : texts[static_cast<size_t>(i) % texts.size()];
     // Each begins differently, so that a server's prefix cache does not answer for the model.
-    prompts.push_back(fmt::format("({}) Is this text positive, negative or neutral? Say which, then explain it in three sentences.\n\n{}", i + 1, shortened(text, 600)));
+    prompts.push_back(fmt::format(
+        "({}) Is this text positive, negative or neutral? Say which, then explain it in three sentences.\n\n{}", i + 1,
+        shortened(text, 600)));
   }
   return prompts;
 }
@@ -57,27 +61,38 @@ LlmRun measure_llm(const LlmClient& client, const std::vector<std::string>& prom
   for (int i = 0; i < count; ++i) {
     try {
       const LlmCall call = client.generate(prompts[static_cast<size_t>(i) % prompts.size()]);
-      first.push_back(call.first_token_s), seconds.push_back(call.seconds);
+      first.push_back(call.first_token_s);
+      seconds.push_back(call.seconds);
       if (call.tokens_per_second > 0) rates.push_back(call.tokens_per_second);
-      run.calls += 1, run.tokens += call.tokens, run.cut += call.cut;
+      run.calls += 1;
+      run.tokens += call.tokens;
+      run.cut += call.cut;
       run.counted_by_server = run.counted_by_server && call.counted_by_server;
     } catch (const Error& e) {
       if (e.code() == ErrorCode::interrupted || e.code() == ErrorCode::usage || e.code() == ErrorCode::bad_model) throw;
-      run.failed += 1, run.last_failure = e.what();
+      run.failed += 1;
+      run.last_failure = e.what();
       last = e;
     }
   }
   if (run.calls == 0 && last) throw *last;
   run.overall_tokens_per_second = static_cast<double>(run.tokens) / std::max(1e-9, seconds_since(started));
-  run.first_token_s = spread_of(first), run.seconds = spread_of(seconds), run.tokens_per_second = spread_of(rates);
+  run.first_token_s = spread_of(first);
+  run.seconds = spread_of(seconds);
+  run.tokens_per_second = spread_of(rates);
   return run;
 }
 
 LlmProfile profile_llm(const LlmClient& client, const std::vector<std::string>& prompts) {
   LlmProfile p;
-  p.api = llm_api_name(client.api()), p.url = client.base(), p.model = client.options().model, p.max_tokens = client.options().max_tokens;
+  p.api = llm_api_name(client.api());
+  p.url = client.base();
+  p.model = client.options().model;
+
+  p.max_tokens = client.options().max_tokens;
   const LlmCall warm = client.generate("Say hello.");
-  p.first_request_s = warm.seconds, p.server_load_s = warm.server_load_seconds;
+  p.first_request_s = warm.seconds;
+  p.server_load_s = warm.server_load_seconds;
   p.alone = measure_llm(client, prompts, client.options().requests);
   p.vram = card_processes();
   if (p.vram) {
@@ -85,23 +100,36 @@ LlmProfile profile_llm(const LlmClient& client, const std::vector<std::string>& 
     bool found = false;
     for (const auto& process : *p.vram) {
       if (process.ours || !process.bytes) continue;
-      others += *process.bytes, ++other_count;
-      if (looks_like_server(process.name)) server += *process.bytes, found = true;
+      others += *process.bytes;
+      ++other_count;
+      if (looks_like_server(process.name)) {
+        server += *process.bytes;
+        found = true;
+      }
     }
-    if (found) p.server_bytes = server;
-    else if (other_count == 1) p.server_bytes = others;
-    else p.notes.push_back(other_count == 0 ? "no other process holds memory on the card: the server runs elsewhere, on the CPU, or out of sight"
-                                            : "several processes hold memory on the card and none is known by name, so the server's share is not told");
+    if (found)
+      p.server_bytes = server;
+    else if (other_count == 1)
+      p.server_bytes = others;
+    else
+      p.notes.push_back(
+          other_count == 0
+              ? "no other process holds memory on the card: the server runs elsewhere, on the CPU, or out of sight"
+              : "several processes hold memory on the card and none is known by name, so the server's share is not "
+                "told");
   } else {
     p.notes.push_back("memory by process is not available: NVML is not there or does not tell");
   }
   if (p.alone.cut > 0) p.notes.push_back(fmt::format("{} answers did not end by themselves and were cut", p.alone.cut));
-  if (p.alone.failed > 0) p.notes.push_back(fmt::format("{} requests failed; the last: {}", p.alone.failed, p.alone.last_failure));
-  if (!p.alone.counted_by_server) p.notes.push_back("the server does not count tokens; pieces of the stream were counted instead");
+  if (p.alone.failed > 0)
+    p.notes.push_back(fmt::format("{} requests failed; the last: {}", p.alone.failed, p.alone.last_failure));
+  if (!p.alone.counted_by_server)
+    p.notes.push_back("the server does not count tokens; pieces of the stream were counted instead");
   return p;
 }
 
-SharingCost measure_sharing(const LlmClient& client, const std::vector<std::string>& prompts, const std::function<int64_t()>& step, double seconds) {
+SharingCost measure_sharing(const LlmClient& client, const std::vector<std::string>& prompts,
+                            const std::function<int64_t()>& step, double seconds) {
   const std::atomic<bool>* stop = client.options().stop;
   const auto stopped = [&] { return stop != nullptr && stop->load(std::memory_order_relaxed); };
   SharingCost cost;

@@ -32,9 +32,14 @@ class LlmStandIn {
       return true;
     }
     void answer(int status, const std::string& body) const {
-      send("HTTP/1.1 " + std::to_string(status) + " X\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\nConnection: close\r\n\r\n" + body);
+      send("HTTP/1.1 " + std::to_string(status) + " X\r\nContent-Type: application/json\r\nContent-Length: " +
+           std::to_string(body.size()) + "\r\nConnection: close\r\n\r\n" + body);
     }
-    void begin_stream() const { send("HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"); }
+    void begin_stream() const {
+      send(
+          "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\nConnection: "
+          "close\r\n\r\n");
+    }
     bool chunk(const std::string& bytes) const {
       char size[32];
       std::snprintf(size, sizeof size, "%zx\r\n", bytes.size());
@@ -117,8 +122,12 @@ inline void good_llm(const LlmStandIn::Connection& c, const std::string& path, c
   if (body.find("mistral") == std::string::npos) return c.answer(404, R"({"error":"model 'nobody' not found"})");
   c.begin_stream();
   if (path == "/api/generate") {
-    for (int i = 0; i < 5; ++i) c.chunk(R"({"model":"mistral","response":" word","done":false})" "\n");
-    c.chunk(R"({"model":"mistral","response":"","done":true,"done_reason":"stop","load_duration":2000000000,"eval_count":6,"eval_duration":120000000})" "\n");
+    for (int i = 0; i < 5; ++i)
+      c.chunk(R"({"model":"mistral","response":" word","done":false})"
+              "\n");
+    c.chunk(
+        R"({"model":"mistral","response":"","done":true,"done_reason":"stop","load_duration":2000000000,"eval_count":6,"eval_duration":120000000})"
+        "\n");
   } else {
     c.chunk("data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n: keep-alive\n\n");
     for (int i = 0; i < 5; ++i) c.chunk("data: {\"choices\":[{\"delta\":{\"content\":\" word\"}}]}\r\n\r\n");

@@ -15,8 +15,14 @@ namespace {
 
 LlmOptions options_for(const std::string& url, const std::string& api = "auto") {
   LlmOptions o;
-  o.url = url, o.model = "mistral", o.api = api, o.requests = 3, o.max_tokens = 8;
-  o.connect_s = 5, o.first_token_s = 20, o.total_s = 20;
+  o.url = url;
+  o.model = "mistral";
+  o.api = api;
+  o.requests = 3;
+  o.max_tokens = 8;
+  o.connect_s = 5;
+  o.first_token_s = 20;
+  o.total_s = 20;
   return o;
 }
 
@@ -42,7 +48,8 @@ TEST(LlmStream, OllamaCountsAndTimesTokens) {
   EXPECT_TRUE(s.feed("{\"response\":\"a\",\"done\":false}\n{\"respo"));
   EXPECT_EQ(s.pieces(), 1);
   EXPECT_TRUE(s.feed("nse\":\"b\",\"done\":false}\n\n"));
-  EXPECT_TRUE(s.feed("{\"response\":\"\",\"done\":true,\"eval_count\":9,\"eval_duration\":3000000000,\"load_duration\":500000000}"));
+  EXPECT_TRUE(s.feed(
+      "{\"response\":\"\",\"done\":true,\"eval_count\":9,\"eval_duration\":3000000000,\"load_duration\":500000000}"));
   s.end();
   EXPECT_TRUE(s.done());
   EXPECT_EQ(s.tokens(), 9);
@@ -54,7 +61,8 @@ TEST(LlmStream, OllamaCountsAndTimesTokens) {
 
 TEST(LlmStream, OpenAiSkipsCommentsAndRoles) {
   LlmStream s(LlmApi::openai, 100, [] { return int64_t{1}; });
-  EXPECT_TRUE(s.feed(": hello\nevent: message\ndata: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n"));
+  EXPECT_TRUE(
+      s.feed(": hello\nevent: message\ndata: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n"));
   EXPECT_EQ(s.pieces(), 0) << "a role is no token";
   EXPECT_TRUE(s.feed("data:{\"choices\":[{\"delta\":{\"reasoning_content\":\"hm\"}}]}\r\n"));
   EXPECT_TRUE(s.feed("data: {\"choices\":[{\"delta\":{\"content\":\"yes\"},\"finish_reason\":\"stop\"}]}\n"));
@@ -84,7 +92,8 @@ TEST(LlmStream, BadBytesAreSentences) {
 
 TEST(LlmStream, AnyBytesInAnyPieces) {
   std::mt19937 random(7);
-  const std::string good = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n{\"response\":\"b\",\"done\":false}\ndata: [DONE]\n";
+  const std::string good =
+      "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n{\"response\":\"b\",\"done\":false}\ndata: [DONE]\n";
   for (int round = 0; round < 3000; ++round) {
     std::string bytes = good;
     for (size_t k = 0; k < random() % 6; ++k) bytes[random() % bytes.size()] = static_cast<char>(random());
@@ -154,7 +163,8 @@ TEST(Llm, UnknownModelIsABadModel) {
 }
 
 // What a stream does wrong, and what is said of it.
-std::string generate_with(const LlmStandIn::Handler& stream, const std::function<void(LlmOptions&)>& change = nullptr, const std::string& api = "ollama") {
+std::string generate_with(const LlmStandIn::Handler& stream, const std::function<void(LlmOptions&)>& change = nullptr,
+                          const std::string& api = "ollama") {
   LlmStandIn server([&](const auto& c, const std::string& path, const std::string& body) {
     if (path == "/api/version" || path == "/v1/models") return good_llm(c, path, body);
     stream(c, path, body);
@@ -169,25 +179,34 @@ std::string generate_with(const LlmStandIn::Handler& stream, const std::function
 
 TEST(Llm, ServerErrors) {
   NEEDS_CURL();
-  EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) { c.answer(500, R"({"error":"CUDA out of memory"})"); }), "status 500: CUDA out of memory"));
-  EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) { c.answer(429, R"({"error":{"message":"slow down"}})"); }, nullptr, "openai"), "status 429: slow down"));
+  EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) {
+                    c.answer(500, R"({"error":"CUDA out of memory"})");
+                  }),
+                  "status 500: CUDA out of memory"));
+  EXPECT_TRUE(has(generate_with([](const auto& c, const auto&,
+                                   const auto&) { c.answer(429, R"({"error":{"message":"slow down"}})"); },
+                                nullptr, "openai"),
+                  "status 429: slow down"));
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) { c.answer(200, "what?"); }), "not JSON"));
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) { c.answer(200, ""); }), "no token"));
-  EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) { c.send("this is no HTTP\r\n\r\n"); }), "broke off"));
+  EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) { c.send("this is no HTTP\r\n\r\n"); }),
+                  "broke off"));
 }
 
 TEST(Llm, BrokenStreams) {
   NEEDS_CURL();
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) {
-    c.begin_stream();
-    c.chunk("{\"response\":\"a\",\"done\":false}\n");
-    c.send("4\r\nab");  // the connection ends in the middle of a chunk
-  }), "broke off after 1 tokens"));
+                    c.begin_stream();
+                    c.chunk("{\"response\":\"a\",\"done\":false}\n");
+                    c.send("4\r\nab");  // the connection ends in the middle of a chunk
+                  }),
+                  "broke off after 1 tokens"));
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) {
-    c.begin_stream();
-    c.chunk("{\"response\":\"a\",\"done\":false}\n");
-    c.end_stream();
-  }), "without its end mark"));
+                    c.begin_stream();
+                    c.chunk("{\"response\":\"a\",\"done\":false}\n");
+                    c.end_stream();
+                  }),
+                  "without its end mark"));
 }
 
 TEST(Llm, SilentStreamsTimeOut) {
@@ -200,7 +219,9 @@ TEST(Llm, SilentStreamsTimeOut) {
       },
       [](LlmOptions& o) { o.first_token_s = 0.2; }, "openai");
   EXPECT_TRUE(has(error, "no token within 0.2 s")) << error;
-  EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) { c.wait_until_over(); }, [](LlmOptions& o) { o.total_s = 0.3; }), "did not end within 0.3 s"));
+  EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) { c.wait_until_over(); },
+                                [](LlmOptions& o) { o.total_s = 0.3; }),
+                  "did not end within 0.3 s"));
 }
 
 TEST(Llm, AStreamThatFallsSilentIsBroken) {
@@ -219,22 +240,27 @@ TEST(Llm, EndlessStreamsAreCut) {
   NEEDS_CURL();
   // As fast as it can, past any limit asked for: cut by count.
   EXPECT_EQ(generate_with([](const auto& c, const auto&, const auto&) {
-    c.begin_stream();
-    while (c.chunk("{\"response\":\"a\",\"done\":false}\n")) {
-    }
-  }), "none");
+              c.begin_stream();
+              while (c.chunk("{\"response\":\"a\",\"done\":false}\n")) {
+              }
+            }),
+            "none");
   // Slowly for ever: cut by time, what came counts.
-  EXPECT_EQ(generate_with([](const auto& c, const auto&, const auto&) {
-    c.begin_stream();
-    c.chunk("{\"response\":\"a\",\"done\":false}\n{\"response\":\"b\",\"done\":false}\n");
-    c.wait_until_over();
-  }, [](LlmOptions& o) { o.total_s = 0.4; }), "none");
+  EXPECT_EQ(generate_with(
+                [](const auto& c, const auto&, const auto&) {
+                  c.begin_stream();
+                  c.chunk("{\"response\":\"a\",\"done\":false}\n{\"response\":\"b\",\"done\":false}\n");
+                  c.wait_until_over();
+                },
+                [](LlmOptions& o) { o.total_s = 0.4; }),
+            "none");
   // One line without end.
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) {
-    c.begin_stream();
-    while (c.chunk(std::string(65536, 'x'))) {
-    }
-  }), "longer than 1 MiB"));
+                    c.begin_stream();
+                    while (c.chunk(std::string(65536, 'x'))) {
+                    }
+                  }),
+                  "longer than 1 MiB"));
 }
 
 TEST(Llm, SomeFailuresAreCountedAllAreAnError) {
@@ -270,11 +296,16 @@ TEST(Llm, SharingRunsBothAndEndsBoth) {
   LlmStandIn server(good_llm);
   const LlmClient client(options_for(server.url()));
   std::atomic<int64_t> steps{0};
-  const SharingCost cost = measure_sharing(client, {"x"}, [&] { return ++steps, int64_t{10}; }, 0.0);
+  const SharingCost cost = measure_sharing(
+      client, {"x"}, [&] { return ++steps, int64_t{10}; }, 0.0);
   EXPECT_EQ(cost.together.calls, 3);
   EXPECT_GT(cost.items_alone, 0);
   EXPECT_GE(steps.load(), 1);
-  EXPECT_TRUE(has(error_of([&] { measure_sharing(client, {"x"}, []() -> int64_t { fail(ErrorCode::bad_data, "scoring broke"); }, 0.0); }), "scoring broke"));
+  EXPECT_TRUE(has(error_of([&] {
+                    measure_sharing(
+                        client, {"x"}, []() -> int64_t { fail(ErrorCode::bad_data, "scoring broke"); }, 0.0);
+                  }),
+                  "scoring broke"));
 }
 
 TEST(Llm, PromptsAreBoundedAndDiffer) {

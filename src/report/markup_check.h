@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: whether markup is well formed (tags nest and close, attributes are quoted, no stray < or &), and what tags it has.
+// For tests: whether markup is well formed (tags nest and close, attributes are quoted, no stray < or &), and what tags
+// it has.
 #pragma once
 #include <cctype>
 #include <map>
@@ -10,9 +11,9 @@
 namespace brim {
 
 struct MarkupCheck {
-  std::string problem;               // empty: well formed
-  std::map<std::string, int> tags;   // how many of each
-  std::string text;                  // between tags, entities untouched
+  std::string problem;              // empty: well formed
+  std::map<std::string, int> tags;  // how many of each
+  std::string text;                 // between tags, entities untouched
 };
 
 inline MarkupCheck check_markup(std::string_view m) {
@@ -30,7 +31,8 @@ inline MarkupCheck check_markup(std::string_view m) {
     if (c == '&') check_entity(i);
     if (c != '<') {
       if (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') bad("control character", i);
-      r.text += c, ++i;
+      r.text += c;
+      ++i;
       continue;
     }
     if (m.substr(i, 2) == "<!") {
@@ -58,8 +60,10 @@ inline MarkupCheck check_markup(std::string_view m) {
     if (j >= m.size()) bad("unclosed tag", i);
     i = j + 1;
     if (closing) {
-      if (open.empty() || open.back() != name) bad("</" + name + "> closes <" + (open.empty() ? "nothing" : open.back()) + ">", i);
-      else open.pop_back();
+      if (open.empty() || open.back() != name)
+        bad("</" + name + "> closes <" + (open.empty() ? "nothing" : open.back()) + ">", i);
+      else
+        open.pop_back();
       continue;
     }
     ++r.tags[name];
@@ -67,8 +71,10 @@ inline MarkupCheck check_markup(std::string_view m) {
     open.push_back(name);
     if (name == "script" || name == "style") {  // their text is no markup
       const size_t end = m.find("</" + name, i);
-      if (end == std::string_view::npos) bad("unclosed " + name, i);
-      else i = end;
+      if (end == std::string_view::npos)
+        bad("unclosed " + name, i);
+      else
+        i = end;
     }
   }
   if (r.problem.empty() && !open.empty()) r.problem = "never closed: " + open.back();

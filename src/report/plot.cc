@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kWidth = 720, kFont = 13, kLetter = 7.2;  // a letter's mean width at that size
 constexpr size_t kMostNameLetters = 34;
-constexpr size_t kMostHovers = 150, kMostColumns = 600;    // per series: hover points, pixel columns of a thinned line
+constexpr size_t kMostHovers = 150, kMostColumns = 600;  // per series: hover points, pixel columns of a thinned line
 constexpr const char* kColours[] = {"var(--c0,#0072b2)", "var(--c1,#d55e00)", "var(--c2,#009e73)", "var(--c3,#a3477f)",
                                     "var(--c4,#8a6d00)", "var(--c5,#2f8fc4)", "var(--c6,#7a4b24)", "var(--c7,#66707a)"};
 constexpr const char* kDashes[] = {"", "7 3", "2 3", "9 3 2 3", "12 4", "4 4", "1 4", "10 3 4 3"};
@@ -27,7 +27,9 @@ constexpr const char* kGround = "var(--card,#f6f7f9)";
 
 const char* colour(size_t i) { return kColours[i % std::size(kColours)]; }
 
-double text_width(std::string_view text) { return kLetter * static_cast<double>(count_code_points(replace_invalid_utf8(text))); }
+double text_width(std::string_view text) {
+  return kLetter * static_cast<double>(count_code_points(replace_invalid_utf8(text)));
+}
 
 // Collects elements; knows the picture's height only at the end, for legends wrap.
 class Canvas {
@@ -36,38 +38,53 @@ class Canvas {
     text(kWidth / 2, 20, title, "middle", kInk, "font-weight:600;font-size:15px");
   }
 
-  void text(double x, double y, std::string_view text, const char* anchor, const char* fill, const char* more = "", double turn = 0) {
-    body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" style=\"fill:{};{}\"", x, y, anchor, fill, more);
+  void text(double x, double y, std::string_view text, const char* anchor, const char* fill, const char* more = "",
+            double turn = 0) {
+    body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" style=\"fill:{};{}\"", x, y, anchor, fill,
+                         more);
     if (turn != 0) body_ += fmt::format(" transform=\"rotate({} {:.1f} {:.1f})\"", turn, x, y);
     body_ += fmt::format(">{}</text>\n", html_escape(text));
   }
   void line(double x1, double y1, double x2, double y2, const char* stroke, double width = 1, const char* dash = "") {
-    body_ += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" style=\"stroke:{};stroke-width:{}{}{}\"/>\n", x1, y1, x2, y2, stroke,
-                         width, *dash ? ";stroke-dasharray:" : "", dash);
+    body_ += fmt::format(
+        "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" style=\"stroke:{};stroke-width:{}{}{}\"/>\n", x1,
+        y1, x2, y2, stroke, width, *dash ? ";stroke-dasharray:" : "", dash);
   }
   void box(double x, double y, double w, double h, const char* fill, std::string_view hover) {
-    body_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" style=\"fill:{}\">", x, y, std::max(0.5, w), std::max(0.0, h), fill);
+    body_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" style=\"fill:{}\">", x, y,
+                         std::max(0.5, w), std::max(0.0, h), fill);
     body_ += fmt::format("<title>{}</title></rect>\n", html_escape(hover));
   }
   void path(const std::string& d, size_t series) {
     if (d.empty()) return;
     const char* dash = kDashes[series % std::size(kDashes)];
-    body_ += fmt::format("<path d=\"{}\" style=\"fill:none;stroke:{};stroke-width:2;stroke-linejoin:round{}{}\"/>\n", d, colour(series),
-                         *dash ? ";stroke-dasharray:" : "", dash);
+    body_ += fmt::format("<path d=\"{}\" style=\"fill:none;stroke:{};stroke-width:2;stroke-linejoin:round{}{}\"/>\n", d,
+                         colour(series), *dash ? ";stroke-dasharray:" : "", dash);
   }
   // Circle, square, triangle, diamond in turn. `visible` false: only something to hover over.
   void marker(double x, double y, size_t series, std::string_view hover, bool visible) {
     const double r = 4;
     std::string shape;
     switch (series % 4) {
-      case 0: shape = fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"", x, y, r); break;
-      case 1: shape = fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\"", x - r, y - r, 2 * r, 2 * r); break;
-      case 2: shape = fmt::format("<path d=\"M{:.1f} {:.1f}l{} {}h{}z\"", x, y - r - 1, r + 1, 2 * r, -2 * r - 2); break;
-      default: shape = fmt::format("<path d=\"M{:.1f} {:.1f}l{} {}l{} {}l{} {}z\"", x, y - r - 1, r + 1, r + 1, -r - 1, r + 1, -r - 1, -r - 1);
+      case 0:
+        shape = fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"", x, y, r);
+        break;
+      case 1:
+        shape = fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\"", x - r, y - r, 2 * r, 2 * r);
+        break;
+      case 2:
+        shape = fmt::format("<path d=\"M{:.1f} {:.1f}l{} {}h{}z\"", x, y - r - 1, r + 1, 2 * r, -2 * r - 2);
+        break;
+      default:
+        shape = fmt::format("<path d=\"M{:.1f} {:.1f}l{} {}l{} {}l{} {}z\"", x, y - r - 1, r + 1, r + 1, -r - 1, r + 1,
+                            -r - 1, -r - 1);
     }
     body_ += visible ? fmt::format("{} style=\"fill:{};stroke:{};stroke-width:1.2\">", shape, colour(series), kGround)
                      : fmt::format("{} style=\"fill:{};opacity:0\">", shape, colour(series));
-    body_ += fmt::format("<title>{}</title>{}\n", html_escape(hover), series % 4 == 0 ? "</circle>" : series % 4 == 1 ? "</rect>" : "</path>");
+    body_ += fmt::format("<title>{}</title>{}\n", html_escape(hover),
+                         series % 4 == 0   ? "</circle>"
+                         : series % 4 == 1 ? "</rect>"
+                                           : "</path>");
   }
   // Names with their marks, wrapped to the width; returns the y below.
   enum class Key { line, point, area };
@@ -76,10 +93,15 @@ class Canvas {
     for (size_t i = 0; i < names.size(); ++i) {
       const std::string name = shortened(names[i], kMostNameLetters);
       const double w = 34 + text_width(name) + 14;
-      if (x > 20 && x + w > kWidth - 12) x = 20, y += 20;
+      if (x > 20 && x + w > kWidth - 12) {
+        x = 20;
+        y += 20;
+      }
       if (key == Key::line) path(fmt::format("M{:.1f} {:.1f}h26", x, y - 4), i);
-      if (key == Key::area) box(x + 10, y - 11, 13, 13, colour(i), names[i]);
-      else marker(x + 13, y - 4, i, names[i], true);
+      if (key == Key::area)
+        box(x + 10, y - 11, 13, 13, colour(i), names[i]);
+      else
+        marker(x + 13, y - 4, i, names[i], true);
       text(x + 32, y, name, "start", kInk);
       x += w;
     }
@@ -105,7 +127,8 @@ struct Frame {
 
 Frame frame_for(double top, double height, double left = 78) { return {left, kWidth - 22, top, top + height}; }
 
-void draw_axes(Canvas& canvas, const Frame& f, const PlotAxis& x, const PlotAxis& y, const std::string& x_label, const std::string& y_label) {
+void draw_axes(Canvas& canvas, const Frame& f, const PlotAxis& x, const PlotAxis& y, const std::string& x_label,
+               const std::string& y_label) {
   for (const Tick& t : y.ticks()) {
     canvas.line(f.left, y.at(t.value), f.right, y.at(t.value), kLine);
     canvas.text(f.left - 8, y.at(t.value) + 4.5, t.text, "end", kSoft);
@@ -138,7 +161,8 @@ std::string line_path(const Series& s, const PlotAxis& x, const PlotAxis& y) {
   };
   for (size_t i = 0; i < n;) {
     if (!x.shows(s.x[i]) || !y.shows(s.y[i])) {
-      pen = false, ++i;
+      pen = false;
+      ++i;
       continue;
     }
     size_t end = i + 1, low = i, high = i;
@@ -173,7 +197,9 @@ std::string svg(const LinePlot& p) {
         ++left_out;
         continue;
       }
-      x.see(s.x[i]), y.see(s.y[i]), ++drawn;
+      x.see(s.x[i]);
+      y.see(s.y[i]);
+      ++drawn;
     }
   }
   const double top = canvas.legend(names, 46, Canvas::Key::line);
@@ -188,11 +214,17 @@ std::string svg(const LinePlot& p) {
     for (size_t i = 0; i < n; i += step)
       if (x.shows(s.x[i]) && y.shows(s.y[i]))
         canvas.marker(x.at(s.x[i]), y.at(s.y[i]), k,
-                      fmt::format("{}: {} {}, {} {}", s.name, p.x_label, format_value(s.x[i], p.x_unit), p.y_label, format_value(s.y[i], p.y_unit)), n <= 40);
+                      fmt::format("{}: {} {}, {} {}", s.name, p.x_label, format_value(s.x[i], p.x_unit), p.y_label,
+                                  format_value(s.y[i], p.y_unit)),
+                      n <= 40);
   }
-  if (drawn == 0) canvas.note((f.top + f.bottom) / 2, "no data");
-  else if (left_out > 0) canvas.note(f.bottom + 58, fmt::format("{} {} cannot be shown and leave a gap", left_out, left_out == 1 ? "value" : "values"));
-  return canvas.finish(f.bottom + (left_out > 0 && drawn > 0 ? 68 : 52), fmt::format("Line plot of {} over {}, {} series.", p.y_label, p.x_label, p.series.size()));
+  if (drawn == 0)
+    canvas.note((f.top + f.bottom) / 2, "no data");
+  else if (left_out > 0)
+    canvas.note(f.bottom + 58,
+                fmt::format("{} {} cannot be shown and leave a gap", left_out, left_out == 1 ? "value" : "values"));
+  return canvas.finish(f.bottom + (left_out > 0 && drawn > 0 ? 68 : 52),
+                       fmt::format("Line plot of {} over {}, {} series.", p.y_label, p.x_label, p.series.size()));
 }
 
 std::string svg(const BarPlot& p) {
@@ -204,7 +236,8 @@ std::string svg(const BarPlot& p) {
     for (size_t g = 0; g < std::min(s.values.size(), p.groups.size()); ++g) y.see(s.values[g]);
   }
   const bool empty = y.empty();
-  const Frame f = frame_for(canvas.legend(p.series.size() > 1 ? names : std::vector<std::string>{}, 46, Canvas::Key::area), 260);
+  const Frame f =
+      frame_for(canvas.legend(p.series.size() > 1 ? names : std::vector<std::string>{}, 46, Canvas::Key::area), 260);
   y.fix(f.bottom, f.top, 5, true);
   draw_axes(canvas, f, PlotAxis(false, Unit::plain), y, p.x_label, p.y_label);
   const double room = (f.right - f.left) / static_cast<double>(std::max<size_t>(1, p.groups.size()));
@@ -214,9 +247,11 @@ std::string svg(const BarPlot& p) {
     for (size_t k = 0; k < p.series.size(); ++k) {
       if (g >= p.series[k].values.size() || !y.shows(p.series[k].values[g])) continue;
       const double v = p.series[k].values[g], at = y.at(v), x = begin + bar * static_cast<double>(k);
-      canvas.box(x, std::min(at, zero), bar * 0.92, std::abs(zero - at), colour(k), fmt::format("{}, {}: {}", p.groups[g], p.series[k].name, format_value(v, p.unit)));
+      canvas.box(x, std::min(at, zero), bar * 0.92, std::abs(zero - at), colour(k),
+                 fmt::format("{}, {}: {}", p.groups[g], p.series[k].name, format_value(v, p.unit)));
       const std::string label = format_value(v, p.unit);
-      if (text_width(label) < bar + 4) canvas.text(x + bar * 0.46, std::min(at, zero) - 5, label, "middle", kSoft, "font-size:12px");
+      if (text_width(label) < bar + 4)
+        canvas.text(x + bar * 0.46, std::min(at, zero) - 5, label, "middle", kSoft, "font-size:12px");
     }
     const auto letters = static_cast<size_t>(std::max(2.0, room / kLetter));
     canvas.text(begin + room * 0.38, f.bottom + 19, shortened(p.groups[g], letters), "middle", kSoft);
@@ -230,7 +265,9 @@ std::string svg(const StackedBar& p) {
   std::vector<std::string> names;
   PlotAxis x(false, p.unit);
   x.see(0);
-  const auto place_of = [&](const std::string& name) { return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin()); };
+  const auto place_of = [&](const std::string& name) {
+    return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+  };
   bool empty = true;
   const auto usable = [](double v) { return std::isfinite(v) && v > 0 && v < 1e280; };
   for (const auto& row : p.rows) {
@@ -238,11 +275,15 @@ std::string svg(const StackedBar& p) {
     for (const auto& [name, value] : row.parts) {
       if (!usable(value)) continue;
       if (place_of(name) == names.size()) names.push_back(name);
-      sum += value, empty = false;
+      sum += value;
+      empty = false;
     }
     x.see(sum);
     for (const auto& [name, value] : row.marks)
-      if (usable(value)) x.see(value), empty = false;
+      if (usable(value)) {
+        x.see(value);
+        empty = false;
+      }
   }
   double widest = 0;
   for (const auto& row : p.rows) widest = std::max(widest, text_width(shortened(row.name, 22)));
@@ -260,14 +301,17 @@ std::string svg(const StackedBar& p) {
     double sum = 0;
     for (const auto& [name, value] : row.parts) {
       if (!usable(value)) continue;
-      canvas.box(x.at(sum), y, x.at(sum + value) - x.at(sum), 24, colour(place_of(name)), fmt::format("{}, {}: {}", row.name, name, format_value(value, p.unit)));
+      canvas.box(x.at(sum), y, x.at(sum + value) - x.at(sum), 24, colour(place_of(name)),
+                 fmt::format("{}, {}: {}", row.name, name, format_value(value, p.unit)));
       sum += value;
     }
     for (const auto& [name, value] : row.marks) {
       if (!usable(value)) continue;
-      canvas.box(x.at(value) - 1.5, y - 6, 3, 36, kInk, fmt::format("{}, {}: {}", row.name, name, format_value(value, p.unit)));
+      canvas.box(x.at(value) - 1.5, y - 6, 3, 36, kInk,
+                 fmt::format("{}, {}: {}", row.name, name, format_value(value, p.unit)));
       const bool near_end = x.at(value) + text_width(name) / 2 > kWidth - 8;
-      canvas.text(near_end ? kWidth - 8 : x.at(value), y - 8, shortened(name, 24), near_end ? "end" : "middle", kSoft, "font-size:11px");
+      canvas.text(near_end ? kWidth - 8 : x.at(value), y - 8, shortened(name, 24), near_end ? "end" : "middle", kSoft,
+                  "font-size:11px");
     }
   }
   canvas.line(f.left, f.bottom, f.right, f.bottom, kSoft);
@@ -284,15 +328,23 @@ std::string svg(const RooflinePlot& p) {
   std::vector<std::string> names;
   for (const auto& point : p.points) {
     if (!x.shows(point.intensity) || !y.shows(point.flops)) continue;
-    x.see(point.intensity), y.see(point.flops);
+    x.see(point.intensity);
+    y.see(point.flops);
     names.push_back(point.name);
   }
   const bool empty = names.empty() && !roofs;
-  if (roofs) x.see(ridge / 8), x.see(ridge * 8), y.see(p.peak_flops * 1.6), y.see(p.peak_flops / 100);
+  if (roofs) {
+    x.see(ridge / 8);
+    x.see(ridge * 8);
+    y.see(p.peak_flops * 1.6);
+    y.see(p.peak_flops / 100);
+  }
   const Frame f = frame_for(canvas.legend(names, 46, Canvas::Key::point), 300);
   if (!x.empty()) {  // some air at both ends
     const double low = x.low(), high = x.high();
-    x.see(low / 1.5), x.see(high * 1.5), y.see(y.low() / 1.5);
+    x.see(low / 1.5);
+    x.see(high * 1.5);
+    y.see(y.low() / 1.5);
   }
   x.fix(f.left, f.right, 6, false);
   y.fix(f.bottom, f.top, 6, false);
@@ -303,14 +355,19 @@ std::string svg(const RooflinePlot& p) {
     canvas.line(x.at(ridge), y.at(p.peak_flops), f.right, y.at(p.peak_flops), kInk, 2);
     canvas.text(f.right - 4, y.at(p.peak_flops) - 8, shortened(p.peak_name, 60), "end", kInk);
     const double x1 = x.at(start), y1 = y.at(start * p.bandwidth), x2 = x.at(ridge), y2 = y.at(p.peak_flops);
-    const double angle = std::atan2(y2 - y1, x2 - x1) * 180 / 3.14159265358979, mx = x1 + (x2 - x1) * 0.5, my = y1 + (y2 - y1) * 0.5;
-    if (std::hypot(x2 - x1, y2 - y1) > text_width(p.bandwidth_name)) canvas.text(mx - 8, my - 10, p.bandwidth_name, "middle", kInk, "", std::round(angle));
+    const double angle = std::atan2(y2 - y1, x2 - x1) * 180 / 3.14159265358979, mx = x1 + (x2 - x1) * 0.5,
+                 my = y1 + (y2 - y1) * 0.5;
+    if (std::hypot(x2 - x1, y2 - y1) > text_width(p.bandwidth_name))
+      canvas.text(mx - 8, my - 10, p.bandwidth_name, "middle", kInk, "", std::round(angle));
   }
   size_t k = 0;
   for (const auto& point : p.points) {
     if (!x.shows(point.intensity) || !y.shows(point.flops)) continue;
-    std::string hover = fmt::format("{}: {}flop/s at {} flop per byte", point.name, format_value(point.flops, Unit::plain), format_value(point.intensity, Unit::plain));
-    if (roofs) hover += fmt::format(", {:.1f} % of the roof above it", 100 * point.flops / std::min(p.peak_flops, point.intensity * p.bandwidth));
+    std::string hover = fmt::format("{}: {}flop/s at {} flop per byte", point.name,
+                                    format_value(point.flops, Unit::plain), format_value(point.intensity, Unit::plain));
+    if (roofs)
+      hover += fmt::format(", {:.1f} % of the roof above it",
+                           100 * point.flops / std::min(p.peak_flops, point.intensity * p.bandwidth));
     canvas.marker(x.at(point.intensity), y.at(point.flops), k++, hover, true);
   }
   if (empty) canvas.note((f.top + f.bottom) / 2, "no data");
@@ -324,14 +381,16 @@ std::string svg(const TimelinePlot& p) {
   std::map<std::string, size_t> place;
   for (const auto& s : p.spans) {
     if (s.lane >= p.lanes.size() || !x.shows(s.begin) || !x.shows(s.end) || s.end < s.begin) continue;
-    x.see(s.begin), x.see(s.end);
+    x.see(s.begin);
+    x.see(s.end);
     if (place.emplace(s.kind, kinds.size()).second) kinds.push_back(s.kind);
   }
   const bool empty = x.empty();
   double widest = 0;
   for (const auto& lane : p.lanes) widest = std::max(widest, text_width(shortened(lane, 20)));
   const double top = canvas.legend(kinds, 46, Canvas::Key::area), step = 26;
-  const Frame f{24 + widest, kWidth - 30, top, top + step * static_cast<double>(std::max<size_t>(2, p.lanes.size())) + 4};
+  const Frame f{24 + widest, kWidth - 30, top,
+                top + step * static_cast<double>(std::max<size_t>(2, p.lanes.size())) + 4};
   x.fix(f.left, f.right, 7, false);
   for (const Tick& t : x.ticks()) {
     canvas.line(x.at(t.value), f.top, x.at(t.value), f.bottom, kLine);
@@ -347,11 +406,15 @@ std::string svg(const TimelinePlot& p) {
     for (size_t i = 0; i < spans.size();) {
       size_t next = i + 1;
       double end = spans[i]->end, busy = spans[i]->end - spans[i]->begin;
-      for (; next < spans.size() && spans[next]->kind == spans[i]->kind && x.at(spans[next]->begin) - x.at(end) < 0.7; ++next)
-        busy += spans[next]->end - spans[next]->begin, end = std::max(end, spans[next]->end);
+      for (; next < spans.size() && spans[next]->kind == spans[i]->kind && x.at(spans[next]->begin) - x.at(end) < 0.7;
+           ++next) {
+        busy += spans[next]->end - spans[next]->begin;
+        end = std::max(end, spans[next]->end);
+      }
       const double from = x.at(spans[i]->begin);
       canvas.box(from, y, x.at(end) - from, step - 8, colour(place[spans[i]->kind]),
-                 fmt::format("{}: {} {}{}", p.lanes[lane], spans[i]->kind, format_value(busy, Unit::seconds), next - i > 1 ? fmt::format(" in {} parts", next - i) : ""));
+                 fmt::format("{}: {} {}{}", p.lanes[lane], spans[i]->kind, format_value(busy, Unit::seconds),
+                             next - i > 1 ? fmt::format(" in {} parts", next - i) : ""));
       i = next;
     }
   }

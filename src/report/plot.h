@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plots as SVG text, drawn here so that a report needs no script, no font and no network. Colours are CSS variables with
-// a fallback, so a page can turn dark; series differ in dash and marker too, so colour is never the only sign. Values
-// that are not finite (or not above zero on a logarithmic axis) leave a gap. Names are escaped: any bytes are safe.
+// Plots as SVG text, drawn here so that a report needs no script, no font and no network. Colours are CSS variables
+// with a fallback, so a page can turn dark; series differ in dash and marker too, so colour is never the only sign.
+// Values that are not finite (or not above zero on a logarithmic axis) leave a gap. Names are escaped: any bytes are
+// safe.
 #pragma once
 #include <string>
 #include <utility>

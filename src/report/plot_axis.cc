@@ -20,7 +20,8 @@ struct Scale {
 Scale scale_for(double magnitude, Unit unit) {
   magnitude = std::abs(magnitude);
   static constexpr Scale plain[] = {{1e15, " P"}, {1e12, " T"}, {1e9, " G"}, {1e6, " M"}, {1e3, " k"}, {1, ""}};
-  static constexpr Scale bytes[] = {{1099511627776.0, " TiB"}, {1073741824.0, " GiB"}, {1048576.0, " MiB"}, {1024.0, " KiB"}, {1, " B"}};
+  static constexpr Scale bytes[] = {
+      {1099511627776.0, " TiB"}, {1073741824.0, " GiB"}, {1048576.0, " MiB"}, {1024.0, " KiB"}, {1, " B"}};
   static constexpr Scale seconds[] = {{1, " s"}, {1e-3, " ms"}, {1e-6, " µs"}, {1e-9, " ns"}};
   if (unit == Unit::share) return {0.01, " %"};
   const auto pick = [&](const auto& table) {
@@ -45,7 +46,8 @@ std::string plain_number(double value, double step) {
   if (value == 0) return "0";
   if (std::abs(value) >= 1e7 || std::abs(step) < 1e-6) return fmt::format("{:.3g}", value);
   int decimals = 0;
-  for (double s = step; decimals < 6 && std::abs(s - std::round(s)) > 1e-6 * std::max(1.0, std::abs(s)); s *= 10) ++decimals;
+  for (double s = step; decimals < 6 && std::abs(s - std::round(s)) > 1e-6 * std::max(1.0, std::abs(s)); s *= 10)
+    ++decimals;
   return fmt::format("{:.{}f}", value, decimals);
 }
 
@@ -60,7 +62,9 @@ std::string format_value(double value, Unit unit) {
   return fmt::format("{:.{}f}{}", v, a < 0.1 ? 4 : a < 10 ? 2 : a < 100 ? 1 : 0, s.suffix);
 }
 
-bool PlotAxis::shows(double value) const { return std::isfinite(value) && std::abs(value) <= kLargest && (!log_ || value > 1e-290); }
+bool PlotAxis::shows(double value) const {
+  return std::isfinite(value) && std::abs(value) <= kLargest && (!log_ || value > 1e-290);
+}
 
 void PlotAxis::see(double value) {
   if (!shows(value)) return;
@@ -70,25 +74,36 @@ void PlotAxis::see(double value) {
 }
 
 void PlotAxis::fix(double pixel_low, double pixel_high, int ticks, bool from_zero) {
-  pixel_low_ = pixel_low, pixel_high_ = pixel_high;
+  pixel_low_ = pixel_low;
+  pixel_high_ = pixel_high;
   ticks_.clear();
-  if (!seen_) low_ = log_ ? 1 : 0, high_ = log_ ? 10 : 1;
-  if (log_) fix_log(ticks);
-  else fix_linear(ticks, from_zero);
+  if (!seen_) {
+    low_ = log_ ? 1 : 0;
+    high_ = log_ ? 10 : 1;
+  }
+  if (log_)
+    fix_log(ticks);
+  else
+    fix_linear(ticks, from_zero);
 }
 
 void PlotAxis::fix_linear(int ticks, bool from_zero) {
-  if (from_zero) low_ = std::min(low_, 0.0), high_ = std::max(high_, 0.0);
+  if (from_zero) {
+    low_ = std::min(low_, 0.0);
+    high_ = std::max(high_, 0.0);
+  }
   // One value, or values that differ by less than can be told apart: a range around them.
   const double size = std::max(std::abs(low_), std::abs(high_));
   if (high_ - low_ <= size * 1e-9) {
     const double pad = size > 0 ? size * 0.5 : 0.5;
-    low_ = from_zero && low_ >= 0 ? 0 : low_ - pad, high_ += pad;
+    low_ = from_zero && low_ >= 0 ? 0 : low_ - pad;
+    high_ += pad;
   }
   const Scale s = scale_for(std::max(std::abs(low_), std::abs(high_)), unit_);
   const double step = nice_step((high_ - low_) / s.divisor / ticks);
   const double first = std::floor(low_ / s.divisor / step + 1e-9), last = std::ceil(high_ / s.divisor / step - 1e-9);
-  low_ = first * step * s.divisor, high_ = last * step * s.divisor;
+  low_ = first * step * s.divisor;
+  high_ = last * step * s.divisor;
   for (double i = first; i <= last && ticks_.size() < 40; ++i) {
     const double v = i * step;
     ticks_.push_back({v * s.divisor, plain_number(v, step) + (v == 0 && unit_ != Unit::share ? "" : s.suffix)});
@@ -96,12 +111,16 @@ void PlotAxis::fix_linear(int ticks, bool from_zero) {
 }
 
 void PlotAxis::fix_log(int ticks) {
-  if (high_ / low_ < 1.0001) low_ /= 2, high_ *= 2;
+  if (high_ / low_ < 1.0001) {
+    low_ /= 2;
+    high_ *= 2;
+  }
   const double decades = std::log10(high_) - std::log10(low_);
   const auto add = [&](double v) {
     if (v >= low_ * 0.9999 && v <= high_ * 1.0001) ticks_.push_back({v, format_value(v, unit_)});
   };
-  const auto first = static_cast<int>(std::floor(std::log10(low_))), last = static_cast<int>(std::ceil(std::log10(high_)));
+  const auto first = static_cast<int>(std::floor(std::log10(low_))),
+             last = static_cast<int>(std::ceil(std::log10(high_)));
   if (decades * 3 <= ticks + 1) {
     for (int d = first; d <= last; ++d)
       for (const double m : {1.0, 2.0, 5.0}) add(m * std::pow(10, d));
@@ -111,11 +130,14 @@ void PlotAxis::fix_log(int ticks) {
   }
   if (ticks_.size() >= 2) return;
   ticks_.clear();
-  add(low_), add(std::sqrt(low_) * std::sqrt(high_)), add(high_);
+  add(low_);
+  add(std::sqrt(low_) * std::sqrt(high_));
+  add(high_);
 }
 
 double PlotAxis::at(double value) const {
-  double share = log_ ? (std::log10(value) - std::log10(low_)) / (std::log10(high_) - std::log10(low_)) : (value - low_) / (high_ - low_);
+  double share = log_ ? (std::log10(value) - std::log10(low_)) / (std::log10(high_) - std::log10(low_))
+                      : (value - low_) / (high_ - low_);
   share = std::clamp(share, 0.0, 1.0);
   return pixel_low_ + share * (pixel_high_ - pixel_low_);
 }

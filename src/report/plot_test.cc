@@ -23,7 +23,8 @@ void expect_drawn(const std::string& drawn, const char* what) {
   EXPECT_EQ(check.problem, "") << what;
   EXPECT_EQ(check.tags.at("svg"), 1) << what;
   EXPECT_EQ(check.tags.count("script"), 0u) << what;
-  for (const char* bad : {"\"nan", "\"inf", " nan", " inf", "Lnan", "Mnan", "-nan", "\"-inf"}) EXPECT_EQ(drawn.find(bad), std::string::npos) << what << ": " << bad;
+  for (const char* bad : {"\"nan", "\"inf", " nan", " inf", "Lnan", "Mnan", "-nan", "\"-inf"})
+    EXPECT_EQ(drawn.find(bad), std::string::npos) << what << ": " << bad;
 }
 
 LinePlot lines(std::vector<double> x, std::vector<double> y, bool log_x = false, bool log_y = false) {
@@ -52,16 +53,22 @@ TEST(Plot, GapsBreakTheLine) {
   const std::string drawn = svg(lines({1, 2, 3, 4, 5}, {1, 2, kNan, 4, 5}));
   EXPECT_NE(drawn.find("1 value cannot be shown"), std::string::npos);
   size_t moves = 0;
-  for (size_t at = drawn.find("stroke-width:2;stroke-linejoin"); at != std::string::npos; at = drawn.find("stroke-width:2;stroke-linejoin", at + 1)) {
+  for (size_t at = drawn.find("stroke-width:2;stroke-linejoin"); at != std::string::npos;
+       at = drawn.find("stroke-width:2;stroke-linejoin", at + 1)) {
     const size_t begin = drawn.rfind("d=\"", at);
-    moves = std::max<size_t>(moves, static_cast<size_t>(std::count(drawn.begin() + static_cast<std::ptrdiff_t>(begin), drawn.begin() + static_cast<std::ptrdiff_t>(at), 'M')));
+    moves =
+        std::max<size_t>(moves, static_cast<size_t>(std::count(drawn.begin() + static_cast<std::ptrdiff_t>(begin),
+                                                               drawn.begin() + static_cast<std::ptrdiff_t>(at), 'M')));
   }
   EXPECT_EQ(moves, 2u);
 }
 
 TEST(Plot, LongSeriesAreThinnedAndKeepTheirPeaks) {
   std::vector<double> x(1'000'000), y(x.size());
-  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>(i), y[i] = std::sin(static_cast<double>(i) * 1e-4);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<double>(i);
+    y[i] = std::sin(static_cast<double>(i) * 1e-4);
+  }
   y[123'456] = 10;  // one row in a million
   const std::string drawn = svg(lines(x, y));
   expect_drawn(drawn, "a million points");
@@ -79,14 +86,25 @@ TEST(Plot, NamesAreEscapedAndShortened) {
 
 TEST(Plot, Bars) {
   expect_drawn(svg(BarPlot{}), "empty");
-  expect_drawn(svg(BarPlot{kHostilePlot, "x", "y", {kHostilePlot, "b"}, {{kHostilePlot, {1, kNan}}, {"t", {-2}}, {"u", {}}}, Unit::bytes}), "ragged");
+  expect_drawn(svg(BarPlot{kHostilePlot,
+                           "x",
+                           "y",
+                           {kHostilePlot, "b"},
+                           {{kHostilePlot, {1, kNan}}, {"t", {-2}}, {"u", {}}},
+                           Unit::bytes}),
+               "ragged");
   const std::string drawn = svg(BarPlot{"t", "x", "y", {"a"}, {{"s", {1536}}}, Unit::bytes});
   EXPECT_NE(drawn.find("a, s: 1.50 KiB"), std::string::npos);
 }
 
 TEST(Plot, StackedBars) {
   expect_drawn(svg(StackedBar{}), "empty");
-  StackedBar p{"memory", "bytes", {{kHostilePlot, {{"weights", 4e8}, {"nothing", 0}, {"bad", kNan}, {"negative", -5}}, {{"measured", 5e8}, {kHostilePlot, kInf}}}, {"empty", {}, {}}}};
+  StackedBar p{"memory",
+               "bytes",
+               {{kHostilePlot,
+                 {{"weights", 4e8}, {"nothing", 0}, {"bad", kNan}, {"negative", -5}},
+                 {{"measured", 5e8}, {kHostilePlot, kInf}}},
+                {"empty", {}, {}}}};
   const std::string drawn = svg(p);
   expect_drawn(drawn, "stacked");
   EXPECT_NE(drawn.find("measured: 477 MiB"), std::string::npos);
@@ -94,7 +112,10 @@ TEST(Plot, StackedBars) {
 
 TEST(Plot, Roofline) {
   expect_drawn(svg(RooflinePlot{}), "empty");
-  RooflinePlot p{"roof", 774e12, 4.1e12, "774 Tflop/s", "4.1 TB/s", {{"linear", 200, 600e12}, {"layer_norm", 0.5, 1e12}, {"zero", 0, 0}, {kHostilePlot, kNan, 1}}};
+  RooflinePlot p{
+      "roof",     774e12,
+      4.1e12,     "774 Tflop/s",
+      "4.1 TB/s", {{"linear", 200, 600e12}, {"layer_norm", 0.5, 1e12}, {"zero", 0, 0}, {kHostilePlot, kNan, 1}}};
   const std::string drawn = svg(p);
   expect_drawn(drawn, "roofline");
   EXPECT_NE(drawn.find("77.5 % of the roof"), std::string::npos) << "compute bound: against the peak";
@@ -105,7 +126,14 @@ TEST(Plot, Roofline) {
 
 TEST(Plot, Timeline) {
   expect_drawn(svg(TimelinePlot{}), "empty");
-  TimelinePlot p{"t", "time", {"reader", kHostilePlot}, {{0, 0, 0.5, "read"}, {1, 0.2, 1, kHostilePlot}, {7, 0, 1, "no such lane"}, {0, 2, 1, "backwards"}, {0, kNan, 1, "x"}}};
+  TimelinePlot p{"t",
+                 "time",
+                 {"reader", kHostilePlot},
+                 {{0, 0, 0.5, "read"},
+                  {1, 0.2, 1, kHostilePlot},
+                  {7, 0, 1, "no such lane"},
+                  {0, 2, 1, "backwards"},
+                  {0, kNan, 1, "x"}}};
   expect_drawn(svg(p), "timeline");
   p.spans.clear();
   for (int i = 0; i < 100'000; ++i) p.spans.push_back({0, i * 1e-5, i * 1e-5 + 9e-6, "read"});
@@ -117,7 +145,8 @@ TEST(Plot, Timeline) {
 TEST(PlotAxis, TicksAreRoundAndCoverTheData) {
   for (const double high : {1e-9, 0.003, 0.7, 1.0, 9.99, 123.0, 4567.0, 1e6, 3.3e12, 1e200}) {
     PlotAxis axis(false, Unit::plain);
-    axis.see(0), axis.see(high);
+    axis.see(0);
+    axis.see(high);
     axis.fix(0, 100, 5, true);
     ASSERT_GE(axis.ticks().size(), 3u) << high;
     ASSERT_LE(axis.ticks().size(), 12u) << high;

@@ -27,7 +27,8 @@ std::string lower(std::string text) {
 }
 
 // Scoring beside the language model: the same batch size that was best alone.
-void add_sharing(const ProfileOptions& o, const LlmClient& client, const std::vector<std::string>& prompts, const ProfileTexts& texts, Profile& p) {
+void add_sharing(const ProfileOptions& o, const LlmClient& client, const std::vector<std::string>& prompts,
+                 const ProfileTexts& texts, Profile& p) {
   const auto real = std::find_if(o.models.begin(), o.models.end(), [](const auto& m) { return !m.second.empty(); });
   const auto& [name, dir] = real == o.models.end() ? o.models.front() : *real;
   std::unique_ptr<Engine> engine;
@@ -58,7 +59,9 @@ void add_sharing(const ProfileOptions& o, const LlmClient& client, const std::ve
 }  // namespace
 
 const BatchPoint* ModelProfile::best_batch() const {
-  const auto best = std::max_element(batches.begin(), batches.end(), [](const auto& a, const auto& b) { return a.items_per_second < b.items_per_second; });
+  const auto best = std::max_element(batches.begin(), batches.end(), [](const auto& a, const auto& b) {
+    return a.items_per_second < b.items_per_second;
+  });
   return best == batches.end() ? nullptr : &*best;
 }
 
@@ -72,9 +75,12 @@ std::optional<int64_t> parse_count(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || !std::isfinite(value)) return std::nullopt;
   const std::string unit = lower(std::string(end, text.data() + text.size()));
-  if (unit == "k") value *= 1e3;
-  else if (unit == "m") value *= 1e6;
-  else if (!unit.empty()) return std::nullopt;
+  if (unit == "k")
+    value *= 1e3;
+  else if (unit == "m")
+    value *= 1e6;
+  else if (!unit.empty())
+    return std::nullopt;
   if (value < 1 || value > 1e9 || value != std::floor(value)) return std::nullopt;
   return static_cast<int64_t>(value);
 }
@@ -82,7 +88,9 @@ std::optional<int64_t> parse_count(std::string_view text) {
 MachineFacts machine_facts() {
   MachineFacts m;
   const HostSample host = HostSampler().sample();
-  m.cpu = host.cpu_name, m.cores = host.cores, m.memory_bytes = host.memory_total_bytes.value_or(0);
+  m.cpu = host.cpu_name;
+  m.cores = host.cores;
+  m.memory_bytes = host.memory_total_bytes.value_or(0);
   struct utsname name {};
   if (::uname(&name) == 0) m.system = fmt::format("{} {} {}", name.sysname, name.release, name.machine);
   Nvml nvml;
@@ -92,11 +100,16 @@ MachineFacts machine_facts() {
   options.pcie_throughput = options.gpm = options.processes = false;
   for (const GpuSample& card : nvml.sample(options)) {
     if (card.state != GpuState::ok) continue;
-    const auto mb = [](const std::optional<int64_t>& bytes) { return bytes ? std::optional(static_cast<double>(*bytes) / kMb) : std::nullopt; };
+    const auto mb = [](const std::optional<int64_t>& bytes) {
+      return bytes ? std::optional(static_cast<double>(*bytes) / kMb) : std::nullopt;
+    };
     m.cards.push_back({card.name, card.driver, card.pci_bus_id, mb(card.used_bytes), mb(card.total_bytes),
                        card.utilization ? std::optional(*card.utilization * 100) : std::nullopt});
   }
-  if (!m.cards.empty()) m.gpu = m.cards.front(), m.why_no_gpu.clear();
+  if (!m.cards.empty()) {
+    m.gpu = m.cards.front();
+    m.why_no_gpu.clear();
+  }
   return m;
 }
 
@@ -114,7 +127,8 @@ std::vector<Agreement> agreements(const std::vector<ModelProfile>& models) {
       for (size_t r = 0; r < std::min(models[i].predictions.size(), models[j].predictions.size()); ++r) {
         const std::string &x = models[i].predictions[r], &y = models[j].predictions[r];
         if (x.empty() || y.empty()) continue;
-        a.rows += 1, same += lower(x) == lower(y);
+        a.rows += 1;
+        same += lower(x) == lower(y);
       }
       if (a.rows == 0) continue;
       a.share = static_cast<double>(same) / static_cast<double>(a.rows);
@@ -130,11 +144,13 @@ Profile run_profile(const ProfileOptions& o, const std::string& mode, const Prof
   p.stamp = fmt::format("{:%Y%m%d_%H%M%S}", fmt::localtime(now));
   p.mode = mode;
   p.machine = machine_facts();
-  p.texts_source = texts.source, p.texts = static_cast<int64_t>(texts.texts.size());
+  p.texts_source = texts.source;
+  p.texts = static_cast<int64_t>(texts.texts.size());
 
   std::optional<LlmClient> client;
   if (o.llm) client.emplace(*o.llm);  // before anything takes time: a server that is not there is told at once
-  const double total = static_cast<double>(steps_per_model(o) * static_cast<int64_t>(o.models.size()) + (client ? 1 : 0) + (client && !o.models.empty() ? 1 : 0));
+  const double total = static_cast<double>(steps_per_model(o) * static_cast<int64_t>(o.models.size()) +
+                                           (client ? 1 : 0) + (client && !o.models.empty() ? 1 : 0));
   double done = 0;
   const auto report = [&](const std::string& what) {
     throw_if_stopped(o.stop);
@@ -143,7 +159,8 @@ Profile run_profile(const ProfileOptions& o, const std::string& mode, const Prof
   };
   Nvml nvml;
   for (const auto& [name, dir] : o.models)
-    p.models.push_back(measure_model(o, name, dir, texts, nvml, [&, &shown = name](const std::string& what) { report(shown + ": " + what); }));
+    p.models.push_back(measure_model(o, name, dir, texts, nvml,
+                                     [&, &shown = name](const std::string& what) { report(shown + ": " + what); }));
   for (const ModelProfile& m : p.models) p.machine.choose_card(m.pci_bus_id);
   p.agreement = agreements(p.models);
   if (client) {
@@ -162,7 +179,8 @@ Profile run_profile(const ProfileOptions& o, const std::string& mode, const Prof
 ProfileFiles write_profile(const Profile& p, const std::filesystem::path& dir) {
   std::error_code ec;
   std::filesystem::create_directories(dir, ec);
-  if (!std::filesystem::is_directory(dir)) fail(ErrorCode::cannot_write, "--output-dir {}: cannot be made ({})", dir.string(), ec.message());
+  if (!std::filesystem::is_directory(dir))
+    fail(ErrorCode::cannot_write, "--output-dir {}: cannot be made ({})", dir.string(), ec.message());
   ProfileFiles files;
   for (int n = 1;; ++n) {
     const std::string stem = n == 1 ? "gpu_profile_" + p.stamp : fmt::format("gpu_profile_{}_{}", p.stamp, n);

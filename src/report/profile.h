@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The profiler: what a model costs on this machine. Loading cold and warm, one text at a time, batches, whole data sets
 // through the pipeline, memory against the plan, energy, MFU and roofline; a language model beside it if one is named.
-// Everything is measured through the Engine that users run. Measuring (profile*.cc), advice and the two reports are apart,
-// so that reports can be tested on made-up numbers.
+// Everything is measured through the Engine that users run. Measuring (profile*.cc), advice and the two reports are
+// apart, so that reports can be tested on made-up numbers.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -22,24 +22,25 @@ namespace brim {
 
 // Texts to measure with, and their labels where a label column was named.
 struct ProfileTexts {
-  std::string source;                // file name, or "built-in headlines"
+  std::string source;  // file name, or "built-in headlines"
   std::vector<std::string> texts, labels;
 };
 // At most `most` rows; an empty path gives the built-in headlines. Rows that cannot be read are left out.
-ProfileTexts load_profile_texts(const std::string& path, const std::string& format, const std::string& text_column, const std::string& label_column, size_t most);
+ProfileTexts load_profile_texts(const std::string& path, const std::string& format, const std::string& text_column,
+                                const std::string& label_column, size_t most);
 
 struct BatchPoint {
   int64_t batch_size = 0;
-  Spread seconds;                     // of one call
+  Spread seconds;  // of one call
   double items_per_second = 0, tokens_per_second = 0, speedup = 1;
-  double busy_seconds = 0;            // device time a call
-  double mfu = -1;                    // negative: unknown
-  double flops = 0, bytes = 0;        // of one call, as computed
+  double busy_seconds = 0;      // device time a call
+  double mfu = -1;              // negative: unknown
+  double flops = 0, bytes = 0;  // of one call, as computed
 };
 
 struct SizePoint {
   int64_t rows = 0;
-  bool repeated = false;              // the texts were fewer and were taken again
+  bool repeated = false;  // the texts were fewer and were taken again
   PipelineStats counted;
   RunStats run;
   std::optional<double> joules_per_1000;
@@ -54,17 +55,17 @@ struct OpPoint {
 struct ModelProfile {
   std::string name, dir, type = "sentiment", family, device, precision, precision_reason;
   DeviceKind device_kind = DeviceKind::cpu;
-  std::string pci_bus_id;              // of the card; empty: the CPU
+  std::string pci_bus_id;  // of the card; empty: the CPU
   int64_t parameters = 0;
   double cold_load_seconds = 0, warm_load_seconds = 0;
   std::optional<double> cached_share;  // of the files in memory when the cold load began; 0: truly cold
   Spread single;
-  double mean_tokens = 0;              // of a text
+  double mean_tokens = 0;  // of a text
   std::vector<BatchPoint> batches;
   std::vector<SizePoint> sizes;
-  std::optional<Plan> plan;            // none for VADER
-  int64_t before_bytes = 0;            // resident before the model was loaded
-  int64_t held_bytes = -1;             // resident peak, or on the card; negative: not told
+  std::optional<Plan> plan;  // none for VADER
+  int64_t before_bytes = 0;  // resident before the model was loaded
+  int64_t held_bytes = -1;   // resident peak, or on the card; negative: not told
   std::vector<OpPoint> ops;
   TimelinePlot timeline;
   std::vector<std::string> predictions;  // label of each text of the largest run, the repeated ones left out
@@ -92,8 +93,8 @@ struct MachineFacts {
   std::string cpu, system, why_no_gpu;
   int cores = 0;
   int64_t memory_bytes = 0;
-  std::vector<GpuFacts> cards;   // all that work, before anything was loaded
-  std::optional<GpuFacts> gpu;   // the one that was measured; the first where none was
+  std::vector<GpuFacts> cards;                      // all that work, before anything was loaded
+  std::optional<GpuFacts> gpu;                      // the one that was measured; the first where none was
   void choose_card(const std::string& pci_bus_id);  // unknown or empty: nothing changes
 };
 MachineFacts machine_facts();
@@ -113,18 +114,18 @@ struct Profile {
 
 struct ProfileOptions {
   std::vector<std::pair<std::string, std::filesystem::path>> models;  // name, directory; an empty directory is VADER
-  EngineOptions engine;                // device, precision, threads, limit
+  EngineOptions engine;                                               // device, precision, threads, limit
   std::vector<int64_t> batch_sizes = {1, 5, 10, 20, 50, 100};
   std::vector<int64_t> sizes = {1000, 5000};
-  bool sizes_given = false;            // else sizes that would take over a minute are left out
-  double seconds = 1;                  // for each measurement
+  bool sizes_given = false;  // else sizes that would take over a minute are left out
+  double seconds = 1;        // for each measurement
   std::optional<LlmOptions> llm;
   const std::atomic<bool>* stop = nullptr;
   std::function<void(double done, double total, const std::string& what)> progress;
 };
 
-// Measures. A model that cannot be opened ends it with that error; so does a language model that does not answer, at the
-// start. Throws interrupted when `stop` is set.
+// Measures. A model that cannot be opened ends it with that error; so does a language model that does not answer, at
+// the start. Throws interrupted when `stop` is set.
 Profile run_profile(const ProfileOptions& options, const std::string& mode, const ProfileTexts& texts);
 
 // Pairs of models over rows both labelled; labels are compared without regard to case.

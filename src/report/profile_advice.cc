@@ -10,7 +10,7 @@
 namespace brim {
 namespace {
 
-constexpr double kNearBest = 0.95;      // a smaller batch with this share of the best speed is the one to name
+constexpr double kNearBest = 0.95;  // a smaller batch with this share of the best speed is the one to name
 constexpr double kMostAccuracyLoss = 0.01;
 constexpr double kSharingMatters = 0.9;
 
@@ -21,35 +21,49 @@ void advise_batch(const ModelProfile& m, std::vector<std::string>& out) {
   for (const BatchPoint& b : m.batches)
     if (b.items_per_second >= kNearBest * best->items_per_second && b.batch_size < enough->batch_size) enough = &b;
   if (enough->batch_size == 1)
-    out.push_back(fmt::format("{}: batching gains nothing here ({} texts/s one at a time, {} at best); call it text by text.", m.name, format_rate(1 / m.single.mean), format_rate(best->items_per_second)));
+    out.push_back(
+        fmt::format("{}: batching gains nothing here ({} texts/s one at a time, {} at best); call it text by text.",
+                    m.name, format_rate(1 / m.single.mean), format_rate(best->items_per_second)));
   else
-    out.push_back(fmt::format("{}: {} texts a call reach {:.0f} % of the best speed ({} texts/s, {:.1f} times one at a time) and take {:.1f} ms.", m.name, enough->batch_size,
-                              100 * enough->items_per_second / best->items_per_second, format_rate(enough->items_per_second), enough->speedup, enough->seconds.p50 * 1e3));
+    out.push_back(
+        fmt::format("{}: {} texts a call reach {:.0f} % of the best speed ({} texts/s, {:.1f} times one at a time) and "
+                    "take {:.1f} ms.",
+                    m.name, enough->batch_size, 100 * enough->items_per_second / best->items_per_second,
+                    format_rate(enough->items_per_second), enough->speedup, enough->seconds.p50 * 1e3));
   const SizePoint* s = m.largest();
   if (s != nullptr && s->run.rows_per_second > 1.15 * best->items_per_second)
-    out.push_back(fmt::format("{}: for files, brim score packs batches itself: {} texts/s over {} texts, {:.1f} times the best batch above.", m.name, format_rate(s->run.rows_per_second),
-                              format_count(s->rows), s->run.rows_per_second / best->items_per_second));
+    out.push_back(fmt::format(
+        "{}: for files, brim score packs batches itself: {} texts/s over {} texts, {:.1f} times the best batch above.",
+        m.name, format_rate(s->run.rows_per_second), format_count(s->rows),
+        s->run.rows_per_second / best->items_per_second));
 }
 
 void advise_pipeline(const ModelProfile& m, std::vector<std::string>& out) {
   const SizePoint* s = m.largest();
   if (s == nullptr || !m.plan) return;
   if (s->run.device_busy < 0.8 && s->counted.seconds > 0.5)
-    out.push_back(fmt::format("{}: the device computed {:.0f} % of the time over {} texts; held back by {}. `brim doctor` says what to change.", m.name, 100 * s->run.device_busy,
-                              format_count(s->rows), s->run.held_back_by));
+    out.push_back(
+        fmt::format("{}: the device computed {:.0f} % of the time over {} texts; held back by {}. `brim doctor` says "
+                    "what to change.",
+                    m.name, 100 * s->run.device_busy, format_count(s->rows), s->run.held_back_by));
   const double planned = m.plan->tokens_per_second;
   if (planned > 0 && s->run.tokens_per_second > 0 && s->counted.seconds > 0.5) {
     const double share = s->run.tokens_per_second / planned;
     if (share < 0.5 || share > 2)
-      out.push_back(fmt::format("{}: the plan expected {} tokens/s, {} were measured ({:.2f} times){}", m.name, format_si(planned), format_si(s->run.tokens_per_second), share,
-                                m.device_kind == DeviceKind::cpu && !m.plan->device.measured ? "; `brim plan --measure` teaches it this CPU's real speed." : "."));
+      out.push_back(fmt::format("{}: the plan expected {} tokens/s, {} were measured ({:.2f} times){}", m.name,
+                                format_si(planned), format_si(s->run.tokens_per_second), share,
+                                m.device_kind == DeviceKind::cpu && !m.plan->device.measured
+                                    ? "; `brim plan --measure` teaches it this CPU's real speed."
+                                    : "."));
   }
 }
 
 void advise_loading(const ModelProfile& m, std::vector<std::string>& out) {
   if (m.cold_load_seconds > 2 * m.warm_load_seconds && m.cold_load_seconds - m.warm_load_seconds > 1)
-    out.push_back(fmt::format("{}: loading takes {:.1f} s from disk and {:.1f} s from memory; a process that stays up, or files on a faster disk, save the difference.", m.name,
-                              m.cold_load_seconds, m.warm_load_seconds));
+    out.push_back(
+        fmt::format("{}: loading takes {:.1f} s from disk and {:.1f} s from memory; a process that stays up, or files "
+                    "on a faster disk, save the difference.",
+                    m.name, m.cold_load_seconds, m.warm_load_seconds));
 }
 
 double speed(const ModelProfile& m) {
@@ -66,29 +80,43 @@ void advise_choice(const Profile& p, std::vector<std::string>& out) {
     if (m.accuracy && (best == nullptr || *m.accuracy > *best->accuracy)) best = &m;
   }
   if (best == nullptr) {
-    out.push_back(fmt::format("{} is the fastest ({} texts/s). Which one is right was not measured: give --texts a file with labels and --label-column.", fastest->name, format_rate(speed(*fastest))));
+    out.push_back(
+        fmt::format("{} is the fastest ({} texts/s). Which one is right was not measured: give --texts a file with "
+                    "labels and --label-column.",
+                    fastest->name, format_rate(speed(*fastest))));
     return;
   }
   const ModelProfile* choice = best;
   for (const auto& m : p.models)
     if (m.accuracy && *m.accuracy >= *best->accuracy - kMostAccuracyLoss && speed(m) > speed(*choice)) choice = &m;
   if (choice == best)
-    out.push_back(fmt::format("{} is the most accurate ({:.1f} % of {} rows), and no faster model comes within {:.0f} point of it.", best->name, 100 * *best->accuracy,
-                              format_count(best->labelled_rows), 100 * kMostAccuracyLoss));
+    out.push_back(fmt::format(
+        "{} is the most accurate ({:.1f} % of {} rows), and no faster model comes within {:.0f} point of it.",
+        best->name, 100 * *best->accuracy, format_count(best->labelled_rows), 100 * kMostAccuracyLoss));
   else
-    out.push_back(fmt::format("{} loses {:.1f} points of accuracy to {} ({:.1f} against {:.1f} %) and is {:.1f} times as fast.", choice->name, 100 * (*best->accuracy - *choice->accuracy),
-                              best->name, 100 * *choice->accuracy, 100 * *best->accuracy, speed(*choice) / speed(*best)));
+    out.push_back(
+        fmt::format("{} loses {:.1f} points of accuracy to {} ({:.1f} against {:.1f} %) and is {:.1f} times as fast.",
+                    choice->name, 100 * (*best->accuracy - *choice->accuracy), best->name, 100 * *choice->accuracy,
+                    100 * *best->accuracy, speed(*choice) / speed(*best)));
 }
 
 void advise_sharing(const Profile& p, std::vector<std::string>& out) {
   if (!p.llm || !p.llm->sharing) return;
   const SharingCost& s = *p.llm->sharing;
   const double items = s.items_alone > 0 ? s.items_together / s.items_alone : 0;
-  const double tokens = p.llm->alone.overall_tokens_per_second > 0 ? s.together.overall_tokens_per_second / p.llm->alone.overall_tokens_per_second : 0;
-  const std::string numbers = fmt::format("{} keeps {:.0f} % of its speed ({} of {} texts/s), {} keeps {:.0f} % ({:.1f} of {:.1f} tokens/s)", s.sentiment_model, 100 * items,
-                                          format_rate(s.items_together), format_rate(s.items_alone), p.llm->model, 100 * tokens, s.together.overall_tokens_per_second, p.llm->alone.overall_tokens_per_second);
-  if (items >= kSharingMatters && tokens >= kSharingMatters) out.push_back("Together, " + numbers + ": run them side by side.");
-  else out.push_back("Together, " + numbers + ": score in bursts between requests where the language model's latency matters, or give one of them another device.");
+  const double tokens = p.llm->alone.overall_tokens_per_second > 0
+                            ? s.together.overall_tokens_per_second / p.llm->alone.overall_tokens_per_second
+                            : 0;
+  const std::string numbers = fmt::format(
+      "{} keeps {:.0f} % of its speed ({} of {} texts/s), {} keeps {:.0f} % ({:.1f} of {:.1f} tokens/s)",
+      s.sentiment_model, 100 * items, format_rate(s.items_together), format_rate(s.items_alone), p.llm->model,
+      100 * tokens, s.together.overall_tokens_per_second, p.llm->alone.overall_tokens_per_second);
+  if (items >= kSharingMatters && tokens >= kSharingMatters)
+    out.push_back("Together, " + numbers + ": run them side by side.");
+  else
+    out.push_back("Together, " + numbers +
+                  ": score in bursts between requests where the language model's latency matters, or give one of them "
+                  "another device.");
 }
 
 }  // namespace

@@ -14,7 +14,9 @@
 namespace brim {
 namespace {
 
-std::string ms(double seconds) { return fmt::format("{:.{}f}", seconds * 1e3, seconds < 1e-4 ? 4 : seconds < 0.01 ? 2 : seconds < 1 ? 1 : 0); }
+std::string ms(double seconds) {
+  return fmt::format("{:.{}f}", seconds * 1e3, seconds < 1e-4 ? 4 : seconds < 0.01 ? 2 : seconds < 1 ? 1 : 0);
+}
 std::string percent(double share) { return share < 0 ? "–" : fmt::format("{:.1f} %", share * 100); }
 std::string bytes_or(const std::optional<int64_t>& b) { return b ? format_bytes(*b) : "–"; }
 
@@ -32,7 +34,9 @@ void key_figures(HtmlPage& page, const Profile& p) {
     figures.emplace_back("memory", bytes_or(m.own_bytes()));
     figures.emplace_back("load, cold", format_duration(m.cold_load_seconds));
   } else {
-    for (const auto& m : p.models) figures.emplace_back(m.name + ", texts a second", m.largest() != nullptr ? format_rate(m.largest()->run.rows_per_second) : "–");
+    for (const auto& m : p.models)
+      figures.emplace_back(m.name + ", texts a second",
+                           m.largest() != nullptr ? format_rate(m.largest()->run.rows_per_second) : "–");
   }
   if (p.llm) {
     figures.emplace_back(p.llm->model + ", tokens a second", format_rate(p.llm->alone.overall_tokens_per_second));
@@ -49,35 +53,43 @@ void overview(HtmlPage& page, const Profile& p) {
   const auto line = [&](const std::string& what, const std::function<std::string(const ModelProfile&)>& value) {
     std::vector<std::string> row = {what};
     for (const auto& m : p.models) row.push_back(value(m));
-    if (std::any_of(row.begin() + 1, row.end(), [](const std::string& v) { return v != "–"; })) t.rows.push_back(std::move(row));
+    if (std::any_of(row.begin() + 1, row.end(), [](const std::string& v) { return v != "–"; }))
+      t.rows.push_back(std::move(row));
   };
   const auto run = [](const std::function<std::string(const SizePoint&)>& value) {
     return [value](const ModelProfile& m) { return m.largest() == nullptr ? std::string("–") : value(*m.largest()); };
   };
   line("Device", [](const auto& m) { return m.device; });
   line("Precision", [](const auto& m) { return m.precision; });
-  line("Parameters", [](const auto& m) { return m.parameters > 0 ? format_si(static_cast<double>(m.parameters)) : "–"; });
+  line("Parameters",
+       [](const auto& m) { return m.parameters > 0 ? format_si(static_cast<double>(m.parameters)) : "–"; });
   line("Load, cold", [](const auto& m) { return ms(m.cold_load_seconds) + " ms"; });
   line("Load, warm", [](const auto& m) { return ms(m.warm_load_seconds) + " ms"; });
   line("One text, p50", [](const auto& m) { return ms(m.single.p50) + " ms"; });
   line("One text, p95", [](const auto& m) { return ms(m.single.p95) + " ms"; });
   line("One text, p99", [](const auto& m) { return ms(m.single.p99) + " ms"; });
   line("Texts/s, one at a time", [](const auto& m) { return format_rate(m.single.mean > 0 ? 1 / m.single.mean : 0); });
-  line("Best batch", [](const auto& m) { return m.best_batch() != nullptr ? format_count(m.best_batch()->batch_size) : "–"; });
-  line("Texts/s in it", [](const auto& m) { return m.best_batch() != nullptr ? format_rate(m.best_batch()->items_per_second) : "–"; });
+  line("Best batch",
+       [](const auto& m) { return m.best_batch() != nullptr ? format_count(m.best_batch()->batch_size) : "–"; });
+  line("Texts/s in it",
+       [](const auto& m) { return m.best_batch() != nullptr ? format_rate(m.best_batch()->items_per_second) : "–"; });
   line("Texts/s, whole data set", run([](const SizePoint& s) { return format_rate(s.run.rows_per_second); }));
-  line("Tokens/s", run([](const SizePoint& s) { return s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–"; }));
+  line("Tokens/s",
+       run([](const SizePoint& s) { return s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–"; }));
   line("MFU", run([](const SizePoint& s) { return percent(s.run.mfu); }));
   line("Device busy", run([](const SizePoint& s) { return percent(s.run.device_busy); }));
   line("Memory, measured", [](const auto& m) { return bytes_or(m.own_bytes()); });
-  line("Energy, 1,000 texts", run([](const SizePoint& s) { return s.joules_per_1000 ? fmt::format("{:.1f} J", *s.joules_per_1000) : "–"; }));
+  line("Energy, 1,000 texts",
+       run([](const SizePoint& s) { return s.joules_per_1000 ? fmt::format("{:.1f} J", *s.joules_per_1000) : "–"; }));
   line("Accuracy", [](const auto& m) { return m.accuracy ? percent(*m.accuracy) : "–"; });
   page.table(t);
 }
 
 void speed_plots(HtmlPage& page, const Profile& p) {
-  LinePlot throughput{"Throughput over batch size", "texts in a call", "texts a second"}, latency{"Time of a call over batch size", "texts in a call", "time, median"};
-  LinePlot speedup{"Speed-up against one text at a time", "texts in a call", "times"}, sizes{"Whole data sets, file to file", "texts", "texts a second"};
+  LinePlot throughput{"Throughput over batch size", "texts in a call", "texts a second"},
+      latency{"Time of a call over batch size", "texts in a call", "time, median"};
+  LinePlot speedup{"Speed-up against one text at a time", "texts in a call", "times"},
+      sizes{"Whole data sets, file to file", "texts", "texts a second"};
   throughput.log_x = latency.log_x = speedup.log_x = sizes.log_x = latency.log_y = true;
   latency.y_unit = Unit::seconds;
   speedup.y_from_zero = true;
@@ -86,11 +98,24 @@ void speed_plots(HtmlPage& page, const Profile& p) {
     Series a{m.name}, b{m.name}, c{m.name}, d{m.name};
     for (const auto& point : m.batches) {
       const auto x = static_cast<double>(point.batch_size);
-      a.x.push_back(x), a.y.push_back(point.items_per_second), b.x.push_back(x), b.y.push_back(point.seconds.p50), c.x.push_back(x), c.y.push_back(point.speedup);
-      least = std::min(least, point.items_per_second), most = std::max(most, point.items_per_second);
+      a.x.push_back(x);
+      a.y.push_back(point.items_per_second);
+      b.x.push_back(x);
+      b.y.push_back(point.seconds.p50);
+
+      c.x.push_back(x);
+      c.y.push_back(point.speedup);
+      least = std::min(least, point.items_per_second);
+      most = std::max(most, point.items_per_second);
     }
-    for (const auto& point : m.sizes) d.x.push_back(static_cast<double>(point.rows)), d.y.push_back(point.run.rows_per_second);
-    throughput.series.push_back(a), latency.series.push_back(b), speedup.series.push_back(c), sizes.series.push_back(d);
+    for (const auto& point : m.sizes) {
+      d.x.push_back(static_cast<double>(point.rows));
+      d.y.push_back(point.run.rows_per_second);
+    }
+    throughput.series.push_back(a);
+    latency.series.push_back(b);
+    speedup.series.push_back(c);
+    sizes.series.push_back(d);
   }
   throughput.log_y = sizes.log_y = most > 20 * least;  // rules beside a transformer: decades apart
   throughput.y_from_zero = sizes.y_from_zero = true;
@@ -99,39 +124,58 @@ void speed_plots(HtmlPage& page, const Profile& p) {
 
 void batch_tables(HtmlPage& page, const Profile& p) {
   for (const auto& m : p.models) {
-    HtmlTable t{m.name, {"Texts a call", "Mean ms", "p50 ms", "p95 ms", "p99 ms", "Texts/s", "Tokens/s", "Speed-up", "MFU", "Calls"}, {}};
+    HtmlTable t{
+        m.name,
+        {"Texts a call", "Mean ms", "p50 ms", "p95 ms", "p99 ms", "Texts/s", "Tokens/s", "Speed-up", "MFU", "Calls"},
+        {}};
     for (const auto& b : m.batches)
-      t.rows.push_back({format_count(b.batch_size), ms(b.seconds.mean), ms(b.seconds.p50), ms(b.seconds.p95), ms(b.seconds.p99), format_rate(b.items_per_second),
-                        b.tokens_per_second > 0 ? format_si(b.tokens_per_second) : "–", fmt::format("{:.2f}", b.speedup), percent(b.mfu), format_count(b.seconds.count)});
+      t.rows.push_back({format_count(b.batch_size), ms(b.seconds.mean), ms(b.seconds.p50), ms(b.seconds.p95),
+                        ms(b.seconds.p99), format_rate(b.items_per_second),
+                        b.tokens_per_second > 0 ? format_si(b.tokens_per_second) : "–",
+                        fmt::format("{:.2f}", b.speedup), percent(b.mfu), format_count(b.seconds.count)});
     page.table(t);
-    HtmlTable d{m.name + ", whole data sets", {"Texts", "Seconds", "Texts/s", "Tokens/s", "MFU", "Device busy", "J per 1,000", "Held back by"}, {}};
+    HtmlTable d{m.name + ", whole data sets",
+                {"Texts", "Seconds", "Texts/s", "Tokens/s", "MFU", "Device busy", "J per 1,000", "Held back by"},
+                {}};
     for (const auto& s : m.sizes)
-      d.rows.push_back({format_count(s.rows), fmt::format("{:.2f}", s.counted.seconds), format_rate(s.run.rows_per_second), s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–", percent(s.run.mfu),
-                        percent(s.run.device_busy), s.joules_per_1000 ? fmt::format("{:.1f}", *s.joules_per_1000) : "–", s.run.held_back_by});
+      d.rows.push_back({format_count(s.rows), fmt::format("{:.2f}", s.counted.seconds),
+                        format_rate(s.run.rows_per_second),
+                        s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–", percent(s.run.mfu),
+                        percent(s.run.device_busy), s.joules_per_1000 ? fmt::format("{:.1f}", *s.joules_per_1000) : "–",
+                        s.run.held_back_by});
     page.table(d);
   }
 }
 
 void memory_section(HtmlPage& page, const Profile& p) {
   StackedBar bar{"Memory by purpose: planned, and measured", "bytes"};
-  HtmlTable t{"", {"Model", "Planned", "Measured", "Limit", "Planned tokens/s", "Measured tokens/s", "Measured ÷ planned"}, {}};
+  HtmlTable t{
+      "", {"Model", "Planned", "Measured", "Limit", "Planned tokens/s", "Measured tokens/s", "Measured ÷ planned"}, {}};
   for (const auto& m : p.models) {
     if (!m.plan) continue;
     StackedBar::Row row{m.name, {}, {}};
     for (int tag = 0; tag < kTagCount; ++tag)
-      if (m.plan->bytes.bytes[static_cast<size_t>(tag)] > 0) row.parts.emplace_back(tag_name(static_cast<Tag>(tag)), static_cast<double>(m.plan->bytes.bytes[static_cast<size_t>(tag)]));
+      if (m.plan->bytes.bytes[static_cast<size_t>(tag)] > 0)
+        row.parts.emplace_back(tag_name(static_cast<Tag>(tag)),
+                               static_cast<double>(m.plan->bytes.bytes[static_cast<size_t>(tag)]));
     if (const auto own = m.own_bytes()) row.marks.emplace_back("measured", static_cast<double>(*own));
     bar.rows.push_back(row);
-    const double measured = m.largest() != nullptr ? m.largest()->run.tokens_per_second : 0, planned = m.plan->tokens_per_second;
-    t.rows.push_back({m.name, format_bytes(m.plan->peak_bytes), bytes_or(m.own_bytes()), format_bytes(m.plan->limit_bytes), planned > 0 ? format_si(planned) : "–", format_si(measured),
+    const double measured = m.largest() != nullptr ? m.largest()->run.tokens_per_second : 0,
+                 planned = m.plan->tokens_per_second;
+    t.rows.push_back({m.name, format_bytes(m.plan->peak_bytes), bytes_or(m.own_bytes()),
+                      format_bytes(m.plan->limit_bytes), planned > 0 ? format_si(planned) : "–", format_si(measured),
                       planned > 0 ? fmt::format("{:.2f}", measured / planned) : "–"});
   }
   if (bar.rows.empty()) return;
   page.heading("Memory");
   page.svg(svg(bar));
   page.table(t);
-  const bool host = std::any_of(p.models.begin(), p.models.end(), [](const auto& m) { return m.plan && m.device_kind == DeviceKind::cpu; });
-  if (host) page.paragraph("On the CPU, measured is what became resident above what the process held before: files the model maps, row buffers and the tokenizer count in it, and are not planned.");
+  const bool host = std::any_of(p.models.begin(), p.models.end(),
+                                [](const auto& m) { return m.plan && m.device_kind == DeviceKind::cpu; });
+  if (host)
+    page.paragraph(
+        "On the CPU, measured is what became resident above what the process held before: files the model maps, row "
+        "buffers and the tokenizer count in it, and are not planned.");
 }
 
 void roofline_section(HtmlPage& page, const Profile& p) {
@@ -139,22 +183,28 @@ void roofline_section(HtmlPage& page, const Profile& p) {
   for (const auto& m : p.models) {
     if (!m.plan) continue;
     RooflinePlot r{fmt::format("{}: where it stands under the roofs", m.name)};
-    r.peak_flops = m.plan->device.rate(m.plan->precision), r.bandwidth = m.plan->device.bandwidth;
-    r.peak_name = fmt::format("{}flop/s, {}{}", format_value(r.peak_flops, Unit::plain), m.precision, m.plan->device.measured ? "" : " (estimated)");
+    r.peak_flops = m.plan->device.rate(m.plan->precision);
+    r.bandwidth = m.plan->device.bandwidth;
+    r.peak_name = fmt::format("{}flop/s, {}{}", format_value(r.peak_flops, Unit::plain), m.precision,
+                              m.plan->device.measured ? "" : " (estimated)");
     r.bandwidth_name = fmt::format("{}B/s", format_value(r.bandwidth, Unit::plain));
     std::vector<RooflinePlot::Point> calls;
     for (const auto& b : m.batches)
-      if (b.bytes > 0 && b.busy_seconds > 0) calls.push_back({fmt::format("call of {}", b.batch_size), b.flops / b.bytes, b.flops / b.busy_seconds});
+      if (b.bytes > 0 && b.busy_seconds > 0)
+        calls.push_back({fmt::format("call of {}", b.batch_size), b.flops / b.bytes, b.flops / b.busy_seconds});
     if (calls.size() > 3) calls = {calls.front(), calls[calls.size() / 2], calls.back()};
     r.points = calls;
     for (const auto& op : m.ops)
-      if (op.bytes > 0 && op.seconds > 0 && r.points.size() < 8) r.points.push_back({op.name, op.flops / op.bytes, op.flops / op.seconds});
+      if (op.bytes > 0 && op.seconds > 0 && r.points.size() < 8)
+        r.points.push_back({op.name, op.flops / op.bytes, op.flops / op.seconds});
     if (!r.points.empty()) drawn.push_back(svg(r));
   }
   if (drawn.empty()) return;
   page.heading("Roofline");
-  page.paragraph("Each mark is measured time against the least work and traffic the plan counts. Under the slope memory is the limit, under the flat roof arithmetic is. "
-                 "Traffic that stays in caches can lift a mark above the slope.");
+  page.paragraph(
+      "Each mark is measured time against the least work and traffic the plan counts. Under the slope memory is the "
+      "limit, under the flat roof arithmetic is. "
+      "Traffic that stays in caches can lift a mark above the slope.");
   page.plots(drawn);
 }
 
@@ -169,16 +219,25 @@ void timeline_section(HtmlPage& page, const Profile& p) {
 }
 
 void agreement_section(HtmlPage& page, const Profile& p) {
-  if (p.agreement.empty() && std::none_of(p.models.begin(), p.models.end(), [](const auto& m) { return m.accuracy.has_value(); })) return;
+  if (p.agreement.empty() &&
+      std::none_of(p.models.begin(), p.models.end(), [](const auto& m) { return m.accuracy.has_value(); }))
+    return;
   page.heading("Labels");
   HtmlTable quality{"", {"Model", "Accuracy", "Macro F1", "Rows"}, {}};
   BarPlot bars{"Accuracy", "model", "share of rows", {}, {{"accuracy", {}}, {"macro F1", {}}}, Unit::share};
   for (const auto& m : p.models)
     if (m.accuracy) {
-      quality.rows.push_back({m.name, percent(*m.accuracy), fmt::format("{:.4f}", *m.macro_f1), format_count(m.labelled_rows)});
-      bars.groups.push_back(m.name), bars.series[0].values.push_back(*m.accuracy), bars.series[1].values.push_back(*m.macro_f1);
+      quality.rows.push_back(
+          {m.name, percent(*m.accuracy), fmt::format("{:.4f}", *m.macro_f1), format_count(m.labelled_rows)});
+      bars.groups.push_back(m.name);
+      bars.series[0].values.push_back(*m.accuracy);
+
+      bars.series[1].values.push_back(*m.macro_f1);
     }
-  if (!quality.rows.empty()) page.svg(svg(bars)), page.table(quality);
+  if (!quality.rows.empty()) {
+    page.svg(svg(bars));
+    page.table(quality);
+  }
   HtmlTable t{"How often two models give the same label", {"Models", "Agreement", "Rows"}, {}};
   for (const auto& a : p.agreement) t.rows.push_back({a.a + " and " + a.b, percent(a.share), format_count(a.rows)});
   if (!t.rows.empty()) page.table(t);
@@ -188,28 +247,46 @@ void llm_section(HtmlPage& page, const Profile& p) {
   if (!p.llm) return;
   const LlmProfile& l = *p.llm;
   page.heading("Language model");
-  page.paragraph(fmt::format("{} through {} at {}, {} requests of at most {} tokens, one after another.", l.model, l.api, l.url, l.alone.calls + l.alone.failed, l.max_tokens));
-  HtmlTable t{"", {"Run", "First token p50", "p95", "Latency p50", "p95", "p99", "Tokens/s while generating", "Tokens/s overall", "Failed"}, {}};
+  page.paragraph(fmt::format("{} through {} at {}, {} requests of at most {} tokens, one after another.", l.model,
+                             l.api, l.url, l.alone.calls + l.alone.failed, l.max_tokens));
+  HtmlTable t{"",
+              {"Run", "First token p50", "p95", "Latency p50", "p95", "p99", "Tokens/s while generating",
+               "Tokens/s overall", "Failed"},
+              {}};
   const auto row = [&](const std::string& name, const LlmRun& r) {
-    t.rows.push_back({name, ms(r.first_token_s.p50) + " ms", ms(r.first_token_s.p95) + " ms", ms(r.seconds.p50) + " ms", ms(r.seconds.p95) + " ms", ms(r.seconds.p99) + " ms",
-                      r.tokens_per_second.count > 0 ? format_rate(r.tokens_per_second.p50) : "–", format_rate(r.overall_tokens_per_second), format_count(r.failed)});
+    t.rows.push_back({name, ms(r.first_token_s.p50) + " ms", ms(r.first_token_s.p95) + " ms", ms(r.seconds.p50) + " ms",
+                      ms(r.seconds.p95) + " ms", ms(r.seconds.p99) + " ms",
+                      r.tokens_per_second.count > 0 ? format_rate(r.tokens_per_second.p50) : "–",
+                      format_rate(r.overall_tokens_per_second), format_count(r.failed)});
   };
   row("alone", l.alone);
   if (l.sharing) {
     const SharingCost& s = *l.sharing;
     row("beside " + s.sentiment_model, s.together);
     page.table(t);
-    BarPlot bars{"What sharing costs: speed kept", "", "share of the speed alone", {s.sentiment_model + " (texts/s)", l.model + " (tokens/s)"}, {{"alone", {1, 1}}, {"together", {}}}, Unit::share};
-    bars.series[1].values = {s.items_alone > 0 ? s.items_together / s.items_alone : NAN, l.alone.overall_tokens_per_second > 0 ? s.together.overall_tokens_per_second / l.alone.overall_tokens_per_second : NAN};
+    BarPlot bars{"What sharing costs: speed kept",
+                 "",
+                 "share of the speed alone",
+                 {s.sentiment_model + " (texts/s)", l.model + " (tokens/s)"},
+                 {{"alone", {1, 1}}, {"together", {}}},
+                 Unit::share};
+    bars.series[1].values = {s.items_alone > 0 ? s.items_together / s.items_alone : NAN,
+                             l.alone.overall_tokens_per_second > 0
+                                 ? s.together.overall_tokens_per_second / l.alone.overall_tokens_per_second
+                                 : NAN};
     page.svg(svg(bars));
-    page.table({"", {"", "Alone", "Together"}, {{s.sentiment_model + ", texts/s", format_rate(s.items_alone), format_rate(s.items_together)},
-                                                {l.model + ", tokens/s", format_rate(l.alone.overall_tokens_per_second), format_rate(s.together.overall_tokens_per_second)}}});
+    page.table({"",
+                {"", "Alone", "Together"},
+                {{s.sentiment_model + ", texts/s", format_rate(s.items_alone), format_rate(s.items_together)},
+                 {l.model + ", tokens/s", format_rate(l.alone.overall_tokens_per_second),
+                  format_rate(s.together.overall_tokens_per_second)}}});
   } else {
     page.table(t);
   }
   if (l.vram) {
     HtmlTable v{"Memory on the card by process", {"Process", "Id", "Memory"}, {}};
-    for (const auto& process : *l.vram) v.rows.push_back({process.ours ? "brim" : process.name, std::to_string(process.pid), bytes_or(process.bytes)});
+    for (const auto& process : *l.vram)
+      v.rows.push_back({process.ours ? "brim" : process.name, std::to_string(process.pid), bytes_or(process.bytes)});
     page.table(v);
   }
   page.list(l.notes);
@@ -219,7 +296,8 @@ void llm_section(HtmlPage& page, const Profile& p) {
 
 std::string profile_html(const Profile& p) {
   const std::string device = p.machine.gpu ? p.machine.gpu->name : p.machine.cpu;
-  HtmlPage page("Brim profile", fmt::format("{} · {} · texts: {} ({})", p.generated_at, device, p.texts_source, format_count(p.texts)));
+  HtmlPage page("Brim profile",
+                fmt::format("{} · {} · texts: {} ({})", p.generated_at, device, p.texts_source, format_count(p.texts)));
   key_figures(page, p);
   if (!p.recommendations.empty()) {
     page.heading("What follows");
@@ -240,8 +318,10 @@ std::string profile_html(const Profile& p) {
     batch_tables(page, p);
   }
   page.heading("Machine");
-  page.list({"CPU: " + p.machine.cpu + fmt::format(", {} cores", p.machine.cores), "Memory: " + format_bytes(p.machine.memory_bytes), "System: " + p.machine.system,
-             p.machine.gpu ? fmt::format("GPU: {}, driver {}", p.machine.gpu->name, p.machine.gpu->driver) : "GPU: none (" + p.machine.why_no_gpu + ")"});
+  page.list({"CPU: " + p.machine.cpu + fmt::format(", {} cores", p.machine.cores),
+             "Memory: " + format_bytes(p.machine.memory_bytes), "System: " + p.machine.system,
+             p.machine.gpu ? fmt::format("GPU: {}, driver {}", p.machine.gpu->name, p.machine.gpu->driver)
+                           : "GPU: none (" + p.machine.why_no_gpu + ")"});
   for (const auto& m : p.models)
     for (const auto& note : m.notes) page.paragraph(m.name + ": " + note);
   return page.html();
@@ -252,27 +332,41 @@ std::string profile_table(const Profile& p) {
   if (!p.models.empty()) {
     size_t width = 5;
     for (const auto& m : p.models) width = std::max(width, std::min<size_t>(28, m.name.size()));
-    out += fmt::format("{:<{}}  {:>9} {:>9}  {:>8} {:>8} {:>8}  {:>9} {:>6} {:>10} {:>10} {:>9} {:>7} {:>10}{}\n", "model", width, "cold ms", "warm ms", "p50 ms", "p95 ms", "p99 ms", "1/s", "batch",
-                       "items/s", "files/s", "tokens/s", "MFU", "memory", std::any_of(p.models.begin(), p.models.end(), [](const auto& m) { return m.accuracy.has_value(); }) ? "  accuracy" : "");
+    out +=
+        fmt::format("{:<{}}  {:>9} {:>9}  {:>8} {:>8} {:>8}  {:>9} {:>6} {:>10} {:>10} {:>9} {:>7} {:>10}{}\n", "model",
+                    width, "cold ms", "warm ms", "p50 ms", "p95 ms", "p99 ms", "1/s", "batch", "items/s", "files/s",
+                    "tokens/s", "MFU", "memory",
+                    std::any_of(p.models.begin(), p.models.end(), [](const auto& m) { return m.accuracy.has_value(); })
+                        ? "  accuracy"
+                        : "");
     for (const auto& m : p.models) {
       const BatchPoint* b = m.best_batch();
       const SizePoint* s = m.largest();
-      out += fmt::format("{:<{}}  {:>9} {:>9}  {:>8} {:>8} {:>8}  {:>9} {:>6} {:>10} {:>10} {:>9} {:>7} {:>10}{}\n", shortened(m.name, 28), width, ms(m.cold_load_seconds), ms(m.warm_load_seconds),
-                         ms(m.single.p50), ms(m.single.p95), ms(m.single.p99), format_rate(m.single.mean > 0 ? 1 / m.single.mean : 0), b != nullptr ? std::to_string(b->batch_size) : "–",
-                         b != nullptr ? format_rate(b->items_per_second) : "–", s != nullptr ? format_rate(s->run.rows_per_second) : "–",
-                         s != nullptr && s->counted.tokens > 0 ? format_si(s->run.tokens_per_second) : "–", s != nullptr ? percent(s->run.mfu) : "–", bytes_or(m.own_bytes()),
-                         m.accuracy ? fmt::format("  {:.4f}", *m.accuracy) : "");
+      out += fmt::format(
+          "{:<{}}  {:>9} {:>9}  {:>8} {:>8} {:>8}  {:>9} {:>6} {:>10} {:>10} {:>9} {:>7} {:>10}{}\n",
+          shortened(m.name, 28), width, ms(m.cold_load_seconds), ms(m.warm_load_seconds), ms(m.single.p50),
+          ms(m.single.p95), ms(m.single.p99), format_rate(m.single.mean > 0 ? 1 / m.single.mean : 0),
+          b != nullptr ? std::to_string(b->batch_size) : "–", b != nullptr ? format_rate(b->items_per_second) : "–",
+          s != nullptr ? format_rate(s->run.rows_per_second) : "–",
+          s != nullptr && s->counted.tokens > 0 ? format_si(s->run.tokens_per_second) : "–",
+          s != nullptr ? percent(s->run.mfu) : "–", bytes_or(m.own_bytes()),
+          m.accuracy ? fmt::format("  {:.4f}", *m.accuracy) : "");
     }
   }
   if (p.llm) {
     const LlmRun& r = p.llm->alone;
-    out += fmt::format("{}{} ({}): first token p50 {} ms, p95 {} ms · {} tokens/s overall · latency p50 {} ms, p95 {} ms, p99 {} ms\n", out.empty() ? "" : "\n", p.llm->model, p.llm->api, ms(r.first_token_s.p50),
-                       ms(r.first_token_s.p95), format_rate(r.overall_tokens_per_second), ms(r.seconds.p50), ms(r.seconds.p95), ms(r.seconds.p99));
+    out += fmt::format(
+        "{}{} ({}): first token p50 {} ms, p95 {} ms · {} tokens/s overall · latency p50 {} ms, p95 {} ms, p99 {} ms\n",
+        out.empty() ? "" : "\n", p.llm->model, p.llm->api, ms(r.first_token_s.p50), ms(r.first_token_s.p95),
+        format_rate(r.overall_tokens_per_second), ms(r.seconds.p50), ms(r.seconds.p95), ms(r.seconds.p99));
     if (p.llm->sharing)
-      out += fmt::format("together: {} {} of {} texts/s · {} {} of {} tokens/s\n", p.llm->sharing->sentiment_model, format_rate(p.llm->sharing->items_together), format_rate(p.llm->sharing->items_alone), p.llm->model,
-                         format_rate(p.llm->sharing->together.overall_tokens_per_second), format_rate(r.overall_tokens_per_second));
+      out += fmt::format("together: {} {} of {} texts/s · {} {} of {} tokens/s\n", p.llm->sharing->sentiment_model,
+                         format_rate(p.llm->sharing->items_together), format_rate(p.llm->sharing->items_alone),
+                         p.llm->model, format_rate(p.llm->sharing->together.overall_tokens_per_second),
+                         format_rate(r.overall_tokens_per_second));
   }
-  for (const auto& a : p.agreement) out += fmt::format("{} and {} agree on {} of {} texts\n", a.a, a.b, percent(a.share), format_count(a.rows));
+  for (const auto& a : p.agreement)
+    out += fmt::format("{} and {} agree on {} of {} texts\n", a.a, a.b, percent(a.share), format_count(a.rows));
   if (!p.recommendations.empty()) out += "\n";
   for (const auto& r : p.recommendations) out += "- " + r + "\n";
   return out;

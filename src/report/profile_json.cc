@@ -19,10 +19,13 @@ template <class T>
 json maybe(const std::optional<T>& value) {
   return value ? json(*value) : json(nullptr);
 }
-json megabytes(const std::optional<int64_t>& bytes) { return bytes ? json(static_cast<double>(*bytes) / kMb) : json(nullptr); }
+json megabytes(const std::optional<int64_t>& bytes) {
+  return bytes ? json(static_cast<double>(*bytes) / kMb) : json(nullptr);
+}
 
 json spread_ms(const Spread& s) {
-  return {{"count", s.count}, {"mean", s.mean * 1e3}, {"p50", s.p50 * 1e3}, {"p95", s.p95 * 1e3}, {"p99", s.p99 * 1e3}, {"min", s.least * 1e3}, {"max", s.most * 1e3}};
+  return {{"count", s.count},   {"mean", s.mean * 1e3}, {"p50", s.p50 * 1e3}, {"p95", s.p95 * 1e3},
+          {"p99", s.p99 * 1e3}, {"min", s.least * 1e3}, {"max", s.most * 1e3}};
 }
 
 json batch_json(const BatchPoint& b) {
@@ -56,18 +59,20 @@ json plan_json(const ModelProfile& m) {
   if (!m.plan) return nullptr;
   json tags = json::object();
   for (int t = 0; t < kTagCount; ++t)
-    if (m.plan->bytes.bytes[static_cast<size_t>(t)] > 0) tags[tag_name(static_cast<Tag>(t))] = m.plan->bytes.bytes[static_cast<size_t>(t)];
+    if (m.plan->bytes.bytes[static_cast<size_t>(t)] > 0)
+      tags[tag_name(static_cast<Tag>(t))] = m.plan->bytes.bytes[static_cast<size_t>(t)];
   const SizePoint* s = m.largest();
-  return {{"planned_bytes", m.plan->peak_bytes},
-          {"limit_bytes", m.plan->limit_bytes},
-          {"bytes_by_tag", tags},
-          {"token_budget", m.plan->token_budget},
-          {"planned_tokens_per_second", m.plan->tokens_per_second > 0 ? number(m.plan->tokens_per_second) : json(nullptr)},
-          {"measured_tokens_per_second", s != nullptr ? number(s->run.tokens_per_second) : json(nullptr)},
-          {"measured_bytes", maybe(m.own_bytes())},
-          {"device_rate_flops", known(m.plan->device.rate(m.plan->precision))},
-          {"device_bandwidth_bytes_per_second", number(m.plan->device.bandwidth)},
-          {"device_rates_measured", m.plan->device.measured}};
+  return {
+      {"planned_bytes", m.plan->peak_bytes},
+      {"limit_bytes", m.plan->limit_bytes},
+      {"bytes_by_tag", tags},
+      {"token_budget", m.plan->token_budget},
+      {"planned_tokens_per_second", m.plan->tokens_per_second > 0 ? number(m.plan->tokens_per_second) : json(nullptr)},
+      {"measured_tokens_per_second", s != nullptr ? number(s->run.tokens_per_second) : json(nullptr)},
+      {"measured_bytes", maybe(m.own_bytes())},
+      {"device_rate_flops", known(m.plan->device.rate(m.plan->precision))},
+      {"device_bandwidth_bytes_per_second", number(m.plan->device.bandwidth)},
+      {"device_rates_measured", m.plan->device.measured}};
 }
 
 json model_json(const ModelProfile& m) {
@@ -75,7 +80,11 @@ json model_json(const ModelProfile& m) {
   for (const auto& b : m.batches) batches.push_back(batch_json(b));
   for (const auto& s : m.sizes) sizes.push_back(size_json(s));
   for (const auto& op : m.ops)
-    ops.push_back({{"op", op.name}, {"flops", op.flops}, {"bytes", op.bytes}, {"seconds", op.seconds}, {"flops_per_byte", op.bytes > 0 ? number(op.flops / op.bytes) : json(nullptr)},
+    ops.push_back({{"op", op.name},
+                   {"flops", op.flops},
+                   {"bytes", op.bytes},
+                   {"seconds", op.seconds},
+                   {"flops_per_byte", op.bytes > 0 ? number(op.flops / op.bytes) : json(nullptr)},
                    {"flops_per_second", op.seconds > 0 ? number(op.flops / op.seconds) : json(nullptr)}});
   // On the CPU a model holds nothing on any card, which is a known 0; on a card that does not tell, nothing is known.
   const json vram = m.device_kind == DeviceKind::cuda ? megabytes(m.own_bytes()) : json(0.0);
@@ -106,15 +115,16 @@ json model_json(const ModelProfile& m) {
 }
 
 json llm_run_json(const LlmRun& r) {
-  return {{"requests", r.calls},
-          {"failed", r.failed},
-          {"cut", r.cut},
-          {"tokens", r.tokens},
-          {"tokens_counted_by", r.counted_by_server ? "server" : "pieces"},
-          {"tokens_per_second", number(r.overall_tokens_per_second)},
-          {"generation_tokens_per_second", r.tokens_per_second.count > 0 ? number(r.tokens_per_second.p50) : json(nullptr)},
-          {"time_to_first_token_ms", spread_ms(r.first_token_s)},
-          {"latency_ms", spread_ms(r.seconds)}};
+  return {
+      {"requests", r.calls},
+      {"failed", r.failed},
+      {"cut", r.cut},
+      {"tokens", r.tokens},
+      {"tokens_counted_by", r.counted_by_server ? "server" : "pieces"},
+      {"tokens_per_second", number(r.overall_tokens_per_second)},
+      {"generation_tokens_per_second", r.tokens_per_second.count > 0 ? number(r.tokens_per_second.p50) : json(nullptr)},
+      {"time_to_first_token_ms", spread_ms(r.first_token_s)},
+      {"latency_ms", spread_ms(r.seconds)}};
 }
 
 json llm_json(const LlmProfile& l) {
@@ -134,7 +144,8 @@ json llm_json(const LlmProfile& l) {
   j["vram_by_process"] = nullptr;
   if (l.vram) {
     j["vram_by_process"] = json::array();
-    for (const auto& p : *l.vram) j["vram_by_process"].push_back({{"pid", p.pid}, {"name", p.name}, {"mb", megabytes(p.bytes)}, {"brim", p.ours}});
+    for (const auto& p : *l.vram)
+      j["vram_by_process"].push_back({{"pid", p.pid}, {"name", p.name}, {"mb", megabytes(p.bytes)}, {"brim", p.ours}});
   }
   return j;
 }
@@ -160,27 +171,29 @@ std::string profile_json(const Profile& p) {
   json results = json::array(), agreement = json::array();
   for (const auto& m : p.models) results.push_back(model_json(m));
   if (p.llm) results.push_back(llm_json(*p.llm));
-  for (const auto& a : p.agreement) agreement.push_back({{"a", a.a}, {"b", a.b}, {"rows", a.rows}, {"agreement", a.share}});
+  for (const auto& a : p.agreement)
+    agreement.push_back({{"a", a.a}, {"b", a.b}, {"rows", a.rows}, {"agreement", a.share}});
   const auto& gpu = p.machine.gpu;
-  const json j = {
-      {"schema_version", kSchemaVersion},
-      {"generated_at", p.generated_at},
-      {"mode", p.mode},
-      {"system_info",
-       {{"used_mb", gpu ? maybe(gpu->used_mb) : json(nullptr)}, {"total_mb", gpu ? maybe(gpu->total_mb) : json(nullptr)}, {"utilization_pct", gpu ? maybe(gpu->utilization_pct) : json(nullptr)}}},
-      {"machine",
-       {{"cpu", p.machine.cpu},
-        {"cores", p.machine.cores},
-        {"memory_bytes", p.machine.memory_bytes},
-        {"system", p.machine.system},
-        {"gpu", gpu ? json(gpu->name) : json(nullptr)},
-        {"driver", gpu ? json(gpu->driver) : json(nullptr)},
-        {"gpu_unavailable", gpu ? json(nullptr) : json(p.machine.why_no_gpu)}}},
-      {"texts", {{"source", p.texts_source}, {"count", p.texts}}},
-      {"results", results},
-      {"agreement", agreement},
-      {"sharing", sharing_json(p)},
-      {"recommendations", p.recommendations}};
+  const json j = {{"schema_version", kSchemaVersion},
+                  {"generated_at", p.generated_at},
+                  {"mode", p.mode},
+                  {"system_info",
+                   {{"used_mb", gpu ? maybe(gpu->used_mb) : json(nullptr)},
+                    {"total_mb", gpu ? maybe(gpu->total_mb) : json(nullptr)},
+                    {"utilization_pct", gpu ? maybe(gpu->utilization_pct) : json(nullptr)}}},
+                  {"machine",
+                   {{"cpu", p.machine.cpu},
+                    {"cores", p.machine.cores},
+                    {"memory_bytes", p.machine.memory_bytes},
+                    {"system", p.machine.system},
+                    {"gpu", gpu ? json(gpu->name) : json(nullptr)},
+                    {"driver", gpu ? json(gpu->driver) : json(nullptr)},
+                    {"gpu_unavailable", gpu ? json(nullptr) : json(p.machine.why_no_gpu)}}},
+                  {"texts", {{"source", p.texts_source}, {"count", p.texts}}},
+                  {"results", results},
+                  {"agreement", agreement},
+                  {"sharing", sharing_json(p)},
+                  {"recommendations", p.recommendations}};
   return j.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

@@ -28,8 +28,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kFewestCalls = 3, kFewestSingles = 30, kMostCalls = 20000;
-constexpr double kLongestSizeSeconds = 60;      // of sizes nobody asked for
-constexpr double kLeastEnergySeconds = 1.0;     // the card's counter moves in steps of up to 100 ms
+constexpr double kLongestSizeSeconds = 60;   // of sizes nobody asked for
+constexpr double kLeastEnergySeconds = 1.0;  // the card's counter moves in steps of up to 100 ms
 constexpr int64_t kTracedRows = 2000;
 
 // The texts in turn, however many are asked for.
@@ -85,12 +85,15 @@ Recorded work_of(const Engine& engine, double tokens, double sequences) {
   b.longest = std::clamp<int64_t>((b.tokens + b.sequences - 1) / b.sequences, 1, plan.max_length);
   // On the CPU only batches small enough for op by op are recorded whole; pretending to have a thread a token makes any
   // batch such a one, and the work does not depend on the threads.
-  const int threads = plan.device.kind == DeviceKind::cpu ? static_cast<int>(std::min<int64_t>(b.tokens, 1 << 20)) : plan.device.threads;
-  const ForwardPlan recorded = plan_forward(engine.shape(), plan.precision, plan.device.kind, plan.device.isa, threads, b, plan.output);
+  const int threads = plan.device.kind == DeviceKind::cpu ? static_cast<int>(std::min<int64_t>(b.tokens, 1 << 20))
+                                                          : plan.device.threads;
+  const ForwardPlan recorded =
+      plan_forward(engine.shape(), plan.precision, plan.device.kind, plan.device.isa, threads, b, plan.output);
   return {recorded.flops, recorded.bytes, recorded.ops};
 }
 
-BatchPoint measure_batch(const ProfileOptions& o, const Subject& subject, TextRing& ring, const Lengths& lengths, int64_t size, int64_t fewest) {
+BatchPoint measure_batch(const ProfileOptions& o, const Subject& subject, TextRing& ring, const Lengths& lengths,
+                         int64_t size, int64_t fewest) {
   BatchPoint p;
   p.batch_size = size;
   Engine* engine = subject.engine();
@@ -98,7 +101,8 @@ BatchPoint measure_batch(const ProfileOptions& o, const Subject& subject, TextRi
   std::vector<double> seconds;
   double busy = 0, tokens = 0, squares = 0;
   const int64_t started = now_ns();
-  while (static_cast<int64_t>(seconds.size()) < kMostCalls && (static_cast<int64_t>(seconds.size()) < fewest || seconds_since(started) < o.seconds)) {
+  while (static_cast<int64_t>(seconds.size()) < kMostCalls &&
+         (static_cast<int64_t>(seconds.size()) < fewest || seconds_since(started) < o.seconds)) {
     throw_if_stopped(o.stop);
     const size_t first = ring.next();
     const auto texts = ring.take(static_cast<size_t>(size));
@@ -110,7 +114,8 @@ BatchPoint measure_batch(const ProfileOptions& o, const Subject& subject, TextRi
     busy += engine->batches().busy_seconds();
     for (int64_t i = 0; i < size; ++i) {
       const auto n = static_cast<double>(lengths.tokens[(first + static_cast<size_t>(i)) % lengths.tokens.size()]);
-      tokens += n, squares += n * n;
+      tokens += n;
+      squares += n * n;
     }
   }
   const auto calls = static_cast<double>(seconds.size());
@@ -122,7 +127,8 @@ BatchPoint measure_batch(const ProfileOptions& o, const Subject& subject, TextRi
   const double rate = engine->plan().device.rate(engine->precision());
   if (rate > 0) p.mfu = forward_flops(engine->shape(), tokens, squares) / (calls * p.seconds.mean) / rate;
   const Recorded work = work_of(*engine, tokens / calls, static_cast<double>(size));
-  p.flops = work.flops, p.bytes = work.bytes;
+  p.flops = work.flops;
+  p.bytes = work.bytes;
   return p;
 }
 
@@ -147,7 +153,8 @@ void score_entities(Engine& engine, std::span<const std::string_view> texts) {
   run_pipeline(&engine, reader, [](ScoredChunk&) {}, nullptr, {});
 }
 
-PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const std::string& jsonl, size_t keep, std::vector<std::string>* predictions) {
+PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const std::string& jsonl, size_t keep,
+                       std::vector<std::string>* predictions) {
   RowReaderOptions reading;
   reading.format = RowFormat::jsonl;
   RowReader reader(memory_source("texts", jsonl), reading);
@@ -185,7 +192,8 @@ PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const st
 }
 
 // The set is run again until the card's counter has moved enough to be read.
-std::optional<double> joules_per_1000(const ProfileOptions& o, const Subject& subject, const std::string& jsonl, Nvml& nvml, int card) {
+std::optional<double> joules_per_1000(const ProfileOptions& o, const Subject& subject, const std::string& jsonl,
+                                      Nvml& nvml, int card) {
   const auto before = nvml.energy_mj(card);
   if (!before) return std::nullopt;
   int64_t rows = 0;
@@ -197,7 +205,8 @@ std::optional<double> joules_per_1000(const ProfileOptions& o, const Subject& su
   return static_cast<double>(*after - *before) / static_cast<double>(rows);  // mJ a text: J for 1,000
 }
 
-SizePoint measure_size(const ProfileOptions& o, const Subject& subject, const ProfileTexts& texts, int64_t rows, Nvml& nvml, std::vector<std::string>* predictions) {
+SizePoint measure_size(const ProfileOptions& o, const Subject& subject, const ProfileTexts& texts, int64_t rows,
+                       Nvml& nvml, std::vector<std::string>* predictions) {
   SizePoint p;
   p.rows = rows;
   p.repeated = rows > static_cast<int64_t>(texts.texts.size());
@@ -207,7 +216,8 @@ SizePoint measure_size(const ProfileOptions& o, const Subject& subject, const Pr
   const std::optional<int> index = card ? nvml.find(engine->device().pci_bus_id()) : std::nullopt;
   p.counted = run_rows(o, subject, jsonl, texts.texts.size(), predictions);
   if (index) p.joules_per_1000 = joules_per_1000(o, subject, jsonl, nvml, *index);
-  p.run = engine == nullptr ? run_stats(nullptr, nullptr, p.counted) : run_stats(&engine->shape(), &engine->plan(), p.counted);
+  p.run = engine == nullptr ? run_stats(nullptr, nullptr, p.counted)
+                            : run_stats(&engine->shape(), &engine->plan(), p.counted);
   return p;
 }
 
@@ -221,13 +231,16 @@ bool is_stage(Zone z) {
     case Zone::compute:
     case Zone::collect:
     case Zone::write:
-    case Zone::device_busy: return true;
-    default: return false;
+    case Zone::device_busy:
+      return true;
+    default:
+      return false;
   }
 }
 
 // One more run with the timeline on: what each stage did when, and on the CPU how long each kind of op took.
-void trace_run(const ProfileOptions& o, const Subject& subject, const ProfileTexts& texts, int64_t rows, ModelProfile& m) {
+void trace_run(const ProfileOptions& o, const Subject& subject, const ProfileTexts& texts, int64_t rows,
+               ModelProfile& m) {
   const std::string jsonl = as_jsonl(texts.texts, rows);
   const bool was_on = Timeline::enabled();
   Timeline::clear();
@@ -254,9 +267,11 @@ void trace_run(const ProfileOptions& o, const Subject& subject, const ProfileTex
     const auto [at, added] = lane_of.emplace(e.thread, m.timeline.lanes.size());
     if (added) {
       const auto i = static_cast<size_t>(e.thread);
-      m.timeline.lanes.push_back(i < threads.size() && !threads[i].empty() ? threads[i] : fmt::format("thread {}", e.thread));
+      m.timeline.lanes.push_back(i < threads.size() && !threads[i].empty() ? threads[i]
+                                                                           : fmt::format("thread {}", e.thread));
     }
-    m.timeline.spans.push_back({at->second, static_cast<double>(e.begin_ns - origin) * 1e-9, static_cast<double>(e.end_ns - origin) * 1e-9, zone_name(e.zone)});
+    m.timeline.spans.push_back({at->second, static_cast<double>(e.begin_ns - origin) * 1e-9,
+                                static_cast<double>(e.end_ns - origin) * 1e-9, zone_name(e.zone)});
   }
   Timeline::clear();
   const Engine* engine = subject.engine();
@@ -264,12 +279,14 @@ void trace_run(const ProfileOptions& o, const Subject& subject, const ProfileTex
   // Ops run on one core each or split over all, as the batch asks; either way the device's busy time is theirs in
   // proportion.
   const auto batches = static_cast<double>(stats.batches);
-  const Recorded work = work_of(*engine, static_cast<double>(stats.tokens) / batches, static_cast<double>(stats.rows) / batches);
+  const Recorded work =
+      work_of(*engine, static_cast<double>(stats.tokens) / batches, static_cast<double>(stats.rows) / batches);
   double all = 0;
   for (const auto& [name, total] : work.ops) all += zone_seconds.count(name) > 0 ? zone_seconds[name] : 0;
   for (const auto& [name, total] : work.ops)
     if (zone_seconds.count(name) > 0 && all > 0)
-      m.ops.push_back({name, total.flops * batches, total.bytes * batches, stats.compute_seconds * zone_seconds[name] / all});
+      m.ops.push_back(
+          {name, total.flops * batches, total.bytes * batches, stats.compute_seconds * zone_seconds[name] / all});
   std::sort(m.ops.begin(), m.ops.end(), [](const OpPoint& a, const OpPoint& b) { return a.seconds > b.seconds; });
 }
 
@@ -280,19 +297,28 @@ void compare_with_labels(const Subject& subject, const ProfileTexts& texts, Mode
   int64_t unknown = 0;
   for (size_t i = 0; i < std::min(m.predictions.size(), texts.labels.size()); ++i) {
     const auto want = find_label(labels, texts.labels[i]), got = find_label(labels, m.predictions[i]);
-    if (want && got) expected.push_back(*want), predicted.push_back(*got);
-    else ++unknown;
+    if (want && got) {
+      expected.push_back(*want);
+      predicted.push_back(*got);
+    } else
+      ++unknown;
   }
-  if (unknown > 0) m.notes.push_back(fmt::format("{} rows have a label the model does not know ({}); they count in no accuracy", format_count(unknown), fmt::join(labels, ", ")));
+  if (unknown > 0)
+    m.notes.push_back(fmt::format("{} rows have a label the model does not know ({}); they count in no accuracy",
+                                  format_count(unknown), fmt::join(labels, ", ")));
   if (expected.empty()) return;
-  const ClassificationMetrics metrics = classification_metrics(expected, predicted, static_cast<int32_t>(labels.size()));
-  m.accuracy = metrics.accuracy, m.macro_f1 = metrics.macro_f1, m.labelled_rows = static_cast<int64_t>(expected.size());
+  const ClassificationMetrics metrics =
+      classification_metrics(expected, predicted, static_cast<int32_t>(labels.size()));
+  m.accuracy = metrics.accuracy;
+  m.macro_f1 = metrics.macro_f1;
+  m.labelled_rows = static_cast<int64_t>(expected.size());
 }
 
 }  // namespace
 
 void throw_if_stopped(const std::atomic<bool>* stop) {
-  if (stop != nullptr && stop->load(std::memory_order_relaxed)) fail(ErrorCode::interrupted, "interrupted; no report was written");
+  if (stop != nullptr && stop->load(std::memory_order_relaxed))
+    fail(ErrorCode::interrupted, "interrupted; no report was written");
 }
 
 bool Subject::per_token() const { return engine_ != nullptr && is_per_token(engine_->output()); }
@@ -300,8 +326,10 @@ bool Subject::per_token() const { return engine_ != nullptr && is_per_token(engi
 void Subject::score(std::span<const std::string_view> texts) const {
   if (engine_ == nullptr)
     for (const auto text : texts) (void)vader_scores(text);
-  else if (per_token()) score_entities(*engine_, texts);
-  else (void)engine_->score(texts);
+  else if (per_token())
+    score_entities(*engine_, texts);
+  else
+    (void)engine_->score(texts);
 }
 
 std::string Subject::label(const float* scores, int64_t width) const {
@@ -309,7 +337,9 @@ std::string Subject::label(const float* scores, int64_t width) const {
   return engine_->labels()[static_cast<size_t>(std::max_element(scores, scores + width) - scores)];
 }
 
-std::vector<std::string> Subject::labels() const { return engine_ == nullptr ? std::vector<std::string>{"negative", "neutral", "positive"} : engine_->labels(); }
+std::vector<std::string> Subject::labels() const {
+  return engine_ == nullptr ? std::vector<std::string>{"negative", "neutral", "positive"} : engine_->labels();
+}
 
 std::optional<double> drop_from_cache(const fs::path& dir) {
   int64_t pages = 0, held = 0;
@@ -338,9 +368,12 @@ std::optional<double> drop_from_cache(const fs::path& dir) {
   return pages == 0 ? std::nullopt : std::optional(static_cast<double>(held) / static_cast<double>(pages));
 }
 
-int64_t steps_per_model(const ProfileOptions& o) { return static_cast<int64_t>(4 + o.batch_sizes.size() + o.sizes.size()); }
+int64_t steps_per_model(const ProfileOptions& o) {
+  return static_cast<int64_t>(4 + o.batch_sizes.size() + o.sizes.size());
+}
 
-ModelProfile measure_model(const ProfileOptions& o, const std::string& name, const fs::path& dir, const ProfileTexts& texts, Nvml& nvml, const Step& step) {
+ModelProfile measure_model(const ProfileOptions& o, const std::string& name, const fs::path& dir,
+                           const ProfileTexts& texts, Nvml& nvml, const Step& step) {
   ModelProfile m;
   m.name = name;
   EngineOptions options = o.engine;
@@ -365,7 +398,9 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
     m.warm_load_seconds = seconds_since(begin);
     engine->warm_up();
     if (m.cached_share && *m.cached_share > 0.05)
-      m.notes.push_back(fmt::format("{:.0f} % of the model's files stayed in the page cache, so the cold load is not quite cold", *m.cached_share * 100));
+      m.notes.push_back(
+          fmt::format("{:.0f} % of the model's files stayed in the page cache, so the cold load is not quite cold",
+                      *m.cached_share * 100));
   } else {  // nothing to load but the tables compiled in, which the first text touches
     const int64_t begin = now_ns();
     (void)vader_scores(texts.texts[0]);
@@ -376,12 +411,17 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
   reset_peak_resident();
   const Subject subject(std::move(engine));
   Engine* e = subject.engine();
-  m.device = "cpu", m.precision = "exact", m.family = "vader";
+  m.device = "cpu";
+  m.precision = "exact";
+  m.family = "vader";
   if (e != nullptr) {
     m.type = subject.per_token() ? "entities" : "sentiment";
     m.family = family_name(e->shape().family);
-    m.device = e->device().name(), m.device_kind = e->device().kind(), m.pci_bus_id = e->device().pci_bus_id();
-    m.precision = precision_name(e->precision()), m.precision_reason = e->precision_reason();
+    m.device = e->device().name();
+    m.device_kind = e->device().kind();
+    m.pci_bus_id = e->device().pci_bus_id();
+    m.precision = precision_name(e->precision());
+    m.precision_reason = e->precision_reason();
     m.parameters = param_count(e->shape());
     m.plan = e->plan();
   }
@@ -403,7 +443,8 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
   for (size_t i = 0; i < o.sizes.size(); ++i) {
     step(fmt::format("{} texts", format_count(o.sizes[i])));
     if (!o.sizes_given && i > 0 && static_cast<double>(o.sizes[i]) / rate > kLongestSizeSeconds) {
-      m.notes.push_back(fmt::format("{} texts were left out: they would take about {}; --sizes asks for them", format_count(o.sizes[i]), format_duration(static_cast<double>(o.sizes[i]) / rate)));
+      m.notes.push_back(fmt::format("{} texts were left out: they would take about {}; --sizes asks for them",
+                                    format_count(o.sizes[i]), format_duration(static_cast<double>(o.sizes[i]) / rate)));
       continue;
     }
     m.predictions.clear();
@@ -414,7 +455,9 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
   step("timeline");
   trace_run(o, subject, texts, std::min<int64_t>(kTracedRows, m.sizes.empty() ? 100 : m.sizes.front().rows), m);
   compare_with_labels(subject, texts, m);
-  if (m.single.count < 100) m.notes.push_back(fmt::format("p99 comes from {} single texts only; --seconds takes more time for more of them", m.single.count));
+  if (m.single.count < 100)
+    m.notes.push_back(
+        fmt::format("p99 comes from {} single texts only; --seconds takes more time for more of them", m.single.count));
   return m;
 }
 

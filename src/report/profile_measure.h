@@ -25,8 +25,8 @@ class Subject {
 
 using Step = std::function<void(const std::string& what)>;  // one step of the progress begins
 
-ModelProfile measure_model(const ProfileOptions& options, const std::string& name, const std::filesystem::path& dir, const ProfileTexts& texts, Nvml& nvml,
-                           const Step& step);
+ModelProfile measure_model(const ProfileOptions& options, const std::string& name, const std::filesystem::path& dir,
+                           const ProfileTexts& texts, Nvml& nvml, const Step& step);
 int64_t steps_per_model(const ProfileOptions& options);
 
 // Asks the system to forget the directory's files; the share it still holds, where it tells. Needs no privilege: pages

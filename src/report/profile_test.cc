@@ -47,7 +47,8 @@ TEST(Profile, CountsAsPeopleWriteThem) {
   EXPECT_EQ(parse_count("5k"), 5000);
   EXPECT_EQ(parse_count("2.5K"), 2500);
   EXPECT_EQ(parse_count("1M"), 1000000);
-  for (const char* bad : {"", "k", "0", "-5", "1.5", "5kk", "nan", "inf", "1e30", "5 k"}) EXPECT_FALSE(parse_count(bad)) << bad;
+  for (const char* bad : {"", "k", "0", "-5", "1.5", "5kk", "nan", "inf", "1e30", "5 k"})
+    EXPECT_FALSE(parse_count(bad)) << bad;
 }
 
 TEST(Profile, BuiltInTextsDiffer) {
@@ -60,35 +61,70 @@ TEST(Profile, BuiltInTextsDiffer) {
 
 BatchPoint batch(int64_t size, double seconds, double single) {
   BatchPoint b;
-  b.batch_size = size, b.seconds = spread_of({seconds});
-  b.items_per_second = static_cast<double>(size) / seconds, b.speedup = b.items_per_second * single;
+  b.batch_size = size;
+  b.seconds = spread_of({seconds});
+  b.items_per_second = static_cast<double>(size) / seconds;
+  b.speedup = b.items_per_second * single;
   return b;
 }
 
 // Made-up numbers: four times as fast at 20, as good as the best at 10.
 Profile made_up() {
   Profile p;
-  p.generated_at = "2026-01-02T03:04:05Z", p.stamp = "20260102_030405", p.mode = "sentiment", p.texts_source = kHostileName, p.texts = 3;
-  p.machine.cpu = kHostileName, p.machine.cores = 2, p.machine.why_no_gpu = "no library";
+  p.generated_at = "2026-01-02T03:04:05Z";
+  p.stamp = "20260102_030405";
+  p.mode = "sentiment";
+
+  p.texts_source = kHostileName;
+  p.texts = 3;
+  p.machine.cpu = kHostileName;
+  p.machine.cores = 2;
+  p.machine.why_no_gpu = "no library";
   ModelProfile m;
-  m.name = kHostileName, m.device = "cpu", m.precision = "fp32", m.cold_load_seconds = 5, m.warm_load_seconds = 1;
+  m.name = kHostileName;
+  m.device = "cpu";
+  m.precision = "fp32";
+  m.cold_load_seconds = 5;
+  m.warm_load_seconds = 1;
   m.single = spread_of({0.02, 0.02, 0.02});
   m.batches = {batch(1, 0.02, 0.02), batch(10, 0.0505, 0.02), batch(20, 0.1, 0.02)};
   SizePoint s;
-  s.rows = 1000, s.counted.rows = 1000, s.counted.tokens = 30000, s.counted.seconds = 2, s.run.rows_per_second = 500, s.run.tokens_per_second = 15000;
-  s.run.device_busy = 0.5, s.run.mfu = 0.25, s.run.held_back_by = "reading and tokenizing";
+  s.rows = 1000;
+  s.counted.rows = 1000;
+  s.counted.tokens = 30000;
+  s.counted.seconds = 2;
+  s.run.rows_per_second = 500;
+
+  s.run.tokens_per_second = 15000;
+  s.run.device_busy = 0.5;
+  s.run.mfu = 0.25;
+  s.run.held_back_by = "reading and tokenizing";
   m.sizes = {s};
   Plan plan;
-  plan.peak_bytes = 1000, plan.bytes[Tag::weights] = 700, plan.bytes[Tag::activations] = 300, plan.tokens_per_second = 100000;
-  plan.device.tflops_fp32 = 1, plan.device.bandwidth = 1e10;
+  plan.peak_bytes = 1000;
+  plan.bytes[Tag::weights] = 700;
+  plan.bytes[Tag::activations] = 300;
+
+  plan.tokens_per_second = 100000;
+  plan.device.tflops_fp32 = 1;
+  plan.device.bandwidth = 1e10;
   m.plan = plan;
-  m.held_bytes = 5000, m.before_bytes = 1000;
+  m.held_bytes = 5000;
+  m.before_bytes = 1000;
   m.ops = {{"linear", 1e9, 1e7, 0.5}};
   m.timeline = {"t", "time", {"reader"}, {{0, 0, 1, "read"}}};
   m.predictions = {"positive", "negative", "neutral"};
-  m.accuracy = 0.9, m.macro_f1 = 0.8, m.labelled_rows = 100;
+  m.accuracy = 0.9;
+  m.macro_f1 = 0.8;
+  m.labelled_rows = 100;
   ModelProfile v = m;
-  v.name = "vader", v.plan.reset(), v.accuracy = 0.895, v.sizes[0].run.rows_per_second = 5000, v.predictions = {"Positive", "NEGATIVE", "positive"}, v.ops.clear();
+  v.name = "vader";
+  v.plan.reset();
+  v.accuracy = 0.895;
+  v.sizes[0].run.rows_per_second = 5000;
+
+  v.predictions = {"Positive", "NEGATIVE", "positive"};
+  v.ops.clear();
   p.models = {m, v};
   p.agreement = agreements(p.models);
   p.recommendations = recommendations(p);
@@ -98,18 +134,24 @@ Profile made_up() {
 TEST(Profile, JsonHasTheFieldsNewsBotsRead) {
   Profile p = made_up();
   p.llm.emplace();
-  p.llm->model = "mistral", p.llm->alone.seconds = spread_of({1, 2}), p.llm->sharing.emplace();
+  p.llm->model = "mistral";
+  p.llm->alone.seconds = spread_of({1, 2});
+  p.llm->sharing.emplace();
   const json j = json::parse(profile_json(p));
-  for (const char* key : {"schema_version", "generated_at", "system_info", "machine", "results", "recommendations"}) EXPECT_TRUE(j.contains(key)) << key;
+  for (const char* key : {"schema_version", "generated_at", "system_info", "machine", "results", "recommendations"})
+    EXPECT_TRUE(j.contains(key)) << key;
   for (const char* key : {"used_mb", "total_mb", "utilization_pct"}) {
     ASSERT_TRUE(j["system_info"].contains(key)) << key;
     EXPECT_TRUE(j["system_info"][key].is_null()) << "no card: nothing is known, which is not 0";
   }
   ASSERT_EQ(j["results"].size(), 3u);
   for (const json& r : j["results"]) {
-    for (const char* key : {"model_name", "model_type", "load_time_ms", "inference_time_ms", "items_per_second", "vram_used_mb", "batch_results", "notes"}) EXPECT_TRUE(r.contains(key)) << key;
+    for (const char* key : {"model_name", "model_type", "load_time_ms", "inference_time_ms", "items_per_second",
+                            "vram_used_mb", "batch_results", "notes"})
+      EXPECT_TRUE(r.contains(key)) << key;
     for (const json& b : r["batch_results"])
-      for (const char* key : {"batch_size", "avg_time_ms", "items_per_second", "speedup_vs_1"}) EXPECT_TRUE(b[key].is_number()) << key;
+      for (const char* key : {"batch_size", "avg_time_ms", "items_per_second", "speedup_vs_1"})
+        EXPECT_TRUE(b[key].is_number()) << key;
   }
   EXPECT_DOUBLE_EQ(j["results"][0]["load_time_ms"], 5000);
   EXPECT_DOUBLE_EQ(j["results"][0]["inference_time_ms"], 20);
@@ -177,9 +219,20 @@ class ProfileRun : public ::testing::Test {
  protected:
   void SetUp() override {
     put_golden_model(dir_ / "tiny", "bert_sequence");
-    options_.engine.device = "cpu", options_.engine.precision = "fp32", options_.engine.threads = 2, options_.engine.memory_limit = "1GiB";
-    options_.batch_sizes = {1, 3}, options_.sizes = {20, 60}, options_.sizes_given = true, options_.seconds = 1e-6;
-    for (int i = 0; i < 40; ++i) texts_.texts.push_back(fmt::format("w{} w{} w{}", 5 + i, 6 + i, 7 + i)), texts_.labels.push_back(std::to_string(i % 3));
+    options_.engine.device = "cpu";
+    options_.engine.precision = "fp32";
+    options_.engine.threads = 2;
+
+    options_.engine.memory_limit = "1GiB";
+    options_.batch_sizes = {1, 3};
+    options_.sizes = {20, 60};
+    options_.sizes_given = true;
+    options_.seconds = 1e-6;
+    for (int i = 0; i < 40; ++i) {
+      texts_.texts.push_back(fmt::format("w{} w{} w{}", 5 + i, 6 + i, 7 + i));
+
+      texts_.labels.push_back(std::to_string(i % 3));
+    }
     texts_.source = "made up";
   }
   const TempDir temp_;
@@ -194,7 +247,8 @@ TEST_F(ProfileRun, ATinyModelAndVaderEndToEnd) {
   double last_done = -1, total = 0;
   options_.progress = [&](double done, double all, const std::string& what) {
     EXPECT_GT(done, last_done);
-    last_done = done, total = all;
+    last_done = done;
+    total = all;
     said.push_back(what);
   };
   const Profile p = run_profile(options_, "sentiment", texts_);
@@ -249,7 +303,10 @@ TEST_F(ProfileRun, TheSameTextsGetTheLabelsTheEngineGives) {
   std::vector<std::string_view> views(texts_.texts.begin(), texts_.texts.end());
   const auto scores = engine->score(views);
   for (size_t i = 0; i < scores.size(); ++i)
-    EXPECT_EQ(p.models[0].predictions[i], engine->labels()[static_cast<size_t>(std::max_element(scores[i].begin(), scores[i].end()) - scores[i].begin())]);
+    EXPECT_EQ(
+        p.models[0].predictions[i],
+        engine
+            ->labels()[static_cast<size_t>(std::max_element(scores[i].begin(), scores[i].end()) - scores[i].begin())]);
 }
 
 TEST_F(ProfileRun, TokenModels) {
@@ -274,7 +331,9 @@ TEST_F(ProfileRun, FullMeasuresBothAloneAndTogether) {
   LlmStandIn server(good_llm);
   options_.models = {{"vader", {}}, {"tiny", dir_ / "tiny"}};
   options_.llm.emplace();
-  options_.llm->url = server.url(), options_.llm->model = "mistral", options_.llm->requests = 2;
+  options_.llm->url = server.url();
+  options_.llm->model = "mistral";
+  options_.llm->requests = 2;
   const Profile p = run_profile(options_, "full", texts_);
   ASSERT_TRUE(p.llm && p.llm->sharing);
   EXPECT_EQ(p.llm->sharing->sentiment_model, "tiny") << "not the rules, where there is a model";
@@ -296,7 +355,8 @@ TEST_F(ProfileRun, AServerThatIsNotThereIsToldBeforeAnythingIsMeasured) {
   if (!http_available()) GTEST_SKIP() << "built without libcurl";
   options_.models = {{"vader", {}}};
   options_.llm.emplace();
-  options_.llm->url = "http://127.0.0.1:1", options_.llm->model = "mistral";
+  options_.llm->url = "http://127.0.0.1:1";
+  options_.llm->model = "mistral";
   int steps = 0;
   options_.progress = [&](double, double, const std::string&) { ++steps; };
   try {

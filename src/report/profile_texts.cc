@@ -10,24 +10,37 @@ namespace brim {
 namespace {
 
 ProfileTexts built_in(size_t most) {
-  static constexpr std::array subjects = {"Shares of the chip maker", "The central bank", "A small brewery in the north", "The airline", "Our favourite coffee place",
-                                          "The new phone", "Quarterly revenue at the retailer", "The football club", "A startup for electric ferries", "The customer hotline"};
-  static constexpr std::array verbs = {"rose sharply", "disappointed everyone", "kept its forecast unchanged", "fell for the third day", "was praised by critics",
-                                       "ran out of patience", "announced a merger", "lost a third of its value", "surprised us again", "will close in spring"};
-  static constexpr std::array ends = {".", ", analysts said on Tuesday.", " after a record quarter!", ", and nobody noticed.",
-                                      " because energy prices fell while demand for its older products stayed high across most regions.", " 😊", " :(",
-                                      "; the board called it a good result in a difficult year, though the workers' council disagreed and asked for a second audit."};
+  static constexpr std::array subjects = {
+      "Shares of the chip maker",       "The central bank",    "A small brewery in the north",      "The airline",
+      "Our favourite coffee place",     "The new phone",       "Quarterly revenue at the retailer", "The football club",
+      "A startup for electric ferries", "The customer hotline"};
+  static constexpr std::array verbs = {
+      "rose sharply",           "disappointed everyone", "kept its forecast unchanged", "fell for the third day",
+      "was praised by critics", "ran out of patience",   "announced a merger",          "lost a third of its value",
+      "surprised us again",     "will close in spring"};
+  static constexpr std::array ends = {
+      ".",
+      ", analysts said on Tuesday.",
+      " after a record quarter!",
+      ", and nobody noticed.",
+      " because energy prices fell while demand for its older products stayed high across most regions.",
+      " 😊",
+      " :(",
+      "; the board called it a good result in a difficult year, though the workers' council disagreed and asked for a "
+      "second audit."};
   ProfileTexts t;
   t.source = "built-in headlines";
   // 10, 10 and 8 share few factors: stride through all
   for (size_t i = 0; t.texts.size() < std::min<size_t>(most, subjects.size() * verbs.size() * ends.size()); ++i)
-    t.texts.push_back(std::string(subjects[i % subjects.size()]) + " " + verbs[(i / subjects.size() + i) % verbs.size()] + ends[(i / 100 + i * 3) % ends.size()]);
+    t.texts.push_back(std::string(subjects[i % subjects.size()]) + " " +
+                      verbs[(i / subjects.size() + i) % verbs.size()] + ends[(i / 100 + i * 3) % ends.size()]);
   return t;
 }
 
 }  // namespace
 
-ProfileTexts load_profile_texts(const std::string& path, const std::string& format, const std::string& text_column, const std::string& label_column, size_t most) {
+ProfileTexts load_profile_texts(const std::string& path, const std::string& format, const std::string& text_column,
+                                const std::string& label_column, size_t most) {
   if (path.empty()) {
     if (!label_column.empty()) fail(ErrorCode::usage, "--label-column {}: needs --texts FILE", label_column);
     return built_in(most);

@@ -23,8 +23,11 @@ inline Spread spread_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   s.count = static_cast<int64_t>(values.size());
   for (const double v : values) s.mean += v / static_cast<double>(s.count);
-  s.p50 = percentile(values, 0.5), s.p95 = percentile(values, 0.95), s.p99 = percentile(values, 0.99);
-  s.least = values.front(), s.most = values.back();
+  s.p50 = percentile(values, 0.5);
+  s.p95 = percentile(values, 0.95);
+  s.p99 = percentile(values, 0.99);
+  s.least = values.front();
+  s.most = values.back();
   return s;
 }
 

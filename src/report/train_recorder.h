@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of a training run for its trace: what ran where, under which plan, with which counters, and what other plans
-// of the same job were predicted to bring. See report/doctor_trace.h.
+// The record of a training run for its trace: what ran where, under which plan, with which counters, and what other
+// plans of the same job were predicted to bring. See report/doctor_trace.h.
 #pragma once
 #include <map>
 #include <optional>

@@ -15,21 +15,35 @@ constexpr std::pair<std::string_view, DType> kSafetensorsNames[] = {
 
 double load(const void* p, DType t, int64_t i) {
   switch (t) {
-    case DType::f32: return static_cast<const float*>(p)[i];
-    case DType::f64: return static_cast<const double*>(p)[i];
-    case DType::f16: return to_float(static_cast<const f16_t*>(p)[i]);
-    case DType::bf16: return to_float(static_cast<const bf16_t*>(p)[i]);
-    default: fail(ErrorCode::internal, "convert_elements: cannot read {}", dtype_name(t));
+    case DType::f32:
+      return static_cast<const float*>(p)[i];
+    case DType::f64:
+      return static_cast<const double*>(p)[i];
+    case DType::f16:
+      return to_float(static_cast<const f16_t*>(p)[i]);
+    case DType::bf16:
+      return to_float(static_cast<const bf16_t*>(p)[i]);
+    default:
+      fail(ErrorCode::internal, "convert_elements: cannot read {}", dtype_name(t));
   }
 }
 
 void store(void* p, DType t, int64_t i, double v) {
   switch (t) {
-    case DType::f32: static_cast<float*>(p)[i] = static_cast<float>(v); return;
-    case DType::f64: static_cast<double*>(p)[i] = v; return;
-    case DType::f16: static_cast<f16_t*>(p)[i] = to_f16(static_cast<float>(v)); return;
-    case DType::bf16: static_cast<bf16_t*>(p)[i] = to_bf16(static_cast<float>(v)); return;
-    default: fail(ErrorCode::internal, "convert_elements: cannot write {}", dtype_name(t));
+    case DType::f32:
+      static_cast<float*>(p)[i] = static_cast<float>(v);
+      return;
+    case DType::f64:
+      static_cast<double*>(p)[i] = v;
+      return;
+    case DType::f16:
+      static_cast<f16_t*>(p)[i] = to_f16(static_cast<float>(v));
+      return;
+    case DType::bf16:
+      static_cast<bf16_t*>(p)[i] = to_bf16(static_cast<float>(v));
+      return;
+    default:
+      fail(ErrorCode::internal, "convert_elements: cannot write {}", dtype_name(t));
   }
 }
 
@@ -37,10 +51,19 @@ void store(void* p, DType t, int64_t i, double v) {
 
 int dtype_bytes(DType dtype) {
   switch (dtype) {
-    case DType::f64: case DType::i64: return 8;
-    case DType::f32: case DType::i32: return 4;
-    case DType::f16: case DType::bf16: return 2;
-    case DType::f8e4m3: case DType::i8: case DType::u8: return 1;
+    case DType::f64:
+    case DType::i64:
+      return 8;
+    case DType::f32:
+    case DType::i32:
+      return 4;
+    case DType::f16:
+    case DType::bf16:
+      return 2;
+    case DType::f8e4m3:
+    case DType::i8:
+    case DType::u8:
+      return 1;
   }
   return 0;
 }
@@ -63,7 +86,8 @@ const char* dtype_to_safetensors(DType dtype) {
 }
 
 float to_float(f16_t x) {
-  const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000) << 16, exponent = x.bits >> 10 & 31, fraction = x.bits & 0x3FF;
+  const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000) << 16, exponent = x.bits >> 10 & 31,
+                 fraction = x.bits & 0x3FF;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000 | fraction << 13);
   if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
   const float magnitude = static_cast<float>(fraction) * 0x1p-24f;  // subnormal
@@ -74,7 +98,7 @@ f16_t to_f16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x), sign = u >> 16 & 0x8000, magnitude = u & 0x7FFFFFFF;
   if (magnitude > 0x7F800000) return {static_cast<uint16_t>(sign | 0x7E00)};
   if (magnitude >= 0x477FF000) return {static_cast<uint16_t>(sign | 0x7C00)};  // rounds past 65504
-  if (magnitude < 0x38800000) {                                               // subnormal: let the FPU round
+  if (magnitude < 0x38800000) {                                                // subnormal: let the FPU round
     const float scaled = std::bit_cast<float>(magnitude) + 0.5f;
     return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(scaled) - 0x3F000000))};
   }

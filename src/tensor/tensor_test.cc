@@ -20,16 +20,18 @@ TEST(DType, HalfConversionsRoundTripEveryValue) {
       ASSERT_EQ(to_f16(f).bits, h.bits) << bits;
     }
     const bf16_t b{static_cast<uint16_t>(bits)};
-    if (!std::isnan(to_float(b))) { ASSERT_EQ(to_bf16(to_float(b)).bits, b.bits); }
+    if (!std::isnan(to_float(b))) {
+      ASSERT_EQ(to_bf16(to_float(b)).bits, b.bits);
+    }
   }
 }
 
 TEST(DType, RoundsToNearestEven) {
-  EXPECT_EQ(to_f16(65519.0f).bits, 0x7BFF);            // below the midpoint: largest finite
-  EXPECT_EQ(to_f16(65520.0f).bits, 0x7C00);            // midpoint: infinity
-  EXPECT_EQ(to_f16(1.0f + 0x1p-11f).bits, 0x3C00);     // tie to even, down
+  EXPECT_EQ(to_f16(65519.0f).bits, 0x7BFF);             // below the midpoint: largest finite
+  EXPECT_EQ(to_f16(65520.0f).bits, 0x7C00);             // midpoint: infinity
+  EXPECT_EQ(to_f16(1.0f + 0x1p-11f).bits, 0x3C00);      // tie to even, down
   EXPECT_EQ(to_f16(1.0f + 3 * 0x1p-11f).bits, 0x3C02);  // tie to even, up
-  EXPECT_EQ(to_f16(0x1p-25f).bits, 0);                 // half the smallest subnormal: tie to zero
+  EXPECT_EQ(to_f16(0x1p-25f).bits, 0);                  // half the smallest subnormal: tie to zero
   EXPECT_EQ(to_f16(-0x1.8p-25f).bits, 0x8001);
   EXPECT_EQ(to_bf16(1.0f + 0x1p-8f).bits, 0x3F80);
   EXPECT_EQ(to_bf16(1.0f + 3 * 0x1p-8f).bits, 0x3F82);

@@ -38,10 +38,10 @@ struct TensorView {
     return static_cast<T*>(data);
   }
 
-  TensorView slice_rows(int64_t begin, int64_t end) const;  // [begin, end) of the first dimension
-  TensorView slice_cols(int64_t begin, int64_t end) const;  // [begin, end) of the last; keeps the row stride
+  TensorView slice_rows(int64_t begin, int64_t end) const;        // [begin, end) of the first dimension
+  TensorView slice_cols(int64_t begin, int64_t end) const;        // [begin, end) of the last; keeps the row stride
   TensorView reshape(std::initializer_list<int64_t> dims) const;  // contiguous only
-  std::string shape_text() const;                           // "f32[128,768]"
+  std::string shape_text() const;                                 // "f32[128,768]"
 };
 
 }  // namespace brim

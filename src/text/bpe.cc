@@ -47,7 +47,8 @@ BpeModel::BpeModel(const BpeConfig& config, const std::filesystem::path& file)
   merged_.reserve(config.merges.size());
   std::string joined;
   for (size_t i = 0; i < config.merges.size(); ++i) {
-    const std::string &left = config.merges[i].first, &right = config.merges[i].second;  // no bindings: clang 14 lets no lambda capture them
+    const std::string &left = config.merges[i].first,
+                      &right = config.merges[i].second;  // no bindings: clang 14 lets no lambda capture them
     auto known = [&](const std::string& token) {
       const int32_t found = vocab_.find(token);
       if (found < 0) {

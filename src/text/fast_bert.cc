@@ -55,7 +55,8 @@ class BertFastPath : public FastPath {
         high = (high & keep_case_) | (high_lower & ~keep_case_);
       }
       n = std::min(n, static_cast<size_t>(end - at));
-      const ByteKind next = at + n < end ? static_cast<ByteKind>(kinds_[static_cast<unsigned char>(at[n])]) : kSpaceByte;
+      const ByteKind next =
+          at + n < end ? static_cast<ByteKind>(kinds_[static_cast<unsigned char>(at[n])]) : kSpaceByte;
       const bool apart = next == kSpaceByte || next == kPunctuationByte;
       if (n > 0 && n <= ShortKey::kLongest && apart) [[likely]] {
         low = (low & keep_case_) | (lower & ~keep_case_);

@@ -95,8 +95,9 @@ class WordBatch {
     miss(word, out_);
     open(out_.size(), 0);
   }
-  // Room for this text alone, not for all that `out_` could hold: resize clears what it adds, and a caller may collect the
-  // ids of thousands of texts in one vector (clearing to its capacity for each made that quadratic: 3 to 5 MB/s where it is 48 now).
+  // Room for this text alone, not for all that `out_` could hold: resize clears what it adds, and a caller may collect
+  // the ids of thousands of texts in one vector (clearing to its capacity for each made that quadratic: 3 to 5 MB/s
+  // where it is 48 now).
   void open(size_t size, size_t expected) {
     out_.resize(size + expected + kRoom);
     at_ = out_.data() + size;

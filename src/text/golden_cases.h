@@ -11,7 +11,9 @@
 
 namespace brim {
 
-inline std::filesystem::path golden_tokenizers() { return std::filesystem::path(BRIM_SOURCE_DIR) / "tests/data/tokenizers"; }
+inline std::filesystem::path golden_tokenizers() {
+  return std::filesystem::path(BRIM_SOURCE_DIR) / "tests/data/tokenizers";
+}
 
 struct GoldenCase {
   std::string text;

@@ -38,7 +38,8 @@ void filter(NormalizedText& text, Keep keep) {
 // Replaces each code point by one other.
 template <class Map>
 void map_chars(NormalizedText& text, Map map) {
-  rebuild(text, [&](NormalizedText& out, char32_t c, size_t begin, size_t) { out.append(map(c), text.span_at(begin)); });
+  rebuild(text,
+          [&](NormalizedText& out, char32_t c, size_t begin, size_t) { out.append(map(c), text.span_at(begin)); });
 }
 
 // True if every code point is below `limit` (which must be 0x80 or 0x300).

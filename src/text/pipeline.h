@@ -43,8 +43,8 @@ struct NormalizedText {
   // Replaces the whole text by `chars`; the first `skipped` code points of the old text are gone.
   void transform(std::span<const Rewrite> chars, size_t skipped = 0);
 
-  // Building a new text from pieces of an old one: an empty one like it, then what it is made of. `span` is ignored when
-  // untracked.
+  // Building a new text from pieces of an old one: an empty one like it, then what it is made of. `span` is ignored
+  // when untracked.
   NormalizedText emptied() const {
     NormalizedText out;
     out.tracked = tracked;

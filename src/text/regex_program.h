@@ -66,7 +66,8 @@ struct Regex::Program {
     Mode mode = Mode::greedy;
     Look look = Look::ahead;
     Anchor anchor = Anchor::text_begin;
-    uint32_t a = 0, b = 0;  // set: a. split: a first, b second. look, atomic: a is where to go on. mark, progress: slot a
+    uint32_t a = 0,
+             b = 0;  // set: a. split: a first, b second. look, atomic: a is where to go on. mark, progress: slot a
     uint32_t min = 0, max = 0;
   };
 

@@ -67,7 +67,10 @@ void ids_chunks(benchmark::State& state, const std::string& dir) {
     std::vector<int32_t> ids;
     tokens = 0;
     for (size_t i = 0; i < texts.size(); ++i) {
-      if (i % 4096 == 0) tokens += ids.size(), ids.clear();
+      if (i % 4096 == 0) {
+        tokens += ids.size();
+        ids.clear();
+      }
       tokenizer->encode_ids(texts[i], ids);
     }
     tokens += ids.size();

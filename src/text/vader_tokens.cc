@@ -53,7 +53,10 @@ struct AsciiFlags {
   uint8_t of[128] = {};
   constexpr AsciiFlags() {
     for (uint8_t c = 33; c < 127; ++c) of[c] = kPunctuation;
-    for (uint8_t c = 'A'; c <= 'Z'; ++c) of[c] = kUpperCase, of[c + 32] = kLowerCase;
+    for (uint8_t c = 'A'; c <= 'Z'; ++c) {
+      of[c] = kUpperCase;
+      of[c + 32] = kLowerCase;
+    }
     for (uint8_t c = '0'; c <= '9'; ++c) of[c] = 0;
     for (uint8_t c = 9; c <= 13; ++c) of[c] = kSpace;
     for (uint8_t c = 28; c <= 32; ++c) of[c] = kSpace;

@@ -89,8 +89,12 @@ LoadedCheckpoint parse_checkpoint(const fs::path& dir, const ModelShape& shape) 
   c.dir = dir;
   TrainProgress& p = c.progress;
   p.step = state.at("global_step").get<int64_t>();
-  p.skipped_steps = b.at("skipped_steps"), p.loss_scale = b.at("loss_scale"), p.good_steps = b.at("good_steps");
-  p.best_metric = b.at("best_metric"), p.best_step = b.at("best_step"),
+  p.skipped_steps = b.at("skipped_steps");
+  p.loss_scale = b.at("loss_scale");
+  p.good_steps = b.at("good_steps");
+  p.best_metric = b.at("best_metric");
+  p.best_step = b.at("best_step");
+
   p.evaluations_since_best = b.at("evaluations_since_best");
   p.settings = b.at("settings").dump();
   p.state_json = state.dump();
@@ -140,11 +144,14 @@ void write_model(const fs::path& dir, const ModelFiles& files, const SlabLayout&
   copy_tokenizer_files(files.tokenizer_dir, dir);
 }
 
-void write_trained(const fs::path& dir, const ModelFiles& files, const SlabLayout& layout, const std::vector<float>& master) {
+void write_trained(const fs::path& dir, const ModelFiles& files, const SlabLayout& layout,
+                   const std::vector<float>& master) {
   write_model(dir, files, layout, master);
   if (files.shape.sequence_classes == 0 || files.shape.token_classes == 0) return;
   ModelFiles tagger = files;
-  tagger.labels = files.tags, tagger.shape.sequence_classes = 0, tagger.shape.multi_label = false;
+  tagger.labels = files.tags;
+  tagger.shape.sequence_classes = 0;
+  tagger.shape.multi_label = false;
   const SlabLayout to = slab_layout(tagger.shape);
   std::vector<float> part(static_cast<size_t>(to.elements()), 0.0f);
   for (size_t i = 0; i < to.params.size(); ++i)  // the same parameters, the other head's without elements
@@ -234,16 +241,19 @@ std::optional<LoadedCheckpoint> load_checkpoint(const fs::path& output_dir, cons
   if (which != "last") {
     std::error_code ec;
     if (!fs::is_directory(which, ec))
-      fail(ErrorCode::usage, "--resume-from-checkpoint {}: no such directory; `last` takes the newest checkpoint in {}", which, output_dir.string());
+      fail(ErrorCode::usage, "--resume-from-checkpoint {}: no such directory; `last` takes the newest checkpoint in {}",
+           which, output_dir.string());
     if (!found.empty())
-      fail(ErrorCode::usage, "--resume-from-checkpoint {}: a run's directory; name a checkpoint in it, such as {}", which, found[0].string());
+      fail(ErrorCode::usage, "--resume-from-checkpoint {}: a run's directory; name a checkpoint in it, such as {}",
+           which, found[0].string());
     return read_checkpoint(fs::canonical(which), shape);  // also with a slash at its end
   }
   for (const auto& dir : found) {
     try {
       return read_checkpoint(dir, shape);
     } catch (const Error& e) {
-      log_warning("{}; {}", e.what(), &dir == &found.back() ? "no checkpoint is left" : "trying the checkpoint before it");
+      log_warning("{}; {}", e.what(),
+                  &dir == &found.back() ? "no checkpoint is left" : "trying the checkpoint before it");
     }
   }
   return std::nullopt;

@@ -42,11 +42,14 @@ TEST_P(Resume, GivesTheSameWeightsBitForBit) {
   if (std::string(GetParam()) == "token") {
     put_file(t.dir / "train.conll", TinyJob::conll(48, 1));
     put_file(t.dir / "val.conll", TinyJob::conll(12, 2));
-    s.train_files = {(t.dir / "train.conll").string()}, s.validation_files = {(t.dir / "val.conll").string()};
+    s.train_files = {(t.dir / "train.conll").string()};
+    s.validation_files = {(t.dir / "val.conll").string()};
   }
   if (std::string(GetParam()) == "8bit") s.optim = "adamw_8bit";
   if (std::string(GetParam()) == "bf16") s.precision = "bf16";
-  s.lr_scheduler_type = "cosine", s.warmup_ratio = 0.2, s.dropout = 0.1;
+  s.lr_scheduler_type = "cosine";
+  s.warmup_ratio = 0.2;
+  s.dropout = 0.1;
   s.num_train_epochs = 3;
   t.run();  // 18 steps at once
   TrainSettings parts = t.to("parts");
@@ -73,7 +76,9 @@ INSTANTIATE_TEST_SUITE_P(Each, Resume, ::testing::Values("plain", "token", "8bit
 
 TEST(Checkpoint, CutShortOrDamagedIsPassedOverForTheOneBefore) {
   TinyJob t;
-  t.settings.save_strategy = "steps", t.settings.save_steps = 2, t.settings.save_total_limit = 10;
+  t.settings.save_strategy = "steps";
+  t.settings.save_steps = 2;
+  t.settings.save_total_limit = 10;
   t.run();
   const std::string want = t.weights();
   const fs::path newest = t.out() / "checkpoint-10";
@@ -103,7 +108,8 @@ TEST(Checkpoint, CutShortOrDamagedIsPassedOverForTheOneBefore) {
   for (const auto& [file, step] :
        {std::pair{"checkpoint-8/optimizer.bin", 6}, {"checkpoint-6/trainer_state.json", 4}}) {
     const fs::path whole = t.out() / file;
-    fs::remove_all(t.out() / "checkpoint-10"), fs::remove_all(t.out() / ("checkpoint-" + std::to_string(step + 4)));
+    fs::remove_all(t.out() / "checkpoint-10");
+    fs::remove_all(t.out() / ("checkpoint-" + std::to_string(step + 4)));
     damage(whole, [](std::string& b) { b[b.size() / 2] = static_cast<char>(b[b.size() / 2] ^ 4); });
     resumes_from(step);
   }
@@ -112,7 +118,8 @@ TEST(Checkpoint, CutShortOrDamagedIsPassedOverForTheOneBefore) {
 
 TEST(Checkpoint, NamedOneThatIsDamagedIsAnError) {
   TinyJob t;
-  t.settings.save_strategy = "steps", t.settings.save_steps = 4;
+  t.settings.save_strategy = "steps";
+  t.settings.save_steps = 4;
   t.run();
   const fs::path dir = t.out() / "checkpoint-4";
   EXPECT_EQ(train(resumed(t.settings, dir.string()), {}).steps, 12);
@@ -120,13 +127,16 @@ TEST(Checkpoint, NamedOneThatIsDamagedIsAnError) {
   error_of(ErrorCode::bad_model, [&] { train(resumed(t.settings, dir.string()), {}); });
   put_file(dir / "trainer_state.json", "{\"global_st");
   EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(resumed(t.settings, dir.string()), {}); }), "cut short");
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(resumed(t.settings, (t.dir / "nowhere").string()), {}); }), "no such directory");
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(resumed(t.settings, t.out().string()), {}); }), "such as " + (t.out() / "checkpoint-8").string());
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(resumed(t.settings, (t.dir / "nowhere").string()), {}); }),
+             "no such directory");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(resumed(t.settings, t.out().string()), {}); }),
+             "such as " + (t.out() / "checkpoint-8").string());
 }
 
 TEST(Checkpoint, OfAnotherRunIsRefusedAndTheDifferenceNamed) {
   TinyJob t;
-  t.settings.save_strategy = "steps", t.settings.save_steps = 4;
+  t.settings.save_strategy = "steps";
+  t.settings.save_steps = 4;
   t.run();
   TrainSettings s = resumed(t.settings);
   s.learning_rate = 5e-4;
@@ -137,7 +147,9 @@ TEST(Checkpoint, OfAnotherRunIsRefusedAndTheDifferenceNamed) {
 
 TEST(Checkpoint, OnlyTheLastFewAreKeptAndPartsGo) {
   TinyJob t;
-  t.settings.save_strategy = "steps", t.settings.save_steps = 2, t.settings.save_total_limit = 2;
+  t.settings.save_strategy = "steps";
+  t.settings.save_steps = 2;
+  t.settings.save_total_limit = 2;
   fs::create_directories(t.out() / "checkpoint-7.part");
   put_file(t.out() / "checkpoint-7.part/model.safetensors", "half");
   t.settings.overwrite_output_dir = true;
@@ -150,10 +162,13 @@ TEST(Checkpoint, OnlyTheLastFewAreKeptAndPartsGo) {
 
 TEST(Checkpoint, ThoseOfAnOverwrittenRunGo) {
   TinyJob t;
-  t.settings.save_strategy = "steps", t.settings.save_steps = 2, t.settings.save_total_limit = 1;
+  t.settings.save_strategy = "steps";
+  t.settings.save_steps = 2;
+  t.settings.save_total_limit = 1;
   t.run();
   ASSERT_TRUE(fs::exists(t.out() / "checkpoint-10"));
-  t.settings.overwrite_output_dir = true, t.settings.seed = 7;
+  t.settings.overwrite_output_dir = true;
+  t.settings.seed = 7;
   TrainSettings from_own = t.settings;
   from_own.model = (t.out() / "checkpoint-10/").string();
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(from_own, {}); }), "another --output");
@@ -164,7 +179,9 @@ TEST(Checkpoint, ThoseOfAnOverwrittenRunGo) {
 
 TEST(Checkpoint, TheOneJustWrittenStaysBesideDamagedOnesOfAHigherStep) {
   TinyJob t;
-  t.settings.save_strategy = "steps", t.settings.save_steps = 5, t.settings.save_total_limit = 1;
+  t.settings.save_strategy = "steps";
+  t.settings.save_steps = 5;
+  t.settings.save_total_limit = 1;
   fs::create_directories(t.out() / "checkpoint-99");
   std::vector<std::string> warnings;
   const LogSink sink = set_log_sink([&](LogLevel, std::string_view text) { warnings.emplace_back(text); });
@@ -179,7 +196,9 @@ TEST(Checkpoint, TheOneJustWrittenStaysBesideDamagedOnesOfAHigherStep) {
 TEST(Checkpoint, ResumedIntoAnotherDirectoryEndsWithTheBestModel) {
   TinyJob t;
   TrainSettings& s = t.settings;
-  s.save_strategy = s.eval_strategy = "steps", s.save_steps = s.eval_steps = 2, s.save_total_limit = 10;
+  s.save_strategy = s.eval_strategy = "steps";
+  s.save_steps = s.eval_steps = 2;
+  s.save_total_limit = 10;
   s.learning_rate = 1e-9;  // no evaluation after the first is better
   t.run();
   const std::string named = (t.out() / "checkpoint-8").string();
@@ -197,7 +216,8 @@ TEST(Checkpoint, ResumedIntoAnotherDirectoryEndsWithTheBestModel) {
 
 TEST(Checkpoint, FullDiskIsToldAndTheLastGoodOneStays) {
   TinyJob t;
-  t.settings.save_strategy = "steps", t.settings.save_steps = 3;
+  t.settings.save_strategy = "steps";
+  t.settings.save_steps = 3;
   t.run();
   const std::string want = t.weights();
   TrainSettings s = t.to("full");

@@ -26,7 +26,7 @@ RowReaderOptions reader_options(const TrainSettings& s) {
   return options;
 }
 
-constexpr size_t kBlockBytes = size_t{32} << 20;   // of text, tokenized at once
+constexpr size_t kBlockBytes = size_t{32} << 20;  // of text, tokenized at once
 constexpr size_t kSpillTokens = size_t{4} << 20;
 
 struct RowRead {
@@ -44,7 +44,9 @@ void for_each_row(const std::vector<std::string>& files, const TrainSettings& s,
       const auto where = [&] { return fmt::format("{}:{}", reader.inputs()[chunk.input], chunk.lines[r]); };
       if (const Error* error = chunk.error(r)) {
         std::string_view told = error->what();  // the reader may have said where already
-        if (const std::string place = fmt::format("{}: line {}: ", reader.inputs()[chunk.input], chunk.lines[r]); told.starts_with(place)) told.remove_prefix(place.size());
+        if (const std::string place = fmt::format("{}: line {}: ", reader.inputs()[chunk.input], chunk.lines[r]);
+            told.starts_with(place))
+          told.remove_prefix(place.size());
         throw Error(error->code(), fmt::format("{}: {}", where(), told));
       }
       const auto& columns = reader.schema().label_columns;
@@ -53,8 +55,7 @@ void for_each_row(const std::vector<std::string>& files, const TrainSettings& s,
         fail(ErrorCode::bad_data, "{}: no label in column {}", where(), columns[0]);
       if (chunk.texts[r].find_first_not_of(" \t\r\n") == std::string_view::npos)
         fail(ErrorCode::bad_data, "{}: empty text; a row without text teaches nothing, remove it", where());
-      fn(RowRead{chunk.texts[r], labels, static_cast<int32_t>(chunk.input),
-                 static_cast<int32_t>(chunk.lines[r])},
+      fn(RowRead{chunk.texts[r], labels, static_cast<int32_t>(chunk.input), static_cast<int32_t>(chunk.lines[r])},
          where);
     }
 }
@@ -104,9 +105,8 @@ void append_truncated(TrainRows& set, std::vector<int32_t>& ids, std::vector<int
   set.end_row();
 }
 
-void add_sequences(TrainRows& set, const std::vector<std::string>& files, const TrainSettings& s,
-                   const LabelSets& sets, const Tokenizer& tokenizer, int64_t max_length,
-                   ThreadPool& pool) {
+void add_sequences(TrainRows& set, const std::vector<std::string>& files, const TrainSettings& s, const LabelSets& sets,
+                   const Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool) {
   const std::vector<std::string>& labels = sets.sequence;
   std::vector<std::string> texts;
   size_t text_bytes = 0;
@@ -117,20 +117,25 @@ void add_sequences(TrainRows& set, const std::vector<std::string>& files, const 
       if (encoded[i].empty()) encoded[i].push_back(std::max(0, tokenizer.unk_id()));
     });
     for (auto& ids : encoded) append_truncated(set, ids, nullptr, tokenizer.suffix().size(), max_length);
-    texts.clear(), text_bytes = 0;
+    texts.clear();
+    text_bytes = 0;
   };
   const Classes classes(labels, sets.loosely);
   for_each_row(files, s, [&](const RowRead& row, const auto& where) {
-    texts.emplace_back(row.text), text_bytes += row.text.size();
-    set.file.push_back(row.file), set.line.push_back(row.line);
+    texts.emplace_back(row.text);
+    text_bytes += row.text.size();
+    set.file.push_back(row.file);
+    set.line.push_back(row.line);
     if (s.several_labels()) {
       std::vector<float> marks(labels.size(), 0.0f);
       const auto& columns = s.label_columns;
       if (columns.size() > 1)
         for (size_t c = 0; c < columns.size(); ++c)
-          marks[static_cast<size_t>(classes.of(columns[c], "label", where))] = read_mark(row.labels[c], where(), columns[c]);
+          marks[static_cast<size_t>(classes.of(columns[c], "label", where))] =
+              read_mark(row.labels[c], where(), columns[c]);
       else
-        for (const auto& name : split_names(row.labels[0], '|')) marks[static_cast<size_t>(classes.of(name, "label", where))] = 1;
+        for (const auto& name : split_names(row.labels[0], '|'))
+          marks[static_cast<size_t>(classes.of(name, "label", where))] = 1;
       set.multi_label.insert(set.multi_label.end(), marks.begin(), marks.end());
       set.label.push_back(0);
     } else {
@@ -153,7 +158,10 @@ TaggedSentence encode_sentence(const ConllSentence& sentence, const Classes& cla
   std::vector<std::pair<int32_t, int32_t>> words;  // in code points
   int32_t at = 0;
   for (const auto& word : sentence.tokens) {
-    if (!text.empty()) text += ' ', ++at;
+    if (!text.empty()) {
+      text += ' ';
+      ++at;
+    }
     const auto length = static_cast<int32_t>(
         std::count_if(word.begin(), word.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
     words.emplace_back(at, at + length);
@@ -189,8 +197,9 @@ void add_tokens(TrainRows& set, const std::vector<std::string>& files, const std
       append_truncated(set, encoded[i].ids, &encoded[i].tags, tokenizer.suffix().size(), max_length);
       set.token_label.insert(set.token_label.end(), encoded[i].tags.begin(), encoded[i].tags.end());
       set.label.push_back(kIgnoredTarget);
-      set.file.push_back(first_file + static_cast<int32_t>(f)),
-          set.line.push_back(static_cast<int32_t>(sentences[i].line));
+      set.file.push_back(first_file + static_cast<int32_t>(f));
+
+      set.line.push_back(static_cast<int32_t>(sentences[i].line));
     }
   }
 }
@@ -200,7 +209,8 @@ void add_tokens(TrainRows& set, const std::vector<std::string>& files, const std
 std::string some_of(const std::vector<std::string>& labels) {
   constexpr size_t kShown = 12;
   const std::span some(labels.data(), std::min(kShown, labels.size()));
-  return fmt::format("{}{}", fmt::join(some, ", "), labels.size() > kShown ? fmt::format(", … ({} in all)", labels.size()) : "");
+  return fmt::format("{}{}", fmt::join(some, ", "),
+                     labels.size() > kShown ? fmt::format(", … ({} in all)", labels.size()) : "");
 }
 
 void TrainRows::end_row() {
@@ -277,8 +287,8 @@ std::vector<std::vector<int64_t>> split_micro_batches(const TrainSet& set, const
   int64_t total = 0;
   for (const int64_t r : rows) total += set.length(r);
   // As few as the budget allows, filled evenly.
-  const int64_t count = std::max<int64_t>(
-      {1, (total + tokens - 1) / tokens, (static_cast<int64_t>(rows.size()) - 1) / sequences + 1});
+  const int64_t count =
+      std::max<int64_t>({1, (total + tokens - 1) / tokens, (static_cast<int64_t>(rows.size()) - 1) / sequences + 1});
   std::vector<std::vector<int64_t>> batches(static_cast<size_t>(count));
   std::vector<int64_t> filled(static_cast<size_t>(count), 0);
   for (const int64_t r : sorted) {
@@ -287,7 +297,10 @@ std::vector<std::vector<int64_t>> split_micro_batches(const TrainSet& set, const
       if (filled[b] + set.length(r) <= tokens && static_cast<int64_t>(batches[b].size()) < sequences &&
           (best == filled.size() || filled[b] < filled[best]))
         best = b;
-    if (best == filled.size()) batches.emplace_back(), filled.push_back(0);
+    if (best == filled.size()) {
+      batches.emplace_back();
+      filled.push_back(0);
+    }
     batches[best].push_back(r);
     filled[best] += set.length(r);
   }

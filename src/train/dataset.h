@@ -43,7 +43,7 @@ struct TrainSet {
   std::span<const float> multi_label;
   std::span<const int32_t> token_label, file, line;
   int64_t truncated = 0;
-  std::shared_ptr<const TrainRows> memory;  // what the views point into:
+  std::shared_ptr<const TrainRows> memory;   // what the views point into:
   std::shared_ptr<const MappedFile> mapped;  // one of the two
 
   TrainSet() = default;
@@ -61,7 +61,14 @@ struct TrainSet {
 // Calls fn with each array, the same of every set given, in the order they are stored.
 template <class Fn, class... Sets>
 void each_array(Fn&& fn, Sets&... sets) {
-  fn(sets.ids...), fn(sets.begin...), fn(sets.label...), fn(sets.multi_label...), fn(sets.token_label...), fn(sets.file...), fn(sets.line...);
+  fn(sets.ids...);
+  fn(sets.begin...);
+  fn(sets.label...);
+  fn(sets.multi_label...);
+  fn(sets.token_label...);
+
+  fn(sets.file...);
+  fn(sets.line...);
 }
 
 struct LabelSets {
@@ -75,8 +82,8 @@ std::string some_of(const std::vector<std::string>& labels);
 // Labels of the data, in the order a new head gets: numbers by value, names by alphabet; tags with O first.
 LabelSets labels_of(const TrainSettings& settings, TrainTask task);
 
-// Reads and tokenizes block by block. `labels` says which names are known; a label outside it is bad_data naming file and
-// line.
+// Reads and tokenizes block by block. `labels` says which names are known; a label outside it is bad_data naming file
+// and line.
 void collect_rows(TrainRows& rows, const std::vector<std::string>& files, const std::string& token_file,
                   const TrainSettings& settings, TrainTask task, const LabelSets& labels, const Tokenizer& tokenizer,
                   int64_t max_length, ThreadPool& pool);

@@ -133,9 +133,11 @@ TEST(TrainData, MultiLabelFromAColumnALabel) {
 
   TinyJob fresh("bert_encoder");
   fresh.settings.label_columns = {"toxic", "insult"};  // a new head takes the order given
-  const std::string rows = "{\"text\": \"w5\", \"insult\": 0, \"toxic\": true}\n{\"text\": \"w6\", \"insult\": 1, \"toxic\": 0}\n";
+  const std::string rows =
+      "{\"text\": \"w5\", \"insult\": 0, \"toxic\": true}\n{\"text\": \"w6\", \"insult\": 1, \"toxic\": 0}\n";
   put_file(fresh.dir / "train.jsonl", rows);
-  fresh.settings.train_files = {(fresh.dir / "train.jsonl").string()}, fresh.settings.validation_files.clear();
+  fresh.settings.train_files = {(fresh.dir / "train.jsonl").string()};
+  fresh.settings.validation_files.clear();
   const TrainJob made = open(fresh);
   EXPECT_EQ(made.labels.sequence, (std::vector<std::string>{"toxic", "insult"}));
   EXPECT_EQ(list(made.train_set.multi_label), (std::vector<float>{1, 0, 0, 1}));
@@ -145,12 +147,14 @@ TEST(TrainData, BadMarksNameFileLineColumnAndValue) {
   TinyJob t("bert_multilabel");
   t.settings.label_columns = {"negative", "positive"};
   t.settings.validation_files.clear();
-  EXPECT_HAS(data_error(t, "text,negative,positive\nw5,1,0\nw6,0,maybe\n"), "train.csv:3: column positive is 'maybe', wanted 0 or 1");
+  EXPECT_HAS(data_error(t, "text,negative,positive\nw5,1,0\nw6,0,maybe\n"),
+             "train.csv:3: column positive is 'maybe', wanted 0 or 1");
   EXPECT_HAS(data_error(t, "text,negative,positive\nw5,,0\n"), "train.csv:2: column negative is ''");
   EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "no column positive");
   t.settings.label_columns = {"negative", "negative"};
   EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "negative is named twice");
-  t.settings.label_columns = {"negative", "positive"}, t.settings.task = "multi";
+  t.settings.label_columns = {"negative", "positive"};
+  t.settings.task = "multi";
   EXPECT_HAS(data_error(t, "text,negative,positive\nw5,1,0\n", ErrorCode::usage), "one label a row");
 }
 
@@ -202,8 +206,15 @@ constexpr int64_t kCacheLimit = int64_t{1} << 20;
 // Collects a small set; the seed is its first token.
 auto rows_from(int32_t seed) {
   return [seed](TrainRows& set) {
-    set.ids = {seed, 2, 3}, set.begin = {0, 1, 3}, set.label = {0, 1}, set.multi_label = {0.5f}, set.token_label = {-100, 1, 2};
-    set.file = {0, 0}, set.line = {2, 3}, set.truncated = 1;
+    set.ids = {seed, 2, 3};
+    set.begin = {0, 1, 3};
+    set.label = {0, 1};
+    set.multi_label = {0.5f};
+
+    set.token_label = {-100, 1, 2};
+    set.file = {0, 0};
+    set.line = {2, 3};
+    set.truncated = 1;
   };
 }
 
@@ -255,7 +266,10 @@ auto many_rows(size_t* most, int* times) {
     for (int64_t r = 0; r < kManyRows; ++r) {
       for (int64_t i = 0; i < kManyTokens; ++i) rows.ids.push_back(static_cast<int32_t>(r * kManyTokens + i));
       rows.end_row();
-      rows.label.push_back(static_cast<int32_t>(r % 3)), rows.file.push_back(0), rows.line.push_back(static_cast<int32_t>(r));
+      rows.label.push_back(static_cast<int32_t>(r % 3));
+      rows.file.push_back(0);
+
+      rows.line.push_back(static_cast<int32_t>(r));
       *most = std::max(*most, rows.ids.size());
     }
   };
@@ -329,7 +343,8 @@ TEST(TokenCache, TheOldestGoesWhenThereIsNoRoom) {
   };
   cache.get("a", rows_from(1));
   cache.get("b", rows_from(2));
-  age("a", 3), age("b", 2);
+  age("a", 3);
+  age("b", 2);
   cache.get("a", rows_from(1));  // used again: now b is the oldest
   cache.get("c", rows_from(3));
   EXPECT_TRUE(std::filesystem::exists(cache.path("a")));

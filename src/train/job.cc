@@ -32,14 +32,20 @@ TrainTask task_of(const TrainSettings& s) {
 
 // What cannot go with the task, told before the data is read.
 void check_task(const TrainSettings& s, TrainTask task) {
-  const std::string_view metric = std::string_view(s.metric_for_best_model).substr(s.metric_for_best_model.starts_with("eval_") ? 5 : 0);
-  if (metric == "entity_f1" && task == TrainTask::sequence) fail(ErrorCode::usage, "metric_for_best_model entity_f1: classification has accuracy, macro_f1, macro_recall and loss");
+  const std::string_view metric =
+      std::string_view(s.metric_for_best_model).substr(s.metric_for_best_model.starts_with("eval_") ? 5 : 0);
+  if (metric == "entity_f1" && task == TrainTask::sequence)
+    fail(ErrorCode::usage,
+         "metric_for_best_model entity_f1: classification has accuracy, macro_f1, macro_recall and loss");
   if (!metric.empty() && metric != "entity_f1" && metric != "loss" && task == TrainTask::token)
     fail(ErrorCode::usage, "metric_for_best_model {}: token classification has entity_f1 and loss", metric);
-  if (task == TrainTask::token && s.class_weights != "none") fail(ErrorCode::usage, "class_weights: token classification has none");
+  if (task == TrainTask::token && s.class_weights != "none")
+    fail(ErrorCode::usage, "class_weights: token classification has none");
   if (s.teacher.empty()) return;
-  if (task == TrainTask::token) fail(ErrorCode::usage, "--teacher: a classifier's outputs are matched; tags of CoNLL files cannot be distilled");
-  if (read_shape(s.teacher).sequence_classes == 0) fail(ErrorCode::bad_model, "{}: the teacher has no classification head, so there is nothing to match", s.teacher);
+  if (task == TrainTask::token)
+    fail(ErrorCode::usage, "--teacher: a classifier's outputs are matched; tags of CoNLL files cannot be distilled");
+  if (read_shape(s.teacher).sequence_classes == 0)
+    fail(ErrorCode::bad_model, "{}: the teacher has no classification head, so there is nothing to match", s.teacher);
 }
 
 bool contains_all(const std::vector<std::string>& outer, const std::vector<std::string>& inner) {
@@ -47,9 +53,12 @@ bool contains_all(const std::vector<std::string>& outer, const std::vector<std::
                      [&](const std::string& x) { return std::find(outer.begin(), outer.end(), x) != outer.end(); });
 }
 
-// Which of the model's labels the data's are when written in another case or, as Hugging Face's data sets do, by number; empty where they are not.
+// Which of the model's labels the data's are when written in another case or, as Hugging Face's data sets do, by
+// number; empty where they are not.
 std::vector<std::string> loosely_matched(const std::vector<std::string>& model, const std::vector<std::string>& data) {
-  const auto is_number = [](const std::string& name) { return name.find_first_not_of("0123456789") == std::string::npos; };
+  const auto is_number = [](const std::string& name) {
+    return name.find_first_not_of("0123456789") == std::string::npos;
+  };
   if (std::any_of(model.begin(), model.end(), is_number)) return {};  // its names are numbers already
   std::vector<std::string> pairs;
   std::set<int32_t> taken;
@@ -65,7 +74,9 @@ std::vector<std::string> loosely_matched(const std::vector<std::string>& model, 
 std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<std::string>& data, bool model_has_head,
                                        const char* what) {
   // The tags of --task multi have a file of their own.
-  const std::string& file = job.task == TrainTask::multi && what == std::string_view("tag") ? job.settings.token_train_file : job.settings.train_files[0];
+  const std::string& file = job.task == TrainTask::multi && what == std::string_view("tag")
+                                ? job.settings.token_train_file
+                                : job.settings.train_files[0];
   if (data.empty()) fail(ErrorCode::bad_data, "{}: no rows", file);
   if (data.size() < 2)
     fail(ErrorCode::bad_data, "{}: only one {} ('{}'); there is nothing to learn", file, what, data[0]);
@@ -77,9 +88,12 @@ std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<st
   }
   if (contains_all(job.config.id2label, data)) return job.config.id2label;
   if (job.settings.ignore_mismatched_head) return data;
-  if (what == std::string_view("label") && !loosely_matched(job.config.id2label, data).empty()) return job.config.id2label;
-  fail(ErrorCode::bad_data, "{}: the data's {}s ({}) are not the model's ({}); --ignore-mismatched-head starts a new head{}", file, what, some_of(data),
-       some_of(job.config.id2label), data.size() == job.config.id2label.size() ? ", or write the model's names in the file" : "");
+  if (what == std::string_view("label") && !loosely_matched(job.config.id2label, data).empty())
+    return job.config.id2label;
+  fail(ErrorCode::bad_data,
+       "{}: the data's {}s ({}) are not the model's ({}); --ignore-mismatched-head starts a new head{}", file, what,
+       some_of(data), some_of(job.config.id2label),
+       data.size() == job.config.id2label.size() ? ", or write the model's names in the file" : "");
 }
 
 std::vector<float> parse_class_weights(const TrainJob& job) {
@@ -91,11 +105,16 @@ std::vector<float> parse_class_weights(const TrainJob& job) {
     std::vector<double> count(K, 0);
     double rows = 0;
     if (job.shape.multi_label) {
-      for (size_t i = 0; i < job.train_set.multi_label.size(); ++i)
-        count[i % K] += job.train_set.multi_label[i], rows += job.train_set.multi_label[i];
+      for (size_t i = 0; i < job.train_set.multi_label.size(); ++i) {
+        count[i % K] += job.train_set.multi_label[i];
+        rows += job.train_set.multi_label[i];
+      }
     } else {
       for (const int32_t label : job.train_set.label)
-        if (label >= 0) ++count[static_cast<size_t>(label)], ++rows;
+        if (label >= 0) {
+          ++count[static_cast<size_t>(label)];
+          ++rows;
+        }
     }
     for (const double c : count)
       weights.push_back(c > 0 ? static_cast<float>(rows / (static_cast<double>(K) * c)) : 0.0f);
@@ -111,7 +130,8 @@ std::vector<float> parse_class_weights(const TrainJob& job) {
     at = end + 1;
   }
   if (weights.size() != K)
-    fail(ErrorCode::usage, "class_weights has {} numbers, the model {} classes: {}", weights.size(), K, fmt::join(job.labels.sequence, ", "));
+    fail(ErrorCode::usage, "class_weights has {} numbers, the model {} classes: {}", weights.size(), K,
+         fmt::join(job.labels.sequence, ", "));
   for (const float w : weights)
     if (!(w >= 0) || std::isinf(w)) fail(ErrorCode::usage, "class_weights '{}': a weight is a number from 0", text);
   if (std::none_of(weights.begin(), weights.end(), [](float w) { return w > 0; }))
@@ -165,7 +185,8 @@ Plan plan_beside_teacher(PlanRequest r, const std::string& dir) {
     fail(ErrorCode::does_not_fit, "{}\nThe figures above leave out {} of the limit for the teacher ({}): add them.",
          e.what(), format_bytes(limit - r.limit_bytes), dir);
   }
-  p.bytes[Tag::weights] += weights, p.bytes[Tag::activations] += arena(p);
+  p.bytes[Tag::weights] += weights;
+  p.bytes[Tag::activations] += arena(p);
   p.peak_bytes = p.bytes.total();
   p.limit_bytes = limit;
   p.why.push_back(fmt::format("the teacher takes {} for weights and {} for its pass", format_bytes(weights),
@@ -183,9 +204,14 @@ int64_t token_cache_limit(const std::filesystem::path& dir) {
 
 std::string hash_of_data(const TrainJob& job) {
   ContentHash hash;
-  for (const TrainSet* set : {&job.train_set, &job.validation_set})
-    hash.add_all(set->ids), hash.add_all(set->begin), hash.add_all(set->label), hash.add_all(set->multi_label),
-        hash.add_all(set->token_label);
+  for (const TrainSet* set : {&job.train_set, &job.validation_set}) {
+    hash.add_all(set->ids);
+    hash.add_all(set->begin);
+    hash.add_all(set->label);
+    hash.add_all(set->multi_label);
+
+    hash.add_all(set->token_label);
+  }
   return hash.hex();
 }
 
@@ -249,8 +275,10 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   ModelShape shape = shape_of(job.config, HeadKind::encoder);
   if (job.task != TrainTask::token) {
     job.labels.sequence = settle_labels(job, data.sequence, head == HeadKind::sequence, "label");
-    job.labels.loosely = head == HeadKind::sequence && job.labels.sequence == job.config.id2label && !contains_all(job.labels.sequence, data.sequence);
-    if (job.labels.loosely) say(fmt::format("labels taken as the model's: {}", some_of(loosely_matched(job.labels.sequence, data.sequence))));
+    job.labels.loosely = head == HeadKind::sequence && job.labels.sequence == job.config.id2label &&
+                         !contains_all(job.labels.sequence, data.sequence);
+    if (job.labels.loosely)
+      say(fmt::format("labels taken as the model's: {}", some_of(loosely_matched(job.labels.sequence, data.sequence))));
     shape.sequence_classes = static_cast<int64_t>(job.labels.sequence.size());
     shape.multi_label = s.several_labels();
   }
@@ -274,16 +302,19 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
          job.model_dir.string(), job.tokenizer->vocab_size() - 1, shape.vocab);
   job.max_length = std::min(shape.max_tokens(), job.tokenizer->model_max_length().value_or(shape.max_tokens()));
   if (s.max_length > 0) job.max_length = std::min(job.max_length, s.max_length);
-  if (const auto special = static_cast<int64_t>(job.tokenizer->prefix().size() + job.tokenizer->suffix().size()); job.max_length <= special)
+  if (const auto special = static_cast<int64_t>(job.tokenizer->prefix().size() + job.tokenizer->suffix().size());
+      job.max_length <= special)
     fail(ErrorCode::usage, "max_length {}: no room for text beside the {} special tokens", job.max_length, special);
   {
     ThreadPool pool(hardware_threads());
     const auto cached = cache_dir() / "tokens";
     TokenCache cache(cached, token_cache_limit(cached));
     const auto load = [&](const std::vector<std::string>& files, const std::string& token_file) {
-      return cache.get(token_cache_key(files, token_file, s, job.task, job.labels, job.model_dir, job.max_length), [&](TrainRows& rows) {
-        collect_rows(rows, files, token_file, s, job.task, job.labels, *job.tokenizer, job.max_length, pool);
-      });
+      return cache.get(token_cache_key(files, token_file, s, job.task, job.labels, job.model_dir, job.max_length),
+                       [&](TrainRows& rows) {
+                         collect_rows(rows, files, token_file, s, job.task, job.labels, *job.tokenizer, job.max_length,
+                                      pool);
+                       });
     };
     job.train_set = load(s.train_files, s.token_train_file);
     job.tokens_cached = cache.hit();

@@ -44,7 +44,7 @@ struct TrainJob {
   Plan plan;
   TokenHome token_home = TokenHome::staged;
   std::string precision_reason;
-  std::string data_hash;          // of tokens and labels, both sets
+  std::string data_hash;  // of tokens and labels, both sets
 };
 
 // Throws with the right code for everything that is wrong with settings, data or model.
@@ -53,13 +53,13 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
 // (Re)computes job.plan, a teacher's bytes included; used again when a checkpoint brings its own budget (above 0).
 void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute> recompute);
 
-// What a plan of this job is asked for, beside a micro-batch that is given; and the plan, a teacher's bytes included. For
-// whoever wants to know what another limit or another batch would bring.
+// What a plan of this job is asked for, beside a micro-batch that is given; and the plan, a teacher's bytes included.
+// For whoever wants to know what another limit or another batch would bring.
 PlanRequest train_plan_request(const TrainJob& job, const DeviceProfile& device, int64_t limit_bytes);
 Plan solve_train_request(const TrainJob& job, const PlanRequest& request);
 
-// Decides where the training tokens live, once the plan is final: what it leaves of the limit may hold them. On a CPU the
-// mapped file is read directly. Adds to job.plan, changes none of its choices.
+// Decides where the training tokens live, once the plan is final: what it leaves of the limit may hold them. On a CPU
+// the mapped file is read directly. Adds to job.plan, changes none of its choices.
 void place_token_set(TrainJob& job);
 std::string token_home_text(const TrainJob& job);  // a line for people
 

@@ -34,7 +34,8 @@ std::vector<double> losses_of(const std::string& name, const nlohmann::json& gol
   const auto ids = golden_json(name, "golden.json")["ids"].get<std::vector<std::vector<int32_t>>>();
   const auto targets = golden_json(name, "gradients.json")["targets"];
   TrainSettings settings;
-  settings.learning_rate = golden["learning_rate"], settings.warmup_steps = golden["warmup_steps"].get<double>();
+  settings.learning_rate = golden["learning_rate"];
+  settings.warmup_steps = golden["warmup_steps"].get<double>();
   const int64_t steps = golden["steps"];
   const auto each = golden["batch"].get<size_t>();
   std::vector<double> losses;
@@ -47,12 +48,16 @@ std::vector<double> losses_of(const std::string& name, const nlohmann::json& gol
       const size_t r = (each * static_cast<size_t>(step) + j) % ids.size();
       rows.push_back(ids[r]);
       if (token) {
-        for (const auto& t : targets[r]) classes.push_back(t), weight += t != -100;
+        for (const auto& t : targets[r]) {
+          classes.push_back(t);
+          weight += t != -100;
+        }
       } else if (shape.multi_label) {
         for (const auto& t : targets[r]) marks.push_back(t);
         ++weight;
       } else {
-        classes.push_back(targets[r]), ++weight;
+        classes.push_back(targets[r]);
+        ++weight;
       }
     }
     const GoldenBatch batch(rows, shape.position_offset);
@@ -75,7 +80,9 @@ std::vector<double> losses_of(const std::string& name, const nlohmann::json& gol
     losses.push_back(result.loss.as<float>()[token ? 1 : 0] / std::max(1.0, weight));
     StepSettings s;
     s.lr = static_cast<float>(learning_rate_at(settings, step, steps));
-    s.weight_decay = golden["weight_decay"], s.max_grad_norm = golden["max_grad_norm"], s.step = step + 1;
+    s.weight_decay = golden["weight_decay"];
+    s.max_grad_norm = golden["max_grad_norm"];
+    s.step = step + 1;
     state.step(*stream, s, 1);
   }
   return losses;

@@ -31,7 +31,10 @@ TensorView ints(const std::vector<int32_t>& v) {
 void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, const ModelShape& shape,
                        MicroBatch& out) {
   out.packed.clear();
-  out.sequence_targets.clear(), out.token_targets.clear(), out.multi_targets.clear(), out.begins.clear();
+  out.sequence_targets.clear();
+  out.token_targets.clear();
+  out.multi_targets.clear();
+  out.begins.clear();
   for (const int64_t r : rows) {
     const auto begin = static_cast<size_t>(set.begin[static_cast<size_t>(r)]);
     const int32_t length = set.length(r);
@@ -94,7 +97,8 @@ int64_t BatchStager::bytes() const {
 StagedBatch BatchStager::stage(const MicroBatch& m, Stream& compute) {
   StagedBatch s;
   s.batch = m.packed.view();
-  s.sorted = ints(m.sorted), s.sorted_positions = ints(m.sorted_positions);
+  s.sorted = ints(m.sorted);
+  s.sorted_positions = ints(m.sorted_positions);
   if (shape_.sequence_classes > 0)
     s.targets.sequence = shape_.multi_label ? TensorView(const_cast<float*>(m.multi_targets.data()), DType::f32,
                                                          {m.packed.sequences(), shape_.sequence_classes})
@@ -121,17 +125,26 @@ StagedBatch BatchStager::stage(const MicroBatch& m, Stream& compute) {
     give_place(v);
   };
   TensorView begins(const_cast<int64_t*>(m.begins.data()), DType::i64, {m.packed.sequences()});
-  for (TensorView* v : {&s.batch.starts, &s.batch.order, &s.sorted, &s.sorted_positions, &s.targets.sequence, &s.targets.token}) send(*v);
+  for (TensorView* v :
+       {&s.batch.starts, &s.batch.order, &s.sorted, &s.sorted_positions, &s.targets.sequence, &s.targets.token})
+    send(*v);
   if (token_set_)
     send(begins);
-  else
-    send(s.batch.ids), send(s.batch.positions);
+  else {
+    send(s.batch.ids);
+    send(s.batch.positions);
+  }
   if (spans_) spans_->begin();
   copy_->copy(slot.device.data(), slot.host.data(), static_cast<size_t>(at));
   if (token_set_) {
-    give_place(s.batch.ids), give_place(s.batch.positions);
-    gather_tokens(*copy_, {.tokens = token_set_, .begins = begins, .starts = s.batch.starts, .ids = s.batch.ids,
-                           .positions = s.batch.positions, .position_offset = shape_.position_offset});
+    give_place(s.batch.ids);
+    give_place(s.batch.positions);
+    gather_tokens(*copy_, {.tokens = token_set_,
+                           .begins = begins,
+                           .starts = s.batch.starts,
+                           .ids = s.batch.ids,
+                           .positions = s.batch.positions,
+                           .position_offset = shape_.position_offset});
   }
   if (spans_) spans_->end(at);
   slot.copied->record(*copy_);

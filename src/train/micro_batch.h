@@ -19,7 +19,7 @@ struct MicroBatch {
   PackedBatch packed;
   std::vector<int32_t> sequence_targets, token_targets, sorted, sorted_positions;
   std::vector<float> multi_targets;
-  std::vector<int64_t> begins;  // where each sequence begins in the token set
+  std::vector<int64_t> begins;   // where each sequence begins in the token set
   int64_t step = 0, number = 0;  // of the optimizer step, within it
   bool last_of_step = false;
   int64_t step_micros = 1;   // micro-batches of the whole step
@@ -49,7 +49,9 @@ class BatchStager {
   StagedBatch stage(const MicroBatch& batch, Stream& compute);
   void mark_used(Stream& compute);
   static int64_t slot_bytes(const ModelShape& shape, BatchLimits limits);
-  static int64_t begins_bytes(BatchLimits limits) { return align_up(limits.sequences * 8); }  // a slot more where the set is resident
+  static int64_t begins_bytes(BatchLimits limits) {
+    return align_up(limits.sequences * 8);
+  }                       // a slot more where the set is resident
   int64_t bytes() const;  // on the device
   void tell_copies();     // those that have passed, to the timeline
 

@@ -153,8 +153,9 @@ std::string RunRecord::card(const RunFacts& f) const {
   if (!job_.labels.sequence.empty())
     out += fmt::format("Labels: {}.\n\n", one_line(fmt::format("{}", fmt::join(job_.labels.sequence, ", "))));
   if (!job_.labels.token.empty())
-    out += fmt::format("Tags: {}.{}\n\n", one_line(fmt::format("{}", fmt::join(job_.labels.token, ", "))),
-                       job_.labels.sequence.empty() ? "" : fmt::format(" The tagger is a model of its own in `{}`.", kTagger));
+    out += fmt::format(
+        "Tags: {}.{}\n\n", one_line(fmt::format("{}", fmt::join(job_.labels.token, ", "))),
+        job_.labels.sequence.empty() ? "" : fmt::format(" The tagger is a model of its own in `{}`.", kTagger));
   out += "## Data\n\n| set | files | rows | tokens |\n| --- | --- | --- | --- |\n";
   out += fmt::format("| training | {} | {} | {} |\n", one_line(file_names(s.train_files)),
                      format_count(job_.train_set.rows()), format_count(job_.train_set.tokens()));
@@ -174,7 +175,10 @@ std::string RunRecord::card(const RunFacts& f) const {
     const Json& first = evaluations.begin()->second;
     std::string head = "| step |", line = "| --- |";
     for (const auto& [key, value] : first.items())
-      if (key.rfind("eval_", 0) == 0) head += fmt::format(" {} |", key.substr(5)), line += " --- |";
+      if (key.rfind("eval_", 0) == 0) {
+        head += fmt::format(" {} |", key.substr(5));
+        line += " --- |";
+      }
     out += head + "\n" + line + "\n";
     for (const auto& [step, row] : evaluations) {
       out += fmt::format("| {}{} |", step, step == f.best_step ? " (best)" : "");
@@ -194,7 +198,8 @@ std::string RunRecord::card(const RunFacts& f) const {
     if (!row.value.empty() && row.repeats) out += fmt::format("| {} | {} |\n", row.name, one_line(row.value));
   const Plan& p = job_.plan;
   out += fmt::format(
-      "\n## Plan\n\nMicro-batch {} tokens, recompute {}, {}, token set {}; {} of {} allowed.\n\n| what | bytes |\n| --- | --- |\n",
+      "\n## Plan\n\nMicro-batch {} tokens, recompute {}, {}, token set {}; {} of {} allowed.\n\n| what | bytes |\n| "
+      "--- | --- |\n",
       format_count(p.token_budget), recompute_name(p.recompute), optimizer_name(p.optimizer),
       token_home_name(job_.token_home), format_bytes(p.peak_bytes), format_bytes(p.limit_bytes));
   for (int t = 0; t < static_cast<int>(Tag::count); ++t)

@@ -62,7 +62,10 @@ std::vector<int64_t> StepSchedule::step_begins(const std::vector<int64_t>& order
     int64_t tokens = 0;
     for (int64_t i = 0; i < n; ++i) {
       const int32_t length = set_.length(order[static_cast<size_t>(i)]);
-      if (tokens > 0 && tokens + length > settings_.batch_tokens) begins.push_back(i), tokens = 0;
+      if (tokens > 0 && tokens + length > settings_.batch_tokens) {
+        begins.push_back(i);
+        tokens = 0;
+      }
       tokens += length;
     }
   }

@@ -26,7 +26,9 @@ TrainSet rows_of(const std::vector<int>& lengths) {
 
 TEST(LearningRate, LinearWithWarmup) {
   TrainSettings s;
-  s.learning_rate = 1, s.warmup_steps = 4, s.lr_scheduler_type = "linear";
+  s.learning_rate = 1;
+  s.warmup_steps = 4;
+  s.lr_scheduler_type = "linear";
   const double want[] = {0, 0.25, 0.5, 0.75, 1, 1 - 1 / 6.0, 1 - 2 / 6.0, 1 - 3 / 6.0, 1 - 4 / 6.0, 1 - 5 / 6.0, 0};
   for (int64_t step = 0; step <= 10; ++step) EXPECT_DOUBLE_EQ(learning_rate_at(s, step, 10), want[step]) << step;
 }
@@ -34,7 +36,8 @@ TEST(LearningRate, LinearWithWarmup) {
 TEST(LearningRate, WarmupIsAShareBelowOneAndRoundsUp) {
   TrainSettings a, b;
   a.learning_rate = b.learning_rate = 1;
-  a.warmup_steps = 0.15, b.warmup_ratio = 0.15;  // of 10 steps: 2
+  a.warmup_steps = 0.15;
+  b.warmup_ratio = 0.15;  // of 10 steps: 2
   for (int64_t step = 0; step < 10; ++step) EXPECT_EQ(learning_rate_at(a, step, 10), learning_rate_at(b, step, 10));
   EXPECT_DOUBLE_EQ(learning_rate_at(a, 1, 10), 0.5);
   EXPECT_DOUBLE_EQ(learning_rate_at(a, 2, 10), 1.0);
@@ -42,7 +45,9 @@ TEST(LearningRate, WarmupIsAShareBelowOneAndRoundsUp) {
 
 TEST(LearningRate, CosineAndConstant) {
   TrainSettings s;
-  s.learning_rate = 2, s.warmup_steps = 2, s.lr_scheduler_type = "cosine";
+  s.learning_rate = 2;
+  s.warmup_steps = 2;
+  s.lr_scheduler_type = "cosine";
   EXPECT_DOUBLE_EQ(learning_rate_at(s, 1, 10), 1);
   EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 10), 2);
   EXPECT_DOUBLE_EQ(learning_rate_at(s, 6, 10), 1 + std::cos(M_PI * 4 / 8.0));
@@ -56,7 +61,10 @@ TEST(LearningRate, CosineAndConstant) {
 
 TEST(LearningRate, ScalesWithTheBatch) {
   TrainSettings s;
-  s.learning_rate = 1e-5, s.train_batch_size = 64, s.gradient_accumulation_steps = 2, s.lr_reference_batch = 32;
+  s.learning_rate = 1e-5;
+  s.train_batch_size = 64;
+  s.gradient_accumulation_steps = 2;
+  s.lr_reference_batch = 32;
   EXPECT_DOUBLE_EQ(scaled_learning_rate(s), 1e-5);
   s.lr_scaling = "sqrt";
   EXPECT_DOUBLE_EQ(scaled_learning_rate(s), 2e-5);
@@ -67,7 +75,9 @@ TEST(LearningRate, ScalesWithTheBatch) {
 TEST(StepSchedule, EveryEpochSeesEveryRowOnce) {
   const TrainSet set = rows_of(std::vector<int>(23, 3));
   TrainSettings s;
-  s.train_batch_size = 4, s.gradient_accumulation_steps = 2, s.num_train_epochs = 3;
+  s.train_batch_size = 4;
+  s.gradient_accumulation_steps = 2;
+  s.num_train_epochs = 3;
   StepSchedule schedule(s, set);
   ASSERT_EQ(schedule.total_steps(), 9);  // 8 + 8 + 7 rows, three times
   std::vector<std::vector<int64_t>> orders;
@@ -90,19 +100,25 @@ TEST(StepSchedule, EveryEpochSeesEveryRowOnce) {
 TEST(StepSchedule, TokensStepsAndPartEpochs) {
   const TrainSet set = rows_of({5, 9, 2, 7, 4, 8, 1, 6, 3, 10});
   TrainSettings s;
-  s.batch_tokens = 12, s.num_train_epochs = 1;
+  s.batch_tokens = 12;
+  s.num_train_epochs = 1;
   StepSchedule by_tokens(s, set);
   int64_t rows = 0;
   for (int64_t step = 0; step < by_tokens.total_steps(); ++step) {
     int64_t tokens = 0;
-    for (const int64_t r : by_tokens.rows(step)) tokens += set.length(r), ++rows;
+    for (const int64_t r : by_tokens.rows(step)) {
+      tokens += set.length(r);
+      ++rows;
+    }
     EXPECT_LE(tokens, 12);
   }
   EXPECT_EQ(rows, 10);
   TrainSettings t;
-  t.train_batch_size = 2, t.max_steps = 7;
+  t.train_batch_size = 2;
+  t.max_steps = 7;
   EXPECT_EQ(StepSchedule(t, set).total_steps(), 7);
-  t.max_steps = -1, t.num_train_epochs = 1.5;
+  t.max_steps = -1;
+  t.num_train_epochs = 1.5;
   EXPECT_EQ(StepSchedule(t, set).total_steps(), 8);  // 5 + ceil(2.5)
 }
 
@@ -118,7 +134,10 @@ TEST(MicroBatches, HoldEveryRowOnceUnderTheBudget) {
       std::set<int64_t> seen;
       for (const auto& batch : split_micro_batches(set, rows, budget, sequences)) {
         int64_t tokens = 0;
-        for (const int64_t r : batch) tokens += set.length(r), seen.insert(r);
+        for (const int64_t r : batch) {
+          tokens += set.length(r);
+          seen.insert(r);
+        }
         EXPECT_LE(tokens, budget);
         EXPECT_LE(static_cast<int64_t>(batch.size()), sequences);
       }

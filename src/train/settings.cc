@@ -66,7 +66,10 @@ Setter list(std::vector<std::string> TrainSettings::*m) {
 }
 Setter precision_flag(const char* name) {
   return [name](TrainSettings& s, std::string_view v) {
-    if (boolean(v)) s.precision = name, s.precision_by_switch = true;
+    if (boolean(v)) {
+      s.precision = name;
+      s.precision_by_switch = true;
+    }
   };
 }
 
@@ -94,7 +97,8 @@ const std::vector<Key>& table() {
       {"output_dir", "the same", set(&S::output_dir)},
       {"overwrite_output_dir", "write into an output directory that is not empty", set(&S::overwrite_output_dir)},
       {"text_column", "column or key that holds the text", set(&S::text_column)},
-      {"label_column", "column or key that holds the label; several (a,b,c or given again): a 0/1 column each, multi-label",
+      {"label_column",
+       "column or key that holds the label; several (a,b,c or given again): a 0/1 column each, multi-label",
        [](S& s, std::string_view v) {
          for (auto& name : split_names(v, ',')) s.label_columns.push_back(std::move(name));
        }},
@@ -151,10 +155,16 @@ const std::vector<Key>& table() {
       {"fp16", "train in fp16 with a dynamic loss scale", precision_flag("fp16")},
       {"tf32", "train in tf32",
        [](S& s, std::string_view v) {
-         if (boolean(v) && s.precision == "auto") s.precision = "tf32", s.precision_by_switch = true;
+         if (boolean(v) && s.precision == "auto") {
+           s.precision = "tf32";
+           s.precision_by_switch = true;
+         }
        }},
       {"precision", "auto, fp32, tf32, bf16 or fp16",
-       [](S& s, std::string_view v) { s.precision = std::string(v), s.precision_by_switch = false; }},
+       [](S& s, std::string_view v) {
+         s.precision = std::string(v);
+         s.precision_by_switch = false;
+       }},
       {"optim", "auto, adamw or adamw_8bit (also Hugging Face's names); auto takes 8 bits only where 32 do not fit",
        set(&S::optim)},
       {"recompute", "auto, none, selective or full", set(&S::recompute)},
@@ -169,7 +179,8 @@ const std::vector<Key>& table() {
          if (!(number<double>(v, "a number of GB above 0") > 0)) throw Bad{"a number of GB above 0"};
          s.memory_limit = std::string(v) + "GB";
        }},
-      {"token_set", "where training tokens live: auto, resident (on the device), staged (in host memory) or streamed (from disk)",
+      {"token_set",
+       "where training tokens live: auto, resident (on the device), staged (in host memory) or streamed (from disk)",
        set(&S::token_set)},
       {"use_mixed_precision", "true: 16-bit training",
        [](S& s, std::string_view v) {
@@ -271,7 +282,9 @@ bool stands_alone(const Key& key) {
 const std::vector<SettingsKey>& settings_keys() {
   static const std::vector<SettingsKey> keys = [] {
     std::vector<SettingsKey> all;
-    for (const Key& k : table()) all.push_back({k.name, k.help, !k.setter, stands_alone(k), std::find(lists().begin(), lists().end(), k.name) != lists().end()});
+    for (const Key& k : table())
+      all.push_back({k.name, k.help, !k.setter, stands_alone(k),
+                     std::find(lists().begin(), lists().end(), k.name) != lists().end()});
     return all;
   }();
   return keys;
@@ -300,7 +313,8 @@ std::string apply_setting(TrainSettings& settings, std::string_view raw, std::st
 std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path) {
   YAML::Node root;
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) fail(ErrorCode::usage, "--config {}: is a directory: name the file in it", path.string());
+  if (std::filesystem::is_directory(path, ignored))
+    fail(ErrorCode::usage, "--config {}: is a directory: name the file in it", path.string());
   try {
     root = YAML::LoadFile(path.string());
   } catch (const YAML::BadFile&) {
@@ -309,7 +323,8 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
     fail(ErrorCode::usage, "{}:{}: {}", path.string(), e.mark.line + 1, e.msg);
   }
   if (!root.IsMap()) fail(ErrorCode::usage, "{}: not a mapping of keys to values", path.string());
-  static const std::vector<std::string> blocks = {"training", "training_args", "training_arguments", "model", "data", "gpu_optimization", "optimization", "hardware"};
+  static const std::vector<std::string> blocks = {"training", "training_args",    "training_arguments", "model",
+                                                  "data",     "gpu_optimization", "optimization",       "hardware"};
   std::vector<std::string> notes;
   std::function<void(const YAML::Node&)> walk = [&](const YAML::Node& map) {
     std::set<std::string> seen;
@@ -319,14 +334,16 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
       const std::string where = fmt::format("{}:{}", path.string(), item.first.Mark().line + 1);
       if (!seen.insert(name).second) fail(ErrorCode::usage, "{}: {} is given twice", where, key);
       const bool known = std::find(blocks.begin(), blocks.end(), key) != blocks.end();
-      const bool needless = std::any_of(table().begin(), table().end(), [&](const Key& k) { return key == k.name && !k.setter; });
+      const bool needless =
+          std::any_of(table().begin(), table().end(), [&](const Key& k) { return key == k.name && !k.setter; });
       if (needless) {  // whatever its value
         notes.push_back(apply_setting(settings, key, "", where));
       } else if (value.IsMap() && known) {
         walk(value);
       } else if (value.IsMap()) {
         const std::string near = nearest_name(key, blocks);
-        fail(ErrorCode::usage, "{}: unknown block {}{}", where, key, near.empty() ? "" : fmt::format("; did you mean {}?", near));
+        fail(ErrorCode::usage, "{}: unknown block {}{}", where, key,
+             near.empty() ? "" : fmt::format("; did you mean {}?", near));
       } else if (known && key != "model" && !value.IsNull()) {
         fail(ErrorCode::usage, "{}: {} is a block: its keys stand below it, indented", where, key);
       } else if (value.IsSequence()) {
@@ -402,7 +419,8 @@ void check_settings(const TrainSettings& s) {
     if (!(value >= 0) || std::isinf(value)) fail(ErrorCode::usage, "{} is {}, must not be negative", key, value);
   };
   auto share = [](const char* key, double value, bool whole) {
-    if (!(value >= 0 && (whole ? value <= 1 : value < 1))) fail(ErrorCode::usage, "{} is {}, must be from 0 to {}1", key, value, whole ? "" : "below ");
+    if (!(value >= 0 && (whole ? value <= 1 : value < 1)))
+      fail(ErrorCode::usage, "{} is {}, must be from 0 to {}1", key, value, whole ? "" : "below ");
   };
   auto one_of = [](const char* key, const std::string& value, std::vector<std::string> known) {
     for (const auto& k : known)
@@ -412,17 +430,21 @@ void check_settings(const TrainSettings& s) {
   if (s.train_files.empty()) fail(ErrorCode::usage, "no training data; give --train FILE");
   if (s.output_dir.empty()) fail(ErrorCode::usage, "no output directory; give --output DIR");
   if (s.max_steps == 0 || s.max_steps < -1)
-    fail(ErrorCode::usage, "max_steps is {}, must be above zero; without it (or with -1) num_train_epochs decides", s.max_steps);
+    fail(ErrorCode::usage, "max_steps is {}, must be above zero; without it (or with -1) num_train_epochs decides",
+         s.max_steps);
   if (s.max_steps < 0) positive("num_train_epochs", s.num_train_epochs);
-  if (s.max_steps < 0 && s.num_train_epochs > kMostEpochs) fail(ErrorCode::usage, "num_train_epochs is {}, at most {} are possible", s.num_train_epochs, kMostEpochs);
+  if (s.max_steps < 0 && s.num_train_epochs > kMostEpochs)
+    fail(ErrorCode::usage, "num_train_epochs is {}, at most {} are possible", s.num_train_epochs, kMostEpochs);
   positive("batch_size", static_cast<double>(s.train_batch_size));
   positive("gradient_accumulation_steps", static_cast<double>(s.gradient_accumulation_steps));
   if (s.train_batch_size > kMostSamples / s.gradient_accumulation_steps)
-    fail(ErrorCode::usage, "batch_size {} times gradient_accumulation_steps {}: a step takes at most {} rows", s.train_batch_size, s.gradient_accumulation_steps, kMostSamples);
+    fail(ErrorCode::usage, "batch_size {} times gradient_accumulation_steps {}: a step takes at most {} rows",
+         s.train_batch_size, s.gradient_accumulation_steps, kMostSamples);
   not_negative("batch_tokens", static_cast<double>(s.batch_tokens));
   positive("lr_reference_batch", static_cast<double>(s.lr_reference_batch));
   not_negative("max_grad_norm", s.max_grad_norm);
-  share("adam_beta1", s.adam_beta1, false), share("adam_beta2", s.adam_beta2, false);
+  share("adam_beta1", s.adam_beta1, false);
+  share("adam_beta2", s.adam_beta2, false);
   not_negative("adam_epsilon", s.adam_epsilon);
   not_negative("max_length", static_cast<double>(s.max_length));
   not_negative("student_layers", static_cast<double>(s.student_layers));
@@ -458,9 +480,11 @@ void check_settings(const TrainSettings& s) {
   share("warmup_ratio", s.warmup_ratio, true);
   not_negative("warmup_steps", s.warmup_steps);
   if (s.early_stopping_patience > 0 && (s.validation_files.empty() || s.eval_strategy == "no"))
-    fail(ErrorCode::usage, "early_stopping_patience needs evaluations: give --val FILE and eval_strategy steps or epoch");
+    fail(ErrorCode::usage,
+         "early_stopping_patience needs evaluations: give --val FILE and eval_strategy steps or epoch");
   if (s.task != "multi" && !(s.token_train_file.empty() && s.token_validation_file.empty()))
-    fail(ErrorCode::usage, "token_train and token_val belong to --task multi; for tags alone give --train the CoNLL file");
+    fail(ErrorCode::usage,
+         "token_train and token_val belong to --task multi; for tags alone give --train the CoNLL file");
   if (s.task == "multi" && s.validation_files.empty() != s.token_validation_file.empty())
     fail(ErrorCode::usage, "task multi is validated on both sides: give --val FILE and --token-val FILE, or neither");
 }

@@ -17,7 +17,7 @@ struct TrainSettings {
   std::string model, output_dir, resume_from_checkpoint;
   std::vector<std::string> train_files, validation_files;
   std::string text_column, format = "auto";
-  std::vector<std::string> label_columns;  // empty: `label`; several: 0 or 1 each
+  std::vector<std::string> label_columns;               // empty: `label`; several: 0 or 1 each
   std::string token_train_file, token_validation_file;  // --task multi: the CoNLL side
   std::string task = "auto";                            // auto, classification, ner, multi
   bool multi_label = false, ignore_mismatched_head = false, overwrite_output_dir = false;
@@ -59,7 +59,7 @@ struct TrainSettings {
 
 struct SettingsKey {
   std::string name, help;
-  bool unnecessary = false;  // accepted, explained, ignored
+  bool unnecessary = false;      // accepted, explained, ignored
   bool may_stand_alone = false;  // without a value it means true
   bool may_repeat = false;       // several values are a list
 };

@@ -58,40 +58,42 @@ TEST(TrainSettings, BadValuesNameKeyValueAndWhatIsWanted) {
   EXPECT_HAS(message, "a number");
   error_of(ErrorCode::usage, [] { note("batch_size", "8.5"); });
   error_of(ErrorCode::usage, [] { note("bf16", "perhaps"); });
-  for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{{"learning_rate", "0"},
-                                                                                   {"learning_rate", "nan"},
-                                                                                   {"batch_size", "-1"},
-                                                                                   {"lr_scheduler_type", "polynomial"},
-                                                                                   {"label_smoothing_factor", "1"},
-                                                                                   {"hard_weight", "2"},
-                                                                                   {"temperature", "0"},
-                                                                                   {"warmup_ratio", "1.5"},
-                                                                                   {"optim", "sgd"},
-                                                                                   {"metric_for_best_model", "bleu"},
-                                                                                   {"dropout", "1"},
-                                                                                   {"dropout", "-0.5"},
-                                                                                   {"max_steps", "0"},
-                                                                                   {"max_steps", "-5"},
-                                                                                   {"num_train_epochs", "inf"},
-                                                                                   {"num_train_epochs", "1e9"},
-                                                                                   {"learning_rate", "inf"},
-                                                                                   {"weight_decay", "nan"},
-                                                                                   {"batch_size", "9223372036854775807"},
-                                                                                   {"batch_tokens", "-4"},
-                                                                                   {"lr_reference_batch", "0"},
-                                                                                   {"max_grad_norm", "-1"},
-                                                                                   {"adam_beta1", "1.5"},
-                                                                                   {"adam_beta2", "1"},
-                                                                                   {"adam_epsilon", "-1"},
-                                                                                   {"max_length", "-3"},
-                                                                                   {"student_layers", "-1"},
-                                                                                   {"hard_weight", "nan"},
-                                                                                   {"warmup_steps", "nan"},
-                                                                                   {"early_stopping_patience", "-1"},
-                                                                                   {"early_stopping_patience", "2"},  // without --val
-                                                                                   {"token_train", "a.conll"}}) {  // without --task multi
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, std::string>>{{"learning_rate", "0"},
+                                                        {"learning_rate", "nan"},
+                                                        {"batch_size", "-1"},
+                                                        {"lr_scheduler_type", "polynomial"},
+                                                        {"label_smoothing_factor", "1"},
+                                                        {"hard_weight", "2"},
+                                                        {"temperature", "0"},
+                                                        {"warmup_ratio", "1.5"},
+                                                        {"optim", "sgd"},
+                                                        {"metric_for_best_model", "bleu"},
+                                                        {"dropout", "1"},
+                                                        {"dropout", "-0.5"},
+                                                        {"max_steps", "0"},
+                                                        {"max_steps", "-5"},
+                                                        {"num_train_epochs", "inf"},
+                                                        {"num_train_epochs", "1e9"},
+                                                        {"learning_rate", "inf"},
+                                                        {"weight_decay", "nan"},
+                                                        {"batch_size", "9223372036854775807"},
+                                                        {"batch_tokens", "-4"},
+                                                        {"lr_reference_batch", "0"},
+                                                        {"max_grad_norm", "-1"},
+                                                        {"adam_beta1", "1.5"},
+                                                        {"adam_beta2", "1"},
+                                                        {"adam_epsilon", "-1"},
+                                                        {"max_length", "-3"},
+                                                        {"student_layers", "-1"},
+                                                        {"hard_weight", "nan"},
+                                                        {"warmup_steps", "nan"},
+                                                        {"early_stopping_patience", "-1"},
+                                                        {"early_stopping_patience", "2"},  // without --val
+                                                        {"token_train", "a.conll"}}) {     // without --task multi
     TrainSettings s;
-    s.train_files = {"a"}, s.output_dir = "b";
+    s.train_files = {"a"};
+    s.output_dir = "b";
     apply_setting(s, key, value, "x");
     EXPECT_HAS(error_of(ErrorCode::usage, [&] { check_settings(s); }), key);
   }
@@ -107,7 +109,8 @@ TEST(TrainSettings, VisobertsFileRunsAsItIs) {
   EXPECT_EQ(s.recompute, "auto");
   EXPECT_EQ(s.lr_scheduler_type, "cosine");
   EXPECT_EQ(notes.size(), 6u);  // eval batch, workers, prefetch, persistent, pinning, report_to
-  s.train_files = {"a"}, s.output_dir = "b";
+  s.train_files = {"a"};
+  s.output_dir = "b";
   check_settings(s);
 }
 
@@ -132,7 +135,8 @@ TEST(TrainSettings, YamlErrorsNameFileAndLine) {
   EXPECT_HAS(bad("model_settings:\n  seed: 1\n"), "unknown block model_settings");
   EXPECT_HAS(bad("gpu_optimisation:\n  max_memory_gb: 3\n"), "did you mean gpu_optimization?");
   EXPECT_HAS(bad("gpu_optimization: 3\n"), "a.yaml:1: gpu_optimization is a block");
-  EXPECT_HAS(bad("gpu_optimization:\n  max_memory_gb: -1\n"), "a.yaml:2: max_memory_gb is '-1', wanted a number of GB above 0");
+  EXPECT_HAS(bad("gpu_optimization:\n  max_memory_gb: -1\n"),
+             "a.yaml:2: max_memory_gb is '-1', wanted a number of GB above 0");
   EXPECT_HAS(bad("seed: 1\ntrain: [{a: b}]\n"), "a.yaml:2");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "."); }), "is a directory");
   EXPECT_HAS(bad("- 1\n- 2\n"), "not a mapping");
@@ -170,7 +174,8 @@ TEST(TrainSettings, LabelColumnsAsAListOrGivenAgain) {
 TEST(TrainSettings, AKeyWithoutUseIsExplainedOnceWhateverItsValue) {
   TempDir dir;
   TrainSettings s;
-  put_file(dir / "a.yaml", "gradient_checkpointing_kwargs: {use_reentrant: false}\nreport_to: [none, tensorboard]\nrun_name:\n");
+  put_file(dir / "a.yaml",
+           "gradient_checkpointing_kwargs: {use_reentrant: false}\nreport_to: [none, tensorboard]\nrun_name:\n");
   const auto notes = apply_yaml(s, dir / "a.yaml");
   ASSERT_EQ(notes.size(), 3u);
   EXPECT_HAS(notes[0], "a.yaml:1: gradient_checkpointing_kwargs is not needed");
@@ -181,7 +186,8 @@ TEST(TrainSettings, YamlListsAndBlocksAreRead) {
   TempDir dir;
   TrainSettings s;
   put_file(dir / "a.yaml",
-           "data:\n  train: [a.csv, b.csv]\n  val: c.csv\ntraining:\n  seed: 7\n  resume_from_checkpoint: true\n  class_weights: [1, 2.5]\n");
+           "data:\n  train: [a.csv, b.csv]\n  val: c.csv\ntraining:\n  seed: 7\n  resume_from_checkpoint: true\n  "
+           "class_weights: [1, 2.5]\n");
   apply_yaml(s, dir / "a.yaml");
   EXPECT_EQ(s.train_files, (std::vector<std::string>{"a.csv", "b.csv"}));
   EXPECT_EQ(s.validation_files, (std::vector<std::string>{"c.csv"}));

@@ -10,7 +10,9 @@
 namespace brim {
 namespace {
 
-std::string share_text(double share) { return std::isnan(share) ? "not available" : fmt::format("{:.1f} %", 100 * share); }
+std::string share_text(double share) {
+  return std::isnan(share) ? "not available" : fmt::format("{:.1f} %", 100 * share);
+}
 
 // Utilisation, memory, temperature and power as the driver tells them; what it does not tell is said so, and null in
 // the log.
@@ -18,8 +20,10 @@ std::string card_reading(const GpuSample& sample, LogRow& row) {
   const auto put = [&](const char* name, const auto& value) {
     row.emplace_back(name, value ? static_cast<double>(*value) : NAN);
   };
-  put("gpu_utilization", sample.utilization), put("gpu_memory_used_bytes", sample.used_bytes);
-  put("gpu_temperature_c", sample.temperature_c), put("gpu_power_w", sample.power_w);
+  put("gpu_utilization", sample.utilization);
+  put("gpu_memory_used_bytes", sample.used_bytes);
+  put("gpu_temperature_c", sample.temperature_c);
+  put("gpu_power_w", sample.power_w);
   const std::string none = "not available";
   return fmt::format("GPU {} | memory {} | {} | {}",
                      sample.utilization ? fmt::format("{:.0f} %", 100 * *sample.utilization) : none,
@@ -32,13 +36,26 @@ std::string card_reading(const GpuSample& sample, LogRow& row) {
 
 }  // namespace
 
-StepTeller::StepTeller(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks, RunRecord& record, std::function<int64_t()> counted_bytes)
-    : job_(job), schedule_(schedule), callbacks_(callbacks), record_(record), counted_bytes_(std::move(counted_bytes)), held_(held_bytes()) {}
+StepTeller::StepTeller(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks,
+                       RunRecord& record, std::function<int64_t()> counted_bytes)
+    : job_(job),
+      schedule_(schedule),
+      callbacks_(callbacks),
+      record_(record),
+      counted_bytes_(std::move(counted_bytes)),
+      held_(held_bytes()) {}
 
 void StepTeller::step_done(const StepReading& p, double seconds) {
   seconds = std::max(1e-9, seconds);
-  samples_ += p.rows, tokens_ += p.tokens, squares_ += p.sum_squares;
-  window_loss_ += p.loss, ++window_steps_, window_rows_ += p.rows, window_tokens_ += p.tokens, window_squares_ += p.sum_squares;
+  samples_ += p.rows;
+  tokens_ += p.tokens;
+  squares_ += p.sum_squares;
+  window_loss_ += p.loss;
+  ++window_steps_;
+  window_rows_ += p.rows;
+  window_tokens_ += p.tokens;
+
+  window_squares_ += p.sum_squares;
   if (p.number % job_.settings.logging_steps == 0 || p.number == schedule_.total_steps()) log_window(p, seconds);
   if (callbacks_.progress)
     callbacks_.progress(
@@ -77,10 +94,11 @@ void StepTeller::log_window(const StepReading& p, double now) {
   if (job_.device->kind() == DeviceKind::cuda) card = card_reading(sample.value_or(GpuSample{}), row);
   record_.add(row);
   if (callbacks_.say)
-    callbacks_.say(fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} samples/s · MFU {} · memory {} of {} planned · {}",
-                               format_count(p.number), loss, p.lr,
-                               format_count(static_cast<int64_t>(static_cast<double>(window_rows_) / seconds)),
-                               share_text(share), format_bytes(held_), format_bytes(job_.plan.peak_bytes), card));
+    callbacks_.say(
+        fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} samples/s · MFU {} · memory {} of {} planned · {}",
+                    format_count(p.number), loss, p.lr,
+                    format_count(static_cast<int64_t>(static_cast<double>(window_rows_) / seconds)), share_text(share),
+                    format_bytes(held_), format_bytes(job_.plan.peak_bytes), card));
   window_loss_ = window_squares_ = 0;
   window_steps_ = window_rows_ = window_tokens_ = 0;
   window_since_ = now;
@@ -108,14 +126,20 @@ void StepTeller::publish(const StepReading& p, double seconds) {
   f.set_device(cuda ? fmt::format("cuda:{} {}", job_.device->index(), job_.device->name()) : job_.device->name());
   f.set_pci_bus_id(job_.device->pci_bus_id());
   f.set_precision(precision_name(job_.precision));
-  f.rows = samples_, f.tokens = tokens_;
-  f.rows_per_s = static_cast<double>(f.rows) / seconds, f.tokens_per_s = static_cast<double>(f.tokens) / seconds;
+  f.rows = samples_;
+  f.tokens = tokens_;
+  f.rows_per_s = static_cast<double>(f.rows) / seconds;
+  f.tokens_per_s = static_cast<double>(f.tokens) / seconds;
   const double share = mfu(seconds);
   if (!std::isnan(share)) f.mfu = share;
-  f.planned_bytes = job_.plan.peak_bytes, f.limit_bytes = job_.plan.limit_bytes,
+  f.planned_bytes = job_.plan.peak_bytes;
+  f.limit_bytes = job_.plan.limit_bytes;
+
   f.token_budget = job_.plan.token_budget;
   f.peak_bytes = held_;
-  f.step = p.number, f.total_steps = schedule_.total_steps(), f.loss = p.loss;
+  f.step = p.number;
+  f.total_steps = schedule_.total_steps();
+  f.loss = p.loss;
   f.busy = std::min(1.0, p.busy_seconds / seconds);
   f.add_stage("compute", f.busy);
   f.add_stage("wait for batch", std::min(1.0, p.wait_seconds / seconds));

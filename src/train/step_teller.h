@@ -25,7 +25,8 @@ struct StepReading {
 class StepTeller {
  public:
   // `counted_bytes`: what the run counts as its own, told where no driver knows better.
-  StepTeller(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks, RunRecord& record, std::function<int64_t()> counted_bytes);
+  StepTeller(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks, RunRecord& record,
+             std::function<int64_t()> counted_bytes);
   // `seconds`: of training so far, this step included.
   void step_done(const StepReading& step, double seconds);
 

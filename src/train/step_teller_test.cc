@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run says of its card: one reading a line, from the driver where it tells and from the run's own count where not.
+// What a run says of its card: one reading a line, from the driver where it tells and from the run's own count where
+// not.
 #include "train/step_teller.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,8 @@ namespace {
 constexpr int64_t kCounted = 7 << 20;
 
 // The log of two steps with a line each.
-std::vector<nlohmann::json> two_lines(const char* scenario, std::unique_ptr<Device> device, std::string& said, int64_t& held) {
+std::vector<nlohmann::json> two_lines(const char* scenario, std::unique_ptr<Device> device, std::string& said,
+                                      int64_t& held) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   ::setenv("BRIM_NVML_SCENARIO", scenario, 1);
   const TinyJob t;
@@ -29,7 +31,8 @@ std::vector<nlohmann::json> two_lines(const char* scenario, std::unique_ptr<Devi
   RunRecord record(job);
   record.open("");
   StepTeller teller(job, schedule, callbacks, record, [] { return kCounted; });
-  for (int64_t step = 1; step <= 2; ++step) teller.step_done({.number = step, .rows = 8, .tokens = 80}, static_cast<double>(step));
+  for (int64_t step = 1; step <= 2; ++step)
+    teller.step_done({.number = step, .rows = 8, .tokens = 80}, static_cast<double>(step));
   held = teller.held_bytes();
   ::unsetenv("BRIM_NVML_LIBRARY"), ::unsetenv("BRIM_NVML_SCENARIO");
   std::istringstream log(get_file(t.out() / "train_log.jsonl"));
@@ -42,7 +45,8 @@ TEST(StepTeller, ReadsTheCardOnceALine) {
   std::string said;
   int64_t held = 0;
   // Lost at the third reading: the start's and the first line's are the two before it.
-  const auto rows = two_lines("pci=17|pci=65,util=87,mem=1000/8000,temp=54,power=412,lose=2", std::make_unique<StandInCard>("0000:65:00.0"), said, held);
+  const auto rows = two_lines("pci=17|pci=65,util=87,mem=1000/8000,temp=54,power=412,lose=2",
+                              std::make_unique<StandInCard>("0000:65:00.0"), said, held);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0]["gpu_utilization"], 0.87);
   EXPECT_EQ(rows[0]["gpu_memory_used_bytes"], 1000 << 20);
@@ -62,7 +66,8 @@ TEST(StepTeller, HoldsWhatItCountsWhereNoDriverTells) {
   for (const bool card : {false, true}) {
     std::string said;
     int64_t held = 0;
-    const auto rows = two_lines("pci=65,no=processes", card ? std::make_unique<StandInCard>("0000:65:00.0") : nullptr, said, held);
+    const auto rows =
+        two_lines("pci=65,no=processes", card ? std::make_unique<StandInCard>("0000:65:00.0") : nullptr, said, held);
     ASSERT_EQ(rows.size(), 2u);
     for (const auto& row : rows) {
       EXPECT_EQ(row["memory_used_bytes"], kCounted);

@@ -33,9 +33,15 @@ static_assert(sizeof(Table) % kWord == 0);
 // A set on its way to disk: written and hashed as it comes, the tokens first.
 class TokenWriter {
  public:
-  TokenWriter(const fs::path& path, int64_t limit) : file_(path), limit_(limit) { put(kMagic, sizeof kMagic), open_array(); }
+  TokenWriter(const fs::path& path, int64_t limit) : file_(path), limit_(limit) {
+    put(kMagic, sizeof kMagic);
+    open_array();
+  }
 
-  void add_ids(std::span<const int32_t> ids) { put(ids.data(), ids.size_bytes()), table_.arrays[0].count += ids.size(); }
+  void add_ids(std::span<const int32_t> ids) {
+    put(ids.data(), ids.size_bytes());
+    table_.arrays[0].count += ids.size();
+  }
   // What is left of the rows; returns the file's bytes.
   int64_t finish(const TrainRows& rows) {
     add_ids(rows.ids);
@@ -58,7 +64,10 @@ class TokenWriter {
   void commit() { file_.commit(); }
 
  private:
-  void open_array() { align(), table_.arrays.at(arrays_++).at = file_.position(); }
+  void open_array() {
+    align();
+    table_.arrays.at(arrays_++).at = file_.position();
+  }
   void align() {
     constexpr char zeros[kWord] = {};
     if (part_bytes_ > 0) put(zeros, kWord - part_bytes_);
@@ -66,20 +75,27 @@ class TokenWriter {
   // The hash takes whole words, so that it does not depend on the pieces.
   void put(const void* data, size_t bytes) {
     if (static_cast<int64_t>(file_.position() + bytes) > limit_)
-      fail(ErrorCode::cannot_write, "more than {}, the limit of {}", format_bytes(limit_), file_.path().parent_path().string());
+      fail(ErrorCode::cannot_write, "more than {}, the limit of {}", format_bytes(limit_),
+           file_.path().parent_path().string());
     file_.write(data, bytes);
     const auto* from = static_cast<const char*>(data);
     while (bytes > 0) {
       if (part_bytes_ == 0 && bytes >= kWord) {
         const size_t whole = bytes / kWord * kWord;
         hash_.add(from, whole);
-        from += whole, bytes -= whole;
+        from += whole;
+        bytes -= whole;
         continue;
       }
       const size_t n = std::min(bytes, kWord - part_bytes_);
       std::memcpy(part_ + part_bytes_, from, n);
-      from += n, bytes -= n, part_bytes_ += n;
-      if (part_bytes_ == kWord) hash_.add(part_, kWord), part_bytes_ = 0;
+      from += n;
+      bytes -= n;
+      part_bytes_ += n;
+      if (part_bytes_ == kWord) {
+        hash_.add(part_, kWord);
+        part_bytes_ = 0;
+      }
     }
   }
 
@@ -108,7 +124,8 @@ std::optional<TrainSet> TokenCache::load(const fs::path& path, bool written_just
     TrainSet set;
     set.mapped = std::make_shared<const MappedFile>(path);
     const MappedFile& file = *set.mapped;
-    if (file.size() < sizeof kMagic + sizeof(Table) + kHashBytes || std::memcmp(file.data(), kMagic, sizeof kMagic) != 0)
+    if (file.size() < sizeof kMagic + sizeof(Table) + kHashBytes ||
+        std::memcmp(file.data(), kMagic, sizeof kMagic) != 0)
       fail(ErrorCode::bad_data, "no token cache");
     const size_t end = file.size() - kHashBytes, arrays_end = end - sizeof(Table);
     if (!written_just_now) {
@@ -124,7 +141,8 @@ std::optional<TrainSet> TokenCache::load(const fs::path& path, bool written_just
     each_array(
         [&]<class T>(std::span<const T>& view) {
           const auto [at, count] = table.arrays.at(number++);
-          if (at % kWord != 0 || at > arrays_end || count > (arrays_end - at) / sizeof(T)) fail(ErrorCode::bad_data, "an array lies outside");
+          if (at % kWord != 0 || at > arrays_end || count > (arrays_end - at) / sizeof(T))
+            fail(ErrorCode::bad_data, "an array lies outside");
           view = {reinterpret_cast<const T*>(file.data() + at), count};
         },
         set);
@@ -194,15 +212,24 @@ std::string token_cache_key(const std::vector<std::string>& files, const std::st
                             const TrainSettings& s, TrainTask task, const LabelSets& labels,
                             const fs::path& tokenizer_dir, int64_t max_length) {
   ContentHash hash;
-  for (const auto& file : files) hash.add(file), hash.add_file(file);  // names too: rows remember where they came from
-  if (task == TrainTask::multi) hash.add(token_file), hash.add_file(token_file);
+  for (const auto& file : files) {
+    hash.add(file);
+    hash.add_file(file);
+  }  // names too: rows remember where they came from
+  if (task == TrainTask::multi) {
+    hash.add(token_file);
+    hash.add_file(token_file);
+  }
   std::vector<fs::path> tokenizer;
   for (const auto& entry : fs::directory_iterator(tokenizer_dir))
     if (is_tokenizer_file(entry.path())) tokenizer.push_back(entry.path());
   std::sort(tokenizer.begin(), tokenizer.end());
-  for (const auto& path : tokenizer) hash.add(path.filename().string()), hash.add_file(path);
-  hash.add(fmt::format("{}|{}|{}|{}|{}|{}", static_cast<int>(task), s.text_column, fmt::join(s.label_columns, ","), s.format,
-                       s.several_labels(), max_length));
+  for (const auto& path : tokenizer) {
+    hash.add(path.filename().string());
+    hash.add_file(path);
+  }
+  hash.add(fmt::format("{}|{}|{}|{}|{}|{}", static_cast<int>(task), s.text_column, fmt::join(s.label_columns, ","),
+                       s.format, s.several_labels(), max_length));
   for (const auto* names : {&labels.sequence, &labels.token})
     for (const auto& name : *names) hash.add(name);
   return hash.hex();

@@ -14,11 +14,10 @@ namespace brim {
 
 class TokenCache {
  public:
-  explicit TokenCache(std::filesystem::path dir, int64_t limit_bytes)
-      : dir_(std::move(dir)), limit_(limit_bytes) {}
+  explicit TokenCache(std::filesystem::path dir, int64_t limit_bytes) : dir_(std::move(dir)), limit_(limit_bytes) {}
 
-  // The set as a mapped file. If there is none, `make` collects the rows, whose tokens go to the file as they come. A cache
-  // that cannot be written costs a warning, not the run: the set then stays in memory, made again if need be.
+  // The set as a mapped file. If there is none, `make` collects the rows, whose tokens go to the file as they come. A
+  // cache that cannot be written costs a warning, not the run: the set then stays in memory, made again if need be.
   TrainSet get(const std::string& key, const std::function<void(TrainRows&)>& make);
   bool hit() const { return hit_; }  // of the last get()
   std::filesystem::path path(const std::string& key) const { return dir_ / (key + ".tokens"); }

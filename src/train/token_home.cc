@@ -14,12 +14,15 @@ bool fits_in_host_memory(int64_t bytes) {
   return available && bytes <= *available / 2;
 }
 
-// What residency adds to a plan: the ids, and in each staging slot the places of its rows. A CPU has no slots otherwise.
+// What residency adds to a plan: the ids, and in each staging slot the places of its rows. A CPU has no slots
+// otherwise.
 TagBytes resident_bytes(const TrainJob& job) {
   TagBytes bytes;
   const int64_t depth = job.plan.staging_depth;
-  bytes[Tag::token_set] = align_up(static_cast<int64_t>(job.train_set.ids.size_bytes())) + depth * BatchStager::begins_bytes(job.plan.limits());
-  if (job.device->kind() == DeviceKind::cpu) bytes[Tag::staging] = depth * BatchStager::slot_bytes(job.shape, job.plan.limits());
+  bytes[Tag::token_set] = align_up(static_cast<int64_t>(job.train_set.ids.size_bytes())) +
+                          depth * BatchStager::begins_bytes(job.plan.limits());
+  if (job.device->kind() == DeviceKind::cpu)
+    bytes[Tag::staging] = depth * BatchStager::slot_bytes(job.shape, job.plan.limits());
   return bytes;
 }
 
@@ -31,11 +34,14 @@ const char* token_home_name(TokenHome home) {
 }
 
 std::string token_home_text(const TrainJob& job) {
-  const std::string bytes = format_bytes(job.train_set.bytes()), ids = format_bytes(static_cast<int64_t>(job.train_set.ids.size_bytes()));
+  const std::string bytes = format_bytes(job.train_set.bytes()),
+                    ids = format_bytes(static_cast<int64_t>(job.train_set.ids.size_bytes()));
   const bool cpu = job.device->kind() == DeviceKind::cpu;
   if (job.token_home == TokenHome::resident) return fmt::format("tokens resident on the device ({})", ids);
-  if (job.token_home == TokenHome::streamed) return fmt::format("tokens streamed from the mapped cache file ({})", bytes);
-  return cpu ? fmt::format("tokens in host memory ({})", bytes) : fmt::format("tokens in host memory ({}), staged ahead", bytes);
+  if (job.token_home == TokenHome::streamed)
+    return fmt::format("tokens streamed from the mapped cache file ({})", bytes);
+  return cpu ? fmt::format("tokens in host memory ({})", bytes)
+             : fmt::format("tokens in host memory ({}), staged ahead", bytes);
 }
 
 void place_token_set(TrainJob& job) {
@@ -45,16 +51,19 @@ void place_token_set(TrainJob& job) {
   const TagBytes more = resident_bytes(job);
   const int64_t room = plan.limit_bytes - plan.peak_bytes;
   if (asked == "resident" && more.total() > room)
-    fail(ErrorCode::does_not_fit, "token_set resident: the tokens take {}, the plan leaves {} of {}; staged needs no room on the device",
+    fail(ErrorCode::does_not_fit,
+         "token_set resident: the tokens take {}, the plan leaves {} of {}; staged needs no room on the device",
          format_bytes(more.total()), format_bytes(room), format_bytes(plan.limit_bytes));
   if (asked == "streamed" && !job.train_set.mapped)
-    fail(ErrorCode::cannot_write, "token_set streamed: the token cache holds no file of this set, see the warning above");
+    fail(ErrorCode::cannot_write,
+         "token_set streamed: the token cache holds no file of this set, see the warning above");
   if (asked == "resident" || (free && !cpu && more.total() <= room)) {
     job.token_home = TokenHome::resident;
     for (int t = 0; t < kTagCount; ++t) plan.bytes[static_cast<Tag>(t)] += more[static_cast<Tag>(t)];
     plan.peak_bytes = plan.bytes.total();
     plan.why.push_back(fmt::format("the token set is resident: {} beside the plan", format_bytes(more.total())));
-  } else if (asked == "staged" || !job.train_set.mapped || (free && !cpu && fits_in_host_memory(job.train_set.bytes()))) {
+  } else if (asked == "staged" || !job.train_set.mapped ||
+             (free && !cpu && fits_in_host_memory(job.train_set.bytes()))) {
     job.token_home = TokenHome::staged;
     job.train_set = job.train_set.in_memory();
   } else {

@@ -35,7 +35,8 @@ TEST(TokenHome, ACardHoldsTheSetWhereThePlanLeavesRoom) {
   TrainJob job = opened(t.settings);
   job.device = std::make_unique<StandInCard>();  // place_token_set asks for its kind only
   const Plan before = job.plan;
-  const int64_t ids = align_up(job.train_set.tokens() * 4), places = before.staging_depth * align_up(before.max_sequences * 8);
+  const int64_t ids = align_up(job.train_set.tokens() * 4),
+                places = before.staging_depth * align_up(before.max_sequences * 8);
   job.plan.limit_bytes = before.peak_bytes + ids + places;  // to the byte
   place_token_set(job);
   EXPECT_EQ(job.token_home, TokenHome::resident);
@@ -47,7 +48,8 @@ TEST(TokenHome, ACardHoldsTheSetWhereThePlanLeavesRoom) {
   const auto bytes = nlohmann::json::parse(to_json(job.plan))["bytes"];
   EXPECT_EQ(bytes["token set"], ids + places);
   EXPECT_EQ(plan_from_json(to_json(job.plan)), job.plan);
-  EXPECT_FALSE(nlohmann::json::parse(to_json(before))["bytes"].contains("token set"));  // a plan made without data says nothing
+  EXPECT_FALSE(
+      nlohmann::json::parse(to_json(before))["bytes"].contains("token set"));  // a plan made without data says nothing
 
   job.plan = before;
   job.plan.limit_bytes = before.peak_bytes + ids + places - 1;
@@ -129,7 +131,9 @@ TEST(TokenHome, EveryWayIsTheSameRun) {
     if (tags) {
       put_file(t.dir / "train.conll", TinyJob::conll(48, 1));
       put_file(t.dir / "val.conll", TinyJob::conll(12, 2));
-      t.settings.train_files = {(t.dir / "train.conll").string()}, t.settings.validation_files = {(t.dir / "val.conll").string()};
+      t.settings.train_files = {(t.dir / "train.conll").string()};
+
+      t.settings.validation_files = {(t.dir / "val.conll").string()};
     }
     t.settings.dropout = 0.1;
     for (const char* way : {"staged", "resident", "streamed"}) {
@@ -153,8 +157,10 @@ TEST(TokenHome, EveryWayIsTheSameRun) {
 
 TEST(TokenHome, AResumedRunMayHoldItsTokensElsewhere) {
   TinyJob t;
-  t.settings.dropout = 0.1, t.settings.token_set = "resident";
-  t.settings.save_strategy = "steps", t.settings.save_steps = 5;
+  t.settings.dropout = 0.1;
+  t.settings.token_set = "resident";
+  t.settings.save_strategy = "steps";
+  t.settings.save_steps = 5;
   t.run();
   TrainSettings parts = t.to("parts");
   std::atomic<bool> stop{true};

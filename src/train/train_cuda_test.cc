@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training on the GPU: wherever the tokens live the run is the same, bit for bit, resumed or not, and a resident set is in
-// the plan.
+// Training on the GPU: wherever the tokens live the run is the same, bit for bit, resumed or not, and a resident set is
+// in the plan.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,9 +21,13 @@ void on_card(TinyJob& t, bool tags) {
   if (tags) {
     put_file(t.dir / "train.conll", TinyJob::conll(96, 1));
     put_file(t.dir / "val.conll", TinyJob::conll(12, 2));
-    t.settings.train_files = {(t.dir / "train.conll").string()}, t.settings.validation_files = {(t.dir / "val.conll").string()};
+    t.settings.train_files = {(t.dir / "train.conll").string()};
+
+    t.settings.validation_files = {(t.dir / "val.conll").string()};
   }
-  t.settings.device = "cuda:0", t.settings.memory_limit = "4GiB", t.settings.dropout = 0.1;
+  t.settings.device = "cuda:0";
+  t.settings.memory_limit = "4GiB";
+  t.settings.dropout = 0.1;
 }
 
 struct Trained {
@@ -64,7 +68,9 @@ TEST(TrainCuda, WithoutRoomTheSetIsStagedAndTheRunTheSame) {
   BRIM_NEEDS_GPU();
   TinyJob t("bert_sequence", 96);
   on_card(t, false);
-  t.settings.save_strategy = "steps", t.settings.save_steps = 4, t.settings.save_total_limit = 10;
+  t.settings.save_strategy = "steps";
+  t.settings.save_steps = 4;
+  t.settings.save_total_limit = 10;
   const Trained whole = run(t.settings);
   ASSERT_EQ(whole.record["data"]["token_set"], "resident");
   // Started with room, continued where the limit is the plan alone.
@@ -74,7 +80,8 @@ TEST(TrainCuda, WithoutRoomTheSetIsStagedAndTheRunTheSame) {
   callbacks.stop = &stop;
   ASSERT_TRUE(train(parts, callbacks).interrupted);
   const int64_t planned = whole.outcome.planned_bytes - whole.record["plan"]["bytes"]["token set"].get<int64_t>();
-  parts.memory_limit = std::to_string(planned), parts.resume_from_checkpoint = "last";
+  parts.memory_limit = std::to_string(planned);
+  parts.resume_from_checkpoint = "last";
   const Trained rest = run(parts);
   EXPECT_EQ(rest.record["data"]["token_set"], "staged");
   EXPECT_LE(rest.outcome.planned_bytes, planned);

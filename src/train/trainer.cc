@@ -96,7 +96,8 @@ class Loop {
     files_.config = &job_.config;
     files_.tokenizer_dir = job_.model_dir;
     files_.labels = job_.shape.sequence_classes > 0 ? job_.labels.sequence : job_.labels.token;
-    files_.shape = job_.shape, files_.tags = job_.labels.token;
+    files_.shape = job_.shape;
+    files_.tags = job_.labels.token;
     progress_.settings = fingerprint();
     if (job_.precision == Precision::fp16) progress_.loss_scale = kFirstLossScale;
     remove_parts(out);
@@ -127,7 +128,8 @@ class Loop {
     std::error_code ec;
     for (const std::string& source : {s_.model, s_.teacher}) {
       const auto dir = std::filesystem::weakly_canonical(source, ec);
-      if (!source.empty() && dir.filename().string().starts_with("checkpoint-") && std::filesystem::equivalent(dir.parent_path(), out, ec))
+      if (!source.empty() && dir.filename().string().starts_with("checkpoint-") &&
+          std::filesystem::equivalent(dir.parent_path(), out, ec))
         fail(ErrorCode::usage, "{}: a checkpoint of the run to be overwritten; choose another --output", source);
     }
     remove_checkpoints(out);
@@ -145,16 +147,23 @@ class Loop {
     const bool resident = job_.token_home == TokenHome::resident;
     const auto ids = job_.train_set.ids;
     // One allocation for both: a driver rounds each up on its own, and the plan counts bytes.
-    arena_ = job_.device->allocate(static_cast<size_t>(align_up(arena)) + (resident ? static_cast<size_t>(align_up(static_cast<int64_t>(ids.size_bytes()))) : 0));
+    arena_ =
+        job_.device->allocate(static_cast<size_t>(align_up(arena)) +
+                              (resident ? static_cast<size_t>(align_up(static_cast<int64_t>(ids.size_bytes()))) : 0));
     spans_ = DeviceSpans::make(*job_.device, *stream_, "device", Zone::device_busy);
-    if (validation_) validation_->use_arena(*stream_, arena_.data()), validation_->use_spans(spans_.get());
+    if (validation_) {
+      validation_->use_arena(*stream_, arena_.data());
+      validation_->use_spans(spans_.get());
+    }
     TensorView token_set;
     if (resident) {
-      token_set = TensorView(static_cast<char*>(arena_.data()) + align_up(arena), DType::i32, {job_.train_set.tokens()});
+      token_set =
+          TensorView(static_cast<char*>(arena_.data()) + align_up(arena), DType::i32, {job_.train_set.tokens()});
       stream_->copy(token_set.data, ids.data(), ids.size_bytes());
       stream_->synchronize();
     }
-    stager_ = std::make_unique<BatchStager>(*job_.device, job_.shape, job_.plan.limits(), job_.plan.staging_depth, token_set);
+    stager_ =
+        std::make_unique<BatchStager>(*job_.device, job_.shape, job_.plan.limits(), job_.plan.staging_depth, token_set);
     if (!job_.class_weights.empty()) {
       weights_ = job_.device->allocate(job_.class_weights.size() * 4);
       stream_->copy(weights_.data(), job_.class_weights.data(), job_.class_weights.size() * 4);
@@ -217,15 +226,18 @@ class Loop {
     say(fmt::format("resuming after step {} ({})", format_count(progress_.step), checkpoint->dir.filename().string()));
   }
 
-  // The best model so far lies beside the checkpoints, not in them; a run resumed into another directory takes it along.
+  // The best model so far lies beside the checkpoints, not in them; a run resumed into another directory takes it
+  // along.
   void find_best_model(const std::filesystem::path& run) {
     if (!s_.load_best_model_at_end || progress_.best_step < 0) return;
     std::error_code ec;
     const std::filesystem::path out = s_.output_dir;
     const bool here = std::filesystem::equivalent(run, out, ec);
     if (here ? std::filesystem::exists(out / "model.safetensors", ec) : copy_model(run, out)) return;
-    say(fmt::format("the best model so far, of step {}, is not in {}: the best from here on is kept", format_count(progress_.best_step), run.string()));
-    progress_.best_step = -1, progress_.evaluations_since_best = 0;
+    say(fmt::format("the best model so far, of step {}, is not in {}: the best from here on is kept",
+                    format_count(progress_.best_step), run.string()));
+    progress_.best_step = -1;
+    progress_.evaluations_since_best = 0;
   }
 
   void open_teacher();
@@ -257,8 +269,10 @@ class Loop {
       // The mean is over the weights of the true classes; a multi-label row counts once, its loss is a mean of its
       // own.
       const bool weighted = !job_.class_weights.empty() && !job_.shape.multi_label;
-      if (label != kIgnoredTarget)
-        ++c.samples, c.weight += weighted ? job_.class_weights[static_cast<size_t>(label)] : 1.0;
+      if (label != kIgnoredTarget) {
+        ++c.samples;
+        c.weight += weighted ? job_.class_weights[static_cast<size_t>(label)] : 1.0;
+      }
       if (job_.shape.token_classes > 0)
         for (int64_t t = job_.train_set.begin[static_cast<size_t>(r)];
              t < job_.train_set.begin[static_cast<size_t>(r) + 1]; ++t)
@@ -279,9 +293,13 @@ class Loop {
         build_micro_batch(job_.train_set, c.micros[i], job_.shape, *m);
         zone.set_detail(m->packed.tokens());
       }
-      m->step = step, m->number = static_cast<int64_t>(i), m->last_of_step = i + 1 == c.micros.size();
+      m->step = step;
+      m->number = static_cast<int64_t>(i);
+      m->last_of_step = i + 1 == c.micros.size();
       m->step_micros = static_cast<int64_t>(c.micros.size());
-      m->step_samples = c.samples, m->step_weight = c.weight, m->step_tagged = c.tagged;
+      m->step_samples = c.samples;
+      m->step_weight = c.weight;
+      m->step_tagged = c.tagged;
       m->epoch = schedule_.epoch_of(step);
       if (!take(std::move(m))) return false;
     }
@@ -326,7 +344,8 @@ class Loop {
     if (teacher_) {
       targets.teacher_sequence = teacher_->run(*stream_, staged.batch);
       pass.loss.temperature = static_cast<float>(s_.temperature);
-      pass.loss.hard_weight = static_cast<float>(s_.hard_weight),
+      pass.loss.hard_weight = static_cast<float>(s_.hard_weight);
+
       pass.loss.soft_weight = static_cast<float>(1 - s_.hard_weight);
     }
     if (m.number == 0) pending_.back()->begin->record(*stream_);
@@ -339,8 +358,11 @@ class Loop {
     PendingStep& p = *pending_.back();
     stream_->copy(static_cast<float*>(p.values.data()) + 2 * p.micros, result.loss.data, 8);
     if (spans_) spans_->end(m.packed.tokens());
-    ++p.micros, ++outcome_.micro_batches;
-    p.tokens += m.packed.tokens(), p.rows += m.packed.sequences(), p.sum_squares += m.packed.sum_squares;
+    ++p.micros;
+    ++outcome_.micro_batches;
+    p.tokens += m.packed.tokens();
+    p.rows += m.packed.sequences();
+    p.sum_squares += m.packed.sum_squares;
     for (const uint64_t t : m.packed.tickets) p.row_ids.push_back(static_cast<int64_t>(t));
   }
 
@@ -352,9 +374,13 @@ class Loop {
       p->begin = make_event(*job_.device, true);
       p->done = make_event(*job_.device, true);
     }
-    if (const auto bytes = static_cast<size_t>(2 * m.step_micros + 1) * 4; p->values.bytes() < bytes) p->values = job_.device->allocate_host(bytes);
-    p->step = m.step, p->samples = m.step_weight, p->tagged = static_cast<double>(m.step_tagged);
-    p->tokens = p->rows = p->micros = 0, p->sum_squares = 0;
+    if (const auto bytes = static_cast<size_t>(2 * m.step_micros + 1) * 4; p->values.bytes() < bytes)
+      p->values = job_.device->allocate_host(bytes);
+    p->step = m.step;
+    p->samples = m.step_weight;
+    p->tagged = static_cast<double>(m.step_tagged);
+    p->tokens = p->rows = p->micros = 0;
+    p->sum_squares = 0;
     p->row_ids.clear();
     pending_.push_back(std::move(p));
   }
@@ -364,9 +390,12 @@ class Loop {
     StepSettings step;
     p.lr = learning_rate_at(s_, m.step, schedule_.total_steps());
     step.lr = static_cast<float>(p.lr);
-    step.beta1 = static_cast<float>(s_.adam_beta1), step.beta2 = static_cast<float>(s_.adam_beta2),
+    step.beta1 = static_cast<float>(s_.adam_beta1);
+    step.beta2 = static_cast<float>(s_.adam_beta2);
+
     step.eps = static_cast<float>(s_.adam_epsilon);
-    step.weight_decay = static_cast<float>(s_.weight_decay), step.max_grad_norm = static_cast<float>(s_.max_grad_norm);
+    step.weight_decay = static_cast<float>(s_.weight_decay);
+    step.max_grad_norm = static_cast<float>(s_.max_grad_norm);
     step.grad_scale = static_cast<float>(1 / progress_.loss_scale);
     step.step = m.step + 1 - progress_.skipped_steps;
     if (spans_) spans_->begin();
@@ -421,7 +450,10 @@ class Loop {
     if (spans_) spans_->tell();
     const auto* values = static_cast<const float*>(p->values.data());
     double sequence = 0, token = 0;
-    for (int64_t i = 0; i < p->micros; ++i) sequence += values[2 * i], token += values[2 * i + 1];
+    for (int64_t i = 0; i < p->micros; ++i) {
+      sequence += values[2 * i];
+      token += values[2 * i + 1];
+    }
     const double norm = values[2 * p->micros];
     double loss = 0;
     if (job_.shape.sequence_classes > 0 && p->samples > 0) loss += sequence / p->samples;
@@ -432,8 +464,9 @@ class Loop {
       diverged(*p, loss, norm);
     if (job_.precision == Precision::fp16 && !std::isfinite(loss)) diverged(*p, loss, norm);
     outcome_.final_loss = loss;
-    teller_->step_done({p->step + 1, p->rows, p->tokens, p->sum_squares, loss, norm, p->lr, busy_seconds_, wait_seconds_},
-                       outcome_.seconds + seconds_since(training_since_));
+    teller_->step_done(
+        {p->step + 1, p->rows, p->tokens, p->sum_squares, loss, norm, p->lr, busy_seconds_, wait_seconds_},
+        outcome_.seconds + seconds_since(training_since_));
     free_.push_back(std::move(p));
   }
 
@@ -483,7 +516,8 @@ class Loop {
   // itself are not in the plan.
   int64_t counted_bytes() const {
     if (job_.device->kind() == DeviceKind::cpu)
-      return state_.bytes() + static_cast<int64_t>(arena_.bytes()) + stager_->bytes() + (teacher_ ? teacher_->bytes() : 0);
+      return state_.bytes() + static_cast<int64_t>(arena_.bytes()) + stager_->bytes() +
+             (teacher_ ? teacher_->bytes() : 0);
     return job_.device->allocated_bytes() + job_.plan.bytes[Tag::context];
   }
 
@@ -503,7 +537,9 @@ class Loop {
     say(fmt::format("epoch {:.2f} · step {}{}{}", schedule_.epochs_done(progress_.step), format_count(progress_.step),
                     text, better ? " · best so far" : ""));
     if (better) {
-      progress_.best_metric = value, progress_.best_step = progress_.step, progress_.evaluations_since_best = 0;
+      progress_.best_metric = value;
+      progress_.best_step = progress_.step;
+      progress_.evaluations_since_best = 0;
       if (s_.load_best_model_at_end) {
         ScopedZone writing(Zone::checkpoint);
         write_trained(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
@@ -523,9 +559,14 @@ class Loop {
 
   RunFacts facts() const {
     RunFacts f;
-    f.step = progress_.step, f.total_steps = schedule_.total_steps(), f.best_step = progress_.best_step;
-    f.epoch = progress_.step > 0 ? schedule_.epochs_done(progress_.step) : 0, f.best_metric = progress_.best_metric;
-    f.seconds = outcome_.seconds, f.samples = teller_->samples(), f.tokens = teller_->tokens();
+    f.step = progress_.step;
+    f.total_steps = schedule_.total_steps();
+    f.best_step = progress_.best_step;
+    f.epoch = progress_.step > 0 ? schedule_.epochs_done(progress_.step) : 0;
+    f.best_metric = progress_.best_metric;
+    f.seconds = outcome_.seconds;
+    f.samples = teller_->samples();
+    f.tokens = teller_->tokens();
     f.metric = metric_name();
     return f;
   }
@@ -550,7 +591,9 @@ class Loop {
     ScopedZone zone(Zone::write);
     outcome_.seconds += seconds_since(training_since_);
     outcome_.steps = progress_.step;
-    outcome_.best_metric = progress_.best_metric, outcome_.best_step = progress_.best_step,
+    outcome_.best_metric = progress_.best_metric;
+    outcome_.best_step = progress_.best_step;
+
     outcome_.best_metric_name = metric_name();
     tell_stats();
     tell_record();
@@ -564,16 +607,22 @@ class Loop {
 
   void tell_stats() {
     const double seconds = std::max(1e-9, outcome_.seconds);
-    outcome_.samples = teller_->samples(), outcome_.tokens = teller_->tokens();
+    outcome_.samples = teller_->samples();
+    outcome_.tokens = teller_->tokens();
     const double share = teller_->mfu(seconds);
     outcome_.mfu = std::isnan(share) ? -1 : share;
     outcome_.device_busy = std::min(1.0, busy_seconds_ / seconds);
-    outcome_.planned_bytes = job_.plan.peak_bytes, outcome_.limit_bytes = job_.plan.limit_bytes;
+    outcome_.planned_bytes = job_.plan.peak_bytes;
+    outcome_.limit_bytes = job_.plan.limit_bytes;
     outcome_.held_bytes = teller_->held_bytes();
     const double idle = std::max(0.0, seconds - busy_seconds_);
-    if (outcome_.device_busy >= kBusyEnough) outcome_.held_back_by = "the device: it computes all the time";
-    else if (wait_seconds_ > idle / 2) outcome_.held_back_by = fmt::format("packing: micro-batches came late ({:.1f} s)", wait_seconds_);
-    else outcome_.held_back_by = fmt::format("steps too short for their launches and read-backs ({:.1f} s idle); a larger batch would hide them", idle);
+    if (outcome_.device_busy >= kBusyEnough)
+      outcome_.held_back_by = "the device: it computes all the time";
+    else if (wait_seconds_ > idle / 2)
+      outcome_.held_back_by = fmt::format("packing: micro-batches came late ({:.1f} s)", wait_seconds_);
+    else
+      outcome_.held_back_by = fmt::format(
+          "steps too short for their launches and read-backs ({:.1f} s idle); a larger batch would hide them", idle);
   }
 
   void say(const std::string& line) {

@@ -31,9 +31,10 @@ struct TrainCallbacks {
 struct TrainOutcome {
   int64_t steps = 0, samples = 0, tokens = 0;
   int64_t own_steps = 0, micro_batches = 0;  // of this run: a resumed one has not done all steps
-  double seconds = 0;  // of training steps, evaluation and checkpoints excluded
-  double mfu = -1;          // negative: the device's rate is unknown
-  double device_busy = 0;   // share of `seconds` from a step's first micro-batch to its update, by the device's own clock
+  double seconds = 0;                        // of training steps, evaluation and checkpoints excluded
+  double mfu = -1;                           // negative: the device's rate is unknown
+  double device_busy =
+      0;  // share of `seconds` from a step's first micro-batch to its update, by the device's own clock
   int64_t planned_bytes = 0, held_bytes = 0, limit_bytes = 0;
   std::string held_back_by;
   double final_loss = 0, best_metric = 0;

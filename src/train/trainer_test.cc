@@ -51,7 +51,9 @@ std::vector<float> one_update(TrainJob& job, int64_t rows, int64_t budget, Recom
   StepSettings step;
   // A large epsilon: with the usual one AdamW's first step is the sign of the gradient, and where that is zero but for
   // rounding (key biases) the sign is noise.
-  step.lr = 1e-3f, step.eps = 1e-3f, step.weight_decay = 0.01f;
+  step.lr = 1e-3f;
+  step.eps = 1e-3f;
+  step.weight_decay = 0.01f;
   state.step(*stream, step, 1);
   return state.download(*stream);
 }
@@ -94,7 +96,8 @@ TEST(Update, BatchTimesAccumulationIsOneGlobalBatch) {
   t.run();
   for (const int64_t accumulation : {2, 4}) {
     TrainSettings s = t.to("a" + std::to_string(accumulation));
-    s.train_batch_size = 8 / accumulation, s.gradient_accumulation_steps = accumulation;
+    s.train_batch_size = 8 / accumulation;
+    s.gradient_accumulation_steps = accumulation;
     train(s, {});
     EXPECT_TRUE(t.weights() == get_file(fs::path(s.output_dir) / "model.safetensors"));
   }
@@ -103,7 +106,9 @@ TEST(Update, BatchTimesAccumulationIsOneGlobalBatch) {
 // What the doctor reads: every pass and update on the device, every micro-batch made, and no waiting among them.
 TEST(Trainer, TheTimelineHoldsWhatTheDeviceAndTheLoopDid) {
   TinyJob t;
-  t.settings.train_batch_size = 16, t.settings.save_strategy = "epoch", t.settings.load_best_model_at_end = false;
+  t.settings.train_batch_size = 16;
+  t.settings.save_strategy = "epoch";
+  t.settings.load_best_model_at_end = false;
   Timeline::clear();
   Timeline::enable(true);
   int64_t began_ns = 0, ended_ns = 0;
@@ -131,7 +136,8 @@ TEST(Trainer, TheTimelineHoldsWhatTheDeviceAndTheLoopDid) {
     if (e.zone != Zone::device_busy) continue;
     EXPECT_EQ(lanes[static_cast<size_t>(e.thread)], "device");
     EXPECT_GE(e.begin_ns, end) << "spans of one device follow each other";
-    end = e.end_ns, tokens += e.detail;
+    end = e.end_ns;
+    tokens += e.detail;
   }
   EXPECT_EQ(o.micro_batches, 6);
   EXPECT_EQ(count[Zone::forward], o.micro_batches);
@@ -145,7 +151,8 @@ TEST(Trainer, TheTimelineHoldsWhatTheDeviceAndTheLoopDid) {
 
 TEST(Trainer, LearnsAndLeavesAHuggingFaceDirectory) {
   TinyJob t("bert_sequence", 240);
-  t.settings.num_train_epochs = 6, t.settings.save_strategy = "epoch";
+  t.settings.num_train_epochs = 6;
+  t.settings.save_strategy = "epoch";
   std::string said;
   std::string record;
   double last_done = 0;
@@ -203,7 +210,8 @@ TEST(Trainer, SameSeedSameRunOtherSeedAnother) {
   t.settings.dropout = 0.1;
   t.run();
   TrainSettings again = t.to("again"), threads = t.to("threads"), other = t.to("other");
-  threads.threads = 2, other.seed = 43;
+  threads.threads = 2;
+  other.seed = 43;
   for (const auto* s : {&again, &threads, &other}) train(*s, {});
   EXPECT_TRUE(t.weights() == t.weights("again"));
   EXPECT_TRUE(t.weights() == t.weights("threads"));
@@ -226,7 +234,9 @@ TEST(Trainer, OutputDirectoryThatExistsIsLeftAlone) {
 
 TEST(Trainer, NotANumberStopsWithTheBatchNamedAndSaved) {
   TinyJob t;
-  t.settings.learning_rate = 1e30, t.settings.save_strategy = "steps", t.settings.save_steps = 1;
+  t.settings.learning_rate = 1e30;
+  t.settings.save_strategy = "steps";
+  t.settings.save_steps = 1;
   const std::string message = error_of(ErrorCode::diverged, [&] { t.run(); });
   EXPECT_EQ(exit_code(ErrorCode::diverged), 8);
   EXPECT_HAS(message, "train.csv:");
@@ -260,7 +270,9 @@ TEST(Trainer, StopAsksForACheckpointFirst) {
 
 TEST(Trainer, StopsEarlyWithoutImprovement) {
   TinyJob t;
-  t.settings.num_train_epochs = 50, t.settings.early_stopping_patience = 2, t.settings.learning_rate = 1e-12;
+  t.settings.num_train_epochs = 50;
+  t.settings.early_stopping_patience = 2;
+  t.settings.learning_rate = 1e-12;
   const TrainOutcome o = t.run();
   EXPECT_TRUE(o.stopped_early);
   EXPECT_EQ(o.best_step, 6);
@@ -271,10 +283,13 @@ double final_loss(const TrainSettings& s) { return train(s, {}).final_loss; }
 
 TEST(Trainer, OptionsOfTheLossChangeIt) {
   TinyJob t;
-  t.settings.max_steps = 1, t.settings.num_train_epochs = 1;
+  t.settings.max_steps = 1;
+  t.settings.num_train_epochs = 1;
   const double plain = final_loss(t.settings);
   TrainSettings smooth = t.to("smooth"), weighted = t.to("weighted"), even = t.to("even");
-  smooth.label_smoothing = 0.5, weighted.class_weights = "5,1,0.1", even.class_weights = "2,2,2";
+  smooth.label_smoothing = 0.5;
+  weighted.class_weights = "5,1,0.1";
+  even.class_weights = "2,2,2";
   EXPECT_NE(final_loss(smooth), plain);
   EXPECT_NE(final_loss(weighted), plain);
   EXPECT_NEAR(final_loss(even), plain, 1e-6 * plain);  // a mean weighted by a constant
@@ -291,7 +306,8 @@ TEST(Trainer, MultiLabel) {
   }
   put_file(t.dir / "train.csv", csv);
   put_file(t.dir / "val.csv", csv);
-  t.settings.multi_label = true, t.settings.num_train_epochs = 8;
+  t.settings.multi_label = true;
+  t.settings.num_train_epochs = 8;
   EXPECT_GT(t.run().best_metric, 0.8);
   EXPECT_EQ(json_of(t.out() / "config.json")["problem_type"], "multi_label_classification");
   const auto history = json_of(t.out() / "trainer_state.json")["log_history"];
@@ -310,7 +326,8 @@ TEST(Trainer, MultiLabel) {
   put_file(t.dir / "train.csv", columns);
   put_file(t.dir / "val.csv", columns);
   TrainSettings s = t.to("columns");
-  s.multi_label = false, s.label_columns = {"positive", "neutral", "negative"};
+  s.multi_label = false;
+  s.label_columns = {"positive", "neutral", "negative"};
   train(s, {});
   EXPECT_TRUE(t.weights() == t.weights("columns"));
 }
@@ -320,8 +337,10 @@ TEST(Trainer, TokensAndBothTasks) {
   put_file(t.dir / "train.conll", TinyJob::conll(120, 1));
   put_file(t.dir / "val.conll", TinyJob::conll(24, 2));
   TrainSettings ner = t.to("ner");
-  ner.train_files = {(t.dir / "train.conll").string()}, ner.validation_files = {(t.dir / "val.conll").string()};
-  ner.num_train_epochs = 12, ner.learning_rate = 5e-3;
+  ner.train_files = {(t.dir / "train.conll").string()};
+  ner.validation_files = {(t.dir / "val.conll").string()};
+  ner.num_train_epochs = 12;
+  ner.learning_rate = 5e-3;
   const TrainOutcome o = train(ner, {});
   EXPECT_EQ(o.best_metric_name, "entity_f1");
   EXPECT_GT(o.best_metric, 0.8);
@@ -330,9 +349,12 @@ TEST(Trainer, TokensAndBothTasks) {
   TinyJob m("bert_encoder", 120);
   put_file(m.dir / "train.conll", TinyJob::conll(120, 1));
   put_file(m.dir / "val.conll", TinyJob::conll(24, 2));
-  m.settings.task = "multi", m.settings.token_train_file = (m.dir / "train.conll").string(),
+  m.settings.task = "multi";
+  m.settings.token_train_file = (m.dir / "train.conll").string();
+
   m.settings.token_validation_file = (m.dir / "val.conll").string();
-  m.settings.num_train_epochs = 24, m.settings.learning_rate = 5e-3;
+  m.settings.num_train_epochs = 24;
+  m.settings.learning_rate = 5e-3;
   m.run();
   const auto last = json_of(m.out() / "trainer_state.json")["log_history"].back();
   EXPECT_GT(last["eval_macro_f1"].get<double>(), 0.6);
@@ -342,9 +364,14 @@ TEST(Trainer, TokensAndBothTasks) {
   EXPECT_EQ(json_of(m.out() / "config.json")["id2label"]["0"], "negative");
   EXPECT_EQ(json_of(m.out() / "ner/config.json")["id2label"]["0"], "O");
   TrainSettings tagger = m.to("tagger");
-  tagger.task = "auto", tagger.token_train_file.clear(), tagger.token_validation_file.clear();
-  tagger.model = (m.out() / "ner").string(), tagger.learning_rate = 1e-12, tagger.num_train_epochs = 1;
-  tagger.train_files = {(m.dir / "train.conll").string()}, tagger.validation_files = {(m.dir / "val.conll").string()};
+  tagger.task = "auto";
+  tagger.token_train_file.clear();
+  tagger.token_validation_file.clear();
+  tagger.model = (m.out() / "ner").string();
+  tagger.learning_rate = 1e-12;
+  tagger.num_train_epochs = 1;
+  tagger.train_files = {(m.dir / "train.conll").string()};
+  tagger.validation_files = {(m.dir / "val.conll").string()};
   const TrainOutcome same = train(tagger, {});
   const auto best = json_of(m.out() / "trainer_state.json");
   for (const auto& row : best["log_history"])
@@ -358,7 +385,9 @@ TEST(Trainer, DistilsAndCountsTheTeacher) {
   t.settings.num_train_epochs = 4;
   t.run();
   TrainSettings s = t.to("student");
-  s.model = s.teacher = t.out().string(), s.student_layers = 1, s.num_train_epochs = 4;
+  s.model = s.teacher = t.out().string();
+  s.student_layers = 1;
+  s.num_train_epochs = 4;
   const auto silent = [](const std::string&) {};
   const TrainJob with = open_train_job(s, silent);
   TrainSettings alone = s;
@@ -378,11 +407,14 @@ TEST(Trainer, LabelsByNumberOrInAnotherCaseAreTheModels) {
   const auto rewrite = [&](const char* file, unsigned seed, int rows, const std::vector<std::string>& names) {
     std::string csv = TinyJob::csv(rows, seed);
     for (int k = 0; k < 3; ++k)
-      for (size_t at; (at = csv.find(std::string(",") + tiny_label(k) + "\n")) != std::string::npos;) csv.replace(at + 1, std::string(tiny_label(k)).size(), names[static_cast<size_t>(k)]);
+      for (size_t at; (at = csv.find(std::string(",") + tiny_label(k) + "\n")) != std::string::npos;)
+        csv.replace(at + 1, std::string(tiny_label(k)).size(), names[static_cast<size_t>(k)]);
     put_file(t.dir / file, csv);
   };
-  for (const std::vector<std::string>& names : {std::vector<std::string>{"0", "1", "2"}, {"Negative", "NEUTRAL", "Positive"}}) {
-    rewrite("train.csv", 1, 48, names), rewrite("val.csv", 2, 24, names);
+  for (const std::vector<std::string>& names :
+       {std::vector<std::string>{"0", "1", "2"}, {"Negative", "NEUTRAL", "Positive"}}) {
+    rewrite("train.csv", 1, 48, names);
+    rewrite("val.csv", 2, 24, names);
     std::string said;
     TrainCallbacks callbacks;
     callbacks.say = [&](const std::string& line) { said += line + "\n"; };
@@ -399,7 +431,9 @@ TEST(Trainer, LabelsByNumberOrInAnotherCaseAreTheModels) {
 TEST(Trainer, AStepTakesAsManyMicroBatchesAsItNeeds) {
   TinyJob t("bert_sequence", 8000);
   t.settings.validation_files.clear();
-  t.settings.train_batch_size = 8000, t.settings.num_train_epochs = 1, t.settings.memory_limit = "1280KiB";
+  t.settings.train_batch_size = 8000;
+  t.settings.num_train_epochs = 1;
+  t.settings.memory_limit = "1280KiB";
   const TrainOutcome o = t.run();
   EXPECT_EQ(o.steps, 1);
   EXPECT_GT(o.micro_batches, 4096);
@@ -421,20 +455,45 @@ TEST(Trainer, WhatCannotGoTogetherIsToldBeforeTraining) {
     return message;
   };
   EXPECT_HAS(refused(ErrorCode::usage, [](auto& s) { s.metric_for_best_model = "eval_entity_f1"; }), "macro_f1");
-  EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.train_files = {conll}, s.metric_for_best_model = "macro_f1"; }), "entity_f1");
-  EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.train_files = {conll}, s.class_weights = "balanced"; }), "class_weights");
-  EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.train_files = {conll}, s.teacher = s.model; }), "--teacher");
-  EXPECT_HAS(refused(ErrorCode::bad_model, [&](auto& s) { s.teacher = (t.dir / "tagger").string(); }), "no classification head");
-  EXPECT_HAS(refused(ErrorCode::usage, [&](auto& s) { s.task = "multi", s.token_train_file = conll; }), "--token-val");
-  EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "empty.csv").string()}; }), "empty.csv: no rows");
-  EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "empty.conll").string()}; }), "empty.conll: no rows");
-  EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.validation_files = {(t.dir / "empty.csv").string()}; }), "empty.csv: no rows");
+  EXPECT_HAS(refused(ErrorCode::usage,
+                     [&](auto& s) {
+                       s.train_files = {conll};
+                       s.metric_for_best_model = "macro_f1";
+                     }),
+             "entity_f1");
+  EXPECT_HAS(refused(ErrorCode::usage,
+                     [&](auto& s) {
+                       s.train_files = {conll};
+                       s.class_weights = "balanced";
+                     }),
+             "class_weights");
+  EXPECT_HAS(refused(ErrorCode::usage,
+                     [&](auto& s) {
+                       s.train_files = {conll};
+                       s.teacher = s.model;
+                     }),
+             "--teacher");
+  EXPECT_HAS(refused(ErrorCode::bad_model, [&](auto& s) { s.teacher = (t.dir / "tagger").string(); }),
+             "no classification head");
+  EXPECT_HAS(refused(ErrorCode::usage,
+                     [&](auto& s) {
+                       s.task = "multi";
+                       s.token_train_file = conll;
+                     }),
+             "--token-val");
+  EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "empty.csv").string()}; }),
+             "empty.csv: no rows");
+  EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "empty.conll").string()}; }),
+             "empty.conll: no rows");
+  EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.validation_files = {(t.dir / "empty.csv").string()}; }),
+             "empty.csv: no rows");
   EXPECT_HAS(refused(ErrorCode::usage, [](auto& s) { s.max_length = 2; }), "max_length 2: no room");
   EXPECT_HAS(refused(ErrorCode::usage, [](auto& s) { s.format = "xml"; }), "conll");
   std::string many = "text,label\n";
   for (int i = 0; i < 300; ++i) many += "w5,class" + std::to_string(i) + "\n";
   put_file(t.dir / "many.csv", many);
-  const std::string told = refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "many.csv").string()}; });
+  const std::string told =
+      refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "many.csv").string()}; });
   EXPECT_HAS(told, "(300 in all)");
   EXPECT_LT(told.size(), 600u);
   for (const char* weights : {"1,-2,3", "nan,1,1", "0,0,0", "1,2"})

@@ -111,23 +111,28 @@ ValidationResult Validator::run(Stream& stream) {
     run_pass(stream, Output::sequence_logits, [&](int64_t row, const float* logits, int32_t) {
       if (job_.shape.multi_label) {
         const float* target = set.multi_label.data() + row * K;
-        expected.clear(), predicted.clear();
+        expected.clear();
+        predicted.clear();
         for (int64_t k = 0; k < K; ++k) {
           const double z = logits[k];
           loss += (std::max(z, 0.0) - z * target[k] + std::log1p(std::exp(-std::abs(z)))) / static_cast<double>(K);
-          expected.push_back(target[k] > 0.5f), predicted.push_back(z > 0);
+          expected.push_back(target[k] > 0.5f);
+          predicted.push_back(z > 0);
         }
-        counts.add(expected, predicted), ++weight;
+        counts.add(expected, predicted);
+        ++weight;
         return;
       }
       const int32_t label = set.label[static_cast<size_t>(row)];
       if (label == kIgnoredTarget) return;
-      loss += cross_entropy_of(logits, K, label), ++weight;
+      loss += cross_entropy_of(logits, K, label);
+      ++weight;
       expected.push_back(label);
       predicted.push_back(static_cast<int32_t>(std::max_element(logits, logits + K) - logits));
     });
-    const ClassificationMetrics m =
-        job_.shape.multi_label ? counts.metrics() : classification_metrics(expected, predicted, static_cast<int32_t>(K));
+    const ClassificationMetrics m = job_.shape.multi_label
+                                        ? counts.metrics()
+                                        : classification_metrics(expected, predicted, static_cast<int32_t>(K));
     result.values = {{"loss", loss / std::max(1.0, weight)},
                      {"accuracy", m.accuracy},
                      {"macro_f1", m.macro_f1},
@@ -142,14 +147,16 @@ ValidationResult Validator::run(Stream& stream) {
       for (int32_t t = 0; t < length; ++t) {
         const int32_t label = set.token_label[static_cast<size_t>(set.begin[static_cast<size_t>(row)] + t)];
         if (label == kIgnoredTarget) continue;
-        token_loss += cross_entropy_of(logits + t * K, K, label), ++tagged;
+        token_loss += cross_entropy_of(logits + t * K, K, label);
+        ++tagged;
         want.push_back(job_.labels.token[static_cast<size_t>(label)]);
         got.push_back(
             job_.labels
                 .token[static_cast<size_t>(std::max_element(logits + t * K, logits + (t + 1) * K) - (logits + t * K))]);
       }
       if (want.empty()) return;
-      expected.push_back(std::move(want)), predicted.push_back(std::move(got));
+      expected.push_back(std::move(want));
+      predicted.push_back(std::move(got));
     });
     if (result.values.empty()) result.values.emplace_back("loss", token_loss / std::max(1.0, tagged));
     result.values.emplace_back("entity_f1", entity_metrics(expected, predicted).f1);

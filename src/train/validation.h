@@ -22,7 +22,7 @@ class Validator {
  public:
   Validator(const TrainJob& job, const TrainState& state);
   int64_t arena_bytes() const;
-  void use_arena(Stream& stream, void* arena);  // shared with training: they never run at the same time
+  void use_arena(Stream& stream, void* arena);            // shared with training: they never run at the same time
   void use_spans(DeviceSpans* spans) { spans_ = spans; }  // told of each batch; null: nobody asks
   ValidationResult run(Stream& stream);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // doctor, compare and plan as a user meets them: what they say of files, flags and signals that are not as expected.
-#include <signal.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +25,9 @@ class Advice : public ProgramTest {
 TEST_F(Advice, AnInterruptedDoctorEndsItsRunAndLeavesNothing) {
   put("in.txt", made_up_lines(400'000));
   fs::create_directory(folder_ / "tmp");
-  Running doctor(folder_, {"doctor", "--", "brim", "score", "in.txt", "--model", "tiny", "--device", "cpu", "--threads", "1", "-o", "o.csv", "-q"},
+  Running doctor(folder_,
+                 {"doctor", "--", "brim", "score", "in.txt", "--model", "tiny", "--device", "cpu", "--threads", "1",
+                  "-o", "o.csv", "-q"},
                  temporary(folder_ / "tmp"));
   while (!doctor.ended() && !exists("o.csv.part")) ::usleep(1000);
   doctor.signal(SIGTERM);  // to the doctor alone, not to its run
@@ -48,15 +50,17 @@ TEST_F(Advice, DoctorSaysWhichRunsItLooksAt) {
 std::string labelled_rows(int rows) {
   const char* names[] = {"negative", "neutral", "positive"};
   std::string text = "text,label\n";
-  for (int r = 0; r < rows; ++r) text += fmt::format("w{} w{} w{},{}\n", 5 + r % 30 + 30 * (r % 3), 5 + r * 7 % 91, 5 + r * 11 % 91, names[r % 3]);
+  for (int r = 0; r < rows; ++r)
+    text += fmt::format("w{} w{} w{},{}\n", 5 + r % 30 + 30 * (r % 3), 5 + r * 7 % 91, 5 + r * 11 % 91, names[r % 3]);
   return text;
 }
 
 TEST_F(Advice, DoctorLooksAtTraining) {
   put("rows.csv", labelled_rows(600));
   put("val.csv", labelled_rows(60));
-  const std::vector<std::string> run = {"train", "--model", "tiny", "--train", "rows.csv", "--val", "val.csv", "--device", "cpu", "--threads", "1",
-                                        "--output-dir", "out", "--save-strategy", "steps", "--save-steps", "2", "-q"};
+  const std::vector<std::string> run = {
+      "train",     "--model", "tiny",         "--train", "rows.csv",        "--val", "val.csv",      "--device", "cpu",
+      "--threads", "1",       "--output-dir", "out",     "--save-strategy", "steps", "--save-steps", "2",        "-q"};
   const auto with = [&](std::vector<std::string> before, const std::vector<std::string>& after) {
     before.insert(before.end(), run.begin(), run.end());
     before.insert(before.end(), after.begin(), after.end());
@@ -65,44 +69,55 @@ TEST_F(Advice, DoctorLooksAtTraining) {
   must(with({}, {"--trace", "t.json"}), temporary(folder_));
   const auto d = nlohmann::json::parse(must({"doctor", "--run", "t.json", "--json"})).at("run");
   EXPECT_GE(d.at("attributed").get<double>(), 0.98) << d.dump(2);
-  EXPECT_NEAR(d.at("busy_seconds").get<double>() + d.at("idle_seconds").get<double>(), d.at("seconds").get<double>(), 1e-6);
+  EXPECT_NEAR(d.at("busy_seconds").get<double>() + d.at("idle_seconds").get<double>(), d.at("seconds").get<double>(),
+              1e-6);
   EXPECT_GT(d.at("busy_seconds").get<double>(), 0);
   EXPECT_EQ(d.at("idle_by_cause").at("reader"), 0) << "rows are read and tokenized before the first step";
   EXPECT_GT(d.at("idle_by_cause").at("writer").get<double>(), 0) << "a checkpoint every second step";
   EXPECT_GT(d.at("idle_by_cause").at("evaluation").get<double>(), 0);
 
   // Full recomputation where memory needs none is known to cost; the second run leaves nothing behind.
-  const auto verified = nlohmann::json::parse(must(with({"doctor", "--verify", "--json", "--"}, {"--recompute=full", "--overwrite-output-dir", "--save-strategy", "no"}),
-                                                   temporary(folder_)));
+  const auto verified =
+      nlohmann::json::parse(must(with({"doctor", "--verify", "--json", "--"},
+                                      {"--recompute=full", "--overwrite-output-dir", "--save-strategy", "no"}),
+                                 temporary(folder_)));
   const auto& findings = verified.at("run").at("findings");
-  const bool named = std::any_of(findings.begin(), findings.end(), [](const nlohmann::json& f) { return f.at("cause") == "memory pressure"; });
+  const bool named = std::any_of(findings.begin(), findings.end(),
+                                 [](const nlohmann::json& f) { return f.at("cause") == "memory pressure"; });
   EXPECT_TRUE(named) << verified.dump(2);
   EXPECT_GT(verified.at("verify").at("obtained_seconds").get<double>(), 0) << verified.dump(2);
   EXPECT_TRUE(exists("out/model.safetensors"));
   EXPECT_FALSE(exists("out.doctor"));
-  for (const auto& file : fs::directory_iterator(folder_)) EXPECT_FALSE(file.path().filename().string().starts_with("brim_doctor_")) << file.path();
+  for (const auto& file : fs::directory_iterator(folder_))
+    EXPECT_FALSE(file.path().filename().string().starts_with("brim_doctor_")) << file.path();
 }
 
 TEST_F(Advice, DoctorDoesNotPraiseAFileWithoutSettings) {
   put("in.txt", made_up_lines(2000));
-  const std::string said = must({"doctor", "--apply", "fast.env", "--", "score", "in.txt", "--model", "tiny", "--device", "cpu", "--threads", "1", "-o", "o.csv", "-q"});
+  const std::string said = must({"doctor", "--apply", "fast.env", "--", "score", "in.txt", "--model", "tiny",
+                                 "--device", "cpu", "--threads", "1", "-o", "o.csv", "-q"});
   const bool any = get("fast.env").find("\nBRIM_") != std::string::npos;
   EXPECT_EQ(said.find("settings written to fast.env") != std::string::npos, any) << said;
   EXPECT_EQ(said.find("no setting would help") != std::string::npos, !any) << said;
 }
 
 TEST_F(Advice, APlanThatDoesNotFitIsJsonToo) {
-  const Outcome got = refused(5, {"--memory-limit"}, {"plan", "--model", "tiny", "--device", "rtx3050-6gb", "--memory-limit", "64MiB", "--json"});
+  const Outcome got =
+      refused(5, {"--memory-limit"},
+              {"plan", "--model", "tiny", "--device", "rtx3050-6gb", "--memory-limit", "64MiB", "--json"});
   const auto plan = nlohmann::json::parse(got.out);
   EXPECT_EQ(plan.at("fits"), false);
   EXPECT_EQ(plan.at("limit_bytes"), 64 << 20);
-  must({"plan", "--model", "tiny", "--device", "rtx3050-6gb", "--memory-limit", std::to_string(plan.at("smallest_limit_bytes").get<int64_t>())});
+  must({"plan", "--model", "tiny", "--device", "rtx3050-6gb", "--memory-limit",
+        std::to_string(plan.at("smallest_limit_bytes").get<int64_t>())});
 }
 
 TEST_F(Advice, PlanTakesACardOrItsDescription) {
   refused(2, {"--tflops and --bandwidth"}, {"plan", "--model", "tiny", "--vram", "8GiB"});
-  refused(2, {"not both"}, {"plan", "--model", "tiny", "--device", "all", "--vram", "8GiB", "--tflops", "20", "--bandwidth", "300"});
-  const auto own = nlohmann::json::parse(must({"plan", "--model", "tiny", "--vram", "8GiB", "--tflops", "20", "--bandwidth", "300", "--json"}));
+  refused(2, {"not both"},
+          {"plan", "--model", "tiny", "--device", "all", "--vram", "8GiB", "--tflops", "20", "--bandwidth", "300"});
+  const auto own = nlohmann::json::parse(
+      must({"plan", "--model", "tiny", "--vram", "8GiB", "--tflops", "20", "--bandwidth", "300", "--json"}));
   EXPECT_EQ(own.at("device").at("total_bytes"), int64_t{8} << 30);
   ASSERT_EQ(own.at("neighbours").size(), 1u) << "a GiB more is more than the card has";
   EXPECT_EQ(own.at("neighbours")[0].at("limit_bytes"), own.at("limit_bytes").get<int64_t>() - (int64_t{1} << 30));
@@ -139,7 +154,8 @@ TEST_F(Advice, APlaceForFiguresIsTriedBeforeTheRun) {
     refused(7, {"is a directory"}, {"score", "in.txt", "--model", "tiny", "-o", "o.csv", flag, "."});
     EXPECT_FALSE(exists("o.csv") || exists("o.csv.part")) << flag;
   }
-  refused(7, {"nosuch"}, {"doctor", "--apply", "nosuch/f.env", "--", "score", "in.txt", "--model", "tiny", "-o", "o.csv"});
+  refused(7, {"nosuch"},
+          {"doctor", "--apply", "nosuch/f.env", "--", "score", "in.txt", "--model", "tiny", "-o", "o.csv"});
   EXPECT_FALSE(exists("o.csv"));
 }
 

@@ -34,7 +34,8 @@ TEST_F(BadInput, NulBytesAndInvalidUtf8AreText) {
   EXPECT_EQ(lines_of(out).size(), 4u);
   EXPECT_NE(out.find(std::string("a\0b,", 4)), std::string::npos);
   EXPECT_NE(out.find("\xff\xfe w5,"), std::string::npos);
-  const auto rows = json_lines(must(tiny({"--output-format", "jsonl"}), {.input = text}));  // valid JSON whatever came in
+  const auto rows =
+      json_lines(must(tiny({"--output-format", "jsonl"}), {.input = text}));  // valid JSON whatever came in
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].at("text").get<std::string>(), std::string("a\0b", 3));
   EXPECT_EQ(rows[1].at("text").get<std::string>(), "\xef\xbf\xbd\xef\xbf\xbd w5");
@@ -42,14 +43,20 @@ TEST_F(BadInput, NulBytesAndInvalidUtf8AreText) {
 }
 
 TEST_F(BadInput, Utf16IsRefusedWithTheCommandThatConvertsIt) {
-  put("a.txt", std::string("\xff\xfe" "w\0" "5\0\n\0", 8));
+  put("a.txt", std::string("\xff\xfe"
+                           "w\0"
+                           "5\0\n\0",
+                           8));
   refused(3, {"a.txt", "UTF-16", "iconv"}, tiny({"a.txt"}));
 }
 
 TEST_F(BadInput, WhatIsNoTextIsNotScored) {
   put("a.txt", std::string("I\0 \0l\0o\0v\0e\0 \0i\0t\0\n\0", 20));  // UTF-16 without its mark
   refused(3, {"a.txt", "UTF-16LE", "iconv -f UTF-16LE"}, tiny({"a.txt"}));
-  put("b.csv.xz", std::string("\xFD" "7zXZ\0\0\4", 8) + "text\nw5\n");
+  put("b.csv.xz", std::string("\xFD"
+                              "7zXZ\0\0\4",
+                              8) +
+                      "text\nw5\n");
   refused(3, {"b.csv.xz", "xz -dc"}, tiny({"b.csv.xz"}));
   put("c.bz2", "BZh91AY&SY rest");
   refused(3, {"c.bz2", "bzip2 -dc"}, tiny({"c.bz2"}));
@@ -69,9 +76,13 @@ TEST_F(BadInput, AnotherSeparatorThanTheFormatsIsNotOneColumn) {
   EXPECT_EQ(rows.at(0), "text,id,label,score");
   EXPECT_EQ(rows.at(1).substr(0, 5), "w5,1,");
   put("labels.csv", "text;label\n\"w5; w6\";neutral\n");
-  EXPECT_EQ(nlohmann::json::parse(must({"eval", "labels.csv", "--delimiter", ";", "--model", "tiny", "--json"})).at("rows"), 1);
-  for (const char* verb : {"embed", "tokenize"}) EXPECT_EQ(json_lines(must({verb, "a.csv", "--delimiter", ";", "--model", "tiny"})).size(), 1u) << verb;
-  for (const char* wrong : {"x", ";;", "\""}) refused(2, {"--delimiter", "one character"}, tiny({"a.csv", "--delimiter", wrong}));
+  EXPECT_EQ(
+      nlohmann::json::parse(must({"eval", "labels.csv", "--delimiter", ";", "--model", "tiny", "--json"})).at("rows"),
+      1);
+  for (const char* verb : {"embed", "tokenize"})
+    EXPECT_EQ(json_lines(must({verb, "a.csv", "--delimiter", ";", "--model", "tiny"})).size(), 1u) << verb;
+  for (const char* wrong : {"x", ";;", "\""})
+    refused(2, {"--delimiter", "one character"}, tiny({"a.csv", "--delimiter", wrong}));
   refused(2, {"--delimiter", "txt"}, tiny({"--delimiter", ";"}), {.input = "w5\n"});
   put("raw.tsv", "text\tid\n\"w5\" w6\t1\n");
   refused(3, {"raw.tsv", "closing quote"}, tiny({"raw.tsv"}));
@@ -83,7 +94,8 @@ TEST_F(BadInput, AnotherSeparatorThanTheFormatsIsNotOneColumn) {
 }
 
 TEST_F(BadInput, APipeThatIsPlainlyATableGetsAWord) {
-  for (const auto& [text, format] : {std::pair("{\"text\":\"w5\"}\n", "jsonl"), std::pair("id,text\n1,w5\n", "csv"), std::pair("text\tid\nw5\t1\n", "tsv")}) {
+  for (const auto& [text, format] : {std::pair("{\"text\":\"w5\"}\n", "jsonl"), std::pair("id,text\n1,w5\n", "csv"),
+                                     std::pair("text\tid\nw5\t1\n", "tsv")}) {
     const Outcome got = brim(tiny({}), {.input = text});
     EXPECT_EQ(got.code, 0) << got.err;
     EXPECT_NE(got.err.find(fmt::format("--format {}", format)), std::string::npos) << got.err;
@@ -99,7 +111,8 @@ TEST_F(BadInput, OutputsThatCannotBeMeant) {
     refused(2, {name, ".gz"}, tiny({"a.txt", "-o", name}));
     EXPECT_FALSE(exists(name));
   }
-  for (const char* verb : {"score", "embed", "tokenize"}) refused(2, {"./a.txt", "is the input a.txt too"}, {verb, "--model", "tiny", "a.txt", "-o", "./a.txt"});
+  for (const char* verb : {"score", "embed", "tokenize"})
+    refused(2, {"./a.txt", "is the input a.txt too"}, {verb, "--model", "tiny", "a.txt", "-o", "./a.txt"});
   EXPECT_EQ(get("a.txt"), "w5\n");
   refused(7, {"no/dir/o.csv: ", "make the directory no/dir first"}, tiny({"a.txt", "-o", "no/dir/o.csv"}));
   refused(2, {"--summary-json -", "-o FILE"}, tiny({"a.txt", "--summary-json", "-"}));
@@ -109,7 +122,8 @@ TEST_F(BadInput, OutputsThatCannotBeMeant) {
 // A name in another encoding than UTF-8 is a name like any other, though JSON cannot hold it.
 TEST_F(BadInput, FileNamesOfAnyBytes) {
   put("caf\xe9.txt", made_up_lines(300));
-  must(tiny({"caf\xe9.txt", "-o", "o\xe9.csv", "--checkpoint-seconds", "0", "--summary-json", "s.json", "--trace", "t.json"}));
+  must(tiny({"caf\xe9.txt", "-o", "o\xe9.csv", "--checkpoint-seconds", "0", "--summary-json", "s.json", "--trace",
+             "t.json"}));
   EXPECT_EQ(lines_of(get("o\xe9.csv")).size(), 301u);
   EXPECT_EQ(json_of("s.json").at("rows"), 300);
   EXPECT_TRUE(json_of("t.json").is_object());
@@ -172,7 +186,8 @@ TEST_F(BadInput, WrongFlagsAndVerbs) {
   refused(2, {"--device tpu", "cuda"}, {"score", "--model", "tiny", "--device", "tpu"}, {.input = "w5\n"});
   refused(2, {"--memory-limit 101%"}, tiny({"--memory-limit", "101%"}), {.input = "w5\n"});
   refused(2, {"--memory-limit -1GiB"}, tiny({"--memory-limit", "-1GiB"}), {.input = "w5\n"});
-  for (const char* verb : {"score", "plan", "embed"}) refused(2, {"--memory-limit", "90%"}, {verb, "--model", "tiny", "--memory-limit", ""}, {.input = "w5\n"});
+  for (const char* verb : {"score", "plan", "embed"})
+    refused(2, {"--memory-limit", "90%"}, {verb, "--model", "tiny", "--memory-limit", ""}, {.input = "w5\n"});
   refused(2, {"nothere.csv", "No such file"}, tiny({"nothere.csv"}));
 }
 
@@ -192,13 +207,17 @@ TEST_F(BadInput, FlagsOfOtherToolsAndValuesOutOfRange) {
   refused(2, {"--batch-size", "--memory-limit"}, {"score", "--batch-size", "32"});
   refused(2, {"--num_workers", "--threads"}, {"score", "--num_workers", "4"});
   refused(2, {"--threads 1.5: "}, tiny({"--threads", "1.5"}), {.input = "w5\n"});
-  for (const char* threads : {"-1", "99999"}) refused(2, {fmt::format("--threads {}", threads), "1024"}, {"tokenize", "--model", "tiny", "--threads", threads}, {.input = "w5\n"});
-  const Outcome no_column = refused(2, {"no column 1"}, tiny({"--format", "csv", "--text-column", "1"}), {.input = "a,b\n1,w5\n"});
+  for (const char* threads : {"-1", "99999"})
+    refused(2, {fmt::format("--threads {}", threads), "1024"}, {"tokenize", "--model", "tiny", "--threads", threads},
+            {.input = "w5\n"});
+  const Outcome no_column =
+      refused(2, {"no column 1"}, tiny({"--format", "csv", "--text-column", "1"}), {.input = "a,b\n1,w5\n"});
   EXPECT_EQ(no_column.err.find("did you mean"), std::string::npos) << no_column.err;
 }
 
 TEST_F(BadInput, AMisspeltVariableOfTheEnvironment) {
-  const Outcome got = brim(tiny({}), {.input = "w5\n", .environment = {{"BRIM_PRECISON", "int8"}, {"BRIM_UNRELATED_THING", "1"}}});
+  const Outcome got =
+      brim(tiny({}), {.input = "w5\n", .environment = {{"BRIM_PRECISON", "int8"}, {"BRIM_UNRELATED_THING", "1"}}});
   EXPECT_EQ(got.code, 0);
   EXPECT_NE(got.err.find("BRIM_PRECISON"), std::string::npos) << got.err;
   EXPECT_NE(got.err.find("did you mean BRIM_PRECISION?"), std::string::npos) << got.err;
@@ -207,7 +226,8 @@ TEST_F(BadInput, AMisspeltVariableOfTheEnvironment) {
 
 TEST_F(BadInput, AMisspeltVariableOfAnEnvFile) {
   put("wrong.env", "OTHER=1\nBRIM_PRECISON=int8\n");
-  refused(2, {"wrong.env:2", "BRIM_PRECISON", "did you mean BRIM_PRECISION?"}, {"--env-file", "wrong.env", "models", "list"});
+  refused(2, {"wrong.env:2", "BRIM_PRECISON", "did you mean BRIM_PRECISION?"},
+          {"--env-file", "wrong.env", "models", "list"});
   put("right.env", "OTHER=1\nBRIM_PRECISION=fp32\nBRIM_SAVE_STEPS=5\nBRIM_SYNC=0\n");
   EXPECT_EQ(brim({"--env-file", "right.env", "models", "list"}).err, "");
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU that fails in the middle of a file: the op is named, the exit code is 6, what was written stays, --resume finishes.
+// A GPU that fails in the middle of a file: the op is named, the exit code is 6, what was written stays, --resume
+// finishes.
 #include <fmt/format.h>
 
 #include "cli/program.h"
@@ -12,14 +13,18 @@ class LostDevice : public ProgramTest {
  protected:
   static constexpr size_t kRows = 60'000;
   Surroundings failing_after(int products) const {
-    return {.environment = {{"BRIM_CUBLASLT", BRIM_FAILING_CUBLASLT}, {"BRIM_TEST_GOOD_PRODUCTS", std::to_string(products)}}};
+    return {.environment = {{"BRIM_CUBLASLT", BRIM_FAILING_CUBLASLT},
+                            {"BRIM_TEST_GOOD_PRODUCTS", std::to_string(products)}}};
   }
   std::vector<std::string> score(const std::string& output, std::vector<std::string> more = {}) const {
-    std::vector<std::string> all = {"score", "in.txt", "--model", "tiny", "--device", "cuda", "--precision", "fp32", "-q", "--checkpoint-seconds", "0", "-o", output};
+    std::vector<std::string> all = {"score", "in.txt",      "--model", "tiny", "--device",
+                                    "cuda",  "--precision", "fp32",    "-q",   "--checkpoint-seconds",
+                                    "0",     "-o",          output};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  // First column to label: a row's score may differ in its last bits with its neighbours, which a resumed run packs anew.
+  // First column to label: a row's score may differ in its last bits with its neighbours, which a resumed run packs
+  // anew.
   static std::vector<std::string> labels(const std::string& csv) {
     std::vector<std::string> rows = lines_of(csv);
     for (std::string& row : rows) row.resize(std::min(row.size(), row.rfind(',')));
@@ -35,7 +40,8 @@ TEST_F(LostDevice, EndsWithSixAndGoesOnFromWhatWasWritten) {
   // Products grow in number until one run fails with rows behind it and rows before it.
   bool met_in_the_middle = false;
   for (int products = 200; products < 100'000 && !met_in_the_middle; products = products * 3 / 2) {
-    std::filesystem::remove(folder_ / "o.csv.part"), std::filesystem::remove(folder_ / "o.csv.part.json");
+    std::filesystem::remove(folder_ / "o.csv.part");
+    std::filesystem::remove(folder_ / "o.csv.part.json");
     const Outcome got = brim(score("o.csv"), failing_after(products));
     ASSERT_EQ(got.code, 6) << products << " products: " << got.err;
     EXPECT_NE(got.err.find("linear"), std::string::npos) << got.err;

@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 class Models : public ProgramTest {
  protected:
   Outcome score(const std::string& model, std::vector<std::string> more = {}) const {
-    std::vector<std::string> all = {"score", "--model", model, "--device", "cpu", "--all-scores", "-q", "--output-format", "jsonl"};
+    std::vector<std::string> all = {"score", "--model",         model,  "--device", "cpu", "--all-scores",
+                                    "-q",    "--output-format", "jsonl"};
     all.insert(all.end(), more.begin(), more.end());
     return brim(all, {.input = "w5 w6 w7\nw8\n"});
   }
@@ -36,7 +37,10 @@ TEST_F(Models, AMissingOneSaysHowToGetIt) {
 TEST_F(Models, AreFoundInTheirPlaces) {
   fs::create_directories(folder_ / "zoo");
   make_model("bert_sequence", "zoo/mine");
-  EXPECT_EQ(brim({"score", "--model", "mine", "-q"}, {.input = "w5\n", .environment = {{"BRIM_MODELS", (folder_ / "zoo").string()}}}).code, 0);
+  EXPECT_EQ(brim({"score", "--model", "mine", "-q"},
+                 {.input = "w5\n", .environment = {{"BRIM_MODELS", (folder_ / "zoo").string()}}})
+                .code,
+            0);
   make_model("bert_sequence", "hub/models--ProsusAI--finbert/snapshots/abc");
   put("hub/models--ProsusAI--finbert/refs/main", "abc");
   const Surroundings hub{.input = "w5\n", .environment = {{"HF_HUB_CACHE", (folder_ / "hub").string()}}};
@@ -48,10 +52,14 @@ TEST_F(Models, AreFoundInTheirPlaces) {
 
 TEST_F(Models, ShowSaysWhatItIs) {
   const std::string shown = must({"models", "show", "tiny"});
-  for (const char* part : {"bert", "sequence classification", "2 layers", "hidden 48", "44 tokens", "negative, neutral, positive", "wordpiece"})
+  for (const char* part : {"bert", "sequence classification", "2 layers", "hidden 48", "44 tokens",
+                           "negative, neutral, positive", "wordpiece"})
     EXPECT_NE(shown.find(part), std::string::npos) << part << "\n" << shown;
   EXPECT_NE(must({"models", "show", "vader"}).find("vaderSentiment"), std::string::npos);
-  edit_config("tiny", [](nlohmann::json& config) { config["id2label"] = {{"0", "a"}, {"1", "b"}}, config["label2id"] = {{"a", 0}, {"b", 1}}; });
+  edit_config("tiny", [](nlohmann::json& config) {
+    config["id2label"] = {{"0", "a"}, {"1", "b"}};
+    config["label2id"] = {{"a", 0}, {"b", 1}};
+  });
   refused(4, {"classifier", "[3,48]", "different models"}, {"models", "show", "tiny"});
 }
 
@@ -61,8 +69,10 @@ TEST_F(Models, Int8AndBack) {
   must({"models", "export", "tiny8", "--precision", "fp32", "-o", "back"});
   EXPECT_EQ(json_of("back/config.json").contains("quantization_config"), false);
   for (const char* half : {"fp16", "bf16"}) must({"models", "export", "tiny", "--precision", half, "-o", half});
-  for (const auto& [dir, stored] : {std::pair("tiny", "fp32"), std::pair("tiny8", "int8"), std::pair("back", "fp32"), std::pair("fp16", "fp16"), std::pair("bf16", "bf16")})
-    EXPECT_NE(must({"models", "show", dir}).find(fmt::format("model.safetensors, {})", stored)), std::string::npos) << dir;
+  for (const auto& [dir, stored] : {std::pair("tiny", "fp32"), std::pair("tiny8", "int8"), std::pair("back", "fp32"),
+                                    std::pair("fp16", "fp16"), std::pair("bf16", "bf16")})
+    EXPECT_NE(must({"models", "show", dir}).find(fmt::format("model.safetensors, {})", stored)), std::string::npos)
+        << dir;
   const auto want = json_lines(score("tiny", {"--precision", "fp32"}).out);
   for (const char* model : {"tiny8", "back", "fp16", "bf16"}) {
     const Outcome got = score(model, {"--precision", "fp32"});
@@ -74,8 +84,10 @@ TEST_F(Models, Int8AndBack) {
         EXPECT_NEAR(rows[i].at("scores").at(label).get<double>(), p.get<double>(), 0.03) << model;
   }
   // The same numbers either way, but for tables that the CPU keeps in 16 bits where they were stored in 8.
-  const auto stored = json_lines(score("tiny8", {"--precision", "fp32"}).out), widened = json_lines(score("back", {"--precision", "fp32"}).out);
-  for (size_t i = 0; i < stored.size(); ++i) EXPECT_NEAR(stored[i].at("score").get<double>(), widened[i].at("score").get<double>(), 1e-3);
+  const auto stored = json_lines(score("tiny8", {"--precision", "fp32"}).out),
+             widened = json_lines(score("back", {"--precision", "fp32"}).out);
+  for (size_t i = 0; i < stored.size(); ++i)
+    EXPECT_NEAR(stored[i].at("score").get<double>(), widened[i].at("score").get<double>(), 1e-3);
   EXPECT_EQ(score("tiny8", {"--precision", "int8"}).code, 0);
   refused(7, {"tiny8"}, {"models", "export", "tiny", "--precision", "int8", "-o", "tiny8"});
   refused(2, {"--precision int4", "int8"}, {"models", "export", "tiny", "--precision", "int4", "-o", "x"});
@@ -89,7 +101,8 @@ TEST_F(Models, TruncatedAndLyingWeights) {
     bad_model("tiny", {"model.safetensors"});
   }
   std::string lying = whole;
-  lying[0] = '\xff', lying[6] = '\x7f';  // the header's length
+  lying[0] = '\xff';
+  lying[6] = '\x7f';  // the header's length
   put("tiny/model.safetensors", lying);
   bad_model("tiny", {"model.safetensors"});
   fs::remove(folder_ / "tiny/model.safetensors");
@@ -97,7 +110,10 @@ TEST_F(Models, TruncatedAndLyingWeights) {
 }
 
 TEST_F(Models, ContradictoryConfigs) {
-  edit_config("tiny", [](nlohmann::json& c) { c["id2label"] = {{"0", "a"}, {"1", "b"}}, c["label2id"] = {{"a", 0}, {"b", 1}}; });
+  edit_config("tiny", [](nlohmann::json& c) {
+    c["id2label"] = {{"0", "a"}, {"1", "b"}};
+    c["label2id"] = {{"a", 0}, {"b", 1}};
+  });
   bad_model("tiny", {"classifier", "3", "2"});
   make_model("bert_sequence", "tiny");
   edit_config("tiny", [](nlohmann::json& c) { c["hidden_size"] = 50; });

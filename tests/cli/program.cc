@@ -28,7 +28,8 @@ void write_all(const fs::path& path, const std::string& bytes) {
 
 // Nothing of the machine's own settings reaches the program.
 std::vector<std::string> environment_of(const fs::path& folder, const Surroundings& around) {
-  std::vector<std::string> all = {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + folder.string(), "BRIM_HOME=" BRIM_SOURCE_DIR};
+  std::vector<std::string> all = {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + folder.string(),
+                                  "BRIM_HOME=" BRIM_SOURCE_DIR};
   for (const auto& [name, value] : around.environment) all.push_back(name + "=" + value);
   return all;
 }
@@ -44,14 +45,17 @@ int opened(const fs::path& path, int flags) {
 Running::Running(const fs::path& folder, const std::vector<std::string>& arguments, const Surroundings& around) {
   static int count = 0;
   const fs::path streams = folder / fmt::format(".streams.{}", ++count);
-  const fs::path out_path = around.stdout_path.empty() ? fs::path(streams.string() + ".out") : fs::path(around.stdout_path);
+  const fs::path out_path =
+      around.stdout_path.empty() ? fs::path(streams.string() + ".out") : fs::path(around.stdout_path);
   if (around.stdout_path.empty()) out_ = out_path;
   err_ = streams.string() + ".err";
   int in = -1;
   if (around.feed) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
-    in = ends[0], feed_fd_ = ends[1], feed_ = around.feed;
+    in = ends[0];
+    feed_fd_ = ends[1];
+    feed_ = around.feed;
   } else {
     write_all(streams.string() + ".in", around.input);
     in = opened(streams.string() + ".in", O_RDONLY);
@@ -63,14 +67,15 @@ Running::Running(const fs::path& folder, const std::vector<std::string>& argumen
   std::vector<char*> argv, envp;
   for (auto& word : words) argv.push_back(word.data());
   for (auto& variable : variables) envp.push_back(variable.data());
-  argv.push_back(nullptr), envp.push_back(nullptr);
+  argv.push_back(nullptr);
+  envp.push_back(nullptr);
 
   pid_ = ::fork();
   if (pid_ < 0) throw std::runtime_error("fork");
   if (pid_ == 0) {
     if (::chdir(folder.c_str()) != 0 || ::dup2(in, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(err, 2) < 0) ::_exit(99);
     if (around.file_limit >= 0) {
-      const struct rlimit limit {static_cast<rlim_t>(around.file_limit), static_cast<rlim_t>(around.file_limit)};
+      const struct rlimit limit { static_cast<rlim_t>(around.file_limit), static_cast<rlim_t>(around.file_limit) };
       ::setrlimit(RLIMIT_FSIZE, &limit);
     }
     ::execve(BRIM_PROGRAM, argv.data(), envp.data());
@@ -142,7 +147,8 @@ Outcome ProgramTest::refused(int code, const std::vector<std::string>& parts, co
   const Outcome got = brim(arguments, around);
   const std::string command = fmt::format("brim {}\n{}", fmt::join(arguments, " "), got.err);
   EXPECT_EQ(got.code, code) << command;
-  for (const auto& part : parts) EXPECT_NE(got.err.find(part), std::string::npos) << "not said: " << part << "\n" << command;
+  for (const auto& part : parts)
+    EXPECT_NE(got.err.find(part), std::string::npos) << "not said: " << part << "\n" << command;
   return got;
 }
 

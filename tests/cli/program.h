@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the built program in a folder of its own and looks at what a user would see: exit code, stdout, stderr, files.
-// Models are the goldens of tests/data/models with a vocabulary of made-up words (w5 … w95), so a run takes milliseconds.
+// Models are the goldens of tests/data/models with a vocabulary of made-up words (w5 … w95), so a run takes
+// milliseconds.
 #pragma once
 #include <gtest/gtest.h>
 #include <sys/types.h>
@@ -15,15 +16,15 @@
 namespace brim {
 
 struct Outcome {
-  int code = -1;    // exit code
-  int signal = 0;   // that ended it, if one did
+  int code = -1;      // exit code
+  int signal = 0;     // that ended it, if one did
   long peak_kib = 0;  // largest resident set
   std::string out, err;
 };
 
 struct Surroundings {
-  std::string input;                                             // given on stdin
-  std::function<void(int fd)> feed;                              // or written to it through a pipe, for as long as it takes
+  std::string input;                 // given on stdin
+  std::function<void(int fd)> feed;  // or written to it through a pipe, for as long as it takes
   std::vector<std::pair<std::string, std::string>> environment;  // added to an otherwise clean one
   std::string stdout_path;                                       // instead of being collected
   int64_t file_limit = -1;                                       // RLIMIT_FSIZE
@@ -59,7 +60,8 @@ class ProgramTest : public ::testing::Test {
   // As brim(), where it must succeed: the answer is stdout.
   std::string must(const std::vector<std::string>& arguments, const Surroundings& around = {}) const;
   // Where it must fail with `code` and say each of `parts` on stderr.
-  Outcome refused(int code, const std::vector<std::string>& parts, const std::vector<std::string>& arguments, const Surroundings& around = {}) const;
+  Outcome refused(int code, const std::vector<std::string>& parts, const std::vector<std::string>& arguments,
+                  const Surroundings& around = {}) const;
 
   std::filesystem::path put(const std::string& name, const std::string& bytes) const;
   std::string get(const std::string& name) const;

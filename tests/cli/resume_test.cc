@@ -19,8 +19,9 @@ class Resume : public ProgramTest {
   // Long enough to be met in the middle: one thread, and the place is saved as often as possible.
   static constexpr size_t kRows = 12'000;
   std::vector<std::string> command(const std::string& output, std::vector<std::string> more = {}) const {
-    std::vector<std::string> all = {"score", "in.txt", "--model", "tiny", "--device", "cpu", "--precision", "fp32", "--threads", "1", "-q",
-                                    "--checkpoint-seconds", "0", "-o", output};
+    std::vector<std::string> all = {"score",       "in.txt", "--model",   "tiny", "--device", "cpu",
+                                    "--precision", "fp32",   "--threads", "1",    "-q",       "--checkpoint-seconds",
+                                    "0",           "-o",     output};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -78,7 +79,8 @@ TEST_F(Resume, AfterKillsAtRandomPlacesTheBytesAreTheSame) {
     whole(std::string("whole_") + name);
     int kills = 0;
     for (int64_t from = 0; kills < 3;) {
-      Running run(folder_, command(name, kills > 0 ? std::vector<std::string>{"--resume"} : std::vector<std::string>{}), {});
+      Running run(folder_, command(name, kills > 0 ? std::vector<std::string>{"--resume"} : std::vector<std::string>{}),
+                  {});
       from += 1 + static_cast<int64_t>(rand_r(&seed) % (kRows / 5));
       const bool struck = strike(run, name, from, SIGKILL);
       const Outcome got = run.wait();
@@ -102,9 +104,15 @@ TEST_F(Resume, AnotherRunIsRefusedAndSaysWhy) {
   refused(2, {"all-scores", "run without --resume"}, command("o.csv", {"--resume", "--all-scores"}));
   refused(2, {"long-text"}, command("o.csv", {"--resume", "--long-text", "window-mean"}));
   const auto config = fs::last_write_time(folder_ / "tiny/config.json");
-  edit_config("tiny", [](nlohmann::json& c) { c["id2label"]["0"] = "awful", c["label2id"] = {{"awful", 0}, {"neutral", 1}, {"positive", 2}}; });
+  edit_config("tiny", [](nlohmann::json& c) {
+    c["id2label"]["0"] = "awful";
+    c["label2id"] = {{"awful", 0}, {"neutral", 1}, {"positive", 2}};
+  });
   refused(2, {"tiny/config.json", "another run"}, command("o.csv", {"--resume"}));
-  edit_config("tiny", [](nlohmann::json& c) { c["id2label"]["0"] = "negative", c["label2id"] = {{"negative", 0}, {"neutral", 1}, {"positive", 2}}; });
+  edit_config("tiny", [](nlohmann::json& c) {
+    c["id2label"]["0"] = "negative";
+    c["label2id"] = {{"negative", 0}, {"neutral", 1}, {"positive", 2}};
+  });
   fs::last_write_time(folder_ / "tiny/config.json", config);
   make_model("bert_sequence", "other");
   auto with_other = command("o.csv", {"--resume"});

@@ -41,7 +41,8 @@ TEST_F(Score, EveryFormatGivesTheSameScores) {
     const auto rows = json_lines(must(tiny({name, "--output-format", "jsonl"})));
     ASSERT_EQ(rows.size(), 2u) << name;
     std::vector<std::string> got;
-    for (const auto& row : rows) got.push_back(row.at("label").get<std::string>() + row.at("score").dump() + row.at("text").get<std::string>());
+    for (const auto& row : rows)
+      got.push_back(row.at("label").get<std::string>() + row.at("score").dump() + row.at("text").get<std::string>());
     if (want.empty()) want = got;
     EXPECT_EQ(got, want) << name;
   }
@@ -104,7 +105,8 @@ TEST_F(Score, VadersFourValuesAreTheReferences) {
 
 TEST_F(Score, EntitiesHaveOffsetsInCharacters) {
   make_model("bert_token", "ner");
-  const auto rows = json_lines(must({"score", "--model", "ner", "-q", "--output-format", "jsonl"}, {.input = "é w5 w6 w9 w33\n\n"}));
+  const auto rows =
+      json_lines(must({"score", "--model", "ner", "-q", "--output-format", "jsonl"}, {.input = "é w5 w6 w9 w33\n\n"}));
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_TRUE(rows[1].at("entities").empty());
   for (const auto& entity : rows[0].at("entities")) {
@@ -129,7 +131,8 @@ TEST_F(Score, LongTextModes) {
   EXPECT_NE(cut[0].at("score"), mean[0].at("score"));
   EXPECT_NE(most[0].at("score"), mean[0].at("score"));
   EXPECT_EQ(cut[1].at("score"), mean[1].at("score"));
-  const Outcome got = refused(3, {"stdin: line 1: ", "93 tokens", "takes 44", "window-mean"}, tiny({"--long-text", "error"}), {.input = text + "\nw5\n"});
+  const Outcome got = refused(3, {"stdin: line 1: ", "93 tokens", "takes 44", "window-mean"},
+                              tiny({"--long-text", "error"}), {.input = text + "\nw5\n"});
   const auto kept = lines_of(must(tiny({"--long-text", "error", "--on-error", "skip"}), {.input = text + "\nw5\n"}));
   ASSERT_EQ(kept.size(), 2u);
   EXPECT_EQ(kept[1].substr(0, 3), "w5,");
@@ -163,7 +166,8 @@ TEST_F(Score, TheTextColumnIsNamedOrGuessedOrAskedFor) {
 TEST_F(Score, WhatTheRulesHaveNotIsNull) {
   for (const char* model : {"tiny", "vader"}) {
     must({"score", "--model", model, "-o", "o.csv", "--summary-json", "s.json", "-q"}, {.input = "w5\n"});
-    for (const char* name : {"planned_bytes", "limit_bytes", "token_budget"}) EXPECT_EQ(json_of("s.json").at(name).is_null(), model == std::string("vader")) << model << " " << name;
+    for (const char* name : {"planned_bytes", "limit_bytes", "token_budget"})
+      EXPECT_EQ(json_of("s.json").at(name).is_null(), model == std::string("vader")) << model << " " << name;
   }
 }
 
@@ -195,13 +199,15 @@ TEST_F(Score, ThePrecisionUsedIsPrinted) {
 }
 
 TEST_F(Score, FlagsComeFromTheEnvironmentToo) {
-  const auto rows = lines_of(must({"score", "-q"}, {.input = "w5\n", .environment = {{"BRIM_MODEL", "tiny"}, {"BRIM_ALL_SCORES", "true"}}}));
+  const auto rows = lines_of(
+      must({"score", "-q"}, {.input = "w5\n", .environment = {{"BRIM_MODEL", "tiny"}, {"BRIM_ALL_SCORES", "true"}}}));
   EXPECT_EQ(rows.at(0), "text,label,score,negative,neutral,positive");
 }
 
 TEST_F(Score, TheShippedModelIsTheDefault) {
   if (!std::filesystem::exists(BRIM_SOURCE_DIR "/models/default/config.json")) GTEST_SKIP() << "no models/default here";
-  const auto rows = json_lines(must({"score", "-q", "--output-format", "jsonl"}, {.input = "I love this phone\nThis is the worst service ever\n"}));
+  const auto rows = json_lines(must({"score", "-q", "--output-format", "jsonl"},
+                                    {.input = "I love this phone\nThis is the worst service ever\n"}));
   EXPECT_EQ(rows.at(0).at("label"), "positive");
   EXPECT_EQ(rows.at(1).at("label"), "negative");
 }
@@ -244,7 +250,8 @@ TEST_F(Score, MemoryIsFlatOnAStream) {
         }
     };
     around.stdout_path = "/dev/null";
-    const Outcome got = brim({"score", "--format", "csv", "--model", model, "--device", "cpu", "--threads", "2", "-q"}, around);
+    const Outcome got =
+        brim({"score", "--format", "csv", "--model", model, "--device", "cpu", "--threads", "2", "-q"}, around);
     EXPECT_EQ(got.code, 0) << got.err;
     return got.peak_kib;
   };

@@ -27,12 +27,18 @@ TEST_F(Verbs, EmbedGivesAVectorARow) {
   double norm = 0, dot = 0, length = 0;
   for (size_t i = 0; i < 48; ++i) {
     const double u = unit[0].at("embedding")[i], m = mean[0].at("embedding")[i];
-    norm += u * u, dot += u * m, length += m * m;
+    norm += u * u;
+    dot += u * m;
+    length += m * m;
   }
   EXPECT_NEAR(norm, 1, 1e-5);
   EXPECT_NEAR(dot, std::sqrt(length), 1e-4);
-  EXPECT_EQ(json_lines(must({"embed", "-", "--model", "tiny", "-q", "--format", "jsonl"}, {.input = "{\"text\":\"w5\"}\n"})).size(), 1u);
-  refused(2, {"--pooling max", "mean or cls"}, {"embed", "-", "--model", "tiny", "--pooling", "max"}, {.input = "w5\n"});
+  EXPECT_EQ(
+      json_lines(must({"embed", "-", "--model", "tiny", "-q", "--format", "jsonl"}, {.input = "{\"text\":\"w5\"}\n"}))
+          .size(),
+      1u);
+  refused(2, {"--pooling max", "mean or cls"}, {"embed", "-", "--model", "tiny", "--pooling", "max"},
+          {.input = "w5\n"});
   refused(2, {"vader"}, {"embed", "-", "--model", "vader"}, {.input = "w5\n"});
 }
 
@@ -46,7 +52,8 @@ TEST_F(Verbs, TokenizeNeedsTokenizerFilesOnly) {
   EXPECT_EQ(rows[1].at("ids").dump(), "[2,3]");
   std::string text;
   for (int i = 0; i < 500; ++i) text += "w5 ";
-  EXPECT_EQ(json_lines(must({"tokenize", "-", "--model", "tiny"}, {.input = text})).at(0).at("ids").size(), 502u);  // never cut
+  EXPECT_EQ(json_lines(must({"tokenize", "-", "--model", "tiny"}, {.input = text})).at(0).at("ids").size(),
+            502u);  // never cut
   refused(4, {"tokenizer"}, {"tokenize", "-", "--model", "."}, {.input = "a\n"});
 }
 
@@ -114,17 +121,21 @@ TEST_F(Verbs, EvalOfSeveralLabelsARow) {
   EXPECT_EQ(names.at("rows"), 3);
   EXPECT_EQ(names.at("multi_label"), true);
   EXPECT_EQ(names.at("per_class").at("negative").at("support"), 1);
-  const auto columns = nlohmann::json::parse(must({"eval", "--label-column", "positive,neutral,negative", "columns.csv", "--model", "multi", "--json"}));
+  const auto columns = nlohmann::json::parse(
+      must({"eval", "--label-column", "positive,neutral,negative", "columns.csv", "--model", "multi", "--json"}));
   EXPECT_EQ(columns, names);
-  const auto again = nlohmann::json::parse(
-      must({"eval", "--label-column", "positive", "--label-column", "neutral", "--label-column", "negative", "columns.csv", "--model", "multi", "--json"}));
+  const auto again =
+      nlohmann::json::parse(must({"eval", "--label-column", "positive", "--label-column", "neutral", "--label-column",
+                                  "negative", "columns.csv", "--model", "multi", "--json"}));
   EXPECT_EQ(again, names);
   EXPECT_NE(must({"eval", "names.csv", "--model", "multi"}).find("all labels right"), std::string::npos);
   put("bad.csv", "text,positive,neutral,negative\nw5,1,0,0\nw6,0,2,0\n");
-  refused(3, {"bad.csv", "3", "column neutral is '2'"}, {"eval", "bad.csv", "--model", "multi", "--label-column", "positive,neutral,negative"});
+  refused(3, {"bad.csv", "3", "column neutral is '2'"},
+          {"eval", "bad.csv", "--model", "multi", "--label-column", "positive,neutral,negative"});
   refused(2, {"multi-label models"}, {"eval", "columns.csv", "--model", "tiny", "--label-column", "positive,neutral"});
   put("angry.csv", "text,positive,angry\nw5,1,0\n");
-  refused(3, {"angry", "negative, neutral, positive"}, {"eval", "angry.csv", "--model", "multi", "--label-column", "positive,angry"});
+  refused(3, {"angry", "negative, neutral, positive"},
+          {"eval", "angry.csv", "--model", "multi", "--label-column", "positive,angry"});
 }
 
 TEST_F(Verbs, EvalOfEntities) {
@@ -153,7 +164,8 @@ TEST_F(Verbs, PlanAnswersWithoutTheDevice) {
   EXPECT_LE(plan.at("peak_bytes").get<int64_t>(), plan.at("limit_bytes").get<int64_t>());
   EXPECT_GT(plan.at("token_budget").get<int64_t>(), 0);
   refused(5, {"--memory-limit"}, {"plan", "--model", "tiny", "--device", "rtx3050-6gb", "--memory-limit", "64MiB"});
-  refused(5, {"--memory-limit"}, {"score", "--model", "tiny", "--device", "cpu", "--memory-limit", "1KiB"}, {.input = "w5\n"});
+  refused(5, {"--memory-limit"}, {"score", "--model", "tiny", "--device", "cpu", "--memory-limit", "1KiB"},
+          {.input = "w5\n"});
   refused(2, {"rtx3051"}, {"plan", "--model", "tiny", "--device", "rtx3051"});
 }
 

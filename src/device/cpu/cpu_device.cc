@@ -20,14 +20,18 @@ constexpr size_t kAlignment = 256, kHugePage = 2 << 20;
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(int threads) : Device(DeviceKind::cpu, 0), pool_(threads > 0 ? threads : hardware_threads()), isa_(best_isa()) {}
+  explicit CpuDevice(int threads)
+      : Device(DeviceKind::cpu, 0), pool_(threads > 0 ? threads : hardware_threads()), isa_(best_isa()) {}
 
-  std::string name() const override { return fmt::format("cpu ({}, {} thread{})", isa_name(isa_), pool_.size(), pool_.size() == 1 ? "" : "s"); }
+  std::string name() const override {
+    return fmt::format("cpu ({}, {} thread{})", isa_name(isa_), pool_.size(), pool_.size() == 1 ? "" : "s");
+  }
 
   MemoryInfo memory() const override {
     struct sysinfo info {};
     ::sysinfo(&info);
-    MemoryInfo m{static_cast<int64_t>(info.freeram) * info.mem_unit, static_cast<int64_t>(info.totalram) * info.mem_unit};
+    MemoryInfo m{static_cast<int64_t>(info.freeram) * info.mem_unit,
+                 static_cast<int64_t>(info.totalram) * info.mem_unit};
     std::ifstream file("/proc/meminfo");
     std::string key, unit;
     int64_t kib = 0;
@@ -42,7 +46,9 @@ class CpuDevice final : public Device {
     return m;
   }
 
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(pool_.size() > 1 ? &pool_ : nullptr, isa_); }
+  std::unique_ptr<Stream> make_stream() override {
+    return std::make_unique<CpuStream>(pool_.size() > 1 ? &pool_ : nullptr, isa_);
+  }
 
   DeviceBuffer allocate(size_t bytes) override {
     if (bytes == 0) return {};
@@ -50,7 +56,8 @@ class CpuDevice final : public Device {
     const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;
     void* p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
     if (p != nullptr && alignment == kHugePage) ::madvise(p, bytes, MADV_HUGEPAGE);  // a wish: refused costs nothing
-    if (p == nullptr) fail(ErrorCode::does_not_fit, "cannot allocate {} of host memory", format_bytes(static_cast<int64_t>(bytes)));
+    if (p == nullptr)
+      fail(ErrorCode::does_not_fit, "cannot allocate {} of host memory", format_bytes(static_cast<int64_t>(bytes)));
     return DeviceBuffer(this, p, bytes, false);
   }
   DeviceBuffer allocate_host(size_t bytes) override { return allocate(bytes); }
@@ -69,7 +76,8 @@ void CpuStream::copy(void* dst, const void* src, size_t bytes) { std::memcpy(dst
 void CpuStream::fill_zero(void* dst, size_t bytes) { std::memset(dst, 0, bytes); }
 
 std::unique_ptr<Device> open_cpu_device(int threads) {
-  if (threads < 0 || threads > 1024) fail(ErrorCode::usage, "--threads {}: give a number from 1 to 1024, or 0 for all cores", threads);
+  if (threads < 0 || threads > 1024)
+    fail(ErrorCode::usage, "--threads {}: give a number from 1 to 1024, or 0 for all cores", threads);
   return std::make_unique<CpuDevice>(threads);
 }
 

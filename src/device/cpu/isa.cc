@@ -33,8 +33,9 @@ bool has_amx() {
 }
 
 bool has_avx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
 }
 #endif
 
@@ -51,20 +52,30 @@ bool isa_supported(Isa isa) {
   static const bool avx512 = avx2 && has_avx512();
   static const bool amx = avx512 && has_amx();
   switch (isa) {
-    case Isa::generic: return true;
-    case Isa::avx2: return avx2;
-    case Isa::avx512: return avx512;
-    case Isa::amx: return amx;
-    default: return false;
+    case Isa::generic:
+      return true;
+    case Isa::avx2:
+      return avx2;
+    case Isa::avx512:
+      return avx512;
+    case Isa::amx:
+      return amx;
+    default:
+      return false;
   }
 #elif defined(__aarch64__)
   // Bits of AT_HWCAP and AT_HWCAP2 as the kernel documents them.
   static const unsigned long hwcap = getauxval(AT_HWCAP), hwcap2 = getauxval(AT_HWCAP2);
   switch (isa) {
-    case Isa::generic: case Isa::neon: return true;
-    case Isa::neon_dot: return hwcap >> 20 & 1;                             // ASIMDDP
-    case Isa::neon_mm: return (hwcap2 >> 13 & 1) && (hwcap2 >> 14 & 1);     // I8MM, BF16
-    default: return false;
+    case Isa::generic:
+    case Isa::neon:
+      return true;
+    case Isa::neon_dot:
+      return hwcap >> 20 & 1;  // ASIMDDP
+    case Isa::neon_mm:
+      return (hwcap2 >> 13 & 1) && (hwcap2 >> 14 & 1);  // I8MM, BF16
+    default:
+      return false;
   }
 #else
   return isa == Isa::generic;
@@ -85,7 +96,9 @@ Isa best_isa() {
         if (isa_supported(isa)) return isa;
         fail(ErrorCode::usage, "BRIM_FORCE_ISA={}: this machine or build has no {}", *forced, *forced);
       }
-    fail(ErrorCode::usage, "BRIM_FORCE_ISA={}: unknown instruction set; known are generic, avx2, avx512, amx, neon, neon_dot, neon_mm", *forced);
+    fail(ErrorCode::usage,
+         "BRIM_FORCE_ISA={}: unknown instruction set; known are generic, avx2, avx512, amx, neon, neon_dot, neon_mm",
+         *forced);
   }
   return supported_isas().back();
 }

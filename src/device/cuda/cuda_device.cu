@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA device: what opens it, why it cannot be opened, its memory, streams, events and graphs. The runtime is linked
-// statically and opens the driver itself, so a program with this in it starts on machines without either.
+// The CUDA device: what opens it, why it cannot be opened, its memory, streams, events and graphs. The runtime is
+// linked statically and opens the driver itself, so a program with this in it starts on machines without either.
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
@@ -51,8 +51,9 @@ std::string reason_without_devices(cudaError_t error) {
     return fmt::format("the NVIDIA driver is too old: it supports CUDA {}, this build needs {}; update the driver",
                        cuda_version_text(driver), cuda_version_text(CUDART_VERSION));
   if (error == cudaErrorNoDevice)
-    return env("CUDA_VISIBLE_DEVICES") ? fmt::format("no CUDA device is visible (CUDA_VISIBLE_DEVICES={})", *env("CUDA_VISIBLE_DEVICES"))
-                                       : std::string("the NVIDIA driver sees no CUDA device");
+    return env("CUDA_VISIBLE_DEVICES")
+               ? fmt::format("no CUDA device is visible (CUDA_VISIBLE_DEVICES={})", *env("CUDA_VISIBLE_DEVICES"))
+               : std::string("the NVIDIA driver sees no CUDA device");
   return fmt::format("the NVIDIA driver does not work: {}", cudaGetErrorString(error));
 }
 
@@ -61,7 +62,8 @@ int attribute(int index, cudaDeviceAttr what) {
   return cudaDeviceGetAttribute(&value, what, index) == cudaSuccess ? value : 0;
 }
 
-// Fills `info` or says why not. Touching the probe kernel creates the context and finds out whether there is code for it.
+// Fills `info` or says why not. Touching the probe kernel creates the context and finds out whether there is code for
+// it.
 std::optional<std::string> probe(int index, CudaInfo& info) {
   prepare_environment();
   int count = 0;
@@ -70,17 +72,23 @@ std::optional<std::string> probe(int index, CudaInfo& info) {
     static_cast<void>(cudaGetLastError());
     return reason_without_devices(counted == cudaSuccess ? cudaErrorNoDevice : counted);
   }
-  if (index < 0 || index >= count) return fmt::format("there {} only {} CUDA device{}, counted from 0", count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
+  if (index < 0 || index >= count)
+    return fmt::format("there {} only {} CUDA device{}, counted from 0", count == 1 ? "is" : "are", count,
+                       count == 1 ? "" : "s");
   cudaDeviceProp properties{};
   cudaFuncAttributes attributes{};
   cudaError_t error = cudaGetDeviceProperties(&properties, index);
-  if (error == cudaSuccess) error = cudaSetDevice(index), bound_device = error == cudaSuccess ? index : -1;
+  if (error == cudaSuccess) {
+    error = cudaSetDevice(index);
+    bound_device = error == cudaSuccess ? index : -1;
+  }
   if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(probe_kernel));
   const int capability = properties.major * 10 + properties.minor;
   if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
-  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction || error == cudaErrorUnsupportedPtxVersion ||
-      error == cudaErrorInvalidKernelImage)
-    return fmt::format("{} is sm_{}, for which this build has no kernels (built for {})", properties.name, capability, BRIM_CUDA_ARCHS);
+  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
+      error == cudaErrorUnsupportedPtxVersion || error == cudaErrorInvalidKernelImage)
+    return fmt::format("{} is sm_{}, for which this build has no kernels (built for {})", properties.name, capability,
+                       BRIM_CUDA_ARCHS);
   if (error != cudaSuccess) return fmt::format("{} cannot be used: {}", properties.name, cudaGetErrorString(error));
   info.index = index;
   info.name = properties.name;
@@ -126,7 +134,8 @@ class CudaDevice final : public Device {
   DeviceBuffer allocate_host(size_t bytes) override {
     void* data = nullptr;
     bind_device(info_.index);
-    check_room(bytes == 0 ? cudaSuccess : cudaHostAlloc(&data, bytes, cudaHostAllocPortable), bytes, "page-locked host");
+    check_room(bytes == 0 ? cudaSuccess : cudaHostAlloc(&data, bytes, cudaHostAllocPortable), bytes,
+               "page-locked host");
     return DeviceBuffer(this, data, bytes, true);
   }
 
@@ -142,8 +151,8 @@ class CudaDevice final : public Device {
     if (error == cudaErrorMemoryAllocation) {
       static_cast<void>(cudaGetLastError());
       const MemoryInfo m = memory();
-      fail(ErrorCode::does_not_fit, "{}: cannot allocate {} of {} memory ({} of {} free)", info_.name, format_bytes(static_cast<int64_t>(bytes)), what,
-           format_bytes(m.free_bytes), format_bytes(m.total_bytes));
+      fail(ErrorCode::does_not_fit, "{}: cannot allocate {} of {} memory ({} of {} free)", info_.name,
+           format_bytes(static_cast<int64_t>(bytes)), what, format_bytes(m.free_bytes), format_bytes(m.total_bytes));
     }
     BRIM_CUDA_CHECK(error);
   }
@@ -164,7 +173,9 @@ class CudaEvent final : public Event {
     BRIM_CUDA_CHECK(cudaEventCreateWithFlags(event_.out(), timing ? cudaEventDefault : cudaEventDisableTiming));
   }
   void record(Stream& stream) override { BRIM_CUDA_CHECK(cudaEventRecord(event_.get(), as_cuda(stream).handle())); }
-  void wait(Stream& stream) override { BRIM_CUDA_CHECK(cudaStreamWaitEvent(as_cuda(stream).handle(), event_.get(), 0)); }
+  void wait(Stream& stream) override {
+    BRIM_CUDA_CHECK(cudaStreamWaitEvent(as_cuda(stream).handle(), event_.get(), 0));
+  }
   void synchronize() override { BRIM_CUDA_CHECK(cudaEventSynchronize(event_.get())); }
   bool done() override {
     const cudaError_t state = cudaEventQuery(event_.get());
@@ -216,21 +227,25 @@ bool cuda_kernel_failed(cudaError_t error) {
     case cudaErrorLaunchTimeout:
     case cudaErrorAssert:
     case cudaErrorECCUncorrectable:
-    case cudaErrorUnknown: return true;
-    default: return false;
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
   }
 }
 void cuda_failed(cudaError_t error, const char* call, const char* file, int line) {
   static_cast<void>(cudaGetLastError());
   int device = -1;
   static_cast<void>(cudaGetDevice(&device));
-  // A failure of a kernel is told by some later call: the card knows which op it had begun, the host only which it was at.
+  // A failure of a kernel is told by some later call: the card knows which op it had begun, the host only which it was
+  // at.
   const bool behind = cuda_kernel_failed(error) && !cuda_sync_every_op();
   const std::string op = behind ? OpTrail::begun() : std::string(cuda_current_op);
   const bool unnamed = behind && (op.empty() || op.find(kSmallBatch) != std::string::npos);
   if (error != cudaErrorInvalidValue && error != cudaErrorInvalidConfiguration) device_lost = true;
-  const std::string message = fmt::format("cuda:{}: {}{}{} ({}): {} at {}:{}{}", device, op, op.empty() ? "" : ": ", cudaGetErrorString(error),
-                                          cudaGetErrorName(error), call, file, line, unnamed ? "; BRIM_SYNC=1 names the op that failed" : "");
+  const std::string message =
+      fmt::format("cuda:{}: {}{}{} ({}): {} at {}:{}{}", device, op, op.empty() ? "" : ": ", cudaGetErrorString(error),
+                  cudaGetErrorName(error), call, file, line, unnamed ? "; BRIM_SYNC=1 names the op that failed" : "");
   cuda_current_op = "";
   throw Error(ErrorCode::device_lost, message);
 }
@@ -242,7 +257,8 @@ void cuda_warn(cudaError_t error, const char* call) noexcept {
   }
 }
 void cuda_refuse_after_loss() {
-  if (device_lost.load(std::memory_order_relaxed)) fail(ErrorCode::device_lost, "the CUDA device was lost earlier; restart the process");
+  if (device_lost.load(std::memory_order_relaxed))
+    fail(ErrorCode::device_lost, "the CUDA device was lost earlier; restart the process");
 }
 
 CudaStream::CudaStream(const CudaInfo& info) : Stream(DeviceKind::cuda), info_(info) {
@@ -267,7 +283,9 @@ void CudaStream::fill_zero(void* dst, size_t bytes) {
   BRIM_CUDA_CHECK(cudaMemsetAsync(dst, 0, bytes, handle()));
 }
 
-std::unique_ptr<Event> make_cuda_event(Device& device, bool timing) { return std::make_unique<CudaEvent>(device.index(), timing); }
+std::unique_ptr<Event> make_cuda_event(Device& device, bool timing) {
+  return std::make_unique<CudaEvent>(device.index(), timing);
+}
 
 const CudaInfo& cuda_info(const Device& device) {
   BRIM_CHECK(device.kind() == DeviceKind::cuda, "{} is not a CUDA device", device.name());

@@ -59,10 +59,12 @@ TEST(CudaStream, CopiesAndEventsOrderTwoStreams) {
   const auto device = open_cuda_device(0);
   const auto copying = device->make_stream(), computing = device->make_stream();
   constexpr size_t kBytes = 64 << 20;
-  const DeviceBuffer there = device->allocate(kBytes), host = device->allocate_host(kBytes), back = device->allocate_host(kBytes);
+  const DeviceBuffer there = device->allocate(kBytes), host = device->allocate_host(kBytes),
+                     back = device->allocate_host(kBytes);
   auto* values = static_cast<uint32_t*>(host.data());
   for (size_t i = 0; i < kBytes / 4; ++i) values[i] = static_cast<uint32_t>(i * 2654435761u);
-  const auto begin = make_event(*device, true), copied = make_event(*device, true), ordered = make_event(*device, false);
+  const auto begin = make_event(*device, true), copied = make_event(*device, true),
+             ordered = make_event(*device, false);
   DeviceClock clock(*device, *copying);
   begin->record(*copying);
   copying->copy(there.data(), host.data(), kBytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA stream behind brim::Stream and what kernels need to know of the card. Included by .cu files and by files under
-// device/cuda and ops/cuda only.
+// The CUDA stream behind brim::Stream and what kernels need to know of the card. Included by .cu files and by files
+// under device/cuda and ops/cuda only.
 #pragma once
 #include <memory>
 

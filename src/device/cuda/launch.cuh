@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one way from an op to its kernels: cuda_op names the op to the host and to the stream, so that an error can be told
-// by it, binds the device and, under BRIM_SYNC=1, waits for the result; launch<kernel> launches, checks, and registers the
-// kernel at program start, so that opening a device loads every kernel there is and memory in use does not change once
-// batches run.
+// The one way from an op to its kernels: cuda_op names the op to the host and to the stream, so that an error can be
+// told by it, binds the device and, under BRIM_SYNC=1, waits for the result; launch<kernel> launches, checks, and
+// registers the kernel at program start, so that opening a device loads every kernel there is and memory in use does
+// not change once batches run.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -33,7 +33,7 @@ void launch([[maybe_unused]] CudaStream& stream, dim3 grid, dim3 block, Args... 
 #if defined(BRIM_CUDA_EMULATION)
   emulation::run(grid, block, [=] { Kernel(args...); });
 #else
-  Kernel<<<grid, block, 0, stream.handle()>>>(args...);
+  Kernel<<<grid, block, 0, stream.handle()> > >(args...);
   BRIM_CUDA_CHECK(cudaGetLastError());
 #endif
 }
@@ -50,6 +50,8 @@ void cuda_op(Stream& stream, const char* name, Body&& body) {
   cuda_current_op = outer;
 }
 
-inline unsigned blocks_for(int64_t items, int64_t per_block) { return static_cast<unsigned>((items + per_block - 1) / per_block); }
+inline unsigned blocks_for(int64_t items, int64_t per_block) {
+  return static_cast<unsigned>((items + per_block - 1) / per_block);
+}
 
 }  // namespace brim

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/cuda/op_trail.h"
-
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "device/cuda/cuda_check.h"
+#include "device/cuda/op_trail.h"
 
 namespace brim {
 namespace {
@@ -26,7 +25,8 @@ WriteValue write_value() {
 }
 
 CUresult write(cudaStream_t stream, void* word, const char* op) {
-  return write_value()(stream, reinterpret_cast<CUdeviceptr>(word), reinterpret_cast<cuuint64_t>(op), CU_STREAM_WRITE_VALUE_DEFAULT);
+  return write_value()(stream, reinterpret_cast<CUdeviceptr>(word), reinterpret_cast<cuuint64_t>(op),
+                       CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
 std::mutex trails_mutex;
@@ -57,7 +57,8 @@ OpTrail::~OpTrail() {
     const std::lock_guard lock(trails_mutex);
     std::erase(trails(), word_);
   }
-  if (const cudaError_t error = cudaFreeHost(const_cast<const char**>(word_)); error != cudaSuccess) cuda_warn(error, "releasing memory");
+  if (const cudaError_t error = cudaFreeHost(const_cast<const char**>(word_)); error != cudaSuccess)
+    cuda_warn(error, "releasing memory");
 }
 
 void OpTrail::begin(const char* op) {
@@ -69,7 +70,8 @@ std::string OpTrail::begun() {
   const std::lock_guard lock(trails_mutex);
   std::vector<std::string> names;
   for (const auto* word : trails())
-    if (const char* op = *word; op != nullptr && std::find(names.begin(), names.end(), op) == names.end()) names.emplace_back(op);
+    if (const char* op = *word; op != nullptr && std::find(names.begin(), names.end(), op) == names.end())
+      names.emplace_back(op);
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : " or ") + name;
   return text;

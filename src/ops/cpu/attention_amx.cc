@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of one head in bf16 on AMX tiles, for models whose products are bf16 or int8. Queries are taken 32 at a time:
-// two by two tiles of scores, softmax in fp32 with an exponential good to bf16, two by two tiles of output. Keys become
-// the tile unit's right-hand layout by a transposition of pairs, values by interleaving two rows. For 128 keys of size 64 the
-// tiles take 4,100 cycles a head and softmax as much again, which is why its exponential is short.
+// Attention of one head in bf16 on AMX tiles, for models whose products are bf16 or int8. Queries are taken 32 at a
+// time: two by two tiles of scores, softmax in fp32 with an exponential good to bf16, two by two tiles of output. Keys
+// become the tile unit's right-hand layout by a transposition of pairs, values by interleaving two rows. For 128 keys
+// of size 64 the tiles take 4,100 cycles a head and softmax as much again, which is why its exponential is short.
 #include "ops/cpu/attention_kernels.h"
 #include "ops/cpu/vec.h"
 
@@ -28,13 +28,16 @@ BRIM_VEC __m512i row_of_32(const void* row, int64_t at, bool bf16) {
   const float* x = static_cast<const float*>(row) + at;
   return (__m512i)_mm512_cvtne2ps_pbh(load(x + 16), load(x));
 }
-BRIM_VEC const void* row_at(const void* x, int64_t ld, int64_t row, bool bf16) { return static_cast<const char*>(x) + row * ld * (bf16 ? 2 : 4); }
+BRIM_VEC const void* row_at(const void* x, int64_t ld, int64_t row, bool bf16) {
+  return static_cast<const char*>(x) + row * ld * (bf16 ? 2 : 4);
+}
 
 // Rows to bf16, 16 at a time: out [rows rounded up][D]; rows past the last are zero.
 void pack_rows(const void* x, int64_t ld, int64_t rows, int64_t padded, int64_t D, bool bf16, uint16_t* out) {
   for (int64_t r = 0; r < padded; ++r)
     for (int64_t d = 0; d < D; d += 32)
-      _mm512_store_si512(out + r * D + d, r < rows ? row_of_32(row_at(x, ld, r, bf16), d, bf16) : _mm512_setzero_si512());
+      _mm512_store_si512(out + r * D + d,
+                         r < rows ? row_of_32(row_at(x, ld, r, bf16), d, bf16) : _mm512_setzero_si512());
 }
 
 // Keys [padded][D] in bf16 to tiles [key / 16][d / 32]: row i of a tile holds the pair d = 2i, 2i+1 of each of 16 keys.
@@ -47,11 +50,16 @@ void pack_keys(const uint16_t* rows, int64_t padded, int64_t D, char* out) {
     }
 }
 
-// Values to tiles [key / 32][d / 16]: row i of a tile holds keys 2i, 2i+1 of each of 16 columns. Rows past the last are zero.
+// Values to tiles [key / 32][d / 16]: row i of a tile holds keys 2i, 2i+1 of each of 16 columns. Rows past the last are
+// zero.
 void pack_values(const void* v, int64_t ld, int64_t keys, int64_t padded, int64_t D, bool bf16, char* out) {
   // Words 0, 32, 1, 33, …: the low halves of two rows of 32 interleaved; and the high halves.
   alignas(64) uint16_t low_index[32], high_index[32];
-  for (int i = 0; i < 32; ++i) low_index[i] = static_cast<uint16_t>(i / 2 + i % 2 * 32), high_index[i] = static_cast<uint16_t>(16 + i / 2 + i % 2 * 32);
+  for (int i = 0; i < 32; ++i) {
+    low_index[i] = static_cast<uint16_t>(i / 2 + i % 2 * 32);
+
+    high_index[i] = static_cast<uint16_t>(16 + i / 2 + i % 2 * 32);
+  }
   const __m512i low = _mm512_load_si512(low_index), high = _mm512_load_si512(high_index), none = _mm512_setzero_si512();
   const int64_t tiles = D / kTile;
   for (int64_t key = 0; key < padded; key += 2) {
@@ -65,9 +73,10 @@ void pack_values(const void* v, int64_t ld, int64_t keys, int64_t padded, int64_
   }
 }
 
-// c[0..32][32 columns at ld_c] = a [32 rows][steps * 32] b: `a` by rows of ld_a bytes, `b` tiles one after the other along
-// the columns, b_step bytes from one step to the next. One row of tiles only where rows <= 16.
-BRIM_VEC void multiply_block(const char* a, int64_t ld_a, const char* b, int64_t b_column, int64_t b_step, int64_t steps, bool two_rows, float* c, int64_t ld_c) {
+// c[0..32][32 columns at ld_c] = a [32 rows][steps * 32] b: `a` by rows of ld_a bytes, `b` tiles one after the other
+// along the columns, b_step bytes from one step to the next. One row of tiles only where rows <= 16.
+BRIM_VEC void multiply_block(const char* a, int64_t ld_a, const char* b, int64_t b_column, int64_t b_step,
+                             int64_t steps, bool two_rows, float* c, int64_t ld_c) {
   _tile_zero(0);
   _tile_zero(1);
   if (two_rows) {
@@ -110,20 +119,22 @@ BRIM_VEC F exp2_short(F y) {
 
 // Largest of each of four vectors, in the first four lanes.
 BRIM_VEC __m128 max_of_four(F a, F b, F c, F d) {
-  const F ab = max(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)), cd = max(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+  const F ab = max(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)),
+          cd = max(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
   const F four = max(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xEE));
   const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(four), _mm512_extractf32x8_ps(four, 1));
   return _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 BRIM_VEC __m128 sum_of_four(F a, F b, F c, F d) {
-  const F ab = add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)), cd = add(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+  const F ab = add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)),
+          cd = add(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
   const F four = add(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xEE));
   const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(four), _mm512_extractf32x8_ps(four, 1));
   return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-// Four rows of scores s [4][L] to bf16 probabilities (not yet divided by their sums) in the first half of the same rows,
-// which writing, half as fast as reading, never overtakes; keys past the last get 0. Returns the sums.
+// Four rows of scores s [4][L] to bf16 probabilities (not yet divided by their sums) in the first half of the same
+// rows, which writing, half as fast as reading, never overtakes; keys past the last get 0. Returns the sums.
 BRIM_VEC __m128 softmax_four(float* s, int64_t L, int64_t keys, float c) {
   F top[4];
   const M tail = keys % kTile == 0 ? static_cast<M>(0xFFFF) : first(static_cast<int>(keys % kTile));
@@ -139,11 +150,15 @@ BRIM_VEC __m128 softmax_four(float* s, int64_t L, int64_t keys, float c) {
   const F factor = set1(c);
   F sum[4];
   for (int r = 0; r < 4; ++r) {
-    const F down = _mm512_broadcastss_ps(r == 0 ? shift : r == 1 ? _mm_shuffle_ps(shift, shift, 0x55) : r == 2 ? _mm_shuffle_ps(shift, shift, 0xAA) : _mm_shuffle_ps(shift, shift, 0xFF));
+    const F down = _mm512_broadcastss_ps(r == 0   ? shift
+                                         : r == 1 ? _mm_shuffle_ps(shift, shift, 0x55)
+                                         : r == 2 ? _mm_shuffle_ps(shift, shift, 0xAA)
+                                                  : _mm_shuffle_ps(shift, shift, 0xFF));
     auto* p = reinterpret_cast<uint16_t*>(s + r * L);
     F total = zero();
     for (int64_t j = 0; j < L; j += kBlock) {
-      F a = exp2_short(fma(load(s + r * L + j), factor, down)), b = exp2_short(fma(load(s + r * L + j + kTile), factor, down));
+      F a = exp2_short(fma(load(s + r * L + j), factor, down)),
+        b = exp2_short(fma(load(s + r * L + j + kTile), factor, down));
       if (j + kBlock > keys) {
         const int64_t left = keys - j;
         a = select(first(static_cast<int>(left < kTile ? left : kTile)), a, zero());
@@ -179,19 +194,21 @@ void attend(const HeadArgs& a) {
   for (int64_t first_query = 0; first_query < a.queries; first_query += kBlock) {
     const int64_t queries = a.queries - first_query < kBlock ? a.queries - first_query : kBlock;
     const bool two_rows = queries > kTile;
-    pack_rows(row_at(a.q, a.ld_q, first_query, a.bf16_in), a.ld_q, queries, two_rows ? kBlock : kTile, D, a.bf16_in, rows);
+    pack_rows(row_at(a.q, a.ld_q, first_query, a.bf16_in), a.ld_q, queries, two_rows ? kBlock : kTile, D, a.bf16_in,
+              rows);
     for (int64_t key = 0; key < L; key += kBlock)
-      multiply_block(reinterpret_cast<const char*>(rows), D * 2, keys + key / kTile * steps * kTileBytes, steps * kTileBytes, kTileBytes, steps,
-                     two_rows, scores + key, L);
+      multiply_block(reinterpret_cast<const char*>(rows), D * 2, keys + key / kTile * steps * kTileBytes,
+                     steps * kTileBytes, kTileBytes, steps, two_rows, scores + key, L);
     for (int64_t i = 0; i < round_up(queries, 4); i += 4) {
       for (int64_t r = i; r < i + 4; ++r) fetch_next(a, first_query + r);
       _mm_store_ps(inverse + i, _mm_div_ps(_mm_set1_ps(1.0f), softmax_four(scores + i * L, L, a.keys, c)));
     }
     for (int64_t d = 0; d < D; d += kBlock) {
-      multiply_block(reinterpret_cast<const char*>(scores), L * 4, values + d / kTile * kTileBytes, kTileBytes, D / kTile * kTileBytes, L / kBlock,
-                     two_rows, sums, kBlock);
+      multiply_block(reinterpret_cast<const char*>(scores), L * 4, values + d / kTile * kTileBytes, kTileBytes,
+                     D / kTile * kTileBytes, L / kBlock, two_rows, sums, kBlock);
       for (int64_t i = 0; i < queries; ++i) {
-        const F factor = set1(inverse[i]), low = mul(load(sums + i * kBlock), factor), high = mul(load(sums + i * kBlock + kTile), factor);
+        const F factor = set1(inverse[i]), low = mul(load(sums + i * kBlock), factor),
+                high = mul(load(sums + i * kBlock + kTile), factor);
         const int64_t to = (first_query + i) * a.ld_out + d;
         if (a.bf16_out) {
           _mm512_storeu_si512(static_cast<uint16_t*>(a.out) + to, (__m512i)_mm512_cvtne2ps_pbh(high, low));
@@ -213,6 +230,7 @@ bool takes(int64_t queries, int64_t keys, int64_t D) { return D % 32 == 0 && que
 
 }  // namespace
 
-extern const cpu::Bf16AttentionKernels kAttentionKernels = {.name = "amx_bf16", .takes = takes, .begin = begin, .attend = attend, .end = end};
+extern const cpu::Bf16AttentionKernels kAttentionKernels = {
+    .name = "amx_bf16", .takes = takes, .begin = begin, .attend = attend, .end = end};
 
 }  // namespace brim::amx

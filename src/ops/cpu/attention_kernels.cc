@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of one head in fp32, written once against vec.h and compiled per instruction set. The keys are transposed
-// once per head, so that scores are made a vector of keys at a time; queries go through in blocks whose scores stay in the
-// near caches; a whole row of scores is at hand, so softmax is exact and needs no rescaling. A query's arithmetic does not
-// depend on which others share its block, so splitting a sequence among threads changes no bit.
+// once per head, so that scores are made a vector of keys at a time; queries go through in blocks whose scores stay in
+// the near caches; a whole row of scores is at hand, so softmax is exact and needs no rescaling. A query's arithmetic
+// does not depend on which others share its block, so splitting a sequence among threads changes no bit.
 #include "ops/cpu/attention_kernels.h"
 
 #include "ops/cpu/drop.h"
@@ -25,11 +25,11 @@ struct Product {
   int64_t M, N, K;
   const float* a;
   ptrdiff_t a_row, a_k;
-  const float* b;          // rows readable to a whole number of vectors
+  const float* b;  // rows readable to a whole number of vectors
   ptrdiff_t ld_b;
   float* c;
   ptrdiff_t ld_c;
-  const float* row_factor; // [M] multiplies the rows of the product, or null
+  const float* row_factor;  // [M] multiplies the rows of the product, or null
   bool accumulate;
 };
 
@@ -69,21 +69,28 @@ void tile(const Product& p, int64_t row, int64_t col) {
       if (p.row_factor != nullptr) v = mul(v, set1(p.row_factor[row + i]));
       const bool whole = j + 1 < kVectors || last == kLanes;
       if (p.accumulate) v = add(v, whole ? load(c + j * kLanes) : load(c + j * kLanes, last));
-      if (whole) store(c + j * kLanes, v);
-      else store(c + j * kLanes, v, last);
+      if (whole)
+        store(c + j * kLanes, v);
+      else
+        store(c + j * kLanes, v, last);
     }
   }
 }
 
 // Rows of a tile for its width in vectors: as many accumulators as there are registers for.
-constexpr int rows_of_tile(int vectors) { return kRegisters == 32 ? (vectors == 4 ? 6 : 8) : kLanes == 8 ? (vectors == 2 ? 6 : 8) : 4; }
+constexpr int rows_of_tile(int vectors) {
+  return kRegisters == 32 ? (vectors == 4 ? 6 : 8) : kLanes == 8 ? (vectors == 2 ? 6 : 8) : 4;
+}
 constexpr int kTileVectors = kRegisters == 32 ? 4 : 2;
 
 template <int kVectors, int kRows>
 BRIM_VEC void tile_rows(const Product& p, int64_t rows, int64_t row, int64_t col) {
-  if constexpr (kRows == 1) tile<1, kVectors>(p, row, col);
-  else if (rows == kRows) tile<kRows, kVectors>(p, row, col);
-  else tile_rows<kVectors, kRows - 1>(p, rows, row, col);
+  if constexpr (kRows == 1)
+    tile<1, kVectors>(p, row, col);
+  else if (rows == kRows)
+    tile<kRows, kVectors>(p, row, col);
+  else
+    tile_rows<kVectors, kRows - 1>(p, rows, row, col);
 }
 
 // One panel of columns: the rows shared evenly among the fewest tiles.
@@ -104,19 +111,26 @@ void multiply(const Product& p) {
     const int64_t vectors = (p.N - col + kLanes - 1) / kLanes;
     if constexpr (kTileVectors == 4) {
       // Five vectors are three and two rather than four and one.
-      if (vectors >= 4 && vectors != 5) panel<4>(p, col), col += 4 * kLanes;
-      else if (vectors >= 3) panel<3>(p, col), col += 3 * kLanes;
-      else if (vectors == 2) panel<2>(p, col), col += 2 * kLanes;
-      else panel<1>(p, col), col += kLanes;
+      if (vectors >= 4 && vectors != 5)
+        panel<4>(p, col), col += 4 * kLanes;
+      else if (vectors >= 3)
+        panel<3>(p, col), col += 3 * kLanes;
+      else if (vectors == 2)
+        panel<2>(p, col), col += 2 * kLanes;
+      else
+        panel<1>(p, col), col += kLanes;
     } else {
-      if (vectors >= 2) panel<2>(p, col), col += 2 * kLanes;
-      else panel<1>(p, col), col += kLanes;
+      if (vectors >= 2)
+        panel<2>(p, col), col += 2 * kLanes;
+      else
+        panel<1>(p, col), col += kLanes;
     }
   }
 }
 
 // dst[d][j] = x[j][d] for j < rows, zero up to the next whole vector; `zeros` holds D zeros.
-void transpose_rows(const float* x, int64_t ld, int64_t rows, int64_t D, float* dst, int64_t ld_dst, const float* zeros) {
+void transpose_rows(const float* x, int64_t ld, int64_t rows, int64_t D, float* dst, int64_t ld_dst,
+                    const float* zeros) {
   for (int64_t j = 0; j < rows; j += kLanes) {
     const float* row[kLanes];
     for (int i = 0; i < kLanes; ++i) row[i] = j + i < rows ? x + (j + i) * ld : zeros;
@@ -140,27 +154,36 @@ Rows padded_rows(const float* x, int64_t ld, int64_t rows, int64_t D, float* cop
   const int64_t width = round_up(D, kLanes);
   for (int64_t j = 0; j < rows; ++j)
     for (int64_t d = 0; d < width; d += kLanes)
-      store(copy + j * width + d, D - d >= kLanes ? load(x + j * ld + d) : load(x + j * ld + d, static_cast<int>(D - d)));
+      store(copy + j * width + d,
+            D - d >= kLanes ? load(x + j * ld + d) : load(x + j * ld + d, static_cast<int>(D - d)));
   return {copy, width};
 }
 
 // s becomes e^(scale (s - max)), dropped where asked; returns the sum before dropping and the largest score.
-struct SoftmaxRow { float total, top; };
+struct SoftmaxRow {
+  float total, top;
+};
 BRIM_VEC SoftmaxRow softmax_row(float* s, int64_t keys, float scale) {
   const int64_t whole = keys / kLanes * kLanes;
   const int left = static_cast<int>(keys - whole);
   F top0 = set1(-__builtin_inff()), top1 = top0;
   int64_t j = 0;
-  for (; j + 2 * kLanes <= whole; j += 2 * kLanes) top0 = max(top0, load(s + j)), top1 = max(top1, load(s + j + kLanes));
+  for (; j + 2 * kLanes <= whole; j += 2 * kLanes) {
+    top0 = max(top0, load(s + j));
+    top1 = max(top1, load(s + j + kLanes));
+  }
   for (; j < whole; j += kLanes) top0 = max(top0, load(s + j));
   if (left > 0) top1 = max(top1, select(lanes_below(left), load(s + whole), top1));
   const float top = reduce_max(max(top0, top1)), c = scale * kLog2e;
   const F factor = set1(c), shift = set1(-top * c);
   F total0 = zero(), total1 = zero();
   for (j = 0; j + 2 * kLanes <= whole; j += 2 * kLanes) {
-    const F a = exp2_nonpositive(fma(load(s + j), factor, shift)), b = exp2_nonpositive(fma(load(s + j + kLanes), factor, shift));
-    store(s + j, a), store(s + j + kLanes, b);
-    total0 = add(total0, a), total1 = add(total1, b);
+    const F a = exp2_nonpositive(fma(load(s + j), factor, shift)),
+            b = exp2_nonpositive(fma(load(s + j + kLanes), factor, shift));
+    store(s + j, a);
+    store(s + j + kLanes, b);
+    total0 = add(total0, a);
+    total1 = add(total1, b);
   }
   for (; j < whole; j += kLanes) {
     const F a = exp2_nonpositive(fma(load(s + j), factor, shift));
@@ -195,14 +218,15 @@ void scores_in_place(const float* q, const float* k, int64_t ld_k, int64_t keys,
 }
 
 void attend_fp32(const HeadArgs& a) {
-  const auto *a_q = static_cast<const float*>(a.q), *a_k = static_cast<const float*>(a.k), *a_v = static_cast<const float*>(a.v);
+  const auto *a_q = static_cast<const float*>(a.q), *a_k = static_cast<const float*>(a.k),
+             *a_v = static_cast<const float*>(a.v);
   auto* a_out = static_cast<float*>(a.out);
   const int64_t L = round_up(a.keys, kLanes);
-  float* keys = a.scratch;                       // [D][L]
-  float* scores = keys + a.D * L;                // [kQueryBlock][L]
-  float* factors = scores + kQueryBlock * L;     // [kQueryBlock]
-  float* zeros = factors + kQueryBlock;          // [D]
-  float* values = zeros + round_up(a.D, kLanes); // [keys][D padded]
+  float* keys = a.scratch;                        // [D][L]
+  float* scores = keys + a.D * L;                 // [kQueryBlock][L]
+  float* factors = scores + kQueryBlock * L;      // [kQueryBlock]
+  float* zeros = factors + kQueryBlock;           // [D]
+  float* values = zeros + round_up(a.D, kLanes);  // [keys][D padded]
   const bool in_place = a.queries == 1;
   if (!in_place) {
     for (int64_t d = 0; d < a.D; ++d) zeros[d] = 0;
@@ -212,14 +236,17 @@ void attend_fp32(const HeadArgs& a) {
   for (int64_t first = 0; first < a.queries; first += kQueryBlock) {
     const int64_t rows = a.queries - first < kQueryBlock ? a.queries - first : kQueryBlock;
     const float* q = a_q + first * a.ld_q;
-    if (in_place) scores_in_place(q, a_k, a.ld_k, a.keys, a.D, scores);
-    else multiply({rows, L, a.D, q, a.ld_q, 1, keys, L, scores, L, nullptr, false});
+    if (in_place)
+      scores_in_place(q, a_k, a.ld_k, a.keys, a.D, scores);
+    else
+      multiply({rows, L, a.D, q, a.ld_q, 1, keys, L, scores, L, nullptr, false});
     for (int64_t i = 0; i < rows; ++i) {
       fetch_next(a, first + i);
       const SoftmaxRow row = softmax_row(scores + i * L, a.keys, a.scale);
       factors[i] = 1.0f / row.total;
       if (a.lse != nullptr) a.lse[(first + i) * a.ld_lse] = row.top * a.scale + __builtin_logf(row.total);
-      if (a.drop.threshold != 0) drop_row(scores + i * L, a.keys, a.drop, static_cast<uint64_t>((first + i) * a.drop_step));
+      if (a.drop.threshold != 0)
+        drop_row(scores + i * L, a.keys, a.drop, static_cast<uint64_t>((first + i) * a.drop_step));
     }
     multiply({rows, a.D, a.keys, scores, L, 1, v.x, v.ld, a_out + first * a.ld_out, a.ld_out, factors, false});
   }
@@ -236,28 +263,38 @@ void attend(const HeadArgs& a) {
     for (int64_t r = 0; r < rows; ++r, at += a.D)
       for (int64_t d = 0; d < a.D; d += kLanes) {
         const auto* from = static_cast<const uint16_t*>(x) + r * ld + d;
-        if (a.D - d >= kLanes) store(at + d, load_bf16(from));
-        else store(at + d, load_bf16(from, static_cast<int>(a.D - d)), static_cast<int>(a.D - d));
+        if (a.D - d >= kLanes)
+          store(at + d, load_bf16(from));
+        else
+          store(at + d, load_bf16(from, static_cast<int>(a.D - d)), static_cast<int>(a.D - d));
       }
     return out;
   };
   if (a.bf16_in) {
-    wide.q = widen(a.q, a.ld_q, a.queries), wide.k = widen(a.k, a.ld_k, a.keys), wide.v = widen(a.v, a.ld_v, a.keys);
+    wide.q = widen(a.q, a.ld_q, a.queries);
+    wide.k = widen(a.k, a.ld_k, a.keys);
+    wide.v = widen(a.v, a.ld_v, a.keys);
     wide.ld_q = wide.ld_k = wide.ld_v = a.D;
   }
-  if (a.bf16_out) wide.out = at, wide.ld_out = a.D;
+  if (a.bf16_out) {
+    wide.out = at;
+    wide.ld_out = a.D;
+  }
   attend_fp32(wide);
   if (!a.bf16_out) return;
   for (int64_t r = 0; r < a.queries; ++r)
     for (int64_t d = 0; d < a.D; d += kLanes) {
       auto* to = static_cast<uint16_t*>(a.out) + r * a.ld_out + d;
-      if (a.D - d >= kLanes) store_bf16(to, load(at + r * a.D + d));
-      else store_bf16(to, load(at + r * a.D + d, static_cast<int>(a.D - d)), static_cast<int>(a.D - d));
+      if (a.D - d >= kLanes)
+        store_bf16(to, load(at + r * a.D + d));
+      else
+        store_bf16(to, load(at + r * a.D + d, static_cast<int>(a.D - d)), static_cast<int>(a.D - d));
     }
 }
 
 // p and d_p of one query become the dropped probabilities and the scores' gradient.
-BRIM_VEC void grad_row(float* p, float* d_p, int64_t keys, float scale, float lse, float delta, const cpu::DropRows& drop, uint64_t row) {
+BRIM_VEC void grad_row(float* p, float* d_p, int64_t keys, float scale, float lse, float delta,
+                       const cpu::DropRows& drop, uint64_t row) {
   const F factor = set1(scale * kLog2e), shift = set1(-lse * kLog2e), mean = set1(delta);
   for (int64_t j = 0; j < keys; j += kLanes) {
     const F probability = exp2_nonpositive(min(zero(), fma(load(p + j), factor, shift)));
@@ -282,12 +319,12 @@ BRIM_VEC float dot(const float* a, const float* b, int64_t n) {
 
 void attend_grad(const HeadGradArgs& a) {
   const int64_t L = round_up(a.keys, kLanes), width = round_up(a.D, kLanes);
-  float* keys = a.scratch;                       // [D][L]
-  float* values = keys + a.D * L;                // [D][L]
-  float* p = values + a.D * L;                   // [kQueryBlock][L]
-  float* d_p = p + kQueryBlock * L;              // [kQueryBlock][L]
-  float* zeros = d_p + kQueryBlock * L;          // [D]
-  float* copies = zeros + width;                 // up to three times [keys][D padded]
+  float* keys = a.scratch;               // [D][L]
+  float* values = keys + a.D * L;        // [D][L]
+  float* p = values + a.D * L;           // [kQueryBlock][L]
+  float* d_p = p + kQueryBlock * L;      // [kQueryBlock][L]
+  float* zeros = d_p + kQueryBlock * L;  // [D]
+  float* copies = zeros + width;         // up to three times [keys][D padded]
   for (int64_t d = 0; d < a.D; ++d) zeros[d] = 0;
   transpose_rows(a.k, a.ld_k, a.keys, a.D, keys, L, zeros);
   transpose_rows(a.v, a.ld_v, a.keys, a.D, values, L, zeros);
@@ -302,7 +339,8 @@ void attend_grad(const HeadGradArgs& a) {
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = first + i;
       const float delta = dot(a.out + row * a.ld_out, a.d_out + row * a.ld_d_out, a.D);
-      grad_row(p + i * L, d_p + i * L, a.keys, a.scale, a.lse[row * a.ld_lse], delta, a.drop, static_cast<uint64_t>(row * a.drop_step));
+      grad_row(p + i * L, d_p + i * L, a.keys, a.scale, a.lse[row * a.ld_lse], delta, a.drop,
+               static_cast<uint64_t>(row * a.drop_step));
     }
     multiply({rows, a.D, a.keys, d_p, L, 1, k.x, k.ld, a.d_q + first * a.ld_d_q, a.ld_d_q, nullptr, false});
     multiply({a.keys, a.D, rows, d_p, 1, L, q.x + first * q.ld, q.ld, a.d_k, a.ld_d_k, nullptr, more});
@@ -315,6 +353,7 @@ void attend_grad(const HeadGradArgs& a) {
 
 }  // namespace
 
-extern const cpu::AttentionKernels kAttentionKernels = {.name = BRIM_TEXT(BRIM_ISA), .attend = attend, .attend_grad = attend_grad};
+extern const cpu::AttentionKernels kAttentionKernels = {
+    .name = BRIM_TEXT(BRIM_ISA), .attend = attend, .attend_grad = attend_grad};
 
 }  // namespace brim::BRIM_ISA

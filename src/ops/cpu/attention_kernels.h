@@ -9,18 +9,18 @@ namespace cpu {
 
 // Some queries of one head against all keys of their sequence.
 struct HeadArgs {
-  const void *q, *k, *v;         // first row of the queries; of the sequence; columns of the head. f32, or bf16 with bf16_in
-  void* out;                     // f32, or bf16 with bf16_out
-  float* lse;                    // null when not kept
+  const void *q, *k, *v;  // first row of the queries; of the sequence; columns of the head. f32, or bf16 with bf16_in
+  void* out;              // f32, or bf16 with bf16_out
+  float* lse;             // null when not kept
   int64_t ld_q, ld_k, ld_v, ld_out, ld_lse;
-  int64_t queries, keys, D;      // keys >= 1
-  float scale;                   // of the scores
-  DropRows drop;                 // of the probabilities; row of query i: first_row + i * drop_step
+  int64_t queries, keys, D;  // keys >= 1
+  float scale;               // of the scores
+  DropRows drop;             // of the probabilities; row of query i: first_row + i * drop_step
   int64_t drop_step;
   bool bf16_in, bf16_out;
   const void *next_q, *next_k, *next_v;  // what the next call will read, fetched meanwhile: rows as far apart; or null
   int64_t next_rows;
-  float* scratch;                // head_scratch_floats(keys, D), 64-byte aligned
+  float* scratch;  // head_scratch_floats(keys, D), 64-byte aligned
 };
 
 struct HeadGradArgs {
@@ -31,7 +31,7 @@ struct HeadGradArgs {
   float scale;
   DropRows drop;
   int64_t drop_step;
-  float* scratch;                // head_grad_scratch_floats(keys, D)
+  float* scratch;  // head_grad_scratch_floats(keys, D)
 };
 
 // Queries taken at once: calls that split a sequence do so at multiples of it.
@@ -39,7 +39,7 @@ constexpr int64_t kQueryBlock = 32;
 
 struct AttentionKernels {
   const char* name;
-  void (*attend)(const HeadArgs& args);           // scratch of head_scratch_floats, with bf16 views of head_scratch_floats_bf16
+  void (*attend)(const HeadArgs& args);  // scratch of head_scratch_floats, with bf16 views of head_scratch_floats_bf16
   void (*attend_grad)(const HeadGradArgs& args);
 };
 // Products in bf16. No dropout and no log-sum-exp: training stays in fp32.
@@ -48,11 +48,11 @@ struct Bf16AttentionKernels {
   bool (*takes)(int64_t queries, int64_t keys, int64_t D);  // else the fp32 kernel is the one to use
   void (*begin)();                                          // on the thread, before some calls of attend
   void (*attend)(const HeadArgs& args);
-  void (*end)();                                            // after them
+  void (*end)();  // after them
 };
 
-// Row `row` of what the next call reads, towards the second cache: a head's rows are a few lines each, far apart, and no
-// prefetcher sees them coming.
+// Row `row` of what the next call reads, towards the second cache: a head's rows are a few lines each, far apart, and
+// no prefetcher sees them coming.
 static inline __attribute__((always_inline)) void fetch_next(const HeadArgs& a, int64_t row) {
   if (row >= a.next_rows) return;
   const int64_t size = a.bf16_in ? 2 : 4, bytes = a.D * size;
@@ -67,7 +67,9 @@ static inline __attribute__((always_inline)) void fetch_next(const HeadArgs& a, 
 }
 
 // Enough for every instruction set (vectors of up to 16 floats).
-static inline constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+static inline constexpr int64_t round_up(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 static inline constexpr int64_t head_scratch_floats(int64_t keys, int64_t D) {
   const int64_t L = round_up(keys, 16), padded = round_up(D, 16);
   return D * L + keys * padded + kQueryBlock * L + 2 * kQueryBlock + padded + 16;
@@ -88,10 +90,20 @@ const Bf16AttentionKernels* bf16_attention_kernels(Isa isa);  // null where fp32
 
 }  // namespace cpu
 
-namespace generic { extern const cpu::AttentionKernels kAttentionKernels; }
-namespace avx2 { extern const cpu::AttentionKernels kAttentionKernels; }
-namespace avx512 { extern const cpu::AttentionKernels kAttentionKernels; }
-namespace amx { extern const cpu::Bf16AttentionKernels kAttentionKernels; }
-namespace neon { extern const cpu::AttentionKernels kAttentionKernels; }
+namespace generic {
+extern const cpu::AttentionKernels kAttentionKernels;
+}
+namespace avx2 {
+extern const cpu::AttentionKernels kAttentionKernels;
+}
+namespace avx512 {
+extern const cpu::AttentionKernels kAttentionKernels;
+}
+namespace amx {
+extern const cpu::Bf16AttentionKernels kAttentionKernels;
+}
+namespace neon {
+extern const cpu::AttentionKernels kAttentionKernels;
+}
 
 }  // namespace brim

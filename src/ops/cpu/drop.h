@@ -14,15 +14,18 @@ BRIM_VEC F drop_factors(const cpu::DropRows& d, uint64_t row, int64_t i) {
   // dropout_bits for quads i/4 .. i/4+3 in the four lanes; the product with a quad's number is one more constant each.
   constexpr uint64_t kQuad = 0xD1B54A32D192ED03ULL;
   const uint64_t site = static_cast<uint64_t>(d.site) << 32 | static_cast<uint32_t>(i / 4);
-  const __m256i steps = _mm256_setr_epi64x(0, static_cast<int64_t>(kQuad), static_cast<int64_t>(2 * kQuad), static_cast<int64_t>(3 * kQuad));
+  const __m256i steps = _mm256_setr_epi64x(0, static_cast<int64_t>(kQuad), static_cast<int64_t>(2 * kQuad),
+                                           static_cast<int64_t>(3 * kQuad));
   __m256i x = _mm256_add_epi64(_mm256_set1_epi64x(static_cast<int64_t>(site * kQuad)), steps);
-  x = _mm256_xor_si256(x, _mm256_set1_epi64x(static_cast<int64_t>(d.seed ^ (d.first_row + row) * 0x9E3779B97F4A7C15ULL)));
+  x = _mm256_xor_si256(x,
+                       _mm256_set1_epi64x(static_cast<int64_t>(d.seed ^ (d.first_row + row) * 0x9E3779B97F4A7C15ULL)));
   x = _mm256_xor_si256(x, _mm256_srli_epi64(x, 32));
   x = _mm256_mullo_epi64(x, _mm256_set1_epi64x(static_cast<int64_t>(0xBF58476D1CE4E5B9ULL)));
   x = _mm256_xor_si256(x, _mm256_srli_epi64(x, 29));
   x = _mm256_mullo_epi64(x, _mm256_set1_epi64x(static_cast<int64_t>(0x94D049BB133111EBULL)));
   x = _mm256_xor_si256(x, _mm256_srli_epi64(x, 32));
-  const __mmask16 kept = _mm512_cmpge_epu32_mask(_mm512_cvtepu16_epi32(x), _mm512_set1_epi32(static_cast<int32_t>(d.threshold)));
+  const __mmask16 kept =
+      _mm512_cmpge_epu32_mask(_mm512_cvtepu16_epi32(x), _mm512_set1_epi32(static_cast<int32_t>(d.threshold)));
   return _mm512_maskz_mov_ps(kept, _mm512_set1_ps(d.scale));
 #else
   uint16_t bits[kLanes];

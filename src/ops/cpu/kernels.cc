@@ -9,24 +9,38 @@ namespace brim::cpu {
 const RowKernels& row_kernels(Isa isa) {
   switch (isa) {
 #if defined(__x86_64__)
-    case Isa::avx2: return avx2::kRowKernels;
-    case Isa::avx512: case Isa::amx: return avx512::kRowKernels;
+    case Isa::avx2:
+      return avx2::kRowKernels;
+    case Isa::avx512:
+    case Isa::amx:
+      return avx512::kRowKernels;
 #elif defined(__aarch64__)
-    case Isa::neon: case Isa::neon_dot: case Isa::neon_mm: return neon::kRowKernels;
+    case Isa::neon:
+    case Isa::neon_dot:
+    case Isa::neon_mm:
+      return neon::kRowKernels;
 #endif
-    default: return generic::kRowKernels;
+    default:
+      return generic::kRowKernels;
   }
 }
 
 const AttentionKernels& attention_kernels(Isa isa) {
   switch (isa) {
 #if defined(__x86_64__)
-    case Isa::avx2: return avx2::kAttentionKernels;
-    case Isa::avx512: case Isa::amx: return avx512::kAttentionKernels;
+    case Isa::avx2:
+      return avx2::kAttentionKernels;
+    case Isa::avx512:
+    case Isa::amx:
+      return avx512::kAttentionKernels;
 #elif defined(__aarch64__)
-    case Isa::neon: case Isa::neon_dot: case Isa::neon_mm: return neon::kAttentionKernels;
+    case Isa::neon:
+    case Isa::neon_dot:
+    case Isa::neon_mm:
+      return neon::kAttentionKernels;
 #endif
-    default: return generic::kAttentionKernels;
+    default:
+      return generic::kAttentionKernels;
   }
 }
 

@@ -10,9 +10,13 @@ using namespace brim::testing;
 
 std::string expected_table(Isa isa) {
   switch (isa) {
-    case Isa::amx: return "avx512";
-    case Isa::neon_dot: case Isa::neon_mm: return "neon";
-    default: return isa_name(isa);
+    case Isa::amx:
+      return "avx512";
+    case Isa::neon_dot:
+    case Isa::neon_mm:
+      return "neon";
+    default:
+      return isa_name(isa);
   }
 }
 
@@ -32,7 +36,8 @@ TEST(Kernels, ExpIsWithinTwoE7) {
   for (const Isa isa : supported_isas()) {
     cpu::row_kernels(isa).exp(x.data(), y.data(), static_cast<int64_t>(x.size()));
     double worst = 0;
-    for (size_t i = 0; i < x.size(); ++i) worst = std::max(worst, std::fabs(y[i] / std::exp(static_cast<double>(x[i])) - 1));
+    for (size_t i = 0; i < x.size(); ++i)
+      worst = std::max(worst, std::fabs(y[i] / std::exp(static_cast<double>(x[i])) - 1));
     EXPECT_LT(worst, 2e-7) << isa_name(isa);
     const float ends[] = {0.0f, -0.0f, -87.4f, -1e30f, -INFINITY, 88.8f, 1e30f, INFINITY, NAN};
     float at_ends[9];
@@ -56,11 +61,14 @@ TEST(Kernels, ConversionsRoundLikeTheElementTypes) {
     k.narrow(x.data(), half.data(), cpu::Elem::bf16, n);
     for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(half[i], to_bf16(x[i]).bits) << isa_name(isa) << " " << x[i];
     k.widen(half.data(), cpu::Elem::bf16, back.data(), n);
-    for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(std::bit_cast<uint32_t>(back[i]), static_cast<uint32_t>(half[i]) << 16);
+    for (size_t i = 0; i < x.size(); ++i)
+      ASSERT_EQ(std::bit_cast<uint32_t>(back[i]), static_cast<uint32_t>(half[i]) << 16);
     k.narrow(x.data(), half.data(), cpu::Elem::f16, n);
     for (size_t i = 0; i < x.size(); ++i) {
-      if (std::isnan(x[i])) ASSERT_GT(half[i] & 0x7FFF, 0x7C00) << isa_name(isa);
-      else ASSERT_EQ(half[i], to_f16(x[i]).bits) << isa_name(isa) << " " << x[i];
+      if (std::isnan(x[i]))
+        ASSERT_GT(half[i] & 0x7FFF, 0x7C00) << isa_name(isa);
+      else
+        ASSERT_EQ(half[i], to_f16(x[i]).bits) << isa_name(isa) << " " << x[i];
     }
     std::vector<uint16_t> all(0x10000);
     for (uint32_t u = 0; u < 0x10000; ++u) all[u] = static_cast<uint16_t>(u);
@@ -68,8 +76,10 @@ TEST(Kernels, ConversionsRoundLikeTheElementTypes) {
     k.widen(all.data(), cpu::Elem::f16, wide.data(), 0x10000);
     for (uint32_t u = 0; u < 0x10000; ++u) {
       const float want = to_float(f16_t{all[u]});
-      if (std::isnan(want)) ASSERT_TRUE(std::isnan(wide[u]));
-      else ASSERT_EQ(std::bit_cast<uint32_t>(wide[u]), std::bit_cast<uint32_t>(want)) << isa_name(isa) << " " << u;
+      if (std::isnan(want))
+        ASSERT_TRUE(std::isnan(wide[u]));
+      else
+        ASSERT_EQ(std::bit_cast<uint32_t>(wide[u]), std::bit_cast<uint32_t>(want)) << isa_name(isa) << " " << u;
     }
   }
 }

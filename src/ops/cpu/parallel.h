@@ -30,6 +30,8 @@ void parallel_pieces(const Stream& stream, int64_t n, int64_t piece, Fn&& fn) {
 }
 
 // Rows in a piece so that one moves about 32 KiB: small enough to balance, large enough to pay for handing out.
-inline int64_t rows_per_piece(int64_t row_elements) { return std::max<int64_t>(1, 8192 / std::max<int64_t>(1, row_elements)); }
+inline int64_t rows_per_piece(int64_t row_elements) {
+  return std::max<int64_t>(1, 8192 / std::max<int64_t>(1, row_elements));
+}
 
 }  // namespace brim

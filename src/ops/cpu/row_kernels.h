@@ -21,10 +21,10 @@ struct DropRows {
 
 // y = norm(drop_in(x) + residual), drop_out(y).
 struct NormRows {
-  const float *x, *residual;     // residual may be null
-  float *y, *sum;                // sum may be null (not kept) or equal x, y or residual
+  const float *x, *residual;  // residual may be null
+  float *y, *sum;             // sum may be null (not kept) or equal x, y or residual
   const float *gamma, *beta;
-  float *mean, *rstd;            // null when not kept
+  float *mean, *rstd;  // null when not kept
   int64_t ld_x, ld_residual, ld_y, ld_sum, rows, H;
   float eps;
   DropRows drop_in, drop_out;
@@ -33,28 +33,28 @@ struct NormRows {
 // The gradient of y = norm(sum) * gamma + beta.
 struct NormGradRows {
   const float *sum, *mean, *rstd, *gamma, *d_y;
-  float* d_sum;                  // may equal d_y
-  float* d_x;                    // dropped d_sum, or null
-  float *d_gamma, *d_beta;       // [H] sums over these rows, added to what is there
+  float* d_sum;             // may equal d_y
+  float* d_x;               // dropped d_sum, or null
+  float *d_gamma, *d_beta;  // [H] sums over these rows, added to what is there
   int64_t ld_sum, ld_d_y, ld_d_sum, ld_d_x, rows, H;
-  bool accumulate;               // d_sum is added to
+  bool accumulate;  // d_sum is added to
   DropRows drop;
 };
 
 // One range of an AdamW update; the factors are worked out once by the caller.
 struct AdamWRange {
-  float *master, *m, *v;         // fp32 moments, or
-  uint8_t *m8, *v8;              // one byte each (ops/adam8_code.h), with
-  float *m_scale, *v_scale;      // one scale a block
+  float *master, *m, *v;     // fp32 moments, or
+  uint8_t *m8, *v8;          // one byte each (ops/adam8_code.h), with
+  float *m_scale, *v_scale;  // one scale a block
   const float* grad;
-  uint16_t* copy;                // or null
+  uint16_t* copy;  // or null
   Elem copy_type;
   int64_t n;
   float grad_factor, beta1, beta2, step_size, inv_sqrt_correction2, eps, keep;  // keep = 1 - lr * weight_decay
 };
 
 struct TableRow {
-  const void* values;            // null: nothing
+  const void* values;  // null: nothing
   Elem type;
 };
 
@@ -69,7 +69,7 @@ struct RowKernels {
   void (*gelu)(const float* x, float* y, int64_t n);
   void (*relu)(const float* x, float* y, int64_t n);
   void (*tanh)(const float* x, float* y, int64_t n);
-  void (*exp)(const float* x, float* y, int64_t n);                                // for tests of vec.h
+  void (*exp)(const float* x, float* y, int64_t n);  // for tests of vec.h
   void (*widen)(const void* x, Elem from, float* y, int64_t n);
   void (*narrow)(const float* x, void* y, Elem to, int64_t n);
   // Backward and training.
@@ -77,9 +77,9 @@ struct RowKernels {
   void (*gelu_grad)(const float* x, const float* d_y, float* d_x, int64_t n);
   void (*relu_grad)(const float* y, const float* d_y, float* d_x, int64_t n);  // from the outputs
   void (*tanh_grad)(const float* y, const float* d_y, float* d_x, int64_t n);
-  void (*drop)(const float* x, float* y, int64_t n, const DropRows& drop);     // one row: drop.first_row
+  void (*drop)(const float* x, float* y, int64_t n, const DropRows& drop);  // one row: drop.first_row
   void (*adamw)(const AdamWRange& range);
-  void (*adamw8)(const AdamWRange& range);                                     // whole blocks, but for the slab's last
+  void (*adamw8)(const AdamWRange& range);  // whole blocks, but for the slab's last
   double (*sum_squares)(const float* x, int64_t n);
 };
 
@@ -88,9 +88,17 @@ const RowKernels& row_kernels(Isa isa);
 }  // namespace cpu
 
 // Defined by the files compiled for each instruction set.
-namespace generic { extern const cpu::RowKernels kRowKernels; }
-namespace avx2 { extern const cpu::RowKernels kRowKernels; }
-namespace avx512 { extern const cpu::RowKernels kRowKernels; }
-namespace neon { extern const cpu::RowKernels kRowKernels; }
+namespace generic {
+extern const cpu::RowKernels kRowKernels;
+}
+namespace avx2 {
+extern const cpu::RowKernels kRowKernels;
+}
+namespace avx512 {
+extern const cpu::RowKernels kRowKernels;
+}
+namespace neon {
+extern const cpu::RowKernels kRowKernels;
+}
 
 }  // namespace brim

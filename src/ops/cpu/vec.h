@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One float vector of the instruction set a file is compiled for, under the same names everywhere, so that a kernel is
-// written once. Only files that brim_isa() compiles include this; they include nothing with inline functions of external
-// linkage, because an inline function compiled twice with different flags is one function to the linker.
+// written once. Only files that brim_isa() compiles include this; they include nothing with inline functions of
+// external linkage, because an inline function compiled twice with different flags is one function to the linker.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -64,14 +64,19 @@ BRIM_VEC float reduce_max(F a) {
   const __m128 pair = _mm_max_ps(quarter, _mm_movehl_ps(quarter, quarter));
   return _mm_cvtss_f32(_mm_max_ss(pair, _mm_movehdup_ps(pair)));
 }
-BRIM_VEC F load_u16(const uint16_t* p) { return _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))); }
+BRIM_VEC F load_u16(const uint16_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
+}
 BRIM_VEC F load_bf16(const uint16_t* p) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
+  return _mm512_castsi512_ps(
+      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
 }
 BRIM_VEC F load_bf16(const uint16_t* p, int n) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), p)), 16));
 }
-BRIM_VEC F load_f16(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+BRIM_VEC F load_f16(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
 BRIM_VEC F load_f16(const uint16_t* p, int n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p)); }
 BRIM_VEC __m256i bf16_bits(F x) {  // round to nearest even, NaN stays NaN; not AVX512_BF16, which flushes subnormals
   const __m512i u = _mm512_castps_si512(x), top = _mm512_srli_epi32(u, 16);
@@ -112,7 +117,9 @@ using F = __m256;
 using M = __m256;
 constexpr int kLanes = 8, kRegisters = 16;
 
-BRIM_VEC __m256i first(int n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
+BRIM_VEC __m256i first(int n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
 BRIM_VEC F zero() { return _mm256_setzero_ps(); }
 BRIM_VEC F set1(float x) { return _mm256_set1_ps(x); }
 BRIM_VEC F load(const float* p) { return _mm256_loadu_ps(p); }
@@ -135,7 +142,8 @@ BRIM_VEC M less(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 BRIM_VEC F select(M m, F yes, F no) { return _mm256_blendv_ps(no, yes, m); }
 BRIM_VEC M lanes_below(int n) { return _mm256_castsi256_ps(first(n)); }
 BRIM_VEC F times_pow2(F x, F n) {
-  return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)));
+  return _mm256_mul_ps(
+      x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)));
 }
 BRIM_VEC float reduce_add(F a) {
   const __m128 half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -149,7 +157,9 @@ BRIM_VEC float reduce_max(F a) {
 }
 BRIM_VEC __m128i load_8_u16(const uint16_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
 BRIM_VEC F load_u16(const uint16_t* p) { return _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(load_8_u16(p))); }
-BRIM_VEC F load_bf16(const uint16_t* p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_8_u16(p)), 16)); }
+BRIM_VEC F load_bf16(const uint16_t* p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_8_u16(p)), 16));
+}
 BRIM_VEC F load_f16(const uint16_t* p) { return _mm256_cvtph_ps(load_8_u16(p)); }
 BRIM_VEC void store_f16(uint16_t* p, F x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -217,14 +227,19 @@ BRIM_VEC F load_f16(const uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u1
 BRIM_VEC void store_f16(uint16_t* p, F x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
 BRIM_VEC void store_bf16(uint16_t* p, F x) {  // round to nearest even, NaN stays NaN
   const uint32x4_t u = vreinterpretq_u32_f32(x), odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
-  const uint32x4_t rounded = vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7FFF))), quiet = vorrq_u32(u, vdupq_n_u32(0x400000));
+  const uint32x4_t rounded = vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7FFF))),
+                   quiet = vorrq_u32(u, vdupq_n_u32(0x400000));
   vst1_u16(p, vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16));
 }
 BRIM_VEC void transpose(const float* const* rows, float* dst, ptrdiff_t ld_dst) {
   const F r0 = load(rows[0]), r1 = load(rows[1]), r2 = load(rows[2]), r3 = load(rows[3]);
   const F a = vtrn1q_f32(r0, r1), b = vtrn2q_f32(r0, r1), c = vtrn1q_f32(r2, r3), d = vtrn2q_f32(r2, r3);
-  const auto low = [](F x, F y) { return vreinterpretq_f32_f64(vtrn1q_f64(vreinterpretq_f64_f32(x), vreinterpretq_f64_f32(y))); };
-  const auto high = [](F x, F y) { return vreinterpretq_f32_f64(vtrn2q_f64(vreinterpretq_f64_f32(x), vreinterpretq_f64_f32(y))); };
+  const auto low = [](F x, F y) {
+    return vreinterpretq_f32_f64(vtrn1q_f64(vreinterpretq_f64_f32(x), vreinterpretq_f64_f32(y)));
+  };
+  const auto high = [](F x, F y) {
+    return vreinterpretq_f32_f64(vtrn2q_f64(vreinterpretq_f64_f32(x), vreinterpretq_f64_f32(y)));
+  };
   store(dst, low(a, c));
   store(dst + ld_dst, low(b, d));
   store(dst + 2 * ld_dst, high(a, c));
@@ -259,7 +274,9 @@ BRIM_VEC M lanes_below(int n) { return M{0, 1, 2, 3} < M{n, n, n, n}; }
 BRIM_VEC F min(F a, F b) { return a < b ? a : b; }
 BRIM_VEC F max(F a, F b) { return a > b ? a : b; }
 BRIM_VEC F abs(F a) { return reinterpret_cast<F>(reinterpret_cast<M>(a) & 0x7FFFFFFF); }
-BRIM_VEC F sqrt(F a) { return F{__builtin_sqrtf(a[0]), __builtin_sqrtf(a[1]), __builtin_sqrtf(a[2]), __builtin_sqrtf(a[3])}; }
+BRIM_VEC F sqrt(F a) {
+  return F{__builtin_sqrtf(a[0]), __builtin_sqrtf(a[1]), __builtin_sqrtf(a[2]), __builtin_sqrtf(a[3])};
+}
 BRIM_VEC F round(F a) {  // |a| < 2^22, to even
   const F shift = set1(12582912.0f);
   return (a + shift) - shift;
@@ -287,7 +304,8 @@ BRIM_VEC void store_bf16(uint16_t* p, F x) {
 BRIM_VEC void store_f16(uint16_t* p, F x) {
   const U u = reinterpret_cast<U>(x), sign = u >> 16 & 0x8000u, m = u & 0x7FFFFFFFu;
   const U normal = (m + (0xFFFu + (m >> 13 & 1)) - 0x38000000u) >> 13;
-  const U small = reinterpret_cast<U>(reinterpret_cast<F>(m) + set1(0.5f)) - 0x3F000000u;  // the adder rounds subnormals
+  const U small =
+      reinterpret_cast<U>(reinterpret_cast<F>(m) + set1(0.5f)) - 0x3F000000u;  // the adder rounds subnormals
   U bits = m < 0x38800000u ? small : normal;
   bits = m >= 0x477FF000u ? U{0x7C00, 0x7C00, 0x7C00, 0x7C00} : bits;
   bits = m > 0x7F800000u ? U{0x7E00, 0x7E00, 0x7E00, 0x7E00} : bits;
@@ -428,7 +446,9 @@ BRIM_VEC F sigmoid(F x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(),
 // ---- Rows: whole vectors, then what is left ----
 
 struct Whole {};
-struct Part { int n; };
+struct Part {
+  int n;
+};
 
 BRIM_VEC F load_at(const float* p, int64_t i, Whole) { return load(p + i); }
 BRIM_VEC F load_at(const float* p, int64_t i, Part part) { return load(p + i, part.n); }

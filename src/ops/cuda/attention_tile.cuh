@@ -2,7 +2,8 @@
 // Pieces of packed attention on tensor cores: one warp, 16 queries, 32 keys at a time, everything in registers.
 //
 // Two index permutations make every global access wide without ldmatrix. With lane = 4g + t:
-//  - Q Kᵀ contracts over the head's D dims, so any order of them will do if Q and K share it. A lane loads 16 bytes at dims
+//  - Q Kᵀ contracts over the head's D dims, so any order of them will do if Q and K share it. A lane loads 16 bytes at
+//  dims
 //    8t (and 32 + 8t) of its row and uses the words as the fragments of consecutive k-steps as they come.
 //  - P V: a lane loads rows 2t, 2t+1, 2t+8, 2t+9 of V at dims (D/8)g .. and pairs keys with byte permutes; column n of
 //    n-tile j is then dim (D/8)n + j, so a lane ends up with the D/4 neighbouring dims from (D/4)t on.
@@ -18,20 +19,21 @@ enum class AttentionMode { infer, fp8_out, train };
 
 // What every attention kernel is told.
 struct AttentionProblem {
-  const int32_t *starts, *order;   // order may be null: as they come
+  const int32_t *starts, *order;  // order may be null: as they come
   int B, n_long, S, heads;
   bool first_query_only;
   unsigned ldq, ldkv, ldo;
-  float scale;                     // 1 / sqrt(D)
-  const float* out_scale;          // fp8 output
-  float* lse;                      // may be null
-  DropoutMask drop;                // threshold 0: off
+  float scale;             // 1 / sqrt(D)
+  const float* out_scale;  // fp8 output
+  float* lse;              // may be null
+  DropoutMask drop;        // threshold 0: off
 };
 struct AttentionSequence {
   int q_start, q_len, kv_start, kv_len;
 };
 __device__ __forceinline__ AttentionSequence attention_sequence(const AttentionProblem& p, int i) {
-  const int b = p.order == nullptr ? i : p.order[i], first = p.starts[b], kv_start = first - p.starts[0], kv_len = p.starts[b + 1] - first;
+  const int b = p.order == nullptr ? i : p.order[i], first = p.starts[b], kv_start = first - p.starts[0],
+            kv_len = p.starts[b + 1] - first;
   return {p.first_query_only ? b : kv_start, p.first_query_only ? min(kv_len, 1) : kv_len, kv_start, kv_len};
 }
 
@@ -45,14 +47,24 @@ __device__ __forceinline__ float quad_sum(float v) {
 }
 
 template <int D>
-struct QTile { uint32_t f[D / 16][4]; };
+struct QTile {
+  uint32_t f[D / 16][4];
+};
 template <int D>
-struct KRow { uint4 v[D / 32]; };             // this lane's part of one key
+struct KRow {
+  uint4 v[D / 32];
+};  // this lane's part of one key
 template <int D>
-struct VRow { uint32_t w[D / 16]; };          // this lane's D/8 dims of one key
-struct Probs { uint32_t f[2][4]; };           // 16 queries x 32 keys
+struct VRow {
+  uint32_t w[D / 16];
+};  // this lane's D/8 dims of one key
+struct Probs {
+  uint32_t f[2][4];
+};  // 16 queries x 32 keys
 template <int D>
-struct Accum { float c[D / 8][4]; };          // 16 queries x D
+struct Accum {
+  float c[D / 8][4];
+};  // 16 queries x D
 
 template <int D>
 __device__ __forceinline__ void clear(Accum<D>& o) {
@@ -60,7 +72,9 @@ __device__ __forceinline__ void clear(Accum<D>& o) {
   for (int j = 0; j < D / 8; ++j) o.c[j][0] = o.c[j][1] = o.c[j][2] = o.c[j][3] = 0.0f;
 }
 template <class Elem>
-__device__ __forceinline__ uint4 load16(const Elem* base, unsigned offset) { return *reinterpret_cast<const uint4*>(base + offset); }
+__device__ __forceinline__ uint4 load16(const Elem* base, unsigned offset) {
+  return *reinterpret_cast<const uint4*>(base + offset);
+}
 
 template <class Elem, int D>
 __device__ __forceinline__ void load_q(QTile<D>& q, const Elem* src, unsigned ld, int first, int last, int g, int t) {
@@ -70,7 +84,10 @@ __device__ __forceinline__ void load_q(QTile<D>& q, const Elem* src, unsigned ld
 #pragma unroll
     for (int i = 0; i < D / 32; ++i) {
       const uint4 x = load16(src, offset + 32 * i);
-      q.f[2 * i][h] = x.x, q.f[2 * i][2 + h] = x.y, q.f[2 * i + 1][h] = x.z, q.f[2 * i + 1][2 + h] = x.w;
+      q.f[2 * i][h] = x.x;
+      q.f[2 * i][2 + h] = x.y;
+      q.f[2 * i + 1][h] = x.z;
+      q.f[2 * i + 1][2 + h] = x.w;
     }
   }
 }
@@ -87,11 +104,15 @@ __device__ __forceinline__ VRow<D> load_v(const Elem* src, unsigned ld, int row,
   const Elem* at = src + static_cast<unsigned>(row) * ld + D / 8 * g;
   if constexpr (D == 64) {
     const uint4 x = *reinterpret_cast<const uint4*>(at);
-    v.w[0] = x.x, v.w[1] = x.y, v.w[2] = x.z, v.w[3] = x.w;
+    v.w[0] = x.x;
+    v.w[1] = x.y;
+    v.w[2] = x.z;
+    v.w[3] = x.w;
   } else {
     static_assert(D == 32);
     const uint2 x = *reinterpret_cast<const uint2*>(at);
-    v.w[0] = x.x, v.w[1] = x.y;
+    v.w[0] = x.x;
+    v.w[1] = x.y;
   }
   return v;
 }
@@ -112,19 +133,24 @@ __device__ __forceinline__ void score_tile(float (&s)[4], const QTile<D>& q, con
     if (8 * j + 2 * t + (e & 1) > left) s[e] = -INFINITY;
 }
 
-// Dropout of probabilities: row (query, head), column key. `row` is of the lane's first query row, `row8` of the one 8 below.
-__device__ __forceinline__ void drop_probabilities(float (&s)[4][4], const DropoutMask& mask, uint64_t row, uint64_t row8, int first_key, int t) {
+// Dropout of probabilities: row (query, head), column key. `row` is of the lane's first query row, `row8` of the one 8
+// below.
+__device__ __forceinline__ void drop_probabilities(float (&s)[4][4], const DropoutMask& mask, uint64_t row,
+                                                   uint64_t row8, int first_key, int t) {
 #pragma unroll
   for (int h = 0; h < 2; ++h)
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const uint64_t bits = dropout_bits(mask.seed, mask.site, h == 0 ? row : row8, static_cast<uint32_t>(first_key + 8 * j + 2 * t) / 4);
+      const uint64_t bits =
+          dropout_bits(mask.seed, mask.site, h == 0 ? row : row8, static_cast<uint32_t>(first_key + 8 * j + 2 * t) / 4);
 #pragma unroll
-      for (int e = 0; e < 2; ++e) s[j][2 * h + e] = dropout_keeps(bits, 2 * t + e, mask.threshold) ? s[j][2 * h + e] * mask.scale : 0.0f;
+      for (int e = 0; e < 2; ++e)
+        s[j][2 * h + e] = dropout_keeps(bits, 2 * t + e, mask.threshold) ? s[j][2 * h + e] * mask.scale : 0.0f;
     }
 }
 __device__ __forceinline__ uint64_t drop_row(const AttentionProblem& p, int query, int head) {
-  return (p.drop.first_row + static_cast<uint64_t>(query)) * static_cast<uint64_t>(p.heads) + static_cast<uint64_t>(head);
+  return (p.drop.first_row + static_cast<uint64_t>(query)) * static_cast<uint64_t>(p.heads) +
+         static_cast<uint64_t>(head);
 }
 
 template <class Elem>
@@ -197,14 +223,16 @@ __device__ __forceinline__ void weigh_step(Accum<D>& o, const Probs& p, int step
 #pragma unroll
   for (int j = 0; j < D / 8; ++j) {
     const uint32_t pick = (j & 1) != 0 ? 0x7632 : 0x5410;
-    mma_16816<Elem>(o.c[j], p.f[step], __byte_perm(v[0].w[j / 2], v[1].w[j / 2], pick), __byte_perm(v[2].w[j / 2], v[3].w[j / 2], pick));
+    mma_16816<Elem>(o.c[j], p.f[step], __byte_perm(v[0].w[j / 2], v[1].w[j / 2], pick),
+                    __byte_perm(v[2].w[j / 2], v[3].w[j / 2], pick));
   }
 }
 
 // Rows first + g and first + g + 8 of the tile, times factor[h], to out[q_start + row].
 template <class Elem, int D, AttentionMode kMode>
-__device__ __forceinline__ void store_rows(const Accum<D>& o, const float (&factor)[2], void* out, const AttentionProblem& p,
-                                           const AttentionSequence& seq, int first, int head, int g, int t) {
+__device__ __forceinline__ void store_rows(const Accum<D>& o, const float (&factor)[2], void* out,
+                                           const AttentionProblem& p, const AttentionSequence& seq, int first, int head,
+                                           int g, int t) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = first + g + 8 * h;
@@ -218,10 +246,12 @@ __device__ __forceinline__ void store_rows(const Accum<D>& o, const float (&fact
     if constexpr (kMode == AttentionMode::fp8_out) {
       auto* to = static_cast<uint8_t*>(out) + at;
       if constexpr (D == 64)
-        *reinterpret_cast<uint4*>(to) = make_uint4(pack4_fp8(f[0], f[1], f[2], f[3]), pack4_fp8(f[4], f[5], f[6], f[7]),
-                                                   pack4_fp8(f[8], f[9], f[10], f[11]), pack4_fp8(f[12], f[13], f[14], f[15]));
+        *reinterpret_cast<uint4*>(to) =
+            make_uint4(pack4_fp8(f[0], f[1], f[2], f[3]), pack4_fp8(f[4], f[5], f[6], f[7]),
+                       pack4_fp8(f[8], f[9], f[10], f[11]), pack4_fp8(f[12], f[13], f[14], f[15]));
       else
-        *reinterpret_cast<uint2*>(to) = make_uint2(pack4_fp8(f[0], f[1], f[2], f[3]), pack4_fp8(f[4], f[5], f[6], f[7]));
+        *reinterpret_cast<uint2*>(to) =
+            make_uint2(pack4_fp8(f[0], f[1], f[2], f[3]), pack4_fp8(f[4], f[5], f[6], f[7]));
     } else {
       auto* to = reinterpret_cast<uint4*>(static_cast<Elem*>(out) + at);
 #pragma unroll
@@ -232,26 +262,31 @@ __device__ __forceinline__ void store_rows(const Accum<D>& o, const float (&fact
   }
 }
 // log-sum-exp of the rows, given in base 2.
-__device__ __forceinline__ void store_lse(const float (&lse_log2)[2], const AttentionProblem& p, const AttentionSequence& seq, int first, int head, int g, int t) {
+__device__ __forceinline__ void store_lse(const float (&lse_log2)[2], const AttentionProblem& p,
+                                          const AttentionSequence& seq, int first, int head, int g, int t) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = first + g + 8 * h;
-    if (t == 0 && row < seq.q_len) p.lse[static_cast<size_t>(seq.q_start + row) * p.heads + head] = lse_log2[h] * 0.693147181f;
+    if (t == 0 && row < seq.q_len)
+      p.lse[static_cast<size_t>(seq.q_start + row) * p.heads + head] = lse_log2[h] * 0.693147181f;
   }
 }
 
-// ---- keys and values in shared memory: rows of D elements, 16-byte pieces swizzled so that the fragment reads of K (two
-// rows, four pieces) and of V (rows 0, 2, 4, 6) touch each bank once ----
+// ---- keys and values in shared memory: rows of D elements, 16-byte pieces swizzled so that the fragment reads of K
+// (two rows, four pieces) and of V (rows 0, 2, 4, 6) touch each bank once ----
 template <int D>
 __device__ __forceinline__ SharedAddress staged_at(SharedAddress base, int row, int piece) {
-  if constexpr (D == 64) return base + row * 128 + ((piece ^ (((row & 1) << 2) ^ (row & 6))) << 4);
-  else return base + (row >> 1) * 128 + ((((row & 1) << 2 | piece) ^ (row & 6)) << 4);
+  if constexpr (D == 64)
+    return base + row * 128 + ((piece ^ (((row & 1) << 2) ^ (row & 6))) << 4);
+  else
+    return base + (row >> 1) * 128 + ((((row & 1) << 2 | piece) ^ (row & 6)) << 4);
 }
 template <class Elem, int D>
 __device__ __forceinline__ void stage_rows(SharedAddress base, const Elem* src, unsigned ld, int rows) {
   constexpr int kPieces = D / 8;
   for (int i = threadIdx.x; i < rows * kPieces; i += blockDim.x)
-    copy_async16(staged_at<D>(base, i / kPieces, i % kPieces), src + static_cast<size_t>(i / kPieces) * ld + i % kPieces * 8);
+    copy_async16(staged_at<D>(base, i / kPieces, i % kPieces),
+                 src + static_cast<size_t>(i / kPieces) * ld + i % kPieces * 8);
 }
 template <int D>
 __device__ __forceinline__ KRow<D> staged_k(SharedAddress base, int row, int t) {
@@ -265,10 +300,14 @@ __device__ __forceinline__ VRow<D> staged_v(SharedAddress base, int row, int g) 
   VRow<D> v;
   if constexpr (D == 64) {
     const uint4 x = load_shared16(staged_at<D>(base, row, g));
-    v.w[0] = x.x, v.w[1] = x.y, v.w[2] = x.z, v.w[3] = x.w;
+    v.w[0] = x.x;
+    v.w[1] = x.y;
+    v.w[2] = x.z;
+    v.w[3] = x.w;
   } else {
     const uint2 x = load_shared8(staged_at<D>(base, row, g >> 1) + (g & 1) * 8);
-    v.w[0] = x.x, v.w[1] = x.y;
+    v.w[0] = x.x;
+    v.w[1] = x.y;
   }
   return v;
 }

@@ -22,12 +22,25 @@ namespace brim {
 namespace {
 
 // The functions used, found by name in the library.
-#define BRIM_LT_FUNCTIONS(X)                                                                                                      \
-  X(cublasLtCreate) X(cublasLtGetVersion) X(cublasLtGetStatusString) X(cublasLtMatmul) X(cublasLtMatmulDescInit_internal)         \
-  X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutInit_internal) X(cublasLtMatmulPreferenceInit_internal)                 \
-  X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulAlgoGetIds) X(cublasLtMatmulAlgoInit) \
-  X(cublasLtMatmulAlgoCheck) X(cublasLtMatmulAlgoCapGetAttribute) X(cublasLtMatmulAlgoConfigSetAttribute)                         \
+// clang-format off
+#define BRIM_LT_FUNCTIONS(X) \
+  X(cublasLtCreate) \
+  X(cublasLtGetVersion) \
+  X(cublasLtGetStatusString) \
+  X(cublasLtMatmul) \
+  X(cublasLtMatmulDescInit_internal) \
+  X(cublasLtMatmulDescSetAttribute) \
+  X(cublasLtMatrixLayoutInit_internal) \
+  X(cublasLtMatmulPreferenceInit_internal) \
+  X(cublasLtMatmulPreferenceSetAttribute) \
+  X(cublasLtMatmulAlgoGetHeuristic) \
+  X(cublasLtMatmulAlgoGetIds) \
+  X(cublasLtMatmulAlgoInit) \
+  X(cublasLtMatmulAlgoCheck) \
+  X(cublasLtMatmulAlgoCapGetAttribute) \
+  X(cublasLtMatmulAlgoConfigSetAttribute) \
   X(cublasLtMatmulAlgoConfigGetAttribute)
+// clang-format on
 
 struct Library {
 #define BRIM_LT_MEMBER(name) decltype(&::name) name = nullptr;
@@ -48,10 +61,13 @@ const Library& library() {
     for (const std::string& name : names)
       if ((so = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
     if (so == nullptr)
-      fail(ErrorCode::device_lost, "cuBLASLt was not found (libcublasLt.so.{}); install CUDA's libraries, set LD_LIBRARY_PATH, or name the file in BRIM_CUBLASLT", kMajor);
+      fail(ErrorCode::device_lost,
+           "cuBLASLt was not found (libcublasLt.so.{}); install CUDA's libraries, set LD_LIBRARY_PATH, or name the "
+           "file in BRIM_CUBLASLT",
+           kMajor);
     Library l;
-#define BRIM_LT_LOOKUP(name)                                                          \
-  if ((l.name = reinterpret_cast<decltype(&::name)>(::dlsym(so, #name))) == nullptr)  \
+#define BRIM_LT_LOOKUP(name)                                                         \
+  if ((l.name = reinterpret_cast<decltype(&::name)>(::dlsym(so, #name))) == nullptr) \
     fail(ErrorCode::device_lost, "cuBLASLt has no {}: it is older than this build needs", #name);
     BRIM_LT_FUNCTIONS(BRIM_LT_LOOKUP)
 #undef BRIM_LT_LOOKUP
@@ -63,34 +79,51 @@ const Library& library() {
 void check_status(cublasStatus_t status, const char* call, const std::string& problem) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   // The product may only be where an earlier kernel's failure came out.
-  if (const cudaError_t earlier = cudaDeviceSynchronize(); cuda_kernel_failed(earlier)) cuda_failed(earlier, call, __FILE__, __LINE__);
-  fail(ErrorCode::device_lost, "{}: {}: {} ({})", cuda_current_op, call, library().cublasLtGetStatusString(status), problem);
+  if (const cudaError_t earlier = cudaDeviceSynchronize(); cuda_kernel_failed(earlier))
+    cuda_failed(earlier, call, __FILE__, __LINE__);
+  fail(ErrorCode::device_lost, "{}: {}: {} ({})", cuda_current_op, call, library().cublasLtGetStatusString(status),
+       problem);
 }
 
 cudaDataType_t data_type(DType t) {
   switch (t) {
-    case DType::f32: return CUDA_R_32F;
-    case DType::f16: return CUDA_R_16F;
-    case DType::bf16: return CUDA_R_16BF;
-    case DType::f8e4m3: return CUDA_R_8F_E4M3;
-    default: fail(ErrorCode::internal, "cuBLASLt: no products of {}", dtype_name(t));
+    case DType::f32:
+      return CUDA_R_32F;
+    case DType::f16:
+      return CUDA_R_16F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::f8e4m3:
+      return CUDA_R_8F_E4M3;
+    default:
+      fail(ErrorCode::internal, "cuBLASLt: no products of {}", dtype_name(t));
   }
 }
 cublasLtEpilogue_t epilogue_type(LtEpilogue e) {
   switch (e) {
-    case LtEpilogue::none: return CUBLASLT_EPILOGUE_DEFAULT;
-    case LtEpilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
-    case LtEpilogue::gelu: return CUBLASLT_EPILOGUE_GELU;
-    case LtEpilogue::gelu_bias: return CUBLASLT_EPILOGUE_GELU_BIAS;
-    case LtEpilogue::relu: return CUBLASLT_EPILOGUE_RELU;
-    case LtEpilogue::relu_bias: return CUBLASLT_EPILOGUE_RELU_BIAS;
+    case LtEpilogue::none:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+    case LtEpilogue::bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case LtEpilogue::gelu:
+      return CUBLASLT_EPILOGUE_GELU;
+    case LtEpilogue::gelu_bias:
+      return CUBLASLT_EPILOGUE_GELU_BIAS;
+    case LtEpilogue::relu:
+      return CUBLASLT_EPILOGUE_RELU;
+    case LtEpilogue::relu_bias:
+      return CUBLASLT_EPILOGUE_RELU_BIAS;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
-bool has_bias(LtEpilogue e) { return e == LtEpilogue::bias || e == LtEpilogue::gelu_bias || e == LtEpilogue::relu_bias; }
+bool has_bias(LtEpilogue e) {
+  return e == LtEpilogue::bias || e == LtEpilogue::gelu_bias || e == LtEpilogue::relu_bias;
+}
 
 int64_t tokens_of(const LtProblem& p) { return p.tokens_in_k ? p.k : p.n; }
-int64_t class_of(int64_t tokens) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(tokens, 16)))); }
+int64_t class_of(int64_t tokens) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(tokens, 16))));
+}
 LtProblem with_tokens(LtProblem p, int64_t tokens) {
   (p.tokens_in_k ? p.k : p.n) = tokens;
   return p;
@@ -103,8 +136,10 @@ struct Description {
 
   Description(const LtProblem& p, const LtOperands& o) {
     const Library& l = library();
-    const cublasComputeType_t compute = p.ab == DType::f32 && p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    check_status(l.cublasLtMatmulDescInit_internal(&desc, sizeof desc, compute, CUDA_R_32F), "cublasLtMatmulDescInit", "");
+    const cublasComputeType_t compute =
+        p.ab == DType::f32 && p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    check_status(l.cublasLtMatmulDescInit_internal(&desc, sizeof desc, compute, CUDA_R_32F), "cublasLtMatmulDescInit",
+                 "");
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, p.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_type(p.epilogue));
@@ -127,10 +162,12 @@ struct Description {
  private:
   template <class V>
   void set(cublasLtMatmulDescAttributes_t what, const V& value) {
-    check_status(library().cublasLtMatmulDescSetAttribute(&desc, what, &value, sizeof value), "cublasLtMatmulDescSetAttribute", "");
+    check_status(library().cublasLtMatmulDescSetAttribute(&desc, what, &value, sizeof value),
+                 "cublasLtMatmulDescSetAttribute", "");
   }
   static void layout(cublasLtMatrixLayoutOpaque_t& to, DType type, int64_t rows, int64_t cols, int64_t ld) {
-    check_status(library().cublasLtMatrixLayoutInit_internal(&to, sizeof to, data_type(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), ld),
+    check_status(library().cublasLtMatrixLayoutInit_internal(
+                     &to, sizeof to, data_type(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), ld),
                  "cublasLtMatrixLayoutInit", "");
   }
 };
@@ -142,15 +179,17 @@ std::string hex_of(const cublasLtMatmulAlgo_t& algo) {
 }
 std::optional<cublasLtMatmulAlgo_t> algo_from_hex(const std::string& text) {
   cublasLtMatmulAlgo_t algo;
-  if (text.size() != 16 * std::size(algo.data) || text.find_first_not_of("0123456789abcdef") != std::string::npos) return std::nullopt;
+  if (text.size() != 16 * std::size(algo.data) || text.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return std::nullopt;
   for (size_t i = 0; i < std::size(algo.data); ++i) algo.data[i] = std::stoull(text.substr(16 * i, 16), nullptr, 16);
   return algo;
 }
 
 std::string key_text(const LtProblem& p) {
   static const char* const epilogues[] = {"", " bias", " gelu", " gelu+bias", " relu", " relu+bias"};
-  return fmt::format("{}{} m {} n {} k {} {}{}>{}{}{}", p.trans_a ? "t" : "n", p.trans_b ? "t" : "n", p.m, p.n, p.k, dtype_name(p.ab), p.tf32 ? "(tf32)" : "",
-                     dtype_name(p.d), epilogues[static_cast<int>(p.epilogue)], p.add_c ? " + c" : "");
+  return fmt::format("{}{} m {} n {} k {} {}{}>{}{}{}", p.trans_a ? "t" : "n", p.trans_b ? "t" : "n", p.m, p.n, p.k,
+                     dtype_name(p.ab), p.tf32 ? "(tf32)" : "", dtype_name(p.d), epilogues[static_cast<int>(p.epilogue)],
+                     p.add_c ? " + c" : "");
 }
 
 // A shape class as numbers: what is looked up on every call.
@@ -161,14 +200,19 @@ struct ClassKey {
 struct ClassHash {
   size_t operator()(const ClassKey& k) const {
     uint64_t h = 0;
-    for (const int64_t x : k.v) h = (h ^ static_cast<uint64_t>(x)) * 0x9E3779B97F4A7C15ULL, h ^= h >> 29;
+    for (const int64_t x : k.v) {
+      h = (h ^ static_cast<uint64_t>(x)) * 0x9E3779B97F4A7C15ULL;
+      h ^= h >> 29;
+    }
     return h;
   }
 };
 ClassKey class_key(const LtProblem& p) {
-  const int64_t bits = static_cast<int64_t>(p.ab) | static_cast<int64_t>(p.c) << 4 | static_cast<int64_t>(p.d) << 8 | static_cast<int64_t>(p.bias) << 12 |
-                       static_cast<int64_t>(p.epilogue) << 16 | static_cast<int64_t>(p.trans_a) << 20 | static_cast<int64_t>(p.trans_b) << 21 |
-                       static_cast<int64_t>(p.tf32) << 22 | static_cast<int64_t>(p.add_c) << 23 | static_cast<int64_t>(p.tokens_in_k) << 24;
+  const int64_t bits = static_cast<int64_t>(p.ab) | static_cast<int64_t>(p.c) << 4 | static_cast<int64_t>(p.d) << 8 |
+                       static_cast<int64_t>(p.bias) << 12 | static_cast<int64_t>(p.epilogue) << 16 |
+                       static_cast<int64_t>(p.trans_a) << 20 | static_cast<int64_t>(p.trans_b) << 21 |
+                       static_cast<int64_t>(p.tf32) << 22 | static_cast<int64_t>(p.add_c) << 23 |
+                       static_cast<int64_t>(p.tokens_in_k) << 24;
   return {{p.m, p.n, p.k, bits}};
 }
 
@@ -210,21 +254,27 @@ class Context {
     const Library& l = library();
     Description d(p, o);
     cublasLtMatmulPreferenceOpaque_t preference;
-    check_status(l.cublasLtMatmulPreferenceInit_internal(&preference, sizeof preference), "cublasLtMatmulPreferenceInit", key_text(p));
+    check_status(l.cublasLtMatmulPreferenceInit_internal(&preference, sizeof preference),
+                 "cublasLtMatmulPreferenceInit", key_text(p));
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
-      check_status(l.cublasLtMatmulPreferenceSetAttribute(&preference, what, &value, sizeof value), "cublasLtMatmulPreferenceSetAttribute", key_text(p));
+      check_status(l.cublasLtMatmulPreferenceSetAttribute(&preference, what, &value, sizeof value),
+                   "cublasLtMatmulPreferenceSetAttribute", key_text(p));
     };
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(o.workspace_bytes));
-    // Split-k only through fp32 partial sums in the workspace: in place, blocks would add in whatever order they finish.
+    // Split-k only through fp32 partial sums in the workspace: in place, blocks would add in whatever order they
+    // finish.
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-    const auto alignment = [](const void* q) { return std::min<uint32_t>(16, 1u << std::min(31, std::countr_zero(reinterpret_cast<uintptr_t>(q) | 256))); };
+    const auto alignment = [](const void* q) {
+      return std::min<uint32_t>(16, 1u << std::min(31, std::countr_zero(reinterpret_cast<uintptr_t>(q) | 256)));
+    };
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(o.a));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(o.b));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p.add_c ? o.c : o.d));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(o.d));
     Answers answers(static_cast<size_t>(wanted));
     int found = 0;
-    const cublasStatus_t status = l.cublasLtMatmulAlgoGetHeuristic(handle_, &d.desc, &d.a, &d.b, &d.c, &d.d, &preference, wanted, answers.data(), &found);
+    const cublasStatus_t status = l.cublasLtMatmulAlgoGetHeuristic(handle_, &d.desc, &d.a, &d.b, &d.c, &d.d,
+                                                                   &preference, wanted, answers.data(), &found);
     answers.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(found) : 0);
     std::erase_if(answers, [](const auto& a) { return a.state != CUBLAS_STATUS_SUCCESS; });
     return answers;
@@ -239,8 +289,10 @@ class Context {
     const std::lock_guard lock(mutex_);
     chosen_.clear();
     for (const GemmChoice& c : choices) {
-      if (algo_from_hex(c.algorithm)) choices_[c.key] = c;
-      else log_warning("GEMM choice for {} is not readable; the library's own choice is used", c.key);
+      if (algo_from_hex(c.algorithm))
+        choices_[c.key] = c;
+      else
+        log_warning("GEMM choice for {} is not readable; the library's own choice is used", c.key);
     }
   }
   std::vector<GemmChoice> all() {
@@ -283,11 +335,13 @@ Context& context_of(const CudaStream& stream) {
   return *context;
 }
 
-cublasStatus_t try_run(CudaStream& stream, const Context& context, const LtProblem& p, const LtOperands& o, Description& d, const cublasLtMatmulAlgo_t& algo) {
+cublasStatus_t try_run(CudaStream& stream, const Context& context, const LtProblem& p, const LtOperands& o,
+                       Description& d, const cublasLtMatmulAlgo_t& algo) {
   const float one = 1.0f, beta = p.add_c ? 1.0f : 0.0f;
   // Unread when beta is 0, but it must be a valid pointer, and with an fp8 result not D.
   const void* c = p.add_c ? o.c : p.c == p.d ? o.d : o.workspace;
-  return library().cublasLtMatmul(context.handle(), &d.desc, &one, o.a, &d.a, o.b, &d.b, &beta, c, &d.c, o.d, &d.d, &algo, o.workspace, o.workspace_bytes, stream.handle());
+  return library().cublasLtMatmul(context.handle(), &d.desc, &one, o.a, &d.a, o.b, &d.b, &beta, c, &d.c, o.d, &d.d,
+                                  &algo, o.workspace, o.workspace_bytes, stream.handle());
 }
 
 // Timing on the stream by events: the mean of `runs`.
@@ -329,42 +383,58 @@ std::vector<float> peek(CudaStream& stream, const LtProblem& p, const LtOperands
 }
 double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
   double apart = 0, size = 0;
-  for (size_t i = 0; i < a.size(); ++i) apart += std::pow(a[i] - b[i], 2), size += std::pow(a[i], 2);
+  for (size_t i = 0; i < a.size(); ++i) {
+    apart += std::pow(a[i] - b[i], 2);
+    size += std::pow(a[i], 2);
+  }
   return size > 0 ? std::sqrt(apart / size) : std::sqrt(apart);
 }
 
 // Every configuration of every algorithm this problem type has, shuffled: random search beats order.
-std::vector<cublasLtMatmulAlgo_t> configurations(const Context& context, const LtProblem& p, const cublasLtMatmulAlgo_t& like, int capability) {
+std::vector<cublasLtMatmulAlgo_t> configurations(const Context& context, const LtProblem& p,
+                                                 const cublasLtMatmulAlgo_t& like, int capability) {
   const Library& l = library();
   const cublasComputeType_t compute = p.ab == DType::f32 && p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   const cudaDataType_t ab = data_type(p.ab), c = data_type(p.c), d = data_type(p.d);
   std::array<int, 64> ids{};
   int count = 0;
-  if (l.cublasLtMatmulAlgoGetIds(context.handle(), compute, CUDA_R_32F, ab, ab, c, d, static_cast<int>(ids.size()), ids.data(), &count) != CUBLAS_STATUS_SUCCESS) return {};
-  const std::vector<uint16_t> clusters = capability >= 90 ? std::vector<uint16_t>{CUBLASLT_CLUSTER_SHAPE_1x1x1, CUBLASLT_CLUSTER_SHAPE_2x1x1, CUBLASLT_CLUSTER_SHAPE_1x2x1,
-                                                                                 CUBLASLT_CLUSTER_SHAPE_4x1x1, CUBLASLT_CLUSTER_SHAPE_2x2x1, CUBLASLT_CLUSTER_SHAPE_1x4x1}
-                                                          : std::vector<uint16_t>{CUBLASLT_CLUSTER_SHAPE_AUTO};
+  if (l.cublasLtMatmulAlgoGetIds(context.handle(), compute, CUDA_R_32F, ab, ab, c, d, static_cast<int>(ids.size()),
+                                 ids.data(), &count) != CUBLAS_STATUS_SUCCESS)
+    return {};
+  const std::vector<uint16_t> clusters =
+      capability >= 90 ? std::vector<uint16_t>{CUBLASLT_CLUSTER_SHAPE_1x1x1, CUBLASLT_CLUSTER_SHAPE_2x1x1,
+                                               CUBLASLT_CLUSTER_SHAPE_1x2x1, CUBLASLT_CLUSTER_SHAPE_4x1x1,
+                                               CUBLASLT_CLUSTER_SHAPE_2x2x1, CUBLASLT_CLUSTER_SHAPE_1x4x1}
+                       : std::vector<uint16_t>{CUBLASLT_CLUSTER_SHAPE_AUTO};
   std::vector<cublasLtMatmulAlgo_t> all;
   constexpr size_t kMost = 400000;
   for (int i = 0; i < count && all.size() < kMost; ++i) {
     cublasLtMatmulAlgo_t base;
-    if (l.cublasLtMatmulAlgoInit(context.handle(), compute, CUDA_R_32F, ab, ab, c, d, ids[static_cast<size_t>(i)], &base) != CUBLAS_STATUS_SUCCESS) continue;
+    if (l.cublasLtMatmulAlgoInit(context.handle(), compute, CUDA_R_32F, ab, ab, c, d, ids[static_cast<size_t>(i)],
+                                 &base) != CUBLAS_STATUS_SUCCESS)
+      continue;
     size_t written = 0;
     const auto list = [&](cublasLtMatmulAlgoCapAttributes_t what) {
       std::vector<uint32_t> values;
-      if (l.cublasLtMatmulAlgoCapGetAttribute(&base, what, nullptr, 0, &written) == CUBLAS_STATUS_SUCCESS) values.resize(written / sizeof(uint32_t));
+      if (l.cublasLtMatmulAlgoCapGetAttribute(&base, what, nullptr, 0, &written) == CUBLAS_STATUS_SUCCESS)
+        values.resize(written / sizeof(uint32_t));
       if (!values.empty()) l.cublasLtMatmulAlgoCapGetAttribute(&base, what, values.data(), written, &written);
       if (values.empty()) values.push_back(0);
       return values;
     };
     const std::vector<uint32_t> tiles = list(CUBLASLT_ALGO_CAP_TILE_IDS);
     std::vector<uint32_t> stages(1);  // Hopper's kernels take the heuristic's automatic value; older ones list theirs
-    if (capability < 90) stages = list(CUBLASLT_ALGO_CAP_STAGES_IDS);
-    else l.cublasLtMatmulAlgoConfigGetAttribute(&like, CUBLASLT_ALGO_CONFIG_STAGES_ID, stages.data(), sizeof(uint32_t), &written);
+    if (capability < 90)
+      stages = list(CUBLASLT_ALGO_CAP_STAGES_IDS);
+    else
+      l.cublasLtMatmulAlgoConfigGetAttribute(&like, CUBLASLT_ALGO_CONFIG_STAGES_ID, stages.data(), sizeof(uint32_t),
+                                             &written);
     int32_t custom_most = 0;
     uint32_t swizzles = 0;
-    l.cublasLtMatmulAlgoCapGetAttribute(&base, CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX, &custom_most, sizeof custom_most, &written);
-    l.cublasLtMatmulAlgoCapGetAttribute(&base, CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT, &swizzles, sizeof swizzles, &written);
+    l.cublasLtMatmulAlgoCapGetAttribute(&base, CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX, &custom_most, sizeof custom_most,
+                                        &written);
+    l.cublasLtMatmulAlgoCapGetAttribute(&base, CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT, &swizzles, sizeof swizzles,
+                                        &written);
     for (const uint32_t tile : tiles)
       for (const uint32_t stage : stages)
         for (uint32_t custom = 0; custom <= static_cast<uint32_t>(std::clamp(custom_most, 0, 15)); ++custom)
@@ -376,7 +446,8 @@ std::vector<cublasLtMatmulAlgo_t> configurations(const Context& context, const L
               l.cublasLtMatmulAlgoConfigSetAttribute(&a, CUBLASLT_ALGO_CONFIG_STAGES_ID, &stage, sizeof stage);
               l.cublasLtMatmulAlgoConfigSetAttribute(&a, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, &custom, sizeof custom);
               l.cublasLtMatmulAlgoConfigSetAttribute(&a, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, &swizzle, sizeof swizzle);
-              l.cublasLtMatmulAlgoConfigSetAttribute(&a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &cluster, sizeof cluster);
+              l.cublasLtMatmulAlgoConfigSetAttribute(&a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &cluster,
+                                                     sizeof cluster);
               all.push_back(a);
             }
   }
@@ -391,7 +462,8 @@ void lt_matmul(CudaStream& stream, const LtProblem& p, const LtOperands& o) {
   Description d(p, o);
   const cublasStatus_t status = try_run(stream, context, p, o, d, context.algorithm(p, o));
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) check_status(status, "cublasLtMatmul", key_text(p));
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE)
+    check_status(status, "cublasLtMatmul", key_text(p));
   check_status(try_run(stream, context, p, o, d, context.exact(p, o)), "cublasLtMatmul", key_text(p));
 }
 
@@ -415,20 +487,26 @@ GemmChoice lt_tune(CudaStream& stream, const LtProblem& p, const LtOperands& o, 
     std::sort(times[i].begin(), times[i].end());
     if (times[i][kRounds / 2] < times[best][kRounds / 2]) best = i;
   }
-  GemmChoice choice{key_text(with_tokens(p, class_of(tokens_of(p)))), "", times[best][kRounds / 2], times[0][kRounds / 2], static_cast<int>(answers.size())};
+  GemmChoice choice{key_text(with_tokens(p, class_of(tokens_of(p)))), "", times[best][kRounds / 2],
+                    times[0][kRounds / 2], static_cast<int>(answers.size())};
   cublasLtMatmulAlgo_t algo = answers[best].algo;
   const int64_t begin = now_ns();
   if (seconds > 0)
-    for (const cublasLtMatmulAlgo_t& candidate : configurations(context, p, answers[0].algo, stream.info().capability)) {
+    for (const cublasLtMatmulAlgo_t& candidate :
+         configurations(context, p, answers[0].algo, stream.info().capability)) {
       if (seconds_since(begin) > seconds) break;
       cublasLtMatmulHeuristicResult_t found;
-      if (library().cublasLtMatmulAlgoCheck(context.handle(), &d.desc, &d.a, &d.b, &d.c, &d.d, &candidate, &found) != CUBLAS_STATUS_SUCCESS ||
+      if (library().cublasLtMatmulAlgoCheck(context.handle(), &d.desc, &d.a, &d.b, &d.c, &d.d, &candidate, &found) !=
+              CUBLAS_STATUS_SUCCESS ||
           found.workspaceSize > o.workspace_bytes)
         continue;
       ++choice.tried;
       if (time(candidate, 1) > 1e29 || time(candidate, 1) > 1.15 * choice.us) continue;
       const double us = time(candidate, 8);
-      if (us < 0.99 * time(algo, 8) && time(candidate, 16) < 0.99 * time(algo, 16)) choice.us = us, algo = candidate;
+      if (us < 0.99 * time(algo, 8) && time(candidate, 16) < 0.99 * time(algo, 16)) {
+        choice.us = us;
+        algo = candidate;
+      }
     }
   static_cast<void>(cudaGetLastError());
   // A configuration beyond the heuristic's is only trusted if it computes what the heuristic's does.
@@ -448,9 +526,12 @@ GemmChoice lt_tune(CudaStream& stream, const LtProblem& p, const LtOperands& o, 
 }
 
 std::vector<GemmChoice> gemm_choices_cuda(Stream& stream) { return context_of(as_cuda(stream)).all(); }
-void use_gemm_choices_cuda(Stream& stream, const std::vector<GemmChoice>& choices) { context_of(as_cuda(stream)).use(choices); }
+void use_gemm_choices_cuda(Stream& stream, const std::vector<GemmChoice>& choices) {
+  context_of(as_cuda(stream)).use(choices);
+}
 std::string gemm_library_cuda(Stream& stream) {
-  return fmt::format("{} driver {} cublaslt {}", as_cuda(stream).info().name, as_cuda(stream).info().driver_version, library().cublasLtGetVersion());
+  return fmt::format("{} driver {} cublaslt {}", as_cuda(stream).info().name, as_cuda(stream).info().driver_version,
+                     library().cublasLtGetVersion());
 }
 
 }  // namespace brim

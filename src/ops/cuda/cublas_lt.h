@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products through cuBLASLt, which is opened at run time. A problem is described in its terms: column-major
-// D[m,n] = epilogue(op(A)[m,k] op(B)[k,n] (+ C) (+ bias)), so a row-major y[T,N] = x[T,K] Wᵀ has m = N, n = T, A = W, B = x.
-// The algorithm is looked up by the problem's shape class, in which the token count is rounded up to a power of two: the
-// same for every batch of a class, so a run repeats bit for bit. Untuned classes take the heuristic's first answer.
+// D[m,n] = epilogue(op(A)[m,k] op(B)[k,n] (+ C) (+ bias)), so a row-major y[T,N] = x[T,K] Wᵀ has m = N, n = T, A = W, B
+// = x. The algorithm is looked up by the problem's shape class, in which the token count is rounded up to a power of
+// two: the same for every batch of a class, so a run repeats bit for bit. Untuned classes take the heuristic's first
+// answer.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,9 +24,9 @@ struct LtProblem {
   int64_t lda = 0, ldb = 0, ldc = 0, ldd = 0;
   bool trans_a = false, trans_b = false;
   DType ab = DType::bf16, c = DType::bf16, d = DType::bf16, bias = DType::bf16;
-  bool tf32 = false;               // f32 operands through tensor cores
-  bool add_c = false;              // beta = 1, else 0
-  bool tokens_in_k = false;        // which dimension is the token count: k (weight gradients) or n
+  bool tf32 = false;         // f32 operands through tensor cores
+  bool add_c = false;        // beta = 1, else 0
+  bool tokens_in_k = false;  // which dimension is the token count: k (weight gradients) or n
   LtEpilogue epilogue = LtEpilogue::none;
 };
 struct LtOperands {
@@ -38,8 +39,8 @@ struct LtOperands {
 };
 
 void lt_matmul(CudaStream& stream, const LtProblem& problem, const LtOperands& operands);
-// Times the heuristic's answers, then configurations beyond them for `seconds`, and keeps the fastest for this shape class.
-// Overwrites D. Never called while batches run.
+// Times the heuristic's answers, then configurations beyond them for `seconds`, and keeps the fastest for this shape
+// class. Overwrites D. Never called while batches run.
 GemmChoice lt_tune(CudaStream& stream, const LtProblem& problem, const LtOperands& operands, double seconds);
 
 // What gemm_tuner.cc asks of this backend.

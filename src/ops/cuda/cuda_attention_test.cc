@@ -19,13 +19,17 @@ struct Setting {
 // carry D fp32 roundings of their largest partial sum, which the exponential turns into a relative error of p, twice
 // (numerator and denominator); sums over n keys; the result rounds once.
 void check_attention(const Setting& c) {
-  SCOPED_TRACE(::testing::Message() << dtype_name(c.dtype) << " D " << c.D << " heads " << c.heads << " sequences " << c.lengths.size() << " first only "
-                                    << c.first_query_only << " fp8 " << c.fp8_out << " lse " << c.lse << " dropout " << c.dropout.probability << " order " << c.order);
+  SCOPED_TRACE(::testing::Message() << dtype_name(c.dtype) << " D " << c.D << " heads " << c.heads << " sequences "
+                                    << c.lengths.size() << " first only " << c.first_query_only << " fp8 " << c.fp8_out
+                                    << " lse " << c.lse << " dropout " << c.dropout.probability << " order "
+                                    << c.order);
   const PackedBatch packed(c.lengths, c.order);
   const int64_t T = packed.batch.T, B = packed.batch.B, H = c.heads * c.D, Tq = c.first_query_only ? B : T;
   // q, k, v as parts of one qkv, and separate queries for first_query_only: both strides in use.
-  const HostTensor qkv = random_tensor(c.dtype, {T, 3 * H}, 17 + static_cast<uint64_t>(c.D), c.spread), q1 = random_tensor(c.dtype, {B, H}, 5, c.spread);
-  const DeviceTensor d_qkv(qkv), d_q1(q1), d_scale(random_tensor(DType::f32, {1}, 1, 0, 8)), lse(DType::f32, {Tq, c.heads});
+  const HostTensor qkv = random_tensor(c.dtype, {T, 3 * H}, 17 + static_cast<uint64_t>(c.D), c.spread),
+                   q1 = random_tensor(c.dtype, {B, H}, 5, c.spread);
+  const DeviceTensor d_qkv(qkv), d_q1(q1), d_scale(random_tensor(DType::f32, {1}, 1, 0, 8)),
+      lse(DType::f32, {Tq, c.heads});
   const DeviceTensor out(c.fp8_out ? DType::f8e4m3 : c.dtype, {Tq, H}, 16);
   AttentionArgs args;
   args.q = c.first_query_only ? d_q1.view() : d_qkv.view().slice_cols(0, H);
@@ -40,8 +44,10 @@ void check_attention(const Setting& c) {
   args.dropout = c.dropout;
   attention(Gpu::stream(), args);
 
-  std::vector<double> want(static_cast<size_t>(Tq * H)), tolerance(want.size()), want_lse(static_cast<size_t>(Tq * c.heads)), lse_tolerance(want_lse.size());
-  const double eps_p = c.dtype == DType::f32 ? 0 : eps_of(c.dtype), scale = 1 / std::sqrt(static_cast<double>(c.D)), factor = c.fp8_out ? 8 : 1;
+  std::vector<double> want(static_cast<size_t>(Tq * H)), tolerance(want.size()),
+      want_lse(static_cast<size_t>(Tq * c.heads)), lse_tolerance(want_lse.size());
+  const double eps_p = c.dtype == DType::f32 ? 0 : eps_of(c.dtype), scale = 1 / std::sqrt(static_cast<double>(c.D)),
+               factor = c.fp8_out ? 8 : 1;
   const uint32_t threshold = dropout_threshold(c.dropout.probability);
   const std::vector<double> all = qkv.values(), firsts = q1.values();  // plain doubles: the loops below are long
   const auto at_row = [&](int64_t row, int64_t column) { return all[static_cast<size_t>(row * 3 * H + column)]; };
@@ -55,8 +61,11 @@ void check_attention(const Setting& c) {
         for (int64_t j = 0; j < n; ++j) {
           double s = 0, magnitude = 0;
           for (int64_t d = 0; d < c.D; ++d) {
-            const double product = (c.first_query_only ? firsts[static_cast<size_t>(row * H + head * c.D + d)] : at_row(row, head * c.D + d)) * at_row(begin + j, H + head * c.D + d);
-            s += product, magnitude += std::fabs(product);
+            const double product = (c.first_query_only ? firsts[static_cast<size_t>(row * H + head * c.D + d)]
+                                                       : at_row(row, head * c.D + d)) *
+                                   at_row(begin + j, H + head * c.D + d);
+            s += product;
+            magnitude += std::fabs(product);
           }
           p[j] = s * scale;
           top = std::max(top, p[j]);
@@ -66,23 +75,30 @@ void check_attention(const Setting& c) {
         const double score_error = kEps32 * (static_cast<double>(c.D) + 8) * largest + 8 * kEps32;
         const auto at_lse = static_cast<size_t>(row * c.heads + head);
         want_lse[at_lse] = n == 0 ? -INFINITY : top + std::log(sum);
-        lse_tolerance[at_lse] = 2 * score_error + 0x1p-21 * (1 + std::fabs(want_lse[at_lse])) + static_cast<double>(n) * kEps32;
+        lse_tolerance[at_lse] =
+            2 * score_error + 0x1p-21 * (1 + std::fabs(want_lse[at_lse])) + static_cast<double>(n) * kEps32;
         std::vector<double> o(static_cast<size_t>(c.D)), magnitude(o.size());
         for (int64_t j = 0; j < n; ++j) {
           double weight = p[j] / sum;
           if (c.dropout.on()) {
-            const uint64_t bits = dropout_bits(c.dropout.seed, c.dropout.site, static_cast<uint64_t>((c.dropout.first_row + row) * c.heads + head), static_cast<uint32_t>(j / 4));
-            weight = dropout_keeps(bits, static_cast<int>(j & 3), threshold) ? weight / (1 - static_cast<double>(c.dropout.probability)) : 0;
+            const uint64_t bits = dropout_bits(c.dropout.seed, c.dropout.site,
+                                               static_cast<uint64_t>((c.dropout.first_row + row) * c.heads + head),
+                                               static_cast<uint32_t>(j / 4));
+            weight = dropout_keeps(bits, static_cast<int>(j & 3), threshold)
+                         ? weight / (1 - static_cast<double>(c.dropout.probability))
+                         : 0;
           }
           for (int64_t d = 0; d < c.D; ++d) {
             const double v = at_row(begin + j, 2 * H + head * c.D + d);
-            o[d] += weight * v, magnitude[d] += (weight + smallest_of(c.dtype)) * std::fabs(v);
+            o[d] += weight * v;
+            magnitude[d] += (weight + smallest_of(c.dtype)) * std::fabs(v);
           }
         }
         for (int64_t d = 0; d < c.D; ++d) {
           const auto at = static_cast<size_t>(row * H + head * c.D + d);
           want[at] = o[d] * factor;
-          const double inner = magnitude[d] * (eps_p * 1.01 + 2 * score_error + 0x1p-20 + static_cast<double>(n + 8) * kEps32);
+          const double inner =
+              magnitude[d] * (eps_p * 1.01 + 2 * score_error + 0x1p-20 + static_cast<double>(n + 8) * kEps32);
           const DType to = c.fp8_out ? DType::f8e4m3 : c.dtype;
           tolerance[at] = factor * (inner * (1 + eps_of(to)) + eps_of(to) * std::fabs(o[d])) + smallest_of(to);
         }
@@ -107,7 +123,8 @@ using CudaAttention = CudaOps;
 TEST_F(CudaAttention, AgreesWithFp64AtEveryLength) {
   for (const DType dtype : kActivationTypes)
     for (const int64_t D : {32, 64})
-      for (const bool first : {false, true}) check_attention({.dtype = dtype, .D = D, .lengths = lengths_around_tiles(), .first_query_only = first});
+      for (const bool first : {false, true})
+        check_attention({.dtype = dtype, .D = D, .lengths = lengths_around_tiles(), .first_query_only = first});
 }
 
 TEST_F(CudaAttention, TakesBatchesOfEveryKind) {
@@ -120,33 +137,47 @@ TEST_F(CudaAttention, TakesBatchesOfEveryKind) {
 
 TEST_F(CudaAttention, TakesOtherHeadSizes) {
   for (const DType dtype : kActivationTypes)
-    for (const int64_t D : {1, 24, 40, 96, 128}) check_attention({.dtype = dtype, .D = D, .lengths = {3, 0, 17, 40, 1}, .lse = true});
+    for (const int64_t D : {1, 24, 40, 96, 128})
+      check_attention({.dtype = dtype, .D = D, .lengths = {3, 0, 17, 40, 1}, .lse = true});
 }
 
 TEST_F(CudaAttention, KeepsWhatTrainingNeeds) {
   for (const DType dtype : kActivationTypes)
     for (const int64_t D : {32, 64})
       for (const bool first : {false, true}) {
-        check_attention({.dtype = dtype, .D = D, .lengths = lengths_around_tiles(), .first_query_only = first, .lse = true});
-        check_attention({.dtype = dtype, .D = D, .lengths = lengths_around_tiles(), .first_query_only = first, .lse = true,
+        check_attention(
+            {.dtype = dtype, .D = D, .lengths = lengths_around_tiles(), .first_query_only = first, .lse = true});
+        check_attention({.dtype = dtype,
+                         .D = D,
+                         .lengths = lengths_around_tiles(),
+                         .first_query_only = first,
+                         .lse = true,
                          .dropout = {.probability = 0.1f, .seed = 7, .site = 11, .first_row = 3}});
       }
 }
 
 TEST_F(CudaAttention, WritesFp8) {
   for (const DType dtype : {DType::f16, DType::bf16})
-    for (const int64_t D : {32, 64, 40}) check_attention({.dtype = dtype, .D = D, .lengths = lengths_around_tiles(), .fp8_out = true});
+    for (const int64_t D : {32, 64, 40})
+      check_attention({.dtype = dtype, .D = D, .lengths = lengths_around_tiles(), .fp8_out = true});
 }
 
 TEST_F(CudaAttention, StaysExactWhereSoftmaxIsSharp) {
-  for (const DType dtype : kActivationTypes) check_attention({.dtype = dtype, .lengths = {1, 20, 40, 130}, .lse = true, .spread = 8});
+  for (const DType dtype : kActivationTypes)
+    check_attention({.dtype = dtype, .lengths = {1, 20, 40, 130}, .lse = true, .spread = 8});
 }
 
 TEST_F(CudaAttention, RepeatsBitForBit) {
   const PackedBatch packed({40, 200, 12, 31, 5, 129, 64});
-  const DeviceTensor qkv(random_tensor(DType::bf16, {packed.batch.T, 3 * 128}, 3)), a(DType::bf16, {packed.batch.T, 128}), b(DType::bf16, {packed.batch.T, 128});
+  const DeviceTensor qkv(random_tensor(DType::bf16, {packed.batch.T, 3 * 128}, 3)),
+      a(DType::bf16, {packed.batch.T, 128}), b(DType::bf16, {packed.batch.T, 128});
   for (const DeviceTensor* out : {&a, &b})
-    attention(Gpu::stream(), {.q = qkv.view().slice_cols(0, 128), .k = qkv.view().slice_cols(128, 256), .v = qkv.view().slice_cols(256, 384), .out = *out, .batch = packed.batch, .heads = 2});
+    attention(Gpu::stream(), {.q = qkv.view().slice_cols(0, 128),
+                              .k = qkv.view().slice_cols(128, 256),
+                              .v = qkv.view().slice_cols(256, 384),
+                              .out = *out,
+                              .batch = packed.batch,
+                              .heads = 2});
   EXPECT_TRUE(same_bits(a.host(), b.host()));
 }
 

@@ -20,33 +20,45 @@ struct AttentionSetting {
   Dropout dropout;
 };
 
-// Errors: the exponent carries D roundings of the score's largest partial sum, those of lse, and exp2's own; d_out·V and
-// delta D roundings each; dS and P round to the element type before the last products (not in the fp32 kernel), which add
-// n roundings; the result rounds once.
+// Errors: the exponent carries D roundings of the score's largest partial sum, those of lse, and exp2's own; d_out·V
+// and delta D roundings each; dS and P round to the element type before the last products (not in the fp32 kernel),
+// which add n roundings; the result rounds once.
 void check_attention_grad(const AttentionSetting& c) {
-  SCOPED_TRACE(::testing::Message() << dtype_name(c.dtype) << " D " << c.D << " sequences " << c.lengths.size() << " first only " << c.first_query_only << " dropout "
-                                    << c.dropout.probability << " order " << c.order);
+  SCOPED_TRACE(::testing::Message() << dtype_name(c.dtype) << " D " << c.D << " sequences " << c.lengths.size()
+                                    << " first only " << c.first_query_only << " dropout " << c.dropout.probability
+                                    << " order " << c.order);
   const PackedBatch packed(c.lengths, c.order);
-  const int64_t T = packed.batch.T, B = packed.batch.B, N = c.heads, D = c.D, H = N * D, Tq = c.first_query_only ? B : T;
-  const HostTensor qkv = random_tensor(c.dtype, {T, 3 * H}, 21, 1), q1 = random_tensor(c.dtype, {B, H}, 22, 1), d_out = random_tensor(c.dtype, {Tq, H}, 23, 1, 0, 8);
+  const int64_t T = packed.batch.T, B = packed.batch.B, N = c.heads, D = c.D, H = N * D,
+                Tq = c.first_query_only ? B : T;
+  const HostTensor qkv = random_tensor(c.dtype, {T, 3 * H}, 21, 1), q1 = random_tensor(c.dtype, {B, H}, 22, 1),
+                   d_out = random_tensor(c.dtype, {Tq, H}, 23, 1, 0, 8);
   const HostTensor out(c.dtype, {Tq, H}), lse(DType::f32, {Tq, N});
-  out.fill(0), lse.fill(0);
+  out.fill(0);
+  lse.fill(0);
   const double scale = 1 / std::sqrt(static_cast<double>(D)), eps = c.dtype == DType::f32 ? 0 : eps_of(c.dtype);
-  const std::vector<double> all = qkv.values(), firsts = q1.values(), uppers = d_out.values();  // plain doubles: the loops below are long
+  const std::vector<double> all = qkv.values(), firsts = q1.values(),
+                            uppers = d_out.values();  // plain doubles: the loops below are long
   const auto at = [&](int64_t row, int64_t column) { return all[static_cast<size_t>(row * 3 * H + column)]; };
-  const auto q = [&](int64_t row, int64_t column) { return c.first_query_only ? firsts[static_cast<size_t>(row * H + column)] : at(row, column); };
+  const auto q = [&](int64_t row, int64_t column) {
+    return c.first_query_only ? firsts[static_cast<size_t>(row * H + column)] : at(row, column);
+  };
   const auto up = [&](int64_t row, int64_t column) { return uppers[static_cast<size_t>(row * H + column)]; };
   const auto factor = [&](int64_t row, int64_t head, int64_t key) {
     if (!c.dropout.on()) return 1.0;
-    const uint64_t bits = dropout_bits(c.dropout.seed, c.dropout.site, static_cast<uint64_t>((c.dropout.first_row + row) * N + head), static_cast<uint32_t>(key / 4));
-    return dropout_keeps(bits, static_cast<int>(key & 3), dropout_threshold(c.dropout.probability)) ? 1 / (1 - static_cast<double>(c.dropout.probability)) : 0.0;
+    const uint64_t bits =
+        dropout_bits(c.dropout.seed, c.dropout.site, static_cast<uint64_t>((c.dropout.first_row + row) * N + head),
+                     static_cast<uint32_t>(key / 4));
+    return dropout_keeps(bits, static_cast<int>(key & 3), dropout_threshold(c.dropout.probability))
+               ? 1 / (1 - static_cast<double>(c.dropout.probability))
+               : 0.0;
   };
-  std::vector<double> d_q(static_cast<size_t>(Tq * H)), d_k(static_cast<size_t>(T * H)), d_v(d_k.size()), q_tol(d_q.size(), smallest_of(c.dtype)), k_tol(d_k.size(), smallest_of(c.dtype)),
-      v_tol(k_tol);
+  std::vector<double> d_q(static_cast<size_t>(Tq * H)), d_k(static_cast<size_t>(T * H)), d_v(d_k.size()),
+      q_tol(d_q.size(), smallest_of(c.dtype)), k_tol(d_k.size(), smallest_of(c.dtype)), v_tol(k_tol);
   std::vector<double> k_size(d_k.size()), v_size(d_k.size());
   for (int64_t b = 0; b < B; ++b)
     for (int64_t head = 0; head < N; ++head) {
-      const int64_t begin = packed.starts[b], n = packed.lengths[b], queries = c.first_query_only ? std::min<int64_t>(1, n) : n;
+      const int64_t begin = packed.starts[b], n = packed.lengths[b],
+                    queries = c.first_query_only ? std::min<int64_t>(1, n) : n;
       for (int64_t i = 0; i < queries; ++i) {
         const int64_t row = c.first_query_only ? b : begin + i;
         std::vector<double> s(static_cast<size_t>(n)), p(s.size()), dp(s.size());
@@ -54,53 +66,86 @@ void check_attention_grad(const AttentionSetting& c) {
         for (int64_t j = 0; j < n; ++j) {
           double size = 0, size_dp = 0;
           for (int64_t d = 0; d < D; ++d) {
-            const double product = q(row, head * D + d) * at(begin + j, H + head * D + d), product_dp = up(row, head * D + d) * at(begin + j, 2 * H + head * D + d);
-            s[j] += product * scale, size += std::fabs(product) * scale;
-            dp[j] += product_dp, size_dp += std::fabs(product_dp);
+            const double product = q(row, head * D + d) * at(begin + j, H + head * D + d),
+                         product_dp = up(row, head * D + d) * at(begin + j, 2 * H + head * D + d);
+            s[j] += product * scale;
+            size += std::fabs(product) * scale;
+            dp[j] += product_dp;
+            size_dp += std::fabs(product_dp);
           }
           top = std::max(top, s[j]);
-          score_size = std::max(score_size, size), dp_size = std::max(dp_size, size_dp);
+          score_size = std::max(score_size, size);
+          dp_size = std::max(dp_size, size_dp);
         }
         for (const double x : s) sum += std::exp(x - top);
         lse.set(row, head, top + std::log(sum));
         for (int64_t d = 0; d < D; ++d) {
           double o = 0;
-          for (int64_t j = 0; j < n; ++j) o += std::exp(s[j] - lse.at(row, head)) * factor(row, head, j) * at(begin + j, 2 * H + head * D + d);
+          for (int64_t j = 0; j < n; ++j)
+            o += std::exp(s[j] - lse.at(row, head)) * factor(row, head, j) * at(begin + j, 2 * H + head * D + d);
           out.set(row, head * D + d, o);
         }
         double delta = 0, delta_size = 0;
         for (int64_t d = 0; d < D; ++d) {
           const double product = out.at(row, head * D + d) * up(row, head * D + d);
-          delta += product, delta_size += std::fabs(product);
+          delta += product;
+          delta_size += std::fabs(product);
         }
-        const double steps = static_cast<double>(D) + 8, exponent_error = kEps32 * steps * score_size + 8 * kEps32 * (1 + std::fabs(lse.at(row, head)));
+        const double steps = static_cast<double>(D) + 8,
+                     exponent_error = kEps32 * steps * score_size + 8 * kEps32 * (1 + std::fabs(lse.at(row, head)));
         for (int64_t j = 0; j < n; ++j) {
-          const double m = factor(row, head, j), prob = std::exp(s[j] - lse.at(row, head)), d_score = prob * (dp[j] * m - delta);
+          const double m = factor(row, head, j), prob = std::exp(s[j] - lse.at(row, head)),
+                       d_score = prob * (dp[j] * m - delta);
           const double p_error = prob * m * (exponent_error + eps * 1.01) + smallest_of(c.dtype);
-          const double s_error = prob * ((std::fabs(dp[j]) * m + std::fabs(delta)) * exponent_error + kEps32 * steps * (dp_size * m + delta_size)) * (1 + eps) + eps * 1.01 * std::fabs(d_score) +
-                                 smallest_of(c.dtype);
+          const double s_error = prob *
+                                     ((std::fabs(dp[j]) * m + std::fabs(delta)) * exponent_error +
+                                      kEps32 * steps * (dp_size * m + delta_size)) *
+                                     (1 + eps) +
+                                 eps * 1.01 * std::fabs(d_score) + smallest_of(c.dtype);
           for (int64_t d = 0; d < D; ++d) {
-            const size_t at_q = static_cast<size_t>(row * H + head * D + d), at_k = static_cast<size_t>((begin + j) * H + head * D + d);
-            const double key = at(begin + j, H + head * D + d), query = q(row, head * D + d), upper = up(row, head * D + d), depth = static_cast<double>(n) * kEps32 * 4;
-            d_q[at_q] += scale * d_score * key, q_tol[at_q] += scale * std::fabs(key) * (s_error + depth * std::fabs(d_score));
-            d_k[at_k] += scale * d_score * query, k_tol[at_k] += scale * std::fabs(query) * (s_error + depth * std::fabs(d_score));
-            d_v[at_k] += prob * m * upper, v_tol[at_k] += std::fabs(upper) * (p_error + depth * prob * m);
+            const size_t at_q = static_cast<size_t>(row * H + head * D + d),
+                         at_k = static_cast<size_t>((begin + j) * H + head * D + d);
+            const double key = at(begin + j, H + head * D + d), query = q(row, head * D + d),
+                         upper = up(row, head * D + d), depth = static_cast<double>(n) * kEps32 * 4;
+            d_q[at_q] += scale * d_score * key;
+
+            q_tol[at_q] += scale * std::fabs(key) * (s_error + depth * std::fabs(d_score));
+            d_k[at_k] += scale * d_score * query;
+
+            k_tol[at_k] += scale * std::fabs(query) * (s_error + depth * std::fabs(d_score));
+            d_v[at_k] += prob * m * upper;
+            v_tol[at_k] += std::fabs(upper) * (p_error + depth * prob * m);
           }
         }
       }
     }
   for (size_t i = 0; i < d_q.size(); ++i) q_tol[i] += eps_of(c.dtype) * (std::fabs(d_q[i]) + q_tol[i]);
-  for (size_t i = 0; i < d_k.size(); ++i) k_tol[i] += eps_of(c.dtype) * (std::fabs(d_k[i]) + k_tol[i]), v_tol[i] += eps_of(c.dtype) * (std::fabs(d_v[i]) + v_tol[i]);
+  for (size_t i = 0; i < d_k.size(); ++i) {
+    k_tol[i] += eps_of(c.dtype) * (std::fabs(d_k[i]) + k_tol[i]);
 
-  const DeviceTensor g_qkv(qkv), g_q1(q1), g_out(out), g_d_out(d_out), g_lse(lse), g_d_qkv(c.dtype, {T, 3 * H}, 8), g_d_q1(c.dtype, {B, H});
-  const DeviceTensor scratch(bytes_tensor(attention_grad_scratch_bytes(Gpu::stream(), std::max(T, B), packed.batch.S, H, N, 1)));
+    v_tol[i] += eps_of(c.dtype) * (std::fabs(d_v[i]) + v_tol[i]);
+  }
+
+  const DeviceTensor g_qkv(qkv), g_q1(q1), g_out(out), g_d_out(d_out), g_lse(lse), g_d_qkv(c.dtype, {T, 3 * H}, 8),
+      g_d_q1(c.dtype, {B, H});
+  const DeviceTensor scratch(
+      bytes_tensor(attention_grad_scratch_bytes(Gpu::stream(), std::max(T, B), packed.batch.S, H, N, 1)));
   AttentionGradArgs args;
   args.q = c.first_query_only ? g_q1.view() : g_qkv.view().slice_cols(0, H);
-  args.k = g_qkv.view().slice_cols(H, 2 * H), args.v = g_qkv.view().slice_cols(2 * H, 3 * H);
-  args.out = g_out, args.lse = g_lse, args.d_out = g_d_out;
+  args.k = g_qkv.view().slice_cols(H, 2 * H);
+  args.v = g_qkv.view().slice_cols(2 * H, 3 * H);
+  args.out = g_out;
+  args.lse = g_lse;
+  args.d_out = g_d_out;
   args.d_q = c.first_query_only ? g_d_q1.view() : g_d_qkv.view().slice_cols(0, H);
-  args.d_k = g_d_qkv.view().slice_cols(H, 2 * H), args.d_v = g_d_qkv.view().slice_cols(2 * H, 3 * H);
-  args.batch = packed.batch, args.first_query_only = c.first_query_only, args.heads = N, args.scratch = scratch, args.dropout = c.dropout;
+  args.d_k = g_d_qkv.view().slice_cols(H, 2 * H);
+  args.d_v = g_d_qkv.view().slice_cols(2 * H, 3 * H);
+  args.batch = packed.batch;
+  args.first_query_only = c.first_query_only;
+  args.heads = N;
+  args.scratch = scratch;
+
+  args.dropout = c.dropout;
   attention_grad(Gpu::stream(), args);
   const HostTensor got = g_d_qkv.host();
   const auto part = [&](int64_t from) {
@@ -128,13 +173,19 @@ TEST_F(CudaAttentionGrad, AgreesWithFp64AtEveryLength) {
     for (const int64_t D : {32, 64})
       for (const bool first : {false, true})
         for (const float probability : {0.0f, 0.1f})
-          check_attention_grad({.dtype = dtype, .D = D, .lengths = grad_lengths(), .first_query_only = first, .dropout = {.probability = probability, .seed = 3, .site = 5, .first_row = 2}});
+          check_attention_grad({.dtype = dtype,
+                                .D = D,
+                                .lengths = grad_lengths(),
+                                .first_query_only = first,
+                                .dropout = {.probability = probability, .seed = 3, .site = 5, .first_row = 2}});
 }
 TEST_F(CudaAttentionGrad, TakesBatchesOfEveryKind) {
   for (const DType dtype : kActivationTypes)
     for (const auto& lengths : ragged_lengths())
       for (const bool first : {false, true})
-        for (const bool order : {false, true}) check_attention_grad({.dtype = dtype, .heads = 3, .lengths = lengths, .first_query_only = first, .order = order});
+        for (const bool order : {false, true})
+          check_attention_grad(
+              {.dtype = dtype, .heads = 3, .lengths = lengths, .first_query_only = first, .order = order});
   for (const int64_t D : {24, 96}) check_attention_grad({.dtype = DType::bf16, .D = D, .lengths = {3, 0, 40}});
 }
 
@@ -143,49 +194,84 @@ using CudaLayerNormGrad = CudaOps;
 TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
   uint64_t seed = 1;
   for (const DType type : kActivationTypes)
-    for (const int64_t H : Gpu::emulated() ? std::vector<int64_t>{8, 384, 768, 1544} : std::vector<int64_t>{8, 256, 312, 384, 768, 1024, 1536, 3072, 4096})
+    for (const int64_t H : Gpu::emulated() ? std::vector<int64_t>{8, 384, 768, 1544}
+                                           : std::vector<int64_t>{8, 256, 312, 384, 768, 1024, 1536, 3072, 4096})
       for (const int64_t T : {1, 9, 100, Gpu::emulated() ? 150 : 3000})
         for (const bool plain : {false, true}) {
           SCOPED_TRACE(::testing::Message() << dtype_name(type) << " T " << T << " H " << H << " plain " << plain);
-          const HostTensor sum = random_tensor(type, {T, H}, ++seed, 1, 0.5), d_y = random_tensor(type, {T, H}, ++seed), before = random_tensor(type, {T, H}, ++seed), gamma = random_tensor(type, {H}, ++seed);
-          const HostTensor mean(DType::f32, {T}), rstd(DType::f32, {T}), d_gamma0 = random_tensor(DType::f32, {H}, ++seed), d_beta0 = random_tensor(DType::f32, {H}, ++seed);
+          const HostTensor sum = random_tensor(type, {T, H}, ++seed, 1, 0.5), d_y = random_tensor(type, {T, H}, ++seed),
+                           before = random_tensor(type, {T, H}, ++seed), gamma = random_tensor(type, {H}, ++seed);
+          const HostTensor mean(DType::f32, {T}), rstd(DType::f32, {T}),
+              d_gamma0 = random_tensor(DType::f32, {H}, ++seed), d_beta0 = random_tensor(DType::f32, {H}, ++seed);
           for (int64_t t = 0; t < T; ++t) {
             double m = 0, v = 0;
             for (int64_t i = 0; i < H; ++i) m += sum.at(t, i) / static_cast<double>(H);
             for (int64_t i = 0; i < H; ++i) v += std::pow(sum.at(t, i) - m, 2) / static_cast<double>(H);
-            mean.set(t, 0, m), rstd.set(t, 0, 1 / std::sqrt(v + 1e-5));
+            mean.set(t, 0, m);
+            rstd.set(t, 0, 1 / std::sqrt(v + 1e-5));
           }
           const Dropout drop{.probability = plain ? 0.0f : 0.25f, .seed = 4, .site = 2, .first_row = 6};
-          std::vector<double> d_sum, d_x, tolerance, d_gamma = d_gamma0.values(), d_beta = d_beta0.values(), gamma_size(d_gamma.size()), beta_size(d_beta.size());
+          std::vector<double> d_sum, d_x, tolerance, d_gamma = d_gamma0.values(), d_beta = d_beta0.values(),
+                                                     gamma_size(d_gamma.size()), beta_size(d_beta.size());
           for (int64_t t = 0; t < T; ++t) {
             double total = 0, total_x = 0, size = 0, size_x = 0;
             const auto normal = [&](int64_t i) { return (sum.at(t, i) - mean.at(t)) * rstd.at(t); };
             for (int64_t i = 0; i < H; ++i) {
               const double g = d_y.at(t, i) * gamma.at(i), h = static_cast<double>(H);
-              total += g / h, size += std::fabs(g) / h, total_x += g * normal(i) / h, size_x += std::fabs(g * normal(i)) / h;
-              d_gamma[i] += d_y.at(t, i) * normal(i), gamma_size[i] += std::fabs(d_y.at(t, i)) * (std::fabs(normal(i)) + rstd.at(t) * std::fabs(sum.at(t, i)));
-              d_beta[i] += d_y.at(t, i), beta_size[i] += std::fabs(d_y.at(t, i));
+              total += g / h;
+              size += std::fabs(g) / h;
+              total_x += g * normal(i) / h;
+
+              size_x += std::fabs(g * normal(i)) / h;
+              d_gamma[i] += d_y.at(t, i) * normal(i);
+
+              gamma_size[i] += std::fabs(d_y.at(t, i)) * (std::fabs(normal(i)) + rstd.at(t) * std::fabs(sum.at(t, i)));
+              d_beta[i] += d_y.at(t, i);
+              beta_size[i] += std::fabs(d_y.at(t, i));
             }
             for (int64_t i = 0; i < H; ++i) {
-              const double d = rstd.at(t) * (d_y.at(t, i) * gamma.at(i) - total - normal(i) * total_x) + (plain ? 0 : before.at(t, i));
+              const double d = rstd.at(t) * (d_y.at(t, i) * gamma.at(i) - total - normal(i) * total_x) +
+                               (plain ? 0 : before.at(t, i));
               // Sums of H/32 terms and their tree, then a few products: 24 roundings of the magnitudes bound it.
-              const double error = 24 * kEps32 * (rstd.at(t) * (std::fabs(d_y.at(t, i) * gamma.at(i)) + size + (1 + std::fabs(normal(i))) * size_x) + (plain ? 0 : std::fabs(before.at(t, i))));
-              d_sum.push_back(d), tolerance.push_back(error + eps_of(type) * (std::fabs(d) + error) + smallest_of(type));
+              const double error =
+                  24 * kEps32 *
+                  (rstd.at(t) * (std::fabs(d_y.at(t, i) * gamma.at(i)) + size + (1 + std::fabs(normal(i))) * size_x) +
+                   (plain ? 0 : std::fabs(before.at(t, i))));
+              d_sum.push_back(d);
+
+              tolerance.push_back(error + eps_of(type) * (std::fabs(d) + error) + smallest_of(type));
               d_x.push_back(d * dropout_factor(drop, t, i));
             }
           }
-          const DeviceTensor g_sum(sum), g_d_y(d_y), g_before(before), g_gamma(gamma), g_mean(mean), g_rstd(rstd), g_d_gamma(d_gamma0), g_d_beta(d_beta0), g_d_x(type, {T, H});
+          const DeviceTensor g_sum(sum), g_d_y(d_y), g_before(before), g_gamma(gamma), g_mean(mean), g_rstd(rstd),
+              g_d_gamma(d_gamma0), g_d_beta(d_beta0), g_d_x(type, {T, H});
           const DeviceTensor scratch(bytes_tensor(layer_norm_grad_scratch_bytes(Gpu::stream(), T, H, 1)));
-          LayerNormGradArgs args{.sum = g_sum, .mean = g_mean, .rstd = g_rstd, .gamma = g_gamma, .d_y = g_d_y, .d_sum = plain ? g_d_y : g_before, .d_gamma = g_d_gamma, .d_beta = g_d_beta, .scratch = scratch};
-          if (!plain) args.d_x = g_d_x, args.dropout = drop, args.d_sum_write = GradWrite::accumulate;
+          LayerNormGradArgs args{.sum = g_sum,
+                                 .mean = g_mean,
+                                 .rstd = g_rstd,
+                                 .gamma = g_gamma,
+                                 .d_y = g_d_y,
+                                 .d_sum = plain ? g_d_y : g_before,
+                                 .d_gamma = g_d_gamma,
+                                 .d_beta = g_d_beta,
+                                 .scratch = scratch};
+          if (!plain) {
+            args.d_x = g_d_x;
+            args.dropout = drop;
+            args.d_sum_write = GradWrite::accumulate;
+          }
           layer_norm_grad(Gpu::stream(), args);
           EXPECT_TRUE(close((plain ? g_d_y : g_before).values(), d_sum, [&](size_t i) { return tolerance[i]; }));
           if (!plain) {
             EXPECT_TRUE(close(g_d_x.values(), d_x, [&](size_t i) { return 1.5 * tolerance[i]; }));
           }
           const double steps = static_cast<double>(T) + 16;
-          EXPECT_TRUE(close(g_d_gamma.values(), d_gamma, [&](size_t i) { return kEps32 * steps * (gamma_size[i] + std::fabs(d_gamma0.at(static_cast<int64_t>(i)))); }));
-          EXPECT_TRUE(close(g_d_beta.values(), d_beta, [&](size_t i) { return kEps32 * steps * (beta_size[i] + std::fabs(d_beta0.at(static_cast<int64_t>(i)))); }));
+          EXPECT_TRUE(close(g_d_gamma.values(), d_gamma, [&](size_t i) {
+            return kEps32 * steps * (gamma_size[i] + std::fabs(d_gamma0.at(static_cast<int64_t>(i))));
+          }));
+          EXPECT_TRUE(close(g_d_beta.values(), d_beta, [&](size_t i) {
+            return kEps32 * steps * (beta_size[i] + std::fabs(d_beta0.at(static_cast<int64_t>(i))));
+          }));
         }
 }
 
@@ -198,16 +284,33 @@ TEST_F(CudaEmbeddingGrad, AddsRunsInOrder) {
         SCOPED_TRACE(::testing::Message() << dtype_name(type) << " T " << T << " H " << H);
         const int64_t V = 12, P = 40;
         const HostTensor d_sum = random_tensor(type, {T, H}, 1);
-        const HostTensor word0 = random_tensor(DType::f32, {V, H}, 2), position0 = random_tensor(DType::f32, {P, H}, 3), type0 = random_tensor(DType::f32, {1, H}, 4);
+        const HostTensor word0 = random_tensor(DType::f32, {V, H}, 2), position0 = random_tensor(DType::f32, {P, H}, 3),
+                         type0 = random_tensor(DType::f32, {1, H}, 4);
         std::vector<int32_t> ids, positions, by_id(static_cast<size_t>(T)), by_position;
-        for (int64_t t = 0; t < T; ++t) ids.push_back(static_cast<int32_t>(t % 5 == 0 ? 3 : t * t % 11)), positions.push_back(static_cast<int32_t>(2 + t % 17));
+        for (int64_t t = 0; t < T; ++t) {
+          ids.push_back(static_cast<int32_t>(t % 5 == 0 ? 3 : t * t % 11));
+
+          positions.push_back(static_cast<int32_t>(2 + t % 17));
+        }
         std::iota(by_id.begin(), by_id.end(), 0);
         by_position = by_id;
         std::stable_sort(by_id.begin(), by_id.end(), [&](int a, int b) { return ids[a] < ids[b]; });
-        std::stable_sort(by_position.begin(), by_position.end(), [&](int a, int b) { return positions[a] < positions[b]; });
-        const DeviceTensor g_d_sum(d_sum), g_ids(int_tensor(ids)), g_positions(int_tensor(positions)), g_by_id(int_tensor(by_id)), g_by_position(int_tensor(by_position)), g_word(word0), g_position(position0), g_type(type0);
-        EmbeddingGradArgs args{.d_sum = g_d_sum, .sorted = g_by_id, .sorted_positions = g_by_position, .d_word = g_word, .d_position = g_position, .d_type = g_type, .padding_id = 1, .position_padding_id = -1};
-        args.batch.T = T, args.batch.ids = g_ids, args.batch.positions = g_positions;
+        std::stable_sort(by_position.begin(), by_position.end(),
+                         [&](int a, int b) { return positions[a] < positions[b]; });
+        const DeviceTensor g_d_sum(d_sum), g_ids(int_tensor(ids)), g_positions(int_tensor(positions)),
+            g_by_id(int_tensor(by_id)), g_by_position(int_tensor(by_position)), g_word(word0), g_position(position0),
+            g_type(type0);
+        EmbeddingGradArgs args{.d_sum = g_d_sum,
+                               .sorted = g_by_id,
+                               .sorted_positions = g_by_position,
+                               .d_word = g_word,
+                               .d_position = g_position,
+                               .d_type = g_type,
+                               .padding_id = 1,
+                               .position_padding_id = -1};
+        args.batch.T = T;
+        args.batch.ids = g_ids;
+        args.batch.positions = g_positions;
         embedding_grad(Gpu::stream(), args);
         std::vector<double> word = word0.values(), position = position0.values(), kind = type0.values();
         for (int64_t t = 0; t < T; ++t)
@@ -216,7 +319,8 @@ TEST_F(CudaEmbeddingGrad, AddsRunsInOrder) {
             position[static_cast<size_t>(positions[t] * H + i)] += d_sum.at(t, i);
             kind[static_cast<size_t>(i)] += d_sum.at(t, i);
           }
-        const double tolerance = kEps32 * static_cast<double>(T + 4) * 5 * static_cast<double>(T);  // T roundings of sums below 5 T
+        const double tolerance =
+            kEps32 * static_cast<double>(T + 4) * 5 * static_cast<double>(T);  // T roundings of sums below 5 T
         EXPECT_TRUE(close(g_word.values(), word, tolerance));
         EXPECT_TRUE(close(g_position.values(), position, tolerance));
         EXPECT_TRUE(close(g_type.values(), kind, tolerance));
@@ -227,45 +331,74 @@ TEST_F(CudaEmbeddingGrad, AddsRunsInOrder) {
 using CudaLinearGrad = CudaOps;
 TEST_F(CudaLinearGrad, AgreesWithFp64) {
   std::vector<std::pair<Precision, DType>> kinds{{Precision::fp32, DType::f32}, {Precision::fp16, DType::f16}};
-  if (cuda_info(Gpu::device()).bf16) kinds.emplace_back(Precision::bf16, DType::bf16), kinds.emplace_back(Precision::tf32, DType::f32);
+  if (cuda_info(Gpu::device()).bf16) {
+    kinds.emplace_back(Precision::bf16, DType::bf16);
+    kinds.emplace_back(Precision::tf32, DType::f32);
+  }
   uint64_t seed = 1;
   for (const auto& [precision, type] : kinds)
     for (const auto& [N, K] : {std::pair<int64_t, int64_t>{64, 96}, {3, 96}, {9, 40}, {2, 7}, {16, 64}, {72, 136}})
       for (const int64_t T : {0, 1, 31, 64, 65, Gpu::emulated() ? 130 : 1000})
         for (const GradWrite write : {GradWrite::overwrite, GradWrite::accumulate}) {
-          SCOPED_TRACE(::testing::Message() << precision_name(precision) << " T " << T << " N " << N << " K " << K << " accumulate " << (write == GradWrite::accumulate));
+          SCOPED_TRACE(::testing::Message() << precision_name(precision) << " T " << T << " N " << N << " K " << K
+                                            << " accumulate " << (write == GradWrite::accumulate));
           const bool add = write == GradWrite::accumulate;
-          const HostTensor x = random_tensor(type, {T, K}, ++seed), w = random_tensor(type, {N, K}, ++seed), d_y = random_tensor(type, {T, N}, ++seed);
-          const HostTensor d_x0 = random_tensor(type, {T, K}, ++seed), d_w0 = random_tensor(DType::f32, {N, K}, ++seed), d_b0 = random_tensor(DType::f32, {N}, ++seed);
+          const HostTensor x = random_tensor(type, {T, K}, ++seed), w = random_tensor(type, {N, K}, ++seed),
+                           d_y = random_tensor(type, {T, N}, ++seed);
+          const HostTensor d_x0 = random_tensor(type, {T, K}, ++seed), d_w0 = random_tensor(DType::f32, {N, K}, ++seed),
+                           d_b0 = random_tensor(DType::f32, {N}, ++seed);
           const DeviceTensor gx(x), gw(w), gy(d_y), g_d_x(d_x0), g_d_w(d_w0), g_d_b(d_b0);
-          LinearGradArgs args{.x = gx, .w_plain = gw, .d_y = gy, .d_x = g_d_x, .d_w = g_d_w, .d_bias = g_d_b, .scratch = gemm_scratch(), .precision = precision, .d_x_write = write, .d_w_write = write};
+          LinearGradArgs args{.x = gx,
+                              .w_plain = gw,
+                              .d_y = gy,
+                              .d_x = g_d_x,
+                              .d_w = g_d_w,
+                              .d_bias = g_d_b,
+                              .scratch = gemm_scratch(),
+                              .precision = precision,
+                              .d_x_write = write,
+                              .d_w_write = write};
           linear_grad(Gpu::stream(), args);
           const double inner = precision == Precision::tf32 ? 2 * 0x1p-10 : 0;
           std::vector<double> want, tolerance;
           const auto put = [&](double sum, double size, double steps, double start, DType to) {
             // The library may round a product to the result's type before it adds what is there.
-            const double error = size * (4 * kEps32 * (steps + 8) + inner) + 2 * kEps32 * std::fabs(start) + (add ? 1.01 * eps_of(to) * std::fabs(sum) : 0);
-            want.push_back(sum + start), tolerance.push_back(error + eps_of(to) * (std::fabs(sum + start) + error) + smallest_of(to));
+            const double error = size * (4 * kEps32 * (steps + 8) + inner) + 2 * kEps32 * std::fabs(start) +
+                                 (add ? 1.01 * eps_of(to) * std::fabs(sum) : 0);
+            want.push_back(sum + start);
+
+            tolerance.push_back(error + eps_of(to) * (std::fabs(sum + start) + error) + smallest_of(to));
           };
           for (int64_t t = 0; t < T; ++t)
             for (int64_t k = 0; k < K; ++k) {
               double sum = 0, size = 0;
-              for (int64_t n = 0; n < N; ++n) sum += d_y.at(t, n) * w.at(n, k), size += std::fabs(d_y.at(t, n) * w.at(n, k));
+              for (int64_t n = 0; n < N; ++n) {
+                sum += d_y.at(t, n) * w.at(n, k);
+                size += std::fabs(d_y.at(t, n) * w.at(n, k));
+              }
               put(sum, size, static_cast<double>(N), add ? d_x0.at(t, k) : 0, type);
             }
           EXPECT_TRUE(close(g_d_x.values(), want, [&](size_t i) { return tolerance[i]; })) << "d_x";
-          want.clear(), tolerance.clear();
+          want.clear();
+          tolerance.clear();
           for (int64_t n = 0; n < N; ++n)
             for (int64_t k = 0; k < K; ++k) {
               double sum = 0, size = 0;
-              for (int64_t t = 0; t < T; ++t) sum += d_y.at(t, n) * x.at(t, k), size += std::fabs(d_y.at(t, n) * x.at(t, k));
+              for (int64_t t = 0; t < T; ++t) {
+                sum += d_y.at(t, n) * x.at(t, k);
+                size += std::fabs(d_y.at(t, n) * x.at(t, k));
+              }
               put(sum, size, static_cast<double>(T), add ? d_w0.at(n, k) : 0, DType::f32);
             }
           EXPECT_TRUE(close(g_d_w.values(), want, [&](size_t i) { return tolerance[i]; })) << "d_w";
-          want.clear(), tolerance.clear();
+          want.clear();
+          tolerance.clear();
           for (int64_t n = 0; n < N; ++n) {
             double sum = 0, size = 0;
-            for (int64_t t = 0; t < T; ++t) sum += d_y.at(t, n), size += std::fabs(d_y.at(t, n));
+            for (int64_t t = 0; t < T; ++t) {
+              sum += d_y.at(t, n);
+              size += std::fabs(d_y.at(t, n));
+            }
             put(sum, size, static_cast<double>(T), add ? d_b0.at(n) : 0, DType::f32);
           }
           EXPECT_TRUE(close(g_d_b.values(), want, [&](size_t i) { return tolerance[i]; })) << "d_bias";
@@ -277,20 +410,29 @@ using CudaRowsGrad = CudaOps;
 TEST_F(CudaRowsGrad, ActivationsScatterAndDropout) {
   for (const DType type : kActivationTypes)
     for (const int64_t pad : {0, 1, 8}) {
-      const HostTensor x = random_tensor(type, {11, 24}, 5, 2, 0, pad), d_y = random_tensor(type, {11, 24}, 6, 1, 0, pad);
+      const HostTensor x = random_tensor(type, {11, 24}, 5, 2, 0, pad),
+                       d_y = random_tensor(type, {11, 24}, 6, 1, 0, pad);
       const DeviceTensor gx(x), gy(d_y), gd(type, {11, 24}, pad);
       for (const Activation activation : {Activation::none, Activation::gelu, Activation::relu, Activation::tanh}) {
         activate_grad(Gpu::stream(), {.x = gx, .d_y = gy, .d_x = gd, .activation = activation});
         std::vector<double> want = x.values();
         const std::vector<double> upper = d_y.values();
         for (size_t i = 0; i < want.size(); ++i) {
-          const double v = want[i], slope = activation == Activation::gelu ? 0.5 * std::erfc(-v / std::sqrt(2.0)) + v * std::exp(-v * v / 2) / std::sqrt(2 * M_PI)
-                                            : activation == Activation::relu ? (v > 0 ? 1 : 0) : activation == Activation::tanh ? 1 - v * v : 1;
+          const double v = want[i], slope = activation == Activation::gelu
+                                                ? 0.5 * std::erfc(-v / std::sqrt(2.0)) +
+                                                      v * std::exp(-v * v / 2) / std::sqrt(2 * M_PI)
+                                            : activation == Activation::relu ? (v > 0 ? 1 : 0)
+                                            : activation == Activation::tanh ? 1 - v * v
+                                                                             : 1;
           want[i] = slope * upper[i];
         }
         // The slope's terms are below 2 + x², each good to a few ulp of them.
         const std::vector<double> at = x.values();
-        EXPECT_TRUE(close(gd.values(), want, [&](size_t i) { return eps_of(type) * std::fabs(want[i]) + 16 * kEps32 * std::fabs(upper[i]) * (2 + at[i] * at[i]) + smallest_of(type); }))
+        EXPECT_TRUE(close(gd.values(), want,
+                          [&](size_t i) {
+                            return eps_of(type) * std::fabs(want[i]) +
+                                   16 * kEps32 * std::fabs(upper[i]) * (2 + at[i] * at[i]) + smallest_of(type);
+                          }))
             << dtype_name(type) << " " << static_cast<int>(activation);
       }
       const Dropout drop{.probability = 0.3f, .seed = 9, .site = 3, .first_row = 4};
@@ -298,7 +440,9 @@ TEST_F(CudaRowsGrad, ActivationsScatterAndDropout) {
       std::vector<double> want;
       for (int64_t r = 0; r < 11; ++r)
         for (int64_t i = 0; i < 24; ++i) want.push_back(x.at(r, i) * dropout_factor(drop, r, i));
-      EXPECT_TRUE(close(gd.values(), want, [&](size_t i) { return (eps_of(type) + 3 * kEps32) * std::fabs(want[i]) + smallest_of(type); }));
+      EXPECT_TRUE(close(gd.values(), want, [&](size_t i) {
+        return (eps_of(type) + 3 * kEps32) * std::fabs(want[i]) + smallest_of(type);
+      }));
 
       const HostTensor few = random_tensor(type, {3, 24}, 7);
       const DeviceTensor g_few(few), g_rows(int_tensor({9, 0, 4})), g_to(x);
@@ -307,7 +451,8 @@ TEST_F(CudaRowsGrad, ActivationsScatterAndDropout) {
       const int64_t rows[] = {9, 0, 4};
       for (int64_t b = 0; b < 3; ++b)
         for (int64_t i = 0; i < 24; ++i) sums[static_cast<size_t>(rows[b] * 24 + i)] += few.at(b, i);
-      EXPECT_TRUE(close(g_to.values(), sums, [&](size_t i) { return (eps_of(type) + kEps32) * std::fabs(sums[i]) + smallest_of(type); }));
+      EXPECT_TRUE(close(g_to.values(), sums,
+                        [&](size_t i) { return (eps_of(type) + kEps32) * std::fabs(sums[i]) + smallest_of(type); }));
     }
 }
 

@@ -18,7 +18,10 @@ struct Setting {
   int64_t x_pad = 0, y_pad = 0;
 };
 DType operand_type(Precision p) {
-  return p == Precision::bf16 ? DType::bf16 : p == Precision::fp16 ? DType::f16 : p == Precision::fp8 ? DType::f8e4m3 : DType::f32;
+  return p == Precision::bf16   ? DType::bf16
+         : p == Precision::fp16 ? DType::f16
+         : p == Precision::fp8  ? DType::f8e4m3
+                                : DType::f32;
 }
 
 HostTensor fp8_tensor(int64_t rows, int64_t cols, uint64_t seed) {
@@ -40,23 +43,31 @@ std::vector<double> values_of(const HostTensor& t) {
   return all;
 }
 
-// Products of half-precision operands are exact in fp32. Tensor cores add with truncation: K additions, each off by at most
-// 4 eps of the sum of magnitudes. tf32 keeps 10 bits of each operand; fp8's fast accumulation 14 bits of the running sum,
-// once per 32 products. Where the library's tanh-form GELU is used, it differs from erf's by 4.8e-4 at most.
+// Products of half-precision operands are exact in fp32. Tensor cores add with truncation: K additions, each off by at
+// most 4 eps of the sum of magnitudes. tf32 keeps 10 bits of each operand; fp8's fast accumulation 14 bits of the
+// running sum, once per 32 products. Where the library's tanh-form GELU is used, it differs from erf's by 4.8e-4 at
+// most.
 void check_linear(const Setting& c) {
-  SCOPED_TRACE(::testing::Message() << precision_name(c.precision) << " T " << c.T << " N " << c.N << " K " << c.K << " bias " << c.bias << " residual " << c.residual
-                                    << " alias " << c.alias << " activation " << static_cast<int>(c.activation) << " y " << dtype_name(c.y));
+  SCOPED_TRACE(::testing::Message() << precision_name(c.precision) << " T " << c.T << " N " << c.N << " K " << c.K
+                                    << " bias " << c.bias << " residual " << c.residual << " alias " << c.alias
+                                    << " activation " << static_cast<int>(c.activation) << " y " << dtype_name(c.y));
   const DType type = operand_type(c.precision), bias_type = type == DType::f8e4m3 ? DType::bf16 : type;
   const bool fp8 = c.precision == Precision::fp8, to_fp8 = c.y == DType::f8e4m3;
-  const HostTensor x = fp8 ? fp8_tensor(c.T, c.K, 1) : random_tensor(type, {c.T, c.K}, 1, 1, 0, c.x_pad), w = fp8 ? fp8_tensor(c.N, c.K, 2) : random_tensor(type, {c.N, c.K}, 2, 0.05);
-  const HostTensor bias = random_tensor(bias_type, {c.N}, 3), residual = random_tensor(to_fp8 ? DType::bf16 : c.y, {c.T, c.N}, 4, 1, 0, c.alias ? c.y_pad : 0);
+  const HostTensor x = fp8 ? fp8_tensor(c.T, c.K, 1) : random_tensor(type, {c.T, c.K}, 1, 1, 0, c.x_pad),
+                   w = fp8 ? fp8_tensor(c.N, c.K, 2) : random_tensor(type, {c.N, c.K}, 2, 0.05);
+  const HostTensor bias = random_tensor(bias_type, {c.N}, 3),
+                   residual = random_tensor(to_fp8 ? DType::bf16 : c.y, {c.T, c.N}, 4, 1, 0, c.alias ? c.y_pad : 0);
   const double x_scale = fp8 ? 0.125 : 1, w_scale = fp8 ? 0.03125 : 1, y_scale = to_fp8 ? 4 : 1;
   const DeviceTensor dx(x), dw(w), db(bias), dr(residual), y(c.y, {c.T, c.N}, c.y_pad);
-  const DeviceTensor dxs(random_tensor(DType::f32, {1}, 1, 0, x_scale)), dws(random_tensor(DType::f32, {1}, 1, 0, w_scale)), dys(random_tensor(DType::f32, {1}, 1, 0, y_scale));
+  const DeviceTensor dxs(random_tensor(DType::f32, {1}, 1, 0, x_scale)),
+      dws(random_tensor(DType::f32, {1}, 1, 0, w_scale)), dys(random_tensor(DType::f32, {1}, 1, 0, y_scale));
   LinearArgs args;
   args.x = dx;
   args.w = {.N = c.N, .K = c.K, .precision = c.precision, .data = dw};
-  if (fp8) args.w.scale = dws, args.x_scale = dxs;
+  if (fp8) {
+    args.w.scale = dws;
+    args.x_scale = dxs;
+  }
   if (to_fp8) args.y_scale = dys;
   if (c.bias) args.bias = db;
   if (c.residual) args.residual = dr;
@@ -77,20 +88,35 @@ void check_linear(const Setting& c) {
       double sum = 0, magnitude = 0;
       for (int64_t k = 0; k < c.K; ++k) {
         const double product = xs[static_cast<size_t>(t * c.K + k)] * ws[static_cast<size_t>(n * c.K + k)];
-        sum += product, magnitude += std::fabs(product);
+        sum += product;
+        magnitude += std::fabs(product);
       }
-      sum *= x_scale * w_scale, magnitude *= x_scale * w_scale;
+      sum *= x_scale * w_scale;
+      magnitude *= x_scale * w_scale;
       double error = magnitude * 4 * kEps32 * static_cast<double>(c.K + 8);
       if (c.precision == Precision::tf32) error += 2 * 0x1p-10 * magnitude;
       if (fp8) error += (static_cast<double>(c.K) / 32 + 1) * 0x1p-13 * magnitude;
-      if (c.bias) sum += bias.at(n), error += 2 * kEps32 * std::fabs(bias.at(n));
-      if (c.activation == Activation::gelu) sum = gelu(sum), error = 1.13 * error + (type == DType::f32 ? 8 * kEps32 * std::fabs(sum) : 4.8e-4);
+      if (c.bias) {
+        sum += bias.at(n);
+        error += 2 * kEps32 * std::fabs(bias.at(n));
+      }
+      if (c.activation == Activation::gelu) {
+        sum = gelu(sum);
+        error = 1.13 * error + (type == DType::f32 ? 8 * kEps32 * std::fabs(sum) : 4.8e-4);
+      }
       if (c.activation == Activation::relu) sum = std::max(sum, 0.0);
-      if (c.activation == Activation::tanh) sum = std::tanh(sum), error += 8 * kEps32;
-      // What an own pass finishes is rounded to y's type once in between, and so is a product to which the library adds C.
+      if (c.activation == Activation::tanh) {
+        sum = std::tanh(sum);
+        error += 8 * kEps32;
+      }
+      // What an own pass finishes is rounded to y's type once in between, and so is a product to which the library adds
+      // C.
       if (c.residual) error += eps_of(c.y) * std::fabs(sum) * 1.01;
       if (c.activation == Activation::tanh) error += eps_of(c.y) * 4;
-      if (c.residual) sum += residual.at(t, n), error += 2 * kEps32 * std::fabs(residual.at(t, n));
+      if (c.residual) {
+        sum += residual.at(t, n);
+        error += 2 * kEps32 * std::fabs(residual.at(t, n));
+      }
       sum = to_fp8 ? std::clamp(sum * y_scale, -448.0, 448.0) : sum;
       error *= y_scale;
       want.push_back(sum);
@@ -123,8 +149,20 @@ TEST_F(CudaLinear, AgreesWithFp64AtEverySize) {
 TEST_F(CudaLinear, AgreesWithFp64AtModelShapes) {
   if (Gpu::emulated()) GTEST_SKIP() << "large products say nothing on the emulator";
   for (const Precision p : precisions())
-    for (const auto& [N, K] : {std::pair<int64_t, int64_t>{768, 768}, {2304, 768}, {1536, 768}, {3072, 768}, {768, 3072}, {384, 1536}, {1024, 4096}})
-      for (const int64_t T : {1, 26, 513, 1000}) check_linear({.precision = p, .T = T, .N = N, .K = K, .activation = N == 3072 ? Activation::gelu : Activation::none, .y = result_type(p)});
+    for (const auto& [N, K] : {std::pair<int64_t, int64_t>{768, 768},
+                               {2304, 768},
+                               {1536, 768},
+                               {3072, 768},
+                               {768, 3072},
+                               {384, 1536},
+                               {1024, 4096}})
+      for (const int64_t T : {1, 26, 513, 1000})
+        check_linear({.precision = p,
+                      .T = T,
+                      .N = N,
+                      .K = K,
+                      .activation = N == 3072 ? Activation::gelu : Activation::none,
+                      .y = result_type(p)});
 }
 
 TEST_F(CudaLinear, FusesEveryEpilogue) {
@@ -132,9 +170,21 @@ TEST_F(CudaLinear, FusesEveryEpilogue) {
     for (const bool bias : {false, true})
       for (const bool residual : {false, true})
         for (const Activation activation : {Activation::none, Activation::gelu, Activation::relu, Activation::tanh}) {
-          check_linear({.precision = p, .T = 33, .bias = bias, .residual = residual, .activation = activation, .y = result_type(p), .y_pad = 16});
+          check_linear({.precision = p,
+                        .T = 33,
+                        .bias = bias,
+                        .residual = residual,
+                        .activation = activation,
+                        .y = result_type(p),
+                        .y_pad = 16});
           if (residual && activation == Activation::none)
-            check_linear({.precision = p, .T = 33, .bias = bias, .residual = true, .alias = true, .y = result_type(p), .y_pad = 16});
+            check_linear({.precision = p,
+                          .T = 33,
+                          .bias = bias,
+                          .residual = true,
+                          .alias = true,
+                          .y = result_type(p),
+                          .y_pad = 16});
         }
 }
 
@@ -147,7 +197,8 @@ TEST_F(CudaLinear, WritesFp8) {
   if (!cuda_info(Gpu::device()).fp8) GTEST_SKIP() << "the card has no fp8";
   for (const int64_t T : {16, 17, 33, 100})
     for (const Activation activation : {Activation::none, Activation::gelu})
-      check_linear({.precision = Precision::fp8, .T = T, .N = 128, .K = 64, .activation = activation, .y = DType::f8e4m3});
+      check_linear(
+          {.precision = Precision::fp8, .T = T, .N = 128, .K = 64, .activation = activation, .y = DType::f8e4m3});
 }
 
 TEST_F(CudaLinear, MakesNarrowHeads) {
@@ -156,7 +207,9 @@ TEST_F(CudaLinear, MakesNarrowHeads) {
       for (const int64_t K : {8, 96, 100, 768})
         for (const DType y : {operand_type(p), DType::f32})
           for (const Activation activation : {Activation::none, Activation::tanh})
-            if (N < 4 || K != 768 || !Gpu::emulated()) check_linear({.precision = p, .T = 5, .N = N, .K = K, .residual = N == 9, .activation = activation, .y = y});
+            if (N < 4 || K != 768 || !Gpu::emulated())
+              check_linear(
+                  {.precision = p, .T = 5, .N = N, .K = K, .residual = N == 9, .activation = activation, .y = y});
 }
 
 TEST_F(CudaLinear, DoesNothingForNoRows) { check_linear({.precision = Precision::fp16, .T = 0, .y = DType::f16}); }
@@ -165,7 +218,8 @@ TEST_F(CudaLinear, TunedAlgorithmsComputeTheSameAndRepeat) {
   if (Gpu::emulated()) GTEST_SKIP() << "there is no library to tune";
   const int64_t T = 4096, N = 768, K = 768;
   const DType type = cuda_info(Gpu::device()).bf16 ? DType::bf16 : DType::f16;
-  const DeviceTensor x(random_tensor(type, {T, K}, 1)), w(random_tensor(type, {N, K}, 2, 0.05)), y(type, {T, N}), again(type, {T, N});
+  const DeviceTensor x(random_tensor(type, {T, K}, 1)), w(random_tensor(type, {N, K}, 2, 0.05)), y(type, {T, N}),
+      again(type, {T, N});
   LinearArgs args{.x = x, .y = y, .scratch = gemm_scratch()};
   args.w = {.N = N, .K = K, .precision = type == DType::bf16 ? Precision::bf16 : Precision::fp16, .data = w};
   const GemmChoice choice = tune_linear(Gpu::stream(), args, 0.5);

@@ -17,15 +17,28 @@ TEST_F(CudaMemory, DoesNotChangeOnceWarmAndGraphsRepeatEagerBits) {
   const Precision precision = type == DType::bf16 ? Precision::bf16 : Precision::fp16;
   const PackedBatch packed({40, 200, 12, 31, 5, 129, 64, 300});
   const int64_t T = packed.batch.T, H = 768;
-  const DeviceTensor x(random_tensor(type, {T, H}, 1)), w(random_tensor(type, {3 * H, H}, 2, 0.05)), bias(random_tensor(type, {3 * H}, 3)), qkv(type, {T, 3 * H}), att(type, {T, H}), y(type, {T, H}), again(type, {T, H}),
-      gamma(random_tensor(type, {H}, 4));
+  const DeviceTensor x(random_tensor(type, {T, H}, 1)), w(random_tensor(type, {3 * H, H}, 2, 0.05)),
+      bias(random_tensor(type, {3 * H}, 3)), qkv(type, {T, 3 * H}), att(type, {T, H}), y(type, {T, H}),
+      again(type, {T, H}), gamma(random_tensor(type, {H}, 4));
   const auto run = [&](const TensorView& to, int64_t rows) {
-    LinearArgs a{.x = x.view().slice_rows(0, rows), .bias = bias, .y = qkv.view().slice_rows(0, rows), .scratch = gemm_scratch()};
+    LinearArgs a{.x = x.view().slice_rows(0, rows),
+                 .bias = bias,
+                 .y = qkv.view().slice_rows(0, rows),
+                 .scratch = gemm_scratch()};
     a.w = {.N = 3 * H, .K = H, .precision = precision, .data = w};
     linear(Gpu::stream(), a);
     if (rows == T)
-      attention(Gpu::stream(), {.q = qkv.view().slice_cols(0, H), .k = qkv.view().slice_cols(H, 2 * H), .v = qkv.view().slice_cols(2 * H, 3 * H), .out = att, .batch = packed.batch, .heads = 12});
-    layer_norm(Gpu::stream(), {.x = att.view().slice_rows(0, rows), .residual = x.view().slice_rows(0, rows), .gamma = gamma, .beta = gamma, .y = to.slice_rows(0, rows)});
+      attention(Gpu::stream(), {.q = qkv.view().slice_cols(0, H),
+                                .k = qkv.view().slice_cols(H, 2 * H),
+                                .v = qkv.view().slice_cols(2 * H, 3 * H),
+                                .out = att,
+                                .batch = packed.batch,
+                                .heads = 12});
+    layer_norm(Gpu::stream(), {.x = att.view().slice_rows(0, rows),
+                               .residual = x.view().slice_rows(0, rows),
+                               .gamma = gamma,
+                               .beta = gamma,
+                               .y = to.slice_rows(0, rows)});
   };
   run(y, T);
   for (int64_t rows = 1; rows < T; rows = rows * 2) run(again, rows);

@@ -11,27 +11,38 @@ struct NormReference {
   std::vector<double> y, mean, rstd, tolerance;
 };
 bool kept(const Dropout& d, int64_t row, int64_t column) {
-  const uint64_t bits = dropout_bits(d.seed, d.site, static_cast<uint64_t>(d.first_row + row), static_cast<uint32_t>(column / 4));
+  const uint64_t bits =
+      dropout_bits(d.seed, d.site, static_cast<uint64_t>(d.first_row + row), static_cast<uint32_t>(column / 4));
   return dropout_keeps(bits, static_cast<int>(column & 3), dropout_threshold(d.probability));
 }
-// LN of rows of `sum`. The sum and the mean carry a few fp32 roundings of the row's largest magnitude (8 bounds the sums of
-// H/32 terms here), which rstd amplifies; then rstd (2 ulp), products and an addition; then one rounding to the type.
-NormReference norm_reference(const std::vector<double>& sum, int64_t H, const HostTensor& gamma, const HostTensor& beta, double eps, DType type, const Dropout& after) {
+// LN of rows of `sum`. The sum and the mean carry a few fp32 roundings of the row's largest magnitude (8 bounds the
+// sums of H/32 terms here), which rstd amplifies; then rstd (2 ulp), products and an addition; then one rounding to the
+// type.
+NormReference norm_reference(const std::vector<double>& sum, int64_t H, const HostTensor& gamma, const HostTensor& beta,
+                             double eps, DType type, const Dropout& after) {
   NormReference r;
   for (size_t row = 0; row * H < sum.size(); ++row) {
     double mean = 0, variance = 0, largest = 0;
     const double* s = sum.data() + row * H;
-    for (int64_t i = 0; i < H; ++i) mean += s[i] / static_cast<double>(H), largest = std::max(largest, std::fabs(s[i]));
+    for (int64_t i = 0; i < H; ++i) {
+      mean += s[i] / static_cast<double>(H);
+      largest = std::max(largest, std::fabs(s[i]));
+    }
     for (int64_t i = 0; i < H; ++i) variance += (s[i] - mean) * (s[i] - mean) / static_cast<double>(H);
     const double rstd = 1 / std::sqrt(variance + eps);
-    r.mean.push_back(mean), r.rstd.push_back(rstd);
+    r.mean.push_back(mean);
+    r.rstd.push_back(rstd);
     for (int64_t i = 0; i < H; ++i) {
       const double normal = (s[i] - mean) * rstd;
       double y = normal * gamma.at(i) + beta.at(i);
-      double error = 8 * kEps32 * (largest * rstd * std::fabs(gamma.at(i)) * (1 + std::fabs(normal)) + std::fabs(normal * gamma.at(i)) + std::fabs(beta.at(i)));
+      double error = 8 * kEps32 *
+                     (largest * rstd * std::fabs(gamma.at(i)) * (1 + std::fabs(normal)) +
+                      std::fabs(normal * gamma.at(i)) + std::fabs(beta.at(i)));
       if (after.on()) {
-        const double scale = kept(after, static_cast<int64_t>(row), i) ? 1 / (1 - static_cast<double>(after.probability)) : 0;
-        y *= scale, error = (error + 2 * kEps32 * std::fabs(y)) * scale;
+        const double scale =
+            kept(after, static_cast<int64_t>(row), i) ? 1 / (1 - static_cast<double>(after.probability)) : 0;
+        y *= scale;
+        error = (error + 2 * kEps32 * std::fabs(y)) * scale;
       }
       r.y.push_back(y);
       r.tolerance.push_back(error + eps_of(type) * (std::fabs(y) + error) + smallest_of(type));
@@ -55,10 +66,13 @@ TEST_F(CudaLayerNorm, AgreesWithFp64) {
         for (const bool with_residual : {false, true})
           for (const double offset : {0.0, 50.0}) {
             if (T > 1 && H > 2048 && offset != 0) continue;
-            SCOPED_TRACE(::testing::Message() << dtype_name(type) << " T " << T << " H " << H << " residual " << with_residual << " offset " << offset);
-            const HostTensor x = random_tensor(type, {T, H}, ++seed, 1, offset, 8), residual = random_tensor(type, {T, H}, ++seed);
+            SCOPED_TRACE(::testing::Message() << dtype_name(type) << " T " << T << " H " << H << " residual "
+                                              << with_residual << " offset " << offset);
+            const HostTensor x = random_tensor(type, {T, H}, ++seed, 1, offset, 8),
+                             residual = random_tensor(type, {T, H}, ++seed);
             const HostTensor gamma = random_tensor(type, {H}, ++seed), beta = random_tensor(type, {H}, ++seed);
-            const DeviceTensor dx(x), dr(residual), dg(gamma), db(beta), y(type, {T, H}, 16), y8(DType::f8e4m3, {T, H}), scale(random_tensor(DType::f32, {1}, 1, 0, 16));
+            const DeviceTensor dx(x), dr(residual), dg(gamma), db(beta), y(type, {T, H}, 16), y8(DType::f8e4m3, {T, H}),
+                scale(random_tensor(DType::f32, {1}, 1, 0, 16));
             LayerNormArgs args{.x = dx, .gamma = dg, .beta = db, .y = y, .y_fp8 = y8, .fp8_scale = scale, .eps = 1e-5f};
             if (with_residual) args.residual = dr;
             layer_norm(Gpu::stream(), args);
@@ -69,7 +83,9 @@ TEST_F(CudaLayerNorm, AgreesWithFp64) {
             EXPECT_TRUE(close(y.values(), want.y, [&](size_t i) { return want.tolerance[i]; }));
             std::vector<double> eight = want.y;
             for (double& v : eight) v = std::clamp(v * 16, -448.0, 448.0);
-            EXPECT_TRUE(close(y8.values(), eight, [&](size_t i) { return 0x1p-4 * (std::fabs(eight[i]) + 16 * want.tolerance[i]) + 16 * want.tolerance[i] + 0x1p-10; }));
+            EXPECT_TRUE(close(y8.values(), eight, [&](size_t i) {
+              return 0x1p-4 * (std::fabs(eight[i]) + 16 * want.tolerance[i]) + 16 * want.tolerance[i] + 0x1p-10;
+            }));
           }
 }
 
@@ -81,16 +97,28 @@ TEST_F(CudaLayerNorm, KeepsWhatTrainingNeeds) {
       SCOPED_TRACE(::testing::Message() << dtype_name(type) << " H " << H);
       const HostTensor x = random_tensor(type, {T, H}, ++seed), residual = random_tensor(type, {T, H}, ++seed);
       const HostTensor gamma = random_tensor(type, {H}, ++seed), beta = random_tensor(type, {H}, ++seed);
-      const DeviceTensor dx(x), dr(residual), dg(gamma), db(beta), y(type, {T, H}), sum(type, {T, H}), mean(DType::f32, {T}), rstd(DType::f32, {T});
-      LayerNormArgs args{.x = dx, .residual = dr, .gamma = dg, .beta = db, .y = y, .sum = sum, .mean = mean, .rstd = rstd, .eps = 1e-5f};
+      const DeviceTensor dx(x), dr(residual), dg(gamma), db(beta), y(type, {T, H}), sum(type, {T, H}),
+          mean(DType::f32, {T}), rstd(DType::f32, {T});
+      LayerNormArgs args{.x = dx,
+                         .residual = dr,
+                         .gamma = dg,
+                         .beta = db,
+                         .y = y,
+                         .sum = sum,
+                         .mean = mean,
+                         .rstd = rstd,
+                         .eps = 1e-5f};
       args.dropout = {.probability = 0.25f, .seed = seed, .site = 9, .first_row = 5};
       layer_norm(Gpu::stream(), args);
       std::vector<double> s;
       for (int64_t t = 0; t < T; ++t)
-        for (int64_t i = 0; i < H; ++i) s.push_back((kept(args.dropout, t, i) ? x.at(t, i) / 0.75 : 0) + residual.at(t, i));
+        for (int64_t i = 0; i < H; ++i)
+          s.push_back((kept(args.dropout, t, i) ? x.at(t, i) / 0.75 : 0) + residual.at(t, i));
       const NormReference want = norm_reference(s, H, gamma, beta, args.eps, type, {});
       EXPECT_TRUE(close(y.values(), want.y, [&](size_t i) { return want.tolerance[i]; }));
-      EXPECT_TRUE(close(sum.values(), s, [&](size_t i) { return (eps_of(type) + 3 * kEps32) * std::fabs(s[i]) + 4 * kEps32 + smallest_of(type); }));
+      EXPECT_TRUE(close(sum.values(), s, [&](size_t i) {
+        return (eps_of(type) + 3 * kEps32) * std::fabs(s[i]) + 4 * kEps32 + smallest_of(type);
+      }));
       EXPECT_TRUE(close(mean.values(), want.mean, 40 * kEps32));
       EXPECT_TRUE(close(rstd.values(), want.rstd, 40 * kEps32));
     }
@@ -98,15 +126,17 @@ TEST_F(CudaLayerNorm, KeepsWhatTrainingNeeds) {
 
 TEST_F(CudaLayerNorm, WritesInPlace) {
   for (const int64_t H : {768, 1536}) {
-    const DeviceTensor gamma(random_tensor(DType::bf16, {H}, 3)), beta(random_tensor(DType::bf16, {H}, 4)), y(DType::bf16, {13, H});
-    const DeviceTensor x(random_tensor(DType::bf16, {13, H}, 1)), residual(random_tensor(DType::bf16, {13, H}, 2)), x2(random_tensor(DType::bf16, {13, H}, 1)),
-        residual2(random_tensor(DType::bf16, {13, H}, 2));
+    const DeviceTensor gamma(random_tensor(DType::bf16, {H}, 3)), beta(random_tensor(DType::bf16, {H}, 4)),
+        y(DType::bf16, {13, H});
+    const DeviceTensor x(random_tensor(DType::bf16, {13, H}, 1)), residual(random_tensor(DType::bf16, {13, H}, 2)),
+        x2(random_tensor(DType::bf16, {13, H}, 1)), residual2(random_tensor(DType::bf16, {13, H}, 2));
     LayerNormArgs args{.x = x, .residual = residual, .gamma = gamma, .beta = beta, .y = y};
     layer_norm(Gpu::stream(), args);
     args.x = args.y = x2;
     layer_norm(Gpu::stream(), args);
     EXPECT_TRUE(same_bits(x2.host(), y.host()));
-    args.x = x, args.residual = args.y = residual2;
+    args.x = x;
+    args.residual = args.y = residual2;
     layer_norm(Gpu::stream(), args);
     EXPECT_TRUE(same_bits(residual2.host(), y.host()));
   }
@@ -123,25 +153,41 @@ TEST_F(CudaEmbedding, AgreesWithFp64) {
           for (const bool with_type : {false, true}) {
             SCOPED_TRACE(::testing::Message() << dtype_name(type) << " T " << T << " H " << H << " train " << train);
             const int64_t V = 50, P = 30;
-            const HostTensor word = random_tensor(type, {V, H}, ++seed), position = random_tensor(type, {P, H}, ++seed), kind = random_tensor(type, {1, H}, ++seed);
+            const HostTensor word = random_tensor(type, {V, H}, ++seed), position = random_tensor(type, {P, H}, ++seed),
+                             kind = random_tensor(type, {1, H}, ++seed);
             const HostTensor gamma = random_tensor(type, {H}, ++seed), beta = random_tensor(type, {H}, ++seed);
             std::vector<int32_t> ids, positions;
-            for (int64_t t = 0; t < T; ++t) ids.push_back(static_cast<int32_t>(t * 7 % V)), positions.push_back(static_cast<int32_t>((2 + t) % P));
+            for (int64_t t = 0; t < T; ++t) {
+              ids.push_back(static_cast<int32_t>(t * 7 % V));
+              positions.push_back(static_cast<int32_t>((2 + t) % P));
+            }
             ids[0] = V - 1;
-            const DeviceTensor dw(word), dp(position), dt(kind), dg(gamma), db(beta), di(int_tensor(ids)), dq(int_tensor(positions)), y(type, {T, H}), sum(type, {T, H}),
-                mean(DType::f32, {T}), rstd(DType::f32, {T});
+            const DeviceTensor dw(word), dp(position), dt(kind), dg(gamma), db(beta), di(int_tensor(ids)),
+                dq(int_tensor(positions)), y(type, {T, H}), sum(type, {T, H}), mean(DType::f32, {T}),
+                rstd(DType::f32, {T});
             EmbeddingArgs args{.word = dw, .position = dp, .gamma = dg, .beta = db, .y = y, .eps = 1e-5f};
-            args.batch.T = T, args.batch.ids = di, args.batch.positions = dq;
+            args.batch.T = T;
+            args.batch.ids = di;
+            args.batch.positions = dq;
             if (with_type) args.type = dt;
-            if (train) args.sum = sum, args.mean = mean, args.rstd = rstd, args.dropout = {.probability = 0.1f, .seed = seed, .site = 1, .first_row = 2};
+            if (train) {
+              args.sum = sum;
+              args.mean = mean;
+              args.rstd = rstd;
+
+              args.dropout = {.probability = 0.1f, .seed = seed, .site = 1, .first_row = 2};
+            }
             embedding(Gpu::stream(), args);
             std::vector<double> s;
             for (int64_t t = 0; t < T; ++t)
-              for (int64_t i = 0; i < H; ++i) s.push_back(word.at(ids[t], i) + position.at(positions[t], i) + (with_type ? kind.at(0, i) : 0));
+              for (int64_t i = 0; i < H; ++i)
+                s.push_back(word.at(ids[t], i) + position.at(positions[t], i) + (with_type ? kind.at(0, i) : 0));
             const NormReference want = norm_reference(s, H, gamma, beta, args.eps, type, args.dropout);
             EXPECT_TRUE(close(y.values(), want.y, [&](size_t i) { return want.tolerance[i]; }));
             if (!train) continue;
-            EXPECT_TRUE(close(sum.values(), s, [&](size_t i) { return (eps_of(type) + 3 * kEps32) * std::fabs(s[i]) + 6 * kEps32 + smallest_of(type); }));
+            EXPECT_TRUE(close(sum.values(), s, [&](size_t i) {
+              return (eps_of(type) + 3 * kEps32) * std::fabs(s[i]) + 6 * kEps32 + smallest_of(type);
+            }));
             EXPECT_TRUE(close(mean.values(), want.mean, 60 * kEps32));
             EXPECT_TRUE(close(rstd.values(), want.rstd, [&](size_t i) { return 60 * kEps32 * want.rstd[i]; }));
           }

@@ -22,33 +22,62 @@ TEST_F(CudaLoss, AgreesWithTheCpu) {
       for (const bool multi_label : {false, true})
         for (const bool teacher : {false, true})
           for (const DType type : kActivationTypes) {
-            SCOPED_TRACE(::testing::Message() << "K " << K << " rows " << rows << " multi-label " << multi_label << " teacher " << teacher << " " << dtype_name(type));
-            const HostTensor logits = random_tensor(DType::f32, {rows, K}, ++seed, 4, 0, 2), other = random_tensor(DType::f32, {rows, K}, ++seed, 4), weights = random_tensor(DType::f32, {K}, ++seed, 0.1, 1);
-            HostTensor targets = multi_label ? random_tensor(DType::f32, {rows, K}, ++seed) : HostTensor(DType::i32, {rows});
+            SCOPED_TRACE(::testing::Message() << "K " << K << " rows " << rows << " multi-label " << multi_label
+                                              << " teacher " << teacher << " " << dtype_name(type));
+            const HostTensor logits = random_tensor(DType::f32, {rows, K}, ++seed, 4, 0, 2),
+                             other = random_tensor(DType::f32, {rows, K}, ++seed, 4),
+                             weights = random_tensor(DType::f32, {K}, ++seed, 0.1, 1);
+            HostTensor targets =
+                multi_label ? random_tensor(DType::f32, {rows, K}, ++seed) : HostTensor(DType::i32, {rows});
             for (int64_t r = 0; r < rows; ++r)
               if (multi_label)
                 for (int64_t k = 0; k < K; ++k) targets.set(r, k, targets.at(r, k) > 0 ? 1 : 0);
-              else targets.set(r, 0, r % 7 == 3 ? kIgnoredTarget : static_cast<double>(r * 5 % K));
-            const HostTensor loss(DType::f32, {1}), d_logits(DType::f32, {rows, K}), scratch = bytes_tensor(cross_entropy_scratch_bytes(cpu(), rows, 1));
+              else
+                targets.set(r, 0, r % 7 == 3 ? kIgnoredTarget : static_cast<double>(r * 5 % K));
+            const HostTensor loss(DType::f32, {1}), d_logits(DType::f32, {rows, K}),
+                scratch = bytes_tensor(cross_entropy_scratch_bytes(cpu(), rows, 1));
             loss.fill(0.5);
-            CrossEntropyArgs args{.logits = logits, .targets = targets, .class_weights = weights, .loss = loss, .d_logits = d_logits, .scratch = scratch, .scale = 0.125f};
+            CrossEntropyArgs args{.logits = logits,
+                                  .targets = targets,
+                                  .class_weights = weights,
+                                  .loss = loss,
+                                  .d_logits = d_logits,
+                                  .scratch = scratch,
+                                  .scale = 0.125f};
             args.multi_label = multi_label;
             if (!multi_label) args.label_smoothing = 0.1f;
-            if (teacher) args.teacher = other, args.soft_weight = 0.7f, args.hard_weight = 0.3f, args.temperature = 2;
-            const DeviceTensor g_logits(logits), g_targets(targets), g_weights(weights), g_other(other), g_loss(loss), g_d(type, {rows, K}, 1), g_scratch(scratch);
+            if (teacher) {
+              args.teacher = other;
+              args.soft_weight = 0.7f;
+              args.hard_weight = 0.3f;
+              args.temperature = 2;
+            }
+            const DeviceTensor g_logits(logits), g_targets(targets), g_weights(weights), g_other(other), g_loss(loss),
+                g_d(type, {rows, K}, 1), g_scratch(scratch);
             cross_entropy(cpu(), args);
-            args.logits = g_logits, args.targets = g_targets, args.class_weights = g_weights, args.loss = g_loss, args.d_logits = g_d, args.scratch = g_scratch;
+            args.logits = g_logits;
+            args.targets = g_targets;
+            args.class_weights = g_weights;
+            args.loss = g_loss;
+
+            args.d_logits = g_d;
+            args.scratch = g_scratch;
             if (teacher) args.teacher = g_other;
             cross_entropy(Gpu::stream(), args);
             const std::vector<double> want = d_logits.values();
-            // Probabilities to 64 eps (exponents up to 32 round before they are raised), times weights below 2 and the scale.
-            EXPECT_TRUE(close(g_d.values(), want, [&](size_t i) { return eps_of(type) * std::fabs(want[i]) + 64 * kEps32 * 0.5 + smallest_of(type); }));
-            EXPECT_TRUE(close(g_loss.values(), loss.values(), 128 * kEps32 * (std::fabs(loss.at(0)) + static_cast<double>(rows))));
+            // Probabilities to 64 eps (exponents up to 32 round before they are raised), times weights below 2 and the
+            // scale.
+            EXPECT_TRUE(close(g_d.values(), want, [&](size_t i) {
+              return eps_of(type) * std::fabs(want[i]) + 64 * kEps32 * 0.5 + smallest_of(type);
+            }));
+            EXPECT_TRUE(close(g_loss.values(), loss.values(),
+                              128 * kEps32 * (std::fabs(loss.at(0)) + static_cast<double>(rows))));
           }
 }
 
 TEST_F(CudaLoss, ATargetOutOfRangeIsNotHidden) {
-  const DeviceTensor logits(random_tensor(DType::f32, {2, 3}, 1)), targets(int_tensor({0, 7})), loss(random_tensor(DType::f32, {1}, 1, 0)), d(DType::f32, {2, 3}), scratch(bytes_tensor(64));
+  const DeviceTensor logits(random_tensor(DType::f32, {2, 3}, 1)), targets(int_tensor({0, 7})),
+      loss(random_tensor(DType::f32, {1}, 1, 0)), d(DType::f32, {2, 3}), scratch(bytes_tensor(64));
   cross_entropy(Gpu::stream(), {.logits = logits, .targets = targets, .loss = loss, .d_logits = d, .scratch = scratch});
   EXPECT_TRUE(std::isnan(loss.values()[0]));
 }
@@ -60,32 +89,49 @@ TEST_F(CudaAdamW, AgreesWithTheCpu) {
       for (const DType copy_type : {DType::f32, DType::f16, DType::bf16}) {
         SCOPED_TRACE(::testing::Message() << "n " << n << " 8-bit " << bytes << " copy " << dtype_name(copy_type));
         const int64_t blocks = (n + kAdamBlock - 1) / kAdamBlock;
-        const HostTensor master = random_tensor(DType::f32, {n}, 1), grad = random_tensor(DType::f32, {n}, 2), factor = random_tensor(DType::f32, {1}, 1, 0, 0.5);
-        HostTensor m = bytes ? HostTensor(DType::u8, {n}) : random_tensor(DType::f32, {n}, 3, 0.1), v = bytes ? HostTensor(DType::u8, {n}) : random_tensor(DType::f32, {n}, 4, 0);
+        const HostTensor master = random_tensor(DType::f32, {n}, 1), grad = random_tensor(DType::f32, {n}, 2),
+                         factor = random_tensor(DType::f32, {1}, 1, 0, 0.5);
+        HostTensor m = bytes ? HostTensor(DType::u8, {n}) : random_tensor(DType::f32, {n}, 3, 0.1),
+                   v = bytes ? HostTensor(DType::u8, {n}) : random_tensor(DType::f32, {n}, 4, 0);
         const HostTensor m_scale(DType::f32, {blocks}), v_scale(DType::f32, {blocks}), copy(copy_type, {n});
         if (bytes) {
-          m_scale.fill(0), v_scale.fill(0);
-          std::fill_n(m.as<uint8_t>(), n, uint8_t{0}), std::fill_n(v.as<uint8_t>(), n, uint8_t{0});
+          m_scale.fill(0);
+          v_scale.fill(0);
+          std::fill_n(m.as<uint8_t>(), n, uint8_t{0});
+          std::fill_n(v.as<uint8_t>(), n, uint8_t{0});
         } else {
           for (int64_t i = 0; i < n; ++i) v.set(i, 0, 0.01 + 0.001 * static_cast<double>(i % 13));
         }
-        AdamWArgs args{.master = master, .grad = grad, .m = m, .v = v, .grad_factor = factor, .lr = 1e-2f, .weight_decay = 0.1f};
-        if (bytes) args.m_scale = m_scale, args.v_scale = v_scale;
+        AdamWArgs args{
+            .master = master, .grad = grad, .m = m, .v = v, .grad_factor = factor, .lr = 1e-2f, .weight_decay = 0.1f};
+        if (bytes) {
+          args.m_scale = m_scale;
+          args.v_scale = v_scale;
+        }
         if (copy_type != DType::f32) args.copy = copy;
-        const DeviceTensor g_master(master), g_grad(grad), g_m(m), g_v(v), g_m_scale(m_scale), g_v_scale(v_scale), g_copy(copy), g_factor(factor);
+        const DeviceTensor g_master(master), g_grad(grad), g_m(m), g_v(v), g_m_scale(m_scale), g_v_scale(v_scale),
+            g_copy(copy), g_factor(factor);
         AdamWArgs there = args;
-        there.master = g_master, there.grad = g_grad, there.m = g_m, there.v = g_v, there.grad_factor = g_factor;
-        if (bytes) there.m_scale = g_m_scale, there.v_scale = g_v_scale;
+        there.master = g_master;
+        there.grad = g_grad;
+        there.m = g_m;
+        there.v = g_v;
+        there.grad_factor = g_factor;
+        if (bytes) {
+          there.m_scale = g_m_scale;
+          there.v_scale = g_v_scale;
+        }
         if (copy_type != DType::f32) there.copy = g_copy;
         for (int64_t step = 1; step <= 3; ++step) {
           args.step = there.step = step;
           adamw(cpu(), args);
           adamw(Gpu::stream(), there);
         }
-        // The same operations in the same order; an instruction set without fused multiply-add differs by a rounding here
-        // and there, and a moment on the edge of a code by one code.
+        // The same operations in the same order; an instruction set without fused multiply-add differs by a rounding
+        // here and there, and a moment on the edge of a code by one code.
         const std::vector<double> want = master.values();
-        EXPECT_TRUE(close(g_master.values(), want, [&](size_t i) { return (bytes ? 4e-3 : 1e-6) * (1 + std::fabs(want[i])); }));
+        EXPECT_TRUE(
+            close(g_master.values(), want, [&](size_t i) { return (bytes ? 4e-3 : 1e-6) * (1 + std::fabs(want[i])); }));
         if (bytes) {
           int64_t apart = 0;
           const HostTensor got = g_m.host();
@@ -97,13 +143,15 @@ TEST_F(CudaAdamW, AgreesWithTheCpu) {
         }
         if (copy_type != DType::f32) {
           const std::vector<double> now = g_master.values();
-          EXPECT_TRUE(close(g_copy.values(), now, [&](size_t i) { return eps_of(copy_type) * std::fabs(now[i]) + smallest_of(copy_type); }));
+          EXPECT_TRUE(close(g_copy.values(), now,
+                            [&](size_t i) { return eps_of(copy_type) * std::fabs(now[i]) + smallest_of(copy_type); }));
         }
       }
 }
 TEST_F(CudaAdamW, SkipsAStepWhoseGradientsOverflowed) {
   const HostTensor before = random_tensor(DType::f32, {100}, 1);
-  const DeviceTensor master(before), grad(random_tensor(DType::f32, {100}, 2)), m(before), v(before), factor(random_tensor(DType::f32, {1}, 1, 0, NAN));
+  const DeviceTensor master(before), grad(random_tensor(DType::f32, {100}, 2)), m(before), v(before),
+      factor(random_tensor(DType::f32, {1}, 1, 0, NAN));
   adamw(Gpu::stream(), {.master = master, .grad = grad, .m = m, .v = v, .grad_factor = factor, .lr = 1});
   EXPECT_TRUE(same_bits(master.host(), before));
   EXPECT_TRUE(same_bits(m.host(), before));
@@ -113,10 +161,21 @@ using CudaGradNorm = CudaOps;
 TEST_F(CudaGradNorm, AgreesWithTheCpu) {
   for (const int64_t n : {0, 1, 1000, 16384, 16385, 100000})
     for (const float max_norm : {0.0f, 1.0f, 1e6f}) {
-      const HostTensor grad = random_tensor(DType::f32, {n}, 5), norm(DType::f32, {1}), factor(DType::f32, {1}), scratch = bytes_tensor(grad_norm_scratch_bytes(n));
+      const HostTensor grad = random_tensor(DType::f32, {n}, 5), norm(DType::f32, {1}), factor(DType::f32, {1}),
+                       scratch = bytes_tensor(grad_norm_scratch_bytes(n));
       const DeviceTensor g_grad(grad), g_norm(norm), g_factor(factor), g_scratch(scratch);
-      grad_norm(cpu(), {.grad = grad, .norm = norm, .factor = factor, .scratch = scratch, .grad_scale = 0.25f, .max_norm = max_norm});
-      grad_norm(Gpu::stream(), {.grad = g_grad, .norm = g_norm, .factor = g_factor, .scratch = g_scratch, .grad_scale = 0.25f, .max_norm = max_norm});
+      grad_norm(cpu(), {.grad = grad,
+                        .norm = norm,
+                        .factor = factor,
+                        .scratch = scratch,
+                        .grad_scale = 0.25f,
+                        .max_norm = max_norm});
+      grad_norm(Gpu::stream(), {.grad = g_grad,
+                                .norm = g_norm,
+                                .factor = g_factor,
+                                .scratch = g_scratch,
+                                .grad_scale = 0.25f,
+                                .max_norm = max_norm});
       EXPECT_TRUE(close(g_norm.values(), norm.values(), 16 * kEps32 * norm.at(0)));
       EXPECT_TRUE(close(g_factor.values(), factor.values(), 16 * kEps32));
     }

@@ -28,13 +28,21 @@ TEST_F(CudaRows, GathersTokens) {
   for (const auto& lengths : ragged_lengths()) {
     const PackedBatch packed(lengths);
     std::vector<int64_t> begins;
-    for (size_t b = 0; b < lengths.size(); ++b) begins.push_back(static_cast<int64_t>(4096 - lengths[b] - 97 * b));  // the first ends the set
-    const DeviceTensor d_begins(long_tensor(begins)), ids(DType::i32, {packed.batch.T}), positions(DType::i32, {packed.batch.T});
-    gather_tokens(Gpu::stream(), {.tokens = tokens, .begins = d_begins, .starts = packed.batch.starts, .ids = ids, .positions = positions, .position_offset = 2});
+    for (size_t b = 0; b < lengths.size(); ++b)
+      begins.push_back(static_cast<int64_t>(4096 - lengths[b] - 97 * b));  // the first ends the set
+    const DeviceTensor d_begins(long_tensor(begins)), ids(DType::i32, {packed.batch.T}),
+        positions(DType::i32, {packed.batch.T});
+    gather_tokens(Gpu::stream(), {.tokens = tokens,
+                                  .begins = d_begins,
+                                  .starts = packed.batch.starts,
+                                  .ids = ids,
+                                  .positions = positions,
+                                  .position_offset = 2});
     const HostTensor got_ids = ids.host(), got_positions = positions.host();
     for (size_t b = 0; b < lengths.size(); ++b)
       for (int32_t i = 0; i < lengths[b]; ++i) {
-        ASSERT_EQ(got_ids.as<int32_t>()[packed.starts[b] + i], set[static_cast<size_t>(begins[b] + i)]) << "sequence " << b << " token " << i;
+        ASSERT_EQ(got_ids.as<int32_t>()[packed.starts[b] + i], set[static_cast<size_t>(begins[b] + i)])
+            << "sequence " << b << " token " << i;
         ASSERT_EQ(got_positions.as<int32_t>()[packed.starts[b] + i], 2 + i) << "sequence " << b << " token " << i;
       }
   }
@@ -52,9 +60,13 @@ TEST_F(CudaRows, PoolsMeans) {
         for (size_t b = 0; b < lengths.size(); ++b)
           for (int64_t i = 0; i < H; ++i) {
             double sum = 0, magnitude = 0;
-            for (int32_t t = packed.starts[b]; t < packed.starts[b + 1]; ++t) sum += x.at(t, i), magnitude += std::fabs(x.at(t, i));
+            for (int32_t t = packed.starts[b]; t < packed.starts[b + 1]; ++t) {
+              sum += x.at(t, i);
+              magnitude += std::fabs(x.at(t, i));
+            }
             const double n = std::max(1, lengths[b]);
-            want.push_back(sum / n), tolerance.push_back(magnitude / n * (n + 2) * kEps32);
+            want.push_back(sum / n);
+            tolerance.push_back(magnitude / n * (n + 2) * kEps32);
           }
         EXPECT_TRUE(close(y.values(), want, [&](size_t i) { return tolerance[i]; }));
       }
@@ -74,10 +86,12 @@ TEST_F(CudaRows, SoftmaxAndSigmoid) {
           double top = -INFINITY, sum = 0;
           for (int64_t i = 0; i < K; ++i) top = std::max(top, x.at(r, i));
           for (int64_t i = 0; i < K; ++i) sum += std::exp(x.at(r, i) - top);
-          for (int64_t i = 0; i < K; ++i) want.push_back(sigmoid ? 1 / (1 + std::exp(-x.at(r, i))) : std::exp(x.at(r, i) - top) / sum);
+          for (int64_t i = 0; i < K; ++i)
+            want.push_back(sigmoid ? 1 / (1 + std::exp(-x.at(r, i))) : std::exp(x.at(r, i) - top) / sum);
         }
         // An exponent up to 40 rounds by 40 eps before it is raised; the sum and the quotient add a few.
-        EXPECT_TRUE(close(y.values(), want, [&](size_t i) { return want[i] * (60 + static_cast<double>(K)) * 2 * kEps32 + 1e-37; }));
+        EXPECT_TRUE(close(y.values(), want,
+                          [&](size_t i) { return want[i] * (60 + static_cast<double>(K)) * 2 * kEps32 + 1e-37; }));
       }
 }
 
@@ -110,9 +124,14 @@ TEST_F(CudaRows, Activates) {
         activate(Gpu::stream(), {.x = dx, .y = y, .activation = activation});
         std::vector<double> want = x.values();
         for (double& v : want)
-          v = activation == Activation::gelu ? 0.5 * v * std::erfc(-v / std::sqrt(2.0)) : activation == Activation::relu ? std::max(v, 0.0) : activation == Activation::tanh ? std::tanh(v) : v;
+          v = activation == Activation::gelu   ? 0.5 * v * std::erfc(-v / std::sqrt(2.0))
+              : activation == Activation::relu ? std::max(v, 0.0)
+              : activation == Activation::tanh ? std::tanh(v)
+                                               : v;
         // erfcf is good to a few ulp, and to its argument's rounding times its steepness (below 2 |x|² here).
-        EXPECT_TRUE(close(y.values(), want, [&](size_t i) { return std::fabs(want[i]) * (eps_of(type) + 300 * kEps32) + smallest_of(type) + 1e-37; }))
+        EXPECT_TRUE(close(
+            y.values(), want,
+            [&](size_t i) { return std::fabs(want[i]) * (eps_of(type) + 300 * kEps32) + smallest_of(type) + 1e-37; }))
             << dtype_name(type) << " " << static_cast<int>(activation) << " pad " << pad;
       }
 }

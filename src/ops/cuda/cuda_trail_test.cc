@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel that fails among others is named, though the host learns of it later and elsewhere. Each failure costs a context,
-// so each has a process of its own; the emulator cannot lose a device and does not run this.
+// A kernel that fails among others is named, though the host learns of it later and elsewhere. Each failure costs a
+// context, so each has a process of its own; the emulator cannot lose a device and does not run this.
 #include "device/graph.h"
 #include "ops/cuda/testing.h"
 #include "ops/linear.h"
@@ -16,7 +16,8 @@ enum class Faulty { nothing, gather_rows, linear };
 // Forty ops in a row, the twentieth reading where nothing is.
 void run_with_a_fault(Faulty what, bool as_graph) {
   constexpr int64_t kRows = 64, kWidth = 256;
-  const DeviceTensor x(random_tensor(DType::f32, {kRows, kWidth}, 1)), y(DType::f32, {kRows, kWidth}), gathered(DType::f32, {kRows, kWidth}), w(random_tensor(DType::f32, {kWidth, kWidth}, 2)),
+  const DeviceTensor x(random_tensor(DType::f32, {kRows, kWidth}, 1)), y(DType::f32, {kRows, kWidth}),
+      gathered(DType::f32, {kRows, kWidth}), w(random_tensor(DType::f32, {kWidth, kWidth}, 2)),
       product(DType::f32, {kRows, kWidth});
   const DeviceTensor rows(int_tensor(std::vector<int32_t>(kRows, what == Faulty::gather_rows ? 1 << 30 : 0)));
   LinearArgs a{.x = x, .y = product, .scratch = gemm_scratch()};
@@ -45,8 +46,10 @@ TEST_F(CudaTrailDeathTest, AFaultAmongManyOpsIsNamedByItsOp) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   for (const bool as_graph : {false, true}) {
     EXPECT_EXIT(end_with(Faulty::nothing, as_graph), ::testing::ExitedWithCode(0), "");
-    EXPECT_EXIT(end_with(Faulty::gather_rows, as_graph), ::testing::ExitedWithCode(6), as_graph ? "cuda:0: an op of a small batch: " : "cuda:0: gather_rows: ");
-    EXPECT_EXIT(end_with(Faulty::linear, as_graph), ::testing::ExitedWithCode(6), as_graph ? "cuda:0: an op of a small batch: " : "cuda:0: linear: ");
+    EXPECT_EXIT(end_with(Faulty::gather_rows, as_graph), ::testing::ExitedWithCode(6),
+                as_graph ? "cuda:0: an op of a small batch: " : "cuda:0: gather_rows: ");
+    EXPECT_EXIT(end_with(Faulty::linear, as_graph), ::testing::ExitedWithCode(6),
+                as_graph ? "cuda:0: an op of a small batch: " : "cuda:0: linear: ");
   }
 }
 

@@ -7,16 +7,22 @@
 namespace brim {
 
 template <class Elem>
-struct ElemTag { using type = Elem; };
+struct ElemTag {
+  using type = Elem;
+};
 
 // Calls f(ElemTag<Elem>) for an activation type.
 template <class F>
 void dispatch_elem(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f32: return f(ElemTag<float>{});
-    case DType::f16: return f(ElemTag<__half>{});
-    case DType::bf16: return f(ElemTag<__nv_bfloat16>{});
-    default: fail(ErrorCode::internal, "no CUDA kernel for activations of {}", dtype_name(dtype));
+    case DType::f32:
+      return f(ElemTag<float>{});
+    case DType::f16:
+      return f(ElemTag<__half>{});
+    case DType::bf16:
+      return f(ElemTag<__nv_bfloat16>{});
+    default:
+      fail(ErrorCode::internal, "no CUDA kernel for activations of {}", dtype_name(dtype));
   }
 }
 
@@ -43,19 +49,28 @@ __device__ __forceinline__ float2 unpack2(uint32_t word) {
   }
 }
 template <class Elem>
-__device__ __forceinline__ float to_f32(Elem x) { return static_cast<float>(x); }
+__device__ __forceinline__ float to_f32(Elem x) {
+  return static_cast<float>(x);
+}
 template <class Elem>
 __device__ __forceinline__ Elem from_f32(float x) {
-  if constexpr (std::is_same_v<Elem, float>) return x;
-  else if constexpr (std::is_same_v<Elem, __half>) return __float2half_rn(x);
-  else return __float2bfloat16_rn(x);
+  if constexpr (std::is_same_v<Elem, float>)
+    return x;
+  else if constexpr (std::is_same_v<Elem, __half>)
+    return __float2half_rn(x);
+  else
+    return __float2bfloat16_rn(x);
 }
 
 // Eight elements as loaded: one 16-byte access, two for fp32.
 template <class Elem>
-struct Raw8 { uint4 v; };
+struct Raw8 {
+  uint4 v;
+};
 template <>
-struct Raw8<float> { float4 lo, hi; };
+struct Raw8<float> {
+  float4 lo, hi;
+};
 
 template <class Elem>
 __device__ __forceinline__ Raw8<Elem> load_raw8(const Elem* p) {
@@ -75,19 +90,28 @@ __device__ __forceinline__ Raw8<Elem> stream_raw8(const Elem* p) {
 template <class Elem>
 __device__ __forceinline__ void unpack8(const Raw8<Elem>& raw, float (&f)[8]) {
   if constexpr (std::is_same_v<Elem, float>) {
-    f[0] = raw.lo.x, f[1] = raw.lo.y, f[2] = raw.lo.z, f[3] = raw.lo.w;
-    f[4] = raw.hi.x, f[5] = raw.hi.y, f[6] = raw.hi.z, f[7] = raw.hi.w;
+    f[0] = raw.lo.x;
+    f[1] = raw.lo.y;
+    f[2] = raw.lo.z;
+    f[3] = raw.lo.w;
+    f[4] = raw.hi.x;
+    f[5] = raw.hi.y;
+    f[6] = raw.hi.z;
+    f[7] = raw.hi.w;
   } else {
     const uint32_t w[4] = {raw.v.x, raw.v.y, raw.v.z, raw.v.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2 two = unpack2<Elem>(w[i]);
-      f[2 * i] = two.x, f[2 * i + 1] = two.y;
+      f[2 * i] = two.x;
+      f[2 * i + 1] = two.y;
     }
   }
 }
 template <class Elem>
-__device__ __forceinline__ void load8(const Elem* p, float (&f)[8]) { unpack8<Elem>(load_raw8(p), f); }
+__device__ __forceinline__ void load8(const Elem* p, float (&f)[8]) {
+  unpack8<Elem>(load_raw8(p), f);
+}
 template <class Elem>
 __device__ __forceinline__ void store8(Elem* p, const float (&f)[8]) {
   if constexpr (std::is_same_v<Elem, float>) {
@@ -127,7 +151,8 @@ struct DropoutMask {
   float scale;
 };
 inline DropoutMask dropout_mask(const Dropout& d) {
-  return {d.seed, static_cast<uint64_t>(d.first_row), d.site, d.on() ? dropout_threshold(d.probability) : 0, d.on() ? d.scale() : 1.0f};
+  return {d.seed, static_cast<uint64_t>(d.first_row), d.site, d.on() ? dropout_threshold(d.probability) : 0,
+          d.on() ? d.scale() : 1.0f};
 }
 __device__ __forceinline__ void drop8(const DropoutMask& mask, uint64_t row, uint32_t column, float (&f)[8]) {
   const uint64_t lo = dropout_bits(mask.seed, mask.site, mask.first_row + row, column / 4);

@@ -10,18 +10,30 @@ namespace {
 
 float get(const void* p, DType t, int64_t i) {
   switch (t) {
-    case DType::f16: return static_cast<float>(static_cast<const __half*>(p)[i]);
-    case DType::bf16: return static_cast<float>(static_cast<const __nv_bfloat16*>(p)[i]);
-    case DType::f8e4m3: return static_cast<float>(static_cast<const __nv_fp8_e4m3*>(p)[i]);
-    default: return static_cast<const float*>(p)[i];
+    case DType::f16:
+      return static_cast<float>(static_cast<const __half*>(p)[i]);
+    case DType::bf16:
+      return static_cast<float>(static_cast<const __nv_bfloat16*>(p)[i]);
+    case DType::f8e4m3:
+      return static_cast<float>(static_cast<const __nv_fp8_e4m3*>(p)[i]);
+    default:
+      return static_cast<const float*>(p)[i];
   }
 }
 void put(void* p, DType t, int64_t i, float v) {
   switch (t) {
-    case DType::f16: static_cast<__half*>(p)[i] = __float2half_rn(v); break;
-    case DType::bf16: static_cast<__nv_bfloat16*>(p)[i] = __float2bfloat16_rn(v); break;
-    case DType::f8e4m3: static_cast<uint8_t*>(p)[i] = __nv_cvt_float_to_fp8(v, __NV_SATFINITE, __NV_E4M3); break;
-    default: static_cast<float*>(p)[i] = v; break;
+    case DType::f16:
+      static_cast<__half*>(p)[i] = __float2half_rn(v);
+      break;
+    case DType::bf16:
+      static_cast<__nv_bfloat16*>(p)[i] = __float2bfloat16_rn(v);
+      break;
+    case DType::f8e4m3:
+      static_cast<uint8_t*>(p)[i] = __nv_cvt_float_to_fp8(v, __NV_SATFINITE, __NV_E4M3);
+      break;
+    default:
+      static_cast<float*>(p)[i] = v;
+      break;
   }
 }
 
@@ -32,13 +44,16 @@ void lt_matmul(CudaStream&, const LtProblem& p, const LtOperands& o) {
     for (int64_t i = 0; i < p.m; ++i) {
       float sum = 0;
       for (int64_t k = 0; k < p.k; ++k)
-        sum += get(o.a, p.ab, p.trans_a ? i * p.lda + k : k * p.lda + i) * get(o.b, p.ab, p.trans_b ? k * p.ldb + j : j * p.ldb + k);
+        sum += get(o.a, p.ab, p.trans_a ? i * p.lda + k : k * p.lda + i) *
+               get(o.b, p.ab, p.trans_b ? k * p.ldb + j : j * p.ldb + k);
       if (o.a_scale != nullptr) sum *= *o.a_scale;
       if (o.b_scale != nullptr) sum *= *o.b_scale;
       if (p.add_c) sum += get(o.c, p.c, j * p.ldc + i);
       const LtEpilogue e = p.epilogue;
-      if (e == LtEpilogue::bias || e == LtEpilogue::gelu_bias || e == LtEpilogue::relu_bias) sum += get(o.bias, p.bias, i);
-      if (e == LtEpilogue::gelu || e == LtEpilogue::gelu_bias) sum = 0.5f * sum * (1 + std::tanh(0.79788456f * (sum + 0.044715f * sum * sum * sum)));
+      if (e == LtEpilogue::bias || e == LtEpilogue::gelu_bias || e == LtEpilogue::relu_bias)
+        sum += get(o.bias, p.bias, i);
+      if (e == LtEpilogue::gelu || e == LtEpilogue::gelu_bias)
+        sum = 0.5f * sum * (1 + std::tanh(0.79788456f * (sum + 0.044715f * sum * sum * sum)));
       if (e == LtEpilogue::relu || e == LtEpilogue::relu_bias) sum = std::max(sum, 0.0f);
       if (o.d_scale != nullptr) sum *= *o.d_scale;
       put(o.d, p.d, j * p.ldd + i, sum);

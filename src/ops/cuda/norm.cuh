@@ -72,7 +72,8 @@ struct NormOutput {
 };
 
 template <class Elem, int kVec, int kGroup, bool kTrain>
-__device__ __forceinline__ void normalise_and_store(NormRow<kVec, kGroup>& row, int64_t r, bool valid, const NormOutput<Elem>& o, const DropoutMask& after) {
+__device__ __forceinline__ void normalise_and_store(NormRow<kVec, kGroup>& row, int64_t r, bool valid,
+                                                    const NormOutput<Elem>& o, const DropoutMask& after) {
   if constexpr (kTrain)
     if (o.sum != nullptr && valid) {
 #pragma unroll
@@ -111,12 +112,15 @@ __device__ __forceinline__ void normalise_and_store(NormRow<kVec, kGroup>& row, 
 }
 
 template <int kVec, int kGroup>
-struct NormShape { static constexpr int vec = kVec, group = kGroup; };
+struct NormShape {
+  static constexpr int vec = kVec, group = kGroup;
+};
 
 // Calls f(NormShape) for a row length.
 template <class F>
 void dispatch_norm(const char* op, int64_t H, F&& f) {
-  BRIM_CHECK(H % 8 == 0 && H <= kNormMaxH, "{}: rows of {} elements, the CUDA kernels take multiples of 8 up to {}", op, H, kNormMaxH);
+  BRIM_CHECK(H % 8 == 0 && H <= kNormMaxH, "{}: rows of {} elements, the CUDA kernels take multiples of 8 up to {}", op,
+             H, kNormMaxH);
   if (H <= 256) return f(NormShape<1, 1>{});
   if (H <= 512) return f(NormShape<2, 1>{});
   if (H <= 768) return f(NormShape<3, 1>{});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Time of every CUDA op at RoBERTa-base's shapes on a packed batch of tweet-like lengths, against the card's two roofs
-// (copy bandwidth and a large GEMM, measured first), then the whole encoder, forward and backward, built of the same calls.
+// (copy bandwidth and a large GEMM, measured first), then the whole encoder, forward and backward, built of the same
+// calls.
 //   ops_cuda_bench [--tokens 65536] [--tune SECONDS per GEMM] [--dtype bf16|f16|f32] [--only forward|train|fp8]
 // Medians over groups; the card settles at its power limit after a second of work, so it is warmed first.
 #include <algorithm>
@@ -41,7 +42,11 @@ struct Roofs {
 
 class Bench {
  public:
-  Bench() : device_(open_cuda_device(0)), stream_(device_->make_stream()), begin_(make_event(*device_, true)), end_(make_event(*device_, true)) {
+  Bench()
+      : device_(open_cuda_device(0)),
+        stream_(device_->make_stream()),
+        begin_(make_event(*device_, true)),
+        end_(make_event(*device_, true)) {
     pattern_.resize(4 << 20);
     std::mt19937 generator(1);
     std::normal_distribution<float> normal;
@@ -66,7 +71,8 @@ class Bench {
     for (float& x : scaled) x *= spread;
     convert_elements(scaled.data(), DType::f32, host.data(), type, static_cast<int64_t>(scaled.size()));
     for (size_t at = 0; at < static_cast<size_t>(v.bytes()); at += host.size())
-      stream_->copy(static_cast<char*>(v.data) + at, host.data(), std::min(host.size(), static_cast<size_t>(v.bytes()) - at));
+      stream_->copy(static_cast<char*>(v.data) + at, host.data(),
+                    std::min(host.size(), static_cast<size_t>(v.bytes()) - at));
     stream_->synchronize();
     return v;
   }
@@ -115,10 +121,13 @@ class Bench {
   }
   void row(const std::string& name, double flops, double bytes, const std::function<void()>& f) {
     const double time = us(f), floor = std::max(flops / roofs.flops, bytes / roofs.bytes) * 1e6;
-    std::printf("%-34s %9.1f %9.1f %8.2f %9.1f %6.0f %%\n", name.c_str(), time, flops / time / 1e6, bytes / time / 1e6, floor, 100 * floor / time);
+    std::printf("%-34s %9.1f %9.1f %8.2f %9.1f %6.0f %%\n", name.c_str(), time, flops / time / 1e6, bytes / time / 1e6,
+                floor, 100 * floor / time);
     std::fflush(stdout);
   }
-  static void header(const char* title) { std::printf("\n%-34s %9s %9s %8s %9s %8s\n", title, "us", "TFLOP/s", "TB/s", "floor us", "of floor"); }
+  static void header(const char* title) {
+    std::printf("\n%-34s %9s %9s %8s %9s %8s\n", title, "us", "TFLOP/s", "TB/s", "floor us", "of floor");
+  }
 
  private:
   std::unique_ptr<Device> device_;
@@ -148,7 +157,9 @@ struct Batch {
     for (const int32_t n : lengths)
       for (int32_t i = 0; i < n; ++i) {
         // Like words: a few ids very often, a start token each time.
-        ids.push_back(i == 0 ? 0 : static_cast<int32_t>(std::pow(static_cast<double>(kVocabulary - 1), static_cast<double>(generator() % 10000) / 1e4)));
+        ids.push_back(i == 0 ? 0
+                             : static_cast<int32_t>(std::pow(static_cast<double>(kVocabulary - 1),
+                                                             static_cast<double>(generator() % 10000) / 1e4)));
         positions.push_back(2 + i % (static_cast<int32_t>(kPositions) - 2));
       }
     std::iota(by_id.begin(), by_id.end(), 0);
@@ -179,7 +190,12 @@ struct Options {
   DType type = DType::bf16;
   std::string only;
 };
-Precision precision_of(DType t) { return t == DType::bf16 ? Precision::bf16 : t == DType::f16 ? Precision::fp16 : t == DType::f8e4m3 ? Precision::fp8 : Precision::fp32; }
+Precision precision_of(DType t) {
+  return t == DType::bf16     ? Precision::bf16
+         : t == DType::f16    ? Precision::fp16
+         : t == DType::f8e4m3 ? Precision::fp8
+                              : Precision::fp32;
+}
 
 struct Layer {
   LinearWeight qkv, out, up, down;
@@ -188,7 +204,8 @@ struct Layer {
 
 class Encoder {
  public:
-  Encoder(Bench& b, const Options& o, const Batch& batch, bool fp8) : b_(b), batch_(batch), type_(o.type), fp8_(fp8), T_(batch.view.T) {
+  Encoder(Bench& b, const Options& o, const Batch& batch, bool fp8)
+      : b_(b), batch_(batch), type_(o.type), fp8_(fp8), T_(batch.view.T) {
     const DType type = type_;
     word_ = b.normal(type, {kVocabulary, kH});
     position_ = b.normal(type, {kPositions, kH});
@@ -204,38 +221,79 @@ class Encoder {
     };
     // Two layers' weights in turn: more than fits in L2, as in the model.
     for (int i = 0; i < 2; ++i)
-      layers_.push_back({weight(3 * kH, kH), weight(kH, kH), weight(kF, kH), weight(kH, kF), b.normal(type, {3 * kH}, 0.1f), b.normal(type, {kH}, 0.1f), b.normal(type, {kF}, 0.1f),
+      layers_.push_back({weight(3 * kH, kH), weight(kH, kH), weight(kF, kH), weight(kH, kF),
+                         b.normal(type, {3 * kH}, 0.1f), b.normal(type, {kH}, 0.1f), b.normal(type, {kF}, 0.1f),
                          b.normal(type, {kH}, 0.1f), gamma_, beta_});
-    x_ = b.normal(type, {T_, kH}), x1_ = b.normal(type, {T_, kH}), y_ = b.normal(type, {T_, kH}), qkv_ = b.normal(type, {T_, 3 * kH});
+    x_ = b.normal(type, {T_, kH});
+    x1_ = b.normal(type, {T_, kH});
+    y_ = b.normal(type, {T_, kH});
+
+    qkv_ = b.normal(type, {T_, 3 * kH});
     att_ = fp8 ? b.fp8({T_, kH}, 1, 16) : b.normal(type, {T_, kH});
     up_ = fp8 ? b.fp8({T_, kF}, 1, 16) : b.normal(type, {T_, kF});
-    if (fp8) x8_ = b.fp8({T_, kH}, 1, 8), x18_ = b.fp8({T_, kH}, 1, 8), s8_ = b.scalar(8), s16_ = b.scalar(16), i8_ = b.scalar(1.0f / 8), i16_ = b.scalar(1.0f / 16);
+    if (fp8) {
+      x8_ = b.fp8({T_, kH}, 1, 8);
+      x18_ = b.fp8({T_, kH}, 1, 8);
+      s8_ = b.scalar(8);
+      s16_ = b.scalar(16);
+
+      i8_ = b.scalar(1.0f / 8);
+      i16_ = b.scalar(1.0f / 16);
+    }
     scratch_ = b.raw(DType::u8, {kCudaLinearScratchBytes});
   }
   LinearArgs gemm(int which, int layer) const {
     const Layer& l = layers_[static_cast<size_t>(layer % 2)];
     LinearArgs a{.scratch = scratch_};
     switch (which) {
-      case 0: a.x = fp8_ ? x8_ : x_, a.w = l.qkv, a.bias = l.b_qkv, a.y = qkv_, a.x_scale = i8_; break;
-      case 1: a.x = att_, a.w = l.out, a.bias = l.b_out, a.y = y_, a.x_scale = i16_; break;
-      case 2: a.x = fp8_ ? x18_ : x1_, a.w = l.up, a.bias = l.b_up, a.y = up_, a.activation = Activation::gelu, a.x_scale = i8_, a.y_scale = s16_; break;
-      default: a.x = up_, a.w = l.down, a.bias = l.b_down, a.y = y_, a.x_scale = i16_; break;
+      case 0:
+        a.x = fp8_ ? x8_ : x_, a.w = l.qkv, a.bias = l.b_qkv, a.y = qkv_, a.x_scale = i8_;
+        break;
+      case 1:
+        a.x = att_, a.w = l.out, a.bias = l.b_out, a.y = y_, a.x_scale = i16_;
+        break;
+      case 2:
+        a.x = fp8_ ? x18_ : x1_, a.w = l.up, a.bias = l.b_up, a.y = up_, a.activation = Activation::gelu,
+        a.x_scale = i8_, a.y_scale = s16_;
+        break;
+      default:
+        a.x = up_, a.w = l.down, a.bias = l.b_down, a.y = y_, a.x_scale = i16_;
+        break;
     }
     return a;
   }
   AttentionArgs attend(const BatchView& batch) const {
-    AttentionArgs a{.q = qkv_.slice_cols(0, kH), .k = qkv_.slice_cols(kH, 2 * kH), .v = qkv_.slice_cols(2 * kH, 3 * kH), .out = att_, .batch = batch, .heads = kHeads};
+    AttentionArgs a{.q = qkv_.slice_cols(0, kH),
+                    .k = qkv_.slice_cols(kH, 2 * kH),
+                    .v = qkv_.slice_cols(2 * kH, 3 * kH),
+                    .out = att_,
+                    .batch = batch,
+                    .heads = kHeads};
     if (fp8_) a.out_scale = s16_;
     return a;
   }
   LayerNormArgs norm(bool second) const {
-    LayerNormArgs a{.x = y_, .residual = second ? x1_ : x_, .gamma = gamma_, .beta = beta_, .y = second ? x_ : x1_, .eps = 1e-5f};
-    if (fp8_) a.y_fp8 = second ? x8_ : x18_, a.fp8_scale = s8_;
+    LayerNormArgs a{
+        .x = y_, .residual = second ? x1_ : x_, .gamma = gamma_, .beta = beta_, .y = second ? x_ : x1_, .eps = 1e-5f};
+    if (fp8_) {
+      a.y_fp8 = second ? x8_ : x18_;
+      a.fp8_scale = s8_;
+    }
     return a;
   }
   EmbeddingArgs embed() const {
-    EmbeddingArgs a{.batch = batch_.view, .word = word_, .position = position_, .type = kind_, .gamma = gamma_, .beta = beta_, .y = x_, .eps = 1e-5f};
-    if (fp8_) a.y_fp8 = x8_, a.fp8_scale = s8_;
+    EmbeddingArgs a{.batch = batch_.view,
+                    .word = word_,
+                    .position = position_,
+                    .type = kind_,
+                    .gamma = gamma_,
+                    .beta = beta_,
+                    .y = x_,
+                    .eps = 1e-5f};
+    if (fp8_) {
+      a.y_fp8 = x8_;
+      a.fp8_scale = s8_;
+    }
     return a;
   }
   void forward() {
@@ -255,12 +313,17 @@ class Encoder {
     const LinearArgs a = gemm(which, 0);
     return linear_work(a).flops;
   }
-  double forward_flops() const { return kLayers * (gemm_flops(0) + gemm_flops(1) + gemm_flops(2) + gemm_flops(3) + 4.0 * kH * batch_.pairs); }
+  double forward_flops() const {
+    return kLayers * (gemm_flops(0) + gemm_flops(1) + gemm_flops(2) + gemm_flops(3) + 4.0 * kH * batch_.pairs);
+  }
 
   void report(const char* name) {
     const double time = b_.us([&] { forward(); }, 3.0);
-    std::printf("%-34s %9.0f us  %.2f M tokens/s  %.0f sequences/s  %.1f %% MFU of the GEMM roof above (%.1f %% of 774 TFLOP/s)\n", name, time, static_cast<double>(T_) / time,
-                static_cast<double>(batch_.view.B) / time * 1e6, 100 * forward_flops() / time * 1e6 / b_.roofs.flops, 100 * forward_flops() / time / 774e6);
+    std::printf(
+        "%-34s %9.0f us  %.2f M tokens/s  %.0f sequences/s  %.1f %% MFU of the GEMM roof above (%.1f %% of 774 "
+        "TFLOP/s)\n",
+        name, time, static_cast<double>(T_) / time, static_cast<double>(batch_.view.B) / time * 1e6,
+        100 * forward_flops() / time * 1e6 / b_.roofs.flops, 100 * forward_flops() / time / 774e6);
   }
 
  private:
@@ -270,7 +333,8 @@ class Encoder {
   bool fp8_;
   int64_t T_;
   std::vector<Layer> layers_;
-  TensorView word_, position_, kind_, gamma_, beta_, one_, x_, x1_, y_, qkv_, att_, up_, x8_, x18_, s8_, s16_, i8_, i16_, scratch_;
+  TensorView word_, position_, kind_, gamma_, beta_, one_, x_, x1_, y_, qkv_, att_, up_, x8_, x18_, s8_, s16_, i8_,
+      i16_, scratch_;
 };
 
 const char* const kGemmNames[] = {"linear qkv", "linear out", "linear ffn1 + gelu", "linear ffn2"};
@@ -281,25 +345,31 @@ void measure_roofs(Bench& b, DType type) {
   LinearArgs a{.x = from.slice_cols(0, n), .scratch = b.raw(DType::u8, {kCudaLinearScratchBytes})};
   const double copy = b.us([&] { b.stream().copy(to.data, from.data, static_cast<size_t>(from.bytes())); });
   b.roofs.bytes = 2.0 * static_cast<double>(from.bytes()) / copy * 1e6;
-  a.x = b.normal(type, {n, n}), a.y = b.raw(type, {n, n});
+  a.x = b.normal(type, {n, n});
+  a.y = b.raw(type, {n, n});
   a.w = {.N = n, .K = n, .precision = precision_of(type), .data = b.normal(type, {n, n}, 0.03f)};
   for (int i = 0; i < 40; ++i) linear(b.stream(), a);
   const double gemm = b.us([&] { linear(b.stream(), a); }, 1.0);
   b.roofs.flops = 2.0 * n * n * n / gemm * 1e6;
-  std::printf("copy %.2f TB/s, %s GEMM of 8192³ %.0f TFLOP/s\n", b.roofs.bytes * 1e-12, dtype_name(type), b.roofs.flops * 1e-12);
+  std::printf("copy %.2f TB/s, %s GEMM of 8192³ %.0f TFLOP/s\n", b.roofs.bytes * 1e-12, dtype_name(type),
+              b.roofs.flops * 1e-12);
 }
 
 void tune(Bench& b, Encoder& e, double seconds) {
   for (int which = 0; which < 4; ++which) {
     const GemmChoice c = tune_linear(b.stream(), e.gemm(which, 0), seconds);
-    std::printf("tuned %-28s %8.1f us, the library's own choice %8.1f us, %d tried\n", kGemmNames[which], c.us, c.default_us, c.tried);
+    std::printf("tuned %-28s %8.1f us, the library's own choice %8.1f us, %d tried\n", kGemmNames[which], c.us,
+                c.default_us, c.tried);
   }
 }
 
-void attention_rows(Bench& b, const Encoder& e, const Options& o, const Batch& tweets, const std::function<void(const std::string&, const Batch&)>& row) {
+void attention_rows(Bench& b, const Encoder& e, const Options& o, const Batch& tweets,
+                    const std::function<void(const std::string&, const Batch&)>& row) {
   row("tweets", tweets);
-  for (const int32_t n : {16, 32, 48, 64, 128, 256, 512}) row(std::to_string(n) + " tokens each", Batch(b, o.tokens, [n](std::mt19937&) { return n; }));
-  row("1 in 64 is 512, else 25", Batch(b, o.tokens, [i = 0](std::mt19937&) mutable { return ++i % 64 == 0 ? 512 : 25; }));
+  for (const int32_t n : {16, 32, 48, 64, 128, 256, 512})
+    row(std::to_string(n) + " tokens each", Batch(b, o.tokens, [n](std::mt19937&) { return n; }));
+  row("1 in 64 is 512, else 25",
+      Batch(b, o.tokens, [i = 0](std::mt19937&) mutable { return ++i % 64 == 0 ? 512 : 25; }));
   static_cast<void>(e);
 }
 
@@ -312,30 +382,47 @@ void forward_part(Bench& b, const Options& o, const Batch& batch, bool fp8) {
   Bench::header(fp8 ? "fp8 forward" : "forward");
   for (int which = 0; which < 4; ++which) {
     const LinearArgs a = e.gemm(which, 0);
-    b.row(kGemmNames[which], linear_work(a).flops, linear_work(a).bytes, [&, i = 0]() mutable { linear(s, e.gemm(which, ++i)); });
+    b.row(kGemmNames[which], linear_work(a).flops, linear_work(a).bytes,
+          [&, i = 0]() mutable { linear(s, e.gemm(which, ++i)); });
   }
   b.row("layer_norm + residual", 0, layer_norm_work(e.norm(false)).bytes, [&] { layer_norm(s, e.norm(false)); });
   b.row("embedding", 0, embedding_work(e.embed()).bytes, [&] { embedding(s, e.embed()); });
   attention_rows(b, e, o, batch, [&](const std::string& name, const Batch& batch_of) {
-    b.row("attention, " + name, 4.0 * kH * batch_of.pairs, (fp8 ? 3.5 : 4) * row_bytes, [&] { attention(s, e.attend(batch_of.view)); });
+    b.row("attention, " + name, 4.0 * kH * batch_of.pairs, (fp8 ? 3.5 : 4) * row_bytes,
+          [&] { attention(s, e.attend(batch_of.view)); });
   });
   if (!fp8) {
-    const TensorView q = b.normal(o.type, {batch.view.B, kH}), kv = b.normal(o.type, {o.tokens, 2 * kH}), x = b.normal(o.type, {o.tokens, kH}), few = b.raw(o.type, {batch.view.B, kH}),
-                     pooled = b.raw(DType::f32, {batch.view.B, kH}), wide = b.normal(o.type, {o.tokens, kF}), wide_y = b.raw(o.type, {o.tokens, kF});
-    AttentionArgs first{.q = q, .k = kv.slice_cols(0, kH), .v = kv.slice_cols(kH, 2 * kH), .out = few, .batch = batch.view, .first_query_only = true, .heads = kHeads};
-    b.row("attention, first queries only", 4.0 * kH * static_cast<double>(o.tokens), 2 * row_bytes, [&] { attention(s, first); });
-    b.row("gather_rows", 0, 2.0 * static_cast<double>(few.bytes()), [&] { gather_rows(s, {.x = x, .rows = batch.first_rows, .y = few}); });
+    const TensorView q = b.normal(o.type, {batch.view.B, kH}), kv = b.normal(o.type, {o.tokens, 2 * kH}),
+                     x = b.normal(o.type, {o.tokens, kH}), few = b.raw(o.type, {batch.view.B, kH}),
+                     pooled = b.raw(DType::f32, {batch.view.B, kH}), wide = b.normal(o.type, {o.tokens, kF}),
+                     wide_y = b.raw(o.type, {o.tokens, kF});
+    AttentionArgs first{.q = q,
+                        .k = kv.slice_cols(0, kH),
+                        .v = kv.slice_cols(kH, 2 * kH),
+                        .out = few,
+                        .batch = batch.view,
+                        .first_query_only = true,
+                        .heads = kHeads};
+    b.row("attention, first queries only", 4.0 * kH * static_cast<double>(o.tokens), 2 * row_bytes,
+          [&] { attention(s, first); });
+    b.row("gather_rows", 0, 2.0 * static_cast<double>(few.bytes()),
+          [&] { gather_rows(s, {.x = x, .rows = batch.first_rows, .y = few}); });
     std::vector<int64_t> places;
-    for (int64_t i = 0; i < batch.view.B; ++i) places.push_back(i * 7919 % (256 * o.tokens - kPositions));  // all over a set of 256 batches
-    const TensorView set = b.raw(DType::i32, {256 * o.tokens}), begins = b.longs(places), ids = b.raw(DType::i32, {o.tokens}), positions = b.raw(DType::i32, {o.tokens});
-    GatherTokensArgs cut{.tokens = set, .begins = begins, .starts = batch.view.starts, .ids = ids, .positions = positions};
+    for (int64_t i = 0; i < batch.view.B; ++i)
+      places.push_back(i * 7919 % (256 * o.tokens - kPositions));  // all over a set of 256 batches
+    const TensorView set = b.raw(DType::i32, {256 * o.tokens}), begins = b.longs(places),
+                     ids = b.raw(DType::i32, {o.tokens}), positions = b.raw(DType::i32, {o.tokens});
+    GatherTokensArgs cut{
+        .tokens = set, .begins = begins, .starts = batch.view.starts, .ids = ids, .positions = positions};
     b.row("gather_tokens", 0, gather_tokens_work(cut).bytes, [&] { gather_tokens(s, cut); });
     b.row("pool_mean", 0, row_bytes, [&] { pool_mean(s, {.x = x, .batch = batch.view, .y = pooled}); });
     b.row("activate gelu", 0, 2.0 * static_cast<double>(wide.bytes()), [&] { activate(s, {.x = wide, .y = wide_y}); });
-    const TensorView head = b.normal(o.type, {9, kH}), logits = b.raw(DType::f32, {o.tokens, 9}), scores = b.raw(DType::f32, {o.tokens, 9});
+    const TensorView head = b.normal(o.type, {9, kH}), logits = b.raw(DType::f32, {o.tokens, 9}),
+                     scores = b.raw(DType::f32, {o.tokens, 9});
     LinearArgs narrow{.x = x, .w = {.N = 9, .K = kH, .precision = precision_of(o.type), .data = head}, .y = logits};
     b.row("linear to 9 labels, every token", linear_work(narrow).flops, row_bytes, [&] { linear(s, narrow); });
-    b.row("softmax of 9 labels", 0, 2.0 * static_cast<double>(logits.bytes()), [&] { softmax(s, {.x = logits, .y = scores}); });
+    b.row("softmax of 9 labels", 0, 2.0 * static_cast<double>(logits.bytes()),
+          [&] { softmax(s, {.x = logits, .y = scores}); });
     const TensorView eight = b.raw(DType::f8e4m3, {o.tokens, kH}), one = b.scalar(1);
     b.row("convert to fp8", 0, 1.5 * row_bytes, [&] { convert(s, {.x = x, .y = eight, .scale = one}); });
     b.row("amax", 0, row_bytes, [&] { amax(s, {.x = x, .amax = one}); });
@@ -360,64 +447,146 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
   Stream& s = b.stream();
   const int64_t T = o.tokens;
   const double row_bytes = static_cast<double>(T * kH) * dtype_bytes(o.type);
-  const TensorView scratch = b.raw(DType::u8, {kCudaLinearScratchBytes}), x = b.normal(o.type, {T, kH}), wide = b.normal(o.type, {T, kF}), d_x = b.normal(o.type, {T, kH}), d_wide = b.normal(o.type, {T, kF}),
-                   qkv = b.normal(o.type, {T, 3 * kH}), d_qkv = b.normal(o.type, {T, 3 * kH});
+  const TensorView scratch = b.raw(DType::u8, {kCudaLinearScratchBytes}), x = b.normal(o.type, {T, kH}),
+                   wide = b.normal(o.type, {T, kF}), d_x = b.normal(o.type, {T, kH}),
+                   d_wide = b.normal(o.type, {T, kF}), qkv = b.normal(o.type, {T, 3 * kH}),
+                   d_qkv = b.normal(o.type, {T, 3 * kH});
   Bench::header("training");
-  struct Shape { const char* name; TensorView x, d_y, d_x; };
-  for (const Shape& shape : {Shape{"linear_grad qkv", x, qkv, d_x}, {"linear_grad out", x, d_x, x}, {"linear_grad ffn1", x, wide, d_x}, {"linear_grad ffn2", wide, x, d_wide}}) {
+  struct Shape {
+    const char* name;
+    TensorView x, d_y, d_x;
+  };
+  for (const Shape& shape : {Shape{"linear_grad qkv", x, qkv, d_x},
+                             {"linear_grad out", x, d_x, x},
+                             {"linear_grad ffn1", x, wide, d_x},
+                             {"linear_grad ffn2", wide, x, d_wide}}) {
     const int64_t N = shape.d_y.cols(), K = shape.x.cols();
-    LinearGradArgs a{.x = shape.x, .w_plain = b.normal(o.type, {N, K}, 0.03f), .d_y = shape.d_y, .d_x = shape.d_x, .d_w = b.raw(DType::f32, {N, K}), .d_bias = b.raw(DType::f32, {N}), .scratch = scratch, .precision = precision_of(o.type)};
+    LinearGradArgs a{.x = shape.x,
+                     .w_plain = b.normal(o.type, {N, K}, 0.03f),
+                     .d_y = shape.d_y,
+                     .d_x = shape.d_x,
+                     .d_w = b.raw(DType::f32, {N, K}),
+                     .d_bias = b.raw(DType::f32, {N}),
+                     .scratch = scratch,
+                     .precision = precision_of(o.type)};
     b.row(shape.name, linear_grad_work(a).flops, linear_grad_work(a).bytes, [&] { linear_grad(s, a); });
   }
-  const TensorView out = b.normal(o.type, {T, kH}), d_out = b.normal(o.type, {T, kH}), lse = b.raw(DType::f32, {T, kHeads}), a_scratch = b.raw(DType::u8, {T * kHeads * 4});
+  const TensorView out = b.normal(o.type, {T, kH}), d_out = b.normal(o.type, {T, kH}),
+                   lse = b.raw(DType::f32, {T, kHeads}), a_scratch = b.raw(DType::u8, {T * kHeads * 4});
   attention_rows(b, e, o, batch, [&](const std::string& name, const Batch& batch_of) {
-    AttentionArgs f{.q = qkv.slice_cols(0, kH), .k = qkv.slice_cols(kH, 2 * kH), .v = qkv.slice_cols(2 * kH, 3 * kH), .out = out, .batch = batch_of.view, .heads = kHeads, .lse = lse};
+    AttentionArgs f{.q = qkv.slice_cols(0, kH),
+                    .k = qkv.slice_cols(kH, 2 * kH),
+                    .v = qkv.slice_cols(2 * kH, 3 * kH),
+                    .out = out,
+                    .batch = batch_of.view,
+                    .heads = kHeads,
+                    .lse = lse};
     f.dropout = {.probability = 0.1f, .seed = 1};
     b.row("attention + dropout, " + name, 4.0 * kH * batch_of.pairs, 4 * row_bytes, [&] { attention(s, f); });
-    AttentionGradArgs g{.q = f.q, .k = f.k, .v = f.v, .out = out, .lse = lse, .d_out = d_out, .d_q = d_qkv.slice_cols(0, kH), .d_k = d_qkv.slice_cols(kH, 2 * kH), .d_v = d_qkv.slice_cols(2 * kH, 3 * kH)};
-    g.batch = batch_of.view, g.heads = kHeads, g.scratch = a_scratch, g.dropout = f.dropout;
+    AttentionGradArgs g{.q = f.q,
+                        .k = f.k,
+                        .v = f.v,
+                        .out = out,
+                        .lse = lse,
+                        .d_out = d_out,
+                        .d_q = d_qkv.slice_cols(0, kH),
+                        .d_k = d_qkv.slice_cols(kH, 2 * kH),
+                        .d_v = d_qkv.slice_cols(2 * kH, 3 * kH)};
+    g.batch = batch_of.view;
+    g.heads = kHeads;
+    g.scratch = a_scratch;
+    g.dropout = f.dropout;
     b.row("attention_grad, " + name, 10.0 * kH * batch_of.pairs, 8 * row_bytes, [&] { attention_grad(s, g); });
   });
-  const TensorView gamma = b.normal(o.type, {kH}), mean = b.normal(DType::f32, {T}, 0), rstd = b.normal(DType::f32, {T}), d_gamma = b.raw(DType::f32, {kH}), d_beta = b.raw(DType::f32, {kH}),
+  const TensorView gamma = b.normal(o.type, {kH}), mean = b.normal(DType::f32, {T}, 0),
+                   rstd = b.normal(DType::f32, {T}), d_gamma = b.raw(DType::f32, {kH}),
+                   d_beta = b.raw(DType::f32, {kH}),
                    norm_scratch = b.raw(DType::u8, {layer_norm_grad_scratch_bytes(s, T, kH, 1)});
-  LayerNormArgs norm{.x = x, .residual = out, .gamma = gamma, .beta = gamma, .y = d_x, .sum = d_out, .mean = mean, .rstd = rstd, .dropout = {.probability = 0.1f, .seed = 2}};
+  LayerNormArgs norm{.x = x,
+                     .residual = out,
+                     .gamma = gamma,
+                     .beta = gamma,
+                     .y = d_x,
+                     .sum = d_out,
+                     .mean = mean,
+                     .rstd = rstd,
+                     .dropout = {.probability = 0.1f, .seed = 2}};
   b.row("layer_norm + dropout, kept", 0, layer_norm_work(norm).bytes, [&] { layer_norm(s, norm); });
-  LayerNormGradArgs norm_grad{.sum = x, .mean = mean, .rstd = rstd, .gamma = gamma, .d_y = out, .d_sum = d_out, .d_x = d_x, .d_gamma = d_gamma, .d_beta = d_beta, .scratch = norm_scratch};
+  LayerNormGradArgs norm_grad{.sum = x,
+                              .mean = mean,
+                              .rstd = rstd,
+                              .gamma = gamma,
+                              .d_y = out,
+                              .d_sum = d_out,
+                              .d_x = d_x,
+                              .d_gamma = d_gamma,
+                              .d_beta = d_beta,
+                              .scratch = norm_scratch};
   norm_grad.dropout = norm.dropout;
   b.row("layer_norm_grad", 0, 4 * row_bytes, [&] { layer_norm_grad(s, norm_grad); });
   b.row("activate_grad gelu", 0, 12 * row_bytes, [&] { activate_grad(s, {.x = wide, .d_y = d_wide, .d_x = d_wide}); });
-  const TensorView d_word = b.raw(DType::f32, {kVocabulary, kH}), d_position = b.raw(DType::f32, {kPositions, kH}), d_type = b.raw(DType::f32, {1, kH});
+  const TensorView d_word = b.raw(DType::f32, {kVocabulary, kH}), d_position = b.raw(DType::f32, {kPositions, kH}),
+                   d_type = b.raw(DType::f32, {1, kH});
   b.row("embedding_grad", 0, 3 * row_bytes, [&] {
-    embedding_grad(s, {.batch = batch.view, .d_sum = x, .sorted = batch.sorted, .sorted_positions = batch.sorted_positions, .d_word = d_word, .d_position = d_position, .d_type = d_type});
+    embedding_grad(s, {.batch = batch.view,
+                       .d_sum = x,
+                       .sorted = batch.sorted,
+                       .sorted_positions = batch.sorted_positions,
+                       .d_word = d_word,
+                       .d_position = d_position,
+                       .d_type = d_type});
   });
   const int64_t n = 124'600'000;
-  const TensorView master = b.normal(DType::f32, {n}), grad = b.normal(DType::f32, {n}, 0.01f), m = b.raw(DType::f32, {n}), v = b.raw(DType::f32, {n}), copy = b.raw(DType::bf16, {n}), norm_out = b.raw(DType::f32, {1}),
-                   factor = b.scalar(1), g_scratch = b.raw(DType::u8, {grad_norm_scratch_bytes(n)});
-  b.row("grad_norm of 124.6 M", 0, 4.0 * n, [&] { grad_norm(s, {.grad = grad, .norm = norm_out, .factor = factor, .scratch = g_scratch, .max_norm = 1}); });
-  b.row("adamw of 124.6 M", 0, 30.0 * n, [&] { adamw(s, {.master = master, .grad = grad, .m = m, .v = v, .copy = copy, .lr = 1e-5f}); });
-  const TensorView m8 = b.raw(DType::u8, {n}), v8 = b.raw(DType::u8, {n}), m_scale = b.raw(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock}), v_scale = b.raw(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock});
-  b.row("adamw, 8-bit", 0, 18.0 * n, [&] { adamw(s, {.master = master, .grad = grad, .m = m8, .v = v8, .m_scale = m_scale, .v_scale = v_scale, .copy = copy, .lr = 1e-5f}); });
+  const TensorView master = b.normal(DType::f32, {n}), grad = b.normal(DType::f32, {n}, 0.01f),
+                   m = b.raw(DType::f32, {n}), v = b.raw(DType::f32, {n}), copy = b.raw(DType::bf16, {n}),
+                   norm_out = b.raw(DType::f32, {1}), factor = b.scalar(1),
+                   g_scratch = b.raw(DType::u8, {grad_norm_scratch_bytes(n)});
+  b.row("grad_norm of 124.6 M", 0, 4.0 * n,
+        [&] { grad_norm(s, {.grad = grad, .norm = norm_out, .factor = factor, .scratch = g_scratch, .max_norm = 1}); });
+  b.row("adamw of 124.6 M", 0, 30.0 * n,
+        [&] { adamw(s, {.master = master, .grad = grad, .m = m, .v = v, .copy = copy, .lr = 1e-5f}); });
+  const TensorView m8 = b.raw(DType::u8, {n}), v8 = b.raw(DType::u8, {n}),
+                   m_scale = b.raw(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock}),
+                   v_scale = b.raw(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock});
+  b.row("adamw, 8-bit", 0, 18.0 * n, [&] {
+    adamw(s, {.master = master,
+              .grad = grad,
+              .m = m8,
+              .v = v8,
+              .m_scale = m_scale,
+              .v_scale = v_scale,
+              .copy = copy,
+              .lr = 1e-5f});
+  });
 }
 
 int run(int argc, char** argv) {
   Options o;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i], value = i + 1 < argc ? argv[++i] : "";
-    if (flag == "--tokens") o.tokens = std::stoll(value);
-    else if (flag == "--tune") o.tune = std::stod(value);
-    else if (flag == "--only") o.only = value;
-    else if (flag == "--dtype") o.type = value == "f16" ? DType::f16 : value == "f32" ? DType::f32 : DType::bf16;
-    else fail(ErrorCode::usage, "{}: unknown flag", flag);
+    if (flag == "--tokens")
+      o.tokens = std::stoll(value);
+    else if (flag == "--tune")
+      o.tune = std::stod(value);
+    else if (flag == "--only")
+      o.only = value;
+    else if (flag == "--dtype")
+      o.type = value == "f16" ? DType::f16 : value == "f32" ? DType::f32 : DType::bf16;
+    else
+      fail(ErrorCode::usage, "{}: unknown flag", flag);
   }
   if (const auto reason = cuda_unavailable_reason(0)) fail(ErrorCode::device_lost, "{}", *reason);
   const auto part = [&](const char* name, const std::function<void(Bench&, const Batch&)>& f) {
     if (!o.only.empty() && o.only != name) return;
     Bench b;  // one at a time: each frees its memory
-    std::printf("\n%s, sm_%d, %lld tokens, %s\n", b.device().name().c_str(), cuda_info(b.device()).capability, static_cast<long long>(o.tokens), dtype_name(o.type));
+    std::printf("\n%s, sm_%d, %lld tokens, %s\n", b.device().name().c_str(), cuda_info(b.device()).capability,
+                static_cast<long long>(o.tokens), dtype_name(o.type));
     load_gemm_choices(b.stream());
     measure_roofs(b, o.type);
     const Batch batch(b, o.tokens, tweet_length);
-    std::printf("%zu sequences, mean %.1f tokens, longest %lld\n", batch.lengths.size(), static_cast<double>(o.tokens) / static_cast<double>(batch.lengths.size()), static_cast<long long>(batch.view.S));
+    std::printf("%zu sequences, mean %.1f tokens, longest %lld\n", batch.lengths.size(),
+                static_cast<double>(o.tokens) / static_cast<double>(batch.lengths.size()),
+                static_cast<long long>(batch.view.S));
     f(b, batch);
     if (o.tune > 0) save_gemm_choices(b.stream());
   };

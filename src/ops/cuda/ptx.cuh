@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few machine instructions the kernels need beyond C++, each with a form for Turing where it lacks the newer one and a
-// plain form for the emulator.
+// The few machine instructions the kernels need beyond C++, each with a form for Turing where it lacks the newer one
+// and a plain form for the emulator.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -14,8 +14,16 @@ namespace brim {
 
 using SharedAddress = char*;
 inline SharedAddress shared_address(void* p) { return static_cast<char*>(p); }
-inline uint4 load_shared16(SharedAddress at) { uint4 r; std::memcpy(&r, at, 16); return r; }
-inline uint2 load_shared8(SharedAddress at) { uint2 r; std::memcpy(&r, at, 8); return r; }
+inline uint4 load_shared16(SharedAddress at) {
+  uint4 r;
+  std::memcpy(&r, at, 16);
+  return r;
+}
+inline uint2 load_shared8(SharedAddress at) {
+  uint2 r;
+  std::memcpy(&r, at, 8);
+  return r;
+}
 inline void copy_async16(SharedAddress to, const void* from) { std::memcpy(to, from, 16); }
 inline void copy_async_commit() {}
 template <int kPending>
@@ -25,43 +33,54 @@ inline float exp2_fast(float x) { return std::exp2(x); }
 // The documented fragment layout of m16n8k16, elements widened to float.
 template <class Elem>
 void mma_16816(float* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
-  struct In { float c[4]; uint32_t a[4], b[2]; };
-  struct Out { float c[4]; };
+  struct In {
+    float c[4];
+    uint32_t a[4], b[2];
+  };
+  struct Out {
+    float c[4];
+  };
   const auto pick = [](uint32_t word, int which) {
     const auto bits = static_cast<uint16_t>(word >> (16 * which));
     Elem e;
     std::memcpy(static_cast<void*>(&e), &bits, 2);
     return static_cast<float>(e);
   };
-  const Out r = emulation::collective<Out>(In{{c[0], c[1], c[2], c[3]}, {a[0], a[1], a[2], a[3]}, {b0, b1}}, [&](const In* in, Out* out) {
-    float A[16][16], B[16][8];
-    for (int lane = 0; lane < 32; ++lane) {
-      const int g = lane >> 2, t = lane & 3;
-      for (int i = 0; i < 4; ++i)
-        for (int h = 0; h < 2; ++h) A[g + 8 * (i & 1)][2 * t + h + 8 * (i >> 1)] = pick(in[lane].a[i], h);
-      for (int i = 0; i < 2; ++i)
-        for (int h = 0; h < 2; ++h) B[2 * t + h + 8 * i][g] = pick(in[lane].b[i], h);
-    }
-    for (int lane = 0; lane < 32; ++lane) {
-      const int g = lane >> 2, t = lane & 3;
-      for (int i = 0; i < 4; ++i) {
-        float sum = in[lane].c[i];
-        for (int k = 0; k < 16; ++k) sum += A[g + 8 * (i >> 1)][k] * B[k][2 * t + (i & 1)];
-        out[lane].c[i] = sum;
-      }
-    }
-  });
+  const Out r = emulation::collective<Out>(
+      In{{c[0], c[1], c[2], c[3]}, {a[0], a[1], a[2], a[3]}, {b0, b1}}, [&](const In* in, Out* out) {
+        float A[16][16], B[16][8];
+        for (int lane = 0; lane < 32; ++lane) {
+          const int g = lane >> 2, t = lane & 3;
+          for (int i = 0; i < 4; ++i)
+            for (int h = 0; h < 2; ++h) A[g + 8 * (i & 1)][2 * t + h + 8 * (i >> 1)] = pick(in[lane].a[i], h);
+          for (int i = 0; i < 2; ++i)
+            for (int h = 0; h < 2; ++h) B[2 * t + h + 8 * i][g] = pick(in[lane].b[i], h);
+        }
+        for (int lane = 0; lane < 32; ++lane) {
+          const int g = lane >> 2, t = lane & 3;
+          for (int i = 0; i < 4; ++i) {
+            float sum = in[lane].c[i];
+            for (int k = 0; k < 16; ++k) sum += A[g + 8 * (i >> 1)][k] * B[k][2 * t + (i & 1)];
+            out[lane].c[i] = sum;
+          }
+        }
+      });
   for (int i = 0; i < 4; ++i) c[i] = r.c[i];
 }
 
 #else
 
 using SharedAddress = uint32_t;
-__device__ __forceinline__ SharedAddress shared_address(void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+__device__ __forceinline__ SharedAddress shared_address(void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
 // Volatile, so that loop-invariant fragments are not hoisted and held in registers.
 __device__ __forceinline__ uint4 load_shared16(SharedAddress at) {
   uint4 r;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(at) : "memory");
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
+               : "r"(at)
+               : "memory");
   return r;
 }
 __device__ __forceinline__ uint2 load_shared8(SharedAddress at) {

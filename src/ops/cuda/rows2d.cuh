@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise work over [rows, cols] with strided rows: pieces of eight where every view allows 16-byte accesses, single
-// elements otherwise. The body is told where it is; it loads and stores itself.
+// Element-wise work over [rows, cols] with strided rows: pieces of eight where every view allows 16-byte accesses,
+// single elements otherwise. The body is told where it is; it loads and stores itself.
 #pragma once
 #include "ops/cuda/elem.cuh"
 
@@ -11,7 +11,8 @@ constexpr int kElementThreads = 256;
 // True where rows start on 16-byte boundaries for eight-element pieces of this view.
 inline bool eight_wide(const TensorView& v) {
   const int64_t piece = 8 * dtype_bytes(v.dtype), step = std::min<int64_t>(piece, 16);
-  return !v || (reinterpret_cast<uintptr_t>(v.data) % step == 0 && (v.rank < 2 || v.rows() < 2 || v.ld() * dtype_bytes(v.dtype) % step == 0));
+  return !v || (reinterpret_cast<uintptr_t>(v.data) % step == 0 &&
+                (v.rank < 2 || v.rows() < 2 || v.ld() * dtype_bytes(v.dtype) % step == 0));
 }
 
 // A contiguous view is one long row.
@@ -28,9 +29,7 @@ template <class... Views>
 bool all_eight_wide(Extent e, const Views&... views) {
   return e.cols % 8 == 0 && (... && eight_wide(views));
 }
-inline dim3 element_grid(Extent e, int width) {
-  return dim3(blocks_for(e.rows * (e.cols / width), kElementThreads));
-}
+inline dim3 element_grid(Extent e, int width) { return dim3(blocks_for(e.rows * (e.cols / width), kElementThreads)); }
 // Row and column of this thread's piece; false past the end.
 template <int kWidth>
 __device__ __forceinline__ bool piece_at(Extent e, int64_t& row, int64_t& col) {
@@ -43,13 +42,17 @@ __device__ __forceinline__ bool piece_at(Extent e, int64_t& row, int64_t& col) {
 
 template <int kWidth, class Elem>
 __device__ __forceinline__ void load_piece(const Elem* p, float (&f)[kWidth]) {
-  if constexpr (kWidth == 8) load8(p, f);
-  else f[0] = to_f32(*p);
+  if constexpr (kWidth == 8)
+    load8(p, f);
+  else
+    f[0] = to_f32(*p);
 }
 template <int kWidth, class Elem>
 __device__ __forceinline__ void store_piece(Elem* p, const float (&f)[kWidth]) {
-  if constexpr (kWidth == 8) store8(p, f);
-  else *p = from_f32<Elem>(f[0]);
+  if constexpr (kWidth == 8)
+    store8(p, f);
+  else
+    *p = from_f32<Elem>(f[0]);
 }
 
 }  // namespace brim

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Partial sums of the CUDA backend's deterministic reductions, as functions of the shapes alone: the planner asks for the
-// bytes on machines without CUDA, and the same shapes must always be added in the same order. No CUDA header here.
+// Partial sums of the CUDA backend's deterministic reductions, as functions of the shapes alone: the planner asks for
+// the bytes on machines without CUDA, and the same shapes must always be added in the same order. No CUDA header here.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +9,9 @@ namespace brim {
 
 // Blocks whose sums of d_gamma and d_beta are one row each: about two a multiprocessor of a large card.
 inline int64_t cuda_norm_partials(int64_t T) { return std::clamp<int64_t>((T + 31) / 32, 1, 256); }
-inline int64_t cuda_layer_norm_grad_scratch_bytes(int64_t T, int64_t H) { return cuda_norm_partials(T) * 2 * H * static_cast<int64_t>(sizeof(float)); }
+inline int64_t cuda_layer_norm_grad_scratch_bytes(int64_t T, int64_t H) {
+  return cuda_norm_partials(T) * 2 * H * static_cast<int64_t>(sizeof(float));
+}
 
 // Row blocks of column sums (bias gradients).
 inline int64_t cuda_column_partials(int64_t T) { return std::clamp<int64_t>((T + 63) / 64, 1, 256); }

@@ -12,8 +12,12 @@
 
 namespace brim::testing {
 
-inline double eps_of(DType t) { return t == DType::bf16 ? kEpsBf16 : t == DType::f16 ? kEpsF16 : t == DType::f8e4m3 ? 0x1p-4 : kEps32; }
-inline double smallest_of(DType t) { return t == DType::f16 ? 0x1p-25 : t == DType::f8e4m3 ? 0x1p-10 : 0x1p-140; }  // half the smallest step
+inline double eps_of(DType t) {
+  return t == DType::bf16 ? kEpsBf16 : t == DType::f16 ? kEpsF16 : t == DType::f8e4m3 ? 0x1p-4 : kEps32;
+}
+inline double smallest_of(DType t) {
+  return t == DType::f16 ? 0x1p-25 : t == DType::f8e4m3 ? 0x1p-10 : 0x1p-140;
+}  // half the smallest step
 inline double fp8_value(uint8_t bits) {
   const double sign = (bits & 0x80) != 0 ? -1 : 1;
   const int exponent = bits >> 3 & 15, fraction = bits & 7;
@@ -49,7 +53,8 @@ class DeviceTensor {
     Gpu::stream().synchronize();
     view_.data = static_cast<char*>(buffer_.data()) + kGuard;
   }
-  DeviceTensor(DType dtype, std::initializer_list<int64_t> dims, int64_t pad = 0) : DeviceTensor(HostTensor(dtype, dims, pad)) {}
+  DeviceTensor(DType dtype, std::initializer_list<int64_t> dims, int64_t pad = 0)
+      : DeviceTensor(HostTensor(dtype, dims, pad)) {}
 
   const TensorView& view() const { return view_; }
   operator const TensorView&() const { return view_; }  // NOLINT: implicit on purpose
@@ -105,7 +110,8 @@ struct PackedBatch {
   DeviceTensor device_starts, device_order;
   BatchView batch;
 
-  explicit PackedBatch(std::vector<int32_t> all, bool with_order = true) : lengths(std::move(all)), starts(starts_of(lengths)) {
+  explicit PackedBatch(std::vector<int32_t> all, bool with_order = true)
+      : lengths(std::move(all)), starts(starts_of(lengths)) {
     order.resize(lengths.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return lengths[a] > lengths[b]; });

@@ -13,14 +13,18 @@ struct Fp32 {
   static constexpr int kBytes = 4;
   static BRIM_INLINE void columns(const char* b, F (&w)[3]) {
     const auto* p = reinterpret_cast<const float*>(b);
-    w[0] = vld1q_f32(p), w[1] = vld1q_f32(p + 4), w[2] = vld1q_f32(p + 8);
+    w[0] = vld1q_f32(p);
+    w[1] = vld1q_f32(p + 4);
+    w[2] = vld1q_f32(p + 8);
   }
 };
 struct Bf16 {
   static constexpr int kBytes = 2;
   static BRIM_INLINE void columns(const char* b, F (&w)[3]) {
     const auto* p = reinterpret_cast<const uint16_t*>(b);
-    w[0] = load_bf16(p), w[1] = load_bf16(p + 4), w[2] = load_bf16(p + 8);
+    w[0] = load_bf16(p);
+    w[1] = load_bf16(p + 4);
+    w[2] = load_bf16(p + 8);
   }
 };
 

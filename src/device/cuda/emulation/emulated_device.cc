@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA device made of host memory, whose streams run kernels at once on the emulator. Linked in place of cuda_device.cu
-// by the emulation test only.
+// A CUDA device made of host memory, whose streams run kernels at once on the emulator. Linked in place of
+// cuda_device.cu by the emulation test only.
 #include <cstdlib>
 #include <cstring>
 
@@ -32,7 +32,9 @@ class EmulatedDevice final : public Device {
   std::string name() const override { return info_.name; }
   MemoryInfo memory() const override { return {int64_t{1} << 34, int64_t{1} << 34}; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(info_); }
-  DeviceBuffer allocate(size_t bytes) override { return DeviceBuffer(this, std::aligned_alloc(256, (bytes + 511) / 256 * 256), bytes, false); }
+  DeviceBuffer allocate(size_t bytes) override {
+    return DeviceBuffer(this, std::aligned_alloc(256, (bytes + 511) / 256 * 256), bytes, false);
+  }
   DeviceBuffer allocate_host(size_t bytes) override { return allocate(bytes); }
   const CudaInfo& info() const { return info_; }
 
@@ -50,7 +52,9 @@ std::vector<const void*>& cuda_kernel_registry() {
   return kernels;
 }
 bool cuda_sync_every_op() { return false; }
-void cuda_failed(cudaError_t, const char* call, const char*, int) { fail(ErrorCode::internal, "{} is not emulated", call); }
+void cuda_failed(cudaError_t, const char* call, const char*, int) {
+  fail(ErrorCode::internal, "{} is not emulated", call);
+}
 void cuda_warn(cudaError_t, const char*) noexcept {}
 void cuda_refuse_after_loss() {}
 
@@ -58,7 +62,8 @@ OpTrail::OpTrail(cudaStream_t stream) : stream_(stream) {}
 OpTrail::~OpTrail() = default;
 void OpTrail::begin(const char*) {}
 
-CudaStream::CudaStream(const CudaInfo& info) : Stream(DeviceKind::cuda), info_(info), trail_(std::make_unique<OpTrail>(nullptr)) {}
+CudaStream::CudaStream(const CudaInfo& info)
+    : Stream(DeviceKind::cuda), info_(info), trail_(std::make_unique<OpTrail>(nullptr)) {}
 void CudaStream::bind() const {}
 void CudaStream::synchronize() {}
 void CudaStream::name_ops(bool) {}

@@ -96,7 +96,8 @@ void run_block(int threads, bool reversed) {
     Fiber& f = *fibers[i];
     const auto u = static_cast<unsigned>(i);
     f.thread = {u % block_size.x, u / block_size.x % block_size.y, u / block_size.x / block_size.y};
-    f.warp = i / 32, f.lane = i % 32;
+    f.warp = i / 32;
+    f.lane = i % 32;
     f.done = false;
     f.waiting = nullptr;
   }
@@ -120,7 +121,9 @@ void meet_warp(const void* tag, const std::function<void(WarpSlots&)>& compute) 
   Warp& w = warps[current->warp];
   meet(w, 32, tag, [&] { compute(w.slots); });
 }
-void meet_block(const void* tag) { meet(whole_block, static_cast<int>(block_size.x * block_size.y * block_size.z), tag, [] {}); }
+void meet_block(const void* tag) {
+  meet(whole_block, static_cast<int>(block_size.x * block_size.y * block_size.z), tag, [] {});
+}
 
 void run(dim3 grid, dim3 block, const std::function<void()>& body) {
   const int threads = static_cast<int>(block.x * block.y * block.z);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs CUDA kernels on the CPU, lane by lane, so that their indexing and barriers are tested on machines without a GPU.
-// Every thread of a block is a fiber that runs until it meets a collective (shuffle, mma, barrier); a collective that some
-// lane never reaches ends the program with a message, as it would hang the card. Blocks run one after another, odd ones
-// with their threads in reverse order: a missing barrier then shows as a wrong result. Slow and single-threaded on purpose.
-// Included by launch.cuh in place of the compiler's own builtins when BRIM_CUDA_EMULATION is defined.
+// Every thread of a block is a fiber that runs until it meets a collective (shuffle, mma, barrier); a collective that
+// some lane never reaches ends the program with a message, as it would hang the card. Blocks run one after another, odd
+// ones with their threads in reverse order: a missing barrier then shows as a wrong result. Slow and single-threaded on
+// purpose. Included by launch.cuh in place of the compiler's own builtins when BRIM_CUDA_EMULATION is defined.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -79,36 +79,73 @@ inline void brim_emulated_mask(unsigned mask) {
   if (mask != ~0u) std::abort();
 }
 template <class T>
-T __shfl_xor_sync(unsigned mask, T v, int with) { brim_emulated_mask(mask); return brim::emulation::shuffle(v, [with](int i) { return i ^ with; }); }
+T __shfl_xor_sync(unsigned mask, T v, int with) {
+  brim_emulated_mask(mask);
+  return brim::emulation::shuffle(v, [with](int i) { return i ^ with; });
+}
 template <class T>
-T __shfl_down_sync(unsigned mask, T v, int by) { brim_emulated_mask(mask); return brim::emulation::shuffle(v, [by](int i) { return i + by < 32 ? i + by : i; }); }
+T __shfl_down_sync(unsigned mask, T v, int by) {
+  brim_emulated_mask(mask);
+  return brim::emulation::shuffle(v, [by](int i) { return i + by < 32 ? i + by : i; });
+}
 template <class T>
 T __shfl_sync(unsigned mask, T v, int from) {  // `from` may differ between lanes
   brim_emulated_mask(mask);
-  struct In { T v; int from; };
-  return brim::emulation::collective<T>(In{v, from}, [](const In* in, T* out) { for (int i = 0; i < 32; ++i) out[i] = in[in[i].from & 31].v; });
+  struct In {
+    T v;
+    int from;
+  };
+  return brim::emulation::collective<T>(In{v, from}, [](const In* in, T* out) {
+    for (int i = 0; i < 32; ++i) out[i] = in[in[i].from & 31].v;
+  });
 }
-inline void __syncthreads() { static const char tag = 0; brim::emulation::meet_block(&tag); }
-inline void __syncwarp() { static const char tag = 0; brim::emulation::meet_warp(&tag, [](brim::emulation::WarpSlots&) {}); }
+inline void __syncthreads() {
+  static const char tag = 0;
+  brim::emulation::meet_block(&tag);
+}
+inline void __syncwarp() {
+  static const char tag = 0;
+  brim::emulation::meet_warp(&tag, [](brim::emulation::WarpSlots&) {});
+}
 inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
   const uint64_t both = static_cast<uint64_t>(b) << 32 | a;
   uint32_t r = 0;
   for (int i = 0; i < 4; ++i) r |= static_cast<uint32_t>(both >> (8 * (selector >> (4 * i) & 7)) & 0xFF) << (8 * i);
   return r;
 }
-inline float __uint_as_float(uint32_t u) { float f; std::memcpy(&f, &u, 4); return f; }
-inline uint32_t __float_as_uint(float f) { uint32_t u; std::memcpy(&u, &f, 4); return u; }
+inline float __uint_as_float(uint32_t u) {
+  float f;
+  std::memcpy(&f, &u, 4);
+  return f;
+}
+inline uint32_t __float_as_uint(float f) {
+  uint32_t u;
+  std::memcpy(&u, &f, 4);
+  return u;
+}
 inline int __float_as_int(float f) { return static_cast<int>(__float_as_uint(f)); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __expf(float x) { return std::exp(x); }
 template <class T>
-T __ldcs(const T* p) { return *p; }
+T __ldcs(const T* p) {
+  return *p;
+}
 template <class T>
-T __ldg(const T* p) { return *p; }
-inline int atomicMax(int* p, int v) { const int old = *p; *p = std::max(old, v); return old; }
+T __ldg(const T* p) {
+  return *p;
+}
+inline int atomicMax(int* p, int v) {
+  const int old = *p;
+  *p = std::max(old, v);
+  return old;
+}
 template <class T>
-T min(T a, T b) { return b < a ? b : a; }
+T min(T a, T b) {
+  return b < a ? b : a;
+}
 template <class T>
-T max(T a, T b) { return a < b ? b : a; }
+T max(T a, T b) {
+  return a < b ? b : a;
+}
