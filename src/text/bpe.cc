@@ -245,7 +245,7 @@ void BpeModel::tokenize_bytes(std::string_view bytes, std::vector<int32_t>& out)
   for (const Symbol& s : symbols) out.push_back(s.id);
 }
 
-std::unique_ptr<Model> make_bpe(const BpeConfig& config, const std::filesystem::path& file) {
+std::unique_ptr<TokenModel> make_bpe(const BpeConfig& config, const std::filesystem::path& file) {
   return std::make_unique<BpeModel>(config, file);
 }
 

@@ -23,7 +23,7 @@ struct BpeConfig {
   bool fuse_unk = false, byte_fallback = false, ignore_merges = false;
 };
 
-class BpeModel : public Model {
+class BpeModel : public TokenModel {
  public:
   // Throws Error(bad_model) naming `file` if ids repeat, a merge's parts or result are not in the vocabulary, or the
   // unknown token is not.
@@ -85,6 +85,6 @@ class BpeModel : public Model {
   Vocab raw_;  // byte level with ignore_merges: tokens by their raw bytes
 };
 
-std::unique_ptr<Model> make_bpe(const BpeConfig& config, const std::filesystem::path& file);
+std::unique_ptr<TokenModel> make_bpe(const BpeConfig& config, const std::filesystem::path& file);
 
 }  // namespace brim

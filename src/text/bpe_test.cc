@@ -49,7 +49,7 @@ BpeConfig random_config(std::mt19937& random, size_t merges) {
   return config;
 }
 
-std::vector<std::string> tokens_of(const Model& model, std::string_view piece) {
+std::vector<std::string> tokens_of(const TokenModel& model, std::string_view piece) {
   std::vector<Token> tokens;
   model.tokenize(piece, tokens);
   std::vector<std::string> out;

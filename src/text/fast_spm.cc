@@ -20,7 +20,7 @@ constexpr std::string_view kBefore = "a ";  // what a word that joins the space 
 
 class SpmFastPath final : public FastPath {
  public:
-  SpmFastPath(const Normalizer* normalizer, const Model& model) : normalizer_(normalizer), model_(model) {
+  SpmFastPath(const Normalizer* normalizer, const TokenModel& model) : normalizer_(normalizer), model_(model) {
     for (char32_t c = 0; c < 0x10000; ++c) {
       if (c != ' ' && unicode::is_white_space(c) && becomes_space(c)) spaces_.push_back(c);
     }
@@ -150,7 +150,7 @@ class SpmFastPath final : public FastPath {
   }
 
   const Normalizer* const normalizer_;
-  const Model& model_;
+  const TokenModel& model_;
   std::vector<char32_t> spaces_;  // white space that the normalizer makes a space
 };
 

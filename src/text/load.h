@@ -20,7 +20,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std
 AddedToken read_added_token(const JsonValue& json, bool special);
 
 // Gives each added token the id it has in the model, or the next free one; of equal tokens the last stays.
-void number_added_tokens(std::vector<AddedToken>& added, const Model& model, const std::filesystem::path& file);
+void number_added_tokens(std::vector<AddedToken>& added, const TokenModel& model, const std::filesystem::path& file);
 
 // Ids of the roles: as the configuration names them, else by their usual names.
 SpecialIds find_special_ids(const TokenizerConfig& config, const std::function<int32_t(const std::string&)>& id);

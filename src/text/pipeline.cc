@@ -12,14 +12,14 @@
 
 namespace brim {
 
-void Model::tokenize_ids(std::string_view piece, std::vector<int32_t>& out) const {
+void TokenModel::tokenize_ids(std::string_view piece, std::vector<int32_t>& out) const {
   thread_local std::vector<Token> tokens;
   tokens.clear();
   tokenize(piece, tokens);
   for (const Token& t : tokens) out.push_back(t.id);
 }
 
-std::string Model::token_text(int32_t id, std::string_view) const { return std::string(token(id)); }
+std::string TokenModel::token_text(int32_t id, std::string_view) const { return std::string(token(id)); }
 
 namespace {
 
@@ -52,7 +52,7 @@ class PipelineTokenizer : public Tokenizer {
     Scratch& s = *lease;
     const std::string_view valid = s.set_input(text);
     if (!surrounds_) {
-      Output output;
+      PostProcessed output;
       text_ids(valid, s, output.encoding.ids);
       parts_.post_processor->apply(output);
       out.insert(out.end(), output.encoding.ids.begin(), output.encoding.ids.end());
@@ -64,7 +64,7 @@ class PipelineTokenizer : public Tokenizer {
   }
 
   Encoding encode(std::string_view text) const override {
-    Output output;
+    PostProcessed output;
     output.full = true;
     std::string replaced;
     if (!is_valid_utf8(text)) text = replaced = replace_invalid_utf8(text);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts a tokenizer is put together from: Normalizer -> PreTokenizer -> Model -> PostProcessor, as tokenizer.json
-// names them. Parts are immutable after construction and shared by threads. The same code serves both ways in: with
-// `tracked` text each byte remembers which code points of the original it came from, without it nothing is kept.
+// The parts a tokenizer is put together from: Normalizer -> PreTokenizer -> TokenModel -> PostProcessor, as
+// tokenizer.json names them. Parts are immutable after construction and shared by threads. The same code serves both
+// ways in: with `tracked` text each byte remembers which code points of the original it came from, without it nothing
+// is kept.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -116,9 +117,9 @@ struct Token {
   uint32_t begin, end;
 };
 
-class Model {
+class TokenModel {
  public:
-  virtual ~Model() = default;
+  virtual ~TokenModel() = default;
   // Appends the tokens of one piece of valid UTF-8, in order.
   virtual void tokenize(std::string_view piece, std::vector<Token>& out) const = 0;
   // The same without offsets; models with a faster way override it.
@@ -135,7 +136,7 @@ class Model {
 };
 
 // What a post-processor works on. tokens and offsets are kept only when `full`.
-struct Output {
+struct PostProcessed {
   Encoding encoding;
   bool full = false;
 };
@@ -143,7 +144,7 @@ struct Output {
 class PostProcessor {
  public:
   virtual ~PostProcessor() = default;
-  virtual void apply(Output& output) const = 0;
+  virtual void apply(PostProcessed& output) const = 0;
   // The ids this step puts before and after a text, joined to what is there; false if it is not of that form.
   virtual bool surround(std::vector<int32_t>& prefix, std::vector<int32_t>& suffix) const = 0;
 };
@@ -158,7 +159,7 @@ struct AddedToken {
 struct PipelineParts {
   std::unique_ptr<Normalizer> normalizer;
   std::unique_ptr<PreTokenizer> pre_tokenizer;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<TokenModel> model;
   std::unique_ptr<PostProcessor> post_processor;
   std::vector<AddedToken> added;
   SpecialIds special;

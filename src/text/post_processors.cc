@@ -21,7 +21,7 @@ class Template : public PostProcessor {
   };
   explicit Template(std::vector<Item> items) : items_(std::move(items)) {}
 
-  void apply(Output& output) const override {
+  void apply(PostProcessed& output) const override {
     Encoding out;
     for (const Item& item : items_) {
       if (item.text) {
@@ -62,7 +62,7 @@ class TrimOffsets : public PostProcessor {
  public:
   explicit TrimOffsets(bool add_prefix_space) : add_prefix_space_(add_prefix_space) {}
 
-  void apply(Output& output) const override {
+  void apply(PostProcessed& output) const override {
     if (!output.full) return;
     for (size_t i = 0; i < output.encoding.tokens.size(); ++i) {
       const std::string& token = output.encoding.tokens[i];
@@ -95,7 +95,7 @@ class TrimOffsets : public PostProcessor {
 class PostProcessorSequence : public PostProcessor {
  public:
   explicit PostProcessorSequence(std::vector<std::unique_ptr<PostProcessor>> parts) : parts_(std::move(parts)) {}
-  void apply(Output& output) const override {
+  void apply(PostProcessed& output) const override {
     for (const auto& part : parts_) part->apply(output);
   }
   bool surround(std::vector<int32_t>& prefix, std::vector<int32_t>& suffix) const override {

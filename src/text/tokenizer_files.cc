@@ -58,7 +58,7 @@ struct Roles {
 };
 
 // Added tokens are the configuration's and the roles that the vocabulary has.
-std::vector<AddedToken> added_tokens(const Roles& roles, const TokenizerConfig& config, const Model& model,
+std::vector<AddedToken> added_tokens(const Roles& roles, const TokenizerConfig& config, const TokenModel& model,
                                      const fs::path& file) {
   std::vector<AddedToken> added = config.added;
   auto add = [&](const AddedToken& token) {
@@ -71,7 +71,7 @@ std::vector<AddedToken> added_tokens(const Roles& roles, const TokenizerConfig& 
   return added;
 }
 
-int32_t needed_id(const AddedToken& token, const Model& model, const fs::path& file, const char* what) {
+int32_t needed_id(const AddedToken& token, const TokenModel& model, const fs::path& file, const char* what) {
   const int32_t id = model.id(token.content);
   if (id < 0) {
     fail(ErrorCode::bad_model,

@@ -22,7 +22,7 @@ std::string model_type(const JsonValue& model, const TokenizerJson& json) {
   return json.vocab_kind == TokenizerJson::VocabKind::scores ? "Unigram" : "WordPiece";
 }
 
-std::unique_ptr<Model> make_model(const JsonValue& model, TokenizerJson& json) {
+std::unique_ptr<TokenModel> make_model(const JsonValue& model, TokenizerJson& json) {
   const std::string type = model_type(model, json);
   const bool unigram = type == "Unigram";
   if (unigram ? json.scores.empty() : json.vocab.empty()) {
@@ -85,7 +85,7 @@ std::vector<AddedToken> read_added(const JsonValue& list) {
 
 // As upstream: a token of the model keeps the model's id, any other gets the next free one. The id in the file is what
 // the writer expected; it should agree.
-void number_added_tokens(std::vector<AddedToken>& added, const Model& model, const std::filesystem::path& file) {
+void number_added_tokens(std::vector<AddedToken>& added, const TokenModel& model, const std::filesystem::path& file) {
   int32_t next = model.vocab_size();
   std::map<std::string, int32_t> seen;
   std::vector<AddedToken> out;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kUnknownPenalty = 10;
 
-class Unigram final : public Model {
+class Unigram final : public TokenModel {
  public:
   Unigram(UnigramConfig config, const std::string& where) : unk_id_(config.unk_id), where_(where) {
     const size_t size = config.vocab.size();
@@ -158,7 +158,7 @@ class Unigram final : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> make_unigram(UnigramConfig config, const std::string& where) {
+std::unique_ptr<TokenModel> make_unigram(UnigramConfig config, const std::string& where) {
   return std::make_unique<Unigram>(std::move(config), where);
 }
 

@@ -21,6 +21,6 @@ struct UnigramConfig {
 };
 
 // Throws Error(bad_model) with `where` (file and place).
-std::unique_ptr<Model> make_unigram(UnigramConfig config, const std::string& where);
+std::unique_ptr<TokenModel> make_unigram(UnigramConfig config, const std::string& where);
 
 }  // namespace brim

@@ -14,12 +14,12 @@ namespace {
 
 using Vocab = std::vector<std::pair<std::string, double>>;
 
-std::unique_ptr<Model> unigram(Vocab vocab, int32_t unk_id = 0, bool byte_fallback = false) {
+std::unique_ptr<TokenModel> unigram(Vocab vocab, int32_t unk_id = 0, bool byte_fallback = false) {
   return make_unigram({std::move(vocab), unk_id, byte_fallback}, "tokenizer.json: model");
 }
 
 // "text:begin-end …", and checks that the ids-only way agrees.
-std::string cut(const Model& model, std::string_view text) {
+std::string cut(const TokenModel& model, std::string_view text) {
   std::vector<Token> tokens;
   std::vector<int32_t> ids;
   model.tokenize(text, tokens);

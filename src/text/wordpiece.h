@@ -21,7 +21,7 @@ struct WordPieceConfig {
   int64_t max_input_chars_per_word = 100;
 };
 
-class WordPieceModel : public Model {
+class WordPieceModel : public TokenModel {
  public:
   WordPieceModel(const WordPieceConfig& config, const std::filesystem::path& file);
 
