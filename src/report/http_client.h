@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small HTTP client for streamed answers: bytes are handed on as they arrive, every wait has a limit, every answer a
-// largest size. Made of libcurl; a build without it says so when asked.
+// largest size. Made of libcurl, which is opened on the first call.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -33,7 +33,7 @@ enum class HttpEnd {
   total_timeout,
   broken,  // the connection ended in the middle, or is no HTTP
   stopped,
-  unavailable,  // this build has no libcurl
+  unavailable,  // libcurl cannot be opened
 };
 
 struct HttpAnswer {
@@ -45,6 +45,5 @@ struct HttpAnswer {
 
 // `on_bytes` gets the body of a 200 as it arrives; false ends the transfer.
 HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::string_view)>& on_bytes = nullptr);
-bool http_available();
 
 }  // namespace brim

@@ -73,7 +73,7 @@ struct LlmCall {
 
 class LlmClient {
  public:
-  // Finds out which API answers. Throws usage where nothing answers (or no libcurl was built in), bad_data where what
+  // Finds out which API answers. Throws usage where nothing answers (or libcurl cannot be opened), bad_data where what
   // answers is neither.
   explicit LlmClient(const LlmOptions& options);
   LlmApi api() const { return api_; }

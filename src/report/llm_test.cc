@@ -39,9 +39,6 @@ std::string error_of(Fn&& fn) {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-#define NEEDS_CURL() \
-  if (!http_available()) GTEST_SKIP() << "built without libcurl"
-
 TEST(LlmStream, OllamaCountsAndTimesTokens) {
   int64_t now = 0;
   LlmStream s(LlmApi::ollama, 100, [&] { return now += 1000; });
@@ -109,7 +106,6 @@ TEST(LlmStream, AnyBytesInAnyPieces) {
 }
 
 TEST(Llm, BothApisAreFoundAndMeasured) {
-  NEEDS_CURL();
   for (const bool ollama : {true, false}) {
     LlmStandIn server([&](const auto& c, const std::string& path, const std::string& body) {
       if (!ollama && path == "/api/version") return c.answer(404, "not here");
@@ -132,7 +128,6 @@ TEST(Llm, BothApisAreFoundAndMeasured) {
 }
 
 TEST(Llm, NothingAnswers) {
-  NEEDS_CURL();
   std::string url;
   {
     LlmStandIn server(good_llm);
@@ -146,13 +141,11 @@ TEST(Llm, NothingAnswers) {
 }
 
 TEST(Llm, NeitherApi) {
-  NEEDS_CURL();
   LlmStandIn server([](const auto& c, const std::string&, const std::string&) { c.answer(200, "<html>hello</html>"); });
   EXPECT_TRUE(has(error_of([&] { LlmClient client(options_for(server.url())); }), "neither"));
 }
 
 TEST(Llm, UnknownModelIsABadModel) {
-  NEEDS_CURL();
   LlmStandIn server(good_llm);
   LlmOptions o = options_for(server.url());
   o.model = "nobody";
@@ -178,7 +171,6 @@ std::string generate_with(const LlmStandIn::Handler& stream, const std::function
 }
 
 TEST(Llm, ServerErrors) {
-  NEEDS_CURL();
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) {
                     c.answer(500, R"({"error":"CUDA out of memory"})");
                   }),
@@ -194,7 +186,6 @@ TEST(Llm, ServerErrors) {
 }
 
 TEST(Llm, BrokenStreams) {
-  NEEDS_CURL();
   EXPECT_TRUE(has(generate_with([](const auto& c, const auto&, const auto&) {
                     c.begin_stream();
                     c.chunk("{\"response\":\"a\",\"done\":false}\n");
@@ -210,7 +201,6 @@ TEST(Llm, BrokenStreams) {
 }
 
 TEST(Llm, SilentStreamsTimeOut) {
-  NEEDS_CURL();
   const std::string error = generate_with(
       [](const auto& c, const auto&, const auto&) {
         c.begin_stream();
@@ -225,7 +215,6 @@ TEST(Llm, SilentStreamsTimeOut) {
 }
 
 TEST(Llm, AStreamThatFallsSilentIsBroken) {
-  NEEDS_CURL();
   const std::string error = generate_with(
       [](const auto& c, const auto&, const auto&) {
         c.begin_stream();
@@ -237,7 +226,6 @@ TEST(Llm, AStreamThatFallsSilentIsBroken) {
 }
 
 TEST(Llm, EndlessStreamsAreCut) {
-  NEEDS_CURL();
   // As fast as it can, past any limit asked for: cut by count.
   EXPECT_EQ(generate_with([](const auto& c, const auto&, const auto&) {
               c.begin_stream();
@@ -264,7 +252,6 @@ TEST(Llm, EndlessStreamsAreCut) {
 }
 
 TEST(Llm, SomeFailuresAreCountedAllAreAnError) {
-  NEEDS_CURL();
   std::atomic<int> calls{0};
   LlmStandIn server([&](const auto& c, const std::string& path, const std::string& body) {
     if (path == "/api/generate" && calls++ % 2 == 1) return c.answer(500, R"({"error":"busy"})");
@@ -278,7 +265,6 @@ TEST(Llm, SomeFailuresAreCountedAllAreAnError) {
 }
 
 TEST(Llm, AStopEndsAtOnce) {
-  NEEDS_CURL();
   std::atomic<bool> stop{false};
   LlmStandIn server([&](const auto& c, const std::string& path, const std::string& body) {
     if (path != "/api/generate") return good_llm(c, path, body);
@@ -292,7 +278,6 @@ TEST(Llm, AStopEndsAtOnce) {
 }
 
 TEST(Llm, SharingRunsBothAndEndsBoth) {
-  NEEDS_CURL();
   LlmStandIn server(good_llm);
   const LlmClient client(options_for(server.url()));
   std::atomic<int64_t> steps{0};

@@ -327,7 +327,6 @@ TEST_F(ProfileRun, AStopWritesNothing) {
 }
 
 TEST_F(ProfileRun, FullMeasuresBothAloneAndTogether) {
-  if (!http_available()) GTEST_SKIP() << "built without libcurl";
   LlmStandIn server(good_llm);
   options_.models = {{"vader", {}}, {"tiny", dir_ / "tiny"}};
   options_.llm.emplace();
@@ -352,7 +351,6 @@ TEST_F(ProfileRun, FullMeasuresBothAloneAndTogether) {
 }
 
 TEST_F(ProfileRun, AServerThatIsNotThereIsToldBeforeAnythingIsMeasured) {
-  if (!http_available()) GTEST_SKIP() << "built without libcurl";
   options_.models = {{"vader", {}}};
   options_.llm.emplace();
   options_.llm->url = "http://127.0.0.1:1";
