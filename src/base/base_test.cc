@@ -94,6 +94,11 @@ TEST(Units, BytesAsPeopleWriteThem) {
   EXPECT_EQ(nearest_name("lerning_rate", {"learning_rate", "seed"}), "learning_rate");
   EXPECT_EQ(nearest_name("zzz", {"learning_rate", "seed"}), "");
   EXPECT_EQ(nearest_name("1", {"a", "b"}), "");  // not a letter in common
+  EXPECT_EQ(nearest_name("MODLE", {"MODE", "MODEL", "MODELS"}), "MODEL");
+  EXPECT_EQ(nearest_name("vaderr", {"VADER"}), "VADER");
+  EXPECT_EQ(nearest_name("memory_limits", {"memory_limit"}, 1), "memory_limit");
+  EXPECT_EQ(nearest_name("memory_limited", {"memory_limit"}, 1), "");
+  EXPECT_TRUE(same_word("VADER", "vader"));
 }
 
 TEST(ThreadPool, EveryIndexOnceAndErrorsArrive) {

@@ -8,8 +8,14 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace brim {
+namespace {
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+}  // namespace
 
 std::optional<int64_t> parse_bytes(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -19,7 +25,7 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
   if (error != std::errc() || !std::isfinite(value)) return std::nullopt;
   std::string unit;
   for (const char* p = end; p != text.data() + text.size(); ++p)
-    if (*p != ' ') unit += static_cast<char>(*p >= 'A' && *p <= 'Z' ? *p - 'A' + 'a' : *p);
+    if (*p != ' ') unit += lower(*p);
   double scale = 0;
   if (unit.empty() || unit == "b") scale = 1;
   constexpr std::string_view prefixes = "kmgtpe";
@@ -85,22 +91,50 @@ std::string format_si(double value) {
                      units[unit]);
 }
 
-std::string nearest_name(std::string_view typed, const std::vector<std::string>& known) {
-  std::string best;
-  size_t best_distance = std::max<size_t>(2, typed.size() / 3) + 1;
-  for (const auto& name : known) {
-    std::vector<size_t> row(name.size() + 1);
-    std::iota(row.begin(), row.end(), size_t{0});
-    for (size_t i = 1; i <= typed.size(); ++i) {
-      size_t diagonal = row[0]++;
-      for (size_t j = 1; j <= name.size(); ++j) {
-        const size_t cost = diagonal + (typed[i - 1] != name[j - 1]);
-        diagonal = row[j];
-        row[j] = std::min({row[j] + 1, row[j - 1] + 1, cost});
-      }
+namespace {
+
+// Edits between two words: a letter put in, left out or exchanged, or two neighbours swapped.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    next[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      next[j] = std::min({row[j] + 1, next[j - 1] + 1, row[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        next[j] = std::min(next[j], before[j - 2] + 1);
     }
-    if (row.back() < best_distance && row.back() < typed.size()) {
-      best_distance = row.back();
+    before = std::exchange(row, next);
+  }
+  return row.back();
+}
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), lower);
+  return out;
+}
+
+std::string sorted_letters(std::string text) {
+  std::sort(text.begin(), text.end());
+  return text;
+}
+
+}  // namespace
+
+bool same_word(std::string_view a, std::string_view b) { return lower_case(a) == lower_case(b); }
+
+std::string nearest_name(std::string_view typed, const std::vector<std::string>& known, size_t most_edits) {
+  const std::string word = lower_case(typed);
+  std::string best;
+  std::pair<size_t, bool> best_rank = {std::min(most_edits, std::max<size_t>(2, word.size() / 3)) + 1, false};
+  for (const auto& name : known) {
+    const std::string other = lower_case(name);
+    const size_t edits = edit_distance(word, other);
+    // Of two that are equally near, the one with the same letters: MODLE is MODEL, not MODE.
+    const std::pair rank = {edits, sorted_letters(word) != sorted_letters(other)};
+    if (rank < best_rank && edits < word.size()) {
+      best_rank = rank;
       best = name;
     }
   }

@@ -17,7 +17,9 @@ std::string format_duration(double seconds);  // "1h 02m", "4m 10s", "3.2 s"
 std::string format_si(double value);          // "3.4 M"
 std::string format_rate(double per_second);   // "–" when not known, "1.62", "12.3", "12,345"
 
-// The known name nearest to what was typed (edit distance), for "did you mean"; empty if none is near.
-std::string nearest_name(std::string_view typed, const std::vector<std::string>& known);
+// The known name nearest to what was typed (edit distance, whatever the case), for "did you mean"; empty if none is
+// within `most_edits` and a third of the word.
+std::string nearest_name(std::string_view typed, const std::vector<std::string>& known, size_t most_edits = SIZE_MAX);
+bool same_word(std::string_view a, std::string_view b);  // but for the case of ASCII letters
 
 }  // namespace brim

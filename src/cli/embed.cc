@@ -137,7 +137,7 @@ void append_encoding(std::string& out, const Encoding& e) {
 }
 
 int run_tokenize(TokenizeFlags f) {
-  if (f.model.empty() || f.model == "vader")
+  if (f.model.empty() || names_vader(f.model))
     fail(ErrorCode::usage, "brim tokenize: name a model directory with --model DIR");
   check_threads(f.threads);
   const auto tokenizer = Tokenizer::load(resolve_model(f.model, model_places(model_roots())));

@@ -9,7 +9,6 @@
 #include "base/timeline.h"
 #include "cli/verb.h"
 #include "io/atomic_file.h"
-#include "io/model_dir.h"
 #include "ops/linear.h"
 #include "plan/plan.h"
 

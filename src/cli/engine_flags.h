@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/engine.h"
+#include "io/model_dir.h"
 #include "io/row_reader.h"
 
 namespace CLI {
@@ -23,7 +24,7 @@ struct EngineFlags {
   std::string trace;
 
   void add_to(CLI::App& app, bool with_vader);
-  bool is_vader() const { return model == "vader"; }
+  bool is_vader() const { return names_vader(model); }
   EngineOptions options() const;
   // Null for VADER. `output` overrides what the head gives.
   std::unique_ptr<Engine> open(std::optional<Output> output = std::nullopt) const;

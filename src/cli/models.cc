@@ -50,7 +50,7 @@ std::string stored_precision(const WeightSource& source) {
 }
 
 int run_show(const std::string& name) {
-  if (name == "vader") {
+  if (names_vader(name)) {
     fmt::print("vader: lexicon and rules of vaderSentiment (MIT); labels negative, neutral, positive; no weights\n");
     return 0;
   }
@@ -86,7 +86,7 @@ int run_show(const std::string& name) {
 int run_export(const ModelsFlags& f) {
   const auto precision = precision_from_name(f.precision);
   if (!precision) fail(ErrorCode::usage, "--precision {}: use fp32, fp16, bf16 or int8", f.precision);
-  if (f.model == "vader")
+  if (names_vader(f.model))
     fail(ErrorCode::usage, "brim models export vader: VADER is rules and a lexicon; it has no weights to write");
   if (f.output.empty()) fail(ErrorCode::usage, "brim models export: say where with -o DIR");
   const auto from = resolve_model(f.model, model_places(model_roots()));

@@ -84,7 +84,7 @@ int run(const ProfileFlags& f) {
       if (std::any_of(options.models.begin(), options.models.end(), [&](const auto& m) { return m.first == name; }))
         continue;
       options.models.emplace_back(
-          name, name == "vader" ? std::filesystem::path() : resolve_model(name, model_places(model_roots())));
+          name, names_vader(name) ? std::filesystem::path() : resolve_model(name, model_places(model_roots())));
     }
   }
   const auto most = static_cast<size_t>(std::max<int64_t>(1000, options.sizes.empty() ? 0 : options.sizes.back()));

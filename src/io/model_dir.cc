@@ -35,7 +35,7 @@ const std::vector<Alias>& aliases() {
 std::vector<std::string> candidates(const std::string& name) {
   std::vector<std::string> all = {name};
   for (const Alias& alias : aliases())
-    if (alias.name == name) all.insert(all.end(), alias.repositories.begin(), alias.repositories.end());
+    if (same_word(alias.name, name)) all.insert(all.end(), alias.repositories.begin(), alias.repositories.end());
   return all;
 }
 
@@ -130,6 +130,8 @@ std::string hub_name(const std::string& name) {
   const auto all = candidates(name);
   return all.size() > 1 ? all[1] : name;
 }
+
+bool names_vader(std::string_view name) { return same_word(name, "vader"); }
 
 fs::path resolve_model(const std::string& name, const ModelPlaces& places) {
   if (name.empty()) fail(ErrorCode::usage, "--model is empty: give a name or a directory");

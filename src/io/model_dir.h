@@ -19,6 +19,9 @@ struct ModelPlaces {
 // the cache from $HF_HUB_CACHE, $HF_HOME/hub, or ~/.cache/huggingface/hub.
 ModelPlaces model_places(const std::vector<std::filesystem::path>& beside_program);
 
+// The rules that are built in go by this name, in capitals too; they have no directory.
+bool names_vader(std::string_view name);
+
 // The directory. Throws Error(usage) where there is none.
 std::filesystem::path resolve_model(const std::string& name_or_dir, const ModelPlaces& places);
 

@@ -43,6 +43,13 @@ TEST_F(ModelDir, RootsComeInOrderThenTheHub) {
   EXPECT_EQ(resolve_model("finbert", places), dir / "beside/ProsusAI/finbert");
 }
 
+TEST_F(ModelDir, ShortNamesAreFoundInCapitals) {
+  put_hub("models--ProsusAI--finbert", "abc123");
+  EXPECT_EQ(resolve_model("FinBERT", places).filename(), "abc123");
+  EXPECT_TRUE(names_vader("VADER"));
+  EXPECT_FALSE(names_vader("vader2"));
+}
+
 TEST_F(ModelDir, KnowsBothPlacesOfDistilbert) {
   put_hub("models--distilbert-base-uncased-finetuned-sst-2-english", "1");
   EXPECT_TRUE(resolve_model("distilbert", places).string().find("models--distilbert-base") != std::string::npos);
