@@ -33,15 +33,20 @@ constexpr EnvKey kKeys[] = {
     {"GPU_PROFILING_ENABLED", flag, unnecessary,
      "every run measures itself and prints it; --trace FILE keeps the timeline"},
     {"FEATURE_CUDA_STREAMS", flag, unnecessary, "copies and kernels always overlap on streams of their own"},
-    {"FEATURE_ADAPTIVE_SENTIMENT", flag, later, "the server's choice of model by market hours"},
-    {"SENTIMENT_MODEL_OPEN", text, later, "the server's model while the market is open"},
-    {"SENTIMENT_MODEL_CLOSED", text, later, "the server's model while the market is closed"},
-    {"MARKET_STATUS_OVERRIDE", text, later, "the server's market status for tests"},
+    {"FEATURE_ADAPTIVE_SENTIMENT", flag, later, "comes with `brim serve`: its choice of model by market hours"},
+    {"SENTIMENT_MODEL_OPEN", text, later, "comes with `brim serve`: its model while the market is open"},
+    {"SENTIMENT_MODEL_CLOSED", text, later, "comes with `brim serve`: its model while the market is closed"},
+    {"MARKET_STATUS_OVERRIDE", text, later, "comes with `brim serve`: its market status for tests"},
 };
 
 constexpr const char* kProgramVariables[] = {"BRIM_CACHE",     "BRIM_CUBLASLT",      "BRIM_DEBUG",  "BRIM_ENV_FILE",
                                              "BRIM_FORCE_ISA", "BRIM_HOME",          "BRIM_MODELS", "BRIM_NVML_LIBRARY",
                                              "BRIM_NVTX",      "BRIM_STAGING_DEPTH", "BRIM_SYNC"};
+
+// A file that comes with a project must not make this process load code.
+constexpr const char* kEnvironmentOnly[] = {"BRIM_CUBLASLT", "BRIM_NVML_LIBRARY", "BRIM_ENV_FILE"};
+// Variables of other programs that Brim heeds.
+constexpr const char* kOthersVariables[] = {"CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_CACHE", "NO_COLOR"};
 
 const EnvKey* find_key(const std::string& name) {
   for (const EnvKey& key : kKeys)
@@ -62,17 +67,20 @@ bool is_flag_word(const std::string& value) {
   return false;
 }
 
-// The BRIM_ variables there are: the verbs' flags and the program's own.
+// The variables there are: the verbs' flags, the program's own, the known keys and those of others.
 class KnownVariables {
  public:
   explicit KnownVariables(const std::vector<std::string>& flags) : names_(flags) {
     names_.insert(names_.end(), std::begin(kProgramVariables), std::end(kProgramVariables));
     for (const std::string& name : names_) stems_.push_back(name.substr(kPrefix.size()));
+    names_.insert(names_.end(), std::begin(kOthersVariables), std::end(kOthersVariables));
+    for (const EnvKey& key : kKeys) names_.emplace_back(key.name);
   }
-  bool stranger(std::string_view name) const {
-    return name.starts_with(kPrefix) && std::find(names_.begin(), names_.end(), name) == names_.end();
-  }
-  std::string nearest(std::string_view name) const {  // empty: none is near
+  static bool ours(std::string_view name) { return name.starts_with(kPrefix); }
+  bool knows(std::string_view name) const { return std::find(names_.begin(), names_.end(), name) != names_.end(); }
+  // Empty: none is near. Names of other programs are often alike without being meant.
+  std::string nearest(std::string_view name) const {
+    if (!ours(name)) return nearest_name(name, names_, 2);
     const std::string near = nearest_name(name.substr(kPrefix.size()), stems_);
     return near.empty() ? near : std::string(kPrefix) + near;
   }
@@ -81,6 +89,10 @@ class KnownVariables {
   static constexpr std::string_view kPrefix = "BRIM_";
   std::vector<std::string> names_, stems_;
 };
+
+std::string unknown(const std::string& name, const std::string& near) {
+  return fmt::format("unknown variable {}{}", name, near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
+}
 
 }  // namespace
 
@@ -107,33 +119,36 @@ void check_env_value(const std::string& where, const std::string& name, const st
   if (key->kind == flag && !is_flag_word(value)) fail(ErrorCode::usage, "{}: {}={}: use 1 or 0", where, name, value);
 }
 
-std::vector<EnvEntry> load_env_file(const std::string& path) {
+std::vector<std::string> load_env_file(const std::string& path, const std::vector<std::string>& flags) {
   std::ifstream in(path, std::ios::binary);
   std::error_code ec;
   if (!in.is_open() || std::filesystem::is_directory(path, ec))
     fail(ErrorCode::usage, "--env-file {}: cannot be read", path);
   const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   const auto entries = parse_env_text(bytes, path);
-  for (const EnvEntry& e : entries) check_env_value(fmt::format("{}:{}", path, e.line), e.name, e.value);
+  const KnownVariables known(flags);
+  std::vector<std::string> notes;
+  std::vector<const EnvEntry*> taken;
+  for (const EnvEntry& e : entries) {
+    const std::string where = fmt::format("{}:{}", path, e.line);
+    if (std::find(std::begin(kEnvironmentOnly), std::end(kEnvironmentOnly), e.name) != std::end(kEnvironmentOnly))
+      fail(ErrorCode::usage, "{}: {} is not taken from a file; set it in the environment", where, e.name);
+    if (known.knows(e.name)) {
+      check_env_value(where, e.name, e.value);
+      taken.push_back(&e);
+      continue;
+    }
+    const bool ours = KnownVariables::ours(e.name);
+    const std::string near = known.nearest(e.name), what = fmt::format("{}: {}", where, unknown(e.name, near));
+    if (ours && !near.empty()) fail(ErrorCode::usage, "{}", what);
+    if (ours || !near.empty()) notes.push_back(what + "; it is ignored");
+  }
   // The last line of a key wins, as in a shell; what the process was started with wins over the file.
-  for (auto e = entries.rbegin(); e != entries.rend(); ++e) set_env_default(e->name, e->value);
-  return entries;
+  for (auto e = taken.rbegin(); e != taken.rend(); ++e) set_env_default((*e)->name, (*e)->value);
+  return notes;
 }
 
 std::span<const char* const> program_variables() { return kProgramVariables; }
-
-std::vector<std::string> check_env_names(const std::string& path, const std::vector<EnvEntry>& entries,
-                                         const std::vector<std::string>& flags) {
-  const KnownVariables known(flags);
-  std::vector<std::string> notes;
-  for (const EnvEntry& e : entries) {
-    if (!known.stranger(e.name)) continue;
-    if (const std::string near = known.nearest(e.name); !near.empty())
-      fail(ErrorCode::usage, "{}:{}: unknown variable {}; did you mean {}?", path, e.line, e.name, near);
-    notes.push_back(fmt::format("{}:{}: {}: Brim knows no such variable, and leaves it alone", path, e.line, e.name));
-  }
-  return notes;
-}
 
 std::vector<std::string> misspelt_environment(const std::vector<std::string>& flags) {
   const KnownVariables known(flags);
@@ -141,9 +156,10 @@ std::vector<std::string> misspelt_environment(const std::vector<std::string>& fl
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view variable(*entry);
     const std::string name(variable.substr(0, variable.find('=')));
-    if (!known.stranger(name) || name == "BRIM_TESTS") continue;  // that one is the launcher's
+    if (!KnownVariables::ours(name) || known.knows(name) || name == "BRIM_TESTS")
+      continue;  // that one is the launcher's
     if (const std::string near = known.nearest(name); !near.empty())
-      notes.push_back(fmt::format("{}: Brim knows no such variable and leaves it alone; did you mean {}?", name, near));
+      notes.push_back(unknown(name, near) + "; it is ignored");
   }
   return notes;
 }
@@ -155,7 +171,7 @@ std::vector<std::string> env_notes() {
     if (!value || key.status == in_force) continue;
     notes.push_back(key.status == unnecessary
                         ? fmt::format("{}={}: accepted, not needed: {}", key.name, *value, key.help)
-                        : fmt::format("{}={}: not yet in force: {}", key.name, *value, key.help));
+                        : fmt::format("{}={}: not supported yet: {}", key.name, *value, key.help));
   }
   return notes;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --env-file: settings kept in a .env file, as the news bots that Brim replaces keep them. Any BRIM_ variable may stand
+// --env-file: settings kept in a .env file, as the news bots that Brim replaces keep them. BRIM_ variables may stand
 // in it; the keys of those bots mean what they meant, and those that Brim makes unnecessary are accepted and explained.
 #pragma once
 #include <span>
@@ -24,16 +24,15 @@ std::span<const EnvKey> env_keys();
 // The file named by --env-file in the arguments before a bare --, or by BRIM_ENV_FILE; empty if there is none.
 std::string env_file_of(int argc, const char* const* argv);
 
-// Reads the file and sets its variables in this process, except those set already: the environment wins. A line or a
-// value that cannot be right is a usage error naming file, line and value. Returns what the file holds.
-std::vector<EnvEntry> load_env_file(const std::string& path);
+// Reads the file and sets its known variables in this process (the BRIM_ ones of `flags` and of the program, the keys
+// above, some of CUDA's and Hugging Face's), except those set already: the environment wins. Everything else in it
+// stays out of the process, and so out of its children; what would load a library is refused. A line, a value or a
+// BRIM_ name that cannot be right is a usage error naming file and line. Returns a sentence for each other line that
+// looks misspelt.
+std::vector<std::string> load_env_file(const std::string& path, const std::vector<std::string>& flags);
 
 // BRIM_ variables that are no flag of a verb.
 std::span<const char* const> program_variables();
-// A BRIM_ variable of the file that is neither among these nor in `flags` but close to one of them is a usage error
-// with the right name. Returns a sentence for each that is close to none; variables of other programs are none of ours.
-std::vector<std::string> check_env_names(const std::string& path, const std::vector<EnvEntry>& entries,
-                                         const std::vector<std::string>& flags);
 
 // A sentence for each BRIM_ variable of the environment that is neither a flag's nor the program's but close to one of
 // them.

@@ -148,10 +148,34 @@ void print_completion(const CLI::App& app) {
       cases, verbs);
 }
 
+using Verbs = std::vector<std::pair<CLI::App*, std::function<int()>>>;
+
+Verbs add_verbs(CLI::App& app) {
+  Verbs verbs;
+  for (const Verb& verb : kVerbs) {
+    CLI::App* sub = app.add_subcommand(verb.name, verb.summary);
+    auto action = verb.setup(*sub);
+    add_environment(*sub);
+    sub->fallthrough();  // --env-file may follow the verb
+    verbs.emplace_back(sub, std::move(action));
+  }
+  return verbs;
+}
+
+std::vector<std::string> flag_variables(const Verbs& verbs) {
+  std::vector<std::string> names;
+  for (const auto& [sub, action] : verbs)
+    for (const CLI::Option* option : sub->get_options())
+      if (!option->get_envname().empty()) names.push_back(option->get_envname());
+  return names;
+}
+
 int run(int argc, char** argv) {
   std::string env_file = env_file_of(argc, argv);
-  std::vector<EnvEntry> from_file;
-  if (!env_file.empty()) from_file = load_env_file(env_file);  // before any flag takes its default from the environment
+  if (!env_file.empty()) {  // before any flag takes its default from the environment
+    CLI::App unused;
+    for (const std::string& note : load_env_file(env_file, flag_variables(add_verbs(unused)))) log_warning("{}", note);
+  }
   CLI::App app("Brim runs text classifiers at the limit of the hardware you have, and never over it.", "brim");
   app.set_version_flag("--version", kVersion);
   app.require_subcommand(0, 1);
@@ -161,20 +185,8 @@ int run(int argc, char** argv) {
       "`brim help VERB` shows a verb's flags. Exit codes: 0 ok, 2 usage, 3 bad data, 4 bad model, 5 does not fit, 6 "
       "device lost,\n"
       "7 cannot write, 8 training diverged, 130 interrupted.");
-  std::vector<std::pair<CLI::App*, std::function<int()>>> verbs;
-  for (const Verb& verb : kVerbs) {
-    CLI::App* sub = app.add_subcommand(verb.name, verb.summary);
-    auto action = verb.setup(*sub);
-    add_environment(*sub);
-    sub->fallthrough();  // --env-file may follow the verb
-    verbs.emplace_back(sub, std::move(action));
-  }
-  std::vector<std::string> variables;
-  for (const auto& [sub, action] : verbs)
-    for (const CLI::Option* option : sub->get_options())
-      if (!option->get_envname().empty()) variables.push_back(option->get_envname());
-  for (const std::string& note : misspelt_environment(variables)) log_warning("{}", note);
-  for (const std::string& note : check_env_names(env_file, from_file, variables)) log_warning("{}", note);
+  const Verbs verbs = add_verbs(app);
+  for (const std::string& note : misspelt_environment(flag_variables(verbs))) log_warning("{}", note);
   std::vector<std::string> help_words;
   CLI::App* help = app.add_subcommand("help", "show a verb's flags");
   help->add_option("verb", help_words, "which verb; and which of its own, as in `brim help models export`");

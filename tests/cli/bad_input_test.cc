@@ -228,6 +228,11 @@ TEST_F(BadInput, AMisspeltVariableOfAnEnvFile) {
   put("wrong.env", "OTHER=1\nBRIM_PRECISON=int8\n");
   refused(2, {"wrong.env:2", "BRIM_PRECISON", "did you mean BRIM_PRECISION?"},
           {"--env-file", "wrong.env", "models", "list"});
+  put("once.env", "BRIM_MODLE=tiny\n");
+  EXPECT_EQ(refused(2, {}, {"--env-file", "once.env", "score"}).err,
+            "brim: once.env:1: unknown variable BRIM_MODLE (did you mean BRIM_MODEL?)\n");
+  put("code.env", "BRIM_NVML_LIBRARY=./evil.so\n");
+  refused(2, {"code.env:1: BRIM_NVML_LIBRARY is not taken from a file"}, {"--env-file", "code.env", "monitor"});
   put("right.env", "OTHER=1\nBRIM_PRECISION=fp32\nBRIM_SAVE_STEPS=5\nBRIM_SYNC=0\n");
   EXPECT_EQ(brim({"--env-file", "right.env", "models", "list"}).err, "");
 }
