@@ -10,6 +10,7 @@
 
 #include "base/bounded_queue.h"
 #include "base/error.h"
+#include "base/progress.h"
 #include "base/thread_pool.h"
 #include "base/timeline.h"
 #include "base/units.h"
@@ -237,6 +238,23 @@ TEST(Timeline, AProfilersRangesOpenAndCloseWithTheZones) {
   { ScopedZone off(Zone::read); }
   EXPECT_EQ(calls, (std::vector<std::string>{"compute", "linear", "pop", "pop"}));
   EXPECT_EQ(Timeline::events().size(), events);  // ranges alone record nothing
+}
+
+TEST(Progress, TheTimeLeftIsShownOnNarrowTerminals) {
+  const std::string text =
+      "4m 10s left · step 12,345 · loss 0.1234 · lr 5.00e-05 · 1,234 rows/s · 34.5 k tokens/s · MFU 29.0 % · memory "
+      "1.25 GiB of 1.30 GiB";
+  for (const int width : {40, 79, 109, 160, 240}) {
+    const std::string line = progress_line("training", 0.42, text, width);
+    EXPECT_NE(line.find("4m 10s left"), std::string::npos) << width << ": " << line;
+    EXPECT_LE(count_code_points(line), static_cast<size_t>(width)) << line;
+  }
+  EXPECT_NE(progress_line("training", 0.42, text, 79).find("loss 0.1234"), std::string::npos);
+  EXPECT_TRUE(progress_line("training", 0.42, text, 240).ends_with("of 1.30 GiB"));
+  EXPECT_TRUE(progress_line("training", 0.42, text, 109).ends_with("rows/s"))
+      << progress_line("training", 0.42, text, 109);  // no half part
+  EXPECT_EQ(progress_line("reading", -1, "7 rows", 79), "reading 7 rows");
+  EXPECT_EQ(progress_line("reading", -1, "7 rows", 4), "read");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/units.h"
@@ -30,6 +31,12 @@ std::string bar(double share, int width) {
   return out;
 }
 
+// By code points.
+size_t cells_of(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
 void put(int fd, const std::string& text) {
   for (size_t at = 0; at < text.size();) {
     const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
@@ -39,6 +46,27 @@ void put(int fd, const std::string& text) {
 }
 
 }  // namespace
+
+std::string progress_line(const std::string& title, double share, const std::string& text, int width) {
+  constexpr std::string_view kBetween = " · ";
+  const auto most = static_cast<size_t>(std::max(width, 0));
+  // A wide terminal has room for a long bar.
+  std::string line = share < 0
+                         ? title + " "
+                         : fmt::format("{} {:3.0f}% │{}│ ", title, share * 100, bar(share, width >= 110 ? 24 : 10));
+  // Whole parts, as many as there is room for.
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(kBetween, at), text.size());
+    const std::string part = (at > 0 ? std::string(kBetween) : "") + text.substr(at, end - at);
+    if (cells_of(line) + cells_of(part) > most) break;
+    line += part;
+    at = end + (end < text.size() ? kBetween.size() : 0);
+  }
+  size_t cut = 0;
+  for (size_t seen = 0; cut < line.size(); ++cut)
+    if ((static_cast<unsigned char>(line[cut]) & 0xC0) != 0x80 && ++seen > most) break;
+  return line.substr(0, cut);
+}
 
 bool is_terminal(int fd) { return ::isatty(fd) == 1; }
 
@@ -64,25 +92,14 @@ void Progress::update(const State& state) {
 void Progress::draw(const State& state) {
   const double elapsed = seconds_since(started_ns_);
   const double share = state.total > 0 ? state.done / state.total : 0;
-  std::string left;
-  if (share > 0.001) left = " · " + format_duration(elapsed * (1 - share) / share) + " left";
+  // The time left stands before the text: where a line is too long for the terminal, the text's end goes.
+  std::string text = state.text;
+  if (share > 0.001) text = format_duration(elapsed * (1 - share) / share) + " left · " + text;
   if (!terminal_) {
-    put(fd_, fmt::format("{}{} {}{}\n", title_, state.total > 0 ? fmt::format(" {:.0f}%", share * 100) : "", state.text,
-                         left));
+    put(fd_, fmt::format("{}{} {}\n", title_, state.total > 0 ? fmt::format(" {:.0f}%", share * 100) : "", text));
     return;
   }
-  std::string line =
-      state.total > 0 ? fmt::format("{} {:3.0f}% │{}│ ", title_, share * 100, bar(share, 24)) : title_ + " ";
-  line += state.text + left;
-  // Cut by code points so that the line never wraps.
-  const int width = terminal_width(fd_) - 1;
-  int seen = 0;
-  size_t cut = 0;
-  while (cut < line.size()) {
-    if ((static_cast<unsigned char>(line[cut]) & 0xC0) != 0x80 && ++seen > width) break;
-    ++cut;
-  }
-  put(fd_, "\r\x1b[K" + line.substr(0, cut));
+  put(fd_, "\r\x1b[K" + progress_line(title_, state.total > 0 ? share : -1, text, terminal_width(fd_) - 1));
   drawn_ = true;
 }
 

@@ -28,6 +28,10 @@ class Progress {
   int64_t started_ns_, last_ns_ = 0;
 };
 
+// What a terminal of `width` cells is shown, never wrapped: the title, a bar unless `share` is negative, and as many of
+// the text's parts (separated by " · ") as fit.
+std::string progress_line(const std::string& title, double share, const std::string& text, int width);
+
 bool is_terminal(int fd);
 int terminal_width(int fd);
 

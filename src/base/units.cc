@@ -62,6 +62,10 @@ std::string format_count(int64_t value) {
   return value < 0 ? "-" + digits : digits;
 }
 
+std::string format_count(int64_t value, std::string_view noun) {
+  return fmt::format("{} {}{}", format_count(value), noun, value == 1 ? "" : "s");
+}
+
 std::string format_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "–";
   if (seconds < 0.9995 && seconds > 0) return fmt::format("{:.{}f} ms", 1e3 * seconds, seconds < 0.00995 ? 1 : 0);

@@ -11,11 +11,12 @@ namespace brim {
 
 // "6GiB", "512MiB", "6GB" (powers of ten), "8g" (GiB), "1048576". Nothing if it is not such a number.
 std::optional<int64_t> parse_bytes(std::string_view text);
-std::string format_bytes(int64_t bytes);      // "5.25 GiB"
-std::string format_count(int64_t value);      // "12,345"
-std::string format_duration(double seconds);  // "1h 02m", "4m 10s", "3.2 s"
-std::string format_si(double value);          // "3.4 M"
-std::string format_rate(double per_second);   // "–" when not known, "1.62", "12.3", "12,345"
+std::string format_bytes(int64_t bytes);                         // "5.25 GiB"
+std::string format_count(int64_t value);                         // "12,345"
+std::string format_count(int64_t value, std::string_view noun);  // "1 row", "12,345 rows"
+std::string format_duration(double seconds);                     // "1h 02m", "4m 10s", "3.2 s"
+std::string format_si(double value);                             // "3.4 M"
+std::string format_rate(double per_second);                      // "–" when not known, "1.62", "12.3", "12,345"
 
 // The known name nearest to what was typed (edit distance, whatever the case), for "did you mean"; empty if none is
 // within `most_edits` and a third of the word.
