@@ -16,7 +16,9 @@
 #include "ops/gemm_tuner.h"
 #include "ops/loss.h"
 #include "train/checkpoint.h"
+#include "train/content_hash.h"
 #include "train/job.h"
+#include "train/loss_scale.h"
 #include "train/micro_batch.h"
 #include "train/run_record.h"
 #include "train/schedule.h"
@@ -32,9 +34,6 @@ uint64_t mix_seed(uint64_t seed, int64_t step, int64_t micro) {
   x ^= x >> 31, x *= 0x94D049BB133111EBULL, x ^= x >> 29;
   return x;
 }
-
-constexpr double kFirstLossScale = 65536, kLargestLossScale = 1 << 24;
-constexpr int64_t kLossScaleGrowSteps = 2000;
 
 // Losses and norms come back from the device a little later than they are asked for; nothing waits for them.
 struct PendingStep {
@@ -458,29 +457,18 @@ class Loop {
     double loss = 0;
     if (job_.shape.sequence_classes > 0 && p->samples > 0) loss += sequence / p->samples;
     if (job_.shape.token_classes > 0 && p->tagged > 0) loss += token / p->tagged;
-    if (job_.precision == Precision::fp16)
-      adjust_loss_scale(norm);
-    else if (!std::isfinite(loss) || !std::isfinite(norm))
+    if (job_.precision == Precision::fp16) {
+      if (!adjust_loss_scale(progress_, norm))
+        say(fmt::format("a gradient overflowed: update skipped, loss scale now {}", progress_.loss_scale));
+    } else if (!std::isfinite(loss) || !std::isfinite(norm)) {
       diverged(*p, loss, norm);
+    }
     if (job_.precision == Precision::fp16 && !std::isfinite(loss)) diverged(*p, loss, norm);
     outcome_.final_loss = loss;
     teller_->step_done(
         {p->step + 1, p->rows, p->tokens, p->sum_squares, loss, norm, p->lr, busy_seconds_, wait_seconds_},
         outcome_.seconds + seconds_since(training_since_));
     free_.push_back(std::move(p));
-  }
-
-  void adjust_loss_scale(double norm) {
-    if (!std::isfinite(norm)) {
-      ++progress_.skipped_steps;
-      progress_.loss_scale = std::max(1.0, progress_.loss_scale / 2);
-      progress_.good_steps = 0;
-      say(fmt::format("a gradient overflowed: update skipped, loss scale now {}", progress_.loss_scale));
-      if (progress_.loss_scale <= 1)
-        fail(ErrorCode::diverged, "gradients overflow even without a loss scale; use bf16 or a smaller learning rate");
-    } else if (++progress_.good_steps % kLossScaleGrowSteps == 0) {
-      progress_.loss_scale = std::min(kLargestLossScale, progress_.loss_scale * 2);
-    }
   }
 
   [[noreturn]] void diverged(const PendingStep& p, double loss, double norm) {
