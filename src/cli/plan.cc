@@ -17,6 +17,7 @@
 #include "engine/precision.h"
 #include "io/model_dir.h"
 #include "text/tokenizer.h"
+#include "train/schedule.h"
 #include "train/settings.h"
 
 namespace brim {
@@ -73,14 +74,7 @@ Job open_job(const PlanFlags& f) {
   if (f.learning_rate < 0) fail(ErrorCode::usage, "--learning-rate {}: must not be negative", f.learning_rate);
   if (f.typical_length < 0) fail(ErrorCode::usage, "--typical-length {}: must not be negative", f.typical_length);
   if (f.max_length < 0) fail(ErrorCode::usage, "--max-length {}: must not be negative", f.max_length);
-  if (s.lr_reference_batch < 1)
-    fail(ErrorCode::usage, "--reference-batch {}: must be at least 1", s.lr_reference_batch);
-  if (s.lr_scaling != "none" && s.lr_scaling != "sqrt" && s.lr_scaling != "linear")
-    fail(ErrorCode::usage, "--lr-scaling {}: use none, sqrt or linear", s.lr_scaling);
-  if (s.optim != "auto" && s.optim.find("adamw") == std::string::npos)
-    fail(ErrorCode::usage, "--optim {}: use adamw or adamw_8bit", s.optim);
-  if (s.recompute != "auto" && !recompute_from_name(s.recompute))
-    fail(ErrorCode::usage, "--recompute {}: use auto, none, selective or full", s.recompute);
+  check_values(s);
   job.optimizer_given = !f.optim.empty();
   if (s.model.empty()) s.model = default_model();
   if (s.model == "vader") fail(ErrorCode::usage, "--model vader: rules need no plan; name a model directory");
@@ -222,10 +216,9 @@ BatchAndRate learning(const Job& job, const Plan& p) {
   BatchAndRate b;
   const TrainSettings& s = job.settings;
   b.tokens = job.request.global_batch_tokens > 0 ? job.request.global_batch_tokens : p.token_budget;
-  b.texts = job.batch_given && s.batch_tokens == 0 ? s.global_batch()
-                                                   : std::max<int64_t>(1, b.tokens / job.request.typical_length);
-  const double ratio = static_cast<double>(b.texts) / static_cast<double>(s.lr_reference_batch);
-  b.rate = s.learning_rate * (s.lr_scaling == "linear" ? ratio : s.lr_scaling == "sqrt" ? std::sqrt(ratio) : 1.0);
+  b.texts = job.batch_given ? rows_of_step(s, static_cast<double>(job.request.typical_length))
+                            : std::max<int64_t>(1, b.tokens / job.request.typical_length);
+  b.rate = scaled_learning_rate(s, b.texts);
   return b;
 }
 

@@ -56,6 +56,7 @@ struct TrainSet {
     return static_cast<int32_t>(begin[static_cast<size_t>(row) + 1] - begin[static_cast<size_t>(row)]);
   }
   int64_t tokens() const { return static_cast<int64_t>(ids.size()); }
+  double tokens_per_row() const { return static_cast<double>(tokens()) / static_cast<double>(rows() > 0 ? rows() : 1); }
 };
 
 // Calls fn with each array, the same of every set given, in the order they are stored.

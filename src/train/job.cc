@@ -233,12 +233,10 @@ PlanRequest train_plan_request(const TrainJob& job, const DeviceProfile& device,
   r.keep_optimizer = s.optim != "auto";
   r.optimizer = s.optim.find("8bit") != std::string::npos ? Optimizer::adamw_8bit : Optimizer::adamw;
   if (s.recompute != "auto") r.recompute = recompute_from_name(s.recompute);
-  const double mean =
-      static_cast<double>(job.train_set.tokens()) / static_cast<double>(std::max<int64_t>(1, job.train_set.rows()));
   // A global batch may hold more than its mean; a quarter more makes a second micro-batch rare.
-  r.global_batch_tokens = s.batch_tokens > 0
-                              ? s.batch_tokens
-                              : static_cast<int64_t>(std::ceil(1.25 * mean * static_cast<double>(s.global_batch())));
+  r.global_batch_tokens = s.batch_tokens > 0 ? s.batch_tokens
+                                             : static_cast<int64_t>(std::ceil(1.25 * job.train_set.tokens_per_row() *
+                                                                              static_cast<double>(s.global_batch())));
   r.fill = s.fill;
   return r;
 }

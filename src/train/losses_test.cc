@@ -79,7 +79,7 @@ std::vector<double> losses_of(const std::string& name, const nlohmann::json& gol
     const TrainResult result = run_train_pass(*stream, arena.data(), plan, pass, view, t, 1);
     losses.push_back(result.loss.as<float>()[token ? 1 : 0] / std::max(1.0, weight));
     StepSettings s;
-    s.lr = static_cast<float>(learning_rate_at(settings, step, steps));
+    s.lr = static_cast<float>(learning_rate_at(settings, settings.learning_rate, step, steps));
     s.weight_decay = golden["weight_decay"];
     s.max_grad_norm = golden["max_grad_norm"];
     s.step = step + 1;

@@ -6,20 +6,27 @@
 
 namespace brim {
 
-double scaled_learning_rate(const TrainSettings& s) {
-  const double ratio =
-      static_cast<double>(s.global_batch()) / static_cast<double>(std::max<int64_t>(1, s.lr_reference_batch));
+int64_t rows_of_step(const TrainSettings& s, double tokens_per_row) {
+  if (s.batch_tokens <= 0) return s.global_batch();
+  return std::max<int64_t>(1,
+                           static_cast<int64_t>(static_cast<double>(s.batch_tokens) / std::max(1.0, tokens_per_row)));
+}
+
+double scaled_learning_rate(const TrainSettings& s, int64_t rows) {
+  const double ratio = static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(1, s.lr_reference_batch));
   if (s.lr_scaling == "sqrt") return s.learning_rate * std::sqrt(ratio);
   if (s.lr_scaling == "linear") return s.learning_rate * ratio;
   return s.learning_rate;
 }
 
-double learning_rate_at(const TrainSettings& s, int64_t step, int64_t total) {
-  const double peak = scaled_learning_rate(s);
-  double warmup =
-      s.warmup_steps >= 1 ? s.warmup_steps : std::max(s.warmup_steps, s.warmup_ratio) * static_cast<double>(total);
-  if (s.lr_scheduler_type == "constant") warmup = 0;
-  warmup = std::ceil(warmup);
+int64_t warmup_of(const TrainSettings& s, int64_t total) {
+  if (s.lr_scheduler_type == "constant") return 0;  // Hugging Face's has none
+  return static_cast<int64_t>(std::ceil(
+      s.warmup_steps >= 1 ? s.warmup_steps : std::max(s.warmup_steps, s.warmup_ratio) * static_cast<double>(total)));
+}
+
+double learning_rate_at(const TrainSettings& s, double peak, int64_t step, int64_t total) {
+  const auto warmup = static_cast<double>(warmup_of(s, total));
   const auto at = static_cast<double>(step);
   if (at < warmup) return peak * at / std::max(1.0, warmup);
   if (s.lr_scheduler_type == "constant" || s.lr_scheduler_type == "constant_with_warmup") return peak;
@@ -27,7 +34,10 @@ double learning_rate_at(const TrainSettings& s, int64_t step, int64_t total) {
   return s.lr_scheduler_type == "cosine" ? peak * 0.5 * (1 + std::cos(M_PI * share)) : peak * (1 - share);
 }
 
-StepSchedule::StepSchedule(const TrainSettings& settings, const TrainSet& set) : settings_(settings), set_(set) {
+StepSchedule::StepSchedule(const TrainSettings& settings, const TrainSet& set)
+    : settings_(settings),
+      set_(set),
+      peak_(scaled_learning_rate(settings, rows_of_step(settings, set.tokens_per_row()))) {
   first_step_.push_back(0);
   const bool by_steps = settings.max_steps > 0;
   double epochs_left = by_steps ? 1e18 : settings.num_train_epochs;

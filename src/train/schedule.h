@@ -9,15 +9,19 @@
 
 namespace brim {
 
-// Learning rate after scaling with the batch (lr_scaling).
-double scaled_learning_rate(const TrainSettings& settings);
-// At `step` (0 for the first) of `total`.
-double learning_rate_at(const TrainSettings& settings, int64_t step, int64_t total);
+// Rows an update is made from; where batch_tokens counts tokens, as many as those hold of rows this long on average.
+int64_t rows_of_step(const TrainSettings& settings, double tokens_per_row);
+// Learning rate after scaling with the rows of a step (lr_scaling).
+double scaled_learning_rate(const TrainSettings& settings, int64_t rows);
+int64_t warmup_of(const TrainSettings& settings, int64_t total);  // its steps
+// At `step` (0 for the first) of `total`, where `peak` is the scaled rate.
+double learning_rate_at(const TrainSettings& settings, double peak, int64_t step, int64_t total);
 
 class StepSchedule {
  public:
   StepSchedule(const TrainSettings& settings, const TrainSet& set);
   int64_t total_steps() const { return total_; }
+  double peak_learning_rate() const { return peak_; }
   // Rows of a step; steps are asked for in order mostly, an epoch's order is kept.
   std::vector<int64_t> rows(int64_t step);
   int64_t epoch_of(int64_t step) const;
@@ -29,6 +33,7 @@ class StepSchedule {
   const TrainSettings& settings_;
   const TrainSet& set_;
   int64_t total_ = 0;
+  double peak_ = 0;
   std::vector<int64_t> first_step_;  // of each epoch; one more at the end
   int64_t cached_epoch_ = -1;
   std::vector<int64_t> order_, begins_;

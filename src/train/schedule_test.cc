@@ -30,7 +30,7 @@ TEST(LearningRate, LinearWithWarmup) {
   s.warmup_steps = 4;
   s.lr_scheduler_type = "linear";
   const double want[] = {0, 0.25, 0.5, 0.75, 1, 1 - 1 / 6.0, 1 - 2 / 6.0, 1 - 3 / 6.0, 1 - 4 / 6.0, 1 - 5 / 6.0, 0};
-  for (int64_t step = 0; step <= 10; ++step) EXPECT_DOUBLE_EQ(learning_rate_at(s, step, 10), want[step]) << step;
+  for (int64_t step = 0; step <= 10; ++step) EXPECT_DOUBLE_EQ(learning_rate_at(s, 1, step, 10), want[step]) << step;
 }
 
 TEST(LearningRate, WarmupIsAShareBelowOneAndRoundsUp) {
@@ -38,9 +38,10 @@ TEST(LearningRate, WarmupIsAShareBelowOneAndRoundsUp) {
   a.learning_rate = b.learning_rate = 1;
   a.warmup_steps = 0.15;
   b.warmup_ratio = 0.15;  // of 10 steps: 2
-  for (int64_t step = 0; step < 10; ++step) EXPECT_EQ(learning_rate_at(a, step, 10), learning_rate_at(b, step, 10));
-  EXPECT_DOUBLE_EQ(learning_rate_at(a, 1, 10), 0.5);
-  EXPECT_DOUBLE_EQ(learning_rate_at(a, 2, 10), 1.0);
+  for (int64_t step = 0; step < 10; ++step)
+    EXPECT_EQ(learning_rate_at(a, 1, step, 10), learning_rate_at(b, 1, step, 10));
+  EXPECT_DOUBLE_EQ(learning_rate_at(a, 1, 1, 10), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate_at(a, 1, 2, 10), 1.0);
 }
 
 TEST(LearningRate, CosineAndConstant) {
@@ -48,15 +49,15 @@ TEST(LearningRate, CosineAndConstant) {
   s.learning_rate = 2;
   s.warmup_steps = 2;
   s.lr_scheduler_type = "cosine";
-  EXPECT_DOUBLE_EQ(learning_rate_at(s, 1, 10), 1);
-  EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 10), 2);
-  EXPECT_DOUBLE_EQ(learning_rate_at(s, 6, 10), 1 + std::cos(M_PI * 4 / 8.0));
-  EXPECT_NEAR(learning_rate_at(s, 10, 10), 0, 1e-15);
+  EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 1, 10), 1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 2, 10), 2);
+  EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 6, 10), 1 + std::cos(M_PI * 4 / 8.0));
+  EXPECT_NEAR(learning_rate_at(s, 2, 10, 10), 0, 1e-15);
   s.lr_scheduler_type = "constant";
-  EXPECT_DOUBLE_EQ(learning_rate_at(s, 0, 10), 2);  // no warm-up: Hugging Face's constant has none
+  EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 0, 10), 2);  // no warm-up: Hugging Face's constant has none
   s.lr_scheduler_type = "constant_with_warmup";
-  EXPECT_DOUBLE_EQ(learning_rate_at(s, 1, 10), 1);
-  EXPECT_DOUBLE_EQ(learning_rate_at(s, 9, 10), 2);
+  EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 1, 10), 1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 9, 10), 2);
 }
 
 TEST(LearningRate, ScalesWithTheBatch) {
@@ -65,11 +66,23 @@ TEST(LearningRate, ScalesWithTheBatch) {
   s.train_batch_size = 64;
   s.gradient_accumulation_steps = 2;
   s.lr_reference_batch = 32;
-  EXPECT_DOUBLE_EQ(scaled_learning_rate(s), 1e-5);
+  ASSERT_EQ(rows_of_step(s, 3), 128);
+  EXPECT_DOUBLE_EQ(scaled_learning_rate(s, 128), 1e-5);
   s.lr_scaling = "sqrt";
-  EXPECT_DOUBLE_EQ(scaled_learning_rate(s), 2e-5);
+  EXPECT_DOUBLE_EQ(scaled_learning_rate(s, 128), 2e-5);
   s.lr_scaling = "linear";
-  EXPECT_DOUBLE_EQ(scaled_learning_rate(s), 4e-5);
+  EXPECT_DOUBLE_EQ(scaled_learning_rate(s, 128), 4e-5);
+}
+
+TEST(LearningRate, ABatchOfTokensCountsTheRowsItHolds) {
+  TrainSettings s;
+  s.learning_rate = 1e-5;
+  s.lr_scaling = "linear";
+  s.lr_reference_batch = 32;
+  s.batch_tokens = 64 * 3 + 2;
+  EXPECT_EQ(rows_of_step(s, 3), 64);
+  EXPECT_EQ(rows_of_step(s, 1000), 1);
+  EXPECT_DOUBLE_EQ(StepSchedule(s, rows_of(std::vector<int>(200, 3))).peak_learning_rate(), 2e-5);
 }
 
 TEST(StepSchedule, EveryEpochSeesEveryRowOnce) {

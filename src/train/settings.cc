@@ -277,6 +277,12 @@ bool stands_alone(const Key& key) {
   return false;
 }
 
+void one_of(const char* key, const std::string& value, const std::vector<std::string>& known) {
+  for (const auto& k : known)
+    if (value == k) return;
+  fail(ErrorCode::usage, "{} is '{}'; use {}", key, value, fmt::join(known, ", "));
+}
+
 }  // namespace
 
 const std::vector<SettingsKey>& settings_keys() {
@@ -411,7 +417,7 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
           {"token_set", s.token_set, false}};
 }
 
-void check_settings(const TrainSettings& s) {
+void check_values(const TrainSettings& s) {
   auto positive = [](const char* key, double value) {
     if (!(value > 0) || std::isinf(value)) fail(ErrorCode::usage, "{} is {}, must be above zero", key, value);
   };
@@ -422,13 +428,6 @@ void check_settings(const TrainSettings& s) {
     if (!(value >= 0 && (whole ? value <= 1 : value < 1)))
       fail(ErrorCode::usage, "{} is {}, must be from 0 to {}1", key, value, whole ? "" : "below ");
   };
-  auto one_of = [](const char* key, const std::string& value, std::vector<std::string> known) {
-    for (const auto& k : known)
-      if (value == k) return;
-    fail(ErrorCode::usage, "{} is '{}'; use {}", key, value, fmt::join(known, ", "));
-  };
-  if (s.train_files.empty()) fail(ErrorCode::usage, "no training data; give --train FILE");
-  if (s.output_dir.empty()) fail(ErrorCode::usage, "no output directory; give --output DIR");
   if (s.max_steps == 0 || s.max_steps < -1)
     fail(ErrorCode::usage, "max_steps is {}, must be above zero; without it (or with -1) num_train_epochs decides",
          s.max_steps);
@@ -460,7 +459,7 @@ void check_settings(const TrainSettings& s) {
   one_of("save_strategy", s.save_strategy, {"no", "steps", "epoch"});
   one_of("format", s.format, {"auto", "csv", "tsv", "jsonl", "conll"});
   one_of("task", s.task, {"auto", "classification", "ner", "multi"});
-  one_of("precision", s.precision, {"auto", "fp32", "tf32", "bf16", "fp16"});
+  one_of("on_error", s.on_error, {"stop", "skip"});
   one_of("token_set", s.token_set, {"auto", "resident", "staged", "streamed"});
   one_of("recompute", s.recompute, {"auto", "none", "selective", "full"});
   one_of("optim", s.optim,
@@ -479,6 +478,13 @@ void check_settings(const TrainSettings& s) {
   share("hard_weight", s.hard_weight, true);
   share("warmup_ratio", s.warmup_ratio, true);
   not_negative("warmup_steps", s.warmup_steps);
+}
+
+void check_settings(const TrainSettings& s) {
+  if (s.train_files.empty()) fail(ErrorCode::usage, "no training data; give --train FILE");
+  if (s.output_dir.empty()) fail(ErrorCode::usage, "no output directory; give --output DIR");
+  check_values(s);
+  one_of("precision", s.precision, {"auto", "fp32", "tf32", "bf16", "fp16"});
   if (s.early_stopping_patience > 0 && (s.validation_files.empty() || s.eval_strategy == "no"))
     fail(ErrorCode::usage,
          "early_stopping_patience needs evaluations: give --val FILE and eval_strategy steps or epoch");

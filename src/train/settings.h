@@ -16,7 +16,9 @@ enum class TrainTask : uint8_t { sequence, token, multi };
 struct TrainSettings {
   std::string model, output_dir, resume_from_checkpoint;
   std::vector<std::string> train_files, validation_files;
-  std::string text_column, format = "auto";
+  std::string text_column, format = "auto", on_error = "stop";
+  char delimiter = 0;  // 0: the format's own
+  bool no_quotes = false;
   std::vector<std::string> label_columns;               // empty: `label`; several: 0 or 1 each
   std::string token_train_file, token_validation_file;  // --task multi: the CoNLL side
   std::string task = "auto";                            // auto, classification, ner, multi
@@ -80,7 +82,9 @@ struct SettingRow {
 };
 std::vector<SettingRow> setting_rows(const TrainSettings& settings);
 
-// Throws usage for values that contradict each other or make no sense.
+// Throws usage for numbers and names that make no sense, whatever the data.
+void check_values(const TrainSettings& settings);
+// The same, and what a run needs besides: files, a precision that trains, settings that go together.
 void check_settings(const TrainSettings& settings);
 
 }  // namespace brim

@@ -387,7 +387,7 @@ class Loop {
   void end_step(const MicroBatch& m) {
     PendingStep& p = *pending_.back();
     StepSettings step;
-    p.lr = learning_rate_at(s_, m.step, schedule_.total_steps());
+    p.lr = learning_rate_at(s_, schedule_.peak_learning_rate(), m.step, schedule_.total_steps());
     step.lr = static_cast<float>(p.lr);
     step.beta1 = static_cast<float>(s_.adam_beta1);
     step.beta2 = static_cast<float>(s_.adam_beta2);
