@@ -148,16 +148,10 @@ PlanRequest request_for(const Job& job, const Target& t) {
   r.limit_bytes = MemoryLimit::resolve(job.settings.memory_limit, t.memory, t.profile.name);
   const bool cpu = t.profile.kind == DeviceKind::cpu;
   r.tables_in_slab = !cpu || job.config.quantization.has_value();
-  const std::string& asked = job.settings.precision;
-  if (asked != "auto") {
-    const auto precision = precision_from_name(asked);
-    if (!precision) fail(ErrorCode::usage, "--precision {}: use auto, fp32, tf32, bf16, fp16, fp8 or int8", asked);
-    r.precision = *precision;
-  } else if (t.device && cpu && r.task == Task::score) {
-    r.precision = choose_precision("auto", t.profile, job.config, job.dir).precision;
-  } else {
-    r.precision = default_precision(t.profile, r.task);
-  }
+  const TrainSettings& s = job.settings;
+  r.precision = (r.task == Task::score ? choose_precision(s.precision, t.profile, job.config, job.dir)
+                                       : resolve_precision(s.precision, s.precision_by_switch, t.profile, r.task))
+                    .precision;
   return r;
 }
 

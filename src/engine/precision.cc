@@ -13,8 +13,6 @@ namespace {
 constexpr const char* kRecordFile = "brim.json";
 constexpr double kEnoughAgreement = 0.98;
 
-bool native_bf16(Isa isa) { return isa == Isa::avx512 || isa == Isa::amx || isa == Isa::neon_mm; }
-
 }  // namespace
 
 double recorded_int8_agreement(const std::filesystem::path& dir) {
@@ -33,22 +31,13 @@ void record_int8_agreement(const std::filesystem::path& dir, double agreement, i
 
 PrecisionChoice choose_precision(const std::string& asked, const DeviceProfile& device, const HfConfig& config,
                                  const std::filesystem::path& dir) {
-  const bool cpu = device.kind == DeviceKind::cpu;
-  if (asked != "auto") {
-    const auto precision = precision_from_name(asked);
-    if (!precision) fail(ErrorCode::usage, "--precision {}: use auto, fp32, tf32, bf16, fp16, fp8 or int8", asked);
-    if (device.rate(*precision) <= 0)
-      fail(ErrorCode::usage, "--precision {}: {} computes in {}", asked, device.name, device.precisions());
-    return {*precision, "asked for"};
+  if (asked == "auto" && device.kind == DeviceKind::cpu) {
+    if (config.quantization) return {Precision::int8, "the model is stored in int8"};
+    const double agreement = recorded_int8_agreement(dir);
+    if (agreement >= kEnoughAgreement)
+      return {Precision::int8, fmt::format("its int8 labels were measured to agree on {:.2f} %", agreement * 100)};
   }
-  if (!cpu && !device.bf16) return {Precision::fp16, fmt::format("{} has no bf16", device.name)};
-  if (!cpu) return {Precision::bf16, "the card's fastest format with fp32's range"};
-  if (config.quantization) return {Precision::int8, "the model is stored in int8"};
-  const double agreement = recorded_int8_agreement(dir);
-  if (agreement >= kEnoughAgreement)
-    return {Precision::int8, fmt::format("its int8 labels were measured to agree on {:.2f} %", agreement * 100)};
-  if (native_bf16(best_isa())) return {Precision::bf16, fmt::format("native on this CPU ({})", isa_name(best_isa()))};
-  return {Precision::fp32, "this CPU has no native bf16"};
+  return resolve_precision(asked, false, device, Task::score);
 }
 
 }  // namespace brim

@@ -6,16 +6,11 @@
 
 #include "device/device.h"
 #include "io/hf_config.h"
-#include "plan/plan.h"
+#include "plan/resolve.h"
 
 namespace brim {
 
-struct PrecisionChoice {
-  Precision precision;
-  std::string reason;  // one line for the summary
-};
-// "auto": bf16 where the CPU multiplies it natively, else fp32; int8 when the directory records enough agreement with
-// fp32; on CUDA bf16 where the card has it, else fp16. A precision the device lacks is a usage error.
+// As resolve_precision for scoring; and on a CPU "auto" is int8 when the directory records enough agreement with fp32.
 PrecisionChoice choose_precision(const std::string& asked, const DeviceProfile& device, const HfConfig& config,
                                  const std::filesystem::path& dir);
 

@@ -505,12 +505,6 @@ int64_t least_limit(const PlanRequest& request) {
   return std::min(least, smallest_limit(exchanged));
 }
 
-Precision default_precision(const DeviceProfile& d, Task task) {
-  if (d.kind != DeviceKind::cpu) return d.bf16 ? Precision::bf16 : Precision::fp16;
-  const bool native = d.isa == Isa::avx512 || d.isa == Isa::amx || d.isa == Isa::neon_mm;
-  return task == Task::score && native ? Precision::bf16 : Precision::fp32;
-}
-
 int64_t named_from_tokens(const Plan& plan, int64_t layers) {
   const double ops = static_cast<double>(layers) * (plan.task == Task::train ? 24 : 8);
   return static_cast<int64_t>(50e-6 * ops * plan.tokens_per_second);

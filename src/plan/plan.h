@@ -79,9 +79,6 @@ int64_t smallest_limit(const PlanRequest& request);
 // The same where solve() may exchange the optimizer too: below it, solve() throws.
 int64_t least_limit(const PlanRequest& request);
 
-// The precision taken when none is named.
-Precision default_precision(const DeviceProfile& device, Task task);
-
 // Tokens from which a batch's ops take so long (50 us each) that naming each on its stream (Stream::name_ops) costs
 // little.
 int64_t named_from_tokens(const Plan& plan, int64_t layers);

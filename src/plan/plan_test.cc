@@ -20,6 +20,7 @@
 #include "base/thread_pool.h"
 #include "data/packed_batch.h"
 #include "model/weights.h"
+#include "plan/resolve.h"
 
 namespace brim {
 namespace {
@@ -52,7 +53,7 @@ PlanRequest request(const ModelShape& model, Task task, const DeviceProfile& dev
   r.shape = model;
   r.task = task;
   r.device = device;
-  r.precision = default_precision(device, task);
+  r.precision = resolve_precision("auto", false, device, task).precision;
   r.max_length = std::min<int64_t>(model.max_tokens(), task == Task::train ? 128 : 512);
   r.limit_bytes = MemoryLimit::resolve("auto", {device.total_bytes, device.total_bytes});
   return r;
@@ -472,6 +473,26 @@ TEST(Plan, Golden) {
         EXPECT_NEAR(p.step_seconds / golden.step_seconds, 1, 1e-6) << path;
         EXPECT_EQ(p.notes, golden.notes) << path;
       }
+}
+
+TEST(Precision, ACardWithoutBf16TrainsInFp16) {
+  const auto chosen = [](const char* asked, bool wish, const char* device, Task task) {
+    return resolve_precision(asked, wish, card_profile(device), task);
+  };
+  for (const Task task : {Task::score, Task::train}) {
+    EXPECT_EQ(chosen("auto", false, "rtx3060", task).precision, Precision::bf16);
+    EXPECT_EQ(chosen("auto", false, "t4", task).precision, Precision::fp16);
+  }
+  EXPECT_NE(chosen("auto", false, "t4", Task::train).reason.find("no bf16 on t4: a loss scale"), std::string::npos);
+  EXPECT_EQ(chosen("auto", false, "cpu", Task::train).precision, Precision::fp32);
+  // A file written for another card: a switch is a wish, a name is not.
+  EXPECT_EQ(chosen("bf16", true, "t4", Task::train).precision, Precision::fp16);
+  EXPECT_EQ(chosen("bf16", true, "t4", Task::train).reason, "t4 has no bf16");
+  EXPECT_EQ(chosen("fp16", true, "cpu", Task::train).precision, Precision::fp32);
+  EXPECT_THROW(chosen("bf16", false, "t4", Task::train), Error);
+  EXPECT_THROW(chosen("int8", false, "cpu", Task::train), Error);
+  EXPECT_EQ(chosen("auto", true, "cpu", Task::train).reason, "mixed precision applies on a GPU only");
+  EXPECT_EQ(chosen("auto", true, "rtx3060", Task::train).precision, Precision::bf16);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "io/labels.h"
 #include "ops/loss.h"
+#include "plan/resolve.h"
 #include "train/content_hash.h"
 #include "train/token_cache.h"
 
@@ -345,19 +346,10 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   }
   if (shape.layers != whole.layers) keep_layers(job, whole, job.master);
 
-  const bool cpu = job.device->kind() == DeviceKind::cpu;
-  if (s.precision == "auto") {
-    job.precision = cpu ? Precision::fp32 : Precision::bf16;
-    job.precision_reason = cpu ? "exact on the CPU" : "the card's fastest format that needs no loss scale";
-  } else {
-    job.precision = *precision_from_name(s.precision);
-    job.precision_reason = "asked for";
-    if (cpu && (job.precision == Precision::fp16 || job.precision == Precision::tf32)) {
-      if (!s.precision_by_switch) fail(ErrorCode::usage, "precision {}: the CPU trains in fp32 or bf16", s.precision);
-      job.precision = Precision::fp32;
-      job.precision_reason = "the CPU has no " + s.precision;
-    }
-  }
+  const PrecisionChoice choice =
+      resolve_precision(s.precision, s.precision_by_switch, local_profile(*job.device), Task::train);
+  job.precision = choice.precision;
+  job.precision_reason = choice.reason;
   plan_train_job(job, 0, std::nullopt);
   for (const auto& note : job.plan.notes) say(note);
   if (!job.new_tensors.empty())

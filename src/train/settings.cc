@@ -184,7 +184,10 @@ const std::vector<Key>& table() {
        set(&S::token_set)},
       {"use_mixed_precision", "true: 16-bit training",
        [](S& s, std::string_view v) {
-         if (!boolean(v)) s.precision = "fp32";
+         if (!boolean(v))
+           s.precision = "fp32";
+         else if (s.precision == "auto")
+           s.precision_by_switch = true;
        }},
       {"threads", "CPU threads; 0: all cores", set(&S::threads)},
       {"use_cpu", "true: --device cpu",
