@@ -450,26 +450,20 @@ void draw_param(const ParamSpec& p, size_t place, float initializer_range, uint6
 
 }  // namespace
 
-void draw_heads(const ModelShape& shape, float initializer_range, uint64_t seed, std::vector<float>& master,
-                std::vector<std::string>& drawn) {
-  const SlabLayout layout = slab_layout(shape);
-  for (size_t i = 0; i < layout.params.size(); ++i) {
-    if (!layout.params[i].head || layout.params[i].rows == 0) continue;
-    draw_param(layout.params[i], i, initializer_range, seed, &master[static_cast<size_t>(layout.offset[i])]);
-    drawn.push_back(layout.params[i].names[0]);
-  }
-}
-
 std::vector<std::string> load_master(const WeightSource& source, const ModelShape& shape, float initializer_range,
-                                     uint64_t seed, std::vector<float>& master) {
+                                     uint64_t seed, std::vector<float>& master, bool new_classes) {
   const SlabLayout layout = slab_layout(shape);
+  const HeadIndex head = head_index(shape);
   master.assign(static_cast<size_t>(layout.elements()), 0.0f);
   std::vector<std::string> drawn;
   for (size_t i = 0; i < layout.params.size(); ++i) {
     const ParamSpec& p = layout.params[i];
     if (p.rows == 0) continue;
     float* out = &master[static_cast<size_t>(layout.offset[i])];
-    if (read_param(source, shape, p, out)) continue;
+    const auto place = static_cast<int64_t>(i);
+    const bool classes =
+        place == head.sequence_w || place == head.sequence_b || place == head.token_w || place == head.token_b;
+    if (!(new_classes && classes) && read_param(source, shape, p, out)) continue;
     draw_param(p, i, initializer_range, seed, out);
     drawn.push_back(p.names[0]);
   }

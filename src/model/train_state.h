@@ -96,12 +96,10 @@ class TrainState {
 // The same weights as the scoring pass reads them, for evaluation between steps.
 EncoderWeights encoder_weights(const ModelShape& shape, const TrainParams& params);
 
-// Draws the heads alone.
-void draw_heads(const ModelShape& shape, float initializer_range, uint64_t seed, std::vector<float>& master,
-                std::vector<std::string>& drawn);
 // Reads every parameter of `source` into slab order; a head that is absent is drawn from N(0, initializer_range) with
-// `seed`. Returns the names that were drawn.
+// `seed`. With `new_classes` the matrices that give classes are drawn whatever the source has; the pooler or dense
+// layer before them does not depend on the classes and is kept. Returns the names that were drawn.
 std::vector<std::string> load_master(const WeightSource& source, const ModelShape& shape, float initializer_range,
-                                     uint64_t seed, std::vector<float>& master);
+                                     uint64_t seed, std::vector<float>& master, bool new_classes = false);
 
 }  // namespace brim

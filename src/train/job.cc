@@ -327,23 +327,10 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   }
   job.data_hash = hash_of_data(job);
   job.class_weights = parse_class_weights(job);
-  const bool new_head = s.ignore_mismatched_head &&
-                        !contains_all(job.config.id2label, job.task == TrainTask::token ? data.token : data.sequence);
-  if (new_head && head != HeadKind::encoder) {
-    // The old head has another shape: load the encoder alone, then draw the head.
-    ModelShape bare = whole;
-    bare.sequence_classes = bare.token_classes = 0;
-    std::vector<float> encoder;
-    load_master(*source, bare, 0, 0, encoder);
-    const SlabLayout from = slab_layout(bare), to = slab_layout(whole);
-    job.master.assign(static_cast<size_t>(to.elements()), 0.0f);
-    for (size_t i = 0; i < from.params.size(); ++i)
-      std::copy_n(encoder.begin() + from.offset[i], from.params[i].elements(), job.master.begin() + to.offset[i]);
-    draw_heads(whole, job.config.initializer_range, static_cast<uint64_t>(s.seed), job.master, job.new_tensors);
-  } else {
-    job.new_tensors =
-        load_master(*source, whole, job.config.initializer_range, static_cast<uint64_t>(s.seed), job.master);
-  }
+  job.replaces_head = s.ignore_mismatched_head && head != HeadKind::encoder &&
+                      !contains_all(job.config.id2label, job.task == TrainTask::token ? data.token : data.sequence);
+  job.new_tensors = load_master(*source, whole, job.config.initializer_range, static_cast<uint64_t>(s.seed), job.master,
+                                job.replaces_head);
   if (shape.layers != whole.layers) keep_layers(job, whole, job.master);
 
   const PrecisionChoice choice =

@@ -38,6 +38,7 @@ struct TrainJob {
   std::vector<float> class_weights;      // empty: none
   std::vector<float> master;             // start values
   std::vector<std::string> new_tensors;  // drawn at random: the new head
+  bool replaces_head = false;            // which the model had, for other labels (ignore_mismatched_head)
   int64_t max_length = 0;
   bool tokens_cached = false;  // an earlier run had tokenized the training rows
   Precision precision = Precision::fp32;
