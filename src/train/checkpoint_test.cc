@@ -249,5 +249,40 @@ TEST(Checkpoint, ResumeWithoutOneStartsAtTheBeginning) {
   EXPECT_TRUE(t.weights() == t.weights("fresh"));
 }
 
+TEST(Checkpoint, OfARunWithAnotherTeacherIsRefused) {
+  TinyJob t;
+  put_golden_model(t.dir / "other", "bert_sequence");
+  t.settings.teacher = (t.dir / "model").string();
+  t.settings.save_strategy = "epoch";
+  t.run();
+  TrainSettings s = t.settings;
+  s.resume_from_checkpoint = "last";
+  s.teacher = (t.dir / "other").string();  // the same weights elsewhere are the same teacher
+  train(s, {});
+  std::string weights = get_file(t.dir / "other/model.safetensors");
+  weights.back() ^= 1;
+  put_file(t.dir / "other/model.safetensors", weights);
+  const std::string message = error_of(ErrorCode::usage, [&] { train(s, {}); });
+  EXPECT_HAS(message, "teacher_weights: then ");
+  EXPECT_HAS(message, "--model ");
+  s.teacher.clear();
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "teacher_weights: then ");
+}
+
+TEST(Checkpoint, AResumedRunStartsNoClassifier) {
+  TinyJob t("bert_encoder");
+  t.settings.save_strategy = "epoch";
+  std::string said;
+  TrainCallbacks callbacks;
+  callbacks.say = [&](const std::string& line) { said += line + "\n"; };
+  train(t.settings, callbacks);
+  EXPECT_HAS(said, "this model has no classifier yet: starting one for negative, neutral, positive");
+  said.clear();
+  t.settings.resume_from_checkpoint = "last";
+  train(t.settings, callbacks);
+  EXPECT_HAS(said, "resuming after step");
+  EXPECT_EQ(said.find("classifier"), std::string::npos) << said;
+}
+
 }  // namespace
 }  // namespace brim

@@ -182,7 +182,12 @@ class Loop {
                                 {"tags", job_.labels.token}};
     for (const SettingRow& row : setting_rows(s_))
       if (row.repeats) j[row.name] = row.value;
-    return j.dump();
+    if (!s_.teacher.empty()) {  // wherever it lies: what counts is what it says
+      ContentHash weights;
+      for (const auto& file : WeightSource::open(s_.teacher)->files()) weights.add_file(file);
+      j["teacher_weights"] = weights.hex();
+    }
+    return j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
   static std::string difference(const std::string& then, const std::string& now) {
@@ -191,6 +196,8 @@ class Loop {
     for (const auto& [key, value] : b.items())
       if (!a.contains(key) || a[key] != value)
         text += fmt::format("\n  {}: then {}, now {}", key, a.contains(key) ? a[key].dump() : "unknown", value.dump());
+    for (const auto& [key, value] : a.items())
+      if (!b.contains(key)) text += fmt::format("\n  {}: then {}, now none", key, value.dump());
     return text;
   }
 
@@ -202,8 +209,11 @@ class Loop {
       return;
     }
     if (checkpoint->progress.settings != progress_.settings)
-      fail(ErrorCode::usage, "{}: made with other settings or data; it cannot be continued as this run{}",
-           checkpoint->dir.string(), difference(checkpoint->progress.settings, progress_.settings));
+      fail(
+          ErrorCode::usage,
+          "{0}: made with other settings or data, so it cannot be continued as this run; to train longer or otherwise, "
+          "start a new run from it: --model {0} --output NEW{1}",
+          checkpoint->dir.string(), difference(checkpoint->progress.settings, progress_.settings));
     progress_ = checkpoint->progress;
     find_best_model(checkpoint->dir.parent_path());
     state_.upload(*stream_, checkpoint->master);
