@@ -2,7 +2,6 @@
 #include "cli/engine_flags.h"
 
 #include <CLI/CLI.hpp>
-#include <cctype>
 
 #include "base/env.h"
 #include "base/error.h"
@@ -67,11 +66,10 @@ void DialectFlags::add_to(CLI::App& app) {
 
 char DialectFlags::character() const {
   if (delimiter.empty()) return 0;
-  if (delimiter == "tab" || delimiter == "\\t") return '\t';
-  if (delimiter.size() != 1 || std::isalnum(static_cast<unsigned char>(delimiter[0])) != 0 || delimiter[0] == '"' ||
-      delimiter[0] == '\n' || delimiter[0] == '\r')
+  const auto character = parse_delimiter(delimiter);
+  if (!character)
     fail(ErrorCode::usage, "--delimiter {}: give one character that is no letter, digit or quote, or tab", delimiter);
-  return delimiter[0];
+  return *character;
 }
 
 void check_threads(int threads) {

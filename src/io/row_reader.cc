@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -87,6 +88,14 @@ RowFormat row_format_of(std::string_view path) {
   if (ends_with(path, ".tsv") || ends_with(path, ".tab")) return RowFormat::tsv;
   if (ends_with(path, ".jsonl") || ends_with(path, ".ndjson") || ends_with(path, ".json")) return RowFormat::jsonl;
   return RowFormat::txt;
+}
+
+std::optional<char> parse_delimiter(std::string_view text) {
+  if (text == "tab" || text == "\\t") return '\t';
+  if (text.size() != 1 || std::isalnum(static_cast<unsigned char>(text[0])) != 0 || text[0] == '"' || text[0] == '\n' ||
+      text[0] == '\r')
+    return std::nullopt;
+  return text[0];
 }
 
 const Error* RowChunk::error(size_t row) const {
@@ -452,9 +461,9 @@ void RowReader::refuse_other_separator() const {
            "{}: its header, {}, is one column: is the file separated by {}? {}; if it is one column, name it with "
            "--text-column",
            source_->name(), name, called,
-           separator == '\t'  ? "Say --format tsv"
-           : separator == ',' ? "Say --format csv"
-                              : "Save it with commas, or give score, eval, embed or tokenize --delimiter");
+           separator == '\t'  ? std::string("Say --format tsv")
+           : separator == ',' ? std::string("Say --format csv")
+                              : fmt::format("Add --delimiter '{}'", separator));
 }
 
 // Piped rows are txt unless --format says otherwise: what is plainly a table or JSON deserves a word.

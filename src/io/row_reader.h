@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,9 @@ const char* row_format_name(RowFormat format);
 RowFormat parse_row_format(std::string_view name);  // "auto", "txt", …; Error(usage) otherwise
 // By the name without .gz/.zst: .csv, .tsv (.tab), .jsonl (.ndjson, .json); all else, stdin included, is txt.
 RowFormat row_format_of(std::string_view path);
+
+// What separates columns, as a flag or a key gives it: one character that is no letter, digit or quote, or `tab`.
+std::optional<char> parse_delimiter(std::string_view text);
 
 struct RowReaderOptions {
   RowFormat format = RowFormat::automatic;

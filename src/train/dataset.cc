@@ -9,9 +9,12 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "base/units.h"
+#include "base/utf8.h"
 #include "data/metrics.h"
 #include "io/conll.h"
 #include "io/labels.h"
+#include "io/quote_text.h"
 #include "io/row_reader.h"
 #include "ops/loss.h"
 
@@ -23,6 +26,8 @@ RowReaderOptions reader_options(const TrainSettings& s) {
   options.format = s.format == "conll" ? RowFormat::automatic : parse_row_format(s.format);
   options.text_column = s.text_column;
   options.label_columns = s.label_columns.empty() ? std::vector<std::string>{"label"} : s.label_columns;
+  options.delimiter = s.delimiter;
+  options.quotes = !s.no_quotes;
   return options;
 }
 
@@ -31,33 +36,56 @@ constexpr size_t kSpillTokens = size_t{4} << 20;
 
 struct RowRead {
   std::string_view text;
-  std::span<const std::string_view> labels;  // one a label column
+  std::span<const std::string_view> labels;  // one per label column
   int32_t file, line;
 };
 
+void check_utf8(std::string_view label, const std::string& where) {
+  if (!is_valid_utf8(label))
+    fail(ErrorCode::bad_data, "{}: the label {} is not UTF-8; save the file as UTF-8", where, quote_text(label));
+}
+
+struct Skipped {
+  int64_t rows = 0;
+  std::string first;
+};
+
+// A bad row, or one of which `fn` throws bad_data, ends it or is left out, as on_error says.
 template <class Fn>
-void for_each_row(const std::vector<std::string>& files, const TrainSettings& s, Fn&& fn) {
+Skipped for_each_row(const std::vector<std::string>& files, const TrainSettings& s, Fn&& fn) {
   RowReader reader(files, reader_options(s));
   RowChunk chunk;
+  Skipped skipped;
+  const auto take = [&](size_t r) {
+    const auto where = [&] { return fmt::format("{}:{}", reader.inputs()[chunk.input], chunk.lines[r]); };
+    if (const Error* error = chunk.error(r)) {
+      std::string_view told = error->what();  // the reader may have said where already
+      if (const std::string place = fmt::format("{}: line {}: ", reader.inputs()[chunk.input], chunk.lines[r]);
+          told.starts_with(place))
+        told.remove_prefix(place.size());
+      throw Error(error->code(), fmt::format("{}: {}", where(), told));
+    }
+    const auto& columns = reader.schema().label_columns;
+    const std::span labels(chunk.labels.data() + r * columns.size(), columns.size());
+    if (labels[0].empty() && !s.several_labels())
+      fail(ErrorCode::bad_data, "{}: no label in column {}", where(), columns[0]);
+    for (const std::string_view label : labels) check_utf8(label, where());
+    if (chunk.texts[r].find_first_not_of(" \t\r\n") == std::string_view::npos)
+      fail(ErrorCode::bad_data, "{}: empty text; a row without text teaches nothing, remove it", where());
+    fn(RowRead{chunk.texts[r], labels, static_cast<int32_t>(chunk.input), static_cast<int32_t>(chunk.lines[r])}, where);
+  };
   while (reader.next_chunk(chunk))
     for (size_t r = 0; r < chunk.size(); ++r) {
-      const auto where = [&] { return fmt::format("{}:{}", reader.inputs()[chunk.input], chunk.lines[r]); };
-      if (const Error* error = chunk.error(r)) {
-        std::string_view told = error->what();  // the reader may have said where already
-        if (const std::string place = fmt::format("{}: line {}: ", reader.inputs()[chunk.input], chunk.lines[r]);
-            told.starts_with(place))
-          told.remove_prefix(place.size());
-        throw Error(error->code(), fmt::format("{}: {}", where(), told));
+      try {
+        take(r);
+      } catch (const Error& e) {
+        if (e.code() != ErrorCode::bad_data) throw;
+        if (s.on_error != "skip")
+          throw Error(e.code(), std::string(e.what()) + "; --on-error skip continues without it");
+        if (skipped.rows++ == 0) skipped.first = e.what();
       }
-      const auto& columns = reader.schema().label_columns;
-      const std::span labels(chunk.labels.data() + r * columns.size(), columns.size());
-      if (labels[0].empty() && !s.several_labels())
-        fail(ErrorCode::bad_data, "{}: no label in column {}", where(), columns[0]);
-      if (chunk.texts[r].find_first_not_of(" \t\r\n") == std::string_view::npos)
-        fail(ErrorCode::bad_data, "{}: empty text; a row without text teaches nothing, remove it", where());
-      fn(RowRead{chunk.texts[r], labels, static_cast<int32_t>(chunk.input), static_cast<int32_t>(chunk.lines[r])},
-         where);
     }
+  return skipped;
 }
 
 bool all_numbers(const std::set<std::string>& names) {
@@ -121,13 +149,11 @@ void add_sequences(TrainRows& set, const std::vector<std::string>& files, const 
     text_bytes = 0;
   };
   const Classes classes(labels, sets.loosely);
-  for_each_row(files, s, [&](const RowRead& row, const auto& where) {
-    texts.emplace_back(row.text);
-    text_bytes += row.text.size();
-    set.file.push_back(row.file);
-    set.line.push_back(row.line);
+  std::vector<float> marks;
+  const Skipped skipped = for_each_row(files, s, [&](const RowRead& row, const auto& where) {
+    int32_t label = 0;
     if (s.several_labels()) {
-      std::vector<float> marks(labels.size(), 0.0f);
+      marks.assign(labels.size(), 0.0f);
       const auto& columns = s.label_columns;
       if (columns.size() > 1)
         for (size_t c = 0; c < columns.size(); ++c)
@@ -136,13 +162,20 @@ void add_sequences(TrainRows& set, const std::vector<std::string>& files, const 
       else
         for (const auto& name : split_names(row.labels[0], '|'))
           marks[static_cast<size_t>(classes.of(name, "label", where))] = 1;
-      set.multi_label.insert(set.multi_label.end(), marks.begin(), marks.end());
-      set.label.push_back(0);
     } else {
-      set.label.push_back(classes.of(row.labels[0], "label", where));
+      label = classes.of(row.labels[0], "label", where);
     }
+    // From here on nothing throws: the row counts.
+    if (s.several_labels()) set.multi_label.insert(set.multi_label.end(), marks.begin(), marks.end());
+    set.label.push_back(label);
+    texts.emplace_back(row.text);
+    text_bytes += row.text.size();
+    set.file.push_back(row.file);
+    set.line.push_back(row.line);
     if (text_bytes >= kBlockBytes) tokenize();
   });
+  set.skipped += skipped.rows;
+  if (set.first_skipped.empty()) set.first_skipped = skipped.first;
   tokenize();
 }
 
@@ -184,9 +217,8 @@ TaggedSentence encode_sentence(const ConllSentence& sentence, const Classes& cla
 }
 
 void add_tokens(TrainRows& set, const std::vector<std::string>& files, const std::vector<std::string>& labels,
-                const Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool) {
+                const Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool, int32_t first_file) {
   const Classes classes(labels);
-  const auto first_file = static_cast<int32_t>(set.file.empty() ? 0 : set.file.back() + 1);
   set.token_label.resize(static_cast<size_t>(set.tokens()), kIgnoredTarget);  // rows of the other task
   for (size_t f = 0; f < files.size(); ++f) {
     const auto sentences = read_conll(files[f]);
@@ -221,7 +253,8 @@ void TrainRows::end_row() {
   ids.clear();
 }
 
-TrainSet::TrainSet(TrainRows rows) : truncated(rows.truncated) {
+TrainSet::TrainSet(TrainRows rows)
+    : truncated(rows.truncated), skipped(rows.skipped), first_skipped(rows.first_skipped) {
   BRIM_CHECK(rows.spilled == 0, "{} tokens are no longer in memory", rows.spilled);
   memory = std::make_shared<const TrainRows>(std::move(rows));
   each_array([](auto& view, const auto& values) { view = values; }, *this, *memory);
@@ -231,6 +264,8 @@ TrainSet TrainSet::in_memory() const {
   if (!mapped) return *this;
   TrainRows rows;
   rows.truncated = truncated;
+  rows.skipped = skipped;
+  rows.first_skipped = first_skipped;
   each_array([](auto& values, const auto& view) { values.assign(view.begin(), view.end()); }, rows, *this);
   return TrainSet(std::move(rows));
 }
@@ -245,6 +280,8 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task) {
   LabelSets sets;
   if (task != TrainTask::token && s.label_columns.size() > 1) {
     sets.sequence = s.label_columns;  // their order is the user's
+    for (const auto& column : s.label_columns)
+      if (!is_valid_utf8(column)) fail(ErrorCode::usage, "label_column {}: not UTF-8", quote_text(column));
   } else if (task != TrainTask::token) {
     std::set<std::string> names;
     for_each_row(s.train_files, s, [&](const RowRead& row, const auto&) {
@@ -263,8 +300,12 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task) {
     for (const auto& file : files)
       for (const auto& sentence : read_conll(file)) {
         read = true;
-        for (const auto& tag : iob_to_bio(sentence.tags))
-          if (tag != "O") names.insert(tag);
+        const auto tags = iob_to_bio(sentence.tags);
+        for (size_t w = 0; w < tags.size(); ++w) {
+          if (tags[w] == "O") continue;
+          check_utf8(tags[w], fmt::format("{}:{}", file, sentence.line + static_cast<int64_t>(w)));
+          names.insert(tags[w]);
+        }
       }
     if (read) sets.token = {"O"};
     sets.token.insert(sets.token.end(), names.begin(), names.end());
@@ -276,8 +317,24 @@ void collect_rows(TrainRows& rows, const std::vector<std::string>& files, const 
                   const TrainSettings& s, TrainTask task, const LabelSets& labels, const Tokenizer& tokenizer,
                   int64_t max_length, ThreadPool& pool) {
   if (task != TrainTask::token) add_sequences(rows, files, s, labels, tokenizer, max_length, pool);
-  if (task == TrainTask::token) add_tokens(rows, files, labels.token, tokenizer, max_length, pool);
-  if (task == TrainTask::multi) add_tokens(rows, {token_file}, labels.token, tokenizer, max_length, pool);
+  if (task == TrainTask::token) add_tokens(rows, files, labels.token, tokenizer, max_length, pool, 0);
+  if (task == TrainTask::multi)
+    add_tokens(rows, {token_file}, labels.token, tokenizer, max_length, pool, static_cast<int32_t>(files.size()));
+}
+
+std::string note_on_labels(const std::vector<std::string>& labels) {
+  bool fraction = false;
+  for (const auto& label : labels) {
+    char* end = nullptr;
+    (void)std::strtod(label.c_str(), &end);
+    if (label.empty() || end != label.c_str() + label.size()) return "";
+    fraction = fraction || label.find('.') != std::string::npos;
+  }
+  if (!fraction) return "";
+  return fmt::format(
+      "the labels are numbers with a fraction ({}): each of the {} becomes a class of its own; Brim "
+      "classifies, it does not predict numbers",
+      some_of(labels), format_count(static_cast<int64_t>(labels.size())));
 }
 
 std::vector<std::vector<int64_t>> split_micro_batches(const TrainSet& set, const std::vector<int64_t>& rows,

@@ -26,6 +26,8 @@ struct TrainRows {
   std::vector<int32_t> token_label;  // token task: one a token, kIgnoredTarget where there is none
   std::vector<int32_t> file, line;   // where each row was written: index into the files, line from 1
   int64_t truncated = 0;
+  int64_t skipped = 0;        // bad rows left out (on_error skip)
+  std::string first_skipped;  // what was wrong with the first of them, and where
   // Takes finished rows' tokens off memory's hands, in order; empty: they all stay.
   std::function<void(std::span<const int32_t>)> spill;
   int64_t spilled = 0;
@@ -42,7 +44,8 @@ struct TrainSet {
   std::span<const int32_t> label;
   std::span<const float> multi_label;
   std::span<const int32_t> token_label, file, line;
-  int64_t truncated = 0;
+  int64_t truncated = 0, skipped = 0;
+  std::string first_skipped;                 // empty where the set came from the token cache
   std::shared_ptr<const TrainRows> memory;   // what the views point into:
   std::shared_ptr<const MappedFile> mapped;  // one of the two
 
@@ -80,8 +83,11 @@ struct LabelSets {
 // The first of them, for messages: there may be thousands.
 std::string some_of(const std::vector<std::string>& labels);
 
-// Labels of the data, in the order a new head gets: numbers by value, names by alphabet; tags with O first.
+// Labels of the data, in the order a new head gets: numbers by value, names by alphabet; tags with O first. One that is
+// not UTF-8 is bad_data naming file and line: config.json could not hold it.
 LabelSets labels_of(const TrainSettings& settings, TrainTask task);
+// A line about labels that look like measurements (0.25, 1.5): each becomes a class. Empty where they do not.
+std::string note_on_labels(const std::vector<std::string>& labels);
 
 // Reads and tokenizes block by block. `labels` says which names are known; a label outside it is bad_data naming file
 // and line.

@@ -155,7 +155,7 @@ TEST(TrainData, BadMarksNameFileLineColumnAndValue) {
   EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "negative is named twice");
   t.settings.label_columns = {"negative", "positive"};
   t.settings.task = "multi";
-  EXPECT_HAS(data_error(t, "text,negative,positive\nw5,1,0\n", ErrorCode::usage), "one label a row");
+  EXPECT_HAS(data_error(t, "text,negative,positive\nw5,1,0\n", ErrorCode::usage), "one label per row");
 }
 
 TEST(TrainData, FirstSubwordCarriesTheTagAndIob1BecomesBio) {
@@ -216,6 +216,80 @@ auto rows_from(int32_t seed) {
     set.line = {2, 3};
     set.truncated = 1;
   };
+}
+
+TEST(TrainData, LabelsThatAreNotUtf8AreRefusedWithTheirLine) {
+  TinyJob t;
+  EXPECT_HAS(data_error(t, "text,label\nw5,negative\nw6,caf\xe9\n"), "train.csv:3: the label 'caf\xe9' is not UTF-8");
+  put_file(t.dir / "train.conll", "w5 O\nw6 B-\xff\n");
+  t.settings.train_files = {(t.dir / "train.conll").string()};
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { open(t); }), "train.conll:2: the label");
+}
+
+TEST(TrainData, BadRowsAreSkippedWhereAskedFor) {
+  TinyJob t;
+  t.settings.on_error = "skip";
+  put_file(t.dir / "train.csv", "text,label\nw5,negative\nw6,\n  ,positive\nw7,positive,more\nw8,positive\n");
+  put_file(t.dir / "val.csv", "text,label\nw5,negative\nw6,angry\n");
+  for (const bool cached : {false, true}) {
+    std::string said;
+    const TrainJob job = open_train_job(t.settings, [&](const std::string& line) { said += line + "\n"; });
+    EXPECT_EQ(job.tokens_cached, cached);
+    EXPECT_EQ(job.train_set.rows(), 2);
+    EXPECT_EQ(list(job.train_set.label), (std::vector<int32_t>{0, 2}));
+    EXPECT_EQ(list(job.train_set.line), (std::vector<int32_t>{2, 6}));
+    EXPECT_EQ(job.validation_set.rows(), 1);
+    EXPECT_HAS(said, "3 training rows skipped");
+    EXPECT_HAS(said, "1 validation row skipped");
+    if (!cached) {
+      EXPECT_HAS(said, "train.csv:3: no label in column label");
+    }
+  }
+  t.settings.on_error = "stop";
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { open(t); }), "--on-error skip");
+}
+
+TEST(TrainData, ColumnsMayBeSeparatedOtherwise) {
+  TinyJob t;
+  put_file(t.dir / "train.csv", "text;label\nw5, w6;negative\n\"w7;positive\n");
+  put_file(t.dir / "val.csv", "text;label\nw5;negative\n");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { open(t); }), "Add --delimiter ';'");
+  t.settings.delimiter = ';';
+  t.settings.no_quotes = true;
+  EXPECT_EQ(open(t).train_set.rows(), 2);
+}
+
+TEST(TrainData, LabelsThatLookLikeMeasurementsDeserveAWord) {
+  EXPECT_HAS(note_on_labels({"0.25", "0.5", "1"}), "each of the 3 becomes a class");
+  EXPECT_EQ(note_on_labels({"0", "1", "2"}), "");
+  EXPECT_EQ(note_on_labels({"v1.5", "v2.0"}), "");
+  TinyJob t("bert_encoder");
+  put_file(t.dir / "train.csv", "text,label\nw5,0.25\nw6,0.75\n");
+  t.settings.validation_files.clear();
+  std::string said;
+  open_train_job(t.settings, [&](const std::string& line) { said += line + "\n"; });
+  EXPECT_HAS(said, "numbers with a fraction (0.25, 0.75)");
+}
+
+TEST(TrainData, ANewClassifierKeepsThePoolerBelowIt) {
+  TinyJob t;
+  const TrainJob before = open(t);
+  put_file(t.dir / "train.csv", "text,label\nw5,joy\nw6,anger\n");
+  t.settings.ignore_mismatched_head = true;
+  t.settings.validation_files.clear();
+  const TrainJob job = open(t);
+  EXPECT_TRUE(job.replaces_head);
+  const SlabLayout from = slab_layout(before.shape), to = slab_layout(job.shape);
+  const HeadIndex head = head_index(job.shape);
+  for (const int64_t i : {head.dense_w, head.dense_b, int64_t{ParamIndex::word}}) {
+    const auto k = static_cast<size_t>(i);
+    ASSERT_GT(to.params[k].elements(), 0);
+    EXPECT_TRUE(std::equal(job.master.begin() + to.offset[k],
+                           job.master.begin() + to.offset[k] + to.params[k].elements(),
+                           before.master.begin() + from.offset[k]))
+        << to.params[k].names[0];
+  }
+  EXPECT_EQ(job.new_tensors, (std::vector<std::string>{"classifier.weight", "classifier.bias"}));
 }
 
 TEST(TokenCache, GivesBackWhatWasStored) {

@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "io/labels.h"
 
+#include "io/row_reader.h"
 namespace brim {
 namespace {
 
@@ -119,6 +120,15 @@ const std::vector<Key>& table() {
       {"lr_scaling", "none, sqrt or linear: scales the rate with the batch", set(&S::lr_scaling)},
       {"lr_reference_batch", "batch at which the learning rate holds as given", set(&S::lr_reference_batch)},
       {"warmup_steps", "steps of linear warm-up; below 1: a share of all steps", set(&S::warmup_steps)},
+      {"delimiter",
+       "what separates the columns of csv and tsv rows, where it is neither comma nor tab: ';', '|', …, or tab",
+       [](S& s, std::string_view v) {
+         const auto character = parse_delimiter(v);
+         if (!character) throw Bad{"one character that is no letter, digit or quote, or tab"};
+         s.delimiter = *character;
+       }},
+      {"no_quotes", "quotes in csv and tsv rows are characters like any other", set(&S::no_quotes)},
+      {"on_error", "rows without text or label, or with a label that is not known: stop or skip", set(&S::on_error)},
       {"warmup_ratio", "warm-up as a share of all steps", set(&S::warmup_ratio)},
       {"weight_decay", "decoupled decay; none on biases and norms", set(&S::weight_decay)},
       {"adam_beta1", "AdamW", set(&S::adam_beta1)},

@@ -15,14 +15,14 @@ namespace brim {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr char kMagic[8] = {'B', 'R', 'I', 'M', 'T', 'O', 'K', '2'};  // the digit changes with the layout below
+constexpr char kMagic[8] = {'B', 'R', 'I', 'M', 'T', 'O', 'K', '3'};  // the digit changes with the layout below
 constexpr size_t kHashBytes = 16;
 constexpr size_t kWord = 8;  // every array begins at a multiple of it, so that it is read where it lies
 constexpr size_t kArrays = 7;
 
 // After the arrays, before the hash: where they are.
 struct Table {
-  int64_t truncated = 0;
+  int64_t truncated = 0, skipped = 0;
   struct Array {
     uint64_t at = 0, count = 0;
   };
@@ -56,6 +56,7 @@ class TokenWriter {
         rows);
     align();
     table_.truncated = rows.truncated;
+    table_.skipped = rows.skipped;
     put(&table_, sizeof table_);
     const auto hash = hash_.value();
     file_.write(hash.data(), kHashBytes);
@@ -137,6 +138,7 @@ std::optional<TrainSet> TokenCache::load(const fs::path& path, bool written_just
     Table table;
     std::memcpy(&table, file.data() + arrays_end, sizeof table);
     set.truncated = table.truncated;
+    set.skipped = table.skipped;
     size_t number = 0;
     each_array(
         [&]<class T>(std::span<const T>& view) {
@@ -195,7 +197,10 @@ TrainSet TokenCache::get(const std::string& key, const std::function<void(TrainR
     made = true;
     make_room(file.finish(rows));
     file.commit();
-    if (auto set = load(path, true)) return std::move(*set);
+    if (auto set = load(path, true)) {
+      set->first_skipped = rows.first_skipped;
+      return std::move(*set);
+    }
   } catch (const Error& e) {
     if (e.code() != ErrorCode::cannot_write) throw;
     log_warning("tokens are not cached: {}", e.what());
@@ -228,8 +233,9 @@ std::string token_cache_key(const std::vector<std::string>& files, const std::st
     hash.add(path.filename().string());
     hash.add_file(path);
   }
-  hash.add(fmt::format("{}|{}|{}|{}|{}|{}", static_cast<int>(task), s.text_column, fmt::join(s.label_columns, ","),
-                       s.format, s.several_labels(), max_length));
+  hash.add(fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}", static_cast<int>(task), s.text_column,
+                       fmt::join(s.label_columns, ","), s.format, s.several_labels(), max_length,
+                       static_cast<int>(s.delimiter), s.no_quotes, s.on_error));
   for (const auto* names : {&labels.sequence, &labels.token})
     for (const auto& name : *names) hash.add(name);
   return hash.hex();
