@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/mapped_file.h"
 #include "base/progress.h"
 #include "base/units.h"
 #include "cli/engine_flags.h"
@@ -81,7 +82,7 @@ void print_table(const Evaluation& e) {
     fmt::print("{:<20} {:>10.4f} {:>10.4f} {:>10.4f} {:>10}\n", e.labels[k], m.per_class[k].precision,
                m.per_class[k].recall, m.per_class[k].f1, format_count(m.per_class[k].support));
   if (e.labels.size() > 20 || m.confusion.empty()) return;
-  fmt::print("\nrows: the true class, columns: what was said\n{:<20}", "");
+  fmt::print("\nrows: true label, columns: predicted label\n{:<20}", "");
   for (const auto& label : e.labels) fmt::print(" {:>10.10}", label);
   fmt::print("\n");
   for (size_t k = 0; k < e.labels.size(); ++k) {
@@ -89,6 +90,17 @@ void print_table(const Evaluation& e) {
     for (const int64_t n : m.confusion[k]) fmt::print(" {:>10}", format_count(n));
     fmt::print("\n");
   }
+}
+
+// The precision `brim train` evaluated the model in; empty where it did not make it.
+std::string trained_in(const std::filesystem::path& dir) {
+  const auto path = dir / "trainer_state.json";
+  std::error_code ec;
+  if (!std::filesystem::is_regular_file(path, ec)) return "";
+  const auto state = nlohmann::json::parse(read_file(path), nullptr, false);
+  return state.is_object() && state.contains("precision") && state["precision"].is_string()
+             ? state["precision"].get<std::string>()
+             : "";
 }
 
 int run_eval(const EvalFlags& f) {
@@ -129,12 +141,16 @@ int run_eval(const EvalFlags& f) {
              engine->model().dir().string());
   }
   if (f.json)
-    std::cout << to_json(e).dump(2) << "\n";
+    std::cout << to_json(e).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   else
     print_table(e);
-  if (!f.json && !f.engine.quiet)
+  if (!f.json && !f.engine.quiet) {
     fmt::print(stderr, "{} on {} in {}\n", engine == nullptr ? "vader" : engine->model().dir().string(),
                engine == nullptr ? "cpu" : engine->device().name(), e.precision);
+    const std::string trained = engine == nullptr ? "" : trained_in(engine->model().dir());
+    if (!trained.empty() && trained != e.precision)
+      fmt::print(stderr, "training evaluated this model in {}: --precision {} repeats its figures\n", trained, trained);
+  }
   return 0;
 }
 

@@ -18,6 +18,7 @@
 #include "base/units.h"
 #include "cli/env_file.h"
 #include "cli/verb.h"
+#include "train/settings.h"
 
 namespace brim {
 namespace {
@@ -117,14 +118,21 @@ std::string parse_problem(const CLI::App& app, const CLI::ParseError& error) {
     if (const size_t equals = text.find(" = ", flag); equals != std::string::npos)
       return fmt::format("{} {}: not a value it takes (a number in range, or true or false for a switch)",
                          text.substr(flag + 1, equals - flag - 1), text.substr(equals + 3));
-  if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError) || flag == std::string::npos) return text;
-  const std::string typed = text.substr(flag + 3, text.find_first_of(" =", flag + 3) - flag - 3);
+  if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return text;
   const CLI::App* verb = &app;
   while (!verb->get_subcommands().empty()) verb = verb->get_subcommands().front();
+  const bool trains = verb->get_name() == "train";
+  if (const size_t colon = text.find(": "); trains && flag == std::string::npos && colon != std::string::npos) {
+    const std::string word = text.substr(colon + 2, text.find(' ', colon + 2) - colon - 2);
+    return fmt::format("train takes no file by itself; did you mean --train {}?", word);
+  }
+  if (flag == std::string::npos) return text;
+  const std::string typed = text.substr(flag + 3, text.find_first_of(" =", flag + 3) - flag - 3);
   std::vector<std::string> names;
   for (const CLI::Option* option : verb->get_options())
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
-  const std::string near = nearest_name(typed, names);
+  std::string near = trains ? setting_meant(typed) : nearest_name(typed, names);
+  if (trains) std::replace(near.begin(), near.end(), '_', '-');
   const std::string needless = near.empty() ? not_needed(typed) : "";
   return fmt::format("there is no flag --{}{}{}", typed, near.empty() ? "" : fmt::format(" (did you mean --{}?)", near),
                      needless);

@@ -216,6 +216,11 @@ BatchAndRate learning(const Job& job, const Plan& p) {
   return b;
 }
 
+// Paths may be any bytes.
+std::string text_of(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 nlohmann::ordered_json json_of(const Job& job, const Plan& p) {
   auto j = nlohmann::ordered_json::parse(to_json(p));
   j["model"] = job.dir.string();
@@ -321,7 +326,7 @@ int run_all(const PlanFlags& f, const Job& job) {
                  "-", "-", said);
   }
   if (f.json)
-    fmt::print("{}\n", rows.dump(2));
+    fmt::print("{}\n", text_of(rows));
   else
     for (const auto& note : job.notes) fmt::print("note: {}\n", note);
   return any ? 0 : exit_code(ErrorCode::does_not_fit);
@@ -337,7 +342,7 @@ int run_plan(const PlanFlags& f) {
   try {
     p = solve(r);
   } catch (const Error& e) {
-    if (f.json && e.code() == ErrorCode::does_not_fit) fmt::print("{}\n", unfit_json(t.profile.name, r).dump(2));
+    if (f.json && e.code() == ErrorCode::does_not_fit) fmt::print("{}\n", text_of(unfit_json(t.profile.name, r)));
     throw;
   }
   const double seconds = seconds_since(since);
@@ -352,7 +357,7 @@ int run_plan(const PlanFlags& f) {
                               {"peak_bytes", n->peak_bytes},
                               {"token_budget", n->token_budget},
                               {"tokens_per_second", n->tokens_per_second}});
-    fmt::print("{}\n", j.dump(2));
+    fmt::print("{}\n", text_of(j));
   } else {
     print_plan(job, r, p);
     fmt::print("planned in {}\n", seconds_text(seconds));

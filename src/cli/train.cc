@@ -89,22 +89,24 @@ int run_train(const TrainFlags& f) {
     write_file_atomically(f.trace, Timeline::chrome_trace(to_json(recorder.record())));
   }
   if (outcome.interrupted)
-    fail(ErrorCode::interrupted, "interrupted at step {}; checkpoint written; --resume-from-checkpoint last goes on",
+    fail(ErrorCode::interrupted, "interrupted at step {}; checkpoint written; --resume-from-checkpoint last continues",
          format_count(outcome.steps));
   if (!f.quiet) {
     const double seconds = std::max(1e-9, outcome.seconds);
     fmt::print(
-        stderr, "{} step{} in {}{} · {} rows/s · {} tokens/s\n", format_count(outcome.own_steps),
-        outcome.own_steps == 1 ? "" : "s", format_duration(outcome.seconds),
+        stderr, "{} in {}{} · {} rows/s · {} tokens/s\n", format_count(outcome.own_steps, "step"),
+        format_duration(outcome.seconds),
         outcome.own_steps < outcome.steps ? fmt::format(" ({} with those before)", format_count(outcome.steps)) : "",
         format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)),
         format_si(static_cast<double>(outcome.tokens) / seconds));
     fmt::print(stderr, "device busy {:.1f} %{} · memory planned {} of {}, held {}\nheld back by: {}\n",
-               100 * outcome.device_busy, outcome.mfu >= 0 ? fmt::format(" · MFU {:.1f} %", 100 * outcome.mfu) : "",
+               100 * outcome.device_busy,
+               outcome.mfu >= 0 ? fmt::format(" · compute used {:.1f} % of peak (MFU)", 100 * outcome.mfu) : "",
                format_bytes(outcome.planned_bytes), format_bytes(outcome.limit_bytes), format_bytes(outcome.held_bytes),
                outcome.held_back_by);
     if (outcome.best_step >= 0)
-      fmt::print(stderr, "best {} {:.4f} at step {}\n", outcome.best_metric_name, outcome.best_metric,
+      fmt::print(stderr, "best {}{} {:.4f} at step {}\n", outcome.best_metric_name,
+                 outcome.best_metric_name == "mean_f1" ? " (of macro_f1 and entity_f1)" : "", outcome.best_metric,
                  format_count(outcome.best_step));
     fmt::print(stderr, "model in {}{}\n", settings.output_dir,
                settings.task == "multi" ? fmt::format(", the tagger in {}/{}", settings.output_dir, kTagger) : "");
@@ -129,7 +131,9 @@ std::function<int()> setup_train(CLI::App& app) {
           const bool bare = v.empty() || v == std::vector<std::string>{""};
           f->values[key.name] = bare && key.may_stand_alone ? std::vector<std::string>{"true"} : v;
         },
-        key.unnecessary ? "accepted; " + key.help : key.help);
+        key.unnecessary             ? "accepted; " + key.help
+        : key.default_value.empty() ? key.help
+                                    : fmt::format("{} (default {})", key.help, key.default_value));
     option->expected(0, 1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name("");
     option->allow_extra_args(key.may_repeat);
     if (key.unnecessary) option->group("Accepted, not needed");

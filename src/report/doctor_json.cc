@@ -32,7 +32,7 @@ std::string to_json(const Diagnosis& d) {
                              {"change", f.change},
                              {"settings", settings}});
   }
-  return j.dump(2);
+  return j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);  // paths may be any bytes
 }
 
 Diagnosis diagnosis_from_json(const std::string& text) {

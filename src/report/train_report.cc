@@ -71,8 +71,8 @@ void add_curves(HtmlPage& page, const Json& history) {
                    .series = {series(history, "tokens_per_second", "tokens/s")},
                    .y_from_zero = true});
   add_plot(drawn, {.title = "Samples",
-                   .y_label = "samples/s",
-                   .series = {series(history, "samples_per_second", "samples/s")},
+                   .y_label = "rows/s",
+                   .series = {series(history, "samples_per_second", "rows/s")},
                    .y_from_zero = true});
   add_plot(drawn, {.title = "Memory",
                    .y_label = "bytes",
@@ -152,7 +152,7 @@ std::string draw(const Json& r) {
                             format_count(state.at("max_steps").get<int64_t>()))},
       {"epochs", fmt::format("{:.2f}", state.at("epoch").get<double>())},
       {"time in training", format_duration(seconds)},
-      {"samples/s", format_count(static_cast<int64_t>(r.at("samples").get<double>() / seconds))},
+      {"rows/s", format_count(static_cast<int64_t>(r.at("samples").get<double>() / seconds))},
       {"tokens/s", format_si(r.at("tokens").get<double>() / seconds)}};
   if (state.at("best_metric").is_number())
     figures.emplace_back(

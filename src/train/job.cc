@@ -33,13 +33,15 @@ TrainTask task_of(const TrainSettings& s) {
 
 // What cannot go with the task, told before the data is read.
 void check_task(const TrainSettings& s, TrainTask task) {
-  const std::string_view metric =
-      std::string_view(s.metric_for_best_model).substr(s.metric_for_best_model.starts_with("eval_") ? 5 : 0);
-  if (metric == "entity_f1" && task == TrainTask::sequence)
+  const std::string metric = best_metric(s, task);
+  if ((metric == "entity_f1" || metric == "mean_f1") && task == TrainTask::sequence)
     fail(ErrorCode::usage,
-         "metric_for_best_model entity_f1: classification has accuracy, macro_f1, macro_recall and loss");
-  if (!metric.empty() && metric != "entity_f1" && metric != "loss" && task == TrainTask::token)
-    fail(ErrorCode::usage, "metric_for_best_model {}: token classification has entity_f1 and loss", metric);
+         "metric_for_best_model {}: classification has accuracy, macro_f1 (f1), macro_recall and loss", metric);
+  if (metric != "entity_f1" && metric != "loss" && task == TrainTask::token)
+    fail(ErrorCode::usage, "metric_for_best_model {}: token classification has entity_f1 (f1) and loss", metric);
+  if (task == TrainTask::token && (s.delimiter != 0 || s.no_quotes || s.on_error != "stop"))
+    fail(ErrorCode::usage,
+         "delimiter, no_quotes and on_error are for rows of csv, tsv and jsonl; a file of tags is taken whole");
   if (task == TrainTask::token && s.class_weights != "none")
     fail(ErrorCode::usage, "class_weights: token classification has none");
   if (s.teacher.empty()) return;
@@ -218,6 +220,13 @@ std::string hash_of_data(const TrainJob& job) {
 
 }  // namespace
 
+std::string best_metric(const TrainSettings& s, TrainTask task) {
+  const std::string& asked = s.metric_for_best_model;
+  const std::string name = asked.starts_with("eval_") ? asked.substr(5) : asked;
+  if (!name.empty() && name != "f1") return name;
+  return task == TrainTask::sequence ? "macro_f1" : task == TrainTask::token ? "entity_f1" : "mean_f1";
+}
+
 PlanRequest train_plan_request(const TrainJob& job, const DeviceProfile& device, int64_t limit_bytes) {
   const TrainSettings& s = job.settings;
   PlanRequest r;
@@ -339,11 +348,14 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   job.precision_reason = choice.reason;
   plan_train_job(job, 0, std::nullopt);
   for (const auto& note : job.plan.notes) say(note);
-  if (!job.new_tensors.empty())
-    say(fmt::format("new head: {} drawn from N(0, {})", fmt::join(job.new_tensors, ", "),
-                    job.config.initializer_range));
+  if (const std::string note = note_on_labels(job.labels.sequence); !note.empty()) say(note);
+  for (const TrainSet* set : {&job.train_set, &job.validation_set})
+    if (set->skipped > 0)
+      say(fmt::format("{} skipped{}",
+                      format_count(set->skipped, set == &job.train_set ? "training row" : "validation row"),
+                      set->first_skipped.empty() ? "" : ", the first: " + set->first_skipped));
   if (job.train_set.truncated > 0)
-    say(fmt::format("{} training texts cut to {} tokens", format_count(job.train_set.truncated), job.max_length));
+    say(fmt::format("{} cut to {} tokens", format_count(job.train_set.truncated, "training text"), job.max_length));
   return job;
 }
 

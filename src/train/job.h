@@ -48,6 +48,10 @@ struct TrainJob {
   std::string data_hash;  // of tokens and labels, both sets
 };
 
+// What decides on the best model: metric_for_best_model, f1 and its absence being the task's own F1. With both heads
+// that is the mean of the two, so that neither is chosen at the other's cost.
+std::string best_metric(const TrainSettings& settings, TrainTask task);
+
 // Throws with the right code for everything that is wrong with settings, data or model.
 TrainJob open_train_job(const TrainSettings& settings, const std::function<void(const std::string&)>& say);
 

@@ -12,12 +12,19 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "base/utf8.h"
+#include "ops/loss.h"
 #include "train/checkpoint.h"
 
 namespace brim {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// Names of files may be any bytes.
+std::string text_of(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
 
 // Log lines go straight to the file: a crash loses none that was shown.
 class LineFile {
@@ -43,16 +50,29 @@ class LineFile {
   int fd_;
 };
 
-std::string file_names(const std::vector<std::string>& paths) {
-  std::vector<std::string> names;
-  for (const auto& p : paths) names.push_back(std::filesystem::path(p).filename().string());
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
 std::string one_line(std::string text) {
   for (char& c : text)
     if (c == '\n' || c == '|') c = ' ';
   return text;
+}
+
+std::string file_names(const std::vector<std::string>& paths) {
+  std::vector<std::string> names;
+  for (const auto& p : paths) names.push_back(std::filesystem::path(p).filename().string());
+  return one_line(fmt::format("{}", fmt::join(names, ", ")));
+}
+
+// A line of the card's table: of a set with both tasks, the rows of one.
+std::string data_line(const char* name, const std::vector<std::string>& files, const TrainSet& set, bool tags,
+                      bool both) {
+  int64_t rows = 0, tokens = 0;
+  for (int64_t r = 0; r < set.rows(); ++r) {
+    if (both && (set.label[static_cast<size_t>(r)] == kIgnoredTarget) != tags) continue;
+    ++rows;
+    tokens += set.length(r);
+  }
+  return fmt::format("| {}{} | {} | {} | {} |\n", name, both && tags ? ", tags" : "", file_names(files),
+                     format_count(rows), format_count(tokens));
 }
 
 }  // namespace
@@ -105,13 +125,14 @@ std::string RunRecord::state_json(const RunFacts& f) const {
                       {"max_steps", f.total_steps},
                       {"num_input_tokens_seen", f.tokens},
                       {"num_train_epochs", s.num_train_epochs},
+                      {"precision", precision_name(job_.precision)},
                       {"save_steps", s.save_steps},
                       {"stateful_callbacks", Json::object()},
                       {"total_flos", 0},
                       {"train_batch_size", s.global_batch()},
                       {"trial_name", nullptr},
                       {"trial_params", nullptr}};
-  return state.dump(2) + "\n";
+  return text_of(state, 2) + "\n";
 }
 
 std::string RunRecord::report_json(const RunFacts& f) const {
@@ -123,7 +144,12 @@ std::string RunRecord::report_json(const RunFacts& f) const {
                {"tokens", job_.train_set.tokens()},
                {"validation_rows", job_.validation_set.rows()},
                {"truncated", job_.train_set.truncated},
+               {"skipped", job_.train_set.skipped},
                {"token_set", token_home_name(job_.token_home)}};
+  if (job_.task == TrainTask::multi) {
+    data["token_train"] = job_.settings.token_train_file;
+    data["token_validation"] = job_.settings.token_validation_file;
+  }
   const Json report = {{"state", Json::parse(state_json(f))},
                        {"settings", settings},
                        {"plan", Json::parse(to_json(job_.plan))},
@@ -135,7 +161,7 @@ std::string RunRecord::report_json(const RunFacts& f) const {
                        {"seconds", f.seconds},
                        {"samples", f.samples},
                        {"tokens", f.tokens}};
-  return report.dump();
+  return text_of(report);
 }
 
 std::string RunRecord::card(const RunFacts& f) const {
@@ -157,13 +183,19 @@ std::string RunRecord::card(const RunFacts& f) const {
         "Tags: {}.{}\n\n", one_line(fmt::format("{}", fmt::join(job_.labels.token, ", "))),
         job_.labels.sequence.empty() ? "" : fmt::format(" The tagger is a model of its own in `{}`.", kTagger));
   out += "## Data\n\n| set | files | rows | tokens |\n| --- | --- | --- | --- |\n";
-  out += fmt::format("| training | {} | {} | {} |\n", one_line(file_names(s.train_files)),
-                     format_count(job_.train_set.rows()), format_count(job_.train_set.tokens()));
-  if (job_.validation_set.rows() > 0)
-    out += fmt::format("| validation | {} | {} | {} |\n", one_line(file_names(s.validation_files)),
-                       format_count(job_.validation_set.rows()), format_count(job_.validation_set.tokens()));
+  const bool both = job_.task == TrainTask::multi;
+  const auto add_set = [&](const char* name, const std::vector<std::string>& files, const std::string& token_file,
+                           const TrainSet& set) {
+    if (set.rows() == 0) return;
+    out += data_line(name, files, set, false, both);
+    if (both) out += data_line(name, {token_file}, set, true, true);
+  };
+  add_set("training", s.train_files, s.token_train_file, job_.train_set);
+  add_set("validation", s.validation_files, s.token_validation_file, job_.validation_set);
+  if (job_.train_set.skipped > 0)
+    out += fmt::format("\n{} left out (`on_error: skip`).\n", format_count(job_.train_set.skipped, "bad training row"));
   if (job_.train_set.truncated > 0)
-    out += fmt::format("\n{} training texts were cut to {} tokens.\n", format_count(job_.train_set.truncated),
+    out += fmt::format("\n{} cut to {} tokens.\n", format_count(job_.train_set.truncated, "training text"),
                        job_.max_length);
   out += "\n## Metrics\n\n";
   std::map<int64_t, Json> evaluations;  // by step; a run stopped and resumed logs none twice
@@ -188,10 +220,11 @@ std::string RunRecord::card(const RunFacts& f) const {
       out += "\n";
     }
     if (f.best_step >= 0 && s.load_best_model_at_end)
-      out += fmt::format("\nThese weights are those of step {}, chosen by {}.\n", f.best_step, f.metric);
+      out += fmt::format("\nThese weights are those of step {}, chosen by {}{}.\n", f.best_step, f.metric,
+                         f.metric == "mean_f1" ? ", the mean of macro_f1 and entity_f1" : "");
   }
-  out += fmt::format("\n## Training\n\n{} steps in {}, {} rows/s, on {} in {}.\n\n| setting | value |\n| --- | --- |\n",
-                     format_count(f.step), format_duration(f.seconds),
+  out += fmt::format("\n## Training\n\n{} in {}, {} rows/s, on {} in {}.\n\n| setting | value |\n| --- | --- |\n",
+                     format_count(f.step, "step"), format_duration(f.seconds),
                      format_count(static_cast<int64_t>(static_cast<double>(f.samples) / std::max(1e-9, f.seconds))),
                      job_.device->name(), precision_name(job_.precision));
   for (const SettingRow& row : setting_rows(s))
@@ -205,7 +238,7 @@ std::string RunRecord::card(const RunFacts& f) const {
   for (int t = 0; t < static_cast<int>(Tag::count); ++t)
     if (p.bytes[static_cast<Tag>(t)] > 0)
       out += fmt::format("| {} | {} |\n", tag_name(static_cast<Tag>(t)), format_bytes(p.bytes[static_cast<Tag>(t)]));
-  return out;
+  return replace_invalid_utf8(out);  // names of files may be any bytes
 }
 
 }  // namespace brim

@@ -8,18 +8,31 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "base/units.h"
 #include "io/labels.h"
-
 #include "io/row_reader.h"
+
 namespace brim {
 namespace {
 
 using Setter = std::function<void(TrainSettings&, std::string_view value)>;
+using Getter = std::function<std::string(const TrainSettings&)>;
+
+// How a key is written, and for the help how it is read: its default.
+struct Access {
+  Setter set;
+  Getter get;
+  template <class Fn>
+  requires std::is_invocable_v<Fn, TrainSettings&, std::string_view> Access(Fn fn)
+      : set(std::move(fn)) {}  // NOLINT: implicit on purpose
+  Access(Setter setter, Getter getter) : set(std::move(setter)), get(std::move(getter)) {}
+  Access() = default;
+};
 
 struct Bad {
   std::string wanted;
@@ -47,21 +60,24 @@ bool boolean(std::string_view text) {
   throw Bad{kTruth};
 }
 
-Setter set(std::string TrainSettings::*m) {
-  return [m](TrainSettings& s, std::string_view v) { s.*m = std::string(v); };
+template <class T, class Parse>
+Access access(T TrainSettings::*m, Parse parse) {
+  return {[m, parse](TrainSettings& s, std::string_view v) { s.*m = parse(v); },
+          [m](const TrainSettings& s) { return fmt::format("{}", s.*m); }};
 }
-Setter set(int64_t TrainSettings::*m) {
-  return [m](TrainSettings& s, std::string_view v) { s.*m = number<int64_t>(v, "a whole number"); };
+Access set(std::string TrainSettings::*m) {
+  return access(m, [](std::string_view v) { return std::string(v); });
 }
-Setter set(int TrainSettings::*m) {
-  return [m](TrainSettings& s, std::string_view v) { s.*m = number<int>(v, "a whole number"); };
+Access set(int64_t TrainSettings::*m) {
+  return access(m, [](std::string_view v) { return number<int64_t>(v, "a whole number"); });
 }
-Setter set(double TrainSettings::*m) {
-  return [m](TrainSettings& s, std::string_view v) { s.*m = number<double>(v, "a number"); };
+Access set(int TrainSettings::*m) {
+  return access(m, [](std::string_view v) { return number<int>(v, "a whole number"); });
 }
-Setter set(bool TrainSettings::*m) {
-  return [m](TrainSettings& s, std::string_view v) { s.*m = boolean(v); };
+Access set(double TrainSettings::*m) {
+  return access(m, [](std::string_view v) { return number<double>(v, "a number"); });
 }
+Access set(bool TrainSettings::*m) { return access(m, boolean); }
 Setter list(std::vector<std::string> TrainSettings::*m) {
   return [m](TrainSettings& s, std::string_view v) { (s.*m).emplace_back(v); };
 }
@@ -80,7 +96,7 @@ constexpr double kMostEpochs = 1e6;
 struct Key {
   const char* name;
   const char* help;
-  Setter setter;  // empty: unnecessary, `help` explains
+  Access access;  // empty: unnecessary, `help` explains
 };
 
 const std::vector<Key>& table() {
@@ -104,22 +120,6 @@ const std::vector<Key>& table() {
          for (auto& name : split_names(v, ',')) s.label_columns.push_back(std::move(name));
        }},
       {"format", "auto, csv, tsv, jsonl or conll", set(&S::format)},
-      {"task", "auto, classification, ner or multi (both heads)", set(&S::task)},
-      {"multi_label", "several labels a row in one column, separated by |; none is allowed", set(&S::multi_label)},
-      {"ignore_mismatched_head", "start a new head where the labels differ from the model's",
-       set(&S::ignore_mismatched_head)},
-      {"num_train_epochs", "passes over the data", set(&S::num_train_epochs)},
-      {"max_steps", "optimizer steps; overrides epochs", set(&S::max_steps)},
-      {"batch_size", "samples an optimizer step sees (the micro-batch is the plan's)", set(&S::train_batch_size)},
-      {"per_device_train_batch_size", "the same", set(&S::train_batch_size)},
-      {"train_batch_size", "the same", set(&S::train_batch_size)},
-      {"gradient_accumulation_steps", "multiplies the batch size", set(&S::gradient_accumulation_steps)},
-      {"batch_tokens", "global batch in tokens instead of samples", set(&S::batch_tokens)},
-      {"learning_rate", "peak learning rate", set(&S::learning_rate)},
-      {"lr_scheduler_type", "linear, cosine, constant or constant_with_warmup", set(&S::lr_scheduler_type)},
-      {"lr_scaling", "none, sqrt or linear: scales the rate with the batch", set(&S::lr_scaling)},
-      {"lr_reference_batch", "batch at which the learning rate holds as given", set(&S::lr_reference_batch)},
-      {"warmup_steps", "steps of linear warm-up; below 1: a share of all steps", set(&S::warmup_steps)},
       {"delimiter",
        "what separates the columns of csv and tsv rows, where it is neither comma nor tab: ';', '|', …, or tab",
        [](S& s, std::string_view v) {
@@ -129,6 +129,25 @@ const std::vector<Key>& table() {
        }},
       {"no_quotes", "quotes in csv and tsv rows are characters like any other", set(&S::no_quotes)},
       {"on_error", "rows without text or label, or with a label that is not known: stop or skip", set(&S::on_error)},
+      {"task", "auto, classification, ner or multi (both heads)", set(&S::task)},
+      {"multi_label", "several labels per row in one column, separated by |; none is allowed", set(&S::multi_label)},
+      {"ignore_mismatched_head",
+       "start a new classifier where the labels differ from the model's; what lies below it is kept",
+       set(&S::ignore_mismatched_head)},
+      {"num_train_epochs", "passes over the data", set(&S::num_train_epochs)},
+      {"max_steps", "updates; overrides epochs; -1: epochs decide", set(&S::max_steps)},
+      {"batch_size", "batch size: rows an update is made from (how many are computed at once, the plan decides)",
+       set(&S::train_batch_size)},
+      {"per_device_train_batch_size", "the same", set(&S::train_batch_size)},
+      {"train_batch_size", "the same", set(&S::train_batch_size)},
+      {"gradient_accumulation_steps", "multiplies the batch size", set(&S::gradient_accumulation_steps)},
+      {"grad_accum_steps", "the same", set(&S::gradient_accumulation_steps)},
+      {"batch_tokens", "batch size in tokens instead of rows; 0: rows count", set(&S::batch_tokens)},
+      {"learning_rate", "peak learning rate", set(&S::learning_rate)},
+      {"lr_scheduler_type", "linear, cosine, constant or constant_with_warmup", set(&S::lr_scheduler_type)},
+      {"lr_scaling", "none, sqrt or linear: scales the rate with the batch", set(&S::lr_scaling)},
+      {"lr_reference_batch", "batch at which the learning rate holds as given", set(&S::lr_reference_batch)},
+      {"warmup_steps", "steps of linear warm-up; below 1: a share of all steps", set(&S::warmup_steps)},
       {"warmup_ratio", "warm-up as a share of all steps", set(&S::warmup_ratio)},
       {"weight_decay", "decoupled decay; none on biases and norms", set(&S::weight_decay)},
       {"adam_beta1", "AdamW", set(&S::adam_beta1)},
@@ -136,11 +155,11 @@ const std::vector<Key>& table() {
       {"adam_epsilon", "AdamW", set(&S::adam_epsilon)},
       {"max_grad_norm", "gradient clipping by global norm; 0: off", set(&S::max_grad_norm)},
       {"label_smoothing_factor", "label smoothing", set(&S::label_smoothing)},
-      {"class_weights", "none, balanced, or one number a class", set(&S::class_weights)},
+      {"class_weights", "none, balanced, or one number per class", set(&S::class_weights)},
       {"max_length", "longest text in tokens; 0: the model's own", set(&S::max_length)},
       {"max_seq_length", "the same", set(&S::max_length)},
       {"seed", "of shuffling, dropout and new heads", set(&S::seed)},
-      {"dropout", "overrides the model's dropout", set(&S::dropout)},
+      {"dropout", "overrides the model's dropout; -1: the model's own", set(&S::dropout)},
       {"eval_strategy", "no, steps or epoch", set(&S::eval_strategy)},
       {"evaluation_strategy", "the same", set(&S::eval_strategy)},
       {"eval_steps", "steps between evaluations", set(&S::eval_steps)},
@@ -149,7 +168,10 @@ const std::vector<Key>& table() {
       {"save_total_limit", "checkpoints kept", set(&S::save_total_limit)},
       {"logging_steps", "steps between log lines", set(&S::logging_steps)},
       {"load_best_model_at_end", "write the best model, not the last", set(&S::load_best_model_at_end)},
-      {"metric_for_best_model", "accuracy, macro_f1, macro_recall, loss or entity_f1", set(&S::metric_for_best_model)},
+      {"metric_for_best_model",
+       "accuracy, macro_f1, macro_recall, loss, entity_f1, mean_f1 (both heads) or f1: the task's own, which is the "
+       "default",
+       set(&S::metric_for_best_model)},
       {"early_stopping_patience", "evaluations without improvement before stopping; 0: never",
        set(&S::early_stopping_patience)},
       {"resume_from_checkpoint", "a checkpoint directory, or `last`",
@@ -208,11 +230,11 @@ const std::vector<Key>& table() {
        [](S& s, std::string_view v) {
          if (boolean(v)) s.device = "cpu";
        }},
-      {"fill", "plan for all the memory allowed", set(&S::fill)},
+      {"fill", "use all allowed memory, even where it is no faster", set(&S::fill)},
       {"teacher", "model whose outputs are to be matched", set(&S::teacher)},
       {"temperature", "distillation temperature", set(&S::temperature)},
       {"hard_weight", "share of the hard labels' loss in distillation", set(&S::hard_weight)},
-      {"student_layers", "start from this many of the teacher's layers", set(&S::student_layers)},
+      {"student_layers", "start from this many of the model's layers; 0: all", set(&S::student_layers)},
       // Accepted, because Brim makes them unnecessary.
       {"per_device_eval_batch_size", "evaluation runs under the same memory plan; no batch size is needed", {}},
       {"auto_find_batch_size", "the plan computes the micro-batch before the first step", {}},
@@ -280,10 +302,10 @@ const std::vector<std::string>& lists() {
 
 // A switch, or a key where `true` has a meaning of its own.
 bool stands_alone(const Key& key) {
-  if (!key.setter || key.name == std::string_view("resume_from_checkpoint")) return true;
+  if (!key.access.set || key.name == std::string_view("resume_from_checkpoint")) return true;
   try {
     TrainSettings unused;
-    key.setter(unused, "neither");
+    key.access.set(unused, "neither");
   } catch (const Bad& bad) {
     return bad.wanted == kTruth;
   }
@@ -302,7 +324,7 @@ const std::vector<SettingsKey>& settings_keys() {
   static const std::vector<SettingsKey> keys = [] {
     std::vector<SettingsKey> all;
     for (const Key& k : table())
-      all.push_back({k.name, k.help, !k.setter, stands_alone(k),
+      all.push_back({k.name, k.help, k.access.get ? k.access.get(TrainSettings{}) : "", !k.access.set, stands_alone(k),
                      std::find(lists().begin(), lists().end(), k.name) != lists().end()});
     return all;
   }();
@@ -314,19 +336,38 @@ std::string apply_setting(TrainSettings& settings, std::string_view raw, std::st
   const std::string key = normalized(raw);
   for (const Key& k : table()) {
     if (key != k.name) continue;
-    if (!k.setter) return fmt::format("{}: {} is not needed: {}", where, key, k.help);
+    if (!k.access.set) return fmt::format("{}: {} is not needed: {}", where, key, k.help);
     try {
-      k.setter(settings, value);
+      k.access.set(settings, value);
     } catch (const Bad& bad) {
       fail(ErrorCode::usage, "{}: {} is '{}', wanted {}", where, key, value, bad.wanted);
     }
     return {};
   }
-  std::vector<std::string> names;
-  for (const Key& k : table()) names.emplace_back(k.name);
-  const std::string near = nearest_name(key, names);
+  const std::string near = setting_meant(key);
   fail(ErrorCode::usage, "{}: unknown key {}{}", where, key,
        near.empty() ? "" : fmt::format("; did you mean {}?", near));
+}
+
+std::string setting_meant(std::string_view typed) {
+  const std::string key = normalized(typed);
+  static const std::map<std::string_view, const char*> others = {{"lr", "learning_rate"},
+                                                                 {"epochs", "num_train_epochs"},
+                                                                 {"num_epochs", "num_train_epochs"},
+                                                                 {"resume", "resume_from_checkpoint"},
+                                                                 {"steps", "max_steps"},
+                                                                 {"warmup", "warmup_ratio"},
+                                                                 {"scheduler", "lr_scheduler_type"},
+                                                                 {"lr_scheduler", "lr_scheduler_type"},
+                                                                 {"optimizer", "optim"},
+                                                                 {"patience", "early_stopping_patience"},
+                                                                 {"max_len", "max_length"},
+                                                                 {"eval", "val"},
+                                                                 {"dev", "val"}};
+  if (const auto it = others.find(key); it != others.end()) return it->second;
+  std::vector<std::string> names;
+  for (const Key& k : table()) names.emplace_back(k.name);
+  return nearest_name(key, names);
 }
 
 std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path) {
@@ -339,7 +380,9 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
   } catch (const YAML::BadFile&) {
     fail(ErrorCode::usage, "--config {}: cannot be read", path.string());
   } catch (const YAML::Exception& e) {
-    fail(ErrorCode::usage, "{}:{}: {}", path.string(), e.mark.line + 1, e.msg);
+    const bool colons = e.msg == std::string_view("illegal map value");
+    fail(ErrorCode::usage, "{}:{}: {}", path.string(), e.mark.line + 1,
+         colons ? "not YAML: two ':' on one line? Put the value in quotes, or its key on a line of its own" : e.msg);
   }
   if (!root.IsMap()) fail(ErrorCode::usage, "{}: not a mapping of keys to values", path.string());
   static const std::vector<std::string> blocks = {"training", "training_args",    "training_arguments", "model",
@@ -354,7 +397,7 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
       if (!seen.insert(name).second) fail(ErrorCode::usage, "{}: {} is given twice", where, key);
       const bool known = std::find(blocks.begin(), blocks.end(), key) != blocks.end();
       const bool needless =
-          std::any_of(table().begin(), table().end(), [&](const Key& k) { return key == k.name && !k.setter; });
+          std::any_of(table().begin(), table().end(), [&](const Key& k) { return key == k.name && !k.access.set; });
       if (needless) {  // whatever its value
         notes.push_back(apply_setting(settings, key, "", where));
       } else if (value.IsMap() && known) {
@@ -481,12 +524,12 @@ void check_values(const TrainSettings& s) {
   if (!s.metric_for_best_model.empty()) {
     const std::string& m = s.metric_for_best_model;
     one_of("metric_for_best_model", m.rfind("eval_", 0) == 0 ? m.substr(5) : m,
-           {"accuracy", "macro_f1", "macro_recall", "loss", "entity_f1"});
+           {"accuracy", "macro_f1", "macro_recall", "loss", "entity_f1", "mean_f1", "f1"});
   }
   if (s.eval_strategy == "steps") positive("eval_steps", static_cast<double>(s.eval_steps));
   if (s.save_strategy == "steps") positive("save_steps", static_cast<double>(s.save_steps));
   if (s.task == "multi" && s.several_labels())
-    fail(ErrorCode::usage, "task multi takes one label a row; train multi-label rows alone");
+    fail(ErrorCode::usage, "task multi takes one label per row; train multi-label rows alone");
   positive("temperature", s.temperature);
   share("hard_weight", s.hard_weight, true);
   share("warmup_ratio", s.warmup_ratio, true);

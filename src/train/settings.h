@@ -26,9 +26,9 @@ struct TrainSettings {
 
   double num_train_epochs = 3;
   int64_t max_steps = -1;
-  int64_t train_batch_size = 32;  // samples an optimizer step sees, times gradient_accumulation_steps
+  int64_t train_batch_size = 32;  // rows an update is made from, times gradient_accumulation_steps
   int64_t gradient_accumulation_steps = 1;
-  int64_t batch_tokens = 0;  // global batch in tokens instead of samples
+  int64_t batch_tokens = 0;  // global batch in tokens instead of rows
   double learning_rate = 5e-5, weight_decay = 0.01, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8,
          max_grad_norm = 1;
   std::string lr_scheduler_type = "linear", lr_scaling = "none";
@@ -61,6 +61,7 @@ struct TrainSettings {
 
 struct SettingsKey {
   std::string name, help;
+  std::string default_value;     // empty: none, or nothing worth a word
   bool unnecessary = false;      // accepted, explained, ignored
   bool may_stand_alone = false;  // without a value it means true
   bool may_repeat = false;       // several values are a list
@@ -71,6 +72,9 @@ const std::vector<SettingsKey>& settings_keys();
 // key or a value that does not parse throws usage; `where` says where it was written.
 std::string apply_setting(TrainSettings& settings, std::string_view key, std::string_view value,
                           const std::string& where);
+
+// The key somebody who typed this probably wants; empty if none is near.
+std::string setting_meant(std::string_view typed);
 
 // A YAML file: keys at the top or in blocks (training, training_args, model, data, gpu_optimization).
 std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path);

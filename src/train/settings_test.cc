@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "base/test_files.h"
@@ -141,6 +142,7 @@ TEST(TrainSettings, YamlErrorsNameFileAndLine) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "."); }), "is a directory");
   EXPECT_HAS(bad("- 1\n- 2\n"), "not a mapping");
   EXPECT_HAS(bad("seed: [1\n"), "a.yaml:");
+  EXPECT_HAS(bad("seed: 1\ntrain: a: b\n"), "a.yaml:2: not YAML: two ':' on one line?");
   EXPECT_HAS(bad("seed: many\n"), "a.yaml:1");
   EXPECT_HAS(bad("learning_rate: [1e-5, 2e-5]\n"), "a.yaml:1: learning_rate takes one value");
   EXPECT_HAS(bad("seed: 1\nlearning_rate: 1e-5\nlearning-rate: 2e-5\n"), "a.yaml:3: learning-rate is given twice");
@@ -194,6 +196,44 @@ TEST(TrainSettings, YamlListsAndBlocksAreRead) {
   EXPECT_EQ(s.seed, 7);
   EXPECT_EQ(s.resume_from_checkpoint, "last");
   EXPECT_EQ(s.class_weights, "1,2.5");
+}
+
+TEST(TrainSettings, DefaultsAreListedWithTheKeys) {
+  std::map<std::string, std::string> defaults;
+  for (const SettingsKey& key : settings_keys()) defaults[key.name] = key.default_value;
+  EXPECT_EQ(defaults["learning_rate"], "5e-05");
+  EXPECT_EQ(defaults["num_train_epochs"], "3");
+  EXPECT_EQ(defaults["per_device_train_batch_size"], "32");
+  EXPECT_EQ(defaults["lr_scheduler_type"], "linear");
+  EXPECT_EQ(defaults["load_best_model_at_end"], "true");
+  EXPECT_EQ(defaults["on_error"], "stop");
+  EXPECT_EQ(defaults["output"], "");
+}
+
+TEST(TrainSettings, OtherToolsNamesAreTakenOrNamed) {
+  TrainSettings s;
+  apply_setting(s, "grad_accum_steps", "4", "x");
+  EXPECT_EQ(s.gradient_accumulation_steps, 4);
+  s.metric_for_best_model = "f1";
+  check_values(s);
+  EXPECT_EQ(setting_meant("lr"), "learning_rate");
+  EXPECT_EQ(setting_meant("epochs"), "num_train_epochs");
+  EXPECT_EQ(setting_meant("resume"), "resume_from_checkpoint");
+  EXPECT_EQ(setting_meant("lerning-rate"), "learning_rate");
+  EXPECT_EQ(setting_meant("qqqqqqqqqqqqqqqq"), "");
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { note("lr", "1"); }), "did you mean learning_rate?");
+}
+
+TEST(TrainSettings, TheDelimiterIsOneCharacter) {
+  TrainSettings s;
+  apply_setting(s, "delimiter", ";", "x");
+  EXPECT_EQ(s.delimiter, ';');
+  apply_setting(s, "delimiter", "tab", "x");
+  EXPECT_EQ(s.delimiter, '\t');
+  for (const char* wrong : {"", ";;", "a", "\""})
+    EXPECT_HAS(error_of(ErrorCode::usage, [&] { note("delimiter", wrong); }), "one character");
+  s.on_error = "null";
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { check_values(s); }), "on_error is 'null'; use stop, skip");
 }
 
 }  // namespace

@@ -10,9 +10,7 @@
 namespace brim {
 namespace {
 
-std::string share_text(double share) {
-  return std::isnan(share) ? "not available" : fmt::format("{:.1f} %", 100 * share);
-}
+std::string share_text(double share) { return std::isnan(share) ? "" : fmt::format(" · MFU {:.1f} %", 100 * share); }
 
 // Utilisation, memory, temperature and power as the driver tells them; what it does not tell is said so, and null in
 // the log.
@@ -34,7 +32,68 @@ std::string card_reading(const GpuSample& sample, LogRow& row) {
                      sample.power_w ? fmt::format("{:.0f} W", *sample.power_w) : none);
 }
 
+std::string all_labels(const LabelSets& labels) {
+  if (labels.token.empty()) return some_of(labels.sequence);
+  return labels.sequence.empty() ? some_of(labels.token) : some_of(labels.sequence) + "; tags " + some_of(labels.token);
+}
+
+std::string rate_text(const TrainJob& job, const StepSchedule& schedule) {
+  const TrainSettings& s = job.settings;
+  std::string text = s.max_steps > 0
+                         ? fmt::format("{} (max_steps)", format_count(schedule.total_steps(), "step"))
+                         : fmt::format("{} epoch{}", s.num_train_epochs, s.num_train_epochs == 1 ? "" : "s");
+  text += fmt::format(" · learning rate {:.3g}", schedule.peak_learning_rate());
+  if (s.lr_scaling != "none")
+    text +=
+        fmt::format(" ({:.3g} for {}, scaled by {} to {})", s.learning_rate, format_count(s.lr_reference_batch, "row"),
+                    s.lr_scaling, format_count(rows_of_step(s, job.train_set.tokens_per_row()), "row"));
+  text += fmt::format(", schedule {}", s.lr_scheduler_type);
+  if (const int64_t warmup = warmup_of(s, schedule.total_steps()); warmup > 0)
+    text += fmt::format(", {} of warm-up", format_count(warmup, "step"));
+  return text;
+}
+
+std::string evaluation_text(const TrainJob& job) {
+  const TrainSettings& s = job.settings;
+  const std::string metric = best_metric(s, job.task);
+  const std::string kept = s.load_best_model_at_end
+                               ? fmt::format("the model with the {} {} is kept", metric == "loss" ? "lowest" : "best",
+                                             metric == "mean_f1" ? "mean_f1 (of macro_f1 and entity_f1)" : metric)
+                               : "the last model is kept, not the best";
+  return fmt::format("{} evaluated every {} · {}", format_count(job.validation_set.rows(), "validation row"),
+                     s.eval_strategy == "epoch" ? "epoch" : format_count(s.eval_steps, "step"), kept);
+}
+
 }  // namespace
+
+std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& schedule) {
+  const TrainSettings& s = job.settings;
+  const TrainSet& set = job.train_set;
+  const Plan& plan = job.plan;
+  const bool tokens = s.batch_tokens > 0;
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("{}, {} ({:.1f} per row) · {} of {} · {} parameters", format_count(set.rows(), "row"),
+                              format_count(set.tokens(), "token"), set.tokens_per_row(),
+                              format_count(schedule.total_steps(), "step"),
+                              format_count(tokens ? s.batch_tokens : s.global_batch(), tokens ? "token" : "row"),
+                              format_count(param_count(job.shape))));
+  lines.push_back("labels: " + all_labels(job.labels));
+  lines.push_back(rate_text(job, schedule));
+  if (job.validation_set.rows() > 0 && s.eval_strategy != "no") lines.push_back(evaluation_text(job));
+  lines.push_back(fmt::format("{} in {} ({}) · micro-batch {} · recompute {} · {} · memory planned {} of {}",
+                              job.device->name(), precision_name(job.precision), job.precision_reason,
+                              format_count(plan.token_budget, "token"), recompute_name(plan.recompute),
+                              optimizer_name(plan.optimizer), format_bytes(plan.peak_bytes),
+                              format_bytes(plan.limit_bytes)));
+  lines.push_back(token_home_text(job));
+  return lines;
+}
+
+std::string new_head_line(const TrainJob& job) {
+  if (!job.replaces_head) return "this model has no classifier yet: starting one for " + all_labels(job.labels);
+  return fmt::format("the model's classifier is for {}: starting a new one for {}; what lies below it is kept",
+                     some_of(job.config.id2label), all_labels(job.labels));
+}
 
 StepTeller::StepTeller(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks,
                        RunRecord& record, std::function<int64_t()> counted_bytes)
@@ -58,13 +117,12 @@ void StepTeller::step_done(const StepReading& p, double seconds) {
   window_squares_ += p.sum_squares;
   if (p.number % job_.settings.logging_steps == 0 || p.number == schedule_.total_steps()) log_window(p, seconds);
   if (callbacks_.progress)
-    callbacks_.progress(
-        static_cast<double>(p.number), static_cast<double>(schedule_.total_steps()),
-        fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} samples/s · {} tokens/s · MFU {} · memory {} of {}",
-                    format_count(p.number), p.loss, p.lr,
-                    format_count(static_cast<int64_t>(static_cast<double>(samples_) / seconds)),
-                    format_si(static_cast<double>(tokens_) / seconds), share_text(mfu(seconds)), format_bytes(held_),
-                    format_bytes(job_.plan.peak_bytes)));
+    callbacks_.progress(static_cast<double>(p.number), static_cast<double>(schedule_.total_steps()),
+                        fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} rows/s · {} tokens/s{} · memory {} of {}",
+                                    format_count(p.number), p.loss, p.lr,
+                                    format_count(static_cast<int64_t>(static_cast<double>(samples_) / seconds)),
+                                    format_si(static_cast<double>(tokens_) / seconds), share_text(mfu(seconds)),
+                                    format_bytes(held_), format_bytes(job_.plan.peak_bytes)));
   publish(p, seconds);
 }
 
@@ -90,15 +148,14 @@ void StepTeller::log_window(const StepReading& p, double now) {
                 {"memory_used_bytes", static_cast<double>(held_)},
                 {"memory_planned_bytes", static_cast<double>(job_.plan.peak_bytes)},
                 {"train_seconds", now}};
-  std::string card = "card: not available";
-  if (job_.device->kind() == DeviceKind::cuda) card = card_reading(sample.value_or(GpuSample{}), row);
+  std::string card;
+  if (job_.device->kind() == DeviceKind::cuda) card = " · " + card_reading(sample.value_or(GpuSample{}), row);
   record_.add(row);
   if (callbacks_.say)
-    callbacks_.say(
-        fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} samples/s · MFU {} · memory {} of {} planned · {}",
-                    format_count(p.number), loss, p.lr,
-                    format_count(static_cast<int64_t>(static_cast<double>(window_rows_) / seconds)), share_text(share),
-                    format_bytes(held_), format_bytes(job_.plan.peak_bytes), card));
+    callbacks_.say(fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} rows/s{} · memory {} of {} planned{}",
+                               format_count(p.number), loss, p.lr,
+                               format_count(static_cast<int64_t>(static_cast<double>(window_rows_) / seconds)),
+                               share_text(share), format_bytes(held_), format_bytes(job_.plan.peak_bytes), card));
   window_loss_ = window_squares_ = 0;
   window_steps_ = window_rows_ = window_tokens_ = 0;
   window_since_ = now;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "monitor/nvml.h"
 #include "train/run_record.h"
@@ -21,6 +22,10 @@ struct StepReading {
   double sum_squares = 0, loss = 0, norm = 0, lr = 0;
   double busy_seconds = 0, wait_seconds = 0;  // so far: the device computed, the loop waited for micro-batches
 };
+
+// What will be done, in lines for people: data, labels, rate, evaluation, device, where the tokens live.
+std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& schedule);
+std::string new_head_line(const TrainJob& job);  // of a job that draws one
 
 class StepTeller {
  public:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/env.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "monitor/host.h"
@@ -39,7 +40,7 @@ std::string token_home_text(const TrainJob& job) {
   const bool cpu = job.device->kind() == DeviceKind::cpu;
   if (job.token_home == TokenHome::resident) return fmt::format("tokens resident on the device ({})", ids);
   if (job.token_home == TokenHome::streamed)
-    return fmt::format("tokens streamed from the mapped cache file ({})", bytes);
+    return fmt::format("tokenized rows are read from their cache in {} ({})", (cache_dir() / "tokens").string(), bytes);
   return cpu ? fmt::format("tokens in host memory ({})", bytes)
              : fmt::format("tokens in host memory ({}), staged ahead", bytes);
 }

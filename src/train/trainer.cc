@@ -87,7 +87,7 @@ class Loop {
     const bool resume = !s_.resume_from_checkpoint.empty();
     if (std::filesystem::exists(out, ec) && !std::filesystem::is_empty(out, ec) && !resume && !s_.overwrite_output_dir)
       fail(ErrorCode::cannot_write,
-           "{}: exists and is not empty; --resume-from-checkpoint last goes on, --overwrite-output-dir starts afresh",
+           "{}: exists and is not empty; --resume-from-checkpoint last continues, --overwrite-output-dir starts afresh",
            out.string());
     std::filesystem::create_directories(out, ec);
     if (ec) fail(ErrorCode::cannot_write, "{}: {}", out.string(), ec.message());
@@ -100,26 +100,16 @@ class Loop {
     progress_.settings = fingerprint();
     if (job_.precision == Precision::fp16) progress_.loss_scale = kFirstLossScale;
     remove_parts(out);
-    if (resume)
+    if (resume) {
       this->resume();
-    else
+    } else {
+      if (!job_.new_tensors.empty()) say(new_head_line(job_));
       state_.upload(*stream_, job_.master);
+    }
     open_pass();
     record_.open(progress_.state_json);
     teller_ = std::make_unique<StepTeller>(job_, schedule_, callbacks_, record_, [this] { return counted_bytes(); });
-    say(fmt::format(
-        "{} rows, {} tokens ({:.1f} a row) · {} steps of {} · {} parameters", format_count(job_.train_set.rows()),
-        format_count(job_.train_set.tokens()),
-        static_cast<double>(job_.train_set.tokens()) / static_cast<double>(job_.train_set.rows()),
-        format_count(schedule_.total_steps()),
-        s_.batch_tokens > 0 ? format_count(s_.batch_tokens) + " tokens" : format_count(s_.global_batch()) + " rows",
-        format_count(param_count(job_.shape))));
-    say(fmt::format("{} in {} ({}) · micro-batch {} tokens · recompute {} · {} · memory planned {} of {}",
-                    job_.device->name(), precision_name(job_.precision), job_.precision_reason,
-                    format_count(job_.plan.token_budget), recompute_name(job_.plan.recompute),
-                    optimizer_name(job_.plan.optimizer), format_bytes(job_.plan.peak_bytes),
-                    format_bytes(job_.plan.limit_bytes)));
-    say(token_home_text(job_));
+    for (const auto& line : start_lines(job_, schedule_)) say(line);
   }
 
   // An earlier run's checkpoints would be taken for this one's.
@@ -204,7 +194,8 @@ class Loop {
   void resume() {
     auto checkpoint = load_checkpoint(s_.output_dir, s_.resume_from_checkpoint, job_.shape);
     if (!checkpoint) {
-      say("no checkpoint to go on from; starting at the beginning");
+      say("no checkpoint to continue from; starting at the beginning");
+      if (!job_.new_tensors.empty()) say(new_head_line(job_));
       state_.upload(*stream_, job_.master);
       return;
     }
@@ -226,7 +217,7 @@ class Loop {
         plan_train_job(job_, budget, level);
       } catch (const Error&) {
         say(fmt::format(
-            "the checkpoint's micro-batch of {} tokens does not fit here: the run goes on, but not bit for bit",
+            "the checkpoint's micro-batch of {} tokens does not fit here: the run continues, but not bit for bit",
             format_count(budget)));
       }
     }
@@ -497,11 +488,12 @@ class Loop {
            {"label", set.label[row]},
            {"ids", std::vector<int32_t>(set.ids.begin() + set.begin[row], set.ids.begin() + set.begin[row + 1])}});
     }
-    write_file_atomically(path, j.dump() + "\n");
+    write_file_atomically(path, j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     fail(ErrorCode::diverged,
-         "step {}: the loss is {} and the gradient norm {}; its {} rows, the first of them {}, are saved in {}; try a "
+         "step {}: the loss is {} and the gradient norm {}; its {}, the first of them {}, are saved in {}; try a "
          "smaller learning_rate or a warm-up",
-         p.step + 1, loss, norm, p.row_ids.size(), p.row_ids.empty() ? "none" : place(p.row_ids[0]), path.string());
+         p.step + 1, loss, norm, format_count(static_cast<int64_t>(p.row_ids.size()), "row"),
+         p.row_ids.empty() ? "none" : place(p.row_ids[0]), path.string());
   }
 
   std::string place(int64_t row) const {
@@ -543,17 +535,13 @@ class Loop {
         write_trained(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
       }
     } else if (++progress_.evaluations_since_best >= s_.early_stopping_patience && s_.early_stopping_patience > 0) {
-      say(fmt::format("no improvement in {} evaluations: stopping early", progress_.evaluations_since_best));
+      say(fmt::format("no improvement in {}: stopping early",
+                      format_count(progress_.evaluations_since_best, "evaluation")));
       outcome_.stopped_early = true;
     }
   }
 
-  std::string metric_name() const {
-    std::string m = s_.metric_for_best_model;
-    if (m.rfind("eval_", 0) == 0) m = m.substr(5);
-    if (!m.empty()) return m;
-    return job_.shape.sequence_classes > 0 ? "macro_f1" : "entity_f1";
-  }
+  std::string metric_name() const { return best_metric(s_, job_.task); }
 
   RunFacts facts() const {
     RunFacts f;

@@ -158,8 +158,15 @@ ValidationResult Validator::run(Stream& stream) {
       expected.push_back(std::move(want));
       predicted.push_back(std::move(got));
     });
-    if (result.values.empty()) result.values.emplace_back("loss", token_loss / std::max(1.0, tagged));
-    result.values.emplace_back("entity_f1", entity_metrics(expected, predicted).f1);
+    const double mean_loss = token_loss / std::max(1.0, tagged), f1 = entity_metrics(expected, predicted).f1;
+    if (result.values.empty()) {
+      result.values = {{"loss", mean_loss}, {"entity_f1", f1}};
+    } else {  // both heads: the loss is their sum, as in training
+      const double macro_f1 = result.value("macro_f1");
+      result.values[0].second += mean_loss;
+      result.values.emplace_back("entity_f1", f1);
+      result.values.emplace_back("mean_f1", (macro_f1 + f1) / 2);
+    }
   }
   return result;
 }

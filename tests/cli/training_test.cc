@@ -58,5 +58,69 @@ TEST_F(Training, BothHeadsScore) {
   EXPECT_EQ(lines_of(must({"score", "-", "--model", "out/ner", "-q"}, {.input = "w5 w6\n"})).at(0), "text,entities");
 }
 
+TEST_F(Training, HelpShowsDefaultsAndOtherNamesGetAHint) {
+  const std::string help = must({"help", "train"});
+  for (const char* part :
+       {"peak learning rate (default 5e-05)", "(default 32)", "(default linear)", "--on-error", "--delimiter"})
+    EXPECT_NE(help.find(part), std::string::npos) << part;
+  refused(2, {"did you mean --learning-rate?"}, train({"--lr", "1e-4"}));
+  refused(2, {"did you mean --num-train-epochs?"}, train({"--epochs", "2"}));
+  refused(2, {"did you mean --resume-from-checkpoint?"}, train({"--resume"}));
+  refused(2, {"train takes no file by itself; did you mean --train rows.csv?"}, train({"rows.csv"}));
+}
+
+TEST_F(Training, TheStartSaysWhatWillBeDone) {
+  const Outcome got = brim(train({"--train", "rows.csv", "--val", "rows.csv", "--num-train-epochs", "1", "--output",
+                                  "out", "--batch-size", "24"}));
+  EXPECT_EQ(got.code, 0) << got.err;
+  for (const char* part :
+       {"1 step of 24 rows", "labels: negative, neutral, positive", "1 epoch · learning rate 5e-05, schedule linear",
+        "24 validation rows evaluated every epoch · the model with the best macro_f1 is kept",
+        "in fp32 (default on a CPU)", "1 step in "})
+    EXPECT_NE(got.err.find(part), std::string::npos) << part << "\n" << got.err;
+  for (const char* part : {"samples/s", "card: ", "1 steps"})
+    EXPECT_EQ(got.err.find(part), std::string::npos) << part << "\n" << got.err;
+  // Its evaluation ran in fp32; another precision is said.
+  EXPECT_NE(brim({"eval", "rows.csv", "--model", "out", "--precision", "bf16"}).err.find("--precision fp32 repeats"),
+            std::string::npos);
+  EXPECT_EQ(brim({"eval", "rows.csv", "--model", "out", "--precision", "fp32"}).err.find("repeats"), std::string::npos);
+}
+
+TEST_F(Training, RowsOfOtherDialectsAndBadRows) {
+  put("semi.csv", "text;label\nw5;negative\nw6;\nw7;positive\n");
+  refused(2, {"--delimiter ';'"}, train({"--train", "semi.csv", "--output", "out"}));
+  refused(3, {"semi.csv:3", "--on-error skip continues"},
+          train({"--train", "semi.csv", "--output", "out", "--delimiter", ";"}));
+  const Outcome got = brim(train({"--train", "semi.csv", "--output", "out", "--delimiter", ";", "--on-error", "skip"}));
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_NE(got.err.find("1 training row skipped, the first: semi.csv:3"), std::string::npos) << got.err;
+  put("latin.csv", "text,label\nw5,negative\nw6,caf\xe9\n");
+  refused(3, {"latin.csv:3", "not UTF-8"},
+          train({"--train", "latin.csv", "--output", "new", "--ignore-mismatched-head"}));
+  EXPECT_FALSE(exists("new"));
+}
+
+TEST_F(Training, PlanAndTrainAgree) {
+  put("a.yaml", "gradient_accumulation_steps: 0\n");
+  refused(2, {"gradient_accumulation_steps is 0"},
+          {"plan", "--task", "train", "--model", "tiny", "--device", "cpu", "--config", "a.yaml"});
+  // A batch in tokens: texts as long as the data's give the rate that the run prints. Every row has 4 tokens.
+  put("b.yaml", "batch_tokens: 384\nlr_scaling: sqrt\nlearning_rate: 1e-4\nlr_reference_batch: 6\n");
+  const auto plan = nlohmann::json::parse(must({"plan", "--task", "train", "--model", "tiny", "--device", "cpu",
+                                                "--config", "b.yaml", "--typical-length", "4", "--json"}));
+  EXPECT_EQ(plan.at("global_batch"), 96);
+  EXPECT_NEAR(plan.at("learning_rate").get<double>(), 4e-4, 1e-12);
+  const Outcome got = brim(train({"--train", "rows.csv", "--output", "out", "--config", "b.yaml"}));
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_NE(got.err.find("learning rate 0.0004 (0.0001 for 6 rows, scaled by sqrt to 96 rows)"), std::string::npos)
+      << got.err;
+  // A file made for a card is a wish on a CPU, for both.
+  put("c.yaml", "fp16: true\n");
+  EXPECT_EQ(nlohmann::json::parse(
+                must({"plan", "--task", "train", "--model", "tiny", "--device", "cpu", "--config", "c.yaml", "--json"}))
+                .at("precision"),
+            "fp32");
+}
+
 }  // namespace
 }  // namespace brim
