@@ -37,7 +37,8 @@ PrecisionChoice resolve_precision(const std::string& asked, bool wish, const Dev
     fail(ErrorCode::usage, "--precision {}: training runs in fp32, tf32, bf16 or fp16", asked);
   if (d.rate(*precision) > 0) return {*precision, "asked for"};
   if (!wish) fail(ErrorCode::usage, "--precision {}: {} computes in {}", asked, d.name, d.precisions());
-  return {by_default(d, task).precision, fmt::format("{} has no {}", d.name, asked)};
+  return {by_default(d, task).precision,
+          fmt::format("{} has no {}", d.kind == DeviceKind::cpu ? "the CPU" : d.name, asked)};
 }
 
 }  // namespace brim
