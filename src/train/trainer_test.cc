@@ -357,10 +357,10 @@ TEST(Trainer, TokensAndBothTasks) {
   m.settings.token_train_file = (m.dir / "train.conll").string();
 
   m.settings.token_validation_file = (m.dir / "val.conll").string();
-  m.settings.num_train_epochs = 24;
-  m.settings.learning_rate = 5e-3;
+  m.settings.num_train_epochs = 48;
+  m.settings.learning_rate = 3e-3;  // at 5e-3 the tagger's end depends on the CPU's rounding
   m.run();
-  // Of the step that was kept: late steps at such a rate are noise.
+  // Of the step that was kept.
   nlohmann::json kept;
   const auto state = json_of(m.out() / "trainer_state.json");
   for (const auto& row : state["log_history"])
