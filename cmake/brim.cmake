@@ -10,13 +10,10 @@ endif()
 # fmt 9 turns constexpr off under nvcc and then trips over its own consteval, hence the definition.
 add_library(brim_flags INTERFACE)
 target_compile_options(brim_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -Wno-missing-field-initializers -Werror -fno-math-errno>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-psabi> -Wno-missing-field-initializers -Werror -fno-math-errno>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra -Werror=all-warnings --expt-relaxed-constexpr --expt-extended-lambda
     -DFMT_USE_CONSTEXPR=1>)
 target_include_directories(brim_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
-if(BRIM_CUDA)
-  target_compile_definitions(brim_flags INTERFACE BRIM_WITH_CUDA=1)
-endif()
 if(BRIM_SANITIZE)
   target_compile_options(brim_flags INTERFACE -fsanitize=${BRIM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(brim_flags INTERFACE -fsanitize=${BRIM_SANITIZE})
@@ -37,14 +34,17 @@ function(brim_unity target)
   endif()
 endfunction()
 
-# brim_unit(name [SOURCES …] [CUDA …] [DEPS …] [TESTS …] [CUDA_TESTS …])
+# brim_unit(name [SOURCES …] [CUDA …] [CUDA_AWARE …] [DEPS …] [TESTS …] [TEST_DEPS …])
 # A folder's library brim_<name>, and, if TESTS are given, its test binary <name>_test.
 # DEPS are folder names (linked as brim_<dep>) or imported targets (with ::).
-# CUDA sources join the library only where the CUDA backend is built.
+# CUDA sources join the library only where the CUDA backend is built. CUDA_AWARE sources are the only ones that see
+# BRIM_WITH_CUDA, so that all others are the same object files in both trees.
 function(brim_unit name)
-  cmake_parse_arguments(U "" "" "SOURCES;CUDA;DEPS;TESTS;TEST_DEPS" ${ARGN})
-  set(sources ${U_SOURCES})
+  cmake_parse_arguments(U "" "" "SOURCES;CUDA;CUDA_AWARE;DEPS;TESTS;TEST_DEPS" ${ARGN})
+  set(sources ${U_SOURCES} ${U_CUDA_AWARE})
+  set_source_files_properties(${U_CUDA_AWARE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   if(BRIM_CUDA)
+    set_property(SOURCE ${U_CUDA_AWARE} APPEND PROPERTY COMPILE_DEFINITIONS BRIM_WITH_CUDA=1)
     list(APPEND sources ${U_CUDA})
     set_source_files_properties(${U_CUDA} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # kernels' tile constants share names
   endif()
