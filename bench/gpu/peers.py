@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's best on the same model and texts, for the table of bench/gpu/run: peers.py MODEL_DIR TEXTS [pipeline] [sorted] [packed] [train] [hf:TOKENS].
+"""PyTorch's best on the same model and texts, for the table of bench/gpu/run: peers.py MODEL_DIR TEXTS [pipeline] [sorted] [packed] [train] [hf:TOKENS[:checkpoint]].
 
 pipeline: transformers' pipeline, fp16, batch 1024. sorted: own loop, sorted by length, token budget, SDPA, fp16, from text.
 packed: varlen attention and torch.compile, bf16, tokens already on hand. train: packed varlen, compile, AdamW, bf16.
-hf:TOKENS: transformers' own model, SDPA, autocast bf16, fused AdamW, batches of similar length padded to their longest, TOKENS a batch.
+hf:TOKENS: transformers' own model, SDPA, autocast bf16, fused AdamW, batches of similar length padded to their longest, TOKENS per batch; with
+:checkpoint, gradient checkpointing, the like of recomputation.
 Prints one JSON line a peer.
 """
 import json
@@ -155,8 +156,11 @@ if "packed" in which or "train" in which:
 for part in which:
     if not part.startswith("hf:"):
         continue
-    tokens = int(part[3:])
+    tokens = int(part.split(":")[1])
+    checkpoint = part.endswith(":checkpoint")
     model = tf.AutoModelForSequenceClassification.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="sdpa").to(dev).train()
+    if checkpoint:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     opt = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     enc = sorted(tokenizer(texts, truncation=True, max_length=128, return_attention_mask=False)["input_ids"], key=len)
     torch.cuda.reset_peak_memory_stats()
@@ -180,7 +184,7 @@ for part in which:
         rows += count
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
-    say(f"train: transformers, SDPA, bf16, {tokens} tokens a batch", rows, time.time() - t, peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2),
+    say(f"train: transformers, SDPA, bf16, {tokens} tokens per batch{', checkpointing' if checkpoint else ''}", rows, time.time() - t, peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2),
         reserved_gb=round(torch.cuda.max_memory_reserved() / 1e9, 2), held_gb=round((total - free) / 1e9, 2))
     del model, opt
     torch.cuda.empty_cache()
