@@ -45,7 +45,11 @@ constexpr std::pair<const char*, HiddenAct> kActivations[] = {
     {"gelu_pytorch_tanh", HiddenAct::gelu_tanh},
     {"gelu_python_tanh", HiddenAct::gelu_tanh},
     {"gelu_accurate", HiddenAct::gelu_tanh},
+    {"quick_gelu", HiddenAct::quick_gelu},
     {"relu", HiddenAct::relu},
+    {"silu", HiddenAct::silu},
+    {"swish", HiddenAct::silu},
+    {"tanh", HiddenAct::tanh},
 };
 
 std::string shown(const json& value) {
@@ -267,7 +271,9 @@ void read_numerics(const Keys& keys, HfConfig& config) {
   const auto* known = std::find_if(std::begin(kActivations), std::end(kActivations),
                                    [&](const auto& a) { return config.hidden_act == a.first; });
   if (known == std::end(kActivations))
-    keys.contradiction("\"{}\" is {}: Brim computes gelu, gelu_new and relu", act_key, quote_text(config.hidden_act));
+    keys.contradiction(
+        "\"{}\" is {}: Brim computes gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, relu, silu and tanh",
+        act_key, quote_text(config.hidden_act));
   config.activation = known->second;
 }
 

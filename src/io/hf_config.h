@@ -15,7 +15,7 @@ namespace brim {
 
 enum class Family { bert, distilbert, roberta };  // xlm-roberta and camembert are RoBERTa under other names
 enum class HeadKind { encoder, sequence, token };
-enum class HiddenAct { gelu_erf, gelu_tanh, relu };
+enum class HiddenAct { gelu_erf, gelu_tanh, quick_gelu, relu, silu, tanh };
 
 const char* family_name(Family family);
 const char* head_name(HeadKind head);  // "encoder", "sequence-classification", "token-classification"

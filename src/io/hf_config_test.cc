@@ -123,7 +123,7 @@ TEST(HfConfig, RefusesContradictions) {
       {R"("hidden_dropout_prob":"0.1")", "must be a number"},
       {R"("layer_norm_eps":-1)", "layer_norm_eps"},
       {R"("layer_norm_eps":1e400)", "m/config.json"},
-      {R"("hidden_act":"silu")", "\"hidden_act\" is 'silu'"},
+      {R"("hidden_act":"mish")", "\"hidden_act\" is 'mish'"},
       {R"("hidden_act":7)", "must be text"},
       {R"("position_embedding_type":"relative_key")", "\"position_embedding_type\" is 'relative_key'"},
       {R"("is_decoder":true)", "encoders"},

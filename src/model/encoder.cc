@@ -68,7 +68,7 @@ void feed_forward(Exec& e, const ModelShape& s, const LayerWeights& w, const Hid
   } else {
     middle = {narrow(e, rows, s.ffn), w.middle.dequantise};
     const Input input{x.narrow, w.attended.dequantise};
-    if (s.activation == Activation::gelu) {
+    if (s.activation == Activation::gelu || s.activation == Activation::gelu_tanh) {
       apply_linear(e, input, w.ffn1, w.ffn1_bias, middle.x, s.activation, {}, w.middle.quantise);
     } else {  // the library fuses no other activation with an fp8 result
       const TensorView h = activations(e, rows, s.ffn);

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "io/hf_config.h"
 
 namespace brim {
@@ -61,6 +60,24 @@ Names names_of(Family family) {
           "classifier"};
 }
 
+Activation activation_of(HiddenAct act) {
+  switch (act) {
+    case HiddenAct::gelu_erf:
+      return Activation::gelu;
+    case HiddenAct::gelu_tanh:
+      return Activation::gelu_tanh;
+    case HiddenAct::quick_gelu:
+      return Activation::quick_gelu;
+    case HiddenAct::relu:
+      return Activation::relu;
+    case HiddenAct::silu:
+      return Activation::silu;
+    case HiddenAct::tanh:
+      return Activation::tanh;
+  }
+  return Activation::gelu;
+}
+
 }  // namespace
 
 ModelShape shape_of(const HfConfig& c, HeadKind head) {
@@ -78,9 +95,7 @@ ModelShape shape_of(const HfConfig& c, HeadKind head) {
   s.sequence_classes = head == HeadKind::sequence ? c.num_labels : 0;
   s.token_classes = head == HeadKind::token ? c.num_labels : 0;
   s.multi_label = c.problem_type == "multi_label_classification";
-  if (c.activation == HiddenAct::gelu_tanh)
-    fail(ErrorCode::bad_model, "{}: hidden_act \"{}\": Brim computes gelu (erf form) and relu", c.where, c.hidden_act);
-  s.activation = c.activation == HiddenAct::relu ? Activation::relu : Activation::gelu;
+  s.activation = activation_of(c.activation);
   s.eps = c.layer_norm_eps;
   s.hidden_dropout = c.hidden_dropout;
   s.attention_dropout = c.attention_dropout;

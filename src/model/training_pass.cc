@@ -286,7 +286,7 @@ class Pass {
     }
     const TensorView d_wide = alloc(rows, s_.ffn);
     apply_grad(active, at(l, P::ffn2_w), d2.x, d_wide);
-    activate_grad(e_.stream, {.x = s_.activation == Activation::relu ? active : saved.wide,
+    activate_grad(e_.stream, {.x = slope_reads_output(s_.activation) ? active : saved.wide,
                               .d_y = d_wide,
                               .d_x = d_wide,
                               .activation = s_.activation});

@@ -24,6 +24,12 @@ gemm::Act act_of(Activation activation, Precision precision) {
       return gemm::Act::relu;
     case Activation::tanh:
       return gemm::Act::tanh;
+    case Activation::gelu_tanh:
+      return gemm::Act::gelu_tanh;
+    case Activation::quick_gelu:
+      return gemm::Act::quick_gelu;
+    case Activation::silu:
+      return gemm::Act::silu;
   }
   return gemm::Act::none;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // linear on CUDA: cuBLASLt with bias, activation and residual in its epilogue where it has them, a warp per row where
-// the output is narrow (classifier heads), and a pass of our own for what is left (exact GELU in fp32, tanh).
+// the output is narrow (classifier heads), and a pass of our own for what is left (GELU in fp32, tanh, SiLU).
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/cublas_lt.h"
 #include "ops/cuda/rows2d.cuh"
@@ -39,6 +39,9 @@ __global__ void __launch_bounds__(128)
       if (activation == Activation::gelu) v = activated<Activation::gelu>(v);
       if (activation == Activation::relu) v = activated<Activation::relu>(v);
       if (activation == Activation::tanh) v = activated<Activation::tanh>(v);
+      if (activation == Activation::gelu_tanh) v = activated<Activation::gelu_tanh>(v);
+      if (activation == Activation::quick_gelu) v = activated<Activation::quick_gelu>(v);
+      if (activation == Activation::silu) v = activated<Activation::silu>(v);
       if (residual != nullptr) v += to_f32(residual[r * ld_residual + c]);
       y[r * ldy + c] = from_f32<Out>(v);
     }
@@ -74,11 +77,13 @@ struct Rest {
   bool residual = false;
 };
 
-// The library's GELU is the tanh form: below half precision's rounding, not below fp32's.
+bool is_gelu(Activation a) { return a == Activation::gelu || a == Activation::gelu_tanh; }
+
+// The library's GELU is the tanh form: for the erf form below half precision's rounding, not below fp32's.
 Rest rest_of(const LinearArgs& a) {
   const bool half = a.x.dtype != DType::f32, fp8 = a.x.dtype == DType::f8e4m3;
-  const bool fused = a.activation == Activation::none || (a.activation == Activation::relu && !fp8) ||
-                     (a.activation == Activation::gelu && half);
+  const bool fused =
+      a.activation == Activation::none || (a.activation == Activation::relu && !fp8) || (is_gelu(a.activation) && half);
   return {fused ? Activation::none : a.activation, a.residual && a.activation != Activation::none};
 }
 
@@ -106,7 +111,7 @@ LtCall lt_call(const LinearArgs& a) {
   p.add_c = a.residual && !rest.residual;
   p.ldc = p.add_c ? a.residual.ld() : p.ldd;
   const Activation fused = rest.activation == Activation::none ? a.activation : Activation::none;
-  p.epilogue = fused == Activation::gelu   ? (a.bias ? LtEpilogue::gelu_bias : LtEpilogue::gelu)
+  p.epilogue = is_gelu(fused)              ? (a.bias ? LtEpilogue::gelu_bias : LtEpilogue::gelu)
                : fused == Activation::relu ? (a.bias ? LtEpilogue::relu_bias : LtEpilogue::relu)
                : a.bias                    ? LtEpilogue::bias
                                            : LtEpilogue::none;

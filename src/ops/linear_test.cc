@@ -44,20 +44,6 @@ struct Matrix {
   double at(int64_t r, int64_t c) const { return storage.at(r, c + storage.cols() - view.cols()); }
 };
 
-double activation64(Activation activation, double x) {
-  switch (activation) {
-    case Activation::none:
-      return x;
-    case Activation::gelu:
-      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-    case Activation::relu:
-      return std::max(0.0, x);
-    case Activation::tanh:
-      return std::tanh(x);
-  }
-  return x;
-}
-
 // A packed weight with the memory it lies in.
 struct Packed {
   HostTensor data, scale;
@@ -129,7 +115,7 @@ LinearReference reference(const LinearCase& c, Precision precision, const X& x, 
         sum += bias.at(n);
         error += kEps32 * std::fabs(sum);
       }
-      double value = activation64(c.activation, sum);
+      double value = testing::activation64(c.activation, sum);
       if (c.activation == Activation::gelu) {
         // |gelu'| < 1.13. In fp32 the form itself errs by a few roundings, more in the tail, where e^(-x²/2) magnifies
         // its argument's; in half precision by 5e-5.
@@ -137,6 +123,8 @@ LinearReference reference(const LinearCase& c, Precision precision, const X& x, 
                 (precision == Precision::fp32 ? (8 + sum * sum) * kEps32 * std::fabs(value) + 2 * kEps32 : 5e-5);
       } else if (c.activation == Activation::tanh) {
         error += 8 * kEps32 * std::fabs(value);
+      } else if (c.activation != Activation::none && c.activation != Activation::relu) {
+        error = 1.13 * error + testing::activation_roundings(c.activation, sum) * kEps32 * std::fabs(value);
       }
       if (c.residual) {
         value += residual.at(t, n);
@@ -234,7 +222,7 @@ TEST(Linear, StridesAndMisalignedStarts) {
 }
 
 TEST(Linear, Activations) {
-  for (const Activation activation : {Activation::none, Activation::gelu, Activation::relu, Activation::tanh})
+  for (const Activation activation : testing::kEveryActivation)
     for (const bool bias : {false, true})
       for (const bool residual : {false, true})
         for (const DType y_type : {DType::f32, DType::bf16})
@@ -326,7 +314,7 @@ TEST(Linear, NanAndInfinityAreNotHidden) {
   const int64_t T = 3, N = 20, K = 40;
   for (const Isa isa : supported_isas())
     for (const Precision precision : kPrecisions)
-      for (const Activation activation : {Activation::none, Activation::gelu, Activation::relu, Activation::tanh}) {
+      for (const Activation activation : testing::kEveryActivation) {
         const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1),
                          w = testing::random_tensor(DType::f32, {N, K}, 2);
         x.set(1, 7, NAN);

@@ -18,7 +18,11 @@ struct Work {
 // Whether a gradient replaces what is there or is added to it.
 enum class GradWrite : uint8_t { overwrite, accumulate };
 
-enum class Activation : uint8_t { none, gelu, relu, tanh };
+// gelu is the erf form, gelu_tanh its tanh form (x σ(2 √(2/π) (x + 0.044715 x³))), quick_gelu x σ(1.702 x), silu x
+// σ(x).
+enum class Activation : uint8_t { none, gelu, relu, tanh, gelu_tanh, quick_gelu, silu };
+// Whose slope is worked out from the output; the others' from the input.
+constexpr bool slope_reads_output(Activation a) { return a == Activation::relu || a == Activation::tanh; }
 
 // The backend's table for a stream; throws internal when the build has none (never silently does nothing).
 const KernelTable& kernels_of(const Stream& stream);

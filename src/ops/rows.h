@@ -74,7 +74,7 @@ struct ActivationArgs {
 };
 void activate(Stream& stream, const ActivationArgs& args);
 struct ActivationGradArgs {
-  TensorView x;         // input of the activation; for tanh and relu: its output
+  TensorView x;         // input of the activation, or its output (slope_reads_output)
   TensorView d_y, d_x;  // may alias
   Activation activation = Activation::gelu;
   template <class F>

@@ -88,6 +88,15 @@ void activate_cpu(Stream& stream, const ActivationArgs& a) {
       case Activation::tanh:
         kernels.tanh(x, y, H);
         break;
+      case Activation::gelu_tanh:
+        kernels.gelu_tanh(x, y, H);
+        break;
+      case Activation::quick_gelu:
+        kernels.quick_gelu(x, y, H);
+        break;
+      case Activation::silu:
+        kernels.silu(x, y, H);
+        break;
     }
   });
 }
@@ -122,6 +131,15 @@ void activate_grad_cpu(Stream& stream, const ActivationGradArgs& a) {
           break;
         case Activation::tanh:
           kernels.tanh_grad(x, d_y, d_x, H);
+          break;
+        case Activation::gelu_tanh:
+          kernels.gelu_tanh_grad(x, d_y, d_x, H);
+          break;
+        case Activation::quick_gelu:
+          kernels.quick_gelu_grad(x, d_y, d_x, H);
+          break;
+        case Activation::silu:
+          kernels.silu_grad(x, d_y, d_x, H);
           break;
       }
     }

@@ -4,6 +4,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -17,12 +18,64 @@
 #include "base/thread_pool.h"
 #include "device/stream.h"
 #include "ops/dropout.h"
+#include "ops/op.h"
 #include "tensor/tensor_view.h"
 
 namespace brim::testing {
 
 constexpr double kEps32 = 0x1p-24;  // half a unit in the last place of fp32, relative: the error of one rounding
 constexpr double kEpsBf16 = 0x1p-8, kEpsF16 = 0x1p-11;
+
+constexpr Activation kEveryActivation[] = {Activation::none, Activation::gelu,      Activation::relu,
+                                           Activation::tanh, Activation::gelu_tanh, Activation::quick_gelu,
+                                           Activation::silu};
+
+// Activations in fp64. (1 + tanh y) / 2 is σ(2y), which keeps the tail that the sum would round away.
+inline double sigmoid64(double z) { return 1 / (1 + std::exp(-z)); }
+inline double gate64(Activation activation, double x) {
+  return activation == Activation::gelu_tanh    ? 2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)
+         : activation == Activation::quick_gelu ? 1.702 * x
+                                                : x;
+}
+inline double activation64(Activation activation, double x) {
+  switch (activation) {
+    case Activation::none:
+      return x;
+    case Activation::gelu:
+      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::relu:
+      return std::max(0.0, x);
+    case Activation::tanh:
+      return std::tanh(x);
+    default:
+      return x * sigmoid64(gate64(activation, x));
+  }
+}
+inline double slope64(Activation activation, double x) {
+  switch (activation) {
+    case Activation::none:
+      return 1;
+    case Activation::gelu:
+      return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
+    case Activation::relu:
+      return x > 0 ? 1 : 0;
+    case Activation::tanh:
+      return 1 - std::tanh(x) * std::tanh(x);
+    default: {
+      const double z = gate64(activation, x), s = sigmoid64(z), past = sigmoid64(-z);
+      const double gate_slope = activation == Activation::gelu_tanh
+                                    ? 2 * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x)
+                                    : gate64(activation, 1);
+      return s + (past == 0 || s == 0 ? 0 : x * gate_slope * s * past);
+    }
+  }
+}
+// Roundings of a good fp32 activation, in units of kEps32 of its value: the exponent of a tail magnifies its own.
+inline double activation_roundings(Activation activation, double x) {
+  const bool gated =
+      activation == Activation::gelu_tanh || activation == Activation::quick_gelu || activation == Activation::silu;
+  return 8 + (gated ? 3 * std::fabs(gate64(activation, x)) : 2 * x * x);
+}
 
 // Host memory with a view: rows x cols, rows `pad` elements apart from being adjacent, 64-byte aligned, filled with a
 // value no test should survive by accident (all bits set: NaN for floats, -1 for integers).

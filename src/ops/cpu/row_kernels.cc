@@ -158,6 +158,10 @@ void map_relu(const float* x, float* y, int64_t n) {
 void map_tanh(const float* x, float* y, int64_t n) {
   map(x, y, n, [](F v) { return tanh(v); });
 }
+template <class Gate>
+void map_gated(const float* x, float* y, int64_t n) {
+  map(x, y, n, [](F v) { return gated<Gate>(v); });
+}
 void map_exp(const float* x, float* y, int64_t n) {
   map(x, y, n, [](F v) { return exp(v); });
 }
@@ -224,6 +228,11 @@ void relu_grad(const float* y, const float* d_y, float* d_x, int64_t n) {
 }
 void tanh_grad(const float* y, const float* d_y, float* d_x, int64_t n) {
   map_grad(y, d_y, d_x, n, [](F v) { return mul(sub(set1(1.0f), v), add(set1(1.0f), v)); });
+}
+
+template <class Gate>
+void gated_grad(const float* x, const float* d_y, float* d_x, int64_t n) {
+  map_grad(x, d_y, d_x, n, [](F v) { return gated_slope<Gate>(v); });
 }
 
 void drop(const float* x, float* y, int64_t size, const DropRows& d) {
@@ -342,6 +351,9 @@ extern const cpu::RowKernels kRowKernels = {
     .gelu = map_gelu,
     .relu = map_relu,
     .tanh = map_tanh,
+    .gelu_tanh = map_gated<GeluTanh>,
+    .quick_gelu = map_gated<QuickGelu>,
+    .silu = map_gated<Silu>,
     .exp = map_exp,
     .widen = widen,
     .narrow = narrow,
@@ -349,6 +361,9 @@ extern const cpu::RowKernels kRowKernels = {
     .gelu_grad = gelu_grad,
     .relu_grad = relu_grad,
     .tanh_grad = tanh_grad,
+    .gelu_tanh_grad = gated_grad<GeluTanh>,
+    .quick_gelu_grad = gated_grad<QuickGelu>,
+    .silu_grad = gated_grad<Silu>,
     .drop = drop,
     .adamw = adamw,
     .adamw8 = adamw8,

@@ -69,6 +69,9 @@ struct RowKernels {
   void (*gelu)(const float* x, float* y, int64_t n);
   void (*relu)(const float* x, float* y, int64_t n);
   void (*tanh)(const float* x, float* y, int64_t n);
+  void (*gelu_tanh)(const float* x, float* y, int64_t n);
+  void (*quick_gelu)(const float* x, float* y, int64_t n);
+  void (*silu)(const float* x, float* y, int64_t n);
   void (*exp)(const float* x, float* y, int64_t n);  // for tests of vec.h
   void (*widen)(const void* x, Elem from, float* y, int64_t n);
   void (*narrow)(const float* x, void* y, Elem to, int64_t n);
@@ -77,6 +80,9 @@ struct RowKernels {
   void (*gelu_grad)(const float* x, const float* d_y, float* d_x, int64_t n);
   void (*relu_grad)(const float* y, const float* d_y, float* d_x, int64_t n);  // from the outputs
   void (*tanh_grad)(const float* y, const float* d_y, float* d_x, int64_t n);
+  void (*gelu_tanh_grad)(const float* x, const float* d_y, float* d_x, int64_t n);
+  void (*quick_gelu_grad)(const float* x, const float* d_y, float* d_x, int64_t n);
+  void (*silu_grad)(const float* x, const float* d_y, float* d_x, int64_t n);
   void (*drop)(const float* x, float* y, int64_t n, const DropRows& drop);  // one row: drop.first_row
   void (*adamw)(const AdamWRange& range);
   void (*adamw8)(const AdamWRange& range);  // whole blocks, but for the slab's last

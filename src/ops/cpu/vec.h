@@ -441,6 +441,41 @@ BRIM_VEC F tanh(F x) {
   return select(less(t, set1(0.625f)), small, large);
 }
 
+// σ(z) and what its slope needs, from e^-|z| <= 1: no overflow, and either tail keeps its relative accuracy.
+struct Sigmoid {
+  F value, slope;
+};
+BRIM_VEC Sigmoid sigmoid_and_slope(F z) {
+  const F e = exp_nonpositive(sub(zero(), abs(z))), r = div(set1(1.0f), add(set1(1.0f), e));
+  return {mul(select(less(z, zero()), e, set1(1.0f)), r), mul(e, mul(r, r))};
+}
+
+// The activations x σ(z(x)): z, and x z'(x) for their slope σ + x z' σ'.
+struct GeluTanh {
+  BRIM_VEC static F z(F x) { return mul(x, fma(mul(x, x), set1(0.0713548163f), set1(1.5957691216f))); }
+  BRIM_VEC static F x_slope(F x) {
+    const F c = min(set1(1e6f), max(set1(-1e6f), x));  // so that infinity times a slope of 0 stays 0
+    return mul(c, fma(mul(c, c), set1(3 * 0.0713548163f), set1(1.5957691216f)));
+  }
+};
+struct QuickGelu {
+  BRIM_VEC static F z(F x) { return mul(x, set1(1.702f)); }
+  BRIM_VEC static F x_slope(F x) { return z(x); }
+};
+struct Silu {
+  BRIM_VEC static F z(F x) { return x; }
+  BRIM_VEC static F x_slope(F x) { return x; }
+};
+template <class Gate>
+BRIM_VEC F gated(F x) {
+  return mul(x, sigmoid_and_slope(Gate::z(x)).value);
+}
+template <class Gate>
+BRIM_VEC F gated_slope(F x) {
+  const Sigmoid s = sigmoid_and_slope(Gate::z(x));
+  return fma(Gate::x_slope(x), s.slope, s.value);
+}
+
 BRIM_VEC F sigmoid(F x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
 
 // ---- Rows: whole vectors, then what is left ----

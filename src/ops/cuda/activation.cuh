@@ -6,6 +6,27 @@
 
 namespace brim {
 
+// The activations x σ(z(x)): z, and x z'(x) for their slope.
+template <Activation kActivation>
+__device__ __forceinline__ float gate(float x) {
+  if constexpr (kActivation == Activation::gelu_tanh)
+    return x * fmaf(0.0713548163f, x * x, 1.5957691216f);
+  else
+    return kActivation == Activation::quick_gelu ? 1.702f * x : x;
+}
+template <Activation kActivation>
+__device__ __forceinline__ float gate_slope(float x) {
+  if constexpr (kActivation == Activation::gelu_tanh) {
+    const float c = x > 1e6f ? 1e6f : x < -1e6f ? -1e6f : x;  // infinity times a slope of 0 would be no number
+    return c * fmaf(3 * 0.0713548163f, c * c, 1.5957691216f);
+  } else {
+    return gate<kActivation>(x);
+  }
+}
+template <Activation kActivation>
+constexpr bool kGated =
+    kActivation == Activation::gelu_tanh || kActivation == Activation::quick_gelu || kActivation == Activation::silu;
+
 template <Activation kActivation>
 __device__ __forceinline__ float activated(float x) {
   if constexpr (kActivation == Activation::gelu)
@@ -14,10 +35,12 @@ __device__ __forceinline__ float activated(float x) {
     return x < 0.0f ? 0.0f : x;
   else if constexpr (kActivation == Activation::tanh)
     return tanhf(x);
+  else if constexpr (kGated<kActivation>)
+    return x / (1.0f + expf(-gate<kActivation>(x)));
   else
     return x;
 }
-// d activation / d x, from x for GELU and from the output for relu and tanh.
+// d activation / d x, from x or from the output (slope_reads_output).
 template <Activation kActivation>
 __device__ __forceinline__ float activation_slope(float x) {
   if constexpr (kActivation == Activation::gelu)
@@ -26,7 +49,10 @@ __device__ __forceinline__ float activation_slope(float x) {
     return x > 0.0f ? 1.0f : 0.0f;
   else if constexpr (kActivation == Activation::tanh)
     return 1.0f - x * x;
-  else
+  else if constexpr (kGated<kActivation>) {
+    const float z = gate<kActivation>(x), e = expf(-fabsf(z)), r = 1.0f / (1.0f + e);
+    return fmaf(gate_slope<kActivation>(x), e * r * r, z < 0.0f ? e * r : r);
+  } else
     return 1.0f;
 }
 
@@ -43,6 +69,12 @@ void dispatch_activation(Activation activation, F&& f) {
       return f(ActivationTag<Activation::relu>{});
     case Activation::tanh:
       return f(ActivationTag<Activation::tanh>{});
+    case Activation::gelu_tanh:
+      return f(ActivationTag<Activation::gelu_tanh>{});
+    case Activation::quick_gelu:
+      return f(ActivationTag<Activation::quick_gelu>{});
+    case Activation::silu:
+      return f(ActivationTag<Activation::silu>{});
     case Activation::none:
       return f(ActivationTag<Activation::none>{});
   }

@@ -117,18 +117,14 @@ TEST_F(CudaRows, ConvertsBetweenEveryPairOfTypes) {
 
 TEST_F(CudaRows, Activates) {
   for (const DType type : kActivationTypes)
-    for (const Activation activation : {Activation::none, Activation::gelu, Activation::relu, Activation::tanh})
+    for (const Activation activation : kEveryActivation)
       for (const int64_t pad : {0, 1, 8}) {
         const HostTensor x = random_tensor(type, {11, 24}, 5, 3, 0, pad);
         const DeviceTensor dx(x), y(type, {11, 24}, pad);
         activate(Gpu::stream(), {.x = dx, .y = y, .activation = activation});
         std::vector<double> want = x.values();
-        for (double& v : want)
-          v = activation == Activation::gelu   ? 0.5 * v * std::erfc(-v / std::sqrt(2.0))
-              : activation == Activation::relu ? std::max(v, 0.0)
-              : activation == Activation::tanh ? std::tanh(v)
-                                               : v;
-        // erfcf is good to a few ulp, and to its argument's rounding times its steepness (below 2 |x|² here).
+        for (double& v : want) v = activation64(activation, v);
+        // Good to a few ulp, and to the rounding of an exponent or erfcf's argument times its steepness.
         EXPECT_TRUE(close(
             y.values(), want,
             [&](size_t i) { return std::fabs(want[i]) * (eps_of(type) + 300 * kEps32) + smallest_of(type) + 1e-37; }))

@@ -15,6 +15,9 @@ BRIM_INLINE F activate(F x) {
   if constexpr (kAct == Act::gelu_fast) return gelu_fast(x);
   if constexpr (kAct == Act::relu) return max(set1(0.0f), x);
   if constexpr (kAct == Act::tanh) return tanh(x);
+  if constexpr (kAct == Act::gelu_tanh) return gelu_tanh(x);
+  if constexpr (kAct == Act::quick_gelu) return quick_gelu(x);
+  if constexpr (kAct == Act::silu) return silu(x);
   return x;
 }
 
@@ -68,6 +71,12 @@ BRIM_INLINE void with_finish(const Block& b, Fn&& fn) {
       return typed.template operator()<Act::relu>();
     case Act::tanh:
       return typed.template operator()<Act::tanh>();
+    case Act::gelu_tanh:
+      return typed.template operator()<Act::gelu_tanh>();
+    case Act::quick_gelu:
+      return typed.template operator()<Act::quick_gelu>();
+    case Act::silu:
+      return typed.template operator()<Act::silu>();
   }
 }
 

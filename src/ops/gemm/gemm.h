@@ -10,7 +10,7 @@ namespace brim::gemm {
 
 // gelu_fast is for results that a half or int8 format rounds afterwards: within 5e-5 of the erf form, a third of its
 // cost.
-enum class Act : uint8_t { none, gelu, gelu_fast, relu, tanh };
+enum class Act : uint8_t { none, gelu, gelu_fast, relu, tanh, gelu_tanh, quick_gelu, silu };
 
 // Rows of x as a kernel's pack_rows reads them: element type f32 or bf16. Packed are rows begin .. end of them, each to
 // its own place, so that threads can share the work; `begin` is a multiple of the kernel's pack_step.

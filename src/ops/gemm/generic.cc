@@ -37,6 +37,11 @@ void pack_rows_int8(const Rows& rows, void* out, float* scale) {
   }
 }
 
+float times_sigmoid(float x, float z) {
+  const float e = std::exp(-std::fabs(z));
+  return x * (z < 0 ? e : 1.0f) / (1.0f + e);
+}
+
 float activate(Act act, float x) {
   switch (act) {
     case Act::none:
@@ -48,6 +53,12 @@ float activate(Act act, float x) {
       return x < 0 ? 0 : x;
     case Act::tanh:
       return std::tanh(x);
+    case Act::gelu_tanh:
+      return times_sigmoid(x, x * (1.5957691216f + 0.0713548163f * x * x));
+    case Act::quick_gelu:
+      return times_sigmoid(x, 1.702f * x);
+    case Act::silu:
+      return times_sigmoid(x, x);
   }
   return x;
 }

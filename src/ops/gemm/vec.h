@@ -273,6 +273,17 @@ BRIM_INLINE F gelu_fast(F x) {
   return mul(x, fma(c, p, set1(0.5f)));
 }
 
+// x σ(z) by e^-|z|, which keeps the relative accuracy of either tail.
+BRIM_INLINE F times_sigmoid(F x, F z) {
+  const F e = exp(sub(set1(0.0f), abs(z)));
+  return mul(x, mul(if_negative(z, e, set1(1.0f)), reciprocal(add(set1(1.0f), e))));
+}
+BRIM_INLINE F gelu_tanh(F x) {
+  return times_sigmoid(x, mul(x, fma(mul(x, x), set1(0.0713548163f), set1(1.5957691216f))));
+}
+BRIM_INLINE F quick_gelu(F x) { return times_sigmoid(x, mul(x, set1(1.702f))); }
+BRIM_INLINE F silu(F x) { return times_sigmoid(x, x); }
+
 // Odd polynomial below 0.55 (the quotient would cancel there), (1 - e^-2t) / (1 + e^-2t) above.
 BRIM_INLINE F tanh(F x) {
   const F t = abs(x), s = mul(x, x);
