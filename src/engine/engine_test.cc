@@ -16,6 +16,7 @@
 #include "engine/entities.h"
 #include "engine/evaluate.h"
 #include "engine/pipeline.h"
+#include "engine/precision.h"
 #include "engine/run_stats.h"
 #include "io/compress.h"
 #include "model/golden_models.h"
@@ -300,6 +301,21 @@ TEST(Entities, WordsJoinSubwordsAndTagsJoinWords) {
   EXPECT_EQ(found[0].start, 0);
   EXPECT_EQ(found[0].end, 11);
   EXPECT_NEAR(found[0].score, 0.8f, 1e-6);
+}
+
+TEST(PrecisionChoice, Fp8SaysWhichProductsItsWidthsKeepInBf16) {
+  const auto choice = [](int64_t hidden, int64_t ffn) {
+    HfConfig config;
+    config.hidden_size = hidden;
+    config.intermediate_size = ffn;
+    return choose_precision("fp8", card_profile("h200"), config, {});
+  };
+  EXPECT_EQ(choice(320, 1280).precision, Precision::fp8);
+  EXPECT_EQ(choice(320, 1280).reason, "asked for");
+  EXPECT_EQ(choice(320, 1288).precision, Precision::fp8);
+  EXPECT_NE(choice(320, 1288).reason.find("feed-forward products run in bf16: its size is 1288"), std::string::npos);
+  EXPECT_EQ(choice(312, 1200).precision, Precision::bf16);
+  EXPECT_NE(choice(312, 1200).reason.find("hidden size 312 runs in bf16"), std::string::npos);
 }
 
 TEST(Labels, AreFoundByNameCaseOrNumber) {

@@ -6,12 +6,23 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "io/atomic_file.h"
+#include "model/fp8.h"
 
 namespace brim {
 namespace {
 
 constexpr const char* kRecordFile = "brim.json";
 constexpr double kEnoughAgreement = 0.98;
+
+// fp8 as far as the model's widths let its products run in it.
+PrecisionChoice fp8_choice(const HfConfig& config) {
+  const int64_t H = config.hidden_size, F = config.intermediate_size;
+  if (fp8_takes(F, H)) return {Precision::fp8, "asked for"};
+  constexpr const char* kRule = "fp8 products need multiples of 16";
+  if (!fp8_takes(H, H))
+    return {Precision::bf16, fmt::format("fp8 was asked for; hidden size {} runs in bf16: {}", H, kRule)};
+  return {Precision::fp8, fmt::format("asked for; feed-forward products run in bf16: its size is {}, {}", F, kRule)};
+}
 
 }  // namespace
 
@@ -37,7 +48,8 @@ PrecisionChoice choose_precision(const std::string& asked, const DeviceProfile& 
     if (agreement >= kEnoughAgreement)
       return {Precision::int8, fmt::format("its int8 labels were measured to agree on {:.2f} %", agreement * 100)};
   }
-  return resolve_precision(asked, false, device, Task::score);
+  const PrecisionChoice choice = resolve_precision(asked, false, device, Task::score);
+  return choice.precision == Precision::fp8 ? fp8_choice(config) : choice;
 }
 
 }  // namespace brim

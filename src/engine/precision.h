@@ -10,7 +10,8 @@
 
 namespace brim {
 
-// As resolve_precision for scoring; and on a CPU "auto" is int8 when the directory records enough agreement with fp32.
+// As resolve_precision for scoring; and on a CPU "auto" is int8 when the directory records enough agreement with fp32,
+// and fp8 is bf16 where the model's hidden size is none that fp8 products take.
 PrecisionChoice choose_precision(const std::string& asked, const DeviceProfile& device, const HfConfig& config,
                                  const std::filesystem::path& dir);
 

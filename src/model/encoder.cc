@@ -99,7 +99,7 @@ Input attend(Exec& e, const ModelShape& s, const LayerWeights& w, const BatchVie
 void finish_layer(Exec& e, const ModelShape& s, const LayerWeights& w, const Input& context, const TensorView& x,
                   const Hidden& y, const Fp8Scale& next) {
   Hidden attended{activations(e, x.rows(), s.hidden)};
-  if (context.dequantise) attended.narrow = narrow(e, x.rows(), s.hidden);
+  if (w.attended.quantise) attended.narrow = narrow(e, x.rows(), s.hidden);
   project_and_norm(e, s, context, w.out, w.out_bias, x, w.norm1_gamma, w.norm1_beta, attended, w.attended);
   feed_forward(e, s, w, attended, y, next);
 }

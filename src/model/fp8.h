@@ -8,6 +8,9 @@
 
 namespace brim {
 
+// cuBLASLt multiplies in fp8 where both widths of the weights are multiples of 16; other products run in bf16.
+constexpr bool fp8_takes(int64_t N, int64_t K) { return N % 16 == 0 && K % 16 == 0; }
+
 // Round to nearest even; beyond 448 saturates.
 uint8_t to_e4m3(float x);
 

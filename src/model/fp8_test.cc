@@ -7,6 +7,9 @@
 #include <random>
 #include <vector>
 
+#include "model/forward_runner.h"
+#include "model/weights.h"
+
 namespace brim {
 namespace {
 
@@ -39,6 +42,38 @@ TEST(Fp8, RoundsToTheNearestAndTiesToEven) {
   EXPECT_EQ(value_of(to_e4m3(19)), 20);
   EXPECT_EQ(value_of(to_e4m3(1e6f)), 448);
   EXPECT_EQ(value_of(to_e4m3(0x1p-10f)), 0);  // half the smallest: to even, which is zero
+}
+
+TEST(Fp8, ProductsOfOtherWidthsRunInBf16) {
+  struct Case {
+    int64_t hidden, ffn;
+    bool attention, feed_forward;
+  };
+  for (const Case c : {Case{320, 1280, true, true}, {320, 1288, true, false}, {312, 1200, false, false}}) {
+    ModelShape s;
+    s.layers = 2;
+    s.hidden = c.hidden;
+    s.heads = 2;
+    s.ffn = c.ffn;
+    s.vocab = s.positions = 64;
+    s.sequence_classes = 3;
+    for (const LayerWeights& w : describe_weights(s, Precision::fp8, DeviceKind::cuda, Isa::generic).layers) {
+      for (const LinearWeight* m : {&w.qkv, &w.q, &w.kv, &w.out, &w.ffn1, &w.ffn2}) {
+        if (m->N == 0) continue;
+        const bool fp8 = m == &w.ffn1 || m == &w.ffn2 ? c.feed_forward : c.attention;
+        EXPECT_EQ(m->precision, fp8 ? Precision::fp8 : Precision::bf16) << c.hidden << " " << c.ffn;
+        EXPECT_EQ(m->data.dtype, fp8 ? DType::f8e4m3 : DType::bf16);
+        EXPECT_EQ(static_cast<bool>(m->scale), fp8);
+      }
+      EXPECT_EQ(static_cast<bool>(w.input.quantise), c.attention);
+      EXPECT_EQ(static_cast<bool>(w.context.quantise), c.attention);
+      EXPECT_EQ(static_cast<bool>(w.attended.quantise), c.feed_forward);
+      EXPECT_EQ(static_cast<bool>(w.middle.quantise), c.feed_forward);
+    }
+    for (const Output output : {Output::sequence_logits, Output::hidden})
+      EXPECT_GT(plan_forward(s, Precision::fp8, DeviceKind::cuda, Isa::generic, 1, {256, 16, 64}, output).arena_bytes(),
+                0);
+  }
 }
 
 // Random and worst-case normalised vectors never pass the bounds, and the worst case reaches them.

@@ -170,6 +170,7 @@ void fill_fp8_scales(const WeightSource& source, const std::vector<ParamSpec>& p
     return wide;
   };
   const auto put = [](const Fp8Scale& scale, float bound) {
+    if (!scale.quantise) return;  // its product runs in bf16
     *scale.quantise.as<float>() = bound > 0 ? kFp8Largest / bound : 1.0f;
     *scale.dequantise.as<float>() = bound > 0 ? bound / kFp8Largest : 1.0f;
   };
@@ -221,6 +222,7 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
   auto matrix = [&](int64_t N, int64_t K, Precision p) {
     LinearWeight w;
     if (N == 0) return w;
+    if (p == Precision::fp8 && !fp8_takes(N, K)) p = Precision::bf16;
     w.N = N;
     w.K = K;
     w.precision = p;
@@ -264,11 +266,15 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
     layer.norm2_gamma = vector(H);
 
     layer.norm2_beta = vector(H);
-    if (precision == Precision::fp8)
-      for (Fp8Scale* scale : {&layer.input, &layer.context, &layer.attended, &layer.middle}) {
-        scale->quantise = slab.cut(DType::f32, {1});
-        scale->dequantise = slab.cut(DType::f32, {1});
-      }
+    const LinearWeight& first = layer.qkv.N > 0 ? layer.qkv : layer.q;
+    for (const auto& [scale, reader] : {std::pair{&layer.input, &first},
+                                        {&layer.context, &layer.out},
+                                        {&layer.attended, &layer.ffn1},
+                                        {&layer.middle, &layer.ffn2}}) {
+      if (reader->precision != Precision::fp8) continue;
+      scale->quantise = slab.cut(DType::f32, {1});
+      scale->dequantise = slab.cut(DType::f32, {1});
+    }
   }
   const Precision head = head_precision(precision, target);
   if (s.sequence_classes > 0) {
