@@ -3,9 +3,12 @@
 """Writes tests/data/models/*: tiny seeded models of every family and head, with the logits transformers computes.
 
 Needs torch and transformers. Each directory holds config.json, model.safetensors and golden.json: packed token ids,
-sequence lengths, and logits (or hidden states) from the fp32 model run one sequence at a time.
+sequence lengths, and logits (or hidden states) from the fp32 model run one sequence at a time. fp8_rms, where given, is the root mean
+square error of the same logits when the encoder's products round their operands to e4m3 as docs/numerics.md says, and
+nothing else is rounded: what a good fp8 kernel cannot do much better than.
 """
 import json
+import math
 import pathlib
 import sys
 
@@ -17,6 +20,7 @@ LENGTHS = [1, 2, 7, 16, 33, 40]
 VOCAB = 96
 COMMON = dict(vocab_size=VOCAB, hidden_size=48, num_hidden_layers=2, num_attention_heads=3, intermediate_size=80, max_position_embeddings=44)
 SEQ = {"id2label": {0: "negative", 1: "neutral", 2: "positive"}, "label2id": {"negative": 0, "neutral": 1, "positive": 2}}
+LONG = dict(max_position_embeddings=132)
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 TOK = {"id2label": dict(enumerate(TAGS)), "label2id": {t: i for i, t in enumerate(TAGS)}}
 ROBERTA = dict(COMMON, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2, layer_norm_eps=1e-5)
@@ -32,7 +36,54 @@ MODELS = {
     "roberta_sequence": (tf.RobertaForSequenceClassification, tf.RobertaConfig(**ROBERTA, **SEQ)),
     "roberta_token": (tf.RobertaForTokenClassification, tf.RobertaConfig(**ROBERTA, **TOK)),
     "xlmroberta_sequence": (tf.XLMRobertaForSequenceClassification, tf.XLMRobertaConfig(**ROBERTA, **SEQ)),
+    # Head sizes of real models, longer texts, other activations; feed-forward and hidden sizes that fp8 products do not take.
+    "bert_head32": (tf.BertForSequenceClassification, tf.BertConfig(**dict(COMMON, **LONG, hidden_size=64, num_attention_heads=2, intermediate_size=96, hidden_act="gelu_new"), **SEQ)),
+    "roberta_head64": (tf.RobertaForTokenClassification, tf.RobertaConfig(**dict(ROBERTA, **LONG, hidden_size=128, num_attention_heads=2, intermediate_size=72, hidden_act="silu"), **TOK)),
+    "distilbert_odd": (tf.DistilBertForSequenceClassification, tf.DistilBertConfig(**dict(DISTIL, **LONG, dim=40, n_heads=2, hidden_dim=72, activation="quick_gelu"), **SEQ)),
 }
+SMALL = {"bert_head32", "roberta_head64", "distilbert_odd"}  # stored in fp16, and run with just those values
+
+
+def e4m3(x, bound):
+    scale = 448 / bound
+    return (x * scale).clamp(-448, 448).to(torch.float8_e4m3fn).to(x.dtype) / scale
+
+
+def fp8_layers(model):
+    """Makes the encoder's products round their operands; returns what undoes it."""
+    hooks = []
+    base = getattr(model, model.base_model_prefix, model)
+    embed = base.embeddings.LayerNorm
+    distil = hasattr(base, "transformer")
+    for layer in base.transformer.layer if distil else base.encoder.layer:
+        if distil:
+            a = layer.attention
+            q, k, v, out, norm1, up, down, norm2 = a.q_lin, a.k_lin, a.v_lin, a.out_lin, layer.sa_layer_norm, layer.ffn.lin1, layer.ffn.lin2, layer.output_layer_norm
+        else:
+            a = layer.attention
+            q, k, v, out, norm1, up, down, norm2 = a.self.query, a.self.key, a.self.value, a.output.dense, a.output.LayerNorm, layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm
+        norm_bound = lambda n: (n.weight.abs() * math.sqrt(n.weight.numel() - 1) + n.bias.abs()).max().item()
+        product_bound = lambda m, n: ((m.weight * n.weight).norm(dim=1) * math.sqrt(n.weight.numel()) + (m.weight @ n.bias + m.bias).abs()).max().item()
+        for matrix, bound in [(q, norm_bound(embed)), (k, norm_bound(embed)), (v, norm_bound(embed)), (out, product_bound(v, embed)), (up, norm_bound(norm1)), (down, product_bound(up, norm1))]:
+            if matrix.in_features % 16 or matrix.out_features % 16:
+                continue
+            weight = matrix.weight.data
+            matrix.weight.data = e4m3(weight, torch.cat([q.weight, k.weight, v.weight]).abs().max().item() if matrix in (q, k, v) else weight.abs().max().item())
+            hooks.append((matrix, weight, matrix.register_forward_pre_hook(lambda m, x, bound=bound: (e4m3(x[0], bound),))))
+        embed = norm2
+
+    def undo():
+        for matrix, weight, hook in hooks:
+            matrix.weight.data = weight
+            hook.remove()
+
+    return undo
+
+
+def logits(model, ids):
+    with torch.no_grad():
+        out = [model(input_ids=torch.tensor([seq]), attention_mask=torch.ones(1, len(seq), dtype=torch.long)) for seq in ids]
+    return [(o.logits if hasattr(o, "logits") else o.last_hidden_state)[0] for o in out]
 
 
 def main():
@@ -51,17 +102,21 @@ def main():
                 else:
                     p.normal_(0, 0.2)
         folder = OUT / name
-        model.save_pretrained(folder)
-        ids = [torch.randint(3, VOCAB, (n,)).tolist() for n in LENGTHS]
-        rows = []
-        with torch.no_grad():
-            for seq in ids:
-                out = model(input_ids=torch.tensor([seq]), attention_mask=torch.ones(1, len(seq), dtype=torch.long))
-                value = out.logits if hasattr(out, "logits") else out.last_hidden_state
-                rows.append([[float("%.8g" % v) for v in r] for r in value[0].reshape(-1, value.shape[-1]).tolist()])
-        golden = {"ids": ids, "output": "logits" if hasattr(out, "logits") else "hidden", "rows": rows}
+        if name in SMALL:
+            model.half().save_pretrained(folder)
+            model.float()
+        else:
+            model.save_pretrained(folder)
+        ids = [torch.randint(3, VOCAB, (n,)).tolist() for n in LENGTHS + ([65, 128] if name in SMALL else [])]
+        values = logits(model, ids)
+        rows = [[[float("%.8g" % v) for v in r] for r in value.reshape(-1, value.shape[-1]).tolist()] for value in values]
+        golden = {"ids": ids, "output": "hidden" if cls is tf.BertModel else "logits", "rows": rows}
+        if name in SMALL:
+            undo = fp8_layers(model)
+            golden["fp8_rms"] = torch.cat([(a - b).flatten() for a, b in zip(logits(model, ids), values)]).square().mean().sqrt().item()
+            undo()
         (folder / "golden.json").write_text(json.dumps(golden) + "\n")
-        print(name, [len(r) for r in rows])
+        print(name, [len(r) for r in rows], golden.get("fp8_rms"), max(abs(v) for r in rows for row in r for v in row))
 
 
 main()

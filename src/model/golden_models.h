@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // For tests: the tiny seeded models under tests/data/models and packed batches of their golden sequences.
 #pragma once
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -33,7 +34,7 @@ inline nlohmann::json golden_json(const std::string& model, const char* file) {
 // Host arrays of a packed batch.
 struct GoldenBatch {
   std::vector<int32_t> ids, positions, starts{0}, order;
-  int64_t longest = 0;
+  int64_t longest = 0, n_long = 0;
 
   GoldenBatch(const std::vector<std::vector<int32_t>>& sequences, int64_t position_offset) {
     for (const auto& s : sequences) {
@@ -44,7 +45,11 @@ struct GoldenBatch {
       starts.push_back(static_cast<int32_t>(ids.size()));
       order.push_back(static_cast<int32_t>(order.size()));
       longest = std::max<int64_t>(longest, static_cast<int64_t>(s.size()));
+      n_long += static_cast<int64_t>(s.size()) > kShortTokens ? 1 : 0;
     }
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      return sequences[static_cast<size_t>(a)].size() > sequences[static_cast<size_t>(b)].size();
+    });
   }
   static TensorView ints(const std::vector<int32_t>& x) {
     return TensorView(const_cast<int32_t*>(x.data()), DType::i32, {static_cast<int64_t>(x.size())});
@@ -58,6 +63,7 @@ struct GoldenBatch {
     b.positions = ints(positions);
     b.starts = ints(starts);
     b.order = ints(order);
+    b.n_long = n_long;
     return b;
   }
 };

@@ -79,17 +79,16 @@ TEST_P(Parity, ChunkedAndOpByOpAgree) {
   expect_close(run(name, output, Precision::fp32, 2, 40), Golden(name).flat(), kFp32Tolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Parity,
-                         ::testing::Values(std::pair("bert_sequence", Output::sequence_logits),
-                                           std::pair("bert_token", Output::token_logits),
-                                           std::pair("bert_encoder", Output::hidden),
-                                           std::pair("bert_multilabel", Output::sequence_logits),
-                                           std::pair("distilbert_sequence", Output::sequence_logits),
-                                           std::pair("distilbert_token", Output::token_logits),
-                                           std::pair("roberta_sequence", Output::sequence_logits),
-                                           std::pair("roberta_token", Output::token_logits),
-                                           std::pair("xlmroberta_sequence", Output::sequence_logits)),
-                         [](const auto& p) { return std::string(p.param.first); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, Parity,
+    ::testing::Values(
+        std::pair("bert_sequence", Output::sequence_logits), std::pair("bert_token", Output::token_logits),
+        std::pair("bert_encoder", Output::hidden), std::pair("bert_multilabel", Output::sequence_logits),
+        std::pair("distilbert_sequence", Output::sequence_logits), std::pair("distilbert_token", Output::token_logits),
+        std::pair("roberta_sequence", Output::sequence_logits), std::pair("roberta_token", Output::token_logits),
+        std::pair("xlmroberta_sequence", Output::sequence_logits), std::pair("bert_head32", Output::sequence_logits),
+        std::pair("roberta_head64", Output::token_logits), std::pair("distilbert_odd", Output::sequence_logits)),
+    [](const auto& p) { return std::string(p.param.first); });
 
 TEST(Model, HalfAndInt8StayNearFp32) {
   // bf16 rounds each operand to 2^-9 relative, int8 to about 2^-8 of the row's largest value; two layers of products of

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of training: the golden sequences and targets of a tiny model through passes on any device, and its
+// gradients against PyTorch's (gradients.json, fp64).
+#pragma once
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "model/golden_models.h"
+#include "model/train_runner.h"
+#include "model/weights.h"
+
+namespace brim {
+
+class GoldenTraining {
+ public:
+  GoldenTraining(Device& device, const std::string& name, Precision precision, int threads = 1)
+      : device_(device),
+        precision_(precision),
+        threads_(threads),
+        shape_(without_dropout(read_shape(golden_models() / name))),
+        gradients_(golden_json(name, "gradients.json")),
+        ids_(golden_json(name, "golden.json")["ids"].get<std::vector<std::vector<int32_t>>>()),
+        stream_(device.make_stream()),
+        state_(device, shape_, precision, Optimizer::adamw) {
+    std::vector<float> master;
+    load_master(*WeightSource::open(golden_models() / name), shape_, 0, 0, master);
+    state_.upload(*stream_, master);
+  }
+
+  const ModelShape& shape() const { return shape_; }
+  const nlohmann::json& golden() const { return gradients_; }
+  TrainState& state() { return state_; }
+  Stream& stream() { return *stream_; }
+  size_t sequences() const { return ids_.size(); }
+
+  // Targets that count among these sequences: what the loss is averaged over.
+  double weight(const std::vector<size_t>& rows) const {
+    double sum = 0;
+    for (const size_t r : rows) {
+      if (shape_.token_classes == 0)
+        ++sum;
+      else
+        for (const auto& t : gradients_["targets"][r]) sum += t != -100;
+    }
+    return sum;
+  }
+
+  // One micro-batch of these sequences: gradients of loss * scale are added up, the summed loss is returned.
+  double pass(const std::vector<size_t>& rows, Recompute recompute, double scale) {
+    std::vector<std::vector<int32_t>> sequences;
+    std::vector<int32_t> classes;
+    std::vector<float> marks;
+    for (const size_t r : rows) {
+      sequences.push_back(ids_[r]);
+      const auto& target = gradients_["targets"][r];
+      if (shape_.token_classes > 0)
+        for (const auto& t : target) classes.push_back(t);
+      else if (shape_.multi_label)
+        for (const auto& t : target) marks.push_back(t);
+      else
+        classes.push_back(target);
+    }
+    std::vector<DeviceBuffer> held;
+    const auto put = [&](const auto& values, DType type, std::initializer_list<int64_t> dims) {
+      held.push_back(device_.allocate(values.size() * sizeof values[0]));
+      stream_->copy(held.back().data(), values.data(), held.back().bytes());
+      return TensorView(held.back().data(), type, dims);
+    };
+    const auto ints = [&](const std::vector<int32_t>& v) {
+      return put(v, DType::i32, {static_cast<int64_t>(v.size())});
+    };
+    const GoldenBatch batch(sequences, shape_.position_offset);
+    const std::vector<int32_t> by_id = sorted_by(batch.ids), by_position = sorted_by(batch.positions);
+    BatchView view = batch.view();
+    view.ids = ints(batch.ids);
+    view.positions = ints(batch.positions);
+    view.starts = ints(batch.starts);
+    view.order = ints(batch.order);
+    const bool cpu = device_.kind() == DeviceKind::cpu;
+    const TrainPassPlan plan = plan_train_pass(shape_, precision_, recompute, device_.kind(),
+                                               cpu ? best_isa() : Isa::generic, threads_, {view.T, view.B, view.S});
+    const DeviceBuffer arena = device_.allocate(static_cast<size_t>(plan.arena_bytes()));
+    const std::vector<uint8_t> poison(arena.bytes(), 0xFF);  // NaN: whatever is read must have been written
+    stream_->copy(arena.data(), poison.data(), poison.size());
+    TrainPass pass{shape_, state_.params(), recompute, {}, {}, ints(by_id), ints(by_position)};
+    pass.loss.sequence_scale = pass.loss.token_scale = static_cast<float>(scale);
+    TrainTargets t;
+    if (shape_.token_classes > 0)
+      t.token = ints(classes);
+    else if (shape_.multi_label)
+      t.sequence = put(marks, DType::f32, {view.B, shape_.sequence_classes});
+    else
+      t.sequence = ints(classes);
+    const TrainResult result = run_train_pass(*stream_, arena.data(), plan, pass, view, t, threads_);
+    float losses[2] = {};
+    stream_->copy(losses, result.loss.data, sizeof losses);
+    stream_->synchronize();
+    return losses[shape_.token_classes > 0 ? 1 : 0];
+  }
+
+  // Parameter p's gradient so far.
+  std::vector<float> gradient(size_t p) {
+    const TensorView& g = state_.params().grad[p];
+    std::vector<float> values(static_cast<size_t>(g ? g.elements() : 0));
+    if (g) stream_->copy(values.data(), g.data, static_cast<size_t>(g.bytes()));
+    stream_->synchronize();
+    return values;
+  }
+
+ private:
+  static ModelShape without_dropout(ModelShape shape) {
+    shape.hidden_dropout = shape.attention_dropout = shape.head_dropout = 0;
+    return shape;
+  }
+  static std::vector<int32_t> sorted_by(const std::vector<int32_t>& keys) {
+    std::vector<int32_t> rows(keys.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    std::stable_sort(rows.begin(), rows.end(),
+                     [&](int32_t a, int32_t b) { return keys[static_cast<size_t>(a)] < keys[static_cast<size_t>(b)]; });
+    return rows;
+  }
+
+  Device& device_;
+  Precision precision_;
+  int threads_;
+  ModelShape shape_;
+  nlohmann::json gradients_;
+  std::vector<std::vector<int32_t>> ids_;
+  std::unique_ptr<Stream> stream_;
+  TrainState state_;
+};
+
+}  // namespace brim
