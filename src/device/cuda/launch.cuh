@@ -33,7 +33,9 @@ void launch([[maybe_unused]] CudaStream& stream, dim3 grid, dim3 block, Args... 
 #if defined(BRIM_CUDA_EMULATION)
   emulation::run(grid, block, [=] { Kernel(args...); });
 #else
-  Kernel<<<grid, block, 0, stream.handle()> > >(args...);
+  // clang-format off
+  Kernel<<<grid, block, 0, stream.handle()>>>(args...);  // clang-format 14 cuts the closing mark in three
+  // clang-format on
   BRIM_CUDA_CHECK(cudaGetLastError());
 #endif
 }
