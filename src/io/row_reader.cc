@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <unordered_set>
 #include <utility>
 
 #include "base/log.h"
@@ -405,8 +406,9 @@ void RowReader::learn_columns() {
 
 // The keys of all whole lines of the first block; at least of one line.
 void RowReader::learn_json_keys() {
-  while (!ended_ && used_ - at_ <= options_.max_record_bytes &&
-         find_newline(block_.get() + at_, block_.get() + used_) == nullptr) {
+  for (size_t seen = 0; !ended_ && used_ - at_ <= options_.max_record_bytes &&
+                        find_newline(block_.get() + at_ + seen, block_.get() + used_) == nullptr;) {
+    seen = used_ - at_;  // of the first line; it has no end so far
     make_room();
     fill();
   }
@@ -420,6 +422,7 @@ void RowReader::learn_json_keys() {
       std::find(p, end, '\n') != end)
     fail(ErrorCode::bad_data,
          "{}: an object spread over several lines, not one object a line; convert it first: jq -c .", source_->name());
+  std::unordered_set<std::string> known(schema_.columns.begin(), schema_.columns.end());
   while (p < end) {
     const char* newline = find_newline(p, end);
     if (newline == nullptr && !last()) break;
@@ -427,8 +430,7 @@ void RowReader::learn_json_keys() {
     if (scan_json_object({p, static_cast<size_t>(line_end - p)}, members_).what == nullptr)
       for (const JsonMember& member : members_) {
         const std::string key = member.key_escaped ? json_unescape(member.key) : std::string(member.key);
-        if (std::find(schema_.columns.begin(), schema_.columns.end(), key) == schema_.columns.end())
-          schema_.columns.push_back(key);
+        if (known.insert(key).second) schema_.columns.push_back(key);
       }
     p = newline == nullptr ? end : newline + 1;
   }

@@ -202,6 +202,22 @@ TEST(RowReader, JsonKeys) {
   EXPECT_HAS(read_all("nonsense\n", with_format(RowFormat::jsonl))[0].error, "line 1");
 }
 
+// A search through all keys for every key would be minutes of comparisons here.
+TEST(RowReader, EveryLineMayHaveItsOwnJsonKeys) {
+  constexpr int kLines = 40'000;
+  std::string lines;
+  for (int i = 0; i < kLines; ++i) {
+    const std::string n = std::to_string(i);
+    lines += "{\"text\":\"t\",\"a key with a long name in front of its number " + n + "\":1,\"text\":2}\n";
+  }
+  RowReaderOptions options = with_format(RowFormat::jsonl);
+  options.chunk_bytes = lines.size() + 1;
+  RowReader reader(memory_source("in", lines), options);
+  ASSERT_EQ(reader.schema().columns.size(), size_t{kLines} + 1);
+  EXPECT_EQ(reader.schema().columns[0], "text");
+  EXPECT_EQ(reader.schema().columns.back(), "a key with a long name in front of its number 39999");
+}
+
 TEST(RowReader, Utf16IsRefused) {
   for (const std::string mark : {"\xFF\xFE", "\xFE\xFF"})
     for (size_t piece : {size_t{1}, SIZE_MAX}) {
