@@ -4,11 +4,14 @@
 
   plan_check.py --brim PROGRAM --models DIR --texts FILE --train CSV [--runs 200] [--parallel 4] [--seed 1] [--json OUT]
 
-DIR holds tiny, minilm, distil, roberta-base and roberta-large as bench/gpu/make_model.py writes them. A run's bytes are
-NVML's for its process, polled every 10 ms. Fails (exit 1) when a run ends with an error other than "does not fit", holds more
-than its limit, or more than its plan. Then the same beside a neighbour that takes half of the free memory, before and during.
+DIR holds tiny, minilm, distil, roberta-base and roberta-large as bench/gpu/make_model.py writes them; CSV has columns text and
+label. Training runs are plain, with validation, with a teacher, of tags, or multi-label. A run's bytes are NVML's for its
+process, polled every 10 ms. Fails (exit 1) when a run ends with an error other than "does not fit", holds more than its limit
+or more than its plan, or when a kind of training never ran. Then the same beside another process that takes half of the free
+memory, before a run and during one; that fails too if the other process did not hold its memory in time.
 """
 import argparse
+import csv
 import ctypes
 import json
 import os
@@ -48,6 +51,9 @@ def watch(card, peaks, stop):
         time.sleep(0.01)
 
 
+KINDS = ["plain", "validation", "teacher", "tags", "multi-label"]
+
+
 def command(args, case, out):
     base = ["--model", f"{args.models}/{case['model']}", "--device", "cuda", "--precision", case["precision"], "--max-length", str(case["length"])]
     if case["limit"]:
@@ -55,9 +61,41 @@ def command(args, case, out):
     if case["fill"]:
         base += ["--fill"]
     if case["task"] == "score":
-        return [args.brim, "score", args.texts, "-o", f"{out}.csv", "--summary-json", f"{out}.json", *base]
-    return [args.brim, "train", "--train", args.train, "--output", out, "--max-steps", "2", "--logging-steps", "1", "--save-strategy", "no",
+        return [args.brim, "score", case.get("texts", args.texts), "-o", f"{out}.csv", "--summary-json", f"{out}.json", *base]
+    work, validation = args.work, ["--eval-strategy", "steps", "--eval-steps", "1"]
+    kind = {
+        "plain": ["--train", args.train],
+        "validation": ["--train", args.train, "--val", f"{work}/val.csv", *validation],
+        "teacher": ["--train", args.train, "--val", f"{work}/val.csv", *validation, "--teacher", f"{args.models}/{case['teacher']}"],
+        "tags": ["--train", f"{work}/tags.conll", "--val", f"{work}/tags_val.conll", *validation, "--ignore-mismatched-head"],
+        "multi-label": ["--train", f"{work}/multi.csv", "--val", f"{work}/multi_val.csv", *validation, "--multi-label", "--ignore-mismatched-head"],
+    }[case["kind"]]
+    return [args.brim, "train", *kind, "--output", out, "--max-steps", "2", "--logging-steps", "1", "--save-strategy", "no",
             "--batch-tokens", str(case["batch"]), "--learning-rate", "1e-5", *base]
+
+
+def write_data(args):
+    """Validation rows, tags and several labels a row, made of the training rows."""
+    rows = list(csv.DictReader(open(args.train, newline="", encoding="utf-8")))[:6000]
+    texts, labels = [" ".join(r["text"].split()) or "empty" for r in rows], [r["label"] for r in rows]
+    known, r = sorted(set(labels)), random.Random(args.seed)
+
+    def table(name, pairs):
+        with open(f"{args.work}/{name}", "w", newline="", encoding="utf-8") as f:
+            writer = csv.writer(f)
+            writer.writerow(["text", "label"])
+            writer.writerows(pairs)
+
+    several = ["|".join(k for k in known if r.random() < 0.4) for _ in texts]
+    part = len(texts) // 6
+    table("val.csv", zip(texts[:part], labels[:part]))
+    table("multi.csv", zip(texts[part:], several[part:]))
+    table("multi_val.csv", zip(texts[:part], several[:part]))
+    for name, some in (("tags.conll", texts[part:]), ("tags_val.conll", texts[:part])):
+        with open(f"{args.work}/{name}", "w", encoding="utf-8") as f:
+            for text in some:
+                f.writelines(f"{word} {r.choice(['O', 'O', 'O', 'B-PER', 'B-LOC'])}\n" for word in text.split(" "))
+                f.write("\n")
 
 
 def planned(case, out):
@@ -72,10 +110,13 @@ def planned(case, out):
     return None
 
 
-def run(args, card, peaks, index, case):
+def run(args, card, peaks, index, case, under_way=None):
+    """One run; under_way(process) is called once it has been started."""
     out = f"{args.work}/run{index}"
     subprocess.run(["rm", "-rf", out, f"{out}.csv", f"{out}.json"])
     p = subprocess.Popen(command(args, case, out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if under_way:
+        threading.Thread(target=under_way, args=(p,), daemon=True).start()
     _, err = p.communicate()
     result = dict(case, index=index, code=p.returncode, held=peaks.get(p.pid, 0), said=err.strip().splitlines()[-1:] if p.returncode else [])
     if p.returncode == 0:
@@ -89,31 +130,75 @@ def cases(args):
     for _ in range(args.runs):
         task = r.choice(["score", "train"])
         yield dict(task=task, model=r.choice(["tiny", "minilm", "distil", "roberta-base", "roberta-large"]), limit=r.choice([2, 4, 6, 8, 12, 24]),
-                   length=r.choice([32, 64, 128, 256, 512]), fill=r.random() < 0.25, batch=r.choice([1024, 4096, 16384, 65536]),
+                   kind=r.choice(KINDS), teacher=r.choice(["tiny", "minilm", "distil"]), length=r.choice([32, 64, 128, 256, 512]), fill=r.random() < 0.25, batch=r.choice([1024, 4096, 16384, 65536]),
                    precision=r.choice(["fp32", "tf32", "bf16", "bf16", "fp16"] + (["fp8"] if task == "score" else [])))
 
 
-def neighbour(args, card, peaks):
-    """Half of what is free is taken by another process, before the start; then again while a run is under way."""
-    take = "import torch,sys,time; f=torch.cuda.mem_get_info()[0]; x=torch.empty(f//2,dtype=torch.uint8,device='cuda'); x.zero_(); print('held',flush=True); time.sleep(%d)"
-    rows = []
-    for when in ("before", "during"):
-        case = dict(task="score", model="roberta-base", limit=0, length=128, fill=True, batch=0, precision="bf16", neighbour=when)
-        if when == "before":
-            other = subprocess.Popen([sys.executable, "-c", take % 60], stdout=subprocess.PIPE, text=True)
-            other.stdout.readline()
-            rows.append(run(args, card, peaks, 9000, case))
-        else:
-            case["limit"], case["fill"] = 6, False
-            starter = threading.Thread(target=lambda: rows.append(run(args, card, peaks, 9001, case)))
-            starter.start()
-            time.sleep(0.8)
-            other = subprocess.Popen([sys.executable, "-c", take % 60], stdout=subprocess.PIPE, text=True)
-            other.stdout.readline()
-            starter.join()
-        other.kill()
-        other.wait()
-    return rows
+OTHER = r"""
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, free, total, address, device = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_uint64(), ctypes.c_int()
+def must(code, what):
+    if code: sys.exit(f"{what}: CUDA error {code}")
+must(cuda.cuInit(0), "cuInit")
+must(cuda.cuDeviceGet(ctypes.byref(device), 0), "cuDeviceGet")
+must(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), "cuDevicePrimaryCtxRetain")
+must(cuda.cuCtxSetCurrent(context), "cuCtxSetCurrent")
+print("ready", flush=True)
+for line in sys.stdin:
+    must(cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)), "cuMemGetInfo")
+    must(cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(free.value // 2)), "cuMemAlloc")
+    must(cuda.cuMemsetD8_v2(address, ctypes.c_ubyte(1), ctypes.c_size_t(free.value // 2)), "cuMemset")
+    must(cuda.cuCtxSynchronize(), "cuCtxSynchronize")
+    print(free.value // 2, flush=True)
+"""
+
+
+class Other:
+    """Another process on the card, ready to take half of what is free at a word."""
+
+    def __init__(self):
+        self.process = subprocess.Popen([sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline().strip() == "ready", "the other process could not use the card"
+
+    def take(self):
+        self.process.stdin.write("take\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline() or 0)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def beside_another(args, card, peaks):
+    """Half of what is free is taken by another process before the start; then again while a run is under way."""
+    long_texts = f"{args.work}/long.txt"  # some seconds of scoring on any card
+    lines = open(args.texts, "rb").read()
+    with open(long_texts, "wb") as f:
+        for _ in range(max(1, 1_500_000 // max(1, lines.count(b"\n")))):
+            f.write(lines)
+    case = dict(task="score", model="roberta-base", limit=0, length=128, fill=True, batch=0, precision="bf16", other="before")
+    other = Other()
+    held = other.take()
+    before = run(args, card, peaks, 9000, case)
+    before.update(other_held=held, in_time=held > 0 and other.process.poll() is None)
+    other.end()
+    other = Other()
+    case, took = dict(case, limit=6, fill=False, other="during", texts=long_texts), {}
+
+    def meanwhile(p):  # once the run holds its own
+        while p.poll() is None and peaks.get(p.pid, 0) < GIB // 2:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        took["held"] = other.take()
+        took["in_time"] = took["held"] > 0 and p.poll() is None
+
+    during = run(args, card, peaks, 9001, case, meanwhile)
+    during.update(other_held=took.get("held", 0), in_time=took.get("in_time", False))
+    other.end()
+    os.remove(long_texts)
+    return [before, during]
 
 
 def main():
@@ -127,6 +212,7 @@ def main():
     a.add_argument("--json")
     args = a.parse_args()
     os.makedirs(args.work, exist_ok=True)
+    write_data(args)
     card, peaks, stop = Card(), {}, threading.Event()
     threading.Thread(target=watch, args=(card, peaks, stop), daemon=True).start()
     queue, results, lock = list(enumerate(cases(args))), [], threading.Lock()
@@ -145,27 +231,35 @@ def main():
     begin = time.time()
     [t.start() for t in threads]
     [t.join() for t in threads]
-    beside = neighbour(args, card, peaks)
+    beside = beside_another(args, card, peaks)
     stop.set()
     ran = [r for r in results if r["code"] == 0]
     unfit = [r for r in results if r["code"] == 5]
-    broken = [r for r in results + beside if r["code"] not in (0, 5)]
-    over_limit = [r for r in ran if r["held"] > r["limit"] * GIB]
-    over_plan = [r for r in ran if r["planned"] and r["held"] > r["planned"]]
+    broken = [r for r in results if r["code"] not in (0, 5)] + [r for r in beside if r["code"] != 0]
+    held = ran + [r for r in beside if r["code"] == 0]
+    over_limit = [r for r in held if r["limit"] and r["held"] > r["limit"] * GIB]
+    over_plan = [r for r in held if not r["planned"] or r["held"] > r["planned"]]
+    late = [r for r in beside if not r["in_time"]]
+    unseen = [r for r in held if r["held"] == 0]
+    kinds = {k: sum(r["kind"] == k for r in ran if r["task"] == "train") for k in KINDS}
+    missing = [k for k in KINDS if args.runs >= 50 and not kinds[k]]
     loose = [r for r in ran if r["planned"] and r["planned"] - r["held"] > max(0.02 * r["planned"], 32 * MIB)]
     print(f"{len(results)} runs in {time.time() - begin:.0f} s: {len(ran)} ran, {len(unfit)} were told they do not fit, {len(broken)} broke, "
           f"{len(over_limit)} over their limit, {len(over_plan)} over their plan, {len(loose)} hold over 2 % and 32 MiB less than planned; "
-          f"{sum(1 for r in ran if r['held'] == 0)} not seen by NVML")
+          f"{len(unseen)} not seen by NVML; trained: {', '.join(f'{k} {n}' for k, n in kinds.items())}")
     seen = [r for r in ran if r["held"] and r["planned"]]
     if seen:
         gaps = sorted((r["held"] - r["planned"]) / MIB for r in seen)
         print(f"held less planned, MiB: least {gaps[0]:.1f}, median {gaps[len(gaps) // 2]:.1f}, most {gaps[-1]:.1f}")
-    for name, rows in (("broke", broken), ("over limit", over_limit), ("over plan", over_plan), ("loose", loose), ("beside a neighbour", beside)):
+    for name, rows in (("broke", broken), ("over limit", over_limit), ("over plan", over_plan), ("not seen", unseen), ("loose", loose),
+                       ("the other process was late", late), ("beside another process", beside)):
         for r in rows[:12]:
             print(f"{name}: {({k: v for k, v in r.items() if k not in ('said',)})} {r['said']}")
     if args.json:
         json.dump(results + beside, open(args.json, "w"))
-    sys.exit(1 if broken or over_limit or over_plan else 0)
+    for kind in missing:
+        print(f"no run trained with {kind}: more --runs, or another --seed")
+    sys.exit(1 if broken or over_limit or over_plan or unseen or late or missing else 0)
 
 
 if __name__ == "__main__":
