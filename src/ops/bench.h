@@ -56,7 +56,7 @@ inline double fp32_peak(Isa isa) {
   double flops_per_loop = 0;
   const auto run = [&] {
 #if defined(__x86_64__)
-    if (isa == Isa::avx512 || isa == Isa::amx) {
+    if (isa == Isa::avx512_vnni || isa == Isa::avx512 || isa == Isa::amx) {
       flops_per_loop = 12 * 32;
       for (int64_t i = 0; i < kLoops; ++i)
         asm volatile(

@@ -93,6 +93,8 @@ Peak peak_of(Isa isa, Precision precision) {
   const bool fp32 = precision == Precision::fp32, int8 = precision == Precision::int8;
 #if defined(__x86_64__)
   if (isa == Isa::avx2) return int8 ? Peak{madd_ymm, 4 * 32} : Peak{fma_ymm, 12 * 16};
+  if (isa == Isa::avx512_vnni && (fp32 || int8)) return fp32 ? Peak{fma_zmm, 12 * 32} : Peak{busd_zmm, 12 * 128};
+  if (isa == Isa::avx512_vnni) return {fma_ymm, 12 * 16};
   if (isa == Isa::avx512)
     return fp32 ? Peak{fma_zmm, 12 * 32} : int8 ? Peak{busd_zmm, 12 * 128} : Peak{dpbf16_zmm, 12 * 64};
   if (isa == Isa::amx)

@@ -430,5 +430,14 @@ TEST(Linear, WorkCountsProductsAndLeastTraffic) {
   EXPECT_EQ(linear_work(args).bytes, 10 * 20 * 4 + 20 * 30 * 2 + 10 * 30 * 4);
 }
 
+#if defined(__x86_64__)
+// Cascade Lake and Ice Lake have VNNI and no BF16: all but bf16 products is AVX-512's.
+TEST(Linear, Avx512WithoutBf16HasItsOwnKernels) {
+  EXPECT_STREQ(linear_kernel_name(Isa::avx512_vnni, Precision::fp32), "avx512_vnni_fp32");
+  EXPECT_STREQ(linear_kernel_name(Isa::avx512_vnni, Precision::int8), "avx512_vnni_int8");
+  EXPECT_STREQ(linear_kernel_name(Isa::avx512_vnni, Precision::bf16), "avx2_bf16");
+}
+#endif
+
 }  // namespace
 }  // namespace brim

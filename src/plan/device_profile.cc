@@ -251,6 +251,8 @@ DeviceProfile estimated_cpu(Isa isa, int threads, int64_t total_bytes) {
         return {90, 700, 1400};
       case Isa::avx512:
         return {75, 110, 250};
+      case Isa::avx512_vnni:
+        return {75, 38, 250};
       case Isa::avx2:
         return {40, 38, 80};
       case Isa::neon_mm:

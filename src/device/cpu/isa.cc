@@ -16,7 +16,8 @@
 namespace brim {
 namespace {
 
-constexpr std::array kAll = {Isa::generic, Isa::avx2, Isa::avx512, Isa::amx, Isa::neon, Isa::neon_dot, Isa::neon_mm};
+constexpr std::array kAll = {Isa::generic, Isa::avx2, Isa::avx512_vnni, Isa::avx512,
+                             Isa::amx,     Isa::neon, Isa::neon_dot,    Isa::neon_mm};
 
 #if defined(__x86_64__)
 // Linux hands out the AMX tile state only on request, once per process.
@@ -32,30 +33,33 @@ bool has_amx() {
   return tile && int8 && bf16 && request_amx_tiles();
 }
 
-bool has_avx512() {
+bool has_avx512_vnni() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+         __builtin_cpu_supports("avx512vnni");
 }
 #endif
 
 }  // namespace
 
 const char* isa_name(Isa isa) {
-  static const char* const names[] = {"generic", "avx2", "avx512", "amx", "neon", "neon_dot", "neon_mm"};
+  static const char* const names[] = {"generic", "avx2", "avx512_vnni", "avx512", "amx", "neon", "neon_dot", "neon_mm"};
   return names[static_cast<int>(isa)];
 }
 
 bool isa_supported(Isa isa) {
 #if defined(__x86_64__)
   static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  static const bool avx512 = avx2 && has_avx512();
+  static const bool avx512_vnni = avx2 && has_avx512_vnni();
+  static const bool avx512 = avx512_vnni && __builtin_cpu_supports("avx512bf16");
   static const bool amx = avx512 && has_amx();
   switch (isa) {
     case Isa::generic:
       return true;
     case Isa::avx2:
       return avx2;
+    case Isa::avx512_vnni:
+      return avx512_vnni;
     case Isa::avx512:
       return avx512;
     case Isa::amx:
@@ -97,7 +101,8 @@ Isa best_isa() {
         fail(ErrorCode::usage, "BRIM_FORCE_ISA={}: this machine or build has no {}", *forced, *forced);
       }
     fail(ErrorCode::usage,
-         "BRIM_FORCE_ISA={}: unknown instruction set; known are generic, avx2, avx512, amx, neon, neon_dot, neon_mm",
+         "BRIM_FORCE_ISA={}: unknown instruction set; known are generic, avx2, avx512_vnni, avx512, amx, "
+         "neon, neon_dot, neon_mm",
          *forced);
   }
   return supported_isas().back();

@@ -9,13 +9,14 @@
 namespace brim {
 
 enum class Isa : uint8_t {
-  generic,   // plain C++, any machine: the reference's faster sibling
-  avx2,      // x86-64: AVX2 + FMA + F16C
-  avx512,    // + AVX-512 F/BW/VL/DQ + VNNI + BF16 where present
-  amx,       // + AMX tiles (bf16, int8)
-  neon,      // aarch64 baseline
-  neon_dot,  // + sdot
-  neon_mm,   // + bf16 bfmmla and i8mm smmla
+  generic,      // plain C++, any machine: the reference's faster sibling
+  avx2,         // x86-64: AVX2 + FMA + F16C
+  avx512_vnni,  // + AVX-512 F/BW/VL/DQ + VNNI (Cascade Lake, Ice Lake)
+  avx512,       // + AVX-512 BF16
+  amx,          // + AMX tiles (bf16, int8)
+  neon,         // aarch64 baseline
+  neon_dot,     // + sdot
+  neon_mm,      // + bf16 bfmmla and i8mm smmla
 };
 const char* isa_name(Isa isa);
 bool isa_supported(Isa isa);  // by this machine and this build

@@ -11,6 +11,7 @@ const RowKernels& row_kernels(Isa isa) {
 #if defined(__x86_64__)
     case Isa::avx2:
       return avx2::kRowKernels;
+    case Isa::avx512_vnni:
     case Isa::avx512:
     case Isa::amx:
       return avx512::kRowKernels;
@@ -30,6 +31,7 @@ const AttentionKernels& attention_kernels(Isa isa) {
 #if defined(__x86_64__)
     case Isa::avx2:
       return avx2::kAttentionKernels;
+    case Isa::avx512_vnni:
     case Isa::avx512:
     case Isa::amx:
       return avx512::kAttentionKernels;

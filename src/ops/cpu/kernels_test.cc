@@ -10,6 +10,7 @@ using namespace brim::testing;
 
 std::string expected_table(Isa isa) {
   switch (isa) {
+    case Isa::avx512_vnni:
     case Isa::amx:
       return "avx512";
     case Isa::neon_dot:

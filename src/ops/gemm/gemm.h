@@ -64,6 +64,7 @@ inline constexpr int64_t round_up(int64_t value, int64_t multiple) {
 // Defined in the file of their instruction set.
 extern const Kernel kGenericFp32, kGenericBf16, kGenericInt8;
 extern const Kernel kAvx2Fp32, kAvx2Bf16, kAvx2Int8;
+extern const Kernel kAvx512VnniFp32, kAvx512VnniInt8;
 extern const Kernel kAvx512Fp32, kAvx512Bf16, kAvx512Int8;
 extern const Kernel kAmxBf16, kAmxInt8;
 extern const Kernel kNeonFp32, kNeonBf16, kNeonInt8, kNeonDotInt8, kNeonMmBf16, kNeonMmInt8;

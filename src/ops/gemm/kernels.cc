@@ -15,6 +15,8 @@ Set set_of(Isa isa) {
 #if defined(__x86_64__)
     case Isa::avx2:
       return {&kAvx2Fp32, &kAvx2Bf16, &kAvx2Int8};
+    case Isa::avx512_vnni:
+      return {&kAvx512VnniFp32, &kAvx2Bf16, &kAvx512VnniInt8};
     case Isa::avx512:
       return {&kAvx512Fp32, &kAvx512Bf16, &kAvx512Int8};
     case Isa::amx:

@@ -69,12 +69,20 @@ BRIM_INLINE F load_bf16(const uint16_t* p) {
 BRIM_INLINE F load_bf16(const uint16_t* p, Tail t) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(t.mask, p)), 16));
 }
-BRIM_INLINE void store_bf16(uint16_t* p, F x) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x));
+#if defined(__AVX512BF16__)
+BRIM_INLINE __m256i bf16_bits(F x) { return (__m256i)_mm512_cvtneps_pbh(x); }
+#else
+// Round to nearest even; a NaN keeps its sign and stays one.
+BRIM_INLINE __m256i bf16_bits(F x) {
+  const I u = _mm512_castps_si512(x), top = _mm512_srli_epi32(u, 16);
+  const I odd = _mm512_and_si512(top, _mm512_set1_epi32(1));
+  const I rounded = _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
+  const I quiet = _mm512_or_si512(top, _mm512_set1_epi32(0x40));
+  return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), rounded, quiet));
 }
-BRIM_INLINE void store_bf16(uint16_t* p, F x, Tail t) {
-  _mm256_mask_storeu_epi16(p, t.mask, (__m256i)_mm512_cvtneps_pbh(x));
-}
+#endif
+BRIM_INLINE void store_bf16(uint16_t* p, F x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bf16_bits(x)); }
+BRIM_INLINE void store_bf16(uint16_t* p, F x, Tail t) { _mm256_mask_storeu_epi16(p, t.mask, bf16_bits(x)); }
 
 #elif defined(__AVX2__)
 
