@@ -2,7 +2,9 @@
 #include "ops/gemm_tuner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/env.h"
@@ -26,6 +28,16 @@ GemmTuning::~GemmTuning() { active_tuning = nullptr; }
 
 std::string gemm_choice_text(const GemmChoice& c) {
   return fmt::format("{:<60} {:>8.1f} us, {:>8.1f} us by default, {} tried", c.key, c.us, c.default_us, c.tried);
+}
+
+double product_distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double apart = 0, size = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    apart += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    size += std::pow(static_cast<double>(a[i]), 2);
+  }
+  const double distance = size > 0 ? std::sqrt(apart / size) : std::sqrt(apart);
+  return a.size() == b.size() && std::isfinite(distance) ? distance : std::numeric_limits<double>::infinity();
 }
 
 void GemmTuning::meet(Stream& stream, const LinearArgs& args) {

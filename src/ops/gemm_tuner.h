@@ -22,6 +22,10 @@ struct GemmChoice {
 GemmChoice tune_linear(Stream& stream, const LinearArgs& args, double seconds);
 std::string gemm_choice_text(const GemmChoice& choice);  // a line for people
 
+// How far one result is from another of the same product: ‖a - b‖ / ‖a‖; infinite where either is no number or they
+// differ in size.
+double product_distance(const std::vector<float>& a, const std::vector<float>& b);
+
 // While one lives, every linear() of this thread on CUDA is tuned when its shape class is met first, then run as usual.
 // Gradients' products take the heuristic's answer: measured for RoBERTa-base at 65,536 tokens, 18 shapes gained nothing
 // together.

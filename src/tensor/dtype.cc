@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/dtype.h"
 
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -13,6 +15,14 @@ constexpr std::pair<std::string_view, DType> kSafetensorsNames[] = {
     {"U8", DType::u8},   {"I32", DType::i32}, {"I64", DType::i64},   {"F64", DType::f64},
 };
 
+// No infinities: the largest code of either sign is no number.
+double from_e4m3(uint8_t bits) {
+  const int exponent = bits >> 3 & 15, fraction = bits & 7;
+  if (exponent == 15 && fraction == 7) return std::numeric_limits<double>::quiet_NaN();
+  const double size = exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
+  return (bits & 0x80) != 0 ? -size : size;
+}
+
 double load(const void* p, DType t, int64_t i) {
   switch (t) {
     case DType::f32:
@@ -23,6 +33,8 @@ double load(const void* p, DType t, int64_t i) {
       return to_float(static_cast<const f16_t*>(p)[i]);
     case DType::bf16:
       return to_float(static_cast<const bf16_t*>(p)[i]);
+    case DType::f8e4m3:
+      return from_e4m3(static_cast<const uint8_t*>(p)[i]);
     default:
       fail(ErrorCode::internal, "convert_elements: cannot read {}", dtype_name(t));
   }

@@ -26,6 +26,17 @@ TEST(DType, HalfConversionsRoundTripEveryValue) {
   }
 }
 
+TEST(DType, ReadsFp8) {
+  const uint8_t codes[] = {0x00, 0x01, 0x38, 0xB8, 0x7E, 0xFE, 0x08};
+  float values[std::size(codes)];
+  convert_elements(codes, DType::f8e4m3, values, DType::f32, std::size(codes));
+  const float want[] = {0, 0x1p-9f, 1, -1, 448, -448, 0x1p-6f};
+  for (size_t i = 0; i < std::size(codes); ++i) EXPECT_EQ(values[i], want[i]) << i;
+  const uint8_t no_number = 0xFF;
+  convert_elements(&no_number, DType::f8e4m3, values, DType::f32, 1);
+  EXPECT_NE(values[0], values[0]);
+}
+
 TEST(DType, RoundsToNearestEven) {
   EXPECT_EQ(to_f16(65519.0f).bits, 0x7BFF);             // below the midpoint: largest finite
   EXPECT_EQ(to_f16(65520.0f).bits, 0x7C00);             // midpoint: infinity

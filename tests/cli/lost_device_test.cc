@@ -56,5 +56,17 @@ TEST_F(LostDevice, EndsWithSixAndGoesOnFromWhatWasWritten) {
   EXPECT_TRUE(met_in_the_middle);
 }
 
+// Algorithms that compute nothing are the fastest of all; the tuner must not take one.
+TEST_F(LostDevice, TuningRefusesAnAlgorithmWithAnotherResult) {
+  BRIM_NEEDS_GPU();
+  make_model("bert_sequence", "tiny");
+  const Outcome got = brim({"tune", "--model", "tiny", "--device", "cuda", "--precision", "fp32", "--seconds", "0.05"},
+                           {.environment = {{"BRIM_CUBLASLT", BRIM_FAILING_CUBLASLT},
+                                            {"BRIM_TEST_ONE_ALGORITHM", "1"},
+                                            {"BRIM_CACHE", (folder_ / "cache").string()}}});
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_NE(got.err.find("and is not used"), std::string::npos) << got.err << got.out;
+}
+
 }  // namespace
 }  // namespace brim

@@ -233,5 +233,26 @@ TEST_F(CudaLinear, TunedAlgorithmsComputeTheSameAndRepeat) {
   check_linear({.precision = args.w.precision, .T = 4000, .N = N, .K = K, .bias = false, .y = type});
 }
 
+TEST_F(CudaLinear, TunedFp8ResultsEqualUntunedOnes) {
+  if (Gpu::emulated()) GTEST_SKIP() << "there is no library to tune";
+  if (!cuda_info(Gpu::device()).fp8) GTEST_SKIP() << "the card has no fp8";
+  const int64_t T = 2048, N = 1024, K = 256;
+  const HostTensor values = fp8_tensor(T, K, 1);
+  const DeviceTensor x(values), again(values), w(fp8_tensor(N, K, 2)), bias(random_tensor(DType::bf16, {N}, 3)),
+      y(DType::f8e4m3, {T, N}), operand_scale(random_tensor(DType::f32, {1}, 1, 0, 0.25)),
+      y_scale(random_tensor(DType::f32, {1}, 1, 0, 4));
+  LinearArgs args{.x = x, .bias = bias, .y = y, .scratch = gemm_scratch(), .x_scale = operand_scale};
+  args.w = {.N = N, .K = K, .precision = Precision::fp8, .data = w, .scale = operand_scale};
+  args.y_scale = y_scale;
+  args.activation = Activation::gelu;
+  linear(Gpu::stream(), args);
+  const std::vector<double> plain = y.values();
+  EXPECT_FALSE(tune_linear(Gpu::stream(), args, 0.3).key.empty());  // fills x with values of its own
+  args.x = again;
+  linear(Gpu::stream(), args);
+  const std::vector<double> tuned = y.values();
+  EXPECT_LE(product_distance({plain.begin(), plain.end()}, {tuned.begin(), tuned.end()}), 0.05);
+}
+
 }  // namespace
 }  // namespace brim

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/gemm_tuner.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace brim {
+namespace {
+
+// Whatever is wrong with a result must count as far away: what is near is used for every later product.
+TEST(ProductDistance, SeesEveryKindOfWrongResult) {
+  std::vector<float> right(4096);
+  for (size_t i = 0; i < right.size(); ++i) right[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50);
+  EXPECT_EQ(product_distance(right, right), 0);
+  std::vector<float> near = right, wrong = right;
+  for (float& v : near) v *= 1.01f;
+  EXPECT_NEAR(product_distance(right, near), 0.01, 1e-4);
+  for (size_t i = 0; i < 64; ++i) wrong[i] = 0;  // one row of 64
+  EXPECT_GT(product_distance(right, wrong), 0.05);
+  for (float& v : wrong) v = -v;
+  EXPECT_GT(product_distance(right, wrong), 1);
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    wrong = right;
+    wrong[7] = bad;
+    EXPECT_EQ(product_distance(right, wrong), std::numeric_limits<double>::infinity());
+    EXPECT_EQ(product_distance(wrong, right), std::numeric_limits<double>::infinity());
+  }
+  const std::vector<float> zeros(right.size());
+  EXPECT_GT(product_distance(zeros, right), 1);
+  EXPECT_EQ(product_distance(right, {}), std::numeric_limits<double>::infinity());  // it could not be run
+}
+
+}  // namespace
+}  // namespace brim
