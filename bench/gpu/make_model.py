@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes seeded classifiers of real shapes for benchmarks: make_model.py TOKENIZER_DIR OUT [roberta-base|roberta-large|distil|minilm|tiny]."""
+"""Writes seeded classifiers of real shapes for benchmarks: make_model.py TOKENIZER_DIR OUT [roberta-base|roberta-large|distil|minilm|tiny|roberta-base-4k]."""
 import pathlib
 import shutil
 import sys
@@ -14,12 +14,13 @@ SHAPES = {
     "distil": dict(hidden_size=768, num_hidden_layers=6, num_attention_heads=12, intermediate_size=3072),
     "tiny": dict(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512),
     "minilm": dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536),
+    "roberta-base-4k": dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, max_position_embeddings=4098),
 }
 tokenizer_dir, out = map(pathlib.Path, sys.argv[1:3])
 shape = SHAPES[sys.argv[3] if len(sys.argv) > 3 else "roberta-base"]
 labels = ["negative", "neutral", "positive"]
-config = tf.RobertaConfig(vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5, pad_token_id=1, bos_token_id=0,
-                          eos_token_id=2, id2label=dict(enumerate(labels)), label2id={l: i for i, l in enumerate(labels)}, **shape)
+config = tf.RobertaConfig(vocab_size=50265, type_vocab_size=1, layer_norm_eps=1e-5, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+                          id2label=dict(enumerate(labels)), label2id={l: i for i, l in enumerate(labels)}, **{"max_position_embeddings": 514, **shape})
 torch.manual_seed(0)
 model = tf.RobertaForSequenceClassification(config)
 with torch.no_grad():  # spread the classes: a default head says the same for every text
