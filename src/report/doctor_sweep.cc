@@ -73,6 +73,7 @@ class Sweep {
       }
       *state_.counter(edge.zone, edge.compute_lane, r_.on_card) += edge.change;
     }
+    if (r_.on_card && !train_ && r_.staging_depth == 1) charge_missing_overlap();
     for (size_t c = 0; c < swept_.charged.size(); ++c) swept_.idle += swept_.charged[c];
     swept_.idle += unknown_;
     take_out_startup();
@@ -197,12 +198,25 @@ class Sweep {
       swept_.after[index_of(cause)] += seconds;
   }
 
+  // With one batch in flight the device waits for all the host does for the next. More of them would hide that work
+  // behind the device's, as far as the device's lasts: that part is the missing overlap's, the rest the work's own.
+  void charge_missing_overlap() {
+    constexpr Cause kHost[] = {Cause::packer, Cause::launch, Cause::sync};
+    double waited = 0;
+    for (const Cause cause : kHost) waited += swept_.charged[index_of(cause)];
+    const double hidden = waited - std::max(0.0, swept_.host - swept_.busy);
+    if (hidden <= 0) return;
+    for (auto* charges : {&swept_.charged, &swept_.before, &swept_.after})
+      for (const Cause cause : kHost) {
+        const double part = (*charges)[index_of(cause)] * hidden / waited;
+        (*charges)[index_of(cause)] -= part;
+        (*charges)[index_of(Cause::copy)] += part;
+      }
+  }
+
   Cause cause_of_idle() const {
     // The card copies, so a batch waits for its tokens or for the results before it, whatever the host does meanwhile.
     if (state_.copying > 0) return Cause::copy;
-    const bool host_works = state_.packing > 0 || state_.staging > 0 || state_.launching > 0 || state_.collecting > 0;
-    // With one batch in flight nothing overlaps: whatever the host does for the next batch, the device waits for it.
-    if (r_.on_card && r_.staging_depth == 1 && (host_works || state_.waiting > 0)) return Cause::copy;
     if (state_.packing > 0 || state_.collecting > 0) return Cause::packer;
     if (state_.staging > 0) return Cause::copy;
     if (state_.waiting > 0) return Cause::sync;
