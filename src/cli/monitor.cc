@@ -11,6 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <thread>
 
@@ -169,8 +170,8 @@ int run_view(const MonitorFlags& f, double interval) {
   return 0;
 }
 
-// Shares and rates need two looks.
-Snapshot look_twice(Sampler& sampler, Watch& watch) {
+// Shares and rates need two samples.
+Snapshot sample_twice(Sampler& sampler, Watch& watch) {
   sampler.sample();
   std::this_thread::sleep_for(std::chrono::milliseconds(250));
   Snapshot s = sampler.sample();
@@ -187,6 +188,10 @@ void write_line(std::FILE* file, const std::string& name, const std::string& lin
 
 int run_log(const MonitorFlags& f, double interval) {
   const std::string name = f.jsonl == "-" ? "stdout" : f.jsonl;
+  if (const auto folder = std::filesystem::path(f.jsonl).parent_path(); !folder.empty()) {
+    std::error_code ignored;  // opening the file says what is wrong
+    std::filesystem::create_directories(folder, ignored);
+  }
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened(
       f.jsonl == "-" ? nullptr : std::fopen(f.jsonl.c_str(), "a"), [](std::FILE* file) { return std::fclose(file); });
   if (f.jsonl != "-" && !opened) fail(ErrorCode::cannot_write, "{}: {}", f.jsonl, std::strerror(errno));
@@ -197,8 +202,8 @@ int run_log(const MonitorFlags& f, double interval) {
   auto next = std::chrono::steady_clock::now();
   for (int64_t taken = 0; !stop_requested() && (f.samples == 0 || taken < f.samples); ++taken) {
     Snapshot s = sampler.sample();
-    for (const auto& warning : watch.check(s.gpus)) log_warning("{}", warning);
-    s.warnings = watch.active();
+    s.warnings = watch.check(s.gpus);  // the line of the sample that passed a limit, not every line until it is back
+    for (const auto& warning : s.warnings) log_warning("{}", warning);
     write_line(opened ? opened.get() : stdout, name, to_json(s));
     next += std::chrono::nanoseconds(static_cast<int64_t>(interval * 1e9));
     while (!stop_requested() && (f.samples == 0 || taken + 1 < f.samples)) {
@@ -213,12 +218,13 @@ int run_log(const MonitorFlags& f, double interval) {
 int run_monitor(const MonitorFlags& f) {
   const double interval = parse_interval(f.interval);
   if (f.samples < 0) fail(ErrorCode::usage, "--samples {}: must not be negative", f.samples);
-  if (f.json && !f.jsonl.empty()) fail(ErrorCode::usage, "--json looks once and --jsonl keeps a log: give one of them");
+  if (f.json && !f.jsonl.empty())
+    fail(ErrorCode::usage, "--json prints one sample and --jsonl keeps a log: give one of them");
   if (!f.jsonl.empty()) return run_log(f, interval);
   if (!f.json && !f.once && is_terminal(STDOUT_FILENO) && is_terminal(STDIN_FILENO)) return run_view(f, interval);
   Sampler sampler;
   Watch watch(limits_of(f));
-  const Snapshot s = look_twice(sampler, watch);
+  const Snapshot s = sample_twice(sampler, watch);
   if (f.json) {
     write_line(stdout, "stdout", to_json(s));
     return 0;
@@ -236,11 +242,12 @@ int run_monitor(const MonitorFlags& f) {
 
 std::function<int()> setup_monitor(CLI::App& app) {
   auto f = std::make_shared<MonitorFlags>();
-  app.add_flag("--once", f->once, "look once and print; also what happens where there is no terminal");
-  app.add_flag("--json", f->json, "look once and print JSON; what is not available is null");
-  app.add_option("--jsonl", f->jsonl, "append a line of JSON to this file at each interval; - is stdout");
-  app.add_option("--interval", f->interval, "time between two looks: 1s, 500ms, 5m")->capture_default_str();
-  app.add_option("--samples", f->samples, "stop after so many looks; 0 goes on until q, Ctrl-C or a signal")
+  app.add_flag("--once", f->once, "print one sample; also what happens where there is no terminal");
+  app.add_flag("--json", f->json, "print one sample as JSON; what is not available is null");
+  app.add_option("--jsonl", f->jsonl,
+                 "append one line of JSON per sample to this file, whose folder is made; - is stdout");
+  app.add_option("--interval", f->interval, "time between two samples: 1s, 500ms, 5m")->capture_default_str();
+  app.add_option("--samples", f->samples, "stop after this many samples; 0 continues until q, Ctrl-C or a signal")
       ->capture_default_str();
   app.add_option("--max-utilization-warn", f->max_utilization,
                  "warn above this utilisation in percent; 0 never (GPU_MAX_UTILIZATION_WARN, else 90)");
@@ -251,9 +258,9 @@ std::function<int()> setup_monitor(CLI::App& app) {
   app.footer(
       "Utilisation is the share of time in which some kernel ran, memory is what is held, MFU is how much of the "
       "card's arithmetic the model's\n"
-      "own work used: a card can show 100 % of the first two and 5 % of the third. Warnings come once, and again only "
-      "after the reading\n"
-      "has been well within its limit. Keys: q or Ctrl-C quits, Ctrl-Z suspends.");
+      "own work used: a card can show 100 % of the first two and 5 % of the third. A warning comes once when a reading "
+      "passes its limit,\n"
+      "and again only after the reading has been well within it. Keys: q or Ctrl-C quits, Ctrl-Z suspends.");
   return [f] { return run_monitor(*f); };
 }
 

@@ -182,7 +182,7 @@ class View {
     gauge(8, "memory", full, memory, series + "memory", true);
     const LiveFigures* run = run_on(s_, g);
     if (run != nullptr && run->mfu >= 0)
-      gauge(7, "MFU", run->mfu, fmt::format("{:.1f} %", run->mfu * 100), series + "mfu", false);
+      gauge(7, "MFU", run->mfu, fmt::format("{:.1f} % of peak compute", run->mfu * 100), series + "mfu", false);
     else
       line(3)
           .add("  ")
@@ -214,10 +214,10 @@ class View {
     if (!g.throttle)
       l.add("throttle reasons not available");
     else if (g.throttle->empty())
-      l.add("not held back");
+      l.add("not limited");
     else {
       const bool only_idle = g.throttle->size() == 1 && g.throttle->front() == "idle";
-      l.add(only_idle ? "" : "held back by: ").add(joined(*g.throttle), only_idle ? Tone::dim : Tone::fair);
+      l.add(only_idle ? "" : "limited by: ").add(joined(*g.throttle), only_idle ? Tone::dim : Tone::fair);
     }
     l.add(fmt::format(", memory {}", unit(g.memory_clock_mhz, " MHz")));
     Line& p = line(5).add("  ").add("PCIe", Tone::dim).pad_to(15);
@@ -319,7 +319,7 @@ class View {
       // top.
       const bool card = std::string_view(r.device).starts_with("cuda");
       std::string text = card ? fmt::format("{} held of {} planned", held, planned)
-                              : fmt::format("{} planned, {} resident", planned, held);
+                              : fmt::format("{} planned, whole process {}", planned, held);
       if (r.limit_bytes > 0) text += fmt::format(", limit {}", format_bytes(r.limit_bytes));
       std::optional<double> part;
       if (r.peak_bytes >= 0 && r.limit_bytes > 0)

@@ -14,7 +14,7 @@ struct ViewOptions {
   int width = 100;
   int height = 0;         // 0: as many lines as it takes
   bool color = false;     // ANSI colours
-  double interval_s = 0;  // shown in the head line; 0: a single look
+  double interval_s = 0;  // shown in the head line; 0: a single sample
 };
 
 std::vector<std::string> render(const Snapshot& snapshot, const History& history, const ViewOptions& options);

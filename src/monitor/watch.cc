@@ -17,9 +17,9 @@ std::vector<std::string> Watch::check(const std::vector<GpuSample>& gpus) {
   const auto judge = [&](const GpuSample& g, const char* what, bool over, bool calm, const std::string& sentence) {
     const std::string key = fmt::format("{} {}", g.index, what);
     const std::string line = fmt::format("GPU {}: {}", g.index, sentence);
+    if (over) active_.push_back(line);
     if (over && passed_.insert(key).second) fresh.push_back(line);
     if (calm) passed_.erase(key);
-    if (passed_.count(key)) active_.push_back(line);
   };
   for (const GpuSample& g : gpus) {
     judge(g, "lost", g.state == GpuState::lost, g.state == GpuState::ok, fmt::format("lost ({})", g.why));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thresholds: a reading that passes one is told once, and again only after it has come back well within. A reading that
-// is not available neither warns nor calms.
+// Thresholds: a reading that passes one is reported once, with its limit, and again only after it has come back well
+// within. A reading that is not available neither warns nor calms.
 #pragma once
 #include <set>
 #include <string>
@@ -22,7 +22,7 @@ class Watch {
   explicit Watch(const WatchLimits& limits) : limits_(limits) {}
   // What is newly passed, in sentences.
   std::vector<std::string> check(const std::vector<GpuSample>& gpus);
-  // What is passed and has not come back.
+  // What is past its limit in the last sample.
   const std::vector<std::string>& active() const { return active_; }
 
  private:
