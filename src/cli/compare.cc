@@ -57,8 +57,8 @@ std::string find_label_column(const CompareFlags& f) {
 }
 
 // What can be wrong with a model is found before the first one has run for an hour.
-void check_models(const CompareFlags& f) {
-  std::vector<std::string> first;
+MatchedClasses check_models(const CompareFlags& f) {
+  std::vector<std::vector<std::string>> all;
   for (const auto& name : f.models) {
     EngineFlags flags = f.engine;
     flags.model = name;
@@ -75,13 +75,13 @@ void check_models(const CompareFlags& f) {
         fail(ErrorCode::bad_model, "{}: has no classification head; fine-tune one with `brim train`", name);
       labels = config.id2label;
     }
-    if (first.empty()) first = labels;
-    require_same_classes(f.models[0], first, name, labels);
+    all.push_back(std::move(labels));
   }
+  return match_classes(f.models, all);
 }
 
 ModelRun run_model(const CompareFlags& f, const std::string& name, const std::string& label_column,
-                   std::vector<std::string>* expected) {
+                   const MatchedClasses& classes, std::vector<std::string>* expected) {
   EngineFlags flags = f.engine;
   flags.model = name;
   reset_peak_resident();
@@ -115,16 +115,16 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
                                                     : static_cast<int32_t>(std::max_element(s, s + chunk.width) - s));
           if (expected == nullptr || label_column.empty()) continue;
           const std::string_view label = chunk.rows.labels[row];
-          if (!find_label(run.labels, label))
+          if (!classes.find(label))
             fail(ErrorCode::bad_data, "{}:{}: label '{}' is none of the models': {}", f.data[chunk.rows.input],
-                 chunk.rows.lines[row], label, fmt::join(run.labels, ", "));
+                 chunk.rows.lines[row], label, fmt::join(classes.labels, ", "));
           expected->emplace_back(label);
         }
       },
       [&](const PipelineStats& now) {
         progress.update({static_cast<double>(now.file_bytes),
                          static_cast<double>(std::max<int64_t>(0, reader.bytes_total())),
-                         format_count(now.rows) + " rows"});
+                         format_count(now.rows, "row")});
       },
       options);
   progress.finish();
@@ -177,13 +177,13 @@ int run_compare(const CompareFlags& f) {
   const double max_loss = parse_share(f.max_loss);
   stop_on_signals();
   const std::string label_column = find_label_column(f);
-  check_models(f);
+  const MatchedClasses classes = check_models(f);
   std::optional<AtomicFile> differing;  // made now, so that a place that cannot be written is not met at the end
   if (!f.disagreements.empty() && f.disagreements != "-") differing.emplace(f.disagreements);
   std::vector<std::string> expected;
   std::vector<ModelRun> runs;
   for (const auto& name : f.models)
-    runs.push_back(run_model(f, name, label_column, runs.empty() ? &expected : nullptr));
+    runs.push_back(run_model(f, name, label_column, classes, runs.empty() ? &expected : nullptr));
   if (runs[0].predicted.empty()) fail(ErrorCode::bad_data, "{}: no rows", f.data[0]);
   const Comparison c = compare_models(runs, expected, max_loss);
   if (differing) {
@@ -207,7 +207,7 @@ std::function<int()> setup_compare(CLI::App& app) {
                  "column or key that holds the label (default: label, where there is one; without: no accuracy)");
   app.add_option("--format", f->format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
   app.add_option("--disagreements", f->disagreements,
-                 "write the rows on which the models differ to this file, one JSON object a line");
+                 "write the rows on which the models differ to this file, one JSON object per line");
   app.add_option("--max-loss", f->max_loss, "points of accuracy a faster model may lose to be recommended")
       ->capture_default_str();
   app.add_flag("--json", f->json, "print JSON");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How good predictions are: accuracy, per-class precision, recall and F1 with their macro means, the confusion matrix;
-// strict entity F1 as conlleval and seqeval count it; agreement of two models and whether a difference is luck
-// (McNemar).
+// strict entity F1 as conlleval and seqeval count it; agreement of two models and whether a difference is
+// significant (McNemar).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -51,6 +51,8 @@ std::vector<std::string> iob_to_bio(const std::vector<std::string>& tags);
 
 // Share of equal entries.
 double agreement(std::span<const int32_t> a, std::span<const int32_t> b);
+
+constexpr double kSignificant = 0.05;  // a p-value below it: unlikely to be chance
 
 struct McNemar {
   int64_t only_a_right = 0, only_b_right = 0;

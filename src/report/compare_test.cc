@@ -121,6 +121,37 @@ TEST(Compare, JsonHasWhatTheTableHas) {
   EXPECT_TRUE(j["models"][0]["tokens_per_second"].is_null()) << "not known is not 0";
 }
 
+// Two classes against three: rows whose label one does not have are its wrong answers, over the same rows as the
+// other's.
+TEST(Compare, ModelsWithDifferentClasses) {
+  const auto two = model("two", {"POS", "NEG"}, {1, 1, 1, 1, 0, 0, 0, 0, 1, 0}, 1000);
+  const auto three = model("three", {"neg", "neu", "pos"}, {0, 0, 0, 1, 2, 2, 2, 1, 1, 1}, 100);
+  const Comparison c = compare_models({two, three}, kTruth, 0.01);
+  EXPECT_EQ(c.labels, (std::vector<std::string>{"POS", "NEG", "neu"}));
+  EXPECT_EQ(c.shared, (std::vector<std::string>{"POS", "NEG"}));
+  EXPECT_EQ(c.shared_rows, 8);
+  EXPECT_DOUBLE_EQ(c.models[0].metrics->accuracy, 0.8) << "of all ten rows, as the other's";
+  EXPECT_DOUBLE_EQ(c.models[1].metrics->accuracy, 0.8);
+  EXPECT_DOUBLE_EQ(*c.models[0].shared_accuracy, 1.0);
+  EXPECT_DOUBLE_EQ(*c.models[1].shared_accuracy, 0.75);
+  EXPECT_EQ(c.models[0].unknown, (std::vector<std::string>{"neu"}));
+  EXPECT_DOUBLE_EQ(c.pairs[0].agreement, 0.6);
+  const std::string text = to_text(c);
+  EXPECT_NE(text.find("two does not know neu: 2 rows with that label count as wrong"), std::string::npos) << text;
+  EXPECT_NE(text.find("all know POS, NEG: 8 rows of 10"), std::string::npos) << text;
+  const auto j = nlohmann::json::parse(to_json(c));
+  EXPECT_EQ(j["shared_rows"], 8);
+  EXPECT_EQ(j["models"][0]["unknown_labels"][0], "neu");
+  // "1" is NEG to one of them and neu to the other.
+  EXPECT_FALSE(match_classes({"two", "three"}, {two.labels, three.labels}).find("1").has_value());
+  EXPECT_TRUE(match_classes({"three", "three"}, {three.labels, three.labels}).find("1").has_value());
+}
+
+TEST(Compare, SaysWhetherADifferenceIsSignificant) {
+  EXPECT_NE(to_text(by_hand(0.01)).find("difference not significant (p = 0.375)"), std::string::npos)
+      << to_text(by_hand(0.01));
+}
+
 template <class Fn>
 std::string refusal(Fn&& fn, int code) {
   try {
@@ -137,12 +168,12 @@ TEST(Compare, RefusesWhatCannotBeCompared) {
   const auto a = model("a", {"neg", "pos"}, {0}, 1);
   const std::string differing = refusal(
       [&] {
-        (void)compare_models({a, model("b", {"neg", "neu", "pos"}, {0}, 1)}, {}, 0);
+        (void)compare_models({a, model("b", {"sport", "news"}, {0}, 1)}, {}, 0);
       },
       4);
   EXPECT_NE(differing.find("a: neg, pos"), std::string::npos);
-  EXPECT_NE(differing.find("b: neg, neu, pos"), std::string::npos);
-  (void)refusal([&] { (void)compare_models({a, model("b", {"neg", "LABEL_1"}, {0}, 1)}, {}, 0); }, 4);
+  EXPECT_NE(differing.find("b: sport, news"), std::string::npos);
+  EXPECT_NE(differing.find("brim profile --models a,b"), std::string::npos) << "what can be compared instead";
   (void)refusal([&] { (void)compare_models({a, a}, {"angry"}, 0); }, 3);
   (void)refusal([&] { (void)compare_models({a}, {}, 0); }, 2);
 }

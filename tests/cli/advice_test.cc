@@ -139,6 +139,14 @@ TEST_F(Advice, CompareFindsFaultsBeforeItRuns) {
   put("odd.csv", "text,label\nw5,neutral\nw6,angry\n");
   refused(3, {"odd.csv:3", "angry", "neutral"}, compare("vader,tiny", {"--data", "odd.csv"}));
   refused(7, {"nosuch"}, compare("vader,tiny", {"--data", "rows.csv", "--disagreements", "nosuch/d.jsonl"}));
+  make_model("bert_sequence", "topics");
+  edit_config("topics", [](nlohmann::json& config) {
+    config["id2label"] = {{"0", "negative"}, {"1", "positive"}, {"2", "mixed"}};
+    config["label2id"] = {{"negative", 0}, {"positive", 1}, {"mixed", 2}};
+  });
+  const std::string differing = must(compare("vader,topics", {"--data", "rows.csv"}));
+  EXPECT_NE(differing.find("topics does not know neutral: 1 row with that label counts as wrong"), std::string::npos)
+      << differing;
   make_model("bert_encoder", "bare");
   make_model("bert_token", "words");
   fs::create_directory(folder_ / "empty");
