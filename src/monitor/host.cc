@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "monitor/host.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -167,6 +168,60 @@ void HostSampler::sample_self(HostSample& s, double seconds) {
   if (last_self_ticks_ >= 0 && seconds > 0)
     s.self_cpu = static_cast<double>(ticks - last_self_ticks_) / static_cast<double>(::sysconf(_SC_CLK_TCK)) / seconds;
   last_self_ticks_ = ticks;
+}
+
+OtherProcesses::OtherProcesses(std::filesystem::path proc)
+    : proc_(std::move(proc)), host_(".", proc_), began_ns_(now_ns()), before_(processes()) {
+  (void)host_.sample();
+}
+
+std::map<int, OtherProcesses::Process> OtherProcesses::processes() const {
+  std::map<int, Process> all;
+  std::error_code ec;
+  for (const auto& entry : std::filesystem::directory_iterator(proc_, ec)) {
+    const std::string id = entry.path().filename().string();
+    if (id.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string text = slurp(entry.path() / "stat");
+    const size_t open = text.find('('), close = text.rfind(')');  // the name may hold both, and spaces
+    if (open == std::string::npos || close == std::string::npos || close < open) continue;
+    const auto words = words_of(std::string_view(text).substr(close + 1));
+    if (words.size() < 13) continue;
+    all[static_cast<int>(number(id))] = {text.substr(open + 1, close - open - 1),
+                                         number(words[11]) + number(words[12])};
+  }
+  return all;
+}
+
+OtherProcesses::Load OtherProcesses::load() {
+  const double seconds = std::max(1e-9, static_cast<double>(now_ns() - began_ns_) * 1e-9);
+  const HostSample host = host_.sample();
+  Load load;
+  load.usable_cores = host.cores;
+  load.machine_cores = std::max(host.cores, static_cast<int>(host.core.size()));
+  load.cores = std::max(0.0, host.cpu.value_or(0) * load.machine_cores - host.self_cpu.value_or(0));
+  std::map<std::string, double> by_name;
+  for (const auto& [id, process] : processes()) {
+    if (id == ::getpid()) continue;
+    const auto before = before_.find(id);
+    const int64_t ticks = process.ticks - (before != before_.end() ? before->second.ticks : 0);
+    by_name[process.name] += static_cast<double>(ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK)) / seconds;
+  }
+  for (const auto& [name, cores] : by_name)
+    if (cores >= 0.05) load.by_name.emplace_back(name, cores);
+  std::stable_sort(load.by_name.begin(), load.by_name.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return load;
+}
+
+bool OtherProcesses::Load::disturbs() const { return cores > (machine_cores - usable_cores) + 0.1 * usable_cores; }
+
+std::string OtherProcesses::Load::text() const {
+  constexpr size_t kMost = 4;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < std::min(kMost, by_name.size()); ++i)
+    names.push_back(fmt::format("{} {:.1f}", by_name[i].first, by_name[i].second));
+  return fmt::format("other processes used {:.1f} of {} cores{}", cores, machine_cores,
+                     names.empty() ? "" : fmt::format(" ({})", fmt::join(names, ", ")));
 }
 
 HostSample HostSampler::sample() {

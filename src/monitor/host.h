@@ -4,8 +4,10 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace brim {
@@ -43,6 +45,32 @@ class HostSampler {
   std::string cpu_name_;
   int64_t last_ns_ = 0, last_read_ = -1, last_written_ = -1, last_self_ticks_ = -1;
   std::vector<Ticks> last_ticks_;  // all cores, then each
+};
+
+// What other processes took of the cores since this was made. Names come from /proc, so processes that ended in the
+// meantime, and those a container does not show, count in `cores` alone.
+class OtherProcesses {
+ public:
+  explicit OtherProcesses(std::filesystem::path proc = "/proc");
+  struct Load {
+    double cores = 0;  // busy on average
+    int machine_cores = 0, usable_cores = 0;
+    std::vector<std::pair<std::string, double>> by_name;  // those of at least a twentieth of a core, largest first
+    bool disturbs() const;                                // they took cores that this process could have used
+    std::string text() const;                             // "other processes used 1.3 of 2 cores (cc1plus 0.9, ld 0.2)"
+  };
+  Load load();  // since the beginning
+
+ private:
+  struct Process {
+    std::string name;
+    int64_t ticks = 0;
+  };
+  std::map<int, Process> processes() const;
+  std::filesystem::path proc_;
+  HostSampler host_;
+  int64_t began_ns_ = 0;
+  std::map<int, Process> before_;
 };
 
 // Resident bytes of this process now.

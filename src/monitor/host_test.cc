@@ -57,5 +57,43 @@ TEST_F(HostTest, WithoutProcLittleIsKnownAndNothingFails) {
   EXPECT_FALSE(s.cpu || s.memory_total_bytes || s.disk_free_bytes || s.disk_read_bytes_per_s || s.load_1m);
 }
 
+TEST_F(HostTest, OtherProcessesAreNamedWithTheirShare) {
+  const auto process = [&](int id, const char* name, int ticks) {
+    std::filesystem::create_directories(proc_ / std::to_string(id));
+    std::ofstream(proc_ / std::to_string(id) / "stat")
+        << id << " (" << name << ") S 1 1 1 0 -1 0 0 0 0 0 " << ticks << " 0 0 0 20 0 1 0";
+  };
+  put("stat", "cpu  100 0 0 800 0 0 0 0\ncpu0 50 0 0 400 0 0 0 0\ncpu1 50 0 0 400 0 0 0 0\n");
+  process(4000001, "a (b) c", 10);
+  process(4000002, "idle", 500);
+  OtherProcesses others(proc_);
+  put("stat", "cpu  1000100 0 0 800 0 0 0 0\ncpu0 500050 0 0 400 0 0 0 0\ncpu1 500050 0 0 400 0 0 0 0\n");
+  process(4000001, "a (b) c", 1'000'010);
+  process(4000003, "new", 2'000'000);
+  const OtherProcesses::Load load = others.load();
+  EXPECT_EQ(load.machine_cores, std::max(2, load.usable_cores));
+  ASSERT_EQ(load.by_name.size(), 2U);
+  EXPECT_EQ(load.by_name[0].first, "new");
+  EXPECT_EQ(load.by_name[1].first, "a (b) c");
+  EXPECT_NE(load.text().find("(new "), std::string::npos) << load.text();
+}
+
+TEST_F(HostTest, OthersDisturbWhereTheyTakeCoresWeCouldUse) {
+  OtherProcesses::Load load;
+  load.machine_cores = 16;
+  load.usable_cores = 2;
+  load.cores = 12;
+  EXPECT_FALSE(load.disturbs()) << "fourteen cores are not ours to use";
+  load.cores = 15;
+  EXPECT_TRUE(load.disturbs());
+  load.machine_cores = 2;
+  load.cores = 0.1;
+  EXPECT_FALSE(load.disturbs());
+  load.by_name = {{"cc1plus", 0.94}};
+  load.cores = 1.26;
+  EXPECT_TRUE(load.disturbs());
+  EXPECT_EQ(load.text(), "other processes used 1.3 of 2 cores (cc1plus 0.9)");
+}
+
 }  // namespace
 }  // namespace brim
