@@ -10,16 +10,17 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "cli/engine_flags.h"
 #include "cli/verb.h"
 #include "io/row_reader.h"
+#include "monitor/host.h"
+#include "report/overlap.h"
 #include "report/spread.h"
 
 namespace brim {
 namespace {
-
-constexpr double kPays = 1.1;  // less is not worth a second stream
 
 struct BenchFlags {
   CLI::App *streams = nullptr, *latency = nullptr;
@@ -68,7 +69,7 @@ std::vector<PackedBatch> make_batches(const Engine& engine, const std::vector<st
   return batches;
 }
 
-// Tokens a second over about `seconds`. Batches are staged again each time: only results are thrown away.
+// Tokens per second over about `seconds`. Batches are staged again each time: only results are thrown away.
 double run_alone(Engine& engine, const std::vector<PackedBatch>& batches, double seconds) {
   const auto ignore = [](const PackedBatch&, const float*) {};
   const int64_t begin = now_ns();
@@ -81,6 +82,40 @@ double run_alone(Engine& engine, const std::vector<PackedBatch>& batches, double
   }
   engine.batches().finish(ignore);
   return static_cast<double>(tokens) / seconds_since(begin);
+}
+
+// In turns, so that both ways meet the same machine: one round against another is noise.
+OverlapPoint measure_overlap(const std::vector<std::unique_ptr<Engine>>& engines, const std::vector<std::string>& texts,
+                             int64_t tokens, double seconds) {
+  constexpr int kRounds = 7;
+  const size_t n = engines.size();
+  std::vector<std::vector<PackedBatch>> batches;
+  for (const auto& e : engines) batches.push_back(make_batches(*e, texts, tokens, 64));
+  for (size_t i = 0; i < n; ++i)
+    (void)run_alone(*engines[i], batches[i], std::min(0.2, seconds));  // warm caches, clocks
+  std::vector<std::vector<double>> alone(n), together(n);
+  std::vector<double> gains;
+  for (int round = 0; round < kRounds; ++round) {
+    for (size_t i = 0; i < n; ++i) alone[i].push_back(run_alone(*engines[i], batches[i], seconds / kRounds));
+    std::vector<std::thread> threads;
+    for (auto& rates : together) rates.push_back(0);
+    for (size_t i = 0; i < n; ++i)
+      threads.emplace_back([&, i] { together[i].back() = run_alone(*engines[i], batches[i], seconds / kRounds); });
+    for (auto& t : threads) t.join();
+    // In turn each model has the device for part of the time; at once it has it all the time, at a lower rate.
+    gains.push_back(0);
+    for (size_t i = 0; i < n; ++i) gains.back() += together[i].back() / alone[i].back();
+    for (size_t i = 0; i < n; ++i) alone[i].back() /= static_cast<double>(n);
+  }
+  const auto medians = [](const std::vector<std::vector<double>>& rates) {
+    std::vector<std::string> words;
+    for (const auto& of_model : rates) words.push_back(format_si(spread_of(of_model).p50));
+    return fmt::format("{}", fmt::join(words, " + "));
+  };
+  OverlapPoint p{tokens, spread_of(gains)};
+  fmt::print("{:>16}  {:>34}  {:>34}  {:>7.2f}×  {:.2f}× to {:.2f}×\n", format_count(tokens), medians(alone),
+             medians(together), p.gain.p50, p.gain.least, p.gain.most);
+  return p;
 }
 
 int run_streams(const BenchFlags& f) {
@@ -98,37 +133,18 @@ int run_streams(const BenchFlags& f) {
   fmt::print("{} on {}, {} planned together\n\n", fmt::join(f.models, " and "), engines[0]->device().name(),
              format_bytes(held + engines[0]->plan().device.context_bytes));
   const auto texts = read_texts(f.texts, 20'000);
-  fmt::print("{:>16}  {:>34}  {:>34}  {:>8}\n", "tokens a batch", "in turn, tokens/s", "at once, tokens/s", "gain");
-  double best = 0;
-  int64_t last = 0;
+  fmt::print("{:>16}  {:>34}  {:>34}  {:>8}  {}\n", "tokens per batch", "in turn, tokens/s", "at once, tokens/s",
+             "gain", "range");
+  OtherProcesses others;
+  std::vector<OverlapPoint> points;
   for (int64_t tokens : {32, 256, 2048, 16384, 65536}) {
     for (const auto& e : engines) tokens = std::min(tokens, e->plan().token_budget);
-    if (tokens == last) break;
-    last = tokens;
-    std::vector<std::vector<PackedBatch>> batches;
-    for (const auto& e : engines) batches.push_back(make_batches(*e, texts, tokens, 64));
-    std::vector<double> alone(engines.size()), together(engines.size());
-    for (size_t i = 0; i < engines.size(); ++i)
-      (void)run_alone(*engines[i], batches[i], 0.2), alone[i] = run_alone(*engines[i], batches[i], f.seconds);
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < engines.size(); ++i)
-      threads.emplace_back([&, i] { together[i] = run_alone(*engines[i], batches[i], f.seconds); });
-    for (auto& t : threads) t.join();
-    // In turn each model has the card for part of the time; at once it has it all the time, at a lower rate.
-    double gain = 0;
-    for (size_t i = 0; i < engines.size(); ++i) gain += together[i] / alone[i];
-    best = std::max(best, gain);
-    std::vector<std::string> a, b;
-    for (const double v : alone) a.push_back(format_si(v / static_cast<double>(engines.size())));
-    for (const double v : together) b.push_back(format_si(v));
-    fmt::print("{:>16}  {:>34}  {:>34}  {:>7.2f}x\n", format_count(tokens), fmt::format("{}", fmt::join(a, " + ")),
-               fmt::format("{}", fmt::join(b, " + ")), gain);
+    if (!points.empty() && tokens == points.back().tokens) break;
+    points.push_back(measure_overlap(engines, texts, tokens, f.seconds));
   }
-  fmt::print(
-      "\n{}\n",
-      best >= kPays
-          ? fmt::format("overlap pays on this card: up to {:.2f}x", best)
-          : fmt::format("overlap does not pay on this card: {:.2f}x at best, {:.1f}x would be worth it", best, kPays));
+  const bool card = engines[0]->device().kind() == DeviceKind::cuda;
+  fmt::print("\n{}\n", overlap_verdict(points, card ? "this card" : "this CPU"));
+  if (const auto load = others.load(); load.disturbs()) fmt::print("note: {} meanwhile\n", load.text());
   return 0;
 }
 
@@ -137,6 +153,7 @@ int run_latency(const BenchFlags& f) {
   if (f.count < 1) fail(ErrorCode::usage, "--count {}: must be at least 1", f.count);
   const auto engine = f.engine.open();
   const auto texts = read_texts(f.texts, static_cast<size_t>(f.count));
+  OtherProcesses others;
   std::vector<double> ms;
   for (int round = 0; round < 2; ++round) {  // the first warms up
     ms.clear();
@@ -148,8 +165,10 @@ int run_latency(const BenchFlags& f) {
     }
   }
   const Spread s = spread_of(std::move(ms));
-  fmt::print("{} texts one at a time on {}, {}: p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms\n", f.count,
-             engine->device().name(), precision_name(engine->precision()), s.p50, s.p95, s.p99, s.most);
+  if (const auto load = others.load(); load.disturbs()) log_info("{} meanwhile", load.text());
+  fmt::print("{} one at a time on {}, {}: p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms\n",
+             format_count(f.count, "text"), engine->device().name(), precision_name(engine->precision()), s.p50, s.p95,
+             s.p99, s.most);
   return 0;
 }
 
@@ -159,7 +178,7 @@ std::function<int()> setup_bench(CLI::App& app) {
   auto f = std::make_shared<BenchFlags>();
   f->streams = app.add_subcommand("streams", "two models at once on one device, against in turn");
   f->streams->add_option("--models", f->models, "models that share the device")->delimiter(',')->required();
-  f->streams->add_option("--seconds", f->seconds, "time for each measurement")->capture_default_str();
+  f->streams->add_option("--seconds", f->seconds, "time for each measurement, in seven rounds")->capture_default_str();
   f->latency = app.add_subcommand("latency", "one text at a time, text in to label out");
   f->latency->add_option("--count", f->count, "how many")->capture_default_str();
   app.add_option("--texts", f->texts, "file of texts")->required();

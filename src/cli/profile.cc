@@ -109,16 +109,16 @@ std::function<int()> setup_profile(CLI::App& app) {
   app.add_option("-m,--model,--models", f->models,
                  "models to measure, separated by commas (vader, finbert, distilbert, roberta, a directory, …)");
   app.add_option("--sentiment-model", f->sentiment_model, "one more model: finbert, distilbert, roberta or vader");
-  app.add_option("--batch-sizes", f->batch_sizes, "texts in a call")->capture_default_str();
+  app.add_option("--batch-sizes", f->batch_sizes, "texts per call")->capture_default_str();
   app.add_option("--sizes", f->sizes,
                  "texts in a data set: 1k,5k,50k (default: 1k,5k, as far as they take under a minute)");
   app.add_option("--texts", f->texts, "file of texts (txt, csv, tsv, jsonl); default: headlines made up for this");
   app.add_option("--text-column", f->text_column, "column or key that holds the text");
-  app.add_option("--label-column", f->label_column, "column or key that holds the true label: accuracy is told too");
+  app.add_option("--label-column", f->label_column, "column or key that holds the true label, for accuracy");
   app.add_option("--format", f->format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
   app.add_option("--output-dir", f->output_dir, "where gpu_profile_YYYYMMDD_HHMMSS.json and .html go")
       ->capture_default_str();
-  app.add_option("--seconds", f->seconds, "time for each batch size")->capture_default_str();
+  app.add_option("--seconds", f->seconds, "time for each batch size, in seven rounds")->capture_default_str();
   app.add_option("--device", f->engine.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--precision", f->engine.precision, "auto, fp32, tf32, bf16, fp16, fp8 or int8")
       ->capture_default_str();

@@ -116,9 +116,9 @@ LlmProfile profile_llm(const LlmClient& client, const std::vector<std::string>& 
           other_count == 0
               ? "no other process holds memory on the card: the server runs elsewhere, on the CPU, or out of sight"
               : "several processes hold memory on the card and none is known by name, so the server's share is not "
-                "told");
+                "known");
   } else {
-    p.notes.push_back("memory by process is not available: NVML is not there or does not tell");
+    p.notes.push_back("memory by process is not available: NVML is not there or does not say");
   }
   if (p.alone.cut > 0) p.notes.push_back(fmt::format("{} answers did not end by themselves and were cut", p.alone.cut));
   if (p.alone.failed > 0)

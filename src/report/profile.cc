@@ -11,7 +11,10 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "base/units.h"
+#include "data/metrics.h"
 #include "io/atomic_file.h"
+#include "io/labels.h"
 #include "monitor/host.h"
 #include "monitor/nvml.h"
 #include "report/profile_measure.h"
@@ -137,6 +140,55 @@ std::vector<Agreement> agreements(const std::vector<ModelProfile>& models) {
   return all;
 }
 
+void measure_accuracy(std::vector<ModelProfile>& models, const std::vector<std::string>& truth) {
+  std::vector<ModelProfile*> those;  // a token model gives no labels of texts
+  size_t rows = truth.size();
+  for (ModelProfile& m : models) {
+    if (m.predictions.empty()) continue;
+    those.push_back(&m);
+    rows = std::min(rows, m.predictions.size());
+  }
+  std::vector<size_t> counted;
+  for (size_t r = 0; r < rows; ++r)
+    if (std::none_of(those.begin(), those.end(), [&](const auto* m) { return m->predictions[r].empty(); }))
+      counted.push_back(r);
+  for (ModelProfile* m : those) {
+    // Where the model lacks a label of the data it does not number its classes as the data does: names count alone.
+    const bool knows_all = std::all_of(counted.begin(), counted.end(),
+                                       [&](size_t r) { return find_label(m->labels, truth[r]).has_value(); });
+    std::vector<std::string> classes = m->labels;
+    std::vector<int32_t> expected, predicted;
+    int64_t unknown = 0;
+    for (const size_t r : counted) {
+      auto want = find_label(classes, truth[r]);
+      if (want && !knows_all && lower(classes[static_cast<size_t>(*want)]) != lower(truth[r])) want.reset();
+      if (!want) {
+        want = static_cast<int32_t>(classes.size());
+        classes.push_back(truth[r]);
+      }
+      unknown += *want >= static_cast<int32_t>(m->labels.size());
+      expected.push_back(*want);
+      predicted.push_back(find_label(m->labels, m->predictions[r]).value_or(0));
+    }
+    const std::vector<std::string> missing(classes.begin() + static_cast<std::ptrdiff_t>(m->labels.size()),
+                                           classes.end());
+    if (unknown > 0)
+      m->notes.push_back(
+          fmt::format("{} of {} have a label the model does not know ({}; it knows {}): {}", format_count(unknown),
+                      format_count(static_cast<int64_t>(counted.size()), "row"), fmt::join(missing, ", "),
+                      fmt::join(m->labels, ", "),
+                      unknown < static_cast<int64_t>(counted.size()) ? "they count as wrong answers" : "no accuracy"));
+    if (unknown == static_cast<int64_t>(counted.size())) continue;
+    const ClassificationMetrics metrics =
+        classification_metrics(expected, predicted, static_cast<int32_t>(classes.size()));
+    m->accuracy = metrics.accuracy;
+    m->macro_f1 = metrics.macro_f1;
+    m->labelled_rows = static_cast<int64_t>(expected.size());
+    m->right.clear();
+    for (size_t i = 0; i < expected.size(); ++i) m->right.push_back(expected[i] == predicted[i]);
+  }
+}
+
 Profile run_profile(const ProfileOptions& o, const std::string& mode, const ProfileTexts& texts) {
   Profile p;
   const std::time_t now = std::time(nullptr);
@@ -148,7 +200,7 @@ Profile run_profile(const ProfileOptions& o, const std::string& mode, const Prof
   p.texts = static_cast<int64_t>(texts.texts.size());
 
   std::optional<LlmClient> client;
-  if (o.llm) client.emplace(*o.llm);  // before anything takes time: a server that is not there is told at once
+  if (o.llm) client.emplace(*o.llm);  // before anything takes time: a server that is not there is reported at once
   const double total = static_cast<double>(steps_per_model(o) * static_cast<int64_t>(o.models.size()) +
                                            (client ? 1 : 0) + (client && !o.models.empty() ? 1 : 0));
   double done = 0;
@@ -162,6 +214,7 @@ Profile run_profile(const ProfileOptions& o, const std::string& mode, const Prof
     p.models.push_back(measure_model(o, name, dir, texts, nvml,
                                      [&, &shown = name](const std::string& what) { report(shown + ": " + what); }));
   for (const ModelProfile& m : p.models) p.machine.choose_card(m.pci_bus_id);
+  measure_accuracy(p.models, texts.labels);
   p.agreement = agreements(p.models);
   if (client) {
     const auto prompts = llm_prompts(texts.texts, client->options().requests);

@@ -29,19 +29,23 @@ struct ProfileTexts {
 ProfileTexts load_profile_texts(const std::string& path, const std::string& format, const std::string& text_column,
                                 const std::string& label_column, size_t most);
 
+// Sizes are measured in turns, so that all meet the same machine: what one round gives against another is noise.
 struct BatchPoint {
   int64_t batch_size = 0;
-  Spread seconds;  // of one call
-  double items_per_second = 0, tokens_per_second = 0, speedup = 1;
-  double busy_seconds = 0;      // device time a call
-  double mfu = -1;              // negative: unknown
-  double flops = 0, bytes = 0;  // of one call, as computed
+  Spread seconds;                                                   // of one call
+  Spread rate;                                                      // texts per second of each round
+  Spread gain;                                                      // over one text at a time, round by round
+  double items_per_second = 0, tokens_per_second = 0, speedup = 1;  // medians over the rounds
+  double busy_seconds = 0;                                          // device time a call
+  double mfu = -1;                                                  // negative: unknown
+  double flops = 0, bytes = 0;                                      // of one call, as computed
 };
 
 struct SizePoint {
   int64_t rows = 0;
   bool repeated = false;  // the texts were fewer and were taken again
-  PipelineStats counted;
+  Spread rate;            // texts per second of each run; a short set is run several times
+  PipelineStats counted;  // of the run in the middle
   RunStats run;
   std::optional<double> joules_per_1000;
 };
@@ -65,13 +69,16 @@ struct ModelProfile {
   std::vector<SizePoint> sizes;
   std::optional<Plan> plan;  // none for VADER
   int64_t before_bytes = 0;  // resident before the model was loaded
-  int64_t held_bytes = -1;   // resident peak, or on the card; negative: not told
+  int64_t held_bytes = -1;   // resident peak, or on the card; negative: not known
   std::vector<OpPoint> ops;
   TimelinePlot timeline;
+  std::vector<std::string> labels;       // the classes it can give
   std::vector<std::string> predictions;  // label of each text of the largest run, the repeated ones left out
   std::optional<double> accuracy, macro_f1;
-  int64_t labelled_rows = 0;
+  int64_t labelled_rows = 0;   // that accuracy is taken over: the same rows for every model
+  std::vector<int32_t> right;  // 1 or 0 for each of them
   std::vector<std::string> notes;
+  bool disturbed = false;  // other processes took cores meanwhile; a note names them
 
   const BatchPoint* best_batch() const;  // most items a second
   const SizePoint* largest() const { return sizes.empty() ? nullptr : &sizes.back(); }
@@ -128,6 +135,9 @@ struct ProfileOptions {
 // the start. Throws interrupted when `stop` is set.
 Profile run_profile(const ProfileOptions& options, const std::string& mode, const ProfileTexts& texts);
 
+// Accuracy of every model over the same rows: those that have a label and that every model answered. A row whose label
+// a model does not have is a wrong answer of it.
+void measure_accuracy(std::vector<ModelProfile>& models, const std::vector<std::string>& truth);
 // Pairs of models over rows both labelled; labels are compared without regard to case.
 std::vector<Agreement> agreements(const std::vector<ModelProfile>& models);
 std::vector<std::string> recommendations(const Profile& profile);

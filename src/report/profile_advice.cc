@@ -5,12 +5,15 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "data/metrics.h"
 #include "report/profile.h"
+#include "report/profile_cells.h"
 
 namespace brim {
 namespace {
 
 constexpr double kNearBest = 0.95;  // a smaller batch with this share of the best speed is the one to name
+constexpr double kWorthBatching = 1.05, kWorthPacking = 1.15;
 constexpr double kMostAccuracyLoss = 0.01;
 constexpr double kSharingMatters = 0.9;
 
@@ -20,22 +23,23 @@ void advise_batch(const ModelProfile& m, std::vector<std::string>& out) {
   const BatchPoint* enough = best;
   for (const BatchPoint& b : m.batches)
     if (b.items_per_second >= kNearBest * best->items_per_second && b.batch_size < enough->batch_size) enough = &b;
-  if (enough->batch_size == 1)
-    out.push_back(
-        fmt::format("{}: batching gains nothing here ({} texts/s one at a time, {} at best); call it text by text.",
-                    m.name, format_rate(1 / m.single.mean), format_rate(best->items_per_second)));
+  const std::string range = fmt::format("{} texts per call: {:.2f}×, rounds {:.2f}× to {:.2f}×", best->batch_size,
+                                        best->speedup, best->gain.least, best->gain.most);
+  if (best->gain.surely_above(1) && enough->batch_size > 1)
+    out.push_back(fmt::format("{}: fastest: {} texts per call ({}/s, {:.1f}× one at a time, {} ms per call).", m.name,
+                              enough->batch_size, format_rate(enough->items_per_second), enough->speedup,
+                              cell_ms(enough->seconds.p50)));
+  else if (best->gain.surely_below(kWorthBatching))
+    out.push_back(fmt::format("{}: batching gains nothing here ({}); call it text by text.", m.name, range));
   else
     out.push_back(
-        fmt::format("{}: {} texts a call reach {:.0f} % of the best speed ({} texts/s, {:.1f} times one at a time) and "
-                    "take {:.1f} ms.",
-                    m.name, enough->batch_size, 100 * enough->items_per_second / best->items_per_second,
-                    format_rate(enough->items_per_second), enough->speedup, enough->seconds.p50 * 1e3));
+        fmt::format("{}: batching: difference not significant ({}); --seconds measures longer.", m.name, range));
   const SizePoint* s = m.largest();
-  if (s != nullptr && s->run.rows_per_second > 1.15 * best->items_per_second)
-    out.push_back(fmt::format(
-        "{}: for files, brim score packs batches itself: {} texts/s over {} texts, {:.1f} times the best batch above.",
-        m.name, format_rate(s->run.rows_per_second), format_count(s->rows),
-        s->run.rows_per_second / best->items_per_second));
+  if (s != nullptr && std::min(s->rate.low, s->run.rows_per_second) > kWorthPacking * best->rate.high)
+    out.push_back(
+        fmt::format("{}: for files, brim score packs batches itself: {} texts/s over {}, {:.1f}× the best batch above.",
+                    m.name, format_rate(s->run.rows_per_second), format_count(s->rows, "text"),
+                    s->run.rows_per_second / best->items_per_second));
 }
 
 void advise_pipeline(const ModelProfile& m, std::vector<std::string>& out) {
@@ -43,19 +47,31 @@ void advise_pipeline(const ModelProfile& m, std::vector<std::string>& out) {
   if (s == nullptr || !m.plan) return;
   if (s->run.device_busy < 0.8 && s->counted.seconds > 0.5)
     out.push_back(
-        fmt::format("{}: the device computed {:.0f} % of the time over {} texts; held back by {}. `brim doctor` says "
-                    "what to change.",
-                    m.name, 100 * s->run.device_busy, format_count(s->rows), s->run.held_back_by));
+        fmt::format("{}: the device computed {:.0f} % of the time over {}; limited by {}. `brim doctor` says what to "
+                    "change.",
+                    m.name, 100 * s->run.device_busy, format_count(s->rows, "text"), s->run.held_back_by));
   const double planned = m.plan->tokens_per_second;
-  if (planned > 0 && s->run.tokens_per_second > 0 && s->counted.seconds > 0.5) {
+  if (!m.disturbed && planned > 0 && s->run.tokens_per_second > 0 && s->counted.seconds > 0.5) {
     const double share = s->run.tokens_per_second / planned;
     if (share < 0.5 || share > 2)
-      out.push_back(fmt::format("{}: the plan expected {} tokens/s, {} were measured ({:.2f} times){}", m.name,
-                                format_si(planned), format_si(s->run.tokens_per_second), share,
+      out.push_back(fmt::format("{}: the plan expected {} tokens/s, {} were measured ({:.0f} % of the prediction){}",
+                                m.name, format_si(planned), format_si(s->run.tokens_per_second), 100 * share,
                                 m.device_kind == DeviceKind::cpu && !m.plan->device.measured
                                     ? "; `brim plan --measure` teaches it this CPU's real speed."
                                     : "."));
   }
+}
+
+// Nothing computes faster than its peak.
+void advise_peak(const ModelProfile& m, std::vector<std::string>& out) {
+  double most = m.largest() != nullptr ? m.largest()->run.mfu : -1;
+  for (const BatchPoint& b : m.batches) most = std::max(most, b.mfu);
+  if (most <= 1 || !m.plan) return;
+  out.push_back(fmt::format(
+      "{}: {:.0f} % of peak compute (MFU) cannot be: the peak assumed for {} in {}, {}flop/s, is "
+      "too low{}",
+      m.name, 100 * most, m.device, m.precision, format_si(m.plan->device.rate(m.plan->precision)),
+      m.device_kind == DeviceKind::cpu && !m.plan->device.measured ? "; `brim plan --measure` measures it." : "."));
 }
 
 void advise_loading(const ModelProfile& m, std::vector<std::string>& out) {
@@ -72,6 +88,14 @@ double speed(const ModelProfile& m) {
   return std::max(s != nullptr ? s->run.rows_per_second : 0, b != nullptr ? b->items_per_second : 0);
 }
 
+// Rows the two models answer differently decide, each counted once (McNemar).
+std::string significance(const ModelProfile& a, const ModelProfile& b) {
+  const std::vector<int32_t> truth(a.right.size(), 1);
+  if (a.right.empty() || a.right.size() != b.right.size()) return "";
+  const double p = mcnemar(truth, a.right, b.right).p_value;
+  return p < kSignificant ? "" : fmt::format("; difference not significant, p = {:.2g}", p);
+}
+
 void advise_choice(const Profile& p, std::vector<std::string>& out) {
   if (p.models.size() < 2) return;
   const ModelProfile *best = nullptr, *fastest = nullptr;
@@ -86,18 +110,30 @@ void advise_choice(const Profile& p, std::vector<std::string>& out) {
                     fastest->name, format_rate(speed(*fastest))));
     return;
   }
-  const ModelProfile* choice = best;
   for (const auto& m : p.models)
-    if (m.accuracy && *m.accuracy >= *best->accuracy - kMostAccuracyLoss && speed(m) > speed(*choice)) choice = &m;
+    if (m.accuracy && m.labelled_rows != best->labelled_rows) {
+      out.push_back(fmt::format("no model is recommended by accuracy: {} was measured over {}, {} over {}.", best->name,
+                                format_count(best->labelled_rows, "row"), m.name,
+                                format_count(m.labelled_rows, "row")));
+      return;
+    }
+  const ModelProfile *choice = best, *second = nullptr;
+  for (const auto& m : p.models) {
+    if (!m.accuracy || &m == best) continue;
+    if (*m.accuracy >= *best->accuracy - kMostAccuracyLoss && speed(m) > speed(*choice)) choice = &m;
+    if (second == nullptr || *m.accuracy > *second->accuracy) second = &m;
+  }
   if (choice == best)
-    out.push_back(fmt::format(
-        "{} is the most accurate ({:.1f} % of {} rows), and no faster model comes within {:.0f} point of it.",
-        best->name, 100 * *best->accuracy, format_count(best->labelled_rows), 100 * kMostAccuracyLoss));
+    out.push_back(
+        fmt::format("{} is the most accurate ({:.1f} % of {}{}), and no faster model comes within {:.0f} point of it.",
+                    best->name, 100 * *best->accuracy, format_count(best->labelled_rows, "row"),
+                    second != nullptr ? significance(*best, *second) : "", 100 * kMostAccuracyLoss));
   else
     out.push_back(
-        fmt::format("{} loses {:.1f} points of accuracy to {} ({:.1f} against {:.1f} %) and is {:.1f} times as fast.",
+        fmt::format("{} loses {:.1f} points of accuracy to {} ({:.1f} against {:.1f} %{}) and is {:.1f}× as "
+                    "fast.",
                     choice->name, 100 * (*best->accuracy - *choice->accuracy), best->name, 100 * *choice->accuracy,
-                    100 * *best->accuracy, speed(*choice) / speed(*best)));
+                    100 * *best->accuracy, significance(*best, *choice), speed(*choice) / speed(*best)));
 }
 
 void advise_sharing(const Profile& p, std::vector<std::string>& out) {
@@ -127,6 +163,7 @@ std::vector<std::string> recommendations(const Profile& p) {
   for (const auto& m : p.models) {
     advise_batch(m, out);
     advise_pipeline(m, out);
+    advise_peak(m, out);
     advise_loading(m, out);
   }
   advise_sharing(p, out);

@@ -10,42 +10,37 @@
 #include "report/html.h"
 #include "report/plot_axis.h"
 #include "report/profile.h"
+#include "report/profile_cells.h"
 
 namespace brim {
 namespace {
-
-std::string ms(double seconds) {
-  return fmt::format("{:.{}f}", seconds * 1e3, seconds < 1e-4 ? 4 : seconds < 0.01 ? 2 : seconds < 1 ? 1 : 0);
-}
-std::string percent(double share) { return share < 0 ? "–" : fmt::format("{:.1f} %", share * 100); }
-std::string bytes_or(const std::optional<int64_t>& b) { return b ? format_bytes(*b) : "–"; }
 
 void key_figures(HtmlPage& page, const Profile& p) {
   std::vector<std::pair<std::string, std::string>> figures;
   if (p.models.size() == 1) {
     const ModelProfile& m = p.models[0];
-    figures = {{"one text, p50", ms(m.single.p50) + " ms"}, {"one text, p99", ms(m.single.p99) + " ms"}};
+    figures = {{"one text, p50", cell_ms(m.single.p50) + " ms"}, {"one text, p99", cell_ms(m.single.p99) + " ms"}};
     if (const SizePoint* s = m.largest()) {
-      figures.emplace_back("texts a second", format_rate(s->run.rows_per_second));
-      if (s->counted.tokens > 0) figures.emplace_back("tokens a second", format_si(s->run.tokens_per_second));
-      if (s->run.mfu >= 0) figures.emplace_back("MFU", percent(s->run.mfu));
+      figures.emplace_back("texts per second", format_rate(s->run.rows_per_second));
+      if (s->counted.tokens > 0) figures.emplace_back("tokens per second", format_si(s->run.tokens_per_second));
+      if (s->run.mfu >= 0) figures.emplace_back("compute used of peak (MFU)", cell_percent(s->run.mfu));
       if (s->joules_per_1000) figures.emplace_back("energy, 1,000 texts", fmt::format("{:.1f} J", *s->joules_per_1000));
     }
-    figures.emplace_back("memory", bytes_or(m.own_bytes()));
+    figures.emplace_back("memory", cell_bytes(m.own_bytes()));
     figures.emplace_back("load, cold", format_duration(m.cold_load_seconds));
   } else {
     for (const auto& m : p.models)
-      figures.emplace_back(m.name + ", texts a second",
+      figures.emplace_back(m.name + ", texts per second",
                            m.largest() != nullptr ? format_rate(m.largest()->run.rows_per_second) : "–");
   }
   if (p.llm) {
-    figures.emplace_back(p.llm->model + ", tokens a second", format_rate(p.llm->alone.overall_tokens_per_second));
-    figures.emplace_back(p.llm->model + ", first token p50", ms(p.llm->alone.first_token_s.p50) + " ms");
+    figures.emplace_back(p.llm->model + ", tokens per second", format_rate(p.llm->alone.overall_tokens_per_second));
+    figures.emplace_back(p.llm->model + ", first token p50", cell_ms(p.llm->alone.first_token_s.p50) + " ms");
   }
   page.figures(figures);
 }
 
-// One column a model: what people compare stands in one line.
+// One column per model: what people compare stands in one line.
 void overview(HtmlPage& page, const Profile& p) {
   HtmlTable t;
   t.header = {""};
@@ -60,14 +55,14 @@ void overview(HtmlPage& page, const Profile& p) {
     return [value](const ModelProfile& m) { return m.largest() == nullptr ? std::string("–") : value(*m.largest()); };
   };
   line("Device", [](const auto& m) { return m.device; });
-  line("Precision", [](const auto& m) { return m.precision; });
+  line("Precision", [](const auto& m) { return m.precision == "exact" ? "rules" : m.precision; });
   line("Parameters",
        [](const auto& m) { return m.parameters > 0 ? format_si(static_cast<double>(m.parameters)) : "–"; });
-  line("Load, cold", [](const auto& m) { return ms(m.cold_load_seconds) + " ms"; });
-  line("Load, warm", [](const auto& m) { return ms(m.warm_load_seconds) + " ms"; });
-  line("One text, p50", [](const auto& m) { return ms(m.single.p50) + " ms"; });
-  line("One text, p95", [](const auto& m) { return ms(m.single.p95) + " ms"; });
-  line("One text, p99", [](const auto& m) { return ms(m.single.p99) + " ms"; });
+  line("Load, cold", [](const auto& m) { return cell_ms(m.cold_load_seconds) + " ms"; });
+  line("Load, warm", [](const auto& m) { return cell_ms(m.warm_load_seconds) + " ms"; });
+  line("One text, p50", [](const auto& m) { return cell_ms(m.single.p50) + " ms"; });
+  line("One text, p95", [](const auto& m) { return cell_ms(m.single.p95) + " ms"; });
+  line("One text, p99", [](const auto& m) { return cell_ms(m.single.p99) + " ms"; });
   line("Texts/s, one at a time", [](const auto& m) { return format_rate(m.single.mean > 0 ? 1 / m.single.mean : 0); });
   line("Best batch",
        [](const auto& m) { return m.best_batch() != nullptr ? format_count(m.best_batch()->batch_size) : "–"; });
@@ -76,20 +71,20 @@ void overview(HtmlPage& page, const Profile& p) {
   line("Texts/s, whole data set", run([](const SizePoint& s) { return format_rate(s.run.rows_per_second); }));
   line("Tokens/s",
        run([](const SizePoint& s) { return s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–"; }));
-  line("MFU", run([](const SizePoint& s) { return percent(s.run.mfu); }));
-  line("Device busy", run([](const SizePoint& s) { return percent(s.run.device_busy); }));
-  line("Memory, measured", [](const auto& m) { return bytes_or(m.own_bytes()); });
+  line("Compute used of peak (MFU)", run([](const SizePoint& s) { return cell_percent(s.run.mfu); }));
+  line("Device busy", run([](const SizePoint& s) { return cell_percent(s.run.device_busy); }));
+  line("Memory, measured", [](const auto& m) { return cell_bytes(m.own_bytes()); });
   line("Energy, 1,000 texts",
        run([](const SizePoint& s) { return s.joules_per_1000 ? fmt::format("{:.1f} J", *s.joules_per_1000) : "–"; }));
-  line("Accuracy", [](const auto& m) { return m.accuracy ? percent(*m.accuracy) : "–"; });
+  line("Accuracy", [](const auto& m) { return m.accuracy ? cell_percent(*m.accuracy) : "–"; });
   page.table(t);
 }
 
 void speed_plots(HtmlPage& page, const Profile& p) {
-  LinePlot throughput{"Throughput over batch size", "texts in a call", "texts a second"},
-      latency{"Time of a call over batch size", "texts in a call", "time, median"};
-  LinePlot speedup{"Speed-up against one text at a time", "texts in a call", "times"},
-      sizes{"Whole data sets, file to file", "texts", "texts a second"};
+  LinePlot throughput{"Throughput over batch size", "texts per call", "texts per second"},
+      latency{"Time of a call over batch size", "texts per call", "time, median"};
+  LinePlot speedup{"Speed-up against one text at a time", "texts per call", "times"},
+      sizes{"Whole data sets, file to file", "texts", "texts per second"};
   throughput.log_x = latency.log_x = speedup.log_x = sizes.log_x = latency.log_y = true;
   latency.y_unit = Unit::seconds;
   speedup.y_from_zero = true;
@@ -124,25 +119,25 @@ void speed_plots(HtmlPage& page, const Profile& p) {
 
 void batch_tables(HtmlPage& page, const Profile& p) {
   for (const auto& m : p.models) {
-    HtmlTable t{
-        m.name,
-        {"Texts a call", "Mean ms", "p50 ms", "p95 ms", "p99 ms", "Texts/s", "Tokens/s", "Speed-up", "MFU", "Calls"},
-        {}};
+    HtmlTable t{m.name,
+                {"Texts per call", "Mean ms", "p50 ms", "p95 ms", "p99 ms", "Texts/s", "Rounds", "Tokens/s", "Speed-up",
+                 "MFU", "Calls"},
+                {}};
     for (const auto& b : m.batches)
-      t.rows.push_back({format_count(b.batch_size), ms(b.seconds.mean), ms(b.seconds.p50), ms(b.seconds.p95),
-                        ms(b.seconds.p99), format_rate(b.items_per_second),
-                        b.tokens_per_second > 0 ? format_si(b.tokens_per_second) : "–",
-                        fmt::format("{:.2f}", b.speedup), percent(b.mfu), format_count(b.seconds.count)});
+      t.rows.push_back({format_count(b.batch_size), cell_ms(b.seconds.mean), cell_ms(b.seconds.p50),
+                        cell_ms(b.seconds.p95), cell_ms(b.seconds.p99), format_rate(b.items_per_second),
+                        cell_range(b.rate), b.tokens_per_second > 0 ? format_si(b.tokens_per_second) : "–",
+                        fmt::format("{:.2f}", b.speedup), cell_percent(b.mfu), format_count(b.seconds.count)});
     page.table(t);
     HtmlTable d{m.name + ", whole data sets",
-                {"Texts", "Seconds", "Texts/s", "Tokens/s", "MFU", "Device busy", "J per 1,000", "Held back by"},
+                {"Texts", "Seconds", "Texts/s", "Runs", "Tokens/s", "MFU", "Device busy", "J per 1,000", "Limited by"},
                 {}};
     for (const auto& s : m.sizes)
       d.rows.push_back({format_count(s.rows), fmt::format("{:.2f}", s.counted.seconds),
-                        format_rate(s.run.rows_per_second),
-                        s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–", percent(s.run.mfu),
-                        percent(s.run.device_busy), s.joules_per_1000 ? fmt::format("{:.1f}", *s.joules_per_1000) : "–",
-                        s.run.held_back_by});
+                        format_rate(s.run.rows_per_second), cell_range(s.rate),
+                        s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–", cell_percent(s.run.mfu),
+                        cell_percent(s.run.device_busy),
+                        s.joules_per_1000 ? fmt::format("{:.1f}", *s.joules_per_1000) : "–", s.run.held_back_by});
     page.table(d);
   }
 }
@@ -162,7 +157,7 @@ void memory_section(HtmlPage& page, const Profile& p) {
     bar.rows.push_back(row);
     const double measured = m.largest() != nullptr ? m.largest()->run.tokens_per_second : 0,
                  planned = m.plan->tokens_per_second;
-    t.rows.push_back({m.name, format_bytes(m.plan->peak_bytes), bytes_or(m.own_bytes()),
+    t.rows.push_back({m.name, format_bytes(m.plan->peak_bytes), cell_bytes(m.own_bytes()),
                       format_bytes(m.plan->limit_bytes), planned > 0 ? format_si(planned) : "–", format_si(measured),
                       planned > 0 ? fmt::format("{:.2f}", measured / planned) : "–"});
   }
@@ -228,7 +223,7 @@ void agreement_section(HtmlPage& page, const Profile& p) {
   for (const auto& m : p.models)
     if (m.accuracy) {
       quality.rows.push_back(
-          {m.name, percent(*m.accuracy), fmt::format("{:.4f}", *m.macro_f1), format_count(m.labelled_rows)});
+          {m.name, cell_percent(*m.accuracy), fmt::format("{:.4f}", *m.macro_f1), format_count(m.labelled_rows)});
       bars.groups.push_back(m.name);
       bars.series[0].values.push_back(*m.accuracy);
 
@@ -239,7 +234,8 @@ void agreement_section(HtmlPage& page, const Profile& p) {
     page.table(quality);
   }
   HtmlTable t{"How often two models give the same label", {"Models", "Agreement", "Rows"}, {}};
-  for (const auto& a : p.agreement) t.rows.push_back({a.a + " and " + a.b, percent(a.share), format_count(a.rows)});
+  for (const auto& a : p.agreement)
+    t.rows.push_back({a.a + " and " + a.b, cell_percent(a.share), format_count(a.rows)});
   if (!t.rows.empty()) page.table(t);
 }
 
@@ -247,15 +243,15 @@ void llm_section(HtmlPage& page, const Profile& p) {
   if (!p.llm) return;
   const LlmProfile& l = *p.llm;
   page.heading("Language model");
-  page.paragraph(fmt::format("{} through {} at {}, {} requests of at most {} tokens, one after another.", l.model,
-                             l.api, l.url, l.alone.calls + l.alone.failed, l.max_tokens));
+  page.paragraph(fmt::format("{} through {} at {}, {} of at most {} tokens, one after another.", l.model, l.api, l.url,
+                             format_count(l.alone.calls + l.alone.failed, "request"), l.max_tokens));
   HtmlTable t{"",
               {"Run", "First token p50", "p95", "Latency p50", "p95", "p99", "Tokens/s while generating",
                "Tokens/s overall", "Failed"},
               {}};
   const auto row = [&](const std::string& name, const LlmRun& r) {
-    t.rows.push_back({name, ms(r.first_token_s.p50) + " ms", ms(r.first_token_s.p95) + " ms", ms(r.seconds.p50) + " ms",
-                      ms(r.seconds.p95) + " ms", ms(r.seconds.p99) + " ms",
+    t.rows.push_back({name, cell_ms(r.first_token_s.p50) + " ms", cell_ms(r.first_token_s.p95) + " ms",
+                      cell_ms(r.seconds.p50) + " ms", cell_ms(r.seconds.p95) + " ms", cell_ms(r.seconds.p99) + " ms",
                       r.tokens_per_second.count > 0 ? format_rate(r.tokens_per_second.p50) : "–",
                       format_rate(r.overall_tokens_per_second), format_count(r.failed)});
   };
@@ -286,7 +282,7 @@ void llm_section(HtmlPage& page, const Profile& p) {
   if (l.vram) {
     HtmlTable v{"Memory on the card by process", {"Process", "Id", "Memory"}, {}};
     for (const auto& process : *l.vram)
-      v.rows.push_back({process.ours ? "brim" : process.name, std::to_string(process.pid), bytes_or(process.bytes)});
+      v.rows.push_back({process.ours ? "brim" : process.name, std::to_string(process.pid), cell_bytes(process.bytes)});
     page.table(v);
   }
   page.list(l.notes);
@@ -318,58 +314,13 @@ std::string profile_html(const Profile& p) {
     batch_tables(page, p);
   }
   page.heading("Machine");
-  page.list({"CPU: " + p.machine.cpu + fmt::format(", {} cores", p.machine.cores),
+  page.list({fmt::format("CPU: {}, {}", p.machine.cpu, format_count(p.machine.cores, "core")),
              "Memory: " + format_bytes(p.machine.memory_bytes), "System: " + p.machine.system,
              p.machine.gpu ? fmt::format("GPU: {}, driver {}", p.machine.gpu->name, p.machine.gpu->driver)
                            : "GPU: none (" + p.machine.why_no_gpu + ")"});
   for (const auto& m : p.models)
     for (const auto& note : m.notes) page.paragraph(m.name + ": " + note);
   return page.html();
-}
-
-std::string profile_table(const Profile& p) {
-  std::string out;
-  if (!p.models.empty()) {
-    size_t width = 5;
-    for (const auto& m : p.models) width = std::max(width, std::min<size_t>(28, m.name.size()));
-    out +=
-        fmt::format("{:<{}}  {:>9} {:>9}  {:>8} {:>8} {:>8}  {:>9} {:>6} {:>10} {:>10} {:>9} {:>7} {:>10}{}\n", "model",
-                    width, "cold ms", "warm ms", "p50 ms", "p95 ms", "p99 ms", "1/s", "batch", "items/s", "files/s",
-                    "tokens/s", "MFU", "memory",
-                    std::any_of(p.models.begin(), p.models.end(), [](const auto& m) { return m.accuracy.has_value(); })
-                        ? "  accuracy"
-                        : "");
-    for (const auto& m : p.models) {
-      const BatchPoint* b = m.best_batch();
-      const SizePoint* s = m.largest();
-      out += fmt::format(
-          "{:<{}}  {:>9} {:>9}  {:>8} {:>8} {:>8}  {:>9} {:>6} {:>10} {:>10} {:>9} {:>7} {:>10}{}\n",
-          shortened(m.name, 28), width, ms(m.cold_load_seconds), ms(m.warm_load_seconds), ms(m.single.p50),
-          ms(m.single.p95), ms(m.single.p99), format_rate(m.single.mean > 0 ? 1 / m.single.mean : 0),
-          b != nullptr ? std::to_string(b->batch_size) : "–", b != nullptr ? format_rate(b->items_per_second) : "–",
-          s != nullptr ? format_rate(s->run.rows_per_second) : "–",
-          s != nullptr && s->counted.tokens > 0 ? format_si(s->run.tokens_per_second) : "–",
-          s != nullptr ? percent(s->run.mfu) : "–", bytes_or(m.own_bytes()),
-          m.accuracy ? fmt::format("  {:.4f}", *m.accuracy) : "");
-    }
-  }
-  if (p.llm) {
-    const LlmRun& r = p.llm->alone;
-    out += fmt::format(
-        "{}{} ({}): first token p50 {} ms, p95 {} ms · {} tokens/s overall · latency p50 {} ms, p95 {} ms, p99 {} ms\n",
-        out.empty() ? "" : "\n", p.llm->model, p.llm->api, ms(r.first_token_s.p50), ms(r.first_token_s.p95),
-        format_rate(r.overall_tokens_per_second), ms(r.seconds.p50), ms(r.seconds.p95), ms(r.seconds.p99));
-    if (p.llm->sharing)
-      out += fmt::format("together: {} {} of {} texts/s · {} {} of {} tokens/s\n", p.llm->sharing->sentiment_model,
-                         format_rate(p.llm->sharing->items_together), format_rate(p.llm->sharing->items_alone),
-                         p.llm->model, format_rate(p.llm->sharing->together.overall_tokens_per_second),
-                         format_rate(r.overall_tokens_per_second));
-  }
-  for (const auto& a : p.agreement)
-    out += fmt::format("{} and {} agree on {} of {} texts\n", a.a, a.b, percent(a.share), format_count(a.rows));
-  if (!p.recommendations.empty()) out += "\n";
-  for (const auto& r : p.recommendations) out += "- " + r + "\n";
-  return out;
 }
 
 }  // namespace brim

@@ -28,6 +28,12 @@ json spread_ms(const Spread& s) {
           {"p99", s.p99 * 1e3}, {"min", s.least * 1e3}, {"max", s.most * 1e3}};
 }
 
+// Of repeated measurements; null where there was one.
+json range_json(const Spread& s) {
+  if (s.count < 2) return nullptr;
+  return {{"count", s.count}, {"median", number(s.p50)}, {"min", number(s.least)}, {"max", number(s.most)}};
+}
+
 json batch_json(const BatchPoint& b) {
   return {{"batch_size", b.batch_size},
           {"avg_time_ms", b.seconds.mean * 1e3},
@@ -35,6 +41,8 @@ json batch_json(const BatchPoint& b) {
           {"speedup_vs_1", number(b.speedup)},
           {"tokens_per_second", b.tokens_per_second > 0 ? number(b.tokens_per_second) : json(nullptr)},
           {"latency_ms", spread_ms(b.seconds)},
+          {"items_per_second_range", range_json(b.rate)},
+          {"speedup_range", range_json(b.gain)},
           {"device_busy_ms", b.flops > 0 ? number(b.busy_seconds * 1e3) : json(nullptr)},
           {"mfu", known(b.mfu)},
           {"flops", b.flops > 0 ? number(b.flops) : json(nullptr)},
@@ -46,6 +54,7 @@ json size_json(const SizePoint& s) {
           {"texts_repeated", s.repeated},
           {"seconds", number(s.counted.seconds)},
           {"items_per_second", number(s.run.rows_per_second)},
+          {"items_per_second_range", range_json(s.rate)},
           {"tokens_per_second", s.counted.tokens > 0 ? number(s.run.tokens_per_second) : json(nullptr)},
           {"tokens", s.counted.tokens},
           {"batches", s.counted.batches},

@@ -27,9 +27,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kFewestCalls = 3, kFewestSingles = 30, kMostCalls = 20000;
-constexpr double kLongestSizeSeconds = 60;   // of sizes nobody asked for
-constexpr double kLeastEnergySeconds = 1.0;  // the card's counter moves in steps of up to 100 ms
+constexpr int kRounds = 7;                                 // the fewest that can say anything, and one
+constexpr int64_t kFewestSingles = 5, kMostCalls = 20000;  // in a round
+constexpr double kRepeatedSeconds = 3;                     // a data set is run again until it has taken this long
+constexpr double kLongestSizeSeconds = 60;                 // of sizes nobody asked for
+constexpr double kLeastEnergySeconds = 1.0;                // the card's counter moves in steps of up to 100 ms
 constexpr int64_t kTracedRows = 2000;
 
 // The texts in turn, however many are asked for.
@@ -92,45 +94,77 @@ Recorded work_of(const Engine& engine, double tokens, double sequences) {
   return {recorded.flops, recorded.bytes, recorded.ops};
 }
 
-BatchPoint measure_batch(const ProfileOptions& o, const Subject& subject, TextRing& ring, const Lengths& lengths,
-                         int64_t size, int64_t fewest) {
-  BatchPoint p;
-  p.batch_size = size;
-  Engine* engine = subject.engine();
-  for (int i = 0; i < 2; ++i) subject.score(ring.take(static_cast<size_t>(size)));  // warm caches, first-use set-up
-  std::vector<double> seconds;
-  double busy = 0, tokens = 0, squares = 0;
-  const int64_t started = now_ns();
-  while (static_cast<int64_t>(seconds.size()) < kMostCalls &&
-         (static_cast<int64_t>(seconds.size()) < fewest || seconds_since(started) < o.seconds)) {
-    throw_if_stopped(o.stop);
-    const size_t first = ring.next();
-    const auto texts = ring.take(static_cast<size_t>(size));
-    if (engine != nullptr) engine->batches().reset_busy();
-    const int64_t begin = now_ns();
-    subject.score(texts);
-    seconds.push_back(seconds_since(begin));
-    if (engine == nullptr) continue;
-    busy += engine->batches().busy_seconds();
-    for (int64_t i = 0; i < size; ++i) {
-      const auto n = static_cast<double>(lengths.tokens[(first + static_cast<size_t>(i)) % lengths.tokens.size()]);
-      tokens += n;
-      squares += n * n;
-    }
+// Calls of one size, measured in rounds.
+class BatchMeter {
+ public:
+  BatchMeter(const ProfileOptions& o, const Subject& subject, const std::vector<std::string>& texts,
+             const Lengths& lengths, int64_t size)
+      : o_(o), subject_(subject), ring_(texts), lengths_(lengths), size_(size) {
+    for (int i = 0; i < 2; ++i) subject.score(ring_.take(static_cast<size_t>(size)));  // warm caches, first-use set-up
   }
-  const auto calls = static_cast<double>(seconds.size());
-  p.seconds = spread_of(seconds);
-  p.items_per_second = static_cast<double>(size) / p.seconds.mean;
-  if (engine == nullptr) return p;
-  p.tokens_per_second = tokens / calls / p.seconds.mean;
-  p.busy_seconds = busy / calls;
-  const double rate = engine->plan().device.rate(engine->precision());
-  if (rate > 0) p.mfu = forward_flops(engine->shape(), tokens, squares) / (calls * p.seconds.mean) / rate;
-  const Recorded work = work_of(*engine, tokens / calls, static_cast<double>(size));
-  p.flops = work.flops;
-  p.bytes = work.bytes;
-  return p;
-}
+  int64_t size() const { return size_; }
+
+  void round() {
+    Engine* engine = subject_.engine();
+    const int64_t fewest = size_ == 1 ? kFewestSingles : 1;
+    int64_t calls = 0;
+    double computing = 0;
+    const int64_t started = now_ns();
+    while (calls < kMostCalls && (calls < fewest || seconds_since(started) < o_.seconds / kRounds)) {
+      throw_if_stopped(o_.stop);
+      const size_t first = ring_.next();
+      const auto texts = ring_.take(static_cast<size_t>(size_));
+      if (engine != nullptr) engine->batches().reset_busy();
+      const int64_t begin = now_ns();
+      subject_.score(texts);
+      seconds_.push_back(seconds_since(begin));
+      computing += seconds_.back();
+      ++calls;
+      if (engine == nullptr) continue;
+      busy_ += engine->batches().busy_seconds();
+      for (int64_t i = 0; i < size_; ++i) {
+        const auto n = static_cast<double>(lengths_.tokens[(first + static_cast<size_t>(i)) % lengths_.tokens.size()]);
+        tokens_ += n;
+        squares_ += n * n;
+      }
+    }
+    rates_.push_back(static_cast<double>(calls * size_) / computing);
+  }
+
+  // `alone`: rates of one text at a time in the same rounds.
+  BatchPoint point(const std::vector<double>& alone) const {
+    BatchPoint p;
+    p.batch_size = size_;
+    p.seconds = spread_of(seconds_);
+    p.rate = spread_of(rates_);
+    p.items_per_second = p.rate.p50;
+    std::vector<double> gains;
+    for (size_t i = 0; i < std::min(rates_.size(), alone.size()); ++i) gains.push_back(rates_[i] / alone[i]);
+    p.gain = spread_of(gains);
+    p.speedup = p.gain.p50;
+    const Engine* engine = subject_.engine();
+    if (engine == nullptr) return p;
+    const auto calls = static_cast<double>(seconds_.size()), texts = calls * static_cast<double>(size_);
+    p.tokens_per_second = tokens_ / texts * p.items_per_second;
+    p.busy_seconds = busy_ / calls;
+    const double rate = engine->plan().device.rate(engine->precision());
+    if (rate > 0) p.mfu = forward_flops(engine->shape(), tokens_, squares_) / texts * p.items_per_second / rate;
+    const Recorded work = work_of(*engine, tokens_ / calls, static_cast<double>(size_));
+    p.flops = work.flops;
+    p.bytes = work.bytes;
+    return p;
+  }
+  const std::vector<double>& rates() const { return rates_; }
+
+ private:
+  const ProfileOptions& o_;
+  const Subject& subject_;
+  TextRing ring_;
+  const Lengths& lengths_;
+  const int64_t size_;
+  std::vector<double> seconds_, rates_;  // of each call; texts per second of each round
+  double busy_ = 0, tokens_ = 0, squares_ = 0;
+};
 
 void append_json_row(std::string& out, std::string_view text) {
   out += "{\"text\":" + nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "}\n";
@@ -214,7 +248,18 @@ SizePoint measure_size(const ProfileOptions& o, const Subject& subject, const Pr
   Engine* engine = subject.engine();
   const bool card = engine != nullptr && engine->device().kind() == DeviceKind::cuda;
   const std::optional<int> index = card ? nvml.find(engine->device().pci_bus_id()) : std::nullopt;
-  p.counted = run_rows(o, subject, jsonl, texts.texts.size(), predictions);
+  std::vector<PipelineStats> runs;
+  std::vector<double> rates;
+  const int64_t started = now_ns();
+  do {
+    runs.push_back(run_rows(o, subject, jsonl, texts.texts.size(), runs.empty() ? predictions : nullptr));
+    rates.push_back(static_cast<double>(runs.back().rows) / std::max(1e-9, runs.back().seconds));
+  } while (runs.size() < kRounds && seconds_since(started) < std::min(1.0, o.seconds) * kRepeatedSeconds);
+  p.rate = spread_of(rates);
+  const auto middle = runs.begin() + static_cast<std::ptrdiff_t>((runs.size() - 1) / 2);
+  std::nth_element(runs.begin(), middle, runs.end(),
+                   [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  p.counted = *middle;
   if (index) p.joules_per_1000 = joules_per_1000(o, subject, jsonl, nvml, *index);
   p.run = engine == nullptr ? run_stats(nullptr, nullptr, p.counted)
                             : run_stats(&engine->shape(), &engine->plan(), p.counted);
@@ -290,28 +335,21 @@ void trace_run(const ProfileOptions& o, const Subject& subject, const ProfileTex
   std::sort(m.ops.begin(), m.ops.end(), [](const OpPoint& a, const OpPoint& b) { return a.seconds > b.seconds; });
 }
 
-void compare_with_labels(const Subject& subject, const ProfileTexts& texts, ModelProfile& m) {
-  if (texts.labels.empty() || m.predictions.empty()) return;
-  const auto labels = subject.labels();
-  std::vector<int32_t> expected, predicted;
-  int64_t unknown = 0;
-  for (size_t i = 0; i < std::min(m.predictions.size(), texts.labels.size()); ++i) {
-    const auto want = find_label(labels, texts.labels[i]), got = find_label(labels, m.predictions[i]);
-    if (want && got) {
-      expected.push_back(*want);
-      predicted.push_back(*got);
-    } else
-      ++unknown;
-  }
-  if (unknown > 0)
-    m.notes.push_back(fmt::format("{} rows have a label the model does not know ({}); they count in no accuracy",
-                                  format_count(unknown), fmt::join(labels, ", ")));
-  if (expected.empty()) return;
-  const ClassificationMetrics metrics =
-      classification_metrics(expected, predicted, static_cast<int32_t>(labels.size()));
-  m.accuracy = metrics.accuracy;
-  m.macro_f1 = metrics.macro_f1;
-  m.labelled_rows = static_cast<int64_t>(expected.size());
+// What kept the figures from being those of a machine of its own.
+void note_others(OtherProcesses& others, Nvml& nvml, ModelProfile& m) {
+  const OtherProcesses::Load load = others.load();
+  m.disturbed = load.disturbs();
+  if (m.disturbed) m.notes.push_back(load.text() + " while this was measured: it is faster without them");
+  if (m.device_kind != DeviceKind::cuda) return;
+  const auto card = nvml.sample_card(m.pci_bus_id, {.pcie_throughput = false, .processes = true, .gpm = false});
+  if (!card || !card->processes) return;
+  std::vector<std::string> names;
+  const bool known = std::any_of(card->processes->begin(), card->processes->end(),
+                                 [](const GpuProcess& p) { return p.pid == ::getpid(); });
+  for (const GpuProcess& p : *card->processes)
+    if (p.pid != ::getpid()) names.push_back(fmt::format("{} (pid {})", p.name.empty() ? "?" : p.name, p.pid));
+  if (!known && names.size() == 1) return;  // in a container the driver's process numbers are not ours
+  if (!names.empty()) m.notes.push_back(fmt::format("other processes were on the card: {}", fmt::join(names, ", ")));
 }
 
 }  // namespace
@@ -368,9 +406,7 @@ std::optional<double> drop_from_cache(const fs::path& dir) {
   return pages == 0 ? std::nullopt : std::optional(static_cast<double>(held) / static_cast<double>(pages));
 }
 
-int64_t steps_per_model(const ProfileOptions& o) {
-  return static_cast<int64_t>(4 + o.batch_sizes.size() + o.sizes.size());
-}
+int64_t steps_per_model(const ProfileOptions& o) { return static_cast<int64_t>(3 + kRounds + o.sizes.size()); }
 
 ModelProfile measure_model(const ProfileOptions& o, const std::string& name, const fs::path& dir,
                            const ProfileTexts& texts, Nvml& nvml, const Step& step) {
@@ -425,19 +461,24 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
     m.parameters = param_count(e->shape());
     m.plan = e->plan();
   }
+  m.labels = subject.labels();
   const Lengths lengths = lengths_of(e, texts.texts);
   m.mean_tokens = lengths.mean;
 
-  step("one text at a time");
-  TextRing ring(texts.texts);
-  const BatchPoint single = measure_batch(o, subject, ring, lengths, 1, kFewestSingles);
-  m.single = single.seconds;
-  for (const int64_t size : o.batch_sizes) {
-    step(fmt::format("batches of {}", size));
-    BatchPoint p = size == 1 ? single : measure_batch(o, subject, ring, lengths, size, kFewestCalls);
-    p.speedup = p.items_per_second / single.items_per_second;
-    m.batches.push_back(p);
+  OtherProcesses others;
+  std::vector<BatchMeter> meters;
+  meters.emplace_back(o, subject, texts.texts, lengths, 1);
+  for (const int64_t size : o.batch_sizes)
+    if (size > 1) meters.emplace_back(o, subject, texts.texts, lengths, size);
+  for (int round = 1; round <= kRounds; ++round) {
+    step(fmt::format("batches, round {} of {}", round, kRounds));
+    for (BatchMeter& meter : meters) meter.round();
   }
+  const BatchPoint single = meters.front().point(meters.front().rates());
+  m.single = single.seconds;
+  for (const int64_t size : o.batch_sizes)
+    for (const BatchMeter& meter : meters)
+      if (meter.size() == size) m.batches.push_back(size == 1 ? single : meter.point(meters.front().rates()));
   const BatchPoint* best = m.best_batch();
   const double rate = best != nullptr ? best->items_per_second : single.items_per_second;
   for (size_t i = 0; i < o.sizes.size(); ++i) {
@@ -452,12 +493,12 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
   }
   std::sort(m.sizes.begin(), m.sizes.end(), [](const SizePoint& a, const SizePoint& b) { return a.rows < b.rows; });
   m.held_bytes = e != nullptr ? held_bytes(e->device()) : peak_resident_bytes();
+  note_others(others, nvml, m);
   step("timeline");
   trace_run(o, subject, texts, std::min<int64_t>(kTracedRows, m.sizes.empty() ? 100 : m.sizes.front().rows), m);
-  compare_with_labels(subject, texts, m);
   if (m.single.count < 100)
-    m.notes.push_back(
-        fmt::format("p99 comes from {} single texts only; --seconds takes more time for more of them", m.single.count));
+    m.notes.push_back(fmt::format("p99 comes from {} only; --seconds takes more time for more of them",
+                                  format_count(m.single.count, "single text")));
   return m;
 }
 

@@ -63,8 +63,15 @@ BatchPoint batch(int64_t size, double seconds, double single) {
   BatchPoint b;
   b.batch_size = size;
   b.seconds = spread_of({seconds});
-  b.items_per_second = static_cast<double>(size) / seconds;
-  b.speedup = b.items_per_second * single;
+  std::vector<double> rates, gains;
+  for (const double round : {0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03}) {
+    rates.push_back(round * static_cast<double>(size) / seconds);
+    gains.push_back(rates.back() * single);
+  }
+  b.rate = spread_of(rates);
+  b.gain = spread_of(gains);
+  b.items_per_second = b.rate.p50;
+  b.speedup = b.gain.p50;
   return b;
 }
 
@@ -174,11 +181,111 @@ TEST(Profile, RecommendationsComeFromTheNumbers) {
   const Profile p = made_up();
   std::string all;
   for (const auto& r : p.recommendations) all += r + "\n";
-  EXPECT_NE(all.find("10 texts a call reach 99 % of the best speed (198 texts/s, 4.0 times"), std::string::npos) << all;
+  EXPECT_NE(all.find("fastest: 10 texts per call (198/s, 4.0× one at a time, 50.5 ms per call)"), std::string::npos)
+      << all;
   EXPECT_NE(all.find("vader loses 0.5 points of accuracy"), std::string::npos) << all;
-  EXPECT_NE(all.find("held back by reading and tokenizing"), std::string::npos) << all;
+  EXPECT_NE(all.find("limited by reading and tokenizing"), std::string::npos) << all;
+  EXPECT_NE(all.find("(15 % of the prediction)"), std::string::npos) << all;
   EXPECT_NE(all.find("5.0 s from disk and 1.0 s from memory"), std::string::npos) << all;
   EXPECT_TRUE(recommendations(Profile{}).empty());
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string all;
+  for (const auto& line : lines) all += line + "\n";
+  return all;
+}
+
+TEST(Profile, NoVerdictFromNoise) {
+  Profile p = made_up();
+  p.models.resize(1);
+  ModelProfile& m = p.models[0];
+  // Calls of five seem faster than of one, but rounds differ by more than that.
+  BatchPoint& five = m.batches[2];
+  m.batches[1].items_per_second = 1;
+  five.gain = spread_of({0.87, 1.40, 1.02, 0.95, 1.31, 1.12, 0.99});
+  five.speedup = five.gain.p50;
+  const std::string noise = joined(recommendations(p));
+  EXPECT_EQ(noise.find("fastest"), std::string::npos) << noise;
+  EXPECT_NE(noise.find("batching: difference not significant (20 texts per call: 1.02×, rounds 0.87× to 1.40×)"),
+            std::string::npos)
+      << noise;
+  five.gain = spread_of({0.98, 0.99, 1.01, 1.0, 0.97, 1.02, 0.99});
+  five.speedup = five.gain.p50;
+  EXPECT_NE(joined(recommendations(p)).find("batching gains nothing"), std::string::npos);
+}
+
+TEST(Spread, AFewValuesGiveNoVerdict) {
+  EXPECT_FALSE(spread_of({2, 2, 2}).surely_above(1));
+  const Spread seven = spread_of({1.2, 1.3, 1.25, 1.4, 1.1, 1.2, 1.3});
+  EXPECT_DOUBLE_EQ(seven.low, 1.1);
+  EXPECT_DOUBLE_EQ(seven.high, 1.4);
+  EXPECT_TRUE(seven.surely_above(1.05));
+  EXPECT_FALSE(seven.surely_above(1.1));
+  EXPECT_TRUE(seven.surely_below(1.5));
+  std::vector<double> hundred;
+  for (int i = 1; i <= 100; ++i) hundred.push_back(i);
+  EXPECT_DOUBLE_EQ(spread_of(hundred).low, 40);  // ranks 40 and 61 of 100
+  EXPECT_DOUBLE_EQ(spread_of(hundred).high, 61);
+}
+
+TEST(Profile, APeakThatIsPassedIsCalledWrong) {
+  Profile p = made_up();
+  EXPECT_EQ(joined(p.recommendations).find("cannot be"), std::string::npos);
+  p.models[0].sizes[0].run.mfu = 1.37;
+  EXPECT_NE(joined(recommendations(p)).find("137 % of peak compute (MFU) cannot be"), std::string::npos);
+  EXPECT_NE(joined(recommendations(p)).find("brim plan --measure"), std::string::npos);
+}
+
+TEST(Profile, AccuracyIsOverTheSameRowsForEveryModel) {
+  ModelProfile two, three, words;
+  two.name = "two";
+  two.labels = {"NEGATIVE", "POSITIVE"};
+  two.predictions = {"NEGATIVE", "NEGATIVE", "POSITIVE", "NEGATIVE", "POSITIVE", "POSITIVE"};
+  three.name = "three";
+  three.labels = {"negative", "neutral", "positive"};
+  three.predictions = {"negative", "neutral", "neutral", "neutral", "", "positive", "positive"};  // one not scored
+  words.labels = {"O", "B-PER"};
+  std::vector<ModelProfile> models = {two, three, words};
+  measure_accuracy(models, {"negative", "neutral", "positive", "neutral", "neutral", "positive", "negative"});
+  // Rows 1, 2, 3, 4 and 6: the fifth has no answer of one, the seventh none of the other.
+  EXPECT_EQ(models[0].labelled_rows, 5);
+  EXPECT_EQ(models[1].labelled_rows, 5);
+  EXPECT_DOUBLE_EQ(*models[0].accuracy, 3.0 / 5) << "two neutral rows are wrong answers";
+  EXPECT_DOUBLE_EQ(*models[1].accuracy, 4.0 / 5);
+  ASSERT_EQ(models[0].notes.size(), 1u);
+  EXPECT_NE(models[0].notes[0].find("2 of 5 rows have a label the model does not know (neutral; it knows"),
+            std::string::npos)
+      << models[0].notes[0];
+  EXPECT_FALSE(models[2].accuracy);
+  Profile p;
+  p.models = {models[0], models[1]};
+  EXPECT_NE(joined(recommendations(p)).find("three is the most accurate (80.0 % of 5 rows; difference not significant"),
+            std::string::npos)
+      << joined(recommendations(p));
+  p.models[0].labelled_rows = 4;
+  EXPECT_NE(joined(recommendations(p)).find("no model is recommended by accuracy"), std::string::npos);
+}
+
+TEST(Profile, NumbersAreNoClassesOfAModelThatLacksOne) {
+  ModelProfile two;
+  two.labels = {"negative", "positive"};
+  two.predictions = {"negative", "positive", "positive"};
+  std::vector<ModelProfile> models = {two};
+  measure_accuracy(models, {"0", "1", "2"});  // 1 is neutral there
+  EXPECT_FALSE(models[0].accuracy);
+  measure_accuracy(models, {"0", "1", "0"});
+  EXPECT_DOUBLE_EQ(*models[0].accuracy, 2.0 / 3);
+}
+
+TEST(Profile, TablesBySizeAndByBatch) {
+  Profile p = made_up();
+  p.models[0].notes = {"a note"};
+  const std::string table = profile_table(p);
+  for (const char* part :
+       {"one at a time/s", "best batch/s", "whole file rows/s", "by texts per call", "ms per call", "194 to 206",
+        "4.00×", "by size of the data set", "limited by", "reading and tokenizing", "note: ", "a note"})
+    EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
 }
 
 TEST(Profile, HtmlIsWellFormedAndDrawsItsPlots) {

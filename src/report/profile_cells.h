@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers of a profile as its tables show them; "–" is not known.
+#pragma once
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+
+#include "base/units.h"
+#include "report/spread.h"
+
+namespace brim {
+
+inline std::string cell_ms(double seconds) {
+  return fmt::format("{:.{}f}", seconds * 1e3, seconds < 1e-4 ? 4 : seconds < 0.01 ? 2 : seconds < 1 ? 1 : 0);
+}
+inline std::string cell_percent(double share) { return share < 0 ? "–" : fmt::format("{:.1f} %", share * 100); }
+inline std::string cell_bytes(const std::optional<int64_t>& bytes) { return bytes ? format_bytes(*bytes) : "–"; }
+// "601 to 640": the slowest and the fastest; one measurement has no range.
+inline std::string cell_range(const Spread& rate) {
+  return rate.count < 2 ? "–" : fmt::format("{} to {}", format_rate(rate.least), format_rate(rate.most));
+}
+
+}  // namespace brim
