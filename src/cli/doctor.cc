@@ -274,7 +274,7 @@ std::function<int()> setup_doctor(CLI::App& app) {
   app.add_flag("--verify", f->verify,
                "run the command once more with the recommended settings; predicted against obtained");
   app.add_flag("--json", f->json, "print JSON");
-  app.add_option("command", f->command, "after --: a `brim score …` or `brim train …` command to run and look at");
+  app.add_option("command", f->command, "after --: a `brim score …` or `brim train …` command to run and diagnose");
   app.footer(
       "Without a run it checks the machine: card, driver, clocks, memory, processes, cores, load, disk.\n"
       "  brim doctor -- brim score tweets.csv -o labels.csv\n  brim doctor -- brim train --model default --train "

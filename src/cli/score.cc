@@ -22,6 +22,7 @@
 #include "io/model_dir.h"
 #include "io/resume.h"
 #include "io/row_writer.h"
+#include "monitor/host.h"
 #include "report/doctor_trace.h"
 #include "text/vader.h"
 
@@ -223,6 +224,8 @@ int run_score(const ScoreFlags& given) {
   std::optional<CardWatch> card;
   if (!f.engine.trace.empty() && engine != nullptr && engine->device().kind() == DeviceKind::cuda)
     card.emplace(engine->device().pci_bus_id());
+  std::optional<OtherProcesses> others;
+  if (!f.engine.trace.empty()) others.emplace();
   const PipelineStats stats = run_pipeline(
       engine.get(), reader, [&](ScoredChunk& chunk) { sink(chunk); }, on_progress, options);
   progress.finish();
@@ -235,6 +238,7 @@ int run_score(const ScoreFlags& given) {
     TracedRun record = make_record("score", engine.get(), stats, load_seconds);
     record.inputs = f.inputs;
     record.output = f.output;
+    record.others = others->load().text();
     if (card) record.card = card->stop();
     f.engine.write_trace(to_json(record));
   }

@@ -36,7 +36,11 @@ Summary summarize(Engine* engine, const PipelineStats& counted, const std::map<s
 
 std::string device_line(const RunStats& s, bool on_card) {
   std::string out = fmt::format("device busy {:.1f} %", s.device_busy * 100);
-  if (s.mfu >= 0) out += fmt::format(" · MFU {:.1f} %", s.mfu * 100);
+  if (s.mfu > 1)  // nothing computes faster than its peak
+    out += fmt::format(" · compute used over 100 % of peak (MFU): the peak is wrong{}",
+                       on_card ? "" : ", brim plan --measure measures it");
+  else if (s.mfu >= 0)
+    out += fmt::format(" · compute used {:.1f} % of peak (MFU)", s.mfu * 100);
   if (s.planned_bytes > 0)
     out += fmt::format(" · memory planned {} of {}", format_bytes(s.planned_bytes), format_bytes(s.limit_bytes));
   if (s.peak_bytes >= 0)
@@ -67,7 +71,7 @@ std::string Summary::text() const {
   if (counted.truncated_rows > 0)
     out += fmt::format("texts cut to the model's length: {} (--long-text window-mean reads them whole)\n",
                        format_count(counted.truncated_rows));
-  return out + fmt::format("held back by: {}\n", stats.held_back_by);
+  return out + fmt::format("limited by: {}\n", stats.held_back_by);
 }
 
 void Summary::write_json(const std::string& path) const {

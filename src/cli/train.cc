@@ -99,7 +99,8 @@ int run_train(const TrainFlags& f) {
         outcome.own_steps < outcome.steps ? fmt::format(" ({} with those before)", format_count(outcome.steps)) : "",
         format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)),
         format_si(static_cast<double>(outcome.tokens) / seconds));
-    fmt::print(stderr, "device busy {:.1f} %{} · memory planned {} of {}, held {}\nheld back by: {}\n",
+    fmt::print(stderr, "time {}\n", to_text(outcome.time));
+    fmt::print(stderr, "device busy {:.1f} % of the steps{} · memory planned {} of {}, held {}\nlimited by: {}\n",
                100 * outcome.device_busy,
                outcome.mfu >= 0 ? fmt::format(" · compute used {:.1f} % of peak (MFU)", 100 * outcome.mfu) : "",
                format_bytes(outcome.planned_bytes), format_bytes(outcome.limit_bytes), format_bytes(outcome.held_bytes),

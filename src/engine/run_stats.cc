@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/run_stats.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/thread_pool.h"
 #include "monitor/nvml.h"
 
 namespace brim {
@@ -22,7 +24,14 @@ double clock_seconds(clockid_t clock) {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
-// A run short of 90 % busy waited for one of its neighbours; which one shows in who else was working all the time.
+std::string compute(const Plan& plan) {
+  if (plan.device.kind != DeviceKind::cpu) return "compute (the card was busy)";
+  const int threads = plan.device.threads, cores = hardware_threads();
+  if (threads < cores) return fmt::format("compute with {} of {} cores (--threads)", threads, cores);
+  return cores == 1 ? "compute (the core was busy)" : "compute (all cores were busy)";
+}
+
+// A run short of 90 % busy waited for one of its stages; which one shows in who else was working all the time.
 std::string what_held_back(const Plan& plan, const PipelineStats& s, double busy) {
   const double seconds = std::max(1e-9, s.seconds);
   const bool cpu = plan.device.kind == DeviceKind::cpu;
@@ -32,7 +41,7 @@ std::string what_held_back(const Plan& plan, const PipelineStats& s, double busy
     if (s.batches > 8 && plan.token_budget < (cpu ? 512 : 8192) &&
         filled > 0.5 * static_cast<double>(plan.token_budget))
       return "small batches: the memory limit allows no larger ones";
-    return "the device's arithmetic";
+    return compute(plan);
   }
   struct Stage {
     const char* name;
@@ -46,7 +55,7 @@ std::string what_held_back(const Plan& plan, const PipelineStats& s, double busy
                                        [](const Stage& a, const Stage& b) { return a.share < b.share; });
   if (most->share > std::max(0.5, busy)) return most->name;
   if (s.batches <= 8) return "start-up: the run is short";
-  return busy > most->share ? "the device's arithmetic" : most->name;
+  return busy > most->share ? compute(plan) : most->name;
 }
 
 }  // namespace
@@ -74,7 +83,7 @@ RunStats run_stats(const ModelShape* shape, const Plan* plan, const PipelineStat
     r.device_busy = s.tokenizers > 0 ? std::min(1.0, s.tokenize_seconds / s.tokenizers / seconds) : 0;
     r.held_back_by = s.sink_seconds > 0.8 * seconds                          ? "writing the output"
                      : s.read_seconds > 0.8 * seconds && r.device_busy < 0.8 ? "reading the input"
-                                                                             : "the rules themselves (all cores)";
+                                                                             : "VADER's own computing";
     return r;
   }
   r.planned_bytes = plan->peak_bytes;

@@ -58,6 +58,13 @@ class Predictor {
   double with_device_at(double share_of_time) const {
     return s_.seconds() - (1 - std::min(1.0, share_of_time)) * device_seconds();
   }
+  // Cores that others used are not to be had.
+  double with_all_cores() const {
+    const double others = s_.seconds() > 0 ? std::max(0.0, r_.stats.other_cpu_seconds) / s_.seconds() : 0;
+    const double free = std::clamp(r_.machine_cores - others, static_cast<double>(r_.threads), cores_);
+    const double least = std::max({s_.read, s_.write, cpu() / cores_});
+    return std::min(s_.seconds(), std::max(with_device_at(r_.threads / free), least));
+  }
   double device_seconds() const { return vader_ ? s_.seconds() : s_.busy; }
 
   // Threads that stood ready without a core, other than for each other's sake.
@@ -69,10 +76,10 @@ class Predictor {
   double without_neighbour() const {
     const double lost = lost_to_others();
     if (r_.on_card) return std::max(s_.seconds() - lost / std::max(1, r_.stats.tokenizers), s_.busy);
-    const double left = s_.seconds() - lost / cores_;
+    const double left = s_.seconds() - lost / able();
     if (vader_ || s_.busy < 0.8 * s_.seconds()) return std::max(left, cpu() / cores_);
     // A thread that lost its core makes the others wait at the end of each layer: what is left is the work itself.
-    return std::min(left, undisturbed_cpu() / cores_);
+    return std::min(left, undisturbed_cpu() / able());
   }
 
  private:
@@ -85,13 +92,15 @@ class Predictor {
   }
 
   double cpu() const { return r_.stats.cpu_seconds; }
+  // Cores the run can keep busy while it computes.
+  double able() const { return r_.threads > 0 ? std::min<double>(r_.threads, cores_) : cores_; }
   // Work takes more CPU time on cores that are shared, since their caches are cold after each turn; the plan's figure
   // is for cores that are not. Half-way fitted the one machine it was tried on (docs/doctor.md).
   double undisturbed_cpu() const {
     const double around = r_.stats.read_cpu_seconds + r_.stats.tokenize_cpu_seconds + r_.stats.sink_cpu_seconds;
     const double compute = std::max(0.0, cpu() - around);
     const double planned = r_.plan_tokens_per_second > 0
-                               ? static_cast<double>(r_.stats.tokens) / r_.plan_tokens_per_second * cores_
+                               ? static_cast<double>(r_.stats.tokens) / r_.plan_tokens_per_second * able()
                                : compute;
     return around + 0.5 * (compute + std::clamp(planned, 0.5 * compute, compute));
   }
@@ -126,6 +135,7 @@ class Physician {
     throttled();
     paging();
     neighbours();
+    unused_cores();
     std::stable_sort(d_.findings.begin(), d_.findings.end(), [](const Finding& a, const Finding& b) {
       return a.gain != b.gain ? a.gain > b.gain : a.idle_seconds > b.idle_seconds;
     });
@@ -150,7 +160,7 @@ class Physician {
 
       f.settings = std::move(advice.settings);
     }
-    d_.facts = train_facts(s_);
+    d_.facts = train_facts(r_, s_);
   }
 
   void add(Cause cause, double predicted) {
@@ -268,7 +278,7 @@ class Physician {
         predict_.with_larger_batches(now / then, per_batch / static_cast<double>(r_.free_token_budget)));
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
-    f.evidence = fmt::format("{} tokens a batch, where {} would run {:.2f} times as fast ({})",
+    f.evidence = fmt::format("{} tokens per batch, where {} would run {:.2f} times as fast ({})",
                              format_count(static_cast<int64_t>(per_batch)), format_count(r_.free_token_budget),
                              then / now, probe_ ? "measured here" : "predicted from the plan");
     if (others) {
@@ -319,7 +329,7 @@ class Physician {
     if (reasons.empty()) {
       f.evidence = fmt::format("the card ran at {} of {} MHz; it says power cap, but its power does not explain it{}",
                                c.sm_clock_mhz, c.max_sm_clock_mhz, power_text());
-      f.change = "look at its power supply, cables and slot; reset the card (nvidia-smi -r, needs root)";
+      f.change = "check its power supply, cables and slot; reset the card (nvidia-smi -r, needs root)";
       return;
     }
     f.evidence = fmt::format("the card ran at {} MHz, where it reaches {}, because of: {}", c.sm_clock_mhz, reached,
@@ -350,17 +360,31 @@ class Physician {
     add(Cause::neighbour, predict_.without_neighbour());
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
-    f.evidence = fmt::format(
-        "other processes used {:.1f} of {} cores; threads of this one stood ready without a core for {} in all",
-        share(p.other_cpu_seconds), r_.machine_cores, format_duration(p.run_delay_seconds));
+    f.evidence = fmt::format("{}; threads of this one stood ready without a core for {} in all",
+                             r_.others.empty() ? fmt::format("other processes used {:.1f} of {} cores",
+                                                             share(p.other_cpu_seconds), r_.machine_cores)
+                                               : r_.others,
+                             format_duration(p.run_delay_seconds));
     f.change = "end or renice the other processes (brim monitor and top show them), or run when they are done";
+  }
+
+  // On the CPU fewer threads compute than there are cores that nobody else uses.
+  void unused_cores() {
+    if (r_.on_card || r_.model == "vader" || r_.threads < 1 || r_.threads >= r_.cores) return;
+    const size_t had = d_.findings.size();
+    add(Cause::unused_cores, predict_.with_all_cores());
+    if (d_.findings.size() == had) return;
+    Finding& f = d_.findings.back();
+    f.evidence = fmt::format("{} computed on {} usable cores", format_count(r_.threads, "thread"), r_.cores);
+    f.change = fmt::format("--threads {}", r_.cores);
+    f.settings = {{"threads", std::to_string(r_.cores)}};
   }
 
   std::string verdict() const {
     const double busy = share(s_.busy);
     if (!d_.findings.empty()) {
       const Finding& f = d_.findings.front();
-      return fmt::format("held back by {}: without it the run would take {} instead of {} ({:.2f} times as fast)",
+      return fmt::format("limited by {}: without it the run would take {} instead of {} ({:.2f} times as fast)",
                          cause_name(f.cause), format_duration(f.predicted_seconds), format_duration(d_.seconds),
                          d_.seconds / std::max(1e-9, f.predicted_seconds));
     }
@@ -424,10 +448,11 @@ Diagnosis diagnose(const RunTrace& trace, const std::optional<BudgetProbe>& prob
 
 std::string to_text(const Diagnosis& d) {
   std::string out = d.verdict + "\n\n";
-  out += fmt::format("device busy {} of {} ({:.1f} %), idle {}; {:.1f} % of the idle time has a cause\n",
-                     format_duration(d.busy_seconds), format_duration(d.seconds),
-                     d.seconds > 0 ? 100 * d.busy_seconds / d.seconds : 0, format_duration(d.idle_seconds),
-                     100 * d.attributed());
+  out += fmt::format("device busy {} of {} ({:.1f} %), idle {}; {}\n", format_duration(d.busy_seconds),
+                     format_duration(d.seconds), d.seconds > 0 ? 100 * d.busy_seconds / d.seconds : 0,
+                     format_duration(d.idle_seconds),
+                     d.attributed() >= 0.9995 ? "all idle time is explained"
+                                              : fmt::format("{:.1f} % of it is explained", 100 * d.attributed()));
   for (size_t c = 0; c < d.idle.size(); ++c)
     if (d.idle[c] > 0.005 * d.seconds)
       out += fmt::format("  {:<26} {:>8}  {:>5.1f} % of the run\n", cause_name(static_cast<Cause>(c)),

@@ -29,6 +29,7 @@ namespace brim {
   X(throttle, "clock or power throttle") \
   X(memory, "memory pressure") \
   X(neighbour, "another process") \
+  X(unused_cores, "unused cores") \
   X(startup, "start and end of the run")
 // clang-format on
 

@@ -46,7 +46,7 @@ Diagnosis diagnosis_from_json(const std::string& text) {
     j.at("verdict").get_to(d.verdict);
     j.at("facts").get_to(d.facts);
     for (size_t c = 0; c < d.idle.size(); ++c)
-      j.at("idle_by_cause").at(cause_name(static_cast<Cause>(c))).get_to(d.idle[c]);
+      d.idle[c] = j.at("idle_by_cause").value(cause_name(static_cast<Cause>(c)), 0.0);  // an older one knows fewer
     for (const json& item : j.at("findings")) {
       Finding f;
       const auto cause = cause_from_name(item.at("cause").get<std::string>());

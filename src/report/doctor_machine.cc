@@ -39,7 +39,7 @@ void check_cards(std::vector<MachineCheck>& checks) {
       continue;
     }
     checks.push_back({CheckState::fine, name,
-                      fmt::format("{}, driver {}", card.name, card.driver.empty() ? "not told" : card.driver), ""});
+                      fmt::format("{}, driver {}", card.name, card.driver.empty() ? "not known" : card.driver), ""});
     if (card.sm_clock_mhz && card.max_sm_clock_mhz)
       checks.push_back(
           {CheckState::fine, name + " clock",
@@ -72,20 +72,21 @@ void check_cards(std::vector<MachineCheck>& checks) {
 }
 
 void check_host(std::vector<MachineCheck>& checks, const std::string& directory, double seconds) {
+  OtherProcesses others;
   HostSampler sampler(directory);
   (void)sampler.sample();
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   const HostSample host = sampler.sample();
   const auto cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   const bool bound = host.cores < cores;
-  checks.push_back({bound ? CheckState::notice : CheckState::fine, "cores",
-                    fmt::format("{} of {} usable, {}", host.cores, cores, host.cpu_name),
-                    bound ? "affinity or a cgroup quota keeps the others away" : ""});
+  checks.push_back(
+      {bound ? CheckState::notice : CheckState::fine, "cores",
+       fmt::format("{} of {} usable{}", host.cores, cores, host.cpu_name.empty() ? "" : ", " + host.cpu_name),
+       bound ? "affinity or a cgroup quota keeps the others away" : ""});
   if (host.cpu) {
-    const double others = std::max(0.0, *host.cpu * cores - host.self_cpu.value_or(0));
-    const bool busy = others > 0.15 * cores;
-    checks.push_back({busy ? CheckState::problem : CheckState::fine, "load",
-                      fmt::format("other processes use {:.1f} of {} cores", others, cores),
+    const OtherProcesses::Load load = others.load();
+    const bool busy = load.cores > 0.15 * cores;
+    checks.push_back({busy ? CheckState::problem : CheckState::fine, "load", load.text(),
                       busy ? "end or renice them: they take time from tokenizing, and on the CPU from computing" : ""});
   }
   if (host.memory_available_bytes && host.memory_total_bytes) {
@@ -103,7 +104,7 @@ void check_host(std::vector<MachineCheck>& checks, const std::string& directory,
   }
 }
 
-// Writes 64 MiB, makes them reach the disk, and tells how fast that was. Reading would mostly measure the page cache.
+// Writes 64 MiB, makes them reach the disk, and says how fast that was. Reading would mostly measure the page cache.
 void check_disk(std::vector<MachineCheck>& checks, const std::string& directory) {
   constexpr size_t kBlock = size_t{1} << 20;
   constexpr int kBlocks = 64;

@@ -167,6 +167,10 @@ class Sweep {
     const int ready =
         (state_.device > 0 && !r_.on_card ? r_.threads : 0) + state_.tokenizing + (train_ ? state_.packing : 0);
     swept_.crowded += seconds * std::max(0, ready - r_.cores);
+    if (state_.writing > 0)
+      swept_.saving += seconds;
+    else if (state_.evaluating > 0)
+      swept_.evaluating += seconds;
     if (vader_) return account_rules(from, seconds);
     if (state_.device > 0) {
       swept_.busy += seconds;

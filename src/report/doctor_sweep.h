@@ -22,6 +22,7 @@ struct Swept {
   // Training: micro-batches are made beside the device, evaluations and checkpoints stop it.
   double pack = 0, evaluate = 0, evaluate_busy = 0, save = 0;
   int64_t evaluations = 0, saves = 0;
+  double evaluating = 0, saving = 0;  // of the run's time; the rest are its steps
   std::array<double, index_of(Cause::count)> charged = {}, before = {},
                                              after = {};  // all; before the first batch; after the last
   double seconds() const { return static_cast<double>(end_ns - begin_ns) * 1e-9; }

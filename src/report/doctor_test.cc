@@ -522,5 +522,28 @@ TEST(DoctorMachine, ChecksWithoutACard) {
   EXPECT_TRUE(refused);
 }
 
+TEST(Doctor, OneThreadOnTwoCoresIsHalfTheSpeed) {
+  Made m(false);
+  m.zone("reader", Zone::read, 0, 0.001);
+  batches(m, 0, 100, 100);
+  m.trace.record.threads = 1;
+  m.trace.record.cores = m.trace.record.machine_cores = 2;
+  m.trace.record.stats.tokenizers = 1;
+  m.stats().cpu_seconds = 1;
+  m.stats().other_cpu_seconds = 0;
+  const Diagnosis d = diagnose(m.trace);
+  ASSERT_FALSE(d.nothing_to_gain()) << to_text(d);
+  EXPECT_EQ(d.findings[0].cause, Cause::unused_cores);
+  EXPECT_NEAR(d.findings[0].predicted_seconds, 0.5, 1e-6);
+  EXPECT_EQ(d.findings[0].evidence, "1 thread computed on 2 usable cores");
+  EXPECT_NE(to_env_file(d).find("\nBRIM_THREADS=2\n"), std::string::npos);
+  m.stats().other_cpu_seconds = 1;  // the other core was not to be had
+  EXPECT_TRUE(diagnose(m.trace).nothing_to_gain()) << to_text(diagnose(m.trace));
+}
+
+TEST(Doctor, SaysWhenAllIdleTimeIsExplained) {
+  EXPECT_NE(to_text(diagnose(plants()[0].make().trace)).find("all idle time is explained"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace brim

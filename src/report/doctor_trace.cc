@@ -45,6 +45,7 @@ void visit_record(Visit&& visit, Record& r) {
   visit("free_limit_bytes", r.free_limit_bytes);
   visit("free_tokens_per_second", r.free_tokens_per_second);
   visit("load_seconds", r.load_seconds);
+  visit("others", r.others);
 }
 
 template <class Visit, class Stats>
@@ -108,6 +109,8 @@ void visit_training(Visit&& visit, Training& t) {
   visit("free_moments_on_host", t.free_moments_on_host);
   visit("wide_batch_tokens", t.wide_batch_tokens);
   visit("wide_tokens_per_second", t.wide_tokens_per_second);
+  visit("free_planned_bytes", t.free_planned_bytes);
+  visit("teacher_seconds", t.teacher_seconds);
 }
 
 json record_json(const TracedRun& r) {
@@ -125,10 +128,22 @@ TracedRun record_of(const json& j) {
   if (j.at("schema_version") != 1)
     fail(ErrorCode::bad_data, "written by another version of Brim (schema {})", j.at("schema_version").dump());
   TracedRun r;
-  visit_record([&](const char* name, auto& value) { j.at(name).get_to(value); }, r);
+  // What older runs did not record.
+  const auto later = [](std::string_view name) {
+    return name == "others" || name == "free_planned_bytes" || name == "teacher_seconds";
+  };
+  visit_record(
+      [&](const char* name, auto& value) {
+        if (!later(name) || j.contains(name)) j.at(name).get_to(value);
+      },
+      r);
   visit_stats([&](const char* name, auto& value) { j.at("stats").at(name).get_to(value); }, r.stats);
   if (r.verb == "train")
-    visit_training([&](const char* name, auto& value) { j.at("training").at(name).get_to(value); }, r.training);
+    visit_training(
+        [&](const char* name, auto& value) {
+          if (!later(name) || j.at("training").contains(name)) j.at("training").at(name).get_to(value);
+        },
+        r.training);
   const json& card = j.at("card");
   visit_card(
       [&](const char* name, auto& value) {

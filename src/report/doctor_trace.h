@@ -40,6 +40,8 @@ struct TracedTraining {
   // Under the run's own limit, steps of as many tokens as are useful.
   int64_t wide_batch_tokens = 0;
   double wide_tokens_per_second = 0;
+  int64_t free_planned_bytes = 0;  // what that plan holds
+  double teacher_seconds = 0;      // of the steps, in the teacher's passes
 };
 
 struct TracedRun {
@@ -57,6 +59,7 @@ struct TracedRun {
   int64_t free_token_budget = 0, free_limit_bytes = 0;
   double free_tokens_per_second = 0;
   double load_seconds = 0;
+  std::string others;   // "other processes used 1.3 of 2 cores (cc1plus 0.9)"; empty: not known
   PipelineStats stats;  // of training: rows, tokens and batches are those of its steps
   CardRecord card;
   TracedTraining training;  // verb "train" only
@@ -85,7 +88,7 @@ class CardReadings {
   int clock_samples_ = 0, unhindered_samples_ = 0, power_samples_ = 0;
 };
 
-// Looks at the card five times a second while a run goes on, from a thread of its own.
+// Reads the card five times a second while a run goes on, from a thread of its own.
 class CardWatch {
  public:
   explicit CardWatch(const std::string& pci_bus_id);  // the run's card

@@ -14,10 +14,6 @@ std::string share_of_run(double seconds, const Swept& s) {
   return fmt::format("{:.0f} %", s.seconds() > 0 ? 100 * seconds / s.seconds() : 0);
 }
 
-std::string times(int64_t count, const char* what) {
-  return fmt::format("{} {}{}", format_count(count), what, count == 1 ? "" : "s");
-}
-
 int64_t tokens_a_step(const TracedRun& r) { return r.stats.tokens / std::max<int64_t>(1, r.training.steps); }
 
 std::string memory_name(const std::string& recompute, const std::string& optimizer, bool moments_on_host) {
@@ -61,26 +57,26 @@ void describe_train_idle(Finding& f, const TracedRun& r, const Swept& s, const s
       break;
     case Cause::launch:
       f.evidence =
-          fmt::format("{}; launching took {} of the time, with {} tokens a micro-batch", idle,
+          fmt::format("{}; launching took {} of the time, with {} tokens per micro-batch", idle,
                       share_of_run(s.launch, s), format_count(r.stats.tokens / std::max<int64_t>(1, r.stats.batches)));
       if (limited) {
         f.change = "larger micro-batches need fewer launches: --memory-limit auto";
         f.settings = {{"memory-limit", "auto"}};
       } else {
         f.change =
-            "more tokens in a step need fewer launches, but learn otherwise: a larger --per-device-train-batch-size "
-            "with a learning rate to match";
+            "a larger --per-device-train-batch-size needs fewer launches; this changes training: tune the learning "
+            "rate again";
       }
       break;
     case Cause::writer:
-      f.evidence = fmt::format("{}; {} of weights or checkpoints took {} of the time{}", idle,
-                               times(s.saves, "writing"), share_of_run(s.save, s),
-                               f.idle_seconds > 1.1 * s.save ? ", the run's report most of the rest" : "");
+      f.evidence =
+          fmt::format("{}; {} took {} of the time{}", idle, format_count(s.saves, "save"), share_of_run(s.save, s),
+                      f.idle_seconds > 1.1 * s.save ? ", the run's report most of the rest" : "");
       f.change = "save less often (a larger --save-steps, or --save-strategy epoch), or to a faster disk";
       break;
     case Cause::sync:
       f.evidence =
-          fmt::format("{}; the host read losses back or told of them while the device had nothing queued", idle);
+          fmt::format("{}; the host read losses back or reported them while the device had nothing queued", idle);
       f.change = r.precision == "fp16"
                      ? "fp16 waits for every step's gradient norm to set its loss scale: --precision bf16 does not"
                      : "unset BRIM_SYNC and CUDA_LAUNCH_BLOCKING if they are set; a larger --logging-steps asks the "
@@ -89,7 +85,7 @@ void describe_train_idle(Finding& f, const TracedRun& r, const Swept& s, const s
       break;
     case Cause::evaluation:
       f.evidence = fmt::format("{}; {} took {} of the time, and the device computed for {} of that", idle,
-                               times(s.evaluations, "evaluation"), share_of_run(s.evaluate, s),
+                               format_count(s.evaluations, "evaluation"), share_of_run(s.evaluate, s),
                                s.evaluate > 0 ? fmt::format("{:.0f} %", 100 * s.evaluate_busy / s.evaluate) : "none");
       f.change = "evaluate less often (a larger --eval-steps, or --eval-strategy epoch), or on fewer rows";
       break;
@@ -118,6 +114,13 @@ std::vector<Finding> advise_on_train_plan(const TracedRun& r, const Swept& s) {
         memory_name(t.recompute, t.optimizer, t.moments_on_host), format_bytes(r.free_limit_bytes),
         format_count(r.free_token_budget), memory_name(t.free_recompute, t.free_optimizer, t.free_moments_on_host),
         r.free_tokens_per_second / now);
+    const bool only_recompute = t.recompute != t.free_recompute && t.moments_on_host == t.free_moments_on_host &&
+                                t.optimizer == t.free_optimizer;
+    if (only_recompute && !others && t.free_planned_bytes > 0)
+      f.evidence = fmt::format(
+          "recomputing activations (--recompute {}) costs {:.0f} % of the steps' time; {} of "
+          "memory would do without it (predicted from the plan)",
+          t.recompute, 100 * (1 - now / r.free_tokens_per_second), format_bytes(t.free_planned_bytes));
     if (others) {
       f.change = fmt::format("{} other process{} hold{} {} of the card: end it, or move it", r.card.other_processes,
                              r.card.other_processes == 1 ? "" : "es", r.card.other_processes == 1 ? "s" : "",
@@ -143,23 +146,32 @@ std::vector<Finding> advise_on_train_plan(const TracedRun& r, const Swept& s) {
     const auto steps = static_cast<double>(tokens_a_step(r)) / static_cast<double>(t.wide_batch_tokens);
     f.predicted_seconds = at_speed(s, now / t.wide_tokens_per_second, steps);
     f.evidence = fmt::format(
-        "{} tokens a step, where steps of {} would run {:.2f} times as fast under the same limit (predicted from the "
+        "{} tokens per step, where steps of {} would run {:.2f} times as fast under the same limit (predicted from the "
         "plan)",
         format_count(tokens_a_step(r)), format_count(t.wide_batch_tokens), t.wide_tokens_per_second / now);
     f.change =
-        "a larger --per-device-train-batch-size; it learns otherwise, so the learning rate must be found anew "
-        "(--lr-scaling helps)";
+        "a larger --per-device-train-batch-size; this changes training: tune the learning rate again (--lr-scaling "
+        "helps)";
     all.push_back(std::move(f));
   }
   return all;
 }
 
-std::vector<std::string> train_facts(const Swept& s) {
-  std::vector<std::string> facts;
+std::vector<std::string> train_facts(const TracedRun& r, const Swept& s) {
+  const double steps = std::max(0.0, s.seconds() - s.evaluating - s.saving);
+  std::vector<std::string> facts = {
+      fmt::format("of {}, steps took {} ({}), evaluation {} ({}), saving {} ({})", format_duration(s.seconds()),
+                  format_duration(steps), share_of_run(steps, s), format_duration(s.evaluating),
+                  share_of_run(s.evaluating, s), format_duration(s.saving), share_of_run(s.saving, s))};
+  if (r.training.teacher_seconds > 0.1 * s.seconds())
+    facts.push_back(
+        fmt::format("the teacher's passes took {} ({} of the run): a smaller or quantized teacher shortens "
+                    "it",
+                    format_duration(r.training.teacher_seconds), share_of_run(r.training.teacher_seconds, s)));
   if (s.evaluate_busy > 0.1 * s.seconds())
     facts.push_back(fmt::format(
         "{} kept the device busy for {} of the run; that is work asked for, and less of it is a shorter run",
-        times(s.evaluations, "evaluation"), share_of_run(s.evaluate_busy, s)));
+        format_count(s.evaluations, "evaluation"), share_of_run(s.evaluate_busy, s)));
   return facts;
 }
 

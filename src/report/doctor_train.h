@@ -17,6 +17,6 @@ void describe_train_idle(Finding& finding, const TracedRun& run, const Swept& sw
 std::vector<Finding> advise_on_train_plan(const TracedRun& run, const Swept& swept);
 
 // True of the run, whoever is to blame.
-std::vector<std::string> train_facts(const Swept& swept);
+std::vector<std::string> train_facts(const TracedRun& run, const Swept& swept);
 
 }  // namespace brim

@@ -241,8 +241,38 @@ TEST(DoctorTrain, AnEvaluationThatKeepsTheDeviceBusyIsAFact) {
   m.zone("main", Zone::evaluate, 500, 1000).zone("device", Zone::device_busy, 500, 1000);
   const Diagnosis d = diagnose(m.trace);
   EXPECT_TRUE(d.nothing_to_gain()) << to_text(d);
-  ASSERT_EQ(d.facts.size(), 1u);
-  EXPECT_NE(d.facts[0].find("1 evaluation kept the device busy for 50 %"), std::string::npos) << d.facts[0];
+  ASSERT_EQ(d.facts.size(), 2u);
+  EXPECT_EQ(d.facts[0], "of 1.0 s, steps took 500 ms (50 %), evaluation 500 ms (50 %), saving 0.0 s (0 %)");
+  EXPECT_NE(d.facts[1].find("1 evaluation kept the device busy for 50 %"), std::string::npos) << d.facts[1];
+}
+
+TEST(DoctorTrain, TheTeacherUnusedCoresAndOthersAreNamed) {
+  Made m = steps(0, 100, false);
+  m.trace.record.training.teacher_seconds = 0.6;
+  m.trace.record.threads = 4;
+  const Diagnosis d = diagnose(m.trace);
+  ASSERT_EQ(d.findings.size(), 1u) << to_text(d);
+  EXPECT_EQ(d.findings[0].cause, Cause::unused_cores);
+  EXPECT_NEAR(d.findings[0].predicted_seconds, 0.5, 1e-6);
+  EXPECT_EQ(d.findings[0].settings, (std::vector<Setting>{{"threads", "8"}}));
+  ASSERT_EQ(d.facts.size(), 2u);
+  EXPECT_NE(d.facts[1].find("the teacher's passes took 600 ms (60 % of the run)"), std::string::npos) << d.facts[1];
+  m.trace.record.threads = 8;
+  m.stats().cpu_seconds = 5;
+  m.stats().other_cpu_seconds = m.stats().run_delay_seconds = 4;
+  m.trace.record.others = "other processes used 4.0 of 8 cores (cc1plus 3.9)";
+  const Diagnosis shared = diagnose(m.trace);
+  ASSERT_FALSE(shared.findings.empty()) << to_text(shared);
+  EXPECT_EQ(shared.findings[0].cause, Cause::neighbour);
+  EXPECT_NE(shared.findings[0].evidence.find("cc1plus 3.9"), std::string::npos) << shared.findings[0].evidence;
+}
+
+TEST(DoctorTrain, TracesOfOlderRunsAreRead) {
+  nlohmann::json j = nlohmann::json::parse(file_of(steps(0, 100).trace));
+  j["otherData"]["brim"].erase("others");
+  j["otherData"]["brim"]["training"].erase("teacher_seconds");
+  j["otherData"]["brim"]["training"].erase("free_planned_bytes");
+  EXPECT_EQ(parse_trace(j.dump(), "run.json").record.training.steps, 10);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class Made {
     r.on_card = on_card;
     r.inputs = {"in.csv"};
     r.output = "out.csv";
-    r.threads = on_card ? 0 : 4;
+    r.threads = on_card ? 0 : 8;
     r.cores = 8;
     r.machine_cores = 8;
     r.token_budget = 4096;

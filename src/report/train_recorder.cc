@@ -43,6 +43,7 @@ void predict_train_plans(TracedRun& r, const TrainJob& job) {
     r.free_limit_bytes = request.limit_bytes;
 
     r.free_tokens_per_second = free.tokens_per_second;
+    r.training.free_planned_bytes = free.peak_bytes;
     r.training.free_recompute = recompute_name(free.recompute);
 
     r.training.free_optimizer = optimizer_name(free.optimizer);
@@ -91,6 +92,7 @@ void TrainRecorder::ends(const TrainJob& job, const TrainOutcome& outcome) {
 
   const Plan& plan = job.plan;
   r.verb = "train";
+  r.others = outcome.others.text();
   r.model = job.model_dir.string();
   r.device = job.device->name();
 
@@ -111,6 +113,7 @@ void TrainRecorder::ends(const TrainJob& job, const TrainOutcome& outcome) {
   r.staging_depth = plan.staging_depth;
   TracedTraining& t = r.training;
   t.steps = outcome.own_steps;
+  t.teacher_seconds = outcome.time.teacher;
   t.token_home = token_home_name(job.token_home);
   t.recompute = recompute_name(plan.recompute);
   t.optimizer = optimizer_name(plan.optimizer);

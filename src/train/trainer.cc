@@ -43,7 +43,21 @@ struct PendingStep {
   double sum_squares = 0, lr = 0;
   std::vector<int64_t> row_ids;
   std::unique_ptr<Event> begin, done;
-  DeviceBuffer values;  // page-locked: two losses a micro-batch, then the norm
+  DeviceBuffer values;                          // page-locked: two losses a micro-batch, then the norm
+  std::vector<std::unique_ptr<Event>> teacher;  // around its pass, two for each micro-batch; kept for the next step
+};
+
+// Adds the time of its scope.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  ~Stopwatch() { seconds_ += seconds_since(since_); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& seconds_;
+  const int64_t since_ = now_ns();
 };
 
 class Loop {
@@ -308,6 +322,7 @@ class Loop {
 
   // ---- the consumer ----
   void consume() {
+    others_.emplace();
     training_since_ = now_ns();
     for (;;) {
       std::optional<std::unique_ptr<MicroBatch>> next;
@@ -341,14 +356,14 @@ class Loop {
     if (weights_)
       targets.class_weights =
           TensorView(weights_.data(), DType::f32, {static_cast<int64_t>(job_.class_weights.size())});
+    if (m.number == 0) pending_.back()->begin->record(*stream_);
     if (teacher_) {
-      targets.teacher_sequence = teacher_->run(*stream_, staged.batch);
+      targets.teacher_sequence = run_teacher(staged.batch);
       pass.loss.temperature = static_cast<float>(s_.temperature);
       pass.loss.hard_weight = static_cast<float>(s_.hard_weight);
 
       pass.loss.soft_weight = static_cast<float>(1 - s_.hard_weight);
     }
-    if (m.number == 0) pending_.back()->begin->record(*stream_);
     TrainResult result;
     {
       ScopedZone zone(Zone::forward, m.packed.tokens());
@@ -364,6 +379,16 @@ class Loop {
     p.rows += m.packed.sequences();
     p.sum_squares += m.packed.sum_squares;
     for (const uint64_t t : m.packed.tickets) p.row_ids.push_back(static_cast<int64_t>(t));
+  }
+
+  TensorView run_teacher(const BatchView& batch) {
+    PendingStep& p = *pending_.back();
+    const auto at = static_cast<size_t>(2 * p.micros);
+    while (p.teacher.size() < at + 2) p.teacher.push_back(make_event(*job_.device, true));
+    p.teacher[at]->record(*stream_);
+    const TensorView scores = teacher_->run(*stream_, batch);
+    p.teacher[at + 1]->record(*stream_);
+    return scores;
   }
 
   void begin_step(const MicroBatch& m) {
@@ -447,6 +472,8 @@ class Loop {
     }
     ScopedZone zone(Zone::collect);
     busy_seconds_ += p->done->ms_since(*p->begin) * 1e-3;
+    for (size_t i = 0; teacher_ && i < static_cast<size_t>(p->micros); ++i)
+      outcome_.time.teacher += p->teacher[2 * i + 1]->ms_since(*p->teacher[2 * i]) * 1e-3;
     if (spans_) spans_->tell();
     const auto* values = static_cast<const float*>(p->values.data());
     double sequence = 0, token = 0;
@@ -512,6 +539,15 @@ class Loop {
   }
 
   void evaluate() {
+    const double saved = outcome_.time.saving;
+    {
+      Stopwatch watch(outcome_.time.evaluation);
+      evaluate_now();
+    }
+    outcome_.time.evaluation -= outcome_.time.saving - saved;  // the best model, written within
+  }
+
+  void evaluate_now() {
     ScopedZone zone(Zone::evaluate);
     const ValidationResult v = validation_->run(*stream_);
     const std::string metric = metric_name();
@@ -532,6 +568,7 @@ class Loop {
       progress_.evaluations_since_best = 0;
       if (s_.load_best_model_at_end) {
         ScopedZone writing(Zone::checkpoint);
+        Stopwatch watch(outcome_.time.saving);
         write_trained(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
       }
     } else if (++progress_.evaluations_since_best >= s_.early_stopping_patience && s_.early_stopping_patience > 0) {
@@ -560,11 +597,13 @@ class Loop {
   void tell_record() {
     if (!callbacks_.record) return;
     ScopedZone zone(Zone::write);
+    Stopwatch watch(outcome_.time.saving);
     callbacks_.record(record_.report_json(facts()));
   }
 
   void checkpoint() {
     ScopedZone zone(Zone::checkpoint);
+    Stopwatch watch(outcome_.time.saving);
     progress_.state_json = record_.state_json(facts());
     progress_.plan_json = to_json(job_.plan);
     write_checkpoint(s_.output_dir, files_, state_.layout(), state_.download(*stream_),
@@ -584,6 +623,7 @@ class Loop {
     tell_stats();
     tell_record();
     if (outcome_.interrupted) return;
+    Stopwatch watch(outcome_.time.saving);
     const bool best_written = s_.load_best_model_at_end && progress_.best_step >= 0;
     if (!best_written) write_trained(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
     const std::filesystem::path out = s_.output_dir;
@@ -601,21 +641,17 @@ class Loop {
     outcome_.planned_bytes = job_.plan.peak_bytes;
     outcome_.limit_bytes = job_.plan.limit_bytes;
     outcome_.held_bytes = teller_->held_bytes();
-    const double idle = std::max(0.0, seconds - busy_seconds_);
-    if (outcome_.device_busy >= kBusyEnough)
-      outcome_.held_back_by = "the device: it computes all the time";
-    else if (wait_seconds_ > idle / 2)
-      outcome_.held_back_by = fmt::format("packing: micro-batches came late ({:.1f} s)", wait_seconds_);
-    else
-      outcome_.held_back_by = fmt::format(
-          "steps too short for their launches and read-backs ({:.1f} s idle); a larger batch would hide them", idle);
+    outcome_.time.steps = outcome_.seconds;
+    outcome_.time.busy = busy_seconds_;
+    outcome_.time.waited = wait_seconds_;
+    outcome_.others = others_->load();
+    const bool on_card = job_.device->kind() == DeviceKind::cuda;
+    outcome_.held_back_by = limited_by(outcome_.time, on_card ? 0 : job_.threads, outcome_.others);
   }
 
   void say(const std::string& line) {
     if (callbacks_.say) callbacks_.say(line);
   }
-
-  static constexpr double kBusyEnough = 0.95;
 
   TrainJob& job_;
   const TrainSettings& s_;
@@ -637,6 +673,7 @@ class Loop {
   RunRecord record_;
   std::unique_ptr<StepTeller> teller_;
   double busy_seconds_ = 0, wait_seconds_ = 0;
+  std::optional<OtherProcesses> others_;
   std::unique_ptr<DeviceSpans> spans_;  // of the device's work; null without a timeline
   int64_t training_since_ = 0;
 };

@@ -7,7 +7,9 @@
 #include <memory>
 #include <string>
 
+#include "monitor/host.h"
 #include "monitor/live.h"
+#include "train/run_time.h"
 #include "train/settings.h"
 
 namespace brim {
@@ -36,6 +38,8 @@ struct TrainOutcome {
   double device_busy =
       0;  // share of `seconds` from a step's first micro-batch to its update, by the device's own clock
   int64_t planned_bytes = 0, held_bytes = 0, limit_bytes = 0;
+  RunTime time;  // of the whole run
+  OtherProcesses::Load others;
   std::string held_back_by;
   double final_loss = 0, best_metric = 0;
   std::string best_metric_name;

@@ -155,6 +155,31 @@ TEST_F(Advice, CompareFindsFaultsBeforeItRuns) {
   refused(4, {"empty", "config.json"}, compare("vader,empty", {"--data", "rows.csv"}));
 }
 
+TEST_F(Advice, ProfilePrintsTablesByBatchAndBySize) {
+  put("rows.csv", "text,label\nw5 w6,negative\nw7,positive\nw8,neutral\n");
+  make_model("bert_sequence", "pair");
+  edit_config("pair", [](nlohmann::json& config) {
+    config["id2label"] = {{"0", "negative"}, {"1", "positive"}, {"2", "mixed"}};
+    config["label2id"] = {{"negative", 0}, {"positive", 1}, {"mixed", 2}};
+  });
+  const std::string said =
+      must({"profile", "--models", "tiny,pair", "--device", "cpu", "--batch-sizes", "1,3", "--sizes", "20,1k",
+            "--seconds", "0.01", "--texts", "rows.csv", "--label-column", "label", "--output-dir", "reports", "-q"});
+  for (const char* part : {"one at a time/s", "whole file rows/s", "tiny by texts per call", "range", "speed-up",
+                           "pair by size of the data set", "\n  20 ", "\n  1,000 ", "limited by",
+                           "1 of 3 rows have a label the model does not know (neutral; it knows"})
+    EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
+}
+
+TEST_F(Advice, ATrainingSummarySplitsTheWholeTime) {
+  put("rows.csv", labelled_rows(24));
+  const Outcome got = brim({"train", "--model", "tiny", "--device", "cpu", "--train", "rows.csv", "--val", "rows.csv",
+                            "--output-dir", "out", "--num-train-epochs", "1", "--per-device-train-batch-size", "8"});
+  ASSERT_EQ(got.code, 0) << got.err;
+  for (const char* part : {"\ntime ", ": steps ", ", evaluation ", ", saving ", " % of the steps", "\nlimited by: "})
+    EXPECT_NE(got.err.find(part), std::string::npos) << part << "\n" << got.err;
+}
+
 TEST_F(Advice, APlaceForFiguresIsTriedBeforeTheRun) {
   put("in.txt", made_up_lines(50));
   for (const char* flag : {"--trace", "--summary-json"}) {

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run_time.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+
+namespace brim {
+namespace {
+
+constexpr double kBusyEnough = 0.95, kMuchOfIt = 1.0 / 3;
+
+std::string part(const char* name, double seconds, double whole) {
+  return fmt::format("{} {} ({:.0f} %)", name, format_duration(seconds), whole > 0 ? 100 * seconds / whole : 0);
+}
+
+}  // namespace
+
+std::string to_text(const RunTime& t) {
+  return fmt::format("{}: {}, {}, {}", format_duration(t.whole()), part("steps", t.steps, t.whole()),
+                     part("evaluation", t.evaluation, t.whole()), part("saving", t.saving, t.whole()));
+}
+
+std::string limited_by(const RunTime& t, int threads, const OtherProcesses::Load& others) {
+  if (t.evaluation > t.steps && t.evaluation >= t.saving)
+    return fmt::format("evaluation, {} of {}; a larger eval_steps evaluates less often", format_duration(t.evaluation),
+                       format_duration(t.whole()));
+  if (t.saving > t.steps)
+    return fmt::format("saving, {} of {}; a larger save_steps saves less often", format_duration(t.saving),
+                       format_duration(t.whole()));
+  if (threads > 0 && others.disturbs()) return others.text();
+  if (t.teacher > kMuchOfIt * t.steps)
+    return fmt::format("the teacher: its passes took {} of the steps' {}", format_duration(t.teacher),
+                       format_duration(t.steps));
+  const double idle = std::max(0.0, t.steps - t.busy);
+  if (t.busy >= kBusyEnough * t.steps) {
+    if (threads == 0) return "compute (the card was busy through the steps)";
+    if (threads < others.usable_cores)
+      return fmt::format("compute with {} of {} cores (--threads)", threads, others.usable_cores);
+    return fmt::format("compute ({} busy through the steps)", threads == 1 ? "the core was" : "all cores were");
+  }
+  if (t.waited > idle / 2) return fmt::format("packing: micro-batches came late ({})", format_duration(t.waited));
+  return fmt::format("gaps between steps ({} idle){}", format_duration(idle),
+                     threads == 0 ? "; a larger batch hides launches and read-backs" : "");
+}
+
+}  // namespace brim

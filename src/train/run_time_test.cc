@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run_time.h"
+
+#include <gtest/gtest.h>
+
+namespace brim {
+namespace {
+
+OtherProcesses::Load quiet() {
+  OtherProcesses::Load load;
+  load.machine_cores = load.usable_cores = 2;
+  return load;
+}
+
+TEST(RunTime, TellsTheWholeTimeInParts) {
+  RunTime t;
+  t.steps = 6.5;
+  t.evaluation = 4;
+  t.saving = 2;
+  EXPECT_EQ(to_text(t), "12 s: steps 6.5 s (52 %), evaluation 4.0 s (32 %), saving 2.0 s (16 %)");
+}
+
+TEST(RunTime, WhatLimitsIsTheLargestPart) {
+  RunTime t;
+  t.steps = t.busy = 2;
+  t.evaluation = 3.5;
+  t.saving = 1;
+  EXPECT_NE(limited_by(t, 2, quiet()).find("evaluation, 3.5 s of 6.5 s"), std::string::npos);
+  t.saving = 4;
+  EXPECT_NE(limited_by(t, 2, quiet()).find("saving, 4.0 s of 9.5 s"), std::string::npos);
+}
+
+TEST(RunTime, TheTeacherAndOthersAreNamed) {
+  RunTime t;
+  t.steps = 5;
+  t.busy = 4.9;
+  t.teacher = 2.3;
+  EXPECT_EQ(limited_by(t, 2, quiet()), "the teacher: its passes took 2.3 s of the steps' 5.0 s");
+  OtherProcesses::Load load = quiet();
+  load.cores = 1.2;
+  load.by_name = {{"cc1plus", 1.1}};
+  EXPECT_EQ(limited_by(t, 2, load), "other processes used 1.2 of 2 cores (cc1plus 1.1)");
+  EXPECT_NE(limited_by(t, 0, load).find("the teacher"), std::string::npos) << "on a card the cores matter less";
+}
+
+TEST(RunTime, UnusedCoresGapsAndPacking) {
+  RunTime t;
+  t.steps = 5;
+  t.busy = 4.9;
+  EXPECT_EQ(limited_by(t, 1, quiet()), "compute with 1 of 2 cores (--threads)");
+  EXPECT_EQ(limited_by(t, 2, quiet()), "compute (all cores were busy through the steps)");
+  t.busy = 3;
+  EXPECT_EQ(limited_by(t, 2, quiet()), "gaps between steps (2.0 s idle)");
+  EXPECT_NE(limited_by(t, 0, quiet()).find("launches"), std::string::npos);
+  t.waited = 1.5;
+  EXPECT_EQ(limited_by(t, 0, quiet()), "packing: micro-batches came late (1.5 s)");
+}
+
+}  // namespace
+}  // namespace brim
