@@ -4,13 +4,16 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <new>
 #include <thread>
 
 #include "base/bounded_queue.h"
+#include "base/cache_file.h"
 #include "base/error.h"
 #include "base/progress.h"
+#include "base/test_files.h"
 #include "base/thread_pool.h"
 #include "base/timeline.h"
 #include "base/units.h"
@@ -90,6 +93,10 @@ TEST(Units, BytesAsPeopleWriteThem) {
   EXPECT_EQ(parse_bytes("-1GiB"), -(int64_t{1} << 30));
   for (const char* bad : {"", "GiB", "6 apples", "1e400GiB", "nan", "90%"})
     EXPECT_EQ(parse_bytes(bad), std::nullopt) << bad;
+  EXPECT_EQ(with_unit("0.98"), "98%");
+  EXPECT_EQ(with_unit("6"), "6GiB");
+  EXPECT_EQ(with_unit("1048576 "), "1048576B");
+  for (const char* whole : {"6GiB", "98%", "5 B", "auto"}) EXPECT_EQ(with_unit(whole), "") << whole;
   EXPECT_EQ(format_bytes(6442450944), "6.00 GiB");
   EXPECT_EQ(format_count(-1234567), "-1,234,567");
   EXPECT_EQ(nearest_name("lerning_rate", {"learning_rate", "seed"}), "learning_rate");
@@ -100,6 +107,23 @@ TEST(Units, BytesAsPeopleWriteThem) {
   EXPECT_EQ(nearest_name("memory_limits", {"memory_limit"}, 1), "memory_limit");
   EXPECT_EQ(nearest_name("memory_limited", {"memory_limit"}, 1), "");
   EXPECT_TRUE(same_word("VADER", "vader"));
+}
+
+TEST(CacheFile, IsReplacedWholeBySeveralAtOnce) {
+  const TempDir dir;
+  const auto path = dir / "a" / "b.json";
+  const std::string one(300'000, '1'), two(500'000, '2');
+  std::vector<std::thread> writers;
+  for (const std::string* text : {&one, &two, &one, &two})
+    writers.emplace_back([&path, text] {
+      for (int i = 0; i < 20; ++i) EXPECT_EQ(write_cache_file(path, *text), "");
+    });
+  for (auto& writer : writers) writer.join();
+  const std::string got = get_file(path);
+  EXPECT_TRUE(got == one || got == two) << got.size();
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path.parent_path()), {}),
+            1);  // nothing is left beside it
+  EXPECT_NE(write_cache_file("/proc/nowhere/x", "text"), "");
 }
 
 TEST(ThreadPool, EveryIndexOnceAndErrorsArrive) {

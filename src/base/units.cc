@@ -44,6 +44,15 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
   return static_cast<int64_t>(std::llround(value * scale));
 }
 
+std::string with_unit(std::string_view text) {
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return "";
+  if (value <= 1) return fmt::format("{:g}%", 100 * value);
+  return value < 1024 ? fmt::format("{}GiB", text) : fmt::format("{}B", text);
+}
+
 std::string format_bytes(int64_t bytes) {
   static constexpr std::array units = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
@@ -113,18 +122,18 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), lower);
-  return out;
-}
-
 std::string sorted_letters(std::string text) {
   std::sort(text.begin(), text.end());
   return text;
 }
 
 }  // namespace
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), lower);
+  return out;
+}
 
 bool same_word(std::string_view a, std::string_view b) { return lower_case(a) == lower_case(b); }
 

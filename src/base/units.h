@@ -11,6 +11,8 @@ namespace brim {
 
 // "6GiB", "512MiB", "6GB" (powers of ten), "8g" (GiB), "1048576". Nothing if it is not such a number.
 std::optional<int64_t> parse_bytes(std::string_view text);
+// Empty where a unit was written; else what a bare number of bytes probably means: 0.98 is 98%, 6 is 6GiB.
+std::string with_unit(std::string_view text);
 std::string format_bytes(int64_t bytes);                         // "5.25 GiB"
 std::string format_count(int64_t value);                         // "12,345"
 std::string format_count(int64_t value, std::string_view noun);  // "1 row", "12,345 rows"
@@ -21,6 +23,7 @@ std::string format_rate(double per_second);                      // "–" when n
 // The known name nearest to what was typed (edit distance, whatever the case), for "did you mean"; empty if none is
 // within `most_edits` and a third of the word.
 std::string nearest_name(std::string_view typed, const std::vector<std::string>& known, size_t most_edits = SIZE_MAX);
+std::string lower_case(std::string_view text);           // of ASCII letters
 bool same_word(std::string_view a, std::string_view b);  // but for the case of ASCII letters
 
 }  // namespace brim

@@ -45,8 +45,10 @@ class Child {
 
   // Throws if it fails: there is nothing to diagnose then.
   RunTrace run(const std::vector<Setting>& settings) {
-    const std::string trace =
-        (std::filesystem::temp_directory_path() / fmt::format("brim_doctor_{}.json", ::getpid())).string();
+    std::string trace = (std::filesystem::temp_directory_path() / "brim_doctor_XXXXXX").string();
+    const int made = ::mkstemp(trace.data());  // a name nobody can have put there before
+    if (made < 0) fail(ErrorCode::cannot_write, "{}: cannot create: {}", trace, std::strerror(errno));
+    ::close(made);
     std::vector<std::string> args = {"brim"};
     std::vector<std::string> variables;
     for (char** v = environ; *v != nullptr; ++v) variables.emplace_back(*v);

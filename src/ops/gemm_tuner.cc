@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/cache_file.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -100,19 +101,10 @@ void save_gemm_choices(Stream& stream) {
   for (const GemmChoice& c : gemm_choices_cuda(stream))
     choices.push_back(
         {{"key", c.key}, {"algorithm", c.algorithm}, {"us", c.us}, {"default_us", c.default_us}, {"tried", c.tried}});
-  const auto path = cache_file(library), fresh = path.parent_path() / (path.filename().string() + ".new");
-  std::error_code error;
-  std::filesystem::create_directories(path.parent_path(), error);
-  {
-    std::ofstream file(fresh);
-    file << nlohmann::json{{"library", library}, {"choices", choices}}.dump(1) << "\n";
-    if (!file.flush()) {
-      log_warning("{}: cannot be written; the GEMM choices hold for this run only", fresh.string());
-      return;
-    }
-  }
-  std::filesystem::rename(fresh, path, error);
-  if (error) log_warning("{}: {}; the GEMM choices hold for this run only", path.string(), error.message());
+  const auto path = cache_file(library);
+  const std::string text = nlohmann::json{{"library", library}, {"choices", choices}}.dump(1) + "\n";
+  if (const std::string why = write_cache_file(path, text); !why.empty())
+    log_warning("{}: {}; the GEMM choices hold for this run only", path.string(), why);
 }
 #else
 GemmChoice tune_linear(Stream&, const LinearArgs&, double) { return {}; }
