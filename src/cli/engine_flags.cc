@@ -6,6 +6,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/timeline.h"
+#include "base/units.h"
 #include "cli/verb.h"
 #include "io/atomic_file.h"
 #include "ops/linear.h"
@@ -41,14 +42,14 @@ EngineOptions EngineFlags::options() const {
     check_threads(threads);
     if (device != "auto" && device != "cpu" && device != "cuda" && !device.starts_with("cuda:"))
       fail(ErrorCode::usage, "--device {}: unknown device; use auto, cpu, cuda or cuda:N", device);
-    if (precision != "auto" && !precision_from_name(precision))
+    if (!same_word(precision, "auto") && !precision_from_name(precision))
       fail(ErrorCode::usage, "--precision {}: use auto, fp32, tf32, bf16, fp16, fp8 or int8", precision);
     (void)MemoryLimit::resolve(memory_limit, {}, "cpu");
   }
   EngineOptions options;
   if (!is_vader()) options.model_dir = resolve_model(model, model_places(model_roots()));
   options.device = device;
-  options.precision = precision;
+  options.precision = lower_case(precision);
   options.threads = threads;
   options.memory_limit = memory_limit;
   options.max_length = max_length;

@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "base/units.h"
 #include "ops/check.h"
 #include "ops/gemm/kernels.h"
 #include "ops/gemm_tuner.h"
@@ -44,7 +45,7 @@ const char* precision_name(Precision precision) { return kPrecisionNames[static_
 
 std::optional<Precision> precision_from_name(std::string_view name) {
   for (size_t i = 0; i < kPrecisionNames.size(); ++i)
-    if (name == kPrecisionNames[i]) return static_cast<Precision>(i);
+    if (same_word(name, kPrecisionNames[i])) return static_cast<Precision>(i);
   return std::nullopt;
 }
 

@@ -416,6 +416,7 @@ TEST(Linear, RefusesWhatDoesNotFit) {
 TEST(Linear, PrecisionNames) {
   for (const char* name : {"fp32", "tf32", "bf16", "fp16", "fp8", "int8"})
     EXPECT_STREQ(precision_name(*precision_from_name(name)), name);
+  EXPECT_EQ(precision_from_name("BF16"), Precision::bf16);
   EXPECT_FALSE(precision_from_name("fp64"));
 }
 
