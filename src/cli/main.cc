@@ -109,33 +109,62 @@ std::string not_needed(std::string typed) {
   return "";
 }
 
-// What CLI11 says of a flag that does not exist, with the flag that was probably meant.
-std::string parse_problem(const CLI::App& app, const CLI::ParseError& error) {
-  std::string text = error.what();
-  const size_t flag = text.find(" --");
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ConversionError) &&
-      flag != std::string::npos)  // "Could not convert: --threads = x"
-    if (const size_t equals = text.find(" = ", flag); equals != std::string::npos)
-      return fmt::format("{} {}: not a value it takes (a number in range, or true or false for a switch)",
-                         text.substr(flag + 1, equals - flag - 1), text.substr(equals + 3));
-  if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return text;
+// The verb that was typed, or the verb of its own that was typed after it; `app` itself where there is none.
+const CLI::App& typed_verb(const CLI::App& app) {
   const CLI::App* verb = &app;
   while (!verb->get_subcommands().empty()) verb = verb->get_subcommands().front();
-  const bool trains = verb->get_name() == "train";
-  if (const size_t colon = text.find(": "); trains && flag == std::string::npos && colon != std::string::npos) {
-    const std::string word = text.substr(colon + 2, text.find(' ', colon + 2) - colon - 2);
-    return fmt::format("train takes no file by itself; did you mean --train {}?", word);
+  return *verb;
+}
+
+// " models export": what follows `brim help` to show its flags.
+std::string help_words_of(const CLI::App& verb) {
+  return verb.get_parent() == nullptr ? "" : help_words_of(*verb.get_parent()) + " " + verb.get_name();
+}
+
+std::string extra_argument(const CLI::App& verb, const std::string& text) {
+  const std::string& name = verb.get_name();
+  std::string typed = text.substr(text.find(": ") + 2);
+  if (const size_t flag = (" " + typed).find(" -"); flag != std::string::npos)
+    typed = typed.substr(flag, typed.find_first_of(" =", flag) - flag);
+  if (!typed.starts_with("-")) {
+    if (name == "train") return fmt::format("train takes no file by itself; did you mean --train {}?", typed);
+    if (name == "plan" || name == "tune")
+      return fmt::format("{} takes no model by itself; did you mean --model {}?", name, typed);
+    return fmt::format("{} takes no '{}'", name, typed);
   }
-  if (flag == std::string::npos) return text;
-  const std::string typed = text.substr(flag + 3, text.find_first_of(" =", flag + 3) - flag - 3);
+  if (!typed.starts_with("--")) return fmt::format("there is no flag {}", typed);
+  typed.erase(0, 2);
   std::vector<std::string> names;
-  for (const CLI::Option* option : verb->get_options())
+  for (const CLI::Option* option : verb.get_options())
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
-  std::string near = trains ? setting_meant(typed) : nearest_name(typed, names);
-  if (trains) std::replace(near.begin(), near.end(), '_', '-');
-  const std::string needless = near.empty() ? not_needed(typed) : "";
-  return fmt::format("there is no flag --{}{}{}", typed, near.empty() ? "" : fmt::format(" (did you mean --{}?)", near),
-                     needless);
+  std::string near = name == "train" ? setting_meant(typed) : nearest_name(typed, names);
+  std::replace(near.begin(), near.end(), '_', '-');
+  return fmt::format("there is no flag --{}{}", typed,
+                     near.empty() ? not_needed(typed) : fmt::format(" (did you mean --{}?)", near));
+}
+
+// What CLI11 says of a command line, in words that name the flag, the value and what was probably meant.
+std::string parse_problem(const CLI::App& verb, const CLI::ParseError& error) {
+  const std::string text = error.what();
+  switch (static_cast<CLI::ExitCodes>(error.get_exit_code())) {
+    case CLI::ExitCodes::ConversionError: {  // "Could not convert: --threads = x"
+      const size_t flag = text.find(" --"), equals = text.find(" = ");
+      if (flag == std::string::npos || equals == std::string::npos) return text;
+      return fmt::format("{} {}: not a value it takes (a number in range, or true or false for a switch)",
+                         text.substr(flag + 1, equals - flag - 1), text.substr(equals + 3));
+    }
+    case CLI::ExitCodes::ArgumentMismatch: {  // "--model: At Most 1 required but received 2", "--model: 1 required …"
+      const size_t colon = text.find(": "), received = text.find(" received ");
+      if (colon == std::string::npos) return text;
+      const std::string flag = text.substr(0, colon);
+      if (text.find(": At Most 1 ") == std::string::npos) return flag + ": its value is missing";
+      return fmt::format("{} is given {} times; {} takes one", flag, text.substr(received + 10), verb.get_name());
+    }
+    case CLI::ExitCodes::ExtrasError:
+      return extra_argument(verb, text);
+    default:
+      return text;
+  }
 }
 
 // A bash completion script: verbs, then the flags of the verb typed.
@@ -212,8 +241,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& e) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    const std::string verb = argc > 1 && argv[1][0] != '-' ? fmt::format(" {}", argv[1]) : "";
-    fail(ErrorCode::usage, "{}; `brim help{}` shows the flags", parse_problem(app, e), verb);
+    const CLI::App& verb = typed_verb(app);
+    fail(ErrorCode::usage, "{}; `brim help{}` shows the flags", parse_problem(verb, e), help_words_of(verb));
   }
   if (help->parsed()) {
     const CLI::App* about = help_words.empty() || help_words[0] == "help" ? nullptr : find_verb(app, help_words[0]);

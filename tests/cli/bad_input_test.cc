@@ -178,6 +178,13 @@ TEST_F(BadInput, WrongFlagsAndVerbs) {
   refused(2, {"--modle", "did you mean --model?", "brim help score"}, {"score", "--modle", "tiny"});
   refused(2, {"'scroe'", "did you mean score?"}, {"scroe"});
   refused(2, {"--precison", "did you mean --precision?"}, {"models", "export", "tiny", "--precison", "int8"});
+  refused(2, {"`brim help models export` shows the flags"}, {"models", "export", "tiny", "--precison", "int8"});
+  refused(2, {"train takes no file by itself; did you mean --train rows.csv?", "`brim help train`"},
+          {"train", "rows.csv"});
+  refused(2, {"plan takes no model by itself; did you mean --model tiny?"}, {"plan", "tiny"});
+  refused(2, {"--format is given 2 times; score takes one"}, tiny({"--format", "csv", "--format", "tsv"}));
+  refused(2, {"--format: its value is missing"}, tiny({"--format"}));
+  refused(2, {"there is no flag -Z"}, tiny({"-Z"}));
   refused(2, {"--threads"}, tiny({"--threads", "many"}), {.input = "w5\n"});
   refused(2, {"--threads -1"}, tiny({"--threads", "-1"}), {.input = "w5\n"});
   refused(2, {"--format xlsx", "csv"}, tiny({"--format", "xlsx"}), {.input = "w5\n"});
@@ -185,6 +192,9 @@ TEST_F(BadInput, WrongFlagsAndVerbs) {
   refused(2, {"--precision int3", "int8"}, tiny({"--precision", "int3"}), {.input = "w5\n"});
   refused(2, {"--device tpu", "cuda"}, {"score", "--model", "tiny", "--device", "tpu"}, {.input = "w5\n"});
   refused(2, {"--memory-limit 101%"}, tiny({"--memory-limit", "101%"}), {.input = "w5\n"});
+  refused(2, {"--memory-limit 0.98", "did you mean 98%?"}, tiny({"--memory-limit", "0.98"}), {.input = "w5\n"});
+  refused(2, {"--memory-limit 6: ", "did you mean 6GiB?"}, tiny({"--memory-limit", "6"}), {.input = "w5\n"});
+  for (const char* precision : {"FP32", "Auto", "Int8"}) must(tiny({"--precision", precision}), {.input = "w5\n"});
   refused(2, {"--memory-limit -1GiB"}, tiny({"--memory-limit", "-1GiB"}), {.input = "w5\n"});
   for (const char* verb : {"score", "plan", "embed"})
     refused(2, {"--memory-limit", "90%"}, {verb, "--model", "tiny", "--memory-limit", ""}, {.input = "w5\n"});
