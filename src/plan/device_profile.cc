@@ -5,6 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/cache_file.h"
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
@@ -13,7 +14,6 @@
 #include "base/thread_pool.h"
 #include "base/units.h"
 #include "device/cuda_info.h"
-#include "io/atomic_file.h"
 #include "plan/profile_json.h"
 
 namespace brim {
@@ -46,68 +46,6 @@ std::string DeviceProfile::precisions() const {
 
 namespace {
 
-constexpr double kAttained = 0.78;      // of a data sheet's dense rate, by a large product
-constexpr double kCopyAttained = 0.85;  // of a data sheet's bandwidth, by a copy
-constexpr int kOldestRunnable = 75;     // sm_75: the first with the matrix instructions our kernels use
-
-int64_t context_estimate(int compute_capability) {
-  const int64_t mib = compute_capability >= 90   ? 520
-                      : compute_capability >= 89 ? 340
-                      : compute_capability == 80 ? 420
-                      : compute_capability >= 80 ? 280
-                                                 : 240;
-  return mib << 20;
-}
-
-// Data sheet, dense, TFLOP/s and GB/s (its memory, and the bus to the host). Half precision accumulates in fp32, which
-// GeForce cards do at half their headline rate.
-DeviceProfile sheet(const char* name, int cc, int64_t mib, double fp32, double tf32, double half, double fp8,
-                    double gb_per_s, double host_gb_per_s) {
-  DeviceProfile p;
-  p.name = name;
-  p.kind = DeviceKind::cuda;
-  p.compute_capability = cc;
-  p.total_bytes = mib << 20;
-  p.tflops_fp32 = fp32 * kAttained;
-  p.tflops_tf32 = tf32 * kAttained;
-  p.tflops_half = half * kAttained;
-
-  p.tflops_fp8 = fp8 * kAttained;
-  p.bandwidth = gb_per_s * 1e9 * kCopyAttained;
-  p.host_bandwidth = host_gb_per_s * 1e9 * kCopyAttained;
-  p.context_bytes = context_estimate(cc);
-  p.bf16 = cc >= 80;
-  p.runnable = cc >= kOldestRunnable;
-  return p;
-}
-
-std::vector<DeviceProfile> make_cards() {
-  std::vector<DeviceProfile> cards = {
-      sheet("rtx3050-6gb", 86, 6144, 6.8, 6.8, 13.5, 0, 168, 15.8),
-      sheet("rtx3060", 86, 12288, 12.7, 12.7, 25.5, 0, 360, 31.5),
-      sheet("rtx3070", 86, 8192, 20.3, 20.3, 40.6, 0, 448, 31.5),
-      sheet("rtx3090", 86, 24576, 35.6, 35.6, 71, 0, 936, 31.5),
-      sheet("rtx4090", 89, 24564, 82.6, 82.6, 165.2, 330.3, 1008, 31.5),
-      sheet("t4", 75, 15360, 8.1, 0, 65, 0, 320, 15.8),
-      sheet("v100", 70, 16384, 15.7, 0, 125, 0, 900, 15.8),
-      sheet("l4", 89, 23034, 30.3, 60, 121, 242, 300, 31.5),
-      sheet("a10", 86, 23028, 31.2, 62.5, 125, 0, 600, 31.5),
-      sheet("a100-40gb", 80, 40960, 19.5, 156, 312, 0, 1555, 31.5),
-      sheet("a100-80gb", 80, 81920, 19.5, 156, 312, 0, 2039, 31.5),
-      sheet("h100", 90, 81559, 67, 494.7, 989.4, 1978.9, 3350, 63),
-      sheet("h200", 90, 143771, 67, 494.7, 989.4, 1978.9, 4800, 63),
-  };
-  DeviceProfile& h200 = cards.back();
-  h200.tflops_half = 774;
-  h200.tflops_fp8 = 1403;
-  h200.bandwidth = 4.1e12;
-  h200.measured = true;
-  // Driver 580.159.04, CUDA 13.0: runs of 1.3 to 20 GiB held 541 to 542 MiB beyond what was allocated
-  // (docs/measurements.md).
-  h200.context_bytes = int64_t{544} << 20, h200.context_measured = true;
-  return cards;
-}
-
 std::string file_name(const std::string& device) {
   std::string name;
   for (const char c : device)
@@ -115,19 +53,9 @@ std::string file_name(const std::string& device) {
   return name;
 }
 
-// "NVIDIA GeForce RTX 3070", "RTX-3070" and "rtx3070" are one card; so are "A100 80GB" and "a100-80gb".
-std::string short_card_name(const std::string& asked) {
-  std::string plain;
-  for (const char c : asked)
-    if (c != ' ' && c != '-' && c != '_') plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  for (const char* maker : {"nvidia", "geforce", "tesla"})
-    if (plain.starts_with(maker)) plain.erase(0, std::string_view(maker).size());
-  for (const DeviceProfile& card : known_cards()) {
-    std::string known = card.name;
-    std::erase(known, '-');
-    if (plain == known) return card.name;
-  }
-  return plain;
+void keep(const std::filesystem::path& path, const std::string& text) {
+  if (const std::string why = write_cache_file(path, text); !why.empty())
+    fail(ErrorCode::cannot_write, "{}: cannot write: {}", path.string(), why);
 }
 
 DeviceProfile local_cpu(Device& device) {
@@ -139,21 +67,6 @@ DeviceProfile local_cpu(Device& device) {
 }
 
 #if BRIM_WITH_CUDA
-// "NVIDIA GeForce RTX 3070" is rtx3070, "NVIDIA A100-SXM4-80GB" is a100-80gb: by name, and by memory where a name has
-// two sizes.
-const DeviceProfile* find_card(const std::string& device, int64_t total_bytes) {
-  const std::string wanted = "-" + file_name(device) + "-";
-  const DeviceProfile* found = nullptr;
-  for (const DeviceProfile& card : known_cards()) {
-    std::string key = card.name.substr(0, card.name.find('-'));
-    if (key.starts_with("rtx")) key = "rtx-" + key.substr(3);
-    if (wanted.find("-" + key + "-") == std::string::npos) continue;
-    const auto off = [&](const DeviceProfile& c) { return std::abs(c.total_bytes - total_bytes); };
-    if (found == nullptr || off(card) < off(*found)) found = &card;
-  }
-  return found;
-}
-
 // A context's size belongs to a card, a driver and a build.
 std::filesystem::path context_path(const CudaInfo& info) {
   return profile_path(
@@ -182,7 +95,7 @@ DeviceProfile local_card(Device& device) {
     p = *std::min_element(known_cards().begin(), known_cards().end(),
                           [&](const DeviceProfile& a, const DeviceProfile& b) { return distance(a) < distance(b); });
     p.measured = p.context_measured = false;
-    p.context_bytes = context_estimate(info.capability);
+    p.context_bytes = estimated_context_bytes(info.capability);
   }
   p.name = device.name();
   p.total_bytes = device.memory().total_bytes;
@@ -204,42 +117,6 @@ DeviceProfile local_card(Device& device) {
 #endif
 
 }  // namespace
-
-const std::vector<DeviceProfile>& known_cards() {
-  static const std::vector<DeviceProfile> cards = make_cards();
-  return cards;
-}
-
-DeviceProfile card_profile(const std::string& asked) {
-  const std::string name = short_card_name(asked);
-  if (name == "cpu") {
-    const auto device = open_cpu_device(0);
-    return local_profile(*device);
-  }
-  std::vector<std::string> names = {"cpu", "all"};
-  for (const DeviceProfile& card : known_cards()) {
-    if (card.name == name) return card;
-    names.push_back(card.name);
-  }
-  const std::string near = nearest_name(name, names);
-  fail(ErrorCode::usage, "--device {}: no such card{}; known are {}; any other with --vram, --tflops and --bandwidth",
-       asked, near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
-}
-
-DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth) {
-  if (tflops == 0 || bandwidth == 0)
-    fail(ErrorCode::usage, "--vram: a card of your own needs --tflops and --bandwidth too");
-  if (total_bytes <= 0) fail(ErrorCode::usage, "--vram: must be above zero");
-  if (!(tflops > 0)) fail(ErrorCode::usage, "--tflops {}: must be above zero", tflops);
-  if (!(bandwidth > 0)) fail(ErrorCode::usage, "--bandwidth {}: must be above zero", bandwidth);
-  DeviceProfile p = sheet("custom", 86, total_bytes >> 20, 0, 0, 0, 0, 0, 15.8);
-  p.total_bytes = total_bytes;
-  p.tflops_half = tflops;
-  p.tflops_tf32 = tflops / 2;
-  p.tflops_fp32 = tflops / 4;
-  p.bandwidth = bandwidth;
-  return p;
-}
 
 DeviceProfile estimated_cpu(Isa isa, int threads, int64_t total_bytes) {
   struct Rates {
@@ -309,10 +186,7 @@ DeviceProfile local_profile(Device& device) {
 
 void keep_context_bytes([[maybe_unused]] const Device& device, [[maybe_unused]] int64_t bytes) {
 #if BRIM_WITH_CUDA
-  const auto path = context_path(cuda_info(device));
-  std::error_code ec;
-  std::filesystem::create_directories(path.parent_path(), ec);
-  write_file_atomically(path, nlohmann::json({{"context_bytes", bytes}}).dump() + "\n");
+  keep(context_path(cuda_info(device)), nlohmann::json({{"context_bytes", bytes}}).dump() + "\n");
 #endif
 }
 
@@ -382,10 +256,7 @@ DeviceProfile measure_cpu(Device& device) {
                                                            static_cast<double>(std::max<int64_t>(1, now_ns() - since)));
   }
   p.measured = true;
-  const auto path = profile_path(p.name);
-  std::error_code ec;
-  std::filesystem::create_directories(path.parent_path(), ec);
-  write_file_atomically(path, to_json(p) + "\n");
+  keep(profile_path(p.name), to_json(p) + "\n");
   return p;
 }
 

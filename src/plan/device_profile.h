@@ -38,10 +38,17 @@ struct DeviceProfile {
 // Cards by name, smallest first. Rates are 78 % of the data sheet's dense figure (what large products attain), the
 // H200's are measured; contexts are estimates.
 const std::vector<DeviceProfile>& known_cards();
-// A card of the table, or "cpu": this machine. Throws usage with the nearest name.
-DeviceProfile card_profile(const std::string& name);
-// A card described by hand; rates other than half precision's are taken in the usual proportions.
-DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth);
+// A card of the table as people write it ("RTX 4060 Ti 16GB", "a100", "rtx3050-4gb"), or "cpu": this machine. Of
+// several sizes the smallest, and `notes` says so. Throws usage with the nearest name.
+DeviceProfile card_profile(const std::string& name, std::vector<std::string>* notes = nullptr);
+// The card of the table that a driver's name means, the nearest in memory where there are several; null: none.
+const DeviceProfile* find_card(const std::string& driver_name, int64_t total_bytes);
+// A card described by hand. Rates other than half precision's are taken in the usual proportions; a rate of 0 is that
+// of the known card nearest in memory, and `notes` says so.
+DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth,
+                          std::vector<std::string>* notes = nullptr);
+// What a process holds on a card before its first allocation, roughly.
+int64_t estimated_context_bytes(int compute_capability);
 
 // An opened device: the table's figures where the name is known, the kept measurement where there is one.
 DeviceProfile local_profile(Device& device);

@@ -11,6 +11,7 @@ PrecisionChoice by_default(const DeviceProfile& d, Task task) {
     if (d.bf16)
       return {Precision::bf16, task == Task::train ? "the card's fastest format that needs no loss scale"
                                                    : "the card's fastest format with fp32's range"};
+    if (d.rate(Precision::fp16) <= 0) return {Precision::fp32, fmt::format("{} computes in nothing else", d.name)};
     return {Precision::fp16,
             fmt::format("no bf16 on {}{}", d.name, task == Task::train ? ": a loss scale keeps small gradients" : "")};
   }
