@@ -26,7 +26,8 @@ namespace {
 constexpr int64_t kGiB = int64_t{1} << 30;
 
 struct PlanFlags {
-  std::string model, task = "score", device, vram, memory_limit, precision, optim, recompute, lr_scaling, config;
+  std::vector<std::string> models;
+  std::string task, device, vram, memory_limit, precision, optim, recompute, lr_scaling, config;
   double tflops = 0, bandwidth = 0, learning_rate = 0;
   int64_t batch_size = 0, max_length = 0, reference_batch = 0, typical_length = 0;
   int threads = 0;
@@ -39,15 +40,26 @@ struct Job {
   HfConfig config;
   PlanRequest request;
   TrainSettings settings;  // defaults, the YAML file's values, the flags' values
+  bool rules = false;      // VADER: nothing of it is on a device
   bool batch_given = false, optimizer_given = false;
   std::vector<std::string> notes;
+  std::string name() const { return rules ? "vader" : dir.filename().string(); }
 };
 
-Job open_job(const PlanFlags& f) {
+// A file of training settings is about training.
+Task asked_task(const PlanFlags& f) {
+  if (f.task.empty()) return f.config.empty() ? Task::score : Task::train;
+  if (f.task != "score" && f.task != "train") fail(ErrorCode::usage, "--task {}: use score or train", f.task);
+  return f.task == "train" ? Task::train : Task::score;
+}
+
+// The flags that have a meaning with `model`; the file's notes are logged once.
+Job open_job(const PlanFlags& f, const std::string& model, bool first) {
   Job job;
   TrainSettings& s = job.settings;
   if (!f.config.empty()) {
-    for (const auto& note : apply_yaml(s, f.config)) log_info("{}", note);
+    for (const auto& note : apply_yaml(s, f.config))
+      if (first) log_info("{}", note);
     job.batch_given = true;
   }
   const auto take = [&](const char* key, const std::string& value) {
@@ -60,7 +72,7 @@ Job open_job(const PlanFlags& f) {
   take("recompute", f.recompute);
   take("lr_scaling", f.lr_scaling);
   take("device", f.device);
-  if (!f.model.empty()) s.model = f.model;
+  if (!model.empty()) s.model = model;
   if (f.max_length != 0) s.max_length = f.max_length;
   if (f.learning_rate != 0) s.learning_rate = f.learning_rate;
   if (f.reference_batch != 0) s.lr_reference_batch = f.reference_batch;
@@ -77,11 +89,14 @@ Job open_job(const PlanFlags& f) {
   check_values(s);
   job.optimizer_given = !f.optim.empty();
   if (s.model.empty()) s.model = default_model();
-  if (s.model == "vader") fail(ErrorCode::usage, "--model vader: rules need no plan; name a model directory");
 
   PlanRequest& r = job.request;
-  if (f.task != "score" && f.task != "train") fail(ErrorCode::usage, "--task {}: use score or train", f.task);
-  r.task = f.task == "train" ? Task::train : Task::score;
+  r.task = asked_task(f);
+  if (names_vader(s.model)) {
+    if (r.task == Task::train) fail(ErrorCode::usage, "--model {}: rules are not trained; name another", s.model);
+    job.rules = true;
+    return job;
+  }
   job.dir = resolve_model(s.model, model_places(model_roots()));
   job.config = load_hf_config(job.dir);
   std::vector<std::string> names;
@@ -117,6 +132,7 @@ struct Target {
   DeviceProfile profile;
   MemoryInfo memory;
   std::unique_ptr<Device> device;  // only where it is this machine's
+  std::vector<std::string> notes;
 };
 
 Target open_target(const PlanFlags& f, const std::string& name) {
@@ -127,16 +143,17 @@ Target open_target(const PlanFlags& f, const std::string& name) {
            "--device {}: name a card, or describe one with --vram, --tflops and --bandwidth, not both", f.device);
     const auto vram = parse_bytes(f.vram);
     if (!vram)
-      fail(ErrorCode::usage, "--vram{}: give the card's memory, such as 8GiB, together with --tflops and --bandwidth",
-           f.vram.empty() ? "" : " " + f.vram);
-    t.profile = custom_card(*vram, f.tflops, f.bandwidth * 1e9);
+      fail(ErrorCode::usage, "--vram{}: give the card's memory, such as 8GiB", f.vram.empty() ? "" : " " + f.vram);
+    if (const std::string meant = with_unit(f.vram); !meant.empty())
+      fail(ErrorCode::usage, "--vram {}: a number needs a unit; did you mean {}?", f.vram, meant);
+    t.profile = custom_card(*vram, f.tflops, f.bandwidth * 1e9, &t.notes);
   } else if (name == "auto" || name == "cpu" || name.starts_with("cuda")) {
     t.device = open_device(name, f.threads);
     t.profile = f.measure && t.device->kind() == DeviceKind::cpu ? measure_cpu(*t.device) : local_profile(*t.device);
     t.memory = t.device->memory();
     return t;
   } else {
-    t.profile = card_profile(name);
+    t.profile = card_profile(name, &t.notes);
   }
   t.memory = {t.profile.total_bytes, t.profile.total_bytes};
   return t;
@@ -145,7 +162,8 @@ Target open_target(const PlanFlags& f, const std::string& name) {
 PlanRequest request_for(const Job& job, const Target& t) {
   PlanRequest r = job.request;
   r.device = t.profile;
-  r.limit_bytes = MemoryLimit::resolve(job.settings.memory_limit, t.memory, t.profile.name);
+  r.limit_bytes = MemoryLimit::resolve(job.settings.memory_limit, t.memory, t.profile.name, job.settings.limit_origin);
+  r.limit_origin = job.settings.limit_origin;
   const bool cpu = t.profile.kind == DeviceKind::cpu;
   r.tables_in_slab = !cpu || job.config.quantization.has_value();
   const TrainSettings& s = job.settings;
@@ -194,7 +212,8 @@ std::optional<Plan> neighbouring(PlanRequest r, int64_t change) {
 // What that changes, in words.
 std::string neighbour(const PlanRequest& r, const Plan& chosen, int64_t change) {
   const std::string name = fmt::format("  one GiB {} ", change > 0 ? "more:" : "less:");
-  if (r.limit_bytes + change > r.device.total_bytes) return name + fmt::format("more than {} has", r.device.name);
+  if (r.limit_bytes + change > r.device.total_bytes)
+    return fmt::format("  more memory: {} has no more", r.device.kind == DeviceKind::cpu ? "the machine" : "the card");
   const auto p = neighbouring(r, change);
   if (!p) return name + fmt::format("does not fit; the smallest plan needs {}", format_bytes(least_limit(r)));
   if (summary(*p) == summary(chosen)) return name + "the same plan";
@@ -244,15 +263,27 @@ nlohmann::ordered_json unfit_json(const std::string& device, const PlanRequest& 
           {"smallest_limit_bytes", least_limit(r)}};
 }
 
+int64_t texts_of(const Job& job, int64_t tokens) { return std::max<int64_t>(1, tokens / job.request.typical_length); }
+
+std::string device_text(const DeviceProfile& d) {
+  std::string text = fmt::format("{}, {}", d.name, format_bytes(d.total_bytes));
+  if (d.kind == DeviceKind::cuda && !d.context_measured)
+    text +=
+        fmt::format(", sm_{}; the driver's own {} are estimated", d.compute_capability, format_bytes(d.context_bytes));
+  return text;
+}
+
+void print_total(int64_t bytes, int64_t limit, int name_width) {
+  fmt::print("  {:<{}} {:>10}  {} of {} ({:.0f} %)\n\n", "in all", name_width, format_bytes(bytes),
+             bar(bytes, limit, 40), format_bytes(limit),
+             100.0 * static_cast<double>(bytes) / static_cast<double>(limit));
+}
+
 void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
   const ModelShape& s = r.shape;
-  const DeviceProfile& d = p.device;
-  fmt::print("model        {}: {}, {} layers of {}, {} parameters\n", job.dir.filename().string(),
-             family_name(s.family), s.layers, s.hidden, format_si(static_cast<double>(param_count(s))));
-  fmt::print("device       {}, {}{}\n", d.name, format_bytes(d.total_bytes),
-             d.kind == DeviceKind::cuda && !d.context_measured
-                 ? fmt::format(", sm_{}; its context's size is an estimate", d.compute_capability)
-                 : "");
+  fmt::print("model        {}: {}, {} layers of {}, {} parameters\n", job.name(), family_name(s.family), s.layers,
+             s.hidden, format_si(static_cast<double>(param_count(s))));
+  fmt::print("device       {}\n", device_text(p.device));
   fmt::print("task         {} in {}\n\n", task_name(p.task), precision_name(p.precision));
   for (int t = 0; t < kTagCount; ++t) {
     const auto tag = static_cast<Tag>(t);
@@ -260,24 +291,22 @@ void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
       fmt::print("  {:<12} {:>10}  {}\n", tag_name(tag), format_bytes(p.bytes[tag]),
                  bar(p.bytes[tag], p.limit_bytes, 40));
   }
-  fmt::print("  {:<12} {:>10}  {} of {} ({:.0f} %)\n\n", "in all", format_bytes(p.peak_bytes),
-             bar(p.peak_bytes, p.limit_bytes, 40), format_bytes(p.limit_bytes),
-             100.0 * static_cast<double>(p.peak_bytes) / static_cast<double>(p.limit_bytes));
-  fmt::print("token budget {} (up to {} texts of at most {} tokens)\n", format_count(p.token_budget),
-             format_count(p.max_sequences), p.max_length);
+  print_total(p.peak_bytes, p.limit_bytes, 12);
+  fmt::print("{:<12} {} tokens: {} texts of {} tokens\n", p.task == Task::train ? "micro-batch" : "batch",
+             format_count(p.token_budget), format_count(texts_of(job, p.token_budget)), r.typical_length);
   if (p.task == Task::train) {
     const BatchAndRate b = learning(job, p);
     fmt::print("recompute    {}\noptimizer    {}\n", recompute_name(p.recompute), optimizer_text(p));
-    fmt::print("global batch {} texts, {} tokens: {} micro-batch{}\n", format_count(b.texts), format_count(b.tokens),
-               p.accumulation_steps, p.accumulation_steps == 1 ? "" : "es");
+    fmt::print("global batch {} texts, {} tokens: {} micro-batch{} per update\n", format_count(b.texts),
+               format_count(b.tokens), p.accumulation_steps, p.accumulation_steps == 1 ? "" : "es");
     fmt::print("learn. rate  {:.3g}{}\n", b.rate,
                job.settings.lr_scaling == "none"
                    ? ""
                    : fmt::format(" ({:.3g} for a batch of {}, scaled {})", job.settings.learning_rate,
                                  job.settings.lr_reference_batch, job.settings.lr_scaling));
   }
-  fmt::print("predicted    {} tokens/s, {} a {}\n\n", format_si(p.tokens_per_second), seconds_text(p.step_seconds),
-             p.task == Task::train ? "step" : "batch");
+  fmt::print("predicted    {} tokens/s, {} per {}\n\n", format_si(p.tokens_per_second), seconds_text(p.step_seconds),
+             p.task == Task::train ? "update" : "batch");
   fmt::print("why\n");
   for (const auto& line : p.why) fmt::print("  {}\n", line);
   fmt::print("{}\n{}\n", neighbour(r, p, kGiB), neighbour(r, p, -kGiB));
@@ -285,32 +314,50 @@ void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
   for (const auto& note : p.notes) fmt::print("note: {}\n", note);
 }
 
-int run_all(const PlanFlags& f, const Job& job) {
+std::vector<std::string> all_devices() {
   std::vector<std::string> names;
   for (const DeviceProfile& card : known_cards()) names.push_back(card.name);
   names.emplace_back("cpu");
+  return names;
+}
+
+void print_all_row(const Job& job, const DeviceProfile& device, const std::string& name, const std::optional<Plan>& p,
+                   const std::string& said) {
+  fmt::print("{:<14} {:>9} {:>9}", name, format_bytes(device.total_bytes), p ? precision_name(p->precision) : "-");
+  if (!p) {
+    fmt::print("  {}\n", said);
+    return;
+  }
+  fmt::print(" {:>10} {:>12} {:>11} {:>10}", format_bytes(p->peak_bytes), format_count(p->token_budget),
+             format_count(texts_of(job, p->token_budget)), format_si(p->tokens_per_second));
+  if (p->task == Task::train) {
+    const BatchAndRate b = learning(job, *p);
+    fmt::print(" {:>12} {:>10.3g}", format_count(b.texts), b.rate);
+  }
+  fmt::print("  {}\n", said);
+}
+
+int run_all(const PlanFlags& f, const Job& job) {
   auto rows = nlohmann::ordered_json::array();
   bool any = false;
   if (!f.json)
-    fmt::print("{:<12} {:>10} {:>9} {:>10} {:>10} {:>11}  {}\n", "device", "memory", "precision", "budget", "peak",
-               "tokens/s", "chosen");
-  for (const auto& name : names) {
+    fmt::print("{:<14} {:>9} {:>9} {:>10} {:>12} {:>11} {:>10}{}  {}\n", "device", "memory", "precision", "needs",
+               "tokens/batch", "texts/batch", "tokens/s",
+               job.request.task == Task::train ? fmt::format(" {:>12} {:>10}", "texts/update", "learn rate") : "",
+               job.request.task == Task::train ? "chosen" : "");
+  for (const auto& name : all_devices()) {
     const Target t = open_target(f, name);
+    std::optional<Plan> plan;
     std::string said;
     try {
       const PlanRequest r = request_for(job, t);
       try {
-        const Plan p = solve(r);
+        plan = solve(r);
         any = true;
-        if (f.json) rows.push_back(json_of(job, p));
-        if (p.task == Task::train) said = way(p);
-        if (!p.device.runnable)
+        if (f.json) rows.push_back(json_of(job, *plan));
+        if (plan->task == Task::train) said = way(*plan);
+        if (!plan->device.runnable)
           said += fmt::format("{}planned only: this build cannot run it", said.empty() ? "" : "; ");
-        if (!f.json)
-          fmt::print("{:<12} {:>10} {:>9} {:>10} {:>10} {:>11}  {}\n", name, format_bytes(t.profile.total_bytes),
-                     precision_name(p.precision), format_count(p.token_budget), format_bytes(p.peak_bytes),
-                     format_si(p.tokens_per_second), said);
-        continue;
       } catch (const Error& e) {
         if (e.code() != ErrorCode::does_not_fit) throw;
         said = fmt::format("does not fit; needs {}", format_bytes(least_limit(r)));
@@ -321,21 +368,20 @@ int run_all(const PlanFlags& f, const Job& job) {
       said = e.what();
       if (f.json) rows.push_back({{"device", {{"name", name}}}, {"fits", false}, {"error", said}});
     }
-    if (!f.json)
-      fmt::print("{:<12} {:>10} {:>9} {:>10} {:>10} {:>11}  {}\n", name, format_bytes(t.profile.total_bytes), "-", "-",
-                 "-", "-", said);
+    if (!f.json) print_all_row(job, t.profile, name, plan, said);
   }
-  if (f.json)
+  if (f.json) {
     fmt::print("{}\n", text_of(rows));
-  else
+  } else {
+    fmt::print("\ntexts of {} tokens; rates and memory of cards are from data sheets\n", job.request.typical_length);
     for (const auto& note : job.notes) fmt::print("note: {}\n", note);
+  }
   return any ? 0 : exit_code(ErrorCode::does_not_fit);
 }
 
-int run_plan(const PlanFlags& f) {
-  const Job job = open_job(f);
-  if (job.settings.device == "all" && f.vram.empty() && f.tflops == 0 && f.bandwidth == 0) return run_all(f, job);
-  const Target t = open_target(f, job.settings.device);
+int run_one(const PlanFlags& f, Job job) {
+  Target t = open_target(f, job.settings.device);
+  job.notes.insert(job.notes.end(), t.notes.begin(), t.notes.end());
   const PlanRequest r = request_for(job, t);
   const int64_t since = now_ns();
   Plan p;
@@ -365,14 +411,112 @@ int run_plan(const PlanFlags& f) {
   return 0;
 }
 
+// Models that share a device, as one process holds them: one context, and a part of the limit each.
+struct Together {
+  std::vector<PlanRequest> requests;  // of those that are on the device
+  std::vector<Plan> plans;
+  int64_t context_bytes = 0, limit_bytes = 0, peak_bytes = 0;
+};
+
+Together plan_together(const std::vector<Job>& jobs, const Target& t) {
+  Together all;
+  for (const Job& job : jobs)
+    if (!job.rules) all.requests.push_back(request_for(job, t));
+  if (all.requests.empty()) return all;
+  all.context_bytes = all.requests[0].device.context_bytes;
+  all.limit_bytes = all.requests[0].limit_bytes;
+  all.plans.resize(all.requests.size());
+  try {
+    share_limit(all.limit_bytes, all.context_bytes, all.requests.size(), [&](size_t i, int64_t limit) {
+      PlanRequest r = all.requests[i];
+      r.limit_bytes = limit;
+      all.plans[i] = solve(r);
+      return all.plans[i].peak_bytes;
+    });
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::does_not_fit) throw;
+    int64_t least = all.context_bytes;
+    for (const PlanRequest& r : all.requests) least += least_limit(r) - all.context_bytes;
+    const auto& origin = all.requests[0].limit_origin;
+    fail(ErrorCode::does_not_fit,
+         "{} models do not fit together in {} on {}: they need at least {}; {} would do, or fewer of them at a time",
+         all.requests.size(), format_bytes(all.limit_bytes), t.profile.name, format_bytes(least),
+         origin.setting(least));
+  }
+  all.peak_bytes = all.context_bytes;
+  for (const Plan& p : all.plans) all.peak_bytes += p.peak_bytes - all.context_bytes;
+  return all;
+}
+
+int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
+  if (jobs[0].settings.device == "all")
+    fail(ErrorCode::usage, "--device all: plans one model; name a device for several");
+  const Target t = open_target(f, jobs[0].settings.device);
+  const Together all = plan_together(jobs, t);
+  if (f.json) {
+    nlohmann::ordered_json j = {{"task", task_name(Task::score)},
+                                {"device", {{"name", t.profile.name}}},
+                                {"fits", true},
+                                {"limit_bytes", all.limit_bytes},
+                                {"peak_bytes", all.peak_bytes},
+                                {"context_bytes", all.context_bytes},
+                                {"models", nlohmann::ordered_json::array()}};
+    size_t next = 0;
+    for (const Job& job : jobs) {
+      if (job.rules)
+        j["models"].push_back({{"model", "vader"}, {"fits", true}, {"peak_bytes", 0}});
+      else
+        j["models"].push_back(json_of(job, all.plans[next++]));
+    }
+    fmt::print("{}\n", text_of(j));
+    return 0;
+  }
+  if (all.plans.empty()) {
+    fmt::print("vader needs no device memory (0 bytes): its rules run on the CPU\n");
+    return 0;
+  }
+  fmt::print("device       {}\ntask         score, all models in one process\n\n", device_text(t.profile));
+  size_t next = 0;
+  for (const Job& job : jobs) {
+    if (job.rules) {
+      fmt::print("  {:<24} {:>10}  no device memory: rules on the CPU\n", "vader", "0 B");
+      continue;
+    }
+    const Plan& p = all.plans[next++];
+    fmt::print("  {:<24} {:>10}  {}, batches of {} tokens ({} texts of {}), {} tokens/s alone\n", job.name(),
+               format_bytes(p.peak_bytes - all.context_bytes), precision_name(p.precision),
+               format_count(p.token_budget), format_count(texts_of(job, p.token_budget)), job.request.typical_length,
+               format_si(p.tokens_per_second));
+  }
+  if (all.context_bytes > 0) fmt::print("  {:<24} {:>10}  once for all\n", "driver", format_bytes(all.context_bytes));
+  print_total(all.peak_bytes, all.limit_bytes, 24);
+  for (const Job& job : jobs)
+    for (const auto& note : job.notes) fmt::print("note: {}: {}\n", job.name(), note);
+  for (const auto& note : t.notes) fmt::print("note: {}\n", note);
+  return 0;
+}
+
+int run_plan(const PlanFlags& f) {
+  std::vector<Job> jobs;
+  const std::vector<std::string> models = f.models.empty() ? std::vector<std::string>{""} : f.models;
+  for (const auto& model : models) jobs.push_back(open_job(f, model, jobs.empty()));
+  if (jobs.size() > 1 && asked_task(f) == Task::train)
+    fail(ErrorCode::usage, "--model: training is planned for one model, {} are given", jobs.size());
+  if (jobs.size() > 1 || jobs[0].rules) return run_several(f, jobs);
+  const bool described = !f.vram.empty() || f.tflops != 0 || f.bandwidth != 0;
+  return jobs[0].settings.device == "all" && !described ? run_all(f, jobs[0]) : run_one(f, std::move(jobs[0]));
+}
+
 }  // namespace
 
 std::function<int()> setup_plan(CLI::App& app) {
   auto f = std::make_shared<PlanFlags>();
-  app.add_option("-m,--model", f->model, "model directory or name");
-  app.add_option("--task", f->task, "score or train")->capture_default_str();
+  app.add_option("-m,--model", f->models, "model directory or name; several (a,b,vader): what they need together")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--task", f->task, "score or train; absent: score, or train with --config");
   app.add_option("--device", f->device, "a card by name (rtx3070, h200, …), all, auto, cpu, cuda or cuda:N");
-  app.add_option("--vram", f->vram, "a card of your own: its memory, such as 8GiB");
+  app.add_option("--vram", f->vram, "a card of your own: its memory, such as 8GiB; enough by itself");
   app.add_option("--tflops", f->tflops, "its attainable half-precision matrix rate, TFLOP/s");
   app.add_option("--bandwidth", f->bandwidth, "its attainable memory bandwidth, GB/s");
   app.add_option("--memory-limit", f->memory_limit, "bytes the process may hold on the device: 6GiB, 90% or auto")
@@ -384,14 +528,15 @@ std::function<int()> setup_plan(CLI::App& app) {
   app.add_option("--typical-length", f->typical_length,
                  "tokens a text has on average, for predicting speed; 0: at most 128");
   app.add_option("--threads", f->threads, "CPU threads; 0 takes all cores");
-  app.add_flag("--fill", f->fill, "take all the memory allowed, not only what speed needs");
+  app.add_flag("--fill", f->fill, "use all allowed memory, even where it is no faster");
   app.add_option("--optim", f->optim, "train: adamw or adamw_8bit");
   app.add_option("--recompute", f->recompute, "train: auto, none, selective or full");
-  app.add_option("--batch-size", f->batch_size, "train: texts an optimizer step sees; absent: as many as are useful");
+  app.add_option("--batch-size", f->batch_size,
+                 "train: batch size (rows an update is made from); absent: as many as are useful");
   app.add_option("--learning-rate", f->learning_rate, "train: at the reference batch");
   app.add_option("--lr-scaling", f->lr_scaling, "train: none, sqrt or linear in the global batch");
-  app.add_option("--reference-batch", f->reference_batch, "train: the batch the learning rate is meant for");
-  app.add_option("--config", f->config, "YAML file of training keys, as `brim train` reads it");
+  app.add_option("--lr-reference-batch", f->reference_batch, "train: the batch the learning rate is meant for");
+  app.add_option("--config", f->config, "YAML file of training keys, as `brim train` reads it: plans that training");
   app.add_flag("--measure", f->measure, "measure this CPU first and keep the answer");
   app.add_flag("--json", f->json, "print the plan as JSON");
   return [f] { return run_plan(*f); };

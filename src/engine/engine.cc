@@ -57,21 +57,11 @@ std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<Eng
   const std::shared_ptr<Device> device = open_device(options[0].device, options[0].threads);
   const int64_t limit = MemoryLimit::resolve(options[0].memory_limit, device->memory(), device->name());
   const int64_t context = local_profile(*device).context_bytes;
-  // Each takes what speed needs of what is left; if that starves a later one, all get equal parts.
-  for (const bool equal_parts : {false, true}) {
-    engines.clear();
-    int64_t left = limit - context;
-    const int64_t part = left / static_cast<int64_t>(options.size());
-    try {
-      for (const EngineOptions& o : options) {
-        engines.push_back(open_on(device, o, context + (equal_parts ? part : left)));
-        left -= engines.back()->plan().peak_bytes - context;
-      }
-      return engines;
-    } catch (const Error& e) {
-      if (e.code() != ErrorCode::does_not_fit || equal_parts) throw;
-    }
-  }
+  share_limit(limit, context, options.size(), [&](size_t model, int64_t part) {
+    engines.resize(model);  // those of a first division that starved a later one go
+    engines.push_back(open_on(device, options[model], part));
+    return engines.back()->plan().peak_bytes;
+  });
   return engines;
 }
 

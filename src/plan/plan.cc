@@ -434,6 +434,20 @@ std::vector<Alternative> alternatives(const PlanRequest& r) {
   return all;
 }
 
+// What a tag's bytes are, for readers who do not know its name.
+const char* part_words(Tag tag) {
+  switch (tag) {
+    case Tag::master:
+      return "the fp32 copy of the weights";
+    case Tag::optimizer:
+      return "the optimizer's state";
+    case Tag::context:
+      return "the driver's own memory";
+    default:
+      return tag_name(tag);
+  }
+}
+
 [[noreturn]] void does_not_fit(const PlanRequest& r) {
   const Plan smallest = smallest_plan(r);
   std::string table;
@@ -455,13 +469,14 @@ std::vector<Alternative> alternatives(const PlanRequest& r) {
     }
   }
   // A limit beyond the device's memory is no advice.
-  std::string would = fmt::format("--memory-limit {} would do", limit_text(smallest.peak_bytes));
+  std::string would = fmt::format("Smallest limit that works: {} ({})", format_bytes(smallest.peak_bytes),
+                                  r.limit_origin.setting(smallest.peak_bytes));
   if (r.device.total_bytes > 0 && smallest.peak_bytes > r.device.total_bytes) {
-    would = fmt::format("{} has {}, so no limit would do", r.device.name, format_bytes(r.device.total_bytes));
+    would = fmt::format("{} has {}, so no limit works", r.device.name, format_bytes(r.device.total_bytes));
     if (r.device.kind == DeviceKind::cuda)
       for (const DeviceProfile& card : known_cards())
         if (card.runnable && card.total_bytes - card.total_bytes / 20 >= smallest.peak_bytes) {
-          would += fmt::format("; one of {} would ({})", format_bytes(card.total_bytes), card.name);
+          would += fmt::format("; one of {} does ({})", format_bytes(card.total_bytes), card.name);
           break;
         }
   }
@@ -470,12 +485,15 @@ std::vector<Alternative> alternatives(const PlanRequest& r) {
     advice = "\nwhat would fit as it is:" + fits;
   else if (!least.empty())
     advice = fmt::format("\nnearest: {}, which needs {}", least, format_bytes(least_bytes));
+  const LimitOrigin& origin = r.limit_origin;
   fail(ErrorCode::does_not_fit,
-       "no plan under {} on {}: the smallest, {} at a time, needs{}\n  {:<12} {:>12}\nmost of it is {}; {}{}",
-       format_bytes(r.limit_bytes), r.device.name,
-       r.token_budget > 0 ? fmt::format("{} tokens", format_count(r.token_budget))
-                          : fmt::format("one sequence of {} tokens", r.max_length),
-       table, "in all", format_bytes(smallest.peak_bytes), tag_name(largest), would, advice);
+       "{}does not fit in {} on {}. The smallest that works, {} at a time, needs{}\n  {:<12} {:>12}\n"
+       "Largest part: {} ({}). {}{}",
+       origin.where.empty() ? "" : origin.name("") + ": ", format_bytes(r.limit_bytes), r.device.name,
+       r.token_budget > 0 ? format_count(r.token_budget) + " tokens"
+                          : fmt::format("one text of {} tokens", r.max_length),
+       table, "in all", format_bytes(smallest.peak_bytes), part_words(largest), format_bytes(smallest.bytes[largest]),
+       would, advice);
 }
 
 }  // namespace
@@ -487,9 +505,8 @@ Plan solve(const PlanRequest& request) {
     if (auto plan = solver.best(Optimizer::adamw_8bit)) {
       plan->notes.push_back(
           fmt::format("8-bit AdamW instead of AdamW, because nothing else fits {}: its moments are rounded, so results "
-                      "differ slightly; "
-                      "--memory-limit {} would keep AdamW",
-                      format_bytes(request.limit_bytes), limit_text(smallest_limit(request))));
+                      "differ slightly; {} would keep AdamW",
+                      format_bytes(request.limit_bytes), request.limit_origin.setting(smallest_limit(request))));
       return *plan;
     }
   does_not_fit(solver.request());
@@ -510,21 +527,51 @@ int64_t named_from_tokens(const Plan& plan, int64_t layers) {
   return static_cast<int64_t>(50e-6 * ops * plan.tokens_per_second);
 }
 
-int64_t MemoryLimit::resolve(const std::string& text, MemoryInfo memory, const std::string& device) {
-  if (text == "auto") return memory.free_bytes - memory.free_bytes / 20;
+std::string LimitOrigin::name(const std::string& text) const {
+  return where.empty() ? fmt::format("--memory-limit {}", text) : fmt::format("{}: {}: {}", where, key, value);
+}
+
+std::string LimitOrigin::setting(int64_t bytes) const {
+  if (where.empty()) return fmt::format("--memory-limit {}", limit_text(bytes));
+  if (key == "max_memory_gb") return fmt::format("{}: {:.2f}", key, std::ceil(static_cast<double>(bytes) / 1e7) / 100);
+  return fmt::format("{}: {}", key, limit_text(bytes));
+}
+
+void share_limit(int64_t limit_bytes, int64_t context_bytes, size_t models,
+                 const std::function<int64_t(size_t model, int64_t limit_bytes)>& take) {
+  for (const bool equal_parts : {false, true}) {
+    int64_t left = limit_bytes - context_bytes;
+    const int64_t part = left / static_cast<int64_t>(std::max<size_t>(1, models));
+    try {
+      for (size_t model = 0; model < models; ++model)
+        left -= take(model, context_bytes + (equal_parts ? part : left)) - context_bytes;
+      return;
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::does_not_fit || equal_parts) throw;
+    }
+  }
+}
+
+int64_t MemoryLimit::resolve(const std::string& text, MemoryInfo memory, const std::string& device,
+                             const LimitOrigin& origin) {
+  const auto refuse = [&](const std::string& why) { fail(ErrorCode::usage, "{}: {}", origin.name(text), why); };
+  if (same_word(text, "auto")) return memory.free_bytes - memory.free_bytes / 20;
   if (!text.empty() && text.back() == '%') {
     char* end = nullptr;
     const double percent = std::strtod(text.c_str(), &end);
     if (end != text.c_str() + text.size() - 1 || !(percent > 0) || percent > 100)
-      fail(ErrorCode::usage, "--memory-limit {}: a percentage is above 0 and at most 100", text);
+      refuse("a percentage is above 0 and at most 100");
     return static_cast<int64_t>(static_cast<double>(memory.total_bytes) * percent / 100);
   }
-  if (!text.empty() && text[0] == '-') fail(ErrorCode::usage, "--memory-limit {}: must be above zero", text);
+  if (!text.empty() && text[0] == '-') refuse("must be above zero");
   const auto bytes = parse_bytes(text);
-  if (!bytes) fail(ErrorCode::usage, "--memory-limit {}: give bytes (6GiB, 512MiB), a percentage (90%) or auto", text);
-  if (*bytes <= 0) fail(ErrorCode::usage, "--memory-limit {}: must be above zero", text);
+  if (!bytes) refuse("give bytes (6GiB, 512MiB), a percentage (90%) or auto");
+  if (*bytes <= 0) refuse("must be above zero");
+  if (const std::string meant = with_unit(text); !meant.empty())
+    refuse(fmt::format("a number needs a unit; did you mean {}?", meant));
   if (memory.total_bytes > 0 && *bytes > memory.total_bytes)
-    fail(ErrorCode::usage, "--memory-limit {}: {} has {}", text, device, format_bytes(memory.total_bytes));
+    refuse(fmt::format("{} has {}; write {} or less", device, format_bytes(memory.total_bytes),
+                       origin.setting(memory.total_bytes - 10'000'000)));
   return *bytes;
 }
 

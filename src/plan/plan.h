@@ -3,6 +3,7 @@
 // request; a small value that is printed, stored in checkpoints and compared.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,11 +18,21 @@
 
 namespace brim {
 
+// Where a limit was written, for messages: by flag, or in a file of settings.
+struct LimitOrigin {
+  std::string where;                                // "run.yaml:7"; empty: the flag
+  std::string key;                                  // "max_memory_gb" or "memory_limit"
+  std::string value;                                // as written there
+  std::string name(const std::string& text) const;  // "--memory-limit 6GiB", "run.yaml:7: max_memory_gb: 12"
+  std::string setting(int64_t bytes) const;         // what to write for at least that much: "--memory-limit 1477MiB"
+};
+
 // How many bytes the process may hold on the device, everything included.
 struct MemoryLimit {
-  // "6GiB", "90%", "auto". Percent is of the device's total; auto leaves what others use, and a reserve, alone. More
-  // than the device has is a usage error that says how much `device` has.
-  static int64_t resolve(const std::string& text, MemoryInfo memory, const std::string& device = "the device");
+  // "6GiB", "90%", "auto". Percent is of the device's total; auto leaves what others use, and a reserve, alone. A
+  // number without a unit, or more than `device` has, is a usage error.
+  static int64_t resolve(const std::string& text, MemoryInfo memory, const std::string& device = "the device",
+                         const LimitOrigin& origin = {});
 };
 
 enum class Task : uint8_t { score, train };
@@ -32,6 +43,7 @@ struct PlanRequest {
   Task task = Task::score;
   DeviceProfile device;
   int64_t limit_bytes = 0;
+  LimitOrigin limit_origin;
   int64_t max_length = 0;      // longest sequence, special tokens included
   int64_t typical_length = 0;  // for predicting speed; 0: max_length, at most 128
   Output output = Output::sequence_scores;
@@ -73,6 +85,12 @@ struct Plan {
 // of its speed. Throws does_not_fit with the table by tag, the smallest limit that would do and the nearest settings
 // that fit. More limit never gives a slower plan.
 Plan solve(const PlanRequest& request);
+
+// Divides a limit among models that share a device and its context, in their order: each takes what speed needs of what
+// is left; if that starves a later one, all get equal parts. `take` plans or opens one under a limit, the context
+// included, and returns its peak.
+void share_limit(int64_t limit_bytes, int64_t context_bytes, size_t models,
+                 const std::function<int64_t(size_t model, int64_t limit_bytes)>& take);
 
 // The least bytes any plan with these settings needs: one sequence of max_length tokens at a time, all recomputed.
 int64_t smallest_limit(const PlanRequest& request);

@@ -234,6 +234,7 @@ PlanRequest train_plan_request(const TrainJob& job, const DeviceProfile& device,
   r.task = Task::train;
   r.device = device;
   r.limit_bytes = limit_bytes;
+  r.limit_origin = s.limit_origin;
   // The longest text there is, not the longest there could be: memory is planned for the data at hand.
   int64_t longest = 1;
   for (const TrainSet* set : {&job.train_set, &job.validation_set})
@@ -256,7 +257,8 @@ Plan solve_train_request(const TrainJob& job, const PlanRequest& request) {
 }
 
 void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute> recompute) {
-  const int64_t limit = MemoryLimit::resolve(job.settings.memory_limit, job.device->memory(), job.device->name());
+  const int64_t limit = MemoryLimit::resolve(job.settings.memory_limit, job.device->memory(), job.device->name(),
+                                             job.settings.limit_origin);
   PlanRequest r = train_plan_request(job, local_profile(*job.device), limit);
   if (!r.recompute) r.recompute = recompute;
   if (token_budget > 0)

@@ -194,7 +194,7 @@ const std::vector<Key>& table() {
        }},
       {"precision", "auto, fp32, tf32, bf16 or fp16",
        [](S& s, std::string_view v) {
-         s.precision = std::string(v);
+         s.precision = lower_case(v);
          s.precision_by_switch = false;
        }},
       {"optim", "auto, adamw or adamw_8bit (also Hugging Face's names); auto takes 8 bits only where 32 do not fit",
@@ -341,6 +341,10 @@ std::string apply_setting(TrainSettings& settings, std::string_view raw, std::st
       k.access.set(settings, value);
     } catch (const Bad& bad) {
       fail(ErrorCode::usage, "{}: {} is '{}', wanted {}", where, key, value, bad.wanted);
+    }
+    if (key == "memory_limit" || key == "max_memory_gb") {
+      const bool flag = where.starts_with("--");
+      settings.limit_origin = flag ? LimitOrigin{} : LimitOrigin{where, key, std::string(value)};
     }
     return {};
   }

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/plan.h"
+
 namespace brim {
 
 enum class TrainTask : uint8_t { sequence, token, multi };
@@ -50,6 +52,7 @@ struct TrainSettings {
       false;  // fp16: true and its like: a wish for speed, left out where the device has no such format
   int threads = 0;
   bool fill = false;
+  LimitOrigin limit_origin;  // where memory_limit was written
 
   std::string teacher;
   double temperature = 2, hard_weight = 0.5;

@@ -139,6 +139,13 @@ TEST(TrainSettings, YamlErrorsNameFileAndLine) {
   EXPECT_HAS(bad("gpu_optimization:\n  max_memory_gb: -1\n"),
              "a.yaml:2: max_memory_gb is '-1', wanted a number of GB above 0");
   EXPECT_HAS(bad("seed: 1\ntrain: [{a: b}]\n"), "a.yaml:2");
+  put_file(dir / "b.yaml", "precision: BF16\n\nmax_memory_gb: 12.0\n");
+  TrainSettings limited;
+  apply_yaml(limited, dir / "b.yaml");
+  EXPECT_EQ(limited.precision, "bf16");
+  EXPECT_EQ(limited.limit_origin.name(""), (dir / "b.yaml").string() + ":3: max_memory_gb: 12.0");
+  apply_setting(limited, "memory_limit", "2GiB", "--memory-limit");
+  EXPECT_EQ(limited.limit_origin.name("2GiB"), "--memory-limit 2GiB");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "."); }), "is a directory");
   EXPECT_HAS(bad("- 1\n- 2\n"), "not a mapping");
   EXPECT_HAS(bad("seed: [1\n"), "a.yaml:");

@@ -161,7 +161,7 @@ TEST(TrainCuda, WithoutRoomTheSetIsStagedAndTheRunTheSame) {
   callbacks.stop = &stop;
   ASSERT_TRUE(train(parts, callbacks).interrupted);
   const int64_t planned = whole.outcome.planned_bytes - whole.record["plan"]["bytes"]["token set"].get<int64_t>();
-  parts.memory_limit = std::to_string(planned);
+  parts.memory_limit = std::to_string(planned) + "B";
   parts.resume_from_checkpoint = "last";
   const Trained rest = run(parts);
   EXPECT_EQ(rest.record["data"]["token_set"], "staged");

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim plan: cards by name or description, several models together, files of training settings.
+#include <algorithm>
+
+#include "cli/program.h"
+
+namespace brim {
+namespace {
+
+class PlanVerb : public ProgramTest {
+ protected:
+  static std::vector<std::string> plan(std::vector<std::string> more) {
+    more.insert(more.begin(), {"plan", "--model", "tiny"});
+    return more;
+  }
+};
+
+TEST_F(PlanVerb, MemoryAloneDescribesACard) {
+  const std::string said = must(plan({"--vram", "8GiB"}));
+  EXPECT_NE(said.find("custom, 8.00 GiB"), std::string::npos) << said;
+  EXPECT_NE(said.find("note: speed as of rtx3050-8gb"), std::string::npos) << said;
+  const auto own = nlohmann::json::parse(must(plan({"--vram", "8GiB", "--tflops", "20", "--json"})));
+  EXPECT_EQ(own.at("device").at("tflops_half"), 20);
+  refused(2, {"--vram 8: ", "did you mean 8GiB?"}, plan({"--vram", "8"}));
+  refused(2, {"--vram: give the card's memory"}, plan({"--tflops", "8"}));
+}
+
+TEST_F(PlanVerb, CardsByTheNamesPeopleHave) {
+  EXPECT_NE(must(plan({"--device", "rtx3060-12gb"})).find("device       rtx3060, 12.0 GiB"), std::string::npos);
+  const std::string a100 = must(plan({"--device", "A100"}));
+  EXPECT_NE(a100.find("note: A100 comes in several sizes: a100-40gb (40.0 GiB), a100-80gb (80.0 GiB); planned for "
+                      "a100-40gb"),
+            std::string::npos)
+      << a100;
+  EXPECT_NE(must(plan({"--device", "rtx4070"})).find("the driver's own 340 MiB are estimated"), std::string::npos);
+  EXPECT_NE(must(plan({"--device", "k80"})).find("note: this build cannot run k80 (sm_37)"), std::string::npos);
+}
+
+TEST_F(PlanVerb, EveryCardInOneTableWithUnits) {
+  const auto score = lines_of(must(plan({"--device", "all"})));
+  for (const char* head : {"needs", "tokens/batch", "texts/batch", "tokens/s"})
+    EXPECT_NE(score.at(0).find(head), std::string::npos) << score.at(0);
+  const auto train = lines_of(must(plan({"--device", "all", "--task", "train", "--batch-size", "64", "--lr-scaling",
+                                         "sqrt", "--lr-reference-batch", "16", "--learning-rate", "1e-5"})));
+  for (const char* head : {"texts/update", "learn rate"}) EXPECT_NE(train.at(0).find(head), std::string::npos);
+  for (const char* card : {"rtx3050-laptop", "rtx4060 ", "rtx5090", "h200"}) {
+    const auto row = std::find_if(train.begin(), train.end(), [&](const auto& line) { return line.starts_with(card); });
+    ASSERT_NE(row, train.end()) << card;
+    EXPECT_NE(row->find(" 64      2e-05"), std::string::npos) << *row;
+  }
+}
+
+TEST_F(PlanVerb, AFileOfTrainingSettingsPlansTraining) {
+  put("run.yaml", "model: tiny\nper_device_train_batch_size: 8\ngpu_optimization:\n  max_memory_gb: 4\n");
+  const auto plan = nlohmann::json::parse(must({"plan", "--config", "run.yaml", "--device", "rtx3070", "--json"}));
+  EXPECT_EQ(plan.at("task"), "train");
+  EXPECT_EQ(plan.at("global_batch"), 8);
+  EXPECT_EQ(plan.at("limit_bytes"), 4'000'000'000);
+  EXPECT_EQ(
+      nlohmann::json::parse(must({"plan", "--config", "run.yaml", "--task", "score", "--device", "rtx3070", "--json"}))
+          .at("task"),
+      "score");
+  put("small.yaml", "model: tiny\n\nmax_memory_gb: 0.05\n");
+  refused(5, {"small.yaml:3: max_memory_gb: 0.05: does not fit in 47.7 MiB on rtx3070", "(max_memory_gb: 0."},
+          {"plan", "--config", "small.yaml", "--device", "rtx3070"});
+  put("large.yaml", "model: tiny\nmemory_limit: 12GiB\n");
+  refused(2, {"large.yaml:2: memory_limit: 12GiB: rtx3070 has 8.00 GiB"},
+          {"plan", "--config", "large.yaml", "--device", "rtx3070"});
+  refused(5, {"brim: does not fit in", "(--memory-limit "},  // a flag wins, and is the remedy
+          {"plan", "--config", "small.yaml", "--device", "rtx3070", "--memory-limit", "40MiB"});
+}
+
+TEST_F(PlanVerb, SeveralModelsTogether) {
+  make_model("bert_token", "tagger");
+  const auto run = [&](const std::string& models, std::vector<std::string> more) {
+    more.insert(more.begin(), {"plan", "--model", models, "--device", "rtx3060"});
+    return more;
+  };
+  const auto one = nlohmann::json::parse(must(run("tiny", {"--json"})));
+  const auto all = nlohmann::json::parse(must(run("tiny,tagger,vader", {"--json"})));
+  ASSERT_EQ(all.at("models").size(), 3u);
+  EXPECT_EQ(all.at("models")[0].at("peak_bytes"), one.at("peak_bytes"));
+  EXPECT_EQ(all.at("models")[2].at("model"), "vader");
+  const int64_t context = all.at("context_bytes").get<int64_t>();
+  EXPECT_EQ(all.at("peak_bytes").get<int64_t>(), all.at("models")[0].at("peak_bytes").get<int64_t>() +
+                                                     all.at("models")[1].at("peak_bytes").get<int64_t>() - context);
+  const std::string said = must(run("tiny,tagger,vader", {}));
+  for (const char* part : {"tiny", "tagger", "vader", "no device memory", "driver", "once for all", "in all"})
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+  EXPECT_EQ(must({"plan", "--model", "tiny", "--model", "tagger", "--device", "rtx3060"}),
+            must(run("tiny,tagger", {})));
+  EXPECT_EQ(must(run("VADER", {})), "vader needs no device memory (0 bytes): its rules run on the CPU\n");
+  refused(5, {"2 models do not fit together in 280 MiB on rtx3060: they need at least", "--memory-limit"},
+          run("tiny,tagger", {"--memory-limit", "280MiB"}));
+  refused(2, {"one model"}, run("tiny,tagger", {"--task", "train"}));
+  refused(2, {"rules are not trained"}, run("vader", {"--task", "train"}));
+}
+
+}  // namespace
+}  // namespace brim
