@@ -67,13 +67,14 @@ struct EmbedFlags {
 int run_embed(EmbedFlags f) {
   if (f.pooling != "mean" && f.pooling != "cls") fail(ErrorCode::usage, "--pooling {}: use mean or cls", f.pooling);
   if (f.engine.is_vader()) fail(ErrorCode::usage, "--model vader: VADER has no vectors; name a model directory");
-  stop_on_signals();
   f.engine.start_trace();
   RowReader reader = f.text.open("embed");
   const int64_t opened = now_ns();
   const auto engine = f.engine.open(f.pooling == "mean" ? Output::mean_hidden : Output::cls_hidden);
   const double load_seconds = seconds_since(opened);
-  RowOutput output(f.text.output, {}, {});
+  RowOutputOptions output_options;
+  output_options.stop = &stop_requested();
+  RowOutput output(f.text.output, {}, output_options);
   std::string line;
   const auto sink = [&](ScoredChunk& chunk) {
     throw_first(f.text.inputs, chunk.rows, chunk.errors);
@@ -102,6 +103,7 @@ int run_embed(EmbedFlags f) {
   };
   PipelineOptions options;
   options.stop = &stop_requested();
+  stop_on_signals();
   const PipelineStats stats = run_pipeline(engine.get(), reader, sink, on_progress, options);
   progress.finish();
   f.engine.write_trace();

@@ -12,6 +12,7 @@
 #include <iostream>
 #include <new>
 
+#include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -42,10 +43,33 @@ constexpr Verb kVerbs[] = {
 
 constexpr const char* kVersion = "brim 0.1.0";
 
-std::atomic<bool> stop{false};
+std::atomic<bool> stop{false}, saves{false};
+std::atomic<int64_t> stopped_ns{0};
 
+// A verb that saves its work gets the second it needs, also where one event brings several signals, as a terminal that
+// closes does. After that, or where there is nothing to save, a signal ends the process at once.
 void on_signal(int) {
-  if (stop.exchange(true)) ::_exit(exit_code(ErrorCode::interrupted));
+  constexpr int64_t kSecond = 1'000'000'000;
+  if (!saves) {
+    constexpr std::string_view kSaid = "brim: interrupted\n";
+    (void)!::write(STDERR_FILENO, kSaid.data(), kSaid.size());
+    ::_exit(exit_code(ErrorCode::interrupted));
+  }
+  if (!stop.exchange(true)) {
+    stopped_ns = now_ns();
+    return;
+  }
+  if (now_ns() - stopped_ns > kSecond) ::_exit(exit_code(ErrorCode::interrupted));
+}
+
+void take_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+  struct sigaction hangup {};
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);  // nohup stays nohup
 }
 
 void print_log(LogLevel level, std::string_view message) {
@@ -284,12 +308,7 @@ int run(int argc, char** argv) {
 
 const std::atomic<bool>& stop_requested() { return stop; }
 
-void stop_on_signals() {
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
-}
+void stop_on_signals() { saves = true; }
 
 std::vector<std::filesystem::path> model_roots() {
   std::vector<std::filesystem::path> roots;
@@ -328,6 +347,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe and a file that grew too large are write errors, not a sudden end
   std::signal(SIGXFSZ, SIG_IGN);
   brim::set_log_sink(brim::print_log);
+  brim::take_signals();
   try {
     return written_out(brim::run(argc, argv));
   } catch (const brim::Error& e) {

@@ -159,7 +159,6 @@ int run_score(const ScoreFlags& given) {
   (void)parse_on_error(f.on_error);
   if (!(f.checkpoint_seconds >= 0))
     fail(ErrorCode::usage, "--checkpoint-seconds {}: must not be negative", f.checkpoint_seconds);
-  stop_on_signals();
   f.engine.start_trace();
   if (f.summary_json == "-" && f.output == "-")
     fail(ErrorCode::usage,
@@ -192,6 +191,7 @@ int run_score(const ScoreFlags& given) {
   RowOutputOptions output_options;
   output_options.resume = f.resume;
   output_options.checkpoint_seconds = f.checkpoint_seconds;
+  output_options.stop = &stop_requested();
   std::map<std::string, int64_t> counters;
   RowOutput output(f.output, identity_of(f, engine.get(), writing.format), output_options);
   if (output.resumed()) {
@@ -226,6 +226,7 @@ int run_score(const ScoreFlags& given) {
     card.emplace(engine->device().pci_bus_id());
   std::optional<OtherProcesses> others;
   if (!f.engine.trace.empty()) others.emplace();
+  stop_on_signals();  // so far there was nothing to save
   const PipelineStats stats = run_pipeline(
       engine.get(), reader, [&](ScoredChunk& chunk) { sink(chunk); }, on_progress, options);
   progress.finish();
@@ -242,9 +243,14 @@ int run_score(const ScoreFlags& given) {
     if (card) record.card = card->stop();
     f.engine.write_trace(to_json(record));
   }
-  if (interrupted)
-    fail(ErrorCode::interrupted, "interrupted after {} rows{}", format_count(counters["rows"]),
-         f.output == "-" ? "" : "; the same command with --resume goes on");
+  if (interrupted) {
+    const std::string part = AtomicFile::part_path(f.output).string();
+    fail(ErrorCode::interrupted, "interrupted after {} {}{}", format_count(counters["rows"]),
+         counters["rows"] == 1 ? "row" : "rows",
+         output.resumable()              ? "; the same command with --resume goes on"
+         : std::filesystem::exists(part) ? "; they are in " + part + ", and a pipe cannot be resumed"
+                                         : "");
+  }
   const Summary summary = summarize(engine.get(), stats, counters, load_seconds);
   if (!f.engine.quiet) fmt::print(stderr, "{}", summary.text());
   if (!f.summary_json.empty()) summary.write_json(f.summary_json);

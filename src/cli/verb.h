@@ -34,7 +34,8 @@ std::function<int()> setup_doctor(CLI::App& app);
 std::function<int()> setup_compare(CLI::App& app);
 std::function<int()> setup_bench(CLI::App& app);
 
-// Set by SIGINT and SIGTERM after stop_on_signals(); a second signal ends the process at once.
+// Set by SIGINT, SIGTERM and SIGHUP after stop_on_signals(); before it they end the process at once, and so does one
+// that comes a second or more after the first.
 const std::atomic<bool>& stop_requested();
 void stop_on_signals();
 

@@ -52,6 +52,7 @@ class Packer {
            static_cast<int64_t>(waiting_.size()) > limits_.sequences;
   }
   bool empty() const { return waiting_.empty(); }
+  uint64_t next_ticket() const { return waiting_.front().ticket; }  // of the first sequence given that still waits
   void pop(PackedBatch& batch);  // fills `batch` with what fits; at least one sequence if any waits
 
  private:

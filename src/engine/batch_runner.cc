@@ -139,6 +139,12 @@ void BatchRunner::collect_oldest(const Collect& collect) {
   collect(slot.batch, static_cast<const float*>(slot.result.data()));
 }
 
+bool BatchRunner::collect_one(const Collect& collect) {
+  if (in_flight_ == 0) return false;
+  collect_oldest(collect);
+  return true;
+}
+
 void BatchRunner::finish(const Collect& collect) {
   while (in_flight_ > 0) collect_oldest(collect);
 }

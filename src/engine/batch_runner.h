@@ -25,7 +25,8 @@ class BatchRunner {
 
   // Takes the batch's contents (swapped with a used batch's, so that storage circulates). May collect earlier batches.
   void submit(PackedBatch& batch, const Collect& collect);
-  void finish(const Collect& collect);  // waits for all that is in flight
+  void finish(const Collect& collect);       // waits for all that is in flight
+  bool collect_one(const Collect& collect);  // waits for the oldest batch in flight; false if there is none
 
   // Time the device spent on batches since the last reset, measured on the device itself.
   double busy_seconds() const { return busy_seconds_; }

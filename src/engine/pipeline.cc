@@ -2,9 +2,7 @@
 #include "engine/pipeline.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -15,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "base/timeline.h"
 #include "engine/batch_runner.h"
+#include "engine/chunk_flow.h"
 #include "engine/entities.h"
 #include "text/vader.h"
 
@@ -40,75 +39,7 @@ struct Job {
   int64_t truncated = 0;
 };
 
-// Hands out jobs in order of their numbers, whoever delivers them.
-class OrderedJobs {
- public:
-  void push(std::unique_ptr<Job> job) {
-    std::lock_guard lock(mutex_);
-    waiting_[job->number] = std::move(job);
-    arrived_.notify_one();
-  }
-  // Null when the stream has ended (all `end()` jobs given out) or was cancelled.
-  std::unique_ptr<Job> pop() {
-    std::unique_lock lock(mutex_);
-    arrived_.wait(lock, [&] { return cancelled_ || next_ == end_ || waiting_.count(next_) > 0; });
-    if (cancelled_ || next_ == end_) return nullptr;
-    auto node = waiting_.extract(next_++);
-    return std::move(node.mapped());
-  }
-  // Whether pop() would return within that time.
-  bool comes_within(std::chrono::milliseconds time) {
-    std::unique_lock lock(mutex_);
-    return arrived_.wait_for(lock, time, [&] { return cancelled_ || next_ == end_ || waiting_.count(next_) > 0; });
-  }
-  // The stream ends after `jobs` jobs, or earlier if that was said before.
-  void end(uint64_t jobs) {
-    std::lock_guard lock(mutex_);
-    end_ = std::min(end_, jobs);
-    arrived_.notify_all();
-  }
-  void cancel() {
-    std::lock_guard lock(mutex_);
-    cancelled_ = true;
-    arrived_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::map<uint64_t, std::unique_ptr<Job>> waiting_;
-  uint64_t next_ = 0, end_ = UINT64_MAX;
-  bool cancelled_ = false;
-};
-
-// Limits the chunks between reader and sink.
-class Permits {
- public:
-  explicit Permits(int count) : count_(count) {}
-  bool take() {
-    std::unique_lock lock(mutex_);
-    freed_.wait(lock, [&] { return cancelled_ || count_ > 0; });
-    if (cancelled_) return false;
-    --count_;
-    return true;
-  }
-  void give() {
-    std::lock_guard lock(mutex_);
-    ++count_;
-    freed_.notify_one();
-  }
-  void cancel() {
-    std::lock_guard lock(mutex_);
-    cancelled_ = true;
-    freed_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable freed_;
-  int count_;
-  bool cancelled_ = false;
-};
+using Flow = ChunkFlow<Job>;
 
 class Run {
  public:
@@ -121,7 +52,7 @@ class Run {
         options_(options),
         tokenizers_(tokenizer_threads()),
         most_held_(held_chunks()),
-        permits_(static_cast<int>(most_held_) + 2 * tokenizers_ + 4),
+        flow_(static_cast<int>(most_held_) + 2 * tokenizers_ + 4, options.stop),
         to_tokenize_(static_cast<size_t>(tokenizers_) + 2) {}
 
   PipelineStats go() {
@@ -136,6 +67,7 @@ class Run {
     threads.emplace_back([&] { guarded("writer", sink_cpu_, [&] { write(); }); });
     guarded("compute", compute_cpu_, [&] { compute(); });
     for (auto& t : threads) t.join();
+    reader_.wait_by({});
     if (error_) std::rethrow_exception(error_);
     stats_.seconds = seconds_since(started);
     stats_.tokenizers = tokenizers_;
@@ -191,10 +123,8 @@ class Run {
         std::lock_guard lock(error_mutex_);
         if (!error_) error_ = std::current_exception();
       }
-      permits_.cancel();
+      flow_.cancel();
       to_tokenize_.cancel();
-      tokenized_.cancel();
-      done_.cancel();
     }
   }
 
@@ -202,10 +132,11 @@ class Run {
 
   void read() {
     uint64_t number = 0;
+    reader_.wait_by({options_.stop, [&] { flow_.await_input(); }});
     const auto room = [&] {
       ScopedZone zone(Zone::wait_room);
       const int64_t since = now_ns();
-      const bool taken = permits_.take();
+      const bool taken = flow_.take_room();
       stats_.room_seconds += seconds_since(since);
       return taken;
     };
@@ -214,19 +145,29 @@ class Run {
       {
         ScopedZone zone(Zone::read);
         const int64_t since = now_ns();
-        const bool more = reader_.next_chunk(job->out.rows);
+        const bool more = next_chunk(job->out.rows);
         stats_.read_seconds += seconds_since(since);
         so_far([&](PipelineStats& now) { now.read_seconds = stats_.read_seconds; });
         if (!more) break;
         zone.set_detail(static_cast<int64_t>(job->out.rows.size()));
       }
       job->number = number++;
+      flow_.was_read();
       ScopedZone zone(Zone::wait_output);
       if (!to_tokenize_.push(std::move(job))) break;
     }
     to_tokenize_.close();
-    tokenized_.end(number);
-    done_.end(number);
+    flow_.all_read();
+  }
+
+  // False at the end, which is also where a stop ended the wait for a pipe.
+  bool next_chunk(RowChunk& rows) {
+    try {
+      return reader_.next_chunk(rows);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::interrupted && stopped()) return false;
+      throw;
+    }
   }
 
   void tokenize() {
@@ -246,7 +187,7 @@ class Run {
       const double took = seconds_since(since);
       seconds += took;
       so_far([&](PipelineStats& now) { now.tokenize_seconds += took; });
-      tokenized_.push(std::move(*job));
+      flow_.was_tokenized(std::move(*job));
     }
     std::lock_guard lock(counters_mutex_);
     tokenize_seconds_ += seconds;
@@ -294,10 +235,10 @@ class Run {
 
   void compute() {
     if (engine_ == nullptr) {  // VADER was scored by the tokenizer threads
-      while (auto job = tokenized_.pop()) {
-        if (stopped()) return drop_from(job->number);
-        done_.push(std::move(job));
-      }
+      std::unique_ptr<Job> job;
+      Flow::Next next = Flow::Next::chunk;
+      while ((next = flow_.next(job, false)) == Flow::Next::chunk) flow_.was_computed(std::move(job));
+      if (next == Flow::Next::stopped) stop_before(UINT64_MAX);
       return;
     }
     const Plan& plan = engine_->plan();
@@ -305,49 +246,77 @@ class Run {
     BatchRunner& runner = engine_->batches();
     runner.reset_busy();
     PackedBatch batch;
-    const bool live = reader_.bytes_total() < 0;
-    for (;;) {
-      const int64_t waiting_since = now_ns();
-      // A pipe that pauses: whoever writes into it may wait for the labels of what it wrote.
-      if (live && !held_.empty() && !tokenized_.comes_within(std::chrono::milliseconds(100))) {
-        stats_.wait_input_seconds += seconds_since(waiting_since);
-        while (!packer.empty()) submit(runner, packer, batch);
-        runner.finish([&](const PackedBatch& b, const float* r) { collect(b, r); });
-        continue;
+    const auto take = [&](const PackedBatch& b, const float* r) { collect(b, r); };
+    bool more = true;
+    while (more && !stopped()) {
+      std::unique_ptr<Job> job;
+      switch (next_job(job)) {
+        case Flow::Next::chunk:
+          hold(std::move(job), packer);
+          while (!packer.empty() && !stopped() && (packer.ready() || held_.size() >= most_held_))
+            submit(runner, packer, batch);
+          break;
+        case Flow::Next::stalled:
+          // What is in flight comes first: while the device works, more may arrive for a fuller batch.
+          if (!runner.collect_one(take)) submit(runner, packer, batch);
+          break;
+        case Flow::Next::stopped:
+        case Flow::Next::end:
+          more = false;
+          break;
+        case Flow::Next::cancelled:
+          runner.finish(take);
+          return;
       }
-      auto job = [&] {
-        ScopedZone zone(Zone::wait_input);
-        return tokenized_.pop();
-      }();
-      stats_.wait_input_seconds += seconds_since(waiting_since);
-      if (!job) break;
-      if (stopped()) {
-        drop_from(job->number);
-        break;
-      }
-      Job* raw = job.get();
-      stats_.truncated_rows += raw->truncated;
-      const uint64_t number = raw->number;
-      held_[number] = std::move(job);
-      if (raw->windows_left == 0) release(number);
-      {
-        ScopedZone zone(Zone::pack);
-        for (size_t w = 0; w < raw->tokens.windows.size(); ++w)
-          packer.push(
-              {raw->tokens.ids.data() + raw->tokens.windows[w].begin, raw->tokens.windows[w].length, number << 32 | w});
-      }
-      while (!packer.empty() && (packer.ready() || held_.size() >= most_held_)) submit(runner, packer, batch);
     }
-    while (!packer.empty()) submit(runner, packer, batch);
-    runner.finish([&](const PackedBatch& b, const float* r) { collect(b, r); });
+    while (!packer.empty() && !stopped()) submit(runner, packer, batch);
+    runner.finish(take);
     stats_.compute_seconds = runner.busy_seconds();
+    if (stopped()) cut_short(packer);
   }
 
-  // Interrupted: what was read and not begun is dropped, and the stages before this one are woken to end.
-  void drop_from(uint64_t number) {
-    done_.end(number);
-    permits_.cancel();
+  Flow::Next next_job(std::unique_ptr<Job>& job) {
+    ScopedZone zone(Zone::wait_input);
+    const int64_t since = now_ns();
+    const Flow::Next next = flow_.next(job, !held_.empty());
+    stats_.wait_input_seconds += seconds_since(since);
+    return next;
+  }
+
+  void hold(std::unique_ptr<Job> job, Packer& packer) {
+    Job& kept = *job;
+    stats_.truncated_rows += kept.truncated;
+    held_[kept.number] = std::move(job);
+    {
+      ScopedZone zone(Zone::pack);
+      for (size_t w = 0; w < kept.tokens.windows.size(); ++w)
+        packer.push({kept.tokens.ids.data() + kept.tokens.windows[w].begin, kept.tokens.windows[w].length,
+                     kept.number << 32 | w});
+    }
+    if (kept.windows_left == 0) release(kept.number);
+  }
+
+  // Interrupted: rows up to the first one that is not computed are handed out, the rest is dropped.
+  void cut_short(const Packer& packer) {
+    if (packer.empty()) return stop_before(UINT64_MAX);
+    const uint64_t number = packer.next_ticket() >> 32;
+    const size_t window = packer.next_ticket() & 0xFFFFFFFF;
+    Job& job = *held_.at(number);
+    size_t text = 0;
+    while (job.tokens.texts[text].first_window + job.tokens.texts[text].windows <= window) ++text;
+    const size_t rows = job.row_of_text[text];
+    stop_before(number + (rows > 0 ? 1 : 0));
+    if (rows == 0) return;
+    job.row_of_text.resize(text);
+    job.out.rows.keep_first(rows);
+    while (!job.out.errors.empty() && job.out.errors.back().row >= rows) job.out.errors.pop_back();
+    release(number);
+  }
+
+  // The stages before this one are woken to end, and the one behind ends with the last chunk that is whole.
+  void stop_before(uint64_t number) {
     to_tokenize_.cancel();
+    flow_.close(number);
   }
 
   void submit(BatchRunner& runner, Packer& packer, PackedBatch& batch) {
@@ -402,14 +371,14 @@ class Run {
 
   void release(uint64_t number) {
     auto node = held_.extract(number);
-    done_.push(std::move(node.mapped()));
+    flow_.was_computed(std::move(node.mapped()));
   }
 
   void write() {
     for (;;) {
       auto job = [&] {
         ScopedZone zone(Zone::wait_input);
-        return done_.pop();
+        return flow_.next_computed();
       }();
       if (!job) break;
       {
@@ -434,7 +403,7 @@ class Run {
         progress_(now);
       }
       job.reset();
-      permits_.give();
+      flow_.was_written();
     }
     stats_.rows = rows_;
     stats_.bad_rows = bad_;
@@ -500,9 +469,8 @@ class Run {
   const PipelineOptions& options_;
   const int tokenizers_;
   const size_t most_held_;
-  Permits permits_;
+  Flow flow_;
   BoundedQueue<std::unique_ptr<Job>> to_tokenize_;
-  OrderedJobs tokenized_, done_;
   std::map<uint64_t, std::unique_ptr<Job>> held_;  // compute thread only
   PipelineStats stats_;
   int64_t rows_ = 0, bad_ = 0, file_bytes_ = 0;

@@ -28,8 +28,9 @@ struct ScoredChunk {
 struct PipelineOptions {
   int tokenizer_threads = 0;  // 0: by device
   bool word_tags = false;     // token models: fill ScoredChunk::tags for the words of space-separated text
-  const std::atomic<bool>* stop =
-      nullptr;  // set by a signal: chunks the device has begun are finished and handed out, the rest is dropped
+  // Set by a signal: the batches the device has begun are finished, rows up to the first one that is not scored are
+  // handed out, the rest is dropped. Waiting for a pipe or for room ends within a fifth of a second.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 // Rows of `reader` through `engine` (null: VADER) to `sink`, which runs on one thread, in order. An error in any stage

@@ -14,18 +14,13 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/descriptor.h"
 
 namespace brim {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 18;
-constexpr size_t kMaxWriteBytes = size_t{1} << 30;  // one write(2) moves at most 2 GiB minus a page
-
-[[noreturn]] void fail_write(const fs::path& path, const char* what, int error) {
-  const char* advice = error == ENOSPC || error == EDQUOT ? ": free some space or write elsewhere" : "";
-  fail(ErrorCode::cannot_write, "{}: {}: {}{}", path.string(), what, std::strerror(error), advice);
-}
 
 }  // namespace
 
@@ -38,6 +33,7 @@ struct AtomicFile::State {
   bool keep = false;
   uint64_t written = 0;  // bytes handed to the system
   std::string buffer;
+  WriteStop stop;
 
   ~State() {
     if (fd < 0) return;
@@ -45,21 +41,13 @@ struct AtomicFile::State {
     ::close(fd);
   }
 
-  void write_all(const char* data, size_t bytes) {
-    while (bytes > 0) {
-      const ssize_t n = ::write(fd, data, std::min(bytes, kMaxWriteBytes));
-      if (n < 0) {
-        if (errno == EINTR) continue;
-        fail_write(part, "cannot write", errno);
-      }
-      data += n;
-      bytes -= static_cast<size_t>(n);
-      written += static_cast<uint64_t>(n);
-    }
+  void hand_over(std::string_view bytes) {
+    write_all(fd, bytes, part.string(), stop);
+    written += bytes.size();
   }
 
   void flush() {
-    write_all(buffer.data(), buffer.size());
+    hand_over(buffer);
     buffer.clear();
   }
 
@@ -67,7 +55,7 @@ struct AtomicFile::State {
     flush();
     // Pipes and some devices have nothing to sync.
     if (::fsync(fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
-      fail_write(part, "cannot sync", errno);
+      fail_write(part.string(), "cannot sync", errno);
   }
 };
 
@@ -90,7 +78,7 @@ int open_part(const fs::path& part, bool create) {
       fail(ErrorCode::cannot_write, "{}: cannot create: {}; make the directory {} first", wanted.string(),
            std::strerror(ENOENT), wanted.parent_path().string());
     }
-    if (fd < 0) fail_write(part, create ? "cannot create" : "cannot continue", errno);
+    if (fd < 0) fail_write(part.string(), create ? "cannot create" : "cannot continue", errno);
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // other errors: no locks on this file system
       ::close(fd);
       fail(ErrorCode::cannot_write, "{}: another process is writing it: wait for it or choose another output",
@@ -125,18 +113,19 @@ AtomicFile::AtomicFile(const fs::path& path) : state_(std::make_unique<State>())
     s.direct = true;
     s.part = path;
     s.fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (s.fd < 0) fail_write(path, "cannot open", errno);
+    if (s.fd < 0) fail_write(path.string(), "cannot open", errno);
     return;
   }
   s.final = behind_link(path);
   s.part = part_path(s.final);
   const int fd = open_part(s.part, true);
   s.fd = fd;
-  if (::ftruncate(fd, 0) != 0) fail_write(s.part, "cannot empty", errno);
+  if (::ftruncate(fd, 0) != 0) fail_write(s.part.string(), "cannot empty", errno);
   // An output that exists keeps its permissions and must be one we may write: rename alone would not ask.
   if (fs::exists(status)) {
-    if (::access(s.final.c_str(), W_OK) != 0) fail_write(s.final, "cannot write", errno);
-    if (::fchmod(fd, static_cast<mode_t>(status.permissions()) & 07777) != 0) fail_write(s.part, "cannot write", errno);
+    if (::access(s.final.c_str(), W_OK) != 0) fail_write(s.final.string(), "cannot write", errno);
+    if (::fchmod(fd, static_cast<mode_t>(status.permissions()) & 07777) != 0)
+      fail_write(s.part.string(), "cannot write", errno);
   }
 }
 
@@ -148,12 +137,13 @@ AtomicFile AtomicFile::resume(const fs::path& path, uint64_t offset) {
   state->fd = open_part(state->part, false);
   state->keep = true;  // until the resumed state is known good, lose nothing
   struct stat info {};
-  if (::fstat(state->fd, &info) != 0) fail_write(state->part, "cannot read its size", errno);
+  if (::fstat(state->fd, &info) != 0) fail_write(state->part.string(), "cannot read its size", errno);
   if (static_cast<uint64_t>(info.st_size) < offset)
     fail(ErrorCode::cannot_write, "{}: has {} bytes, {} were written before: start again without --resume",
          state->part.string(), info.st_size, offset);
-  if (::ftruncate(state->fd, static_cast<off_t>(offset)) != 0) fail_write(state->part, "cannot cut", errno);
-  if (::lseek(state->fd, static_cast<off_t>(offset), SEEK_SET) < 0) fail_write(state->part, "cannot seek", errno);
+  if (::ftruncate(state->fd, static_cast<off_t>(offset)) != 0) fail_write(state->part.string(), "cannot cut", errno);
+  if (::lseek(state->fd, static_cast<off_t>(offset), SEEK_SET) < 0)
+    fail_write(state->part.string(), "cannot seek", errno);
   state->written = offset;
   return AtomicFile(std::move(state));
 }
@@ -164,7 +154,7 @@ void AtomicFile::write(const void* data, size_t bytes) {
   const char* text = static_cast<const char*>(data);
   if (s.buffer.size() + bytes > kBufferBytes) s.flush();
   if (bytes >= kBufferBytes)
-    s.write_all(text, bytes);
+    s.hand_over({text, bytes});
   else
     s.buffer.append(text, bytes);
 }
@@ -173,6 +163,7 @@ uint64_t AtomicFile::position() const { return state_->written + state_->buffer.
 void AtomicFile::flush() { state_->flush(); }
 void AtomicFile::sync() { state_->sync(); }
 void AtomicFile::keep_part() { state_->keep = true; }
+void AtomicFile::stop_by(const std::atomic<bool>* stop) { state_->stop = {stop}; }
 const fs::path& AtomicFile::path() const { return state_->path; }
 
 void AtomicFile::commit() {
@@ -181,16 +172,17 @@ void AtomicFile::commit() {
   s.sync();
   // Rename while the file is still open, so that its lock covers the change of name.
   if (!s.direct && ::rename(s.part.c_str(), s.final.c_str()) != 0)
-    fail_write(s.final, "cannot rename into place", errno);
+    fail_write(s.final.string(), "cannot rename into place", errno);
   const int fd = std::exchange(s.fd, -1);
-  if (::close(fd) != 0 && errno != EINTR) fail_write(s.final, "cannot close", errno);
+  if (::close(fd) != 0 && errno != EINTR) fail_write(s.final.string(), "cannot close", errno);
   if (s.direct) return;
   const fs::path parent = s.final.has_parent_path() ? s.final.parent_path() : fs::path(".");
   const int dir = ::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (dir < 0) return;  // a directory we may write but not read: the rename happened, only its durability is unknown
   const int error = ::fsync(dir) == 0 ? 0 : errno;
   ::close(dir);
-  if (error != 0 && error != EINVAL && error != EROFS && error != ENOTSUP) fail_write(parent, "cannot sync", error);
+  if (error != 0 && error != EINVAL && error != EROFS && error != ENOTSUP)
+    fail_write(parent.string(), "cannot sync", error);
 }
 
 void require_writable(const fs::path& path) {

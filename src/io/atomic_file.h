@@ -3,6 +3,7 @@
 // is checked, so a full disk is met at the write that fills it (or at the latest in commit), never silently. A path
 // that is no regular file (a pipe, /dev/null) is written directly.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -24,10 +25,12 @@ class AtomicFile {
 
   void write(const void* data, size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
-  uint64_t position() const;                  // bytes accepted so far, those still buffered included
-  void flush();                               // hands buffered bytes to the system
-  void sync();                                // flush, then fsync: what was written survives a crash
-  void commit();                              // sync, close, rename over PATH, make the rename durable
+  uint64_t position() const;  // bytes accepted so far, those still buffered included
+  void flush();               // hands buffered bytes to the system
+  void sync();                // flush, then fsync: what was written survives a crash
+  void commit();              // sync, close, rename over PATH, make the rename durable
+  // Once `stop` is set, a pipe that stays full is not waited for any longer (interrupted).
+  void stop_by(const std::atomic<bool>* stop);
   void keep_part();                           // an unfinished file stays, as far as it was flushed, for resume()
   const std::filesystem::path& path() const;  // the final name
 

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "io/atomic_file.h"
+#include "io/descriptor.h"
 
 namespace brim {
 namespace {
@@ -27,17 +28,10 @@ constexpr size_t kOutputBlock = size_t{256} << 10;
 constexpr int kGzipLevel = 4;
 constexpr int kZstdLevel = 3;
 
-// A descriptor shared with another program may have been made non-blocking; waiting is then ours to do.
-bool wait_if_not_ready(int fd, short event) {
-  if (errno != EAGAIN && errno != EWOULDBLOCK) return false;
-  pollfd waiting{fd, event, 0};
-  ::poll(&waiting, 1, -1);
-  return true;
-}
-
 class FileSource : public ByteSource {
  public:
-  FileSource(std::string name, int fd, bool owned) : ByteSource(std::move(name)), fd_(fd), owned_(owned) {
+  FileSource(std::string name, int fd, bool owned, std::shared_ptr<const InputWait> wait)
+      : ByteSource(std::move(name)), fd_(fd), owned_(owned), wait_(std::move(wait)) {
     struct stat info {};
     if (::fstat(fd_, &info) != 0) return;
     regular_ = S_ISREG(info.st_mode);
@@ -53,21 +47,17 @@ class FileSource : public ByteSource {
   }
   size_t read(char* into, size_t capacity) override {
     for (;;) {
+      if (!regular_) await_bytes();
       const ssize_t n = ::read(fd_, into, std::min(capacity, size_t{1} << 30));
       if (n >= 0) {
         position_ += n;
         return static_cast<size_t>(n);
       }
-      if (wait_if_not_ready(fd_, POLLIN)) continue;
-      if (errno != EINTR)
+      if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)
         fail(ErrorCode::bad_data, "{}: cannot read at byte {}: {}", name(), position_, std::strerror(errno));
     }
   }
-  bool ready() override {
-    if (regular_) return true;
-    pollfd waiting{fd_, POLLIN, 0};
-    return ::poll(&waiting, 1, 0) > 0;
-  }
+  bool ready() override { return regular_ || wait_until_ready(fd_, POLLIN, 0); }
   void skip(int64_t bytes) override {
     if (!regular_) return ByteSource::skip(bytes);
     if (::lseek(fd_, bytes, SEEK_CUR) < 0)
@@ -78,8 +68,17 @@ class FileSource : public ByteSource {
   int64_t size() const override { return size_ < 0 ? -1 : size_ - start_; }
 
  private:
+  void await_bytes() {
+    if (wait_until_ready(fd_, POLLIN, 0)) return;
+    if (wait_ && wait_->begins) wait_->begins();
+    const std::atomic<bool>* stop = wait_ ? wait_->stop : nullptr;
+    while (!wait_until_ready(fd_, POLLIN, stop != nullptr ? kStopLookMs : -1))
+      if (stop != nullptr && stop->load()) fail(ErrorCode::interrupted, "{}: interrupted", name());
+  }
+
   int fd_;
   bool owned_, regular_ = false;
+  std::shared_ptr<const InputWait> wait_;
   int64_t position_ = 0, size_ = -1, start_ = 0;
 };
 
@@ -255,19 +254,14 @@ class FileSink : public ByteSink {
 
 class DescriptorSink : public ByteSink {
  public:
-  DescriptorSink(int fd, std::string name) : fd_(fd), name_(std::move(name)) {}
+  DescriptorSink(int fd, std::string name, const std::atomic<bool>* stop)
+      : fd_(fd), name_(std::move(name)), stop_{stop} {}
   void write(std::string_view bytes) override {
     buffer_.append(bytes);
     if (buffer_.size() >= kOutputBlock) end_member();
   }
   void end_member() override {
-    std::string_view left = buffer_;
-    while (!left.empty()) {
-      const ssize_t n = ::write(fd_, left.data(), left.size());
-      if (n < 0 && wait_if_not_ready(fd_, POLLOUT)) continue;
-      if (n < 0 && errno != EINTR) fail(ErrorCode::cannot_write, "{}: cannot write: {}", name_, std::strerror(errno));
-      if (n > 0) left.remove_prefix(static_cast<size_t>(n));
-    }
+    write_all(fd_, buffer_, name_, stop_);
     written_ += static_cast<int64_t>(buffer_.size());
     buffer_.clear();
   }
@@ -276,6 +270,7 @@ class DescriptorSink : public ByteSink {
  private:
   int fd_;
   std::string name_, buffer_;
+  WriteStop stop_;
   int64_t written_ = 0;
 };
 
@@ -444,16 +439,17 @@ std::unique_ptr<ByteSource> decompressed(std::unique_ptr<ByteSource> inner) {
   return peeked;
 }
 
-std::unique_ptr<ByteSource> open_source(const std::string& path) {
-  if (path == "-") return decompressed(std::make_unique<FileSource>("stdin", STDIN_FILENO, false));
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+std::unique_ptr<ByteSource> open_source(const std::string& path, std::shared_ptr<const InputWait> wait) {
+  if (path == "-") return decompressed(std::make_unique<FileSource>("stdin", STDIN_FILENO, false, std::move(wait)));
+  // A named pipe that nobody writes yet is waited for where waiting can be interrupted, not here.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail(ErrorCode::usage, "{}: cannot open: {}", path, std::strerror(errno));
   struct stat info {};
   if (::fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
     ::close(fd);
     fail(ErrorCode::usage, "{}: is a directory; name the files to read", path);
   }
-  return decompressed(std::make_unique<FileSource>(path, fd, true));
+  return decompressed(std::make_unique<FileSource>(path, fd, true, std::move(wait)));
 }
 
 std::unique_ptr<ByteSource> memory_source(std::string name, std::string bytes, size_t piece) {
@@ -473,8 +469,8 @@ std::unique_ptr<ByteSink> make_sink(AtomicFile& file, Compression compression) {
   return plain;
 }
 
-std::unique_ptr<ByteSink> make_sink(int fd, std::string name) {
-  return std::make_unique<DescriptorSink>(fd, std::move(name));
+std::unique_ptr<ByteSink> make_sink(int fd, std::string name, const std::atomic<bool>* stop) {
+  return std::make_unique<DescriptorSink>(fd, std::move(name), stop);
 }
 
 }  // namespace brim

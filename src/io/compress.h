@@ -4,8 +4,10 @@
 // or zstd frames in a row are one stream, and an output can be cut at such a boundary and continued later (see
 // resume.h).
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,6 +23,12 @@ std::string_view without_compression(std::string_view path);  // "a.csv.gz" → 
 
 // Whether the path names a file that can be read again from the start; stdin, pipes and devices cannot.
 bool is_rereadable(const std::string& path);
+
+// How a source waits for bytes that have not come yet: pipes, terminals.
+struct InputWait {
+  const std::atomic<bool>* stop = nullptr;  // once set, waiting ends with Error(interrupted)
+  std::function<void()> begins;             // called when a wait begins
+};
 
 class ByteSource {
  public:
@@ -41,7 +49,7 @@ class ByteSource {
 };
 
 // Opens a path or "-". A missing or unreadable file is an Error(usage), a broken one Error(bad_data).
-std::unique_ptr<ByteSource> open_source(const std::string& path);
+std::unique_ptr<ByteSource> open_source(const std::string& path, std::shared_ptr<const InputWait> wait = nullptr);
 // Decompresses `inner` if its first bytes (or its name) say so. open_source does this.
 std::unique_ptr<ByteSource> decompressed(std::unique_ptr<ByteSource> inner);
 // Bytes in memory, handed out at most `piece` at a time; for tests.
@@ -57,8 +65,9 @@ class ByteSink {
   virtual int64_t position() const = 0;  // bytes in the file, those not yet handed to the system included
 };
 
-// Both write to what they are given and do not own it. Every write is checked (cannot_write).
+// Both write to what they are given and do not own it. Every write is checked (cannot_write). Once `stop` is set, a
+// reader that takes nothing is not waited for (interrupted).
 std::unique_ptr<ByteSink> make_sink(AtomicFile& file, Compression compression);
-std::unique_ptr<ByteSink> make_sink(int fd, std::string name);
+std::unique_ptr<ByteSink> make_sink(int fd, std::string name, const std::atomic<bool>* stop = nullptr);
 
 }  // namespace brim

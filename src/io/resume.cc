@@ -113,7 +113,7 @@ RowOutput::RowOutput(const std::string& path, RunIdentity identity, RowOutputOpt
   const bool rereadable = std::all_of(identity_.inputs.begin(), identity_.inputs.end(), is_rereadable);
   if (path == "-") {
     if (options_.resume) fail(ErrorCode::usage, "--resume needs an output file (-o OUT), not stdout");
-    sink_ = make_sink(STDOUT_FILENO, "stdout");
+    sink_ = make_sink(STDOUT_FILENO, "stdout", options_.stop);
     return;
   }
   refuse_foreign_output(path);
@@ -130,6 +130,7 @@ RowOutput::RowOutput(const std::string& path, RunIdentity identity, RowOutputOpt
   sidecar_ = AtomicFile::part_path(path_).string() + ".json";
   compression_ = compression_of(path);
   open_file();
+  file_->stop_by(options_.stop);
   sink_ = make_sink(*file_, compression_);
   safe_.bytes = sink_->position();
   next_save_ns_ = now_ns() + static_cast<int64_t>(options_.checkpoint_seconds * 1e9);

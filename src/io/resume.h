@@ -9,6 +9,7 @@
 // and continued run gives the same bytes as one that was not. A run stopped in order (Ctrl-C, a bad row) ends one
 // early.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -34,10 +35,11 @@ struct RunIdentity {
 
 struct RowOutputOptions {
   bool resume = false;
-  double checkpoint_seconds = 2;          // after a kill about this much is done again; compressed: or the last member.
-                                          // 0: as often as possible
-  size_t member_bytes = size_t{1} << 20;  // a gzip member or zstd frame ends after so many bytes before compression,
-  size_t member_rows = 4096;              // or so many rows
+  double checkpoint_seconds = 2;  // after a kill about this much is done again; compressed: or the last member.
+                                  // 0: as often as possible
+  const std::atomic<bool>* stop = nullptr;  // set by a signal: a full pipe is then not waited for
+  size_t member_bytes = size_t{1} << 20;    // a gzip member or zstd frame ends after so many bytes before compression,
+  size_t member_rows = 4096;                // or so many rows
 };
 
 class RowOutput {
@@ -68,6 +70,7 @@ class RowOutput {
   void suspend();  // makes all rows so far durable, to be continued; nothing may be written afterwards
   void commit();   // the output is whole: rename it into place and remove the sidecar
 
+  bool resumable() const { return resumable_; }
   const std::filesystem::path& path() const { return path_; }
 
  private:

@@ -122,6 +122,19 @@ RowPosition RowChunk::position_after(size_t row) const {
   return after;
 }
 
+void RowChunk::keep_first(size_t rows) {
+  BRIM_CHECK(rows > 0 && rows <= size(), "{} rows of {}", rows, size());
+  const RowPosition end = position_after(rows - 1);
+  end_offset_ = end.offset;
+  end_lines_ = end.lines;
+  const size_t label_columns = labels.size() / size();
+  labels.resize(rows * label_columns);
+  texts.resize(rows);
+  records.resize(rows);
+  lines.resize(rows);
+  while (!errors.empty() && errors.back().row >= rows) errors.pop_back();
+}
+
 void RowChunk::clear() {
   texts.clear();
   records.clear();
@@ -196,7 +209,7 @@ void RowReader::choose_dialect() {
 
 void RowReader::open_input(size_t index, bool check_header) {
   input_ = index;
-  source_ = open_source(paths_[index]);
+  source_ = open_source(paths_[index], wait_);
   start_source();
   if (!check_header) return;
   if (is_delimited(schema_.format)) check_same_header();
@@ -348,7 +361,7 @@ void RowReader::seek(const RowPosition& position) {
     bytes_before_ += std::max<int64_t>(size, 0);
   }
   input_ = position.input;
-  source_ = open_source(paths_[input_]);
+  source_ = open_source(paths_[input_], wait_);
   source_->skip(position.offset);
   ended_ = rows_waiting_ = false;
   used_ = at_ = 0;

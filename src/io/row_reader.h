@@ -85,6 +85,7 @@ class RowChunk {
   size_t size() const { return texts.size(); }
   const Error* error(size_t row) const;          // null for a good row
   RowPosition position_after(size_t row) const;  // where the next row begins
+  void keep_first(size_t rows);                  // drops the rows behind; at least one stays
   // Bytes of the files (compressed ones where compressed) up to the end of the chunk, all inputs before it included.
   int64_t file_bytes() const { return file_bytes_; }
 
@@ -135,6 +136,9 @@ class RowReader {
   }
   size_t chunk_bytes() const { return options_.chunk_bytes; }
 
+  // How next_chunk waits for pipes from here on.
+  void wait_by(InputWait wait) { *wait_ = std::move(wait); }
+
   // Of all inputs' files, to set RowChunk::file_bytes against; -1 where unknown.
   int64_t bytes_total() const { return bytes_total_; }
 
@@ -172,6 +176,7 @@ class RowReader {
   std::vector<std::string> paths_;
   RowReaderOptions options_;
   RowSchema schema_;
+  std::shared_ptr<InputWait> wait_ = std::make_shared<InputWait>();  // the sources' too
   std::unique_ptr<ByteSource> source_;
   size_t input_ = 0;
   bool ended_ = false;         // the current source gives no more bytes

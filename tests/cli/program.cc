@@ -108,6 +108,11 @@ bool Running::ended() {
   return true;
 }
 
+bool Running::ends_within(double seconds) {
+  for (double waited = 0; !ended() && waited < seconds; waited += 0.001) ::usleep(1000);
+  return ended();
+}
+
 Outcome Running::wait() {
   if (feed_fd_ >= 0) {
     feed_(feed_fd_);

@@ -39,6 +39,7 @@ class Running {
   Running& operator=(const Running&) = delete;
   void signal(int number) const;
   bool ended();  // without waiting
+  bool ends_within(double seconds);
   Outcome wait();
 
  private:

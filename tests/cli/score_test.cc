@@ -233,6 +233,20 @@ TEST_F(Score, APipeThatPausesGetsItsLabels) {
   }
 }
 
+// Chunks that are done wait behind one whose last row did not fit its batch, until every chunk that may be on its way
+// waits there: the device then computes what it has.
+TEST_F(Score, AFileWhoseChunksWaitForOneSkippedRowIsScored) {
+  std::string rows = "text,more\n", words;
+  for (int i = 0; i < 42; ++i) words += fmt::format("w{} ", 5 + i);
+  for (int i = 0; i < 134; ++i) rows += words + ",\n";
+  for (int i = 0; i < 40; ++i) rows += "w9," + std::string(600'000, 'x') + "\n";
+  put("a.csv", rows);
+  Running run(folder_, tiny({"a.csv", "-o", "o.csv"}), {});
+  ASSERT_TRUE(run.ends_within(60));
+  EXPECT_EQ(run.wait().code, 0);
+  EXPECT_EQ(lines_of(get("o.csv")).size(), 175u);
+}
+
 // What is held does not grow with the input: ten times the rows through a pipe, the same peak but for fuller queues.
 TEST_F(Score, MemoryIsFlatOnAStream) {
   std::string block;

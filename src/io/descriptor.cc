@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/descriptor.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/clock.h"
+
+namespace brim {
+namespace {
+
+constexpr size_t kMostBytes = size_t{1} << 30;  // one write(2) moves at most 2 GiB minus a page
+constexpr int64_t kStopGraceNs = 800'000'000;
+
+bool is_regular(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+// Waits for room in a pipe. PIPE_BUF bytes then fit without blocking.
+void await_room(int fd, const std::string& name, WriteStop& stop) {
+  while (!wait_until_ready(fd, POLLOUT, stop.requested != nullptr ? kStopLookMs : -1)) {
+    if (!stop.requested->load()) continue;
+    if (stop.seen_ns == 0) stop.seen_ns = now_ns();
+    if (now_ns() - stop.seen_ns > kStopGraceNs)
+      fail(ErrorCode::interrupted, "{}: interrupted while its reader took nothing; the rows it did not take are lost",
+           name);
+  }
+}
+
+}  // namespace
+
+bool wait_until_ready(int fd, short events, int ms) {
+  pollfd waiting{fd, events, 0};
+  return ::poll(&waiting, 1, ms) > 0;
+}
+
+void write_all(int fd, std::string_view bytes, const std::string& name, WriteStop& stop) {
+  const bool may_block = stop.requested != nullptr && !is_regular(fd);
+  while (!bytes.empty()) {
+    if (may_block) await_room(fd, name, stop);
+    const ssize_t n = ::write(fd, bytes.data(), std::min<size_t>(bytes.size(), may_block ? PIPE_BUF : kMostBytes));
+    if (n >= 0) {
+      bytes.remove_prefix(static_cast<size_t>(n));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {  // made non-blocking by a program that shares it
+      await_room(fd, name, stop);
+    } else if (errno == EPIPE) {
+      throw OutputClosed(name);
+    } else if (errno != EINTR) {
+      fail_write(name, "cannot write", errno);
+    }
+  }
+}
+
+void fail_write(const std::string& name, const char* what, int error) {
+  const char* advice = error == ENOSPC || error == EDQUOT ? ": free some space or write elsewhere" : "";
+  fail(ErrorCode::cannot_write, "{}: {}: {}{}", name, what, std::strerror(error), advice);
+}
+
+}  // namespace brim
