@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/units.h"
 
 namespace brim {
@@ -37,11 +39,12 @@ size_t cells_of(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-void put(int fd, const std::string& text) {
-  for (size_t at = 0; at < text.size();) {
-    const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
+void put(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return;
-    at += static_cast<size_t>(n);
+    text.remove_prefix(static_cast<size_t>(n));
   }
 }
 
@@ -69,6 +72,8 @@ std::string progress_line(const std::string& title, double share, const std::str
 }
 
 bool is_terminal(int fd) { return ::isatty(fd) == 1; }
+bool wants_colour(int fd) { return is_terminal(fd) && !env("NO_COLOR"); }
+void put_stderr(std::string_view text) { put(STDERR_FILENO, text); }
 
 int terminal_width(int fd) {
   winsize size{};

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one progress bar: a redrawn line on a terminal, a plain line now and then in a log, nothing when quiet.
 #pragma once
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 namespace brim {
 
@@ -34,5 +38,14 @@ std::string progress_line(const std::string& title, double share, const std::str
 
 bool is_terminal(int fd);
 int terminal_width(int fd);
+bool wants_colour(int fd);  // a terminal, and NO_COLOR is not set
+
+// What people read beside the results. A stderr that cannot be written (its pipe was closed, the log's disk is full) is
+// done without: the run counts for more.
+void put_stderr(std::string_view text);
+template <class... Args>
+void print_stderr(fmt::format_string<Args...> format, Args&&... args) {
+  put_stderr(fmt::format(format, std::forward<Args>(args)...));
+}
 
 }  // namespace brim

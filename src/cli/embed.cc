@@ -109,7 +109,7 @@ int run_embed(EmbedFlags f) {
   f.engine.write_trace();
   if (stop_requested()) fail(ErrorCode::interrupted, "interrupted after {} rows", format_count(stats.rows));
   output.commit();
-  if (!f.engine.quiet) fmt::print(stderr, "{}", summarize(engine.get(), stats, {}, load_seconds).text());
+  if (!f.engine.quiet) put_stderr(summarize(engine.get(), stats, {}, load_seconds).text());
   return 0;
 }
 

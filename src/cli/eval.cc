@@ -145,11 +145,11 @@ int run_eval(const EvalFlags& f) {
   else
     print_table(e);
   if (!f.json && !f.engine.quiet) {
-    fmt::print(stderr, "{} on {} in {}\n", engine == nullptr ? "vader" : engine->model().dir().string(),
-               engine == nullptr ? "cpu" : engine->device().name(), e.precision);
+    print_stderr("{} on {} in {}\n", engine == nullptr ? "vader" : engine->model().dir().string(),
+                 engine == nullptr ? "cpu" : engine->device().name(), e.precision);
     const std::string trained = engine == nullptr ? "" : trained_in(engine->model().dir());
     if (!trained.empty() && trained != e.precision)
-      fmt::print(stderr, "training evaluated this model in {}: --precision {} repeats its figures\n", trained, trained);
+      print_stderr("training evaluated this model in {}: --precision {} repeats its figures\n", trained, trained);
   }
   return 0;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program's door: verbs, help, exit codes. Everything it can do lives in the libraries.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -16,9 +18,11 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "base/units.h"
 #include "cli/env_file.h"
 #include "cli/verb.h"
+#include "io/descriptor.h"
 #include "train/settings.h"
 
 namespace brim {
@@ -72,9 +76,33 @@ void take_signals() {
   if (hangup.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);  // nohup stays nohup
 }
 
+// "brim:" begins errors and warnings alone, so that they are found in a log.
+void print_problem(std::string_view prefix, const char* colour, std::string_view message) {
+  const bool coloured = wants_colour(STDERR_FILENO);
+  print_stderr("{}{}{} {}\n", coloured ? colour : "", prefix, coloured ? "\x1b[0m" : "", message);
+}
+
+void print_error(std::string_view message) { print_problem("brim:", "\x1b[31m", message); }
+
 void print_log(LogLevel level, std::string_view message) {
   if (level == LogLevel::debug && !env_flag("BRIM_DEBUG")) return;
-  fmt::print(stderr, "brim: {}{}\n", level == LogLevel::warning ? "warning: " : "", message);
+  if (level == LogLevel::warning)
+    print_problem("brim: warning:", "\x1b[33m", message);
+  else
+    print_stderr("{}\n", message);
+}
+
+// A closed stdin, stdout or stderr would be the number of the next file opened, and take what is meant for the other.
+// These refuse to be read and written, as the closed ones did; what goes to stderr is dropped.
+void fill_closed_streams() {
+  for (const auto& [fd, mode] :
+       {std::pair(STDIN_FILENO, O_WRONLY), std::pair(STDOUT_FILENO, O_RDONLY), std::pair(STDERR_FILENO, O_WRONLY)})
+    if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", mode);  // the lowest free number: fd
+}
+
+bool reader_is_gone(int fd) {
+  pollfd state{fd, POLLOUT, 0};
+  return ::poll(&state, 1, 0) > 0 && (state.revents & POLLERR) != 0;
 }
 
 // Every long flag is also an environment variable: --memory-limit is BRIM_MEMORY_LIMIT.
@@ -332,12 +360,15 @@ std::string default_model() {
 
 namespace {
 
-// What was printed may wait in a buffer yet: a full disk is found now or never.
+// What was printed may wait in a buffer yet: a full disk is found now or never. A reader that has seen enough, as
+// `head` has, is no failure.
 int written_out(int code) {
   std::cout.flush();
   const bool whole = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
   if (whole || code != 0) return code;
-  fmt::print(stderr, "brim: stdout: cannot write: {}\n", errno != 0 ? std::strerror(errno) : "not all was taken");
+  const int error = errno;
+  if (brim::reader_is_gone(STDOUT_FILENO)) return 0;
+  brim::print_error(fmt::format("stdout: cannot write: {}", error != 0 ? std::strerror(error) : "not all was taken"));
   return brim::exit_code(brim::ErrorCode::cannot_write);
 }
 
@@ -346,20 +377,26 @@ int written_out(int code) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe and a file that grew too large are write errors, not a sudden end
   std::signal(SIGXFSZ, SIG_IGN);
+  brim::fill_closed_streams();
   brim::set_log_sink(brim::print_log);
   brim::take_signals();
   try {
     return written_out(brim::run(argc, argv));
+  } catch (const brim::OutputClosed&) {
+    return 0;
   } catch (const brim::Error& e) {
-    const std::string_view what = e.what();  // "brim tune: …" names the program already
-    fmt::print(stderr, "{}{}\n", what.starts_with("brim ") ? "" : "brim: ", what);
+    const std::string_view what = e.what();
+    if (what.starts_with("brim "))  // "brim tune: …" names the program already
+      brim::print_stderr("{}\n", what);
+    else
+      brim::print_error(what);
     return brim::exit_code(e.code());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "brim: out of host memory\n");
+    brim::print_error("out of host memory");
     return brim::exit_code(brim::ErrorCode::does_not_fit);
   } catch (const std::exception& e) {
     if (std::ferror(stdout) != 0) return written_out(0);
-    fmt::print(stderr, "brim: internal error: {}\n", e.what());
+    brim::print_error(fmt::format("internal error: {}", e.what()));
     return 1;
   }
 }

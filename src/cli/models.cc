@@ -10,6 +10,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/progress.h"
 #include "base/units.h"
 #include "cli/engine_flags.h"
 #include "cli/verb.h"
@@ -91,8 +92,8 @@ int run_export(const ModelsFlags& f) {
   if (f.output.empty()) fail(ErrorCode::usage, "brim models export: say where with -o DIR");
   const auto from = resolve_model(f.model, model_places(model_roots()));
   const ExportReport report = export_model(from, f.output, *precision);
-  fmt::print(stderr, "{}: {} tensors, {} of them int8, {}\n", f.output, report.tensors, report.quantized,
-             format_bytes(report.bytes));
+  print_stderr("{}: {} tensors, {} of them int8, {}\n", f.output, report.tensors, report.quantized,
+               format_bytes(report.bytes));
   return 0;
 }
 

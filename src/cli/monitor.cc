@@ -22,6 +22,7 @@
 #include "base/progress.h"
 #include "cli/env_file.h"
 #include "cli/verb.h"
+#include "io/descriptor.h"
 #include "monitor/snapshot.h"
 #include "monitor/view.h"
 #include "monitor/watch.h"
@@ -182,8 +183,10 @@ Snapshot sample_twice(Sampler& sampler, Watch& watch) {
 
 void write_line(std::FILE* file, const std::string& name, const std::string& line) {
   if (std::fwrite(line.data(), 1, line.size(), file) != line.size() || std::fputc('\n', file) == EOF ||
-      std::fflush(file) != 0)
+      std::fflush(file) != 0) {
+    if (errno == EPIPE) throw OutputClosed(name);
     fail(ErrorCode::cannot_write, "{}: {}", name, std::strerror(errno));
+  }
 }
 
 int run_log(const MonitorFlags& f, double interval) {
@@ -231,8 +234,7 @@ int run_monitor(const MonitorFlags& f) {
   }
   const bool terminal = is_terminal(STDOUT_FILENO);
   std::string text;
-  for (const auto& line :
-       render(s, History(), {terminal ? Window::columns() : 120, 0, terminal && !env("NO_COLOR"), 0}))
+  for (const auto& line : render(s, History(), {terminal ? Window::columns() : 120, 0, wants_colour(STDOUT_FILENO), 0}))
     text += (text.empty() ? "" : "\n") + line;
   write_line(stdout, "stdout", text);
   return 0;

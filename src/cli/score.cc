@@ -252,7 +252,7 @@ int run_score(const ScoreFlags& given) {
                                          : "");
   }
   const Summary summary = summarize(engine.get(), stats, counters, load_seconds);
-  if (!f.engine.quiet) fmt::print(stderr, "{}", summary.text());
+  if (!f.engine.quiet) put_stderr(summary.text());
   if (!f.summary_json.empty()) summary.write_json(f.summary_json);
   return 0;
 }

@@ -93,24 +93,24 @@ int run_train(const TrainFlags& f) {
          format_count(outcome.steps));
   if (!f.quiet) {
     const double seconds = std::max(1e-9, outcome.seconds);
-    fmt::print(
-        stderr, "{} in {}{} · {} rows/s · {} tokens/s\n", format_count(outcome.own_steps, "step"),
+    print_stderr(
+        "{} in {}{} · {} rows/s · {} tokens/s\n", format_count(outcome.own_steps, "step"),
         format_duration(outcome.seconds),
         outcome.own_steps < outcome.steps ? fmt::format(" ({} with those before)", format_count(outcome.steps)) : "",
         format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)),
         format_si(static_cast<double>(outcome.tokens) / seconds));
-    fmt::print(stderr, "time {}\n", to_text(outcome.time));
-    fmt::print(stderr, "device busy {:.1f} % of the steps{} · memory planned {} of {}, held {}\nlimited by: {}\n",
-               100 * outcome.device_busy,
-               outcome.mfu >= 0 ? fmt::format(" · compute used {:.1f} % of peak (MFU)", 100 * outcome.mfu) : "",
-               format_bytes(outcome.planned_bytes), format_bytes(outcome.limit_bytes), format_bytes(outcome.held_bytes),
-               outcome.held_back_by);
+    print_stderr("time {}\n", to_text(outcome.time));
+    print_stderr("device busy {:.1f} % of the steps{} · memory planned {} of {}, held {}\nlimited by: {}\n",
+                 100 * outcome.device_busy,
+                 outcome.mfu >= 0 ? fmt::format(" · compute used {:.1f} % of peak (MFU)", 100 * outcome.mfu) : "",
+                 format_bytes(outcome.planned_bytes), format_bytes(outcome.limit_bytes),
+                 format_bytes(outcome.held_bytes), outcome.held_back_by);
     if (outcome.best_step >= 0)
-      fmt::print(stderr, "best {}{} {:.4f} at step {}\n", outcome.best_metric_name,
-                 outcome.best_metric_name == "mean_f1" ? " (of macro_f1 and entity_f1)" : "", outcome.best_metric,
-                 format_count(outcome.best_step));
-    fmt::print(stderr, "model in {}{}\n", settings.output_dir,
-               settings.task == "multi" ? fmt::format(", the tagger in {}/{}", settings.output_dir, kTagger) : "");
+      print_stderr("best {}{} {:.4f} at step {}\n", outcome.best_metric_name,
+                   outcome.best_metric_name == "mean_f1" ? " (of macro_f1 and entity_f1)" : "", outcome.best_metric,
+                   format_count(outcome.best_step));
+    print_stderr("model in {}{}\n", settings.output_dir,
+                 settings.task == "multi" ? fmt::format(", the tagger in {}/{}", settings.output_dir, kTagger) : "");
   }
   return 0;
 }

@@ -96,6 +96,10 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
   }
   int64_t longest = std::min(shape.max_tokens(), tokenizer.model_max_length().value_or(shape.max_tokens()));
   const auto special = static_cast<int64_t>(tokenizer.prefix().size() + tokenizer.suffix().size());
+  if (options.max_length > longest)
+    log_warning("--max-length {}: {} takes {} tokens at most, so {} it is{}", options.max_length,
+                options.model_dir.string(), longest, longest,
+                options.long_text == LongText::truncate ? "; --long-text window-mean reads longer texts whole" : "");
   if (options.max_length > 0) longest = std::min(longest, options.max_length);
   if (longest <= special)
     fail(ErrorCode::usage, "--max-length {}: the model's {} special tokens leave no room for text", longest, special);

@@ -136,6 +136,10 @@ TEST_F(Score, LongTextModes) {
   const auto kept = lines_of(must(tiny({"--long-text", "error", "--on-error", "skip"}), {.input = text + "\nw5\n"}));
   ASSERT_EQ(kept.size(), 2u);
   EXPECT_EQ(kept[1].substr(0, 3), "w5,");
+  const Outcome more = brim(tiny({"--max-length", "5000"}), {.input = text + "\nw5\n"});
+  EXPECT_EQ(more.code, 0);
+  EXPECT_NE(more.err.find("--max-length 5000: "), std::string::npos) << more.err;
+  EXPECT_NE(more.err.find("takes 44 tokens"), std::string::npos) << more.err;
   refused(2, {"--long-text cut", "window-mean"}, tiny({"--long-text", "cut"}), {.input = "w5\n"});
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // embed, tokenize, eval and plan from the command line.
 #include <fmt/format.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -111,6 +112,41 @@ TEST_F(Verbs, APrintoutThatDoesNotFitIsAnError) {
   refused(7, {"stdout", "No space left"}, {"eval", "a.csv", "--model", "tiny", "--json"}, full);
   refused(7, {"stdout", "No space left"}, {"models", "list"}, full);
   refused(7, {"stdout", "No space left"}, {"help", "score"}, full);
+}
+
+// A log that cannot be written costs the log, not the work: a full disk, a pipe whose reader is gone, no stderr at all.
+TEST_F(Verbs, AnUnwritableStderrIsDoneWithout) {
+  put("in.txt", "w5\nw6\n");
+  put("a.csv", "text,label\nw5,neutral\nw7,negative\n");
+  for (const char* where : {"2>/dev/full", "2>&-", "2> >(exec true)"})
+    for (const auto& [command, code] :
+         {std::pair("score in.txt --model tiny --device cpu -o o.csv", 0), std::pair("eval a.csv --model tiny", 0),
+          std::pair("plan --model tiny --device cpu", 0), std::pair("score none.txt --model tiny", 2),
+          std::pair("train --model tiny --train a.csv --output-dir out --max-steps 2 --device cpu", 0)}) {
+      std::filesystem::remove(folder_ / "o.csv");
+      std::filesystem::remove_all(folder_ / "out");
+      const std::string line = fmt::format("cd '{}' && exec bash -c \"exec '{}' {} >out.txt {}\"", folder_.string(),
+                                           BRIM_PROGRAM, command, where);
+      const int status = std::system(line.c_str());
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == code) << status << ": " << line;
+      if (command[0] == 's' && code == 0) {
+        EXPECT_EQ(lines_of(get("o.csv")).size(), 3u) << where;
+      }
+    }
+}
+
+// `| head` has seen enough.
+TEST_F(Verbs, AReaderThatClosesTheOutputIsNoError) {
+  put("in.txt", made_up_lines(20'000));
+  for (const char* command : {"score in.txt --model vader -q", "tokenize in.txt --model tiny",
+                              "embed in.txt --model tiny --device cpu -q", "help score", "models list"}) {
+    const std::string line =
+        fmt::format("cd '{}' && exec bash -c \"'{}' {} 2>err.txt | head -c 10 >/dev/null; exit \\${{PIPESTATUS[0]}}\"",
+                    folder_.string(), BRIM_PROGRAM, command);
+    const int status = std::system(line.c_str());
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << ": " << line;
+    EXPECT_EQ(get("err.txt"), "") << line;
+  }
 }
 
 TEST_F(Verbs, EvalOfSeveralLabelsARow) {
