@@ -14,13 +14,18 @@
 
 namespace brim {
 
-void EngineFlags::add_to(CLI::App& app, bool with_vader) {
+void EngineFlags::add_to(CLI::App& app, bool with_vader, std::vector<std::string>* models) {
   model = default_model();
   if (with_vader) model = env("SENTIMENT_MODEL_NAME").value_or(model);
-  app.add_option(
-         "-m,--model", model,
-         with_vader ? "model directory or name (vader, finbert, distilbert, roberta, …)" : "model directory or name")
-      ->capture_default_str();
+  std::string help =
+      with_vader ? "model directory or name (vader, finbert, distilbert, roberta, …)" : "model directory or name";
+  if (models != nullptr) {
+    *models = {model};
+    help += "; given again, the rows get both models' columns, each with its model's name or NAME of NAME=MODEL";
+    app.add_option("-m,--model", *models, help)->allow_extra_args(false)->capture_default_str();
+  } else {
+    app.add_option("-m,--model", model, help)->capture_default_str();
+  }
   app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--precision", precision, "auto, fp32, tf32, bf16, fp16, fp8 or int8")->capture_default_str();
   app.add_option("--memory-limit", memory_limit, "bytes this process may hold on the device: 6GiB, 90% or auto")

@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
 #include "io/model_dir.h"
@@ -23,7 +24,8 @@ struct EngineFlags {
   bool quiet = false;
   std::string trace;
 
-  void add_to(CLI::App& app, bool with_vader);
+  // `models`: where --model may be given several times.
+  void add_to(CLI::App& app, bool with_vader, std::vector<std::string>* models = nullptr);
   bool is_vader() const { return names_vader(model); }
   EngineOptions options() const;
   // Null for VADER. `output` overrides what the head gives.

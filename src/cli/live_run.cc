@@ -12,20 +12,30 @@ constexpr int64_t kBetweenNs = 200'000'000;
 
 }  // namespace
 
-LiveRun::LiveRun(const char* command, Engine* engine) : engine_(engine), started_ns_(now_ns()) {
+LiveRun::LiveRun(const char* command, const std::vector<Engine*>& engines)
+    : several_(engines.size() > 1), started_ns_(now_ns()) {
   figures_.set_command(command);
-  figures_.set_model(engine != nullptr ? engine->model().dir().string() : "vader");
   figures_.set_device("cpu");
-  if (engine != nullptr) {
+  std::string models;
+  for (Engine* engine : engines) {
+    models += (models.empty() ? "" : ", ") + (engine != nullptr ? engine->model().dir().string() : "vader");
+    if (engine == nullptr) continue;
+    const Plan& plan = engine->plan();
+    if (engine_ != nullptr) {  // what the process holds anyway is in the first one's plan
+      figures_.planned_bytes += plan.peak_bytes - plan.device.context_bytes;
+      continue;
+    }
+    engine_ = engine;
+    figures_.planned_bytes = plan.peak_bytes;
     Device& device = engine->device();
     const bool cuda = device.kind() == DeviceKind::cuda;
     figures_.set_device(cuda ? fmt::format("cuda:{} {}", device.index(), device.name()) : device.name());
     figures_.set_pci_bus_id(device.pci_bus_id());
     figures_.set_precision(precision_name(engine->precision()));
-    figures_.planned_bytes = engine->plan().peak_bytes;
-    figures_.limit_bytes = engine->plan().limit_bytes;
-    figures_.token_budget = engine->plan().token_budget;
+    figures_.limit_bytes = plan.limit_bytes;
+    figures_.token_budget = plan.token_budget;
   }
+  figures_.set_model(models);
   publisher_.publish(figures_);
 }
 
@@ -41,7 +51,7 @@ void LiveRun::update(const PipelineStats& now, double done) {
   figures_.tokens = r.tokens;
   figures_.rows_per_s = r.rows_per_second;
   if (engine_ != nullptr) figures_.tokens_per_s = r.tokens_per_second;
-  figures_.mfu = r.mfu;
+  figures_.mfu = several_ ? -1 : r.mfu;  // whose tokens they are is known at the end
   figures_.busy = r.device_busy;
   figures_.done = done;
   // A card is filled once, before the first batch, so it is asked once; resident memory is read anew.

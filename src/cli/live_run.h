@@ -8,12 +8,13 @@ namespace brim {
 
 class LiveRun {
  public:
-  LiveRun(const char* command, Engine* engine);  // null: VADER
+  LiveRun(const char* command, const std::vector<Engine*>& engines);  // null: VADER
   // `done`: share of the input read, negative where its size is unknown. Cheap: publishes five times a second.
   void update(const PipelineStats& now, double done);
 
  private:
-  Engine* engine_;
+  Engine* engine_ = nullptr;  // the first that is no VADER
+  bool several_ = false;
   LivePublisher publisher_;
   LiveFigures figures_;
   int64_t started_ns_, last_ns_ = 0;

@@ -30,7 +30,7 @@ namespace brim {
 namespace {
 
 struct ScoreFlags {
-  std::vector<std::string> inputs;
+  std::vector<std::string> inputs, models;
   std::string output = "-", format = "auto", output_format = "auto", text_column, on_error = "stop", summary_json;
   bool all_scores = false, resume = false;
   int tokenizer_threads = 0;
@@ -48,20 +48,100 @@ OnError parse_on_error(const std::string& text) {
   fail(ErrorCode::usage, "--on-error {}: use stop, skip or null", text);
 }
 
+// The models of a run, in the order given. Names are those of their columns; one model alone needs none.
+struct Models {
+  std::vector<std::string> names, given;
+  std::vector<std::unique_ptr<Engine>> owned;
+  std::vector<Engine*> engines;  // null: VADER
+
+  bool per_token(size_t m) const { return engines[m] != nullptr && is_per_token(engines[m]->output()); }
+  Engine* first_engine() const {
+    const auto found = std::find_if(engines.begin(), engines.end(), [](Engine* e) { return e != nullptr; });
+    return found == engines.end() ? nullptr : *found;
+  }
+};
+
+// "ner=models/ner" is the model models/ner, called ner; "models/ner" is called by its directory.
+void add_model(Models& models, const std::string& given, bool needs_name) {
+  const size_t equals = given.find('=');
+  const bool named = equals != std::string::npos && equals > 0 && equals < given.find('/') &&
+                     !std::filesystem::exists(given);  // a directory may have such a name
+  std::string name = named ? given.substr(0, equals) : "", model = named ? given.substr(equals + 1) : given;
+  if (name.empty() && needs_name) {
+    std::filesystem::path path = std::filesystem::absolute(model).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();
+    name = path.filename().string();
+  }
+  if (needs_name && std::find(models.names.begin(), models.names.end(), name) != models.names.end())
+    fail(ErrorCode::usage, "--model {}: two models are called {}; give this one a name of its own: --model NAME={}",
+         given, name, model);
+  models.names.push_back(name);
+  models.given.push_back(model);
+}
+
+Models open_models(const ScoreFlags& f) {
+  Models models;
+  for (const std::string& given : f.models) add_model(models, given, f.models.size() > 1);
+  std::vector<EngineOptions> options;
+  std::vector<bool> vader;
+  for (const std::string& model : models.given) {
+    EngineFlags flags = f.engine;
+    flags.model = model;
+    const EngineOptions checked = flags.options();  // VADER's flags too
+    vader.push_back(flags.is_vader());
+    if (!flags.is_vader()) options.push_back(checked);
+  }
+  if (options.size() == 1)
+    models.owned.push_back(Engine::open(options[0]));
+  else
+    models.owned = Engine::open_together(options);
+  auto next = models.owned.begin();
+  for (const bool rules : vader) models.engines.push_back(rules ? nullptr : (next++)->get());
+  return models;
+}
+
+std::vector<ResultColumns> result_columns(const Models& models, bool all_scores) {
+  std::vector<ResultColumns> columns;
+  for (size_t m = 0; m < models.engines.size(); ++m) {
+    ResultColumns& added = columns.emplace_back();
+    added.name = models.names[m];
+    added.entities = models.per_token(m);
+    if (!all_scores) continue;
+    if (added.entities) {
+      log_warning("--all-scores adds nothing here: {} finds entities, each with its score", models.given[m]);
+    } else if (models.engines[m] == nullptr) {
+      added.score_names = {"neg", "neu", "pos", "compound"};
+      added.scores_at_top = true;
+    } else {
+      added.score_names = models.engines[m]->labels();
+    }
+  }
+  return columns;
+}
+
+// Names of models and labels may add up to one column twice.
+void require_distinct(const std::vector<std::string>& columns) {
+  for (auto it = columns.begin(); it != columns.end(); ++it)
+    if (std::find(columns.begin(), it, *it) != it)
+      fail(ErrorCode::usage, "two columns would be called {}; give a model another name: --model NAME=MODEL", *it);
+}
+
 // One scored chunk to bytes of rows.
 class RowSink {
  public:
   // `counters` must outlive `output`, which stores them at its end too.
-  RowSink(const ScoreFlags& flags, const Engine* engine, const RowReader& reader, RowWriter& writer, RowOutput& output,
+  RowSink(const ScoreFlags& flags, const Models& models, const RowReader& reader, RowWriter& writer, RowOutput& output,
           std::map<std::string, int64_t>& counters)
-      : engine_(engine),
+      : models_(models),
         reader_(reader),
         writer_(writer),
         output_(output),
         counters_(counters),
         on_error_(parse_on_error(flags.on_error)),
         all_scores_(flags.all_scores),
-        watched_(flags.output == "-") {
+        watched_(flags.output == "-"),
+        results_(models.engines.size()),
+        spans_(models.engines.size()) {
     output_.keep_counters(&counters_);
     if (output_.resumed()) counters_ = output_.resumed()->counters;
   }
@@ -89,33 +169,39 @@ class RowSink {
   }
 
   void good_row(const ScoredChunk& chunk, size_t row) {
-    if (!chunk.entities.empty()) {
-      spans_.clear();
-      for (const Entity& e : chunk.entities[row]) spans_.push_back({e.group, e.score, e.word, e.start, e.end});
-      counters_["entities"] += static_cast<int64_t>(spans_.size());
-      writer_.entities(bytes_, chunk.rows, row, spans_);
-      return;
-    }
-    const std::span<const float> scores(&chunk.scores[row * static_cast<size_t>(chunk.width)],
-                                        static_cast<size_t>(chunk.width));
-    std::string_view label;
-    float score = 0;
-    if (engine_ == nullptr) {
-      // The compound reached us as a float; its four decimals survive that.
-      const double compound = scores[3];
-      label = vader_label(compound);
-      const VaderLabelScores shares = vader_label_scores(compound);
-      score = static_cast<float>(std::max({shares.negative, shares.neutral, shares.positive}));
-    } else {
-      const auto best = static_cast<size_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
-      label = engine_->labels()[best];
-      score = scores[best];
-    }
-    ++counters_[fmt::format("label {}", label)];
-    writer_.labelled(bytes_, chunk.rows, row, label, score, all_scores_ ? scores : std::span<const float>());
+    for (size_t m = 0; m < results_.size(); ++m)
+      results_[m] = models_.per_token(m) ? entities(chunk.of(m), row, m) : labelled(chunk.of(m), row, m);
+    writer_.row(bytes_, chunk.rows, row, results_);
   }
 
-  const Engine* engine_;
+  RowResult entities(const ChunkScores& found, size_t row, size_t m) {
+    spans_[m].clear();
+    for (const Entity& e : found.entities[row]) spans_[m].push_back({e.group, e.score, e.word, e.start, e.end});
+    counters_[counter_name(models_.names[m], "entities")] += static_cast<int64_t>(spans_[m].size());
+    return {.entities = spans_[m]};
+  }
+
+  RowResult labelled(const ChunkScores& found, size_t row, size_t m) {
+    const std::span<const float> scores(&found.scores[row * static_cast<size_t>(found.width)],
+                                        static_cast<size_t>(found.width));
+    RowResult result;
+    if (models_.engines[m] == nullptr) {
+      // The compound reached us as a float; its four decimals survive that.
+      const double compound = scores[3];
+      result.label = vader_label(compound);
+      const VaderLabelScores shares = vader_label_scores(compound);
+      result.score = static_cast<float>(std::max({shares.negative, shares.neutral, shares.positive}));
+    } else {
+      const auto best = static_cast<size_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
+      result.label = models_.engines[m]->labels()[best];
+      result.score = scores[best];
+    }
+    ++counters_[counter_name(models_.names[m], fmt::format("label {}", result.label))];
+    if (all_scores_) result.scores = scores;
+    return result;
+  }
+
+  const Models& models_;
   const RowReader& reader_;
   RowWriter& writer_;
   RowOutput& output_;
@@ -124,13 +210,13 @@ class RowSink {
   bool all_scores_;
   bool watched_;  // stdout: its reader gets rows as they are done, not a block of them
   std::string bytes_;
-  std::vector<EntitySpan> spans_;
+  std::vector<RowResult> results_;  // by model, as are the spans
+  std::vector<std::vector<EntitySpan>> spans_;
 };
 
-RunIdentity identity_of(const ScoreFlags& f, const Engine* engine, OutputFormat format) {
+RunIdentity identity_of(const ScoreFlags& f, const Models& models, OutputFormat format) {
   RunIdentity id;
   id.inputs = f.inputs;
-  id.model = engine == nullptr ? "vader" : std::filesystem::absolute(engine->model().dir()).string();
   id.options = {{"format", f.format},
                 {"output-format", output_format_name(format)},
                 {"text-column", f.text_column},
@@ -140,10 +226,17 @@ RunIdentity identity_of(const ScoreFlags& f, const Engine* engine, OutputFormat 
                 {"max-length", std::to_string(f.engine.max_length)}};
   if (!f.dialect.delimiter.empty()) id.options["delimiter"] = f.dialect.delimiter;
   if (f.dialect.no_quotes) id.options["no-quotes"] = "yes";
-  if (engine != nullptr) {
-    id.model_files = model_files(engine->model().dir());
-    id.options["precision"] = precision_name(engine->precision());
+  std::string precisions;
+  for (size_t m = 0; m < models.engines.size(); ++m) {
+    Engine* engine = models.engines[m];
+    const std::string named = models.names[m].empty() ? "" : models.names[m] + "=";
+    id.model += (m > 0 ? ", " : "") + named;
+    id.model += engine == nullptr ? "vader" : std::filesystem::absolute(engine->model().dir()).string();
+    if (engine == nullptr) continue;
+    for (auto& file : model_files(engine->model().dir())) id.model_files.push_back(std::move(file));
+    precisions += (precisions.empty() ? "" : ", ") + std::string(precision_name(engine->precision()));
   }
+  if (!precisions.empty()) id.options["precision"] = precisions;
   return id;
 }
 
@@ -159,6 +252,8 @@ int run_score(const ScoreFlags& given) {
   (void)parse_on_error(f.on_error);
   if (!(f.checkpoint_seconds >= 0))
     fail(ErrorCode::usage, "--checkpoint-seconds {}: must not be negative", f.checkpoint_seconds);
+  if (!f.engine.trace.empty() && f.models.size() > 1)
+    fail(ErrorCode::usage, "--trace: a timeline is of one model; trace a run of each --model alone");
   f.engine.start_trace();
   if (f.summary_json == "-" && f.output == "-")
     fail(ErrorCode::usage,
@@ -171,29 +266,21 @@ int run_score(const ScoreFlags& given) {
   f.dialect.apply(reading);
   RowReader reader(f.inputs, reading);
   const int64_t opened = now_ns();
-  const auto engine = f.engine.open();
+  const Models models = open_models(f);
   const double load_seconds = seconds_since(opened);
 
   RowWriterOptions writing;
   writing.format = f.output_format == "auto" ? output_format_of(f.output, reader.schema().format)
                                              : parse_output_format(f.output_format);
-  writing.entities = engine != nullptr && is_per_token(engine->output());
-  if (f.all_scores && writing.entities)
-    log_warning("--all-scores adds nothing here: {} finds entities, each with its score", f.engine.model);
-  if (f.all_scores && !writing.entities) {
-    if (engine == nullptr) {
-      writing.score_names = {"neg", "neu", "pos", "compound"};
-      writing.scores_at_top = true;
-    } else
-      writing.score_names = engine->labels();
-  }
+  writing.results = result_columns(models, f.all_scores);
   RowWriter writer(reader.schema(), writing);
+  require_distinct(writer.added());
   RowOutputOptions output_options;
   output_options.resume = f.resume;
   output_options.checkpoint_seconds = f.checkpoint_seconds;
   output_options.stop = &stop_requested();
   std::map<std::string, int64_t> counters;
-  RowOutput output(f.output, identity_of(f, engine.get(), writing.format), output_options);
+  RowOutput output(f.output, identity_of(f, models, writing.format), output_options);
   if (output.resumed()) {
     reader.seek(output.resumed()->position);
     log_info("resuming after row {}", format_count(output.resumed()->position.rows));
@@ -203,9 +290,9 @@ int run_score(const ScoreFlags& given) {
     output.write_header(header);
   }
 
-  RowSink sink(f, engine.get(), reader, writer, output, counters);
+  RowSink sink(f, models, reader, writer, output, counters);
   Progress progress("scoring", STDERR_FILENO, f.engine.quiet);
-  LiveRun live("score", engine.get());
+  LiveRun live("score", models.engines);
   const int64_t started = now_ns();
   const auto on_progress = [&](const PipelineStats& now) {
     live.update(now, reader.bytes_total() > 0
@@ -218,6 +305,7 @@ int run_score(const ScoreFlags& given) {
   };
   PipelineOptions options;
   options.stop = &stop_requested();
+  Engine* const engine = models.first_engine();
   options.tokenizer_threads = f.tokenizer_threads == 0 && engine == nullptr
                                   ? f.engine.threads
                                   : f.tokenizer_threads;  // they are VADER's threads
@@ -228,7 +316,7 @@ int run_score(const ScoreFlags& given) {
   if (!f.engine.trace.empty()) others.emplace();
   stop_on_signals();  // so far there was nothing to save
   const PipelineStats stats = run_pipeline(
-      engine.get(), reader, [&](ScoredChunk& chunk) { sink(chunk); }, on_progress, options);
+      models.engines, reader, [&](ScoredChunk& chunk) { sink(chunk); }, on_progress, options);
   progress.finish();
   const bool interrupted = stop_requested();
   if (interrupted)
@@ -236,7 +324,7 @@ int run_score(const ScoreFlags& given) {
   else
     output.commit();  // before anything else is written that might fail
   if (!f.engine.trace.empty()) {
-    TracedRun record = make_record("score", engine.get(), stats, load_seconds);
+    TracedRun record = make_record("score", engine, stats, load_seconds);
     record.inputs = f.inputs;
     record.output = f.output;
     record.others = others->load().text();
@@ -251,7 +339,7 @@ int run_score(const ScoreFlags& given) {
          : std::filesystem::exists(part) ? "; they are in " + part + ", and a pipe cannot be resumed"
                                          : "");
   }
-  const Summary summary = summarize(engine.get(), stats, counters, load_seconds);
+  const Summary summary = summarize(models.engines, models.names, stats, counters, load_seconds);
   if (!f.engine.quiet) put_stderr(summary.text());
   if (!f.summary_json.empty()) summary.write_json(f.summary_json);
   return 0;
@@ -278,7 +366,7 @@ std::function<int()> setup_score(CLI::App& app) {
                  "how often the place for --resume is saved; so much is done again after a kill")
       ->capture_default_str();
   app.add_option("--summary-json", f->summary_json, "write the summary to this file; - is stdout");
-  f->engine.add_to(app, true);
+  f->engine.add_to(app, true, &f->models);
   return [f] { return run_score(*f); };
 }
 

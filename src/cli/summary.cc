@@ -11,28 +11,93 @@
 
 namespace brim {
 
-Summary summarize(Engine* engine, const PipelineStats& counted, const std::map<std::string, int64_t>& counters,
-                  double load_seconds) {
+namespace {
+
+SummaryModel summary_of(Engine* engine, const std::string& name, const PipelineStats& counted) {
+  if (engine == nullptr) {
+    SummaryModel vader{name, "vader", "cpu", "exact", "", run_stats(nullptr, nullptr, counted)};
+    vader.stats.tokens = 0;
+    vader.stats.peak_bytes = peak_resident_bytes();
+    return vader;
+  }
+  return {name,
+          engine->model().dir().string(),
+          engine->device().name(),
+          precision_name(engine->precision()),
+          engine->precision_reason(),
+          engine->stats()};
+}
+
+// What several models on one device did together.
+RunStats together(const std::vector<Engine*>& engines, const std::vector<SummaryModel>& models,
+                  const PipelineStats& counted) {
+  const auto first = std::find_if(engines.begin(), engines.end(), [](Engine* engine) { return engine != nullptr; });
+  if (engines.size() == 1 || first == engines.end()) return models[0].stats;
+  RunStats all = run_stats(&(*first)->shape(), &(*first)->plan(), counted);
+  all.peak_bytes = held_bytes((*first)->device());
+  all.token_budget = 0;  // each has its own
+  all.planned_bytes = 0;
+  all.mfu = 0;
+  for (size_t m = 0; m < engines.size(); ++m) {
+    if (engines[m] == nullptr) continue;
+    const int64_t context = engines[m]->plan().device.context_bytes;  // held once
+    all.planned_bytes += engines[m]->plan().peak_bytes - (all.planned_bytes > 0 ? context : 0);
+    all.limit_bytes = std::max(all.limit_bytes, engines[m]->plan().limit_bytes);
+    all.mfu = all.mfu < 0 || models[m].stats.mfu < 0 ? -1 : all.mfu + models[m].stats.mfu;
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string counter_name(const std::string& model, std::string_view what) {
+  return model.empty() ? std::string(what) : fmt::format("{}: {}", model, what);
+}
+
+Summary summarize(const std::vector<Engine*>& engines, const std::vector<std::string>& names,
+                  const PipelineStats& counted, const std::map<std::string, int64_t>& counters, double load_seconds) {
   Summary s;
   s.counted = counted;
   s.counters = counters;
   s.load_seconds = load_seconds;
-  if (engine == nullptr) {
-    s.stats = run_stats(nullptr, nullptr, counted);
-    s.stats.peak_bytes = peak_resident_bytes();
-    s.model = "vader";
-    s.device = "cpu";
-    s.precision = "exact";
-    return s;
+  for (size_t m = 0; m < engines.size(); ++m) {
+    s.models.push_back(summary_of(engines[m], names[m], counted));
+    s.on_card = s.on_card || (engines[m] != nullptr && engines[m]->device().kind() == DeviceKind::cuda);
   }
-  s.stats = engine->stats();
-  s.on_card = engine->device().kind() == DeviceKind::cuda;
-  s.model = engine->model().dir().string();
-  s.device = engine->device().name();
-  s.precision = precision_name(engine->precision());
-  s.precision_reason = engine->precision_reason();
+  s.stats = together(engines, s.models, counted);
   return s;
 }
+
+Summary summarize(Engine* engine, const PipelineStats& counted, const std::map<std::string, int64_t>& counters,
+                  double load_seconds) {
+  return summarize(std::vector<Engine*>{engine}, {""}, counted, counters, load_seconds);
+}
+
+namespace {
+
+// Labels with their counts, or the number of entities, as one line; empty if there were none.
+std::string results_line(const std::map<std::string, int64_t>& counters, const std::string& model) {
+  if (const auto found = counters.find(counter_name(model, "entities")); found != counters.end())
+    return fmt::format("entities {}", format_count(found->second));
+  const std::string before = counter_name(model, "label ");
+  std::string labels;
+  for (const auto& [name, count] : counters)
+    if (name.starts_with(before))
+      labels += fmt::format("{}{} {}", labels.empty() ? "" : " · ", name.substr(before.size()), format_count(count));
+  return labels;
+}
+
+void add_results(nlohmann::json& to, const std::map<std::string, int64_t>& counters, const std::string& model) {
+  const std::string before = counter_name(model, "label ");
+  for (const auto& [name, count] : counters)
+    if (name.starts_with(before)) to["labels"][name.substr(before.size())] = count;
+  if (const auto found = counters.find(counter_name(model, "entities")); found != counters.end())
+    to["entities"] = found->second;
+}
+
+nlohmann::json known_or_null(double value) { return value >= 0 ? nlohmann::json(value) : nlohmann::json(nullptr); }
+
+}  // namespace
 
 std::string device_line(const RunStats& s, bool on_card) {
   std::string out = fmt::format("device busy {:.1f} %", s.device_busy * 100);
@@ -56,16 +121,17 @@ std::string Summary::text() const {
   if (counted.tokens > 0) out += fmt::format(" · {} tokens/s", format_si(stats.tokens_per_second));
   if (const auto all = counters.find("rows"); all != counters.end() && all->second > counted.rows)
     out += fmt::format(" · {} rows in all, with those of the interrupted run", format_count(all->second));
-  out += fmt::format("\n{} on {} in {}{}\n", model, device, precision,
-                     precision_reason.empty() ? "" : " (" + precision_reason + ")");
+  out += "\n";
+  for (const SummaryModel& m : models) {
+    out += fmt::format("{}{} on {} in {}{}", m.name.empty() ? "" : m.name + ": ", m.model, m.device, m.precision,
+                       m.precision_reason.empty() ? "" : " (" + m.precision_reason + ")");
+    if (models.size() > 1 && m.stats.tokens > 0)
+      out += fmt::format(" · {} tokens/s", format_si(m.stats.tokens_per_second));
+    const std::string results = results_line(counters, m.name);
+    out += models.size() > 1 && !results.empty() ? "\n  " + results + "\n" : "\n";
+  }
   out += device_line(stats, on_card) + "\n";
-  std::string labels;
-  for (const auto& [name, count] : counters)
-    if (name.rfind("label ", 0) == 0)
-      labels += fmt::format("{}{} {}", labels.empty() ? "" : " · ", name.substr(6), format_count(count));
-  if (const auto found = counters.find("entities"); found != counters.end())
-    labels = fmt::format("entities {}", format_count(found->second));
-  if (!labels.empty()) out += labels + "\n";
+  if (const std::string results = results_line(counters, ""); !results.empty()) out += results + "\n";
   if (const auto bad = counters.find("bad rows"); bad != counters.end())
     out += fmt::format("bad rows: {}\n", format_count(bad->second));
   if (counted.truncated_rows > 0)
@@ -75,10 +141,18 @@ std::string Summary::text() const {
 }
 
 void Summary::write_json(const std::string& path) const {
+  const auto joined = [&](std::string SummaryModel::*part) {
+    std::string all;
+    for (const SummaryModel& m : models) all += (all.empty() ? "" : ", ") + m.*part;
+    return all;
+  };
+  std::string device = models[0].device;
+  for (const SummaryModel& m : models)
+    if (m.model != "vader") device = m.device;  // the rules need none
   nlohmann::json j = {{"schema_version", 1},
-                      {"model", model},
+                      {"model", joined(&SummaryModel::model)},
                       {"device", device},
-                      {"precision", precision},
+                      {"precision", joined(&SummaryModel::precision)},
                       {"rows", counted.rows},
                       {"bad_rows", counted.bad_rows},
                       {"truncated_rows", counted.truncated_rows},
@@ -91,7 +165,7 @@ void Summary::write_json(const std::string& path) const {
                       {"device_busy", stats.device_busy},
                       {"peak_host_bytes", peak_resident_bytes()},
                       {"held_back_by", stats.held_back_by}};
-  j["mfu"] = stats.mfu >= 0 ? nlohmann::json(stats.mfu) : nlohmann::json(nullptr);
+  j["mfu"] = known_or_null(stats.mfu);
   // VADER has no plan.
   for (const auto& [name, value] :
        {std::pair("planned_bytes", stats.planned_bytes), std::pair("limit_bytes", stats.limit_bytes),
@@ -99,9 +173,14 @@ void Summary::write_json(const std::string& path) const {
     j[name] = value > 0 ? nlohmann::json(value) : nlohmann::json(nullptr);
   j["peak_bytes"] = stats.peak_bytes >= 0 ? nlohmann::json(stats.peak_bytes) : nlohmann::json(nullptr);
   if (const auto all = counters.find("rows"); all != counters.end()) j["rows_in_all"] = all->second;
-  for (const auto& [name, count] : counters)
-    if (name.rfind("label ", 0) == 0) j["labels"][name.substr(6)] = count;
-  if (const auto found = counters.find("entities"); found != counters.end()) j["entities"] = found->second;
+  add_results(j, counters, "");
+  for (const SummaryModel& m : models) {
+    if (models.size() == 1) break;
+    nlohmann::json each = {{"name", m.name},           {"model", m.model},         {"device", m.device},
+                           {"precision", m.precision}, {"tokens", m.stats.tokens}, {"mfu", known_or_null(m.stats.mfu)}};
+    add_results(each, counters, m.name);
+    j["models"].push_back(std::move(each));
+  }
   const std::string text =
       j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";  // paths may be any bytes
   if (path == "-")

@@ -3,16 +3,24 @@
 #pragma once
 #include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "engine/pipeline.h"
 
 namespace brim {
 
+// One model of a run. `name` is that of its columns; empty where there is one model.
+struct SummaryModel {
+  std::string name, model, device, precision, precision_reason;
+  RunStats stats;
+};
+
 struct Summary {
-  std::string model, device, precision, precision_reason;
+  std::vector<SummaryModel> models;
   PipelineStats counted;
   RunStats stats;
-  std::map<std::string, int64_t> counters;  // rows, bad rows, label …
+  std::map<std::string, int64_t> counters;  // rows, bad rows, and by counter_name: label …, entities
   double load_seconds = 0;
   bool on_card = false;  // peak_bytes is the card's, not the host's
 
@@ -20,6 +28,11 @@ struct Summary {
   void write_json(const std::string& path) const;
 };
 
+// What is counted of one model: of several, each under its name.
+std::string counter_name(const std::string& model, std::string_view what);
+
+Summary summarize(const std::vector<Engine*>& engines, const std::vector<std::string>& names,
+                  const PipelineStats& counted, const std::map<std::string, int64_t>& counters, double load_seconds);
 Summary summarize(Engine* engine, const PipelineStats& counted, const std::map<std::string, int64_t>& counters,
                   double load_seconds);
 

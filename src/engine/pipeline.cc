@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <exception>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "base/bounded_queue.h"
@@ -27,25 +29,54 @@ constexpr size_t kMostHeldBytes = size_t{4} << 20, kMostHeldChunks = 64;
 constexpr double kChunkSeconds = 0.5, kBytesPerToken = 4;
 constexpr int64_t kLeastChunkBytes = 16 << 10;
 
+// A chunk's texts for one model. VADER has none.
+struct ModelTexts {
+  TokenizedTexts tokens;
+  std::vector<Encoding> encodings;   // token models only
+  std::vector<float> window_scores;  // sequence outputs: [windows,width]; token outputs: [ids,width]
+  int64_t truncated = 0;
+
+  void keep_first(size_t texts, size_t windows, size_t ids) {
+    tokens.texts.resize(texts);
+    tokens.windows.resize(windows);
+    tokens.ids.resize(ids);
+    if (encodings.size() > texts) encodings.resize(texts);
+  }
+};
+
 // A chunk on its way through the stages.
 struct Job {
   uint64_t number = 0;
   ScoredChunk out;
-  TokenizedTexts tokens;
-  std::vector<size_t> row_of_text;   // texts that were tokenized, by row
-  std::vector<Encoding> encodings;   // token models only
-  std::vector<float> window_scores;  // sequence outputs: [windows,width]; token outputs: [ids,width]
-  size_t windows_left = 0;
-  int64_t truncated = 0;
+  std::vector<size_t> row_of_text;  // texts that were tokenized, by row
+  std::vector<ModelTexts> models;
+  size_t windows_left = 0;  // of all models
+};
+
+// A model's sequences on their way to its device.
+struct ModelQueue {
+  ModelQueue(Engine& its, size_t place)
+      : engine(its),
+        model(place),
+        packer({its.plan().token_budget, its.plan().max_sequences}, its.shape().position_offset),
+        runner(its.batches()) {
+    runner.reset_busy();
+  }
+  Engine& engine;
+  size_t model;  // its place among all models
+  Packer packer;
+  BatchRunner& runner;
+  PackedBatch batch;
+  PipelineStats counted;  // tokens, batches, sum_squares, truncated_rows
 };
 
 using Flow = ChunkFlow<Job>;
 
 class Run {
  public:
-  Run(Engine* engine, RowReader& reader, const std::function<void(ScoredChunk&)>& sink,
+  Run(const std::vector<Engine*>& engines, RowReader& reader, const std::function<void(ScoredChunk&)>& sink,
       const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options)
-      : engine_(engine),
+      : engines_(engines),
         reader_(reader),
         sink_(sink),
         progress_(progress),
@@ -70,6 +101,13 @@ class Run {
     reader_.wait_by({});
     if (error_) std::rethrow_exception(error_);
     stats_.seconds = seconds_since(started);
+    for (const ModelQueue& queue : queues_) {
+      stats_.tokens += queue.counted.tokens;
+      stats_.batches += queue.counted.batches;
+      stats_.sum_squares += queue.counted.sum_squares;
+      stats_.truncated_rows += queue.counted.truncated_rows;
+      stats_.compute_seconds += queue.runner.busy_seconds();
+    }
     stats_.tokenizers = tokenizers_;
     stats_.tokenize_seconds = tokenize_seconds_;
     stats_.read_cpu_seconds = read_cpu_;
@@ -86,6 +124,15 @@ class Run {
         if (const auto before = delays.find(task); before != delays.end())
           stats_.run_delay_seconds += delay - before->second;
     }
+    for (const ModelQueue& queue : queues_) {  // each engine gets the run with its own share of the work
+      PipelineStats own = stats_;
+      own.tokens = queue.counted.tokens;
+      own.batches = queue.counted.batches;
+      own.sum_squares = queue.counted.sum_squares;
+      own.truncated_rows = queue.counted.truncated_rows;
+      own.compute_seconds = queue.runner.busy_seconds();
+      queue.engine.set_counted(own);
+    }
     return stats_;
   }
 
@@ -93,17 +140,25 @@ class Run {
   int tokenizer_threads() const {
     if (options_.tokenizer_threads > 0) return options_.tokenizer_threads;
     const int cores = hardware_threads();
-    if (engine_ == nullptr) return cores;
+    const auto on = [&](DeviceKind kind) {
+      return std::any_of(engines_.begin(), engines_.end(),
+                         [&](Engine* engine) { return engine != nullptr && engine->device().kind() == kind; });
+    };
     // Beside a GPU the cores are free for text; on the CPU they compute, and one tokenizer keeps ahead of several
     // cores.
-    return engine_->device().kind() == DeviceKind::cpu ? std::max(1, cores / 8) : std::max(1, cores - 2);
+    if (on(DeviceKind::cpu)) return std::max(1, cores / 8);
+    return on(DeviceKind::cuda) ? std::max(1, cores - 2) : cores;
   }
 
-  // How many chunks the packer may hold; on the CPU they are made shorter first.
+  // How many chunks the packers may hold; on the CPU they are made shorter first.
   size_t held_chunks() const {
-    if (engine_ != nullptr && engine_->device().kind() == DeviceKind::cpu)
-      reader_.limit_chunks(static_cast<size_t>(std::max<int64_t>(
-          kLeastChunkBytes, std::llround(kChunkSeconds * kBytesPerToken * engine_->plan().tokens_per_second))));
+    double seconds_per_token = 0;
+    for (Engine* engine : engines_)
+      if (engine != nullptr && engine->device().kind() == DeviceKind::cpu)
+        seconds_per_token += 1 / engine->plan().tokens_per_second;
+    if (seconds_per_token > 0)
+      reader_.limit_chunks(static_cast<size_t>(
+          std::max<int64_t>(kLeastChunkBytes, std::llround(kChunkSeconds * kBytesPerToken / seconds_per_token))));
     return std::clamp<size_t>(kMostHeldBytes / reader_.chunk_bytes(), 1, kMostHeldChunks);
   }
 
@@ -180,10 +235,7 @@ class Run {
       if (!job) break;
       ScopedZone zone(Zone::tokenize, static_cast<int64_t>((*job)->out.rows.size()));
       const int64_t since = now_ns();
-      if (engine_ == nullptr)
-        score_vader(**job);
-      else
-        tokenize_rows(**job);
+      tokenize_rows(**job);
       const double took = seconds_since(since);
       seconds += took;
       so_far([&](PipelineStats& now) { now.tokenize_seconds += took; });
@@ -193,86 +245,109 @@ class Run {
     tokenize_seconds_ += seconds;
   }
 
-  static void score_vader(Job& job) {
-    ScoredChunk& out = job.out;
+  static void score_vader(const std::vector<size_t>& row_of_text, const RowChunk& rows, ChunkScores& out) {
     out.width = 4;
-    out.scores.assign(out.rows.size() * 4, 0.0f);
-    out.errors = std::move(out.rows.errors);
-    for (size_t r = 0; r < out.rows.size(); ++r) {
-      if (out.error(r) != nullptr) continue;
-      const VaderScores v = vader_scores(out.rows.texts[r]);
+    out.scores.assign(rows.size() * 4, 0.0f);
+    for (const size_t r : row_of_text) {
+      const VaderScores v = vader_scores(rows.texts[r]);
       float* s = &out.scores[r * 4];
       s[0] = static_cast<float>(v.neg);
       s[1] = static_cast<float>(v.neu);
       s[2] = static_cast<float>(v.pos);
-
       s[3] = static_cast<float>(v.compound);
     }
   }
 
   void tokenize_rows(Job& job) {
     ScoredChunk& out = job.out;
-    const bool per_token = is_per_token(engine_->output());
-    out.width = engine_->width();
+    job.models.resize(engines_.size());
+    out.others.resize(engines_.size() - 1);
     size_t known = 0;  // reader's errors, by row
     for (size_t r = 0; r < out.rows.size(); ++r) {
       if (known < out.rows.errors.size() && out.rows.errors[known].row == r) {
         out.errors.push_back(out.rows.errors[known++]);
         continue;
       }
-      if (auto error = engine_->tokenize(out.rows.texts[r], job.tokens)) {
+      if (auto error = tokenize_text(out.rows.texts[r], job.models))
         out.errors.push_back({r, *error});
+      else
+        job.row_of_text.push_back(r);
+    }
+    for (size_t m = 0; m < engines_.size(); ++m) {
+      if (engines_[m] == nullptr) {
+        score_vader(job.row_of_text, out.rows, out.of(m));
         continue;
       }
-      job.truncated += job.tokens.texts.back().truncated;
-      job.row_of_text.push_back(r);
-      if (per_token) job.encodings.push_back(engine_->tokenizer().encode(out.rows.texts[r]));
+      ModelTexts& texts = job.models[m];
+      out.of(m).width = engines_[m]->width();
+      job.windows_left += texts.tokens.windows.size();
+      const bool per_token = is_per_token(engines_[m]->output());
+      const size_t results = per_token ? texts.tokens.ids.size() : texts.tokens.windows.size();
+      texts.window_scores.resize(results * static_cast<size_t>(out.of(m).width));
     }
-    job.windows_left = job.tokens.windows.size();
-    const size_t results = per_token ? job.tokens.ids.size() : job.tokens.windows.size();
-    job.window_scores.resize(results * static_cast<size_t>(out.width));
+  }
+
+  // One text for every model; what one of them refuses, none keeps.
+  std::optional<Error> tokenize_text(std::string_view text, std::vector<ModelTexts>& models) const {
+    for (size_t m = 0; m < engines_.size(); ++m) {
+      if (engines_[m] == nullptr) continue;
+      ModelTexts& texts = models[m];
+      if (auto error = engines_[m]->tokenize(text, texts.tokens)) {
+        for (size_t before = 0; before < m; ++before) drop_last_text(models[before]);
+        return error;
+      }
+      texts.truncated += texts.tokens.texts.back().truncated;
+      if (is_per_token(engines_[m]->output())) texts.encodings.push_back(engines_[m]->tokenizer().encode(text));
+    }
+    return std::nullopt;
+  }
+
+  static void drop_last_text(ModelTexts& texts) {
+    if (texts.tokens.texts.empty()) return;  // VADER
+    const TokenizedText last = texts.tokens.texts.back();
+    texts.truncated -= last.truncated;
+    texts.keep_first(texts.tokens.texts.size() - 1, last.first_window, texts.tokens.windows[last.first_window].begin);
   }
 
   void compute() {
-    if (engine_ == nullptr) {  // VADER was scored by the tokenizer threads
-      std::unique_ptr<Job> job;
-      Flow::Next next = Flow::Next::chunk;
-      while ((next = flow_.next(job, false)) == Flow::Next::chunk) flow_.was_computed(std::move(job));
-      if (next == Flow::Next::stopped) stop_before(UINT64_MAX);
-      return;
-    }
-    const Plan& plan = engine_->plan();
-    Packer packer({plan.token_budget, plan.max_sequences}, engine_->shape().position_offset);
-    BatchRunner& runner = engine_->batches();
-    runner.reset_busy();
-    PackedBatch batch;
-    const auto take = [&](const PackedBatch& b, const float* r) { collect(b, r); };
+    for (size_t m = 0; m < engines_.size(); ++m)
+      if (engines_[m] != nullptr) queues_.emplace_back(*engines_[m], m);
     bool more = true;
     while (more && !stopped()) {
       std::unique_ptr<Job> job;
       switch (next_job(job)) {
         case Flow::Next::chunk:
-          hold(std::move(job), packer);
-          while (!packer.empty() && !stopped() && (packer.ready() || held_.size() >= most_held_))
-            submit(runner, packer, batch);
+          hold(std::move(job));
+          for (ModelQueue& queue : queues_)
+            while (!queue.packer.empty() && !stopped() && (queue.packer.ready() || held_.size() >= most_held_))
+              submit(queue);
           break;
         case Flow::Next::stalled:
-          // What is in flight comes first: while the device works, more may arrive for a fuller batch.
-          if (!runner.collect_one(take)) submit(runner, packer, batch);
+          go_on_with_what_is_held();
           break;
         case Flow::Next::stopped:
         case Flow::Next::end:
           more = false;
           break;
         case Flow::Next::cancelled:
-          runner.finish(take);
+          for (ModelQueue& queue : queues_) finish(queue);
           return;
       }
     }
-    while (!packer.empty() && !stopped()) submit(runner, packer, batch);
-    runner.finish(take);
-    stats_.compute_seconds = runner.busy_seconds();
-    if (stopped()) cut_short(packer);
+    for (ModelQueue& queue : queues_) {
+      while (!queue.packer.empty() && !stopped()) submit(queue);
+      finish(queue);
+    }
+    if (stopped()) cut_short();
+  }
+
+  // What is in flight comes first: while the device works, more may arrive for a fuller batch.
+  void go_on_with_what_is_held() {
+    bool collected = false;
+    for (ModelQueue& queue : queues_) collected |= queue.runner.collect_one(collector(queue));
+    if (collected) return;
+    for (ModelQueue& queue : queues_)
+      if (!queue.packer.empty()) submit(queue);
   }
 
   Flow::Next next_job(std::unique_ptr<Job>& job) {
@@ -283,31 +358,44 @@ class Run {
     return next;
   }
 
-  void hold(std::unique_ptr<Job> job, Packer& packer) {
+  void hold(std::unique_ptr<Job> job) {
     Job& kept = *job;
-    stats_.truncated_rows += kept.truncated;
     held_[kept.number] = std::move(job);
-    {
+    for (ModelQueue& queue : queues_) {
       ScopedZone zone(Zone::pack);
-      for (size_t w = 0; w < kept.tokens.windows.size(); ++w)
-        packer.push({kept.tokens.ids.data() + kept.tokens.windows[w].begin, kept.tokens.windows[w].length,
-                     kept.number << 32 | w});
+      const ModelTexts& texts = kept.models[queue.model];
+      queue.counted.truncated_rows += texts.truncated;
+      for (size_t w = 0; w < texts.tokens.windows.size(); ++w)
+        queue.packer.push({texts.tokens.ids.data() + texts.tokens.windows[w].begin, texts.tokens.windows[w].length,
+                           kept.number << 32 | w});
     }
     if (kept.windows_left == 0) release(kept.number);
   }
 
   // Interrupted: rows up to the first one that is not computed are handed out, the rest is dropped.
-  void cut_short(const Packer& packer) {
-    if (packer.empty()) return stop_before(UINT64_MAX);
-    const uint64_t number = packer.next_ticket() >> 32;
-    const size_t window = packer.next_ticket() & 0xFFFFFFFF;
+  void cut_short() {
+    uint64_t number = UINT64_MAX;
+    size_t first_text = SIZE_MAX;
+    for (const ModelQueue& queue : queues_) {
+      if (queue.packer.empty() || queue.packer.next_ticket() >> 32 > number) continue;
+      const size_t window = queue.packer.next_ticket() & 0xFFFFFFFF;
+      if (queue.packer.next_ticket() >> 32 < number) first_text = SIZE_MAX;
+      number = queue.packer.next_ticket() >> 32;
+      const auto& texts = held_.at(number)->models[queue.model].tokens.texts;
+      size_t text = 0;
+      while (texts[text].first_window + texts[text].windows <= window) ++text;
+      first_text = std::min(first_text, text);
+    }
+    if (number == UINT64_MAX) {
+      std::unique_ptr<Job> job;  // VADER's were scored by the tokenizer threads
+      while (queues_.empty() && flow_.next(job, false) == Flow::Next::chunk) flow_.was_computed(std::move(job));
+      return stop_before(UINT64_MAX);
+    }
     Job& job = *held_.at(number);
-    size_t text = 0;
-    while (job.tokens.texts[text].first_window + job.tokens.texts[text].windows <= window) ++text;
-    const size_t rows = job.row_of_text[text];
+    const size_t rows = job.row_of_text[first_text];
     stop_before(number + (rows > 0 ? 1 : 0));
     if (rows == 0) return;
-    job.row_of_text.resize(text);
+    job.row_of_text.resize(first_text);
     job.out.rows.keep_first(rows);
     while (!job.out.errors.empty() && job.out.errors.back().row >= rows) job.out.errors.pop_back();
     release(number);
@@ -319,24 +407,33 @@ class Run {
     flow_.close(number);
   }
 
-  void submit(BatchRunner& runner, Packer& packer, PackedBatch& batch) {
+  BatchRunner::Collect collector(const ModelQueue& queue) {
+    return [this, &queue](const PackedBatch& batch, const float* result) { collect(queue, batch, result); };
+  }
+  void finish(ModelQueue& queue) { queue.runner.finish(collector(queue)); }
+
+  void submit(ModelQueue& queue) {
     {
       ScopedZone zone(Zone::pack);
       const int64_t since = now_ns();
-      packer.pop(batch);
+      queue.packer.pop(queue.batch);
       stats_.host_seconds += seconds_since(since);
     }
-    stats_.batches += 1;
-    stats_.tokens += batch.tokens();
-    stats_.sum_squares += batch.sum_squares;
-    runner.submit(batch, [&](const PackedBatch& b, const float* r) { collect(b, r); });
+    queue.counted.batches += 1;
+    queue.counted.tokens += queue.batch.tokens();
+    queue.counted.sum_squares += queue.batch.sum_squares;
+    queue.runner.submit(queue.batch, collector(queue));
     so_far([&](PipelineStats& now) {
-      now.batches = stats_.batches;
-      now.tokens = stats_.tokens;
-      now.sum_squares = stats_.sum_squares;
+      now.batches = now.tokens = 0;
+      now.sum_squares = now.compute_seconds = 0;
+      for (const ModelQueue& each : queues_) {
+        now.batches += each.counted.batches;
+        now.tokens += each.counted.tokens;
+        now.sum_squares += each.counted.sum_squares;
+        now.compute_seconds += each.runner.busy_seconds();
+      }
       now.wait_input_seconds = stats_.wait_input_seconds;
       now.host_seconds = stats_.host_seconds;
-      now.compute_seconds = runner.busy_seconds();
     });
   }
 
@@ -348,21 +445,22 @@ class Run {
   }
 
   // Results of one batch go back to the jobs their sequences came from.
-  void collect(const PackedBatch& batch, const float* result) {
+  void collect(const ModelQueue& queue, const PackedBatch& batch, const float* result) {
     ScopedZone zone(Zone::collect, batch.tokens());
     const int64_t since = now_ns();
-    const auto K = static_cast<size_t>(engine_->width());
-    const bool per_token = is_per_token(engine_->output());
+    const auto K = static_cast<size_t>(queue.engine.width());
+    const bool per_token = is_per_token(queue.engine.output());
     for (size_t b = 0; b < batch.tickets.size(); ++b) {
       const uint64_t number = batch.tickets[b] >> 32;
       const size_t window = batch.tickets[b] & 0xFFFFFFFF;
       Job& job = *held_.at(number);
+      ModelTexts& texts = job.models[queue.model];
       if (per_token) {
-        const auto& w = job.tokens.windows[window];
+        const auto& w = texts.tokens.windows[window];
         std::copy_n(result + static_cast<size_t>(batch.starts[b]) * K, static_cast<size_t>(w.length) * K,
-                    job.window_scores.begin() + static_cast<std::ptrdiff_t>(w.begin * K));
+                    texts.window_scores.begin() + static_cast<std::ptrdiff_t>(w.begin * K));
       } else {
-        std::copy_n(result + b * K, K, job.window_scores.begin() + static_cast<std::ptrdiff_t>(window * K));
+        std::copy_n(result + b * K, K, texts.window_scores.begin() + static_cast<std::ptrdiff_t>(window * K));
       }
       if (--job.windows_left == 0) release(number);
     }
@@ -384,7 +482,8 @@ class Run {
       {
         ScopedZone zone(Zone::write, static_cast<int64_t>(job->out.rows.size()));
         const int64_t since = now_ns();
-        if (engine_ != nullptr) merge(*job);
+        for (size_t m = 0; m < engines_.size(); ++m)
+          if (engines_[m] != nullptr) merge(*job, *engines_[m], job->models[m], job->out.of(m));
         sink_(job->out);
         sink_seconds_ += seconds_since(since);
       }
@@ -412,37 +511,35 @@ class Run {
   }
 
   // Windows of one text become its result.
-  void merge(Job& job) {
-    ScoredChunk& out = job.out;
+  void merge(const Job& job, const Engine& engine, const ModelTexts& texts, ChunkScores& out) const {
+    const RowChunk& rows = job.out.rows;
     const auto K = static_cast<size_t>(out.width);
-    if (is_per_token(engine_->output())) {
-      out.entities.resize(out.rows.size());
+    if (is_per_token(engine.output())) {
+      out.entities.resize(rows.size());
       std::vector<float> tokens;
       for (size_t t = 0; t < job.row_of_text.size(); ++t) {
         const size_t row = job.row_of_text[t];
-        engine_->token_scores(job.tokens, t, job.encodings[t], job.window_scores, tokens);
+        engine.token_scores(texts.tokens, t, texts.encodings[t], texts.window_scores, tokens);
         if (options_.word_tags) {
-          out.tags.resize(out.rows.size());
-          word_tags(job, t, tokens, out.tags[row]);
+          out.tags.resize(rows.size());
+          word_tags(rows.texts[row], texts.encodings[t], tokens, K, out.tags[row]);
         } else {
-          out.entities[row] = group_entities(out.rows.texts[row], job.encodings[t], tokens.data(), engine_->labels());
+          out.entities[row] = group_entities(rows.texts[row], texts.encodings[t], tokens.data(), engine.labels());
         }
       }
       return;
     }
-    out.scores.assign(out.rows.size() * K, 0.0f);
+    out.scores.assign(rows.size() * K, 0.0f);
     for (size_t t = 0; t < job.row_of_text.size(); ++t) {
-      const TokenizedText& text = job.tokens.texts[t];
-      engine_->merge_windows(job.window_scores.data() + text.first_window * K, text.windows,
-                             &out.scores[job.row_of_text[t] * K]);
+      const TokenizedText& text = texts.tokens.texts[t];
+      engine.merge_windows(texts.window_scores.data() + text.first_window * K, text.windows,
+                           &out.scores[job.row_of_text[t] * K]);
     }
   }
 
   // The class of each space-separated word: that of its first token.
-  static void word_tags(const Job& job, size_t t, const std::vector<float>& scores, std::vector<int32_t>& tags) {
-    const std::string_view text = job.out.rows.texts[job.row_of_text[t]];
-    const auto K = static_cast<size_t>(job.out.width);
-    const Encoding& e = job.encodings[t];
+  static void word_tags(std::string_view text, const Encoding& e, const std::vector<float>& scores, size_t K,
+                        std::vector<int32_t>& tags) {
     const auto at = code_point_starts(text);
     size_t token = 0;
     for (size_t i = 0; i + 1 < at.size();) {
@@ -462,7 +559,7 @@ class Run {
     }
   }
 
-  Engine* engine_;
+  const std::vector<Engine*>& engines_;  // null: VADER
   RowReader& reader_;
   const std::function<void(ScoredChunk&)>& sink_;
   const std::function<void(const PipelineStats&)>& progress_;
@@ -471,7 +568,8 @@ class Run {
   const size_t most_held_;
   Flow flow_;
   BoundedQueue<std::unique_ptr<Job>> to_tokenize_;
-  std::map<uint64_t, std::unique_ptr<Job>> held_;  // compute thread only
+  std::deque<ModelQueue> queues_;  // compute thread only, as is held_
+  std::map<uint64_t, std::unique_ptr<Job>> held_;
   PipelineStats stats_;
   int64_t rows_ = 0, bad_ = 0, file_bytes_ = 0;
   double sink_seconds_ = 0;
@@ -493,9 +591,13 @@ const Error* ScoredChunk::error(size_t row) const {
 
 PipelineStats run_pipeline(Engine* engine, RowReader& reader, const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options) {
-  const PipelineStats stats = Run(engine, reader, sink, progress, options).go();
-  if (engine != nullptr) engine->set_counted(stats);
-  return stats;
+  return run_pipeline(std::vector<Engine*>{engine}, reader, sink, progress, options);
+}
+
+PipelineStats run_pipeline(const std::vector<Engine*>& engines, RowReader& reader,
+                           const std::function<void(ScoredChunk&)>& sink,
+                           const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options) {
+  return Run(engines, reader, sink, progress, options).go();
 }
 
 }  // namespace brim

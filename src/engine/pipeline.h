@@ -14,15 +14,23 @@
 
 namespace brim {
 
-// A chunk of rows with its results, as the sink gets it.
-struct ScoredChunk {
-  RowChunk rows;
+// What one model gave for a chunk of rows.
+struct ChunkScores {
   int64_t width = 0;
   std::vector<float> scores;                  // [rows,width]: class scores, VADER's four values, or an embedding
   std::vector<std::vector<Entity>> entities;  // token models
   std::vector<std::vector<int32_t>> tags;     // token models asked for tags: one class per word
-  std::vector<RowError> errors;               // rows without a result, by row
+};
+
+// A chunk of rows with its results, as the sink gets it: those of the first model and, where there are more, of the
+// others.
+struct ScoredChunk : ChunkScores {
+  RowChunk rows;
+  std::vector<ChunkScores> others;
+  std::vector<RowError> errors;  // rows without a result, by row; what one model refuses has none of any
   const Error* error(size_t row) const;
+  ChunkScores& of(size_t model) { return model == 0 ? *this : others[model - 1]; }
+  const ChunkScores& of(size_t model) const { return model == 0 ? *this : others[model - 1]; }
 };
 
 struct PipelineOptions {
@@ -36,6 +44,10 @@ struct PipelineOptions {
 // Rows of `reader` through `engine` (null: VADER) to `sink`, which runs on one thread, in order. An error in any stage
 // stops the others and is thrown here.
 PipelineStats run_pipeline(Engine* engine, RowReader& reader, const std::function<void(ScoredChunk&)>& sink,
+                           const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options);
+// The same with several models in one pass over the rows. Those of one device were opened together.
+PipelineStats run_pipeline(const std::vector<Engine*>& engines, RowReader& reader,
+                           const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options);
 
 }  // namespace brim

@@ -69,7 +69,7 @@ std::map<std::string, int64_t> run(const Job& job) {
       bytes.clear();
       if (chunk.error(i) == nullptr) {
         const int64_t row = chunk.first_row + static_cast<int64_t>(i);
-        writer.labelled(bytes, chunk, i, row % 3 == 0 ? "pos" : "neg", static_cast<float>(row) / 7);
+        writer.row(bytes, chunk, i, RowResult{row % 3 == 0 ? "pos" : "neg", static_cast<float>(row) / 7});
         ++counters["written"];
       } else {
         ++counters["skipped"];
@@ -253,7 +253,7 @@ TEST_P(Resume, StoppedInOrder) {
       bytes.clear();
       const int64_t row = static_cast<int64_t>(i);
       if (chunk.error(i) == nullptr)
-        writer.labelled(bytes, chunk, i, row % 3 == 0 ? "pos" : "neg", static_cast<float>(row) / 7);
+        writer.row(bytes, chunk, i, RowResult{row % 3 == 0 ? "pos" : "neg", static_cast<float>(row) / 7});
       output.write_row(bytes, chunk.position_after(i));
     }
   }

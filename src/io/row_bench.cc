@@ -131,7 +131,7 @@ void bench_copy(const std::string& what, const File& file, const std::string& ou
            while (reader.next_chunk(chunk))
              for (size_t i = 0; i < chunk.size(); ++i) {
                bytes.clear();
-               writer.labelled(bytes, chunk, i, "positive", 0.5f + static_cast<float>(i % 4096) / 8191);
+               writer.row(bytes, chunk, i, RowResult{"positive", 0.5f + static_cast<float>(i % 4096) / 8191});
                output.write_row(bytes, chunk.position_after(i));
              }
            output.commit();

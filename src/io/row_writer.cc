@@ -120,19 +120,26 @@ RowWriter::RowWriter(const RowSchema& schema, RowWriterOptions options)
   added_ = our_names(prefix);
   keys_ = json_keys(added_);
   prefixed_keys_ = json_keys(our_names(prefix + kPrefix));
-  score_keys_ = json_keys(options_.score_names);
+  for (const ResultColumns& columns : options_.results) score_keys_.push_back(json_keys(columns.score_names));
   column_keys_ = json_keys(made_unique(schema_.columns));
 }
 
 std::vector<std::string> RowWriter::our_names(const std::string& prefix) const {
   std::vector<std::string> names;
-  if (options_.entities) return {prefix + "entities"};
-  names = {prefix + "label", prefix + "score"};
-  if (options_.score_names.empty()) return names;
-  if (options_.format == OutputFormat::jsonl && !options_.scores_at_top) {
-    names.push_back(prefix + "scores");
-  } else {
-    for (const std::string& name : options_.score_names) names.push_back(prefix + name);
+  for (const ResultColumns& columns : options_.results) {
+    const std::string before = prefix + (columns.name.empty() ? "" : columns.name + "_");
+    if (columns.entities) {
+      names.push_back(before + "entities");
+      continue;
+    }
+    names.push_back(before + "label");
+    names.push_back(before + "score");
+    if (columns.score_names.empty()) continue;
+    if (options_.format == OutputFormat::jsonl && !columns.scores_at_top) {
+      names.push_back(before + "scores");
+    } else {
+      for (const std::string& name : columns.score_names) names.push_back(before + name);
+    }
   }
   return names;
 }
@@ -286,59 +293,70 @@ const std::vector<std::string>& RowWriter::begin_json(std::string& out, const Ro
 
 // --- rows ---
 
-void RowWriter::labelled(std::string& out, const RowChunk& chunk, size_t row, std::string_view label, float score,
-                         std::span<const float> scores) {
-  BRIM_CHECK(!options_.entities, "labels for a writer of entities");
-  BRIM_CHECK(scores.size() == options_.score_names.size(), "{} scores for {} names", scores.size(),
-             options_.score_names.size());
+void RowWriter::row(std::string& out, const RowChunk& chunk, size_t row, std::span<const RowResult> results) {
+  BRIM_CHECK(results.size() == options_.results.size(), "{} results for {} models", results.size(),
+             options_.results.size());
+  for (size_t m = 0; m < results.size(); ++m)
+    BRIM_CHECK(results[m].scores.size() == options_.results[m].score_names.size(), "{} scores for {} names",
+               results[m].scores.size(), options_.results[m].score_names.size());
   if (options_.format != OutputFormat::jsonl) {
-    auto number = [&](float value) {
-      out += delimiter_;
-      if (std::isfinite(value)) append_json_number(out, value);
-    };
     begin_delimited(out, chunk, row);
-    field(out, label);
-    number(score);
-    for (float value : scores) number(value);
+    for (size_t m = 0; m < results.size(); ++m) {
+      if (m > 0) out += delimiter_;
+      put_delimited(out, options_.results[m], results[m]);
+    }
     out += '\n';
     return;
   }
   const std::vector<std::string>& keys = begin_json(out, chunk, row);
-  member(out, keys[0]);
-  append_json_string(out, label);
-  member(out, keys[1]);
-  append_json_number(out, score);
-  if (options_.scores_at_top) {
-    for (size_t i = 0; i < scores.size(); ++i) {
-      member(out, keys[2 + i]);
-      append_json_number(out, scores[i]);
-    }
-  } else if (!scores.empty()) {
-    member(out, keys[2]);
-    out += '{';
-    for (size_t i = 0; i < scores.size(); ++i) {
-      member(out, score_keys_[i]);
-      append_json_number(out, scores[i]);
-    }
-    out += '}';
-  }
+  size_t key = 0;
+  for (size_t m = 0; m < results.size(); ++m) key = put_json(out, keys, key, m, results[m]);
   out += "}\n";
 }
 
-void RowWriter::entities(std::string& out, const RowChunk& chunk, size_t row, std::span<const EntitySpan> entities) {
-  BRIM_CHECK(options_.entities, "entities for a writer of labels");
-  if (options_.format != OutputFormat::jsonl) {
-    begin_delimited(out, chunk, row);
+void RowWriter::put_delimited(std::string& out, const ResultColumns& columns, const RowResult& result) {
+  if (columns.entities) {
     json_.clear();
-    append_entities(json_, entities);
+    append_entities(json_, result.entities);
     field(out, json_);
-    out += '\n';
     return;
   }
-  const std::vector<std::string>& keys = begin_json(out, chunk, row);
-  member(out, keys[0]);
-  append_entities(out, entities);
-  out += "}\n";
+  const auto number = [&](float value) {
+    out += delimiter_;
+    if (std::isfinite(value)) append_json_number(out, value);
+  };
+  field(out, result.label);
+  number(result.score);
+  for (const float value : result.scores) number(value);
+}
+
+size_t RowWriter::put_json(std::string& out, const std::vector<std::string>& keys, size_t key, size_t model,
+                           const RowResult& result) const {
+  const ResultColumns& columns = options_.results[model];
+  if (columns.entities) {
+    member(out, keys[key++]);
+    append_entities(out, result.entities);
+    return key;
+  }
+  member(out, keys[key++]);
+  append_json_string(out, result.label);
+  member(out, keys[key++]);
+  append_json_number(out, result.score);
+  if (columns.scores_at_top) {
+    for (const float value : result.scores) {
+      member(out, keys[key++]);
+      append_json_number(out, value);
+    }
+  } else if (!result.scores.empty()) {
+    member(out, keys[key++]);
+    out += '{';
+    for (size_t i = 0; i < result.scores.size(); ++i) {
+      member(out, score_keys_[model][i]);
+      append_json_number(out, result.scores[i]);
+    }
+    out += '}';
+  }
+  return key;
 }
 
 void RowWriter::null_row(std::string& out, const RowChunk& chunk, size_t row) {

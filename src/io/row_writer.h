@@ -4,7 +4,8 @@
 // Scores are written as the shortest decimal that reads back as the same float.
 //
 // Names: `label`, `score`, then one column a class or VADER's four with all scores (jsonl: `scores`: {…}, VADER's four
-// at top level), or `entities`. If the input has a column of one of these names, it keeps it and all of ours are called
+// at top level), or `entities`. Results of several models stand one after another, each name with its model's before
+// it: `ner_entities`. If the input has a column of one of these names, it keeps it and all of ours are called
 // `predicted_…`. A jsonl row that has such a key although the rows at the file's start had none gets the prefix alone.
 #pragma once
 #include <cstdint>
@@ -32,11 +33,25 @@ struct EntitySpan {
   int64_t start, end;
 };
 
-struct RowWriterOptions {
-  OutputFormat format = OutputFormat::csv;
+// The columns that one model adds.
+struct ResultColumns {
+  std::string name;                      // not empty: stands before each of them, with an underscore
   bool entities = false;                 // rows carry entities instead of a label
   std::vector<std::string> score_names;  // not empty: every row carries one more score for each (--all-scores)
   bool scores_at_top = false;            // jsonl: score_names are keys of the row itself (VADER), not of "scores"
+};
+
+// What one model gave for a row: a label with its score and, with --all-scores, one for each name; or entities.
+struct RowResult {
+  std::string_view label;
+  float score = 0;
+  std::span<const float> scores;
+  std::span<const EntitySpan> entities;
+};
+
+struct RowWriterOptions {
+  OutputFormat format = OutputFormat::csv;
+  std::vector<ResultColumns> results = {ResultColumns()};  // one for each model
 };
 
 // Turns rows into bytes; where they go is the caller's affair (see RowOutput in resume.h). Not thread-safe.
@@ -46,10 +61,11 @@ class RowWriter {
 
   // Appends the header line (csv, tsv); nothing for jsonl. Once, at the start of the output.
   void header(std::string& out) const;
-  // Append row `row` of `chunk` with its result.
-  void labelled(std::string& out, const RowChunk& chunk, size_t row, std::string_view label, float score,
-                std::span<const float> scores = {});
-  void entities(std::string& out, const RowChunk& chunk, size_t row, std::span<const EntitySpan> entities);
+  // Appends row `row` of `chunk` with its results, one for each of the options'.
+  void row(std::string& out, const RowChunk& chunk, size_t row, std::span<const RowResult> results);
+  void row(std::string& out, const RowChunk& chunk, size_t at, const RowResult& only) {
+    row(out, chunk, at, std::span(&only, 1));
+  }
   // A row without result (--on-error null): empty fields, JSON null. A broken record keeps its bytes: csv rows are
   // brought to the header's width, a line that is no JSON object becomes {"invalid_json": "…"}.
   void null_row(std::string& out, const RowChunk& chunk, size_t row);
@@ -58,6 +74,10 @@ class RowWriter {
 
  private:
   std::vector<std::string> our_names(const std::string& prefix) const;
+  void put_delimited(std::string& out, const ResultColumns& columns, const RowResult& result);
+  // Writes the members of one result under the keys from `key` on; returns the key behind them.
+  size_t put_json(std::string& out, const std::vector<std::string>& keys, size_t key, size_t model,
+                  const RowResult& result) const;
   void begin_delimited(std::string& out, const RowChunk& chunk, size_t row);
   void csv_columns(std::string& out, const RowChunk& chunk, size_t row);
   void json_columns(std::string& out, std::string_view record);
@@ -69,8 +89,9 @@ class RowWriter {
   RowSchema schema_;
   RowWriterOptions options_;
   std::vector<std::string> added_;
-  // As JSON keys, "name": with quotes and colon: ours, ours with one more prefix, the classes', the input's.
-  std::vector<std::string> keys_, prefixed_keys_, score_keys_, column_keys_;
+  // As JSON keys, "name": with quotes and colon: ours, ours with one more prefix, the input's, each model's classes'.
+  std::vector<std::string> keys_, prefixed_keys_, column_keys_;
+  std::vector<std::vector<std::string>> score_keys_;
   bool raw_copy_ = false;  // the record's bytes are the output's
   char delimiter_ = ',';
   bool warned_ = false;

@@ -27,11 +27,15 @@ std::string scored(const std::string& bytes, RowFormat in, RowWriterOptions opti
     for (size_t i = 0; i < chunk.size(); ++i) {
       if (chunk.error(i) != nullptr) {
         writer.null_row(out, chunk, i);
-      } else if (options.entities) {
-        const EntitySpan found[] = {{"PER", 0.5f, "J\"o", 3, 6}, {"LOC", 0.25f, "é", 8, 9}};
-        writer.entities(out, chunk, i, found);
       } else {
-        writer.labelled(out, chunk, i, "pos", 0.75f, scores);
+        const EntitySpan found[] = {{"PER", 0.5f, "J\"o", 3, 6}, {"LOC", 0.25f, "é", 8, 9}};
+        std::vector<RowResult> results;
+        for (const ResultColumns& columns : options.results) {
+          const bool all = !columns.score_names.empty();
+          results.push_back(columns.entities ? RowResult{.entities = found}
+                                             : RowResult{"pos", 0.75f, all ? scores : std::span<const float>()});
+        }
+        writer.row(out, chunk, i, results);
       }
     }
   return out;
@@ -85,14 +89,14 @@ TEST(RowWriter, RawTabsStayRaw) {
 
 TEST(RowWriter, AllScores) {
   RowWriterOptions options = to(OutputFormat::csv);
-  options.score_names = {"negative", "positive"};
+  options.results[0].score_names = {"negative", "positive"};
   EXPECT_EQ(scored("x\n", RowFormat::txt, options, {0.25f, 0.75f}),
             "text,label,score,negative,positive\nx,pos,0.75,0.25,0.75\n");
   options.format = OutputFormat::jsonl;
   EXPECT_EQ(scored("x\n", RowFormat::txt, options, {0.25f, 0.75f}),
             "{\"text\":\"x\",\"label\":\"pos\",\"score\":0.75,\"scores\":{\"negative\":0.25,\"positive\":0.75}}\n");
-  options.scores_at_top = true;
-  options.score_names = {"neg", "neu", "pos", "compound"};
+  options.results[0].scores_at_top = true;
+  options.results[0].score_names = {"neg", "neu", "pos", "compound"};
   EXPECT_EQ(
       scored("x\n", RowFormat::txt, options, {0, 0.254f, 0.746f, 0.6369f}),
       "{\"text\":\"x\",\"label\":\"pos\",\"score\":0.75,\"neg\":0,\"neu\":0.254,\"pos\":0.746,\"compound\":0.6369}\n");
@@ -121,7 +125,7 @@ TEST(RowWriter, ALateKeyGetsAPrefixInItsRow) {
   std::string out;
   RowChunk chunk;
   while (reader.next_chunk(chunk))
-    for (size_t i = 0; i < chunk.size(); ++i) writer.labelled(out, chunk, i, "pos", 0.75f);
+    for (size_t i = 0; i < chunk.size(); ++i) writer.row(out, chunk, i, RowResult{"pos", 0.75f});
   EXPECT_HAS(out, "{\"text\":\"\\\"label\\\"\",\"label\":\"pos\",\"score\":0.75}");
   EXPECT_HAS(out, "{\"text\":\"y\",\"label\":1,\"predicted_label\":\"pos\",\"predicted_score\":0.75}");
 }
@@ -141,7 +145,7 @@ TEST(RowWriter, NullRowsKeepBrokenRecords) {
 
 TEST(RowWriter, Entities) {
   RowWriterOptions options = to(OutputFormat::jsonl);
-  options.entities = true;
+  options.results[0].entities = true;
   const std::string list = R"([{"entity_group":"PER","score":0.5,"word":"J\"o","start":3,"end":6},)"
                            R"({"entity_group":"LOC","score":0.25,"word":"é","start":8,"end":9}])";
   EXPECT_EQ(scored("x\n", RowFormat::txt, options), "{\"text\":\"x\",\"entities\":" + list + "}\n");
@@ -170,9 +174,32 @@ TEST(RowWriter, ScoresReadBackExactly) {
     EXPECT_EQ(nlohmann::json::parse(shown(value)).get<float>(), value);
   }
   RowWriterOptions options = to(OutputFormat::csv);
-  options.score_names = {"a"};
+  options.results[0].score_names = {"a"};
   EXPECT_EQ(scored("x\n", RowFormat::txt, options, {std::numeric_limits<float>::infinity()}),
             "text,label,score,a\nx,pos,0.75,\n");
+}
+
+TEST(RowWriter, SeveralModelsEachHaveTheirName) {
+  RowWriterOptions options = to(OutputFormat::csv);
+  options.results = {{.name = "mood", .score_names = {"bad", "good"}}, {.name = "ner", .entities = true}};
+  const std::string found = R"([{"entity_group":"PER","score":0.5,"word":"J\"o","start":3,"end":6},)"
+                            R"({"entity_group":"LOC","score":0.25,"word":"é","start":8,"end":9}])";
+  std::string quoted = found;
+  for (size_t at = 0; (at = quoted.find('"', at)) != std::string::npos; at += 2) quoted.insert(at, 1, '"');
+  EXPECT_EQ(
+      scored("text,n\nx,1\n", RowFormat::csv, options, {0.25f, 0.75f}),
+      "text,n,mood_label,mood_score,mood_bad,mood_good,ner_entities\nx,1,pos,0.75,0.25,0.75,\"" + quoted + "\"\n");
+  EXPECT_EQ(scored("text,mood_label\nx\n", RowFormat::csv, options, {0.25f, 0.75f}),
+            "text,mood_label,predicted_mood_label,predicted_mood_score,predicted_mood_bad,predicted_mood_good,"
+            "predicted_ner_entities\nx,,,,,,\n");
+  options.format = OutputFormat::jsonl;
+  options.results.push_back({.name = "vader", .score_names = {"neg", "pos"}, .scores_at_top = true});
+  EXPECT_EQ(
+      scored("x\n", RowFormat::txt, options, {0.25f, 0.75f}),
+      R"({"text":"x","mood_label":"pos","mood_score":0.75,"mood_scores":{"bad":0.25,"good":0.75},"ner_entities":)" +
+          found +
+          R"(,"vader_label":"pos","vader_score":0.75,"vader_neg":0.25,"vader_pos":0.75})"
+          "\n");
 }
 
 TEST(RowWriter, UnknownKeysInCsvOutputAreSaid) {
@@ -187,7 +214,7 @@ TEST(RowWriter, UnknownKeysInCsvOutputAreSaid) {
   std::string out;
   RowChunk chunk;
   while (reader.next_chunk(chunk))
-    for (size_t i = 0; i < chunk.size(); ++i) writer.labelled(out, chunk, i, "pos", 0.75f);
+    for (size_t i = 0; i < chunk.size(); ++i) writer.row(out, chunk, i, RowResult{"pos", 0.75f});
   set_log_sink(before);
   ASSERT_EQ(said.size(), 1u);
   EXPECT_HAS(said[0], "\"late\"");

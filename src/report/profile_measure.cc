@@ -194,7 +194,7 @@ PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const st
   RowReader reader(memory_source("texts", jsonl), reading);
   RowWriterOptions writing;
   writing.format = OutputFormat::jsonl;
-  writing.entities = subject.per_token();
+  writing.results[0].entities = subject.per_token();
   RowWriter writer(reader.schema(), writing);
   std::string bytes;
   std::vector<EntitySpan> spans;
@@ -208,15 +208,19 @@ PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const st
         if (predictions != nullptr && predictions->size() < keep) predictions->emplace_back();
         continue;
       }
-      if (writing.entities) {
+      RowResult result;
+      if (subject.per_token()) {
         spans.clear();
         for (const Entity& e : chunk.entities[row]) spans.push_back({e.group, e.score, e.word, e.start, e.end});
-        writer.entities(bytes, chunk.rows, row, spans);
+        result.entities = spans;
+        writer.row(bytes, chunk.rows, row, result);
         continue;
       }
       const float* scores = &chunk.scores[row * static_cast<size_t>(chunk.width)];
       const std::string label = subject.label(scores, chunk.width);
-      writer.labelled(bytes, chunk.rows, row, label, *std::max_element(scores, scores + chunk.width));
+      result.label = label;
+      result.score = *std::max_element(scores, scores + chunk.width);
+      writer.row(bytes, chunk.rows, row, result);
       if (predictions != nullptr && predictions->size() < keep) predictions->push_back(label);
     }
   };

@@ -121,6 +121,55 @@ TEST_F(Score, EntitiesHaveOffsetsInCharacters) {
   EXPECT_EQ(lines_of(must({"score", "--model", "ner", "-q"}, {.input = "w5\n"})).at(0), "text,entities");
 }
 
+TEST_F(Score, SeveralModelsInOnePass) {
+  make_model("bert_token", "ner");
+  put("a.txt", made_up_lines(3000));
+  const auto with = [&](std::vector<std::string> models, std::vector<std::string> more) {
+    std::vector<std::string> all = {"score", "a.txt", "--device", "cpu", "-q"};
+    for (const auto& model : models) all.insert(all.end(), {"--model", model});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const auto rows = json_lines(must(with({"tiny", "people=ner", "vader"}, {"--output-format", "jsonl"})));
+  const auto labels = json_lines(must(with({"tiny"}, {"--output-format", "jsonl"}))),
+             entities = json_lines(must(with({"ner"}, {"--output-format", "jsonl"}))),
+             rules = json_lines(must(with({"vader"}, {"--output-format", "jsonl"})));
+  ASSERT_EQ(rows.size(), 3000u);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ASSERT_EQ(rows[i].at("text"), labels[i].at("text"));
+    ASSERT_EQ(rows[i].at("tiny_label"), labels[i].at("label"));
+    ASSERT_NEAR(rows[i].at("tiny_score").get<double>(), labels[i].at("score").get<double>(), 1e-5);
+    ASSERT_EQ(rows[i].at("people_entities").size(), entities[i].at("entities").size());
+    ASSERT_EQ(rows[i].at("vader_label"), rules[i].at("label"));
+  }
+  must(with({"tiny", "vader"}, {"--all-scores", "-o", "o.csv", "--summary-json", "s.json"}));
+  EXPECT_EQ(lines_of(get("o.csv")).at(0),
+            "text,tiny_label,tiny_score,tiny_negative,tiny_neutral,tiny_positive,vader_label,vader_score,vader_neg,"
+            "vader_neu,vader_pos,vader_compound");
+  const auto summary = json_of("s.json");
+  EXPECT_EQ(summary.at("rows"), 3000);
+  EXPECT_EQ(summary.at("models").at(0).at("name"), "tiny");
+  EXPECT_GT(summary.at("models").at(0).at("tokens").get<int64_t>(), 3000);
+  EXPECT_EQ(summary.at("models").at(1).at("model"), "vader");
+  EXPECT_FALSE(summary.at("models").at(1).at("labels").empty());
+  refused(2, {"two models are called tiny", "NAME="}, with({"tiny", "./tiny/"}, {}));
+  refused(2, {"--trace"}, with({"tiny", "vader"}, {"--trace", "t.json"}));
+}
+
+// A text that one model refuses has no result of any.
+TEST_F(Score, ARowThatOneModelRefusesIsBadForAll) {
+  make_model("bert_sequence", "other");
+  std::string words;
+  for (int i = 5; i < 96; ++i) words += fmt::format("w{} ", i);
+  put("a.csv", "text,n\nw5,1\n" + words + ",2\nw6,3\n");
+  const auto rows = lines_of(must({"score", "a.csv", "--model", "vader", "--model", "tiny", "--model", "other", "-q",
+                                   "--long-text", "error", "--on-error", "null"}));
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[2], words + ",2,,,,,,");
+  EXPECT_EQ(rows[3].substr(0, 5), "w6,3,");
+  EXPECT_EQ(rows[3].find(",,"), std::string::npos) << rows[3];
+}
+
 TEST_F(Score, LongTextModes) {
   std::string text;
   for (int i = 5; i < 96; ++i) text += fmt::format("w{} ", i);
