@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/units.h"
+#include "cli/config_file.h"
 #include "cli/engine_flags.h"
 #include "cli/live_run.h"
 #include "cli/summary.h"
@@ -31,7 +32,8 @@ namespace {
 
 struct ScoreFlags {
   std::vector<std::string> inputs, models;
-  std::string output = "-", format = "auto", output_format = "auto", text_column, on_error = "stop", summary_json;
+  std::string output = "-", format = "auto", output_format = "auto", text_column, on_error = "stop", summary_json,
+              config;
   bool all_scores = false, resume = false;
   int tokenizer_threads = 0;
   double checkpoint_seconds = 2;
@@ -67,6 +69,7 @@ void add_model(Models& models, const std::string& given, bool needs_name) {
   const bool named = equals != std::string::npos && equals > 0 && equals < given.find('/') &&
                      !std::filesystem::exists(given);  // a directory may have such a name
   std::string name = named ? given.substr(0, equals) : "", model = named ? given.substr(equals + 1) : given;
+  if (name.empty() && needs_name && names_vader(model)) name = "vader";
   if (name.empty() && needs_name) {
     std::filesystem::path path = std::filesystem::absolute(model).lexically_normal();
     if (!path.has_filename()) path = path.parent_path();
@@ -366,8 +369,12 @@ std::function<int()> setup_score(CLI::App& app) {
                  "how often the place for --resume is saved; so much is done again after a kill")
       ->capture_default_str();
   app.add_option("--summary-json", f->summary_json, "write the summary to this file; - is stdout");
+  app.add_option("--config", f->config, "YAML file of these flags; those of the command line and the environment win");
   f->engine.add_to(app, true, &f->models);
-  return [f] { return run_score(*f); };
+  return [f, &app] {
+    if (!f->config.empty()) apply_config(app, f->config);
+    return run_score(*f);
+  };
 }
 
 }  // namespace brim

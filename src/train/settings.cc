@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/settings.h"
 
-#include <yaml-cpp/yaml.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -16,6 +14,7 @@
 #include "base/units.h"
 #include "io/labels.h"
 #include "io/row_reader.h"
+#include "io/yaml_file.h"
 
 namespace brim {
 namespace {
@@ -375,20 +374,7 @@ std::string setting_meant(std::string_view typed) {
 }
 
 std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path) {
-  YAML::Node root;
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
-    fail(ErrorCode::usage, "--config {}: is a directory: name the file in it", path.string());
-  try {
-    root = YAML::LoadFile(path.string());
-  } catch (const YAML::BadFile&) {
-    fail(ErrorCode::usage, "--config {}: cannot be read", path.string());
-  } catch (const YAML::Exception& e) {
-    const bool colons = e.msg == std::string_view("illegal map value");
-    fail(ErrorCode::usage, "{}:{}: {}", path.string(), e.mark.line + 1,
-         colons ? "not YAML: two ':' on one line? Put the value in quotes, or its key on a line of its own" : e.msg);
-  }
-  if (!root.IsMap()) fail(ErrorCode::usage, "{}: not a mapping of keys to values", path.string());
+  const YAML::Node root = load_yaml(path);
   static const std::vector<std::string> blocks = {"training", "training_args",    "training_arguments", "model",
                                                   "data",     "gpu_optimization", "optimization",       "hardware"};
   std::vector<std::string> notes;

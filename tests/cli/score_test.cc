@@ -257,6 +257,31 @@ TEST_F(Score, FlagsComeFromTheEnvironmentToo) {
   EXPECT_EQ(rows.at(0), "text,label,score,negative,neutral,positive");
 }
 
+TEST_F(Score, FlagsComeFromAYamlFileToo) {
+  put("in.txt", "w5\nw6\n");
+  put("run.yaml",
+      "input: [in.txt]\nmodel: [mood=tiny, vader]\ndevice: cpu\nall_scores: true\noutput-format: jsonl\nquiet: yes\n");
+  const auto rows = json_lines(must({"score", "--config", "run.yaml"}));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_TRUE(rows[0].contains("mood_scores")) << rows[0];
+  EXPECT_TRUE(rows[0].contains("vader_compound")) << rows[0];
+  // The command line wins, and the environment does.
+  EXPECT_EQ(lines_of(must({"score", "--config", "run.yaml", "--model", "tiny"},
+                          {.environment = {{"BRIM_OUTPUT_FORMAT", "csv"}}}))
+                .at(0),
+            "text,label,score,negative,neutral,positive");
+  put("bad.yaml", "model: tiny\nmemory_limt: 6GiB\n");
+  refused(2, {"bad.yaml:2: ", "memory_limt", "did you mean memory-limit?"},
+          {"score", "in.txt", "--config", "bad.yaml"});
+  put("bad.yaml", "threads: many\n");
+  refused(2, {"bad.yaml:1: threads: many"}, {"score", "in.txt", "--config", "bad.yaml"});
+  put("bad.yaml", "device: [cpu, cuda]\n");
+  refused(2, {"bad.yaml:1: device takes one value"}, {"score", "in.txt", "--config", "bad.yaml"});
+  put("bad.yaml", "training:\n  threads: 1\n");
+  refused(2, {"bad.yaml:1: ", "training"}, {"score", "in.txt", "--config", "bad.yaml"});
+  refused(2, {"--config none.yaml", "cannot be read"}, {"score", "in.txt", "--config", "none.yaml"});
+}
+
 TEST_F(Score, TheShippedModelIsTheDefault) {
   if (!std::filesystem::exists(BRIM_SOURCE_DIR "/models/default/config.json")) GTEST_SKIP() << "no models/default here";
   const auto rows = json_lines(must({"score", "-q", "--output-format", "jsonl"},

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/yaml_file.h"
+
+#include "base/error.h"
+
+namespace brim {
+
+YAML::Node load_yaml(const std::filesystem::path& path) {
+  YAML::Node root;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    fail(ErrorCode::usage, "--config {}: is a directory: name the file in it", path.string());
+  try {
+    root = YAML::LoadFile(path.string());
+  } catch (const YAML::BadFile&) {
+    fail(ErrorCode::usage, "--config {}: cannot be read", path.string());
+  } catch (const YAML::Exception& e) {
+    const bool colons = e.msg == "illegal map value";
+    fail(ErrorCode::usage, "{}:{}: {}", path.string(), e.mark.line + 1,
+         colons ? "not YAML: two ':' on one line? Put the value in quotes, or its key on a line of its own" : e.msg);
+  }
+  if (!root.IsMap()) fail(ErrorCode::usage, "{}: not a mapping of keys to values", path.string());
+  return root;
+}
+
+}  // namespace brim
