@@ -146,9 +146,9 @@ std::string RunRecord::report_json(const RunFacts& f) const {
                {"truncated", job_.train_set.truncated},
                {"skipped", job_.train_set.skipped},
                {"token_set", token_home_name(job_.token_home)}};
-  if (job_.task == TrainTask::multi) {
-    data["token_train"] = job_.settings.token_train_file;
-    data["token_validation"] = job_.settings.token_validation_file;
+  if (job_.task == TrainTask::multi) {  // the rows are counted together, and so are the files
+    data["train"].push_back(job_.settings.token_train_file);
+    if (job_.validation_set.rows() > 0) data["validation"].push_back(job_.settings.token_validation_file);
   }
   const Json report = {{"state", Json::parse(state_json(f))},
                        {"settings", settings},

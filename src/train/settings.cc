@@ -112,9 +112,10 @@ const std::vector<Key>& table() {
       {"output", "directory for the trained model and its checkpoints", set(&S::output_dir)},
       {"output_dir", "the same", set(&S::output_dir)},
       {"overwrite_output_dir", "write into an output directory that is not empty", set(&S::overwrite_output_dir)},
-      {"text_column", "column or key that holds the text", set(&S::text_column)},
+      {"text_column", "column or key that holds the text; without it `text`", set(&S::text_column)},
       {"label_column",
-       "column or key that holds the label; several (a,b,c or given again): a 0/1 column each, multi-label",
+       "column or key that holds the label, without it `label`; several (a,b,c or given again): a 0/1 column each, "
+       "multi-label",
        [](S& s, std::string_view v) {
          for (auto& name : split_names(v, ',')) s.label_columns.push_back(std::move(name));
        }},

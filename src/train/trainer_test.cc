@@ -544,7 +544,9 @@ TEST(Trainer, TheCardOfBothTasksTellsThemApart) {
   t.settings.num_train_epochs = 1;
   std::string said;
   TrainCallbacks callbacks;
+  nlohmann::json record;
   callbacks.say = [&](const std::string& line) { said += line + "\n"; };
+  callbacks.record = [&](const std::string& json) { record = nlohmann::json::parse(json); };
   const TrainOutcome o = train(t.settings, callbacks);
   const std::string card = get_file(t.out() / "README.md");
   EXPECT_HAS(card, "| training | train.csv, none.csv | 48 |");
@@ -553,6 +555,8 @@ TEST(Trainer, TheCardOfBothTasksTellsThemApart) {
   EXPECT_HAS(card, "| validation, tags | val.conll | 10 |");
   EXPECT_HAS(card, "chosen by mean_f1, the mean of macro_f1 and entity_f1");
   EXPECT_HAS(said, "the model with the best mean_f1 (of macro_f1 and entity_f1) is kept");
+  EXPECT_EQ(record["data"]["train"].size(), 3u);  // as many rows as their card tells
+  EXPECT_EQ(record["data"]["rows"], 68);
   EXPECT_EQ(o.best_metric_name, "mean_f1");
   const auto row = json_of(t.out() / "trainer_state.json")["log_history"].back();
   EXPECT_NEAR(row["eval_mean_f1"].get<double>(),
