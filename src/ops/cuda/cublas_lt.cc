@@ -372,18 +372,18 @@ class Stopwatch {
 // before (or zeros, where they are added to), so that rows which were not written show.
 std::vector<float> first_rows(CudaStream& stream, const Context& context, const LtProblem& p, const LtOperands& o,
                               Description& d, const cublasLtMatmulAlgo_t& algo) {
-  const int64_t elements = std::min<int64_t>(p.n, 64) * p.ldd;
-  std::vector<char> raw(static_cast<size_t>(elements * dtype_bytes(p.d)));
-  BRIM_CUDA_CHECK(cudaMemsetAsync(o.d, p.add_c && o.c == o.d ? 0 : 0xFF, raw.size(), stream.handle()));
+  const auto rows = static_cast<size_t>(std::min<int64_t>(p.n, 64)), width = static_cast<size_t>(p.m),
+             bytes = static_cast<size_t>(dtype_bytes(p.d)), pitch = static_cast<size_t>(p.ldd) * bytes;
+  const int before = p.add_c && o.c == o.d ? 0 : 0xFF;
+  BRIM_CUDA_CHECK(cudaMemset2DAsync(o.d, pitch, before, width * bytes, rows, stream.handle()));
   if (try_run(stream, context, p, o, d, algo) != CUBLAS_STATUS_SUCCESS) return {};
-  BRIM_CUDA_CHECK(cudaMemcpyAsync(raw.data(), o.d, raw.size(), cudaMemcpyDeviceToHost, stream.handle()));
+  std::vector<char> raw(rows * width * bytes);
+  BRIM_CUDA_CHECK(cudaMemcpy2DAsync(raw.data(), width * bytes, o.d, pitch, width * bytes, rows, cudaMemcpyDeviceToHost,
+                                    stream.handle()));
   stream.synchronize();
-  std::vector<float> values(static_cast<size_t>(elements));
-  convert_elements(raw.data(), p.d, values.data(), DType::f32, elements);
-  std::vector<float> packed;
-  for (int64_t i = 0; i < elements; ++i)
-    if (i % p.ldd < p.m) packed.push_back(values[static_cast<size_t>(i)]);
-  return packed;
+  std::vector<float> values(rows * width);
+  convert_elements(raw.data(), p.d, values.data(), DType::f32, static_cast<int64_t>(values.size()));
+  return values;
 }
 
 // Every configuration of every algorithm this problem type has, shuffled: random search beats order.
