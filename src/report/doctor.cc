@@ -75,6 +75,7 @@ class Predictor {
   }
   double without_neighbour() const {
     const double lost = lost_to_others();
+    if (r_.stats.run_delay_seconds >= 0 && lost <= 0) return s_.seconds();  // its threads always had a core
     if (r_.on_card) return std::max(s_.seconds() - lost / std::max(1, r_.stats.tokenizers), s_.busy);
     const double left = s_.seconds() - lost / able();
     if (vader_ || s_.busy < 0.8 * s_.seconds()) return std::max(left, cpu() / cores_);

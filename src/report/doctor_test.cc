@@ -537,7 +537,8 @@ TEST(Doctor, OneThreadOnTwoCoresIsHalfTheSpeed) {
   EXPECT_NEAR(d.findings[0].predicted_seconds, 0.5, 1e-6);
   EXPECT_EQ(d.findings[0].evidence, "1 thread computed on 2 usable cores");
   EXPECT_NE(to_env_file(d).find("\nBRIM_THREADS=2\n"), std::string::npos);
-  m.stats().other_cpu_seconds = 1;  // the other core was not to be had
+  m.stats().other_cpu_seconds = 1;  // the other core was not to be had, and its own it always had
+  m.stats().run_delay_seconds = 0;
   EXPECT_TRUE(diagnose(m.trace).nothing_to_gain()) << to_text(diagnose(m.trace));
 }
 
