@@ -53,8 +53,10 @@ class CpuDevice final : public Device {
   DeviceBuffer allocate(size_t bytes) override {
     if (bytes == 0) return {};
     // Weights and arenas are walked with strides of a row: with 4 KiB pages each row of a tile is another page.
-    const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;
-    void* p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    // Aligning to a huge page takes one more of address space, so small buffers do without.
+    const size_t alignment = bytes >= 4 * kHugePage ? kHugePage : kAlignment;
+    void* p = nullptr;
+    if (::posix_memalign(&p, alignment, bytes) != 0) p = nullptr;
     if (p != nullptr && alignment == kHugePage) ::madvise(p, bytes, MADV_HUGEPAGE);  // a wish: refused costs nothing
     if (p == nullptr)
       fail(ErrorCode::does_not_fit, "cannot allocate {} of host memory", format_bytes(static_cast<int64_t>(bytes)));
