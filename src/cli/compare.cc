@@ -107,9 +107,7 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
       engine.get(), reader,
       [&](ScoredChunk& chunk) {
         for (size_t row = 0; row < chunk.rows.size(); ++row) {
-          if (const Error* error = chunk.error(row))
-            throw Error(error->code(),
-                        fmt::format("{}:{}: {}", f.data[chunk.rows.input], chunk.rows.lines[row], error->what()));
+          if (const Error* error = chunk.error(row)) throw placed_error(reader.inputs(), chunk.rows, row, *error);
           const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
           run.predicted.push_back(engine == nullptr ? *find_label(run.labels, vader_label(s[3]))
                                                     : static_cast<int32_t>(std::max_element(s, s + chunk.width) - s));
