@@ -98,8 +98,7 @@ int run_embed(EmbedFlags f) {
   Progress progress("embedding", STDERR_FILENO, f.engine.quiet);
   const auto on_progress = [&](const PipelineStats& now) {
     progress.update({static_cast<double>(now.file_bytes),
-                     static_cast<double>(std::max<int64_t>(0, reader.bytes_total())),
-                     fmt::format("{} rows", format_count(now.rows))});
+                     static_cast<double>(std::max<int64_t>(0, reader.bytes_total())), format_count(now.rows, "row")});
   };
   PipelineOptions options;
   options.stop = &stop_requested();
@@ -107,7 +106,7 @@ int run_embed(EmbedFlags f) {
   const PipelineStats stats = run_pipeline(engine.get(), reader, sink, on_progress, options);
   progress.finish();
   f.engine.write_trace();
-  if (stop_requested()) fail(ErrorCode::interrupted, "interrupted after {} rows", format_count(stats.rows));
+  if (stop_requested()) fail(ErrorCode::interrupted, "interrupted after {}", format_count(stats.rows, "row"));
   output.commit();
   if (!f.engine.quiet) put_stderr(summarize(engine.get(), stats, {}, load_seconds).text());
   return 0;

@@ -66,8 +66,9 @@ nlohmann::json to_json(const Evaluation& e) {
 
 void print_table(const Evaluation& e) {
   if (e.entities) {
-    fmt::print("{} sentences · entity F1 {:.4f} (precision {:.4f}, recall {:.4f}) · word accuracy {:.4f}\n\n",
-               format_count(e.rows), e.entities->f1, e.entities->precision, e.entities->recall, e.token_accuracy);
+    fmt::print("{} · entity F1 {:.4f} (precision {:.4f}, recall {:.4f}) · word accuracy {:.4f}\n\n",
+               format_count(e.rows, "sentence"), e.entities->f1, e.entities->precision, e.entities->recall,
+               e.token_accuracy);
     fmt::print("{:<20} {:>10} {:>10} {:>10} {:>10}\n", "entity", "precision", "recall", "F1", "support");
     for (const auto& [type, s] : e.entities->per_type)
       fmt::print("{:<20} {:>10.4f} {:>10.4f} {:>10.4f} {:>10}\n", type, s.precision, s.recall, s.f1,
@@ -75,7 +76,7 @@ void print_table(const Evaluation& e) {
     return;
   }
   const ClassificationMetrics& m = e.classes;
-  fmt::print("{} rows · {} {:.4f} · macro F1 {:.4f} · macro recall {:.4f}\n\n", format_count(e.rows),
+  fmt::print("{} · {} {:.4f} · macro F1 {:.4f} · macro recall {:.4f}\n\n", format_count(e.rows, "row"),
              e.multi_label ? "all labels right" : "accuracy", m.accuracy, m.macro_f1, m.macro_recall);
   fmt::print("{:<20} {:>10} {:>10} {:>10} {:>10}\n", "class", "precision", "recall", "F1", "support");
   for (size_t k = 0; k < e.labels.size(); ++k)
@@ -119,7 +120,7 @@ int run_eval(const EvalFlags& f) {
   if (request.label_columns.empty()) fail(ErrorCode::usage, "--label-column: name a column");
   request.stop = &stop_requested();
   Progress progress("evaluating", STDERR_FILENO, f.engine.quiet || f.json);
-  request.progress = [&](int64_t rows) { progress.update({0, 0, format_count(rows) + " rows"}); };
+  request.progress = [&](int64_t rows) { progress.update({0, 0, format_count(rows, "row")}); };
   const auto engine = f.engine.open();
   Evaluation e = evaluate(engine.get(), request);
   progress.finish();
@@ -136,8 +137,8 @@ int run_eval(const EvalFlags& f) {
     const double agreement =
         a.predicted.empty() ? 0 : static_cast<double>(same) / static_cast<double>(a.predicted.size());
     record_int8_agreement(engine->model().dir(), agreement, static_cast<int64_t>(a.predicted.size()));
-    log_info("int8 labels agree with fp32's on {:.2f} % of {} {}; recorded in {}", agreement * 100,
-             format_count(static_cast<int64_t>(a.predicted.size())), a.multi_label ? "marks" : "rows",
+    log_info("int8 labels agree with fp32's on {:.2f} % of {}; recorded in {}", agreement * 100,
+             format_count(static_cast<int64_t>(a.predicted.size()), a.multi_label ? "mark" : "row"),
              engine->model().dir().string());
   }
   if (f.json)
@@ -145,8 +146,10 @@ int run_eval(const EvalFlags& f) {
   else
     print_table(e);
   if (!f.json && !f.engine.quiet) {
-    print_stderr("{} on {} in {}\n", engine == nullptr ? "vader" : engine->model().dir().string(),
-                 engine == nullptr ? "cpu" : engine->device().name(), e.precision);
+    if (engine == nullptr)
+      print_stderr("vader on cpu (rules)\n");
+    else
+      print_stderr("{} on {} in {}\n", engine->model().dir().string(), engine->device().name(), e.precision);
     const std::string trained = engine == nullptr ? "" : trained_in(engine->model().dir());
     if (!trained.empty() && trained != e.precision)
       print_stderr("training evaluated this model in {}: --precision {} repeats its figures\n", trained, trained);

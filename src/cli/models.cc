@@ -71,8 +71,8 @@ int run_show(const std::string& name) {
   fmt::print("  head         {}\n", s.sequence_classes > 0 ? "sequence classification"
                                     : s.token_classes > 0  ? "token classification"
                                                            : "none (plain encoder)");
-  fmt::print("  shape        {} layers, hidden {}, {} heads, feed-forward {}, vocabulary {}\n", s.layers, s.hidden,
-             s.heads, s.ffn, format_count(s.vocab));
+  fmt::print("  shape        {}, hidden {}, {}, feed-forward {}, vocabulary {}\n", format_count(s.layers, "layer"),
+             s.hidden, format_count(s.heads, "head"), s.ffn, format_count(s.vocab));
   fmt::print("  longest text {} tokens\n", s.max_tokens());
   fmt::print("  parameters   {}\n", format_count(param_count(s)));
   fmt::print("  weights      {} ({}, {})\n", format_bytes(source->mapped_bytes()), source->where(),
@@ -92,7 +92,7 @@ int run_export(const ModelsFlags& f) {
   if (f.output.empty()) fail(ErrorCode::usage, "brim models export: say where with -o DIR");
   const auto from = resolve_model(f.model, model_places(model_roots()));
   const ExportReport report = export_model(from, f.output, *precision);
-  print_stderr("{}: {} tensors, {} of them int8, {}\n", f.output, report.tensors, report.quantized,
+  print_stderr("{}: {}, {} of them int8, {}\n", f.output, format_count(report.tensors, "tensor"), report.quantized,
                format_bytes(report.bytes));
   return 0;
 }

@@ -281,8 +281,8 @@ void print_total(int64_t bytes, int64_t limit, int name_width) {
 
 void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
   const ModelShape& s = r.shape;
-  fmt::print("model        {}: {}, {} layers of {}, {} parameters\n", job.name(), family_name(s.family), s.layers,
-             s.hidden, format_si(static_cast<double>(param_count(s))));
+  fmt::print("model        {}: {}, {} of {}, {} parameters\n", job.name(), family_name(s.family),
+             format_count(s.layers, "layer"), s.hidden, format_si(static_cast<double>(param_count(s))));
   fmt::print("device       {}\n", device_text(p.device));
   fmt::print("task         {} in {}\n\n", task_name(p.task), precision_name(p.precision));
   for (int t = 0; t < kTagCount; ++t) {
@@ -292,12 +292,12 @@ void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
                  bar(p.bytes[tag], p.limit_bytes, 40));
   }
   print_total(p.peak_bytes, p.limit_bytes, 12);
-  fmt::print("{:<12} {} tokens: {} texts of {} tokens\n", p.task == Task::train ? "micro-batch" : "batch",
-             format_count(p.token_budget), format_count(texts_of(job, p.token_budget)), r.typical_length);
+  fmt::print("{:<12} {} tokens: {} of {} tokens\n", p.task == Task::train ? "micro-batch" : "batch",
+             format_count(p.token_budget), format_count(texts_of(job, p.token_budget), "text"), r.typical_length);
   if (p.task == Task::train) {
     const BatchAndRate b = learning(job, p);
     fmt::print("recompute    {}\noptimizer    {}\n", recompute_name(p.recompute), optimizer_text(p));
-    fmt::print("global batch {} texts, {} tokens: {} micro-batch{} per update\n", format_count(b.texts),
+    fmt::print("global batch {}, {} tokens: {} micro-batch{} per update\n", format_count(b.texts, "text"),
                format_count(b.tokens), p.accumulation_steps, p.accumulation_steps == 1 ? "" : "es");
     fmt::print("learn. rate  {:.3g}{}\n", b.rate,
                job.settings.lr_scaling == "none"

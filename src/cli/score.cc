@@ -165,7 +165,7 @@ class RowSink {
  private:
   void bad_row(const ScoredChunk& chunk, size_t row, const Error& error) {
     const std::string where = placed_error(reader_.inputs(), chunk.rows, row, error).what();
-    if (on_error_ == OnError::stop) throw Error(error.code(), where + "; --on-error skip or null goes on");
+    if (on_error_ == OnError::stop) throw Error(error.code(), where + "; --on-error skip or null continues");
     ++counters_["bad rows"];
     if (counters_["bad rows"] <= 3) log_warning("{}", where);
     if (on_error_ == OnError::null) writer_.null_row(bytes_, chunk.rows, row);
@@ -304,7 +304,7 @@ int run_score(const ScoreFlags& given) {
     const double rate = static_cast<double>(now.rows) / std::max(1e-9, seconds_since(started));
     progress.update(
         {static_cast<double>(now.file_bytes), static_cast<double>(std::max<int64_t>(0, reader.bytes_total())),
-         fmt::format("{} rows · {} rows/s", format_count(now.rows), format_count(static_cast<int64_t>(rate)))});
+         fmt::format("{} · {} rows/s", format_count(now.rows, "row"), format_count(static_cast<int64_t>(rate)))});
   };
   PipelineOptions options;
   options.stop = &stop_requested();
@@ -336,9 +336,8 @@ int run_score(const ScoreFlags& given) {
   }
   if (interrupted) {
     const std::string part = AtomicFile::part_path(f.output).string();
-    fail(ErrorCode::interrupted, "interrupted after {} {}{}", format_count(counters["rows"]),
-         counters["rows"] == 1 ? "row" : "rows",
-         output.resumable()              ? "; the same command with --resume goes on"
+    fail(ErrorCode::interrupted, "interrupted after {}{}", format_count(counters["rows"], "row"),
+         output.resumable()              ? "; the same command with --resume continues"
          : std::filesystem::exists(part) ? "; they are in " + part + ", and a pipe cannot be resumed"
                                          : "");
   }
@@ -361,7 +360,7 @@ std::function<int()> setup_score(CLI::App& app) {
   app.add_option("--output-format", f->output_format, "auto, csv, tsv or jsonl")->capture_default_str();
   app.add_flag("--all-scores", f->all_scores, "a score for every label, not only the best");
   app.add_option("--on-error", f->on_error, "bad rows: stop, skip or null")->capture_default_str();
-  app.add_flag("--resume", f->resume, "go on where an interrupted run of the same command stopped");
+  app.add_flag("--resume", f->resume, "continue where an interrupted run of the same command stopped");
   app.add_option("--tokenizer-threads", f->tokenizer_threads,
                  "threads that tokenize beside the device; 0 chooses by device and cores")
       ->capture_default_str();

@@ -110,20 +110,21 @@ std::string device_line(const RunStats& s, bool on_card) {
     out += fmt::format(" · memory planned {} of {}", format_bytes(s.planned_bytes), format_bytes(s.limit_bytes));
   if (s.peak_bytes >= 0)
     out += fmt::format(" · {} {}", on_card ? "held on the card" : "resident peak", format_bytes(s.peak_bytes));
-  if (s.token_budget > 0) out += fmt::format(" · budget {} tokens", format_count(s.token_budget));
+  if (s.token_budget > 0) out += fmt::format(" · batches of up to {} tokens", format_count(s.token_budget));
   return out;
 }
 
 std::string Summary::text() const {
   std::string out =
-      fmt::format("{} {} in {} · {} rows/s", format_count(counted.rows), counted.rows == 1 ? "row" : "rows",
-                  format_duration(counted.seconds), format_count(static_cast<int64_t>(stats.rows_per_second)));
+      fmt::format("{} in {} · {} rows/s", format_count(counted.rows, "row"), format_duration(counted.seconds),
+                  format_count(static_cast<int64_t>(stats.rows_per_second)));
   if (counted.tokens > 0) out += fmt::format(" · {} tokens/s", format_si(stats.tokens_per_second));
   if (const auto all = counters.find("rows"); all != counters.end() && all->second > counted.rows)
-    out += fmt::format(" · {} rows in all, with those of the interrupted run", format_count(all->second));
+    out += fmt::format(" · {} in all, with those of the interrupted run", format_count(all->second, "row"));
   out += "\n";
   for (const SummaryModel& m : models) {
-    out += fmt::format("{}{} on {} in {}{}", m.name.empty() ? "" : m.name + ": ", m.model, m.device, m.precision,
+    out += fmt::format("{}{} on {} {}{}", m.name.empty() ? "" : m.name + ": ", m.model, m.device,
+                       m.model == "vader" ? "(rules)" : "in " + m.precision,
                        m.precision_reason.empty() ? "" : " (" + m.precision_reason + ")");
     if (models.size() > 1 && m.stats.tokens > 0)
       out += fmt::format(" · {} tokens/s", format_si(m.stats.tokens_per_second));

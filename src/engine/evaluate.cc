@@ -34,7 +34,7 @@ int32_t class_of(const std::vector<std::string>& labels, std::string_view label,
 // Figures of some of the rows are not those asked for.
 void require_whole(const EvalRequest& r, int64_t rows) {
   if (r.stop != nullptr && r.stop->load())
-    fail(ErrorCode::interrupted, "interrupted after {} rows; nothing was measured to the end", format_count(rows));
+    fail(ErrorCode::interrupted, "interrupted after {}; nothing was measured to the end", format_count(rows, "row"));
 }
 
 Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {

@@ -297,7 +297,7 @@ class View {
     title.add(fmt::format("  {}", r.device), Tone::dim)
         .add(r.precision[0] != '\0' ? fmt::format(" in {}", r.precision) : "", Tone::dim);
     title.right(format_duration(std::max(0.0, seconds)), Tone::dim);
-    std::string done = fmt::format("{} rows", format_count(r.rows));
+    std::string done = format_count(r.rows, "row");
     if (r.step >= 0)
       done = fmt::format("step {} of {}, loss {:.4f}", format_count(r.step),
                          r.total_steps >= 0 ? format_count(r.total_steps) : "?", r.loss);

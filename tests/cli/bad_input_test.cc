@@ -158,6 +158,28 @@ TEST_F(BadInput, BrokenRowsAreNamed) {
   EXPECT_EQ(json_of("s.json").at("bad_rows"), 2);
 }
 
+TEST_F(BadInput, APlaceIsNamedOnce) {
+  put("a.csv", "text,label\nw5,neutral\n\"w6,2\n");
+  for (const char* model : {"tiny", "vader"})
+    for (const auto& command : {std::vector<std::string>{"score", "a.csv", "--model", model, "-q"},
+                                {"score", "a.csv", "--model", model, "-q", "--on-error", "skip", "-o", "o.csv"},
+                                {"eval", "a.csv", "--model", model},
+                                {"compare", "--models", "vader,tiny", "--data", "a.csv"}}) {
+      const std::string said = brim(command).err;
+      const size_t first = said.find("a.csv: line 3: the quote");
+      EXPECT_NE(first, std::string::npos) << said;
+      EXPECT_EQ(said.find("a.csv", first + 1), std::string::npos) << said;
+    }
+}
+
+TEST_F(BadInput, OneOfAThingIsNotSeveral) {
+  put("one.csv", "text,label\nw5,neutral\n");
+  EXPECT_EQ(must({"eval", "one.csv", "--model", "vader"}).substr(0, 6), "1 row ");
+  EXPECT_NE(brim({"score", "one.csv", "--model", "vader", "-o", "o.csv"}).err.find("vader on cpu (rules)"),
+            std::string::npos);
+  EXPECT_NE(brim({"eval", "one.csv", "--model", "vader"}).err.find("vader on cpu (rules)"), std::string::npos);
+}
+
 TEST_F(BadInput, CorruptCompressionNamesTheFile) {
   put("a.txt", made_up_lines(5000));
   must(tiny({"a.txt", "-o", "a.csv.gz"}));
