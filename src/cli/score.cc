@@ -283,6 +283,7 @@ int run_score(const ScoreFlags& given) {
   output_options.checkpoint_seconds = f.checkpoint_seconds;
   output_options.stop = &stop_requested();
   std::map<std::string, int64_t> counters;
+  stop_on_signals();  // so far there was nothing to save, or to remove
   RowOutput output(f.output, identity_of(f, models, writing.format), output_options);
   if (output.resumed()) {
     reader.seek(output.resumed()->position);
@@ -317,7 +318,6 @@ int run_score(const ScoreFlags& given) {
     card.emplace(engine->device().pci_bus_id());
   std::optional<OtherProcesses> others;
   if (!f.engine.trace.empty()) others.emplace();
-  stop_on_signals();  // so far there was nothing to save
   const PipelineStats stats = run_pipeline(
       models.engines, reader, [&](ScoredChunk& chunk) { sink(chunk); }, on_progress, options);
   progress.finish();
