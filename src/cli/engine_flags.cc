@@ -34,7 +34,7 @@ void EngineFlags::add_to(CLI::App& app, bool with_vader, std::vector<std::string
   app.add_option("--max-length", max_length, "longest text in tokens; 0 takes the model's own")->capture_default_str();
   app.add_option("--long-text", long_text, "texts that are longer: truncate, window-mean, window-max or error")
       ->capture_default_str();
-  app.add_flag("--fill", fill, "plan for all the memory allowed, not only what speed needs");
+  app.add_flag("--fill", fill, "use all allowed memory, even where it is no faster");
   app.add_flag("-q,--quiet", quiet, "no progress, no summary");
   app.add_option("--trace", trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");
 }
