@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/device.h"
 
+#include <filesystem>
+#include <mutex>
 #include <utility>
 
 #include "base/error.h"
@@ -29,20 +31,44 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 
 #if !defined(BRIM_WITH_CUDA)
 std::optional<std::string> cuda_unavailable_reason(int) {
-  return "this build of Brim has no CUDA backend (it is built where nvcc is: cmake --preset cuda); --device cpu runs "
-         "here";
+  return "this build of Brim has no CUDA backend; ./brim builds it where nvcc is (tools/setup --cuda brings one)";
 }
 std::unique_ptr<Device> open_cuda_device(int index) {
-  fail(ErrorCode::device_lost, "cuda:{}: {}", index, *cuda_unavailable_reason(index));
+  fail(ErrorCode::usage, "--device cuda:{}: {}; --device cpu runs here", index, *cuda_unavailable_reason(index));
 }
 #endif
 
-std::unique_ptr<Device> open_device(const std::string& text, int threads) {
+bool nvidia_driver_here(const std::string& root) {
+  const auto there = [&](const char* path) {
+    std::error_code ec;
+    return std::filesystem::exists(root + path, ec);
+  };
+  return there("/dev/nvidiactl") || there("/proc/driver/nvidia/version") ||
+         (there("/dev/dxg") && there("/usr/lib/wsl/lib/libcuda.so.1"));  // WSL2; dxg alone is any maker's card
+}
+
+namespace {
+
+// One line, once, and only where a GPU could be expected.
+void say_why_no_gpu(const std::string& reason, const std::string& root) {
+  static std::mutex mutex;
+  static std::string said;
+  const std::lock_guard lock(mutex);
+  if (std::exchange(said, root + reason) == root + reason) return;
+  if (nvidia_driver_here(root))
+    log_info("an NVIDIA driver is here, but the CPU is used: {}; --device cpu leaves this line out", reason);
+  else
+    log_debug("no CUDA device: {}; using the CPU", reason);
+}
+
+}  // namespace
+
+std::unique_ptr<Device> open_device(const std::string& text, int threads, const std::string& root) {
   if (text == "cpu") return open_cpu_device(threads);
   if (text == "auto") {
     const auto reason = cuda_unavailable_reason(0);
     if (!reason) return open_cuda_device(0);
-    log_debug("no CUDA device: {}; using the CPU", *reason);
+    say_why_no_gpu(*reason, root);
     return open_cpu_device(threads);
   }
   if (text == "cuda") return open_cuda_device(0);

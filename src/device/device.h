@@ -71,9 +71,13 @@ std::unique_ptr<Device> open_cpu_device(int threads);
 
 // Why a CUDA device cannot be used, or nothing if it can. Never throws; says one clear line.
 std::optional<std::string> cuda_unavailable_reason(int index);
-std::unique_ptr<Device> open_cuda_device(int index);  // throws device_lost with that reason
+// Throws device_lost with that reason; usage where this build has no CUDA backend.
+std::unique_ptr<Device> open_cuda_device(int index);
+// A loaded driver or device files of NVIDIA's, below `root`: a GPU may be expected.
+bool nvidia_driver_here(const std::string& root = "");
 
-// "auto": CUDA when there is a usable device, else the CPU (and why, through log_info); "cpu"; "cuda"; "cuda:1".
-std::unique_ptr<Device> open_device(const std::string& text, int threads);
+// "auto": CUDA when there is a usable device, else the CPU (and why, where a driver is, once through log_info); "cpu";
+// "cuda"; "cuda:1". `root` is for tests: where device files are looked for.
+std::unique_ptr<Device> open_device(const std::string& text, int threads, const std::string& root = "");
 
 }  // namespace brim

@@ -5,8 +5,11 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/test_files.h"
 
 namespace brim {
 namespace {
@@ -38,6 +41,44 @@ TEST(Device, UnknownNamesAreUsageErrors) {
   }
   EXPECT_THROW((void)open_device("cpu", -1), Error);
 }
+
+TEST(Device, ADriverIsKnownByItsFiles) {
+  const TempDir wsl, linux;
+  EXPECT_FALSE(nvidia_driver_here(wsl.path()));
+  put_file(wsl / "dev/dxg", "");
+  EXPECT_FALSE(nvidia_driver_here(wsl.path())) << "WSL2 has it for cards of every maker";
+  put_file(wsl / "usr/lib/wsl/lib/libcuda.so.1", "");
+  EXPECT_TRUE(nvidia_driver_here(wsl.path()));
+  put_file(linux / "dev/nvidiactl", "");
+  EXPECT_TRUE(nvidia_driver_here(linux.path()));
+}
+
+TEST(Device, AutoSaysOnceWhyACardIsNotUsed) {
+  const auto reason = cuda_unavailable_reason(0);
+  if (!reason) GTEST_SKIP() << "there is a GPU";
+  const TempDir machine, bare;
+  put_file(machine / "dev/nvidiactl", "");
+  std::vector<std::string> lines;
+  const LogSink before = set_log_sink([&](LogLevel level, std::string_view line) {
+    if (level != LogLevel::debug) lines.emplace_back(line);
+  });
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(open_device("auto", 1, bare.path())->kind(), DeviceKind::cpu);
+  EXPECT_EQ(lines.size(), 0u) << "no sign of a card, no word";
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(open_device("auto", 1, machine.path())->kind(), DeviceKind::cpu);
+  set_log_sink(before);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find(*reason), std::string::npos) << lines[0];
+  EXPECT_EQ(lines[0].find('\n'), std::string::npos);
+}
+
+#if !defined(BRIM_WITH_CUDA)
+TEST(Device, CudaWithoutItsBackendIsAUsageError) {
+  for (const char* name : {"cuda", "cuda:1"}) {
+    const std::string what = error_of(ErrorCode::usage, [&] { (void)open_device(name, 0); });
+    EXPECT_NE(what.find("no CUDA backend"), std::string::npos) << what;
+  }
+}
+#endif
 
 TEST(Isa, ForcedIsaIsTheOneTaken) {
   for (const Isa isa : supported_isas()) {

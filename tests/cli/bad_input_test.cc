@@ -213,6 +213,10 @@ TEST_F(BadInput, WrongFlagsAndVerbs) {
   refused(2, {"--output-format xml", "jsonl"}, tiny({"--output-format", "xml"}), {.input = "w5\n"});
   refused(2, {"--precision int3", "int8"}, tiny({"--precision", "int3"}), {.input = "w5\n"});
   refused(2, {"--device tpu", "cuda"}, {"score", "--model", "tiny", "--device", "tpu"}, {.input = "w5\n"});
+  // Asking a build without the CUDA backend for a card is a mistake of the command, not a lost device.
+  if (const Outcome o = brim({"score", "--model", "tiny", "--device", "cuda"}, {.input = "w5\n"}); o.code != 0) {
+    EXPECT_EQ(o.code, o.err.find("no CUDA backend") != std::string::npos ? 2 : 6) << o.err;
+  }
   refused(2, {"--memory-limit 101%"}, tiny({"--memory-limit", "101%"}), {.input = "w5\n"});
   refused(2, {"--memory-limit 0.98", "did you mean 98%?"}, tiny({"--memory-limit", "0.98"}), {.input = "w5\n"});
   refused(2, {"--memory-limit 6: ", "did you mean 6GiB?"}, tiny({"--memory-limit", "6"}), {.input = "w5\n"});

@@ -55,7 +55,8 @@ const Library& library() {
     if (const auto forced = env("BRIM_CUBLASLT")) names.push_back(*forced);
     for (const int major : {kMajor, 13, 12}) {
       names.push_back(fmt::format("libcublasLt.so.{}", major));
-      names.push_back(fmt::format("/usr/local/cuda/lib64/libcublasLt.so.{}", major));
+      for (const char* folder : {BRIM_CUDA_LIBRARIES, "/usr/local/cuda/lib64"})  // built with; a machine's usual one
+        names.push_back(fmt::format("{}/libcublasLt.so.{}", folder, major));
     }
     void* so = nullptr;
     for (const std::string& name : names)
