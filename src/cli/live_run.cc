@@ -52,6 +52,7 @@ void LiveRun::update(const PipelineStats& now, double done) {
   figures_.rows_per_s = r.rows_per_second;
   if (engine_ != nullptr) figures_.tokens_per_s = r.tokens_per_second;
   figures_.mfu = several_ ? -1 : r.mfu;  // whose tokens they are is known at the end
+  figures_.mfu_of_data_sheet = !r.mfu_note.empty();
   figures_.busy = r.device_busy;
   figures_.done = done;
   // A card is filled once, before the first batch, so it is asked once; resident memory is read anew.

@@ -23,6 +23,7 @@
 #include "cli/env_file.h"
 #include "cli/verb.h"
 #include "io/descriptor.h"
+#include "plan/card_measure.h"
 #include "train/settings.h"
 
 namespace brim {
@@ -260,6 +261,8 @@ std::vector<std::string> flag_variables(const Verbs& verbs) {
 }
 
 int run(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "measure-card") return run_measure_card({argv + 2, argv + argc});
+  set_measuring_program("/proc/self/exe");
   std::string env_file = env_file_of(argc, argv);
   if (!env_file.empty()) {  // before any flag takes its default from the environment
     CLI::App unused;

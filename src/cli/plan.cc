@@ -16,6 +16,7 @@
 #include "cli/verb.h"
 #include "engine/precision.h"
 #include "io/model_dir.h"
+#include "plan/card_measure.h"
 #include "text/tokenizer.h"
 #include "train/schedule.h"
 #include "train/settings.h"
@@ -170,6 +171,7 @@ PlanRequest request_for(const Job& job, const Target& t) {
   r.precision = (r.task == Task::score ? choose_precision(s.precision, t.profile, job.config, job.dir)
                                        : resolve_precision(s.precision, s.precision_by_switch, t.profile, r.task))
                     .precision;
+  if (t.device && !cpu) r.device = measured_profile(*t.device, r.precision, r.limit_bytes);
   return r;
 }
 
@@ -270,6 +272,9 @@ std::string device_text(const DeviceProfile& d) {
   if (d.kind == DeviceKind::cuda && !d.context_measured)
     text +=
         fmt::format(", sm_{}; the driver's own {} are estimated", d.compute_capability, format_bytes(d.context_bytes));
+  else if (d.context_by_free_memory)
+    text += fmt::format("; the driver's own {} were measured by the card's free memory, NVML is silent",
+                        format_bytes(d.context_bytes));
   return text;
 }
 

@@ -105,7 +105,7 @@ std::string device_line(const RunStats& s, bool on_card) {
     out += fmt::format(" · compute used over 100 % of peak (MFU): the peak is wrong{}",
                        on_card ? "" : ", brim plan --measure measures it");
   else if (s.mfu >= 0)
-    out += fmt::format(" · compute used {:.1f} % of peak (MFU)", s.mfu * 100);
+    out += fmt::format(" · compute used {:.1f} % of peak (MFU{})", s.mfu * 100, s.mfu_note);
   if (s.planned_bytes > 0)
     out += fmt::format(" · memory planned {} of {}", format_bytes(s.planned_bytes), format_bytes(s.limit_bytes));
   if (s.peak_bytes >= 0)
@@ -167,6 +167,7 @@ void Summary::write_json(const std::string& path) const {
                       {"peak_host_bytes", peak_resident_bytes()},
                       {"held_back_by", stats.held_back_by}};
   j["mfu"] = known_or_null(stats.mfu);
+  if (!stats.mfu_note.empty()) j["mfu_of"] = "data sheet";
   // VADER has no plan.
   for (const auto& [name, value] :
        {std::pair("planned_bytes", stats.planned_bytes), std::pair("limit_bytes", stats.limit_bytes),

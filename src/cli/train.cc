@@ -102,7 +102,9 @@ int run_train(const TrainFlags& f) {
     print_stderr("time {}\n", to_text(outcome.time));
     print_stderr("device busy {:.1f} % of the steps{} · memory planned {} of {}, held {}\nlimited by: {}\n",
                  100 * outcome.device_busy,
-                 outcome.mfu >= 0 ? fmt::format(" · compute used {:.1f} % of peak (MFU)", 100 * outcome.mfu) : "",
+                 outcome.mfu >= 0
+                     ? fmt::format(" · compute used {:.1f} % of peak (MFU{})", 100 * outcome.mfu, outcome.mfu_note)
+                     : "",
                  format_bytes(outcome.planned_bytes), format_bytes(outcome.limit_bytes),
                  format_bytes(outcome.held_bytes), outcome.held_back_by);
     if (outcome.best_step >= 0)

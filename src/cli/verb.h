@@ -34,6 +34,9 @@ std::function<int()> setup_doctor(CLI::App& app);
 std::function<int()> setup_compare(CLI::App& app);
 std::function<int()> setup_bench(CLI::App& app);
 
+// The inner verb of a child process; `words` are DEVICE, PRECISION and LIMIT in bytes.
+int run_measure_card(const std::vector<std::string>& words);
+
 // Set by SIGINT, SIGTERM and SIGHUP after stop_on_signals(); before it they end the process at once, and so does one
 // that comes a second or more after the first.
 const std::atomic<bool>& stop_requested();

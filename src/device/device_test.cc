@@ -71,15 +71,6 @@ TEST(Device, AutoSaysOnceWhyACardIsNotUsed) {
   EXPECT_EQ(lines[0].find('\n'), std::string::npos);
 }
 
-#if !defined(BRIM_WITH_CUDA)
-TEST(Device, CudaWithoutItsBackendIsAUsageError) {
-  for (const char* name : {"cuda", "cuda:1"}) {
-    const std::string what = error_of(ErrorCode::usage, [&] { (void)open_device(name, 0); });
-    EXPECT_NE(what.find("no CUDA backend"), std::string::npos) << what;
-  }
-}
-#endif
-
 TEST(Isa, ForcedIsaIsTheOneTaken) {
   for (const Isa isa : supported_isas()) {
     ::setenv("BRIM_FORCE_ISA", isa_name(isa), 1);

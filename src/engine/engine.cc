@@ -17,6 +17,7 @@
 #include "engine/precision.h"
 #include "engine/run_stats.h"
 #include "ops/gemm_tuner.h"
+#include "plan/card_measure.h"
 
 namespace brim {
 
@@ -34,19 +35,14 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   std::shared_ptr<Device> device = open_device(options.device, options.threads);
   const int64_t limit = MemoryLimit::resolve(options.memory_limit, device->memory(), device->name());
   auto engine = open_on(device, options, limit);
-  if (device->kind() != DeviceKind::cuda || engine->plan().device.context_measured) return engine;
-  // The first run on this card and driver: what the process holds beyond its own bytes is now known. If that is more
-  // than was estimated, the plan was made on a wrong figure and is made again.
-  const int64_t held = held_bytes(*device);
-  if (held <= device->allocated_bytes()) return engine;
-  const int64_t context = held - device->allocated_bytes() + (2 << 20), estimated = engine->plan().device.context_bytes;
-  try {
-    keep_context_bytes(*device, context);
-  } catch (const Error& e) {
-    log_debug("{}", e.what());
-    return engine;
-  }
-  if (context <= estimated) return engine;
+  if (device->kind() != DeviceKind::cuda) return engine;
+  // What driver and libraries hold is known now. More than was planned, and the plan is made again before a batch runs.
+  const int64_t context = held_bytes(*device) - device->allocated_bytes(),
+                planned = engine->plan().device.context_bytes;
+  if (context <= planned) return engine;
+  log_info("{}: driver and libraries hold {}, {} were planned; planning again", device->name(), format_bytes(context),
+           format_bytes(planned));
+  keep_context_bytes(*device, engine->plan().precision, context + (2 << 20));
   engine.reset();
   return open_on(std::move(device), options, limit);
 }
@@ -56,7 +52,14 @@ std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<Eng
   if (options.empty()) return engines;
   const std::shared_ptr<Device> device = open_device(options[0].device, options[0].threads);
   const int64_t limit = MemoryLimit::resolve(options[0].memory_limit, device->memory(), device->name());
-  const int64_t context = local_profile(*device).context_bytes;
+  // What driver and libraries hold beside the models: the most that one of their precisions needs.
+  int64_t context = 0;
+  for (const EngineOptions& o : options) {
+    HfConfig config;
+    read_shape(o.model_dir, &config);
+    const auto choice = choose_precision(o.precision, local_profile(*device), config, o.model_dir);
+    context = std::max(context, measured_profile(*device, choice.precision, limit).context_bytes);
+  }
   share_limit(limit, context, options.size(), [&](size_t model, int64_t part) {
     engines.resize(model);  // those of a first division that starved a later one go
     engines.push_back(open_on(device, options[model], part));
@@ -110,6 +113,7 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
   request.precision = choice.precision;
   engine->precision_reason_ = choice.reason;
   request.limit_bytes = limit_bytes;
+  request.device = measured_profile(device, request.precision, limit_bytes);
   request.tables_in_slab = device.kind() != DeviceKind::cpu || config.quantization.has_value();
   request.fill = options.fill;
   {

@@ -92,6 +92,7 @@ RunStats run_stats(const ModelShape* shape, const Plan* plan, const PipelineStat
   r.device_busy = std::min(1.0, s.compute_seconds / seconds);
   const double rate = plan->device.rate(plan->precision);
   if (rate > 0) r.mfu = forward_flops(*shape, static_cast<double>(s.tokens), s.sum_squares) / seconds / rate;
+  r.mfu_note = plan->device.mfu_note();
   r.held_back_by = what_held_back(*plan, s, r.device_busy);
   return r;
 }

@@ -37,6 +37,7 @@ struct RunStats {
   int64_t rows = 0, tokens = 0;
   double seconds = 0, rows_per_second = 0, tokens_per_second = 0;
   double mfu = -1;         // model flops of real tokens ÷ time ÷ the device's matrix rate; negative: unknown
+  std::string mfu_note;    // where that rate was not measured: " of the data sheet"
   double device_busy = 0;  // share of the run in which the device computed
   int64_t planned_bytes = 0, limit_bytes = 0, token_budget = 0;
   int64_t peak_bytes =

@@ -24,7 +24,7 @@ namespace brim {
 namespace {
 
 constexpr uint64_t kLiveMagic = 0x4556494C4D495242;  // "BRIMLIVE"
-constexpr uint64_t kLiveVersion = 2;
+constexpr uint64_t kLiveVersion = 3;
 constexpr size_t kWords = (sizeof(LiveFigures) + 7) / 8;
 static_assert(std::is_trivially_copyable_v<LiveFigures> && sizeof(LiveFigures) % 8 == 0);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);

@@ -30,7 +30,8 @@ struct LiveFigures {
   double loss = -1, done = -1;  // done: share of the whole job
   int64_t stage_count = 0;
   std::array<Stage, 8> stages = {};
-  char pci_bus_id[24] = {};  // of its card; empty: none, or not told
+  char pci_bus_id[24] = {};       // of its card; empty: none, or not told
+  int64_t mfu_of_data_sheet = 0;  // 1: the rate that mfu is a share of was not measured
 
   void set_text(char* field, size_t size, std::string_view text);
   void set_command(std::string_view text) { set_text(command, sizeof command, text); }

@@ -120,7 +120,7 @@ TEST_F(LiveTest, AFileFullOfNoiseIsNotTrusted) {
   }
   // The right head, then all ones: an odd sequence number for ever.
   std::string noise(size, '\xFF');
-  noise.replace(0, 16, std::string("BRIMLIVE\2\0\0\0\0\0\0\0", 16));
+  noise.replace(0, 16, std::string("BRIMLIVE\3\0\0\0\0\0\0\0", 16));
   std::ofstream(file(), std::ios::binary) << noise;
   EXPECT_EQ(read_live_file(file()), std::nullopt);
   noise[24] = '\xFE';  // even: the words are believed, but stay within their bounds

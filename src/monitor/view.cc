@@ -182,7 +182,9 @@ class View {
     gauge(8, "memory", full, memory, series + "memory", true);
     const LiveFigures* run = run_on(s_, g);
     if (run != nullptr && run->mfu >= 0)
-      gauge(7, "MFU", run->mfu, fmt::format("{:.1f} % of peak compute", run->mfu * 100), series + "mfu", false);
+      gauge(7, "MFU", run->mfu,
+            fmt::format("{:.1f} % of {}", run->mfu * 100, run->mfu_of_data_sheet ? "the data sheet" : "peak compute"),
+            series + "mfu", false);
     else
       line(3)
           .add("  ")
@@ -310,7 +312,8 @@ class View {
     Line& speed = line(7).add("  ").add("speed", Tone::dim).pad_to(15);
     speed.add(r.rows_per_s >= 0 ? format_count(static_cast<int64_t>(r.rows_per_s)) + " rows/s" : "not yet known");
     if (r.tokens_per_s >= 0) speed.add(fmt::format(", {} tokens/s", format_si(r.tokens_per_s)));
-    speed.add(r.mfu >= 0 ? fmt::format(", MFU {:.1f} %", r.mfu * 100) : ", MFU not available");
+    speed.add(r.mfu >= 0 ? fmt::format(", MFU {:.1f} %{}", r.mfu * 100, r.mfu_of_data_sheet ? " of the data sheet" : "")
+                         : ", MFU not available");
     if (r.busy >= 0) speed.add(fmt::format(", device busy {:.0f} %", r.busy * 100));
     if (r.planned_bytes >= 0) {
       const std::string held = r.peak_bytes >= 0 ? format_bytes(r.peak_bytes) : "–",

@@ -36,6 +36,10 @@ double DeviceProfile::rate(Precision precision) const {
   return 0;
 }
 
+const char* DeviceProfile::mfu_note() const {
+  return kind == DeviceKind::cuda && !measured ? " of the data sheet" : "";
+}
+
 std::string DeviceProfile::precisions() const {
   std::string names;
   for (const auto p :
@@ -67,22 +71,6 @@ DeviceProfile local_cpu(Device& device) {
 }
 
 #if BRIM_WITH_CUDA
-// A context's size belongs to a card, a driver and a build.
-std::filesystem::path context_path(const CudaInfo& info) {
-  return profile_path(
-      fmt::format("{} context driver {} runtime {}", info.name, info.driver_version, info.runtime_version));
-}
-std::optional<int64_t> kept_context(const CudaInfo& info) {
-  const auto path = context_path(info);
-  std::error_code ec;
-  if (!std::filesystem::is_regular_file(path, ec)) return std::nullopt;
-  const auto json = nlohmann::json::parse(read_file(path), nullptr, false);
-  if (!json.is_object() || !json.contains("context_bytes") || !json["context_bytes"].is_number_integer() ||
-      json["context_bytes"] <= 0)
-    return std::nullopt;
-  return json["context_bytes"].get<int64_t>();
-}
-
 DeviceProfile local_card(Device& device) {
   const CudaInfo& info = cuda_info(device);
   DeviceProfile p;
@@ -94,7 +82,6 @@ DeviceProfile local_card(Device& device) {
     };
     p = *std::min_element(known_cards().begin(), known_cards().end(),
                           [&](const DeviceProfile& a, const DeviceProfile& b) { return distance(a) < distance(b); });
-    p.measured = p.context_measured = false;
     p.context_bytes = estimated_context_bytes(info.capability);
   }
   p.name = device.name();
@@ -108,10 +95,6 @@ DeviceProfile local_card(Device& device) {
     p.tflops_fp8 = 0;
   else if (p.tflops_fp8 == 0)
     p.tflops_fp8 = 2 * p.tflops_half;
-  if (const auto kept = kept_context(info)) {
-    p.context_bytes = *kept;
-    p.context_measured = true;
-  }
   return p;
 }
 #endif
@@ -181,12 +164,6 @@ DeviceProfile local_profile(Device& device) {
   return local_card(device);
 #else
   fail(ErrorCode::internal, "{}: no profile without the CUDA backend", device.name());
-#endif
-}
-
-void keep_context_bytes([[maybe_unused]] const Device& device, [[maybe_unused]] int64_t bytes) {
-#if BRIM_WITH_CUDA
-  keep(context_path(cuda_info(device)), nlohmann::json({{"context_bytes", bytes}}).dump() + "\n");
 #endif
 }
 
@@ -280,6 +257,7 @@ nlohmann::ordered_json profile_to_json(const DeviceProfile& p) {
   j["bf16"] = p.bf16;
   j["measured"] = p.measured;
   j["context_measured"] = p.context_measured;
+  if (p.context_by_free_memory) j["context_by_free_memory"] = true;
 
   j["runnable"] = p.runnable;
   return j;
@@ -307,6 +285,7 @@ DeviceProfile profile_of_json(const nlohmann::ordered_json& j) {
   p.bf16 = j.at("bf16").get<bool>();
   p.measured = j.at("measured").get<bool>();
   p.context_measured = j.at("context_measured").get<bool>();
+  p.context_by_free_memory = j.value("context_by_free_memory", false);
   p.runnable = j.at("runnable").get<bool>();
   return p;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the planner must know of a device: its memory, its roofs, what it can compute. From the table of cards, from
-// three numbers on the command line, or measured on this machine and kept on disk; never measured behind the user's
-// back.
+// three numbers on the command line, or measured on this machine and kept on disk (card_measure.h).
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -28,15 +27,17 @@ struct DeviceProfile {
   bool bf16 = true;           // tflops_half counts for bf16 too, not only for fp16
   bool measured = false;      // rates were measured; else they come from data sheets
   bool context_measured = false;
-  bool runnable = true;  // this build has kernels for it; else it can only be planned for
+  bool context_by_free_memory = false;  // and NVML was silent: other processes may be in it
+  bool runnable = true;                 // this build has kernels for it; else it can only be planned for
 
   double rate(Precision precision) const;  // flop/s; 0: the device does not compute in it
   std::string precisions() const;          // "fp32, tf32, bf16"
+  const char* mfu_note() const;            // after a share of a card's rate that nobody measured: " of the data sheet"
   bool operator==(const DeviceProfile&) const = default;
 };
 
-// Cards by name, smallest first. Rates are 78 % of the data sheet's dense figure (what large products attain), the
-// H200's are measured; contexts are estimates.
+// Cards by name, smallest first. Rates are 78 % of the data sheet's dense figure (what large products attain), contexts
+// are estimates; the H200's are what one such card attained and held, another may differ.
 const std::vector<DeviceProfile>& known_cards();
 // A card of the table as people write it ("RTX 4060 Ti 16GB", "a100", "rtx3050-4gb"), or "cpu": this machine. Of
 // several sizes the smallest, and `notes` says so. Throws usage with the nearest name.
@@ -50,11 +51,8 @@ DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth,
 // What a process holds on a card before its first allocation, roughly.
 int64_t estimated_context_bytes(int compute_capability);
 
-// An opened device: the table's figures where the name is known, the kept measurement where there is one.
+// An opened device: the table's figures where the name is known; a CPU's kept measurement where there is one.
 DeviceProfile local_profile(Device& device);
-// Remembers, for this card and driver, what a process holds on it beyond its own allocations; local_profile gives it
-// back.
-void keep_context_bytes(const Device& device, int64_t bytes);
 // What a CPU of that kind does roughly.
 DeviceProfile estimated_cpu(Isa isa, int threads, int64_t total_bytes);
 // Times large products and copies on the CPU for about half a second; keeps the answer under profile_path().

@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "io/labels.h"
 #include "ops/loss.h"
+#include "plan/card_measure.h"
 #include "plan/resolve.h"
 #include "train/content_hash.h"
 #include "train/token_cache.h"
@@ -259,7 +260,7 @@ Plan solve_train_request(const TrainJob& job, const PlanRequest& request) {
 void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute> recompute) {
   const int64_t limit = MemoryLimit::resolve(job.settings.memory_limit, job.device->memory(), job.device->name(),
                                              job.settings.limit_origin);
-  PlanRequest r = train_plan_request(job, local_profile(*job.device), limit);
+  PlanRequest r = train_plan_request(job, measured_profile(*job.device, job.precision, limit), limit);
   if (!r.recompute) r.recompute = recompute;
   if (token_budget > 0)
     r.moments = job.plan.moments_on_host ? Moments::host : Moments::device;  // where they are already

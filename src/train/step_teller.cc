@@ -10,7 +10,9 @@
 namespace brim {
 namespace {
 
-std::string share_text(double share) { return std::isnan(share) ? "" : fmt::format(" · MFU {:.1f} %", 100 * share); }
+std::string share_text(double share, const DeviceProfile& device) {
+  return std::isnan(share) ? "" : fmt::format(" · MFU {:.1f} %{}", 100 * share, device.mfu_note());
+}
 
 // Utilisation, memory, temperature and power as the driver tells them; what it does not tell is said so, and null in
 // the log.
@@ -117,12 +119,13 @@ void StepTeller::step_done(const StepReading& p, double seconds) {
   window_squares_ += p.sum_squares;
   if (p.number % job_.settings.logging_steps == 0 || p.number == schedule_.total_steps()) log_window(p, seconds);
   if (callbacks_.progress)
-    callbacks_.progress(static_cast<double>(p.number), static_cast<double>(schedule_.total_steps()),
-                        fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} rows/s · {} tokens/s{} · memory {} of {}",
-                                    format_count(p.number), p.loss, p.lr,
-                                    format_count(static_cast<int64_t>(static_cast<double>(samples_) / seconds)),
-                                    format_si(static_cast<double>(tokens_) / seconds), share_text(mfu(seconds)),
-                                    format_bytes(held_), format_bytes(job_.plan.peak_bytes)));
+    callbacks_.progress(
+        static_cast<double>(p.number), static_cast<double>(schedule_.total_steps()),
+        fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} rows/s · {} tokens/s{} · memory {} of {}",
+                    format_count(p.number), p.loss, p.lr,
+                    format_count(static_cast<int64_t>(static_cast<double>(samples_) / seconds)),
+                    format_si(static_cast<double>(tokens_) / seconds), share_text(mfu(seconds), job_.plan.device),
+                    format_bytes(held_), format_bytes(job_.plan.peak_bytes)));
   publish(p, seconds);
 }
 
@@ -152,10 +155,10 @@ void StepTeller::log_window(const StepReading& p, double now) {
   if (job_.device->kind() == DeviceKind::cuda) card = " · " + card_reading(sample.value_or(GpuSample{}), row);
   record_.add(row);
   if (callbacks_.say)
-    callbacks_.say(fmt::format("step {} · loss {:.4f} · lr {:.2e} · {} rows/s{} · memory {} of {} planned{}",
-                               format_count(p.number), loss, p.lr,
-                               format_count(static_cast<int64_t>(static_cast<double>(window_rows_) / seconds)),
-                               share_text(share), format_bytes(held_), format_bytes(job_.plan.peak_bytes), card));
+    callbacks_.say(fmt::format(
+        "step {} · loss {:.4f} · lr {:.2e} · {} rows/s{} · memory {} of {} planned{}", format_count(p.number), loss,
+        p.lr, format_count(static_cast<int64_t>(static_cast<double>(window_rows_) / seconds)),
+        share_text(share, job_.plan.device), format_bytes(held_), format_bytes(job_.plan.peak_bytes), card));
   window_loss_ = window_squares_ = 0;
   window_steps_ = window_rows_ = window_tokens_ = 0;
   window_since_ = now;
@@ -189,6 +192,7 @@ void StepTeller::publish(const StepReading& p, double seconds) {
   f.tokens_per_s = static_cast<double>(f.tokens) / seconds;
   const double share = mfu(seconds);
   if (!std::isnan(share)) f.mfu = share;
+  f.mfu_of_data_sheet = *job_.plan.device.mfu_note() != 0;
   f.planned_bytes = job_.plan.peak_bytes;
   f.limit_bytes = job_.plan.limit_bytes;
 

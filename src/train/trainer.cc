@@ -637,6 +637,7 @@ class Loop {
     outcome_.tokens = teller_->tokens();
     const double share = teller_->mfu(seconds);
     outcome_.mfu = std::isnan(share) ? -1 : share;
+    outcome_.mfu_note = job_.plan.device.mfu_note();
     outcome_.device_busy = std::min(1.0, busy_seconds_ / seconds);
     outcome_.planned_bytes = job_.plan.peak_bytes;
     outcome_.limit_bytes = job_.plan.limit_bytes;

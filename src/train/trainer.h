@@ -35,6 +35,7 @@ struct TrainOutcome {
   int64_t own_steps = 0, micro_batches = 0;  // of this run: a resumed one has not done all steps
   double seconds = 0;                        // of training steps, evaluation and checkpoints excluded
   double mfu = -1;                           // negative: the device's rate is unknown
+  std::string mfu_note;                      // where that rate was not measured: " of the data sheet"
   double device_busy =
       0;  // share of `seconds` from a step's first micro-batch to its update, by the device's own clock
   int64_t planned_bytes = 0, held_bytes = 0, limit_bytes = 0;

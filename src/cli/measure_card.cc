@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim measure-card DEVICE PRECISION LIMIT: the child process of a card's first run (plan/card_measure.h). Not for
+// users: no help page names it. Prints one line and holds its context until its input ends.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+
+#include "base/error.h"
+#include "cli/verb.h"
+#include "monitor/nvml.h"
+#include "plan/card_measure.h"
+
+namespace brim {
+
+int run_measure_card(const std::vector<std::string>& words) {
+  const auto precision = words.size() == 3 ? precision_from_name(words[1]) : std::nullopt;
+  int64_t limit = 0;
+  if (!precision || std::from_chars(words[2].data(), words[2].data() + words[2].size(), limit).ec != std::errc())
+    fail(ErrorCode::usage, "measure-card: give a device, a precision and a limit in bytes");
+  const auto device = open_device(words[0], 0);
+  if (device->kind() != DeviceKind::cuda)
+    fail(ErrorCode::usage, "measure-card {}: only cards are measured so", words[0]);
+  const CardMeasurement rates = measure_card(*device, *precision, limit);
+  fmt::print("{}\n", measurement_line(rates, device->allocated_bytes(), Nvml().own_bytes(device->pci_bus_id())));
+  std::fflush(stdout);
+  char byte = 0;
+  while (::read(STDIN_FILENO, &byte, 1) > 0) {
+  }
+  return 0;
+}
+
+}  // namespace brim

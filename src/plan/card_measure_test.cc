@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/card_measure.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/test_files.h"
+
+namespace brim {
+namespace {
+
+class CardMeasure : public ::testing::Test {
+ protected:
+  void SetUp() override { ::setenv("BRIM_CACHE", folder_.path().c_str(), 1); }
+  void TearDown() override { ::unsetenv("BRIM_CACHE"); }
+
+  // A program in the child's place.
+  std::vector<std::string> stand_in(const std::string& body) {
+    const auto path = folder_ / "child";
+    put_file(path, "#!/bin/sh\n" + body + "\n");
+    ::chmod(path.c_str(), 0755);
+    return {path.string(), "measure-card", "cuda:0", "bf16", "1000"};
+  }
+  std::optional<CardMeasurement> run(const std::string& body, double timeout_s = 20) {
+    said_.clear();
+    const LogSink before = set_log_sink([&](LogLevel, std::string_view line) { said_ += std::string(line) + "\n"; });
+    const auto measured = run_measurement(
+        stand_in(body), [&] { return free_[std::min<size_t>(asked_++, 1)]; }, timeout_s);
+    set_log_sink(before);
+    return measured;
+  }
+
+  const TempDir folder_;
+  const CardKey key_{"NVIDIA H200", "580.159.04", "abc-1", 13000, Precision::bf16};
+  const CardMeasurement measured_{700, 4e12, 50e9, int64_t{540} << 20, false};
+  std::vector<int64_t> free_ = {int64_t{8} << 30, int64_t{7} << 30};  // before, and while the child is there
+  size_t asked_ = 0;
+  std::string said_;
+};
+
+TEST_F(CardMeasure, IsKeptByCardDriverBuildAndPrecision) {
+  EXPECT_FALSE(kept_measurement(key_));
+  keep_measurement(key_, measured_);
+  EXPECT_EQ(kept_measurement(key_), measured_);
+  for (const auto& change : std::vector<std::function<void(CardKey&)>>{
+           [](CardKey& k) { k.card = "NVIDIA H100"; }, [](CardKey& k) { k.driver = "570.1"; },
+           [](CardKey& k) { k.build = "abc-2"; }, [](CardKey& k) { k.runtime = 12080; },
+           [](CardKey& k) { k.precision = Precision::fp8; }}) {
+    CardKey other = key_;
+    change(other);
+    EXPECT_FALSE(kept_measurement(other)) << measurement_path(other);
+  }
+}
+
+TEST_F(CardMeasure, ABrokenOrOldFileIsAsIfItWereNotThere) {
+  keep_measurement(key_, measured_);
+  const std::string good = get_file(measurement_path(key_));
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    put_file(measurement_path(key_), text.replace(at, from.size(), to));
+    return kept_measurement(key_);
+  };
+  EXPECT_TRUE(with("580", "580"));
+  EXPECT_FALSE(with("\"version\": 1", "\"version\": 0"));
+  EXPECT_FALSE(with("\"tflops\"", "\"tflop\""));
+  EXPECT_FALSE(with("\"context_bytes\": ", "\"context_bytes\": -"));
+  EXPECT_FALSE(with("700", "\"many\""));
+  put_file(measurement_path(key_), good.substr(0, good.size() / 2));
+  EXPECT_FALSE(kept_measurement(key_));
+}
+
+TEST_F(CardMeasure, TheChildsLineIsWhatTheParentReads) {
+  const std::string line = measurement_line(measured_, int64_t{32} << 20, int64_t{572} << 20);
+  const auto m = run("echo '" + line + "'; read end");
+  ASSERT_TRUE(m) << said_;
+  EXPECT_EQ(m->tflops, 700);
+  EXPECT_EQ(m->bandwidth, 4e12);
+  EXPECT_EQ(m->context_bytes, int64_t{542} << 20) << "what NVML counts less what was allocated, and a margin of 2 MiB";
+  EXPECT_FALSE(m->by_free_memory);
+  EXPECT_EQ(said_, "");
+}
+
+TEST_F(CardMeasure, WithoutNvmlFreeMemoryBeforeAndDuringCounts) {
+  const std::string line = measurement_line(measured_, int64_t{32} << 20, std::nullopt);
+  // The child is still there when free memory is asked the second time: it ends only when its input does.
+  const auto m = run("echo '" + line + "'; read end; : > " + (folder_ / "ended").string());
+  ASSERT_TRUE(m) << said_;
+  EXPECT_TRUE(m->by_free_memory);
+  EXPECT_EQ(m->context_bytes, int64_t{1024 - 32 + 2} << 20);
+  EXPECT_EQ(asked_, 2u);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "ended")) << "it was waited for";
+}
+
+TEST_F(CardMeasure, AChildThatFailsLeavesTheDataSheet) {
+  const int64_t begun = now_ns();
+  EXPECT_FALSE(run("exit 6"));
+  EXPECT_NE(said_.find("without an answer; the plan uses data-sheet rates"), std::string::npos) << said_;
+  EXPECT_FALSE(run("echo Segmentation fault; read end"));
+  EXPECT_NE(said_.find("Segmentation fault"), std::string::npos) << said_;
+  EXPECT_FALSE(run("echo '{\"version\":9}'; read end"));
+  EXPECT_FALSE(run("exec sleep 60", 0.2));
+  EXPECT_NE(said_.find("longer than 0.2 s"), std::string::npos) << said_;
+  // No context at all is no measurement.
+  EXPECT_FALSE(run("echo '" + measurement_line(measured_, 0, int64_t{0}) + "'; read end"));
+  EXPECT_LT(seconds_since(begun), 50) << "the child that slept was not waited for";
+  EXPECT_FALSE(run_measurement({"/nothing/here"}, [] { return int64_t{0}; }));
+}
+
+TEST_F(CardMeasure, AMeasurementReplacesItsPrecisionsRateAlone) {
+  DeviceProfile p = card_profile("rtx3070");
+  const DeviceProfile sheet = p;
+  EXPECT_STREQ(p.mfu_note(), " of the data sheet");
+  CardMeasurement context_only;
+  context_only.context_bytes = 99 << 20;
+  apply_measurement(context_only, Precision::bf16, p);
+  EXPECT_TRUE(p.context_measured && !p.measured);
+  EXPECT_EQ(p.context_bytes, 99 << 20);
+  apply_measurement(measured_, Precision::bf16, p);
+  EXPECT_EQ(p.rate(Precision::bf16), 700e12);
+  EXPECT_EQ(p.rate(Precision::fp32), sheet.rate(Precision::fp32));
+  EXPECT_EQ(p.bandwidth, 4e12);
+  EXPECT_STREQ(p.mfu_note(), "");
+  EXPECT_EQ(profile_from_json(to_json(p)), p);
+}
+
+TEST_F(CardMeasure, NoCardOfTheTableCallsItselfMeasured) {
+  for (const DeviceProfile& card : known_cards()) EXPECT_FALSE(card.measured || card.context_measured) << card.name;
+}
+
+}  // namespace
+}  // namespace brim
