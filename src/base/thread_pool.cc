@@ -48,10 +48,17 @@ int hardware_threads() {
 
 ThreadPool::ThreadPool(int threads) : size_(std::max(1, threads)) {
   threads_.reserve(size_ - 1);
-  for (int i = 1; i < size_; ++i) threads_.emplace_back([this, i] { worker_loop(i); });
+  try {
+    for (int i = 1; i < size_; ++i) threads_.emplace_back([this, i] { worker_loop(i); });
+  } catch (...) {  // no thread, or no memory for its stack: those that run must end before the members go
+    end();
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { end(); }
+
+void ThreadPool::end() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;

@@ -51,6 +51,7 @@ class ThreadPool {
   void run_erased(void* fn, Call call);
   void worker_loop(int worker);
   void call_guarded(int worker);
+  void end();
 
   const int size_;
   std::vector<std::thread> threads_;
