@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 root=$work/machine here=$work/checkout
 failures=0
 mkdir "$work/tools" # the machine's own nvcc and nvidia-smi stay out of sight
-for name in awk bash cat chmod cut dirname env find flock grep mkdir mktemp mv paste readlink rm sed sh sort tail tr; do
+for name in awk bash cat chmod cut dirname env find flock grep head id ln ls mkdir mktemp mv paste readlink rm sed sh sort tail touch tr; do
   ln -s "$(command -v "$name")" "$work/tools/$name"
 done
 
@@ -132,5 +132,38 @@ smi_says "'6.1, NVIDIA GeForce GTX 1080'"
 run
 expect "an old card: the CPU" called "--preset release"
 expect "an old card: says so" said "GTX 1080: compute capability 6.1, .*7.5"
+
+# tools/setup --cuda: what is asked of pip, and the names that compilers look for.
+new_machine
+cp "$source/tools/setup" "$here/tools/setup"
+tool "$root/bin/dpkg-query" 'echo install ok installed'
+tool "$root/bin/python3" 'case "$*" in *--version*) exit 0 ;; esac
+  while [ $# -gt 1 ]; do [ "$1" = --target ] && target=$2; shift; done
+  echo "pip $1" >>"$WORK/calls"
+  mkdir -p "$target/nvidia/cu13/bin" "$target/nvidia/cu13/lib"
+  touch "$target/nvidia/cu13/lib/libcublasLt.so.13" "$target/nvidia/cu13/bin/nvcc"'
+set_up() {
+  rm -f "$work/calls"
+  touch "$work/calls"
+  code=0
+  PATH=$root/bin:$work/tools "$here/tools/setup" "$@" >/dev/null 2>"$work/err" || code=$?
+}
+set_up --cuda
+expect "no nvidia-smi: the first CUDA that PyPI has" called "pip cuda-toolkit.*>=13.0,<13.1$"
+expect "the linker's name" [ "$(readlink "$here/build/toolkit/nvidia/cu13/lib/libcublasLt.so")" = libcublasLt.so.13 ]
+expect "the compiler's folder" [ -e "$here/build/toolkit/nvidia/cu13/lib64/libcublasLt.so.13" ]
+set_up --cuda
+expect "it is there: nothing is fetched" nothing_built
+rm -r "$here/build/toolkit"
+smi_says "'| NVIDIA-SMI 590.1   Driver Version: 590.1   CUDA Version: 13.2 |'"
+set_up --cuda
+expect "not newer than the driver runs" called "<13.3$"
+rm -r "$here/build/toolkit"
+smi_says "'| NVIDIA-SMI 550.1   Driver Version: 550.1   CUDA Version: 12.4 |'"
+set_up --cuda
+expect "an old driver: nothing is fetched" [ "$code" = 1 ]
+expect "an old driver: says so" said "driver runs CUDA 12.4, PyPI has a compiler from 13.0 on"
+set_up --gpu
+expect "an unknown flag" [ "$code" = 2 ]
 
 [ "$failures" = 0 ] && echo "launcher: all as expected" || exit 1
