@@ -161,7 +161,7 @@ int run_eval(const EvalFlags& f) {
 
 std::function<int()> setup_eval(CLI::App& app) {
   auto f = std::make_shared<EvalFlags>();
-  app.add_option("data", f->inputs, "labelled rows (csv, tsv, jsonl), or CoNLL files for token models");
+  app.add_option("data", f->inputs, "labelled rows (csv, tsv, jsonl), or tagged words (CoNLL, jsonl) for token models");
   app.add_option("--text-column", f->text_column, "column or key that holds the text");
   app.add_option("--label-column", f->label_columns,
                  "column or key that holds the label (several separated by | for multi-label models); several columns "

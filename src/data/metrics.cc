@@ -154,9 +154,11 @@ EntityMetrics entity_metrics(const std::vector<std::vector<std::string>>& expect
 std::vector<std::string> iob_to_bio(const std::vector<std::string>& tags) {
   std::vector<std::string> out = tags;
   for (size_t i = 0; i < tags.size(); ++i) {
-    if (tags[i].size() < 3 || tags[i][0] != 'I' || tags[i][1] != '-') continue;
+    if (tags[i].size() < 3 || tags[i][1] != '-') continue;
+    if (tags[i][0] == 'S' || tags[i][0] == 'U') out[i][0] = 'B';
+    if (tags[i][0] == 'E' || tags[i][0] == 'L') out[i][0] = 'I';
     const bool continues = i > 0 && tags[i - 1].size() > 2 && tags[i - 1].substr(1) == tags[i].substr(1);
-    if (!continues) out[i][0] = 'B';
+    if (out[i][0] == 'I' && !continues) out[i][0] = 'B';
   }
   return out;
 }

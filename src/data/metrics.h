@@ -46,7 +46,7 @@ struct EntityMetrics {
 // Tag sequences in BIO ("B-PER", "I-PER", "O"); an entity counts when type, begin and end are all right.
 EntityMetrics entity_metrics(const std::vector<std::vector<std::string>>& expected,
                              const std::vector<std::vector<std::string>>& predicted);
-// IOB1 (I- begins an entity, B- only after one of its type) to BIO; BIO stays as it is.
+// IOB1 (I- begins an entity, B- only after one of its type), IOBES and BILOU to BIO; BIO stays as it is.
 std::vector<std::string> iob_to_bio(const std::vector<std::string>& tags);
 
 // Share of equal entries.

@@ -69,6 +69,9 @@ TEST(Iob, FirstSchemeBecomesBio) {
   EXPECT_EQ(iob_to_bio(iob1), (std::vector<std::string>{"B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-PER"}));
   const std::vector<std::string> bio = {"B-PER", "I-PER", "O"};
   EXPECT_EQ(iob_to_bio(bio), bio);
+  const std::vector<std::string> iobes = {"S-PER", "B-LOC", "I-LOC", "E-LOC", "O", "U-PER", "B-LOC", "L-LOC"};
+  EXPECT_EQ(iob_to_bio(iobes),
+            (std::vector<std::string>{"B-PER", "B-LOC", "I-LOC", "I-LOC", "O", "B-PER", "B-LOC", "I-LOC"}));
 }
 
 TEST(McNemar, ExactAndApproximate) {

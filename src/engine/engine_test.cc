@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/test_files.h"
+#include "base/utf8.h"
 #include "device/testing.h"
 #include "engine/entities.h"
 #include "engine/evaluate.h"
@@ -20,6 +21,7 @@
 #include "engine/run_stats.h"
 #include "io/compress.h"
 #include "model/golden_models.h"
+#include "text/golden_cases.h"
 
 namespace brim {
 namespace {
@@ -273,6 +275,27 @@ TEST_F(EngineTest, TokenModelsGiveEntitiesWithOffsets) {
   }
 }
 
+// A word with a space is one word and shifts no tag behind it: the text is the same, the tokens are too.
+TEST_F(EngineTest, EvaluationTakesWordsWithSpaces) {
+  put_golden_model(dir_, "bert_token");
+  auto engine = open();
+  std::string apart, joined;
+  for (int w = 5; w < 45; ++w) {
+    apart += fmt::format("w{}\tO\n", w);
+    joined += fmt::format("w{}{}", w, w == 5 ? " " : "\tO\n");
+  }
+  const auto predicted = [&](const std::string& bytes) {
+    put_file(dir_ / "words.conll", bytes);
+    EvalRequest request;
+    request.inputs = {(dir_ / "words.conll").string()};
+    return evaluate(engine.get(), request).predicted;
+  };
+  std::vector<int32_t> want = predicted(apart);
+  ASSERT_EQ(want.size(), 40u);
+  want.erase(want.begin() + 1);
+  EXPECT_EQ(predicted(joined), want);
+}
+
 TEST(HeldBytes, AreThoseOnTheRunsOwnCard) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   ::setenv("BRIM_NVML_SCENARIO", "name=A,pci=17,pid=1|name=B,pci=65", 1);  // this process is on B only
@@ -294,7 +317,7 @@ TEST(Entities, WordsJoinSubwordsAndTagsJoinWords) {
   scores[2 * 3 + 0] = 0.9f;
   scores[3 * 3 + 2] = 0.7f;
   scores[4 * 3 + 0] = 0.8f;
-  const auto found = group_entities("newton went home", e, scores.data(), labels);
+  const auto found = group_entities("newton went home", e, "wordpiece", scores.data(), labels);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].group, "PER");
   EXPECT_EQ(found[0].word, "newton went");
@@ -316,6 +339,53 @@ TEST(PrecisionChoice, Fp8SaysWhichProductsItsWidthsKeepInBf16) {
   EXPECT_NE(choice(320, 1288).reason.find("feed-forward products run in bf16: its size is 1288"), std::string::npos);
   EXPECT_EQ(choice(312, 1200).precision, Precision::bf16);
   EXPECT_NE(choice(312, 1200).reason.find("hidden size 312 runs in bf16"), std::string::npos);
+}
+
+// The words of raw texts, by code points.
+std::vector<std::string> words_of(const std::string& tokenizer, const std::string& text) {
+  const auto loaded = Tokenizer::load(golden_tokenizers() / tokenizer);
+  std::u32string points;
+  for (size_t i = 0; i < text.size();) {
+    const CodePoint c = decode_valid(text, i);
+    points += c.value;
+    i += static_cast<size_t>(c.bytes);
+  }
+  std::vector<std::string> words;
+  for (const EncodedWord& w : encoded_words(text, loaded->encode(text), loaded->kind())) {
+    std::string& word = words.emplace_back();
+    for (int32_t i = w.begin; i < w.end; ++i) append_utf8(word, points[static_cast<size_t>(i)]);
+  }
+  return words;
+}
+
+// What else stands in the text, and whether it is split into pieces, changes no word.
+TEST(Entities, WordsDependOnTheTokenizerAndNotOnTheText) {
+  using Words = std::vector<std::string>;
+  for (const char* tokenizer :
+       {"bert_uncased", "bert_cased", "byte_bpe", "byte_bpe_untrimmed", "spm_xlmr", "spm_albert"})
+    for (const std::string more : {"", "Looooolxyzq"}) {
+      SCOPED_TRACE(fmt::format("{}, '{}' after it", tokenizer, more));
+      const auto expect = [&](const std::string& text, Words want) {
+        if (!more.empty()) want.push_back(more);
+        EXPECT_EQ(words_of(tokenizer, text + (more.empty() ? "" : " ") + more), want);
+      };
+      expect("I love London.", {"I", "love", "London", "."});
+      expect("(London)", {"(", "London", ")"});
+      expect("\"London\"", {"\"", "London", "\""});
+      expect("#London", {"#", "London"});
+      expect("in  London,", {"in", "London", ","});
+    }
+  // Inside a word only WordPiece splits at punctuation, as its pre-tokenizer does.
+  EXPECT_EQ(words_of("bert_uncased", "Coca-Cola!"), (Words{"Coca", "-", "Cola", "!"}));
+  EXPECT_EQ(words_of("byte_bpe", "Coca-Cola!"), (Words{"Coca-Cola", "!"}));
+  EXPECT_EQ(words_of("byte_bpe", "caf\u00e9 \U0001F600 x"), (Words{"caf\u00e9", "\U0001F600", "x"}));  // byte pieces
+}
+
+TEST(Entities, TagSchemes) {
+  EXPECT_TRUE(split_tag("O").outside);
+  for (const char* tag : {"B-LOC", "S-LOC", "U-LOC"}) EXPECT_TRUE(split_tag(tag).begin) << tag;
+  for (const char* tag : {"I-LOC", "E-LOC", "L-LOC"}) EXPECT_EQ(split_tag(tag).type, "LOC") << tag;
+  EXPECT_EQ(split_tag("LOC").type, "LOC");
 }
 
 TEST(Labels, AreFoundByNameCaseOrNumber) {

@@ -4,78 +4,119 @@
 #include <algorithm>
 
 #include "base/utf8.h"
+#include "text/unicode.h"
 
 namespace brim {
 
 TagParts split_tag(std::string_view tag) {
   if (tag == "O") return {true, false, tag};
-  if (tag.size() > 2 && (tag[0] == 'B' || tag[0] == 'I') && tag[1] == '-') return {false, tag[0] == 'B', tag.substr(2)};
+  if (tag.size() > 2 && tag[1] == '-') {
+    if (std::string_view("BSU").find(tag[0]) != std::string_view::npos) return {false, true, tag.substr(2)};
+    if (std::string_view("IEL").find(tag[0]) != std::string_view::npos) return {false, false, tag.substr(2)};
+  }
   return {false, false, tag};
-}
-
-std::vector<size_t> code_point_starts(std::string_view text) {
-  std::vector<size_t> starts;
-  starts.reserve(text.size() + 1);
-  for (size_t i = 0; i < text.size(); ++i)
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) starts.push_back(i);
-  starts.push_back(text.size());
-  return starts;
 }
 
 namespace {
 
-bool is_special(const std::pair<int32_t, int32_t>& offset) { return offset.first == 0 && offset.second == 0; }
+std::u32string code_points(std::string_view text) {
+  std::u32string out;
+  for (size_t i = 0; i < text.size();) {
+    const CodePoint c = decode_valid(text, i);
+    out += c.value;
+    i += static_cast<size_t>(c.bytes);
+  }
+  return out;
+}
 
-// A WordPiece continuation says so itself; elsewhere a token continues the word when no space stands before it.
-bool continues_word(std::string_view text, const std::vector<size_t>& at, const Encoding& e, size_t token) {
-  if (token == 0 || is_special(e.offsets[token - 1])) return false;
-  if (e.tokens[token].rfind("##", 0) == 0) return true;
-  const auto [begin, end] = e.offsets[token];
-  if (begin != e.offsets[token - 1].second) return false;
-  const bool wordpiece =
-      std::any_of(e.tokens.begin(), e.tokens.end(), [](const std::string& t) { return t.rfind("##", 0) == 0; });
-  if (wordpiece) return false;
-  return begin > 0 && text[at[static_cast<size_t>(begin)]] != ' ' && text[at[static_cast<size_t>(begin) - 1]] != ' ' &&
-         e.tokens[token].rfind("\xC4\xA0", 0) != 0 && e.tokens[token].rfind("\xE2\x96\x81", 0) != 0;
+bool is_part_of_words(char32_t c) {
+  const unicode::Category g = unicode::category(c);
+  return unicode::is_letter(g) || unicode::is_number(g) || unicode::has(c, unicode::kCombining);
+}
+
+// One token that holds more than white space.
+struct Piece {
+  EncodedWord word;
+  bool continues = false;  // marked with ##
+};
+
+std::vector<Piece> pieces_of(const std::u32string& text, const Encoding& e) {
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < e.offsets.size(); ++i) {
+    auto [begin, end] = e.offsets[i];
+    while (begin < end && unicode::is_white_space(text[static_cast<size_t>(begin)])) ++begin;
+    while (begin < end && unicode::is_white_space(text[static_cast<size_t>(end) - 1])) --end;
+    if (begin < end) pieces.push_back({{i, begin, end}, e.tokens[i].starts_with("##")});
+  }
+  return pieces;
+}
+
+// Where tokens say only whether a space stands before them. Byte pieces of one character overlap and stay together.
+std::vector<bool> starts_by_spaces(const std::u32string& text, const std::vector<Piece>& pieces) {
+  const auto letter = [&](size_t p) {
+    const auto [token, begin, end] = pieces[p].word;
+    return std::any_of(text.begin() + begin, text.begin() + end, is_part_of_words);
+  };
+  std::vector<bool> starts(pieces.size(), false);
+  for (size_t first = 0, next; first < pieces.size(); first = next) {
+    for (next = first + 1; next < pieces.size() && pieces[next].word.begin <= pieces[next - 1].word.end;) ++next;
+    size_t inner = first, inner_end = next;
+    while (inner < next && !letter(inner)) ++inner;
+    while (inner_end > inner && !letter(inner_end - 1)) --inner_end;
+    for (size_t p = first; p < next; ++p) {
+      const bool overlaps = p > first && pieces[p].word.begin < pieces[p - 1].word.end;
+      const bool chinese = p > first && (unicode::is_cjk(text[static_cast<size_t>(pieces[p].word.begin)]) ||
+                                         unicode::is_cjk(text[static_cast<size_t>(pieces[p - 1].word.end) - 1]));
+      starts[p] = !overlaps && (p <= inner || p >= inner_end || chinese);
+    }
+  }
+  return starts;
+}
+
+std::vector<EncodedWord> words_of(const std::u32string& text, const Encoding& e, const std::string& tokenizer_kind) {
+  const std::vector<Piece> pieces = pieces_of(text, e);
+  std::vector<bool> starts;
+  if (tokenizer_kind == "wordpiece")
+    for (const Piece& p : pieces) starts.push_back(!p.continues);
+  else
+    starts = starts_by_spaces(text, pieces);
+  std::vector<EncodedWord> words;
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    if (starts[p] || words.empty())
+      words.push_back(pieces[p].word);
+    else
+      words.back().end = std::max(words.back().end, pieces[p].word.end);
+  }
+  return words;
 }
 
 }  // namespace
 
-std::vector<size_t> word_starts(std::string_view text, const Encoding& e) {
-  const auto at = code_point_starts(text);
-  std::vector<size_t> starts;
-  for (size_t i = 0; i < e.offsets.size(); ++i)
-    if (!is_special(e.offsets[i]) && !continues_word(text, at, e, i)) starts.push_back(i);
-  return starts;
+std::vector<EncodedWord> encoded_words(std::string_view text, const Encoding& e, const std::string& tokenizer_kind) {
+  return words_of(code_points(text), e, tokenizer_kind);
 }
 
-std::vector<Entity> group_entities(std::string_view raw, const Encoding& e, const float* scores,
-                                   const std::vector<std::string>& labels) {
-  const std::string text = replace_invalid_utf8(raw);
-  const auto at = code_point_starts(text);
+std::vector<Entity> group_entities(std::string_view raw, const Encoding& e, const std::string& tokenizer_kind,
+                                   const float* scores, const std::vector<std::string>& labels) {
+  const std::u32string text = code_points(replace_invalid_utf8(raw));
   const size_t K = labels.size();
   std::vector<Entity> found;
   std::vector<int> words;  // of each entity, for the mean score
   bool open = false;
-  const auto starts = word_starts(text, e);
-  for (size_t w = 0; w < starts.size(); ++w) {
-    const size_t token = starts[w];
-    size_t last = w + 1 < starts.size() ? starts[w + 1] - 1 : e.offsets.size() - 1;
-    while (last > token && is_special(e.offsets[last])) --last;
-    const float* row = scores + token * K;
+  for (const EncodedWord& word : words_of(text, e, tokenizer_kind)) {
+    const float* row = scores + word.token * K;
     const auto best = static_cast<size_t>(std::max_element(row, row + K) - row);
     const TagParts tag = split_tag(labels[best]);
     if (tag.outside) {
       open = false;
       continue;
     }
-    const int32_t begin = e.offsets[token].first, end = e.offsets[last].second;
     if (open && !tag.begin && found.back().group == tag.type) {
       found.back().score += row[best];
-      found.back().end = end;
+      found.back().end = word.end;
       ++words.back();
     } else {
-      found.push_back({std::string(tag.type), "", row[best], begin, end});
+      found.push_back({std::string(tag.type), "", row[best], word.begin, word.end});
       words.push_back(1);
     }
     open = true;
@@ -83,8 +124,9 @@ std::vector<Entity> group_entities(std::string_view raw, const Encoding& e, cons
   for (size_t i = 0; i < found.size(); ++i) {
     Entity& f = found[i];
     f.score /= static_cast<float>(words[i]);
-    f.word = text.substr(at[static_cast<size_t>(f.start)],
-                         at[static_cast<size_t>(f.end)] - at[static_cast<size_t>(f.start)]);
+    for (const char32_t c :
+         std::u32string_view(text).substr(static_cast<size_t>(f.start), static_cast<size_t>(f.end - f.start)))
+      append_utf8(f.word, c);
   }
   return found;
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // From token scores to entities: sub-words join their word, whose first token decides its tag; neighbouring words of
-// one type become one entity (B- starts anew). The words and offsets are those of Hugging Face's pipelines with the
-// "first" strategy.
+// one type become one entity (B- starts anew). What a word is depends on the tokenizer's kind alone, never on the text:
+// WordPiece marks continuations (##), so a token without the mark begins a word, as in Hugging Face's pipelines with
+// the "first" strategy. Other tokenizers mark spaces: there white space separates words, and as CoNLL files write them,
+// punctuation at a word's edges and Chinese characters are words of their own.
 #pragma once
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,21 +13,24 @@
 
 namespace brim {
 
-// One tag of a tag set: "B-PER" is begin of PER, "O" and labels without prefix keep their name as the type.
+// One tag of a tag set: "B-PER" (or S-, U-) is begin of PER, "I-PER" (or E-, L-) goes on with it, "O" and labels
+// without prefix keep their name as the type.
 struct TagParts {
   bool outside, begin;
   std::string_view type;
 };
 TagParts split_tag(std::string_view tag);
 
-// Code point offsets of where each byte of `text` begins … used to slice words.
-std::vector<size_t> code_point_starts(std::string_view text);
+struct EncodedWord {
+  size_t token;        // its first
+  int32_t begin, end;  // code points of the text, without white space around
+};
+// Special tokens and tokens that hold white space alone belong to no word. `text` is valid UTF-8.
+std::vector<EncodedWord> encoded_words(std::string_view text, const Encoding& encoding,
+                                       const std::string& tokenizer_kind);
 
 // `scores` is [tokens, K] for the tokens of `encoding` (special ones included; theirs are ignored).
-std::vector<Entity> group_entities(std::string_view text, const Encoding& encoding, const float* scores,
-                                   const std::vector<std::string>& labels);
-
-// Index of the first token of each word; special tokens (offset 0,0) belong to none.
-std::vector<size_t> word_starts(std::string_view text, const Encoding& encoding);
+std::vector<Entity> group_entities(std::string_view text, const Encoding& encoding, const std::string& tokenizer_kind,
+                                   const float* scores, const std::vector<std::string>& labels);
 
 }  // namespace brim

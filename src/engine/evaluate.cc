@@ -5,8 +5,9 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "data/words.h"
+#include "engine/entities.h"
 #include "engine/pipeline.h"
-#include "io/compress.h"
 #include "io/conll.h"
 #include "io/labels.h"
 #include "text/vader.h"
@@ -14,12 +15,9 @@
 namespace brim {
 namespace {
 
-bool is_conll(const EvalRequest& r) {
-  if (r.format != "auto") return r.format == "conll";
-  return std::any_of(r.inputs.begin(), r.inputs.end(), [](std::string_view path) {
-    path = without_compression(path);
-    return path.ends_with(".conll") || path.ends_with(".iob") || path.ends_with(".bio");
-  });
+bool is_tagged(const EvalRequest& r) {
+  return std::any_of(r.inputs.begin(), r.inputs.end(),
+                     [&](const std::string& path) { return is_tagged_file(path, r.format); });
 }
 
 int32_t class_of(const std::vector<std::string>& labels, std::string_view label, const std::string& where) {
@@ -37,39 +35,55 @@ void require_whole(const EvalRequest& r, int64_t rows) {
     fail(ErrorCode::interrupted, "interrupted after {}; nothing was measured to the end", format_count(rows, "row"));
 }
 
+// A type the model does not know would be counted as never found.
+void require_known_types(const std::vector<std::string>& labels, const TaggedWords& sentence, const std::string& path) {
+  for (size_t w = 0; w < sentence.tags.size(); ++w) {
+    const TagParts tag = split_tag(sentence.tags[w]);
+    if (tag.outside || std::any_of(labels.begin(), labels.end(),
+                                   [&](const std::string& label) { return split_tag(label).type == tag.type; }))
+      continue;
+    fail(ErrorCode::bad_data, "{}: line {}: tag '{}' is none of the model's: {}; rename it in the data", path,
+         sentence.line_of(w), sentence.tags[w], fmt::join(labels, ", "));
+  }
+}
+
 Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {
-  // Sentences become lines of space-separated words; the pipeline gives back one tag a word.
-  std::vector<std::vector<std::string>> expected;
-  std::string text;
-  for (const auto& path : r.inputs)
-    for (const auto& sentence : read_conll(path)) {
-      for (size_t i = 0; i < sentence.tokens.size(); ++i) text += (i > 0 ? " " : "") + sentence.tokens[i];
-      text += '\n';
-      expected.push_back(iob_to_bio(sentence.tags));
-    }
+  // Sentences become lines of words separated by spaces; the pipeline gives back one tag per word.
   Evaluation e;
   e.labels = engine.labels();
+  std::vector<std::vector<std::string>> expected;
+  std::vector<std::vector<WordSpan>> spans;
+  std::string text;
+  for (const auto& path : r.inputs)
+    for (const auto& sentence : read_tagged(path, r.format, e.labels)) {
+      require_known_types(e.labels, sentence, path);
+      JoinedWords joined = join_words(sentence.words);
+      text += joined.text + '\n';
+      spans.push_back(std::move(joined.words));
+      expected.push_back(iob_to_bio(sentence.tags));
+    }
   std::vector<std::vector<std::string>> predicted;
   RowReaderOptions options;
   options.format = RowFormat::txt;
   RowReader reader(memory_source(r.inputs[0], std::move(text)), options);
   PipelineOptions pipeline;
-  pipeline.word_tags = true;
+  pipeline.words = &spans;
   pipeline.stop = r.stop;
   int64_t words = 0, right = 0;
   run_pipeline(
       &engine, reader,
       [&](ScoredChunk& chunk) {
         for (size_t row = 0; row < chunk.rows.size(); ++row) {
-          auto& tags = predicted.emplace_back();
-          const auto& want = expected.at(predicted.size() - 1);
+          const auto& want = expected.at(predicted.size());
+          std::vector<std::string> tags;
           for (size_t w = 0; w < want.size(); ++w) {
             const int32_t tag = row < chunk.tags.size() && w < chunk.tags[row].size() ? chunk.tags[row][w] : -1;
             tags.push_back(tag >= 0 ? e.labels[static_cast<size_t>(tag)] : "O");
             e.predicted.push_back(tag);
-            right += tags.back() == want[w];
-            ++words;
           }
+          predicted.push_back(iob_to_bio(tags));
+          for (size_t w = 0; w < want.size(); ++w) right += predicted.back()[w] == want[w];
+          words += static_cast<int64_t>(want.size());
         }
       },
       [&](const PipelineStats& now) {
@@ -88,16 +102,19 @@ Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {
 
 Evaluation evaluate(Engine* engine, const EvalRequest& r) {
   if (engine != nullptr && is_per_token(engine->output())) {
-    if (!is_conll(r))
+    if (!is_tagged(r))
       fail(ErrorCode::usage,
-           "{}: a token model is measured on CoNLL files (word and tag a line); --format conll forces it", r.inputs[0]);
+           "{}: a token model is measured on tagged words: CoNLL files (a word and its tag per line) or jsonl with "
+           "\"tokens\" and \"ner_tags\"; --format conll forces the first",
+           r.inputs[0]);
     Evaluation e = evaluate_tokens(*engine, r);
     e.precision = precision_name(engine->precision());
     return e;
   }
-  if (is_conll(r))
+  if (is_tagged(r))
     fail(ErrorCode::usage,
-         "{}: a CoNLL file measures a token model; this one gives a label a text and is measured on csv, tsv or jsonl",
+         "{}: tagged words measure a token model; this one gives one label per text and is measured on csv, tsv or "
+         "jsonl",
          r.inputs[0]);
   Evaluation e;
   e.precision = engine == nullptr ? "exact" : precision_name(engine->precision());

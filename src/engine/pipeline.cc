@@ -520,11 +520,13 @@ class Run {
       for (size_t t = 0; t < job.row_of_text.size(); ++t) {
         const size_t row = job.row_of_text[t];
         engine.token_scores(texts.tokens, t, texts.encodings[t], texts.window_scores, tokens);
-        if (options_.word_tags) {
+        if (options_.words != nullptr) {
           out.tags.resize(rows.size());
-          word_tags(rows.texts[row], texts.encodings[t], tokens, K, out.tags[row]);
+          word_tags(options_.words->at(static_cast<size_t>(rows.first_row) + row), texts.encodings[t], tokens, K,
+                    out.tags[row]);
         } else {
-          out.entities[row] = group_entities(rows.texts[row], texts.encodings[t], tokens.data(), engine.labels());
+          out.entities[row] = group_entities(rows.texts[row], texts.encodings[t], engine.tokenizer().kind(),
+                                             tokens.data(), engine.labels());
         }
       }
       return;
@@ -537,25 +539,16 @@ class Run {
     }
   }
 
-  // The class of each space-separated word: that of its first token.
-  static void word_tags(std::string_view text, const Encoding& e, const std::vector<float>& scores, size_t K,
-                        std::vector<int32_t>& tags) {
-    const auto at = code_point_starts(text);
-    size_t token = 0;
-    for (size_t i = 0; i + 1 < at.size();) {
-      while (i + 1 < at.size() && text[at[i]] == ' ') ++i;
-      if (i + 1 >= at.size()) break;
-      const size_t begin = i;
-      while (i + 1 < at.size() && text[at[i]] != ' ') ++i;
-      while (token < e.offsets.size() &&
-             (e.offsets[token].second == 0 || static_cast<size_t>(e.offsets[token].second) <= begin))
-        ++token;
-      if (token < e.offsets.size() && static_cast<size_t>(e.offsets[token].first) < i) {
-        const float* row = scores.data() + token * K;
-        tags.push_back(static_cast<int32_t>(std::max_element(row, row + K) - row));
-      } else {
+  // The class of each word: that of its first token.
+  static void word_tags(std::span<const WordSpan> words, const Encoding& encoding, const std::vector<float>& scores,
+                        size_t K, std::vector<int32_t>& tags) {
+    for (const size_t token : first_tokens(encoding, words)) {
+      if (token == kNoToken) {
         tags.push_back(-1);
+        continue;
       }
+      const float* best = scores.data() + token * K;
+      tags.push_back(static_cast<int32_t>(std::max_element(best, best + K) - best));
     }
   }
 

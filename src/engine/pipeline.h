@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "data/words.h"
 #include "engine/engine.h"
 #include "engine/run_stats.h"
 #include "io/row_reader.h"
@@ -19,7 +20,7 @@ struct ChunkScores {
   int64_t width = 0;
   std::vector<float> scores;                  // [rows,width]: class scores, VADER's four values, or an embedding
   std::vector<std::vector<Entity>> entities;  // token models
-  std::vector<std::vector<int32_t>> tags;     // token models asked for tags: one class per word
+  std::vector<std::vector<int32_t>> tags;     // token models asked for tags: one class per word, -1 without one
 };
 
 // A chunk of rows with its results, as the sink gets it: those of the first model and, where there are more, of the
@@ -35,7 +36,8 @@ struct ScoredChunk : ChunkScores {
 
 struct PipelineOptions {
   int tokenizer_threads = 0;  // 0: by device
-  bool word_tags = false;     // token models: fill ScoredChunk::tags for the words of space-separated text
+  // Token models: the words of each row, by its number over all inputs; ChunkScores::tags is then filled.
+  const std::vector<std::vector<WordSpan>>* words = nullptr;
   // Set by a signal: the batches the device has begun are finished, rows up to the first one that is not scored are
   // handed out, the rest is dropped. Waiting for a pipe or for room ends within a fifth of a second.
   const std::atomic<bool>* stop = nullptr;

@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "io/conll.h"
 #include "io/file_checks.h"
 
 namespace brim {
@@ -405,8 +406,10 @@ void RowReader::learn_columns() {
     choose_columns();
   } else if (schema_.format == RowFormat::jsonl) {
     learn_json_keys();
+    refuse_tagged_words();
     choose_columns();
   } else {
+    refuse_tagged_words();
     if (!options_.label_columns.empty())
       fail(ErrorCode::usage, "{}: {} has no column {}; labels need csv, tsv or jsonl{}", source_->name(),
            paths_[0] == "-" ? "taken as txt, it" : "a txt file", options_.label_columns[0],
@@ -479,6 +482,25 @@ void RowReader::refuse_other_separator() const {
            separator == '\t'  ? std::string("Say --format tsv")
            : separator == ',' ? std::string("Say --format csv")
                               : fmt::format("Add --delimiter '{}'", separator));
+}
+
+// Lines of "London B-LOC" would be scored as texts of two words.
+void RowReader::refuse_tagged_words() const {
+  if (options_.format != RowFormat::automatic) return;
+  const auto has = [&](const char* key) {
+    return std::find(schema_.columns.begin(), schema_.columns.end(), key) != schema_.columns.end();
+  };
+  const bool jsonl = schema_.format == RowFormat::jsonl && options_.text_column.empty() && !has("text") &&
+                     has("tokens") && has("ner_tags");
+  const bool conll =
+      schema_.format == RowFormat::txt && (has_conll_name(paths_[0]) || looks_like_conll(block().substr(at_)));
+  if (jsonl || conll)
+    fail(ErrorCode::usage,
+         "{}: holds words with their tags ({}), not texts; brim eval measures a token model on it, brim train --task "
+         "ner learns from it; to score its sentences write one per line{}",
+         source_->name(), jsonl ? "\"tokens\" and \"ner_tags\"" : "CoNLL",
+         jsonl ? ": jq -r '.tokens | join(\" \")'"
+               : ": awk 'NF { printf \"%s \", $1; next } { print \"\" }' (--format txt takes its lines as they are)");
 }
 
 // Piped rows are txt unless --format says otherwise: what is plainly a table or JSON deserves a word.

@@ -157,6 +157,7 @@ class RowReader {
   void choose_columns();
   void choose_dialect();
   void refuse_other_separator() const;
+  void refuse_tagged_words() const;
   void note_structured_stdin() const;
   size_t column_index(const std::string& name, const char* flag) const;
 

@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "base/utf8.h"
 #include "data/metrics.h"
+#include "data/words.h"
 #include "io/conll.h"
 #include "io/labels.h"
 #include "io/quote_text.h"
@@ -180,49 +181,34 @@ void add_sequences(TrainRows& set, const std::vector<std::string>& files, const 
 }
 
 // A sentence's words joined by spaces and encoded; the first sub-word of each word carries its tag's class.
-struct TaggedSentence {
+struct EncodedSentence {
   std::vector<int32_t> ids, tags;
 };
 
-TaggedSentence encode_sentence(const ConllSentence& sentence, const Classes& classes, const Tokenizer& tokenizer,
-                               const std::string& file) {
+EncodedSentence encode_sentence(const TaggedWords& sentence, const Classes& classes, const Tokenizer& tokenizer,
+                                const std::string& file) {
   const auto tags = iob_to_bio(sentence.tags);
-  std::string text;
-  std::vector<std::pair<int32_t, int32_t>> words;  // in code points
-  int32_t at = 0;
-  for (const auto& word : sentence.tokens) {
-    if (!text.empty()) {
-      text += ' ';
-      ++at;
-    }
-    const auto length = static_cast<int32_t>(
-        std::count_if(word.begin(), word.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-    words.emplace_back(at, at + length);
-    text += word;
-    at += length;
-  }
-  Encoding e = tokenizer.encode(text);
+  const JoinedWords joined = join_words(sentence.words);
+  Encoding e = tokenizer.encode(joined.text);
   if (e.offsets.empty())
     fail(ErrorCode::bad_model, "this tokenizer ({}) has no offsets; token classification needs them", tokenizer.kind());
-  TaggedSentence out{std::move(e.ids), std::vector<int32_t>(e.offsets.size(), kIgnoredTarget)};
-  size_t token = 0;
-  for (size_t w = 0; w < words.size(); ++w) {
-    const int32_t k =
-        classes.of(tags[w], "tag", [&] { return fmt::format("{}:{}", file, sentence.line + static_cast<int64_t>(w)); });
-    while (token < e.offsets.size() && (e.offsets[token].second == 0 || e.offsets[token].second <= words[w].first))
-      ++token;
-    if (token < e.offsets.size() && e.offsets[token].first < words[w].second) out.tags[token] = k;
+  EncodedSentence out{std::move(e.ids), std::vector<int32_t>(e.offsets.size(), kIgnoredTarget)};
+  const std::vector<size_t> tokens = first_tokens(e, joined.words);
+  for (size_t w = 0; w < tags.size(); ++w) {
+    const int32_t k = classes.of(tags[w], "tag", [&] { return fmt::format("{}:{}", file, sentence.line_of(w)); });
+    if (tokens[w] != kNoToken) out.tags[tokens[w]] = k;
   }
   return out;
 }
 
-void add_tokens(TrainRows& set, const std::vector<std::string>& files, const std::vector<std::string>& labels,
-                const Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool, int32_t first_file) {
+void add_tokens(TrainRows& set, const std::vector<std::string>& files, const std::string& format,
+                const std::vector<std::string>& labels, const Tokenizer& tokenizer, int64_t max_length,
+                ThreadPool& pool, int32_t first_file) {
   const Classes classes(labels);
   set.token_label.resize(static_cast<size_t>(set.tokens()), kIgnoredTarget);  // rows of the other task
   for (size_t f = 0; f < files.size(); ++f) {
-    const auto sentences = read_conll(files[f]);
-    std::vector<TaggedSentence> encoded(sentences.size());
+    const auto sentences = read_tagged(files[f], format, labels);
+    std::vector<EncodedSentence> encoded(sentences.size());
     pool.parallel_for(sentences.size(),
                       [&](size_t i, int) { encoded[i] = encode_sentence(sentences[i], classes, tokenizer, files[f]); });
     for (size_t i = 0; i < sentences.size(); ++i) {
@@ -276,7 +262,7 @@ int64_t TrainSet::bytes() const {
   return static_cast<int64_t>(sum);
 }
 
-LabelSets labels_of(const TrainSettings& s, TrainTask task) {
+LabelSets labels_of(const TrainSettings& s, TrainTask task, const std::vector<std::string>& model_tags) {
   LabelSets sets;
   if (task != TrainTask::token && s.label_columns.size() > 1) {
     sets.sequence = s.label_columns;  // their order is the user's
@@ -296,14 +282,15 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task) {
   if (task != TrainTask::sequence) {
     std::set<std::string> names;
     bool read = false;
-    const auto files = task == TrainTask::multi ? std::vector<std::string>{s.token_train_file} : s.train_files;
+    const bool multi = task == TrainTask::multi;  // its tags have a file and a form of their own
+    const auto files = multi ? std::vector<std::string>{s.token_train_file} : s.train_files;
     for (const auto& file : files)
-      for (const auto& sentence : read_conll(file)) {
+      for (const auto& sentence : read_tagged(file, multi ? "auto" : s.format, model_tags)) {
         read = true;
         const auto tags = iob_to_bio(sentence.tags);
         for (size_t w = 0; w < tags.size(); ++w) {
           if (tags[w] == "O") continue;
-          check_utf8(tags[w], fmt::format("{}:{}", file, sentence.line + static_cast<int64_t>(w)));
+          check_utf8(tags[w], fmt::format("{}:{}", file, sentence.line_of(w)));
           names.insert(tags[w]);
         }
       }
@@ -317,9 +304,10 @@ void collect_rows(TrainRows& rows, const std::vector<std::string>& files, const 
                   const TrainSettings& s, TrainTask task, const LabelSets& labels, const Tokenizer& tokenizer,
                   int64_t max_length, ThreadPool& pool) {
   if (task != TrainTask::token) add_sequences(rows, files, s, labels, tokenizer, max_length, pool);
-  if (task == TrainTask::token) add_tokens(rows, files, labels.token, tokenizer, max_length, pool, 0);
+  if (task == TrainTask::token) add_tokens(rows, files, s.format, labels.token, tokenizer, max_length, pool, 0);
   if (task == TrainTask::multi)
-    add_tokens(rows, {token_file}, labels.token, tokenizer, max_length, pool, static_cast<int32_t>(files.size()));
+    add_tokens(rows, {token_file}, "auto", labels.token, tokenizer, max_length, pool,
+               static_cast<int32_t>(files.size()));
 }
 
 std::string note_on_labels(const std::vector<std::string>& labels) {

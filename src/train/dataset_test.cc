@@ -173,6 +173,32 @@ TEST(TrainData, FirstSubwordCarriesTheTagAndIob1BecomesBio) {
   EXPECT_EQ(list(job.train_set.line), (std::vector<int32_t>{1, 6}));
 }
 
+TEST(TrainData, TaggedWordsInEveryForm) {
+  TinyJob t("bert_token");
+  t.settings.validation_files.clear();
+  const auto labels = [&](const std::string& name, const std::string& bytes) {
+    put_file(t.dir / name, bytes);
+    t.settings.train_files = {(t.dir / name).string()};
+    return list(open(t).train_set.token_label);
+  };
+  const int32_t no = kIgnoredTarget;
+  const std::vector<int32_t> want = {no, 1, no, 0, no, no, 3, no};  // a word of two tokens is one word
+  EXPECT_EQ(labels("a.conll", "w5 w6\tB-PER\nw7\tO\n\nw9\tI-LOC\n"), want);
+  EXPECT_EQ(labels("a.txt", "w5 w6\tB-PER\nw7\tO\n\nw9\tI-LOC\n"), want);
+  EXPECT_EQ(labels("a.jsonl",
+                   "{\"tokens\": [\"w5 w6\", \"w7\"], \"ner_tags\": [\"B-PER\", \"O\"]}\n"
+                   "{\"tokens\": [\"w9\"], \"ner_tags\": [\"B-LOC\"]}\n"),
+            want);
+  EXPECT_EQ(labels("n.jsonl",
+                   "{\"tokens\": [\"w5 w6\", \"w7\"], \"ner_tags\": [1, 0]}\n"
+                   "{\"tokens\": [\"w9\"], \"ner_tags\": [3]}\n"),
+            want);
+  TinyJob fresh("bert_encoder");  // no head says what the numbers mean
+  fresh.settings.validation_files.clear();
+  fresh.settings.train_files = t.settings.train_files;
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { open(fresh); }), "n.jsonl: line 1: tag 1 is a number");
+}
+
 TEST(TrainData, UnknownTagAndRaggedLineAreTold) {
   TinyJob t("bert_token");
   t.settings.validation_files.clear();

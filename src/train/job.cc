@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "base/units.h"
+#include "io/conll.h"
 #include "io/labels.h"
 #include "ops/loss.h"
 #include "plan/card_measure.h"
@@ -26,10 +27,7 @@ TrainTask task_of(const TrainSettings& s) {
     return TrainTask::multi;
   }
   if (s.task == "classification") return TrainTask::sequence;
-  const std::string& file = s.train_files[0];
-  const bool conll =
-      s.format == "conll" || file.ends_with(".conll") || file.ends_with(".iob") || file.ends_with(".bio");
-  return conll ? TrainTask::token : TrainTask::sequence;
+  return is_tagged_file(s.train_files[0], s.format) ? TrainTask::token : TrainTask::sequence;
 }
 
 // What cannot go with the task, told before the data is read.
@@ -281,7 +279,8 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   const HeadKind head = head_kind(job.config, source->names());
   job.task = task_of(s);
   check_task(s, job.task);
-  const LabelSets data = labels_of(s, job.task);
+  const LabelSets data =
+      labels_of(s, job.task, head == HeadKind::token ? job.config.id2label : std::vector<std::string>());
 
   ModelShape shape = shape_of(job.config, HeadKind::encoder);
   if (job.task != TrainTask::token) {

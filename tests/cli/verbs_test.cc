@@ -184,6 +184,30 @@ TEST_F(Verbs, EvalOfEntities) {
   EXPECT_EQ(nlohmann::json::parse(must({"eval", "a.conll.gz", "--model", "ner", "--json"})), got);
   put("empty.conll", "\n");
   refused(3, {"empty.conll", "no labelled sentences"}, {"eval", "empty.conll", "--model", "ner"});
+
+  // The same sentences in every form Brim takes.
+  put("a.txt", get("a.conll"));
+  EXPECT_EQ(nlohmann::json::parse(must({"eval", "a.txt", "--model", "ner", "--json"})), got);
+  put("a.jsonl", R"({"tokens": ["w5", "w6"], "ner_tags": ["B-PER", "O"]}
+{"tokens": ["w7", "w8"], "ner_tags": ["B-LOC", "I-LOC"]}
+)");
+  EXPECT_EQ(nlohmann::json::parse(must({"eval", "a.jsonl", "--model", "ner", "--json"})), got);
+  put("n.jsonl", R"({"tokens": ["w5", "w6"], "ner_tags": [1, 0]}
+{"tokens": ["w7", "w8"], "ner_tags": [3, 4]}
+)");
+  EXPECT_EQ(nlohmann::json::parse(must({"eval", "n.jsonl", "--model", "ner", "--json"})), got);
+
+  put("x.conll", "w5 O\nw6 X-LOC\n");
+  refused(3, {"x.conll: line 2: 'X-LOC' is no tag", "B-TYPE"}, {"eval", "x.conll", "--model", "ner"});
+  put("wide.conll", "w5 B-PER 0.99\nw6 O 0.5\n");
+  refused(3, {"wide.conll: line 1: '0.99' in the last of 3 columns is no tag"},
+          {"eval", "wide.conll", "--model", "ner"});
+  put("other.conll", "w5 O\nw6 B-city\n");
+  refused(3, {"other.conll: line 2: tag 'B-city' is none of the model's", "B-LOC"},
+          {"eval", "other.conll", "--model", "ner"});
+  for (const char* file : {"a.conll", "a.txt", "a.jsonl"})
+    refused(2, {file, "words with their tags", "brim eval", "one per line"}, {"score", file, "--model", "ner"});
+  EXPECT_EQ(lines_of(must({"score", "a.txt", "--format", "txt", "--model", "ner", "-q"})).size(), 6u);
 }
 
 TEST_F(Verbs, AgreementIsRecordedAndUsed) {
