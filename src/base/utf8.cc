@@ -71,9 +71,11 @@ void append_utf8(std::string& out, char32_t c) {
   }
 }
 
-bool is_valid_utf8(std::string_view text) {
-  return valid_prefix(reinterpret_cast<const unsigned char*>(text.data()), text.size()) == text.size();
+size_t valid_utf8_prefix(std::string_view text) {
+  return valid_prefix(reinterpret_cast<const unsigned char*>(text.data()), text.size());
 }
+
+bool is_valid_utf8(std::string_view text) { return valid_utf8_prefix(text) == text.size(); }
 
 std::string replace_invalid_utf8(std::string_view text) {
   const auto* p = reinterpret_cast<const unsigned char*>(text.data());

@@ -25,6 +25,7 @@ inline CodePoint decode_valid(std::string_view text, size_t at) {
 }
 
 void append_utf8(std::string& out, char32_t code_point);
+size_t valid_utf8_prefix(std::string_view text);  // bytes before the first ill-formed one, or all
 bool is_valid_utf8(std::string_view text);
 std::string replace_invalid_utf8(std::string_view text);
 size_t count_code_points(std::string_view valid_utf8);

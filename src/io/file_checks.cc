@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace brim {
 namespace {
@@ -49,7 +50,40 @@ std::string_view utf16_kind(std::string_view head) {
   return {};
 }
 
+constexpr std::string_view kConvert = "iconv -f WINDOWS-1252 -t UTF-8";  // most of what is no UTF-8 is this or Latin-1
+
+// Text in another encoding, or no text: most lines are not UTF-8. A line that is, among others, is a bad row.
+std::string other_encoding(std::string_view head) {
+  constexpr size_t kLongestCut = 3;  // bytes of a code point whose end is not here
+  size_t lines = 0, bad = 0, first = 0, control = 0;
+  for (size_t at = 0; at < head.size();) {
+    const size_t newline = head.find('\n', at);
+    if (newline == std::string_view::npos && lines > 0) break;  // cut
+    const std::string_view line = head.substr(at, newline == std::string_view::npos ? newline : newline - at);
+    const size_t good = valid_utf8_prefix(line);
+    const bool ill = newline == std::string_view::npos ? good + kLongestCut < line.size() : good < line.size();
+    if (ill && bad++ == 0) first = at + good;
+    lines += !line.empty();
+    at += line.size() + 1;
+  }
+  if (2 * bad <= lines) return {};
+  for (const char c : head)
+    control +=
+        static_cast<unsigned char>(c) < 0x20 && std::string_view("\t\n\r\f\x1b").find(c) == std::string_view::npos;
+  const std::string where = fmt::format("{} of its first {} lines are not, from byte {} (0x{:02X}) on", bad, lines,
+                                        first + 1, static_cast<unsigned char>(head[first]));
+  if (control * 50 > head.size()) return fmt::format("is no UTF-8 text: {}; is it a file of texts?", where);
+  return fmt::format("is no UTF-8: {}; if it is Latin-1 or Windows-1252, convert it first: {}", where, kConvert);
+}
+
 }  // namespace
+
+std::string why_not_utf8(std::string_view row) {
+  const size_t at = valid_utf8_prefix(row);
+  if (at == row.size()) return {};
+  return fmt::format("byte {} (0x{:02X}) is not UTF-8; if the file is Latin-1 or Windows-1252, convert it first: {}",
+                     at + 1, static_cast<unsigned char>(row[at]), kConvert);
+}
 
 std::string why_not_text(std::string_view head) {
   for (const Magic& magic : kMagics)
@@ -57,7 +91,8 @@ std::string why_not_text(std::string_view head) {
   if (is_bzip2(head)) return "is compressed by bzip2; unpack it first (bzip2 -dc); Brim reads .gz and .zst itself";
   if (const std::string_view kind = utf16_kind(head.substr(0, 4096)); !kind.empty())
     return fmt::format("is {}, not UTF-8; convert it first: iconv -f {} -t UTF-8", kind, kind);
-  return {};
+  constexpr size_t kEnough = size_t{64} << 10;
+  return other_encoding(head.substr(0, kEnough));
 }
 
 void refuse_output_over_input(const std::string& output, const std::vector<std::string>& inputs) {

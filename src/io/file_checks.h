@@ -12,6 +12,9 @@ namespace brim {
 // may be text.
 std::string why_not_text(std::string_view head);
 
+// What is wrong with the first ill-formed byte of a row and what to do about it; empty where the row is UTF-8.
+std::string why_not_utf8(std::string_view row);
+
 // An output that is one of the inputs would replace the texts: Error(usage).
 void refuse_output_over_input(const std::string& output, const std::vector<std::string>& inputs);
 

