@@ -41,11 +41,6 @@ struct RowRead {
   int32_t file, line;
 };
 
-void check_utf8(std::string_view label, const std::string& where) {
-  if (!is_valid_utf8(label))
-    fail(ErrorCode::bad_data, "{}: the label {} is not UTF-8; save the file as UTF-8", where, quote_text(label));
-}
-
 struct Skipped {
   int64_t rows = 0;
   std::string first;
@@ -70,7 +65,6 @@ Skipped for_each_row(const std::vector<std::string>& files, const TrainSettings&
     const std::span labels(chunk.labels.data() + r * columns.size(), columns.size());
     if (labels[0].empty() && !s.several_labels())
       fail(ErrorCode::bad_data, "{}: no label in column {}", where(), columns[0]);
-    for (const std::string_view label : labels) check_utf8(label, where());
     if (chunk.texts[r].find_first_not_of(" \t\r\n") == std::string_view::npos)
       fail(ErrorCode::bad_data, "{}: empty text; a row without text teaches nothing, remove it", where());
     fn(RowRead{chunk.texts[r], labels, static_cast<int32_t>(chunk.input), static_cast<int32_t>(chunk.lines[r])}, where);
@@ -287,12 +281,8 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task, const std::vector<st
     for (const auto& file : files)
       for (const auto& sentence : read_tagged(file, multi ? "auto" : s.format, model_tags)) {
         read = true;
-        const auto tags = iob_to_bio(sentence.tags);
-        for (size_t w = 0; w < tags.size(); ++w) {
-          if (tags[w] == "O") continue;
-          check_utf8(tags[w], fmt::format("{}:{}", file, sentence.line_of(w)));
-          names.insert(tags[w]);
-        }
+        for (const auto& tag : iob_to_bio(sentence.tags))
+          if (tag != "O") names.insert(tag);
       }
     if (read) sets.token = {"O"};
     sets.token.insert(sets.token.end(), names.begin(), names.end());

@@ -83,8 +83,7 @@ struct LabelSets {
 // The first of them, for messages: there may be thousands.
 std::string some_of(const std::vector<std::string>& labels);
 
-// Labels of the data, in the order a new head gets: numbers by value, names by alphabet; tags with O first. One that is
-// not UTF-8 is bad_data naming file and line: config.json could not hold it.
+// Labels of the data, in the order a new head gets: numbers by value, names by alphabet; tags with O first.
 // `model_tags`, the model's where it has any, are what numbers in the place of tags stand for.
 LabelSets labels_of(const TrainSettings& settings, TrainTask task, const std::vector<std::string>& model_tags);
 // A line about labels that look like measurements (0.25, 1.5): each becomes a class. Empty where they do not.
