@@ -130,7 +130,6 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
   const RunStats figures = engine == nullptr ? run_stats(nullptr, nullptr, stats) : engine->stats();
   run.seconds = stats.seconds;
   run.rows_per_second = figures.rows_per_second;
-
   run.tokens_per_second = figures.tokens_per_second;
   run.held_bytes = engine == nullptr ? peak_resident_bytes() : figures.peak_bytes;
   return run;

@@ -40,7 +40,6 @@ nlohmann::json to_json(const Evaluation& e) {
   if (e.entities) {
     j["entity_f1"] = e.entities->f1;
     j["entity_precision"] = e.entities->precision;
-
     j["entity_recall"] = e.entities->recall;
     j["accuracy"] = e.token_accuracy;
     for (const auto& [type, s] : e.entities->per_type)

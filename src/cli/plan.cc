@@ -69,7 +69,6 @@ Job open_job(const PlanFlags& f, const std::string& model, bool first) {
   take("memory_limit", f.memory_limit);
   take("precision", f.precision);
   take("optim", f.optim);
-
   take("recompute", f.recompute);
   take("lr_scaling", f.lr_scaling);
   take("device", f.device);
@@ -251,7 +250,6 @@ nlohmann::ordered_json json_of(const Job& job, const Plan& p) {
     j["global_batch"] = b.texts;
     j["global_batch_tokens"] = b.tokens;
     j["learning_rate"] = b.rate;
-
     j["lr_scaling"] = job.settings.lr_scaling;
   }
   return j;

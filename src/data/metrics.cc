@@ -78,7 +78,6 @@ ClassificationMetrics classification_metrics(std::span<const int32_t> expected, 
     ++seen;
     m.macro_f1 += m.per_class[k].f1;
     m.macro_recall += m.per_class[k].recall;
-
     m.macro_precision += m.per_class[k].precision;
   }
   if (seen > 0) {

@@ -117,7 +117,6 @@ void BatchRunner::start_lanes() {
   clock_ = std::make_unique<DeviceClock>(device_, compute_);
   device_lane_ = Timeline::add_lane("device");
   copy_lane_ = Timeline::add_lane("copy");
-
   back_lane_ = Timeline::add_lane("copy back");
 }
 

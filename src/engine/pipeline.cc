@@ -112,7 +112,6 @@ class Run {
     stats_.tokenize_seconds = tokenize_seconds_;
     stats_.read_cpu_seconds = read_cpu_;
     stats_.tokenize_cpu_seconds = tokenize_cpu_;
-
     stats_.sink_cpu_seconds = sink_cpu_;
     stats_.cpu_seconds = CpuClock::process_seconds() - process_cpu;
     if (machine_cpu >= 0)
@@ -497,7 +496,6 @@ class Run {
         now.bad_rows = bad_;
         now.file_bytes = file_bytes_;
         now.sink_seconds = sink_seconds_;
-
         now.tokenizers = tokenizers_;
         progress_(now);
       }

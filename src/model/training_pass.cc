@@ -348,7 +348,6 @@ class Pass {
     if (sequence) {
       args.class_weights = targets.class_weights;
       args.teacher = targets.teacher_sequence;
-
       args.multi_label = s_.multi_label;
     }
     args.loss = loss;
@@ -359,7 +358,6 @@ class Pass {
     if (args.teacher) {
       args.hard_weight = p_.loss.hard_weight;
       args.soft_weight = p_.loss.soft_weight;
-
       args.temperature = p_.loss.temperature;
     }
     args.scratch = e_.memory.scratch(cross_entropy_scratch_bytes(e_.stream, logits.rows(), e_.threads));

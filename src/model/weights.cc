@@ -259,12 +259,10 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
     layer.qkv_bias = vector(3 * H);
     layer.out_bias = vector(H);
     layer.ffn1_bias = vector(F);
-
     layer.ffn2_bias = vector(H);
     layer.norm1_gamma = vector(H);
     layer.norm1_beta = vector(H);
     layer.norm2_gamma = vector(H);
-
     layer.norm2_beta = vector(H);
     const LinearWeight& first = layer.qkv.N > 0 ? layer.qkv : layer.q;
     for (const auto& [scale, reader] : {std::pair{&layer.input, &first},

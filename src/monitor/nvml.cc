@@ -261,7 +261,6 @@ void Nvml::Library::sample_memory(GpuSample& s, Device device) const {
     s.reserved_bytes = static_cast<int64_t>(m.reserved);
     s.total_bytes = static_cast<int64_t>(m.total);
     s.free_bytes = static_cast<int64_t>(m.free);
-
     s.used_bytes = static_cast<int64_t>(m.used);
     return;
   }
@@ -269,7 +268,6 @@ void Nvml::Library::sample_memory(GpuSample& s, Device device) const {
   if (ask(s, "memory", memory, device, &old)) {
     s.total_bytes = static_cast<int64_t>(old.total);
     s.free_bytes = static_cast<int64_t>(old.free);
-
     s.used_bytes = static_cast<int64_t>(old.used);
   }
 }

@@ -214,7 +214,6 @@ Return nvmlDeviceGetComputeRunningProcesses_v3(Device d, unsigned* n, ProcessInf
   for (unsigned i = 0; i < found; ++i) infos[i] = {4'000'000 + i, (i + 1ULL) << 20, ~0U, ~0U};
   if (found == 2) {
     infos[0] = {static_cast<unsigned>(card_of(d).number("pid", ::getpid())), 300ULL << 20, ~0U, ~0U};
-
     infos[1].used_bytes = kNotAvailable;
   }
   return kSuccess;

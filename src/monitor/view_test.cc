@@ -32,7 +32,6 @@ Snapshot full_snapshot(int cards) {
       g.power_limit_w = 700;
       g.sm_clock_mhz = 1755;
       g.max_sm_clock_mhz = 1980;
-
       g.memory_clock_mhz = 3201;
       g.throttle = std::vector<std::string>{"power cap", "software thermal"};
       g.pcie_generation = 5;
@@ -59,7 +58,6 @@ Snapshot full_snapshot(int cards) {
   run.set_command("score");
   run.set_model("/models/\xE2\x80");
   run.set_device("cuda:0 NVIDIA H200");
-
   run.set_precision("bf16");
   run.rows = 1'234'567;
   run.rows_per_s = 127'048;

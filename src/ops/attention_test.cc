@@ -61,7 +61,6 @@ AttentionReference reference(const AttentionCase& c, bool first, const Dropout& 
   r.out.assign(Tq * c.H, 0);
   r.tolerance.assign(Tq * c.H, 0);
   r.lse.assign(Tq * c.N, -INFINITY);
-
   r.lse_tolerance.assign(Tq * c.N, 0);
   const double scale = 1 / std::sqrt(static_cast<double>(c.D));
   for (int64_t b = 0; b < c.B; ++b)
@@ -358,7 +357,6 @@ void differentiate(const AttentionCase& c, bool first, Doubles& x, const Dropout
             x.d_k[key] += d_s * x.q[query];
             x.d_k_tolerance[key] += d_s_error * std::fabs(x.q[query]);
             x.d_v[key] += p[j] * f * x.d_out[query];
-
             x.d_v_tolerance[key] += unit * 3 * p[j] * f * std::fabs(x.d_out[query]);
           }
         }

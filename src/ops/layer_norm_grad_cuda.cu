@@ -141,7 +141,6 @@ void layer_norm_grad_cuda(Stream& stream, const LayerNormGradArgs& a) {
       NormGradArgs<Elem> args{};
       args.sum = static_cast<const Elem*>(a.sum.data);
       args.gamma = static_cast<const Elem*>(a.gamma.data);
-
       args.d_y = static_cast<const Elem*>(a.d_y.data);
       args.mean = a.mean.as<float>();
       args.rstd = a.rstd.as<float>();
@@ -154,7 +153,6 @@ void layer_norm_grad_cuda(Stream& stream, const LayerNormGradArgs& a) {
       args.ld_d_x = a.d_x.ld();
       args.T = static_cast<int>(T);
       args.H = static_cast<int>(H);
-
       args.rows_per_block = static_cast<int>((T + blocks - 1) / blocks);
       args.inverse_h = 1.0f / static_cast<float>(H);
       args.accumulate = a.d_sum_write == GradWrite::accumulate;

@@ -144,7 +144,6 @@ Gradient gradient(const std::vector<double>& sum, const std::vector<double>& gam
       mean_g += v / n;
       mean_gx += v * normal(i) / n;
       size_g += std::fabs(v) / n;
-
       size_gx += std::fabs(v * normal(i)) / n;
     }
     // The saved mean and rstd are rounded: x̂ is off by eps (|mean| rstd + |x̂|); then sums of H terms and a few

@@ -136,7 +136,6 @@ void cross_entropy_cuda(Stream& stream, const CrossEntropyArgs& a) {
     args.ld_logits = a.logits.ld();
     args.ld_targets = a.targets.ld();
     args.ld_teacher = a.teacher.ld();
-
     args.ld_d = a.d_logits.ld();
     args.rows = static_cast<int>(rows);
     args.K = static_cast<int>(a.logits.cols());
@@ -144,7 +143,6 @@ void cross_entropy_cuda(Stream& stream, const CrossEntropyArgs& a) {
     args.smoothing = a.label_smoothing;
     args.hard = a.hard_weight;
     args.soft = a.soft_weight;
-
     args.temperature = a.temperature;
     args.multi_label = a.multi_label;
     const unsigned blocks = blocks_for(rows, kLossRows);

@@ -207,7 +207,6 @@ TEST(ActivateGrad, AgreesWithFp64) {
                                                                         d_x(DType::f32, {2, n});
       for (int64_t i = 0; i < n; ++i) {
         x.set(0, i, static_cast<double>(i - 750) / 60);
-
         x.set(1, i, std::ldexp(i % 2 != 0 ? 1.0 : -1.0, static_cast<int>(i % 140) - 120));
       }
       activate(stream, {.x = x, .y = y, .activation = activation});

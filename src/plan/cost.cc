@@ -47,7 +47,6 @@ PassCost::PassCost(const OpTotals& small, int64_t small_tokens, const OpTotals& 
       line.flops_token = (b.flops - a.flops) / (n2 - n1);
       line.bytes_token = (b.bytes - a.bytes) / (n2 - n1);
       line.flops_fixed = std::max(0.0, b.flops - n2 * line.flops_token);
-
       line.bytes_fixed = std::max(0.0, b.bytes - n2 * line.bytes_token);
     }
     if (name.starts_with("attention")) line.flops_token *= typical_length / recorded_length;

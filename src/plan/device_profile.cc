@@ -87,7 +87,6 @@ DeviceProfile local_card(Device& device) {
   p.name = device.name();
   p.total_bytes = device.memory().total_bytes;
   p.compute_capability = info.capability;
-
   p.runnable = true;
   p.bf16 = info.bf16;
   if (!info.tf32) p.tflops_tf32 = 0;
@@ -134,7 +133,6 @@ DeviceProfile estimated_cpu(Isa isa, int threads, int64_t total_bytes) {
   p.total_bytes = total_bytes;
   p.tflops_fp32 = r.fp32 * threads * 1e-3;
   p.tflops_half = r.bf16 * threads * 1e-3;
-
   p.tops_int8 = r.int8 * threads * 1e-3;
   p.bandwidth = 12e9 * std::min(threads, 16);
   return p;
@@ -152,7 +150,6 @@ DeviceProfile local_profile(Device& device) {
       p.tflops_fp32 = kept.tflops_fp32;
       p.tflops_half = kept.tflops_half;
       p.tops_int8 = kept.tops_int8;
-
       p.bandwidth = kept.bandwidth;
       p.measured = true;
     } catch (const Error& e) {
@@ -248,7 +245,6 @@ nlohmann::ordered_json profile_to_json(const DeviceProfile& p) {
   j["tflops_fp32"] = p.tflops_fp32;
   j["tflops_tf32"] = p.tflops_tf32;
   j["tflops_half"] = p.tflops_half;
-
   j["tflops_fp8"] = p.tflops_fp8;
   j["tops_int8"] = p.tops_int8;
   if (p.kind == DeviceKind::cuda) j["host_bandwidth"] = p.host_bandwidth;
@@ -275,7 +271,6 @@ DeviceProfile profile_of_json(const nlohmann::ordered_json& j) {
   p.total_bytes = j.at("total_bytes").get<int64_t>();
   p.tflops_fp32 = j.at("tflops_fp32").get<double>();
   p.tflops_tf32 = j.at("tflops_tf32").get<double>();
-
   p.tflops_half = j.at("tflops_half").get<double>();
   p.tflops_fp8 = j.at("tflops_fp8").get<double>();
   p.tops_int8 = j.at("tops_int8").get<double>();

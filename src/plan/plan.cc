@@ -93,11 +93,9 @@ class Solver {
     p.device = r_.device;
     p.precision = r_.precision;
     p.output = r_.output;
-
     p.limit_bytes = r_.limit_bytes;
     p.max_length = r_.max_length;
     p.token_budget = tokens;
-
     p.max_sequences = std::max<int64_t>(1, tokens / kShortestTexts);
     p.recompute = way.level;
     p.optimizer = way.optimizer;

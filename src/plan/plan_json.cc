@@ -78,7 +78,6 @@ Plan plan_from_json(std::string_view text) {
       fail(ErrorCode::bad_data, "not a plan: bytes sum to {}, peak_bytes is {}", p.bytes.total(), p.peak_bytes);
     p.token_budget = j.at("token_budget").get<int64_t>();
     p.max_sequences = j.at("max_sequences").get<int64_t>();
-
     p.max_length = j.at("max_length").get<int64_t>();
     p.precision = known(precision_from_name(name("precision")), "precision", name("precision"));
     p.output = known(by_name<Output>(kOutputs, name("output")), "output", name("output"));
@@ -89,7 +88,6 @@ Plan plan_from_json(std::string_view text) {
     p.moments_on_host = j.value("moments_on_host", false);
     p.recompute = known(recompute_from_name(name("recompute")), "recompute", name("recompute"));
     p.accumulation_steps = j.at("accumulation_steps").get<int64_t>();
-
     p.staging_depth = j.at("staging_depth").get<int>();
     p.tokens_per_second = j.at("tokens_per_second").get<double>();
     p.step_seconds = j.at("step_seconds").get<double>();

@@ -34,7 +34,6 @@ ModelShape shape(Family family, int64_t layers, int64_t hidden, int64_t heads, i
   s.heads = heads;
   s.ffn = 4 * hidden;
   s.vocab = vocab;
-
   s.positions = positions;
   s.types = family == Family::distilbert ? 0 : family == Family::roberta ? 1 : 2;
   s.position_offset = family == Family::roberta ? 2 : 0;
@@ -526,7 +525,6 @@ TEST(Plan, CpuScoringHoldsUnderTheKernelsOwnLimit) {
   r.shape = model;
   r.device = estimated_cpu(best_isa(), 1, int64_t{1} << 30);
   r.max_length = model.max_tokens();
-
   r.tables_in_slab = false;
   r.limit_bytes = int64_t{6} << 20, r.fill = true;
   const Plan plan = solve(r);

@@ -182,7 +182,6 @@ Comparison compare_models(const std::vector<ModelRun>& runs, const std::vector<s
     m.precision = run.precision;
     m.rows_per_second = run.rows_per_second;
     m.tokens_per_second = run.tokens_per_second;
-
     m.load_seconds = run.load_seconds;
     m.planned_bytes = run.planned_bytes;
     m.held_bytes = run.held_bytes;
@@ -289,7 +288,6 @@ std::string to_json(const Comparison& c) {
     if (m.metrics) {
       model["accuracy"] = m.metrics->accuracy;
       model["macro_f1"] = m.metrics->macro_f1;
-
       model["macro_recall"] = m.metrics->macro_recall;
       model["confusion"] = m.metrics->confusion;
       for (size_t k = 0; k < c.labels.size(); ++k)

@@ -18,7 +18,6 @@ ModelRun model(std::string name, std::vector<std::string> labels, std::vector<in
   run.name = std::move(name);
   run.labels = std::move(labels);
   run.predicted = std::move(predicted);
-
   run.rows_per_second = rows_per_second;
   return run;
 }

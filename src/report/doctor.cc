@@ -158,7 +158,6 @@ class Physician {
       Finding& f = d_.findings.back();
       f.evidence = std::move(advice.evidence);
       f.change = std::move(advice.change);
-
       f.settings = std::move(advice.settings);
     }
     d_.facts = train_facts(r_, s_);

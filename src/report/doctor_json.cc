@@ -41,7 +41,6 @@ Diagnosis diagnosis_from_json(const std::string& text) {
     Diagnosis d;
     j.at("seconds").get_to(d.seconds);
     j.at("busy_seconds").get_to(d.busy_seconds);
-
     j.at("idle_seconds").get_to(d.idle_seconds);
     j.at("verdict").get_to(d.verdict);
     j.at("facts").get_to(d.facts);
@@ -54,7 +53,6 @@ Diagnosis diagnosis_from_json(const std::string& text) {
       f.cause = *cause;
       item.at("idle_seconds").get_to(f.idle_seconds);
       item.at("predicted_seconds").get_to(f.predicted_seconds);
-
       item.at("gain").get_to(f.gain);
       item.at("evidence").get_to(f.evidence);
       item.at("change").get_to(f.change);

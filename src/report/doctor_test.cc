@@ -182,7 +182,6 @@ std::vector<Planted> plants() {
          batches(m, 0, 100, 100);
          m.trace.record.card.sm_clock_mhz = 1200;
          m.trace.record.card.max_sm_clock_mhz = 2000;
-
          m.trace.record.card.throttle = {"hardware thermal"};
          return m;
        }},
@@ -192,11 +191,9 @@ std::vector<Planted> plants() {
          batches(m, 0, 100, 100);
          m.trace.record.card.sm_clock_mhz = 1200;
          m.trace.record.card.max_sm_clock_mhz = 2000;
-
          m.trace.record.card.unhindered_clock_mhz = 1600;
          m.trace.record.card.throttle = {"power cap", "software thermal"};
          m.trace.record.card.power_w = 690;
-
          m.trace.record.card.power_limit_w = 700;
          return m;
        }},
@@ -206,7 +203,6 @@ std::vector<Planted> plants() {
          batches(m, 0, 100, 100);
          m.trace.record.card.sm_clock_mhz = 500;
          m.trace.record.card.max_sm_clock_mhz = 2000;
-
          m.trace.record.card.throttle = {"power cap"};
          m.trace.record.card.power_w = 200;
          m.trace.record.card.power_limit_w = 700;
@@ -287,7 +283,6 @@ TEST(Doctor, SaysSoWhenThereIsNothingToGain) {
     m.stats().cpu_seconds = 1;
     m.stats().read_cpu_seconds = 0.001;
     m.stats().sink_cpu_seconds = 0.001;
-
     m.stats().other_cpu_seconds = 0.05;
     const Diagnosis d = diagnose(m.trace);
     EXPECT_TRUE(d.nothing_to_gain()) << to_text(d);
@@ -340,7 +335,6 @@ TEST(Doctor, ClocksThatWereSetCanBeGivenFree) {
   batches(m, 0, 100, 100);
   m.trace.record.card.sm_clock_mhz = 1000;
   m.trace.record.card.max_sm_clock_mhz = 2000;
-
   m.trace.record.card.throttle = {"application clocks"};
   const Diagnosis d = diagnose(m.trace);
   ASSERT_FALSE(d.findings.empty());
@@ -354,7 +348,6 @@ TEST(DoctorTrace, ReadingsOfACardAreThoseOfItsWork) {
     s.max_sm_clock_mhz = 1980;
     s.power_w = watts;
     s.power_limit_w = 700;
-
     s.throttle = std::move(reasons);
     return s;
   };

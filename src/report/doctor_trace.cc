@@ -30,7 +30,6 @@ void visit_record(Visit&& visit, Record& r) {
   visit("on_card", r.on_card);
   visit("device_index", r.device_index);
   visit("inputs", r.inputs);
-
   visit("output", r.output);
   visit("threads", r.threads);
   visit("cores", r.cores);
@@ -53,28 +52,22 @@ void visit_stats(Visit&& visit, Stats& s) {
   visit("rows", s.rows);
   visit("bad_rows", s.bad_rows);
   visit("truncated_rows", s.truncated_rows);
-
   visit("tokens", s.tokens);
   visit("batches", s.batches);
   visit("sum_squares", s.sum_squares);
   visit("seconds", s.seconds);
-
   visit("compute_seconds", s.compute_seconds);
   visit("wait_input_seconds", s.wait_input_seconds);
   visit("sink_seconds", s.sink_seconds);
-
   visit("read_seconds", s.read_seconds);
   visit("room_seconds", s.room_seconds);
   visit("tokenize_seconds", s.tokenize_seconds);
-
   visit("host_seconds", s.host_seconds);
   visit("tokenizers", s.tokenizers);
   visit("read_cpu_seconds", s.read_cpu_seconds);
-
   visit("tokenize_cpu_seconds", s.tokenize_cpu_seconds);
   visit("sink_cpu_seconds", s.sink_cpu_seconds);
   visit("cpu_seconds", s.cpu_seconds);
-
   visit("other_cpu_seconds", s.other_cpu_seconds);
   visit("run_delay_seconds", s.run_delay_seconds);
   visit("major_faults", s.major_faults);
@@ -84,7 +77,6 @@ template <class Visit, class Card>
 void visit_card(Visit&& visit, Card& c) {
   visit("sm_clock_mhz", c.sm_clock_mhz);
   visit("max_sm_clock_mhz", c.max_sm_clock_mhz);
-
   visit("unhindered_clock_mhz", c.unhindered_clock_mhz);
   visit("power_w", c.power_w);
   visit("power_limit_w", c.power_limit_w);
@@ -98,14 +90,12 @@ void visit_training(Visit&& visit, Training& t) {
   visit("steps", t.steps);
   visit("recompute", t.recompute);
   visit("optimizer", t.optimizer);
-
   visit("token_home", t.token_home);
   visit("recompute_asked", t.recompute_asked);
   visit("moments_on_host", t.moments_on_host);
   visit("resumed", t.resumed);
   visit("free_recompute", t.free_recompute);
   visit("free_optimizer", t.free_optimizer);
-
   visit("free_moments_on_host", t.free_moments_on_host);
   visit("wide_batch_tokens", t.wide_batch_tokens);
   visit("wide_tokens_per_second", t.wide_tokens_per_second);
@@ -188,7 +178,6 @@ void predict_budgets(TracedRun& r, Engine& engine) {
     const Plan free = solve(request);
     r.free_token_budget = free.token_budget;
     r.free_limit_bytes = request.limit_bytes;
-
     r.free_tokens_per_second = free.tokens_per_second;
     request.token_budget = plan.token_budget;
     r.plan_tokens_per_second = solve(request).tokens_per_second;
@@ -225,7 +214,6 @@ void CardReadings::add(const GpuSample& card) {
   record_.sm_clock_mhz = static_cast<int>(clocks_ / ++clock_samples_);
   if (std::any_of(reasons.begin(), reasons.end(), is_slowdown)) return;
   unhindered_clocks_ += *card.sm_clock_mhz;
-
   record_.unhindered_clock_mhz = static_cast<int>(unhindered_clocks_ / ++unhindered_samples_);
 }
 
@@ -273,7 +261,6 @@ TracedRun make_record(const std::string& verb, Engine* engine, const PipelineSta
   const Plan& plan = engine->plan();
   r.model = engine->model().dir().string();
   r.device = engine->device().name();
-
   r.precision = precision_name(engine->precision());
   r.on_card = engine->device().kind() == DeviceKind::cuda;
   r.device_index = engine->device().index();
@@ -281,7 +268,6 @@ TracedRun make_record(const std::string& verb, Engine* engine, const PipelineSta
   r.token_budget = plan.token_budget;
   r.max_length = plan.max_length;
   r.limit_bytes = plan.limit_bytes;
-
   r.planned_bytes = plan.peak_bytes;
   r.staging_depth = plan.staging_depth;
   predict_budgets(r, *engine);

@@ -22,7 +22,6 @@ Made training(bool on_card = true) {
   t.steps = 10;
   t.token_home = "staged";
   t.recompute = t.free_recompute = "none";
-
   t.optimizer = t.free_optimizer = "adamw";
   t.wide_batch_tokens = 4096;
   t.wide_tokens_per_second = 1e6;
@@ -148,7 +147,6 @@ std::vector<Planted> train_plants() {
          Made m = steps(0, 100);
          m.trace.record.card.sm_clock_mhz = 1200;
          m.trace.record.card.max_sm_clock_mhz = 2000;
-
          m.trace.record.card.throttle = {"hardware thermal"};
          return m;
        }},

@@ -88,7 +88,6 @@ LlmProfile profile_llm(const LlmClient& client, const std::vector<std::string>& 
   p.api = llm_api_name(client.api());
   p.url = client.base();
   p.model = client.options().model;
-
   p.max_tokens = client.options().max_tokens;
   const LlmCall warm = client.generate("Say hello.");
   p.first_request_s = warm.seconds;

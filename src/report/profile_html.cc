@@ -97,7 +97,6 @@ void speed_plots(HtmlPage& page, const Profile& p) {
       a.y.push_back(point.items_per_second);
       b.x.push_back(x);
       b.y.push_back(point.seconds.p50);
-
       c.x.push_back(x);
       c.y.push_back(point.speedup);
       least = std::min(least, point.items_per_second);
@@ -226,7 +225,6 @@ void agreement_section(HtmlPage& page, const Profile& p) {
           {m.name, cell_percent(*m.accuracy), fmt::format("{:.4f}", *m.macro_f1), format_count(m.labelled_rows)});
       bars.groups.push_back(m.name);
       bars.series[0].values.push_back(*m.accuracy);
-
       bars.series[1].values.push_back(*m.macro_f1);
     }
   if (!quality.rows.empty()) {

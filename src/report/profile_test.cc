@@ -81,7 +81,6 @@ Profile made_up() {
   p.generated_at = "2026-01-02T03:04:05Z";
   p.stamp = "20260102_030405";
   p.mode = "sentiment";
-
   p.texts_source = kHostileName;
   p.texts = 3;
   p.machine.cpu = kHostileName;
@@ -101,7 +100,6 @@ Profile made_up() {
   s.counted.tokens = 30000;
   s.counted.seconds = 2;
   s.run.rows_per_second = 500;
-
   s.run.tokens_per_second = 15000;
   s.run.device_busy = 0.5;
   s.run.mfu = 0.25;
@@ -111,7 +109,6 @@ Profile made_up() {
   plan.peak_bytes = 1000;
   plan.bytes[Tag::weights] = 700;
   plan.bytes[Tag::activations] = 300;
-
   plan.tokens_per_second = 100000;
   plan.device.tflops_fp32 = 1;
   plan.device.bandwidth = 1e10;
@@ -129,7 +126,6 @@ Profile made_up() {
   v.plan.reset();
   v.accuracy = 0.895;
   v.sizes[0].run.rows_per_second = 5000;
-
   v.predictions = {"Positive", "NEGATIVE", "positive"};
   v.ops.clear();
   p.models = {m, v};
@@ -329,7 +325,6 @@ class ProfileRun : public ::testing::Test {
     options_.engine.device = "cpu";
     options_.engine.precision = "fp32";
     options_.engine.threads = 2;
-
     options_.engine.memory_limit = "1GiB";
     options_.batch_sizes = {1, 3};
     options_.sizes = {20, 60};
@@ -337,7 +332,6 @@ class ProfileRun : public ::testing::Test {
     options_.seconds = 1e-6;
     for (int i = 0; i < 40; ++i) {
       texts_.texts.push_back(fmt::format("w{} w{} w{}", 5 + i, 6 + i, 7 + i));
-
       texts_.labels.push_back(std::to_string(i % 3));
     }
     texts_.source = "made up";

@@ -41,11 +41,9 @@ void predict_train_plans(TracedRun& r, const TrainJob& job) {
     const Plan free = solve_train_request(job, request);
     r.free_token_budget = free.token_budget;
     r.free_limit_bytes = request.limit_bytes;
-
     r.free_tokens_per_second = free.tokens_per_second;
     r.training.free_planned_bytes = free.peak_bytes;
     r.training.free_recompute = recompute_name(free.recompute);
-
     r.training.free_optimizer = optimizer_name(free.optimizer);
     r.training.free_moments_on_host = free.moments_on_host;
   } catch (const Error&) {
@@ -64,7 +62,6 @@ void TrainRecorder::begins(const TrainJob& job) {
   if (job.device->kind() == DeviceKind::cuda) card_.emplace(job.device->pci_bus_id());
   process_cpu_ = CpuClock::process_seconds();
   machine_cpu_ = CpuClock::machine_seconds();
-
   faults_ = CpuClock::major_faults();
   delays_ = CpuClock::task_run_delays();
   since_ns_ = now_ns();
@@ -95,7 +92,6 @@ void TrainRecorder::ends(const TrainJob& job, const TrainOutcome& outcome) {
   r.others = outcome.others.text();
   r.model = job.model_dir.string();
   r.device = job.device->name();
-
   r.precision = precision_name(job.precision);
   r.on_card = job.device->kind() == DeviceKind::cuda;
   r.device_index = job.device->index();
@@ -108,7 +104,6 @@ void TrainRecorder::ends(const TrainJob& job, const TrainOutcome& outcome) {
   r.token_budget = plan.token_budget;
   r.max_length = plan.max_length;
   r.limit_bytes = plan.limit_bytes;
-
   r.planned_bytes = plan.peak_bytes;
   r.staging_depth = plan.staging_depth;
   TracedTraining& t = r.training;
@@ -117,7 +112,6 @@ void TrainRecorder::ends(const TrainJob& job, const TrainOutcome& outcome) {
   t.token_home = token_home_name(job.token_home);
   t.recompute = recompute_name(plan.recompute);
   t.optimizer = optimizer_name(plan.optimizer);
-
   t.moments_on_host = plan.moments_on_host;
   t.recompute_asked = job.settings.recompute != "auto";
   t.resumed = !job.settings.resume_from_checkpoint.empty();

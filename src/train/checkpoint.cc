@@ -94,7 +94,6 @@ LoadedCheckpoint parse_checkpoint(const fs::path& dir, const ModelShape& shape) 
   p.good_steps = b.at("good_steps");
   p.best_metric = b.at("best_metric");
   p.best_step = b.at("best_step");
-
   p.evaluations_since_best = b.at("evaluations_since_best");
   p.settings = b.at("settings").dump();
   p.state_json = state.dump();

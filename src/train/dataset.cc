@@ -210,7 +210,6 @@ void add_tokens(TrainRows& set, const std::vector<std::string>& files, const std
       set.token_label.insert(set.token_label.end(), encoded[i].tags.begin(), encoded[i].tags.end());
       set.label.push_back(kIgnoredTarget);
       set.file.push_back(first_file + static_cast<int32_t>(f));
-
       set.line.push_back(static_cast<int32_t>(sentences[i].line));
     }
   }

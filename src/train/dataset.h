@@ -70,7 +70,6 @@ void each_array(Fn&& fn, Sets&... sets) {
   fn(sets.label...);
   fn(sets.multi_label...);
   fn(sets.token_label...);
-
   fn(sets.file...);
   fn(sets.line...);
 }

@@ -236,7 +236,6 @@ auto rows_from(int32_t seed) {
     set.begin = {0, 1, 3};
     set.label = {0, 1};
     set.multi_label = {0.5f};
-
     set.token_label = {-100, 1, 2};
     set.file = {0, 0};
     set.line = {2, 3};
@@ -368,7 +367,6 @@ auto many_rows(size_t* most, int* times) {
       rows.end_row();
       rows.label.push_back(static_cast<int32_t>(r % 3));
       rows.file.push_back(0);
-
       rows.line.push_back(static_cast<int32_t>(r));
       *most = std::max(*most, rows.ids.size());
     }

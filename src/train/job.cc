@@ -211,7 +211,6 @@ std::string hash_of_data(const TrainJob& job) {
     hash.add_all(set->begin);
     hash.add_all(set->label);
     hash.add_all(set->multi_label);
-
     hash.add_all(set->token_label);
   }
   return hash.hex();

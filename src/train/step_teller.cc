@@ -115,7 +115,6 @@ void StepTeller::step_done(const StepReading& p, double seconds) {
   ++window_steps_;
   window_rows_ += p.rows;
   window_tokens_ += p.tokens;
-
   window_squares_ += p.sum_squares;
   if (p.number % job_.settings.logging_steps == 0 || p.number == schedule_.total_steps()) log_window(p, seconds);
   if (callbacks_.progress)
@@ -195,7 +194,6 @@ void StepTeller::publish(const StepReading& p, double seconds) {
   f.mfu_of_data_sheet = *job_.plan.device.mfu_note() != 0;
   f.planned_bytes = job_.plan.peak_bytes;
   f.limit_bytes = job_.plan.limit_bytes;
-
   f.token_budget = job_.plan.token_budget;
   f.peak_bytes = held_;
   f.step = p.number;

@@ -132,7 +132,6 @@ TEST(TokenHome, EveryWayIsTheSameRun) {
       put_file(t.dir / "train.conll", TinyJob::conll(48, 1));
       put_file(t.dir / "val.conll", TinyJob::conll(12, 2));
       t.settings.train_files = {(t.dir / "train.conll").string()};
-
       t.settings.validation_files = {(t.dir / "val.conll").string()};
     }
     t.settings.dropout = 0.1;

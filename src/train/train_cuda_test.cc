@@ -102,7 +102,6 @@ void on_card(TinyJob& t, bool tags) {
     put_file(t.dir / "train.conll", TinyJob::conll(96, 1));
     put_file(t.dir / "val.conll", TinyJob::conll(12, 2));
     t.settings.train_files = {(t.dir / "train.conll").string()};
-
     t.settings.validation_files = {(t.dir / "val.conll").string()};
   }
   t.settings.device = "cuda:0";

@@ -361,7 +361,6 @@ class Loop {
       targets.teacher_sequence = run_teacher(staged.batch);
       pass.loss.temperature = static_cast<float>(s_.temperature);
       pass.loss.hard_weight = static_cast<float>(s_.hard_weight);
-
       pass.loss.soft_weight = static_cast<float>(1 - s_.hard_weight);
     }
     TrainResult result;
@@ -417,7 +416,6 @@ class Loop {
     step.lr = static_cast<float>(p.lr);
     step.beta1 = static_cast<float>(s_.adam_beta1);
     step.beta2 = static_cast<float>(s_.adam_beta2);
-
     step.eps = static_cast<float>(s_.adam_epsilon);
     step.weight_decay = static_cast<float>(s_.weight_decay);
     step.max_grad_norm = static_cast<float>(s_.max_grad_norm);
@@ -618,7 +616,6 @@ class Loop {
     outcome_.steps = progress_.step;
     outcome_.best_metric = progress_.best_metric;
     outcome_.best_step = progress_.best_step;
-
     outcome_.best_metric_name = metric_name();
     tell_stats();
     tell_record();

@@ -355,7 +355,6 @@ TEST(Trainer, TokensAndBothTasks) {
   put_file(m.dir / "val.conll", TinyJob::conll(24, 2));
   m.settings.task = "multi";
   m.settings.token_train_file = (m.dir / "train.conll").string();
-
   m.settings.token_validation_file = (m.dir / "val.conll").string();
   m.settings.num_train_epochs = 48;
   m.settings.learning_rate = 3e-3;  // at 5e-3 the tagger's end depends on the CPU's rounding

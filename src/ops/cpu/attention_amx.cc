@@ -57,7 +57,6 @@ void pack_values(const void* v, int64_t ld, int64_t keys, int64_t padded, int64_
   alignas(64) uint16_t low_index[32], high_index[32];
   for (int i = 0; i < 32; ++i) {
     low_index[i] = static_cast<uint16_t>(i / 2 + i % 2 * 32);
-
     high_index[i] = static_cast<uint16_t>(16 + i / 2 + i % 2 * 32);
   }
   const __m512i low = _mm512_load_si512(low_index), high = _mm512_load_si512(high_index), none = _mm512_setzero_si512();

@@ -304,7 +304,6 @@ void adamw8(const cpu::AdamWRange& r) {
           const F new_root = sqrt(v);
           store_at(m, i, moment, lanes);
           store_at(root, i, new_root, lanes);
-
           store_at(r.master + begin, i, weight, lanes);
           store_copy(r, begin + i, weight, lanes);
           m_top = max(m_top, inside(abs(moment), lanes));

@@ -108,10 +108,8 @@ void check_attention_grad(const AttentionSetting& c) {
             const double key = at(begin + j, H + head * D + d), query = q(row, head * D + d),
                          upper = up(row, head * D + d), depth = static_cast<double>(n) * kEps32 * 4;
             d_q[at_q] += scale * d_score * key;
-
             q_tol[at_q] += scale * std::fabs(key) * (s_error + depth * std::fabs(d_score));
             d_k[at_k] += scale * d_score * query;
-
             k_tol[at_k] += scale * std::fabs(query) * (s_error + depth * std::fabs(d_score));
             d_v[at_k] += prob * m * upper;
             v_tol[at_k] += std::fabs(upper) * (p_error + depth * prob * m);
@@ -122,7 +120,6 @@ void check_attention_grad(const AttentionSetting& c) {
   for (size_t i = 0; i < d_q.size(); ++i) q_tol[i] += eps_of(c.dtype) * (std::fabs(d_q[i]) + q_tol[i]);
   for (size_t i = 0; i < d_k.size(); ++i) {
     k_tol[i] += eps_of(c.dtype) * (std::fabs(d_k[i]) + k_tol[i]);
-
     v_tol[i] += eps_of(c.dtype) * (std::fabs(d_v[i]) + v_tol[i]);
   }
 
@@ -144,7 +141,6 @@ void check_attention_grad(const AttentionSetting& c) {
   args.first_query_only = c.first_query_only;
   args.heads = N;
   args.scratch = scratch;
-
   args.dropout = c.dropout;
   attention_grad(Gpu::stream(), args);
   const HostTensor got = g_d_qkv.host();
@@ -221,10 +217,8 @@ TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
               total += g / h;
               size += std::fabs(g) / h;
               total_x += g * normal(i) / h;
-
               size_x += std::fabs(g * normal(i)) / h;
               d_gamma[i] += d_y.at(t, i) * normal(i);
-
               gamma_size[i] += std::fabs(d_y.at(t, i)) * (std::fabs(normal(i)) + rstd.at(t) * std::fabs(sum.at(t, i)));
               d_beta[i] += d_y.at(t, i);
               beta_size[i] += std::fabs(d_y.at(t, i));
@@ -238,7 +232,6 @@ TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
                   (rstd.at(t) * (std::fabs(d_y.at(t, i) * gamma.at(i)) + size + (1 + std::fabs(normal(i))) * size_x) +
                    (plain ? 0 : std::fabs(before.at(t, i))));
               d_sum.push_back(d);
-
               tolerance.push_back(error + eps_of(type) * (std::fabs(d) + error) + smallest_of(type));
               d_x.push_back(d * dropout_factor(drop, t, i));
             }
@@ -289,7 +282,6 @@ TEST_F(CudaEmbeddingGrad, AddsRunsInOrder) {
         std::vector<int32_t> ids, positions, by_id(static_cast<size_t>(T)), by_position;
         for (int64_t t = 0; t < T; ++t) {
           ids.push_back(static_cast<int32_t>(t % 5 == 0 ? 3 : t * t % 11));
-
           positions.push_back(static_cast<int32_t>(2 + t % 17));
         }
         std::iota(by_id.begin(), by_id.end(), 0);
@@ -366,7 +358,6 @@ TEST_F(CudaLinearGrad, AgreesWithFp64) {
             const double error = size * (4 * kEps32 * (steps + 8) + inner) + 2 * kEps32 * std::fabs(start) +
                                  (add ? 1.01 * eps_of(to) * std::fabs(sum) : 0);
             want.push_back(sum + start);
-
             tolerance.push_back(error + eps_of(to) * (std::fabs(sum + start) + error) + smallest_of(to));
           };
           for (int64_t t = 0; t < T; ++t)

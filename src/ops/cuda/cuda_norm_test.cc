@@ -174,7 +174,6 @@ TEST_F(CudaEmbedding, AgreesWithFp64) {
               args.sum = sum;
               args.mean = mean;
               args.rstd = rstd;
-
               args.dropout = {.probability = 0.1f, .seed = seed, .site = 1, .first_row = 2};
             }
             embedding(Gpu::stream(), args);

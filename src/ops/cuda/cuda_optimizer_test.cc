@@ -59,7 +59,6 @@ TEST_F(CudaLoss, AgreesWithTheCpu) {
             args.targets = g_targets;
             args.class_weights = g_weights;
             args.loss = g_loss;
-
             args.d_logits = g_d;
             args.scratch = g_scratch;
             if (teacher) args.teacher = g_other;

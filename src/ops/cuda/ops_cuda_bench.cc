@@ -227,7 +227,6 @@ class Encoder {
     x_ = b.normal(type, {T_, kH});
     x1_ = b.normal(type, {T_, kH});
     y_ = b.normal(type, {T_, kH});
-
     qkv_ = b.normal(type, {T_, 3 * kH});
     att_ = fp8 ? b.fp8({T_, kH}, 1, 16) : b.normal(type, {T_, kH});
     up_ = fp8 ? b.fp8({T_, kF}, 1, 16) : b.normal(type, {T_, kF});
@@ -236,7 +235,6 @@ class Encoder {
       x18_ = b.fp8({T_, kH}, 1, 8);
       s8_ = b.scalar(8);
       s16_ = b.scalar(16);
-
       i8_ = b.scalar(1.0f / 8);
       i16_ = b.scalar(1.0f / 16);
     }
