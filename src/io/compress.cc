@@ -452,6 +452,18 @@ std::unique_ptr<ByteSource> open_source(const std::string& path, std::shared_ptr
   return decompressed(std::make_unique<FileSource>(path, fd, true, std::move(wait)));
 }
 
+std::string read_head(const std::string& path, size_t bytes) {
+  std::string head(bytes, '\0');
+  const auto source = open_source(path);
+  size_t used = 0;
+  try {
+    for (size_t n = 1; n > 0 && used < bytes; used += n) n = source->read(head.data() + used, bytes - used);
+  } catch (const Error&) {  // whoever reads it to the end says so
+  }
+  head.resize(used);
+  return head;
+}
+
 std::unique_ptr<ByteSource> memory_source(std::string name, std::string bytes, size_t piece) {
   return std::make_unique<MemorySource>(std::move(name), std::move(bytes), piece);
 }

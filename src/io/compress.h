@@ -50,6 +50,8 @@ class ByteSource {
 
 // Opens a path or "-". A missing or unreadable file is an Error(usage), a broken one Error(bad_data).
 std::unique_ptr<ByteSource> open_source(const std::string& path, std::shared_ptr<const InputWait> wait = nullptr);
+// The first `bytes` bytes of what open_source gives, or all there are, or all before the stream breaks.
+std::string read_head(const std::string& path, size_t bytes);
 // Decompresses `inner` if its first bytes (or its name) say so. open_source does this.
 std::unique_ptr<ByteSource> decompressed(std::unique_ptr<ByteSource> inner);
 // Bytes in memory, handed out at most `piece` at a time; for tests.

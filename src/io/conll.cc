@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "io/file_checks.h"
 
 namespace brim {
 namespace {
@@ -190,11 +191,7 @@ bool is_tagged_file(const std::string& path, const std::string& format) {
   if (format == "auto" && has_conll_name(path)) return true;
   const bool jsonl = is_jsonl(path, format);
   if ((!jsonl && (format != "auto" || row_format_of(path) != RowFormat::txt)) || !is_rereadable(path)) return false;
-  std::string head(size_t{64} << 10, '\0');
-  const auto source = open_source(path);
-  size_t used = 0;
-  for (size_t n = 1; n > 0 && used < head.size(); used += n) n = source->read(head.data() + used, head.size() - used);
-  head.resize(used);
+  const std::string head = read_head(path, kHeadBytes);
   if (!jsonl) return looks_like_conll(head);
   const auto row = nlohmann::json::parse(head.substr(0, head.find('\n')), nullptr, false);
   return row.is_object() && row.contains("tokens") && row.contains(kTagKey);

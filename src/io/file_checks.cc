@@ -52,8 +52,25 @@ std::string_view utf16_kind(std::string_view head) {
 
 constexpr std::string_view kConvert = "iconv -f WINDOWS-1252 -t UTF-8";  // most of what is no UTF-8 is this or Latin-1
 
-// Text in another encoding, or no text: most lines are not UTF-8. A line that is, among others, is a bad row.
-std::string other_encoding(std::string_view head) {
+}  // namespace
+
+std::string why_not_utf8(std::string_view row) {
+  const size_t at = valid_utf8_prefix(row);
+  if (at == row.size()) return {};
+  return fmt::format("byte {} (0x{:02X}) is not UTF-8; if the file is Latin-1 or Windows-1252, convert it first: {}",
+                     at + 1, static_cast<unsigned char>(row[at]), kConvert);
+}
+
+std::string why_not_text(std::string_view head) {
+  for (const Magic& magic : kMagics)
+    if (head.starts_with(magic.bytes)) return std::string(magic.what);
+  if (is_bzip2(head)) return "is compressed by bzip2; unpack it first (bzip2 -dc); Brim reads .gz and .zst itself";
+  if (const std::string_view kind = utf16_kind(head.substr(0, 4096)); !kind.empty())
+    return fmt::format("is {}, not UTF-8; convert it first: iconv -f {} -t UTF-8", kind, kind);
+  return {};
+}
+
+std::string why_other_encoding(std::string_view head) {
   constexpr size_t kLongestCut = 3;  // bytes of a code point whose end is not here
   size_t lines = 0, bad = 0, first = 0, control = 0;
   for (size_t at = 0; at < head.size();) {
@@ -74,25 +91,6 @@ std::string other_encoding(std::string_view head) {
                                         first + 1, static_cast<unsigned char>(head[first]));
   if (control * 50 > head.size()) return fmt::format("is no UTF-8 text: {}; is it a file of texts?", where);
   return fmt::format("is no UTF-8: {}; if it is Latin-1 or Windows-1252, convert it first: {}", where, kConvert);
-}
-
-}  // namespace
-
-std::string why_not_utf8(std::string_view row) {
-  const size_t at = valid_utf8_prefix(row);
-  if (at == row.size()) return {};
-  return fmt::format("byte {} (0x{:02X}) is not UTF-8; if the file is Latin-1 or Windows-1252, convert it first: {}",
-                     at + 1, static_cast<unsigned char>(row[at]), kConvert);
-}
-
-std::string why_not_text(std::string_view head) {
-  for (const Magic& magic : kMagics)
-    if (head.starts_with(magic.bytes)) return std::string(magic.what);
-  if (is_bzip2(head)) return "is compressed by bzip2; unpack it first (bzip2 -dc); Brim reads .gz and .zst itself";
-  if (const std::string_view kind = utf16_kind(head.substr(0, 4096)); !kind.empty())
-    return fmt::format("is {}, not UTF-8; convert it first: iconv -f {} -t UTF-8", kind, kind);
-  constexpr size_t kEnough = size_t{64} << 10;
-  return other_encoding(head.substr(0, kEnough));
 }
 
 void refuse_output_over_input(const std::string& output, const std::vector<std::string>& inputs) {

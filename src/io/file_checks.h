@@ -12,6 +12,10 @@ namespace brim {
 // may be text.
 std::string why_not_text(std::string_view head);
 
+// The same for text in another encoding: most of the lines of `head`, a file's first kHeadBytes, are not UTF-8.
+constexpr size_t kHeadBytes = size_t{64} << 10;
+std::string why_other_encoding(std::string_view head);
+
 // What is wrong with the first ill-formed byte of a row and what to do about it; empty where the row is UTF-8.
 std::string why_not_utf8(std::string_view row);
 

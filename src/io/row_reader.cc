@@ -51,6 +51,12 @@ int64_t total_size(const std::vector<std::string>& paths) {
   return total;
 }
 
+void refuse_other_encoding(const std::string& path) {
+  const std::string head = read_head(path, kHeadBytes);
+  if (!why_not_text(head).empty()) return;  // opening it says what it is
+  if (const std::string why = why_other_encoding(head); !why.empty()) fail(ErrorCode::bad_data, "{}: {}", path, why);
+}
+
 RowFormat common_format(const std::vector<std::string>& paths) {
   const RowFormat format = row_format_of(paths[0]);
   for (const std::string& path : paths)
@@ -168,6 +174,8 @@ RowReader::RowReader(std::vector<std::string> paths, RowReaderOptions options)
          std::count(paths_.begin(), paths_.end(), "-"));
   schema_.format = options_.format == RowFormat::automatic ? common_format(paths_) : options_.format;
   choose_dialect();
+  for (const std::string& path : paths_)
+    if (path != "-" && is_rereadable(path)) refuse_other_encoding(path);
   bytes_total_ = total_size(paths_);
   open_input(0, false);
   learn_columns();
