@@ -73,10 +73,20 @@ std::vector<bool> starts_by_spaces(const std::u32string& text, const std::vector
   return starts;
 }
 
+// Punctuation at a word's edges that its tokens hold too ("(Lon" "don").
+void trim_edges(const std::u32string& text, EncodedWord& word) {
+  const auto begin = text.begin() + word.begin, end = text.begin() + word.end;
+  const auto first = std::find_if(begin, end, is_part_of_words);
+  if (first == end) return;  // punctuation alone
+  word.begin += static_cast<int32_t>(first - begin);
+  while (!is_part_of_words(text[static_cast<size_t>(word.end) - 1])) --word.end;
+}
+
 std::vector<EncodedWord> words_of(const std::u32string& text, const Encoding& e, const std::string& tokenizer_kind) {
   const std::vector<Piece> pieces = pieces_of(text, e);
+  const bool marked = tokenizer_kind == "wordpiece";
   std::vector<bool> starts;
-  if (tokenizer_kind == "wordpiece")
+  if (marked)
     for (const Piece& p : pieces) starts.push_back(!p.continues);
   else
     starts = starts_by_spaces(text, pieces);
@@ -87,6 +97,8 @@ std::vector<EncodedWord> words_of(const std::u32string& text, const Encoding& e,
     else
       words.back().end = std::max(words.back().end, pieces[p].word.end);
   }
+  if (!marked)
+    for (EncodedWord& word : words) trim_edges(text, word);
   return words;
 }
 
