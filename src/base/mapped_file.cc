@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -47,6 +48,13 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 void MappedFile::expect_scattered_reads() const {
   if (data_ != nullptr) ::madvise(const_cast<std::byte*>(data_), size_, MADV_RANDOM);  // advice: nothing depends on it
+}
+
+void MappedFile::release(size_t at, size_t bytes) const {
+  static const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t begin = (at + page - 1) / page * page;
+  const size_t end = bytes >= size_ - std::min(at, size_) ? size_ : (at + bytes) / page * page;
+  if (begin < end) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 
 std::string read_file(const std::filesystem::path& path, ErrorCode code) {

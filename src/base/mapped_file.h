@@ -2,6 +2,7 @@
 // A file mapped read-only. Weights are read through it, so a model's pages are shared between processes.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string_view>
@@ -24,6 +25,8 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   void expect_scattered_reads() const;  // pages are read one by one, without their neighbours
+  // Whole pages of the part are no longer this process's; they are read again where they are needed. All: the default.
+  void release(size_t at = 0, size_t bytes = SIZE_MAX) const;
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
  private:

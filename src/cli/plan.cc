@@ -164,13 +164,12 @@ PlanRequest request_for(const Job& job, const Target& t) {
   r.device = t.profile;
   r.limit_bytes = MemoryLimit::resolve(job.settings.memory_limit, t.memory, t.profile.name, job.settings.limit_origin);
   r.limit_origin = job.settings.limit_origin;
-  const bool cpu = t.profile.kind == DeviceKind::cpu;
-  r.tables_in_slab = !cpu || job.config.quantization.has_value();
+  add_host_memory(r, job.dir);
   const TrainSettings& s = job.settings;
   r.precision = (r.task == Task::score ? choose_precision(s.precision, t.profile, job.config, job.dir)
                                        : resolve_precision(s.precision, s.precision_by_switch, t.profile, r.task))
                     .precision;
-  if (t.device && !cpu) r.device = measured_profile(*t.device, r.precision, r.limit_bytes);
+  if (t.device && r.device.kind != DeviceKind::cpu) r.device = measured_profile(*t.device, r.precision, r.limit_bytes);
   return r;
 }
 
@@ -491,7 +490,9 @@ int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
                format_count(p.token_budget), format_count(texts_of(job, p.token_budget)), job.request.typical_length,
                format_si(p.tokens_per_second));
   }
-  if (all.context_bytes > 0) fmt::print("  {:<24} {:>10}  once for all\n", "driver", format_bytes(all.context_bytes));
+  if (all.context_bytes > 0)
+    fmt::print("  {:<24} {:>10}  once for all\n", all.plans[0].device.kind == DeviceKind::cpu ? "program" : "driver",
+               format_bytes(all.context_bytes));
   print_total(all.peak_bytes, all.limit_bytes, 24);
   for (const Job& job : jobs)
     for (const auto& note : job.notes) fmt::print("note: {}: {}\n", job.name(), note);

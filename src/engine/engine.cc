@@ -114,7 +114,7 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
   engine->precision_reason_ = choice.reason;
   request.limit_bytes = limit_bytes;
   request.device = measured_profile(device, request.precision, limit_bytes);
-  request.tables_in_slab = device.kind() != DeviceKind::cpu || config.quantization.has_value();
+  add_host_memory(request, options.model_dir);
   request.fill = options.fill;
   {
     ScopedZone zone(Zone::plan);

@@ -152,13 +152,18 @@ class Run {
   // How many chunks the packers may hold; on the CPU they are made shorter first.
   size_t held_chunks() const {
     double seconds_per_token = 0;
+    bool cpu_tags = false;
     for (Engine* engine : engines_)
-      if (engine != nullptr && engine->device().kind() == DeviceKind::cpu)
+      if (engine != nullptr && engine->device().kind() == DeviceKind::cpu) {
         seconds_per_token += 1 / engine->plan().tokens_per_second;
+        cpu_tags = cpu_tags || is_per_token(engine->output());
+      }
     if (seconds_per_token > 0)
       reader_.limit_chunks(static_cast<size_t>(
           std::max<int64_t>(kLeastChunkBytes, std::llround(kChunkSeconds * kBytesPerToken / seconds_per_token))));
-    return std::clamp<size_t>(kMostHeldBytes / reader_.chunk_bytes(), 1, kMostHeldChunks);
+    // Tokens with their texts and scores of each tag take ten times the bytes of the rows.
+    const size_t most = cpu_tags ? kMostHeldBytes / 8 : kMostHeldBytes;
+    return std::clamp<size_t>(most / reader_.chunk_bytes(), 1, kMostHeldChunks);
   }
 
   // Runs a stage on its thread, adding the CPU time it took to `cpu`.

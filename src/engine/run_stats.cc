@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "base/thread_pool.h"
+#include "monitor/host.h"
 #include "monitor/nvml.h"
 
 namespace brim {
@@ -95,15 +96,6 @@ RunStats run_stats(const ModelShape* shape, const Plan* plan, const PipelineStat
   r.mfu_note = plan->device.mfu_note();
   r.held_back_by = what_held_back(*plan, s, r.device_busy);
   return r;
-}
-
-int64_t peak_resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    long long kib = 0;
-    if (std::sscanf(line.c_str(), "VmHWM: %lld kB", &kib) == 1) return kib * 1024;
-  }
-  return -1;
 }
 
 int64_t held_bytes(const Device& device) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "model/shape.h"
+#include "monitor/host.h"
 #include "plan/plan.h"
 
 namespace brim {
@@ -51,7 +52,6 @@ RunStats run_stats(const ModelShape* shape, const Plan* plan, const PipelineStat
 // What this process holds: on its card (NVML, by process) or, computing on the CPU, its peak resident set. Negative:
 // unknown.
 int64_t held_bytes(const Device& device);
-int64_t peak_resident_bytes();
 // Starts the peak of the resident set anew, so that models measured one after another do not share it.
 void reset_peak_resident();
 

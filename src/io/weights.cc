@@ -189,6 +189,14 @@ const TensorView& WeightSource::get(std::string_view name) const {
        quote_text(name), near.empty() ? "" : fmt::format(" (the nearest is {})", quote_text(near)));
 }
 
+void WeightSource::release(std::string_view name) const {
+  const Entry* found = entry(name);
+  if (found == nullptr || !found->stored.dtype || !found->stored.stride.empty()) return;
+  const MappedFile& file = files_[found->file];
+  file.release(static_cast<size_t>(found->stored.data - file.data()),
+               static_cast<size_t>(found->stored.elements * dtype_bytes(*found->stored.dtype)));
+}
+
 const StoredTensor* WeightSource::describe(std::string_view name) const {
   const Entry* found = entry(name);
   return found == nullptr ? nullptr : &found->stored;

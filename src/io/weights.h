@@ -31,6 +31,8 @@ class WeightSource {
   const TensorView* find(std::string_view name) const;
   const TensorView& get(std::string_view name) const;  // absent: Error naming the file and the nearest name
   bool has(std::string_view name) const { return entry(name) != nullptr; }
+  // Its bytes were read and are not needed soon: memory that holds them is given back.
+  void release(std::string_view name) const;
   // Type and shape without touching the tensor's bytes; null if absent.
   const StoredTensor* describe(std::string_view name) const;
 

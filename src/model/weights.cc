@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/weights.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -50,13 +52,23 @@ DType matrix_type(Precision precision) {
   }
 }
 
-// The stored tensor of one full name; encoders saved alone lack the family prefix ("bert.").
-const TensorView* find_tensor(const WeightSource& source, const std::string& name) {
-  if (const TensorView* t = source.find(name)) return t;
+// The name a tensor is stored under; encoders saved alone lack the family prefix ("bert."). The name itself where there
+// is none.
+std::string stored_name(const WeightSource& source, const std::string& name) {
+  if (source.has(name)) return name;
   for (const char* prefix : {"bert.", "roberta.", "distilbert."})
-    if (name.rfind(prefix, 0) == 0)
-      if (const TensorView* t = source.find(name.substr(std::strlen(prefix)))) return t;
-  return nullptr;
+    if (name.rfind(prefix, 0) == 0 && source.has(name.substr(std::strlen(prefix))))
+      return name.substr(std::strlen(prefix));
+  return name;
+}
+
+const TensorView* find_tensor(const WeightSource& source, const std::string& name) {
+  return source.find(stored_name(source, name));
+}
+
+// What was read of the mapped file would otherwise stay in this process's memory beside what was made of it.
+void release_param(const WeightSource& source, const ParamSpec& spec) {
+  for (const auto& name : spec.names) source.release(stored_name(source, name));
 }
 
 void check_shape(const WeightSource& source, const std::string& name, const TensorView& t, int64_t rows, int64_t cols) {
@@ -124,15 +136,18 @@ std::optional<Stacked> stack_param(const WeightSource& source, const ParamSpec& 
   return s;
 }
 
-void widen(const Stacked& s, float* out) {
-  const int64_t n = s.data.elements();
+// Elements [begin, end), widened.
+void widen(const Stacked& s, int64_t begin, int64_t end, float* out) {
   if (s.data.dtype != DType::i8) {
-    convert_elements(s.data.data, s.data.dtype, out, DType::f32, n);
+    convert_elements(static_cast<const char*>(s.data.data) + begin * dtype_bytes(s.data.dtype), s.data.dtype, out,
+                     DType::f32, end - begin);
     return;
   }
-  const int64_t cols = n / std::max<int64_t>(1, s.data.rows());
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(s.data.as<int8_t>()[i]) * s.scale.as<float>()[i / cols];
+  const int64_t cols = s.data.elements() / std::max<int64_t>(1, s.data.rows());
+  for (int64_t i = begin; i < end; ++i)
+    out[i - begin] = static_cast<float>(s.data.as<int8_t>()[i]) * s.scale.as<float>()[i / cols];
 }
+void widen(const Stacked& s, float* out) { widen(s, 0, s.data.elements(), out); }
 
 void fill_matrix(const Stacked& s, const LinearWeight& w, DeviceKind target) {
   if (target == DeviceKind::cpu) {
@@ -187,10 +202,16 @@ void fill_fp8_scales(const WeightSource& source, const std::vector<ParamSpec>& p
   put(layer.middle, product_bound(read(at + P::ffn1_w), read(at + P::ffn1_b), gamma1, beta1));
 }
 
+// A piece at a time: a word table widened whole would be the largest thing in memory.
 void fill_vector(const Stacked& s, const TensorView& out) {
-  std::vector<float> wide(static_cast<size_t>(s.data.elements()));
-  widen(s, wide.data());
-  convert_elements(wide.data(), DType::f32, out.data, out.dtype, out.elements());
+  constexpr int64_t kPiece = int64_t{1} << 16;
+  std::vector<float> wide(static_cast<size_t>(std::min(kPiece, s.data.elements())));
+  for (int64_t begin = 0; begin < s.data.elements(); begin += kPiece) {
+    const int64_t end = std::min(begin + kPiece, s.data.elements());
+    widen(s, begin, end, wide.data());
+    convert_elements(wide.data(), DType::f32, static_cast<char*>(out.data) + begin * dtype_bytes(out.dtype), out.dtype,
+                     end - begin);
+  }
 }
 
 }  // namespace
@@ -318,7 +339,25 @@ bool read_param(const WeightSource& source, const ModelShape&, const ParamSpec& 
   const auto stacked = stack_param(source, spec);
   if (!stacked) return false;
   widen(*stacked, out);
+  release_param(source, spec);
   return true;
+}
+
+TableHome table_home(const WeightSource& source, const ModelShape& s, DeviceKind target) {
+  TableHome home;
+  if (target != DeviceKind::cpu) return home;
+  const auto params = model_params(s);
+  int64_t bytes = 0;
+  for (const int64_t table : {ParamIndex::word, ParamIndex::position, ParamIndex::type}) {
+    if (params[table].rows == 0) continue;
+    const StoredTensor* stored = source.describe(stored_name(source, params[table].names[0]));
+    if (stored == nullptr || !stored->dtype) continue;
+    if (table == ParamIndex::word && (stored->dtype == DType::i8 || stored->dtype == DType::f64)) return home;
+    bytes += stored->elements * dtype_bytes(*stored->dtype);
+  }
+  home.in_slab = false;
+  home.mapped_bytes = bytes;
+  return home;
 }
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& device, Precision precision) {
@@ -336,8 +375,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
   const bool cpu = device.kind() == DeviceKind::cpu;
   const auto params = model_params(s);
 
-  const TensorView* word = find_tensor(source, params[ParamIndex::word].names[0]);
-  const bool tables_in_slab = !cpu || (word != nullptr && (word->dtype == DType::i8 || word->dtype == DType::f64));
+  const bool tables_in_slab = table_home(source, s, device.kind()).in_slab;
   const int64_t bytes = layout_weights(s, precision, device.kind(), isa, tables_in_slab, nullptr).bytes;
   model->slab_ = device.allocate(static_cast<size_t>(bytes));
   model->layout_ = layout_weights(s, precision, device.kind(), isa, tables_in_slab, model->slab_.data());
@@ -359,6 +397,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
         fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", source.where(),
              params[param].names[0]);
       fill_matrix(*stacked, w, device.kind());
+      release_param(source, params[param]);
     });
   };
   auto vector = [&](int64_t param, const TensorView& v) {
@@ -369,6 +408,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
         fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", source.where(),
              params[param].names[0]);
       fill_vector(*stacked, v);
+      release_param(source, params[param]);
     });
   };
   EncoderWeights& w = target.weights;
@@ -384,6 +424,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
         part.data = stacked->data.slice_rows(0, rows);
         if (stacked->scale) part.scale = stacked->scale.slice_rows(0, rows);
         fill_vector(part, out);
+        release_param(source, params[param]);
       });
     } else {
       const auto stacked = stack_param(source, params[param]);
@@ -438,6 +479,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
   pool.parallel_for(tasks.size(), [&](size_t i, int) { tasks[i](); });
   if (cpu) {
     model->layout_ = target;
+    ::malloc_trim(0);  // the limit is for the whole process, and what packing took is needed no more
     if (tables_in_slab) model->source_.reset();
   } else {
     auto stream = device.make_stream();

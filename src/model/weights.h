@@ -23,6 +23,14 @@ struct WeightLayout {
   EncoderWeights weights;  // views from `base` on; the tables are empty when they stay outside the slab
   int64_t bytes = 0;
 };
+// Where the embedding tables are: copied with the other weights or, on the CPU, read where the file is mapped, except
+// int8 and f64 ones, which are converted.
+struct TableHome {
+  bool in_slab = true;
+  int64_t mapped_bytes = 0;  // of tables that stay mapped
+};
+TableHome table_home(const WeightSource& source, const ModelShape& shape, DeviceKind target);
+
 // `tables_in_slab`: on the CPU embedding tables stay where the file is mapped, except int8 ones, which are widened.
 WeightLayout layout_weights(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa,
                             bool tables_in_slab, void* base);

@@ -76,6 +76,15 @@ int64_t own_resident_bytes() {
   return words.size() > 1 ? number(words[1]) * ::sysconf(_SC_PAGESIZE) : 0;
 }
 
+int64_t peak_resident_bytes() {
+  int64_t bytes = -1;
+  each_line(slurp("/proc/self/status"), [&](std::string_view line) {
+    if (line.starts_with("VmHWM:"))
+      if (const auto words = words_of(line); words.size() > 1) bytes = number(words[1]) * 1024;
+  });
+  return bytes;
+}
+
 HostSampler::HostSampler(std::filesystem::path disk, std::filesystem::path proc)
     : disk_(std::move(disk)), proc_(std::move(proc)) {
   each_line(slurp(proc_ / "cpuinfo"), [&](std::string_view line) {

@@ -75,5 +75,6 @@ class OtherProcesses {
 
 // Resident bytes of this process now.
 int64_t own_resident_bytes();
+int64_t peak_resident_bytes();  // the most it ever was; -1 where the system does not say
 
 }  // namespace brim

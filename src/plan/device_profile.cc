@@ -67,6 +67,9 @@ DeviceProfile local_cpu(Device& device) {
   const ThreadPool* pool = static_cast<CpuStream&>(*stream).pool();
   DeviceProfile p = estimated_cpu(best_isa(), pool != nullptr ? pool->size() : 1, device.memory().total_bytes);
   p.name = device.name();
+  // What a run holds beside weights, arenas and tokenizer: the program and its libraries (6 MiB), rows between reader
+  // and writer (16 MiB at most where no row is long), each thread's stack and heap.
+  p.context_bytes = (int64_t{22} << 20) + p.threads * (int64_t{1} << 20);
   return p;
 }
 

@@ -23,7 +23,7 @@ struct DeviceProfile {
          tops_int8 = 0;       // attained by a large product; 0: not there
   double bandwidth = 0;       // bytes/s, copy, read plus written
   double host_bandwidth = 0;  // cuda: bytes/s each way between page-locked host memory and the card
-  int64_t context_bytes = 0;  // what the process holds on the device before the first allocation of ours
+  int64_t context_bytes = 0;  // what the process holds on the device beside the plan's own allocations
   bool bf16 = true;           // tflops_half counts for bf16 too, not only for fp16
   bool measured = false;      // rates were measured; else they come from data sheets
   bool context_measured = false;

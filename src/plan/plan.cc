@@ -14,6 +14,8 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "io/hf_config.h"
+#include "io/weights.h"
 #include "model/weights.h"
 #include "plan/cost.h"
 
@@ -64,7 +66,8 @@ class Solver {
         r_.typical_length > 0 ? std::min(r_.typical_length, r_.max_length) : std::min<int64_t>(r_.max_length, 128);
     if (r_.task == Task::score)
       weights_ =
-          layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables_in_slab, nullptr).bytes;
+          layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables_in_slab, nullptr).bytes +
+          r_.mapped_bytes;
     else
       elements_ = slab_layout(r_.shape).elements();
   }
@@ -105,6 +108,7 @@ class Solver {
       p.staging_depth = cpu_ ? 1 : kScoreStagingSlots;
       const ForwardPlan f = forward(p.limits(), r_.output);
       p.bytes = f.arena_tags();
+      p.bytes[Tag::activations] += std::max<int64_t>(0, r_.load_bytes - f.arena_bytes());
       p.bytes[Tag::weights] += weights_;
       if (!cpu_) p.bytes[Tag::staging] += p.staging_depth * align_up((2 * tokens + 2 * B + 1 + kArenaAlignment) * 4);
       if (!cpu_) p.bytes[Tag::graphs] += kGraphBytes;
@@ -119,15 +123,15 @@ class Solver {
         p.bytes[Tag::staging] +=
             p.staging_depth * align_up((5 * tokens + 2 * B + 1 + targets) * 4 + 10 * kArenaAlignment);
       // Evaluation takes turns with training in the same arena; where it needs more, the arena is that much larger.
-      const int64_t evaluation = evaluation_bytes(p.limits());
-      p.bytes[Tag::activations] += std::max<int64_t>(0, evaluation - pass.arena_bytes());
+      const int64_t others = std::max(evaluation_bytes(p.limits()), r_.load_bytes);
+      p.bytes[Tag::activations] += std::max<int64_t>(0, others - pass.arena_bytes());
       add(p.bytes,
           train_state_bytes(r_.shape, r_.precision, way.optimizer, way.moments, r_.device.kind, r_.device.isa));
       if (r_.global_batch_tokens > 0)
         p.accumulation_steps = std::max<int64_t>(1, (r_.global_batch_tokens + tokens - 1) / tokens);
       s.ops = pass.ops;
     }
-    p.bytes[Tag::context] += r_.device.context_bytes;
+    p.bytes[Tag::context] += r_.device.context_bytes + r_.tokenizer_bytes;
     p.peak_bytes = p.bytes.total();
     return s;
   }
@@ -433,14 +437,14 @@ std::vector<Alternative> alternatives(const PlanRequest& r) {
 }
 
 // What a tag's bytes are, for readers who do not know its name.
-const char* part_words(Tag tag) {
+const char* part_words(Tag tag, DeviceKind kind) {
   switch (tag) {
     case Tag::master:
       return "the fp32 copy of the weights";
     case Tag::optimizer:
       return "the optimizer's state";
     case Tag::context:
-      return "the driver's own memory";
+      return kind == DeviceKind::cpu ? "the program, its tokenizer and rows on their way" : "the driver's own memory";
     default:
       return tag_name(tag);
   }
@@ -490,11 +494,39 @@ const char* part_words(Tag tag) {
        origin.where.empty() ? "" : origin.name("") + ": ", format_bytes(r.limit_bytes), r.device.name,
        r.token_budget > 0 ? format_count(r.token_budget) + " tokens"
                           : fmt::format("one text of {} tokens", r.max_length),
-       table, "in all", format_bytes(smallest.peak_bytes), part_words(largest), format_bytes(smallest.bytes[largest]),
-       would, advice);
+       table, "in all", format_bytes(smallest.peak_bytes), part_words(largest, r.device.kind),
+       format_bytes(smallest.bytes[largest]), would, advice);
 }
 
 }  // namespace
+
+void add_host_memory(PlanRequest& r, const std::filesystem::path& dir) {
+  if (r.device.kind != DeviceKind::cpu) return;
+  const ModelShape& s = r.shape;
+  if (r.task == Task::train) {
+    r.load_bytes = 4 * slab_layout(s).elements();  // all parameters once more, until the state has them
+  } else {
+    try {
+      const TableHome tables = table_home(*WeightSource::open(dir), s, r.device.kind);
+      r.tables_in_slab = tables.in_slab;
+      r.mapped_bytes = tables.mapped_bytes;
+    } catch (const Error&) {  // a config alone is enough to plan; weights are mostly stored in f32
+      r.tables_in_slab = false;
+      r.mapped_bytes = 4 * s.hidden * (s.vocab + s.positions + s.types);
+    }
+    // Each thread that packs weights holds one matrix, widened.
+    r.load_bytes = r.device.threads * 4 * s.hidden * std::max(3 * s.hidden, s.ffn);
+  }
+  // Measured on BERT's, RoBERTa's and SentencePiece's: vocabulary, tries and caches take up to three times the files.
+  int64_t largest = 0;
+  for (const auto& file : tokenizer_files(dir)) {
+    std::error_code ec;
+    const auto bytes = std::filesystem::file_size(file, ec);
+    if (!ec) largest = std::max(largest, static_cast<int64_t>(bytes));
+  }
+  constexpr int64_t kAnyTokenizer = int64_t{4} << 20;
+  r.tokenizer_bytes = kAnyTokenizer + 3 * largest;
+}
 
 Plan solve(const PlanRequest& request) {
   const Solver solver(request);

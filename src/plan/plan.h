@@ -3,6 +3,7 @@
 // request; a small value that is printed, stored in checkpoints and compared.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -48,8 +49,12 @@ struct PlanRequest {
   int64_t typical_length = 0;  // for predicting speed; 0: max_length, at most 128
   Output output = Output::sequence_scores;
   Precision precision = Precision::fp32;
-  bool tables_in_slab = true;  // whether embedding tables count (on the CPU they stay mapped)
-  bool fill = false;           // take all the limit allows, not only what speed needs
+  bool tables_in_slab = true;  // whether embedding tables are copied with the weights (on the CPU most stay mapped)
+  // On the CPU the limit is for the whole process (add_host_memory):
+  int64_t mapped_bytes = 0;     // embedding tables that stay mapped
+  int64_t tokenizer_bytes = 0;  // and, in training, the token sets
+  int64_t load_bytes = 0;       // held while the model is loaded, before there is an arena
+  bool fill = false;            // take all the limit allows, not only what speed needs
   // Training only:
   Optimizer optimizer = Optimizer::adamw;
   bool keep_optimizer = false;         // asked for by name: never exchanged for the 8-bit one
@@ -91,6 +96,9 @@ Plan solve(const PlanRequest& request);
 // included, and returns its peak.
 void share_limit(int64_t limit_bytes, int64_t context_bytes, size_t models,
                  const std::function<int64_t(size_t model, int64_t limit_bytes)>& take);
+
+// What a request for the CPU must know of the model's files beside its shape. Does nothing for other devices.
+void add_host_memory(PlanRequest& request, const std::filesystem::path& model_dir);
 
 // The least bytes any plan with these settings needs: one sequence of max_length tokens at a time, all recomputed.
 int64_t smallest_limit(const PlanRequest& request);

@@ -169,7 +169,7 @@ void predict_budgets(TracedRun& r, Engine& engine) {
   request.max_length = plan.max_length;
   request.output = plan.output;
   request.precision = plan.precision;
-  request.tables_in_slab = r.on_card || engine.config().quantization.has_value();
+  add_host_memory(request, engine.model().dir());
   request.typical_length = std::clamp<int64_t>(r.stats.tokens / std::max<int64_t>(1, r.stats.rows), 1, plan.max_length);
   try {
     MemoryInfo memory = engine.device().memory();

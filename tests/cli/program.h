@@ -15,6 +15,13 @@
 
 namespace brim {
 
+// A sanitizer's own memory is no part of any plan.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kInstrumented = true;
+#else
+constexpr bool kInstrumented = false;
+#endif
+
 struct Outcome {
   int code = -1;      // exit code
   int signal = 0;     // that ended it, if one did

@@ -170,6 +170,34 @@ TEST_F(Score, ARowThatOneModelRefusesIsBadForAll) {
   EXPECT_EQ(rows[3].find(",,"), std::string::npos) << rows[3];
 }
 
+// What a limit promises on the CPU is the whole process: what cannot fit is refused with the smallest limit that works,
+// and at that limit the process stays below it.
+TEST_F(Score, TheLimitHoldsOnTheCpu) {
+  put("a.txt", made_up_lines(300));
+  const std::string model = std::string(BRIM_SOURCE_DIR) + "/models/default";
+  make_model("bert_token", "ner");
+  for (const std::string& name : {model, std::string("tiny"), std::string("ner")})
+    for (const char* precision : {"fp32", "int8"}) {
+      SCOPED_TRACE(name + " in " + precision);
+      const auto with = [&](const std::string& limit) {
+        return std::vector<std::string>{
+            "score",     "a.txt", "--model",        name,  "--device", "cpu",         "-o",      "out.csv",
+            "--threads", "2",     "--memory-limit", limit, "-q",       "--precision", precision, "--max-length",
+            "32"};
+      };
+      const Outcome small = refused(5, {"context", "--memory-limit"}, with("8MiB"));
+      const size_t at = small.err.find("--memory-limit ");
+      const int64_t least = std::stoll(small.err.substr(at + 15));
+      EXPECT_EQ(small.err.substr(at).find(fmt::format("--memory-limit {}MiB", least)), 0u) << small.err;
+      refused(5, {fmt::format("{}MiB", least)}, with(fmt::format("{}MiB", least - 1)));
+      const Outcome got = brim(with(fmt::format("{}MiB", least)));
+      EXPECT_EQ(got.code, 0) << got.err;
+      if (!kInstrumented) {
+        EXPECT_LE(got.peak_kib, least * 1024);
+      }
+    }
+}
+
 TEST_F(Score, LongTextModes) {
   std::string text;
   for (int i = 5; i < 96; ++i) text += fmt::format("w{} ", i);
