@@ -252,28 +252,48 @@ std::vector<float> TrainState::download(Stream& stream) const {
   return master;
 }
 
-std::vector<std::byte> TrainState::download_moments(Stream& stream) const {
+std::span<const float> TrainState::on_host(Stream& stream, std::vector<float>& copy) const {
+  if (device_.kind() == DeviceKind::cpu)
+    return {static_cast<const float*>(master_.data()), static_cast<size_t>(layout_.elements())};
+  copy = download(stream);
+  return copy;
+}
+
+std::vector<std::span<const std::byte>> TrainState::moments_on_host(Stream& stream,
+                                                                    std::vector<std::byte>& copy) const {
   if (leave_) leave_->synchronize();
-  std::vector<std::byte> all(m_.bytes() + v_.bytes() + moment_scales_.bytes());
+  std::vector<std::span<const std::byte>> parts;
+  if (device_.kind() == DeviceKind::cpu) {
+    for (const DeviceBuffer* b : {&m_, &v_, &moment_scales_})
+      parts.emplace_back(static_cast<const std::byte*>(b->data()), b->bytes());
+    return parts;
+  }
+  copy.resize(m_.bytes() + v_.bytes() + moment_scales_.bytes());
   size_t at = 0;
   for (const DeviceBuffer* b : {&m_, &v_, &moment_scales_}) {
-    if (b->bytes() > 0) stream.copy(all.data() + at, b->data(), b->bytes());
+    if (b->bytes() > 0) stream.copy(copy.data() + at, b->data(), b->bytes());
     at += b->bytes();
   }
   stream.synchronize();
-  return all;
+  parts.emplace_back(copy);
+  return parts;
 }
 
-void TrainState::upload_moments(Stream& stream, const std::vector<std::byte>& all) {
+void TrainState::upload_moments(Stream& stream, const MappedFile& all) {
   BRIM_CHECK(all.size() == m_.bytes() + v_.bytes() + moment_scales_.bytes(), "{} bytes of moments, {} wanted",
              all.size(), m_.bytes() + v_.bytes() + moment_scales_.bytes());
   if (leave_) leave_->synchronize();
+  constexpr size_t kPiece = size_t{1} << 20;  // no more of the file than that is in memory
   size_t at = 0;
-  for (DeviceBuffer* b : {&m_, &v_, &moment_scales_}) {
-    if (b->bytes() > 0) stream.copy(b->data(), all.data() + at, b->bytes());
-    at += b->bytes();
-  }
-  stream.synchronize();
+  for (DeviceBuffer* b : {&m_, &v_, &moment_scales_})
+    for (size_t done = 0; done < b->bytes();) {
+      const size_t n = std::min(kPiece, b->bytes() - done);
+      stream.copy(static_cast<char*>(b->data()) + done, all.data() + at, n);
+      stream.synchronize();
+      all.release(at, n);
+      done += n;
+      at += n;
+    }
 }
 
 void TrainState::refresh(Stream& stream) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "device/device.h"
 #include "device/event.h"
 #include "io/weights.h"
@@ -53,9 +54,11 @@ class TrainState {
   // Host values of all parameters, in slab order of elements().
   void upload(Stream& stream, const std::vector<float>& master);
   std::vector<float> download(Stream& stream) const;
+  // The same where the host can read it: the state itself on the CPU, else downloaded to `copy`. Until the next step.
+  std::span<const float> on_host(Stream& stream, std::vector<float>& copy) const;
   // The optimizer's moments as raw bytes, for checkpoints.
-  std::vector<std::byte> download_moments(Stream& stream) const;
-  void upload_moments(Stream& stream, const std::vector<std::byte>& bytes);
+  std::vector<std::span<const std::byte>> moments_on_host(Stream& stream, std::vector<std::byte>& copy) const;
+  void upload_moments(Stream& stream, const MappedFile& bytes);
 
   const SlabLayout& layout() const { return layout_; }
   const TrainParams& params() const { return params_; }

@@ -27,9 +27,12 @@ constexpr const char* kMoments = "optimizer.bin";
 uint32_t checksum(const fs::path& path) {
   const MappedFile file(path);
   uLong crc = crc32(0, nullptr, 0);
-  for (size_t at = 0; at < file.size(); at += size_t{1} << 30)
+  constexpr size_t kPiece = size_t{1} << 20;
+  for (size_t at = 0; at < file.size(); at += kPiece) {
     crc = crc32(crc, reinterpret_cast<const Bytef*>(file.data() + at),
-                static_cast<uInt>(std::min(file.size() - at, size_t{1} << 30)));
+                static_cast<uInt>(std::min(file.size() - at, kPiece)));
+    file.release(at, kPiece);
+  }
   return static_cast<uint32_t>(crc);
 }
 
@@ -101,8 +104,7 @@ LoadedCheckpoint parse_checkpoint(const fs::path& dir, const ModelShape& shape) 
   const auto source = WeightSource::open(dir);
   const auto drawn = load_master(*source, shape, 0, 0, c.master);
   if (!drawn.empty()) fail(ErrorCode::bad_model, "{}: no tensor {}", source->where(), drawn[0]);
-  const MappedFile moments(dir / kMoments);
-  c.moments.assign(moments.bytes().begin(), moments.bytes().end());
+  c.moments = MappedFile(dir / kMoments);
   return c;
 }
 
@@ -117,7 +119,7 @@ LoadedCheckpoint read_checkpoint(const fs::path& dir, const ModelShape& shape) {
 }  // namespace
 
 void write_model(const fs::path& dir, const ModelFiles& files, const SlabLayout& layout,
-                 const std::vector<float>& master) {
+                 std::span<const float> master) {
   make_directory(dir);
   std::map<std::string, TensorView> tensors;
   for (size_t i = 0; i < layout.params.size(); ++i) {
@@ -144,23 +146,21 @@ void write_model(const fs::path& dir, const ModelFiles& files, const SlabLayout&
 }
 
 void write_trained(const fs::path& dir, const ModelFiles& files, const SlabLayout& layout,
-                   const std::vector<float>& master) {
+                   std::span<const float> master) {
   write_model(dir, files, layout, master);
   if (files.shape.sequence_classes == 0 || files.shape.token_classes == 0) return;
   ModelFiles tagger = files;
   tagger.labels = files.tags;
   tagger.shape.sequence_classes = 0;
   tagger.shape.multi_label = false;
-  const SlabLayout to = slab_layout(tagger.shape);
-  std::vector<float> part(static_cast<size_t>(to.elements()), 0.0f);
-  for (size_t i = 0; i < to.params.size(); ++i)  // the same parameters, the other head's without elements
-    std::copy_n(master.begin() + layout.offset[i], to.params[i].elements(), part.begin() + to.offset[i]);
-  write_model(dir / kTagger, tagger, to, part);
+  SlabLayout to = slab_layout(tagger.shape);  // the same parameters, the other head's without elements
+  to.offset = layout.offset;
+  write_model(dir / kTagger, tagger, to, master);
 }
 
 void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const SlabLayout& layout,
-                      const std::vector<float>& master, const std::vector<std::byte>& moments, const TrainProgress& p,
-                      int64_t keep) {
+                      std::span<const float> master, std::span<const std::span<const std::byte>> moments,
+                      const TrainProgress& p, int64_t keep) {
   const fs::path final = output_dir / fmt::format("checkpoint-{}", p.step),
                  part = output_dir / fmt::format("checkpoint-{}.part", p.step);
   std::error_code ec;
@@ -169,7 +169,7 @@ void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const
     write_model(part, files, layout, master);
     {
       AtomicFile file(part / kMoments);
-      file.write(moments.data(), moments.size());
+      for (const auto part_of_them : moments) file.write(part_of_them.data(), part_of_them.size());
       file.commit();
     }
     nlohmann::ordered_json listed;

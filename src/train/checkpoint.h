@@ -4,9 +4,11 @@
 #pragma once
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "io/hf_config.h"
 #include "model/train_state.h"
 
@@ -35,22 +37,22 @@ struct ModelFiles {
 
 // A Hugging Face directory: config.json with id2label, model.safetensors (f32), tokenizer files.
 void write_model(const std::filesystem::path& dir, const ModelFiles& files, const SlabLayout& layout,
-                 const std::vector<float>& master);
+                 std::span<const float> master);
 
 // The same for the run's end: of two heads on one encoder each is a model of its own, the token head's in dir/ner.
 inline constexpr const char* kTagger = "ner";
 void write_trained(const std::filesystem::path& dir, const ModelFiles& files, const SlabLayout& layout,
-                   const std::vector<float>& master);
+                   std::span<const float> master);
 
 void write_checkpoint(const std::filesystem::path& output_dir, const ModelFiles& files, const SlabLayout& layout,
-                      const std::vector<float>& master, const std::vector<std::byte>& moments,
+                      std::span<const float> master, std::span<const std::span<const std::byte>> moments,
                       const TrainProgress& progress, int64_t keep);
 
 struct LoadedCheckpoint {
   std::filesystem::path dir;
   TrainProgress progress;
   std::vector<float> master;
-  std::vector<std::byte> moments;
+  MappedFile moments;
 };
 // What a run that was killed left half-written.
 void remove_parts(const std::filesystem::path& output_dir);

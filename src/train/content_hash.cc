@@ -3,9 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
-
-#include "base/mapped_file.h"
 
 namespace brim {
 namespace {
@@ -43,7 +42,17 @@ void ContentHash::add(std::string_view text) {
 
 void ContentHash::add_file(const std::filesystem::path& path) {
   const MappedFile file(path, ErrorCode::bad_data);
-  add(file.text());
+  mix(file.size());
+  add_pieces(file.data(), file.size(), &file);
+}
+
+void ContentHash::add_pieces(const void* data, size_t bytes, const MappedFile* mapped) {
+  constexpr size_t kPiece = size_t{1} << 20;  // whole words, so that the hash does not depend on it
+  const auto* at = static_cast<const char*>(data);
+  for (size_t done = 0; done < bytes; done += kPiece) {
+    add(at + done, std::min(kPiece, bytes - done));
+    if (mapped != nullptr) mapped->release();
+  }
 }
 
 std::string ContentHash::hex() const { return fmt::format("{:016x}{:016x}", lanes_[0], lanes_[1]); }

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/mapped_file.h"
+
 namespace brim {
 
 class ContentHash {
@@ -16,12 +18,14 @@ class ContentHash {
   void add(const void* data, size_t bytes);
   void add(std::string_view text);  // its length counts, so that "ab"+"c" is not "a"+"bc"
   void add_file(const std::filesystem::path& path);
+  // Where the values are in a mapped file, its pages are given back as they were read.
   template <class T>
-  void add_all(std::span<const T> values) {
+  void add_all(std::span<const T> values, const MappedFile* mapped = nullptr) {
     const uint64_t count = values.size();
     add(&count, sizeof count);
-    add(values.data(), values.size_bytes());
+    add_pieces(values.data(), values.size_bytes(), mapped);
   }
+  void add_pieces(const void* data, size_t bytes, const MappedFile* mapped);
   std::array<uint64_t, 2> value() const { return lanes_; }
   std::string hex() const;
 

@@ -32,8 +32,8 @@ RowReaderOptions reader_options(const TrainSettings& s) {
   return options;
 }
 
-constexpr size_t kBlockBytes = size_t{32} << 20;  // of text, tokenized at once
-constexpr size_t kSpillTokens = size_t{4} << 20;
+constexpr size_t kBlockBytes = size_t{4} << 20;  // of text, tokenized at once
+constexpr size_t kSpillTokens = size_t{1} << 20;
 
 struct RowRead {
   std::string_view text;

@@ -36,6 +36,10 @@ struct TrainRows {
   void end_row();  // its ids were appended
 };
 
+// On the CPU, where the limit is for the whole process, pages of a mapped set beyond this are given back as they were
+// read.
+constexpr int64_t kMostMappedTokens = int64_t{32} << 20;
+
 // A whole set, read only: the same arrays in host memory, or in the token cache's mapped file, whose pages the system
 // reads and drops as it needs, so that a set may be larger than memory.
 struct TrainSet {
@@ -51,8 +55,11 @@ struct TrainSet {
 
   TrainSet() = default;
   explicit TrainSet(TrainRows rows);
-  TrainSet in_memory() const;  // itself, or a copy of what is mapped
-  int64_t bytes() const;       // of all arrays
+  TrainSet in_memory() const;   // itself, or a copy of what is mapped
+  int64_t bytes() const;        // of all arrays
+  void release_pages() const {  // what was read of a large mapped set
+    if (mapped && bytes() > kMostMappedTokens / 2) mapped->release();
+  }
 
   int64_t rows() const { return static_cast<int64_t>(begin.size()) - 1; }
   int32_t length(int64_t row) const {

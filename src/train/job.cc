@@ -166,8 +166,10 @@ void keep_layers(TrainJob& job, const ModelShape& whole, std::vector<float>& mas
 // that.
 Plan plan_beside_teacher(PlanRequest r, const std::string& dir) {
   const ModelShape teacher = read_shape(dir);
-  const bool cpu = r.device.kind == DeviceKind::cpu;
-  const int64_t weights = layout_weights(teacher, r.precision, r.device.kind, r.device.isa, !cpu, nullptr).bytes,
+  const TableHome tables = table_home(*WeightSource::open(dir), teacher, r.device.kind);
+  const int64_t weights =
+                    layout_weights(teacher, r.precision, r.device.kind, r.device.isa, tables.in_slab, nullptr).bytes +
+                    tables.mapped_bytes,
                 limit = r.limit_bytes;
   const auto arena = [&](const Plan& p) {
     return plan_forward(teacher, r.precision, r.device.kind, r.device.isa, r.device.threads, p.limits(),
@@ -207,11 +209,11 @@ int64_t token_cache_limit(const std::filesystem::path& dir) {
 std::string hash_of_data(const TrainJob& job) {
   ContentHash hash;
   for (const TrainSet* set : {&job.train_set, &job.validation_set}) {
-    hash.add_all(set->ids);
-    hash.add_all(set->begin);
-    hash.add_all(set->label);
-    hash.add_all(set->multi_label);
-    hash.add_all(set->token_label);
+    hash.add_all(set->ids, set->mapped.get());
+    hash.add_all(set->begin, set->mapped.get());
+    hash.add_all(set->label, set->mapped.get());
+    hash.add_all(set->multi_label, set->mapped.get());
+    hash.add_all(set->token_label, set->mapped.get());
   }
   return hash.hex();
 }
@@ -247,6 +249,12 @@ PlanRequest train_plan_request(const TrainJob& job, const DeviceProfile& device,
                                              : static_cast<int64_t>(std::ceil(1.25 * job.train_set.tokens_per_row() *
                                                                               static_cast<double>(s.global_batch())));
   r.fill = s.fill;
+  add_host_memory(r, job.model_dir);
+  if (device.kind == DeviceKind::cpu) {
+    r.tokenizer_bytes += std::min(kMostMappedTokens, job.train_set.bytes() + job.validation_set.bytes()) +
+                         16 * job.train_set.rows();            // an epoch's order
+    if (!s.resume_from_checkpoint.empty()) r.load_bytes *= 2;  // the checkpoint's beside the model's
+  }
   return r;
 }
 

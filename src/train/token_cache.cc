@@ -131,7 +131,7 @@ std::optional<TrainSet> TokenCache::load(const fs::path& path, bool written_just
     const size_t end = file.size() - kHashBytes, arrays_end = end - sizeof(Table);
     if (!written_just_now) {
       ContentHash hash;
-      hash.add(file.data(), end);
+      hash.add_pieces(file.data(), end, &file);
       if (std::memcmp(hash.value().data(), file.data() + end, kHashBytes) != 0)
         fail(ErrorCode::bad_data, "its hash differs");
     }

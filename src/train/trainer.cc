@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "io/atomic_file.h"
 #include "model/train_runner.h"
+#include "monitor/host.h"
 #include "ops/gemm_tuner.h"
 #include "ops/loss.h"
 #include "train/checkpoint.h"
@@ -140,7 +141,7 @@ class Loop {
 
   // What a pass needs, once the state is on the device.
   void open_pass() {
-    job_.master = {};  // the device has it
+    job_.master = std::vector<float>();  // the device has it; = {} would keep the memory
     place_token_set(job_);
     stream_->name_ops(job_.plan.token_budget >= named_from_tokens(job_.plan, job_.shape.layers));
     pass_plan_ = plan_train_pass(job_.shape, job_.precision, job_.plan.recompute, job_.device->kind(), best_isa(),
@@ -220,6 +221,7 @@ class Loop {
           "start a new run from it: --model {0} --output NEW{1}",
           checkpoint->dir.string(), difference(checkpoint->progress.settings, progress_.settings));
     progress_ = checkpoint->progress;
+    job_.master = std::vector<float>();
     find_best_model(checkpoint->dir.parent_path());
     state_.upload(*stream_, checkpoint->master);
     state_.upload_moments(*stream_, checkpoint->moments);
@@ -305,6 +307,7 @@ class Loop {
       {
         ScopedZone zone(Zone::pack);
         build_micro_batch(job_.train_set, c.micros[i], job_.shape, *m);
+        if (job_.device->kind() == DeviceKind::cpu) job_.train_set.release_pages();
         zone.set_detail(m->packed.tokens());
       }
       m->step = step;
@@ -529,10 +532,9 @@ class Loop {
 
   // What this run allocated of what was planned, on a GPU with the context; on the CPU texts, tokens and the program
   // itself are not in the plan.
+  // On the CPU the whole process counts, as the limit is for it.
   int64_t counted_bytes() const {
-    if (job_.device->kind() == DeviceKind::cpu)
-      return state_.bytes() + static_cast<int64_t>(arena_.bytes()) + stager_->bytes() +
-             (teacher_ ? teacher_->bytes() : 0);
+    if (job_.device->kind() == DeviceKind::cpu) return peak_resident_bytes();
     return job_.device->allocated_bytes() + job_.plan.bytes[Tag::context];
   }
 
@@ -567,7 +569,7 @@ class Loop {
       if (s_.load_best_model_at_end) {
         ScopedZone writing(Zone::checkpoint);
         Stopwatch watch(outcome_.time.saving);
-        write_trained(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
+        write_trained_model();
       }
     } else if (++progress_.evaluations_since_best >= s_.early_stopping_patience && s_.early_stopping_patience > 0) {
       say(fmt::format("no improvement in {}: stopping early",
@@ -604,8 +606,15 @@ class Loop {
     Stopwatch watch(outcome_.time.saving);
     progress_.state_json = record_.state_json(facts());
     progress_.plan_json = to_json(job_.plan);
-    write_checkpoint(s_.output_dir, files_, state_.layout(), state_.download(*stream_),
-                     state_.download_moments(*stream_), progress_, s_.save_total_limit);
+    std::vector<float> master;
+    std::vector<std::byte> moments;
+    write_checkpoint(s_.output_dir, files_, state_.layout(), state_.on_host(*stream_, master),
+                     state_.moments_on_host(*stream_, moments), progress_, s_.save_total_limit);
+  }
+
+  void write_trained_model() {
+    std::vector<float> master;
+    write_trained(s_.output_dir, files_, state_.layout(), state_.on_host(*stream_, master));
   }
 
   void finish() {
@@ -622,7 +631,7 @@ class Loop {
     if (outcome_.interrupted) return;
     Stopwatch watch(outcome_.time.saving);
     const bool best_written = s_.load_best_model_at_end && progress_.best_step >= 0;
-    if (!best_written) write_trained(s_.output_dir, files_, state_.layout(), state_.download(*stream_));
+    if (!best_written) write_trained_model();
     const std::filesystem::path out = s_.output_dir;
     write_file_atomically(out / "trainer_state.json", record_.state_json(facts()));
     write_file_atomically(out / "README.md", record_.card(facts()));
@@ -639,6 +648,7 @@ class Loop {
     outcome_.planned_bytes = job_.plan.peak_bytes;
     outcome_.limit_bytes = job_.plan.limit_bytes;
     outcome_.held_bytes = teller_->held_bytes();
+    outcome_.on_card = job_.device->kind() == DeviceKind::cuda;
     outcome_.time.steps = outcome_.seconds;
     outcome_.time.busy = busy_seconds_;
     outcome_.time.waited = wait_seconds_;

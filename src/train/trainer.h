@@ -39,7 +39,8 @@ struct TrainOutcome {
   double device_busy =
       0;  // share of `seconds` from a step's first micro-batch to its update, by the device's own clock
   int64_t planned_bytes = 0, held_bytes = 0, limit_bytes = 0;
-  RunTime time;  // of the whole run
+  bool on_card = false;  // held on a card; else the peak of the resident set
+  RunTime time;          // of the whole run
   OtherProcesses::Load others;
   std::string held_back_by;
   double final_loss = 0, best_metric = 0;

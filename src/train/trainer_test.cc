@@ -436,7 +436,9 @@ TEST(Trainer, AStepTakesAsManyMicroBatchesAsItNeeds) {
   t.settings.validation_files.clear();
   t.settings.train_batch_size = 8000;
   t.settings.num_train_epochs = 1;
-  t.settings.memory_limit = "1280KiB";
+  const TrainJob job = open_train_job(t.settings, [](const std::string&) {});
+  const int64_t least = least_limit(train_plan_request(job, local_profile(*job.device), 0));
+  t.settings.memory_limit = fmt::format("{}KiB", (least >> 10) + 64);  // a text or two at a time
   const TrainOutcome o = t.run();
   EXPECT_EQ(o.steps, 1);
   EXPECT_GT(o.micro_batches, 4096);

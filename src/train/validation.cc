@@ -92,6 +92,7 @@ void Validator::run_pass(Stream& stream, Output output,
       take(static_cast<int64_t>(batch.tickets[static_cast<size_t>(b)]), host.data() + row * K,
            batch.starts[static_cast<size_t>(b) + 1] - batch.starts[static_cast<size_t>(b)]);
     }
+    if (cpu) set.release_pages();
   };
   for (int64_t row = 0; row < set.rows(); ++row) {
     packer.push({set.ids.data() + set.begin[static_cast<size_t>(row)], set.length(row), static_cast<uint64_t>(row)});

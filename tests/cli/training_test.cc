@@ -122,5 +122,38 @@ TEST_F(Training, PlanAndTrainAgree) {
             "fp32");
 }
 
+// The whole process counts, the teacher and checkpoints included; what is reported as held is what is resident.
+TEST_F(Training, TheLimitHoldsOnTheCpu) {
+  const std::string model = std::string(BRIM_SOURCE_DIR) + "/models/default";
+  for (const bool teacher : {false, true}) {
+    SCOPED_TRACE(teacher ? "with an int8 teacher" : "alone");
+    const auto with = [&](const std::string& limit) {
+      std::vector<std::string> words = {"train",    "--model",
+                                        model,      "--train",
+                                        "rows.csv", "--val",
+                                        "rows.csv", "--device",
+                                        "cpu",      "--threads",
+                                        "2",        "--output",
+                                        "limited",  "--max-steps",
+                                        "2",        "--save-steps",
+                                        "1",        "--logging-steps",
+                                        "1",        "--memory-limit",
+                                        limit,      "--overwrite-output-dir"};
+      if (teacher) words.insert(words.end(), {"--teacher", model});
+      return words;
+    };
+    const Outcome small = refused(5, {"context", "--memory-limit"}, with("64MiB"));
+    const int64_t least = std::stoll(small.err.substr(small.err.find("--memory-limit ") + 15)) + (teacher ? 64 : 0);
+    const Outcome got = brim(with(fmt::format("{}MiB", least)));
+    EXPECT_EQ(got.code, 0) << got.err;
+    if (kInstrumented) continue;
+    EXPECT_LE(got.peak_kib, least * 1024) << got.err;
+    const auto log = json_of("limited/trainer_state.json").at("log_history");
+    const auto told = log.at(0).at("memory_used_bytes").get<double>();
+    EXPECT_GT(told, 0.8 * static_cast<double>(got.peak_kib) * 1024);
+    EXPECT_LE(told, 1.01 * static_cast<double>(got.peak_kib) * 1024);
+  }
+}
+
 }  // namespace
 }  // namespace brim
