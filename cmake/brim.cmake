@@ -13,7 +13,7 @@ target_compile_options(brim_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-psabi> -Wno-missing-field-initializers -Werror -fno-math-errno>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra -Werror=all-warnings --expt-relaxed-constexpr --expt-extended-lambda
     -DFMT_USE_CONSTEXPR=1>)
-target_include_directories(brim_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_include_directories(brim_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
 if(BRIM_SANITIZE)
   # GCC 12 warns inside its own <regex> and <functional> under sanitizers (bug 105562).
   target_compile_options(brim_flags INTERFACE -fsanitize=${BRIM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all

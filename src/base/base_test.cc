@@ -33,6 +33,19 @@ thread_local int64_t allocations_here = 0;
 namespace brim {
 namespace {
 
+TEST(Error, KeepsProblemAndRemedyApart) {
+  const Error plain(ErrorCode::usage, "no such file");
+  EXPECT_STREQ(plain.what(), "no such file");
+  EXPECT_EQ(plain.remedy(), "");
+  try {
+    fail(ErrorCode::bad_data, Remedy{"set `long_text=truncate`"}, "the text has {} tokens", 900);
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "the text has 900 tokens; set `long_text=truncate`");
+    EXPECT_EQ(error.problem(), "the text has 900 tokens");
+    EXPECT_EQ(error.remedy(), "set `long_text=truncate`");
+  }
+}
+
 TEST(Error, ExitCodesAreTheDocumentedOnes) {
   EXPECT_EQ(exit_code(ErrorCode::internal), 1);
   EXPECT_EQ(exit_code(ErrorCode::usage), 2);

@@ -3,6 +3,12 @@
 
 namespace brim {
 
+Error::Error(ErrorCode code, const std::string& problem, const Remedy& remedy)
+    : std::runtime_error(remedy.text.empty() ? problem : problem + "; " + remedy.text),
+      code_(code),
+      problem_(problem),
+      remedy_(remedy.text) {}
+
 int exit_code(ErrorCode code) {
   switch (code) {
     case ErrorCode::internal:
@@ -23,6 +29,10 @@ int exit_code(ErrorCode code) {
       return 8;
     case ErrorCode::interrupted:
       return 130;
+    case ErrorCode::timed_out:
+    case ErrorCode::cancelled:
+    case ErrorCode::busy:
+      return 1;  // of requests to a library or a server; no command ends with them
   }
   return 1;
 }
@@ -47,6 +57,12 @@ const char* error_name(ErrorCode code) {
       return "training diverged";
     case ErrorCode::interrupted:
       return "interrupted";
+    case ErrorCode::timed_out:
+      return "timed out";
+    case ErrorCode::cancelled:
+      return "cancelled";
+    case ErrorCode::busy:
+      return "busy";
   }
   return "internal error";
 }

@@ -1,44 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one error type. What ends a command or a job is thrown as Error; what concerns one row or one request is
-// returned as Result<T>; what only a programmer can cause is BRIM_CHECK. Each code maps to one exit code.
+// Around brim::Error: what ends a command or a job is thrown; what concerns one row or one request is returned as
+// Result<T>; what only a programmer can cause is BRIM_CHECK. Each code maps to one exit code.
 #pragma once
 #include <fmt/format.h>
 
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
-namespace brim {
+#include "brim/error.h"
 
-enum class ErrorCode {
-  internal,      // a bug in Brim
-  usage,         // flags, keys, arguments
-  bad_data,      // input rows, labels, encodings
-  bad_model,     // model directory, weights, tokenizer, config
-  does_not_fit,  // no plan under the limit
-  device_lost,   // a kernel or the driver failed
-  cannot_write,  // unwritable, disk full
-  diverged,      // training loss is not a number
-  interrupted,   // stopped by a signal, state saved
-};
+namespace brim {
 
 int exit_code(ErrorCode code);
 const char* error_name(ErrorCode code);
-
-class Error : public std::runtime_error {
- public:
-  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
-  ErrorCode code() const { return code_; }
-
- private:
-  ErrorCode code_;
-};
 
 // fail(ErrorCode::bad_model, "{}: tensor {} has {} bytes, its header says {}", path, name, a, b)
 template <class... Args>
 [[noreturn]] void fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// The same with what would help: fail(ErrorCode::bad_data, Remedy{"set `long_text=truncate`"}, "the text has {} …", n)
+template <class... Args>
+[[noreturn]] void fail(ErrorCode code, const Remedy& remedy, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(code, fmt::format(format, std::forward<Args>(args)...), remedy);
 }
 
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);

@@ -79,8 +79,8 @@ void linear_pack(const TensorView& source, const TensorView& source_scale, Preci
                 nr = kernel.nr;
   const int64_t word = kernel.kr * kernel.element_bytes, groups = padded / kernel.kr;
   auto* sums = reinterpret_cast<int32_t*>(static_cast<char*>(packed) + gemm::panel_bytes(kernel, N, K));
-  std::vector<float> floats(static_cast<size_t>(K));
-  std::vector<uint64_t> rows(static_cast<size_t>(nr * row_bytes + 7) / 8);  // aligned for any word
+  std::vector<float> floats(static_cast<size_t>(K + 1));                    // never empty: K may be 0
+  std::vector<uint64_t> rows(static_cast<size_t>(nr * row_bytes) / 8 + 1);  // aligned for any word
   char* const buffer = reinterpret_cast<char*>(rows.data());
 
   // Row n in the kernel's element type.
