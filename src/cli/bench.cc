@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/engine_flags.h"
+#include "cli/render.h"
 #include "cli/verb.h"
 #include "io/row_reader.h"
 #include "monitor/host.h"
@@ -143,7 +144,7 @@ int run_streams(const BenchFlags& f) {
     points.push_back(measure_overlap(engines, texts, tokens, f.seconds));
   }
   const bool card = engines[0]->device().kind() == DeviceKind::cuda;
-  fmt::print("\n{}\n", overlap_verdict(points, card ? "this card" : "this CPU"));
+  fmt::print("\n{}\n", rendered(overlap_verdict(points, card ? "this card" : "this CPU")));
   if (const auto load = others.load(); load.disturbs()) fmt::print("note: {} meanwhile\n", load.text());
   return 0;
 }

@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/render.h"
 #include "cli/verb.h"
 #include "io/atomic_file.h"
 #include "io/compress.h"
@@ -134,7 +135,12 @@ Diagnosis look_at(const RunTrace& trace) {
       log_info("batch sizes cannot be measured here ({}); the plan's prediction is used", e.what());
     }
   }
-  return diagnose(trace, probe);
+  Diagnosis d = diagnose(trace, probe);
+  for (Finding& f : d.findings) {  // its advice is for the run's verb
+    f.evidence = rendered(f.evidence, trace.record.verb);
+    f.change = rendered(f.change, trace.record.verb);
+  }
+  return d;
 }
 
 struct Verified {
@@ -233,7 +239,7 @@ int run_doctor(const DoctorFlags& f) {
       all["run"] = nlohmann::json::parse(to_json(d));
       text += (text.empty() ? "" : "\nthe run\n") + to_text(d);
       if (!f.apply.empty()) {
-        write_file_atomically(f.apply, to_env_file(d));
+        write_file_atomically(f.apply, rendered(to_env_file(d)));
         const bool any = std::any_of(d.findings.begin(), d.findings.end(),
                                      [](const Finding& found) { return !found.settings.empty(); });
         text += any ? fmt::format("\nsettings written to {}; use them with --env-file {}\n", f.apply, f.apply)

@@ -21,6 +21,7 @@
 #include "base/progress.h"
 #include "base/units.h"
 #include "cli/env_file.h"
+#include "cli/render.h"
 #include "cli/verb.h"
 #include "io/descriptor.h"
 #include "plan/card_measure.h"
@@ -88,9 +89,9 @@ void print_error(std::string_view message) { print_problem("brim:", "\x1b[31m", 
 void print_log(LogLevel level, std::string_view message) {
   if (level == LogLevel::debug && !env_flag("BRIM_DEBUG")) return;
   if (level == LogLevel::warning)
-    print_problem("brim: warning:", "\x1b[33m", message);
+    print_problem("brim: warning:", "\x1b[33m", rendered(message));
   else
-    print_stderr("{}\n", message);
+    print_stderr("{}\n", rendered(message));
 }
 
 // A closed stdin, stdout or stderr would be the number of the next file opened, and take what is meant for the other.
@@ -299,6 +300,7 @@ int run(int argc, char** argv) {
     const CLI::App& verb = typed_verb(app);
     fail(ErrorCode::usage, "{}; `brim help{}` shows the flags", parse_problem(verb, e), help_words_of(verb));
   }
+  render_for(app, typed_verb(app));
   if (help->parsed()) {
     const CLI::App* about = help_words.empty() || help_words[0] == "help" ? nullptr : find_verb(app, help_words[0]);
     if (about == nullptr && !help_words.empty() && help_words[0] != "help")
@@ -388,7 +390,7 @@ int main(int argc, char** argv) {
   } catch (const brim::OutputClosed&) {
     return 0;
   } catch (const brim::Error& e) {
-    const std::string_view what = e.what();
+    const std::string what = brim::rendered(e.what());
     if (what.starts_with("brim "))  // "brim tune: …" names the program already
       brim::print_stderr("{}\n", what);
     else

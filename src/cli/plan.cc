@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/render.h"
 #include "cli/verb.h"
 #include "engine/precision.h"
 #include "io/model_dir.h"
@@ -103,7 +104,7 @@ Job open_job(const PlanFlags& f, const std::string& model, bool first) {
   try {
     names = WeightSource::open(job.dir)->names();
   } catch (const Error& e) {  // a config alone is enough to plan
-    job.notes.push_back(fmt::format("planned from config.json alone ({})", e.what()));
+    job.notes.push_back(fmt::format("planned from config.json alone ({})", rendered(e.what())));
   }
   r.shape = shape_of(job.config, head_kind(job.config, names));
   if (r.shape.sequence_classes + r.shape.token_classes == 0) {
@@ -155,6 +156,7 @@ Target open_target(const PlanFlags& f, const std::string& name) {
   } else {
     t.profile = card_profile(name, &t.notes);
   }
+  for (std::string& note : t.notes) note = rendered(note);
   t.memory = {t.profile.total_bytes, t.profile.total_bytes};
   return t;
 }
@@ -171,6 +173,13 @@ PlanRequest request_for(const Job& job, const Target& t) {
                     .precision;
   if (t.device && r.device.kind != DeviceKind::cpu) r.device = measured_profile(*t.device, r.precision, r.limit_bytes);
   return r;
+}
+
+Plan solve_in_flags(const PlanRequest& r) {
+  Plan p = solve(r);
+  for (auto* lines : {&p.why, &p.notes})
+    for (std::string& line : *lines) line = rendered(line);
+  return p;
 }
 
 std::string bar(int64_t part, int64_t whole, int width) {
@@ -354,7 +363,7 @@ int run_all(const PlanFlags& f, const Job& job) {
     try {
       const PlanRequest r = request_for(job, t);
       try {
-        plan = solve(r);
+        plan = solve_in_flags(r);
         any = true;
         if (f.json) rows.push_back(json_of(job, *plan));
         if (plan->task == Task::train) said = way(*plan);
@@ -367,7 +376,7 @@ int run_all(const PlanFlags& f, const Job& job) {
       }
     } catch (const Error& e) {  // a precision or a limit this card has not
       if (e.code() != ErrorCode::usage) throw;
-      said = e.what();
+      said = rendered(e.what());
       if (f.json) rows.push_back({{"device", {{"name", name}}}, {"fits", false}, {"error", said}});
     }
     if (!f.json) print_all_row(job, t.profile, name, plan, said);
@@ -388,7 +397,7 @@ int run_one(const PlanFlags& f, Job job) {
   const int64_t since = now_ns();
   Plan p;
   try {
-    p = solve(r);
+    p = solve_in_flags(r);
   } catch (const Error& e) {
     if (f.json && e.code() == ErrorCode::does_not_fit) fmt::print("{}\n", text_of(unfit_json(t.profile.name, r)));
     throw;
@@ -432,7 +441,7 @@ Together plan_together(const std::vector<Job>& jobs, const Target& t) {
     share_limit(all.limit_bytes, all.context_bytes, all.requests.size(), [&](size_t i, int64_t limit) {
       PlanRequest r = all.requests[i];
       r.limit_bytes = limit;
-      all.plans[i] = solve(r);
+      all.plans[i] = solve_in_flags(r);
       return all.plans[i].peak_bytes;
     });
   } catch (const Error& e) {

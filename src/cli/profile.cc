@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "cli/render.h"
 #include "cli/verb.h"
 #include "io/model_dir.h"
 
@@ -51,6 +52,18 @@ std::vector<int64_t> counts(const std::string& flag, const std::string& text) {
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
+}
+
+void in_flags(Profile& p) {
+  const auto render = [](std::vector<std::string>& lines) {
+    for (std::string& line : lines) line = rendered(line);
+  };
+  render(p.recommendations);
+  for (ModelProfile& m : p.models) {
+    render(m.notes);
+    for (SizePoint& s : m.sizes) s.run.held_back_by = rendered(s.run.held_back_by);
+  }
+  if (p.llm) render(p.llm->notes);
 }
 
 int run(const ProfileFlags& f) {
@@ -91,8 +104,9 @@ int run(const ProfileFlags& f) {
   const ProfileTexts texts = load_profile_texts(f.texts, f.format, f.text_column, f.label_column, most);
   Progress progress("profiling", STDERR_FILENO, f.quiet);
   options.progress = [&](double done, double total, const std::string& what) { progress.update({done, total, what}); };
-  const Profile profile = run_profile(options, f.mode, texts);
+  Profile profile = run_profile(options, f.mode, texts);
   progress.finish();
+  in_flags(profile);
   const ProfileFiles files = write_profile(profile, f.output_dir);
   fmt::print("{}", f.json ? profile_json(profile) : profile_table(profile));
   log_info("{} and {} written", files.json.string(), files.html.filename().string());

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
+#include "cli/render.h"
 #include "io/atomic_file.h"
 
 namespace brim {
@@ -65,6 +66,7 @@ Summary summarize(const std::vector<Engine*>& engines, const std::vector<std::st
     s.on_card = s.on_card || (engines[m] != nullptr && engines[m]->device().kind() == DeviceKind::cuda);
   }
   s.stats = together(engines, s.models, counted);
+  s.stats.held_back_by = rendered(s.stats.held_back_by);
   return s;
 }
 

@@ -12,6 +12,7 @@
 #include "base/progress.h"
 #include "base/timeline.h"
 #include "base/units.h"
+#include "cli/render.h"
 #include "cli/verb.h"
 #include "io/atomic_file.h"
 #include "io/model_dir.h"
@@ -100,13 +101,13 @@ int run_train(const TrainFlags& f) {
         format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)),
         format_si(static_cast<double>(outcome.tokens) / seconds));
     print_stderr("time {}\n", to_text(outcome.time));
-    print_stderr("device busy {:.1f} % of the steps{} · memory planned {} of {}, {} {}\nlimited by: {}\n",
-                 100 * outcome.device_busy,
-                 outcome.mfu >= 0
-                     ? fmt::format(" · compute used {:.1f} % of peak (MFU{})", 100 * outcome.mfu, outcome.mfu_note)
-                     : "",
-                 format_bytes(outcome.planned_bytes), format_bytes(outcome.limit_bytes),
-                 outcome.on_card ? "held" : "resident peak", format_bytes(outcome.held_bytes), outcome.held_back_by);
+    print_stderr(
+        "device busy {:.1f} % of the steps{} · memory planned {} of {}, {} {}\nlimited by: {}\n",
+        100 * outcome.device_busy,
+        outcome.mfu >= 0 ? fmt::format(" · compute used {:.1f} % of peak (MFU{})", 100 * outcome.mfu, outcome.mfu_note)
+                         : "",
+        format_bytes(outcome.planned_bytes), format_bytes(outcome.limit_bytes),
+        outcome.on_card ? "held" : "resident peak", format_bytes(outcome.held_bytes), rendered(outcome.held_back_by));
     if (outcome.best_step >= 0)
       print_stderr("best {}{} {:.4f} at step {}\n", outcome.best_metric_name,
                    outcome.best_metric_name == "mean_f1" ? " (of macro_f1 and entity_f1)" : "", outcome.best_metric,
@@ -141,6 +142,8 @@ std::function<int()> setup_train(CLI::App& app) {
     option->allow_extra_args(key.may_repeat);
     if (key.unnecessary) option->group("Accepted, not needed");
   }
+  const Renderer renderer(app);  // its keys' help names other keys
+  for (CLI::Option* option : app.get_options()) option->description(renderer.text(option->get_description(), ""));
   return [f] { return run_train(*f); };
 }
 

@@ -31,10 +31,11 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 
 #if !defined(BRIM_WITH_CUDA)
 std::optional<std::string> cuda_unavailable_reason(int) {
-  return "this build of Brim has no CUDA backend; ./brim builds it where nvcc is (tools/setup --cuda brings one)";
+  return "this build of Brim has no CUDA backend; ./brim builds it where nvcc is, and README.md says how to get one";
 }
 std::unique_ptr<Device> open_cuda_device(int index) {
-  fail(ErrorCode::usage, "--device cuda:{}: {}; --device cpu runs here", index, *cuda_unavailable_reason(index));
+  fail(ErrorCode::usage, Remedy{"set `device=cpu` to run here"}, "`device=cuda:{}`: {}", index,
+       *cuda_unavailable_reason(index));
 }
 #endif
 
@@ -56,7 +57,7 @@ void say_why_no_gpu(const std::string& reason, const std::string& root) {
   const std::lock_guard lock(mutex);
   if (std::exchange(said, root + reason) == root + reason) return;
   if (nvidia_driver_here(root))
-    log_info("an NVIDIA driver is here, but the CPU is used: {}; --device cpu leaves this line out", reason);
+    log_info("an NVIDIA driver is here, but the CPU is used: {}; `device=cpu` leaves this line out", reason);
   else
     log_debug("no CUDA device: {}; using the CPU", reason);
 }
@@ -75,7 +76,7 @@ std::unique_ptr<Device> open_device(const std::string& text, int threads, const 
   if (text.rfind("cuda:", 0) == 0 && text.size() > 5 && text.size() < 8 &&
       text.find_first_not_of("0123456789", 5) == std::string::npos)
     return open_cuda_device(std::stoi(text.substr(5)));
-  fail(ErrorCode::usage, "--device {}: unknown device; use auto, cpu, cuda or cuda:N", text);
+  fail(ErrorCode::usage, "`device={}`: unknown device; use auto, cpu, cuda or cuda:N", text);
 }
 
 }  // namespace brim

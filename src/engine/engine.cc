@@ -100,12 +100,12 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
   int64_t longest = std::min(shape.max_tokens(), tokenizer.model_max_length().value_or(shape.max_tokens()));
   const auto special = static_cast<int64_t>(tokenizer.prefix().size() + tokenizer.suffix().size());
   if (options.max_length > longest)
-    log_warning("--max-length {}: {} takes {} tokens at most, so {} it is{}", options.max_length,
+    log_warning("`max_length={}`: {} takes {} tokens at most, so {} it is{}", options.max_length,
                 options.model_dir.string(), longest, longest,
-                options.long_text == LongText::truncate ? "; --long-text window-mean reads longer texts whole" : "");
+                options.long_text == LongText::truncate ? "; `long_text=window-mean` reads longer texts whole" : "");
   if (options.max_length > 0) longest = std::min(longest, options.max_length);
   if (longest <= special)
-    fail(ErrorCode::usage, "--max-length {}: the model's {} special tokens leave no room for text", longest, special);
+    fail(ErrorCode::usage, "`max_length={}`: the model's {} special tokens leave no room for text", longest, special);
   request.max_length = longest;
 
   request.device = local_profile(device);
@@ -183,9 +183,8 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
     t.windows = 1;
   } else if (options_.long_text == LongText::error) {
     out.ids.resize(begin);
-    return Error(ErrorCode::bad_data,
-                 fmt::format("the text has {} tokens, the model takes {}; --long-text truncate or window-mean", length,
-                             longest));
+    return Error(ErrorCode::bad_data, fmt::format("the text has {} tokens, the model takes {}", length, longest),
+                 {"set `long_text=truncate` or `long_text=window-mean`"});
   } else {
     const int64_t content = length - prefix - suffix, room = longest - prefix - suffix;
     const bool windows = options_.long_text != LongText::truncate;

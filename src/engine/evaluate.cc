@@ -103,9 +103,9 @@ Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {
 Evaluation evaluate(Engine* engine, const EvalRequest& r) {
   if (engine != nullptr && is_per_token(engine->output())) {
     if (!is_tagged(r))
-      fail(ErrorCode::usage,
+      fail(ErrorCode::usage, Remedy{"set `format=conll` to read it as the first"},
            "{}: a token model is measured on tagged words: CoNLL files (a word and its tag per line) or jsonl with "
-           "\"tokens\" and \"ner_tags\"; --format conll forces the first",
+           "\"tokens\" and \"ner_tags\"",
            r.inputs[0]);
     Evaluation e = evaluate_tokens(*engine, r);
     e.precision = precision_name(engine->precision());
@@ -131,10 +131,10 @@ Evaluation evaluate(Engine* engine, const EvalRequest& r) {
   if (r.label_columns.size() > 1) {
     if (!e.multi_label)
       fail(ErrorCode::usage,
-           "--label-column {}: several columns are for multi-label models; this one gives one label a row",
+           "`label_column={}`: several columns are for multi-label models; this one gives one label per row",
            fmt::join(r.label_columns, ","));
     for (const std::string& column : r.label_columns)
-      column_class.push_back(class_of(e.labels, column, "--label-column"));
+      column_class.push_back(class_of(e.labels, column, "`label_column`"));
   }
   MultiLabelCounts counts(e.labels.size());
   PipelineOptions pipeline;

@@ -28,7 +28,7 @@ double clock_seconds(clockid_t clock) {
 std::string compute(const Plan& plan) {
   if (plan.device.kind != DeviceKind::cpu) return "compute (the card was busy)";
   const int threads = plan.device.threads, cores = hardware_threads();
-  if (threads < cores) return fmt::format("compute with {} of {} cores (--threads)", threads, cores);
+  if (threads < cores) return fmt::format("compute with {} of {} cores (`threads`)", threads, cores);
   return cores == 1 ? "compute (the core was busy)" : "compute (all cores were busy)";
 }
 

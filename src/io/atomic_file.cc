@@ -139,7 +139,7 @@ AtomicFile AtomicFile::resume(const fs::path& path, uint64_t offset) {
   struct stat info {};
   if (::fstat(state->fd, &info) != 0) fail_write(state->part.string(), "cannot read its size", errno);
   if (static_cast<uint64_t>(info.st_size) < offset)
-    fail(ErrorCode::cannot_write, "{}: has {} bytes, {} were written before: start again without --resume",
+    fail(ErrorCode::cannot_write, Remedy{"start again without `resume`"}, "{}: has {} bytes, {} were written before",
          state->part.string(), info.st_size, offset);
   if (::ftruncate(state->fd, static_cast<off_t>(offset)) != 0) fail_write(state->part.string(), "cannot cut", errno);
   if (::lseek(state->fd, static_cast<off_t>(offset), SEEK_SET) < 0)

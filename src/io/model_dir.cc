@@ -134,12 +134,12 @@ std::string hub_name(const std::string& name) {
 bool names_vader(std::string_view name) { return same_word(name, "vader"); }
 
 fs::path resolve_model(const std::string& name, const ModelPlaces& places) {
-  if (name.empty()) fail(ErrorCode::usage, "--model is empty: give a name or a directory");
+  if (name.empty()) fail(ErrorCode::usage, "`model` is empty: give a name or a directory");
   if (is_dir(name)) return name;
   std::error_code ignored;
   if (fs::is_regular_file(name, ignored))
-    fail(ErrorCode::usage, "--model {}: is a file: name the directory that holds it", quote_text(name));
-  if (!is_model_name(name)) fail(ErrorCode::usage, "--model {}: no such directory", quote_text(name));
+    fail(ErrorCode::usage, "`model={}`: is a file: name the directory that holds it", quote_text(name));
+  if (!is_model_name(name)) fail(ErrorCode::usage, "`model={}`: no such directory", quote_text(name));
   const std::vector<std::string> names = candidates(name);
   for (const fs::path& root : places.roots)
     for (const std::string& candidate : names)

@@ -23,6 +23,7 @@ using nlohmann::json;
 namespace {
 
 constexpr int kSidecarFormat = 2;
+const Remedy kStartOver{"run without `resume` to start over"};
 constexpr size_t kHead = size_t{1} << 20;  // of each input that is compared byte by byte
 constexpr size_t kPlainBlock = size_t{256} << 10;
 
@@ -112,7 +113,7 @@ RowOutput::RowOutput(const std::string& path, RunIdentity identity, RowOutputOpt
     : path_(path), identity_(std::move(identity)), options_(options) {
   const bool rereadable = std::all_of(identity_.inputs.begin(), identity_.inputs.end(), is_rereadable);
   if (path == "-") {
-    if (options_.resume) fail(ErrorCode::usage, "--resume needs an output file (-o OUT), not stdout");
+    if (options_.resume) fail(ErrorCode::usage, "`resume` needs an output file (`output=OUT`), not stdout");
     sink_ = make_sink(STDOUT_FILENO, "stdout", options_.stop);
     return;
   }
@@ -124,8 +125,8 @@ RowOutput::RowOutput(const std::string& path, RunIdentity identity, RowOutputOpt
   }
   const bool regular = is_regular_or_new(path_);
   if (options_.resume && !rereadable)
-    fail(ErrorCode::usage, "--resume cannot re-read stdin or a pipe; give the input as a file");
-  if (options_.resume && !regular) fail(ErrorCode::usage, "{}: --resume needs a regular file as output", path);
+    fail(ErrorCode::usage, Remedy{"give the input as a file"}, "`resume` cannot re-read stdin or a pipe");
+  if (options_.resume && !regular) fail(ErrorCode::usage, "{}: `resume` needs a regular file as output", path);
   resumable_ = regular && rereadable;
   sidecar_ = AtomicFile::part_path(path_).string() + ".json";
   compression_ = compression_of(path);
@@ -146,7 +147,7 @@ void RowOutput::open_file() {
   file_.emplace(path_);
   if (!had_sidecar) return;
   // Only now, with the lock on .part held, is the old state ours to drop.
-  if (!options_.resume) log_info("{}: starting over; --resume would continue the run before", path_.string());
+  if (!options_.resume) log_info("{}: starting over; `resume` would continue the run before", path_.string());
   std::error_code error;
   if (!fs::remove(sidecar_, error) && error)
     fail(ErrorCode::cannot_write, "{}: cannot remove: {}", sidecar_.string(), error.message());
@@ -159,8 +160,7 @@ void RowOutput::open_resumed() {
   try {
     const json state = json::parse(read_file(sidecar_, ErrorCode::bad_data));
     if (state.at("format").get<int>() != kSidecarFormat)
-      fail(ErrorCode::usage, "{}: written by another version of brim; run without --resume to start over",
-           sidecar_.string());
+      fail(ErrorCode::usage, kStartOver, "{}: written by another version of brim", sidecar_.string());
     changed = differences(state.at("run"), json::parse(fingerprint_));
     bytes = state.at("output_bytes").get<int64_t>();
     const json& position = state.at("position");
@@ -169,16 +169,13 @@ void RowOutput::open_resumed() {
     progress.counters = state.at("counters").get<std::map<std::string, int64_t>>();
     if (bytes < 0 || progress.position.input >= identity_.inputs.size() || progress.position.rows < 0 ||
         progress.position.offset < 0)
-      fail(ErrorCode::bad_data,
-           "{}: output_bytes {}, input {}, rows {}, offset {}: no such place; run without --resume", sidecar_.string(),
-           bytes, progress.position.input, progress.position.rows, progress.position.offset);
+      fail(ErrorCode::bad_data, kStartOver, "{}: output_bytes {}, input {}, rows {}, offset {}: no such place",
+           sidecar_.string(), bytes, progress.position.input, progress.position.rows, progress.position.offset);
   } catch (const json::exception& error) {
-    fail(ErrorCode::bad_data, "{}: not a state that brim wrote ({}); run without --resume to start over",
-         sidecar_.string(), error.what());
+    fail(ErrorCode::bad_data, kStartOver, "{}: not a state that brim wrote ({})", sidecar_.string(), error.what());
   }
   if (!changed.empty())
-    fail(ErrorCode::usage, "{}: cannot resume, this is another run: {}; run without --resume to start over",
-         path_.string(), changed);
+    fail(ErrorCode::usage, kStartOver, "{}: cannot resume, this is another run: {}", path_.string(), changed);
   file_.emplace(AtomicFile::resume(path_, static_cast<uint64_t>(bytes)));
   position_ = progress.position;
   safe_.position = progress.position;

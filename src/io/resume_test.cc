@@ -286,7 +286,7 @@ TEST(ResumeChecks, AnotherModelOrOption) {
   job.model = "finbert";
   const std::string message = error_of(ErrorCode::usage, [&] { run(job); });
   EXPECT_HAS(message, "the model was vader and is finbert");
-  EXPECT_HAS(message, "without --resume");
+  EXPECT_HAS(message, "without `resume`");
   job.model = "vader";
   EXPECT_EQ(run(job).at("written"), 300);
   EXPECT_HAS(

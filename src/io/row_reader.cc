@@ -61,9 +61,9 @@ RowFormat common_format(const std::vector<std::string>& paths) {
   const RowFormat format = row_format_of(paths[0]);
   for (const std::string& path : paths)
     if (row_format_of(path) != format)
-      fail(ErrorCode::usage,
-           "{} is {} and {} is {}: inputs of one run must have one format; give --format or run twice", paths[0],
-           row_format_name(format), path, row_format_name(row_format_of(path)));
+      fail(ErrorCode::usage, Remedy{"set `format`, or run twice"},
+           "{} is {} and {} is {}: inputs of one run must have one format", paths[0], row_format_name(format), path,
+           row_format_name(row_format_of(path)));
   return format;
 }
 
@@ -88,7 +88,7 @@ const char* row_format_name(RowFormat format) {
 RowFormat parse_row_format(std::string_view name) {
   for (RowFormat format : {RowFormat::automatic, RowFormat::txt, RowFormat::csv, RowFormat::tsv, RowFormat::jsonl})
     if (name == row_format_name(format)) return format;
-  fail(ErrorCode::usage, "--format {}: use auto, txt, csv, tsv or jsonl", name);
+  fail(ErrorCode::usage, "`format={}`: use auto, txt, csv, tsv or jsonl", name);
 }
 
 RowFormat row_format_of(std::string_view path) {
@@ -208,9 +208,9 @@ RowReader::RowReader(std::unique_ptr<ByteSource> source, RowReaderOptions option
 
 void RowReader::choose_dialect() {
   if (!is_delimited(schema_.format) && (options_.delimiter != 0 || !options_.quotes))
-    fail(ErrorCode::usage,
-         "{}: --delimiter and --no-quotes are for csv and tsv, this is read as {}; --format csv changes that",
-         paths_[0], row_format_name(schema_.format));
+    fail(ErrorCode::usage, Remedy{"set `format=csv` to change that"},
+         "{}: `delimiter` and `no_quotes` are for csv and tsv, this is read as {}", paths_[0],
+         row_format_name(schema_.format));
   schema_.dialect = {options_.delimiter != 0            ? options_.delimiter
                      : schema_.format == RowFormat::tsv ? '\t'
                                                         : ',',
@@ -424,7 +424,7 @@ void RowReader::learn_columns() {
     if (!options_.label_columns.empty())
       fail(ErrorCode::usage, "{}: {} has no column {}; labels need csv, tsv or jsonl{}", source_->name(),
            paths_[0] == "-" ? "taken as txt, it" : "a txt file", options_.label_columns[0],
-           options_.format == RowFormat::automatic ? " (--format says which it is)" : "");
+           options_.format == RowFormat::automatic ? " (`format` says which it is)" : "");
     schema_.columns = {"text"};
     schema_.text_column = "text";
     note_structured_stdin();
@@ -463,7 +463,7 @@ void RowReader::learn_json_keys() {
   }
 }
 
-size_t RowReader::column_index(const std::string& name, const char* flag) const {
+size_t RowReader::column_index(const std::string& name, const char* setting) const {
   const auto& columns = schema_.columns;
   const auto it = std::find(columns.begin(), columns.end(), name);
   if (it == columns.end()) {
@@ -475,7 +475,7 @@ size_t RowReader::column_index(const std::string& name, const char* flag) const 
   if (std::find(it + 1, columns.end(), name) != columns.end())
     fail(ErrorCode::usage,
          "{}: column {} appears more than once in the header ({}); rename one, or choose another with {}",
-         source_->name(), name, joined(columns), flag);
+         source_->name(), name, joined(columns), setting);
   return static_cast<size_t>(it - columns.begin());
 }
 
@@ -488,11 +488,11 @@ void RowReader::refuse_other_separator() const {
     if (name.find(separator) != std::string::npos && !schema_.header.starts_with('"'))
       fail(ErrorCode::usage,
            "{}: its header, {}, is one column: is the file separated by {}? {}; if it is one column, name it with "
-           "--text-column",
+           "`text_column`",
            source_->name(), name, called,
-           separator == '\t'  ? std::string("Say --format tsv")
-           : separator == ',' ? std::string("Say --format csv")
-                              : fmt::format("Add --delimiter '{}'", separator));
+           separator == '\t'  ? std::string("Set `format=tsv`")
+           : separator == ',' ? std::string("Set `format=csv`")
+                              : fmt::format("Set `delimiter='{}'`", separator));
 }
 
 // Lines of "London B-LOC" would be scored as texts of two words.
@@ -507,14 +507,14 @@ void RowReader::refuse_tagged_words() const {
       schema_.format == RowFormat::txt && (has_conll_name(paths_[0]) || looks_like_conll(block().substr(at_)));
   if (jsonl || conll)
     fail(ErrorCode::usage,
-         "{}: holds words with their tags ({}), not texts; brim eval measures a token model on it, brim train --task "
-         "ner learns from it; to score its sentences write one per line{}",
+         "{}: holds words with their tags ({}), not texts; `brim eval` measures a token model on it, `brim train "
+         "task=ner` learns from it; to score its sentences write one per line{}",
          source_->name(), jsonl ? "\"tokens\" and \"ner_tags\"" : "CoNLL",
          jsonl ? ": jq -r '.tokens | join(\" \")'"
-               : ": awk 'NF { printf \"%s \", $1; next } { print \"\" }' (--format txt takes its lines as they are)");
+               : ": awk 'NF { printf \"%s \", $1; next } { print \"\" }' (`format=txt` takes its lines as they are)");
 }
 
-// Piped rows are txt unless --format says otherwise: what is plainly a table or JSON deserves a word.
+// Piped rows are txt unless `format` says otherwise: what is plainly a table or JSON deserves a word.
 void RowReader::note_structured_stdin() const {
   if (paths_[0] != "-" || options_.format != RowFormat::automatic) return;
   const std::string_view line = block().substr(at_, block().find_first_of("\r\n", at_) - at_);
@@ -528,7 +528,7 @@ void RowReader::note_structured_stdin() const {
       looks = format;
   }
   if (looks != nullptr)
-    log_warning("stdin: every line is taken as a text, though the first looks like {0}; --format {0} reads it as such",
+    log_warning("stdin: every line is taken as a text, though the first looks like {0}; `format={0}` reads it as such",
                 looks);
 }
 
@@ -544,15 +544,15 @@ void RowReader::choose_columns() {
     text = columns[0];
     refuse_other_separator();
   } else {
-    fail(ErrorCode::usage, "{}: which column holds the text? Give --text-column with one of: {}", source_->name(),
+    fail(ErrorCode::usage, "{}: which column holds the text? Set `text_column` to one of: {}", source_->name(),
          joined(columns));
   }
-  schema_.text_index = column_index(text, "--text-column");
+  schema_.text_index = column_index(text, "`text_column`");
   schema_.label_columns = options_.label_columns;
   for (auto it = schema_.label_columns.begin(); it != schema_.label_columns.end(); ++it) {
     if (std::find(schema_.label_columns.begin(), it, *it) != it)
-      fail(ErrorCode::usage, "--label-column: {} is named twice", *it);
-    schema_.label_indices.push_back(column_index(*it, "--label-column"));
+      fail(ErrorCode::usage, "`label_column`: {} is named twice", *it);
+    schema_.label_indices.push_back(column_index(*it, "`label_column`"));
   }
 }
 

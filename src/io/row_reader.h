@@ -159,7 +159,7 @@ class RowReader {
   void refuse_other_separator() const;
   void refuse_tagged_words() const;
   void note_structured_stdin() const;
-  size_t column_index(const std::string& name, const char* flag) const;
+  size_t column_index(const std::string& name, const char* setting) const;
 
   void parse_txt(RowChunk& chunk);
   void parse_csv(RowChunk& chunk);

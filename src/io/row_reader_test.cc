@@ -90,7 +90,7 @@ TEST(RowReader, CsvSchema) {
 TEST(RowReader, TextColumnRule) {
   const RowReaderOptions csv = with_format(RowFormat::csv);
   std::string message = error_of(ErrorCode::usage, [&] { read_all("a,b\n1,2\n", csv); });
-  EXPECT_HAS(message, "--text-column");
+  EXPECT_HAS(message, "`text_column`");
   EXPECT_HAS(message, "a, b");
   message = error_of(ErrorCode::usage, [&] { read_all("text,b\n1,2\n", with_format(RowFormat::csv, "txet")); });
   EXPECT_HAS(message, "did you mean text");

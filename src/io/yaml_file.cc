@@ -9,11 +9,11 @@ YAML::Node load_yaml(const std::filesystem::path& path) {
   YAML::Node root;
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
-    fail(ErrorCode::usage, "--config {}: is a directory: name the file in it", path.string());
+    fail(ErrorCode::usage, "`config={}`: is a directory: name the file in it", path.string());
   try {
     root = YAML::LoadFile(path.string());
   } catch (const YAML::BadFile&) {
-    fail(ErrorCode::usage, "--config {}: cannot be read", path.string());
+    fail(ErrorCode::usage, "`config={}`: cannot be read", path.string());
   } catch (const YAML::Exception& e) {
     const bool colons = e.msg == "illegal map value";
     fail(ErrorCode::usage, "{}:{}: {}", path.string(), e.mark.line + 1,

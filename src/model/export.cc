@@ -80,7 +80,7 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
       torch_dtype = "bfloat16";
       break;
     default:
-      fail(ErrorCode::usage, "--precision {}: models are stored in fp32, fp16, bf16 or int8",
+      fail(ErrorCode::usage, "`precision={}`: models are stored in fp32, fp16, bf16 or int8",
            precision_name(precision));
   }
   const HfConfig config = load_hf_config(from);

@@ -243,13 +243,13 @@ DeviceProfile card_profile(const std::string& asked, std::vector<std::string>* n
   if (wanted.gigabytes > 0)
     std::erase_if(found, [&](const DeviceProfile* card) { return !has_gigabytes(*card, wanted.gigabytes); });
   if (found.empty() && !sizes.empty())
-    fail(ErrorCode::usage, "--device {}: no such size; known are {}; any other with --vram {}GB", asked,
-         fmt::join(sizes, ", "), wanted.gigabytes);
+    fail(ErrorCode::usage, Remedy{fmt::format("describe any other with `vram={}GB`", wanted.gigabytes)},
+         "`device={}`: no such size; known are {}", asked, fmt::join(sizes, ", "));
   if (found.empty()) {
     std::vector<std::string> names = {"cpu", "all"};
     for (const DeviceProfile& card : known_cards()) names.push_back(card.name);
     const std::string near = nearest_name(wanted.model + (wanted.laptop ? kLaptop : ""), names);
-    fail(ErrorCode::usage, "--device {}: no such card{}; known are {}; any other with --vram", asked,
+    fail(ErrorCode::usage, Remedy{"describe any other with `vram`"}, "`device={}`: no such card{}; known are {}", asked,
          near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, ", "));
   }
   const auto exact = std::find_if(found.begin(), found.end(), [&](const DeviceProfile* card) {
@@ -266,9 +266,9 @@ DeviceProfile card_profile(const std::string& asked, std::vector<std::string>* n
 }
 
 DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth, std::vector<std::string>* notes) {
-  if (total_bytes <= 0) fail(ErrorCode::usage, "--vram: must be above zero");
-  if (!(tflops >= 0)) fail(ErrorCode::usage, "--tflops {}: must be above zero", tflops);
-  if (!(bandwidth >= 0)) fail(ErrorCode::usage, "--bandwidth {}: must be above zero", bandwidth * 1e-9);
+  if (total_bytes <= 0) fail(ErrorCode::usage, "`vram`: must be above zero");
+  if (!(tflops >= 0)) fail(ErrorCode::usage, "`tflops={}`: must be above zero", tflops);
+  if (!(bandwidth >= 0)) fail(ErrorCode::usage, "`bandwidth={}`: must be above zero", bandwidth * 1e-9);
   // Like the nearest in memory, of several the slowest: the bytes are exact either way, the speed is cautious.
   const auto distance = [&](const DeviceProfile& c) {
     return std::tuple(!c.bf16, std::abs(c.total_bytes - total_bytes) >> 28, c.tflops_half);
@@ -282,9 +282,9 @@ DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth, 
                                  : bandwidth > 0 ? "arithmetic"
                                                  : "speed",
                                  p.name,
-                                 tflops > 0      ? "--bandwidth"
-                                 : bandwidth > 0 ? "--tflops"
-                                                 : "--tflops and --bandwidth"));
+                                 tflops > 0      ? "`bandwidth`"
+                                 : bandwidth > 0 ? "`tflops`"
+                                                 : "`tflops` and `bandwidth`"));
   p.name = "custom";
   p.total_bytes = total_bytes;
   p.context_bytes = estimated_context_bytes(p.compute_capability);

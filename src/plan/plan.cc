@@ -57,11 +57,11 @@ class Solver {
       if (!name.empty()) r_.device.name = name;
     }
     if (r_.task == Task::train && (r_.precision == Precision::fp8 || r_.precision == Precision::int8))
-      fail(ErrorCode::usage, "--precision {}: training runs in fp32, tf32, bf16 or fp16", precision_name(r_.precision));
+      fail(ErrorCode::usage, "`precision={}`: training runs in fp32, tf32, bf16 or fp16", precision_name(r_.precision));
     if (r_.device.rate(r_.precision) <= 0 || r_.device.bandwidth <= 0)
-      fail(ErrorCode::usage, "--precision {}: {} computes in {}", precision_name(r_.precision), r_.device.name,
+      fail(ErrorCode::usage, "`precision={}`: {} computes in {}", precision_name(r_.precision), r_.device.name,
            r_.device.precisions());
-    if (r_.max_length < 1) fail(ErrorCode::usage, "--max-length {}: must be at least 1", r_.max_length);
+    if (r_.max_length < 1) fail(ErrorCode::usage, "`max_length={}`: must be at least 1", r_.max_length);
     typical_ =
         r_.typical_length > 0 ? std::min(r_.typical_length, r_.max_length) : std::min<int64_t>(r_.max_length, 128);
     if (r_.task == Task::score)
@@ -325,8 +325,8 @@ class Solver {
       plan.why.push_back(budget + ": as given");
     } else if (r_.fill) {
       plan.why.push_back(budget + (plan.token_budget == most_filled()
-                                       ? ": the most a batch may hold, and less than --fill allows"
-                                       : ": all that is allowed, as --fill asks"));
+                                       ? ": the most a batch may hold, and less than `fill` allows"
+                                       : ": all that is allowed, as `fill` asks"));
     } else if (r_.task == Task::train && r_.global_batch_tokens > 0 && plan.accumulation_steps == 1 &&
                plan.token_budget == most) {
       plan.why.push_back(budget + ": the whole global batch in one micro-batch");
@@ -379,31 +379,31 @@ Plan smallest_plan(const PlanRequest& r) {
 }
 
 struct Alternative {
-  std::string flags;
+  std::string settings;  // "optim=adamw_8bit recompute=full"
   int64_t bytes;
 };
 
 // Settings near the asked ones and the least each would need.
 std::vector<Alternative> alternatives(const PlanRequest& r) {
   std::vector<Alternative> all;
-  const auto consider = [&](const std::string& flags, const PlanRequest& changed) {
-    all.push_back({flags, smallest_limit(changed)});
+  const auto consider = [&](const std::string& settings, const PlanRequest& changed) {
+    all.push_back({settings, smallest_limit(changed)});
   };
   PlanRequest all_at_once = r;
-  std::string flags;
-  const auto both = [&](const std::string& more) { flags += (flags.empty() ? "" : " ") + more; };
+  std::string settings;
+  const auto both = [&](const std::string& more) { settings += (settings.empty() ? "" : " ") + more; };
   if (r.task == Task::train) {
     if (r.optimizer == Optimizer::adamw) {
       PlanRequest c = r;
       c.optimizer = all_at_once.optimizer = Optimizer::adamw_8bit;
-      consider("--optim adamw_8bit", c);
-      both("--optim adamw_8bit");
+      consider("optim=adamw_8bit", c);
+      both("optim=adamw_8bit");
     }
     if (r.recompute && *r.recompute != Recompute::full) {
       PlanRequest c = r;
       c.recompute = all_at_once.recompute = Recompute::full;
-      consider("--recompute full", c);
-      both("--recompute full");
+      consider("recompute=full", c);
+      both("recompute=full");
     }
   }
   const bool wide = r.precision == Precision::fp32 || r.precision == Precision::tf32;
@@ -414,22 +414,22 @@ std::vector<Alternative> alternatives(const PlanRequest& r) {
     if (p == r.precision || r.device.rate(p) <= 0) continue;
     PlanRequest c = r;
     c.precision = all_at_once.precision = p;
-    consider(fmt::format("--precision {}", precision_name(p)), c);
+    consider(fmt::format("precision={}", precision_name(p)), c);
   }
-  if (all_at_once.precision != r.precision) both(fmt::format("--precision {}", precision_name(all_at_once.precision)));
-  if (flags.find(" --") != std::string::npos) consider(flags, all_at_once);
+  if (all_at_once.precision != r.precision) both(fmt::format("precision={}", precision_name(all_at_once.precision)));
+  if (settings.find(' ') != std::string::npos) consider(settings, all_at_once);
   // Shorter texts, alone or with all of the above, are worth naming only if they fit.
   if (r.token_budget > 0) return all;
   for (const bool together : {false, true}) {
     const bool fits_already =
         std::any_of(all.begin(), all.end(), [&](const Alternative& a) { return a.bytes <= r.limit_bytes; });
-    if (together && (flags.empty() || fits_already)) break;
+    if (together && (settings.empty() || fits_already)) break;
     for (int64_t length = r.max_length / 2; length >= 16; length /= 2) {
       PlanRequest c = together ? all_at_once : r;
       c.max_length = length;
       const int64_t bytes = smallest_limit(c);
       if (bytes > r.limit_bytes) continue;
-      all.push_back({fmt::format("{}{}--max-length {}", together ? flags : "", together ? " " : "", length), bytes});
+      all.push_back({fmt::format("{}{}max_length={}", together ? settings : "", together ? " " : "", length), bytes});
       break;
     }
   }
@@ -464,10 +464,10 @@ const char* part_words(Tag tag, DeviceKind kind) {
   int64_t least_bytes = smallest.peak_bytes;
   for (const Alternative& a : alternatives(r)) {
     if (a.bytes <= r.limit_bytes)
-      fits += fmt::format("\n  {} (needs {})", a.flags, format_bytes(a.bytes));
+      fits += fmt::format("\n  `{}` (needs {})", a.settings, format_bytes(a.bytes));
     else if (a.bytes < least_bytes) {
       least_bytes = a.bytes;
-      least = a.flags;
+      least = a.settings;
     }
   }
   // A limit beyond the device's memory is no advice.
@@ -486,7 +486,7 @@ const char* part_words(Tag tag, DeviceKind kind) {
   if (!fits.empty())
     advice = "\nwhat would fit as it is:" + fits;
   else if (!least.empty())
-    advice = fmt::format("\nnearest: {}, which needs {}", least, format_bytes(least_bytes));
+    advice = fmt::format("\nnearest: `{}`, which needs {}", least, format_bytes(least_bytes));
   const LimitOrigin& origin = r.limit_origin;
   fail(ErrorCode::does_not_fit,
        "{}does not fit in {} on {}. The smallest that works, {} at a time, needs{}\n  {:<12} {:>12}\n"
@@ -558,11 +558,11 @@ int64_t named_from_tokens(const Plan& plan, int64_t layers) {
 }
 
 std::string LimitOrigin::name(const std::string& text) const {
-  return where.empty() ? fmt::format("--memory-limit {}", text) : fmt::format("{}: {}: {}", where, key, value);
+  return where.empty() ? fmt::format("`memory_limit={}`", text) : fmt::format("{}: {}: {}", where, key, value);
 }
 
 std::string LimitOrigin::setting(int64_t bytes) const {
-  if (where.empty()) return fmt::format("--memory-limit {}", limit_text(bytes));
+  if (where.empty()) return fmt::format("`memory_limit={}`", limit_text(bytes));
   if (key == "max_memory_gb") return fmt::format("{}: {:.2f}", key, std::ceil(static_cast<double>(bytes) / 1e7) / 100);
   return fmt::format("{}: {}", key, limit_text(bytes));
 }

@@ -19,13 +19,13 @@
 
 namespace brim {
 
-// Where a limit was written, for messages: by flag, or in a file of settings.
+// Where a limit was written, for messages: by the caller, or in a file of settings.
 struct LimitOrigin {
-  std::string where;                                // "run.yaml:7"; empty: the flag
+  std::string where;                                // "run.yaml:7"; empty: the caller's
   std::string key;                                  // "max_memory_gb" or "memory_limit"
   std::string value;                                // as written there
-  std::string name(const std::string& text) const;  // "--memory-limit 6GiB", "run.yaml:7: max_memory_gb: 12"
-  std::string setting(int64_t bytes) const;         // what to write for at least that much: "--memory-limit 1477MiB"
+  std::string name(const std::string& text) const;  // "`memory_limit=6GiB`", "run.yaml:7: max_memory_gb: 12"
+  std::string setting(int64_t bytes) const;         // what to write for at least that much: "`memory_limit=1477MiB`"
 };
 
 // How many bytes the process may hold on the device, everything included.

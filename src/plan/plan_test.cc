@@ -178,7 +178,7 @@ TEST(Plan, TooLargeModelSaysWhatWouldDo) {
   EXPECT_NE(text.find("rtx3050-6gb"), std::string::npos) << text;
   EXPECT_NE(text.find("Largest part: the fp32 copy of the weights ("), std::string::npos) << text;
   EXPECT_NE(text.find("has 6.00 GiB, so no limit works"), std::string::npos) << text;
-  EXPECT_EQ(text.find("--memory-limit"), std::string::npos) << "no limit the card cannot have: " << text;
+  EXPECT_EQ(text.find("`memory_limit="), std::string::npos) << "no limit the card cannot have: " << text;
 
   // One that another card holds, and one that the card itself would hold.
   const std::string other = message_of(
@@ -187,13 +187,13 @@ TEST(Plan, TooLargeModelSaysWhatWouldDo) {
   EXPECT_NE(other.find("one of 22.5 GiB does (a10)"), std::string::npos) << other;
   PlanRequest tight = request(roberta_large(), Task::score, card_profile("rtx3060"));
   tight.limit_bytes = smallest_limit(tight) - 1;
-  EXPECT_NE(message_of([&] { solve(tight); }, ErrorCode::does_not_fit).find("--memory-limit"), std::string::npos);
+  EXPECT_NE(message_of([&] { solve(tight); }, ErrorCode::does_not_fit).find("`memory_limit="), std::string::npos);
 
   PlanRequest score = request(roberta_large(), Task::score, card_profile("l4"));
   score.limit_bytes = smallest_limit(score) - (int64_t{64} << 20);
   const std::string fits = message_of([&] { solve(score); }, ErrorCode::does_not_fit);
   EXPECT_NE(fits.find("would fit as it is:"), std::string::npos) << fits;
-  EXPECT_NE(fits.find("--precision fp8"), std::string::npos) << fits;
+  EXPECT_NE(fits.find("`precision=fp8`"), std::string::npos) << fits;
 }
 
 // With the moments on the host AdamW may need less than with 8 bits on the card, and the other way round on a CPU.
@@ -394,7 +394,7 @@ TEST(MemoryLimit, WhatPeopleWrite) {
             std::string::npos);
   EXPECT_EQ(MemoryLimit::resolve("4096B", card), 4096);
   const std::string over = message_of([&] { MemoryLimit::resolve("8GiB", card, "rtx3050-6gb"); }, ErrorCode::usage);
-  EXPECT_NE(over.find("--memory-limit 8GiB: rtx3050-6gb has 6.00 GiB; write --memory-limit 6135MiB or less"),
+  EXPECT_NE(over.find("`memory_limit=8GiB`: rtx3050-6gb has 6.00 GiB; write `memory_limit=6135MiB` or less"),
             std::string::npos)
       << over;
   const LimitOrigin file{"run.yaml:7", "max_memory_gb", "12.0"};

@@ -32,12 +32,12 @@ PrecisionChoice resolve_precision(const std::string& asked, bool wish, const Dev
   const bool train = task == Task::train;
   const auto precision = precision_from_name(asked);
   if (!precision)
-    fail(ErrorCode::usage, "--precision {}: use auto, fp32, tf32, bf16{}", asked,
+    fail(ErrorCode::usage, "`precision={}`: use auto, fp32, tf32, bf16{}", asked,
          train ? " or fp16" : ", fp16, fp8 or int8");
   if (train && (*precision == Precision::fp8 || *precision == Precision::int8))
-    fail(ErrorCode::usage, "--precision {}: training runs in fp32, tf32, bf16 or fp16", asked);
+    fail(ErrorCode::usage, "`precision={}`: training runs in fp32, tf32, bf16 or fp16", asked);
   if (d.rate(*precision) > 0) return {*precision, "asked for"};
-  if (!wish) fail(ErrorCode::usage, "--precision {}: {} computes in {}", asked, d.name, d.precisions());
+  if (!wish) fail(ErrorCode::usage, "`precision={}`: {} computes in {}", asked, d.name, d.precisions());
   return {by_default(d, task).precision,
           fmt::format("{} has no {}", d.kind == DeviceKind::cpu ? "the CPU" : d.name, asked)};
 }

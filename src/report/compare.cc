@@ -139,7 +139,7 @@ MatchedClasses match_classes(const std::vector<std::string>& names,
   for (size_t i = 0; i < names.size(); ++i)
     sets += fmt::format("\n  {}: {}", names[i], fmt::join(labels_of_model[i], ", "));
   fail(ErrorCode::bad_model,
-       "{} have no class in common, so their answers cannot be compared; `brim profile --models {}` compares speed and "
+       "{} have no class in common, so their answers cannot be compared; `brim profile models={}` compares speed and "
        "memory{}",
        fmt::join(names, " and "), fmt::join(names, ","), sets);
 }
@@ -217,7 +217,7 @@ double parse_share(const std::string& text) {
   if (percent) value /= 100;
   if (error != std::errc() || end != number.data() + number.size() ||
       !(value >= 0 && (percent ? value <= 1 : value < 1)))
-    fail(ErrorCode::usage, "--max-loss {}: give points of accuracy such as 1% or 0.01", text);
+    fail(ErrorCode::usage, "`max_loss={}`: give points of accuracy such as 1% or 0.01", text);
   return value;
 }
 

@@ -172,7 +172,7 @@ TEST(Compare, RefusesWhatCannotBeCompared) {
       4);
   EXPECT_NE(differing.find("a: neg, pos"), std::string::npos);
   EXPECT_NE(differing.find("b: sport, news"), std::string::npos);
-  EXPECT_NE(differing.find("brim profile --models a,b"), std::string::npos) << "what can be compared instead";
+  EXPECT_NE(differing.find("brim profile models=a,b"), std::string::npos) << "what can be compared instead";
   (void)refusal([&] { (void)compare_models({a, a}, {"angry"}, 0); }, 3);
   (void)refusal([&] { (void)compare_models({a}, {}, 0); }, 2);
 }

@@ -198,7 +198,7 @@ class Physician {
                                  percent(share(s_.tokenize / std::max(1, p.tokenizers))), r_.cores);
         const int threads = predict_.more_tokenizers();
         if (threads > p.tokenizers) {
-          f.change = fmt::format("--tokenizer-threads {}", threads);
+          f.change = fmt::format("`tokenizer_threads={}`", threads);
           f.settings = {{"tokenizer-threads", std::to_string(threads)}};
         } else if (r_.machine_cores > r_.cores) {
           f.change =
@@ -228,7 +228,7 @@ class Physician {
         break;
       case Cause::launch:
         f.evidence = fmt::format("{}; launching took {} of the time", idle, percent(share(s_.launch)));
-        f.change = "larger batches need fewer launches: --memory-limit auto";
+        f.change = "larger batches need fewer launches: `memory_limit=auto`";
         if (r_.free_limit_bytes > r_.limit_bytes) f.settings = {{"memory-limit", "auto"}};
         break;
       case Cause::sync:
@@ -252,7 +252,7 @@ class Physician {
   }
   std::string writer_advice() const {
     if (r_.output == "-")
-      return "the program behind the pipe does not take rows faster: write to a file with -o, or speed it up";
+      return "the program behind the pipe does not take rows faster: write to a file with `output`, or speed it up";
     if (compression_of(r_.output) == Compression::gzip)
       return "write the output uncompressed or as .zst; gzip takes a core";
     return "write to a faster disk";
@@ -286,7 +286,7 @@ class Physician {
                              r_.card.other_processes == 1 ? "" : "es", r_.card.other_processes == 1 ? "s" : "",
                              format_bytes(r_.card.other_bytes));
     } else {
-      f.change = fmt::format("--memory-limit auto: the limit of {} leaves room for {} tokens",
+      f.change = fmt::format("`memory_limit=auto`: the limit of {} leaves room for {} tokens",
                              format_bytes(r_.limit_bytes), format_count(r_.token_budget));
       f.settings = {{"memory-limit", "auto"}};
     }
@@ -349,8 +349,8 @@ class Physician {
     f.evidence = fmt::format("{} pages had to come back from disk or swap", format_count(r_.stats.major_faults));
     f.change =
         r_.training.token_home == "streamed"
-            ? "free host memory, so that it keeps the token cache's file; where there is enough, --token-set staged"
-            : "free host memory: end other programs, or take a smaller --memory-limit";
+            ? "free host memory, so that it keeps the token cache's file; where there is enough, `token_set=staged`"
+            : "free host memory: end other programs, or take a smaller `memory_limit`";
   }
 
   void neighbours() {
@@ -376,7 +376,7 @@ class Physician {
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
     f.evidence = fmt::format("{} computed on {} usable cores", format_count(r_.threads, "thread"), r_.cores);
-    f.change = fmt::format("--threads {}", r_.cores);
+    f.change = fmt::format("`threads={}`", r_.cores);
     f.settings = {{"threads", std::to_string(r_.cores)}};
   }
 
@@ -467,7 +467,7 @@ std::string to_text(const Diagnosis& d) {
 }
 
 std::string to_env_file(const Diagnosis& d) {
-  std::string out = "# Written by brim doctor; use it with --env-file. Flags on the command line win over it.\n";
+  std::string out = "# Written by brim doctor; use it with `env_file`. Flags on the command line win over it.\n";
   for (const Finding& f : d.findings)
     for (const Setting& s : f.settings) {
       out += fmt::format("\n# {}: {}\n", cause_name(f.cause), f.evidence);

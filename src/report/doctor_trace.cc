@@ -20,6 +20,8 @@ namespace {
 
 using nlohmann::json;
 
+const Remedy kMakeTrace{"write one with `brim score trace=FILE` or `brim train trace=FILE`"};
+
 // One list for writing and reading, so that neither can forget a field.
 template <class Visit, class Record>
 void visit_record(Visit&& visit, Record& r) {
@@ -328,14 +330,10 @@ RunTrace parse_trace(const std::string& text, const std::string& name) {
     fail(ErrorCode::bad_data, "{}: not a trace: {}", name, e.what());
   }
   if (!rest.is_object() || !rest.contains("traceEvents"))
-    fail(ErrorCode::bad_data,
-         "{}: not a trace: it has no traceEvents; `brim score … --trace FILE` writes one, brim train too", name);
+    fail(ErrorCode::bad_data, kMakeTrace, "{}: not a trace: it has no traceEvents", name);
   const auto other = rest.find("otherData");
   if (other == rest.end() || !other->is_object() || !other->contains("brim"))
-    fail(ErrorCode::bad_data,
-         "{}: a trace, but it says nothing about a scoring or training run; `brim score … --trace FILE` and `brim "
-         "train … --trace FILE` write one that does",
-         name);
+    fail(ErrorCode::bad_data, kMakeTrace, "{}: a trace, but it says nothing about a scoring or training run", name);
   try {
     trace.record = record_of(other->at("brim"));
   } catch (const json::exception& e) {
@@ -360,8 +358,7 @@ RunTrace read_trace(const std::string& path) {
   if (!file) fail(ErrorCode::usage, "{}: cannot be opened", path);
   std::stringstream text;
   text << file.rdbuf();
-  if (text.str().empty())
-    fail(ErrorCode::bad_data, "{}: empty; `brim score … --trace FILE` writes a trace, brim train too", path);
+  if (text.str().empty()) fail(ErrorCode::bad_data, kMakeTrace, "{}: empty", path);
   return parse_trace(text.str(), path);
 }
 

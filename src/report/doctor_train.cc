@@ -42,7 +42,7 @@ void describe_train_idle(Finding& f, const TracedRun& r, const Swept& s, const s
                       r.stats.batches == 1 ? "one micro-batch" : format_count(r.stats.batches) + " micro-batches",
                       share_of_run(s.pack, s), t.token_home);
       if (t.token_home == "streamed") {
-        f.change = "--token-set staged: keep the tokens in host memory, not in the mapped cache file";
+        f.change = "`token_set=staged`: keep the tokens in host memory, not in the mapped cache file";
         f.settings = {{"token-set", "staged"}};
       } else {
         f.change = "a larger model or longer texts would hide it; nothing to set";
@@ -53,18 +53,18 @@ void describe_train_idle(Finding& f, const TracedRun& r, const Swept& s, const s
       f.change =
           t.token_home == "resident"
               ? "the link to the card is slow or shared: check its PCIe width (brim monitor)"
-              : "leave room for the tokens on the card (--token-set resident), or check its PCIe width (brim monitor)";
+              : "leave room for the tokens on the card (`token_set=resident`), or check its PCIe width (brim monitor)";
       break;
     case Cause::launch:
       f.evidence =
           fmt::format("{}; launching took {} of the time, with {} tokens per micro-batch", idle,
                       share_of_run(s.launch, s), format_count(r.stats.tokens / std::max<int64_t>(1, r.stats.batches)));
       if (limited) {
-        f.change = "larger micro-batches need fewer launches: --memory-limit auto";
+        f.change = "larger micro-batches need fewer launches: `memory_limit=auto`";
         f.settings = {{"memory-limit", "auto"}};
       } else {
         f.change =
-            "a larger --per-device-train-batch-size needs fewer launches; this changes training: tune the learning "
+            "a larger `per_device_train_batch_size` needs fewer launches; this changes training: tune the learning "
             "rate again";
       }
       break;
@@ -72,14 +72,14 @@ void describe_train_idle(Finding& f, const TracedRun& r, const Swept& s, const s
       f.evidence =
           fmt::format("{}; {} took {} of the time{}", idle, format_count(s.saves, "save"), share_of_run(s.save, s),
                       f.idle_seconds > 1.1 * s.save ? ", the run's report most of the rest" : "");
-      f.change = "save less often (a larger --save-steps, or --save-strategy epoch), or to a faster disk";
+      f.change = "save less often (a larger `save_steps`, or `save_strategy=epoch`), or to a faster disk";
       break;
     case Cause::sync:
       f.evidence =
           fmt::format("{}; the host read losses back or reported them while the device had nothing queued", idle);
       f.change = r.precision == "fp16"
-                     ? "fp16 waits for every step's gradient norm to set its loss scale: --precision bf16 does not"
-                     : "unset BRIM_SYNC and CUDA_LAUNCH_BLOCKING if they are set; a larger --logging-steps asks the "
+                     ? "fp16 waits for every step's gradient norm to set its loss scale: `precision=bf16` does not"
+                     : "unset BRIM_SYNC and CUDA_LAUNCH_BLOCKING if they are set; a larger `logging_steps` asks the "
                        "card less often";
       if (r.precision != "fp16") f.settings = {{"sync", ""}};
       break;
@@ -87,7 +87,7 @@ void describe_train_idle(Finding& f, const TracedRun& r, const Swept& s, const s
       f.evidence = fmt::format("{}; {} took {} of the time, and the device computed for {} of that", idle,
                                format_count(s.evaluations, "evaluation"), share_of_run(s.evaluate, s),
                                s.evaluate > 0 ? fmt::format("{:.0f} %", 100 * s.evaluate_busy / s.evaluate) : "none");
-      f.change = "evaluate less often (a larger --eval-steps, or --eval-strategy epoch), or on fewer rows";
+      f.change = "evaluate less often (a larger `eval_steps`, or `eval_strategy=epoch`), or on fewer rows";
       break;
     default:
       break;
@@ -118,7 +118,7 @@ std::vector<Finding> advise_on_train_plan(const TracedRun& r, const Swept& s) {
                                 t.optimizer == t.free_optimizer;
     if (only_recompute && !others && t.free_planned_bytes > 0)
       f.evidence = fmt::format(
-          "recomputing activations (--recompute {}) costs {:.0f} % of the steps' time; {} of "
+          "recomputing activations (`recompute={}`) costs {:.0f} % of the steps' time; {} of "
           "memory would do without it (predicted from the plan)",
           t.recompute, 100 * (1 - now / r.free_tokens_per_second), format_bytes(t.free_planned_bytes));
     if (others) {
@@ -127,11 +127,11 @@ std::vector<Finding> advise_on_train_plan(const TracedRun& r, const Swept& s) {
                              format_bytes(r.card.other_bytes));
     } else {
       if (r.free_limit_bytes > r.limit_bytes) {
-        f.change = "--memory-limit auto";
+        f.change = "`memory_limit=auto`";
         f.settings = {{"memory-limit", "auto"}};
       }
       if (t.recompute_asked && t.recompute != t.free_recompute) {
-        f.change += f.change.empty() ? "--recompute auto" : " --recompute auto";
+        f.change += f.change.empty() ? "`recompute=auto`" : " `recompute=auto`";
         f.settings.push_back({"recompute", "auto"});
       }
     }
@@ -150,7 +150,7 @@ std::vector<Finding> advise_on_train_plan(const TracedRun& r, const Swept& s) {
         "plan)",
         format_count(tokens_a_step(r)), format_count(t.wide_batch_tokens), t.wide_tokens_per_second / now);
     f.change =
-        "a larger --per-device-train-batch-size; this changes training: tune the learning rate again (--lr-scaling "
+        "a larger `per_device_train_batch_size`; this changes training: tune the learning rate again (`lr_scaling` "
         "helps)";
     all.push_back(std::move(f));
   }

@@ -44,8 +44,9 @@ const char* wanted_url(LlmApi api) { return api == LlmApi::ollama ? "/api/genera
 
 [[noreturn]] void fail_unreachable(const std::string& url, const HttpAnswer& a) {
   if (a.end == HttpEnd::stopped) fail(ErrorCode::interrupted, "interrupted");
-  if (a.end == HttpEnd::unavailable) fail(ErrorCode::usage, "--llm-url {}: {}", url, a.why);
-  fail(ErrorCode::usage, "--llm-url {}: nothing answers ({}); start the server, or name where it listens", url, a.why);
+  if (a.end == HttpEnd::unavailable) fail(ErrorCode::usage, "`llm_url={}`: {}", url, a.why);
+  fail(ErrorCode::usage, Remedy{"start the server, or name where it listens"}, "`llm_url={}`: nothing answers ({})",
+       url, a.why);
 }
 
 bool reached(const HttpAnswer& a) { return a.end == HttpEnd::complete || a.end == HttpEnd::cut; }
@@ -156,16 +157,16 @@ bool LlmStream::take_line(std::string_view line) {
 
 LlmClient::LlmClient(const LlmOptions& options) : options_(options), base_(base_of(options.url)) {
   if (options.url.empty())
-    fail(ErrorCode::usage, "--llm-url: say where the language model answers, such as http://127.0.0.1:11434");
-  if (options.model.empty()) fail(ErrorCode::usage, "--llm-model: say which model to ask, such as mistral");
+    fail(ErrorCode::usage, "`llm_url`: say where the language model answers, such as http://127.0.0.1:11434");
+  if (options.model.empty()) fail(ErrorCode::usage, "`llm_model`: say which model to ask, such as mistral");
   if (options.requests < 1 || options.max_tokens < 1)
-    fail(ErrorCode::usage, "--llm-requests and --llm-max-tokens must be at least 1");
-  for (const auto& [flag, seconds] : {std::pair{"connect-timeout", options.connect_s},
-                                      {"first-token-timeout", options.first_token_s},
+    fail(ErrorCode::usage, "`llm_requests` and `llm_max_tokens` must be at least 1");
+  for (const auto& [name, seconds] : {std::pair{"connect_timeout", options.connect_s},
+                                      {"first_token_timeout", options.first_token_s},
                                       {"timeout", options.total_s}})
-    if (!(seconds > 0)) fail(ErrorCode::usage, "--llm-{} {:g}: must be above 0 seconds", flag, seconds);
+    if (!(seconds > 0)) fail(ErrorCode::usage, "`llm_{}={:g}`: must be above 0 seconds", name, seconds);
   const bool known = options.api == "auto" || options.api == "ollama" || options.api == "openai";
-  if (!known) fail(ErrorCode::usage, "--llm-api {}: use auto, ollama or openai", options.api);
+  if (!known) fail(ErrorCode::usage, "`llm_api={}`: use auto, ollama or openai", options.api);
   HttpRequest probe;
   probe.connect_s = options.connect_s;
   probe.first_s = probe.total_s = std::min(options.total_s, 10.0);
@@ -189,11 +190,11 @@ LlmClient::LlmClient(const LlmOptions& options) : options_(options), base_(base_
   if (!reached(a)) fail_unreachable(options.url, a);
   const json models = json::parse(a.text, nullptr, false);
   if (a.status == 401 || a.status == 403)
-    fail(ErrorCode::usage, "--llm-url {}: wants a key ({}); give it in BRIM_LLM_KEY", options.url, error_text(a.text));
+    fail(ErrorCode::usage, "`llm_url={}`: wants a key ({}); give it in BRIM_LLM_KEY", options.url, error_text(a.text));
   if (a.status != 200 || !models.is_object())
-    fail(ErrorCode::bad_data,
-         "--llm-url {}: answers neither as Ollama (/api/version) nor as an OpenAI-compatible server (/v1/models, "
-         "status {}); --llm-api names it",
+    fail(ErrorCode::bad_data, Remedy{"name what it is with `llm_api`"},
+         "`llm_url={}`: answers neither as Ollama (/api/version) nor as an OpenAI-compatible server (/v1/models, "
+         "status {})",
          options.url, a.status);
   api_ = LlmApi::openai;
 }
@@ -245,12 +246,13 @@ LlmCall LlmClient::generate(const std::string& prompt) const {
   }
   if (!stream.problem().empty()) fail(ErrorCode::bad_data, "{}: {}", where, stream.problem());
   if (a.end == HttpEnd::first_timeout)
-    fail(ErrorCode::bad_data, "{}: no token within {:g} s; --llm-first-token-timeout allows more", where,
+    fail(ErrorCode::bad_data, Remedy{"allow more with `llm_first_token_timeout`"}, "{}: no token within {:g} s", where,
          options_.first_token_s);
   if (a.end == HttpEnd::broken)
     fail(ErrorCode::bad_data, "{}: the stream broke off after {} tokens ({})", where, stream.pieces(), a.why);
   if (stream.pieces() == 0) {
-    if (a.end == HttpEnd::total_timeout) fail(ErrorCode::bad_data, "{}: {}; --llm-timeout allows more", where, a.why);
+    if (a.end == HttpEnd::total_timeout)
+      fail(ErrorCode::bad_data, Remedy{"allow more with `llm_timeout`"}, "{}: {}", where, a.why);
     fail(ErrorCode::bad_data, "{}: the answer has no token", where);
   }
   if (a.end == HttpEnd::complete && !stream.done())

@@ -136,8 +136,8 @@ TEST(Llm, NothingAnswers) {
   const std::string error = error_of([&] { LlmClient client(options_for(url)); });
   EXPECT_TRUE(has(error, "usage") && has(error, "nothing answers") && has(error, url)) << error;
   EXPECT_TRUE(has(error_of([&] { LlmClient client(options_for("file:///etc/passwd")); }), "nothing answers"));
-  EXPECT_TRUE(has(error_of([&] { LlmClient client(options_for("")); }), "--llm-url"));
-  EXPECT_TRUE(has(error_of([&] { LlmClient client(options_for(url, "gopher")); }), "--llm-api gopher"));
+  EXPECT_TRUE(has(error_of([&] { LlmClient client(options_for("")); }), "`llm_url`"));
+  EXPECT_TRUE(has(error_of([&] { LlmClient client(options_for(url, "gopher")); }), "`llm_api=gopher`"));
 }
 
 TEST(Llm, NeitherApi) {

@@ -30,7 +30,7 @@ std::string overlap_verdict(const std::vector<OverlapPoint>& points, const std::
                        kOverlapPays);
   return fmt::format(
       "not significant: whether overlap pays on {} cannot be said ({} at best; {:.1f}× would be worth "
-      "it); --seconds measures longer",
+      "it); a larger `seconds` measures longer",
       device, measured(*best), kOverlapPays);
 }
 

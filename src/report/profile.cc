@@ -233,7 +233,7 @@ ProfileFiles write_profile(const Profile& p, const std::filesystem::path& dir) {
   std::error_code ec;
   std::filesystem::create_directories(dir, ec);
   if (!std::filesystem::is_directory(dir))
-    fail(ErrorCode::cannot_write, "--output-dir {}: cannot be made ({})", dir.string(), ec.message());
+    fail(ErrorCode::cannot_write, "`output_dir={}`: cannot be made ({})", dir.string(), ec.message());
   ProfileFiles files;
   for (int n = 1;; ++n) {
     const std::string stem = n == 1 ? "gpu_profile_" + p.stamp : fmt::format("gpu_profile_{}_{}", p.stamp, n);

@@ -32,8 +32,8 @@ void advise_batch(const ModelProfile& m, std::vector<std::string>& out) {
   else if (best->gain.surely_below(kWorthBatching))
     out.push_back(fmt::format("{}: batching gains nothing here ({}); call it text by text.", m.name, range));
   else
-    out.push_back(
-        fmt::format("{}: batching: difference not significant ({}); --seconds measures longer.", m.name, range));
+    out.push_back(fmt::format("{}: batching: difference not significant ({}); a larger `seconds` measures longer.",
+                              m.name, range));
   const SizePoint* s = m.largest();
   if (s != nullptr && std::min(s->rate.low, s->run.rows_per_second) > kWorthPacking * best->rate.high)
     out.push_back(
@@ -57,7 +57,7 @@ void advise_pipeline(const ModelProfile& m, std::vector<std::string>& out) {
       out.push_back(fmt::format("{}: the plan expected {} tokens/s, {} were measured ({:.0f} % of the prediction){}",
                                 m.name, format_si(planned), format_si(s->run.tokens_per_second), 100 * share,
                                 m.device_kind == DeviceKind::cpu && !m.plan->device.measured
-                                    ? "; `brim plan --measure` teaches it this CPU's real speed."
+                                    ? "; `brim plan measure=true` teaches it this CPU's real speed."
                                     : "."));
   }
 }
@@ -71,7 +71,7 @@ void advise_peak(const ModelProfile& m, std::vector<std::string>& out) {
       "{}: {:.0f} % of peak compute (MFU) cannot be: the peak assumed for {} in {}, {}flop/s, is "
       "too low{}",
       m.name, 100 * most, m.device, m.precision, format_si(m.plan->device.rate(m.plan->precision)),
-      m.device_kind == DeviceKind::cpu && !m.plan->device.measured ? "; `brim plan --measure` measures it." : "."));
+      m.device_kind == DeviceKind::cpu && !m.plan->device.measured ? "; `brim plan measure=true` measures it." : "."));
 }
 
 void advise_loading(const ModelProfile& m, std::vector<std::string>& out) {
@@ -105,8 +105,8 @@ void advise_choice(const Profile& p, std::vector<std::string>& out) {
   }
   if (best == nullptr) {
     out.push_back(
-        fmt::format("{} is the fastest ({} texts/s). Which one is right was not measured: give --texts a file with "
-                    "labels and --label-column.",
+        fmt::format("{} is the fastest ({} texts/s). Which one is right was not measured: set `texts` to a file "
+                    "with labels, and `label_column`.",
                     fastest->name, format_rate(speed(*fastest))));
     return;
   }

@@ -488,7 +488,7 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
   for (size_t i = 0; i < o.sizes.size(); ++i) {
     step(fmt::format("{} texts", format_count(o.sizes[i])));
     if (!o.sizes_given && i > 0 && static_cast<double>(o.sizes[i]) / rate > kLongestSizeSeconds) {
-      m.notes.push_back(fmt::format("{} texts were left out: they would take about {}; --sizes asks for them",
+      m.notes.push_back(fmt::format("{} texts were left out: they would take about {}; `sizes` asks for them",
                                     format_count(o.sizes[i]), format_duration(static_cast<double>(o.sizes[i]) / rate)));
       continue;
     }
@@ -501,7 +501,7 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
   step("timeline");
   trace_run(o, subject, texts, std::min<int64_t>(kTracedRows, m.sizes.empty() ? 100 : m.sizes.front().rows), m);
   if (m.single.count < 100)
-    m.notes.push_back(fmt::format("p99 comes from {} only; --seconds takes more time for more of them",
+    m.notes.push_back(fmt::format("p99 comes from {} only; a larger `seconds` takes more time for more of them",
                                   format_count(m.single.count, "single text")));
   return m;
 }

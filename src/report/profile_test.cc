@@ -230,7 +230,7 @@ TEST(Profile, APeakThatIsPassedIsCalledWrong) {
   EXPECT_EQ(joined(p.recommendations).find("cannot be"), std::string::npos);
   p.models[0].sizes[0].run.mfu = 1.37;
   EXPECT_NE(joined(recommendations(p)).find("137 % of peak compute (MFU) cannot be"), std::string::npos);
-  EXPECT_NE(joined(recommendations(p)).find("brim plan --measure"), std::string::npos);
+  EXPECT_NE(joined(recommendations(p)).find("brim plan measure=true"), std::string::npos);
 }
 
 TEST(Profile, AccuracyIsOverTheSameRowsForEveryModel) {

@@ -42,7 +42,9 @@ ProfileTexts built_in(size_t most) {
 ProfileTexts load_profile_texts(const std::string& path, const std::string& format, const std::string& text_column,
                                 const std::string& label_column, size_t most) {
   if (path.empty()) {
-    if (!label_column.empty()) fail(ErrorCode::usage, "--label-column {}: needs --texts FILE", label_column);
+    if (!label_column.empty())
+      fail(ErrorCode::usage, Remedy{"set `texts=FILE`"}, "`label_column={}`: the built-in texts have no labels",
+           label_column);
     return built_in(most);
   }
   RowReaderOptions options;

@@ -240,11 +240,13 @@ std::optional<LoadedCheckpoint> load_checkpoint(const fs::path& output_dir, cons
   if (which != "last") {
     std::error_code ec;
     if (!fs::is_directory(which, ec))
-      fail(ErrorCode::usage, "--resume-from-checkpoint {}: no such directory; `last` takes the newest checkpoint in {}",
-           which, output_dir.string());
+      fail(ErrorCode::usage,
+           Remedy{
+               fmt::format("take the newest checkpoint in {} with `resume_from_checkpoint=last`", output_dir.string())},
+           "`resume_from_checkpoint={}`: no such directory", which);
     if (!found.empty())
-      fail(ErrorCode::usage, "--resume-from-checkpoint {}: a run's directory; name a checkpoint in it, such as {}",
-           which, found[0].string());
+      fail(ErrorCode::usage, Remedy{fmt::format("name a checkpoint in it, such as {}", found[0].string())},
+           "`resume_from_checkpoint={}`: a run's directory", which);
     return read_checkpoint(fs::canonical(which), shape);  // also with a slash at its end
   }
   for (const auto& dir : found) {

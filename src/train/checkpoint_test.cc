@@ -171,7 +171,7 @@ TEST(Checkpoint, ThoseOfAnOverwrittenRunGo) {
   t.settings.seed = 7;
   TrainSettings from_own = t.settings;
   from_own.model = (t.out() / "checkpoint-10/").string();
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(from_own, {}); }), "another --output");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(from_own, {}); }), "another `output`");
   ASSERT_TRUE(run_until(t.settings, 2).interrupted);
   EXPECT_FALSE(fs::exists(t.out() / "checkpoint-10"));
   EXPECT_EQ(train(resumed(t.settings), {}).steps, 12);
@@ -264,7 +264,7 @@ TEST(Checkpoint, OfARunWithAnotherTeacherIsRefused) {
   put_file(t.dir / "other/model.safetensors", weights);
   const std::string message = error_of(ErrorCode::usage, [&] { train(s, {}); });
   EXPECT_HAS(message, "teacher_weights: then ");
-  EXPECT_HAS(message, "--model ");
+  EXPECT_HAS(message, "`model=");
   s.teacher.clear();
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "teacher_weights: then ");
 }

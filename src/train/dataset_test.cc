@@ -47,7 +47,7 @@ TEST(TrainData, LabelsOtherThanTheModelsNeedLeave) {
   const std::string message = data_error(t, "text,label\nw5,joy\nw6,anger\nw7,joy\n");
   EXPECT_HAS(message, "anger, joy");
   EXPECT_HAS(message, "negative, neutral, positive");
-  EXPECT_HAS(message, "--ignore-mismatched-head");
+  EXPECT_HAS(message, "`ignore_mismatched_head=true`");
   t.settings.ignore_mismatched_head = true;
   put_file(t.dir / "val.csv", "text,label\nw5,joy\n");
   const TrainJob job = open(t);
@@ -271,14 +271,14 @@ TEST(TrainData, BadRowsAreSkippedWhereAskedFor) {
     }
   }
   t.settings.on_error = "stop";
-  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { open(t); }), "--on-error skip");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { open(t); }), "`on_error=skip`");
 }
 
 TEST(TrainData, ColumnsMayBeSeparatedOtherwise) {
   TinyJob t;
   put_file(t.dir / "train.csv", "text;label\nw5, w6;negative\n\"w7;positive\n");
   put_file(t.dir / "val.csv", "text;label\nw5;negative\n");
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { open(t); }), "Add --delimiter ';'");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { open(t); }), "Set `delimiter=';'`");
   t.settings.delimiter = ';';
   t.settings.no_quotes = true;
   EXPECT_EQ(open(t).train_set.rows(), 2);

@@ -23,7 +23,8 @@ namespace {
 TrainTask task_of(const TrainSettings& s) {
   if (s.task == "ner") return TrainTask::token;
   if (s.task == "multi") {
-    if (s.token_train_file.empty()) fail(ErrorCode::usage, "--task multi: give the CoNLL side with --token-train FILE");
+    if (s.token_train_file.empty())
+      fail(ErrorCode::usage, Remedy{"give the CoNLL side with `token_train=FILE`"}, "`task=multi` has two sides");
     return TrainTask::multi;
   }
   if (s.task == "classification") return TrainTask::sequence;
@@ -35,17 +36,17 @@ void check_task(const TrainSettings& s, TrainTask task) {
   const std::string metric = best_metric(s, task);
   if ((metric == "entity_f1" || metric == "mean_f1") && task == TrainTask::sequence)
     fail(ErrorCode::usage,
-         "metric_for_best_model {}: classification has accuracy, macro_f1 (f1), macro_recall and loss", metric);
+         "`metric_for_best_model={}`: classification has accuracy, macro_f1 (f1), macro_recall and loss", metric);
   if (metric != "entity_f1" && metric != "loss" && task == TrainTask::token)
-    fail(ErrorCode::usage, "metric_for_best_model {}: token classification has entity_f1 (f1) and loss", metric);
+    fail(ErrorCode::usage, "`metric_for_best_model={}`: token classification has entity_f1 (f1) and loss", metric);
   if (task == TrainTask::token && (s.delimiter != 0 || s.no_quotes || s.on_error != "stop"))
     fail(ErrorCode::usage,
-         "delimiter, no_quotes and on_error are for rows of csv, tsv and jsonl; a file of tags is taken whole");
+         "`delimiter`, `no_quotes` and `on_error` are for rows of csv, tsv and jsonl; a file of tags is taken whole");
   if (task == TrainTask::token && s.class_weights != "none")
-    fail(ErrorCode::usage, "class_weights: token classification has none");
+    fail(ErrorCode::usage, "`class_weights`: token classification has none");
   if (s.teacher.empty()) return;
   if (task == TrainTask::token)
-    fail(ErrorCode::usage, "--teacher: a classifier's outputs are matched; tags of CoNLL files cannot be distilled");
+    fail(ErrorCode::usage, "`teacher`: a classifier's outputs are matched; tags of CoNLL files cannot be distilled");
   if (read_shape(s.teacher).sequence_classes == 0)
     fail(ErrorCode::bad_model, "{}: the teacher has no classification head, so there is nothing to match", s.teacher);
 }
@@ -93,9 +94,9 @@ std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<st
   if (what == std::string_view("label") && !loosely_matched(job.config.id2label, data).empty())
     return job.config.id2label;
   fail(ErrorCode::bad_data,
-       "{}: the data's {}s ({}) are not the model's ({}); --ignore-mismatched-head starts a new head{}", file, what,
-       some_of(data), some_of(job.config.id2label),
-       data.size() == job.config.id2label.size() ? ", or write the model's names in the file" : "");
+       Remedy{fmt::format("set `ignore_mismatched_head=true` to start a new head{}",
+                          data.size() == job.config.id2label.size() ? ", or write the model's names in the file" : "")},
+       "{}: the data's {}s ({}) are not the model's ({})", file, what, some_of(data), some_of(job.config.id2label));
 }
 
 std::vector<float> parse_class_weights(const TrainJob& job) {

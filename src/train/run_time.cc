@@ -28,7 +28,7 @@ std::string limited_by(const RunTime& t, int threads, const OtherProcesses::Load
     return fmt::format("evaluation, {} of {}; a larger eval_steps evaluates less often", format_duration(t.evaluation),
                        format_duration(t.whole()));
   if (t.saving > t.steps)
-    return fmt::format("saving, {} of {}; a larger save_steps saves less often", format_duration(t.saving),
+    return fmt::format("saving, {} of {}; a larger `save_steps` saves less often", format_duration(t.saving),
                        format_duration(t.whole()));
   if (threads > 0 && others.disturbs()) return others.text();
   if (t.teacher > kMuchOfIt * t.steps)
@@ -38,7 +38,7 @@ std::string limited_by(const RunTime& t, int threads, const OtherProcesses::Load
   if (t.busy >= kBusyEnough * t.steps) {
     if (threads == 0) return "compute (the card was busy through the steps)";
     if (threads < others.usable_cores)
-      return fmt::format("compute with {} of {} cores (--threads)", threads, others.usable_cores);
+      return fmt::format("compute with {} of {} cores (`threads`)", threads, others.usable_cores);
     return fmt::format("compute ({} busy through the steps)", threads == 1 ? "the core was" : "all cores were");
   }
   if (t.waited > idle / 2) return fmt::format("packing: micro-batches came late ({})", format_duration(t.waited));

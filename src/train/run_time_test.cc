@@ -47,7 +47,7 @@ TEST(RunTime, UnusedCoresGapsAndPacking) {
   RunTime t;
   t.steps = 5;
   t.busy = 4.9;
-  EXPECT_EQ(limited_by(t, 1, quiet()), "compute with 1 of 2 cores (--threads)");
+  EXPECT_EQ(limited_by(t, 1, quiet()), "compute with 1 of 2 cores (`threads`)");
   EXPECT_EQ(limited_by(t, 2, quiet()), "compute (all cores were busy through the steps)");
   t.busy = 3;
   EXPECT_EQ(limited_by(t, 2, quiet()), "gaps between steps (2.0 s idle)");

@@ -108,8 +108,8 @@ const std::vector<Key>& table() {
       {"train_file", "the same", list(&S::train_files)},
       {"val", "validation rows; may be given several times", list(&S::validation_files)},
       {"validation_file", "the same", list(&S::validation_files)},
-      {"token_train", "--task multi: tagged words (CoNLL, jsonl) for the token head", set(&S::token_train_file)},
-      {"token_val", "--task multi: tagged words for validation", set(&S::token_validation_file)},
+      {"token_train", "`task=multi`: tagged words (CoNLL, jsonl) for the token head", set(&S::token_train_file)},
+      {"token_val", "`task=multi`: tagged words for validation", set(&S::token_validation_file)},
       {"output", "directory for the trained model and its checkpoints", set(&S::output_dir)},
       {"output_dir", "the same", set(&S::output_dir)},
       {"overwrite_output_dir", "write into an output directory that is not empty", set(&S::overwrite_output_dir)},
@@ -223,7 +223,7 @@ const std::vector<Key>& table() {
            s.precision_by_switch = true;
        }},
       {"threads", "CPU threads; 0: all cores", set(&S::threads)},
-      {"use_cpu", "true: --device cpu",
+      {"use_cpu", "true: `device=cpu`",
        [](S& s, std::string_view v) {
          if (boolean(v)) s.device = "cpu";
        }},
@@ -266,7 +266,7 @@ const std::vector<Key>& table() {
       {"save_safetensors", "models are always stored as safetensors", {}},
       {"full_determinism", "the same seed, plan and device always give the same run", {}},
       {"skip_memory_metrics", "memory is always reported", {}},
-      {"log_level", "-q is quiet, BRIM_DEBUG=1 says more", {}},
+      {"log_level", "`quiet=true` says less, BRIM_DEBUG=1 more", {}},
       {"logging_first_step", "progress is shown from the first step", {}},
       {"prediction_loss_only", "metrics cost nothing beside the forward pass", {}},
       {"ddp_find_unused_parameters", "every parameter's gradient is computed", {}},
@@ -521,7 +521,7 @@ void check_values(const TrainSettings& s) {
   if (s.eval_strategy == "steps") positive("eval_steps", static_cast<double>(s.eval_steps));
   if (s.save_strategy == "steps") positive("save_steps", static_cast<double>(s.save_steps));
   if (s.task == "multi" && s.several_labels())
-    fail(ErrorCode::usage, "task multi takes one label per row; train multi-label rows alone");
+    fail(ErrorCode::usage, "`task=multi` takes one label per row; train multi-label rows alone");
   positive("temperature", s.temperature);
   share("hard_weight", s.hard_weight, true);
   share("warmup_ratio", s.warmup_ratio, true);
@@ -529,18 +529,19 @@ void check_values(const TrainSettings& s) {
 }
 
 void check_settings(const TrainSettings& s) {
-  if (s.train_files.empty()) fail(ErrorCode::usage, "no training data; give --train FILE");
-  if (s.output_dir.empty()) fail(ErrorCode::usage, "no output directory; give --output DIR");
+  if (s.train_files.empty()) fail(ErrorCode::usage, Remedy{"give `train=FILE`"}, "no training data");
+  if (s.output_dir.empty()) fail(ErrorCode::usage, Remedy{"give `output=DIR`"}, "no output directory");
   check_values(s);
   one_of("precision", s.precision, {"auto", "fp32", "tf32", "bf16", "fp16"});
   if (s.early_stopping_patience > 0 && (s.validation_files.empty() || s.eval_strategy == "no"))
-    fail(ErrorCode::usage,
-         "early_stopping_patience needs evaluations: give --val FILE and eval_strategy steps or epoch");
+    fail(ErrorCode::usage, Remedy{"give `val=FILE`, and `eval_strategy=steps` or `eval_strategy=epoch`"},
+         "`early_stopping_patience` needs evaluations");
   if (s.task != "multi" && !(s.token_train_file.empty() && s.token_validation_file.empty()))
-    fail(ErrorCode::usage,
-         "token_train and token_val belong to --task multi; for tags alone give --train the CoNLL file");
+    fail(ErrorCode::usage, Remedy{"for tags alone give `train` the CoNLL file"},
+         "`token_train` and `token_val` belong to `task=multi`");
   if (s.task == "multi" && s.validation_files.empty() != s.token_validation_file.empty())
-    fail(ErrorCode::usage, "task multi is validated on both sides: give --val FILE and --token-val FILE, or neither");
+    fail(ErrorCode::usage, Remedy{"give `val=FILE` and `token_val=FILE`, or neither"},
+         "`task=multi` is validated on both sides");
 }
 
 }  // namespace brim

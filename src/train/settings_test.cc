@@ -90,8 +90,8 @@ TEST(TrainSettings, BadValuesNameKeyValueAndWhatIsWanted) {
                                                         {"hard_weight", "nan"},
                                                         {"warmup_steps", "nan"},
                                                         {"early_stopping_patience", "-1"},
-                                                        {"early_stopping_patience", "2"},  // without --val
-                                                        {"token_train", "a.conll"}}) {     // without --task multi
+                                                        {"early_stopping_patience", "2"},  // without val
+                                                        {"token_train", "a.conll"}}) {     // without task: multi
     TrainSettings s;
     s.train_files = {"a"};
     s.output_dir = "b";
@@ -145,7 +145,7 @@ TEST(TrainSettings, YamlErrorsNameFileAndLine) {
   EXPECT_EQ(limited.precision, "bf16");
   EXPECT_EQ(limited.limit_origin.name(""), (dir / "b.yaml").string() + ":3: max_memory_gb: 12.0");
   apply_setting(limited, "memory_limit", "2GiB", "--memory-limit");
-  EXPECT_EQ(limited.limit_origin.name("2GiB"), "--memory-limit 2GiB");
+  EXPECT_EQ(limited.limit_origin.name("2GiB"), "`memory_limit=2GiB`");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "."); }), "is a directory");
   EXPECT_HAS(bad("- 1\n- 2\n"), "not a mapping");
   EXPECT_HAS(bad("seed: [1\n"), "a.yaml:");

@@ -102,8 +102,8 @@ class Loop {
     const bool resume = !s_.resume_from_checkpoint.empty();
     if (std::filesystem::exists(out, ec) && !std::filesystem::is_empty(out, ec) && !resume && !s_.overwrite_output_dir)
       fail(ErrorCode::cannot_write,
-           "{}: exists and is not empty; --resume-from-checkpoint last continues, --overwrite-output-dir starts afresh",
-           out.string());
+           Remedy{"set `resume_from_checkpoint=last` to continue, or `overwrite_output_dir=true` to start afresh"},
+           "{}: exists and is not empty", out.string());
     std::filesystem::create_directories(out, ec);
     if (ec) fail(ErrorCode::cannot_write, "{}: {}", out.string(), ec.message());
     if (!resume) start_afresh(out);
@@ -134,7 +134,8 @@ class Loop {
       const auto dir = std::filesystem::weakly_canonical(source, ec);
       if (!source.empty() && dir.filename().string().starts_with("checkpoint-") &&
           std::filesystem::equivalent(dir.parent_path(), out, ec))
-        fail(ErrorCode::usage, "{}: a checkpoint of the run to be overwritten; choose another --output", source);
+        fail(ErrorCode::usage, Remedy{"choose another `output`"}, "{}: a checkpoint of the run to be overwritten",
+             source);
     }
     remove_checkpoints(out);
   }
@@ -218,7 +219,7 @@ class Loop {
       fail(
           ErrorCode::usage,
           "{0}: made with other settings or data, so it cannot be continued as this run; to train longer or otherwise, "
-          "start a new run from it: --model {0} --output NEW{1}",
+          "start a new run from it: `model={0} output=NEW`{1}",
           checkpoint->dir.string(), difference(checkpoint->progress.settings, progress_.settings));
     progress_ = checkpoint->progress;
     job_.master = std::vector<float>();

@@ -225,7 +225,7 @@ TEST(Trainer, SameSeedSameRunOtherSeedAnother) {
 TEST(Trainer, OutputDirectoryThatExistsIsLeftAlone) {
   TinyJob t;
   put_file(t.out() / "mine.txt", "precious");
-  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { t.run(); }), "--overwrite-output-dir");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { t.run(); }), "`overwrite_output_dir=true`");
   EXPECT_EQ(get_file(t.out() / "mine.txt"), "precious");
   EXPECT_FALSE(fs::exists(t.out() / "model.safetensors"));
   t.settings.overwrite_output_dir = true;
@@ -477,7 +477,7 @@ TEST(Trainer, WhatCannotGoTogetherIsToldBeforeTraining) {
                        s.train_files = {conll};
                        s.teacher = s.model;
                      }),
-             "--teacher");
+             "`teacher`");
   EXPECT_HAS(refused(ErrorCode::bad_model, [&](auto& s) { s.teacher = (t.dir / "tagger").string(); }),
              "no classification head");
   EXPECT_HAS(refused(ErrorCode::usage,
@@ -485,7 +485,7 @@ TEST(Trainer, WhatCannotGoTogetherIsToldBeforeTraining) {
                        s.task = "multi";
                        s.token_train_file = conll;
                      }),
-             "--token-val");
+             "`token_val=FILE`");
   EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "empty.csv").string()}; }),
              "empty.csv: no rows");
   EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {(t.dir / "empty.conll").string()}; }),

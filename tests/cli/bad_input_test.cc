@@ -292,6 +292,24 @@ TEST_F(BadInput, AMisspeltVariableOfAnEnvFile) {
   EXPECT_EQ(brim({"--env-file", "right.env", "models", "list"}).err, "");
 }
 
+// Libraries name settings in backquotes; each verb renders those it has a flag for, and no other.
+TEST_F(BadInput, SettingsAreNamedAsTheVerbsFlags) {
+  put("a.csv", "text\nw5\n");
+  refused(2, {"brim: model 'a.csv': is a file"}, {"models", "show", "a.csv"});
+  refused(2, {"brim: --models 'a.csv': is a file"}, {"compare", "--models", "vader,a.csv", "--data", "a.csv"});
+  refused(2, {"brim: --model 'a.csv': is a file"}, {"score", "--model", "a.csv"}, {.input = "w5\n"});
+  put("long.txt", "w5 w6 w7 w8\n");
+  refused(3, {"the text has 6 tokens, the model takes 4; set --long-text truncate or --long-text window-mean; "},
+          tiny({"long.txt", "--max-length", "4", "--long-text", "error"}));
+  const auto plan = nlohmann::json::parse(must({"plan", "--model", "tiny", "--device", "rtx3070", "--fill", "--json"}));
+  EXPECT_NE(plan.at("why").dump().find("--fill"), std::string::npos) << plan.at("why");
+  put("trace.json", "{}");
+  refused(3, {"write one with `brim score --trace FILE` or `brim train --trace FILE`"},
+          {"doctor", "--run", "trace.json"});
+  put("tags.conll", "London B-LOC\nis O\n\n");
+  refused(2, {"`brim train --task ner` learns from it", "(--format txt takes"}, tiny({"tags.conll"}));
+}
+
 TEST_F(BadInput, HelpIsThere) {
   EXPECT_NE(must({"help"}).find("label texts of files"), std::string::npos);
   for (const char* verb : {"score", "train", "eval", "embed", "tokenize", "models", "plan"})

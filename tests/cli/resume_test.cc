@@ -125,7 +125,7 @@ TEST_F(Resume, AnotherRunIsRefusedAndSaysWhy) {
 
 TEST_F(Resume, WhereItCannotBeItSaysSo) {
   put("in.txt", "w5\n");
-  refused(2, {"--resume", "-o OUT"}, {"score", "in.txt", "--model", "vader", "--resume"});
+  refused(2, {"--resume", "--output OUT"}, {"score", "in.txt", "--model", "vader", "--resume"});
   refused(2, {"--resume", "stdin"}, {"score", "-", "--model", "vader", "--resume", "-o", "o.csv"}, {.input = "a\n"});
   const Outcome fresh = brim(command("o.csv", {"--resume"}));  // nothing there yet: a normal run
   EXPECT_EQ(fresh.code, 0) << fresh.err;

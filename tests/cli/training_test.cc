@@ -89,7 +89,7 @@ TEST_F(Training, TheStartSaysWhatWillBeDone) {
 TEST_F(Training, RowsOfOtherDialectsAndBadRows) {
   put("semi.csv", "text;label\nw5;negative\nw6;\nw7;positive\n");
   refused(2, {"--delimiter ';'"}, train({"--train", "semi.csv", "--output", "out"}));
-  refused(3, {"semi.csv:3", "--on-error skip continues"},
+  refused(3, {"semi.csv:3", "set --on-error skip to continue"},
           train({"--train", "semi.csv", "--output", "out", "--delimiter", ";"}));
   const Outcome got = brim(train({"--train", "semi.csv", "--output", "out", "--delimiter", ";", "--on-error", "skip"}));
   EXPECT_EQ(got.code, 0) << got.err;

@@ -79,7 +79,7 @@ void CpuStream::fill_zero(void* dst, size_t bytes) { std::memset(dst, 0, bytes);
 
 std::unique_ptr<Device> open_cpu_device(int threads) {
   if (threads < 0 || threads > 1024)
-    fail(ErrorCode::usage, "--threads {}: give a number from 1 to 1024, or 0 for all cores", threads);
+    fail(ErrorCode::usage, "`threads={}`: give a number from 1 to 1024, or 0 for all cores", threads);
   return std::make_unique<CpuDevice>(threads);
 }
 

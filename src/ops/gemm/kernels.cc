@@ -47,7 +47,7 @@ const Kernel& kernel_for(Isa isa, Precision precision) {
     case Precision::int8:
       return *set.int8;
     default:
-      fail(ErrorCode::usage, "--precision {}: the CPU computes in fp32, bf16 or int8", precision_name(precision));
+      fail(ErrorCode::usage, "`precision={}`: the CPU computes in fp32, bf16 or int8", precision_name(precision));
   }
 }
 
