@@ -443,12 +443,13 @@ void RowReader::learn_json_keys() {
   const char* end = block_.get() + used_;
   while (p < end && is_blank({p, 1})) ++p;
   if (p < end && *p == '[')
-    fail(ErrorCode::bad_data, "{}: line 1: a JSON array, not one object a line; convert it first: jq -c '.[]'",
+    fail(ErrorCode::bad_data, "{}: line 1: a JSON array, not one object per line; convert it first: jq -c '.[]'",
          source_->name());
   if (p < end && *p == '{' && is_blank({p + 1, static_cast<size_t>(std::find(p, end, '\n') - p - 1)}) &&
       std::find(p, end, '\n') != end)
     fail(ErrorCode::bad_data,
-         "{}: an object spread over several lines, not one object a line; convert it first: jq -c .", source_->name());
+         "{}: an object spread over several lines, not one object per line; convert it first: jq -c .",
+         source_->name());
   std::unordered_set<std::string> known(schema_.columns.begin(), schema_.columns.end());
   while (p < end) {
     const char* newline = find_newline(p, end);

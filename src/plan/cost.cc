@@ -6,14 +6,14 @@
 namespace brim {
 namespace {
 
-struct Habits {
+struct Efficiency {
   double gemm, attention;  // share of a large product's rate that the model's shapes reach when there are tokens enough
   double bandwidth;        // share of a copy's bandwidth that row kernels reach
   double launch_seconds;   // between two ops
 };
 // CUDA: 547 to 731 of 774 TFLOP/s on the H200 at 65,536 tokens. CPU: products alone run at 74 to 86 % of peak.
-constexpr Habits kCuda = {0.85, 0.35, 0.80, 4e-6};
-constexpr Habits kCpu = {0.90, 0.40, 1.00, 2e-6};
+constexpr Efficiency kCuda = {0.85, 0.35, 0.80, 4e-6};
+constexpr Efficiency kCpu = {0.90, 0.40, 1.00, 2e-6};
 
 // Tokens whose time is lost beside n: at so many, half the rate is reached. A GPU needs a tile for each of its
 // processors, whose number goes with its rate. A CPU's cores each lose half a tile of 16 rows, and wait at a layer's
@@ -55,7 +55,7 @@ PassCost::PassCost(const OpTotals& small, int64_t small_tokens, const OpTotals& 
 }
 
 double PassCost::seconds(const DeviceProfile& d, Precision precision, int64_t tokens) const {
-  const Habits& h = d.kind == DeviceKind::cpu ? kCpu : kCuda;
+  const Efficiency& e = d.kind == DeviceKind::cpu ? kCpu : kCuda;
   const auto n = static_cast<double>(tokens);
   const double full = n / (n + lost_tokens(d, n));
   double seconds = 0;
@@ -63,10 +63,10 @@ double PassCost::seconds(const DeviceProfile& d, Precision precision, int64_t to
     const double flops = op.flops_fixed + n * op.flops_token, bytes = op.bytes_fixed + n * op.bytes_token;
     double compute = 0;
     if (name.starts_with("linear"))
-      compute = flops / (d.rate(precision) * h.gemm * full);
+      compute = flops / (d.rate(precision) * e.gemm * full);
     else if (name.starts_with("attention"))
-      compute = flops / (attention_rate(d, precision) * h.attention * full);
-    seconds += std::max(compute, bytes / (d.bandwidth * h.bandwidth)) + op.calls * h.launch_seconds;
+      compute = flops / (attention_rate(d, precision) * e.attention * full);
+    seconds += std::max(compute, bytes / (d.bandwidth * e.bandwidth)) + op.calls * e.launch_seconds;
   }
   return seconds;
 }

@@ -73,7 +73,7 @@ class Predictor {
     if (p.run_delay_seconds < 0 || p.other_cpu_seconds < 0) return 0;
     return std::min(std::max(0.0, p.run_delay_seconds - s_.crowded), p.other_cpu_seconds);
   }
-  double without_neighbour() const {
+  double without_other_processes() const {
     const double lost = lost_to_others();
     if (r_.stats.run_delay_seconds >= 0 && lost <= 0) return s_.seconds();  // its threads always had a core
     if (r_.on_card) return std::max(s_.seconds() - lost / std::max(1, r_.stats.tokenizers), s_.busy);
@@ -116,9 +116,9 @@ class Predictor {
   double cores_;
 };
 
-class Physician {
+class DiagnosisBuilder {
  public:
-  Physician(const RunTrace& trace, const std::optional<BudgetProbe>& probe)
+  DiagnosisBuilder(const RunTrace& trace, const std::optional<BudgetProbe>& probe)
       : r_(trace.record), s_(sweep(trace)), predict_(r_, s_), probe_(probe) {}
 
   Diagnosis go() {
@@ -135,7 +135,7 @@ class Physician {
       small_batches();
     throttled();
     paging();
-    neighbours();
+    other_processes();
     unused_cores();
     std::stable_sort(d_.findings.begin(), d_.findings.end(), [](const Finding& a, const Finding& b) {
       return a.gain != b.gain ? a.gain > b.gain : a.idle_seconds > b.idle_seconds;
@@ -348,16 +348,16 @@ class Physician {
     Finding& f = d_.findings.back();
     f.evidence = fmt::format("{} pages had to come back from disk or swap", format_count(r_.stats.major_faults));
     f.change =
-        r_.training.token_home == "streamed"
+        r_.training.token_placement == "streamed"
             ? "free host memory, so that it keeps the token cache's file; where there is enough, `token_set=staged`"
             : "free host memory: end other programs, or take a smaller `memory_limit`";
   }
 
-  void neighbours() {
+  void other_processes() {
     const PipelineStats& p = r_.stats;
     if (p.other_cpu_seconds < 0.1 * d_.seconds) return;
     const size_t had = d_.findings.size();
-    add(Cause::neighbour, predict_.without_neighbour());
+    add(Cause::other_process, predict_.without_other_processes());
     if (d_.findings.size() == had) return;
     Finding& f = d_.findings.back();
     f.evidence = fmt::format("{}; threads of this one stood ready without a core for {} in all",
@@ -443,7 +443,7 @@ bool wants_probe(const RunTrace& trace) {
 }
 
 Diagnosis diagnose(const RunTrace& trace, const std::optional<BudgetProbe>& probe) {
-  return Physician(trace, probe).go();
+  return DiagnosisBuilder(trace, probe).go();
 }
 
 std::string to_text(const Diagnosis& d) {

@@ -28,7 +28,7 @@ namespace brim {
   X(small_batch, "small batches") \
   X(throttle, "clock or power throttle") \
   X(memory, "memory pressure") \
-  X(neighbour, "another process") \
+  X(other_process, "another process") \
   X(unused_cores, "unused cores") \
   X(startup, "start and end of the run")
 // clang-format on

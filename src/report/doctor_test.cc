@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The doctor on made-up timelines whose answer is known: each cause planted alone must be named first, with the time
+// The doctor on made-up timelines whose answer is known: each cause injected alone must be named first, with the time
 // the run would take without it; a good run must get no advice; a file that is no trace of ours must be refused.
 #include "report/doctor.h"
 
@@ -19,8 +19,8 @@
 namespace brim {
 namespace {
 
-// In each, the device computes 40 ms of every 100 unless said otherwise, so without the plant 400 ms remain.
-std::vector<Planted> plants() {
+// In each, the device computes 40 ms of every 100 unless said otherwise, so without the fault 400 ms remain.
+std::vector<InjectedFault> injected_faults() {
   return {
       {"reader", Cause::reader, 400,
        [] {
@@ -208,7 +208,7 @@ std::vector<Planted> plants() {
          m.trace.record.card.power_limit_w = 700;
          return m;
        }},
-      {"neighbour on the CPU", Cause::neighbour, 600,  // 8 cores for 1 s: 4.8 s ours, 3.2 s theirs
+      {"other process on the CPU", Cause::other_process, 600,  // 8 cores for 1 s: 4.8 s ours, 3.2 s theirs
        [] {
          Made m(false);
          m.trace.record.threads = 8;
@@ -246,17 +246,18 @@ std::vector<Planted> plants() {
   };
 }
 
-TEST(Doctor, NamesEveryPlantFirstAndPredictsTheRunWithoutIt) {
-  for (const Planted& plant : plants()) {
-    SCOPED_TRACE(plant.name);
-    const Diagnosis d = expect_named_first(plant, 0.1);
+TEST(Doctor, NamesEveryFaultFirstAndPredictsTheRunWithoutIt) {
+  for (const InjectedFault& fault : injected_faults()) {
+    SCOPED_TRACE(fault.name);
+    const Diagnosis d = expect_named_first(fault, 0.1);
     for (size_t i = 1; i < d.findings.size(); ++i) EXPECT_GE(d.findings[i - 1].gain, d.findings[i].gain);
   }
 }
 
 TEST(Doctor, WarmUpBeforeTheFirstReadIsNoPartOfTheRun) {
-  const std::vector<Planted> all = plants();
-  const auto reader = std::find_if(all.begin(), all.end(), [](const Planted& p) { return p.cause == Cause::reader; });
+  const std::vector<InjectedFault> all = injected_faults();
+  const auto reader =
+      std::find_if(all.begin(), all.end(), [](const InjectedFault& p) { return p.cause == Cause::reader; });
   const Diagnosis plain = diagnose(reader->make().trace);
   Made warmed = reader->make();
   for (ZoneEvent& e : warmed.trace.events) {
@@ -317,11 +318,11 @@ TEST(Doctor, APowerCapIsAFactAndNoCause) {
   busy.trace.record.card.power_w = busy.trace.record.card.power_limit_w = -1;  // a driver that does not tell
   EXPECT_TRUE(diagnose(busy.trace).nothing_to_gain());
 
-  // Beside it every plant keeps its place and its prediction. A card that idles between batches draws less on average.
-  for (const Planted& plant : plants()) {
-    Made m = plant.make();
-    if (!m.trace.record.on_card || plant.cause == Cause::throttle) continue;
-    SCOPED_TRACE(plant.name);
+  // Beside it every fault keeps its place and its prediction. A card that idles between batches draws less on average.
+  for (const InjectedFault& fault : injected_faults()) {
+    Made m = fault.make();
+    if (!m.trace.record.on_card || fault.cause == Cause::throttle) continue;
+    SCOPED_TRACE(fault.name);
     const Diagnosis without = diagnose(m.trace);
     at_power_cap(m, 100 + 590 * without.busy_seconds / without.seconds);
     const Diagnosis with = diagnose(m.trace);
@@ -371,7 +372,7 @@ TEST(DoctorTrace, ReadingsOfACardAreThoseOfItsWork) {
   EXPECT_EQ(silent.record(), CardRecord{});
 }
 
-// A plant that hides a second one gains only what the second leaves.
+// A fault that hides a second one gains only what the second leaves.
 TEST(Doctor, PredictsNoMoreThanTheNextStageAllows) {
   Made m(true);
   batches(m, 60, 100, 40);
@@ -407,9 +408,9 @@ TEST(Doctor, SettingsBecomeAnEnvFile) {
 }
 
 TEST(Doctor, JsonRoundTrip) {
-  for (const Planted& plant : plants()) {
-    const Diagnosis d = diagnose(plant.make().trace);
-    EXPECT_EQ(diagnosis_from_json(to_json(d)), d) << plant.name;
+  for (const InjectedFault& fault : injected_faults()) {
+    const Diagnosis d = diagnose(fault.make().trace);
+    EXPECT_EQ(diagnosis_from_json(to_json(d)), d) << fault.name;
   }
   for (const char* broken :
        {"", "{", "[]", "{}", R"({"seconds":"x"})",
@@ -433,9 +434,9 @@ TEST(DoctorTrace, TheCardThatIsWatchedIsTheRunsOwn) {
 }
 
 TEST(DoctorTrace, AFileGivesTheSameDiagnosisAsTheRun) {
-  for (const Planted& plant : plants()) {
-    SCOPED_TRACE(plant.name);
-    RunTrace t = plant.make().trace;
+  for (const InjectedFault& fault : injected_faults()) {
+    SCOPED_TRACE(fault.name);
+    RunTrace t = fault.make().trace;
     std::stable_sort(t.events.begin(), t.events.end(),
                      [](const ZoneEvent& a, const ZoneEvent& b) { return a.begin_ns < b.begin_ns; });
     const RunTrace read = parse_trace(file_of(t), "run.json");
@@ -488,7 +489,7 @@ TEST(DoctorTrace, RefusesWhatIsNoTraceOfOurs) {
 }
 
 TEST(DoctorTrace, SurvivesStrangeEvents) {
-  RunTrace t = plants()[0].make().trace;
+  RunTrace t = injected_faults()[0].make().trace;
   nlohmann::json j = nlohmann::json::parse(file_of(t));
   for (const char* event :
        {R"({"ph":"X","tid":-5,"name":"read","ts":1,"dur":1})", R"({"ph":"X","tid":900,"name":"read","ts":1,"dur":1})",
@@ -536,7 +537,7 @@ TEST(Doctor, OneThreadOnTwoCoresIsHalfTheSpeed) {
 }
 
 TEST(Doctor, SaysWhenAllIdleTimeIsExplained) {
-  EXPECT_NE(to_text(diagnose(plants()[0].make().trace)).find("all idle time is explained"), std::string::npos);
+  EXPECT_NE(to_text(diagnose(injected_faults()[0].make().trace)).find("all idle time is explained"), std::string::npos);
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ void visit_training(Visit&& visit, Training& t) {
   visit("steps", t.steps);
   visit("recompute", t.recompute);
   visit("optimizer", t.optimizer);
-  visit("token_home", t.token_home);
+  visit("token_home", t.token_placement);
   visit("recompute_asked", t.recompute_asked);
   visit("moments_on_host", t.moments_on_host);
   visit("resumed", t.resumed);

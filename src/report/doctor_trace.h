@@ -32,7 +32,7 @@ struct CardRecord {
 // What only a training run has.
 struct TracedTraining {
   int64_t steps = 0;
-  std::string recompute, optimizer, token_home;
+  std::string recompute, optimizer, token_placement;
   bool recompute_asked = false, moments_on_host = false, resumed = false;
   // The same job in all the memory the device can give.
   std::string free_recompute, free_optimizer;

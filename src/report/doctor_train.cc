@@ -40,8 +40,8 @@ void describe_train_idle(Finding& f, const TracedRun& r, const Swept& s, const s
       f.evidence =
           fmt::format("{}; making {} took one core {} of the time, the tokens {}", idle,
                       r.stats.batches == 1 ? "one micro-batch" : format_count(r.stats.batches) + " micro-batches",
-                      share_of_run(s.pack, s), t.token_home);
-      if (t.token_home == "streamed") {
+                      share_of_run(s.pack, s), t.token_placement);
+      if (t.token_placement == "streamed") {
         f.change = "`token_set=staged`: keep the tokens in host memory, not in the mapped cache file";
         f.settings = {{"token-set", "staged"}};
       } else {
@@ -51,7 +51,7 @@ void describe_train_idle(Finding& f, const TracedRun& r, const Swept& s, const s
     case Cause::copy:
       f.evidence = fmt::format("{}; copies of micro-batches took {} of the time", idle, share_of_run(s.copy, s));
       f.change =
-          t.token_home == "resident"
+          t.token_placement == "resident"
               ? "the link to the card is slow or shared: check its PCIe width (brim monitor)"
               : "leave room for the tokens on the card (`token_set=resident`), or check its PCIe width (brim monitor)";
       break;

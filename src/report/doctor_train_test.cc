@@ -20,7 +20,7 @@ Made training(bool on_card = true) {
   r.stats.tokenizers = 0;
   TracedTraining& t = r.training;
   t.steps = 10;
-  t.token_home = "staged";
+  t.token_placement = "staged";
   t.recompute = t.free_recompute = "none";
   t.optimizer = t.free_optimizer = "adamw";
   t.wide_batch_tokens = 4096;
@@ -38,7 +38,7 @@ Made steps(double start, double busy, bool on_card = true) {
 
 // The device computes 40 ms of every 100 unless said otherwise. The first micro-batch and the last writing are nobody's
 // fault, so of a cause before each step nine are left.
-std::vector<Planted> train_plants() {
+std::vector<InjectedFault> train_faults() {
   return {
       {"packer", Cause::packer, 460,
        [] {
@@ -150,7 +150,7 @@ std::vector<Planted> train_plants() {
          m.trace.record.card.throttle = {"hardware thermal"};
          return m;
        }},
-      {"neighbour on the CPU", Cause::neighbour, 600,  // 8 cores for 1 s: 4.8 s ours, 3.2 s theirs
+      {"other process on the CPU", Cause::other_process, 600,  // 8 cores for 1 s: 4.8 s ours, 3.2 s theirs
        [] {
          Made m = steps(0, 100, false);
          m.trace.record.threads = 8;
@@ -165,18 +165,18 @@ std::vector<Planted> train_plants() {
   };
 }
 
-TEST(DoctorTrain, NamesEveryPlantFirstAndPredictsTheRunWithoutIt) {
-  for (const Planted& plant : train_plants()) {
-    SCOPED_TRACE(plant.name);
-    const Diagnosis d = expect_named_first(plant, 0.01);
+TEST(DoctorTrain, NamesEveryFaultFirstAndPredictsTheRunWithoutIt) {
+  for (const InjectedFault& fault : train_faults()) {
+    SCOPED_TRACE(fault.name);
+    const Diagnosis d = expect_named_first(fault, 0.01);
     for (const Cause never : {Cause::reader, Cause::tokenizer}) EXPECT_EQ(d.idle[static_cast<size_t>(never)], 0);
   }
 }
 
 TEST(DoctorTrain, AFileGivesTheSameDiagnosisAsTheRun) {
-  for (const Planted& plant : train_plants()) {
-    SCOPED_TRACE(plant.name);
-    RunTrace t = plant.make().trace;
+  for (const InjectedFault& fault : train_faults()) {
+    SCOPED_TRACE(fault.name);
+    RunTrace t = fault.make().trace;
     std::stable_sort(t.events.begin(), t.events.end(),
                      [](const ZoneEvent& a, const ZoneEvent& b) { return a.begin_ns < b.begin_ns; });
     const RunTrace read = parse_trace(file_of(t), "run.json");
@@ -192,8 +192,8 @@ TEST(DoctorTrain, AFileGivesTheSameDiagnosisAsTheRun) {
 
 TEST(DoctorTrain, WhatMemoryCostsCanBeSetAndWhatChangesLearningIsNot) {
   const auto settings_of = [](const char* name) {
-    for (const Planted& plant : train_plants())
-      if (plant.name == std::string(name)) return diagnose(plant.make().trace).findings.at(0).settings;
+    for (const InjectedFault& fault : train_faults())
+      if (fault.name == std::string(name)) return diagnose(fault.make().trace).findings.at(0).settings;
     ADD_FAILURE() << name;
     return std::vector<Setting>{};
   };
@@ -210,8 +210,8 @@ TEST(DoctorTrain, WhatMemoryCostsCanBeSetAndWhatChangesLearningIsNot) {
   asked.trace.record.free_tokens_per_second = 2e6;
   EXPECT_EQ(diagnose(asked.trace).findings.at(0).settings, (std::vector<Setting>{{"recompute", "auto"}}));
 
-  Made streamed = train_plants()[0].make();
-  streamed.trace.record.training.token_home = "streamed";
+  Made streamed = train_faults()[0].make();
+  streamed.trace.record.training.token_placement = "streamed";
   EXPECT_EQ(diagnose(streamed.trace).findings.at(0).settings, (std::vector<Setting>{{"token-set", "staged"}}));
 }
 
@@ -261,7 +261,7 @@ TEST(DoctorTrain, TheTeacherUnusedCoresAndOthersAreNamed) {
   m.trace.record.others = "other processes used 4.0 of 8 cores (cc1plus 3.9)";
   const Diagnosis shared = diagnose(m.trace);
   ASSERT_FALSE(shared.findings.empty()) << to_text(shared);
-  EXPECT_EQ(shared.findings[0].cause, Cause::neighbour);
+  EXPECT_EQ(shared.findings[0].cause, Cause::other_process);
   EXPECT_NE(shared.findings[0].evidence.find("cc1plus 3.9"), std::string::npos) << shared.findings[0].evidence;
 }
 

@@ -60,7 +60,7 @@ inline void batches(Made& m, double start, double every, double busy) {
   }
 }
 
-struct Planted {
+struct InjectedFault {
   const char* name;
   Cause cause;
   double predicted_ms;  // of a run of 1000 ms
@@ -69,15 +69,15 @@ struct Planted {
 
 // The cause is named first, with evidence and a change, and the prediction is within `tolerance` (a share) of the known
 // time.
-inline Diagnosis expect_named_first(const Planted& plant, double tolerance) {
-  const Diagnosis d = diagnose(plant.make().trace);
+inline Diagnosis expect_named_first(const InjectedFault& fault, double tolerance) {
+  const Diagnosis d = diagnose(fault.make().trace);
   EXPECT_NEAR(d.seconds, 1.0, 1e-6);
   EXPECT_GE(d.attributed(), 0.98) << to_text(d);
   EXPECT_NEAR(d.busy_seconds + d.idle_seconds, d.seconds, 1e-6);
   EXPECT_FALSE(d.findings.empty()) << to_text(d);
   if (d.findings.empty()) return d;
-  EXPECT_STREQ(cause_name(d.findings[0].cause), cause_name(plant.cause)) << to_text(d);
-  EXPECT_NEAR(d.findings[0].predicted_seconds * 1000, plant.predicted_ms, tolerance * plant.predicted_ms) << to_text(d);
+  EXPECT_STREQ(cause_name(d.findings[0].cause), cause_name(fault.cause)) << to_text(d);
+  EXPECT_NEAR(d.findings[0].predicted_seconds * 1000, fault.predicted_ms, tolerance * fault.predicted_ms) << to_text(d);
   EXPECT_FALSE(d.findings[0].evidence.empty());
   EXPECT_FALSE(d.findings[0].change.empty());
   return d;

@@ -109,7 +109,7 @@ void TrainRecorder::ends(const TrainJob& job, const TrainOutcome& outcome) {
   TracedTraining& t = r.training;
   t.steps = outcome.own_steps;
   t.teacher_seconds = outcome.time.teacher;
-  t.token_home = token_home_name(job.token_home);
+  t.token_placement = token_placement_name(job.token_placement);
   t.recompute = recompute_name(plan.recompute);
   t.optimizer = optimizer_name(plan.optimizer);
   t.moments_on_host = plan.moments_on_host;

@@ -17,12 +17,12 @@
 namespace brim {
 
 // Where the training rows' tokens are when the device asks for them. It changes no bit of a run.
-enum class TokenHome : uint8_t {
+enum class TokenPlacement : uint8_t {
   resident,  // on the device, beside everything planned; a micro-batch sends its rows' places only
   staged,    // in host memory; micro-batches cross ahead of time
   streamed,  // in the token cache's mapped file; the same ring, pages come from disk where memory has not kept them
 };
-const char* token_home_name(TokenHome home);
+const char* token_placement_name(TokenPlacement placement);
 
 struct TrainJob {
   TrainSettings settings;
@@ -43,7 +43,7 @@ struct TrainJob {
   bool tokens_cached = false;  // an earlier run had tokenized the training rows
   Precision precision = Precision::fp32;
   Plan plan;
-  TokenHome token_home = TokenHome::staged;
+  TokenPlacement token_placement = TokenPlacement::staged;
   std::string precision_reason;
   std::string data_hash;  // of tokens and labels, both sets
 };
@@ -59,13 +59,13 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
 void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute> recompute);
 
 // What a plan of this job is asked for, beside a micro-batch that is given; and the plan, a teacher's bytes included.
-// For whoever wants to know what another limit or another batch would bring.
+// For callers that ask what another limit or another batch would bring.
 PlanRequest train_plan_request(const TrainJob& job, const DeviceProfile& device, int64_t limit_bytes);
 Plan solve_train_request(const TrainJob& job, const PlanRequest& request);
 
 // Decides where the training tokens live, once the plan is final: what it leaves of the limit may hold them. On a CPU
 // the mapped file is read directly. Adds to job.plan, changes none of its choices.
 void place_token_set(TrainJob& job);
-std::string token_home_text(const TrainJob& job);  // a line for people
+std::string token_placement_text(const TrainJob& job);  // a line for people
 
 }  // namespace brim

@@ -145,7 +145,7 @@ std::string RunRecord::report_json(const RunFacts& f) const {
                {"validation_rows", job_.validation_set.rows()},
                {"truncated", job_.train_set.truncated},
                {"skipped", job_.train_set.skipped},
-               {"token_set", token_home_name(job_.token_home)}};
+               {"token_set", token_placement_name(job_.token_placement)}};
   if (job_.task == TrainTask::multi) {  // the rows are counted together, and so are the files
     data["train"].push_back(job_.settings.token_train_file);
     if (job_.validation_set.rows() > 0) data["validation"].push_back(job_.settings.token_validation_file);
@@ -234,7 +234,7 @@ std::string RunRecord::card(const RunFacts& f) const {
       "\n## Plan\n\nMicro-batch {} tokens, recompute {}, {}, token set {}; {} of {} allowed.\n\n| what | bytes |\n| "
       "--- | --- |\n",
       format_count(p.token_budget), recompute_name(p.recompute), optimizer_name(p.optimizer),
-      token_home_name(job_.token_home), format_bytes(p.peak_bytes), format_bytes(p.limit_bytes));
+      token_placement_name(job_.token_placement), format_bytes(p.peak_bytes), format_bytes(p.limit_bytes));
   for (int t = 0; t < static_cast<int>(Tag::count); ++t)
     if (p.bytes[static_cast<Tag>(t)] > 0)
       out += fmt::format("| {} | {} |\n", tag_name(static_cast<Tag>(t)), format_bytes(p.bytes[static_cast<Tag>(t)]));

@@ -123,7 +123,7 @@ Trained run(const TrainSettings& s) {
   return r;
 }
 
-TEST(TrainCuda, EveryTokenHomeIsTheSameRun) {
+TEST(TrainCuda, EveryTokenPlacementIsTheSameRun) {
   BRIM_NEEDS_GPU();
   for (const bool tags : {false, true}) {
     TinyJob t(tags ? "bert_token" : "roberta_sequence", 96);

@@ -23,7 +23,7 @@
 #include "train/micro_batch.h"
 #include "train/run_record.h"
 #include "train/schedule.h"
-#include "train/step_teller.h"
+#include "train/step_reporter.h"
 #include "train/validation.h"
 
 namespace brim {
@@ -123,7 +123,8 @@ class Loop {
     }
     open_pass();
     record_.open(progress_.state_json);
-    teller_ = std::make_unique<StepTeller>(job_, schedule_, callbacks_, record_, [this] { return counted_bytes(); });
+    reporter_ =
+        std::make_unique<StepReporter>(job_, schedule_, callbacks_, record_, [this] { return counted_bytes(); });
     for (const auto& line : start_lines(job_, schedule_)) say(line);
   }
 
@@ -149,7 +150,7 @@ class Loop {
                                  job_.threads, job_.plan.limits());
     if (job_.validation_set.rows() > 0) validation_ = std::make_unique<Validator>(job_, state_);
     const int64_t arena = std::max(pass_plan_.arena_bytes(), validation_ ? validation_->arena_bytes() : 0);
-    const bool resident = job_.token_home == TokenHome::resident;
+    const bool resident = job_.token_placement == TokenPlacement::resident;
     const auto ids = job_.train_set.ids;
     // One allocation for both: a driver rounds each up on its own, and the plan counts bytes.
     arena_ =
@@ -495,7 +496,7 @@ class Loop {
     }
     if (job_.precision == Precision::fp16 && !std::isfinite(loss)) diverged(*p, loss, norm);
     outcome_.final_loss = loss;
-    teller_->step_done(
+    reporter_->step_done(
         {p->step + 1, p->rows, p->tokens, p->sum_squares, loss, norm, p->lr, busy_seconds_, wait_seconds_},
         outcome_.seconds + seconds_since(training_since_));
     free_.push_back(std::move(p));
@@ -589,8 +590,8 @@ class Loop {
     f.epoch = progress_.step > 0 ? schedule_.epochs_done(progress_.step) : 0;
     f.best_metric = progress_.best_metric;
     f.seconds = outcome_.seconds;
-    f.samples = teller_->samples();
-    f.tokens = teller_->tokens();
+    f.samples = reporter_->samples();
+    f.tokens = reporter_->tokens();
     f.metric = metric_name();
     return f;
   }
@@ -640,15 +641,15 @@ class Loop {
 
   void tell_stats() {
     const double seconds = std::max(1e-9, outcome_.seconds);
-    outcome_.samples = teller_->samples();
-    outcome_.tokens = teller_->tokens();
-    const double share = teller_->mfu(seconds);
+    outcome_.samples = reporter_->samples();
+    outcome_.tokens = reporter_->tokens();
+    const double share = reporter_->mfu(seconds);
     outcome_.mfu = std::isnan(share) ? -1 : share;
     outcome_.mfu_note = job_.plan.device.mfu_note();
     outcome_.device_busy = std::min(1.0, busy_seconds_ / seconds);
     outcome_.planned_bytes = job_.plan.peak_bytes;
     outcome_.limit_bytes = job_.plan.limit_bytes;
-    outcome_.held_bytes = teller_->held_bytes();
+    outcome_.held_bytes = reporter_->held_bytes();
     outcome_.on_card = job_.device->kind() == DeviceKind::cuda;
     outcome_.time.steps = outcome_.seconds;
     outcome_.time.busy = busy_seconds_;
@@ -680,7 +681,7 @@ class Loop {
   TrainProgress progress_;
   TrainOutcome outcome_;
   RunRecord record_;
-  std::unique_ptr<StepTeller> teller_;
+  std::unique_ptr<StepReporter> reporter_;
   double busy_seconds_ = 0, wait_seconds_ = 0;
   std::optional<OtherProcesses> others_;
   std::unique_ptr<DeviceSpans> spans_;  // of the device's work; null without a timeline

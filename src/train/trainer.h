@@ -25,7 +25,7 @@ struct TrainCallbacks {
   std::function<void(const std::string& json)> record;
   const std::atomic<bool>* stop = nullptr;
   LivePublisher* live = nullptr;  // figures for `brim monitor`
-  // The job as it runs: before its first step, and when all is written; for whoever records the run.
+  // The job as it runs: before its first step, and when all is written; for the run's recorder.
   std::function<void(const TrainJob&)> begins;
   std::function<void(const TrainJob&, const TrainOutcome&)> ends;
 };

@@ -29,17 +29,17 @@ TagBytes resident_bytes(const TrainJob& job) {
 
 }  // namespace
 
-const char* token_home_name(TokenHome home) {
+const char* token_placement_name(TokenPlacement placement) {
   constexpr const char* names[] = {"resident", "staged", "streamed"};
-  return names[static_cast<int>(home)];
+  return names[static_cast<int>(placement)];
 }
 
-std::string token_home_text(const TrainJob& job) {
+std::string token_placement_text(const TrainJob& job) {
   const std::string bytes = format_bytes(job.train_set.bytes()),
                     ids = format_bytes(static_cast<int64_t>(job.train_set.ids.size_bytes()));
   const bool cpu = job.device->kind() == DeviceKind::cpu;
-  if (job.token_home == TokenHome::resident) return fmt::format("tokens resident on the device ({})", ids);
-  if (job.token_home == TokenHome::streamed)
+  if (job.token_placement == TokenPlacement::resident) return fmt::format("tokens resident on the device ({})", ids);
+  if (job.token_placement == TokenPlacement::streamed)
     return fmt::format("tokenized rows are read from their cache in {} ({})", (cache_dir() / "tokens").string(), bytes);
   return cpu ? fmt::format("tokens in host memory ({})", bytes)
              : fmt::format("tokens in host memory ({}), staged ahead", bytes);
@@ -59,16 +59,16 @@ void place_token_set(TrainJob& job) {
     fail(ErrorCode::cannot_write,
          "token_set streamed: the token cache holds no file of this set, see the warning above");
   if (asked == "resident" || (free && !cpu && more.total() <= room)) {
-    job.token_home = TokenHome::resident;
+    job.token_placement = TokenPlacement::resident;
     for (int t = 0; t < kTagCount; ++t) plan.bytes[static_cast<Tag>(t)] += more[static_cast<Tag>(t)];
     plan.peak_bytes = plan.bytes.total();
     plan.why.push_back(fmt::format("the token set is resident: {} beside the plan", format_bytes(more.total())));
   } else if (asked == "staged" || !job.train_set.mapped ||
              (free && !cpu && fits_in_host_memory(job.train_set.bytes()))) {
-    job.token_home = TokenHome::staged;
+    job.token_placement = TokenPlacement::staged;
     job.train_set = job.train_set.in_memory();
   } else {
-    job.token_home = TokenHome::streamed;
+    job.token_placement = TokenPlacement::streamed;
     job.train_set.mapped->expect_scattered_reads();
   }
 }

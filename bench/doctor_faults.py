@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plants bottlenecks, asks `brim doctor` what is wrong, takes the plant away, and compares prediction with outcome.
+"""Injects faults, asks `brim doctor` what is wrong, takes the fault away, and compares prediction with outcome.
 
-    bench/doctor_plants.py BRIM TEXTS [--model default] [--device cpu] [--plants reader,writer] [--rows N] [--prefix "chrt -r 1"]
+    bench/doctor_faults.py BRIM TEXTS [--model default] [--device cpu] [--faults reader,writer] [--rows N] [--prefix "chrt -r 1"]
 
-TEXTS is a file with one text a line. Each plant is run once with it and once without (the median of three where the run
-is short); the doctor sees the first only. A row passes if the plant is named first and the predicted time is within 25 %
+TEXTS is a file with one text per line. Each fault is run once with it and once without (the median of three where the run
+is short); the doctor sees the first only. A row passes if the fault is named first and the predicted time is within 25 %
 of the one obtained. `copy` needs a GPU and a small model (--model default): beside a large model's batches its gaps are
-short, and a doctor that says "nothing to gain" may be right. The machine should be quiet, for a neighbour is a plant of its own.
+short, and a doctor that says "nothing to gain" may be right. The machine should be quiet, for another process is a fault of its own.
 """
 import argparse
 import json
@@ -38,7 +38,7 @@ BUSY = "while True: pass"
 class Bench:
     def __init__(self, args):
         self.a = args
-        self.tmp = tempfile.mkdtemp(prefix="brim_plants_")
+        self.tmp = tempfile.mkdtemp(prefix="brim_faults_")
         self.prefix = shlex.split(args.prefix)
         self.throttle = os.path.join(self.tmp, "throttle.py")
         with open(self.throttle, "w") as f:
@@ -89,8 +89,8 @@ class Bench:
     def base(self, model=True):
         return (["-m", self.a.model] if model else ["-m", "vader"]) + ["--device", self.a.device]
 
-    # ---- the plants: (named cause, run with it, run without it) ----
-    def plant_tokenizer(self):
+    # ---- the faults: (named cause, run with it, run without it) ----
+    def fault_tokenizer(self):
         flags = self.base()
         if self.a.device == "cpu":  # beside a model on the CPU text is cheap: long texts of which little is computed make it dear
             source, flags = self.texts(self.a.rows // 4, 400), flags + ["--max-length", "16"]
@@ -100,7 +100,7 @@ class Bench:
         more = cores if self.a.device == "cpu" else max(1, cores - 2)
         return "tokenizer", lambda: self.score(flags + ["--tokenizer-threads", "1"], source), lambda: self.score(flags + ["--tokenizer-threads", str(more)], source)
 
-    def plant_rules(self):  # VADER, whose rules run on the tokenizer threads
+    def fault_rules(self):  # VADER, whose rules run on the tokenizer threads
         source = self.texts(self.a.rows * 400)
         return "tokenizer", lambda: self.score(self.base(False) + ["--tokenizer-threads", "1"], source), lambda: self.score(self.base(False), source)
 
@@ -112,19 +112,19 @@ class Bench:
         """As many rows as take about two seconds: a card's start counts for little then."""
         return self.texts(self.a.rows if self.a.device == "cpu" else max(self.a.rows, int(2 * self.rate(self.texts(self.a.rows * 10)))))
 
-    def plant_reader(self):
+    def fault_reader(self):
         source = self.long_run()
         slow = str(self.rate(source) * 0.35)
         return ("reader", lambda: self.score(self.base(), source, feed=[sys.executable, self.throttle, slow]),
                 lambda: self.score(self.base(), source, feed=["cat"]))
 
-    def plant_writer(self):
+    def fault_writer(self):
         source = self.long_run()
         slow = str(self.rate(source) * 0.35)
         return ("writer", lambda: self.score(self.base(), source, drain=[sys.executable, self.throttle, slow]),
                 lambda: self.score(self.base(), source, drain=["cat"]))
 
-    def plant_small(self):
+    def fault_small(self):
         """The smallest limit that still works: one text at a time, or little more."""
         on_cpu = self.a.device == "cpu"
         source, flags = self.texts(self.a.rows * (1 if on_cpu else 10)), self.base() + ["--max-length", "32"]
@@ -147,17 +147,17 @@ class Bench:
             low, high = (low, middle) if attempt(middle).returncode == 0 else (middle, high)
         return "small batches", lambda: self.score(flags + ["--memory-limit", f"{high}KiB"], source), lambda: self.score(flags, source)
 
-    def plant_copy(self):
+    def fault_copy(self):
         """One batch in flight. A long run, so that its start counts little; a small model, whose batches are short beside the gaps."""
         source = self.texts(max(self.a.rows, int(4 * self.rate(self.texts(self.a.rows * 20)))))
         return "copy", lambda: self.score(self.base(), source, env={"BRIM_STAGING_DEPTH": "1"}), lambda: self.score(self.base(), source)
 
-    def plant_neighbour(self):
+    def fault_other(self):
         source = self.long_run()
 
         def beside():
             busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in os.sched_getaffinity(0)]
-            prefix, self.prefix = self.prefix, []  # all alike: a priority would hide the neighbours
+            prefix, self.prefix = self.prefix, []  # all alike: a priority would hide the other processes
             try:
                 return self.score(self.base(), source)
             finally:
@@ -168,13 +168,13 @@ class Bench:
         return "another process", beside, lambda: self.score(self.base(), source)
 
     def run(self):
-        print("| plant | named first | attributed | with the plant | predicted without | obtained without | off by | |")
+        print("| fault | named first | attributed | with the fault | predicted without | obtained without | off by | |")
         print("| --- | --- | --- | --- | --- | --- | --- | --- |")
         passed = 0
-        names = self.a.plants.split(",")
+        names = self.a.faults.split(",")
         for name in names:
-            cause, planted, removed = getattr(self, "plant_" + name)()
-            seconds, trace = planted()
+            cause, injected, removed = getattr(self, "fault_" + name)()
+            seconds, trace = injected()
             d = self.doctor(trace)
             obtained = self.median(removed)
             first = d["findings"][0] if d["findings"] else {"cause": "nothing", "predicted_seconds": d["seconds"]}
@@ -193,6 +193,6 @@ parser.add_argument("texts")
 parser.add_argument("--model", default="default")
 parser.add_argument("--device", default="cpu")
 parser.add_argument("--rows", type=int, default=6000)
-parser.add_argument("--plants", default="tokenizer,reader,writer,small,neighbour")
+parser.add_argument("--faults", default="tokenizer,reader,writer,small,other")
 parser.add_argument("--prefix", default="", help="before each brim, such as chrt -r 1 or taskset -c 0-15")
 sys.exit(Bench(parser.parse_args()).run())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run tells while it goes: progress after every step, a line and a log row every logging_steps, figures for
-// whoever watches.
+// What a run reports while it goes: progress after every step, a line and a log row every logging_steps, figures for
+// its observers.
 #pragma once
 #include <functional>
 #include <memory>
@@ -27,11 +27,11 @@ struct StepReading {
 std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& schedule);
 std::string new_head_line(const TrainJob& job);  // of a job that draws one
 
-class StepTeller {
+class StepReporter {
  public:
-  // `counted_bytes`: what the run counts as its own, told where no driver knows better.
-  StepTeller(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks, RunRecord& record,
-             std::function<int64_t()> counted_bytes);
+  // `counted_bytes`: what the run counts as its own, reported where no driver knows better.
+  StepReporter(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks, RunRecord& record,
+               std::function<int64_t()> counted_bytes);
   // `seconds`: of training so far, this step included.
   void step_done(const StepReading& step, double seconds);
 

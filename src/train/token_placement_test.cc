@@ -30,7 +30,7 @@ void expect_same_choices(const Plan& a, const Plan& b) {
   EXPECT_EQ(b.bytes.total(), b.peak_bytes);
 }
 
-TEST(TokenHome, ACardHoldsTheSetWhereThePlanLeavesRoom) {
+TEST(TokenPlacement, ACardHoldsTheSetWhereThePlanLeavesRoom) {
   TinyJob t;
   TrainJob job = opened(t.settings);
   job.device = std::make_unique<StandInCard>();  // place_token_set asks for its kind only
@@ -39,7 +39,7 @@ TEST(TokenHome, ACardHoldsTheSetWhereThePlanLeavesRoom) {
                 places = before.staging_depth * align_up(before.max_sequences * 8);
   job.plan.limit_bytes = before.peak_bytes + ids + places;  // to the byte
   place_token_set(job);
-  EXPECT_EQ(job.token_home, TokenHome::resident);
+  EXPECT_EQ(job.token_placement, TokenPlacement::resident);
   EXPECT_EQ(job.plan.bytes[Tag::token_set], ids + places);
   EXPECT_EQ(job.plan.peak_bytes, job.plan.limit_bytes);
   Plan limited = before;
@@ -54,28 +54,28 @@ TEST(TokenHome, ACardHoldsTheSetWhereThePlanLeavesRoom) {
   job.plan = before;
   job.plan.limit_bytes = before.peak_bytes + ids + places - 1;
   place_token_set(job);
-  EXPECT_EQ(job.token_home, TokenHome::staged);
+  EXPECT_EQ(job.token_placement, TokenPlacement::staged);
   EXPECT_TRUE(job.train_set.memory);
   EXPECT_EQ(job.plan.bytes.bytes, before.bytes.bytes);
   job.settings.token_set = "resident";
   EXPECT_HAS(error_of(ErrorCode::does_not_fit, [&] { place_token_set(job); }), "token_set resident");
 }
 
-TEST(TokenHome, ACpuReadsTheMappedFile) {
+TEST(TokenPlacement, ACpuReadsTheMappedFile) {
   TinyJob t;
   TrainJob job = opened(t.settings);
   const Plan before = job.plan;
   place_token_set(job);
-  EXPECT_EQ(job.token_home, TokenHome::streamed);
+  EXPECT_EQ(job.token_placement, TokenPlacement::streamed);
   EXPECT_TRUE(job.train_set.mapped);
   EXPECT_EQ(job.plan.bytes.bytes, before.bytes.bytes);
   job.settings.token_set = "staged";
   place_token_set(job);
-  EXPECT_EQ(job.token_home, TokenHome::staged);
+  EXPECT_EQ(job.token_placement, TokenPlacement::staged);
   EXPECT_FALSE(job.train_set.mapped);
 }
 
-TEST(TokenHome, WithoutACacheTheSetStaysInMemory) {
+TEST(TokenPlacement, WithoutACacheTheSetStaysInMemory) {
   TinyJob t;
   put_file(t.dir / "file", "");
   ::setenv("BRIM_CACHE", (t.dir / "file/cache").c_str(), 1);
@@ -85,7 +85,7 @@ TEST(TokenHome, WithoutACacheTheSetStaysInMemory) {
   set_log_sink(sink);
   EXPECT_EQ(warnings, 2);  // training and validation set
   place_token_set(job);
-  EXPECT_EQ(job.token_home, TokenHome::staged);
+  EXPECT_EQ(job.token_placement, TokenPlacement::staged);
   job.settings.token_set = "streamed";
   EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { place_token_set(job); }), "token_set streamed");
 }
@@ -97,7 +97,7 @@ void expect_same_bytes(const TensorView& a, const TensorView& b, const char* wha
   }
 }
 
-TEST(TokenHome, AResidentSetsBatchIsTheStagedOne) {
+TEST(TokenPlacement, AResidentSetsBatchIsTheStagedOne) {
   for (const char* model : {"roberta_sequence", "bert_multilabel"}) {  // positions from 2; floats for targets
     TinyJob t(model);
     t.settings.multi_label = std::string(model) == "bert_multilabel";
@@ -125,7 +125,7 @@ TEST(TokenHome, AResidentSetsBatchIsTheStagedOne) {
   }
 }
 
-TEST(TokenHome, EveryWayIsTheSameRun) {
+TEST(TokenPlacement, EveryWayIsTheSameRun) {
   for (const bool tags : {false, true}) {
     TinyJob t(tags ? "bert_token" : "bert_sequence");
     if (tags) {
@@ -156,7 +156,7 @@ TEST(TokenHome, EveryWayIsTheSameRun) {
   }
 }
 
-TEST(TokenHome, AResumedRunMayHoldItsTokensElsewhere) {
+TEST(TokenPlacement, AResumedRunMayHoldItsTokensElsewhere) {
   TinyJob t;
   t.settings.dropout = 0.1;
   t.settings.token_set = "resident";

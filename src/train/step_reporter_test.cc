@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run says of its card: one reading a line, from the driver where it tells and from the run's own count where
 // not.
-#include "train/step_teller.h"
+#include "train/step_reporter.h"
 
 #include <gtest/gtest.h>
 
@@ -30,10 +30,10 @@ std::vector<nlohmann::json> two_lines(const char* scenario, std::unique_ptr<Devi
   callbacks.say = [&](const std::string& line) { said += line + "\n"; };
   RunRecord record(job);
   record.open("");
-  StepTeller teller(job, schedule, callbacks, record, [] { return kCounted; });
+  StepReporter reporter(job, schedule, callbacks, record, [] { return kCounted; });
   for (int64_t step = 1; step <= 2; ++step)
-    teller.step_done({.number = step, .rows = 8, .tokens = 80}, static_cast<double>(step));
-  held = teller.held_bytes();
+    reporter.step_done({.number = step, .rows = 8, .tokens = 80}, static_cast<double>(step));
+  held = reporter.held_bytes();
   ::unsetenv("BRIM_NVML_LIBRARY"), ::unsetenv("BRIM_NVML_SCENARIO");
   std::istringstream log(get_file(t.out() / "train_log.jsonl"));
   std::vector<nlohmann::json> rows;
@@ -41,7 +41,7 @@ std::vector<nlohmann::json> two_lines(const char* scenario, std::unique_ptr<Devi
   return rows;
 }
 
-TEST(StepTeller, ReadsTheCardOnceALine) {
+TEST(StepReporter, ReadsTheCardOnceALine) {
   std::string said;
   int64_t held = 0;
   // Lost at the third reading: the start's and the first line's are the two before it.
@@ -62,7 +62,7 @@ TEST(StepTeller, ReadsTheCardOnceALine) {
   EXPECT_EQ(held, kCounted);
 }
 
-TEST(StepTeller, HoldsWhatItCountsWhereNoDriverTells) {
+TEST(StepReporter, HoldsWhatItCountsWhereNoDriverTells) {
   for (const bool card : {false, true}) {
     std::string said;
     int64_t held = 0;

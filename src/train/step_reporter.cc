@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/step_teller.h"
+#include "train/step_reporter.h"
 
 #include <algorithm>
 #include <cmath>
@@ -87,7 +87,7 @@ std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& sc
                               format_count(plan.token_budget, "token"), recompute_name(plan.recompute),
                               optimizer_name(plan.optimizer), format_bytes(plan.peak_bytes),
                               format_bytes(plan.limit_bytes)));
-  lines.push_back(token_home_text(job));
+  lines.push_back(token_placement_text(job));
   return lines;
 }
 
@@ -97,8 +97,8 @@ std::string new_head_line(const TrainJob& job) {
                      some_of(job.config.id2label), all_labels(job.labels));
 }
 
-StepTeller::StepTeller(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks,
-                       RunRecord& record, std::function<int64_t()> counted_bytes)
+StepReporter::StepReporter(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks,
+                           RunRecord& record, std::function<int64_t()> counted_bytes)
     : job_(job),
       schedule_(schedule),
       callbacks_(callbacks),
@@ -106,7 +106,7 @@ StepTeller::StepTeller(const TrainJob& job, const StepSchedule& schedule, const 
       counted_bytes_(std::move(counted_bytes)),
       held_(held_bytes()) {}
 
-void StepTeller::step_done(const StepReading& p, double seconds) {
+void StepReporter::step_done(const StepReading& p, double seconds) {
   seconds = std::max(1e-9, seconds);
   samples_ += p.rows;
   tokens_ += p.tokens;
@@ -128,12 +128,12 @@ void StepTeller::step_done(const StepReading& p, double seconds) {
   publish(p, seconds);
 }
 
-double StepTeller::mfu(int64_t tokens, double squares, double seconds) const {
+double StepReporter::mfu(int64_t tokens, double squares, double seconds) const {
   const double rate = job_.plan.device.rate(job_.precision);
   return rate > 0 ? 3 * forward_flops(job_.shape, static_cast<double>(tokens), squares) / seconds / rate : NAN;
 }
 
-void StepTeller::log_window(const StepReading& p, double now) {
+void StepReporter::log_window(const StepReading& p, double now) {
   const double seconds = std::max(1e-9, now - window_since_);
   const double share = mfu(window_tokens_, window_squares_, seconds);
   const double loss = window_loss_ / static_cast<double>(std::max<int64_t>(1, window_steps_));
@@ -163,19 +163,19 @@ void StepTeller::log_window(const StepReading& p, double now) {
   window_since_ = now;
 }
 
-std::optional<GpuSample> StepTeller::sample_card() {
+std::optional<GpuSample> StepReporter::sample_card() {
   if (job_.device->kind() != DeviceKind::cuda) return std::nullopt;
   if (!nvml_) nvml_ = std::make_unique<Nvml>();
   return nvml_->sample_card(job_.device->pci_bus_id(), {.pcie_throughput = false, .processes = true, .gpm = false});
 }
 
-int64_t StepTeller::held_bytes(const std::optional<GpuSample>& card) const {
+int64_t StepReporter::held_bytes(const std::optional<GpuSample>& card) const {
   const std::optional<int64_t> told = card ? own_bytes(*card) : std::nullopt;
   return told ? *told : counted_bytes_();
 }
 
 // Five times a second.
-void StepTeller::publish(const StepReading& p, double seconds) {
+void StepReporter::publish(const StepReading& p, double seconds) {
   if (callbacks_.live == nullptr || now_ns() - published_ns_ < 200'000'000) return;
   published_ns_ = now_ns();
   LiveFigures f;
