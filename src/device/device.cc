@@ -25,6 +25,7 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     std::swap(pinned_, other.pinned_);
+    std::swap(charge_, other.charge_);
   }
   return *this;
 }

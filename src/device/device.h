@@ -13,6 +13,7 @@
 namespace brim {
 
 class Device;
+class Ledger;
 
 // Bytes on a device, freed with the object. Copying is a named call on a Stream.
 class DeviceBuffer {
@@ -35,6 +36,8 @@ class DeviceBuffer {
   void* data_ = nullptr;
   size_t bytes_ = 0;
   bool pinned_ = false;  // page-locked host memory rather than device memory
+  friend class Ledger;
+  std::shared_ptr<void> charge_;  // what pays for the bytes in a ledger; given back after them
 };
 
 struct MemoryInfo {
@@ -51,17 +54,21 @@ class Device {
   virtual std::string pci_bus_id() const { return {}; }
   virtual MemoryInfo memory() const = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;
-  // 256-byte aligned. Throws does_not_fit when there is no room: after planning this is the only place it can happen.
-  virtual DeviceBuffer allocate(size_t bytes) = 0;
   virtual DeviceBuffer allocate_host(size_t bytes) = 0;  // staging memory: page-locked where the device can use it
   virtual int64_t allocated_bytes() const { return 0; }  // on the device, by this object; the CPU does not count
+  // What a block of `bytes` takes of the device's memory: drivers round up.
+  virtual int64_t rounded_bytes(int64_t bytes) const { return bytes; }
 
  protected:
   Device(DeviceKind kind, int index) : kind_(kind), index_(index) {}
   friend class DeviceBuffer;
+  friend class Ledger;  // the only caller of allocate (memory/ledger.h)
+  // 256-byte aligned. Throws does_not_fit when the device has no room, whatever a ledger says.
+  virtual DeviceBuffer allocate(size_t bytes) = 0;
   virtual void release(void* data, size_t bytes, bool pinned) noexcept = 0;
 
  private:
+  std::shared_ptr<Ledger> ledger_;  // made by Ledger::of
   DeviceKind kind_;
   int index_;
 };

@@ -14,20 +14,12 @@
 namespace brim {
 namespace {
 
-TEST(CpuDevice, AllocatesAlignedAndReportsMemory) {
+TEST(CpuDevice, ReportsMemory) {
   auto device = open_device("cpu", 2);
   EXPECT_EQ(device->kind(), DeviceKind::cpu);
   const auto memory = device->memory();
   EXPECT_GT(memory.free_bytes, 0);
   EXPECT_LE(memory.free_bytes, memory.total_bytes);
-  DeviceBuffer buffer = device->allocate(1000);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 256, 0u);
-  auto stream = device->make_stream();
-  stream->fill_zero(buffer.data(), 1000);
-  EXPECT_EQ(static_cast<char*>(buffer.data())[999], 0);
-  DeviceBuffer moved = std::move(buffer);
-  EXPECT_FALSE(buffer);
-  EXPECT_TRUE(moved);
 }
 
 TEST(Device, UnknownNamesAreUsageErrors) {

@@ -15,10 +15,10 @@ class StandInCard final : public Device {
   std::string pci_bus_id() const override { return bus_; }
   MemoryInfo memory() const override { return {}; }
   std::unique_ptr<Stream> make_stream() override { return nullptr; }
-  DeviceBuffer allocate(size_t) override { return {}; }
   DeviceBuffer allocate_host(size_t) override { return {}; }
 
  protected:
+  DeviceBuffer allocate(size_t) override { return {}; }
   void release(void*, size_t, bool) noexcept override {}
 
  private:

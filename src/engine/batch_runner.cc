@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "device/graph.h"
+#include "memory/ledger.h"
 #include "memory/placement.h"
 
 namespace brim {
@@ -36,7 +37,7 @@ BatchRunner::BatchRunner(Device& device, Stream& compute, ForwardRunner& forward
   for (int i = 0; i < depth; ++i) {
     auto slot = std::make_unique<Slot>();
     slot->host = device.allocate_host(bytes);
-    slot->device = device.allocate(bytes);
+    slot->device = Ledger::allocate(device, nullptr, Tag::staging, "batches in flight", static_cast<int64_t>(bytes));
     slot->result = device.allocate_host(static_cast<size_t>(result_rows * width * 4));
     slot->copying = make_event(device, true);
     slot->copied = make_event(device, true);

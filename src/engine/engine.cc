@@ -16,6 +16,7 @@
 #include "engine/entities.h"
 #include "engine/precision.h"
 #include "engine/run_stats.h"
+#include "memory/ledger.h"
 #include "ops/gemm_tuner.h"
 #include "plan/card_measure.h"
 
@@ -127,7 +128,7 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
                                          p.limits(), p.output);
   }
   engine->model_ = Model::load(options.model_dir, device, engine->plan_.precision);
-  engine->arena_ = device.allocate(static_cast<size_t>(engine->forward_plan_.arena_bytes()));
+  engine->arena_ = Ledger::allocate(device, nullptr, engine->forward_plan_.arena_tags(), "forward pass");
   engine->stream_ = device.make_stream();
   load_gemm_choices(*engine->stream_);
   ThreadPool* pool = device.kind() == DeviceKind::cpu ? static_cast<CpuStream&>(*engine->stream_).pool() : nullptr;

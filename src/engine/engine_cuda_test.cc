@@ -12,6 +12,7 @@
 #include "device/cuda/testing.h"
 #include "device/cuda_info.h"
 #include "engine/engine.h"
+#include "memory/ledger.h"
 #include "model/golden_models.h"
 
 namespace brim {
@@ -48,7 +49,7 @@ std::vector<float> run_golden(const Setting& setting, Precision precision) {
   const BatchLimits limits{batch.tokens(), batch.sequences(), model->shape().max_tokens()};
   const ForwardPlan plan =
       plan_forward(model->shape(), precision, DeviceKind::cuda, Isa::generic, 1, limits, setting.output);
-  const DeviceBuffer arena = device->allocate(static_cast<size_t>(plan.arena_bytes()));
+  const DeviceBuffer arena = Ledger::allocate(*device, nullptr, plan.arena_tags(), "test");
   const auto stream = device->make_stream();
   const std::vector<uint8_t> poison(arena.bytes(), 0xFF);  // NaN: whatever is read must have been written
   stream->copy(arena.data(), poison.data(), poison.size());

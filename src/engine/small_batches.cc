@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/timeline.h"
+#include "memory/ledger.h"
 #include "memory/placement.h"
 
 namespace brim {
@@ -64,7 +65,7 @@ SmallBatches::SmallBatches(Device& device, Stream& stream, ForwardRunner& forwar
     buckets_.push_back(std::move(bucket));
   }
   host_ = device.allocate_host(static_cast<size_t>(bytes));
-  device_ = device.allocate(static_cast<size_t>(bytes));
+  device_ = Ledger::allocate(device, nullptr, Tag::graphs, "small batches", bytes);
   result_ = device.allocate_host(static_cast<size_t>(rows * width * 4));
   std::memset(host_.data(), 0, host_.bytes());
   for (const auto& bucket : buckets_) {

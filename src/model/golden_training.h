@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 
+#include "memory/ledger.h"
 #include "model/golden_models.h"
 #include "model/train_runner.h"
 #include "model/weights.h"
@@ -63,7 +64,8 @@ class GoldenTraining {
     }
     std::vector<DeviceBuffer> held;
     const auto put = [&](const auto& values, DType type, std::initializer_list<int64_t> dims) {
-      held.push_back(device_.allocate(values.size() * sizeof values[0]));
+      held.push_back(Ledger::allocate(device_, nullptr, Tag::staging, "test",
+                                      static_cast<int64_t>(values.size() * sizeof values[0])));
       stream_->copy(held.back().data(), values.data(), held.back().bytes());
       return TensorView(held.back().data(), type, dims);
     };
@@ -80,7 +82,7 @@ class GoldenTraining {
     const bool cpu = device_.kind() == DeviceKind::cpu;
     const TrainPassPlan plan = plan_train_pass(shape_, precision_, recompute, device_.kind(),
                                                cpu ? best_isa() : Isa::generic, threads_, {view.T, view.B, view.S});
-    const DeviceBuffer arena = device_.allocate(static_cast<size_t>(plan.arena_bytes()));
+    const DeviceBuffer arena = Ledger::allocate(device_, nullptr, plan.placement.at_peak, "test");
     const std::vector<uint8_t> poison(arena.bytes(), 0xFF);  // NaN: whatever is read must have been written
     stream_->copy(arena.data(), poison.data(), poison.size());
     TrainPass pass{shape_, state_.params(), recompute, {}, {}, ints(by_id), ints(by_position)};

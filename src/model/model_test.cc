@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "memory/ledger.h"
 #include "model/forward_runner.h"
 #include "model/golden_models.h"
 #include "model/weights.h"
@@ -44,7 +45,7 @@ std::vector<float> run(const std::string& name, Output output, Precision precisi
   const BatchView view = batch.view();
   const ForwardPlan plan = plan_forward(model->shape(), precision, DeviceKind::cpu, best_isa(), threads,
                                         {view.T, view.B, model->shape().max_tokens()}, output);
-  const DeviceBuffer arena = device->allocate(static_cast<size_t>(plan.arena_bytes()));
+  const DeviceBuffer arena = Ledger::allocate(*device, nullptr, plan.arena_tags(), "test");
   std::fill_n(static_cast<uint8_t*>(arena.data()), arena.bytes(),
               uint8_t{0xFF});  // NaN: whatever is read must have been written
   auto stream = device->make_stream();
@@ -125,7 +126,7 @@ TEST(Model, ABatchOverThePlanIsRefused) {
   const auto model = Model::load(kModels / "bert_sequence", *device, Precision::fp32);
   const ForwardPlan plan =
       plan_forward(model->shape(), Precision::fp32, DeviceKind::cpu, best_isa(), 1, {8, 2, 8}, Output::sequence_logits);
-  const DeviceBuffer arena = device->allocate(static_cast<size_t>(plan.arena_bytes()));
+  const DeviceBuffer arena = Ledger::allocate(*device, nullptr, plan.arena_tags(), "test");
   auto stream = device->make_stream();
   ForwardRunner runner(model->shape(), model->weights(), plan, arena.data(), nullptr);
   const GoldenBatch batch({{3, 4, 5, 6, 7}, {3, 4, 5, 6}}, 0);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "memory/ledger.h"
 #include "memory/placement.h"
 #include "model/weights.h"
 #include "ops/rows.h"
@@ -181,21 +182,25 @@ TrainState::TrainState(Device& device, const ModelShape& shape, Precision precis
   const auto n = static_cast<size_t>(layout_.elements());
   const Isa isa = best_isa();
   const DType compute = activation_type(precision, device.kind());
-  master_ = device.allocate(n * 4);
-  grad_ = device.allocate(n * 4);
-  if (is_half(compute)) copy_ = device.allocate(n * static_cast<size_t>(dtype_bytes(compute)));
+  const auto allocate = [&](Tag tag, size_t bytes) {
+    return Ledger::allocate(device, nullptr, tag, "training", static_cast<int64_t>(bytes));
+  };
+  master_ = allocate(Tag::master, n * 4);
+  grad_ = allocate(Tag::gradients, n * 4);
+  if (is_half(compute)) copy_ = allocate(Tag::weights, n * static_cast<size_t>(dtype_bytes(compute)));
   if (device.kind() == DeviceKind::cpu)
-    packed_ = device.allocate(static_cast<size_t>(packed_layout(shape_, layout_, precision, isa, nullptr).bytes));
+    packed_ =
+        allocate(Tag::weights, static_cast<size_t>(packed_layout(shape_, layout_, precision, isa, nullptr).bytes));
   const auto moments = static_cast<size_t>(moment_bytes(layout_, optimizer));
   if (place == Moments::device) {
-    m_ = device.allocate(moments);
-    v_ = device.allocate(moments);
+    m_ = allocate(Tag::optimizer, moments);
+    v_ = allocate(Tag::optimizer, moments);
   } else {
     BRIM_CHECK(optimizer == Optimizer::adamw, "moments on the host are for AdamW in 32 bits");
     m_ = device.allocate_host(moments);
     v_ = device.allocate_host(moments);
     const int64_t each = window_elements(layout_);
-    window_bytes_ = device.allocate(static_cast<size_t>(kWindows * 2 * each * 4));
+    window_bytes_ = allocate(Tag::optimizer, static_cast<size_t>(kWindows * 2 * each * 4));
     arrive_ = device.make_stream();
     leave_ = device.make_stream();
     for (int i = 0; i < kWindows; ++i)
@@ -204,11 +209,11 @@ TrainState::TrainState(Device& device, const ModelShape& shape, Precision precis
                           make_event(device, false), make_event(device, false), make_event(device, false)});
   }
   if (optimizer == Optimizer::adamw_8bit)
-    moment_scales_ = device.allocate(static_cast<size_t>(2 * moment_blocks(layout_)) * 4);
+    moment_scales_ = allocate(Tag::optimizer, static_cast<size_t>(2 * moment_blocks(layout_)) * 4);
   params_ = make_params(shape_, layout_, precision, device.kind(), isa, static_cast<char*>(master_.data()),
                         static_cast<char*>(grad_.data()), static_cast<char*>(copy_.data()), packed_.data());
   auto stream = device.make_stream();
-  scratch_ = device.allocate(static_cast<size_t>(norm_bytes(layout_)));
+  scratch_ = allocate(Tag::workspace, static_cast<size_t>(norm_bytes(layout_)));
   auto* base = static_cast<char*>(scratch_.data());
   norm_ = TensorView(base, DType::f32, {1});
   factor_ = TensorView(base + kArenaAlignment, DType::f32, {1});

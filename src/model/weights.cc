@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "base/timeline.h"
+#include "memory/ledger.h"
 #include "memory/placement.h"
 #include "model/fp8.h"
 #include "ops/amax.h"
@@ -377,7 +378,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
 
   const bool tables_in_slab = table_home(source, s, device.kind()).in_slab;
   const int64_t bytes = layout_weights(s, precision, device.kind(), isa, tables_in_slab, nullptr).bytes;
-  model->slab_ = device.allocate(static_cast<size_t>(bytes));
+  model->slab_ = Ledger::allocate(device, nullptr, Tag::weights, "model", bytes);
   model->layout_ = layout_weights(s, precision, device.kind(), isa, tables_in_slab, model->slab_.data());
   // A slab that the host cannot write is filled beside it and copied at once.
   std::unique_ptr<std::byte[]> host;

@@ -25,6 +25,7 @@
 #include "device/cuda_info.h"
 #include "device/event.h"
 #include "device/graph.h"
+#include "memory/ledger.h"
 #include "model/weights.h"
 #include "ops/rows.h"
 
@@ -61,6 +62,10 @@ CardKey key_of(const CudaInfo& info, Precision precision) {
   return {info.name, driver_name(info), build_name(), info.runtime_version, precision};
 }
 
+DeviceBuffer measuring_block(Device& device, int64_t bytes) {
+  return Ledger::allocate(device, nullptr, Tag::workspace, "measuring", bytes);
+}
+
 // Matrices of one measurement; freed with it.
 class Matrices {
  public:
@@ -72,7 +77,7 @@ class Matrices {
   }
   TensorView raw(DType type, int64_t rows, int64_t cols) {
     TensorView v(nullptr, type, {rows, cols});
-    buffers_.push_back(device_.allocate(static_cast<size_t>(v.bytes())));
+    buffers_.push_back(measuring_block(device_, v.bytes()));
     v.data = buffers_.back().data();
     stream_.fill_zero(v.data, static_cast<size_t>(v.bytes()));
     return v;
@@ -355,14 +360,15 @@ CardMeasurement measure_card(Device& device, Precision precision, int64_t limit_
   m.tflops = product_rate(device, *stream, precision, quarter) * 1e-12;
   const size_t bytes = std::clamp<size_t>(static_cast<size_t>(quarter / 2), size_t{1} << 20, kLargestCopy);
   {
-    const DeviceBuffer from = device.allocate(bytes), to = device.allocate(bytes);
+    const auto size = static_cast<int64_t>(bytes);
+    const DeviceBuffer from = measuring_block(device, size), to = measuring_block(device, size);
     stream->fill_zero(from.data(), bytes);
     m.bandwidth = 2 * static_cast<double>(bytes) /
                   seconds_of(device, *stream, [&] { stream->copy(to.data(), from.data(), bytes); });
   }
   {
     const size_t part = std::min<size_t>(bytes, size_t{64} << 20);
-    const DeviceBuffer there = device.allocate(part), host = device.allocate_host(part);
+    const DeviceBuffer there = measuring_block(device, static_cast<int64_t>(part)), host = device.allocate_host(part);
     std::memset(host.data(), 1, part);
     m.host_bandwidth =
         static_cast<double>(part) / seconds_of(device, *stream, [&] { stream->copy(there.data(), host.data(), part); });

@@ -14,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "base/units.h"
 #include "device/cuda_info.h"
+#include "memory/ledger.h"
 #include "plan/profile_json.h"
 
 namespace brim {
@@ -177,19 +178,21 @@ DeviceProfile measure_cpu(Device& device) {
   const auto stream = device.make_stream();
   ThreadPool* pool = static_cast<CpuStream&>(*stream).pool();
   const int64_t T = 512 * p.threads, N = 1024, K = 1024;
+  const auto block = [&](int64_t bytes) {
+    return Ledger::allocate(device, nullptr, Tag::workspace, "measuring", bytes);
+  };
   const auto f32 = [](DeviceBuffer& b, int64_t rows, int64_t cols) {
     return TensorView(b.data(), DType::f32, {rows, cols});
   };
-  DeviceBuffer x = device.allocate(static_cast<size_t>(T * K * 4)), y = device.allocate(static_cast<size_t>(T * N * 4)),
-               w = device.allocate(static_cast<size_t>(N * K * 4));
+  DeviceBuffer x = block(T * K * 4), y = block(T * N * 4), w = block(N * K * 4);
   for (int64_t i = 0; i < T * K; ++i) static_cast<float*>(x.data())[i] = static_cast<float>(i % 17) * 0.01f;
   for (int64_t i = 0; i < N * K; ++i) static_cast<float*>(w.data())[i] = static_cast<float>(i % 13) * 0.01f;
   const auto rate = [&](Precision precision) {
-    DeviceBuffer packed = device.allocate(static_cast<size_t>(linear_packed_bytes(N, K, precision, p.isa)));
-    DeviceBuffer scale = device.allocate(static_cast<size_t>(N * 4));
+    DeviceBuffer packed = block(linear_packed_bytes(N, K, precision, p.isa));
+    DeviceBuffer scale = block(N * 4);
     linear_pack(f32(w, N, K), {}, precision, p.isa, packed.data(), static_cast<float*>(scale.data()));
     const int64_t scratch_bytes = linear_scratch_bytes(*stream, T, N, K, precision, p.threads);
-    DeviceBuffer scratch = device.allocate(static_cast<size_t>(scratch_bytes));
+    DeviceBuffer scratch = block(scratch_bytes);
     LinearArgs a;
     a.x = f32(x, T, K);
     a.y = f32(y, T, N);
@@ -215,8 +218,7 @@ DeviceProfile measure_cpu(Device& device) {
   p.tops_int8 = rate(Precision::int8);
 
   const size_t each = size_t{32} << 20;
-  DeviceBuffer from = device.allocate(each * static_cast<size_t>(p.threads)),
-               to = device.allocate(each * static_cast<size_t>(p.threads));
+  DeviceBuffer from = block(static_cast<int64_t>(each) * p.threads), to = block(static_cast<int64_t>(each) * p.threads);
   const auto copy = [&](int worker) {
     std::memcpy(static_cast<char*>(to.data()) + each * static_cast<size_t>(worker),
                 static_cast<char*>(from.data()) + each * static_cast<size_t>(worker), each);

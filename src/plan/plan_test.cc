@@ -19,6 +19,7 @@
 #include "base/mapped_file.h"
 #include "base/thread_pool.h"
 #include "data/packed_batch.h"
+#include "memory/ledger.h"
 #include "model/weights.h"
 #include "plan/resolve.h"
 
@@ -502,7 +503,7 @@ int score_in_child(const Plan& plan, const ModelShape& model, int64_t allowed) {
           Model::load(std::string(BRIM_SOURCE_DIR) + "/tests/data/models/bert_sequence", *device, plan.precision);
       const ForwardPlan forward =
           plan_forward(model, plan.precision, DeviceKind::cpu, plan.device.isa, 1, plan.limits(), plan.output);
-      const DeviceBuffer arena = device->allocate(static_cast<size_t>(forward.arena_bytes()));
+      const DeviceBuffer arena = Ledger::allocate(*device, nullptr, forward.arena_tags(), "test");
       const auto stream = device->make_stream();
       ForwardRunner runner(model, loaded->weights(), forward, arena.data(), nullptr);
       const TensorView scores = runner.run(*stream, batch.view());

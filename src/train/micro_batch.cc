@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "memory/ledger.h"
 #include "ops/gather_tokens.h"
 #include "ops/loss.h"
 
@@ -79,7 +80,8 @@ BatchStager::BatchStager(Device& device, const ModelShape& shape, BatchLimits li
     auto slot = std::make_unique<Slot>();
     const auto bytes = static_cast<size_t>(slot_bytes(shape, limits) + (token_set ? begins_bytes(limits) : 0));
     slot->host = device.allocate_host(bytes);
-    slot->device = device.allocate(bytes);
+    slot->device =
+        Ledger::allocate(device, nullptr, Tag::staging, "micro-batches in flight", static_cast<int64_t>(bytes));
     slot->copied = make_event(device, false);
     slot->used = make_event(device, false);
     slots_.push_back(std::move(slot));

@@ -12,6 +12,7 @@
 #include "base/timeline.h"
 #include "base/units.h"
 #include "io/atomic_file.h"
+#include "memory/ledger.h"
 #include "model/train_runner.h"
 #include "monitor/host.h"
 #include "ops/gemm_tuner.h"
@@ -153,9 +154,10 @@ class Loop {
     const bool resident = job_.token_placement == TokenPlacement::resident;
     const auto ids = job_.train_set.ids;
     // One allocation for both: a driver rounds each up on its own, and the plan counts bytes.
-    arena_ =
-        job_.device->allocate(static_cast<size_t>(align_up(arena)) +
-                              (resident ? static_cast<size_t>(align_up(static_cast<int64_t>(ids.size_bytes()))) : 0));
+    TagBytes bytes;
+    bytes[Tag::activations] = align_up(arena);
+    if (resident) bytes[Tag::token_set] = align_up(static_cast<int64_t>(ids.size_bytes()));
+    arena_ = Ledger::allocate(*job_.device, nullptr, bytes, "training pass");
     spans_ = DeviceSpans::make(*job_.device, *stream_, "device", Zone::device_busy);
     if (validation_) {
       validation_->use_arena(*stream_, arena_.data());
@@ -171,7 +173,8 @@ class Loop {
     stager_ =
         std::make_unique<BatchStager>(*job_.device, job_.shape, job_.plan.limits(), job_.plan.staging_depth, token_set);
     if (!job_.class_weights.empty()) {
-      weights_ = job_.device->allocate(job_.class_weights.size() * 4);
+      weights_ = Ledger::allocate(*job_.device, nullptr, Tag::workspace, "class weights",
+                                  static_cast<int64_t>(job_.class_weights.size() * 4));
       stream_->copy(weights_.data(), job_.class_weights.data(), job_.class_weights.size() * 4);
       stream_->synchronize();
     }

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/timeline.h"
+#include "memory/ledger.h"
 #include "model/weights.h"
 #include "monitor/live.h"
 #include "train/job.h"
@@ -38,7 +39,7 @@ std::vector<float> one_update(TrainJob& job, int64_t rows, int64_t budget, Recom
   const BatchLimits limits{std::max<int64_t>(budget, 64), rows, 64};
   const TrainPassPlan plan =
       plan_train_pass(job.shape, Precision::fp32, recompute, DeviceKind::cpu, best_isa(), 1, limits);
-  const DeviceBuffer arena = job.device->allocate(static_cast<size_t>(plan.arena_bytes()));
+  const DeviceBuffer arena = Ledger::allocate(*job.device, nullptr, plan.placement.at_peak, "test");
   BatchStager stager(*job.device, job.shape, limits, 1);
   for (const auto& part : parts) {
     MicroBatch m;

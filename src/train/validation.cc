@@ -8,6 +8,7 @@
 #include "base/thread_pool.h"
 #include "data/metrics.h"
 #include "data/packed_batch.h"
+#include "memory/ledger.h"
 #include "ops/loss.h"
 
 namespace brim {
@@ -185,7 +186,7 @@ Teacher::Teacher(const TrainJob& job, const std::string& dir) {
          model_->shape().vocab, job.shape.vocab);
   plan_ = plan_forward(model_->shape(), job.precision, job.device->kind(), best_isa(), job.threads, job.plan.limits(),
                        Output::sequence_logits);
-  arena_ = job.device->allocate(static_cast<size_t>(plan_.arena_bytes()));
+  arena_ = Ledger::allocate(*job.device, nullptr, plan_.arena_tags(), "teacher's pass");
 }
 
 TensorView Teacher::run(Stream& stream, const BatchView& batch) {

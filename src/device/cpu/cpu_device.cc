@@ -50,6 +50,9 @@ class CpuDevice final : public Device {
     return std::make_unique<CpuStream>(pool_.size() > 1 ? &pool_ : nullptr, isa_);
   }
 
+  DeviceBuffer allocate_host(size_t bytes) override { return allocate(bytes); }
+
+ protected:
   DeviceBuffer allocate(size_t bytes) override {
     if (bytes == 0) return {};
     // Weights and arenas are walked with strides of a row: with 4 KiB pages each row of a tile is another page.
@@ -62,9 +65,6 @@ class CpuDevice final : public Device {
       fail(ErrorCode::does_not_fit, "cannot allocate {} of host memory", format_bytes(static_cast<int64_t>(bytes)));
     return DeviceBuffer(this, p, bytes, false);
   }
-  DeviceBuffer allocate_host(size_t bytes) override { return allocate(bytes); }
-
- protected:
   void release(void* data, size_t, bool) noexcept override { std::free(data); }
 
  private:

@@ -123,14 +123,12 @@ class CudaDevice final : public Device {
   }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(info_); }
 
-  DeviceBuffer allocate(size_t bytes) override {
-    void* data = nullptr;
-    bind_device(info_.index);
-    check_room(bytes == 0 ? cudaSuccess : cudaMalloc(&data, bytes), bytes, "device");
-    allocated_ += static_cast<int64_t>(bytes);
-    return DeviceBuffer(this, data, bytes, false);
-  }
   int64_t allocated_bytes() const override { return allocated_; }
+  // The driver maps pages of 2 MiB; what is smaller than half of one shares a page with others in pieces of 512 bytes.
+  int64_t rounded_bytes(int64_t bytes) const override {
+    const int64_t piece = bytes < (1 << 20) ? 512 : 2 << 20;
+    return (bytes + piece - 1) / piece * piece;
+  }
   DeviceBuffer allocate_host(size_t bytes) override {
     void* data = nullptr;
     bind_device(info_.index);
@@ -140,6 +138,13 @@ class CudaDevice final : public Device {
   }
 
  protected:
+  DeviceBuffer allocate(size_t bytes) override {
+    void* data = nullptr;
+    bind_device(info_.index);
+    check_room(bytes == 0 ? cudaSuccess : cudaMalloc(&data, bytes), bytes, "device");
+    allocated_ += static_cast<int64_t>(bytes);
+    return DeviceBuffer(this, data, bytes, false);
+  }
   void release(void* data, size_t bytes, bool pinned) noexcept override {
     if (!pinned) allocated_ -= static_cast<int64_t>(bytes);
     const cudaError_t error = pinned ? cudaFreeHost(data) : cudaFree(data);

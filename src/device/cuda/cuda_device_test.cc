@@ -43,66 +43,6 @@ TEST(CudaDevice, TellsItsFacts) {
   EXPECT_LE(device->memory().free_bytes, device->memory().total_bytes);
 }
 
-TEST(CudaDevice, RefusesWhatDoesNotFit) {
-  BRIM_NEEDS_GPU();
-  const auto device = open_cuda_device(0);
-  try {
-    (void)device->allocate(size_t{1} << 50);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
-  }
-  EXPECT_TRUE(device->allocate(256));  // the refusal left the device usable
-}
-
-TEST(CudaStream, CopiesAndEventsOrderTwoStreams) {
-  BRIM_NEEDS_GPU();
-  const auto device = open_cuda_device(0);
-  const auto copying = device->make_stream(), computing = device->make_stream();
-  constexpr size_t kBytes = 64 << 20;
-  const DeviceBuffer there = device->allocate(kBytes), host = device->allocate_host(kBytes),
-                     back = device->allocate_host(kBytes);
-  auto* values = static_cast<uint32_t*>(host.data());
-  for (size_t i = 0; i < kBytes / 4; ++i) values[i] = static_cast<uint32_t>(i * 2654435761u);
-  const auto begin = make_event(*device, true), copied = make_event(*device, true),
-             ordered = make_event(*device, false);
-  DeviceClock clock(*device, *copying);
-  begin->record(*copying);
-  copying->copy(there.data(), host.data(), kBytes);
-  copied->record(*copying);
-  ordered->record(*copying);
-  ordered->wait(*computing);
-  computing->copy(back.data(), there.data(), kBytes);
-  computing->synchronize();
-  EXPECT_TRUE(copied->done());
-  EXPECT_GT(copied->ms_since(*begin), 0);
-  EXPECT_LE(clock.host_ns(*begin), clock.host_ns(*copied));
-  for (size_t i = 0; i < kBytes / 4; ++i) ASSERT_EQ(static_cast<uint32_t*>(back.data())[i], values[i]) << i;
-}
-
-TEST(CudaGraph, RepeatsWhatWasCaptured) {
-  BRIM_NEEDS_GPU();
-  const auto device = open_cuda_device(0);
-  const auto stream = device->make_stream();
-  const DeviceBuffer a = device->allocate(1024), b = device->allocate(1024), host = device->allocate_host(1024);
-  ASSERT_TRUE(can_capture(*stream));
-  begin_capture(*stream);
-  stream->copy(b.data(), a.data(), 1024);
-  const auto graph = end_capture(*stream);
-  auto* bytes = static_cast<unsigned char*>(host.data());
-  for (const int value : {3, 7}) {
-    std::fill(bytes, bytes + 1024, static_cast<unsigned char>(value));
-    stream->copy(a.data(), host.data(), 1024);
-    graph->launch(*stream);
-    stream->synchronize();
-    std::fill(bytes, bytes + 1024, static_cast<unsigned char>(0));
-    stream->copy(host.data(), b.data(), 1024);
-    stream->synchronize();
-    EXPECT_EQ(bytes[0], value);
-    EXPECT_EQ(bytes[1023], value);
-  }
-}
-
 TEST(Event, OnTheCpuIsAClockReading) {
   const auto device = open_device("cpu", 1);
   const auto stream = device->make_stream();

@@ -20,6 +20,7 @@
 #include "device/cuda_info.h"
 #include "device/event.h"
 #include "device/graph.h"
+#include "memory/ledger.h"
 #include "ops/adamw.h"
 #include "ops/amax.h"
 #include "ops/attention.h"
@@ -58,7 +59,7 @@ class Bench {
 
   TensorView raw(DType type, std::initializer_list<int64_t> dims) {
     TensorView v(nullptr, type, dims);
-    buffers_.push_back(device_->allocate(static_cast<size_t>(v.bytes()) + 256));
+    buffers_.push_back(Ledger::allocate(*device_, nullptr, Tag::workspace, "bench", v.bytes() + 256));
     v.data = buffers_.back().data();
     stream_->fill_zero(v.data, static_cast<size_t>(v.bytes()));
     return v;

@@ -7,6 +7,7 @@
 
 #include "device/cuda/testing.h"
 #include "device/cuda_info.h"
+#include "memory/ledger.h"
 #include "ops/batch_view.h"
 #include "ops/testing.h"
 
@@ -46,7 +47,8 @@ class DeviceTensor {
  public:
   DeviceTensor() = default;
   explicit DeviceTensor(const HostTensor& host) : view_(host.view()), bytes_(span(host.view())) {
-    buffer_ = Gpu::device().allocate(bytes_ + 2 * kGuard);
+    buffer_ =
+        Ledger::allocate(Gpu::device(), nullptr, Tag::workspace, "test", static_cast<int64_t>(bytes_ + 2 * kGuard));
     std::vector<char> all(bytes_ + 2 * kGuard, kMark);
     if (bytes_ > 0) std::memcpy(all.data() + kGuard, host.view().data, bytes_);
     Gpu::stream().copy(buffer_.data(), all.data(), all.size());

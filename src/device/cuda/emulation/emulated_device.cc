@@ -32,13 +32,13 @@ class EmulatedDevice final : public Device {
   std::string name() const override { return info_.name; }
   MemoryInfo memory() const override { return {int64_t{1} << 34, int64_t{1} << 34}; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(info_); }
-  DeviceBuffer allocate(size_t bytes) override {
-    return DeviceBuffer(this, std::aligned_alloc(256, (bytes + 511) / 256 * 256), bytes, false);
-  }
   DeviceBuffer allocate_host(size_t bytes) override { return allocate(bytes); }
   const CudaInfo& info() const { return info_; }
 
  protected:
+  DeviceBuffer allocate(size_t bytes) override {
+    return DeviceBuffer(this, std::aligned_alloc(256, (bytes + 511) / 256 * 256), bytes, false);
+  }
   void release(void* data, size_t, bool) noexcept override { std::free(data); }
 
  private:
