@@ -476,18 +476,23 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
   matrix(head.token_w, w.token);
   vector(head.token_b, w.token_bias);
 
-  ThreadPool pool(hardware_threads());
-  pool.parallel_for(tasks.size(), [&](size_t i, int) { tasks[i](); });
-  if (cpu) {
-    model->layout_ = target;
-    ::malloc_trim(0);  // the limit is for the whole process, and what packing took is needed no more
-    if (tables_in_slab) model->source_.reset();
-  } else {
-    auto stream = device.make_stream();
+  const auto fill = [&](size_t i, int) { tasks[i](); };
+  const auto stream = device.make_stream();
+  if (!cpu) {
+    ThreadPool(hardware_threads()).parallel_for(tasks.size(), fill);
     stream->copy(model->slab_.data(), host.get(), static_cast<size_t>(bytes));
     stream->synchronize();
     model->source_.reset();
+    return model;
   }
+  if (ThreadPool* pool = static_cast<CpuStream&>(*stream).pool()) {  // the plan counts a matrix for each of its threads
+    pool->parallel_for(tasks.size(), fill);
+  } else {
+    for (const auto& task : tasks) task();
+  }
+  model->layout_ = target;
+  ::malloc_trim(0);  // the limit is for the whole process, and what packing took is needed no more
+  if (tables_in_slab) model->source_.reset();
   return model;
 }
 

@@ -324,7 +324,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
       job.max_length <= special)
     fail(ErrorCode::usage, "max_length {}: no room for text beside the {} special tokens", job.max_length, special);
   {
-    ThreadPool pool(hardware_threads());
+    ThreadPool pool(job.device->kind() == DeviceKind::cpu ? job.threads : hardware_threads());
     const auto cached = cache_dir() / "tokens";
     TokenCache cache(cached, token_cache_limit(cached));
     const auto load = [&](const std::vector<std::string>& files, const std::string& token_file) {
