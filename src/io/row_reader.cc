@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <unordered_set>
 #include <utility>
 
 #include "base/log.h"
@@ -16,6 +15,7 @@
 #include "base/utf8.h"
 #include "io/conll.h"
 #include "io/file_checks.h"
+#include "io/first_seen.h"
 
 namespace brim {
 namespace {
@@ -450,18 +450,17 @@ void RowReader::learn_json_keys() {
     fail(ErrorCode::bad_data,
          "{}: an object spread over several lines, not one object per line; convert it first: jq -c .",
          source_->name());
-  std::unordered_set<std::string> known(schema_.columns.begin(), schema_.columns.end());
+  FirstSeen<> keys;
   while (p < end) {
     const char* newline = find_newline(p, end);
     if (newline == nullptr && !last()) break;
     const char* line_end = newline == nullptr ? end : newline;
     if (scan_json_object({p, static_cast<size_t>(line_end - p)}, members_).what == nullptr)
-      for (const JsonMember& member : members_) {
-        const std::string key = member.key_escaped ? json_unescape(member.key) : std::string(member.key);
-        if (known.insert(key).second) schema_.columns.push_back(key);
-      }
+      for (const JsonMember& member : members_)
+        keys.add(member.key_escaped ? json_unescape(member.key) : std::string(member.key));
     p = newline == nullptr ? end : newline + 1;
   }
+  schema_.columns = keys.take();
 }
 
 size_t RowReader::column_index(const std::string& name, const char* setting) const {

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names in the order in which they first appear. Adding one costs a look-up however many there are.
+#pragma once
+#include <functional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace brim {
+
+template <class Equal = std::equal_to<std::string>>
+class FirstSeen {
+ public:
+  void add(const std::string& name) {
+    if (known_.insert(name).second) names_.push_back(name);
+  }
+  std::vector<std::string> take() { return std::move(names_); }
+
+ private:
+  std::unordered_set<std::string, std::hash<std::string>, Equal> known_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace brim
