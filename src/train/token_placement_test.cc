@@ -143,8 +143,7 @@ TEST(TokenPlacement, EveryWayIsTheSameRun) {
       TrainCallbacks callbacks;
       callbacks.say = [&](const std::string& line) { said += line + "\n"; };
       callbacks.record = [&](const std::string& json) { record = nlohmann::json::parse(json); };
-      const TrainOutcome o = train(s, callbacks);
-      EXPECT_LE(o.held_bytes, o.planned_bytes) << way;
+      train(s, callbacks);
       EXPECT_EQ(record["data"]["token_set"], way);
       EXPECT_EQ(record["plan"]["bytes"].contains("token set"), std::string(way) == "resident");
       EXPECT_HAS(said, std::string(way) == "staged"     ? "tokens in host memory"

@@ -155,5 +155,17 @@ TEST_F(Training, TheLimitHoldsOnTheCpu) {
   }
 }
 
+TEST_F(Training, TheCpuHoldsNoMoreThanPlannedWhereverTheTokensLive) {
+  for (const std::string way : {"staged", "resident", "streamed"}) {
+    const Outcome got = brim(train({"--train", "rows.csv", "--val", "rows.csv", "--output", way, "--max-steps", "4",
+                                    "--logging-steps", "1", "--token-set", way}));
+    ASSERT_EQ(got.code, 0) << got.err;
+    const auto log = json_of(way + "/trainer_state.json").at("log_history");
+    if (!kInstrumented) {
+      EXPECT_LE(got.peak_kib * 1024, log.at(0).at("memory_planned_bytes").get<int64_t>()) << way;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace brim
