@@ -130,6 +130,53 @@ TEST_F(Interrupt, AFileIsLeftWithAllThatWasScored) {
   EXPECT_EQ(get("o.csv"), get("whole.csv"));
 }
 
+// Ctrl-C, a service manager and a closed terminal alike; continued, the run is the one that was not interrupted.
+TEST_F(Interrupt, TrainingEndsWithACheckpoint) {
+  std::string rows = "text,label\n";
+  for (int r = 0; r < 24; ++r)
+    rows += fmt::format("w{} w{},{}\n", 5 + 3 * r, 95 - r, r % 2 == 0 ? "neutral" : "positive");
+  put("rows.csv", rows);
+  const auto train = [](const std::string& out, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> all = {"train",
+                                    "--model",
+                                    "tiny",
+                                    "--train",
+                                    "rows.csv",
+                                    "--device",
+                                    "cpu",
+                                    "--threads",
+                                    "1",
+                                    "--batch-size",
+                                    "8",
+                                    "--output",
+                                    out,
+                                    "--max-steps",
+                                    "800",
+                                    "--seed",
+                                    "7",
+                                    "--logging-steps",
+                                    "1",
+                                    "-q",
+                                    "--save-strategy",
+                                    "no"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  must(train("whole"));
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    const std::string out = fmt::format("out{}", number), log = out + "/train_log.jsonl";
+    Running run(folder_, train(out), {});
+    while (!run.ended() && (!exists(log) || get(log).empty())) ::usleep(1000);
+    run.signal(number);
+    ASSERT_TRUE(run.ends_within(20)) << number;
+    const Outcome got = run.wait();
+    ASSERT_EQ(got.code, 130) << number << " " << got.signal << "\n" << got.err;
+    EXPECT_FALSE(exists(out + "/model.safetensors")) << number;
+    must(train(out, {"--resume-from-checkpoint", "last"}));
+    EXPECT_TRUE(get(out + "/model.safetensors") == get("whole/model.safetensors")) << number;
+  }
+}
+
 TEST_F(Interrupt, ARunUnderNohupOutlivesItsTerminal) {
   ::signal(SIGHUP, SIG_IGN);
   Running* run = nullptr;
