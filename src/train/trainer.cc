@@ -12,8 +12,6 @@
 #include "base/timeline.h"
 #include "base/units.h"
 #include "io/atomic_file.h"
-#include "memory/ledger.h"
-#include "model/train_runner.h"
 #include "monitor/host.h"
 #include "ops/gemm_tuner.h"
 #include "ops/loss.h"
@@ -24,30 +22,11 @@
 #include "train/micro_batch.h"
 #include "train/run_record.h"
 #include "train/schedule.h"
+#include "train/session.h"
 #include "train/step_reporter.h"
-#include "train/validation.h"
 
 namespace brim {
 namespace {
-
-uint64_t mix_seed(uint64_t seed, int64_t step, int64_t micro) {
-  uint64_t x = seed * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(step) * 0xBF58476D1CE4E5B9ULL +
-               static_cast<uint64_t>(micro) + 1;
-  x ^= x >> 31, x *= 0x94D049BB133111EBULL, x ^= x >> 29;
-  return x;
-}
-
-// Losses and norms come back from the device a little later than they are asked for; nothing waits for them.
-struct PendingStep {
-  int64_t step = 0;
-  double samples = 0, tagged = 0;
-  int64_t tokens = 0, rows = 0, micros = 0;
-  double sum_squares = 0, lr = 0;
-  std::vector<int64_t> row_ids;
-  std::unique_ptr<Event> begin, done;
-  DeviceBuffer values;                          // page-locked: two losses a micro-batch, then the norm
-  std::vector<std::unique_ptr<Event>> teacher;  // around its pass, two for each micro-batch; kept for the next step
-};
 
 // Adds the time of its scope.
 class Stopwatch {
@@ -69,14 +48,9 @@ class Loop {
         s_(job.settings),
         callbacks_(callbacks),
         schedule_(job.settings, job.train_set),
-        state_(*job.device, job.shape, job.precision, job.plan.optimizer,
-               job.plan.moments_on_host ? Moments::host : Moments::device),
-        stream_(job.device->make_stream()),
+        session_(std::make_unique<TrainSession>(job)),
         queue_(3),
-        record_(job) {
-    load_gemm_choices(*stream_);
-    job_.plan.gemm_choices = gemm_choices(*stream_);
-  }
+        record_(job) {}
 
   TrainOutcome run() {
     start();
@@ -120,9 +94,10 @@ class Loop {
       this->resume();
     } else {
       if (!job_.new_tensors.empty()) say(new_head_line(job_));
-      state_.upload(*stream_, job_.master);
+      session_->state().upload(session_->stream(), job_.master);
     }
-    open_pass();
+    job_.master = std::vector<float>();  // the device has it; = {} would keep the memory
+    session_->open_pass();
     record_.open(progress_.state_json);
     reporter_ =
         std::make_unique<StepReporter>(job_, schedule_, callbacks_, record_, [this] { return counted_bytes(); });
@@ -140,45 +115,6 @@ class Loop {
              source);
     }
     remove_checkpoints(out);
-  }
-
-  // What a pass needs, once the state is on the device.
-  void open_pass() {
-    job_.master = std::vector<float>();  // the device has it; = {} would keep the memory
-    place_token_set(job_);
-    stream_->name_ops(job_.plan.token_budget >= named_from_tokens(job_.plan, job_.shape.layers));
-    pass_plan_ = plan_train_pass(job_.shape, job_.precision, job_.plan.recompute, job_.device->kind(), best_isa(),
-                                 job_.threads, job_.plan.limits());
-    if (job_.validation_set.rows() > 0) validation_ = std::make_unique<Validator>(job_, state_);
-    const int64_t arena = std::max(pass_plan_.arena_bytes(), validation_ ? validation_->arena_bytes() : 0);
-    const bool resident = job_.token_placement == TokenPlacement::resident;
-    const auto ids = job_.train_set.ids;
-    // One allocation for both: a driver rounds each up on its own, and the plan counts bytes.
-    TagBytes bytes;
-    bytes[Tag::activations] = align_up(arena);
-    if (resident) bytes[Tag::token_set] = align_up(static_cast<int64_t>(ids.size_bytes()));
-    arena_ = Ledger::allocate(*job_.device, nullptr, bytes, "training pass");
-    spans_ = DeviceSpans::make(*job_.device, *stream_, "device", Zone::device_busy);
-    if (validation_) {
-      validation_->use_arena(*stream_, arena_.data());
-      validation_->use_spans(spans_.get());
-    }
-    TensorView token_set;
-    if (resident) {
-      token_set =
-          TensorView(static_cast<char*>(arena_.data()) + align_up(arena), DType::i32, {job_.train_set.tokens()});
-      stream_->copy(token_set.data, ids.data(), ids.size_bytes());
-      stream_->synchronize();
-    }
-    stager_ =
-        std::make_unique<BatchStager>(*job_.device, job_.shape, job_.plan.limits(), job_.plan.staging_depth, token_set);
-    if (!job_.class_weights.empty()) {
-      weights_ = Ledger::allocate(*job_.device, nullptr, Tag::workspace, "class weights",
-                                  static_cast<int64_t>(job_.class_weights.size() * 4));
-      stream_->copy(weights_.data(), job_.class_weights.data(), job_.class_weights.size() * 4);
-      stream_->synchronize();
-    }
-    if (!s_.teacher.empty()) open_teacher();
   }
 
   // What must be equal for a resumed run to be the same run.
@@ -216,7 +152,7 @@ class Loop {
     if (!checkpoint) {
       say("no checkpoint to continue from; starting at the beginning");
       if (!job_.new_tensors.empty()) say(new_head_line(job_));
-      state_.upload(*stream_, job_.master);
+      session_->state().upload(session_->stream(), job_.master);
       return;
     }
     if (checkpoint->progress.settings != progress_.settings)
@@ -228,8 +164,8 @@ class Loop {
     progress_ = checkpoint->progress;
     job_.master = std::vector<float>();
     find_best_model(checkpoint->dir.parent_path());
-    state_.upload(*stream_, checkpoint->master);
-    state_.upload_moments(*stream_, checkpoint->moments);
+    session_->state().upload(session_->stream(), checkpoint->master);
+    session_->state().upload_moments(session_->stream(), checkpoint->moments);
     const auto plan = nlohmann::json::parse(progress_.plan_json);
     const auto budget = plan.value("token_budget", int64_t{0});
     const auto level = recompute_from_name(plan.value("recompute", std::string("none")));
@@ -243,7 +179,7 @@ class Loop {
       }
     }
     job_.plan.gemm_choices = plan_from_json(progress_.plan_json).gemm_choices;
-    use_gemm_choices(*stream_, job_.plan.gemm_choices);
+    use_gemm_choices(session_->stream(), job_.plan.gemm_choices);
     say(fmt::format("resuming after step {} ({})", format_count(progress_.step), checkpoint->dir.filename().string()));
   }
 
@@ -260,8 +196,6 @@ class Loop {
     progress_.best_step = -1;
     progress_.evaluations_since_best = 0;
   }
-
-  void open_teacher();
 
   // ---- the producer: micro-batches ahead of the device ----
   void produce() {
@@ -350,78 +284,13 @@ class Loop {
   }
 
   void micro_step(const MicroBatch& m) {
-    if (m.number == 0) begin_step(m);
-    const StagedBatch staged = stager_->stage(m, *stream_);
-    TrainPass pass{job_.shape, state_.params(), job_.plan.recompute, {}, {}, staged.sorted, staged.sorted_positions};
-    const auto scale = static_cast<float>(progress_.loss_scale);
-    pass.loss.label_smoothing = static_cast<float>(s_.label_smoothing);
-    pass.loss.sequence_scale = scale / static_cast<float>(std::max(1e-9, m.step_weight));
-    pass.loss.token_scale = scale / static_cast<float>(std::max<int64_t>(1, m.step_tagged));
-    pass.dropout.on = job_.shape.hidden_dropout > 0 || job_.shape.attention_dropout > 0 || job_.shape.head_dropout > 0;
-    pass.dropout.seed = mix_seed(static_cast<uint64_t>(s_.seed), m.step, m.number);
-    TrainTargets targets = staged.targets;
-    if (spans_) spans_->begin();
-    if (weights_)
-      targets.class_weights =
-          TensorView(weights_.data(), DType::f32, {static_cast<int64_t>(job_.class_weights.size())});
-    if (m.number == 0) pending_.back()->begin->record(*stream_);
-    if (teacher_) {
-      targets.teacher_sequence = run_teacher(staged.batch);
-      pass.loss.temperature = static_cast<float>(s_.temperature);
-      pass.loss.hard_weight = static_cast<float>(s_.hard_weight);
-      pass.loss.soft_weight = static_cast<float>(1 - s_.hard_weight);
-    }
-    TrainResult result;
-    {
-      ScopedZone zone(Zone::forward, m.packed.tokens());
-      result = run_train_pass(*stream_, arena_.data(), pass_plan_, pass, staged.batch, targets, job_.threads);
-    }
-    stager_->mark_used(*stream_);
-    PendingStep& p = *pending_.back();
-    stream_->copy(static_cast<float*>(p.values.data()) + 2 * p.micros, result.loss.data, 8);
-    if (spans_) spans_->end(m.packed.tokens());
-    ++p.micros;
+    if (m.number == 0 && session_->unread_steps() > 1) read_oldest();
+    session_->enqueue(m, progress_.loss_scale);
     ++outcome_.micro_batches;
-    p.tokens += m.packed.tokens();
-    p.rows += m.packed.sequences();
-    p.sum_squares += m.packed.sum_squares;
-    for (const uint64_t t : m.packed.tickets) p.row_ids.push_back(static_cast<int64_t>(t));
-  }
-
-  TensorView run_teacher(const BatchView& batch) {
-    PendingStep& p = *pending_.back();
-    const auto at = static_cast<size_t>(2 * p.micros);
-    while (p.teacher.size() < at + 2) p.teacher.push_back(make_event(*job_.device, true));
-    p.teacher[at]->record(*stream_);
-    const TensorView scores = teacher_->run(*stream_, batch);
-    p.teacher[at + 1]->record(*stream_);
-    return scores;
-  }
-
-  void begin_step(const MicroBatch& m) {
-    if (pending_.size() > 1) read_oldest();
-    auto p = free_.empty() ? std::make_unique<PendingStep>() : std::move(free_.back());
-    if (!free_.empty()) free_.pop_back();
-    if (!p->done) {
-      p->begin = make_event(*job_.device, true);
-      p->done = make_event(*job_.device, true);
-    }
-    if (const auto bytes = static_cast<size_t>(2 * m.step_micros + 1) * 4; p->values.bytes() < bytes)
-      p->values = job_.device->allocate_host(bytes);
-    p->step = m.step;
-    p->samples = m.step_weight;
-    p->tagged = static_cast<double>(m.step_tagged);
-    p->tokens = p->rows = p->micros = 0;
-    p->sum_squares = 0;
-    p->row_ids.clear();
-    pending_.push_back(std::move(p));
   }
 
   void end_step(const MicroBatch& m) {
-    PendingStep& p = *pending_.back();
     StepSettings step;
-    p.lr = learning_rate_at(s_, schedule_.peak_learning_rate(), m.step, schedule_.total_steps());
-    step.lr = static_cast<float>(p.lr);
     step.beta1 = static_cast<float>(s_.adam_beta1);
     step.beta2 = static_cast<float>(s_.adam_beta2);
     step.eps = static_cast<float>(s_.adam_epsilon);
@@ -429,19 +298,12 @@ class Loop {
     step.max_grad_norm = static_cast<float>(s_.max_grad_norm);
     step.grad_scale = static_cast<float>(1 / progress_.loss_scale);
     step.step = m.step + 1 - progress_.skipped_steps;
-    if (spans_) spans_->begin();
-    {
-      ScopedZone zone(Zone::optimizer);
-      state_.step(*stream_, step, job_.threads);
-    }
-    stream_->copy(static_cast<float*>(p.values.data()) + 2 * p.micros, state_.norm().data, 4);
-    if (spans_) spans_->end();
+    session_->update(learning_rate_at(s_, schedule_.peak_learning_rate(), m.step, schedule_.total_steps()), step);
     ++outcome_.own_steps;
-    p.done->record(*stream_);
     progress_.step = m.step + 1;
     if (job_.precision == Precision::fp16) read_all();  // the loss scale depends on this step's norm
     const bool epoch_end = schedule_.ends_epoch(m.step), last = progress_.step == schedule_.total_steps();
-    const bool evaluate = validation_ && s_.eval_strategy != "no" &&
+    const bool evaluate = session_->validation() != nullptr && s_.eval_strategy != "no" &&
                           (last || (s_.eval_strategy == "epoch" ? epoch_end : progress_.step % s_.eval_steps == 0));
     const bool save = s_.save_strategy != "no" && !last &&
                       (s_.save_strategy == "epoch" ? epoch_end : progress_.step % s_.save_steps == 0);
@@ -460,64 +322,46 @@ class Loop {
   void pause(Fn&& fn) {
     read_all();
     outcome_.seconds += seconds_since(training_since_);
-    if (spans_) spans_->set_clock();
+    if (DeviceSpans* spans = session_->spans()) spans->set_clock();
     fn();
     training_since_ = now_ns();
   }
 
   void read_all() {
-    while (!pending_.empty()) read_oldest();
+    while (session_->unread_steps() > 0) read_oldest();
   }
 
   void read_oldest() {
-    std::unique_ptr<PendingStep> p = std::move(pending_.front());
-    pending_.erase(pending_.begin());
-    {
-      ScopedZone zone(Zone::wait_device);
-      p->done->synchronize();
-    }
+    const StepResult r = session_->read();
     ScopedZone zone(Zone::collect);
-    busy_seconds_ += p->done->ms_since(*p->begin) * 1e-3;
-    for (size_t i = 0; teacher_ && i < static_cast<size_t>(p->micros); ++i)
-      outcome_.time.teacher += p->teacher[2 * i + 1]->ms_since(*p->teacher[2 * i]) * 1e-3;
-    if (spans_) spans_->tell();
-    const auto* values = static_cast<const float*>(p->values.data());
-    double sequence = 0, token = 0;
-    for (int64_t i = 0; i < p->micros; ++i) {
-      sequence += values[2 * i];
-      token += values[2 * i + 1];
-    }
-    const double norm = values[2 * p->micros];
-    double loss = 0;
-    if (job_.shape.sequence_classes > 0 && p->samples > 0) loss += sequence / p->samples;
-    if (job_.shape.token_classes > 0 && p->tagged > 0) loss += token / p->tagged;
+    busy_seconds_ += r.busy_seconds;
+    outcome_.time.teacher += r.teacher_seconds;
     if (job_.precision == Precision::fp16) {
-      if (!adjust_loss_scale(progress_, norm))
+      if (!adjust_loss_scale(progress_, r.norm))
         say(fmt::format("a gradient overflowed: update skipped, loss scale now {}", progress_.loss_scale));
-    } else if (!std::isfinite(loss) || !std::isfinite(norm)) {
-      diverged(*p, loss, norm);
+    } else if (!std::isfinite(r.loss) || !std::isfinite(r.norm)) {
+      diverged(r);
     }
-    if (job_.precision == Precision::fp16 && !std::isfinite(loss)) diverged(*p, loss, norm);
-    outcome_.final_loss = loss;
+    if (job_.precision == Precision::fp16 && !std::isfinite(r.loss)) diverged(r);
+    outcome_.final_loss = r.loss;
     reporter_->step_done(
-        {p->step + 1, p->rows, p->tokens, p->sum_squares, loss, norm, p->lr, busy_seconds_, wait_seconds_},
+        {r.step + 1, r.rows, r.tokens, r.sum_squares, r.loss, r.norm, r.lr, busy_seconds_, wait_seconds_},
         outcome_.seconds + seconds_since(training_since_));
-    free_.push_back(std::move(p));
   }
 
-  [[noreturn]] void diverged(const PendingStep& p, double loss, double norm) {
-    const auto path = std::filesystem::path(s_.output_dir) / fmt::format("diverged-step-{}.json", p.step + 1);
-    nlohmann::ordered_json j = {{"step", p.step + 1},
-                                {"loss", fmt::format("{}", loss)},
-                                {"grad_norm", fmt::format("{}", norm)},
-                                {"learning_rate", p.lr},
+  [[noreturn]] void diverged(const StepResult& r) {
+    const auto path = std::filesystem::path(s_.output_dir) / fmt::format("diverged-step-{}.json", r.step + 1);
+    nlohmann::ordered_json j = {{"step", r.step + 1},
+                                {"loss", fmt::format("{}", r.loss)},
+                                {"grad_norm", fmt::format("{}", r.norm)},
+                                {"learning_rate", r.lr},
                                 {"rows", nlohmann::ordered_json::array()}};
     const TrainSet& set = job_.train_set;
-    for (const int64_t r : p.row_ids) {
-      const auto row = static_cast<size_t>(r);
+    for (const int64_t id : r.row_ids) {
+      const auto row = static_cast<size_t>(id);
       j["rows"].push_back(
-          {{"row", r},
-           {"from", place(r)},
+          {{"row", id},
+           {"from", place(id)},
            {"label", set.label[row]},
            {"ids", std::vector<int32_t>(set.ids.begin() + set.begin[row], set.ids.begin() + set.begin[row + 1])}});
     }
@@ -525,8 +369,8 @@ class Loop {
     fail(ErrorCode::diverged,
          "step {}: the loss is {} and the gradient norm {}; its {}, the first of them {}, are saved in {}; try a "
          "smaller learning_rate or a warm-up",
-         p.step + 1, loss, norm, format_count(static_cast<int64_t>(p.row_ids.size()), "row"),
-         p.row_ids.empty() ? "none" : place(p.row_ids[0]), path.string());
+         r.step + 1, r.loss, r.norm, format_count(static_cast<int64_t>(r.row_ids.size()), "row"),
+         r.row_ids.empty() ? "none" : place(r.row_ids[0]), path.string());
   }
 
   std::string place(int64_t row) const {
@@ -554,7 +398,7 @@ class Loop {
 
   void evaluate_now() {
     ScopedZone zone(Zone::evaluate);
-    const ValidationResult v = validation_->run(*stream_);
+    const ValidationResult v = session_->validation()->run(session_->stream());
     const std::string metric = metric_name();
     const double value = v.value(metric);
     const bool lower = metric == "loss";
@@ -613,18 +457,20 @@ class Loop {
     progress_.plan_json = to_json(job_.plan);
     std::vector<float> master;
     std::vector<std::byte> moments;
-    write_checkpoint(s_.output_dir, files_, state_.layout(), state_.on_host(*stream_, master),
-                     state_.moments_on_host(*stream_, moments), progress_, s_.save_total_limit);
+    const TrainState& state = session_->state();
+    write_checkpoint(s_.output_dir, files_, state.layout(), state.on_host(session_->stream(), master),
+                     state.moments_on_host(session_->stream(), moments), progress_, s_.save_total_limit);
   }
 
   void write_trained_model() {
     std::vector<float> master;
-    write_trained(s_.output_dir, files_, state_.layout(), state_.on_host(*stream_, master));
+    const TrainState& state = session_->state();
+    write_trained(s_.output_dir, files_, state.layout(), state.on_host(session_->stream(), master));
   }
 
   void finish() {
     read_all();
-    stager_->tell_copies();
+    session_->tell_copies();
     ScopedZone zone(Zone::write);
     outcome_.seconds += seconds_since(training_since_);
     outcome_.steps = progress_.step;
@@ -670,16 +516,9 @@ class Loop {
   const TrainSettings& s_;
   const TrainCallbacks& callbacks_;
   StepSchedule schedule_;
-  TrainState state_;
-  std::unique_ptr<Stream> stream_;
-  TrainPassPlan pass_plan_;
-  DeviceBuffer arena_, weights_;
-  std::unique_ptr<BatchStager> stager_;
-  std::unique_ptr<Validator> validation_;
-  std::unique_ptr<Teacher> teacher_;
+  std::unique_ptr<TrainSession> session_;
   BoundedQueue<std::unique_ptr<MicroBatch>> queue_;
   std::exception_ptr producer_error_;
-  std::vector<std::unique_ptr<PendingStep>> pending_, free_;
   ModelFiles files_;
   TrainProgress progress_;
   TrainOutcome outcome_;
@@ -687,11 +526,8 @@ class Loop {
   std::unique_ptr<StepReporter> reporter_;
   double busy_seconds_ = 0, wait_seconds_ = 0;
   std::optional<OtherProcesses> others_;
-  std::unique_ptr<DeviceSpans> spans_;  // of the device's work; null without a timeline
   int64_t training_since_ = 0;
 };
-
-void Loop::open_teacher() { teacher_ = std::make_unique<Teacher>(job_, s_.teacher); }
 
 }  // namespace
 

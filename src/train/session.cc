@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/session.h"
+
+#include <algorithm>
+
+#include "base/timeline.h"
+#include "memory/ledger.h"
+#include "ops/gemm_tuner.h"
+
+namespace brim {
+namespace {
+
+uint64_t mix_seed(uint64_t seed, int64_t step, int64_t micro) {
+  uint64_t x = seed * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(step) * 0xBF58476D1CE4E5B9ULL +
+               static_cast<uint64_t>(micro) + 1;
+  x ^= x >> 31;
+  x *= 0x94D049BB133111EBULL;
+  x ^= x >> 29;
+  return x;
+}
+
+}  // namespace
+
+// Losses and norms come back from the device a little later than they are asked for; nothing waits for them.
+struct TrainSession::Step {
+  StepResult so_far;
+  int64_t micros = 0;
+  double samples = 0, tagged = 0;
+  std::unique_ptr<Event> begin, done;
+  DeviceBuffer values;                          // page-locked: two losses a micro-batch, then the norm
+  std::vector<std::unique_ptr<Event>> teacher;  // around its pass, two for each micro-batch; kept for the next step
+};
+
+TrainSession::TrainSession(TrainJob& job)
+    : job_(job),
+      state_(*job.device, job.shape, job.precision, job.plan.optimizer,
+             job.plan.moments_on_host ? Moments::host : Moments::device),
+      stream_(job.device->make_stream()) {
+  load_gemm_choices(*stream_);
+  job_.plan.gemm_choices = gemm_choices(*stream_);
+}
+
+TrainSession::~TrainSession() = default;
+
+void TrainSession::open_pass() {
+  place_token_set(job_);
+  stream_->name_ops(job_.plan.token_budget >= named_from_tokens(job_.plan, job_.shape.layers));
+  pass_plan_ = plan_train_pass(job_.shape, job_.precision, job_.plan.recompute, job_.device->kind(), best_isa(),
+                               job_.threads, job_.plan.limits());
+  if (job_.validation_set.rows() > 0) validation_ = std::make_unique<Validator>(job_, state_);
+  const int64_t arena = std::max(pass_plan_.arena_bytes(), validation_ ? validation_->arena_bytes() : 0);
+  const bool resident = job_.token_placement == TokenPlacement::resident;
+  const auto ids = job_.train_set.ids;
+  // One allocation for both: a driver rounds each up on its own, and the plan counts bytes.
+  TagBytes bytes;
+  bytes[Tag::activations] = align_up(arena);
+  if (resident) bytes[Tag::token_set] = align_up(static_cast<int64_t>(ids.size_bytes()));
+  arena_ = Ledger::allocate(*job_.device, nullptr, bytes, "training pass");
+  spans_ = DeviceSpans::make(*job_.device, *stream_, "device", Zone::device_busy);
+  if (validation_) {
+    validation_->use_arena(*stream_, arena_.data());
+    validation_->use_spans(spans_.get());
+  }
+  TensorView token_set;
+  if (resident) {
+    token_set = TensorView(static_cast<char*>(arena_.data()) + align_up(arena), DType::i32, {job_.train_set.tokens()});
+    stream_->copy(token_set.data, ids.data(), ids.size_bytes());
+    stream_->synchronize();
+  }
+  stager_ =
+      std::make_unique<BatchStager>(*job_.device, job_.shape, job_.plan.limits(), job_.plan.staging_depth, token_set);
+  if (!job_.class_weights.empty()) {
+    weights_ = Ledger::allocate(*job_.device, nullptr, Tag::workspace, "class weights",
+                                static_cast<int64_t>(job_.class_weights.size() * 4));
+    stream_->copy(weights_.data(), job_.class_weights.data(), job_.class_weights.size() * 4);
+    stream_->synchronize();
+  }
+  if (!job_.settings.teacher.empty()) teacher_ = std::make_unique<Teacher>(job_, job_.settings.teacher);
+}
+
+void TrainSession::begin_step(const MicroBatch& m) {
+  auto p = free_.empty() ? std::make_unique<Step>() : std::move(free_.back());
+  if (!free_.empty()) free_.pop_back();
+  if (!p->done) {
+    p->begin = make_event(*job_.device, true);
+    p->done = make_event(*job_.device, true);
+  }
+  if (const auto bytes = static_cast<size_t>(2 * m.step_micros + 1) * 4; p->values.bytes() < bytes)
+    p->values = job_.device->allocate_host(bytes);
+  p->so_far = {.step = m.step};
+  p->samples = m.step_weight;
+  p->tagged = static_cast<double>(m.step_tagged);
+  p->micros = 0;
+  unread_.push_back(std::move(p));
+}
+
+void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
+  const TrainSettings& s = job_.settings;
+  if (m.number == 0) begin_step(m);
+  const StagedBatch staged = stager_->stage(m, *stream_);
+  TrainPass pass{job_.shape, state_.params(), job_.plan.recompute, {}, {}, staged.sorted, staged.sorted_positions};
+  const auto scale = static_cast<float>(loss_scale);
+  pass.loss.label_smoothing = static_cast<float>(s.label_smoothing);
+  pass.loss.sequence_scale = scale / static_cast<float>(std::max(1e-9, m.step_weight));
+  pass.loss.token_scale = scale / static_cast<float>(std::max<int64_t>(1, m.step_tagged));
+  pass.dropout.on = job_.shape.hidden_dropout > 0 || job_.shape.attention_dropout > 0 || job_.shape.head_dropout > 0;
+  pass.dropout.seed = mix_seed(static_cast<uint64_t>(s.seed), m.step, m.number);
+  TrainTargets targets = staged.targets;
+  if (spans_) spans_->begin();
+  if (weights_)
+    targets.class_weights = TensorView(weights_.data(), DType::f32, {static_cast<int64_t>(job_.class_weights.size())});
+  Step& p = *unread_.back();
+  if (m.number == 0) p.begin->record(*stream_);
+  if (teacher_) {
+    targets.teacher_sequence = run_teacher(staged.batch);
+    pass.loss.temperature = static_cast<float>(s.temperature);
+    pass.loss.hard_weight = static_cast<float>(s.hard_weight);
+    pass.loss.soft_weight = static_cast<float>(1 - s.hard_weight);
+  }
+  TrainResult result;
+  {
+    ScopedZone zone(Zone::forward, m.packed.tokens());
+    result = run_train_pass(*stream_, arena_.data(), pass_plan_, pass, staged.batch, targets, job_.threads);
+  }
+  stager_->mark_used(*stream_);
+  stream_->copy(static_cast<float*>(p.values.data()) + 2 * p.micros, result.loss.data, 8);
+  if (spans_) spans_->end(m.packed.tokens());
+  ++p.micros;
+  p.so_far.tokens += m.packed.tokens();
+  p.so_far.rows += m.packed.sequences();
+  p.so_far.sum_squares += m.packed.sum_squares;
+  for (const uint64_t t : m.packed.tickets) p.so_far.row_ids.push_back(static_cast<int64_t>(t));
+}
+
+TensorView TrainSession::run_teacher(const BatchView& batch) {
+  Step& p = *unread_.back();
+  const auto at = static_cast<size_t>(2 * p.micros);
+  while (p.teacher.size() < at + 2) p.teacher.push_back(make_event(*job_.device, true));
+  p.teacher[at]->record(*stream_);
+  const TensorView scores = teacher_->run(*stream_, batch);
+  p.teacher[at + 1]->record(*stream_);
+  return scores;
+}
+
+void TrainSession::update(double lr, StepSettings step) {
+  Step& p = *unread_.back();
+  p.so_far.lr = lr;
+  step.lr = static_cast<float>(lr);
+  if (spans_) spans_->begin();
+  {
+    ScopedZone zone(Zone::optimizer);
+    state_.step(*stream_, step, job_.threads);
+  }
+  stream_->copy(static_cast<float*>(p.values.data()) + 2 * p.micros, state_.norm().data, 4);
+  if (spans_) spans_->end();
+  p.done->record(*stream_);
+}
+
+StepResult TrainSession::read() {
+  std::unique_ptr<Step> p = std::move(unread_.front());
+  unread_.erase(unread_.begin());
+  {
+    ScopedZone zone(Zone::wait_device);
+    p->done->synchronize();
+  }
+  StepResult r = std::move(p->so_far);
+  r.busy_seconds = p->done->ms_since(*p->begin) * 1e-3;
+  for (size_t i = 0; teacher_ && i < static_cast<size_t>(p->micros); ++i)
+    r.teacher_seconds += p->teacher[2 * i + 1]->ms_since(*p->teacher[2 * i]) * 1e-3;
+  if (spans_) spans_->tell();
+  const auto* values = static_cast<const float*>(p->values.data());
+  double sequence = 0, token = 0;
+  for (int64_t i = 0; i < p->micros; ++i) {
+    sequence += values[2 * i];
+    token += values[2 * i + 1];
+  }
+  r.norm = values[2 * p->micros];
+  if (job_.shape.sequence_classes > 0 && p->samples > 0) r.loss += sequence / p->samples;
+  if (job_.shape.token_classes > 0 && p->tagged > 0) r.loss += token / p->tagged;
+  free_.push_back(std::move(p));
+  return r;
+}
+
+}  // namespace brim
