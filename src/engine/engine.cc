@@ -36,14 +36,10 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   std::shared_ptr<Device> device = open_device(options.device, options.threads);
   const int64_t limit = MemoryLimit::resolve(options.memory_limit, device->memory(), device->name());
   auto engine = open_on(device, options, limit);
-  if (device->kind() != DeviceKind::cuda) return engine;
   // What driver and libraries hold is known now. More than was planned, and the plan is made again before a batch runs.
-  const int64_t context = held_bytes(*device) - device->allocated_bytes(),
-                planned = engine->plan().device.context_bytes;
-  if (context <= planned) return engine;
-  log_info("{}: driver and libraries hold {}, {} were planned; planning again", device->name(), format_bytes(context),
-           format_bytes(planned));
-  keep_context_bytes(*device, engine->plan().precision, context + (2 << 20));
+  if (!found_larger_context(*device, engine->plan().precision, engine->plan().device.context_bytes, held_bytes(*device),
+                            "planning again"))
+    return engine;
   engine.reset();
   return open_on(std::move(device), options, limit);
 }

@@ -8,12 +8,15 @@
 #include <fstream>
 #include <random>
 
+#include "base/env.h"
 #include "base/error.h"
+#include "base/test_files.h"
 #include "device/cuda/testing.h"
 #include "device/cuda_info.h"
 #include "engine/engine.h"
 #include "memory/ledger.h"
 #include "model/golden_models.h"
+#include "plan/card_measure.h"
 
 namespace brim {
 namespace {
@@ -213,6 +216,20 @@ TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
   const auto texts = made_up_texts(200, 30);
   const auto a = scores(*engines[0], texts), b = scores(*engines[1], texts);
   for (size_t i = 0; i < texts.size(); ++i) EXPECT_NEAR(a[i][0], b[i][0], 0.02f);
+}
+
+TEST(EngineCuda, ALargerContextThanPlannedIsPlannedAgain) {
+  BRIM_NEEDS_GPU();
+  const TempDir cache;
+  const auto before = env("BRIM_CACHE");
+  ::setenv("BRIM_CACHE", cache.path().c_str(), 1);
+  {  // as if a child had measured 3 MiB
+    const auto device = open_cuda_device(0);
+    const auto precision = precision_from_name(half()).value();
+    ASSERT_TRUE(found_larger_context(*device, precision, 0, device->allocated_bytes() + (1 << 20), "for this test"));
+  }
+  EXPECT_GT(open_default(half())->plan().device.context_bytes, int64_t{64} << 20);
+  before ? ::setenv("BRIM_CACHE", before->c_str(), 1) : ::unsetenv("BRIM_CACHE");
 }
 
 // Token ids far outside the table make the embedding kernel read where nothing is: a real fault. Exit code 6 is the

@@ -444,12 +444,18 @@ DeviceProfile measured_profile(Device& device, Precision precision, int64_t limi
   return p;
 }
 
-void keep_context_bytes(Device& device, Precision precision, int64_t bytes) {
+bool found_larger_context(Device& device, Precision precision, int64_t planned_bytes, int64_t held_bytes,
+                          std::string_view then) {
+  const int64_t context = held_bytes - device.allocated_bytes();
+  if (device.kind() != DeviceKind::cuda || held_bytes < 0 || context <= planned_bytes) return false;
+  log_info("{}: driver and libraries hold {}, {} were planned; {}", device.name(), format_bytes(context),
+           format_bytes(planned_bytes), then);
   const CardKey key = key_of(cuda_info(device), precision);
   CardMeasurement m = kept_measurement(key).value_or(CardMeasurement{});
-  m.context_bytes = bytes;
+  m.context_bytes = context + (2 << 20);
   m.by_free_memory = false;
   keep_measurement(key, m);
+  return true;
 }
 
 }  // namespace brim

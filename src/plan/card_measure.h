@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/device_profile.h"
@@ -47,7 +48,9 @@ void set_measuring_program(const std::filesystem::path& program);
 
 // What a plan in `precision` is solved with: local_profile, and on a card what was measured, now if not before.
 DeviceProfile measured_profile(Device& device, Precision precision, int64_t limit_bytes);
-// A run found a larger context than was planned: the next plan counts it.
-void keep_context_bytes(Device& device, Precision precision, int64_t bytes);
+// Whether driver and libraries hold more than a plan counted: said, with what follows from it, and kept for the next
+// plan. `held_bytes` as NVML counts this process; negative where it is silent.
+bool found_larger_context(Device& device, Precision precision, int64_t planned_bytes, int64_t held_bytes,
+                          std::string_view then);
 
 }  // namespace brim

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/test_files.h"
+#include "device/testing.h"
 
 namespace brim {
 namespace {
@@ -130,6 +131,14 @@ TEST_F(CardMeasure, AMeasurementReplacesItsPrecisionsRateAlone) {
 
 TEST_F(CardMeasure, NoCardOfTheTableCallsItselfMeasured) {
   for (const DeviceProfile& card : known_cards()) EXPECT_FALSE(card.measured || card.context_measured) << card.name;
+}
+
+// A context that was found to be larger is kept in the card's own tests: the key asks the driver.
+TEST_F(CardMeasure, NoLargerContextIsFoundWithoutACardOrNvml) {
+  StandInCard card;
+  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, int64_t{500} << 20, "planning again"));
+  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, -1, "planning again"));
+  EXPECT_FALSE(found_larger_context(*open_cpu_device(1), Precision::fp32, 0, int64_t{1} << 30, "planning again"));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "base/timeline.h"
 #include "device/cuda/testing.h"
 #include "device/cuda_info.h"
+#include "plan/card_measure.h"
 #include "train/golden_losses.h"
 #include "train/job.h"
 #include "train/tiny_job.h"
@@ -166,6 +167,21 @@ TEST(TrainCuda, WithoutRoomTheSetIsStagedAndTheRunTheSame) {
   EXPECT_EQ(rest.record["data"]["token_set"], "staged");
   EXPECT_LE(rest.outcome.planned_bytes, planned);
   EXPECT_TRUE(t.weights() == t.weights("parts"));
+}
+
+TEST(TrainCuda, ALargerContextThanPlannedIsPlannedAgainAndTheRunTheSame) {
+  BRIM_NEEDS_GPU();
+  TinyJob t("bert_sequence", 96);
+  on_card(t, false);
+  run(t.settings);
+  {  // as if a child had measured 3 MiB
+    const auto device = open_cuda_device(0);
+    ASSERT_TRUE(found_larger_context(*device, has_bf16() ? Precision::bf16 : Precision::fp16, 0,
+                                     device->allocated_bytes() + (1 << 20), "for this test"));
+  }
+  const Trained again = run(t.to("again"));
+  EXPECT_GT(again.record["plan"]["bytes"]["context"].get<int64_t>(), int64_t{64} << 20);
+  EXPECT_TRUE(t.weights() == t.weights("again"));
 }
 
 TEST(TrainCuda, ATraceHoldsTheCardsSpansAndChangesNoBit) {

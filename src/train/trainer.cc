@@ -13,8 +13,10 @@
 #include "base/units.h"
 #include "io/atomic_file.h"
 #include "monitor/host.h"
+#include "monitor/nvml.h"
 #include "ops/gemm_tuner.h"
 #include "ops/loss.h"
+#include "plan/card_measure.h"
 #include "train/checkpoint.h"
 #include "train/content_hash.h"
 #include "train/job.h"
@@ -87,21 +89,40 @@ class Loop {
     files_.labels = job_.shape.sequence_classes > 0 ? job_.labels.sequence : job_.labels.token;
     files_.shape = job_.shape;
     files_.tags = job_.labels.token;
-    progress_.settings = fingerprint();
     if (job_.precision == Precision::fp16) progress_.loss_scale = kFirstLossScale;
     remove_parts(out);
-    if (resume) {
-      this->resume();
-    } else {
-      if (!job_.new_tensors.empty()) say(new_head_line(job_));
-      session_->state().upload(session_->stream(), job_.master);
+    open_session(resume);
+    if (found_larger_context(*job_.device, job_.precision, job_.plan.device.context_bytes, own_bytes(),
+                             "planning again")) {
+      session_.reset();
+      plan_train_job(job_, 0, std::nullopt);
+      session_ = std::make_unique<TrainSession>(job_);
+      open_session(resume);
     }
-    job_.master = std::vector<float>();  // the device has it; = {} would keep the memory
-    session_->open_pass();
+    job_.master = std::vector<float>();
+    for (const auto& line : opening_) say(line);
     record_.open(progress_.state_json);
     reporter_ =
         std::make_unique<StepReporter>(job_, schedule_, callbacks_, record_, [this] { return counted_bytes(); });
     for (const auto& line : start_lines(job_, schedule_)) say(line);
+  }
+
+  // All that the run will hold on its device, with what the parameters are.
+  void open_session(bool resume) {
+    opening_.clear();
+    progress_.settings = fingerprint();
+    if (!resume || !this->resume()) {
+      if (!job_.new_tensors.empty()) opening_.push_back(new_head_line(job_));
+      session_->state().upload(session_->stream(), job_.master);
+    }
+    // = {} would keep the memory. Beside a card the values may be asked for once more.
+    if (job_.device->kind() == DeviceKind::cpu) job_.master = std::vector<float>();
+    session_->open_pass();
+  }
+
+  int64_t own_bytes() const {
+    if (job_.device->kind() != DeviceKind::cuda) return -1;
+    return Nvml().own_bytes(job_.device->pci_bus_id()).value_or(-1);
   }
 
   // An earlier run's checkpoints would be taken for this one's.
@@ -147,13 +168,12 @@ class Loop {
     return text;
   }
 
-  void resume() {
+  // False where there is no checkpoint.
+  bool resume() {
     auto checkpoint = load_checkpoint(s_.output_dir, s_.resume_from_checkpoint, job_.shape);
     if (!checkpoint) {
-      say("no checkpoint to continue from; starting at the beginning");
-      if (!job_.new_tensors.empty()) say(new_head_line(job_));
-      session_->state().upload(session_->stream(), job_.master);
-      return;
+      opening_.emplace_back("no checkpoint to continue from; starting at the beginning");
+      return false;
     }
     if (checkpoint->progress.settings != progress_.settings)
       fail(
@@ -173,14 +193,16 @@ class Loop {
       try {
         plan_train_job(job_, budget, level);
       } catch (const Error&) {
-        say(fmt::format(
+        opening_.push_back(fmt::format(
             "the checkpoint's micro-batch of {} tokens does not fit here: the run continues, but not bit for bit",
             format_count(budget)));
       }
     }
     job_.plan.gemm_choices = plan_from_json(progress_.plan_json).gemm_choices;
     use_gemm_choices(session_->stream(), job_.plan.gemm_choices);
-    say(fmt::format("resuming after step {} ({})", format_count(progress_.step), checkpoint->dir.filename().string()));
+    opening_.push_back(
+        fmt::format("resuming after step {} ({})", format_count(progress_.step), checkpoint->dir.filename().string()));
+    return true;
   }
 
   // The best model so far lies beside the checkpoints, not in them; a run resumed into another directory takes it
@@ -191,8 +213,8 @@ class Loop {
     const std::filesystem::path out = s_.output_dir;
     const bool here = std::filesystem::equivalent(run, out, ec);
     if (here ? std::filesystem::exists(out / "model.safetensors", ec) : copy_model(run, out)) return;
-    say(fmt::format("the best model so far, of step {}, is not in {}: the best from here on is kept",
-                    format_count(progress_.best_step), run.string()));
+    opening_.push_back(fmt::format("the best model so far, of step {}, is not in {}: the best from here on is kept",
+                                   format_count(progress_.best_step), run.string()));
     progress_.best_step = -1;
     progress_.evaluations_since_best = 0;
   }
@@ -500,6 +522,9 @@ class Loop {
     outcome_.limit_bytes = job_.plan.limit_bytes;
     outcome_.held_bytes = reporter_->held_bytes();
     outcome_.on_card = job_.device->kind() == DeviceKind::cuda;
+    // Kernels of libraries are loaded when a step first needs them.
+    found_larger_context(*job_.device, job_.precision, job_.plan.device.context_bytes, own_bytes(),
+                         "the next plan counts that");
     outcome_.time.steps = outcome_.seconds;
     outcome_.time.busy = busy_seconds_;
     outcome_.time.waited = wait_seconds_;
@@ -517,6 +542,7 @@ class Loop {
   const TrainCallbacks& callbacks_;
   StepSchedule schedule_;
   std::unique_ptr<TrainSession> session_;
+  std::vector<std::string> opening_;  // lines for people about what was opened
   BoundedQueue<std::unique_ptr<MicroBatch>> queue_;
   std::exception_ptr producer_error_;
   ModelFiles files_;
