@@ -72,16 +72,17 @@ std::vector<PackedBatch> make_batches(const Engine& engine, const std::vector<st
 
 // Tokens per second over about `seconds`. Batches are staged again each time: only results are thrown away.
 double run_alone(Engine& engine, const std::vector<PackedBatch>& batches, double seconds) {
-  const auto ignore = [](const PackedBatch&, const float*) {};
+  const auto bulk = engine.bulk([](const PackedBatch&, const float*) {});
   const int64_t begin = now_ns();
   int64_t tokens = 0;
   PackedBatch copy;
   for (size_t i = 0; seconds_since(begin) < seconds; i = (i + 1) % batches.size()) {
     copy = batches[i];
     tokens += copy.tokens();
-    engine.batches().submit(copy, ignore);
+    bulk->wait_room();
+    bulk->submit(copy);
   }
-  engine.batches().finish(ignore);
+  bulk->finish();
   return static_cast<double>(tokens) / seconds_since(begin);
 }
 

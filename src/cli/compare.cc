@@ -17,13 +17,13 @@
 #include "cli/engine_flags.h"
 #include "cli/verb.h"
 #include "engine/evaluate.h"
+#include "engine/label.h"
 #include "engine/pipeline.h"
 #include "io/atomic_file.h"
 #include "io/compress.h"
 #include "io/hf_config.h"
 #include "io/jsonl.h"
 #include "io/weights.h"
-#include "text/vader.h"
 
 namespace brim {
 namespace {
@@ -92,7 +92,7 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
   run.name = name;
   run.device = "cpu";
   run.precision = "exact";
-  run.labels = {"negative", "neutral", "positive"};
+  run.labels = vader_labels();
   if (engine != nullptr) {
     run.device = engine->device().name();
     run.precision = precision_name(engine->precision());
@@ -109,8 +109,9 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
         for (size_t row = 0; row < chunk.rows.size(); ++row) {
           if (const Error* error = chunk.error(row)) throw placed_error(reader.inputs(), chunk.rows, row, *error);
           const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
-          run.predicted.push_back(engine == nullptr ? *find_label(run.labels, vader_label(s[3]))
-                                                    : static_cast<int32_t>(std::max_element(s, s + chunk.width) - s));
+          const Choice choice =
+              engine == nullptr ? choose_vader_label(s) : choose_label({s, static_cast<size_t>(chunk.width)});
+          run.predicted.push_back(choice.label);
           if (expected == nullptr || label_column.empty()) continue;
           const std::string_view label = chunk.rows.labels[row];
           if (!classes.find(label))

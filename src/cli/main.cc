@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/units.h"
+#include "brim/brim.h"
 #include "cli/env_file.h"
 #include "cli/render.h"
 #include "cli/verb.h"
@@ -46,8 +47,6 @@ constexpr Verb kVerbs[] = {
     {"models", "list, show and export models", setup_models},
     {"monitor", "watch the GPUs, this machine and the Brims running on it", setup_monitor},
 };
-
-constexpr const char* kVersion = "brim 0.1.0";
 
 std::atomic<bool> stop{false}, saves{false};
 std::atomic<int64_t> stopped_ns{0};
@@ -270,7 +269,7 @@ int run(int argc, char** argv) {
     for (const std::string& note : load_env_file(env_file, flag_variables(add_verbs(unused)))) log_warning("{}", note);
   }
   CLI::App app("Brim runs text classifiers at the limit of the hardware you have, and never over it.", "brim");
-  app.set_version_flag("--version", kVersion);
+  app.set_version_flag("--version", std::string("brim ") + version());
   app.require_subcommand(0, 1);
   app.add_option("--env-file", env_file,
                  "a .env file of BRIM_ and other known variables; those of the environment win");
@@ -342,24 +341,6 @@ int run(int argc, char** argv) {
 const std::atomic<bool>& stop_requested() { return stop; }
 
 void stop_on_signals() { saves = true; }
-
-std::vector<std::filesystem::path> model_roots() {
-  std::vector<std::filesystem::path> roots;
-  if (const auto home = env("BRIM_HOME")) roots.push_back(std::filesystem::path(*home) / "models");
-  std::error_code ec;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", ec);
-  if (!ec) {
-    roots.push_back(program.parent_path() / "models");
-    roots.push_back(program.parent_path().parent_path() / "share" / "brim" / "models");
-  }
-  return roots;
-}
-
-std::string default_model() {
-  for (const auto& root : model_roots())
-    if (std::filesystem::is_regular_file(root / "default" / "config.json")) return "default";
-  return "vader";
-}
 
 }  // namespace brim
 

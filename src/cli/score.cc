@@ -17,6 +17,7 @@
 #include "cli/live_run.h"
 #include "cli/summary.h"
 #include "cli/verb.h"
+#include "engine/label.h"
 #include "engine/pipeline.h"
 #include "io/atomic_file.h"
 #include "io/file_checks.h"
@@ -25,7 +26,6 @@
 #include "io/row_writer.h"
 #include "monitor/host.h"
 #include "report/doctor_trace.h"
-#include "text/vader.h"
 
 namespace brim {
 namespace {
@@ -113,7 +113,7 @@ std::vector<ResultColumns> result_columns(const Models& models, bool all_scores)
     if (added.entities) {
       log_warning("--all-scores adds nothing here: {} finds entities, each with its score", models.given[m]);
     } else if (models.engines[m] == nullptr) {
-      added.score_names = {"neg", "neu", "pos", "compound"};
+      added.score_names = vader_score_names();
       added.scores_at_top = true;
     } else {
       added.score_names = models.engines[m]->labels();
@@ -188,17 +188,10 @@ class RowSink {
     const std::span<const float> scores(&found.scores[row * static_cast<size_t>(found.width)],
                                         static_cast<size_t>(found.width));
     RowResult result;
-    if (models_.engines[m] == nullptr) {
-      // The compound reached us as a float; its four decimals survive that.
-      const double compound = scores[3];
-      result.label = vader_label(compound);
-      const VaderLabelScores shares = vader_label_scores(compound);
-      result.score = static_cast<float>(std::max({shares.negative, shares.neutral, shares.positive}));
-    } else {
-      const auto best = static_cast<size_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
-      result.label = models_.engines[m]->labels()[best];
-      result.score = scores[best];
-    }
+    const Engine* engine = models_.engines[m];
+    const Choice choice = engine == nullptr ? choose_vader_label(scores.data()) : choose_label(scores);
+    result.label = (engine == nullptr ? vader_labels() : engine->labels())[static_cast<size_t>(choice.label)];
+    result.score = choice.score;
     ++counters_[counter_name(models_.names[m], fmt::format("label {}", result.label))];
     if (all_scores_) result.scores = scores;
     return result;

@@ -42,9 +42,4 @@ int run_measure_card(const std::vector<std::string>& words);
 const std::atomic<bool>& stop_requested();
 void stop_on_signals();
 
-// Where shipped models are looked for, nearest first.
-std::vector<std::filesystem::path> model_roots();
-// The model used when none is named: the shipped classifier, or VADER where it is not installed.
-std::string default_model();
-
 }  // namespace brim

@@ -21,7 +21,9 @@ struct BatchRunner::Slot {
   PackedBatch batch;
   DeviceBuffer host, device, result;  // staged integers on both sides; the result's host copy
   std::unique_ptr<Event> copying, copied, begin, end, collected;
-  int64_t result_elements = 0;
+  Collect collect;
+  bool graph = false;
+  int64_t launched_ns = 0;  // of a graph
 };
 
 int64_t BatchRunner::staging_bytes(const BatchLimits& limits, int depth) {
@@ -55,7 +57,7 @@ void BatchRunner::prepare_small(Output output) {
     small_ = std::make_unique<SmallBatches>(device_, compute_, forward_, limits_, output, width_);
 }
 
-void BatchRunner::submit(PackedBatch& batch, const Collect& collect) {
+void BatchRunner::submit(PackedBatch& batch, Collect collect, Launch launch) {
   if (slots_.empty()) {
     const int64_t since = now_ns();
     TensorView result;
@@ -63,30 +65,25 @@ void BatchRunner::submit(PackedBatch& batch, const Collect& collect) {
       ScopedZone zone(Zone::compute, batch.tokens());
       result = forward_.run(compute_, batch.view());
     }
-    busy_seconds_ += seconds_since(since);
-    collect(batch, result.as<float>());
+    collect(batch, result.as<float>(), seconds_since(since));
     return;
   }
   compute_.name_ops(batch.tokens() >= named_from_);
-  if (small_ && in_flight_ == 0 && small_->takes(batch)) {
-    const float* result = small_->run(batch);
-    busy_seconds_ += small_->last_seconds();
-    if (Timeline::enabled()) {
-      const int64_t done = now_ns();
-      start_lanes();
-      Timeline::record(device_lane_, Zone::device_busy, done - static_cast<int64_t>(small_->last_seconds() * 1e9), done,
-                       batch.tokens());
-    }
-    collect(batch, result);
-    return;
-  }
   // Here nothing is in flight yet, so that setting the clock makes no batch wait.
   if (Timeline::enabled() && in_flight_ == 0) start_lanes();
-  if (in_flight_ == slots_.size()) collect_oldest(collect);
+  const bool graph = launch == Launch::graph && small_ && small_->takes(batch);
+  while (!has_room(graph ? Launch::graph : Launch::ops)) collect_one();
   Slot& slot = *slots_[next_];
   next_ = (next_ + 1) % slots_.size();
   ++in_flight_;
   std::swap(slot.batch, batch);
+  slot.collect = std::move(collect);
+  slot.graph = graph;
+  if (graph) {
+    slot.launched_ns = now_ns();
+    small_->launch(slot.batch);
+    return;
+  }
   BatchView view = slot.batch.view();
   {
     // All integers of a batch travel in one copy; each array starts aligned.
@@ -108,7 +105,6 @@ void BatchRunner::submit(PackedBatch& batch, const Collect& collect) {
   slot.begin->record(compute_);
   const TensorView result = forward_.run(compute_, view);
   slot.end->record(compute_);
-  slot.result_elements = result.elements();
   compute_.copy(slot.result.data(), result.data, static_cast<size_t>(result.bytes()));
   slot.collected->record(compute_);
 }
@@ -121,32 +117,36 @@ void BatchRunner::start_lanes() {
   back_lane_ = Timeline::add_lane("copy back");
 }
 
-void BatchRunner::collect_oldest(const Collect& collect) {
+bool BatchRunner::collect_one() {
+  if (in_flight_ == 0) return false;
   Slot& slot = *slots_[(next_ + slots_.size() - in_flight_) % slots_.size()];
+  const auto* result = static_cast<const float*>(slot.result.data());
+  double busy = 0;
   {
     ScopedZone zone(Zone::wait_device);  // and asking when things happened, which keeps the host as waiting does
-    slot.collected->synchronize();
-    busy_seconds_ += slot.end->ms_since(*slot.begin) * 1e-3;
-    if (clock_ && Timeline::enabled()) {
-      const int64_t end_ns = clock_->host_ns(*slot.end);
-      Timeline::record(device_lane_, Zone::device_busy, clock_->host_ns(*slot.begin), end_ns, slot.batch.tokens());
-      Timeline::record(copy_lane_, Zone::copy, clock_->host_ns(*slot.copying), clock_->host_ns(*slot.copied),
-                       slot.batch.tokens());
-      Timeline::record(back_lane_, Zone::copy, end_ns, clock_->host_ns(*slot.collected), slot.batch.tokens());
+    if (slot.graph) {
+      result = small_->wait();
+      const int64_t done = now_ns(), begin = std::max(slot.launched_ns, last_done_ns_);
+      busy = static_cast<double>(done - begin) * 1e-9;
+      if (clock_ && Timeline::enabled())
+        Timeline::record(device_lane_, Zone::device_busy, begin, done, slot.batch.tokens());
+    } else {
+      slot.collected->synchronize();
+      busy = slot.end->ms_since(*slot.begin) * 1e-3;
+      if (clock_ && Timeline::enabled()) {
+        const int64_t end_ns = clock_->host_ns(*slot.end);
+        Timeline::record(device_lane_, Zone::device_busy, clock_->host_ns(*slot.begin), end_ns, slot.batch.tokens());
+        Timeline::record(copy_lane_, Zone::copy, clock_->host_ns(*slot.copying), clock_->host_ns(*slot.copied),
+                         slot.batch.tokens());
+        Timeline::record(back_lane_, Zone::copy, end_ns, clock_->host_ns(*slot.collected), slot.batch.tokens());
+      }
     }
   }
+  last_done_ns_ = now_ns();
   --in_flight_;
-  collect(slot.batch, static_cast<const float*>(slot.result.data()));
-}
-
-bool BatchRunner::collect_one(const Collect& collect) {
-  if (in_flight_ == 0) return false;
-  collect_oldest(collect);
+  const Collect collect = std::move(slot.collect);
+  collect(slot.batch, result, busy);
   return true;
-}
-
-void BatchRunner::finish(const Collect& collect) {
-  while (in_flight_ > 0) collect_oldest(collect);
 }
 
 }  // namespace brim

@@ -15,25 +15,34 @@
 
 namespace brim {
 
+// How a batch is launched. Graphs round up to their bucket, so that the last digits may differ from those of ops: what
+// must not depend on its company (files) is launched by ops.
+enum class Launch : uint8_t { ops, graph };
+
 class BatchRunner {
  public:
-  using Collect = std::function<void(const PackedBatch&, const float* result)>;
+  using Collect = std::function<void(const PackedBatch&, const float* result, double busy_seconds)>;
   // All memory is taken here: `depth` slots for the largest batch of `limits` and its result of `width` floats a row.
   BatchRunner(Device& device, Stream& compute, ForwardRunner& forward, const BatchLimits& limits, int depth,
               int64_t result_rows, int64_t width);
   ~BatchRunner();
 
-  // Takes the batch's contents (swapped with a used batch's, so that storage circulates). May collect earlier batches.
-  void submit(PackedBatch& batch, const Collect& collect);
-  void finish(const Collect& collect);       // waits for all that is in flight
-  bool collect_one(const Collect& collect);  // waits for the oldest batch in flight; false if there is none
+  // Takes the batch's contents (swapped with a used batch's, so that storage circulates). `collect` is called from here
+  // on the CPU, else from a later call; batches come back in the order they were given. With no room the oldest is
+  // collected first. A graph is launched where one was captured for that size.
+  void submit(PackedBatch& batch, Collect collect, Launch launch = Launch::ops);
+  // Whether submit() would collect nothing first. One graph runs at a time.
+  bool has_room(Launch launch = Launch::ops) const {
+    return slots_.empty() || (in_flight_ < slots_.size() && !(launch == Launch::graph && small_ && small_->running()));
+  }
+  size_t in_flight() const { return in_flight_; }
+  bool collect_one();  // waits for the oldest batch in flight; false if there is none
+  void finish() {      // waits for all that is in flight
+    while (collect_one()) {
+    }
+  }
 
-  // Time the device spent on batches since the last reset, measured on the device itself.
-  double busy_seconds() const { return busy_seconds_; }
-  void reset_busy() { busy_seconds_ = 0; }
-
-  // Captures graphs for small batches (CUDA; elsewhere it does nothing), so that a few texts wait for no launches. A
-  // small batch that finds nothing in flight is then computed at once.
+  // Captures graphs for small batches (CUDA; elsewhere it does nothing), so that a few texts wait for no launches.
   void prepare_small(Output output);
 
   // Ops of batches with fewer tokens are not named one by one when they fail: it would cost them more than they take.
@@ -43,7 +52,6 @@ class BatchRunner {
 
  private:
   struct Slot;
-  void collect_oldest(const Collect& collect);
   void start_lanes();
 
   Device& device_;
@@ -58,7 +66,7 @@ class BatchRunner {
   std::vector<std::unique_ptr<Slot>> slots_;
   size_t next_ = 0, in_flight_ = 0;
   int64_t named_from_ = 0;
-  double busy_seconds_ = 0;
+  int64_t last_done_ns_ = 0;
 };
 
 }  // namespace brim

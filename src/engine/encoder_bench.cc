@@ -42,18 +42,18 @@ int run(int argc, char** argv) {
     }
     made.finish();
     double sum = 0;  // of the last results: a benchmark that computes nothing must show
-    const auto collect = [&](const PackedBatch& done, const float* result) {
+    const auto bulk = engine->bulk([&](const PackedBatch& done, const float* result) {
       sum = 0;
       for (int64_t i = 0; i < done.sequences() * engine->width(); ++i) sum += std::abs(static_cast<double>(result[i]));
-    };
+    });
     std::vector<double> times;
     PackedBatch batch;
     for (int64_t begin = now_ns(), warm = 3; warm > 0 || seconds_since(begin) < seconds;
          warm > 0 ? (--warm, begin = now_ns()) : 0) {
       batch = made;
       const int64_t since = now_ns();
-      engine->batches().submit(batch, collect);
-      engine->batches().finish(collect);
+      bulk->submit(batch);
+      bulk->finish();
       if (warm == 0) times.push_back(seconds_since(since));
     }
     if (!(sum > 0)) fail(ErrorCode::internal, "the encoder's output is {}", sum);

@@ -16,11 +16,19 @@
 #include "engine/entities.h"
 #include "engine/precision.h"
 #include "engine/run_stats.h"
+#include "engine/window_queue.h"
 #include "memory/ledger.h"
 #include "ops/gemm_tuner.h"
 #include "plan/card_measure.h"
 
 namespace brim {
+namespace {
+
+// What an interactive batch may take, and the tokens below which batches of any device lose speed.
+constexpr double kServingSeconds = 0.1;
+constexpr int64_t kLeastServingTokens = 1024;
+
+}  // namespace
 
 std::optional<LongText> long_text_from_name(std::string_view name) {
   if (name == "truncate") return LongText::truncate;
@@ -35,13 +43,13 @@ Engine::~Engine() = default;
 std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   std::shared_ptr<Device> device = open_device(options.device, options.threads);
   const int64_t limit = MemoryLimit::resolve(options.memory_limit, device->memory(), device->name());
-  auto engine = open_on(device, options, limit);
+  auto engine = open_on(device, options, limit, std::make_shared<Scheduler>(device));
   // What driver and libraries hold is known now. More than was planned, and the plan is made again before a batch runs.
   if (!found_larger_context(*device, engine->plan().precision, engine->plan().device.context_bytes, held_bytes(*device),
                             "planning again"))
     return engine;
   engine.reset();
-  return open_on(std::move(device), options, limit);
+  return open_on(device, options, limit, std::make_shared<Scheduler>(device));
 }
 
 std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<EngineOptions>& options) {
@@ -57,17 +65,19 @@ std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<Eng
     const auto choice = choose_precision(o.precision, local_profile(*device), config, o.model_dir);
     context = std::max(context, measured_profile(*device, choice.precision, limit).context_bytes);
   }
+  const auto scheduler = std::make_shared<Scheduler>(device);
   share_limit(limit, context, options.size(), [&](size_t model, int64_t part) {
     engines.resize(model);  // those of a first division that starved a later one go
-    engines.push_back(open_on(device, options[model], part));
+    engines.push_back(open_on(device, options[model], part, scheduler));
     return engines.back()->plan().peak_bytes;
   });
   return engines;
 }
 
 std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const EngineOptions& options,
-                                        int64_t limit_bytes) {
+                                        int64_t limit_bytes, std::shared_ptr<Scheduler> scheduler) {
   auto engine = std::unique_ptr<Engine>(new Engine);
+  engine->scheduler_ = std::move(scheduler);
   engine->options_ = options;
   engine->device_ = std::move(shared);
   Device& device = *engine->device_;
@@ -147,7 +157,7 @@ void Engine::warm_up() {
   // two.
   const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(4, plan_.max_length)),
                                  std::max(0, tokenizer_->unk_id()));
-  const auto ignore = [](const PackedBatch&, const float*) {};
+  const auto ignore = [](const PackedBatch&, const float*, double) {};
   for (int64_t tokens = 4;; tokens = std::min(tokens * 2, plan_.token_budget)) {
     PackedBatch batch;
     do batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, shape().position_offset);
@@ -156,8 +166,7 @@ void Engine::warm_up() {
     batches_->submit(batch, ignore);
     if (tokens >= plan_.token_budget) break;
   }
-  batches_->finish(ignore);
-  batches_->reset_busy();
+  batches_->finish();
 }
 
 int64_t Engine::width() const { return output_width(shape(), output()); }
@@ -221,14 +230,40 @@ std::vector<std::string> Engine::tune(double seconds_per_shape) {
     batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, shape().position_offset);
   batch.finish();
   std::vector<std::string> lines;
-  {
+  scheduler_->call([&] {
     GemmTuning tuning(seconds_per_shape);
-    batches_->submit(batch, [](const PackedBatch&, const float*) {});
-    batches_->finish([](const PackedBatch&, const float*) {});
+    batches_->submit(batch, [](const PackedBatch&, const float*, double) {});
+    batches_->finish();
     for (const GemmChoice& c : tuning.done()) lines.push_back(gemm_choice_text(c));
-  }
-  save_gemm_choices(*stream_);
+    save_gemm_choices(*stream_);
+  });
   return lines;
+}
+
+void Engine::prepare_small() {
+  if (device_->kind() != DeviceKind::cuda) return;
+  std::call_once(small_prepared_, [&] { scheduler_->call([&] { batches_->prepare_small(output()); }); });
+}
+
+std::unique_ptr<Bulk> Engine::bulk(Bulk::Collect collect) {
+  return std::make_unique<Bulk>(*scheduler_, *batches_, std::move(collect));
+}
+
+int64_t Engine::serving_tokens() const {
+  const double tokens = plan_.tokens_per_second * kServingSeconds;
+  return std::clamp(static_cast<int64_t>(tokens),
+                    std::min(std::max(kLeastServingTokens, plan_.max_length), plan_.token_budget), plan_.token_budget);
+}
+
+std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, double most_seconds) {
+  prepare_small();
+  Interactive::Limits limits;
+  limits.pack = {serving_tokens(), plan_.max_sequences};
+  limits.position_offset = shape().position_offset;
+  limits.width = width();
+  limits.per_token = is_per_token(output());
+  limits.most_waiting = static_cast<int64_t>(plan_.tokens_per_second * most_seconds);
+  return std::make_unique<Interactive>(*scheduler_, *batches_, limits, std::move(answer));
 }
 
 void Engine::merge_windows(const float* p, size_t windows, float* out) const {
@@ -244,57 +279,61 @@ void Engine::merge_windows(const float* p, size_t windows, float* out) const {
 }
 
 RunStats Engine::stats() const {
-  RunStats stats = run_stats(&shape(), &plan_, counted_);
+  PipelineStats counted;
+  {
+    std::lock_guard lock(counted_mutex_);
+    counted = counted_;
+  }
+  RunStats stats = run_stats(&shape(), &plan_, counted);
   stats.peak_bytes = held_bytes(*device_);
   return stats;
 }
 
 std::vector<float> Engine::run_windows(const TokenizedTexts& texts) {
-  batches_->prepare_small(output());
+  prepare_small();
   const auto K = static_cast<size_t>(width());
   const bool per_token = is_per_token(output());
   std::vector<float> results((per_token ? texts.ids.size() : texts.windows.size()) * K);
-  Packer packer({plan_.token_budget, plan_.max_sequences}, shape().position_offset);
-  for (size_t i = 0; i < texts.windows.size(); ++i)
-    packer.push({texts.ids.data() + texts.windows[i].begin, texts.windows[i].length, i});
-  const auto collect = [&](const PackedBatch& done, const float* result) {
-    for (size_t b = 0; b < done.tickets.size(); ++b) {
-      const size_t window = done.tickets[b];
-      const size_t from = per_token ? static_cast<size_t>(done.starts[b]) : b,
-                   to = per_token ? texts.windows[window].begin : window;
-      const size_t rows = per_token ? static_cast<size_t>(texts.windows[window].length) : 1;
-      std::copy_n(result + from * K, rows * K, results.begin() + static_cast<std::ptrdiff_t>(to * K));
+  WindowQueue queue(*this, [&](const WindowResults& done) {
+    for (size_t b = 0; b < done.size(); ++b) {
+      const size_t window = done.ticket(b), to = per_token ? texts.windows[window].begin : window;
+      const auto scores = done.scores(b);
+      std::copy(scores.begin(), scores.end(), results.begin() + static_cast<std::ptrdiff_t>(to * K));
     }
-  };
-  PackedBatch batch;
-  while (!packer.empty()) {
-    packer.pop(batch);
-    batches_->submit(batch, collect);
-  }
-  batches_->finish(collect);
+  });
+  for (size_t i = 0; i < texts.windows.size(); ++i)
+    queue.push({texts.ids.data() + texts.windows[i].begin, texts.windows[i].length, i});
+  // What fits one batch may be a graph: by its content alone, so that the same texts give the same bytes.
+  queue.submit_all(Launch::graph);
+  queue.finish();
+  busy_seconds_ += queue.busy_seconds();
   return results;
 }
 
-std::vector<std::vector<float>> Engine::score(std::span<const std::string_view> texts) {
+std::vector<float> Engine::score(const TokenizedTexts& tokens) {
   BRIM_CHECK(!is_per_token(output()), "score() on a token model");
-  TokenizedTexts tokens;
-  for (const auto text : texts)
-    if (auto error = tokenize(text, tokens)) throw *error;
   const std::vector<float> windows = run_windows(tokens);
-  const int64_t K = width();
-  std::vector<std::vector<float>> scores;
-  for (const auto& t : tokens.texts) {
-    scores.emplace_back(static_cast<size_t>(K));
-    merge_windows(windows.data() + static_cast<int64_t>(t.first_window) * K, t.windows, scores.back().data());
-  }
+  const auto K = static_cast<size_t>(width());
+  std::vector<float> scores(tokens.texts.size() * K);
+  for (size_t t = 0; t < tokens.texts.size(); ++t)
+    merge_windows(windows.data() + tokens.texts[t].first_window * K, tokens.texts[t].windows, scores.data() + t * K);
   return scores;
 }
 
+std::vector<std::vector<float>> Engine::score(std::span<const std::string_view> texts) {
+  const std::vector<float> scores = score(tokenized(texts));
+  std::vector<std::vector<float>> rows;
+  for (auto at = scores.begin(); at != scores.end(); at += width()) rows.emplace_back(at, at + width());
+  return rows;
+}
+
 std::vector<std::vector<Entity>> Engine::entities(std::span<const std::string_view> texts) {
+  return entities(texts, tokenized(texts));
+}
+
+std::vector<std::vector<Entity>> Engine::entities(std::span<const std::string_view> texts,
+                                                  const TokenizedTexts& tokens) {
   BRIM_CHECK(is_per_token(output()), "entities() on a model without token classes");
-  TokenizedTexts tokens;
-  for (const auto text : texts)
-    if (auto error = tokenize(text, tokens)) throw *error;
   const std::vector<float> windows = run_windows(tokens);
   std::vector<std::vector<Entity>> entities;
   std::vector<float> scores;
@@ -304,6 +343,13 @@ std::vector<std::vector<Entity>> Engine::entities(std::span<const std::string_vi
     entities.push_back(group_entities(texts[t], encoding, tokenizer_->kind(), scores.data(), labels()));
   }
   return entities;
+}
+
+TokenizedTexts Engine::tokenized(std::span<const std::string_view> texts) const {
+  TokenizedTexts tokens;
+  for (const auto text : texts)
+    if (auto error = tokenize(text, tokens)) throw *error;
+  return tokens;
 }
 
 void Engine::token_scores(const TokenizedTexts& texts, size_t t, const Encoding& encoding,

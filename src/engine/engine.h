@@ -2,19 +2,24 @@
 // The engine: texts in, labels out. Every door (command line, server, library, Python) is thin and leads here: one
 // tokenizer, one plan, one arena, the same numbers.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "brim/brim.h"
 #include "data/packed_batch.h"
 #include "device/device.h"
 #include "engine/batch_runner.h"
 #include "engine/run_stats.h"
+#include "engine/scheduler.h"
+#include "engine/tokenized_texts.h"
 #include "model/forward_runner.h"
 #include "model/weights.h"
 #include "plan/plan.h"
@@ -22,8 +27,6 @@
 
 namespace brim {
 
-// What happens to a text longer than the model takes.
-enum class LongText : uint8_t { truncate, window_mean, window_max, error };
 std::optional<LongText> long_text_from_name(std::string_view name);
 
 struct EngineOptions {
@@ -36,35 +39,6 @@ struct EngineOptions {
   LongText long_text = LongText::truncate;
   std::optional<Output> output;  // default: what the model's head gives
   bool fill = false;
-};
-
-struct Entity {
-  std::string group, word;
-  float score;
-  int32_t start, end;  // code points of the text
-};
-
-// One text, tokenized and cut into windows the model can take.
-struct TokenizedText {
-  struct Window {
-    size_t begin;  // in the ids of the batch of texts
-    int32_t length;
-    int32_t first_content;  // index of its first content token within the whole text's content
-  };
-  size_t first_window = 0, windows = 0;
-  bool truncated = false;
-};
-
-// Texts tokenized together; storage is reused.
-struct TokenizedTexts {
-  std::vector<int32_t> ids;
-  std::vector<TokenizedText::Window> windows;
-  std::vector<TokenizedText> texts;
-  void clear() {
-    ids.clear();
-    windows.clear();
-    texts.clear();
-  }
 };
 
 class Engine {
@@ -91,19 +65,32 @@ class Engine {
   // Appends one text. With LongText::error a text that is too long is refused.
   std::optional<Error> tokenize(std::string_view text, TokenizedTexts& out) const;
 
-  // Batches in, results out; rows of a result follow the batch's sequences (or tokens). One user at a time.
-  BatchRunner& batches() { return *batches_; }
+  // The two ways to compute: batches packed by the caller, and texts one by one. Any number of each, from any thread;
+  // they must end before the engine does.
+  std::unique_ptr<Bulk> bulk(Bulk::Collect collect);
+  // A text is refused as busy when those before it would take longer than `most_seconds`.
+  std::unique_ptr<Interactive> interactive(Interactive::Answer answer, double most_seconds);
+  Scheduler& scheduler() { return *scheduler_; }
+  PackLimits pack_limits() const { return {plan_.token_budget, plan_.max_sequences}; }
+  // Of interactive batches: the fewest tokens that keep the device at nearly its full speed, so that none waits long.
+  int64_t serving_tokens() const;
+  double busy_seconds() const { return busy_seconds_; }  // of the device, in score() and entities() so far
 
   // The last run, whether score() or a pipeline's: speed, MFU, device busy, memory, what held it back.
   RunStats stats() const;
-  void set_counted(const PipelineStats& counted) { counted_ = counted; }
+  void set_counted(const PipelineStats& counted) {
+    std::lock_guard lock(counted_mutex_);
+    counted_ = counted;
+  }
 
   // Measures GEMM algorithms for this plan's shapes and keeps them for this machine; one line a shape class. CUDA only.
   std::vector<std::string> tune(double seconds_per_shape);
 
-  // The library's simplest door: one probability vector per text (sequence outputs), windows merged.
-  std::vector<std::vector<float>> score(std::span<const std::string_view> texts);
-  // Token outputs: entities per text.
+  // A few texts from the caller's thread: [texts,width], windows merged (sequence outputs) …
+  std::vector<float> score(const TokenizedTexts& tokens);
+  std::vector<std::vector<float>> score(std::span<const std::string_view> texts);  // throws for one that is refused
+  // … and entities per text (token outputs).
+  std::vector<std::vector<Entity>> entities(std::span<const std::string_view> texts, const TokenizedTexts& tokens);
   std::vector<std::vector<Entity>> entities(std::span<const std::string_view> texts);
 
   // Runs batches of every size class once, so that kernels and algorithms are loaded and device memory stays as it is.
@@ -121,7 +108,9 @@ class Engine {
   Engine() = default;
   std::vector<float> run_windows(const TokenizedTexts& texts);  // a row a window, or a row a token where its id is
   static std::unique_ptr<Engine> open_on(std::shared_ptr<Device> device, const EngineOptions& options,
-                                         int64_t limit_bytes);
+                                         int64_t limit_bytes, std::shared_ptr<Scheduler> scheduler);
+  void prepare_small();
+  TokenizedTexts tokenized(std::span<const std::string_view> texts) const;
   EngineOptions options_;
   std::shared_ptr<Device> device_;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -132,8 +121,12 @@ class Engine {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<ForwardRunner> runner_;
   std::unique_ptr<BatchRunner> batches_;
+  std::once_flag small_prepared_;
   std::string precision_reason_;
+  mutable std::mutex counted_mutex_;
   PipelineStats counted_;
+  std::atomic<double> busy_seconds_{0};
+  std::shared_ptr<Scheduler> scheduler_;  // of the device; ends before what it computes with
 };
 
 }  // namespace brim

@@ -61,11 +61,11 @@ std::vector<float> run_golden(const Setting& setting, Precision precision) {
   BatchRunner batches(*device, *stream, runner, limits, 2,
                       is_per_token(setting.output) ? limits.tokens : limits.sequences, width);
   std::vector<float> got;
-  const auto collect = [&](const PackedBatch& done, const float* result) {
+  const auto collect = [&](const PackedBatch& done, const float* result, double) {
     got.assign(result, result + (is_per_token(setting.output) ? done.tokens() : done.sequences()) * width);
   };
   batches.submit(batch, collect);
-  batches.finish(collect);
+  batches.finish();
   return got;
 }
 
@@ -242,9 +242,9 @@ TEST(EngineCuda, ALargerContextThanPlannedIsPlannedAgain) {
     do batch.add({wild.data(), 500, 0}, 0);
     while (full_batch && batch.tokens() + 500 <= engine->plan().token_budget);
     batch.finish();
-    const auto ignore = [](const PackedBatch&, const float*) {};
-    engine->batches().submit(batch, ignore);
-    engine->batches().finish(ignore);
+    const auto bulk = engine->bulk([](const PackedBatch&, const float*) {});
+    bulk->submit(batch);
+    bulk->finish();
   });
 }
 TEST(EngineCudaDeathTest, ALostDeviceIsToldAndEndsTheProcess) {

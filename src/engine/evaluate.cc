@@ -7,10 +7,10 @@
 #include "base/units.h"
 #include "data/words.h"
 #include "engine/entities.h"
+#include "engine/label.h"
 #include "engine/pipeline.h"
 #include "io/conll.h"
 #include "io/labels.h"
-#include "text/vader.h"
 
 namespace brim {
 namespace {
@@ -118,7 +118,7 @@ Evaluation evaluate(Engine* engine, const EvalRequest& r) {
          r.inputs[0]);
   Evaluation e;
   e.precision = engine == nullptr ? "exact" : precision_name(engine->precision());
-  e.labels = engine == nullptr ? std::vector<std::string>{"negative", "neutral", "positive"} : engine->labels();
+  e.labels = engine == nullptr ? vader_labels() : engine->labels();
   RowReaderOptions options;
   options.format = parse_row_format(r.format);
   options.text_column = r.text_column;
@@ -156,15 +156,16 @@ Evaluation evaluate(Engine* engine, const EvalRequest& r) {
             else
               for (const auto& name : split_names(values[0], '|'))
                 e.expected[at + static_cast<size_t>(class_of(e.labels, name, where))] = 1;
-            for (size_t k = 0; k < K; ++k) e.predicted.push_back(s[k] > 0.5f);
+            for (size_t k = 0; k < K; ++k) e.predicted.push_back(is_given(s[k]));
             counts.add({&e.expected[at], K}, {&e.predicted[at], K});
             ++e.rows;
             continue;
           }
           e.expected.push_back(class_of(e.labels, chunk.rows.labels[row], where));
           ++e.rows;
-          e.predicted.push_back(engine == nullptr ? *find_label(e.labels, vader_label(s[3]))
-                                                  : static_cast<int32_t>(std::max_element(s, s + chunk.width) - s));
+          const Choice choice =
+              engine == nullptr ? choose_vader_label(s) : choose_label({s, static_cast<size_t>(chunk.width)});
+          e.predicted.push_back(choice.label);
         }
       },
       [&](const PipelineStats& now) {

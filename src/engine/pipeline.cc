@@ -8,16 +8,17 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "base/thread_pool.h"
 #include "base/timeline.h"
-#include "engine/batch_runner.h"
 #include "engine/chunk_flow.h"
 #include "engine/entities.h"
-#include "text/vader.h"
+#include "engine/label.h"
+#include "engine/window_queue.h"
 
 namespace brim {
 namespace {
@@ -53,28 +54,24 @@ struct Job {
   size_t windows_left = 0;  // of all models
 };
 
-// A model's sequences on their way to its device.
+// A model's windows on their way to its device.
 struct ModelQueue {
-  ModelQueue(Engine& its, size_t place)
-      : engine(its),
-        model(place),
-        packer({its.plan().token_budget, its.plan().max_sequences}, its.shape().position_offset),
-        runner(its.batches()) {
-    runner.reset_busy();
-  }
-  Engine& engine;
+  ModelQueue(Engine& engine, size_t place, std::function<void(const WindowResults&)> collect)
+      : model(place), windows(engine, std::move(collect)) {}
   size_t model;  // its place among all models
-  Packer packer;
-  BatchRunner& runner;
-  PackedBatch batch;
-  PipelineStats counted;  // tokens, batches, sum_squares, truncated_rows
+  WindowQueue windows;
+  uint64_t last_chunk = 0;  // pushed
+  int64_t truncated_rows = 0;
+
+  // Chunks with windows that are not packed.
+  uint64_t chunks() const { return windows.empty() ? 0 : last_chunk - (windows.next_ticket() >> 32) + 1; }
 };
 
 using Flow = ChunkFlow<Job>;
 
 class Run {
  public:
-  Run(const std::vector<Engine*>& engines, RowReader& reader, const std::function<void(ScoredChunk&)>& sink,
+  Run(const std::vector<Engine*>& engines, RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
       const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options)
       : engines_(engines),
         reader_(reader),
@@ -84,30 +81,31 @@ class Run {
         tokenizers_(tokenizer_threads()),
         most_held_(held_chunks()),
         flow_(static_cast<int>(most_held_) + 2 * tokenizers_ + 4, options.stop),
-        to_tokenize_(static_cast<size_t>(tokenizers_) + 2) {}
+        to_tokenize_(static_cast<size_t>(tokenizers_) + 2) {
+    for (size_t m = 0; m < engines_.size(); ++m)
+      if (engines_[m] != nullptr)
+        queues_.emplace_back(*engines_[m], m, [this, m](const WindowResults& results) { collect(m, results); });
+  }
 
   PipelineStats go() {
     const int64_t started = now_ns();
     const double process_cpu = CpuClock::process_seconds(), machine_cpu = CpuClock::machine_seconds();
     const int64_t faults = CpuClock::major_faults();
-    const auto delays = CpuClock::task_run_delays();  // this thread and the pool of the device
+    const auto delays = CpuClock::task_run_delays();  // this thread, and the device's own
+    const double starved = starved_seconds();
     std::vector<std::thread> threads;
     threads.emplace_back([&] { guarded("reader", read_cpu_, [&] { read(); }); });
     for (int i = 0; i < tokenizers_; ++i)
       threads.emplace_back([&, i] { guarded("tokenizer " + std::to_string(i), tokenize_cpu_, [&] { tokenize(); }); });
     threads.emplace_back([&] { guarded("writer", sink_cpu_, [&] { write(); }); });
-    guarded("compute", compute_cpu_, [&] { compute(); });
+    guarded("packer", pack_cpu_, [&] { pack(); });
     for (auto& t : threads) t.join();
     reader_.wait_by({});
     if (error_) std::rethrow_exception(error_);
     stats_.seconds = seconds_since(started);
-    for (const ModelQueue& queue : queues_) {
-      stats_.tokens += queue.counted.tokens;
-      stats_.batches += queue.counted.batches;
-      stats_.sum_squares += queue.counted.sum_squares;
-      stats_.truncated_rows += queue.counted.truncated_rows;
-      stats_.compute_seconds += queue.runner.busy_seconds();
-    }
+    for (const ModelQueue& queue : queues_) add_counts(queue, stats_);
+    stats_.wait_input_seconds = starved_seconds() - starved;
+    stats_.host_seconds = host_seconds();
     stats_.tokenizers = tokenizers_;
     stats_.tokenize_seconds = tokenize_seconds_;
     stats_.read_cpu_seconds = read_cpu_;
@@ -125,12 +123,10 @@ class Run {
     }
     for (const ModelQueue& queue : queues_) {  // each engine gets the run with its own share of the work
       PipelineStats own = stats_;
-      own.tokens = queue.counted.tokens;
-      own.batches = queue.counted.batches;
-      own.sum_squares = queue.counted.sum_squares;
-      own.truncated_rows = queue.counted.truncated_rows;
-      own.compute_seconds = queue.runner.busy_seconds();
-      queue.engine.set_counted(own);
+      own.tokens = own.batches = own.truncated_rows = 0;
+      own.sum_squares = own.compute_seconds = 0;
+      add_counts(queue, own);
+      queue.windows.engine().set_counted(own);
     }
     return stats_;
   }
@@ -171,7 +167,7 @@ class Run {
   void guarded(const std::string& name, double& cpu, Fn&& fn) {
     if (Timeline::enabled()) Timeline::name_thread(name);
     const double cpu_before = CpuClock::thread_seconds(), delay_before = CpuClock::thread_run_delay();
-    const bool own_thread = name != "compute";  // the caller's thread is counted with those that were there before
+    const bool own_thread = name != "packer";  // the caller's thread is counted with those that were there before
     try {
       fn();
       std::lock_guard lock(counters_mutex_);
@@ -250,16 +246,9 @@ class Run {
   }
 
   static void score_vader(const std::vector<size_t>& row_of_text, const RowChunk& rows, ChunkScores& out) {
-    out.width = 4;
-    out.scores.assign(rows.size() * 4, 0.0f);
-    for (const size_t r : row_of_text) {
-      const VaderScores v = vader_scores(rows.texts[r]);
-      float* s = &out.scores[r * 4];
-      s[0] = static_cast<float>(v.neg);
-      s[1] = static_cast<float>(v.neu);
-      s[2] = static_cast<float>(v.pos);
-      s[3] = static_cast<float>(v.compound);
-    }
+    out.width = kVaderWidth;
+    out.scores.assign(rows.size() * kVaderWidth, 0.0f);
+    for (const size_t r : row_of_text) score_by_vader(rows.texts[r], &out.scores[r * kVaderWidth]);
   }
 
   void tokenize_rows(Job& job) {
@@ -313,9 +302,30 @@ class Run {
     texts.keep_first(texts.tokens.texts.size() - 1, last.first_window, texts.tokens.windows[last.first_window].begin);
   }
 
-  void compute() {
-    for (size_t m = 0; m < engines_.size(); ++m)
-      if (engines_[m] != nullptr) queues_.emplace_back(*engines_[m], m);
+  static void add_counts(const ModelQueue& queue, PipelineStats& stats) {
+    stats.tokens += queue.windows.tokens();
+    stats.batches += queue.windows.batches();
+    stats.sum_squares += queue.windows.sum_squares();
+    stats.compute_seconds += queue.windows.busy_seconds();
+    stats.truncated_rows += queue.truncated_rows;
+  }
+
+  // Of each device: the time it had nothing to do.
+  double starved_seconds() {
+    std::set<Scheduler*> devices;
+    for (ModelQueue& queue : queues_) devices.insert(&queue.windows.engine().scheduler());
+    double sum = 0;
+    for (const Scheduler* device : devices) sum += device->starved_seconds();
+    return sum;
+  }
+
+  double host_seconds() const {
+    double sum = static_cast<double>(collect_ns_.load()) * 1e-9;
+    for (const ModelQueue& queue : queues_) sum += queue.windows.pack_seconds();
+    return sum;
+  }
+
+  void pack() {
     bool more = true;
     while (more && !stopped()) {
       std::unique_ptr<Job> job;
@@ -323,8 +333,8 @@ class Run {
         case Flow::Next::chunk:
           hold(std::move(job));
           for (ModelQueue& queue : queues_)
-            while (!queue.packer.empty() && !stopped() && (queue.packer.ready() || held_.size() >= most_held_))
-              submit(queue);
+            while (!queue.windows.empty() && (queue.windows.ready() || queue.chunks() >= most_held_) && submit(queue)) {
+            }
           break;
         case Flow::Next::stalled:
           go_on_with_what_is_held();
@@ -334,68 +344,83 @@ class Run {
           more = false;
           break;
         case Flow::Next::cancelled:
-          for (ModelQueue& queue : queues_) finish(queue);
+          for (ModelQueue& queue : queues_) {
+            (void)queue.windows.take_back();
+            queue.windows.finish();
+          }
           return;
       }
     }
-    for (ModelQueue& queue : queues_) {
-      while (!queue.packer.empty() && !stopped()) submit(queue);
-      finish(queue);
-    }
-    if (stopped()) cut_short();
+    for (ModelQueue& queue : queues_)
+      while (!queue.windows.empty() && submit(queue)) {
+      }
+    if (stopped()) return cut_short();
+    for (ModelQueue& queue : queues_) queue.windows.finish();
   }
 
   // What is in flight comes first: while the device works, more may arrive for a fuller batch.
   void go_on_with_what_is_held() {
-    bool collected = false;
-    for (ModelQueue& queue : queues_) collected |= queue.runner.collect_one(collector(queue));
-    if (collected) return;
     for (ModelQueue& queue : queues_)
-      if (!queue.packer.empty()) submit(queue);
+      if (queue.windows.wait_one()) return;
+    for (ModelQueue& queue : queues_)
+      if (!queue.windows.empty()) submit(queue);
   }
 
   Flow::Next next_job(std::unique_ptr<Job>& job) {
     ScopedZone zone(Zone::wait_input);
-    const int64_t since = now_ns();
-    const Flow::Next next = flow_.next(job, !held_.empty());
-    stats_.wait_input_seconds += seconds_since(since);
-    return next;
+    return flow_.next(job, holds());
+  }
+
+  bool holds() {
+    std::lock_guard lock(held_mutex_);
+    return !held_.empty();
   }
 
   void hold(std::unique_ptr<Job> job) {
+    const uint64_t number = job->number;
     Job& kept = *job;
-    held_[kept.number] = std::move(job);
-    for (ModelQueue& queue : queues_) {
-      ScopedZone zone(Zone::pack);
-      const ModelTexts& texts = kept.models[queue.model];
-      queue.counted.truncated_rows += texts.truncated;
-      for (size_t w = 0; w < texts.tokens.windows.size(); ++w)
-        queue.packer.push({texts.tokens.ids.data() + texts.tokens.windows[w].begin, texts.tokens.windows[w].length,
-                           kept.number << 32 | w});
+    if (kept.windows_left == 0) return flow_.was_computed(std::move(job));
+    {
+      std::lock_guard lock(held_mutex_);
+      held_[number] = std::move(job);
     }
-    if (kept.windows_left == 0) release(kept.number);
+    ScopedZone zone(Zone::pack);
+    for (ModelQueue& queue : queues_) {
+      const ModelTexts& texts = kept.models[queue.model];
+      queue.truncated_rows += texts.truncated;
+      queue.last_chunk = number;
+      for (size_t w = 0; w < texts.tokens.windows.size(); ++w)
+        queue.windows.push({texts.tokens.ids.data() + texts.tokens.windows[w].begin, texts.tokens.windows[w].length,
+                            number << 32 | w});
+    }
   }
 
-  // Interrupted: rows up to the first one that is not computed are handed out, the rest is dropped.
+  // Interrupted: what the device has begun is finished, rows up to the first one that is not computed are handed out,
+  // the rest is dropped.
   void cut_short() {
     uint64_t number = UINT64_MAX;
-    size_t first_text = SIZE_MAX;
-    for (const ModelQueue& queue : queues_) {
-      if (queue.packer.empty() || queue.packer.next_ticket() >> 32 > number) continue;
-      const size_t window = queue.packer.next_ticket() & 0xFFFFFFFF;
-      if (queue.packer.next_ticket() >> 32 < number) first_text = SIZE_MAX;
-      number = queue.packer.next_ticket() >> 32;
-      const auto& texts = held_.at(number)->models[queue.model].tokens.texts;
-      size_t text = 0;
-      while (texts[text].first_window + texts[text].windows <= window) ++text;
-      first_text = std::min(first_text, text);
-    }
+    std::vector<std::pair<size_t, uint64_t>> missing;  // by model: the first window without scores
+    for (ModelQueue& queue : queues_)
+      if (const auto ticket = queue.windows.take_back()) {
+        missing.emplace_back(queue.model, *ticket);
+        number = std::min(number, *ticket >> 32);
+      }
+    for (ModelQueue& queue : queues_) queue.windows.finish();
     if (number == UINT64_MAX) {
       std::unique_ptr<Job> job;  // VADER's were scored by the tokenizer threads
       while (queues_.empty() && flow_.next(job, false) == Flow::Next::chunk) flow_.was_computed(std::move(job));
       return stop_before(UINT64_MAX);
     }
     Job& job = *held_.at(number);
+    size_t first_text = SIZE_MAX;
+    for (const auto& [model, ticket] : missing) {
+      if (ticket >> 32 != number) continue;
+      const auto& texts = job.models[model].tokens.texts;
+      const size_t window = ticket & 0xFFFFFFFF;
+      size_t text = 0;
+      while (texts[text].first_window + texts[text].windows <= window) ++text;
+      first_text = std::min(first_text, text);
+    }
     const size_t rows = job.row_of_text[first_text];
     stop_before(number + (rows > 0 ? 1 : 0));
     if (rows == 0) return;
@@ -411,34 +436,16 @@ class Run {
     flow_.close(number);
   }
 
-  BatchRunner::Collect collector(const ModelQueue& queue) {
-    return [this, &queue](const PackedBatch& batch, const float* result) { collect(queue, batch, result); };
-  }
-  void finish(ModelQueue& queue) { queue.runner.finish(collector(queue)); }
-
-  void submit(ModelQueue& queue) {
-    {
-      ScopedZone zone(Zone::pack);
-      const int64_t since = now_ns();
-      queue.packer.pop(queue.batch);
-      stats_.host_seconds += seconds_since(since);
-    }
-    queue.counted.batches += 1;
-    queue.counted.tokens += queue.batch.tokens();
-    queue.counted.sum_squares += queue.batch.sum_squares;
-    queue.runner.submit(queue.batch, collector(queue));
+  // False: the run was stopped first.
+  bool submit(ModelQueue& queue) {
+    if (stopped() || !queue.windows.submit(options_.stop)) return false;
     so_far([&](PipelineStats& now) {
-      now.batches = now.tokens = 0;
+      now.batches = now.tokens = now.truncated_rows = 0;
       now.sum_squares = now.compute_seconds = 0;
-      for (const ModelQueue& each : queues_) {
-        now.batches += each.counted.batches;
-        now.tokens += each.counted.tokens;
-        now.sum_squares += each.counted.sum_squares;
-        now.compute_seconds += each.runner.busy_seconds();
-      }
-      now.wait_input_seconds = stats_.wait_input_seconds;
-      now.host_seconds = stats_.host_seconds;
+      for (const ModelQueue& each : queues_) add_counts(each, now);
+      now.host_seconds = host_seconds();
     });
+    return true;
   }
 
   // Each stage says now and then where it stands, for whoever watches; stats_ itself is whole only at the end.
@@ -448,29 +455,28 @@ class Run {
     say(so_far_);
   }
 
-  // Results of one batch go back to the jobs their sequences came from.
-  void collect(const ModelQueue& queue, const PackedBatch& batch, const float* result) {
-    ScopedZone zone(Zone::collect, batch.tokens());
+  // Results of one batch go back to the jobs their windows came from. On the device's thread.
+  void collect(size_t model, const WindowResults& results) {
     const int64_t since = now_ns();
-    const auto K = static_cast<size_t>(queue.engine.width());
-    const bool per_token = is_per_token(queue.engine.output());
-    for (size_t b = 0; b < batch.tickets.size(); ++b) {
-      const uint64_t number = batch.tickets[b] >> 32;
-      const size_t window = batch.tickets[b] & 0xFFFFFFFF;
-      Job& job = *held_.at(number);
-      ModelTexts& texts = job.models[queue.model];
-      if (per_token) {
-        const auto& w = texts.tokens.windows[window];
-        std::copy_n(result + static_cast<size_t>(batch.starts[b]) * K, static_cast<size_t>(w.length) * K,
-                    texts.window_scores.begin() + static_cast<std::ptrdiff_t>(w.begin * K));
-      } else {
-        std::copy_n(result + b * K, K, texts.window_scores.begin() + static_cast<std::ptrdiff_t>(window * K));
+    const auto K = static_cast<size_t>(engines_[model]->width());
+    const bool per_token = is_per_token(engines_[model]->output());
+    {
+      std::lock_guard lock(held_mutex_);
+      for (size_t i = 0; i < results.size(); ++i) {
+        const uint64_t number = results.ticket(i) >> 32;
+        const size_t window = results.ticket(i) & 0xFFFFFFFF;
+        Job& job = *held_.at(number);
+        ModelTexts& texts = job.models[model];
+        const size_t row = per_token ? texts.tokens.windows[window].begin : window;
+        const auto scores = results.scores(i);
+        std::copy(scores.begin(), scores.end(), texts.window_scores.begin() + static_cast<std::ptrdiff_t>(row * K));
+        if (--job.windows_left == 0) release(number);
       }
-      if (--job.windows_left == 0) release(number);
     }
-    stats_.host_seconds += seconds_since(since);
+    collect_ns_ += now_ns() - since;
   }
 
+  // With held_ locked, or with no batch under way.
   void release(uint64_t number) {
     auto node = held_.extract(number);
     flow_.was_computed(std::move(node.mapped()));
@@ -517,6 +523,10 @@ class Run {
   void merge(const Job& job, const Engine& engine, const ModelTexts& texts, ChunkScores& out) const {
     const RowChunk& rows = job.out.rows;
     const auto K = static_cast<size_t>(out.width);
+    out.truncated.assign(rows.size(), 0);
+    if (texts.truncated > 0)
+      for (size_t t = 0; t < job.row_of_text.size(); ++t)
+        out.truncated[job.row_of_text[t]] = texts.tokens.texts[t].truncated;
     if (is_per_token(engine.output())) {
       out.entities.resize(rows.size());
       std::vector<float> tokens;
@@ -550,13 +560,12 @@ class Run {
         tags.push_back(-1);
         continue;
       }
-      const float* best = scores.data() + token * K;
-      tags.push_back(static_cast<int32_t>(std::max_element(best, best + K) - best));
+      tags.push_back(choose_label({scores.data() + token * K, K}).label);
     }
   }
 
   const std::vector<Engine*>& engines_;  // null: VADER
-  RowReader& reader_;
+  RowSource& reader_;
   const std::function<void(ScoredChunk&)>& sink_;
   const std::function<void(const PipelineStats&)>& progress_;
   const PipelineOptions& options_;
@@ -564,13 +573,15 @@ class Run {
   const size_t most_held_;
   Flow flow_;
   BoundedQueue<std::unique_ptr<Job>> to_tokenize_;
-  std::deque<ModelQueue> queues_;  // compute thread only, as is held_
-  std::map<uint64_t, std::unique_ptr<Job>> held_;
+  std::mutex held_mutex_;
+  std::map<uint64_t, std::unique_ptr<Job>> held_;  // chunks with windows that are not computed
+  std::atomic<int64_t> collect_ns_{0};
+  std::deque<ModelQueue> queues_;  // of this thread; ends first, so that no batch is under way after it
   PipelineStats stats_;
   int64_t rows_ = 0, bad_ = 0, file_bytes_ = 0;
   double sink_seconds_ = 0;
   std::mutex counters_mutex_;
-  double tokenize_seconds_ = 0, run_delay_ = 0, read_cpu_ = 0, tokenize_cpu_ = 0, sink_cpu_ = 0, compute_cpu_ = 0;
+  double tokenize_seconds_ = 0, run_delay_ = 0, read_cpu_ = 0, tokenize_cpu_ = 0, sink_cpu_ = 0, pack_cpu_ = 0;
   std::mutex so_far_mutex_;
   PipelineStats so_far_;
   std::mutex error_mutex_;
@@ -585,12 +596,12 @@ const Error* ScoredChunk::error(size_t row) const {
   return it != errors.end() && it->row == row ? &it->error : nullptr;
 }
 
-PipelineStats run_pipeline(Engine* engine, RowReader& reader, const std::function<void(ScoredChunk&)>& sink,
+PipelineStats run_pipeline(Engine* engine, RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options) {
   return run_pipeline(std::vector<Engine*>{engine}, reader, sink, progress, options);
 }
 
-PipelineStats run_pipeline(const std::vector<Engine*>& engines, RowReader& reader,
+PipelineStats run_pipeline(const std::vector<Engine*>& engines, RowSource& reader,
                            const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options) {
   return Run(engines, reader, sink, progress, options).go();

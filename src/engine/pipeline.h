@@ -21,6 +21,7 @@ struct ChunkScores {
   std::vector<float> scores;                  // [rows,width]: class scores, VADER's four values, or an embedding
   std::vector<std::vector<Entity>> entities;  // token models
   std::vector<std::vector<int32_t>> tags;     // token models asked for tags: one class per word, -1 without one
+  std::vector<uint8_t> truncated;             // per row: 1 where its end was not read
 };
 
 // A chunk of rows with its results, as the sink gets it: those of the first model and, where there are more, of the
@@ -45,10 +46,10 @@ struct PipelineOptions {
 
 // Rows of `reader` through `engine` (null: VADER) to `sink`, which runs on one thread, in order. An error in any stage
 // stops the others and is thrown here.
-PipelineStats run_pipeline(Engine* engine, RowReader& reader, const std::function<void(ScoredChunk&)>& sink,
+PipelineStats run_pipeline(Engine* engine, RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options);
 // The same with several models in one pass over the rows. Those of one device were opened together.
-PipelineStats run_pipeline(const std::vector<Engine*>& engines, RowReader& reader,
+PipelineStats run_pipeline(const std::vector<Engine*>& engines, RowSource& reader,
                            const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options);
 

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "base/clock.h"
 #include "base/timeline.h"
 #include "memory/ledger.h"
 #include "memory/placement.h"
@@ -44,7 +43,7 @@ struct SmallBatches::Bucket {
 
 SmallBatches::SmallBatches(Device& device, Stream& stream, ForwardRunner& forward, const BatchLimits& limits,
                            Output output, int64_t width)
-    : stream_(stream) {
+    : stream_(stream), done_(make_event(device, false)) {
   int64_t bytes = 0, rows = 0;
   for (const Size& size : kSizes) {
     if (size.tokens > limits.tokens || size.sequences > limits.sequences) continue;
@@ -107,9 +106,8 @@ SmallBatches::Bucket* SmallBatches::find(const PackedBatch& batch) const {
   return nullptr;
 }
 
-const float* SmallBatches::run(const PackedBatch& batch) {
+void SmallBatches::launch(const PackedBatch& batch) {
   const Bucket& b = *find(batch);
-  const int64_t begin = now_ns();
   auto* host = static_cast<char*>(host_.data());
   const auto put = [&](size_t i, const std::vector<int32_t>& from, int64_t count, int32_t rest) {
     auto* to = reinterpret_cast<int32_t*>(host + b.at[i]);
@@ -122,12 +120,15 @@ const float* SmallBatches::run(const PackedBatch& batch) {
   put(3, batch.order, b.size.sequences, 0);
   auto* order = reinterpret_cast<int32_t*>(host + b.at[3]);
   std::iota(order + batch.sequences(), order + b.size.sequences, static_cast<int32_t>(batch.sequences()));
-  {
-    ScopedZone zone(Zone::compute, batch.tokens());
-    b.graph->launch(stream_);
-    stream_.synchronize();
-  }
-  last_seconds_ = seconds_since(begin);
+  ScopedZone zone(Zone::compute, batch.tokens());
+  b.graph->launch(stream_);
+  done_->record(stream_);
+  running_ = true;
+}
+
+const float* SmallBatches::wait() {
+  done_->synchronize();
+  running_ = false;
   return static_cast<const float*>(result_.data());
 }
 

@@ -9,6 +9,7 @@
 
 #include "data/packed_batch.h"
 #include "device/device.h"
+#include "device/event.h"
 #include "device/graph.h"
 #include "model/forward_runner.h"
 
@@ -22,9 +23,10 @@ class SmallBatches {
   ~SmallBatches();
 
   bool takes(const PackedBatch& batch) const { return find(batch) != nullptr; }
-  // Runs it and waits; the result is valid until the next run.
-  const float* run(const PackedBatch& batch);
-  double last_seconds() const { return last_seconds_; }  // from launch to result, on the host's clock
+  // Launches it without waiting; one at a time, between launch() and wait() it is running().
+  void launch(const PackedBatch& batch);
+  bool running() const { return running_; }
+  const float* wait();  // valid until the next launch
 
  private:
   struct Bucket;
@@ -33,7 +35,8 @@ class SmallBatches {
   Stream& stream_;
   std::vector<std::unique_ptr<Bucket>> buckets_;  // smallest first
   DeviceBuffer host_, device_, result_;           // shared: one batch runs at a time
-  double last_seconds_ = 0;
+  std::unique_ptr<Event> done_;
+  bool running_ = false;
 };
 
 }  // namespace brim

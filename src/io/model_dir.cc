@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/model_dir.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -129,6 +131,30 @@ std::vector<std::string> model_files(const fs::path& dir) {
 std::string hub_name(const std::string& name) {
   const auto all = candidates(name);
   return all.size() > 1 ? all[1] : name;
+}
+
+std::vector<fs::path> model_roots() {
+  std::vector<fs::path> roots;
+  if (const auto home = env("BRIM_HOME")) roots.push_back(fs::path(*home) / "models");
+  std::error_code ec;
+  const auto program = fs::read_symlink("/proc/self/exe", ec);
+  if (!ec) {
+    roots.push_back(program.parent_path() / "models");
+    roots.push_back(program.parent_path().parent_path() / "share" / "brim" / "models");
+  }
+  Dl_info code{};  // of libbrim.so, in LIB or LIB/ARCHITECTURE
+  if (::dladdr(reinterpret_cast<const void*>(&model_roots), &code) != 0 && code.dli_fname != nullptr) {
+    const fs::path library = fs::absolute(code.dli_fname, ec).parent_path();
+    for (const fs::path& prefix : {library.parent_path(), library.parent_path().parent_path()})
+      if (const fs::path root = prefix / "share" / "brim" / "models"; is_dir(root)) roots.push_back(root);
+  }
+  return roots;
+}
+
+std::string default_model() {
+  for (const auto& root : model_roots())
+    if (fs::is_regular_file(root / "default" / "config.json")) return "default";
+  return "vader";
 }
 
 bool names_vader(std::string_view name) { return same_word(name, "vader"); }

@@ -15,6 +15,12 @@ struct ModelPlaces {
   std::filesystem::path hub;                 // Hugging Face's cache: models--ORG--NAME/…
 };
 
+// The models/ folders that belong to Brim: of $BRIM_HOME, beside the program, and of the installation the program or
+// the library is part of.
+std::vector<std::filesystem::path> model_roots();
+// "default" where that model is in one of them, else "vader".
+std::string default_model();
+
 // `beside_program`: the models/ folders that belong to the program. After them $BRIM_MODELS (separated by colons);
 // the cache from $HF_HUB_CACHE, $HF_HOME/hub, or ~/.cache/huggingface/hub.
 ModelPlaces model_places(const std::vector<std::filesystem::path>& beside_program);

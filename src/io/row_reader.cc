@@ -132,9 +132,11 @@ RowPosition RowChunk::position_after(size_t row) const {
 
 void RowChunk::keep_first(size_t rows) {
   BRIM_CHECK(rows > 0 && rows <= size(), "{} rows of {}", rows, size());
-  const RowPosition end = position_after(rows - 1);
-  end_offset_ = end.offset;
-  end_lines_ = end.lines;
+  if (buffer_) {
+    const RowPosition end = position_after(rows - 1);
+    end_offset_ = end.offset;
+    end_lines_ = end.lines;
+  }
   const size_t label_columns = labels.size() / size();
   labels.resize(rows * label_columns);
   texts.resize(rows);

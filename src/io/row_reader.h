@@ -111,7 +111,20 @@ class RowChunk {
   size_t decoded_left_ = 0;
 };
 
-class RowReader {
+// Whatever gives rows in chunks: files, or texts in memory.
+class RowSource {
+ public:
+  virtual ~RowSource() = default;
+  // False at the end.
+  virtual bool next_chunk(RowChunk& chunk) = 0;
+  // Chunks end after about so many bytes, for those who would wait long for a whole block of rows. Before the first
+  // next_chunk.
+  virtual void limit_chunks(size_t bytes) = 0;
+  virtual size_t chunk_bytes() const = 0;
+  virtual void wait_by(InputWait) {}  // how next_chunk waits for pipes from here on
+};
+
+class RowReader : public RowSource {
  public:
   // Opens all inputs ("-" is stdin) far enough to know that they exist and that their headers agree.
   RowReader(std::vector<std::string> paths, RowReaderOptions options);
@@ -123,21 +136,17 @@ class RowReader {
 
   // False at the end of the last input. Throws bad_data for what is not one row's fault (a broken stream, UTF-16, a
   // line longer than max_record_bytes); rows before that place have been delivered.
-  bool next_chunk(RowChunk& chunk);
+  bool next_chunk(RowChunk& chunk) override;
 
   // Goes on at a place that position_after gave in an earlier run over the same inputs. Before the first next_chunk.
   void seek(const RowPosition& position);
 
-  // Chunks end after about so many bytes, for those who would wait long for a whole block of rows. Before the first
-  // next_chunk.
-  void limit_chunks(size_t bytes) {
+  void limit_chunks(size_t bytes) override {
     most_bytes_ = std::max<size_t>(1, bytes);
     options_.chunk_bytes = std::min(options_.chunk_bytes, most_bytes_);
   }
-  size_t chunk_bytes() const { return options_.chunk_bytes; }
-
-  // How next_chunk waits for pipes from here on.
-  void wait_by(InputWait wait) { *wait_ = std::move(wait); }
+  size_t chunk_bytes() const override { return options_.chunk_bytes; }
+  void wait_by(InputWait wait) override { *wait_ = std::move(wait); }
 
   // Of all inputs' files, to set RowChunk::file_bytes against; -1 where unknown.
   int64_t bytes_total() const { return bytes_total_; }

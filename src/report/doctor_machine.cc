@@ -173,7 +173,7 @@ struct Speed {
 };
 
 Speed measure_batches(Engine& engine, const BatchMaker& maker, int64_t tokens, double seconds) {
-  const auto drop = [](const PackedBatch&, const float*) {};
+  const auto batches = engine.bulk([](const PackedBatch&, const float*) {});
   const auto waited = [] {
     double sum = 0;
     for (const auto& [task, delay] : CpuClock::task_run_delays()) sum += delay;
@@ -186,9 +186,10 @@ Speed measure_batches(Engine& engine, const BatchMaker& maker, int64_t tokens, d
   while (seconds_since(since) < seconds) {
     maker.fill(batch, std::max<int64_t>(1, tokens));
     done += batch.tokens();
-    engine.batches().submit(batch, drop);
+    batches->wait_room();
+    batches->submit(batch);
   }
-  engine.batches().finish(drop);
+  batches->finish();
   const double took = seconds_since(since);
   return {static_cast<double>(done) / took, waited() - waited_before > 0.1 * took};
 }

@@ -17,6 +17,7 @@
 #include "base/timeline.h"
 #include "base/units.h"
 #include "engine/evaluate.h"
+#include "engine/label.h"
 #include "io/row_writer.h"
 #include "monitor/host.h"
 #include "monitor/nvml.h"
@@ -114,14 +115,14 @@ class BatchMeter {
       throw_if_stopped(o_.stop);
       const size_t first = ring_.next();
       const auto texts = ring_.take(static_cast<size_t>(size_));
-      if (engine != nullptr) engine->batches().reset_busy();
+      const double busy_before = engine == nullptr ? 0 : engine->busy_seconds();
       const int64_t begin = now_ns();
       subject_.score(texts);
       seconds_.push_back(seconds_since(begin));
       computing += seconds_.back();
       ++calls;
       if (engine == nullptr) continue;
-      busy_ += engine->batches().busy_seconds();
+      busy_ += engine->busy_seconds() - busy_before;
       for (int64_t i = 0; i < size_; ++i) {
         const auto n = static_cast<double>(lengths_.tokens[(first + static_cast<size_t>(i)) % lengths_.tokens.size()]);
         tokens_ += n;
@@ -375,13 +376,12 @@ void Subject::score(std::span<const std::string_view> texts) const {
 }
 
 std::string Subject::label(const float* scores, int64_t width) const {
-  if (engine_ == nullptr) return vader_label(static_cast<double>(scores[3]));
-  return engine_->labels()[static_cast<size_t>(std::max_element(scores, scores + width) - scores)];
+  const Choice choice =
+      engine_ == nullptr ? choose_vader_label(scores) : choose_label({scores, static_cast<size_t>(width)});
+  return labels()[static_cast<size_t>(choice.label)];
 }
 
-std::vector<std::string> Subject::labels() const {
-  return engine_ == nullptr ? std::vector<std::string>{"negative", "neutral", "positive"} : engine_->labels();
-}
+std::vector<std::string> Subject::labels() const { return engine_ == nullptr ? vader_labels() : engine_->labels(); }
 
 std::optional<double> drop_from_cache(const fs::path& dir) {
   int64_t pages = 0, held = 0;

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Brim as a library: open a model, submit texts from any thread, or score many at once. Standard types only. The
+// library prints nothing, handles no signals, sets no environment variable and starts no thread before open().
+//
+//   auto scorer = brim::Scorer::open({.model = "finbert"});
+//   for (const auto& p : ...) scorer->submit({.text = p}).get().label;
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "brim/error.h"
+
+namespace brim {
+
+BRIM_API const char* version();  // "0.1.0"
+
+// What happens to a text longer than the model takes.
+enum class LongText : uint8_t { truncate, window_mean, window_max, error };
+
+// How a text's token vectors become one vector.
+enum class Pooling : uint8_t { mean, cls };
+
+struct ScorerOptions {
+  std::string model;                  // a directory, a model's name, or vader; empty: the default model
+  std::string device = "auto";        // auto, cpu, cuda or cuda:1
+  std::string precision = "auto";     // auto, fp32, tf32, bf16, fp16, fp8 or int8
+  std::string memory_limit = "auto";  // what the process may hold on the device: 6GiB, 90%
+  int threads = 0;                    // of the CPU; 0: all cores
+  int64_t max_length = 0;             // of a text in tokens; 0: the model's own
+  LongText long_text = LongText::truncate;
+  std::optional<Pooling> pooling;  // set: embeddings, not what the model's head gives
+  bool normalize = false;          // embeddings of length 1
+  double queue_seconds = 30;       // a submitted text that would wait longer, by prediction, is refused as busy
+};
+
+struct Entity {
+  std::string group, word;
+  float score = 0;
+  int32_t start = 0, end = 0;  // code points of the text
+};
+
+// A submitted text's time, in seconds.
+struct Timing {
+  double waited = 0;    // from submit() to the batch it went into
+  double computed = 0;  // from there to its result
+};
+
+// One text's result. What the model does not give is empty.
+struct Prediction {
+  std::string label;
+  float score = 0;            // of that label
+  std::vector<float> scores;  // as Scorer::score_names() names them
+  std::vector<Entity> entities;
+  std::vector<float> embedding;
+  bool truncated = false;  // its end was not read
+  Timing timing;
+  std::optional<Error> error;  // set: there is no result
+};
+
+// Results of many texts, by columns; row i belongs to text i.
+struct Predictions {
+  size_t rows = 0, width = 0;
+  std::vector<int32_t> labels;                   // places in Scorer::labels(); -1: none
+  std::vector<float> scores;                     // [rows,width]: a column per score_names(), or the embeddings
+  std::vector<float> label_scores;               // the label's own
+  std::vector<std::vector<Entity>> entities;     // of taggers, else empty
+  std::vector<uint8_t> truncated;                // 0 or 1
+  std::vector<std::pair<size_t, Error>> errors;  // texts without a result, by row
+};
+
+struct Request {
+  std::string_view text;                                          // read before submit() returns
+  uint64_t ticket = 0;                                            // the caller's; its answer carries it
+  std::optional<std::chrono::steady_clock::time_point> deadline;  // past it, work that has not begun is refused
+  std::stop_token stop;                                           // withdraws what has not begun
+};
+
+struct Answer {
+  uint64_t ticket = 0;
+  Prediction prediction;
+};
+
+// Gets the answers: those of one batch in one call, each request's exactly once. Called on the device's thread, or on
+// the one that submits or closes: hand the answers on and return.
+class BRIM_API Completion {
+ public:
+  virtual ~Completion();
+  virtual void done(std::span<Answer> answers) noexcept = 0;
+};
+
+// What a scorer will hold, computed before its first batch. Bytes by purpose sum to `peak_bytes`.
+struct MemoryPlan {
+  int64_t limit_bytes = 0, peak_bytes = 0;
+  std::vector<std::pair<std::string, int64_t>> bytes;
+  int64_t tokens_per_batch = 0, tokens_per_interactive_batch = 0;
+  double tokens_per_second = 0;  // predicted
+};
+
+enum class ModelKind : uint8_t { classifier, tagger, embedder, rules };
+
+class BRIM_API Scorer {
+ public:
+  static std::shared_ptr<Scorer> open(const ScorerOptions& options);
+  virtual ~Scorer();  // closes; not from within Completion::done
+
+  virtual ModelKind kind() const = 0;
+  virtual const std::vector<std::string>& labels() const = 0;
+  virtual const std::vector<std::string>& score_names() const = 0;
+  virtual std::string device() const = 0;     // "NVIDIA H200", "cpu (neon, 2 threads)"
+  virtual std::string precision() const = 0;  // "bf16"; "exact" for rules
+  virtual MemoryPlan plan() const = 0;
+
+  // One text from any thread; it is tokenized before this returns and computed with whatever else waits. `completion`
+  // must stay until it has answered.
+  virtual void submit(const Request& request, Completion& completion) = 0;
+  std::future<Prediction> submit(const Request& request);
+
+  // Many texts, as fast as a file: packed by their content alone, so that the same texts give the same bytes. A text
+  // that cannot be scored has an error and disturbs no other. `stop` ends it early: the rest is cancelled.
+  virtual Predictions score(std::span<const std::string_view> texts, std::stop_token stop = {},
+                            const std::function<void(size_t rows_done)>& progress = {}) = 0;
+
+  // Answers what has not begun as cancelled, waits for the rest. What is submitted later is cancelled.
+  virtual void close() = 0;
+};
+
+}  // namespace brim

@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/scheduler.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/timeline.h"
+
+namespace brim {
+namespace {
+
+// Interactive batches before bulk work has a turn: it keeps a fifth of the device under the heaviest load.
+constexpr int kInteractiveStreak = 4;
+constexpr size_t kMostSpare = 2;
+// A text often follows the answer to the one before. On a card that wait costs a core nothing else needs; on the CPU
+// the cores compute.
+constexpr int64_t kSpinNs = 100'000;
+
+Error error_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::internal, error.what());
+  } catch (...) {
+    return Error(ErrorCode::internal, "unknown exception");
+  }
+}
+
+}  // namespace
+
+// --- bulk ---
+
+Bulk::Bulk(Scheduler& scheduler, BatchRunner& runner, Collect collect)
+    : scheduler_(scheduler), runner_(runner), collect_(std::move(collect)) {
+  scheduler_.require_process();
+  std::lock_guard lock(scheduler_.mutex_);
+  scheduler_.start();
+  scheduler_.bulks_.push_back(this);
+  scheduler_.work_.notify_one();  // from here on the device's idle time is counted
+}
+
+Bulk::~Bulk() {
+  std::unique_lock lock(scheduler_.mutex_);
+  waiting_.clear();
+  scheduler_.progress_.wait(lock, [&] { return begun_ == 0; });
+  std::erase(scheduler_.bulks_, this);
+}
+
+void Bulk::throw_failure() const {
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+bool Bulk::wait_room(const std::atomic<bool>* stop) {
+  std::unique_lock lock(scheduler_.mutex_);
+  while (!waiting_.empty() && !failure_) {
+    if (stop != nullptr && stop->load(std::memory_order_relaxed)) return false;
+    if (stop == nullptr)
+      scheduler_.progress_.wait(lock);
+    else
+      scheduler_.progress_.wait_for(lock, std::chrono::milliseconds(100));  // a signal wakes nobody
+  }
+  throw_failure();
+  return true;
+}
+
+void Bulk::submit(PackedBatch& batch, Launch launch) {
+  {
+    std::lock_guard lock(scheduler_.mutex_);
+    throw_failure();
+    if (scheduler_.failure_) std::rethrow_exception(scheduler_.failure_);
+    Item& item = waiting_.emplace_back();
+    item.launch = launch;
+    if (!spare_.empty()) {
+      item.batch = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    std::swap(item.batch, batch);
+  }
+  scheduler_.arrivals_.fetch_add(1);
+  scheduler_.work_.notify_one();
+}
+
+bool Bulk::wait_one() {
+  std::unique_lock lock(scheduler_.mutex_);
+  throw_failure();
+  if (begun_ == 0 && waiting_.empty()) return false;
+  const uint64_t seen = collected_;
+  scheduler_.progress_.wait(lock, [&] { return collected_ != seen || failure_; });
+  throw_failure();
+  return true;
+}
+
+void Bulk::finish() {
+  std::unique_lock lock(scheduler_.mutex_);
+  scheduler_.progress_.wait(lock, [&] { return (begun_ == 0 && waiting_.empty()) || failure_; });
+  throw_failure();
+}
+
+std::vector<PackedBatch> Bulk::take_back() {
+  std::lock_guard lock(scheduler_.mutex_);
+  std::vector<PackedBatch> batches;
+  for (Item& item : waiting_) batches.push_back(std::move(item.batch));
+  waiting_.clear();
+  return batches;
+}
+
+double Bulk::busy_seconds() const {
+  std::lock_guard lock(scheduler_.mutex_);
+  return busy_seconds_;
+}
+
+// --- interactive ---
+
+Interactive::Interactive(Scheduler& scheduler, BatchRunner& runner, const Limits& limits, Answer answer)
+    : scheduler_(scheduler), runner_(runner), limits_(limits), answer_(std::move(answer)) {
+  scheduler_.require_process();
+  std::lock_guard lock(scheduler_.mutex_);
+  scheduler_.interactives_.push_back(this);
+}
+
+void Interactive::submit(std::unique_ptr<PendingText> text) {
+  scheduler_.require_process();
+  text->submitted_ns = now_ns();
+  text->windows_left = text->tokens.windows.size();
+  const size_t rows = limits_.per_token ? text->tokens.ids.size() : text->tokens.windows.size();
+  text->scores.resize(rows * static_cast<size_t>(limits_.width));
+  const auto tokens = static_cast<int64_t>(text->tokens.ids.size());
+  {
+    std::lock_guard lock(scheduler_.mutex_);
+    if (closed_)
+      text->error.emplace(ErrorCode::cancelled, "the scorer was closed");
+    else if (scheduler_.failure_)
+      text->error = error_of(scheduler_.failure_);
+    else if (waiting_tokens_ + tokens > limits_.most_waiting && !waiting_.empty())
+      text->error.emplace(ErrorCode::busy,
+                          fmt::format("{} tokens wait already, at most {} may", waiting_tokens_, limits_.most_waiting));
+    if (!text->error) {
+      scheduler_.start();
+      waiting_tokens_ += tokens;
+      waiting_.push_back(std::move(text));
+    }
+  }
+  if (text) {
+    text->done_ns = now_ns();
+    PendingTexts refused;
+    refused.push_back(std::move(text));
+    answer_(refused);
+    return;
+  }
+  scheduler_.arrivals_.fetch_add(1);
+  scheduler_.work_.notify_one();
+}
+
+void Interactive::close() {
+  PendingTexts cancelled;
+  Scheduler::Lock lock(scheduler_.mutex_);
+  if (std::exchange(closed_, true)) {
+    scheduler_.progress_.wait(lock, [&] { return begun_ == 0 && !open_ && answering_ == 0; });
+    return;
+  }
+  ++answering_;
+  for (auto& text : waiting_) {
+    text->error.emplace(ErrorCode::cancelled, "the scorer was closed");
+    cancelled.push_back(std::move(text));
+  }
+  waiting_.clear();
+  waiting_tokens_ = 0;
+  lock.unlock();
+  if (!cancelled.empty()) answer_(cancelled);
+  lock.lock();
+  --answering_;
+  scheduler_.progress_.notify_all();
+  scheduler_.progress_.wait(lock, [&] { return begun_ == 0 && !open_ && answering_ == 0; });
+  std::erase(scheduler_.interactives_, this);
+}
+
+int64_t Interactive::waiting_tokens() const {
+  std::lock_guard lock(scheduler_.mutex_);
+  return waiting_tokens_;
+}
+
+// --- the device's thread ---
+
+Scheduler::Scheduler(std::shared_ptr<Device> device) : device_(std::move(device)), process_(::getpid()) {}
+
+Scheduler::~Scheduler() {
+  if (process_ != ::getpid()) {  // a child of fork(): the thread is the parent's
+    if (thread_.joinable()) thread_.detach();
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  work_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Scheduler::require_process() const {
+  if (process_ != ::getpid())
+    fail(ErrorCode::usage, Remedy{"open it again after the fork"},
+         "the model was opened before this process was forked: its threads stayed with the parent");
+}
+
+void Scheduler::start() {
+  if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
+}
+
+void Scheduler::call(const std::function<void()>& work) {
+  require_process();
+  Lock lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+  start();
+  Call call{&work, nullptr};
+  calls_.push_back(&call);
+  work_.notify_one();
+  arrivals_.fetch_add(1);
+  progress_.wait(lock, [&] { return call.done; });
+  if (call.error) std::rethrow_exception(call.error);
+}
+
+double Scheduler::starved_seconds() const {
+  std::lock_guard lock(mutex_);
+  return starved_seconds_;
+}
+
+void Scheduler::loop() {
+  Timeline::name_thread("compute");
+  Lock lock(mutex_);
+  while (!ending_)
+    if (!step(lock)) wait(lock);
+}
+
+bool Scheduler::has_work() const {
+  const auto working = [](const auto* client) { return client->has_work(); };
+  return !calls_.empty() || (!failure_ && (std::any_of(bulks_.begin(), bulks_.end(), working) ||
+                                           std::any_of(interactives_.begin(), interactives_.end(), working)));
+}
+
+void Scheduler::wait(Lock& lock) {
+  const bool bulk = !bulks_.empty();
+  const int64_t since = now_ns();
+  {
+    std::optional<ScopedZone> zone;
+    if (bulk) zone.emplace(Zone::wait_input);
+    if (device_->kind() == DeviceKind::cuda) {
+      const uint64_t seen = arrivals_.load();
+      lock.unlock();
+      while (arrivals_.load(std::memory_order_relaxed) == seen && now_ns() - since < kSpinNs) {
+      }
+      lock.lock();
+    }
+    if (!has_work() && !ending_) work_.wait(lock);
+  }
+  if (bulk) starved_seconds_ += seconds_since(since);
+}
+
+template <class Client>
+Client* Scheduler::next_of(std::vector<Client*>& clients, size_t& turn) {
+  for (size_t i = 0; i < clients.size(); ++i) {
+    Client* client = clients[(turn + i) % clients.size()];
+    if (!client->has_work()) continue;
+    turn = (turn + i + 1) % clients.size();
+    return client;
+  }
+  return nullptr;
+}
+
+bool Scheduler::step(Lock& lock) {
+  if (!calls_.empty()) {
+    if (!collect_oldest(lock)) run_calls(lock);
+    return true;
+  }
+  if (failure_) return false;
+  const size_t interactive_turn = interactive_turn_, bulk_turn = bulk_turn_;
+  Interactive* texts = next_of(interactives_, interactive_turn_);
+  Bulk* bulk = next_of(bulks_, bulk_turn_);
+  if (texts != nullptr && bulk != nullptr && interactive_streak_ >= kInteractiveStreak) texts = nullptr;
+  if (texts == nullptr && bulk == nullptr) return collect_oldest(lock);
+  BatchRunner& runner = texts != nullptr ? texts->runner_ : bulk->runner_;
+  const Launch launch = texts != nullptr ? Launch::graph : bulk->waiting_.front().launch;
+  if (texts == nullptr || !runner.has_room(launch)) interactive_turn_ = interactive_turn;
+  if (texts != nullptr || !runner.has_room(launch)) bulk_turn_ = bulk_turn;
+  if (!runner.has_room(launch)) return collect_oldest(lock);
+  if (texts != nullptr) {
+    ++interactive_streak_;
+    run(lock, *texts);
+  } else {
+    interactive_streak_ = 0;
+    run(lock, *bulk);
+  }
+  return true;
+}
+
+void Scheduler::run_calls(Lock& lock) {
+  Call& call = *calls_.front();
+  calls_.pop_front();
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    (*call.work)();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  call.error = error;
+  call.done = true;
+  progress_.notify_all();
+}
+
+template <class Fn>
+bool Scheduler::guarded(Lock& lock, Fn&& fn) {
+  lock.unlock();
+  std::exception_ptr failure;
+  try {
+    fn();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  lock.lock();
+  if (failure) fail_all(lock, failure);
+  return !failure;
+}
+
+bool Scheduler::collect_oldest(Lock& lock) {
+  if (in_flight_.empty()) return false;
+  BatchRunner* runner = in_flight_.front();
+  in_flight_.pop_front();
+  guarded(lock, [&] { runner->collect_one(); });
+  return true;
+}
+
+void Scheduler::run(Lock& lock, Bulk& bulk) {
+  Bulk::Item item = std::move(bulk.waiting_.front());
+  bulk.waiting_.pop_front();
+  ++bulk.begun_;
+  progress_.notify_all();  // there is room
+  const auto collect = [this, &bulk](const PackedBatch& batch, const float* result, double busy_seconds) {
+    std::exception_ptr error;
+    try {
+      bulk.collect_(batch, result);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    std::lock_guard guard(mutex_);
+    --bulk.begun_;
+    ++bulk.collected_;
+    bulk.busy_seconds_ += busy_seconds;
+    if (error && !bulk.failure_) bulk.failure_ = error;
+    progress_.notify_all();
+  };
+  BatchRunner& runner = bulk.runner_;
+  const size_t before = runner.in_flight();
+  const bool went = guarded(lock, [&] { runner.submit(item.batch, collect, item.launch); });
+  if (!went) return;
+  if (runner.in_flight() > before) {
+    in_flight_.push_back(&runner);
+    if (bulk.spare_.size() < kMostSpare)
+      bulk.spare_.push_back(std::move(item.batch));  // begun: the client is still there
+  }
+}
+
+void Scheduler::run(Lock& lock, Interactive& texts) {
+  auto pieces = std::make_shared<std::vector<Piece>>();
+  PendingTexts refused;
+  pack(texts, batch_, *pieces, refused);
+  ++texts.begun_;
+  const auto collect_pieces = [this, &texts, pieces](const PackedBatch& batch, const float* result, double) {
+    collect(texts, *pieces, batch, result);
+  };
+  BatchRunner& runner = texts.runner_;
+  const size_t before = runner.in_flight();
+  const bool any = !pieces->empty();
+  const bool went = guarded(lock, [&] {
+    if (!refused.empty()) texts.answer_(refused);
+    if (any) runner.submit(batch_, collect_pieces, Launch::graph);
+  });
+  if (went && any && runner.in_flight() > before) in_flight_.push_back(&runner);
+  if (!any) {
+    --texts.begun_;
+    progress_.notify_all();
+  }
+}
+
+void Scheduler::pack(Interactive& texts, PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused) {
+  ScopedZone zone(Zone::pack);
+  const auto now = std::chrono::steady_clock::now();
+  const int64_t ns = now_ns();
+  batch.clear();
+  while (texts.open_ || !texts.waiting_.empty()) {
+    if (!texts.open_) {
+      std::unique_ptr<PendingText> next = std::move(texts.waiting_.front());
+      texts.waiting_.pop_front();
+      if (next->stop.stop_requested())
+        next->error.emplace(ErrorCode::cancelled, "withdrawn by its caller");
+      else if (next->deadline && *next->deadline <= now)
+        next->error.emplace(ErrorCode::timed_out, "its deadline passed before the device was free");
+      if (next->error) {
+        texts.waiting_tokens_ -= static_cast<int64_t>(next->tokens.ids.size());
+        next->done_ns = ns;
+        refused.push_back(std::move(next));
+        continue;
+      }
+      next->begun_ns = ns;
+      texts.open_ = std::move(next);
+    }
+    PendingText& text = *texts.open_;
+    while (text.next_window < text.tokens.windows.size()) {
+      const auto& window = text.tokens.windows[text.next_window];
+      if (batch.tokens() + window.length > texts.limits_.pack.tokens ||
+          batch.sequences() == texts.limits_.pack.sequences)
+        break;
+      batch.add({text.tokens.ids.data() + window.begin, window.length, pieces.size()}, texts.limits_.position_offset);
+      pieces.push_back({&text, text.next_window++});
+    }
+    if (text.next_window < text.tokens.windows.size()) break;  // the batch is full
+    texts.waiting_tokens_ -= static_cast<int64_t>(text.tokens.ids.size());
+    texts.begun_texts_.emplace(&text, std::move(texts.open_));
+  }
+  batch.finish();
+}
+
+void Scheduler::collect(Interactive& texts, const std::vector<Piece>& pieces, const PackedBatch& batch,
+                        const float* result) {
+  ScopedZone zone(Zone::collect, batch.tokens());
+  const auto width = static_cast<size_t>(texts.limits_.width);
+  std::vector<PendingText*> finished;
+  for (size_t b = 0; b < pieces.size(); ++b) {
+    PendingText& text = *pieces[b].text;
+    const auto& window = text.tokens.windows[pieces[b].window];
+    const size_t from = texts.limits_.per_token ? static_cast<size_t>(batch.starts[b]) : b,
+                 to = texts.limits_.per_token ? window.begin : pieces[b].window,
+                 rows = texts.limits_.per_token ? static_cast<size_t>(window.length) : 1;
+    std::copy_n(result + from * width, rows * width, text.scores.begin() + static_cast<std::ptrdiff_t>(to * width));
+    if (--text.windows_left == 0) finished.push_back(&text);
+  }
+  PendingTexts answers;
+  const int64_t done = now_ns();
+  {
+    std::lock_guard guard(mutex_);
+    for (PendingText* text : finished) answers.push_back(std::move(texts.begun_texts_.extract(text).mapped()));
+  }
+  for (const auto& text : answers) text->done_ns = done;
+  if (!answers.empty()) texts.answer_(answers);
+  std::lock_guard guard(mutex_);
+  --texts.begun_;
+  progress_.notify_all();
+}
+
+// The device is lost: everything that waits or runs is answered, and nothing is begun any more.
+void Scheduler::fail_all(Lock& lock, std::exception_ptr failure) {
+  failure_ = failure;
+  in_flight_.clear();
+  for (Bulk* bulk : bulks_) {
+    bulk->waiting_.clear();
+    bulk->begun_ = 0;
+    if (!bulk->failure_) bulk->failure_ = failure;
+  }
+  const Error error = error_of(failure);
+  const auto all = interactives_;
+  for (Interactive* texts : all) ++texts->answering_;
+  for (Interactive* texts : all) {
+    PendingTexts answers;
+    for (auto& text : texts->waiting_) answers.push_back(std::move(text));
+    if (texts->open_) answers.push_back(std::move(texts->open_));
+    for (auto& [key, text] : texts->begun_texts_) answers.push_back(std::move(text));
+    texts->waiting_.clear();
+    texts->begun_texts_.clear();
+    texts->waiting_tokens_ = 0;
+    texts->begun_ = 0;
+    for (const auto& text : answers) text->error = error;
+    lock.unlock();
+    if (!answers.empty()) texts->answer_(answers);
+    lock.lock();
+    --texts->answering_;
+  }
+  progress_.notify_all();
+}
+
+}  // namespace brim

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who computes next. One thread per device owns every model's batches on it and takes work of two classes. Bulk comes
+// packed (files, lists of texts): its batches are computed as they were packed, so that the same texts give the same
+// bytes beside any other work. Interactive texts come one by one from any thread and are packed late, when the device
+// has room, up to a token budget of their own; they go first, but not always.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/error.h"
+#include "data/packed_batch.h"
+#include "engine/batch_runner.h"
+#include "engine/tokenized_texts.h"
+
+namespace brim {
+
+class Scheduler;
+
+// One caller's packed batches for one model.
+class Bulk {
+ public:
+  using Collect = std::function<void(const PackedBatch&, const float* result)>;
+  // `collect` is called on the scheduler's thread, batch by batch in their order.
+  Bulk(Scheduler& scheduler, BatchRunner& runner, Collect collect);
+  ~Bulk();  // what was not begun is dropped, the rest waited for
+  Bulk(const Bulk&) = delete;
+  Bulk& operator=(const Bulk&) = delete;
+
+  // Waits until submit() finds room: a batch may wait beside those in flight. False: `stop` was set first. Throws what
+  // failed, the device or `collect`.
+  bool wait_room(const std::atomic<bool>* stop = nullptr);
+  // Takes the batch's contents and hands back storage of a used one. Call with room.
+  void submit(PackedBatch& batch, Launch launch = Launch::ops);
+  bool wait_one();                       // until one more batch was collected; false: none is under way
+  void finish();                         // until all were
+  std::vector<PackedBatch> take_back();  // those the device has not begun
+  double busy_seconds() const;           // of the device, for what was collected
+
+ private:
+  friend class Scheduler;
+  struct Item {
+    PackedBatch batch;
+    Launch launch;
+  };
+  bool has_work() const { return !waiting_.empty(); }
+  void throw_failure() const;
+
+  Scheduler& scheduler_;
+  BatchRunner& runner_;
+  const Collect collect_;
+  std::deque<Item> waiting_;  // this and what follows under the scheduler's lock
+  std::vector<PackedBatch> spare_;
+  size_t begun_ = 0;  // by the device, not yet collected
+  uint64_t collected_ = 0;
+  double busy_seconds_ = 0;
+  std::exception_ptr failure_;
+};
+
+// A text that waits for its turn and then holds its scores.
+struct PendingText {
+  TokenizedTexts tokens;      // of this one text
+  std::vector<float> scores;  // sequence outputs: [windows,width]; token outputs: [ids,width]
+  std::optional<Error> error;
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+  std::stop_token stop;
+  int64_t submitted_ns = 0, begun_ns = 0, done_ns = 0;
+  size_t next_window = 0, windows_left = 0;  // for the scheduler
+  virtual ~PendingText() = default;
+};
+using PendingTexts = std::vector<std::unique_ptr<PendingText>>;
+
+// Texts of one model that come one by one.
+class Interactive {
+ public:
+  struct Limits {
+    PackLimits pack;  // of one batch
+    int64_t position_offset = 0;
+    int64_t width = 0;  // floats per row of a result
+    bool per_token = false;
+    int64_t most_waiting = 0;  // tokens; beyond them a text is refused as busy
+  };
+  // `answer` gets each text exactly once, those of one batch together, on the scheduler's thread or on the one that
+  // submits or closes. It must not throw, nor wait.
+  using Answer = std::function<void(PendingTexts&)>;
+  Interactive(Scheduler& scheduler, BatchRunner& runner, const Limits& limits, Answer answer);
+  ~Interactive() { close(); }
+  Interactive(const Interactive&) = delete;
+  Interactive& operator=(const Interactive&) = delete;
+
+  void submit(std::unique_ptr<PendingText> text);  // any thread
+  void close();  // what has not begun is answered as cancelled, the rest waited for; later texts are cancelled
+  int64_t waiting_tokens() const;
+
+ private:
+  friend class Scheduler;
+  bool has_work() const { return open_ != nullptr || !waiting_.empty(); }
+
+  Scheduler& scheduler_;
+  BatchRunner& runner_;
+  const Limits limits_;
+  const Answer answer_;
+  std::deque<std::unique_ptr<PendingText>> waiting_;  // this and what follows under the scheduler's lock
+  int64_t waiting_tokens_ = 0;
+  std::unique_ptr<PendingText> open_;  // some of its windows are on their way, others wait
+  std::unordered_map<PendingText*, std::unique_ptr<PendingText>> begun_texts_;  // all of its windows are
+  size_t begun_ = 0;                                                            // batches that are not yet collected
+  size_t answering_ = 0;  // calls of answer_ that close() must wait for
+  bool closed_ = false;
+};
+
+class Scheduler {
+ public:
+  // Starts its thread with the first work. Every BatchRunner given to Bulk and Interactive must outlive them, and
+  // belongs to the scheduler's thread while they are there.
+  explicit Scheduler(std::shared_ptr<Device> device);
+  ~Scheduler();
+
+  // Runs `work` on the scheduler's thread with nothing in flight, and waits. What it throws is thrown here.
+  void call(const std::function<void()>& work);
+
+  // Seconds the device had nothing to do while bulk work was open: it waited for its texts.
+  double starved_seconds() const;
+
+ private:
+  friend class Bulk;
+  friend class Interactive;
+  // The windows of interactive texts in one batch, as the batch's sequences.
+  struct Piece {
+    PendingText* text;
+    size_t window;
+  };
+  struct Call {
+    const std::function<void()>* work;
+    std::exception_ptr error;
+    bool done = false;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  void start();  // under the lock
+  void require_process() const;
+  void loop();
+  bool step(Lock& lock);  // false: nothing to do
+  void run_calls(Lock& lock);
+  void run(Lock& lock, Bulk& bulk);
+  void run(Lock& lock, Interactive& texts);
+  bool collect_oldest(Lock& lock);
+  void pack(Interactive& texts, PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);
+  void collect(Interactive& texts, const std::vector<Piece>& pieces, const PackedBatch& batch, const float* result);
+  bool has_work() const;  // that is not in flight
+  void wait(Lock& lock);
+  void fail_all(Lock& lock, std::exception_ptr failure);
+  template <class Client>
+  Client* next_of(std::vector<Client*>& clients, size_t& turn);
+  template <class Fn>
+  bool guarded(Lock& lock, Fn&& fn);  // on the device, without the lock; false: it failed
+
+  const std::shared_ptr<Device> device_;
+  const int process_;
+  mutable std::mutex mutex_;
+  std::condition_variable work_, progress_;  // for the scheduler's thread; for those that wait for it
+  std::atomic<uint64_t> arrivals_{0};
+  std::vector<Bulk*> bulks_;
+  std::vector<Interactive*> interactives_;
+  size_t bulk_turn_ = 0, interactive_turn_ = 0;
+  int interactive_streak_ = 0;  // batches since bulk had its turn
+  std::deque<Call*> calls_;
+  std::deque<BatchRunner*> in_flight_;  // a runner per batch, oldest first
+  std::exception_ptr failure_;
+  double starved_seconds_ = 0;
+  bool ending_ = false;
+  PackedBatch batch_;  // of interactive texts; storage circulates
+  std::thread thread_;
+};
+
+}  // namespace brim

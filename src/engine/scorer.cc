@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim::Scorer over an Engine, and over VADER's rules.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "base/utf8.h"
+#include "brim/brim.h"
+#include "engine/engine.h"
+#include "engine/entities.h"
+#include "engine/label.h"
+#include "engine/pipeline.h"
+#include "io/model_dir.h"
+
+namespace brim {
+namespace {
+
+// Fewer bytes of text are scored on the caller's thread: starting a pipeline takes longer than they do.
+constexpr size_t kFewBytes = 32 << 10;
+
+// Texts of the caller, chunk by chunk; nothing is copied.
+class TextSource : public RowSource {
+ public:
+  TextSource(std::span<const std::string_view> texts, std::stop_token stop) : texts_(texts), stop_(std::move(stop)) {}
+  bool next_chunk(RowChunk& chunk) override {
+    if (next_ == texts_.size() || stop_.stop_requested()) return false;
+    chunk.first_row = static_cast<int64_t>(next_);
+    for (size_t bytes = 0; next_ < texts_.size() && bytes < bytes_ && chunk.size() < kRows; ++next_) {
+      const std::string_view text = texts_[next_];
+      if (!is_valid_utf8(text)) chunk.errors.push_back({chunk.size(), not_utf8()});
+      chunk.texts.push_back(text);
+      chunk.records.push_back(text);
+      chunk.lines.push_back(static_cast<int64_t>(next_) + 1);
+      bytes += text.size() + 1;
+    }
+    return true;
+  }
+  void limit_chunks(size_t bytes) override { bytes_ = std::min(bytes_, std::max<size_t>(1, bytes)); }
+  size_t chunk_bytes() const override { return bytes_; }
+
+  static Error not_utf8() { return Error(ErrorCode::bad_data, "the text is not UTF-8"); }
+
+ private:
+  static constexpr size_t kRows = 8192;
+  std::span<const std::string_view> texts_;
+  std::stop_token stop_;
+  size_t next_ = 0, bytes_ = size_t{512} << 10;
+};
+
+Error cancelled() { return Error(ErrorCode::cancelled, "stopped before this text was scored"); }
+
+void normalize(float* vector, size_t width) {
+  double squares = 0;
+  for (size_t i = 0; i < width; ++i) squares += static_cast<double>(vector[i]) * vector[i];
+  const auto scale = static_cast<float>(1 / std::max(1e-12, std::sqrt(squares)));
+  for (size_t i = 0; i < width; ++i) vector[i] *= scale;
+}
+
+template <class T>
+auto at(std::vector<T>& values, size_t place) {
+  return values.begin() + static_cast<std::ptrdiff_t>(place);
+}
+
+// A request on its way.
+struct PendingRequest : PendingText {
+  Completion* completion = nullptr;
+  uint64_t ticket = 0;
+  std::string text;  // taggers, as is the encoding
+  Encoding encoding;
+};
+
+// The answers of one batch, completion by completion.
+void hand_out(std::vector<std::pair<Completion*, Answer>>& answers) {
+  std::stable_sort(answers.begin(), answers.end(),
+                   [](const auto& a, const auto& b) { return std::less<Completion*>()(a.first, b.first); });
+  std::vector<Answer> of_one;
+  for (size_t i = 0; i < answers.size();) {
+    Completion* completion = answers[i].first;
+    of_one.clear();
+    for (; i < answers.size() && answers[i].first == completion; ++i) of_one.push_back(std::move(answers[i].second));
+    completion->done(of_one);
+  }
+}
+
+void answer_one(const Request& request, Completion& completion, Prediction prediction) {
+  Answer answer{request.ticket, std::move(prediction)};
+  completion.done({&answer, 1});
+}
+
+// The columns of many texts, filled chunk by chunk.
+class Columns {
+ public:
+  Columns(size_t rows, size_t width, bool labelled, bool tagged) {
+    p_.rows = rows;
+    p_.width = width;
+    p_.scores.assign(rows * width, 0.0f);
+    p_.truncated.assign(rows, 0);
+    p_.labels.assign(rows, -1);
+    if (labelled) p_.label_scores.assign(rows, 0.0f);
+    if (tagged) p_.entities.resize(rows);
+  }
+  Predictions& predictions() { return p_; }
+  // Rows from here on were not scored.
+  Predictions finish(size_t done) {
+    for (size_t row = done; row < p_.rows; ++row) p_.errors.emplace_back(row, cancelled());
+    return std::move(p_);
+  }
+
+ private:
+  Predictions p_;
+};
+
+class EncoderScorer final : public Scorer {
+ public:
+  EncoderScorer(std::unique_ptr<Engine> engine, const ScorerOptions& options)
+      : engine_(std::move(engine)), options_(options), width_(static_cast<size_t>(engine_->width())) {
+    kind_ = options.pooling                   ? ModelKind::embedder
+            : is_per_token(engine_->output()) ? ModelKind::tagger
+                                              : ModelKind::classifier;
+  }
+  ~EncoderScorer() override {
+    if (process_ != ::getpid()) {  // a child of fork(): threads and device are the parent's
+      (void)interactive_.release();
+      (void)engine_.release();
+      return;
+    }
+    close();
+  }
+
+  ModelKind kind() const override { return kind_; }
+  const std::vector<std::string>& labels() const override {
+    return kind_ == ModelKind::embedder ? none_ : engine_->labels();
+  }
+  const std::vector<std::string>& score_names() const override {
+    return kind_ == ModelKind::classifier ? engine_->labels() : none_;
+  }
+  std::string device() const override { return engine_->device().name(); }
+  std::string precision() const override { return precision_name(engine_->precision()); }
+
+  MemoryPlan plan() const override {
+    const Plan& plan = engine_->plan();
+    MemoryPlan p;
+    p.limit_bytes = plan.limit_bytes;
+    p.peak_bytes = plan.peak_bytes;
+    for (size_t tag = 0; tag < kTagCount; ++tag)
+      if (const int64_t bytes = plan.bytes[static_cast<Tag>(tag)]; bytes > 0)
+        p.bytes.emplace_back(tag_name(static_cast<Tag>(tag)), bytes);
+    p.tokens_per_batch = plan.token_budget;
+    p.tokens_per_interactive_batch = engine_->serving_tokens();
+    p.tokens_per_second = plan.tokens_per_second;
+    return p;
+  }
+
+  void submit(const Request& request, Completion& completion) override {
+    if (!is_valid_utf8(request.text)) return refuse(request, completion, TextSource::not_utf8());
+    auto pending = std::make_unique<PendingRequest>();
+    if (auto error = engine_->tokenize(request.text, pending->tokens)) return refuse(request, completion, *error);
+    if (kind_ == ModelKind::tagger) {
+      pending->text = request.text;
+      pending->encoding = engine_->tokenizer().encode(request.text);
+    }
+    pending->completion = &completion;
+    pending->ticket = request.ticket;
+    pending->deadline = request.deadline;
+    pending->stop = request.stop;
+    interactive().submit(std::move(pending));
+  }
+
+  Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
+                    const std::function<void(size_t)>& progress) override {
+    if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
+    Columns columns(texts.size(), kind_ == ModelKind::tagger ? 0 : width_, kind_ == ModelKind::classifier,
+                    kind_ == ModelKind::tagger);
+    size_t bytes = 0;
+    for (size_t i = 0; i < texts.size() && bytes <= kFewBytes; ++i) bytes += texts[i].size() + 1;
+    if (bytes <= kFewBytes) return score_few(texts, stop, columns, progress);
+    std::atomic<bool> stopped{false};
+    const std::stop_callback on_stop(stop, [&] { stopped = true; });
+    PipelineOptions options;
+    options.stop = &stopped;
+    size_t done = 0;
+    Predictions& p = columns.predictions();
+    TextSource source(texts, stop);
+    run_pipeline(
+        engine_.get(), source,
+        [&](ScoredChunk& chunk) {
+          const auto first = static_cast<size_t>(chunk.rows.first_row);
+          for (const RowError& e : chunk.errors) p.errors.emplace_back(first + e.row, e.error);
+          std::copy(chunk.truncated.begin(), chunk.truncated.end(), at(p.truncated, first));
+          if (kind_ == ModelKind::tagger) {
+            std::move(chunk.entities.begin(), chunk.entities.end(), at(p.entities, first));
+          } else {
+            std::copy(chunk.scores.begin(), chunk.scores.end(), at(p.scores, first * width_));
+            size_t error = 0;
+            for (size_t row = 0; row < chunk.rows.size(); ++row) {
+              if (error < chunk.errors.size() && chunk.errors[error].row == row)
+                ++error;
+              else
+                finish_row(p, first + row);
+            }
+          }
+          done = first + chunk.rows.size();
+          if (progress) progress(done);
+        },
+        nullptr, options);
+    return columns.finish(done);
+  }
+
+  void close() override {
+    closed_ = true;
+    std::lock_guard lock(interactive_mutex_);
+    if (interactive_) interactive_->close();
+  }
+
+ private:
+  static void refuse(const Request& request, Completion& completion, const Error& error) {
+    Prediction prediction;
+    prediction.error = error;
+    answer_one(request, completion, std::move(prediction));
+  }
+
+  Interactive& interactive() {
+    if (Interactive* ready = interactive_ready_.load(std::memory_order_acquire)) return *ready;
+    std::lock_guard lock(interactive_mutex_);
+    if (!interactive_) {
+      interactive_ = engine_->interactive([this](PendingTexts& texts) { answer(texts); }, options_.queue_seconds);
+      if (closed_) interactive_->close();
+      interactive_ready_.store(interactive_.get(), std::memory_order_release);
+    }
+    return *interactive_;
+  }
+
+  void answer(PendingTexts& texts) {
+    std::vector<std::pair<Completion*, Answer>> answers;
+    answers.reserve(texts.size());
+    for (const auto& text : texts) {
+      auto& request = static_cast<PendingRequest&>(*text);
+      answers.emplace_back(request.completion, Answer{request.ticket, predict(request)});
+    }
+    hand_out(answers);
+  }
+
+  Prediction predict(PendingRequest& request) const {
+    Prediction p;
+    p.error = std::move(request.error);
+    const int64_t begun = request.begun_ns != 0 ? request.begun_ns : request.done_ns;
+    p.timing.waited = static_cast<double>(begun - request.submitted_ns) * 1e-9;
+    p.timing.computed = static_cast<double>(request.done_ns - begun) * 1e-9;
+    if (p.error) return p;
+    p.truncated = request.tokens.texts[0].truncated;
+    if (kind_ == ModelKind::tagger) {
+      std::vector<float> scores;
+      engine_->token_scores(request.tokens, 0, request.encoding, request.scores, scores);
+      p.entities =
+          group_entities(request.text, request.encoding, engine_->tokenizer().kind(), scores.data(), engine_->labels());
+      return p;
+    }
+    std::vector<float> merged(width_);
+    engine_->merge_windows(request.scores.data(), request.tokens.windows.size(), merged.data());
+    if (kind_ == ModelKind::embedder) {
+      if (options_.normalize) normalize(merged.data(), width_);
+      p.embedding = std::move(merged);
+      return p;
+    }
+    const Choice choice = choose_label(merged);
+    p.label = engine_->labels()[static_cast<size_t>(choice.label)];
+    p.score = choice.score;
+    p.scores = std::move(merged);
+    return p;
+  }
+
+  void finish_row(Predictions& p, size_t row) const {
+    float* scores = &p.scores[row * width_];
+    if (kind_ == ModelKind::embedder) {
+      if (options_.normalize) normalize(scores, width_);
+      return;
+    }
+    const Choice choice = choose_label({scores, width_});
+    p.labels[row] = choice.label;
+    p.label_scores[row] = choice.score;
+  }
+
+  Predictions score_few(std::span<const std::string_view> texts, const std::stop_token& stop, Columns& columns,
+                        const std::function<void(size_t)>& progress) {
+    if (stop.stop_requested()) return columns.finish(0);
+    Predictions& p = columns.predictions();
+    std::vector<std::string_view> good;
+    std::vector<size_t> rows;
+    TokenizedTexts tokens;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      std::optional<Error> error;
+      if (!is_valid_utf8(texts[i]))
+        error = TextSource::not_utf8();
+      else
+        error = engine_->tokenize(texts[i], tokens);
+      if (error) {
+        p.errors.emplace_back(i, *error);
+        continue;
+      }
+      p.truncated[i] = tokens.texts.back().truncated;
+      good.push_back(texts[i]);
+      rows.push_back(i);
+    }
+    if (kind_ == ModelKind::tagger) {
+      auto entities = engine_->entities(good, tokens);
+      for (size_t t = 0; t < rows.size(); ++t) p.entities[rows[t]] = std::move(entities[t]);
+    } else {
+      const std::vector<float> scores = engine_->score(tokens);
+      for (size_t t = 0; t < rows.size(); ++t) {
+        std::copy_n(scores.begin() + static_cast<std::ptrdiff_t>(t * width_), width_, at(p.scores, rows[t] * width_));
+        finish_row(p, rows[t]);
+      }
+    }
+    if (progress && !texts.empty()) progress(texts.size());
+    return columns.finish(texts.size());
+  }
+
+  std::unique_ptr<Engine> engine_;
+  const ScorerOptions options_;
+  const size_t width_;
+  ModelKind kind_;
+  const std::vector<std::string> none_;
+  const int process_ = ::getpid();
+  std::atomic<bool> closed_{false};
+  std::mutex interactive_mutex_;
+  std::unique_ptr<Interactive> interactive_;  // made for the first submit(): it captures graphs
+  std::atomic<Interactive*> interactive_ready_{nullptr};
+};
+
+// Rules cost less than handing a text to another thread: they are applied where the text comes in.
+class RulesScorer final : public Scorer {
+ public:
+  explicit RulesScorer(const ScorerOptions& options) : threads_(options.threads) {}
+  ModelKind kind() const override { return ModelKind::rules; }
+  const std::vector<std::string>& labels() const override { return vader_labels(); }
+  const std::vector<std::string>& score_names() const override { return vader_score_names(); }
+  std::string device() const override { return "cpu"; }
+  std::string precision() const override { return "exact"; }
+  MemoryPlan plan() const override { return {}; }
+
+  void submit(const Request& request, Completion& completion) override {
+    Prediction p;
+    if (closed_)
+      p.error.emplace(ErrorCode::cancelled, "the scorer was closed");
+    else if (request.stop.stop_requested())
+      p.error.emplace(ErrorCode::cancelled, "withdrawn by its caller");
+    else if (request.deadline && *request.deadline <= std::chrono::steady_clock::now())
+      p.error.emplace(ErrorCode::timed_out, "its deadline has passed");
+    else if (!is_valid_utf8(request.text))
+      p.error = TextSource::not_utf8();
+    if (!p.error) {
+      const int64_t since = now_ns();
+      p.scores.resize(kVaderWidth);
+      score_by_vader(request.text, p.scores.data());
+      const Choice choice = choose_vader_label(p.scores.data());
+      p.label = vader_labels()[static_cast<size_t>(choice.label)];
+      p.score = choice.score;
+      p.timing.computed = seconds_since(since);
+    }
+    answer_one(request, completion, std::move(p));
+  }
+
+  Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
+                    const std::function<void(size_t)>& progress) override {
+    if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
+    Columns columns(texts.size(), kVaderWidth, true, false);
+    Predictions& p = columns.predictions();
+    std::atomic<bool> stopped{false};
+    const std::stop_callback on_stop(stop, [&] { stopped = true; });
+    PipelineOptions options;
+    options.stop = &stopped;
+    options.tokenizer_threads = threads_;
+    TextSource source(texts, stop);
+    size_t done = 0;
+    run_pipeline(
+        nullptr, source,
+        [&](ScoredChunk& chunk) {
+          const auto first = static_cast<size_t>(chunk.rows.first_row);
+          for (const RowError& e : chunk.errors) p.errors.emplace_back(first + e.row, e.error);
+          std::copy(chunk.scores.begin(), chunk.scores.end(),
+                    p.scores.begin() + static_cast<std::ptrdiff_t>(first * kVaderWidth));
+          for (size_t row = 0; row < chunk.rows.size(); ++row) {
+            if (chunk.error(row) != nullptr) continue;
+            const Choice choice = choose_vader_label(&chunk.scores[row * kVaderWidth]);
+            p.labels[first + row] = choice.label;
+            p.label_scores[first + row] = choice.score;
+          }
+          done = first + chunk.rows.size();
+          if (progress) progress(done);
+        },
+        nullptr, options);
+    return columns.finish(done);
+  }
+
+  void close() override { closed_ = true; }
+
+ private:
+  const int threads_;
+  std::atomic<bool> closed_{false};
+};
+
+// A promise that answers itself away.
+class FutureCompletion final : public Completion {
+ public:
+  void done(std::span<Answer> answers) noexcept override {
+    promise.set_value(std::move(answers[0].prediction));
+    delete this;
+  }
+  std::promise<Prediction> promise;
+};
+
+}  // namespace
+
+const char* version() { return BRIM_VERSION; }
+
+Completion::~Completion() = default;
+Scorer::~Scorer() = default;
+
+std::shared_ptr<Scorer> Scorer::open(const ScorerOptions& options) {
+  const ModelPlaces places = model_places(model_roots());
+  const std::string model = options.model.empty() ? default_model() : options.model;
+  if (names_vader(model)) {
+    if (options.pooling) fail(ErrorCode::usage, "`model=vader`: rules have no vectors; name a model directory");
+    return std::make_shared<RulesScorer>(options);
+  }
+  EngineOptions engine;
+  engine.model_dir = resolve_model(model, places);
+  engine.device = options.device;
+  engine.precision = options.precision;
+  engine.threads = options.threads;
+  engine.memory_limit = options.memory_limit;
+  engine.max_length = options.max_length;
+  engine.long_text = options.long_text;
+  if (options.pooling) engine.output = *options.pooling == Pooling::mean ? Output::mean_hidden : Output::cls_hidden;
+  return std::make_shared<EncoderScorer>(Engine::open(engine), options);
+}
+
+std::future<Prediction> Scorer::submit(const Request& request) {
+  auto completion = std::make_unique<FutureCompletion>();
+  std::future<Prediction> answer = completion->promise.get_future();
+  submit(request, *completion);
+  (void)completion.release();  // it was answered, or will be
+  return answer;
+}
+
+}  // namespace brim

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// The library's door: both ways give the same results, every request is answered exactly once whatever threads do, and
+// the bytes of many texts do not depend on what else the device does.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "base/test_files.h"
+#include "brim/brim.h"
+#include "engine/engine.h"
+#include "model/golden_models.h"
+
+namespace brim {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Keeps what it gets, and how often each ticket came.
+class Box : public Completion {
+ public:
+  explicit Box(size_t tickets) : predictions_(tickets), times_(tickets) {}
+  void done(std::span<Answer> answers) noexcept override {
+    std::lock_guard lock(mutex_);
+    ++calls_;
+    for (Answer& a : answers) {
+      predictions_[a.ticket] = std::move(a.prediction);
+      ++times_[a.ticket];
+      ++answered_;
+    }
+    changed_.notify_all();
+  }
+  void wait(size_t answers) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return answered_ >= answers; });
+  }
+  bool each_once() {
+    std::lock_guard lock(mutex_);
+    return std::all_of(times_.begin(), times_.end(), [](int n) { return n == 1; });
+  }
+  size_t calls() {
+    std::lock_guard lock(mutex_);
+    return calls_;
+  }
+  const Prediction& operator[](size_t ticket) const { return predictions_[ticket]; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Prediction> predictions_;
+  std::vector<int> times_;
+  size_t answered_ = 0, calls_ = 0;
+};
+
+class ScorerTest : public ::testing::Test {
+ protected:
+  ScorerOptions options(const char* model = "bert_sequence") {
+    const auto dir = temp_.path() / model;
+    if (!std::filesystem::exists(dir)) put_golden_model(dir, model);
+    ScorerOptions o;
+    o.model = dir.string();
+    o.device = "cpu";
+    o.precision = "fp32";
+    o.threads = 2;
+    o.memory_limit = "1GiB";
+    return o;
+  }
+
+  static std::vector<std::string> make_texts(size_t n, uint32_t seed, size_t most_words = 20) {
+    std::mt19937 random(seed);
+    std::vector<std::string> texts(n);
+    for (std::string& text : texts)
+      for (size_t i = 0, words = 1 + random() % most_words; i < words; ++i)
+        text += (i > 0 ? " w" : "w") + std::to_string(5 + random() % 91);
+    return texts;
+  }
+  static std::vector<std::string_view> views(const std::vector<std::string>& texts) {
+    return {texts.begin(), texts.end()};
+  }
+
+  const TempDir temp_;
+};
+
+TEST_F(ScorerTest, SubmittedAndScoredTextsAgree) {
+  const auto scorer = Scorer::open(options());
+  EXPECT_EQ(scorer->kind(), ModelKind::classifier);
+  EXPECT_EQ(scorer->labels().size(), 3u);
+  EXPECT_GT(scorer->plan().peak_bytes, 0);
+  int64_t sum = 0;
+  for (const auto& [name, bytes] : scorer->plan().bytes) sum += bytes;
+  EXPECT_EQ(sum, scorer->plan().peak_bytes);
+  for (const size_t n : {size_t{1}, size_t{40}, size_t{3000}}) {  // alone, on the caller's thread, through the pipeline
+    const auto texts = make_texts(n, 1);
+    const Predictions many = scorer->score(views(texts));
+    ASSERT_EQ(many.rows, n);
+    ASSERT_EQ(many.scores.size(), n * 3);
+    EXPECT_TRUE(many.errors.empty());
+    Box box(n);
+    for (size_t i = 0; i < n; ++i) scorer->submit({.text = texts[i], .ticket = i}, box);
+    box.wait(n);
+    EXPECT_TRUE(box.each_once());
+    if (n == 3000) {
+      EXPECT_LT(box.calls(), n) << "a call per text, not per batch";
+    }
+    for (size_t i = 0; i < n; ++i) {
+      ASSERT_FALSE(box[i].error) << box[i].error->what();
+      ASSERT_EQ(box[i].scores.size(), 3u);
+      for (size_t k = 0; k < 3; ++k) ASSERT_NEAR(box[i].scores[k], many.scores[i * 3 + k], 2e-6) << i;
+      EXPECT_EQ(box[i].label, scorer->labels()[static_cast<size_t>(many.labels[i])]);
+      EXPECT_GE(box[i].timing.waited, 0);
+      EXPECT_GT(box[i].timing.computed, 0);
+    }
+  }
+  EXPECT_EQ(scorer->score({}).rows, 0u);
+}
+
+TEST_F(ScorerTest, TaggersEmbeddersAndRulesHaveTheSameInterface) {
+  const auto tagger = Scorer::open(options("bert_token"));
+  EXPECT_EQ(tagger->kind(), ModelKind::tagger);
+  const auto texts = make_texts(60, 2);
+  const Predictions tagged = tagger->score(views(texts));
+  ASSERT_EQ(tagged.entities.size(), texts.size());
+  for (size_t i = 0; i < texts.size(); i += 7) {
+    const Prediction one = tagger->submit({.text = texts[i]}).get();
+    ASSERT_EQ(one.entities.size(), tagged.entities[i].size());
+    for (size_t e = 0; e < one.entities.size(); ++e) {
+      EXPECT_EQ(one.entities[e].word, tagged.entities[i][e].word);
+      EXPECT_EQ(one.entities[e].group, tagged.entities[i][e].group);
+      EXPECT_NEAR(one.entities[e].score, tagged.entities[i][e].score, 2e-6);
+    }
+  }
+  ScorerOptions o = options();
+  o.pooling = Pooling::mean;
+  o.normalize = true;
+  const auto embedder = Scorer::open(o);
+  EXPECT_EQ(embedder->kind(), ModelKind::embedder);
+  EXPECT_TRUE(embedder->labels().empty());
+  const Predictions vectors = embedder->score(views(texts));
+  const Prediction one = embedder->submit({.text = texts[3]}).get();
+  ASSERT_EQ(one.embedding.size(), vectors.width);
+  double squares = 0;
+  for (size_t i = 0; i < vectors.width; ++i) {
+    EXPECT_NEAR(one.embedding[i], vectors.scores[3 * vectors.width + i], 2e-6);
+    squares += std::pow(one.embedding[i], 2);
+  }
+  EXPECT_NEAR(squares, 1, 1e-5);
+
+  const auto rules = Scorer::open({.model = "vader"});
+  EXPECT_EQ(rules->kind(), ModelKind::rules);
+  const Prediction good = rules->submit({.text = "This is GREAT!!!"}).get();
+  EXPECT_EQ(good.label, "positive");
+  ASSERT_EQ(good.scores.size(), 4u);
+  EXPECT_EQ(rules->score_names()[3], "compound");
+  EXPECT_GT(good.scores[3], 0.6f);
+  const std::vector<std::string_view> three = {"bad", "\xFF", "This is GREAT!!!"};
+  const Predictions many = rules->score(three);
+  EXPECT_EQ(many.labels, (std::vector<int32_t>{0, -1, 2}));
+  EXPECT_EQ(many.label_scores[2], good.score);
+  ASSERT_EQ(many.errors.size(), 1u);
+  EXPECT_EQ(many.errors[0].first, 1u);
+}
+
+TEST_F(ScorerTest, LongTextsAreCutWindowedOrRefused) {
+  const std::string text = make_texts(1, 3, 1)[0] + [] {
+    std::string rest;
+    for (int i = 0; i < 500; ++i) rest += " w7";
+    return rest;
+  }();
+  EXPECT_TRUE(Scorer::open(options())->submit({.text = text}).get().truncated);
+  EXPECT_EQ(Scorer::open(options())->score(std::vector<std::string_view>{"w6", text}).truncated,
+            (std::vector<uint8_t>{0, 1}));
+  ScorerOptions o = options();
+  o.long_text = LongText::window_mean;
+  const auto windows = Scorer::open(o);
+  const Prediction one = windows->submit({.text = text}).get();
+  const std::string_view view = text;
+  const Predictions many = windows->score({&view, 1});
+  for (size_t k = 0; k < 3; ++k) EXPECT_NEAR(one.scores[k], many.scores[k], 2e-6);
+  EXPECT_FALSE(one.truncated);
+  o.long_text = LongText::error;
+  const auto strict = Scorer::open(o);
+  const Prediction refused = strict->submit({.text = text}).get();
+  ASSERT_TRUE(refused.error);
+  EXPECT_EQ(refused.error->code(), ErrorCode::bad_data);
+  const Predictions some = strict->score(std::vector<std::string_view>{text, "w6"});
+  ASSERT_EQ(some.errors.size(), 1u);
+  EXPECT_EQ(some.errors[0].first, 0u);
+  EXPECT_EQ(some.labels[0], -1);
+  EXPECT_GE(some.labels[1], 0);
+}
+
+TEST_F(ScorerTest, RefusalsSayWhy) {
+  const auto scorer = Scorer::open(options());
+  const auto code = [](const Prediction& p) { return p.error ? p.error->code() : ErrorCode::internal; };
+  EXPECT_EQ(code(scorer->submit({.text = "\xC3("}).get()), ErrorCode::bad_data);
+  Request late{.text = "w6"};
+  late.deadline = Clock::now() - std::chrono::seconds(1);
+  EXPECT_EQ(code(scorer->submit(late).get()), ErrorCode::timed_out);
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_EQ(code(scorer->submit({.text = "w6", .stop = stop.get_token()}).get()), ErrorCode::cancelled);
+  const auto texts = make_texts(3000, 4);
+  const Predictions none = scorer->score(views(texts), stop.get_token());
+  ASSERT_EQ(none.errors.size(), texts.size());
+  EXPECT_EQ(none.errors[0].second.code(), ErrorCode::cancelled);
+  EXPECT_FALSE(scorer->submit({.text = "w6"}).get().error) << "the scorer goes on";
+  scorer->close();
+  EXPECT_EQ(code(scorer->submit({.text = "w6"}).get()), ErrorCode::cancelled);
+  EXPECT_THROW(scorer->score(views(texts)), Error);
+  scorer->close();
+
+  ScorerOptions o = options();
+  o.queue_seconds = 1e-9;  // nothing may wait beside another text
+  const auto impatient = Scorer::open(o);
+  Box box(2000);
+  for (size_t i = 0; i < 2000; ++i) impatient->submit({.text = texts[i], .ticket = i}, box);
+  box.wait(2000);
+  size_t busy = 0, scored = 0;
+  for (size_t i = 0; i < 2000; ++i) {
+    busy += code(box[i]) == ErrorCode::busy;
+    scored += !box[i].error;
+  }
+  EXPECT_GT(busy, 0u);
+  EXPECT_GT(scored, 0u);
+  EXPECT_EQ(busy + scored, 2000u);
+  EXPECT_THROW(Scorer::open({.model = "/no/such/model"}), Error);
+  EXPECT_THROW(Scorer::open({.model = "vader", .pooling = Pooling::cls}), Error);
+}
+
+TEST_F(ScorerTest, ManyTextsGiveTheSameBytesBesideOtherWork) {
+  ScorerOptions o = options();
+  o.memory_limit = "200MiB";
+  const auto scorer = Scorer::open(o);
+  const auto texts = make_texts(4000, 5), others = make_texts(64, 6);
+  const Predictions alone = scorer->score(views(texts));
+  for (int round = 0; round < 10; ++round) {
+    std::atomic<bool> ended{false};
+    std::vector<std::thread> callers;
+    for (int t = 0; t < round % 4; ++t)
+      callers.emplace_back([&, t] {
+        for (size_t i = static_cast<size_t>(t); !ended; i = (i + 7) % others.size())
+          EXPECT_FALSE(scorer->submit({.text = others[i]}).get().error);
+      });
+    std::thread bulk([&] { EXPECT_EQ(scorer->score(views(texts)).scores, alone.scores); });
+    const Predictions beside = scorer->score(views(texts));
+    bulk.join();
+    ended = true;
+    for (auto& caller : callers) caller.join();
+    EXPECT_EQ(beside.scores, alone.scores) << round;
+  }
+}
+
+// What a server does to it: threads that submit, withdraw and time out while others score and one closes.
+TEST_F(ScorerTest, SixtyFourThreadsAreAnsweredExactlyOnce) {
+  for (uint32_t seed = 0; seed < 3; ++seed) {
+    const auto scorer = Scorer::open(options());
+    constexpr size_t kThreads = 64, kEach = 40;
+    const auto texts = make_texts(kThreads * kEach, seed + 10, 60);
+    Box box(texts.size());
+    std::atomic<size_t> scored{0}, begun{0};
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < kThreads; ++t)
+      threads.emplace_back([&, t] {
+        std::mt19937 random(seed * 100 + static_cast<uint32_t>(t));
+        for (size_t i = 0; i < kEach; ++i) {
+          Request request{.text = texts[t * kEach + i], .ticket = t * kEach + i};
+          std::stop_source stop;
+          if (random() % 4 == 0) request.stop = stop.get_token();
+          if (random() % 4 == 0) request.deadline = Clock::now() + std::chrono::microseconds(random() % 3000);
+          scorer->submit(request, box);
+          if (random() % 2 == 0) stop.request_stop();
+          ++begun;
+        }
+      });
+    std::thread bulk([&] {
+      try {
+        scored = scorer->score(views(texts)).rows;
+      } catch (const Error& error) {  // closed before it began
+        EXPECT_EQ(error.code(), ErrorCode::cancelled);
+      }
+    });
+    std::thread closer([&] {
+      while (begun < texts.size() * (seed + 1) / 4) std::this_thread::yield();
+      scorer->close();
+    });
+    for (auto& t : threads) t.join();
+    bulk.join();
+    closer.join();
+    box.wait(texts.size());
+    EXPECT_TRUE(box.each_once());
+  }
+}
+
+TEST_F(ScorerTest, SeveralScorersAndTheirEndDoNotDisturbEachOther) {
+  const auto texts = make_texts(500, 7);
+  auto first = Scorer::open(options()), second = Scorer::open(options("bert_token"));
+  const Predictions before = first->score(views(texts));
+  std::thread other([&] {
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(second->score(views(texts)).entities.size(), texts.size());
+    second.reset();
+  });
+  EXPECT_EQ(first->score(views(texts)).scores, before.scores);
+  other.join();
+  EXPECT_EQ(first->score(views(texts)).scores, before.scores);
+}
+
+#if !defined(__SANITIZE_THREAD__)
+TEST_F(ScorerTest, AChildOfForkIsToldAndMayEnd) {
+  auto scorer = Scorer::open(options());
+  EXPECT_FALSE(scorer->submit({.text = "w6"}).get().error);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int code = 1;
+    try {
+      (void)scorer->submit({.text = "w6"});
+    } catch (const Error& error) {
+      code = error.code() == ErrorCode::usage ? 0 : 2;
+    }
+    scorer.reset();
+    ::_exit(code);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_FALSE(scorer->submit({.text = "w6"}).get().error);
+}
+#endif
+
+}  // namespace
+}  // namespace brim

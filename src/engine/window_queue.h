@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Windows of texts in, their scores out: packs, hands batches to the device's scheduler and gives back what comes. The
+// one place where bulk work is packed and collected; batches depend on the windows and their order alone.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "data/packed_batch.h"
+#include "engine/engine.h"
+
+namespace brim {
+
+// A batch's scores, window by window.
+class WindowResults {
+ public:
+  WindowResults(const PackedBatch& batch, const float* result, size_t width, bool per_token)
+      : batch_(batch), result_(result), width_(width), per_token_(per_token) {}
+  size_t size() const { return batch_.tickets.size(); }
+  uint64_t ticket(size_t i) const { return batch_.tickets[i]; }
+  // One row of `width` floats, or a row per token of the window.
+  std::span<const float> scores(size_t i) const {
+    if (!per_token_) return {result_ + i * width_, width_};
+    const auto first = static_cast<size_t>(batch_.starts[i]), end = static_cast<size_t>(batch_.starts[i + 1]);
+    return {result_ + first * width_, (end - first) * width_};
+  }
+  int64_t tokens() const { return batch_.tokens(); }
+
+ private:
+  const PackedBatch& batch_;
+  const float* result_;
+  size_t width_;
+  bool per_token_;
+};
+
+class WindowQueue {
+ public:
+  // `collect` runs on the scheduler's thread, batch by batch.
+  WindowQueue(Engine& engine, std::function<void(const WindowResults&)> collect);
+
+  Engine& engine() const { return engine_; }
+  // The ids must stay until the window was packed.
+  void push(const Sequence& window) { packer_.push(window); }
+  bool empty() const { return packer_.empty(); }
+  bool ready() const { return packer_.ready(); }                  // a batch can be closed without losing fill
+  uint64_t next_ticket() const { return packer_.next_ticket(); }  // of the first window that is not packed
+
+  // Packs one batch and hands it over once there is room; false: `stop` was set before.
+  bool submit(const std::atomic<bool>* stop = nullptr, Launch launch = Launch::ops);
+  // All that waits. `single`: how it is launched where it is one batch.
+  void submit_all(Launch single);
+  bool wait_one() { return bulk_->wait_one(); }  // see Bulk
+  void finish() { bulk_->finish(); }
+  // Withdraws what the device has not begun: the lowest ticket that has no result and will get none, once finish() has
+  // returned.
+  std::optional<uint64_t> take_back();
+
+  int64_t tokens() const { return tokens_; }  // of the batches handed over, as are these
+  int64_t batches() const { return batches_; }
+  double sum_squares() const { return sum_squares_; }
+  double busy_seconds() const { return bulk_->busy_seconds(); }
+  double pack_seconds() const { return pack_seconds_; }
+
+ private:
+  void pack();
+  Engine& engine_;
+  Packer packer_;
+  PackedBatch batch_;
+  std::unique_ptr<Bulk> bulk_;
+  int64_t tokens_ = 0, batches_ = 0;
+  double sum_squares_ = 0, pack_seconds_ = 0;
+};
+
+}  // namespace brim
