@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/units.h"
 #include "report/spread.h"
@@ -15,6 +16,10 @@ inline std::string cell_ms(double seconds) {
   return fmt::format("{:.{}f}", seconds * 1e3, seconds < 1e-4 ? 4 : seconds < 0.01 ? 2 : seconds < 1 ? 1 : 0);
 }
 inline std::string cell_percent(double share) { return share < 0 ? "–" : fmt::format("{:.1f} %", share * 100); }
+// With what the share is of, where the device's rate was not measured.
+inline std::string cell_mfu(double share, std::string_view note) {
+  return cell_percent(share) + (share < 0 ? "" : std::string(note));
+}
 inline std::string cell_bytes(const std::optional<int64_t>& bytes) { return bytes ? format_bytes(*bytes) : "–"; }
 // "601 to 640": the slowest and the fastest; one measurement has no range.
 inline std::string cell_range(const Spread& rate) {

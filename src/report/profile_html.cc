@@ -23,7 +23,7 @@ void key_figures(HtmlPage& page, const Profile& p) {
     if (const SizePoint* s = m.largest()) {
       figures.emplace_back("texts per second", format_rate(s->run.rows_per_second));
       if (s->counted.tokens > 0) figures.emplace_back("tokens per second", format_si(s->run.tokens_per_second));
-      if (s->run.mfu >= 0) figures.emplace_back("compute used of peak (MFU)", cell_percent(s->run.mfu));
+      if (s->run.mfu >= 0) figures.emplace_back("compute used of peak (MFU)", cell_mfu(s->run.mfu, s->run.mfu_note));
       if (s->joules_per_1000) figures.emplace_back("energy, 1,000 texts", fmt::format("{:.1f} J", *s->joules_per_1000));
     }
     figures.emplace_back("memory", cell_bytes(m.own_bytes()));
@@ -71,7 +71,7 @@ void overview(HtmlPage& page, const Profile& p) {
   line("Texts/s, whole data set", run([](const SizePoint& s) { return format_rate(s.run.rows_per_second); }));
   line("Tokens/s",
        run([](const SizePoint& s) { return s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–"; }));
-  line("Compute used of peak (MFU)", run([](const SizePoint& s) { return cell_percent(s.run.mfu); }));
+  line("Compute used of peak (MFU)", run([](const SizePoint& s) { return cell_mfu(s.run.mfu, s.run.mfu_note); }));
   line("Device busy", run([](const SizePoint& s) { return cell_percent(s.run.device_busy); }));
   line("Memory, measured", [](const auto& m) { return cell_bytes(m.own_bytes()); });
   line("Energy, 1,000 texts",
@@ -126,7 +126,8 @@ void batch_tables(HtmlPage& page, const Profile& p) {
       t.rows.push_back({format_count(b.batch_size), cell_ms(b.seconds.mean), cell_ms(b.seconds.p50),
                         cell_ms(b.seconds.p95), cell_ms(b.seconds.p99), format_rate(b.items_per_second),
                         cell_range(b.rate), b.tokens_per_second > 0 ? format_si(b.tokens_per_second) : "–",
-                        fmt::format("{:.2f}", b.speedup), cell_percent(b.mfu), format_count(b.seconds.count)});
+                        fmt::format("{:.2f}", b.speedup), cell_mfu(b.mfu, m.plan ? m.plan->device.mfu_note() : ""),
+                        format_count(b.seconds.count)});
     page.table(t);
     HtmlTable d{m.name + ", whole data sets",
                 {"Texts", "Seconds", "Texts/s", "Runs", "Tokens/s", "MFU", "Device busy", "J per 1,000", "Limited by"},
@@ -134,8 +135,8 @@ void batch_tables(HtmlPage& page, const Profile& p) {
     for (const auto& s : m.sizes)
       d.rows.push_back({format_count(s.rows), fmt::format("{:.2f}", s.counted.seconds),
                         format_rate(s.run.rows_per_second), cell_range(s.rate),
-                        s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–", cell_percent(s.run.mfu),
-                        cell_percent(s.run.device_busy),
+                        s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–",
+                        cell_mfu(s.run.mfu, s.run.mfu_note), cell_percent(s.run.device_busy),
                         s.joules_per_1000 ? fmt::format("{:.1f}", *s.joules_per_1000) : "–", s.run.held_back_by});
     page.table(d);
   }

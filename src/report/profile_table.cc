@@ -54,7 +54,7 @@ std::string side_by_side(const Profile& p) {
          b != nullptr ? format_count(b->batch_size) : "–", b != nullptr ? format_rate(b->items_per_second) : "–",
          s != nullptr ? format_rate(s->run.rows_per_second) : "–",
          s != nullptr && s->counted.tokens > 0 ? format_si(s->run.tokens_per_second) : "–",
-         s != nullptr ? cell_percent(s->run.mfu) : "–", cell_bytes(m.own_bytes())});
+         s != nullptr ? cell_mfu(s->run.mfu, s->run.mfu_note) : "–", cell_bytes(m.own_bytes())});
     if (labelled) rows.back().push_back(m.accuracy ? fmt::format("{:.4f}", *m.accuracy) : "–");
   }
   return aligned(rows, "");
@@ -78,7 +78,7 @@ std::string by_size(const ModelProfile& m) {
   for (const SizePoint& s : m.sizes)
     rows.push_back({format_count(s.rows), fmt::format("{:.2f}", s.counted.seconds), format_rate(s.run.rows_per_second),
                     cell_range(s.rate), s.counted.tokens > 0 ? format_si(s.run.tokens_per_second) : "–",
-                    cell_percent(s.run.device_busy), cell_percent(s.run.mfu), s.run.held_back_by});
+                    cell_percent(s.run.device_busy), cell_mfu(s.run.mfu, s.run.mfu_note), s.run.held_back_by});
   return fmt::format("\n{} by size of the data set, file to file\n", shortened(m.name, 28)) + aligned(rows, "  ");
 }
 

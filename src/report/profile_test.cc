@@ -284,6 +284,21 @@ TEST(Profile, TablesBySizeAndByBatch) {
     EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
 }
 
+TEST(Profile, AShareOfADataSheetsRateSaysSo) {
+  Profile p = made_up();
+  p.models.resize(1);
+  for (const bool measured : {true, false}) {
+    ModelProfile& m = p.models[0];
+    m.plan->device.kind = DeviceKind::cuda;
+    m.plan->device.measured = measured;
+    m.sizes[0].run.mfu_note = m.plan->device.mfu_note();
+    m.batches[0].mfu = 0.125;
+    const std::string table = profile_table(p), page = profile_html(p), note = " % of the data sheet";
+    EXPECT_EQ(table.find("25.0" + note) == std::string::npos, measured);
+    for (const char* share : {"25.0", "12.5"}) EXPECT_EQ(page.find(share + note) == std::string::npos, measured);
+  }
+}
+
 TEST(Profile, HtmlIsWellFormedAndDrawsItsPlots) {
   const MarkupCheck check = check_markup(profile_html(made_up()));
   EXPECT_EQ(check.problem, "");
