@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <set>
 
 #include "base/error.h"
+#include "base/settings.h"
 #include "base/units.h"
 #include "io/yaml_file.h"
 
@@ -15,8 +15,7 @@ namespace brim {
 namespace {
 
 CLI::Option* option_of(CLI::App& verb, const std::string& key, const std::string& where) {
-  std::string name = key;
-  std::replace(name.begin(), name.end(), '_', '-');
+  const std::string name = dashed(key);
   std::vector<std::string> known;
   for (CLI::Option* option : verb.get_options()) {
     const std::string own = option->nonpositional() ? option->get_lnames()[0] : option->get_name(true);
@@ -60,6 +59,10 @@ void apply_config(CLI::App& verb, const std::string& path) {
     } catch (const CLI::Error&) {
       fail(ErrorCode::usage, "{}: {}: {}: not a value it takes (a number in range, or true or false for a switch)",
            where, key, fmt::join(values, ", "));
+    } catch (const Error& e) {  // named as a flag's value: here it is the file's
+      const std::string flag = fmt::format("`{}={}`: ", underscored(key), values.back()), what = e.what();
+      fail(e.code(), "{}: {}: {}: {}", where, key, values.back(),
+           what.starts_with(flag) ? what.substr(flag.size()) : what);
     }
   }
 }

@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/settings.h"
 #include "base/units.h"
 #include "cli/render.h"
 #include "cli/verb.h"
@@ -45,7 +46,7 @@ class Child {
   explicit Child(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
 
   // Throws if it fails: there is nothing to diagnose then.
-  RunTrace run(const std::vector<Setting>& settings) {
+  RunTrace run(const std::vector<SettingChange>& settings) {
     std::string trace = (std::filesystem::temp_directory_path() / "brim_doctor_XXXXXX").string();
     const int made = ::mkstemp(trace.data());  // a name nobody can have put there before
     if (made < 0) fail(ErrorCode::cannot_write, "{}: cannot create: {}", trace, std::strerror(errno));
@@ -53,14 +54,14 @@ class Child {
     std::vector<std::string> args = {"brim"};
     std::vector<std::string> variables;
     for (char** v = environ; *v != nullptr; ++v) variables.emplace_back(*v);
-    for (const Setting& s : settings)
+    for (const SettingChange& s : settings)
       std::erase_if(variables, [&](const std::string& v) { return v.starts_with(s.variable() + "="); });
     for (size_t i = 0; i < arguments_.size(); ++i) {
       const std::string& a = arguments_[i];
-      const auto names = [&](const Setting& s) {
+      const auto names = [&](const SettingChange& s) {
         std::string flag = a.substr(0, a.find('='));
         if (flag.starts_with("--")) std::replace(flag.begin() + 2, flag.end(), '_', '-');  // brim train takes both
-        return flag == "--" + s.flag;
+        return flag == "--" + dashed(s.name);
       };
       if (std::any_of(settings.begin(), settings.end(), names)) {
         if (a.find('=') == std::string::npos) ++i;  // its value goes too
@@ -68,8 +69,8 @@ class Child {
       }
       args.push_back(a);
     }
-    for (const Setting& s : settings)
-      if (!s.value.empty()) args.insert(args.end(), {"--" + s.flag, s.value});
+    for (const SettingChange& s : settings)
+      if (!s.value.empty()) args.insert(args.end(), {"--" + dashed(s.name), s.value});
     args.insert(args.end(), {"--trace", trace});
     const int status = spawn(args, variables);
     if (status != 0) {
@@ -170,7 +171,7 @@ Verified verify(Child& child, const RunTrace& trace, const Diagnosis& d) {
     v.why = "the input cannot be read twice; give a file";
     return v;
   }
-  std::vector<Setting> settings = settable->settings;
+  std::vector<SettingChange> settings = settable->settings;
   const bool train = trace.record.verb == "train";
   if (train && trace.record.training.resumed) {
     v.why =
@@ -182,7 +183,7 @@ Verified verify(Child& child, const RunTrace& trace, const Diagnosis& d) {
   if (train) {
     if (std::filesystem::exists(beside))
       fail(ErrorCode::cannot_write, "{}: exists; the second run of --verify would write there", beside);
-    settings.push_back({"output-dir", beside});
+    settings.push_back({"output_dir", beside});
   }
   const auto remove = [&] {
     std::error_code ignored;

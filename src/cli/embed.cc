@@ -13,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "base/units.h"
 #include "cli/engine_flags.h"
+#include "cli/setting_flags.h"
 #include "cli/summary.h"
 #include "cli/verb.h"
 #include "engine/pipeline.h"
@@ -115,7 +116,7 @@ int run_embed(EmbedFlags f) {
 struct TokenizeFlags {
   TextFlags text;
   std::string model;
-  int threads = 0;
+  EngineFlags engine;  // of which it takes the threads
 };
 
 void append_encoding(std::string& out, const Encoding& e) {
@@ -140,11 +141,10 @@ void append_encoding(std::string& out, const Encoding& e) {
 int run_tokenize(TokenizeFlags f) {
   if (f.model.empty() || names_vader(f.model))
     fail(ErrorCode::usage, "brim tokenize: name a model directory with --model DIR");
-  check_threads(f.threads);
   const auto tokenizer = Tokenizer::load(resolve_model(f.model, model_places(model_roots())));
   RowReader reader = f.text.open("tokenize");
   RowOutput output(f.text.output, {}, {});
-  ThreadPool pool(f.threads > 0 ? f.threads : hardware_threads());
+  ThreadPool pool(f.engine.threads > 0 ? f.engine.threads : hardware_threads());
   RowChunk chunk;
   std::vector<std::string> lines;
   while (reader.next_chunk(chunk)) {
@@ -175,7 +175,7 @@ std::function<int()> setup_tokenize(CLI::App& app) {
   auto f = std::make_shared<TokenizeFlags>();
   f->text.add_to(app);
   app.add_option("-m,--model", f->model, "directory with tokenizer files")->required();
-  app.add_option("--threads", f->threads, "CPU threads; 0 takes all cores")->capture_default_str();
+  add_flags(app, engine_settings(), f->engine, {"threads"});
   return [f] { return run_tokenize(*f); };
 }
 

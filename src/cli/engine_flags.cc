@@ -6,11 +6,9 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/timeline.h"
-#include "base/units.h"
+#include "cli/setting_flags.h"
 #include "cli/verb.h"
 #include "io/atomic_file.h"
-#include "ops/linear.h"
-#include "plan/plan.h"
 
 namespace brim {
 
@@ -26,40 +24,51 @@ void EngineFlags::add_to(CLI::App& app, bool with_vader, std::vector<std::string
   } else {
     app.add_option("-m,--model", model, help)->capture_default_str();
   }
-  app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  app.add_option("--precision", precision, "auto, fp32, tf32, bf16, fp16, fp8 or int8")->capture_default_str();
-  app.add_option("--memory-limit", memory_limit, "bytes this process may hold on the device: 6GiB, 90% or auto")
-      ->capture_default_str();
-  app.add_option("--threads", threads, "CPU threads; 0 takes all cores")->capture_default_str();
-  app.add_option("--max-length", max_length, "longest text in tokens; 0 takes the model's own")->capture_default_str();
-  app.add_option("--long-text", long_text, "texts that are longer: truncate, window-mean, window-max or error")
-      ->capture_default_str();
-  app.add_flag("--fill", fill, "use all allowed memory, even where it is no faster");
-  app.add_flag("-q,--quiet", quiet, "no progress, no summary");
-  app.add_option("--trace", trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");
+  add_flags(app, engine_settings(), *this,
+            {"device", "precision", "memory_limit", "threads", "max_length", "long_text", "fill", "q,quiet", "trace"});
+}
+
+const SettingsTable<EngineFlags>& engine_settings() {
+  using namespace setting;  // NOLINT: the kinds of values
+  using F = EngineFlags;
+  static const SettingsTable<F> table({
+      {"device", "auto, cpu, cuda or cuda:N", typed(&F::device, read_device, device_text)},
+      {"precision", "auto, fp32, tf32, bf16, fp16, fp8 or int8", typed(&F::precision, read_precision, precision_text)},
+      {"memory_limit", "bytes this process may hold on the device: 6GiB, 90% or auto",
+       typed(&F::memory_limit, MemoryLimit::read, [](const MemoryLimit& limit) { return limit.text; })},
+      {"threads", "CPU threads; 0 takes all cores",
+       number(&F::threads,
+              [](double n) {
+                return n >= 0 && n <= 1024 ? nullptr : "give a number from 1 to 1024, or 0 for all cores";
+              })},
+      {"max_length", "longest text in tokens; 0 takes the model's own", number(&F::max_length, not_negative)},
+      {"long_text", "texts that are longer: truncate, window-mean, window-max or error",
+       choice(&F::long_text, {{"truncate", LongText::truncate},
+                              {"window-mean", LongText::window_mean},
+                              {"window-max", LongText::window_max},
+                              {"error", LongText::error}})},
+      {"fill", "use all allowed memory, even where it is no faster", truth(&F::fill)},
+      {"quiet", "no progress, no summary", truth(&F::quiet)},
+      {"trace", "write a timeline of the run to this file (open it in ui.perfetto.dev)", text(&F::trace)},
+  });
+  return table;
+}
+
+EngineOptions EngineFlags::settings() const {
+  EngineOptions options;
+  options.device = device_text(device);
+  options.precision = precision_text(precision);
+  options.threads = threads;
+  options.memory_limit = memory_limit.text;
+  options.max_length = max_length;
+  options.long_text = long_text;
+  options.fill = fill;
+  return options;
 }
 
 EngineOptions EngineFlags::options() const {
-  const auto policy = long_text_from_name(long_text);
-  if (!policy) fail(ErrorCode::usage, "--long-text {}: use truncate, window-mean, window-max or error", long_text);
-  if (max_length < 0) fail(ErrorCode::usage, "--max-length {}: must not be negative", max_length);
-  if (is_vader()) {  // nothing else looks at them
-    check_threads(threads);
-    if (device != "auto" && device != "cpu" && device != "cuda" && !device.starts_with("cuda:"))
-      fail(ErrorCode::usage, "--device {}: unknown device; use auto, cpu, cuda or cuda:N", device);
-    if (!same_word(precision, "auto") && !precision_from_name(precision))
-      fail(ErrorCode::usage, "--precision {}: use auto, fp32, tf32, bf16, fp16, fp8 or int8", precision);
-    (void)MemoryLimit::resolve(memory_limit, {}, "cpu");
-  }
-  EngineOptions options;
+  EngineOptions options = settings();
   if (!is_vader()) options.model_dir = resolve_model(model, model_places(model_roots()));
-  options.device = device;
-  options.precision = lower_case(precision);
-  options.threads = threads;
-  options.memory_limit = memory_limit;
-  options.max_length = max_length;
-  options.long_text = *policy;
-  options.fill = fill;
   return options;
 }
 
@@ -78,14 +87,9 @@ char DialectFlags::character() const {
   return *character;
 }
 
-void check_threads(int threads) {
-  if (threads < 0 || threads > 1024)
-    fail(ErrorCode::usage, "--threads {}: give a number from 1 to 1024, or 0 for all cores", threads);
-}
-
 std::unique_ptr<Engine> EngineFlags::open(std::optional<Output> output) const {
-  EngineOptions all = options();  // checks the flags, VADER's too
   if (is_vader()) return nullptr;
+  EngineOptions all = options();
   all.output = output;
   return Engine::open(all);
 }

@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "base/settings.h"
 #include "engine/engine.h"
 #include "io/model_dir.h"
 #include "io/row_reader.h"
+#include "plan/resolve.h"
 
 namespace CLI {
 class App;
@@ -17,7 +19,10 @@ namespace brim {
 
 struct EngineFlags {
   std::string model;
-  std::string device = "auto", precision = "auto", memory_limit = "auto", long_text = "truncate";
+  DeviceChoice device;
+  PrecisionWish precision;
+  MemoryLimit memory_limit;
+  LongText long_text = LongText::truncate;
   int threads = 0;
   int64_t max_length = 0;
   bool fill = false;
@@ -27,12 +32,15 @@ struct EngineFlags {
   // `models`: where --model may be given several times.
   void add_to(CLI::App& app, bool with_vader, std::vector<std::string>* models = nullptr);
   bool is_vader() const { return names_vader(model); }
+  EngineOptions settings() const;  // all but the model
   EngineOptions options() const;
   // Null for VADER. `output` overrides what the head gives.
   std::unique_ptr<Engine> open(std::optional<Output> output = std::nullopt) const;
   void start_trace() const;
   void write_trace(const std::string& record = "") const;  // `record`: see report/doctor_trace.h
 };
+
+const SettingsTable<EngineFlags>& engine_settings();
 
 // How the records of csv and tsv inputs are written.
 struct DialectFlags {
@@ -46,8 +54,5 @@ struct DialectFlags {
     options.quotes = !no_quotes;
   }
 };
-
-// 0, for all cores, or a number of threads that can be meant; Error(usage) otherwise.
-void check_threads(int threads);
 
 }  // namespace brim

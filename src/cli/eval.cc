@@ -127,9 +127,9 @@ int run_eval(const EvalFlags& f) {
   if (f.record_agreement) {
     if (engine == nullptr) fail(ErrorCode::usage, "--record-agreement: VADER has no int8 form");
     EngineFlags wide = f.engine, narrow = f.engine;
-    wide.precision = "fp32";
-    narrow.precision = "int8";
-    wide.device = narrow.device = "cpu";
+    wide.precision = {Precision::fp32};
+    narrow.precision = {Precision::int8};
+    wide.device = narrow.device = {DeviceChoice::Kind::cpu};
     const Evaluation a = evaluate(wide.open().get(), request), b = evaluate(narrow.open().get(), request);
     int64_t same = 0;
     for (size_t i = 0; i < a.predicted.size(); ++i) same += a.predicted[i] == b.predicted[i];

@@ -21,6 +21,7 @@
 #include "base/progress.h"
 #include "base/units.h"
 #include "brim/brim.h"
+#include "cli/completion.h"
 #include "cli/env_file.h"
 #include "cli/render.h"
 #include "cli/verb.h"
@@ -190,7 +191,7 @@ std::string extra_argument(const CLI::App& verb, const std::string& text) {
   std::vector<std::string> names;
   for (const CLI::Option* option : verb.get_options())
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
-  std::string near = name == "train" ? setting_meant(typed) : nearest_name(typed, names);
+  std::string near = name == "train" ? train_settings().nearest(typed) : nearest_name(typed, names);
   std::replace(near.begin(), near.end(), '_', '-');
   return fmt::format("there is no flag --{}{}", typed,
                      near.empty() ? not_needed(typed) : fmt::format(" (did you mean --{}?)", near));
@@ -218,24 +219,6 @@ std::string parse_problem(const CLI::App& verb, const CLI::ParseError& error) {
     default:
       return text;
   }
-}
-
-// A bash completion script: verbs, then the flags of the verb typed.
-void print_completion(const CLI::App& app) {
-  std::string verbs, cases;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    verbs += sub->get_name() + " ";
-    cases += fmt::format("    {}) words=\"", sub->get_name());
-    for (const CLI::Option* option : sub->get_options())
-      for (const auto& name : option->get_lnames()) cases += "--" + name + " ";
-    cases += "\" ;;\n";
-  }
-  fmt::print(
-      "_brim() {{\n  local word=${{COMP_WORDS[COMP_CWORD]}} words=\n  case ${{COMP_WORDS[1]}} in\n{}  esac\n"
-      "  [ $COMP_CWORD -eq 1 ] && words=\"{}\"\n  COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
-      "  [ ${{#COMPREPLY[@]}} -eq 0 ] && COMPREPLY=($(compgen -f -- \"$word\"))\n}}\ncomplete -o filenames -F _brim "
-      "brim\n",
-      cases, verbs);
 }
 
 using Verbs = std::vector<std::pair<CLI::App*, std::function<int()>>>;
@@ -282,7 +265,9 @@ int run(int argc, char** argv) {
   std::vector<std::string> help_words;
   CLI::App* help = app.add_subcommand("help", "show a verb's flags");
   help->add_option("verb", help_words, "which verb; and which of its own, as in `brim help models export`");
-  CLI::App* completion = app.add_subcommand("completion", "print a bash completion script: source <(brim completion)");
+  CLI::App* completion = app.add_subcommand("completion", "print a completion script: source <(brim completion bash)");
+  std::string shell = "bash";
+  completion->add_option("shell", shell, "bash, zsh or fish")->capture_default_str();
 
   if (argc > 1 && argv[1][0] != '-') {
     const CLI::App* typed = find_verb(app, argv[1]);
@@ -298,6 +283,9 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     const CLI::App& verb = typed_verb(app);
     fail(ErrorCode::usage, "{}; `brim help{}` shows the flags", parse_problem(verb, e), help_words_of(verb));
+  } catch (const Error&) {  // a value that the settings' table refuses
+    render_for(app, typed_verb(app));
+    throw;
   }
   render_for(app, typed_verb(app));
   if (help->parsed()) {
@@ -322,7 +310,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (completion->parsed()) {
-    print_completion(app);
+    std::cout << completion_script(app, shell);
     return 0;
   }
   for (const auto& [sub, action] : verbs)

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/render.h"
+#include "cli/setting_flags.h"
 #include "cli/verb.h"
 #include "engine/precision.h"
 #include "io/model_dir.h"
@@ -29,11 +30,12 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 
 struct PlanFlags {
   std::vector<std::string> models;
-  std::string task, device, vram, memory_limit, precision, optim, recompute, lr_scaling, config;
-  double tflops = 0, bandwidth = 0, learning_rate = 0;
-  int64_t batch_size = 0, max_length = 0, reference_batch = 0, typical_length = 0;
+  std::string task, device, vram, config;
+  double tflops = 0, bandwidth = 0;
+  int64_t typical_length = 0;
   int threads = 0;
-  bool fill = false, json = false, measure = false;
+  bool json = false, measure = false;
+  FlagValues settings;  // of training's table
 };
 
 // What is to be planned, before a device is chosen.
@@ -43,7 +45,7 @@ struct Job {
   PlanRequest request;
   TrainSettings settings;  // defaults, the YAML file's values, the flags' values
   bool rules = false;      // VADER: nothing of it is on a device
-  bool batch_given = false, optimizer_given = false;
+  bool batch_given = false;
   std::vector<std::string> notes;
   std::string name() const { return rules ? "vader" : dir.filename().string(); }
 };
@@ -64,31 +66,14 @@ Job open_job(const PlanFlags& f, const std::string& model, bool first) {
       if (first) log_info("{}", note);
     job.batch_given = true;
   }
-  const auto take = [&](const char* key, const std::string& value) {
-    if (!value.empty()) apply_setting(s, key, value, std::string("--") + key);
-  };
-  take("memory_limit", f.memory_limit);
-  take("precision", f.precision);
-  take("optim", f.optim);
-  take("recompute", f.recompute);
-  take("lr_scaling", f.lr_scaling);
-  take("device", f.device);
+  for (const auto& [key, values] : f.settings) apply_setting(s, key, values[0]);
   if (!model.empty()) s.model = model;
-  if (f.max_length != 0) s.max_length = f.max_length;
-  if (f.learning_rate != 0) s.learning_rate = f.learning_rate;
-  if (f.reference_batch != 0) s.lr_reference_batch = f.reference_batch;
-  if (f.batch_size != 0) {
-    s.train_batch_size = f.batch_size;
+  if (f.settings.count("batch_size") > 0) {
     s.gradient_accumulation_steps = 1;
     job.batch_given = true;
   }
-  if (f.fill) s.fill = true;
-  if (f.batch_size < 0) fail(ErrorCode::usage, "--batch-size {}: must be at least 1", f.batch_size);
-  if (f.learning_rate < 0) fail(ErrorCode::usage, "--learning-rate {}: must not be negative", f.learning_rate);
   if (f.typical_length < 0) fail(ErrorCode::usage, "--typical-length {}: must not be negative", f.typical_length);
-  if (f.max_length < 0) fail(ErrorCode::usage, "--max-length {}: must not be negative", f.max_length);
   check_values(s);
-  job.optimizer_given = !f.optim.empty();
   if (s.model.empty()) s.model = default_model();
 
   PlanRequest& r = job.request;
@@ -121,9 +106,9 @@ Job open_job(const PlanFlags& f, const std::string& model, bool first) {
   r.typical_length =
       f.typical_length > 0 ? std::min(f.typical_length, r.max_length) : std::min<int64_t>(r.max_length, 128);
   r.fill = s.fill;
-  r.optimizer = s.optim.find("8bit") != std::string::npos ? Optimizer::adamw_8bit : Optimizer::adamw;
-  r.keep_optimizer = job.optimizer_given;
-  if (s.recompute != "auto") r.recompute = recompute_from_name(s.recompute);
+  r.optimizer = s.optim.value_or(Optimizer::adamw);
+  r.keep_optimizer = s.optim.has_value();
+  r.recompute = s.recompute;
   if (r.task == Task::train && job.batch_given)
     r.global_batch_tokens = s.batch_tokens > 0 ? s.batch_tokens : s.global_batch() * r.typical_length;
   return job;
@@ -135,6 +120,11 @@ struct Target {
   std::unique_ptr<Device> device;  // only where it is this machine's
   std::vector<std::string> notes;
 };
+
+// A card's name, `all`, or what is here, which a file of settings may say too.
+std::string device_of(const PlanFlags& f, const Job& job) {
+  return f.device.empty() ? device_text(job.settings.device) : f.device;
+}
 
 Target open_target(const PlanFlags& f, const std::string& name) {
   Target t;
@@ -164,12 +154,12 @@ Target open_target(const PlanFlags& f, const std::string& name) {
 PlanRequest request_for(const Job& job, const Target& t) {
   PlanRequest r = job.request;
   r.device = t.profile;
-  r.limit_bytes = MemoryLimit::resolve(job.settings.memory_limit, t.memory, t.profile.name, job.settings.limit_origin);
+  r.limit_bytes = job.settings.memory_limit.on(t.memory, t.profile.name, job.settings.limit_origin);
   r.limit_origin = job.settings.limit_origin;
   add_host_memory(r, job.dir);
   const TrainSettings& s = job.settings;
-  r.precision = (r.task == Task::score ? choose_precision(s.precision, t.profile, job.config, job.dir)
-                                       : resolve_precision(s.precision, s.precision_by_switch, t.profile, r.task))
+  r.precision = (r.task == Task::score ? choose_precision(precision_text(s.precision), t.profile, job.config, job.dir)
+                                       : resolve_precision(s.precision, t.profile, r.task))
                     .precision;
   if (t.device && r.device.kind != DeviceKind::cpu) r.device = measured_profile(*t.device, r.precision, r.limit_bytes);
   return r;
@@ -258,7 +248,7 @@ nlohmann::ordered_json json_of(const Job& job, const Plan& p) {
     j["global_batch"] = b.texts;
     j["global_batch_tokens"] = b.tokens;
     j["learning_rate"] = b.rate;
-    j["lr_scaling"] = job.settings.lr_scaling;
+    j["lr_scaling"] = setting_text(job.settings, "lr_scaling");
   }
   return j;
 }
@@ -311,10 +301,10 @@ void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
     fmt::print("global batch {}, {} tokens: {} micro-batch{} per update\n", format_count(b.texts, "text"),
                format_count(b.tokens), p.accumulation_steps, p.accumulation_steps == 1 ? "" : "es");
     fmt::print("learn. rate  {:.3g}{}\n", b.rate,
-               job.settings.lr_scaling == "none"
+               job.settings.lr_scaling == LrScaling::none
                    ? ""
                    : fmt::format(" ({:.3g} for a batch of {}, scaled {})", job.settings.learning_rate,
-                                 job.settings.lr_reference_batch, job.settings.lr_scaling));
+                                 job.settings.lr_reference_batch, setting_text(job.settings, "lr_scaling")));
   }
   fmt::print("predicted    {} tokens/s, {} per {}\n\n", format_si(p.tokens_per_second), seconds_text(p.step_seconds),
              p.task == Task::train ? "update" : "batch");
@@ -391,7 +381,7 @@ int run_all(const PlanFlags& f, const Job& job) {
 }
 
 int run_one(const PlanFlags& f, Job job) {
-  Target t = open_target(f, job.settings.device);
+  Target t = open_target(f, device_of(f, job));
   job.notes.insert(job.notes.end(), t.notes.begin(), t.notes.end());
   const PlanRequest r = request_for(job, t);
   const int64_t since = now_ns();
@@ -460,9 +450,9 @@ Together plan_together(const std::vector<Job>& jobs, const Target& t) {
 }
 
 int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
-  if (jobs[0].settings.device == "all")
+  if (device_of(f, jobs[0]) == "all")
     fail(ErrorCode::usage, "--device all: plans one model; name a device for several");
-  const Target t = open_target(f, jobs[0].settings.device);
+  const Target t = open_target(f, device_of(f, jobs[0]));
   const Together all = plan_together(jobs, t);
   if (f.json) {
     nlohmann::ordered_json j = {{"task", task_name(Task::score)},
@@ -517,7 +507,7 @@ int run_plan(const PlanFlags& f) {
     fail(ErrorCode::usage, "--model: training is planned for one model, {} are given", jobs.size());
   if (jobs.size() > 1 || jobs[0].rules) return run_several(f, jobs);
   const bool described = !f.vram.empty() || f.tflops != 0 || f.bandwidth != 0;
-  return jobs[0].settings.device == "all" && !described ? run_all(f, jobs[0]) : run_one(f, std::move(jobs[0]));
+  return device_of(f, jobs[0]) == "all" && !described ? run_all(f, jobs[0]) : run_one(f, std::move(jobs[0]));
 }
 
 }  // namespace
@@ -532,23 +522,26 @@ std::function<int()> setup_plan(CLI::App& app) {
   app.add_option("--vram", f->vram, "a card of your own: its memory, such as 8GiB; enough by itself");
   app.add_option("--tflops", f->tflops, "its attainable half-precision matrix rate, TFLOP/s");
   app.add_option("--bandwidth", f->bandwidth, "its attainable memory bandwidth, GB/s");
-  app.add_option("--memory-limit", f->memory_limit, "bytes the process may hold on the device: 6GiB, 90% or auto")
-      ->check([](const std::string& given) {
-        return given.empty() ? std::string("give bytes (6GiB, 512MiB), a percentage (90%) or auto") : "";
-      });
-  app.add_option("--precision", f->precision, "auto, fp32, tf32, bf16, fp16, fp8 or int8");
-  app.add_option("--max-length", f->max_length, "longest text in tokens; 0 takes the model's own");
+  const auto add = [&](const char* name, const char* help) {
+    const std::vector<SettingInfo> all = train_settings().infos();
+    SettingInfo setting = *std::find_if(all.begin(), all.end(), [&](const SettingInfo& i) { return i.name == name; });
+    setting.help = help;
+    setting.default_value = "";
+    add_kept_flag(app, setting, f->settings, Spelling::dashes);
+  };
+  add("memory_limit", "bytes the process may hold on the device: 6GiB, 90% or auto");
+  add("precision", "auto, fp32, tf32, bf16, fp16, fp8 or int8");
+  add("max_length", "longest text in tokens; 0 takes the model's own");
   app.add_option("--typical-length", f->typical_length,
                  "tokens a text has on average, for predicting speed; 0: at most 128");
   app.add_option("--threads", f->threads, "CPU threads; 0 takes all cores");
-  app.add_flag("--fill", f->fill, "use all allowed memory, even where it is no faster");
-  app.add_option("--optim", f->optim, "train: adamw or adamw_8bit");
-  app.add_option("--recompute", f->recompute, "train: auto, none, selective or full");
-  app.add_option("--batch-size", f->batch_size,
-                 "train: batch size (rows an update is made from); absent: as many as are useful");
-  app.add_option("--learning-rate", f->learning_rate, "train: at the reference batch");
-  app.add_option("--lr-scaling", f->lr_scaling, "train: none, sqrt or linear in the global batch");
-  app.add_option("--lr-reference-batch", f->reference_batch, "train: the batch the learning rate is meant for");
+  add("fill", "use all allowed memory, even where it is no faster");
+  add("optim", "train: adamw or adamw_8bit");
+  add("recompute", "train: auto, none, selective or full");
+  add("batch_size", "train: batch size (rows an update is made from); absent: as many as are useful");
+  add("learning_rate", "train: at the reference batch");
+  add("lr_scaling", "train: none, sqrt or linear in the global batch");
+  add("lr_reference_batch", "train: the batch the learning rate is meant for");
   app.add_option("--config", f->config, "YAML file of training keys, as `brim train` reads it: plans that training");
   app.add_flag("--measure", f->measure, "measure this CPU first and keep the answer");
   app.add_flag("--json", f->json, "print the plan as JSON");

@@ -14,7 +14,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "cli/engine_flags.h"
 #include "cli/render.h"
+#include "cli/setting_flags.h"
 #include "cli/verb.h"
 #include "io/model_dir.h"
 
@@ -26,7 +28,7 @@ struct ProfileFlags {
               format = "auto", text_column, label_column, output_dir = ".";
   double seconds = 1;
   bool json = false, quiet = false;
-  EngineOptions engine;
+  EngineFlags engine;
   LlmOptions llm;
 };
 
@@ -77,7 +79,7 @@ int run(const ProfileFlags& f) {
     fail(ErrorCode::cannot_write, "--output-dir {}: cannot be made or written to", f.output_dir);
   stop_on_signals();
   ProfileOptions options;
-  options.engine = f.engine;
+  options.engine = f.engine.settings();
   options.seconds = f.seconds;
   options.stop = &stop_requested();
   options.batch_sizes = counts("--batch-sizes", f.batch_sizes);
@@ -133,16 +135,7 @@ std::function<int()> setup_profile(CLI::App& app) {
   app.add_option("--output-dir", f->output_dir, "where gpu_profile_YYYYMMDD_HHMMSS.json and .html go")
       ->capture_default_str();
   app.add_option("--seconds", f->seconds, "time for each batch size, in seven rounds")->capture_default_str();
-  app.add_option("--device", f->engine.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  app.add_option("--precision", f->engine.precision, "auto, fp32, tf32, bf16, fp16, fp8 or int8")
-      ->capture_default_str();
-  app.add_option("--memory-limit", f->engine.memory_limit,
-                 "bytes this process may hold on the device: 6GiB, 90% or auto")
-      ->capture_default_str();
-  app.add_option("--threads", f->engine.threads, "CPU threads; 0 takes all cores")->capture_default_str();
-  app.add_option("--max-length", f->engine.max_length, "longest text in tokens; 0 takes the model's own")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  add_flags(app, engine_settings(), f->engine, {"device", "precision", "memory_limit", "threads", "max_length"});
   app.add_option("--llm-url", f->llm.url, "where the language model answers: Ollama or an OpenAI-compatible server");
   app.add_option("--llm-model", f->llm.model, "its name there");
   app.add_option("--llm-api", f->llm.api, "auto, ollama or openai")->capture_default_str();

@@ -6,13 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "base/settings.h"
+
 namespace brim {
 namespace {
-
-std::string underscored(std::string name) {
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
 
 // "bench streams"; empty for the program itself.
 std::string words_of(const CLI::App& verb) {

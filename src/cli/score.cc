@@ -90,9 +90,8 @@ Models open_models(const ScoreFlags& f) {
   for (const std::string& model : models.given) {
     EngineFlags flags = f.engine;
     flags.model = model;
-    const EngineOptions checked = flags.options();  // VADER's flags too
     vader.push_back(flags.is_vader());
-    if (!flags.is_vader()) options.push_back(checked);
+    if (!flags.is_vader()) options.push_back(flags.options());
   }
   if (options.size() == 1)
     models.owned.push_back(Engine::open(options[0]));
@@ -218,7 +217,7 @@ RunIdentity identity_of(const ScoreFlags& f, const Models& models, OutputFormat 
                 {"text-column", f.text_column},
                 {"on-error", f.on_error},
                 {"all-scores", f.all_scores ? "yes" : "no"},
-                {"long-text", f.engine.long_text},
+                {"long-text", engine_settings().find("long_text")->value.get(f.engine)},
                 {"max-length", std::to_string(f.engine.max_length)}};
   if (!f.dialect.delimiter.empty()) id.options["delimiter"] = f.dialect.delimiter;
   if (f.dialect.no_quotes) id.options["no-quotes"] = "yes";

@@ -13,6 +13,7 @@
 #include "base/timeline.h"
 #include "base/units.h"
 #include "cli/render.h"
+#include "cli/setting_flags.h"
 #include "cli/verb.h"
 #include "io/atomic_file.h"
 #include "io/model_dir.h"
@@ -29,14 +30,8 @@ struct TrainFlags {
   std::string config;
   std::string trace;
   bool quiet = false;
-  std::map<std::string, std::vector<std::string>> values;  // by key, as typed
+  FlagValues values;
 };
-
-std::string dashed(std::string name) {
-  for (char& c : name)
-    if (c == '_') c = '-';
-  return name;
-}
 
 int run_train(const TrainFlags& f) {
   TrainSettings settings;
@@ -51,8 +46,7 @@ int run_train(const TrainFlags& f) {
       if (value.empty()) fail(ErrorCode::usage, "--{}: its value is missing", dashed(key));
   for (const auto& [key, values] : f.values)
     for (const auto& value : values)
-      if (std::string note = apply_setting(settings, key, value, "--" + dashed(key)); !note.empty())
-        notes.push_back(note);
+      if (std::string note = apply_setting(settings, key, value); !note.empty()) notes.push_back(note);
   for (const auto& note : notes) log_info("{}", note);
   if (settings.model.empty()) settings.model = settings.teacher;
   if (settings.model.empty()) fail(ErrorCode::usage, "brim train: name the model to start from with --model DIR");
@@ -112,8 +106,9 @@ int run_train(const TrainFlags& f) {
       print_stderr("best {}{} {:.4f} at step {}\n", outcome.best_metric_name,
                    outcome.best_metric_name == "mean_f1" ? " (of macro_f1 and entity_f1)" : "", outcome.best_metric,
                    format_count(outcome.best_step));
-    print_stderr("model in {}{}\n", settings.output_dir,
-                 settings.task == "multi" ? fmt::format(", the tagger in {}/{}", settings.output_dir, kTagger) : "");
+    print_stderr(
+        "model in {}{}\n", settings.output_dir,
+        settings.task == TaskChoice::multi ? fmt::format(", the tagger in {}/{}", settings.output_dir, kTagger) : "");
   }
   return 0;
 }
@@ -125,23 +120,7 @@ std::function<int()> setup_train(CLI::App& app) {
   app.add_option("--config", f->config, "YAML file of the same keys");
   app.add_flag("-q,--quiet", f->quiet, "no progress, no summary");
   app.add_option("--trace", f->trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");
-  for (const SettingsKey& key : settings_keys()) {
-    std::string names = "--" + dashed(key.name);
-    if (key.name.find('_') != std::string::npos) names += ",--" + key.name;
-    // A flag without a value means true: --bf16, --gradient-checkpointing.
-    CLI::Option* option = app.add_option_function<std::vector<std::string>>(
-        names,
-        [f, key](const std::vector<std::string>& v) {
-          const bool bare = v.empty() || v == std::vector<std::string>{""};
-          f->values[key.name] = bare && key.may_stand_alone ? std::vector<std::string>{"true"} : v;
-        },
-        key.unnecessary             ? "accepted; " + key.help
-        : key.default_value.empty() ? key.help
-                                    : fmt::format("{} (default {})", key.help, key.default_value));
-    option->expected(0, 1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name("");
-    option->allow_extra_args(key.may_repeat);
-    if (key.unnecessary) option->group("Accepted, not needed");
-  }
+  for (const SettingInfo& setting : train_settings().infos()) add_kept_flag(app, setting, f->values, Spelling::both);
   const Renderer renderer(app);  // its keys' help names other keys
   for (CLI::Option* option : app.get_options()) option->description(renderer.text(option->get_description(), ""));
   return [f] { return run_train(*f); };

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/settings.h"
 
 namespace brim {
 
@@ -65,19 +66,35 @@ void say_why_no_gpu(const std::string& reason, const std::string& root) {
 
 }  // namespace
 
-std::unique_ptr<Device> open_device(const std::string& text, int threads, const std::string& root) {
-  if (text == "cpu") return open_cpu_device(threads);
-  if (text == "auto") {
+DeviceChoice read_device(std::string_view text) {
+  using Kind = DeviceChoice::Kind;
+  if (text == "auto") return {};
+  if (text == "cpu") return {Kind::cpu};
+  if (text == "cuda") return {Kind::cuda};
+  const std::string_view number = text.starts_with("cuda:") ? text.substr(5) : "";
+  if (number.empty() || number.size() > 2 || number.find_first_not_of("0123456789") != std::string_view::npos)
+    throw BadValue{"unknown device; use auto, cpu, cuda or cuda:N"};
+  return {Kind::cuda, std::stoi(std::string(number))};
+}
+
+std::string device_text(const DeviceChoice& choice) {
+  if (choice.kind == DeviceChoice::Kind::automatic) return "auto";
+  if (choice.kind == DeviceChoice::Kind::cpu) return "cpu";
+  return fmt::format("cuda:{}", choice.index);
+}
+
+std::unique_ptr<Device> open_device(const DeviceChoice& choice, int threads, const std::string& root) {
+  if (choice.kind == DeviceChoice::Kind::cuda) return open_cuda_device(choice.index);
+  if (choice.kind == DeviceChoice::Kind::automatic) {
     const auto reason = cuda_unavailable_reason(0);
     if (!reason) return open_cuda_device(0);
     say_why_no_gpu(*reason, root);
-    return open_cpu_device(threads);
   }
-  if (text == "cuda") return open_cuda_device(0);
-  if (text.rfind("cuda:", 0) == 0 && text.size() > 5 && text.size() < 8 &&
-      text.find_first_not_of("0123456789", 5) == std::string::npos)
-    return open_cuda_device(std::stoi(text.substr(5)));
-  fail(ErrorCode::usage, "`device={}`: unknown device; use auto, cpu, cuda or cuda:N", text);
+  return open_cpu_device(threads);
+}
+
+std::unique_ptr<Device> open_device(std::string_view text, int threads) {
+  return open_device(read_setting("device", text, read_device), threads);
 }
 
 }  // namespace brim

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "device/stream.h"
 
@@ -83,8 +84,19 @@ std::unique_ptr<Device> open_cuda_device(int index);
 // A loaded driver or device files of NVIDIA's, below `root`: a GPU may be expected.
 bool nvidia_driver_here(const std::string& root = "");
 
-// "auto": CUDA when there is a usable device, else the CPU (and why, where a driver is, once through log_info); "cpu";
-// "cuda"; "cuda:1". `root` is for tests: where device files are looked for.
-std::unique_ptr<Device> open_device(const std::string& text, int threads, const std::string& root = "");
+// Which device to use. auto is CUDA where there is a usable device, else the CPU.
+struct DeviceChoice {
+  enum class Kind : uint8_t { automatic, cpu, cuda };
+  Kind kind = Kind::automatic;
+  int index = 0;  // of CUDA's
+  bool operator==(const DeviceChoice&) const = default;
+};
+DeviceChoice read_device(std::string_view text);      // auto, cpu, cuda, cuda:1; throws BadValue
+std::string device_text(const DeviceChoice& choice);  // as read_device takes it
+
+// Where auto takes the CPU although a driver is there it says why, once, through log_info. `root` is for tests: where
+// device files are looked for.
+std::unique_ptr<Device> open_device(const DeviceChoice& choice, int threads, const std::string& root = "");
+std::unique_ptr<Device> open_device(std::string_view text, int threads);  // `device` as a caller gave it
 
 }  // namespace brim

@@ -34,6 +34,12 @@ TEST(Device, UnknownNamesAreUsageErrors) {
   EXPECT_THROW((void)open_device("cpu", -1), Error);
 }
 
+TEST(Device, AChoiceIsReadOnceAndWrittenAsItIsRead) {
+  for (const char* text : {"auto", "cpu", "cuda:0", "cuda:12"}) EXPECT_EQ(device_text(read_device(text)), text);
+  EXPECT_EQ(read_device("cuda"), read_device("cuda:0"));
+  EXPECT_EQ(read_device("cuda:12").index, 12);
+}
+
 TEST(Device, ADriverIsKnownByItsFiles) {
   const TempDir wsl, linux;
   EXPECT_FALSE(nvidia_driver_here(wsl.path()));
@@ -54,9 +60,9 @@ TEST(Device, AutoSaysOnceWhyACardIsNotUsed) {
   const LogSink before = set_log_sink([&](LogLevel level, std::string_view line) {
     if (level != LogLevel::debug) lines.emplace_back(line);
   });
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(open_device("auto", 1, bare.path())->kind(), DeviceKind::cpu);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(open_device(DeviceChoice{}, 1, bare.path())->kind(), DeviceKind::cpu);
   EXPECT_EQ(lines.size(), 0u) << "no sign of a card, no word";
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(open_device("auto", 1, machine.path())->kind(), DeviceKind::cpu);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(open_device(DeviceChoice{}, 1, machine.path())->kind(), DeviceKind::cpu);
   set_log_sink(before);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_NE(lines[0].find(*reason), std::string::npos) << lines[0];

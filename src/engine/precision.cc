@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/settings.h"
 #include "io/atomic_file.h"
 #include "model/fp8.h"
 
@@ -48,7 +49,8 @@ PrecisionChoice choose_precision(const std::string& asked, const DeviceProfile& 
     if (agreement >= kEnoughAgreement)
       return {Precision::int8, fmt::format("its int8 labels were measured to agree on {:.2f} %", agreement * 100)};
   }
-  const PrecisionChoice choice = resolve_precision(asked, false, device, Task::score);
+  const PrecisionChoice choice =
+      resolve_precision(read_setting("precision", asked, read_precision), device, Task::score);
   return choice.precision == Precision::fp8 ? fp8_choice(config) : choice;
 }
 

@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/settings.h"
 #include "base/units.h"
 #include "io/hf_config.h"
 #include "io/weights.h"
@@ -582,27 +583,39 @@ void share_limit(int64_t limit_bytes, int64_t context_bytes, size_t models,
   }
 }
 
-int64_t MemoryLimit::resolve(const std::string& text, MemoryInfo memory, const std::string& device,
-                             const LimitOrigin& origin) {
-  const auto refuse = [&](const std::string& why) { fail(ErrorCode::usage, "{}: {}", origin.name(text), why); };
-  if (same_word(text, "auto")) return memory.free_bytes - memory.free_bytes / 20;
-  if (!text.empty() && text.back() == '%') {
+MemoryLimit MemoryLimit::read(std::string_view given) {
+  MemoryLimit limit;
+  limit.text = given;
+  const std::string& text = limit.text;
+  if (same_word(text, "auto")) return limit;
+  if (text.ends_with('%')) {
     char* end = nullptr;
-    const double percent = std::strtod(text.c_str(), &end);
-    if (end != text.c_str() + text.size() - 1 || !(percent > 0) || percent > 100)
-      refuse("a percentage is above 0 and at most 100");
-    return static_cast<int64_t>(static_cast<double>(memory.total_bytes) * percent / 100);
+    limit.percent = std::strtod(text.c_str(), &end);
+    if (end != text.c_str() + text.size() - 1 || !(limit.percent > 0) || limit.percent > 100)
+      throw BadValue{"a percentage is above 0 and at most 100"};
+    return limit;
   }
-  if (!text.empty() && text[0] == '-') refuse("must be above zero");
+  if (text.starts_with('-')) throw BadValue{"must be above zero"};
   const auto bytes = parse_bytes(text);
-  if (!bytes) refuse("give bytes (6GiB, 512MiB), a percentage (90%) or auto");
-  if (*bytes <= 0) refuse("must be above zero");
+  if (!bytes) throw BadValue{"give bytes (6GiB, 512MiB), a percentage (90%) or auto"};
+  if (*bytes <= 0) throw BadValue{"must be above zero"};
   if (const std::string meant = with_unit(text); !meant.empty())
-    refuse(fmt::format("a number needs a unit; did you mean {}?", meant));
-  if (memory.total_bytes > 0 && *bytes > memory.total_bytes)
-    refuse(fmt::format("{} has {}; write {} or less", device, format_bytes(memory.total_bytes),
-                       origin.setting(memory.total_bytes - 10'000'000)));
-  return *bytes;
+    throw BadValue{fmt::format("a number needs a unit; did you mean {}?", meant)};
+  limit.bytes = *bytes;
+  return limit;
+}
+
+int64_t MemoryLimit::on(MemoryInfo memory, const std::string& device, const LimitOrigin& origin) const {
+  if (percent > 0) return static_cast<int64_t>(static_cast<double>(memory.total_bytes) * percent / 100);
+  if (bytes == 0) return memory.free_bytes - memory.free_bytes / 20;
+  if (memory.total_bytes > 0 && bytes > memory.total_bytes)
+    fail(ErrorCode::usage, "{}: {} has {}; write {} or less", origin.name(text), device,
+         format_bytes(memory.total_bytes), origin.setting(memory.total_bytes - 10'000'000));
+  return bytes;
+}
+
+int64_t MemoryLimit::resolve(std::string_view text, MemoryInfo memory, const std::string& device) {
+  return read_setting("memory_limit", text, read).on(memory, device);
 }
 
 }  // namespace brim

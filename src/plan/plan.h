@@ -30,10 +30,17 @@ struct LimitOrigin {
 
 // How many bytes the process may hold on the device, everything included.
 struct MemoryLimit {
+  std::string text = "auto";  // as written
+  int64_t bytes = 0;
+  double percent = 0;  // both 0: auto
+
   // "6GiB", "90%", "auto". Percent is of the device's total; auto leaves what others use, and a reserve, alone. A
-  // number without a unit, or more than `device` has, is a usage error.
-  static int64_t resolve(const std::string& text, MemoryInfo memory, const std::string& device = "the device",
-                         const LimitOrigin& origin = {});
+  // number without a unit is a BadValue.
+  static MemoryLimit read(std::string_view text);
+  // More than `device` has is a usage error.
+  int64_t on(MemoryInfo memory, const std::string& device = "the device", const LimitOrigin& origin = {}) const;
+  // `memory_limit` as a caller gave it, on a device.
+  static int64_t resolve(std::string_view text, MemoryInfo memory, const std::string& device = "the device");
 };
 
 enum class Task : uint8_t { score, train };

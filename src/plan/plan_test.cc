@@ -16,6 +16,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/settings.h"
 #include "base/thread_pool.h"
 #include "data/packed_batch.h"
 #include "memory/ledger.h"
@@ -52,7 +53,7 @@ PlanRequest request(const ModelShape& model, Task task, const DeviceProfile& dev
   r.shape = model;
   r.task = task;
   r.device = device;
-  r.precision = resolve_precision("auto", false, device, task).precision;
+  r.precision = resolve_precision({}, device, task).precision;
   r.max_length = std::min<int64_t>(model.max_tokens(), task == Task::train ? 128 : 512);
   r.limit_bytes = MemoryLimit::resolve("auto", {device.total_bytes, device.total_bytes});
   return r;
@@ -398,7 +399,7 @@ TEST(MemoryLimit, WhatPeopleWrite) {
             std::string::npos)
       << over;
   const LimitOrigin file{"run.yaml:7", "max_memory_gb", "12.0"};
-  EXPECT_EQ(message_of([&] { MemoryLimit::resolve("12.0GB", card, "rtx3050-6gb", file); }, ErrorCode::usage),
+  EXPECT_EQ(message_of([&] { MemoryLimit::read("12.0GB").on(card, "rtx3050-6gb", file); }, ErrorCode::usage),
             "run.yaml:7: max_memory_gb: 12.0: rtx3050-6gb has 6.00 GiB; write max_memory_gb: 6.44 or less");
 }
 
@@ -568,9 +569,16 @@ TEST(Plan, Golden) {
       }
 }
 
+TEST(Precision, AWishIsReadOnceAndWrittenAsItIsRead) {
+  for (const char* text : {"auto", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"})
+    EXPECT_EQ(precision_text(read_precision(text)), text);
+  EXPECT_EQ(read_precision("BF16").precision, Precision::bf16);
+  EXPECT_THROW(read_precision("int3"), BadValue);
+}
+
 TEST(Precision, ACardWithoutBf16TrainsInFp16) {
   const auto chosen = [](const char* asked, bool wish, const char* device, Task task) {
-    return resolve_precision(asked, wish, card_profile(device), task);
+    return resolve_precision({read_precision(asked).precision, wish}, card_profile(device), task);
   };
   for (const Task task : {Task::score, Task::train}) {
     EXPECT_EQ(chosen("auto", false, "rtx3060", task).precision, Precision::bf16);

@@ -2,6 +2,7 @@
 #include "plan/resolve.h"
 
 #include "base/error.h"
+#include "base/settings.h"
 
 namespace brim {
 namespace {
@@ -23,23 +24,31 @@ PrecisionChoice by_default(const DeviceProfile& d, Task task) {
 
 }  // namespace
 
-PrecisionChoice resolve_precision(const std::string& asked, bool wish, const DeviceProfile& d, Task task) {
-  if (asked == "auto") {
+PrecisionWish read_precision(std::string_view text) {
+  if (same_word(text, "auto")) return {};
+  const auto precision = precision_from_name(lower_case(text));
+  if (!precision) throw BadValue{"use auto, fp32, tf32, bf16, fp16, fp8 or int8"};
+  return {precision};
+}
+
+std::string precision_text(const PrecisionWish& wish) {
+  return wish.precision ? precision_name(*wish.precision) : "auto";
+}
+
+PrecisionChoice resolve_precision(const PrecisionWish& wish, const DeviceProfile& d, Task task) {
+  if (!wish.precision) {
     PrecisionChoice choice = by_default(d, task);
-    if (wish && d.kind == DeviceKind::cpu) choice.reason = "mixed precision applies on a GPU only";
+    if (wish.by_switch && d.kind == DeviceKind::cpu) choice.reason = "mixed precision applies on a GPU only";
     return choice;
   }
-  const bool train = task == Task::train;
-  const auto precision = precision_from_name(asked);
-  if (!precision)
-    fail(ErrorCode::usage, "`precision={}`: use auto, fp32, tf32, bf16{}", asked,
-         train ? " or fp16" : ", fp16, fp8 or int8");
-  if (train && (*precision == Precision::fp8 || *precision == Precision::int8))
-    fail(ErrorCode::usage, "`precision={}`: training runs in fp32, tf32, bf16 or fp16", asked);
-  if (d.rate(*precision) > 0) return {*precision, "asked for"};
-  if (!wish) fail(ErrorCode::usage, "`precision={}`: {} computes in {}", asked, d.name, d.precisions());
+  const Precision asked = *wish.precision;
+  if (task == Task::train && (asked == Precision::fp8 || asked == Precision::int8))
+    fail(ErrorCode::usage, "`precision={}`: training runs in fp32, tf32, bf16 or fp16", precision_name(asked));
+  if (d.rate(asked) > 0) return {asked, "asked for"};
+  if (!wish.by_switch)
+    fail(ErrorCode::usage, "`precision={}`: {} computes in {}", precision_name(asked), d.name, d.precisions());
   return {by_default(d, task).precision,
-          fmt::format("{} has no {}", d.kind == DeviceKind::cpu ? "the CPU" : d.name, asked)};
+          fmt::format("{} has no {}", d.kind == DeviceKind::cpu ? "the CPU" : d.name, precision_name(asked))};
 }
 
 }  // namespace brim

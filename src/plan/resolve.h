@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a wish becomes on a device: the one place that decides on a precision, for scoring, training and plans of both.
 #pragma once
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "plan/plan.h"
 
@@ -12,9 +14,18 @@ struct PrecisionChoice {
   std::string reason;  // in one line
 };
 
-// `asked`: auto or a precision's name. auto is bf16 where the device computes it natively (training on a CPU: fp32), on
-// a card without bf16 fp16, in training with a loss scale. A precision the device lacks is a usage error, unless it is
-// only a `wish` (fp16: true and its like in a file made for another machine): then it is left out, as if auto.
-PrecisionChoice resolve_precision(const std::string& asked, bool wish, const DeviceProfile& device, Task task);
+// What was asked for.
+struct PrecisionWish {
+  std::optional<Precision> precision;  // none: auto
+  bool by_switch = false;  // fp16: true and its like, in a file made for another machine: left out where it cannot be
+  bool operator==(const PrecisionWish&) const = default;
+};
+PrecisionWish read_precision(std::string_view text);    // auto or a precision's name; throws BadValue
+std::string precision_text(const PrecisionWish& wish);  // as read_precision takes it
+
+// auto is bf16 where the device computes it natively (training on a CPU: fp32), on a card without bf16 fp16, in
+// training with a loss scale. A precision the device lacks is a usage error, unless it was asked for by a switch: then
+// as auto.
+PrecisionChoice resolve_precision(const PrecisionWish& wish, const DeviceProfile& device, Task task);
 
 }  // namespace brim

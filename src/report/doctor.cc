@@ -199,7 +199,7 @@ class DiagnosisBuilder {
         const int threads = predict_.more_tokenizers();
         if (threads > p.tokenizers) {
           f.change = fmt::format("`tokenizer_threads={}`", threads);
-          f.settings = {{"tokenizer-threads", std::to_string(threads)}};
+          f.settings = {{"tokenizer_threads", std::to_string(threads)}};
         } else if (r_.machine_cores > r_.cores) {
           f.change =
               fmt::format("let the process use more of the machine's {} cores (it may use {}: affinity or cgroup)",
@@ -221,7 +221,7 @@ class DiagnosisBuilder {
                             : "");
         if (r_.staging_depth == 1) {
           f.change = "keep three batches in flight, as planned: unset BRIM_STAGING_DEPTH";
-          f.settings = {{"staging-depth", ""}};
+          f.settings = {{"staging_depth", ""}};
         } else {
           f.change = "the link to the card is slow or shared: check its PCIe width (brim monitor)";
         }
@@ -229,7 +229,7 @@ class DiagnosisBuilder {
       case Cause::launch:
         f.evidence = fmt::format("{}; launching took {} of the time", idle, percent(share(s_.launch)));
         f.change = "larger batches need fewer launches: `memory_limit=auto`";
-        if (r_.free_limit_bytes > r_.limit_bytes) f.settings = {{"memory-limit", "auto"}};
+        if (r_.free_limit_bytes > r_.limit_bytes) f.settings = {{"memory_limit", "auto"}};
         break;
       case Cause::sync:
         f.evidence = fmt::format("{}; the host waited for a device that had nothing to do", idle);
@@ -288,7 +288,7 @@ class DiagnosisBuilder {
     } else {
       f.change = fmt::format("`memory_limit=auto`: the limit of {} leaves room for {} tokens",
                              format_bytes(r_.limit_bytes), format_count(r_.token_budget));
-      f.settings = {{"memory-limit", "auto"}};
+      f.settings = {{"memory_limit", "auto"}};
     }
   }
 
@@ -425,10 +425,10 @@ std::optional<Cause> cause_from_name(const std::string& name) {
   return std::nullopt;
 }
 
-std::string Setting::variable() const {
-  std::string name = "BRIM_";
-  for (const char c : flag) name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return name;
+std::string SettingChange::variable() const {
+  std::string variable = "BRIM_";
+  for (const char c : name) variable += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return variable;
 }
 
 double Diagnosis::attributed() const {
@@ -469,7 +469,7 @@ std::string to_text(const Diagnosis& d) {
 std::string to_env_file(const Diagnosis& d) {
   std::string out = "# Written by brim doctor; use it with `env_file`. Flags on the command line win over it.\n";
   for (const Finding& f : d.findings)
-    for (const Setting& s : f.settings) {
+    for (const SettingChange& s : f.settings) {
       out += fmt::format("\n# {}: {}\n", cause_name(f.cause), f.evidence);
       if (s.value.empty())
         out += fmt::format("# unset {} in the environment\n", s.variable());

@@ -42,11 +42,11 @@ enum class Cause : uint8_t {
 const char* cause_name(Cause cause);
 std::optional<Cause> cause_from_name(const std::string& name);
 
-// A flag of the command and the value it should have; written as BRIM_… by --apply.
-struct Setting {
-  std::string flag, value;  // "tokenizer-threads", "6"; an empty value: the variable must not be set
+// A setting of the command and the value it should have; `brim doctor apply=FILE` writes it as BRIM_….
+struct SettingChange {
+  std::string name, value;  // "tokenizer_threads", "6"; an empty value: the variable must not be set
   std::string variable() const;
-  bool operator==(const Setting&) const = default;
+  bool operator==(const SettingChange&) const = default;
 };
 
 struct Finding {
@@ -55,7 +55,7 @@ struct Finding {
   double predicted_seconds = 0;  // of the run without it
   double gain = 0;               // share of the run's time saved
   std::string evidence, change;
-  std::vector<Setting> settings;  // empty: nothing Brim could set
+  std::vector<SettingChange> settings;  // empty: nothing Brim could set
   bool operator==(const Finding&) const = default;
 };
 

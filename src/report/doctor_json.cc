@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/settings.h"
 #include "report/doctor.h"
 
 namespace brim {
@@ -23,7 +24,7 @@ std::string to_json(const Diagnosis& d) {
   for (size_t c = 0; c < d.idle.size(); ++c) j["idle_by_cause"][cause_name(static_cast<Cause>(c))] = d.idle[c];
   for (const Finding& f : d.findings) {
     json settings = json::array();
-    for (const Setting& s : f.settings) settings.push_back({{"flag", s.flag}, {"value", s.value}});
+    for (const SettingChange& s : f.settings) settings.push_back({{"flag", dashed(s.name)}, {"value", s.value}});
     j["findings"].push_back({{"cause", cause_name(f.cause)},
                              {"idle_seconds", f.idle_seconds},
                              {"predicted_seconds", f.predicted_seconds},
@@ -57,7 +58,7 @@ Diagnosis diagnosis_from_json(const std::string& text) {
       item.at("evidence").get_to(f.evidence);
       item.at("change").get_to(f.change);
       for (const json& s : item.at("settings"))
-        f.settings.push_back({s.at("flag").get<std::string>(), s.at("value").get<std::string>()});
+        f.settings.push_back({underscored(s.at("flag").get<std::string>()), s.at("value").get<std::string>()});
       d.findings.push_back(std::move(f));
     }
     return d;

@@ -404,7 +404,7 @@ TEST(Doctor, SettingsBecomeAnEnvFile) {
   m.trace.record.free_token_budget = 65536;
   m.trace.record.free_tokens_per_second = 2e6;
   EXPECT_NE(to_env_file(diagnose(m.trace)).find("\nBRIM_MEMORY_LIMIT=auto\n"), std::string::npos);
-  EXPECT_EQ((Setting{"tokenizer-threads", "6"}).variable(), "BRIM_TOKENIZER_THREADS");
+  EXPECT_EQ((SettingChange{"tokenizer_threads", "6"}).variable(), "BRIM_TOKENIZER_THREADS");
 }
 
 TEST(Doctor, JsonRoundTrip) {

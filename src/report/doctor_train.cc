@@ -43,7 +43,7 @@ void describe_train_idle(Finding& f, const TracedRun& r, const Swept& s, const s
                       share_of_run(s.pack, s), t.token_placement);
       if (t.token_placement == "streamed") {
         f.change = "`token_set=staged`: keep the tokens in host memory, not in the mapped cache file";
-        f.settings = {{"token-set", "staged"}};
+        f.settings = {{"token_set", "staged"}};
       } else {
         f.change = "a larger model or longer texts would hide it; nothing to set";
       }
@@ -61,7 +61,7 @@ void describe_train_idle(Finding& f, const TracedRun& r, const Swept& s, const s
                       share_of_run(s.launch, s), format_count(r.stats.tokens / std::max<int64_t>(1, r.stats.batches)));
       if (limited) {
         f.change = "larger micro-batches need fewer launches: `memory_limit=auto`";
-        f.settings = {{"memory-limit", "auto"}};
+        f.settings = {{"memory_limit", "auto"}};
       } else {
         f.change =
             "a larger `per_device_train_batch_size` needs fewer launches; this changes training: tune the learning "
@@ -128,7 +128,7 @@ std::vector<Finding> advise_on_train_plan(const TracedRun& r, const Swept& s) {
     } else {
       if (r.free_limit_bytes > r.limit_bytes) {
         f.change = "`memory_limit=auto`";
-        f.settings = {{"memory-limit", "auto"}};
+        f.settings = {{"memory_limit", "auto"}};
       }
       if (t.recompute_asked && t.recompute != t.free_recompute) {
         f.change += f.change.empty() ? "`recompute=auto`" : " `recompute=auto`";

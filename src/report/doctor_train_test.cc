@@ -195,9 +195,9 @@ TEST(DoctorTrain, WhatMemoryCostsCanBeSetAndWhatChangesLearningIsNot) {
     for (const InjectedFault& fault : train_faults())
       if (fault.name == std::string(name)) return diagnose(fault.make().trace).findings.at(0).settings;
     ADD_FAILURE() << name;
-    return std::vector<Setting>{};
+    return std::vector<SettingChange>{};
   };
-  const std::vector<Setting> lifted = {{"memory-limit", "auto"}};
+  const std::vector<SettingChange> lifted = {{"memory_limit", "auto"}};
   EXPECT_EQ(settings_of("recomputing under a limit"), lifted);
   EXPECT_EQ(settings_of("optimizer state on the host"), lifted);
   EXPECT_EQ(settings_of("small micro-batches"), lifted);
@@ -208,11 +208,11 @@ TEST(DoctorTrain, WhatMemoryCostsCanBeSetAndWhatChangesLearningIsNot) {
   asked.trace.record.training.recompute = "full";
   asked.trace.record.training.recompute_asked = true;
   asked.trace.record.free_tokens_per_second = 2e6;
-  EXPECT_EQ(diagnose(asked.trace).findings.at(0).settings, (std::vector<Setting>{{"recompute", "auto"}}));
+  EXPECT_EQ(diagnose(asked.trace).findings.at(0).settings, (std::vector<SettingChange>{{"recompute", "auto"}}));
 
   Made streamed = train_faults()[0].make();
   streamed.trace.record.training.token_placement = "streamed";
-  EXPECT_EQ(diagnose(streamed.trace).findings.at(0).settings, (std::vector<Setting>{{"token-set", "staged"}}));
+  EXPECT_EQ(diagnose(streamed.trace).findings.at(0).settings, (std::vector<SettingChange>{{"token_set", "staged"}}));
 }
 
 TEST(DoctorTrain, TheStartAndTheWrittenModelAreNoPartOfWhatCouldBeGained) {
@@ -252,7 +252,7 @@ TEST(DoctorTrain, TheTeacherUnusedCoresAndOthersAreNamed) {
   ASSERT_EQ(d.findings.size(), 1u) << to_text(d);
   EXPECT_EQ(d.findings[0].cause, Cause::unused_cores);
   EXPECT_NEAR(d.findings[0].predicted_seconds, 0.5, 1e-6);
-  EXPECT_EQ(d.findings[0].settings, (std::vector<Setting>{{"threads", "8"}}));
+  EXPECT_EQ(d.findings[0].settings, (std::vector<SettingChange>{{"threads", "8"}}));
   ASSERT_EQ(d.facts.size(), 2u);
   EXPECT_NE(d.facts[1].find("the teacher's passes took 600 ms (60 % of the run)"), std::string::npos) << d.facts[1];
   m.trace.record.threads = 8;

@@ -113,7 +113,7 @@ void TrainRecorder::ends(const TrainJob& job, const TrainOutcome& outcome) {
   t.recompute = recompute_name(plan.recompute);
   t.optimizer = optimizer_name(plan.optimizer);
   t.moments_on_host = plan.moments_on_host;
-  t.recompute_asked = job.settings.recompute != "auto";
+  t.recompute_asked = job.settings.recompute.has_value();
   t.resumed = !job.settings.resume_from_checkpoint.empty();
   t.free_recompute = t.recompute;
   t.free_optimizer = t.optimizer;

@@ -45,9 +45,9 @@ TEST_P(Resume, GivesTheSameWeightsBitForBit) {
     s.train_files = {(t.dir / "train.conll").string()};
     s.validation_files = {(t.dir / "val.conll").string()};
   }
-  if (std::string(GetParam()) == "8bit") s.optim = "adamw_8bit";
-  if (std::string(GetParam()) == "bf16") s.precision = "bf16";
-  s.lr_scheduler_type = "cosine";
+  if (std::string(GetParam()) == "8bit") s.optim = Optimizer::adamw_8bit;
+  if (std::string(GetParam()) == "bf16") s.precision = {Precision::bf16};
+  s.lr_schedule = LrSchedule::cosine;
   s.warmup_ratio = 0.2;
   s.dropout = 0.1;
   s.num_train_epochs = 3;
@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Each, Resume, ::testing::Values("plain", "token", "8bit
 
 TEST(Checkpoint, CutShortOrDamagedIsPassedOverForTheOneBefore) {
   TinyJob t;
-  t.settings.save_strategy = "steps";
+  t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 2;
   t.settings.save_total_limit = 10;
   t.run();
@@ -118,7 +118,7 @@ TEST(Checkpoint, CutShortOrDamagedIsPassedOverForTheOneBefore) {
 
 TEST(Checkpoint, NamedOneThatIsDamagedIsAnError) {
   TinyJob t;
-  t.settings.save_strategy = "steps";
+  t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 4;
   t.run();
   const fs::path dir = t.out() / "checkpoint-4";
@@ -135,7 +135,7 @@ TEST(Checkpoint, NamedOneThatIsDamagedIsAnError) {
 
 TEST(Checkpoint, OfAnotherRunIsRefusedAndTheDifferenceNamed) {
   TinyJob t;
-  t.settings.save_strategy = "steps";
+  t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 4;
   t.run();
   TrainSettings s = resumed(t.settings);
@@ -147,7 +147,7 @@ TEST(Checkpoint, OfAnotherRunIsRefusedAndTheDifferenceNamed) {
 
 TEST(Checkpoint, OnlyTheLastFewAreKeptAndPartsGo) {
   TinyJob t;
-  t.settings.save_strategy = "steps";
+  t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 2;
   t.settings.save_total_limit = 2;
   fs::create_directories(t.out() / "checkpoint-7.part");
@@ -162,7 +162,7 @@ TEST(Checkpoint, OnlyTheLastFewAreKeptAndPartsGo) {
 
 TEST(Checkpoint, ThoseOfAnOverwrittenRunGo) {
   TinyJob t;
-  t.settings.save_strategy = "steps";
+  t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 2;
   t.settings.save_total_limit = 1;
   t.run();
@@ -179,7 +179,7 @@ TEST(Checkpoint, ThoseOfAnOverwrittenRunGo) {
 
 TEST(Checkpoint, TheOneJustWrittenStaysBesideDamagedOnesOfAHigherStep) {
   TinyJob t;
-  t.settings.save_strategy = "steps";
+  t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 5;
   t.settings.save_total_limit = 1;
   fs::create_directories(t.out() / "checkpoint-99");
@@ -196,7 +196,7 @@ TEST(Checkpoint, TheOneJustWrittenStaysBesideDamagedOnesOfAHigherStep) {
 TEST(Checkpoint, ResumedIntoAnotherDirectoryEndsWithTheBestModel) {
   TinyJob t;
   TrainSettings& s = t.settings;
-  s.save_strategy = s.eval_strategy = "steps";
+  s.save_strategy = s.eval_strategy = Strategy::steps;
   s.save_steps = s.eval_steps = 2;
   s.save_total_limit = 10;
   s.learning_rate = 1e-9;  // no evaluation after the first is better
@@ -216,7 +216,7 @@ TEST(Checkpoint, ResumedIntoAnotherDirectoryEndsWithTheBestModel) {
 
 TEST(Checkpoint, FullDiskIsToldAndTheLastGoodOneStays) {
   TinyJob t;
-  t.settings.save_strategy = "steps";
+  t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 3;
   t.run();
   const std::string want = t.weights();
@@ -253,7 +253,7 @@ TEST(Checkpoint, OfARunWithAnotherTeacherIsRefused) {
   TinyJob t;
   put_golden_model(t.dir / "other", "bert_sequence");
   t.settings.teacher = (t.dir / "model").string();
-  t.settings.save_strategy = "epoch";
+  t.settings.save_strategy = Strategy::epoch;
   t.run();
   TrainSettings s = t.settings;
   s.resume_from_checkpoint = "last";
@@ -269,9 +269,28 @@ TEST(Checkpoint, OfARunWithAnotherTeacherIsRefused) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "teacher_weights: then ");
 }
 
+// Earlier versions wrote the settings in another order.
+TEST(Checkpoint, SettingsAreComparedByNameNotByOrder) {
+  TinyJob t;
+  t.settings.save_strategy = Strategy::epoch;
+  t.run();
+  for (const auto& entry : fs::directory_iterator(t.settings.output_dir)) {
+    const fs::path path = entry.path() / "trainer_state.json";
+    if (!entry.is_directory() || !fs::exists(path)) continue;
+    auto state = nlohmann::ordered_json::parse(get_file(path));
+    auto& settings = state["brim"]["settings"];
+    const std::string written = settings.dump();
+    settings = nlohmann::ordered_json::parse(nlohmann::json::parse(written).dump());  // by the alphabet
+    ASSERT_NE(settings.dump(), written);
+    put_file(path, state.dump());
+  }
+  t.settings.resume_from_checkpoint = "last";
+  EXPECT_EQ(train(t.settings, {}).steps, 12);
+}
+
 TEST(Checkpoint, AResumedRunStartsNoClassifier) {
   TinyJob t("bert_encoder");
-  t.settings.save_strategy = "epoch";
+  t.settings.save_strategy = Strategy::epoch;
   std::string said;
   TrainCallbacks callbacks;
   callbacks.say = [&](const std::string& line) { said += line + "\n"; };

@@ -75,7 +75,7 @@ Skipped for_each_row(const std::vector<std::string>& files, const TrainSettings&
         take(r);
       } catch (const Error& e) {
         if (e.code() != ErrorCode::bad_data) throw;
-        if (s.on_error != "skip") throw Error(e.code(), e.what(), {"set `on_error=skip` to continue without it"});
+        if (!s.skip_bad_rows) throw Error(e.code(), e.what(), {"set `on_error=skip` to continue without it"});
         if (skipped.rows++ == 0) skipped.first = e.what();
       }
     }

@@ -154,7 +154,7 @@ TEST(TrainData, BadMarksNameFileLineColumnAndValue) {
   t.settings.label_columns = {"negative", "negative"};
   EXPECT_HAS(data_error(t, "text,negative\nw5,1\n", ErrorCode::usage), "negative is named twice");
   t.settings.label_columns = {"negative", "positive"};
-  t.settings.task = "multi";
+  t.settings.task = TaskChoice::multi;
   EXPECT_HAS(data_error(t, "text,negative,positive\nw5,1,0\n", ErrorCode::usage), "one label per row");
 }
 
@@ -253,7 +253,7 @@ TEST(TrainData, LabelsThatAreNotUtf8AreRefusedWithTheirLine) {
 
 TEST(TrainData, BadRowsAreSkippedWhereAskedFor) {
   TinyJob t;
-  t.settings.on_error = "skip";
+  t.settings.skip_bad_rows = true;
   put_file(t.dir / "train.csv", "text,label\nw5,negative\nw6,\n  ,positive\nw7,positive,more\nw8,positive\n");
   put_file(t.dir / "val.csv", "text,label\nw5,negative\nw6,angry\n");
   for (const bool cached : {false, true}) {
@@ -270,7 +270,7 @@ TEST(TrainData, BadRowsAreSkippedWhereAskedFor) {
       EXPECT_HAS(said, "train.csv:3: no label in column label");
     }
   }
-  t.settings.on_error = "stop";
+  t.settings.skip_bad_rows = false;
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { open(t); }), "`on_error=skip`");
 }
 

@@ -21,13 +21,13 @@ namespace brim {
 namespace {
 
 TrainTask task_of(const TrainSettings& s) {
-  if (s.task == "ner") return TrainTask::token;
-  if (s.task == "multi") {
+  if (s.task == TaskChoice::ner) return TrainTask::token;
+  if (s.task == TaskChoice::multi) {
     if (s.token_train_file.empty())
       fail(ErrorCode::usage, Remedy{"give the CoNLL side with `token_train=FILE`"}, "`task=multi` has two sides");
     return TrainTask::multi;
   }
-  if (s.task == "classification") return TrainTask::sequence;
+  if (s.task == TaskChoice::classification) return TrainTask::sequence;
   return is_tagged_file(s.train_files[0], s.format) ? TrainTask::token : TrainTask::sequence;
 }
 
@@ -39,7 +39,7 @@ void check_task(const TrainSettings& s, TrainTask task) {
          "`metric_for_best_model={}`: classification has accuracy, macro_f1 (f1), macro_recall and loss", metric);
   if (metric != "entity_f1" && metric != "loss" && task == TrainTask::token)
     fail(ErrorCode::usage, "`metric_for_best_model={}`: token classification has entity_f1 (f1) and loss", metric);
-  if (task == TrainTask::token && (s.delimiter != 0 || s.no_quotes || s.on_error != "stop"))
+  if (task == TrainTask::token && (s.delimiter != 0 || s.no_quotes || s.skip_bad_rows))
     fail(ErrorCode::usage,
          "`delimiter`, `no_quotes` and `on_error` are for rows of csv, tsv and jsonl; a file of tags is taken whole");
   if (task == TrainTask::token && s.class_weights != "none")
@@ -242,9 +242,9 @@ PlanRequest train_plan_request(const TrainJob& job, const DeviceProfile& device,
     for (int64_t row = 0; row < set->rows(); ++row) longest = std::max<int64_t>(longest, set->length(row));
   r.max_length = longest;
   r.precision = job.precision;
-  r.keep_optimizer = s.optim != "auto";
-  r.optimizer = s.optim.find("8bit") != std::string::npos ? Optimizer::adamw_8bit : Optimizer::adamw;
-  if (s.recompute != "auto") r.recompute = recompute_from_name(s.recompute);
+  r.keep_optimizer = s.optim.has_value();
+  r.optimizer = s.optim.value_or(Optimizer::adamw);
+  r.recompute = s.recompute;
   // A global batch may hold more than its mean; a quarter more makes a second micro-batch rare.
   r.global_batch_tokens = s.batch_tokens > 0 ? s.batch_tokens
                                              : static_cast<int64_t>(std::ceil(1.25 * job.train_set.tokens_per_row() *
@@ -264,8 +264,8 @@ Plan solve_train_request(const TrainJob& job, const PlanRequest& request) {
 }
 
 void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute> recompute) {
-  const int64_t limit = MemoryLimit::resolve(job.settings.memory_limit, job.device->memory(), job.device->name(),
-                                             job.settings.limit_origin);
+  const int64_t limit =
+      job.settings.memory_limit.on(job.device->memory(), job.device->name(), job.settings.limit_origin);
   PlanRequest r = train_plan_request(job, measured_profile(*job.device, job.precision, limit), limit);
   if (!r.recompute) r.recompute = recompute;
   if (token_budget > 0)
@@ -352,8 +352,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
                                 job.replaces_head);
   if (shape.layers != whole.layers) keep_layers(job, whole, job.master);
 
-  const PrecisionChoice choice =
-      resolve_precision(s.precision, s.precision_by_switch, local_profile(*job.device), Task::train);
+  const PrecisionChoice choice = resolve_precision(s.precision, local_profile(*job.device), Task::train);
   job.precision = choice.precision;
   job.precision_reason = choice.reason;
   plan_train_job(job, 0, std::nullopt);

@@ -16,12 +16,6 @@
 
 namespace brim {
 
-// Where the training rows' tokens are when the device asks for them. It changes no bit of a run.
-enum class TokenPlacement : uint8_t {
-  resident,  // on the device, beside everything planned; a micro-batch sends its rows' places only
-  staged,    // in host memory; micro-batches cross ahead of time
-  streamed,  // in the token cache's mapped file; the same ring, pages come from disk where memory has not kept them
-};
 const char* token_placement_name(TokenPlacement placement);
 
 struct TrainJob {

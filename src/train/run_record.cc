@@ -137,7 +137,7 @@ std::string RunRecord::state_json(const RunFacts& f) const {
 
 std::string RunRecord::report_json(const RunFacts& f) const {
   Json settings = Json::object();
-  for (const SettingRow& row : setting_rows(job_.settings)) settings[row.name] = row.value;
+  for (const KeptSetting& kept : train_settings().kept(job_.settings)) settings[kept.name] = kept.value;
   Json data = {{"train", job_.settings.train_files},
                {"validation", job_.settings.validation_files},
                {"rows", job_.train_set.rows()},
@@ -227,8 +227,9 @@ std::string RunRecord::card(const RunFacts& f) const {
                      format_count(f.step, "step"), format_duration(f.seconds),
                      format_count(static_cast<int64_t>(static_cast<double>(f.samples) / std::max(1e-9, f.seconds))),
                      job_.device->name(), precision_name(job_.precision));
-  for (const SettingRow& row : setting_rows(s))
-    if (!row.value.empty() && row.repeats) out += fmt::format("| {} | {} |\n", row.name, one_line(row.value));
+  for (const KeptSetting& kept : train_settings().kept(s))
+    if (!kept.value.empty() && kept.keep == Keep::same)
+      out += fmt::format("| {} | {} |\n", kept.name, one_line(kept.value));
   const Plan& p = job_.plan;
   out += fmt::format(
       "\n## Plan\n\nMicro-batch {} tokens, recompute {}, {}, token set {}; {} of {} allowed.\n\n| what | bytes |\n| "

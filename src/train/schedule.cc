@@ -14,13 +14,13 @@ int64_t rows_of_step(const TrainSettings& s, double tokens_per_row) {
 
 double scaled_learning_rate(const TrainSettings& s, int64_t rows) {
   const double ratio = static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(1, s.lr_reference_batch));
-  if (s.lr_scaling == "sqrt") return s.learning_rate * std::sqrt(ratio);
-  if (s.lr_scaling == "linear") return s.learning_rate * ratio;
+  if (s.lr_scaling == LrScaling::sqrt) return s.learning_rate * std::sqrt(ratio);
+  if (s.lr_scaling == LrScaling::linear) return s.learning_rate * ratio;
   return s.learning_rate;
 }
 
 int64_t warmup_of(const TrainSettings& s, int64_t total) {
-  if (s.lr_scheduler_type == "constant") return 0;  // Hugging Face's has none
+  if (s.lr_schedule == LrSchedule::constant) return 0;  // Hugging Face's has none
   return static_cast<int64_t>(std::ceil(
       s.warmup_steps >= 1 ? s.warmup_steps : std::max(s.warmup_steps, s.warmup_ratio) * static_cast<double>(total)));
 }
@@ -29,9 +29,9 @@ double learning_rate_at(const TrainSettings& s, double peak, int64_t step, int64
   const auto warmup = static_cast<double>(warmup_of(s, total));
   const auto at = static_cast<double>(step);
   if (at < warmup) return peak * at / std::max(1.0, warmup);
-  if (s.lr_scheduler_type == "constant" || s.lr_scheduler_type == "constant_with_warmup") return peak;
+  if (s.lr_schedule == LrSchedule::constant || s.lr_schedule == LrSchedule::constant_with_warmup) return peak;
   const double left = std::max(1.0, static_cast<double>(total) - warmup), share = std::min(1.0, (at - warmup) / left);
-  return s.lr_scheduler_type == "cosine" ? peak * 0.5 * (1 + std::cos(M_PI * share)) : peak * (1 - share);
+  return s.lr_schedule == LrSchedule::cosine ? peak * 0.5 * (1 + std::cos(M_PI * share)) : peak * (1 - share);
 }
 
 StepSchedule::StepSchedule(const TrainSettings& settings, const TrainSet& set)

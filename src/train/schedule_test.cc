@@ -28,7 +28,7 @@ TEST(LearningRate, LinearWithWarmup) {
   TrainSettings s;
   s.learning_rate = 1;
   s.warmup_steps = 4;
-  s.lr_scheduler_type = "linear";
+  s.lr_schedule = LrSchedule::linear;
   const double want[] = {0, 0.25, 0.5, 0.75, 1, 1 - 1 / 6.0, 1 - 2 / 6.0, 1 - 3 / 6.0, 1 - 4 / 6.0, 1 - 5 / 6.0, 0};
   for (int64_t step = 0; step <= 10; ++step) EXPECT_DOUBLE_EQ(learning_rate_at(s, 1, step, 10), want[step]) << step;
 }
@@ -48,14 +48,14 @@ TEST(LearningRate, CosineAndConstant) {
   TrainSettings s;
   s.learning_rate = 2;
   s.warmup_steps = 2;
-  s.lr_scheduler_type = "cosine";
+  s.lr_schedule = LrSchedule::cosine;
   EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 1, 10), 1);
   EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 2, 10), 2);
   EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 6, 10), 1 + std::cos(M_PI * 4 / 8.0));
   EXPECT_NEAR(learning_rate_at(s, 2, 10, 10), 0, 1e-15);
-  s.lr_scheduler_type = "constant";
+  s.lr_schedule = LrSchedule::constant;
   EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 0, 10), 2);  // no warm-up: Hugging Face's constant has none
-  s.lr_scheduler_type = "constant_with_warmup";
+  s.lr_schedule = LrSchedule::constant_with_warmup;
   EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 1, 10), 1);
   EXPECT_DOUBLE_EQ(learning_rate_at(s, 2, 9, 10), 2);
 }
@@ -68,16 +68,16 @@ TEST(LearningRate, ScalesWithTheBatch) {
   s.lr_reference_batch = 32;
   ASSERT_EQ(rows_of_step(s, 3), 128);
   EXPECT_DOUBLE_EQ(scaled_learning_rate(s, 128), 1e-5);
-  s.lr_scaling = "sqrt";
+  s.lr_scaling = LrScaling::sqrt;
   EXPECT_DOUBLE_EQ(scaled_learning_rate(s, 128), 2e-5);
-  s.lr_scaling = "linear";
+  s.lr_scaling = LrScaling::linear;
   EXPECT_DOUBLE_EQ(scaled_learning_rate(s, 128), 4e-5);
 }
 
 TEST(LearningRate, ABatchOfTokensCountsTheRowsItHolds) {
   TrainSettings s;
   s.learning_rate = 1e-5;
-  s.lr_scaling = "linear";
+  s.lr_scaling = LrScaling::linear;
   s.lr_reference_batch = 32;
   s.batch_tokens = 64 * 3 + 2;
   EXPECT_EQ(rows_of_step(s, 3), 64);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How to train, in the words of Hugging Face's TrainingArguments. One table of keys serves flags, YAML files and the
-// environment; keys that Brim makes unnecessary are accepted and explained, unknown ones are errors with the nearest
-// name.
+// How to train, in the words of Hugging Face's TrainingArguments. One table (settings_table.cc) serves flags, YAML
+// files, the environment, checks, checkpoints and cards; keys that Brim makes unnecessary are accepted and explained,
+// unknown ones are errors with the nearest name.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -9,21 +9,35 @@
 #include <string_view>
 #include <vector>
 
+#include "base/settings.h"
 #include "plan/plan.h"
+#include "plan/resolve.h"
 
 namespace brim {
 
 enum class TrainTask : uint8_t { sequence, token, multi };
+enum class TaskChoice : uint8_t { automatic, classification, ner, multi };
+enum class LrSchedule : uint8_t { linear, cosine, constant, constant_with_warmup };
+enum class LrScaling : uint8_t { none, sqrt, linear };
+enum class Strategy : uint8_t { no, steps, epoch };  // when to evaluate or save
+
+// Where the training rows' tokens are when the device asks for them. It changes no bit of a run.
+enum class TokenPlacement : uint8_t {
+  resident,  // on the device, beside everything planned; a micro-batch sends its rows' places only
+  staged,    // in host memory; micro-batches cross ahead of time
+  streamed,  // in the token cache's mapped file; the same ring, pages come from disk where memory has not kept them
+};
 
 struct TrainSettings {
   std::string model, output_dir, resume_from_checkpoint;
   std::vector<std::string> train_files, validation_files;
-  std::string text_column, format = "auto", on_error = "stop";
+  std::string text_column, format = "auto";
+  bool skip_bad_rows = false;
   char delimiter = 0;  // 0: the format's own
   bool no_quotes = false;
   std::vector<std::string> label_columns;               // empty: `label`; several: 0 or 1 each
-  std::string token_train_file, token_validation_file;  // --task multi: the CoNLL side
-  std::string task = "auto";                            // auto, classification, ner, multi
+  std::string token_train_file, token_validation_file;  // with both heads: the CoNLL side
+  TaskChoice task = TaskChoice::automatic;
   bool multi_label = false, ignore_mismatched_head = false, overwrite_output_dir = false;
 
   double num_train_epochs = 3;
@@ -33,7 +47,8 @@ struct TrainSettings {
   int64_t batch_tokens = 0;  // global batch in tokens instead of rows
   double learning_rate = 5e-5, weight_decay = 0.01, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8,
          max_grad_norm = 1;
-  std::string lr_scheduler_type = "linear", lr_scaling = "none";
+  LrSchedule lr_schedule = LrSchedule::linear;
+  LrScaling lr_scaling = LrScaling::none;
   int64_t lr_reference_batch = 32;
   double warmup_steps = 0, warmup_ratio = 0;  // warmup_steps below 1 is a ratio, as in newer transformers
   double label_smoothing = 0;
@@ -42,14 +57,17 @@ struct TrainSettings {
   int64_t seed = 42;
   double dropout = -1;  // negative: the model's own
 
-  std::string eval_strategy = "epoch", save_strategy = "epoch", metric_for_best_model;
+  Strategy eval_strategy = Strategy::epoch, save_strategy = Strategy::epoch;
+  std::string metric_for_best_model;
   int64_t eval_steps = 500, save_steps = 500, logging_steps = 50, save_total_limit = 2, early_stopping_patience = 0;
   bool load_best_model_at_end = true;
 
-  std::string precision = "auto", optim = "auto", recompute = "auto", device = "auto", memory_limit = "auto";
-  std::string token_set = "auto";  // auto, resident, staged, streamed
-  bool precision_by_switch =
-      false;  // fp16: true and its like: a wish for speed, left out where the device has no such format
+  PrecisionWish precision;
+  std::optional<Optimizer> optim;  // none: the plan chooses, as below
+  std::optional<Recompute> recompute;
+  std::optional<TokenPlacement> token_set;
+  DeviceChoice device;
+  MemoryLimit memory_limit;
   int threads = 0;
   bool fill = false;
   LimitOrigin limit_origin;  // where memory_limit was written
@@ -62,32 +80,17 @@ struct TrainSettings {
   int64_t global_batch() const { return train_batch_size * gradient_accumulation_steps; }
 };
 
-struct SettingsKey {
-  std::string name, help;
-  std::string default_value;     // empty: none, or nothing worth a word
-  bool unnecessary = false;      // accepted, explained, ignored
-  bool may_stand_alone = false;  // without a value it means true
-  bool may_repeat = false;       // several values are a list
-};
-const std::vector<SettingsKey>& settings_keys();
+const SettingsTable<TrainSettings>& train_settings();
 
-// Sets one key (with - or _). Returns a line to tell the user when the key is unnecessary; empty otherwise. An unknown
-// key or a value that does not parse throws usage; `where` says where it was written.
+// Sets one key, as SettingsTable::apply does, and notes where a limit was written.
 std::string apply_setting(TrainSettings& settings, std::string_view key, std::string_view value,
-                          const std::string& where);
+                          const std::string& where = "");
 
-// The key somebody who typed this probably wants; empty if none is near.
-std::string setting_meant(std::string_view typed);
+// The value of a setting as text.
+std::string setting_text(const TrainSettings& settings, std::string_view key);
 
 // A YAML file: keys at the top or in blocks (training, training_args, model, data, gpu_optimization).
 std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path);
-
-// The settings as a table: for the card, the report, and to know whether a checkpoint belongs to this run.
-struct SettingRow {
-  std::string name, value;
-  bool repeats = true;  // a resumed run must have the same
-};
-std::vector<SettingRow> setting_rows(const TrainSettings& settings);
 
 // Throws usage for numbers and names that make no sense, whatever the data.
 void check_values(const TrainSettings& settings);

@@ -15,12 +15,12 @@ const std::filesystem::path kData = std::filesystem::path(BRIM_SOURCE_DIR) / "te
 
 std::string note(const std::string& key, const std::string& value) {
   TrainSettings s;
-  return apply_setting(s, key, value, "--" + key);
+  return apply_setting(s, key, value);
 }
 
 TEST(TrainSettings, TakesHuggingFaceNamesWithDashOrUnderscore) {
   TrainSettings s;
-  EXPECT_EQ(apply_setting(s, "num-train-epochs", "2.5", "--num-train-epochs"), "");
+  EXPECT_EQ(apply_setting(s, "num-train-epochs", "2.5"), "");
   EXPECT_EQ(apply_setting(s, "per_device_train_batch_size", "96", "x"), "");
   apply_setting(s, "learning_rate", "2e-5", "x");
   apply_setting(s, "warmup_ratio", "0.1", "x");
@@ -30,17 +30,16 @@ TEST(TrainSettings, TakesHuggingFaceNamesWithDashOrUnderscore) {
   EXPECT_EQ(s.train_batch_size, 96);
   EXPECT_EQ(s.learning_rate, 2e-5);
   EXPECT_EQ(s.warmup_ratio, 0.1);
-  EXPECT_EQ(s.precision, "fp16");
-  EXPECT_TRUE(s.precision_by_switch);
-  EXPECT_EQ(s.recompute, "full");
+  EXPECT_EQ(s.precision, (PrecisionWish{Precision::fp16, true}));
+  EXPECT_EQ(s.recompute, Recompute::full);
 }
 
 TEST(TrainSettings, EveryKeyIsListedOnceAndExplained) {
   std::set<std::string> seen;
-  for (const SettingsKey& key : settings_keys()) {
+  for (const SettingInfo& key : train_settings().infos()) {
     EXPECT_TRUE(seen.insert(key.name).second) << key.name;
     EXPECT_FALSE(key.help.empty()) << key.name;
-    if (key.unnecessary) {
+    if (key.ignored) {
       EXPECT_HAS(note(key.name, "1"), key.help);
     }
   }
@@ -92,11 +91,15 @@ TEST(TrainSettings, BadValuesNameKeyValueAndWhatIsWanted) {
                                                         {"early_stopping_patience", "-1"},
                                                         {"early_stopping_patience", "2"},  // without val
                                                         {"token_train", "a.conll"}}) {     // without task: multi
-    TrainSettings s;
-    s.train_files = {"a"};
-    s.output_dir = "b";
-    apply_setting(s, key, value, "x");
-    EXPECT_HAS(error_of(ErrorCode::usage, [&] { check_settings(s); }), key);
+    EXPECT_HAS(error_of(ErrorCode::usage,
+                        [&] {
+                          TrainSettings s;
+                          s.train_files = {"a"};
+                          s.output_dir = "b";
+                          apply_setting(s, key, value);
+                          check_settings(s);
+                        }),
+               key);
   }
 }
 
@@ -105,10 +108,10 @@ TEST(TrainSettings, VisobertsFileRunsAsItIs) {
   const auto notes = apply_yaml(s, kData / "visobert_rtx3070.yaml");
   EXPECT_EQ(s.train_batch_size, 96);
   EXPECT_EQ(s.num_train_epochs, 5);
-  EXPECT_EQ(s.precision, "fp16");  // fp16 and tf32 together: the 16-bit one
-  EXPECT_EQ(s.optim, "adamw_bnb_8bit");
-  EXPECT_EQ(s.recompute, "auto");
-  EXPECT_EQ(s.lr_scheduler_type, "cosine");
+  EXPECT_EQ(s.precision.precision, Precision::fp16);  // fp16 and tf32 together: the 16-bit one
+  EXPECT_EQ(s.optim, Optimizer::adamw_8bit);
+  EXPECT_EQ(s.recompute, std::nullopt);
+  EXPECT_EQ(s.lr_schedule, LrSchedule::cosine);
   EXPECT_EQ(notes.size(), 6u);  // eval batch, workers, prefetch, persistent, pinning, report_to
   s.train_files = {"a"};
   s.output_dir = "b";
@@ -118,9 +121,9 @@ TEST(TrainSettings, VisobertsFileRunsAsItIs) {
 TEST(TrainSettings, TheMemoryManagersFileRunsAsItIs) {
   TrainSettings s;
   const auto notes = apply_yaml(s, kData / "nbeats_12gb.yaml");
-  EXPECT_EQ(s.memory_limit, "12.0GB");
+  EXPECT_EQ(s.memory_limit.bytes, 12'000'000'000);
   EXPECT_EQ(s.gradient_accumulation_steps, 2);
-  EXPECT_EQ(s.precision, "auto");
+  EXPECT_EQ(s.precision, (PrecisionWish{std::nullopt, true}));
   EXPECT_EQ(notes.size(), 3u);
   EXPECT_HAS(notes[0], "dynamic_batch_sizing");
 }
@@ -137,14 +140,14 @@ TEST(TrainSettings, YamlErrorsNameFileAndLine) {
   EXPECT_HAS(bad("gpu_optimisation:\n  max_memory_gb: 3\n"), "did you mean gpu_optimization?");
   EXPECT_HAS(bad("gpu_optimization: 3\n"), "a.yaml:1: gpu_optimization is a block");
   EXPECT_HAS(bad("gpu_optimization:\n  max_memory_gb: -1\n"),
-             "a.yaml:2: max_memory_gb is '-1', wanted a number of GB above 0");
+             "a.yaml:2: max_memory_gb: -1: give a number of GB above 0");
   EXPECT_HAS(bad("seed: 1\ntrain: [{a: b}]\n"), "a.yaml:2");
   put_file(dir / "b.yaml", "precision: BF16\n\nmax_memory_gb: 12.0\n");
   TrainSettings limited;
   apply_yaml(limited, dir / "b.yaml");
-  EXPECT_EQ(limited.precision, "bf16");
+  EXPECT_EQ(limited.precision, (PrecisionWish{Precision::bf16, false}));
   EXPECT_EQ(limited.limit_origin.name(""), (dir / "b.yaml").string() + ":3: max_memory_gb: 12.0");
-  apply_setting(limited, "memory_limit", "2GiB", "--memory-limit");
+  apply_setting(limited, "memory_limit", "2GiB");
   EXPECT_EQ(limited.limit_origin.name("2GiB"), "`memory_limit=2GiB`");
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { apply_yaml(s, dir / "."); }), "is a directory");
   EXPECT_HAS(bad("- 1\n- 2\n"), "not a mapping");
@@ -170,12 +173,12 @@ TEST(TrainSettings, ResumeTakesAPathOrATruthValue) {
 TEST(TrainSettings, LabelColumnsAsAListOrGivenAgain) {
   for (const std::vector<const char*>& given : {std::vector<const char*>{"a,b"}, {"a", "b"}}) {
     TrainSettings s;
-    for (const char* value : given) apply_setting(s, "label-column", value, "--label-column");
+    for (const char* value : given) apply_setting(s, "label-column", value);
     EXPECT_EQ(s.label_columns, (std::vector<std::string>{"a", "b"}));
     EXPECT_TRUE(s.several_labels());
   }
   TrainSettings one;
-  apply_setting(one, "label_column", "stance", "--label-column");
+  apply_setting(one, "label_column", "stance");
   EXPECT_EQ(one.label_columns, (std::vector<std::string>{"stance"}));
   EXPECT_FALSE(one.several_labels());
 }
@@ -207,7 +210,7 @@ TEST(TrainSettings, YamlListsAndBlocksAreRead) {
 
 TEST(TrainSettings, DefaultsAreListedWithTheKeys) {
   std::map<std::string, std::string> defaults;
-  for (const SettingsKey& key : settings_keys()) defaults[key.name] = key.default_value;
+  for (const SettingInfo& key : train_settings().infos()) defaults[key.name] = key.default_value;
   EXPECT_EQ(defaults["learning_rate"], "5e-05");
   EXPECT_EQ(defaults["num_train_epochs"], "3");
   EXPECT_EQ(defaults["per_device_train_batch_size"], "32");
@@ -223,11 +226,11 @@ TEST(TrainSettings, OtherToolsNamesAreTakenOrNamed) {
   EXPECT_EQ(s.gradient_accumulation_steps, 4);
   s.metric_for_best_model = "f1";
   check_values(s);
-  EXPECT_EQ(setting_meant("lr"), "learning_rate");
-  EXPECT_EQ(setting_meant("epochs"), "num_train_epochs");
-  EXPECT_EQ(setting_meant("resume"), "resume_from_checkpoint");
-  EXPECT_EQ(setting_meant("lerning-rate"), "learning_rate");
-  EXPECT_EQ(setting_meant("qqqqqqqqqqqqqqqq"), "");
+  EXPECT_EQ(train_settings().nearest("lr"), "learning_rate");
+  EXPECT_EQ(train_settings().nearest("epochs"), "num_train_epochs");
+  EXPECT_EQ(train_settings().nearest("resume"), "resume_from_checkpoint");
+  EXPECT_EQ(train_settings().nearest("lerning-rate"), "learning_rate");
+  EXPECT_EQ(train_settings().nearest("qqqqqqqqqqqqqqqq"), "");
   EXPECT_HAS(error_of(ErrorCode::usage, [] { note("lr", "1"); }), "did you mean learning_rate?");
 }
 
@@ -239,8 +242,44 @@ TEST(TrainSettings, TheDelimiterIsOneCharacter) {
   EXPECT_EQ(s.delimiter, '\t');
   for (const char* wrong : {"", ";;", "a", "\""})
     EXPECT_HAS(error_of(ErrorCode::usage, [&] { note("delimiter", wrong); }), "one character");
-  s.on_error = "null";
-  EXPECT_HAS(error_of(ErrorCode::usage, [&] { check_values(s); }), "on_error is 'null'; use stop, skip");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { note("on_error", "null"); }), "`on_error=null`: use stop or skip");
+}
+
+// What a setting is written with can be read again and is the same; every choice is taken.
+TEST(TrainSettings, EveryValueRoundTrips) {
+  for (const Setting<TrainSettings>& row : train_settings().rows()) {
+    if (!row.value.get) continue;
+    TrainSettings s;
+    const std::string standard = row.value.get(s);
+    if (!standard.empty()) {
+      apply_setting(s, row.name, standard);
+      EXPECT_EQ(row.value.get(s), standard) << row.name;
+    }
+    for (const std::string& value : row.value.choices) {
+      apply_setting(s, row.name, value);
+      TrainSettings again;
+      apply_setting(again, row.name, row.value.get(s));
+      EXPECT_EQ(row.value.get(again), row.value.get(s)) << row.name << " " << value;
+    }
+  }
+}
+
+// Checkpoints of before hold these names and texts; a run that continues one must find the same.
+TEST(TrainSettings, TheFingerprintIsThatOfEarlierVersions) {
+  TrainSettings s;
+  std::string same, report;
+  for (const KeptSetting& kept : train_settings().kept(s))
+    (kept.keep == Keep::same ? same : report) += kept.name + "=" + kept.value + " ";
+  EXPECT_EQ(same,
+            "num_train_epochs=3 max_steps=-1 per_device_train_batch_size=32 gradient_accumulation_steps=1 "
+            "batch_tokens=0 learning_rate=5e-05 lr_scheduler_type=linear lr_scaling=none lr_reference_batch=32 "
+            "warmup_steps=0 warmup_ratio=0 weight_decay=0.01 adam_beta1=0.9 adam_beta2=0.999 adam_epsilon=1e-08 "
+            "max_grad_norm=1 label_smoothing_factor=0 class_weights=none max_length=0 seed=42 dropout=the model's "
+            "eval_strategy=epoch eval_steps=500 load_best_model_at_end=true metric_for_best_model= "
+            "early_stopping_patience=0 temperature= hard_weight= student_layers= ");
+  EXPECT_EQ(report,
+            "task=auto save_strategy=epoch save_steps=500 save_total_limit=2 logging_steps=50 precision=auto "
+            "optim=auto recompute=auto device=auto memory_limit=auto token_set=auto ");
 }
 
 }  // namespace

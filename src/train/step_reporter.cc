@@ -45,11 +45,11 @@ std::string rate_text(const TrainJob& job, const StepSchedule& schedule) {
                          ? fmt::format("{} (max_steps)", format_count(schedule.total_steps(), "step"))
                          : fmt::format("{} epoch{}", s.num_train_epochs, s.num_train_epochs == 1 ? "" : "s");
   text += fmt::format(" · learning rate {:.3g}", schedule.peak_learning_rate());
-  if (s.lr_scaling != "none")
-    text +=
-        fmt::format(" ({:.3g} for {}, scaled by {} to {})", s.learning_rate, format_count(s.lr_reference_batch, "row"),
-                    s.lr_scaling, format_count(rows_of_step(s, job.train_set.tokens_per_row()), "row"));
-  text += fmt::format(", schedule {}", s.lr_scheduler_type);
+  if (s.lr_scaling != LrScaling::none)
+    text += fmt::format(" ({:.3g} for {}, scaled by {} to {})", s.learning_rate,
+                        format_count(s.lr_reference_batch, "row"), setting_text(s, "lr_scaling"),
+                        format_count(rows_of_step(s, job.train_set.tokens_per_row()), "row"));
+  text += fmt::format(", schedule {}", setting_text(s, "lr_scheduler_type"));
   if (const int64_t warmup = warmup_of(s, schedule.total_steps()); warmup > 0)
     text += fmt::format(", {} of warm-up", format_count(warmup, "step"));
   return text;
@@ -63,7 +63,7 @@ std::string evaluation_text(const TrainJob& job) {
                                              metric == "mean_f1" ? "mean_f1 (of macro_f1 and entity_f1)" : metric)
                                : "the last model is kept, not the best";
   return fmt::format("{} evaluated every {} · {}", format_count(job.validation_set.rows(), "validation row"),
-                     s.eval_strategy == "epoch" ? "epoch" : format_count(s.eval_steps, "step"), kept);
+                     s.eval_strategy == Strategy::epoch ? "epoch" : format_count(s.eval_steps, "step"), kept);
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& sc
                               format_count(param_count(job.shape))));
   lines.push_back("labels: " + all_labels(job.labels));
   lines.push_back(rate_text(job, schedule));
-  if (job.validation_set.rows() > 0 && s.eval_strategy != "no") lines.push_back(evaluation_text(job));
+  if (job.validation_set.rows() > 0 && s.eval_strategy != Strategy::no) lines.push_back(evaluation_text(job));
   lines.push_back(fmt::format("{} in {} ({}) · micro-batch {} · recompute {} · {} · memory planned {} of {}",
                               job.device->name(), precision_name(job.precision), job.precision_reason,
                               format_count(plan.token_budget, "token"), recompute_name(plan.recompute),

@@ -41,14 +41,14 @@ struct TinyJob {
     settings.train_files = {(dir / "train.csv").string()};
     settings.validation_files = {(dir / "val.csv").string()};
     settings.output_dir = (dir / "out").string();
-    settings.device = "cpu";
+    settings.device = {DeviceChoice::Kind::cpu};
     settings.threads = 1;
-    settings.memory_limit = "1GiB";
+    settings.memory_limit = MemoryLimit::read("1GiB");
     settings.num_train_epochs = 2;
     settings.train_batch_size = 8;
     settings.learning_rate = 1e-3;
     settings.logging_steps = 1;
-    settings.save_strategy = "no";
+    settings.save_strategy = Strategy::no;
   }
 
   static std::string csv(int rows, unsigned seed) {

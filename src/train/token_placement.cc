@@ -46,24 +46,24 @@ std::string token_placement_text(const TrainJob& job) {
 }
 
 void place_token_set(TrainJob& job) {
-  const std::string& asked = job.settings.token_set;
-  const bool cpu = job.device->kind() == DeviceKind::cpu, free = asked == "auto";
+  const std::optional<TokenPlacement> asked = job.settings.token_set;
+  const bool cpu = job.device->kind() == DeviceKind::cpu, free = !asked;
   Plan& plan = job.plan;
   const TagBytes more = resident_bytes(job);
   const int64_t room = plan.limit_bytes - plan.peak_bytes;
-  if (asked == "resident" && more.total() > room)
-    fail(ErrorCode::does_not_fit,
-         "token_set resident: the tokens take {}, the plan leaves {} of {}; staged needs no room on the device",
-         format_bytes(more.total()), format_bytes(room), format_bytes(plan.limit_bytes));
-  if (asked == "streamed" && !job.train_set.mapped)
+  if (asked == TokenPlacement::resident && more.total() > room)
+    fail(ErrorCode::does_not_fit, Remedy{"set `token_set=staged`, which needs no room on the device"},
+         "`token_set=resident`: the tokens take {}, the plan leaves {} of {}", format_bytes(more.total()),
+         format_bytes(room), format_bytes(plan.limit_bytes));
+  if (asked == TokenPlacement::streamed && !job.train_set.mapped)
     fail(ErrorCode::cannot_write,
-         "token_set streamed: the token cache holds no file of this set, see the warning above");
-  if (asked == "resident" || (free && !cpu && more.total() <= room)) {
+         "`token_set=streamed`: the token cache holds no file of this set, see the warning above");
+  if (asked == TokenPlacement::resident || (free && !cpu && more.total() <= room)) {
     job.token_placement = TokenPlacement::resident;
     for (int t = 0; t < kTagCount; ++t) plan.bytes[static_cast<Tag>(t)] += more[static_cast<Tag>(t)];
     plan.peak_bytes = plan.bytes.total();
     plan.why.push_back(fmt::format("the token set is resident: {} beside the plan", format_bytes(more.total())));
-  } else if (asked == "staged" || !job.train_set.mapped ||
+  } else if (asked == TokenPlacement::staged || !job.train_set.mapped ||
              (free && !cpu && fits_in_host_memory(job.train_set.bytes()))) {
     job.token_placement = TokenPlacement::staged;
     job.train_set = job.train_set.in_memory();

@@ -57,8 +57,8 @@ TEST(TokenPlacement, ACardHoldsTheSetWhereThePlanLeavesRoom) {
   EXPECT_EQ(job.token_placement, TokenPlacement::staged);
   EXPECT_TRUE(job.train_set.memory);
   EXPECT_EQ(job.plan.bytes.bytes, before.bytes.bytes);
-  job.settings.token_set = "resident";
-  EXPECT_HAS(error_of(ErrorCode::does_not_fit, [&] { place_token_set(job); }), "token_set resident");
+  job.settings.token_set = TokenPlacement::resident;
+  EXPECT_HAS(error_of(ErrorCode::does_not_fit, [&] { place_token_set(job); }), "`token_set=resident`");
 }
 
 TEST(TokenPlacement, ACpuReadsTheMappedFile) {
@@ -69,7 +69,7 @@ TEST(TokenPlacement, ACpuReadsTheMappedFile) {
   EXPECT_EQ(job.token_placement, TokenPlacement::streamed);
   EXPECT_TRUE(job.train_set.mapped);
   EXPECT_EQ(job.plan.bytes.bytes, before.bytes.bytes);
-  job.settings.token_set = "staged";
+  job.settings.token_set = TokenPlacement::staged;
   place_token_set(job);
   EXPECT_EQ(job.token_placement, TokenPlacement::staged);
   EXPECT_FALSE(job.train_set.mapped);
@@ -86,8 +86,8 @@ TEST(TokenPlacement, WithoutACacheTheSetStaysInMemory) {
   EXPECT_EQ(warnings, 2);  // training and validation set
   place_token_set(job);
   EXPECT_EQ(job.token_placement, TokenPlacement::staged);
-  job.settings.token_set = "streamed";
-  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { place_token_set(job); }), "token_set streamed");
+  job.settings.token_set = TokenPlacement::streamed;
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { place_token_set(job); }), "`token_set=streamed`");
 }
 
 void expect_same_bytes(const TensorView& a, const TensorView& b, const char* what) {
@@ -137,7 +137,7 @@ TEST(TokenPlacement, EveryWayIsTheSameRun) {
     t.settings.dropout = 0.1;
     for (const char* way : {"staged", "resident", "streamed"}) {
       TrainSettings s = t.to(way);
-      s.token_set = way;
+      apply_setting(s, "token_set", way);
       std::string said;
       nlohmann::json record;
       TrainCallbacks callbacks;
@@ -158,8 +158,8 @@ TEST(TokenPlacement, EveryWayIsTheSameRun) {
 TEST(TokenPlacement, AResumedRunMayHoldItsTokensElsewhere) {
   TinyJob t;
   t.settings.dropout = 0.1;
-  t.settings.token_set = "resident";
-  t.settings.save_strategy = "steps";
+  t.settings.token_set = TokenPlacement::resident;
+  t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 5;
   t.run();
   TrainSettings parts = t.to("parts");
@@ -167,7 +167,7 @@ TEST(TokenPlacement, AResumedRunMayHoldItsTokensElsewhere) {
   TrainCallbacks callbacks;
   callbacks.stop = &stop;
   for (const char* way : {"resident", "streamed", "staged"}) {  // a step each, then the rest
-    parts.token_set = way;
+    apply_setting(parts, "token_set", way);
     EXPECT_TRUE(train(parts, callbacks).interrupted);
     parts.resume_from_checkpoint = "last";
   }

@@ -105,9 +105,9 @@ void on_card(TinyJob& t, bool tags) {
     t.settings.train_files = {(t.dir / "train.conll").string()};
     t.settings.validation_files = {(t.dir / "val.conll").string()};
   }
-  t.settings.device = "cuda:0";
-  t.settings.precision = has_bf16() ? "bf16" : "fp16";
-  t.settings.memory_limit = "4GiB";
+  t.settings.device = {DeviceChoice::Kind::cuda, 0};
+  t.settings.precision = {has_bf16() ? Precision::bf16 : Precision::fp16};
+  t.settings.memory_limit = MemoryLimit::read("4GiB");
   t.settings.dropout = 0.1;
 }
 
@@ -131,7 +131,7 @@ TEST(TrainCuda, EveryTokenPlacementIsTheSameRun) {
     on_card(t, tags);
     for (const char* way : {"auto", "resident", "staged", "streamed"}) {
       TrainSettings s = t.to(way);
-      s.token_set = way;
+      apply_setting(s, "token_set", way);
       const Trained r = run(s);
       const bool resident = std::string(way) == "auto" || std::string(way) == "resident";
       EXPECT_EQ(r.record["data"]["token_set"], std::string(way) == "auto" ? "resident" : way);
@@ -149,7 +149,7 @@ TEST(TrainCuda, WithoutRoomTheSetIsStagedAndTheRunTheSame) {
   BRIM_NEEDS_GPU();
   TinyJob t("bert_sequence", 96);
   on_card(t, false);
-  t.settings.save_strategy = "steps";
+  t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 4;
   t.settings.save_total_limit = 10;
   const Trained whole = run(t.settings);
@@ -161,7 +161,7 @@ TEST(TrainCuda, WithoutRoomTheSetIsStagedAndTheRunTheSame) {
   callbacks.stop = &stop;
   ASSERT_TRUE(train(parts, callbacks).interrupted);
   const int64_t planned = whole.outcome.planned_bytes - whole.record["plan"]["bytes"]["token set"].get<int64_t>();
-  parts.memory_limit = std::to_string(planned) + "B";
+  parts.memory_limit = MemoryLimit::read(std::to_string(planned) + "B");
   parts.resume_from_checkpoint = "last";
   const Trained rest = run(parts);
   EXPECT_EQ(rest.record["data"]["token_set"], "staged");
@@ -191,7 +191,7 @@ TEST(TrainCuda, ATraceHoldsTheCardsSpansAndChangesNoBit) {
   t.run();
   for (const char* home : {"resident", "staged"}) {
     TrainSettings s = t.to(home);
-    s.token_set = home;
+    apply_setting(s, "token_set", home);
     Timeline::clear();
     Timeline::enable(true);
     int64_t began_ns = 0, ended_ns = 0;

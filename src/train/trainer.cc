@@ -147,8 +147,8 @@ class Loop {
                                 {"layers", job_.shape.layers},
                                 {"labels", job_.labels.sequence},
                                 {"tags", job_.labels.token}};
-    for (const SettingRow& row : setting_rows(s_))
-      if (row.repeats) j[row.name] = row.value;
+    for (const KeptSetting& kept : train_settings().kept(s_))
+      if (kept.keep == Keep::same) j[kept.name] = kept.value;
     if (!s_.teacher.empty()) {  // wherever it lies: what counts is what it says
       ContentHash weights;
       for (const auto& file : WeightSource::open(s_.teacher)->files()) weights.add_file(file);
@@ -175,12 +175,12 @@ class Loop {
       opening_.emplace_back("no checkpoint to continue from; starting at the beginning");
       return false;
     }
-    if (checkpoint->progress.settings != progress_.settings)
+    if (const std::string differs = difference(checkpoint->progress.settings, progress_.settings); !differs.empty())
       fail(
           ErrorCode::usage,
           "{0}: made with other settings or data, so it cannot be continued as this run; to train longer or otherwise, "
           "start a new run from it: `model={0} output=NEW`{1}",
-          checkpoint->dir.string(), difference(checkpoint->progress.settings, progress_.settings));
+          checkpoint->dir.string(), differs);
     progress_ = checkpoint->progress;
     job_.master = std::vector<float>();
     find_best_model(checkpoint->dir.parent_path());
@@ -325,10 +325,11 @@ class Loop {
     progress_.step = m.step + 1;
     if (job_.precision == Precision::fp16) read_all();  // the loss scale depends on this step's norm
     const bool epoch_end = schedule_.ends_epoch(m.step), last = progress_.step == schedule_.total_steps();
-    const bool evaluate = session_->validation() != nullptr && s_.eval_strategy != "no" &&
-                          (last || (s_.eval_strategy == "epoch" ? epoch_end : progress_.step % s_.eval_steps == 0));
-    const bool save = s_.save_strategy != "no" && !last &&
-                      (s_.save_strategy == "epoch" ? epoch_end : progress_.step % s_.save_steps == 0);
+    const bool evaluate =
+        session_->validation() != nullptr && s_.eval_strategy != Strategy::no &&
+        (last || (s_.eval_strategy == Strategy::epoch ? epoch_end : progress_.step % s_.eval_steps == 0));
+    const bool save = s_.save_strategy != Strategy::no && !last &&
+                      (s_.save_strategy == Strategy::epoch ? epoch_end : progress_.step % s_.save_steps == 0);
     const bool stop = callbacks_.stop != nullptr && callbacks_.stop->load(std::memory_order_relaxed);
     if (evaluate || save || stop)
       pause([&] {

@@ -108,7 +108,7 @@ TEST(Update, BatchTimesAccumulationIsOneGlobalBatch) {
 TEST(Trainer, TheTimelineHoldsWhatTheDeviceAndTheLoopDid) {
   TinyJob t;
   t.settings.train_batch_size = 16;
-  t.settings.save_strategy = "epoch";
+  t.settings.save_strategy = Strategy::epoch;
   t.settings.load_best_model_at_end = false;
   Timeline::clear();
   Timeline::enable(true);
@@ -153,7 +153,7 @@ TEST(Trainer, TheTimelineHoldsWhatTheDeviceAndTheLoopDid) {
 TEST(Trainer, LearnsAndLeavesAHuggingFaceDirectory) {
   TinyJob t("bert_sequence", 240);
   t.settings.num_train_epochs = 6;
-  t.settings.save_strategy = "epoch";
+  t.settings.save_strategy = Strategy::epoch;
   std::string said;
   std::string record;
   double last_done = 0;
@@ -240,7 +240,7 @@ TEST(Trainer, OutputDirectoryThatExistsIsLeftAlone) {
 TEST(Trainer, NotANumberStopsWithTheBatchNamedAndSaved) {
   TinyJob t;
   t.settings.learning_rate = 1e30;
-  t.settings.save_strategy = "steps";
+  t.settings.save_strategy = Strategy::steps;
   t.settings.save_steps = 1;
   const std::string message = error_of(ErrorCode::diverged, [&] { t.run(); });
   EXPECT_EQ(exit_code(ErrorCode::diverged), 8);
@@ -354,7 +354,7 @@ TEST(Trainer, TokensAndBothTasks) {
   TinyJob m("bert_encoder", 120);
   put_file(m.dir / "train.conll", TinyJob::conll(120, 1));
   put_file(m.dir / "val.conll", TinyJob::conll(24, 2));
-  m.settings.task = "multi";
+  m.settings.task = TaskChoice::multi;
   m.settings.token_train_file = (m.dir / "train.conll").string();
   m.settings.token_validation_file = (m.dir / "val.conll").string();
   m.settings.num_train_epochs = 48;
@@ -372,7 +372,7 @@ TEST(Trainer, TokensAndBothTasks) {
   EXPECT_EQ(json_of(m.out() / "config.json")["id2label"]["0"], "negative");
   EXPECT_EQ(json_of(m.out() / "ner/config.json")["id2label"]["0"], "O");
   TrainSettings tagger = m.to("tagger");
-  tagger.task = "auto";
+  tagger.task = TaskChoice::automatic;
   tagger.token_train_file.clear();
   tagger.token_validation_file.clear();
   tagger.model = (m.out() / "ner").string();
@@ -439,7 +439,7 @@ TEST(Trainer, AStepTakesAsManyMicroBatchesAsItNeeds) {
   t.settings.num_train_epochs = 1;
   const TrainJob job = open_train_job(t.settings, [](const std::string&) {});
   const int64_t least = least_limit(train_plan_request(job, local_profile(*job.device), 0));
-  t.settings.memory_limit = fmt::format("{}KiB", (least >> 10) + 64);  // a text or two at a time
+  t.settings.memory_limit = MemoryLimit::read(fmt::format("{}KiB", (least >> 10) + 64));  // a text or two at a time
   const TrainOutcome o = t.run();
   EXPECT_EQ(o.steps, 1);
   EXPECT_GT(o.micro_batches, 4096);
@@ -483,7 +483,7 @@ TEST(Trainer, WhatCannotGoTogetherIsToldBeforeTraining) {
              "no classification head");
   EXPECT_HAS(refused(ErrorCode::usage,
                      [&](auto& s) {
-                       s.task = "multi";
+                       s.task = TaskChoice::multi;
                        s.token_train_file = conll;
                      }),
              "`token_val=FILE`");
@@ -512,11 +512,11 @@ TEST(Trainer, SwitchForHalfPrecisionIsAWishOnTheCpu) {
   t.settings.num_train_epochs = 1;
   EXPECT_EQ(t.run().steps, 1);  // 48 rows in a batch of 96
   TrainSettings s = t.to("fp16");
-  apply_setting(s, "precision", "fp16", "--precision");
+  apply_setting(s, "precision", "fp16");
   error_of(ErrorCode::usage, [&] { train(s, {}); });
   TinyJob d;
   apply_yaml(d.settings, fs::path(BRIM_SOURCE_DIR) / "tests/data/train/nbeats_12gb.yaml");
-  d.settings.memory_limit = "1GiB";  // this machine may have less than 12 GB
+  d.settings.memory_limit = MemoryLimit::read("1GiB");  // this machine may have less than 12 GB
   EXPECT_EQ(d.run().steps, 6);
 }
 
@@ -540,7 +540,7 @@ TEST(Trainer, TheCardOfBothTasksTellsThemApart) {
   put_file(t.dir / "val.conll", TinyJob::conll(10, 2));
   put_file(t.dir / "none.csv", "text,label\n");  // a file without rows: places still name the right one
   t.settings.train_files.push_back((t.dir / "none.csv").string());
-  t.settings.task = "multi";
+  t.settings.task = TaskChoice::multi;
   t.settings.token_train_file = (t.dir / "train.conll").string();
   t.settings.token_validation_file = (t.dir / "val.conll").string();
   t.settings.num_train_epochs = 1;

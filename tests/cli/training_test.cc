@@ -102,7 +102,7 @@ TEST_F(Training, RowsOfOtherDialectsAndBadRows) {
 
 TEST_F(Training, PlanAndTrainAgree) {
   put("a.yaml", "gradient_accumulation_steps: 0\n");
-  refused(2, {"gradient_accumulation_steps is 0"},
+  refused(2, {"gradient_accumulation_steps: 0: must be above zero"},
           {"plan", "--task", "train", "--model", "tiny", "--device", "cpu", "--config", "a.yaml"});
   // A batch in tokens: texts as long as the data's give the rate that the run prints. Every row has 4 tokens.
   put("b.yaml", "batch_tokens: 384\nlr_scaling: sqrt\nlearning_rate: 1e-4\nlr_reference_batch: 6\n");

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of typed settings. A row says once what a setting is called, what it takes and what a run keeps of it; flags,
+// YAML keys, BRIM_ variables, checks, help, completion, a run's fingerprint and its card are read off the rows:
+//   {"learning_rate", "peak learning rate", number(&Settings::learning_rate, above_zero), Keep::same}
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace brim {
+
+// Thrown while a value is read; the table adds whose value it is and where it stands.
+struct BadValue {
+  std::string what;  // "give a whole number"
+};
+
+int64_t read_whole_number(std::string_view text);
+double read_number(std::string_view text);
+bool read_truth(std::string_view text);
+std::optional<bool> truth_of(std::string_view text);              // true, True, 1, yes, on, and their opposites
+std::string use_one_of(const std::vector<std::string>& choices);  // "use a, b or c"
+
+std::string underscored(std::string_view name);  // learning-rate is learning_rate
+std::string dashed(std::string_view name);       // learning_rate is learning-rate
+
+// What a run keeps of a setting.
+enum class Keep : uint8_t {
+  nothing,
+  report,  // its page shows it
+  same,    // its card too; and a run that continues it must have the same
+};
+struct KeptSetting {
+  std::string name, value;
+  Keep keep;
+};
+
+// How a setting of S is read and written.
+template <class S>
+struct SettingValue {
+  std::function<void(S&, std::string_view)> set;  // throws BadValue; empty: accepted and ignored
+  std::function<std::string(const S&)> get;       // empty: it has no one text, or none worth a word
+  std::function<std::string(const S&)> fault;     // what is wrong with its value, however it was set; empty: nothing
+  std::vector<std::string> choices;               // all there are; empty: anything that can be read
+  bool is_switch = false;                         // without a value it means true
+  bool is_list = false;                           // may be given several times
+  const char* type = "TEXT";                      // for help
+};
+
+// Kinds of values, by the member that holds them.
+namespace setting {
+
+// What is wrong with a number; null: nothing.
+using Bound = const char* (*)(double);
+const char* above_zero(double value);
+const char* not_negative(double value);
+const char* share(double value);  // from 0 to 1
+const char* share_below_one(double value);
+
+template <class S>
+SettingValue<S> text(std::string S::*m) {
+  return {[m](S& s, std::string_view v) { s.*m = v; }, [m](const S& s) { return s.*m; }, {}, {}};
+}
+
+template <class S, class Number>
+SettingValue<S> number(Number S::*m, Bound bound = nullptr) {
+  SettingValue<S> value;
+  value.type = std::is_floating_point_v<Number> ? "FLOAT" : "INT";
+  value.get = [m](const S& s) { return fmt::format("{}", s.*m); };
+  value.set = [m](S& s, std::string_view v) {
+    if constexpr (std::is_floating_point_v<Number>) {
+      s.*m = read_number(v);
+    } else {
+      const int64_t n = read_whole_number(v);
+      if (!std::in_range<Number>(n)) throw BadValue{"give a smaller number"};
+      s.*m = static_cast<Number>(n);
+    }
+  };
+  if (bound != nullptr)
+    value.fault = [m, bound](const S& s) {
+      const char* what = bound(static_cast<double>(s.*m));
+      return std::string(what == nullptr ? "" : what);
+    };
+  return value;
+}
+
+template <class S>
+SettingValue<S> truth(bool S::*m) {
+  return {[m](S& s, std::string_view v) { s.*m = read_truth(v); },
+          [m](const S& s) { return fmt::format("{}", s.*m); },
+          {},
+          {},
+          true};
+}
+
+template <class S>
+SettingValue<S> texts(std::vector<std::string> S::*m) {
+  return {[m](S& s, std::string_view v) { (s.*m).emplace_back(v); }, {}, {}, {}, false, true};
+}
+
+// One of several names. A value may have more than one: the first is the one it is written with.
+template <class S, class E>
+SettingValue<S> choice(E S::*m, const std::vector<std::pair<const char*, E>>& names) {
+  SettingValue<S> value;
+  for (const auto& [name, unused] : names) value.choices.emplace_back(name);
+  value.set = [m, names, choices = value.choices](S& s, std::string_view v) {
+    const auto found = std::find_if(names.begin(), names.end(), [&](const auto& n) { return same_word(v, n.first); });
+    if (found == names.end()) throw BadValue{use_one_of(choices)};
+    s.*m = found->second;
+  };
+  value.get = [m, names](const S& s) {
+    const auto found = std::find_if(names.begin(), names.end(), [&](const auto& n) { return s.*m == n.second; });
+    return std::string(found == names.end() ? "" : found->first);
+  };
+  return value;
+}
+
+// What `read` makes of a text, and `write` a text of.
+template <class S, class T, class Read, class Write>
+SettingValue<S> typed(T S::*m, Read read, Write write) {
+  return {
+      [m, read](S& s, std::string_view v) { s.*m = read(v); }, [m, write](const S& s) { return write(s.*m); }, {}, {}};
+}
+
+// One of several names, kept as its text.
+template <class S>
+SettingValue<S> word(std::string S::*m, std::vector<std::string> choices) {
+  SettingValue<S> value = text(m);
+  value.choices = std::move(choices);
+  value.fault = [m, choices = value.choices](const S& s) {
+    return std::find(choices.begin(), choices.end(), s.*m) != choices.end() ? std::string() : use_one_of(choices);
+  };
+  return value;
+}
+
+}  // namespace setting
+
+template <class S>
+struct Setting {
+  const char* name;
+  const char* help;  // of a setting that is ignored: why it may be
+  SettingValue<S> value;
+  Keep keep = Keep::nothing;
+  std::vector<const char*> also;                   // other names for the same
+  const char* kept_as = nullptr;                   // where a run's files call it by another of its names
+  std::function<std::string(const S&)> kept_text;  // … or say more than its value
+  bool ignored() const { return !value.set; }
+};
+
+// A row as doors see it; names for the same are rows of their own.
+struct SettingInfo {
+  std::string name, help;
+  std::string default_value;  // empty: none, or nothing worth a word
+  std::vector<std::string> choices;
+  bool ignored = false, is_switch = false, is_list = false;
+  std::string type;
+};
+
+// The parts that do not depend on the type.
+[[noreturn]] void refuse_value(std::string_view key, std::string_view value, std::string_view where,
+                               std::string_view what);
+[[noreturn]] void refuse_key(std::string_view key, std::string_view where, std::string_view near);
+std::string ignored_note(std::string_view key, std::string_view where, std::string_view why);
+
+// Reads what a caller gave as text: read_setting("device", "cuda:1", read_device).
+template <class Read>
+auto read_setting(std::string_view key, std::string_view text, Read read) {
+  try {
+    return read(text);
+  } catch (const BadValue& bad) {
+    refuse_value(key, text, "", bad.what);
+  }
+}
+
+template <class S>
+class SettingsTable {
+ public:
+  // `meant`: names other tools have, by the one they mean here; they are suggested, not taken.
+  explicit SettingsTable(std::vector<Setting<S>> rows, std::map<std::string, std::string, std::less<>> meant = {})
+      : rows_(std::move(rows)), meant_(std::move(meant)) {
+    for (const Setting<S>& row : rows_) {
+      by_name_.emplace(row.name, &row);
+      for (const char* name : row.also) by_name_.emplace(name, &row);
+    }
+  }
+  SettingsTable(const SettingsTable&) = delete;
+
+  const std::vector<Setting<S>>& rows() const { return rows_; }
+  const Setting<S>* find(std::string_view key) const {
+    const auto found = by_name_.find(underscored(key));
+    return found == by_name_.end() ? nullptr : found->second;
+  }
+
+  std::vector<SettingInfo> infos() const {
+    std::vector<SettingInfo> all;
+    for (const Setting<S>& row : rows_) {
+      const SettingValue<S>& v = row.value;
+      all.push_back({row.name, row.help, v.get ? v.get(S{}) : "", v.choices, row.ignored(),
+                     row.ignored() || v.is_switch, v.is_list, v.type});
+      const SettingInfo own = all.back();
+      for (const char* name : row.also) {
+        all.push_back(own);
+        all.back().name = name;
+        all.back().help = "the same";
+      }
+    }
+    return all;
+  }
+
+  // The name somebody who typed this probably wants; empty if none is near.
+  std::string nearest(std::string_view typed) const {
+    const std::string key = underscored(typed);
+    if (const auto it = meant_.find(key); it != meant_.end()) return it->second;
+    std::vector<std::string> names;
+    for (const auto& [name, row] : by_name_) names.push_back(name);
+    return nearest_name(key, names);
+  }
+
+  // Sets one (with - or _). Returns a line for the user where the setting is ignored, else nothing. An unknown key or a
+  // value it does not take is a usage error; `where` says where it was written ("run.yaml:7"; empty: by the caller).
+  std::string apply(S& settings, std::string_view key, std::string_view value, std::string_view where) const {
+    const Setting<S>* row = find(key);
+    if (row == nullptr) refuse_key(key, where, nearest(key));
+    if (row->ignored()) return ignored_note(underscored(key), where, row->help);
+    try {
+      row->value.set(settings, value);
+    } catch (const BadValue& bad) {
+      refuse_value(underscored(key), value, where, bad.what);
+    }
+    if (row->value.fault)
+      if (const std::string what = row->value.fault(settings); !what.empty())
+        refuse_value(underscored(key), value, where, what);
+    return {};
+  }
+
+  // Throws usage for a value that makes no sense, however it was set.
+  void check(const S& settings) const {
+    for (const Setting<S>& row : rows_)
+      if (row.value.fault)
+        if (const std::string what = row.value.fault(settings); !what.empty())
+          refuse_value(row.name, row.value.get(settings), "", what);
+  }
+
+  std::vector<KeptSetting> kept(const S& settings) const {
+    std::vector<KeptSetting> all;
+    for (const Setting<S>& row : rows_)
+      if (row.keep != Keep::nothing)
+        all.push_back({row.kept_as != nullptr ? row.kept_as : row.name,
+                       row.kept_text ? row.kept_text(settings) : row.value.get(settings), row.keep});
+    return all;
+  }
+
+ private:
+  std::vector<Setting<S>> rows_;
+  std::map<std::string, const Setting<S>*, std::less<>> by_name_;
+  std::map<std::string, std::string, std::less<>> meant_;
+};
+
+}  // namespace brim

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flags read off tables of settings (base/settings.h). The environment, config files and completion follow from flags.
+#pragma once
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/settings.h"
+
+namespace CLI {
+class App;
+}
+
+namespace brim {
+
+// What was typed, by setting; for verbs whose flags win over a file that is read after them.
+using FlagValues = std::map<std::string, std::vector<std::string>>;
+
+// A switch may stand without a value. `both`: --learning_rate too, as Hugging Face's scripts have it.
+enum class Spelling : uint8_t { dashes, both };
+void add_kept_flag(CLI::App& app, const SettingInfo& setting, FlagValues& values, Spelling spelling);
+
+// Calls `apply` with the value once the command line, the environment or a config file gives one.
+void add_flag(CLI::App& app, const SettingInfo& setting, const char* short_name,
+              const std::function<void(const std::string&)>& apply);
+
+// The rows named, as flags that set `into`. Those of them that have a short name give it: "q,quiet".
+template <class S>
+void add_flags(CLI::App& app, const SettingsTable<S>& table, S& into, const std::vector<const char*>& names) {
+  const std::vector<SettingInfo> infos = table.infos();
+  for (const std::string_view given : names) {
+    const bool is_short = given.size() > 2 && given[1] == ',';
+    const std::string name(given.substr(is_short ? 2 : 0)), letter(given.substr(0, is_short ? 1 : 0));
+    const auto info = std::find_if(infos.begin(), infos.end(), [&](const SettingInfo& i) { return i.name == name; });
+    BRIM_CHECK(info != infos.end(), "no setting {}", name);
+    add_flag(app, *info, letter.c_str(),
+             [&table, &into, name](const std::string& value) { table.apply(into, name, value, ""); });
+  }
+}
+
+}  // namespace brim

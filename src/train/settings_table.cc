@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every training setting, once. Names, help and defaults are Hugging Face's where it has them.
+#include "base/units.h"
+#include "io/labels.h"
+#include "io/row_reader.h"
+#include "train/settings.h"
+
+namespace brim {
+namespace {
+
+using S = TrainSettings;
+using namespace setting;  // NOLINT: the kinds of values
+
+constexpr Keep kSame = Keep::same, kReport = Keep::report;
+
+SettingValue<S> label_columns() {
+  SettingValue<S> value;
+  value.set = [](S& s, std::string_view v) {
+    for (auto& name : split_names(v, ',')) s.label_columns.push_back(std::move(name));
+  };
+  value.is_list = true;
+  return value;
+}
+
+SettingValue<S> delimiter() {
+  SettingValue<S> value;
+  value.set = [](S& s, std::string_view v) {
+    const auto character = parse_delimiter(v);
+    if (!character) throw BadValue{"give one character that is no letter, digit or quote, or tab"};
+    s.delimiter = *character;
+  };
+  return value;
+}
+
+SettingValue<S> metric() {
+  SettingValue<S> value = text(&S::metric_for_best_model);
+  value.choices = {"accuracy", "macro_f1", "macro_recall", "loss", "entity_f1", "mean_f1", "f1"};
+  value.fault = [choices = value.choices](const S& s) {
+    std::string_view name = s.metric_for_best_model;
+    if (name.starts_with("eval_")) name.remove_prefix(5);
+    return name.empty() || std::find(choices.begin(), choices.end(), name) != choices.end() ? std::string()
+                                                                                            : use_one_of(choices);
+  };
+  return value;
+}
+
+SettingValue<S> checkpoint() {
+  SettingValue<S> value;
+  value.set = [](S& s, std::string_view v) {
+    for (const char* newest : {"last", "latest", "auto"})
+      if (v == newest) v = "true";
+    for (const char* none : {"", "none", "None", "null"})
+      if (v == none) v = "false";
+    const auto truth = truth_of(v);
+    s.resume_from_checkpoint = !truth ? std::string(v) : *truth ? "last" : "";
+  };
+  value.is_switch = true;
+  return value;
+}
+
+// A switch that sets other settings.
+SettingValue<S> when_true(void (*change)(S&)) {
+  SettingValue<S> value;
+  value.set = [change](S& s, std::string_view v) {
+    if (read_truth(v)) change(s);
+  };
+  value.is_switch = true;
+  return value;
+}
+
+SettingValue<S> mixed_precision() {
+  SettingValue<S> value;
+  value.set = [](S& s, std::string_view v) {
+    if (!read_truth(v))
+      s.precision.precision = Precision::fp32;
+    else if (!s.precision.precision)
+      s.precision.by_switch = true;
+  };
+  value.is_switch = true;
+  return value;
+}
+
+SettingValue<S> gigabytes() {
+  SettingValue<S> value;
+  value.set = [](S& s, std::string_view v) {
+    double n = 0;
+    try {
+      n = read_number(v);
+    } catch (const BadValue&) {  // refused below
+    }
+    if (!(n > 0)) throw BadValue{"give a number of GB above 0"};
+    s.memory_limit = MemoryLimit::read(std::string(v) + "GB");
+  };
+  return value;
+}
+
+std::vector<Setting<S>> rows() {
+  using Optim = std::optional<Optimizer>;
+  using Level = std::optional<Recompute>;
+  using Placement = std::optional<TokenPlacement>;
+  const auto with_teacher = [](double S::*m) {
+    return [m](const S& s) { return s.teacher.empty() ? std::string() : fmt::format("{}", s.*m); };
+  };
+  std::vector<Setting<S>> rows = {
+      {"model", "model directory or name to start from", text(&S::model), {}, {"model_name_or_path"}},
+      {"train",
+       "training rows (csv, tsv, jsonl) or tagged words (CoNLL, jsonl); may be given several times",
+       texts(&S::train_files),
+       {},
+       {"train_file"}},
+      {"val", "validation rows; may be given several times", texts(&S::validation_files), {}, {"validation_file"}},
+      {"token_train", "`task=multi`: tagged words (CoNLL, jsonl) for the token head", text(&S::token_train_file)},
+      {"token_val", "`task=multi`: tagged words for validation", text(&S::token_validation_file)},
+      {"output", "directory for the trained model and its checkpoints", text(&S::output_dir), {}, {"output_dir"}},
+      {"overwrite_output_dir", "write into an output directory that is not empty", truth(&S::overwrite_output_dir)},
+      {"text_column", "column or key that holds the text; without it `text`", text(&S::text_column)},
+      {"label_column",
+       "column or key that holds the label, without it `label`; several (a,b,c or given again): a 0/1 column each, "
+       "multi-label",
+       label_columns()},
+      {"format", "auto, csv, tsv, jsonl or conll", word(&S::format, {"auto", "csv", "tsv", "jsonl", "conll"})},
+      {"delimiter",
+       "what separates the columns of csv and tsv rows, where it is neither comma nor tab: ';', '|', …, or tab",
+       delimiter()},
+      {"no_quotes", "quotes in csv and tsv rows are characters like any other", truth(&S::no_quotes)},
+      {"on_error", "rows without text or label, or with a label that is not known: stop or skip",
+       choice(&S::skip_bad_rows, {{"stop", false}, {"skip", true}})},
+      {"task", "auto, classification, ner or multi (both heads)",
+       choice(&S::task, {{"auto", TaskChoice::automatic},
+                         {"classification", TaskChoice::classification},
+                         {"ner", TaskChoice::ner},
+                         {"multi", TaskChoice::multi}}),
+       kReport},
+      {"multi_label", "several labels per row in one column, separated by |; none is allowed", truth(&S::multi_label)},
+      {"ignore_mismatched_head",
+       "start a new classifier where the labels differ from the model's; what lies below it is kept",
+       truth(&S::ignore_mismatched_head)},
+      {"num_train_epochs", "passes over the data", number(&S::num_train_epochs), kSame},
+      {"max_steps", "updates; overrides epochs; -1: epochs decide", number(&S::max_steps), kSame},
+      {"batch_size",
+       "batch size: rows an update is made from (how many are computed at once, the plan decides)",
+       number(&S::train_batch_size, above_zero),
+       kSame,
+       {"per_device_train_batch_size", "train_batch_size"},
+       "per_device_train_batch_size"},
+      {"gradient_accumulation_steps",
+       "multiplies the batch size",
+       number(&S::gradient_accumulation_steps, above_zero),
+       kSame,
+       {"grad_accum_steps"}},
+      {"batch_tokens", "batch size in tokens instead of rows; 0: rows count", number(&S::batch_tokens, not_negative),
+       kSame},
+      {"learning_rate", "peak learning rate", number(&S::learning_rate, above_zero), kSame},
+      {"lr_scheduler_type", "linear, cosine, constant or constant_with_warmup",
+       choice(&S::lr_schedule, {{"linear", LrSchedule::linear},
+                                {"cosine", LrSchedule::cosine},
+                                {"constant", LrSchedule::constant},
+                                {"constant_with_warmup", LrSchedule::constant_with_warmup}}),
+       kSame},
+      {"lr_scaling", "none, sqrt or linear: scales the rate with the batch",
+       choice(&S::lr_scaling, {{"none", LrScaling::none}, {"sqrt", LrScaling::sqrt}, {"linear", LrScaling::linear}}),
+       kSame},
+      {"lr_reference_batch", "batch at which the learning rate holds as given",
+       number(&S::lr_reference_batch, above_zero), kSame},
+      {"warmup_steps", "steps of linear warm-up; below 1: a share of all steps", number(&S::warmup_steps, not_negative),
+       kSame},
+      {"warmup_ratio", "warm-up as a share of all steps", number(&S::warmup_ratio, share), kSame},
+      {"weight_decay", "decoupled decay; none on biases and norms", number(&S::weight_decay, not_negative), kSame},
+      {"adam_beta1", "AdamW", number(&S::adam_beta1, share_below_one), kSame},
+      {"adam_beta2", "AdamW", number(&S::adam_beta2, share_below_one), kSame},
+      {"adam_epsilon", "AdamW", number(&S::adam_epsilon, not_negative), kSame},
+      {"max_grad_norm", "gradient clipping by global norm; 0: off", number(&S::max_grad_norm, not_negative), kSame},
+      {"label_smoothing_factor", "label smoothing", number(&S::label_smoothing, share_below_one), kSame},
+      {"class_weights", "none, balanced, or one number per class", text(&S::class_weights), kSame},
+      {"max_length",
+       "longest text in tokens; 0: the model's own",
+       number(&S::max_length, not_negative),
+       kSame,
+       {"max_seq_length"}},
+      {"seed", "of shuffling, dropout and new heads", number(&S::seed), kSame},
+      {"dropout",
+       "overrides the model's dropout; -1: the model's own",
+       number(&S::dropout, [](double v) { return v == -1 ? nullptr : share_below_one(v); }),
+       kSame,
+       {},
+       nullptr,
+       [](const S& s) { return s.dropout < 0 ? "the model's" : fmt::format("{}", s.dropout); }},
+      {"eval_strategy",
+       "no, steps or epoch",
+       choice(&S::eval_strategy, {{"no", Strategy::no}, {"steps", Strategy::steps}, {"epoch", Strategy::epoch}}),
+       kSame,
+       {"evaluation_strategy"}},
+      {"eval_steps", "steps between evaluations", number(&S::eval_steps), kSame},
+      {"save_strategy", "no, steps or epoch",
+       choice(&S::save_strategy, {{"no", Strategy::no}, {"steps", Strategy::steps}, {"epoch", Strategy::epoch}}),
+       kReport},
+      {"save_steps", "steps between checkpoints", number(&S::save_steps), kReport},
+      {"save_total_limit", "checkpoints kept", number(&S::save_total_limit), kReport},
+      {"logging_steps", "steps between log lines", number(&S::logging_steps, above_zero), kReport},
+      {"load_best_model_at_end", "write the best model, not the last", truth(&S::load_best_model_at_end), kSame},
+      {"metric_for_best_model",
+       "accuracy, macro_f1, macro_recall, loss, entity_f1, mean_f1 (both heads) or f1: the task's own, which is the "
+       "default",
+       metric(), kSame},
+      {"early_stopping_patience", "evaluations without improvement before stopping; 0: never",
+       number(&S::early_stopping_patience, not_negative), kSame},
+      {"resume_from_checkpoint", "a checkpoint directory, or `last`", checkpoint()},
+      {"bf16", "train in bf16", when_true([](S& s) {
+         s.precision = {Precision::bf16, true};
+       })},
+      {"fp16", "train in fp16 with a dynamic loss scale", when_true([](S& s) {
+         s.precision = {Precision::fp16, true};
+       })},
+      {"tf32", "train in tf32", when_true([](S& s) {
+         if (!s.precision.precision) s.precision = {Precision::tf32, true};
+       })},
+      {"precision", "auto, fp32, tf32, bf16 or fp16", typed(&S::precision, read_precision, precision_text), kReport},
+      {"optim", "auto, adamw or adamw_8bit (also Hugging Face's names); auto takes 8 bits only where 32 do not fit",
+       choice<S, Optim>(&S::optim, {{"auto", std::nullopt},
+                                    {"adamw", Optimizer::adamw},
+                                    {"adamw_torch", Optimizer::adamw},
+                                    {"adamw_torch_fused", Optimizer::adamw},
+                                    {"adamw_hf", Optimizer::adamw},
+                                    {"adamw_8bit", Optimizer::adamw_8bit},
+                                    {"adamw_bnb_8bit", Optimizer::adamw_8bit},
+                                    {"paged_adamw_8bit", Optimizer::adamw_8bit}}),
+       kReport},
+      {"recompute", "auto, none, selective or full",
+       choice<S, Level>(&S::recompute, {{"auto", std::nullopt},
+                                        {"none", Recompute::none},
+                                        {"selective", Recompute::selective},
+                                        {"full", Recompute::full}}),
+       kReport},
+      {"gradient_checkpointing", "true: full recompute", when_true([](S& s) { s.recompute = Recompute::full; })},
+      {"device", "auto, cpu, cuda or cuda:N", typed(&S::device, read_device, device_text), kReport},
+      {"memory_limit", "bytes this process may hold on the device: 6GiB, 90% or auto",
+       typed(&S::memory_limit, MemoryLimit::read, [](const MemoryLimit& limit) { return limit.text; }), kReport},
+      {"max_memory_gb", "the same, in GB", gigabytes()},
+      {"token_set",
+       "where training tokens live: auto, resident (on the device), staged (in host memory) or streamed (from disk)",
+       choice<S, Placement>(&S::token_set, {{"auto", std::nullopt},
+                                            {"resident", TokenPlacement::resident},
+                                            {"staged", TokenPlacement::staged},
+                                            {"streamed", TokenPlacement::streamed}}),
+       kReport},
+      {"use_mixed_precision", "true: 16-bit training", mixed_precision()},
+      {"threads", "CPU threads; 0: all cores", number(&S::threads)},
+      {"use_cpu", "true: `device=cpu`", when_true([](S& s) { s.device = {DeviceChoice::Kind::cpu}; }), {}, {"no_cuda"}},
+      {"fill", "use all allowed memory, even where it is no faster", truth(&S::fill)},
+      {"teacher", "model whose outputs are to be matched", text(&S::teacher)},
+      {"temperature",
+       "distillation temperature",
+       number(&S::temperature, above_zero),
+       kSame,
+       {},
+       nullptr,
+       with_teacher(&S::temperature)},
+      {"hard_weight",
+       "share of the hard labels' loss in distillation",
+       number(&S::hard_weight, share),
+       kSame,
+       {},
+       nullptr,
+       with_teacher(&S::hard_weight)},
+      {"student_layers",
+       "start from this many of the model's layers; 0: all",
+       number(&S::student_layers, not_negative),
+       kSame,
+       {},
+       nullptr,
+       [](const S& s) { return s.student_layers > 0 ? fmt::format("{}", s.student_layers) : ""; }},
+  };
+#define IGNORED(key, why) rows.push_back({key, why});
+#include "train/ignored_keys.inc"
+#undef IGNORED
+  return rows;
+}
+
+}  // namespace
+
+const SettingsTable<TrainSettings>& train_settings() {
+  static const SettingsTable<TrainSettings> table(rows(), {{"lr", "learning_rate"},
+                                                           {"epochs", "num_train_epochs"},
+                                                           {"num_epochs", "num_train_epochs"},
+                                                           {"resume", "resume_from_checkpoint"},
+                                                           {"steps", "max_steps"},
+                                                           {"warmup", "warmup_ratio"},
+                                                           {"scheduler", "lr_scheduler_type"},
+                                                           {"lr_scheduler", "lr_scheduler_type"},
+                                                           {"optimizer", "optim"},
+                                                           {"patience", "early_stopping_patience"},
+                                                           {"max_len", "max_length"},
+                                                           {"eval", "val"},
+                                                           {"dev", "val"}});
+  return table;
+}
+
+}  // namespace brim
