@@ -39,9 +39,9 @@ struct ScorerOptions {
   int threads = 0;                    // of the CPU; 0: all cores
   int64_t max_length = 0;             // of a text in tokens; 0: the model's own
   LongText long_text = LongText::truncate;
-  std::optional<Pooling> pooling;  // set: embeddings, not what the model's head gives
-  bool normalize = false;          // embeddings of length 1
-  double queue_seconds = 30;       // a submitted text that would wait longer, by prediction, is refused as busy
+  std::optional<Pooling> pooling = {};  // set: embeddings, not what the model's head gives
+  bool normalize = false;               // embeddings of length 1
+  double queue_seconds = 30;            // a submitted text that would wait longer, by prediction, is refused as busy
 };
 
 struct Entity {
@@ -80,10 +80,10 @@ struct Predictions {
 };
 
 struct Request {
-  std::string_view text;                                          // read before submit() returns
-  uint64_t ticket = 0;                                            // the caller's; its answer carries it
-  std::optional<std::chrono::steady_clock::time_point> deadline;  // past it, work that has not begun is refused
-  std::stop_token stop;                                           // withdraws what has not begun
+  std::string_view text;                                               // read before submit() returns
+  uint64_t ticket = 0;                                                 // the caller's; its answer carries it
+  std::optional<std::chrono::steady_clock::time_point> deadline = {};  // past it, work that has not begun is refused
+  std::stop_token stop = {};                                           // withdraws what has not begun
 };
 
 struct Answer {

@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // brim bench streams: does running two models at once on one card pay? Measured, for batches of several sizes.
-// brim bench latency: one text at a time, text in to label out.
+// brim bench latency: one text at a time, text in to label out, through the library.
+// brim bench library: many texts at once and many callers, against a file of the same texts.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "brim/brim.h"
 #include "cli/engine_flags.h"
 #include "cli/render.h"
 #include "cli/verb.h"
+#include "engine/label.h"
+#include "engine/pipeline.h"
+#include "io/compress.h"
 #include "io/row_reader.h"
 #include "monitor/host.h"
 #include "report/overlap.h"
@@ -24,12 +32,13 @@ namespace brim {
 namespace {
 
 struct BenchFlags {
-  CLI::App *streams = nullptr, *latency = nullptr;
+  CLI::App *streams = nullptr, *latency = nullptr, *library = nullptr;
   EngineFlags engine;
   std::vector<std::string> models;
   std::string texts;
   double seconds = 1;
   int64_t count = 2000;
+  int callers = 64, rounds = 5;
 };
 
 std::vector<std::string> read_texts(const std::string& path, size_t most) {
@@ -150,27 +159,130 @@ int run_streams(const BenchFlags& f) {
   return 0;
 }
 
-int run_latency(const BenchFlags& f) {
-  if (f.engine.is_vader()) fail(ErrorCode::usage, "brim bench latency: name a model with a head");
-  if (f.count < 1) fail(ErrorCode::usage, "--count {}: must be at least 1", f.count);
-  const auto engine = f.engine.open();
-  const auto texts = read_texts(f.texts, static_cast<size_t>(f.count));
-  OtherProcesses others;
-  std::vector<double> ms;
-  for (int round = 0; round < 2; ++round) {  // the first warms up
-    ms.clear();
-    for (int64_t i = 0; i < f.count; ++i) {
-      const std::string_view text = texts[static_cast<size_t>(i) % texts.size()];
+// `texts` handed one by one to the scorer by each of `callers` threads, which wait for every answer. Milliseconds each.
+std::vector<double> submit_one_by_one(Scorer& scorer, const std::vector<std::string>& texts, int callers) {
+  std::vector<double> ms(texts.size());
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  std::optional<Error> error;
+  const auto call = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < texts.size();) {
       const int64_t begin = now_ns();
-      (void)engine->score({&text, 1});
-      ms.push_back(seconds_since(begin) * 1e3);
+      const Prediction prediction = scorer.submit({.text = texts[i]}).get();
+      ms[i] = seconds_since(begin) * 1e3;
+      if (!prediction.error) continue;
+      std::lock_guard lock(mutex);
+      error = prediction.error;
     }
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < callers; ++t) threads.emplace_back(call);
+  for (auto& t : threads) t.join();
+  if (error) throw *error;
+  return ms;
+}
+
+// An answer that its caller spins for: waking a thread takes longer than a fifth of what a text does.
+class Spin final : public Completion {
+ public:
+  void done(std::span<Answer> answers) noexcept override {
+    prediction_ = std::move(answers[0].prediction);
+    here_.store(true, std::memory_order_release);
   }
-  const Spread s = spread_of(std::move(ms));
+  Prediction wait() {
+    while (!here_.load(std::memory_order_acquire)) {
+    }
+    return std::move(prediction_);
+  }
+
+ private:
+  Prediction prediction_;
+  std::atomic<bool> here_{false};
+};
+
+int run_latency(const BenchFlags& f) {
+  if (f.count < 1) fail(ErrorCode::usage, "--count {}: must be at least 1", f.count);
+  const auto scorer = Scorer::open(f.engine.scorer_options());
+  const auto given = read_texts(f.texts, static_cast<size_t>(f.count));
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < static_cast<size_t>(f.count); ++i) texts.push_back(given[i % given.size()]);
+  OtherProcesses others;
+  const Spread by_future = spread_of(submit_one_by_one(*scorer, texts, 1));  // and warms up
+  std::vector<double> ms;
+  for (const std::string& text : texts) {
+    Spin answer;
+    const int64_t begin = now_ns();
+    scorer->submit({.text = text}, answer);
+    const Prediction prediction = answer.wait();
+    ms.push_back(seconds_since(begin) * 1e3);
+    if (prediction.error) throw *prediction.error;
+  }
+  const Spread s = spread_of(ms);
   if (const auto load = others.load(); load.disturbs()) log_info("{} meanwhile", load.text());
-  fmt::print("{} one at a time on {}, {}: p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms\n",
-             format_count(f.count, "text"), engine->device().name(), precision_name(engine->precision()), s.p50, s.p95,
-             s.p99, s.most);
+  fmt::print(
+      "{} one at a time on {}, {}: p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms; "
+      "p50 {:.3f} ms to a thread that sleeps\n",
+      format_count(f.count, "text"), scorer->device(), scorer->precision(), s.p50, s.p95, s.p99, s.most, by_future.p50);
+  return 0;
+}
+
+// The library's two doors against the files' one, in turns, so that all meet the same machine.
+int run_library(const BenchFlags& f) {
+  if (f.engine.is_vader()) fail(ErrorCode::usage, "brim bench library: name a model with a head");
+  if (f.callers < 1) fail(ErrorCode::usage, "--callers {}: must be at least 1", f.callers);
+  const auto texts = read_texts(f.texts, SIZE_MAX);
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  std::string bytes;
+  for (const auto& text : texts) bytes += text + "\n";
+  const auto n = static_cast<double>(texts.size());
+  const auto engine = f.engine.open();
+  const auto scorer = Scorer::open(f.engine.scorer_options());
+  std::vector<int32_t> from_file;
+  std::vector<double> file, many, callers, many_ratio, callers_ratio, waits;
+  for (int round = 0; round <= f.rounds; ++round) {  // the first warms up
+    int64_t begin = now_ns();
+    RowReaderOptions lines;
+    lines.format = RowFormat::txt;
+    RowReader reader(memory_source("texts", bytes), lines);
+    from_file.clear();
+    run_pipeline(engine.get(), reader,
+                 [&](ScoredChunk& chunk) {
+                   const auto width = static_cast<size_t>(chunk.width);
+                   for (size_t row = 0; row < chunk.rows.size(); ++row)
+                     from_file.push_back(choose_label({&chunk.scores[row * width], width}).label);
+                 },
+                 nullptr, {});
+    const double file_seconds = seconds_since(begin);
+    begin = now_ns();
+    const Predictions scored = scorer->score(views);
+    const double many_seconds = seconds_since(begin);
+    // Other batches round otherwise, which may turn a label that is even.
+    int64_t others = 0;
+    for (size_t i = 0; i < texts.size(); ++i) others += scored.labels[i] != from_file.at(i);
+    if (static_cast<double>(others) > 0.002 * n)
+      fail(ErrorCode::internal, "{} of {} labels are not those of the file", others, texts.size());
+    begin = now_ns();
+    const auto ms = submit_one_by_one(*scorer, texts, f.callers);
+    const double caller_seconds = seconds_since(begin);
+    if (round == 0) continue;
+    file.push_back(n / file_seconds);
+    many.push_back(n / many_seconds);
+    callers.push_back(n / caller_seconds);
+    many_ratio.push_back(file_seconds / many_seconds);
+    callers_ratio.push_back(file_seconds / caller_seconds);
+    waits.push_back(spread_of(ms).p50);
+  }
+  const auto line = [](const std::string& what, std::vector<double> rates, std::vector<double> ratios) {
+    const Spread ratio = spread_of(std::move(ratios));
+    fmt::print("{:<36} {:>12} texts/s   {:.3f}× ({:.3f} to {:.3f})\n", what, format_si(spread_of(std::move(rates)).p50),
+               ratio.p50, ratio.least, ratio.most);
+  };
+  fmt::print("{} on {}, {}, {} rounds\n", format_count(static_cast<int64_t>(texts.size()), "text"), scorer->device(),
+             scorer->precision(), f.rounds);
+  line("lines of a file", file, std::vector<double>(file.size(), 1.0));
+  line("Scorer::score", many, many_ratio);
+  line(fmt::format("Scorer::submit, {} threads", f.callers), callers, callers_ratio);
+  fmt::print("a thread waits {:.3f} ms for its text (p50)\n", spread_of(waits).p50);
   return 0;
 }
 
@@ -183,6 +295,9 @@ std::function<int()> setup_bench(CLI::App& app) {
   f->streams->add_option("--seconds", f->seconds, "time for each measurement, in seven rounds")->capture_default_str();
   f->latency = app.add_subcommand("latency", "one text at a time, text in to label out");
   f->latency->add_option("--count", f->count, "how many")->capture_default_str();
+  f->library = app.add_subcommand("library", "many texts at once and many callers, against a file of the same texts");
+  f->library->add_option("--callers", f->callers, "threads that submit one text at a time")->capture_default_str();
+  f->library->add_option("--rounds", f->rounds, "how often each is measured")->capture_default_str();
   app.add_option("--texts", f->texts, "file of texts")->required();
   f->engine.add_to(app, false);
   app.remove_option(app.get_option("--trace"));
@@ -190,7 +305,11 @@ std::function<int()> setup_bench(CLI::App& app) {
   app.fallthrough();
   f->streams->fallthrough();
   f->latency->fallthrough();
-  return [f] { return f->streams->parsed() ? run_streams(*f) : run_latency(*f); };
+  f->library->fallthrough();
+  return [f] {
+    if (f->streams->parsed()) return run_streams(*f);
+    return f->library->parsed() ? run_library(*f) : run_latency(*f);
+  };
 }
 
 }  // namespace brim

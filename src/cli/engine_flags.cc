@@ -72,6 +72,19 @@ EngineOptions EngineFlags::options() const {
   return options;
 }
 
+ScorerOptions EngineFlags::scorer_options() const {
+  const EngineOptions checked = options();
+  ScorerOptions o;
+  o.model = is_vader() ? "vader" : checked.model_dir.string();
+  o.device = checked.device;
+  o.precision = checked.precision;
+  o.memory_limit = checked.memory_limit;
+  o.threads = checked.threads;
+  o.max_length = checked.max_length;
+  o.long_text = checked.long_text;
+  return o;
+}
+
 void DialectFlags::add_to(CLI::App& app) {
   app.add_option(
       "--delimiter", delimiter,

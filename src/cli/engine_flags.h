@@ -34,6 +34,7 @@ struct EngineFlags {
   bool is_vader() const { return names_vader(model); }
   EngineOptions settings() const;  // all but the model
   EngineOptions options() const;
+  ScorerOptions scorer_options() const;  // the same, for the library's door
   // Null for VADER. `output` overrides what the head gives.
   std::unique_ptr<Engine> open(std::optional<Output> output = std::nullopt) const;
   void start_trace() const;

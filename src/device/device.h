@@ -56,7 +56,7 @@ class Device {
   virtual MemoryInfo memory() const = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual DeviceBuffer allocate_host(size_t bytes) = 0;  // staging memory: page-locked where the device can use it
-  virtual int64_t allocated_bytes() const { return 0; }  // on the device, by this object; the CPU does not count
+  virtual int64_t allocated_bytes() const { return 0; }  // on the device, by this process; the CPU does not count
   // What a block of `bytes` takes of the device's memory: drivers round up.
   virtual int64_t rounded_bytes(int64_t bytes) const { return bytes; }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA device: what opens it, why it cannot be opened, its memory, streams, events and graphs. The runtime is
 // linked statically and opens the driver itself, so a program with this in it starts on machines without either.
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
@@ -123,7 +124,7 @@ class CudaDevice final : public Device {
   }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(info_); }
 
-  int64_t allocated_bytes() const override { return allocated_; }
+  int64_t allocated_bytes() const override { return allocated(); }
   // The driver maps pages of 2 MiB; what is smaller than half of one shares a page with others in pieces of 512 bytes.
   int64_t rounded_bytes(int64_t bytes) const override {
     const int64_t piece = bytes < (1 << 20) ? 512 : 2 << 20;
@@ -142,11 +143,11 @@ class CudaDevice final : public Device {
     void* data = nullptr;
     bind_device(info_.index);
     check_room(bytes == 0 ? cudaSuccess : cudaMalloc(&data, bytes), bytes, "device");
-    allocated_ += static_cast<int64_t>(bytes);
+    allocated() += static_cast<int64_t>(bytes);
     return DeviceBuffer(this, data, bytes, false);
   }
   void release(void* data, size_t bytes, bool pinned) noexcept override {
-    if (!pinned) allocated_ -= static_cast<int64_t>(bytes);
+    if (!pinned) allocated() -= static_cast<int64_t>(bytes);
     const cudaError_t error = pinned ? cudaFreeHost(data) : cudaFree(data);
     if (error != cudaSuccess) cuda_warn(error, "releasing memory");
   }
@@ -168,7 +169,11 @@ class CudaDevice final : public Device {
   }
 
   CudaInfo info_;
-  std::atomic<int64_t> allocated_{0};
+  // Of all objects for this card: the driver counts by process.
+  std::atomic<int64_t>& allocated() const {
+    static std::array<std::atomic<int64_t>, 64> by_card{};
+    return by_card.at(static_cast<size_t>(info_.index));
+  }
 };
 
 class CudaEvent final : public Event {

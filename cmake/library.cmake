@@ -1,0 +1,21 @@
+# libbrim.so: what include/brim/ declares and nothing else. `find_package(brim)` finds it once it is installed.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+file(CONFIGURE OUTPUT libbrim.cc CONTENT "// CMake wants a source; everything comes from the static libraries.\n")
+add_library(brim_shared SHARED ${CMAKE_BINARY_DIR}/libbrim.cc)
+target_link_libraries(brim_shared PRIVATE "$<LINK_LIBRARY:WHOLE_ARCHIVE,brim_engine>" brim_base)
+target_compile_features(brim_shared INTERFACE cxx_std_20)
+target_include_directories(brim_shared INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+# Before 1.0 a new minor version may break what was compiled against the one before.
+set_target_properties(brim_shared PROPERTIES OUTPUT_NAME brim EXPORT_NAME brim LINKER_LANGUAGE CXX VERSION ${PROJECT_VERSION}
+  SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+target_link_options(brim_shared PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,libcudart_static.a:libstdc++.a)
+
+install(TARGETS brim_shared EXPORT brim-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/brim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT brim-targets NAMESPACE brim:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/brim)
+file(WRITE ${CMAKE_BINARY_DIR}/brim-config.cmake "include(\${CMAKE_CURRENT_LIST_DIR}/brim-targets.cmake)\n")
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/brim-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/brim-config.cmake ${CMAKE_BINARY_DIR}/brim-config-version.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/brim)

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# library.sh BUILD: installs that build, compiles the example against the installation as a stranger would, and compares
+# its labels with the program's. Also: only the public names are exported, and nothing of the checkout is needed.
+set -euo pipefail
+build=$(readlink -f "$1") source=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "library.sh: $*" >&2; exit 1; }
+
+cmake --install "$build" --prefix "$work/installed" >"$work/install.log" || { cat "$work/install.log"; fail "install failed"; }
+cp -r "$source/examples/library" "$work/example"
+cmake -S "$work/example" -B "$work/example/build" -DCMAKE_PREFIX_PATH="$work/installed" -DCMAKE_BUILD_TYPE=Release >"$work/cmake.log" 2>&1 &&
+  cmake --build "$work/example/build" >>"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; fail "the example does not build"; }
+
+library=$(echo "$work"/installed/lib*/libbrim.so* "$work"/installed/lib*/*/libbrim.so* | tr ' ' '\n' | grep -m1 'so\.[0-9]*\.[0-9]*$') || fail "no libbrim.so"
+foreign=$(nm -DC --defined-only "$library" | awk '$2 ~ /[A-TV-Z]/' | grep -vE ' (brim::(Scorer|Completion|Error|version)|(typeinfo|vtable|typeinfo name|VTT) for brim::(Scorer|Completion|Error)|std::|(typeinfo|vtable|typeinfo name) for std::)' || true)
+[ -z "$foreign" ] || fail "exports more than include/brim declares: $(head -5 <<<"$foreign")"
+
+printf 'I love this\nwhat a waste of money\n\nok\n' >"$work/texts.txt"
+printf 'bad \xff byte\n' >>"$work/texts.txt"
+(cd "$work" && env -i PATH="$PATH" HOME="$work" "$work/example/build/label_lines" <texts.txt >labels.txt 2>said.txt) || { cat "$work/said.txt"; fail "the example fails"; }
+[ "$(wc -l <"$work/labels.txt")" -eq 5 ] || fail "5 texts, $(wc -l <"$work/labels.txt") answers"
+grep -q '^Brim [0-9.]* on ' "$work/said.txt" || fail "no version: $(cat "$work/said.txt")"
+tail -1 "$work/labels.txt" | grep -q '^error: .*UTF-8' || fail "a text that is no UTF-8: $(tail -1 "$work/labels.txt")"
+head -4 "$work/texts.txt" >"$work/good.txt"
+"$work/installed/bin/brim" score "$work/good.txt" -q --output-format tsv -o "$work/program.tsv"
+diff <(head -4 "$work/labels.txt" | cut -d' ' -f1) <(tail -n +2 "$work/program.tsv" | cut -f2) || fail "labels differ from the program's"
+"$work/example/build/label_lines" vader <"$work/good.txt" 2>/dev/null | head -1 | grep -q '^positive' || fail "VADER"
+! "$work/example/build/label_lines" /no/such/model </dev/null 2>"$work/said.txt" || fail "a model that is not there"
+grep -q '/no/such/model' "$work/said.txt" || fail "says: $(cat "$work/said.txt")"
+echo "library: installed, found, linked, the same labels"
