@@ -182,7 +182,7 @@ std::string Timeline::chrome_trace(const std::string& record) {
   const auto all = events();
   const auto names = thread_names();
   const int64_t zero = all.empty() ? 0 : all.front().begin_ns;
-  std::string out = "{\"displayTimeUnit\":\"ms\",";
+  std::string out = "{\"schema_version\":1,\"displayTimeUnit\":\"ms\",";
   if (!record.empty()) out += "\"otherData\":{\"brim\":" + record + "},";
   out += "\"traceEvents\":[\n";
   for (size_t i = 0; i < names.size(); ++i)

@@ -205,8 +205,8 @@ Verified verify(Child& child, const RunTrace& trace, const Diagnosis& d) {
   return v;
 }
 
-nlohmann::json machine_json(const std::vector<MachineCheck>& checks) {
-  nlohmann::json all = nlohmann::json::array();
+nlohmann::ordered_json machine_json(const std::vector<MachineCheck>& checks) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const MachineCheck& c : checks)
     all.push_back({{"what", c.what}, {"state", check_state_name(c.state)}, {"found", c.found}, {"advice", c.advice}});
   return all;
@@ -219,7 +219,7 @@ int run_doctor(const DoctorFlags& f) {
   if (!f.apply.empty() && f.run.empty() && f.command.empty())
     fail(ErrorCode::usage, "--apply: needs a run to learn from: --run FILE or a command after --");
   if (!f.apply.empty()) require_writable(f.apply);
-  nlohmann::json all;
+  nlohmann::ordered_json all = {{"schema_version", 1}};
   std::string text;
   std::vector<MachineCheck> checks;
   std::optional<RunTrace> trace;
@@ -237,7 +237,7 @@ int run_doctor(const DoctorFlags& f) {
       trace = read_trace(f.run);
     if (trace) {
       const Diagnosis d = look_at(*trace);
-      all["run"] = nlohmann::json::parse(to_json(d));
+      all["run"] = nlohmann::ordered_json::parse(to_json(d));
       text += (text.empty() ? "" : "\nthe run\n") + to_text(d);
       if (!f.apply.empty()) {
         write_file_atomically(f.apply, rendered(to_env_file(d)));

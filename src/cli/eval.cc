@@ -35,8 +35,9 @@ struct EvalFlags {
   EngineFlags engine;
 };
 
-nlohmann::json to_json(const Evaluation& e) {
-  nlohmann::json j = {{"rows", e.rows}, {"skipped_rows", e.skipped}, {"precision", e.precision}};
+nlohmann::ordered_json to_json(const Evaluation& e) {
+  nlohmann::ordered_json j = {
+      {"schema_version", 1}, {"rows", e.rows}, {"skipped_rows", e.skipped}, {"precision", e.precision}};
   if (e.entities) {
     j["entity_f1"] = e.entities->f1;
     j["entity_precision"] = e.entities->precision;

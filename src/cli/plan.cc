@@ -27,6 +27,7 @@ namespace brim {
 namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr int kSchemaVersion = 1;
 
 struct PlanFlags {
   std::vector<std::string> models;
@@ -240,7 +241,8 @@ std::string text_of(const nlohmann::ordered_json& json) {
 }
 
 nlohmann::ordered_json json_of(const Job& job, const Plan& p) {
-  auto j = nlohmann::ordered_json::parse(to_json(p));
+  nlohmann::ordered_json j = {{"schema_version", kSchemaVersion}};
+  j.update(nlohmann::ordered_json::parse(to_json(p)));
   j["model"] = job.dir.string();
   j["fits"] = true;
   if (p.task == Task::train) {
@@ -254,11 +256,9 @@ nlohmann::ordered_json json_of(const Job& job, const Plan& p) {
 }
 
 nlohmann::ordered_json unfit_json(const std::string& device, const PlanRequest& r) {
-  return {{"task", task_name(r.task)},
-          {"device", {{"name", device}}},
-          {"fits", false},
-          {"limit_bytes", r.limit_bytes},
-          {"smallest_limit_bytes", least_limit(r)}};
+  return {{"schema_version", kSchemaVersion}, {"task", task_name(r.task)},
+          {"device", {{"name", device}}},     {"fits", false},
+          {"limit_bytes", r.limit_bytes},     {"smallest_limit_bytes", least_limit(r)}};
 }
 
 int64_t texts_of(const Job& job, int64_t tokens) { return std::max<int64_t>(1, tokens / job.request.typical_length); }
@@ -367,7 +367,9 @@ int run_all(const PlanFlags& f, const Job& job) {
     } catch (const Error& e) {  // a precision or a limit this card has not
       if (e.code() != ErrorCode::usage) throw;
       said = rendered(e.what());
-      if (f.json) rows.push_back({{"device", {{"name", name}}}, {"fits", false}, {"error", said}});
+      if (f.json)
+        rows.push_back(
+            {{"schema_version", kSchemaVersion}, {"device", {{"name", name}}}, {"fits", false}, {"error", said}});
     }
     if (!f.json) print_all_row(job, t.profile, name, plan, said);
   }
@@ -455,13 +457,10 @@ int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
   const Target t = open_target(f, device_of(f, jobs[0]));
   const Together all = plan_together(jobs, t);
   if (f.json) {
-    nlohmann::ordered_json j = {{"task", task_name(Task::score)},
-                                {"device", {{"name", t.profile.name}}},
-                                {"fits", true},
-                                {"limit_bytes", all.limit_bytes},
-                                {"peak_bytes", all.peak_bytes},
-                                {"context_bytes", all.context_bytes},
-                                {"models", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json j = {{"schema_version", kSchemaVersion},     {"task", task_name(Task::score)},
+                                {"device", {{"name", t.profile.name}}}, {"fits", true},
+                                {"limit_bytes", all.limit_bytes},       {"peak_bytes", all.peak_bytes},
+                                {"context_bytes", all.context_bytes},   {"models", nlohmann::ordered_json::array()}};
     size_t next = 0;
     for (const Job& job : jobs) {
       if (job.rules)

@@ -89,7 +89,7 @@ std::string results_line(const std::map<std::string, int64_t>& counters, const s
   return labels;
 }
 
-void add_results(nlohmann::json& to, const std::map<std::string, int64_t>& counters, const std::string& model) {
+void add_results(nlohmann::ordered_json& to, const std::map<std::string, int64_t>& counters, const std::string& model) {
   const std::string before = counter_name(model, "label ");
   for (const auto& [name, count] : counters)
     if (name.starts_with(before)) to["labels"][name.substr(before.size())] = count;
@@ -97,7 +97,9 @@ void add_results(nlohmann::json& to, const std::map<std::string, int64_t>& count
     to["entities"] = found->second;
 }
 
-nlohmann::json known_or_null(double value) { return value >= 0 ? nlohmann::json(value) : nlohmann::json(nullptr); }
+nlohmann::ordered_json known_or_null(double value) {
+  return value >= 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+}
 
 }  // namespace
 
@@ -152,41 +154,42 @@ void Summary::write_json(const std::string& path) const {
   std::string device = models[0].device;
   for (const SummaryModel& m : models)
     if (m.model != "vader") device = m.device;  // the rules need none
-  nlohmann::json j = {{"schema_version", 1},
-                      {"model", joined(&SummaryModel::model)},
-                      {"device", device},
-                      {"precision", joined(&SummaryModel::precision)},
-                      {"rows", counted.rows},
-                      {"bad_rows", counted.bad_rows},
-                      {"truncated_rows", counted.truncated_rows},
-                      {"tokens", counted.tokens},
-                      {"batches", counted.batches},
-                      {"seconds", counted.seconds},
-                      {"load_seconds", load_seconds},
-                      {"rows_per_second", stats.rows_per_second},
-                      {"tokens_per_second", stats.tokens_per_second},
-                      {"device_busy", stats.device_busy},
-                      {"peak_host_bytes", peak_resident_bytes()},
-                      {"held_back_by", stats.held_back_by}};
+  nlohmann::ordered_json j = {{"schema_version", 1},
+                              {"model", joined(&SummaryModel::model)},
+                              {"device", device},
+                              {"precision", joined(&SummaryModel::precision)},
+                              {"rows", counted.rows},
+                              {"bad_rows", counted.bad_rows},
+                              {"truncated_rows", counted.truncated_rows},
+                              {"tokens", counted.tokens},
+                              {"batches", counted.batches},
+                              {"seconds", counted.seconds},
+                              {"load_seconds", load_seconds},
+                              {"rows_per_second", stats.rows_per_second},
+                              {"tokens_per_second", stats.tokens_per_second},
+                              {"device_busy", stats.device_busy},
+                              {"peak_host_bytes", peak_resident_bytes()},
+                              {"held_back_by", stats.held_back_by}};
   j["mfu"] = known_or_null(stats.mfu);
   if (!stats.mfu_note.empty()) j["mfu_of"] = "data sheet";
   // VADER has no plan.
   for (const auto& [name, value] :
        {std::pair("planned_bytes", stats.planned_bytes), std::pair("limit_bytes", stats.limit_bytes),
         std::pair("token_budget", stats.token_budget)})
-    j[name] = value > 0 ? nlohmann::json(value) : nlohmann::json(nullptr);
-  j["peak_bytes"] = stats.peak_bytes >= 0 ? nlohmann::json(stats.peak_bytes) : nlohmann::json(nullptr);
+    j[name] = value > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+  j["peak_bytes"] = stats.peak_bytes >= 0 ? nlohmann::ordered_json(stats.peak_bytes) : nlohmann::ordered_json(nullptr);
   if (const auto all = counters.find("rows"); all != counters.end()) j["rows_in_all"] = all->second;
   add_results(j, counters, "");
   for (const SummaryModel& m : models) {
     if (models.size() == 1) break;
-    nlohmann::json each = {{"name", m.name},           {"model", m.model},         {"device", m.device},
-                           {"precision", m.precision}, {"tokens", m.stats.tokens}, {"mfu", known_or_null(m.stats.mfu)}};
+    nlohmann::ordered_json each = {{"name", m.name},           {"model", m.model},
+                                   {"device", m.device},       {"precision", m.precision},
+                                   {"tokens", m.stats.tokens}, {"mfu", known_or_null(m.stats.mfu)}};
     add_results(each, counters, m.name);
     j["models"].push_back(std::move(each));
   }
   const std::string text =
-      j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";  // paths may be any bytes
+      j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";  // paths may be any bytes
   if (path == "-")
     fmt::print("{}", text);
   else

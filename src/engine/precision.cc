@@ -37,7 +37,7 @@ double recorded_int8_agreement(const std::filesystem::path& dir) {
 }
 
 void record_int8_agreement(const std::filesystem::path& dir, double agreement, int64_t rows) {
-  nlohmann::json json = {{"int8_agreement", agreement}, {"int8_agreement_rows", rows}};
+  const nlohmann::ordered_json json = {{"version", 1}, {"int8_agreement", agreement}, {"int8_agreement_rows", rows}};
   write_file_atomically(dir / kRecordFile, json.dump(2) + "\n");
 }
 

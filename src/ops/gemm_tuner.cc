@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "ops/gemm_file.h"
 
 #if defined(BRIM_WITH_CUDA)
 #include "ops/cuda/cublas_lt.h"
@@ -53,6 +55,30 @@ void GemmTuning::meet(Stream& stream, const LinearArgs& args) {
     t->done_.push_back(std::move(choice));
 }
 
+namespace {
+constexpr int kGemmFileVersion = 1;
+}
+
+std::string gemm_file_text(const std::string& library, const std::vector<GemmChoice>& choices) {
+  nlohmann::ordered_json all = {
+      {"version", kGemmFileVersion}, {"library", library}, {"choices", nlohmann::ordered_json::array()}};
+  for (const GemmChoice& c : choices)
+    all["choices"].push_back(
+        {{"key", c.key}, {"algorithm", c.algorithm}, {"us", c.us}, {"default_us", c.default_us}, {"tried", c.tried}});
+  return all.dump(1) + "\n";
+}
+
+std::optional<std::vector<GemmChoice>> read_gemm_file(const std::string& text, const std::string& library) {
+  const nlohmann::json all = nlohmann::json::parse(text);
+  if (all.value("version", 1) != kGemmFileVersion || all.at("library").get<std::string>() != library)
+    return std::nullopt;
+  std::vector<GemmChoice> choices;
+  for (const auto& c : all.at("choices"))
+    choices.push_back({c.at("key").get<std::string>(), c.at("algorithm").get<std::string>(), c.at("us").get<double>(),
+                       c.at("default_us").get<double>(), c.at("tried").get<int>()});
+  return choices;
+}
+
 #if defined(BRIM_WITH_CUDA)
 namespace {
 
@@ -79,30 +105,23 @@ int load_gemm_choices(Stream& stream) {
   const std::string library = gemm_library_cuda(stream);
   std::ifstream file(cache_file(library));
   if (!file) return 0;
-  std::vector<GemmChoice> choices;
+  std::optional<std::vector<GemmChoice>> choices;
   try {
-    const nlohmann::json all = nlohmann::json::parse(file);
-    if (all.at("library").get<std::string>() != library) return 0;
-    for (const auto& c : all.at("choices"))
-      choices.push_back({c.at("key").get<std::string>(), c.at("algorithm").get<std::string>(), c.at("us").get<double>(),
-                         c.at("default_us").get<double>(), c.at("tried").get<int>()});
+    choices = read_gemm_file(std::string(std::istreambuf_iterator<char>(file), {}), library);
   } catch (const std::exception& e) {
     log_warning("{}: {}; GEMM choices are not used, tune again", cache_file(library).string(), e.what());
     return 0;
   }
-  use_gemm_choices_cuda(stream, choices);
-  return static_cast<int>(choices.size());
+  if (!choices) return 0;
+  use_gemm_choices_cuda(stream, *choices);
+  return static_cast<int>(choices->size());
 }
 
 void save_gemm_choices(Stream& stream) {
   if (stream.kind() != DeviceKind::cuda) return;
   const std::string library = gemm_library_cuda(stream);
-  nlohmann::json choices = nlohmann::json::array();
-  for (const GemmChoice& c : gemm_choices_cuda(stream))
-    choices.push_back(
-        {{"key", c.key}, {"algorithm", c.algorithm}, {"us", c.us}, {"default_us", c.default_us}, {"tried", c.tried}});
   const auto path = cache_file(library);
-  const std::string text = nlohmann::json{{"library", library}, {"choices", choices}}.dump(1) + "\n";
+  const std::string text = gemm_file_text(library, gemm_choices_cuda(stream));
   if (const std::string why = write_cache_file(path, text); !why.empty())
     log_warning("{}: {}; the GEMM choices hold for this run only", path.string(), why);
 }

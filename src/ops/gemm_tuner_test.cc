@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/gemm_file.h"
+
 namespace brim {
 namespace {
 
@@ -30,6 +32,21 @@ TEST(ProductDistance, SeesEveryKindOfWrongResult) {
   const std::vector<float> zeros(right.size());
   EXPECT_GT(product_distance(zeros, right), 1);
   EXPECT_EQ(product_distance(right, {}), std::numeric_limits<double>::infinity());  // it could not be run
+}
+
+TEST(GemmFile, CarriesAVersionAndTakesThoseOfBefore) {
+  const std::vector<GemmChoice> kept = {{"n 768 k 768", "00ff", 12.5, 14, 9}};
+  const std::string text = gemm_file_text("lib 1", kept);
+  EXPECT_EQ(text.find("{\n \"version\": 1"), 0u) << text;
+  const auto read = read_gemm_file(text, "lib 1");
+  ASSERT_TRUE(read && read->size() == 1);
+  EXPECT_EQ(gemm_choice_text(read->at(0)), gemm_choice_text(kept[0]));
+  EXPECT_EQ(read->at(0).algorithm, "00ff");
+  EXPECT_FALSE(read_gemm_file(text, "lib 2"));
+  EXPECT_TRUE(read_gemm_file(R"({"library":"lib 1","choices":[]})", "lib 1"));
+  EXPECT_FALSE(read_gemm_file(R"({"version":2,"library":"lib 1"})", "lib 1"));
+  EXPECT_ANY_THROW(read_gemm_file("{}", "lib 1"));
+  EXPECT_ANY_THROW(read_gemm_file("no json", "lib 1"));
 }
 
 }  // namespace

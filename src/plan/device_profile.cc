@@ -51,6 +51,8 @@ std::string DeviceProfile::precisions() const {
 
 namespace {
 
+constexpr int kProfileVersion = 1;  // of the kept file; one without is of the first
+
 std::string file_name(const std::string& device) {
   std::string name;
   for (const char c : device)
@@ -149,7 +151,9 @@ DeviceProfile local_profile(Device& device) {
     std::error_code ec;
     if (!std::filesystem::is_regular_file(path, ec)) return p;
     try {
-      const DeviceProfile kept = profile_from_json(read_file(path));
+      const std::string text = read_file(path);
+      const DeviceProfile kept = profile_from_json(text);
+      if (nlohmann::json::parse(text).value("version", 1) != kProfileVersion) return p;  // a later layout
       if (kept.isa != p.isa || kept.threads != p.threads) return p;
       p.tflops_fp32 = kept.tflops_fp32;
       p.tflops_half = kept.tflops_half;
@@ -235,7 +239,9 @@ DeviceProfile measure_cpu(Device& device) {
                                                            static_cast<double>(std::max<int64_t>(1, now_ns() - since)));
   }
   p.measured = true;
-  keep(profile_path(p.name), to_json(p) + "\n");
+  nlohmann::ordered_json file = {{"version", kProfileVersion}};
+  file.update(profile_to_json(p));
+  keep(profile_path(p.name), file.dump(2) + "\n");
   return p;
 }
 

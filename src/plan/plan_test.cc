@@ -11,12 +11,14 @@
 
 #include <cmath>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/settings.h"
+#include "base/test_files.h"
 #include "base/thread_pool.h"
 #include "data/packed_batch.h"
 #include "memory/ledger.h"
@@ -594,6 +596,26 @@ TEST(Precision, ACardWithoutBf16TrainsInFp16) {
   EXPECT_THROW(chosen("int8", false, "cpu", Task::train), Error);
   EXPECT_EQ(chosen("auto", true, "cpu", Task::train).reason, "mixed precision applies on a GPU only");
   EXPECT_EQ(chosen("auto", true, "rtx3060", Task::train).precision, Precision::bf16);
+}
+
+// A CPU's kept speed: files of before have no version, those of a later layout are not used.
+TEST(DeviceProfile, TheKeptFileCarriesAVersion) {
+  const TempDir cache;
+  ::setenv("BRIM_CACHE", cache.path().c_str(), 1);
+  const auto device = open_cpu_device(1);
+  const DeviceProfile measured = measure_cpu(*device);
+  const auto path = profile_path(measured.name);
+  auto file = nlohmann::ordered_json::parse(get_file(path));
+  EXPECT_EQ(file.begin().key(), "version");
+  EXPECT_TRUE(local_profile(*device).measured);
+  EXPECT_EQ(local_profile(*device).bandwidth, measured.bandwidth);
+  file.erase("version");
+  put_file(path, file.dump());
+  EXPECT_TRUE(local_profile(*device).measured);
+  file["version"] = 2;
+  put_file(path, file.dump());
+  EXPECT_FALSE(local_profile(*device).measured);
+  ::unsetenv("BRIM_CACHE");
 }
 
 }  // namespace

@@ -267,7 +267,7 @@ std::string to_text(const Comparison& c) {
 }
 
 std::string to_json(const Comparison& c) {
-  using nlohmann::json;
+  using json = nlohmann::ordered_json;
   const auto bytes = [](int64_t b) { return b < 0 ? json(nullptr) : json(b); };
   json j = {{"schema_version", 1},     {"rows", c.rows},         {"labels", c.labels},
             {"models", json::array()}, {"pairs", json::array()}, {"disagreements", c.disagreements().size()},

@@ -8,7 +8,7 @@
 
 namespace brim {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 std::string to_json(const Diagnosis& d) {
   json j = {{"schema_version", 1},

@@ -105,8 +105,8 @@ void visit_training(Visit&& visit, Training& t) {
   visit("teacher_seconds", t.teacher_seconds);
 }
 
-json record_json(const TracedRun& r) {
-  json j = {{"schema_version", 1}};
+nlohmann::ordered_json record_json(const TracedRun& r) {
+  nlohmann::ordered_json j = {{"schema_version", 1}};
   visit_record([&](const char* name, const auto& value) { j[name] = value; }, r);
   visit_stats([&](const char* name, const auto& value) { j["stats"][name] = value; }, r.stats);
   visit_card([&](const char* name, const auto& value) { j["card"][name] = value; }, r.card);

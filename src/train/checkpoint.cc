@@ -23,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kState = "trainer_state.json";
 constexpr const char* kMoments = "optimizer.bin";
+constexpr int kCheckpointVersion = 1;  // those without one are of the first
 
 uint32_t checksum(const fs::path& path) {
   const MappedFile file(path);
@@ -77,6 +78,9 @@ LoadedCheckpoint parse_checkpoint(const fs::path& dir, const ModelShape& shape) 
   if (!state.is_object() || !state.contains("brim"))
     fail(ErrorCode::bad_model, "{}: not a checkpoint of Brim", (dir / kState).string());
   const auto b = state["brim"];
+  if (const int version = b.value("version", 1); version > kCheckpointVersion)
+    fail(ErrorCode::bad_model, "{}: of version {}, this Brim knows {} and before; continue with the one that wrote it",
+         (dir / kState).string(), version, kCheckpointVersion);
   state.erase("brim");
   if (checksum(state.dump()) != b.at("state_crc32").get<uint32_t>())
     fail(ErrorCode::bad_model, "{}: damaged (checksum differs)", (dir / kState).string());
@@ -177,7 +181,8 @@ void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const
       listed[name] = {{"bytes", fs::file_size(part / name)}, {"crc32", checksum(part / name)}};
     auto state = nlohmann::ordered_json::parse(p.state_json);
     const uint32_t crc = checksum(state.dump());
-    state["brim"] = {{"skipped_steps", p.skipped_steps},
+    state["brim"] = {{"version", kCheckpointVersion},
+                     {"skipped_steps", p.skipped_steps},
                      {"loss_scale", p.loss_scale},
                      {"good_steps", p.good_steps},
                      {"best_metric", p.best_metric},

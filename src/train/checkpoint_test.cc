@@ -269,6 +269,26 @@ TEST(Checkpoint, OfARunWithAnotherTeacherIsRefused) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "teacher_weights: then ");
 }
 
+// Those of before carry no version; those of a later layout are not guessed at.
+TEST(Checkpoint, CarriesItsVersion) {
+  TinyJob t;
+  t.settings.save_strategy = Strategy::epoch;
+  t.run();
+  fs::path newest;
+  for (const auto& entry : fs::directory_iterator(t.settings.output_dir))
+    if (entry.is_directory() && fs::exists(entry.path() / "trainer_state.json")) newest = entry.path();
+  const fs::path path = newest / "trainer_state.json";
+  auto state = nlohmann::ordered_json::parse(get_file(path));
+  EXPECT_EQ(state["brim"].begin().key(), "version");
+  t.settings.resume_from_checkpoint = newest.string();
+  state["brim"].erase("version");
+  put_file(path, state.dump());
+  EXPECT_EQ(train(t.settings, {}).steps, 12);
+  state["brim"]["version"] = 2;
+  put_file(path, state.dump());
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(t.settings, {}); }), "of version 2, this Brim knows 1");
+}
+
 // Earlier versions wrote the settings in another order.
 TEST(Checkpoint, SettingsAreComparedByNameNotByOrder) {
   TinyJob t;

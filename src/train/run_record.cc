@@ -150,7 +150,8 @@ std::string RunRecord::report_json(const RunFacts& f) const {
     data["train"].push_back(job_.settings.token_train_file);
     if (job_.validation_set.rows() > 0) data["validation"].push_back(job_.settings.token_validation_file);
   }
-  const Json report = {{"state", Json::parse(state_json(f))},
+  const Json report = {{"schema_version", 1},
+                       {"state", Json::parse(state_json(f))},
                        {"settings", settings},
                        {"plan", Json::parse(to_json(job_.plan))},
                        {"data", data},

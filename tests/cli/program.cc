@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -70,6 +71,7 @@ Running::Running(const fs::path& folder, const std::vector<std::string>& argumen
   argv.push_back(nullptr);
   envp.push_back(nullptr);
 
+  ::malloc_trim(0);  // the child's peak counts what this process held when it forked
   pid_ = ::fork();
   if (pid_ < 0) throw std::runtime_error("fork");
   if (pid_ == 0) {

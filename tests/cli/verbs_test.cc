@@ -214,6 +214,9 @@ TEST_F(Verbs, AgreementIsRecordedAndUsed) {
   put("a.csv", "text,label\nw5,neutral\nw7,neutral\nw8 w9,negative\nw6,2\n");
   must({"eval", "a.csv", "--model", "tiny", "--record-agreement"});
   EXPECT_NE(must({"models", "show", "tiny"}).find("agree with fp32"), std::string::npos);
+  EXPECT_EQ(json_of("tiny/brim.json").at("version"), 1);
+  put("tiny/brim.json", "{\"int8_agreement\": 0.99}");  // of before
+  EXPECT_NE(must({"models", "show", "tiny"}).find("agree with fp32"), std::string::npos);
 }
 
 TEST_F(Verbs, PlanAnswersWithoutTheDevice) {
@@ -227,6 +230,38 @@ TEST_F(Verbs, PlanAnswersWithoutTheDevice) {
   refused(5, {"--memory-limit"}, {"score", "--model", "tiny", "--device", "cpu", "--memory-limit", "1KiB"},
           {.input = "w5\n"});
   refused(2, {"rtx3051"}, {"plan", "--model", "tiny", "--device", "rtx3051"});
+}
+
+// What scripts read says first which layout it has.
+TEST_F(Verbs, EveryReportBeginsWithItsVersion) {
+  put("a.csv", "text,label\nw5 w6,negative\nw7,positive\n");
+  must({"score", "a.csv", "--model", "tiny", "-o", "o.csv", "--summary-json", "s.json", "--trace", "t.json"});
+  std::vector<std::string> reports = {
+      get("s.json"),
+      get("t.json"),
+      must({"plan", "--model", "tiny", "--device", "rtx3070", "--json"}),
+      must({"plan", "--model", "tiny", "--task", "train", "--device", "rtx3070", "--json"}),
+      must({"plan", "--model", "tiny,vader", "--device", "rtx3070", "--json"}),
+      brim({"plan", "--model", "tiny", "--device", "rtx3070", "--memory-limit", "1MiB", "--json"}).out,
+      must({"eval", "a.csv", "--model", "tiny", "--json"}),
+      must({"compare", "--models", "tiny,vader", "--data", "a.csv", "--json"}),
+      must({"doctor", "--json"}),
+      must({"doctor", "--run", "t.json", "--json"}),
+      must({"monitor", "--json"}),
+      must({"monitor", "--jsonl", "-", "--samples", "1"}),
+      must(
+          {"profile", "--model", "vader", "--sizes", "10", "--batch-sizes", "1", "--seconds", "0.01", "--json", "-q"})};
+  const auto all = nlohmann::ordered_json::parse(must({"plan", "--model", "tiny", "--device", "all", "--json"}));
+  for (const auto& row : all) reports.push_back(row.dump());
+  ASSERT_GT(reports.size(), 30u);
+  for (const std::string& text : reports) {
+    const auto report = nlohmann::ordered_json::parse(text);
+    ASSERT_TRUE(report.is_object()) << text.substr(0, 200);
+    EXPECT_EQ(report.begin().key(), "schema_version") << text.substr(0, 200);
+    EXPECT_EQ(report.begin().value(), 1) << text.substr(0, 200);
+  }
+  const auto trace = nlohmann::ordered_json::parse(get("t.json"));
+  EXPECT_EQ(trace.at("otherData").at("brim").begin().key(), "schema_version");
 }
 
 }  // namespace
