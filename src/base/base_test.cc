@@ -12,6 +12,7 @@
 #include "base/bounded_queue.h"
 #include "base/cache_file.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "base/test_files.h"
 #include "base/thread_pool.h"
@@ -32,6 +33,17 @@ thread_local int64_t allocations_here = 0;
 
 namespace brim {
 namespace {
+
+TEST(Log, ASinkMayLog) {
+  std::vector<std::string> said;
+  const LogSink before = set_log_sink([&](LogLevel level, std::string_view text) {
+    said.emplace_back(text);
+    if (level == LogLevel::warning) log_info("after {}", text);
+  });
+  log_warning("first");
+  set_log_sink(before);
+  EXPECT_EQ(said, (std::vector<std::string>{"first", "after first"}));
+}
 
 TEST(Error, KeepsProblemAndRemedyApart) {
   const Error plain(ErrorCode::usage, "no such file");

@@ -352,6 +352,10 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe and a file that grew too large are write errors, not a sudden end
   std::signal(SIGXFSZ, SIG_IGN);
   brim::fill_closed_streams();
+  // Cards in the order nvidia-smi shows them, kernels loaded when touched. The program's choice: a library sets
+  // nothing.
+  brim::set_env_default("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+  brim::set_env_default("CUDA_MODULE_LOADING", "LAZY");
   brim::set_log_sink(brim::print_log);
   brim::take_signals();
   try {

@@ -32,16 +32,6 @@ __global__ void probe_kernel(int* out) {
   if (out != nullptr) *out = 1;
 }
 
-// Cards in the order nvidia-smi shows them. Kernels load one by one, when touched: libraries hold thousands.
-void prepare_environment() {
-  static const bool done = [] {
-    if (!env("CUDA_DEVICE_ORDER")) ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
-    if (!env("CUDA_MODULE_LOADING")) ::setenv("CUDA_MODULE_LOADING", "LAZY", 0);
-    return true;
-  }();
-  static_cast<void>(done);
-}
-
 std::string cuda_version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 std::string reason_without_devices(cudaError_t error) {
@@ -66,7 +56,6 @@ int attribute(int index, cudaDeviceAttr what) {
 // Fills `info` or says why not. Touching the probe kernel creates the context and finds out whether there is code for
 // it.
 std::optional<std::string> probe(int index, CudaInfo& info) {
-  prepare_environment();
   int count = 0;
   const cudaError_t counted = cudaGetDeviceCount(&count);
   if (counted != cudaSuccess || count == 0) {
