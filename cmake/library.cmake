@@ -10,7 +10,9 @@ target_include_directories(brim_shared INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURC
 # Before 1.0 a new minor version may break what was compiled against the one before.
 set_target_properties(brim_shared PROPERTIES OUTPUT_NAME brim EXPORT_NAME brim LINKER_LANGUAGE CXX VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
-target_link_options(brim_shared PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,libcudart_static.a:libstdc++.a)
+# The map leaves only those names visible: nvcc's objects and the libraries linked in have more.
+target_link_options(brim_shared PRIVATE -Wl,--no-undefined -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/libbrim.map)
+set_target_properties(brim_shared PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/libbrim.map)
 
 install(TARGETS brim_shared EXPORT brim-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/brim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
