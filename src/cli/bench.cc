@@ -182,7 +182,7 @@ std::vector<double> submit_one_by_one(Scorer& scorer, const std::vector<std::str
   return ms;
 }
 
-// An answer that its caller spins for: waking a thread takes longer than a fifth of what a text does.
+// An answer that its caller spins for, so that waking a sleeping thread is no part of the figure.
 class Spin final : public Completion {
  public:
   void done(std::span<Answer> answers) noexcept override {

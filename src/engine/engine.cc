@@ -295,11 +295,7 @@ std::vector<float> Engine::run_windows(const TokenizedTexts& texts) {
   const bool per_token = is_per_token(output());
   std::vector<float> results((per_token ? texts.ids.size() : texts.windows.size()) * K);
   WindowQueue queue(*this, [&](const WindowResults& done) {
-    for (size_t b = 0; b < done.size(); ++b) {
-      const size_t window = done.ticket(b), to = per_token ? texts.windows[window].begin : window;
-      const auto scores = done.scores(b);
-      std::copy(scores.begin(), scores.end(), results.begin() + static_cast<std::ptrdiff_t>(to * K));
-    }
+    for (size_t i = 0; i < done.size(); ++i) done.put(i, texts, done.ticket(i), results);
   });
   for (size_t i = 0; i < texts.windows.size(); ++i)
     queue.push({texts.ids.data() + texts.windows[i].begin, texts.windows[i].length, i});

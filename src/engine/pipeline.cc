@@ -458,18 +458,13 @@ class Run {
   // Results of one batch go back to the jobs their windows came from. On the device's thread.
   void collect(size_t model, const WindowResults& results) {
     const int64_t since = now_ns();
-    const auto K = static_cast<size_t>(engines_[model]->width());
-    const bool per_token = is_per_token(engines_[model]->output());
     {
       std::lock_guard lock(held_mutex_);
       for (size_t i = 0; i < results.size(); ++i) {
         const uint64_t number = results.ticket(i) >> 32;
         const size_t window = results.ticket(i) & 0xFFFFFFFF;
         Job& job = *held_.at(number);
-        ModelTexts& texts = job.models[model];
-        const size_t row = per_token ? texts.tokens.windows[window].begin : window;
-        const auto scores = results.scores(i);
-        std::copy(scores.begin(), scores.end(), texts.window_scores.begin() + static_cast<std::ptrdiff_t>(row * K));
+        results.put(i, job.models[model].tokens, window, job.models[model].window_scores);
         if (--job.windows_left == 0) release(number);
       }
     }

@@ -30,6 +30,12 @@ Error error_of(const std::exception_ptr& failure) {
   }
 }
 
+template <class Client>
+void stand_last(std::vector<Client*>& clients, Client* served) {
+  std::erase(clients, served);
+  clients.push_back(served);
+}
+
 }  // namespace
 
 // --- bulk ---
@@ -178,11 +184,6 @@ void Interactive::close() {
   std::erase(scheduler_.interactives_, this);
 }
 
-int64_t Interactive::waiting_tokens() const {
-  std::lock_guard lock(scheduler_.mutex_);
-  return waiting_tokens_;
-}
-
 // --- the device's thread ---
 
 Scheduler::Scheduler(std::shared_ptr<Device> device) : device_(std::move(device)), process_(::getpid()) {}
@@ -260,14 +261,9 @@ void Scheduler::wait(Lock& lock) {
 }
 
 template <class Client>
-Client* Scheduler::next_of(std::vector<Client*>& clients, size_t& turn) {
-  for (size_t i = 0; i < clients.size(); ++i) {
-    Client* client = clients[(turn + i) % clients.size()];
-    if (!client->has_work()) continue;
-    turn = (turn + i + 1) % clients.size();
-    return client;
-  }
-  return nullptr;
+Client* Scheduler::first_with_work(const std::vector<Client*>& clients) {
+  const auto found = std::find_if(clients.begin(), clients.end(), [](const Client* c) { return c->has_work(); });
+  return found == clients.end() ? nullptr : *found;
 }
 
 bool Scheduler::step(Lock& lock) {
@@ -276,21 +272,20 @@ bool Scheduler::step(Lock& lock) {
     return true;
   }
   if (failure_) return false;
-  const size_t interactive_turn = interactive_turn_, bulk_turn = bulk_turn_;
-  Interactive* texts = next_of(interactives_, interactive_turn_);
-  Bulk* bulk = next_of(bulks_, bulk_turn_);
+  Interactive* texts = first_with_work(interactives_);
+  Bulk* bulk = first_with_work(bulks_);
   if (texts != nullptr && bulk != nullptr && interactive_streak_ >= kInteractiveStreak) texts = nullptr;
   if (texts == nullptr && bulk == nullptr) return collect_oldest(lock);
-  BatchRunner& runner = texts != nullptr ? texts->runner_ : bulk->runner_;
+  const BatchRunner& runner = texts != nullptr ? texts->runner_ : bulk->runner_;
   const Launch launch = texts != nullptr ? Launch::graph : bulk->waiting_.front().launch;
-  if (texts == nullptr || !runner.has_room(launch)) interactive_turn_ = interactive_turn;
-  if (texts != nullptr || !runner.has_room(launch)) bulk_turn_ = bulk_turn;
   if (!runner.has_room(launch)) return collect_oldest(lock);
   if (texts != nullptr) {
     ++interactive_streak_;
+    stand_last(interactives_, texts);
     run(lock, *texts);
   } else {
     interactive_streak_ = 0;
+    stand_last(bulks_, bulk);
     run(lock, *bulk);
   }
   return true;
@@ -370,7 +365,8 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
   pack(texts, batch_, *pieces, refused);
   ++texts.begun_;
   const auto collect_pieces = [this, &texts, pieces](const PackedBatch& batch, const float* result, double) {
-    collect(texts, *pieces, batch, result);
+    collect(texts, *pieces,
+            WindowResults(batch, result, static_cast<size_t>(texts.limits_.width), texts.limits_.per_token));
   };
   BatchRunner& runner = texts.runner_;
   const size_t before = runner.in_flight();
@@ -424,18 +420,12 @@ void Scheduler::pack(Interactive& texts, PackedBatch& batch, std::vector<Piece>&
   batch.finish();
 }
 
-void Scheduler::collect(Interactive& texts, const std::vector<Piece>& pieces, const PackedBatch& batch,
-                        const float* result) {
-  ScopedZone zone(Zone::collect, batch.tokens());
-  const auto width = static_cast<size_t>(texts.limits_.width);
+void Scheduler::collect(Interactive& texts, const std::vector<Piece>& pieces, const WindowResults& results) {
+  ScopedZone zone(Zone::collect, results.tokens());
   std::vector<PendingText*> finished;
-  for (size_t b = 0; b < pieces.size(); ++b) {
-    PendingText& text = *pieces[b].text;
-    const auto& window = text.tokens.windows[pieces[b].window];
-    const size_t from = texts.limits_.per_token ? static_cast<size_t>(batch.starts[b]) : b,
-                 to = texts.limits_.per_token ? window.begin : pieces[b].window,
-                 rows = texts.limits_.per_token ? static_cast<size_t>(window.length) : 1;
-    std::copy_n(result + from * width, rows * width, text.scores.begin() + static_cast<std::ptrdiff_t>(to * width));
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    PendingText& text = *pieces[i].text;
+    results.put(i, text.tokens, pieces[i].window, text.scores);
     if (--text.windows_left == 0) finished.push_back(&text);
   }
   PendingTexts answers;

@@ -23,6 +23,7 @@
 #include "data/packed_batch.h"
 #include "engine/batch_runner.h"
 #include "engine/tokenized_texts.h"
+#include "engine/window_results.h"
 
 namespace brim {
 
@@ -101,7 +102,6 @@ class Interactive {
 
   void submit(std::unique_ptr<PendingText> text);  // any thread
   void close();  // what has not begun is answered as cancelled, the rest waited for; later texts are cancelled
-  int64_t waiting_tokens() const;
 
  private:
   friend class Scheduler;
@@ -157,12 +157,12 @@ class Scheduler {
   void run(Lock& lock, Interactive& texts);
   bool collect_oldest(Lock& lock);
   void pack(Interactive& texts, PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);
-  void collect(Interactive& texts, const std::vector<Piece>& pieces, const PackedBatch& batch, const float* result);
+  void collect(Interactive& texts, const std::vector<Piece>& pieces, const WindowResults& results);
   bool has_work() const;  // that is not in flight
   void wait(Lock& lock);
   void fail_all(Lock& lock, std::exception_ptr failure);
   template <class Client>
-  Client* next_of(std::vector<Client*>& clients, size_t& turn);
+  static Client* first_with_work(const std::vector<Client*>& clients);
   template <class Fn>
   bool guarded(Lock& lock, Fn&& fn);  // on the device, without the lock; false: it failed
 
@@ -171,9 +171,8 @@ class Scheduler {
   mutable std::mutex mutex_;
   std::condition_variable work_, progress_;  // for the scheduler's thread; for those that wait for it
   std::atomic<uint64_t> arrivals_{0};
-  std::vector<Bulk*> bulks_;
+  std::vector<Bulk*> bulks_;  // whoever was served last stands last, as here
   std::vector<Interactive*> interactives_;
-  size_t bulk_turn_ = 0, interactive_turn_ = 0;
   int interactive_streak_ = 0;  // batches since bulk had its turn
   std::deque<Call*> calls_;
   std::deque<BatchRunner*> in_flight_;  // a runner per batch, oldest first

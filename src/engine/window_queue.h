@@ -5,34 +5,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 
 #include "data/packed_batch.h"
 #include "engine/engine.h"
+#include "engine/window_results.h"
 
 namespace brim {
-
-// A batch's scores, window by window.
-class WindowResults {
- public:
-  WindowResults(const PackedBatch& batch, const float* result, size_t width, bool per_token)
-      : batch_(batch), result_(result), width_(width), per_token_(per_token) {}
-  size_t size() const { return batch_.tickets.size(); }
-  uint64_t ticket(size_t i) const { return batch_.tickets[i]; }
-  // One row of `width` floats, or a row per token of the window.
-  std::span<const float> scores(size_t i) const {
-    if (!per_token_) return {result_ + i * width_, width_};
-    const auto first = static_cast<size_t>(batch_.starts[i]), end = static_cast<size_t>(batch_.starts[i + 1]);
-    return {result_ + first * width_, (end - first) * width_};
-  }
-  int64_t tokens() const { return batch_.tokens(); }
-
- private:
-  const PackedBatch& batch_;
-  const float* result_;
-  size_t width_;
-  bool per_token_;
-};
 
 class WindowQueue {
  public:

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a batch gave, seen by the windows of texts that were packed into it.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/packed_batch.h"
+#include "engine/tokenized_texts.h"
+
+namespace brim {
+
+// A batch's scores, window by window.
+class WindowResults {
+ public:
+  WindowResults(const PackedBatch& batch, const float* result, size_t width, bool per_token)
+      : batch_(batch), result_(result), width_(width), per_token_(per_token) {}
+  size_t size() const { return batch_.tickets.size(); }
+  uint64_t ticket(size_t i) const { return batch_.tickets[i]; }
+  // One row of `width` floats, or a row per token of the window.
+  std::span<const float> scores(size_t i) const {
+    if (!per_token_) return {result_ + i * width_, width_};
+    const auto first = static_cast<size_t>(batch_.starts[i]), end = static_cast<size_t>(batch_.starts[i + 1]);
+    return {result_ + first * width_, (end - first) * width_};
+  }
+  // Copies them to where the scores of window `window` of `texts` are kept: a row per window, or one per id.
+  void put(size_t i, const TokenizedTexts& texts, size_t window, std::vector<float>& kept) const {
+    const std::span<const float> from = scores(i);
+    const size_t row = per_token_ ? texts.windows[window].begin : window;
+    std::copy(from.begin(), from.end(), kept.begin() + static_cast<std::ptrdiff_t>(row * width_));
+  }
+  int64_t tokens() const { return batch_.tokens(); }
+
+ private:
+  const PackedBatch& batch_;
+  const float* result_;
+  size_t width_;
+  bool per_token_;
+};
+
+}  // namespace brim
