@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/framing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace brim::serve {
+namespace {
+
+constexpr size_t kLongestMethod = 16;
+constexpr int kChunkDigits = 8;
+
+constexpr std::array<bool, 256> token_table() {
+  std::array<bool, 256> is{};
+  for (int c = '0'; c <= '9'; ++c) is[static_cast<size_t>(c)] = true;
+  for (int c = 'a'; c <= 'z'; ++c) is[static_cast<size_t>(c)] = true;
+  for (int c = 'A'; c <= 'Z'; ++c) is[static_cast<size_t>(c)] = true;
+  for (const char c : std::string_view("!#$%&'*+-.^_`|~")) is[static_cast<size_t>(c)] = true;
+  return is;
+}
+constexpr std::array<bool, 256> kToken = token_table();
+
+bool is_token(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return kToken[static_cast<uint8_t>(c)]; });
+}
+
+// Printable ASCII without spaces.
+bool is_visible(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+}
+
+// What a field's value may have: no control but the tab.
+bool is_value(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return c == '\t' || (static_cast<uint8_t>(c) >= 0x20 && c != 0x7F); });
+}
+
+// name[:port], 1.2.3.4[:port] or [::1][:port].
+bool is_host(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
+           c == '_' || c == ':' || c == '[' || c == ']';
+  });
+}
+
+std::string_view trim_blanks(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  const char l = lower(c);
+  return l >= 'a' && l <= 'f' ? l - 'a' + 10 : -1;
+}
+
+}  // namespace
+
+bool same_ignoring_case(std::string_view a, std::string_view b) {
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) { return lower(x) == lower(y); });
+}
+
+std::string_view RequestHead::find(std::string_view name) const {
+  for (const HeadField& field : fields)
+    if (same_ignoring_case(field.name, name)) return field.value;
+  return {};
+}
+
+RequestReader::RequestReader(const FramingLimits& limits) : limits_(limits) { head_bytes_.reserve(limits.head); }
+
+void RequestReader::next() {
+  state_ = State::head;
+  head_bytes_.clear();
+  line_begin_ = 0;
+  head_.method = head_.target = head_.host = {};
+  head_.minor = 1;
+  head_.keep_alive = true;
+  head_.expects_continue = head_.chunked = head_.has_length = false;
+  head_.length = 0;
+  head_.fields.clear();
+  hosts_ = lengths_ = encodings_ = 0;
+  says_close_ = says_keep_alive_ = false;
+  body_.clear();
+  if (body_.capacity() > (64 << 10)) body_.shrink_to_fit();  // one large request must not cost for ever
+  chunk_ = Chunk::size;
+  left_ = 0;
+  digits_ = 0;
+  status_ = 0;
+  problem_.clear();
+}
+
+bool RequestReader::refuse(int status, std::string problem) {
+  state_ = State::refused;
+  status_ = status;
+  problem_ = std::move(problem);
+  return false;
+}
+
+size_t RequestReader::feed(std::string_view bytes) {
+  switch (state_) {
+    case State::head:
+      return feed_head(bytes);
+    case State::body:
+      return head_.chunked ? feed_chunks(bytes) : feed_length(bytes);
+    default:
+      return 0;
+  }
+}
+
+size_t RequestReader::feed_head(std::string_view bytes) {
+  size_t used = 0;
+  while (used < bytes.size() && state_ == State::head) {
+    const size_t newline = bytes.find('\n', used);
+    const size_t end = newline == std::string_view::npos ? bytes.size() : newline + 1;
+    const bool first = line_begin_ == 0;
+    const size_t length = head_bytes_.size() - line_begin_ + (end - used);
+    if (first && length > limits_.line + 2) {
+      refuse(414, fmt::format("the request line has more than {} bytes", limits_.line));
+      break;
+    }
+    if (head_bytes_.size() + (end - used) > limits_.head) {
+      refuse(431, fmt::format("the head has more than {} bytes", limits_.head));
+      break;
+    }
+    head_bytes_.append(bytes.substr(used, end - used));
+    used = end;
+    if (newline == std::string_view::npos) break;
+    std::string_view line = std::string_view(head_bytes_).substr(line_begin_);
+    if (line.size() < 2 || line[line.size() - 2] != '\r') {
+      refuse(400, "a line of the head ends without a carriage return");
+      break;
+    }
+    line.remove_suffix(2);
+    line_begin_ = head_bytes_.size();
+    if (first)
+      read_request_line(line);
+    else if (line.empty())
+      finish_head();
+    else
+      read_field(line);
+  }
+  return used;
+}
+
+bool RequestReader::read_request_line(std::string_view line) {
+  const size_t space = line.find(' ');
+  const size_t last = line.rfind(' ');
+  if (space == std::string_view::npos || space == last)
+    return refuse(400, "the request line is not METHOD TARGET HTTP/1.1");
+  const std::string_view version = line.substr(last + 1);
+  head_.method = line.substr(0, space);
+  head_.target = line.substr(space + 1, last - space - 1);
+  if (!is_token(head_.method) || head_.method.size() > kLongestMethod)
+    return refuse(400, "the request's method is no word");
+  if (head_.target.empty() || head_.target[0] != '/' || !is_visible(head_.target) ||
+      head_.target.find('#') != std::string_view::npos)
+    return refuse(400, "the request's target must begin with / and have neither spaces, controls nor #");
+  if (version == "HTTP/1.1" || version == "HTTP/1.0") {
+    head_.minor = version.back() - '0';
+    return true;
+  }
+  const bool other = version.size() == 8 && version.starts_with("HTTP/") && version[6] == '.';
+  return refuse(other ? 505 : 400, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+}
+
+bool RequestReader::read_field(std::string_view line) {
+  if (head_.fields.size() == limits_.fields)
+    return refuse(431, fmt::format("the head has more than {} fields", limits_.fields));
+  const size_t colon = line.find(':');
+  if (colon == std::string_view::npos || !is_token(line.substr(0, colon)))
+    return refuse(400, "a line of the head is not NAME: VALUE");
+  const HeadField field{line.substr(0, colon), trim_blanks(line.substr(colon + 1))};
+  if (!is_value(field.value)) return refuse(400, "a field of the head has a control character");
+  head_.fields.push_back(field);
+  if (same_ignoring_case(field.name, "host")) {
+    if (++hosts_ > 1) return refuse(400, "Host is given twice");
+    if (!is_host(field.value)) return refuse(400, "Host is no host");
+    head_.host = field.value;
+  } else if (same_ignoring_case(field.name, "content-length")) {
+    if (++lengths_ > 1) return refuse(400, "Content-Length is given twice");
+    const bool digits =
+        !field.value.empty() && field.value.size() <= 18 &&
+        std::all_of(field.value.begin(), field.value.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (!digits) return refuse(400, "Content-Length is not a number of at most 18 digits");
+    for (const char c : field.value) head_.length = head_.length * 10 + static_cast<uint64_t>(c - '0');
+    head_.has_length = true;
+  } else if (same_ignoring_case(field.name, "transfer-encoding")) {
+    if (++encodings_ > 1) return refuse(400, "Transfer-Encoding is given twice");
+    if (!same_ignoring_case(field.value, "chunked")) return refuse(400, "Transfer-Encoding must be chunked");
+    head_.chunked = true;
+  } else if (same_ignoring_case(field.name, "connection")) {
+    for (std::string_view rest = field.value; !rest.empty();) {
+      const size_t comma = std::min(rest.find(','), rest.size());
+      const std::string_view word = trim_blanks(rest.substr(0, comma));
+      says_close_ = says_close_ || same_ignoring_case(word, "close");
+      says_keep_alive_ = says_keep_alive_ || same_ignoring_case(word, "keep-alive");
+      rest.remove_prefix(std::min(rest.size(), comma + 1));
+    }
+  } else if (same_ignoring_case(field.name, "expect")) {
+    if (!same_ignoring_case(field.value, "100-continue")) return refuse(417, "only 100-continue can be expected");
+    head_.expects_continue = true;
+  }
+  return true;
+}
+
+bool RequestReader::finish_head() {
+  if (hosts_ == 0 && head_.minor == 1) return refuse(400, "Host is missing");
+  if (head_.chunked && head_.has_length) return refuse(400, "Content-Length and Transfer-Encoding are both given");
+  if (head_.chunked && head_.minor == 0) return refuse(400, "Transfer-Encoding needs HTTP/1.1");
+  if (head_.length > limits_.body)
+    return refuse(413, fmt::format("the body has {} bytes, at most {} are taken", head_.length, limits_.body));
+  head_.keep_alive = !says_close_ && (head_.minor == 1 || says_keep_alive_);
+  head_.expects_continue = head_.expects_continue && head_.minor == 1;
+  left_ = head_.length;
+  const bool more = head_.chunked || head_.length > 0;
+  state_ = more ? State::body : State::complete;
+  if (head_.length > 0) body_.reserve(std::min<uint64_t>(head_.length, 64 << 10));  // a large one has yet to come
+  return true;
+}
+
+size_t RequestReader::feed_length(std::string_view bytes) {
+  const size_t taken = static_cast<size_t>(std::min<uint64_t>(left_, bytes.size()));
+  body_.append(bytes.substr(0, taken));
+  left_ -= taken;
+  if (left_ == 0) state_ = State::complete;
+  return taken;
+}
+
+size_t RequestReader::feed_chunks(std::string_view bytes) {
+  size_t used = 0;
+  const auto expect = [&](char wanted, Chunk then) {
+    if (bytes[used] != wanted) return refuse(400, "a chunk of the body does not end where it should");
+    ++used;
+    chunk_ = then;
+    return true;
+  };
+  while (used < bytes.size() && state_ == State::body) {
+    switch (chunk_) {
+      case Chunk::size: {
+        const int digit = hex_digit(bytes[used]);
+        if (digit >= 0) {
+          if (++digits_ > kChunkDigits) {
+            refuse(400, "a chunk's size has too many digits");
+            break;
+          }
+          left_ = left_ * 16 + static_cast<uint64_t>(digit);
+          ++used;
+        } else if (digits_ == 0 || bytes[used] != '\r') {
+          refuse(400, "a chunk's size is not hexadecimal, or something follows it");
+        } else {
+          ++used;
+          chunk_ = Chunk::size_end;
+        }
+        break;
+      }
+      case Chunk::size_end:
+        if (!expect('\n', left_ == 0 ? Chunk::last_cr : Chunk::data)) break;
+        digits_ = 0;
+        if (body_.size() + left_ > limits_.body)
+          refuse(413, fmt::format("the body has more than {} bytes", limits_.body));
+        break;
+      case Chunk::data: {
+        const size_t taken = static_cast<size_t>(std::min<uint64_t>(left_, bytes.size() - used));
+        body_.append(bytes.substr(used, taken));
+        used += taken;
+        left_ -= taken;
+        if (left_ == 0) chunk_ = Chunk::data_cr;
+        break;
+      }
+      case Chunk::data_cr:
+        expect('\r', Chunk::data_lf);
+        break;
+      case Chunk::data_lf:
+        expect('\n', Chunk::size);
+        break;
+      case Chunk::last_cr:  // a trailer would stand here
+        expect('\r', Chunk::last_lf);
+        break;
+      case Chunk::last_lf:
+        if (expect('\n', Chunk::size)) state_ = State::complete;
+        break;
+    }
+  }
+  return used;
+}
+
+}  // namespace brim::serve
