@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections over real sockets: order, limits, time, and clients that leave.
+#include "serve/http.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/test_files.h"
+#include "serve/raw_client.h"
+
+namespace brim::serve {
+namespace {
+
+// Answers with what came; /hold waits for release(), /large is 8 MiB, /refuse is refused by its head.
+class Echo final : public Handler {
+ public:
+  std::optional<Response> admit(Exchange& e) override {
+    if (e.path() == "/refuse") return Response{.status = 403, .body = "no"};
+    return std::nullopt;
+  }
+  void handle(Exchange& e) override {
+    if (e.path() == "/hold") {
+      std::lock_guard lock(mutex_);
+      held_.push_back(&e);
+      changed_.notify_all();
+      return;
+    }
+    if (e.path() == "/throw") fail(ErrorCode::internal, "thrown");
+    if (e.path() == "/large") return e.answer({.body = std::string(8 << 20, 'x')});
+    e.answer({.body = std::string(e.head().method) + " " + std::string(e.path()) + "?" + std::string(e.query()) + " " +
+                      e.body(),
+              .fields = "X-Remote: " + e.remote() + "\r\n"});
+  }
+  void gone(Exchange& e) noexcept override {
+    std::lock_guard lock(mutex_);
+    std::erase(held_, &e);
+    ++gone_;
+    changed_.notify_all();
+  }
+  Response refused(int status, const std::string& problem) override { return {.status = status, .body = problem}; }
+  void answered(Exchange&, int, size_t) noexcept override { ++answered_; }
+
+  void wait_held(size_t n) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return held_.size() == n; });
+  }
+  void wait_gone(int n) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return gone_ == n; });
+  }
+  void release(HttpServer& server) {
+    std::lock_guard lock(mutex_);
+    for (Exchange* e : held_) server.post(e->thread(), [e] { e->answer({.body = "released"}); });
+    held_.clear();
+  }
+  int answered() const { return answered_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Exchange*> held_;
+  int gone_ = 0;
+  std::atomic<int> answered_{0};
+};
+
+class HttpTest : public ::testing::Test {
+ protected:
+  HttpServer& start(HttpOptions options = {}, const std::string& address = "127.0.0.1:0") {
+    server_ = std::make_unique<HttpServer>(parse_listen_address(address), options, echo_);
+    server_->start();
+    return *server_;
+  }
+  uint16_t port() const { return server_->port(); }
+
+  Echo echo_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpTest, AnswersOneAfterAnother) {
+  start();
+  RawClient client(port());
+  client.get("/a?b=c");
+  RawAnswer answer = client.read();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.body, "GET /a?b=c ");
+  EXPECT_EQ(answer.fields["x-remote"], "127.0.0.1");
+  EXPECT_TRUE(answer.fields.count("date"));
+  client.post("/b", "hello");
+  EXPECT_EQ(client.read().body, "POST /b? hello");
+  client.send("HEAD /c HTTP/1.1\r\nHost: a\r\n\r\n");
+  answer = client.read(false);
+  EXPECT_EQ(answer.fields["content-length"], "9");
+  client.send("GET /d HTTP/1.0\r\n\r\n");
+  answer = client.read();
+  EXPECT_EQ(answer.body, "GET /d? ");
+  EXPECT_EQ(answer.fields["connection"], "close");
+  EXPECT_TRUE(client.at_end());
+  EXPECT_EQ(echo_.answered(), 4);
+}
+
+TEST_F(HttpTest, KeepsTheOrderOfPipelinedRequests) {
+  start({.threads = 2});
+  RawClient client(port());
+  std::string all;
+  for (int i = 0; i < 200; ++i)
+    all += "POST /" + std::to_string(i) +
+           " HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+  std::thread sender([&] { client.send(all); });
+  for (int i = 0; i < 200; ++i) ASSERT_EQ(client.read().body, "POST /" + std::to_string(i) + "? abc");
+  sender.join();
+}
+
+TEST_F(HttpTest, TakesARequestByteByByte) {
+  start();
+  RawClient client(port());
+  for (const char c : std::string("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"))
+    ASSERT_TRUE(client.send(std::string_view(&c, 1)));
+  EXPECT_EQ(client.read().body, "POST /x? abc");
+}
+
+TEST_F(HttpTest, SaysContinueToThoseWhoAsk) {
+  start();
+  RawClient client(port());
+  client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(client.read().status, 100);
+  client.send("abc");
+  EXPECT_EQ(client.read().body, "POST /x? abc");
+  client.send("POST /refuse HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(client.read().status, 403);
+  EXPECT_TRUE(client.at_end());
+}
+
+TEST_F(HttpTest, RefusesAndCloses) {
+  HttpOptions options;
+  options.framing.body = 1000;
+  start(options);
+  for (const auto& [bytes, status] : std::vector<std::pair<std::string, int>>{
+           {"GET / HTTP/1.1\r\n\r\n", 400},
+           {"nonsense\r\n", 400},
+           {"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx", 400},
+           {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n", 413}}) {
+    RawClient client(port());
+    client.send(bytes);
+    RawAnswer answer = client.read();
+    EXPECT_EQ(answer.status, status) << bytes;
+    EXPECT_EQ(answer.fields["connection"], "close");
+    EXPECT_TRUE(client.at_end());
+  }
+}
+
+TEST_F(HttpTest, LetsARefusedClientReadWhy) {
+  start();
+  RawClient client(port());
+  const std::string body(300'000, 'x');  // more than the system's buffers would hide
+  client.post("/refuse", body);
+  EXPECT_EQ(client.read().status, 403);
+}
+
+TEST_F(HttpTest, EndsWhatIsSlow) {
+  HttpOptions options;
+  options.head_seconds = options.body_seconds = options.idle_seconds = 0.2;
+  options.least_bytes_per_second = 1e9;
+  start(options);
+  RawClient head(port()), body(port()), idle(port());
+  head.send("GET / HT");
+  body.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc");
+  EXPECT_EQ(head.read().status, 408);
+  EXPECT_EQ(body.read().status, 408);
+  EXPECT_TRUE(idle.at_end());
+  EXPECT_TRUE(head.at_end());
+}
+
+TEST_F(HttpTest, EndsWhoDoesNotReadItsAnswer) {
+  HttpOptions options;
+  options.answer_seconds = 0.2;
+  options.least_bytes_per_second = 1e9;
+  start(options);
+  RawClient client(port(), 4096);
+  client.get("/large");
+  while (server_->busy() == 0) std::this_thread::yield();
+  while (server_->connections() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(echo_.answered(), 0);
+}
+
+TEST_F(HttpTest, SendsLargeAnswers) {
+  start();
+  RawClient client(port());
+  client.get("/large");
+  EXPECT_EQ(client.read().body.size(), size_t{8} << 20);
+  client.get("/a");
+  EXPECT_EQ(client.read().body, "GET /a? ");
+}
+
+TEST_F(HttpTest, BoundsConnections) {
+  HttpOptions options;
+  options.connections = 2;
+  start(options);
+  RawClient a(port()), b(port());
+  a.get("/");
+  b.get("/");
+  EXPECT_EQ(a.read().status, 200);
+  EXPECT_EQ(b.read().status, 200);
+  RawClient c(port());
+  EXPECT_EQ(c.read().status, 503);
+  EXPECT_EQ(server_->refused_connections(), 1u);
+  a.close();
+  while (server_->connections() == 2) std::this_thread::yield();
+  RawClient d(port());
+  d.get("/");
+  EXPECT_EQ(d.read().status, 200);
+}
+
+TEST_F(HttpTest, BoundsConnectionsOfOneAddress) {
+  HttpOptions options;
+  options.connections_per_address = 1;
+  start(options);
+  RawClient a(port());
+  a.get("/");
+  EXPECT_EQ(a.read().status, 200);
+  RawClient b(port());
+  EXPECT_EQ(b.read().status, 503);
+}
+
+TEST_F(HttpTest, BoundsTheBytesOfAllBodies) {
+  HttpOptions options;
+  options.body_bytes = 1000;
+  start(options);
+  RawClient a(port());
+  a.post("/hold", std::string(900, 'x'));
+  echo_.wait_held(1);
+  RawClient b(port());
+  b.post("/x", std::string(200, 'x'));
+  EXPECT_EQ(b.read().status, 503);
+  echo_.release(*server_);
+  EXPECT_EQ(a.read().body, "released");
+  RawClient c(port());
+  c.post("/x", std::string(900, 'x'));
+  EXPECT_EQ(c.read().status, 200);
+}
+
+TEST_F(HttpTest, AnswersLaterFromAnotherThread) {
+  start({.threads = 2});
+  RawClient a(port()), b(port());
+  a.get("/hold");
+  b.get("/hold");
+  a.get("/next");
+  echo_.wait_held(2);
+  EXPECT_EQ(server_->busy(), 2u);
+  echo_.release(*server_);
+  EXPECT_EQ(a.read().body, "released");
+  EXPECT_EQ(b.read().body, "released");
+  EXPECT_EQ(a.read().body, "GET /next? ");
+}
+
+TEST_F(HttpTest, SeesAClientLeave) {
+  start();
+  RawClient a(port());
+  a.get("/hold");
+  echo_.wait_held(1);
+  a.close();
+  echo_.wait_gone(1);
+  RawClient b(port());  // one that has sent a second request already
+  b.get("/hold");
+  b.get("/next");
+  echo_.wait_held(1);
+  b.close();
+  echo_.wait_gone(2);
+}
+
+TEST_F(HttpTest, OutlivesAHandlerThatThrows) {
+  start();
+  RawClient client(port());
+  client.get("/throw");
+  EXPECT_EQ(client.read().status, 500);
+  client.get("/a");
+  EXPECT_EQ(client.read().status, 200);
+}
+
+TEST_F(HttpTest, DrainsAndStops) {
+  start();
+  RawClient busy(port()), idle(port());
+  idle.get("/a");
+  EXPECT_EQ(idle.read().status, 200);
+  busy.get("/hold");
+  echo_.wait_held(1);
+  server_->close_after_answers();
+  server_->stop_listening();
+  EXPECT_TRUE(idle.at_end());
+  echo_.release(*server_);
+  RawAnswer answer = busy.read();
+  EXPECT_EQ(answer.body, "released");
+  EXPECT_EQ(answer.fields["connection"], "close");
+  EXPECT_TRUE(busy.at_end());
+  server_->stop();
+}
+
+TEST_F(HttpTest, StopsWithRequestsUnderWay) {
+  start({.threads = 2});
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(std::make_unique<RawClient>(port()));
+    clients.back()->get("/hold");
+  }
+  echo_.wait_held(8);
+  server_->stop();
+  echo_.wait_gone(8);
+  for (auto& client : clients) EXPECT_TRUE(client->at_end());
+}
+
+TEST_F(HttpTest, ListensOnAFile) {
+  TempDir dir;
+  const std::string path = (dir.path() / "brim.sock").string();
+  start({}, "unix:" + path);
+  {
+    RawClient client(path);
+    client.get("/a");
+    RawAnswer answer = client.read();
+    EXPECT_EQ(answer.fields["x-remote"], "unix");
+  }
+  EXPECT_THROW(HttpServer(parse_listen_address("unix:" + path), {}, echo_), Error);  // it is taken
+  server_.reset();
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(ListenTest, ReadsAddresses) {
+  EXPECT_EQ(parse_listen_address("127.0.0.1:8080").text(), "127.0.0.1:8080");
+  EXPECT_EQ(parse_listen_address("[::1]:80").text(), "[::1]:80");
+  EXPECT_TRUE(parse_listen_address("[::1]:80").is_loopback());
+  EXPECT_TRUE(parse_listen_address("localhost:80").is_loopback());
+  EXPECT_TRUE(parse_listen_address("unix:/x").is_loopback());
+  EXPECT_FALSE(parse_listen_address("0.0.0.0:80").is_loopback());
+  EXPECT_FALSE(parse_listen_address(":80").is_loopback());
+  for (const char* bad : {"", "8080", "a:b", "a:70000", "::1:80", "unix:", "127.0.0.1:", "127.0.0.1:80x"})
+    EXPECT_THROW(parse_listen_address(bad), Error) << bad;
+}
+
+}  // namespace
+}  // namespace brim::serve

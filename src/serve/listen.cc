@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/listen.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+
+#include "base/error.h"
+
+namespace brim::serve {
+namespace {
+
+[[noreturn]] void cannot_listen(const ListenAddress& address, const std::string& why) {
+  fail(ErrorCode::usage, Remedy{"give another `listen` address, or end who has it"}, "{}: cannot listen: {}",
+       address.text(), why);
+}
+
+// A socket's file that nobody listens on any more may go; anything else stays.
+void remove_stale(const ListenAddress& address, const sockaddr_un& name) {
+  struct stat info {};
+  if (::lstat(name.sun_path, &info) != 0) return;
+  if (!S_ISSOCK(info.st_mode)) cannot_listen(address, "the file is there and is no socket");
+  const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool alive = ::connect(probe, reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0;
+  ::close(probe);
+  if (alive) cannot_listen(address, "another server is there");
+  ::unlink(name.sun_path);
+}
+
+}  // namespace
+
+bool ListenAddress::is_loopback() const {
+  if (!unix_path.empty() || host == "localhost") return true;
+  in_addr four{};
+  if (::inet_pton(AF_INET, host.c_str(), &four) == 1) return (ntohl(four.s_addr) >> 24) == 127;
+  in6_addr six{};
+  return ::inet_pton(AF_INET6, host.c_str(), &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
+}
+
+std::string ListenAddress::text() const {
+  if (!unix_path.empty()) return "unix:" + unix_path;
+  return fmt::format("{}:{}", host.find(':') != std::string::npos ? "[" + host + "]" : host, port);
+}
+
+ListenAddress parse_listen_address(std::string_view text) {
+  ListenAddress address;
+  if (text.starts_with("unix:")) {
+    address.unix_path = text.substr(5);
+    if (address.unix_path.empty() || address.unix_path.size() >= sizeof(sockaddr_un::sun_path))
+      fail(ErrorCode::usage, "`listen={}`: a socket's path has 1 to {} bytes", text, sizeof(sockaddr_un::sun_path) - 1);
+    return address;
+  }
+  const size_t colon = text.rfind(':');
+  const std::string_view digits = colon == std::string_view::npos ? "" : text.substr(colon + 1);
+  std::string_view host = text.substr(0, colon == std::string_view::npos ? 0 : colon);
+  if (host.starts_with('[') && host.ends_with(']'))
+    host = host.substr(1, host.size() - 2);
+  else if (host.find(':') != std::string_view::npos)
+    host = "?";
+  const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), address.port);
+  if (digits.empty() || problem != std::errc() || end != digits.data() + digits.size() || host == "?")
+    fail(ErrorCode::usage, "`listen={}`: write it as 127.0.0.1:8080, [::1]:8080, :8080 or unix:PATH", text);
+  address.host = host;
+  return address;
+}
+
+Listener::Listener(const ListenAddress& address) {
+  const auto bind_and_listen = [&](int family, const sockaddr* name, socklen_t size) {
+    family_ = family;
+    descriptor_ = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (descriptor_ < 0) return false;
+    const int on = 1;
+    ::setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (family == AF_INET6 && address.host.empty()) {
+      const int off = 0;
+      ::setsockopt(descriptor_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    }
+    if (::bind(descriptor_, name, size) == 0 && ::listen(descriptor_, SOMAXCONN) == 0) return true;
+    const int error = errno;
+    ::close(descriptor_);
+    descriptor_ = -1;
+    errno = error;
+    return false;
+  };
+  if (!address.unix_path.empty()) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    std::memcpy(name.sun_path, address.unix_path.data(), address.unix_path.size());
+    remove_stale(address, name);
+    if (!bind_and_listen(AF_UNIX, reinterpret_cast<const sockaddr*>(&name), sizeof name))
+      cannot_listen(address, std::strerror(errno));
+    unix_path_ = address.unix_path;
+    return;
+  }
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const std::string port = std::to_string(address.port);
+  const int problem =
+      ::getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(), port.c_str(), &hints, &found);
+  if (problem != 0) cannot_listen(address, ::gai_strerror(problem));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, ::freeaddrinfo);
+  // IPv6's "every address" takes both kinds, so it comes first; of a name, the first address that can be bound.
+  for (const int family : {address.host.empty() ? AF_INET6 : AF_UNSPEC, AF_UNSPEC})
+    for (const addrinfo* a = found; a != nullptr && descriptor_ < 0; a = a->ai_next)
+      if (family == AF_UNSPEC || a->ai_family == family) bind_and_listen(a->ai_family, a->ai_addr, a->ai_addrlen);
+  if (descriptor_ < 0) cannot_listen(address, std::strerror(errno));
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  ::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&bound), &size);
+  port_ = ntohs(family_ == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                    : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+}
+
+Listener::~Listener() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!unix_path_.empty()) ::unlink(unix_path_.c_str());
+}
+
+}  // namespace brim::serve
