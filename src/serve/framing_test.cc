@@ -12,14 +12,15 @@
 namespace brim::serve {
 namespace {
 
-using State = RequestReader::State;
+using ReaderState = RequestReader::State;
 
 // The status a request is refused with; 0: it is taken whole.
 int status_of(const std::string& bytes, const FramingLimits& limits = {}) {
   RequestReader reader(limits);
-  for (size_t at = 0; at < bytes.size() && reader.state() != State::complete && reader.state() != State::refused;)
+  for (size_t at = 0;
+       at < bytes.size() && reader.state() != ReaderState::complete && reader.state() != ReaderState::refused;)
     at += reader.feed(std::string_view(bytes).substr(at));
-  EXPECT_TRUE(reader.state() == State::complete || reader.state() == State::refused) << bytes;
+  EXPECT_TRUE(reader.state() == ReaderState::complete || reader.state() == ReaderState::refused) << bytes;
   return reader.status();
 }
 
@@ -32,14 +33,14 @@ TEST(FramingTest, ReadsAHeadAndABody) {
   const std::string bytes =
       "POST /predict?x=1 HTTP/1.1\r\nHost: localhost:8080\r\ncontent-LENGTH:  4 \r\nA: \r\n\r\nabcdGET";
   size_t used = reader.feed(bytes);
-  EXPECT_EQ(reader.state(), State::body);
+  EXPECT_EQ(reader.state(), ReaderState::body);
   EXPECT_EQ(reader.head().method, "POST");
   EXPECT_EQ(reader.head().target, "/predict?x=1");
   EXPECT_EQ(reader.head().host, "localhost:8080");
   EXPECT_EQ(reader.head().find("Content-Length"), "4");
   EXPECT_TRUE(reader.head().keep_alive);
   used += reader.feed(std::string_view(bytes).substr(used));
-  EXPECT_EQ(reader.state(), State::complete);
+  EXPECT_EQ(reader.state(), ReaderState::complete);
   EXPECT_EQ(reader.body(), "abcd");
   EXPECT_EQ(bytes.substr(used), "GET");
   reader.next();
@@ -50,7 +51,7 @@ TEST(FramingTest, ReadsChunks) {
   RequestReader reader({});
   const std::string bytes = post("Transfer-Encoding: Chunked\r\n", "3\r\nabc\r\n0A\r\n0123456789\r\n0\r\n\r\n");
   for (const char c : bytes) ASSERT_EQ(reader.feed(std::string_view(&c, 1)), 1u);
-  EXPECT_EQ(reader.state(), State::complete);
+  EXPECT_EQ(reader.state(), ReaderState::complete);
   EXPECT_EQ(reader.body(), "abc0123456789");
 }
 
@@ -58,7 +59,7 @@ TEST(FramingTest, KeepsAConnectionAsAsked) {
   const auto kept = [](const std::string& fields, const std::string& version) {
     RequestReader reader({});
     reader.feed(post(fields, "", version));
-    EXPECT_EQ(reader.state(), State::complete);
+    EXPECT_EQ(reader.state(), ReaderState::complete);
     return reader.head().keep_alive;
   };
   EXPECT_TRUE(kept("", "1.1"));
