@@ -194,6 +194,14 @@ const std::string& Schedule::rung_of(Market market) const {
   return market == Market::open ? market_->open : market == Market::extended ? market_->extended : market_->closed;
 }
 
+std::vector<std::string> Schedule::rungs() const {
+  std::vector<std::string> all;
+  if (market_) all = {market_->open, market_->extended, market_->closed};
+  for (const TimedRung& span : times_) all.push_back(span.rung);
+  std::erase(all, "");
+  return all;
+}
+
 std::optional<Market> Schedule::market_at(int64_t unix_seconds) const {
   if (!market_) return std::nullopt;
   if (fixed_) return fixed_;

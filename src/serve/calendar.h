@@ -69,7 +69,8 @@ class Schedule {
   std::string rung_at(int64_t unix_seconds) const;              // empty: the schedule says nothing
   std::optional<Market> market_at(int64_t unix_seconds) const;  // empty: it is not about a market
   std::optional<int64_t> next_change(
-      int64_t unix_seconds) const;  // first later moment with another rung; within a year
+      int64_t unix_seconds) const;         // first later moment with another rung; within a year
+  std::vector<std::string> rungs() const;  // those it names
   const TimeZone& zone() const { return zone_; }
 
  private:

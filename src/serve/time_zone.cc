@@ -2,6 +2,7 @@
 #include "serve/time_zone.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <chrono>
 #include <cstdlib>
@@ -257,29 +258,22 @@ int64_t TimeZone::listed_offset(int64_t t) const {
   return after == changes_.begin() ? first_offset_ : std::prev(after)->offset;
 }
 
-// What the footer's rule says about the years around a moment.
-std::vector<TimeZone::Change> TimeZone::rule_changes(int64_t t, int years_ahead) const {
-  const int year = year_of(t + rule_->standard);
-  std::vector<Change> all;
-  for (int y = year - 1; y <= year + years_ahead; ++y) {
-    all.push_back({rule_->ends.in(y)-rule_->daylight, rule_->standard});
-    all.push_back({rule_->begins.in(y)-rule_->standard, rule_->daylight});
-  }
-  // Daylight saving all year ends and begins in one moment: it goes on.
-  std::stable_sort(all.begin(), all.end(), [&](const Change& a, const Change& b) {
-    return a.at != b.at ? a.at < b.at : a.offset == rule_->standard && b.offset != rule_->standard;
-  });
-  return all;
+// What the footer's rule says about a year.
+std::array<TimeZone::Change, 2> TimeZone::rule_changes(int year) const {
+  return {Change{rule_->ends.in(year)-rule_->daylight, rule_->standard},
+          Change{rule_->begins.in(year)-rule_->standard, rule_->daylight}};
 }
 
 int64_t TimeZone::offset_at(int64_t t) const {
   t = std::clamp(t, -kFarthest, kFarthest);
   if (!rule_ || (!changes_.empty() && t < changes_.back().at)) return listed_offset(t);
   if (!rule_->has_daylight) return rule_->standard;
-  int64_t offset = rule_->standard;
-  for (const Change& change : rule_changes(t, 1))
-    if (change.at <= t) offset = change.offset;
-  return offset;
+  const int year = year_of(t + rule_->standard);
+  Change last{INT64_MIN, rule_->standard};
+  for (int y = year - 1; y <= year + 1; ++y)
+    for (const Change& change : rule_changes(y))
+      if (change.at <= t && change.at >= last.at) last = change;  // equal: saving that ends and begins at once goes on
+  return last.offset;
 }
 
 std::optional<int64_t> TimeZone::next_change(int64_t t) const {
@@ -290,9 +284,12 @@ std::optional<int64_t> TimeZone::next_change(int64_t t) const {
     if (change.at > t && offset_at(change.at) != now) return change.at;
   if (!rule_ || !rule_->has_daylight) return std::nullopt;
   const int64_t from = changes_.empty() ? t : std::max(t, changes_.back().at);
-  for (const Change& change : rule_changes(from, 2))
-    if (change.at > from && offset_at(change.at) != now) return change.at;
-  return std::nullopt;
+  const int year = year_of(from + rule_->standard);
+  int64_t next = INT64_MAX;
+  for (int y = year - 1; y <= year + 2; ++y)
+    for (const Change& change : rule_changes(y))
+      if (change.at > from && change.at < next && offset_at(change.at) != now) next = change.at;
+  return next == INT64_MAX ? std::nullopt : std::optional(next);
 }
 
 std::vector<int64_t> TimeZone::moments_of(LocalSeconds local) const {

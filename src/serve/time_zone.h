@@ -2,6 +2,7 @@
 // Civil time in a zone of the system's tzdata (RFC 8536 files, versions 1 to 4, with the rule in their footer for the
 // years after the last listed change). Leap seconds are not counted, as everywhere on Unix.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -50,7 +51,7 @@ class TimeZone {
   class RuleReader;
 
   int64_t listed_offset(int64_t unix_seconds) const;
-  std::vector<Change> rule_changes(int64_t unix_seconds, int years_ahead) const;
+  std::array<Change, 2> rule_changes(int year) const;
 
   std::string name_;
   int64_t first_offset_ = 0;     // before the first change

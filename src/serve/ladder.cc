@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/ladder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace brim::serve {
+namespace {
+
+constexpr int64_t kShortestSpillNs = 5'000'000'000;
+
+bool source_matches(const SourceRule& rule, const std::string& source) {
+  return std::any_of(rule.match.begin(), rule.match.end(), [&](const std::string& pattern) {
+    if (!pattern.ends_with('*')) return same_word(pattern, source);
+    const size_t length = pattern.size() - 1;
+    return source.size() >= length &&
+           same_word(std::string_view(pattern).substr(0, length), std::string_view(source).substr(0, length));
+  });
+}
+
+}  // namespace
+
+const char* reason_name(Reason reason) {
+  static constexpr const char* kNames[] = {"requested", "source", "schedule", "load", "default"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
+Ladder::Ladder(LadderRules rules) : rules_(std::move(rules)) {
+  if (rules_.rungs.empty()) fail(ErrorCode::usage, "ladder {}: has no rungs", rules_.name);
+  for (const RungRules& rung : rules_.rungs) {
+    if (has(rung.model)) fail(ErrorCode::usage, "ladder {}: the rung {} stands twice", rules_.name, rung.model);
+    Rung state;
+    state.model = rung.model;
+    state.limits = rung.gate.value_or(rules_.gate.limits);
+    state.gate = judge({}, state.limits, "");
+    rungs_.push_back(std::move(state));
+  }
+  default_ = rules_.default_rung.empty() ? 0 : place_of(rules_.default_rung, "default");
+  against_ = rules_.gate.against.empty() ? 0 : place_of(rules_.gate.against, "gate");
+  floor_ = rules_.load && !rules_.load->floor.empty() ? place_of(rules_.load->floor, "load") : rungs_.size() - 1;
+  for (const SourceRule& rule : rules_.sources) place_of(rule.rung, "sources");
+  if (rules_.schedule)
+    for (const std::string& rung : rules_.schedule->rungs()) place_of(rung, "schedule");
+  if (rules_.load && rules_.load->back_under_ms > rules_.load->spill_over_ms)
+    fail(ErrorCode::usage, "ladder {}: `back_under_ms={}` is above `spill_over_ms={}`", rules_.name,
+         rules_.load->back_under_ms, rules_.load->spill_over_ms);
+}
+
+bool Ladder::has(const std::string& model) const {
+  return std::any_of(rungs_.begin(), rungs_.end(), [&](const Rung& rung) { return rung.model == model; });
+}
+
+size_t Ladder::place_of(const std::string& model, const char* who) const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < rungs_.size(); ++i) {
+    if (rungs_[i].model == model) return i;
+    names.push_back(rungs_[i].model);
+  }
+  const std::string near = nearest_name(model, names);
+  fail(ErrorCode::usage, "ladder {}: {}: {} is none of its rungs ({}){}", rules_.name, who, model,
+       fmt::join(names, ", "), near.empty() ? "" : fmt::format("; did you mean {}?", near));
+}
+
+Ladder::Wish Ladder::wish(const std::string& source, int64_t unix_seconds) const {
+  const bool closed = rules_.schedule && rules_.schedule->market_at(unix_seconds) == Market::closed;
+  if (!source.empty())
+    for (const SourceRule& rule : rules_.sources)
+      if ((rule.wake || !closed) && source_matches(rule, source))
+        return {place_of(rule.rung, "sources"), Reason::source};
+  if (rules_.schedule)
+    if (const std::string rung = rules_.schedule->rung_at(unix_seconds); !rung.empty())
+      return {place_of(rung, "schedule"), Reason::schedule};
+  return {default_, Reason::by_default};
+}
+
+// The rung itself, else the nearest below it that can answer, else the nearest above.
+std::optional<size_t> Ladder::answering(size_t wished) const {
+  for (size_t i = wished; i < rungs_.size(); ++i)
+    if (rungs_[i].fault.empty()) return i;
+  for (size_t i = wished; i-- > 0;)
+    if (rungs_[i].fault.empty()) return i;
+  return std::nullopt;
+}
+
+// Begins above one bound and ends below another, so that traffic does not go to and fro.
+bool Ladder::overloaded(Rung& rung, double wait_ms, const LadderRequest& request, int64_t ns) {
+  const LoadRules& load = *rules_.load;
+  if (!rung.spilling && wait_ms > load.spill_over_ms) {
+    rung.spilling = true;
+    rung.spilling_since_ns = ns;
+  } else if (rung.spilling && wait_ms < load.back_under_ms && ns - rung.spilling_since_ns >= kShortestSpillNs) {
+    rung.spilling = false;
+  }
+  return rung.spilling || (request.deadline_ms && wait_ms > *request.deadline_ms);
+}
+
+Choice Ladder::choose(const LadderRequest& request, const Moment& now, const Wait& wait) {
+  const std::lock_guard lock(mutex_);
+  if (!request.model.empty() && request.model != rules_.name) {
+    const Rung& rung = rungs_[place_of(request.model, "a request")];
+    if (!rung.fault.empty()) fail(ErrorCode::bad_model, "model {} cannot answer: {}", rung.model, rung.fault);
+    return {rung.model, Reason::requested, "", ""};
+  }
+  const Wish wished = wish(request.source, now.unix_seconds);
+  const std::optional<size_t> place = answering(wished.rung);
+  if (!place)
+    fail(ErrorCode::bad_model, "ladder {}: no rung can answer; {}: {}", rules_.name, rungs_[wished.rung].model,
+         rungs_[wished.rung].fault);
+  Choice choice{rungs_[*place].model, wished.reason, "", ""};
+  if (*place != wished.rung) {
+    choice.instead_of = rungs_[wished.rung].model;
+    choice.why = rungs_[wished.rung].fault;
+  }
+  if (!rules_.load || !request.may_spill) return choice;
+  if (!overloaded(rungs_[*place], wait(choice.model), request, now.ns)) return choice;
+  for (size_t i = *place + 1; i <= floor_; ++i) {
+    Rung& lower = rungs_[i];
+    if (!lower.fault.empty() || lower.gate.verdict != Verdict::passed) continue;
+    if (overloaded(lower, wait(lower.model), request, now.ns)) continue;
+    choice.model = lower.model;
+    choice.reason = Reason::load;
+    break;
+  }
+  return choice;
+}
+
+void Ladder::report_fault(const std::string& model, const std::string& fault) {
+  const std::lock_guard lock(mutex_);
+  rungs_[place_of(model, "a report")].fault = fault;
+}
+
+void Ladder::report_gate(const std::string& model, const std::optional<GateFigures>& figures) {
+  const std::lock_guard lock(mutex_);
+  Rung& rung = rungs_[place_of(model, "a report")];
+  rung.gate = judge(figures, rung.limits, rungs_[against_].model);
+}
+
+LadderView Ladder::view(int64_t unix_seconds) const {
+  const std::lock_guard lock(mutex_);
+  LadderView view;
+  view.name = rules_.name;
+  const Wish wished = wish("", unix_seconds);
+  view.reason = wished.reason;
+  if (const auto place = answering(wished.rung)) view.active = rungs_[*place].model;
+  if (rules_.schedule) {
+    view.market = rules_.schedule->market_at(unix_seconds);
+    view.next_change = rules_.schedule->next_change(unix_seconds);
+    if (view.next_change) view.next = rungs_[wish("", *view.next_change).rung].model;
+  }
+  for (size_t i = 0; i < rungs_.size(); ++i) {
+    const Rung& rung = rungs_[i];
+    view.rungs.push_back({rung.model, rung.fault.empty(), rung.spilling, rung.fault, rung.gate});
+    if (!rung.fault.empty())
+      view.warnings.push_back(fmt::format("ladder {}: {} cannot answer: {}", rules_.name, rung.model, rung.fault));
+    if (rules_.load && i <= floor_ && rung.gate.verdict == Verdict::refused)
+      view.warnings.push_back(
+          fmt::format("ladder {}: {} is not used under load: it {}", rules_.name, rung.model, rung.gate.why));
+  }
+  if (view.active.empty()) view.warnings.push_back(fmt::format("ladder {}: no rung can answer", rules_.name));
+  return view;
+}
+
+}  // namespace brim::serve

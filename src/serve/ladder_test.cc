@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/ladder.h"
+
+#include <map>
+#include <thread>
+
+#include "base/test_files.h"
+
+namespace brim::serve {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+// 2026-06-02, a Tuesday, in UTC: the market of the zone below opens at 09:30.
+constexpr int64_t kMidnight = 1780358400, kOpen = kMidnight + 10 * 3600, kNight = kMidnight + 3600;
+
+TimeZone made_utc() {
+  std::string block = "TZif2" + std::string(23, '\0') + std::string(8, '\0');
+  block += std::string(3, '\0') + '\1' + std::string(3, '\0') + '\4' + std::string(6, '\0') + std::string("LMT\0", 4);
+  return TimeZone::parse(block + block + "\nUTC0\n", "UTC");
+}
+
+LadderRules test_rules() {
+  LadderRules r;
+  r.name = "sentiment";
+  r.rungs = {{"finbert", {}}, {"distil", {}}, {"tiny", GateLimits{0.05, 0.8}}, {"vader", {}}};
+  r.default_rung = "distil";
+  r.gate.against = "finbert";
+  r.sources = {{{"reuters", "bloom*"}, "finbert", false}, {{"sec"}, "finbert", true}};
+  r.schedule = Schedule(made_utc(), MarketRungs{MarketCalendar::nyse(), "distil", "", "vader"});
+  r.load = LoadRules{250, 100, "tiny"};
+  return r;
+}
+
+GateFigures made_figures(double recall, double agreement) {
+  GateFigures f;
+  f.rows = 1000;
+  f.macro_recall = recall;
+  f.against_recall = 0.90;
+  f.agreement = agreement;
+  return f;
+}
+
+class LadderTest : public testing::Test {
+ protected:
+  Choice choose(const LadderRequest& request, int64_t unix_seconds = kOpen) {
+    return ladder.choose(request, {unix_seconds, ns}, [&](const std::string& model) { return waits[model]; });
+  }
+  std::string said(const LadderRequest& request, int64_t unix_seconds = kOpen) {
+    const Choice choice = choose(request, unix_seconds);
+    return choice.model + " " + reason_name(choice.reason);
+  }
+
+  Ladder ladder{test_rules()};
+  std::map<std::string, double> waits;
+  int64_t ns = 0;
+};
+
+TEST_F(LadderTest, TheFirstRuleThatSpeaksDecides) {
+  EXPECT_EQ(said({.model = "vader", .source = "reuters"}), "vader requested");
+  EXPECT_EQ(said({.model = "sentiment", .source = "Reuters"}), "finbert source");
+  EXPECT_EQ(said({.source = "Bloomberg TV"}), "finbert source");
+  EXPECT_EQ(said({.source = "blog"}), "distil schedule");
+  EXPECT_EQ(said({.source = "blo"}), "distil schedule");
+  EXPECT_EQ(said({}), "distil schedule");
+  EXPECT_EQ(said({}, kMidnight + 5 * 3600), "distil default") << "extended hours are not mentioned";
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { choose({.model = "finbrt"}); }), "did you mean finbert?");
+}
+
+TEST_F(LadderTest, SourcesDoNotWakeTheCardAtNight) {
+  EXPECT_EQ(said({}, kNight), "vader schedule");
+  EXPECT_EQ(said({.source = "reuters"}, kNight), "vader schedule");
+  EXPECT_EQ(said({.source = "sec"}, kNight), "finbert source");
+}
+
+TEST_F(LadderTest, LoadSpillsBehindTheGateAndComesBack) {
+  ladder.report_gate("tiny", made_figures(0.86, 0.85));
+  waits = {{"distil", 251}, {"tiny", 10}};
+  EXPECT_EQ(said({}), "tiny load");
+  EXPECT_EQ(said({.may_spill = false}), "distil schedule") << "a job stays with one model";
+  EXPECT_EQ(said({.model = "distil"}), "distil requested");
+  waits["distil"] = 150;
+  ns += 60 * kSecond;
+  EXPECT_EQ(said({}), "tiny load") << "between the bounds nothing changes";
+  waits["distil"] = 99;
+  EXPECT_EQ(said({}), "distil schedule");
+  waits["distil"] = 250;
+  EXPECT_EQ(said({}), "distil schedule") << "between the bounds nothing changes";
+  waits["distil"] = 300;
+  EXPECT_EQ(said({}), "tiny load");
+  waits["distil"] = 5;
+  ns += 5 * kSecond - 1;
+  EXPECT_EQ(said({}), "tiny load") << "five seconds at least";
+  ns += 1;
+  EXPECT_EQ(said({}), "distil schedule");
+}
+
+TEST_F(LadderTest, LoadHonoursDeadlinesFloorAndTheLowerRungsOwnWait) {
+  ladder.report_gate("distil", made_figures(0.89, 0.95));
+  ladder.report_gate("tiny", made_figures(0.86, 0.85));
+  ladder.report_gate("vader", made_figures(0.90, 0.99));
+  waits = {{"finbert", 80}, {"distil", 60}, {"tiny", 10}};
+  EXPECT_EQ(said({.source = "reuters", .deadline_ms = 70}), "distil load");
+  EXPECT_EQ(said({.source = "reuters", .deadline_ms = 50}), "tiny load");
+  EXPECT_EQ(said({.source = "reuters", .deadline_ms = 100}), "finbert source");
+  EXPECT_EQ(said({.source = "reuters", .deadline_ms = 5}), "finbert source") << "nobody is fast enough; vader is below";
+  waits = {{"finbert", 400}, {"distil", 400}, {"tiny", 400}};
+  EXPECT_EQ(said({.source = "reuters"}), "finbert source");
+}
+
+TEST_F(LadderTest, TheGateHoldsWhatBrimChoosesAndReportsWhatIsNamed) {
+  waits = {{"distil", 1000}};
+  EXPECT_EQ(said({}), "distil schedule") << "not measured";
+  ladder.report_gate("tiny", made_figures(0.84, 0.95));
+  EXPECT_EQ(said({}), "distil schedule") << "loses six points, five are allowed";
+  LadderView view = ladder.view(kOpen);
+  EXPECT_EQ(view.rungs[2].gate.verdict, Verdict::refused);
+  ASSERT_EQ(view.warnings.size(), 1u);
+  EXPECT_HAS(view.warnings[0],
+             "tiny is not used under load: it loses 6.0 points of macro recall against finbert, at "
+             "most 5.0 allowed (1000 rows)");
+  EXPECT_EQ(said({.model = "tiny"}), "tiny requested");
+  ladder.report_gate("tiny", made_figures(0.86, 0.79));
+  EXPECT_EQ(said({}), "distil schedule");
+  EXPECT_HAS(ladder.view(kOpen).rungs[2].gate.why, "agrees with finbert on 79.0 % of rows, at least 80.0 % wanted");
+  ladder.report_gate("tiny", made_figures(0.86, 0.80));
+  EXPECT_EQ(said({}), "tiny load");
+  EXPECT_TRUE(ladder.view(kOpen).warnings.empty());
+  EXPECT_EQ(ladder.view(kOpen).rungs[1].gate.verdict, Verdict::not_measured);
+  EXPECT_TRUE(ladder.view(kOpen).rungs[1].spilling);
+}
+
+TEST_F(LadderTest, ARungThatFailedLeavesItsPlaceToTheNext) {
+  ladder.report_fault("distil", "no such directory");
+  Choice choice = choose({});
+  EXPECT_EQ(choice.model, "tiny");
+  EXPECT_EQ(choice.reason, Reason::schedule);
+  EXPECT_EQ(choice.instead_of, "distil");
+  EXPECT_EQ(choice.why, "no such directory");
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { choose({.model = "distil"}); }), "no such directory");
+  const LadderView view = ladder.view(kOpen);
+  EXPECT_EQ(view.active, "tiny");
+  ASSERT_EQ(view.warnings.size(), 1u);
+  EXPECT_HAS(view.warnings[0], "distil cannot answer: no such directory");
+
+  ladder.report_fault("tiny", "broken");
+  ladder.report_fault("vader", "broken");
+  EXPECT_EQ(choose({}).model, "finbert") << "none below: the nearest above";
+  ladder.report_fault("finbert", "lost");
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { choose({}); }), "no rung can answer");
+  EXPECT_EQ(ladder.view(kOpen).active, "");
+  ladder.report_fault("distil", "");
+  EXPECT_EQ(said({}), "distil schedule");
+}
+
+TEST_F(LadderTest, ViewSaysWhatComesNext) {
+  const LadderView view = ladder.view(kOpen);
+  EXPECT_EQ(view.active, "distil");
+  EXPECT_EQ(view.market, Market::open);
+  EXPECT_EQ(view.next_change, kMidnight + 16 * 3600);
+  EXPECT_EQ(view.next, "distil") << "extended hours have no rung of their own: the default";
+  EXPECT_EQ(ladder.view(kNight).next_change, kMidnight + 4 * 3600);
+}
+
+TEST(Ladder, RulesThatNameNoRungAreRefused) {
+  const auto refusal = [](const std::function<void(LadderRules&)>& spoil) {
+    LadderRules r = test_rules();
+    spoil(r);
+    return error_of(ErrorCode::usage, [&] { Ladder ladder(r); });
+  };
+  EXPECT_HAS(refusal([](LadderRules& r) { r.default_rung = "distill"; }), "default: distill is none of its rungs");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.load->floor = "x"; }), "load: x");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.gate.against = "x"; }), "gate: x");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.sources[0].rung = "x"; }), "sources: x");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.rungs.erase(r.rungs.begin() + 3); }), "schedule: vader");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.rungs.push_back({"distil", {}}); }), "twice");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.rungs.clear(); }), "no rungs");
+  EXPECT_HAS(refusal([](LadderRules& r) { r.load->back_under_ms = 300; }), "back_under_ms=300");
+}
+
+TEST(Ladder, ManyThreadsChooseAndReport) {
+  Ladder ladder(test_rules());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 2000; ++i) {
+        if (t == 0) ladder.report_fault("distil", i % 2 == 0 ? "gone" : "");
+        if (t == 1) ladder.report_gate("tiny", made_figures(0.9, 0.9));
+        const Choice choice = ladder.choose({}, {kOpen, i}, [](const std::string&) { return 300.0; });
+        EXPECT_TRUE(choice.model == "distil" || choice.model == "tiny") << choice.model;
+        if (i % 100 == 0) ladder.view(kOpen);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Gate, ATwoClassModelIsAskedAboutItsOwnClasses) {
+  ModelRun large{.name = "large", .labels = {"negative", "neutral", "positive"}, .predicted = {0, 0, 1, 1, 2, 2}};
+  ModelRun small{.name = "small", .labels = {"NEGATIVE", "POSITIVE"}, .predicted = {0, 1, 0, 1, 1, 1}};
+  const std::vector<std::string> expected = {"negative", "negative", "neutral", "neutral", "positive", "positive"};
+  const Comparison comparison = compare_models({large, small}, expected, 0.02);
+  const GateFigures figures = gate_figures(comparison, 1, 0);
+  EXPECT_EQ(figures.rows, 4);
+  EXPECT_NEAR(figures.known_share, 4.0 / 6, 1e-12);
+  EXPECT_NEAR(*figures.macro_recall, 0.75, 1e-12);  // half of the negative, all of the positive
+  EXPECT_NEAR(*figures.against_recall, 1, 1e-12);
+  EXPECT_NEAR(figures.agreement, 0.75, 1e-12);
+  ASSERT_EQ(figures.per_class.size(), 2u);
+  EXPECT_EQ(figures.per_class[0].second.false_negatives, 1);
+  EXPECT_EQ(figures.per_class[1].second.false_positives, 1);
+  EXPECT_HAS(judge(figures, {0.02, 0.88}, "large").why, "loses 25.0 points");
+  EXPECT_HAS(judge(figures, {0.3, 0.7}, "large").why, "25.0 points of macro recall lost, 75.0 % agreement with large");
+  EXPECT_HAS(judge(figures, {0.3, 0.7}, "large").why, "67 % of all");
+  EXPECT_EQ(judge({}, {}, "large").verdict, Verdict::not_measured);
+}
+
+TEST(Gate, WithoutLabelsAgreementAloneDecides) {
+  ModelRun a{.name = "a", .labels = {"n", "p"}, .predicted = {0, 0, 1, 1}};
+  ModelRun b{.name = "b", .labels = {"n", "p"}, .predicted = {0, 0, 1, 0}};
+  const GateFigures figures = gate_figures(compare_models({a, b}, {}, 0.02), 1, 0);
+  EXPECT_FALSE(figures.loss());
+  EXPECT_NEAR(figures.agreement, 0.75, 1e-12);
+  EXPECT_EQ(judge(figures, {0.0, 0.75}, "a").verdict, Verdict::passed);
+  EXPECT_EQ(judge(figures, {0.0, 0.76}, "a").verdict, Verdict::refused);
+}
+
+}  // namespace
+}  // namespace brim::serve

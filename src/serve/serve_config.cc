@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/serve_config.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/settings.h"
+#include "base/units.h"
+#include "io/yaml_file.h"
+#include "report/compare.h"
+
+namespace brim::serve {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kNewYorkZone = "America/New_York";
+
+// A mapping whose keys are known beforehand.
+class ConfigBlock {
+ public:
+  ConfigBlock(const YAML::Node& node, const fs::path& file, std::string what, const std::vector<std::string>& keys)
+      : node_(node), file_(file), what_(std::move(what)) {
+    if (!node.IsMap()) fail(ErrorCode::usage, "{}: {}: not a mapping of keys to values", where(node), what_);
+    std::set<std::string> seen;
+    for (const auto& item : node) {
+      const std::string key = item.first.IsScalar() ? item.first.Scalar() : "a key that is no word";
+      if (std::find(keys.begin(), keys.end(), key) == keys.end())
+        refuse_key(key, fmt::format("{}: {}", where(item.first), what_), nearest_name(key, keys));
+      if (!seen.insert(key).second) fail(ErrorCode::usage, "{}: {}: {} is given twice", where(item.first), what_, key);
+    }
+  }
+
+  std::string where(const YAML::Node& node) const { return fmt::format("{}:{}", file_.string(), node.Mark().line + 1); }
+  std::string where() const { return where(node_); }
+  bool has(const char* key) const { return static_cast<bool>(node_[key]); }
+  YAML::Node node(const char* key) const { return node_[key]; }
+
+  std::string text(const char* key, const std::string& otherwise = "") const {
+    const YAML::Node value = node_[key];
+    if (!value) return otherwise;
+    if (!value.IsScalar() || value.Scalar().empty()) refuse(key, "give one value");
+    return value.Scalar();
+  }
+  std::string must(const char* key) const {
+    if (!has(key)) fail(ErrorCode::usage, "{}: {}: needs {}", where(), what_, key);
+    return text(key);
+  }
+  // What `read` makes of the value; it throws BadValue.
+  template <class Read>
+  auto value(const char* key, Read read, decltype(read("")) otherwise) const {
+    if (!has(key)) return otherwise;
+    try {
+      return read(text(key));
+    } catch (const BadValue& bad) {
+      refuse(key, bad.what);
+    }
+  }
+  std::vector<std::string> texts(const char* key) const {
+    std::vector<std::string> all;
+    const YAML::Node value = node_[key];
+    if (value && value.IsScalar()) all.push_back(text(key));
+    for (size_t i = 0; value && value.IsSequence() && i < value.size(); ++i) {
+      if (!value[i].IsScalar()) refuse(key, "is a list of plain values");
+      all.push_back(value[i].Scalar());
+    }
+    return all;
+  }
+  // Each mapping of a list.
+  template <class Each>
+  void list(const char* key, Each each) const {
+    const YAML::Node value = node_[key];
+    if (!value) return;
+    if (!value.IsSequence()) refuse(key, "is a list");
+    for (size_t i = 0; i < value.size(); ++i) each(value[i]);
+  }
+  [[noreturn]] void refuse(const char* key, const std::string& what) const {
+    const YAML::Node value = node_[key];
+    const std::string given = value.IsScalar() ? ": " + value.Scalar() : "";
+    fail(ErrorCode::usage, "{}: {}: {}{}: {}", where(value), what_, key, given, what);
+  }
+  const fs::path& file() const { return file_; }
+  const std::string& what() const { return what_; }
+
+ private:
+  YAML::Node node_;
+  const fs::path& file_;
+  std::string what_;
+};
+
+// A name that can stand in a path of the server and as a label of its metrics.
+void check_name(const ConfigBlock& in, const YAML::Node& key, const std::string& name) {
+  const bool good = !name.empty() && name.size() <= 64 && name[0] != '.' &&
+                    std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                      return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+                    });
+  if (!good)
+    fail(ErrorCode::usage, "{}: {}: {}: a name has up to 64 letters, digits, -, _ and .", in.where(key), in.what(),
+         name);
+}
+
+double read_share(std::string_view text) {
+  try {
+    return parse_share(std::string(text));
+  } catch (const Error&) {
+    throw BadValue{"give a share such as 2% or 0.02"};
+  }
+}
+
+double read_ms(std::string_view text) {
+  const double ms = read_number(text);
+  if (!(ms > 0)) throw BadValue{"must be above zero"};
+  return ms;
+}
+
+int64_t read_count(std::string_view text) {
+  const int64_t count = read_whole_number(text);
+  if (count < 0) throw BadValue{"must not be negative"};
+  return count;
+}
+
+int64_t read_size(std::string_view text) {
+  const int64_t count = read_whole_number(text);
+  if (count < 1 || count > 100'000) throw BadValue{"must be from 1 to 100,000"};
+  return count;
+}
+
+std::string read_calendar_file(const fs::path& path, const std::string& where) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail(ErrorCode::usage, "{}: {}: cannot be read", where, path.string());
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Files that the YAML names lie beside it.
+std::string beside(const fs::path& file, const std::string& named) {
+  return named.empty() ? named : (file.parent_path() / named).lexically_normal().string();
+}
+
+GateLimits limits_of(const ConfigBlock& block, const GateLimits& otherwise) {
+  return {block.value("max_loss", read_share, otherwise.max_loss),
+          block.value("min_agreement", read_share, otherwise.min_agreement)};
+}
+
+Schedule schedule_of(const ConfigBlock& ladder) {
+  const ConfigBlock in(ladder.node("schedule"), ladder.file(), ladder.what() + ": schedule",
+                       {"zone", "calendar", "calendar_file", "open", "extended", "closed", "times"});
+  TimeZone zone = TimeZone::load(in.text("zone", kNewYorkZone));
+  if (!in.has("times")) {
+    if (const std::string name = in.must("calendar"); name != "nyse") in.refuse("calendar", "use nyse, or `times`");
+    MarketRungs rungs{MarketCalendar::nyse(), in.must("open"), in.text("extended", in.text("open")), in.text("closed")};
+    if (in.has("calendar_file")) {
+      const std::string path = beside(in.file(), in.text("calendar_file"));
+      rungs.calendar.read_exceptions(read_calendar_file(path, in.where(in.node("calendar_file"))), path);
+    }
+    return {std::move(zone), std::move(rungs)};
+  }
+  for (const char* key : {"calendar", "calendar_file", "open", "extended", "closed"})
+    if (in.has(key)) in.refuse(key, "stands beside `times`; use one of the two");
+  std::vector<TimedRung> times;
+  in.list("times", [&](const YAML::Node& node) {
+    const ConfigBlock span(node, in.file(), in.what() + ": times", {"days", "from", "to", "rung"});
+    const auto days = [](std::string_view text) {
+      const auto all = weekdays_of(text);
+      return all ? *all : throw BadValue{"give days such as mon-fri or sat,sun"};
+    };
+    const auto minute = [](std::string_view text) {
+      const auto at = minute_of_day(text);
+      return at ? *at : throw BadValue{"give a time such as \"07:00\""};
+    };
+    times.push_back({span.value("days", days, uint8_t{0x7F}), span.value("from", minute, 0),
+                     span.value("to", minute, 24 * 60), span.must("rung")});
+  });
+  return {std::move(zone), std::move(times)};
+}
+
+LadderRules ladder_of(const ConfigBlock& in, const std::string& name) {
+  LadderRules rules;
+  rules.name = name;
+  rules.default_rung = in.text("default");
+  if (in.has("gate")) {
+    const ConfigBlock gate(in.node("gate"), in.file(), in.what() + ": gate",
+                           {"data", "text", "label", "max_loss", "min_agreement", "against"});
+    rules.gate = {beside(in.file(), gate.text("data")), gate.text("text"), gate.text("label"), gate.text("against"),
+                  limits_of(gate, {})};
+  }
+  in.list("rungs", [&](const YAML::Node& node) {
+    if (node.IsScalar()) {
+      rules.rungs.push_back({node.Scalar(), std::nullopt});
+      return;
+    }
+    const ConfigBlock rung(node, in.file(), in.what() + ": rungs", {"model", "max_loss", "min_agreement"});
+    rules.rungs.push_back({rung.must("model"), limits_of(rung, rules.gate.limits)});
+  });
+  in.list("sources", [&](const YAML::Node& node) {
+    const ConfigBlock source(node, in.file(), in.what() + ": sources", {"match", "rung", "wake"});
+    rules.sources.push_back({source.texts("match"), source.must("rung"), source.value("wake", read_truth, false)});
+    if (rules.sources.back().match.empty()) fail(ErrorCode::usage, "{}: sources: needs match", source.where());
+  });
+  if (in.has("schedule")) rules.schedule = schedule_of(in);
+  if (in.has("load")) {
+    const ConfigBlock load(in.node("load"), in.file(), in.what() + ": load",
+                           {"spill_over_ms", "back_under_ms", "floor"});
+    LoadRules limits;
+    limits.spill_over_ms = load.value("spill_over_ms", read_ms, limits.spill_over_ms);
+    limits.back_under_ms = load.value("back_under_ms", read_ms, std::min(limits.back_under_ms, limits.spill_over_ms));
+    limits.floor = load.text("floor");
+    rules.load = limits;
+  }
+  return rules;
+}
+
+QueueRules queue_of(const ConfigBlock& in, const std::string& name) {
+  QueueRules rules;
+  rules.name = name;
+  if (in.has("model") && in.has("ladder")) in.refuse("ladder", "stands beside `model`; use one of the two");
+  rules.model = in.text(in.has("ladder") ? "ladder" : "model");
+  rules.flush_size = in.value("flush_size", read_size, rules.flush_size);
+  rules.flush_tokens = in.value("flush_tokens", read_count, rules.flush_tokens);
+  rules.flush_age_ms = in.value("flush_age_ms", read_count, rules.flush_age_ms);
+  rules.immediate = in.value("immediate", read_truth, rules.immediate);
+  if (in.has("apply")) {
+    const ConfigBlock apply(in.node("apply"), in.file(), in.what() + ": apply",
+                            {"compound", "label", "score", "error"});
+    // Named fields are added and no others; an error has a place anyway.
+    rules.apply = {apply.text("compound"), apply.text("label"), apply.text("score"),
+                   apply.text("error", rules.apply.error)};
+  }
+  return rules;
+}
+
+// Each entry of a mapping from names to blocks.
+template <class Each>
+void each_named(const YAML::Node& root, const char* section, const fs::path& file, const std::vector<std::string>& keys,
+                Each each) {
+  const YAML::Node all = root[section];
+  if (!all) return;
+  if (!all.IsMap())
+    fail(ErrorCode::usage, "{}:{}: {}: give a name to each", file.string(), all.Mark().line + 1, section);
+  std::set<std::string> seen;
+  for (const auto& item : all) {
+    const std::string name = item.first.IsScalar() ? item.first.Scalar() : "";
+    const ConfigBlock block(item.second, file, fmt::format("{}: {}", section, name), keys);
+    check_name(block, item.first, name);
+    if (!seen.insert(name).second)
+      fail(ErrorCode::usage, "{}: {}: {} is given twice", block.where(item.first), section, name);
+    each(block, name);
+  }
+}
+
+}  // namespace
+
+double read_seconds(std::string_view text) {
+  static constexpr std::pair<const char*, double> kUnits[] = {{"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}};
+  if (text == "-1") return -1;
+  double unit = 1;
+  for (const auto& [name, seconds] : kUnits)
+    if (text.ends_with(name)) {
+      unit = seconds;
+      text.remove_suffix(std::string_view(name).size());
+      break;
+    }
+  const double number = [&] {
+    try {
+      return read_number(text);
+    } catch (const BadValue&) {
+      throw BadValue{"give a time such as 30s, 10m or 2h, or -1 for ever"};
+    }
+  }();
+  if (!(number >= 0) || number > 1e9) throw BadValue{"give a time such as 30s, 10m or 2h, or -1 for ever"};
+  return number * unit;
+}
+
+ServeConfig read_serve_config(const fs::path& path, const std::vector<std::string>& settings) {
+  const YAML::Node root = load_yaml(path);
+  std::vector<std::string> keys = settings;
+  for (const char* section : {"models", "ladders", "queues"}) keys.emplace_back(section);
+  const ConfigBlock top(root, path, "serve", keys);
+  ServeConfig config;
+  for (const std::string& key : settings)
+    if (top.has(key.c_str())) config.settings.push_back({key, top.text(key.c_str()), top.where(top.node(key.c_str()))});
+  each_named(root, "models", path, {"path", "builtin", "precision", "keep_alive"},
+             [&](const ConfigBlock& in, const std::string& name) {
+               if (in.has("path") == in.has("builtin"))
+                 fail(ErrorCode::usage, "{}: {}: give `path` or `builtin`", in.where(), in.what());
+               if (in.has("builtin") && in.text("builtin") != "vader") in.refuse("builtin", "use vader");
+               ModelEntry entry{name, in.has("builtin") ? "vader" : in.text("path"), in.text("precision", "auto"), {}};
+               // A relative directory lies beside the file; anything else is a model's name.
+               if (entry.path.starts_with('.')) entry.path = beside(path, entry.path);
+               if (in.has("keep_alive")) entry.keep_alive_seconds = in.value("keep_alive", read_seconds, 0.0);
+               config.models.push_back(std::move(entry));
+             });
+  each_named(root, "ladders", path, {"rungs", "default", "gate", "sources", "schedule", "load"},
+             [&](const ConfigBlock& in, const std::string& name) {
+               config.ladders.push_back(ladder_of(in, name));
+               try {
+                 Ladder checked(config.ladders.back());
+               } catch (const Error& e) {
+                 fail(e.code(), "{}: {}", in.where(), e.what());
+               }
+             });
+  each_named(root, "queues", path,
+             {"model", "ladder", "flush_size", "flush_tokens", "flush_age_ms", "immediate", "apply"},
+             [&](const ConfigBlock& in, const std::string& name) { config.queues.push_back(queue_of(in, name)); });
+  check_names(config);
+  return config;
+}
+
+ServeConfig config_from_env(const std::function<std::optional<std::string>(const char* name)>& get) {
+  const auto read = [&](const char* key, auto reader, decltype(reader("")) otherwise) {
+    const auto value = get(key);
+    return value ? read_setting(key, *value, reader) : otherwise;
+  };
+  const bool adaptive = read("FEATURE_ADAPTIVE_SENTIMENT", read_truth, false);
+  const auto named = get("SENTIMENT_MODEL_NAME"), batch = get("SENTIMENT_BATCH_SIZE");
+  if (!adaptive && !named && !batch) return {};
+  ServeConfig config;
+  LadderRules ladder;
+  ladder.name = "sentiment";
+  // A rung has its model's name; of a directory, the last part.
+  const auto add = [&](const std::string& model) {
+    const fs::path path = fs::path(model).lexically_normal();
+    const std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();
+    if (std::none_of(config.models.begin(), config.models.end(), [&](const ModelEntry& m) { return m.name == name; })) {
+      ladder.rungs.push_back({name, std::nullopt});
+      config.models.push_back({name, model, "auto", {}});
+    }
+    return name;
+  };
+  ladder.default_rung = add(named.value_or("finbert"));
+  if (adaptive) {
+    const std::string open = add(get("SENTIMENT_MODEL_OPEN").value_or("distilbert"));
+    const std::string closed = add(get("SENTIMENT_MODEL_CLOSED").value_or("vader"));
+    ladder.schedule = Schedule(TimeZone::load(kNewYorkZone), MarketRungs{MarketCalendar::nyse(), open, open, closed});
+    const auto market = [](std::string_view text) {
+      const auto fixed = market_of(text);
+      return fixed ? fixed : throw BadValue{"use open, extended or closed"};
+    };
+    if (const auto fixed = read("MARKET_STATUS_OVERRIDE", market, std::optional<Market>()))
+      ladder.schedule->fix_market(*fixed);
+  }
+  QueueRules queue;
+  queue.name = ladder.name;
+  queue.model = ladder.name;
+  queue.flush_size = read("SENTIMENT_BATCH_SIZE", read_size, queue.flush_size);
+  config.ladders.push_back(std::move(ladder));
+  config.queues.push_back(std::move(queue));
+  return config;
+}
+
+void check_names(const ServeConfig& config) {
+  std::vector<std::string> names;
+  for (const ModelEntry& model : config.models) names.push_back(model.name);
+  const auto known = [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  const auto unknown = [&](const std::string& who, const std::string& name) {
+    const std::string near = nearest_name(name, names);
+    fail(ErrorCode::usage, "{}: {}: no such model{}", who, name,
+         near.empty() ? "" : fmt::format("; did you mean {}?", near));
+  };
+  for (const LadderRules& ladder : config.ladders)
+    for (const RungRules& rung : ladder.rungs)
+      if (!known(rung.model)) unknown(fmt::format("ladder {}: rungs", ladder.name), rung.model);
+  for (const LadderRules& ladder : config.ladders) {
+    if (known(ladder.name)) fail(ErrorCode::usage, "ladder {}: a model or a ladder has this name already", ladder.name);
+    names.push_back(ladder.name);
+  }
+  for (const QueueRules& queue : config.queues)
+    if (!queue.model.empty() && !known(queue.model)) unknown(fmt::format("queue {}", queue.name), queue.model);
+}
+
+}  // namespace brim::serve
