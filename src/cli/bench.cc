@@ -235,7 +235,7 @@ int run_library(const BenchFlags& f) {
   std::string bytes;
   for (const auto& text : texts) bytes += text + "\n";
   const auto n = static_cast<double>(texts.size());
-  const auto engine = f.engine.open();
+  const auto engine = f.engine.open_engine();
   const auto scorer = Scorer::open(f.engine.scorer_options());
   std::vector<int32_t> from_file;
   std::vector<double> file, many, callers, many_ratio, callers_ratio, waits;
@@ -245,7 +245,7 @@ int run_library(const BenchFlags& f) {
     lines.format = RowFormat::txt;
     RowReader reader(memory_source("texts", bytes), lines);
     from_file.clear();
-    run_pipeline(engine.get(), reader,
+    run_pipeline(*engine, reader,
                  [&](ScoredChunk& chunk) {
                    const auto width = static_cast<size_t>(chunk.width);
                    for (size_t row = 0; row < chunk.rows.size(); ++row)

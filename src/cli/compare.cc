@@ -63,7 +63,7 @@ MatchedClasses check_models(const CompareFlags& f) {
     EngineFlags flags = f.engine;
     flags.model = name;
     const EngineOptions options = flags.options();
-    std::vector<std::string> labels = {"negative", "neutral", "positive"};
+    std::vector<std::string> labels = vader_labels();
     if (!flags.is_vader()) {
       const HfConfig config = load_hf_config(options.model_dir);
       const HeadKind head = head_kind(config, WeightSource::open(options.model_dir)->names());
@@ -86,32 +86,25 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
   flags.model = name;
   reset_peak_resident();
   const int64_t opened = now_ns();
-  const auto engine = flags.open();
+  const auto model = flags.open();
   ModelRun run;
   run.load_seconds = seconds_since(opened);
   run.name = name;
-  run.device = "cpu";
-  run.precision = "exact";
-  run.labels = vader_labels();
-  if (engine != nullptr) {
-    run.device = engine->device().name();
-    run.precision = precision_name(engine->precision());
-    run.labels = engine->labels();
-    run.planned_bytes = engine->plan().peak_bytes;
-  }
+  run.device = model->device_name();
+  run.precision = model->precision_text();
+  run.labels = model->labels();
+  run.planned_bytes = model->planned_bytes();
   RowReader reader = open_rows(f, label_column);
   Progress progress("comparing " + name, STDERR_FILENO, f.engine.quiet || f.json);
   PipelineOptions options;
   options.stop = &stop_requested();
   const PipelineStats stats = run_pipeline(
-      engine.get(), reader,
+      *model, reader,
       [&](ScoredChunk& chunk) {
         for (size_t row = 0; row < chunk.rows.size(); ++row) {
           if (const Error* error = chunk.error(row)) throw placed_error(reader.inputs(), chunk.rows, row, *error);
           const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
-          const Choice choice =
-              engine == nullptr ? choose_vader_label(s) : choose_label({s, static_cast<size_t>(chunk.width)});
-          run.predicted.push_back(choice.label);
+          run.predicted.push_back(model->choose(s).label);
           if (expected == nullptr || label_column.empty()) continue;
           const std::string_view label = chunk.rows.labels[row];
           if (!classes.find(label))
@@ -128,11 +121,11 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
       options);
   progress.finish();
   if (stop_requested()) fail(ErrorCode::interrupted, "interrupted");
-  const RunStats figures = engine == nullptr ? run_stats(nullptr, nullptr, stats) : engine->stats();
+  const RunStats figures = model->stats();
   run.seconds = stats.seconds;
   run.rows_per_second = figures.rows_per_second;
   run.tokens_per_second = figures.tokens_per_second;
-  run.held_bytes = engine == nullptr ? peak_resident_bytes() : figures.peak_bytes;
+  run.held_bytes = figures.peak_bytes;
   return run;
 }
 

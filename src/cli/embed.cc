@@ -71,7 +71,7 @@ int run_embed(EmbedFlags f) {
   f.engine.start_trace();
   RowReader reader = f.text.open("embed");
   const int64_t opened = now_ns();
-  const auto engine = f.engine.open(f.pooling == "mean" ? Output::mean_hidden : Output::cls_hidden);
+  const auto engine = f.engine.open_engine(f.pooling == "mean" ? Output::mean_hidden : Output::cls_hidden);
   const double load_seconds = seconds_since(opened);
   RowOutputOptions output_options;
   output_options.stop = &stop_requested();
@@ -104,12 +104,12 @@ int run_embed(EmbedFlags f) {
   PipelineOptions options;
   options.stop = &stop_requested();
   stop_on_signals();
-  const PipelineStats stats = run_pipeline(engine.get(), reader, sink, on_progress, options);
+  const PipelineStats stats = run_pipeline(*engine, reader, sink, on_progress, options);
   progress.finish();
   f.engine.write_trace();
   if (stop_requested()) fail(ErrorCode::interrupted, "interrupted after {}", format_count(stats.rows, "row"));
   output.commit();
-  if (!f.engine.quiet) put_stderr(summarize(engine.get(), stats, {}, load_seconds).text());
+  if (!f.engine.quiet) put_stderr(summarize(*engine, stats, {}, load_seconds).text());
   return 0;
 }
 

@@ -100,8 +100,13 @@ char DialectFlags::character() const {
   return *character;
 }
 
-std::unique_ptr<Engine> EngineFlags::open(std::optional<Output> output) const {
-  if (is_vader()) return nullptr;
+std::unique_ptr<TextModel> EngineFlags::open() const {
+  if (is_vader()) return std::make_unique<RulesModel>();
+  return Engine::open(options());
+}
+
+std::unique_ptr<Engine> EngineFlags::open_engine(std::optional<Output> output) const {
+  if (is_vader()) fail(ErrorCode::usage, "--model vader: these are rules; name a model directory");
   EngineOptions all = options();
   all.output = output;
   return Engine::open(all);

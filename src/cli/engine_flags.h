@@ -35,8 +35,9 @@ struct EngineFlags {
   EngineOptions settings() const;  // all but the model
   EngineOptions options() const;
   ScorerOptions scorer_options() const;  // the same, for the library's door
-  // Null for VADER. `output` overrides what the head gives.
-  std::unique_ptr<Engine> open(std::optional<Output> output = std::nullopt) const;
+  std::unique_ptr<TextModel> open() const;
+  // For verbs that need a device: `output` overrides what the head gives. Throws usage for VADER.
+  std::unique_ptr<Engine> open_engine(std::optional<Output> output = std::nullopt) const;
   void start_trace() const;
   void write_trace(const std::string& record = "") const;  // `record`: see report/doctor_trace.h
 };

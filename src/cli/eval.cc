@@ -121,8 +121,9 @@ int run_eval(const EvalFlags& f) {
   request.stop = &stop_requested();
   Progress progress("evaluating", STDERR_FILENO, f.engine.quiet || f.json);
   request.progress = [&](int64_t rows) { progress.update({0, 0, format_count(rows, "row")}); };
-  const auto engine = f.engine.open();
-  Evaluation e = evaluate(engine.get(), request);
+  const auto model = f.engine.open();
+  Engine* engine = model->engine();
+  Evaluation e = evaluate(*model, request);
   progress.finish();
   f.engine.write_trace();
   if (f.record_agreement) {
@@ -131,7 +132,7 @@ int run_eval(const EvalFlags& f) {
     wide.precision = {Precision::fp32};
     narrow.precision = {Precision::int8};
     wide.device = narrow.device = {DeviceChoice::Kind::cpu};
-    const Evaluation a = evaluate(wide.open().get(), request), b = evaluate(narrow.open().get(), request);
+    const Evaluation a = evaluate(*wide.open(), request), b = evaluate(*narrow.open(), request);
     int64_t same = 0;
     for (size_t i = 0; i < a.predicted.size(); ++i) same += a.predicted[i] == b.predicted[i];
     const double agreement =
@@ -146,10 +147,8 @@ int run_eval(const EvalFlags& f) {
   else
     print_table(e);
   if (!f.json && !f.engine.quiet) {
-    if (engine == nullptr)
-      print_stderr("vader on cpu (rules)\n");
-    else
-      print_stderr("{} on {} in {}\n", engine->model().dir().string(), engine->device().name(), e.precision);
+    print_stderr("{} on {} {}\n", model->name(), model->device_name(),
+                 engine == nullptr ? "(rules)" : "in " + e.precision);
     const std::string trained = engine == nullptr ? "" : trained_in(engine->model().dir());
     if (!trained.empty() && trained != e.precision)
       print_stderr("training evaluated this model in {}: --precision {} repeats its figures\n", trained, trained);

@@ -12,13 +12,14 @@ constexpr int64_t kBetweenNs = 200'000'000;
 
 }  // namespace
 
-LiveRun::LiveRun(const char* command, const std::vector<Engine*>& engines)
-    : several_(engines.size() > 1), started_ns_(now_ns()) {
+LiveRun::LiveRun(const char* command, const std::vector<TextModel*>& models)
+    : several_(models.size() > 1), started_ns_(now_ns()) {
   figures_.set_command(command);
   figures_.set_device("cpu");
-  std::string models;
-  for (Engine* engine : engines) {
-    models += (models.empty() ? "" : ", ") + (engine != nullptr ? engine->model().dir().string() : "vader");
+  std::string names;
+  for (TextModel* model : models) {
+    names += (names.empty() ? "" : ", ") + model->name();
+    Engine* engine = model->engine();
     if (engine == nullptr) continue;
     const Plan& plan = engine->plan();
     if (engine_ != nullptr) {  // what the process holds anyway is in the first one's plan
@@ -35,7 +36,7 @@ LiveRun::LiveRun(const char* command, const std::vector<Engine*>& engines)
     figures_.limit_bytes = plan.limit_bytes;
     figures_.token_budget = plan.token_budget;
   }
-  figures_.set_model(models);
+  figures_.set_model(names);
   publisher_.publish(figures_);
 }
 

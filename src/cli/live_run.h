@@ -8,12 +8,12 @@ namespace brim {
 
 class LiveRun {
  public:
-  LiveRun(const char* command, const std::vector<Engine*>& engines);  // null: VADER
+  LiveRun(const char* command, const std::vector<TextModel*>& models);
   // `done`: share of the input read, negative where its size is unknown. Cheap: publishes five times a second.
   void update(const PipelineStats& now, double done);
 
  private:
-  Engine* engine_ = nullptr;  // the first that is no VADER
+  Engine* engine_ = nullptr;  // the first model's that has one
   bool several_ = false;
   LivePublisher publisher_;
   LiveFigures figures_;

@@ -109,7 +109,8 @@ std::function<int()> setup_tune(CLI::App& app) {
   f->engine.add_to(app, false);
   app.remove_option(app.get_option("--trace"));
   return [f] {
-    const auto engine = f->engine.open();
+    const auto model = f->engine.open();
+    Engine* engine = model->engine();
     if (engine == nullptr || engine->device().kind() != DeviceKind::cuda)
       fail(ErrorCode::usage, "brim tune: there is nothing to tune without a GPU and a model");
     for (const auto& line : engine->tune(f->seconds)) fmt::print("{}\n", line);

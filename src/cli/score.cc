@@ -53,13 +53,15 @@ OnError parse_on_error(const std::string& text) {
 // The models of a run, in the order given. Names are those of their columns; one model alone needs none.
 struct Models {
   std::vector<std::string> names, given;
-  std::vector<std::unique_ptr<Engine>> owned;
-  std::vector<Engine*> engines;  // null: VADER
+  std::vector<std::unique_ptr<TextModel>> owned;
+  std::vector<TextModel*> all;
 
-  bool per_token(size_t m) const { return engines[m] != nullptr && is_per_token(engines[m]->output()); }
-  Engine* first_engine() const {
-    const auto found = std::find_if(engines.begin(), engines.end(), [](Engine* e) { return e != nullptr; });
-    return found == engines.end() ? nullptr : *found;
+  bool per_token(size_t m) const { return is_per_token(all[m]->output()); }
+  // The first one that computes on a device, else the first.
+  TextModel& main() const {
+    const auto found =
+        std::find_if(all.begin(), all.end(), [](TextModel* model) { return model->engine() != nullptr; });
+    return found == all.end() ? *all.front() : **found;
   }
 };
 
@@ -93,29 +95,34 @@ Models open_models(const ScoreFlags& f) {
     vader.push_back(flags.is_vader());
     if (!flags.is_vader()) options.push_back(flags.options());
   }
+  std::vector<std::unique_ptr<Engine>> engines;
   if (options.size() == 1)
-    models.owned.push_back(Engine::open(options[0]));
+    engines.push_back(Engine::open(options[0]));
   else
-    models.owned = Engine::open_together(options);
-  auto next = models.owned.begin();
-  for (const bool rules : vader) models.engines.push_back(rules ? nullptr : (next++)->get());
+    engines = Engine::open_together(options);
+  auto next = engines.begin();
+  for (const bool rules : vader) {
+    if (rules)
+      models.owned.push_back(std::make_unique<RulesModel>());
+    else
+      models.owned.push_back(std::move(*next++));
+    models.all.push_back(models.owned.back().get());
+  }
   return models;
 }
 
 std::vector<ResultColumns> result_columns(const Models& models, bool all_scores) {
   std::vector<ResultColumns> columns;
-  for (size_t m = 0; m < models.engines.size(); ++m) {
+  for (size_t m = 0; m < models.all.size(); ++m) {
     ResultColumns& added = columns.emplace_back();
     added.name = models.names[m];
     added.entities = models.per_token(m);
     if (!all_scores) continue;
     if (added.entities) {
       log_warning("--all-scores adds nothing here: {} finds entities, each with its score", models.given[m]);
-    } else if (models.engines[m] == nullptr) {
-      added.score_names = vader_score_names();
-      added.scores_at_top = true;
     } else {
-      added.score_names = models.engines[m]->labels();
+      added.score_names = models.all[m]->score_names();
+      added.scores_at_top = models.all[m]->engine() == nullptr;  // what rules give are no scores of labels
     }
   }
   return columns;
@@ -142,8 +149,8 @@ class RowSink {
         on_error_(parse_on_error(flags.on_error)),
         all_scores_(flags.all_scores),
         watched_(flags.output == "-"),
-        results_(models.engines.size()),
-        spans_(models.engines.size()) {
+        results_(models.all.size()),
+        spans_(models.all.size()) {
     output_.keep_counters(&counters_);
     if (output_.resumed()) counters_ = output_.resumed()->counters;
   }
@@ -187,9 +194,8 @@ class RowSink {
     const std::span<const float> scores(&found.scores[row * static_cast<size_t>(found.width)],
                                         static_cast<size_t>(found.width));
     RowResult result;
-    const Engine* engine = models_.engines[m];
-    const Choice choice = engine == nullptr ? choose_vader_label(scores.data()) : choose_label(scores);
-    result.label = (engine == nullptr ? vader_labels() : engine->labels())[static_cast<size_t>(choice.label)];
+    const Choice choice = models_.all[m]->choose(scores.data());
+    result.label = models_.all[m]->labels()[static_cast<size_t>(choice.label)];
     result.score = choice.score;
     ++counters_[counter_name(models_.names[m], fmt::format("label {}", result.label))];
     if (all_scores_) result.scores = scores;
@@ -222,11 +228,11 @@ RunIdentity identity_of(const ScoreFlags& f, const Models& models, OutputFormat 
   if (!f.dialect.delimiter.empty()) id.options["delimiter"] = f.dialect.delimiter;
   if (f.dialect.no_quotes) id.options["no-quotes"] = "yes";
   std::string precisions;
-  for (size_t m = 0; m < models.engines.size(); ++m) {
-    Engine* engine = models.engines[m];
+  for (size_t m = 0; m < models.all.size(); ++m) {
+    Engine* engine = models.all[m]->engine();
     const std::string named = models.names[m].empty() ? "" : models.names[m] + "=";
     id.model += (m > 0 ? ", " : "") + named;
-    id.model += engine == nullptr ? "vader" : std::filesystem::absolute(engine->model().dir()).string();
+    id.model += engine == nullptr ? models.all[m]->name() : std::filesystem::absolute(engine->model().dir()).string();
     if (engine == nullptr) continue;
     for (auto& file : model_files(engine->model().dir())) id.model_files.push_back(std::move(file));
     precisions += (precisions.empty() ? "" : ", ") + std::string(precision_name(engine->precision()));
@@ -288,7 +294,7 @@ int run_score(const ScoreFlags& given) {
 
   RowSink sink(f, models, reader, writer, output, counters);
   Progress progress("scoring", STDERR_FILENO, f.engine.quiet);
-  LiveRun live("score", models.engines);
+  LiveRun live("score", models.all);
   const int64_t started = now_ns();
   const auto on_progress = [&](const PipelineStats& now) {
     live.update(now, reader.bytes_total() > 0
@@ -301,7 +307,7 @@ int run_score(const ScoreFlags& given) {
   };
   PipelineOptions options;
   options.stop = &stop_requested();
-  Engine* const engine = models.first_engine();
+  Engine* const engine = models.main().engine();
   options.tokenizer_threads = f.tokenizer_threads == 0 && engine == nullptr
                                   ? f.engine.threads
                                   : f.tokenizer_threads;  // they are VADER's threads
@@ -311,7 +317,7 @@ int run_score(const ScoreFlags& given) {
   std::optional<OtherProcesses> others;
   if (!f.engine.trace.empty()) others.emplace();
   const PipelineStats stats = run_pipeline(
-      models.engines, reader, [&](ScoredChunk& chunk) { sink(chunk); }, on_progress, options);
+      models.all, reader, [&](ScoredChunk& chunk) { sink(chunk); }, on_progress, options);
   progress.finish();
   const bool interrupted = stop_requested();
   if (interrupted)
@@ -319,7 +325,7 @@ int run_score(const ScoreFlags& given) {
   else
     output.commit();  // before anything else is written that might fail
   if (!f.engine.trace.empty()) {
-    TracedRun record = make_record("score", engine, stats, load_seconds);
+    TracedRun record = make_record("score", models.main(), stats, load_seconds);
     record.inputs = f.inputs;
     record.output = f.output;
     record.others = others->load().text();
@@ -333,7 +339,7 @@ int run_score(const ScoreFlags& given) {
          : std::filesystem::exists(part) ? "; they are in " + part + ", and a pipe cannot be resumed"
                                          : "");
   }
-  const Summary summary = summarize(models.engines, models.names, stats, counters, load_seconds);
+  const Summary summary = summarize(models.all, models.names, stats, counters, load_seconds);
   if (!f.engine.quiet) put_stderr(summary.text());
   if (!f.summary_json.empty()) summary.write_json(f.summary_json);
   return 0;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/units.h"
 #include "cli/render.h"
@@ -14,39 +15,37 @@ namespace brim {
 
 namespace {
 
-SummaryModel summary_of(Engine* engine, const std::string& name, const PipelineStats& counted) {
-  if (engine == nullptr) {
-    SummaryModel vader{name, "vader", "cpu", "exact", "", run_stats(nullptr, nullptr, counted)};
-    vader.stats.tokens = 0;
-    vader.stats.peak_bytes = peak_resident_bytes();
-    return vader;
-  }
+SummaryModel summary_of(TextModel& model, const std::string& name) {
+  Engine* engine = model.engine();
   return {name,
-          engine->model().dir().string(),
-          engine->device().name(),
-          precision_name(engine->precision()),
-          engine->precision_reason(),
-          engine->stats()};
+          model.name(),
+          model.device_name(),
+          model.precision_text(),
+          engine == nullptr ? "" : engine->precision_reason(),
+          model.stats()};
 }
 
 // What several models on one device did together.
-RunStats together(const std::vector<Engine*>& engines, const std::vector<SummaryModel>& models,
+RunStats together(const std::vector<TextModel*>& models, const std::vector<SummaryModel>& summaries,
                   const PipelineStats& counted) {
-  const auto first = std::find_if(engines.begin(), engines.end(), [](Engine* engine) { return engine != nullptr; });
-  if (engines.size() == 1 || first == engines.end()) return models[0].stats;
-  RunStats all = run_stats(&(*first)->shape(), &(*first)->plan(), counted);
-  all.peak_bytes = held_bytes((*first)->device());
-  all.token_budget = 0;  // each has its own
-  all.planned_bytes = 0;
-  all.mfu = 0;
-  for (size_t m = 0; m < engines.size(); ++m) {
-    if (engines[m] == nullptr) continue;
-    const int64_t context = engines[m]->plan().device.context_bytes;  // held once
-    all.planned_bytes += engines[m]->plan().peak_bytes - (all.planned_bytes > 0 ? context : 0);
-    all.limit_bytes = std::max(all.limit_bytes, engines[m]->plan().limit_bytes);
-    all.mfu = all.mfu < 0 || models[m].stats.mfu < 0 ? -1 : all.mfu + models[m].stats.mfu;
+  std::optional<RunStats> all;
+  if (models.size() == 1) return summaries[0].stats;
+  for (size_t m = 0; m < models.size(); ++m) {
+    Engine* engine = models[m]->engine();
+    if (engine == nullptr) continue;
+    if (!all) {
+      all = run_stats(&engine->shape(), &engine->plan(), counted);
+      all->peak_bytes = held_bytes(engine->device());
+      all->token_budget = 0;  // each has its own
+      all->planned_bytes = 0;
+      all->mfu = 0;
+    }
+    const int64_t context = engine->plan().device.context_bytes;  // held once
+    all->planned_bytes += engine->plan().peak_bytes - (all->planned_bytes > 0 ? context : 0);
+    all->limit_bytes = std::max(all->limit_bytes, engine->plan().limit_bytes);
+    all->mfu = all->mfu < 0 || summaries[m].stats.mfu < 0 ? -1 : all->mfu + summaries[m].stats.mfu;
   }
-  return all;
+  return all.value_or(summaries[0].stats);
 }
 
 }  // namespace
@@ -55,24 +54,25 @@ std::string counter_name(const std::string& model, std::string_view what) {
   return model.empty() ? std::string(what) : fmt::format("{}: {}", model, what);
 }
 
-Summary summarize(const std::vector<Engine*>& engines, const std::vector<std::string>& names,
+Summary summarize(const std::vector<TextModel*>& models, const std::vector<std::string>& names,
                   const PipelineStats& counted, const std::map<std::string, int64_t>& counters, double load_seconds) {
   Summary s;
   s.counted = counted;
   s.counters = counters;
   s.load_seconds = load_seconds;
-  for (size_t m = 0; m < engines.size(); ++m) {
-    s.models.push_back(summary_of(engines[m], names[m], counted));
-    s.on_card = s.on_card || (engines[m] != nullptr && engines[m]->device().kind() == DeviceKind::cuda);
+  for (size_t m = 0; m < models.size(); ++m) {
+    s.models.push_back(summary_of(*models[m], names[m]));
+    const Engine* engine = models[m]->engine();
+    s.on_card = s.on_card || (engine != nullptr && engine->plan().device.kind == DeviceKind::cuda);
   }
-  s.stats = together(engines, s.models, counted);
+  s.stats = together(models, s.models, counted);
   s.stats.held_back_by = rendered(s.stats.held_back_by);
   return s;
 }
 
-Summary summarize(Engine* engine, const PipelineStats& counted, const std::map<std::string, int64_t>& counters,
+Summary summarize(TextModel& model, const PipelineStats& counted, const std::map<std::string, int64_t>& counters,
                   double load_seconds) {
-  return summarize(std::vector<Engine*>{engine}, {""}, counted, counters, load_seconds);
+  return summarize(std::vector<TextModel*>{&model}, {""}, counted, counters, load_seconds);
 }
 
 namespace {

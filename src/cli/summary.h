@@ -31,9 +31,9 @@ struct Summary {
 // What is counted of one model: of several, each under its name.
 std::string counter_name(const std::string& model, std::string_view what);
 
-Summary summarize(const std::vector<Engine*>& engines, const std::vector<std::string>& names,
+Summary summarize(const std::vector<TextModel*>& models, const std::vector<std::string>& names,
                   const PipelineStats& counted, const std::map<std::string, int64_t>& counters, double load_seconds);
-Summary summarize(Engine* engine, const PipelineStats& counted, const std::map<std::string, int64_t>& counters,
+Summary summarize(TextModel& model, const PipelineStats& counted, const std::map<std::string, int64_t>& counters,
                   double load_seconds);
 
 // "device busy 97.1 % · MFU 45.2 % · memory planned 1.2 GiB, held 1.2 GiB, of 8 GiB · budget 65,536 tokens".

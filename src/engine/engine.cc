@@ -279,12 +279,7 @@ void Engine::merge_windows(const float* p, size_t windows, float* out) const {
 }
 
 RunStats Engine::stats() const {
-  PipelineStats counted;
-  {
-    std::lock_guard lock(counted_mutex_);
-    counted = counted_;
-  }
-  RunStats stats = run_stats(&shape(), &plan_, counted);
+  RunStats stats = run_stats(&shape(), &plan_, counted());
   stats.peak_bytes = held_bytes(*device_);
   return stats;
 }

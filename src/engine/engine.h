@@ -19,6 +19,7 @@
 #include "engine/batch_runner.h"
 #include "engine/run_stats.h"
 #include "engine/scheduler.h"
+#include "engine/text_model.h"
 #include "engine/tokenized_texts.h"
 #include "model/forward_runner.h"
 #include "model/weights.h"
@@ -41,26 +42,34 @@ struct EngineOptions {
   bool fill = false;
 };
 
-class Engine {
+class Engine final : public TextModel {
  public:
   static std::unique_ptr<Engine> open(const EngineOptions& options);
   // Several models on one device under one limit (the first one's device and limit count), each with a stream and bytes
   // of its own, so that their batches may overlap. What the process holds anyway is counted once.
   static std::vector<std::unique_ptr<Engine>> open_together(const std::vector<EngineOptions>& options);
-  ~Engine();
+  ~Engine() override;
+
+  std::string name() const override { return model_->dir().string(); }
+  Engine* engine() override { return this; }
+  bool multi_label() const override { return shape().multi_label; }
+  Choice choose(const float* scores) const override { return choose_label({scores, static_cast<size_t>(width())}); }
+  std::string device_name() const override { return device_->name(); }
+  std::string precision_text() const override { return precision_name(precision()); }
+  int64_t planned_bytes() const override { return plan_.peak_bytes; }
 
   const ModelShape& shape() const { return model_->shape(); }
   const HfConfig& config() const { return model_->config(); }
-  const std::vector<std::string>& labels() const { return model_->labels(); }
+  const std::vector<std::string>& labels() const override { return model_->labels(); }
   const Plan& plan() const { return plan_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   Device& device() { return *device_; }
   const Model& model() const { return *model_; }
   Precision precision() const { return plan_.precision; }
   const std::string& precision_reason() const { return precision_reason_; }
-  Output output() const { return plan_.output; }
+  Output output() const override { return plan_.output; }
   // Floats per sequence of a result (classes or hidden size); token outputs have this many per token.
-  int64_t width() const;
+  int64_t width() const override;
 
   // Appends one text. With LongText::error a text that is too long is refused.
   std::optional<Error> tokenize(std::string_view text, TokenizedTexts& out) const;
@@ -77,11 +86,7 @@ class Engine {
   double busy_seconds() const { return busy_seconds_; }  // of the device, in score() and entities() so far
 
   // The last run, whether score() or a pipeline's: speed, MFU, device busy, memory, what held it back.
-  RunStats stats() const;
-  void set_counted(const PipelineStats& counted) {
-    std::lock_guard lock(counted_mutex_);
-    counted_ = counted;
-  }
+  RunStats stats() const override;
 
   // Measures GEMM algorithms for this plan's shapes and keeps them for this machine; one line a shape class. CUDA only.
   std::vector<std::string> tune(double seconds_per_shape);
@@ -123,8 +128,6 @@ class Engine {
   std::unique_ptr<BatchRunner> batches_;
   std::once_flag small_prepared_;
   std::string precision_reason_;
-  mutable std::mutex counted_mutex_;
-  PipelineStats counted_;
   std::atomic<double> busy_seconds_{0};
   std::shared_ptr<Scheduler> scheduler_;  // of the device; ends before what it computes with
 };

@@ -88,7 +88,7 @@ TEST_F(EngineTest, ThePipelineKeepsTheOrderAndEveryRow) {
   for (const size_t chunk_rows : {7, 100, 8192}) {
     RowReader reader = lines(bytes, chunk_rows);
     size_t next = 0;
-    const PipelineStats stats = run_pipeline(engine.get(), reader,
+    const PipelineStats stats = run_pipeline(*engine, reader,
                                              [&](ScoredChunk& chunk) {
                                                for (size_t r = 0; r < chunk.rows.size(); ++r, ++next) {
                                                  ASSERT_EQ(chunk.rows.texts[r], texts[next]);
@@ -140,9 +140,9 @@ TEST_F(EngineTest, AnErrorInTheSinkStopsEveryStage) {
   std::string bytes;
   for (int i = 0; i < 20000; ++i) bytes += "w5 w6\n";
   RowReader reader = lines(std::move(bytes), 10);
-  EXPECT_THROW(run_pipeline(engine.get(), reader, [&](ScoredChunk&) { fail(ErrorCode::cannot_write, "disk full"); },
-                            nullptr, {}),
-               Error);
+  EXPECT_THROW(
+      run_pipeline(*engine, reader, [&](ScoredChunk&) { fail(ErrorCode::cannot_write, "disk full"); }, nullptr, {}),
+      Error);
 }
 
 // Rows handed out by a run that is told to stop with the first of them.
@@ -152,7 +152,7 @@ int64_t rows_when_stopped(Engine& engine, RowReader& reader) {
   options.stop = &stop;
   int64_t rows = 0;
   run_pipeline(
-      &engine, reader,
+      engine, reader,
       [&](ScoredChunk& c) {
         rows += static_cast<int64_t>(c.rows.size());
         stop = true;
@@ -191,15 +191,16 @@ TEST_F(EngineTest, ProgressIsToldByTheRowsHandedOut) {
   const auto whole = static_cast<int64_t>(bytes.size());
   RowReader reader = lines(std::move(bytes), 1000);
   const PipelineStats stats = run_pipeline(
-      engine.get(), reader, [](ScoredChunk&) {},
-      [&](const PipelineStats& now) { EXPECT_EQ(now.file_bytes, 6 * now.rows); }, {});
+      *engine, reader, [](ScoredChunk&) {}, [&](const PipelineStats& now) { EXPECT_EQ(now.file_bytes, 6 * now.rows); },
+      {});
   EXPECT_EQ(stats.file_bytes, whole);
 }
 
 TEST_F(EngineTest, VaderGoesThroughTheSamePipeline) {
   RowReader reader = lines("I love this\nI hate this\nthe table\n");
   std::vector<float> compound;
-  run_pipeline(nullptr, reader,
+  RulesModel rules;
+  run_pipeline(rules, reader,
                [&](ScoredChunk& c) {
                  for (size_t r = 0; r < c.rows.size(); ++r) compound.push_back(c.scores[r * 4 + 3]);
                },
@@ -248,7 +249,7 @@ TEST_F(EngineTest, TokenModelsGiveEntitiesWithOffsets) {
   int64_t rows = 0;
   std::vector<std::vector<std::string>> words;
   run_pipeline(
-      engine.get(), reader,
+      *engine, reader,
       [&](ScoredChunk& c) {
         for (const auto& entities : c.entities)
           for (const Entity& e : entities) {
@@ -288,7 +289,7 @@ TEST_F(EngineTest, EvaluationTakesWordsWithSpaces) {
     put_file(dir_ / "words.conll", bytes);
     EvalRequest request;
     request.inputs = {(dir_ / "words.conll").string()};
-    return evaluate(engine.get(), request).predicted;
+    return evaluate(*engine, request).predicted;
   };
   std::vector<int32_t> want = predicted(apart);
   ASSERT_EQ(want.size(), 40u);

@@ -47,10 +47,11 @@ void require_known_types(const std::vector<std::string>& labels, const TaggedWor
   }
 }
 
-Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {
+Evaluation evaluate_tokens(TextModel& model, const EvalRequest& r) {
   // Sentences become lines of words separated by spaces; the pipeline gives back one tag per word.
   Evaluation e;
-  e.labels = engine.labels();
+  e.labels = model.labels();
+  e.precision = model.precision_text();
   std::vector<std::vector<std::string>> expected;
   std::vector<std::vector<WordSpan>> spans;
   std::string text;
@@ -71,7 +72,7 @@ Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {
   pipeline.stop = r.stop;
   int64_t words = 0, right = 0;
   run_pipeline(
-      &engine, reader,
+      model, reader,
       [&](ScoredChunk& chunk) {
         for (size_t row = 0; row < chunk.rows.size(); ++row) {
           const auto& want = expected.at(predicted.size());
@@ -100,16 +101,14 @@ Evaluation evaluate_tokens(Engine& engine, const EvalRequest& r) {
 
 }  // namespace
 
-Evaluation evaluate(Engine* engine, const EvalRequest& r) {
-  if (engine != nullptr && is_per_token(engine->output())) {
+Evaluation evaluate(TextModel& model, const EvalRequest& r) {
+  if (is_per_token(model.output())) {
     if (!is_tagged(r))
       fail(ErrorCode::usage, Remedy{"set `format=conll` to read it as the first"},
            "{}: a token model is measured on tagged words: CoNLL files (a word and its tag per line) or jsonl with "
            "\"tokens\" and \"ner_tags\"",
            r.inputs[0]);
-    Evaluation e = evaluate_tokens(*engine, r);
-    e.precision = precision_name(engine->precision());
-    return e;
+    return evaluate_tokens(model, r);
   }
   if (is_tagged(r))
     fail(ErrorCode::usage,
@@ -117,8 +116,8 @@ Evaluation evaluate(Engine* engine, const EvalRequest& r) {
          "jsonl",
          r.inputs[0]);
   Evaluation e;
-  e.precision = engine == nullptr ? "exact" : precision_name(engine->precision());
-  e.labels = engine == nullptr ? vader_labels() : engine->labels();
+  e.precision = model.precision_text();
+  e.labels = model.labels();
   RowReaderOptions options;
   options.format = parse_row_format(r.format);
   options.text_column = r.text_column;
@@ -126,7 +125,7 @@ Evaluation evaluate(Engine* engine, const EvalRequest& r) {
   options.delimiter = r.delimiter;
   options.quotes = r.quotes;
   RowReader reader(r.inputs, options);
-  e.multi_label = engine != nullptr && engine->shape().multi_label;
+  e.multi_label = model.multi_label();
   std::vector<int32_t> column_class;
   if (r.label_columns.size() > 1) {
     if (!e.multi_label)
@@ -140,7 +139,7 @@ Evaluation evaluate(Engine* engine, const EvalRequest& r) {
   PipelineOptions pipeline;
   pipeline.stop = r.stop;
   run_pipeline(
-      engine, reader,
+      model, reader,
       [&](ScoredChunk& chunk) {
         for (size_t row = 0; row < chunk.rows.size(); ++row) {
           const std::string where = r.inputs[chunk.rows.input] + ":" + std::to_string(chunk.rows.lines[row]);
@@ -163,9 +162,7 @@ Evaluation evaluate(Engine* engine, const EvalRequest& r) {
           }
           e.expected.push_back(class_of(e.labels, chunk.rows.labels[row], where));
           ++e.rows;
-          const Choice choice =
-              engine == nullptr ? choose_vader_label(s) : choose_label({s, static_cast<size_t>(chunk.width)});
-          e.predicted.push_back(choice.label);
+          e.predicted.push_back(model.choose(s).label);
         }
       },
       [&](const PipelineStats& now) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "data/metrics.h"
-#include "engine/engine.h"
+#include "engine/text_model.h"
 #include "io/labels.h"
 
 namespace brim {
@@ -35,7 +35,7 @@ struct Evaluation {
   double token_accuracy = 0;
 };
 
-// `engine` null: VADER. Throws bad_data for labels the model does not know.
-Evaluation evaluate(Engine* engine, const EvalRequest& request);
+// Throws bad_data for labels the model does not know.
+Evaluation evaluate(TextModel& model, const EvalRequest& request);
 
 }  // namespace brim

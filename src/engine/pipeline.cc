@@ -54,6 +54,18 @@ struct Job {
   size_t windows_left = 0;  // of all models
 };
 
+// A model that computes on a device, and its place among all models.
+struct Encoder {
+  size_t model;
+  Engine* engine;
+};
+std::vector<Encoder> encoders_of(const std::vector<TextModel*>& models) {
+  std::vector<Encoder> encoders;
+  for (size_t m = 0; m < models.size(); ++m)
+    if (Engine* engine = models[m]->engine()) encoders.push_back({m, engine});
+  return encoders;
+}
+
 // A model's windows on their way to its device.
 struct ModelQueue {
   ModelQueue(Engine& engine, size_t place, std::function<void(const WindowResults&)> collect)
@@ -71,9 +83,10 @@ using Flow = ChunkFlow<Job>;
 
 class Run {
  public:
-  Run(const std::vector<Engine*>& engines, RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
+  Run(const std::vector<TextModel*>& models, RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
       const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options)
-      : engines_(engines),
+      : models_(models),
+        encoders_(encoders_of(models)),
         reader_(reader),
         sink_(sink),
         progress_(progress),
@@ -82,9 +95,9 @@ class Run {
         most_held_(held_chunks()),
         flow_(static_cast<int>(most_held_) + 2 * tokenizers_ + 4, options.stop),
         to_tokenize_(static_cast<size_t>(tokenizers_) + 2) {
-    for (size_t m = 0; m < engines_.size(); ++m)
-      if (engines_[m] != nullptr)
-        queues_.emplace_back(*engines_[m], m, [this, m](const WindowResults& results) { collect(m, results); });
+    for (const Encoder& encoder : encoders_)
+      queues_.emplace_back(*encoder.engine, encoder.model,
+                           [this, encoder](const WindowResults& results) { collect(encoder, results); });
   }
 
   PipelineStats go() {
@@ -128,6 +141,8 @@ class Run {
       add_counts(queue, own);
       queue.windows.engine().set_counted(own);
     }
+    for (TextModel* model : models_)
+      if (model->engine() == nullptr) model->set_counted(stats_);
     return stats_;
   }
 
@@ -136,8 +151,8 @@ class Run {
     if (options_.tokenizer_threads > 0) return options_.tokenizer_threads;
     const int cores = hardware_threads();
     const auto on = [&](DeviceKind kind) {
-      return std::any_of(engines_.begin(), engines_.end(),
-                         [&](Engine* engine) { return engine != nullptr && engine->device().kind() == kind; });
+      return std::any_of(encoders_.begin(), encoders_.end(),
+                         [&](const Encoder& encoder) { return encoder.engine->device().kind() == kind; });
     };
     // Beside a GPU the cores are free for text; on the CPU they compute, and one tokenizer keeps ahead of several
     // cores.
@@ -149,8 +164,8 @@ class Run {
   size_t held_chunks() const {
     double seconds_per_token = 0;
     bool cpu_tags = false;
-    for (Engine* engine : engines_)
-      if (engine != nullptr && engine->device().kind() == DeviceKind::cpu) {
+    for (const auto& [model, engine] : encoders_)
+      if (engine->device().kind() == DeviceKind::cpu) {
         seconds_per_token += 1 / engine->plan().tokens_per_second;
         cpu_tags = cpu_tags || is_per_token(engine->output());
       }
@@ -245,7 +260,7 @@ class Run {
     tokenize_seconds_ += seconds;
   }
 
-  static void score_vader(const std::vector<size_t>& row_of_text, const RowChunk& rows, ChunkScores& out) {
+  static void score_by_rules(const std::vector<size_t>& row_of_text, const RowChunk& rows, ChunkScores& out) {
     out.width = kVaderWidth;
     out.scores.assign(rows.size() * kVaderWidth, 0.0f);
     for (const size_t r : row_of_text) score_by_vader(rows.texts[r], &out.scores[r * kVaderWidth]);
@@ -253,8 +268,8 @@ class Run {
 
   void tokenize_rows(Job& job) {
     ScoredChunk& out = job.out;
-    job.models.resize(engines_.size());
-    out.others.resize(engines_.size() - 1);
+    job.models.resize(models_.size());
+    out.others.resize(models_.size() - 1);
     size_t known = 0;  // reader's errors, by row
     for (size_t r = 0; r < out.rows.size(); ++r) {
       if (known < out.rows.errors.size() && out.rows.errors[known].row == r) {
@@ -266,15 +281,13 @@ class Run {
       else
         job.row_of_text.push_back(r);
     }
-    for (size_t m = 0; m < engines_.size(); ++m) {
-      if (engines_[m] == nullptr) {
-        score_vader(job.row_of_text, out.rows, out.of(m));
-        continue;
-      }
+    for (size_t m = 0; m < models_.size(); ++m)
+      if (models_[m]->engine() == nullptr) score_by_rules(job.row_of_text, out.rows, out.of(m));
+    for (const auto& [m, engine] : encoders_) {
       ModelTexts& texts = job.models[m];
-      out.of(m).width = engines_[m]->width();
+      out.of(m).width = engine->width();
       job.windows_left += texts.tokens.windows.size();
-      const bool per_token = is_per_token(engines_[m]->output());
+      const bool per_token = is_per_token(engine->output());
       const size_t results = per_token ? texts.tokens.ids.size() : texts.tokens.windows.size();
       texts.window_scores.resize(results * static_cast<size_t>(out.of(m).width));
     }
@@ -282,15 +295,14 @@ class Run {
 
   // One text for every model; what one of them refuses, none keeps.
   std::optional<Error> tokenize_text(std::string_view text, std::vector<ModelTexts>& models) const {
-    for (size_t m = 0; m < engines_.size(); ++m) {
-      if (engines_[m] == nullptr) continue;
+    for (const auto& [m, engine] : encoders_) {
       ModelTexts& texts = models[m];
-      if (auto error = engines_[m]->tokenize(text, texts.tokens)) {
+      if (auto error = engine->tokenize(text, texts.tokens)) {
         for (size_t before = 0; before < m; ++before) drop_last_text(models[before]);
         return error;
       }
       texts.truncated += texts.tokens.texts.back().truncated;
-      if (is_per_token(engines_[m]->output())) texts.encodings.push_back(engines_[m]->tokenizer().encode(text));
+      if (is_per_token(engine->output())) texts.encodings.push_back(engine->tokenizer().encode(text));
     }
     return std::nullopt;
   }
@@ -456,7 +468,7 @@ class Run {
   }
 
   // Results of one batch go back to the jobs their windows came from. On the device's thread.
-  void collect(size_t model, const WindowResults& results) {
+  void collect(const Encoder& encoder, const WindowResults& results) {
     const int64_t since = now_ns();
     {
       std::lock_guard lock(held_mutex_);
@@ -464,7 +476,8 @@ class Run {
         const uint64_t number = results.ticket(i) >> 32;
         const size_t window = results.ticket(i) & 0xFFFFFFFF;
         Job& job = *held_.at(number);
-        results.put(i, job.models[model].tokens, window, job.models[model].window_scores);
+        ModelTexts& texts = job.models[encoder.model];
+        results.put(i, texts.tokens, window, texts.window_scores);
         if (--job.windows_left == 0) release(number);
       }
     }
@@ -487,8 +500,7 @@ class Run {
       {
         ScopedZone zone(Zone::write, static_cast<int64_t>(job->out.rows.size()));
         const int64_t since = now_ns();
-        for (size_t m = 0; m < engines_.size(); ++m)
-          if (engines_[m] != nullptr) merge(*job, *engines_[m], job->models[m], job->out.of(m));
+        for (const auto& [m, engine] : encoders_) merge(*job, *engine, job->models[m], job->out.of(m));
         sink_(job->out);
         sink_seconds_ += seconds_since(since);
       }
@@ -559,7 +571,8 @@ class Run {
     }
   }
 
-  const std::vector<Engine*>& engines_;  // null: VADER
+  const std::vector<TextModel*>& models_;
+  const std::vector<Encoder> encoders_;
   RowSource& reader_;
   const std::function<void(ScoredChunk&)>& sink_;
   const std::function<void(const PipelineStats&)>& progress_;
@@ -591,15 +604,15 @@ const Error* ScoredChunk::error(size_t row) const {
   return it != errors.end() && it->row == row ? &it->error : nullptr;
 }
 
-PipelineStats run_pipeline(Engine* engine, RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
+PipelineStats run_pipeline(TextModel& model, RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options) {
-  return run_pipeline(std::vector<Engine*>{engine}, reader, sink, progress, options);
+  return run_pipeline(std::vector<TextModel*>{&model}, reader, sink, progress, options);
 }
 
-PipelineStats run_pipeline(const std::vector<Engine*>& engines, RowSource& reader,
+PipelineStats run_pipeline(const std::vector<TextModel*>& models, RowSource& reader,
                            const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options) {
-  return Run(engines, reader, sink, progress, options).go();
+  return Run(models, reader, sink, progress, options).go();
 }
 
 }  // namespace brim

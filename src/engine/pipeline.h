@@ -44,12 +44,12 @@ struct PipelineOptions {
   const std::atomic<bool>* stop = nullptr;
 };
 
-// Rows of `reader` through `engine` (null: VADER) to `sink`, which runs on one thread, in order. An error in any stage
+// Rows of `reader` through `model` to `sink`, which runs on one thread, in order. An error in any stage
 // stops the others and is thrown here.
-PipelineStats run_pipeline(Engine* engine, RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
+PipelineStats run_pipeline(TextModel& model, RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options);
 // The same with several models in one pass over the rows. Those of one device were opened together.
-PipelineStats run_pipeline(const std::vector<Engine*>& engines, RowSource& reader,
+PipelineStats run_pipeline(const std::vector<TextModel*>& models, RowSource& reader,
                            const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options);
 

@@ -188,7 +188,7 @@ class EncoderScorer final : public Scorer {
     Predictions& p = columns.predictions();
     TextSource source(texts, stop);
     run_pipeline(
-        engine_.get(), source,
+        *engine_, source,
         [&](ScoredChunk& chunk) {
           const auto first = static_cast<size_t>(chunk.rows.first_row);
           for (const RowError& e : chunk.errors) p.errors.emplace_back(first + e.row, e.error);
@@ -377,9 +377,10 @@ class RulesScorer final : public Scorer {
     options.stop = &stopped;
     options.tokenizer_threads = threads_;
     TextSource source(texts, stop);
+    RulesModel rules;
     size_t done = 0;
     run_pipeline(
-        nullptr, source,
+        rules, source,
         [&](ScoredChunk& chunk) {
           const auto first = static_cast<size_t>(chunk.rows.first_row);
           for (const RowError& e : chunk.errors) p.errors.emplace_back(first + e.row, e.error);

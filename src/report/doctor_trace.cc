@@ -246,24 +246,20 @@ CardRecord CardWatch::stop() {
   return readings_.record();
 }
 
-TracedRun make_record(const std::string& verb, Engine* engine, const PipelineStats& stats, double load_seconds) {
+TracedRun make_record(const std::string& verb, TextModel& model, const PipelineStats& stats, double load_seconds) {
   TracedRun r;
   r.verb = verb;
   r.stats = stats;
   r.load_seconds = load_seconds;
   r.cores = hardware_threads();
   r.machine_cores = std::max(r.cores, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
-  if (engine == nullptr) {
-    r.model = "vader";
-    r.device = "cpu";
-    r.precision = "exact";
-    r.threads = stats.tokenizers;
-    return r;
-  }
+  r.model = model.name();
+  r.device = model.device_name();
+  r.precision = model.precision_text();
+  r.threads = stats.tokenizers;  // they are the rules' threads
+  Engine* engine = model.engine();
+  if (engine == nullptr) return r;
   const Plan& plan = engine->plan();
-  r.model = engine->model().dir().string();
-  r.device = engine->device().name();
-  r.precision = precision_name(engine->precision());
   r.on_card = engine->device().kind() == DeviceKind::cuda;
   r.device_index = engine->device().index();
   r.threads = r.on_card ? 0 : plan.device.threads;

@@ -104,8 +104,8 @@ class CardWatch {
   std::thread thread_;
 };
 
-// What is known at the end of a run. `engine` null: VADER.
-TracedRun make_record(const std::string& verb, Engine* engine, const PipelineStats& stats, double load_seconds);
+// What is known at the end of a run.
+TracedRun make_record(const std::string& verb, TextModel& model, const PipelineStats& stats, double load_seconds);
 
 std::string to_json(const TracedRun& record);
 TracedRun record_from_json(const std::string& json);  // throws bad_data

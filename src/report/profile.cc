@@ -34,14 +34,17 @@ void add_sharing(const ProfileOptions& o, const LlmClient& client, const std::ve
                  const ProfileTexts& texts, Profile& p) {
   const auto real = std::find_if(o.models.begin(), o.models.end(), [](const auto& m) { return !m.second.empty(); });
   const auto& [name, dir] = real == o.models.end() ? o.models.front() : *real;
-  std::unique_ptr<Engine> engine;
-  if (!dir.empty()) {
+  std::unique_ptr<TextModel> model;
+  if (dir.empty()) {
+    model = std::make_unique<RulesModel>();
+  } else {
     EngineOptions options = o.engine;
     options.model_dir = dir;
-    engine = Engine::open(options);
+    auto engine = Engine::open(options);
     engine->warm_up();
+    model = std::move(engine);
   }
-  const Subject subject(std::move(engine));
+  const Subject subject(std::move(model));
   size_t count = 20;
   for (const auto& m : p.models)
     if (m.name == name && m.best_batch() != nullptr) count = static_cast<size_t>(m.best_batch()->batch_size);

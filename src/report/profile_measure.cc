@@ -185,7 +185,7 @@ void score_entities(Engine& engine, std::span<const std::string_view> texts) {
   RowReaderOptions reading;
   reading.format = RowFormat::jsonl;
   RowReader reader(memory_source("texts", std::move(jsonl)), reading);
-  run_pipeline(&engine, reader, [](ScoredChunk&) {}, nullptr, {});
+  run_pipeline(engine, reader, [](ScoredChunk&) {}, nullptr, {});
 }
 
 PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const std::string& jsonl, size_t keep,
@@ -218,14 +218,14 @@ PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const st
         continue;
       }
       const float* scores = &chunk.scores[row * static_cast<size_t>(chunk.width)];
-      const std::string label = subject.label(scores, chunk.width);
+      const std::string& label = subject.model().labels()[static_cast<size_t>(subject.model().choose(scores).label)];
       result.label = label;
       result.score = *std::max_element(scores, scores + chunk.width);
       writer.row(bytes, chunk.rows, row, result);
       if (predictions != nullptr && predictions->size() < keep) predictions->push_back(label);
     }
   };
-  const PipelineStats stats = run_pipeline(subject.engine(), reader, sink, nullptr, options);
+  const PipelineStats stats = run_pipeline(subject.model(), reader, sink, nullptr, options);
   throw_if_stopped(o.stop);
   return stats;
 }
@@ -364,24 +364,16 @@ void throw_if_stopped(const std::atomic<bool>* stop) {
     fail(ErrorCode::interrupted, "interrupted; no report was written");
 }
 
-bool Subject::per_token() const { return engine_ != nullptr && is_per_token(engine_->output()); }
+bool Subject::per_token() const { return is_per_token(model_->output()); }
 
 void Subject::score(std::span<const std::string_view> texts) const {
-  if (engine_ == nullptr)
+  if (engine() == nullptr)
     for (const auto text : texts) (void)vader_scores(text);
   else if (per_token())
-    score_entities(*engine_, texts);
+    score_entities(*engine(), texts);
   else
-    (void)engine_->score(texts);
+    (void)engine()->score(texts);
 }
-
-std::string Subject::label(const float* scores, int64_t width) const {
-  const Choice choice =
-      engine_ == nullptr ? choose_vader_label(scores) : choose_label({scores, static_cast<size_t>(width)});
-  return labels()[static_cast<size_t>(choice.label)];
-}
-
-std::vector<std::string> Subject::labels() const { return engine_ == nullptr ? vader_labels() : engine_->labels(); }
 
 std::optional<double> drop_from_cache(const fs::path& dir) {
   int64_t pages = 0, held = 0;
@@ -449,23 +441,21 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
   }
   ::malloc_trim(0);
   reset_peak_resident();
-  const Subject subject(std::move(engine));
+  const Subject subject(vader ? std::unique_ptr<TextModel>(std::make_unique<RulesModel>()) : std::move(engine));
   Engine* e = subject.engine();
-  m.device = "cpu";
-  m.precision = "exact";
+  m.device = subject.model().device_name();
+  m.precision = subject.model().precision_text();
   m.family = "vader";
   if (e != nullptr) {
     m.type = subject.per_token() ? "entities" : "sentiment";
     m.family = family_name(e->shape().family);
-    m.device = e->device().name();
     m.device_kind = e->device().kind();
     m.pci_bus_id = e->device().pci_bus_id();
-    m.precision = precision_name(e->precision());
     m.precision_reason = e->precision_reason();
     m.parameters = param_count(e->shape());
     m.plan = e->plan();
   }
-  m.labels = subject.labels();
+  m.labels = subject.model().labels();
   const Lengths lengths = lengths_of(e, texts.texts);
   m.mean_tokens = lengths.mean;
 

@@ -9,18 +9,17 @@ namespace brim {
 
 class Nvml;
 
-// A model under test: an Engine, or VADER's rules. Texts in, labels out, through the doors users have.
+// A model under test. Texts in, labels out, through the doors users have.
 class Subject {
  public:
-  explicit Subject(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
-  Engine* engine() const { return engine_.get(); }
+  explicit Subject(std::unique_ptr<TextModel> model) : model_(std::move(model)) {}
+  TextModel& model() const { return *model_; }
+  Engine* engine() const { return model_->engine(); }  // null: rules
   bool per_token() const;
   void score(std::span<const std::string_view> texts) const;
-  std::string label(const float* scores, int64_t width) const;
-  std::vector<std::string> labels() const;
 
  private:
-  std::unique_ptr<Engine> engine_;  // null: VADER
+  std::unique_ptr<TextModel> model_;
 };
 
 using Step = std::function<void(const std::string& what)>;  // one step of the progress begins

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model as those see it who score texts with it: an encoder on a device (Engine), or VADER's rules.
+#pragma once
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/label.h"
+#include "engine/run_stats.h"
+#include "model/encoder.h"
+
+namespace brim {
+
+class Engine;
+
+class TextModel {
+ public:
+  virtual ~TextModel() = default;
+  virtual std::string name() const = 0;  // its directory; "vader"
+  virtual const std::vector<std::string>& labels() const = 0;
+  virtual const std::vector<std::string>& score_names() const { return labels(); }
+  virtual Output output() const = 0;
+  virtual int64_t width() const = 0;  // floats per text of a result (token outputs: per token)
+  virtual bool multi_label() const { return false; }
+  virtual Choice choose(const float* scores) const = 0;
+  virtual std::string device_name() const = 0;
+  virtual std::string precision_text() const = 0;  // "bf16"; "exact"
+  virtual int64_t planned_bytes() const { return 0; }
+
+  // The last run: speed, MFU, device busy, memory, what held it back.
+  virtual RunStats stats() const = 0;
+  void set_counted(const PipelineStats& counted) {
+    std::lock_guard lock(counted_mutex_);
+    counted_ = counted;
+  }
+
+  // What computes on a device. Rules have none: they are applied by the threads that read texts.
+  virtual Engine* engine() { return nullptr; }
+
+ protected:
+  PipelineStats counted() const {
+    std::lock_guard lock(counted_mutex_);
+    return counted_;
+  }
+
+ private:
+  mutable std::mutex counted_mutex_;
+  PipelineStats counted_;
+};
+
+class RulesModel final : public TextModel {
+ public:
+  std::string name() const override { return "vader"; }
+  const std::vector<std::string>& labels() const override { return vader_labels(); }
+  const std::vector<std::string>& score_names() const override { return vader_score_names(); }
+  Output output() const override { return Output::sequence_scores; }
+  int64_t width() const override { return kVaderWidth; }
+  Choice choose(const float* scores) const override { return choose_vader_label(scores); }
+  std::string device_name() const override { return "cpu"; }
+  std::string precision_text() const override { return "exact"; }
+  RunStats stats() const override {
+    RunStats s = run_stats(nullptr, nullptr, counted());
+    s.tokens = 0;
+    s.peak_bytes = peak_resident_bytes();
+    return s;
+  }
+};
+
+}  // namespace brim
