@@ -139,10 +139,10 @@ int run_streams(const BenchFlags& f) {
     options.push_back(flags.options());
   }
   const auto engines = Engine::open_together(options);
-  int64_t held = 0;
-  for (const auto& e : engines) held += e->plan().peak_bytes - e->plan().device.context_bytes;
+  std::vector<const Plan*> plans;
+  for (const auto& e : engines) plans.push_back(&e->plan());
   fmt::print("{} on {}, {} planned together\n\n", fmt::join(f.models, " and "), engines[0]->device().name(),
-             format_bytes(held + engines[0]->plan().device.context_bytes));
+             format_bytes(planned_bytes(plans)));
   const auto texts = read_texts(f.texts, 20'000);
   fmt::print("{:>16}  {:>34}  {:>34}  {:>8}  {}\n", "tokens per batch", "in turn, tokens/s", "at once, tokens/s",
              "gain", "range");

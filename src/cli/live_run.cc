@@ -17,17 +17,15 @@ LiveRun::LiveRun(const char* command, const std::vector<TextModel*>& models)
   figures_.set_command(command);
   figures_.set_device("cpu");
   std::string names;
+  std::vector<const Plan*> plans;
   for (TextModel* model : models) {
     names += (names.empty() ? "" : ", ") + model->name();
     Engine* engine = model->engine();
     if (engine == nullptr) continue;
     const Plan& plan = engine->plan();
-    if (engine_ != nullptr) {  // what the process holds anyway is in the first one's plan
-      figures_.planned_bytes += plan.peak_bytes - plan.device.context_bytes;
-      continue;
-    }
+    plans.push_back(&plan);
+    if (engine_ != nullptr) continue;
     engine_ = engine;
-    figures_.planned_bytes = plan.peak_bytes;
     Device& device = engine->device();
     const bool cuda = device.kind() == DeviceKind::cuda;
     figures_.set_device(cuda ? fmt::format("cuda:{} {}", device.index(), device.name()) : device.name());
@@ -36,6 +34,7 @@ LiveRun::LiveRun(const char* command, const std::vector<TextModel*>& models)
     figures_.limit_bytes = plan.limit_bytes;
     figures_.token_budget = plan.token_budget;
   }
+  if (!plans.empty()) figures_.planned_bytes = planned_bytes(plans);
   figures_.set_model(names);
   publisher_.publish(figures_);
 }

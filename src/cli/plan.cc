@@ -19,6 +19,7 @@
 #include "engine/precision.h"
 #include "io/model_dir.h"
 #include "plan/card_measure.h"
+#include "plan/profile_json.h"
 #include "text/tokenizer.h"
 #include "train/schedule.h"
 #include "train/settings.h"
@@ -274,10 +275,21 @@ std::string device_text(const DeviceProfile& d) {
   return text;
 }
 
-void print_total(int64_t bytes, int64_t limit, int name_width) {
-  fmt::print("  {:<{}} {:>10}  {} of {} ({:.0f} %)\n\n", "in all", name_width, format_bytes(bytes),
-             bar(bytes, limit, 40), format_bytes(limit),
-             100.0 * static_cast<double>(bytes) / static_cast<double>(limit));
+// Every reservation with its owner, their sum, and what the limit leaves.
+void print_ledger(const std::vector<LedgerEntry>& entries, int64_t limit) {
+  constexpr int kBar = 30;
+  size_t width = 0;
+  for (const LedgerEntry& e : entries) width = std::max(width, e.owner.size());
+  const auto row = [&](const std::string& what, const std::string& owner, int64_t bytes, const std::string& rest) {
+    fmt::print("  {:<12} {:<{}} {:>10}  {}{}\n", what, owner, width, format_bytes(bytes), bar(bytes, limit, kBar),
+               rest);
+  };
+  for (const LedgerEntry& e : entries) row(tag_name(e.tag), e.owner, e.bytes, "");
+  const int64_t sum = total_bytes(entries);
+  row("in all", "", sum,
+      fmt::format(" of {} ({:.0f} %)", format_bytes(limit),
+                  100.0 * static_cast<double>(sum) / static_cast<double>(limit)));
+  fmt::print("  {:<12} {:<{}} {:>10}\n\n", "left", "", width, format_bytes(limit - sum));
 }
 
 void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
@@ -286,13 +298,7 @@ void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
              format_count(s.layers, "layer"), s.hidden, format_si(static_cast<double>(param_count(s))));
   fmt::print("device       {}\n", device_text(p.device));
   fmt::print("task         {} in {}\n\n", task_name(p.task), precision_name(p.precision));
-  for (int t = 0; t < kTagCount; ++t) {
-    const auto tag = static_cast<Tag>(t);
-    if (p.bytes[tag] > 0)
-      fmt::print("  {:<12} {:>10}  {}\n", tag_name(tag), format_bytes(p.bytes[tag]),
-                 bar(p.bytes[tag], p.limit_bytes, 40));
-  }
-  print_total(p.peak_bytes, p.limit_bytes, 12);
+  print_ledger(p.ledger(), p.limit_bytes);
   fmt::print("{:<12} {} tokens: {} of {} tokens\n", p.task == Task::train ? "micro-batch" : "batch",
              format_count(p.token_budget), format_count(texts_of(job, p.token_budget), "text"), r.typical_length);
   if (p.task == Task::train) {
@@ -418,19 +424,26 @@ int run_one(const PlanFlags& f, Job job) {
 struct Together {
   std::vector<PlanRequest> requests;  // of those that are on the device
   std::vector<Plan> plans;
-  int64_t context_bytes = 0, limit_bytes = 0, peak_bytes = 0;
+  std::vector<LedgerEntry> ledger;
+  int64_t context_bytes = 0, limit_bytes = 0;
 };
 
 Together plan_together(const std::vector<Job>& jobs, const Target& t) {
   Together all;
+  std::vector<std::string> names;
   for (const Job& job : jobs)
-    if (!job.rules) all.requests.push_back(request_for(job, t));
+    if (!job.rules) {
+      all.requests.push_back(request_for(job, t));
+      names.push_back(job.name());
+      all.context_bytes = std::max(all.context_bytes, all.requests.back().device.context_bytes);
+    }
   if (all.requests.empty()) return all;
-  all.context_bytes = all.requests[0].device.context_bytes;
+  for (PlanRequest& r : all.requests) r.device.context_bytes = all.context_bytes;
   all.limit_bytes = all.requests[0].limit_bytes;
   all.plans.resize(all.requests.size());
   try {
-    share_limit(all.limit_bytes, all.context_bytes, all.requests.size(), [&](size_t i, int64_t limit) {
+    const int64_t shared = limit_for(all.requests.size(), all.limit_bytes, all.requests[0].device);
+    share_limit(shared, all.context_bytes, all.requests.size(), [&](size_t i, int64_t limit) {
       PlanRequest r = all.requests[i];
       r.limit_bytes = limit;
       all.plans[i] = solve_in_flags(r);
@@ -438,7 +451,8 @@ Together plan_together(const std::vector<Job>& jobs, const Target& t) {
     });
   } catch (const Error& e) {
     if (e.code() != ErrorCode::does_not_fit) throw;
-    int64_t least = all.context_bytes;
+    int64_t least =
+        all.context_bytes + all.limit_bytes - limit_for(all.requests.size(), all.limit_bytes, all.requests[0].device);
     for (const PlanRequest& r : all.requests) least += least_limit(r) - all.context_bytes;
     const auto& origin = all.requests[0].limit_origin;
     fail(ErrorCode::does_not_fit,
@@ -446,8 +460,9 @@ Together plan_together(const std::vector<Job>& jobs, const Target& t) {
          all.requests.size(), format_bytes(all.limit_bytes), t.profile.name, format_bytes(least),
          origin.setting(least));
   }
-  all.peak_bytes = all.context_bytes;
-  for (const Plan& p : all.plans) all.peak_bytes += p.peak_bytes - all.context_bytes;
+  std::vector<const Plan*> plans;
+  for (const Plan& p : all.plans) plans.push_back(&p);
+  all.ledger = ledger_of(plans, names);
   return all;
 }
 
@@ -457,10 +472,11 @@ int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
   const Target t = open_target(f, device_of(f, jobs[0]));
   const Together all = plan_together(jobs, t);
   if (f.json) {
-    nlohmann::ordered_json j = {{"schema_version", kSchemaVersion},     {"task", task_name(Task::score)},
-                                {"device", {{"name", t.profile.name}}}, {"fits", true},
-                                {"limit_bytes", all.limit_bytes},       {"peak_bytes", all.peak_bytes},
-                                {"context_bytes", all.context_bytes},   {"models", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json j = {{"schema_version", kSchemaVersion},         {"task", task_name(Task::score)},
+                                {"device", {{"name", t.profile.name}}},     {"fits", true},
+                                {"limit_bytes", all.limit_bytes},           {"peak_bytes", total_bytes(all.ledger)},
+                                {"context_bytes", all.context_bytes},       {"ledger", ledger_json(all.ledger)},
+                                {"models", nlohmann::ordered_json::array()}};
     size_t next = 0;
     for (const Job& job : jobs) {
       if (job.rules)
@@ -484,14 +500,11 @@ int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
     }
     const Plan& p = all.plans[next++];
     fmt::print("  {:<24} {:>10}  {}, batches of {} tokens ({} texts of {}), {} tokens/s alone\n", job.name(),
-               format_bytes(p.peak_bytes - all.context_bytes), precision_name(p.precision),
-               format_count(p.token_budget), format_count(texts_of(job, p.token_budget)), job.request.typical_length,
-               format_si(p.tokens_per_second));
+               format_bytes(p.own_bytes()), precision_name(p.precision), format_count(p.token_budget),
+               format_count(texts_of(job, p.token_budget)), job.request.typical_length, format_si(p.tokens_per_second));
   }
-  if (all.context_bytes > 0)
-    fmt::print("  {:<24} {:>10}  once for all\n", all.plans[0].device.kind == DeviceKind::cpu ? "program" : "driver",
-               format_bytes(all.context_bytes));
-  print_total(all.peak_bytes, all.limit_bytes, 24);
+  fmt::print("\n");
+  print_ledger(all.ledger, all.limit_bytes);
   for (const Job& job : jobs)
     for (const auto& note : job.notes) fmt::print("note: {}: {}\n", job.name(), note);
   for (const auto& note : t.notes) fmt::print("note: {}\n", note);

@@ -28,24 +28,23 @@ SummaryModel summary_of(TextModel& model, const std::string& name) {
 // What several models on one device did together.
 RunStats together(const std::vector<TextModel*>& models, const std::vector<SummaryModel>& summaries,
                   const PipelineStats& counted) {
-  std::optional<RunStats> all;
-  if (models.size() == 1) return summaries[0].stats;
+  const auto first = std::find_if(models.begin(), models.end(), [](TextModel* m) { return m->engine() != nullptr; });
+  if (models.size() == 1 || first == models.end()) return summaries[0].stats;
+  Engine& engine = *(*first)->engine();
+  RunStats all = run_stats(&engine.shape(), &engine.plan(), counted);
+  all.peak_bytes = held_bytes(engine.device());
+  all.token_budget = 0;  // each has its own
+  all.mfu = 0;
+  std::vector<const Plan*> plans;
   for (size_t m = 0; m < models.size(); ++m) {
-    Engine* engine = models[m]->engine();
-    if (engine == nullptr) continue;
-    if (!all) {
-      all = run_stats(&engine->shape(), &engine->plan(), counted);
-      all->peak_bytes = held_bytes(engine->device());
-      all->token_budget = 0;  // each has its own
-      all->planned_bytes = 0;
-      all->mfu = 0;
-    }
-    const int64_t context = engine->plan().device.context_bytes;  // held once
-    all->planned_bytes += engine->plan().peak_bytes - (all->planned_bytes > 0 ? context : 0);
-    all->limit_bytes = std::max(all->limit_bytes, engine->plan().limit_bytes);
-    all->mfu = all->mfu < 0 || summaries[m].stats.mfu < 0 ? -1 : all->mfu + summaries[m].stats.mfu;
+    if (models[m]->engine() == nullptr) continue;
+    const Plan& plan = models[m]->engine()->plan();
+    plans.push_back(&plan);
+    all.limit_bytes = std::max(all.limit_bytes, plan.limit_bytes);
+    all.mfu = all.mfu < 0 || summaries[m].stats.mfu < 0 ? -1 : all.mfu + summaries[m].stats.mfu;
   }
-  return all.value_or(summaries[0].stats);
+  all.planned_bytes = planned_bytes(plans);
+  return all;
 }
 
 }  // namespace

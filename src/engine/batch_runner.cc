@@ -7,39 +7,32 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "device/graph.h"
-#include "memory/ledger.h"
 #include "memory/placement.h"
+#include "model/staging.h"
 
 namespace brim {
-namespace {
-
-int64_t batch_ints(const BatchLimits& l) { return 2 * l.tokens + 2 * l.sequences + 1 + 4 * (kArenaAlignment / 4); }
-
-}  // namespace
 
 struct BatchRunner::Slot {
   PackedBatch batch;
-  DeviceBuffer host, device, result;  // staged integers on both sides; the result's host copy
+  DeviceBuffer host, result;  // staged integers; the result's host copy
+  char* device = nullptr;     // the same integers there
   std::unique_ptr<Event> copying, copied, begin, end, collected;
   Collect collect;
   bool graph = false;
   int64_t launched_ns = 0;  // of a graph
 };
 
-int64_t BatchRunner::staging_bytes(const BatchLimits& limits, int depth) {
-  return depth * align_up(batch_ints(limits) * 4);
-}
-
 BatchRunner::BatchRunner(Device& device, Stream& compute, ForwardRunner& forward, const BatchLimits& limits, int depth,
-                         int64_t result_rows, int64_t width)
-    : device_(device), compute_(compute), forward_(forward), limits_(limits), width_(width) {
+                         int64_t result_rows, int64_t width, PlannedMemory* planned)
+    : device_(device), compute_(compute), forward_(forward), limits_(limits), width_(width), planned_(planned) {
   if (device.kind() == DeviceKind::cpu) return;
   copy_ = device.make_stream();
-  const auto bytes = static_cast<size_t>(batch_ints(limits) * 4);
+  const int64_t bytes = staged_batch_bytes(limits);
+  block_ = Ledger::allocate(device, planned, Tag::staging, "batches in flight", depth * bytes);
   for (int i = 0; i < depth; ++i) {
     auto slot = std::make_unique<Slot>();
-    slot->host = device.allocate_host(bytes);
-    slot->device = Ledger::allocate(device, nullptr, Tag::staging, "batches in flight", static_cast<int64_t>(bytes));
+    slot->host = device.allocate_host(static_cast<size_t>(bytes));
+    slot->device = static_cast<char*>(block_.data()) + i * bytes;
     slot->result = device.allocate_host(static_cast<size_t>(result_rows * width * 4));
     slot->copying = make_event(device, true);
     slot->copied = make_event(device, true);
@@ -54,7 +47,7 @@ BatchRunner::~BatchRunner() = default;
 
 void BatchRunner::prepare_small(Output output) {
   if (!slots_.empty() && !small_ && can_capture(compute_))
-    small_ = std::make_unique<SmallBatches>(device_, compute_, forward_, limits_, output, width_);
+    small_ = std::make_unique<SmallBatches>(device_, compute_, forward_, limits_, output, width_, planned_);
 }
 
 void BatchRunner::submit(PackedBatch& batch, Collect collect, Launch launch) {
@@ -89,7 +82,7 @@ void BatchRunner::submit(PackedBatch& batch, Collect collect, Launch launch) {
     // All integers of a batch travel in one copy; each array starts aligned.
     ScopedZone zone(Zone::stage, view.T);
     auto* host = static_cast<char*>(slot.host.data());
-    auto* device = static_cast<char*>(slot.device.data());
+    char* device = slot.device;
     int64_t at = 0;
     for (TensorView* v : {&view.ids, &view.positions, &view.starts, &view.order}) {
       std::memcpy(host + at, v->data, static_cast<size_t>(v->bytes()));

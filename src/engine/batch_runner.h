@@ -11,6 +11,7 @@
 #include "device/device.h"
 #include "device/event.h"
 #include "engine/small_batches.h"
+#include "memory/ledger.h"
 #include "model/forward_runner.h"
 
 namespace brim {
@@ -24,7 +25,7 @@ class BatchRunner {
   using Collect = std::function<void(const PackedBatch&, const float* result, double busy_seconds)>;
   // All memory is taken here: `depth` slots for the largest batch of `limits` and its result of `width` floats a row.
   BatchRunner(Device& device, Stream& compute, ForwardRunner& forward, const BatchLimits& limits, int depth,
-              int64_t result_rows, int64_t width);
+              int64_t result_rows, int64_t width, PlannedMemory* planned = nullptr);
   ~BatchRunner();
 
   // Takes the batch's contents (swapped with a used batch's, so that storage circulates). `collect` is called from here
@@ -48,8 +49,6 @@ class BatchRunner {
   // Ops of batches with fewer tokens are not named one by one when they fail: it would cost them more than they take.
   void name_ops_from(int64_t tokens) { named_from_ = tokens; }
 
-  static int64_t staging_bytes(const BatchLimits& limits, int depth);  // on the device
-
  private:
   struct Slot;
   void start_lanes();
@@ -59,10 +58,12 @@ class BatchRunner {
   ForwardRunner& forward_;
   BatchLimits limits_;
   int64_t width_;
+  PlannedMemory* planned_;
   std::unique_ptr<Stream> copy_;
   std::unique_ptr<DeviceClock> clock_;  // made, with the lanes, for the first batch that is traced
   Timeline::Lane *device_lane_ = nullptr, *copy_lane_ = nullptr, *back_lane_ = nullptr;
   std::unique_ptr<SmallBatches> small_;
+  DeviceBuffer block_;  // of all slots
   std::vector<std::unique_ptr<Slot>> slots_;
   size_t next_ = 0, in_flight_ = 0;
   int64_t named_from_ = 0;

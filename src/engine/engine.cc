@@ -43,6 +43,7 @@ Engine::~Engine() = default;
 std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   std::shared_ptr<Device> device = open_device(options.device, options.threads);
   const int64_t limit = MemoryLimit::resolve(options.memory_limit, device->memory(), device->name());
+  Ledger::of(*device).set_limit(limit);
   auto engine = open_on(device, options, limit, std::make_shared<Scheduler>(device));
   // What driver and libraries hold is known now. More than was planned, and the plan is made again before a batch runs.
   if (!found_larger_context(*device, engine->plan().precision, engine->plan().device.context_bytes, held_bytes(*device),
@@ -58,19 +59,24 @@ std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<Eng
   const std::shared_ptr<Device> device = open_device(options[0].device, options[0].threads);
   const int64_t limit = MemoryLimit::resolve(options[0].memory_limit, device->memory(), device->name());
   // What driver and libraries hold beside the models: the most that one of their precisions needs.
-  int64_t context = 0;
+  DeviceProfile profile;
   for (const EngineOptions& o : options) {
     HfConfig config;
     read_shape(o.model_dir, &config);
     const auto choice = choose_precision(o.precision, local_profile(*device), config, o.model_dir);
-    context = std::max(context, measured_profile(*device, choice.precision, limit).context_bytes);
+    const DeviceProfile measured = measured_profile(*device, choice.precision, limit);
+    if (measured.context_bytes >= profile.context_bytes) profile = measured;
   }
+  Ledger& ledger = Ledger::of(*device);
+  ledger.set_limit(limit);
+  if (profile.context_bytes < limit) hold_context(ledger, profile);
   const auto scheduler = std::make_shared<Scheduler>(device);
-  share_limit(limit, context, options.size(), [&](size_t model, int64_t part) {
-    engines.resize(model);  // those of a first division that starved a later one go
-    engines.push_back(open_on(device, options[model], part, scheduler));
-    return engines.back()->plan().peak_bytes;
-  });
+  share_limit(limit_for(options.size(), limit, profile), profile.context_bytes, options.size(),
+              [&](size_t model, int64_t part) {
+                engines.resize(model);  // those of a first division that starved a later one go
+                engines.push_back(open_on(device, options[model], part, scheduler));
+                return engines.back()->plan().peak_bytes;
+              });
   return engines;
 }
 
@@ -121,6 +127,8 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
   engine->precision_reason_ = choice.reason;
   request.limit_bytes = limit_bytes;
   request.device = measured_profile(device, request.precision, limit_bytes);
+  Ledger& ledger = Ledger::of(device);
+  request.device.context_bytes = std::max(request.device.context_bytes, ledger.context_bytes());
   add_host_memory(request, options.model_dir);
   request.fill = options.fill;
   {
@@ -133,8 +141,9 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
     engine->forward_plan_ = plan_forward(shape, p.precision, device.kind(), request.device.isa, request.device.threads,
                                          p.limits(), p.output);
   }
-  engine->model_ = Model::load(options.model_dir, device, engine->plan_.precision);
-  engine->arena_ = Ledger::allocate(device, nullptr, engine->forward_plan_.arena_tags(), "forward pass");
+  engine->memory_ = reserve(ledger, engine->plan_, options.model_dir.filename().string());
+  engine->model_ = Model::load(options.model_dir, device, engine->plan_.precision, &engine->memory_);
+  engine->arena_ = Ledger::allocate(device, &engine->memory_, engine->forward_plan_.arena_tags(), "forward pass");
   engine->stream_ = device.make_stream();
   load_gemm_choices(*engine->stream_);
   ThreadPool* pool = device.kind() == DeviceKind::cpu ? static_cast<CpuStream&>(*engine->stream_).pool() : nullptr;
@@ -143,7 +152,7 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
   const BatchLimits limits = engine->plan_.limits();
   engine->batches_ = std::make_unique<BatchRunner>(
       device, *engine->stream_, *engine->runner_, limits, engine->plan_.staging_depth,
-      is_per_token(engine->plan_.output) ? limits.tokens : limits.sequences, engine->width());
+      is_per_token(engine->plan_.output) ? limits.tokens : limits.sequences, engine->width(), &engine->memory_);
   engine->batches_->name_ops_from(named_from_tokens(engine->plan_, shape.layers));
   engine->plan_.gemm_choices = gemm_choices(*engine->stream_);
   engine->warm_up();

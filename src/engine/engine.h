@@ -121,6 +121,7 @@ class Engine final : public TextModel {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Model> model_;
   Plan plan_;
+  PlannedMemory memory_;  // the plan's parts, from which everything on the device is drawn
   ForwardPlan forward_plan_;
   DeviceBuffer arena_;
   std::unique_ptr<Stream> stream_;

@@ -210,9 +210,10 @@ TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
   two.precision = "fp16";
   const auto engines = Engine::open_together({one, two});
   ASSERT_EQ(engines.size(), 2u);
-  int64_t bytes = engines[0]->plan().device.context_bytes;
-  for (const auto& e : engines) bytes += e->plan().peak_bytes - e->plan().device.context_bytes;
-  EXPECT_LE(bytes, int64_t{2} << 30);
+  const Ledger& ledger = Ledger::of(engines[0]->device());
+  EXPECT_EQ(ledger.limit_bytes(), int64_t{2} << 30);
+  EXPECT_LE(ledger.most_reserved_bytes(), int64_t{2} << 30);
+  EXPECT_GE(ledger.reserved_bytes(), planned_bytes({&engines[0]->plan(), &engines[1]->plan()}));
   const auto texts = made_up_texts(200, 30);
   const auto a = scores(*engines[0], texts), b = scores(*engines[1], texts);
   for (size_t i = 0; i < texts.size(); ++i) EXPECT_NEAR(a[i][0], b[i][0], 0.02f);
@@ -230,6 +231,20 @@ TEST(EngineCuda, ALargerContextThanPlannedIsPlannedAgain) {
   }
   EXPECT_GT(open_default(half())->plan().device.context_bytes, int64_t{64} << 20);
   before ? ::setenv("BRIM_CACHE", before->c_str(), 1) : ::unsetenv("BRIM_CACHE");
+}
+
+TEST(EngineCuda, APlanThatFillsItsLimitIsNotRefusedForRounding) {
+  BRIM_NEEDS_GPU();
+  EngineOptions options;
+  options.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
+  options.device = "cuda";
+  options.memory_limit = "2GiB";
+  const int64_t planned = Engine::open(options)->plan().peak_bytes;
+  options.memory_limit = std::to_string(planned) + "B";
+  const auto tight = Engine::open(options);
+  const Ledger& ledger = Ledger::of(tight->device());
+  EXPECT_EQ(ledger.reserved_bytes(), tight->plan().peak_bytes) << "rounding beyond what the context has for it";
+  EXPECT_EQ(scores(*tight, {"fine"}).size(), 1u);
 }
 
 // Token ids far outside the table make the embedding kernel read where nothing is: a real fault. Exit code 6 is the

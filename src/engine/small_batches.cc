@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "base/timeline.h"
-#include "memory/ledger.h"
 #include "memory/placement.h"
 
 namespace brim {
@@ -42,7 +41,7 @@ struct SmallBatches::Bucket {
 };
 
 SmallBatches::SmallBatches(Device& device, Stream& stream, ForwardRunner& forward, const BatchLimits& limits,
-                           Output output, int64_t width)
+                           Output output, int64_t width, PlannedMemory* planned)
     : stream_(stream), done_(make_event(device, false)) {
   int64_t bytes = 0, rows = 0;
   for (const Size& size : kSizes) {
@@ -64,7 +63,7 @@ SmallBatches::SmallBatches(Device& device, Stream& stream, ForwardRunner& forwar
     buckets_.push_back(std::move(bucket));
   }
   host_ = device.allocate_host(static_cast<size_t>(bytes));
-  device_ = Ledger::allocate(device, nullptr, Tag::graphs, "small batches", bytes);
+  device_ = Ledger::allocate(device, planned, Tag::graphs, "small batches", bytes);
   result_ = device.allocate_host(static_cast<size_t>(rows * width * 4));
   std::memset(host_.data(), 0, host_.bytes());
   for (const auto& bucket : buckets_) {

@@ -11,6 +11,7 @@
 #include "device/device.h"
 #include "device/event.h"
 #include "device/graph.h"
+#include "memory/ledger.h"
 #include "model/forward_runner.h"
 
 namespace brim {
@@ -19,7 +20,7 @@ class SmallBatches {
  public:
   // Captures every bucket that fits `limits`, on a stream that can capture; about a millisecond each.
   SmallBatches(Device& device, Stream& stream, ForwardRunner& forward, const BatchLimits& limits, Output output,
-               int64_t width);
+               int64_t width, PlannedMemory* planned = nullptr);
   ~SmallBatches();
 
   bool takes(const PackedBatch& batch) const { return find(batch) != nullptr; }

@@ -89,6 +89,11 @@ class LedgerBook : public std::enable_shared_from_this<LedgerBook> {
     sum_ += beyond_planned(rounding_);
   }
 
+  int64_t context() const {
+    const std::lock_guard lock(mutex_);
+    return context_.bytes;
+  }
+
   // What the driver adds to a block: first what the context has for it, then what is free.
   void round_up(int64_t bytes) {
     const std::lock_guard lock(mutex_);
@@ -257,6 +262,7 @@ void Ledger::set_limit(int64_t bytes) { book_->set_limit(bytes); }
 int64_t Ledger::limit_bytes() const { return book_->limit(); }
 int64_t Ledger::reserved_bytes() const { return book_->sum(); }
 int64_t Ledger::most_reserved_bytes() const { return book_->most(); }
+int64_t Ledger::context_bytes() const { return book_->context(); }
 std::vector<LedgerEntry> Ledger::entries() const { return book_->entries(); }
 
 Reservation Ledger::reserve(Tag tag, std::string owner, int64_t bytes) {

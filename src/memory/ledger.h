@@ -107,6 +107,8 @@ class Ledger {
   // until the device goes. `for_rounding` of it is there for what a driver adds when it rounds blocks up.
   void hold_context(const std::string& owner, int64_t bytes, int64_t for_rounding);
 
+  int64_t context_bytes() const;
+
   std::vector<LedgerEntry> entries() const;  // in order of reservation
 
   // The only way to device memory: a block as large as its reservation, which it owns and gives back when it is freed.

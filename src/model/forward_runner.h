@@ -6,6 +6,7 @@
 // layer at a time, so that the layer's packed weights stay in the shared cache. With few tokens each op splits over the
 // cores.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,6 +23,9 @@ class ThreadPool;
 struct BatchLimits {
   int64_t tokens = 0, sequences = 0, longest = 0;
 };
+
+// Sequences a batch must have room for: its texts have four tokens at least.
+inline int64_t most_sequences(int64_t tokens) { return std::max<int64_t>(1, tokens / 4); }
 
 using OpTotals = std::map<std::string, LifetimeRecorder::OpTotal>;
 

@@ -127,9 +127,51 @@ int64_t window_elements(const SlabLayout& layout) {
   return std::min<int64_t>(int64_t{4} << 20, align_elements(layout.elements()));
 }
 
-// The gradient's norm, its clipping factor, and what summing it needs.
-int64_t norm_bytes(const SlabLayout& layout) {
-  return 2 * kArenaAlignment + align_up(grad_norm_scratch_bytes(layout.elements()));
+// The small things of a step: the gradient's norm and its clipping factor, class weights, and what summing needs.
+struct SmallLayout {
+  int64_t factor, class_weights, norm_scratch, bytes;  // the norm is at 0
+};
+SmallLayout small_layout(const ModelShape& shape, const SlabLayout& slab) {
+  SmallLayout s{};
+  s.factor = kArenaAlignment / 2;
+  s.class_weights = kArenaAlignment;
+  s.norm_scratch = s.class_weights + align_up(std::max<int64_t>(1, shape.sequence_classes) * 4);
+  s.bytes = s.norm_scratch + align_up(grad_norm_scratch_bytes(slab.elements()));
+  return s;
+}
+
+// A state is one block, because a driver rounds each up on its own; every byte has a tag.
+struct StateLayout {
+  struct Piece {
+    int64_t at = 0, bytes = 0;
+  };
+  Piece master, grad, copy, packed, m, v, moment_scales, windows, small;
+  TagBytes bytes;
+};
+
+StateLayout state_layout(const ModelShape& shape, const SlabLayout& slab, Precision precision, Optimizer optimizer,
+                         Moments moments, DeviceKind target, Isa isa) {
+  StateLayout layout;
+  const auto cut = [&](StateLayout::Piece& piece, Tag tag, int64_t bytes) {
+    piece = {layout.bytes.total(), bytes};
+    layout.bytes[tag] += align_up(bytes);
+  };
+  const DType compute = activation_type(precision, target);
+  cut(layout.master, Tag::master, slab.elements() * 4);
+  cut(layout.grad, Tag::gradients, slab.elements() * 4);
+  if (target == DeviceKind::cpu)
+    cut(layout.packed, Tag::weights, packed_layout(shape, slab, precision, isa, nullptr).bytes);
+  else if (is_half(compute))
+    cut(layout.copy, Tag::weights, slab.elements() * dtype_bytes(compute));
+  if (moments == Moments::device) {
+    cut(layout.m, Tag::optimizer, moment_bytes(slab, optimizer));
+    cut(layout.v, Tag::optimizer, moment_bytes(slab, optimizer));
+    if (optimizer == Optimizer::adamw_8bit) cut(layout.moment_scales, Tag::optimizer, 2 * moment_blocks(slab) * 4);
+  } else {
+    cut(layout.windows, Tag::optimizer, kWindows * 2 * window_elements(slab) * 4);
+  }
+  cut(layout.small, Tag::workspace, small_layout(shape, slab).bytes);
+  return layout;
 }
 
 }  // namespace
@@ -155,20 +197,7 @@ SlabLayout slab_layout(const ModelShape& shape) {
 
 TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimizer optimizer, Moments moments,
                            DeviceKind target, Isa isa) {
-  const SlabLayout layout = slab_layout(shape);
-  TagBytes bytes;
-  bytes[Tag::master] = align_up(layout.elements() * 4);
-  bytes[Tag::gradients] = align_up(layout.elements() * 4);
-  bytes[Tag::optimizer] = 2 * align_up(moment_bytes(layout, optimizer));
-  if (optimizer == Optimizer::adamw_8bit) bytes[Tag::optimizer] += align_up(2 * moment_blocks(layout) * 4);
-  if (moments == Moments::host) bytes[Tag::optimizer] = kWindows * 2 * window_elements(layout) * 4;
-  bytes[Tag::workspace] = norm_bytes(layout);
-  const DType compute = activation_type(precision, target);
-  if (target == DeviceKind::cpu)
-    bytes[Tag::weights] = packed_layout(shape, layout, precision, isa, nullptr).bytes;
-  else if (is_half(compute))
-    bytes[Tag::weights] = align_up(layout.elements() * 2);
-  return bytes;
+  return state_layout(shape, slab_layout(shape), precision, optimizer, moments, target, isa).bytes;
 }
 
 TrainParams describe_train_params(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa) {
@@ -177,69 +206,71 @@ TrainParams describe_train_params(const ModelShape& shape, Precision precision, 
   return make_params(shape, layout, precision, target, isa, fake(1), fake(2), fake(3), fake(4));
 }
 
-TrainState::TrainState(Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer, Moments place)
+TrainState::TrainState(Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer, Moments place,
+                       PlannedMemory* planned)
     : device_(device), shape_(shape), precision_(precision), optimizer_(optimizer), layout_(slab_layout(shape)) {
-  const auto n = static_cast<size_t>(layout_.elements());
   const Isa isa = best_isa();
-  const DType compute = activation_type(precision, device.kind());
-  const auto allocate = [&](Tag tag, size_t bytes) {
-    return Ledger::allocate(device, nullptr, tag, "training", static_cast<int64_t>(bytes));
+  const StateLayout layout = state_layout(shape_, layout_, precision, optimizer, place, device.kind(), isa);
+  block_ = Ledger::allocate(device, planned, layout.bytes, "training state");
+  const auto piece = [&](const StateLayout::Piece& p) {
+    return Bytes(static_cast<std::byte*>(block_.data()) + p.at, static_cast<size_t>(p.bytes));
   };
-  master_ = allocate(Tag::master, n * 4);
-  grad_ = allocate(Tag::gradients, n * 4);
-  if (is_half(compute)) copy_ = allocate(Tag::weights, n * static_cast<size_t>(dtype_bytes(compute)));
-  if (device.kind() == DeviceKind::cpu)
-    packed_ =
-        allocate(Tag::weights, static_cast<size_t>(packed_layout(shape_, layout_, precision, isa, nullptr).bytes));
-  const auto moments = static_cast<size_t>(moment_bytes(layout_, optimizer));
-  if (place == Moments::device) {
-    m_ = allocate(Tag::optimizer, moments);
-    v_ = allocate(Tag::optimizer, moments);
-  } else {
+  master_ = piece(layout.master);
+  grad_ = piece(layout.grad);
+  copy_ = piece(layout.copy);
+  packed_ = piece(layout.packed);
+  m_ = piece(layout.m);
+  v_ = piece(layout.v);
+  moment_scales_ = piece(layout.moment_scales);
+  if (place == Moments::host) {
     BRIM_CHECK(optimizer == Optimizer::adamw, "moments on the host are for AdamW in 32 bits");
-    m_ = device.allocate_host(moments);
-    v_ = device.allocate_host(moments);
+    const auto moments = static_cast<size_t>(moment_bytes(layout_, optimizer));
+    for (auto [moment, buffer] : {std::pair(&m_, &m_on_host_), std::pair(&v_, &v_on_host_)}) {
+      *buffer = device.allocate_host(moments);
+      *moment = Bytes(static_cast<std::byte*>(buffer->data()), moments);
+    }
     const int64_t each = window_elements(layout_);
-    window_bytes_ = allocate(Tag::optimizer, static_cast<size_t>(kWindows * 2 * each * 4));
+    const Bytes windows = piece(layout.windows);
     arrive_ = device.make_stream();
     leave_ = device.make_stream();
     for (int i = 0; i < kWindows; ++i)
-      windows_.push_back({slab(window_bytes_, DType::f32, 2 * i * each, (2 * i + 1) * each),
-                          slab(window_bytes_, DType::f32, (2 * i + 1) * each, (2 * i + 2) * each),
-                          make_event(device, false), make_event(device, false), make_event(device, false)});
+      windows_.push_back({slab(windows, DType::f32, 2 * i * each, (2 * i + 1) * each),
+                          slab(windows, DType::f32, (2 * i + 1) * each, (2 * i + 2) * each), make_event(device, false),
+                          make_event(device, false), make_event(device, false)});
   }
-  if (optimizer == Optimizer::adamw_8bit)
-    moment_scales_ = allocate(Tag::optimizer, static_cast<size_t>(2 * moment_blocks(layout_)) * 4);
-  params_ = make_params(shape_, layout_, precision, device.kind(), isa, static_cast<char*>(master_.data()),
-                        static_cast<char*>(grad_.data()), static_cast<char*>(copy_.data()), packed_.data());
-  auto stream = device.make_stream();
-  scratch_ = allocate(Tag::workspace, static_cast<size_t>(norm_bytes(layout_)));
-  auto* base = static_cast<char*>(scratch_.data());
+  const auto address = [](Bytes bytes) { return bytes.empty() ? nullptr : reinterpret_cast<char*>(bytes.data()); };
+  params_ = make_params(shape_, layout_, precision, device.kind(), isa, address(master_), address(grad_),
+                        address(copy_), address(packed_));
+  const SmallLayout small = small_layout(shape_, layout_);
+  char* base = address(piece(layout.small));
   norm_ = TensorView(base, DType::f32, {1});
-  factor_ = TensorView(base + kArenaAlignment, DType::f32, {1});
-  norm_scratch_ = TensorView(base + 2 * kArenaAlignment, DType::u8, {grad_norm_scratch_bytes(layout_.elements())});
-  for (const DeviceBuffer* b : {&m_, &v_}) {
+  factor_ = TensorView(base + small.factor, DType::f32, {1});
+  norm_scratch_ = TensorView(base + small.norm_scratch, DType::u8, {grad_norm_scratch_bytes(layout_.elements())});
+  class_weights_at_ = base + small.class_weights;
+  auto stream = device.make_stream();
+  for (const Bytes bytes : {m_, v_}) {
     if (place == Moments::host)
-      std::memset(b->data(), 0, b->bytes());
+      std::memset(bytes.data(), 0, bytes.size());
     else
-      stream->fill_zero(b->data(), b->bytes());
+      stream->fill_zero(bytes.data(), bytes.size());
   }
-  if (moment_scales_) stream->fill_zero(moment_scales_.data(), moment_scales_.bytes());
-  stream->fill_zero(grad_.data(), grad_.bytes());
+  stream->fill_zero(moment_scales_.data(), moment_scales_.size());
+  stream->fill_zero(grad_.data(), grad_.size());
   stream->synchronize();
 }
 
 TrainState::~TrainState() = default;
 
-int64_t TrainState::bytes() const {
-  int64_t sum = 0;
-  for (const DeviceBuffer* b : {&master_, &grad_, &copy_, &packed_, &m_, &v_, &moment_scales_, &scratch_})
-    sum += static_cast<int64_t>(b->bytes());
-  return sum;
+void TrainState::set_class_weights(Stream& stream, const std::vector<float>& weights) {
+  BRIM_CHECK(static_cast<int64_t>(weights.size()) == shape_.sequence_classes, "{} class weights, {} classes",
+             weights.size(), shape_.sequence_classes);
+  class_weights_ = TensorView(class_weights_at_, DType::f32, {shape_.sequence_classes});
+  stream.copy(class_weights_.data, weights.data(), weights.size() * 4);
+  stream.synchronize();
 }
 
-TensorView TrainState::slab(const DeviceBuffer& buffer, DType dtype, int64_t begin, int64_t end) const {
-  return TensorView(static_cast<char*>(buffer.data()) + begin * dtype_bytes(dtype), dtype, {end - begin});
+TensorView TrainState::slab(Bytes bytes, DType dtype, int64_t begin, int64_t end) const {
+  return TensorView(bytes.data() + begin * dtype_bytes(dtype), dtype, {end - begin});
 }
 
 void TrainState::upload(Stream& stream, const std::vector<float>& master) {
@@ -259,7 +290,7 @@ std::vector<float> TrainState::download(Stream& stream) const {
 
 std::span<const float> TrainState::on_host(Stream& stream, std::vector<float>& copy) const {
   if (device_.kind() == DeviceKind::cpu)
-    return {static_cast<const float*>(master_.data()), static_cast<size_t>(layout_.elements())};
+    return {reinterpret_cast<const float*>(master_.data()), static_cast<size_t>(layout_.elements())};
   copy = download(stream);
   return copy;
 }
@@ -269,15 +300,14 @@ std::vector<std::span<const std::byte>> TrainState::moments_on_host(Stream& stre
   if (leave_) leave_->synchronize();
   std::vector<std::span<const std::byte>> parts;
   if (device_.kind() == DeviceKind::cpu) {
-    for (const DeviceBuffer* b : {&m_, &v_, &moment_scales_})
-      parts.emplace_back(static_cast<const std::byte*>(b->data()), b->bytes());
+    for (const Bytes bytes : {m_, v_, moment_scales_}) parts.emplace_back(bytes);
     return parts;
   }
-  copy.resize(m_.bytes() + v_.bytes() + moment_scales_.bytes());
+  copy.resize(m_.size() + v_.size() + moment_scales_.size());
   size_t at = 0;
-  for (const DeviceBuffer* b : {&m_, &v_, &moment_scales_}) {
-    if (b->bytes() > 0) stream.copy(copy.data() + at, b->data(), b->bytes());
-    at += b->bytes();
+  for (const Bytes bytes : {m_, v_, moment_scales_}) {
+    if (!bytes.empty()) stream.copy(copy.data() + at, bytes.data(), bytes.size());
+    at += bytes.size();
   }
   stream.synchronize();
   parts.emplace_back(copy);
@@ -285,15 +315,15 @@ std::vector<std::span<const std::byte>> TrainState::moments_on_host(Stream& stre
 }
 
 void TrainState::upload_moments(Stream& stream, const MappedFile& all) {
-  BRIM_CHECK(all.size() == m_.bytes() + v_.bytes() + moment_scales_.bytes(), "{} bytes of moments, {} wanted",
-             all.size(), m_.bytes() + v_.bytes() + moment_scales_.bytes());
+  BRIM_CHECK(all.size() == m_.size() + v_.size() + moment_scales_.size(), "{} bytes of moments, {} wanted", all.size(),
+             m_.size() + v_.size() + moment_scales_.size());
   if (leave_) leave_->synchronize();
   constexpr size_t kPiece = size_t{1} << 20;  // no more of the file than that is in memory
   size_t at = 0;
-  for (DeviceBuffer* b : {&m_, &v_, &moment_scales_})
-    for (size_t done = 0; done < b->bytes();) {
-      const size_t n = std::min(kPiece, b->bytes() - done);
-      stream.copy(static_cast<char*>(b->data()) + done, all.data() + at, n);
+  for (const Bytes bytes : {m_, v_, moment_scales_})
+    for (size_t done = 0; done < bytes.size();) {
+      const size_t n = std::min(kPiece, bytes.size() - done);
+      stream.copy(bytes.data() + done, all.data() + at, n);
       stream.synchronize();
       all.release(at, n);
       done += n;
@@ -302,13 +332,13 @@ void TrainState::upload_moments(Stream& stream, const MappedFile& all) {
 }
 
 void TrainState::refresh(Stream& stream) {
-  if (copy_) {
+  if (!copy_.empty()) {
     const DType compute = activation_type(precision_, device_.kind());
     const int64_t n = layout_.elements();
     convert(stream, {.x = slab(master_, DType::f32, 0, n), .y = slab(copy_, compute, 0, n)});
     return;
   }
-  if (!packed_) return;
+  if (packed_.empty()) return;
   // CPU: the packed matrices follow the master.
   std::vector<std::pair<TensorView, LinearWeight>> work;
   for (size_t i = 0; i < params_.matrix.size(); ++i)
@@ -329,7 +359,7 @@ void TrainState::refresh(Stream& stream) {
   }
 }
 
-void TrainState::zero_grad(Stream& stream) { stream.fill_zero(grad_.data(), grad_.bytes()); }
+void TrainState::zero_grad(Stream& stream) { stream.fill_zero(grad_.data(), grad_.size()); }
 
 void TrainState::step(Stream& stream, const StepSettings& s, int) {
   GradNormArgs norm{.grad = slab(grad_, DType::f32, 0, layout_.elements()),
@@ -373,7 +403,7 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
         view->data = static_cast<char*>(view->data) + shift;
       }
     }
-    if (copy_) args.copy = slab(copy_, compute, part.begin, part.end);
+    if (!copy_.empty()) args.copy = slab(copy_, compute, part.begin, part.end);
     args.grad_factor = factor_;
     args.lr = s.lr;
     args.beta1 = s.beta1;
@@ -386,7 +416,7 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
     else
       step_through_windows(stream, args, part.begin);
   }
-  if (packed_) refresh(stream);
+  if (!packed_.empty()) refresh(stream);
   zero_grad(stream);
 }
 
@@ -397,8 +427,8 @@ void TrainState::step_through_windows(Stream& stream, const AdamWArgs& part, int
     Window& w = windows_[next_window_];
     next_window_ = (next_window_ + 1) % windows_.size();
     const auto bytes = static_cast<size_t>(count * 4);
-    auto* m = static_cast<float*>(m_.data()) + begin + at;
-    auto* v = static_cast<float*>(v_.data()) + begin + at;
+    auto* m = reinterpret_cast<float*>(m_.data()) + begin + at;
+    auto* v = reinterpret_cast<float*>(v_.data()) + begin + at;
     w.stored->wait(*arrive_);  // its last tenant has left
     arrive_->copy(w.m.data, m, bytes);
     arrive_->copy(w.v.data, v, bytes);

@@ -4,13 +4,16 @@
 // is not decayed (biases and norms).
 #pragma once
 #include <array>
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/mapped_file.h"
 #include "device/device.h"
 #include "device/event.h"
 #include "io/weights.h"
+#include "memory/ledger.h"
 #include "model/training_pass.h"
 #include "ops/adamw.h"
 
@@ -32,7 +35,8 @@ struct SlabLayout {
 };
 SlabLayout slab_layout(const ModelShape& shape);
 
-// Bytes by tag: master, gradients, optimizer, weights (the compute copy or the packed matrices).
+// Bytes by tag: master, gradients, optimizer, weights (the compute copy or the packed matrices), workspace (norms and
+// class weights).
 TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimizer optimizer, Moments moments,
                            DeviceKind target, Isa isa);
 
@@ -48,7 +52,7 @@ struct StepSettings {
 class TrainState {
  public:
   TrainState(Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer,
-             Moments moments = Moments::device);
+             Moments moments = Moments::device, PlannedMemory* planned = nullptr);
   ~TrainState();
 
   // Host values of all parameters, in slab order of elements().
@@ -63,7 +67,9 @@ class TrainState {
   const SlabLayout& layout() const { return layout_; }
   const TrainParams& params() const { return params_; }
   Optimizer optimizer() const { return optimizer_; }
-  int64_t bytes() const;  // held on the device
+
+  void set_class_weights(Stream& stream, const std::vector<float>& weights);  // one for each class
+  const TensorView& class_weights() const { return class_weights_; }          // [K] f32; empty: none
 
   // Gradient norm, clipping, AdamW, fresh compute weights, zeroed gradients. `norm` [1] f32 and `factor` [1] f32 stay
   // on the device until read.
@@ -73,7 +79,8 @@ class TrainState {
 
  private:
   void refresh(Stream& stream);  // compute weights from the master
-  TensorView slab(const DeviceBuffer& buffer, DType dtype, int64_t begin, int64_t end) const;
+  using Bytes = std::span<std::byte>;
+  TensorView slab(Bytes bytes, DType dtype, int64_t begin, int64_t end) const;
   void step_through_windows(Stream& stream, const AdamWArgs& part, int64_t begin);
 
   // Three windows of both moments: one arrives, one is stepped, one leaves.
@@ -86,11 +93,13 @@ class TrainState {
   Precision precision_;
   Optimizer optimizer_;
   SlabLayout layout_;
-  DeviceBuffer master_, grad_, copy_, packed_, m_, v_, moment_scales_, scratch_;
-  TensorView norm_, factor_, norm_scratch_;
+  DeviceBuffer block_;  // all of it that is on the device
+  Bytes master_, grad_, copy_, packed_, m_, v_, moment_scales_;
+  TensorView norm_, factor_, norm_scratch_, class_weights_;
+  void* class_weights_at_ = nullptr;
   TrainParams params_;
   // Moments on the host:
-  DeviceBuffer window_bytes_;
+  DeviceBuffer m_on_host_, v_on_host_;
   std::vector<Window> windows_;
   size_t next_window_ = 0;
   std::unique_ptr<Stream> arrive_, leave_;

@@ -361,7 +361,15 @@ TableHome table_home(const WeightSource& source, const ModelShape& s, DeviceKind
   return home;
 }
 
-std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& device, Precision precision) {
+TableHome table_home(const ModelShape& s, DeviceKind target) {
+  if (target != DeviceKind::cpu) return {};
+  return {false, 4 * s.hidden * (s.vocab + s.positions + s.types)};
+}
+
+int64_t load_bytes(const ModelShape& s, int threads) { return threads * 4 * s.hidden * std::max(3 * s.hidden, s.ffn); }
+
+std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& device, Precision precision,
+                                   PlannedMemory* planned) {
   ScopedZone zone(Zone::load_model);
   auto model = std::unique_ptr<Model>(new Model);
   model->dir_ = dir;
@@ -378,7 +386,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
 
   const bool tables_in_slab = table_home(source, s, device.kind()).in_slab;
   const int64_t bytes = layout_weights(s, precision, device.kind(), isa, tables_in_slab, nullptr).bytes;
-  model->slab_ = Ledger::allocate(device, nullptr, Tag::weights, "model", bytes);
+  model->slab_ = Ledger::allocate(device, planned, Tag::weights, "model", bytes);
   model->layout_ = layout_weights(s, precision, device.kind(), isa, tables_in_slab, model->slab_.data());
   // A slab that the host cannot write is filled beside it and copied at once.
   std::unique_ptr<std::byte[]> host;

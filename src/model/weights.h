@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "io/weights.h"
+#include "memory/ledger.h"
 #include "model/encoder.h"
 #include "model/shape.h"
 
@@ -30,15 +31,19 @@ struct TableHome {
   int64_t mapped_bytes = 0;  // of tables that stay mapped
 };
 TableHome table_home(const WeightSource& source, const ModelShape& shape, DeviceKind target);
+TableHome table_home(const ModelShape& shape, DeviceKind target);  // where no file says otherwise: stored in f32
 
-// `tables_in_slab`: on the CPU embedding tables stay where the file is mapped, except int8 ones, which are widened.
 WeightLayout layout_weights(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa,
                             bool tables_in_slab, void* base);
+
+// What loading holds on a CPU beside the slab: each thread that packs weights has one matrix, widened.
+int64_t load_bytes(const ModelShape& shape, int threads);
 
 class Model {
  public:
   // Reads config.json and the weights; the slab is allocated on `device`, which must outlive the model.
-  static std::unique_ptr<Model> load(const std::filesystem::path& dir, Device& device, Precision precision);
+  static std::unique_ptr<Model> load(const std::filesystem::path& dir, Device& device, Precision precision,
+                                     PlannedMemory* planned = nullptr);
 
   const ModelShape& shape() const { return shape_; }
   const HfConfig& config() const { return config_; }

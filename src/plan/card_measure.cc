@@ -34,9 +34,8 @@ extern char** environ;
 namespace brim {
 namespace {
 
-constexpr int kVersion = 1;                  // of the kept file: what it says and how it was measured
-constexpr int64_t kContextMargin = 8 << 20;  // a run held 3 MiB more than its child on an H200
-constexpr int64_t kLargestMatrix = 8192;     // square; larger ones gain nothing on an H200
+constexpr int kVersion = 1;               // of the kept file: what it says and how it was measured
+constexpr int64_t kLargestMatrix = 8192;  // square; larger ones gain nothing on an H200
 constexpr size_t kLargestCopy = size_t{1} << 30;
 
 std::filesystem::path& measuring_program() {
@@ -400,8 +399,8 @@ std::optional<CardMeasurement> run_measurement(const std::vector<std::string>& c
       m.host_bandwidth = j.at("host_bandwidth").get<double>();
       m.by_free_memory = j.at("own_bytes").is_null();
       const int64_t held = m.by_free_memory ? free_before - free_bytes() : j.at("own_bytes").get<int64_t>();
-      m.context_bytes = held - j.at("allocated_bytes").get<int64_t>() + kContextMargin;
-      if (m.context_bytes > kContextMargin && m.tflops > 0) return m;
+      m.context_bytes = held - j.at("allocated_bytes").get<int64_t>() + kRoundingBytes;
+      if (m.context_bytes > kRoundingBytes && m.tflops > 0) return m;
       child.fail_with(fmt::format("it held {} and attained {:g} TFLOP/s", format_bytes(held), m.tflops));
     } catch (const nlohmann::json::exception&) {
       child.fail_with(fmt::format("it answered \"{}\"", line->substr(0, 80)));

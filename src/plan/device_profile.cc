@@ -19,6 +19,10 @@
 
 namespace brim {
 
+int64_t DeviceProfile::rounding_bytes() const {
+  return kind == DeviceKind::cpu ? 0 : std::min(kRoundingBytes, context_bytes);
+}
+
 double DeviceProfile::rate(Precision precision) const {
   switch (precision) {
     case Precision::fp32:

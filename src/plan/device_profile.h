@@ -12,6 +12,9 @@
 
 namespace brim {
 
+// A model's blocks on a card are at most four, and a driver rounds each up by less than 2 MiB.
+constexpr int64_t kRoundingBytes = 8 << 20;
+
 struct DeviceProfile {
   std::string name;  // "h200", "cpu"
   DeviceKind kind = DeviceKind::cpu;
@@ -23,13 +26,14 @@ struct DeviceProfile {
          tops_int8 = 0;       // attained by a large product; 0: not there
   double bandwidth = 0;       // bytes/s, copy, read plus written
   double host_bandwidth = 0;  // cuda: bytes/s each way between page-locked host memory and the card
-  int64_t context_bytes = 0;  // what the process holds on the device beside the plan's own allocations
+  int64_t context_bytes = 0;  // what the process holds on the device beside the plan's own blocks
   bool bf16 = true;           // tflops_half counts for bf16 too, not only for fp16
   bool measured = false;      // rates were measured; else they come from data sheets
   bool context_measured = false;
   bool context_by_free_memory = false;  // and NVML was silent: other processes may be in it
   bool runnable = true;                 // this build has kernels for it; else it can only be planned for
 
+  int64_t rounding_bytes() const;          // of the context: what a driver may add to our blocks by rounding them up
   double rate(Precision precision) const;  // flop/s; 0: the device does not compute in it
   std::string precisions() const;          // "fp32, tf32, bf16"
   const char* mfu_note() const;            // after a share of a card's rate that nobody measured: " of the data sheet"

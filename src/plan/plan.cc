@@ -17,6 +17,8 @@
 #include "base/units.h"
 #include "io/hf_config.h"
 #include "io/weights.h"
+#include "model/staging.h"
+#include "model/validation_plan.h"
 #include "model/weights.h"
 #include "plan/cost.h"
 
@@ -24,13 +26,10 @@ namespace brim {
 namespace {
 
 constexpr int kScoreStagingSlots = 3, kTrainStagingSlots = 3;
-constexpr int64_t kValidationTokens = 16384;  // evaluation between steps shares the arena in batches up to this
-constexpr int64_t kMostCudaTokens = 98304;    // beyond it an H200 with every product tuned gains 2 % at most
+constexpr int64_t kMostCudaTokens = 98304;  // beyond it an H200 with every product tuned gains 2 % at most
 constexpr int64_t kMostCudaTokensFilled = 262144;
 constexpr double kEnough = 0.99;         // of the best speed
 constexpr double kRecomputeToll = 1.03;  // recomputed values come back to cold caches; without it, ties would recompute
-constexpr int64_t kGraphBytes = int64_t{4} << 20;  // small batches' captured graphs and what they copy
-constexpr int64_t kShortestTexts = 4;              // tokens: how many sequences a batch must have room for
 
 struct Way {
   Recompute level = Recompute::none;
@@ -41,10 +40,6 @@ struct Way {
 std::string way_name(const Way& way) {
   return fmt::format("recompute {}{}", recompute_name(way.level),
                      way.moments == Moments::host ? ", optimizer state on the host" : "");
-}
-
-void add(TagBytes& to, const TagBytes& from) {
-  for (size_t t = 0; t < static_cast<size_t>(kTagCount); ++t) to.bytes[t] += from.bytes[t];
 }
 
 std::string limit_text(int64_t bytes) { return fmt::format("{}MiB", (bytes + (1 << 20) - 1) >> 20); }
@@ -67,8 +62,7 @@ class Solver {
         r_.typical_length > 0 ? std::min(r_.typical_length, r_.max_length) : std::min<int64_t>(r_.max_length, 128);
     if (r_.task == Task::score)
       weights_ =
-          layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables_in_slab, nullptr).bytes +
-          r_.mapped_bytes;
+          layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables_in_slab, nullptr).bytes;
     else
       elements_ = slab_layout(r_.shape).elements();
   }
@@ -100,40 +94,46 @@ class Solver {
     p.limit_bytes = r_.limit_bytes;
     p.max_length = r_.max_length;
     p.token_budget = tokens;
-    p.max_sequences = std::max<int64_t>(1, tokens / kShortestTexts);
+    p.max_sequences = most_sequences(tokens);
     p.recompute = way.level;
     p.optimizer = way.optimizer;
     p.moments_on_host = way.moments == Moments::host;
-    const int64_t B = p.max_sequences;
+    p.bytes[Tag::context] = p.peak_bytes = r_.device.context_bytes;
     if (r_.task == Task::score) {
       p.staging_depth = cpu_ ? 1 : kScoreStagingSlots;
       const ForwardPlan f = forward(p.limits(), r_.output);
-      p.bytes = f.arena_tags();
-      p.bytes[Tag::activations] += std::max<int64_t>(0, r_.load_bytes - f.arena_bytes());
-      p.bytes[Tag::weights] += weights_;
-      if (!cpu_) p.bytes[Tag::staging] += p.staging_depth * align_up((2 * tokens + 2 * B + 1 + kArenaAlignment) * 4);
-      if (!cpu_) p.bytes[Tag::graphs] += kGraphBytes;
+      p.add(Tag::weights, "model", weights_);
+      p.add(Tag::weights, "embedding tables, mapped", r_.mapped_bytes);
+      p.add(f.arena_tags(), "forward pass");
+      p.add(Tag::activations, "loading", std::max<int64_t>(0, r_.load_bytes - f.arena_bytes()));
+      if (!cpu_) {
+        p.add(Tag::staging, "batches in flight", p.staging_depth * staged_batch_bytes(p.limits()));
+        p.add(Tag::graphs, "small batches", kSmallBatchBytes);
+      }
       s.ops = f.ops;
     } else {
       p.staging_depth = kTrainStagingSlots;
       const TrainPassPlan pass = plan_train_pass(r_.shape, r_.precision, way.level, r_.device.kind, r_.device.isa,
                                                  r_.device.threads, p.limits());
-      p.bytes = pass.placement.at_peak;
-      const int64_t targets = r_.shape.multi_label ? B * r_.shape.sequence_classes : B;
-      if (!cpu_)
-        p.bytes[Tag::staging] +=
-            p.staging_depth * align_up((5 * tokens + 2 * B + 1 + targets) * 4 + 10 * kArenaAlignment);
+      p.add(train_state_bytes(r_.shape, r_.precision, way.optimizer, way.moments, r_.device.kind, r_.device.isa),
+            "training state");
+      p.add(pass.placement.at_peak, "training pass");
       // Evaluation takes turns with training in the same arena; where it needs more, the arena is that much larger.
-      const int64_t others = std::max(evaluation_bytes(p.limits()), r_.load_bytes);
-      p.bytes[Tag::activations] += std::max<int64_t>(0, others - pass.arena_bytes());
-      add(p.bytes,
-          train_state_bytes(r_.shape, r_.precision, way.optimizer, way.moments, r_.device.kind, r_.device.isa));
+      // Loading was before either.
+      const int64_t evaluation = plan_validation(r_.shape, r_.precision, r_.device.kind, r_.device.isa,
+                                                 r_.device.threads, p.limits())
+                                     .arena_bytes(),
+                    others = std::max(evaluation, r_.load_bytes);
+      p.add(Tag::activations, others > evaluation ? "loading" : "evaluation",
+            std::max<int64_t>(0, others - pass.arena_bytes()));
+      if (!cpu_)
+        p.add(Tag::staging, "micro-batches in flight",
+              p.staging_depth * staged_micro_batch_bytes(r_.shape, p.limits()));
       if (r_.global_batch_tokens > 0)
         p.accumulation_steps = std::max<int64_t>(1, (r_.global_batch_tokens + tokens - 1) / tokens);
       s.ops = pass.ops;
     }
-    p.bytes[Tag::context] += r_.device.context_bytes + r_.tokenizer_bytes;
-    p.peak_bytes = p.bytes.total();
+    p.add(Tag::context, r_.task == Task::score ? "tokenizer" : "tokenizer and token sets", r_.tokenizer_bytes);
     return s;
   }
 
@@ -169,9 +169,9 @@ class Solver {
   PassCost cpu_forward_cost() const {
     constexpr int64_t kFew = 24, kMore = 48;
     const auto ops = [&](int64_t tokens) {
-      return forward({tokens, tokens / kShortestTexts, std::min(tokens, r_.max_length)}, r_.output).ops;
+      return forward({tokens, most_sequences(tokens), std::min(tokens, r_.max_length)}, r_.output).ops;
     };
-    return PassCost(ops(kFew), kFew, ops(kMore), kMore, static_cast<double>(kShortestTexts),
+    return PassCost(ops(kFew), kFew, ops(kMore), kMore, static_cast<double>(kFew / most_sequences(kFew)),
                     static_cast<double>(typical_));
   }
 
@@ -219,8 +219,7 @@ class Solver {
                                               r_.device.isa)[Tag::optimizer];
       for (Sized* s : {&moved.small, &moved.large}) {
         s->plan.moments_on_host = way.moments == Moments::host;
-        s->plan.bytes[Tag::optimizer] = bytes;
-        s->plan.peak_bytes = s->plan.bytes.total();
+        s->plan.add(Tag::optimizer, "training state", bytes - s->plan.bytes[Tag::optimizer]);
       }
       curves.push_back(std::move(moved));
     }
@@ -235,15 +234,6 @@ class Solver {
  private:
   ForwardPlan forward(BatchLimits limits, Output output) const {
     return plan_forward(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.device.threads, limits, output);
-  }
-
-  int64_t evaluation_bytes(BatchLimits limits) const {
-    limits.tokens = std::max(limits.longest, std::min(limits.tokens, kValidationTokens));
-    limits.sequences = std::min(limits.sequences, std::max<int64_t>(1, limits.tokens / kShortestTexts));
-    int64_t arena = 0;
-    if (r_.shape.sequence_classes > 0) arena = forward(limits, Output::sequence_logits).arena_bytes();
-    if (r_.shape.token_classes > 0) arena = std::max(arena, forward(limits, Output::token_logits).arena_bytes());
-    return arena + (cpu_ ? 0 : align_up(limits.tokens * 8 + limits.sequences * 8 + 4096));
   }
 
   std::vector<int64_t> grid() const {
@@ -507,16 +497,14 @@ void add_host_memory(PlanRequest& r, const std::filesystem::path& dir) {
   if (r.task == Task::train) {
     r.load_bytes = 4 * slab_layout(s).elements();  // all parameters once more, until the state has them
   } else {
+    TableHome tables = table_home(s, r.device.kind);
     try {
-      const TableHome tables = table_home(*WeightSource::open(dir), s, r.device.kind);
-      r.tables_in_slab = tables.in_slab;
-      r.mapped_bytes = tables.mapped_bytes;
-    } catch (const Error&) {  // a config alone is enough to plan; weights are mostly stored in f32
-      r.tables_in_slab = false;
-      r.mapped_bytes = 4 * s.hidden * (s.vocab + s.positions + s.types);
+      tables = table_home(*WeightSource::open(dir), s, r.device.kind);
+    } catch (const Error&) {  // a config alone is enough to plan
     }
-    // Each thread that packs weights holds one matrix, widened.
-    r.load_bytes = r.device.threads * 4 * s.hidden * std::max(3 * s.hidden, s.ffn);
+    r.tables_in_slab = tables.in_slab;
+    r.mapped_bytes = tables.mapped_bytes;
+    r.load_bytes = load_bytes(s, r.device.threads);
   }
   // Measured on BERT's, RoBERTa's and SentencePiece's: vocabulary, tries and caches take up to three times the files.
   int64_t largest = 0;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "memory/ledger.h"
 #include "memory/tag.h"
 #include "model/forward_runner.h"
 #include "model/shape.h"
@@ -71,13 +72,16 @@ struct PlanRequest {
   int64_t token_budget = 0;            // above 0: this micro-batch and no other (a resumed run)
 };
 
+LedgerEntry context_entry(const DeviceProfile& device);
+
 struct Plan {
   Task task = Task::score;
   DeviceProfile device;
   Precision precision = Precision::fp32;
   Output output = Output::sequence_scores;
   int64_t limit_bytes = 0, peak_bytes = 0;
-  TagBytes bytes;  // sums to peak_bytes
+  std::vector<LedgerEntry> parts;  // what it reserves for itself; the context is the device's, once for all
+  TagBytes bytes;                  // parts and context by tag; sums to peak_bytes
   int64_t token_budget = 0, max_sequences = 0, max_length = 0;
   int staging_depth = 0;  // batches in flight
   Recompute recompute = Recompute::none;
@@ -90,6 +94,11 @@ struct Plan {
   std::vector<std::string> notes;        // what the user must hear: numbers change, a card cannot be run
   std::vector<std::string> why;          // the reason for each choice
   BatchLimits limits() const { return {token_budget, max_sequences, max_length}; }
+  // To parts, bytes and peak_bytes; a part of that tag and owner grows, or shrinks with fewer than 0.
+  void add(Tag tag, const std::string& owner, int64_t bytes);
+  void add(const TagBytes& bytes, const std::string& owner);
+  int64_t own_bytes() const { return peak_bytes - device.context_bytes; }  // the sum of its parts
+  std::vector<LedgerEntry> ledger() const;  // the context and the parts: sums to peak_bytes
   bool operator==(const Plan& other) const;
 };
 
@@ -98,6 +107,17 @@ struct Plan {
 // that fit. More limit never gives a slower plan.
 Plan solve(const PlanRequest& request);
 
+// What driver and libraries (on a CPU the program) hold, once for all models on the device.
+void hold_context(Ledger& ledger, const DeviceProfile& device);
+// That, and the plan's parts, all or nothing; `name` says whose they are.
+PlannedMemory reserve(Ledger& ledger, const Plan& plan, const std::string& name);
+// What models on one device reserve together: the context once, the parts under their names (one for each plan).
+std::vector<LedgerEntry> ledger_of(const std::vector<const Plan*>& plans, const std::vector<std::string>& names);
+
+int64_t planned_bytes(const std::vector<const Plan*>& plans);  // the sum of that
+
+// What of a limit `models` may divide: the context has room for rounding one model's blocks up, not for more.
+int64_t limit_for(size_t models, int64_t limit_bytes, const DeviceProfile& device);
 // Divides a limit among models that share a device and its context, in their order: each takes what speed needs of what
 // is left; if that starves a later one, all get equal parts. `take` plans or opens one under a limit, the context
 // included, and returns its peak.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -24,7 +25,40 @@ std::optional<Enum> by_name(const char* const (&names)[N], const std::string& te
   return std::nullopt;
 }
 
+// A plan's parts, of what was written; a plan of before the ledger has its bytes by tag alone.
+std::vector<LedgerEntry> parts_of_json(const nlohmann::ordered_json& j, const Plan& p) {
+  std::vector<LedgerEntry> parts;
+  const LedgerEntry context = context_entry(p.device);
+  if (!j.contains("ledger")) {
+    for (int t = 0; t < kTagCount; ++t) {
+      const auto tag = static_cast<Tag>(t);
+      const int64_t bytes = p.bytes[tag] - (tag == Tag::context ? context.bytes : 0);
+      if (bytes > 0) parts.push_back({tag, tag_name(tag), bytes});
+    }
+    return parts;
+  }
+  for (const auto& e : j.at("ledger")) {
+    const auto name = e.at("tag").get<std::string>();
+    int t = 0;
+    while (t < kTagCount && name != tag_name(static_cast<Tag>(t))) ++t;
+    if (t == kTagCount) fail(ErrorCode::bad_data, "not a plan: tag \"{}\" is not known", name);
+    parts.push_back({static_cast<Tag>(t), e.at("owner").get<std::string>(), e.at("bytes").get<int64_t>()});
+  }
+  if (const auto own = std::find(parts.begin(), parts.end(), context); own != parts.end()) parts.erase(own);
+  if (total_bytes(parts) != p.own_bytes())
+    fail(ErrorCode::bad_data, "not a plan: its ledger sums to {} bytes, peak_bytes is {}",
+         total_bytes(parts) + context.bytes, p.peak_bytes);
+  return parts;
+}
+
 }  // namespace
+
+nlohmann::ordered_json ledger_json(const std::vector<LedgerEntry>& entries) {
+  auto list = nlohmann::ordered_json::array();
+  for (const LedgerEntry& e : entries)
+    list.push_back({{"tag", tag_name(e.tag)}, {"owner", e.owner}, {"bytes", e.bytes}});
+  return list;
+}
 
 const char* task_name(Task task) { return task == Task::score ? "score" : "train"; }
 
@@ -37,6 +71,7 @@ std::string to_json(const Plan& p) {
     if (tag == Tag::token_set && p.bytes[tag] == 0) continue;  // known to a training run alone
     bytes[tag_name(tag)] = p.bytes[tag];
   }
+  j["ledger"] = ledger_json(p.ledger());
   j["token_budget"] = p.token_budget;
   j["max_sequences"] = p.max_sequences;
   j["max_length"] = p.max_length;
@@ -92,6 +127,7 @@ Plan plan_from_json(std::string_view text) {
     p.tokens_per_second = j.at("tokens_per_second").get<double>();
     p.step_seconds = j.at("step_seconds").get<double>();
     p.device = profile_of_json(j.at("device"));
+    p.parts = parts_of_json(j, p);
     if (j.contains("gemm_choices"))
       for (const auto& [key, algorithm] : j.at("gemm_choices").items())
         p.gemm_choices.push_back({.key = key, .algorithm = algorithm.get<std::string>()});

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device profile as a JSON value, shared by device_profile.cc and plan_json.cc; included by .cc files only.
+// Parts of a plan as JSON values, shared by those who write them; included by .cc files only.
 #pragma once
 #include <nlohmann/json.hpp>
 
+#include "memory/ledger.h"
 #include "plan/device_profile.h"
 
 namespace brim {
 
 nlohmann::ordered_json profile_to_json(const DeviceProfile& profile);
 DeviceProfile profile_of_json(const nlohmann::ordered_json& json);
+nlohmann::ordered_json ledger_json(const std::vector<LedgerEntry>& entries);
 
 }  // namespace brim

@@ -168,10 +168,8 @@ void keep_layers(TrainJob& job, const ModelShape& whole, std::vector<float>& mas
 Plan plan_beside_teacher(PlanRequest r, const std::string& dir) {
   const ModelShape teacher = read_shape(dir);
   const TableHome tables = table_home(*WeightSource::open(dir), teacher, r.device.kind);
-  const int64_t weights =
-                    layout_weights(teacher, r.precision, r.device.kind, r.device.isa, tables.in_slab, nullptr).bytes +
-                    tables.mapped_bytes,
-                limit = r.limit_bytes;
+  const int64_t slab = layout_weights(teacher, r.precision, r.device.kind, r.device.isa, tables.in_slab, nullptr).bytes,
+                weights = slab + tables.mapped_bytes, limit = r.limit_bytes;
   const auto arena = [&](const Plan& p) {
     return plan_forward(teacher, r.precision, r.device.kind, r.device.isa, r.device.threads, p.limits(),
                         Output::sequence_logits)
@@ -190,9 +188,9 @@ Plan plan_beside_teacher(PlanRequest r, const std::string& dir) {
     fail(ErrorCode::does_not_fit, "{}\nThe figures above leave out {} of the limit for the teacher ({}): add them.",
          e.what(), format_bytes(limit - r.limit_bytes), dir);
   }
-  p.bytes[Tag::weights] += weights;
-  p.bytes[Tag::activations] += arena(p);
-  p.peak_bytes = p.bytes.total();
+  p.add(Tag::weights, "teacher", slab);
+  p.add(Tag::weights, "teacher's embedding tables, mapped", tables.mapped_bytes);
+  p.add(Tag::activations, "teacher's pass", arena(p));
   p.limit_bytes = limit;
   p.why.push_back(fmt::format("the teacher takes {} for weights and {} for its pass", format_bytes(weights),
                               format_bytes(arena(p))));
@@ -264,14 +262,26 @@ Plan solve_train_request(const TrainJob& job, const PlanRequest& request) {
 }
 
 void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute> recompute) {
-  const int64_t limit =
-      job.settings.memory_limit.on(job.device->memory(), job.device->name(), job.settings.limit_origin);
+  Ledger& ledger = Ledger::of(*job.device);
+  if (!ledger.limited())  // once: a second look would take what this run holds for another's
+    ledger.set_limit(job.settings.memory_limit.on(job.device->memory(), job.device->name(), job.settings.limit_origin));
+  const int64_t limit = ledger.limit_bytes();
   PlanRequest r = train_plan_request(job, measured_profile(*job.device, job.precision, limit), limit);
   if (!r.recompute) r.recompute = recompute;
-  if (token_budget > 0)
-    r.moments = job.plan.moments_on_host ? Moments::host : Moments::device;  // where they are already
+  if (token_budget > 0) {  // the optimizer's state is there already
+    r.moments = job.plan.moments_on_host ? Moments::host : Moments::device;
+    r.optimizer = job.plan.optimizer;
+    r.keep_optimizer = true;
+  }
   r.token_budget = token_budget;
-  job.plan = solve_train_request(job, r);
+  Plan plan = solve_train_request(job, r);
+  if (token_budget > 0) {
+    job.memory.change(plan.parts);
+  } else {
+    job.memory = PlannedMemory();  // nothing is drawn yet, or any more
+    job.memory = reserve(ledger, plan, "training");
+  }
+  job.plan = std::move(plan);
 }
 
 TrainJob open_train_job(const TrainSettings& settings, const std::function<void(const std::string&)>& say) {

@@ -37,6 +37,7 @@ struct TrainJob {
   bool tokens_cached = false;  // an earlier run had tokenized the training rows
   Precision precision = Precision::fp32;
   Plan plan;
+  PlannedMemory memory;  // the plan's parts, from which everything on the device is drawn
   TokenPlacement token_placement = TokenPlacement::staged;
   std::string precision_reason;
   std::string data_hash;  // of tokens and labels, both sets
@@ -49,7 +50,8 @@ std::string best_metric(const TrainSettings& settings, TrainTask task);
 // Throws with the right code for everything that is wrong with settings, data or model.
 TrainJob open_train_job(const TrainSettings& settings, const std::function<void(const std::string&)>& say);
 
-// (Re)computes job.plan, a teacher's bytes included; used again when a checkpoint brings its own budget (above 0).
+// (Re)computes job.plan, a teacher's bytes included, and reserves its parts; used again when a checkpoint brings its
+// own budget (above 0).
 void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute> recompute);
 
 // What a plan of this job is asked for, beside a micro-batch that is given; and the plan, a teacher's bytes included.

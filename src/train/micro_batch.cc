@@ -5,7 +5,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "memory/ledger.h"
+#include "memory/placement.h"
+#include "model/staging.h"
 #include "ops/gather_tokens.h"
 #include "ops/loss.h"
 
@@ -61,27 +62,28 @@ void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, co
 }
 
 struct BatchStager::Slot {
-  DeviceBuffer host, device;
+  DeviceBuffer host;
+  char* device = nullptr;
   std::unique_ptr<Event> copied, used;
   bool in_use = false;
 };
 
-int64_t BatchStager::slot_bytes(const ModelShape& shape, BatchLimits l) {
-  const int64_t targets = shape.multi_label ? l.sequences * shape.sequence_classes : l.sequences;
-  return (5 * l.tokens + 2 * l.sequences + 1 + targets) * 4 + 10 * kArenaAlignment;
-}
-
-BatchStager::BatchStager(Device& device, const ModelShape& shape, BatchLimits limits, int depth, TensorView token_set)
+BatchStager::BatchStager(Device& device, const ModelShape& shape, BatchLimits limits, int depth, TensorView token_set,
+                         PlannedMemory* planned)
     : device_(device), shape_(shape), token_set_(token_set) {
   if (device.kind() == DeviceKind::cpu && !token_set) return;
   copy_ = device.make_stream();
   spans_ = DeviceSpans::make(device, *copy_, "copy", Zone::copy);
+  TagBytes each;
+  each[Tag::staging] = staged_micro_batch_bytes(shape, limits);
+  if (token_set) each[Tag::token_set] = staged_places_bytes(limits);
+  TagBytes all;
+  for (const Tag tag : {Tag::staging, Tag::token_set}) all[tag] = depth * each[tag];
+  block_ = Ledger::allocate(device, planned, all, "micro-batches in flight");
   for (int i = 0; i < depth; ++i) {
     auto slot = std::make_unique<Slot>();
-    const auto bytes = static_cast<size_t>(slot_bytes(shape, limits) + (token_set ? begins_bytes(limits) : 0));
-    slot->host = device.allocate_host(bytes);
-    slot->device =
-        Ledger::allocate(device, nullptr, Tag::staging, "micro-batches in flight", static_cast<int64_t>(bytes));
+    slot->host = device.allocate_host(static_cast<size_t>(each.total()));
+    slot->device = static_cast<char*>(block_.data()) + i * each.total();
     slot->copied = make_event(device, false);
     slot->used = make_event(device, false);
     slots_.push_back(std::move(slot));
@@ -89,12 +91,6 @@ BatchStager::BatchStager(Device& device, const ModelShape& shape, BatchLimits li
 }
 
 BatchStager::~BatchStager() = default;
-
-int64_t BatchStager::bytes() const {
-  int64_t sum = 0;
-  for (const auto& slot : slots_) sum += static_cast<int64_t>(slot->device.bytes());
-  return sum;
-}
 
 StagedBatch BatchStager::stage(const MicroBatch& m, Stream& compute) {
   StagedBatch s;
@@ -118,7 +114,7 @@ StagedBatch BatchStager::stage(const MicroBatch& m, Stream& compute) {
   ScopedZone zone(Zone::stage, m.packed.tokens());
   int64_t at = 0;
   const auto give_place = [&](TensorView& v) {
-    v.data = static_cast<char*>(slot.device.data()) + at;
+    v.data = slot.device + at;
     at += align_up(v.bytes());
   };
   const auto send = [&](TensorView& v) {
@@ -137,7 +133,7 @@ StagedBatch BatchStager::stage(const MicroBatch& m, Stream& compute) {
     send(s.batch.positions);
   }
   if (spans_) spans_->begin();
-  copy_->copy(slot.device.data(), slot.host.data(), static_cast<size_t>(at));
+  copy_->copy(slot.device, slot.host.data(), static_cast<size_t>(at));
   if (token_set_) {
     give_place(s.batch.ids);
     give_place(s.batch.positions);

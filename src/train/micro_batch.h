@@ -9,7 +9,7 @@
 #include "device/device.h"
 #include "device/device_spans.h"
 #include "device/event.h"
-#include "memory/placement.h"
+#include "memory/ledger.h"
 #include "model/train_runner.h"
 #include "train/dataset.h"
 
@@ -42,18 +42,14 @@ struct StagedBatch {
 class BatchStager {
  public:
   // `token_set` [N] i32 on the device where the set is resident, else empty.
-  BatchStager(Device& device, const ModelShape& shape, BatchLimits limits, int depth, TensorView token_set = {});
+  BatchStager(Device& device, const ModelShape& shape, BatchLimits limits, int depth, TensorView token_set = {},
+              PlannedMemory* planned = nullptr);
   ~BatchStager();
   // Copies to the device on a stream of its own and makes `compute` wait for it. The slot is free again `depth` calls
   // later; mark_used says when the device has read it.
   StagedBatch stage(const MicroBatch& batch, Stream& compute);
   void mark_used(Stream& compute);
-  static int64_t slot_bytes(const ModelShape& shape, BatchLimits limits);
-  static int64_t begins_bytes(BatchLimits limits) {
-    return align_up(limits.sequences * 8);
-  }                       // a slot more where the set is resident
-  int64_t bytes() const;  // on the device
-  void tell_copies();     // those that have passed, to the timeline
+  void tell_copies();  // those that have passed, to the timeline
 
  private:
   struct Slot;
@@ -62,6 +58,7 @@ class BatchStager {
   TensorView token_set_;
   std::unique_ptr<Stream> copy_;
   std::unique_ptr<DeviceSpans> spans_;  // of copies; null without a timeline
+  DeviceBuffer block_;                  // of all slots
   std::vector<std::unique_ptr<Slot>> slots_;
   size_t next_ = 0, current_ = 0;
 };

@@ -34,7 +34,7 @@ struct TrainSession::Step {
 TrainSession::TrainSession(TrainJob& job)
     : job_(job),
       state_(*job.device, job.shape, job.precision, job.plan.optimizer,
-             job.plan.moments_on_host ? Moments::host : Moments::device),
+             job.plan.moments_on_host ? Moments::host : Moments::device, &job.memory),
       stream_(job.device->make_stream()) {
   load_gemm_choices(*stream_);
   job_.plan.gemm_choices = gemm_choices(*stream_);
@@ -48,34 +48,34 @@ void TrainSession::open_pass() {
   pass_plan_ = plan_train_pass(job_.shape, job_.precision, job_.plan.recompute, job_.device->kind(), best_isa(),
                                job_.threads, job_.plan.limits());
   if (job_.validation_set.rows() > 0) validation_ = std::make_unique<Validator>(job_, state_);
-  const int64_t arena = std::max(pass_plan_.arena_bytes(), validation_ ? validation_->arena_bytes() : 0);
+  if (!job_.settings.teacher.empty()) teacher_ = std::make_unique<Teacher>(job_, job_.settings.teacher);
+  const int64_t pass = pass_plan_.arena_bytes(),
+                arena = std::max(pass, validation_ ? align_up(validation_->arena_bytes()) : 0),
+                of_teacher = teacher_ ? align_up(teacher_->arena_bytes()) : 0;
   const bool resident = job_.token_placement == TokenPlacement::resident;
   const auto ids = job_.train_set.ids;
-  // One allocation for both: a driver rounds each up on its own, and the plan counts bytes.
-  TagBytes bytes;
-  bytes[Tag::activations] = align_up(arena);
+  // One block for all of them, because a driver rounds each up on its own.
+  TagBytes bytes = pass_plan_.placement.at_peak;
+  bytes[Tag::activations] += arena - pass + of_teacher;
   if (resident) bytes[Tag::token_set] = align_up(static_cast<int64_t>(ids.size_bytes()));
-  arena_ = Ledger::allocate(*job_.device, nullptr, bytes, "training pass");
+  arena_ = Ledger::allocate(*job_.device, &job_.memory, bytes, "training pass");
+  char* next = static_cast<char*>(arena_.data()) + arena;
+  if (teacher_) teacher_->use_arena(next);
+  next += of_teacher;
   spans_ = DeviceSpans::make(*job_.device, *stream_, "device", Zone::device_busy);
   if (validation_) {
-    validation_->use_arena(*stream_, arena_.data());
+    validation_->use_arena(arena_.data());
     validation_->use_spans(spans_.get());
   }
   TensorView token_set;
   if (resident) {
-    token_set = TensorView(static_cast<char*>(arena_.data()) + align_up(arena), DType::i32, {job_.train_set.tokens()});
+    token_set = TensorView(next, DType::i32, {job_.train_set.tokens()});
     stream_->copy(token_set.data, ids.data(), ids.size_bytes());
     stream_->synchronize();
   }
-  stager_ =
-      std::make_unique<BatchStager>(*job_.device, job_.shape, job_.plan.limits(), job_.plan.staging_depth, token_set);
-  if (!job_.class_weights.empty()) {
-    weights_ = Ledger::allocate(*job_.device, nullptr, Tag::workspace, "class weights",
-                                static_cast<int64_t>(job_.class_weights.size() * 4));
-    stream_->copy(weights_.data(), job_.class_weights.data(), job_.class_weights.size() * 4);
-    stream_->synchronize();
-  }
-  if (!job_.settings.teacher.empty()) teacher_ = std::make_unique<Teacher>(job_, job_.settings.teacher);
+  stager_ = std::make_unique<BatchStager>(*job_.device, job_.shape, job_.plan.limits(), job_.plan.staging_depth,
+                                          token_set, &job_.memory);
+  if (!job_.class_weights.empty()) state_.set_class_weights(*stream_, job_.class_weights);
 }
 
 void TrainSession::begin_step(const MicroBatch& m) {
@@ -107,8 +107,7 @@ void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
   pass.dropout.seed = mix_seed(static_cast<uint64_t>(s.seed), m.step, m.number);
   TrainTargets targets = staged.targets;
   if (spans_) spans_->begin();
-  if (weights_)
-    targets.class_weights = TensorView(weights_.data(), DType::f32, {static_cast<int64_t>(job_.class_weights.size())});
+  targets.class_weights = state_.class_weights();
   Step& p = *unread_.back();
   if (m.number == 0) p.begin->record(*stream_);
   if (teacher_) {

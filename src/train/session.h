@@ -51,7 +51,7 @@ class TrainSession {
   TrainState state_;
   std::unique_ptr<Stream> stream_;
   TrainPassPlan pass_plan_;
-  DeviceBuffer arena_, weights_;
+  DeviceBuffer arena_;
   std::unique_ptr<BatchStager> stager_;
   std::unique_ptr<Validator> validation_;
   std::unique_ptr<Teacher> teacher_;

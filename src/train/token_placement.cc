@@ -2,9 +2,9 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/units.h"
+#include "model/staging.h"
 #include "monitor/host.h"
 #include "train/job.h"
-#include "train/micro_batch.h"
 
 namespace brim {
 namespace {
@@ -20,10 +20,10 @@ bool fits_in_host_memory(int64_t bytes) {
 TagBytes resident_bytes(const TrainJob& job) {
   TagBytes bytes;
   const int64_t depth = job.plan.staging_depth;
-  bytes[Tag::token_set] = align_up(static_cast<int64_t>(job.train_set.ids.size_bytes())) +
-                          depth * BatchStager::begins_bytes(job.plan.limits());
+  bytes[Tag::token_set] =
+      align_up(static_cast<int64_t>(job.train_set.ids.size_bytes())) + depth * staged_places_bytes(job.plan.limits());
   if (job.device->kind() == DeviceKind::cpu)
-    bytes[Tag::staging] = depth * BatchStager::slot_bytes(job.shape, job.plan.limits());
+    bytes[Tag::staging] = depth * staged_micro_batch_bytes(job.shape, job.plan.limits());
   return bytes;
 }
 
@@ -60,8 +60,8 @@ void place_token_set(TrainJob& job) {
          "`token_set=streamed`: the token cache holds no file of this set, see the warning above");
   if (asked == TokenPlacement::resident || (free && !cpu && more.total() <= room)) {
     job.token_placement = TokenPlacement::resident;
-    for (int t = 0; t < kTagCount; ++t) plan.bytes[static_cast<Tag>(t)] += more[static_cast<Tag>(t)];
-    plan.peak_bytes = plan.bytes.total();
+    plan.add(more, "training tokens");
+    job.memory.change(plan.parts);
     plan.why.push_back(fmt::format("the token set is resident: {} beside the plan", format_bytes(more.total())));
   } else if (asked == TokenPlacement::staged || !job.train_set.mapped ||
              (free && !cpu && fits_in_host_memory(job.train_set.bytes()))) {

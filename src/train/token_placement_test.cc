@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "device/testing.h"
+#include "model/staging.h"
 #include "train/job.h"
 #include "train/micro_batch.h"
 #include "train/tiny_job.h"
@@ -105,9 +106,13 @@ TEST(TokenPlacement, AResidentSetsBatchIsTheStagedOne) {
     const BatchLimits limits{400, 48, 40};
     auto stream = job.device->make_stream();
     const TensorView set(const_cast<int32_t*>(job.train_set.ids.data()), DType::i32, {job.train_set.tokens()});
-    BatchStager direct(*job.device, job.shape, limits, 2), resident(*job.device, job.shape, limits, 2, set);
-    EXPECT_EQ(direct.bytes(), 0);
-    EXPECT_EQ(resident.bytes(), 2 * (BatchStager::slot_bytes(job.shape, limits) + BatchStager::begins_bytes(limits)));
+    const Ledger& ledger = Ledger::of(*job.device);
+    const int64_t before = ledger.reserved_bytes();
+    BatchStager direct(*job.device, job.shape, limits, 2);
+    EXPECT_EQ(ledger.reserved_bytes(), before);
+    BatchStager resident(*job.device, job.shape, limits, 2, set);
+    EXPECT_EQ(ledger.reserved_bytes() - before,
+              2 * (staged_micro_batch_bytes(job.shape, limits) + staged_places_bytes(limits)));
     for (const std::vector<int64_t>& rows : {std::vector<int64_t>{3}, {47, 0, 12, 5}, {0, 1, 2, 3, 4, 5, 6, 7}}) {
       MicroBatch m;
       build_micro_batch(job.train_set, rows, job.shape, m);

@@ -8,14 +8,11 @@
 #include "base/thread_pool.h"
 #include "data/metrics.h"
 #include "data/packed_batch.h"
-#include "memory/ledger.h"
+#include "memory/placement.h"
 #include "ops/loss.h"
 
 namespace brim {
 namespace {
-
-// Tokens of a validation batch: past a few thousand a forward pass gains nothing.
-constexpr int64_t kValidationTokens = 16384;
 
 ThreadPool* pool_of(Stream& stream) {
   return stream.kind() == DeviceKind::cpu ? static_cast<CpuStream&>(stream).pool() : nullptr;
@@ -39,37 +36,22 @@ double ValidationResult::value(const std::string& name) const {
 }
 
 Validator::Validator(const TrainJob& job, const TrainState& state)
-    : job_(job), weights_(encoder_weights(job.shape, state.params())) {
-  limits_ = job.plan.limits();
-  limits_.tokens = std::max(limits_.longest, std::min(limits_.tokens, kValidationTokens));
-  limits_.sequences = std::min(limits_.sequences, std::max<int64_t>(1, limits_.tokens / 4));
-  auto plan = [&](Output output) {
-    return plan_forward(job.shape, job.precision, job.device->kind(), best_isa(), job.threads, limits_, output);
-  };
-  if (job.shape.sequence_classes > 0) sequence_plan_ = plan(Output::sequence_logits);
-  if (job.shape.token_classes > 0) token_plan_ = plan(Output::token_logits);
+    : job_(job),
+      weights_(encoder_weights(job.shape, state.params())),
+      plan_(plan_validation(job.shape, job.precision, job.device->kind(), best_isa(), job.threads, job.plan.limits())) {
 }
-
-int64_t Validator::arena_bytes() const {
-  // The batch's integers are staged behind the pass on a GPU.
-  const int64_t staging =
-      job_.device->kind() == DeviceKind::cpu ? 0 : align_up(limits_.tokens * 8 + limits_.sequences * 8 + 4096);
-  return std::max(sequence_plan_.arena_bytes(), token_plan_.arena_bytes()) + staging;
-}
-
-void Validator::use_arena(Stream&, void* arena) { arena_ = arena; }
 
 void Validator::run_pass(Stream& stream, Output output,
                          const std::function<void(int64_t, const float*, int32_t)>& take) {
-  const ForwardPlan& plan = output == Output::token_logits ? token_plan_ : sequence_plan_;
+  const ForwardPlan& plan = output == Output::token_logits ? plan_.token : plan_.sequence;
   ForwardRunner runner(job_.shape, weights_, plan, arena_, pool_of(stream));
   const int64_t K = output_width(job_.shape, output);
   const TrainSet& set = job_.validation_set;
-  Packer packer({limits_.tokens, limits_.sequences}, job_.shape.position_offset);
+  Packer packer({plan_.limits.tokens, plan_.limits.sequences}, job_.shape.position_offset);
   PackedBatch batch;
   std::vector<float> host;
   const bool cpu = stream.kind() == DeviceKind::cpu;
-  char* staging = static_cast<char*>(arena_) + std::max(sequence_plan_.arena_bytes(), token_plan_.arena_bytes());
+  char* staging = static_cast<char*>(arena_) + plan_.pass_bytes();
   auto flush = [&] {
     packer.pop(batch);
     BatchView view = batch.view();
@@ -173,8 +155,8 @@ ValidationResult Validator::run(Stream& stream) {
   return result;
 }
 
-Teacher::Teacher(const TrainJob& job, const std::string& dir) {
-  model_ = Model::load(dir, *job.device, job.precision);
+Teacher::Teacher(TrainJob& job, const std::string& dir) {
+  model_ = Model::load(dir, *job.device, job.precision, &job.memory);
   if (model_->shape().sequence_classes != job.shape.sequence_classes)
     fail(ErrorCode::bad_model, "{}: the teacher has {} classes, the student {}", dir, model_->shape().sequence_classes,
          job.shape.sequence_classes);
@@ -186,13 +168,11 @@ Teacher::Teacher(const TrainJob& job, const std::string& dir) {
          model_->shape().vocab, job.shape.vocab);
   plan_ = plan_forward(model_->shape(), job.precision, job.device->kind(), best_isa(), job.threads, job.plan.limits(),
                        Output::sequence_logits);
-  arena_ = Ledger::allocate(*job.device, nullptr, plan_.arena_tags(), "teacher's pass");
 }
 
 TensorView Teacher::run(Stream& stream, const BatchView& batch) {
   if (!runner_)
-    runner_ =
-        std::make_unique<ForwardRunner>(model_->shape(), model_->weights(), plan_, arena_.data(), pool_of(stream));
+    runner_ = std::make_unique<ForwardRunner>(model_->shape(), model_->weights(), plan_, arena_, pool_of(stream));
   return runner_->run(stream, batch);
 }
 

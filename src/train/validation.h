@@ -9,6 +9,7 @@
 #include "device/device_spans.h"
 #include "model/forward_runner.h"
 #include "model/train_state.h"
+#include "model/validation_plan.h"
 #include "train/job.h"
 
 namespace brim {
@@ -21,8 +22,8 @@ struct ValidationResult {
 class Validator {
  public:
   Validator(const TrainJob& job, const TrainState& state);
-  int64_t arena_bytes() const;
-  void use_arena(Stream& stream, void* arena);            // shared with training: they never run at the same time
+  int64_t arena_bytes() const { return plan_.arena_bytes(); }
+  void use_arena(void* arena) { arena_ = arena; }         // shared with training: they never run at the same time
   void use_spans(DeviceSpans* spans) { spans_ = spans; }  // told of each batch; null: nobody asks
   ValidationResult run(Stream& stream);
 
@@ -32,23 +33,23 @@ class Validator {
                 const std::function<void(int64_t row, const float* logits, int32_t length)>& take);
   const TrainJob& job_;
   EncoderWeights weights_;
-  BatchLimits limits_;
-  ForwardPlan sequence_plan_, token_plan_;
+  ValidationPlan plan_;
   void* arena_ = nullptr;
   DeviceSpans* spans_ = nullptr;
 };
 
 class Teacher {
  public:
-  Teacher(const TrainJob& job, const std::string& dir);
-  // Logits [B,K] of a batch that is on the device; they lie in the teacher's own arena.
+  Teacher(TrainJob& job, const std::string& dir);
+  int64_t arena_bytes() const { return plan_.arena_bytes(); }
+  void use_arena(void* arena) { arena_ = arena; }  // its own: a teacher's logits are read by the training pass
+  // Logits [B,K] of a batch that is on the device; they lie in the arena.
   TensorView run(Stream& stream, const BatchView& batch);
-  int64_t bytes() const { return model_->slab_bytes() + static_cast<int64_t>(arena_.bytes()); }
 
  private:
   std::unique_ptr<Model> model_;
   ForwardPlan plan_;
-  DeviceBuffer arena_;
+  void* arena_ = nullptr;
   std::unique_ptr<ForwardRunner> runner_;
 };
 

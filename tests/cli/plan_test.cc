@@ -84,8 +84,16 @@ TEST_F(PlanVerb, SeveralModelsTogether) {
   const int64_t context = all.at("context_bytes").get<int64_t>();
   EXPECT_EQ(all.at("peak_bytes").get<int64_t>(), all.at("models")[0].at("peak_bytes").get<int64_t>() +
                                                      all.at("models")[1].at("peak_bytes").get<int64_t>() - context);
+  int64_t reserved = 0, contexts = 0;
+  for (const auto& entry : all.at("ledger")) {
+    reserved += entry.at("bytes").get<int64_t>();
+    contexts += entry.at("tag") == "context" ? 1 : 0;
+  }
+  EXPECT_EQ(reserved, all.at("peak_bytes").get<int64_t>());
+  EXPECT_EQ(contexts, 1) << "held once for both";
   const std::string said = must(run("tiny,tagger,vader", {}));
-  for (const char* part : {"tiny", "tagger", "vader", "no device memory", "driver", "once for all", "in all"})
+  for (const char* part :
+       {"tiny", "tagger", "vader", "no device memory", "tiny: model", "driver and libraries", "in all", "left"})
     EXPECT_NE(said.find(part), std::string::npos) << said;
   EXPECT_EQ(must({"plan", "--model", "tiny", "--model", "tagger", "--device", "rtx3060"}),
             must(run("tiny,tagger", {})));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <map>
 
 #include "cli/program.h"
 
@@ -224,6 +225,12 @@ TEST_F(Verbs, PlanAnswersWithoutTheDevice) {
   int64_t sum = 0;
   for (const auto& [tag, bytes] : plan.at("bytes").items()) sum += bytes.get<int64_t>();
   EXPECT_EQ(sum, plan.at("peak_bytes").get<int64_t>());
+  std::map<std::string, int64_t> by_tag;
+  for (const auto& entry : plan.at("ledger")) {
+    EXPECT_FALSE(entry.at("owner").get<std::string>().empty());
+    by_tag[entry.at("tag").get<std::string>()] += entry.at("bytes").get<int64_t>();
+  }
+  for (const auto& [tag, bytes] : plan.at("bytes").items()) EXPECT_EQ(by_tag[tag], bytes.get<int64_t>()) << tag;
   EXPECT_LE(plan.at("peak_bytes").get<int64_t>(), plan.at("limit_bytes").get<int64_t>());
   EXPECT_GT(plan.at("token_budget").get<int64_t>(), 0);
   refused(5, {"--memory-limit"}, {"plan", "--model", "tiny", "--device", "rtx3050-6gb", "--memory-limit", "64MiB"});

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/validation_plan.h"
+
+#include <algorithm>
+
+#include "model/staging.h"
+
+namespace brim {
+
+ValidationPlan plan_validation(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa, int threads,
+                               BatchLimits training) {
+  constexpr int64_t kTokens = 16384;  // past a few thousand a forward pass gains nothing
+  ValidationPlan plan;
+  plan.limits = training;
+  plan.limits.tokens = std::max(training.longest, std::min(training.tokens, kTokens));
+  plan.limits.sequences = std::min(training.sequences, most_sequences(plan.limits.tokens));
+  const auto pass = [&](Output output) {
+    return plan_forward(shape, precision, target, isa, threads, plan.limits, output);
+  };
+  if (shape.sequence_classes > 0) plan.sequence = pass(Output::sequence_logits);
+  if (shape.token_classes > 0) plan.token = pass(Output::token_logits);
+  if (target != DeviceKind::cpu) plan.staging_bytes = staged_batch_bytes(plan.limits);
+  return plan;
+}
+
+}  // namespace brim

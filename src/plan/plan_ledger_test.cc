@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/error.h"
+#include "memory/ledger.h"
+#include "model/weights.h"
+#include "plan/plan.h"
+#include "plan/resolve.h"
+
+namespace brim {
+namespace {
+
+ModelShape small_model(int64_t layers) {
+  ModelShape s;
+  s.family = Family::bert;
+  s.layers = layers;
+  s.hidden = 384;
+  s.heads = 12;
+  s.ffn = 1536;
+  s.vocab = 30522;
+  s.positions = 512;
+  s.types = 2;
+  s.sequence_classes = 3;
+  return s;
+}
+
+DeviceProfile one_core() {
+  DeviceProfile p = estimated_cpu(best_isa(), 1, int64_t{1} << 30);
+  p.context_bytes = int64_t{22} << 20;
+  return p;
+}
+
+PlanRequest ledger_request(const ModelShape& model, Task task, const DeviceProfile& device) {
+  PlanRequest r;
+  r.shape = model;
+  r.task = task;
+  r.device = device;
+  r.precision = resolve_precision({}, device, task).precision;
+  r.max_length = 128;
+  r.limit_bytes = device.total_bytes;
+  return r;
+}
+
+TEST(PlanLedger, PartsSumToThePlanAndAreRead) {
+  for (const char* card : {"rtx3070", "cpu"})
+    for (const Task task : {Task::score, Task::train}) {
+      PlanRequest r =
+          ledger_request(small_model(6), task, card == std::string("cpu") ? one_core() : card_profile(card));
+      add_host_memory(r, std::string(BRIM_SOURCE_DIR) + "/tests/data/models/bert_sequence");
+      const Plan p = solve(r);
+      EXPECT_EQ(total_bytes(p.ledger()), p.peak_bytes);
+      EXPECT_EQ(total_bytes(p.parts), p.own_bytes());
+      TagBytes by_tag;
+      for (const LedgerEntry& e : p.ledger()) {
+        by_tag[e.tag] += e.bytes;
+        EXPECT_GT(e.bytes, 0) << e.owner;
+        EXPECT_FALSE(e.owner.empty());
+      }
+      EXPECT_EQ(by_tag.bytes, p.bytes.bytes);
+      auto j = nlohmann::ordered_json::parse(to_json(p));
+      EXPECT_EQ(plan_from_json(j.dump()).parts, p.parts);
+      j["ledger"][0]["bytes"] = j["ledger"][0]["bytes"].get<int64_t>() + 1;
+      EXPECT_THROW(plan_from_json(j.dump()), Error);
+      j.erase("ledger");  // a checkpoint of before
+      const Plan old = plan_from_json(j.dump());
+      EXPECT_EQ(total_bytes(old.parts), p.own_bytes());
+      EXPECT_EQ(old.bytes.bytes, p.bytes.bytes);
+    }
+}
+
+TEST(PlanLedger, ModelsTogetherHoldTheContextOnce) {
+  const DeviceProfile card = card_profile("rtx3070");
+  const Plan a = solve(ledger_request(small_model(6), Task::score, card)),
+             b = solve(ledger_request(small_model(12), Task::score, card));
+  const auto entries = ledger_of({&a, &b}, {"mini", "base"});
+  EXPECT_EQ(total_bytes(entries), a.own_bytes() + b.own_bytes() + card.context_bytes);
+  EXPECT_EQ(total_bytes(entries), planned_bytes({&a, &b}));
+  EXPECT_EQ(entries[0].owner, "mini: model");
+  EXPECT_EQ(entries.back(), context_entry(card));
+  Ledger ledger(total_bytes(entries));
+  {
+    const PlannedMemory first = reserve(ledger, a, "mini"), second = reserve(ledger, b, "base");
+    EXPECT_EQ(ledger.left_bytes(), 0);
+    EXPECT_EQ(first.bytes(), a.own_bytes());
+  }
+  EXPECT_EQ(ledger.reserved_bytes(), card.context_bytes);
+  EXPECT_EQ(limit_for(1, 1 << 30, card), 1 << 30);
+  EXPECT_EQ(limit_for(3, 1 << 30, card), (1 << 30) - 2 * kRoundingBytes);
+  EXPECT_EQ(limit_for(3, 1 << 30, one_core()), 1 << 30);
+}
+
+// Two models that come and go on one device: what is held never passes the limit, and a refusal says who holds the
+// rest.
+TEST(PlanLedger, TwoHundredLoadsAndEvictionsStayUnderTheLimit) {
+  struct Loaded {
+    PlannedMemory memory;
+    std::unique_ptr<Model> model;
+    DeviceBuffer arena;
+  };
+  const auto device = open_cpu_device(1);
+  Ledger& ledger = Ledger::of(*device);
+  std::vector<std::string> dirs;
+  std::vector<Plan> plans;
+  for (const char* name : {"bert_sequence", "roberta_sequence"}) {
+    dirs.push_back(fmt::format("{}/tests/data/models/{}", BRIM_SOURCE_DIR, name));
+    PlanRequest r;
+    r.shape = read_shape(dirs.back());
+    r.device = one_core();
+    r.max_length = r.shape.max_tokens();
+    r.limit_bytes = int64_t{64} << 20;
+    add_host_memory(r, dirs.back());
+    plans.push_back(solve(r));
+  }
+  ledger.set_limit(planned_bytes({&plans[0], &plans[1]}) + plans[0].own_bytes() / 2);  // both, not one of them twice
+  std::mt19937 random(5);
+  std::vector<std::pair<size_t, Loaded>> held;
+  int loaded = 0, refused = 0, evicted = 0;
+  for (int i = 0; i < 200; ++i) {
+    if (random() % 3 == 0 && !held.empty()) {
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(random() % held.size()));
+      ++evicted;
+    } else {
+      const size_t m = random() % 2;
+      const Plan& plan = plans[m];
+      const std::string name = std::filesystem::path(dirs[m]).filename().string();
+      try {
+        Loaded one;
+        one.memory = reserve(ledger, plan, name);
+        one.model = Model::load(dirs[m], *device, plan.precision, &one.memory);
+        const ForwardPlan forward = plan_forward(one.model->shape(), plan.precision, DeviceKind::cpu, plan.device.isa,
+                                                 1, plan.limits(), plan.output);
+        one.arena = Ledger::allocate(*device, &one.memory, forward.arena_tags(), "forward pass");
+        held.emplace_back(m, std::move(one));
+        ++loaded;
+      } catch (const Error& e) {
+        ASSERT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
+        const std::string why = e.what();
+        EXPECT_NE(why.find(name + " asks for"), std::string::npos) << why;
+        EXPECT_NE(why.find("(weights)"), std::string::npos) << why;
+        EXPECT_NE(why.find("program (context)"), std::string::npos) << why;
+        ++refused;
+      }
+    }
+    int64_t expected = plans[0].device.context_bytes;
+    for (const auto& [m, one] : held) expected += plans[m].own_bytes();
+    ASSERT_EQ(ledger.reserved_bytes(), loaded > 0 ? expected : 0);
+    ASSERT_LE(ledger.most_reserved_bytes(), ledger.limit_bytes());
+  }
+  EXPECT_GT(loaded, 20);
+  EXPECT_GT(refused, 20);
+  EXPECT_GT(evicted, 20);
+  held.clear();
+  EXPECT_EQ(ledger.reserved_bytes(), plans[0].device.context_bytes) << "the program's own stays";
+}
+
+}  // namespace
+}  // namespace brim
