@@ -116,6 +116,38 @@ class Columns {
   Predictions p_;
 };
 
+// Many texts through `model`. `finish` is called for every row that has scores.
+Predictions score_many(TextModel& model, int threads, std::span<const std::string_view> texts, std::stop_token stop,
+                       const std::function<void(size_t)>& progress, Columns& columns,
+                       const std::function<void(Predictions&, size_t row)>& finish) {
+  std::atomic<bool> stopped{false};
+  const std::stop_callback on_stop(stop, [&] { stopped = true; });
+  PipelineOptions options;
+  options.stop = &stopped;
+  options.tokenizer_threads = threads;
+  Predictions& p = columns.predictions();
+  TextSource source(texts, stop);
+  size_t done = 0;
+  const auto collect = [&](ScoredChunk& chunk) {
+    const auto first = static_cast<size_t>(chunk.rows.first_row);
+    for (const RowError& e : chunk.errors) p.errors.emplace_back(first + e.row, e.error);
+    std::copy(chunk.truncated.begin(), chunk.truncated.end(), at(p.truncated, first));
+    if (!p.entities.empty()) std::move(chunk.entities.begin(), chunk.entities.end(), at(p.entities, first));
+    if (p.width > 0) std::copy(chunk.scores.begin(), chunk.scores.end(), at(p.scores, first * p.width));
+    size_t error = 0;
+    for (size_t row = 0; row < chunk.rows.size(); ++row) {
+      if (error < chunk.errors.size() && chunk.errors[error].row == row)
+        ++error;
+      else if (p.width > 0)
+        finish(p, first + row);
+    }
+    done = first + chunk.rows.size();
+    if (progress) progress(done);
+  };
+  run_pipeline(model, source, collect, nullptr, options);
+  return columns.finish(done);
+}
+
 class EncoderScorer final : public Scorer {
  public:
   EncoderScorer(std::unique_ptr<Engine> engine, const ScorerOptions& options)
@@ -180,36 +212,8 @@ class EncoderScorer final : public Scorer {
     size_t bytes = 0;
     for (size_t i = 0; i < texts.size() && bytes <= kFewBytes; ++i) bytes += texts[i].size() + 1;
     if (bytes <= kFewBytes) return score_few(texts, stop, columns, progress);
-    std::atomic<bool> stopped{false};
-    const std::stop_callback on_stop(stop, [&] { stopped = true; });
-    PipelineOptions options;
-    options.stop = &stopped;
-    size_t done = 0;
-    Predictions& p = columns.predictions();
-    TextSource source(texts, stop);
-    run_pipeline(
-        *engine_, source,
-        [&](ScoredChunk& chunk) {
-          const auto first = static_cast<size_t>(chunk.rows.first_row);
-          for (const RowError& e : chunk.errors) p.errors.emplace_back(first + e.row, e.error);
-          std::copy(chunk.truncated.begin(), chunk.truncated.end(), at(p.truncated, first));
-          if (kind_ == ModelKind::tagger) {
-            std::move(chunk.entities.begin(), chunk.entities.end(), at(p.entities, first));
-          } else {
-            std::copy(chunk.scores.begin(), chunk.scores.end(), at(p.scores, first * width_));
-            size_t error = 0;
-            for (size_t row = 0; row < chunk.rows.size(); ++row) {
-              if (error < chunk.errors.size() && chunk.errors[error].row == row)
-                ++error;
-              else
-                finish_row(p, first + row);
-            }
-          }
-          done = first + chunk.rows.size();
-          if (progress) progress(done);
-        },
-        nullptr, options);
-    return columns.finish(done);
+    return score_many(*engine_, 0, texts, stop, progress, columns,
+                      [this](Predictions& p, size_t row) { finish_row(p, row); });
   }
 
   void close() override {
@@ -370,33 +374,12 @@ class RulesScorer final : public Scorer {
                     const std::function<void(size_t)>& progress) override {
     if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
     Columns columns(texts.size(), kVaderWidth, true, false);
-    Predictions& p = columns.predictions();
-    std::atomic<bool> stopped{false};
-    const std::stop_callback on_stop(stop, [&] { stopped = true; });
-    PipelineOptions options;
-    options.stop = &stopped;
-    options.tokenizer_threads = threads_;
-    TextSource source(texts, stop);
     RulesModel rules;
-    size_t done = 0;
-    run_pipeline(
-        rules, source,
-        [&](ScoredChunk& chunk) {
-          const auto first = static_cast<size_t>(chunk.rows.first_row);
-          for (const RowError& e : chunk.errors) p.errors.emplace_back(first + e.row, e.error);
-          std::copy(chunk.scores.begin(), chunk.scores.end(),
-                    p.scores.begin() + static_cast<std::ptrdiff_t>(first * kVaderWidth));
-          for (size_t row = 0; row < chunk.rows.size(); ++row) {
-            if (chunk.error(row) != nullptr) continue;
-            const Choice choice = choose_vader_label(&chunk.scores[row * kVaderWidth]);
-            p.labels[first + row] = choice.label;
-            p.label_scores[first + row] = choice.score;
-          }
-          done = first + chunk.rows.size();
-          if (progress) progress(done);
-        },
-        nullptr, options);
-    return columns.finish(done);
+    return score_many(rules, threads_, texts, stop, progress, columns, [](Predictions& p, size_t row) {
+      const Choice choice = choose_vader_label(&p.scores[row * kVaderWidth]);
+      p.labels[row] = choice.label;
+      p.label_scores[row] = choice.score;
+    });
   }
 
   void close() override { closed_ = true; }
