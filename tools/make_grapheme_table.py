@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes src/text/grapheme_table.inc: the classes of code points that decide where a grapheme cluster ends.
+"""Writes src/text/unicode/grapheme_table.inc: the classes of code points that decide where a grapheme cluster ends.
 
 The Precompiled normalizer of Hugging Face's tokenizers works on grapheme clusters, by the Unicode version its library
 was built with. So the classes are not read from a Unicode data file but asked from that normalizer: with a charsmap
 that rewrites "a", the text "a" + X loses X exactly if X joins the cluster of "a" (the normalizer rewrites a whole
 cluster when its beginning has a rewriting), and so on for the other rules.
 
-    python3 tools/make_grapheme_table.py > src/text/grapheme_table.inc      (needs: tokenizers, sentencepiece)
+    python3 tools/make_grapheme_table.py > src/text/unicode/grapheme_table.inc      (needs: tokenizers, sentencepiece)
 """
 import os
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes src/text/unicode_tables.inc from Debian's unicode-data package (15.0).
+"""Writes src/text/unicode/unicode_tables.inc from Debian's unicode-data package (15.0).
 
 Hugging Face's tokenizers draws on several Unicode versions at once: its normalizer is at 9, its punctuation and accents
 at 8, its regular expressions at 16, lower-casing at 17. tools/unicode_overrides.json holds where each of them differs
@@ -13,7 +13,7 @@ import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OVERRIDES = ROOT / "tools/unicode_overrides.json"
-OUTPUT = ROOT / "src/text/unicode_tables.inc"
+OUTPUT = ROOT / "src/text/unicode/unicode_tables.inc"
 LAST = 0x110000
 SURROGATES = range(0xD800, 0xE000)
 CODE_POINTS = [c for c in range(LAST) if c not in SURROGATES]

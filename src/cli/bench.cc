@@ -23,10 +23,10 @@
 #include "engine/label.h"
 #include "engine/pipeline.h"
 #include "io/compress.h"
-#include "io/row_reader.h"
+#include "jobs/overlap.h"
+#include "jobs/spread.h"
 #include "monitor/host.h"
-#include "report/overlap.h"
-#include "report/spread.h"
+#include "rows/row_reader.h"
 
 namespace brim {
 namespace {

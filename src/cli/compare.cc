@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // brim compare: several models over the same rows, one after another, each with the machine to itself.
-#include "report/compare.h"
+#include "jobs/compare.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -16,14 +16,14 @@
 #include "base/units.h"
 #include "cli/engine_flags.h"
 #include "cli/verb.h"
-#include "engine/evaluate.h"
 #include "engine/label.h"
 #include "engine/pipeline.h"
+#include "hub/hf_config.h"
+#include "hub/weights.h"
 #include "io/atomic_file.h"
 #include "io/compress.h"
-#include "io/hf_config.h"
-#include "io/jsonl.h"
-#include "io/weights.h"
+#include "jobs/evaluate.h"
+#include "rows/jsonl.h"
 
 namespace brim {
 namespace {

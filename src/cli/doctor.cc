@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // brim doctor: what kept a run from being faster, and what changing it would bring. Reads the trace of a run or makes
 // the run itself; --apply writes the settings it recommends, --verify runs once more with them.
-#include "report/doctor.h"
+#include "jobs/doctor.h"
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -26,7 +26,7 @@
 #include "cli/verb.h"
 #include "io/atomic_file.h"
 #include "io/compress.h"
-#include "report/doctor_machine.h"
+#include "jobs/doctor_machine.h"
 
 extern char** environ;
 

@@ -17,12 +17,12 @@
 #include "cli/summary.h"
 #include "cli/verb.h"
 #include "engine/pipeline.h"
+#include "hub/model_dir.h"
 #include "io/compress.h"
-#include "io/file_checks.h"
-#include "io/jsonl.h"
-#include "io/model_dir.h"
-#include "io/resume.h"
-#include "io/row_reader.h"
+#include "rows/file_checks.h"
+#include "rows/jsonl.h"
+#include "rows/resume.h"
+#include "rows/row_reader.h"
 
 namespace brim {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "base/settings.h"
 #include "engine/engine.h"
-#include "io/model_dir.h"
-#include "io/row_reader.h"
+#include "hub/model_dir.h"
 #include "plan/resolve.h"
+#include "rows/row_reader.h"
 
 namespace CLI {
 class App;
@@ -39,7 +39,7 @@ struct EngineFlags {
   // For verbs that need a device: `output` overrides what the head gives. Throws usage for VADER.
   std::unique_ptr<Engine> open_engine(std::optional<Output> output = std::nullopt) const;
   void start_trace() const;
-  void write_trace(const std::string& record = "") const;  // `record`: see report/doctor_trace.h
+  void write_trace(const std::string& record = "") const;  // `record`: see jobs/doctor_trace.h
 };
 
 const SettingsTable<EngineFlags>& engine_settings();

@@ -17,11 +17,11 @@
 #include "base/units.h"
 #include "cli/engine_flags.h"
 #include "cli/verb.h"
-#include "data/metrics.h"
-#include "engine/evaluate.h"
 #include "engine/precision.h"
-#include "io/labels.h"
-#include "io/model_dir.h"
+#include "hub/model_dir.h"
+#include "jobs/evaluate.h"
+#include "rows/labels.h"
+#include "rows/metrics.h"
 
 namespace brim {
 namespace {

@@ -17,7 +17,7 @@
 #include "cli/setting_flags.h"
 #include "cli/verb.h"
 #include "engine/precision.h"
-#include "io/model_dir.h"
+#include "hub/model_dir.h"
 #include "plan/card_measure.h"
 #include "plan/profile_json.h"
 #include "text/tokenizer.h"

@@ -18,7 +18,7 @@
 #include "cli/render.h"
 #include "cli/setting_flags.h"
 #include "cli/verb.h"
-#include "io/model_dir.h"
+#include "hub/model_dir.h"
 
 namespace brim {
 namespace {

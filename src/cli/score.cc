@@ -19,13 +19,13 @@
 #include "cli/verb.h"
 #include "engine/label.h"
 #include "engine/pipeline.h"
+#include "hub/model_dir.h"
 #include "io/atomic_file.h"
-#include "io/file_checks.h"
-#include "io/model_dir.h"
-#include "io/resume.h"
-#include "io/row_writer.h"
+#include "jobs/doctor_trace.h"
 #include "monitor/host.h"
-#include "report/doctor_trace.h"
+#include "rows/file_checks.h"
+#include "rows/resume.h"
+#include "rows/row_writer.h"
 
 namespace brim {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/timeline.h"
-#include "data/packed_batch.h"
+#include "batch/packed_batch.h"
 #include "device/device.h"
 #include "device/event.h"
 #include "engine/small_batches.h"

@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "data/metrics.h"
 #include "engine/engine.h"
+#include "rows/metrics.h"
 
 namespace {
 

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "batch/packed_batch.h"
 #include "brim/brim.h"
-#include "data/packed_batch.h"
 #include "device/device.h"
 #include "engine/batch_runner.h"
 #include "engine/run_stats.h"

@@ -15,7 +15,6 @@
 #include "base/utf8.h"
 #include "device/testing.h"
 #include "engine/entities.h"
-#include "engine/evaluate.h"
 #include "engine/pipeline.h"
 #include "engine/precision.h"
 #include "engine/run_stats.h"
@@ -276,27 +275,6 @@ TEST_F(EngineTest, TokenModelsGiveEntitiesWithOffsets) {
   }
 }
 
-// A word with a space is one word and shifts no tag behind it: the text is the same, the tokens are too.
-TEST_F(EngineTest, EvaluationTakesWordsWithSpaces) {
-  put_golden_model(dir_, "bert_token");
-  auto engine = open();
-  std::string apart, joined;
-  for (int w = 5; w < 45; ++w) {
-    apart += fmt::format("w{}\tO\n", w);
-    joined += fmt::format("w{}{}", w, w == 5 ? " " : "\tO\n");
-  }
-  const auto predicted = [&](const std::string& bytes) {
-    put_file(dir_ / "words.conll", bytes);
-    EvalRequest request;
-    request.inputs = {(dir_ / "words.conll").string()};
-    return evaluate(*engine, request).predicted;
-  };
-  std::vector<int32_t> want = predicted(apart);
-  ASSERT_EQ(want.size(), 40u);
-  want.erase(want.begin() + 1);
-  EXPECT_EQ(predicted(joined), want);
-}
-
 TEST(HeldBytes, AreThoseOnTheRunsOwnCard) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   ::setenv("BRIM_NVML_SCENARIO", "name=A,pci=17,pid=1|name=B,pci=65", 1);  // this process is on B only
@@ -395,16 +373,6 @@ TEST(Entities, TagSchemes) {
   for (const char* tag : {"B-LOC", "S-LOC", "U-LOC"}) EXPECT_TRUE(split_tag(tag).begin) << tag;
   for (const char* tag : {"I-LOC", "E-LOC", "L-LOC"}) EXPECT_EQ(split_tag(tag).type, "LOC") << tag;
   EXPECT_EQ(split_tag("LOC").type, "LOC");
-}
-
-TEST(Labels, AreFoundByNameCaseOrNumber) {
-  const std::vector<std::string> labels = {"negative", "neutral", "positive"};
-  EXPECT_EQ(find_label(labels, "neutral"), 1);
-  EXPECT_EQ(find_label(labels, "POSITIVE"), 2);
-  EXPECT_EQ(find_label(labels, "0"), 0);
-  EXPECT_EQ(find_label(labels, "LABEL_2"), 2);
-  EXPECT_FALSE(find_label(labels, "3").has_value());
-  EXPECT_FALSE(find_label(labels, "angry").has_value());
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/label.h"
 
-#include "text/vader.h"
+#include "text/vader/vader.h"
 
 namespace brim {
 

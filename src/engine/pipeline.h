@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "data/words.h"
 #include "engine/engine.h"
 #include "engine/run_stats.h"
-#include "io/row_reader.h"
+#include "rows/row_reader.h"
+#include "text/words.h"
 
 namespace brim {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "device/device.h"
-#include "io/hf_config.h"
+#include "hub/hf_config.h"
 #include "plan/resolve.h"
 
 namespace brim {

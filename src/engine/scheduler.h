@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "data/packed_batch.h"
+#include "batch/packed_batch.h"
 #include "engine/batch_runner.h"
 #include "engine/tokenized_texts.h"
 #include "engine/window_results.h"

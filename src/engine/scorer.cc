@@ -16,7 +16,7 @@
 #include "engine/entities.h"
 #include "engine/label.h"
 #include "engine/pipeline.h"
-#include "io/model_dir.h"
+#include "hub/model_dir.h"
 
 namespace brim {
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "data/packed_batch.h"
+#include "batch/packed_batch.h"
 #include "device/device.h"
 #include "device/event.h"
 #include "device/graph.h"

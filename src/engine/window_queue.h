@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "data/packed_batch.h"
+#include "batch/packed_batch.h"
 #include "engine/engine.h"
 #include "engine/window_results.h"
 

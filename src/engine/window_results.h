@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "data/packed_batch.h"
+#include "batch/packed_batch.h"
 #include "engine/tokenized_texts.h"
 
 namespace brim {

@@ -7,7 +7,6 @@
 #include "base/fuzz_driver.h"
 #include "base/test_files.h"
 #include "io/atomic_file.h"
-#include "io/row_reader.h"
 
 #define LLVMFuzzerTestOneInput fuzz_compress
 #include "io/compress_fuzz.cc"
@@ -91,22 +90,6 @@ TEST_P(Packed, CorruptionIsNoticed) {
     error_of(ErrorCode::bad_data, [&] { unpacked(name_of(GetParam()), broken); });
   }
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { unpacked(name_of(GetParam()), bytes + "garbage"); }), "byte");
-}
-
-TEST_P(Packed, RowsBeforeTheDamageAreDelivered) {
-  std::string lines;
-  for (int i = 0; i < 20000; ++i) lines += "row " + std::to_string(i) + "\n";
-  const std::string bytes = packed(GetParam(), {lines, lines});
-  RowReaderOptions options;
-  options.format = RowFormat::txt;
-  RowReader reader(decompressed(memory_source(name_of(GetParam()), bytes.substr(0, bytes.size() - 10))), options);
-  RowChunk chunk;
-  int64_t rows = 0;
-  error_of(ErrorCode::bad_data, [&] {
-    while (reader.next_chunk(chunk)) rows += static_cast<int64_t>(chunk.size());
-  });
-  EXPECT_GE(rows, 20000);
-  EXPECT_LT(rows, 40000);
 }
 
 TEST_P(Packed, SkipAndPosition) {

@@ -6,9 +6,9 @@
 #include <set>
 
 #include "base/error.h"
-#include "io/hf_config.h"
-#include "io/safetensors.h"
-#include "io/weights.h"
+#include "hub/hf_config.h"
+#include "hub/safetensors.h"
+#include "hub/weights.h"
 #include "model/shape.h"
 
 namespace brim {

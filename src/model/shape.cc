@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "io/hf_config.h"
+#include "hub/hf_config.h"
 
 namespace brim {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "io/hf_config.h"
+#include "hub/hf_config.h"
 #include "ops/op.h"
 
 namespace brim {

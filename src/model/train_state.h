@@ -12,7 +12,7 @@
 #include "base/mapped_file.h"
 #include "device/device.h"
 #include "device/event.h"
-#include "io/weights.h"
+#include "hub/weights.h"
 #include "memory/ledger.h"
 #include "model/training_pass.h"
 #include "ops/adamw.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "io/weights.h"
+#include "hub/weights.h"
 #include "memory/ledger.h"
 #include "model/encoder.h"
 #include "model/shape.h"

@@ -20,7 +20,7 @@
 #include "base/settings.h"
 #include "base/test_files.h"
 #include "base/thread_pool.h"
-#include "data/packed_batch.h"
+#include "batch/packed_batch.h"
 #include "memory/ledger.h"
 #include "model/weights.h"
 #include "plan/resolve.h"

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "report/spread.h"
+#include "jobs/spread.h"
 
 namespace brim {
 

@@ -12,12 +12,12 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "data/metrics.h"
 #include "io/atomic_file.h"
-#include "io/labels.h"
 #include "monitor/host.h"
 #include "monitor/nvml.h"
 #include "report/profile_measure.h"
+#include "rows/labels.h"
+#include "rows/metrics.h"
 
 namespace brim {
 namespace {

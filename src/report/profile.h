@@ -14,9 +14,9 @@
 
 #include "engine/engine.h"
 #include "engine/pipeline.h"
+#include "jobs/spread.h"
 #include "report/llm.h"
 #include "report/plot.h"
-#include "report/spread.h"
 
 namespace brim {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "base/units.h"
-#include "data/metrics.h"
 #include "report/profile.h"
 #include "report/profile_cells.h"
+#include "rows/metrics.h"
 
 namespace brim {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/units.h"
-#include "report/spread.h"
+#include "jobs/spread.h"
 
 namespace brim {
 

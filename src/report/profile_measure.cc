@@ -16,12 +16,12 @@
 #include "base/error.h"
 #include "base/timeline.h"
 #include "base/units.h"
-#include "engine/evaluate.h"
 #include "engine/label.h"
-#include "io/row_writer.h"
+#include "jobs/evaluate.h"
 #include "monitor/host.h"
 #include "monitor/nvml.h"
-#include "text/vader.h"
+#include "rows/row_writer.h"
+#include "text/vader/vader.h"
 
 namespace brim {
 namespace {

@@ -3,8 +3,8 @@
 #include <array>
 
 #include "base/error.h"
-#include "io/row_reader.h"
 #include "report/profile.h"
+#include "rows/row_reader.h"
 
 namespace brim {
 namespace {

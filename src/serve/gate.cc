@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "data/metrics.h"
+#include "rows/metrics.h"
 
 namespace brim::serve {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "report/compare.h"
+#include "jobs/compare.h"
 
 namespace brim::serve {
 

@@ -11,7 +11,7 @@
 #include "base/settings.h"
 #include "base/units.h"
 #include "io/yaml_file.h"
-#include "report/compare.h"
+#include "jobs/compare.h"
 
 namespace brim::serve {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "text/added_tokens.h"
-#include "text/fast_path.h"
-#include "text/scratch.h"
+#include "text/fast/fast_path.h"
+#include "text/fast/scratch.h"
+#include "text/hf/added_tokens.h"
 
 namespace brim {
 

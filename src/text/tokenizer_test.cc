@@ -13,7 +13,7 @@
 #include "base/test_files.h"
 #include "text/load.h"
 #define LLVMFuzzerTestOneInput fuzz_tokenizer_json
-#include "text/tokenizer_json_fuzz.cc"
+#include "text/hf/tokenizer_json_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_tokenizer_encode
 #include "text/tokenizer_encode_fuzz.cc"

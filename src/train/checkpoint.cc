@@ -12,9 +12,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
+#include "hub/safetensors.h"
+#include "hub/weights.h"
 #include "io/atomic_file.h"
-#include "io/safetensors.h"
-#include "io/weights.h"
 #include "model/weights.h"
 
 namespace brim {

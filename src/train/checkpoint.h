@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
-#include "io/hf_config.h"
+#include "hub/hf_config.h"
 #include "model/train_state.h"
 
 namespace brim {

@@ -11,13 +11,13 @@
 #include "base/thread_pool.h"
 #include "base/units.h"
 #include "base/utf8.h"
-#include "data/metrics.h"
-#include "data/words.h"
-#include "io/conll.h"
-#include "io/labels.h"
 #include "io/quote_text.h"
-#include "io/row_reader.h"
 #include "ops/loss.h"
+#include "rows/conll.h"
+#include "rows/labels.h"
+#include "rows/metrics.h"
+#include "rows/row_reader.h"
+#include "text/words.h"
 
 namespace brim {
 namespace {

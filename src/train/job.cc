@@ -9,11 +9,11 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "base/units.h"
-#include "io/conll.h"
-#include "io/labels.h"
 #include "ops/loss.h"
 #include "plan/card_measure.h"
 #include "plan/resolve.h"
+#include "rows/conll.h"
+#include "rows/labels.h"
 #include "train/content_hash.h"
 #include "train/token_cache.h"
 

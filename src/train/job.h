@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "io/hf_config.h"
+#include "hub/hf_config.h"
 #include "model/train_state.h"
 #include "model/weights.h"
 #include "plan/plan.h"

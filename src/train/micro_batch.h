@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "data/packed_batch.h"
+#include "batch/packed_batch.h"
 #include "device/device.h"
 #include "device/device_spans.h"
 #include "device/event.h"

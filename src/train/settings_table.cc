@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every training setting, once. Names, help and defaults are Hugging Face's where it has them.
 #include "base/units.h"
-#include "io/labels.h"
-#include "io/row_reader.h"
+#include "rows/labels.h"
+#include "rows/row_reader.h"
 #include "train/settings.h"
 
 namespace brim {

@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
-#include "data/metrics.h"
-#include "data/packed_batch.h"
+#include "batch/packed_batch.h"
 #include "memory/placement.h"
 #include "ops/loss.h"
+#include "rows/metrics.h"
 
 namespace brim {
 namespace {

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "batch/packed_batch.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace brim {
+namespace {
+constexpr size_t kWindowSequences = 256;  // how far past a sequence that does not fit the packer looks
+}
+
+void PackedBatch::clear() {
+  ids.clear();
+  positions.clear();
+  starts.clear();
+  order.clear();
+  tickets.clear();
+  longest = n_long = 0;
+  sum_squares = 0;
+}
+
+void PackedBatch::add(const Sequence& s, int64_t position_offset) {
+  starts.push_back(static_cast<int32_t>(ids.size()));
+  ids.insert(ids.end(), s.ids, s.ids + s.length);
+  for (int32_t i = 0; i < s.length; ++i) positions.push_back(static_cast<int32_t>(position_offset + i));
+  tickets.push_back(s.ticket);
+  longest = std::max<int64_t>(longest, s.length);
+  n_long += s.length > kShortTokens;
+  sum_squares += static_cast<double>(s.length) * s.length;
+}
+
+void PackedBatch::finish() {
+  starts.push_back(static_cast<int32_t>(ids.size()));
+  order.resize(tickets.size());
+  // Counting sort by length, longest first: lengths are small, batches are large.
+  std::vector<int32_t> at(static_cast<size_t>(longest) + 2, 0);
+  auto length = [&](size_t b) { return static_cast<size_t>(starts[b + 1] - starts[b]); };
+  for (size_t b = 0; b < order.size(); ++b) ++at[static_cast<size_t>(longest) - length(b) + 1];
+  std::partial_sum(at.begin(), at.end(), at.begin());
+  for (size_t b = 0; b < order.size(); ++b)
+    order[static_cast<size_t>(at[static_cast<size_t>(longest) - length(b)]++)] = static_cast<int32_t>(b);
+}
+
+BatchView PackedBatch::view() const {
+  auto vec = [](const std::vector<int32_t>& v) {
+    return TensorView(const_cast<int32_t*>(v.data()), DType::i32, {static_cast<int64_t>(v.size())});
+  };
+  BatchView b;
+  b.T = tokens();
+  b.B = sequences();
+  b.S = longest;
+  b.n_long = n_long;
+  b.ids = vec(ids);
+  b.positions = vec(positions);
+  b.starts = vec(starts);
+  b.order = vec(order);
+  return b;
+}
+
+void Packer::pop(PackedBatch& batch) {
+  batch.clear();
+  int64_t room = limits_.tokens;
+  size_t skipped = 0, looked = 0;
+  while (waiting_.size() > skipped && batch.sequences() < limits_.sequences && room > 0 && looked < kWindowSequences) {
+    const Sequence next = waiting_[skipped];
+    BRIM_CHECK(next.length > 0 && next.length <= limits_.tokens, "a sequence of {} tokens, budget {}", next.length,
+               limits_.tokens);
+    if (next.length <= room) {
+      batch.add(next, position_offset_);
+      room -= next.length;
+      waiting_tokens_ -= next.length;
+      if (skipped == 0)
+        waiting_.pop_front();
+      else
+        waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(skipped));
+    } else {
+      ++skipped;
+    }
+    if (skipped > 0) ++looked;
+  }
+  batch.finish();
+}
+
+}  // namespace brim

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hub/hf_config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/mapped_file.h"
+#include "io/atomic_file.h"
+#include "io/json_text.h"
+#include "io/quote_text.h"
+
+namespace brim {
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMaxSize = 1 << 24;  // no dimension of a real model is near it; products of two still fit easily
+constexpr int kMaxLabels = 1 << 20;
+constexpr size_t kMaxConfigBytes = size_t{64} << 20;
+
+struct FamilyTraits {
+  const char* model_type;
+  Family family;
+  const char* class_prefix;  // of its transformers classes
+  int vocab_size, pad_token_id;
+};
+constexpr FamilyTraits kFamilies[] = {
+    {"bert", Family::bert, "Bert", 30522, 0},
+    {"distilbert", Family::distilbert, "DistilBert", 30522, 0},
+    {"roberta", Family::roberta, "Roberta", 50265, 1},
+    {"xlm-roberta", Family::roberta, "XLMRoberta", 30522, 1},
+    {"camembert", Family::roberta, "Camembert", 30522, 1},
+};
+constexpr const char* kSupported = "Brim runs bert, distilbert, roberta, xlm-roberta and camembert";
+
+constexpr std::pair<const char*, HiddenAct> kActivations[] = {
+    {"gelu", HiddenAct::gelu_erf},
+    {"gelu_python", HiddenAct::gelu_erf},
+    {"gelu_new", HiddenAct::gelu_tanh},
+    {"gelu_fast", HiddenAct::gelu_tanh},
+    {"gelu_pytorch_tanh", HiddenAct::gelu_tanh},
+    {"gelu_python_tanh", HiddenAct::gelu_tanh},
+    {"gelu_accurate", HiddenAct::gelu_tanh},
+    {"quick_gelu", HiddenAct::quick_gelu},
+    {"relu", HiddenAct::relu},
+    {"silu", HiddenAct::silu},
+    {"swish", HiddenAct::silu},
+    {"tanh", HiddenAct::tanh},
+};
+
+std::string shown(const json& value) {
+  return quote_text(value.dump(-1, ' ', false, json::error_handler_t::replace), 60);
+}
+
+// The keys of one config.json, with errors that name them.
+class Keys {
+ public:
+  Keys(const json& object, const std::string& where) : object_(object), where_(where) {}
+
+  // A key that is absent or null counts as not given.
+  const json* get(const char* key) const {
+    const auto found = object_.find(key);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+
+  int integer(const char* key, int fallback, int least, int most = kMaxSize) const {
+    const json* value = get(key);
+    if (value == nullptr) return fallback;
+    if (!value->is_number_integer()) refuse(key, *value, "must be a whole number");
+    if (value->is_number_unsigned() ? value->get<uint64_t>() > static_cast<uint64_t>(most)
+                                    : value->get<int64_t>() > most)
+      refuse(key, *value, fmt::format("must be at most {}", most));
+    if (value->get<int64_t>() < least) refuse(key, *value, fmt::format("must be at least {}", least));
+    return value->get<int>();
+  }
+
+  // In [least, below).
+  float number(const char* key, float fallback, double least, double below) const {
+    const json* value = get(key);
+    if (value == nullptr) return fallback;
+    if (!value->is_number()) refuse(key, *value, "must be a number");
+    const double number = value->get<double>();
+    if (!(number >= least && number < below)) refuse(key, *value, fmt::format("must be in [{}, {})", least, below));
+    return static_cast<float>(number);
+  }
+
+  std::string text(const char* key, const char* fallback) const {
+    const json* value = get(key);
+    if (value == nullptr) return fallback;
+    if (!value->is_string()) refuse(key, *value, "must be text");
+    return value->get<std::string>();
+  }
+
+  bool flag(const char* key) const {
+    const json* value = get(key);
+    if (value == nullptr) return false;
+    if (!value->is_boolean()) refuse(key, *value, "must be true or false");
+    return value->get<bool>();
+  }
+
+  [[noreturn]] void refuse(const char* key, const json& value, std::string_view why) const {
+    fail(ErrorCode::bad_model, "{}: \"{}\" is {}: {}", where_, key, shown(value), why);
+  }
+  template <class... Args>
+  [[noreturn]] void contradiction(fmt::format_string<Args...> format, Args&&... args) const {
+    fail(ErrorCode::bad_model, "{}: {}", where_, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+ private:
+  const json& object_;
+  const std::string& where_;
+};
+
+const FamilyTraits* traits_of_class(std::string_view architecture) {
+  for (const FamilyTraits& traits : kFamilies)
+    for (const char* suffix : {"For", "Model", "LMHead"})
+      if (architecture.starts_with(std::string(traits.class_prefix) + suffix)) return &traits;
+  return nullptr;
+}
+
+const FamilyTraits& find_family(const Keys& keys, const std::vector<std::string>& architectures) {
+  const std::string type = keys.text("model_type", "");
+  const FamilyTraits* from_class = architectures.empty() ? nullptr : traits_of_class(architectures[0]);
+  if (type.empty()) {
+    if (from_class == nullptr) keys.contradiction("\"model_type\" is missing: {}", kSupported);
+    return *from_class;
+  }
+  for (const FamilyTraits& traits : kFamilies) {
+    if (type != traits.model_type) continue;
+    if (from_class != nullptr && from_class->family != traits.family)
+      keys.contradiction("\"model_type\" is {} but \"architectures\" names {}: they must agree", quote_text(type),
+                         quote_text(architectures[0]));
+    return traits;
+  }
+  keys.contradiction("\"model_type\" is {}: {}", quote_text(type), kSupported);
+}
+
+std::vector<std::string> read_architectures(const Keys& keys) {
+  std::vector<std::string> names;
+  const json* value = keys.get("architectures");
+  if (value == nullptr) return names;
+  if (!value->is_array()) keys.refuse("architectures", *value, "must be a list of class names");
+  for (const json& name : *value) {
+    if (!name.is_string()) keys.refuse("architectures", name, "must be a list of class names");
+    names.push_back(name.get<std::string>());
+  }
+  return names;
+}
+
+int label_id(const Keys& keys, const std::string& text, size_t count) {
+  int id = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+  if (error != std::errc() || end != text.data() + text.size() || id < 0)
+    keys.contradiction("\"id2label\" has the key {}: keys must be label numbers 0, 1, 2 …", quote_text(text));
+  if (static_cast<size_t>(id) >= count)
+    keys.contradiction("\"id2label\" has {} labels but one numbered {}: numbers must run from 0 without gaps", count,
+                       id);
+  return id;
+}
+
+void read_labels(const Keys& keys, HfConfig& config) {
+  const json* given = keys.get("id2label");
+  const int declared = keys.integer("num_labels", -1, 1, kMaxLabels);
+  config.labels_given = given != nullptr || declared > 0;
+  if (given == nullptr) {
+    for (int i = 0; i < (declared > 0 ? declared : 2); ++i) config.id2label.push_back(fmt::format("LABEL_{}", i));
+  } else {
+    if (!given->is_object()) keys.refuse("id2label", *given, "must be an object from label number to label");
+    if (given->empty()) keys.refuse("id2label", *given, "a classifier needs at least one label");
+    if (declared > 0 && given->size() != static_cast<size_t>(declared))
+      keys.contradiction("\"num_labels\" is {} but \"id2label\" has {} labels: they must agree", declared,
+                         given->size());
+    config.id2label.resize(given->size());
+    std::vector<bool> seen(given->size());
+    for (const auto& [key, value] : given->items()) {
+      const auto id = static_cast<size_t>(label_id(keys, key, given->size()));
+      if (seen[id]) keys.contradiction("\"id2label\" numbers {} twice", id);
+      seen[id] = true;
+      if (!value.is_string()) keys.refuse("id2label", value, fmt::format("label {} must be text", id));
+      config.id2label[id] = value.get<std::string>();
+    }
+  }
+  config.num_labels = static_cast<int>(config.id2label.size());
+  for (int i = 0; i < config.num_labels; ++i) {
+    const auto [at, fresh] = config.label2id.emplace(config.id2label[static_cast<size_t>(i)], i);
+    if (!fresh)
+      keys.contradiction("\"id2label\" gives {} to both {} and {}: labels must differ", quote_text(at->first),
+                         at->second, i);
+  }
+}
+
+// label2id is the inverse of id2label. Leftover default names (LABEL_0) are common and harmless; the same name under
+// another number is not, because training data would be read with one meaning and scored with the other.
+void check_label2id(const Keys& keys, const HfConfig& config) {
+  const json* given = keys.get("label2id");
+  if (given == nullptr || !config.labels_given) return;
+  if (!given->is_object()) keys.refuse("label2id", *given, "must be an object from label to label number");
+  for (const auto& [label, value] : given->items()) {
+    const auto known = config.label2id.find(label);
+    if (known == config.label2id.end()) {
+      log_warning("{}: \"label2id\" has {}, which \"id2label\" does not know; id2label is used", config.where,
+                  quote_text(label));
+      return;
+    }
+    // Some files hold numbers as text.
+    const std::string number = value.is_string() ? value.get<std::string>() : value.dump();
+    if (number != std::to_string(known->second))
+      keys.contradiction("\"label2id\" gives {} to {} but \"id2label\" gives {}: they must agree", shown(value),
+                         quote_text(label), known->second);
+  }
+}
+
+void read_quantization(const Keys& keys, HfConfig& config) {
+  const json* given = keys.get("quantization_config");
+  if (given == nullptr) return;
+  if (!given->is_object()) keys.refuse("quantization_config", *given, "must be an object");
+  const Keys inner(*given, config.where);
+  const std::string method = inner.text("quant_method", "");
+  if (method != QuantizationConfig::kMethod)
+    keys.contradiction("\"quantization_config\" has the method {}: Brim reads its own, {}; use the unquantized model",
+                       quote_text(method), quote_text(QuantizationConfig::kMethod));
+  QuantizationConfig quantization;
+  quantization.bits = inner.integer("bits", 8, 8, 8);
+  config.quantization = quantization;
+}
+
+void read_sizes(const Keys& keys, const FamilyTraits& traits, HfConfig& config) {
+  const bool distil = traits.family == Family::distilbert;
+  // DistilBERT has names of its own, and accepts BERT's as well.
+  auto either = [&](const char* own, const char* common) { return distil && !keys.get(common) ? own : common; };
+  const char* hidden_key = either("dim", "hidden_size");
+  const char* heads_key = either("n_heads", "num_attention_heads");
+  config.hidden_size = keys.integer(hidden_key, 768, 1);
+  config.num_layers = keys.integer(either("n_layers", "num_hidden_layers"), distil ? 6 : 12, 1, 10000);
+  config.num_heads = keys.integer(heads_key, 12, 1);
+  config.intermediate_size = keys.integer(distil ? "hidden_dim" : "intermediate_size", 3072, 1);
+  config.vocab_size = keys.integer("vocab_size", traits.vocab_size, 1);
+  config.max_position_embeddings = keys.integer("max_position_embeddings", 512, 1);
+  config.type_vocab_size = distil ? 0 : keys.integer("type_vocab_size", 2, 1);
+  config.pad_token_id = keys.integer("pad_token_id", traits.pad_token_id, 0);
+  if (config.hidden_size % config.num_heads != 0)
+    keys.contradiction("\"{}\" {} is not divisible by \"{}\" {}", hidden_key, config.hidden_size, heads_key,
+                       config.num_heads);
+  if (config.pad_token_id >= config.vocab_size)
+    keys.contradiction("\"pad_token_id\" {} is not in the vocabulary of {} (\"vocab_size\")", config.pad_token_id,
+                       config.vocab_size);
+  if (config.max_tokens() < 1)
+    keys.contradiction("\"max_position_embeddings\" {} leaves no position after \"pad_token_id\" {}",
+                       config.max_position_embeddings, config.pad_token_id);
+}
+
+void read_numerics(const Keys& keys, HfConfig& config) {
+  const bool distil = config.family == Family::distilbert;
+  config.layer_norm_eps = distil ? 1e-12f : keys.number("layer_norm_eps", 1e-12f, 0, 1);
+  config.initializer_range = keys.number("initializer_range", 0.02f, 0, 1e3);
+  config.hidden_dropout = keys.number(distil ? "dropout" : "hidden_dropout_prob", 0.1f, 0, 1);
+  config.attention_dropout = keys.number(distil ? "attention_dropout" : "attention_probs_dropout_prob", 0.1f, 0, 1);
+  if (distil) {
+    config.classifier_dropout = keys.number("seq_classif_dropout", 0.2f, 0, 1);
+    config.token_classifier_dropout = config.hidden_dropout;
+  } else {
+    config.classifier_dropout = keys.number("classifier_dropout", config.hidden_dropout, 0, 1);
+    config.token_classifier_dropout = config.classifier_dropout;
+  }
+  const char* act_key = distil ? "activation" : "hidden_act";
+  config.hidden_act = keys.text(act_key, "gelu");
+  const auto* known = std::find_if(std::begin(kActivations), std::end(kActivations),
+                                   [&](const auto& a) { return config.hidden_act == a.first; });
+  if (known == std::end(kActivations))
+    keys.contradiction(
+        "\"{}\" is {}: Brim computes gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, relu, silu and tanh",
+        act_key, quote_text(config.hidden_act));
+  config.activation = known->second;
+}
+
+void refuse_unsupported(const Keys& keys, HfConfig& config) {
+  config.position_embedding_type = keys.text("position_embedding_type", "absolute");
+  if (config.position_embedding_type != "absolute")
+    keys.contradiction("\"position_embedding_type\" is {}: Brim runs absolute positions",
+                       quote_text(config.position_embedding_type));
+  for (const char* key : {"is_decoder", "add_cross_attention"})
+    if (keys.flag(key)) keys.contradiction("\"{}\" is true: Brim runs encoders", key);
+  const json* pruned = keys.get("pruned_heads");
+  if (pruned != nullptr && !pruned->empty())
+    keys.refuse("pruned_heads", *pruned, "Brim runs models whose layers all have every head");
+  config.problem_type = keys.text("problem_type", "");
+  constexpr const char* known[] = {"", "regression", "single_label_classification", "multi_label_classification"};
+  if (std::find(std::begin(known), std::end(known), config.problem_type) == std::end(known))
+    keys.contradiction(
+        "\"problem_type\" is {}: it must be regression, single_label_classification or multi_label_classification",
+        quote_text(config.problem_type));
+}
+
+}  // namespace
+
+const char* family_name(Family family) {
+  return family == Family::bert ? "bert" : family == Family::distilbert ? "distilbert" : "roberta";
+}
+
+const char* head_name(HeadKind head) {
+  static const char* const names[] = {"encoder", "sequence-classification", "token-classification"};
+  return names[static_cast<int>(head)];
+}
+
+HfConfig parse_hf_config(std::string_view text, const std::string& where) {
+  if (text.size() > kMaxConfigBytes)
+    fail(ErrorCode::bad_model, "{}: {} bytes are too many for a config.json", where, text.size());
+  const json object = parse_json(text, where);
+  if (!object.is_object()) fail(ErrorCode::bad_model, "{}: must hold a JSON object, not {}", where, object.type_name());
+  HfConfig config;
+  config.where = where;
+  config.raw = text;
+  const Keys keys(object, config.where);
+  config.architectures = read_architectures(keys);
+  const FamilyTraits& traits = find_family(keys, config.architectures);
+  config.family = traits.family;
+  config.model_type = traits.model_type;
+  read_sizes(keys, traits, config);
+  read_numerics(keys, config);
+  refuse_unsupported(keys, config);
+  read_labels(keys, config);
+  check_label2id(keys, config);
+  config.tokenizer_class = keys.text("tokenizer_class", "");
+  read_quantization(keys, config);
+  return config;
+}
+
+HfConfig load_hf_config(const fs::path& dir) {
+  const fs::path path = dir / "config.json";
+  std::error_code ignored;
+  if (!fs::exists(path, ignored))
+    fail(ErrorCode::bad_model, "{}: has no config.json: name a Hugging Face model directory", dir.string());
+  return parse_hf_config(MappedFile(path).text(), path.string());
+}
+
+HeadKind head_kind(const HfConfig& config, const std::vector<std::string>& weight_names) {
+  if (!config.architectures.empty()) {
+    const std::string& name = config.architectures[0];
+    if (name.ends_with("ForSequenceClassification")) return HeadKind::sequence;
+    if (name.ends_with("ForTokenClassification")) return HeadKind::token;
+    return HeadKind::encoder;
+  }
+  bool classifier = false, pooler = false, sequence_only = false;
+  for (const std::string& name : weight_names) {
+    classifier |= name == "classifier.weight";
+    pooler |= name.ends_with("pooler.dense.weight");
+    sequence_only |= name == "classifier.out_proj.weight" || name == "pre_classifier.weight";
+  }
+  if (sequence_only) return HeadKind::sequence;
+  if (!classifier) return HeadKind::encoder;
+  // BERT's token classifier is built without the pooler that its sequence classifier reads.
+  return config.family == Family::bert && pooler ? HeadKind::sequence : HeadKind::token;
+}
+
+std::string updated_config(const HfConfig& config, const ConfigUpdate& update) {
+  json object = parse_json(config.raw, config.where);
+  const bool distil = config.family == Family::distilbert;
+  if (update.head) {
+    static const char* const suffix[] = {"Model", "ForSequenceClassification", "ForTokenClassification"};
+    const auto* traits = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                                      [&](const auto& t) { return config.model_type == t.model_type; });
+    object["architectures"] = {std::string(traits->class_prefix) + suffix[static_cast<int>(*update.head)]};
+  }
+  object["model_type"] = config.model_type;
+  if (update.num_layers) object[distil ? "n_layers" : "num_hidden_layers"] = *update.num_layers;
+  if (update.problem_type) {
+    if (update.problem_type->empty())
+      object.erase("problem_type");
+    else
+      object["problem_type"] = *update.problem_type;
+  }
+  if (update.torch_dtype) {
+    // transformers 5 writes "dtype"; a file keeps the name it has.
+    object[object.contains("dtype") ? "dtype" : "torch_dtype"] = *update.torch_dtype;
+  }
+  if (update.quantization == ConfigUpdate::Quantization::remove) object.erase("quantization_config");
+  if (update.quantization == ConfigUpdate::Quantization::int8)
+    object["quantization_config"] = {{"quant_method", QuantizationConfig::kMethod},
+                                     {"bits", 8},
+                                     {"weights", "symmetric, one scale a row, in NAME_scale"},
+                                     {"activations", "symmetric, one scale a row, at run time"}};
+  for (const auto& [key, text] : update.extra) object[key] = parse_json(text, config.where + ": new key " + key);
+  if (!update.labels) return object.dump(2) + "\n";
+
+  // Sorted as transformers writes it, but labels by number rather than "0", "1", "10", "2".
+  object.erase("num_labels");
+  object["id2label"] = object["label2id"] = nullptr;
+  nlohmann::ordered_json ordered(object);
+  ordered["id2label"] = ordered["label2id"] = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < update.labels->size(); ++i) {
+    ordered["id2label"][std::to_string(i)] = (*update.labels)[i];
+    ordered["label2id"][(*update.labels)[i]] = i;
+  }
+  return ordered.dump(2) + "\n";
+}
+
+void write_config(const HfConfig& config, const ConfigUpdate& update, const fs::path& dir) {
+  const fs::path path = dir / "config.json";
+  const std::string text = updated_config(config, update);
+  parse_hf_config(text, path.string());  // what we write, we must be able to read
+  write_file_atomically(path, text);
+}
+
+std::vector<fs::path> tokenizer_files(const fs::path& dir) {
+  static const char* const names[] = {
+      "tokenizer.json",
+      "tokenizer_config.json",
+      "special_tokens_map.json",
+      "added_tokens.json",
+      "vocab.txt",
+      "vocab.json",
+      "merges.txt",
+      "bpe.codes",
+      "dict.txt",
+      "sentencepiece.bpe.model",
+      "spiece.model",
+      "tokenizer.model",
+      "unigram.json",
+      "emoji.txt",
+  };
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (const char* name : names)
+    if (fs::is_regular_file(dir / name, ignored)) found.push_back(dir / name);
+  return found;
+}
+
+void copy_tokenizer_files(const fs::path& from, const fs::path& to) {
+  for (const fs::path& file : tokenizer_files(from)) {
+    std::error_code ignored;
+    if (fs::equivalent(file, to / file.filename(), ignored)) continue;
+    write_file_atomically(to / file.filename(), MappedFile(file).text());
+  }
+}
+
+}  // namespace brim

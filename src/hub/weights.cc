@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hub/weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "hub/torch_bin.h"
+#include "io/json_text.h"
+#include "io/quote_text.h"
+
+namespace brim {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr size_t kMaxIndexBytes = size_t{64} << 20;
+
+// The element at each position of `tensor`, in row-major order, from strided memory.
+void gather(const StoredTensor& tensor, size_t element_bytes, std::byte* out) {
+  const size_t rank = tensor.shape.size();
+  std::vector<int64_t> index(rank, 0);
+  for (int64_t i = 0; i < tensor.elements; ++i) {
+    int64_t offset = 0;
+    for (size_t d = 0; d < rank; ++d) offset += index[d] * tensor.stride[d];
+    std::memcpy(out + static_cast<size_t>(i) * element_bytes, tensor.data + static_cast<size_t>(offset) * element_bytes,
+                element_bytes);
+    for (size_t d = rank; d-- > 0;) {
+      if (++index[d] < tensor.shape[d]) break;
+      index[d] = 0;
+    }
+  }
+}
+
+// A shard is named by a file in the index; it must not lead out of the directory.
+bool plain_file_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\\') == std::string::npos && name.find('\0') == std::string::npos;
+}
+
+[[noreturn]] void fail_no_weights(const fs::path& dir) {
+  std::error_code ignored;
+  for (const char* other : {"tf_model.h5", "flax_model.msgpack", "model.onnx", "onnx/model.onnx"})
+    if (fs::exists(dir / other, ignored))
+      fail(ErrorCode::bad_model,
+           "{}: has {} but no model.safetensors or pytorch_model.bin: convert it with transformers or fetch those",
+           dir.string(), other);
+  fail(ErrorCode::bad_model,
+       "{}: no weights: looked for model.safetensors and pytorch_model.bin, whole or with an index", dir.string());
+}
+
+}  // namespace
+
+WeightSource::~WeightSource() = default;
+
+std::unique_ptr<WeightSource> WeightSource::open(const fs::path& dir) {
+  std::error_code ignored;
+  if (!fs::is_directory(dir, ignored)) fail(ErrorCode::bad_model, "{}: not a directory", dir.string());
+  // A dangling link counts as there, so that opening it says what is wrong.
+  auto there = [&](const fs::path& path) { return fs::exists(fs::symlink_status(path, ignored)); };
+  for (const char* name : {"model.safetensors", "pytorch_model.bin"}) {
+    if (there(dir / name)) return open_file(dir / name);
+    const fs::path index = dir / (std::string(name) + ".index.json");
+    if (!there(index)) continue;
+    std::unique_ptr<WeightSource> source(new WeightSource);
+    source->open_index(index);
+    source->finish(index);
+    return source;
+  }
+  fail_no_weights(dir);
+}
+
+std::unique_ptr<WeightSource> WeightSource::open_file(const fs::path& file) {
+  std::unique_ptr<WeightSource> source(new WeightSource);
+  source->add_all(source->load(file));
+  source->finish(file);
+  return source;
+}
+
+TensorTable WeightSource::load(const fs::path& path) {
+  const MappedFile& file = files_.emplace_back(path);
+  if (path.extension() != ".safetensors") return parse_torch_bin(file.bytes(), path.string());
+  SafetensorsContents contents = parse_safetensors(file.bytes(), path.string());
+  metadata_.merge(contents.metadata);
+  return std::move(contents.tensors);
+}
+
+void WeightSource::add_all(TensorTable table) {
+  while (!table.empty()) {
+    auto node = table.extract(table.begin());
+    entries_[std::move(node.key())] = {std::move(node.mapped()), files_.size() - 1, {}, false};
+  }
+}
+
+void WeightSource::open_index(const fs::path& index) {
+  const MappedFile text(index);
+  if (text.size() > kMaxIndexBytes)
+    fail(ErrorCode::bad_model, "{}: {} bytes are too many for an index", index.string(), text.size());
+  const nlohmann::json object = parse_json(text.text(), index.string());
+  const auto map = object.is_object() ? object.find("weight_map") : object.end();
+  if (map == object.end() || !map->is_object())
+    fail(ErrorCode::bad_model, "{}: has no \"weight_map\" object: fetch it again", index.string());
+  std::map<std::string, std::vector<std::string>> shards;
+  for (const auto& [name, value] : map->items()) {
+    if (!value.is_string() || !plain_file_name(value.get_ref<const std::string&>()))
+      fail(ErrorCode::bad_model, "{}: tensor {} is said to be in {}: a shard must be a file of the same directory",
+           index.string(), quote_text(name), quote_text(value.dump()));
+    shards[value.get<std::string>()].push_back(name);
+  }
+  for (const auto& [shard, names] : shards) {
+    const fs::path path = index.parent_path() / shard;
+    TensorTable table = load(path);
+    for (const std::string& name : names) {
+      auto node = table.extract(name);
+      if (node.empty())
+        fail(ErrorCode::bad_model, "{}: tensor {} should be in {}, which does not hold it: fetch both again",
+             index.string(), quote_text(name), path.string());
+      entries_[name] = {std::move(node.mapped()), files_.size() - 1, {}, false};
+    }
+  }
+}
+
+void WeightSource::finish(const fs::path& path) {
+  where_ = path.string();
+  for (const auto& [name, unused] : entries_) names_.push_back(name);
+}
+
+const WeightSource::Entry* WeightSource::entry(std::string_view name) const {
+  if (const auto found = entries_.find(name); found != entries_.end()) return &found->second;
+  static constexpr std::pair<std::string_view, std::string_view> kOldNames[] = {{"LayerNorm.weight", "LayerNorm.gamma"},
+                                                                                {"LayerNorm.bias", "LayerNorm.beta"}};
+  for (const auto& [now, old] : kOldNames) {
+    if (!name.ends_with(now)) continue;
+    const std::string before = std::string(name.substr(0, name.size() - now.size())) + std::string(old);
+    if (const auto found = entries_.find(before); found != entries_.end()) return &found->second;
+  }
+  return nullptr;
+}
+
+void WeightSource::make_view(std::string_view name, Entry& entry) const {
+  const StoredTensor& stored = entry.stored;
+  if (!stored.dtype)
+    fail(ErrorCode::bad_model, "{}: its type {} is not one Brim computes with", where(name), stored.dtype_text);
+  if (stored.shape.size() > kMaxRank)
+    fail(ErrorCode::bad_model, "{}: shape {} has more than {} dimensions", where(name), shape_text(stored.shape),
+         kMaxRank);
+  TensorView view;
+  view.dtype = *stored.dtype;
+  view.rank = std::max<int>(1, static_cast<int>(stored.shape.size()));
+  view.dim[0] = 1;
+  std::copy(stored.shape.begin(), stored.shape.end(), view.dim.begin());
+  int64_t step = 1;
+  for (int i = view.rank - 1; i >= 0; --i) {
+    view.stride[static_cast<size_t>(i)] = step;
+    step *= view.dim[static_cast<size_t>(i)];
+  }
+  const auto width = static_cast<size_t>(dtype_bytes(view.dtype));
+  const bool strided = !stored.stride.empty() && stored.elements > 0;
+  const bool misaligned = reinterpret_cast<uintptr_t>(stored.data) % width != 0;
+  if (strided || misaligned) {
+    const size_t bytes = static_cast<size_t>(stored.elements) * width;
+    auto copy = std::make_unique_for_overwrite<std::byte[]>(std::max<size_t>(bytes, 1));
+    if (strided)
+      gather(stored, width, copy.get());
+    else
+      std::memcpy(copy.get(), stored.data, bytes);
+    view.data = copy.get();
+    copies_.push_back(std::move(copy));
+  } else {
+    view.data = const_cast<std::byte*>(stored.data);  // a read-only mapping: writing faults
+  }
+  entry.view = view;
+  entry.ready = true;
+}
+
+const TensorView* WeightSource::find(std::string_view name) const {
+  const Entry* found = entry(name);
+  if (found == nullptr) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (!found->ready) make_view(name, const_cast<Entry&>(*found));
+  return &found->view;
+}
+
+const TensorView& WeightSource::get(std::string_view name) const {
+  if (const TensorView* view = find(name)) return *view;
+  const std::string near = nearest_name(name, names_);
+  fail(ErrorCode::bad_model, "{}: has no tensor {}{}: the weights do not belong to this config.json", where_,
+       quote_text(name), near.empty() ? "" : fmt::format(" (the nearest is {})", quote_text(near)));
+}
+
+void WeightSource::release(std::string_view name) const {
+  const Entry* found = entry(name);
+  if (found == nullptr || !found->stored.dtype || !found->stored.stride.empty()) return;
+  const MappedFile& file = files_[found->file];
+  file.release(static_cast<size_t>(found->stored.data - file.data()),
+               static_cast<size_t>(found->stored.elements * dtype_bytes(*found->stored.dtype)));
+}
+
+const StoredTensor* WeightSource::describe(std::string_view name) const {
+  const Entry* found = entry(name);
+  return found == nullptr ? nullptr : &found->stored;
+}
+
+std::string WeightSource::where(std::string_view name) const {
+  const Entry* found = entry(name);
+  const std::string file = found == nullptr ? where_ : files_[found->file].path().string();
+  return fmt::format("{}: tensor {}", file, quote_text(name));
+}
+
+std::vector<fs::path> WeightSource::files() const {
+  std::vector<fs::path> paths;
+  for (const MappedFile& file : files_) paths.push_back(file.path());
+  return paths;
+}
+
+int64_t WeightSource::mapped_bytes() const {
+  int64_t total = 0;
+  for (const MappedFile& file : files_) total += static_cast<int64_t>(file.size());
+  return total;
+}
+
+int64_t WeightSource::parameter_count() const {
+  int64_t total = 0;
+  for (const auto& [name, entry] : entries_) total += entry.stored.elements;
+  return total;
+}
+
+}  // namespace brim

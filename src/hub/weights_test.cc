@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hub/weights.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/test_files.h"
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+
+void write_floats(const fs::path& path, const std::vector<std::pair<std::string, std::vector<float>>>& tensors) {
+  std::map<std::string, TensorView> views;
+  for (const auto& [name, values] : tensors)
+    views[name] = TensorView(const_cast<float*>(values.data()), DType::f32, {static_cast<int64_t>(values.size())});
+  write_safetensors(path, views);
+}
+
+TEST(WeightSource, OpensASafetensorsDirectory) {
+  const TempDir dir;
+  write_floats(dir / "model.safetensors",
+               {{"a.weight", {1, 2, 3}}, {"x.LayerNorm.gamma", {4}}, {"x.LayerNorm.beta", {5}}});
+  const auto source = WeightSource::open(dir.path());
+  EXPECT_EQ(source->names(), (std::vector<std::string>{"a.weight", "x.LayerNorm.beta", "x.LayerNorm.gamma"}));
+  EXPECT_EQ(source->metadata().at("format"), "pt");
+  EXPECT_EQ(source->parameter_count(), 5);
+  EXPECT_EQ(source->mapped_bytes(), static_cast<int64_t>(fs::file_size(dir / "model.safetensors")));
+  const TensorView* a = source->find("a.weight");
+  ASSERT_NE(a, nullptr);
+  EXPECT_EQ(a->shape_text(), "f32[3]");
+  EXPECT_EQ(a->as<float>()[2], 3);
+  EXPECT_EQ(source->get("x.LayerNorm.weight").as<float>()[0], 4);
+  EXPECT_EQ(source->get("x.LayerNorm.bias").as<float>()[0], 5);
+  EXPECT_EQ(source->find("b"), nullptr);
+  const std::string message = error_of(ErrorCode::bad_model, [&] { source->get("a.weigth"); });
+  EXPECT_HAS(message, "has no tensor 'a.weigth' (the nearest is 'a.weight')");
+  EXPECT_HAS(source->where("a.weight"), "model.safetensors: tensor 'a.weight'");
+}
+
+TEST(WeightSource, CopiesOnlyWhatIsMisaligned) {
+  const TempDir dir;
+  // Two bytes of I8 push the floats off their alignment, as old writers did.
+  const std::string header =
+      R"({"q":{"dtype":"I8","shape":[2],"data_offsets":[0,2]},"w":{"dtype":"F32","shape":[2],"data_offsets":[2,10]}})";
+  std::string file;
+  for (int i = 0; i < 8; ++i) file += static_cast<char>(header.size() >> (8 * i));
+  const float values[2] = {1.5f, -2.5f};
+  file += header + "\x01\x02" + std::string(reinterpret_cast<const char*>(values), sizeof values);
+  put_file(dir / "model.safetensors", file);
+  const auto source = WeightSource::open(dir.path());
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      EXPECT_EQ(source->get("w").as<float>()[1], -2.5f);
+      EXPECT_EQ(source->get("q").as<int8_t>()[1], 2);
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(source->get("w").data) % 4, 0u);
+}
+
+TEST(WeightSource, RefusesToViewWhatItCannotCompute) {
+  const TempDir dir;
+  const std::string header =
+      R"({"m":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]},"r":{"dtype":"I8","shape":[1,1,1,1,1],"data_offsets":[1,2]}})";
+  std::string file;
+  for (int i = 0; i < 8; ++i) file += static_cast<char>(header.size() >> (8 * i));
+  put_file(dir / "model.safetensors", file + header + "xx");
+  const auto source = WeightSource::open(dir.path());
+  EXPECT_EQ(source->describe("m")->dtype_text, "BOOL");
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { source->find("m"); }), "tensor 'm': its type BOOL");
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { source->find("r"); }), "[1,1,1,1,1] has more than 4 dimensions");
+}
+
+TEST(WeightSource, ReadsShards) {
+  const TempDir dir;
+  write_floats(dir / "model-00001-of-00002.safetensors", {{"a", {1}}, {"b", {2}}});
+  write_floats(dir / "model-00002-of-00002.safetensors", {{"c", {3}}});
+  const fs::path index = dir / "model.safetensors.index.json";
+  put_file(index, R"({"metadata":{"total_size":12},"weight_map":{"a":"model-00001-of-00002.safetensors",
+      "b":"model-00001-of-00002.safetensors","c":"model-00002-of-00002.safetensors"}})");
+  const auto source = WeightSource::open(dir.path());
+  EXPECT_EQ(source->names().size(), 3u);
+  EXPECT_EQ(source->files().size(), 2u);
+  EXPECT_EQ(source->get("c").as<float>()[0], 3);
+  EXPECT_HAS(source->where("c"), "model-00002-of-00002.safetensors");
+
+  auto refused = [&](const std::string& text) {
+    put_file(index, text);
+    return error_of(ErrorCode::bad_model, [&] { WeightSource::open(dir.path()); });
+  };
+  EXPECT_HAS(refused(R"({"weight_map":{"a":"../secret.safetensors"}})"), "a file of the same directory");
+  EXPECT_HAS(refused(R"({"weight_map":{"a":"/etc/passwd"}})"), "a file of the same directory");
+  EXPECT_HAS(refused(R"({"weight_map":{"a":".."}})"), "a file of the same directory");
+  EXPECT_HAS(refused(R"({"weight_map":{"a":7}})"), "a file of the same directory");
+  EXPECT_HAS(refused(R"({"weight_map":{"a":"gone.safetensors"}})"), "gone.safetensors: cannot open");
+  EXPECT_HAS(refused(R"({"weight_map":{"z":"model-00002-of-00002.safetensors"}})"), "tensor 'z' should be in");
+  EXPECT_HAS(refused(R"({"weight_map":[]})"), "weight_map");
+  EXPECT_HAS(refused(R"([])"), "weight_map");
+  EXPECT_HAS(refused("{"), "not valid JSON");
+}
+
+TEST(WeightSource, SaysWhatIsMissing) {
+  const TempDir dir;
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { WeightSource::open(dir / "none"); }), "not a directory");
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { WeightSource::open(dir.path()); }), "looked for model.safetensors");
+  put_file(dir / "tf_model.h5", "");
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { WeightSource::open(dir.path()); }), "has tf_model.h5 but no");
+}
+
+}  // namespace
+}  // namespace brim

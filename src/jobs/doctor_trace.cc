@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "jobs/doctor_trace.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+
+namespace brim {
+namespace {
+
+using nlohmann::json;
+
+const Remedy kMakeTrace{"write one with `brim score trace=FILE` or `brim train trace=FILE`"};
+
+// One list for writing and reading, so that neither can forget a field.
+template <class Visit, class Record>
+void visit_record(Visit&& visit, Record& r) {
+  visit("verb", r.verb);
+  visit("model", r.model);
+  visit("device", r.device);
+  visit("precision", r.precision);
+  visit("on_card", r.on_card);
+  visit("device_index", r.device_index);
+  visit("inputs", r.inputs);
+  visit("output", r.output);
+  visit("threads", r.threads);
+  visit("cores", r.cores);
+  visit("machine_cores", r.machine_cores);
+  visit("token_budget", r.token_budget);
+  visit("max_length", r.max_length);
+  visit("limit_bytes", r.limit_bytes);
+  visit("planned_bytes", r.planned_bytes);
+  visit("staging_depth", r.staging_depth);
+  visit("plan_tokens_per_second", r.plan_tokens_per_second);
+  visit("free_token_budget", r.free_token_budget);
+  visit("free_limit_bytes", r.free_limit_bytes);
+  visit("free_tokens_per_second", r.free_tokens_per_second);
+  visit("load_seconds", r.load_seconds);
+  visit("others", r.others);
+}
+
+template <class Visit, class Stats>
+void visit_stats(Visit&& visit, Stats& s) {
+  visit("rows", s.rows);
+  visit("bad_rows", s.bad_rows);
+  visit("truncated_rows", s.truncated_rows);
+  visit("tokens", s.tokens);
+  visit("batches", s.batches);
+  visit("sum_squares", s.sum_squares);
+  visit("seconds", s.seconds);
+  visit("compute_seconds", s.compute_seconds);
+  visit("wait_input_seconds", s.wait_input_seconds);
+  visit("sink_seconds", s.sink_seconds);
+  visit("read_seconds", s.read_seconds);
+  visit("room_seconds", s.room_seconds);
+  visit("tokenize_seconds", s.tokenize_seconds);
+  visit("host_seconds", s.host_seconds);
+  visit("tokenizers", s.tokenizers);
+  visit("read_cpu_seconds", s.read_cpu_seconds);
+  visit("tokenize_cpu_seconds", s.tokenize_cpu_seconds);
+  visit("sink_cpu_seconds", s.sink_cpu_seconds);
+  visit("cpu_seconds", s.cpu_seconds);
+  visit("other_cpu_seconds", s.other_cpu_seconds);
+  visit("run_delay_seconds", s.run_delay_seconds);
+  visit("major_faults", s.major_faults);
+}
+
+template <class Visit, class Card>
+void visit_card(Visit&& visit, Card& c) {
+  visit("sm_clock_mhz", c.sm_clock_mhz);
+  visit("max_sm_clock_mhz", c.max_sm_clock_mhz);
+  visit("unhindered_clock_mhz", c.unhindered_clock_mhz);
+  visit("power_w", c.power_w);
+  visit("power_limit_w", c.power_limit_w);
+  visit("throttle", c.throttle);
+  visit("other_bytes", c.other_bytes);
+  visit("other_processes", c.other_processes);
+}
+
+template <class Visit, class Training>
+void visit_training(Visit&& visit, Training& t) {
+  visit("steps", t.steps);
+  visit("recompute", t.recompute);
+  visit("optimizer", t.optimizer);
+  visit("token_home", t.token_placement);
+  visit("recompute_asked", t.recompute_asked);
+  visit("moments_on_host", t.moments_on_host);
+  visit("resumed", t.resumed);
+  visit("free_recompute", t.free_recompute);
+  visit("free_optimizer", t.free_optimizer);
+  visit("free_moments_on_host", t.free_moments_on_host);
+  visit("wide_batch_tokens", t.wide_batch_tokens);
+  visit("wide_tokens_per_second", t.wide_tokens_per_second);
+  visit("free_planned_bytes", t.free_planned_bytes);
+  visit("teacher_seconds", t.teacher_seconds);
+}
+
+nlohmann::ordered_json record_json(const TracedRun& r) {
+  nlohmann::ordered_json j = {{"schema_version", 1}};
+  visit_record([&](const char* name, const auto& value) { j[name] = value; }, r);
+  visit_stats([&](const char* name, const auto& value) { j["stats"][name] = value; }, r.stats);
+  visit_card([&](const char* name, const auto& value) { j["card"][name] = value; }, r.card);
+  if (r.verb == "train")
+    visit_training([&](const char* name, const auto& value) { j["training"][name] = value; }, r.training);
+  return j;
+}
+
+// Throws json exceptions for what is missing or of another type.
+TracedRun record_of(const json& j) {
+  if (j.at("schema_version") != 1)
+    fail(ErrorCode::bad_data, "written by another version of Brim (schema {})", j.at("schema_version").dump());
+  TracedRun r;
+  // What older runs did not record.
+  const auto later = [](std::string_view name) {
+    return name == "others" || name == "free_planned_bytes" || name == "teacher_seconds";
+  };
+  visit_record(
+      [&](const char* name, auto& value) {
+        if (!later(name) || j.contains(name)) j.at(name).get_to(value);
+      },
+      r);
+  visit_stats([&](const char* name, auto& value) { j.at("stats").at(name).get_to(value); }, r.stats);
+  if (r.verb == "train")
+    visit_training(
+        [&](const char* name, auto& value) {
+          if (!later(name) || j.at("training").contains(name)) j.at("training").at(name).get_to(value);
+        },
+        r.training);
+  const json& card = j.at("card");
+  visit_card(
+      [&](const char* name, auto& value) {
+        if (card.contains(name)) card.at(name).get_to(value);
+      },
+      r.card);  // else not read
+  return r;
+}
+
+void look_at_processes(const GpuSample& card, CardRecord& record) {
+  if (!card.processes) return;
+  record.other_bytes = record.other_processes = 0;
+  // Pids are the host's in some containers; then the one process among several that is ours cannot be told.
+  const bool known = std::any_of(card.processes->begin(), card.processes->end(),
+                                 [](const GpuProcess& p) { return p.pid == ::getpid(); });
+  for (const GpuProcess& p : *card.processes)
+    if (p.pid != ::getpid()) {
+      ++record.other_processes;
+      record.other_bytes += p.bytes.value_or(0);
+    }
+  if (!known && record.other_processes == 1) {
+    record.other_processes = 0;
+    record.other_bytes = 0;
+  }
+}
+
+// Predicted speed of this run's plan and of the one without its limit, both for texts of this run's length.
+void predict_budgets(TracedRun& r, Engine& engine) {
+  PlanRequest request;
+  const Plan& plan = engine.plan();
+  request.shape = engine.shape();
+  request.device = plan.device;
+  request.max_length = plan.max_length;
+  request.output = plan.output;
+  request.precision = plan.precision;
+  add_host_memory(request, engine.model().dir());
+  request.typical_length = std::clamp<int64_t>(r.stats.tokens / std::max<int64_t>(1, r.stats.rows), 1, plan.max_length);
+  try {
+    MemoryInfo memory = engine.device().memory();
+    memory.free_bytes = std::min(memory.total_bytes, memory.free_bytes + plan.peak_bytes);  // ours would be given back
+    request.limit_bytes = std::max(plan.limit_bytes, MemoryLimit::resolve("auto", memory));
+    const Plan free = solve(request);
+    r.free_token_budget = free.token_budget;
+    r.free_limit_bytes = request.limit_bytes;
+    r.free_tokens_per_second = free.tokens_per_second;
+    request.token_budget = plan.token_budget;
+    r.plan_tokens_per_second = solve(request).tokens_per_second;
+  } catch (const Error&) {
+    r.free_token_budget = 0;  // the prediction is a bonus; a run is recorded without it
+  }
+}
+
+}  // namespace
+
+bool is_power_cap(const std::string& reason) { return reason == "power cap"; }
+
+bool is_slowdown(const std::string& reason) {
+  return !is_power_cap(reason) && reason != "idle" && reason != "sync boost" && reason != "display clocks";
+}
+
+void CardReadings::add(const GpuSample& card) {
+  look_at_processes(card, record_);
+  if (card.max_sm_clock_mhz) record_.max_sm_clock_mhz = *card.max_sm_clock_mhz;
+  if (card.power_limit_w) record_.power_limit_w = *card.power_limit_w;
+  if (card.power_w) {
+    power_ += *card.power_w;
+    record_.power_w = power_ / ++power_samples_;
+  }
+  const std::vector<std::string> reasons = card.throttle.value_or(std::vector<std::string>{});
+  // A card without work clocks down of its own accord; that says nothing about how fast it works.
+  if (std::find(reasons.begin(), reasons.end(), "idle") != reasons.end()) return;
+  for (const std::string& reason : reasons)
+    if ((is_slowdown(reason) || is_power_cap(reason)) &&
+        std::find(record_.throttle.begin(), record_.throttle.end(), reason) == record_.throttle.end())
+      record_.throttle.push_back(reason);
+  if (!card.sm_clock_mhz) return;
+  clocks_ += *card.sm_clock_mhz;
+  record_.sm_clock_mhz = static_cast<int>(clocks_ / ++clock_samples_);
+  if (std::any_of(reasons.begin(), reasons.end(), is_slowdown)) return;
+  unhindered_clocks_ += *card.sm_clock_mhz;
+  record_.unhindered_clock_mhz = static_cast<int>(unhindered_clocks_ / ++unhindered_samples_);
+}
+
+CardWatch::CardWatch(const std::string& pci_bus_id) : thread_([this, pci_bus_id] { watch(pci_bus_id); }) {}
+
+CardWatch::~CardWatch() { (void)stop(); }
+
+void CardWatch::watch(const std::string& pci_bus_id) {
+  constexpr auto kInterval = std::chrono::milliseconds(200);
+  Nvml nvml;
+  GpuSampleOptions options;
+  options.pcie_throughput = options.gpm = false;
+  std::unique_lock lock(mutex_);
+  while (nvml.ready() && !stopped_.wait_for(lock, kInterval, [&] { return stop_; })) {
+    lock.unlock();
+    if (const auto card = nvml.sample_card(pci_bus_id, options)) readings_.add(*card);
+    lock.lock();
+  }
+}
+
+CardRecord CardWatch::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  stopped_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  return readings_.record();
+}
+
+TracedRun make_record(const std::string& verb, TextModel& model, const PipelineStats& stats, double load_seconds) {
+  TracedRun r;
+  r.verb = verb;
+  r.stats = stats;
+  r.load_seconds = load_seconds;
+  r.cores = hardware_threads();
+  r.machine_cores = std::max(r.cores, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+  r.model = model.name();
+  r.device = model.device_name();
+  r.precision = model.precision_text();
+  r.threads = stats.tokenizers;  // they are the rules' threads
+  Engine* engine = model.engine();
+  if (engine == nullptr) return r;
+  const Plan& plan = engine->plan();
+  r.on_card = engine->device().kind() == DeviceKind::cuda;
+  r.device_index = engine->device().index();
+  r.threads = r.on_card ? 0 : plan.device.threads;
+  r.token_budget = plan.token_budget;
+  r.max_length = plan.max_length;
+  r.limit_bytes = plan.limit_bytes;
+  r.planned_bytes = plan.peak_bytes;
+  r.staging_depth = plan.staging_depth;
+  predict_budgets(r, *engine);
+  return r;
+}
+
+std::string to_json(const TracedRun& record) {
+  return record_json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+TracedRun record_from_json(const std::string& text) {
+  try {
+    return record_of(json::parse(text));
+  } catch (const json::exception& e) {
+    fail(ErrorCode::bad_data, "the record of a run is broken: {}", e.what());
+  }
+}
+
+RunTrace current_trace(TracedRun record) {
+  RunTrace trace;
+  trace.record = std::move(record);
+  trace.lanes = Timeline::thread_names();
+  trace.events = Timeline::events();
+  std::erase_if(trace.events, [](const ZoneEvent& e) { return is_op(e.zone); });
+  return trace;
+}
+
+RunTrace parse_trace(const std::string& text, const std::string& name) {
+  std::map<std::string, Zone> zones;
+  for (int z = 0; z < static_cast<int>(Zone::count); ++z)
+    if (!is_op(static_cast<Zone>(z))) zones[zone_name(static_cast<Zone>(z))] = static_cast<Zone>(z);
+  RunTrace trace;
+  // Events are taken as they come and dropped from the tree: a trace may hold millions.
+  const json::parser_callback_t take = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (event != json::parse_event_t::object_end || depth != 2 || !parsed.contains("ph")) return true;
+    const std::string phase = parsed.value("ph", "");
+    const auto lane = parsed.value("tid", int64_t{-1});
+    if (lane < 0 || lane > 1'000'000) return false;
+    if (phase == "M" && parsed.value("name", "") == "thread_name") {
+      if (trace.lanes.size() <= static_cast<size_t>(lane)) trace.lanes.resize(static_cast<size_t>(lane) + 1);
+      trace.lanes[static_cast<size_t>(lane)] = parsed.at("args").value("name", "");
+    } else if (phase == "X") {
+      const auto zone = zones.find(parsed.value("name", ""));
+      const double begin = parsed.value("ts", -1.0), length = parsed.value("dur", -1.0);
+      if (zone == zones.end() || !(begin >= 0 && length >= 0 && begin + length < 1e15)) return false;
+      const int64_t begin_ns = std::llround(begin * 1e3);
+      const auto args = parsed.find("args");
+      const int64_t n = args != parsed.end() && args->is_object() ? args->value("n", int64_t{0}) : 0;
+      trace.events.push_back(
+          {begin_ns, begin_ns + std::llround(length * 1e3), zone->second, static_cast<int32_t>(lane), n});
+    }
+    return false;
+  };
+  json rest;
+  try {
+    rest = json::parse(text, take);
+  } catch (const json::exception& e) {
+    fail(ErrorCode::bad_data, "{}: not a trace: {}", name, e.what());
+  }
+  if (!rest.is_object() || !rest.contains("traceEvents"))
+    fail(ErrorCode::bad_data, kMakeTrace, "{}: not a trace: it has no traceEvents", name);
+  const auto other = rest.find("otherData");
+  if (other == rest.end() || !other->is_object() || !other->contains("brim"))
+    fail(ErrorCode::bad_data, kMakeTrace, "{}: a trace, but it says nothing about a scoring or training run", name);
+  try {
+    trace.record = record_of(other->at("brim"));
+  } catch (const json::exception& e) {
+    fail(ErrorCode::bad_data, "{}: the record of the run is broken: {}", name, e.what());
+  } catch (const Error& e) {
+    fail(e.code(), "{}: {}", name, e.what());
+  }
+  if (trace.events.empty())
+    fail(ErrorCode::bad_data, "{}: no stage of a run is in it; was the run interrupted before its first row?", name);
+  for (const ZoneEvent& e : trace.events)
+    if (static_cast<size_t>(e.thread) >= trace.lanes.size()) trace.lanes.resize(static_cast<size_t>(e.thread) + 1);
+  std::stable_sort(trace.events.begin(), trace.events.end(),
+                   [](const ZoneEvent& a, const ZoneEvent& b) { return a.begin_ns < b.begin_ns; });
+  return trace;
+}
+
+RunTrace read_trace(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    fail(ErrorCode::usage, "{}: is a directory: name the trace in it", path);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(ErrorCode::usage, "{}: cannot be opened", path);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (text.str().empty()) fail(ErrorCode::bad_data, kMakeTrace, "{}: empty", path);
+  return parse_trace(text.str(), path);
+}
+
+}  // namespace brim

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "jobs/doctor_train.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+
+namespace brim {
+namespace {
+
+std::string share_of_run(double seconds, const Swept& s) {
+  return fmt::format("{:.0f} %", s.seconds() > 0 ? 100 * seconds / s.seconds() : 0);
+}
+
+int64_t tokens_a_step(const TracedRun& r) { return r.stats.tokens / std::max<int64_t>(1, r.training.steps); }
+
+std::string memory_name(const std::string& recompute, const std::string& optimizer, bool moments_on_host) {
+  return fmt::format("recompute {}, {}{}", recompute, optimizer, moments_on_host ? " with its state on the host" : "");
+}
+
+// The steps' part of the run at another speed; what happens once a micro-batch shrinks with their number, and
+// evaluations and checkpoints stay.
+double at_speed(const Swept& s, double share_of_time, double share_of_batches) {
+  const double steps = s.busy - s.evaluate_busy,
+               per_batch = s.charged[index_of(Cause::launch)] + s.charged[index_of(Cause::copy)];
+  const double left =
+      s.seconds() - (1 - std::min(1.0, share_of_time)) * steps - (1 - std::min(1.0, share_of_batches)) * per_batch;
+  return std::min(s.seconds(), std::max(left, s.pack));
+}
+
+}  // namespace
+
+void describe_train_idle(Finding& f, const TracedRun& r, const Swept& s, const std::string& idle) {
+  const TracedTraining& t = r.training;
+  const bool limited = r.free_limit_bytes > r.limit_bytes && r.free_token_budget > r.token_budget;
+  switch (f.cause) {
+    case Cause::packer:
+      f.evidence =
+          fmt::format("{}; making {} took one core {} of the time, the tokens {}", idle,
+                      r.stats.batches == 1 ? "one micro-batch" : format_count(r.stats.batches) + " micro-batches",
+                      share_of_run(s.pack, s), t.token_placement);
+      if (t.token_placement == "streamed") {
+        f.change = "`token_set=staged`: keep the tokens in host memory, not in the mapped cache file";
+        f.settings = {{"token_set", "staged"}};
+      } else {
+        f.change = "a larger model or longer texts would hide it; nothing to set";
+      }
+      break;
+    case Cause::copy:
+      f.evidence = fmt::format("{}; copies of micro-batches took {} of the time", idle, share_of_run(s.copy, s));
+      f.change =
+          t.token_placement == "resident"
+              ? "the link to the card is slow or shared: check its PCIe width (brim monitor)"
+              : "leave room for the tokens on the card (`token_set=resident`), or check its PCIe width (brim monitor)";
+      break;
+    case Cause::launch:
+      f.evidence =
+          fmt::format("{}; launching took {} of the time, with {} tokens per micro-batch", idle,
+                      share_of_run(s.launch, s), format_count(r.stats.tokens / std::max<int64_t>(1, r.stats.batches)));
+      if (limited) {
+        f.change = "larger micro-batches need fewer launches: `memory_limit=auto`";
+        f.settings = {{"memory_limit", "auto"}};
+      } else {
+        f.change =
+            "a larger `per_device_train_batch_size` needs fewer launches; this changes training: tune the learning "
+            "rate again";
+      }
+      break;
+    case Cause::writer:
+      f.evidence =
+          fmt::format("{}; {} took {} of the time{}", idle, format_count(s.saves, "save"), share_of_run(s.save, s),
+                      f.idle_seconds > 1.1 * s.save ? ", the run's report most of the rest" : "");
+      f.change = "save less often (a larger `save_steps`, or `save_strategy=epoch`), or to a faster disk";
+      break;
+    case Cause::sync:
+      f.evidence =
+          fmt::format("{}; the host read losses back or reported them while the device had nothing queued", idle);
+      f.change = r.precision == "fp16"
+                     ? "fp16 waits for every step's gradient norm to set its loss scale: `precision=bf16` does not"
+                     : "unset BRIM_SYNC and CUDA_LAUNCH_BLOCKING if they are set; a larger `logging_steps` asks the "
+                       "card less often";
+      if (r.precision != "fp16") f.settings = {{"sync", ""}};
+      break;
+    case Cause::evaluation:
+      f.evidence = fmt::format("{}; {} took {} of the time, and the device computed for {} of that", idle,
+                               format_count(s.evaluations, "evaluation"), share_of_run(s.evaluate, s),
+                               s.evaluate > 0 ? fmt::format("{:.0f} %", 100 * s.evaluate_busy / s.evaluate) : "none");
+      f.change = "evaluate less often (a larger `eval_steps`, or `eval_strategy=epoch`), or on fewer rows";
+      break;
+    default:
+      break;
+  }
+}
+
+std::vector<Finding> advise_on_train_plan(const TracedRun& r, const Swept& s) {
+  const TracedTraining& t = r.training;
+  std::vector<Finding> all;
+  const double now = r.plan_tokens_per_second;
+  if (now <= 0 || r.token_budget <= 0 || r.stats.batches == 0) return all;
+  const double per_batch = static_cast<double>(r.stats.tokens) / static_cast<double>(r.stats.batches);
+  const bool pressed =
+      t.recompute != t.free_recompute || t.moments_on_host != t.free_moments_on_host || t.optimizer != t.free_optimizer;
+  if (r.free_tokens_per_second > now && (pressed || r.free_token_budget >= 2 * r.token_budget)) {
+    const bool others = r.card.other_bytes > 0 && r.limit_bytes >= (r.free_limit_bytes - r.card.other_bytes) * 9 / 10;
+    Finding f;
+    f.cause = pressed || others ? Cause::memory : Cause::small_batch;
+    const double free_batch = static_cast<double>(std::min(r.free_token_budget, tokens_a_step(r)));
+    f.predicted_seconds = at_speed(s, now / r.free_tokens_per_second, per_batch / std::max(1.0, free_batch));
+    f.evidence = fmt::format(
+        "{}: micro-batches of {} tokens, {}; with {}: {} tokens, {}, {:.2f} times as fast (predicted from the plan)",
+        format_bytes(r.limit_bytes), format_count(r.token_budget),
+        memory_name(t.recompute, t.optimizer, t.moments_on_host), format_bytes(r.free_limit_bytes),
+        format_count(r.free_token_budget), memory_name(t.free_recompute, t.free_optimizer, t.free_moments_on_host),
+        r.free_tokens_per_second / now);
+    const bool only_recompute = t.recompute != t.free_recompute && t.moments_on_host == t.free_moments_on_host &&
+                                t.optimizer == t.free_optimizer;
+    if (only_recompute && !others && t.free_planned_bytes > 0)
+      f.evidence = fmt::format(
+          "recomputing activations (`recompute={}`) costs {:.0f} % of the steps' time; {} of "
+          "memory would do without it (predicted from the plan)",
+          t.recompute, 100 * (1 - now / r.free_tokens_per_second), format_bytes(t.free_planned_bytes));
+    if (others) {
+      f.change = fmt::format("{} other process{} hold{} {} of the card: end it, or move it", r.card.other_processes,
+                             r.card.other_processes == 1 ? "" : "es", r.card.other_processes == 1 ? "s" : "",
+                             format_bytes(r.card.other_bytes));
+    } else {
+      if (r.free_limit_bytes > r.limit_bytes) {
+        f.change = "`memory_limit=auto`";
+        f.settings = {{"memory_limit", "auto"}};
+      }
+      if (t.recompute_asked && t.recompute != t.free_recompute) {
+        f.change += f.change.empty() ? "`recompute=auto`" : " `recompute=auto`";
+        f.settings.push_back({"recompute", "auto"});
+      }
+    }
+    if (!f.change.empty()) all.push_back(std::move(f));
+  }
+  // Steps shorter than the device wants. What a step holds is part of what is learnt, so nothing is set, and a small
+  // gain is not worth another learning rate.
+  constexpr double kWorthRelearning = 1.1;
+  if (t.wide_tokens_per_second > kWorthRelearning * now && t.wide_batch_tokens >= 2 * tokens_a_step(r)) {
+    Finding f;
+    f.cause = Cause::small_batch;
+    const auto steps = static_cast<double>(tokens_a_step(r)) / static_cast<double>(t.wide_batch_tokens);
+    f.predicted_seconds = at_speed(s, now / t.wide_tokens_per_second, steps);
+    f.evidence = fmt::format(
+        "{} tokens per step, where steps of {} would run {:.2f} times as fast under the same limit (predicted from the "
+        "plan)",
+        format_count(tokens_a_step(r)), format_count(t.wide_batch_tokens), t.wide_tokens_per_second / now);
+    f.change =
+        "a larger `per_device_train_batch_size`; this changes training: tune the learning rate again (`lr_scaling` "
+        "helps)";
+    all.push_back(std::move(f));
+  }
+  return all;
+}
+
+std::vector<std::string> train_facts(const TracedRun& r, const Swept& s) {
+  const double steps = std::max(0.0, s.seconds() - s.evaluating - s.saving);
+  std::vector<std::string> facts = {
+      fmt::format("of {}, steps took {} ({}), evaluation {} ({}), saving {} ({})", format_duration(s.seconds()),
+                  format_duration(steps), share_of_run(steps, s), format_duration(s.evaluating),
+                  share_of_run(s.evaluating, s), format_duration(s.saving), share_of_run(s.saving, s))};
+  if (r.training.teacher_seconds > 0.1 * s.seconds())
+    facts.push_back(
+        fmt::format("the teacher's passes took {} ({} of the run): a smaller or quantized teacher shortens "
+                    "it",
+                    format_duration(r.training.teacher_seconds), share_of_run(r.training.teacher_seconds, s)));
+  if (s.evaluate_busy > 0.1 * s.seconds())
+    facts.push_back(fmt::format(
+        "{} kept the device busy for {} of the run; that is work asked for, and less of it is a shorter run",
+        format_count(s.evaluations, "evaluation"), share_of_run(s.evaluate_busy, s)));
+  return facts;
+}
+
+}  // namespace brim

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model against labelled data, through the same pipeline that scores.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/text_model.h"
+#include "rows/labels.h"
+#include "rows/metrics.h"
+
+namespace brim {
+
+struct EvalRequest {
+  std::vector<std::string> inputs;
+  std::string format = "auto", text_column;
+  char delimiter = 0;  // this and quotes: see RowReaderOptions
+  bool quotes = true;
+  std::vector<std::string> label_columns = {"label"};  // several: 0 or 1 each, for multi-label models
+  const std::atomic<bool>* stop = nullptr;
+  std::function<void(int64_t rows)> progress;
+};
+
+struct Evaluation {
+  int64_t rows = 0, skipped = 0;
+  std::string precision;
+  std::vector<std::string> labels;
+  std::vector<int32_t> expected,
+      predicted;  // class per row, or per word of token models; multi-label: 0 or 1 per row and class
+  bool multi_label = false;
+  ClassificationMetrics classes;          // sequence models
+  std::optional<EntityMetrics> entities;  // token models
+  double token_accuracy = 0;
+};
+
+// Throws bad_data for labels the model does not know.
+Evaluation evaluate(TextModel& model, const EvalRequest& request);
+
+}  // namespace brim

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "jobs/evaluate.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/test_files.h"
+#include "engine/engine.h"
+#include "model/golden_models.h"
+
+namespace brim {
+namespace {
+
+// A word with a space is one word and shifts no tag behind it: the text is the same, the tokens are too.
+TEST(Evaluate, TakesWordsWithSpaces) {
+  const TempDir dir;
+  put_golden_model(dir.path(), "bert_token");
+  EngineOptions options;
+  options.model_dir = dir.path();
+  options.device = "cpu";
+  options.precision = "fp32";
+  options.threads = 2;
+  options.memory_limit = "1GiB";
+  auto engine = Engine::open(options);
+  std::string apart, joined;
+  for (int w = 5; w < 45; ++w) {
+    apart += fmt::format("w{}\tO\n", w);
+    joined += fmt::format("w{}{}", w, w == 5 ? " " : "\tO\n");
+  }
+  const auto predicted = [&](const std::string& bytes) {
+    put_file(dir / "words.conll", bytes);
+    EvalRequest request;
+    request.inputs = {(dir / "words.conll").string()};
+    return evaluate(*engine, request).predicted;
+  };
+  std::vector<int32_t> want = predicted(apart);
+  ASSERT_EQ(want.size(), 40u);
+  want.erase(want.begin() + 1);
+  EXPECT_EQ(predicted(joined), want);
+}
+
+}  // namespace
+}  // namespace brim

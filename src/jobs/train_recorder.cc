@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "jobs/train_recorder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+
+namespace brim {
+namespace {
+
+// The plan's own predictions for steps of the length this run had: as it ran, with all the memory the device can give,
+// and with wider steps.
+void predict_train_plans(TracedRun& r, const TrainJob& job) {
+  const Plan& plan = job.plan;
+  PlanRequest request = train_plan_request(job, plan.device, plan.limit_bytes);
+  request.typical_length =
+      std::clamp<int64_t>(r.stats.tokens / std::max<int64_t>(1, r.stats.rows), 1, request.max_length);
+  request.global_batch_tokens = std::max<int64_t>(1, r.stats.tokens / std::max<int64_t>(1, r.training.steps));
+  try {
+    PlanRequest same = request;
+    same.token_budget = plan.token_budget;
+    same.recompute = plan.recompute;
+    same.optimizer = plan.optimizer;
+    same.moments = plan.moments_on_host ? Moments::host : Moments::device;
+    r.plan_tokens_per_second = solve_train_request(job, same).tokens_per_second;
+
+    PlanRequest wide = request;
+    wide.global_batch_tokens = 0;
+    const Plan wider = solve_train_request(job, wide);
+    r.training.wide_batch_tokens = wider.token_budget;
+    r.training.wide_tokens_per_second = wider.tokens_per_second;
+
+    MemoryInfo memory = job.device->memory();
+    memory.free_bytes = std::min(memory.total_bytes, memory.free_bytes + plan.peak_bytes);  // ours would be given back
+    request.limit_bytes = std::max(plan.limit_bytes, MemoryLimit::resolve("auto", memory));
+    request.recompute.reset();
+    const Plan free = solve_train_request(job, request);
+    r.free_token_budget = free.token_budget;
+    r.free_limit_bytes = request.limit_bytes;
+    r.free_tokens_per_second = free.tokens_per_second;
+    r.training.free_planned_bytes = free.peak_bytes;
+    r.training.free_recompute = recompute_name(free.recompute);
+    r.training.free_optimizer = optimizer_name(free.optimizer);
+    r.training.free_moments_on_host = free.moments_on_host;
+  } catch (const Error&) {
+    r.plan_tokens_per_second = 0;  // the predictions are a bonus; a run is recorded without them
+  }
+}
+
+}  // namespace
+
+void TrainRecorder::watch(TrainCallbacks& callbacks) {
+  callbacks.begins = [this](const TrainJob& job) { begins(job); };
+  callbacks.ends = [this](const TrainJob& job, const TrainOutcome& outcome) { ends(job, outcome); };
+}
+
+void TrainRecorder::begins(const TrainJob& job) {
+  if (job.device->kind() == DeviceKind::cuda) card_.emplace(job.device->pci_bus_id());
+  process_cpu_ = CpuClock::process_seconds();
+  machine_cpu_ = CpuClock::machine_seconds();
+  faults_ = CpuClock::major_faults();
+  delays_ = CpuClock::task_run_delays();
+  since_ns_ = now_ns();
+}
+
+void TrainRecorder::ends(const TrainJob& job, const TrainOutcome& outcome) {
+  TracedRun& r = run_;
+  PipelineStats& stats = r.stats;
+  stats.seconds = seconds_since(since_ns_);
+  stats.cpu_seconds = CpuClock::process_seconds() - process_cpu_;
+  if (machine_cpu_ >= 0)
+    stats.other_cpu_seconds = std::max(0.0, CpuClock::machine_seconds() - machine_cpu_ - stats.cpu_seconds);
+  stats.major_faults = CpuClock::major_faults() - faults_;
+  if (!delays_.empty()) {
+    stats.run_delay_seconds = 0;
+    for (const auto& [task, delay] : CpuClock::task_run_delays())
+      if (const auto before = delays_.find(task); before != delays_.end())
+        stats.run_delay_seconds += delay - before->second;
+  }
+  if (card_) r.card = card_->stop();
+  stats.rows = outcome.samples;
+  stats.tokens = outcome.tokens;
+  stats.batches = outcome.micro_batches;
+  stats.compute_seconds = outcome.device_busy * outcome.seconds;
+
+  const Plan& plan = job.plan;
+  r.verb = "train";
+  r.others = outcome.others.text();
+  r.model = job.model_dir.string();
+  r.device = job.device->name();
+  r.precision = precision_name(job.precision);
+  r.on_card = job.device->kind() == DeviceKind::cuda;
+  r.device_index = job.device->index();
+  r.inputs = job.settings.train_files;
+  r.output = job.settings.output_dir;
+  if (!job.settings.token_train_file.empty()) r.inputs.push_back(job.settings.token_train_file);
+  r.threads = r.on_card ? 0 : job.threads;
+  r.cores = hardware_threads();
+  r.machine_cores = std::max(r.cores, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+  r.token_budget = plan.token_budget;
+  r.max_length = plan.max_length;
+  r.limit_bytes = plan.limit_bytes;
+  r.planned_bytes = plan.peak_bytes;
+  r.staging_depth = plan.staging_depth;
+  TracedTraining& t = r.training;
+  t.steps = outcome.own_steps;
+  t.teacher_seconds = outcome.time.teacher;
+  t.token_placement = token_placement_name(job.token_placement);
+  t.recompute = recompute_name(plan.recompute);
+  t.optimizer = optimizer_name(plan.optimizer);
+  t.moments_on_host = plan.moments_on_host;
+  t.recompute_asked = job.settings.recompute.has_value();
+  t.resumed = !job.settings.resume_from_checkpoint.empty();
+  t.free_recompute = t.recompute;
+  t.free_optimizer = t.optimizer;
+  t.free_moments_on_host = t.moments_on_host;
+  predict_train_plans(r, job);
+}
+
+}  // namespace brim

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The record of a training run for its trace: what ran where, under which plan, with which counters, and what other
+// plans of the same job were predicted to bring. See jobs/doctor_trace.h.
+#pragma once
+#include <map>
+#include <optional>
+
+#include "jobs/doctor_trace.h"
+#include "train/job.h"
+#include "train/trainer.h"
+
+namespace brim {
+
+class TrainRecorder {
+ public:
+  // Takes readings around the steps of the run that is given these callbacks. Must outlive it.
+  void watch(TrainCallbacks& callbacks);
+  const TracedRun& record() const { return run_; }  // once the run has ended
+
+ private:
+  void begins(const TrainJob& job);
+  void ends(const TrainJob& job, const TrainOutcome& outcome);
+  TracedRun run_;
+  std::optional<CardWatch> card_;
+  int64_t since_ns_ = 0, faults_ = 0;
+  double process_cpu_ = 0, machine_cpu_ = 0;
+  std::map<int, double> delays_;  // of the threads that were there at the start: the loop's and the device's
+};
+
+}  // namespace brim

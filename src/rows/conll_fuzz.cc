@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fuzz entry: any bytes as a file of tagged words, in both forms.
+#include <cstdlib>
+
+#include "base/error.h"
+#include "rows/conll.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string bytes(reinterpret_cast<const char*>(data), size);
+  brim::looks_like_conll(bytes);
+  for (const auto format : {brim::TaggedFormat::conll, brim::TaggedFormat::jsonl}) try {
+      brim::TaggedReader reader(brim::memory_source("fuzz", bytes), format);
+      brim::TaggedWords sentence;
+      while (reader.next(sentence))
+        if (sentence.words.empty() || sentence.words.size() != sentence.tags.size()) std::abort();
+    } catch (const brim::Error& error) {
+      if (error.code() != brim::ErrorCode::bad_data) std::abort();
+    }
+  return 0;
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rows/conll.h"
+
+#include <gtest/gtest.h>
+
+#include "base/fuzz_driver.h"
+#include "base/test_files.h"
+
+#define LLVMFuzzerTestOneInput fuzz_conll
+#include "rows/conll_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
+
+namespace brim {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::vector<TaggedWords> parse(const std::string& text, TaggedFormat format = TaggedFormat::conll, Words names = {}) {
+  TaggedReader reader(memory_source("in.conll", text), format, std::move(names));
+  std::vector<TaggedWords> out(1);
+  while (reader.next(out.back())) out.emplace_back();
+  out.pop_back();
+  return out;
+}
+std::string refusal(const std::string& text, TaggedFormat format = TaggedFormat::conll, Words names = {}) {
+  return error_of(ErrorCode::bad_data, [&] { parse(text, format, names); });
+}
+
+TEST(Conll, Conll2003) {
+  const auto sentences = parse(
+      "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\n\nPeter NNP B-NP I-PER\nBlackburn NNP I-NP "
+      "I-PER\n-DOCSTART- -X- O O\n");
+  ASSERT_EQ(sentences.size(), 2u);
+  EXPECT_EQ(sentences[0].words, (Words{"EU", "rejects"}));
+  EXPECT_EQ(sentences[0].tags, (Words{"B-ORG", "O"}));
+  EXPECT_EQ(sentences[0].line, 3);
+  EXPECT_EQ(sentences[1].tags, (Words{"I-PER", "I-PER"}));  // IOB1 stays IOB1
+  EXPECT_EQ(sentences[1].line, 7);
+}
+
+TEST(Conll, Tabs) {
+  const auto sentences = parse("@paulwalk\tO\r\nNew York\tB-location\r\n\t\r\n#\tO\n");
+  ASSERT_EQ(sentences.size(), 2u);
+  EXPECT_EQ(sentences[0].words, (Words{"@paulwalk", "New York"}));
+  EXPECT_EQ(sentences[1].words, Words{"#"});
+  EXPECT_EQ(parse("a\tO\n\tO\nb\tO\n").size(), 2u);  // no word: as good as a blank line
+}
+
+TEST(Conll, CommentsAndHashes) {
+  const auto sentences = parse("# id 12 domain=en\n# O\nx O\n# O\n\n# text\ny B-PER\n");
+  ASSERT_EQ(sentences.size(), 2u);
+  EXPECT_EQ(sentences[0].words, (Words{"#", "x", "#"}));
+  EXPECT_EQ(sentences[1].words, Words{"y"});
+}
+
+TEST(Conll, Columns) {
+  EXPECT_EQ(parse("a 1 X O\nb 2 Y B-P\n")[0].words, (Words{"a", "b"}));
+  EXPECT_HAS(refusal("a O\nb\n"), "in.conll: line 2: 1 columns where 2");
+  EXPECT_HAS(refusal("a O\n\nb X O\n"), "line 3: 3 columns where 2");
+  EXPECT_HAS(refusal("word\n"), "line 1");
+  EXPECT_HAS(refusal("London B-LOC 0.99\n"), "line 1: '0.99' in the last of 3 columns is no tag");
+  EXPECT_HAS(refusal("London B-LOC x\n"), "line 1: 'x' is no tag");
+}
+
+TEST(Conll, Tags) {
+  EXPECT_HAS(refusal("a O\nLondon X-LOC\n"), "in.conll: line 2: 'X-LOC' is no tag; a tag is O or B-TYPE, I-TYPE");
+  EXPECT_HAS(refusal("a o\n"), "line 1: 'o' is no tag");
+  EXPECT_HAS(refusal("a B-\n"), "line 1: 'B-' is no tag");
+  EXPECT_HAS(refusal("a b-loc\n"), "line 1: 'b-loc' is no tag");
+  EXPECT_HAS(refusal("a B-LOC\nb LOC\n"), "line 2: 'LOC' is no tag");
+  EXPECT_HAS(refusal("a LOC\nb B-LOC\n"), "line 2: tag 'B-LOC' has a prefix, 'LOC' before it has none");
+  EXPECT_EQ(parse("a LOC\nb O\n")[0].tags, (Words{"LOC", "O"}));  // a file without prefixes
+  EXPECT_EQ(parse("a S-LOC\nb E-PER\nc U-PER\nd L-PER\n").size(), 1u);
+  EXPECT_EQ(parse("a X-LOC\n", TaggedFormat::conll, {"O", "X-LOC"}).size(), 1u);  // the model's own
+}
+
+TEST(TaggedJson, TokensAndTags) {
+  const auto json = TaggedFormat::jsonl;
+  const auto sentences = parse(
+      "{\"id\": \"0\", \"tokens\": [\"New York\", \"is\"], \"ner_tags\": [\"B-LOC\", \"O\"]}\n\n"
+      "{\"tokens\": [], \"ner_tags\": []}\n{\"tokens\": [\"EU\"], \"ner_tags\": [\"B-ORG\"]}\n",
+      json);
+  ASSERT_EQ(sentences.size(), 2u);
+  EXPECT_EQ(sentences[0].words, (Words{"New York", "is"}));
+  EXPECT_EQ(sentences[0].tags, (Words{"B-LOC", "O"}));
+  EXPECT_EQ(sentences[0].line_of(1), 1);
+  EXPECT_EQ(sentences[1].line, 4);
+
+  const std::string numbers = "{\"tokens\": [\"EU\", \"is\"], \"ner_tags\": [1, 0]}\n";
+  EXPECT_EQ(parse(numbers, json, {"O", "B-ORG"})[0].tags, (Words{"B-ORG", "O"}));
+  EXPECT_HAS(refusal(numbers, json), "in.conll: line 1: tag 1 is a number, and nothing says which tag");
+  EXPECT_HAS(refusal(numbers, json, {"O"}), "tag 1: the model has 1, numbered from 0");
+  EXPECT_HAS(refusal("[1]\n", json), "line 1: not a JSON object");
+  EXPECT_HAS(refusal("{\"tokens\": \"a\"}\n", json), "line 1: no list \"tokens\"");
+  EXPECT_HAS(refusal("{\"tokens\": [\"a\"]}\n", json), "line 1: no list \"ner_tags\"");
+  EXPECT_HAS(refusal("{\"tokens\": [\"a\"], \"ner_tags\": []}\n", json), "1 \"tokens\" and 0 \"ner_tags\"");
+  EXPECT_HAS(refusal("{\"tokens\": [\"a\"], \"ner_tags\": [-1]}\n", json), "\"ner_tags\"[0] is neither");
+  EXPECT_HAS(refusal("{\"tokens\": [\"a\"], \"ner_tags\": [\"X-A\"]}\n", json), "'X-A' is no tag");
+}
+
+TEST(TaggedFile, IsKnownByNameOrContent) {
+  TempDir dir;
+  const auto tagged = [&](const std::string& name, const std::string& bytes, const std::string& format = "auto") {
+    put_file(dir / name, bytes);
+    return is_tagged_file((dir / name).string(), format);
+  };
+  EXPECT_TRUE(tagged("a.conll", ""));
+  EXPECT_TRUE(tagged("a.csv", "a,b", "conll"));
+  EXPECT_TRUE(tagged("a.txt", "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nx"));
+  EXPECT_TRUE(tagged("b.txt", "# id 1\nEU\tB-ORG\r\nis\tO\r\n"));
+  EXPECT_FALSE(tagged("c.txt", "I love London.\nSo do O\n"));
+  EXPECT_FALSE(tagged("d.txt", "A O\n"));  // one line proves nothing
+  EXPECT_FALSE(tagged("e.txt", ""));
+  EXPECT_FALSE(tagged("e.txt", "a O\nb O\n", "txt"));
+  EXPECT_TRUE(tagged("f.jsonl", "{\"tokens\": [\"a\"], \"ner_tags\": [0]}\n"));
+  EXPECT_FALSE(tagged("g.jsonl", "{\"text\": \"a\", \"label\": 0}\n"));
+}
+
+TEST(Conll, Empty) {
+  EXPECT_EQ(parse("").size(), 0u);
+  EXPECT_EQ(parse("\n\n").size(), 0u);
+  EXPECT_EQ(parse("a O").size(), 1u);
+}
+
+TEST(Conll, Fuzz) {
+  drive_fuzz(fuzz_conll,
+             {"EU NNP B-ORG\nx y O\n\n-DOCSTART- O O\n# c\nz z O", "a\tO\nb\tB-X\n\n", "# O\n",
+              "{\"tokens\": [\"a\", \"b\"], \"ner_tags\": [\"B-X\", 0]}\n"},
+             5000);
+}
+
+}  // namespace
+}  // namespace brim

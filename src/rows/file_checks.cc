@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rows/file_checks.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/utf8.h"
+
+namespace brim {
+namespace {
+
+struct Magic {
+  std::string_view bytes;
+  std::string_view what;
+};
+
+using namespace std::string_view_literals;
+
+// gzip and zstd are not here: the reader unpacks them.
+constexpr Magic kMagics[] = {
+    {"\xFF\xFE\0\0"sv, "is UTF-32, not UTF-8; convert it first: iconv -f UTF-32 -t UTF-8"},
+    {"\xFF\xFE"sv, "is UTF-16, not UTF-8; convert it first: iconv -f UTF-16 -t UTF-8"},
+    {"\xFE\xFF"sv, "is UTF-16, not UTF-8; convert it first: iconv -f UTF-16 -t UTF-8"},
+    {"PK\x03\x04"sv, "is a zip archive (as .xlsx files are); unpack it, or save the sheet as CSV"},
+    {"\xFD"
+     "7zXZ\0"sv,
+     "is compressed by xz; unpack it first (xz -dc); Brim reads .gz and .zst itself"},
+    {"7z\xBC\xAF\x27\x1C"sv, "is a 7-Zip archive; unpack it first; Brim reads .gz and .zst itself"},
+    {"\x04\x22\x4D\x18"sv, "is compressed by lz4; unpack it first (lz4 -dc); Brim reads .gz and .zst itself"},
+    {"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1"sv, "is an old Excel or Word file; save the sheet as CSV"},
+    {"PAR1\x15"sv, "is a Parquet file; write it as CSV or JSONL first"},
+    {"ARROW1\0\0"sv, "is an Arrow file; write it as CSV or JSONL first"},
+    {"SQLite format 3\0"sv, "is an SQLite database; export the table as CSV first"},
+    {"%PDF-"sv, "is a PDF; take its text out first (pdftotext)"},
+};
+
+bool is_bzip2(std::string_view head) {
+  return head.size() >= 10 && head.starts_with("BZh") && head.substr(4, 6) == "\x31\x41\x59\x26\x53\x59"sv;
+}
+
+// UTF-16 without its mark: in Latin text every second byte is zero, and nearly none of the others is.
+std::string_view utf16_kind(std::string_view head) {
+  constexpr size_t kFewest = 8;
+  const size_t pairs = head.size() / 2;
+  if (pairs < kFewest) return {};
+  size_t zeros[2] = {0, 0};
+  for (size_t i = 0; i < 2 * pairs; ++i) zeros[i % 2] += head[i] == '\0';
+  if (zeros[1] * 10 >= pairs * 7 && zeros[0] * 50 <= pairs) return "UTF-16LE";
+  if (zeros[0] * 10 >= pairs * 7 && zeros[1] * 50 <= pairs) return "UTF-16BE";
+  return {};
+}
+
+constexpr std::string_view kConvert = "iconv -f WINDOWS-1252 -t UTF-8";  // most of what is no UTF-8 is this or Latin-1
+
+}  // namespace
+
+std::string why_not_utf8(std::string_view row) {
+  const size_t at = valid_utf8_prefix(row);
+  if (at == row.size()) return {};
+  return fmt::format("byte {} (0x{:02X}) is not UTF-8; if the file is Latin-1 or Windows-1252, convert it first: {}",
+                     at + 1, static_cast<unsigned char>(row[at]), kConvert);
+}
+
+std::string why_not_text(std::string_view head) {
+  for (const Magic& magic : kMagics)
+    if (head.starts_with(magic.bytes)) return std::string(magic.what);
+  if (is_bzip2(head)) return "is compressed by bzip2; unpack it first (bzip2 -dc); Brim reads .gz and .zst itself";
+  if (const std::string_view kind = utf16_kind(head.substr(0, 4096)); !kind.empty())
+    return fmt::format("is {}, not UTF-8; convert it first: iconv -f {} -t UTF-8", kind, kind);
+  return {};
+}
+
+std::string why_other_encoding(std::string_view head) {
+  constexpr size_t kLongestCut = 3;  // bytes of a code point whose end is not here
+  size_t lines = 0, bad = 0, first = 0, control = 0;
+  for (size_t at = 0; at < head.size();) {
+    const size_t newline = head.find('\n', at);
+    if (newline == std::string_view::npos && lines > 0) break;  // cut
+    const std::string_view line = head.substr(at, newline == std::string_view::npos ? newline : newline - at);
+    const size_t good = valid_utf8_prefix(line);
+    const bool ill = newline == std::string_view::npos ? good + kLongestCut < line.size() : good < line.size();
+    if (ill && bad++ == 0) first = at + good;
+    lines += !line.empty();
+    at += line.size() + 1;
+  }
+  if (2 * bad <= lines) return {};
+  for (const char c : head)
+    control +=
+        static_cast<unsigned char>(c) < 0x20 && std::string_view("\t\n\r\f\x1b").find(c) == std::string_view::npos;
+  const std::string where = fmt::format("{} of its first {} lines are not, from byte {} (0x{:02X}) on", bad, lines,
+                                        first + 1, static_cast<unsigned char>(head[first]));
+  if (control * 50 > head.size()) return fmt::format("is no UTF-8 text: {}; is it a file of texts?", where);
+  return fmt::format("is no UTF-8: {}; if it is Latin-1 or Windows-1252, convert it first: {}", where, kConvert);
+}
+
+void refuse_output_over_input(const std::string& output, const std::vector<std::string>& inputs) {
+  std::error_code ignored;
+  if (output == "-" || !std::filesystem::is_regular_file(output, ignored)) return;
+  for (const std::string& input : inputs)
+    if (input != "-" && std::filesystem::equivalent(output, input, ignored))
+      fail(ErrorCode::usage, "-o {}: is the input {} too, which would be replaced; name another file", output, input);
+}
+
+void refuse_foreign_output(std::string_view path) {
+  const auto ends = [&](std::string_view suffix) { return path.ends_with(suffix); };
+  for (const std::string_view suffix : {".xlsx", ".xls", ".ods", ".parquet", ".feather", ".arrow"})
+    if (ends(suffix))
+      fail(ErrorCode::usage, "{}: Brim does not write {} files; name a .csv, .tsv or .jsonl (.gz and .zst may follow)",
+           path, suffix);
+  for (const std::string_view suffix : {".bz2", ".xz", ".zip", ".7z", ".lz4"})
+    if (ends(suffix)) fail(ErrorCode::usage, "{}: Brim compresses as .gz and .zst, not {}", path, suffix);
+}
+
+}  // namespace brim

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The output of a run over rows, which can be killed at any moment and continued: OUT.part holds whole rows, the
+// sidecar OUT.part.json says how far the rows in it reach (bytes of .part, place in the input) and what run they belong
+// to. Both are made durable together every few seconds; continuing cuts .part back to what the sidecar vouches for and
+// seeks the reader to the row after it, so no row is lost or repeated. OUT itself appears, or is replaced, only by the
+// last rename.
+//
+// Compressed output ends a gzip member or zstd frame about every MiB, at places that depend on the rows alone: a killed
+// and continued run gives the same bytes as one that was not. A run stopped in order (Ctrl-C, a bad row) ends one
+// early.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/atomic_file.h"
+#include "io/compress.h"
+#include "rows/row_reader.h"
+
+namespace brim {
+
+// What must be the same for rows of two runs to belong together.
+struct RunIdentity {
+  std::vector<std::string> inputs;             // paths: their size, time of change and first MiB are compared
+  std::string model;                           // anything that names the weights
+  std::map<std::string, std::string> options;  // those that change the output, by flag
+  std::vector<std::string> model_files;        // compared as the inputs are
+};
+
+struct RowOutputOptions {
+  bool resume = false;
+  double checkpoint_seconds = 2;  // after a kill about this much is done again; compressed: or the last member.
+                                  // 0: as often as possible
+  const std::atomic<bool>* stop = nullptr;  // set by a signal: a full pipe is then not waited for
+  size_t member_bytes = size_t{1} << 20;    // a gzip member or zstd frame ends after so many bytes before compression,
+  size_t member_rows = 4096;                // or so many rows
+};
+
+class RowOutput {
+ public:
+  // `path` "-" is stdout; a pipe or device is written directly. Throws cannot_write if it cannot be written, usage if
+  // `resume` is asked for where it cannot be (stdin, stdout, a device) or the run before was another one.
+  RowOutput(const std::string& path, RunIdentity identity, RowOutputOptions options);
+  // Without commit() the rows so far are kept for resume, as suspend() does; never throws.
+  ~RowOutput();
+  RowOutput(const RowOutput&) = delete;
+  RowOutput& operator=(const RowOutput&) = delete;
+
+  // Where to go on: pass to RowReader::seek and set the counters from it. Empty: a fresh start, write the header.
+  struct Progress {
+    RowPosition position;
+    std::map<std::string, int64_t> counters;  // the caller's: rows written, rows skipped, labels …
+  };
+  const std::optional<Progress>& resumed() const { return resumed_; }
+
+  void write_header(std::string_view bytes);
+  // The bytes of one row (none for a skipped row), after which the input stands at `position`.
+  void write_row(std::string_view bytes, const RowPosition& position);
+  // What to store beside the position at each checkpoint. Read at the end of write_row and in suspend, so count a row
+  // before writing it; must outlive this object.
+  void keep_counters(const std::map<std::string, int64_t>* counters) { counters_ = counters; }
+
+  void flush();    // hands what is written to the system, for those who watch (stdout)
+  void suspend();  // makes all rows so far durable, to be continued; nothing may be written afterwards
+  void commit();   // the output is whole: rename it into place and remove the sidecar
+
+  bool resumable() const { return resumable_; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  struct Mark {  // a row boundary up to which the file is whole
+    RowPosition position;
+    std::map<std::string, int64_t> counters;
+    int64_t bytes = 0;
+  };
+  void open_file();
+  void open_resumed();
+  void hand_over();
+  void save(const Mark& mark);
+
+  std::filesystem::path path_, sidecar_;
+  RunIdentity identity_;
+  std::string fingerprint_;  // of the identity, as the sidecar holds it
+  RowOutputOptions options_;
+  Compression compression_ = Compression::none;
+  bool resumable_ = false, finished_ = false, failed_ = false;
+  std::optional<Progress> resumed_;
+  std::optional<AtomicFile> file_;  // none: stdout
+  std::unique_ptr<ByteSink> sink_;
+
+  std::string rows_;      // whole rows not yet given to the sink; of compressed output, the whole next member
+  size_t row_count_ = 0;  // in rows_
+  RowPosition position_;  // after the last row
+  Mark safe_;             // the last boundary that has reached the system
+  int64_t next_save_ns_ = 0;
+  const std::map<std::string, int64_t>* counters_ = nullptr;
+};
+
+}  // namespace brim

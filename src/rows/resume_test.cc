@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rows/resume.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/log.h"
+#include "base/test_files.h"
+#include "rows/row_writer.h"
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Files in memory where the system has such a place: these tests sync after every few rows.
+fs::path fast_base() { return ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path(); }
+
+struct Job {
+  std::vector<std::string> inputs;
+  std::string output;
+  OutputFormat format = OutputFormat::csv;
+  bool resume = false;
+  int64_t die_after = -1;  // rows of this run, then _exit as a kill would
+  std::string model = "vader";
+  double checkpoint_seconds = 0;
+};
+
+RowOutputOptions output_options(const Job& job) {
+  RowOutputOptions options;
+  options.resume = job.resume;
+  options.checkpoint_seconds = job.checkpoint_seconds;
+  options.member_bytes = 3000;
+  options.member_rows = 50;
+  return options;
+}
+
+// What `brim score --on-error skip` does, with a score that depends on the row alone. Returns the counters.
+std::map<std::string, int64_t> run(const Job& job) {
+  RowReaderOptions read;
+  read.chunk_bytes = 1000;
+  RowReader reader(job.inputs, read);
+  RowOutput output(job.output, {job.inputs, job.model, {{"--format", row_format_name(reader.schema().format)}}},
+                   output_options(job));
+  RowWriterOptions write;
+  write.format = job.format;
+  RowWriter writer(reader.schema(), write);
+  std::map<std::string, int64_t> counters = {{"written", 0}, {"skipped", 0}};
+  std::string bytes;
+  if (output.resumed()) {
+    reader.seek(output.resumed()->position);
+    counters = output.resumed()->counters;
+  } else {
+    writer.header(bytes);
+    output.write_header(bytes);
+  }
+  output.keep_counters(&counters);
+  RowChunk chunk;
+  int64_t done = 0;
+  while (reader.next_chunk(chunk))
+    for (size_t i = 0; i < chunk.size(); ++i) {
+      if (job.die_after >= 0 && done++ == job.die_after) ::_exit(9);
+      bytes.clear();
+      if (chunk.error(i) == nullptr) {
+        const int64_t row = chunk.first_row + static_cast<int64_t>(i);
+        writer.row(bytes, chunk, i, RowResult{row % 3 == 0 ? "pos" : "neg", static_cast<float>(row) / 7});
+        ++counters["written"];
+      } else {
+        ++counters["skipped"];
+      }
+      output.write_row(bytes, chunk.position_after(i));
+    }
+  output.commit();
+  return counters;
+}
+
+// The job in a process of its own; its exit status.
+template <class Call>
+int in_child(Call&& call) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    try {
+      call();
+    } catch (const Error& error) {
+      ::_exit(exit_code(error.code()));
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// Two inputs with quoted newlines, blank lines and bad rows.
+std::vector<std::string> make_inputs(const TempDir& dir, const std::string& kind, const std::string& suffix) {
+  std::vector<std::string> paths;
+  std::mt19937 random(3);
+  for (int file = 0; file < 2; ++file) {
+    std::string text = kind == "csv" ? "id,text\r\n" : "";
+    for (int i = 0; i < 400; ++i) {
+      const std::string word(random() % 40, static_cast<char>('a' + i % 26));
+      const std::string id = std::to_string(i);
+      if (kind == "csv") {
+        text += random() % 17 == 0 ? id + "\n" : id + ",\"" + word + (i % 5 == 0 ? "\n" : " ") + "\"\"x\"\"\"\r\n";
+        if (i % 31 == 0) text += "\n";
+      } else {
+        text += random() % 17 == 0 ? "{oops\n" : "{\"id\": " + id + ", \"text\": \"" + word + "\\n\"}\n";
+      }
+    }
+    const fs::path plain = dir / ("in" + std::to_string(file) + "." + kind);
+    if (suffix.empty()) {
+      put_file(plain, text);
+    } else {
+      AtomicFile packed(plain.string() + suffix);
+      auto sink = make_sink(packed, compression_of(suffix));
+      sink->write(text);
+      sink->end_member();
+      packed.commit();
+    }
+    paths.push_back(plain.string() + suffix);
+  }
+  return paths;
+}
+
+std::string unpacked(const std::string& path) {
+  auto source = open_source(path);
+  std::string out, buffer(1000, '\0');
+  while (const size_t n = source->read(buffer.data(), buffer.size())) out.append(buffer, 0, n);
+  return out;
+}
+
+struct Kind {
+  std::string in, in_suffix;
+  OutputFormat format;
+  std::string out;
+};
+
+class Resume : public testing::TestWithParam<Kind> {
+ protected:
+  // Into a file of its own, for a run that nothing disturbs.
+  Job whole_job() const {
+    Job job;
+    job.inputs = make_inputs(dir_, GetParam().in, GetParam().in_suffix);
+    job.format = GetParam().format;
+    job.output = (dir_ / ("whole_" + GetParam().out)).string();
+    return job;
+  }
+  const TempDir dir_{fast_base()};
+};
+INSTANTIATE_TEST_SUITE_P(RowOutput, Resume,
+                         testing::Values(Kind{"csv", "", OutputFormat::csv, "out.csv"},
+                                         Kind{"csv", "", OutputFormat::csv, "out.csv.gz"},
+                                         Kind{"csv", ".zst", OutputFormat::csv, "out.csv.zst"},
+                                         Kind{"jsonl", "", OutputFormat::jsonl, "out.jsonl"},
+                                         Kind{"jsonl", ".gz", OutputFormat::jsonl, "out.jsonl.gz"},
+                                         Kind{"jsonl", "", OutputFormat::jsonl, "out.jsonl.zst"},
+                                         Kind{"csv", ".gz", OutputFormat::jsonl, "out.jsonl"}));
+
+// Killed at random rows, again and again, until it is done: the file is what one run gives, byte for byte.
+TEST_P(Resume, KilledAtAnyRow) {
+  Job job = whole_job();
+  const auto counters = run(job);
+  EXPECT_GT(counters.at("skipped"), 0);
+  const std::string expected = get_file(job.output);
+
+  std::mt19937 random(11);
+  job.output = (dir_ / GetParam().out).string();
+  put_file(job.output, "the old content");
+  int resumes = 0;
+  for (int round = 0; round < 4; ++round) {
+    job.resume = false;
+    do {
+      job.die_after = static_cast<int64_t>(random() % 400);
+      EXPECT_EQ(get_file(job.output), round == 0 ? "the old content" : expected);
+      resumes += job.resume;
+      const int status = in_child([&] { run(job); });
+      job.resume = true;
+      ASSERT_TRUE(status == 9 || status == 0) << status;
+      if (status == 0) break;
+    } while (true);
+    ASSERT_EQ(get_file(job.output), expected) << "round " << round;
+    EXPECT_FALSE(fs::exists(job.output + ".part"));
+    EXPECT_FALSE(fs::exists(job.output + ".part.json"));
+  }
+  EXPECT_GT(resumes, 4);
+
+  // The counters go on where they were.
+  job.resume = false;
+  job.die_after = 500;
+  EXPECT_EQ(in_child([&] { run(job); }), 9);
+  job.resume = true;
+  job.die_after = -1;
+  EXPECT_EQ(run(job), counters);
+}
+
+// The file may not grow past a random size: each run ends in cannot_write, keeps what it has, and goes on later.
+TEST_P(Resume, FullDiskAtAnyByte) {
+  Job job = whole_job();
+  run(job);
+  const std::string expected = get_file(job.output);
+  job.output = (dir_ / GetParam().out).string();
+  put_file(job.output, "the old content");
+  std::mt19937 random(5);
+  for (int round = 0; round < 3; ++round) {
+    job.resume = false;
+    rlim_t room = 0;
+    int status = 0;
+    do {
+      room += 1 + random() % expected.size() / 2;
+      status = in_child([&] {
+        ::signal(SIGXFSZ, SIG_IGN);
+        const rlimit limit{std::max<rlim_t>(room, 1500), std::max<rlim_t>(room, 1500)};  // the sidecar needs some, too
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+        run(job);
+      });
+      ASSERT_TRUE(status == 7 || status == 0) << status;
+      EXPECT_EQ(get_file(job.output), status == 0 || round > 0 ? expected : "the old content");
+      if (room > 8000) {  // what fitted is kept
+        EXPECT_EQ(fs::exists(job.output + ".part.json"), status != 0);
+      }
+      job.resume = true;
+    } while (status != 0);
+  }
+}
+
+// An error between rows (a bad one with --on-error stop, Ctrl-C) keeps every row written.
+TEST_P(Resume, StoppedInOrder) {
+  Job job = whole_job();
+  run(job);
+  const std::string expected = unpacked(job.output);
+  job.output = (dir_ / GetParam().out).string();
+  job.resume = true;
+  {
+    RowReader reader(job.inputs, {});
+    RowOutput output(job.output, {job.inputs, job.model, {{"--format", row_format_name(reader.schema().format)}}},
+                     output_options(job));
+    EXPECT_FALSE(output.resumed());
+    RowChunk chunk;
+    ASSERT_TRUE(reader.next_chunk(chunk));
+    RowWriterOptions write;
+    write.format = job.format;
+    RowWriter writer(reader.schema(), write);
+    std::string bytes;
+    writer.header(bytes);
+    output.write_header(bytes);
+    for (size_t i = 0; i < 77; ++i) {
+      bytes.clear();
+      const int64_t row = static_cast<int64_t>(i);
+      if (chunk.error(i) == nullptr)
+        writer.row(bytes, chunk, i, RowResult{row % 3 == 0 ? "pos" : "neg", static_cast<float>(row) / 7});
+      output.write_row(bytes, chunk.position_after(i));
+    }
+  }
+  const auto state = nlohmann::json::parse(get_file(job.output + ".part.json"));
+  EXPECT_EQ(state.at("position").at("rows"), 77);
+  EXPECT_EQ(state.at("output_bytes"), fs::file_size(job.output + ".part"));
+  run(job);
+  EXPECT_EQ(unpacked(job.output), expected);
+}
+
+// A job over one small file that was killed half way.
+Job killed_job(const TempDir& dir) {
+  std::string text = "id,text\n";
+  for (int i = 0; i < 300; ++i) text += std::to_string(i) + ",some words\n";
+  put_file(dir / "in.csv", text);
+  Job job;
+  job.inputs = {(dir / "in.csv").string()};
+  job.output = (dir / "out.csv").string();
+  job.die_after = 200;
+  EXPECT_EQ(in_child([&] { run(job); }), 9);
+  EXPECT_TRUE(fs::exists(job.output + ".part.json"));
+  job.die_after = -1;
+  job.resume = true;
+  return job;
+}
+
+TEST(ResumeChecks, AnotherModelOrOption) {
+  TempDir dir(fast_base());
+  Job job = killed_job(dir);
+  job.model = "finbert";
+  const std::string message = error_of(ErrorCode::usage, [&] { run(job); });
+  EXPECT_HAS(message, "the model was vader and is finbert");
+  EXPECT_HAS(message, "without `resume`");
+  job.model = "vader";
+  EXPECT_EQ(run(job).at("written"), 300);
+  EXPECT_HAS(
+      error_of(
+          ErrorCode::usage,
+          [&] {
+            Job again = killed_job(dir);
+            RowOutput output(again.output, {again.inputs, "vader", {{"--all-scores", "on"}}}, output_options(again));
+          }),
+      "--all-scores was nothing and is on; --format was csv and is nothing");
+}
+
+TEST(ResumeChecks, AnotherInput) {
+  TempDir dir(fast_base());
+  Job job = killed_job(dir);
+  const std::string text = get_file(dir / "in.csv");
+  const auto time = fs::last_write_time(dir / "in.csv");
+  put_file(dir / "in.csv", text + "300,more\n");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { run(job); }),
+             "in.csv had " + std::to_string(text.size()) + " bytes and has");
+  std::string other = text;
+  other[100] = 'X';
+  put_file(dir / "in.csv", other);
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { run(job); }), "has another content");
+  put_file(dir / "in.csv", text);
+  fs::last_write_time(dir / "in.csv", time + std::chrono::seconds(5));
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { run(job); }), "was modified since");
+  fs::last_write_time(dir / "in.csv", time);
+  Job both = job;
+  both.inputs.push_back(job.inputs[0]);
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { run(both); }), "there were 1 inputs, now there are 2");
+  EXPECT_EQ(run(job).at("written"), 300);
+}
+
+TEST(ResumeChecks, DamagedState) {
+  TempDir dir(fast_base());
+  Job job = killed_job(dir);
+  const std::string state = get_file(job.output + ".part.json");
+  for (const std::string& bad : {std::string("{"), std::string(""), std::string("[]"), std::string("{\"format\":2}"),
+                                 state.substr(0, state.size() / 2)}) {
+    put_file(job.output + ".part.json", bad);
+    EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { run(job); }), "out.csv.part.json");
+  }
+  auto changed = nlohmann::json::parse(state);
+  changed["position"]["input"] = 7;
+  put_file(job.output + ".part.json", changed.dump());
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { run(job); }), "no such place");
+  put_file(job.output + ".part.json", state);
+  const std::string part = get_file(job.output + ".part");
+  put_file(job.output + ".part", "short");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { run(job); }), "5 bytes");
+  EXPECT_EQ(get_file(job.output + ".part"), "short");  // nothing is touched by a refused resume
+  put_file(job.output + ".part", part + "half a ro");
+  EXPECT_EQ(run(job).at("written"), 300);
+}
+
+TEST(ResumeChecks, StartingOverDropsTheOldState) {
+  TempDir dir(fast_base());
+  Job job = killed_job(dir);
+  job.resume = false;
+  job.model = "other";
+  job.die_after = 0;
+  EXPECT_EQ(in_child([&] { run(job); }), 9);
+  EXPECT_FALSE(fs::exists(job.output + ".part.json"));
+  job.resume = true;
+  job.die_after = -1;
+  EXPECT_EQ(run(job).at("written"), 300);
+}
+
+TEST(ResumeChecks, NotForPipes) {
+  TempDir dir(fast_base());
+  RowOutputOptions options;
+  options.resume = true;
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowOutput("-", {}, options); }), "stdout");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowOutput((dir / "o").string(), {{"-"}, "", {}}, options); }), "stdin");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowOutput("/dev/null", {}, options); }), "regular file");
+}
+
+TEST(RowOutput, FullDevice) {
+  RowOutput output("/dev/full", {}, {});
+  EXPECT_HAS(error_of(ErrorCode::cannot_write,
+                      [&] {
+                        output.write_row("row\n", {0, 1, 4, 1});
+                        output.commit();
+                      }),
+             "/dev/full");
+}
+
+TEST(RowOutput, OneWriterAtATime) {
+  TempDir dir(fast_base());
+  RowOutput first((dir / "out.csv").string(), {}, {});
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { RowOutput((dir / "out.csv").string(), {}, {}); }),
+             "another process");
+  first.commit();
+  EXPECT_EQ(get_file(dir / "out.csv"), "");
+}
+
+TEST(RowOutput, NothingWrittenLeavesNothing) {
+  TempDir dir(fast_base());
+  {
+    RowOutput output((dir / "out.csv").string(), {}, {});
+    output.write_header("text,label\n");
+  }
+  EXPECT_TRUE(fs::is_empty(dir.path()));
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { RowOutput((dir / "none" / "out.csv").string(), {}, {}); }),
+             "out.csv");
+}
+
+TEST(RowOutput, ALinkStaysALink) {
+  TempDir dir(fast_base());
+  put_file(dir / "real.csv", "old");
+  fs::create_symlink(dir / "real.csv", dir / "link.csv");
+  {
+    RowOutput output((dir / "link.csv").string(), {}, {});
+    output.write_row("new\n", {0, 1, 4, 1});
+    EXPECT_EQ(get_file(dir / "real.csv"), "old");
+    output.commit();
+  }
+  EXPECT_TRUE(fs::is_symlink(dir / "link.csv"));
+  EXPECT_EQ(get_file(dir / "real.csv"), "new\n");
+}
+
+// Rows from stdin cannot be read again, so a failed run keeps them in .part.
+TEST(RowOutput, RowsFromStdinAreKept) {
+  TempDir dir(fast_base());
+  {
+    RowOutput output((dir / "out.csv").string(), {{"-"}, "m", {}}, {});
+    output.write_row("row\n", {0, 1, 4, 1});
+  }
+  EXPECT_EQ(get_file(dir / "out.csv.part"), "row\n");
+  EXPECT_FALSE(fs::exists(dir / "out.csv.part.json"));
+}
+
+}  // namespace
+}  // namespace brim

@@ -1,0 +1,694 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rows/row_reader.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "base/utf8.h"
+#include "rows/conll.h"
+#include "rows/file_checks.h"
+#include "rows/first_seen.h"
+
+namespace brim {
+namespace {
+
+constexpr size_t kDecodedBlock = size_t{64} << 10;
+
+bool ends_with(std::string_view text, std::string_view suffix) {
+  return text.size() >= suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
+}
+
+bool is_delimited(RowFormat format) { return format == RowFormat::csv || format == RowFormat::tsv; }
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+const char* find_newline(const char* p, const char* end) {
+  return static_cast<const char*>(std::memchr(p, '\n', static_cast<size_t>(end - p)));
+}
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
+
+// Size of all inputs together, -1 if one is a pipe.
+int64_t total_size(const std::vector<std::string>& paths) {
+  int64_t total = 0;
+  for (const std::string& path : paths) {
+    struct stat info {};
+    if ((path == "-" ? ::fstat(0, &info) : ::stat(path.c_str(), &info)) != 0 || !S_ISREG(info.st_mode)) return -1;
+    total += info.st_size;
+  }
+  return total;
+}
+
+void refuse_other_encoding(const std::string& path) {
+  const std::string head = read_head(path, kHeadBytes);
+  if (!why_not_text(head).empty()) return;  // opening it says what it is
+  if (const std::string why = why_other_encoding(head); !why.empty()) fail(ErrorCode::bad_data, "{}: {}", path, why);
+}
+
+RowFormat common_format(const std::vector<std::string>& paths) {
+  const RowFormat format = row_format_of(paths[0]);
+  for (const std::string& path : paths)
+    if (row_format_of(path) != format)
+      fail(ErrorCode::usage, Remedy{"set `format`, or run twice"},
+           "{} is {} and {} is {}: inputs of one run must have one format", paths[0], row_format_name(format), path,
+           row_format_name(row_format_of(path)));
+  return format;
+}
+
+}  // namespace
+
+const char* row_format_name(RowFormat format) {
+  switch (format) {
+    case RowFormat::automatic:
+      return "auto";
+    case RowFormat::txt:
+      return "txt";
+    case RowFormat::csv:
+      return "csv";
+    case RowFormat::tsv:
+      return "tsv";
+    case RowFormat::jsonl:
+      return "jsonl";
+  }
+  return "auto";
+}
+
+RowFormat parse_row_format(std::string_view name) {
+  for (RowFormat format : {RowFormat::automatic, RowFormat::txt, RowFormat::csv, RowFormat::tsv, RowFormat::jsonl})
+    if (name == row_format_name(format)) return format;
+  fail(ErrorCode::usage, "`format={}`: use auto, txt, csv, tsv or jsonl", name);
+}
+
+RowFormat row_format_of(std::string_view path) {
+  path = without_compression(path);
+  if (ends_with(path, ".csv")) return RowFormat::csv;
+  if (ends_with(path, ".tsv") || ends_with(path, ".tab")) return RowFormat::tsv;
+  if (ends_with(path, ".jsonl") || ends_with(path, ".ndjson") || ends_with(path, ".json")) return RowFormat::jsonl;
+  return RowFormat::txt;
+}
+
+std::optional<char> parse_delimiter(std::string_view text) {
+  if (text == "tab" || text == "\\t") return '\t';
+  if (text.size() != 1 || std::isalnum(static_cast<unsigned char>(text[0])) != 0 || text[0] == '"' || text[0] == '\n' ||
+      text[0] == '\r')
+    return std::nullopt;
+  return text[0];
+}
+
+const Error* RowChunk::error(size_t row) const {
+  if (errors.empty()) return nullptr;
+  auto it = std::lower_bound(errors.begin(), errors.end(), row, [](const RowError& e, size_t r) { return e.row < r; });
+  return it != errors.end() && it->row == row ? &it->error : nullptr;
+}
+
+Error placed_error(const std::vector<std::string>& inputs, const RowChunk& chunk, size_t row, const Error& error) {
+  if (chunk.error(row) != nullptr) return error;
+  const std::string& input = inputs[chunk.input];
+  return Error(error.code(),
+               fmt::format("{}: line {}: {}", input == "-" ? "stdin" : input, chunk.lines[row], error.what()));
+}
+
+RowPosition RowChunk::position_after(size_t row) const {
+  BRIM_CHECK(row < size(), "row {} of {}", row, size());
+  RowPosition after{input, first_row + static_cast<int64_t>(row) + 1, end_offset_, end_lines_};
+  if (row + 1 < size()) {
+    after.offset = base_offset_ + (records[row + 1].data() - buffer_.get());
+    after.lines = lines[row + 1] - 1;
+  }
+  return after;
+}
+
+void RowChunk::keep_first(size_t rows) {
+  BRIM_CHECK(rows > 0 && rows <= size(), "{} rows of {}", rows, size());
+  if (buffer_) {
+    const RowPosition end = position_after(rows - 1);
+    end_offset_ = end.offset;
+    end_lines_ = end.lines;
+  }
+  const size_t label_columns = labels.size() / size();
+  labels.resize(rows * label_columns);
+  texts.resize(rows);
+  records.resize(rows);
+  lines.resize(rows);
+  while (!errors.empty() && errors.back().row >= rows) errors.pop_back();
+}
+
+void RowChunk::clear() {
+  texts.clear();
+  records.clear();
+  labels.clear();
+  lines.clear();
+  errors.clear();
+  decoded_.clear();
+  decoded_left_ = 0;
+}
+
+std::string_view RowChunk::keep(std::string_view text) {
+  if (text.empty()) return {};
+  if (text.size() > decoded_left_) {
+    decoded_left_ = std::max(text.size(), kDecodedBlock);
+    decoded_.push_back(std::make_unique_for_overwrite<char[]>(decoded_left_));
+    // Blocks are filled from the back, so that the room left alone says where.
+  }
+  decoded_left_ -= text.size();
+  char* place = decoded_.back().get() + decoded_left_;
+  std::memcpy(place, text.data(), text.size());
+  return {place, text.size()};
+}
+
+RowReader::RowReader(std::vector<std::string> paths, RowReaderOptions options)
+    : paths_(std::move(paths)), options_(std::move(options)) {
+  if (paths_.empty()) fail(ErrorCode::usage, "no input: name a file, or - for stdin");
+  if (std::count(paths_.begin(), paths_.end(), "-") > 1)
+    fail(ErrorCode::usage, "stdin (-) is named {} times; it can be read once",
+         std::count(paths_.begin(), paths_.end(), "-"));
+  schema_.format = options_.format == RowFormat::automatic ? common_format(paths_) : options_.format;
+  choose_dialect();
+  for (const std::string& path : paths_)
+    if (path != "-" && is_rereadable(path)) refuse_other_encoding(path);
+  bytes_total_ = total_size(paths_);
+  open_input(0, false);
+  learn_columns();
+  rows_waiting_ = true;
+  if (paths_.size() == 1) return;
+  // Better now than after hours: the other inputs exist and have the same header.
+  RowReaderOptions look = options_;
+  look.format = schema_.format;
+  for (size_t i = 1; i < paths_.size(); ++i) {
+    if (paths_[i] == "-") continue;
+    if (std::filesystem::exists(paths_[i]) && !is_rereadable(paths_[i]))
+      continue;  // a pipe: looking would take its rows
+    RowReader other(open_source(paths_[i]), look);
+    if (is_delimited(schema_.format) && other.schema_.columns != schema_.columns)
+      fail(ErrorCode::usage, "{}: its columns ({}) are not those of {} ({}); score them one by one", paths_[i],
+           joined(other.schema_.columns), paths_[0], joined(schema_.columns));
+  }
+}
+
+RowReader::RowReader(std::unique_ptr<ByteSource> source, RowReaderOptions options)
+    : paths_{source->name()}, options_(std::move(options)), source_(std::move(source)) {
+  BRIM_CHECK(options_.format != RowFormat::automatic, "a stream has no name to tell its format by");
+  schema_.format = options_.format;
+  choose_dialect();
+  bytes_total_ = source_->size();
+  start_source();
+  learn_columns();
+  rows_waiting_ = true;
+}
+
+void RowReader::choose_dialect() {
+  if (!is_delimited(schema_.format) && (options_.delimiter != 0 || !options_.quotes))
+    fail(ErrorCode::usage, Remedy{"set `format=csv` to change that"},
+         "{}: `delimiter` and `no_quotes` are for csv and tsv, this is read as {}", paths_[0],
+         row_format_name(schema_.format));
+  schema_.dialect = {options_.delimiter != 0            ? options_.delimiter
+                     : schema_.format == RowFormat::tsv ? '\t'
+                                                        : ',',
+                     options_.quotes};
+}
+
+void RowReader::open_input(size_t index, bool check_header) {
+  input_ = index;
+  source_ = open_source(paths_[index], wait_);
+  start_source();
+  if (!check_header) return;
+  if (is_delimited(schema_.format)) check_same_header();
+  rows_waiting_ = true;
+}
+
+void RowReader::check_same_header() {
+  const CsvRecord header = read_header();
+  if (header.raw == schema_.header) return;
+  std::vector<std::string> columns;
+  for (const CsvField& field : header.fields) columns.emplace_back(csv_value(field, scratch_));
+  if (columns != schema_.columns)
+    fail(ErrorCode::bad_data, "{}: line {}: its columns ({}) are not those of {} ({})", source_->name(), lines_,
+         joined(columns), paths_[0], joined(schema_.columns));
+}
+
+// Reads the first bytes, drops a byte order mark and refuses what is not UTF-8 text at all.
+void RowReader::start_source() {
+  ended_ = rows_waiting_ = false;
+  used_ = at_ = 0;
+  block_offset_ = lines_ = 0;
+  auto first_bytes_may_be_a_mark = [&] {
+    if (used_ == 1 && (block()[0] == '\xFF' || block()[0] == '\xFE')) return true;
+    return used_ < 3 && std::string_view("\xEF\xBB\xBF").substr(0, used_) == block();
+  };
+  fill();
+  while (!ended_ && first_bytes_may_be_a_mark()) {
+    make_room();
+    fill();
+  }
+  if (const std::string why = why_not_text(block()); !why.empty())
+    fail(ErrorCode::bad_data, "{}: {}", source_->name(), why);
+  if (block().starts_with("\xEF\xBB\xBF")) {
+    at_ = 3;
+    if (input_ == 0) schema_.byte_order_mark = true;
+  }
+}
+
+// Reads until the block holds chunk_bytes, the source ends, or a pipe has no more for now.
+void RowReader::fill() {
+  const size_t target = std::max(options_.chunk_bytes, capacity_);
+  if (capacity_ < target) {
+    auto wider = std::make_unique_for_overwrite<char[]>(target);
+    if (used_ > 0) std::memcpy(wider.get(), block_.get(), used_);
+    block_ = std::move(wider);
+    capacity_ = target;
+  }
+  bool any = rows_waiting_;  // with rows at hand, waiting for a pipe would hold them back
+  while (!ended_ && used_ < capacity_ && (!any || source_->ready())) {
+    try {
+      const size_t n = source_->read(block_.get() + used_, capacity_ - used_);
+      used_ += n;
+      ended_ = n == 0;
+    } catch (const Error&) {
+      broken_ = std::current_exception();
+      ended_ = true;
+    }
+    any = true;
+  }
+}
+
+// The block is full and holds no whole record: drops what was delivered, or doubles it.
+void RowReader::make_room() {
+  if (at_ > 0) {
+    std::memmove(block_.get(), block_.get() + at_, used_ - at_);
+    block_offset_ += static_cast<int64_t>(at_);
+    used_ -= at_;
+    at_ = 0;
+  }
+  if (used_ < capacity_) return;
+  const size_t wider_capacity = capacity_ * 2;
+  auto wider = std::make_unique_for_overwrite<char[]>(wider_capacity);
+  std::memcpy(wider.get(), block_.get(), used_);
+  block_ = std::move(wider);
+  capacity_ = wider_capacity;
+}
+
+bool RowReader::next_chunk(RowChunk& chunk) {
+  for (;;) {
+    if (source_ == nullptr) {
+      if (input_ + 1 >= paths_.size()) return false;
+      open_input(input_ + 1, true);
+    }
+    fill();
+    chunk.clear();
+    chunk.input = input_;
+    chunk.first_row = rows_;
+    rows_waiting_ = false;
+    chunk_end_ = at_ + most_bytes_;
+    switch (schema_.format) {
+      case RowFormat::csv:
+      case RowFormat::tsv:
+        parse_csv(chunk);
+        break;
+      case RowFormat::jsonl:
+        parse_jsonl(chunk);
+        break;
+      default:
+        parse_txt(chunk);
+    }
+    if (chunk.size() > 0) {
+      hand_over(chunk);
+      return true;
+    }
+    if (ended_) {
+      if (broken_) std::rethrow_exception(std::exchange(broken_, nullptr));
+      bytes_before_ += source_->position();
+      source_ = nullptr;
+      continue;
+    }
+    if (used_ - at_ > options_.max_record_bytes)
+      fail(ErrorCode::bad_data, "{}: line {}: the record is longer than {}; is this a text file?", source_->name(),
+           lines_ + 1, format_bytes(static_cast<int64_t>(options_.max_record_bytes)));
+    make_room();
+  }
+}
+
+// The chunk takes the block its views point into; what is left of it moves to the chunk's old buffer.
+void RowReader::hand_over(RowChunk& chunk) {
+  chunk.base_offset_ = block_offset_;
+  chunk.end_offset_ = block_offset_ + static_cast<int64_t>(at_);
+  chunk.end_lines_ = lines_;
+  // The source is a block ahead; of a compressed one, the block's share in the file is not known better than by
+  // proportion.
+  const double read = static_cast<double>(block_offset_) + static_cast<double>(used_);
+  chunk.file_bytes_ = bytes_before_ + std::llround(static_cast<double>(source_->position()) *
+                                                   static_cast<double>(chunk.end_offset_) / read);
+  const size_t left = used_ - at_;
+  const size_t wanted = std::max(left, options_.chunk_bytes);
+  // A block that grew for one huge record is not kept for the rest of the file.
+  if (chunk.capacity_ < wanted || chunk.capacity_ > 4 * wanted) {
+    chunk.buffer_ = std::make_unique_for_overwrite<char[]>(wanted);
+    chunk.capacity_ = wanted;
+  }
+  std::memcpy(chunk.buffer_.get(), block_.get() + at_, left);
+  std::swap(chunk.buffer_, block_);
+  std::swap(chunk.capacity_, capacity_);
+  block_offset_ += static_cast<int64_t>(at_);
+  at_ = 0;
+  used_ = left;
+}
+
+void RowReader::seek(const RowPosition& position) {
+  BRIM_CHECK(position.input < paths_.size(), "input {} of {}", position.input, paths_.size());
+  BRIM_CHECK(rows_ == 0, "seek after {} rows", rows_);
+  if (position.rows == 0) return;
+  for (size_t i = 0; i < position.input; ++i) {
+    const int64_t size = total_size({paths_[i]});
+    bytes_before_ += std::max<int64_t>(size, 0);
+  }
+  input_ = position.input;
+  source_ = open_source(paths_[input_], wait_);
+  source_->skip(position.offset);
+  ended_ = rows_waiting_ = false;
+  used_ = at_ = 0;
+  block_offset_ = position.offset;
+  lines_ = position.lines;
+  rows_ = position.rows;
+}
+
+// --- columns ---
+
+CsvRecord RowReader::read_header() {
+  CsvRecord header;
+  for (;;) {
+    parse_csv_record(block(), at_, last(), schema_.dialect, header);
+    if (header.status == CsvStatus::incomplete) {
+      if (broken_) std::rethrow_exception(std::exchange(broken_, nullptr));
+      if (used_ - at_ > options_.max_record_bytes)
+        fail(ErrorCode::bad_data, "{}: line {}: the header has no end; is this a {} file?", source_->name(), lines_ + 1,
+             row_format_name(schema_.format));
+      make_room();
+      fill();
+      continue;
+    }
+    if (header.status == CsvStatus::bad_quote || header.status == CsvStatus::open_quote)
+      fail(ErrorCode::bad_data, "{}: line {}: the header's column {} has a quote that does not close properly",
+           source_->name(), lines_ + 1, header.error_field + 1);
+    at_ = header.next;
+    lines_ += header.lines;
+    if (header.status == CsvStatus::record) return header;
+    if (at_ == used_ && last())
+      fail(ErrorCode::bad_data, "{}: is empty; a {} file begins with a line of column names", source_->name(),
+           row_format_name(schema_.format));
+  }
+}
+
+void RowReader::learn_columns() {
+  if (is_delimited(schema_.format)) {
+    const CsvRecord header = read_header();
+    if (const std::string why = why_not_utf8(header.raw); !why.empty())
+      fail(ErrorCode::bad_data, "{}: line {}: {}", source_->name(), lines_, why);
+    schema_.header = header.raw;
+    for (const CsvField& field : header.fields) schema_.columns.emplace_back(csv_value(field, scratch_));
+    choose_columns();
+  } else if (schema_.format == RowFormat::jsonl) {
+    learn_json_keys();
+    refuse_tagged_words();
+    choose_columns();
+  } else {
+    refuse_tagged_words();
+    if (!options_.label_columns.empty())
+      fail(ErrorCode::usage, "{}: {} has no column {}; labels need csv, tsv or jsonl{}", source_->name(),
+           paths_[0] == "-" ? "taken as txt, it" : "a txt file", options_.label_columns[0],
+           options_.format == RowFormat::automatic ? " (`format` says which it is)" : "");
+    schema_.columns = {"text"};
+    schema_.text_column = "text";
+    note_structured_stdin();
+  }
+}
+
+// The keys of all whole lines of the first block; at least of one line.
+void RowReader::learn_json_keys() {
+  for (size_t seen = 0; !ended_ && used_ - at_ <= options_.max_record_bytes &&
+                        find_newline(block_.get() + at_ + seen, block_.get() + used_) == nullptr;) {
+    seen = used_ - at_;  // of the first line; it has no end so far
+    make_room();
+    fill();
+  }
+  const char* p = block_.get() + at_;
+  const char* end = block_.get() + used_;
+  while (p < end && is_blank({p, 1})) ++p;
+  if (p < end && *p == '[')
+    fail(ErrorCode::bad_data, "{}: line 1: a JSON array, not one object per line; convert it first: jq -c '.[]'",
+         source_->name());
+  if (p < end && *p == '{' && is_blank({p + 1, static_cast<size_t>(std::find(p, end, '\n') - p - 1)}) &&
+      std::find(p, end, '\n') != end)
+    fail(ErrorCode::bad_data,
+         "{}: an object spread over several lines, not one object per line; convert it first: jq -c .",
+         source_->name());
+  FirstSeen<> keys;
+  while (p < end) {
+    const char* newline = find_newline(p, end);
+    if (newline == nullptr && !last()) break;
+    const char* line_end = newline == nullptr ? end : newline;
+    if (scan_json_object({p, static_cast<size_t>(line_end - p)}, members_).what == nullptr)
+      for (const JsonMember& member : members_)
+        keys.add(member.key_escaped ? json_unescape(member.key) : std::string(member.key));
+    p = newline == nullptr ? end : newline + 1;
+  }
+  schema_.columns = keys.take();
+}
+
+size_t RowReader::column_index(const std::string& name, const char* setting) const {
+  const auto& columns = schema_.columns;
+  const auto it = std::find(columns.begin(), columns.end(), name);
+  if (it == columns.end()) {
+    if (schema_.format == RowFormat::jsonl && columns.empty()) return 0;  // no row to judge by; rows will tell
+    const std::string near = nearest_name(name, columns);
+    fail(ErrorCode::usage, "{}: no column {}{}; it has: {}", source_->name(), name,
+         near.empty() ? "" : " (did you mean " + near + "?)", joined(columns));
+  }
+  if (std::find(it + 1, columns.end(), name) != columns.end())
+    fail(ErrorCode::usage,
+         "{}: column {} appears more than once in the header ({}); rename one, or choose another with {}",
+         source_->name(), name, joined(columns), setting);
+  return static_cast<size_t>(it - columns.begin());
+}
+
+// A sheet saved with semicolons (or tabs under .csv) reads as one column, and whole records would be scored as texts.
+void RowReader::refuse_other_separator() const {
+  if (!is_delimited(schema_.format) || options_.delimiter != 0) return;
+  const std::string& name = schema_.columns[0];
+  for (const auto& [separator, called] :
+       {std::pair(';', "semicolons"), std::pair('\t', "tabs"), std::pair('|', "bars"), std::pair(',', "commas")})
+    if (name.find(separator) != std::string::npos && !schema_.header.starts_with('"'))
+      fail(ErrorCode::usage,
+           "{}: its header, {}, is one column: is the file separated by {}? {}; if it is one column, name it with "
+           "`text_column`",
+           source_->name(), name, called,
+           separator == '\t'  ? std::string("Set `format=tsv`")
+           : separator == ',' ? std::string("Set `format=csv`")
+                              : fmt::format("Set `delimiter='{}'`", separator));
+}
+
+// Lines of "London B-LOC" would be scored as texts of two words.
+void RowReader::refuse_tagged_words() const {
+  if (options_.format != RowFormat::automatic) return;
+  const auto has = [&](const char* key) {
+    return std::find(schema_.columns.begin(), schema_.columns.end(), key) != schema_.columns.end();
+  };
+  const bool jsonl = schema_.format == RowFormat::jsonl && options_.text_column.empty() && !has("text") &&
+                     has("tokens") && has("ner_tags");
+  const bool conll =
+      schema_.format == RowFormat::txt && (has_conll_name(paths_[0]) || looks_like_conll(block().substr(at_)));
+  if (jsonl || conll)
+    fail(ErrorCode::usage,
+         "{}: holds words with their tags ({}), not texts; `brim eval` measures a token model on it, `brim train "
+         "task=ner` learns from it; to score its sentences write one per line{}",
+         source_->name(), jsonl ? "\"tokens\" and \"ner_tags\"" : "CoNLL",
+         jsonl ? ": jq -r '.tokens | join(\" \")'"
+               : ": awk 'NF { printf \"%s \", $1; next } { print \"\" }' (`format=txt` takes its lines as they are)");
+}
+
+// Piped rows are txt unless `format` says otherwise: what is plainly a table or JSON deserves a word.
+void RowReader::note_structured_stdin() const {
+  if (paths_[0] != "-" || options_.format != RowFormat::automatic) return;
+  const std::string_view line = block().substr(at_, block().find_first_of("\r\n", at_) - at_);
+  std::vector<JsonMember> members;
+  const char* looks = nullptr;
+  if (line.starts_with('{') && scan_json_object(line, members).what == nullptr) looks = "jsonl";
+  for (const auto& [separator, format] : {std::pair(',', "csv"), std::pair('\t', "tsv")}) {
+    const std::string text = "text", around = separator + std::string(line) + separator;
+    if (line.find(separator) != std::string_view::npos &&
+        around.find(separator + text + separator) != std::string::npos)
+      looks = format;
+  }
+  if (looks != nullptr)
+    log_warning("stdin: every line is taken as a text, though the first looks like {0}; `format={0}` reads it as such",
+                looks);
+}
+
+void RowReader::choose_columns() {
+  const auto& columns = schema_.columns;
+  const bool has_text = std::find(columns.begin(), columns.end(), "text") != columns.end();
+  std::string& text = schema_.text_column;
+  if (!options_.text_column.empty()) {
+    text = options_.text_column;
+  } else if (has_text || columns.empty()) {
+    text = "text";
+  } else if (columns.size() == 1) {
+    text = columns[0];
+    refuse_other_separator();
+  } else {
+    fail(ErrorCode::usage, "{}: which column holds the text? Set `text_column` to one of: {}", source_->name(),
+         joined(columns));
+  }
+  schema_.text_index = column_index(text, "`text_column`");
+  schema_.label_columns = options_.label_columns;
+  for (auto it = schema_.label_columns.begin(); it != schema_.label_columns.end(); ++it) {
+    if (std::find(schema_.label_columns.begin(), it, *it) != it)
+      fail(ErrorCode::usage, "`label_column`: {} is named twice", *it);
+    schema_.label_indices.push_back(column_index(*it, "`label_column`"));
+  }
+}
+
+// --- rows ---
+
+void RowReader::add_row(RowChunk& chunk, std::string_view record, std::string_view text,
+                        std::span<const std::string_view> labels) {
+  if (!is_valid_utf8(record)) return add_bad_row(chunk, record, why_not_utf8(record));
+  push_row(chunk, record, text, labels);
+}
+
+void RowReader::push_row(RowChunk& chunk, std::string_view record, std::string_view text,
+                         std::span<const std::string_view> labels) {
+  chunk.records.push_back(record);
+  chunk.texts.push_back(text);
+  chunk.lines.push_back(lines_ + 1);
+  chunk.labels.insert(chunk.labels.end(), labels.begin(), labels.end());
+  ++rows_;
+}
+
+void RowReader::add_bad_row(RowChunk& chunk, std::string_view record, std::string problem) {
+  chunk.errors.push_back(
+      {chunk.size(), Error(ErrorCode::bad_data, fmt::format("{}: line {}: {}", source_->name(), lines_ + 1, problem))});
+  labels_.assign(schema_.label_columns.size(), {});
+  push_row(chunk, record, {}, labels_);
+}
+
+// The next line without its end, if the block holds all of it. The caller advances lines_ once the row is added.
+bool RowReader::take_line(std::string_view& line) {
+  const char* begin = block_.get() + at_;
+  const char* end = block_.get() + used_;
+  if (begin == end) return false;
+  const char* stop = find_newline(begin, end);
+  if (stop == nullptr && !last()) return false;
+  at_ = stop == nullptr ? used_ : static_cast<size_t>(stop - block_.get()) + 1;
+  if (stop == nullptr) stop = end;
+  // A CR belongs to the line end after it; at the very end of the input, to the one that was cut off.
+  if (stop > begin && stop[-1] == '\r') --stop;
+  line = {begin, static_cast<size_t>(stop - begin)};
+  return true;
+}
+
+void RowReader::parse_txt(RowChunk& chunk) {
+  std::string_view line;
+  while (!full(chunk) && take_line(line)) {
+    add_row(chunk, line, line, {});
+    ++lines_;
+  }
+  rows_waiting_ = full(chunk);
+}
+
+void RowReader::parse_jsonl(RowChunk& chunk) {
+  std::string_view line;
+  while (!full(chunk) && take_line(line)) {
+    if (!is_blank(line)) take_json_row(chunk, line);
+    ++lines_;
+  }
+  rows_waiting_ = full(chunk);
+}
+
+void RowReader::take_json_row(RowChunk& chunk, std::string_view line) {
+  if (const JsonProblem problem = scan_json_object(line, members_); problem.what != nullptr)
+    return add_bad_row(chunk, line, fmt::format("byte {}: {}", problem.at + 1, problem.what));
+  const auto find = [&](const std::string& key) {
+    const JsonMember* found = nullptr;
+    for (const JsonMember& member : members_)  // of equal keys the last counts, as in Python
+      if (json_key_is(member, key)) found = &member;
+    return found;
+  };
+  const JsonMember* text = find(schema_.text_column);
+  if (text == nullptr) return add_bad_row(chunk, line, fmt::format("no key \"{}\"", schema_.text_column));
+  if (text->kind != JsonKind::string)
+    return add_bad_row(chunk, line,
+                       fmt::format("\"{}\" is {}, not a string", schema_.text_column, json_kind_name(text->kind)));
+  auto decoded = [&](const JsonMember* member) -> std::string_view {
+    if (!member->value_escaped) return member->value;
+    scratch_.clear();
+    append_json_unescaped(scratch_, member->value);
+    return chunk.keep(scratch_);
+  };
+  labels_.clear();
+  for (const std::string& column : schema_.label_columns) {
+    const JsonMember* label = find(column);
+    if (label == nullptr) return add_bad_row(chunk, line, fmt::format("no key \"{}\"", column));
+    if (label->kind == JsonKind::null || label->kind == JsonKind::array || label->kind == JsonKind::object)
+      return add_bad_row(chunk, line, fmt::format("\"{}\" is {}, not a label", column, json_kind_name(label->kind)));
+    labels_.push_back(decoded(label));
+  }
+  add_row(chunk, line, decoded(text), labels_);
+}
+
+void RowReader::parse_csv(RowChunk& chunk) {
+  while (!full(chunk) && at_ < used_) {
+    parse_csv_record(block(), at_, last(), schema_.dialect, csv_);
+    if (csv_.status == CsvStatus::incomplete) {
+      // A quote left open over more than the longest record is taken as never closed.
+      if (chunk.size() > 0 || used_ - at_ <= options_.max_record_bytes) return;
+      parse_csv_record(block(), at_, true, schema_.dialect, csv_);
+      if (csv_.status != CsvStatus::open_quote || csv_.lines == 0) return;
+    }
+    take_csv_row(chunk);
+    at_ = csv_.next;
+    lines_ += csv_.lines;
+  }
+  rows_waiting_ = full(chunk);
+}
+
+std::string_view RowReader::csv_text(RowChunk& chunk, const CsvField& field) {
+  return field.escaped ? chunk.keep(csv_value(field, scratch_)) : field.raw;
+}
+
+void RowReader::take_csv_row(RowChunk& chunk) {
+  switch (csv_.status) {
+    case CsvStatus::blank:
+    case CsvStatus::incomplete:
+      return;
+    case CsvStatus::open_quote:
+      return add_bad_row(chunk, csv_.raw,
+                         fmt::format("the quote that opens field {} is never closed", csv_.error_field + 1));
+    case CsvStatus::bad_quote:
+      return add_bad_row(
+          chunk, csv_.raw,
+          fmt::format("field {} goes on after its closing quote; quotes inside a quoted field are doubled",
+                      csv_.error_field + 1));
+    case CsvStatus::record:
+      break;
+  }
+  const auto& fields = csv_.fields;
+  if (fields.size() != schema_.columns.size())
+    return add_bad_row(chunk, csv_.raw,
+                       fmt::format("{} fields, the header has {}", fields.size(), schema_.columns.size()));
+  labels_.clear();
+  for (const size_t index : schema_.label_indices) labels_.push_back(csv_text(chunk, fields[index]));
+  add_row(chunk, csv_.raw, csv_text(chunk, fields[schema_.text_index]), labels_);
+}
+
+}  // namespace brim

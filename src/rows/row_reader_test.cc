@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rows/row_reader.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/test_files.h"
+#include "io/atomic_file.h"
+#include "rows/file_checks.h"
+#include "rows/first_seen.h"
+
+namespace brim {
+namespace {
+
+struct Row {
+  std::string text, record, label, error;
+  int64_t number, line;
+  bool operator==(const Row&) const = default;
+};
+
+std::vector<Row> rows_of(RowReader& reader) {
+  std::vector<Row> rows;
+  RowChunk chunk;
+  while (reader.next_chunk(chunk)) {
+    EXPECT_GT(chunk.size(), 0u);
+    for (size_t i = 0; i < chunk.size(); ++i)
+      rows.push_back({std::string(chunk.texts[i]), std::string(chunk.records[i]),
+                      chunk.labels.empty() ? "" : std::string(chunk.labels[i]),
+                      chunk.error(i) == nullptr ? "" : chunk.error(i)->what(),
+                      chunk.first_row + static_cast<int64_t>(i), chunk.lines[i]});
+  }
+  return rows;
+}
+
+RowReaderOptions with_format(RowFormat format, std::string text_column = "", std::string label_column = "") {
+  RowReaderOptions options;
+  options.format = format;
+  options.text_column = std::move(text_column);
+  if (!label_column.empty()) options.label_columns = {std::move(label_column)};
+  return options;
+}
+
+std::vector<Row> read_all(const std::string& bytes, const RowReaderOptions& options, size_t piece = SIZE_MAX) {
+  RowReader reader(memory_source("in", bytes, piece), options);
+  return rows_of(reader);
+}
+
+std::vector<std::string> texts_of(const std::vector<Row>& rows) {
+  std::vector<std::string> texts;
+  for (const Row& row : rows) texts.push_back(row.error.empty() ? row.text : "!" + row.error);
+  return texts;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(RowReader, Txt) {
+  const RowReaderOptions txt = with_format(RowFormat::txt);
+  EXPECT_EQ(texts_of(read_all("a\nb\r\n\nc", txt)), (Texts{"a", "b", "", "c"}));
+  EXPECT_EQ(texts_of(read_all("", txt)), Texts{});
+  EXPECT_EQ(texts_of(read_all("\n", txt)), Texts{""});
+  EXPECT_EQ(texts_of(read_all("\xEF\xBB\xBF", txt)), Texts{});
+  EXPECT_EQ(texts_of(read_all("\xEF\xBB\xBFx\n", txt)), Texts{"x"});
+  EXPECT_HAS(read_all("\xEF\xBB", txt).at(0).error, "byte 1 (0xEF) is not UTF-8");  // half a mark
+  EXPECT_EQ(texts_of(read_all(std::string("a\0b\n", 4), txt)), Texts{std::string("a\0b", 3)});
+  const std::string long_word(300'000, 'x');
+  EXPECT_EQ(texts_of(read_all("a\n" + long_word + "\nb\n", txt, 1000)), (Texts{"a", long_word, "b"}));
+}
+
+TEST(RowReader, CsvColumnsAndLabels) {
+  const std::string csv = "id,text,label\r\n1,\"a \"\"b\"\"\",pos\r\n2,\"x\ny\",neg\r\n3,z,\"p,q\"\r\n";
+  const auto rows = read_all(csv, with_format(RowFormat::csv, "", "label"));
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0], (Row{"a \"b\"", "1,\"a \"\"b\"\"\",pos", "pos", "", 0, 2}));
+  EXPECT_EQ(rows[1], (Row{"x\ny", "2,\"x\ny\",neg", "neg", "", 1, 3}));
+  EXPECT_EQ(rows[2], (Row{"z", "3,z,\"p,q\"", "p,q", "", 2, 5}));
+  EXPECT_EQ(texts_of(read_all(csv, with_format(RowFormat::csv, "id"))), (Texts{"1", "2", "3"}));
+  EXPECT_EQ(texts_of(read_all("headline\nup\ndown\n", with_format(RowFormat::csv))), (Texts{"up", "down"}));
+  EXPECT_EQ(texts_of(read_all("a\ttext\n1\tx, y\n", with_format(RowFormat::tsv))), Texts{"x, y"});
+}
+
+TEST(RowReader, CsvSchema) {
+  RowReader reader(memory_source("in", "\xEF\xBB\xBF\"id\",text,\"la\"\"bel\"\n1,2,3\n"), with_format(RowFormat::csv));
+  EXPECT_EQ(reader.schema().columns, (Texts{"id", "text", "la\"bel"}));
+  EXPECT_EQ(reader.schema().header, "\"id\",text,\"la\"\"bel\"");
+  EXPECT_TRUE(reader.schema().byte_order_mark);
+  EXPECT_EQ(reader.schema().text_index, 1u);
+}
+
+TEST(RowReader, TextColumnRule) {
+  const RowReaderOptions csv = with_format(RowFormat::csv);
+  std::string message = error_of(ErrorCode::usage, [&] { read_all("a,b\n1,2\n", csv); });
+  EXPECT_HAS(message, "`text_column`");
+  EXPECT_HAS(message, "a, b");
+  message = error_of(ErrorCode::usage, [&] { read_all("text,b\n1,2\n", with_format(RowFormat::csv, "txet")); });
+  EXPECT_HAS(message, "did you mean text");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("text,text\n1,2\n", csv); }), "more than once");
+  EXPECT_EQ(texts_of(read_all("a,a,text\n1,2,3\n", csv)), Texts{"3"});  // others may repeat
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("text\n1\n", with_format(RowFormat::csv, "", "label")); }),
+             "no column label");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { read_all("x\n", with_format(RowFormat::txt, "", "label")); }), "txt");
+}
+
+TEST(RowReader, SeveralLabelColumnsGiveAsManyLabelsARow) {
+  for (const auto& [format, text] :
+       {std::pair{RowFormat::csv, "b,text,a\n1,x,0\nshort\n\"2,\"\"3\",y,5\n"},
+        std::pair{RowFormat::jsonl,
+                  "{\"b\":1,\"text\":\"x\",\"a\":0}\n{}\n{\"a\":5,\"b\":\"2,\\\"3\",\"text\":\"y\"}\n"}}) {
+    RowReaderOptions options = with_format(format);
+    options.label_columns = {"a", "b"};
+    RowReader reader(memory_source("rows", text), options);
+    RowChunk chunk;
+    ASSERT_TRUE(reader.next_chunk(chunk));
+    ASSERT_EQ(chunk.size(), 3u);
+    EXPECT_NE(chunk.error(1), nullptr);
+    EXPECT_EQ(chunk.labels, (std::vector<std::string_view>{"0", "1", "", "", "5", "2,\"3"}));
+    options.label_columns = {"a", "a"};
+    EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader(memory_source("rows", text), options); }), "named twice");
+  }
+}
+
+TEST(RowReader, EmptyCsv) {
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read_all("", with_format(RowFormat::csv)); }), "is empty");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read_all("\n\r\n", with_format(RowFormat::csv)); }), "is empty");
+  EXPECT_EQ(read_all("text,label\n", with_format(RowFormat::csv)).size(), 0u);
+  EXPECT_EQ(read_all("text,label", with_format(RowFormat::csv)).size(), 0u);
+}
+
+TEST(RowReader, BadCsvRows) {
+  const auto rows =
+      read_all("text,n\ngood,1\nshort\n1,2,3\n\"x\"y,2\nfine,2\n\"open,3\nlast,4\n", with_format(RowFormat::csv));
+  ASSERT_EQ(rows.size(), 7u);
+  EXPECT_EQ(rows[0].error, "");
+  EXPECT_EQ(rows[1].error, "in: line 3: 1 fields, the header has 2");
+  EXPECT_EQ(rows[2].error, "in: line 4: 3 fields, the header has 2");
+  EXPECT_HAS(rows[3].error, "in: line 5: field 1 goes on after its closing quote");
+  EXPECT_EQ(rows[4].text, "fine");
+  EXPECT_EQ(rows[5].error, "in: line 7: the quote that opens field 1 is never closed");
+  EXPECT_EQ(rows[5].record, "\"open,3");
+  EXPECT_EQ(rows[6].text, "last");
+  EXPECT_EQ(rows[6].line, 8);
+}
+
+TEST(RowReader, QuoteLeftOpenOverMoreThanTheLongestRecord) {
+  RowReaderOptions options = with_format(RowFormat::csv);
+  options.chunk_bytes = 64;
+  options.max_record_bytes = 1000;
+  std::string csv = "text,n\n\"open,1\n";
+  for (int i = 0; i < 200; ++i) csv += "row,2345\n";
+  const auto rows = read_all(csv, options);
+  ASSERT_EQ(rows.size(), 201u);
+  EXPECT_HAS(rows[0].error, "line 2: the quote");
+  EXPECT_EQ(rows[200].text, "row");
+  EXPECT_EQ(rows[200].line, 202);
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read_all("text\n" + std::string(5000, 'x') + "\n", options); }),
+             "line 2");
+}
+
+TEST(RowReader, Jsonl) {
+  const std::string jsonl =
+      "{\"text\": \"a\\n\\u00e9\\ud83d\\ude00\", \"label\": \"pos\", \"n\": [1, {\"text\": 2}]}\r\n"
+      "\n   \n"
+      "{\"label\": 3, \"text\": \"plain\"}\n"
+      "{\"text\": \"x\", \"label\": true, \"text\": \"last wins\"}\n"
+      "{\"te\\u0078t\": \"escaped key\", \"label\": \"a\\\"b\"}";
+  const auto rows = read_all(jsonl, with_format(RowFormat::jsonl, "", "label"));
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0].text, "a\n\u00e9\U0001F600");
+  EXPECT_EQ(rows[0].label, "pos");
+  EXPECT_EQ(rows[1], (Row{"plain", "{\"label\": 3, \"text\": \"plain\"}", "3", "", 1, 4}));
+  EXPECT_EQ(rows[2].text, "last wins");
+  EXPECT_EQ(rows[2].label, "true");
+  EXPECT_EQ(rows[3].text, "escaped key");
+  EXPECT_EQ(rows[3].label, "a\"b");
+}
+
+TEST(RowReader, BadJsonRows) {
+  const auto rows = read_all(
+      "{\"text\": \"ok\"}\n{\"text\": \"x\"\n[1]\n{\"body\": \"x\"}\n{\"text\": null}\n{\"text\": "
+      "5}\n\"text\"\n{\"text\": \"a\tb\"}\n",
+      with_format(RowFormat::jsonl));
+  ASSERT_EQ(rows.size(), 8u);
+  EXPECT_EQ(rows[1].error, "in: line 2: byte 13: the object is not closed");
+  EXPECT_EQ(rows[2].error, "in: line 3: byte 1: not a JSON object");
+  EXPECT_EQ(rows[3].error, "in: line 4: no key \"text\"");
+  EXPECT_EQ(rows[4].error, "in: line 5: \"text\" is null, not a string");
+  EXPECT_EQ(rows[5].error, "in: line 6: \"text\" is a number, not a string");
+  EXPECT_HAS(rows[6].error, "not a JSON object");
+  EXPECT_HAS(rows[7].error, "control character");
+  EXPECT_EQ(rows[7].text, "");
+}
+
+TEST(RowReader, JsonKeys) {
+  RowReader reader(memory_source("in", "{\"id\":1,\"text\":\"a\"}\n{\"text\":\"b\",\"label\":\"x\"}\n"),
+                   with_format(RowFormat::jsonl));
+  EXPECT_EQ(reader.schema().columns, (Texts{"id", "text", "label"}));
+  EXPECT_EQ(texts_of(read_all("{\"tweet\":\"a\"}\n", with_format(RowFormat::jsonl))), Texts{"a"});
+  EXPECT_HAS(error_of(ErrorCode::usage, [] { read_all("{\"a\":\"x\",\"b\":\"y\"}\n", with_format(RowFormat::jsonl)); }),
+             "a, b");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read_all(" [{\"text\":\"x\"}]\n", with_format(RowFormat::jsonl)); }),
+             "JSON array");
+  EXPECT_EQ(read_all("", with_format(RowFormat::jsonl)).size(), 0u);
+  EXPECT_HAS(read_all("nonsense\n", with_format(RowFormat::jsonl))[0].error, "line 1");
+}
+
+// Comparisons are counted: a search through all keys for every key would need 800 million of them.
+struct CountedEqual {
+  static inline int64_t calls = 0;
+  bool operator()(const std::string& a, const std::string& b) const {
+    ++calls;
+    return a == b;
+  }
+};
+
+TEST(FirstSeen, ANameCostsALookUpHoweverManyThereAre) {
+  constexpr int64_t kNames = 40'000;
+  FirstSeen<CountedEqual> seen;
+  CountedEqual::calls = 0;
+  for (int64_t i = 0; i < kNames; ++i) {
+    seen.add("text");
+    seen.add("a key with a long name in front of its number " + std::to_string(i));
+  }
+  EXPECT_GE(CountedEqual::calls, kNames - 1);  // "text" again and again
+  EXPECT_LE(CountedEqual::calls, 4 * kNames);
+  const Texts names = seen.take();
+  ASSERT_EQ(names.size(), size_t{kNames} + 1);
+  EXPECT_EQ(names[0], "text");
+  EXPECT_EQ(names.back(), "a key with a long name in front of its number 39999");
+}
+
+TEST(RowReader, EveryLineMayHaveItsOwnJsonKeys) {
+  RowReader reader(memory_source("in", "{\"text\":\"t\",\"b\":1}\n{\"a\":1,\"text\":\"u\",\"a\":2}\n"),
+                   with_format(RowFormat::jsonl));
+  EXPECT_EQ(reader.schema().columns, (Texts{"text", "b", "a"}));
+}
+
+TEST(RowReader, Utf16IsRefused) {
+  for (const std::string mark : {"\xFF\xFE", "\xFE\xFF"})
+    for (size_t piece : {size_t{1}, SIZE_MAX}) {
+      auto call = [&] { read_all(mark + std::string("a\0b\0", 4), with_format(RowFormat::csv), piece); };
+      EXPECT_HAS(error_of(ErrorCode::bad_data, call), "UTF-16");
+    }
+}
+
+TEST(RowReader, ARowThatIsNoUtf8IsBad) {
+  const auto error = [](const std::string& bytes, RowFormat format, size_t row) {
+    return read_all(bytes, with_format(format)).at(row).error;
+  };
+  EXPECT_HAS(error("a\nb\ncaf\xE9 x\n", RowFormat::txt, 2), "line 3: byte 4 (0xE9) is not UTF-8");
+  EXPECT_HAS(error("id,text\n1,a\n\xE9,b\n", RowFormat::csv, 1), "line 3: byte 1 (0xE9) is not UTF-8");  // any column
+  EXPECT_HAS(error("{\"text\":\"a\"}\n{\"text\":\"\xE9\"}\n", RowFormat::jsonl, 1), "byte 10 (0xE9)");
+  EXPECT_HAS(error("a\nb\n\xED\xA0\x80\n", RowFormat::txt, 2), "byte 1 (0xED)");  // a surrogate
+  EXPECT_EQ(error("a\nb\n\xC3\xA9\n", RowFormat::txt, 2), "");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read_all("t\xE9xt,a\n1,2\n3,4\n", with_format(RowFormat::csv)); }),
+             "line 1: byte 2 (0xE9)");
+}
+
+TEST(RowReader, AFileInAnotherEncodingIsRefused) {
+  EXPECT_HAS(why_other_encoding("d\xE9j\xE0 vu\ncaf\xE9\nplain\n"),
+             "2 of its first 3 lines are not, from byte 2 (0xE9)");
+  EXPECT_HAS(why_other_encoding("caf\xE9\n"), "iconv -f WINDOWS-1252 -t UTF-8");
+  std::string random;
+  for (uint32_t i = 0, x = 1; i < 100000; ++i) random += static_cast<char>((x = x * 1664525 + 1013904223) >> 24);
+  EXPECT_HAS(why_other_encoding(random), "is no UTF-8 text");
+  std::string whole = "x";  // a code point that the end cuts in two is no fault
+  for (int i = 0; i < 1000; ++i) whole += "\xC3\xA9";
+  EXPECT_EQ(why_other_encoding(std::string_view(whole).substr(0, 1000)), "");
+  EXPECT_EQ(why_other_encoding("a\nb\ncaf\xE9\n"), "");  // a bad row among good ones
+  TempDir dir;
+  put_file(dir / "a.txt", "caf\xE9\n");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { RowReader({(dir / "a.txt").string()}, {}); }), "a.txt: is no UTF-8");
+}
+
+// Rows, numbers, lines and errors are the same wherever a read or a block ends.
+TEST(RowReader, BlockBoundariesAtEveryByte) {
+  const std::pair<RowFormat, std::string> cases[] = {
+      {RowFormat::txt,
+       "\xEF\xBB\xBF"
+       "a\r\nbcd\n\n\r\nlast\r"},
+      {RowFormat::csv,
+       "\xEF\xBB\xBF"
+       "id,text\r\n1,\"a \"\"q\"\"\r\n,b\"\r\n\r\n2,c\n3\n\"x\"y,1\n4,\"\"\n5,\"open\n6,z"},
+      {RowFormat::jsonl, "{\"text\":\"a\\n\"}\r\n\r\n{\"text\":\"b\",\"n\":[1,2]}\n{bad\n{\"text\":\"c\"}"},
+  };
+  for (const auto& [format, bytes] : cases) {
+    const auto expected = read_all(bytes, with_format(format));
+    EXPECT_GE(expected.size(), 4u);
+    for (size_t piece = 1; piece <= bytes.size(); ++piece)
+      for (size_t block = 1; block <= bytes.size(); ++block) {
+        RowReaderOptions options = with_format(format);
+        options.chunk_bytes = block;
+        EXPECT_EQ(read_all(bytes, options, piece), expected) << row_format_name(format) << piece << " " << block;
+      }
+  }
+}
+
+TEST(RowReader, PositionsLeadBackToTheSameRows) {
+  TempDir dir;
+  const std::string a = "id,text\n1,\"a\nb\"\n\n2,c\r\nbad\n3,\"d\"\"\"\n", b = "id,text\n4,e\n5,\"f\n\ng\"\n";
+  put_file(dir / "a.csv", a);
+  put_file(dir / "b.csv", b);
+  const std::vector<std::string> paths = {(dir / "a.csv").string(), (dir / "b.csv").string()};
+  RowReaderOptions options;
+  options.chunk_rows = 2;
+  RowReader first(paths, options);
+  const auto expected = rows_of(first);
+  ASSERT_EQ(expected.size(), 6u);
+  EXPECT_EQ(expected[4].number, 4);
+  EXPECT_EQ(expected[5].line, 3);
+
+  RowReader again(paths, options);
+  RowChunk chunk;
+  std::vector<RowPosition> positions;
+  while (again.next_chunk(chunk))
+    for (size_t i = 0; i < chunk.size(); ++i) positions.push_back(chunk.position_after(i));
+  ASSERT_EQ(positions.size(), expected.size());
+  for (size_t i = 0; i < positions.size(); ++i) {
+    RowReader reader(paths, options);
+    reader.seek(positions[i]);
+    EXPECT_EQ(rows_of(reader), std::vector<Row>(expected.begin() + static_cast<long>(i) + 1, expected.end()));
+  }
+}
+
+TEST(RowReader, ShorterChunksHoldTheSameRows) {
+  TempDir dir;
+  std::string a = "id,text\n", b = "id,text\n";
+  for (int i = 0; i < 60; ++i) (i < 40 ? a : b) += fmt::format("{},\"a text {}\n in two lines\"\n", i, i);
+  put_file(dir / "a.csv", a);
+  put_file(dir / "b.csv", b);
+  const std::vector<std::string> paths = {(dir / "a.csv").string(), (dir / "b.csv").string()};
+  RowReader whole(paths, {});
+  const auto expected = rows_of(whole);
+  for (const size_t limit : {size_t{1}, size_t{100}, size_t{1000}}) {
+    RowReader reader(paths, {});
+    reader.limit_chunks(limit);
+    EXPECT_EQ(rows_of(reader), expected) << limit;
+    RowReader again(paths, {});
+    again.limit_chunks(limit);
+    RowChunk chunk;
+    int64_t before = 0;
+    while (again.next_chunk(chunk)) {
+      int64_t bytes = 0;
+      for (size_t i = 0; i + 1 < chunk.size(); ++i) bytes += static_cast<int64_t>(chunk.records[i].size()) + 1;
+      EXPECT_LT(bytes, static_cast<int64_t>(limit)) << "it ends with the row that reaches the limit";
+      EXPECT_EQ(chunk.file_bytes(), (chunk.input == 1 ? static_cast<int64_t>(a.size()) : 0) +
+                                        chunk.position_after(chunk.size() - 1).offset);
+      EXPECT_GT(chunk.file_bytes(), before);
+      before = chunk.file_bytes();
+    }
+    EXPECT_EQ(before, again.bytes_total());
+  }
+}
+
+TEST(RowReader, SeveralInputs) {
+  TempDir dir;
+  put_file(dir / "a.csv", "text,n\nx,1\n");
+  put_file(dir / "b.csv", "\"text\",n\ny,2\n");
+  put_file(dir / "c.csv", "n,text\n3,z\n");
+  put_file(dir / "d.txt", "z\n");
+  auto path = [&](const char* name) { return (dir / name).string(); };
+  RowReader reader({path("a.csv"), path("b.csv")}, {});
+  EXPECT_EQ(texts_of(rows_of(reader)), (Texts{"x", "y"}));
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({path("a.csv"), path("c.csv")}, {}); }), "n, text");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({path("a.csv"), path("d.txt")}, {}); }), "one format");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({path("a.csv"), path("none.csv")}, {}); }), "none.csv");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({dir.path().string()}, {}); }), "directory");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader({"-", "-"}, {}); }), "stdin");
+}
+
+TEST(RowReader, FormatByName) {
+  EXPECT_EQ(row_format_of("a.csv.gz"), RowFormat::csv);
+  EXPECT_EQ(row_format_of("a.tsv.zst"), RowFormat::tsv);
+  EXPECT_EQ(row_format_of("a.ndjson"), RowFormat::jsonl);
+  EXPECT_EQ(row_format_of("-"), RowFormat::txt);
+  EXPECT_EQ(parse_row_format("tsv"), RowFormat::tsv);
+  error_of(ErrorCode::usage, [] { parse_row_format("xls"); });
+}
+
+// What has arrived on a pipe is delivered, although more may follow.
+TEST(RowReader, APipeIsNotWaitedFor) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const int saved = ::dup(STDIN_FILENO);
+  ASSERT_GE(::dup2(ends[0], STDIN_FILENO), 0);
+  ASSERT_EQ(::write(ends[1], "one\ntwo\nthr", 11), 11);
+  RowReader reader({"-"}, {});
+  RowChunk chunk;
+  ASSERT_TRUE(reader.next_chunk(chunk));
+  EXPECT_EQ(chunk.texts.size(), 2u);
+  ASSERT_EQ(::write(ends[1], "ee\n", 3), 3);
+  ASSERT_TRUE(reader.next_chunk(chunk));
+  EXPECT_EQ(chunk.texts[0], "three");
+  EXPECT_EQ(chunk.first_row, 2);
+  ::close(ends[1]);
+  EXPECT_FALSE(reader.next_chunk(chunk));
+  EXPECT_EQ(reader.bytes_total(), -1);
+  ::dup2(saved, STDIN_FILENO);
+  ::close(saved);
+  ::close(ends[0]);
+}
+
+// As the shell's <(…) gives them: each can be read once, so none is opened before its turn.
+TEST(RowReader, NamedPipes) {
+  TempDir dir;
+  const std::vector<std::string> paths = {(dir / "a").string(), (dir / "b").string()};
+  for (const std::string& path : paths) ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  std::thread feeder([&] {
+    for (const std::string& path : paths) put_file(path, "text,n\nof " + path.substr(path.size() - 1) + ",1\n");
+  });
+  RowReader reader(paths, with_format(RowFormat::csv));
+  EXPECT_EQ(texts_of(rows_of(reader)), (Texts{"of a", "of b"}));
+  feeder.join();
+}
+
+TEST(RowReader, ChunksLiveOnTheirOwn) {
+  RowReaderOptions options = with_format(RowFormat::csv);
+  options.chunk_bytes = 32;
+  RowReader reader(
+      memory_source("in", "text\n\"a\"\"1\"\n\"b\"\"2\"\n\"c\"\"3\"\n\"d\"\"4\"\n\"e\"\"5\"\n\"f\"\"6\"\n"), options);
+  std::vector<RowChunk> chunks(1);
+  while (reader.next_chunk(chunks.back())) chunks.emplace_back();
+  chunks.pop_back();
+  EXPECT_GT(chunks.size(), 1u);
+  std::string all;
+  for (const RowChunk& chunk : chunks)
+    for (std::string_view text : chunk.texts) all += text;
+  EXPECT_EQ(all, "a\"1b\"2c\"3d\"4e\"5f\"6");
+}
+
+TEST(RowReader, RowsBeforeTheDamageOfAPackedFileAreDelivered) {
+  for (const Compression compression : {Compression::gzip, Compression::zstd}) {
+    std::string lines;
+    for (int i = 0; i < 20000; ++i) lines += "row " + std::to_string(i) + "\n";
+    const TempDir dir;
+    AtomicFile file(dir / "x");
+    auto sink = make_sink(file, compression);
+    for (int member = 0; member < 2; ++member) {
+      sink->write(lines);
+      sink->end_member();
+    }
+    file.commit();
+    const std::string bytes = get_file(dir / "x");
+    RowReaderOptions options;
+    options.format = RowFormat::txt;
+    RowReader reader(decompressed(memory_source("x", bytes.substr(0, bytes.size() - 10))), options);
+    RowChunk chunk;
+    int64_t rows = 0;
+    error_of(ErrorCode::bad_data, [&] {
+      while (reader.next_chunk(chunk)) rows += static_cast<int64_t>(chunk.size());
+    });
+    EXPECT_GE(rows, 20000);
+    EXPECT_LT(rows, 40000);
+  }
+}
+
+}  // namespace
+}  // namespace brim

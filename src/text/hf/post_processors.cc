@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// The post-processors of tokenizer.json: special tokens around a text, and offsets without the spaces that byte-level
+// tokens carry.
+#include <algorithm>
+
+#include "base/utf8.h"
+#include "text/components.h"
+#include "text/json_reader.h"
+#include "text/unicode/unicode.h"
+
+namespace brim {
+namespace {
+
+// A list of special tokens and the text itself (as often as the template names it).
+class Template : public PostProcessor {
+ public:
+  struct Item {
+    bool text = false;
+    std::vector<int32_t> ids;
+    std::vector<std::string> tokens;
+  };
+  explicit Template(std::vector<Item> items) : items_(std::move(items)) {}
+
+  void apply(PostProcessed& output) const override {
+    Encoding out;
+    for (const Item& item : items_) {
+      if (item.text) {
+        const Encoding& in = output.encoding;
+        out.ids.insert(out.ids.end(), in.ids.begin(), in.ids.end());
+        out.tokens.insert(out.tokens.end(), in.tokens.begin(), in.tokens.end());
+        out.offsets.insert(out.offsets.end(), in.offsets.begin(), in.offsets.end());
+      } else {
+        out.ids.insert(out.ids.end(), item.ids.begin(), item.ids.end());
+        if (!output.full) continue;
+        out.tokens.insert(out.tokens.end(), item.tokens.begin(), item.tokens.end());
+        out.offsets.insert(out.offsets.end(), item.ids.size(), {0, 0});
+      }
+    }
+    output.encoding = std::move(out);
+  }
+
+  bool surround(std::vector<int32_t>& prefix, std::vector<int32_t>& suffix) const override {
+    const auto is_text = [](const Item& item) { return item.text; };
+    if (std::count_if(items_.begin(), items_.end(), is_text) != 1) return false;
+    std::vector<int32_t> before;
+    bool seen = false;
+    for (const Item& item : items_) {
+      seen = seen || item.text;
+      auto& side = seen ? suffix : before;
+      side.insert(side.end(), item.ids.begin(), item.ids.end());
+    }
+    prefix.insert(prefix.begin(), before.begin(), before.end());
+    return true;
+  }
+
+ private:
+  std::vector<Item> items_;
+};
+
+// Takes leading and trailing spaces (as the token's text shows them) off the offsets.
+class TrimOffsets : public PostProcessor {
+ public:
+  explicit TrimOffsets(bool add_prefix_space) : add_prefix_space_(add_prefix_space) {}
+
+  void apply(PostProcessed& output) const override {
+    if (!output.full) return;
+    for (size_t i = 0; i < output.encoding.tokens.size(); ++i) {
+      const std::string& token = output.encoding.tokens[i];
+      auto& [begin, end] = output.encoding.offsets[i];
+      int32_t leading = 0, trailing = 0, run = 0;
+      bool at_front = true;
+      for (size_t k = 0; k < token.size();) {
+        const CodePoint p = decode_valid(token, k);
+        k += static_cast<size_t>(p.bytes);
+        const bool space = p.value == 0x120 || unicode::is_white_space(p.value);
+        run = space ? run + 1 : 0;
+        at_front = at_front && space;
+        if (at_front) ++leading;
+      }
+      trailing = run;
+      if (leading > 0) {
+        // The one space that add_prefix_space put before the first word is not in the text.
+        const bool own = (i == 0 || begin == 0) && add_prefix_space_ && leading == 1;
+        begin = std::min(begin + (own ? 0 : leading), end);
+      }
+      if (trailing > 0 && end >= trailing) end = std::max(end - trailing, begin);
+    }
+  }
+  bool surround(std::vector<int32_t>&, std::vector<int32_t>&) const override { return true; }
+
+ private:
+  bool add_prefix_space_;
+};
+
+class PostProcessorSequence : public PostProcessor {
+ public:
+  explicit PostProcessorSequence(std::vector<std::unique_ptr<PostProcessor>> parts) : parts_(std::move(parts)) {}
+  void apply(PostProcessed& output) const override {
+    for (const auto& part : parts_) part->apply(output);
+  }
+  bool surround(std::vector<int32_t>& prefix, std::vector<int32_t>& suffix) const override {
+    for (const auto& part : parts_) {
+      if (!part->surround(prefix, suffix)) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::vector<std::unique_ptr<PostProcessor>> parts_;
+};
+
+int32_t read_id(const JsonValue& json) {
+  const int64_t id = json.as_int();
+  if (id < 0 || id > INT32_MAX) json.fail("is not a token id");
+  return static_cast<int32_t>(id);
+}
+
+// ["[SEP]", 102]
+Template::Item read_pair(const JsonValue& json) {
+  return {false, {read_id(json.at(size_t{1}))}, {json.at(size_t{0}).as_string()}};
+}
+
+Template::Item text_item() { return {true, {}, {}}; }
+
+Template::Item read_template_item(const JsonValue& item, const JsonValue& processor) {
+  if (item.has("Sequence")) {
+    const JsonValue id = item.at("Sequence").at("id");
+    if (id.as_string() != "A") id.fail("only sequence A can stand in the template for single texts");
+    return text_item();
+  }
+  const std::string name = item.at("SpecialToken").at("id").as_string();
+  const JsonValue special = processor.at("special_tokens");
+  if (!special.has(name.c_str())) item.fail("special_tokens does not define this token");
+  const JsonValue token = special.at(name.c_str());
+  Template::Item out;
+  const JsonValue ids = token.at("ids"), tokens = token.at("tokens");
+  ids.expect_array();
+  tokens.expect_array();
+  if (ids.size() != tokens.size()) token.fail("needs as many ids as tokens");
+  for (size_t i = 0; i < ids.size(); ++i) {
+    out.ids.push_back(read_id(ids.at(i)));
+    out.tokens.push_back(tokens.at(i).as_string());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<PostProcessor> make_template(const std::vector<std::pair<std::string, int32_t>>& before,
+                                             const std::vector<std::pair<std::string, int32_t>>& after) {
+  std::vector<Template::Item> items;
+  for (const auto& [token, id] : before) items.push_back({false, {id}, {token}});
+  items.push_back(text_item());
+  for (const auto& [token, id] : after) items.push_back({false, {id}, {token}});
+  return std::make_unique<Template>(std::move(items));
+}
+
+std::unique_ptr<PostProcessor> make_trim_offsets(bool add_prefix_space) {
+  return std::make_unique<TrimOffsets>(add_prefix_space);
+}
+
+std::unique_ptr<PostProcessor> make_post_sequence(std::vector<std::unique_ptr<PostProcessor>> parts) {
+  return std::make_unique<PostProcessorSequence>(std::move(parts));
+}
+
+std::unique_ptr<PostProcessor> make_post_processor(const JsonValue& json) {
+  const std::string type = json.at("type").as_string();
+  std::vector<std::unique_ptr<PostProcessor>> parts;
+  if (type == "BertProcessing" || type == "RobertaProcessing") {
+    if (type == "RobertaProcessing" && json.get("trim_offsets", true)) {
+      parts.push_back(make_trim_offsets(json.get("add_prefix_space", true)));
+    }
+    parts.push_back(std::make_unique<Template>(
+        std::vector<Template::Item>{read_pair(json.at("cls")), text_item(), read_pair(json.at("sep"))}));
+  } else if (type == "TemplateProcessing") {
+    const JsonValue single = json.at("single");
+    single.expect_array();
+    std::vector<Template::Item> items;
+    for (size_t i = 0; i < single.size(); ++i) items.push_back(read_template_item(single.at(i), json));
+    parts.push_back(std::make_unique<Template>(std::move(items)));
+  } else if (type == "ByteLevel") {
+    if (json.get("trim_offsets", true)) parts.push_back(make_trim_offsets(json.get("add_prefix_space", true)));
+  } else if (type == "Sequence") {
+    const JsonValue list = json.at("processors");
+    list.expect_array();
+    for (size_t i = 0; i < list.size(); ++i) parts.push_back(make_post_processor(list.at(i)));
+  } else {
+    json.at("type").fail("no such post-processor is known to Brim");
+  }
+  return make_post_sequence(std::move(parts));
+}
+
+}  // namespace brim

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Directories without tokenizer.json: vocab.txt (BERT) and vocab.json + merges.txt (RoBERTa), with the defaults of
+// BertTokenizerFast and RobertaTokenizerFast; and the choice between the layouts.
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "base/utf8.h"
+#include "text/components.h"
+#include "text/hf/bert_normalizer.h"
+#include "text/hf/bpe.h"
+#include "text/hf/json_stream.h"
+#include "text/hf/pre_tokenizers.h"
+#include "text/hf/wordpiece.h"
+#include "text/load.h"
+#include "text/unicode/unicode.h"
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Calls line(text, number from 0) for each line, white space at its end taken off.
+template <class Line>
+void for_each_line(std::string_view text, const fs::path& file, Line line) {
+  size_t number = 0;
+  for (size_t at = 0; at < text.size(); ++number) {
+    size_t end = text.find('\n', at);
+    if (end == std::string_view::npos) end = text.size();
+    std::string_view view = text.substr(at, end - at);
+    if (!is_valid_utf8(view)) {
+      fail(ErrorCode::bad_model, "{}: line {} is not valid UTF-8; save the file as UTF-8", file.string(), number + 1);
+    }
+    while (!view.empty()) {
+      size_t last = view.size() - 1;
+      while ((static_cast<unsigned char>(view[last]) & 0xC0) == 0x80) --last;
+      if (!unicode::is_white_space(decode_valid(view, last).value)) break;
+      view = view.substr(0, last);
+    }
+    line(view, number);
+    at = end + 1;
+  }
+}
+
+// Content and flags of a role: the configuration's, else the family's default.
+AddedToken role(const std::optional<AddedToken>& configured, const char* usual) {
+  if (configured) return *configured;
+  AddedToken token;
+  token.content = usual;
+  token.special = true;
+  return token;
+}
+
+// The roles of a family, those that surround a text first.
+struct Roles {
+  AddedToken cls, sep, pad, unk, mask;
+  std::vector<AddedToken> others;
+};
+
+// Added tokens are the configuration's and the roles that the vocabulary has.
+std::vector<AddedToken> added_tokens(const Roles& roles, const TokenizerConfig& config, const TokenModel& model,
+                                     const fs::path& file) {
+  std::vector<AddedToken> added = config.added;
+  auto add = [&](const AddedToken& token) {
+    const auto same = [&](const AddedToken& t) { return t.content == token.content; };
+    if (model.id(token.content) >= 0 && std::none_of(added.begin(), added.end(), same)) added.push_back(token);
+  };
+  for (const AddedToken* token : {&roles.cls, &roles.sep, &roles.pad, &roles.unk, &roles.mask}) add(*token);
+  for (const AddedToken& token : roles.others) add(token);
+  number_added_tokens(added, model, file);
+  return added;
+}
+
+int32_t needed_id(const AddedToken& token, const TokenModel& model, const fs::path& file, const char* what) {
+  const int32_t id = model.id(token.content);
+  if (id < 0) {
+    fail(ErrorCode::bad_model,
+         "{}: the {} token \"{}\" is not in the vocabulary of {} tokens; name the right one in tokenizer_config.json",
+         file.string(), what, token.content, model.vocab_size());
+  }
+  return id;
+}
+
+PipelineParts finish(PipelineParts parts, const Roles& roles, const TokenizerConfig& config, const fs::path& file) {
+  parts.added = added_tokens(roles, config, *parts.model, file);
+  parts.model_max_length = config.model_max_length;
+  parts.special = find_special_ids(config, [&](const std::string& token) { return parts.model->id(token); });
+  return parts;
+}
+
+std::unique_ptr<Tokenizer> load_bert(const fs::path& file, const TokenizerConfig& config) {
+  Roles roles{role(config.cls, "[CLS]"), role(config.sep, "[SEP]"),   role(config.pad, "[PAD]"),
+              role(config.unk, "[UNK]"), role(config.mask, "[MASK]"), {}};
+  WordPieceConfig model;
+  model.unk_token = roles.unk.content;
+  const MappedFile text(file);
+  for_each_line(text.text(), file, [&](std::string_view token, size_t number) {
+    if (number >= static_cast<size_t>(Vocab::kMostIds)) fail(ErrorCode::bad_model, "{}: too many lines", file.string());
+    model.vocab.emplace_back(token, static_cast<int32_t>(number));
+  });
+  if (model.vocab.empty()) fail(ErrorCode::bad_model, "{}: the file is empty; fetch it again", file.string());
+
+  PipelineParts parts;
+  parts.model = std::make_unique<WordPieceModel>(model, file);
+  BertNormalizer::Options options;
+  options.lowercase = config.do_lower_case.value_or(true);
+  options.strip_accents = config.strip_accents.value_or(options.lowercase);
+  options.handle_chinese_chars = config.tokenize_chinese_chars.value_or(true);
+  parts.normalizer = std::make_unique<BertNormalizer>(options);
+  parts.pre_tokenizer = std::make_unique<BertPreTokenizer>();
+  parts.post_processor = make_template({{roles.cls.content, needed_id(roles.cls, *parts.model, file, "first")}},
+                                       {{roles.sep.content, needed_id(roles.sep, *parts.model, file, "last")}});
+  return make_pipeline_tokenizer(finish(std::move(parts), roles, config, file), file);
+}
+
+std::unique_ptr<Tokenizer> load_roberta(const fs::path& vocab, const fs::path& merges, const TokenizerConfig& config) {
+  Roles roles{role(config.cls, "<s>"),     role(config.sep, "</s>"),
+              role(config.pad, "<pad>"),   role(config.unk, "<unk>"),
+              role(config.mask, "<mask>"), {role(config.bos, "<s>"), role(config.eos, "</s>")}};
+  BpeConfig model;
+  model.vocab = read_vocab_json(MappedFile(vocab).text(), vocab);
+  if (model.vocab.empty())
+    fail(ErrorCode::bad_model, "{}: the vocabulary is empty; fetch the file again", vocab.string());
+  const MappedFile text(merges);
+  for_each_line(text.text(), merges, [&](std::string_view line, size_t number) {
+    if (line.starts_with("#version") || line.empty()) return;
+    const size_t space = line.find(' ');
+    if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
+      fail(ErrorCode::bad_model, "{}: line {} is \"{}\", but must be two tokens with one space between them",
+           merges.string(), number + 1, line.substr(0, 80));
+    }
+    model.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
+  });
+
+  PipelineParts parts;
+  parts.model = make_bpe(model, merges);
+  const bool add_prefix_space = config.add_prefix_space.value_or(false);
+  parts.pre_tokenizer = std::make_unique<ByteLevelPreTokenizer>(add_prefix_space, true);
+  std::vector<std::unique_ptr<PostProcessor>> post;
+  if (config.trim_offsets.value_or(true)) post.push_back(make_trim_offsets(add_prefix_space));
+  post.push_back(make_template({{roles.cls.content, needed_id(roles.cls, *parts.model, vocab, "first")}},
+                               {{roles.sep.content, needed_id(roles.sep, *parts.model, vocab, "last")}}));
+  parts.post_processor = make_post_sequence(std::move(post));
+  return make_pipeline_tokenizer(finish(std::move(parts), roles, config, vocab), vocab);
+}
+
+// The SentencePiece model of a directory; the usual names first, then any *.model.
+std::optional<fs::path> sentencepiece_file(const fs::path& dir) {
+  for (const char* name : {"sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model"}) {
+    if (fs::exists(dir / name)) return dir / name;
+  }
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    if (entry.is_regular_file() && entry.path().extension() == ".model") found.push_back(entry.path());
+  }
+  if (found.empty()) return std::nullopt;
+  return *std::min_element(found.begin(), found.end());
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
+  std::error_code error;
+  if (!fs::is_directory(dir, error)) {
+    fail(ErrorCode::bad_model, "{}: not a directory; give the model's directory, which holds its tokenizer",
+         dir.string());
+  }
+  const auto has = [&](const char* name) { return fs::exists(dir / name); };
+  if (has("tokenizer.json")) {
+    const MappedFile file(dir / "tokenizer.json");
+    return parse_tokenizer_json(file.text(), file.path(), read_tokenizer_config(dir));
+  }
+  if (const auto file = sentencepiece_file(dir)) return load_sentencepiece(dir, *file);
+  if (has("vocab.json") && has("merges.txt")) {
+    return load_roberta(dir / "vocab.json", dir / "merges.txt", read_tokenizer_config(dir));
+  }
+  if (has("bpe.codes") && has("vocab.txt")) return load_fastbpe(dir);
+  if (has("vocab.txt")) return load_bert(dir / "vocab.txt", read_tokenizer_config(dir));
+  fail(ErrorCode::bad_model,
+       "{}: no tokenizer here; one of these is needed: tokenizer.json, *.model, vocab.json with merges.txt, bpe.codes "
+       "with "
+       "vocab.txt, vocab.txt",
+       dir.string());
+}
+
+}  // namespace brim

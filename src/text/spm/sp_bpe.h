@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// SentencePiece BPE knows pieces and scores but no merges. Hugging Face's converter makes merges of them: every way to
+// cut a piece into two pieces, best score first. The result is an ordinary BPE model over code points.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "text/hf/bpe.h"
+#include "text/spm/spm_model.h"
+
+namespace brim {
+
+// `vocab` is the tokenizer's vocabulary with scores, by id; halves of a cut must be pieces of `model`.
+std::vector<std::pair<std::string, std::string>> spm_merges(const SpmModel& model,
+                                                            const std::vector<std::pair<std::string, double>>& vocab);
+
+BpeConfig spm_bpe_config(const SpmModel& model, const std::vector<std::pair<std::string, double>>& vocab);
+
+}  // namespace brim

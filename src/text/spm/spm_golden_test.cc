@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Directories without tokenizer.json against what transformers gave (tools/make_spm_goldens.py), and the same files
+// mutated. Those with a tokenizer.json are tokenizer_golden_test's.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/fuzz_driver.h"
+#include "base/mapped_file.h"
+#include "base/test_files.h"
+#include "text/golden_cases.h"
+#include "text/spm/spm_testing.h"
+#include "text/tokenizer.h"
+
+#define LLVMFuzzerTestOneInput fuzz_spm_model
+#include "text/spm/spm_model_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_charsmap
+#include "text/spm/charsmap_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_fastbpe
+#include "text/spm/fastbpe_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+const fs::path kData = golden_tokenizers();
+
+class SpmGolden : public testing::TestWithParam<const char*> {};
+
+TEST_P(SpmGolden, IdsTokensAndOffsets) {
+  const fs::path folder = kData / GetParam();
+  const auto tokenizer = Tokenizer::load(folder);
+  const auto cases = read_golden_cases(folder);
+  EXPECT_EQ(cases.size(), 220u);
+  std::vector<int32_t> ids;
+  for (int round = 0; round < 2; ++round) {  // the second time from the cache
+    for (const GoldenCase& c : cases) {
+      const Encoding got = tokenizer->encode(c.text);
+      EXPECT_EQ(got.ids, c.expected.ids) << c.text;
+      EXPECT_EQ(got.tokens, c.expected.tokens) << c.text;
+      EXPECT_EQ(got.offsets, c.expected.offsets) << c.text;
+      ids.clear();
+      tokenizer->encode_ids(c.text, ids);
+      EXPECT_EQ(ids, c.expected.ids) << c.text;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, SpmGolden,
+                         testing::Values("spm_xlmr", "spm_xlmr_identity", "spm_albert", "spm_albert_cased", "spm_bpe",
+                                         "fastbpe_phobert", "fastbpe_bertweet"));
+
+// A copy of a folder's files that a test may change.
+class SpmFolder : public testing::Test {
+ protected:
+  void copy(const char* name) { fs::copy(kData / name, dir_); }
+  void write(const char* name, std::string_view text) { std::ofstream(dir_ / name) << text; }
+  std::string complaint() {
+    try {
+      Tokenizer::load(dir_);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::bad_model);
+      return error.what();
+    }
+    return "";
+  }
+  const TempDir temp_;
+  const fs::path dir_ = temp_.path();
+};
+
+TEST_F(SpmFolder, XlmRobertaIdsAreFairseqs) {
+  copy("spm_xlmr");
+  const auto tokenizer = Tokenizer::load(dir_);
+  EXPECT_EQ(tokenizer->kind(), "unigram");
+  EXPECT_EQ(tokenizer->id("<s>"), 0);
+  EXPECT_EQ(tokenizer->id("<pad>"), 1);
+  EXPECT_EQ(tokenizer->id("</s>"), 2);
+  EXPECT_EQ(tokenizer->id("<unk>"), 3);
+  EXPECT_EQ(tokenizer->id("<mask>"), tokenizer->vocab_size() - 1);
+  EXPECT_EQ(tokenizer->mask_id(), tokenizer->vocab_size() - 1);
+  EXPECT_EQ(tokenizer->cls_id(), 0);
+  EXPECT_EQ(tokenizer->sep_id(), 2);
+  EXPECT_EQ(tokenizer->pad_id(), 1);
+  EXPECT_EQ(tokenizer->unk_id(), 3);
+  EXPECT_EQ(std::vector<int32_t>(tokenizer->prefix().begin(), tokenizer->prefix().end()), std::vector<int32_t>{0});
+  EXPECT_EQ(std::vector<int32_t>(tokenizer->suffix().begin(), tokenizer->suffix().end()), std::vector<int32_t>{2});
+}
+
+TEST_F(SpmFolder, TheFamilyIsNamedOrTold) {
+  copy("spm_albert");
+  const std::vector<int32_t> expected = Tokenizer::load(dir_)->encode("talking").ids;
+  fs::remove(dir_ / "tokenizer_config.json");  // the pieces [CLS] and [SEP] tell
+  EXPECT_EQ(Tokenizer::load(dir_)->encode("talking").ids, expected);
+  write("config.json", R"({"model_type": "xlm-roberta"})");
+  EXPECT_NE(Tokenizer::load(dir_)->encode("talking").ids, expected);
+  write("config.json", R"({"model_type": "albert"})");
+  EXPECT_EQ(Tokenizer::load(dir_)->encode("talking").ids, expected);
+  write("tokenizer_config.json", R"({"tokenizer_class": "T5Tokenizer"})");
+  EXPECT_NE(complaint().find("tokenizer_class is T5Tokenizer"), std::string::npos) << complaint();
+}
+
+TEST_F(SpmFolder, BadFilesAreNamed) {
+  copy("spm_xlmr");
+  const std::string model = read_file(dir_ / "sentencepiece.bpe.model");
+  write("sentencepiece.bpe.model", model.substr(0, model.size() / 2));
+  EXPECT_NE(complaint().find("sentencepiece.bpe.model: byte "), std::string::npos) << complaint();
+  write("sentencepiece.bpe.model", spm_piece_proto("<unk>", 0));
+  EXPECT_NE(complaint().find("1 pieces"), std::string::npos) << complaint();
+  write("sentencepiece.bpe.model", "");
+  EXPECT_NE(complaint().find("holds no pieces"), std::string::npos) << complaint();
+}
+
+TEST_F(SpmFolder, BertweetsNormalizationIsRefused) {
+  copy("fastbpe_bertweet");
+  write("tokenizer_config.json", R"({"normalization": true})");
+  EXPECT_NE(complaint().find("normalization"), std::string::npos) << complaint();
+  write("tokenizer_config.json", R"({"normalization": false, "model_max_length": 128})");
+  EXPECT_EQ(complaint(), "");
+  EXPECT_EQ(Tokenizer::load(dir_)->model_max_length(), 128);
+  EXPECT_EQ(Tokenizer::load(dir_)->kind(), "fastbpe");
+}
+
+TEST(SpmFuzz, Models) {
+  std::vector<std::string> seeds;
+  for (const char* file : {"spm_xlmr/sentencepiece.bpe.model", "spm_bpe/sentencepiece.bpe.model",
+                           "spm_xlmr_identity/sentencepiece.bpe.model", "spm_albert/spiece.model"}) {
+    seeds.push_back(read_file(kData / file));
+  }
+  seeds.push_back(spm_piece_proto("<unk>", 0) + spm_piece_proto("<s>", 0) + spm_piece_proto("</s>", 0) +
+                  spm_piece_proto("\u2581the", -1) + spm_piece_proto("\u2581", -2));
+  drive_fuzz(fuzz_spm_model, seeds, 1500);
+}
+
+TEST(SpmFuzz, Charsmaps) {
+  const SpmModel model = read_spm_model(kData / "spm_xlmr/sentencepiece.bpe.model");
+  drive_fuzz(fuzz_charsmap, {model.precompiled_charsmap, make_charsmap({{"a", "b"}, {"\u00E9", ""}})}, 3000);
+}
+
+TEST(SpmFuzz, FastBpeFiles) {
+  const std::string codes = read_file(kData / "fastbpe_phobert/bpe.codes");
+  const std::string vocab = read_file(kData / "fastbpe_phobert/vocab.txt");
+  drive_fuzz(fuzz_fastbpe, {codes + '\0' + vocab, std::string("a b 1\nab ab 1\n\0a@@ 1\nb 2\n", 26)}, 1500);
+}
+
+}  // namespace
+}  // namespace brim

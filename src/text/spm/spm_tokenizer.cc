@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// A directory with a SentencePiece *.model and no tokenizer.json as a whole tokenizer: which ids, normalizers and
+// surrounding tokens XLM-RoBERTa and ALBERT give the same file, as transformers builds their fast tokenizers.
+#include "text/spm/spm_tokenizer.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "text/json_reader.h"
+#include "text/load.h"
+#include "text/spm/charsmap.h"
+#include "text/spm/sp_bpe.h"
+#include "text/spm/unigram.h"
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+using Family = SpmFamily;
+
+class NormalizerChain final : public Normalizer {
+ public:
+  explicit NormalizerChain(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
+  void apply(NormalizedText& text) const override {
+    for (const auto& part : parts_) part->apply(text);
+  }
+  Traits traits() const override { return chain_traits(parts_); }
+
+ private:
+  std::vector<std::unique_ptr<Normalizer>> parts_;
+};
+
+bool has_piece(const SpmModel& model, std::string_view text) {
+  return std::any_of(model.pieces.begin(), model.pieces.end(), [&](const SpmPiece& p) { return p.text == text; });
+}
+
+// tokenizer_config.json names the family, else config.json does, else the pieces tell.
+Family find_family(const fs::path& dir, const TokenizerConfig& config, const SpmModel& model) {
+  std::string name = config.tokenizer_class;
+  std::string source = fmt::format("{}: tokenizer_class", config.file.string());
+  const fs::path file = dir / "config.json";
+  if (name.empty() && fs::exists(file)) {
+    const json raw = parse_json_file(file);
+    name = JsonValue(raw, file, "").get("model_type", "");
+    source = fmt::format("{}: model_type", file.string());
+  }
+  if (name.starts_with("XLMRoberta") || name.starts_with("xlm-roberta")) return Family::xlm_roberta;
+  if (name.starts_with("Albert") || name == "albert") return Family::albert;
+  if (!name.empty() && name != "PreTrainedTokenizerFast" && name != "TokenizersBackend") {
+    fail(ErrorCode::bad_model,
+         "{} is {}: from a *.model file only XLM-RoBERTa and ALBERT are known; save the tokenizer with transformers to "
+         "get a tokenizer.json",
+         source, name);
+  }
+  return has_piece(model, "[CLS]") && has_piece(model, "[SEP]") ? Family::albert : Family::xlm_roberta;
+}
+
+AddedToken role(const std::optional<AddedToken>& configured, const char* usual) {
+  AddedToken token = configured.value_or(AddedToken());
+  if (!configured) {
+    token.content = usual;
+    token.special = true;
+  }
+  return token;
+}
+
+struct Roles {
+  AddedToken bos, eos, unk, sep, pad, cls, mask;
+};
+
+Roles find_roles(Family family, const TokenizerConfig& config) {
+  const bool albert = family == Family::albert;
+  return {.bos = role(config.bos, albert ? "[CLS]" : "<s>"),
+          .eos = role(config.eos, albert ? "[SEP]" : "</s>"),
+          .unk = role(config.unk, "<unk>"),
+          .sep = role(config.sep, albert ? "[SEP]" : "</s>"),
+          .pad = role(config.pad, "<pad>"),
+          .cls = role(config.cls, albert ? "[CLS]" : "<s>"),
+          .mask = role(config.mask, albert ? "[MASK]" : "<mask>")};
+}
+
+// XLM-RoBERTa took over fairseq's ids: four of its own, then the pieces from the fourth on, <mask> last.
+std::vector<std::pair<std::string, double>> make_vocab(Family family, const SpmModel& model, const Roles& roles) {
+  std::vector<std::pair<std::string, double>> vocab;
+  size_t first = 0;
+  if (family == Family::xlm_roberta) {
+    for (const AddedToken* token : {&roles.bos, &roles.pad, &roles.eos, &roles.unk})
+      vocab.emplace_back(token->content, 0);
+    first = 3;
+  }
+  for (size_t i = first; i < model.pieces.size(); ++i) vocab.emplace_back(model.pieces[i].text, model.pieces[i].score);
+  if (family == Family::xlm_roberta) vocab.emplace_back(roles.mask.content, 0);
+  return vocab;
+}
+
+std::unique_ptr<Normalizer> make_chain(const json& before, const SpmModel& model, const json& after,
+                                       const fs::path& file) {
+  std::vector<std::unique_ptr<Normalizer>> parts;
+  for (const json& part : before) parts.push_back(make_normalizer(JsonValue(part, file, "normalizer")));
+  if (!model.precompiled_charsmap.empty()) parts.push_back(make_precompiled(model.precompiled_charsmap, file.string()));
+  for (const json& part : after) parts.push_back(make_normalizer(JsonValue(part, file, "normalizer")));
+  return std::make_unique<NormalizerChain>(std::move(parts));
+}
+
+// What AlbertTokenizer does before the character map.
+json albert_normalizers(const TokenizerConfig& config) {
+  bool keep_accents = false;
+  if (fs::exists(config.file)) {
+    const json raw = parse_json_file(config.file);
+    keep_accents = JsonValue(raw, config.file, "").get("keep_accents", false);
+  }
+  json list = json::array({{{"type", "Replace"}, {"pattern", {{"String", "``"}}}, {"content", "\""}},
+                           {{"type", "Replace"}, {"pattern", {{"String", "''"}}}, {"content", "\""}}});
+  if (!keep_accents) {
+    list.push_back({{"type", "NFKD"}});
+    list.push_back({{"type", "StripAccents"}});
+  }
+  if (config.do_lower_case.value_or(true)) list.push_back({{"type", "Lowercase"}});
+  return list;
+}
+
+// The configuration's added tokens, then control and user-defined pieces, then the roles.
+std::vector<AddedToken> make_added(const TokenizerConfig& config, const SpmModel& spm, const Roles& roles) {
+  std::vector<AddedToken> added = config.added;
+  const auto add = [&](const AddedToken& token) {
+    const auto same = [&](const AddedToken& t) { return t.content == token.content; };
+    if (std::none_of(added.begin(), added.end(), same)) added.push_back(token);
+  };
+  for (const AddedToken* token :
+       {&roles.bos, &roles.eos, &roles.unk, &roles.sep, &roles.pad, &roles.cls, &roles.mask}) {
+    add(*token);
+  }
+  for (const SpmPiece& piece : spm.pieces) {
+    if (piece.type != SpmPieceType::control && piece.type != SpmPieceType::user_defined) continue;
+    AddedToken token;
+    token.content = piece.text;
+    token.special = piece.type == SpmPieceType::control;
+    add(token);
+  }
+  return added;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_sentencepiece(const fs::path& dir, const fs::path& model_file) {
+  const TokenizerConfig config = read_tokenizer_config(dir);
+  const SpmModel spm = read_spm_model(model_file);
+  return make_spm_tokenizer(spm, find_family(dir, config, spm), config, model_file);
+}
+
+std::unique_ptr<Tokenizer> make_spm_tokenizer(const SpmModel& spm, SpmFamily family, const TokenizerConfig& config,
+                                              const fs::path& model_file) {
+  const Roles roles = find_roles(family, config);
+  if (family == Family::xlm_roberta && spm.pieces.size() < 3) {
+    fail(ErrorCode::bad_model, "{}: {} pieces; XLM-RoBERTa's first three are <unk>, <s> and </s>", model_file.string(),
+         spm.pieces.size());
+  }
+  if (spm.algorithm != SpmAlgorithm::unigram && spm.algorithm != SpmAlgorithm::bpe) {
+    fail(ErrorCode::bad_model, "{}: trainer_spec: model_type is {}, known are 1 (Unigram) and 2 (BPE)",
+         model_file.string(), static_cast<int>(spm.algorithm));
+  }
+  const auto vocab = make_vocab(family, spm, roles);
+  const std::string scheme = config.add_prefix_space.value_or(true) ? "always" : "never";
+  const json mark = {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", scheme}, {"split", true}};
+  const json before = family == Family::albert ? albert_normalizers(config) : json::array();
+  PipelineParts parts;
+  if (spm.algorithm == SpmAlgorithm::unigram) {
+    const int32_t unk_id = family == Family::albert ? 1 : 3;
+    parts.model = make_unigram({vocab, unk_id, false}, model_file.string());
+    parts.normalizer = make_chain(before, spm, json::array(), model_file);
+    const json split = {{"type", "Sequence"}, {"pretokenizers", {{{"type", "WhitespaceSplit"}}, mark}}};
+    parts.pre_tokenizer = make_pre_tokenizer(JsonValue(split, model_file, "pre_tokenizer"));
+  } else {
+    // Current transformers would read the scores of a BPE model as Unigram's; what ViSoBERT was trained with, and its
+    // tokenizer.json holds, is this.
+    parts.model = make_bpe(spm_bpe_config(spm, vocab), model_file);
+    const json after = json::array({{{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}},
+                                    {{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", "\u2581"}}});
+    parts.normalizer = make_chain(before, spm, after, model_file);
+    parts.pre_tokenizer = make_pre_tokenizer(JsonValue(mark, model_file, "pre_tokenizer"));
+  }
+  parts.added = make_added(config, spm, roles);
+  number_added_tokens(parts.added, *parts.model, model_file);
+  const auto id_of = [&](const AddedToken& token) {
+    for (const AddedToken& known : parts.added) {
+      if (known.content == token.content) return known.id;
+    }
+    return parts.model->id(token.content);
+  };
+  parts.special = {.cls = id_of(roles.cls),
+                   .sep = id_of(roles.sep),
+                   .pad = id_of(roles.pad),
+                   .unk = id_of(roles.unk),
+                   .mask = id_of(roles.mask),
+                   .bos = id_of(roles.bos),
+                   .eos = id_of(roles.eos)};
+  const AddedToken& first = family == Family::albert ? roles.cls : roles.bos;
+  const AddedToken& last = family == Family::albert ? roles.sep : roles.eos;
+  parts.post_processor = make_template({{first.content, id_of(first)}}, {{last.content, id_of(last)}});
+  parts.model_max_length = config.model_max_length;
+  return make_pipeline_tokenizer(std::move(parts), model_file);
+}
+
+}  // namespace brim
