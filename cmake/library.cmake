@@ -8,8 +8,13 @@ target_link_libraries(brim_shared PRIVATE "$<LINK_LIBRARY:WHOLE_ARCHIVE,brim_eng
 target_compile_features(brim_shared INTERFACE cxx_std_20)
 target_include_directories(brim_shared INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 # Before 1.0 a new minor version may break what was compiled against the one before.
-set_target_properties(brim_shared PROPERTIES OUTPUT_NAME brim EXPORT_NAME brim LINKER_LANGUAGE CXX VERSION ${PROJECT_VERSION}
-  SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+set(soversion ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+set(file_version ${PROJECT_VERSION})
+if(SKBUILD)  # a wheel has no links: each name would be a copy of the library
+  set(file_version ${soversion})
+endif()
+set_target_properties(brim_shared PROPERTIES OUTPUT_NAME brim EXPORT_NAME brim LINKER_LANGUAGE CXX VERSION ${file_version}
+  SOVERSION ${soversion})
 # The map leaves only those names visible: nvcc's objects and the libraries linked in have more.
 target_link_options(brim_shared PRIVATE -Wl,--no-undefined -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/libbrim.map)
 set_target_properties(brim_shared PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/libbrim.map)

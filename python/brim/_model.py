@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Classifier, Encoder and Tagger share: opening, closing, pickling, scoring many texts."""
+
+from __future__ import annotations
+
+import os
+import time
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from . import _brim
+from ._progress import bar
+from ._texts import bad_text, texts_of
+from .errors import BadData, Cancelled, Error, UsageError
+from .plans import Plan
+
+OnError = Literal["raise", "null"]
+Self = TypeVar("Self", bound="Model")
+
+
+class Model:
+    """An open model. Any number of threads may use one; each keyword is as `brim score` knows it."""
+
+    _kinds: tuple[str, ...] = ()
+    _wanted = ""
+
+    def __init__(self, model: str | os.PathLike[str] = "", *, device: str | int = "auto", precision: str = "auto",
+                 memory_limit: str = "auto", threads: int | None = None, max_length: int | None = None,
+                 long_text: str = "truncate", pooling: str | None = None) -> None:
+        self._options: dict[str, Any] = {
+            "model": os.fspath(model), "device": device, "precision": precision, "memory_limit": memory_limit,
+            "threads": threads, "max_length": max_length, "long_text": long_text,
+        }
+        self._scorer: _brim.Scorer | None = _brim.Scorer.open(
+            model=os.fspath(model), device=_device(device), precision=precision, memory_limit=memory_limit,
+            threads=_threads(threads), max_length=max_length or 0, long_text=long_text.replace("_", "-"),
+            pooling=pooling)
+        if self._scorer.kind not in self._kinds:
+            kind = self._scorer.kind
+            self.close()
+            raise UsageError(f'model="{os.fspath(model)}" is a {kind}, {type(self).__name__} wants {self._wanted}',
+                             {"tagger": "open it as brim.Tagger", "classifier": "open it as brim.Classifier"}.get(
+                                 kind, "name another model"))
+
+    @property
+    def device(self) -> str:
+        """Where it computes, as in "NVIDIA H200"."""
+        return self._open().device
+
+    @property
+    def precision(self) -> str:
+        return self._open().precision
+
+    @property
+    def plan(self) -> Plan:
+        """What it holds, by purpose."""
+        scorer = self._open()
+        told = scorer.plan()
+        return Plan({"task": "score", "model": self._options["model"] or "default", "fits": True,
+                     "device": {"name": scorer.device}, "precision": scorer.precision,
+                     "limit_bytes": told["limit_bytes"], "peak_bytes": told["peak_bytes"], "bytes": told["bytes"],
+                     "token_budget": told["tokens_per_batch"], "tokens_per_second": told["tokens_per_second"]})
+
+    def close(self) -> None:
+        """Frees the device. Calls that run are finished; later ones raise brim.Cancelled."""
+        if self._scorer is not None:
+            self._scorer.close()
+            self._scorer = None
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._options
+
+    def __setstate__(self, options: dict[str, Any]) -> None:
+        self.__init__(**options)  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        name = self._options["model"] or "default"
+        where = f"{self._scorer.device}, {self._scorer.precision}" if self._scorer else "closed"
+        return f"brim.{type(self).__name__}({name!r}: {where})"
+
+    def _open(self) -> _brim.Scorer:
+        if self._scorer is None:
+            raise Cancelled("the model was closed", "open it again")
+        return self._scorer
+
+    def _score(self, texts: Any, column: str | None = None, on_error: OnError = "raise",
+               progress: bool = False) -> tuple[_brim.Predictions, list[tuple[int, Error]], float]:
+        """Predictions, the rows without one and why, seconds."""
+        if on_error not in ("raise", "null"):
+            raise UsageError(f'on_error="{on_error}" is unknown', 'use "raise" or "null"')
+        scorer = self._open()
+        began = time.perf_counter()
+        views = texts if isinstance(texts, _brim.Texts) else texts_of(texts, column)
+        bad = views.bad
+        if bad and on_error == "raise":  # before anything is computed
+            raise bad_text(*bad[0])
+        if progress:
+            with bar(len(views)) as update:
+                predictions = scorer.score(views, update)
+        else:
+            predictions = scorer.score(views)
+        failed = predictions.errors
+        if failed and on_error == "raise":
+            raise _placed(*failed[0])
+        errors: list[tuple[int, Error]] = [(row, bad_text(row, what)) for row, what in bad]
+        known = {row for row, _ in bad}
+        errors += [(row, error) for row, error in failed if row not in known]
+        errors.sort(key=lambda e: e[0])
+        return predictions, errors, time.perf_counter() - began
+
+
+def _placed(row: int, error: Error) -> Error:
+    """The same error, which names its row."""
+    if not isinstance(error, BadData):
+        return error
+    placed = BadData(f"row {row}: {error.problem}", error.remedy or 'set on_error="null" to get an empty result for it')
+    placed.row = row
+    return placed
+
+
+def _device(device: Any) -> str:
+    if isinstance(device, int):  # as transformers counts: -1 is the CPU
+        return "cpu" if device < 0 else f"cuda:{device}"
+    return str(device)
+
+
+def _threads(threads: int | None) -> int:
+    if threads is not None:
+        return threads
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isascii() and wanted.isdigit() else 0

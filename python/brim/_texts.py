@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what callers hold (lists, numpy, pyarrow, pandas, polars, datasets) to texts the library can view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from . import _brim
+from .errors import BadData, UsageError
+
+
+def texts_of(source: Any, column: str | None = None) -> _brim.Texts:
+    """Views of the texts of `source`, or of one column of it where it is a table."""
+    if isinstance(source, (list, tuple)) and column is None:
+        return _brim.Texts.from_sequence(source)
+    if isinstance(source, str):
+        raise UsageError("many texts are wanted, one str was given", "put it into a list: [text]")
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        raise BadData(f"texts are wanted, {type(source).__name__} was given", 'decode it: data.decode("utf-8")')
+    if source is None:
+        raise BadData("texts are wanted, None was given", "pass a list of str, an array or a column")
+    names = _column_names(source)
+    if names is not None:
+        return texts_of(_column(source, names, column))
+    if column is not None:
+        raise UsageError(f'column="{column}": {type(source).__name__} has no columns', "pass a table, or leave it out")
+    return _texts_of_column(source)
+
+
+def _column_names(source: Any) -> list[str] | None:
+    """The columns' names of a table of any library; None for what is no table."""
+    if isinstance(source, dict):
+        return [str(name) for name in source]
+    names = getattr(source, "column_names", None)  # pyarrow, datasets
+    if isinstance(names, list):
+        return [str(name) for name in names]
+    names = getattr(source, "columns", None)  # pandas, polars
+    return None if names is None or callable(names) else [str(name) for name in names]
+
+
+def _column(table: Any, names: list[str], column: str | None) -> Any:
+    if column is None:
+        if len(names) == 1:
+            column = names[0]
+        elif "text" in names:
+            column = "text"
+        else:
+            raise UsageError(f"a table of {len(names)} columns was given", f"name the texts' column: {_choice(names)}")
+    if column not in names:
+        raise UsageError(f'column="{column}": there is no such column', f"choose one: {_choice(names)}")
+    if type(table).__module__.startswith("datasets."):
+        return table.with_format("arrow")[:][column]  # its files stay mapped; table[column] would make a str per row
+    return table[column]
+
+
+def _choice(names: list[str]) -> str:
+    shown = ", ".join(f'column="{name}"' for name in names[:8])
+    return (shown or "it has none") + (", …" if len(names) > 8 else "")
+
+
+def _texts_of_column(source: Any) -> _brim.Texts:
+    kind = type(source).__module__.partition(".")[0]
+    if kind == "numpy":
+        return _texts_of_numpy(source)
+    if kind == "datasets" and hasattr(source, "column_name"):  # a column that is read when it is asked for
+        return texts_of(source.source, source.column_name)
+    if kind == "pandas" and not _is_arrow_backed(source):
+        return _texts_of_numpy(source.to_numpy(dtype=object))  # the strs themselves
+    if hasattr(source, "__arrow_c_stream__"):
+        return _brim.Texts.from_stream(source.__arrow_c_stream__())
+    if hasattr(source, "__arrow_c_array__"):
+        return _brim.Texts.from_array(*source.__arrow_c_array__())
+    if isinstance(source, Iterable):
+        return _brim.Texts.from_sequence(list(source))
+    raise BadData(f"texts are wanted, {type(source).__name__} was given", "pass a list of str, an array or a column")
+
+
+def _is_arrow_backed(series: Any) -> bool:
+    return hasattr(series, "__arrow_c_stream__") and hasattr(getattr(series, "array", None), "__arrow_array__") and (
+        "pyarrow" in str(getattr(series.dtype, "storage", series.dtype)))
+
+
+def _texts_of_numpy(array: Any) -> _brim.Texts:
+    if getattr(array, "ndim", 1) != 1:
+        raise BadData(f"an array of shape {array.shape} was given", "pass one of one dimension")
+    return _brim.Texts.from_sequence(array.tolist())
+
+
+def bad_text(row: int, what: str) -> BadData:
+    """The exception for a row that holds no text."""
+    missing = what in ("None", "NaN", "null")
+    if what == "a lone surrogate":
+        said, remedy = "holds a lone surrogate, which no UTF-8 has", 'text.encode("utf-8", "replace").decode() mends it'
+    elif what == "bytes":
+        said, remedy = "is bytes, not str", 'decode it: data.decode("utf-8")'
+    else:
+        said, remedy = f"is {what}, not str", "drop such rows" if missing else "convert it: str(value)"
+    error = BadData(f"row {row} {said}", f'{remedy}, or set on_error="null" to get an empty result for it')
+    error.row = row
+    return error

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queue texts one by one with the items they belong to, score them in batches, leave the scores in the items."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import Any
+
+from .classifier import Classifier
+from .errors import UsageError
+
+_POSITIVE = ("positive", "pos", "bullish", "label_2")
+_NEGATIVE = ("negative", "neg", "bearish", "label_0")
+
+
+class BatchScorer:
+    """Leaves `sentiment_score`, from -1 (negative) to 1 (positive), in each item: a dict's key or an attribute."""
+
+    def __init__(self, model: Classifier | str = "", batch_size: int = 10, key: str = "sentiment_score") -> None:
+        if batch_size < 1:
+            raise UsageError(f"batch_size={batch_size}", "use 1 or more")
+        self.classifier = model if isinstance(model, Classifier) else Classifier(model)
+        self.batch_size = batch_size
+        self.key = key
+        self._signed = _signed_by(self.classifier)
+        self._waiting: list[tuple[str, Any]] = []
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_env(cls, model: Classifier | str | None = None, env: Mapping[str, str] | None = None) -> BatchScorer:
+        """SENTIMENT_MODEL_NAME where no model is given, SENTIMENT_BATCH_SIZE (10)."""
+        told = os.environ if env is None else env
+        size = told.get("SENTIMENT_BATCH_SIZE", "") or "10"
+        if not (size.isascii() and size.isdigit() and int(size) > 0):
+            raise UsageError(f"SENTIMENT_BATCH_SIZE={size}", "use a number above zero")
+        return cls(told.get("SENTIMENT_MODEL_NAME", "") if model is None else model, int(size))
+
+    def score_or_queue(self, text: str, item: Any) -> float | None:
+        """Queues the text. The one that fills a batch has it scored, and returns its own score."""
+        if not isinstance(text, str):
+            raise UsageError(f"a text is wanted, {type(text).__name__} was given", "pass a str")
+        with self._lock:
+            self._waiting.append((text, item))
+            if len(self._waiting) < self.batch_size:
+                return None
+            batch, self._waiting = self._waiting, []
+        return self._apply(batch)[-1]
+
+    def flush_and_apply(self, items: Iterable[Any] | None = None) -> list[Any]:
+        """Scores what waits and returns the items; those given are returned in their order."""
+        with self._lock:
+            batch, self._waiting = self._waiting, []
+        self._apply(batch)
+        return [item for _, item in batch] if items is None else list(items)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def _apply(self, batch: list[tuple[str, Any]]) -> list[float]:
+        if not batch:
+            return []
+        rows = self.classifier.predict([text for text, _ in batch]).scores.tolist()
+        scores = [self._signed(row) for row in rows]
+        for (_, item), score in zip(batch, scores, strict=True):
+            if isinstance(item, MutableMapping):
+                item[self.key] = score
+            else:
+                setattr(item, self.key, score)
+        return scores
+
+
+def _signed_by(classifier: Classifier) -> Callable[[list[float]], float]:
+    """How this model's scores become one number: VADER's compound, else positive less negative."""
+    names = [name.lower() for name in classifier._open().score_names]
+    if "compound" in names:
+        compound = names.index("compound")
+        return lambda row: row[compound]
+    positive = [i for i, name in enumerate(names) if name in _POSITIVE]
+    negative = [i for i, name in enumerate(names) if name in _NEGATIVE]
+    if len(positive) != 1 or len(negative) != 1:
+        raise UsageError(f"the model's labels are {', '.join(names)}: which is positive, which negative?",
+                         "use a sentiment model")
+    return lambda row: row[positive[0]] - row[negative[0]]

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Brim raises: a class per kind of trouble, each with its code, the problem and the remedy."""
+
+from __future__ import annotations
+
+import re
+
+
+class Error(Exception):
+    """Any error of Brim. `str(e)` is the problem and, behind a semicolon, the remedy."""
+
+    code = "internal"
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem}; {remedy}" if remedy else problem)
+        self.problem = problem
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[Error], tuple[str, str]]:
+        return type(self), (self.problem, self.remedy)
+
+
+class UsageError(Error, ValueError):
+    """A setting or an argument."""
+
+    code = "usage"
+
+
+class BadData(Error, ValueError):
+    """A text that cannot be read. `row` is its place among those given, where one is to blame."""
+
+    code = "bad_data"
+    row: int | None = None
+
+
+class BadModel(Error):
+    """A model directory, its weights, tokenizer or config."""
+
+    code = "bad_model"
+
+
+class DoesNotFit(Error, MemoryError):
+    """No plan fits the memory limit."""
+
+    code = "does_not_fit"
+
+
+class DeviceLost(Error):
+    """A kernel or the driver failed; this process can use the device no more."""
+
+    code = "device_lost"
+
+
+class CannotWrite(Error, OSError):
+    """A place that cannot be written to, or a full disk."""
+
+    code = "cannot_write"
+
+    def __init__(self, problem: str, remedy: str = "") -> None:  # OSError's own would take two strings for errno
+        super().__init__(problem, remedy)
+        self.args = (str(self),)
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.remedy}" if self.remedy else self.problem
+
+
+class Diverged(Error, ArithmeticError):
+    """The loss is not a number."""
+
+    code = "diverged"
+
+
+class Interrupted(Error):
+    """Stopped by a signal."""
+
+    code = "interrupted"
+
+
+class TimedOut(Error, TimeoutError):
+    """A deadline passed before the work began."""
+
+    code = "timed_out"
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.remedy}" if self.remedy else self.problem
+
+
+class Cancelled(Error):
+    """Withdrawn, or the model was closed."""
+
+    code = "cancelled"
+
+
+class Busy(Error):
+    """Refused now: too much is waiting."""
+
+    code = "busy"
+
+
+_CLASSES: dict[str, type[Error]] = {
+    c.code: c
+    for c in (Error, UsageError, BadData, BadModel, DoesNotFit, DeviceLost, CannotWrite, Diverged, Interrupted,
+              TimedOut, Cancelled, Busy)
+}
+
+
+def _in_python(text: str) -> str:
+    """The library writes settings as `long_text=truncate`; Python writes long_text="truncate"."""
+    def quoted(match: re.Match[str]) -> str:
+        key, value = match.group(1), match.group(2)
+        plain = re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) is not None
+        return f"{key}={value}" if plain else f'{key}="{value}"'
+    return re.sub(r"`([a-z_]+)=([^`]*)`", quoted, text)
+
+
+def from_library(code: str, problem: str, remedy: str) -> Error:
+    """The exception of a library error."""
+    return _CLASSES.get(code, Error)(_in_python(problem), _in_python(remedy))

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model needs on a device, present or not."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any
+
+from . import _program
+from .errors import DoesNotFit
+
+
+class Plan:
+    """A plan: `print` shows a table, a notebook a table with bars. `data` holds all of it, as `brim plan --json`."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.data = data
+
+    def __getitem__(self, key: str) -> Any:
+        return self.data[key]
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        """By purpose; they sum to `peak_bytes`."""
+        return {purpose: int(count) for purpose, count in self.data.get("bytes", {}).items() if count}
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self.data["peak_bytes"])
+
+    @property
+    def limit_bytes(self) -> int:
+        return int(self.data["limit_bytes"])
+
+    @property
+    def tokens_per_batch(self) -> int:
+        return int(self.data["token_budget"])
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Predicted."""
+        return float(self.data["tokens_per_second"])
+
+    def _head(self) -> str:
+        return f"{self.data.get('task', 'score')} {self.data.get('model', '')} on {self.data['device']['name']}"
+
+    def _foot(self) -> str:
+        return f"{self.tokens_per_batch:,} tokens per batch, {self.tokens_per_second:,.0f} tokens/s predicted"
+
+    def __repr__(self) -> str:
+        rows = [*self.bytes.items(), ("in all", self.peak_bytes)]
+        lines = [f"  {name:<16}{_size(count):>12}" for name, count in rows]
+        return "\n".join([self._head(), *lines, f"  {'of':<16}{_size(self.limit_bytes):>12}", self._foot()])
+
+    def _repr_html_(self) -> str:
+        def row(name: str, count: int) -> str:
+            share = 100 * count / max(self.limit_bytes, 1)
+            return (f"<tr><td>{html.escape(name)}</td><td style='text-align:right'>{_size(count)}</td><td>"
+                    f"<div style='background:#4878a8;height:0.7em;width:{share * 2:.1f}px'></div></td></tr>")
+        rows = "".join(row(name, count) for name, count in [*self.bytes.items(), ("in all", self.peak_bytes)])
+        return (f"<table><caption>{html.escape(self._head())}</caption>{rows}"
+                f"<tr><td>limit</td><td style='text-align:right'>{_size(self.limit_bytes)}</td><td></td></tr></table>"
+                f"<p>{html.escape(self._foot())}</p>")
+
+
+def plan(model: str = "", *, task: str = "score", device: str = "auto", limit: str = "auto", precision: str = "auto",
+         max_length: int = 0, typical_length: int = 0) -> Plan:
+    """What `model` would take on `device`: a card by name ("rtx3070", "h200"), "cpu", "cuda" or "auto". Opens nothing;
+    raises brim.DoesNotFit with the smallest limit that would do."""
+    arguments = ["plan", "--json", "--task", task, "--device", device, "--memory-limit", limit, "--precision", precision]
+    if model:
+        arguments += ["--model", model]
+    if max_length:
+        arguments += ["--max-length", str(max_length)]
+    if typical_length:
+        arguments += ["--typical-length", str(typical_length)]
+    out, error = _program.run(arguments)
+    if isinstance(error, DoesNotFit) and out:
+        error.remedy = error.remedy or f'limit="{-(-json.loads(out)["smallest_limit_bytes"] // 2**20)}MiB" would do'
+    if error is not None:
+        raise error
+    return Plan(json.loads(out))
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"

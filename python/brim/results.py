@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results of many texts, by columns."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _brim
+from .errors import Error, UsageError
+
+
+class Result:
+    """What `Classifier.predict` gives: row i belongs to text i. The arrays lie over the library's own memory."""
+
+    def __init__(self, predictions: _brim.Predictions, names: list[str], score_names: list[str],
+                 errors: list[tuple[int, Error]], seconds: float) -> None:
+        self._predictions = predictions
+        self.label_names = names
+        self.score_names = score_names
+        self.errors = errors
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return len(self._predictions)
+
+    @property
+    def label_ids(self) -> npt.NDArray[np.int32]:
+        """Places in `label_names`; -1 where there is no result."""
+        return self._predictions.label_ids
+
+    @property
+    def labels(self) -> list[str | None]:
+        """None where there is no result."""
+        names = [*self.label_names, None]  # -1 is the last
+        return [names[i] for i in self.label_ids.tolist()]
+
+    @property
+    def score(self) -> npt.NDArray[np.float32]:
+        """The label's own; NaN where there is no result."""
+        return self._predictions.label_scores
+
+    @property
+    def scores(self) -> npt.NDArray[np.float32]:
+        """[texts, score_names]."""
+        return self._predictions.scores
+
+    @property
+    def truncated(self) -> npt.NDArray[np.bool_]:
+        """Where a text's end was not read."""
+        return self._predictions.truncated.view(np.bool_)
+
+    @property
+    def stats(self) -> dict[str, float]:
+        return {"texts": len(self), "seconds": self.seconds, "texts_per_second": len(self) / max(self.seconds, 1e-9),
+                "errors": len(self.errors), "truncated": int(self.truncated.sum())}
+
+    def to_arrow(self, all_scores: bool = False) -> Any:
+        """A pyarrow.Table: `label` as a dictionary, `score`, and with `all_scores` a list of them per text."""
+        pa = _imported("pyarrow")
+        missing = self.label_ids < 0
+        mask = missing if missing.any() else None
+        labels = pa.DictionaryArray.from_arrays(pa.array(self.label_ids, mask=mask), pa.array(self.label_names))
+        columns = {"label": labels, "score": pa.array(self.score, mask=mask)}
+        if all_scores:
+            columns["all_scores"] = pa.FixedSizeListArray.from_arrays(
+                pa.array(self.scores.reshape(-1)), len(self.score_names),
+                **({} if mask is None else {"mask": pa.array(missing)}))
+        return pa.table(columns)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame: `label` as a category, `score`."""
+        pd = _imported("pandas")
+        return pd.DataFrame({"label": pd.Categorical.from_codes(self.label_ids, categories=self.label_names),
+                             "score": self.score})
+
+    def to_polars(self) -> Any:
+        """A polars.DataFrame."""
+        return _imported("polars").from_arrow(self.to_arrow())
+
+    def __repr__(self) -> str:
+        counts = np.bincount(self.label_ids[self.label_ids >= 0], minlength=len(self.label_names))
+        shown = ", ".join(f"{name} {count:,}" for name, count in zip(self.label_names, counts.tolist(), strict=False))
+        return f"brim.Result({len(self):,} texts in {self.seconds:.2f} s: {shown}; {len(self.errors)} without a result)"
+
+
+def _imported(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise UsageError(f"{name} is not installed", f"pip install {name}") from None

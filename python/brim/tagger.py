@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Entities in texts, called as transformers.pipeline("token-classification") is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._model import Model, OnError
+from ._texts import texts_of
+from .errors import UsageError
+
+
+class Tagger(Model):
+    """A model that tags words.
+
+    >>> brim.Tagger("my-ner")("Ada lives in London")
+    [{'entity_group': 'PER', 'score': 0.99…, 'word': 'Ada', 'start': 0, 'end': 3}, …]
+    """
+
+    _kinds = ("tagger",)
+    _wanted = "a model that tags words"
+
+    @property
+    def labels(self) -> list[str]:
+        return self._open().labels
+
+    def __call__(self, inputs: Any, *, aggregation_strategy: str = "first", column: str | None = None,
+                 on_error: OnError = "raise", progress: bool = False) -> Any:
+        """One str gives a list of entities, many texts a list of such lists. A word has the tag of its first token
+        ("first", as transformers names it); no other strategy is computed."""
+        if aggregation_strategy != "first":
+            raise UsageError(f'aggregation_strategy="{aggregation_strategy}" is not computed',
+                             'a word\'s first token decides its tag: aggregation_strategy="first"')
+        one = isinstance(inputs, str)
+        predictions, _, _ = self._score(texts_of([inputs] if one else inputs, column), None, on_error, progress)
+        if one:
+            return predictions.entities(0)
+        return [predictions.entities(row) for row in range(len(predictions))]

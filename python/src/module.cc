@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim._brim: the library's Scorer for Python. What a caller sees is in python/brim; here are texts without copies,
+// results as arrays over the library's own buffers, the interpreter's lock released while a model computes, and Ctrl-C.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <limits>
+#include <thread>
+
+#include "brim/brim.h"
+#include "texts.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace brim::python {
+namespace {
+
+// Fewer bytes are scored on the caller's thread: they are done before anyone presses Ctrl-C, and a thread costs 50 us.
+constexpr size_t kDirectBytes = 2 << 10;
+constexpr std::chrono::milliseconds kSlice{50};
+
+const char* code_name(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::internal:
+      return "internal";
+    case ErrorCode::usage:
+      return "usage";
+    case ErrorCode::bad_data:
+      return "bad_data";
+    case ErrorCode::bad_model:
+      return "bad_model";
+    case ErrorCode::does_not_fit:
+      return "does_not_fit";
+    case ErrorCode::device_lost:
+      return "device_lost";
+    case ErrorCode::cannot_write:
+      return "cannot_write";
+    case ErrorCode::diverged:
+      return "diverged";
+    case ErrorCode::interrupted:
+      return "interrupted";
+    case ErrorCode::timed_out:
+      return "timed_out";
+    case ErrorCode::cancelled:
+      return "cancelled";
+    case ErrorCode::busy:
+      return "busy";
+  }
+  return "internal";
+}
+
+const char* kind_name(ModelKind kind) {
+  switch (kind) {
+    case ModelKind::classifier:
+      return "classifier";
+    case ModelKind::tagger:
+      return "tagger";
+    case ModelKind::embedder:
+      return "embedder";
+    case ModelKind::rules:
+      return "rules";
+  }
+  return "";
+}
+
+nb::object exception_of(const Error& error) {
+  return nb::module_::import_("brim.errors")
+      .attr("from_library")(code_name(error.code()), error.problem(), error.remedy());
+}
+
+void translate(const std::exception_ptr& thrown, void*) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    const nb::object exception = exception_of(error);
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+  }
+}
+
+LongText long_text_of(const std::string& name) {
+  if (name == "truncate") return LongText::truncate;
+  if (name == "window-mean") return LongText::window_mean;
+  if (name == "window-max") return LongText::window_max;
+  if (name == "error") return LongText::error;
+  throw Error(ErrorCode::usage, "`long_text=" + name + "` is unknown",
+              {"use truncate, window-mean, window-max or error"});
+}
+
+std::optional<Pooling> pooling_of(const std::optional<std::string>& name) {
+  if (!name) return std::nullopt;
+  if (*name == "mean") return Pooling::mean;
+  if (*name == "cls") return Pooling::cls;
+  throw Error(ErrorCode::usage, "`pooling=" + *name + "` is unknown", {"use mean or cls"});
+}
+
+std::shared_ptr<Scorer> open(const std::string& model, const std::string& device, const std::string& precision,
+                             const std::string& memory_limit, int threads, int64_t max_length,
+                             const std::string& long_text, const std::optional<std::string>& pooling) {
+  ScorerOptions options;
+  options.model = model;
+  options.device = device;
+  options.precision = precision;
+  options.memory_limit = memory_limit;
+  options.threads = threads;
+  options.max_length = max_length;
+  options.long_text = long_text_of(long_text);
+  options.pooling = pooling_of(pooling);
+  const nb::gil_scoped_release released;
+  return Scorer::open(options);
+}
+
+// Rows without a result are not zeros.
+void mark_failed(Predictions& p, size_t row) {
+  constexpr float kNothing = std::numeric_limits<float>::quiet_NaN();
+  if (row < p.labels.size()) p.labels[row] = -1;
+  if (row < p.label_scores.size()) p.label_scores[row] = kNothing;
+  if (row < p.entities.size()) p.entities[row].clear();
+  std::fill_n(p.scores.begin() + static_cast<std::ptrdiff_t>(row * p.width), p.width, kNothing);
+}
+
+// Waits in slices for a thread that scores: Ctrl-C ends it, and `progress` hears how far it is.
+Predictions score_aside(Scorer& scorer, const Texts& texts, const nb::object& progress) {
+  std::stop_source stop;
+  std::atomic<size_t> done{0};
+  std::promise<Predictions> promise;
+  std::future<Predictions> result = promise.get_future();
+  std::jthread worker([&] {
+    try {
+      promise.set_value(scorer.score(texts.views(), stop.get_token(), [&](size_t rows) { done = rows; }));
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+  });
+  const auto abandon = [&] {
+    stop.request_stop();
+    const nb::gil_scoped_release released;
+    result.wait();
+  };
+  try {
+    for (size_t told = 0;;) {
+      {
+        const nb::gil_scoped_release released;
+        if (result.wait_for(kSlice) == std::future_status::ready) break;
+      }
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (const size_t now = done; !progress.is_none() && now != told) {
+        told = now;
+        progress(now);
+      }
+    }
+  } catch (...) {
+    abandon();
+    throw;
+  }
+  return result.get();
+}
+
+Predictions score(Scorer& scorer, const Texts& texts, const nb::object& progress) {
+  Predictions p;
+  if (texts.bytes() <= kDirectBytes && texts.views().size() <= kDirectBytes / 64) {
+    const nb::gil_scoped_release released;
+    p = scorer.score(texts.views());
+  } else {
+    p = score_aside(scorer, texts, progress);
+  }
+  for (const auto& failed : p.errors) mark_failed(p, failed.first);
+  for (const BadText& bad : texts.bad()) mark_failed(p, bad.row);
+  return p;
+}
+
+template <class T>
+using Array = nb::ndarray<nb::numpy, T>;
+
+// An array over a buffer of `owner`.
+template <class T>
+Array<T> array_of(nb::handle owner, T* data, std::initializer_list<size_t> shape) {
+  return Array<T>(data, shape, owner);
+}
+
+nb::list entities_of(const Predictions& p, size_t row) {
+  nb::list out;
+  if (row >= p.entities.size()) return out;
+  for (const Entity& e : p.entities[row]) {
+    nb::dict entity;
+    entity["entity_group"] = e.group;
+    entity["score"] = e.score;
+    entity["word"] = e.word;
+    entity["start"] = e.start;
+    entity["end"] = e.end;
+    out.append(entity);
+  }
+  return out;
+}
+
+nb::dict plan_of(const Scorer& scorer) {
+  const MemoryPlan plan = scorer.plan();
+  nb::dict bytes;
+  for (const auto& [purpose, count] : plan.bytes) bytes[purpose.c_str()] = count;
+  nb::dict out;
+  out["limit_bytes"] = plan.limit_bytes;
+  out["peak_bytes"] = plan.peak_bytes;
+  out["bytes"] = bytes;
+  out["tokens_per_batch"] = plan.tokens_per_batch;
+  out["tokens_per_second"] = plan.tokens_per_second;
+  return out;
+}
+
+}  // namespace
+}  // namespace brim::python
+
+NB_MODULE(_brim, m) {
+  using namespace brim;
+  using namespace brim::python;
+  nb::set_leak_warnings(false);  // a model that lives until the interpreter ends is no leak
+  nb::register_exception_translator(translate);
+  m.attr("__version__") = version();
+
+  nb::class_<Texts>(m, "Texts")
+      .def_static("from_sequence", &Texts::from_sequence, "texts"_a)
+      .def_static("from_stream", &Texts::from_stream, "stream"_a)
+      .def_static("from_array", &Texts::from_array, "schema"_a, "array"_a)
+      .def("__len__", [](const Texts& t) { return t.views().size(); })
+      .def_prop_ro("bad", [](const Texts& t) {
+        nb::list out;
+        for (const BadText& bad : t.bad()) out.append(nb::make_tuple(bad.row, bad.what));
+        return out;
+      });
+
+  nb::class_<Predictions>(m, "Predictions")
+      .def("__len__", [](const Predictions& p) { return p.rows; })
+      .def_prop_ro("label_ids",
+                   [](nb::handle self) {
+                     auto& p = nb::cast<Predictions&>(self);
+                     return array_of(self, p.labels.data(), {p.labels.size()});
+                   })
+      .def_prop_ro("scores",
+                   [](nb::handle self) {
+                     auto& p = nb::cast<Predictions&>(self);
+                     return array_of(self, p.scores.data(), {p.rows, p.width});
+                   })
+      .def_prop_ro("label_scores",
+                   [](nb::handle self) {
+                     auto& p = nb::cast<Predictions&>(self);
+                     return array_of(self, p.label_scores.data(), {p.label_scores.size()});
+                   })
+      .def_prop_ro("truncated",
+                   [](nb::handle self) {
+                     auto& p = nb::cast<Predictions&>(self);
+                     return array_of(self, p.truncated.data(), {p.truncated.size()});
+                   })
+      .def("entities", &entities_of, "row"_a)
+      .def_prop_ro("errors", [](const Predictions& p) {
+        nb::list out;
+        for (const auto& [row, error] : p.errors) out.append(nb::make_tuple(row, exception_of(error)));
+        return out;
+      });
+
+  nb::class_<Scorer>(m, "Scorer")
+      .def_static("open", &open, "model"_a, "device"_a, "precision"_a, "memory_limit"_a, "threads"_a, "max_length"_a,
+                  "long_text"_a, "pooling"_a.none())
+      .def_prop_ro("kind", [](const Scorer& s) { return kind_name(s.kind()); })
+      .def_prop_ro("labels", &Scorer::labels)
+      .def_prop_ro("score_names", &Scorer::score_names)
+      .def_prop_ro("device", &Scorer::device)
+      .def_prop_ro("precision", &Scorer::precision)
+      .def("plan", &plan_of)
+      .def("score", &score, "texts"_a, "progress"_a.none() = nb::none())
+      .def("close", &Scorer::close, nb::call_guard<nb::gil_scoped_release>());
+}

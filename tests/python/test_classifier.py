@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classifier: transformers.pipeline's call, results by columns, the same numbers as the program's."""
+
+from __future__ import annotations
+
+import csv
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import threading
+import time
+
+import brim
+import numpy as np
+import pytest
+from brim import _program
+from brim._texts import texts_of
+
+
+def test_one_text_gives_a_list_of_one_dict(clf):
+    (answer,) = clf("I love this")
+    assert answer["label"] == "positive" and isinstance(answer["score"], float) and answer["score"] > 0.5
+
+
+def test_many_texts_give_a_dict_each(clf):
+    answers = clf(["I love this", "what a waste of money"])
+    assert [a["label"] for a in answers] == ["positive", "negative"]
+
+
+def test_top_k(clf):
+    best = clf("I love this", top_k=None)
+    assert [a["label"] for a in best][0] == "positive" and len(best) == 3
+    assert [a["score"] for a in best] == sorted((a["score"] for a in best), reverse=True)
+    assert clf(["I love this"], top_k=2) == [best[:2]]
+    assert clf("I love this", top_k=1) == best[:1]
+
+
+def test_dict_input_and_generators(clf, tweets):
+    assert clf({"text": "I love this"}) == clf("I love this")
+    stream = clf(t for t in tweets[:5])
+    assert list(stream) == clf(tweets[:5])
+    with pytest.raises(brim.UsageError, match="pairs"):
+        clf({"text": "a", "text_pair": "b"})
+
+
+def test_needless_settings_are_taken_and_others_refused(clf):
+    with pytest.warns(UserWarning, match="batch_size is not needed"):
+        clf(["a"], batch_size=8)
+    with pytest.raises(brim.UsageError, match="logits"):
+        clf("a", function_to_apply="none")
+    with pytest.raises(brim.UsageError, match="colour"):
+        clf("a", colour="red")
+
+
+def test_predict_gives_columns(clf, tweets):
+    result = clf.predict(tweets)
+    assert len(result) == len(tweets) and result.scores.shape == (len(tweets), 3)
+    assert result.label_ids.dtype == np.int32 and result.scores.dtype == np.float32 and result.truncated.dtype == bool
+    assert np.allclose(result.scores.sum(axis=1), 1, atol=1e-5)
+    assert (result.scores.argmax(axis=1) == result.label_ids).all()
+    assert (result.scores.max(axis=1) == result.score).all()
+    assert result.labels == [clf.labels[i] for i in result.label_ids]
+    assert result.stats["texts"] == len(tweets) and not result.errors
+
+
+def test_arrays_outlive_their_result(clf, tweets):
+    scores = clf.predict(tweets).scores
+    kept = scores.copy()
+    gc.collect()
+    clf.predict(["something else"] * 50)
+    assert (scores == kept).all()
+
+
+def test_same_numbers_as_the_program(clf, tweets, tmp_path):
+    (tmp_path / "in.csv").write_text("")
+    with open(tmp_path / "in.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["text"], *([t] for t in tweets)])
+    subprocess.run([_program.path(), "score", tmp_path / "in.csv", "-o", tmp_path / "out.csv", "-q", "--all-scores"],
+                   check=True)
+    with open(tmp_path / "out.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    result = clf.predict(tweets)
+    assert [row["label"] for row in rows] == result.labels
+    assert np.allclose([float(row["score"]) for row in rows], result.score, atol=2e-4)  # int8 batches differ a little
+
+
+def test_same_bytes_again(clf, tweets):
+    assert clf.predict(tweets * 40).scores.tobytes() == clf.predict(tweets * 40).scores.tobytes()
+
+
+def test_vader(vader):
+    assert vader("great stuff")[0]["label"] == "positive"
+    assert vader.predict(["great", "awful"]).labels == ["positive", "negative"]
+
+
+def test_empty(clf):
+    assert clf([]) == [] and len(clf.predict([])) == 0 and clf.predict([]).scores.shape == (0, 3)
+    assert clf.predict([""]).label_ids.shape == (1,)
+
+
+def test_stream_is_in_order(vader, tweets):
+    texts = tweets * (20_000 // len(tweets))
+    parts = list(vader.stream(iter(texts)))
+    assert len(parts) > 1 and sum(len(p) for p in parts) == len(texts)
+    assert [label for p in parts for label in p.labels] == vader.predict(texts).labels
+
+
+@pytest.mark.parametrize("bad, said", [
+    (None, "None"), (float("nan"), "NaN"), (b"bytes", "bytes"), (7, "int"), ("lone \ud800", "surrogate"), ([], "list"),
+])
+def test_bad_texts(clf, bad, said):
+    texts = ["good", bad, "bad"]
+    with pytest.raises(brim.BadData, match=said) as caught:
+        clf.predict(texts)
+    assert caught.value.row == 1 and "on_error" in caught.value.remedy and caught.value.code == "bad_data"
+    with pytest.raises(brim.BadData):
+        clf(texts)
+    result = clf.predict(texts, on_error="null")
+    assert result.labels[1] is None and result.labels[0] is not None and np.isnan(result.score[1])
+    assert np.isnan(result.scores[1]).all() and [row for row, _ in result.errors] == [1]
+
+
+@pytest.mark.parametrize("source", ["one text", b"bytes", None, 5, np.zeros((2, 2)), {"a": ["x"], "b": ["y"]}])
+def test_no_texts_at_all(clf, source):
+    with pytest.raises((brim.UsageError, brim.BadData)) as caught:
+        clf.predict(source)
+    assert caught.value.remedy
+
+
+def test_long_texts_follow_the_setting():
+    long = "word " * 2000
+    with brim.Classifier(long_text="truncate") as clf:
+        assert clf.predict([long, "short"]).truncated.tolist() == [True, False]
+    with brim.Classifier(long_text="error") as clf:
+        with pytest.raises(brim.BadData, match='row 1: .*long_text="truncate"'):
+            clf.predict(["short", long])
+        result = clf.predict(["short", long], on_error="null")
+        assert result.label_ids[1] == -1 and np.isnan(result.score[1]) and result.label_ids[0] >= 0
+    with pytest.raises(brim.UsageError, match="long_text"):
+        brim.Classifier(long_text="sometimes")
+
+
+def test_a_model_that_is_not_there(tmp_path):
+    with pytest.raises(brim.UsageError, match="no-such-model"):
+        brim.Classifier("no-such-model")
+    with pytest.raises(brim.BadModel):
+        brim.Classifier(tmp_path)
+    with pytest.raises(brim.UsageError, match="device"):
+        brim.Classifier(device="toaster")
+    with pytest.raises(brim.DoesNotFit):
+        brim.Classifier(memory_limit="1MiB")
+
+
+def test_errors_are_python_errors_and_pickle():
+    assert issubclass(brim.UsageError, ValueError) and issubclass(brim.DoesNotFit, MemoryError)
+    for kind in (brim.BadData, brim.CannotWrite, brim.TimedOut, brim.DoesNotFit):
+        again = pickle.loads(pickle.dumps(kind("a problem", "a remedy")))
+        assert type(again) is kind and again.remedy == "a remedy" and str(again) == "a problem; a remedy"
+
+
+def test_closed(tweets):
+    clf = brim.Classifier()
+    clf.close()
+    clf.close()
+    with pytest.raises(brim.Cancelled, match="closed"):
+        clf(tweets[0])
+
+
+def test_pickle_opens_again(clf):
+    again = pickle.loads(pickle.dumps(brim.Classifier(long_text="window-mean", threads=1)))
+    assert again("I love this")[0]["label"] == "positive" and again._options["long_text"] == "window-mean"
+
+
+def test_threads_share_one(clf, tweets):
+    wanted = clf.predict(tweets * 20).labels
+    got = {}
+
+    def work(i):
+        got[i] = [clf.predict(tweets * 20).labels for _ in range(3)] + [clf(tweets[0])[0]["label"]]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(got[i] == [wanted] * 3 + [wanted[0]] for i in range(4))
+
+
+def test_other_threads_run_meanwhile(clf, tweets):
+    ticks = []
+    done = threading.Event()
+
+    def tick():
+        while not done.is_set():
+            ticks.append(time.perf_counter())
+            done.wait(0.005)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    began = time.perf_counter()
+    clf.predict(tweets * (3000 // len(tweets)))
+    ended = time.perf_counter()
+    done.set()
+    thread.join()
+    assert sum(began < t < ended for t in ticks) >= 3
+
+
+def test_interrupt_ends_a_long_call(clf, tweets):
+    texts = texts_of(tweets * (400_000 // len(tweets)))
+    seen = []
+
+    def progress(rows):
+        seen.append(rows)
+        if len(seen) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        clf._open().score(texts, progress)
+    assert 0 < seen[-1] < len(texts) / 2
+    assert clf("I love this")[0]["label"] == "positive"  # and the model is as it was
+
+
+def test_a_progress_that_raises_ends_the_call(clf, tweets):
+    def progress(rows):
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        clf._open().score(texts_of(tweets * (400_000 // len(tweets))), progress)
+
+
+def test_progress_bar(clf, tweets, capsys):
+    pytest.importorskip("tqdm")
+    clf.predict(tweets * 20, progress=True)
+    assert "texts" in capsys.readouterr().err
+
+
+def test_a_fork_is_noticed(clf):
+    clf("warm")
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            clf("hello")
+        except brim.UsageError as error:
+            status = 0 if "fork" in str(error) and error.remedy else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_settings_of_the_environment(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with brim.Classifier() as clf:
+        assert "1 thread" in clf.device
+    with brim.Classifier(threads=2) as clf:
+        assert "2 threads" in clf.device
