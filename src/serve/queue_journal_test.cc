@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/queue_journal.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
+
+#include "base/fuzz_driver.h"
+#include "base/test_files.h"
+#include "serve/queue_state.h"
+
+#define LLVMFuzzerTestOneInput fuzz_queue
+#include "serve/queue_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
+
+namespace brim::serve {
+namespace {
+
+TEST(QueueJournal, KeepsWhatWasCommitted) {
+  const TempDir dir;
+  {
+    QueueJournal journal(dir / "q", "first");
+    EXPECT_EQ(journal.opened(), std::vector<std::string>{"first"});
+    journal.append("two");
+    journal.commit(journal.append(std::string("\0three\n", 7)));
+    journal.append("never committed");
+  }
+  QueueJournal journal(dir / "q", "not written: there is a file");
+  EXPECT_EQ(journal.opened(), (std::vector<std::string>{"first", "two", std::string("\0three\n", 7)}));
+  EXPECT_EQ(journal.cut_bytes(), 0u);
+  EXPECT_EQ(journal.bytes(), get_file(dir / "q").size());
+}
+
+TEST(QueueJournal, RewritesByRename) {
+  const TempDir dir;
+  QueueJournal journal(dir / "q", "first");
+  const uint64_t waiting = journal.append("in the snapshot");
+  journal.rewrite({"first", "in the snapshot"});
+  journal.commit(waiting);  // durable by the rewriting
+  journal.commit(journal.append("after"));
+  QueueJournal again(dir / "q", "");
+  EXPECT_EQ(again.opened(), (std::vector<std::string>{"first", "in the snapshot", "after"}));
+  EXPECT_EQ(again.bytes(), journal.bytes());
+}
+
+TEST(QueueJournal, ACutAtAnyByteLosesTheTornRecordAlone) {
+  std::string whole;
+  std::vector<size_t> ends;
+  for (int i = 0; i < 20; ++i) {
+    whole += QueueJournal::frame(std::string(static_cast<size_t>(i), static_cast<char>('a' + i)));
+    ends.push_back(whole.size());
+  }
+  for (size_t cut = 0; cut <= whole.size(); ++cut) {
+    const auto content = QueueJournal::read(std::string_view(whole).substr(0, cut));
+    const size_t expected = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), cut) - ends.begin());
+    ASSERT_EQ(content.records.size(), expected) << cut;
+    ASSERT_EQ(content.bytes, expected == 0 ? 0 : ends[expected - 1]);
+  }
+  // One flipped bit anywhere ends the reading there: no record is ever read that was not written.
+  for (size_t at = 0; at < whole.size(); ++at) {
+    std::string bent = whole;
+    bent[at] = static_cast<char>(bent[at] ^ 0x10);
+    const auto content = QueueJournal::read(bent);
+    ASSERT_EQ(content.records.size(),
+              static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), at) - ends.begin()));
+  }
+  EXPECT_TRUE(QueueJournal::read(std::string(64, '\0')).records.empty()) << "zeros are no records";
+}
+
+TEST(QueueJournal, OpeningCutsATornTailAndKeepsItAside) {
+  const TempDir dir;
+  const std::string good = QueueJournal::frame("first") + QueueJournal::frame("second");
+  const std::string torn = QueueJournal::frame("third").substr(0, 9);
+  put_file(dir / "q", good + torn);
+  {
+    QueueJournal journal(dir / "q", "");
+    EXPECT_EQ(journal.opened().size(), 2u);
+    EXPECT_EQ(journal.cut_bytes(), torn.size());
+    EXPECT_EQ(get_file(dir / "q.tail"), torn);
+    journal.commit(journal.append("next"));
+  }
+  EXPECT_EQ(get_file(dir / "q"), good + QueueJournal::frame("next"));
+  for (const size_t length : {size_t{0}, size_t{5}}) {  // a process that died while it made the file
+    put_file(dir / "new", good.substr(0, length));
+    QueueJournal journal(dir / "new", "first");
+    EXPECT_EQ(journal.opened(), std::vector<std::string>{"first"});
+    EXPECT_EQ(get_file(dir / "new"), QueueJournal::frame("first"));
+  }
+}
+
+TEST(QueueJournal, ManyThreadsCommitInOneOrder) {
+  const TempDir dir;
+  std::vector<std::string> appended;
+  {
+    QueueJournal journal(dir / "q", "first");
+    std::mutex order;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 50; ++i) {
+          const std::string record = std::to_string(t) + ":" + std::to_string(i);
+          std::unique_lock lock(order);
+          const uint64_t ticket = journal.append(record);
+          appended.push_back(record);
+          lock.unlock();
+          journal.commit(ticket);
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+  QueueJournal journal(dir / "q", "");
+  appended.insert(appended.begin(), "first");
+  EXPECT_EQ(journal.opened(), appended);
+}
+
+// A limit on file size stands in for a full disk.
+class SmallDisk {
+ public:
+  explicit SmallDisk(rlim_t bytes) {
+    before_handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit small{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+  }
+  ~SmallDisk() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, before_handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*before_handler_)(int);
+};
+
+TEST(QueueJournal, AFullDiskFailsTheCommitAndLosesNothing) {
+  const TempDir dir;
+  QueueJournal journal(dir / "q", "first");
+  journal.commit(journal.append("second"));
+  std::string message;
+  {
+    const SmallDisk disk(64 << 10);
+    const uint64_t ticket = journal.append(std::string(100 << 10, 'x'));
+    message = error_of(ErrorCode::cannot_write, [&] { journal.commit(ticket); });
+    error_of(ErrorCode::cannot_write, [&] { journal.append("later"); });
+    error_of(ErrorCode::cannot_write, [&] { journal.rewrite({"first"}); });
+  }
+  EXPECT_HAS(message, "cannot write");
+  EXPECT_EQ(get_file(dir / "q"), QueueJournal::frame("first") + QueueJournal::frame("second"));
+  QueueJournal again(dir / "q", "");
+  EXPECT_EQ(again.opened().size(), 2u);
+  EXPECT_EQ(again.cut_bytes(), 0u);
+}
+
+TEST(QueueJournal, ARewritingThatDoesNotFitLeavesTheFile) {
+  const TempDir dir;
+  QueueJournal journal(dir / "q", "first");
+  {
+    const SmallDisk disk(64 << 10);
+    error_of(ErrorCode::cannot_write, [&] { journal.rewrite({std::string(1 << 20, 'x')}); });
+  }
+  journal.commit(journal.append("second"));
+  EXPECT_EQ(QueueJournal(dir / "q", "").opened(), (std::vector<std::string>{"first", "second"}));
+}
+
+TEST(QueueState, RecordsGiveTheSameStateAfterACompaction) {
+  QueueState state;
+  const UsedKey key{"k", 7};
+  state.apply(start_record("q", state));
+  state.apply(add_record({{"a", "", {{"id", 1}}}, {"b", "reuters", QueueJson::object()}}, 1000, nullptr, {}));
+  state.apply(add_record({{"c", "", QueueJson::object()}}, 2000, &key, {{"status", "queued"}}));
+  Flush flush{3000, true, {{"a", "", {{"id", 1}}}, {"b", "", QueueJson::object()}}, {{{"id", 1}}, QueueJson::object()}};
+  const UsedKey other{"f", 8};
+  state.apply(flush_record(2, flush, &other, {{"flush_id", 1}}));
+  flush.delivered = false;
+  state.apply(flush_record(0, flush, nullptr, {}));
+  ASSERT_EQ(state.waiting.size(), 1u);
+  EXPECT_EQ(state.waiting[0].text, "c");
+  EXPECT_EQ(state.waiting[0].number, 3u);
+  EXPECT_EQ(state.keys.at("k").status, 202);
+  EXPECT_EQ(state.keys.at("f").flush, 1u);
+
+  QueueState again;
+  for (const QueueJson& record : state.snapshot(3000, "q")) again.apply(record);
+  EXPECT_EQ(again.waiting[0].number, 3u);
+  EXPECT_EQ(again.waiting[0].queued_ms, 2000);
+  EXPECT_EQ(again.next_flush, 3u);
+  EXPECT_EQ(again.flushes.size(), 2u);
+  EXPECT_EQ(again.keys.at("k").status, 202);
+  EXPECT_EQ(again.keys.at("f").flush, 1u);
+  EXPECT_EQ(again.flushed.at("id 1").first, 2u) << "the newest";
+  QueueState later;
+  for (const QueueJson& record : state.snapshot(3000 + kKeepMs + 1, "q")) later.apply(record);
+  EXPECT_EQ(later.flushes.size(), 1u) << "what nobody has seen stays";
+  EXPECT_TRUE(later.keys.empty());
+  EXPECT_EQ(later.waiting.size(), 1u);
+  again.apply(acknowledge_record(2));
+  EXPECT_FALSE(again.flushed.contains("id 1"));
+}
+
+TEST(QueueState, RefusesWhatIsNoRecord) {
+  for (const char* bad :
+       {"[]", "{}", "3", "{\"record\":\"x\"}", "{\"record\":\"start\",\"version\":2}", "{\"record\":\"add\"}",
+        "{\"record\":\"flush\",\"taken\":1,\"ms\":1,\"delivered\":true,\"items\":[],\"results\":[]}",
+        "{\"record\":\"flush\",\"taken\":-1}", "{\"record\":\"add\",\"ms\":1e300,\"items\":[]}",
+        "{\"record\":\"add\",\"ms\":1,\"items\":[{\"text\":\"a\",\"item\":[]}]}", "not json"}) {
+    QueueState state;
+    error_of(ErrorCode::bad_data, [&] { state.apply(parse_record(bad)); });
+  }
+}
+
+TEST(QueueState, Fuzz) {
+  QueueState state;
+  const UsedKey key{"k", 7};
+  const Flush flush{3000, true, {{"a", "", {{"id", 1}}}}, {{{"id", 1}, {"label", "x"}}}};
+  const std::vector<std::string> records = {
+      text_of(start_record("q", state)),
+      text_of(add_record({{"a", "s", {{"id", 1}}}}, 1000, &key, {{"status", "queued"}})),
+      text_of(flush_record(1, flush, &key, {{"flush_id", 1}})), text_of(key_record(key, 5, {{"items", {1, 2}}})),
+      text_of(acknowledge_record(1))};
+  std::string framed, lines;
+  for (const std::string& record : records) {
+    framed += QueueJournal::frame(record);
+    lines += record + "\n";
+  }
+  drive_fuzz(fuzz_queue, {framed, lines, records[0] + "\n" + records[1], "[[[[", lines + framed}, 5000);
+}
+
+}  // namespace
+}  // namespace brim::serve

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/queues.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+
+namespace brim::serve {
+namespace {
+
+constexpr size_t kMostItems = 10'000;              // of one request
+constexpr size_t kMostUnseen = 10'000;             // flushes by age that nobody has fetched
+constexpr int64_t kMostTokens = 16 << 20;          // that wait, whatever the rules say
+constexpr size_t kCompactBytes = size_t{1} << 20;  // a smaller journal is left alone
+constexpr int64_t kRetryMs = 5000;
+
+uint32_t request_checksum(const QueueJson& request, bool scoring) {
+  const std::string text = (scoring ? "score" : "flush") + text_of(request);
+  return static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
+}
+
+// A client's {"text","item","source"}, or where that is allowed an item by itself.
+QueueItem read_item(const QueueJson& json, const std::string& source, bool scoring, bool& has_text) {
+  if (!json.is_object()) fail(ErrorCode::bad_data, "an entry of `items` must be an object");
+  QueueItem item;
+  const bool wrapped = scoring || (json.contains("item") && json.at("item").is_object());
+  const auto own_source = json.find("source");
+  item.source =
+      wrapped && own_source != json.end() && own_source->is_string() ? own_source->get<std::string>() : source;
+  const auto text = json.find("text");
+  has_text = text != json.end() && text->is_string();
+  if (has_text) item.text = text->get<std::string>();
+  if (scoring && !has_text) fail(ErrorCode::bad_data, "`text` must be a string");
+  item.item = wrapped ? json.value("item", QueueJson::object()) : json;
+  if (!item.item.is_object()) fail(ErrorCode::bad_data, "`item` must be an object");
+  return item;
+}
+
+}  // namespace
+
+// Another call with the same key waits until this one is answered.
+class Queue::KeyInFlight {
+ public:
+  KeyInFlight(Queue& queue, std::unique_lock<std::mutex>& lock, const Asked& asked)
+      : queue_(queue), lock_(lock), key_(asked.keyed ? asked.key.key : "") {
+    if (!key_.empty()) queue_.keys_in_flight_.insert(key_);
+  }
+  ~KeyInFlight() {
+    if (key_.empty()) return;
+    if (!lock_.owns_lock()) lock_.lock();
+    queue_.keys_in_flight_.erase(key_);
+    queue_.changed_.notify_all();
+  }
+  KeyInFlight(const KeyInFlight&) = delete;
+  KeyInFlight& operator=(const KeyInFlight&) = delete;
+
+ private:
+  Queue& queue_;
+  std::unique_lock<std::mutex>& lock_;
+  std::string key_;
+};
+
+Queue::Queue(QueueRules rules, std::filesystem::path file, QueueScorer& scorer, Clock clock)
+    : rules_(std::move(rules)), file_(std::move(file)), scorer_(scorer), clock_(std::move(clock)) {
+  open();
+}
+
+void Queue::open() {
+  auto journal = std::make_unique<QueueJournal>(file_, text_of(start_record(rules_.name, {})));
+  QueueState state;
+  try {
+    for (const std::string& record : journal->opened()) state.apply(parse_record(record));
+  } catch (const Error& e) {
+    fail(e.code(), "{}: {}", file_.string(), e.what());
+  }
+  journal->forget_opened();
+  compacted_bytes_ = journal->bytes();
+  journal_ = std::move(journal);
+  state_ = std::move(state);
+}
+
+// After the disk refused a record, the queue is read again from what the disk has, once it may take some more.
+void Queue::require_open(std::unique_lock<std::mutex>& lock) {
+  if (fault_.empty()) return;
+  if (clock_() < retry_ms_) fail(ErrorCode::cannot_write, "queue {} is read-only: {}", rules_.name, fault_);
+  changed_.wait(lock, [&] { return committing_ == 0 && !flushing_; });
+  if (fault_.empty()) return;  // another call was faster
+  try {
+    journal_.reset();
+    open();
+    fault_.clear();
+  } catch (const Error& e) {
+    fault_ = e.what();
+    retry_ms_ = clock_() + kRetryMs;
+    throw;
+  }
+}
+
+// Until no flush runs and the queue can be written.
+void Queue::await_turn(std::unique_lock<std::mutex>& lock) {
+  for (;;) {
+    require_open(lock);
+    if (!flushing_) return;
+    changed_.wait(lock);
+  }
+}
+
+Queue::Asked Queue::read_request(const QueueJson& request, const std::string& key, bool scoring) const {
+  Asked asked;
+  if (!request.is_object()) fail(ErrorCode::bad_data, "the request must be an object");
+  const auto named = request.find("source");
+  const std::string source = named != request.end() && named->is_string() ? named->get<std::string>() : "";
+  const auto add = [&](const QueueJson& json) {
+    Given given;
+    given.item = read_item(json, source, scoring, given.has_text);
+    asked.items.push_back(std::move(given));
+  };
+  const auto items = request.find("items");
+  if (items != request.end() && !items->is_null()) {
+    if (!items->is_array()) fail(ErrorCode::bad_data, "`items` must be a list");
+    if (items->size() > kMostItems)
+      fail(ErrorCode::bad_data, "`items` has {} entries, at most {} in one request", items->size(), kMostItems);
+    for (const QueueJson& json : *items) add(json);
+  } else if (scoring) {
+    add(request);
+  }
+  if (scoring && asked.items.empty()) fail(ErrorCode::bad_data, "`items` cannot be empty");
+  asked.keyed = !key.empty();
+  if (key.size() > 256) fail(ErrorCode::bad_data, "an idempotency key has at most 256 characters");
+  asked.key = {key, request_checksum(request, scoring)};
+  return asked;
+}
+
+QueueAnswer Queue::answer_of(const KeyedAnswer& keyed) const {
+  QueueAnswer answer{keyed.status, keyed.body};
+  if (keyed.flush == 0 || answer.body.contains("items")) return answer;
+  const auto found = state_.flushes.find(keyed.flush);
+  answer.body["items"] = found == state_.flushes.end() ? std::vector<QueueJson>{} : found->second.results;
+  if (found == state_.flushes.end()) answer.body["acknowledged"] = true;
+  return answer;
+}
+
+std::optional<QueueAnswer> Queue::answered(std::unique_lock<std::mutex>& lock, const Asked& asked) {
+  require_open(lock);
+  if (!asked.keyed) return std::nullopt;
+  while (keys_in_flight_.contains(asked.key.key)) {
+    changed_.wait(lock);
+    require_open(lock);  // an answer that did not reach the disk is none
+  }
+  const auto found = state_.keys.find(asked.key.key);
+  if (found == state_.keys.end()) return std::nullopt;
+  if (found->second.request != asked.key.request)
+    fail(ErrorCode::bad_data, "the idempotency key {} was used for another request", asked.key.key);
+  return answer_of(found->second);
+}
+
+bool Queue::fills(const Asked& asked) const {
+  const size_t waiting = state_.waiting.size() - taken_;
+  if (waiting + asked.items.size() >= static_cast<size_t>(rules_.flush_size)) return true;
+  int64_t tokens = 0;
+  for (size_t i = taken_; i < state_.waiting.size(); ++i) tokens += tokens_of(state_.waiting[i]);
+  for (const Given& given : asked.items) tokens += tokens_of(given.item);
+  return tokens >= (rules_.flush_tokens > 0 ? std::min(rules_.flush_tokens, kMostTokens) : kMostTokens);
+}
+
+uint64_t Queue::record(const QueueJson& json) {
+  const uint64_t ticket = journal_->append(text_of(json));
+  state_.apply(json);
+  return ticket;
+}
+
+// Without the lock, so that calls that come meanwhile share the next fdatasync.
+void Queue::commit(std::unique_lock<std::mutex>& lock, uint64_t ticket) {
+  ++committing_;
+  QueueJournal& journal = *journal_;
+  lock.unlock();
+  std::string failure;
+  try {
+    journal.commit(ticket);
+  } catch (const Error& e) {
+    failure = e.what();
+  }
+  lock.lock();
+  --committing_;
+  changed_.notify_all();
+  if (failure.empty()) return;
+  fault_ = failure;
+  retry_ms_ = clock_() + kRetryMs;
+  fail(ErrorCode::cannot_write, "queue {} is read-only: {}", rules_.name, failure);
+}
+
+void Queue::compact_if_large() {
+  const size_t bytes = journal_->bytes();
+  if (bytes < kCompactBytes || bytes < 2 * compacted_bytes_) return;
+  std::vector<std::string> records;
+  QueueState kept;
+  for (const QueueJson& json : state_.snapshot(clock_(), rules_.name)) {
+    records.push_back(text_of(json));
+    kept.apply(json);
+  }
+  try {
+    journal_->rewrite(records);
+    state_ = std::move(kept);
+  } catch (const Error&) {
+    // The old file still has everything; if it cannot be written any more, the next record meets that.
+  }
+  compacted_bytes_ = journal_->bytes();
+}
+
+QueueAnswer Queue::queue(std::unique_lock<std::mutex>& lock, const Asked& asked) {
+  const int64_t now = clock_();
+  std::vector<QueueItem> items;
+  for (const Given& given : asked.items) items.push_back(given.item);
+  QueueJson body = {
+      {"status", "queued"}, {"queued", state_.waiting.size() - taken_ + items.size()}, {"flush_in_ms", nullptr}};
+  if (rules_.flush_age_ms > 0) {
+    const int64_t oldest = state_.waiting.size() > taken_ ? state_.waiting[taken_].queued_ms : now;
+    body["flush_in_ms"] = std::max<int64_t>(0, oldest + rules_.flush_age_ms - now);
+  }
+  commit(lock, record(add_record(items, now, asked.keyed ? &asked.key : nullptr, body)));
+  return {202, std::move(body)};
+}
+
+QueueAnswer Queue::score_or_queue(const QueueJson& request, const std::string& key) {
+  const Asked asked = read_request(request, key, true);
+  std::unique_lock lock(mutex_);
+  if (auto known = answered(lock, asked)) return std::move(*known);
+  const KeyInFlight in_flight(*this, lock, asked);
+  for (;;) {
+    require_open(lock);
+    if (!rules_.immediate && !fills(asked)) return queue(lock, asked);
+    if (!flushing_) return run_flush(lock, asked, true, true);
+    changed_.wait(lock);  // the flush that runs may leave room
+  }
+}
+
+QueueAnswer Queue::flush_and_apply(const QueueJson& request, const std::string& key) {
+  const Asked asked = read_request(request, key, false);
+  std::unique_lock lock(mutex_);
+  if (auto known = answered(lock, asked)) return std::move(*known);
+  const KeyInFlight in_flight(*this, lock, asked);
+  await_turn(lock);
+  return run_flush(lock, asked, false, true);
+}
+
+QueueJson Queue::applied(const QueueItem& item, const QueueScore& score) const {
+  QueueJson result = item.item;
+  const ApplyFields& fields = rules_.apply;
+  for (const std::string* field : {&fields.compound, &fields.label, &fields.score, &fields.error})
+    if (!field->empty()) result.erase(*field);  // of an earlier scoring
+  if (!score.error.empty()) {
+    if (!fields.error.empty()) result[fields.error] = score.error;
+    return result;
+  }
+  if (!fields.compound.empty() && score.compound) result[fields.compound] = *score.compound;
+  if (!fields.label.empty()) result[fields.label] = score.label;
+  if (!fields.score.empty()) result[fields.score] = score.score;
+  result["model"] = score.model;
+  return result;
+}
+
+QueueAnswer Queue::run_flush(std::unique_lock<std::mutex>& lock, const Asked& asked, bool scoring, bool delivered) {
+  Flush flush;
+  flush.delivered = delivered;
+  std::unordered_map<std::string, std::vector<std::string>> waiting_texts;
+  for (const WaitingItem& item : state_.waiting) {
+    flush.items.push_back(item);
+    if (!asked.items.empty()) waiting_texts[sameness_of(item)].push_back(item.text);
+  }
+  const size_t taken = flush.items.size();
+  // Given items after those that wait: some are scored, some were scored before, some cannot be.
+  std::vector<std::optional<QueueJson>> others;  // empty: the next of those scored here
+  bool reused = false;
+  for (const Given& given : asked.items) {
+    const auto same_text = [&](const std::string& text) { return !given.has_text || text == given.item.text; };
+    if (!scoring) {
+      const std::string sameness = sameness_of(given.item);
+      if (const auto waits = waiting_texts.find(sameness);
+          waits != waiting_texts.end() && std::any_of(waits->second.begin(), waits->second.end(), same_text))
+        continue;
+      if (const auto before = state_.flushed.find(sameness); before != state_.flushed.end()) {
+        const Flush& old = state_.flushes.at(before->second.first);
+        if (same_text(old.items[before->second.second].text)) {
+          others.emplace_back(old.results[before->second.second]);
+          reused = true;
+          continue;
+        }
+      }
+    }
+    if (given.has_text) {
+      others.emplace_back();
+      flush.items.push_back(given.item);
+    } else {
+      QueueScore none;
+      none.error = "no `text`, and no waiting item is the same";
+      others.emplace_back(applied(given.item, none));
+      reused = true;
+    }
+  }
+  flushing_ = true;
+  taken_ = taken;
+  const auto end = [&] {
+    flushing_ = false;
+    taken_ = 0;
+    changed_.notify_all();
+  };
+  std::vector<QueueScore> scores;
+  if (!flush.items.empty()) {
+    lock.unlock();
+    try {
+      scores = scorer_.score(rules_, flush.items);
+      BRIM_CHECK(scores.size() == flush.items.size(), "{} scores for {} items", scores.size(), flush.items.size());
+    } catch (...) {
+      lock.lock();
+      end();
+      throw;
+    }
+    lock.lock();
+  }
+  flush.done_ms = clock_();
+  for (size_t i = 0; i < scores.size(); ++i) flush.results.push_back(applied(flush.items[i], scores[i]));
+
+  QueueAnswer answer;
+  if (scoring) answer.body["status"] = "scored";
+  answer.body["flush_id"] = flush.items.empty() ? QueueJson() : QueueJson(state_.next_flush);
+  std::vector<QueueJson> items(flush.results.begin(), flush.results.begin() + static_cast<std::ptrdiff_t>(taken));
+  size_t next = taken;
+  for (std::optional<QueueJson>& other : others) items.push_back(other ? std::move(*other) : flush.results[next++]);
+  const UsedKey* key = asked.keyed ? &asked.key : nullptr;
+  QueueJson kept = answer.body;  // the flush has the items, unless the answer has others too
+  if (reused || flush.items.empty()) kept["items"] = items;
+  answer.body["items"] = std::move(items);
+  std::optional<uint64_t> ticket;
+  try {
+    if (!fault_.empty()) fail(ErrorCode::cannot_write, "queue {} is read-only: {}", rules_.name, fault_);
+    if (!flush.items.empty())
+      ticket = record(flush_record(taken, flush, key, kept));
+    else if (key != nullptr)
+      ticket = record(key_record(*key, flush.done_ms, kept));
+  } catch (...) {
+    end();
+    throw;
+  }
+  end();
+  if (ticket) commit(lock, *ticket);
+  compact_if_large();
+  return answer;
+}
+
+bool Queue::flush_by_age() {
+  std::unique_lock lock(mutex_);
+  const auto due = due_at();
+  if (!due || clock_() < *due) return false;
+  try {
+    await_turn(lock);
+    if (state_.waiting.empty() || clock_() < state_.waiting.front().queued_ms + rules_.flush_age_ms) return false;
+    if (unseen_flushes() >= kMostUnseen)
+      fail(ErrorCode::busy, "{} flushes wait to be fetched and acknowledged", unseen_flushes());
+    run_flush(lock, {}, false, false);
+    age_fault_.clear();
+    return true;
+  } catch (const Error& e) {
+    if (!lock.owns_lock()) lock.lock();
+    age_fault_ = e.what();
+    age_retry_ms_ = clock_() + kRetryMs;
+    throw;
+  }
+}
+
+std::optional<int64_t> Queue::due_at() const {
+  if (rules_.flush_age_ms == 0 || state_.waiting.empty()) return std::nullopt;
+  return std::max(state_.waiting.front().queued_ms + rules_.flush_age_ms, age_retry_ms_);
+}
+
+std::optional<int64_t> Queue::due_ms() const {
+  const std::lock_guard lock(mutex_);
+  return due_at();
+}
+
+size_t Queue::unseen_flushes() const {
+  return static_cast<size_t>(std::count_if(state_.flushes.begin(), state_.flushes.end(),
+                                           [](const auto& entry) { return !entry.second.delivered; }));
+}
+
+QueueJson Queue::describe() const {
+  const std::lock_guard lock(mutex_);
+  const int64_t now = clock_();
+  QueueJson oldest = nullptr;
+  if (!state_.waiting.empty()) oldest = std::max<int64_t>(0, now - state_.waiting.front().queued_ms);
+  return {{"queue", rules_.name},
+          {"model", rules_.model},
+          {"queued", state_.waiting.size()},
+          {"oldest_ms", oldest},
+          {"flush_size", rules_.flush_size},
+          {"flush_age_ms", rules_.flush_age_ms},
+          {"flushes", state_.flushes.size()},
+          {"unseen_flushes", unseen_flushes()},
+          {"last_flush_id", state_.next_flush == 1 ? QueueJson() : QueueJson(state_.next_flush - 1)},
+          {"journal_bytes", journal_ ? journal_->bytes() : 0},
+          {"read_only", !fault_.empty()}};
+}
+
+QueueJson Queue::flushes(uint64_t after) const {
+  const std::lock_guard lock(mutex_);
+  QueueJson all = QueueJson::array();
+  for (auto it = state_.flushes.upper_bound(after); it != state_.flushes.end(); ++it)
+    all.push_back({{"flush_id", it->first},
+                   {"done_ms", it->second.done_ms},
+                   {"items", it->second.results.size()},
+                   {"delivered", it->second.delivered}});
+  return {{"flushes", all}};
+}
+
+std::optional<QueueJson> Queue::flush(uint64_t id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = state_.flushes.find(id);
+  if (found == state_.flushes.end()) return std::nullopt;
+  return QueueJson{{"flush_id", id}, {"done_ms", found->second.done_ms}, {"items", found->second.results}};
+}
+
+bool Queue::acknowledge(uint64_t id) {
+  std::unique_lock lock(mutex_);
+  require_open(lock);
+  if (!state_.flushes.contains(id)) return false;
+  commit(lock, record(acknowledge_record(id)));
+  compact_if_large();
+  return true;
+}
+
+std::string Queue::fault() const {
+  const std::lock_guard lock(mutex_);
+  if (!fault_.empty()) return fmt::format("queue {} is read-only: {}", rules_.name, fault_);
+  if (!age_fault_.empty()) return fmt::format("queue {} could not be flushed: {}", rules_.name, age_fault_);
+  return {};
+}
+
+size_t Queue::size() const {
+  const std::lock_guard lock(mutex_);
+  return state_.waiting.size();
+}
+
+Queues::Queues(const StateDir& state, const std::vector<QueueRules>& rules, QueueScorer& scorer,
+               const Queue::Clock& clock) {
+  const std::filesystem::path folder = state.folder("queues");
+  for (const QueueRules& rule : rules) {
+    try {
+      queues_[rule.name] = std::make_unique<Queue>(rule, folder / (rule.name + ".journal"), scorer, clock);
+    } catch (const Error& e) {
+      unopened_.push_back(fmt::format("queue {} is not open: {}", rule.name, e.what()));
+    }
+  }
+}
+
+Queue* Queues::find(const std::string& name) const {
+  const auto found = queues_.find(name);
+  return found == queues_.end() ? nullptr : found->second.get();
+}
+
+std::vector<std::string> Queues::names() const {
+  std::vector<std::string> all;
+  for (const auto& [name, queue] : queues_) all.push_back(name);
+  return all;
+}
+
+std::vector<std::string> Queues::faults() const {
+  std::vector<std::string> all = unopened_;
+  for (const auto& [name, queue] : queues_)
+    if (std::string fault = queue->fault(); !fault.empty()) all.push_back(std::move(fault));
+  return all;
+}
+
+void Queues::flush_by_age() {
+  for (const auto& [name, queue] : queues_) {
+    try {
+      queue->flush_by_age();
+    } catch (const Error&) {
+      // The queue says so in its fault and tries again; others are not kept waiting.
+    }
+  }
+}
+
+std::optional<int64_t> Queues::due_ms() const {
+  std::optional<int64_t> first;
+  for (const auto& [name, queue] : queues_)
+    if (const auto due = queue->due_ms(); due && (!first || *due < *first)) first = due;
+  return first;
+}
+
+}  // namespace brim::serve

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/queues.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include "base/test_files.h"
+
+namespace brim::serve {
+namespace {
+
+// A text's score is its length; one that begins with "bad" has none.
+class LengthScorer : public QueueScorer {
+ public:
+  std::vector<QueueScore> score(const QueueRules&, std::span<const QueueItem> items) override {
+    if (broken) fail(ErrorCode::device_lost, "the card is gone");
+    std::vector<QueueScore> all;
+    for (const QueueItem& item : items) {
+      seen.push_back(item.text);
+      QueueScore score;
+      score.model = item.source.empty() ? "small" : "large";
+      score.label = item.text.size() % 2 == 0 ? "positive" : "negative";
+      score.score = 0.5;
+      score.compound = static_cast<double>(item.text.size()) / 100;
+      if (item.text.starts_with("bad")) score.error = "not a text";
+      all.push_back(score);
+    }
+    return all;
+  }
+  bool broken = false;
+  std::vector<std::string> seen;
+};
+
+struct QueueBench {
+  explicit QueueBench(QueueRules rules = {}) : rules_(std::move(rules)) {
+    rules_.name = "news";
+    open();
+  }
+  void open() {
+    queue.reset();
+    queue = std::make_unique<Queue>(rules_, dir / "news.journal", scorer, [this] { return now; });
+  }
+  QueueAnswer put(const std::string& text, const std::string& key = "", const QueueJson& item = QueueJson::object()) {
+    return queue->score_or_queue({{"text", text}, {"item", item}}, key);
+  }
+
+  TempDir dir;
+  LengthScorer scorer;
+  int64_t now = 1'000'000;
+  QueueRules rules_;
+  std::unique_ptr<Queue> queue;
+};
+
+TEST(Queue, ItemsWaitUntilOneFillsTheBatch) {
+  QueueBench bench({.flush_size = 3, .flush_age_ms = 2000});
+  const QueueAnswer first = bench.put("aa", "", {{"z", 1}, {"id", "x"}});
+  EXPECT_EQ(first.status, 202);
+  EXPECT_EQ(text_of(first.body), R"({"status":"queued","queued":1,"flush_in_ms":2000})");
+  bench.now += 500;
+  EXPECT_EQ(text_of(bench.put("bad one").body), R"({"status":"queued","queued":2,"flush_in_ms":1500})");
+  EXPECT_EQ(bench.queue->due_ms(), 1'002'000);
+  const QueueAnswer third = bench.queue->score_or_queue({{"text", "ccc"}, {"item", {{"n", 3}}}, {"source", "sec"}}, "");
+  EXPECT_EQ(third.status, 200);
+  EXPECT_EQ(
+      text_of(third.body),
+      R"({"status":"scored","flush_id":1,"items":[)"
+      R"({"z":1,"id":"x","sentiment_score":0.02,"sentiment_label":"positive","sentiment_confidence":0.5,"model":"small"},)"
+      R"({"sentiment_error":"not a text"},)"
+      R"({"n":3,"sentiment_score":0.03,"sentiment_label":"negative","sentiment_confidence":0.5,"model":"large"}]})");
+  EXPECT_EQ(bench.queue->size(), 0u);
+  EXPECT_EQ(bench.queue->due_ms(), std::nullopt);
+  EXPECT_EQ(bench.queue->flush(1)->at("items"), third.body["items"]);
+}
+
+TEST(Queue, FlushAndApplyScoresWhatWaitsAndWhatIsGivenOnce) {
+  QueueBench bench;
+  bench.put("first", "", {{"id", 1}});
+  bench.put("second", "", {{"title", "no id"}});
+  bench.put("third", "", {{"id", "3"}, {"text", "third"}});
+  const QueueJson given = {{"items",
+                            {{{"id", 1}, {"since", "changed"}},                          // waits, by its id
+                             {{"text", "new"}, {"item", {{"id", 9}}}},                   // does not wait
+                             {{"text", "second"}, {"item", {{"title", "no id"}}}},       // waits, by text and item
+                             {{"id", "3"}, {"text", "third"}},                           // waits, as an item by itself
+                             {{"id", 10}},                                               // has nothing to score
+                             {{"text", "second"}, {"item", {{"title", "another"}}}}}}};  // another item
+  const QueueAnswer answer = bench.queue->flush_and_apply(given, "");
+  EXPECT_EQ(bench.scorer.seen, (std::vector<std::string>{"first", "second", "third", "new", "second"}));
+  ASSERT_EQ(answer.body["items"].size(), 6u);
+  EXPECT_EQ(answer.body["items"][0]["id"], 1);
+  EXPECT_EQ(answer.body["items"][3]["id"], 9);
+  EXPECT_HAS(answer.body["items"][4]["sentiment_error"].get<std::string>(), "no `text`");
+  EXPECT_FALSE(answer.body["items"][4].contains("sentiment_score"));
+  EXPECT_EQ(answer.body["items"][5]["title"], "another");
+
+  // The very items again, with their scores: nothing is scored anew; a changed text is.
+  bench.scorer.seen.clear();
+  const QueueAnswer again = bench.queue->flush_and_apply(
+      {{"items",
+        {answer.body["items"][0], {{"text", "new"}, {"item", {{"id", 9}}}}, {{"text", "old"}, {"item", {{"id", 9}}}}}}},
+      "");
+  EXPECT_EQ(bench.scorer.seen, std::vector<std::string>{"old"});
+  EXPECT_EQ(again.body["items"][0], answer.body["items"][0]);
+  EXPECT_EQ(again.body["items"][1], answer.body["items"][3]);
+
+  EXPECT_EQ(text_of(bench.queue->flush_and_apply(QueueJson::object(), "").body), R"({"flush_id":null,"items":[]})");
+}
+
+TEST(Queue, AKeyIsAnsweredTheSameAlsoAfterARestart) {
+  QueueBench bench({.flush_size = 2});
+  const QueueAnswer queued = bench.put("a", "k1");
+  EXPECT_EQ(text_of(bench.put("a", "k1").body), text_of(queued.body));
+  EXPECT_EQ(bench.queue->size(), 1u);
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { bench.put("b", "k1"); }), "another request");
+  const QueueAnswer scored = bench.put("b", "k2");
+  EXPECT_EQ(scored.status, 200);
+  const QueueAnswer empty = bench.queue->flush_and_apply(QueueJson::object(), "k3");
+  bench.put("c");
+  const QueueAnswer flushed = bench.queue->flush_and_apply({{"items", {{{"id", 5}}}}}, "k4");
+  EXPECT_EQ(flushed.body["items"].size(), 2u);
+  for (int restart = 0; restart < 2; ++restart) {
+    EXPECT_EQ(text_of(bench.put("b", "k2").body), text_of(scored.body));
+    EXPECT_EQ(bench.put("a", "k1").status, 202);
+    EXPECT_EQ(text_of(bench.queue->flush_and_apply(QueueJson::object(), "k3").body), text_of(empty.body));
+    EXPECT_EQ(text_of(bench.queue->flush_and_apply({{"items", {{{"id", 5}}}}}, "k4").body), text_of(flushed.body));
+    bench.open();
+  }
+  EXPECT_EQ(bench.scorer.seen, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_TRUE(bench.queue->acknowledge(1));
+  EXPECT_FALSE(bench.queue->acknowledge(1));
+  EXPECT_EQ(bench.put("b", "k2").body["acknowledged"], true) << "not scored again";
+}
+
+TEST(Queue, FlushesByAgeAreKeptUntilAcknowledged) {
+  QueueBench bench({.flush_age_ms = 1000});
+  bench.put("a");
+  EXPECT_FALSE(bench.queue->flush_by_age());
+  bench.now += 999;
+  EXPECT_FALSE(bench.queue->flush_by_age());
+  bench.now += 1;
+  EXPECT_TRUE(bench.queue->flush_by_age());
+  bench.open();
+  EXPECT_EQ(text_of(bench.queue->flushes(0)),
+            R"({"flushes":[{"flush_id":1,"done_ms":1001000,"items":1,"delivered":false}]})");
+  EXPECT_EQ(bench.queue->flushes(1)["flushes"].size(), 0u);
+  EXPECT_EQ(bench.queue->describe()["unseen_flushes"], 1);
+  EXPECT_EQ(bench.queue->flush(1)->at("items")[0]["model"], "small");
+  EXPECT_TRUE(bench.queue->acknowledge(1));
+  bench.open();
+  EXPECT_FALSE(bench.queue->flush(1));
+  EXPECT_EQ(bench.queue->describe()["last_flush_id"], 1) << "numbers are not used again";
+}
+
+TEST(Queue, WhatCannotBeScoredGoesOnWaiting) {
+  QueueBench bench({.flush_size = 2, .flush_age_ms = 100});
+  bench.put("a");
+  bench.scorer.broken = true;
+  EXPECT_HAS(error_of(ErrorCode::device_lost, [&] { bench.put("b"); }), "gone");
+  EXPECT_EQ(bench.queue->size(), 1u) << "the refused item is its client's";
+  bench.now += 200;
+  error_of(ErrorCode::device_lost, [&] { bench.queue->flush_by_age(); });
+  EXPECT_HAS(bench.queue->fault(), "could not be flushed");
+  EXPECT_FALSE(bench.queue->flush_by_age()) << "a little later";
+  bench.scorer.broken = false;
+  bench.now += 5000;
+  EXPECT_TRUE(bench.queue->flush_by_age());
+  EXPECT_EQ(bench.queue->fault(), "");
+}
+
+TEST(Queue, ImmediateAndTokenLimits) {
+  QueueBench immediate({.immediate = true});
+  EXPECT_EQ(immediate.put("a").status, 200);
+  QueueBench tokens({.flush_tokens = 30});
+  EXPECT_EQ(tokens.put(std::string(40, 'x')).status, 202);
+  EXPECT_EQ(tokens.put(std::string(80, 'x')).body["items"].size(), 2u);
+}
+
+TEST(Queue, RefusesWhatIsNoRequest) {
+  QueueBench bench;
+  const auto refusal = [&](const char* json) {
+    return error_of(ErrorCode::bad_data, [&] { bench.queue->score_or_queue(QueueJson::parse(json), ""); });
+  };
+  EXPECT_HAS(refusal("[]"), "must be an object");
+  EXPECT_HAS(refusal("{}"), "`text` must be a string");
+  EXPECT_HAS(refusal(R"({"text":3})"), "`text` must be a string");
+  EXPECT_HAS(refusal(R"({"text":"a","item":[]})"), "`item` must be an object");
+  EXPECT_HAS(refusal(R"({"items":{}})"), "`items` must be a list");
+  EXPECT_HAS(refusal(R"({"items":[]})"), "cannot be empty");
+  EXPECT_HAS(refusal(R"({"items":[3]})"), "must be an object");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { bench.put("a", std::string(257, 'k')); }), "256");
+  EXPECT_EQ(bench.queue->size(), 0u);
+}
+
+TEST(Queue, AFullDiskMakesItReadOnlyUntilThereIsRoom) {
+  QueueBench bench({.flush_size = 1000});
+  bench.put("kept", "k");
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{64 << 10, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string full = error_of(ErrorCode::cannot_write, [&] { bench.put(std::string(100 << 10, 'x'), "big"); });
+  const std::string after = error_of(ErrorCode::cannot_write, [&] { bench.put("small"); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_HAS(full, "queue news is read-only");
+  EXPECT_HAS(after, "queue news is read-only");
+  EXPECT_HAS(bench.queue->fault(), "read-only");
+  EXPECT_EQ(bench.queue->describe()["read_only"], true);
+  error_of(ErrorCode::cannot_write, [&] { bench.put("too early"); });
+  bench.now += 5000;
+  EXPECT_EQ(bench.put(std::string(100 << 10, 'x'), "big").status, 202) << "its key was never answered";
+  EXPECT_EQ(bench.queue->fault(), "");
+  EXPECT_EQ(bench.queue->flush_and_apply(QueueJson::object(), "").body["items"].size(), 2u);
+}
+
+TEST(Queue, CompactsItsJournal) {
+  QueueBench bench({.flush_size = 2});
+  const std::string text(2000, 'x');
+  for (int i = 0; i < 600; ++i) {
+    bench.put(text, "", {{"id", i}});
+    if (i % 2 == 1) bench.queue->acknowledge(static_cast<uint64_t>(i) / 2 + 1);
+  }
+  EXPECT_LT(get_file(bench.dir / "news.journal").size(), (size_t{1} << 20) + 20'000);
+  bench.put("last");
+  bench.open();
+  EXPECT_EQ(bench.queue->size(), 1u);
+  EXPECT_EQ(bench.queue->describe()["last_flush_id"], 300);
+}
+
+// What every prefix of a journal must give: the state after the last operation that was acknowledged by then.
+TEST(Queue, AJournalCutAtEveryByteLosesNothingThatWasAcknowledged) {
+  QueueBench bench({.flush_size = 4});
+  struct Point {
+    size_t bytes;
+    std::string state;
+  };
+  std::vector<Point> points;
+  const auto state_of = [](std::string_view bytes) {
+    QueueState state;
+    for (const auto record : QueueJournal::read(bytes).records) state.apply(parse_record(std::string(record)));
+    std::string text;
+    for (const QueueJson& record : state.snapshot(0, "news")) text += text_of(record) + "\n";
+    return text;
+  };
+  const auto mark = [&] {
+    const std::string bytes = get_file(bench.dir / "news.journal");
+    points.push_back({bytes.size(), state_of(bytes)});
+  };
+  mark();
+  for (int i = 0; i < 11; ++i) {
+    bench.put("text " + std::to_string(i), i % 3 == 0 ? "key " + std::to_string(i) : "", {{"id", i}});
+    mark();
+    if (i == 6) bench.queue->flush_and_apply({{"items", {{{"text", "given"}}}}}, "flush");
+    if (i == 9) bench.queue->acknowledge(1);
+    mark();
+  }
+  const std::string whole = get_file(bench.dir / "news.journal");
+  size_t at = 0;
+  for (size_t cut = points[0].bytes; cut <= whole.size(); ++cut) {
+    while (at + 1 < points.size() && points[at + 1].bytes <= cut) ++at;
+    ASSERT_EQ(state_of(std::string_view(whole).substr(0, cut)), points[at].state) << cut;
+  }
+  for (size_t cut = 0; cut <= whole.size(); cut += 97) {  // through files
+    put_file(bench.dir / "cut.journal", whole.substr(0, cut));
+    Queue queue(bench.rules_, bench.dir / "cut.journal", bench.scorer, [] { return int64_t{0}; });
+    queue.score_or_queue({{"text", "goes on"}}, "");
+  }
+}
+
+// A child queues and flushes under keys and reports each answer before the next; it is killed at a random moment.
+int run_child(const std::filesystem::path& file, int from, int report) {
+  LengthScorer scorer;
+  Queue queue({.name = "news", .flush_size = 4}, file, scorer, [] { return int64_t{1000}; });
+  for (int i = from;; ++i) {
+    const std::string text = "text " + std::to_string(i);
+    queue.score_or_queue({{"text", text}, {"item", {{"id", i}}}}, "key " + std::to_string(i));
+    if (::write(report, &i, sizeof i) != sizeof i) return 1;
+  }
+}
+
+TEST(Queue, KilledAtAnyMomentNothingAcknowledgedIsLostOrScoredTwice) {
+  const TempDir dir;
+  std::mt19937 random(7);
+  int acknowledged = -1;
+  for (int round = 0; round < 60; ++round) {
+    int pipe_ends[2];
+    ASSERT_EQ(::pipe(pipe_ends), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::close(pipe_ends[0]);
+      // The item whose answer may have been lost is sent again under its key.
+      ::_exit(run_child(dir / "news.journal", acknowledged + 1, pipe_ends[1]));
+    }
+    ::close(pipe_ends[1]);
+    ::usleep(random() % 8000);
+    ::kill(child, SIGKILL);
+    int last = 0, status = 0;
+    while (::read(pipe_ends[0], &last, sizeof last) == sizeof last) acknowledged = last;
+    ::close(pipe_ends[0]);
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "it ended by itself: " << status;
+  }
+  LengthScorer scorer;
+  Queue queue({.name = "news", .flush_size = 4}, dir / "news.journal", scorer, [] { return int64_t{1000}; });
+  std::vector<int> ids;
+  for (uint64_t id = 1; const auto flush = queue.flush(id); ++id)
+    for (const QueueJson& item : flush->at("items")) ids.push_back(item["id"].get<int>());
+  const QueueAnswer rest = queue.flush_and_apply(QueueJson::object(), "");
+  for (const QueueJson& item : rest.body["items"]) ids.push_back(item["id"].get<int>());
+  ASSERT_GE(static_cast<int>(ids.size()), acknowledged + 1);
+  for (int i = 0; i < static_cast<int>(ids.size()); ++i) ASSERT_EQ(ids[static_cast<size_t>(i)], i) << "in order, once";
+}
+
+TEST(Queue, ManyThreadsShareIt) {
+  QueueBench bench({.flush_size = 7});
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::vector<int> scored;
+  const auto collect = [&](const QueueJson& body) {
+    if (!body.contains("items")) return;
+    const std::lock_guard lock(mutex);
+    for (const QueueJson& item : body["items"]) scored.push_back(item["id"].get<int>());
+  };
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 40; ++i) {
+        const int id = t * 1000 + i;
+        const auto answer = bench.put("x", "key " + std::to_string(id), {{"id", id}});
+        const auto again = bench.put("x", "key " + std::to_string(id), {{"id", id}});
+        EXPECT_EQ(answer.body, again.body);
+        collect(answer.body);
+        if (i % 16 == 0) collect(bench.queue->flush_and_apply(QueueJson::object(), "").body);
+        bench.queue->describe();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  collect(bench.queue->flush_and_apply(QueueJson::object(), "").body);
+  std::sort(scored.begin(), scored.end());
+  std::vector<int> expected;
+  for (int t = 0; t < 4; ++t)
+    for (int i = 0; i < 40; ++i) expected.push_back(t * 1000 + i);
+  EXPECT_EQ(scored, expected);
+  EXPECT_EQ(bench.scorer.seen.size(), expected.size());
+}
+
+TEST(Queues, OneBadJournalLeavesTheOthersOpen) {
+  const TempDir dir;
+  LengthScorer scorer;
+  const StateDir state(dir / "state");
+  EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { StateDir again(dir / "state"); }), "another server");
+  put_file(dir / "state/queues/bad.journal", QueueJournal::frame(R"({"record":"start","version":9})"));
+  int64_t now = 0;
+  Queues queues(state, {{.name = "bad"}, {.name = "good", .flush_age_ms = 10}}, scorer, [&] { return now; });
+  EXPECT_EQ(queues.find("bad"), nullptr);
+  ASSERT_EQ(queues.names(), std::vector<std::string>{"good"});
+  ASSERT_EQ(queues.faults().size(), 1u);
+  EXPECT_HAS(queues.faults()[0], "version 9");
+  queues.find("good")->score_or_queue({{"text", "a"}}, "");
+  EXPECT_EQ(queues.due_ms(), 10);
+  scorer.broken = true;
+  now = 10;
+  queues.flush_by_age();
+  EXPECT_EQ(queues.faults().size(), 2u);
+  scorer.broken = false;
+  now = 6000;
+  queues.flush_by_age();
+  EXPECT_EQ(queues.faults().size(), 1u);
+  EXPECT_EQ(queues.find("good")->size(), 0u);
+}
+
+}  // namespace
+}  // namespace brim::serve
