@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::batch {
 namespace {
 constexpr size_t kWindowSequences = 256;  // how far past a sequence that does not fit the packer looks
 }
@@ -27,7 +27,7 @@ void PackedBatch::add(const Sequence& s, int64_t position_offset) {
   for (int32_t i = 0; i < s.length; ++i) positions.push_back(static_cast<int32_t>(position_offset + i));
   tickets.push_back(s.ticket);
   longest = std::max<int64_t>(longest, s.length);
-  n_long += s.length > kShortTokens;
+  n_long += s.length > ops::kShortTokens;
   sum_squares += static_cast<double>(s.length) * s.length;
 }
 
@@ -43,11 +43,11 @@ void PackedBatch::finish() {
     order[static_cast<size_t>(at[static_cast<size_t>(longest) - length(b)]++)] = static_cast<int32_t>(b);
 }
 
-BatchView PackedBatch::view() const {
+ops::BatchView PackedBatch::view() const {
   auto vec = [](const std::vector<int32_t>& v) {
-    return TensorView(const_cast<int32_t*>(v.data()), DType::i32, {static_cast<int64_t>(v.size())});
+    return tensor::TensorView(const_cast<int32_t*>(v.data()), tensor::DType::i32, {static_cast<int64_t>(v.size())});
   };
-  BatchView b;
+  ops::BatchView b;
   b.T = tokens();
   b.B = sequences();
   b.S = longest;
@@ -83,4 +83,4 @@ void Packer::pop(PackedBatch& batch) {
   batch.finish();
 }
 
-}  // namespace brim
+}  // namespace brim::batch

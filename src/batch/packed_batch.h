@@ -9,7 +9,7 @@
 
 #include "ops/batch_view.h"
 
-namespace brim {
+namespace brim::batch {
 
 // One sequence to be computed. `ticket` is the caller's: it says whose result this is.
 struct Sequence {
@@ -29,8 +29,8 @@ struct PackedBatch {
   int64_t sequences() const { return static_cast<int64_t>(tickets.size()); }
   void clear();
   void add(const Sequence& sequence, int64_t position_offset);
-  void finish();           // computes starts' end and the order; call once after the last add
-  BatchView view() const;  // onto the vectors: for the CPU, and as the source of copies
+  void finish();                // computes starts' end and the order; call once after the last add
+  ops::BatchView view() const;  // onto the vectors: for the CPU, and as the source of copies
 };
 
 struct PackLimits {
@@ -62,4 +62,4 @@ class Packer {
   int64_t waiting_tokens_ = 0;
 };
 
-}  // namespace brim
+}  // namespace brim::batch

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::batch {
 namespace {
 
 TEST(Packer, EverySequenceOnceWithinTheBudgetAndPositionsFromTheOffset) {
@@ -37,8 +37,8 @@ TEST(Packer, EverySequenceOnceWithinTheBudgetAndPositionsFromTheOffset) {
       const int32_t b = batch.order[k], length = batch.starts[b + 1] - batch.starts[b];
       ASSERT_LE(length, previous);
       previous = length;
-      long_ones += length > kShortTokens;
-      ASSERT_EQ(length > kShortTokens, k < batch.n_long);
+      long_ones += length > ops::kShortTokens;
+      ASSERT_EQ(length > ops::kShortTokens, k < batch.n_long);
     }
     ASSERT_EQ(long_ones, batch.n_long);
     for (int64_t b = 0; b < batch.sequences(); ++b) {
@@ -64,4 +64,4 @@ TEST(Packer, ASequenceOverTheBudgetIsACallersMistake) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::batch

@@ -28,7 +28,10 @@
 #include "monitor/host.h"
 #include "rows/row_reader.h"
 
-namespace brim {
+namespace brim::cli {
+
+using batch::PackedBatch;
+
 namespace {
 
 struct BenchFlags {
@@ -42,9 +45,9 @@ struct BenchFlags {
 };
 
 std::vector<std::string> read_texts(const std::string& path, size_t most) {
-  RowReader reader({path}, {});
+  rows::RowReader reader({path}, {});
   std::vector<std::string> texts;
-  RowChunk chunk;
+  rows::RowChunk chunk;
   while (texts.size() < most && reader.next_chunk(chunk))
     for (size_t i = 0; i < chunk.size() && texts.size() < most; ++i)
       if (!chunk.texts[i].empty()) texts.emplace_back(chunk.texts[i]);
@@ -53,9 +56,9 @@ std::vector<std::string> read_texts(const std::string& path, size_t most) {
 }
 
 // The texts of a model, cut into batches of at most `tokens` tokens.
-std::vector<PackedBatch> make_batches(const Engine& engine, const std::vector<std::string>& texts, int64_t tokens,
-                                      size_t most) {
-  TokenizedTexts all;
+std::vector<PackedBatch> make_batches(const engine::Engine& engine, const std::vector<std::string>& texts,
+                                      int64_t tokens, size_t most) {
+  engine::TokenizedTexts all;
   for (const auto& text : texts)
     if (const auto error = engine.tokenize(text, all)) throw *error;
   std::vector<PackedBatch> batches;
@@ -80,7 +83,7 @@ std::vector<PackedBatch> make_batches(const Engine& engine, const std::vector<st
 }
 
 // Tokens per second over about `seconds`. Batches are staged again each time: only results are thrown away.
-double run_alone(Engine& engine, const std::vector<PackedBatch>& batches, double seconds) {
+double run_alone(engine::Engine& engine, const std::vector<PackedBatch>& batches, double seconds) {
   const auto bulk = engine.bulk([](const PackedBatch&, const float*) {});
   const int64_t begin = now_ns();
   int64_t tokens = 0;
@@ -96,8 +99,8 @@ double run_alone(Engine& engine, const std::vector<PackedBatch>& batches, double
 }
 
 // In turns, so that both ways meet the same machine: one round against another is noise.
-OverlapPoint measure_overlap(const std::vector<std::unique_ptr<Engine>>& engines, const std::vector<std::string>& texts,
-                             int64_t tokens, double seconds) {
+jobs::OverlapPoint measure_overlap(const std::vector<std::unique_ptr<engine::Engine>>& engines,
+                                   const std::vector<std::string>& texts, int64_t tokens, double seconds) {
   constexpr int kRounds = 7;
   const size_t n = engines.size();
   std::vector<std::vector<PackedBatch>> batches;
@@ -120,10 +123,10 @@ OverlapPoint measure_overlap(const std::vector<std::unique_ptr<Engine>>& engines
   }
   const auto medians = [](const std::vector<std::vector<double>>& rates) {
     std::vector<std::string> words;
-    for (const auto& of_model : rates) words.push_back(format_si(spread_of(of_model).p50));
+    for (const auto& of_model : rates) words.push_back(format_si(jobs::spread_of(of_model).p50));
     return fmt::format("{}", fmt::join(words, " + "));
   };
-  OverlapPoint p{tokens, spread_of(gains)};
+  jobs::OverlapPoint p{tokens, jobs::spread_of(gains)};
   fmt::print("{:>16}  {:>34}  {:>34}  {:>7.2f}×  {:.2f}× to {:.2f}×\n", format_count(tokens), medians(alone),
              medians(together), p.gain.p50, p.gain.least, p.gain.most);
   return p;
@@ -131,29 +134,29 @@ OverlapPoint measure_overlap(const std::vector<std::unique_ptr<Engine>>& engines
 
 int run_streams(const BenchFlags& f) {
   if (f.models.size() < 2) fail(ErrorCode::usage, "brim bench streams: name two models with --models A,B");
-  std::vector<EngineOptions> options;
+  std::vector<engine::EngineOptions> options;
   for (const auto& model : f.models) {
     EngineFlags flags = f.engine;
     flags.model = model;
     if (flags.is_vader()) fail(ErrorCode::usage, "brim bench streams: VADER needs no stream");
     options.push_back(flags.options());
   }
-  const auto engines = Engine::open_together(options);
-  std::vector<const Plan*> plans;
+  const auto engines = engine::Engine::open_together(options);
+  std::vector<const plan::Plan*> plans;
   for (const auto& e : engines) plans.push_back(&e->plan());
   fmt::print("{} on {}, {} planned together\n\n", fmt::join(f.models, " and "), engines[0]->device().name(),
              format_bytes(planned_bytes(plans)));
   const auto texts = read_texts(f.texts, 20'000);
   fmt::print("{:>16}  {:>34}  {:>34}  {:>8}  {}\n", "tokens per batch", "in turn, tokens/s", "at once, tokens/s",
              "gain", "range");
-  OtherProcesses others;
-  std::vector<OverlapPoint> points;
+  monitor::OtherProcesses others;
+  std::vector<jobs::OverlapPoint> points;
   for (int64_t tokens : {32, 256, 2048, 16384, 65536}) {
     for (const auto& e : engines) tokens = std::min(tokens, e->plan().token_budget);
     if (!points.empty() && tokens == points.back().tokens) break;
     points.push_back(measure_overlap(engines, texts, tokens, f.seconds));
   }
-  const bool card = engines[0]->device().kind() == DeviceKind::cuda;
+  const bool card = engines[0]->device().kind() == device::DeviceKind::cuda;
   fmt::print("\n{}\n", rendered(overlap_verdict(points, card ? "this card" : "this CPU")));
   if (const auto load = others.load(); load.disturbs()) fmt::print("note: {} meanwhile\n", load.text());
   return 0;
@@ -206,8 +209,8 @@ int run_latency(const BenchFlags& f) {
   const auto given = read_texts(f.texts, static_cast<size_t>(f.count));
   std::vector<std::string> texts;
   for (size_t i = 0; i < static_cast<size_t>(f.count); ++i) texts.push_back(given[i % given.size()]);
-  OtherProcesses others;
-  const Spread by_future = spread_of(submit_one_by_one(*scorer, texts, 1));  // and warms up
+  monitor::OtherProcesses others;
+  const jobs::Spread by_future = jobs::spread_of(submit_one_by_one(*scorer, texts, 1));  // and warms up
   std::vector<double> ms;
   for (const std::string& text : texts) {
     Spin answer;
@@ -217,7 +220,7 @@ int run_latency(const BenchFlags& f) {
     ms.push_back(seconds_since(begin) * 1e3);
     if (prediction.error) throw *prediction.error;
   }
-  const Spread s = spread_of(ms);
+  const jobs::Spread s = jobs::spread_of(ms);
   if (const auto load = others.load(); load.disturbs()) log_info("{} meanwhile", load.text());
   fmt::print(
       "{} one at a time on {}, {}: p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms; "
@@ -241,15 +244,15 @@ int run_library(const BenchFlags& f) {
   std::vector<double> file, many, callers, many_ratio, callers_ratio, waits;
   for (int round = 0; round <= f.rounds; ++round) {  // the first warms up
     int64_t begin = now_ns();
-    RowReaderOptions lines;
-    lines.format = RowFormat::txt;
-    RowReader reader(memory_source("texts", bytes), lines);
+    rows::RowReaderOptions lines;
+    lines.format = rows::RowFormat::txt;
+    rows::RowReader reader(io::memory_source("texts", bytes), lines);
     from_file.clear();
     run_pipeline(*engine, reader,
-                 [&](ScoredChunk& chunk) {
+                 [&](engine::ScoredChunk& chunk) {
                    const auto width = static_cast<size_t>(chunk.width);
                    for (size_t row = 0; row < chunk.rows.size(); ++row)
-                     from_file.push_back(choose_label({&chunk.scores[row * width], width}).label);
+                     from_file.push_back(engine::choose_label({&chunk.scores[row * width], width}).label);
                  },
                  nullptr, {});
     const double file_seconds = seconds_since(begin);
@@ -270,19 +273,19 @@ int run_library(const BenchFlags& f) {
     callers.push_back(n / caller_seconds);
     many_ratio.push_back(file_seconds / many_seconds);
     callers_ratio.push_back(file_seconds / caller_seconds);
-    waits.push_back(spread_of(ms).p50);
+    waits.push_back(jobs::spread_of(ms).p50);
   }
   const auto line = [](const std::string& what, std::vector<double> rates, std::vector<double> ratios) {
-    const Spread ratio = spread_of(std::move(ratios));
-    fmt::print("{:<36} {:>12} texts/s   {:.3f}× ({:.3f} to {:.3f})\n", what, format_si(spread_of(std::move(rates)).p50),
-               ratio.p50, ratio.least, ratio.most);
+    const jobs::Spread ratio = jobs::spread_of(std::move(ratios));
+    fmt::print("{:<36} {:>12} texts/s   {:.3f}× ({:.3f} to {:.3f})\n", what,
+               format_si(jobs::spread_of(std::move(rates)).p50), ratio.p50, ratio.least, ratio.most);
   };
   fmt::print("{} on {}, {}, {} rounds\n", format_count(static_cast<int64_t>(texts.size()), "text"), scorer->device(),
              scorer->precision(), f.rounds);
   line("lines of a file", file, std::vector<double>(file.size(), 1.0));
   line("Scorer::score", many, many_ratio);
   line(fmt::format("Scorer::submit, {} threads", f.callers), callers, callers_ratio);
-  fmt::print("a thread waits {:.3f} ms for its text (p50)\n", spread_of(waits).p50);
+  fmt::print("a thread waits {:.3f} ms for its text (p50)\n", jobs::spread_of(waits).p50);
   return 0;
 }
 
@@ -312,4 +315,4 @@ std::function<int()> setup_bench(CLI::App& app) {
   };
 }
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -25,7 +25,7 @@
 #include "jobs/evaluate.h"
 #include "rows/jsonl.h"
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 struct CompareFlags {
@@ -37,16 +37,16 @@ struct CompareFlags {
 
 std::string json_string(std::string_view text) {
   std::string out;
-  append_json_string(out, text);
+  rows::append_json_string(out, text);
   return out;
 }
 
-RowReader open_rows(const CompareFlags& f, const std::string& label_column) {
-  RowReaderOptions options;
-  options.format = parse_row_format(f.format);
+rows::RowReader open_rows(const CompareFlags& f, const std::string& label_column) {
+  rows::RowReaderOptions options;
+  options.format = rows::parse_row_format(f.format);
   options.text_column = f.text_column;
   if (!label_column.empty()) options.label_columns = {label_column};
-  return RowReader(f.data, options);
+  return rows::RowReader(f.data, options);
 }
 
 // The column asked for, else `label` where the data has one, else none.
@@ -57,50 +57,50 @@ std::string find_label_column(const CompareFlags& f) {
 }
 
 // What can be wrong with a model is found before the first one has run for an hour.
-MatchedClasses check_models(const CompareFlags& f) {
+jobs::MatchedClasses check_models(const CompareFlags& f) {
   std::vector<std::vector<std::string>> all;
   for (const auto& name : f.models) {
     EngineFlags flags = f.engine;
     flags.model = name;
-    const EngineOptions options = flags.options();
-    std::vector<std::string> labels = vader_labels();
+    const engine::EngineOptions options = flags.options();
+    std::vector<std::string> labels = engine::vader_labels();
     if (!flags.is_vader()) {
-      const HfConfig config = load_hf_config(options.model_dir);
-      const HeadKind head = head_kind(config, WeightSource::open(options.model_dir)->names());
-      if (head == HeadKind::token ||
-          (head == HeadKind::sequence && config.problem_type == "multi_label_classification"))
+      const hub::HfConfig config = hub::load_hf_config(options.model_dir);
+      const hub::HeadKind head = head_kind(config, hub::WeightSource::open(options.model_dir)->names());
+      if (head == hub::HeadKind::token ||
+          (head == hub::HeadKind::sequence && config.problem_type == "multi_label_classification"))
         fail(ErrorCode::usage,
              "{}: compare takes models that give each text one class; `brim eval` measures token models", name);
-      if (head != HeadKind::sequence)
+      if (head != hub::HeadKind::sequence)
         fail(ErrorCode::bad_model, "{}: has no classification head; fine-tune one with `brim train`", name);
       labels = config.id2label;
     }
     all.push_back(std::move(labels));
   }
-  return match_classes(f.models, all);
+  return jobs::match_classes(f.models, all);
 }
 
-ModelRun run_model(const CompareFlags& f, const std::string& name, const std::string& label_column,
-                   const MatchedClasses& classes, std::vector<std::string>* expected) {
+jobs::ModelRun run_model(const CompareFlags& f, const std::string& name, const std::string& label_column,
+                         const jobs::MatchedClasses& classes, std::vector<std::string>* expected) {
   EngineFlags flags = f.engine;
   flags.model = name;
-  reset_peak_resident();
+  engine::reset_peak_resident();
   const int64_t opened = now_ns();
   const auto model = flags.open();
-  ModelRun run;
+  jobs::ModelRun run;
   run.load_seconds = seconds_since(opened);
   run.name = name;
   run.device = model->device_name();
   run.precision = model->precision_text();
   run.labels = model->labels();
   run.planned_bytes = model->planned_bytes();
-  RowReader reader = open_rows(f, label_column);
+  rows::RowReader reader = open_rows(f, label_column);
   Progress progress("comparing " + name, STDERR_FILENO, f.engine.quiet || f.json);
-  PipelineOptions options;
+  engine::PipelineOptions options;
   options.stop = &stop_requested();
-  const PipelineStats stats = run_pipeline(
+  const engine::PipelineStats stats = run_pipeline(
       *model, reader,
-      [&](ScoredChunk& chunk) {
+      [&](engine::ScoredChunk& chunk) {
         for (size_t row = 0; row < chunk.rows.size(); ++row) {
           if (const Error* error = chunk.error(row)) throw placed_error(reader.inputs(), chunk.rows, row, *error);
           const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
@@ -113,7 +113,7 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
           expected->emplace_back(label);
         }
       },
-      [&](const PipelineStats& now) {
+      [&](const engine::PipelineStats& now) {
         progress.update({static_cast<double>(now.file_bytes),
                          static_cast<double>(std::max<int64_t>(0, reader.bytes_total())),
                          format_count(now.rows, "row")});
@@ -121,7 +121,7 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
       options);
   progress.finish();
   if (stop_requested()) fail(ErrorCode::interrupted, "interrupted");
-  const RunStats figures = model->stats();
+  const engine::RunStats figures = model->stats();
   run.seconds = stats.seconds;
   run.rows_per_second = figures.rows_per_second;
   run.tokens_per_second = figures.tokens_per_second;
@@ -130,10 +130,10 @@ ModelRun run_model(const CompareFlags& f, const std::string& name, const std::st
 }
 
 // One JSON object a row on which the models differ: where it stands, its text, its label, what each model says.
-std::string disagreeing_rows(const CompareFlags& f, const Comparison& c, const std::string& label_column) {
+std::string disagreeing_rows(const CompareFlags& f, const jobs::Comparison& c, const std::string& label_column) {
   const auto rows = c.disagreements();
-  RowReader reader = open_rows(f, label_column);
-  RowChunk chunk;
+  rows::RowReader reader = open_rows(f, label_column);
+  rows::RowChunk chunk;
   std::string out;
   size_t next = 0, row = 0;
   while (next < rows.size() && reader.next_chunk(chunk))
@@ -159,24 +159,24 @@ int run_compare(const CompareFlags& f) {
   for (const auto& path : f.data) {
     std::error_code ignored;
     const bool one_pass = path == "-" || (std::filesystem::exists(path, ignored) &&
-                                          !std::filesystem::is_directory(path, ignored) && !is_rereadable(path));
+                                          !std::filesystem::is_directory(path, ignored) && !io::is_rereadable(path));
     if (one_pass) fail(ErrorCode::usage, "--data {}: every model reads the rows, so give a file", path);
   }
   for (size_t i = 0; i < f.models.size(); ++i)
     if (std::find(f.models.begin() + static_cast<std::ptrdiff_t>(i) + 1, f.models.end(), f.models[i]) != f.models.end())
       fail(ErrorCode::usage, "--models: {} is named twice", f.models[i]);
-  const double max_loss = parse_share(f.max_loss);
+  const double max_loss = jobs::parse_share(f.max_loss);
   stop_on_signals();
   const std::string label_column = find_label_column(f);
-  const MatchedClasses classes = check_models(f);
-  std::optional<AtomicFile> differing;  // made now, so that a place that cannot be written is not met at the end
+  const jobs::MatchedClasses classes = check_models(f);
+  std::optional<io::AtomicFile> differing;  // made now, so that a place that cannot be written is not met at the end
   if (!f.disagreements.empty() && f.disagreements != "-") differing.emplace(f.disagreements);
   std::vector<std::string> expected;
-  std::vector<ModelRun> runs;
+  std::vector<jobs::ModelRun> runs;
   for (const auto& name : f.models)
     runs.push_back(run_model(f, name, label_column, classes, runs.empty() ? &expected : nullptr));
   if (runs[0].predicted.empty()) fail(ErrorCode::bad_data, "{}: no rows", f.data[0]);
-  const Comparison c = compare_models(runs, expected, max_loss);
+  const jobs::Comparison c = compare_models(runs, expected, max_loss);
   if (differing) {
     differing->write(disagreeing_rows(f, c, label_column));
     differing->commit();
@@ -208,4 +208,4 @@ std::function<int()> setup_compare(CLI::App& app) {
   return [f] { return run_compare(*f); };
 }
 
-}  // namespace brim
+}  // namespace brim::cli

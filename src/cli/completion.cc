@@ -12,7 +12,7 @@
 #include "cli/engine_flags.h"
 #include "train/settings.h"
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 struct Flag {
@@ -31,7 +31,7 @@ struct VerbWords {
 
 // What a setting of the verb's table takes; empty where that is anything.
 std::vector<std::string> choices_of(const std::string& verb, const std::string& flag) {
-  const auto infos = verb == "train" ? train_settings().infos() : engine_settings().infos();
+  const auto infos = verb == "train" ? train::train_settings().infos() : engine_settings().infos();
   const auto info = std::find_if(infos.begin(), infos.end(), [&](const auto& i) { return dashed(i.name) == flag; });
   return info == infos.end() ? std::vector<std::string>{} : info->choices;
 }
@@ -166,4 +166,4 @@ std::string completion_script(const CLI::App& program, const std::string& shell)
   fail(ErrorCode::usage, "brim completion {}: use bash, zsh or fish", shell);
 }
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -8,9 +8,9 @@ namespace CLI {
 class App;
 }
 
-namespace brim {
+namespace brim::cli {
 
 // `shell`: bash, zsh or fish; anything else is a usage error.
 std::string completion_script(const CLI::App& program, const std::string& shell);
 
-}  // namespace brim
+}  // namespace brim::cli

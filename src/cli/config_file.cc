@@ -11,7 +11,7 @@
 #include "base/units.h"
 #include "io/yaml_file.h"
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 CLI::Option* option_of(CLI::App& verb, const std::string& key, const std::string& where) {
@@ -44,7 +44,7 @@ std::vector<std::string> values_of(const YAML::Node& value, const std::string& k
 
 void apply_config(CLI::App& verb, const std::string& path) {
   std::set<CLI::Option*> seen;
-  for (const auto& item : load_yaml(path)) {
+  for (const auto& item : io::load_yaml(path)) {
     const std::string where = fmt::format("{}:{}", path, item.first.Mark().line + 1);
     const std::string key = item.first.IsScalar() ? item.first.as<std::string>() : "a key that is no word";
     CLI::Option* option = option_of(verb, key, where);
@@ -67,4 +67,4 @@ void apply_config(CLI::App& verb, const std::string& path) {
   }
 }
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -9,10 +9,10 @@ namespace CLI {
 class App;
 }
 
-namespace brim {
+namespace brim::cli {
 
 // Sets the flags and arguments of `verb` that neither the command line nor the environment gave. Keys are their names,
 // with - or _. Throws usage, with file and line, for keys there are none of and values they do not take.
 void apply_config(CLI::App& verb, const std::string& path);
 
-}  // namespace brim
+}  // namespace brim::cli

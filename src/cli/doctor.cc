@@ -30,7 +30,11 @@
 
 extern char** environ;
 
-namespace brim {
+namespace brim::cli {
+
+using jobs::RunTrace;
+using jobs::SettingChange;
+
 namespace {
 
 struct DoctorFlags {
@@ -79,7 +83,7 @@ class Child {
       if (WIFEXITED(status)) throw Failed{WEXITSTATUS(status)};
       fail(ErrorCode::internal, "the run was ended by signal {}", WTERMSIG(status));
     }
-    RunTrace result = read_trace(trace);
+    RunTrace result = jobs::read_trace(trace);
     std::error_code ignored;
     std::filesystem::remove(trace, ignored);
     return result;
@@ -127,8 +131,8 @@ std::vector<std::string> checked_command(std::vector<std::string> command) {
   return command;
 }
 
-Diagnosis look_at(const RunTrace& trace) {
-  std::optional<BudgetProbe> probe;
+jobs::Diagnosis look_at(const RunTrace& trace) {
+  std::optional<jobs::BudgetProbe> probe;
   if (wants_probe(trace)) {
     try {
       probe = measure_budgets(trace.record);
@@ -136,8 +140,8 @@ Diagnosis look_at(const RunTrace& trace) {
       log_info("batch sizes cannot be measured here ({}); the plan's prediction is used", e.what());
     }
   }
-  Diagnosis d = diagnose(trace, probe);
-  for (Finding& f : d.findings) {  // its advice is for the run's verb
+  jobs::Diagnosis d = diagnose(trace, probe);
+  for (jobs::Finding& f : d.findings) {  // its advice is for the run's verb
     f.evidence = rendered(f.evidence, trace.record.verb);
     f.change = rendered(f.change, trace.record.verb);
   }
@@ -147,27 +151,27 @@ Diagnosis look_at(const RunTrace& trace) {
 struct Verified {
   bool done = false;
   std::string why;  // not done
-  Cause cause = Cause::startup;
+  jobs::Cause cause = jobs::Cause::startup;
   double before = 0, predicted = 0, obtained = 0;
   double error() const { return obtained > 0 ? predicted / obtained - 1 : 0; }
 };
 
 // Runs once more with the first finding's settings.
-Verified verify(Child& child, const RunTrace& trace, const Diagnosis& d) {
+Verified verify(Child& child, const RunTrace& trace, const jobs::Diagnosis& d) {
   Verified v;
   if (d.nothing_to_gain()) {
     v.why = "nothing to gain, nothing to verify";
     return v;
   }
   const auto settable =
-      std::find_if(d.findings.begin(), d.findings.end(), [](const Finding& f) { return !f.settings.empty(); });
+      std::find_if(d.findings.begin(), d.findings.end(), [](const jobs::Finding& f) { return !f.settings.empty(); });
   if (settable == d.findings.end()) {
     v.why = fmt::format("{}: nothing that Brim may set on its own; change it and run the doctor again",
                         cause_name(d.findings[0].cause));
     return v;
   }
   if (std::any_of(trace.record.inputs.begin(), trace.record.inputs.end(),
-                  [](const std::string& p) { return !is_rereadable(p); })) {
+                  [](const std::string& p) { return !io::is_rereadable(p); })) {
     v.why = "the input cannot be read twice; give a file";
     return v;
   }
@@ -205,9 +209,9 @@ Verified verify(Child& child, const RunTrace& trace, const Diagnosis& d) {
   return v;
 }
 
-nlohmann::ordered_json machine_json(const std::vector<MachineCheck>& checks) {
+nlohmann::ordered_json machine_json(const std::vector<jobs::MachineCheck>& checks) {
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const MachineCheck& c : checks)
+  for (const jobs::MachineCheck& c : checks)
     all.push_back({{"what", c.what}, {"state", check_state_name(c.state)}, {"found", c.found}, {"advice", c.advice}});
   return all;
 }
@@ -218,14 +222,14 @@ int run_doctor(const DoctorFlags& f) {
   if (f.verify && f.command.empty()) fail(ErrorCode::usage, "--verify: needs the command to run, after --");
   if (!f.apply.empty() && f.run.empty() && f.command.empty())
     fail(ErrorCode::usage, "--apply: needs a run to learn from: --run FILE or a command after --");
-  if (!f.apply.empty()) require_writable(f.apply);
+  if (!f.apply.empty()) io::require_writable(f.apply);
   nlohmann::ordered_json all = {{"schema_version", 1}};
   std::string text;
-  std::vector<MachineCheck> checks;
+  std::vector<jobs::MachineCheck> checks;
   std::optional<RunTrace> trace;
   Child child(f.command.empty() ? std::vector<std::string>() : checked_command(f.command));
   if (f.run.empty()) {
-    checks = check_machine(".");
+    checks = jobs::check_machine(".");
     all["machine"] = machine_json(checks);
     text += "the machine\n" + to_text(checks);
   }
@@ -234,15 +238,15 @@ int run_doctor(const DoctorFlags& f) {
     if (!f.command.empty())
       trace = child.run({});
     else if (!f.run.empty())
-      trace = read_trace(f.run);
+      trace = jobs::read_trace(f.run);
     if (trace) {
-      const Diagnosis d = look_at(*trace);
+      const jobs::Diagnosis d = look_at(*trace);
       all["run"] = nlohmann::ordered_json::parse(to_json(d));
       text += (text.empty() ? "" : "\nthe run\n") + to_text(d);
       if (!f.apply.empty()) {
-        write_file_atomically(f.apply, rendered(to_env_file(d)));
+        io::write_file_atomically(f.apply, rendered(to_env_file(d)));
         const bool any = std::any_of(d.findings.begin(), d.findings.end(),
-                                     [](const Finding& found) { return !found.settings.empty(); });
+                                     [](const jobs::Finding& found) { return !found.settings.empty(); });
         text += any ? fmt::format("\nsettings written to {}; use them with --env-file {}\n", f.apply, f.apply)
                     : fmt::format("\nno setting would help: {} has none in it\n", f.apply);
       }
@@ -292,4 +296,4 @@ std::function<int()> setup_doctor(CLI::App& app) {
   return [f] { return run_doctor(*f); };
 }
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -24,7 +24,7 @@
 #include "rows/resume.h"
 #include "rows/row_reader.h"
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 struct TextFlags {
@@ -38,22 +38,23 @@ struct TextFlags {
     dialect.add_to(app);
     app.add_option("--text-column", text_column, "column or key that holds the text");
   }
-  RowReader open(const char* verb) {
+  rows::RowReader open(const char* verb) {
     if (inputs.empty()) {
       if (is_terminal(STDIN_FILENO)) fail(ErrorCode::usage, "brim {}: give a file of texts, or pipe texts in", verb);
       inputs = {"-"};
     }
-    RowReaderOptions options;
-    options.format = parse_row_format(format);
+    rows::RowReaderOptions options;
+    options.format = rows::parse_row_format(format);
     options.text_column = text_column;
     dialect.apply(options);
-    refuse_output_over_input(output, inputs);
-    return RowReader(inputs, options);
+    rows::refuse_output_over_input(output, inputs);
+    return rows::RowReader(inputs, options);
   }
 };
 
 // One bad row ends these verbs: there is no sensible empty vector.
-void throw_first(const std::vector<std::string>& inputs, const RowChunk& rows, const std::vector<RowError>& errors) {
+void throw_first(const std::vector<std::string>& inputs, const rows::RowChunk& rows,
+                 const std::vector<rows::RowError>& errors) {
   if (errors.empty()) return;
   throw placed_error(inputs, rows, errors.front().row, errors.front().error);
 }
@@ -69,15 +70,16 @@ int run_embed(EmbedFlags f) {
   if (f.pooling != "mean" && f.pooling != "cls") fail(ErrorCode::usage, "--pooling {}: use mean or cls", f.pooling);
   if (f.engine.is_vader()) fail(ErrorCode::usage, "--model vader: VADER has no vectors; name a model directory");
   f.engine.start_trace();
-  RowReader reader = f.text.open("embed");
+  rows::RowReader reader = f.text.open("embed");
   const int64_t opened = now_ns();
-  const auto engine = f.engine.open_engine(f.pooling == "mean" ? Output::mean_hidden : Output::cls_hidden);
+  const auto engine =
+      f.engine.open_engine(f.pooling == "mean" ? model::Output::mean_hidden : model::Output::cls_hidden);
   const double load_seconds = seconds_since(opened);
-  RowOutputOptions output_options;
+  rows::RowOutputOptions output_options;
   output_options.stop = &stop_requested();
-  RowOutput output(f.text.output, {}, output_options);
+  rows::RowOutput output(f.text.output, {}, output_options);
   std::string line;
-  const auto sink = [&](ScoredChunk& chunk) {
+  const auto sink = [&](engine::ScoredChunk& chunk) {
     throw_first(f.text.inputs, chunk.rows, chunk.errors);
     for (size_t row = 0; row < chunk.rows.size(); ++row) {
       const float* v = &chunk.scores[row * static_cast<size_t>(chunk.width)];
@@ -97,14 +99,14 @@ int run_embed(EmbedFlags f) {
     if (f.text.output == "-") output.flush();
   };
   Progress progress("embedding", STDERR_FILENO, f.engine.quiet);
-  const auto on_progress = [&](const PipelineStats& now) {
+  const auto on_progress = [&](const engine::PipelineStats& now) {
     progress.update({static_cast<double>(now.file_bytes),
                      static_cast<double>(std::max<int64_t>(0, reader.bytes_total())), format_count(now.rows, "row")});
   };
-  PipelineOptions options;
+  engine::PipelineOptions options;
   options.stop = &stop_requested();
   stop_on_signals();
-  const PipelineStats stats = run_pipeline(*engine, reader, sink, on_progress, options);
+  const engine::PipelineStats stats = run_pipeline(*engine, reader, sink, on_progress, options);
   progress.finish();
   f.engine.write_trace();
   if (stop_requested()) fail(ErrorCode::interrupted, "interrupted after {}", format_count(stats.rows, "row"));
@@ -119,13 +121,13 @@ struct TokenizeFlags {
   EngineFlags engine;  // of which it takes the threads
 };
 
-void append_encoding(std::string& out, const Encoding& e) {
+void append_encoding(std::string& out, const text::Encoding& e) {
   out += "{\"ids\":[";
   for (size_t i = 0; i < e.ids.size(); ++i) fmt::format_to(std::back_inserter(out), "{}{}", i > 0 ? "," : "", e.ids[i]);
   out += "],\"tokens\":[";
   for (size_t i = 0; i < e.tokens.size(); ++i) {
     if (i > 0) out += ',';
-    append_json_string(out, e.tokens[i]);
+    rows::append_json_string(out, e.tokens[i]);
   }
   out += "],\"offsets\":";
   if (e.offsets.empty() && !e.ids.empty()) {
@@ -139,13 +141,13 @@ void append_encoding(std::string& out, const Encoding& e) {
 }
 
 int run_tokenize(TokenizeFlags f) {
-  if (f.model.empty() || names_vader(f.model))
+  if (f.model.empty() || hub::names_vader(f.model))
     fail(ErrorCode::usage, "brim tokenize: name a model directory with --model DIR");
-  const auto tokenizer = Tokenizer::load(resolve_model(f.model, model_places(model_roots())));
-  RowReader reader = f.text.open("tokenize");
-  RowOutput output(f.text.output, {}, {});
+  const auto tokenizer = text::Tokenizer::load(resolve_model(f.model, hub::model_places(hub::model_roots())));
+  rows::RowReader reader = f.text.open("tokenize");
+  rows::RowOutput output(f.text.output, {}, {});
   ThreadPool pool(f.engine.threads > 0 ? f.engine.threads : hardware_threads());
-  RowChunk chunk;
+  rows::RowChunk chunk;
   std::vector<std::string> lines;
   while (reader.next_chunk(chunk)) {
     throw_first(f.text.inputs, chunk, chunk.errors);
@@ -179,4 +181,4 @@ std::function<int()> setup_tokenize(CLI::App& app) {
   return [f] { return run_tokenize(*f); };
 }
 
-}  // namespace brim
+}  // namespace brim::cli

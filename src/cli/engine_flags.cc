@@ -10,10 +10,12 @@
 #include "cli/verb.h"
 #include "io/atomic_file.h"
 
-namespace brim {
+namespace brim::cli {
+
+using engine::EngineOptions;
 
 void EngineFlags::add_to(CLI::App& app, bool with_vader, std::vector<std::string>* models) {
-  model = default_model();
+  model = hub::default_model();
   if (with_vader) model = env("SENTIMENT_MODEL_NAME").value_or(model);
   std::string help =
       with_vader ? "model directory or name (vader, finbert, distilbert, roberta, …)" : "model directory or name";
@@ -32,10 +34,11 @@ const SettingsTable<EngineFlags>& engine_settings() {
   using namespace setting;  // NOLINT: the kinds of values
   using F = EngineFlags;
   static const SettingsTable<F> table({
-      {"device", "auto, cpu, cuda or cuda:N", typed(&F::device, read_device, device_text)},
-      {"precision", "auto, fp32, tf32, bf16, fp16, fp8 or int8", typed(&F::precision, read_precision, precision_text)},
+      {"device", "auto, cpu, cuda or cuda:N", typed(&F::device, device::read_device, device::device_text)},
+      {"precision", "auto, fp32, tf32, bf16, fp16, fp8 or int8",
+       typed(&F::precision, plan::read_precision, plan::precision_text)},
       {"memory_limit", "bytes this process may hold on the device: 6GiB, 90% or auto",
-       typed(&F::memory_limit, MemoryLimit::read, [](const MemoryLimit& limit) { return limit.text; })},
+       typed(&F::memory_limit, plan::MemoryLimit::read, [](const plan::MemoryLimit& limit) { return limit.text; })},
       {"threads", "CPU threads; 0 takes all cores",
        number(&F::threads,
               [](double n) {
@@ -49,7 +52,7 @@ const SettingsTable<EngineFlags>& engine_settings() {
                               {"error", LongText::error}})},
       {"fill", "use all allowed memory, even where it is no faster", truth(&F::fill)},
       {"quiet", "no progress, no summary", truth(&F::quiet)},
-      {"trace", "write a timeline of the run to this file (open it in ui.perfetto.dev)", text(&F::trace)},
+      {"trace", "write a timeline of the run to this file (open it in ui.perfetto.dev)", setting::text(&F::trace)},
   });
   return table;
 }
@@ -68,7 +71,7 @@ EngineOptions EngineFlags::settings() const {
 
 EngineOptions EngineFlags::options() const {
   EngineOptions options = settings();
-  if (!is_vader()) options.model_dir = resolve_model(model, model_places(model_roots()));
+  if (!is_vader()) options.model_dir = resolve_model(model, hub::model_places(hub::model_roots()));
   return options;
 }
 
@@ -94,27 +97,27 @@ void DialectFlags::add_to(CLI::App& app) {
 
 char DialectFlags::character() const {
   if (delimiter.empty()) return 0;
-  const auto character = parse_delimiter(delimiter);
+  const auto character = rows::parse_delimiter(delimiter);
   if (!character)
     fail(ErrorCode::usage, "--delimiter {}: give one character that is no letter, digit or quote, or tab", delimiter);
   return *character;
 }
 
-std::unique_ptr<TextModel> EngineFlags::open() const {
-  if (is_vader()) return std::make_unique<RulesModel>();
-  return Engine::open(options());
+std::unique_ptr<engine::TextModel> EngineFlags::open() const {
+  if (is_vader()) return std::make_unique<engine::RulesModel>();
+  return engine::Engine::open(options());
 }
 
-std::unique_ptr<Engine> EngineFlags::open_engine(std::optional<Output> output) const {
+std::unique_ptr<engine::Engine> EngineFlags::open_engine(std::optional<model::Output> output) const {
   if (is_vader()) fail(ErrorCode::usage, "--model vader: these are rules; name a model directory");
   EngineOptions all = options();
   all.output = output;
-  return Engine::open(all);
+  return engine::Engine::open(all);
 }
 
 void EngineFlags::start_trace() const {
   if (trace.empty()) return;
-  require_writable(trace);
+  io::require_writable(trace);
   Timeline::enable(true);
   Timeline::name_thread("main");
 }
@@ -122,7 +125,7 @@ void EngineFlags::start_trace() const {
 void EngineFlags::write_trace(const std::string& record) const {
   if (trace.empty()) return;
   Timeline::enable(false);
-  write_file_atomically(trace, Timeline::chrome_trace(record));
+  io::write_file_atomically(trace, Timeline::chrome_trace(record));
 }
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -15,13 +15,13 @@ namespace CLI {
 class App;
 }
 
-namespace brim {
+namespace brim::cli {
 
 struct EngineFlags {
   std::string model;
-  DeviceChoice device;
-  PrecisionWish precision;
-  MemoryLimit memory_limit;
+  device::DeviceChoice device;
+  plan::PrecisionWish precision;
+  plan::MemoryLimit memory_limit;
   LongText long_text = LongText::truncate;
   int threads = 0;
   int64_t max_length = 0;
@@ -31,13 +31,13 @@ struct EngineFlags {
 
   // `models`: where --model may be given several times.
   void add_to(CLI::App& app, bool with_vader, std::vector<std::string>* models = nullptr);
-  bool is_vader() const { return names_vader(model); }
-  EngineOptions settings() const;  // all but the model
-  EngineOptions options() const;
+  bool is_vader() const { return hub::names_vader(model); }
+  engine::EngineOptions settings() const;  // all but the model
+  engine::EngineOptions options() const;
   ScorerOptions scorer_options() const;  // the same, for the library's door
-  std::unique_ptr<TextModel> open() const;
+  std::unique_ptr<engine::TextModel> open() const;
   // For verbs that need a device: `output` overrides what the head gives. Throws usage for VADER.
-  std::unique_ptr<Engine> open_engine(std::optional<Output> output = std::nullopt) const;
+  std::unique_ptr<engine::Engine> open_engine(std::optional<model::Output> output = std::nullopt) const;
   void start_trace() const;
   void write_trace(const std::string& record = "") const;  // `record`: see jobs/doctor_trace.h
 };
@@ -51,10 +51,10 @@ struct DialectFlags {
 
   void add_to(CLI::App& app);
   char character() const;  // 0: the format's own
-  void apply(RowReaderOptions& options) const {
+  void apply(rows::RowReaderOptions& options) const {
     options.delimiter = character();
     options.quotes = !no_quotes;
   }
 };
 
-}  // namespace brim
+}  // namespace brim::cli

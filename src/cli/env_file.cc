@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/units.h"
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 using enum EnvKeyKind;
@@ -183,4 +183,4 @@ double env_number(const char* name, double otherwise) {
   return *to_number(*value);
 }
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -8,7 +8,7 @@
 
 #include "base/env.h"
 
-namespace brim {
+namespace brim::cli {
 
 enum class EnvKeyKind : uint8_t { text, number, flag };
 enum class EnvKeyStatus : uint8_t { in_force, unnecessary, later };
@@ -47,4 +47,4 @@ std::vector<std::string> env_notes();
 // A number among the known keys: the environment's, else `otherwise`.
 double env_number(const char* name, double otherwise);
 
-}  // namespace brim
+}  // namespace brim::cli

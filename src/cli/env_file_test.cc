@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/test_files.h"
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 class EnvFile : public ::testing::Test {
@@ -160,4 +160,4 @@ TEST_F(EnvFile, IsFoundAmongTheArguments) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::cli

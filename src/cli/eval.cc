@@ -23,7 +23,7 @@
 #include "rows/labels.h"
 #include "rows/metrics.h"
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 struct EvalFlags {
@@ -35,7 +35,7 @@ struct EvalFlags {
   EngineFlags engine;
 };
 
-nlohmann::ordered_json to_json(const Evaluation& e) {
+nlohmann::ordered_json to_json(const jobs::Evaluation& e) {
   nlohmann::ordered_json j = {
       {"schema_version", 1}, {"rows", e.rows}, {"skipped_rows", e.skipped}, {"precision", e.precision}};
   if (e.entities) {
@@ -47,7 +47,7 @@ nlohmann::ordered_json to_json(const Evaluation& e) {
       j["per_class"][type] = {{"precision", s.precision}, {"recall", s.recall}, {"f1", s.f1}, {"support", s.support}};
     return j;
   }
-  const ClassificationMetrics& m = e.classes;
+  const rows::ClassificationMetrics& m = e.classes;
   j["accuracy"] = m.accuracy;
   j["macro_f1"] = m.macro_f1;
   j["macro_recall"] = m.macro_recall;
@@ -64,7 +64,7 @@ nlohmann::ordered_json to_json(const Evaluation& e) {
   return j;
 }
 
-void print_table(const Evaluation& e) {
+void print_table(const jobs::Evaluation& e) {
   if (e.entities) {
     fmt::print("{} · entity F1 {:.4f} (precision {:.4f}, recall {:.4f}) · word accuracy {:.4f}\n\n",
                format_count(e.rows, "sentence"), e.entities->f1, e.entities->precision, e.entities->recall,
@@ -75,7 +75,7 @@ void print_table(const Evaluation& e) {
                  format_count(s.support));
     return;
   }
-  const ClassificationMetrics& m = e.classes;
+  const rows::ClassificationMetrics& m = e.classes;
   fmt::print("{} · {} {:.4f} · macro F1 {:.4f} · macro recall {:.4f}\n\n", format_count(e.rows, "row"),
              e.multi_label ? "all labels right" : "accuracy", m.accuracy, m.macro_f1, m.macro_recall);
   fmt::print("{:<20} {:>10} {:>10} {:>10} {:>10}\n", "class", "precision", "recall", "F1", "support");
@@ -108,7 +108,7 @@ int run_eval(const EvalFlags& f) {
   if (f.inputs.empty()) fail(ErrorCode::usage, "brim eval: give a file with labelled rows");
   stop_on_signals();
   f.engine.start_trace();
-  EvalRequest request;
+  jobs::EvalRequest request;
   request.inputs = f.inputs;
   request.format = f.format;
   request.text_column = f.text_column;
@@ -116,28 +116,28 @@ int run_eval(const EvalFlags& f) {
   request.quotes = !f.dialect.no_quotes;
   request.label_columns.clear();
   for (const auto& columns : f.label_columns)
-    for (auto& name : split_names(columns, ',')) request.label_columns.push_back(std::move(name));
+    for (auto& name : rows::split_names(columns, ',')) request.label_columns.push_back(std::move(name));
   if (request.label_columns.empty()) fail(ErrorCode::usage, "--label-column: name a column");
   request.stop = &stop_requested();
   Progress progress("evaluating", STDERR_FILENO, f.engine.quiet || f.json);
   request.progress = [&](int64_t rows) { progress.update({0, 0, format_count(rows, "row")}); };
   const auto model = f.engine.open();
-  Engine* engine = model->engine();
-  Evaluation e = evaluate(*model, request);
+  engine::Engine* engine = model->engine();
+  jobs::Evaluation e = evaluate(*model, request);
   progress.finish();
   f.engine.write_trace();
   if (f.record_agreement) {
     if (engine == nullptr) fail(ErrorCode::usage, "--record-agreement: VADER has no int8 form");
     EngineFlags wide = f.engine, narrow = f.engine;
-    wide.precision = {Precision::fp32};
-    narrow.precision = {Precision::int8};
-    wide.device = narrow.device = {DeviceChoice::Kind::cpu};
-    const Evaluation a = evaluate(*wide.open(), request), b = evaluate(*narrow.open(), request);
+    wide.precision = {ops::Precision::fp32};
+    narrow.precision = {ops::Precision::int8};
+    wide.device = narrow.device = {device::DeviceChoice::Kind::cpu};
+    const jobs::Evaluation a = evaluate(*wide.open(), request), b = evaluate(*narrow.open(), request);
     int64_t same = 0;
     for (size_t i = 0; i < a.predicted.size(); ++i) same += a.predicted[i] == b.predicted[i];
     const double agreement =
         a.predicted.empty() ? 0 : static_cast<double>(same) / static_cast<double>(a.predicted.size());
-    record_int8_agreement(engine->model().dir(), agreement, static_cast<int64_t>(a.predicted.size()));
+    engine::record_int8_agreement(engine->model().dir(), agreement, static_cast<int64_t>(a.predicted.size()));
     log_info("int8 labels agree with fp32's on {:.2f} % of {}; recorded in {}", agreement * 100,
              format_count(static_cast<int64_t>(a.predicted.size()), a.multi_label ? "mark" : "row"),
              engine->model().dir().string());
@@ -176,4 +176,4 @@ std::function<int()> setup_eval(CLI::App& app) {
   return [f] { return run_eval(*f); };
 }
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -5,29 +5,29 @@
 
 #include "base/clock.h"
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 constexpr int64_t kBetweenNs = 200'000'000;
 
 }  // namespace
 
-LiveRun::LiveRun(const char* command, const std::vector<TextModel*>& models)
+LiveRun::LiveRun(const char* command, const std::vector<engine::TextModel*>& models)
     : several_(models.size() > 1), started_ns_(now_ns()) {
   figures_.set_command(command);
   figures_.set_device("cpu");
   std::string names;
-  std::vector<const Plan*> plans;
-  for (TextModel* model : models) {
+  std::vector<const plan::Plan*> plans;
+  for (engine::TextModel* model : models) {
     names += (names.empty() ? "" : ", ") + model->name();
-    Engine* engine = model->engine();
+    engine::Engine* engine = model->engine();
     if (engine == nullptr) continue;
-    const Plan& plan = engine->plan();
+    const plan::Plan& plan = engine->plan();
     plans.push_back(&plan);
     if (engine_ != nullptr) continue;
     engine_ = engine;
-    Device& device = engine->device();
-    const bool cuda = device.kind() == DeviceKind::cuda;
+    device::Device& device = engine->device();
+    const bool cuda = device.kind() == device::DeviceKind::cuda;
     figures_.set_device(cuda ? fmt::format("cuda:{} {}", device.index(), device.name()) : device.name());
     figures_.set_pci_bus_id(device.pci_bus_id());
     figures_.set_precision(precision_name(engine->precision()));
@@ -39,14 +39,14 @@ LiveRun::LiveRun(const char* command, const std::vector<TextModel*>& models)
   publisher_.publish(figures_);
 }
 
-void LiveRun::update(const PipelineStats& now, double done) {
+void LiveRun::update(const engine::PipelineStats& now, double done) {
   const int64_t time = now_ns();
   if (!publisher_.active() || time - last_ns_ < kBetweenNs) return;
   last_ns_ = time;
-  PipelineStats counted = now;
+  engine::PipelineStats counted = now;
   counted.seconds = seconds_since(started_ns_);
-  const RunStats r = run_stats(engine_ != nullptr ? &engine_->shape() : nullptr,
-                               engine_ != nullptr ? &engine_->plan() : nullptr, counted);
+  const engine::RunStats r = run_stats(engine_ != nullptr ? &engine_->shape() : nullptr,
+                                       engine_ != nullptr ? &engine_->plan() : nullptr, counted);
   figures_.rows = r.rows;
   figures_.tokens = r.tokens;
   figures_.rows_per_s = r.rows_per_second;
@@ -56,9 +56,9 @@ void LiveRun::update(const PipelineStats& now, double done) {
   figures_.busy = r.device_busy;
   figures_.done = done;
   // A card is filled once, before the first batch, so it is asked once; resident memory is read anew.
-  const DeviceKind kind = engine_ != nullptr ? engine_->device().kind() : DeviceKind::cpu;
-  if (kind == DeviceKind::cpu || figures_.peak_bytes < 0)
-    figures_.peak_bytes = engine_ != nullptr ? held_bytes(engine_->device()) : peak_resident_bytes();
+  const device::DeviceKind kind = engine_ != nullptr ? engine_->device().kind() : device::DeviceKind::cpu;
+  if (kind == device::DeviceKind::cpu || figures_.peak_bytes < 0)
+    figures_.peak_bytes = engine_ != nullptr ? engine::held_bytes(engine_->device()) : monitor::peak_resident_bytes();
   figures_.stage_count = 0;
   const auto share = [&](double seconds) { return seconds / counted.seconds; };
   figures_.add_stage("read", share(now.read_seconds));
@@ -69,4 +69,4 @@ void LiveRun::update(const PipelineStats& now, double done) {
   publisher_.publish(figures_);
 }
 
-}  // namespace brim
+}  // namespace brim::cli

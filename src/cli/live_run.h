@@ -4,20 +4,20 @@
 #include "engine/pipeline.h"
 #include "monitor/live.h"
 
-namespace brim {
+namespace brim::cli {
 
 class LiveRun {
  public:
-  LiveRun(const char* command, const std::vector<TextModel*>& models);
+  LiveRun(const char* command, const std::vector<engine::TextModel*>& models);
   // `done`: share of the input read, negative where its size is unknown. Cheap: publishes five times a second.
-  void update(const PipelineStats& now, double done);
+  void update(const engine::PipelineStats& now, double done);
 
  private:
-  Engine* engine_ = nullptr;  // the first model's that has one
+  engine::Engine* engine_ = nullptr;  // the first model's that has one
   bool several_ = false;
-  LivePublisher publisher_;
-  LiveFigures figures_;
+  monitor::LivePublisher publisher_;
+  monitor::LiveFigures figures_;
   int64_t started_ns_, last_ns_ = 0;
 };
 
-}  // namespace brim
+}  // namespace brim::cli

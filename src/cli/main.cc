@@ -29,7 +29,7 @@
 #include "plan/card_measure.h"
 #include "train/settings.h"
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 constexpr Verb kVerbs[] = {
@@ -191,7 +191,7 @@ std::string extra_argument(const CLI::App& verb, const std::string& text) {
   std::vector<std::string> names;
   for (const CLI::Option* option : verb.get_options())
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
-  std::string near = name == "train" ? train_settings().nearest(typed) : nearest_name(typed, names);
+  std::string near = name == "train" ? train::train_settings().nearest(typed) : nearest_name(typed, names);
   std::replace(near.begin(), near.end(), '_', '-');
   return fmt::format("there is no flag --{}{}", typed,
                      near.empty() ? not_needed(typed) : fmt::format(" (did you mean --{}?)", near));
@@ -245,7 +245,7 @@ std::vector<std::string> flag_variables(const Verbs& verbs) {
 
 int run(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "measure-card") return run_measure_card({argv + 2, argv + argc});
-  set_measuring_program("/proc/self/exe");
+  plan::set_measuring_program("/proc/self/exe");
   std::string env_file = env_file_of(argc, argv);
   if (!env_file.empty()) {  // before any flag takes its default from the environment
     CLI::App unused;
@@ -330,7 +330,7 @@ const std::atomic<bool>& stop_requested() { return stop; }
 
 void stop_on_signals() { saves = true; }
 
-}  // namespace brim
+}  // namespace brim::cli
 
 namespace {
 
@@ -341,8 +341,9 @@ int written_out(int code) {
   const bool whole = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
   if (whole || code != 0) return code;
   const int error = errno;
-  if (brim::reader_is_gone(STDOUT_FILENO)) return 0;
-  brim::print_error(fmt::format("stdout: cannot write: {}", error != 0 ? std::strerror(error) : "not all was taken"));
+  if (brim::cli::reader_is_gone(STDOUT_FILENO)) return 0;
+  brim::cli::print_error(
+      fmt::format("stdout: cannot write: {}", error != 0 ? std::strerror(error) : "not all was taken"));
   return brim::exit_code(brim::ErrorCode::cannot_write);
 }
 
@@ -351,30 +352,30 @@ int written_out(int code) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe and a file that grew too large are write errors, not a sudden end
   std::signal(SIGXFSZ, SIG_IGN);
-  brim::fill_closed_streams();
+  brim::cli::fill_closed_streams();
   // Cards in the order nvidia-smi shows them, kernels loaded when touched. The program's choice: a library sets
   // nothing.
   brim::set_env_default("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
   brim::set_env_default("CUDA_MODULE_LOADING", "LAZY");
-  brim::set_log_sink(brim::print_log);
-  brim::take_signals();
+  brim::set_log_sink(brim::cli::print_log);
+  brim::cli::take_signals();
   try {
-    return written_out(brim::run(argc, argv));
-  } catch (const brim::OutputClosed&) {
+    return written_out(brim::cli::run(argc, argv));
+  } catch (const brim::io::OutputClosed&) {
     return 0;
   } catch (const brim::Error& e) {
-    const std::string what = brim::rendered(e.what());
+    const std::string what = brim::cli::rendered(e.what());
     if (what.starts_with("brim "))  // "brim tune: …" names the program already
       brim::print_stderr("{}\n", what);
     else
-      brim::print_error(what);
+      brim::cli::print_error(what);
     return brim::exit_code(e.code());
   } catch (const std::bad_alloc&) {
-    brim::print_error("out of host memory");
+    brim::cli::print_error("out of host memory");
     return brim::exit_code(brim::ErrorCode::does_not_fit);
   } catch (const std::exception& e) {
     if (std::ferror(stdout) != 0) return written_out(0);
-    brim::print_error(fmt::format("internal error: {}", e.what()));
+    brim::cli::print_error(fmt::format("internal error: {}", e.what()));
     return 1;
   }
 }

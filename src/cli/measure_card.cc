@@ -12,18 +12,19 @@
 #include "monitor/nvml.h"
 #include "plan/card_measure.h"
 
-namespace brim {
+namespace brim::cli {
 
 int run_measure_card(const std::vector<std::string>& words) {
-  const auto precision = words.size() == 3 ? precision_from_name(words[1]) : std::nullopt;
+  const auto precision = words.size() == 3 ? ops::precision_from_name(words[1]) : std::nullopt;
   int64_t limit = 0;
   if (!precision || std::from_chars(words[2].data(), words[2].data() + words[2].size(), limit).ec != std::errc())
     fail(ErrorCode::usage, "measure-card: give a device, a precision and a limit in bytes");
-  const auto device = open_device(words[0], 0);
-  if (device->kind() != DeviceKind::cuda)
+  const auto device = device::open_device(words[0], 0);
+  if (device->kind() != device::DeviceKind::cuda)
     fail(ErrorCode::usage, "measure-card {}: only cards are measured so", words[0]);
-  const CardMeasurement rates = measure_card(*device, *precision, limit);
-  fmt::print("{}\n", measurement_line(rates, device->allocated_bytes(), Nvml().own_bytes(device->pci_bus_id())));
+  const plan::CardMeasurement rates = plan::measure_card(*device, *precision, limit);
+  fmt::print("{}\n",
+             measurement_line(rates, device->allocated_bytes(), monitor::Nvml().own_bytes(device->pci_bus_id())));
   std::fflush(stdout);
   char byte = 0;
   while (::read(STDIN_FILENO, &byte, 1) > 0) {
@@ -31,4 +32,4 @@ int run_measure_card(const std::vector<std::string>& words) {
   return 0;
 }
 
-}  // namespace brim
+}  // namespace brim::cli

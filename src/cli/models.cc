@@ -21,7 +21,7 @@
 #include "model/weights.h"
 #include "text/tokenizer.h"
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 struct ModelsFlags {
@@ -31,16 +31,16 @@ struct ModelsFlags {
 
 int run_list() {
   fmt::print("{:<40} {}\n", "vader", "built in: rules and a lexicon, no model files");
-  for (const auto& found : list_models(model_places(model_roots())))
+  for (const auto& found : list_models(hub::model_places(hub::model_roots())))
     fmt::print("{:<40} {}\n", found.name, found.dir.string());
   return 0;
 }
 
 // What most of the weights are stored in.
-std::string stored_precision(const WeightSource& source) {
+std::string stored_precision(const hub::WeightSource& source) {
   std::map<std::string, int64_t> elements;
   for (const std::string& name : source.names()) {
-    const StoredTensor& tensor = *source.describe(name);
+    const hub::StoredTensor& tensor = *source.describe(name);
     if (tensor.dtype) elements[dtype_name(*tensor.dtype)] += tensor.elements;
   }
   const auto most = std::max_element(elements.begin(), elements.end(),
@@ -51,16 +51,16 @@ std::string stored_precision(const WeightSource& source) {
 }
 
 int run_show(const std::string& name) {
-  if (names_vader(name)) {
+  if (hub::names_vader(name)) {
     fmt::print("vader: lexicon and rules of vaderSentiment (MIT); labels negative, neutral, positive; no weights\n");
     return 0;
   }
-  const auto dir = resolve_model(name, model_places(model_roots()));
-  HfConfig config;
-  const ModelShape s = read_shape(dir, &config);
-  const auto source = WeightSource::open(dir);
+  const auto dir = resolve_model(name, hub::model_places(hub::model_roots()));
+  hub::HfConfig config;
+  const model::ModelShape s = model::read_shape(dir, &config);
+  const auto source = hub::WeightSource::open(dir);
   std::vector<float> values;
-  for (const ParamSpec& spec :
+  for (const model::ParamSpec& spec :
        model_params(s))  // the head is small, and where labels and weights of different models meet
     if (spec.head && spec.rows > 0) {
       values.resize(static_cast<size_t>(spec.elements()));
@@ -78,20 +78,20 @@ int run_show(const std::string& name) {
   fmt::print("  weights      {} ({}, {})\n", format_bytes(source->mapped_bytes()), source->where(),
              stored_precision(*source));
   if (s.sequence_classes + s.token_classes > 0) fmt::print("  labels       {}\n", fmt::join(config.id2label, ", "));
-  fmt::print("  tokenizer    {}\n", Tokenizer::load(dir)->kind());
-  if (const double agreement = recorded_int8_agreement(dir); agreement >= 0)
+  fmt::print("  tokenizer    {}\n", text::Tokenizer::load(dir)->kind());
+  if (const double agreement = engine::recorded_int8_agreement(dir); agreement >= 0)
     fmt::print("  int8 labels  agree with fp32 on {:.2f} %\n", agreement * 100);
   return 0;
 }
 
 int run_export(const ModelsFlags& f) {
-  const auto precision = precision_from_name(f.precision);
+  const auto precision = ops::precision_from_name(f.precision);
   if (!precision) fail(ErrorCode::usage, "--precision {}: use fp32, fp16, bf16 or int8", f.precision);
-  if (names_vader(f.model))
+  if (hub::names_vader(f.model))
     fail(ErrorCode::usage, "brim models export vader: VADER is rules and a lexicon; it has no weights to write");
   if (f.output.empty()) fail(ErrorCode::usage, "brim models export: say where with -o DIR");
-  const auto from = resolve_model(f.model, model_places(model_roots()));
-  const ExportReport report = export_model(from, f.output, *precision);
+  const auto from = resolve_model(f.model, hub::model_places(hub::model_roots()));
+  const model::ExportReport report = model::export_model(from, f.output, *precision);
   print_stderr("{}: {}, {} of them int8, {}\n", f.output, format_count(report.tensors, "tensor"), report.quantized,
                format_bytes(report.bytes));
   return 0;
@@ -110,8 +110,8 @@ std::function<int()> setup_tune(CLI::App& app) {
   app.remove_option(app.get_option("--trace"));
   return [f] {
     const auto model = f->engine.open();
-    Engine* engine = model->engine();
-    if (engine == nullptr || engine->device().kind() != DeviceKind::cuda)
+    engine::Engine* engine = model->engine();
+    if (engine == nullptr || engine->device().kind() != device::DeviceKind::cuda)
       fail(ErrorCode::usage, "brim tune: there is nothing to tune without a GPU and a model");
     for (const auto& line : engine->tune(f->seconds)) fmt::print("{}\n", line);
     return 0;
@@ -131,4 +131,4 @@ std::function<int()> setup_models(CLI::App& app) {
   return [f] { return f->list->parsed() ? run_list() : f->show->parsed() ? run_show(f->model) : run_export(*f); };
 }
 
-}  // namespace brim
+}  // namespace brim::cli

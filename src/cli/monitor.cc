@@ -27,7 +27,10 @@
 #include "monitor/view.h"
 #include "monitor/watch.h"
 
-namespace brim {
+namespace brim::cli {
+
+using monitor::Snapshot;
+
 namespace {
 
 struct MonitorFlags {
@@ -53,8 +56,8 @@ double parse_interval(const std::string& text) {
   return seconds;
 }
 
-WatchLimits limits_of(const MonitorFlags& f) {
-  WatchLimits limits;
+monitor::WatchLimits limits_of(const MonitorFlags& f) {
+  monitor::WatchLimits limits;
   const auto pick = [](const std::optional<double>& given, const char* flag, const char* key, double otherwise) {
     if (given && !(*given >= 0)) fail(ErrorCode::usage, "{} {}: must not be negative; 0 never warns", flag, *given);
     return given ? *given : env_number(key, otherwise);
@@ -147,9 +150,9 @@ bool wait_for_key(Window& window, int64_t deadline_ns, bool& quit) {
 }
 
 int run_view(const MonitorFlags& f, double interval) {
-  Sampler sampler;
-  Watch watch(limits_of(f));
-  History history;
+  monitor::Sampler sampler;
+  monitor::Watch watch(limits_of(f));
+  monitor::History history;
   stop_on_signals();
   struct sigaction resize {};
   resize.sa_handler = on_resize;
@@ -172,7 +175,7 @@ int run_view(const MonitorFlags& f, double interval) {
 }
 
 // Shares and rates need two samples.
-Snapshot sample_twice(Sampler& sampler, Watch& watch) {
+Snapshot sample_twice(monitor::Sampler& sampler, monitor::Watch& watch) {
   sampler.sample();
   std::this_thread::sleep_for(std::chrono::milliseconds(250));
   Snapshot s = sampler.sample();
@@ -184,7 +187,7 @@ Snapshot sample_twice(Sampler& sampler, Watch& watch) {
 void write_line(std::FILE* file, const std::string& name, const std::string& line) {
   if (std::fwrite(line.data(), 1, line.size(), file) != line.size() || std::fputc('\n', file) == EOF ||
       std::fflush(file) != 0) {
-    if (errno == EPIPE) throw OutputClosed(name);
+    if (errno == EPIPE) throw io::OutputClosed(name);
     fail(ErrorCode::cannot_write, "{}: {}", name, std::strerror(errno));
   }
 }
@@ -198,8 +201,8 @@ int run_log(const MonitorFlags& f, double interval) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened(
       f.jsonl == "-" ? nullptr : std::fopen(f.jsonl.c_str(), "a"), [](std::FILE* file) { return std::fclose(file); });
   if (f.jsonl != "-" && !opened) fail(ErrorCode::cannot_write, "{}: {}", f.jsonl, std::strerror(errno));
-  Sampler sampler;
-  Watch watch(limits_of(f));
+  monitor::Sampler sampler;
+  monitor::Watch watch(limits_of(f));
   stop_on_signals();
   if (!sampler.nvml().ready()) log_info("{}; logging this machine only", sampler.nvml().why());
   auto next = std::chrono::steady_clock::now();
@@ -225,8 +228,8 @@ int run_monitor(const MonitorFlags& f) {
     fail(ErrorCode::usage, "--json prints one sample and --jsonl keeps a log: give one of them");
   if (!f.jsonl.empty()) return run_log(f, interval);
   if (!f.json && !f.once && is_terminal(STDOUT_FILENO) && is_terminal(STDIN_FILENO)) return run_view(f, interval);
-  Sampler sampler;
-  Watch watch(limits_of(f));
+  monitor::Sampler sampler;
+  monitor::Watch watch(limits_of(f));
   const Snapshot s = sample_twice(sampler, watch);
   if (f.json) {
     write_line(stdout, "stdout", to_json(s));
@@ -234,7 +237,8 @@ int run_monitor(const MonitorFlags& f) {
   }
   const bool terminal = is_terminal(STDOUT_FILENO);
   std::string text;
-  for (const auto& line : render(s, History(), {terminal ? Window::columns() : 120, 0, wants_colour(STDOUT_FILENO), 0}))
+  for (const auto& line :
+       render(s, monitor::History(), {terminal ? Window::columns() : 120, 0, wants_colour(STDOUT_FILENO), 0}))
     text += (text.empty() ? "" : "\n") + line;
   write_line(stdout, "stdout", text);
   return 0;
@@ -266,4 +270,4 @@ std::function<int()> setup_monitor(CLI::App& app) {
   return [f] { return run_monitor(*f); };
 }
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -24,7 +24,7 @@
 #include "base/utf8.h"
 #include "cli/verb.h"
 
-namespace brim {
+namespace brim::cli {
 
 // main.cc's, which this program has not.
 namespace {
@@ -280,4 +280,4 @@ TEST_F(MonitorTest, WrongFlagsAreUsageErrors) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::cli

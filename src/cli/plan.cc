@@ -24,7 +24,12 @@
 #include "train/schedule.h"
 #include "train/settings.h"
 
-namespace brim {
+namespace brim::cli {
+
+using plan::Plan;
+using plan::PlanRequest;
+using plan::Task;
+
 namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
@@ -43,10 +48,10 @@ struct PlanFlags {
 // What is to be planned, before a device is chosen.
 struct Job {
   std::filesystem::path dir;
-  HfConfig config;
+  hub::HfConfig config;
   PlanRequest request;
-  TrainSettings settings;  // defaults, the YAML file's values, the flags' values
-  bool rules = false;      // VADER: nothing of it is on a device
+  train::TrainSettings settings;  // defaults, the YAML file's values, the flags' values
+  bool rules = false;             // VADER: nothing of it is on a device
   bool batch_given = false;
   std::vector<std::string> notes;
   std::string name() const { return rules ? "vader" : dir.filename().string(); }
@@ -62,7 +67,7 @@ Task asked_task(const PlanFlags& f) {
 // The flags that have a meaning with `model`; the file's notes are logged once.
 Job open_job(const PlanFlags& f, const std::string& model, bool first) {
   Job job;
-  TrainSettings& s = job.settings;
+  train::TrainSettings& s = job.settings;
   if (!f.config.empty()) {
     for (const auto& note : apply_yaml(s, f.config))
       if (first) log_info("{}", note);
@@ -76,39 +81,39 @@ Job open_job(const PlanFlags& f, const std::string& model, bool first) {
   }
   if (f.typical_length < 0) fail(ErrorCode::usage, "--typical-length {}: must not be negative", f.typical_length);
   check_values(s);
-  if (s.model.empty()) s.model = default_model();
+  if (s.model.empty()) s.model = hub::default_model();
 
   PlanRequest& r = job.request;
   r.task = asked_task(f);
-  if (names_vader(s.model)) {
+  if (hub::names_vader(s.model)) {
     if (r.task == Task::train) fail(ErrorCode::usage, "--model {}: rules are not trained; name another", s.model);
     job.rules = true;
     return job;
   }
-  job.dir = resolve_model(s.model, model_places(model_roots()));
-  job.config = load_hf_config(job.dir);
+  job.dir = resolve_model(s.model, hub::model_places(hub::model_roots()));
+  job.config = hub::load_hf_config(job.dir);
   std::vector<std::string> names;
   try {
-    names = WeightSource::open(job.dir)->names();
+    names = hub::WeightSource::open(job.dir)->names();
   } catch (const Error& e) {  // a config alone is enough to plan
     job.notes.push_back(fmt::format("planned from config.json alone ({})", rendered(e.what())));
   }
-  r.shape = shape_of(job.config, head_kind(job.config, names));
+  r.shape = model::shape_of(job.config, head_kind(job.config, names));
   if (r.shape.sequence_classes + r.shape.token_classes == 0) {
     r.shape.sequence_classes = 2;
     job.notes.push_back("the model has no classification head; two classes are assumed");
   }
-  r.output = r.shape.sequence_classes > 0 ? Output::sequence_scores : Output::token_scores;
+  r.output = r.shape.sequence_classes > 0 ? model::Output::sequence_scores : model::Output::token_scores;
   r.max_length = r.shape.max_tokens();
   try {
-    r.max_length = std::min(r.max_length, Tokenizer::load(job.dir)->model_max_length().value_or(r.max_length));
+    r.max_length = std::min(r.max_length, text::Tokenizer::load(job.dir)->model_max_length().value_or(r.max_length));
   } catch (const Error&) {  // plans do not need a tokenizer
   }
   if (s.max_length > 0) r.max_length = std::min(r.max_length, s.max_length);
   r.typical_length =
       f.typical_length > 0 ? std::min(f.typical_length, r.max_length) : std::min<int64_t>(r.max_length, 128);
   r.fill = s.fill;
-  r.optimizer = s.optim.value_or(Optimizer::adamw);
+  r.optimizer = s.optim.value_or(model::Optimizer::adamw);
   r.keep_optimizer = s.optim.has_value();
   r.recompute = s.recompute;
   if (r.task == Task::train && job.batch_given)
@@ -117,9 +122,9 @@ Job open_job(const PlanFlags& f, const std::string& model, bool first) {
 }
 
 struct Target {
-  DeviceProfile profile;
-  MemoryInfo memory;
-  std::unique_ptr<Device> device;  // only where it is this machine's
+  plan::DeviceProfile profile;
+  device::MemoryInfo memory;
+  std::unique_ptr<device::Device> device;  // only where it is this machine's
   std::vector<std::string> notes;
 };
 
@@ -139,14 +144,15 @@ Target open_target(const PlanFlags& f, const std::string& name) {
       fail(ErrorCode::usage, "--vram{}: give the card's memory, such as 8GiB", f.vram.empty() ? "" : " " + f.vram);
     if (const std::string meant = with_unit(f.vram); !meant.empty())
       fail(ErrorCode::usage, "--vram {}: a number needs a unit; did you mean {}?", f.vram, meant);
-    t.profile = custom_card(*vram, f.tflops, f.bandwidth * 1e9, &t.notes);
+    t.profile = plan::custom_card(*vram, f.tflops, f.bandwidth * 1e9, &t.notes);
   } else if (name == "auto" || name == "cpu" || name.starts_with("cuda")) {
-    t.device = open_device(name, f.threads);
-    t.profile = f.measure && t.device->kind() == DeviceKind::cpu ? measure_cpu(*t.device) : local_profile(*t.device);
+    t.device = device::open_device(name, f.threads);
+    t.profile = f.measure && t.device->kind() == device::DeviceKind::cpu ? plan::measure_cpu(*t.device)
+                                                                         : plan::local_profile(*t.device);
     t.memory = t.device->memory();
     return t;
   } else {
-    t.profile = card_profile(name, &t.notes);
+    t.profile = plan::card_profile(name, &t.notes);
   }
   for (std::string& note : t.notes) note = rendered(note);
   t.memory = {t.profile.total_bytes, t.profile.total_bytes};
@@ -159,11 +165,13 @@ PlanRequest request_for(const Job& job, const Target& t) {
   r.limit_bytes = job.settings.memory_limit.on(t.memory, t.profile.name, job.settings.limit_origin);
   r.limit_origin = job.settings.limit_origin;
   add_host_memory(r, job.dir);
-  const TrainSettings& s = job.settings;
-  r.precision = (r.task == Task::score ? choose_precision(precision_text(s.precision), t.profile, job.config, job.dir)
-                                       : resolve_precision(s.precision, t.profile, r.task))
-                    .precision;
-  if (t.device && r.device.kind != DeviceKind::cpu) r.device = measured_profile(*t.device, r.precision, r.limit_bytes);
+  const train::TrainSettings& s = job.settings;
+  r.precision =
+      (r.task == Task::score ? engine::choose_precision(precision_text(s.precision), t.profile, job.config, job.dir)
+                             : resolve_precision(s.precision, t.profile, r.task))
+          .precision;
+  if (t.device && r.device.kind != device::DeviceKind::cpu)
+    r.device = plan::measured_profile(*t.device, r.precision, r.limit_bytes);
   return r;
 }
 
@@ -214,7 +222,8 @@ std::optional<Plan> neighbouring(PlanRequest r, int64_t change) {
 std::string neighbour(const PlanRequest& r, const Plan& chosen, int64_t change) {
   const std::string name = fmt::format("  one GiB {} ", change > 0 ? "more:" : "less:");
   if (r.limit_bytes + change > r.device.total_bytes)
-    return fmt::format("  more memory: {} has no more", r.device.kind == DeviceKind::cpu ? "the machine" : "the card");
+    return fmt::format("  more memory: {} has no more",
+                       r.device.kind == device::DeviceKind::cpu ? "the machine" : "the card");
   const auto p = neighbouring(r, change);
   if (!p) return name + fmt::format("does not fit; the smallest plan needs {}", format_bytes(least_limit(r)));
   if (summary(*p) == summary(chosen)) return name + "the same plan";
@@ -228,7 +237,7 @@ struct BatchAndRate {
 };
 BatchAndRate learning(const Job& job, const Plan& p) {
   BatchAndRate b;
-  const TrainSettings& s = job.settings;
+  const train::TrainSettings& s = job.settings;
   b.tokens = job.request.global_batch_tokens > 0 ? job.request.global_batch_tokens : p.token_budget;
   b.texts = job.batch_given ? rows_of_step(s, static_cast<double>(job.request.typical_length))
                             : std::max<int64_t>(1, b.tokens / job.request.typical_length);
@@ -264,9 +273,9 @@ nlohmann::ordered_json unfit_json(const std::string& device, const PlanRequest& 
 
 int64_t texts_of(const Job& job, int64_t tokens) { return std::max<int64_t>(1, tokens / job.request.typical_length); }
 
-std::string device_text(const DeviceProfile& d) {
+std::string device_text(const plan::DeviceProfile& d) {
   std::string text = fmt::format("{}, {}", d.name, format_bytes(d.total_bytes));
-  if (d.kind == DeviceKind::cuda && !d.context_measured)
+  if (d.kind == device::DeviceKind::cuda && !d.context_measured)
     text +=
         fmt::format(", sm_{}; the driver's own {} are estimated", d.compute_capability, format_bytes(d.context_bytes));
   else if (d.context_by_free_memory)
@@ -276,15 +285,15 @@ std::string device_text(const DeviceProfile& d) {
 }
 
 // Every reservation with its owner, their sum, and what the limit leaves.
-void print_ledger(const std::vector<LedgerEntry>& entries, int64_t limit) {
+void print_ledger(const std::vector<memory::LedgerEntry>& entries, int64_t limit) {
   constexpr int kBar = 30;
   size_t width = 0;
-  for (const LedgerEntry& e : entries) width = std::max(width, e.owner.size());
+  for (const memory::LedgerEntry& e : entries) width = std::max(width, e.owner.size());
   const auto row = [&](const std::string& what, const std::string& owner, int64_t bytes, const std::string& rest) {
     fmt::print("  {:<12} {:<{}} {:>10}  {}{}\n", what, owner, width, format_bytes(bytes), bar(bytes, limit, kBar),
                rest);
   };
-  for (const LedgerEntry& e : entries) row(tag_name(e.tag), e.owner, e.bytes, "");
+  for (const memory::LedgerEntry& e : entries) row(tag_name(e.tag), e.owner, e.bytes, "");
   const int64_t sum = total_bytes(entries);
   row("in all", "", sum,
       fmt::format(" of {} ({:.0f} %)", format_bytes(limit),
@@ -293,7 +302,7 @@ void print_ledger(const std::vector<LedgerEntry>& entries, int64_t limit) {
 }
 
 void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
-  const ModelShape& s = r.shape;
+  const model::ModelShape& s = r.shape;
   fmt::print("model        {}: {}, {} of {}, {} parameters\n", job.name(), family_name(s.family),
              format_count(s.layers, "layer"), s.hidden, format_si(static_cast<double>(param_count(s))));
   fmt::print("device       {}\n", device_text(p.device));
@@ -307,7 +316,7 @@ void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
     fmt::print("global batch {}, {} tokens: {} micro-batch{} per update\n", format_count(b.texts, "text"),
                format_count(b.tokens), p.accumulation_steps, p.accumulation_steps == 1 ? "" : "es");
     fmt::print("learn. rate  {:.3g}{}\n", b.rate,
-               job.settings.lr_scaling == LrScaling::none
+               job.settings.lr_scaling == train::LrScaling::none
                    ? ""
                    : fmt::format(" ({:.3g} for a batch of {}, scaled {})", job.settings.learning_rate,
                                  job.settings.lr_reference_batch, setting_text(job.settings, "lr_scaling")));
@@ -323,13 +332,13 @@ void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
 
 std::vector<std::string> all_devices() {
   std::vector<std::string> names;
-  for (const DeviceProfile& card : known_cards()) names.push_back(card.name);
+  for (const plan::DeviceProfile& card : plan::known_cards()) names.push_back(card.name);
   names.emplace_back("cpu");
   return names;
 }
 
-void print_all_row(const Job& job, const DeviceProfile& device, const std::string& name, const std::optional<Plan>& p,
-                   const std::string& said) {
+void print_all_row(const Job& job, const plan::DeviceProfile& device, const std::string& name,
+                   const std::optional<Plan>& p, const std::string& said) {
   fmt::print("{:<14} {:>9} {:>9}", name, format_bytes(device.total_bytes), p ? precision_name(p->precision) : "-");
   if (!p) {
     fmt::print("  {}\n", said);
@@ -424,7 +433,7 @@ int run_one(const PlanFlags& f, Job job) {
 struct Together {
   std::vector<PlanRequest> requests;  // of those that are on the device
   std::vector<Plan> plans;
-  std::vector<LedgerEntry> ledger;
+  std::vector<memory::LedgerEntry> ledger;
   int64_t context_bytes = 0, limit_bytes = 0;
 };
 
@@ -443,7 +452,7 @@ Together plan_together(const std::vector<Job>& jobs, const Target& t) {
   all.plans.resize(all.requests.size());
   try {
     const int64_t shared = limit_for(all.requests.size(), all.limit_bytes, all.requests[0].device);
-    share_limit(shared, all.context_bytes, all.requests.size(), [&](size_t i, int64_t limit) {
+    plan::share_limit(shared, all.context_bytes, all.requests.size(), [&](size_t i, int64_t limit) {
       PlanRequest r = all.requests[i];
       r.limit_bytes = limit;
       all.plans[i] = solve_in_flags(r);
@@ -475,7 +484,7 @@ int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
     nlohmann::ordered_json j = {{"schema_version", kSchemaVersion},         {"task", task_name(Task::score)},
                                 {"device", {{"name", t.profile.name}}},     {"fits", true},
                                 {"limit_bytes", all.limit_bytes},           {"peak_bytes", total_bytes(all.ledger)},
-                                {"context_bytes", all.context_bytes},       {"ledger", ledger_json(all.ledger)},
+                                {"context_bytes", all.context_bytes},       {"ledger", plan::ledger_json(all.ledger)},
                                 {"models", nlohmann::ordered_json::array()}};
     size_t next = 0;
     for (const Job& job : jobs) {
@@ -535,7 +544,7 @@ std::function<int()> setup_plan(CLI::App& app) {
   app.add_option("--tflops", f->tflops, "its attainable half-precision matrix rate, TFLOP/s");
   app.add_option("--bandwidth", f->bandwidth, "its attainable memory bandwidth, GB/s");
   const auto add = [&](const char* name, const char* help) {
-    const std::vector<SettingInfo> all = train_settings().infos();
+    const std::vector<SettingInfo> all = train::train_settings().infos();
     SettingInfo setting = *std::find_if(all.begin(), all.end(), [&](const SettingInfo& i) { return i.name == name; });
     setting.help = help;
     setting.default_value = "";
@@ -560,4 +569,4 @@ std::function<int()> setup_plan(CLI::App& app) {
   return [f] { return run_plan(*f); };
 }
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -20,7 +20,7 @@
 #include "cli/verb.h"
 #include "hub/model_dir.h"
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 struct ProfileFlags {
@@ -29,7 +29,7 @@ struct ProfileFlags {
   double seconds = 1;
   bool json = false, quiet = false;
   EngineFlags engine;
-  LlmOptions llm;
+  report::LlmOptions llm;
 };
 
 std::vector<std::string> split(const std::string& text) {
@@ -46,7 +46,7 @@ std::vector<std::string> split(const std::string& text) {
 std::vector<int64_t> counts(const std::string& flag, const std::string& text) {
   std::vector<int64_t> out;
   for (const auto& part : split(text)) {
-    const auto n = parse_count(part);
+    const auto n = report::parse_count(part);
     if (!n) fail(ErrorCode::usage, "{} {}: '{}' is no count; write 20, 5k or 1M", flag, text, part);
     out.push_back(*n);
   }
@@ -56,14 +56,14 @@ std::vector<int64_t> counts(const std::string& flag, const std::string& text) {
   return out;
 }
 
-void in_flags(Profile& p) {
+void in_flags(report::Profile& p) {
   const auto render = [](std::vector<std::string>& lines) {
     for (std::string& line : lines) line = rendered(line);
   };
   render(p.recommendations);
-  for (ModelProfile& m : p.models) {
+  for (report::ModelProfile& m : p.models) {
     render(m.notes);
-    for (SizePoint& s : m.sizes) s.run.held_back_by = rendered(s.run.held_back_by);
+    for (report::SizePoint& s : m.sizes) s.run.held_back_by = rendered(s.run.held_back_by);
   }
   if (p.llm) render(p.llm->notes);
 }
@@ -78,7 +78,7 @@ int run(const ProfileFlags& f) {
   if (::access(f.output_dir.c_str(), W_OK) != 0)
     fail(ErrorCode::cannot_write, "--output-dir {}: cannot be made or written to", f.output_dir);
   stop_on_signals();
-  ProfileOptions options;
+  report::ProfileOptions options;
   options.engine = f.engine.settings();
   options.seconds = f.seconds;
   options.stop = &stop_requested();
@@ -94,22 +94,23 @@ int run(const ProfileFlags& f) {
   if (f.mode != "llm") {
     std::vector<std::string> names = split(f.models);
     for (const auto& name : split(f.sentiment_model)) names.push_back(name);
-    if (names.empty()) names = {env("SENTIMENT_MODEL_NAME").value_or(default_model())};
+    if (names.empty()) names = {env("SENTIMENT_MODEL_NAME").value_or(hub::default_model())};
     for (const auto& name : names) {
       if (std::any_of(options.models.begin(), options.models.end(), [&](const auto& m) { return m.first == name; }))
         continue;
-      options.models.emplace_back(
-          name, names_vader(name) ? std::filesystem::path() : resolve_model(name, model_places(model_roots())));
+      options.models.emplace_back(name, hub::names_vader(name)
+                                            ? std::filesystem::path()
+                                            : resolve_model(name, hub::model_places(hub::model_roots())));
     }
   }
   const auto most = static_cast<size_t>(std::max<int64_t>(1000, options.sizes.empty() ? 0 : options.sizes.back()));
-  const ProfileTexts texts = load_profile_texts(f.texts, f.format, f.text_column, f.label_column, most);
+  const report::ProfileTexts texts = report::load_profile_texts(f.texts, f.format, f.text_column, f.label_column, most);
   Progress progress("profiling", STDERR_FILENO, f.quiet);
   options.progress = [&](double done, double total, const std::string& what) { progress.update({done, total, what}); };
-  Profile profile = run_profile(options, f.mode, texts);
+  report::Profile profile = run_profile(options, f.mode, texts);
   progress.finish();
   in_flags(profile);
-  const ProfileFiles files = write_profile(profile, f.output_dir);
+  const report::ProfileFiles files = write_profile(profile, f.output_dir);
   fmt::print("{}", f.json ? profile_json(profile) : profile_table(profile));
   log_info("{} and {} written", files.json.string(), files.html.filename().string());
   return 0;
@@ -152,4 +153,4 @@ std::function<int()> setup_profile(CLI::App& app) {
   return [f] { return run(*f); };
 }
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -8,7 +8,7 @@
 
 #include "base/settings.h"
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 // "bench streams"; empty for the program itself.
@@ -98,4 +98,4 @@ std::string rendered(std::string_view text) { return renderer.text(text, verb_at
 
 std::string rendered(std::string_view text, const std::string& verb) { return renderer.text(text, verb); }
 
-}  // namespace brim
+}  // namespace brim::cli

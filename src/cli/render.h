@@ -15,7 +15,7 @@ namespace CLI {
 class App;
 }
 
-namespace brim {
+namespace brim::cli {
 
 class Renderer {
  public:
@@ -44,4 +44,4 @@ void render_for(const CLI::App& program, const CLI::App& verb);
 std::string rendered(std::string_view text);
 std::string rendered(std::string_view text, const std::string& verb);  // as that verb would
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -5,7 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 struct Program {
@@ -72,4 +72,4 @@ TEST(Render, EverythingElseStays) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::cli

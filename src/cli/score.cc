@@ -27,7 +27,10 @@
 #include "rows/resume.h"
 #include "rows/row_writer.h"
 
-namespace brim {
+namespace brim::cli {
+
+using engine::Engine;
+
 namespace {
 
 struct ScoreFlags {
@@ -53,14 +56,14 @@ OnError parse_on_error(const std::string& text) {
 // The models of a run, in the order given. Names are those of their columns; one model alone needs none.
 struct Models {
   std::vector<std::string> names, given;
-  std::vector<std::unique_ptr<TextModel>> owned;
-  std::vector<TextModel*> all;
+  std::vector<std::unique_ptr<engine::TextModel>> owned;
+  std::vector<engine::TextModel*> all;
 
   bool per_token(size_t m) const { return is_per_token(all[m]->output()); }
   // The first one that computes on a device, else the first.
-  TextModel& main() const {
+  engine::TextModel& main() const {
     const auto found =
-        std::find_if(all.begin(), all.end(), [](TextModel* model) { return model->engine() != nullptr; });
+        std::find_if(all.begin(), all.end(), [](engine::TextModel* model) { return model->engine() != nullptr; });
     return found == all.end() ? *all.front() : **found;
   }
 };
@@ -71,7 +74,7 @@ void add_model(Models& models, const std::string& given, bool needs_name) {
   const bool named = equals != std::string::npos && equals > 0 && equals < given.find('/') &&
                      !std::filesystem::exists(given);  // a directory may have such a name
   std::string name = named ? given.substr(0, equals) : "", model = named ? given.substr(equals + 1) : given;
-  if (name.empty() && needs_name && names_vader(model)) name = "vader";
+  if (name.empty() && needs_name && hub::names_vader(model)) name = "vader";
   if (name.empty() && needs_name) {
     std::filesystem::path path = std::filesystem::absolute(model).lexically_normal();
     if (!path.has_filename()) path = path.parent_path();
@@ -87,7 +90,7 @@ void add_model(Models& models, const std::string& given, bool needs_name) {
 Models open_models(const ScoreFlags& f) {
   Models models;
   for (const std::string& given : f.models) add_model(models, given, f.models.size() > 1);
-  std::vector<EngineOptions> options;
+  std::vector<engine::EngineOptions> options;
   std::vector<bool> vader;
   for (const std::string& model : models.given) {
     EngineFlags flags = f.engine;
@@ -103,7 +106,7 @@ Models open_models(const ScoreFlags& f) {
   auto next = engines.begin();
   for (const bool rules : vader) {
     if (rules)
-      models.owned.push_back(std::make_unique<RulesModel>());
+      models.owned.push_back(std::make_unique<engine::RulesModel>());
     else
       models.owned.push_back(std::move(*next++));
     models.all.push_back(models.owned.back().get());
@@ -111,10 +114,10 @@ Models open_models(const ScoreFlags& f) {
   return models;
 }
 
-std::vector<ResultColumns> result_columns(const Models& models, bool all_scores) {
-  std::vector<ResultColumns> columns;
+std::vector<rows::ResultColumns> result_columns(const Models& models, bool all_scores) {
+  std::vector<rows::ResultColumns> columns;
   for (size_t m = 0; m < models.all.size(); ++m) {
-    ResultColumns& added = columns.emplace_back();
+    rows::ResultColumns& added = columns.emplace_back();
     added.name = models.names[m];
     added.entities = models.per_token(m);
     if (!all_scores) continue;
@@ -139,8 +142,8 @@ void require_distinct(const std::vector<std::string>& columns) {
 class RowSink {
  public:
   // `counters` must outlive `output`, which stores them at its end too.
-  RowSink(const ScoreFlags& flags, const Models& models, const RowReader& reader, RowWriter& writer, RowOutput& output,
-          std::map<std::string, int64_t>& counters)
+  RowSink(const ScoreFlags& flags, const Models& models, const rows::RowReader& reader, rows::RowWriter& writer,
+          rows::RowOutput& output, std::map<std::string, int64_t>& counters)
       : models_(models),
         reader_(reader),
         writer_(writer),
@@ -155,7 +158,7 @@ class RowSink {
     if (output_.resumed()) counters_ = output_.resumed()->counters;
   }
 
-  void operator()(ScoredChunk& chunk) {
+  void operator()(engine::ScoredChunk& chunk) {
     for (size_t row = 0; row < chunk.rows.size(); ++row) {
       bytes_.clear();
       ++counters_["rows"];
@@ -169,7 +172,7 @@ class RowSink {
   }
 
  private:
-  void bad_row(const ScoredChunk& chunk, size_t row, const Error& error) {
+  void bad_row(const engine::ScoredChunk& chunk, size_t row, const Error& error) {
     const std::string where = placed_error(reader_.inputs(), chunk.rows, row, error).what();
     if (on_error_ == OnError::stop) throw Error(error.code(), where + "; --on-error skip or null continues");
     ++counters_["bad rows"];
@@ -177,24 +180,24 @@ class RowSink {
     if (on_error_ == OnError::null) writer_.null_row(bytes_, chunk.rows, row);
   }
 
-  void good_row(const ScoredChunk& chunk, size_t row) {
+  void good_row(const engine::ScoredChunk& chunk, size_t row) {
     for (size_t m = 0; m < results_.size(); ++m)
       results_[m] = models_.per_token(m) ? entities(chunk.of(m), row, m) : labelled(chunk.of(m), row, m);
     writer_.row(bytes_, chunk.rows, row, results_);
   }
 
-  RowResult entities(const ChunkScores& found, size_t row, size_t m) {
+  rows::RowResult entities(const engine::ChunkScores& found, size_t row, size_t m) {
     spans_[m].clear();
     for (const Entity& e : found.entities[row]) spans_[m].push_back({e.group, e.score, e.word, e.start, e.end});
     counters_[counter_name(models_.names[m], "entities")] += static_cast<int64_t>(spans_[m].size());
     return {.entities = spans_[m]};
   }
 
-  RowResult labelled(const ChunkScores& found, size_t row, size_t m) {
+  rows::RowResult labelled(const engine::ChunkScores& found, size_t row, size_t m) {
     const std::span<const float> scores(&found.scores[row * static_cast<size_t>(found.width)],
                                         static_cast<size_t>(found.width));
-    RowResult result;
-    const Choice choice = models_.all[m]->choose(scores.data());
+    rows::RowResult result;
+    const engine::Choice choice = models_.all[m]->choose(scores.data());
     result.label = models_.all[m]->labels()[static_cast<size_t>(choice.label)];
     result.score = choice.score;
     ++counters_[counter_name(models_.names[m], fmt::format("label {}", result.label))];
@@ -203,20 +206,20 @@ class RowSink {
   }
 
   const Models& models_;
-  const RowReader& reader_;
-  RowWriter& writer_;
-  RowOutput& output_;
+  const rows::RowReader& reader_;
+  rows::RowWriter& writer_;
+  rows::RowOutput& output_;
   std::map<std::string, int64_t>& counters_;
   OnError on_error_;
   bool all_scores_;
   bool watched_;  // stdout: its reader gets rows as they are done, not a block of them
   std::string bytes_;
-  std::vector<RowResult> results_;  // by model, as are the spans
-  std::vector<std::vector<EntitySpan>> spans_;
+  std::vector<rows::RowResult> results_;  // by model, as are the spans
+  std::vector<std::vector<rows::EntitySpan>> spans_;
 };
 
-RunIdentity identity_of(const ScoreFlags& f, const Models& models, OutputFormat format) {
-  RunIdentity id;
+rows::RunIdentity identity_of(const ScoreFlags& f, const Models& models, rows::OutputFormat format) {
+  rows::RunIdentity id;
   id.inputs = f.inputs;
   id.options = {{"format", f.format},
                 {"output-format", output_format_name(format)},
@@ -234,7 +237,7 @@ RunIdentity identity_of(const ScoreFlags& f, const Models& models, OutputFormat 
     id.model += (m > 0 ? ", " : "") + named;
     id.model += engine == nullptr ? models.all[m]->name() : std::filesystem::absolute(engine->model().dir()).string();
     if (engine == nullptr) continue;
-    for (auto& file : model_files(engine->model().dir())) id.model_files.push_back(std::move(file));
+    for (auto& file : hub::model_files(engine->model().dir())) id.model_files.push_back(std::move(file));
     precisions += (precisions.empty() ? "" : ", ") + std::string(precision_name(engine->precision()));
   }
   if (!precisions.empty()) id.options["precision"] = precisions;
@@ -259,30 +262,30 @@ int run_score(const ScoreFlags& given) {
   if (f.summary_json == "-" && f.output == "-")
     fail(ErrorCode::usage,
          "--summary-json -: stdout takes the labels already; give -o FILE too, or another place for the summary");
-  if (!f.summary_json.empty() && f.summary_json != "-") require_writable(f.summary_json);
-  refuse_output_over_input(f.output, f.inputs);
-  RowReaderOptions reading;
-  reading.format = parse_row_format(f.format);
+  if (!f.summary_json.empty() && f.summary_json != "-") io::require_writable(f.summary_json);
+  rows::refuse_output_over_input(f.output, f.inputs);
+  rows::RowReaderOptions reading;
+  reading.format = rows::parse_row_format(f.format);
   reading.text_column = f.text_column;
   f.dialect.apply(reading);
-  RowReader reader(f.inputs, reading);
+  rows::RowReader reader(f.inputs, reading);
   const int64_t opened = now_ns();
   const Models models = open_models(f);
   const double load_seconds = seconds_since(opened);
 
-  RowWriterOptions writing;
+  rows::RowWriterOptions writing;
   writing.format = f.output_format == "auto" ? output_format_of(f.output, reader.schema().format)
-                                             : parse_output_format(f.output_format);
+                                             : rows::parse_output_format(f.output_format);
   writing.results = result_columns(models, f.all_scores);
-  RowWriter writer(reader.schema(), writing);
+  rows::RowWriter writer(reader.schema(), writing);
   require_distinct(writer.added());
-  RowOutputOptions output_options;
+  rows::RowOutputOptions output_options;
   output_options.resume = f.resume;
   output_options.checkpoint_seconds = f.checkpoint_seconds;
   output_options.stop = &stop_requested();
   std::map<std::string, int64_t> counters;
   stop_on_signals();  // so far there was nothing to save, or to remove
-  RowOutput output(f.output, identity_of(f, models, writing.format), output_options);
+  rows::RowOutput output(f.output, identity_of(f, models, writing.format), output_options);
   if (output.resumed()) {
     reader.seek(output.resumed()->position);
     log_info("resuming after row {}", format_count(output.resumed()->position.rows));
@@ -296,7 +299,7 @@ int run_score(const ScoreFlags& given) {
   Progress progress("scoring", STDERR_FILENO, f.engine.quiet);
   LiveRun live("score", models.all);
   const int64_t started = now_ns();
-  const auto on_progress = [&](const PipelineStats& now) {
+  const auto on_progress = [&](const engine::PipelineStats& now) {
     live.update(now, reader.bytes_total() > 0
                          ? static_cast<double>(now.file_bytes) / static_cast<double>(reader.bytes_total())
                          : -1);
@@ -305,19 +308,19 @@ int run_score(const ScoreFlags& given) {
         {static_cast<double>(now.file_bytes), static_cast<double>(std::max<int64_t>(0, reader.bytes_total())),
          fmt::format("{} · {} rows/s", format_count(now.rows, "row"), format_count(static_cast<int64_t>(rate)))});
   };
-  PipelineOptions options;
+  engine::PipelineOptions options;
   options.stop = &stop_requested();
   Engine* const engine = models.main().engine();
   options.tokenizer_threads = f.tokenizer_threads == 0 && engine == nullptr
                                   ? f.engine.threads
                                   : f.tokenizer_threads;  // they are VADER's threads
-  std::optional<CardWatch> card;
-  if (!f.engine.trace.empty() && engine != nullptr && engine->device().kind() == DeviceKind::cuda)
+  std::optional<jobs::CardWatch> card;
+  if (!f.engine.trace.empty() && engine != nullptr && engine->device().kind() == device::DeviceKind::cuda)
     card.emplace(engine->device().pci_bus_id());
-  std::optional<OtherProcesses> others;
+  std::optional<monitor::OtherProcesses> others;
   if (!f.engine.trace.empty()) others.emplace();
-  const PipelineStats stats = run_pipeline(
-      models.all, reader, [&](ScoredChunk& chunk) { sink(chunk); }, on_progress, options);
+  const engine::PipelineStats stats = run_pipeline(
+      models.all, reader, [&](engine::ScoredChunk& chunk) { sink(chunk); }, on_progress, options);
   progress.finish();
   const bool interrupted = stop_requested();
   if (interrupted)
@@ -325,7 +328,7 @@ int run_score(const ScoreFlags& given) {
   else
     output.commit();  // before anything else is written that might fail
   if (!f.engine.trace.empty()) {
-    TracedRun record = make_record("score", models.main(), stats, load_seconds);
+    jobs::TracedRun record = jobs::make_record("score", models.main(), stats, load_seconds);
     record.inputs = f.inputs;
     record.output = f.output;
     record.others = others->load().text();
@@ -333,7 +336,7 @@ int run_score(const ScoreFlags& given) {
     f.engine.write_trace(to_json(record));
   }
   if (interrupted) {
-    const std::string part = AtomicFile::part_path(f.output).string();
+    const std::string part = io::AtomicFile::part_path(f.output).string();
     fail(ErrorCode::interrupted, "interrupted after {}{}", format_count(counters["rows"], "row"),
          output.resumable()              ? "; the same command with --resume continues"
          : std::filesystem::exists(part) ? "; they are in " + part + ", and a pipe cannot be resumed"
@@ -374,4 +377,4 @@ std::function<int()> setup_score(CLI::App& app) {
   };
 }
 
-}  // namespace brim
+}  // namespace brim::cli

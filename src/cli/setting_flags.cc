@@ -5,7 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
-namespace brim {
+namespace brim::cli {
 
 void add_kept_flag(CLI::App& app, const SettingInfo& setting, FlagValues& values, Spelling spelling) {
   std::string names = "--" + dashed(setting.name);
@@ -39,4 +39,4 @@ void add_flag(CLI::App& app, const SettingInfo& setting, const char* short_name,
   if (!setting.default_value.empty()) option->default_str(setting.default_value);
 }
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -12,7 +12,7 @@ namespace CLI {
 class App;
 }
 
-namespace brim {
+namespace brim::cli {
 
 // What was typed, by setting; for verbs whose flags win over a file that is read after them.
 using FlagValues = std::map<std::string, std::vector<std::string>>;
@@ -39,4 +39,4 @@ void add_flags(CLI::App& app, const SettingsTable<S>& table, S& into, const std:
   }
 }
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -11,12 +11,14 @@
 #include "cli/render.h"
 #include "io/atomic_file.h"
 
-namespace brim {
+namespace brim::cli {
+
+using engine::TextModel;
 
 namespace {
 
 SummaryModel summary_of(TextModel& model, const std::string& name) {
-  Engine* engine = model.engine();
+  engine::Engine* engine = model.engine();
   return {name,
           model.name(),
           model.device_name(),
@@ -26,19 +28,19 @@ SummaryModel summary_of(TextModel& model, const std::string& name) {
 }
 
 // What several models on one device did together.
-RunStats together(const std::vector<TextModel*>& models, const std::vector<SummaryModel>& summaries,
-                  const PipelineStats& counted) {
+engine::RunStats together(const std::vector<TextModel*>& models, const std::vector<SummaryModel>& summaries,
+                          const engine::PipelineStats& counted) {
   const auto first = std::find_if(models.begin(), models.end(), [](TextModel* m) { return m->engine() != nullptr; });
   if (models.size() == 1 || first == models.end()) return summaries[0].stats;
-  Engine& engine = *(*first)->engine();
-  RunStats all = run_stats(&engine.shape(), &engine.plan(), counted);
-  all.peak_bytes = held_bytes(engine.device());
+  engine::Engine& engine = *(*first)->engine();
+  engine::RunStats all = run_stats(&engine.shape(), &engine.plan(), counted);
+  all.peak_bytes = engine::held_bytes(engine.device());
   all.token_budget = 0;  // each has its own
   all.mfu = 0;
-  std::vector<const Plan*> plans;
+  std::vector<const plan::Plan*> plans;
   for (size_t m = 0; m < models.size(); ++m) {
     if (models[m]->engine() == nullptr) continue;
-    const Plan& plan = models[m]->engine()->plan();
+    const plan::Plan& plan = models[m]->engine()->plan();
     plans.push_back(&plan);
     all.limit_bytes = std::max(all.limit_bytes, plan.limit_bytes);
     all.mfu = all.mfu < 0 || summaries[m].stats.mfu < 0 ? -1 : all.mfu + summaries[m].stats.mfu;
@@ -54,23 +56,24 @@ std::string counter_name(const std::string& model, std::string_view what) {
 }
 
 Summary summarize(const std::vector<TextModel*>& models, const std::vector<std::string>& names,
-                  const PipelineStats& counted, const std::map<std::string, int64_t>& counters, double load_seconds) {
+                  const engine::PipelineStats& counted, const std::map<std::string, int64_t>& counters,
+                  double load_seconds) {
   Summary s;
   s.counted = counted;
   s.counters = counters;
   s.load_seconds = load_seconds;
   for (size_t m = 0; m < models.size(); ++m) {
     s.models.push_back(summary_of(*models[m], names[m]));
-    const Engine* engine = models[m]->engine();
-    s.on_card = s.on_card || (engine != nullptr && engine->plan().device.kind == DeviceKind::cuda);
+    const engine::Engine* engine = models[m]->engine();
+    s.on_card = s.on_card || (engine != nullptr && engine->plan().device.kind == device::DeviceKind::cuda);
   }
   s.stats = together(models, s.models, counted);
   s.stats.held_back_by = rendered(s.stats.held_back_by);
   return s;
 }
 
-Summary summarize(TextModel& model, const PipelineStats& counted, const std::map<std::string, int64_t>& counters,
-                  double load_seconds) {
+Summary summarize(TextModel& model, const engine::PipelineStats& counted,
+                  const std::map<std::string, int64_t>& counters, double load_seconds) {
   return summarize(std::vector<TextModel*>{&model}, {""}, counted, counters, load_seconds);
 }
 
@@ -102,7 +105,7 @@ nlohmann::ordered_json known_or_null(double value) {
 
 }  // namespace
 
-std::string device_line(const RunStats& s, bool on_card) {
+std::string device_line(const engine::RunStats& s, bool on_card) {
   std::string out = fmt::format("device busy {:.1f} %", s.device_busy * 100);
   if (s.mfu > 1)  // nothing computes faster than its peak
     out += fmt::format(" · compute used over 100 % of peak (MFU): the peak is wrong{}",
@@ -167,7 +170,7 @@ void Summary::write_json(const std::string& path) const {
                               {"rows_per_second", stats.rows_per_second},
                               {"tokens_per_second", stats.tokens_per_second},
                               {"device_busy", stats.device_busy},
-                              {"peak_host_bytes", peak_resident_bytes()},
+                              {"peak_host_bytes", monitor::peak_resident_bytes()},
                               {"held_back_by", stats.held_back_by}};
   j["mfu"] = known_or_null(stats.mfu);
   if (!stats.mfu_note.empty()) j["mfu_of"] = "data sheet";
@@ -192,7 +195,7 @@ void Summary::write_json(const std::string& path) const {
   if (path == "-")
     fmt::print("{}", text);
   else
-    write_file_atomically(path, text);
+    io::write_file_atomically(path, text);
 }
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -8,18 +8,18 @@
 
 #include "engine/pipeline.h"
 
-namespace brim {
+namespace brim::cli {
 
 // One model of a run. `name` is that of its columns; empty where there is one model.
 struct SummaryModel {
   std::string name, model, device, precision, precision_reason;
-  RunStats stats;
+  engine::RunStats stats;
 };
 
 struct Summary {
   std::vector<SummaryModel> models;
-  PipelineStats counted;
-  RunStats stats;
+  engine::PipelineStats counted;
+  engine::RunStats stats;
   std::map<std::string, int64_t> counters;  // rows, bad rows, and by counter_name: label …, entities
   double load_seconds = 0;
   bool on_card = false;  // peak_bytes is the card's, not the host's
@@ -31,12 +31,13 @@ struct Summary {
 // What is counted of one model: of several, each under its name.
 std::string counter_name(const std::string& model, std::string_view what);
 
-Summary summarize(const std::vector<TextModel*>& models, const std::vector<std::string>& names,
-                  const PipelineStats& counted, const std::map<std::string, int64_t>& counters, double load_seconds);
-Summary summarize(TextModel& model, const PipelineStats& counted, const std::map<std::string, int64_t>& counters,
+Summary summarize(const std::vector<engine::TextModel*>& models, const std::vector<std::string>& names,
+                  const engine::PipelineStats& counted, const std::map<std::string, int64_t>& counters,
                   double load_seconds);
+Summary summarize(engine::TextModel& model, const engine::PipelineStats& counted,
+                  const std::map<std::string, int64_t>& counters, double load_seconds);
 
 // "device busy 97.1 % · MFU 45.2 % · memory planned 1.2 GiB, held 1.2 GiB, of 8 GiB · budget 65,536 tokens".
-std::string device_line(const RunStats& stats, bool on_card);
+std::string device_line(const engine::RunStats& stats, bool on_card);
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -23,7 +23,7 @@
 #include "train/settings.h"
 #include "train/trainer.h"
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 struct TrainFlags {
@@ -34,7 +34,7 @@ struct TrainFlags {
 };
 
 int run_train(const TrainFlags& f) {
-  TrainSettings settings;
+  train::TrainSettings settings;
   std::vector<std::string> notes;
   if (!f.config.empty()) notes = apply_yaml(settings, f.config);
   // Flags win over the file, also where a key may be given several times.
@@ -50,14 +50,14 @@ int run_train(const TrainFlags& f) {
   for (const auto& note : notes) log_info("{}", note);
   if (settings.model.empty()) settings.model = settings.teacher;
   if (settings.model.empty()) fail(ErrorCode::usage, "brim train: name the model to start from with --model DIR");
-  const auto places = model_places(model_roots());
+  const auto places = hub::model_places(hub::model_roots());
   settings.model = resolve_model(settings.model, places).string();
   if (!settings.teacher.empty()) settings.teacher = resolve_model(settings.teacher, places).string();
 
   stop_on_signals();
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is met as an error of the write, like a full disk
   Progress progress("training", STDERR_FILENO, f.quiet);
-  TrainCallbacks callbacks;
+  train::TrainCallbacks callbacks;
   callbacks.progress = [&](double done, double total, const std::string& text) {
     progress.update({done, total, text});
   };
@@ -66,22 +66,22 @@ int run_train(const TrainFlags& f) {
     if (!f.quiet) log_info("{}", line);
   };
   const auto report = std::filesystem::path(settings.output_dir) / "report.html";
-  callbacks.record = [&](const std::string& record) { write_train_report(report, record); };
+  callbacks.record = [&](const std::string& record) { report::write_train_report(report, record); };
   callbacks.stop = &stop_requested();
-  LivePublisher live;
+  monitor::LivePublisher live;
   callbacks.live = &live;
-  TrainRecorder recorder;
+  jobs::TrainRecorder recorder;
   if (!f.trace.empty()) {
-    require_writable(f.trace);
+    io::require_writable(f.trace);
     Timeline::enable(true);
     Timeline::name_thread("main");
     recorder.watch(callbacks);
   }
-  const TrainOutcome outcome = train(settings, callbacks);
+  const train::TrainOutcome outcome = train::train(settings, callbacks);
   progress.finish();
   if (!f.trace.empty()) {
     Timeline::enable(false);
-    write_file_atomically(f.trace, Timeline::chrome_trace(to_json(recorder.record())));
+    io::write_file_atomically(f.trace, Timeline::chrome_trace(to_json(recorder.record())));
   }
   if (outcome.interrupted)
     fail(ErrorCode::interrupted, "interrupted at step {}; checkpoint written; --resume-from-checkpoint last continues",
@@ -106,9 +106,10 @@ int run_train(const TrainFlags& f) {
       print_stderr("best {}{} {:.4f} at step {}\n", outcome.best_metric_name,
                    outcome.best_metric_name == "mean_f1" ? " (of macro_f1 and entity_f1)" : "", outcome.best_metric,
                    format_count(outcome.best_step));
-    print_stderr(
-        "model in {}{}\n", settings.output_dir,
-        settings.task == TaskChoice::multi ? fmt::format(", the tagger in {}/{}", settings.output_dir, kTagger) : "");
+    print_stderr("model in {}{}\n", settings.output_dir,
+                 settings.task == train::TaskChoice::multi
+                     ? fmt::format(", the tagger in {}/{}", settings.output_dir, train::kTagger)
+                     : "");
   }
   return 0;
 }
@@ -120,10 +121,11 @@ std::function<int()> setup_train(CLI::App& app) {
   app.add_option("--config", f->config, "YAML file of the same keys");
   app.add_flag("-q,--quiet", f->quiet, "no progress, no summary");
   app.add_option("--trace", f->trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");
-  for (const SettingInfo& setting : train_settings().infos()) add_kept_flag(app, setting, f->values, Spelling::both);
+  for (const SettingInfo& setting : train::train_settings().infos())
+    add_kept_flag(app, setting, f->values, Spelling::both);
   const Renderer renderer(app);  // its keys' help names other keys
   for (CLI::Option* option : app.get_options()) option->description(renderer.text(option->get_description(), ""));
   return [f] { return run_train(*f); };
 }
 
-}  // namespace brim
+}  // namespace brim::cli

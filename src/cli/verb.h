@@ -11,7 +11,7 @@ namespace CLI {
 class App;
 }
 
-namespace brim {
+namespace brim::cli {
 
 struct Verb {
   const char* name;
@@ -42,4 +42,4 @@ int run_measure_card(const std::vector<std::string>& words);
 const std::atomic<bool>& stop_requested();
 void stop_on_signals();
 
-}  // namespace brim
+}  // namespace brim::cli

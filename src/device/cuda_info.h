@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace brim {
+namespace brim::device {
 
 class Device;
 
@@ -26,4 +26,4 @@ struct CudaInfo {
 // Of a device opened by open_cuda_device; throws internal for another kind.
 const CudaInfo& cuda_info(const Device& device);
 
-}  // namespace brim
+}  // namespace brim::device

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 
-namespace brim {
+namespace brim::device {
 
 const char* device_kind_name(DeviceKind kind) {
   static const char* const names[] = {"cpu", "cuda", "null"};
@@ -97,4 +97,4 @@ std::unique_ptr<Device> open_device(std::string_view text, int threads) {
   return open_device(read_setting("device", text, read_device), threads);
 }
 
-}  // namespace brim
+}  // namespace brim::device

@@ -11,10 +11,13 @@
 
 #include "device/stream.h"
 
-namespace brim {
+namespace brim::memory {
+class Ledger;
+}  // namespace brim::memory
+
+namespace brim::device {
 
 class Device;
-class Ledger;
 
 // Bytes on a device, freed with the object. Copying is a named call on a Stream.
 class DeviceBuffer {
@@ -37,7 +40,7 @@ class DeviceBuffer {
   void* data_ = nullptr;
   size_t bytes_ = 0;
   bool pinned_ = false;  // page-locked host memory rather than device memory
-  friend class Ledger;
+  friend class memory::Ledger;
   std::shared_ptr<void> charge_;  // what pays for the bytes in a ledger; given back after them
 };
 
@@ -63,13 +66,13 @@ class Device {
  protected:
   Device(DeviceKind kind, int index) : kind_(kind), index_(index) {}
   friend class DeviceBuffer;
-  friend class Ledger;  // the only caller of allocate (memory/ledger.h)
+  friend class memory::Ledger;  // the only caller of allocate (memory/ledger.h)
   // 256-byte aligned. Throws does_not_fit when the device has no room, whatever a ledger says.
   virtual DeviceBuffer allocate(size_t bytes) = 0;
   virtual void release(void* data, size_t bytes, bool pinned) noexcept = 0;
 
  private:
-  std::shared_ptr<Ledger> ledger_;  // made by Ledger::of
+  std::shared_ptr<memory::Ledger> ledger_;  // made by Ledger::of
   DeviceKind kind_;
   int index_;
 };
@@ -99,4 +102,4 @@ std::string device_text(const DeviceChoice& choice);  // as read_device takes it
 std::unique_ptr<Device> open_device(const DeviceChoice& choice, int threads, const std::string& root = "");
 std::unique_ptr<Device> open_device(std::string_view text, int threads);  // `device` as a caller gave it
 
-}  // namespace brim
+}  // namespace brim::device

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/device_spans.h"
 
-namespace brim {
+namespace brim::device {
 
 std::unique_ptr<DeviceSpans> DeviceSpans::make(Device& device, Stream& stream, const std::string& lane, Zone zone) {
   if (!Timeline::enabled()) return nullptr;
@@ -46,4 +46,4 @@ void DeviceSpans::set_clock() {
   clock_ = std::make_unique<DeviceClock>(device_, stream_);
 }
 
-}  // namespace brim
+}  // namespace brim::device

@@ -9,7 +9,7 @@
 #include "base/timeline.h"
 #include "device/event.h"
 
-namespace brim {
+namespace brim::device {
 
 class DeviceSpans {
  public:
@@ -36,4 +36,4 @@ class DeviceSpans {
   std::vector<Span> free_;
 };
 
-}  // namespace brim
+}  // namespace brim::device

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/test_files.h"
 
-namespace brim {
+namespace brim::device {
 namespace {
 
 TEST(CpuDevice, ReportsMemory) {
@@ -80,4 +80,4 @@ TEST(Isa, ForcedIsaIsTheOneTaken) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::device

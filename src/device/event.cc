@@ -7,7 +7,7 @@
 #include "device/cuda_backend.h"
 #include "device/graph.h"
 
-namespace brim {
+namespace brim::device {
 namespace {
 
 class ClockEvent final : public Event {
@@ -58,4 +58,4 @@ void abort_capture(Stream&) noexcept {}
 const CudaInfo& cuda_info(const Device& device) { fail(ErrorCode::internal, "{} is not a CUDA device", device.name()); }
 #endif
 
-}  // namespace brim
+}  // namespace brim::device

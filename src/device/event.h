@@ -6,7 +6,7 @@
 
 #include "device/device.h"
 
-namespace brim {
+namespace brim::device {
 
 class Event {
  public:
@@ -32,4 +32,4 @@ class DeviceClock {
   int64_t base_ns_ = 0;
 };
 
-}  // namespace brim
+}  // namespace brim::device

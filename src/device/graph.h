@@ -7,7 +7,7 @@
 
 #include "device/stream.h"
 
-namespace brim {
+namespace brim::device {
 
 class Graph {
  public:
@@ -21,4 +21,4 @@ void begin_capture(Stream& stream);
 std::unique_ptr<Graph> end_capture(Stream& stream);
 void abort_capture(Stream& stream) noexcept;
 
-}  // namespace brim
+}  // namespace brim::device

@@ -10,8 +10,10 @@
 #include "tensor/tensor_view.h"
 
 namespace brim {
-
 class ThreadPool;
+}  // namespace brim
+
+namespace brim::device {
 
 enum class DeviceKind : uint8_t { cpu, cuda, null };
 const char* device_kind_name(DeviceKind kind);
@@ -55,7 +57,7 @@ class CpuStream final : public Stream {
 class UseSink {
  public:
   virtual ~UseSink() = default;
-  virtual void on_use(const TensorView& view) = 0;
+  virtual void on_use(const tensor::TensorView& view) = 0;
   virtual void on_op(const char* op, double flops, double bytes) = 0;
 };
 
@@ -87,4 +89,4 @@ inline Isa target_isa(const Stream& s) {
   return Isa::generic;
 }
 
-}  // namespace brim
+}  // namespace brim::device

@@ -5,7 +5,7 @@
 
 #include "device/device.h"
 
-namespace brim {
+namespace brim::device {
 
 // CUDA's first card, whatever NVML calls it. `bus`: its PCI bus id; empty: not told.
 class StandInCard final : public Device {
@@ -25,4 +25,4 @@ class StandInCard final : public Device {
   std::string bus_;
 };
 
-}  // namespace brim
+}  // namespace brim::device

@@ -10,25 +10,26 @@
 #include "memory/placement.h"
 #include "model/staging.h"
 
-namespace brim {
+namespace brim::engine {
 
 struct BatchRunner::Slot {
-  PackedBatch batch;
-  DeviceBuffer host, result;  // staged integers; the result's host copy
-  char* device = nullptr;     // the same integers there
-  std::unique_ptr<Event> copying, copied, begin, end, collected;
+  batch::PackedBatch batch;
+  device::DeviceBuffer host, result;  // staged integers; the result's host copy
+  char* device = nullptr;             // the same integers there
+  std::unique_ptr<device::Event> copying, copied, begin, end, collected;
   Collect collect;
   bool graph = false;
   int64_t launched_ns = 0;  // of a graph
 };
 
-BatchRunner::BatchRunner(Device& device, Stream& compute, ForwardRunner& forward, const BatchLimits& limits, int depth,
-                         int64_t result_rows, int64_t width, PlannedMemory* planned)
+BatchRunner::BatchRunner(device::Device& device, device::Stream& compute, model::ForwardRunner& forward,
+                         const model::BatchLimits& limits, int depth, int64_t result_rows, int64_t width,
+                         memory::PlannedMemory* planned)
     : device_(device), compute_(compute), forward_(forward), limits_(limits), width_(width), planned_(planned) {
-  if (device.kind() == DeviceKind::cpu) return;
+  if (device.kind() == device::DeviceKind::cpu) return;
   copy_ = device.make_stream();
   const int64_t bytes = staged_batch_bytes(limits);
-  block_ = Ledger::allocate(device, planned, Tag::staging, "batches in flight", depth * bytes);
+  block_ = memory::Ledger::allocate(device, planned, memory::Tag::staging, "batches in flight", depth * bytes);
   for (int i = 0; i < depth; ++i) {
     auto slot = std::make_unique<Slot>();
     slot->host = device.allocate_host(static_cast<size_t>(bytes));
@@ -45,15 +46,15 @@ BatchRunner::BatchRunner(Device& device, Stream& compute, ForwardRunner& forward
 
 BatchRunner::~BatchRunner() = default;
 
-void BatchRunner::prepare_small(Output output) {
+void BatchRunner::prepare_small(model::Output output) {
   if (!slots_.empty() && !small_ && can_capture(compute_))
     small_ = std::make_unique<SmallBatches>(device_, compute_, forward_, limits_, output, width_, planned_);
 }
 
-void BatchRunner::submit(PackedBatch& batch, Collect collect, Launch launch) {
+void BatchRunner::submit(batch::PackedBatch& batch, Collect collect, Launch launch) {
   if (slots_.empty()) {
     const int64_t since = now_ns();
-    TensorView result;
+    tensor::TensorView result;
     {
       ScopedZone zone(Zone::compute, batch.tokens());
       result = forward_.run(compute_, batch.view());
@@ -77,17 +78,17 @@ void BatchRunner::submit(PackedBatch& batch, Collect collect, Launch launch) {
     small_->launch(slot.batch);
     return;
   }
-  BatchView view = slot.batch.view();
+  ops::BatchView view = slot.batch.view();
   {
     // All integers of a batch travel in one copy; each array starts aligned.
     ScopedZone zone(Zone::stage, view.T);
     auto* host = static_cast<char*>(slot.host.data());
     char* device = slot.device;
     int64_t at = 0;
-    for (TensorView* v : {&view.ids, &view.positions, &view.starts, &view.order}) {
+    for (tensor::TensorView* v : {&view.ids, &view.positions, &view.starts, &view.order}) {
       std::memcpy(host + at, v->data, static_cast<size_t>(v->bytes()));
       v->data = device + at;
-      at += align_up(v->bytes());
+      at += memory::align_up(v->bytes());
     }
     slot.copying->record(*copy_);
     copy_->copy(device, host, static_cast<size_t>(at));
@@ -96,7 +97,7 @@ void BatchRunner::submit(PackedBatch& batch, Collect collect, Launch launch) {
   ScopedZone zone(Zone::compute, view.T);
   slot.copied->wait(compute_);
   slot.begin->record(compute_);
-  const TensorView result = forward_.run(compute_, view);
+  const tensor::TensorView result = forward_.run(compute_, view);
   slot.end->record(compute_);
   compute_.copy(slot.result.data(), result.data, static_cast<size_t>(result.bytes()));
   slot.collected->record(compute_);
@@ -104,7 +105,7 @@ void BatchRunner::submit(PackedBatch& batch, Collect collect, Launch launch) {
 
 void BatchRunner::start_lanes() {
   if (clock_) return;
-  clock_ = std::make_unique<DeviceClock>(device_, compute_);
+  clock_ = std::make_unique<device::DeviceClock>(device_, compute_);
   device_lane_ = Timeline::add_lane("device");
   copy_lane_ = Timeline::add_lane("copy");
   back_lane_ = Timeline::add_lane("copy back");
@@ -142,4 +143,4 @@ bool BatchRunner::collect_one() {
   return true;
 }
 
-}  // namespace brim
+}  // namespace brim::engine

@@ -14,7 +14,7 @@
 #include "memory/ledger.h"
 #include "model/forward_runner.h"
 
-namespace brim {
+namespace brim::engine {
 
 // How a batch is launched. Graphs round up to their bucket, so that the last digits may differ from those of ops: what
 // must not depend on its company (files) is launched by ops.
@@ -22,16 +22,17 @@ enum class Launch : uint8_t { ops, graph };
 
 class BatchRunner {
  public:
-  using Collect = std::function<void(const PackedBatch&, const float* result, double busy_seconds)>;
+  using Collect = std::function<void(const batch::PackedBatch&, const float* result, double busy_seconds)>;
   // All memory is taken here: `depth` slots for the largest batch of `limits` and its result of `width` floats a row.
-  BatchRunner(Device& device, Stream& compute, ForwardRunner& forward, const BatchLimits& limits, int depth,
-              int64_t result_rows, int64_t width, PlannedMemory* planned = nullptr);
+  BatchRunner(device::Device& device, device::Stream& compute, model::ForwardRunner& forward,
+              const model::BatchLimits& limits, int depth, int64_t result_rows, int64_t width,
+              memory::PlannedMemory* planned = nullptr);
   ~BatchRunner();
 
   // Takes the batch's contents (swapped with a used batch's, so that storage circulates). `collect` is called from here
   // on the CPU, else from a later call; batches come back in the order they were given. With no room the oldest is
   // collected first. A graph is launched where one was captured for that size.
-  void submit(PackedBatch& batch, Collect collect, Launch launch = Launch::ops);
+  void submit(batch::PackedBatch& batch, Collect collect, Launch launch = Launch::ops);
   // Whether submit() would collect nothing first. One graph runs at a time.
   bool has_room(Launch launch = Launch::ops) const {
     return slots_.empty() || (in_flight_ < slots_.size() && !(launch == Launch::graph && small_ && small_->running()));
@@ -44,7 +45,7 @@ class BatchRunner {
   }
 
   // Captures graphs for small batches (CUDA; elsewhere it does nothing), so that a few texts wait for no launches.
-  void prepare_small(Output output);
+  void prepare_small(model::Output output);
 
   // Ops of batches with fewer tokens are not named one by one when they fail: it would cost them more than they take.
   void name_ops_from(int64_t tokens) { named_from_ = tokens; }
@@ -53,21 +54,21 @@ class BatchRunner {
   struct Slot;
   void start_lanes();
 
-  Device& device_;
-  Stream& compute_;
-  ForwardRunner& forward_;
-  BatchLimits limits_;
+  device::Device& device_;
+  device::Stream& compute_;
+  model::ForwardRunner& forward_;
+  model::BatchLimits limits_;
   int64_t width_;
-  PlannedMemory* planned_;
-  std::unique_ptr<Stream> copy_;
-  std::unique_ptr<DeviceClock> clock_;  // made, with the lanes, for the first batch that is traced
+  memory::PlannedMemory* planned_;
+  std::unique_ptr<device::Stream> copy_;
+  std::unique_ptr<device::DeviceClock> clock_;  // made, with the lanes, for the first batch that is traced
   Timeline::Lane *device_lane_ = nullptr, *copy_lane_ = nullptr, *back_lane_ = nullptr;
   std::unique_ptr<SmallBatches> small_;
-  DeviceBuffer block_;  // of all slots
+  device::DeviceBuffer block_;  // of all slots
   std::vector<std::unique_ptr<Slot>> slots_;
   size_t next_ = 0, in_flight_ = 0;
   int64_t named_from_ = 0;
   int64_t last_done_ns_ = 0;
 };
 
-}  // namespace brim
+}  // namespace brim::engine

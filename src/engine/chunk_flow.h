@@ -13,7 +13,7 @@
 #include <mutex>
 #include <utility>
 
-namespace brim {
+namespace brim::engine {
 
 // `Chunk` has a `number`: 0, 1, 2 … in the order they were read.
 template <class Chunk>
@@ -147,4 +147,4 @@ class ChunkFlow {
   bool writer_waits_ = false, closed_ = false, cancelled_ = false;
 };
 
-}  // namespace brim
+}  // namespace brim::engine

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-namespace brim {
+namespace brim::engine {
 namespace {
 
 struct Piece {
@@ -80,4 +80,4 @@ TEST_F(ChunkFlowTest, ClosedBeforeAChunkItEndsThere) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::engine

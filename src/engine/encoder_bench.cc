@@ -19,13 +19,14 @@ namespace {
 
 int run(int argc, char** argv) {
   using namespace brim;
+  using namespace brim::engine;
   if (argc < 7) fail(ErrorCode::usage, "encoder_bench MODEL_DIR PRECISION DEVICE THREADS SECONDS NxL …");
   EngineOptions options;
   options.model_dir = argv[1];
   options.precision = argv[2];
   options.device = argv[3];
   options.threads = std::atoi(argv[4]);
-  options.output = Output::mean_hidden;
+  options.output = model::Output::mean_hidden;
   const double seconds = std::atof(argv[5]);
   const auto engine = Engine::open(options);
   for (int a = 6; a < argc; ++a) {
@@ -35,19 +36,19 @@ int run(int argc, char** argv) {
       fail(ErrorCode::usage, "{}: write sequences x tokens, at most {} tokens", argv[a], engine->plan().token_budget);
     std::mt19937 random(1);
     std::vector<int32_t> ids(static_cast<size_t>(length));
-    PackedBatch made;
+    batch::PackedBatch made;
     for (int s = 0; s < sequences; ++s) {
       for (auto& id : ids) id = static_cast<int32_t>(random() % static_cast<uint32_t>(engine->shape().vocab));
       made.add({ids.data(), length, static_cast<uint64_t>(s)}, engine->shape().position_offset);
     }
     made.finish();
     double sum = 0;  // of the last results: a benchmark that computes nothing must show
-    const auto bulk = engine->bulk([&](const PackedBatch& done, const float* result) {
+    const auto bulk = engine->bulk([&](const batch::PackedBatch& done, const float* result) {
       sum = 0;
       for (int64_t i = 0; i < done.sequences() * engine->width(); ++i) sum += std::abs(static_cast<double>(result[i]));
     });
     std::vector<double> times;
-    PackedBatch batch;
+    batch::PackedBatch batch;
     for (int64_t begin = now_ns(), warm = 3; warm > 0 || seconds_since(begin) < seconds;
          warm > 0 ? (--warm, begin = now_ns()) : 0) {
       batch = made;
@@ -58,12 +59,12 @@ int run(int argc, char** argv) {
     }
     if (!(sum > 0)) fail(ErrorCode::internal, "the encoder's output is {}", sum);
     std::sort(times.begin(), times.end());
-    const double median = percentile(times, 0.5), n = sequences;
+    const double median = rows::percentile(times, 0.5), n = sequences;
     fmt::print(
         "{{\"who\": \"brim\", \"precision\": \"{}\", \"shape\": \"{}\", \"seconds\": {:.6g}, \"p10\": {:.6g}, \"p90\": "
         "{:.6g}, \"sequences_per_second\": {:.5g}, \"mean_abs\": {:.6g}}}\n",
-        precision_name(engine->precision()), argv[a], median, percentile(times, 0.1), percentile(times, 0.9),
-        n / median, sum / (n * static_cast<double>(engine->width())));
+        precision_name(engine->precision()), argv[a], median, rows::percentile(times, 0.1),
+        rows::percentile(times, 0.9), n / median, sum / (n * static_cast<double>(engine->width())));
     std::fflush(stdout);
   }
   return 0;

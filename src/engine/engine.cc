@@ -21,7 +21,10 @@
 #include "ops/gemm_tuner.h"
 #include "plan/card_measure.h"
 
-namespace brim {
+namespace brim::engine {
+
+using memory::Ledger;
+
 namespace {
 
 // What an interactive batch may take, and the tokens below which batches of any device lose speed.
@@ -41,13 +44,13 @@ std::optional<LongText> long_text_from_name(std::string_view name) {
 Engine::~Engine() = default;
 
 std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
-  std::shared_ptr<Device> device = open_device(options.device, options.threads);
-  const int64_t limit = MemoryLimit::resolve(options.memory_limit, device->memory(), device->name());
+  std::shared_ptr<device::Device> device = device::open_device(options.device, options.threads);
+  const int64_t limit = plan::MemoryLimit::resolve(options.memory_limit, device->memory(), device->name());
   Ledger::of(*device).set_limit(limit);
   auto engine = open_on(device, options, limit, std::make_shared<Scheduler>(device));
   // What driver and libraries hold is known now. More than was planned, and the plan is made again before a batch runs.
-  if (!found_larger_context(*device, engine->plan().precision, engine->plan().device.context_bytes, held_bytes(*device),
-                            "planning again"))
+  if (!plan::found_larger_context(*device, engine->plan().precision, engine->plan().device.context_bytes,
+                                  held_bytes(*device), "planning again"))
     return engine;
   engine.reset();
   return open_on(device, options, limit, std::make_shared<Scheduler>(device));
@@ -56,54 +59,54 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
 std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<EngineOptions>& options) {
   std::vector<std::unique_ptr<Engine>> engines;
   if (options.empty()) return engines;
-  const std::shared_ptr<Device> device = open_device(options[0].device, options[0].threads);
-  const int64_t limit = MemoryLimit::resolve(options[0].memory_limit, device->memory(), device->name());
+  const std::shared_ptr<device::Device> device = device::open_device(options[0].device, options[0].threads);
+  const int64_t limit = plan::MemoryLimit::resolve(options[0].memory_limit, device->memory(), device->name());
   // What driver and libraries hold beside the models: the most that one of their precisions needs.
-  DeviceProfile profile;
+  plan::DeviceProfile profile;
   for (const EngineOptions& o : options) {
-    HfConfig config;
-    read_shape(o.model_dir, &config);
-    const auto choice = choose_precision(o.precision, local_profile(*device), config, o.model_dir);
-    const DeviceProfile measured = measured_profile(*device, choice.precision, limit);
+    hub::HfConfig config;
+    model::read_shape(o.model_dir, &config);
+    const auto choice = choose_precision(o.precision, plan::local_profile(*device), config, o.model_dir);
+    const plan::DeviceProfile measured = plan::measured_profile(*device, choice.precision, limit);
     if (measured.context_bytes >= profile.context_bytes) profile = measured;
   }
   Ledger& ledger = Ledger::of(*device);
   ledger.set_limit(limit);
   if (profile.context_bytes < limit) hold_context(ledger, profile);
   const auto scheduler = std::make_shared<Scheduler>(device);
-  share_limit(limit_for(options.size(), limit, profile), profile.context_bytes, options.size(),
-              [&](size_t model, int64_t part) {
-                engines.resize(model);  // those of a first division that starved a later one go
-                engines.push_back(open_on(device, options[model], part, scheduler));
-                return engines.back()->plan().peak_bytes;
-              });
+  plan::share_limit(limit_for(options.size(), limit, profile), profile.context_bytes, options.size(),
+                    [&](size_t model, int64_t part) {
+                      engines.resize(model);  // those of a first division that starved a later one go
+                      engines.push_back(open_on(device, options[model], part, scheduler));
+                      return engines.back()->plan().peak_bytes;
+                    });
   return engines;
 }
 
-std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const EngineOptions& options,
+std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<device::Device> shared, const EngineOptions& options,
                                         int64_t limit_bytes, std::shared_ptr<Scheduler> scheduler) {
   auto engine = std::unique_ptr<Engine>(new Engine);
   engine->scheduler_ = std::move(scheduler);
   engine->options_ = options;
   engine->device_ = std::move(shared);
-  Device& device = *engine->device_;
-  HfConfig config;
-  const ModelShape shape = read_shape(options.model_dir, &config);
-  engine->tokenizer_ = Tokenizer::load(options.model_dir);
-  const Tokenizer& tokenizer = *engine->tokenizer_;
+  device::Device& device = *engine->device_;
+  hub::HfConfig config;
+  const model::ModelShape shape = model::read_shape(options.model_dir, &config);
+  engine->tokenizer_ = text::Tokenizer::load(options.model_dir);
+  const text::Tokenizer& tokenizer = *engine->tokenizer_;
   if (tokenizer.vocab_size() > shape.vocab)
     fail(ErrorCode::bad_model,
          "{}: the tokenizer's largest id is {}, the embedding table has {} rows (config.json vocab_size)",
          options.model_dir.string(), tokenizer.vocab_size() - 1, shape.vocab);
 
-  PlanRequest request;
+  plan::PlanRequest request;
   request.shape = shape;
   if (options.output) {
     request.output = *options.output;
   } else if (shape.sequence_classes > 0) {
-    request.output = Output::sequence_scores;
+    request.output = model::Output::sequence_scores;
   } else if (shape.token_classes > 0) {
-    request.output = Output::token_scores;
+    request.output = model::Output::token_scores;
   } else {
     fail(ErrorCode::bad_model,
          "{}: has no classification head (architectures: {}); fine-tune one with `brim train`, or use `brim embed` for "
@@ -121,12 +124,12 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
     fail(ErrorCode::usage, "`max_length={}`: the model's {} special tokens leave no room for text", longest, special);
   request.max_length = longest;
 
-  request.device = local_profile(device);
-  const PrecisionChoice choice = choose_precision(options.precision, request.device, config, options.model_dir);
+  request.device = plan::local_profile(device);
+  const plan::PrecisionChoice choice = choose_precision(options.precision, request.device, config, options.model_dir);
   request.precision = choice.precision;
   engine->precision_reason_ = choice.reason;
   request.limit_bytes = limit_bytes;
-  request.device = measured_profile(device, request.precision, limit_bytes);
+  request.device = plan::measured_profile(device, request.precision, limit_bytes);
   Ledger& ledger = Ledger::of(device);
   request.device.context_bytes = std::max(request.device.context_bytes, ledger.context_bytes());
   add_host_memory(request, options.model_dir);
@@ -142,33 +145,34 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<Device> shared, const En
                                          p.limits(), p.output);
   }
   engine->memory_ = reserve(ledger, engine->plan_, options.model_dir.filename().string());
-  engine->model_ = Model::load(options.model_dir, device, engine->plan_.precision, &engine->memory_);
+  engine->model_ = model::Model::load(options.model_dir, device, engine->plan_.precision, &engine->memory_);
   engine->arena_ = Ledger::allocate(device, &engine->memory_, engine->forward_plan_.arena_tags(), "forward pass");
   engine->stream_ = device.make_stream();
-  load_gemm_choices(*engine->stream_);
-  ThreadPool* pool = device.kind() == DeviceKind::cpu ? static_cast<CpuStream&>(*engine->stream_).pool() : nullptr;
-  engine->runner_ = std::make_unique<ForwardRunner>(engine->model_->shape(), engine->model_->weights(),
-                                                    engine->forward_plan_, engine->arena_.data(), pool);
-  const BatchLimits limits = engine->plan_.limits();
+  ops::load_gemm_choices(*engine->stream_);
+  ThreadPool* pool =
+      device.kind() == device::DeviceKind::cpu ? static_cast<device::CpuStream&>(*engine->stream_).pool() : nullptr;
+  engine->runner_ = std::make_unique<model::ForwardRunner>(engine->model_->shape(), engine->model_->weights(),
+                                                           engine->forward_plan_, engine->arena_.data(), pool);
+  const model::BatchLimits limits = engine->plan_.limits();
   engine->batches_ = std::make_unique<BatchRunner>(
       device, *engine->stream_, *engine->runner_, limits, engine->plan_.staging_depth,
       is_per_token(engine->plan_.output) ? limits.tokens : limits.sequences, engine->width(), &engine->memory_);
   engine->batches_->name_ops_from(named_from_tokens(engine->plan_, shape.layers));
-  engine->plan_.gemm_choices = gemm_choices(*engine->stream_);
+  engine->plan_.gemm_choices = ops::gemm_choices(*engine->stream_);
   engine->warm_up();
   return engine;
 }
 
 void Engine::warm_up() {
-  if (device_->kind() != DeviceKind::cuda) return;
+  if (device_->kind() != device::DeviceKind::cuda) return;
   ScopedZone zone(Zone::warm_up);
   // Texts of four tokens: tokens and sequences, which the heads' products have as rows, pass through every power of
   // two.
   const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(4, plan_.max_length)),
                                  std::max(0, tokenizer_->unk_id()));
-  const auto ignore = [](const PackedBatch&, const float*, double) {};
+  const auto ignore = [](const batch::PackedBatch&, const float*, double) {};
   for (int64_t tokens = 4;; tokens = std::min(tokens * 2, plan_.token_budget)) {
-    PackedBatch batch;
+    batch::PackedBatch batch;
     do batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, shape().position_offset);
     while (batch.tokens() + static_cast<int64_t>(ids.size()) <= tokens && batch.sequences() < plan_.max_sequences);
     batch.finish();
@@ -229,9 +233,9 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
 }
 
 std::vector<std::string> Engine::tune(double seconds_per_shape) {
-  if (device_->kind() != DeviceKind::cuda) return {};
+  if (device_->kind() != device::DeviceKind::cuda) return {};
   // A full batch of texts of tweet length, so that every product of the plan is met at its real size.
-  PackedBatch batch;
+  batch::PackedBatch batch;
   const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(26, plan_.max_length)),
                                  std::max(0, tokenizer_->unk_id()));
   while (batch.tokens() + static_cast<int64_t>(ids.size()) <= plan_.token_budget &&
@@ -240,17 +244,17 @@ std::vector<std::string> Engine::tune(double seconds_per_shape) {
   batch.finish();
   std::vector<std::string> lines;
   scheduler_->call([&] {
-    GemmTuning tuning(seconds_per_shape);
-    batches_->submit(batch, [](const PackedBatch&, const float*, double) {});
+    ops::GemmTuning tuning(seconds_per_shape);
+    batches_->submit(batch, [](const batch::PackedBatch&, const float*, double) {});
     batches_->finish();
-    for (const GemmChoice& c : tuning.done()) lines.push_back(gemm_choice_text(c));
-    save_gemm_choices(*stream_);
+    for (const ops::GemmChoice& c : tuning.done()) lines.push_back(gemm_choice_text(c));
+    ops::save_gemm_choices(*stream_);
   });
   return lines;
 }
 
 void Engine::prepare_small() {
-  if (device_->kind() != DeviceKind::cuda) return;
+  if (device_->kind() != device::DeviceKind::cuda) return;
   std::call_once(small_prepared_, [&] { scheduler_->call([&] { batches_->prepare_small(output()); }); });
 }
 
@@ -311,7 +315,7 @@ std::vector<float> Engine::run_windows(const TokenizedTexts& texts) {
 }
 
 std::vector<float> Engine::score(const TokenizedTexts& tokens) {
-  BRIM_CHECK(!is_per_token(output()), "score() on a token model");
+  BRIM_CHECK(!model::is_per_token(output()), "score() on a token model");
   const std::vector<float> windows = run_windows(tokens);
   const auto K = static_cast<size_t>(width());
   std::vector<float> scores(tokens.texts.size() * K);
@@ -333,12 +337,12 @@ std::vector<std::vector<Entity>> Engine::entities(std::span<const std::string_vi
 
 std::vector<std::vector<Entity>> Engine::entities(std::span<const std::string_view> texts,
                                                   const TokenizedTexts& tokens) {
-  BRIM_CHECK(is_per_token(output()), "entities() on a model without token classes");
+  BRIM_CHECK(model::is_per_token(output()), "entities() on a model without token classes");
   const std::vector<float> windows = run_windows(tokens);
   std::vector<std::vector<Entity>> entities;
   std::vector<float> scores;
   for (size_t t = 0; t < texts.size(); ++t) {
-    const Encoding encoding = tokenizer_->encode(texts[t]);
+    const text::Encoding encoding = tokenizer_->encode(texts[t]);
     token_scores(tokens, t, encoding, windows, scores);
     entities.push_back(group_entities(texts[t], encoding, tokenizer_->kind(), scores.data(), labels()));
   }
@@ -352,7 +356,7 @@ TokenizedTexts Engine::tokenized(std::span<const std::string_view> texts) const 
   return tokens;
 }
 
-void Engine::token_scores(const TokenizedTexts& texts, size_t t, const Encoding& encoding,
+void Engine::token_scores(const TokenizedTexts& texts, size_t t, const text::Encoding& encoding,
                           const std::vector<float>& windows, std::vector<float>& out) const {
   const auto K = static_cast<size_t>(width());
   out.assign(encoding.ids.size() * K, 0.0f);
@@ -373,4 +377,4 @@ void Engine::token_scores(const TokenizedTexts& texts, size_t t, const Encoding&
       out[i * K + outside] = 1;
 }
 
-}  // namespace brim
+}  // namespace brim::engine

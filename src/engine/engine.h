@@ -26,7 +26,7 @@
 #include "plan/plan.h"
 #include "text/tokenizer.h"
 
-namespace brim {
+namespace brim::engine {
 
 std::optional<LongText> long_text_from_name(std::string_view name);
 
@@ -38,7 +38,7 @@ struct EngineOptions {
   std::string memory_limit = "auto";
   int64_t max_length = 0;  // 0: the model's own
   LongText long_text = LongText::truncate;
-  std::optional<Output> output;  // default: what the model's head gives
+  std::optional<model::Output> output;  // default: what the model's head gives
   bool fill = false;
 };
 
@@ -58,16 +58,16 @@ class Engine final : public TextModel {
   std::string precision_text() const override { return precision_name(precision()); }
   int64_t planned_bytes() const override { return plan_.peak_bytes; }
 
-  const ModelShape& shape() const { return model_->shape(); }
-  const HfConfig& config() const { return model_->config(); }
+  const model::ModelShape& shape() const { return model_->shape(); }
+  const hub::HfConfig& config() const { return model_->config(); }
   const std::vector<std::string>& labels() const override { return model_->labels(); }
-  const Plan& plan() const { return plan_; }
-  const Tokenizer& tokenizer() const { return *tokenizer_; }
-  Device& device() { return *device_; }
-  const Model& model() const { return *model_; }
-  Precision precision() const { return plan_.precision; }
+  const plan::Plan& plan() const { return plan_; }
+  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  device::Device& device() { return *device_; }
+  const model::Model& model() const { return *model_; }
+  ops::Precision precision() const { return plan_.precision; }
   const std::string& precision_reason() const { return precision_reason_; }
-  Output output() const override { return plan_.output; }
+  model::Output output() const override { return plan_.output; }
   // Floats per sequence of a result (classes or hidden size); token outputs have this many per token.
   int64_t width() const override;
 
@@ -80,7 +80,7 @@ class Engine final : public TextModel {
   // A text is refused as busy when those before it would take longer than `most_seconds`.
   std::unique_ptr<Interactive> interactive(Interactive::Answer answer, double most_seconds);
   Scheduler& scheduler() { return *scheduler_; }
-  PackLimits pack_limits() const { return {plan_.token_budget, plan_.max_sequences}; }
+  batch::PackLimits pack_limits() const { return {plan_.token_budget, plan_.max_sequences}; }
   // Of interactive batches: the fewest tokens that keep the device at nearly its full speed, so that none waits long.
   int64_t serving_tokens() const;
   double busy_seconds() const { return busy_seconds_; }  // of the device, in score() and entities() so far
@@ -103,8 +103,8 @@ class Engine final : public TextModel {
 
   // Scores of every token of text `t`, [tokens of its encoding, width], from those of the windows' tokens, which lie
   // where their ids do. A token past a truncation counts as outside.
-  void token_scores(const TokenizedTexts& texts, size_t t, const Encoding& encoding, const std::vector<float>& windows,
-                    std::vector<float>& out) const;
+  void token_scores(const TokenizedTexts& texts, size_t t, const text::Encoding& encoding,
+                    const std::vector<float>& windows, std::vector<float>& out) const;
 
   // Merges the windows of one text: probabilities [windows, width] to `out` [width].
   void merge_windows(const float* probabilities, size_t windows, float* out) const;
@@ -112,20 +112,20 @@ class Engine final : public TextModel {
  private:
   Engine() = default;
   std::vector<float> run_windows(const TokenizedTexts& texts);  // a row a window, or a row a token where its id is
-  static std::unique_ptr<Engine> open_on(std::shared_ptr<Device> device, const EngineOptions& options,
+  static std::unique_ptr<Engine> open_on(std::shared_ptr<device::Device> device, const EngineOptions& options,
                                          int64_t limit_bytes, std::shared_ptr<Scheduler> scheduler);
   void prepare_small();
   TokenizedTexts tokenized(std::span<const std::string_view> texts) const;
   EngineOptions options_;
-  std::shared_ptr<Device> device_;
-  std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<Model> model_;
-  Plan plan_;
-  PlannedMemory memory_;  // the plan's parts, from which everything on the device is drawn
-  ForwardPlan forward_plan_;
-  DeviceBuffer arena_;
-  std::unique_ptr<Stream> stream_;
-  std::unique_ptr<ForwardRunner> runner_;
+  std::shared_ptr<device::Device> device_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::unique_ptr<model::Model> model_;
+  plan::Plan plan_;
+  memory::PlannedMemory memory_;  // the plan's parts, from which everything on the device is drawn
+  model::ForwardPlan forward_plan_;
+  device::DeviceBuffer arena_;
+  std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<model::ForwardRunner> runner_;
   std::unique_ptr<BatchRunner> batches_;
   std::once_flag small_prepared_;
   std::string precision_reason_;
@@ -133,4 +133,4 @@ class Engine final : public TextModel {
   std::shared_ptr<Scheduler> scheduler_;  // of the device; ends before what it computes with
 };
 
-}  // namespace brim
+}  // namespace brim::engine

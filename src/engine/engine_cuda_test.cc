@@ -18,7 +18,12 @@
 #include "model/golden_models.h"
 #include "plan/card_measure.h"
 
-namespace brim {
+namespace brim::engine {
+
+using memory::Ledger;
+using model::Output;
+using ops::Precision;
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -35,33 +40,34 @@ constexpr Setting kSettings[] = {
     {"bert_head32", Output::sequence_logits},     {"roberta_head64", Output::token_logits},
     {"distilbert_odd", Output::sequence_logits}};
 
-const CudaInfo& card() {
-  static const auto device = open_cuda_device(0);
+const device::CudaInfo& card() {
+  static const auto device = device::open_cuda_device(0);
   return cuda_info(*device);
 }
 // A card without bf16 (or code for one) runs fp16.
 const char* half() { return card().bf16 ? "bf16" : "fp16"; }
 
 std::vector<float> run_golden(const Setting& setting, Precision precision) {
-  const auto device = open_cuda_device(0);
-  const auto model = Model::load(golden_models() / setting.model, *device, precision);
-  PackedBatch batch;
-  for (const auto& ids : golden_json(setting.model, "golden.json")["ids"].get<std::vector<std::vector<int32_t>>>())
+  const auto device = device::open_cuda_device(0);
+  const auto model = model::Model::load(model::golden_models() / setting.model, *device, precision);
+  batch::PackedBatch batch;
+  for (const auto& ids :
+       model::golden_json(setting.model, "golden.json")["ids"].get<std::vector<std::vector<int32_t>>>())
     batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, model->shape().position_offset);
   batch.finish();
-  const BatchLimits limits{batch.tokens(), batch.sequences(), model->shape().max_tokens()};
-  const ForwardPlan plan =
-      plan_forward(model->shape(), precision, DeviceKind::cuda, Isa::generic, 1, limits, setting.output);
-  const DeviceBuffer arena = Ledger::allocate(*device, nullptr, plan.arena_tags(), "test");
+  const model::BatchLimits limits{batch.tokens(), batch.sequences(), model->shape().max_tokens()};
+  const model::ForwardPlan plan = plan_forward(model->shape(), precision, device::DeviceKind::cuda,
+                                               device::Isa::generic, 1, limits, setting.output);
+  const device::DeviceBuffer arena = Ledger::allocate(*device, nullptr, plan.arena_tags(), "test");
   const auto stream = device->make_stream();
   const std::vector<uint8_t> poison(arena.bytes(), 0xFF);  // NaN: whatever is read must have been written
   stream->copy(arena.data(), poison.data(), poison.size());
-  ForwardRunner runner(model->shape(), model->weights(), plan, arena.data(), nullptr);
+  model::ForwardRunner runner(model->shape(), model->weights(), plan, arena.data(), nullptr);
   const int64_t width = output_width(model->shape(), setting.output);
   BatchRunner batches(*device, *stream, runner, limits, 2,
                       is_per_token(setting.output) ? limits.tokens : limits.sequences, width);
   std::vector<float> got;
-  const auto collect = [&](const PackedBatch& done, const float* result, double) {
+  const auto collect = [&](const batch::PackedBatch& done, const float* result, double) {
     got.assign(result, result + (is_per_token(setting.output) ? done.tokens() : done.sequences()) * width);
   };
   batches.submit(batch, collect);
@@ -75,7 +81,7 @@ TEST(EngineCuda, EveryFamilyAndHeadEqualsTransformers) {
   BRIM_NEEDS_GPU();
   for (const Setting& setting : kSettings) {
     std::vector<float> want;
-    const auto golden = golden_json(setting.model, "golden.json");
+    const auto golden = model::golden_json(setting.model, "golden.json");
     for (const auto& rows : golden["rows"])
       for (const auto& row : rows)
         for (const float v : row.get<std::vector<float>>()) want.push_back(v);
@@ -105,7 +111,7 @@ TEST(EngineCuda, Fp8ErrsAsMuchAsItsFormat) {
   BRIM_NEEDS_GPU();
   if (!card().fp8) GTEST_SKIP() << "the card has no fp8";
   for (const Setting& setting : kSettings) {
-    const auto golden = golden_json(setting.model, "golden.json");
+    const auto golden = model::golden_json(setting.model, "golden.json");
     if (!golden.contains("fp8_rms")) continue;
     const auto got = run_golden(setting, Precision::fp8);
     double squares = 0, size = 0;
@@ -197,7 +203,7 @@ TEST(EngineCuda, MemoryStandsStillOnceOpen) {
   for (const size_t count : {1, 2, 7, 40, 300, 5000})
     (void)scores(*engine, made_up_texts(count, count == 300 ? 400 : 30));
   EXPECT_EQ(engine->device().memory().free_bytes, before) << "was another process on the card?";
-  EXPECT_GT(engine->plan().bytes[Tag::graphs], 0);  // the graphs were planned for
+  EXPECT_GT(engine->plan().bytes[memory::Tag::graphs], 0);  // the graphs were planned for
 }
 
 TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
@@ -213,7 +219,7 @@ TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
   const Ledger& ledger = Ledger::of(engines[0]->device());
   EXPECT_EQ(ledger.limit_bytes(), int64_t{2} << 30);
   EXPECT_LE(ledger.most_reserved_bytes(), int64_t{2} << 30);
-  EXPECT_GE(ledger.reserved_bytes(), planned_bytes({&engines[0]->plan(), &engines[1]->plan()}));
+  EXPECT_GE(ledger.reserved_bytes(), plan::planned_bytes({&engines[0]->plan(), &engines[1]->plan()}));
   const auto texts = made_up_texts(200, 30);
   const auto a = scores(*engines[0], texts), b = scores(*engines[1], texts);
   for (size_t i = 0; i < texts.size(); ++i) EXPECT_NEAR(a[i][0], b[i][0], 0.02f);
@@ -225,9 +231,10 @@ TEST(EngineCuda, ALargerContextThanPlannedIsPlannedAgain) {
   const auto before = env("BRIM_CACHE");
   ::setenv("BRIM_CACHE", cache.path().c_str(), 1);
   {  // as if a child had measured 3 MiB
-    const auto device = open_cuda_device(0);
-    const auto precision = precision_from_name(half()).value();
-    ASSERT_TRUE(found_larger_context(*device, precision, 0, device->allocated_bytes() + (1 << 20), "for this test"));
+    const auto device = device::open_cuda_device(0);
+    const auto precision = ops::precision_from_name(half()).value();
+    ASSERT_TRUE(
+        plan::found_larger_context(*device, precision, 0, device->allocated_bytes() + (1 << 20), "for this test"));
   }
   EXPECT_GT(open_default(half())->plan().device.context_bytes, int64_t{64} << 20);
   before ? ::setenv("BRIM_CACHE", before->c_str(), 1) : ::unsetenv("BRIM_CACHE");
@@ -250,14 +257,14 @@ TEST(EngineCuda, APlanThatFillsItsLimitIsNotRefusedForRounding) {
 // Token ids far outside the table make the embedding kernel read where nothing is: a real fault. Exit code 6 is the
 // answer.
 [[noreturn]] void lose_the_device(bool full_batch) {
-  exit_as_the_program_would([&] {
+  device::exit_as_the_program_would([&] {
     const auto engine = open_default(half());
-    PackedBatch batch;
+    batch::PackedBatch batch;
     const std::vector<int32_t> wild(500, 1 << 30);
     do batch.add({wild.data(), 500, 0}, 0);
     while (full_batch && batch.tokens() + 500 <= engine->plan().token_budget);
     batch.finish();
-    const auto bulk = engine->bulk([](const PackedBatch&, const float*) {});
+    const auto bulk = engine->bulk([](const batch::PackedBatch&, const float*) {});
     bulk->submit(batch);
     bulk->finish();
   });
@@ -274,4 +281,4 @@ TEST(EngineCudaDeathTest, ALostDeviceIsToldAndEndsTheProcess) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::engine

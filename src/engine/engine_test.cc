@@ -22,14 +22,17 @@
 #include "model/golden_models.h"
 #include "text/golden_cases.h"
 
-namespace brim {
+namespace brim::engine {
+
+using rows::RowReader;
+
 namespace {
 
 namespace fs = std::filesystem;
 
 class EngineTest : public ::testing::Test {
  protected:
-  void SetUp() override { put_golden_model(dir_, "bert_sequence"); }
+  void SetUp() override { model::put_golden_model(dir_, "bert_sequence"); }
 
   std::unique_ptr<Engine> open(LongText long_text = LongText::truncate, const std::string& limit = "1GiB",
                                int threads = 2) {
@@ -50,10 +53,10 @@ class EngineTest : public ::testing::Test {
   }
 
   static RowReader lines(std::string bytes, size_t chunk_rows = 8192) {
-    RowReaderOptions options;
-    options.format = RowFormat::txt;
+    rows::RowReaderOptions options;
+    options.format = rows::RowFormat::txt;
     options.chunk_rows = chunk_rows;
-    return RowReader(memory_source("texts", std::move(bytes)), options);
+    return RowReader(io::memory_source("texts", std::move(bytes)), options);
   }
 
   const TempDir temp_;
@@ -231,7 +234,7 @@ TEST_F(EngineTest, ALimitThatHoldsNothingIsExitFive) {
 }
 
 TEST_F(EngineTest, AnEncoderWithoutHeadSaysWhatToDo) {
-  put_golden_model(dir_, "bert_encoder");
+  model::put_golden_model(dir_, "bert_encoder");
   try {
     open();
     FAIL();
@@ -242,7 +245,7 @@ TEST_F(EngineTest, AnEncoderWithoutHeadSaysWhatToDo) {
 }
 
 TEST_F(EngineTest, TokenModelsGiveEntitiesWithOffsets) {
-  put_golden_model(dir_, "bert_token");
+  model::put_golden_model(dir_, "bert_token");
   auto engine = open();
   RowReader reader = lines("w5 w6 w7 w8\n\n");
   int64_t rows = 0;
@@ -278,15 +281,15 @@ TEST_F(EngineTest, TokenModelsGiveEntitiesWithOffsets) {
 TEST(HeldBytes, AreThoseOnTheRunsOwnCard) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   ::setenv("BRIM_NVML_SCENARIO", "name=A,pci=17,pid=1|name=B,pci=65", 1);  // this process is on B only
-  EXPECT_EQ(held_bytes(StandInCard("0000:65:00.0")), int64_t{300} << 20);
-  EXPECT_EQ(held_bytes(StandInCard("0000:17:00.0")), -1);
-  EXPECT_EQ(held_bytes(StandInCard()), -1);
+  EXPECT_EQ(held_bytes(device::StandInCard("0000:65:00.0")), int64_t{300} << 20);
+  EXPECT_EQ(held_bytes(device::StandInCard("0000:17:00.0")), -1);
+  EXPECT_EQ(held_bytes(device::StandInCard()), -1);
   ::unsetenv("BRIM_NVML_LIBRARY"), ::unsetenv("BRIM_NVML_SCENARIO");
-  EXPECT_GT(peak_resident_bytes(), 0);
+  EXPECT_GT(monitor::peak_resident_bytes(), 0);
 }
 
 TEST(Entities, WordsJoinSubwordsAndTagsJoinWords) {
-  Encoding e;
+  text::Encoding e;
   e.tokens = {"[CLS]", "new", "##ton", "went", "home", "[SEP]"};
   e.offsets = {{0, 0}, {0, 3}, {3, 6}, {7, 11}, {12, 16}, {0, 0}};
   e.ids.assign(6, 0);
@@ -307,22 +310,22 @@ TEST(Entities, WordsJoinSubwordsAndTagsJoinWords) {
 
 TEST(PrecisionChoice, Fp8SaysWhichProductsItsWidthsKeepInBf16) {
   const auto choice = [](int64_t hidden, int64_t ffn) {
-    HfConfig config;
+    hub::HfConfig config;
     config.hidden_size = hidden;
     config.intermediate_size = ffn;
-    return choose_precision("fp8", card_profile("h200"), config, {});
+    return choose_precision("fp8", plan::card_profile("h200"), config, {});
   };
-  EXPECT_EQ(choice(320, 1280).precision, Precision::fp8);
+  EXPECT_EQ(choice(320, 1280).precision, ops::Precision::fp8);
   EXPECT_EQ(choice(320, 1280).reason, "asked for");
-  EXPECT_EQ(choice(320, 1288).precision, Precision::fp8);
+  EXPECT_EQ(choice(320, 1288).precision, ops::Precision::fp8);
   EXPECT_NE(choice(320, 1288).reason.find("feed-forward products run in bf16: its size is 1288"), std::string::npos);
-  EXPECT_EQ(choice(312, 1200).precision, Precision::bf16);
+  EXPECT_EQ(choice(312, 1200).precision, ops::Precision::bf16);
   EXPECT_NE(choice(312, 1200).reason.find("hidden size 312 runs in bf16"), std::string::npos);
 }
 
 // The words of raw texts, by code points.
 std::vector<std::string> words_of(const std::string& tokenizer, const std::string& text) {
-  const auto loaded = Tokenizer::load(golden_tokenizers() / tokenizer);
+  const auto loaded = text::Tokenizer::load(text::golden_tokenizers() / tokenizer);
   std::u32string points;
   for (size_t i = 0; i < text.size();) {
     const CodePoint c = decode_valid(text, i);
@@ -376,4 +379,4 @@ TEST(Entities, TagSchemes) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::engine

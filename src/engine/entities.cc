@@ -6,7 +6,7 @@
 #include "base/utf8.h"
 #include "text/unicode/unicode.h"
 
-namespace brim {
+namespace brim::engine {
 
 TagParts split_tag(std::string_view tag) {
   if (tag == "O") return {true, false, tag};
@@ -30,8 +30,8 @@ std::u32string code_points(std::string_view text) {
 }
 
 bool is_part_of_words(char32_t c) {
-  const unicode::Category g = unicode::category(c);
-  return unicode::is_letter(g) || unicode::is_number(g) || unicode::has(c, unicode::kCombining);
+  const text::unicode::Category g = text::unicode::category(c);
+  return text::unicode::is_letter(g) || text::unicode::is_number(g) || text::unicode::has(c, text::unicode::kCombining);
 }
 
 // One token that holds more than white space.
@@ -40,12 +40,12 @@ struct Piece {
   bool continues = false;  // marked with ##
 };
 
-std::vector<Piece> pieces_of(const std::u32string& text, const Encoding& e) {
+std::vector<Piece> pieces_of(const std::u32string& text, const text::Encoding& e) {
   std::vector<Piece> pieces;
   for (size_t i = 0; i < e.offsets.size(); ++i) {
     auto [begin, end] = e.offsets[i];
-    while (begin < end && unicode::is_white_space(text[static_cast<size_t>(begin)])) ++begin;
-    while (begin < end && unicode::is_white_space(text[static_cast<size_t>(end) - 1])) --end;
+    while (begin < end && text::unicode::is_white_space(text[static_cast<size_t>(begin)])) ++begin;
+    while (begin < end && text::unicode::is_white_space(text[static_cast<size_t>(end) - 1])) --end;
     if (begin < end) pieces.push_back({{i, begin, end}, e.tokens[i].starts_with("##")});
   }
   return pieces;
@@ -65,8 +65,8 @@ std::vector<bool> starts_by_spaces(const std::u32string& text, const std::vector
     while (inner_end > inner && !letter(inner_end - 1)) --inner_end;
     for (size_t p = first; p < next; ++p) {
       const bool overlaps = p > first && pieces[p].word.begin < pieces[p - 1].word.end;
-      const bool chinese = p > first && (unicode::is_cjk(text[static_cast<size_t>(pieces[p].word.begin)]) ||
-                                         unicode::is_cjk(text[static_cast<size_t>(pieces[p - 1].word.end) - 1]));
+      const bool chinese = p > first && (text::unicode::is_cjk(text[static_cast<size_t>(pieces[p].word.begin)]) ||
+                                         text::unicode::is_cjk(text[static_cast<size_t>(pieces[p - 1].word.end) - 1]));
       starts[p] = !overlaps && (p <= inner || p >= inner_end || chinese);
     }
   }
@@ -82,7 +82,8 @@ void trim_edges(const std::u32string& text, EncodedWord& word) {
   while (!is_part_of_words(text[static_cast<size_t>(word.end) - 1])) --word.end;
 }
 
-std::vector<EncodedWord> words_of(const std::u32string& text, const Encoding& e, const std::string& tokenizer_kind) {
+std::vector<EncodedWord> words_of(const std::u32string& text, const text::Encoding& e,
+                                  const std::string& tokenizer_kind) {
   const std::vector<Piece> pieces = pieces_of(text, e);
   const bool marked = tokenizer_kind == "wordpiece";
   std::vector<bool> starts;
@@ -104,11 +105,12 @@ std::vector<EncodedWord> words_of(const std::u32string& text, const Encoding& e,
 
 }  // namespace
 
-std::vector<EncodedWord> encoded_words(std::string_view text, const Encoding& e, const std::string& tokenizer_kind) {
+std::vector<EncodedWord> encoded_words(std::string_view text, const text::Encoding& e,
+                                       const std::string& tokenizer_kind) {
   return words_of(code_points(text), e, tokenizer_kind);
 }
 
-std::vector<Entity> group_entities(std::string_view raw, const Encoding& e, const std::string& tokenizer_kind,
+std::vector<Entity> group_entities(std::string_view raw, const text::Encoding& e, const std::string& tokenizer_kind,
                                    const float* scores, const std::vector<std::string>& labels) {
   const std::u32string text = code_points(replace_invalid_utf8(raw));
   const size_t K = labels.size();
@@ -143,4 +145,4 @@ std::vector<Entity> group_entities(std::string_view raw, const Encoding& e, cons
   return found;
 }
 
-}  // namespace brim
+}  // namespace brim::engine

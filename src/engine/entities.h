@@ -11,7 +11,7 @@
 
 #include "engine/engine.h"
 
-namespace brim {
+namespace brim::engine {
 
 // One tag of a tag set: "B-PER" (or S-, U-) is begin of PER, "I-PER" (or E-, L-) goes on with it, "O" and labels
 // without prefix keep their name as the type.
@@ -26,11 +26,12 @@ struct EncodedWord {
   int32_t begin, end;  // code points of the text, without white space around
 };
 // Special tokens and tokens that hold white space alone belong to no word. `text` is valid UTF-8.
-std::vector<EncodedWord> encoded_words(std::string_view text, const Encoding& encoding,
+std::vector<EncodedWord> encoded_words(std::string_view text, const text::Encoding& encoding,
                                        const std::string& tokenizer_kind);
 
 // `scores` is [tokens, K] for the tokens of `encoding` (special ones included; theirs are ignored).
-std::vector<Entity> group_entities(std::string_view text, const Encoding& encoding, const std::string& tokenizer_kind,
-                                   const float* scores, const std::vector<std::string>& labels);
+std::vector<Entity> group_entities(std::string_view text, const text::Encoding& encoding,
+                                   const std::string& tokenizer_kind, const float* scores,
+                                   const std::vector<std::string>& labels);
 
-}  // namespace brim
+}  // namespace brim::engine

@@ -3,7 +3,7 @@
 
 #include "text/vader/vader.h"
 
-namespace brim {
+namespace brim::engine {
 
 const std::vector<std::string>& vader_labels() {
   static const std::vector<std::string> names = {"negative", "neutral", "positive"};
@@ -16,7 +16,7 @@ const std::vector<std::string>& vader_score_names() {
 }
 
 void score_by_vader(std::string_view text, float* four) {
-  const VaderScores v = vader_scores(text);
+  const text::VaderScores v = text::vader_scores(text);
   four[0] = static_cast<float>(v.neg);
   four[1] = static_cast<float>(v.neu);
   four[2] = static_cast<float>(v.pos);
@@ -25,11 +25,11 @@ void score_by_vader(std::string_view text, float* four) {
 
 Choice choose_vader_label(const float* four) {
   const double compound = four[3];  // its four decimals survive being a float
-  const VaderLabelScores shares = vader_label_scores(compound);
-  const std::string_view label = vader_label(compound);
+  const text::VaderLabelScores shares = text::vader_label_scores(compound);
+  const std::string_view label = text::vader_label(compound);
   const auto& names = vader_labels();
   return {static_cast<int32_t>(std::find(names.begin(), names.end(), label) - names.begin()),
           static_cast<float>(std::max({shares.negative, shares.neutral, shares.positive}))};
 }
 
-}  // namespace brim
+}  // namespace brim::engine

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim {
+namespace brim::engine {
 
 struct Choice {
   int32_t label = -1;  // place among the model's labels
@@ -31,4 +31,4 @@ const std::vector<std::string>& vader_score_names();  // neg, neu, pos, compound
 void score_by_vader(std::string_view text, float* four);
 Choice choose_vader_label(const float* four);
 
-}  // namespace brim
+}  // namespace brim::engine

@@ -20,7 +20,7 @@
 #include "engine/label.h"
 #include "engine/window_queue.h"
 
-namespace brim {
+namespace brim::engine {
 namespace {
 
 // Bytes of rows the packer may hold before it closes a batch early; bounds memory when texts are long and cut short.
@@ -33,8 +33,8 @@ constexpr int64_t kLeastChunkBytes = 16 << 10;
 // A chunk's texts for one model. VADER has none.
 struct ModelTexts {
   TokenizedTexts tokens;
-  std::vector<Encoding> encodings;   // token models only
-  std::vector<float> window_scores;  // sequence outputs: [windows,width]; token outputs: [ids,width]
+  std::vector<text::Encoding> encodings;  // token models only
+  std::vector<float> window_scores;       // sequence outputs: [windows,width]; token outputs: [ids,width]
   int64_t truncated = 0;
 
   void keep_first(size_t texts, size_t windows, size_t ids) {
@@ -83,7 +83,7 @@ using Flow = ChunkFlow<Job>;
 
 class Run {
  public:
-  Run(const std::vector<TextModel*>& models, RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
+  Run(const std::vector<TextModel*>& models, rows::RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
       const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options)
       : models_(models),
         encoders_(encoders_of(models)),
@@ -150,14 +150,14 @@ class Run {
   int tokenizer_threads() const {
     if (options_.tokenizer_threads > 0) return options_.tokenizer_threads;
     const int cores = hardware_threads();
-    const auto on = [&](DeviceKind kind) {
+    const auto on = [&](device::DeviceKind kind) {
       return std::any_of(encoders_.begin(), encoders_.end(),
                          [&](const Encoder& encoder) { return encoder.engine->device().kind() == kind; });
     };
     // Beside a GPU the cores are free for text; on the CPU they compute, and one tokenizer keeps ahead of several
     // cores.
-    if (on(DeviceKind::cpu)) return std::max(1, cores / 8);
-    return on(DeviceKind::cuda) ? std::max(1, cores - 2) : cores;
+    if (on(device::DeviceKind::cpu)) return std::max(1, cores / 8);
+    return on(device::DeviceKind::cuda) ? std::max(1, cores - 2) : cores;
   }
 
   // How many chunks the packers may hold; on the CPU they are made shorter first.
@@ -165,7 +165,7 @@ class Run {
     double seconds_per_token = 0;
     bool cpu_tags = false;
     for (const auto& [model, engine] : encoders_)
-      if (engine->device().kind() == DeviceKind::cpu) {
+      if (engine->device().kind() == device::DeviceKind::cpu) {
         seconds_per_token += 1 / engine->plan().tokens_per_second;
         cpu_tags = cpu_tags || is_per_token(engine->output());
       }
@@ -231,7 +231,7 @@ class Run {
   }
 
   // False at the end, which is also where a stop ended the wait for a pipe.
-  bool next_chunk(RowChunk& rows) {
+  bool next_chunk(rows::RowChunk& rows) {
     try {
       return reader_.next_chunk(rows);
     } catch (const Error& error) {
@@ -260,7 +260,7 @@ class Run {
     tokenize_seconds_ += seconds;
   }
 
-  static void score_by_rules(const std::vector<size_t>& row_of_text, const RowChunk& rows, ChunkScores& out) {
+  static void score_by_rules(const std::vector<size_t>& row_of_text, const rows::RowChunk& rows, ChunkScores& out) {
     out.width = kVaderWidth;
     out.scores.assign(rows.size() * kVaderWidth, 0.0f);
     for (const size_t r : row_of_text) score_by_vader(rows.texts[r], &out.scores[r * kVaderWidth]);
@@ -528,7 +528,7 @@ class Run {
 
   // Windows of one text become its result.
   void merge(const Job& job, const Engine& engine, const ModelTexts& texts, ChunkScores& out) const {
-    const RowChunk& rows = job.out.rows;
+    const rows::RowChunk& rows = job.out.rows;
     const auto K = static_cast<size_t>(out.width);
     out.truncated.assign(rows.size(), 0);
     if (texts.truncated > 0)
@@ -560,10 +560,10 @@ class Run {
   }
 
   // The class of each word: that of its first token.
-  static void word_tags(std::span<const WordSpan> words, const Encoding& encoding, const std::vector<float>& scores,
-                        size_t K, std::vector<int32_t>& tags) {
+  static void word_tags(std::span<const text::WordSpan> words, const text::Encoding& encoding,
+                        const std::vector<float>& scores, size_t K, std::vector<int32_t>& tags) {
     for (const size_t token : first_tokens(encoding, words)) {
-      if (token == kNoToken) {
+      if (token == text::kNoToken) {
         tags.push_back(-1);
         continue;
       }
@@ -573,7 +573,7 @@ class Run {
 
   const std::vector<TextModel*>& models_;
   const std::vector<Encoder> encoders_;
-  RowSource& reader_;
+  rows::RowSource& reader_;
   const std::function<void(ScoredChunk&)>& sink_;
   const std::function<void(const PipelineStats&)>& progress_;
   const PipelineOptions& options_;
@@ -600,19 +600,19 @@ class Run {
 
 const Error* ScoredChunk::error(size_t row) const {
   const auto it =
-      std::lower_bound(errors.begin(), errors.end(), row, [](const RowError& e, size_t r) { return e.row < r; });
+      std::lower_bound(errors.begin(), errors.end(), row, [](const rows::RowError& e, size_t r) { return e.row < r; });
   return it != errors.end() && it->row == row ? &it->error : nullptr;
 }
 
-PipelineStats run_pipeline(TextModel& model, RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
+PipelineStats run_pipeline(TextModel& model, rows::RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options) {
   return run_pipeline(std::vector<TextModel*>{&model}, reader, sink, progress, options);
 }
 
-PipelineStats run_pipeline(const std::vector<TextModel*>& models, RowSource& reader,
+PipelineStats run_pipeline(const std::vector<TextModel*>& models, rows::RowSource& reader,
                            const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options) {
   return Run(models, reader, sink, progress, options).go();
 }
 
-}  // namespace brim
+}  // namespace brim::engine

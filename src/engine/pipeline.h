@@ -13,7 +13,7 @@
 #include "rows/row_reader.h"
 #include "text/words.h"
 
-namespace brim {
+namespace brim::engine {
 
 // What one model gave for a chunk of rows.
 struct ChunkScores {
@@ -27,9 +27,9 @@ struct ChunkScores {
 // A chunk of rows with its results, as the sink gets it: those of the first model and, where there are more, of the
 // others.
 struct ScoredChunk : ChunkScores {
-  RowChunk rows;
+  rows::RowChunk rows;
   std::vector<ChunkScores> others;
-  std::vector<RowError> errors;  // rows without a result, by row; what one model refuses has none of any
+  std::vector<rows::RowError> errors;  // rows without a result, by row; what one model refuses has none of any
   const Error* error(size_t row) const;
   ChunkScores& of(size_t model) { return model == 0 ? *this : others[model - 1]; }
   const ChunkScores& of(size_t model) const { return model == 0 ? *this : others[model - 1]; }
@@ -38,7 +38,7 @@ struct ScoredChunk : ChunkScores {
 struct PipelineOptions {
   int tokenizer_threads = 0;  // 0: by device
   // Token models: the words of each row, by its number over all inputs; ChunkScores::tags is then filled.
-  const std::vector<std::vector<WordSpan>>* words = nullptr;
+  const std::vector<std::vector<text::WordSpan>>* words = nullptr;
   // Set by a signal: the batches the device has begun are finished, rows up to the first one that is not scored are
   // handed out, the rest is dropped. Waiting for a pipe or for room ends within a fifth of a second.
   const std::atomic<bool>* stop = nullptr;
@@ -46,11 +46,11 @@ struct PipelineOptions {
 
 // Rows of `reader` through `model` to `sink`, which runs on one thread, in order. An error in any stage
 // stops the others and is thrown here.
-PipelineStats run_pipeline(TextModel& model, RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
+PipelineStats run_pipeline(TextModel& model, rows::RowSource& reader, const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options);
 // The same with several models in one pass over the rows. Those of one device were opened together.
-PipelineStats run_pipeline(const std::vector<TextModel*>& models, RowSource& reader,
+PipelineStats run_pipeline(const std::vector<TextModel*>& models, rows::RowSource& reader,
                            const std::function<void(ScoredChunk&)>& sink,
                            const std::function<void(const PipelineStats&)>& progress, const PipelineOptions& options);
 
-}  // namespace brim
+}  // namespace brim::engine

@@ -9,18 +9,21 @@
 #include "io/atomic_file.h"
 #include "model/fp8.h"
 
-namespace brim {
+namespace brim::engine {
+
+using ops::Precision;
+
 namespace {
 
 constexpr const char* kRecordFile = "brim.json";
 constexpr double kEnoughAgreement = 0.98;
 
 // fp8 as far as the model's widths let its products run in it.
-PrecisionChoice fp8_choice(const HfConfig& config) {
+plan::PrecisionChoice fp8_choice(const hub::HfConfig& config) {
   const int64_t H = config.hidden_size, F = config.intermediate_size;
-  if (fp8_takes(F, H)) return {Precision::fp8, "asked for"};
+  if (model::fp8_takes(F, H)) return {Precision::fp8, "asked for"};
   constexpr const char* kRule = "fp8 products need multiples of 16";
-  if (!fp8_takes(H, H))
+  if (!model::fp8_takes(H, H))
     return {Precision::bf16, fmt::format("fp8 was asked for; hidden size {} runs in bf16: {}", H, kRule)};
   return {Precision::fp8, fmt::format("asked for; feed-forward products run in bf16: its size is {}, {}", F, kRule)};
 }
@@ -38,20 +41,20 @@ double recorded_int8_agreement(const std::filesystem::path& dir) {
 
 void record_int8_agreement(const std::filesystem::path& dir, double agreement, int64_t rows) {
   const nlohmann::ordered_json json = {{"version", 1}, {"int8_agreement", agreement}, {"int8_agreement_rows", rows}};
-  write_file_atomically(dir / kRecordFile, json.dump(2) + "\n");
+  io::write_file_atomically(dir / kRecordFile, json.dump(2) + "\n");
 }
 
-PrecisionChoice choose_precision(const std::string& asked, const DeviceProfile& device, const HfConfig& config,
-                                 const std::filesystem::path& dir) {
-  if (asked == "auto" && device.kind == DeviceKind::cpu) {
+plan::PrecisionChoice choose_precision(const std::string& asked, const plan::DeviceProfile& device,
+                                       const hub::HfConfig& config, const std::filesystem::path& dir) {
+  if (asked == "auto" && device.kind == device::DeviceKind::cpu) {
     if (config.quantization) return {Precision::int8, "the model is stored in int8"};
     const double agreement = recorded_int8_agreement(dir);
     if (agreement >= kEnoughAgreement)
       return {Precision::int8, fmt::format("its int8 labels were measured to agree on {:.2f} %", agreement * 100)};
   }
-  const PrecisionChoice choice =
-      resolve_precision(read_setting("precision", asked, read_precision), device, Task::score);
+  const plan::PrecisionChoice choice =
+      resolve_precision(read_setting("precision", asked, plan::read_precision), device, plan::Task::score);
   return choice.precision == Precision::fp8 ? fp8_choice(config) : choice;
 }
 
-}  // namespace brim
+}  // namespace brim::engine

@@ -8,15 +8,15 @@
 #include "hub/hf_config.h"
 #include "plan/resolve.h"
 
-namespace brim {
+namespace brim::engine {
 
 // As resolve_precision for scoring; and on a CPU "auto" is int8 when the directory records enough agreement with fp32,
 // and fp8 is bf16 where the model's hidden size is none that fp8 products take.
-PrecisionChoice choose_precision(const std::string& asked, const DeviceProfile& device, const HfConfig& config,
-                                 const std::filesystem::path& dir);
+plan::PrecisionChoice choose_precision(const std::string& asked, const plan::DeviceProfile& device,
+                                       const hub::HfConfig& config, const std::filesystem::path& dir);
 
 // Agreement of int8 labels with fp32's, as `brim eval --record-agreement` wrote it; negative if never measured.
 double recorded_int8_agreement(const std::filesystem::path& dir);
 void record_int8_agreement(const std::filesystem::path& dir, double agreement, int64_t rows);
 
-}  // namespace brim
+}  // namespace brim::engine

@@ -16,7 +16,7 @@
 #include "monitor/host.h"
 #include "monitor/nvml.h"
 
-namespace brim {
+namespace brim::engine {
 namespace {
 
 double clock_seconds(clockid_t clock) {
@@ -25,17 +25,17 @@ double clock_seconds(clockid_t clock) {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
-std::string compute(const Plan& plan) {
-  if (plan.device.kind != DeviceKind::cpu) return "compute (the card was busy)";
+std::string compute(const plan::Plan& plan) {
+  if (plan.device.kind != device::DeviceKind::cpu) return "compute (the card was busy)";
   const int threads = plan.device.threads, cores = hardware_threads();
   if (threads < cores) return fmt::format("compute with {} of {} cores (`threads`)", threads, cores);
   return cores == 1 ? "compute (the core was busy)" : "compute (all cores were busy)";
 }
 
 // A run short of 90 % busy waited for one of its stages; which one shows in who else was working all the time.
-std::string what_held_back(const Plan& plan, const PipelineStats& s, double busy) {
+std::string what_held_back(const plan::Plan& plan, const PipelineStats& s, double busy) {
   const double seconds = std::max(1e-9, s.seconds);
-  const bool cpu = plan.device.kind == DeviceKind::cpu;
+  const bool cpu = plan.device.kind == device::DeviceKind::cpu;
   if (cpu && s.other_cpu_seconds > 0.25 * seconds * plan.device.threads) return "other processes on the CPU";
   const double filled = s.batches > 0 ? static_cast<double>(s.tokens) / static_cast<double>(s.batches) : 0;
   if (busy >= 0.9) {
@@ -72,7 +72,7 @@ std::map<int, double> CpuClock::task_run_delays() {
   return delays;
 }
 
-RunStats run_stats(const ModelShape* shape, const Plan* plan, const PipelineStats& s) {
+RunStats run_stats(const model::ModelShape* shape, const plan::Plan* plan, const PipelineStats& s) {
   RunStats r;
   const double seconds = std::max(1e-9, s.seconds);
   r.rows = s.rows;
@@ -98,9 +98,9 @@ RunStats run_stats(const ModelShape* shape, const Plan* plan, const PipelineStat
   return r;
 }
 
-int64_t held_bytes(const Device& device) {
-  if (device.kind() != DeviceKind::cuda) return peak_resident_bytes();
-  return Nvml().own_bytes(device.pci_bus_id()).value_or(-1);
+int64_t held_bytes(const device::Device& device) {
+  if (device.kind() != device::DeviceKind::cuda) return monitor::peak_resident_bytes();
+  return monitor::Nvml().own_bytes(device.pci_bus_id()).value_or(-1);
 }
 
 void reset_peak_resident() { std::ofstream("/proc/self/clear_refs") << "5"; }
@@ -128,4 +128,4 @@ int64_t CpuClock::major_faults() {
   return usage.ru_majflt;
 }
 
-}  // namespace brim
+}  // namespace brim::engine

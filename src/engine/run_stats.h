@@ -11,7 +11,7 @@
 #include "monitor/host.h"
 #include "plan/plan.h"
 
-namespace brim {
+namespace brim::engine {
 
 struct PipelineStats {
   int64_t rows = 0, bad_rows = 0, truncated_rows = 0, tokens = 0, batches = 0;
@@ -47,11 +47,11 @@ struct RunStats {
 };
 
 // `shape` and `plan` null: VADER.
-RunStats run_stats(const ModelShape* shape, const Plan* plan, const PipelineStats& counted);
+RunStats run_stats(const model::ModelShape* shape, const plan::Plan* plan, const PipelineStats& counted);
 
 // What this process holds: on its card (NVML, by process) or, computing on the CPU, its peak resident set. Negative:
 // unknown.
-int64_t held_bytes(const Device& device);
+int64_t held_bytes(const device::Device& device);
 // Starts the peak of the resident set anew, so that models measured one after another do not share it.
 void reset_peak_resident();
 
@@ -65,4 +65,4 @@ struct CpuClock {
   static int64_t major_faults();
 };
 
-}  // namespace brim
+}  // namespace brim::engine

@@ -8,7 +8,10 @@
 #include "base/clock.h"
 #include "base/timeline.h"
 
-namespace brim {
+namespace brim::engine {
+
+using batch::PackedBatch;
+
 namespace {
 
 // Interactive batches before bulk work has a turn: it keeps a fifth of the device under the heaviest load.
@@ -186,7 +189,7 @@ void Interactive::close() {
 
 // --- the device's thread ---
 
-Scheduler::Scheduler(std::shared_ptr<Device> device) : device_(std::move(device)), process_(::getpid()) {}
+Scheduler::Scheduler(std::shared_ptr<device::Device> device) : device_(std::move(device)), process_(::getpid()) {}
 
 Scheduler::~Scheduler() {
   if (process_ != ::getpid()) {  // a child of fork(): the thread is the parent's
@@ -248,7 +251,7 @@ void Scheduler::wait(Lock& lock) {
   {
     std::optional<ScopedZone> zone;
     if (bulk) zone.emplace(Zone::wait_input);
-    if (device_->kind() == DeviceKind::cuda) {
+    if (device_->kind() == device::DeviceKind::cuda) {
       const uint64_t seen = arrivals_.load();
       lock.unlock();
       while (arrivals_.load(std::memory_order_relaxed) == seen && now_ns() - since < kSpinNs) {
@@ -471,4 +474,4 @@ void Scheduler::fail_all(Lock& lock, std::exception_ptr failure) {
   progress_.notify_all();
 }
 
-}  // namespace brim
+}  // namespace brim::engine

@@ -25,14 +25,14 @@
 #include "engine/tokenized_texts.h"
 #include "engine/window_results.h"
 
-namespace brim {
+namespace brim::engine {
 
 class Scheduler;
 
 // One caller's packed batches for one model.
 class Bulk {
  public:
-  using Collect = std::function<void(const PackedBatch&, const float* result)>;
+  using Collect = std::function<void(const batch::PackedBatch&, const float* result)>;
   // `collect` is called on the scheduler's thread, batch by batch in their order.
   Bulk(Scheduler& scheduler, BatchRunner& runner, Collect collect);
   ~Bulk();  // what was not begun is dropped, the rest waited for
@@ -43,16 +43,16 @@ class Bulk {
   // failed, the device or `collect`.
   bool wait_room(const std::atomic<bool>* stop = nullptr);
   // Takes the batch's contents and hands back storage of a used one. Call with room.
-  void submit(PackedBatch& batch, Launch launch = Launch::ops);
-  bool wait_one();                       // until one more batch was collected; false: none is under way
-  void finish();                         // until all were
-  std::vector<PackedBatch> take_back();  // those the device has not begun
-  double busy_seconds() const;           // of the device, for what was collected
+  void submit(batch::PackedBatch& batch, Launch launch = Launch::ops);
+  bool wait_one();                              // until one more batch was collected; false: none is under way
+  void finish();                                // until all were
+  std::vector<batch::PackedBatch> take_back();  // those the device has not begun
+  double busy_seconds() const;                  // of the device, for what was collected
 
  private:
   friend class Scheduler;
   struct Item {
-    PackedBatch batch;
+    batch::PackedBatch batch;
     Launch launch;
   };
   bool has_work() const { return !waiting_.empty(); }
@@ -62,7 +62,7 @@ class Bulk {
   BatchRunner& runner_;
   const Collect collect_;
   std::deque<Item> waiting_;  // this and what follows under the scheduler's lock
-  std::vector<PackedBatch> spare_;
+  std::vector<batch::PackedBatch> spare_;
   size_t begun_ = 0;  // by the device, not yet collected
   uint64_t collected_ = 0;
   double busy_seconds_ = 0;
@@ -86,7 +86,7 @@ using PendingTexts = std::vector<std::unique_ptr<PendingText>>;
 class Interactive {
  public:
   struct Limits {
-    PackLimits pack;  // of one batch
+    batch::PackLimits pack;  // of one batch
     int64_t position_offset = 0;
     int64_t width = 0;  // floats per row of a result
     bool per_token = false;
@@ -124,7 +124,7 @@ class Scheduler {
  public:
   // Starts its thread with the first work. Every BatchRunner given to Bulk and Interactive must outlive them, and
   // belongs to the scheduler's thread while they are there.
-  explicit Scheduler(std::shared_ptr<Device> device);
+  explicit Scheduler(std::shared_ptr<device::Device> device);
   ~Scheduler();
 
   // Runs `work` on the scheduler's thread with nothing in flight, and waits. What it throws is thrown here.
@@ -156,7 +156,7 @@ class Scheduler {
   void run(Lock& lock, Bulk& bulk);
   void run(Lock& lock, Interactive& texts);
   bool collect_oldest(Lock& lock);
-  void pack(Interactive& texts, PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);
+  void pack(Interactive& texts, batch::PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);
   void collect(Interactive& texts, const std::vector<Piece>& pieces, const WindowResults& results);
   bool has_work() const;  // that is not in flight
   void wait(Lock& lock);
@@ -166,7 +166,7 @@ class Scheduler {
   template <class Fn>
   bool guarded(Lock& lock, Fn&& fn);  // on the device, without the lock; false: it failed
 
-  const std::shared_ptr<Device> device_;
+  const std::shared_ptr<device::Device> device_;
   const int process_;
   mutable std::mutex mutex_;
   std::condition_variable work_, progress_;  // for the scheduler's thread; for those that wait for it
@@ -179,8 +179,8 @@ class Scheduler {
   std::exception_ptr failure_;
   double starved_seconds_ = 0;
   bool ending_ = false;
-  PackedBatch batch_;  // of interactive texts; storage circulates
+  batch::PackedBatch batch_;  // of interactive texts; storage circulates
   std::thread thread_;
 };
 
-}  // namespace brim
+}  // namespace brim::engine

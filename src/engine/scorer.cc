@@ -25,10 +25,10 @@ namespace {
 constexpr size_t kFewBytes = 32 << 10;
 
 // Texts of the caller, chunk by chunk; nothing is copied.
-class TextSource : public RowSource {
+class TextSource : public rows::RowSource {
  public:
   TextSource(std::span<const std::string_view> texts, std::stop_token stop) : texts_(texts), stop_(std::move(stop)) {}
-  bool next_chunk(RowChunk& chunk) override {
+  bool next_chunk(rows::RowChunk& chunk) override {
     if (next_ == texts_.size() || stop_.stop_requested()) return false;
     chunk.first_row = static_cast<int64_t>(next_);
     for (size_t bytes = 0; next_ < texts_.size() && bytes < bytes_ && chunk.size() < kRows; ++next_) {
@@ -68,11 +68,11 @@ auto at(std::vector<T>& values, size_t place) {
 }
 
 // A request on its way.
-struct PendingRequest : PendingText {
+struct PendingRequest : engine::PendingText {
   Completion* completion = nullptr;
   uint64_t ticket = 0;
   std::string text;  // taggers, as is the encoding
-  Encoding encoding;
+  text::Encoding encoding;
 };
 
 // The answers of one batch, completion by completion.
@@ -117,20 +117,20 @@ class Columns {
 };
 
 // Many texts through `model`. `finish` is called for every row that has scores.
-Predictions score_many(TextModel& model, int threads, std::span<const std::string_view> texts, std::stop_token stop,
-                       const std::function<void(size_t)>& progress, Columns& columns,
+Predictions score_many(engine::TextModel& model, int threads, std::span<const std::string_view> texts,
+                       std::stop_token stop, const std::function<void(size_t)>& progress, Columns& columns,
                        const std::function<void(Predictions&, size_t row)>& finish) {
   std::atomic<bool> stopped{false};
   const std::stop_callback on_stop(stop, [&] { stopped = true; });
-  PipelineOptions options;
+  engine::PipelineOptions options;
   options.stop = &stopped;
   options.tokenizer_threads = threads;
   Predictions& p = columns.predictions();
   TextSource source(texts, stop);
   size_t done = 0;
-  const auto collect = [&](ScoredChunk& chunk) {
+  const auto collect = [&](engine::ScoredChunk& chunk) {
     const auto first = static_cast<size_t>(chunk.rows.first_row);
-    for (const RowError& e : chunk.errors) p.errors.emplace_back(first + e.row, e.error);
+    for (const rows::RowError& e : chunk.errors) p.errors.emplace_back(first + e.row, e.error);
     std::copy(chunk.truncated.begin(), chunk.truncated.end(), at(p.truncated, first));
     if (!p.entities.empty()) std::move(chunk.entities.begin(), chunk.entities.end(), at(p.entities, first));
     if (p.width > 0) std::copy(chunk.scores.begin(), chunk.scores.end(), at(p.scores, first * p.width));
@@ -150,7 +150,7 @@ Predictions score_many(TextModel& model, int threads, std::span<const std::strin
 
 class EncoderScorer final : public Scorer {
  public:
-  EncoderScorer(std::unique_ptr<Engine> engine, const ScorerOptions& options)
+  EncoderScorer(std::unique_ptr<engine::Engine> engine, const ScorerOptions& options)
       : engine_(std::move(engine)), options_(options), width_(static_cast<size_t>(engine_->width())) {
     kind_ = options.pooling                   ? ModelKind::embedder
             : is_per_token(engine_->output()) ? ModelKind::tagger
@@ -176,13 +176,13 @@ class EncoderScorer final : public Scorer {
   std::string precision() const override { return precision_name(engine_->precision()); }
 
   MemoryPlan plan() const override {
-    const Plan& plan = engine_->plan();
+    const plan::Plan& plan = engine_->plan();
     MemoryPlan p;
     p.limit_bytes = plan.limit_bytes;
     p.peak_bytes = plan.peak_bytes;
-    for (size_t tag = 0; tag < kTagCount; ++tag)
-      if (const int64_t bytes = plan.bytes[static_cast<Tag>(tag)]; bytes > 0)
-        p.bytes.emplace_back(tag_name(static_cast<Tag>(tag)), bytes);
+    for (size_t tag = 0; tag < memory::kTagCount; ++tag)
+      if (const int64_t bytes = plan.bytes[static_cast<memory::Tag>(tag)]; bytes > 0)
+        p.bytes.emplace_back(tag_name(static_cast<memory::Tag>(tag)), bytes);
     p.tokens_per_batch = plan.token_budget;
     p.tokens_per_interactive_batch = engine_->serving_tokens();
     p.tokens_per_second = plan.tokens_per_second;
@@ -229,18 +229,19 @@ class EncoderScorer final : public Scorer {
     answer_one(request, completion, std::move(prediction));
   }
 
-  Interactive& interactive() {
-    if (Interactive* ready = interactive_ready_.load(std::memory_order_acquire)) return *ready;
+  engine::Interactive& interactive() {
+    if (engine::Interactive* ready = interactive_ready_.load(std::memory_order_acquire)) return *ready;
     std::lock_guard lock(interactive_mutex_);
     if (!interactive_) {
-      interactive_ = engine_->interactive([this](PendingTexts& texts) { answer(texts); }, options_.queue_seconds);
+      interactive_ =
+          engine_->interactive([this](engine::PendingTexts& texts) { answer(texts); }, options_.queue_seconds);
       if (closed_) interactive_->close();
       interactive_ready_.store(interactive_.get(), std::memory_order_release);
     }
     return *interactive_;
   }
 
-  void answer(PendingTexts& texts) {
+  void answer(engine::PendingTexts& texts) {
     std::vector<std::pair<Completion*, Answer>> answers;
     answers.reserve(texts.size());
     for (const auto& text : texts) {
@@ -261,8 +262,8 @@ class EncoderScorer final : public Scorer {
     if (kind_ == ModelKind::tagger) {
       std::vector<float> scores;
       engine_->token_scores(request.tokens, 0, request.encoding, request.scores, scores);
-      p.entities =
-          group_entities(request.text, request.encoding, engine_->tokenizer().kind(), scores.data(), engine_->labels());
+      p.entities = engine::group_entities(request.text, request.encoding, engine_->tokenizer().kind(), scores.data(),
+                                          engine_->labels());
       return p;
     }
     std::vector<float> merged(width_);
@@ -272,7 +273,7 @@ class EncoderScorer final : public Scorer {
       p.embedding = std::move(merged);
       return p;
     }
-    const Choice choice = choose_label(merged);
+    const engine::Choice choice = engine::choose_label(merged);
     p.label = engine_->labels()[static_cast<size_t>(choice.label)];
     p.score = choice.score;
     p.scores = std::move(merged);
@@ -285,7 +286,7 @@ class EncoderScorer final : public Scorer {
       if (options_.normalize) normalize(scores, width_);
       return;
     }
-    const Choice choice = choose_label({scores, width_});
+    const engine::Choice choice = engine::choose_label({scores, width_});
     p.labels[row] = choice.label;
     p.label_scores[row] = choice.score;
   }
@@ -296,7 +297,7 @@ class EncoderScorer final : public Scorer {
     Predictions& p = columns.predictions();
     std::vector<std::string_view> good;
     std::vector<size_t> rows;
-    TokenizedTexts tokens;
+    engine::TokenizedTexts tokens;
     for (size_t i = 0; i < texts.size(); ++i) {
       std::optional<Error> error;
       if (!is_valid_utf8(texts[i]))
@@ -325,7 +326,7 @@ class EncoderScorer final : public Scorer {
     return columns.finish(texts.size());
   }
 
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<engine::Engine> engine_;
   const ScorerOptions options_;
   const size_t width_;
   ModelKind kind_;
@@ -333,8 +334,8 @@ class EncoderScorer final : public Scorer {
   const int process_ = ::getpid();
   std::atomic<bool> closed_{false};
   std::mutex interactive_mutex_;
-  std::unique_ptr<Interactive> interactive_;  // made for the first submit(): it captures graphs
-  std::atomic<Interactive*> interactive_ready_{nullptr};
+  std::unique_ptr<engine::Interactive> interactive_;  // made for the first submit(): it captures graphs
+  std::atomic<engine::Interactive*> interactive_ready_{nullptr};
 };
 
 // Rules cost less than handing a text to another thread: they are applied where the text comes in.
@@ -342,8 +343,8 @@ class RulesScorer final : public Scorer {
  public:
   explicit RulesScorer(const ScorerOptions& options) : threads_(options.threads) {}
   ModelKind kind() const override { return ModelKind::rules; }
-  const std::vector<std::string>& labels() const override { return vader_labels(); }
-  const std::vector<std::string>& score_names() const override { return vader_score_names(); }
+  const std::vector<std::string>& labels() const override { return engine::vader_labels(); }
+  const std::vector<std::string>& score_names() const override { return engine::vader_score_names(); }
   std::string device() const override { return "cpu"; }
   std::string precision() const override { return "exact"; }
   MemoryPlan plan() const override { return {}; }
@@ -360,10 +361,10 @@ class RulesScorer final : public Scorer {
       p.error = TextSource::not_utf8();
     if (!p.error) {
       const int64_t since = now_ns();
-      p.scores.resize(kVaderWidth);
-      score_by_vader(request.text, p.scores.data());
-      const Choice choice = choose_vader_label(p.scores.data());
-      p.label = vader_labels()[static_cast<size_t>(choice.label)];
+      p.scores.resize(engine::kVaderWidth);
+      engine::score_by_vader(request.text, p.scores.data());
+      const engine::Choice choice = engine::choose_vader_label(p.scores.data());
+      p.label = engine::vader_labels()[static_cast<size_t>(choice.label)];
       p.score = choice.score;
       p.timing.computed = seconds_since(since);
     }
@@ -373,10 +374,10 @@ class RulesScorer final : public Scorer {
   Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
                     const std::function<void(size_t)>& progress) override {
     if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
-    Columns columns(texts.size(), kVaderWidth, true, false);
-    RulesModel rules;
+    Columns columns(texts.size(), engine::kVaderWidth, true, false);
+    engine::RulesModel rules;
     return score_many(rules, threads_, texts, stop, progress, columns, [](Predictions& p, size_t row) {
-      const Choice choice = choose_vader_label(&p.scores[row * kVaderWidth]);
+      const engine::Choice choice = engine::choose_vader_label(&p.scores[row * engine::kVaderWidth]);
       p.labels[row] = choice.label;
       p.label_scores[row] = choice.score;
     });
@@ -407,13 +408,13 @@ Completion::~Completion() = default;
 Scorer::~Scorer() = default;
 
 std::shared_ptr<Scorer> Scorer::open(const ScorerOptions& options) {
-  const ModelPlaces places = model_places(model_roots());
-  const std::string model = options.model.empty() ? default_model() : options.model;
-  if (names_vader(model)) {
+  const hub::ModelPlaces places = hub::model_places(hub::model_roots());
+  const std::string model = options.model.empty() ? hub::default_model() : options.model;
+  if (hub::names_vader(model)) {
     if (options.pooling) fail(ErrorCode::usage, "`model=vader`: rules have no vectors; name a model directory");
     return std::make_shared<RulesScorer>(options);
   }
-  EngineOptions engine;
+  engine::EngineOptions engine;
   engine.model_dir = resolve_model(model, places);
   engine.device = options.device;
   engine.precision = options.precision;
@@ -421,8 +422,9 @@ std::shared_ptr<Scorer> Scorer::open(const ScorerOptions& options) {
   engine.memory_limit = options.memory_limit;
   engine.max_length = options.max_length;
   engine.long_text = options.long_text;
-  if (options.pooling) engine.output = *options.pooling == Pooling::mean ? Output::mean_hidden : Output::cls_hidden;
-  return std::make_shared<EncoderScorer>(Engine::open(engine), options);
+  if (options.pooling)
+    engine.output = *options.pooling == Pooling::mean ? model::Output::mean_hidden : model::Output::cls_hidden;
+  return std::make_shared<EncoderScorer>(engine::Engine::open(engine), options);
 }
 
 std::future<Prediction> Scorer::submit(const Request& request) {

@@ -18,7 +18,7 @@
 #include "engine/engine.h"
 #include "model/golden_models.h"
 
-namespace brim {
+namespace brim::engine {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -63,7 +63,7 @@ class ScorerTest : public ::testing::Test {
  protected:
   ScorerOptions options(const char* model = "bert_sequence") {
     const auto dir = temp_.path() / model;
-    if (!std::filesystem::exists(dir)) put_golden_model(dir, model);
+    if (!std::filesystem::exists(dir)) model::put_golden_model(dir, model);
     ScorerOptions o;
     o.model = dir.string();
     o.device = "cpu";
@@ -334,4 +334,4 @@ TEST_F(ScorerTest, AChildOfForkIsToldAndMayEnd) {
 #endif
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::engine

@@ -9,7 +9,7 @@
 #include "base/timeline.h"
 #include "memory/placement.h"
 
-namespace brim {
+namespace brim::engine {
 namespace {
 
 struct Size {
@@ -34,42 +34,43 @@ constexpr std::array<Size, 14> kSizes = {{{16, 1},
 
 struct SmallBatches::Bucket {
   Size size{};
-  BatchView view;               // on the device
+  ops::BatchView view;          // on the device
   std::array<int64_t, 4> at{};  // of ids, positions, starts, order in the staged bytes
   int64_t bytes = 0;
-  std::unique_ptr<Graph> graph;
+  std::unique_ptr<device::Graph> graph;
 };
 
-SmallBatches::SmallBatches(Device& device, Stream& stream, ForwardRunner& forward, const BatchLimits& limits,
-                           Output output, int64_t width, PlannedMemory* planned)
+SmallBatches::SmallBatches(device::Device& device, device::Stream& stream, model::ForwardRunner& forward,
+                           const model::BatchLimits& limits, model::Output output, int64_t width,
+                           memory::PlannedMemory* planned)
     : stream_(stream), done_(make_event(device, false)) {
   int64_t bytes = 0, rows = 0;
   for (const Size& size : kSizes) {
     if (size.tokens > limits.tokens || size.sequences > limits.sequences) continue;
     auto bucket = std::make_unique<Bucket>();
     bucket->size = size;
-    BatchView& v = bucket->view;
+    ops::BatchView& v = bucket->view;
     v.T = size.tokens;
     v.B = size.sequences;
     v.S = std::min(size.tokens, limits.longest);
-    v.n_long = v.S > kShortTokens ? v.B : 0;
+    v.n_long = v.S > ops::kShortTokens ? v.B : 0;
     const std::array<int64_t, 4> counts = {size.tokens, size.tokens, size.sequences + 1, size.sequences};
     for (size_t i = 0; i < counts.size(); ++i) {
       bucket->at[i] = bucket->bytes;
-      bucket->bytes += align_up(counts[i] * 4);
+      bucket->bytes += memory::align_up(counts[i] * 4);
     }
     bytes = std::max(bytes, bucket->bytes);
     rows = std::max(rows, is_per_token(output) ? size.tokens : size.sequences);
     buckets_.push_back(std::move(bucket));
   }
   host_ = device.allocate_host(static_cast<size_t>(bytes));
-  device_ = Ledger::allocate(device, planned, Tag::graphs, "small batches", bytes);
+  device_ = memory::Ledger::allocate(device, planned, memory::Tag::graphs, "small batches", bytes);
   result_ = device.allocate_host(static_cast<size_t>(rows * width * 4));
   std::memset(host_.data(), 0, host_.bytes());
   for (const auto& bucket : buckets_) {
-    BatchView& v = bucket->view;
+    ops::BatchView& v = bucket->view;
     const auto view = [&](size_t i, int64_t n) {
-      return TensorView(static_cast<char*>(device_.data()) + bucket->at[i], DType::i32, {n});
+      return tensor::TensorView(static_cast<char*>(device_.data()) + bucket->at[i], tensor::DType::i32, {n});
     };
     v.ids = view(0, v.T);
     v.positions = view(1, v.T);
@@ -77,7 +78,7 @@ SmallBatches::SmallBatches(Device& device, Stream& stream, ForwardRunner& forwar
     v.order = view(3, v.B);
     const auto all = [&] {
       stream_.copy(device_.data(), host_.data(), static_cast<size_t>(bucket->bytes));
-      const TensorView result = forward.run(stream_, v);
+      const tensor::TensorView result = forward.run(stream_, v);
       stream_.copy(result_.data(), result.data, static_cast<size_t>(result.bytes()));
     };
     all();  // loads what a capture must not load: here on sequences of no tokens
@@ -96,7 +97,7 @@ SmallBatches::SmallBatches(Device& device, Stream& stream, ForwardRunner& forwar
 
 SmallBatches::~SmallBatches() = default;
 
-SmallBatches::Bucket* SmallBatches::find(const PackedBatch& batch) const {
+SmallBatches::Bucket* SmallBatches::find(const batch::PackedBatch& batch) const {
   for (const auto& b : buckets_) {
     // A sequence that is not there starts behind the last token, so that row must exist.
     const int64_t tokens = batch.tokens() + (batch.sequences() < b->size.sequences ? 1 : 0);
@@ -105,7 +106,7 @@ SmallBatches::Bucket* SmallBatches::find(const PackedBatch& batch) const {
   return nullptr;
 }
 
-void SmallBatches::launch(const PackedBatch& batch) {
+void SmallBatches::launch(const batch::PackedBatch& batch) {
   const Bucket& b = *find(batch);
   auto* host = static_cast<char*>(host_.data());
   const auto put = [&](size_t i, const std::vector<int32_t>& from, int64_t count, int32_t rest) {
@@ -131,4 +132,4 @@ const float* SmallBatches::wait() {
   return static_cast<const float*>(result_.data());
 }
 
-}  // namespace brim
+}  // namespace brim::engine

@@ -14,30 +14,31 @@
 #include "memory/ledger.h"
 #include "model/forward_runner.h"
 
-namespace brim {
+namespace brim::engine {
 
 class SmallBatches {
  public:
   // Captures every bucket that fits `limits`, on a stream that can capture; about a millisecond each.
-  SmallBatches(Device& device, Stream& stream, ForwardRunner& forward, const BatchLimits& limits, Output output,
-               int64_t width, PlannedMemory* planned = nullptr);
+  SmallBatches(device::Device& device, device::Stream& stream, model::ForwardRunner& forward,
+               const model::BatchLimits& limits, model::Output output, int64_t width,
+               memory::PlannedMemory* planned = nullptr);
   ~SmallBatches();
 
-  bool takes(const PackedBatch& batch) const { return find(batch) != nullptr; }
+  bool takes(const batch::PackedBatch& batch) const { return find(batch) != nullptr; }
   // Launches it without waiting; one at a time, between launch() and wait() it is running().
-  void launch(const PackedBatch& batch);
+  void launch(const batch::PackedBatch& batch);
   bool running() const { return running_; }
   const float* wait();  // valid until the next launch
 
  private:
   struct Bucket;
-  Bucket* find(const PackedBatch& batch) const;
+  Bucket* find(const batch::PackedBatch& batch) const;
 
-  Stream& stream_;
+  device::Stream& stream_;
   std::vector<std::unique_ptr<Bucket>> buckets_;  // smallest first
-  DeviceBuffer host_, device_, result_;           // shared: one batch runs at a time
-  std::unique_ptr<Event> done_;
+  device::DeviceBuffer host_, device_, result_;   // shared: one batch runs at a time
+  std::unique_ptr<device::Event> done_;
   bool running_ = false;
 };
 
-}  // namespace brim
+}  // namespace brim::engine

@@ -10,7 +10,7 @@
 #include "engine/run_stats.h"
 #include "model/encoder.h"
 
-namespace brim {
+namespace brim::engine {
 
 class Engine;
 
@@ -20,7 +20,7 @@ class TextModel {
   virtual std::string name() const = 0;  // its directory; "vader"
   virtual const std::vector<std::string>& labels() const = 0;
   virtual const std::vector<std::string>& score_names() const { return labels(); }
-  virtual Output output() const = 0;
+  virtual model::Output output() const = 0;
   virtual int64_t width() const = 0;  // floats per text of a result (token outputs: per token)
   virtual bool multi_label() const { return false; }
   virtual Choice choose(const float* scores) const = 0;
@@ -54,7 +54,7 @@ class RulesModel final : public TextModel {
   std::string name() const override { return "vader"; }
   const std::vector<std::string>& labels() const override { return vader_labels(); }
   const std::vector<std::string>& score_names() const override { return vader_score_names(); }
-  Output output() const override { return Output::sequence_scores; }
+  model::Output output() const override { return model::Output::sequence_scores; }
   int64_t width() const override { return kVaderWidth; }
   Choice choose(const float* scores) const override { return choose_vader_label(scores); }
   std::string device_name() const override { return "cpu"; }
@@ -62,9 +62,9 @@ class RulesModel final : public TextModel {
   RunStats stats() const override {
     RunStats s = run_stats(nullptr, nullptr, counted());
     s.tokens = 0;
-    s.peak_bytes = peak_resident_bytes();
+    s.peak_bytes = monitor::peak_resident_bytes();
     return s;
   }
 };
 
-}  // namespace brim
+}  // namespace brim::engine

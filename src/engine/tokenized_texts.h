@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace brim {
+namespace brim::engine {
 
 // One text, tokenized and cut into windows the model can take.
 struct TokenizedText {
@@ -30,4 +30,4 @@ struct TokenizedTexts {
   }
 };
 
-}  // namespace brim
+}  // namespace brim::engine

@@ -6,13 +6,13 @@
 #include "base/clock.h"
 #include "base/timeline.h"
 
-namespace brim {
+namespace brim::engine {
 
 WindowQueue::WindowQueue(Engine& engine, std::function<void(const WindowResults&)> collect)
     : engine_(engine), packer_(engine.pack_limits(), engine.shape().position_offset) {
   const auto width = static_cast<size_t>(engine.width());
   const bool per_token = is_per_token(engine.output());
-  bulk_ = engine.bulk([=, collect = std::move(collect)](const PackedBatch& batch, const float* result) {
+  bulk_ = engine.bulk([=, collect = std::move(collect)](const batch::PackedBatch& batch, const float* result) {
     ScopedZone zone(Zone::collect, batch.tokens());
     collect(WindowResults(batch, result, width, per_token));
   });
@@ -46,7 +46,7 @@ void WindowQueue::submit_all(Launch single) {
 std::optional<uint64_t> WindowQueue::take_back() {
   std::optional<uint64_t> lowest;
   const auto take = [&](uint64_t ticket) { lowest = std::min(lowest.value_or(ticket), ticket); };
-  for (const PackedBatch& batch : bulk_->take_back()) {
+  for (const batch::PackedBatch& batch : bulk_->take_back()) {
     --batches_;
     tokens_ -= batch.tokens();
     sum_squares_ -= batch.sum_squares;
@@ -56,4 +56,4 @@ std::optional<uint64_t> WindowQueue::take_back() {
   return lowest;
 }
 
-}  // namespace brim
+}  // namespace brim::engine

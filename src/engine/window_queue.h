@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 #include "engine/window_results.h"
 
-namespace brim {
+namespace brim::engine {
 
 class WindowQueue {
  public:
@@ -19,7 +19,7 @@ class WindowQueue {
 
   Engine& engine() const { return engine_; }
   // The ids must stay until the window was packed.
-  void push(const Sequence& window) { packer_.push(window); }
+  void push(const batch::Sequence& window) { packer_.push(window); }
   bool empty() const { return packer_.empty(); }
   bool ready() const { return packer_.ready(); }                  // a batch can be closed without losing fill
   uint64_t next_ticket() const { return packer_.next_ticket(); }  // of the first window that is not packed
@@ -43,11 +43,11 @@ class WindowQueue {
  private:
   void pack();
   Engine& engine_;
-  Packer packer_;
-  PackedBatch batch_;
+  batch::Packer packer_;
+  batch::PackedBatch batch_;
   std::unique_ptr<Bulk> bulk_;
   int64_t tokens_ = 0, batches_ = 0;
   double sum_squares_ = 0, pack_seconds_ = 0;
 };
 
-}  // namespace brim
+}  // namespace brim::engine

@@ -10,12 +10,12 @@
 #include "batch/packed_batch.h"
 #include "engine/tokenized_texts.h"
 
-namespace brim {
+namespace brim::engine {
 
 // A batch's scores, window by window.
 class WindowResults {
  public:
-  WindowResults(const PackedBatch& batch, const float* result, size_t width, bool per_token)
+  WindowResults(const batch::PackedBatch& batch, const float* result, size_t width, bool per_token)
       : batch_(batch), result_(result), width_(width), per_token_(per_token) {}
   size_t size() const { return batch_.tickets.size(); }
   uint64_t ticket(size_t i) const { return batch_.tickets[i]; }
@@ -34,10 +34,10 @@ class WindowResults {
   int64_t tokens() const { return batch_.tokens(); }
 
  private:
-  const PackedBatch& batch_;
+  const batch::PackedBatch& batch_;
   const float* result_;
   size_t width_;
   bool per_token_;
 };
 
-}  // namespace brim
+}  // namespace brim::engine

@@ -12,7 +12,7 @@
 #include "io/json_text.h"
 #include "io/quote_text.h"
 
-namespace brim {
+namespace brim::hub {
 namespace fs = std::filesystem;
 namespace {
 
@@ -53,7 +53,7 @@ constexpr std::pair<const char*, HiddenAct> kActivations[] = {
 };
 
 std::string shown(const json& value) {
-  return quote_text(value.dump(-1, ' ', false, json::error_handler_t::replace), 60);
+  return io::quote_text(value.dump(-1, ' ', false, json::error_handler_t::replace), 60);
 }
 
 // The keys of one config.json, with errors that name them.
@@ -132,11 +132,11 @@ const FamilyTraits& find_family(const Keys& keys, const std::vector<std::string>
   for (const FamilyTraits& traits : kFamilies) {
     if (type != traits.model_type) continue;
     if (from_class != nullptr && from_class->family != traits.family)
-      keys.contradiction("\"model_type\" is {} but \"architectures\" names {}: they must agree", quote_text(type),
-                         quote_text(architectures[0]));
+      keys.contradiction("\"model_type\" is {} but \"architectures\" names {}: they must agree", io::quote_text(type),
+                         io::quote_text(architectures[0]));
     return traits;
   }
-  keys.contradiction("\"model_type\" is {}: {}", quote_text(type), kSupported);
+  keys.contradiction("\"model_type\" is {}: {}", io::quote_text(type), kSupported);
 }
 
 std::vector<std::string> read_architectures(const Keys& keys) {
@@ -155,7 +155,7 @@ int label_id(const Keys& keys, const std::string& text, size_t count) {
   int id = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
   if (error != std::errc() || end != text.data() + text.size() || id < 0)
-    keys.contradiction("\"id2label\" has the key {}: keys must be label numbers 0, 1, 2 …", quote_text(text));
+    keys.contradiction("\"id2label\" has the key {}: keys must be label numbers 0, 1, 2 …", io::quote_text(text));
   if (static_cast<size_t>(id) >= count)
     keys.contradiction("\"id2label\" has {} labels but one numbered {}: numbers must run from 0 without gaps", count,
                        id);
@@ -188,7 +188,7 @@ void read_labels(const Keys& keys, HfConfig& config) {
   for (int i = 0; i < config.num_labels; ++i) {
     const auto [at, fresh] = config.label2id.emplace(config.id2label[static_cast<size_t>(i)], i);
     if (!fresh)
-      keys.contradiction("\"id2label\" gives {} to both {} and {}: labels must differ", quote_text(at->first),
+      keys.contradiction("\"id2label\" gives {} to both {} and {}: labels must differ", io::quote_text(at->first),
                          at->second, i);
   }
 }
@@ -203,14 +203,14 @@ void check_label2id(const Keys& keys, const HfConfig& config) {
     const auto known = config.label2id.find(label);
     if (known == config.label2id.end()) {
       log_warning("{}: \"label2id\" has {}, which \"id2label\" does not know; id2label is used", config.where,
-                  quote_text(label));
+                  io::quote_text(label));
       return;
     }
     // Some files hold numbers as text.
     const std::string number = value.is_string() ? value.get<std::string>() : value.dump();
     if (number != std::to_string(known->second))
       keys.contradiction("\"label2id\" gives {} to {} but \"id2label\" gives {}: they must agree", shown(value),
-                         quote_text(label), known->second);
+                         io::quote_text(label), known->second);
   }
 }
 
@@ -222,7 +222,7 @@ void read_quantization(const Keys& keys, HfConfig& config) {
   const std::string method = inner.text("quant_method", "");
   if (method != QuantizationConfig::kMethod)
     keys.contradiction("\"quantization_config\" has the method {}: Brim reads its own, {}; use the unquantized model",
-                       quote_text(method), quote_text(QuantizationConfig::kMethod));
+                       io::quote_text(method), io::quote_text(QuantizationConfig::kMethod));
   QuantizationConfig quantization;
   quantization.bits = inner.integer("bits", 8, 8, 8);
   config.quantization = quantization;
@@ -273,7 +273,7 @@ void read_numerics(const Keys& keys, HfConfig& config) {
   if (known == std::end(kActivations))
     keys.contradiction(
         "\"{}\" is {}: Brim computes gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, relu, silu and tanh",
-        act_key, quote_text(config.hidden_act));
+        act_key, io::quote_text(config.hidden_act));
   config.activation = known->second;
 }
 
@@ -281,7 +281,7 @@ void refuse_unsupported(const Keys& keys, HfConfig& config) {
   config.position_embedding_type = keys.text("position_embedding_type", "absolute");
   if (config.position_embedding_type != "absolute")
     keys.contradiction("\"position_embedding_type\" is {}: Brim runs absolute positions",
-                       quote_text(config.position_embedding_type));
+                       io::quote_text(config.position_embedding_type));
   for (const char* key : {"is_decoder", "add_cross_attention"})
     if (keys.flag(key)) keys.contradiction("\"{}\" is true: Brim runs encoders", key);
   const json* pruned = keys.get("pruned_heads");
@@ -292,7 +292,7 @@ void refuse_unsupported(const Keys& keys, HfConfig& config) {
   if (std::find(std::begin(known), std::end(known), config.problem_type) == std::end(known))
     keys.contradiction(
         "\"problem_type\" is {}: it must be regression, single_label_classification or multi_label_classification",
-        quote_text(config.problem_type));
+        io::quote_text(config.problem_type));
 }
 
 }  // namespace
@@ -309,7 +309,7 @@ const char* head_name(HeadKind head) {
 HfConfig parse_hf_config(std::string_view text, const std::string& where) {
   if (text.size() > kMaxConfigBytes)
     fail(ErrorCode::bad_model, "{}: {} bytes are too many for a config.json", where, text.size());
-  const json object = parse_json(text, where);
+  const json object = io::parse_json(text, where);
   if (!object.is_object()) fail(ErrorCode::bad_model, "{}: must hold a JSON object, not {}", where, object.type_name());
   HfConfig config;
   config.where = where;
@@ -357,7 +357,7 @@ HeadKind head_kind(const HfConfig& config, const std::vector<std::string>& weigh
 }
 
 std::string updated_config(const HfConfig& config, const ConfigUpdate& update) {
-  json object = parse_json(config.raw, config.where);
+  json object = io::parse_json(config.raw, config.where);
   const bool distil = config.family == Family::distilbert;
   if (update.head) {
     static const char* const suffix[] = {"Model", "ForSequenceClassification", "ForTokenClassification"};
@@ -383,7 +383,7 @@ std::string updated_config(const HfConfig& config, const ConfigUpdate& update) {
                                      {"bits", 8},
                                      {"weights", "symmetric, one scale a row, in NAME_scale"},
                                      {"activations", "symmetric, one scale a row, at run time"}};
-  for (const auto& [key, text] : update.extra) object[key] = parse_json(text, config.where + ": new key " + key);
+  for (const auto& [key, text] : update.extra) object[key] = io::parse_json(text, config.where + ": new key " + key);
   if (!update.labels) return object.dump(2) + "\n";
 
   // Sorted as transformers writes it, but labels by number rather than "0", "1", "10", "2".
@@ -402,7 +402,7 @@ void write_config(const HfConfig& config, const ConfigUpdate& update, const fs::
   const fs::path path = dir / "config.json";
   const std::string text = updated_config(config, update);
   parse_hf_config(text, path.string());  // what we write, we must be able to read
-  write_file_atomically(path, text);
+  io::write_file_atomically(path, text);
 }
 
 std::vector<fs::path> tokenizer_files(const fs::path& dir) {
@@ -433,8 +433,8 @@ void copy_tokenizer_files(const fs::path& from, const fs::path& to) {
   for (const fs::path& file : tokenizer_files(from)) {
     std::error_code ignored;
     if (fs::equivalent(file, to / file.filename(), ignored)) continue;
-    write_file_atomically(to / file.filename(), MappedFile(file).text());
+    io::write_file_atomically(to / file.filename(), MappedFile(file).text());
   }
 }
 
-}  // namespace brim
+}  // namespace brim::hub

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace brim {
+namespace brim::hub {
 
 enum class Family { bert, distilbert, roberta };  // xlm-roberta and camembert are RoBERTa under other names
 enum class HeadKind { encoder, sequence, token };
@@ -90,4 +90,4 @@ void write_config(const HfConfig& config, const ConfigUpdate& update, const std:
 std::vector<std::filesystem::path> tokenizer_files(const std::filesystem::path& dir);
 void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
-}  // namespace brim
+}  // namespace brim::hub

@@ -8,13 +8,13 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
-    const brim::HfConfig config = brim::parse_hf_config(text, "fuzz");
+    const brim::hub::HfConfig config = brim::hub::parse_hf_config(text, "fuzz");
     if (config.hidden_size % config.num_heads != 0 || config.max_tokens() < 1) std::abort();
     if (config.num_labels != static_cast<int>(config.label2id.size())) std::abort();
-    brim::ConfigUpdate update;
+    brim::hub::ConfigUpdate update;
     update.labels = config.id2label;
-    update.head = brim::HeadKind::token;
-    brim::parse_hf_config(brim::updated_config(config, update), "fuzz");
+    update.head = brim::hub::HeadKind::token;
+    brim::hub::parse_hf_config(brim::hub::updated_config(config, update), "fuzz");
   } catch (const brim::Error& error) {
     if (error.code() != brim::ErrorCode::bad_model) std::abort();
   }

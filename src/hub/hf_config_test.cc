@@ -13,7 +13,7 @@
 #include "hub/hf_config_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
 
-namespace brim {
+namespace brim::hub {
 namespace {
 
 HfConfig parse(const std::string& json) { return parse_hf_config(json, "m/config.json"); }
@@ -275,4 +275,4 @@ TEST(HfConfigFuzz, NeverCrashes) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::hub

@@ -13,7 +13,7 @@
 #include "base/units.h"
 #include "io/quote_text.h"
 
-namespace brim {
+namespace brim::hub {
 namespace fs = std::filesystem;
 namespace {
 
@@ -93,7 +93,7 @@ std::string hub_folder(std::string name) {
        "older versions)\n"
        "or copy the model's directory into one of these places, or name the directory itself; `brim models list` shows "
        "those found",
-       quote_text(name), near.empty() ? "" : " (did you mean " + near + "?)", looked, repository);
+       io::quote_text(name), near.empty() ? "" : " (did you mean " + near + "?)", looked, repository);
 }
 
 }  // namespace
@@ -164,8 +164,8 @@ fs::path resolve_model(const std::string& name, const ModelPlaces& places) {
   if (is_dir(name)) return name;
   std::error_code ignored;
   if (fs::is_regular_file(name, ignored))
-    fail(ErrorCode::usage, "`model={}`: is a file: name the directory that holds it", quote_text(name));
-  if (!is_model_name(name)) fail(ErrorCode::usage, "`model={}`: no such directory", quote_text(name));
+    fail(ErrorCode::usage, "`model={}`: is a file: name the directory that holds it", io::quote_text(name));
+  if (!is_model_name(name)) fail(ErrorCode::usage, "`model={}`: no such directory", io::quote_text(name));
   const std::vector<std::string> names = candidates(name);
   for (const fs::path& root : places.roots)
     for (const std::string& candidate : names)
@@ -207,4 +207,4 @@ std::vector<FoundModel> list_models(const ModelPlaces& places) {
   return found;
 }
 
-}  // namespace brim
+}  // namespace brim::hub

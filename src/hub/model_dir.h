@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim {
+namespace brim::hub {
 
 struct ModelPlaces {
   std::vector<std::filesystem::path> roots;  // directories of model directories, first match wins
@@ -43,4 +43,4 @@ struct FoundModel {
 };
 std::vector<FoundModel> list_models(const ModelPlaces& places);  // directories with a config.json, by place then name
 
-}  // namespace brim
+}  // namespace brim::hub

@@ -7,7 +7,7 @@
 
 #include "base/test_files.h"
 
-namespace brim {
+namespace brim::hub {
 namespace {
 
 namespace fs = std::filesystem;
@@ -117,4 +117,4 @@ TEST_F(ModelDir, PlacesComeFromTheEnvironment) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::hub

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "io/quote_text.h"
 
-namespace brim {
+namespace brim::hub {
 namespace {
 
 using Kind = PickleValue::Kind;
@@ -191,7 +191,7 @@ class Machine {
       fail(ErrorCode::bad_model,
            "{}: pickle, byte {}: asks for {}, which Brim does not run: it reads tensors only; convert the model to "
            "safetensors, or save its state_dict()",
-           where_, op_at_, quote_text(fmt::format("{}.{}", module, name)));
+           where_, op_at_, io::quote_text(fmt::format("{}.{}", module, name)));
     make(Kind::global).text = *known;
   }
 
@@ -443,4 +443,4 @@ Pickle parse_pickle(std::span<const std::byte> bytes, std::span<const std::strin
   return Machine(bytes, allowed, where).run();
 }
 
-}  // namespace brim
+}  // namespace brim::hub

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim {
+namespace brim::hub {
 
 struct PickleValue {
   enum class Kind {
@@ -53,4 +53,4 @@ Pickle parse_pickle(std::span<const std::byte> bytes, std::span<const std::strin
 
 const char* pickle_kind_name(PickleValue::Kind kind);
 
-}  // namespace brim
+}  // namespace brim::hub

@@ -9,10 +9,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static constexpr std::string_view kKnown[] = {"collections OrderedDict", "torch make"};
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);
   try {
-    const brim::Pickle pickle = brim::parse_pickle(bytes, kKnown, "fuzz");
+    const brim::hub::Pickle pickle = brim::hub::parse_pickle(bytes, kKnown, "fuzz");
     if (pickle.bytes_read > size) std::abort();
-    for (const brim::PickleValue& value : pickle.values) {
-      if (value.kind == brim::PickleValue::Kind::dict && value.items.size() % 2 != 0) std::abort();
+    for (const brim::hub::PickleValue& value : pickle.values) {
+      if (value.kind == brim::hub::PickleValue::Kind::dict && value.items.size() % 2 != 0) std::abort();
       for (const int32_t id : value.items)
         if (id < 0 || static_cast<size_t>(id) >= pickle.values.size()) std::abort();
     }

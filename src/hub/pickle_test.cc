@@ -10,7 +10,7 @@
 #include "hub/pickle_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
 
-namespace brim {
+namespace brim::hub {
 namespace {
 
 using Kind = PickleValue::Kind;
@@ -205,4 +205,4 @@ TEST(PickleFuzz, NeverCrashes) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::hub

@@ -10,7 +10,7 @@
 #include "io/json_text.h"
 #include "io/quote_text.h"
 
-namespace brim {
+namespace brim::hub {
 namespace {
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference's bound
@@ -53,7 +53,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool null() override { refuse("null"); }
   bool boolean(bool) override { refuse("a boolean"); }
-  bool number_float(double, const std::string& text) override { refuse(quote_text(text)); }
+  bool number_float(double, const std::string& text) override { refuse(io::quote_text(text)); }
   bool binary(binary_t&) override { refuse("binary data"); }
 
   bool number_integer(int64_t value) override { refuse(std::to_string(value)); }
@@ -74,16 +74,17 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool string(std::string& value) override {
     if (state_ == State::metadata) {
       if (!metadata.emplace(key_, value).second)
-        fail(ErrorCode::bad_model, "{}: __metadata__ has the key {} twice: {}", where_, quote_text(key_), kFetchAgain);
+        fail(ErrorCode::bad_model, "{}: __metadata__ has the key {} twice: {}", where_, io::quote_text(key_),
+             kFetchAgain);
     } else if (state_ == State::tensor && key_ == "dtype") {
       HeaderEntry& entry = entries.back();
       if (entry.type != nullptr) repeated();
       entry.type = stored_type(value);
       if (entry.type == nullptr)
         fail(ErrorCode::bad_model, "{}: tensor {}: unknown dtype {}: the file is newer than Brim or damaged", where_,
-             quote_text(entry.name), quote_text(value));
+             io::quote_text(entry.name), io::quote_text(value));
     } else {
-      refuse(quote_text(value));
+      refuse(io::quote_text(value));
     }
     return true;
   }
@@ -125,7 +126,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override {
     if (state_ == State::offsets && entries.back().offsets.size() != 2)
       fail(ErrorCode::bad_model, "{}: tensor {}: data_offsets holds {} numbers, not 2: {}", where_,
-           quote_text(entries.back().name), entries.back().offsets.size(), kFetchAgain);
+           io::quote_text(entries.back().name), entries.back().offsets.size(), kFetchAgain);
     state_ = State::tensor;
     return true;
   }
@@ -134,17 +135,18 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     key_ = value;
     if (state_ == State::tensor && value != "dtype" && value != "shape" && value != "data_offsets")
       fail(ErrorCode::bad_model, "{}: tensor {}: unknown key {}: the file is newer than Brim or damaged", where_,
-           quote_text(entries.back().name), quote_text(value));
+           io::quote_text(entries.back().name), io::quote_text(value));
     return true;
   }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) override {
     fail(ErrorCode::bad_model, "{}: header, byte {}: not valid JSON: {}: {}", where_, position,
-         json_reason(error.what()), kFetchAgain);
+         io::json_reason(error.what()), kFetchAgain);
   }
 
   [[noreturn]] void duplicate(std::string_view name) const {
-    fail(ErrorCode::bad_model, "{}: tensor {} appears twice in the header: {}", where_, quote_text(name), kFetchAgain);
+    fail(ErrorCode::bad_model, "{}: tensor {} appears twice in the header: {}", where_, io::quote_text(name),
+         kFetchAgain);
   }
 
  private:
@@ -166,7 +168,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
   std::string place() const {
     const bool in_tensor = state_ == State::tensor || state_ == State::shape || state_ == State::offsets;
-    return in_tensor ? fmt::format("{} of tensor {}", key_, quote_text(entries.back().name)) : quote_text(key_);
+    return in_tensor ? fmt::format("{} of tensor {}", key_, io::quote_text(entries.back().name)) : io::quote_text(key_);
   }
   void check_complete(const HeaderEntry& entry) const {
     const char* missing = entry.type == nullptr   ? "dtype"
@@ -174,7 +176,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
                           : entry.offsets.empty() ? "data_offsets"
                                                   : nullptr;
     if (missing != nullptr)
-      fail(ErrorCode::bad_model, "{}: tensor {}: has no {}: {}", where_, quote_text(entry.name), missing, kFetchAgain);
+      fail(ErrorCode::bad_model, "{}: tensor {}: has no {}: {}", where_, io::quote_text(entry.name), missing,
+           kFetchAgain);
   }
 
   const std::string& where_;
@@ -198,7 +201,7 @@ std::string_view read_header(std::span<const std::byte> file, const std::string&
   const std::string_view header(reinterpret_cast<const char*>(file.data()) + 8, length);
   if (!header.starts_with('{'))
     fail(ErrorCode::bad_model, "{}: not a safetensors file: the header starts with {}, not '{{'", where,
-         quote_text(header.substr(0, 1)));
+         io::quote_text(header.substr(0, 1)));
   return header;
 }
 
@@ -213,7 +216,7 @@ void check_layout(std::vector<HeaderEntry>& entries, uint64_t data_bytes, const 
   std::string before = "the header";
   for (const HeaderEntry& entry : entries) {
     const auto [from, to] = std::pair(entry.offsets[0], entry.offsets[1]);
-    const std::string tensor = fmt::format("{}: tensor {}", where, quote_text(entry.name));
+    const std::string tensor = fmt::format("{}: tensor {}", where, io::quote_text(entry.name));
     if (from > to)
       fail(ErrorCode::bad_model, "{}: data_offsets [{}, {}] run backwards: {}", tensor, from, to, kFetchAgain);
     if (to > data_bytes)
@@ -233,7 +236,7 @@ void check_layout(std::vector<HeaderEntry>& entries, uint64_t data_bytes, const 
       fail(ErrorCode::bad_model, "{}: {}{} takes {} bytes, its data_offsets [{}, {}] hold {}: {}", tensor,
            entry.type->name, shape_text(entry.shape), bits / 8, from, to, to - from, kFetchAgain);
     end = to;
-    before = "tensor " + quote_text(entry.name);
+    before = "tensor " + io::quote_text(entry.name);
   }
   if (end != data_bytes)
     fail(ErrorCode::bad_model, "{}: {} bytes follow the last tensor ({} of {} are described): {}", where,
@@ -251,7 +254,7 @@ SafetensorsContents parse_safetensors(std::span<const std::byte> file, const std
   SafetensorsContents contents;
   for (HeaderEntry& entry : reader.entries) {
     StoredTensor tensor;
-    tensor.dtype = dtype_from_safetensors(entry.type->name);
+    tensor.dtype = tensor::dtype_from_safetensors(entry.type->name);
     tensor.dtype_text = entry.type->name;
     tensor.elements = *count_elements(entry.shape);
     tensor.shape = std::move(entry.shape);
@@ -345,7 +348,7 @@ void SafetensorsWriter::commit() {
   file_.commit();
 }
 
-void write_safetensors(const std::filesystem::path& path, const std::map<std::string, TensorView>& tensors,
+void write_safetensors(const std::filesystem::path& path, const std::map<std::string, tensor::TensorView>& tensors,
                        const Metadata& metadata) {
   std::vector<SafetensorsSpec> specs;
   for (const auto& [name, view] : tensors) {
@@ -354,11 +357,11 @@ void write_safetensors(const std::filesystem::path& path, const std::map<std::st
   }
   SafetensorsWriter writer(path, std::move(specs), metadata);
   for (const SafetensorsSpec& spec : writer.order()) {
-    const TensorView& view = tensors.at(spec.name);
+    const tensor::TensorView& view = tensors.at(spec.name);
     // A scalar (rank 0) holds one element, though its view counts none.
     writer.append(spec.name, view.data, spec_bytes(spec));
   }
   writer.commit();
 }
 
-}  // namespace brim
+}  // namespace brim::hub

@@ -14,7 +14,7 @@
 #include "io/atomic_file.h"
 #include "tensor/tensor_view.h"
 
-namespace brim {
+namespace brim::hub {
 
 using Metadata = std::map<std::string, std::string>;
 
@@ -28,7 +28,7 @@ SafetensorsContents parse_safetensors(std::span<const std::byte> file, const std
 
 struct SafetensorsSpec {
   std::string name;
-  DType dtype;
+  tensor::DType dtype;
   std::vector<int64_t> shape;
 };
 
@@ -46,14 +46,14 @@ class SafetensorsWriter {
  private:
   void skip_complete();
 
-  AtomicFile file_;
+  io::AtomicFile file_;
   std::vector<SafetensorsSpec> specs_;
   size_t current_ = 0;
   size_t written_ = 0;  // bytes of the current tensor
 };
 
 // All at once; the views must be contiguous.
-void write_safetensors(const std::filesystem::path& path, const std::map<std::string, TensorView>& tensors,
+void write_safetensors(const std::filesystem::path& path, const std::map<std::string, tensor::TensorView>& tensors,
                        const Metadata& metadata = {{"format", "pt"}});
 
-}  // namespace brim
+}  // namespace brim::hub

@@ -10,7 +10,11 @@
 #include "hub/safetensors_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
 
-namespace brim {
+namespace brim::hub {
+
+using tensor::DType;
+using tensor::TensorView;
+
 namespace {
 
 std::string with_header(const std::string& header, const std::string& data = "") {
@@ -146,7 +150,7 @@ TEST(SafetensorsWriter, WritesWhatTheReaderReads) {
   const TempDir dir;
   float weight[6] = {1, 2, 3, 4, 5, 6};
   int8_t quantized[5] = {-1, 2, -3, 4, -5};
-  bf16_t half[2] = {to_bf16(0.5f), to_bf16(-2.0f)};
+  tensor::bf16_t half[2] = {tensor::to_bf16(0.5f), tensor::to_bf16(-2.0f)};
   int64_t id = 7;
   TensorView scalar(&id, DType::i64, {});
   write_safetensors(dir / "m.safetensors", {{"w", TensorView(weight, DType::f32, {2, 3})},
@@ -214,4 +218,4 @@ TEST(SafetensorsFuzz, NeverCrashes) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::hub

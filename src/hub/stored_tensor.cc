@@ -3,7 +3,7 @@
 
 #include <fmt/ranges.h>
 
-namespace brim {
+namespace brim::hub {
 
 std::optional<int64_t> count_elements(std::span<const int64_t> shape) {
   int64_t n = 1;
@@ -30,4 +30,4 @@ std::string foreign_file_hint(std::span<const std::byte> file) {
   return "";
 }
 
-}  // namespace brim
+}  // namespace brim::hub

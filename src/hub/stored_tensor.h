@@ -13,13 +13,13 @@
 
 #include "tensor/dtype.h"
 
-namespace brim {
+namespace brim::hub {
 
 struct StoredTensor {
-  std::optional<DType> dtype;   // none: a type Brim does not compute with, such as BOOL
-  std::string dtype_text;       // as the file writes it
-  std::vector<int64_t> shape;   // empty: a scalar
-  std::vector<int64_t> stride;  // in elements; empty: contiguous
+  std::optional<tensor::DType> dtype;  // none: a type Brim does not compute with, such as BOOL
+  std::string dtype_text;              // as the file writes it
+  std::vector<int64_t> shape;          // empty: a scalar
+  std::vector<int64_t> stride;         // in elements; empty: contiguous
   int64_t elements = 0;
   const std::byte* data = nullptr;  // the first element
 };
@@ -33,4 +33,4 @@ std::string shape_text(std::span<const int64_t> shape);  // "[128,768]"
 // Says what a file that is no weight file seems to be (a Git LFS pointer, a web page …), or nothing.
 std::string foreign_file_hint(std::span<const std::byte> file);
 
-}  // namespace brim
+}  // namespace brim::hub

@@ -14,7 +14,10 @@
 #include "io/quote_text.h"
 #include "io/zip.h"
 
-namespace brim {
+namespace brim::hub {
+
+using tensor::DType;
+
 namespace {
 
 using Kind = PickleValue::Kind;
@@ -78,7 +81,7 @@ class StateDict {
       if (value.kind == Kind::call)
         read_tensor(key.text, value);
       else if (value.kind == Kind::dict && nested.empty())
-        nested = quote_text(key.text);
+        nested = io::quote_text(key.text);
     }
     if (tensors.empty() && !nested.empty()) fail_not_state_dict("a training checkpoint: tensors are inside " + nested);
   }
@@ -90,7 +93,7 @@ class StateDict {
   }
   template <class... Args>
   [[noreturn]] void refuse(std::string_view name, fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorCode::bad_model, "{}: tensor {}: {}", where_, quote_text(name),
+    fail(ErrorCode::bad_model, "{}: tensor {}: {}", where_, io::quote_text(name),
          fmt::format(format, std::forward<Args>(args)...));
   }
 
@@ -119,7 +122,7 @@ class StateDict {
       const std::string_view function = pickle_[call->items[0]].text;
       const PickleValue& arguments = pickle_[call->items[1]];
       if (function == kRebuildTensor || function == kRebuildTensorOld) return call;
-      if (function != kRebuildParameter) refuse(name, "is made by {}: the file is damaged", quote_text(function));
+      if (function != kRebuildParameter) refuse(name, "is made by {}: the file is damaged", io::quote_text(function));
       if (arguments.items.empty()) refuse(name, "a parameter without a tensor: the file is damaged");
       call = &expect(name, arguments.items[0], Kind::call, "value");
     }
@@ -151,11 +154,12 @@ class StateDict {
     if (parts.size() != 5 && parts.size() != 6)
       refuse(name, "its storage has {} parts: the file is damaged", parts.size());
     if (expect(name, parts[0], Kind::text, "storage").text != "storage")
-      refuse(name, "its storage is a {}: the file is damaged", quote_text(pickle_[parts[0]].text));
+      refuse(name, "its storage is a {}: the file is damaged", io::quote_text(pickle_[parts[0]].text));
     const std::string_view global = expect(name, parts[1], Kind::global, "storage type").text;
     const auto* type =
         std::find_if(std::begin(kStorages), std::end(kStorages), [&](const auto& s) { return s.global == global; });
-    if (type == std::end(kStorages)) refuse(name, "its storage type is {}: the file is damaged", quote_text(global));
+    if (type == std::end(kStorages))
+      refuse(name, "its storage type is {}: the file is damaged", io::quote_text(global));
     const std::string_view key = expect(name, parts[2], Kind::text, "storage key").text;
     const int64_t elements = expect(name, parts[4], Kind::integer, "storage size").integer;
     int64_t bytes = 0;
@@ -166,7 +170,7 @@ class StateDict {
              "its storage is a view of another, as only torch before 0.4 wrote: save it again with a newer torch");
     const auto [at, fresh] = storages.try_emplace(key, Storage{type, elements, {}, false});
     if (!fresh && (at->second.type != type || at->second.elements != elements))
-      refuse(name, "its storage {} is {}[{}] here and {}[{}] elsewhere: the file is damaged", quote_text(key),
+      refuse(name, "its storage {} is {}[{}] here and {}[{}] elsewhere: the file is damaged", io::quote_text(key),
              type->name, elements, at->second.type->name, at->second.elements);
     return *at;
   }
@@ -213,15 +217,16 @@ TensorTable to_table(StateDict& state, const std::string& where) {
     const Storage& storage = state.storages.at(tensor.storage);
     if (!storage.found)
       fail(ErrorCode::bad_model, "{}: tensor {}: its storage {} is not in the file: fetch it again", where,
-           quote_text(tensor.name), quote_text(tensor.storage));
+           io::quote_text(tensor.name), io::quote_text(tensor.storage));
     const auto need = static_cast<uint64_t>(storage.elements) * static_cast<uint64_t>(storage.type->bytes);
     if (storage.bytes.size() != need)
       fail(ErrorCode::bad_model, "{}: tensor {}: its storage {} has {} bytes, {} {} take {}: fetch the file again",
-           where, quote_text(tensor.name), quote_text(tensor.storage), storage.bytes.size(), storage.elements,
+           where, io::quote_text(tensor.name), io::quote_text(tensor.storage), storage.bytes.size(), storage.elements,
            storage.type->name, need);
     tensor.stored.data = storage.bytes.data() + tensor.offset * storage.type->bytes;
     if (!table.emplace(tensor.name, std::move(tensor.stored)).second)
-      fail(ErrorCode::bad_model, "{}: tensor {} appears twice: the file is damaged", where, quote_text(tensor.name));
+      fail(ErrorCode::bad_model, "{}: tensor {} appears twice: the file is damaged", where,
+           io::quote_text(tensor.name));
   }
   return table;
 }
@@ -229,13 +234,13 @@ TensorTable to_table(StateDict& state, const std::string& where) {
 // ---- the two containers ----
 
 TensorTable parse_archive(std::span<const std::byte> file, const std::string& where) {
-  std::unordered_map<std::string_view, const ZipMember*> by_name;
-  const std::vector<ZipMember> members = parse_zip(file, where);
-  const ZipMember* pickle_member = nullptr;
-  for (const ZipMember& member : members) {
+  std::unordered_map<std::string_view, const io::ZipMember*> by_name;
+  const std::vector<io::ZipMember> members = io::parse_zip(file, where);
+  const io::ZipMember* pickle_member = nullptr;
+  for (const io::ZipMember& member : members) {
     if (!by_name.emplace(member.name, &member).second)
       fail(ErrorCode::bad_model, "{}: zip member {} appears twice: the file is damaged", where,
-           quote_text(member.name));
+           io::quote_text(member.name));
     if (member.name.ends_with("/constants.pkl"))
       fail(ErrorCode::bad_model, "{}: a TorchScript program, not weights: save model.state_dict() instead", where);
     // NAME/data.pkl, where NAME is the archive's own folder
@@ -252,7 +257,7 @@ TensorTable parse_archive(std::span<const std::byte> file, const std::string& wh
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (text != "little")
       fail(ErrorCode::bad_model, "{}: its byte order is {}: save it again on a little-endian machine", where,
-           quote_text(text));
+           io::quote_text(text));
   }
   const Pickle pickle = parse_pickle(pickle_member->bytes, kAllowed, where);
   StateDict state(pickle, where);
@@ -297,18 +302,18 @@ TensorTable parse_legacy(std::span<const std::byte> file, const std::string& whe
     const auto found = keys[id].kind == Kind::text ? state.storages.find(keys[id].text) : state.storages.end();
     if (found == state.storages.end())
       fail(ErrorCode::bad_model, "{}: lists a storage {} that no tensor uses: fetch it again", where,
-           quote_text(keys[id].text));
+           io::quote_text(keys[id].text));
     Storage& storage = found->second;
     const auto bytes = static_cast<uint64_t>(storage.elements) * static_cast<uint64_t>(storage.type->bytes);
     const uint64_t left = file.size() - at;
     if (left < 8 || bytes > left - 8)
       fail(ErrorCode::bad_model, "{}: ends inside storage {} ({} of {} bytes): the file was cut short: fetch it again",
-           where, quote_text(found->first), left, bytes + 8);
+           where, io::quote_text(found->first), left, bytes + 8);
     uint64_t elements = 0;
     for (size_t i = 0; i < 8; ++i) elements |= static_cast<uint64_t>(file[at + i]) << (8 * i);
     if (elements != static_cast<uint64_t>(storage.elements))
       fail(ErrorCode::bad_model, "{}: storage {} has {} elements, its tensors say {}: fetch the file again", where,
-           quote_text(found->first), elements, storage.elements);
+           io::quote_text(found->first), elements, storage.elements);
     storage.bytes = file.subspan(at + 8, bytes);
     storage.found = true;
     at += 8 + bytes;
@@ -319,7 +324,7 @@ TensorTable parse_legacy(std::span<const std::byte> file, const std::string& whe
 }  // namespace
 
 TensorTable parse_torch_bin(std::span<const std::byte> file, const std::string& where) {
-  if (looks_like_zip(file)) return parse_archive(file, where);
+  if (io::looks_like_zip(file)) return parse_archive(file, where);
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.starts_with('\x80')) return parse_legacy(file, where);
   if (text.size() > 262 && text.substr(257, 5) == "ustar")
@@ -327,4 +332,4 @@ TensorTable parse_torch_bin(std::span<const std::byte> file, const std::string& 
   fail(ErrorCode::bad_model, "{}: not a file of torch.save ({} bytes){}", where, file.size(), foreign_file_hint(file));
 }
 
-}  // namespace brim
+}  // namespace brim::hub

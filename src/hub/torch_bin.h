@@ -8,9 +8,9 @@
 
 #include "hub/stored_tensor.h"
 
-namespace brim {
+namespace brim::hub {
 
 // The tensors point into `file`. `where` names the file in errors, which are Error(bad_model).
 TensorTable parse_torch_bin(std::span<const std::byte> file, const std::string& where);
 
-}  // namespace brim
+}  // namespace brim::hub

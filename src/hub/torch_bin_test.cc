@@ -12,7 +12,10 @@
 #include "hub/torch_bin_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
 
-namespace brim {
+namespace brim::hub {
+
+using io::ZipMaker;
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -28,11 +31,11 @@ double ramp(int64_t i) { return 0.25 * static_cast<double>(i) - 1; }
 
 void expect_values(const WeightSource& source, const std::string& name, const std::string& shape,
                    const std::vector<double>& expected) {
-  const TensorView& view = source.get(name);
+  const tensor::TensorView& view = source.get(name);
   EXPECT_EQ(view.shape_text(), shape) << name;
   ASSERT_EQ(view.elements(), static_cast<int64_t>(expected.size())) << name;
   std::vector<double> actual(expected.size());
-  convert_elements(view.data, view.dtype, actual.data(), DType::f64, view.elements());
+  convert_elements(view.data, view.dtype, actual.data(), tensor::DType::f64, view.elements());
   EXPECT_EQ(actual, expected) << name;
 }
 
@@ -243,4 +246,4 @@ TEST(TorchBinFuzz, NeverCrashes) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::hub

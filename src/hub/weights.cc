@@ -11,7 +11,7 @@
 #include "io/json_text.h"
 #include "io/quote_text.h"
 
-namespace brim {
+namespace brim::hub {
 namespace fs = std::filesystem;
 namespace {
 
@@ -97,7 +97,7 @@ void WeightSource::open_index(const fs::path& index) {
   const MappedFile text(index);
   if (text.size() > kMaxIndexBytes)
     fail(ErrorCode::bad_model, "{}: {} bytes are too many for an index", index.string(), text.size());
-  const nlohmann::json object = parse_json(text.text(), index.string());
+  const nlohmann::json object = io::parse_json(text.text(), index.string());
   const auto map = object.is_object() ? object.find("weight_map") : object.end();
   if (map == object.end() || !map->is_object())
     fail(ErrorCode::bad_model, "{}: has no \"weight_map\" object: fetch it again", index.string());
@@ -105,7 +105,7 @@ void WeightSource::open_index(const fs::path& index) {
   for (const auto& [name, value] : map->items()) {
     if (!value.is_string() || !plain_file_name(value.get_ref<const std::string&>()))
       fail(ErrorCode::bad_model, "{}: tensor {} is said to be in {}: a shard must be a file of the same directory",
-           index.string(), quote_text(name), quote_text(value.dump()));
+           index.string(), io::quote_text(name), io::quote_text(value.dump()));
     shards[value.get<std::string>()].push_back(name);
   }
   for (const auto& [shard, names] : shards) {
@@ -115,7 +115,7 @@ void WeightSource::open_index(const fs::path& index) {
       auto node = table.extract(name);
       if (node.empty())
         fail(ErrorCode::bad_model, "{}: tensor {} should be in {}, which does not hold it: fetch both again",
-             index.string(), quote_text(name), path.string());
+             index.string(), io::quote_text(name), path.string());
       entries_[name] = {std::move(node.mapped()), files_.size() - 1, {}, false};
     }
   }
@@ -142,10 +142,10 @@ void WeightSource::make_view(std::string_view name, Entry& entry) const {
   const StoredTensor& stored = entry.stored;
   if (!stored.dtype)
     fail(ErrorCode::bad_model, "{}: its type {} is not one Brim computes with", where(name), stored.dtype_text);
-  if (stored.shape.size() > kMaxRank)
+  if (stored.shape.size() > tensor::kMaxRank)
     fail(ErrorCode::bad_model, "{}: shape {} has more than {} dimensions", where(name), shape_text(stored.shape),
-         kMaxRank);
-  TensorView view;
+         tensor::kMaxRank);
+  tensor::TensorView view;
   view.dtype = *stored.dtype;
   view.rank = std::max<int>(1, static_cast<int>(stored.shape.size()));
   view.dim[0] = 1;
@@ -174,7 +174,7 @@ void WeightSource::make_view(std::string_view name, Entry& entry) const {
   entry.ready = true;
 }
 
-const TensorView* WeightSource::find(std::string_view name) const {
+const tensor::TensorView* WeightSource::find(std::string_view name) const {
   const Entry* found = entry(name);
   if (found == nullptr) return nullptr;
   const std::lock_guard lock(mutex_);
@@ -182,11 +182,11 @@ const TensorView* WeightSource::find(std::string_view name) const {
   return &found->view;
 }
 
-const TensorView& WeightSource::get(std::string_view name) const {
-  if (const TensorView* view = find(name)) return *view;
+const tensor::TensorView& WeightSource::get(std::string_view name) const {
+  if (const tensor::TensorView* view = find(name)) return *view;
   const std::string near = nearest_name(name, names_);
   fail(ErrorCode::bad_model, "{}: has no tensor {}{}: the weights do not belong to this config.json", where_,
-       quote_text(name), near.empty() ? "" : fmt::format(" (the nearest is {})", quote_text(near)));
+       io::quote_text(name), near.empty() ? "" : fmt::format(" (the nearest is {})", io::quote_text(near)));
 }
 
 void WeightSource::release(std::string_view name) const {
@@ -205,7 +205,7 @@ const StoredTensor* WeightSource::describe(std::string_view name) const {
 std::string WeightSource::where(std::string_view name) const {
   const Entry* found = entry(name);
   const std::string file = found == nullptr ? where_ : files_[found->file].path().string();
-  return fmt::format("{}: tensor {}", file, quote_text(name));
+  return fmt::format("{}: tensor {}", file, io::quote_text(name));
 }
 
 std::vector<fs::path> WeightSource::files() const {
@@ -226,4 +226,4 @@ int64_t WeightSource::parameter_count() const {
   return total;
 }
 
-}  // namespace brim
+}  // namespace brim::hub

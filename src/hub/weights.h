@@ -17,7 +17,7 @@
 #include "hub/stored_tensor.h"
 #include "tensor/tensor_view.h"
 
-namespace brim {
+namespace brim::hub {
 
 class WeightSource {
  public:
@@ -28,8 +28,8 @@ class WeightSource {
 
   // The tensor, valid as long as this object and never to be written; null if there is none of that name. A layer
   // norm's old names (gamma, beta) answer to weight and bias. A scalar has shape [1]. Threads may call it at once.
-  const TensorView* find(std::string_view name) const;
-  const TensorView& get(std::string_view name) const;  // absent: Error naming the file and the nearest name
+  const tensor::TensorView* find(std::string_view name) const;
+  const tensor::TensorView& get(std::string_view name) const;  // absent: Error naming the file and the nearest name
   bool has(std::string_view name) const { return entry(name) != nullptr; }
   // Its bytes were read and are not needed soon: memory that holds them is given back.
   void release(std::string_view name) const;
@@ -48,7 +48,7 @@ class WeightSource {
   struct Entry {
     StoredTensor stored;
     size_t file = 0;
-    TensorView view;  // made on first use
+    tensor::TensorView view;  // made on first use
     bool ready = false;
   };
 
@@ -69,4 +69,4 @@ class WeightSource {
   mutable std::vector<std::unique_ptr<std::byte[]>> copies_;
 };
 
-}  // namespace brim
+}  // namespace brim::hub

@@ -7,15 +7,16 @@
 
 #include "base/test_files.h"
 
-namespace brim {
+namespace brim::hub {
 namespace {
 
 namespace fs = std::filesystem;
 
 void write_floats(const fs::path& path, const std::vector<std::pair<std::string, std::vector<float>>>& tensors) {
-  std::map<std::string, TensorView> views;
+  std::map<std::string, tensor::TensorView> views;
   for (const auto& [name, values] : tensors)
-    views[name] = TensorView(const_cast<float*>(values.data()), DType::f32, {static_cast<int64_t>(values.size())});
+    views[name] = tensor::TensorView(const_cast<float*>(values.data()), tensor::DType::f32,
+                                     {static_cast<int64_t>(values.size())});
   write_safetensors(path, views);
 }
 
@@ -28,7 +29,7 @@ TEST(WeightSource, OpensASafetensorsDirectory) {
   EXPECT_EQ(source->metadata().at("format"), "pt");
   EXPECT_EQ(source->parameter_count(), 5);
   EXPECT_EQ(source->mapped_bytes(), static_cast<int64_t>(fs::file_size(dir / "model.safetensors")));
-  const TensorView* a = source->find("a.weight");
+  const tensor::TensorView* a = source->find("a.weight");
   ASSERT_NE(a, nullptr);
   EXPECT_EQ(a->shape_text(), "f32[3]");
   EXPECT_EQ(a->as<float>()[2], 3);
@@ -111,4 +112,4 @@ TEST(WeightSource, SaysWhatIsMissing) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::hub

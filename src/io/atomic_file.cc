@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "io/descriptor.h"
 
-namespace brim {
+namespace brim::io {
 namespace fs = std::filesystem;
 namespace {
 
@@ -198,4 +198,4 @@ void write_file_atomically(const fs::path& path, std::string_view text) {
   file.commit();
 }
 
-}  // namespace brim
+}  // namespace brim::io

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string_view>
 
-namespace brim {
+namespace brim::io {
 
 class AtomicFile {
  public:
@@ -46,4 +46,4 @@ void require_writable(const std::filesystem::path& path);
 // The whole of a small file at once.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
-}  // namespace brim
+}  // namespace brim::io

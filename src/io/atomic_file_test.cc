@@ -10,7 +10,7 @@
 
 #include "base/test_files.h"
 
-namespace brim {
+namespace brim::io {
 namespace {
 
 namespace fs = std::filesystem;
@@ -145,4 +145,4 @@ TEST(AtomicFile, KeepsALinkAndItsTargetsMode) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::io

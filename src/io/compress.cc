@@ -18,7 +18,7 @@
 #include "io/atomic_file.h"
 #include "io/descriptor.h"
 
-namespace brim {
+namespace brim::io {
 namespace {
 
 constexpr size_t kInputBlock = size_t{256} << 10;
@@ -485,4 +485,4 @@ std::unique_ptr<ByteSink> make_sink(int fd, std::string name, const std::atomic<
   return std::make_unique<DescriptorSink>(fd, std::move(name), stop);
 }
 
-}  // namespace brim
+}  // namespace brim::io

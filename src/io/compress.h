@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace brim {
+namespace brim::io {
 
 class AtomicFile;
 
@@ -72,4 +72,4 @@ class ByteSink {
 std::unique_ptr<ByteSink> make_sink(AtomicFile& file, Compression compression);
 std::unique_ptr<ByteSink> make_sink(int fd, std::string name, const std::atomic<bool>* stop = nullptr);
 
-}  // namespace brim
+}  // namespace brim::io

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "io/compress.h"
 
-namespace brim::compress_fuzz {
+namespace brim::io::compress_fuzz {
 
 // The stream's bytes up to a bound (a small file may unpack to terabytes), and whether it broke.
 inline std::pair<std::string, bool> unpack(const std::string& name, const std::string& bytes, size_t piece,
@@ -32,10 +32,10 @@ inline std::pair<std::string, bool> unpack(const std::string& name, const std::s
   }
 }
 
-}  // namespace brim::compress_fuzz
+}  // namespace brim::io::compress_fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace brim::compress_fuzz;
+  using namespace brim::io::compress_fuzz;
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   const char* const names[] = {"x.gz", "x.zst", "x"};

@@ -12,7 +12,7 @@
 #include "io/compress_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
 
-namespace brim {
+namespace brim::io {
 namespace {
 
 // The members written one after another.
@@ -154,4 +154,4 @@ TEST(Compress, Fuzz) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::io

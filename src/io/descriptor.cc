@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 
-namespace brim {
+namespace brim::io {
 namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 30;  // one write(2) moves at most 2 GiB minus a page
@@ -63,4 +63,4 @@ void fail_write(const std::string& name, const char* what, int error) {
   fail(ErrorCode::cannot_write, "{}: {}: {}{}", name, what, std::strerror(error), advice);
 }
 
-}  // namespace brim
+}  // namespace brim::io

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::io {
 
 // Whoever read our output has closed it, as `head` does: no failure, but nothing more is wanted.
 class OutputClosed : public Error {
@@ -36,4 +36,4 @@ void write_all(int fd, std::string_view bytes, const std::string& name, WriteSto
 
 [[noreturn]] void fail_write(const std::string& name, const char* what, int error);
 
-}  // namespace brim
+}  // namespace brim::io

@@ -8,7 +8,7 @@
 
 #include "io/quote_text.h"
 
-namespace brim {
+namespace brim::io {
 namespace {
 
 constexpr int kMaxDepth = 64;  // a model directory nests a handful deep; recursion elsewhere relies on this bound
@@ -59,4 +59,4 @@ nlohmann::json parse_json(std::string_view text, const std::string& where, Error
   }
 }
 
-}  // namespace brim
+}  // namespace brim::io

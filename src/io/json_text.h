@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::io {
 
 // `where` is the file's name for messages.
 nlohmann::json parse_json(std::string_view text, const std::string& where, ErrorCode code = ErrorCode::bad_model);
@@ -19,4 +19,4 @@ std::string line_and_column(std::string_view text, size_t offset);
 // What nlohmann says about a parse error, without its exception number and position.
 std::string json_reason(std::string_view what);
 
-}  // namespace brim
+}  // namespace brim::io

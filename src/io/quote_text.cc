@@ -5,7 +5,7 @@
 
 #include "base/utf8.h"
 
-namespace brim {
+namespace brim::io {
 
 std::string quote_text(std::string_view text, size_t max_bytes) {
   const bool cut = text.size() > max_bytes;
@@ -21,4 +21,4 @@ std::string quote_text(std::string_view text, size_t max_bytes) {
   return out;
 }
 
-}  // namespace brim
+}  // namespace brim::io

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-namespace brim {
+namespace brim::io {
 
 std::string quote_text(std::string_view text, size_t max_bytes = 100);
 
-}  // namespace brim
+}  // namespace brim::io

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace brim::scan {
+namespace brim::io::scan {
 
 static_assert(std::endian::native == std::endian::little, "the lowest set bit must be the first byte");
 
@@ -69,4 +69,4 @@ inline int64_t count_newlines(const char* p, const char* end) {
   return n;
 }
 
-}  // namespace brim::scan
+}  // namespace brim::io::scan

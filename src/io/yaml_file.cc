@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::io {
 
 YAML::Node load_yaml(const std::filesystem::path& path) {
   YAML::Node root;
@@ -23,4 +23,4 @@ YAML::Node load_yaml(const std::filesystem::path& path) {
   return root;
 }
 
-}  // namespace brim
+}  // namespace brim::io

@@ -5,9 +5,9 @@
 
 #include <filesystem>
 
-namespace brim {
+namespace brim::io {
 
 // Throws usage, with file and line, for what cannot be read or is no mapping of keys to values.
 YAML::Node load_yaml(const std::filesystem::path& path);
 
-}  // namespace brim
+}  // namespace brim::io

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "io/quote_text.h"
 
-namespace brim {
+namespace brim::io {
 namespace {
 
 constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50;
@@ -151,4 +151,4 @@ void check_crc(const ZipMember& member, const std::string& where) {
          quote_text(member.name), crc, member.crc, kFetchAgain);
 }
 
-}  // namespace brim
+}  // namespace brim::io

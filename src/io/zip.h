@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim {
+namespace brim::io {
 
 struct ZipMember {
   std::string_view name;             // into the file
@@ -25,4 +25,4 @@ std::vector<ZipMember> parse_zip(std::span<const std::byte> file, const std::str
 // Reads all of the member: for small ones.
 void check_crc(const ZipMember& member, const std::string& where);
 
-}  // namespace brim
+}  // namespace brim::io

@@ -8,10 +8,10 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const std::byte> file(reinterpret_cast<const std::byte*>(data), size);
   try {
-    for (const brim::ZipMember& member : brim::parse_zip(file, "fuzz")) {
+    for (const brim::io::ZipMember& member : brim::io::parse_zip(file, "fuzz")) {
       const auto offset = static_cast<size_t>(member.bytes.data() - file.data());
       if (offset > size || member.bytes.size() > size - offset) std::abort();
-      brim::check_crc(member, "fuzz");
+      brim::io::check_crc(member, "fuzz");
     }
   } catch (const brim::Error& error) {
     if (error.code() != brim::ErrorCode::bad_model) std::abort();

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace brim {
+namespace brim::io {
 
 struct ZipMaker {
   struct Member {
@@ -60,4 +60,4 @@ struct ZipMaker {
   }
 };
 
-}  // namespace brim
+}  // namespace brim::io

@@ -11,7 +11,7 @@
 #include "io/zip_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
 
-namespace brim {
+namespace brim::io {
 namespace {
 
 std::string zip_error(const std::string& file) {
@@ -82,4 +82,4 @@ TEST(ZipFuzz, NeverCrashes) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::io

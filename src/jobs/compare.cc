@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "jobs/evaluate.h"
 
-namespace brim {
+namespace brim::jobs {
 namespace {
 
 std::string lower(std::string text) {
@@ -21,7 +21,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-std::vector<ClassErrors> class_errors(const ClassificationMetrics& m) {
+std::vector<ClassErrors> class_errors(const rows::ClassificationMetrics& m) {
   std::vector<ClassErrors> all(m.confusion.size());
   for (size_t t = 0; t < m.confusion.size(); ++t)
     for (size_t p = 0; p < m.confusion.size(); ++p) {
@@ -111,7 +111,7 @@ std::vector<std::string> MatchedClasses::shared_labels() const {
 }
 
 std::optional<int32_t> MatchedClasses::find(std::string_view label) const {
-  const auto found = find_label(labels, label);
+  const auto found = rows::find_label(labels, label);
   if (!found || same() || lower(labels[static_cast<size_t>(*found)]) == lower(std::string(label))) return found;
   return std::nullopt;
 }
@@ -190,15 +190,15 @@ Comparison compare_models(const std::vector<ModelRun>& runs, const std::vector<s
       if (std::find(own.begin(), own.end(), static_cast<int32_t>(k)) == own.end()) m.unknown.push_back(c.labels[k]);
     if (!c.expected.empty()) {
       if (!classes.same() && c.shared_rows > 0) m.shared_accuracy = shared_accuracy(c, classes, m.predicted);
-      m.metrics = classification_metrics(c.expected, m.predicted, static_cast<int32_t>(c.labels.size()));
+      m.metrics = rows::classification_metrics(c.expected, m.predicted, static_cast<int32_t>(c.labels.size()));
       m.per_class = class_errors(*m.metrics);
     }
     c.models.push_back(std::move(m));
   }
   for (size_t a = 0; a < c.models.size(); ++a)
     for (size_t b = a + 1; b < c.models.size(); ++b) {
-      PairResult p{a, b, agreement(c.models[a].predicted, c.models[b].predicted), std::nullopt};
-      if (!c.expected.empty()) p.mcnemar = mcnemar(c.expected, c.models[a].predicted, c.models[b].predicted);
+      PairResult p{a, b, rows::agreement(c.models[a].predicted, c.models[b].predicted), std::nullopt};
+      if (!c.expected.empty()) p.mcnemar = rows::mcnemar(c.expected, c.models[a].predicted, c.models[b].predicted);
       c.pairs.push_back(p);
     }
   recommend(c);
@@ -256,9 +256,10 @@ std::string to_text(const Comparison& c) {
   for (const PairResult& p : c.pairs) {
     out += fmt::format("  {} and {} agree on {:.2f} %", c.models[p.a].name, c.models[p.b].name, 100 * p.agreement);
     if (p.mcnemar)
-      out += fmt::format("; only the first is right {}, only the second {}; difference {} (p = {:.3g})",
-                         format_count(p.mcnemar->only_a_right), format_count(p.mcnemar->only_b_right),
-                         p.mcnemar->p_value < kSignificant ? "significant" : "not significant", p.mcnemar->p_value);
+      out +=
+          fmt::format("; only the first is right {}, only the second {}; difference {} (p = {:.3g})",
+                      format_count(p.mcnemar->only_a_right), format_count(p.mcnemar->only_b_right),
+                      p.mcnemar->p_value < rows::kSignificant ? "significant" : "not significant", p.mcnemar->p_value);
     out += "\n";
   }
   out +=
@@ -311,4 +312,4 @@ std::string to_json(const Comparison& c) {
   return j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-}  // namespace brim
+}  // namespace brim::jobs

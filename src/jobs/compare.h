@@ -11,7 +11,7 @@
 
 #include "rows/metrics.h"
 
-namespace brim {
+namespace brim::jobs {
 
 // The classes of several models, matched by name whatever their case.
 struct MatchedClasses {
@@ -46,9 +46,9 @@ struct ModelResult {
   std::string name, device, precision;
   double rows_per_second = 0, tokens_per_second = 0, load_seconds = 0;
   int64_t planned_bytes = -1, held_bytes = -1;
-  std::optional<ClassificationMetrics> metrics;  // with labels only, like per_class; over all rows
-  std::optional<double> shared_accuracy;         // over the rows whose label every model has; where classes differ
-  std::vector<std::string> unknown;              // classes of other models that this one does not have
+  std::optional<rows::ClassificationMetrics> metrics;  // with labels only, like per_class; over all rows
+  std::optional<double> shared_accuracy;  // over the rows whose label every model has; where classes differ
+  std::vector<std::string> unknown;       // classes of other models that this one does not have
   std::vector<ClassErrors> per_class;
   std::vector<int32_t> predicted;  // in the common labels
 };
@@ -56,7 +56,7 @@ struct ModelResult {
 struct PairResult {
   size_t a = 0, b = 0;
   double agreement = 0;
-  std::optional<McNemar> mcnemar;
+  std::optional<rows::McNemar> mcnemar;
 };
 
 struct Comparison {
@@ -84,4 +84,4 @@ double parse_share(const std::string& text);
 std::string to_text(const Comparison& comparison);
 std::string to_json(const Comparison& comparison);
 
-}  // namespace brim
+}  // namespace brim::jobs

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::jobs {
 namespace {
 
 ModelRun model(std::string name, std::vector<std::string> labels, std::vector<int32_t> predicted,
@@ -187,4 +187,4 @@ TEST(Compare, SharesAsPeopleWriteThem) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::jobs

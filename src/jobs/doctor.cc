@@ -11,7 +11,7 @@
 #include "jobs/doctor_sweep.h"
 #include "jobs/doctor_train.h"
 
-namespace brim {
+namespace brim::jobs {
 namespace {
 
 std::string percent(double share) { return fmt::format("{:.0f} %", share * 100); }
@@ -69,7 +69,7 @@ class Predictor {
 
   // Threads that stood ready without a core, other than for each other's sake.
   double lost_to_others() const {
-    const PipelineStats& p = r_.stats;
+    const engine::PipelineStats& p = r_.stats;
     if (p.run_delay_seconds < 0 || p.other_cpu_seconds < 0) return 0;
     return std::min(std::max(0.0, p.run_delay_seconds - s_.crowded), p.other_cpu_seconds);
   }
@@ -177,7 +177,7 @@ class DiagnosisBuilder {
   double share(double seconds) const { return d_.seconds > 0 ? seconds / d_.seconds : 0; }
 
   void describe(Finding& f) const {
-    const PipelineStats& p = r_.stats;
+    const engine::PipelineStats& p = r_.stats;
     const std::string idle = fmt::format("the device waited {} ({} of the run) for it", format_duration(f.idle_seconds),
                                          percent(share(f.idle_seconds)));
     if (train_) return describe_train_idle(f, r_, s_, idle);
@@ -245,7 +245,7 @@ class DiagnosisBuilder {
     for (const auto& path : r_.inputs) {
       if (path == "-")
         return "the program before the pipe does not deliver faster: let it write a file, or speed it up";
-      if (compression_of(path) == Compression::gzip)
+      if (io::compression_of(path) == io::Compression::gzip)
         return fmt::format("{} is gzip, which one core must unpack: unpack it once, or store it as .zst", path);
     }
     return "read from a faster disk, or from memory (copy the input to /dev/shm)";
@@ -253,7 +253,7 @@ class DiagnosisBuilder {
   std::string writer_advice() const {
     if (r_.output == "-")
       return "the program behind the pipe does not take rows faster: write to a file with `output`, or speed it up";
-    if (compression_of(r_.output) == Compression::gzip)
+    if (io::compression_of(r_.output) == io::Compression::gzip)
       return "write the output uncompressed or as .zst; gzip takes a core";
     return "write to a faster disk";
   }
@@ -354,7 +354,7 @@ class DiagnosisBuilder {
   }
 
   void other_processes() {
-    const PipelineStats& p = r_.stats;
+    const engine::PipelineStats& p = r_.stats;
     if (p.other_cpu_seconds < 0.1 * d_.seconds) return;
     const size_t had = d_.findings.size();
     add(Cause::other_process, predict_.without_other_processes());
@@ -479,4 +479,4 @@ std::string to_env_file(const Diagnosis& d) {
   return out;
 }
 
-}  // namespace brim
+}  // namespace brim::jobs

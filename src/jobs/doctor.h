@@ -11,7 +11,7 @@
 
 #include "jobs/doctor_trace.h"
 
-namespace brim {
+namespace brim::jobs {
 
 // X(enumerator, name). `startup` is the time the first chunk needs to reach the device and the last to leave it:
 // charged, never advised upon.
@@ -89,4 +89,4 @@ Diagnosis diagnosis_from_json(const std::string& json);  // throws bad_data
 // Settings of all findings as lines of an --env-file, each under the reason for it.
 std::string to_env_file(const Diagnosis& diagnosis);
 
-}  // namespace brim
+}  // namespace brim::jobs

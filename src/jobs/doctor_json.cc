@@ -6,7 +6,7 @@
 #include "base/settings.h"
 #include "jobs/doctor.h"
 
-namespace brim {
+namespace brim::jobs {
 
 using json = nlohmann::ordered_json;
 
@@ -67,4 +67,4 @@ Diagnosis diagnosis_from_json(const std::string& text) {
   }
 }
 
-}  // namespace brim
+}  // namespace brim::jobs

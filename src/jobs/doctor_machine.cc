@@ -17,23 +17,23 @@
 #include "monitor/host.h"
 #include "monitor/nvml.h"
 
-namespace brim {
+namespace brim::jobs {
 namespace {
 
 using CheckState = MachineCheck::State;
 
 void check_cards(std::vector<MachineCheck>& checks) {
-  Nvml nvml;
+  monitor::Nvml nvml;
   if (!nvml.ready()) {
     checks.push_back(
         {CheckState::notice, "card", nvml.why(), "runs go to the CPU; with a card, install NVIDIA's driver"});
     return;
   }
-  GpuSampleOptions options;
+  monitor::GpuSampleOptions options;
   options.pcie_throughput = options.gpm = false;
-  for (const GpuSample& card : nvml.sample(options)) {
+  for (const monitor::GpuSample& card : nvml.sample(options)) {
     const std::string name = fmt::format("card {}", card.index);
-    if (card.state != GpuState::ok) {
+    if (card.state != monitor::GpuState::ok) {
       checks.push_back({CheckState::problem, name, fmt::format("{}: {}", gpu_state_name(card.state), card.why),
                         "reset the card or reboot"});
       continue;
@@ -62,7 +62,7 @@ void check_cards(std::vector<MachineCheck>& checks) {
     }
     if (card.processes && !card.processes->empty()) {
       std::vector<std::string> who;
-      for (const GpuProcess& p : *card.processes)
+      for (const monitor::GpuProcess& p : *card.processes)
         who.push_back(fmt::format("{} (pid {}{})", p.name.empty() ? "?" : p.name, p.pid,
                                   p.bytes ? ", " + format_bytes(*p.bytes) : ""));
       checks.push_back({CheckState::problem, name + " processes", fmt::format("{}", fmt::join(who, ", ")),
@@ -72,11 +72,11 @@ void check_cards(std::vector<MachineCheck>& checks) {
 }
 
 void check_host(std::vector<MachineCheck>& checks, const std::string& directory, double seconds) {
-  OtherProcesses others;
-  HostSampler sampler(directory);
+  monitor::OtherProcesses others;
+  monitor::HostSampler sampler(directory);
   (void)sampler.sample();
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-  const HostSample host = sampler.sample();
+  const monitor::HostSample host = sampler.sample();
   const auto cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   const bool bound = host.cores < cores;
   checks.push_back(
@@ -84,7 +84,7 @@ void check_host(std::vector<MachineCheck>& checks, const std::string& directory,
        fmt::format("{} of {} usable{}", host.cores, cores, host.cpu_name.empty() ? "" : ", " + host.cpu_name),
        bound ? "affinity or a cgroup quota keeps the others away" : ""});
   if (host.cpu) {
-    const OtherProcesses::Load load = others.load();
+    const monitor::OtherProcesses::Load load = others.load();
     const bool busy = load.cores > 0.15 * cores;
     checks.push_back({busy ? CheckState::problem : CheckState::fine, "load", load.text(),
                       busy ? "end or renice them: they take time from tokenizing, and on the CPU from computing" : ""});
@@ -139,7 +139,7 @@ void check_disk(std::vector<MachineCheck>& checks, const std::string& directory)
 // Batches of one size, made of texts as unequal as the run's.
 class BatchMaker {
  public:
-  BatchMaker(const Engine& engine, const PipelineStats& stats) : engine_(engine) {
+  BatchMaker(const engine::Engine& engine, const engine::PipelineStats& stats) : engine_(engine) {
     const auto rows = static_cast<double>(std::max<int64_t>(1, stats.rows));
     const double mean = static_cast<double>(stats.tokens) / rows,
                  spread = std::sqrt(std::max(0.0, stats.sum_squares / rows - mean * mean));
@@ -151,7 +151,7 @@ class BatchMaker {
     for (uint64_t i = 0; i < 65536; ++i)
       ids_.push_back(static_cast<int32_t>(i * 2654435761 % words));  // all over the table, as words are
   }
-  void fill(PackedBatch& batch, int64_t tokens) const {
+  void fill(batch::PackedBatch& batch, int64_t tokens) const {
     batch.clear();
     for (size_t i = 0; batch.tokens() < tokens && batch.sequences() < engine_.plan().max_sequences; ++i) {
       const int64_t length = std::min(lengths_[i % 2], tokens - batch.tokens());
@@ -162,7 +162,7 @@ class BatchMaker {
   }
 
  private:
-  const Engine& engine_;
+  const engine::Engine& engine_;
   std::array<int64_t, 2> lengths_;
   std::vector<int32_t> ids_;
 };
@@ -172,14 +172,14 @@ struct Speed {
   bool disturbed = false;  // threads had to wait for cores that others used
 };
 
-Speed measure_batches(Engine& engine, const BatchMaker& maker, int64_t tokens, double seconds) {
-  const auto batches = engine.bulk([](const PackedBatch&, const float*) {});
+Speed measure_batches(engine::Engine& engine, const BatchMaker& maker, int64_t tokens, double seconds) {
+  const auto batches = engine.bulk([](const batch::PackedBatch&, const float*) {});
   const auto waited = [] {
     double sum = 0;
-    for (const auto& [task, delay] : CpuClock::task_run_delays()) sum += delay;
+    for (const auto& [task, delay] : engine::CpuClock::task_run_delays()) sum += delay;
     return sum;
   };
-  PackedBatch batch;
+  batch::PackedBatch batch;
   int64_t done = 0;
   const double waited_before = waited();
   const int64_t since = now_ns();
@@ -218,13 +218,13 @@ std::string to_text(const std::vector<MachineCheck>& checks) {
 }
 
 BudgetProbe measure_budgets(const TracedRun& r, double seconds) {
-  EngineOptions options;
+  engine::EngineOptions options;
   options.model_dir = r.model;
   options.device = r.on_card ? fmt::format("cuda:{}", r.device_index) : "cpu";
   options.precision = r.precision;
   options.threads = r.threads;
   options.max_length = r.max_length;
-  const auto engine = Engine::open(options);
+  const auto engine = engine::Engine::open(options);
   const BatchMaker maker(*engine, r.stats);
   const int64_t now = std::min(engine->plan().token_budget, r.stats.tokens / std::max<int64_t>(1, r.stats.batches)),
                 free = engine->plan().token_budget;
@@ -248,4 +248,4 @@ BudgetProbe measure_budgets(const TracedRun& r, double seconds) {
       .second;  // a disturbed machine exaggerates: small batches wait more often
 }
 
-}  // namespace brim
+}  // namespace brim::jobs

@@ -7,7 +7,7 @@
 
 #include "jobs/doctor.h"
 
-namespace brim {
+namespace brim::jobs {
 
 struct MachineCheck {
   enum class State { fine, notice, problem };
@@ -25,4 +25,4 @@ std::string to_text(const std::vector<MachineCheck>& checks);
 // what Engine::open throws.
 BudgetProbe measure_budgets(const TracedRun& record, double seconds = 0.5);
 
-}  // namespace brim
+}  // namespace brim::jobs

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace brim {
+namespace brim::jobs {
 namespace {
 
 // Who was doing what at one moment.
@@ -290,4 +290,4 @@ class Sweep {
 
 Swept sweep(const RunTrace& trace) { return Sweep(trace).go(); }
 
-}  // namespace brim
+}  // namespace brim::jobs

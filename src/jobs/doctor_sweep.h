@@ -7,7 +7,7 @@
 
 #include "jobs/doctor.h"
 
-namespace brim {
+namespace brim::jobs {
 
 constexpr size_t index_of(Cause cause) { return static_cast<size_t>(cause); }
 
@@ -30,4 +30,4 @@ struct Swept {
 
 Swept sweep(const RunTrace& trace);
 
-}  // namespace brim
+}  // namespace brim::jobs

@@ -16,7 +16,7 @@
 #include "jobs/doctor_machine.h"
 #include "jobs/made_trace.h"
 
-namespace brim {
+namespace brim::jobs {
 namespace {
 
 // In each, the device computes 40 ms of every 100 unless said otherwise, so without the fault 400 ms remain.
@@ -344,7 +344,7 @@ TEST(Doctor, ClocksThatWereSetCanBeGivenFree) {
 
 TEST(DoctorTrace, ReadingsOfACardAreThoseOfItsWork) {
   const auto sample = [](int clock, double watts, std::vector<std::string> reasons) {
-    GpuSample s;
+    monitor::GpuSample s;
     s.sm_clock_mhz = clock;
     s.max_sm_clock_mhz = 1980;
     s.power_w = watts;
@@ -541,4 +541,4 @@ TEST(Doctor, SaysWhenAllIdleTimeIsExplained) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::jobs

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 
-namespace brim {
+namespace brim::jobs {
 namespace {
 
 using nlohmann::json;
@@ -145,13 +145,13 @@ TracedRun record_of(const json& j) {
   return r;
 }
 
-void look_at_processes(const GpuSample& card, CardRecord& record) {
+void look_at_processes(const monitor::GpuSample& card, CardRecord& record) {
   if (!card.processes) return;
   record.other_bytes = record.other_processes = 0;
   // Pids are the host's in some containers; then the one process among several that is ours cannot be told.
   const bool known = std::any_of(card.processes->begin(), card.processes->end(),
-                                 [](const GpuProcess& p) { return p.pid == ::getpid(); });
-  for (const GpuProcess& p : *card.processes)
+                                 [](const monitor::GpuProcess& p) { return p.pid == ::getpid(); });
+  for (const monitor::GpuProcess& p : *card.processes)
     if (p.pid != ::getpid()) {
       ++record.other_processes;
       record.other_bytes += p.bytes.value_or(0);
@@ -163,9 +163,9 @@ void look_at_processes(const GpuSample& card, CardRecord& record) {
 }
 
 // Predicted speed of this run's plan and of the one without its limit, both for texts of this run's length.
-void predict_budgets(TracedRun& r, Engine& engine) {
-  PlanRequest request;
-  const Plan& plan = engine.plan();
+void predict_budgets(TracedRun& r, engine::Engine& engine) {
+  plan::PlanRequest request;
+  const plan::Plan& plan = engine.plan();
   request.shape = engine.shape();
   request.device = plan.device;
   request.max_length = plan.max_length;
@@ -174,10 +174,10 @@ void predict_budgets(TracedRun& r, Engine& engine) {
   add_host_memory(request, engine.model().dir());
   request.typical_length = std::clamp<int64_t>(r.stats.tokens / std::max<int64_t>(1, r.stats.rows), 1, plan.max_length);
   try {
-    MemoryInfo memory = engine.device().memory();
+    device::MemoryInfo memory = engine.device().memory();
     memory.free_bytes = std::min(memory.total_bytes, memory.free_bytes + plan.peak_bytes);  // ours would be given back
-    request.limit_bytes = std::max(plan.limit_bytes, MemoryLimit::resolve("auto", memory));
-    const Plan free = solve(request);
+    request.limit_bytes = std::max(plan.limit_bytes, plan::MemoryLimit::resolve("auto", memory));
+    const plan::Plan free = solve(request);
     r.free_token_budget = free.token_budget;
     r.free_limit_bytes = request.limit_bytes;
     r.free_tokens_per_second = free.tokens_per_second;
@@ -196,7 +196,7 @@ bool is_slowdown(const std::string& reason) {
   return !is_power_cap(reason) && reason != "idle" && reason != "sync boost" && reason != "display clocks";
 }
 
-void CardReadings::add(const GpuSample& card) {
+void CardReadings::add(const monitor::GpuSample& card) {
   look_at_processes(card, record_);
   if (card.max_sm_clock_mhz) record_.max_sm_clock_mhz = *card.max_sm_clock_mhz;
   if (card.power_limit_w) record_.power_limit_w = *card.power_limit_w;
@@ -225,8 +225,8 @@ CardWatch::~CardWatch() { (void)stop(); }
 
 void CardWatch::watch(const std::string& pci_bus_id) {
   constexpr auto kInterval = std::chrono::milliseconds(200);
-  Nvml nvml;
-  GpuSampleOptions options;
+  monitor::Nvml nvml;
+  monitor::GpuSampleOptions options;
   options.pcie_throughput = options.gpm = false;
   std::unique_lock lock(mutex_);
   while (nvml.ready() && !stopped_.wait_for(lock, kInterval, [&] { return stop_; })) {
@@ -246,7 +246,8 @@ CardRecord CardWatch::stop() {
   return readings_.record();
 }
 
-TracedRun make_record(const std::string& verb, TextModel& model, const PipelineStats& stats, double load_seconds) {
+TracedRun make_record(const std::string& verb, engine::TextModel& model, const engine::PipelineStats& stats,
+                      double load_seconds) {
   TracedRun r;
   r.verb = verb;
   r.stats = stats;
@@ -257,10 +258,10 @@ TracedRun make_record(const std::string& verb, TextModel& model, const PipelineS
   r.device = model.device_name();
   r.precision = model.precision_text();
   r.threads = stats.tokenizers;  // they are the rules' threads
-  Engine* engine = model.engine();
+  engine::Engine* engine = model.engine();
   if (engine == nullptr) return r;
-  const Plan& plan = engine->plan();
-  r.on_card = engine->device().kind() == DeviceKind::cuda;
+  const plan::Plan& plan = engine->plan();
+  r.on_card = engine->device().kind() == device::DeviceKind::cuda;
   r.device_index = engine->device().index();
   r.threads = r.on_card ? 0 : plan.device.threads;
   r.token_budget = plan.token_budget;
@@ -358,4 +359,4 @@ RunTrace read_trace(const std::string& path) {
   return parse_trace(text.str(), path);
 }
 
-}  // namespace brim
+}  // namespace brim::jobs

@@ -15,7 +15,7 @@
 #include "engine/run_stats.h"
 #include "monitor/nvml.h"
 
-namespace brim {
+namespace brim::jobs {
 
 // How the machine's card was during the run; absent readings are negative or empty.
 struct CardRecord {
@@ -59,8 +59,8 @@ struct TracedRun {
   int64_t free_token_budget = 0, free_limit_bytes = 0;
   double free_tokens_per_second = 0;
   double load_seconds = 0;
-  std::string others;   // "other processes used 1.3 of 2 cores (cc1plus 0.9)"; empty: not known
-  PipelineStats stats;  // of training: rows, tokens and batches are those of its steps
+  std::string others;           // "other processes used 1.3 of 2 cores (cc1plus 0.9)"; empty: not known
+  engine::PipelineStats stats;  // of training: rows, tokens and batches are those of its steps
   CardRecord card;
   TracedTraining training;  // verb "train" only
 };
@@ -79,7 +79,7 @@ bool is_slowdown(const std::string& reason);
 // Joins readings of one card, taken during a run.
 class CardReadings {
  public:
-  void add(const GpuSample& card);
+  void add(const monitor::GpuSample& card);
   const CardRecord& record() const { return record_; }
 
  private:
@@ -105,7 +105,8 @@ class CardWatch {
 };
 
 // What is known at the end of a run.
-TracedRun make_record(const std::string& verb, TextModel& model, const PipelineStats& stats, double load_seconds);
+TracedRun make_record(const std::string& verb, engine::TextModel& model, const engine::PipelineStats& stats,
+                      double load_seconds);
 
 std::string to_json(const TracedRun& record);
 TracedRun record_from_json(const std::string& json);  // throws bad_data
@@ -117,4 +118,4 @@ RunTrace current_trace(TracedRun record);
 RunTrace read_trace(const std::string& path);
 RunTrace parse_trace(const std::string& json, const std::string& name);
 
-}  // namespace brim
+}  // namespace brim::jobs

@@ -7,7 +7,7 @@
 
 #include "base/units.h"
 
-namespace brim {
+namespace brim::jobs {
 namespace {
 
 std::string share_of_run(double seconds, const Swept& s) {
@@ -175,4 +175,4 @@ std::vector<std::string> train_facts(const TracedRun& r, const Swept& s) {
   return facts;
 }
 
-}  // namespace brim
+}  // namespace brim::jobs

@@ -8,7 +8,7 @@
 #include "jobs/doctor.h"
 #include "jobs/doctor_sweep.h"
 
-namespace brim {
+namespace brim::jobs {
 
 // Evidence and change of a cause that kept the device idle; `idle` says how long.
 void describe_train_idle(Finding& finding, const TracedRun& run, const Swept& swept, const std::string& idle);
@@ -19,4 +19,4 @@ std::vector<Finding> advise_on_train_plan(const TracedRun& run, const Swept& swe
 // True of the run, whoever is to blame.
 std::vector<std::string> train_facts(const TracedRun& run, const Swept& swept);
 
-}  // namespace brim
+}  // namespace brim::jobs

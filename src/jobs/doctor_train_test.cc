@@ -8,7 +8,7 @@
 #include "jobs/doctor.h"
 #include "jobs/made_trace.h"
 
-namespace brim {
+namespace brim::jobs {
 namespace {
 
 // A training run of ten steps, one micro-batch each.
@@ -274,4 +274,4 @@ TEST(DoctorTrain, TracesOfOlderRunsAreRead) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::jobs

@@ -12,16 +12,16 @@
 #include "rows/labels.h"
 #include "text/words.h"
 
-namespace brim {
+namespace brim::jobs {
 namespace {
 
 bool is_tagged(const EvalRequest& r) {
   return std::any_of(r.inputs.begin(), r.inputs.end(),
-                     [&](const std::string& path) { return is_tagged_file(path, r.format); });
+                     [&](const std::string& path) { return rows::is_tagged_file(path, r.format); });
 }
 
 int32_t class_of(const std::vector<std::string>& labels, std::string_view label, const std::string& where) {
-  const auto found = find_label(labels, label);
+  const auto found = rows::find_label(labels, label);
   if (!found)
     fail(ErrorCode::bad_data,
          "{}: label '{}' is none of the model's: {}; rename it in the data, or leave such rows out", where, label,
@@ -36,44 +36,45 @@ void require_whole(const EvalRequest& r, int64_t rows) {
 }
 
 // A type the model does not know would be counted as never found.
-void require_known_types(const std::vector<std::string>& labels, const TaggedWords& sentence, const std::string& path) {
+void require_known_types(const std::vector<std::string>& labels, const rows::TaggedWords& sentence,
+                         const std::string& path) {
   for (size_t w = 0; w < sentence.tags.size(); ++w) {
-    const TagParts tag = split_tag(sentence.tags[w]);
+    const engine::TagParts tag = engine::split_tag(sentence.tags[w]);
     if (tag.outside || std::any_of(labels.begin(), labels.end(),
-                                   [&](const std::string& label) { return split_tag(label).type == tag.type; }))
+                                   [&](const std::string& label) { return engine::split_tag(label).type == tag.type; }))
       continue;
     fail(ErrorCode::bad_data, "{}: line {}: tag '{}' is none of the model's: {}; rename it in the data", path,
          sentence.line_of(w), sentence.tags[w], fmt::join(labels, ", "));
   }
 }
 
-Evaluation evaluate_tokens(TextModel& model, const EvalRequest& r) {
+Evaluation evaluate_tokens(engine::TextModel& model, const EvalRequest& r) {
   // Sentences become lines of words separated by spaces; the pipeline gives back one tag per word.
   Evaluation e;
   e.labels = model.labels();
   e.precision = model.precision_text();
   std::vector<std::vector<std::string>> expected;
-  std::vector<std::vector<WordSpan>> spans;
+  std::vector<std::vector<text::WordSpan>> spans;
   std::string text;
   for (const auto& path : r.inputs)
-    for (const auto& sentence : read_tagged(path, r.format, e.labels)) {
+    for (const auto& sentence : rows::read_tagged(path, r.format, e.labels)) {
       require_known_types(e.labels, sentence, path);
-      JoinedWords joined = join_words(sentence.words);
+      text::JoinedWords joined = text::join_words(sentence.words);
       text += joined.text + '\n';
       spans.push_back(std::move(joined.words));
-      expected.push_back(iob_to_bio(sentence.tags));
+      expected.push_back(rows::iob_to_bio(sentence.tags));
     }
   std::vector<std::vector<std::string>> predicted;
-  RowReaderOptions options;
-  options.format = RowFormat::txt;
-  RowReader reader(memory_source(r.inputs[0], std::move(text)), options);
-  PipelineOptions pipeline;
+  rows::RowReaderOptions options;
+  options.format = rows::RowFormat::txt;
+  rows::RowReader reader(io::memory_source(r.inputs[0], std::move(text)), options);
+  engine::PipelineOptions pipeline;
   pipeline.words = &spans;
   pipeline.stop = r.stop;
   int64_t words = 0, right = 0;
   run_pipeline(
       model, reader,
-      [&](ScoredChunk& chunk) {
+      [&](engine::ScoredChunk& chunk) {
         for (size_t row = 0; row < chunk.rows.size(); ++row) {
           const auto& want = expected.at(predicted.size());
           std::vector<std::string> tags;
@@ -82,26 +83,26 @@ Evaluation evaluate_tokens(TextModel& model, const EvalRequest& r) {
             tags.push_back(tag >= 0 ? e.labels[static_cast<size_t>(tag)] : "O");
             e.predicted.push_back(tag);
           }
-          predicted.push_back(iob_to_bio(tags));
+          predicted.push_back(rows::iob_to_bio(tags));
           for (size_t w = 0; w < want.size(); ++w) right += predicted.back()[w] == want[w];
           words += static_cast<int64_t>(want.size());
         }
       },
-      [&](const PipelineStats& now) {
+      [&](const engine::PipelineStats& now) {
         if (r.progress) r.progress(now.rows);
       },
       pipeline);
   e.rows = static_cast<int64_t>(predicted.size());
   require_whole(r, e.rows);
   if (e.rows == 0) fail(ErrorCode::bad_data, "{}: no labelled sentences", r.inputs[0]);
-  e.entities = entity_metrics(expected, predicted);
+  e.entities = rows::entity_metrics(expected, predicted);
   e.token_accuracy = words > 0 ? static_cast<double>(right) / static_cast<double>(words) : 0;
   return e;
 }
 
 }  // namespace
 
-Evaluation evaluate(TextModel& model, const EvalRequest& r) {
+Evaluation evaluate(engine::TextModel& model, const EvalRequest& r) {
   if (is_per_token(model.output())) {
     if (!is_tagged(r))
       fail(ErrorCode::usage, Remedy{"set `format=conll` to read it as the first"},
@@ -118,13 +119,13 @@ Evaluation evaluate(TextModel& model, const EvalRequest& r) {
   Evaluation e;
   e.precision = model.precision_text();
   e.labels = model.labels();
-  RowReaderOptions options;
-  options.format = parse_row_format(r.format);
+  rows::RowReaderOptions options;
+  options.format = rows::parse_row_format(r.format);
   options.text_column = r.text_column;
   options.label_columns = r.label_columns;
   options.delimiter = r.delimiter;
   options.quotes = r.quotes;
-  RowReader reader(r.inputs, options);
+  rows::RowReader reader(r.inputs, options);
   e.multi_label = model.multi_label();
   std::vector<int32_t> column_class;
   if (r.label_columns.size() > 1) {
@@ -135,12 +136,12 @@ Evaluation evaluate(TextModel& model, const EvalRequest& r) {
     for (const std::string& column : r.label_columns)
       column_class.push_back(class_of(e.labels, column, "`label_column`"));
   }
-  MultiLabelCounts counts(e.labels.size());
-  PipelineOptions pipeline;
+  rows::MultiLabelCounts counts(e.labels.size());
+  engine::PipelineOptions pipeline;
   pipeline.stop = r.stop;
   run_pipeline(
       model, reader,
-      [&](ScoredChunk& chunk) {
+      [&](engine::ScoredChunk& chunk) {
         for (size_t row = 0; row < chunk.rows.size(); ++row) {
           const std::string where = r.inputs[chunk.rows.input] + ":" + std::to_string(chunk.rows.lines[row]);
           if (const Error* error = chunk.error(row)) throw placed_error(r.inputs, chunk.rows, row, *error);
@@ -151,11 +152,12 @@ Evaluation evaluate(TextModel& model, const EvalRequest& r) {
             e.expected.resize(at + K, 0);
             if (C > 1)
               for (size_t c = 0; c < C; ++c)
-                e.expected[at + static_cast<size_t>(column_class[c])] = read_mark(values[c], where, r.label_columns[c]);
+                e.expected[at + static_cast<size_t>(column_class[c])] =
+                    rows::read_mark(values[c], where, r.label_columns[c]);
             else
-              for (const auto& name : split_names(values[0], '|'))
+              for (const auto& name : rows::split_names(values[0], '|'))
                 e.expected[at + static_cast<size_t>(class_of(e.labels, name, where))] = 1;
-            for (size_t k = 0; k < K; ++k) e.predicted.push_back(is_given(s[k]));
+            for (size_t k = 0; k < K; ++k) e.predicted.push_back(engine::is_given(s[k]));
             counts.add({&e.expected[at], K}, {&e.predicted[at], K});
             ++e.rows;
             continue;
@@ -165,15 +167,16 @@ Evaluation evaluate(TextModel& model, const EvalRequest& r) {
           e.predicted.push_back(model.choose(s).label);
         }
       },
-      [&](const PipelineStats& now) {
+      [&](const engine::PipelineStats& now) {
         if (r.progress) r.progress(now.rows);
       },
       pipeline);
   require_whole(r, e.rows);
   if (e.rows == 0) fail(ErrorCode::bad_data, "{}: no labelled rows", r.inputs[0]);
-  e.classes = e.multi_label ? counts.metrics()
-                            : classification_metrics(e.expected, e.predicted, static_cast<int32_t>(e.labels.size()));
+  e.classes = e.multi_label
+                  ? counts.metrics()
+                  : rows::classification_metrics(e.expected, e.predicted, static_cast<int32_t>(e.labels.size()));
   return e;
 }
 
-}  // namespace brim
+}  // namespace brim::jobs

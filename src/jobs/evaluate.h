@@ -11,7 +11,7 @@
 #include "rows/labels.h"
 #include "rows/metrics.h"
 
-namespace brim {
+namespace brim::jobs {
 
 struct EvalRequest {
   std::vector<std::string> inputs;
@@ -30,12 +30,12 @@ struct Evaluation {
   std::vector<int32_t> expected,
       predicted;  // class per row, or per word of token models; multi-label: 0 or 1 per row and class
   bool multi_label = false;
-  ClassificationMetrics classes;          // sequence models
-  std::optional<EntityMetrics> entities;  // token models
+  rows::ClassificationMetrics classes;          // sequence models
+  std::optional<rows::EntityMetrics> entities;  // token models
   double token_accuracy = 0;
 };
 
 // Throws bad_data for labels the model does not know.
-Evaluation evaluate(TextModel& model, const EvalRequest& request);
+Evaluation evaluate(engine::TextModel& model, const EvalRequest& request);
 
-}  // namespace brim
+}  // namespace brim::jobs

@@ -8,20 +8,20 @@
 #include "engine/engine.h"
 #include "model/golden_models.h"
 
-namespace brim {
+namespace brim::jobs {
 namespace {
 
 // A word with a space is one word and shifts no tag behind it: the text is the same, the tokens are too.
 TEST(Evaluate, TakesWordsWithSpaces) {
   const TempDir dir;
-  put_golden_model(dir.path(), "bert_token");
-  EngineOptions options;
+  model::put_golden_model(dir.path(), "bert_token");
+  engine::EngineOptions options;
   options.model_dir = dir.path();
   options.device = "cpu";
   options.precision = "fp32";
   options.threads = 2;
   options.memory_limit = "1GiB";
-  auto engine = Engine::open(options);
+  auto engine = engine::Engine::open(options);
   std::string apart, joined;
   for (int w = 5; w < 45; ++w) {
     apart += fmt::format("w{}\tO\n", w);
@@ -40,4 +40,4 @@ TEST(Evaluate, TakesWordsWithSpaces) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::jobs

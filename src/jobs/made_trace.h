@@ -10,7 +10,7 @@
 
 #include "jobs/doctor.h"
 
-namespace brim {
+namespace brim::jobs {
 
 // A timeline written by hand, in milliseconds.
 class Made {
@@ -46,7 +46,7 @@ class Made {
         {std::llround(begin_ms * 1e6), std::llround(end_ms * 1e6), zone, static_cast<int32_t>(at), 0});
     return *this;
   }
-  PipelineStats& stats() { return trace.record.stats; }
+  engine::PipelineStats& stats() { return trace.record.stats; }
   RunTrace trace;
 };
 
@@ -100,4 +100,4 @@ inline std::string file_of(const RunTrace& t) {
   return j.dump();
 }
 
-}  // namespace brim
+}  // namespace brim::jobs

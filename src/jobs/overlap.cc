@@ -5,7 +5,7 @@
 
 #include "base/units.h"
 
-namespace brim {
+namespace brim::jobs {
 namespace {
 
 std::string measured(const OverlapPoint& p) {
@@ -34,4 +34,4 @@ std::string overlap_verdict(const std::vector<OverlapPoint>& points, const std::
       device, measured(*best), kOverlapPays);
 }
 
-}  // namespace brim
+}  // namespace brim::jobs

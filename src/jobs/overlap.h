@@ -7,7 +7,7 @@
 
 #include "jobs/spread.h"
 
-namespace brim {
+namespace brim::jobs {
 
 constexpr double kOverlapPays = 1.1;  // less is not worth a second stream
 
@@ -19,4 +19,4 @@ struct OverlapPoint {
 // One sentence: it pays, it does not, or what was measured says neither. `device`: "this card", "this CPU".
 std::string overlap_verdict(const std::vector<OverlapPoint>& points, const std::string& device);
 
-}  // namespace brim
+}  // namespace brim::jobs

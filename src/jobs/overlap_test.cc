@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace brim {
+namespace brim::jobs {
 namespace {
 
 OverlapPoint point(int64_t tokens, std::vector<double> gains) { return {tokens, spread_of(std::move(gains))}; }
@@ -23,4 +23,4 @@ TEST(Overlap, AVerdictOnlyWhereItIsSignificant) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::jobs

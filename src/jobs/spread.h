@@ -8,7 +8,7 @@
 
 #include "rows/metrics.h"
 
-namespace brim {
+namespace brim::jobs {
 
 struct Spread {
   int64_t count = 0;
@@ -28,9 +28,9 @@ inline Spread spread_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   s.count = static_cast<int64_t>(values.size());
   for (const double v : values) s.mean += v / static_cast<double>(s.count);
-  s.p50 = percentile(values, 0.5);
-  s.p95 = percentile(values, 0.95);
-  s.p99 = percentile(values, 0.99);
+  s.p50 = rows::percentile(values, 0.5);
+  s.p95 = rows::percentile(values, 0.95);
+  s.p99 = rows::percentile(values, 0.99);
   s.least = values.front();
   s.most = values.back();
   // Ranks n/2 ± 0.98·√n, whatever the distribution.
@@ -41,4 +41,4 @@ inline Spread spread_of(std::vector<double> values) {
   return s;
 }
 
-}  // namespace brim
+}  // namespace brim::jobs

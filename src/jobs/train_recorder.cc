@@ -9,36 +9,40 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 
-namespace brim {
+namespace brim::jobs {
+
+using engine::CpuClock;
+using train::TrainJob;
+
 namespace {
 
 // The plan's own predictions for steps of the length this run had: as it ran, with all the memory the device can give,
 // and with wider steps.
 void predict_train_plans(TracedRun& r, const TrainJob& job) {
-  const Plan& plan = job.plan;
-  PlanRequest request = train_plan_request(job, plan.device, plan.limit_bytes);
+  const plan::Plan& plan = job.plan;
+  plan::PlanRequest request = train_plan_request(job, plan.device, plan.limit_bytes);
   request.typical_length =
       std::clamp<int64_t>(r.stats.tokens / std::max<int64_t>(1, r.stats.rows), 1, request.max_length);
   request.global_batch_tokens = std::max<int64_t>(1, r.stats.tokens / std::max<int64_t>(1, r.training.steps));
   try {
-    PlanRequest same = request;
+    plan::PlanRequest same = request;
     same.token_budget = plan.token_budget;
     same.recompute = plan.recompute;
     same.optimizer = plan.optimizer;
-    same.moments = plan.moments_on_host ? Moments::host : Moments::device;
+    same.moments = plan.moments_on_host ? model::Moments::host : model::Moments::device;
     r.plan_tokens_per_second = solve_train_request(job, same).tokens_per_second;
 
-    PlanRequest wide = request;
+    plan::PlanRequest wide = request;
     wide.global_batch_tokens = 0;
-    const Plan wider = solve_train_request(job, wide);
+    const plan::Plan wider = solve_train_request(job, wide);
     r.training.wide_batch_tokens = wider.token_budget;
     r.training.wide_tokens_per_second = wider.tokens_per_second;
 
-    MemoryInfo memory = job.device->memory();
+    device::MemoryInfo memory = job.device->memory();
     memory.free_bytes = std::min(memory.total_bytes, memory.free_bytes + plan.peak_bytes);  // ours would be given back
-    request.limit_bytes = std::max(plan.limit_bytes, MemoryLimit::resolve("auto", memory));
+    request.limit_bytes = std::max(plan.limit_bytes, plan::MemoryLimit::resolve("auto", memory));
     request.recompute.reset();
-    const Plan free = solve_train_request(job, request);
+    const plan::Plan free = solve_train_request(job, request);
     r.free_token_budget = free.token_budget;
     r.free_limit_bytes = request.limit_bytes;
     r.free_tokens_per_second = free.tokens_per_second;
@@ -53,13 +57,13 @@ void predict_train_plans(TracedRun& r, const TrainJob& job) {
 
 }  // namespace
 
-void TrainRecorder::watch(TrainCallbacks& callbacks) {
+void TrainRecorder::watch(train::TrainCallbacks& callbacks) {
   callbacks.begins = [this](const TrainJob& job) { begins(job); };
-  callbacks.ends = [this](const TrainJob& job, const TrainOutcome& outcome) { ends(job, outcome); };
+  callbacks.ends = [this](const TrainJob& job, const train::TrainOutcome& outcome) { ends(job, outcome); };
 }
 
 void TrainRecorder::begins(const TrainJob& job) {
-  if (job.device->kind() == DeviceKind::cuda) card_.emplace(job.device->pci_bus_id());
+  if (job.device->kind() == device::DeviceKind::cuda) card_.emplace(job.device->pci_bus_id());
   process_cpu_ = CpuClock::process_seconds();
   machine_cpu_ = CpuClock::machine_seconds();
   faults_ = CpuClock::major_faults();
@@ -67,9 +71,9 @@ void TrainRecorder::begins(const TrainJob& job) {
   since_ns_ = now_ns();
 }
 
-void TrainRecorder::ends(const TrainJob& job, const TrainOutcome& outcome) {
+void TrainRecorder::ends(const TrainJob& job, const train::TrainOutcome& outcome) {
   TracedRun& r = run_;
-  PipelineStats& stats = r.stats;
+  engine::PipelineStats& stats = r.stats;
   stats.seconds = seconds_since(since_ns_);
   stats.cpu_seconds = CpuClock::process_seconds() - process_cpu_;
   if (machine_cpu_ >= 0)
@@ -87,13 +91,13 @@ void TrainRecorder::ends(const TrainJob& job, const TrainOutcome& outcome) {
   stats.batches = outcome.micro_batches;
   stats.compute_seconds = outcome.device_busy * outcome.seconds;
 
-  const Plan& plan = job.plan;
+  const plan::Plan& plan = job.plan;
   r.verb = "train";
   r.others = outcome.others.text();
   r.model = job.model_dir.string();
   r.device = job.device->name();
   r.precision = precision_name(job.precision);
-  r.on_card = job.device->kind() == DeviceKind::cuda;
+  r.on_card = job.device->kind() == device::DeviceKind::cuda;
   r.device_index = job.device->index();
   r.inputs = job.settings.train_files;
   r.output = job.settings.output_dir;
@@ -121,4 +125,4 @@ void TrainRecorder::ends(const TrainJob& job, const TrainOutcome& outcome) {
   predict_train_plans(r, job);
 }
 
-}  // namespace brim
+}  // namespace brim::jobs

@@ -9,17 +9,17 @@
 #include "train/job.h"
 #include "train/trainer.h"
 
-namespace brim {
+namespace brim::jobs {
 
 class TrainRecorder {
  public:
   // Takes readings around the steps of the run that is given these callbacks. Must outlive it.
-  void watch(TrainCallbacks& callbacks);
+  void watch(train::TrainCallbacks& callbacks);
   const TracedRun& record() const { return run_; }  // once the run has ended
 
  private:
-  void begins(const TrainJob& job);
-  void ends(const TrainJob& job, const TrainOutcome& outcome);
+  void begins(const train::TrainJob& job);
+  void ends(const train::TrainJob& job, const train::TrainOutcome& outcome);
   TracedRun run_;
   std::optional<CardWatch> card_;
   int64_t since_ns_ = 0, faults_ = 0;
@@ -27,4 +27,4 @@ class TrainRecorder {
   std::map<int, double> delays_;  // of the threads that were there at the start: the loop's and the device's
 };
 
-}  // namespace brim
+}  // namespace brim::jobs

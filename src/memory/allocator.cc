@@ -3,9 +3,11 @@
 
 #include <algorithm>
 
-namespace brim {
+namespace brim::memory {
 
-TensorView LifetimeRecorder::allocate(Tag tag, DType dtype, std::initializer_list<int64_t> dims) {
+using tensor::TensorView;
+
+TensorView LifetimeRecorder::allocate(Tag tag, tensor::DType dtype, std::initializer_list<int64_t> dims) {
   TensorView view(reinterpret_cast<void*>(next_), dtype, dims);
   entries_.push_back({next_, Lifetime{tag, view.bytes(), step_, step_}, false});
   next_ += static_cast<uintptr_t>(align_up(view.bytes()) + kArenaAlignment);  // a gap, so that views never touch
@@ -48,7 +50,7 @@ std::vector<Lifetime> LifetimeRecorder::lifetimes() const {
   return all;
 }
 
-TensorView PlannedAllocator::allocate(Tag tag, DType dtype, std::initializer_list<int64_t> dims) {
+TensorView PlannedAllocator::allocate(Tag tag, tensor::DType dtype, std::initializer_list<int64_t> dims) {
   BRIM_CHECK(next_ < placement_->offsets.size(), "tensor {} asked for, {} planned", next_, placement_->offsets.size());
   TensorView view(base_ + placement_->offsets[next_], dtype, dims);
   BRIM_CHECK(view.bytes() <= placement_->bytes[next_], "{} tensor {} needs {} bytes, {} planned", tag_name(tag), next_,
@@ -57,4 +59,4 @@ TensorView PlannedAllocator::allocate(Tag tag, DType dtype, std::initializer_lis
   return view;
 }
 
-}  // namespace brim
+}  // namespace brim::memory

@@ -13,24 +13,26 @@
 #include "memory/tag.h"
 #include "tensor/tensor_view.h"
 
-namespace brim {
+namespace brim::memory {
 
 class TensorAllocator {
  public:
   virtual ~TensorAllocator() = default;
-  virtual TensorView allocate(Tag tag, DType dtype, std::initializer_list<int64_t> dims) = 0;
+  virtual tensor::TensorView allocate(Tag tag, tensor::DType dtype, std::initializer_list<int64_t> dims) = 0;
   // The view is read after the recorded code ends (a result): it lives to the end.
-  virtual void keep(const TensorView& view) = 0;
+  virtual void keep(const tensor::TensorView& view) = 0;
 
-  TensorView scratch(int64_t bytes) { return bytes > 0 ? allocate(Tag::workspace, DType::u8, {bytes}) : TensorView(); }
+  tensor::TensorView scratch(int64_t bytes) {
+    return bytes > 0 ? allocate(Tag::workspace, tensor::DType::u8, {bytes}) : tensor::TensorView();
+  }
 };
 
 // A graph's tensors as recorded on the null device.
-class LifetimeRecorder final : public TensorAllocator, public UseSink {
+class LifetimeRecorder final : public TensorAllocator, public device::UseSink {
  public:
-  TensorView allocate(Tag tag, DType dtype, std::initializer_list<int64_t> dims) override;
-  void keep(const TensorView& view) override;
-  void on_use(const TensorView& view) override;
+  tensor::TensorView allocate(Tag tag, tensor::DType dtype, std::initializer_list<int64_t> dims) override;
+  void keep(const tensor::TensorView& view) override;
+  void on_use(const tensor::TensorView& view) override;
   void on_op(const char* op, double flops, double bytes) override;
 
   // Lifetimes in order of allocation; ends of kept tensors are the end of the recording.
@@ -63,8 +65,8 @@ class PlannedAllocator final : public TensorAllocator {
   PlannedAllocator() = default;
   PlannedAllocator(void* base, const Placement* placement) : base_(static_cast<char*>(base)), placement_(placement) {}
   void restart() { next_ = 0; }
-  TensorView allocate(Tag tag, DType dtype, std::initializer_list<int64_t> dims) override;
-  void keep(const TensorView&) override {}
+  tensor::TensorView allocate(Tag tag, tensor::DType dtype, std::initializer_list<int64_t> dims) override;
+  void keep(const tensor::TensorView&) override {}
 
  private:
   char* base_ = nullptr;
@@ -72,4 +74,4 @@ class PlannedAllocator final : public TensorAllocator {
   size_t next_ = 0;
 };
 
-}  // namespace brim
+}  // namespace brim::memory

@@ -8,15 +8,18 @@
 #include "device/graph.h"
 #include "memory/ledger.h"
 
-namespace brim {
+namespace brim::memory {
+
+using device::DeviceBuffer;
+
 namespace {
 
-DeviceBuffer block(Device& device, int64_t bytes) {
+DeviceBuffer block(device::Device& device, int64_t bytes) {
   return Ledger::allocate(device, nullptr, Tag::workspace, "test", bytes);
 }
 
 TEST(CpuDevice, GivesAlignedMemory) {
-  auto device = open_device("cpu", 2);
+  auto device = device::open_device("cpu", 2);
   DeviceBuffer buffer = block(*device, 1000);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 256, 0u);
   auto stream = device->make_stream();
@@ -29,7 +32,7 @@ TEST(CpuDevice, GivesAlignedMemory) {
 
 TEST(CudaDevice, RefusesWhatDoesNotFit) {
   BRIM_NEEDS_GPU();
-  const auto device = open_cuda_device(0);
+  const auto device = device::open_cuda_device(0);
   try {
     (void)block(*device, int64_t{1} << 50);
     FAIL();
@@ -41,7 +44,7 @@ TEST(CudaDevice, RefusesWhatDoesNotFit) {
 
 TEST(CudaStream, CopiesAndEventsOrderTwoStreams) {
   BRIM_NEEDS_GPU();
-  const auto device = open_cuda_device(0);
+  const auto device = device::open_cuda_device(0);
   const auto copying = device->make_stream(), computing = device->make_stream();
   constexpr size_t kBytes = 64 << 20;
   const DeviceBuffer there = block(*device, kBytes), host = device->allocate_host(kBytes),
@@ -50,7 +53,7 @@ TEST(CudaStream, CopiesAndEventsOrderTwoStreams) {
   for (size_t i = 0; i < kBytes / 4; ++i) values[i] = static_cast<uint32_t>(i * 2654435761u);
   const auto begin = make_event(*device, true), copied = make_event(*device, true),
              ordered = make_event(*device, false);
-  DeviceClock clock(*device, *copying);
+  device::DeviceClock clock(*device, *copying);
   begin->record(*copying);
   copying->copy(there.data(), host.data(), kBytes);
   copied->record(*copying);
@@ -66,7 +69,7 @@ TEST(CudaStream, CopiesAndEventsOrderTwoStreams) {
 
 TEST(CudaGraph, RepeatsWhatWasCaptured) {
   BRIM_NEEDS_GPU();
-  const auto device = open_cuda_device(0);
+  const auto device = device::open_cuda_device(0);
   const auto stream = device->make_stream();
   const DeviceBuffer a = block(*device, 1024), b = block(*device, 1024), host = device->allocate_host(1024);
   ASSERT_TRUE(can_capture(*stream));
@@ -90,7 +93,7 @@ TEST(CudaGraph, RepeatsWhatWasCaptured) {
 // Another process may take or give memory meanwhile, so the difference is asked for until it is seen.
 TEST(CudaMemory, IsRoundedAsTheLedgerCharges) {
   BRIM_NEEDS_GPU();
-  const auto device = open_cuda_device(0);
+  const auto device = device::open_cuda_device(0);
   for (const int64_t bytes : {int64_t{1} << 20, (int64_t{2} << 20) + 1, int64_t{4} << 20, (int64_t{33} << 20) + 512}) {
     int64_t taken = 0;
     for (int i = 0; i < 20 && taken != device->rounded_bytes(bytes); ++i) {
@@ -104,4 +107,4 @@ TEST(CudaMemory, IsRoundedAsTheLedgerCharges) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::memory

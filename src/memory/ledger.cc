@@ -7,7 +7,11 @@
 #include "base/error.h"
 #include "base/units.h"
 
-namespace brim {
+namespace brim::memory {
+
+using device::Device;
+using device::DeviceBuffer;
+
 namespace {
 
 std::string name_of(const LedgerEntry& e) { return fmt::format("{} ({})", e.owner, tag_name(e.tag)); }
@@ -333,4 +337,4 @@ DeviceBuffer Ledger::allocate(Device& device, PlannedMemory* planned, const TagB
   return allocate(device, std::move(at_once));
 }
 
-}  // namespace brim
+}  // namespace brim::memory

@@ -12,7 +12,7 @@
 #include "device/device.h"
 #include "memory/tag.h"
 
-namespace brim {
+namespace brim::memory {
 
 struct LedgerEntry {
   Tag tag = Tag::weights;
@@ -90,7 +90,7 @@ class Ledger {
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
   explicit Ledger(int64_t limit_bytes = kNoLimit);
   // A device's own, without a limit until one is set: all models on a device share it.
-  static Ledger& of(Device& device);
+  static Ledger& of(device::Device& device);
 
   void set_limit(int64_t bytes);  // refused below what is reserved
   int64_t limit_bytes() const;
@@ -113,15 +113,17 @@ class Ledger {
 
   // The only way to device memory: a block as large as its reservation, which it owns and gives back when it is freed.
   // What the driver rounds up is charged too.
-  static DeviceBuffer allocate(Device& device, Reservation&& reservation);
-  static DeviceBuffer allocate(Device& device, std::vector<Reservation>&& reservations);  // one block for all
+  static device::DeviceBuffer allocate(device::Device& device, Reservation&& reservation);
+  static device::DeviceBuffer allocate(device::Device& device,
+                                       std::vector<Reservation>&& reservations);  // one block for all
   // Draws from `planned`; null (tests, measurements): reserves at once.
-  static DeviceBuffer allocate(Device& device, PlannedMemory* planned, Tag tag, const std::string& owner,
-                               int64_t bytes);
-  static DeviceBuffer allocate(Device& device, PlannedMemory* planned, const TagBytes& bytes, const std::string& owner);
+  static device::DeviceBuffer allocate(device::Device& device, PlannedMemory* planned, Tag tag,
+                                       const std::string& owner, int64_t bytes);
+  static device::DeviceBuffer allocate(device::Device& device, PlannedMemory* planned, const TagBytes& bytes,
+                                       const std::string& owner);
 
  private:
   std::shared_ptr<LedgerBook> book_;
 };
 
-}  // namespace brim
+}  // namespace brim::memory

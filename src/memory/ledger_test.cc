@@ -11,7 +11,10 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::memory {
+
+using device::DeviceBuffer;
+
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
@@ -30,12 +33,12 @@ std::string refusal(const std::function<void()>& f) {
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // Rounds as a driver does, counts what it gave, and can have less than a ledger believes.
-class RoundingDevice final : public Device {
+class RoundingDevice final : public device::Device {
  public:
-  explicit RoundingDevice(int64_t piece) : Device(DeviceKind::cpu, 0), piece_(piece) {}
+  explicit RoundingDevice(int64_t piece) : device::Device(device::DeviceKind::cpu, 0), piece_(piece) {}
   std::string name() const override { return "rounding"; }
-  MemoryInfo memory() const override { return {}; }
-  std::unique_ptr<Stream> make_stream() override { return nullptr; }
+  device::MemoryInfo memory() const override { return {}; }
+  std::unique_ptr<device::Stream> make_stream() override { return nullptr; }
   DeviceBuffer allocate_host(size_t) override { return {}; }
   int64_t rounded_bytes(int64_t bytes) const override { return (bytes + piece_ - 1) / piece_ * piece_; }
   std::atomic<int64_t> given{0}, most{0};
@@ -130,7 +133,7 @@ TEST(Ledger, ReservationsOutliveTheirLedger) {
 }
 
 TEST(Ledger, ABlockOwnsItsReservation) {
-  const auto device = open_cpu_device(1);
+  const auto device = device::open_cpu_device(1);
   Ledger& ledger = Ledger::of(*device);
   EXPECT_EQ(&ledger, &Ledger::of(*device));
   ledger.set_limit(1000);
@@ -308,4 +311,4 @@ TEST(Ledger, NeverPassesItsLimitWhateverThreadsDo) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::memory

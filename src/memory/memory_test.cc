@@ -6,7 +6,10 @@
 #include "memory/allocator.h"
 #include "memory/placement.h"
 
-namespace brim {
+namespace brim::memory {
+
+using tensor::DType;
+
 namespace {
 
 void expect_valid(const std::vector<Lifetime>& lives, const Placement& p) {
@@ -53,15 +56,15 @@ TEST(Placement, EmptyGraph) { EXPECT_EQ(place({}).peak_bytes, 0); }
 
 TEST(LifetimeRecorder, LastUseEndsATensorAndKeepExtendsIt) {
   LifetimeRecorder rec;
-  NullStream stream(&rec, DeviceKind::cpu, Isa::generic);
-  const TensorView a = rec.allocate(Tag::activations, DType::f32, {10});
-  const TensorView b = rec.allocate(Tag::activations, DType::f32, {20});
+  device::NullStream stream(&rec, device::DeviceKind::cpu, device::Isa::generic);
+  const tensor::TensorView a = rec.allocate(Tag::activations, DType::f32, {10});
+  const tensor::TensorView b = rec.allocate(Tag::activations, DType::f32, {20});
   rec.on_use(a.slice_rows(5, 6));  // a part counts for the whole
   rec.on_use(b);
   rec.on_op("first", 100, 8);
   rec.on_use(b);
   rec.on_op("second", 1, 1);
-  const TensorView c = rec.allocate(Tag::workspace, DType::u8, {3});
+  const tensor::TensorView c = rec.allocate(Tag::workspace, DType::u8, {3});
   rec.keep(b);
   rec.on_use(c);
   rec.on_op("first", 1, 1);
@@ -73,7 +76,7 @@ TEST(LifetimeRecorder, LastUseEndsATensorAndKeepExtendsIt) {
   EXPECT_EQ(rec.ops().at("first").calls, 2);
   EXPECT_EQ(rec.flops(), 102);
   float foreign = 0;
-  rec.on_use(TensorView(&foreign, DType::f32, {1}));  // a weight: ignored
+  rec.on_use(tensor::TensorView(&foreign, DType::f32, {1}));  // a weight: ignored
 }
 
 TEST(PlannedAllocator, ReplaysOffsetsAndRefusesLargerTensors) {
@@ -90,4 +93,4 @@ TEST(PlannedAllocator, ReplaysOffsetsAndRefusesLargerTensors) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::memory

@@ -7,7 +7,7 @@
 #include <functional>
 #include <numeric>
 
-namespace brim {
+namespace brim::memory {
 namespace {
 
 using Order = std::function<bool(const Lifetime&, const Lifetime&)>;
@@ -91,4 +91,4 @@ Placement place(std::span<const Lifetime> lives) {
   return result;
 }
 
-}  // namespace brim
+}  // namespace brim::memory

@@ -7,7 +7,7 @@
 
 #include "memory/tag.h"
 
-namespace brim {
+namespace brim::memory {
 
 constexpr int64_t kArenaAlignment = 256;  // 16-byte vector loads, cache lines and TMA all stay aligned
 constexpr int64_t align_up(int64_t bytes) { return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
@@ -28,4 +28,4 @@ struct Placement {
 
 Placement place(std::span<const Lifetime> lifetimes);
 
-}  // namespace brim
+}  // namespace brim::memory

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-namespace brim {
+namespace brim::memory {
 
 enum class Tag : uint8_t {
   weights,
@@ -38,4 +38,4 @@ struct TagBytes {
   }
 };
 
-}  // namespace brim
+}  // namespace brim::memory

@@ -13,15 +13,15 @@
 #include "ops/rows.h"
 #include "ops/testing.h"
 
-namespace brim {
+namespace brim::model {
 namespace {
 
-using testing::HostTensor;
-using testing::kEps32;
+using ops::testing::HostTensor;
+using ops::testing::kEps32;
 
-Activation activation_named(const std::string& name) {
-  return shape_of(parse_hf_config(fmt::format(R"({{"model_type":"bert","hidden_act":"{}"}})", name), name),
-                  HeadKind::sequence)
+ops::Activation activation_named(const std::string& name) {
+  return shape_of(hub::parse_hf_config(fmt::format(R"({{"model_type":"bert","hidden_act":"{}"}})", name), name),
+                  hub::HeadKind::sequence)
       .activation;
 }
 
@@ -32,22 +32,23 @@ TEST(Activations, EveryNameIsTransformersFunctionAndSlope) {
   const auto n = static_cast<int64_t>(x.size());
   for (const auto& [name, values] : golden.items()) {
     if (name == "x") continue;
-    const Activation activation = activation_named(name);
+    const ops::Activation activation = activation_named(name);
     const auto y = values["y"].get<std::vector<double>>(), slope = values["slope"].get<std::vector<double>>();
-    testing::for_each_cpu_stream([&](CpuStream& stream) {
-      const HostTensor in(DType::f32, {1, n}), out(DType::f32, {1, n}), ones(DType::f32, {1, n}), d(DType::f32, {1, n});
+    ops::testing::for_each_cpu_stream([&](device::CpuStream& stream) {
+      const HostTensor in(tensor::DType::f32, {1, n}), out(tensor::DType::f32, {1, n}),
+          ones(tensor::DType::f32, {1, n}), d(tensor::DType::f32, {1, n});
       for (int64_t i = 0; i < n; ++i) {
         in.set(0, i, x[static_cast<size_t>(i)]);
         ones.set(0, i, 1);
       }
-      activate(stream, {.x = in, .y = out, .activation = activation});
-      activate_grad(stream,
-                    {.x = slope_reads_output(activation) ? out : in, .d_y = ones, .d_x = d, .activation = activation});
+      ops::activate(stream, {.x = in, .y = out, .activation = activation});
+      ops::activate_grad(
+          stream, {.x = slope_reads_output(activation) ? out : in, .d_y = ones, .d_x = d, .activation = activation});
       // x itself is rounded to fp32; a slope of up to 1.13 and a curvature of up to 1.6 carry that on. transformers'
       // tanh forms lose the tail below 1e-16 |x|, some write their constants with ten digits.
       const auto tolerance = [&](size_t i) { return kEps32 * (16 + 4 * std::fabs(x[i])) + 1e-9; };
-      EXPECT_TRUE(testing::close(out.values(), y, tolerance)) << name;
-      EXPECT_TRUE(testing::close(d.values(), slope, tolerance)) << name;
+      EXPECT_TRUE(ops::testing::close(out.values(), y, tolerance)) << name;
+      EXPECT_TRUE(ops::testing::close(d.values(), slope, tolerance)) << name;
     });
   }
 }
@@ -62,4 +63,4 @@ TEST(Activations, AnUnknownNameIsRefusedWithThoseKnown) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::model

@@ -6,7 +6,14 @@
 #include "ops/layer_norm.h"
 #include "ops/rows.h"
 
-namespace brim {
+namespace brim::model {
+
+using memory::Tag;
+using ops::Activation;
+using ops::BatchView;
+using tensor::DType;
+using tensor::TensorView;
+
 namespace {
 
 TensorView activations(Exec& e, int64_t rows, int64_t cols) {
@@ -21,17 +28,17 @@ struct Input {
 
 // Between two products of a layer: narrower than the residual path where the next product would round anyway.
 TensorView between(Exec& e, int64_t rows, int64_t cols) {
-  const bool rounds = target_kind(e.stream) == DeviceKind::cpu && e.precision != Precision::fp32;
+  const bool rounds = target_kind(e.stream) == device::DeviceKind::cpu && e.precision != ops::Precision::fp32;
   return e.memory.allocate(Tag::activations, rounds ? DType::bf16 : e.activation, {rows, cols});
 }
 TensorView narrow(Exec& e, int64_t rows, int64_t cols) {
   return e.memory.allocate(Tag::activations, DType::f8e4m3, {rows, cols});
 }
 
-void apply_linear(Exec& e, const Input& input, const LinearWeight& w, const TensorView& bias, const TensorView& y,
+void apply_linear(Exec& e, const Input& input, const ops::LinearWeight& w, const TensorView& bias, const TensorView& y,
                   Activation activation = Activation::none, const TensorView& residual = {},
                   const TensorView& quantise = {}) {
-  LinearArgs args{.x = input.x, .w = w, .bias = bias, .residual = residual, .y = y};
+  ops::LinearArgs args{.x = input.x, .w = w, .bias = bias, .residual = residual, .y = y};
   args.x_scale = input.dequantise;
   args.y_scale = quantise;
   args.activation = activation;
@@ -41,13 +48,13 @@ void apply_linear(Exec& e, const Input& input, const LinearWeight& w, const Tens
 
 // y = LN(x W + b + residual). The CPU adds the residual while the product is in registers; on the GPU the norm reads
 // it, because a residual in cuBLASLt's epilogue costs the product what it saves the norm.
-void project_and_norm(Exec& e, const ModelShape& s, const Input& x, const LinearWeight& w, const TensorView& bias,
+void project_and_norm(Exec& e, const ModelShape& s, const Input& x, const ops::LinearWeight& w, const TensorView& bias,
                       const TensorView& residual, const TensorView& gamma, const TensorView& beta, const Hidden& y,
                       const Fp8Scale& y_scale) {
-  const bool in_product = target_kind(e.stream) == DeviceKind::cpu;
+  const bool in_product = target_kind(e.stream) == device::DeviceKind::cpu;
   const TensorView product = activations(e, x.x.rows(), w.N);
   apply_linear(e, x, w, bias, product, Activation::none, in_product ? residual : TensorView());
-  LayerNormArgs norm{
+  ops::LayerNormArgs norm{
       .x = product, .residual = in_product ? TensorView() : residual, .gamma = gamma, .beta = beta, .y = y.wide};
   if (y.narrow) {
     norm.y_fp8 = y.narrow;
@@ -73,7 +80,7 @@ void feed_forward(Exec& e, const ModelShape& s, const LayerWeights& w, const Hid
     } else {  // the library fuses no other activation with an fp8 result
       const TensorView h = activations(e, rows, s.ffn);
       apply_linear(e, input, w.ffn1, w.ffn1_bias, h, s.activation);
-      convert(e.stream, {.x = h, .y = middle.x, .scale = w.middle.quantise});
+      ops::convert(e.stream, {.x = h, .y = middle.x, .scale = w.middle.quantise});
     }
   }
   project_and_norm(e, s, middle, w.ffn2, w.ffn2_bias, x.wide, w.norm2_gamma, w.norm2_beta, y, next);
@@ -84,7 +91,7 @@ Input attend(Exec& e, const ModelShape& s, const LayerWeights& w, const BatchVie
              const TensorView& k, const TensorView& v, bool first_query_only) {
   const bool fp8 = static_cast<bool>(w.context.quantise);
   const Input context{fp8 ? narrow(e, q.rows(), s.hidden) : between(e, q.rows(), s.hidden), w.context.dequantise};
-  AttentionArgs args{.q = q, .k = k, .v = v, .out = context.x, .batch = batch};
+  ops::AttentionArgs args{.q = q, .k = k, .v = v, .out = context.x, .batch = batch};
   args.out_scale = w.context.quantise;
   args.first_query_only = first_query_only;
   args.heads = s.heads;
@@ -107,13 +114,13 @@ void finish_layer(Exec& e, const ModelShape& s, const LayerWeights& w, const Inp
 }  // namespace
 
 void embed(Exec& e, const ModelShape& s, const EncoderWeights& w, const BatchView& batch, const Hidden& y) {
-  EmbeddingArgs args{.batch = batch,
-                     .word = w.word,
-                     .position = w.position,
-                     .type = w.type,
-                     .gamma = w.norm_gamma,
-                     .beta = w.norm_beta,
-                     .y = y.wide};
+  ops::EmbeddingArgs args{.batch = batch,
+                          .word = w.word,
+                          .position = w.position,
+                          .type = w.type,
+                          .gamma = w.norm_gamma,
+                          .beta = w.norm_beta,
+                          .y = y.wide};
   if (y.narrow) {
     args.y_fp8 = y.narrow;
     args.fp8_scale = w.layers.front().input.quantise;
@@ -142,13 +149,13 @@ void forward_last_layer_first_tokens(Exec& e, const ModelShape& s, const LayerWe
                                      const Hidden& x, const TensorView& y) {
   const int64_t H = s.hidden, B = batch.B;
   const TensorView first = activations(e, B, H);
-  gather_rows(e.stream, {.x = x.wide, .rows = batch.starts.slice_rows(0, B), .y = first});
+  ops::gather_rows(e.stream, {.x = x.wide, .rows = batch.starts.slice_rows(0, B), .y = first});
   const TensorView kv = between(e, batch.T, 2 * H);
   Input all{x.wide}, firsts{first};
   if (x.narrow) {
     all = {x.narrow, w.input.dequantise};
     firsts = {narrow(e, B, H), w.input.dequantise};
-    convert(e.stream, {.x = first, .y = firsts.x, .scale = w.input.quantise});
+    ops::convert(e.stream, {.x = first, .y = firsts.x, .scale = w.input.quantise});
   }
   apply_linear(e, all, w.kv, w.qkv_bias.slice_rows(H, 3 * H), kv);
   const TensorView q = between(e, B, H);
@@ -169,16 +176,16 @@ TensorView finish(Exec& e, const ModelShape& s, const EncoderWeights& w, const B
     apply_linear(e, {x}, w.token, w.token_bias, result);
   } else if (output == Output::mean_hidden) {
     result = e.memory.allocate(Tag::activations, DType::f32, {batch.B, s.hidden});
-    pool_mean(e.stream, {.x = x, .batch = batch, .y = result});
+    ops::pool_mean(e.stream, {.x = x, .batch = batch, .y = result});
   } else {
     TensorView first = x;
     if (!first_tokens) {
       first = activations(e, batch.B, s.hidden);
-      gather_rows(e.stream, {.x = x, .rows = batch.starts.slice_rows(0, batch.B), .y = first});
+      ops::gather_rows(e.stream, {.x = x, .rows = batch.starts.slice_rows(0, batch.B), .y = first});
     }
     if (output == Output::cls_hidden) {
       result = e.memory.allocate(Tag::activations, DType::f32, {batch.B, s.hidden});
-      convert(e.stream, {.x = first, .y = result});
+      ops::convert(e.stream, {.x = first, .y = result});
     } else {
       const TensorView dense = activations(e, batch.B, s.hidden);
       apply_linear(e, {first}, w.dense, w.dense_bias, dense, head_activation(s.family));
@@ -187,7 +194,7 @@ TensorView finish(Exec& e, const ModelShape& s, const EncoderWeights& w, const B
     }
   }
   if (output == Output::sequence_scores || output == Output::token_scores)
-    softmax(e.stream, {.x = result, .y = result, .sigmoid = s.multi_label && output == Output::sequence_scores});
+    ops::softmax(e.stream, {.x = result, .y = result, .sigmoid = s.multi_label && output == Output::sequence_scores});
   e.memory.keep(result);
   return result;
 }
@@ -219,4 +226,4 @@ TensorView forward(Exec& e, const ModelShape& s, const EncoderWeights& w, const 
   return finish(e, s, w, batch, y, true, output);
 }
 
-}  // namespace brim
+}  // namespace brim::model

@@ -10,28 +10,28 @@
 #include "ops/batch_view.h"
 #include "ops/linear.h"
 
-namespace brim {
+namespace brim::model {
 
 // fp8: the factor on the way into e4m3 and the one back, [1] f32 each on the device (model/fp8.h). Empty otherwise.
 struct Fp8Scale {
-  TensorView quantise, dequantise;
+  tensor::TensorView quantise, dequantise;
 };
 
 struct LayerWeights {
-  LinearWeight qkv;    // all layers but the last
-  LinearWeight q, kv;  // the last layer: a classifier wants queries for first tokens only
-  LinearWeight out, ffn1, ffn2;
-  TensorView qkv_bias, out_bias, ffn1_bias, ffn2_bias;
-  TensorView norm1_gamma, norm1_beta, norm2_gamma, norm2_beta;
+  ops::LinearWeight qkv;    // all layers but the last
+  ops::LinearWeight q, kv;  // the last layer: a classifier wants queries for first tokens only
+  ops::LinearWeight out, ffn1, ffn2;
+  tensor::TensorView qkv_bias, out_bias, ffn1_bias, ffn2_bias;
+  tensor::TensorView norm1_gamma, norm1_beta, norm2_gamma, norm2_beta;
   Fp8Scale input, context, attended, middle;  // of what each matrix product reads
 };
 
 struct EncoderWeights {
-  TensorView word, position, type;  // tables; type is empty where the family has none
-  TensorView norm_gamma, norm_beta;
+  tensor::TensorView word, position, type;  // tables; type is empty where the family has none
+  tensor::TensorView norm_gamma, norm_beta;
   std::vector<LayerWeights> layers;
-  LinearWeight dense, sequence, token;  // heads
-  TensorView dense_bias, sequence_bias, token_bias;
+  ops::LinearWeight dense, sequence, token;  // heads
+  tensor::TensorView dense_bias, sequence_bias, token_bias;
 };
 
 // What a forward pass is asked for.
@@ -47,34 +47,35 @@ enum class Output : uint8_t {
 
 // Everything a pass runs on. `threads` is how many threads an op on `stream` may use (scratch counts once for each).
 struct Exec {
-  Stream& stream;
-  TensorAllocator& memory;
-  DType activation = DType::f32;
-  Precision precision = Precision::fp32;
+  device::Stream& stream;
+  memory::TensorAllocator& memory;
+  tensor::DType activation = tensor::DType::f32;
+  ops::Precision precision = ops::Precision::fp32;
   int threads = 1;
 };
 
 // The whole pass, op by op. The result is kept to the end of the pass.
-TensorView forward(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const BatchView& batch,
-                   Output output);
+tensor::TensorView forward(Exec& exec, const ModelShape& shape, const EncoderWeights& weights,
+                           const ops::BatchView& batch, Output output);
 
 // Hidden states on their way through the layers: in fp8 a narrow copy of them, made by the norm, feeds the products.
 struct Hidden {
-  TensorView wide;         // [T,H] in the activation type
-  TensorView narrow = {};  // [T,H] f8e4m3, scaled for the layer that reads it; empty in other precisions
+  tensor::TensorView wide;         // [T,H] in the activation type
+  tensor::TensorView narrow = {};  // [T,H] f8e4m3, scaled for the layer that reads it; empty in other precisions
 };
 
 // Its parts, for drivers that order the work themselves (forward_runner.h).
-void embed(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const BatchView& batch, const Hidden& y);
+void embed(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const ops::BatchView& batch,
+           const Hidden& y);
 // x becomes the layer's output in place, its narrow copy scaled for the next layer's input (empty after the last).
-void forward_layer(Exec& exec, const ModelShape& shape, const LayerWeights& layer, const BatchView& batch,
+void forward_layer(Exec& exec, const ModelShape& shape, const LayerWeights& layer, const ops::BatchView& batch,
                    const Hidden& x, const Fp8Scale& next = {});
 // The last layer when only first tokens matter: y [B,H].
 void forward_last_layer_first_tokens(Exec& exec, const ModelShape& shape, const LayerWeights& layer,
-                                     const BatchView& batch, const Hidden& x, const TensorView& y);
+                                     const ops::BatchView& batch, const Hidden& x, const tensor::TensorView& y);
 // From hidden states to what was asked. `x` is [T,H], or [B,H] when first_tokens.
-TensorView finish(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const BatchView& batch,
-                  const TensorView& x, bool first_tokens, Output output);
+tensor::TensorView finish(Exec& exec, const ModelShape& shape, const EncoderWeights& weights,
+                          const ops::BatchView& batch, const tensor::TensorView& x, bool first_tokens, Output output);
 inline bool wants_first_tokens(Output output) {
   return output == Output::sequence_logits || output == Output::sequence_scores || output == Output::cls_hidden;
 }
@@ -85,8 +86,9 @@ inline bool is_per_token(Output output) {
 int64_t output_width(const ModelShape& shape, Output output);
 
 // Shapes without bytes, for planning: views that point nowhere real but have the right sizes.
-EncoderWeights describe_weights(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa);
+EncoderWeights describe_weights(const ModelShape& shape, ops::Precision precision, device::DeviceKind target,
+                                device::Isa isa);
 // A batch of that size as planning needs it (made-up addresses).
-BatchView describe_batch(int64_t tokens, int64_t sequences, int64_t longest);
+ops::BatchView describe_batch(int64_t tokens, int64_t sequences, int64_t longest);
 
-}  // namespace brim
+}  // namespace brim::model

@@ -11,7 +11,11 @@
 #include "hub/weights.h"
 #include "model/shape.h"
 
-namespace brim {
+namespace brim::model {
+
+using ops::Precision;
+using tensor::DType;
+
 namespace {
 
 constexpr const char* kScaleSuffix = "_scale";
@@ -34,10 +38,10 @@ std::set<std::string> quantized_names(const ModelShape& shape) {
   return names;
 }
 
-std::vector<float> read_wide(const WeightSource& source, const std::string& name, const TensorView& t) {
+std::vector<float> read_wide(const hub::WeightSource& source, const std::string& name, const tensor::TensorView& t) {
   std::vector<float> wide(static_cast<size_t>(t.elements()));
   if (t.dtype == DType::i8) {
-    const TensorView* scale = source.find(name + kScaleSuffix);
+    const tensor::TensorView* scale = source.find(name + kScaleSuffix);
     if (scale == nullptr || scale->dtype != DType::f32 || scale->elements() != t.rows())
       fail(ErrorCode::bad_model, "{}: int8 without a scale for each row beside it", source.where(name));
     const int64_t cols = t.elements() / std::max<int64_t>(1, t.rows());
@@ -83,8 +87,8 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
       fail(ErrorCode::usage, "`precision={}`: models are stored in fp32, fp16, bf16 or int8",
            precision_name(precision));
   }
-  const HfConfig config = load_hf_config(from);
-  const auto source = WeightSource::open(from);
+  const hub::HfConfig config = hub::load_hf_config(from);
+  const auto source = hub::WeightSource::open(from);
   const ModelShape shape = shape_of(config, head_kind(config, source->names()));
   std::error_code ec;
   if (std::filesystem::exists(to, ec) && !(std::filesystem::is_directory(to, ec) && std::filesystem::is_empty(to, ec)))
@@ -93,17 +97,17 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
   if (ec) fail(ErrorCode::cannot_write, "{}: {}", to.string(), ec.message());
 
   const auto quantized = precision == Precision::int8 ? quantized_names(shape) : std::set<std::string>();
-  std::vector<SafetensorsSpec> specs;
+  std::vector<hub::SafetensorsSpec> specs;
   for (const auto& name : source->names()) {
     if (ends_with(name, kScaleSuffix) && source->has(name.substr(0, name.size() - 6))) continue;
-    const TensorView& t = source->get(name);
+    const tensor::TensorView& t = source->get(name);
     if (!is_number_type(t.dtype)) continue;  // counters and position ids of old checkpoints
     const std::vector<int64_t> dims(t.dim.begin(), t.dim.begin() + t.rank);
     const bool small = t.rank == 2 && quantized.count(name) > 0;
     specs.push_back({name, small ? DType::i8 : wanted, dims});
     if (small) specs.push_back({name + kScaleSuffix, DType::f32, {t.rows()}});
   }
-  SafetensorsWriter writer(to / "model.safetensors", specs);
+  hub::SafetensorsWriter writer(to / "model.safetensors", specs);
   ExportReport report;
   std::vector<int8_t> bytes;
   std::vector<float> scales;
@@ -112,7 +116,7 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
     const bool is_scale =
         ends_with(spec.name, kScaleSuffix) && quantized.count(spec.name.substr(0, spec.name.size() - 6)) > 0;
     const std::string name = is_scale ? spec.name.substr(0, spec.name.size() - 6) : spec.name;
-    const TensorView& t = source->get(name);
+    const tensor::TensorView& t = source->get(name);
     const std::vector<float> wide = read_wide(*source, name, t);
     if (is_scale || spec.dtype == DType::i8) {
       const int64_t rows = t.rows(), cols = t.cols();
@@ -134,14 +138,14 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
     }
   }
   writer.commit();
-  ConfigUpdate update;
+  hub::ConfigUpdate update;
   update.torch_dtype = torch_dtype;
   update.quantization =
-      precision == Precision::int8 ? ConfigUpdate::Quantization::int8 : ConfigUpdate::Quantization::remove;
+      precision == Precision::int8 ? hub::ConfigUpdate::Quantization::int8 : hub::ConfigUpdate::Quantization::remove;
   write_config(config, update, to);
-  copy_tokenizer_files(from, to);
+  hub::copy_tokenizer_files(from, to);
   report.bytes = static_cast<int64_t>(std::filesystem::file_size(to / "model.safetensors"));
   return report;
 }
 
-}  // namespace brim
+}  // namespace brim::model

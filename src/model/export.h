@@ -6,15 +6,15 @@
 
 #include "ops/linear.h"
 
-namespace brim {
+namespace brim::model {
 
 struct ExportReport {
   int64_t tensors = 0, quantized = 0, bytes = 0;
 };
 // `to` must not exist, or be empty. fp32, fp16, bf16 or int8; int8 directories convert back (their rounding stays).
-ExportReport export_model(const std::filesystem::path& from, const std::filesystem::path& to, Precision precision);
+ExportReport export_model(const std::filesystem::path& from, const std::filesystem::path& to, ops::Precision precision);
 
 // One row to int8: round to nearest, scale = largest magnitude / 127 (1 for a row of zeros).
 float quantize_row(const float* row, int64_t n, int8_t* out);
 
-}  // namespace brim
+}  // namespace brim::model

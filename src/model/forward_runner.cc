@@ -8,7 +8,11 @@
 #include "model/weights.h"
 #include "ops/rows.h"
 
-namespace brim {
+namespace brim::model {
+
+using ops::BatchView;
+using tensor::TensorView;
+
 namespace {
 
 // Tokens one core takes through a layer: activations of a chunk stay in its L2, weights are reused 256 times from the
@@ -18,13 +22,13 @@ constexpr int64_t kChunkTokens = 256;
 constexpr int64_t kFewTokensPerThread = 48;
 
 struct Recording {
-  LifetimeRecorder recorder;
-  NullStream stream;
+  memory::LifetimeRecorder recorder;
+  device::NullStream stream;
   Exec exec;
-  Recording(Precision precision, DeviceKind target, Isa isa, int threads)
+  Recording(ops::Precision precision, device::DeviceKind target, device::Isa isa, int threads)
       : stream(&recorder, target, isa),
         exec{stream, recorder, activation_type(precision, target), precision, threads} {}
-  Placement placement() const { return place(recorder.lifetimes()); }
+  memory::Placement placement() const { return place(recorder.lifetimes()); }
 };
 
 }  // namespace
@@ -35,16 +39,16 @@ int64_t ForwardPlan::arena_bytes() const {
   return std::max(whole.peak_bytes, workers > 0 ? shared.peak_bytes + workers * worker_bytes() : 0);
 }
 
-TagBytes ForwardPlan::arena_tags() const {
+memory::TagBytes ForwardPlan::arena_tags() const {
   if (workers == 0 || whole.peak_bytes >= shared.peak_bytes + workers * worker_bytes()) return whole.at_peak;
-  TagBytes tags = shared.at_peak;
-  const Placement& worst = layer.peak_bytes >= last_layer.peak_bytes ? layer : last_layer;
-  for (int t = 0; t < kTagCount; ++t) tags.bytes[t] += workers * worst.at_peak.bytes[t];
+  memory::TagBytes tags = shared.at_peak;
+  const memory::Placement& worst = layer.peak_bytes >= last_layer.peak_bytes ? layer : last_layer;
+  for (int t = 0; t < memory::kTagCount; ++t) tags.bytes[t] += workers * worst.at_peak.bytes[t];
   return tags;
 }
 
-ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa, int threads,
-                         BatchLimits limits, Output output) {
+ForwardPlan plan_forward(const ModelShape& shape, ops::Precision precision, device::DeviceKind target, device::Isa isa,
+                         int threads, BatchLimits limits, Output output) {
   const EncoderWeights weights = describe_weights(shape, precision, target, isa);
   ForwardPlan plan;
   plan.limits = limits;
@@ -58,7 +62,7 @@ ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKin
     plan.ops = r.recorder.ops();
     return std::pair(r.recorder.flops(), r.recorder.bytes());
   };
-  if (target != DeviceKind::cpu) {
+  if (target != device::DeviceKind::cpu) {
     std::tie(plan.flops, plan.bytes) = record_whole(limits);
     return plan;
   }
@@ -71,14 +75,14 @@ ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKin
   plan.workers = threads;
   const BatchView chunk =
       describe_batch(plan.chunk_tokens, std::min(plan.chunk_tokens, limits.sequences), limits.longest);
-  const DType activation = activation_type(precision, target);
+  const tensor::DType activation = activation_type(precision, target);
   {
     Recording r(precision, target, isa, threads);
     const BatchView all = describe_batch(limits.tokens, limits.sequences, limits.longest);
-    const TensorView x = r.recorder.allocate(Tag::activations, activation, {all.T, shape.hidden});
+    const TensorView x = r.recorder.allocate(memory::Tag::activations, activation, {all.T, shape.hidden});
     embed(r.exec, shape, weights, all, {x});
     TensorView last = x;
-    if (first) last = r.recorder.allocate(Tag::activations, activation, {all.B, shape.hidden});
+    if (first) last = r.recorder.allocate(memory::Tag::activations, activation, {all.B, shape.hidden});
     r.recorder.on_use(x);
     r.recorder.on_use(last);
     r.recorder.on_op("layers", 0, 0);
@@ -111,17 +115,17 @@ ForwardRunner::ForwardRunner(const ModelShape& shape, const EncoderWeights& weig
   starts_.reserve(2 * sequences);
 }
 
-TensorView ForwardRunner::run(Stream& stream, const BatchView& batch) {
+TensorView ForwardRunner::run(device::Stream& stream, const BatchView& batch) {
   const BatchLimits& limits = plan_.limits;
   BRIM_CHECK(batch.T <= limits.tokens && batch.B <= limits.sequences && batch.S <= limits.longest,
              "batch of {} tokens, {} sequences, longest {} exceeds the plan's {}, {}, {}", batch.T, batch.B, batch.S,
              limits.tokens, limits.sequences, limits.longest);
-  if (stream.kind() == DeviceKind::cpu && plan_.workers > 0) {
+  if (stream.kind() == device::DeviceKind::cpu && plan_.workers > 0) {
     const bool few = batch.T < kFewTokensPerThread * plan_.workers || batch.B < plan_.workers;
     const bool fits_split = batch.T <= plan_.split.tokens && batch.B <= plan_.split.sequences;
-    if (!(few && fits_split)) return run_chunked(static_cast<CpuStream&>(stream), batch);
+    if (!(few && fits_split)) return run_chunked(static_cast<device::CpuStream&>(stream), batch);
   }
-  PlannedAllocator memory(arena_, &plan_.whole);
+  memory::PlannedAllocator memory(arena_, &plan_.whole);
   Exec exec{stream, memory, activation_type(plan_.precision, stream.kind()), plan_.precision,
             pool_ != nullptr ? pool_->size() : 1};
   return forward(exec, shape_, weights_, batch, plan_.output);
@@ -154,16 +158,16 @@ void ForwardRunner::cut_chunks(const BatchView& batch) {
   std::stable_sort(chunks_.begin(), chunks_.end(), [](const Chunk& a, const Chunk& b) { return a.rows > b.rows; });
 }
 
-TensorView ForwardRunner::run_chunked(CpuStream& stream, const BatchView& batch) {
+TensorView ForwardRunner::run_chunked(device::CpuStream& stream, const BatchView& batch) {
   cut_chunks(batch);
-  PlannedAllocator shared(arena_, &plan_.shared);
-  const DType activation = DType::f32;
+  memory::PlannedAllocator shared(arena_, &plan_.shared);
+  const tensor::DType activation = tensor::DType::f32;
   Exec exec{stream, shared, activation, plan_.precision, plan_.workers};
   const bool first = wants_first_tokens(plan_.output);
-  const TensorView x = shared.allocate(Tag::activations, activation, {batch.T, shape_.hidden});
+  const TensorView x = shared.allocate(memory::Tag::activations, activation, {batch.T, shape_.hidden});
   embed(exec, shape_, weights_, batch, {x});
   TensorView last = x;
-  if (first) last = shared.allocate(Tag::activations, activation, {batch.B, shape_.hidden});
+  if (first) last = shared.allocate(memory::Tag::activations, activation, {batch.B, shape_.hidden});
   char* worker_base = arena_ + plan_.shared.peak_bytes;
 
   for (int64_t l = 0; l < shape_.layers; ++l) {
@@ -174,9 +178,10 @@ TensorView ForwardRunner::run_chunked(CpuStream& stream, const BatchView& batch)
       part.T = c.rows;
       part.B = c.sequences;
       part.S = c.longest;
-      part.starts = TensorView(starts_.data() + c.starts_at, DType::i32, {c.sequences + 1});
-      CpuStream alone(nullptr, stream.isa());
-      PlannedAllocator memory(worker_base + worker * plan_.worker_bytes(), is_last ? &plan_.last_layer : &plan_.layer);
+      part.starts = TensorView(starts_.data() + c.starts_at, tensor::DType::i32, {c.sequences + 1});
+      device::CpuStream alone(nullptr, stream.isa());
+      memory::PlannedAllocator memory(worker_base + worker * plan_.worker_bytes(),
+                                      is_last ? &plan_.last_layer : &plan_.layer);
       Exec e{alone, memory, activation, plan_.precision, 1};
       const TensorView rows = x.slice_rows(c.first_row, c.first_row + c.rows);
       if (is_last && first)
@@ -194,4 +199,4 @@ TensorView ForwardRunner::run_chunked(CpuStream& stream, const BatchView& batch)
   return finish(exec, shape_, weights_, batch, last, first, plan_.output);
 }
 
-}  // namespace brim
+}  // namespace brim::model

@@ -16,8 +16,10 @@
 #include "model/encoder.h"
 
 namespace brim {
-
 class ThreadPool;
+}  // namespace brim
+
+namespace brim::model {
 
 // The largest batch a plan allows.
 struct BatchLimits {
@@ -27,29 +29,29 @@ struct BatchLimits {
 // Sequences a batch must have room for: its texts have four tokens at least.
 inline int64_t most_sequences(int64_t tokens) { return std::max<int64_t>(1, tokens / 4); }
 
-using OpTotals = std::map<std::string, LifetimeRecorder::OpTotal>;
+using OpTotals = std::map<std::string, memory::LifetimeRecorder::OpTotal>;
 
 struct ForwardPlan {
   BatchLimits limits;
   Output output = Output::sequence_scores;
-  Precision precision = Precision::fp32;
-  Placement whole;  // op by op: every batch on CUDA, small ones on the CPU
+  ops::Precision precision = ops::Precision::fp32;
+  memory::Placement whole;  // op by op: every batch on CUDA, small ones on the CPU
   // CPU, chunk by chunk:
   BatchLimits split;  // batches up to this run op by op
   int64_t chunk_tokens = 0;
-  int workers = 0;              // 0: no chunked way
-  Placement shared;             // tensors all workers see: hidden states, logits
-  Placement layer, last_layer;  // one worker's
-  double flops = 0, bytes = 0;  // of the largest batch, as computed (not nominal)
-  OpTotals ops;                 // the same by op; of `split` on the CPU
+  int workers = 0;                      // 0: no chunked way
+  memory::Placement shared;             // tensors all workers see: hidden states, logits
+  memory::Placement layer, last_layer;  // one worker's
+  double flops = 0, bytes = 0;          // of the largest batch, as computed (not nominal)
+  OpTotals ops;                         // the same by op; of `split` on the CPU
 
   int64_t worker_bytes() const;
   int64_t arena_bytes() const;
-  TagBytes arena_tags() const;  // sums to arena_bytes()
+  memory::TagBytes arena_tags() const;  // sums to arena_bytes()
 };
 
-ForwardPlan plan_forward(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa, int threads,
-                         BatchLimits limits, Output output);
+ForwardPlan plan_forward(const ModelShape& shape, ops::Precision precision, device::DeviceKind target, device::Isa isa,
+                         int threads, BatchLimits limits, Output output);
 
 class ForwardRunner {
  public:
@@ -57,11 +59,11 @@ class ForwardRunner {
   ForwardRunner(const ModelShape& shape, const EncoderWeights& weights, const ForwardPlan& plan, void* arena,
                 ThreadPool* pool);
   // The result lies in the arena until the next run. `batch` views are on the stream's device.
-  TensorView run(Stream& stream, const BatchView& batch);
+  tensor::TensorView run(device::Stream& stream, const ops::BatchView& batch);
 
  private:
-  TensorView run_chunked(CpuStream& stream, const BatchView& batch);
-  void cut_chunks(const BatchView& batch);
+  tensor::TensorView run_chunked(device::CpuStream& stream, const ops::BatchView& batch);
+  void cut_chunks(const ops::BatchView& batch);
 
   struct Chunk {
     int64_t first_sequence, sequences, first_row, rows, longest;
@@ -76,4 +78,4 @@ class ForwardRunner {
   std::vector<int32_t> starts_;
 };
 
-}  // namespace brim
+}  // namespace brim::model

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace brim {
+namespace brim::model {
 
 // 1 sign, 4 exponent (bias 7), 3 fraction bits; largest 448, no infinity.
 uint8_t to_e4m3(float x) {
@@ -43,4 +43,4 @@ float product_bound(std::span<const float> w, std::span<const float> bias, std::
   return static_cast<float>(bound);
 }
 
-}  // namespace brim
+}  // namespace brim::model

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-namespace brim {
+namespace brim::model {
 
 // cuBLASLt multiplies in fp8 where both widths of the weights are multiples of 16; other products run in bf16.
 constexpr bool fp8_takes(int64_t N, int64_t K) { return N % 16 == 0 && K % 16 == 0; }
@@ -20,4 +20,4 @@ float norm_bound(std::span<const float> gamma, std::span<const float> beta);
 float product_bound(std::span<const float> w, std::span<const float> bias, std::span<const float> gamma,
                     std::span<const float> beta);
 
-}  // namespace brim
+}  // namespace brim::model

@@ -10,7 +10,7 @@
 #include "model/forward_runner.h"
 #include "model/weights.h"
 
-namespace brim {
+namespace brim::model {
 namespace {
 
 double value_of(uint8_t code) {
@@ -57,12 +57,13 @@ TEST(Fp8, ProductsOfOtherWidthsRunInBf16) {
     s.ffn = c.ffn;
     s.vocab = s.positions = 64;
     s.sequence_classes = 3;
-    for (const LayerWeights& w : describe_weights(s, Precision::fp8, DeviceKind::cuda, Isa::generic).layers) {
-      for (const LinearWeight* m : {&w.qkv, &w.q, &w.kv, &w.out, &w.ffn1, &w.ffn2}) {
+    for (const LayerWeights& w :
+         describe_weights(s, ops::Precision::fp8, device::DeviceKind::cuda, device::Isa::generic).layers) {
+      for (const ops::LinearWeight* m : {&w.qkv, &w.q, &w.kv, &w.out, &w.ffn1, &w.ffn2}) {
         if (m->N == 0) continue;
         const bool fp8 = m == &w.ffn1 || m == &w.ffn2 ? c.feed_forward : c.attention;
-        EXPECT_EQ(m->precision, fp8 ? Precision::fp8 : Precision::bf16) << c.hidden << " " << c.ffn;
-        EXPECT_EQ(m->data.dtype, fp8 ? DType::f8e4m3 : DType::bf16);
+        EXPECT_EQ(m->precision, fp8 ? ops::Precision::fp8 : ops::Precision::bf16) << c.hidden << " " << c.ffn;
+        EXPECT_EQ(m->data.dtype, fp8 ? tensor::DType::f8e4m3 : tensor::DType::bf16);
         EXPECT_EQ(static_cast<bool>(m->scale), fp8);
       }
       EXPECT_EQ(static_cast<bool>(w.input.quantise), c.attention);
@@ -71,8 +72,10 @@ TEST(Fp8, ProductsOfOtherWidthsRunInBf16) {
       EXPECT_EQ(static_cast<bool>(w.middle.quantise), c.feed_forward);
     }
     for (const Output output : {Output::sequence_logits, Output::hidden})
-      EXPECT_GT(plan_forward(s, Precision::fp8, DeviceKind::cuda, Isa::generic, 1, {256, 16, 64}, output).arena_bytes(),
-                0);
+      EXPECT_GT(
+          plan_forward(s, ops::Precision::fp8, device::DeviceKind::cuda, device::Isa::generic, 1, {256, 16, 64}, output)
+              .arena_bytes(),
+          0);
   }
 }
 
@@ -126,4 +129,4 @@ TEST(Fp8, BoundsHoldForEveryNormalisedVector) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::model

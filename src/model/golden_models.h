@@ -9,7 +9,7 @@
 
 #include "ops/batch_view.h"
 
-namespace brim {
+namespace brim::model {
 
 inline std::filesystem::path golden_models() {
   return std::filesystem::path(BRIM_SOURCE_DIR) / "tests" / "data" / "models";
@@ -45,17 +45,17 @@ struct GoldenBatch {
       starts.push_back(static_cast<int32_t>(ids.size()));
       order.push_back(static_cast<int32_t>(order.size()));
       longest = std::max<int64_t>(longest, static_cast<int64_t>(s.size()));
-      n_long += static_cast<int64_t>(s.size()) > kShortTokens ? 1 : 0;
+      n_long += static_cast<int64_t>(s.size()) > ops::kShortTokens ? 1 : 0;
     }
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
       return sequences[static_cast<size_t>(a)].size() > sequences[static_cast<size_t>(b)].size();
     });
   }
-  static TensorView ints(const std::vector<int32_t>& x) {
-    return TensorView(const_cast<int32_t*>(x.data()), DType::i32, {static_cast<int64_t>(x.size())});
+  static tensor::TensorView ints(const std::vector<int32_t>& x) {
+    return tensor::TensorView(const_cast<int32_t*>(x.data()), tensor::DType::i32, {static_cast<int64_t>(x.size())});
   }
-  BatchView view() const {
-    BatchView b;
+  ops::BatchView view() const {
+    ops::BatchView b;
     b.T = static_cast<int64_t>(ids.size());
     b.B = static_cast<int64_t>(starts.size()) - 1;
     b.S = longest;
@@ -68,4 +68,4 @@ struct GoldenBatch {
   }
 };
 
-}  // namespace brim
+}  // namespace brim::model

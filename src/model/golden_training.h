@@ -11,11 +11,11 @@
 #include "model/train_runner.h"
 #include "model/weights.h"
 
-namespace brim {
+namespace brim::model {
 
 class GoldenTraining {
  public:
-  GoldenTraining(Device& device, const std::string& name, Precision precision, int threads = 1)
+  GoldenTraining(device::Device& device, const std::string& name, ops::Precision precision, int threads = 1)
       : device_(device),
         precision_(precision),
         threads_(threads),
@@ -25,14 +25,14 @@ class GoldenTraining {
         stream_(device.make_stream()),
         state_(device, shape_, precision, Optimizer::adamw) {
     std::vector<float> master;
-    load_master(*WeightSource::open(golden_models() / name), shape_, 0, 0, master);
+    load_master(*hub::WeightSource::open(golden_models() / name), shape_, 0, 0, master);
     state_.upload(*stream_, master);
   }
 
   const ModelShape& shape() const { return shape_; }
   const nlohmann::json& golden() const { return gradients_; }
   TrainState& state() { return state_; }
-  Stream& stream() { return *stream_; }
+  device::Stream& stream() { return *stream_; }
   size_t sequences() const { return ids_.size(); }
 
   // Targets that count among these sequences: what the loss is averaged over.
@@ -62,27 +62,28 @@ class GoldenTraining {
       else
         classes.push_back(target);
     }
-    std::vector<DeviceBuffer> held;
-    const auto put = [&](const auto& values, DType type, std::initializer_list<int64_t> dims) {
-      held.push_back(Ledger::allocate(device_, nullptr, Tag::staging, "test",
-                                      static_cast<int64_t>(values.size() * sizeof values[0])));
+    std::vector<device::DeviceBuffer> held;
+    const auto put = [&](const auto& values, tensor::DType type, std::initializer_list<int64_t> dims) {
+      held.push_back(memory::Ledger::allocate(device_, nullptr, memory::Tag::staging, "test",
+                                              static_cast<int64_t>(values.size() * sizeof values[0])));
       stream_->copy(held.back().data(), values.data(), held.back().bytes());
-      return TensorView(held.back().data(), type, dims);
+      return tensor::TensorView(held.back().data(), type, dims);
     };
     const auto ints = [&](const std::vector<int32_t>& v) {
-      return put(v, DType::i32, {static_cast<int64_t>(v.size())});
+      return put(v, tensor::DType::i32, {static_cast<int64_t>(v.size())});
     };
     const GoldenBatch batch(sequences, shape_.position_offset);
     const std::vector<int32_t> by_id = sorted_by(batch.ids), by_position = sorted_by(batch.positions);
-    BatchView view = batch.view();
+    ops::BatchView view = batch.view();
     view.ids = ints(batch.ids);
     view.positions = ints(batch.positions);
     view.starts = ints(batch.starts);
     view.order = ints(batch.order);
-    const bool cpu = device_.kind() == DeviceKind::cpu;
-    const TrainPassPlan plan = plan_train_pass(shape_, precision_, recompute, device_.kind(),
-                                               cpu ? best_isa() : Isa::generic, threads_, {view.T, view.B, view.S});
-    const DeviceBuffer arena = Ledger::allocate(device_, nullptr, plan.placement.at_peak, "test");
+    const bool cpu = device_.kind() == device::DeviceKind::cpu;
+    const TrainPassPlan plan =
+        plan_train_pass(shape_, precision_, recompute, device_.kind(), cpu ? device::best_isa() : device::Isa::generic,
+                        threads_, {view.T, view.B, view.S});
+    const device::DeviceBuffer arena = memory::Ledger::allocate(device_, nullptr, plan.placement.at_peak, "test");
     const std::vector<uint8_t> poison(arena.bytes(), 0xFF);  // NaN: whatever is read must have been written
     stream_->copy(arena.data(), poison.data(), poison.size());
     TrainPass pass{shape_, state_.params(), recompute, {}, {}, ints(by_id), ints(by_position)};
@@ -91,7 +92,7 @@ class GoldenTraining {
     if (shape_.token_classes > 0)
       t.token = ints(classes);
     else if (shape_.multi_label)
-      t.sequence = put(marks, DType::f32, {view.B, shape_.sequence_classes});
+      t.sequence = put(marks, tensor::DType::f32, {view.B, shape_.sequence_classes});
     else
       t.sequence = ints(classes);
     const TrainResult result = run_train_pass(*stream_, arena.data(), plan, pass, view, t, threads_);
@@ -103,7 +104,7 @@ class GoldenTraining {
 
   // Parameter p's gradient so far.
   std::vector<float> gradient(size_t p) {
-    const TensorView& g = state_.params().grad[p];
+    const tensor::TensorView& g = state_.params().grad[p];
     std::vector<float> values(static_cast<size_t>(g ? g.elements() : 0));
     if (g) stream_->copy(values.data(), g.data, static_cast<size_t>(g.bytes()));
     stream_->synchronize();
@@ -123,14 +124,14 @@ class GoldenTraining {
     return rows;
   }
 
-  Device& device_;
-  Precision precision_;
+  device::Device& device_;
+  ops::Precision precision_;
   int threads_;
   ModelShape shape_;
   nlohmann::json gradients_;
   std::vector<std::vector<int32_t>> ids_;
-  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<device::Stream> stream_;
   TrainState state_;
 };
 
-}  // namespace brim
+}  // namespace brim::model

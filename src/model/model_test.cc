@@ -13,7 +13,10 @@
 #include "model/golden_models.h"
 #include "model/weights.h"
 
-namespace brim {
+namespace brim::model {
+
+using ops::Precision;
+
 namespace {
 
 const std::filesystem::path kModels = golden_models();
@@ -36,21 +39,22 @@ struct Golden {
 
 std::vector<float> run(const std::string& name, Output output, Precision precision, int threads,
                        int64_t budget_scale = 1) {
-  auto device = open_cpu_device(threads);
+  auto device = device::open_cpu_device(threads);
   const auto model = Model::load(kModels / name, *device, precision);
   const Golden golden(name);
   auto sequences = golden.ids;
   for (int64_t i = 1; i < budget_scale; ++i) sequences.insert(sequences.end(), golden.ids.begin(), golden.ids.end());
   const GoldenBatch batch(sequences, model->shape().position_offset);
-  const BatchView view = batch.view();
-  const ForwardPlan plan = plan_forward(model->shape(), precision, DeviceKind::cpu, best_isa(), threads,
+  const ops::BatchView view = batch.view();
+  const ForwardPlan plan = plan_forward(model->shape(), precision, device::DeviceKind::cpu, device::best_isa(), threads,
                                         {view.T, view.B, model->shape().max_tokens()}, output);
-  const DeviceBuffer arena = Ledger::allocate(*device, nullptr, plan.arena_tags(), "test");
+  const device::DeviceBuffer arena = memory::Ledger::allocate(*device, nullptr, plan.arena_tags(), "test");
   std::fill_n(static_cast<uint8_t*>(arena.data()), arena.bytes(),
               uint8_t{0xFF});  // NaN: whatever is read must have been written
   auto stream = device->make_stream();
-  ForwardRunner runner(model->shape(), model->weights(), plan, arena.data(), static_cast<CpuStream&>(*stream).pool());
-  const TensorView result = runner.run(*stream, view);
+  ForwardRunner runner(model->shape(), model->weights(), plan, arena.data(),
+                       static_cast<device::CpuStream&>(*stream).pool());
+  const tensor::TensorView result = runner.run(*stream, view);
   return {result.as<float>(), result.as<float>() + result.elements()};
 }
 
@@ -112,9 +116,10 @@ TEST(Model, ScoresAreProbabilities) {
 TEST(Model, PlanStaysNearTheLowerBound) {
   for (const char* name : {"bert_sequence", "roberta_token", "distilbert_sequence"}) {
     const ModelShape shape = read_shape(kModels / name);
-    for (const auto target : {DeviceKind::cpu, DeviceKind::cuda}) {
+    for (const auto target : {device::DeviceKind::cpu, device::DeviceKind::cuda}) {
       const auto output = shape.token_classes > 0 ? Output::token_scores : Output::sequence_scores;
-      const ForwardPlan plan = plan_forward(shape, Precision::fp32, target, Isa::generic, 2, {4096, 512, 40}, output);
+      const ForwardPlan plan =
+          plan_forward(shape, Precision::fp32, target, device::Isa::generic, 2, {4096, 512, 40}, output);
       EXPECT_LE(static_cast<double>(plan.whole.peak_bytes), 1.1 * static_cast<double>(plan.whole.lower_bound_bytes));
       EXPECT_EQ(plan.arena_tags().total(), plan.arena_bytes());
     }
@@ -122,11 +127,11 @@ TEST(Model, PlanStaysNearTheLowerBound) {
 }
 
 TEST(Model, ABatchOverThePlanIsRefused) {
-  auto device = open_cpu_device(1);
+  auto device = device::open_cpu_device(1);
   const auto model = Model::load(kModels / "bert_sequence", *device, Precision::fp32);
-  const ForwardPlan plan =
-      plan_forward(model->shape(), Precision::fp32, DeviceKind::cpu, best_isa(), 1, {8, 2, 8}, Output::sequence_logits);
-  const DeviceBuffer arena = Ledger::allocate(*device, nullptr, plan.arena_tags(), "test");
+  const ForwardPlan plan = plan_forward(model->shape(), Precision::fp32, device::DeviceKind::cpu, device::best_isa(), 1,
+                                        {8, 2, 8}, Output::sequence_logits);
+  const device::DeviceBuffer arena = memory::Ledger::allocate(*device, nullptr, plan.arena_tags(), "test");
   auto stream = device->make_stream();
   ForwardRunner runner(model->shape(), model->weights(), plan, arena.data(), nullptr);
   const GoldenBatch batch({{3, 4, 5, 6, 7}, {3, 4, 5, 6}}, 0);
@@ -134,4 +139,4 @@ TEST(Model, ABatchOverThePlanIsRefused) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::model

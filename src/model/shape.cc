@@ -5,7 +5,12 @@
 
 #include "hub/hf_config.h"
 
-namespace brim {
+namespace brim::model {
+
+using hub::Family;
+using hub::HiddenAct;
+using ops::Activation;
+
 namespace {
 
 // The names one family gives to the same places.
@@ -80,7 +85,7 @@ Activation activation_of(HiddenAct act) {
 
 }  // namespace
 
-ModelShape shape_of(const HfConfig& c, HeadKind head) {
+ModelShape shape_of(const hub::HfConfig& c, hub::HeadKind head) {
   ModelShape s;
   s.family = c.family;
   s.layers = c.num_layers;
@@ -92,14 +97,14 @@ ModelShape shape_of(const HfConfig& c, HeadKind head) {
   s.types = c.type_vocab_size;
   s.position_offset = c.first_position();
   s.padding_id = c.pad_token_id;
-  s.sequence_classes = head == HeadKind::sequence ? c.num_labels : 0;
-  s.token_classes = head == HeadKind::token ? c.num_labels : 0;
+  s.sequence_classes = head == hub::HeadKind::sequence ? c.num_labels : 0;
+  s.token_classes = head == hub::HeadKind::token ? c.num_labels : 0;
   s.multi_label = c.problem_type == "multi_label_classification";
   s.activation = activation_of(c.activation);
   s.eps = c.layer_norm_eps;
   s.hidden_dropout = c.hidden_dropout;
   s.attention_dropout = c.attention_dropout;
-  s.head_dropout = head == HeadKind::token ? c.token_classifier_dropout : c.classifier_dropout;
+  s.head_dropout = head == hub::HeadKind::token ? c.token_classifier_dropout : c.classifier_dropout;
   return s;
 }
 
@@ -163,4 +168,4 @@ int64_t param_count(const ModelShape& shape) {
   return n;
 }
 
-}  // namespace brim
+}  // namespace brim::model

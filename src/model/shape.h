@@ -8,10 +8,10 @@
 #include "hub/hf_config.h"
 #include "ops/op.h"
 
-namespace brim {
+namespace brim::model {
 
 struct ModelShape {
-  Family family = Family::bert;
+  hub::Family family = hub::Family::bert;
   int64_t layers = 0, hidden = 0, heads = 0, ffn = 0;
   int64_t vocab = 0, positions = 0, types = 0;
   int64_t position_offset = 0;  // row of the first token's position: RoBERTa starts at padding_idx + 1
@@ -19,7 +19,7 @@ struct ModelShape {
   int64_t sequence_classes = 0;  // 0: no such head
   int64_t token_classes = 0;
   bool multi_label = false;  // sigmoid instead of softmax
-  Activation activation = Activation::gelu;
+  ops::Activation activation = ops::Activation::gelu;
   float eps = 1e-12f;
   float hidden_dropout = 0.1f, attention_dropout = 0.1f, head_dropout = 0.1f;
 
@@ -28,7 +28,7 @@ struct ModelShape {
 };
 
 // `head` says which head the directory has (head_kind() of its weights); throws bad_model for what Brim cannot compute.
-ModelShape shape_of(const HfConfig& config, HeadKind head);
+ModelShape shape_of(const hub::HfConfig& config, hub::HeadKind head);
 
 // Multiply-adds count as two. Nominal: every layer for every token, as MFU is defined; `sum_squares` is the sum of
 // squared sequence lengths.
@@ -77,6 +77,6 @@ struct HeadIndex {
 HeadIndex head_index(const ModelShape& shape);
 int64_t param_count(const ModelShape& shape);
 // Activation between the sequence head's two matrices.
-Activation head_activation(Family family);
+ops::Activation head_activation(hub::Family family);
 
-}  // namespace brim
+}  // namespace brim::model

@@ -3,18 +3,18 @@
 
 #include "memory/placement.h"
 
-namespace brim {
+namespace brim::model {
 
 // Each array starts aligned, so there is one alignment more for each.
 int64_t staged_batch_bytes(BatchLimits l) {
-  return align_up((2 * l.tokens + 2 * l.sequences + 1) * 4 + 4 * kArenaAlignment);
+  return memory::align_up((2 * l.tokens + 2 * l.sequences + 1) * 4 + 4 * memory::kArenaAlignment);
 }
 
 int64_t staged_micro_batch_bytes(const ModelShape& shape, BatchLimits l) {
   const int64_t targets = shape.multi_label ? l.sequences * shape.sequence_classes : l.sequences;
-  return align_up((5 * l.tokens + 2 * l.sequences + 1 + targets) * 4 + 10 * kArenaAlignment);
+  return memory::align_up((5 * l.tokens + 2 * l.sequences + 1 + targets) * 4 + 10 * memory::kArenaAlignment);
 }
 
-int64_t staged_places_bytes(BatchLimits l) { return align_up(l.sequences * 8); }
+int64_t staged_places_bytes(BatchLimits l) { return memory::align_up(l.sequences * 8); }
 
-}  // namespace brim
+}  // namespace brim::model

@@ -4,7 +4,7 @@
 #include "model/forward_runner.h"
 #include "model/shape.h"
 
-namespace brim {
+namespace brim::model {
 
 int64_t staged_batch_bytes(BatchLimits limits);  // ids, positions, starts and order
 // Of training: targets and sorted rows too; where the token set is resident, the rows' places in it besides.
@@ -13,4 +13,4 @@ int64_t staged_places_bytes(BatchLimits limits);
 
 constexpr int64_t kSmallBatchBytes = int64_t{4} << 20;  // captured graphs of small batches and what they copy
 
-}  // namespace brim
+}  // namespace brim::model

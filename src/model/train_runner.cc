@@ -4,27 +4,28 @@
 #include "base/error.h"
 #include "model/weights.h"
 
-namespace brim {
+namespace brim::model {
 
-TrainPassPlan plan_train_pass(const ModelShape& shape, Precision precision, Recompute recompute, DeviceKind target,
-                              Isa isa, int threads, BatchLimits limits) {
+TrainPassPlan plan_train_pass(const ModelShape& shape, ops::Precision precision, Recompute recompute,
+                              device::DeviceKind target, device::Isa isa, int threads, BatchLimits limits) {
   TrainPassPlan plan;
   plan.limits = limits;
   plan.recompute = recompute;
   plan.precision = precision;
-  LifetimeRecorder recorder;
-  NullStream stream(&recorder, target, isa);
+  memory::LifetimeRecorder recorder;
+  device::NullStream stream(&recorder, target, isa);
   Exec exec{stream, recorder, activation_type(precision, target), precision, threads};
   const TrainParams params = describe_train_params(shape, precision, target, isa);
   TrainPass pass{shape, params, recompute, {}, {}, {}, {}};
   pass.dropout.on = shape.hidden_dropout > 0 || shape.attention_dropout > 0 || shape.head_dropout > 0;
-  const BatchView batch = describe_batch(limits.tokens, limits.sequences, limits.longest);
+  const ops::BatchView batch = describe_batch(limits.tokens, limits.sequences, limits.longest);
   pass.sorted = pass.sorted_positions = batch.ids;
   TrainTargets targets;
   auto* nowhere = reinterpret_cast<void*>(uintptr_t{1} << 12);
-  targets.sequence = shape.multi_label ? TensorView(nowhere, DType::f32, {limits.sequences, shape.sequence_classes})
-                                       : TensorView(nowhere, DType::i32, {limits.sequences});
-  targets.token = TensorView(nowhere, DType::i32, {limits.tokens});
+  targets.sequence = shape.multi_label
+                         ? tensor::TensorView(nowhere, tensor::DType::f32, {limits.sequences, shape.sequence_classes})
+                         : tensor::TensorView(nowhere, tensor::DType::i32, {limits.sequences});
+  targets.token = tensor::TensorView(nowhere, tensor::DType::i32, {limits.tokens});
   forward_backward(exec, pass, batch, targets);
   plan.placement = place(recorder.lifetimes());
   plan.flops = recorder.flops();
@@ -33,14 +34,14 @@ TrainPassPlan plan_train_pass(const ModelShape& shape, Precision precision, Reco
   return plan;
 }
 
-TrainResult run_train_pass(Stream& stream, void* arena, const TrainPassPlan& plan, const TrainPass& pass,
-                           const BatchView& batch, const TrainTargets& targets, int threads) {
+TrainResult run_train_pass(device::Stream& stream, void* arena, const TrainPassPlan& plan, const TrainPass& pass,
+                           const ops::BatchView& batch, const TrainTargets& targets, int threads) {
   BRIM_CHECK(batch.T <= plan.limits.tokens && batch.B <= plan.limits.sequences && batch.S <= plan.limits.longest,
              "micro-batch of {} tokens, {} sequences, longest {} exceeds the plan's {}, {}, {}", batch.T, batch.B,
              batch.S, plan.limits.tokens, plan.limits.sequences, plan.limits.longest);
-  PlannedAllocator memory(arena, &plan.placement);
+  memory::PlannedAllocator memory(arena, &plan.placement);
   Exec exec{stream, memory, activation_type(plan.precision, stream.kind()), plan.precision, threads};
   return forward_backward(exec, pass, batch, targets);
 }
 
-}  // namespace brim
+}  // namespace brim::model

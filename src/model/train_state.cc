@@ -12,7 +12,17 @@
 #include "model/weights.h"
 #include "ops/rows.h"
 
-namespace brim {
+namespace brim::model {
+
+using device::DeviceKind;
+using device::Isa;
+using device::Stream;
+using memory::Tag;
+using ops::LinearWeight;
+using ops::Precision;
+using tensor::DType;
+using tensor::TensorView;
+
 namespace {
 
 constexpr int64_t kSlabAlignElements = 64;  // 256 bytes of f32, 128 of bf16: vector loads stay aligned in every slab
@@ -48,7 +58,7 @@ PackedLayout packed_layout(const ModelShape& s, const SlabLayout& slab, Precisio
     w.isa = isa;
     const int64_t bytes = linear_packed_bytes(N, K, p, isa);
     w.data = TensorView(at + layout.bytes, DType::u8, {bytes});
-    layout.bytes += align_up(bytes);
+    layout.bytes += memory::align_up(bytes);
     return w;
   };
   const int64_t last_qkv = ParamIndex::layer(s.layers - 1) + ParamIndex::qkv_w;
@@ -113,13 +123,14 @@ TrainParams make_params(const ModelShape& s, const SlabLayout& layout, Precision
 }
 
 int64_t moment_blocks(const SlabLayout& layout) {
-  return (layout.begin[SlabLayout::matrices + 1] - layout.begin[SlabLayout::matrices] + kAdamBlock - 1) / kAdamBlock;
+  return (layout.begin[SlabLayout::matrices + 1] - layout.begin[SlabLayout::matrices] + ops::kAdamBlock - 1) /
+         ops::kAdamBlock;
 }
 
 // Bytes of one moment slab: with 8-bit AdamW matrices take a byte an element, the rest stay in f32.
 int64_t moment_bytes(const SlabLayout& layout, Optimizer optimizer) {
   const int64_t matrices = layout.begin[1] - layout.begin[0], rest = layout.elements() - matrices;
-  return optimizer == Optimizer::adamw_8bit ? align_up(matrices) + rest * 4 : layout.elements() * 4;
+  return optimizer == Optimizer::adamw_8bit ? memory::align_up(matrices) + rest * 4 : layout.elements() * 4;
 }
 
 constexpr int kWindows = 3;
@@ -133,10 +144,10 @@ struct SmallLayout {
 };
 SmallLayout small_layout(const ModelShape& shape, const SlabLayout& slab) {
   SmallLayout s{};
-  s.factor = kArenaAlignment / 2;
-  s.class_weights = kArenaAlignment;
-  s.norm_scratch = s.class_weights + align_up(std::max<int64_t>(1, shape.sequence_classes) * 4);
-  s.bytes = s.norm_scratch + align_up(grad_norm_scratch_bytes(slab.elements()));
+  s.factor = memory::kArenaAlignment / 2;
+  s.class_weights = memory::kArenaAlignment;
+  s.norm_scratch = s.class_weights + memory::align_up(std::max<int64_t>(1, shape.sequence_classes) * 4);
+  s.bytes = s.norm_scratch + memory::align_up(ops::grad_norm_scratch_bytes(slab.elements()));
   return s;
 }
 
@@ -146,7 +157,7 @@ struct StateLayout {
     int64_t at = 0, bytes = 0;
   };
   Piece master, grad, copy, packed, m, v, moment_scales, windows, small;
-  TagBytes bytes;
+  memory::TagBytes bytes;
 };
 
 StateLayout state_layout(const ModelShape& shape, const SlabLayout& slab, Precision precision, Optimizer optimizer,
@@ -154,7 +165,7 @@ StateLayout state_layout(const ModelShape& shape, const SlabLayout& slab, Precis
   StateLayout layout;
   const auto cut = [&](StateLayout::Piece& piece, Tag tag, int64_t bytes) {
     piece = {layout.bytes.total(), bytes};
-    layout.bytes[tag] += align_up(bytes);
+    layout.bytes[tag] += memory::align_up(bytes);
   };
   const DType compute = activation_type(precision, target);
   cut(layout.master, Tag::master, slab.elements() * 4);
@@ -195,8 +206,8 @@ SlabLayout slab_layout(const ModelShape& shape) {
   return layout;
 }
 
-TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimizer optimizer, Moments moments,
-                           DeviceKind target, Isa isa) {
+memory::TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimizer optimizer, Moments moments,
+                                   DeviceKind target, Isa isa) {
   return state_layout(shape, slab_layout(shape), precision, optimizer, moments, target, isa).bytes;
 }
 
@@ -206,12 +217,12 @@ TrainParams describe_train_params(const ModelShape& shape, Precision precision, 
   return make_params(shape, layout, precision, target, isa, fake(1), fake(2), fake(3), fake(4));
 }
 
-TrainState::TrainState(Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer, Moments place,
-                       PlannedMemory* planned)
+TrainState::TrainState(device::Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer,
+                       Moments place, memory::PlannedMemory* planned)
     : device_(device), shape_(shape), precision_(precision), optimizer_(optimizer), layout_(slab_layout(shape)) {
-  const Isa isa = best_isa();
+  const Isa isa = device::best_isa();
   const StateLayout layout = state_layout(shape_, layout_, precision, optimizer, place, device.kind(), isa);
-  block_ = Ledger::allocate(device, planned, layout.bytes, "training state");
+  block_ = memory::Ledger::allocate(device, planned, layout.bytes, "training state");
   const auto piece = [&](const StateLayout::Piece& p) {
     return Bytes(static_cast<std::byte*>(block_.data()) + p.at, static_cast<size_t>(p.bytes));
   };
@@ -245,7 +256,7 @@ TrainState::TrainState(Device& device, const ModelShape& shape, Precision precis
   char* base = address(piece(layout.small));
   norm_ = TensorView(base, DType::f32, {1});
   factor_ = TensorView(base + small.factor, DType::f32, {1});
-  norm_scratch_ = TensorView(base + small.norm_scratch, DType::u8, {grad_norm_scratch_bytes(layout_.elements())});
+  norm_scratch_ = TensorView(base + small.norm_scratch, DType::u8, {ops::grad_norm_scratch_bytes(layout_.elements())});
   class_weights_at_ = base + small.class_weights;
   auto stream = device.make_stream();
   for (const Bytes bytes : {m_, v_}) {
@@ -335,7 +346,7 @@ void TrainState::refresh(Stream& stream) {
   if (!copy_.empty()) {
     const DType compute = activation_type(precision_, device_.kind());
     const int64_t n = layout_.elements();
-    convert(stream, {.x = slab(master_, DType::f32, 0, n), .y = slab(copy_, compute, 0, n)});
+    ops::convert(stream, {.x = slab(master_, DType::f32, 0, n), .y = slab(copy_, compute, 0, n)});
     return;
   }
   if (packed_.empty()) return;
@@ -352,7 +363,7 @@ void TrainState::refresh(Stream& stream) {
   auto pack = [&](size_t i, int) {
     linear_pack(work[i].first, {}, work[i].second.precision, work[i].second.isa, work[i].second.data.data, nullptr);
   };
-  if (ThreadPool* pool = static_cast<CpuStream&>(stream).pool()) {
+  if (ThreadPool* pool = static_cast<device::CpuStream&>(stream).pool()) {
     pool->parallel_for(work.size(), pack);
   } else {
     for (size_t i = 0; i < work.size(); ++i) pack(i, 0);
@@ -362,10 +373,10 @@ void TrainState::refresh(Stream& stream) {
 void TrainState::zero_grad(Stream& stream) { stream.fill_zero(grad_.data(), grad_.size()); }
 
 void TrainState::step(Stream& stream, const StepSettings& s, int) {
-  GradNormArgs norm{.grad = slab(grad_, DType::f32, 0, layout_.elements()),
-                    .norm = norm_,
-                    .factor = factor_,
-                    .scratch = norm_scratch_};
+  ops::GradNormArgs norm{.grad = slab(grad_, DType::f32, 0, layout_.elements()),
+                         .norm = norm_,
+                         .factor = factor_,
+                         .scratch = norm_scratch_};
   norm.grad_scale = s.grad_scale;
   norm.max_norm = s.max_grad_norm;
   grad_norm(stream, norm);
@@ -387,7 +398,7 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
     w.stored->wait(*arrive_);  // what the step before wrote is there before it is read again
   for (const Part& part : parts) {
     if (part.end == part.begin) continue;
-    AdamWArgs args;
+    ops::AdamWArgs args;
     args.master = slab(master_, DType::f32, part.begin, part.end);
     args.grad = slab(grad_, DType::f32, part.begin, part.end);
     if (part.narrow) {
@@ -397,7 +408,7 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
       args.v_scale = slab(moment_scales_, DType::f32, moment_blocks(layout_), 2 * moment_blocks(layout_));
     } else {
       // With 8-bit matrices the f32 part starts after their bytes.
-      const int64_t shift = narrow ? align_up(matrices) - matrices * 4 : 0;
+      const int64_t shift = narrow ? memory::align_up(matrices) - matrices * 4 : 0;
       for (auto [view, buffer] : {std::pair(&args.m, &m_), std::pair(&args.v, &v_)}) {
         *view = slab(*buffer, DType::f32, part.begin, part.end);
         view->data = static_cast<char*>(view->data) + shift;
@@ -420,7 +431,7 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
   zero_grad(stream);
 }
 
-void TrainState::step_through_windows(Stream& stream, const AdamWArgs& part, int64_t begin) {
+void TrainState::step_through_windows(Stream& stream, const ops::AdamWArgs& part, int64_t begin) {
   const int64_t each = windows_[0].m.elements(), n = part.master.elements();
   for (int64_t at = 0; at < n; at += each) {
     const int64_t count = std::min(each, n - at);
@@ -434,7 +445,7 @@ void TrainState::step_through_windows(Stream& stream, const AdamWArgs& part, int
     arrive_->copy(w.v.data, v, bytes);
     w.loaded->record(*arrive_);
     w.loaded->wait(stream);
-    AdamWArgs piece = part;
+    ops::AdamWArgs piece = part;
     for (TensorView* view : {&piece.master, &piece.grad, &piece.copy})
       if (*view) *view = view->slice_rows(at, at + count);
     piece.m = w.m.slice_rows(0, count);
@@ -505,7 +516,7 @@ void draw_param(const ParamSpec& p, size_t place, float initializer_range, uint6
 
 }  // namespace
 
-std::vector<std::string> load_master(const WeightSource& source, const ModelShape& shape, float initializer_range,
+std::vector<std::string> load_master(const hub::WeightSource& source, const ModelShape& shape, float initializer_range,
                                      uint64_t seed, std::vector<float>& master, bool new_classes) {
   const SlabLayout layout = slab_layout(shape);
   const HeadIndex head = head_index(shape);
@@ -525,4 +536,4 @@ std::vector<std::string> load_master(const WeightSource& source, const ModelShap
   return drawn;
 }
 
-}  // namespace brim
+}  // namespace brim::model

@@ -17,7 +17,7 @@
 #include "model/training_pass.h"
 #include "ops/adamw.h"
 
-namespace brim {
+namespace brim::model {
 
 enum class Optimizer : uint8_t { adamw, adamw_8bit };
 const char* optimizer_name(Optimizer optimizer);
@@ -37,11 +37,12 @@ SlabLayout slab_layout(const ModelShape& shape);
 
 // Bytes by tag: master, gradients, optimizer, weights (the compute copy or the packed matrices), workspace (norms and
 // class weights).
-TagBytes train_state_bytes(const ModelShape& shape, Precision precision, Optimizer optimizer, Moments moments,
-                           DeviceKind target, Isa isa);
+memory::TagBytes train_state_bytes(const ModelShape& shape, ops::Precision precision, Optimizer optimizer,
+                                   Moments moments, device::DeviceKind target, device::Isa isa);
 
 // Params with made-up addresses, for planning.
-TrainParams describe_train_params(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa);
+TrainParams describe_train_params(const ModelShape& shape, ops::Precision precision, device::DeviceKind target,
+                                  device::Isa isa);
 
 struct StepSettings {
   float lr = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0, max_grad_norm = 1;
@@ -51,58 +52,58 @@ struct StepSettings {
 
 class TrainState {
  public:
-  TrainState(Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer,
-             Moments moments = Moments::device, PlannedMemory* planned = nullptr);
+  TrainState(device::Device& device, const ModelShape& shape, ops::Precision precision, Optimizer optimizer,
+             Moments moments = Moments::device, memory::PlannedMemory* planned = nullptr);
   ~TrainState();
 
   // Host values of all parameters, in slab order of elements().
-  void upload(Stream& stream, const std::vector<float>& master);
-  std::vector<float> download(Stream& stream) const;
+  void upload(device::Stream& stream, const std::vector<float>& master);
+  std::vector<float> download(device::Stream& stream) const;
   // The same where the host can read it: the state itself on the CPU, else downloaded to `copy`. Until the next step.
-  std::span<const float> on_host(Stream& stream, std::vector<float>& copy) const;
+  std::span<const float> on_host(device::Stream& stream, std::vector<float>& copy) const;
   // The optimizer's moments as raw bytes, for checkpoints.
-  std::vector<std::span<const std::byte>> moments_on_host(Stream& stream, std::vector<std::byte>& copy) const;
-  void upload_moments(Stream& stream, const MappedFile& bytes);
+  std::vector<std::span<const std::byte>> moments_on_host(device::Stream& stream, std::vector<std::byte>& copy) const;
+  void upload_moments(device::Stream& stream, const MappedFile& bytes);
 
   const SlabLayout& layout() const { return layout_; }
   const TrainParams& params() const { return params_; }
   Optimizer optimizer() const { return optimizer_; }
 
-  void set_class_weights(Stream& stream, const std::vector<float>& weights);  // one for each class
-  const TensorView& class_weights() const { return class_weights_; }          // [K] f32; empty: none
+  void set_class_weights(device::Stream& stream, const std::vector<float>& weights);  // one for each class
+  const tensor::TensorView& class_weights() const { return class_weights_; }          // [K] f32; empty: none
 
   // Gradient norm, clipping, AdamW, fresh compute weights, zeroed gradients. `norm` [1] f32 and `factor` [1] f32 stay
   // on the device until read.
-  void step(Stream& stream, const StepSettings& settings, int threads);
-  void zero_grad(Stream& stream);
-  const TensorView& norm() const { return norm_; }
+  void step(device::Stream& stream, const StepSettings& settings, int threads);
+  void zero_grad(device::Stream& stream);
+  const tensor::TensorView& norm() const { return norm_; }
 
  private:
-  void refresh(Stream& stream);  // compute weights from the master
+  void refresh(device::Stream& stream);  // compute weights from the master
   using Bytes = std::span<std::byte>;
-  TensorView slab(Bytes bytes, DType dtype, int64_t begin, int64_t end) const;
-  void step_through_windows(Stream& stream, const AdamWArgs& part, int64_t begin);
+  tensor::TensorView slab(Bytes bytes, tensor::DType dtype, int64_t begin, int64_t end) const;
+  void step_through_windows(device::Stream& stream, const ops::AdamWArgs& part, int64_t begin);
 
   // Three windows of both moments: one arrives, one is stepped, one leaves.
   struct Window {
-    TensorView m, v;
-    std::unique_ptr<Event> loaded, stepped, stored;
+    tensor::TensorView m, v;
+    std::unique_ptr<device::Event> loaded, stepped, stored;
   };
-  Device& device_;
+  device::Device& device_;
   ModelShape shape_;
-  Precision precision_;
+  ops::Precision precision_;
   Optimizer optimizer_;
   SlabLayout layout_;
-  DeviceBuffer block_;  // all of it that is on the device
+  device::DeviceBuffer block_;  // all of it that is on the device
   Bytes master_, grad_, copy_, packed_, m_, v_, moment_scales_;
-  TensorView norm_, factor_, norm_scratch_, class_weights_;
+  tensor::TensorView norm_, factor_, norm_scratch_, class_weights_;
   void* class_weights_at_ = nullptr;
   TrainParams params_;
   // Moments on the host:
-  DeviceBuffer m_on_host_, v_on_host_;
+  device::DeviceBuffer m_on_host_, v_on_host_;
   std::vector<Window> windows_;
   size_t next_window_ = 0;
-  std::unique_ptr<Stream> arrive_, leave_;
+  std::unique_ptr<device::Stream> arrive_, leave_;
 };
 
 // The same weights as the scoring pass reads them, for evaluation between steps.
@@ -111,7 +112,7 @@ EncoderWeights encoder_weights(const ModelShape& shape, const TrainParams& param
 // Reads every parameter of `source` into slab order; a head that is absent is drawn from N(0, initializer_range) with
 // `seed`. With `new_classes` the matrices that give classes are drawn whatever the source has; the pooler or dense
 // layer before them does not depend on the classes and is kept. Returns the names that were drawn.
-std::vector<std::string> load_master(const WeightSource& source, const ModelShape& shape, float initializer_range,
+std::vector<std::string> load_master(const hub::WeightSource& source, const ModelShape& shape, float initializer_range,
                                      uint64_t seed, std::vector<float>& master, bool new_classes = false);
 
-}  // namespace brim
+}  // namespace brim::model

@@ -9,7 +9,13 @@
 #include "ops/loss.h"
 #include "ops/rows.h"
 
-namespace brim {
+namespace brim::model {
+
+using ops::Activation;
+using ops::Dropout;
+using ops::GradWrite;
+using tensor::TensorView;
+
 namespace {
 
 using P = ParamIndex;
@@ -38,7 +44,7 @@ struct LayerSaved {
 
 class Pass {
  public:
-  Pass(Exec& e, const TrainPass& p, const BatchView& batch) : e_(e), p_(p), s_(p.shape), batch_(batch) {
+  Pass(Exec& e, const TrainPass& p, const ops::BatchView& batch) : e_(e), p_(p), s_(p.shape), batch_(batch) {
     first_tokens_ = s_.sequence_classes > 0 && s_.token_classes == 0;
   }
 
@@ -72,14 +78,14 @@ class Pass {
  private:
   // ---- small helpers ----
   TensorView alloc(int64_t rows, int64_t cols) {
-    return e_.memory.allocate(Tag::activations, e_.activation, {rows, cols});
+    return e_.memory.allocate(memory::Tag::activations, e_.activation, {rows, cols});
   }
   TensorView alloc_f32(std::initializer_list<int64_t> dims) {
-    return e_.memory.allocate(Tag::activations, DType::f32, dims);
+    return e_.memory.allocate(memory::Tag::activations, tensor::DType::f32, dims);
   }
   const TensorView& param(int64_t i) const { return p_.params.plain[static_cast<size_t>(i)]; }
   const TensorView& grad(int64_t i) const { return p_.params.grad[static_cast<size_t>(i)]; }
-  const LinearWeight& matrix(int64_t i) const { return p_.params.matrix[static_cast<size_t>(i)]; }
+  const ops::LinearWeight& matrix(int64_t i) const { return p_.params.matrix[static_cast<size_t>(i)]; }
   int64_t at(int64_t layer, int64_t what) const { return P::layer(layer) + what; }
   bool reads_first_tokens(int64_t layer) const { return first_tokens_ && layer == s_.layers - 1; }
 
@@ -95,9 +101,9 @@ class Pass {
                    static_cast<uint32_t>(layer) * kPlaces + place);
   }
 
-  void apply(const TensorView& x, const LinearWeight& w, const TensorView& bias, const TensorView& y,
+  void apply(const TensorView& x, const ops::LinearWeight& w, const TensorView& bias, const TensorView& y,
              Activation activation = Activation::none) {
-    LinearArgs args{.x = x, .w = w, .bias = bias, .y = y};
+    ops::LinearArgs args{.x = x, .w = w, .bias = bias, .y = y};
     args.activation = activation;
     args.scratch = e_.memory.scratch(linear_scratch_bytes(e_.stream, x.rows(), w.N, w.K, w.precision, e_.threads));
     linear(e_.stream, args);
@@ -109,7 +115,7 @@ class Pass {
   // Rows [begin,end) of parameter w (a part of qkv), or all of it. d_x empty: not wanted.
   void apply_grad(const TensorView& x, int64_t w, int64_t begin, int64_t end, const TensorView& d_y,
                   const TensorView& d_x, GradWrite d_x_write) {
-    LinearGradArgs args;
+    ops::LinearGradArgs args;
     args.x = x;
     args.w_plain = param(w).slice_rows(begin, end);
     args.d_y = d_y;
@@ -135,14 +141,14 @@ class Pass {
     saved.mean = alloc_f32({x.rows()});
     saved.rstd = alloc_f32({x.rows()});
     const TensorView y = alloc(x.rows(), s_.hidden);
-    LayerNormArgs args{.x = x,
-                       .residual = residual,
-                       .gamma = param(gamma),
-                       .beta = param(gamma + 1),
-                       .y = y,
-                       .sum = saved.sum,
-                       .mean = saved.mean,
-                       .rstd = saved.rstd};
+    ops::LayerNormArgs args{.x = x,
+                            .residual = residual,
+                            .gamma = param(gamma),
+                            .beta = param(gamma + 1),
+                            .y = y,
+                            .sum = saved.sum,
+                            .mean = saved.mean,
+                            .rstd = saved.rstd};
     args.eps = s_.eps;
     args.dropout = drop;
     layer_norm(e_.stream, args);
@@ -151,7 +157,7 @@ class Pass {
   // The norm's output again, from the kept sum.
   TensorView norm_again(const NormSaved& saved, int64_t gamma) {
     const TensorView y = alloc(saved.sum.rows(), s_.hidden);
-    LayerNormArgs args{.x = saved.sum, .gamma = param(gamma), .beta = param(gamma + 1), .y = y};
+    ops::LayerNormArgs args{.x = saved.sum, .gamma = param(gamma), .beta = param(gamma + 1), .y = y};
     args.eps = s_.eps;
     layer_norm(e_.stream, args);
     return y;
@@ -160,13 +166,14 @@ class Pass {
     TensorView residual, x;  // the same view when there is no dropout
   };
   NormGrad norm_grad(const NormSaved& saved, int64_t gamma, const Dropout& drop, const TensorView& d_y) {
-    LayerNormGradArgs args{.sum = saved.sum, .mean = saved.mean, .rstd = saved.rstd, .gamma = param(gamma), .d_y = d_y};
+    ops::LayerNormGradArgs args{
+        .sum = saved.sum, .mean = saved.mean, .rstd = saved.rstd, .gamma = param(gamma), .d_y = d_y};
     args.d_sum = alloc(d_y.rows(), s_.hidden);
     if (drop.on()) args.d_x = alloc(d_y.rows(), s_.hidden);
     args.d_gamma = grad(gamma);
     args.d_beta = grad(gamma + 1);
     args.dropout = drop;
-    args.scratch = e_.memory.scratch(layer_norm_grad_scratch_bytes(e_.stream, d_y.rows(), s_.hidden, e_.threads));
+    args.scratch = e_.memory.scratch(ops::layer_norm_grad_scratch_bytes(e_.stream, d_y.rows(), s_.hidden, e_.threads));
     layer_norm_grad(e_.stream, args);
     return {args.d_sum, drop.on() ? args.d_x : args.d_sum};
   }
@@ -177,15 +184,15 @@ class Pass {
     embed_saved_.sum = alloc(batch_.T, s_.hidden);
     embed_saved_.mean = alloc_f32({batch_.T});
     embed_saved_.rstd = alloc_f32({batch_.T});
-    EmbeddingArgs args{.batch = batch_,
-                       .word = param(P::word),
-                       .position = param(P::position),
-                       .gamma = param(P::embed_gamma),
-                       .beta = param(P::embed_beta),
-                       .y = x,
-                       .sum = embed_saved_.sum,
-                       .mean = embed_saved_.mean,
-                       .rstd = embed_saved_.rstd};
+    ops::EmbeddingArgs args{.batch = batch_,
+                            .word = param(P::word),
+                            .position = param(P::position),
+                            .gamma = param(P::embed_gamma),
+                            .beta = param(P::embed_beta),
+                            .y = x,
+                            .sum = embed_saved_.sum,
+                            .mean = embed_saved_.mean,
+                            .rstd = embed_saved_.rstd};
     if (s_.types > 0) args.type = param(P::type).slice_rows(0, 1);
     args.eps = s_.eps;
     args.dropout = dropout(s_.hidden_dropout, kEmbeddingSite);
@@ -195,18 +202,18 @@ class Pass {
 
   void embed_grad(TensorView d_x) {
     const Dropout drop = dropout(s_.hidden_dropout, kEmbeddingSite);
-    if (drop.on()) dropout_rows(e_.stream, {.x = d_x, .y = d_x, .dropout = drop});  // it came after the norm
+    if (drop.on()) ops::dropout_rows(e_.stream, {.x = d_x, .y = d_x, .dropout = drop});  // it came after the norm
     const NormGrad d = norm_grad(embed_saved_, P::embed_gamma, Dropout(), d_x);
-    EmbeddingGradArgs args{.batch = batch_,
-                           .d_sum = d.residual,
-                           .sorted = p_.sorted,
-                           .sorted_positions = p_.sorted_positions,
-                           .d_word = grad(P::word),
-                           .d_position = grad(P::position)};
+    ops::EmbeddingGradArgs args{.batch = batch_,
+                                .d_sum = d.residual,
+                                .sorted = p_.sorted,
+                                .sorted_positions = p_.sorted_positions,
+                                .d_word = grad(P::word),
+                                .d_position = grad(P::position)};
     if (s_.types > 0) args.d_type = grad(P::type).slice_rows(0, 1);
     args.padding_id = s_.padding_id;
-    if (s_.family == Family::roberta) args.position_padding_id = s_.padding_id;
-    args.scratch = e_.memory.scratch(embedding_grad_scratch_bytes(e_.stream, batch_.T, s_.hidden, e_.threads));
+    if (s_.family == hub::Family::roberta) args.position_padding_id = s_.padding_id;
+    args.scratch = e_.memory.scratch(ops::embedding_grad_scratch_bytes(e_.stream, batch_.T, s_.hidden, e_.threads));
     embedding_grad(e_.stream, args);
   }
 
@@ -231,7 +238,7 @@ class Pass {
     if (first) {
       // A classifier reads first tokens only: keys and values for all, the rest of the layer for B rows.
       saved.first = alloc(batch_.B, H);
-      gather_rows(e_.stream, {.x = x, .rows = batch_.starts.slice_rows(0, batch_.B), .y = saved.first});
+      ops::gather_rows(e_.stream, {.x = x, .rows = batch_.starts.slice_rows(0, batch_.B), .y = saved.first});
       residual = saved.first;
       saved.q = alloc(batch_.B, H);
       apply(saved.first, p_.params.last_q, bias.slice_rows(0, H), saved.q);
@@ -244,7 +251,7 @@ class Pass {
     saved.context = alloc(rows, H);
     saved.lse = alloc_f32({rows, s_.heads});
     const Heads parts = heads_of(saved, first);
-    AttentionArgs args{.q = parts.q, .k = parts.k, .v = parts.v, .out = saved.context, .batch = batch_};
+    ops::AttentionArgs args{.q = parts.q, .k = parts.k, .v = parts.v, .out = saved.context, .batch = batch_};
     args.first_query_only = first;
     args.heads = s_.heads;
     args.lse = saved.lse;
@@ -261,7 +268,7 @@ class Pass {
     saved.wide = alloc(rows, s_.ffn);
     apply(attended, at(l, P::ffn1_w), saved.wide);
     const TensorView active = alloc(rows, s_.ffn);
-    activate(e_.stream, {.x = saved.wide, .y = active, .activation = s_.activation});
+    ops::activate(e_.stream, {.x = saved.wide, .y = active, .activation = s_.activation});
     const TensorView narrowed = alloc(rows, H);
     apply(active, at(l, P::ffn2_w), narrowed);
     const TensorView y =
@@ -282,14 +289,14 @@ class Pass {
     TensorView active = saved.active;
     if (!active) {
       active = alloc(rows, s_.ffn);
-      activate(e_.stream, {.x = saved.wide, .y = active, .activation = s_.activation});
+      ops::activate(e_.stream, {.x = saved.wide, .y = active, .activation = s_.activation});
     }
     const TensorView d_wide = alloc(rows, s_.ffn);
     apply_grad(active, at(l, P::ffn2_w), d2.x, d_wide);
-    activate_grad(e_.stream, {.x = slope_reads_output(s_.activation) ? active : saved.wide,
-                              .d_y = d_wide,
-                              .d_x = d_wide,
-                              .activation = s_.activation});
+    ops::activate_grad(e_.stream, {.x = slope_reads_output(s_.activation) ? active : saved.wide,
+                                   .d_y = d_wide,
+                                   .d_x = d_wide,
+                                   .activation = s_.activation});
     const TensorView attended = saved.attended ? saved.attended : norm_again(saved.norm1, at(l, P::norm1_gamma));
     const TensorView d_attended = d2.residual;
     apply_grad(attended, at(l, P::ffn1_w), d_wide, d_attended, GradWrite::accumulate);
@@ -302,21 +309,21 @@ class Pass {
     d.qkv = alloc(batch_.T, first ? 2 * H : 3 * H);
     if (first) d.q = alloc(batch_.B, H);
     const Heads d_parts = heads_of(d, first);
-    AttentionGradArgs args{.q = parts.q,
-                           .k = parts.k,
-                           .v = parts.v,
-                           .out = saved.context,
-                           .lse = saved.lse,
-                           .d_out = d_context,
-                           .d_q = d_parts.q,
-                           .d_k = d_parts.k,
-                           .d_v = d_parts.v,
-                           .batch = batch_};
+    ops::AttentionGradArgs args{.q = parts.q,
+                                .k = parts.k,
+                                .v = parts.v,
+                                .out = saved.context,
+                                .lse = saved.lse,
+                                .d_out = d_context,
+                                .d_q = d_parts.q,
+                                .d_k = d_parts.k,
+                                .d_v = d_parts.v,
+                                .batch = batch_};
     args.first_query_only = first;
     args.heads = s_.heads;
     args.dropout = layer_dropout(l, kProbabilities);
     args.scratch =
-        e_.memory.scratch(attention_grad_scratch_bytes(e_.stream, batch_.T, batch_.S, H, s_.heads, e_.threads));
+        e_.memory.scratch(ops::attention_grad_scratch_bytes(e_.stream, batch_.T, batch_.S, H, s_.heads, e_.threads));
     attention_grad(e_.stream, args);
     if (!first) {
       apply_grad(saved.x, at(l, P::qkv_w), d.qkv, d1.residual, GradWrite::accumulate);
@@ -326,7 +333,7 @@ class Pass {
     apply_grad(saved.x, at(l, P::qkv_w), H, 3 * H, d.qkv, d_x, GradWrite::overwrite);
     const TensorView d_first = d1.residual;
     apply_grad(saved.first, at(l, P::qkv_w), 0, H, d.q, d_first, GradWrite::accumulate);
-    scatter_rows(e_.stream, {.d_y = d_first, .rows = batch_.starts.slice_rows(0, batch_.B), .d_x = d_x});
+    ops::scatter_rows(e_.stream, {.d_y = d_first, .rows = batch_.starts.slice_rows(0, batch_.B), .d_x = d_x});
     return d_x;
   }
 
@@ -342,7 +349,7 @@ class Pass {
 
   TensorView loss_grad(const TensorView& logits, const TensorView& target, const TrainTargets& targets,
                        const TensorView& loss, bool sequence) {
-    CrossEntropyArgs args;
+    ops::CrossEntropyArgs args;
     args.logits = logits;
     args.targets = target;
     if (sequence) {
@@ -360,7 +367,7 @@ class Pass {
       args.soft_weight = p_.loss.soft_weight;
       args.temperature = p_.loss.temperature;
     }
-    args.scratch = e_.memory.scratch(cross_entropy_scratch_bytes(e_.stream, logits.rows(), e_.threads));
+    args.scratch = e_.memory.scratch(ops::cross_entropy_scratch_bytes(e_.stream, logits.rows(), e_.threads));
     cross_entropy(e_.stream, args);
     return args.d_logits;
   }
@@ -372,14 +379,14 @@ class Pass {
     TensorView first = x;
     if (!first_tokens_) {
       first = alloc(B, H);
-      gather_rows(e_.stream, {.x = x, .rows = batch_.starts.slice_rows(0, B), .y = first});
+      ops::gather_rows(e_.stream, {.x = x, .rows = batch_.starts.slice_rows(0, B), .y = first});
     }
-    const Dropout before = s_.family == Family::roberta ? dropout(s_.head_dropout, kHeadInSite) : Dropout();
+    const Dropout before = s_.family == hub::Family::roberta ? dropout(s_.head_dropout, kHeadInSite) : Dropout();
     const Dropout after = dropout(s_.head_dropout, kHeadOutSite);
     TensorView in = first;
     if (before.on()) {
       in = alloc(B, H);
-      dropout_rows(e_.stream, {.x = first, .y = in, .dropout = before});
+      ops::dropout_rows(e_.stream, {.x = first, .y = in, .dropout = before});
     }
     const Activation activation = head_activation(s_.family);
     const TensorView dense = alloc(B, H);
@@ -387,7 +394,7 @@ class Pass {
     TensorView out = dense;
     if (after.on()) {
       out = alloc(B, H);
-      dropout_rows(e_.stream, {.x = dense, .y = out, .dropout = after});
+      ops::dropout_rows(e_.stream, {.x = dense, .y = out, .dropout = after});
     }
     result.sequence_logits = alloc_f32({B, s_.sequence_classes});
     apply(out, head.sequence_w, result.sequence_logits);
@@ -395,14 +402,14 @@ class Pass {
         loss_grad(result.sequence_logits, targets.sequence, targets, result.loss.slice_rows(0, 1), true);
     const TensorView d_out = alloc(B, H);
     apply_grad(out, head.sequence_w, d_logits, d_out);
-    if (after.on()) dropout_rows(e_.stream, {.x = d_out, .y = d_out, .dropout = after});
-    activate_grad(e_.stream, {.x = dense, .d_y = d_out, .d_x = d_out, .activation = activation});
+    if (after.on()) ops::dropout_rows(e_.stream, {.x = d_out, .y = d_out, .dropout = after});
+    ops::activate_grad(e_.stream, {.x = dense, .d_y = d_out, .d_x = d_out, .activation = activation});
     const TensorView d_first = alloc(B, H);
     apply_grad(in, head.dense_w, d_out, d_first);
-    if (before.on()) dropout_rows(e_.stream, {.x = d_first, .y = d_first, .dropout = before});
+    if (before.on()) ops::dropout_rows(e_.stream, {.x = d_first, .y = d_first, .dropout = before});
     if (first_tokens_) return d_first;  // else the token head has made d_x
     BRIM_CHECK(static_cast<bool>(d_x), "a sequence head without first tokens needs a token head beside it");
-    scatter_rows(e_.stream, {.d_y = d_first, .rows = batch_.starts.slice_rows(0, B), .d_x = d_x});
+    ops::scatter_rows(e_.stream, {.d_y = d_first, .rows = batch_.starts.slice_rows(0, B), .d_x = d_x});
     return d_x;
   }
 
@@ -412,7 +419,7 @@ class Pass {
     TensorView in = x;
     if (drop.on()) {
       in = alloc(batch_.T, s_.hidden);
-      dropout_rows(e_.stream, {.x = x, .y = in, .dropout = drop});
+      ops::dropout_rows(e_.stream, {.x = x, .y = in, .dropout = drop});
     }
     result.token_logits = alloc_f32({batch_.T, s_.token_classes});
     apply(in, head.token_w, result.token_logits);
@@ -420,14 +427,14 @@ class Pass {
         loss_grad(result.token_logits, targets.token, targets, result.loss.slice_rows(1, 2), false);
     const TensorView d_x = alloc(batch_.T, s_.hidden);
     apply_grad(in, head.token_w, d_logits, d_x);
-    if (drop.on()) dropout_rows(e_.stream, {.x = d_x, .y = d_x, .dropout = drop});
+    if (drop.on()) ops::dropout_rows(e_.stream, {.x = d_x, .y = d_x, .dropout = drop});
     return d_x;
   }
 
   Exec& e_;
   const TrainPass& p_;
   const ModelShape& s_;
-  const BatchView& batch_;
+  const ops::BatchView& batch_;
   bool first_tokens_;
   NormSaved embed_saved_;
   std::vector<LayerSaved> saved_;
@@ -446,8 +453,9 @@ std::optional<Recompute> recompute_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-TrainResult forward_backward(Exec& exec, const TrainPass& pass, const BatchView& batch, const TrainTargets& targets) {
+TrainResult forward_backward(Exec& exec, const TrainPass& pass, const ops::BatchView& batch,
+                             const TrainTargets& targets) {
   return Pass(exec, pass, batch).run(targets);
 }
 
-}  // namespace brim
+}  // namespace brim::model

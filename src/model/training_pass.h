@@ -11,7 +11,7 @@
 #include "ops/batch_view.h"
 #include "ops/dropout.h"
 
-namespace brim {
+namespace brim::model {
 
 // What is not kept from the forward pass but computed again before it is needed.
 enum class Recompute : uint8_t {
@@ -24,19 +24,19 @@ std::optional<Recompute> recompute_from_name(std::string_view name);
 
 // Parameters as the passes see them, in model_params() order.
 struct TrainParams {
-  std::vector<TensorView> plain;     // compute type: [rows,cols] or [rows]; CPU: the fp32 master itself
-  std::vector<LinearWeight> matrix;  // ready for linear(); N = 0 for what is no matrix
+  std::vector<tensor::TensorView> plain;  // compute type: [rows,cols] or [rows]; CPU: the fp32 master itself
+  std::vector<ops::LinearWeight> matrix;  // ready for linear(); N = 0 for what is no matrix
   // The last layer's qkv by part, for a classifier that reads first tokens only (packed weights cannot be cut).
-  LinearWeight last_q, last_kv;
-  std::vector<TensorView> grad;  // f32, accumulated
+  ops::LinearWeight last_q, last_kv;
+  std::vector<tensor::TensorView> grad;  // f32, accumulated
 };
 
 // Sequences' targets; one of the two, or both with two heads.
 struct TrainTargets {
-  TensorView sequence;          // [B] i32 class, -100 ignored; or [B,K] f32 when multi-label
-  TensorView token;             // [T] i32 class, -100 ignored
-  TensorView teacher_sequence;  // [B,K] f32 teacher logits, distillation only
-  TensorView class_weights;     // [K] f32 or empty
+  tensor::TensorView sequence;          // [B] i32 class, -100 ignored; or [B,K] f32 when multi-label
+  tensor::TensorView token;             // [T] i32 class, -100 ignored
+  tensor::TensorView teacher_sequence;  // [B,K] f32 teacher logits, distillation only
+  tensor::TensorView class_weights;     // [K] f32 or empty
 };
 
 struct LossSettings {
@@ -58,16 +58,17 @@ struct TrainPass {
   Recompute recompute = Recompute::none;
   LossSettings loss;
   DropoutSettings dropout;
-  TensorView sorted, sorted_positions;  // [T] i32 for embedding_grad
+  tensor::TensorView sorted, sorted_positions;  // [T] i32 for embedding_grad
 };
 
 struct TrainResult {
-  TensorView loss;             // [2] f32: summed (not averaged) sequence and token loss of this micro-batch
-  TensorView sequence_logits;  // [B,K] f32
-  TensorView token_logits;     // [T,K] f32
+  tensor::TensorView loss;             // [2] f32: summed (not averaged) sequence and token loss of this micro-batch
+  tensor::TensorView sequence_logits;  // [B,K] f32
+  tensor::TensorView token_logits;     // [T,K] f32
 };
 
 // One micro-batch forward and backward; gradients are added to params.grad.
-TrainResult forward_backward(Exec& exec, const TrainPass& pass, const BatchView& batch, const TrainTargets& targets);
+TrainResult forward_backward(Exec& exec, const TrainPass& pass, const ops::BatchView& batch,
+                             const TrainTargets& targets);
 
-}  // namespace brim
+}  // namespace brim::model

@@ -9,7 +9,10 @@
 #include "model/golden_training.h"
 #include "ops/loss.h"
 
-namespace brim {
+namespace brim::model {
+
+using ops::Precision;
+
 namespace {
 
 struct PassRun {
@@ -20,7 +23,7 @@ struct PassRun {
 
 // Runs the golden batch in `parts` micro-batches.
 PassRun run(const std::string& name, Recompute recompute, int threads, size_t parts) {
-  auto device = open_cpu_device(threads);
+  auto device = device::open_cpu_device(threads);
   GoldenTraining training(*device, name, Precision::fp32, threads);
   PassRun result;
   result.layout = training.state().layout();
@@ -100,8 +103,8 @@ TEST(TrainingPass, FullRecomputeNeedsLeastMemory) {
   shape.layers = 12;  // with few layers the working set of one hides what is kept
   int64_t before = INT64_MAX;
   for (const Recompute level : {Recompute::none, Recompute::selective, Recompute::full}) {
-    const TrainPassPlan plan =
-        plan_train_pass(shape, Precision::bf16, level, DeviceKind::cuda, Isa::generic, 1, {4096, 256, 40});
+    const TrainPassPlan plan = plan_train_pass(shape, Precision::bf16, level, device::DeviceKind::cuda,
+                                               device::Isa::generic, 1, {4096, 256, 40});
     EXPECT_LE(static_cast<double>(plan.placement.peak_bytes),
               1.1 * static_cast<double>(plan.placement.lower_bound_bytes));
     EXPECT_LT(plan.arena_bytes(), before);
@@ -116,20 +119,20 @@ TEST(TrainState, EvaluationAsksForWhatWasPlanned) {
     ModelShape shape = read_shape(golden_models() / name);
     for (const bool both : {false, true}) {
       if (both) shape.sequence_classes = shape.token_classes = 3;
-      for (const auto target : {DeviceKind::cpu, DeviceKind::cuda})
+      for (const auto target : {device::DeviceKind::cpu, device::DeviceKind::cuda})
         for (const Output output : {Output::sequence_logits, Output::token_logits}) {
           if ((output == Output::token_logits ? shape.token_classes : shape.sequence_classes) == 0) continue;
           std::vector<std::vector<int64_t>> asked;
-          const Precision precision = target == DeviceKind::cuda ? Precision::bf16 : Precision::fp32;
-          const TrainParams params = describe_train_params(shape, precision, target, best_isa());
+          const Precision precision = target == device::DeviceKind::cuda ? Precision::bf16 : Precision::fp32;
+          const TrainParams params = describe_train_params(shape, precision, target, device::best_isa());
           for (const EncoderWeights& weights :
-               {describe_weights(shape, precision, target, best_isa()), encoder_weights(shape, params)}) {
-            LifetimeRecorder recorder;
-            NullStream stream(&recorder, target, best_isa());
+               {describe_weights(shape, precision, target, device::best_isa()), encoder_weights(shape, params)}) {
+            memory::LifetimeRecorder recorder;
+            device::NullStream stream(&recorder, target, device::best_isa());
             Exec exec{stream, recorder, activation_type(precision, target), precision, 1};
             forward(exec, shape, weights, describe_batch(64, 4, 20), output);
             asked.emplace_back();
-            for (const Lifetime& life : recorder.lifetimes()) asked.back().push_back(life.bytes);
+            for (const memory::Lifetime& life : recorder.lifetimes()) asked.back().push_back(life.bytes);
           }
           EXPECT_EQ(asked[0], asked[1]) << name << " " << device_kind_name(target);
         }
@@ -139,7 +142,7 @@ TEST(TrainState, EvaluationAsksForWhatWasPlanned) {
 
 // Moments on the host pass through windows; the weights after several steps are the same bits, and so are the moments.
 TEST(TrainState, MomentsOnTheHostGiveTheSameBits) {
-  auto device = open_cpu_device(1);
+  auto device = device::open_cpu_device(1);
   const ModelShape shape = read_shape(golden_models() / "bert_sequence");
   std::vector<std::vector<float>> weights;
   std::vector<std::vector<std::byte>> moments;
@@ -148,7 +151,7 @@ TEST(TrainState, MomentsOnTheHostGiveTheSameBits) {
     auto stream = device->make_stream();
     state.upload(*stream, std::vector<float>(static_cast<size_t>(state.layout().elements()), 1.0f));
     for (int step = 1; step <= 3; ++step) {
-      for (const TensorView& grad : state.params().grad)
+      for (const tensor::TensorView& grad : state.params().grad)
         for (int64_t i = 0; i < (grad ? grad.elements() : 0); ++i)
           grad.as<float>()[i] = static_cast<float>((i * 7 + step) % 11 - 5);
       StepSettings settings;
@@ -166,7 +169,7 @@ TEST(TrainState, MomentsOnTheHostGiveTheSameBits) {
 }
 
 TEST(TrainState, StepsFollowTheGradientAndKeepNormsUndecayed) {
-  auto device = open_cpu_device(1);
+  auto device = device::open_cpu_device(1);
   const ModelShape shape = read_shape(golden_models() / "bert_sequence");
   for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::adamw_8bit}) {
     TrainState state(*device, shape, Precision::fp32, optimizer);
@@ -184,4 +187,4 @@ TEST(TrainState, StepsFollowTheGradientAndKeepNormsUndecayed) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::model

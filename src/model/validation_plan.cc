@@ -5,10 +5,10 @@
 
 #include "model/staging.h"
 
-namespace brim {
+namespace brim::model {
 
-ValidationPlan plan_validation(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa, int threads,
-                               BatchLimits training) {
+ValidationPlan plan_validation(const ModelShape& shape, ops::Precision precision, device::DeviceKind target,
+                               device::Isa isa, int threads, BatchLimits training) {
   constexpr int64_t kTokens = 16384;  // past a few thousand a forward pass gains nothing
   ValidationPlan plan;
   plan.limits = training;
@@ -19,8 +19,8 @@ ValidationPlan plan_validation(const ModelShape& shape, Precision precision, Dev
   };
   if (shape.sequence_classes > 0) plan.sequence = pass(Output::sequence_logits);
   if (shape.token_classes > 0) plan.token = pass(Output::token_logits);
-  if (target != DeviceKind::cpu) plan.staging_bytes = staged_batch_bytes(plan.limits);
+  if (target != device::DeviceKind::cpu) plan.staging_bytes = staged_batch_bytes(plan.limits);
   return plan;
 }
 
-}  // namespace brim
+}  // namespace brim::model

@@ -3,7 +3,7 @@
 #pragma once
 #include "model/forward_runner.h"
 
-namespace brim {
+namespace brim::model {
 
 struct ValidationPlan {
   BatchLimits limits;
@@ -15,7 +15,7 @@ struct ValidationPlan {
 };
 
 // `training`: the limits of its micro-batches.
-ValidationPlan plan_validation(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa, int threads,
-                               BatchLimits training);
+ValidationPlan plan_validation(const ModelShape& shape, ops::Precision precision, device::DeviceKind target,
+                               device::Isa isa, int threads, BatchLimits training);
 
-}  // namespace brim
+}  // namespace brim::model

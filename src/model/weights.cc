@@ -17,7 +17,14 @@
 #include "model/fp8.h"
 #include "ops/amax.h"
 
-namespace brim {
+namespace brim::model {
+
+using device::DeviceKind;
+using hub::WeightSource;
+using ops::Precision;
+using tensor::DType;
+using tensor::TensorView;
+
 namespace {
 
 // Cuts aligned pieces from a slab that may not exist yet (base null: sizes only, addresses made up).
@@ -28,7 +35,7 @@ class Cutter {
   TensorView cut(DType dtype, std::initializer_list<int64_t> dims) {
     TensorView v(base_ + used_, dtype, dims);
     if (v.elements() == 0) return {};
-    used_ += align_up(v.bytes());
+    used_ += memory::align_up(v.bytes());
     return v;
   }
   int64_t used() const { return used_; }
@@ -150,7 +157,7 @@ void widen(const Stacked& s, int64_t begin, int64_t end, float* out) {
 }
 void widen(const Stacked& s, float* out) { widen(s, 0, s.data.elements(), out); }
 
-void fill_matrix(const Stacked& s, const LinearWeight& w, DeviceKind target) {
+void fill_matrix(const Stacked& s, const ops::LinearWeight& w, DeviceKind target) {
   if (target == DeviceKind::cpu) {
     const bool keep = s.data.dtype == DType::i8 ? w.precision == Precision::int8 : s.data.dtype != DType::f64;
     if (keep) {
@@ -171,7 +178,7 @@ void fill_matrix(const Stacked& s, const LinearWeight& w, DeviceKind target) {
   }
   float amax = 0;
   for (const float v : wide) amax = std::max(amax, std::abs(v));
-  const float scale = amax > 0 ? amax / kFp8Largest : 1.0f;
+  const float scale = amax > 0 ? amax / ops::kFp8Largest : 1.0f;
   *w.scale.as<float>() = scale;
   for (size_t i = 0; i < wide.size(); ++i) static_cast<uint8_t*>(w.data.data)[i] = to_e4m3(wide[i] / scale);
 }
@@ -187,8 +194,8 @@ void fill_fp8_scales(const WeightSource& source, const std::vector<ParamSpec>& p
   };
   const auto put = [](const Fp8Scale& scale, float bound) {
     if (!scale.quantise) return;  // its product runs in bf16
-    *scale.quantise.as<float>() = bound > 0 ? kFp8Largest / bound : 1.0f;
-    *scale.dequantise.as<float>() = bound > 0 ? bound / kFp8Largest : 1.0f;
+    *scale.quantise.as<float>() = bound > 0 ? ops::kFp8Largest / bound : 1.0f;
+    *scale.dequantise.as<float>() = bound > 0 ? bound / ops::kFp8Largest : 1.0f;
   };
   const int64_t at = P::layer(l), before = P::layer(l - 1);
   const std::vector<float> gamma = l == 0 ? read(P::embed_gamma) : read(before + P::norm2_gamma),
@@ -236,13 +243,13 @@ Precision head_precision(Precision precision, DeviceKind target) {
   return precision == Precision::fp8 || precision == Precision::int8 ? Precision::bf16 : precision;
 }
 
-WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind target, Isa isa, bool tables_in_slab,
-                            void* base) {
+WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind target, device::Isa isa,
+                            bool tables_in_slab, void* base) {
   Cutter slab(base);
   const DType activation = activation_type(precision, target);
   const int64_t H = s.hidden, F = s.ffn;
   auto matrix = [&](int64_t N, int64_t K, Precision p) {
-    LinearWeight w;
+    ops::LinearWeight w;
     if (N == 0) return w;
     if (p == Precision::fp8 && !fp8_takes(N, K)) p = Precision::bf16;
     w.N = N;
@@ -286,7 +293,7 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
     layer.norm1_beta = vector(H);
     layer.norm2_gamma = vector(H);
     layer.norm2_beta = vector(H);
-    const LinearWeight& first = layer.qkv.N > 0 ? layer.qkv : layer.q;
+    const ops::LinearWeight& first = layer.qkv.N > 0 ? layer.qkv : layer.q;
     for (const auto& [scale, reader] : {std::pair{&layer.input, &first},
                                         {&layer.context, &layer.out},
                                         {&layer.attended, &layer.ffn1},
@@ -311,25 +318,25 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
   return layout;
 }
 
-EncoderWeights describe_weights(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa) {
+EncoderWeights describe_weights(const ModelShape& shape, Precision precision, DeviceKind target, device::Isa isa) {
   return layout_weights(shape, precision, target, isa, true, nullptr).weights;
 }
 
-BatchView describe_batch(int64_t tokens, int64_t sequences, int64_t longest) {
+ops::BatchView describe_batch(int64_t tokens, int64_t sequences, int64_t longest) {
   auto* nowhere = reinterpret_cast<void*>(uintptr_t{1} << 12);
-  BatchView b;
+  ops::BatchView b;
   b.T = tokens;
   b.B = sequences;
   b.S = longest;
   b.ids = b.positions = TensorView(nowhere, DType::i32, {tokens});
   b.starts = TensorView(nowhere, DType::i32, {sequences + 1});
   b.order = TensorView(nowhere, DType::i32, {sequences});
-  b.n_long = longest > kShortTokens ? sequences : 0;
+  b.n_long = longest > ops::kShortTokens ? sequences : 0;
   return b;
 }
 
-ModelShape read_shape(const std::filesystem::path& dir, HfConfig* out) {
-  HfConfig config = load_hf_config(dir);
+ModelShape read_shape(const std::filesystem::path& dir, hub::HfConfig* out) {
+  hub::HfConfig config = hub::load_hf_config(dir);
   const auto source = WeightSource::open(dir);
   const ModelShape shape = shape_of(config, head_kind(config, source->names()));
   if (out != nullptr) *out = std::move(config);
@@ -351,7 +358,7 @@ TableHome table_home(const WeightSource& source, const ModelShape& s, DeviceKind
   int64_t bytes = 0;
   for (const int64_t table : {ParamIndex::word, ParamIndex::position, ParamIndex::type}) {
     if (params[table].rows == 0) continue;
-    const StoredTensor* stored = source.describe(stored_name(source, params[table].names[0]));
+    const hub::StoredTensor* stored = source.describe(stored_name(source, params[table].names[0]));
     if (stored == nullptr || !stored->dtype) continue;
     if (table == ParamIndex::word && (stored->dtype == DType::i8 || stored->dtype == DType::f64)) return home;
     bytes += stored->elements * dtype_bytes(*stored->dtype);
@@ -368,25 +375,25 @@ TableHome table_home(const ModelShape& s, DeviceKind target) {
 
 int64_t load_bytes(const ModelShape& s, int threads) { return threads * 4 * s.hidden * std::max(3 * s.hidden, s.ffn); }
 
-std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& device, Precision precision,
-                                   PlannedMemory* planned) {
+std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Device& device, Precision precision,
+                                   memory::PlannedMemory* planned) {
   ScopedZone zone(Zone::load_model);
   auto model = std::unique_ptr<Model>(new Model);
   model->dir_ = dir;
-  model->config_ = load_hf_config(dir);
+  model->config_ = hub::load_hf_config(dir);
   model->source_ = WeightSource::open(dir);
   const WeightSource& source = *model->source_;
   model->shape_ = shape_of(model->config_, head_kind(model->config_, source.names()));
   model->precision_ = precision;
   model->device_kind_ = device.kind();
   const ModelShape& s = model->shape_;
-  const Isa isa = best_isa();
+  const device::Isa isa = device::best_isa();
   const bool cpu = device.kind() == DeviceKind::cpu;
   const auto params = model_params(s);
 
   const bool tables_in_slab = table_home(source, s, device.kind()).in_slab;
   const int64_t bytes = layout_weights(s, precision, device.kind(), isa, tables_in_slab, nullptr).bytes;
-  model->slab_ = Ledger::allocate(device, planned, Tag::weights, "model", bytes);
+  model->slab_ = memory::Ledger::allocate(device, planned, memory::Tag::weights, "model", bytes);
   model->layout_ = layout_weights(s, precision, device.kind(), isa, tables_in_slab, model->slab_.data());
   // A slab that the host cannot write is filled beside it and copied at once.
   std::unique_ptr<std::byte[]> host;
@@ -398,7 +405,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
 
   // Every parameter is one task; they fill disjoint pieces.
   std::vector<std::function<void()>> tasks;
-  auto matrix = [&](int64_t param, const LinearWeight& w) {
+  auto matrix = [&](int64_t param, const ops::LinearWeight& w) {
     if (w.N == 0) return;
     tasks.push_back([&, param, w] {
       const auto stacked = stack_param(source, params[param]);
@@ -493,7 +500,8 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
     model->source_.reset();
     return model;
   }
-  if (ThreadPool* pool = static_cast<CpuStream&>(*stream).pool()) {  // the plan counts a matrix for each of its threads
+  if (ThreadPool* pool =
+          static_cast<device::CpuStream&>(*stream).pool()) {  // the plan counts a matrix for each of its threads
     pool->parallel_for(tasks.size(), fill);
   } else {
     for (const auto& task : tasks) task();
@@ -504,4 +512,4 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
   return model;
 }
 
-}  // namespace brim
+}  // namespace brim::model

@@ -13,12 +13,12 @@
 #include "model/encoder.h"
 #include "model/shape.h"
 
-namespace brim {
+namespace brim::model {
 
 // Type of activations for a precision on a device.
-DType activation_type(Precision precision, DeviceKind target);
+tensor::DType activation_type(ops::Precision precision, device::DeviceKind target);
 // Precision of the small head matrices: int8 and fp8 models keep their heads in the wider type.
-Precision head_precision(Precision precision, DeviceKind target);
+ops::Precision head_precision(ops::Precision precision, device::DeviceKind target);
 
 struct WeightLayout {
   EncoderWeights weights;  // views from `base` on; the tables are empty when they stay outside the slab
@@ -30,11 +30,12 @@ struct TableHome {
   bool in_slab = true;
   int64_t mapped_bytes = 0;  // of tables that stay mapped
 };
-TableHome table_home(const WeightSource& source, const ModelShape& shape, DeviceKind target);
-TableHome table_home(const ModelShape& shape, DeviceKind target);  // where no file says otherwise: stored in f32
+TableHome table_home(const hub::WeightSource& source, const ModelShape& shape, device::DeviceKind target);
+TableHome table_home(const ModelShape& shape,
+                     device::DeviceKind target);  // where no file says otherwise: stored in f32
 
-WeightLayout layout_weights(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa,
-                            bool tables_in_slab, void* base);
+WeightLayout layout_weights(const ModelShape& shape, ops::Precision precision, device::DeviceKind target,
+                            device::Isa isa, bool tables_in_slab, void* base);
 
 // What loading holds on a CPU beside the slab: each thread that packs weights has one matrix, widened.
 int64_t load_bytes(const ModelShape& shape, int threads);
@@ -42,15 +43,15 @@ int64_t load_bytes(const ModelShape& shape, int threads);
 class Model {
  public:
   // Reads config.json and the weights; the slab is allocated on `device`, which must outlive the model.
-  static std::unique_ptr<Model> load(const std::filesystem::path& dir, Device& device, Precision precision,
-                                     PlannedMemory* planned = nullptr);
+  static std::unique_ptr<Model> load(const std::filesystem::path& dir, device::Device& device, ops::Precision precision,
+                                     memory::PlannedMemory* planned = nullptr);
 
   const ModelShape& shape() const { return shape_; }
-  const HfConfig& config() const { return config_; }
+  const hub::HfConfig& config() const { return config_; }
   const std::vector<std::string>& labels() const { return config_.id2label; }
   const EncoderWeights& weights() const { return layout_.weights; }
-  Precision precision() const { return precision_; }
-  DType activation() const { return activation_type(precision_, device_kind_); }
+  ops::Precision precision() const { return precision_; }
+  tensor::DType activation() const { return activation_type(precision_, device_kind_); }
   int64_t slab_bytes() const { return layout_.bytes; }
   int64_t mapped_bytes() const { return source_ ? source_->mapped_bytes() : 0; }
   const std::filesystem::path& dir() const { return dir_; }
@@ -58,20 +59,20 @@ class Model {
  private:
   Model() = default;
   std::filesystem::path dir_;
-  HfConfig config_;
+  hub::HfConfig config_;
   ModelShape shape_;
-  Precision precision_ = Precision::fp32;
-  DeviceKind device_kind_ = DeviceKind::cpu;
-  std::unique_ptr<WeightSource> source_;  // kept while tables are read from the mapping
-  DeviceBuffer slab_;
+  ops::Precision precision_ = ops::Precision::fp32;
+  device::DeviceKind device_kind_ = device::DeviceKind::cpu;
+  std::unique_ptr<hub::WeightSource> source_;  // kept while tables are read from the mapping
+  device::DeviceBuffer slab_;
   WeightLayout layout_;
 };
 
 // The shape of the model in `dir` without its weights' bytes; says which head there is.
-ModelShape read_shape(const std::filesystem::path& dir, HfConfig* config = nullptr);
+ModelShape read_shape(const std::filesystem::path& dir, hub::HfConfig* config = nullptr);
 
 // One parameter as stored, stacked over its names and converted to f32 (int8 directories are dequantised). Used by
 // training and export; `out` has spec.elements(). False if a head parameter is absent.
-bool read_param(const WeightSource& source, const ModelShape& shape, const ParamSpec& spec, float* out);
+bool read_param(const hub::WeightSource& source, const ModelShape& shape, const ParamSpec& spec, float* out);
 
-}  // namespace brim
+}  // namespace brim::model

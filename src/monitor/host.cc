@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 
-namespace brim {
+namespace brim::monitor {
 namespace {
 
 // Files of /proc have no size, so they are read to their end.
@@ -247,4 +247,4 @@ HostSample HostSampler::sample() {
   return s;
 }
 
-}  // namespace brim
+}  // namespace brim::monitor

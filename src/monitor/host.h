@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace brim {
+namespace brim::monitor {
 
 struct HostSample {
   std::string cpu_name;
@@ -77,4 +77,4 @@ class OtherProcesses {
 int64_t own_resident_bytes();
 int64_t peak_resident_bytes();  // the most it ever was; -1 where the system does not say
 
-}  // namespace brim
+}  // namespace brim::monitor

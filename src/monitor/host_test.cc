@@ -7,7 +7,7 @@
 
 #include "base/test_files.h"
 
-namespace brim {
+namespace brim::monitor {
 namespace {
 
 class HostTest : public ::testing::Test {
@@ -96,4 +96,4 @@ TEST_F(HostTest, OthersDisturbWhereTheyTakeCoresWeCouldUse) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::monitor

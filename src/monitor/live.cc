@@ -20,7 +20,7 @@
 #include "base/env.h"
 #include "base/log.h"
 
-namespace brim {
+namespace brim::monitor {
 namespace {
 
 constexpr uint64_t kLiveMagic = 0x4556494C4D495242;  // "BRIMLIVE"
@@ -201,4 +201,4 @@ std::vector<LiveFigures> read_live(const std::filesystem::path& dir) {
   return runs;
 }
 
-}  // namespace brim
+}  // namespace brim::monitor

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim {
+namespace brim::monitor {
 
 // Plain memory, the same in writer and reader: a field is added at the end, with a new kLiveVersion. Negative: unknown.
 struct LiveFigures {
@@ -64,4 +64,4 @@ class LivePublisher {
 std::vector<LiveFigures> read_live(const std::filesystem::path& dir = {});
 std::optional<LiveFigures> read_live_file(const std::filesystem::path& path);
 
-}  // namespace brim
+}  // namespace brim::monitor

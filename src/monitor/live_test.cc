@@ -12,7 +12,7 @@
 
 #include "base/test_files.h"
 
-namespace brim {
+namespace brim::monitor {
 namespace {
 
 class LiveTest : public ::testing::Test {
@@ -142,4 +142,4 @@ TEST_F(LiveTest, WhereNoFileCanBeMadeNothingHappens) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::monitor

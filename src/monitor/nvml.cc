@@ -14,7 +14,7 @@
 #include "base/env.h"
 #include "monitor/nvml_abi.h"
 
-namespace brim {
+namespace brim::monitor {
 namespace {
 
 using namespace nvml_abi;
@@ -446,7 +446,7 @@ std::optional<GpuSample> Nvml::sample_card(const std::string& pci_bus_id, const 
 
 std::optional<int64_t> Nvml::own_bytes(const std::string& pci_bus_id) {
   const auto card = sample_card(pci_bus_id, {.pcie_throughput = false, .processes = true, .gpm = false});
-  return card ? brim::own_bytes(*card) : std::nullopt;
+  return card ? brim::monitor::own_bytes(*card) : std::nullopt;
 }
 
 std::optional<int64_t> own_bytes(const GpuSample& card) {
@@ -474,4 +474,4 @@ std::optional<int64_t> Nvml::used_bytes(int index) {
   return s.used_bytes;
 }
 
-}  // namespace brim
+}  // namespace brim::monitor

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace brim {
+namespace brim::monitor {
 
 enum class GpuState : uint8_t { ok, lost, no_permission, failed };
 const char* gpu_state_name(GpuState state);
@@ -89,4 +89,4 @@ class Nvml {
   std::unique_ptr<Library> library_;
 };
 
-}  // namespace brim
+}  // namespace brim::monitor

@@ -4,7 +4,7 @@
 #pragma once
 #include <cstdint>
 
-namespace brim::nvml_abi {
+namespace brim::monitor::nvml_abi {
 
 using Return = int;
 enum : Return {
@@ -83,4 +83,4 @@ struct GpmMetrics {
 
 constexpr int kTextSize = 96;
 
-}  // namespace brim::nvml_abi
+}  // namespace brim::monitor::nvml_abi

@@ -17,7 +17,7 @@
 
 #include "monitor/nvml_abi.h"
 
-using namespace brim::nvml_abi;
+using namespace brim::monitor::nvml_abi;
 
 namespace {
 

@@ -11,7 +11,7 @@
 
 #include "monitor/snapshot.h"
 
-namespace brim {
+namespace brim::monitor {
 namespace {
 
 class NvmlTest : public ::testing::Test {
@@ -217,4 +217,4 @@ TEST_F(NvmlTest, JsonSaysNullWhereNothingIsKnown) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::monitor

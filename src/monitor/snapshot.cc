@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-namespace brim {
+namespace brim::monitor {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -184,4 +184,4 @@ const std::deque<double>& History::series(const std::string& name) const {
   return found != series_.end() ? found->second : none;
 }
 
-}  // namespace brim
+}  // namespace brim::monitor

@@ -12,7 +12,7 @@
 #include "monitor/live.h"
 #include "monitor/nvml.h"
 
-namespace brim {
+namespace brim::monitor {
 
 struct Snapshot {
   int64_t unix_ns = 0;
@@ -56,4 +56,4 @@ class History {
   std::map<std::string, std::deque<double>> series_;
 };
 
-}  // namespace brim
+}  // namespace brim::monitor

@@ -10,7 +10,7 @@
 #include "base/units.h"
 #include "base/utf8.h"
 
-namespace brim {
+namespace brim::monitor {
 namespace {
 
 // ASCII, Latin, Greek and Cyrillic, and the signs the view itself draws with are one column; whatever else may turn up
@@ -386,4 +386,4 @@ std::vector<std::string> render(const Snapshot& snapshot, const History& history
   return View(snapshot, history, options).lines();
 }
 
-}  // namespace brim
+}  // namespace brim::monitor

@@ -8,7 +8,7 @@
 
 #include "monitor/snapshot.h"
 
-namespace brim {
+namespace brim::monitor {
 
 struct ViewOptions {
   int width = 100;
@@ -22,4 +22,4 @@ std::vector<std::string> render(const Snapshot& snapshot, const History& history
 // Columns a line takes on a terminal; escape sequences take none, wide and unknown characters two.
 int display_width(std::string_view line);
 
-}  // namespace brim
+}  // namespace brim::monitor

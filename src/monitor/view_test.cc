@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace brim {
+namespace brim::monitor {
 namespace {
 
 // Everything there is to show, with names made to break a layout.
@@ -184,4 +184,4 @@ TEST(View, WhatMattersMostStaysInASmallWindow) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::monitor

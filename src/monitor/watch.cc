@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-namespace brim {
+namespace brim::monitor {
 namespace {
 
 // How far a reading must come back before its threshold can be passed anew.
@@ -42,4 +42,4 @@ std::vector<std::string> Watch::check(const std::vector<GpuSample>& gpus) {
   return fresh;
 }
 
-}  // namespace brim
+}  // namespace brim::monitor

@@ -8,7 +8,7 @@
 
 #include "monitor/nvml.h"
 
-namespace brim {
+namespace brim::monitor {
 
 // 0 turns a threshold off.
 struct WatchLimits {
@@ -31,4 +31,4 @@ class Watch {
   std::vector<std::string> active_;
 };
 
-}  // namespace brim
+}  // namespace brim::monitor

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace brim {
+namespace brim::monitor {
 namespace {
 
 std::vector<GpuSample> one(std::optional<double> utilization, std::optional<double> temperature = {},
@@ -52,4 +52,4 @@ TEST(Watch, TemperatureMemoryAndALostCard) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::monitor

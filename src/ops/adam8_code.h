@@ -8,7 +8,7 @@
 
 #include "ops/dropout.h"  // BRIM_HOST_DEVICE
 
-namespace brim {
+namespace brim::ops {
 
 static constexpr int64_t kAdam8Block = 256;
 
@@ -54,4 +54,4 @@ BRIM_HOST_DEVICE static inline float adam8_decode_root(uint8_t code) { return ad
 BRIM_HOST_DEVICE static inline float adam8_m_scale(float largest) { return largest / 1.875f; }
 BRIM_HOST_DEVICE static inline float adam8_root_scale(float largest) { return largest / 1.9375f; }
 
-}  // namespace brim
+}  // namespace brim::ops

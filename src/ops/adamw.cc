@@ -5,11 +5,13 @@
 #include "ops/check.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
 
 static_assert(kAdamBlock == kAdam8Block);
 
-void adamw(Stream& stream, const AdamWArgs& a) {
+void adamw(device::Stream& stream, const AdamWArgs& a) {
   const char* op = "adamw";
   const int64_t n = a.master.rows(), blocks = (n + kAdamBlock - 1) / kAdamBlock;
   const bool bytes = a.m.dtype == DType::u8;
@@ -28,14 +30,14 @@ void adamw(Stream& stream, const AdamWArgs& a) {
              "adamw: betas are {} and {}, must be at least 0 and below 1", a.beta1, a.beta2);
   if (n == 0) return;
   Work work{16.0 * static_cast<double>(n), 0};
-  a.views([&](const TensorView& v) {
+  a.views([&](const tensor::TensorView& v) {
     if (v) work.bytes += static_cast<double>(v.bytes());
   });
   work.bytes += static_cast<double>(a.master.bytes() + a.m.bytes() + a.v.bytes());  // read and written
   dispatch(stream, Zone::adamw, a, work, &KernelTable::adamw);
 }
 
-void grad_norm(Stream& stream, const GradNormArgs& a) {
+void grad_norm(device::Stream& stream, const GradNormArgs& a) {
   const char* op = "grad_norm";
   check_view(op, "grad", a.grad, DType::f32, {a.grad.rows()});
   check_view(op, "norm", a.norm, DType::f32, {1});
@@ -50,4 +52,4 @@ int64_t grad_norm_scratch_bytes(int64_t elements) {
   return (elements + kNormElements - 1) / kNormElements * static_cast<int64_t>(sizeof(double));
 }
 
-}  // namespace brim
+}  // namespace brim::ops

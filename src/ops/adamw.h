@@ -4,7 +4,9 @@
 #pragma once
 #include "ops/op.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::TensorView;
 
 // Moments of 8-bit AdamW: blocks of this many elements share one f32 scale each.
 constexpr int64_t kAdamBlock = 256;       // ops/adam8_code.h says what the bytes mean
@@ -26,7 +28,7 @@ struct AdamWArgs {
     for (const TensorView& t : {master, grad, m, v, m_scale, v_scale, copy, grad_factor}) f(t);
   }
 };
-void adamw(Stream& stream, const AdamWArgs& args);
+void adamw(device::Stream& stream, const AdamWArgs& args);
 
 struct GradNormArgs {
   TensorView grad;       // [n] f32
@@ -41,7 +43,7 @@ struct GradNormArgs {
     for (const TensorView& t : {grad, norm, factor, scratch}) f(t);
   }
 };
-void grad_norm(Stream& stream, const GradNormArgs& args);
+void grad_norm(device::Stream& stream, const GradNormArgs& args);
 int64_t grad_norm_scratch_bytes(int64_t elements);
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -7,16 +7,16 @@
 #include "ops/cpu/parallel.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 
-void adamw_cpu(Stream& stream, const AdamWArgs& a) {
+void adamw_cpu(device::Stream& stream, const AdamWArgs& a) {
   const float factor = a.grad_factor ? *a.grad_factor.as<float>() : 1.0f;
   if (!std::isfinite(factor)) return;  // gradients overflowed: this step is skipped
   const auto step = static_cast<double>(a.step);
   const double correction1 = 1 - std::pow(static_cast<double>(a.beta1), step),
                correction2 = 1 - std::pow(static_cast<double>(a.beta2), step);
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
-  const bool bytes = a.m.dtype == DType::u8;
+  const bool bytes = a.m.dtype == tensor::DType::u8;
   constexpr int64_t kPiece = 16 * kAdamBlock;
   parallel_pieces(stream, a.master.rows(), kPiece, [&](int64_t begin, int64_t end, int) {
     cpu::AdamWRange r{};
@@ -47,7 +47,7 @@ void adamw_cpu(Stream& stream, const AdamWArgs& a) {
   });
 }
 
-void grad_norm_cpu(Stream& stream, const GradNormArgs& a) {
+void grad_norm_cpu(device::Stream& stream, const GradNormArgs& a) {
   const int64_t n = a.grad.rows();
   check_scratch("grad_norm", a.scratch, grad_norm_scratch_bytes(n));
   auto* partial = static_cast<double*>(a.scratch.data);
@@ -64,4 +64,4 @@ void grad_norm_cpu(Stream& stream, const GradNormArgs& a) {
       std::isfinite(norm) ? static_cast<float>(scale * shrink) : std::numeric_limits<float>::quiet_NaN();
 }
 
-}  // namespace brim
+}  // namespace brim::ops

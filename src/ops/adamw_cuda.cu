@@ -7,7 +7,7 @@
 #include "ops/cuda/elem.cuh"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 struct AdamConstants {
@@ -135,8 +135,8 @@ __global__ void __launch_bounds__(256) finish_norm_kernel(const double* partials
 
 }  // namespace
 
-void adamw_cuda(Stream& stream, const AdamWArgs& a) {
-  cuda_op(stream, "adamw", [&](CudaStream& s) {
+void adamw_cuda(device::Stream& stream, const AdamWArgs& a) {
+  cuda_op(stream, "adamw", [&](device::CudaStream& s) {
     const int64_t n = a.master.rows();
     const auto step = static_cast<double>(a.step);
     const double correction1 = 1 - std::pow(static_cast<double>(a.beta1), step),
@@ -151,20 +151,20 @@ void adamw_cuda(Stream& stream, const AdamWArgs& a) {
                           static_cast<float>(1 - static_cast<double>(a.lr) * static_cast<double>(a.weight_decay))};
     float* master = a.master.as<float>();
     const float *grad = a.grad.as<float>(), *factor = a.grad_factor.as<float>();
-    const bool bytes = a.m.dtype == DType::u8;
-    for (const TensorView& v : {a.master, a.grad, a.m, a.v, a.copy})
+    const bool bytes = a.m.dtype == tensor::DType::u8;
+    for (const tensor::TensorView& v : {a.master, a.grad, a.m, a.v, a.copy})
       BRIM_CHECK(bytes || reinterpret_cast<uintptr_t>(v.data) % 16 == 0, "adamw: {} must be 16-byte aligned",
                  v.shape_text());
     const auto run = [&](auto tag) {
       using Copy = typename decltype(tag)::type;
       auto* copy = static_cast<Copy*>(a.copy.data);
       if (bytes)
-        launch<adamw8_kernel<Copy>>(s, dim3(blocks_for(n, kAdamBlock)), dim3(kAdamBlock), master, grad,
-                                    a.m.as<uint8_t>(), a.v.as<uint8_t>(), a.m_scale.as<float>(), a.v_scale.as<float>(),
-                                    copy, factor, n, c);
+        device::launch<adamw8_kernel<Copy>>(s, dim3(device::blocks_for(n, kAdamBlock)), dim3(kAdamBlock), master, grad,
+                                            a.m.as<uint8_t>(), a.v.as<uint8_t>(), a.m_scale.as<float>(),
+                                            a.v_scale.as<float>(), copy, factor, n, c);
       else
-        launch<adamw_kernel<Copy>>(s, dim3(blocks_for(n, 1024)), dim3(256), master, grad, a.m.as<float>(),
-                                   a.v.as<float>(), copy, factor, n, c);
+        device::launch<adamw_kernel<Copy>>(s, dim3(device::blocks_for(n, 1024)), dim3(256), master, grad,
+                                           a.m.as<float>(), a.v.as<float>(), copy, factor, n, c);
     };
     if (a.copy)
       dispatch_elem(a.copy.dtype, run);
@@ -173,17 +173,17 @@ void adamw_cuda(Stream& stream, const AdamWArgs& a) {
   });
 }
 
-void grad_norm_cuda(Stream& stream, const GradNormArgs& a) {
-  cuda_op(stream, "grad_norm", [&](CudaStream& s) {
+void grad_norm_cuda(device::Stream& stream, const GradNormArgs& a) {
+  cuda_op(stream, "grad_norm", [&](device::CudaStream& s) {
     const int64_t n = a.grad.rows(), wanted = grad_norm_scratch_bytes(n);
     BRIM_CHECK(n == 0 || (a.scratch && a.scratch.bytes() >= wanted), "grad_norm: scratch has {} bytes, needs {}",
                a.scratch ? a.scratch.bytes() : 0, wanted);
     auto* partials = static_cast<double*>(a.scratch.data);
-    const unsigned blocks = blocks_for(n, kNormElements);
+    const unsigned blocks = device::blocks_for(n, kNormElements);
     launch<sum_squares_kernel>(s, dim3(blocks), dim3(256), a.grad.as<float>(), n, partials);
     launch<finish_norm_kernel>(s, dim3(1), dim3(256), partials, static_cast<int>(blocks), a.grad_scale, a.max_norm,
                                a.norm.as<float>(), a.factor.as<float>());
   });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

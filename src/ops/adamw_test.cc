@@ -4,9 +4,13 @@
 #include "ops/adam8_code.h"
 #include "ops/testing.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::CpuStream;
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 
 struct State {
   HostTensor master, m, v, m_scale, v_scale, copy, factor;
@@ -155,7 +159,7 @@ TEST(AdamW8, OneStepIsWithinTheCodesPrecision) {
 
 // A noisy quadratic with curvatures over four decades: 8-bit moments must end as near the minimum as 32-bit ones.
 TEST(AdamW8, ConvergesLikeFullPrecision) {
-  CpuStream stream(nullptr, best_isa());
+  CpuStream stream(nullptr, device::best_isa());
   const int64_t n = 2000;
   double left[2];
   for (const bool bytes : {false, true}) {
@@ -228,4 +232,4 @@ TEST(GradNorm, SameBitsForAllThreadCounts) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

@@ -6,7 +6,9 @@
 #pragma once
 #include "ops/op.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::TensorView;
 
 constexpr float kFp8Largest = 448;  // of e4m3
 
@@ -18,7 +20,7 @@ struct AmaxArgs {
     for (const TensorView& v : {x, amax}) f(v);
   }
 };
-void amax(Stream& stream, const AmaxArgs& args);
+void amax(device::Stream& stream, const AmaxArgs& args);
 
 struct Fp8ScaleArgs {
   TensorView amax;        // [n] f32
@@ -30,6 +32,6 @@ struct Fp8ScaleArgs {
     for (const TensorView& v : {amax, quantise, dequantise}) f(v);
   }
 };
-void fp8_scale(Stream& stream, const Fp8ScaleArgs& args);
+void fp8_scale(device::Stream& stream, const Fp8ScaleArgs& args);
 
-}  // namespace brim
+}  // namespace brim::ops

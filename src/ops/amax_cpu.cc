@@ -5,9 +5,9 @@
 #include "ops/amax.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 
-void amax_cpu(Stream&, const AmaxArgs& a) {
+void amax_cpu(device::Stream&, const AmaxArgs& a) {
   float most = *a.amax.as<float>();
   const int64_t rows = a.x.rank < 2 ? 1 : a.x.rows(), cols = a.x.rank < 2 ? a.x.elements() : a.x.cols();
   for (int64_t r = 0; r < rows; ++r)
@@ -18,7 +18,7 @@ void amax_cpu(Stream&, const AmaxArgs& a) {
   *a.amax.as<float>() = most;
 }
 
-void fp8_scale_cpu(Stream&, const Fp8ScaleArgs& a) {
+void fp8_scale_cpu(device::Stream&, const Fp8ScaleArgs& a) {
   for (int64_t i = 0; i < a.amax.rows(); ++i) {
     const float most = a.amax.as<float>()[i] * a.margin;
     const bool usable = most > 0 && std::isfinite(most);
@@ -27,4 +27,4 @@ void fp8_scale_cpu(Stream&, const Fp8ScaleArgs& a) {
   }
 }
 
-}  // namespace brim
+}  // namespace brim::ops

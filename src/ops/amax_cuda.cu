@@ -4,7 +4,7 @@
 #include "ops/cuda/rows2d.cuh"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 template <class Elem, int kWidth>
@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(128)
 
 }  // namespace
 
-void amax_cuda(Stream& stream, const AmaxArgs& a) {
-  cuda_op(stream, "amax", [&](CudaStream& s) {
+void amax_cuda(device::Stream& stream, const AmaxArgs& a) {
+  cuda_op(stream, "amax", [&](device::CudaStream& s) {
     const Extent e = extent_of(a.x);
     auto* most = reinterpret_cast<int*>(a.amax.as<float>());
     dispatch_elem(a.x.dtype, [&](auto tag) {
@@ -51,19 +51,19 @@ void amax_cuda(Stream& stream, const AmaxArgs& a) {
         return dim3(std::min(element_grid(e, width).x, static_cast<unsigned>(s.info().sm_count) * 8));
       };
       if (all_eight_wide(e, a.x))
-        launch<amax_kernel<Elem, 8>>(s, grid(8), dim3(kElementThreads), x, a.x.ld(), e, most);
+        device::launch<amax_kernel<Elem, 8>>(s, grid(8), dim3(kElementThreads), x, a.x.ld(), e, most);
       else
-        launch<amax_kernel<Elem, 1>>(s, grid(1), dim3(kElementThreads), x, a.x.ld(), e, most);
+        device::launch<amax_kernel<Elem, 1>>(s, grid(1), dim3(kElementThreads), x, a.x.ld(), e, most);
     });
   });
 }
 
-void fp8_scale_cuda(Stream& stream, const Fp8ScaleArgs& a) {
-  cuda_op(stream, "fp8_scale", [&](CudaStream& s) {
+void fp8_scale_cuda(device::Stream& stream, const Fp8ScaleArgs& a) {
+  cuda_op(stream, "fp8_scale", [&](device::CudaStream& s) {
     const int64_t n = a.amax.rows();
-    launch<fp8_scale_kernel>(s, dim3(blocks_for(n, 128)), dim3(128), a.amax.as<float>(), static_cast<int>(n), a.margin,
-                             a.quantise.as<float>(), a.dequantise.as<float>());
+    launch<fp8_scale_kernel>(s, dim3(device::blocks_for(n, 128)), dim3(128), a.amax.as<float>(), static_cast<int>(n),
+                             a.margin, a.quantise.as<float>(), a.dequantise.as<float>());
   });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

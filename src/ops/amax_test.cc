@@ -3,12 +3,15 @@
 
 #include "ops/testing.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 
 TEST(Amax, MergesTheLargestMagnitude) {
-  CpuStream stream(nullptr, best_isa());
+  device::CpuStream stream(nullptr, device::best_isa());
   const HostTensor x = random_tensor(DType::f32, {7, 33}, 1, 1, 0, 3), most(DType::f32, {1});
   most.fill(0);
   x.set(5, 32, -9);
@@ -23,7 +26,7 @@ TEST(Amax, MergesTheLargestMagnitude) {
 }
 
 TEST(Fp8Scale, FillsTheRange) {
-  CpuStream stream(nullptr, best_isa());
+  device::CpuStream stream(nullptr, device::best_isa());
   const HostTensor most(DType::f32, {4}), quantise(DType::f32, {4}), dequantise(DType::f32, {4});
   const double values[] = {7, 0, INFINITY, 0.25};
   for (int64_t i = 0; i < 4; ++i) most.set(i, 0, values[i]);
@@ -34,4 +37,4 @@ TEST(Fp8Scale, FillsTheRange) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

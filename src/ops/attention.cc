@@ -4,14 +4,16 @@
 #include "ops/check.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 
-void attention(Stream& stream, const AttentionArgs& a) {
+using tensor::DType;
+
+void attention(device::Stream& stream, const AttentionArgs& a) {
   const char* op = "attention";
   const int64_t T = a.batch.T, B = a.batch.B, H = a.q.cols(), Tq = a.first_query_only ? B : T;
   const DType type = a.q.dtype;
   // On the CPU, products in bf16 or int8 let the linears before and after keep q, k, v and out in bf16.
-  const bool cpu = target_kind(stream) == DeviceKind::cpu,
+  const bool cpu = target_kind(stream) == device::DeviceKind::cpu,
              bf16 = cpu && (a.precision == Precision::bf16 || a.precision == Precision::int8);
   const auto fits = [&](DType t) { return bf16 && t == DType::bf16; };
   if (!fits(type)) check_activation(op, "q", stream, type);
@@ -40,12 +42,13 @@ int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, Precision precision, i
 int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads);                  // attention_cpu.cc
 
 // The CUDA kernels keep everything in registers and shared memory.
-int64_t attention_scratch_bytes(const Stream& stream, int64_t, int64_t S, int64_t H, int64_t heads, Precision precision,
-                                int threads) {
-  return target_kind(stream) == DeviceKind::cpu ? attention_cpu_scratch_bytes(S, H / heads, precision, threads) : 0;
+int64_t attention_scratch_bytes(const device::Stream& stream, int64_t, int64_t S, int64_t H, int64_t heads,
+                                Precision precision, int threads) {
+  return target_kind(stream) == device::DeviceKind::cpu ? attention_cpu_scratch_bytes(S, H / heads, precision, threads)
+                                                        : 0;
 }
 
-void attention_grad(Stream& stream, const AttentionGradArgs& a) {
+void attention_grad(device::Stream& stream, const AttentionGradArgs& a) {
   const char* op = "attention_grad";
   const int64_t T = a.batch.T, B = a.batch.B, H = a.q.cols(), Tq = a.first_query_only ? B : T;
   const DType type = a.q.dtype;
@@ -70,10 +73,10 @@ void attention_grad(Stream& stream, const AttentionGradArgs& a) {
 }
 
 // CUDA keeps one sum a query and head: out · d_out.
-int64_t attention_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
+int64_t attention_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
                                      int threads) {
-  if (target_kind(stream) == DeviceKind::cpu) return attention_grad_cpu_scratch_bytes(S, H / heads, threads);
+  if (target_kind(stream) == device::DeviceKind::cpu) return attention_grad_cpu_scratch_bytes(S, H / heads, threads);
   return T * heads * static_cast<int64_t>(sizeof(float));
 }
 
-}  // namespace brim
+}  // namespace brim::ops

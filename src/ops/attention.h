@@ -8,7 +8,9 @@
 #include "ops/linear.h"
 #include "ops/op.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::TensorView;
 
 struct AttentionArgs {
   TensorView q;     // [Tq,H], strided rows (a part of qkv). CPU: f32, or bf16 where precision is bf16 or int8 (half the
@@ -30,10 +32,10 @@ struct AttentionArgs {
     for (const TensorView& t : {q, k, v, out, batch.starts, batch.order, lse, out_scale, scratch}) f(t);
   }
 };
-void attention(Stream& stream, const AttentionArgs& args);
+void attention(device::Stream& stream, const AttentionArgs& args);
 // Needs the batch's sum of squared lengths for exact flops.
-Work attention_work(int64_t T, int64_t Tq, int64_t H, double sum_query_key_pairs, DType dtype);
-int64_t attention_scratch_bytes(const Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
+Work attention_work(int64_t T, int64_t Tq, int64_t H, double sum_query_key_pairs, tensor::DType dtype);
+int64_t attention_scratch_bytes(const device::Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
                                 Precision precision, int threads);
 
 struct AttentionGradArgs {
@@ -50,7 +52,8 @@ struct AttentionGradArgs {
     for (const TensorView& t : {q, k, v, out, lse, d_out, d_q, d_k, d_v, batch.starts, batch.order, scratch}) f(t);
   }
 };
-void attention_grad(Stream& stream, const AttentionGradArgs& args);
-int64_t attention_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads, int threads);
+void attention_grad(device::Stream& stream, const AttentionGradArgs& args);
+int64_t attention_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
+                                     int threads);
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -19,9 +19,12 @@
 #include "ops/cpu/attention_kernels.h"
 #include "ops/testing.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 
 struct Shape {
   const char* name;
@@ -49,7 +52,8 @@ struct Mode {
 constexpr Mode kFp32{"fp32", Precision::fp32, DType::f32}, kBf16{"bf16", Precision::bf16, DType::f32},
     kBf16Views{"bf16 io", Precision::bf16, DType::bf16};
 
-void run(const Shape& shape, int64_t N, int64_t D, CpuStream& stream, double peak, const Mode& mode, bool first_only) {
+void run(const Shape& shape, int64_t N, int64_t D, device::CpuStream& stream, double peak, const Mode& mode,
+         bool first_only) {
   const std::vector<int32_t> starts = starts_of(shape.lengths);
   const int64_t T = starts.back(), B = static_cast<int64_t>(shape.lengths.size()), H = N * D;
   const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
@@ -85,10 +89,11 @@ void run(const Shape& shape, int64_t N, int64_t D, CpuStream& stream, double pea
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops
 
 int main(int argc, char** argv) {
   using namespace brim;
+  using namespace brim::ops;
   std::string only;
   int threads = 1;
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -103,10 +108,10 @@ int main(int argc, char** argv) {
                           {"4x512", std::vector<int32_t>(4, 512)},
                           {"63x5+500", one_long()},
                           {"1x32", {32}}};
-  for (const Isa isa : supported_isas()) {
+  for (const device::Isa isa : device::supported_isas()) {
     if (!only.empty() && only != isa_name(isa)) continue;
     std::unique_ptr<ThreadPool> pool = threads > 1 ? std::make_unique<ThreadPool>(threads) : nullptr;
-    CpuStream stream(pool.get(), isa);
+    device::CpuStream stream(pool.get(), isa);
     bench::wall_clock() = false;
     const double peak = bench::fp32_peak(isa);
     bench::wall_clock() = threads > 1;

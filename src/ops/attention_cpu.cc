@@ -12,7 +12,7 @@
 #include "ops/cpu/parallel.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 constexpr int64_t kSplitQueries =
@@ -73,7 +73,7 @@ struct Piece {
 
 // Calls fn(piece) for every piece of the batch; `around(walk)` wraps each thread's runs of calls.
 template <class Fn, class Around>
-void for_pieces(const Stream& stream, const Lengths& lengths, int64_t B, int64_t N, void* scratch, Fn&& fn,
+void for_pieces(const device::Stream& stream, const Lengths& lengths, int64_t B, int64_t N, void* scratch, Fn&& fn,
                 Around&& around) {
   const auto walk = [&](Place from, Place to, int worker) {
     for (int64_t i = from.sequence; i < B && i <= to.sequence; ++i) {
@@ -110,7 +110,7 @@ bool in_bf16(Precision precision) { return precision == Precision::bf16 || preci
 int64_t scratch_floats(int64_t S, int64_t D, Precision precision) {
   return cpu::round_up(in_bf16(precision) ? cpu::head_scratch_floats_bf16(S, D) : cpu::head_scratch_floats(S, D), 16);
 }
-char* at_element(const TensorView& view, int64_t row, int64_t column) {
+char* at_element(const tensor::TensorView& view, int64_t row, int64_t column) {
   return static_cast<char*>(view.data) + (row * view.ld() + column) * dtype_bytes(view.dtype);
 }
 
@@ -120,13 +120,13 @@ int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, Precision precision, i
   return place_bytes(threads) + threads * scratch_floats(S, D, precision) * static_cast<int64_t>(sizeof(float));
 }
 
-void attention_cpu(Stream& stream, const AttentionArgs& a) {
+void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
   const int64_t N = a.heads, D = a.q.cols() / N, S = a.batch.S;
   const int threads = threads_of(stream);
   check_scratch("attention", a.scratch, attention_cpu_scratch_bytes(S, D, a.precision, threads));
   const int32_t* starts = a.batch.starts.as<int32_t>();
   const Lengths lengths{starts, a.batch.order.as<int32_t>(), a.first_query_only, false};
-  const Isa isa = static_cast<CpuStream&>(stream).isa();
+  const device::Isa isa = static_cast<device::CpuStream&>(stream).isa();
   const cpu::AttentionKernels& kernels = cpu::attention_kernels(isa);
   // Training keeps fp32: its backward pass computes the probabilities again in fp32.
   const cpu::Bf16AttentionKernels* bf16 =
@@ -177,8 +177,8 @@ void attention_cpu(Stream& stream, const AttentionArgs& a) {
                 .scale = 1.0f / std::sqrt(static_cast<float>(D)),
                 .drop = drop,
                 .drop_step = N,
-                .bf16_in = a.q.dtype == DType::bf16,
-                .bf16_out = a.out.dtype == DType::bf16,
+                .bf16_in = a.q.dtype == tensor::DType::bf16,
+                .bf16_out = a.out.dtype == tensor::DType::bf16,
                 .next_q = next_q,
                 .next_k = next_k,
                 .next_v = next_v,
@@ -198,13 +198,13 @@ int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads) {
          threads * cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16) * static_cast<int64_t>(sizeof(float));
 }
 
-void attention_grad_cpu(Stream& stream, const AttentionGradArgs& a) {
+void attention_grad_cpu(device::Stream& stream, const AttentionGradArgs& a) {
   const int64_t N = a.heads, D = a.q.cols() / N, S = a.batch.S;
   const int threads = threads_of(stream);
   check_scratch("attention_grad", a.scratch, attention_grad_cpu_scratch_bytes(S, D, threads));
   const int32_t* starts = a.batch.starts.as<int32_t>();
   const Lengths lengths{starts, a.batch.order.as<int32_t>(), a.first_query_only, true};
-  const cpu::AttentionKernels& kernels = cpu::attention_kernels(static_cast<CpuStream&>(stream).isa());
+  const cpu::AttentionKernels& kernels = cpu::attention_kernels(static_cast<device::CpuStream&>(stream).isa());
   char* scratch = static_cast<char*>(a.scratch.data);
   const int64_t each = cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16);
   for_pieces(
@@ -252,4 +252,4 @@ void attention_grad_cpu(Stream& stream, const AttentionGradArgs& a) {
       [](auto&& walk) { walk(); });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

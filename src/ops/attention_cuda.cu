@@ -11,7 +11,7 @@
 #include "ops/cuda/attention_tile.cuh"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
@@ -343,25 +343,25 @@ __global__ void __launch_bounds__(kThreads, 4)
 
 // ---- launches ----
 template <class Elem, int D, AttentionMode kMode>
-void launch_tensor(CudaStream& s, const AttentionArgs& a, const AttentionProblem& p) {
+void launch_tensor(device::CudaStream& s, const AttentionArgs& a, const AttentionProblem& p) {
   const auto *q = static_cast<const Elem*>(a.q.data), *k = static_cast<const Elem*>(a.k.data),
              *v = static_cast<const Elem*>(a.v.data);
   const int n_short = p.B - p.n_long;
   const unsigned blocks =
-      static_cast<unsigned>(p.n_long) * p.heads + blocks_for(static_cast<int64_t>(n_short) * p.heads, kWarps);
+      static_cast<unsigned>(p.n_long) * p.heads + device::blocks_for(static_cast<int64_t>(n_short) * p.heads, kWarps);
   if (p.S > kMediumKeys && p.n_long > 0) {  // first: it takes longest
     const int64_t most = std::min<int64_t>(p.n_long, a.batch.T / (kMediumKeys + 1)) * p.heads *
-                         (p.first_query_only ? 1 : blocks_for(p.S, kLongQueries));
+                         (p.first_query_only ? 1 : device::blocks_for(p.S, kLongQueries));
     const auto resident = static_cast<int64_t>(s.info().sm_count) * 2;
-    launch<attention_long_kernel<Elem, D, kMode>>(
+    device::launch<attention_long_kernel<Elem, D, kMode>>(
         s, dim3(static_cast<unsigned>(std::min(p.order == nullptr ? resident : most, resident))), dim3(kThreads), q, k,
         v, a.out.data, p);
   }
-  launch<attention_kernel<Elem, D, kMode>>(s, dim3(blocks), dim3(kThreads), q, k, v, a.out.data, p);
+  device::launch<attention_kernel<Elem, D, kMode>>(s, dim3(blocks), dim3(kThreads), q, k, v, a.out.data, p);
 }
 
 template <class Elem, int D>
-void launch_mode(CudaStream& s, const AttentionArgs& a, const AttentionProblem& p) {
+void launch_mode(device::CudaStream& s, const AttentionArgs& a, const AttentionProblem& p) {
   if (p.lse != nullptr || p.drop.threshold != 0) {
     BRIM_CHECK(p.out_scale == nullptr, "attention: fp8 output is for inference, without lse and dropout");
     launch_tensor<Elem, D, AttentionMode::train>(s, a, p);
@@ -373,28 +373,28 @@ void launch_mode(CudaStream& s, const AttentionArgs& a, const AttentionProblem& 
 }
 
 template <class Elem>
-void launch_plain(CudaStream& s, const AttentionArgs& a, const AttentionProblem& p, int D) {
+void launch_plain(device::CudaStream& s, const AttentionArgs& a, const AttentionProblem& p, int D) {
   BRIM_CHECK(D <= 128, "attention: heads of {} dims, the CUDA kernels take up to 128", D);
   const dim3 grid(static_cast<unsigned>(p.B * p.heads),
-                  std::clamp(blocks_for(p.first_query_only ? 1 : p.S, kPlainQueries), 1u, 64u));
+                  std::clamp(device::blocks_for(p.first_query_only ? 1 : p.S, kPlainQueries), 1u, 64u));
   const auto *q = static_cast<const Elem*>(a.q.data), *k = static_cast<const Elem*>(a.k.data),
              *v = static_cast<const Elem*>(a.v.data);
   if (D <= 32)
-    launch<attention_plain_kernel<Elem, 1>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
+    device::launch<attention_plain_kernel<Elem, 1>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
   else if (D <= 64)
-    launch<attention_plain_kernel<Elem, 2>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
+    device::launch<attention_plain_kernel<Elem, 2>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
   else
-    launch<attention_plain_kernel<Elem, 4>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
+    device::launch<attention_plain_kernel<Elem, 4>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
 }
 
-bool rows_aligned16(const TensorView& v) {
+bool rows_aligned16(const tensor::TensorView& v) {
   return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.ld() * dtype_bytes(v.dtype) % 16 == 0;
 }
 
 }  // namespace
 
-void attention_cuda(Stream& stream, const AttentionArgs& a) {
-  cuda_op(stream, "attention", [&](CudaStream& s) {
+void attention_cuda(device::Stream& stream, const AttentionArgs& a) {
+  cuda_op(stream, "attention", [&](device::CudaStream& s) {
     const int D = static_cast<int>(a.q.cols() / a.heads);
     BRIM_CHECK(a.k.ld() == a.v.ld(), "attention: rows of k are {} apart, of v {}; they must agree", a.k.ld(), a.v.ld());
     AttentionProblem p{};
@@ -412,9 +412,10 @@ void attention_cuda(Stream& stream, const AttentionArgs& a) {
     p.out_scale = a.out_scale.as<float>();
     p.lse = a.lse.as<float>();
     p.drop = dropout_mask(a.dropout);
-    const bool tensor_cores = (a.q.dtype == DType::f16 || (a.q.dtype == DType::bf16 && s.info().bf16)) &&
-                              (D == 32 || D == 64) && rows_aligned16(a.q) && rows_aligned16(a.k) &&
-                              rows_aligned16(a.v) && rows_aligned16(a.out);
+    const bool tensor_cores =
+        (a.q.dtype == tensor::DType::f16 || (a.q.dtype == tensor::DType::bf16 && s.info().bf16)) &&
+        (D == 32 || D == 64) && rows_aligned16(a.q) && rows_aligned16(a.k) && rows_aligned16(a.v) &&
+        rows_aligned16(a.out);
     dispatch_elem(a.q.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
       if constexpr (!std::is_same_v<Elem, float>) {
@@ -426,4 +427,4 @@ void attention_cuda(Stream& stream, const AttentionArgs& a) {
   });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

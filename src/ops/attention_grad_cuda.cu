@@ -9,7 +9,7 @@
 #include "ops/cuda/attention_tile.cuh"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
@@ -411,34 +411,35 @@ __global__ void __launch_bounds__(kThreads) attention_grad_plain_kernel(const Gr
 
 // ---- launches ----
 template <class Elem, int D>
-void launch_tensor(CudaStream& s, const GradProblem<Elem>& x) {
+void launch_tensor(device::CudaStream& s, const GradProblem<Elem>& x) {
   const AttentionProblem& p = x.p;
   const unsigned pairs = static_cast<unsigned>(p.heads) * 2;
   if (p.n_long > 0) {
-    launch<attention_delta_kernel<Elem, D>>(
+    device::launch<attention_delta_kernel<Elem, D>>(
         s,
         dim3(static_cast<unsigned>(p.n_long),
-             std::clamp(blocks_for(static_cast<int64_t>(p.first_query_only ? 1 : p.S) * p.heads, kThreads), 1u, 64u)),
+             std::clamp(device::blocks_for(static_cast<int64_t>(p.first_query_only ? 1 : p.S) * p.heads, kThreads), 1u,
+                        64u)),
         dim3(kThreads), x);
-    const int tiles = static_cast<int>(blocks_for(p.S, kTileRows));
+    const int tiles = static_cast<int>(device::blocks_for(p.S, kTileRows));
     if (tiles > 1)
-      launch<attention_grad_tile_kernel<Elem, D>>(s, dim3(static_cast<unsigned>(s.info().sm_count) * 2), dim3(kThreads),
-                                                  x, 1, tiles - 1);
-    launch<attention_grad_tile_kernel<Elem, D>>(s, dim3(static_cast<unsigned>(p.n_long) * pairs), dim3(kThreads), x, 0,
-                                                1);
+      device::launch<attention_grad_tile_kernel<Elem, D>>(s, dim3(static_cast<unsigned>(s.info().sm_count) * 2),
+                                                          dim3(kThreads), x, 1, tiles - 1);
+    device::launch<attention_grad_tile_kernel<Elem, D>>(s, dim3(static_cast<unsigned>(p.n_long) * pairs),
+                                                        dim3(kThreads), x, 0, 1);
   }
-  launch<attention_grad_short_kernel<Elem, D>>(
-      s, dim3(blocks_for(static_cast<int64_t>(p.B - p.n_long) * p.heads, kWarps)), dim3(kThreads), x);
+  device::launch<attention_grad_short_kernel<Elem, D>>(
+      s, dim3(device::blocks_for(static_cast<int64_t>(p.B - p.n_long) * p.heads, kWarps)), dim3(kThreads), x);
 }
 template <class Elem>
-void launch_plain(CudaStream& s, const GradProblem<Elem>& x, int D) {
+void launch_plain(device::CudaStream& s, const GradProblem<Elem>& x, int D) {
   BRIM_CHECK(D <= 128, "attention_grad: heads of {} dims, the CUDA kernels take up to 128", D);
-  const dim3 grid(static_cast<unsigned>(x.p.B * x.p.heads), std::clamp(blocks_for(x.p.S, kWarps), 1u, 64u)),
+  const dim3 grid(static_cast<unsigned>(x.p.B * x.p.heads), std::clamp(device::blocks_for(x.p.S, kWarps), 1u, 64u)),
       block(kThreads);
   const auto both = [&](auto slices) {
     constexpr int kSlices = decltype(slices)::value;
-    launch<attention_grad_plain_kernel<Elem, kSlices, false>>(s, grid, block, x, D);
-    launch<attention_grad_plain_kernel<Elem, kSlices, true>>(s, grid, block, x, D);
+    device::launch<attention_grad_plain_kernel<Elem, kSlices, false>>(s, grid, block, x, D);
+    device::launch<attention_grad_plain_kernel<Elem, kSlices, true>>(s, grid, block, x, D);
   };
   if (D <= 32)
     both(std::integral_constant<int, 1>{});
@@ -448,14 +449,14 @@ void launch_plain(CudaStream& s, const GradProblem<Elem>& x, int D) {
     both(std::integral_constant<int, 4>{});
 }
 
-bool rows_aligned16(const TensorView& v) {
+bool rows_aligned16(const tensor::TensorView& v) {
   return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.ld() * dtype_bytes(v.dtype) % 16 == 0;
 }
 
 }  // namespace
 
-void attention_grad_cuda(Stream& stream, const AttentionGradArgs& a) {
-  cuda_op(stream, "attention_grad", [&](CudaStream& s) {
+void attention_grad_cuda(device::Stream& stream, const AttentionGradArgs& a) {
+  cuda_op(stream, "attention_grad", [&](device::CudaStream& s) {
     const int D = static_cast<int>(a.q.cols() / a.heads);
     AttentionProblem p{};
     p.starts = a.batch.starts.as<int32_t>();
@@ -469,10 +470,11 @@ void attention_grad_cuda(Stream& stream, const AttentionGradArgs& a) {
     p.lse = a.lse.as<float>();
     p.drop = dropout_mask(a.dropout);
     bool aligned = true;
-    for (const TensorView& v : {a.q, a.k, a.v, a.out, a.d_out, a.d_q, a.d_k, a.d_v})
+    for (const tensor::TensorView& v : {a.q, a.k, a.v, a.out, a.d_out, a.d_q, a.d_k, a.d_v})
       aligned = aligned && rows_aligned16(v);
     const bool tensor_cores =
-        (a.q.dtype == DType::f16 || (a.q.dtype == DType::bf16 && s.info().bf16)) && (D == 32 || D == 64) && aligned;
+        (a.q.dtype == tensor::DType::f16 || (a.q.dtype == tensor::DType::bf16 && s.info().bf16)) &&
+        (D == 32 || D == 64) && aligned;
     if (tensor_cores && p.n_long > 0) {
       const int64_t wanted = a.out.rows() * a.heads * static_cast<int64_t>(sizeof(float)),
                     given = a.scratch ? a.scratch.bytes() : 0;
@@ -480,10 +482,10 @@ void attention_grad_cuda(Stream& stream, const AttentionGradArgs& a) {
     }
     dispatch_elem(a.q.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      const auto in = [](const TensorView& v) {
+      const auto in = [](const tensor::TensorView& v) {
         return Rows<const Elem>{static_cast<const Elem*>(v.data), static_cast<unsigned>(v.ld())};
       };
-      const auto out = [](const TensorView& v) {
+      const auto out = [](const tensor::TensorView& v) {
         return Rows<Elem>{static_cast<Elem*>(v.data), static_cast<unsigned>(v.ld())};
       };
       const GradProblem<Elem> x{p,           in(a.q),    in(a.k),    in(a.v),    in(a.out),
@@ -497,4 +499,4 @@ void attention_grad_cuda(Stream& stream, const AttentionGradArgs& a) {
   });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

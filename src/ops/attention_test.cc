@@ -6,9 +6,13 @@
 #include "ops/cpu/attention_kernels.h"
 #include "ops/testing.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::CpuStream;
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 
 // One packed batch: q, k and v are column ranges of one qkv, as in the model.
 struct AttentionCase {
@@ -38,9 +42,9 @@ struct AttentionCase {
              .order = order_view};
     for (const int32_t n : lengths) batch.n_long += n > kShortTokens;
   }
-  TensorView q(bool first) const { return first ? first_q.view() : qkv.view().slice_cols(0, H); }
-  TensorView k() const { return qkv.view().slice_cols(H, 2 * H); }
-  TensorView v() const { return qkv.view().slice_cols(2 * H, 3 * H); }
+  tensor::TensorView q(bool first) const { return first ? first_q.view() : qkv.view().slice_cols(0, H); }
+  tensor::TensorView k() const { return qkv.view().slice_cols(H, 2 * H); }
+  tensor::TensorView v() const { return qkv.view().slice_cols(2 * H, 3 * H); }
 };
 
 // Dropout's factor of one probability: its row is (first_row + query row) * heads + head.
@@ -202,9 +206,9 @@ TEST(Attention, Bf16AgreesWithFp64WithinItsRounding) {
 }
 
 TEST(Attention, Bf16RunsOnTheTilesWhereThereAreAny) {
-  for (const Isa isa : supported_isas()) {
+  for (const device::Isa isa : device::supported_isas()) {
     const cpu::Bf16AttentionKernels* kernels = cpu::bf16_attention_kernels(isa);
-    if (isa == Isa::amx) {
+    if (isa == device::Isa::amx) {
       ASSERT_NE(kernels, nullptr);
       EXPECT_STREQ(kernels->name, "amx_bf16");
       EXPECT_TRUE(kernels->takes(32, 32, 64));
@@ -247,7 +251,7 @@ TEST(Attention, StartsAreRelativeToTheFirst) {
 }
 
 TEST(Attention, SaysWhatDoesNotFit) {
-  CpuStream stream(nullptr, best_isa());
+  CpuStream stream(nullptr, device::best_isa());
   const AttentionCase c({4}, 2, 8, 1.0, 8);
   const HostTensor out(DType::f32, {4, 16}), short_out(DType::f32, {3, 16});
   AttentionArgs args{.q = c.q(false), .k = c.k(), .v = c.v(), .out = short_out, .batch = c.batch, .heads = 2};
@@ -474,4 +478,4 @@ TEST(Attention, SameBitsForAllThreadCounts) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

@@ -5,19 +5,19 @@
 
 #include "tensor/tensor_view.h"
 
-namespace brim {
+namespace brim::ops {
 
 struct BatchView {
-  int64_t T = 0;         // packed tokens
-  int64_t B = 0;         // sequences
-  int64_t S = 0;         // longest sequence
-  TensorView ids;        // [T] i32
-  TensorView positions;  // [T] i32, rows of the position table (RoBERTa: from padding_idx + 1)
-  TensorView starts;     // [B+1] i32: sequence b is rows starts[b] .. starts[b+1]
-  TensorView order;      // [B] i32: sequences, longest first; the first n_long have more than kShortTokens
+  int64_t T = 0;                 // packed tokens
+  int64_t B = 0;                 // sequences
+  int64_t S = 0;                 // longest sequence
+  tensor::TensorView ids;        // [T] i32
+  tensor::TensorView positions;  // [T] i32, rows of the position table (RoBERTa: from padding_idx + 1)
+  tensor::TensorView starts;     // [B+1] i32: sequence b is rows starts[b] .. starts[b+1]
+  tensor::TensorView order;      // [B] i32: sequences, longest first; the first n_long have more than kShortTokens
   int64_t n_long = 0;
 };
 // Sequences up to this long are attended by one warp, wholly in registers.
 constexpr int64_t kShortTokens = 32;
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "device/cpu/isa.h"
 
-namespace brim::bench {
+namespace brim::ops::bench {
 
 struct Timing {
   double median = 0, low = 0, high = 0;  // seconds; low and high are the 10th and 90th percentile
@@ -51,7 +51,7 @@ Timing measure(Fn&& fn) {
 }
 
 // Register-resident fp32 multiply-adds of one thread, flop/s: what no kernel can pass.
-inline double fp32_peak(Isa isa) {
+inline double fp32_peak(device::Isa isa) {
   constexpr int64_t kLoops = 2'000'000;
   double flops_per_loop = 0;
   const auto run = [&] {
@@ -129,4 +129,4 @@ inline double copy_roof() {
   return 2.0 * static_cast<double>(from.size()) / t.median;
 }
 
-}  // namespace brim::bench
+}  // namespace brim::ops::bench

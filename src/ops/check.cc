@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/check.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
+using tensor::TensorView;
 
 void check_view(const char* op, const char* name, const TensorView& view, DType dtype,
                 std::initializer_list<int64_t> dims) {
@@ -24,8 +27,8 @@ void check_optional(const char* op, const char* name, const TensorView& view, DT
   if (view) check_view(op, name, view, dtype, dims);
 }
 
-void check_activation(const char* op, const char* name, const Stream& stream, DType dtype) {
-  const bool cuda = target_kind(stream) == DeviceKind::cuda;
+void check_activation(const char* op, const char* name, const device::Stream& stream, DType dtype) {
+  const bool cuda = target_kind(stream) == device::DeviceKind::cuda;
   const bool fits = dtype == DType::f32 || (cuda && (dtype == DType::f16 || dtype == DType::bf16));
   BRIM_CHECK(fits, "{}: {} is {}, must be {}", op, name, dtype_name(dtype),
              cuda ? "f32, f16 or bf16" : "f32 on the CPU");
@@ -37,9 +40,9 @@ void check_scratch(const char* op, const TensorView& scratch, int64_t bytes) {
   BRIM_CHECK(given >= bytes, "{}: scratch has {} bytes, needs {}", op, given, bytes);
 }
 
-void check_no_fp8_on_cpu(const char* op, const Stream& stream, const TensorView& fp8, const TensorView& scale) {
-  BRIM_CHECK(target_kind(stream) == DeviceKind::cuda || (!fp8 && !scale),
+void check_no_fp8_on_cpu(const char* op, const device::Stream& stream, const TensorView& fp8, const TensorView& scale) {
+  BRIM_CHECK(target_kind(stream) == device::DeviceKind::cuda || (!fp8 && !scale),
              "{}: an fp8 copy is asked of the CPU, only CUDA makes one", op);
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -8,7 +8,10 @@
 #include "device/stream.h"
 #include "tensor/tensor_view.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
+using tensor::TensorView;
 
 // Type, rank, every dimension, and that neighbours within a row are adjacent (rows themselves may be strided).
 void check_view(const char* op, const char* name, const TensorView& view, DType dtype,
@@ -17,16 +20,17 @@ void check_view(const char* op, const char* name, const TensorView& view, DType 
 void check_optional(const char* op, const char* name, const TensorView& view, DType dtype,
                     std::initializer_list<int64_t> dims);
 // Element types activations may have: f32 on the CPU; f32, f16 or bf16 on CUDA.
-void check_activation(const char* op, const char* name, const Stream& stream, DType dtype);
+void check_activation(const char* op, const char* name, const device::Stream& stream, DType dtype);
 // At least `bytes` of u8 scratch; none needed is always satisfied.
 void check_scratch(const char* op, const TensorView& scratch, int64_t bytes);
 // fp8 copies and scales exist on CUDA only.
-void check_no_fp8_on_cpu(const char* op, const Stream& stream, const TensorView& fp8, const TensorView& scale);
+void check_no_fp8_on_cpu(const char* op, const device::Stream& stream, const TensorView& fp8, const TensorView& scale);
 
 // What ops that end in a layer norm have in common: gains, the result, what is kept of it for the gradient, its fp8
 // copy.
 template <class Args>
-void check_norm(const char* op, const Stream& stream, const Args& a, DType type, DType gain, int64_t T, int64_t H) {
+void check_norm(const char* op, const device::Stream& stream, const Args& a, DType type, DType gain, int64_t T,
+                int64_t H) {
   check_view(op, "gamma", a.gamma, gain, {H});
   check_view(op, "beta", a.beta, gain, {H});
   check_view(op, "y", a.y, type, {T, H});
@@ -38,4 +42,4 @@ void check_norm(const char* op, const Stream& stream, const Args& a, DType type,
   BRIM_CHECK(a.eps > 0, "{}: eps is {}, must be above 0", op, a.eps);
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -4,7 +4,7 @@
 #pragma once
 #include <cstdint>
 
-namespace brim {
+namespace brim::ops {
 
 struct Dropout {
   float probability = 0;  // 0: off
@@ -41,4 +41,4 @@ BRIM_HOST_DEVICE static inline bool dropout_keeps(uint64_t bits, int column, uin
   return (bits >> (16 * (column & 3)) & 0xFFFF) >= threshold;
 }
 
-}  // namespace brim
+}  // namespace brim::ops

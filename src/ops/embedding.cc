@@ -4,12 +4,14 @@
 #include "ops/check.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 
-void embedding(Stream& stream, const EmbeddingArgs& a) {
+using tensor::DType;
+
+void embedding(device::Stream& stream, const EmbeddingArgs& a) {
   const char* op = "embedding";
   const int64_t T = a.batch.T, H = a.word.cols();
-  const bool cuda = target_kind(stream) == DeviceKind::cuda;
+  const bool cuda = target_kind(stream) == device::DeviceKind::cuda;
   const DType type = a.y.dtype, gain = cuda ? type : DType::f32, table = cuda ? type : a.word.dtype;
   check_activation(op, "y", stream, type);
   BRIM_CHECK(table == DType::f32 || table == DType::f16 || table == DType::bf16,
@@ -34,7 +36,7 @@ Work embedding_work(const EmbeddingArgs& a) {
   return work;
 }
 
-void embedding_grad(Stream& stream, const EmbeddingGradArgs& a) {
+void embedding_grad(device::Stream& stream, const EmbeddingGradArgs& a) {
   const char* op = "embedding_grad";
   const int64_t T = a.batch.T, H = a.d_sum.cols();
   check_activation(op, "d_sum", stream, a.d_sum.dtype);
@@ -53,6 +55,6 @@ void embedding_grad(Stream& stream, const EmbeddingGradArgs& a) {
 }
 
 // The CPU shares columns among threads and needs none.
-int64_t embedding_grad_scratch_bytes(const Stream&, int64_t, int64_t, int) { return 0; }
+int64_t embedding_grad_scratch_bytes(const device::Stream&, int64_t, int64_t, int) { return 0; }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -5,7 +5,9 @@
 #include "ops/dropout.h"
 #include "ops/op.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::TensorView;
 
 struct EmbeddingArgs {
   BatchView batch;              // ids, positions
@@ -27,7 +29,7 @@ struct EmbeddingArgs {
       f(v);
   }
 };
-void embedding(Stream& stream, const EmbeddingArgs& args);
+void embedding(device::Stream& stream, const EmbeddingArgs& args);
 Work embedding_work(const EmbeddingArgs& args);
 
 // Gradient of the tables from d_sum [T,H] (layer_norm_grad has been applied). Rows are added in a fixed order: tokens
@@ -49,7 +51,7 @@ struct EmbeddingGradArgs {
       f(v);
   }
 };
-void embedding_grad(Stream& stream, const EmbeddingGradArgs& args);
-int64_t embedding_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t H, int threads);
+void embedding_grad(device::Stream& stream, const EmbeddingGradArgs& args);
+int64_t embedding_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t H, int threads);
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -3,17 +3,17 @@
 #include "ops/cpu/parallel.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
-cpu::TableRow table_row(const TensorView& table, int64_t row) {
+cpu::TableRow table_row(const tensor::TensorView& table, int64_t row) {
   return {static_cast<const char*>(table.data) + row * table.ld() * dtype_bytes(table.dtype),
           cpu::elem_of(table.dtype)};
 }
 
 // Rows of a vocabulary lie anywhere in memory: asked for early, they arrive while others are summed.
 constexpr int64_t kAhead = 4;
-void fetch_row(const TensorView& table, int64_t row) {
+void fetch_row(const tensor::TensorView& table, int64_t row) {
   if (row < 0 || row >= table.rows()) return;
   const char* at = static_cast<const char*>(table_row(table, row).values);
   for (int64_t i = 0; i < table.cols() * dtype_bytes(table.dtype); i += 64) __builtin_prefetch(at + i);
@@ -21,7 +21,7 @@ void fetch_row(const TensorView& table, int64_t row) {
 
 }  // namespace
 
-void embedding_cpu(Stream& stream, const EmbeddingArgs& a) {
+void embedding_cpu(device::Stream& stream, const EmbeddingArgs& a) {
   const int64_t H = a.word.cols();
   const int32_t *ids = a.batch.ids.as<int32_t>(), *positions = a.batch.positions.as<int32_t>();
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
@@ -61,8 +61,8 @@ void embedding_cpu(Stream& stream, const EmbeddingArgs& a) {
 namespace {
 
 // table[index[t]] += d_sum[t] for tokens t in the order given, columns begin .. end.
-void add_rows(const cpu::RowKernels& kernels, const EmbeddingGradArgs& a, const TensorView& table,
-              const TensorView& order, const int32_t* index, int64_t skipped, const char* name, int64_t begin,
+void add_rows(const cpu::RowKernels& kernels, const EmbeddingGradArgs& a, const tensor::TensorView& table,
+              const tensor::TensorView& order, const int32_t* index, int64_t skipped, const char* name, int64_t begin,
               int64_t end) {
   const int32_t* tokens = order.as<int32_t>();
   for (int64_t i = 0; i < a.batch.T; ++i) {
@@ -80,7 +80,7 @@ void add_rows(const cpu::RowKernels& kernels, const EmbeddingGradArgs& a, const 
 
 // Threads share the columns, each visiting the tokens in the order given: the sums have one order whatever their
 // number.
-void embedding_grad_cpu(Stream& stream, const EmbeddingGradArgs& a) {
+void embedding_grad_cpu(device::Stream& stream, const EmbeddingGradArgs& a) {
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   parallel_pieces(stream, a.d_sum.cols(), 64, [&](int64_t begin, int64_t end, int) {
     add_rows(kernels, a, a.d_word, a.sorted, a.batch.ids.as<int32_t>(), a.padding_id, "word", begin, end);
@@ -92,4 +92,4 @@ void embedding_grad_cpu(Stream& stream, const EmbeddingGradArgs& a) {
   });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -3,7 +3,7 @@
 #include "ops/cuda/norm.cuh"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 template <class Elem, int kVec, int kGroup, bool kTrain>
@@ -46,8 +46,8 @@ __global__ void __launch_bounds__(kNormThreads)
 
 }  // namespace
 
-void embedding_cuda(Stream& stream, const EmbeddingArgs& a) {
-  cuda_op(stream, "embedding", [&](CudaStream& s) {
+void embedding_cuda(device::Stream& stream, const EmbeddingArgs& a) {
+  cuda_op(stream, "embedding", [&](device::CudaStream& s) {
     const int64_t T = a.batch.T, H = a.word.cols();
     for (const auto& [name, view] : {std::pair{"word", a.word},
                                      {"position", a.position},
@@ -76,16 +76,16 @@ void embedding_cuda(Stream& stream, const EmbeddingArgs& a) {
                            1.0f / static_cast<float>(H)};
       dispatch_norm("embedding", H, [&](auto shape) {
         using Shape = decltype(shape);
-        const dim3 grid(blocks_for(T, kNormThreads / 32 / Shape::group)), block(kNormThreads);
+        const dim3 grid(device::blocks_for(T, kNormThreads / 32 / Shape::group)), block(kNormThreads);
         const auto *word = static_cast<const Elem*>(a.word.data), *position = static_cast<const Elem*>(a.position.data),
                    *type = static_cast<const Elem*>(a.type.data);
         const auto *ids = a.batch.ids.as<int32_t>(), *positions = a.batch.positions.as<int32_t>();
         if (train)
-          launch<embedding_kernel<Elem, Shape::vec, Shape::group, true>>(
+          device::launch<embedding_kernel<Elem, Shape::vec, Shape::group, true>>(
               s, grid, block, ids, positions, word, position, type, a.word.ld(), a.position.ld(), static_cast<int>(T),
               static_cast<int>(H), out, dropout_mask(a.dropout));
         else
-          launch<embedding_kernel<Elem, Shape::vec, Shape::group, false>>(
+          device::launch<embedding_kernel<Elem, Shape::vec, Shape::group, false>>(
               s, grid, block, ids, positions, word, position, type, a.word.ld(), a.position.ld(), static_cast<int>(T),
               static_cast<int>(H), out, DropoutMask{});
       });
@@ -93,4 +93,4 @@ void embedding_cuda(Stream& stream, const EmbeddingArgs& a) {
   });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

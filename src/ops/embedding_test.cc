@@ -6,9 +6,13 @@
 
 #include "ops/testing.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::CpuStream;
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 
 TEST(Embedding, AgreesWithFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
@@ -78,7 +82,7 @@ TEST(Embedding, AgreesWithFp64) {
 }
 
 TEST(Embedding, RefusesIdsPastTheTable) {
-  CpuStream stream(nullptr, best_isa());
+  CpuStream stream(nullptr, device::best_isa());
   const HostTensor word = random_tensor(DType::f32, {4, 8}, 1), gamma = random_tensor(DType::f32, {8}, 2),
                    y(DType::f32, {1, 8});
   const HostTensor good = int_tensor({0}), low = int_tensor({-1}), high = int_tensor({4});
@@ -162,4 +166,4 @@ TEST(EmbeddingGrad, SameBitsForAllThreadCounts) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

@@ -4,14 +4,16 @@
 #include "ops/check.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
 
 Work gather_tokens_work(const GatherTokensArgs& a) {
   // Of the set only the batch's tokens are read.
   return {0, static_cast<double>(2 * a.ids.bytes() + a.positions.bytes() + a.begins.bytes() + a.starts.bytes())};
 }
 
-void gather_tokens(Stream& stream, const GatherTokensArgs& a) {
+void gather_tokens(device::Stream& stream, const GatherTokensArgs& a) {
   const int64_t T = a.ids.rows(), B = a.begins.rows();
   check_view("gather_tokens", "tokens", a.tokens, DType::i32, {a.tokens.rows()});
   check_view("gather_tokens", "begins", a.begins, DType::i64, {B});
@@ -22,4 +24,4 @@ void gather_tokens(Stream& stream, const GatherTokensArgs& a) {
   dispatch(stream, Zone::gather_tokens, a, gather_tokens_work(a), &KernelTable::gather_tokens);
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -3,7 +3,9 @@
 #pragma once
 #include "ops/op.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::TensorView;
 
 // ids[starts[b] + i] = tokens[begins[b] + i], positions[starts[b] + i] = position_offset + i.
 struct GatherTokensArgs {
@@ -17,7 +19,7 @@ struct GatherTokensArgs {
     for (const TensorView& v : {tokens, begins, starts, ids, positions}) f(v);
   }
 };
-void gather_tokens(Stream& stream, const GatherTokensArgs& args);
+void gather_tokens(device::Stream& stream, const GatherTokensArgs& args);
 Work gather_tokens_work(const GatherTokensArgs& args);
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -5,9 +5,9 @@
 #include "ops/cpu/parallel.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 
-void gather_tokens_cpu(Stream& stream, const GatherTokensArgs& a) {
+void gather_tokens_cpu(device::Stream& stream, const GatherTokensArgs& a) {
   const int64_t N = a.tokens.rows(), T = a.ids.rows();
   const int32_t *tokens = a.tokens.as<int32_t>(), *starts = a.starts.as<int32_t>();
   const int64_t* begins = a.begins.as<int64_t>();
@@ -25,4 +25,4 @@ void gather_tokens_cpu(Stream& stream, const GatherTokensArgs& a) {
   });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -2,7 +2,7 @@
 #include "device/cuda/launch.cuh"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 // A warp a sequence: rows begin anywhere, so tokens move one a lane.
@@ -21,13 +21,14 @@ __global__ void __launch_bounds__(256)
 
 }  // namespace
 
-void gather_tokens_cuda(Stream& stream, const GatherTokensArgs& a) {
-  cuda_op(stream, "gather_tokens", [&](CudaStream& s) {
+void gather_tokens_cuda(device::Stream& stream, const GatherTokensArgs& a) {
+  cuda_op(stream, "gather_tokens", [&](device::CudaStream& s) {
     const int64_t B = a.begins.rows();
-    launch<gather_tokens_kernel>(s, dim3(blocks_for(B, 8)), dim3(256), a.tokens.as<int32_t>(), a.begins.as<int64_t>(),
-                                 a.starts.as<int32_t>(), a.ids.as<int32_t>(), a.positions.as<int32_t>(),
-                                 static_cast<int32_t>(a.position_offset), static_cast<int>(B));
+    launch<gather_tokens_kernel>(s, dim3(device::blocks_for(B, 8)), dim3(256), a.tokens.as<int32_t>(),
+                                 a.begins.as<int64_t>(), a.starts.as<int32_t>(), a.ids.as<int32_t>(),
+                                 a.positions.as<int32_t>(), static_cast<int32_t>(a.position_offset),
+                                 static_cast<int>(B));
   });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -5,9 +5,12 @@
 
 #include "ops/testing.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 
 HostTensor token_set(int64_t n) {
   HostTensor t(DType::i32, {n});
@@ -16,7 +19,7 @@ HostTensor token_set(int64_t n) {
 }
 
 TEST(GatherTokens, CutsEachSequenceOutOfTheSet) {
-  for_each_cpu_stream([](CpuStream& stream) {
+  for_each_cpu_stream([](device::CpuStream& stream) {
     const HostTensor tokens = token_set(400);
     auto all = ragged_lengths();
     all.emplace_back(200, 1);  // more sequences than a thread's piece
@@ -45,7 +48,7 @@ TEST(GatherTokens, CutsEachSequenceOutOfTheSet) {
 }
 
 TEST(GatherTokens, RefusesWhatLiesOutside) {
-  for_each_cpu_stream([](CpuStream& stream) {
+  for_each_cpu_stream([](device::CpuStream& stream) {
     const HostTensor tokens = token_set(10), starts = int_tensor({0, 3}), ids(DType::i32, {3}),
                      positions(DType::i32, {3}), few(DType::i32, {2});
     const HostTensor last = long_tensor({7}), past = long_tensor({8}), before = long_tensor({-1});
@@ -71,8 +74,8 @@ TEST(GatherTokens, RefusesWhatLiesOutside) {
 }
 
 TEST(GatherTokens, IsRecordedOnTheNullDevice) {
-  struct Sink final : UseSink {
-    void on_use(const TensorView&) override { ++uses; }
+  struct Sink final : device::UseSink {
+    void on_use(const tensor::TensorView&) override { ++uses; }
     void on_op(const char* op, double, double moved) override {
       name = op;
       bytes = moved;
@@ -81,7 +84,7 @@ TEST(GatherTokens, IsRecordedOnTheNullDevice) {
     std::string name;
     double bytes = 0;
   } sink;
-  NullStream stream(&sink, DeviceKind::cuda, Isa::generic);
+  device::NullStream stream(&sink, device::DeviceKind::cuda, device::Isa::generic);
   const HostTensor tokens = token_set(10), starts = int_tensor({0, 3}), ids(DType::i32, {3}),
                    positions(DType::i32, {3}), begins = long_tensor({7});
   gather_tokens(stream, {.tokens = tokens, .begins = begins, .starts = starts, .ids = ids, .positions = positions});
@@ -91,4 +94,4 @@ TEST(GatherTokens, IsRecordedOnTheNullDevice) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

@@ -7,11 +7,11 @@
 
 #include "ops/gemm_tuner.h"
 
-namespace brim {
+namespace brim::ops {
 
 std::string gemm_file_text(const std::string& library, const std::vector<GemmChoice>& choices);
 // None where the file is of another library or a later layout. One without a version is of the first. Throws where it
 // is no such file.
 std::optional<std::vector<GemmChoice>> read_gemm_file(const std::string& text, const std::string& library);
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -18,7 +18,11 @@
 #include "ops/cuda/cublas_lt.h"
 #endif
 
-namespace brim {
+namespace brim::ops {
+
+using device::DeviceKind;
+using device::Stream;
+
 namespace {
 thread_local GemmTuning* active_tuning = nullptr;
 }
@@ -133,4 +137,4 @@ int load_gemm_choices(Stream&) { return 0; }
 void save_gemm_choices(Stream&) {}
 #endif
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -7,7 +7,7 @@
 
 #include "ops/linear.h"
 
-namespace brim {
+namespace brim::ops {
 
 struct GemmChoice {
   std::string key;        // "n 768 k 3072 t 65536 bf16>bf16 bias": a shape class, tokens rounded up to a power of two
@@ -19,7 +19,7 @@ struct GemmChoice {
 
 // Measures and keeps the best algorithm for this call, for about `seconds` beyond the heuristic's answers. Fills x with
 // random values and overwrites y; never call it while batches run. An empty key: nothing to choose here.
-GemmChoice tune_linear(Stream& stream, const LinearArgs& args, double seconds);
+GemmChoice tune_linear(device::Stream& stream, const LinearArgs& args, double seconds);
 std::string gemm_choice_text(const GemmChoice& choice);  // a line for people
 
 // How far one result is from another of the same product: ‖a - b‖ / ‖a‖; infinite where either is no number or they
@@ -36,7 +36,7 @@ class GemmTuning {
   GemmTuning(const GemmTuning&) = delete;
   GemmTuning& operator=(const GemmTuning&) = delete;
   const std::vector<GemmChoice>& done() const { return done_; }
-  static void meet(Stream& stream, const LinearArgs& args);  // called by linear()
+  static void meet(device::Stream& stream, const LinearArgs& args);  // called by linear()
 
  private:
   double seconds_;
@@ -44,10 +44,10 @@ class GemmTuning {
   std::vector<GemmChoice> done_;
 };
 
-std::vector<GemmChoice> gemm_choices(Stream& stream);                           // in use on the stream's device, by key
-void use_gemm_choices(Stream& stream, const std::vector<GemmChoice>& choices);  // a plan's
+std::vector<GemmChoice> gemm_choices(device::Stream& stream);  // in use on the stream's device, by key
+void use_gemm_choices(device::Stream& stream, const std::vector<GemmChoice>& choices);  // a plan's
 // The device's file in the cache folder. Loading gives how many fit this library; a file of another version is ignored.
-int load_gemm_choices(Stream& stream);
-void save_gemm_choices(Stream& stream);
+int load_gemm_choices(device::Stream& stream);
+void save_gemm_choices(device::Stream& stream);
 
-}  // namespace brim
+}  // namespace brim::ops

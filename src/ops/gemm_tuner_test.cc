@@ -8,7 +8,7 @@
 
 #include "ops/gemm_file.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 // Whatever is wrong with a result must count as far away: what is near is used for every later product.
@@ -50,4 +50,4 @@ TEST(GemmFile, CarriesAVersionAndTakesThoseOfBefore) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

@@ -11,7 +11,7 @@
 #include "ops/loss.h"
 #include "ops/rows.h"
 
-namespace brim {
+namespace brim::ops {
 
 // X(op, Args): the one list of ops.
 // clang-format off
@@ -41,19 +41,19 @@ namespace brim {
 // clang-format on
 
 struct KernelTable {
-#define BRIM_OP_ENTRY(op, Args) void (*op)(Stream&, const Args&);
+#define BRIM_OP_ENTRY(op, Args) void (*op)(device::Stream&, const Args&);
   BRIM_OPS(BRIM_OP_ENTRY)
 #undef BRIM_OP_ENTRY
 };
 
 // Each backend defines op_cpu / op_cuda with these signatures.
-#define BRIM_OP_DECLARE(op, Args)      \
-  void op##_cpu(Stream&, const Args&); \
-  void op##_cuda(Stream&, const Args&);
+#define BRIM_OP_DECLARE(op, Args)              \
+  void op##_cpu(device::Stream&, const Args&); \
+  void op##_cuda(device::Stream&, const Args&);
 BRIM_OPS(BRIM_OP_DECLARE)
 #undef BRIM_OP_DECLARE
 
 const KernelTable& cpu_kernels();
 const KernelTable* cuda_kernels();  // null where the build has no CUDA backend
 
-}  // namespace brim
+}  // namespace brim::ops

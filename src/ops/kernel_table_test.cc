@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 void expect_full(const KernelTable& table, const char* backend) {
@@ -18,13 +18,13 @@ TEST(KernelTable, NoEntryIsEmpty) {
 }
 
 TEST(KernelTable, AStreamWithoutKernelsThrows) {
-  class Sink final : public UseSink {
-    void on_use(const TensorView&) override {}
+  class Sink final : public device::UseSink {
+    void on_use(const tensor::TensorView&) override {}
     void on_op(const char*, double, double) override {}
   } sink;
-  const NullStream null(&sink, DeviceKind::cpu, Isa::generic);
+  const device::NullStream null(&sink, device::DeviceKind::cpu, device::Isa::generic);
   EXPECT_THROW((void)kernels_of(null), Error);
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

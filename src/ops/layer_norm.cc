@@ -7,12 +7,14 @@
 #include "ops/cuda/scratch.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 
-void layer_norm(Stream& stream, const LayerNormArgs& a) {
+using tensor::DType;
+
+void layer_norm(device::Stream& stream, const LayerNormArgs& a) {
   const char* op = "layer_norm";
   const int64_t T = a.x.rows(), H = a.x.cols();
-  const DType type = a.x.dtype, gain = target_kind(stream) == DeviceKind::cuda ? type : DType::f32;
+  const DType type = a.x.dtype, gain = target_kind(stream) == device::DeviceKind::cuda ? type : DType::f32;
   check_activation(op, "x", stream, type);
   check_view(op, "x", a.x, type, {T, H});
   check_optional(op, "residual", a.residual, type, {T, H});
@@ -24,16 +26,16 @@ void layer_norm(Stream& stream, const LayerNormArgs& a) {
 Work layer_norm_work(const LayerNormArgs& a) {
   Work work;
   work.flops = 8.0 * static_cast<double>(a.x.elements());
-  a.views([&](const TensorView& v) {
+  a.views([&](const tensor::TensorView& v) {
     if (v) work.bytes += static_cast<double>(v.bytes());
   });
   return work;
 }
 
-void layer_norm_grad(Stream& stream, const LayerNormGradArgs& a) {
+void layer_norm_grad(device::Stream& stream, const LayerNormGradArgs& a) {
   const char* op = "layer_norm_grad";
   const int64_t T = a.sum.rows(), H = a.sum.cols();
-  const DType type = a.sum.dtype, gain = target_kind(stream) == DeviceKind::cuda ? type : DType::f32;
+  const DType type = a.sum.dtype, gain = target_kind(stream) == device::DeviceKind::cuda ? type : DType::f32;
   check_activation(op, "sum", stream, type);
   check_view(op, "sum", a.sum, type, {T, H});
   check_view(op, "mean", a.mean, DType::f32, {T});
@@ -47,16 +49,16 @@ void layer_norm_grad(Stream& stream, const LayerNormGradArgs& a) {
   BRIM_CHECK(!a.dropout.on() || a.d_x, "layer_norm_grad: dropout {} but no d_x to drop into", a.dropout.probability);
   if (T == 0 || H == 0) return;
   Work work{14.0 * static_cast<double>(a.sum.elements()), 0};
-  a.views([&](const TensorView& v) {
+  a.views([&](const tensor::TensorView& v) {
     if (v) work.bytes += static_cast<double>(v.bytes());
   });
   dispatch(stream, Zone::layer_norm, a, work, &KernelTable::layer_norm_grad);
 }
 
-int64_t layer_norm_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t H, int) {
-  if (target_kind(stream) == DeviceKind::cuda) return cuda_layer_norm_grad_scratch_bytes(T, H);
+int64_t layer_norm_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t H, int) {
+  if (target_kind(stream) == device::DeviceKind::cuda) return cuda_layer_norm_grad_scratch_bytes(T, H);
   // Grows with T, as a plan for the largest batch must cover every smaller one: partials never pass 64.
   return std::min<int64_t>(64, (T + 15) / 16) * 2 * H * static_cast<int64_t>(sizeof(float));
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -4,7 +4,9 @@
 #include "ops/dropout.h"
 #include "ops/op.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::TensorView;
 
 struct LayerNormArgs {
   TensorView x;            // [T,H]
@@ -23,7 +25,7 @@ struct LayerNormArgs {
     for (const TensorView& v : {x, residual, gamma, beta, y, sum, mean, rstd, y_fp8, fp8_scale}) f(v);
   }
 };
-void layer_norm(Stream& stream, const LayerNormArgs& args);
+void layer_norm(device::Stream& stream, const LayerNormArgs& args);
 Work layer_norm_work(const LayerNormArgs& args);
 
 struct LayerNormGradArgs {
@@ -41,7 +43,7 @@ struct LayerNormGradArgs {
     for (const TensorView& v : {sum, mean, rstd, gamma, d_y, d_sum, d_x, d_gamma, d_beta, scratch}) f(v);
   }
 };
-void layer_norm_grad(Stream& stream, const LayerNormGradArgs& args);
-int64_t layer_norm_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t H, int threads);
+void layer_norm_grad(device::Stream& stream, const LayerNormGradArgs& args);
+int64_t layer_norm_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t H, int threads);
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -6,9 +6,9 @@
 #include "ops/cpu/parallel.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 
-void layer_norm_cpu(Stream& stream, const LayerNormArgs& a) {
+void layer_norm_cpu(device::Stream& stream, const LayerNormArgs& a) {
   const int64_t H = a.x.cols();
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   parallel_pieces(stream, a.x.rows(), rows_per_piece(H), [&](int64_t begin, int64_t end, int) {
@@ -33,7 +33,7 @@ void layer_norm_cpu(Stream& stream, const LayerNormArgs& a) {
 }
 
 // Each run of rows adds its share of d_gamma and d_beta into a row of scratch; the rows are then added in order.
-void layer_norm_grad_cpu(Stream& stream, const LayerNormGradArgs& a) {
+void layer_norm_grad_cpu(device::Stream& stream, const LayerNormGradArgs& a) {
   const int64_t T = a.sum.rows(), H = a.sum.cols();
   const int64_t scratch_bytes = layer_norm_grad_scratch_bytes(stream, T, H, threads_of(stream));
   check_scratch("layer_norm_grad", a.scratch, scratch_bytes);
@@ -68,4 +68,4 @@ void layer_norm_grad_cpu(Stream& stream, const LayerNormGradArgs& a) {
   }
 }
 
-}  // namespace brim
+}  // namespace brim::ops

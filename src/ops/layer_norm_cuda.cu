@@ -3,7 +3,7 @@
 #include "ops/cuda/norm.cuh"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 template <class Elem, int kVec, int kGroup, bool kTrain>
@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(kNormThreads)
 
 }  // namespace
 
-void layer_norm_cuda(Stream& stream, const LayerNormArgs& a) {
-  cuda_op(stream, "layer_norm", [&](CudaStream& s) {
+void layer_norm_cuda(device::Stream& stream, const LayerNormArgs& a) {
+  cuda_op(stream, "layer_norm", [&](device::CudaStream& s) {
     const int64_t T = a.x.rows(), H = a.x.cols();
     for (const auto& [name, view] : {std::pair{"x", a.x},
                                      {"residual", a.residual},
@@ -74,19 +74,19 @@ void layer_norm_cuda(Stream& stream, const LayerNormArgs& a) {
                            1.0f / static_cast<float>(H)};
       dispatch_norm("layer_norm", H, [&](auto shape) {
         using Shape = decltype(shape);
-        const dim3 grid(blocks_for(T, kNormThreads / 32 / Shape::group)), block(kNormThreads);
+        const dim3 grid(device::blocks_for(T, kNormThreads / 32 / Shape::group)), block(kNormThreads);
         const auto *x = static_cast<const Elem*>(a.x.data), *residual = static_cast<const Elem*>(a.residual.data);
         if (train)
-          launch<layer_norm_kernel<Elem, Shape::vec, Shape::group, true>>(
+          device::launch<layer_norm_kernel<Elem, Shape::vec, Shape::group, true>>(
               s, grid, block, x, a.x.ld(), residual, a.residual.ld(), static_cast<int>(T), static_cast<int>(H), out,
               dropout_mask(a.dropout));
         else
-          launch<layer_norm_kernel<Elem, Shape::vec, Shape::group, false>>(s, grid, block, x, a.x.ld(), residual,
-                                                                           a.residual.ld(), static_cast<int>(T),
-                                                                           static_cast<int>(H), out, DropoutMask{});
+          device::launch<layer_norm_kernel<Elem, Shape::vec, Shape::group, false>>(
+              s, grid, block, x, a.x.ld(), residual, a.residual.ld(), static_cast<int>(T), static_cast<int>(H), out,
+              DropoutMask{});
       });
     });
   });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

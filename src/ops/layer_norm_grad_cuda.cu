@@ -5,7 +5,7 @@
 #include "ops/cuda/scratch.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 template <class Elem>
@@ -126,8 +126,8 @@ __global__ void __launch_bounds__(128)
 
 }  // namespace
 
-void layer_norm_grad_cuda(Stream& stream, const LayerNormGradArgs& a) {
-  cuda_op(stream, "layer_norm_grad", [&](CudaStream& s) {
+void layer_norm_grad_cuda(device::Stream& stream, const LayerNormGradArgs& a) {
+  cuda_op(stream, "layer_norm_grad", [&](device::CudaStream& s) {
     const int64_t T = a.sum.rows(), H = a.sum.cols(), blocks = cuda_norm_partials(T),
                   wanted = cuda_layer_norm_grad_scratch_bytes(T, H);
     for (const auto& [name, view] :
@@ -159,13 +159,14 @@ void layer_norm_grad_cuda(Stream& stream, const LayerNormGradArgs& a) {
       args.drop = dropout_mask(a.dropout);
       dispatch_norm("layer_norm_grad", H, [&](auto shape) {
         using Shape = decltype(shape);
-        launch<layer_norm_grad_kernel<Elem, Shape::vec, Shape::group>>(s, dim3(static_cast<unsigned>(blocks)),
-                                                                       dim3(kNormThreads), args);
+        device::launch<layer_norm_grad_kernel<Elem, Shape::vec, Shape::group>>(s, dim3(static_cast<unsigned>(blocks)),
+                                                                               dim3(kNormThreads), args);
       });
     });
-    launch<add_norm_partials_kernel>(s, dim3(blocks_for(H, 128), 2), dim3(128), partials, static_cast<int>(blocks),
-                                     static_cast<int>(H), a.d_gamma.as<float>(), a.d_beta.as<float>());
+    launch<add_norm_partials_kernel>(s, dim3(device::blocks_for(H, 128), 2), dim3(128), partials,
+                                     static_cast<int>(blocks), static_cast<int>(H), a.d_gamma.as<float>(),
+                                     a.d_beta.as<float>());
   });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -3,9 +3,13 @@
 
 #include "ops/testing.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::CpuStream;
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 
 struct NormReference {
   std::vector<double> y, sum, mean, rstd, tolerance;
@@ -105,7 +109,7 @@ TEST(LayerNorm, WritesInPlace) {
 }
 
 TEST(LayerNorm, NamesWhatDoesNotFit) {
-  CpuStream stream(nullptr, best_isa());
+  CpuStream stream(nullptr, device::best_isa());
   const HostTensor x(DType::f32, {2, 8}), y(DType::f32, {2, 9}), g(DType::f32, {8});
   try {
     layer_norm(stream, {.x = x, .gamma = g, .beta = g, .y = y});
@@ -278,4 +282,4 @@ TEST(LayerNormGrad, SameBitsForAllThreadCounts) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

@@ -11,17 +11,20 @@
 #include "ops/gemm_tuner.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
+
 namespace {
 
 constexpr std::array kPrecisionNames = {"fp32", "tf32", "bf16", "fp16", "fp8", "int8"};
 
-bool is_activation_type(const Stream& stream, DType dtype) {
+bool is_activation_type(const device::Stream& stream, DType dtype) {
   if (dtype == DType::f32 || dtype == DType::bf16) return true;
-  return target_kind(stream) == DeviceKind::cuda && (dtype == DType::f16 || dtype == DType::f8e4m3);
+  return target_kind(stream) == device::DeviceKind::cuda && (dtype == DType::f16 || dtype == DType::f8e4m3);
 }
 
-void check_linear(const Stream& stream, const LinearArgs& args) {
+void check_linear(const device::Stream& stream, const LinearArgs& args) {
   const int64_t T = args.x.rows(), N = args.w.N, K = args.w.K;
   BRIM_CHECK(is_activation_type(stream, args.x.dtype), "linear: x is {}", args.x.shape_text());
   BRIM_CHECK(is_activation_type(stream, args.y.dtype), "linear: y is {}", args.y.shape_text());
@@ -29,7 +32,7 @@ void check_linear(const Stream& stream, const LinearArgs& args) {
   check_view("linear", "y", args.y, args.y.dtype, {T, N});
   if (args.bias) check_view("linear", "bias", args.bias, args.bias.dtype, {N});
   if (args.residual) check_view("linear", "residual", args.residual, args.residual.dtype, {T, N});
-  if (target_kind(stream) != DeviceKind::cpu) return;
+  if (target_kind(stream) != device::DeviceKind::cpu) return;
   const gemm::Kernel& kernel = gemm::kernel_for(args.w.isa, args.w.precision);
   if (args.bias) check_view("linear", "bias", args.bias, DType::f32, {N});
   if (args.residual) check_view("linear", "residual", args.residual, DType::f32, {T, N});
@@ -49,7 +52,7 @@ std::optional<Precision> precision_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-void linear(Stream& stream, const LinearArgs& args) {
+void linear(device::Stream& stream, const LinearArgs& args) {
   check_linear(stream, args);
   GemmTuning::meet(stream, args);
   dispatch(stream, Zone::linear, args, linear_work(args), &KernelTable::linear);
@@ -67,10 +70,10 @@ Work linear_work(const LinearArgs& args) {
                              (args.bias ? N * dtype_bytes(args.bias.dtype) : 0)};
 }
 
-void linear_grad(Stream& stream, const LinearGradArgs& args) {
+void linear_grad(device::Stream& stream, const LinearGradArgs& args) {
   const int64_t T = args.x.rows(), N = args.w_plain.rows(), K = args.w_plain.cols();
-  const bool cpu = target_kind(stream) == DeviceKind::cpu;
-  for (const TensorView& view : {args.x, args.w_plain, args.d_y})
+  const bool cpu = target_kind(stream) == device::DeviceKind::cpu;
+  for (const tensor::TensorView& view : {args.x, args.w_plain, args.d_y})
     BRIM_CHECK(cpu ? view.dtype == DType::f32 : is_activation_type(stream, view.dtype), "linear_grad: an operand is {}",
                view.shape_text());
   check_view("linear_grad", "x", args.x, args.x.dtype, {T, K});
@@ -94,4 +97,4 @@ Work linear_grad_work(const LinearGradArgs& args) {
   return work;
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -4,7 +4,9 @@
 #pragma once
 #include "ops/op.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::TensorView;
 
 // How the arithmetic of a model's matrix products is done.
 enum class Precision : uint8_t { fp32, tf32, bf16, fp16, fp8, int8 };
@@ -17,7 +19,7 @@ struct LinearWeight {
   Precision precision = Precision::fp32;
   TensorView data;   // CUDA: [N,K] f32/f16/bf16/f8e4m3. CPU: u8[packed bytes], laid out for `isa`.
   TensorView scale;  // int8: [N] f32 per output. fp8: [1] f32. Else empty.
-  Isa isa = Isa::generic;
+  device::Isa isa = device::Isa::generic;
 };
 
 struct LinearArgs {
@@ -38,19 +40,20 @@ struct LinearArgs {
   }
 };
 
-void linear(Stream& stream, const LinearArgs& args);
+void linear(device::Stream& stream, const LinearArgs& args);
 Work linear_work(const LinearArgs& args);
 // Scratch one call with up to T rows needs on this device. On the CPU it covers the stream's own threads
 // (`threads` = pool size, 1 for a worker).
 constexpr int64_t kCudaLinearScratchBytes = 32 << 20;  // what cuBLASLt is given to choose from all its algorithms
-int64_t linear_scratch_bytes(const Stream& stream, int64_t T, int64_t N, int64_t K, Precision precision, int threads);
+int64_t linear_scratch_bytes(const device::Stream& stream, int64_t T, int64_t N, int64_t K, Precision precision,
+                             int threads);
 
 // Packing for the CPU. `source` is [N,K] in f32, f16, bf16 on the host, or i8 with per-row scales.
-int64_t linear_packed_bytes(int64_t N, int64_t K, Precision precision, Isa isa);
+int64_t linear_packed_bytes(int64_t N, int64_t K, Precision precision, device::Isa isa);
 // Writes to `packed` (linear_packed_bytes) and, for int8, `scale` [N] f32. `source_scale` [N] f32 only for an i8
 // source.
-void linear_pack(const TensorView& source, const TensorView& source_scale, Precision precision, Isa isa, void* packed,
-                 float* scale);
+void linear_pack(const TensorView& source, const TensorView& source_scale, Precision precision, device::Isa isa,
+                 void* packed, float* scale);
 
 // Gradients of y = x Wᵀ + b. Plain (unpacked) weights: w_plain [N,K]. Any of d_x, d_w, d_bias may be empty (not
 // wanted).
@@ -70,9 +73,9 @@ struct LinearGradArgs {
     for (const TensorView& v : {x, w_plain, d_y, d_x, d_w, d_bias, scratch}) f(v);
   }
 };
-void linear_grad(Stream& stream, const LinearGradArgs& args);
+void linear_grad(device::Stream& stream, const LinearGradArgs& args);
 Work linear_grad_work(const LinearGradArgs& args);
-int64_t linear_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t N, int64_t K, Precision precision,
+int64_t linear_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t N, int64_t K, Precision precision,
                                   int threads);
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -24,7 +24,12 @@
 #include "ops/linear.h"
 #include "ops/linear_testing.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::Isa;
+using tensor::DType;
+using tensor::TensorView;
+
 namespace {
 
 #if defined(__x86_64__)
@@ -135,7 +140,7 @@ struct Aligned {
 };
 
 struct Options {
-  std::vector<Isa> isas = supported_isas();
+  std::vector<Isa> isas = device::supported_isas();
   std::vector<Precision> precisions = {Precision::fp32, Precision::bf16, Precision::int8};
   std::vector<int64_t> rows = {1, 8, 32, 256};
   std::vector<std::pair<int64_t, int64_t>> shapes = {
@@ -155,7 +160,7 @@ void bench(const Options& o, Isa isa, Precision precision, int64_t M, int64_t K,
   for (int64_t i = 0; i < N * K; ++i) w.data[i] = uniform(random) * 0.05f;
   for (int64_t i = 0; i < M * K; ++i) x32.data[i] = uniform(random);
   for (int64_t i = 0; i < N; ++i) bias.data[i] = uniform(random);
-  Aligned<bf16_t> x16(static_cast<size_t>(M * K));
+  Aligned<tensor::bf16_t> x16(static_cast<size_t>(M * K));
   convert_elements(x32.data, DType::f32, x16.data, DType::bf16, M * K);
   const int64_t bytes = linear_packed_bytes(N, K, precision, isa);
   const int copies = o.hot ? 1 : static_cast<int>(std::clamp<int64_t>((24 << 20) / std::max<int64_t>(bytes, 1), 2, 32));
@@ -168,7 +173,7 @@ void bench(const Options& o, Isa isa, Precision precision, int64_t M, int64_t K,
     else
       std::memcpy(packed[i]->data, packed[0]->data, static_cast<size_t>(bytes));
   }
-  CpuStream stream(pool, isa);
+  device::CpuStream stream(pool, isa);
   const int64_t scratch_bytes = linear_scratch_bytes(stream, M, N, K, precision, o.threads);
   Aligned<uint8_t> scratch(static_cast<size_t>(scratch_bytes) + 1);
   LinearArgs args;
@@ -196,7 +201,7 @@ void bench(const Options& o, Isa isa, Precision precision, int64_t M, int64_t K,
       size += p * p;
     }
     if (o.gelu) sum = 0.5 * sum * std::erfc(-sum / std::sqrt(2.0));
-    const double got = half ? to_float(reinterpret_cast<bf16_t*>(y.data)[m * N + n]) : y.data[m * N + n];
+    const double got = half ? to_float(reinterpret_cast<tensor::bf16_t*>(y.data)[m * N + n]) : y.data[m * N + n];
     worst = std::max(worst, std::fabs(got - sum) / std::sqrt(size));
   }
   const double flops = linear_work(args).flops;
@@ -228,7 +233,7 @@ void bench_grad(const Options& o, Isa isa, Precision precision, int64_t T, int64
   for (int64_t i = 0; i < T * K; ++i) x.data[i] = uniform(random);
   for (int64_t i = 0; i < N * K; ++i) w.data[i] = uniform(random);
   for (int64_t i = 0; i < T * N; ++i) d_y.data[i] = uniform(random);
-  CpuStream stream(pool, isa);
+  device::CpuStream stream(pool, isa);
   const int64_t bytes = linear_grad_scratch_bytes(stream, T, N, K, precision, o.threads);
   Aligned<uint8_t> scratch(static_cast<size_t>(bytes));
   LinearGradArgs args;
@@ -283,7 +288,7 @@ void bench_layer(const Options& o, Isa isa, Precision precision, int64_t M) {
   std::vector<std::vector<double>> times(static_cast<size_t>(o.threads));
   for (int attempt = 0; attempt < 3; ++attempt)
     pool.run([&](int worker) {
-      CpuStream stream(nullptr, isa);
+      device::CpuStream stream(nullptr, isa);
       Aligned<float> x(static_cast<size_t>(M * H)), qkv(static_cast<size_t>(M * 3 * H)), y(static_cast<size_t>(M * H)),
           h(static_cast<size_t>(M * F));
       for (int64_t i = 0; i < M * H; ++i) x.data[i] = w.data[i % (F * H)];
@@ -335,10 +340,11 @@ void bench_layer(const Options& o, Isa isa, Precision precision, int64_t M) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops
 
 int main(int argc, char** argv) {
   using namespace brim;
+  using namespace brim::ops;
   Options o;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
@@ -378,7 +384,7 @@ int main(int argc, char** argv) {
     } else if (flag == "--isa") {
       o.isas.clear();
       each([&](const std::string& s) {
-        for (const Isa isa : supported_isas())
+        for (const Isa isa : device::supported_isas())
           if (s == isa_name(isa)) o.isas.push_back(isa);
       });
     } else {

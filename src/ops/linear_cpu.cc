@@ -9,7 +9,7 @@
 #include "ops/kernel_table.h"
 #include "ops/linear_testing.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 std::atomic<const char*> last_kernel{""};
@@ -36,15 +36,16 @@ gemm::Act act_of(Activation activation, Precision precision) {
 
 }  // namespace
 
-const char* linear_kernel_name(Isa isa, Precision precision) { return gemm::kernel_for(isa, precision).name; }
+const char* linear_kernel_name(device::Isa isa, Precision precision) { return gemm::kernel_for(isa, precision).name; }
 const char* linear_last_kernel() { return last_kernel.load(std::memory_order_relaxed); }
 
-int64_t linear_scratch_bytes(const Stream& stream, int64_t T, int64_t, int64_t K, Precision precision, int threads) {
-  if (target_kind(stream) == DeviceKind::cuda) return kCudaLinearScratchBytes;
+int64_t linear_scratch_bytes(const device::Stream& stream, int64_t T, int64_t, int64_t K, Precision precision,
+                             int threads) {
+  if (target_kind(stream) == device::DeviceKind::cuda) return kCudaLinearScratchBytes;
   return gemm::multiply_scratch_bytes(gemm::kernel_for(target_isa(stream), precision), T, K, threads);
 }
 
-void linear_cpu(Stream& stream, const LinearArgs& args) {
+void linear_cpu(device::Stream& stream, const LinearArgs& args) {
   const gemm::Kernel& kernel = gemm::kernel_for(args.w.isa, args.w.precision);
   check_scratch("linear", args.scratch,
                 gemm::multiply_scratch_bytes(kernel, args.x.rows(), args.w.K, threads_of(stream)));
@@ -62,4 +63,4 @@ void linear_cpu(Stream& stream, const LinearArgs& args) {
                  });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

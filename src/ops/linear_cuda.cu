@@ -6,7 +6,10 @@
 #include "ops/cuda/rows2d.cuh"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
+
 namespace {
 
 // Rows of x against a few rows of W, four outputs at a time so that x is read a quarter as often.
@@ -158,25 +161,25 @@ void check_linear_types(const LinearArgs& a) {
 }
 
 template <class Elem, class Out>
-void launch_narrow(CudaStream& s, const LinearArgs& a) {
+void launch_narrow(device::CudaStream& s, const LinearArgs& a) {
   const bool wide = a.w.K % 8 == 0 && eight_wide(a.x) && eight_wide(a.w.data);
-  const dim3 grid(blocks_for(a.x.rows(), 4)), block(128);
+  const dim3 grid(device::blocks_for(a.x.rows(), 4)), block(128);
   const auto *x = static_cast<const Elem*>(a.x.data), *w = static_cast<const Elem*>(a.w.data.data),
              *bias = static_cast<const Elem*>(a.bias.data);
   const auto* residual = static_cast<const Out*>(a.residual.data);
   const int T = static_cast<int>(a.x.rows()), N = static_cast<int>(a.w.N), K = static_cast<int>(a.w.K);
   auto* y = static_cast<Out*>(a.y.data);
   if (wide)
-    launch<narrow_kernel<Elem, Out, 8>>(s, grid, block, x, a.x.ld(), w, a.w.data.ld(), bias, residual, a.residual.ld(),
-                                        y, a.y.ld(), T, N, K, a.activation);
+    device::launch<narrow_kernel<Elem, Out, 8>>(s, grid, block, x, a.x.ld(), w, a.w.data.ld(), bias, residual,
+                                                a.residual.ld(), y, a.y.ld(), T, N, K, a.activation);
   else
-    launch<narrow_kernel<Elem, Out, 1>>(s, grid, block, x, a.x.ld(), w, a.w.data.ld(), bias, residual, a.residual.ld(),
-                                        y, a.y.ld(), T, N, K, a.activation);
+    device::launch<narrow_kernel<Elem, Out, 1>>(s, grid, block, x, a.x.ld(), w, a.w.data.ld(), bias, residual,
+                                                a.residual.ld(), y, a.y.ld(), T, N, K, a.activation);
 }
 
-void finish(CudaStream& s, const LinearArgs& a, const Rest& rest) {
+void finish(device::CudaStream& s, const LinearArgs& a, const Rest& rest) {
   if (rest.activation == Activation::none && !rest.residual) return;
-  const TensorView residual = rest.residual ? a.residual : TensorView();
+  const tensor::TensorView residual = rest.residual ? a.residual : tensor::TensorView();
   const Extent e = extent_of(a.y, residual);
   dispatch_elem(a.y.dtype, [&](auto tag) {
     using Elem = typename decltype(tag)::type;
@@ -185,11 +188,11 @@ void finish(CudaStream& s, const LinearArgs& a, const Rest& rest) {
       auto* y = static_cast<Elem*>(a.y.data);
       const auto* r = static_cast<const Elem*>(residual.data);
       if (all_eight_wide(e, a.y, residual))
-        launch<epilogue_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), y, a.y.ld(), r,
-                                                      residual.ld(), e);
+        device::launch<epilogue_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), y, a.y.ld(),
+                                                              r, residual.ld(), e);
       else
-        launch<epilogue_kernel<Elem, kActivation, 1>>(s, element_grid(e, 1), dim3(kElementThreads), y, a.y.ld(), r,
-                                                      residual.ld(), e);
+        device::launch<epilogue_kernel<Elem, kActivation, 1>>(s, element_grid(e, 1), dim3(kElementThreads), y, a.y.ld(),
+                                                              r, residual.ld(), e);
     });
   });
 }
@@ -211,9 +214,9 @@ __global__ void __launch_bounds__(kElementThreads) scatter_values_kernel(Elem* x
 
 }  // namespace
 
-void linear_cuda(Stream& stream, const LinearArgs& a) {
+void linear_cuda(device::Stream& stream, const LinearArgs& a) {
   if (a.x.rows() == 0 || a.w.N == 0) return;
-  cuda_op(stream, "linear", [&](CudaStream& s) {
+  cuda_op(stream, "linear", [&](device::CudaStream& s) {
     check_linear_types(a);
     if (is_narrow(a)) {
       BRIM_CHECK(a.y.dtype == a.x.dtype || a.y.dtype == DType::f32, "linear: y is {} from x {}", a.y.shape_text(),
@@ -232,10 +235,10 @@ void linear_cuda(Stream& stream, const LinearArgs& a) {
   });
 }
 
-GemmChoice tune_linear_cuda(Stream& stream, const LinearArgs& a, double seconds) {
+GemmChoice tune_linear_cuda(device::Stream& stream, const LinearArgs& a, double seconds) {
   if (a.x.rows() == 0 || is_narrow(a)) return {};
   GemmChoice choice;
-  cuda_op(stream, "tune", [&](CudaStream& s) {
+  cuda_op(stream, "tune", [&](device::CudaStream& s) {
     check_linear_types(a);
     const Extent e{a.x.rows(), a.x.cols()};
     if (a.x.dtype == DType::f8e4m3)
@@ -244,8 +247,8 @@ GemmChoice tune_linear_cuda(Stream& stream, const LinearArgs& a, double seconds)
     else
       dispatch_elem(a.x.dtype, [&](auto tag) {
         using Elem = typename decltype(tag)::type;
-        launch<scatter_values_kernel<Elem>>(s, element_grid(e, 1), dim3(kElementThreads), static_cast<Elem*>(a.x.data),
-                                            a.x.ld(), e);
+        device::launch<scatter_values_kernel<Elem>>(s, element_grid(e, 1), dim3(kElementThreads),
+                                                    static_cast<Elem*>(a.x.data), a.x.ld(), e);
       });
     const LtCall call = lt_call(a);
     choice = lt_tune(s, call.problem, call.operands, seconds);
@@ -253,4 +256,4 @@ GemmChoice tune_linear_cuda(Stream& stream, const LinearArgs& a, double seconds)
   return choice;
 }
 
-}  // namespace brim
+}  // namespace brim::ops

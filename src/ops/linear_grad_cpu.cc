@@ -12,7 +12,11 @@
 #include "ops/gemm/multiply.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::Stream;
+using tensor::TensorView;
+
 namespace {
 
 constexpr int64_t kDepth = 512;  // tokens summed by one product of d_w
@@ -113,7 +117,7 @@ void sum_columns(const Stream& stream, const TensorView& d_y, const TensorView& 
 
 int64_t linear_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t N, int64_t K, Precision precision,
                                   int threads) {
-  if (target_kind(stream) == DeviceKind::cuda) return kCudaLinearScratchBytes;
+  if (target_kind(stream) == device::DeviceKind::cuda) return kCudaLinearScratchBytes;
   return sizes(kernel_of(stream, precision), T, N, K, threads).total();
 }
 
@@ -139,7 +143,7 @@ void linear_grad_cpu(Stream& stream, const LinearGradArgs& args) {
     bool add = args.d_w_write == GradWrite::accumulate;
     for (int64_t t = 0; t < T || !add; t += kDepth) {
       const int64_t depth = std::min(T - t, kDepth);
-      const TensorView turned(scratch, DType::f32, {N, depth});
+      const TensorView turned(scratch, tensor::DType::f32, {N, depth});
       transpose(stream, args.d_y.slice_rows(t, t + depth), turned);
       pack_turned(stream, kernel, args.x.slice_rows(t, t + depth), tokens);
       gemm::multiply(stream, kernel,
@@ -154,4 +158,4 @@ void linear_grad_cpu(Stream& stream, const LinearGradArgs& args) {
   if (args.d_bias) sum_columns(stream, args.d_y, args.d_bias, args.d_w_write);
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -6,7 +6,7 @@
 #include "ops/cuda/scratch.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 constexpr int kSumThreads = 256, kSumWarps = kSumThreads / 32;
@@ -92,25 +92,25 @@ bool is_narrow(const LinearGradArgs& a) {
 }
 
 template <class Elem>
-void bias_gradient(CudaStream& s, const LinearGradArgs& a) {
+void bias_gradient(device::CudaStream& s, const LinearGradArgs& a) {
   const int64_t T = a.d_y.rows(), N = a.d_y.cols(), blocks = cuda_column_partials(T), rows = (T + blocks - 1) / blocks;
   auto* partials = static_cast<float*>(a.scratch.data);
   const auto* d_y = static_cast<const Elem*>(a.d_y.data);
   const bool wide = N % 8 == 0 && eight_wide(a.d_y);
   if (wide)
-    launch<column_sums_kernel<Elem, 8>>(s, dim3(blocks_for(N, 256), static_cast<unsigned>(blocks)), dim3(kSumThreads),
-                                        d_y, a.d_y.ld(), static_cast<int>(T), static_cast<int>(N),
-                                        static_cast<int>(rows), partials);
+    device::launch<column_sums_kernel<Elem, 8>>(s, dim3(device::blocks_for(N, 256), static_cast<unsigned>(blocks)),
+                                                dim3(kSumThreads), d_y, a.d_y.ld(), static_cast<int>(T),
+                                                static_cast<int>(N), static_cast<int>(rows), partials);
   else
-    launch<column_sums_kernel<Elem, 1>>(s, dim3(blocks_for(N, 32), static_cast<unsigned>(blocks)), dim3(kSumThreads),
-                                        d_y, a.d_y.ld(), static_cast<int>(T), static_cast<int>(N),
-                                        static_cast<int>(rows), partials);
-  launch<add_rows_kernel>(s, dim3(blocks_for(N, 128)), dim3(128), partials, static_cast<int>(blocks), N,
+    device::launch<column_sums_kernel<Elem, 1>>(s, dim3(device::blocks_for(N, 32), static_cast<unsigned>(blocks)),
+                                                dim3(kSumThreads), d_y, a.d_y.ld(), static_cast<int>(T),
+                                                static_cast<int>(N), static_cast<int>(rows), partials);
+  launch<add_rows_kernel>(s, dim3(device::blocks_for(N, 128)), dim3(128), partials, static_cast<int>(blocks), N,
                           a.d_bias.as<float>(), a.d_w_write == GradWrite::accumulate);
 }
 
 template <class Elem>
-void narrow_gradients(CudaStream& s, const LinearGradArgs& a) {
+void narrow_gradients(device::CudaStream& s, const LinearGradArgs& a) {
   const int64_t T = a.x.rows(), N = a.w_plain.rows(), K = a.w_plain.cols();
   const auto *d_y = static_cast<const Elem*>(a.d_y.data), *w = static_cast<const Elem*>(a.w_plain.data),
              *x = static_cast<const Elem*>(a.x.data);
@@ -119,11 +119,11 @@ void narrow_gradients(CudaStream& s, const LinearGradArgs& a) {
     const bool add = a.d_x_write == GradWrite::accumulate;
     auto* d_x = static_cast<Elem*>(a.d_x.data);
     if (all_eight_wide(e, a.w_plain, a.d_x))
-      launch<narrow_d_x_kernel<Elem, 8>>(s, element_grid(e, 8), dim3(kElementThreads), d_y, a.d_y.ld(), w,
-                                         a.w_plain.ld(), d_x, a.d_x.ld(), static_cast<int>(N), e, add);
+      device::launch<narrow_d_x_kernel<Elem, 8>>(s, element_grid(e, 8), dim3(kElementThreads), d_y, a.d_y.ld(), w,
+                                                 a.w_plain.ld(), d_x, a.d_x.ld(), static_cast<int>(N), e, add);
     else
-      launch<narrow_d_x_kernel<Elem, 1>>(s, element_grid(e, 1), dim3(kElementThreads), d_y, a.d_y.ld(), w,
-                                         a.w_plain.ld(), d_x, a.d_x.ld(), static_cast<int>(N), e, add);
+      device::launch<narrow_d_x_kernel<Elem, 1>>(s, element_grid(e, 1), dim3(kElementThreads), d_y, a.d_y.ld(), w,
+                                                 a.w_plain.ld(), d_x, a.d_x.ld(), static_cast<int>(N), e, add);
   }
   if (a.d_w) {
     BRIM_CHECK(a.d_w.contiguous(), "linear_grad: d_w {} must be contiguous", a.d_w.shape_text());
@@ -134,16 +134,18 @@ void narrow_gradients(CudaStream& s, const LinearGradArgs& a) {
     const int64_t rows = (T + blocks - 1) / blocks;
     auto* partials = static_cast<float*>(a.scratch.data);
     const auto grid = [&](int width) {
-      return dim3(blocks_for(K, 128 * width), static_cast<unsigned>(N), static_cast<unsigned>(blocks));
+      return dim3(device::blocks_for(K, 128 * width), static_cast<unsigned>(N), static_cast<unsigned>(blocks));
     };
     if (K % 8 == 0 && eight_wide(a.x))
-      launch<narrow_d_w_kernel<Elem, 8>>(s, grid(8), dim3(128), d_y, a.d_y.ld(), x, a.x.ld(), static_cast<int>(T),
-                                         static_cast<int>(K), static_cast<int>(rows), partials);
+      device::launch<narrow_d_w_kernel<Elem, 8>>(s, grid(8), dim3(128), d_y, a.d_y.ld(), x, a.x.ld(),
+                                                 static_cast<int>(T), static_cast<int>(K), static_cast<int>(rows),
+                                                 partials);
     else
-      launch<narrow_d_w_kernel<Elem, 1>>(s, grid(1), dim3(128), d_y, a.d_y.ld(), x, a.x.ld(), static_cast<int>(T),
-                                         static_cast<int>(K), static_cast<int>(rows), partials);
-    launch<add_rows_kernel>(s, dim3(blocks_for(N * K, 128)), dim3(128), partials, static_cast<int>(blocks), N * K,
-                            a.d_w.as<float>(), a.d_w_write == GradWrite::accumulate);
+      device::launch<narrow_d_w_kernel<Elem, 1>>(s, grid(1), dim3(128), d_y, a.d_y.ld(), x, a.x.ld(),
+                                                 static_cast<int>(T), static_cast<int>(K), static_cast<int>(rows),
+                                                 partials);
+    launch<add_rows_kernel>(s, dim3(device::blocks_for(N * K, 128)), dim3(128), partials, static_cast<int>(blocks),
+                            N * K, a.d_w.as<float>(), a.d_w_write == GradWrite::accumulate);
   }
 }
 
@@ -183,7 +185,7 @@ std::vector<LtCall> wide_products(const LinearGradArgs& a) {
     p.ldc = p.ldd = a.d_w.ld();
     p.trans_b = true;
     p.tokens_in_k = true;
-    p.c = p.d = p.bias = DType::f32;
+    p.c = p.d = p.bias = tensor::DType::f32;
     p.add_c = a.d_w_write == GradWrite::accumulate;
     o.a = a.x.data;
     o.b = a.d_y.data;
@@ -195,8 +197,8 @@ std::vector<LtCall> wide_products(const LinearGradArgs& a) {
 
 }  // namespace
 
-void linear_grad_cuda(Stream& stream, const LinearGradArgs& a) {
-  cuda_op(stream, "linear_grad", [&](CudaStream& s) {
+void linear_grad_cuda(device::Stream& stream, const LinearGradArgs& a) {
+  cuda_op(stream, "linear_grad", [&](device::CudaStream& s) {
     if (a.x.rows() == 0) {  // sums of nothing
       if (a.d_w_write == GradWrite::accumulate) return;
       if (a.d_w) s.fill_zero(a.d_w.data, static_cast<size_t>(a.d_w.bytes()));
@@ -219,4 +221,4 @@ void linear_grad_cuda(Stream& stream, const LinearGradArgs& a) {
   });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -6,7 +6,11 @@
 #include "ops/linear.h"
 #include "ops/testing.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::Isa;
+using tensor::DType;
+
 namespace {
 
 using testing::HostTensor;
@@ -34,7 +38,7 @@ Grads run(const LinearGradCase& c, Precision precision, Isa isa, const HostTenso
     g.d_bias.fill(-0.5);
   }
   ThreadPool pool(c.threads);
-  CpuStream stream(c.threads > 1 ? &pool : nullptr, isa);
+  device::CpuStream stream(c.threads > 1 ? &pool : nullptr, isa);
   const int64_t bytes = linear_grad_scratch_bytes(stream, c.T, c.N, c.K, precision, c.threads);
   HostTensor scratch = testing::bytes_tensor(bytes + 64);
   LinearGradArgs args;
@@ -44,7 +48,7 @@ Grads run(const LinearGradCase& c, Precision precision, Isa isa, const HostTenso
   args.d_x = g.d_x;
   args.d_w = g.d_w;
   args.d_bias = g.d_bias;
-  args.scratch = TensorView(scratch.as<uint8_t>(), DType::u8, {bytes});
+  args.scratch = tensor::TensorView(scratch.as<uint8_t>(), DType::u8, {bytes});
   args.precision = precision;
   args.d_x_write = c.d_x_write;
   args.d_w_write = c.d_w_write;
@@ -54,7 +58,7 @@ Grads run(const LinearGradCase& c, Precision precision, Isa isa, const HostTenso
 }
 
 double operand(double v, Precision precision) {
-  return precision == Precision::bf16 ? to_float(to_bf16(static_cast<float>(v))) : v;
+  return precision == Precision::bf16 ? to_float(tensor::to_bf16(static_cast<float>(v))) : v;
 }
 
 void check(const LinearGradCase& c, Precision precision, Isa isa) {
@@ -94,7 +98,7 @@ void check(const LinearGradCase& c, Precision precision, Isa isa) {
 }
 
 void check_all_grads(const LinearGradCase& c) {
-  for (const Isa isa : supported_isas())
+  for (const Isa isa : device::supported_isas())
     for (const Precision precision : {Precision::fp32, Precision::bf16}) check(c, precision, isa);
 }
 
@@ -116,7 +120,7 @@ TEST(LinearGrad, DepthInSeveralPieces) {
 }
 
 TEST(LinearGrad, ThreadsDoNotChangeBits) {
-  for (const Isa isa : supported_isas())
+  for (const Isa isa : device::supported_isas())
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
       const LinearGradCase one{.T = 600, .N = 70, .K = 50}, three{.T = 600, .N = 70, .K = 50, .threads = 3};
       const HostTensor x = testing::random_tensor(DType::f32, {600, 50}, 1),
@@ -136,12 +140,12 @@ TEST(LinearGrad, IsTheGradientOfLinear) {
   const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1), w = testing::random_tensor(DType::f32, {N, K}, 2);
   const HostTensor bias = testing::random_tensor(DType::f32, {N}, 4),
                    d_y = testing::random_tensor(DType::f32, {T, N}, 3);
-  const Isa isa = best_isa();
+  const Isa isa = device::best_isa();
   const Grads g = run({.T = T, .N = N, .K = K, .d_w_write = GradWrite::overwrite}, Precision::fp32, isa, x, w, d_y);
   const auto loss = [&] {
     HostTensor packed = testing::bytes_tensor(linear_packed_bytes(N, K, Precision::fp32, isa)), y(DType::f32, {T, N});
     linear_pack(w, {}, Precision::fp32, isa, packed.as<uint8_t>(), nullptr);
-    CpuStream stream(nullptr, isa);
+    device::CpuStream stream(nullptr, isa);
     HostTensor scratch = testing::bytes_tensor(linear_scratch_bytes(stream, T, N, K, Precision::fp32, 1));
     LinearArgs args;
     args.x = x;
@@ -175,7 +179,7 @@ TEST(LinearGrad, IsTheGradientOfLinear) {
 TEST(LinearGrad, LeavesOutWhatIsNotWanted) {
   const HostTensor x = testing::random_tensor(DType::f32, {4, 5}, 1), w = testing::random_tensor(DType::f32, {3, 5}, 2),
                    d_y = testing::random_tensor(DType::f32, {4, 3}, 3);
-  CpuStream stream(nullptr, best_isa());
+  device::CpuStream stream(nullptr, device::best_isa());
   HostTensor scratch = testing::bytes_tensor(linear_grad_scratch_bytes(stream, 4, 3, 5, Precision::fp32, 1)),
              d_bias(DType::f32, {3});
   LinearGradArgs args;
@@ -192,4 +196,4 @@ TEST(LinearGrad, LeavesOutWhatIsNotWanted) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

@@ -12,7 +12,7 @@
 #include "ops/gemm/kernels.h"
 #include "ops/linear.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 constexpr int64_t kChunk = 256;
@@ -62,17 +62,17 @@ void turn(const char* rows, int64_t nr, int64_t groups, char* panel) {
 
 }  // namespace
 
-int64_t linear_packed_bytes(int64_t N, int64_t K, Precision precision, Isa isa) {
+int64_t linear_packed_bytes(int64_t N, int64_t K, Precision precision, device::Isa isa) {
   return gemm::packed_bytes(gemm::kernel_for(isa, precision), N, K);
 }
 
-void linear_pack(const TensorView& source, const TensorView& source_scale, Precision precision, Isa isa, void* packed,
-                 float* scale) {
+void linear_pack(const tensor::TensorView& source, const tensor::TensorView& source_scale, Precision precision,
+                 device::Isa isa, void* packed, float* scale) {
   const gemm::Kernel& kernel = gemm::kernel_for(isa, precision);
   const int64_t N = source.rows(), K = source.cols();
-  const bool from_int8 = source.dtype == DType::i8;
+  const bool from_int8 = source.dtype == tensor::DType::i8;
   check_view("linear_pack", "source", source, source.dtype, {N, K});
-  if (from_int8) check_view("linear_pack", "source_scale", source_scale, DType::f32, {N});
+  if (from_int8) check_view("linear_pack", "source_scale", source_scale, tensor::DType::f32, {N});
   BRIM_CHECK(scale != nullptr || precision != Precision::int8, "linear_pack: int8 without a place for the scales");
 
   const int64_t padded = gemm::round_up(K, kernel.k_multiple), row_bytes = padded * kernel.element_bytes,
@@ -97,8 +97,8 @@ void linear_pack(const TensorView& source, const TensorView& source_scale, Preci
       for (int64_t k = 0; k < K; ++k)
         floats[k] = static_cast<float>(reinterpret_cast<const int8_t*>(raw)[k]) * source_scale.as<float>()[n];
       row = floats.data();
-    } else if (source.dtype != DType::f32) {
-      convert_elements(raw, source.dtype, floats.data(), DType::f32, K);
+    } else if (source.dtype != tensor::DType::f32) {
+      convert_elements(raw, source.dtype, floats.data(), tensor::DType::f32, K);
       row = floats.data();
     }
     if (precision == Precision::fp32)
@@ -106,7 +106,7 @@ void linear_pack(const TensorView& source, const TensorView& source_scale, Preci
     else if (precision == Precision::int8)
       scale[n] = quantise(row, K, reinterpret_cast<int8_t*>(to));
     else
-      for (int64_t k = 0; k < K; ++k) reinterpret_cast<bf16_t*>(to)[k] = to_bf16(row[k]);
+      for (int64_t k = 0; k < K; ++k) reinterpret_cast<tensor::bf16_t*>(to)[k] = tensor::to_bf16(row[k]);
   };
 
   auto* panel = static_cast<char*>(packed);
@@ -139,4 +139,4 @@ void linear_pack(const TensorView& source, const TensorView& source_scale, Preci
   }
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -8,7 +8,13 @@
 #include "ops/linear_testing.h"
 #include "ops/testing.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::CpuStream;
+using device::Isa;
+using tensor::DType;
+using tensor::TensorView;
+
 namespace {
 
 using testing::HostTensor;
@@ -100,8 +106,8 @@ LinearReference reference(const LinearCase& c, Precision precision, const X& x, 
         for (int64_t k = 0; k < c.K; ++k) {
           double a = x.at(t, k), b = w.at(n, k);
           if (precision == Precision::bf16) {
-            a = to_float(to_bf16(static_cast<float>(a)));
-            b = to_float(to_bf16(static_cast<float>(b)));
+            a = to_float(tensor::to_bf16(static_cast<float>(a)));
+            b = to_float(tensor::to_bf16(static_cast<float>(b)));
           }
           sum += a * b;
           size += std::fabs(a * b);
@@ -195,7 +201,7 @@ void check_all(const LinearCase& c) {
   for (const Precision precision : kPrecisions) {
     if (precision == Precision::fp32 && c.x_type != DType::f32) continue;
     const LinearReference ref = reference(c, precision, in.x, in.w, in.bias, in.residual);
-    for (const Isa isa : supported_isas()) check(c, precision, isa, in, ref);
+    for (const Isa isa : device::supported_isas()) check(c, precision, isa, in, ref);
   }
 }
 
@@ -258,14 +264,14 @@ TEST(Linear, ThreadsShareOneOp) {
 TEST(Linear, ThreadsAndChunksDoNotChangeBits) {
   const int64_t T = 77, N = 130, K = 96;
   const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1), w = testing::random_tensor(DType::f32, {N, K}, 2);
-  for (const Isa isa : supported_isas())
+  for (const Isa isa : device::supported_isas())
     for (const Precision precision : kPrecisions) {
       Packed packed = pack(w, precision, isa);
       HostTensor alone(DType::f32, {T, N}), shared(DType::f32, {T, N}), chunks(DType::f32, {T, N});
       ThreadPool pool(3);
       CpuStream one(nullptr, isa), three(&pool, isa);
       HostTensor scratch = testing::bytes_tensor(linear_scratch_bytes(three, T, N, K, precision, 3));
-      const auto run = [&](Stream& stream, const HostTensor& y, int64_t begin, int64_t end) {
+      const auto run = [&](device::Stream& stream, const HostTensor& y, int64_t begin, int64_t end) {
         LinearArgs args;
         args.x = x.view().slice_rows(begin, end);
         args.w = packed.weight;
@@ -285,7 +291,7 @@ TEST(Linear, ThreadsAndChunksDoNotChangeBits) {
 // Extreme integers: every product at its largest, so a kernel that saturates or overflows 16 bits is caught exactly.
 TEST(Linear, Int8IsExactAtItsExtremes) {
   const int64_t T = 9, N = 50, K = 768;
-  for (const Isa isa : supported_isas())
+  for (const Isa isa : device::supported_isas())
     for (const int sign : {-1, 1}) {
       HostTensor x(DType::f32, {T, K}), w(DType::i8, {N, K}), w_scale(DType::f32, {N}), y(DType::f32, {T, N});
       x.fill(sign * 127.0);  // scale exactly 1
@@ -312,7 +318,7 @@ TEST(Linear, Int8IsExactAtItsExtremes) {
 
 TEST(Linear, NanAndInfinityAreNotHidden) {
   const int64_t T = 3, N = 20, K = 40;
-  for (const Isa isa : supported_isas())
+  for (const Isa isa : device::supported_isas())
     for (const Precision precision : kPrecisions)
       for (const Activation activation : testing::kEveryActivation) {
         const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1),
@@ -339,7 +345,7 @@ TEST(Linear, NanAndInfinityAreNotHidden) {
 
 TEST(Linear, ResidualMayAliasY) {
   const int64_t T = 11, N = 50, K = 33;
-  for (const Isa isa : supported_isas()) {
+  for (const Isa isa : device::supported_isas()) {
     const HostTensor x = testing::random_tensor(DType::f32, {T, K}, 1),
                      w = testing::random_tensor(DType::f32, {N, K}, 2);
     const HostTensor residual = testing::random_tensor(DType::f32, {T, N}, 3);
@@ -364,7 +370,7 @@ TEST(Linear, ResidualMayAliasY) {
 TEST(LinearPack, HalfAndInt8SourcesEqualTheirFloatValues) {
   const int64_t N = 35, K = 50;
   const HostTensor w = testing::random_tensor(DType::f32, {N, K}, 2);
-  for (const Isa isa : supported_isas()) {
+  for (const Isa isa : device::supported_isas()) {
     for (const DType type : {DType::f16, DType::bf16}) {
       HostTensor half(type, {N, K}), wide(DType::f32, {N, K});
       for (int64_t n = 0; n < N; ++n)
@@ -441,4 +447,4 @@ TEST(Linear, Avx512WithoutBf16HasItsOwnKernels) {
 #endif
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

@@ -3,9 +3,9 @@
 #pragma once
 #include "ops/linear.h"
 
-namespace brim {
+namespace brim::ops {
 
 const char* linear_last_kernel();  // "avx512_fp32"; empty before the first
-const char* linear_kernel_name(Isa isa, Precision precision);
+const char* linear_kernel_name(device::Isa isa, Precision precision);
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -4,9 +4,11 @@
 #include "ops/check.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 
-void cross_entropy(Stream& stream, const CrossEntropyArgs& a) {
+using tensor::DType;
+
+void cross_entropy(device::Stream& stream, const CrossEntropyArgs& a) {
   const char* op = "cross_entropy";
   const int64_t rows = a.logits.rows(), K = a.logits.cols();
   check_view(op, "logits", a.logits, DType::f32, {rows, K});
@@ -26,15 +28,15 @@ void cross_entropy(Stream& stream, const CrossEntropyArgs& a) {
              a.soft_weight);
   if (rows == 0 || K == 0) return;
   Work work{20.0 * static_cast<double>(a.logits.elements()), 0};
-  a.views([&](const TensorView& v) {
+  a.views([&](const tensor::TensorView& v) {
     if (v) work.bytes += static_cast<double>(v.bytes());
   });
   dispatch(stream, Zone::loss, a, work, &KernelTable::cross_entropy);
 }
 
 // One f64 for every kLossRows rows.
-int64_t cross_entropy_scratch_bytes(const Stream&, int64_t rows, int) {
+int64_t cross_entropy_scratch_bytes(const device::Stream&, int64_t rows, int) {
   return (rows + kLossRows - 1) / kLossRows * static_cast<int64_t>(sizeof(double));
 }
 
-}  // namespace brim
+}  // namespace brim::ops

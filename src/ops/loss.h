@@ -8,7 +8,9 @@
 #pragma once
 #include "ops/op.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::TensorView;
 
 constexpr int64_t kLossRows = 16;         // rows whose losses are one partial sum
 constexpr int32_t kIgnoredTarget = -100;  // rows with this target count for nothing, as in PyTorch
@@ -33,7 +35,7 @@ struct CrossEntropyArgs {
     for (const TensorView& v : {logits, targets, class_weights, teacher, loss, d_logits, scratch}) f(v);
   }
 };
-void cross_entropy(Stream& stream, const CrossEntropyArgs& args);
-int64_t cross_entropy_scratch_bytes(const Stream& stream, int64_t rows, int threads);
+void cross_entropy(device::Stream& stream, const CrossEntropyArgs& args);
+int64_t cross_entropy_scratch_bytes(const device::Stream& stream, int64_t rows, int threads);
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -6,7 +6,7 @@
 #include "ops/cpu/parallel.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 // p = softmax(factor * z); returns log-sum-exp of factor * z.
@@ -101,7 +101,7 @@ class RowLoss {
 
 }  // namespace
 
-void cross_entropy_cpu(Stream& stream, const CrossEntropyArgs& a) {
+void cross_entropy_cpu(device::Stream& stream, const CrossEntropyArgs& a) {
   const int64_t rows = a.logits.rows(), K = a.logits.cols();
   check_scratch("cross_entropy", a.scratch, cross_entropy_scratch_bytes(stream, rows, threads_of(stream)));
   auto* partial = static_cast<double*>(a.scratch.data);
@@ -128,4 +128,4 @@ void cross_entropy_cpu(Stream& stream, const CrossEntropyArgs& a) {
   *loss = static_cast<float>(*loss + sum);
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -3,7 +3,7 @@
 #include "ops/cuda/elem.cuh"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
 
 struct LossArgs {
@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(256) add_losses_kernel(const double* partials,
 
 }  // namespace
 
-void cross_entropy_cuda(Stream& stream, const CrossEntropyArgs& a) {
-  cuda_op(stream, "cross_entropy", [&](CudaStream& s) {
+void cross_entropy_cuda(device::Stream& stream, const CrossEntropyArgs& a) {
+  cuda_op(stream, "cross_entropy", [&](device::CudaStream& s) {
     const int64_t rows = a.logits.rows(), wanted = cross_entropy_scratch_bytes(stream, rows, 1);
     BRIM_CHECK(a.scratch && a.scratch.bytes() >= wanted, "cross_entropy: scratch has {} bytes, needs {}",
                a.scratch ? a.scratch.bytes() : 0, wanted);
@@ -145,14 +145,14 @@ void cross_entropy_cuda(Stream& stream, const CrossEntropyArgs& a) {
     args.soft = a.soft_weight;
     args.temperature = a.temperature;
     args.multi_label = a.multi_label;
-    const unsigned blocks = blocks_for(rows, kLossRows);
+    const unsigned blocks = device::blocks_for(rows, kLossRows);
     dispatch_elem(a.d_logits.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      launch<cross_entropy_kernel<Elem>>(s, dim3(blocks), dim3(32 * kLossRows), args,
-                                         static_cast<Elem*>(a.d_logits.data));
+      device::launch<cross_entropy_kernel<Elem>>(s, dim3(blocks), dim3(32 * kLossRows), args,
+                                                 static_cast<Elem*>(a.d_logits.data));
     });
     launch<add_losses_kernel>(s, dim3(1), dim3(256), args.partials, static_cast<int>(blocks), a.loss.as<float>());
   });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -3,9 +3,13 @@
 
 #include "ops/testing.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::CpuStream;
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 
 struct Setting {
   const char* name;
@@ -144,7 +148,7 @@ TEST(CrossEntropy, SameBitsForAllThreadCounts) {
 }
 
 TEST(CrossEntropy, ExtremeLogitsStayFinite) {
-  CpuStream stream(nullptr, best_isa());
+  CpuStream stream(nullptr, device::best_isa());
   for (const Setting& s : {kSettings[0], kSettings[8]}) {
     Problem p(s, 2, 1, 3);
     for (size_t i = 0; i < p.z.size(); ++i) p.z[i] = i % 2 != 0 ? 1e4 : -1e4;
@@ -155,7 +159,7 @@ TEST(CrossEntropy, ExtremeLogitsStayFinite) {
 }
 
 TEST(CrossEntropy, SaysWhatIsWrong) {
-  CpuStream stream(nullptr, best_isa());
+  CpuStream stream(nullptr, device::best_isa());
   Problem p(kSettings[0], 1, 1, 3);
   for (const int32_t bad : {3, -1, -99}) {
     p.targets = {bad};
@@ -167,4 +171,4 @@ TEST(CrossEntropy, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

@@ -3,7 +3,7 @@
 
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
 
 const KernelTable& cpu_kernels() {
   static constexpr KernelTable table = {
@@ -27,15 +27,15 @@ const KernelTable* cuda_kernels() {
 #endif
 }
 
-const KernelTable& kernels_of(const Stream& stream) {
-  if (stream.kind() == DeviceKind::cpu) return cpu_kernels();
-  BRIM_CHECK(stream.kind() == DeviceKind::cuda && cuda_kernels() != nullptr, "no kernels for a {} stream in this build",
-             device_kind_name(stream.kind()));
+const KernelTable& kernels_of(const device::Stream& stream) {
+  if (stream.kind() == device::DeviceKind::cpu) return cpu_kernels();
+  BRIM_CHECK(stream.kind() == device::DeviceKind::cuda && cuda_kernels() != nullptr,
+             "no kernels for a {} stream in this build", device::device_kind_name(stream.kind()));
   return *cuda_kernels();
 }
 
-void note_op(Stream& stream, const char* name, const Work& work) {
-  static_cast<NullStream&>(stream).sink()->on_op(name, work.flops, work.bytes);
+void note_op(device::Stream& stream, const char* name, const Work& work) {
+  static_cast<device::NullStream&>(stream).sink()->on_op(name, work.flops, work.bytes);
 }
 
-}  // namespace brim
+}  // namespace brim::ops

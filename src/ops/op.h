@@ -6,7 +6,7 @@
 #include "device/stream.h"
 #include "tensor/tensor_view.h"
 
-namespace brim {
+namespace brim::ops {
 
 struct KernelTable;
 
@@ -25,17 +25,17 @@ enum class Activation : uint8_t { none, gelu, relu, tanh, gelu_tanh, quick_gelu,
 constexpr bool slope_reads_output(Activation a) { return a == Activation::relu || a == Activation::tanh; }
 
 // The backend's table for a stream; throws internal when the build has none (never silently does nothing).
-const KernelTable& kernels_of(const Stream& stream);
+const KernelTable& kernels_of(const device::Stream& stream);
 
-void note_op(Stream& stream, const char* name, const Work& work);  // null streams only
+void note_op(device::Stream& stream, const char* name, const Work& work);  // null streams only
 
 // Runs one op: null streams record it, others call the table's entry inside a zone.
 template <class Args>
-void dispatch(Stream& stream, Zone zone, const Args& args, const Work& work,
-              void (*const KernelTable::*entry)(Stream&, const Args&)) {
-  if (stream.kind() == DeviceKind::null) {
-    args.views([&](const TensorView& view) {
-      if (view) static_cast<NullStream&>(stream).sink()->on_use(view);
+void dispatch(device::Stream& stream, Zone zone, const Args& args, const Work& work,
+              void (*const KernelTable::*entry)(device::Stream&, const Args&)) {
+  if (stream.kind() == device::DeviceKind::null) {
+    args.views([&](const tensor::TensorView& view) {
+      if (view) static_cast<device::NullStream&>(stream).sink()->on_use(view);
     });
     note_op(stream, zone_name(zone), work);
     return;
@@ -44,4 +44,4 @@ void dispatch(Stream& stream, Zone zone, const Args& args, const Work& work,
   (kernels_of(stream).*entry)(stream, args);
 }
 
-}  // namespace brim
+}  // namespace brim::ops

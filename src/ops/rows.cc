@@ -4,13 +4,17 @@
 #include "ops/check.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::Stream;
+using tensor::DType;
+
 namespace {
 
 template <class Args>
 Work bytes_of(const Args& args, double flops) {
   Work work{flops, 0};
-  args.views([&](const TensorView& v) {
+  args.views([&](const tensor::TensorView& v) {
     if (v) work.bytes += static_cast<double>(v.bytes());
   });
   return work;
@@ -51,7 +55,7 @@ void convert(Stream& stream, const ConvertArgs& a) {
   const auto half_or_float = [](DType t) { return t == DType::f32 || t == DType::f16 || t == DType::bf16; };
   const bool to_fp8 = a.y.dtype == DType::f8e4m3;
   BRIM_CHECK(half_or_float(a.x.dtype), "convert: x is {}, must be f32, f16 or bf16", dtype_name(a.x.dtype));
-  BRIM_CHECK(half_or_float(a.y.dtype) || (to_fp8 && target_kind(stream) == DeviceKind::cuda),
+  BRIM_CHECK(half_or_float(a.y.dtype) || (to_fp8 && target_kind(stream) == device::DeviceKind::cuda),
              "convert: y is {}, must be f32, f16 or bf16 (or f8e4m3 on CUDA)", dtype_name(a.y.dtype));
   BRIM_CHECK(a.x.elements() == a.y.elements(), "convert: x has {} elements, y has {}", a.x.elements(), a.y.elements());
   BRIM_CHECK(a.x.contiguous() && a.y.contiguous(), "convert: x {} and y {} must be contiguous", a.x.shape_text(),
@@ -103,4 +107,4 @@ void dropout_rows(Stream& stream, const DropoutArgs& a) {
   dispatch(stream, Zone::dropout, a, bytes_of(a, static_cast<double>(a.x.elements())), &KernelTable::dropout_rows);
 }
 
-}  // namespace brim
+}  // namespace brim::ops

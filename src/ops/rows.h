@@ -5,7 +5,9 @@
 #include "ops/dropout.h"
 #include "ops/op.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::TensorView;
 
 // y[b] = x[starts[b]]: the first token of each sequence.
 struct GatherRowsArgs {
@@ -17,7 +19,7 @@ struct GatherRowsArgs {
     for (const TensorView& v : {x, rows, y}) f(v);
   }
 };
-void gather_rows(Stream& stream, const GatherRowsArgs& args);
+void gather_rows(device::Stream& stream, const GatherRowsArgs& args);
 // d_x[rows[b]] += d_y[b]; rows are distinct.
 struct ScatterRowsArgs {
   TensorView d_y, rows, d_x;
@@ -26,7 +28,7 @@ struct ScatterRowsArgs {
     for (const TensorView& v : {d_y, rows, d_x}) f(v);
   }
 };
-void scatter_rows(Stream& stream, const ScatterRowsArgs& args);
+void scatter_rows(device::Stream& stream, const ScatterRowsArgs& args);
 
 // y[b] = mean of the sequence's rows, fp32.
 struct PoolMeanArgs {
@@ -38,7 +40,7 @@ struct PoolMeanArgs {
     for (const TensorView& v : {x, batch.starts, y}) f(v);
   }
 };
-void pool_mean(Stream& stream, const PoolMeanArgs& args);
+void pool_mean(device::Stream& stream, const PoolMeanArgs& args);
 
 // y = softmax(x) row-wise in fp32, or sigmoid element-wise (multi-label).
 struct SoftmaxArgs {
@@ -50,7 +52,7 @@ struct SoftmaxArgs {
     for (const TensorView& v : {x, y}) f(v);
   }
 };
-void softmax(Stream& stream, const SoftmaxArgs& args);
+void softmax(device::Stream& stream, const SoftmaxArgs& args);
 
 // y = x in another element type (f32, f16, bf16), or times `scale` to f8e4m3.
 struct ConvertArgs {
@@ -61,7 +63,7 @@ struct ConvertArgs {
     for (const TensorView& v : {x, y, scale}) f(v);
   }
 };
-void convert(Stream& stream, const ConvertArgs& args);
+void convert(device::Stream& stream, const ConvertArgs& args);
 
 // y = activation(x), and its gradient d_x = d_y * activation'(x). For when it is not fused into linear (training).
 struct ActivationArgs {
@@ -72,7 +74,7 @@ struct ActivationArgs {
     for (const TensorView& v : {x, y}) f(v);
   }
 };
-void activate(Stream& stream, const ActivationArgs& args);
+void activate(device::Stream& stream, const ActivationArgs& args);
 struct ActivationGradArgs {
   TensorView x;         // input of the activation, or its output (slope_reads_output)
   TensorView d_y, d_x;  // may alias
@@ -82,7 +84,7 @@ struct ActivationGradArgs {
     for (const TensorView& v : {x, d_y, d_x}) f(v);
   }
 };
-void activate_grad(Stream& stream, const ActivationGradArgs& args);
+void activate_grad(device::Stream& stream, const ActivationGradArgs& args);
 
 // y = dropout(x), or the gradient of that (the same mask and scale). May alias. For heads; elsewhere it is fused.
 struct DropoutArgs {
@@ -93,6 +95,6 @@ struct DropoutArgs {
     for (const TensorView& v : {x, y}) f(v);
   }
 };
-void dropout_rows(Stream& stream, const DropoutArgs& args);
+void dropout_rows(device::Stream& stream, const DropoutArgs& args);
 
-}  // namespace brim
+}  // namespace brim::ops

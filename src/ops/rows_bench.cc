@@ -18,13 +18,16 @@
 #include "ops/rows.h"
 #include "ops/testing.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 
 double roof = 0;
 
-void report(const CpuStream& stream, const char* name, int64_t rows, int64_t H, double bytes,
+void report(const device::CpuStream& stream, const char* name, int64_t rows, int64_t H, double bytes,
             const std::function<void()>& op) {
   const bench::Timing hot = bench::measure(
                           op, [] {}, 0.15),
@@ -42,7 +45,7 @@ void check(const char* name, double actual, double expected) {
     std::printf("%s: %g, expected %g: WRONG\n", name, actual, expected);
 }
 
-void run(CpuStream& stream, int64_t T, int64_t H) {
+void run(device::CpuStream& stream, int64_t T, int64_t H) {
   const HostTensor x = random_tensor(DType::f32, {T, H}, 1), residual = random_tensor(DType::f32, {T, H}, 2),
                    y(DType::f32, {T, H});
   const HostTensor gamma = random_tensor(DType::f32, {H}, 3), beta = random_tensor(DType::f32, {H}, 4);
@@ -107,7 +110,7 @@ void run(CpuStream& stream, int64_t T, int64_t H) {
   report(stream, "embedding bf16", T, H, 1.5 * row_bytes, [&] { embedding(stream, embed); });
 }
 
-void run_optimizer(CpuStream& stream, int64_t n) {
+void run_optimizer(device::CpuStream& stream, int64_t n) {
   const HostTensor master = random_tensor(DType::f32, {n}, 1), grad = random_tensor(DType::f32, {n}, 2),
                    m = random_tensor(DType::f32, {n}, 3, 0), v = random_tensor(DType::f32, {n}, 3, 0),
                    m8(DType::u8, {n}), v8(DType::u8, {n}), copy(DType::bf16, {n});
@@ -133,16 +136,17 @@ void run_optimizer(CpuStream& stream, int64_t n) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops
 
 int main(int argc, char** argv) {
   using namespace brim;
+  using namespace brim::ops;
   const std::string only = argc == 3 && std::strcmp(argv[1], "--isa") == 0 ? argv[2] : "";
   roof = bench::copy_roof();
   std::printf("copy %.1f GB/s (read and written), one thread\n", roof * 1e-9);
-  for (const Isa isa : supported_isas()) {
-    if (only.empty() ? isa == Isa::amx : only != isa_name(isa)) continue;
-    CpuStream stream(nullptr, isa);
+  for (const device::Isa isa : device::supported_isas()) {
+    if (only.empty() ? isa == device::Isa::amx : only != isa_name(isa)) continue;
+    device::CpuStream stream(nullptr, isa);
     run(stream, 256, 768);
     run(stream, 256, 384);
     run_optimizer(stream, 1 << 18);

@@ -5,12 +5,15 @@
 #include "ops/cpu/parallel.h"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::Stream;
+
 namespace {
 
 // Calls fn(x row, y row) for every pair of rows.
 template <class Fn>
-void for_rows(const Stream& stream, const TensorView& x, const TensorView& y, Fn&& fn) {
+void for_rows(const Stream& stream, const tensor::TensorView& x, const tensor::TensorView& y, Fn&& fn) {
   parallel_pieces(stream, x.rows(), rows_per_piece(x.cols()), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) fn(cpu::row_of<float>(x, r), cpu::row_of<float>(y, r));
   });
@@ -61,9 +64,9 @@ void convert_cpu(Stream& stream, const ConvertArgs& a) {
     char* y = static_cast<char*>(a.y.data) + begin * to;
     if (a.x.dtype == a.y.dtype) {
       std::memmove(y, x, static_cast<size_t>((end - begin) * to));
-    } else if (a.y.dtype == DType::f32) {
+    } else if (a.y.dtype == tensor::DType::f32) {
       kernels.widen(x, cpu::elem_of(a.x.dtype), reinterpret_cast<float*>(y), end - begin);
-    } else if (a.x.dtype == DType::f32) {
+    } else if (a.x.dtype == tensor::DType::f32) {
       kernels.narrow(reinterpret_cast<const float*>(x), y, cpu::elem_of(a.y.dtype), end - begin);
     } else {
       convert_elements(x, a.x.dtype, y, a.y.dtype, end - begin);
@@ -159,4 +162,4 @@ void dropout_rows_cpu(Stream& stream, const DropoutArgs& a) {
   });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -4,7 +4,11 @@
 #include "ops/cuda/rows2d.cuh"
 #include "ops/kernel_table.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::CudaStream;
+using device::Stream;
+
 namespace {
 
 // ---- gather_rows: a warp copies a row ----
@@ -78,12 +82,12 @@ template <class From, int kWidth>
 void launch_convert(CudaStream& s, const ConvertArgs& a, Extent e) {
   const dim3 grid = element_grid(e, kWidth), block(kElementThreads);
   const auto* x = static_cast<const From*>(a.x.data);
-  if (a.y.dtype == DType::f8e4m3)
-    return launch<convert_fp8_kernel<From, kWidth>>(s, grid, block, x, static_cast<uint8_t*>(a.y.data),
-                                                    a.scale.as<float>(), e);
+  if (a.y.dtype == tensor::DType::f8e4m3)
+    return device::launch<convert_fp8_kernel<From, kWidth>>(s, grid, block, x, static_cast<uint8_t*>(a.y.data),
+                                                            a.scale.as<float>(), e);
   dispatch_elem(a.y.dtype, [&](auto tag) {
     using To = typename decltype(tag)::type;
-    launch<convert_kernel<From, To, kWidth>>(s, grid, block, x, static_cast<To*>(a.y.data), e);
+    device::launch<convert_kernel<From, To, kWidth>>(s, grid, block, x, static_cast<To*>(a.y.data), e);
   });
 }
 
@@ -147,7 +151,7 @@ void gather_rows_cuda(Stream& stream, const GatherRowsArgs& a) {
                   x_step = a.x.ld() * size, y_step = a.y.ld() * size;
     const auto at = reinterpret_cast<uintptr_t>(a.x.data) | reinterpret_cast<uintptr_t>(a.y.data) |
                     static_cast<uintptr_t>(row_bytes | x_step | y_step);
-    const dim3 grid(blocks_for(B, 8)), block(256);
+    const dim3 grid(device::blocks_for(B, 8)), block(256);
     const auto* x = static_cast<const char*>(a.x.data);
     auto* y = static_cast<char*>(a.y.data);
     const auto* rows = a.rows.as<int32_t>();
@@ -165,9 +169,10 @@ void pool_mean_cuda(Stream& stream, const PoolMeanArgs& a) {
     dispatch_elem(a.x.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
       const int64_t H = a.x.cols();
-      launch<pool_mean_kernel<Elem>>(s, dim3(static_cast<unsigned>(a.batch.B), blocks_for(H, 128)), dim3(128),
-                                     static_cast<const Elem*>(a.x.data), a.x.ld(), a.batch.starts.as<int32_t>(),
-                                     a.y.as<float>(), a.y.ld(), static_cast<int>(H));
+      device::launch<pool_mean_kernel<Elem>>(s, dim3(static_cast<unsigned>(a.batch.B), device::blocks_for(H, 128)),
+                                             dim3(128), static_cast<const Elem*>(a.x.data), a.x.ld(),
+                                             a.batch.starts.as<int32_t>(), a.y.as<float>(), a.y.ld(),
+                                             static_cast<int>(H));
     });
   });
 }
@@ -176,13 +181,13 @@ void softmax_cuda(Stream& stream, const SoftmaxArgs& a) {
   cuda_op(stream, "softmax", [&](CudaStream& s) {
     dispatch_elem(a.x.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      const dim3 grid(blocks_for(a.x.rows(), 4)), block(128);
+      const dim3 grid(device::blocks_for(a.x.rows(), 4)), block(128);
       const auto* x = static_cast<const Elem*>(a.x.data);
       const int rows = static_cast<int>(a.x.rows()), K = static_cast<int>(a.x.cols());
       if (a.sigmoid)
-        launch<softmax_kernel<Elem, true>>(s, grid, block, x, a.x.ld(), a.y.as<float>(), a.y.ld(), rows, K);
+        device::launch<softmax_kernel<Elem, true>>(s, grid, block, x, a.x.ld(), a.y.as<float>(), a.y.ld(), rows, K);
       else
-        launch<softmax_kernel<Elem, false>>(s, grid, block, x, a.x.ld(), a.y.as<float>(), a.y.ld(), rows, K);
+        device::launch<softmax_kernel<Elem, false>>(s, grid, block, x, a.x.ld(), a.y.as<float>(), a.y.ld(), rows, K);
     });
   });
 }
@@ -210,11 +215,11 @@ void activate_cuda(Stream& stream, const ActivationArgs& a) {
         const auto* x = static_cast<const Elem*>(a.x.data);
         auto* y = static_cast<Elem*>(a.y.data);
         if (all_eight_wide(e, a.x, a.y))
-          launch<activate_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), x, a.x.ld(), y,
-                                                        a.y.ld(), e);
+          device::launch<activate_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), x,
+                                                                a.x.ld(), y, a.y.ld(), e);
         else
-          launch<activate_kernel<Elem, kActivation, 1>>(s, element_grid(e, 1), dim3(kElementThreads), x, a.x.ld(), y,
-                                                        a.y.ld(), e);
+          device::launch<activate_kernel<Elem, kActivation, 1>>(s, element_grid(e, 1), dim3(kElementThreads), x,
+                                                                a.x.ld(), y, a.y.ld(), e);
       });
     });
   });
@@ -230,11 +235,11 @@ void activate_grad_cuda(Stream& stream, const ActivationGradArgs& a) {
         const auto *x = static_cast<const Elem*>(a.x.data), *d_y = static_cast<const Elem*>(a.d_y.data);
         auto* d_x = static_cast<Elem*>(a.d_x.data);
         if (all_eight_wide(e, a.x, a.d_y, a.d_x))
-          launch<activate_grad_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), x, a.x.ld(),
-                                                             d_y, a.d_y.ld(), d_x, a.d_x.ld(), e);
+          device::launch<activate_grad_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), x,
+                                                                     a.x.ld(), d_y, a.d_y.ld(), d_x, a.d_x.ld(), e);
         else
-          launch<activate_grad_kernel<Elem, kActivation, 1>>(s, element_grid(e, 1), dim3(kElementThreads), x, a.x.ld(),
-                                                             d_y, a.d_y.ld(), d_x, a.d_x.ld(), e);
+          device::launch<activate_grad_kernel<Elem, kActivation, 1>>(s, element_grid(e, 1), dim3(kElementThreads), x,
+                                                                     a.x.ld(), d_y, a.d_y.ld(), d_x, a.d_x.ld(), e);
       });
     });
   });
@@ -244,10 +249,10 @@ void scatter_rows_cuda(Stream& stream, const ScatterRowsArgs& a) {
   cuda_op(stream, "scatter_rows", [&](CudaStream& s) {
     dispatch_elem(a.d_y.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      launch<scatter_rows_kernel<Elem>>(s, dim3(blocks_for(a.rows.rows(), 8)), dim3(256),
-                                        static_cast<const Elem*>(a.d_y.data), a.d_y.ld(), a.rows.as<int32_t>(),
-                                        static_cast<Elem*>(a.d_x.data), a.d_x.ld(), static_cast<int>(a.rows.rows()),
-                                        static_cast<int>(a.d_y.cols()));
+      device::launch<scatter_rows_kernel<Elem>>(s, dim3(device::blocks_for(a.rows.rows(), 8)), dim3(256),
+                                                static_cast<const Elem*>(a.d_y.data), a.d_y.ld(), a.rows.as<int32_t>(),
+                                                static_cast<Elem*>(a.d_x.data), a.d_x.ld(),
+                                                static_cast<int>(a.rows.rows()), static_cast<int>(a.d_y.cols()));
     });
   });
 }
@@ -256,11 +261,11 @@ void dropout_rows_cuda(Stream& stream, const DropoutArgs& a) {
   cuda_op(stream, "dropout_rows", [&](CudaStream& s) {
     dispatch_elem(a.x.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      launch<dropout_rows_kernel<Elem>>(s, dim3(static_cast<unsigned>(a.x.rows())), dim3(256),
-                                        static_cast<const Elem*>(a.x.data), a.x.ld(), static_cast<Elem*>(a.y.data),
-                                        a.y.ld(), static_cast<int>(a.x.cols()), dropout_mask(a.dropout));
+      device::launch<dropout_rows_kernel<Elem>>(
+          s, dim3(static_cast<unsigned>(a.x.rows())), dim3(256), static_cast<const Elem*>(a.x.data), a.x.ld(),
+          static_cast<Elem*>(a.y.data), a.y.ld(), static_cast<int>(a.x.cols()), dropout_mask(a.dropout));
     });
   });
 }
 
-}  // namespace brim
+}  // namespace brim::ops

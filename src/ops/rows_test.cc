@@ -3,9 +3,13 @@
 
 #include "ops/testing.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::CpuStream;
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 
 TEST(GatherRows, CopiesRows) {
   for_each_cpu_stream([](CpuStream& stream) {
@@ -147,7 +151,7 @@ TEST(Activate, AgreesWithFp64OverTheWholeRange) {
 }
 
 TEST(Rows, EmptyAndMismatchedViewsAreSaid) {
-  CpuStream stream(nullptr, best_isa());
+  CpuStream stream(nullptr, device::best_isa());
   const HostTensor empty(DType::f32, {0, 4}), a(DType::f32, {2, 4}), b(DType::f32, {2, 5}), i8(DType::i8, {2, 4});
   activate(stream, {.x = empty, .y = empty});
   EXPECT_THROW(activate(stream, {.x = a, .y = b}), Error);
@@ -274,4 +278,4 @@ TEST(Dropout, DropsItsShareEverywhere) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

@@ -21,7 +21,7 @@
 #include "ops/op.h"
 #include "tensor/tensor_view.h"
 
-namespace brim::testing {
+namespace brim::ops::testing {
 
 constexpr double kEps32 = 0x1p-24;  // half a unit in the last place of fp32, relative: the error of one rounding
 constexpr double kEpsBf16 = 0x1p-8, kEpsF16 = 0x1p-11;
@@ -82,8 +82,8 @@ inline double activation_roundings(Activation activation, double x) {
 class HostTensor {
  public:
   HostTensor() = default;
-  HostTensor(DType dtype, std::initializer_list<int64_t> dims, int64_t pad = 0) {
-    view_ = TensorView(nullptr, dtype, dims);
+  HostTensor(tensor::DType dtype, std::initializer_list<int64_t> dims, int64_t pad = 0) {
+    view_ = tensor::TensorView(nullptr, dtype, dims);
     if (pad > 0 && view_.rank == 2) view_.stride[0] += pad;
     const int64_t elements = view_.rank == 2 ? view_.dim[0] * view_.stride[0] : view_.elements();
     bytes_.assign(static_cast<size_t>(elements * dtype_bytes(dtype)) + 64, 0xFF);
@@ -93,8 +93,8 @@ class HostTensor {
   HostTensor(HostTensor&&) = default;
   HostTensor& operator=(HostTensor&&) = default;
 
-  const TensorView& view() const { return view_; }
-  operator const TensorView&() const { return view_; }  // NOLINT: implicit on purpose
+  const tensor::TensorView& view() const { return view_; }
+  operator const tensor::TensorView&() const { return view_; }  // NOLINT: implicit on purpose
   template <class T>
   T* as() const {
     return view_.as<T>();
@@ -104,17 +104,17 @@ class HostTensor {
   double at(int64_t row, int64_t col = 0) const {
     const int64_t i = row * view_.stride[0] + col;
     switch (view_.dtype) {
-      case DType::f16:
-        return to_float(as<f16_t>()[i]);
-      case DType::bf16:
-        return to_float(as<bf16_t>()[i]);
-      case DType::f64:
+      case tensor::DType::f16:
+        return to_float(as<tensor::f16_t>()[i]);
+      case tensor::DType::bf16:
+        return to_float(as<tensor::bf16_t>()[i]);
+      case tensor::DType::f64:
         return as<double>()[i];
-      case DType::i32:
+      case tensor::DType::i32:
         return as<int32_t>()[i];
-      case DType::u8:
+      case tensor::DType::u8:
         return as<uint8_t>()[i];
-      case DType::i8:
+      case tensor::DType::i8:
         return as<int8_t>()[i];
       default:
         return as<float>()[i];
@@ -123,16 +123,16 @@ class HostTensor {
   void set(int64_t row, int64_t col, double value) const {
     const int64_t i = row * view_.stride[0] + col;
     switch (view_.dtype) {
-      case DType::f16:
-        as<f16_t>()[i] = to_f16(static_cast<float>(value));
+      case tensor::DType::f16:
+        as<tensor::f16_t>()[i] = tensor::to_f16(static_cast<float>(value));
         break;
-      case DType::bf16:
-        as<bf16_t>()[i] = to_bf16(static_cast<float>(value));
+      case tensor::DType::bf16:
+        as<tensor::bf16_t>()[i] = tensor::to_bf16(static_cast<float>(value));
         break;
-      case DType::f64:
+      case tensor::DType::f64:
         as<double>()[i] = value;
         break;
-      case DType::i32:
+      case tensor::DType::i32:
         as<int32_t>()[i] = static_cast<int32_t>(value);
         break;
       default:
@@ -158,12 +158,12 @@ class HostTensor {
 
  private:
   std::vector<uint8_t> bytes_;
-  TensorView view_;
+  tensor::TensorView view_;
 };
 
 // Normal values around `mean`.
-inline HostTensor random_tensor(DType dtype, std::initializer_list<int64_t> dims, uint64_t seed, double scale = 1,
-                                double mean = 0, int64_t pad = 0) {
+inline HostTensor random_tensor(tensor::DType dtype, std::initializer_list<int64_t> dims, uint64_t seed,
+                                double scale = 1, double mean = 0, int64_t pad = 0) {
   HostTensor t(dtype, dims, pad);
   std::mt19937_64 generator(seed);
   std::normal_distribution<double> normal(mean, scale);
@@ -173,16 +173,16 @@ inline HostTensor random_tensor(DType dtype, std::initializer_list<int64_t> dims
 }
 
 inline HostTensor int_tensor(const std::vector<int32_t>& values) {
-  HostTensor t(DType::i32, {static_cast<int64_t>(values.size())});
+  HostTensor t(tensor::DType::i32, {static_cast<int64_t>(values.size())});
   for (size_t i = 0; i < values.size(); ++i) t.as<int32_t>()[i] = values[i];
   return t;
 }
 inline HostTensor long_tensor(const std::vector<int64_t>& values) {
-  HostTensor t(DType::i64, {static_cast<int64_t>(values.size())});
+  HostTensor t(tensor::DType::i64, {static_cast<int64_t>(values.size())});
   std::copy(values.begin(), values.end(), t.as<int64_t>());
   return t;
 }
-inline HostTensor bytes_tensor(int64_t bytes) { return HostTensor(DType::u8, {bytes}); }
+inline HostTensor bytes_tensor(int64_t bytes) { return HostTensor(tensor::DType::u8, {bytes}); }
 
 // How far an actual value may be from the expected one: tolerance(i) for element i.
 using Tolerance = std::function<double(size_t)>;
@@ -239,10 +239,10 @@ inline ::testing::AssertionResult same_bits(const HostTensor& a, const HostTenso
 // Calls fn(stream) for every instruction set of this machine, without a pool and with pools of two and three threads.
 template <class Fn>
 void for_each_cpu_stream(Fn&& fn) {
-  for (const Isa isa : supported_isas())
+  for (const device::Isa isa : device::supported_isas())
     for (const int threads : {0, 2, 3}) {
       std::unique_ptr<ThreadPool> pool = threads == 0 ? nullptr : std::make_unique<ThreadPool>(threads);
-      CpuStream stream(pool.get(), isa);
+      device::CpuStream stream(pool.get(), isa);
       SCOPED_TRACE(std::string(isa_name(isa)) + ", " + std::to_string(threads) + " pool threads");
       fn(stream);
     }
@@ -278,13 +278,13 @@ inline std::vector<double> finite_differences(std::vector<double>& x, const std:
 // Runs fn(stream) -> std::vector<HostTensor> with none, two, three and five pool threads: the same bits every time.
 template <class Fn>
 void expect_same_bits_for_all_thread_counts(Fn&& fn) {
-  for (const Isa isa : supported_isas()) {
+  for (const device::Isa isa : device::supported_isas()) {
     SCOPED_TRACE(isa_name(isa));
-    CpuStream alone(nullptr, isa);
+    device::CpuStream alone(nullptr, isa);
     const std::vector<HostTensor> want = fn(alone);
     for (const int threads : {2, 3, 5}) {
       ThreadPool pool(threads);
-      CpuStream stream(&pool, isa);
+      device::CpuStream stream(&pool, isa);
       const std::vector<HostTensor> got = fn(stream);
       for (size_t i = 0; i < want.size(); ++i)
         EXPECT_TRUE(same_bits(got[i], want[i])) << "result " << i << ", " << threads << " threads";
@@ -304,4 +304,4 @@ inline double dropout_factor(const Dropout& d, int64_t row, int64_t column) {
   return !d.on() ? 1.0 : dropout_kept(d, row, column) ? 1 / (1 - static_cast<double>(d.probability)) : 0.0;
 }
 
-}  // namespace brim::testing
+}  // namespace brim::ops::testing

@@ -2,7 +2,7 @@
 // The comparators themselves: pairs known to be wrong, of every sign and kind, must be refused.
 #include "ops/testing.h"
 
-namespace brim::testing {
+namespace brim::ops::testing {
 namespace {
 
 TEST(Comparator, RefusesKnownBadPairs) {
@@ -27,16 +27,17 @@ TEST(Comparator, AcceptsWithinTolerance) {
 }
 
 TEST(Comparator, SameBitsSeesOneBit) {
-  HostTensor a = random_tensor(DType::f32, {3, 5}, 1), b = random_tensor(DType::f32, {3, 5}, 1, 1, 0, 2);
+  HostTensor a = random_tensor(tensor::DType::f32, {3, 5}, 1),
+             b = random_tensor(tensor::DType::f32, {3, 5}, 1, 1, 0, 2);
   EXPECT_TRUE(same_bits(a, b));
   b.as<float>()[b.view().ld() * 2 + 4] = std::nextafter(b.as<float>()[b.view().ld() * 2 + 4], 100.0f);
   EXPECT_FALSE(same_bits(a, b));
 }
 
 TEST(HostTensor, StartsPoisoned) {
-  const HostTensor t(DType::f32, {2, 3});
+  const HostTensor t(tensor::DType::f32, {2, 3});
   for (const double v : t.values()) EXPECT_TRUE(std::isnan(v));
 }
 
 }  // namespace
-}  // namespace brim::testing
+}  // namespace brim::ops::testing

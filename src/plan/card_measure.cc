@@ -31,7 +31,14 @@
 
 extern char** environ;
 
-namespace brim {
+namespace brim::plan {
+
+using device::Device;
+using device::Stream;
+using ops::Precision;
+using tensor::DType;
+using tensor::TensorView;
+
 namespace {
 
 constexpr int kVersion = 1;               // of the kept file: what it says and how it was measured
@@ -51,18 +58,18 @@ std::string build_name() {
 }
 
 // "580.159.04" where the kernel knows it; WSL2 does not.
-std::string driver_name(const CudaInfo& info) {
+std::string driver_name(const device::CudaInfo& info) {
   std::ifstream file("/sys/module/nvidia/version");
   std::string version;
   return file >> version ? version : std::to_string(info.driver_version);
 }
 
-CardKey key_of(const CudaInfo& info, Precision precision) {
+CardKey key_of(const device::CudaInfo& info, Precision precision) {
   return {info.name, driver_name(info), build_name(), info.runtime_version, precision};
 }
 
-DeviceBuffer measuring_block(Device& device, int64_t bytes) {
-  return Ledger::allocate(device, nullptr, Tag::workspace, "measuring", bytes);
+device::DeviceBuffer measuring_block(Device& device, int64_t bytes) {
+  return memory::Ledger::allocate(device, nullptr, memory::Tag::workspace, "measuring", bytes);
 }
 
 // Matrices of one measurement; freed with it.
@@ -84,7 +91,7 @@ class Matrices {
   TensorView normal(DType type, int64_t rows, int64_t cols) {
     if (type == DType::f8e4m3) {
       const TensorView wide = normal(DType::bf16, rows, cols), narrow = raw(type, rows, cols);
-      convert(stream_, {.x = wide, .y = narrow, .scale = one()});
+      ops::convert(stream_, {.x = wide, .y = narrow, .scale = one()});
       return narrow;
     }
     const TensorView v = raw(type, rows, cols);
@@ -110,7 +117,7 @@ class Matrices {
   Device& device_;
   Stream& stream_;
   std::vector<float> pattern_;
-  std::vector<DeviceBuffer> buffers_;
+  std::vector<device::DeviceBuffer> buffers_;
   TensorView one_;
 };
 
@@ -134,11 +141,11 @@ double seconds_of(Device& device, Stream& stream, const std::function<void()>& c
 
 // One product y = x wᵀ, with what a model adds to it, and its gradients where the precision trains.
 struct TrialProduct {
-  LinearArgs forward;
-  LinearGradArgs backward;
+  ops::LinearArgs forward;
+  ops::LinearGradArgs backward;
 
   TrialProduct(Matrices& m, Stream& stream, Precision precision, int64_t T, int64_t N, int64_t K) {
-    const DType type = activation_type(precision, DeviceKind::cuda);
+    const DType type = model::activation_type(precision, device::DeviceKind::cuda);
     const DType stored = precision == Precision::fp8 ? DType::f8e4m3 : type;
     forward.x = m.normal(stored, T, K);
     forward.w = {.N = N, .K = K, .precision = precision, .data = m.normal(stored, N, K)};
@@ -147,7 +154,7 @@ struct TrialProduct {
       forward.w.scale = m.one();
     }
     forward.y = m.raw(type, T, N);
-    forward.scratch = m.raw(DType::u8, 1, kCudaLinearScratchBytes).reshape({kCudaLinearScratchBytes});
+    forward.scratch = m.raw(DType::u8, 1, ops::kCudaLinearScratchBytes).reshape({ops::kCudaLinearScratchBytes});
     if (precision == Precision::fp8) return;
     const int64_t scratch = linear_grad_scratch_bytes(stream, T, N, K, precision, 1);
     backward.x = forward.x;
@@ -166,7 +173,7 @@ struct TrialProduct {
 void load_kernels(Device& device, Stream& stream, Precision precision, int64_t quarter) {
   for (const auto& [N, K] : {std::pair<int64_t, int64_t>{768, 768}, {3072, 768}, {768, 3072}, {1024, 1024}, {384, 384}})
     for (const int64_t T : {16, 64, 256, 1024, 4096, 16384}) {
-      if (16 * (T * (N + K) + N * K) + 2 * kCudaLinearScratchBytes > quarter) continue;
+      if (16 * (T * (N + K) + N * K) + 2 * ops::kCudaLinearScratchBytes > quarter) continue;
       Matrices matrices(device, stream);
       TrialProduct product(matrices, stream, precision, T, N, K);
       linear(stream, product.forward);
@@ -177,11 +184,11 @@ void load_kernels(Device& device, Stream& stream, Precision precision, int64_t q
 
 double product_rate(Device& device, Stream& stream, Precision precision, int64_t quarter) {
   int64_t n = kLargestMatrix;
-  while (n > 256 && 3 * 4 * n * n + kCudaLinearScratchBytes > quarter) n /= 2;
+  while (n > 256 && 3 * 4 * n * n + ops::kCudaLinearScratchBytes > quarter) n /= 2;
   Matrices m(device, stream);
-  const DType type = activation_type(precision, DeviceKind::cuda),
+  const DType type = model::activation_type(precision, device::DeviceKind::cuda),
               stored = precision == Precision::fp8 ? DType::f8e4m3 : type;
-  LinearArgs a;
+  ops::LinearArgs a;
   a.x = m.normal(stored, n, n);
   a.w = {.N = n, .K = n, .precision = precision, .data = m.normal(stored, n, n)};
   if (precision == Precision::fp8) {
@@ -189,7 +196,7 @@ double product_rate(Device& device, Stream& stream, Precision precision, int64_t
     a.w.scale = m.one();
   }
   a.y = m.raw(type, n, n);
-  a.scratch = m.raw(DType::u8, 1, kCudaLinearScratchBytes).reshape({kCudaLinearScratchBytes});
+  a.scratch = m.raw(DType::u8, 1, ops::kCudaLinearScratchBytes).reshape({ops::kCudaLinearScratchBytes});
   if (can_capture(stream)) {  // a run holds graphs too
     linear(stream, a);
     stream.synchronize();
@@ -360,14 +367,15 @@ CardMeasurement measure_card(Device& device, Precision precision, int64_t limit_
   const size_t bytes = std::clamp<size_t>(static_cast<size_t>(quarter / 2), size_t{1} << 20, kLargestCopy);
   {
     const auto size = static_cast<int64_t>(bytes);
-    const DeviceBuffer from = measuring_block(device, size), to = measuring_block(device, size);
+    const device::DeviceBuffer from = measuring_block(device, size), to = measuring_block(device, size);
     stream->fill_zero(from.data(), bytes);
     m.bandwidth = 2 * static_cast<double>(bytes) /
                   seconds_of(device, *stream, [&] { stream->copy(to.data(), from.data(), bytes); });
   }
   {
     const size_t part = std::min<size_t>(bytes, size_t{64} << 20);
-    const DeviceBuffer there = measuring_block(device, static_cast<int64_t>(part)), host = device.allocate_host(part);
+    const device::DeviceBuffer there = measuring_block(device, static_cast<int64_t>(part)),
+                               host = device.allocate_host(part);
     std::memset(host.data(), 1, part);
     m.host_bandwidth =
         static_cast<double>(part) / seconds_of(device, *stream, [&] { stream->copy(there.data(), host.data(), part); });
@@ -417,7 +425,7 @@ void set_measuring_program(const std::filesystem::path& program) { measuring_pro
 
 DeviceProfile measured_profile(Device& device, Precision precision, int64_t limit_bytes) {
   DeviceProfile p = local_profile(device);
-  if (device.kind() != DeviceKind::cuda || p.rate(precision) <= 0) return p;
+  if (device.kind() != device::DeviceKind::cuda || p.rate(precision) <= 0) return p;
   static std::mutex mutex;
   static std::vector<CardKey> failed;  // once is enough: a server that opens ten models need not wait ten times
   const std::lock_guard lock(mutex);
@@ -446,7 +454,7 @@ DeviceProfile measured_profile(Device& device, Precision precision, int64_t limi
 bool found_larger_context(Device& device, Precision precision, int64_t planned_bytes, int64_t held_bytes,
                           std::string_view then) {
   const int64_t context = held_bytes - device.allocated_bytes();
-  if (device.kind() != DeviceKind::cuda || held_bytes < 0 || context <= planned_bytes) return false;
+  if (device.kind() != device::DeviceKind::cuda || held_bytes < 0 || context <= planned_bytes) return false;
   log_info("{}: driver and libraries hold {}, {} were planned; {}", device.name(), format_bytes(context),
            format_bytes(planned_bytes), then);
   const CardKey key = key_of(cuda_info(device), precision);
@@ -457,4 +465,4 @@ bool found_larger_context(Device& device, Precision precision, int64_t planned_b
   return true;
 }
 
-}  // namespace brim
+}  // namespace brim::plan

@@ -12,7 +12,7 @@
 
 #include "plan/device_profile.h"
 
-namespace brim {
+namespace brim::plan {
 
 struct CardMeasurement {
   double tflops = 0;            // of a large product in that precision; 0: not measured
@@ -26,16 +26,16 @@ struct CardMeasurement {
 struct CardKey {
   std::string card, driver, build;
   int runtime = 0;
-  Precision precision = Precision::fp32;
+  ops::Precision precision = ops::Precision::fp32;
 };
 std::filesystem::path measurement_path(const CardKey& key);
 std::optional<CardMeasurement> kept_measurement(const CardKey& key);  // nothing for another version or a broken file
 void keep_measurement(const CardKey& key, const CardMeasurement& measurement);
-void apply_measurement(const CardMeasurement& measurement, Precision precision, DeviceProfile& profile);
+void apply_measurement(const CardMeasurement& measurement, ops::Precision precision, DeviceProfile& profile);
 
 // In the child: products, gradients, a graph and copies on matrices of at most a quarter of `limit_bytes`. Afterwards
 // the process holds the context that a run would hold.
-CardMeasurement measure_card(Device& device, Precision precision, int64_t limit_bytes);
+CardMeasurement measure_card(device::Device& device, ops::Precision precision, int64_t limit_bytes);
 // What the child prints, one line, before it waits for the end of its input. `own_bytes`: as NVML counts this process.
 std::string measurement_line(const CardMeasurement& rates, int64_t allocated_bytes, std::optional<int64_t> own_bytes);
 
@@ -47,10 +47,10 @@ std::optional<CardMeasurement> run_measurement(const std::vector<std::string>& c
 void set_measuring_program(const std::filesystem::path& program);
 
 // What a plan in `precision` is solved with: local_profile, and on a card what was measured, now if not before.
-DeviceProfile measured_profile(Device& device, Precision precision, int64_t limit_bytes);
+DeviceProfile measured_profile(device::Device& device, ops::Precision precision, int64_t limit_bytes);
 // Whether driver and libraries hold more than a plan counted: said, with what follows from it, and kept for the next
 // plan. `held_bytes` as NVML counts this process; negative where it is silent.
-bool found_larger_context(Device& device, Precision precision, int64_t planned_bytes, int64_t held_bytes,
+bool found_larger_context(device::Device& device, ops::Precision precision, int64_t planned_bytes, int64_t held_bytes,
                           std::string_view then);
 
-}  // namespace brim
+}  // namespace brim::plan

@@ -10,7 +10,10 @@
 #include "base/test_files.h"
 #include "device/testing.h"
 
-namespace brim {
+namespace brim::plan {
+
+using ops::Precision;
+
 namespace {
 
 class CardMeasure : public ::testing::Test {
@@ -135,11 +138,12 @@ TEST_F(CardMeasure, NoCardOfTheTableCallsItselfMeasured) {
 
 // A context that was found to be larger is kept in the card's own tests: the key asks the driver.
 TEST_F(CardMeasure, NoLargerContextIsFoundWithoutACardOrNvml) {
-  StandInCard card;
+  device::StandInCard card;
   EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, int64_t{500} << 20, "planning again"));
   EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, -1, "planning again"));
-  EXPECT_FALSE(found_larger_context(*open_cpu_device(1), Precision::fp32, 0, int64_t{1} << 30, "planning again"));
+  EXPECT_FALSE(
+      found_larger_context(*device::open_cpu_device(1), Precision::fp32, 0, int64_t{1} << 30, "planning again"));
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::plan

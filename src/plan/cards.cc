@@ -11,7 +11,7 @@
 #include "base/units.h"
 #include "plan/device_profile.h"
 
-namespace brim {
+namespace brim::plan {
 namespace {
 
 constexpr double kAttained = 0.78;      // of a data sheet's dense rate, by a large product
@@ -99,7 +99,7 @@ constexpr Sheet kSheets[] = {
 DeviceProfile profile_of(const Sheet& s) {
   DeviceProfile p;
   p.name = s.name;
-  p.kind = DeviceKind::cuda;
+  p.kind = device::DeviceKind::cuda;
   p.compute_capability = s.capability;
   p.total_bytes = s.mib << 20;
   p.tflops_fp32 = s.fp32 * kAttained;
@@ -233,7 +233,7 @@ const DeviceProfile* find_card(const std::string& device, int64_t total_bytes) {
 
 DeviceProfile card_profile(const std::string& asked, std::vector<std::string>* notes) {
   if (asked == "cpu") {
-    const auto device = open_cpu_device(0);
+    const auto device = device::open_cpu_device(0);
     return local_profile(*device);
   }
   const CardName wanted = parse_card_name(asked);
@@ -299,4 +299,4 @@ DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth, 
   return p;
 }
 
-}  // namespace brim
+}  // namespace brim::plan

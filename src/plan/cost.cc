@@ -3,7 +3,10 @@
 
 #include <algorithm>
 
-namespace brim {
+namespace brim::plan {
+
+using ops::Precision;
+
 namespace {
 
 struct Efficiency {
@@ -20,7 +23,7 @@ constexpr Efficiency kCpu = {0.90, 0.40, 1.00, 2e-6};
 // end for the one with the longest share: an eighth of it where every core has one, half a chunk of 256 tokens where
 // there are many.
 double lost_tokens(const DeviceProfile& d, double n) {
-  if (d.kind == DeviceKind::cpu) return d.threads * std::min(128.0, 8 + n / (8.0 * d.threads));
+  if (d.kind == device::DeviceKind::cpu) return d.threads * std::min(128.0, 8 + n / (8.0 * d.threads));
   return std::max(128.0, 2048.0 * d.tflops_half / 774.0);
 }
 
@@ -32,12 +35,12 @@ double attention_rate(const DeviceProfile& d, Precision p) {
 
 }  // namespace
 
-PassCost::PassCost(const OpTotals& small, int64_t small_tokens, const OpTotals& large, int64_t large_tokens,
-                   double recorded_length, double typical_length) {
+PassCost::PassCost(const model::OpTotals& small, int64_t small_tokens, const model::OpTotals& large,
+                   int64_t large_tokens, double recorded_length, double typical_length) {
   const auto n1 = static_cast<double>(small_tokens), n2 = static_cast<double>(large_tokens);
   for (const auto& [name, b] : large) {
     const auto it = small.find(name);
-    const LifetimeRecorder::OpTotal a = it == small.end() ? LifetimeRecorder::OpTotal{} : it->second;
+    const memory::LifetimeRecorder::OpTotal a = it == small.end() ? memory::LifetimeRecorder::OpTotal{} : it->second;
     Line line;
     line.calls = static_cast<double>(b.calls);
     if (small_tokens == large_tokens) {
@@ -55,7 +58,7 @@ PassCost::PassCost(const OpTotals& small, int64_t small_tokens, const OpTotals& 
 }
 
 double PassCost::seconds(const DeviceProfile& d, Precision precision, int64_t tokens) const {
-  const Efficiency& e = d.kind == DeviceKind::cpu ? kCpu : kCuda;
+  const Efficiency& e = d.kind == device::DeviceKind::cpu ? kCpu : kCuda;
   const auto n = static_cast<double>(tokens);
   const double full = n / (n + lost_tokens(d, n));
   double seconds = 0;
@@ -79,4 +82,4 @@ double optimizer_seconds(const DeviceProfile& d, int64_t elements, int64_t momen
   return std::max(bytes / d.bandwidth, moments_on_host ? static_cast<double>(moment_bytes) / d.host_bandwidth : 0);
 }
 
-}  // namespace brim
+}  // namespace brim::plan

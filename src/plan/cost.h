@@ -8,7 +8,7 @@
 #include "model/forward_runner.h"
 #include "plan/device_profile.h"
 
-namespace brim {
+namespace brim::plan {
 
 class PassCost {
  public:
@@ -16,9 +16,9 @@ class PassCost {
   // Work by op as recorded for two batches of `small_tokens` and `large_tokens`. If both are the same, work is taken to
   // be proportional. Attention was recorded for sequences of `recorded_length` tokens and is wanted for
   // `typical_length`.
-  PassCost(const OpTotals& small, int64_t small_tokens, const OpTotals& large, int64_t large_tokens,
+  PassCost(const model::OpTotals& small, int64_t small_tokens, const model::OpTotals& large, int64_t large_tokens,
            double recorded_length, double typical_length);
-  double seconds(const DeviceProfile& device, Precision precision, int64_t tokens) const;
+  double seconds(const DeviceProfile& device, ops::Precision precision, int64_t tokens) const;
 
  private:
   struct Line {
@@ -33,4 +33,4 @@ class PassCost {
 double optimizer_seconds(const DeviceProfile& device, int64_t elements, int64_t moment_bytes, int64_t copy_bytes,
                          bool moments_on_host);
 
-}  // namespace brim
+}  // namespace brim::plan

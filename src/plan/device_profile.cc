@@ -17,7 +17,12 @@
 #include "memory/ledger.h"
 #include "plan/profile_json.h"
 
-namespace brim {
+namespace brim::plan {
+
+using device::DeviceBuffer;
+using device::DeviceKind;
+using device::Isa;
+using ops::Precision;
 
 int64_t DeviceProfile::rounding_bytes() const {
   return kind == DeviceKind::cpu ? 0 : std::min(kRoundingBytes, context_bytes);
@@ -69,10 +74,10 @@ void keep(const std::filesystem::path& path, const std::string& text) {
     fail(ErrorCode::cannot_write, "{}: cannot write: {}", path.string(), why);
 }
 
-DeviceProfile local_cpu(Device& device) {
+DeviceProfile local_cpu(device::Device& device) {
   const auto stream = device.make_stream();
-  const ThreadPool* pool = static_cast<CpuStream&>(*stream).pool();
-  DeviceProfile p = estimated_cpu(best_isa(), pool != nullptr ? pool->size() : 1, device.memory().total_bytes);
+  const ThreadPool* pool = static_cast<device::CpuStream&>(*stream).pool();
+  DeviceProfile p = estimated_cpu(device::best_isa(), pool != nullptr ? pool->size() : 1, device.memory().total_bytes);
   p.name = device.name();
   // What a run holds beside weights, arenas and tokenizer: the program and its libraries (6 MiB), rows between reader
   // and writer (16 MiB at most where no row is long), each thread's stack and heap.
@@ -81,8 +86,8 @@ DeviceProfile local_cpu(Device& device) {
 }
 
 #if BRIM_WITH_CUDA
-DeviceProfile local_card(Device& device) {
-  const CudaInfo& info = cuda_info(device);
+DeviceProfile local_card(device::Device& device) {
+  const device::CudaInfo& info = cuda_info(device);
   DeviceProfile p;
   if (const DeviceProfile* card = find_card(device.name(), info.memory_bytes)) {
     p = *card;
@@ -148,7 +153,7 @@ DeviceProfile estimated_cpu(Isa isa, int threads, int64_t total_bytes) {
   return p;
 }
 
-DeviceProfile local_profile(Device& device) {
+DeviceProfile local_profile(device::Device& device) {
   if (device.kind() == DeviceKind::cpu) {
     DeviceProfile p = local_cpu(device);
     const auto path = profile_path(p.name);
@@ -180,17 +185,17 @@ std::filesystem::path profile_path(const std::string& device_name) {
   return cache_dir() / "profile" / (file_name(device_name) + ".json");
 }
 
-DeviceProfile measure_cpu(Device& device) {
-  BRIM_CHECK(device.kind() == DeviceKind::cpu, "measure_cpu on a {} device", device_kind_name(device.kind()));
+DeviceProfile measure_cpu(device::Device& device) {
+  BRIM_CHECK(device.kind() == DeviceKind::cpu, "measure_cpu on a {} device", device::device_kind_name(device.kind()));
   DeviceProfile p = local_cpu(device);
   const auto stream = device.make_stream();
-  ThreadPool* pool = static_cast<CpuStream&>(*stream).pool();
+  ThreadPool* pool = static_cast<device::CpuStream&>(*stream).pool();
   const int64_t T = 512 * p.threads, N = 1024, K = 1024;
   const auto block = [&](int64_t bytes) {
-    return Ledger::allocate(device, nullptr, Tag::workspace, "measuring", bytes);
+    return memory::Ledger::allocate(device, nullptr, memory::Tag::workspace, "measuring", bytes);
   };
   const auto f32 = [](DeviceBuffer& b, int64_t rows, int64_t cols) {
-    return TensorView(b.data(), DType::f32, {rows, cols});
+    return tensor::TensorView(b.data(), tensor::DType::f32, {rows, cols});
   };
   DeviceBuffer x = block(T * K * 4), y = block(T * N * 4), w = block(N * K * 4);
   for (int64_t i = 0; i < T * K; ++i) static_cast<float*>(x.data())[i] = static_cast<float>(i % 17) * 0.01f;
@@ -201,16 +206,16 @@ DeviceProfile measure_cpu(Device& device) {
     linear_pack(f32(w, N, K), {}, precision, p.isa, packed.data(), static_cast<float*>(scale.data()));
     const int64_t scratch_bytes = linear_scratch_bytes(*stream, T, N, K, precision, p.threads);
     DeviceBuffer scratch = block(scratch_bytes);
-    LinearArgs a;
+    ops::LinearArgs a;
     a.x = f32(x, T, K);
     a.y = f32(y, T, N);
     a.w.N = N;
     a.w.K = K;
     a.w.precision = precision;
     a.w.isa = p.isa;
-    a.w.data = TensorView(packed.data(), DType::u8, {static_cast<int64_t>(packed.bytes())});
-    if (precision == Precision::int8) a.w.scale = TensorView(scale.data(), DType::f32, {N});
-    if (scratch_bytes > 0) a.scratch = TensorView(scratch.data(), DType::u8, {scratch_bytes});
+    a.w.data = tensor::TensorView(packed.data(), tensor::DType::u8, {static_cast<int64_t>(packed.bytes())});
+    if (precision == Precision::int8) a.w.scale = tensor::TensorView(scale.data(), tensor::DType::f32, {N});
+    if (scratch_bytes > 0) a.scratch = tensor::TensorView(scratch.data(), tensor::DType::u8, {scratch_bytes});
     linear(*stream, a);  // warm
     double best = 0;
     for (const auto begin = now_ns(); now_ns() - begin < 120'000'000;) {
@@ -310,4 +315,4 @@ DeviceProfile profile_from_json(const std::string& text) {
   }
 }
 
-}  // namespace brim
+}  // namespace brim::plan

@@ -10,17 +10,17 @@
 #include "device/device.h"
 #include "ops/linear.h"
 
-namespace brim {
+namespace brim::plan {
 
 // A model's blocks on a card are at most four, and a driver rounds each up by less than 2 MiB.
 constexpr int64_t kRoundingBytes = 8 << 20;
 
 struct DeviceProfile {
   std::string name;  // "h200", "cpu"
-  DeviceKind kind = DeviceKind::cpu;
-  Isa isa = Isa::generic;      // cpu
-  int threads = 1;             // cpu
-  int compute_capability = 0;  // cuda: 90 for sm_90
+  device::DeviceKind kind = device::DeviceKind::cpu;
+  device::Isa isa = device::Isa::generic;  // cpu
+  int threads = 1;                         // cpu
+  int compute_capability = 0;              // cuda: 90 for sm_90
   int64_t total_bytes = 0;
   double tflops_fp32 = 0, tflops_tf32 = 0, tflops_half = 0, tflops_fp8 = 0,
          tops_int8 = 0;       // attained by a large product; 0: not there
@@ -33,10 +33,10 @@ struct DeviceProfile {
   bool context_by_free_memory = false;  // and NVML was silent: other processes may be in it
   bool runnable = true;                 // this build has kernels for it; else it can only be planned for
 
-  int64_t rounding_bytes() const;          // of the context: what a driver may add to our blocks by rounding them up
-  double rate(Precision precision) const;  // flop/s; 0: the device does not compute in it
-  std::string precisions() const;          // "fp32, tf32, bf16"
-  const char* mfu_note() const;            // after a share of a card's rate that nobody measured: " of the data sheet"
+  int64_t rounding_bytes() const;  // of the context: what a driver may add to our blocks by rounding them up
+  double rate(ops::Precision precision) const;  // flop/s; 0: the device does not compute in it
+  std::string precisions() const;               // "fp32, tf32, bf16"
+  const char* mfu_note() const;  // after a share of a card's rate that nobody measured: " of the data sheet"
   bool operator==(const DeviceProfile&) const = default;
 };
 
@@ -56,14 +56,14 @@ DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth,
 int64_t estimated_context_bytes(int compute_capability);
 
 // An opened device: the table's figures where the name is known; a CPU's kept measurement where there is one.
-DeviceProfile local_profile(Device& device);
+DeviceProfile local_profile(device::Device& device);
 // What a CPU of that kind does roughly.
-DeviceProfile estimated_cpu(Isa isa, int threads, int64_t total_bytes);
+DeviceProfile estimated_cpu(device::Isa isa, int threads, int64_t total_bytes);
 // Times large products and copies on the CPU for about half a second; keeps the answer under profile_path().
-DeviceProfile measure_cpu(Device& device);
+DeviceProfile measure_cpu(device::Device& device);
 std::filesystem::path profile_path(const std::string& device_name);
 
 std::string to_json(const DeviceProfile& profile);
 DeviceProfile profile_from_json(const std::string& json);  // throws bad_data
 
-}  // namespace brim
+}  // namespace brim::plan

@@ -22,7 +22,15 @@
 #include "model/weights.h"
 #include "plan/cost.h"
 
-namespace brim {
+namespace brim::plan {
+
+using device::DeviceKind;
+using memory::Tag;
+using model::Moments;
+using model::Optimizer;
+using model::Recompute;
+using ops::Precision;
+
 namespace {
 
 constexpr int kScoreStagingSlots = 3, kTrainStagingSlots = 3;
@@ -82,7 +90,7 @@ class Solver {
   // A batch of exactly that size, recorded.
   struct Sized {
     Plan plan;
-    OpTotals ops;
+    model::OpTotals ops;
   };
   Sized size(const Way& way, int64_t tokens) const {
     Sized s;
@@ -94,27 +102,27 @@ class Solver {
     p.limit_bytes = r_.limit_bytes;
     p.max_length = r_.max_length;
     p.token_budget = tokens;
-    p.max_sequences = most_sequences(tokens);
+    p.max_sequences = model::most_sequences(tokens);
     p.recompute = way.level;
     p.optimizer = way.optimizer;
     p.moments_on_host = way.moments == Moments::host;
     p.bytes[Tag::context] = p.peak_bytes = r_.device.context_bytes;
     if (r_.task == Task::score) {
       p.staging_depth = cpu_ ? 1 : kScoreStagingSlots;
-      const ForwardPlan f = forward(p.limits(), r_.output);
+      const model::ForwardPlan f = forward(p.limits(), r_.output);
       p.add(Tag::weights, "model", weights_);
       p.add(Tag::weights, "embedding tables, mapped", r_.mapped_bytes);
       p.add(f.arena_tags(), "forward pass");
       p.add(Tag::activations, "loading", std::max<int64_t>(0, r_.load_bytes - f.arena_bytes()));
       if (!cpu_) {
         p.add(Tag::staging, "batches in flight", p.staging_depth * staged_batch_bytes(p.limits()));
-        p.add(Tag::graphs, "small batches", kSmallBatchBytes);
+        p.add(Tag::graphs, "small batches", model::kSmallBatchBytes);
       }
       s.ops = f.ops;
     } else {
       p.staging_depth = kTrainStagingSlots;
-      const TrainPassPlan pass = plan_train_pass(r_.shape, r_.precision, way.level, r_.device.kind, r_.device.isa,
-                                                 r_.device.threads, p.limits());
+      const model::TrainPassPlan pass = plan_train_pass(r_.shape, r_.precision, way.level, r_.device.kind,
+                                                        r_.device.isa, r_.device.threads, p.limits());
       p.add(train_state_bytes(r_.shape, r_.precision, way.optimizer, way.moments, r_.device.kind, r_.device.isa),
             "training state");
       p.add(pass.placement.at_peak, "training pass");
@@ -169,9 +177,9 @@ class Solver {
   PassCost cpu_forward_cost() const {
     constexpr int64_t kFew = 24, kMore = 48;
     const auto ops = [&](int64_t tokens) {
-      return forward({tokens, most_sequences(tokens), std::min(tokens, r_.max_length)}, r_.output).ops;
+      return forward({tokens, model::most_sequences(tokens), std::min(tokens, r_.max_length)}, r_.output).ops;
     };
-    return PassCost(ops(kFew), kFew, ops(kMore), kMore, static_cast<double>(kFew / most_sequences(kFew)),
+    return PassCost(ops(kFew), kFew, ops(kMore), kMore, static_cast<double>(kFew / model::most_sequences(kFew)),
                     static_cast<double>(typical_));
   }
 
@@ -181,7 +189,7 @@ class Solver {
     if (r_.task == Task::score) return {seconds(tokens), static_cast<double>(tokens)};
     const int64_t batch = r_.global_batch_tokens > 0 ? r_.global_batch_tokens : tokens;
     const int64_t whole = batch / tokens, rest = batch % tokens;
-    const TagBytes& bytes = c.small.plan.bytes;
+    const memory::TagBytes& bytes = c.small.plan.bytes;
     const bool on_host = c.way.moments == Moments::host;
     const double update = optimizer_seconds(r_.device, elements_, on_host ? 8 * elements_ : bytes[Tag::optimizer],
                                             bytes[Tag::weights], on_host);
@@ -232,7 +240,7 @@ class Solver {
   int64_t typical() const { return typical_; }
 
  private:
-  ForwardPlan forward(BatchLimits limits, Output output) const {
+  model::ForwardPlan forward(model::BatchLimits limits, model::Output output) const {
     return plan_forward(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.device.threads, limits, output);
   }
 
@@ -445,7 +453,7 @@ const char* part_words(Tag tag, DeviceKind kind) {
   const Plan smallest = smallest_plan(r);
   std::string table;
   Tag largest = Tag::weights;
-  for (int t = 0; t < kTagCount; ++t) {
+  for (int t = 0; t < memory::kTagCount; ++t) {
     const auto tag = static_cast<Tag>(t);
     if (smallest.bytes[tag] == 0) continue;
     table += fmt::format("\n  {:<12} {:>12}", tag_name(tag), format_bytes(smallest.bytes[tag]));
@@ -493,13 +501,13 @@ const char* part_words(Tag tag, DeviceKind kind) {
 
 void add_host_memory(PlanRequest& r, const std::filesystem::path& dir) {
   if (r.device.kind != DeviceKind::cpu) return;
-  const ModelShape& s = r.shape;
+  const model::ModelShape& s = r.shape;
   if (r.task == Task::train) {
     r.load_bytes = 4 * slab_layout(s).elements();  // all parameters once more, until the state has them
   } else {
-    TableHome tables = table_home(s, r.device.kind);
+    model::TableHome tables = table_home(s, r.device.kind);
     try {
-      tables = table_home(*WeightSource::open(dir), s, r.device.kind);
+      tables = table_home(*hub::WeightSource::open(dir), s, r.device.kind);
     } catch (const Error&) {  // a config alone is enough to plan
     }
     r.tables_in_slab = tables.in_slab;
@@ -508,7 +516,7 @@ void add_host_memory(PlanRequest& r, const std::filesystem::path& dir) {
   }
   // Measured on BERT's, RoBERTa's and SentencePiece's: vocabulary, tries and caches take up to three times the files.
   int64_t largest = 0;
-  for (const auto& file : tokenizer_files(dir)) {
+  for (const auto& file : hub::tokenizer_files(dir)) {
     std::error_code ec;
     const auto bytes = std::filesystem::file_size(file, ec);
     if (!ec) largest = std::max(largest, static_cast<int64_t>(bytes));
@@ -593,7 +601,7 @@ MemoryLimit MemoryLimit::read(std::string_view given) {
   return limit;
 }
 
-int64_t MemoryLimit::on(MemoryInfo memory, const std::string& device, const LimitOrigin& origin) const {
+int64_t MemoryLimit::on(device::MemoryInfo memory, const std::string& device, const LimitOrigin& origin) const {
   if (percent > 0) return static_cast<int64_t>(static_cast<double>(memory.total_bytes) * percent / 100);
   if (bytes == 0) return memory.free_bytes - memory.free_bytes / 20;
   if (memory.total_bytes > 0 && bytes > memory.total_bytes)
@@ -602,8 +610,8 @@ int64_t MemoryLimit::on(MemoryInfo memory, const std::string& device, const Limi
   return bytes;
 }
 
-int64_t MemoryLimit::resolve(std::string_view text, MemoryInfo memory, const std::string& device) {
+int64_t MemoryLimit::resolve(std::string_view text, device::MemoryInfo memory, const std::string& device) {
   return read_setting("memory_limit", text, read).on(memory, device);
 }
 
-}  // namespace brim
+}  // namespace brim::plan

@@ -18,7 +18,7 @@
 #include "ops/gemm_tuner.h"
 #include "plan/device_profile.h"
 
-namespace brim {
+namespace brim::plan {
 
 // Where a limit was written, for messages: by the caller, or in a file of settings.
 struct LimitOrigin {
@@ -39,24 +39,24 @@ struct MemoryLimit {
   // number without a unit is a BadValue.
   static MemoryLimit read(std::string_view text);
   // More than `device` has is a usage error.
-  int64_t on(MemoryInfo memory, const std::string& device = "the device", const LimitOrigin& origin = {}) const;
+  int64_t on(device::MemoryInfo memory, const std::string& device = "the device", const LimitOrigin& origin = {}) const;
   // `memory_limit` as a caller gave it, on a device.
-  static int64_t resolve(std::string_view text, MemoryInfo memory, const std::string& device = "the device");
+  static int64_t resolve(std::string_view text, device::MemoryInfo memory, const std::string& device = "the device");
 };
 
 enum class Task : uint8_t { score, train };
 const char* task_name(Task task);
 
 struct PlanRequest {
-  ModelShape shape;
+  model::ModelShape shape;
   Task task = Task::score;
   DeviceProfile device;
   int64_t limit_bytes = 0;
   LimitOrigin limit_origin;
   int64_t max_length = 0;      // longest sequence, special tokens included
   int64_t typical_length = 0;  // for predicting speed; 0: max_length, at most 128
-  Output output = Output::sequence_scores;
-  Precision precision = Precision::fp32;
+  model::Output output = model::Output::sequence_scores;
+  ops::Precision precision = ops::Precision::fp32;
   bool tables_in_slab = true;  // whether embedding tables are copied with the weights (on the CPU most stay mapped)
   // On the CPU the limit is for the whole process (add_host_memory):
   int64_t mapped_bytes = 0;     // embedding tables that stay mapped
@@ -64,41 +64,41 @@ struct PlanRequest {
   int64_t load_bytes = 0;       // held while the model is loaded, before there is an arena
   bool fill = false;            // take all the limit allows, not only what speed needs
   // Training only:
-  Optimizer optimizer = Optimizer::adamw;
-  bool keep_optimizer = false;         // asked for by name: never exchanged for the 8-bit one
-  std::optional<Recompute> recompute;  // empty: the planner chooses
-  std::optional<Moments> moments;      // likewise
-  int64_t global_batch_tokens = 0;     // tokens one optimizer step sees; 0: as many as are useful
-  int64_t token_budget = 0;            // above 0: this micro-batch and no other (a resumed run)
+  model::Optimizer optimizer = model::Optimizer::adamw;
+  bool keep_optimizer = false;                // asked for by name: never exchanged for the 8-bit one
+  std::optional<model::Recompute> recompute;  // empty: the planner chooses
+  std::optional<model::Moments> moments;      // likewise
+  int64_t global_batch_tokens = 0;            // tokens one optimizer step sees; 0: as many as are useful
+  int64_t token_budget = 0;                   // above 0: this micro-batch and no other (a resumed run)
 };
 
-LedgerEntry context_entry(const DeviceProfile& device);
+memory::LedgerEntry context_entry(const DeviceProfile& device);
 
 struct Plan {
   Task task = Task::score;
   DeviceProfile device;
-  Precision precision = Precision::fp32;
-  Output output = Output::sequence_scores;
+  ops::Precision precision = ops::Precision::fp32;
+  model::Output output = model::Output::sequence_scores;
   int64_t limit_bytes = 0, peak_bytes = 0;
-  std::vector<LedgerEntry> parts;  // what it reserves for itself; the context is the device's, once for all
-  TagBytes bytes;                  // parts and context by tag; sums to peak_bytes
+  std::vector<memory::LedgerEntry> parts;  // what it reserves for itself; the context is the device's, once for all
+  memory::TagBytes bytes;                  // parts and context by tag; sums to peak_bytes
   int64_t token_budget = 0, max_sequences = 0, max_length = 0;
   int staging_depth = 0;  // batches in flight
-  Recompute recompute = Recompute::none;
-  Optimizer optimizer = Optimizer::adamw;
-  bool moments_on_host = false;          // AdamW's moments pass over the bus each step
-  int64_t accumulation_steps = 1;        // micro-batches an optimizer step is made of
-  double tokens_per_second = 0;          // predicted, like step_seconds
-  double step_seconds = 0;               // one batch scored, or one optimizer step
-  std::vector<GemmChoice> gemm_choices;  // algorithms measured on this device; empty: the library's own choice
-  std::vector<std::string> notes;        // what the user must hear: numbers change, a card cannot be run
-  std::vector<std::string> why;          // the reason for each choice
-  BatchLimits limits() const { return {token_budget, max_sequences, max_length}; }
+  model::Recompute recompute = model::Recompute::none;
+  model::Optimizer optimizer = model::Optimizer::adamw;
+  bool moments_on_host = false;               // AdamW's moments pass over the bus each step
+  int64_t accumulation_steps = 1;             // micro-batches an optimizer step is made of
+  double tokens_per_second = 0;               // predicted, like step_seconds
+  double step_seconds = 0;                    // one batch scored, or one optimizer step
+  std::vector<ops::GemmChoice> gemm_choices;  // algorithms measured on this device; empty: the library's own choice
+  std::vector<std::string> notes;             // what the user must hear: numbers change, a card cannot be run
+  std::vector<std::string> why;               // the reason for each choice
+  model::BatchLimits limits() const { return {token_budget, max_sequences, max_length}; }
   // To parts, bytes and peak_bytes; a part of that tag and owner grows, or shrinks with fewer than 0.
-  void add(Tag tag, const std::string& owner, int64_t bytes);
-  void add(const TagBytes& bytes, const std::string& owner);
+  void add(memory::Tag tag, const std::string& owner, int64_t bytes);
+  void add(const memory::TagBytes& bytes, const std::string& owner);
   int64_t own_bytes() const { return peak_bytes - device.context_bytes; }  // the sum of its parts
-  std::vector<LedgerEntry> ledger() const;  // the context and the parts: sums to peak_bytes
+  std::vector<memory::LedgerEntry> ledger() const;  // the context and the parts: sums to peak_bytes
   bool operator==(const Plan& other) const;
 };
 
@@ -108,11 +108,12 @@ struct Plan {
 Plan solve(const PlanRequest& request);
 
 // What driver and libraries (on a CPU the program) hold, once for all models on the device.
-void hold_context(Ledger& ledger, const DeviceProfile& device);
+void hold_context(memory::Ledger& ledger, const DeviceProfile& device);
 // That, and the plan's parts, all or nothing; `name` says whose they are.
-PlannedMemory reserve(Ledger& ledger, const Plan& plan, const std::string& name);
+memory::PlannedMemory reserve(memory::Ledger& ledger, const Plan& plan, const std::string& name);
 // What models on one device reserve together: the context once, the parts under their names (one for each plan).
-std::vector<LedgerEntry> ledger_of(const std::vector<const Plan*>& plans, const std::vector<std::string>& names);
+std::vector<memory::LedgerEntry> ledger_of(const std::vector<const Plan*>& plans,
+                                           const std::vector<std::string>& names);
 
 int64_t planned_bytes(const std::vector<const Plan*>& plans);  // the sum of that
 
@@ -139,4 +140,4 @@ int64_t named_from_tokens(const Plan& plan, int64_t layers);
 std::string to_json(const Plan& plan);
 Plan plan_from_json(std::string_view json);  // throws bad_data
 
-}  // namespace brim
+}  // namespace brim::plan

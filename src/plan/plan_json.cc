@@ -6,7 +6,11 @@
 #include "plan/plan.h"
 #include "plan/profile_json.h"
 
-namespace brim {
+namespace brim::plan {
+
+using memory::LedgerEntry;
+using memory::Tag;
+
 namespace {
 
 constexpr const char* kOutputs[] = {"sequence_logits", "sequence_scores", "token_logits", "token_scores",
@@ -30,7 +34,7 @@ std::vector<LedgerEntry> parts_of_json(const nlohmann::ordered_json& j, const Pl
   std::vector<LedgerEntry> parts;
   const LedgerEntry context = context_entry(p.device);
   if (!j.contains("ledger")) {
-    for (int t = 0; t < kTagCount; ++t) {
+    for (int t = 0; t < memory::kTagCount; ++t) {
       const auto tag = static_cast<Tag>(t);
       const int64_t bytes = p.bytes[tag] - (tag == Tag::context ? context.bytes : 0);
       if (bytes > 0) parts.push_back({tag, tag_name(tag), bytes});
@@ -40,8 +44,8 @@ std::vector<LedgerEntry> parts_of_json(const nlohmann::ordered_json& j, const Pl
   for (const auto& e : j.at("ledger")) {
     const auto name = e.at("tag").get<std::string>();
     int t = 0;
-    while (t < kTagCount && name != tag_name(static_cast<Tag>(t))) ++t;
-    if (t == kTagCount) fail(ErrorCode::bad_data, "not a plan: tag \"{}\" is not known", name);
+    while (t < memory::kTagCount && name != tag_name(static_cast<Tag>(t))) ++t;
+    if (t == memory::kTagCount) fail(ErrorCode::bad_data, "not a plan: tag \"{}\" is not known", name);
     parts.push_back({static_cast<Tag>(t), e.at("owner").get<std::string>(), e.at("bytes").get<int64_t>()});
   }
   if (const auto own = std::find(parts.begin(), parts.end(), context); own != parts.end()) parts.erase(own);
@@ -66,7 +70,7 @@ std::string to_json(const Plan& p) {
   nlohmann::ordered_json j = {
       {"task", task_name(p.task)}, {"limit_bytes", p.limit_bytes}, {"peak_bytes", p.peak_bytes}};
   auto& bytes = j["bytes"] = nlohmann::ordered_json::object();
-  for (int t = 0; t < kTagCount; ++t) {
+  for (int t = 0; t < memory::kTagCount; ++t) {
     const auto tag = static_cast<Tag>(t);
     if (tag == Tag::token_set && p.bytes[tag] == 0) continue;  // known to a training run alone
     bytes[tag_name(tag)] = p.bytes[tag];
@@ -88,7 +92,7 @@ std::string to_json(const Plan& p) {
   j["device"] = profile_to_json(p.device);
   if (!p.gemm_choices.empty()) {
     auto& choices = j["gemm_choices"] = nlohmann::ordered_json::object();
-    for (const GemmChoice& c : p.gemm_choices) choices[c.key] = c.algorithm;
+    for (const ops::GemmChoice& c : p.gemm_choices) choices[c.key] = c.algorithm;
   }
   j["notes"] = p.notes;
   j["why"] = p.why;
@@ -104,7 +108,7 @@ Plan plan_from_json(std::string_view text) {
     p.task = known(by_name<Task>(tasks, name("task")), "task", name("task"));
     p.limit_bytes = j.at("limit_bytes").get<int64_t>();
     p.peak_bytes = j.at("peak_bytes").get<int64_t>();
-    for (int t = 0; t < kTagCount; ++t) {
+    for (int t = 0; t < memory::kTagCount; ++t) {
       const auto tag = static_cast<Tag>(t);
       if (tag == Tag::token_set && !j.at("bytes").contains(tag_name(tag))) continue;
       p.bytes[tag] = j.at("bytes").at(tag_name(tag)).get<int64_t>();
@@ -114,14 +118,14 @@ Plan plan_from_json(std::string_view text) {
     p.token_budget = j.at("token_budget").get<int64_t>();
     p.max_sequences = j.at("max_sequences").get<int64_t>();
     p.max_length = j.at("max_length").get<int64_t>();
-    p.precision = known(precision_from_name(name("precision")), "precision", name("precision"));
-    p.output = known(by_name<Output>(kOutputs, name("output")), "output", name("output"));
+    p.precision = known(ops::precision_from_name(name("precision")), "precision", name("precision"));
+    p.output = known(by_name<model::Output>(kOutputs, name("output")), "output", name("output"));
     if (!j.at("optimizer").is_null()) {
       constexpr const char* optimizers[] = {"adamw", "adamw_8bit"};
-      p.optimizer = known(by_name<Optimizer>(optimizers, name("optimizer")), "optimizer", name("optimizer"));
+      p.optimizer = known(by_name<model::Optimizer>(optimizers, name("optimizer")), "optimizer", name("optimizer"));
     }
     p.moments_on_host = j.value("moments_on_host", false);
-    p.recompute = known(recompute_from_name(name("recompute")), "recompute", name("recompute"));
+    p.recompute = known(model::recompute_from_name(name("recompute")), "recompute", name("recompute"));
     p.accumulation_steps = j.at("accumulation_steps").get<int64_t>();
     p.staging_depth = j.at("staging_depth").get<int>();
     p.tokens_per_second = j.at("tokens_per_second").get<double>();
@@ -141,4 +145,4 @@ Plan plan_from_json(std::string_view text) {
 
 bool Plan::operator==(const Plan& other) const { return to_json(*this) == to_json(other); }
 
-}  // namespace brim
+}  // namespace brim::plan

@@ -4,13 +4,16 @@
 
 #include "plan/plan.h"
 
-namespace brim {
+namespace brim::plan {
+
+using memory::LedgerEntry;
 
 LedgerEntry context_entry(const DeviceProfile& device) {
-  return {Tag::context, device.kind == DeviceKind::cpu ? "program" : "driver and libraries", device.context_bytes};
+  return {memory::Tag::context, device.kind == device::DeviceKind::cpu ? "program" : "driver and libraries",
+          device.context_bytes};
 }
 
-void Plan::add(Tag tag, const std::string& owner, int64_t more) {
+void Plan::add(memory::Tag tag, const std::string& owner, int64_t more) {
   if (more == 0) return;
   const auto part =
       std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p.tag == tag && p.owner == owner; });
@@ -22,13 +25,14 @@ void Plan::add(Tag tag, const std::string& owner, int64_t more) {
   peak_bytes += more;
 }
 
-void Plan::add(const TagBytes& more, const std::string& owner) {
-  for (int t = 0; t < kTagCount; ++t) add(static_cast<Tag>(t), owner, more[static_cast<Tag>(t)]);
+void Plan::add(const memory::TagBytes& more, const std::string& owner) {
+  for (int t = 0; t < memory::kTagCount; ++t)
+    add(static_cast<memory::Tag>(t), owner, more[static_cast<memory::Tag>(t)]);
 }
 
 std::vector<LedgerEntry> Plan::ledger() const { return ledger_of({this}, {""}); }
 
-void hold_context(Ledger& ledger, const DeviceProfile& device) {
+void hold_context(memory::Ledger& ledger, const DeviceProfile& device) {
   ledger.hold_context(context_entry(device).owner, device.context_bytes, device.rounding_bytes());
 }
 
@@ -36,7 +40,7 @@ int64_t limit_for(size_t models, int64_t limit_bytes, const DeviceProfile& devic
   return limit_bytes - (static_cast<int64_t>(std::max<size_t>(1, models)) - 1) * device.rounding_bytes();
 }
 
-PlannedMemory reserve(Ledger& ledger, const Plan& plan, const std::string& name) {
+memory::PlannedMemory reserve(memory::Ledger& ledger, const Plan& plan, const std::string& name) {
   hold_context(ledger, plan.device);
   return ledger.reserve(name, plan.parts);
 }
@@ -59,4 +63,4 @@ int64_t planned_bytes(const std::vector<const Plan*>& plans) {
   return total_bytes(ledger_of(plans, std::vector<std::string>(plans.size())));
 }
 
-}  // namespace brim
+}  // namespace brim::plan

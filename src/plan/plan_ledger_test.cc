@@ -10,12 +10,12 @@
 #include "plan/plan.h"
 #include "plan/resolve.h"
 
-namespace brim {
+namespace brim::plan {
 namespace {
 
-ModelShape small_model(int64_t layers) {
-  ModelShape s;
-  s.family = Family::bert;
+model::ModelShape small_model(int64_t layers) {
+  model::ModelShape s;
+  s.family = hub::Family::bert;
   s.layers = layers;
   s.hidden = 384;
   s.heads = 12;
@@ -28,12 +28,12 @@ ModelShape small_model(int64_t layers) {
 }
 
 DeviceProfile one_core() {
-  DeviceProfile p = estimated_cpu(best_isa(), 1, int64_t{1} << 30);
+  DeviceProfile p = estimated_cpu(device::best_isa(), 1, int64_t{1} << 30);
   p.context_bytes = int64_t{22} << 20;
   return p;
 }
 
-PlanRequest ledger_request(const ModelShape& model, Task task, const DeviceProfile& device) {
+PlanRequest ledger_request(const model::ModelShape& model, Task task, const DeviceProfile& device) {
   PlanRequest r;
   r.shape = model;
   r.task = task;
@@ -51,10 +51,10 @@ TEST(PlanLedger, PartsSumToThePlanAndAreRead) {
           ledger_request(small_model(6), task, card == std::string("cpu") ? one_core() : card_profile(card));
       add_host_memory(r, std::string(BRIM_SOURCE_DIR) + "/tests/data/models/bert_sequence");
       const Plan p = solve(r);
-      EXPECT_EQ(total_bytes(p.ledger()), p.peak_bytes);
+      EXPECT_EQ(memory::total_bytes(p.ledger()), p.peak_bytes);
       EXPECT_EQ(total_bytes(p.parts), p.own_bytes());
-      TagBytes by_tag;
-      for (const LedgerEntry& e : p.ledger()) {
+      memory::TagBytes by_tag;
+      for (const memory::LedgerEntry& e : p.ledger()) {
         by_tag[e.tag] += e.bytes;
         EXPECT_GT(e.bytes, 0) << e.owner;
         EXPECT_FALSE(e.owner.empty());
@@ -80,9 +80,9 @@ TEST(PlanLedger, ModelsTogetherHoldTheContextOnce) {
   EXPECT_EQ(total_bytes(entries), planned_bytes({&a, &b}));
   EXPECT_EQ(entries[0].owner, "mini: model");
   EXPECT_EQ(entries.back(), context_entry(card));
-  Ledger ledger(total_bytes(entries));
+  memory::Ledger ledger(total_bytes(entries));
   {
-    const PlannedMemory first = reserve(ledger, a, "mini"), second = reserve(ledger, b, "base");
+    const memory::PlannedMemory first = reserve(ledger, a, "mini"), second = reserve(ledger, b, "base");
     EXPECT_EQ(ledger.left_bytes(), 0);
     EXPECT_EQ(first.bytes(), a.own_bytes());
   }
@@ -96,18 +96,18 @@ TEST(PlanLedger, ModelsTogetherHoldTheContextOnce) {
 // rest.
 TEST(PlanLedger, TwoHundredLoadsAndEvictionsStayUnderTheLimit) {
   struct Loaded {
-    PlannedMemory memory;
-    std::unique_ptr<Model> model;
-    DeviceBuffer arena;
+    memory::PlannedMemory memory;
+    std::unique_ptr<model::Model> model;
+    device::DeviceBuffer arena;
   };
-  const auto device = open_cpu_device(1);
-  Ledger& ledger = Ledger::of(*device);
+  const auto device = device::open_cpu_device(1);
+  memory::Ledger& ledger = memory::Ledger::of(*device);
   std::vector<std::string> dirs;
   std::vector<Plan> plans;
   for (const char* name : {"bert_sequence", "roberta_sequence"}) {
     dirs.push_back(fmt::format("{}/tests/data/models/{}", BRIM_SOURCE_DIR, name));
     PlanRequest r;
-    r.shape = read_shape(dirs.back());
+    r.shape = model::read_shape(dirs.back());
     r.device = one_core();
     r.max_length = r.shape.max_tokens();
     r.limit_bytes = int64_t{64} << 20;
@@ -129,10 +129,10 @@ TEST(PlanLedger, TwoHundredLoadsAndEvictionsStayUnderTheLimit) {
       try {
         Loaded one;
         one.memory = reserve(ledger, plan, name);
-        one.model = Model::load(dirs[m], *device, plan.precision, &one.memory);
-        const ForwardPlan forward = plan_forward(one.model->shape(), plan.precision, DeviceKind::cpu, plan.device.isa,
-                                                 1, plan.limits(), plan.output);
-        one.arena = Ledger::allocate(*device, &one.memory, forward.arena_tags(), "forward pass");
+        one.model = model::Model::load(dirs[m], *device, plan.precision, &one.memory);
+        const model::ForwardPlan forward = plan_forward(one.model->shape(), plan.precision, device::DeviceKind::cpu,
+                                                        plan.device.isa, 1, plan.limits(), plan.output);
+        one.arena = memory::Ledger::allocate(*device, &one.memory, forward.arena_tags(), "forward pass");
         held.emplace_back(m, std::move(one));
         ++loaded;
       } catch (const Error& e) {
@@ -157,4 +157,4 @@ TEST(PlanLedger, TwoHundredLoadsAndEvictionsStayUnderTheLimit) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::plan

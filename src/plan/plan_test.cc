@@ -25,7 +25,15 @@
 #include "model/weights.h"
 #include "plan/resolve.h"
 
-namespace brim {
+namespace brim::plan {
+
+using device::DeviceKind;
+using hub::Family;
+using model::ModelShape;
+using model::Output;
+using model::Recompute;
+using ops::Precision;
+
 namespace {
 
 ModelShape shape(Family family, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab, int64_t positions,
@@ -61,7 +69,7 @@ PlanRequest request(const ModelShape& model, Task task, const DeviceProfile& dev
   return r;
 }
 
-DeviceProfile two_cores() { return estimated_cpu(Isa::generic, 2, int64_t{8} << 30); }
+DeviceProfile two_cores() { return estimated_cpu(device::Isa::generic, 2, int64_t{8} << 30); }
 
 std::string message_of(const std::function<void()>& f, ErrorCode code) {
   try {
@@ -283,11 +291,11 @@ TEST(Plan, EightBitOnlyWhenNothingElseFitsAndSaid) {
   exact.keep_optimizer = true;
   r.limit_bytes = exact.limit_bytes = smallest_limit(exact);
   Plan p = solve(r);
-  EXPECT_EQ(p.optimizer, Optimizer::adamw);
+  EXPECT_EQ(p.optimizer, model::Optimizer::adamw);
   EXPECT_TRUE(p.notes.empty());
   r.limit_bytes -= 1 << 20;
   p = solve(r);
-  EXPECT_EQ(p.optimizer, Optimizer::adamw_8bit);
+  EXPECT_EQ(p.optimizer, model::Optimizer::adamw_8bit);
   ASSERT_EQ(p.notes.size(), 1u);
   EXPECT_NE(p.notes[0].find("8-bit AdamW"), std::string::npos);
   exact.limit_bytes = r.limit_bytes;
@@ -304,7 +312,7 @@ TEST(Plan, MomentsGoToTheHostBeforeTheyLoseBits) {
   for (int64_t limit = smallest_limit(r); limit < (int64_t{12} << 30); limit += int64_t{512} << 20) {
     r.limit_bytes = limit;
     const Plan p = solve(r);
-    EXPECT_EQ(p.optimizer, Optimizer::adamw) << limit;
+    EXPECT_EQ(p.optimizer, model::Optimizer::adamw) << limit;
     EXPECT_LE(p.peak_bytes, limit);
     EXPECT_EQ(p.notes.empty(), !p.moments_on_host);
     kept += p.moments_on_host;
@@ -332,15 +340,17 @@ TEST(Plan, PlacementIsNearItsBoundOnEveryShape) {
   for (const ModelShape& model : {bert_tiny(), minilm(), distilbert(), roberta_base(), roberta_large(), xlm_roberta()})
     for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda})
       for (const int64_t tokens : {512, 8192}) {
-        const BatchLimits limits{tokens, tokens / 4, 128};
+        const model::BatchLimits limits{tokens, tokens / 4, 128};
         const Precision precision = kind == DeviceKind::cpu ? Precision::fp32 : Precision::bf16;
-        const ForwardPlan f = plan_forward(model, precision, kind, Isa::generic, 2, limits, Output::sequence_scores);
-        for (const Placement* p : {&f.whole, &f.shared, &f.layer, &f.last_layer}) {
+        const model::ForwardPlan f =
+            plan_forward(model, precision, kind, device::Isa::generic, 2, limits, Output::sequence_scores);
+        for (const memory::Placement* p : {&f.whole, &f.shared, &f.layer, &f.last_layer}) {
           EXPECT_GE(p->peak_bytes, p->lower_bound_bytes);
           EXPECT_LE(static_cast<double>(p->peak_bytes), 1.10 * static_cast<double>(p->lower_bound_bytes));
         }
         for (const auto level : {Recompute::none, Recompute::selective, Recompute::full}) {
-          const TrainPassPlan t = plan_train_pass(model, precision, level, kind, Isa::generic, 2, limits);
+          const model::TrainPassPlan t =
+              plan_train_pass(model, precision, level, kind, device::Isa::generic, 2, limits);
           EXPECT_GE(t.placement.peak_bytes, t.placement.lower_bound_bytes);
           EXPECT_LE(static_cast<double>(t.placement.peak_bytes),
                     1.10 * static_cast<double>(t.placement.lower_bound_bytes))
@@ -353,9 +363,9 @@ TEST(Plan, PlacementIsNearItsBoundOnEveryShape) {
 // never predicted to be slower.
 TEST(Plan, SmallBudgetsCostMoreOnTheCpu) {
 #if defined(__x86_64__)
-  constexpr Isa kIsa = Isa::amx;
+  constexpr device::Isa kIsa = device::Isa::amx;
 #else
-  const Isa kIsa = best_isa();  // a build has its own machine's kernels only
+  const device::Isa kIsa = device::best_isa();  // a build has its own machine's kernels only
 #endif
   const DeviceProfile cpu = estimated_cpu(kIsa, 2, int64_t{8} << 30);
   for (const ModelShape& model : {minilm(), roberta_base()})
@@ -382,7 +392,7 @@ TEST(Plan, SmallBudgetsCostMoreOnTheCpu) {
 }
 
 TEST(MemoryLimit, WhatPeopleWrite) {
-  const MemoryInfo card{int64_t{5} << 30, int64_t{6} << 30};
+  const device::MemoryInfo card{int64_t{5} << 30, int64_t{6} << 30};
   EXPECT_EQ(MemoryLimit::resolve("4GiB", card), int64_t{4} << 30);
   EXPECT_EQ(MemoryLimit::resolve("6GiB", card), int64_t{6} << 30);
   EXPECT_EQ(MemoryLimit::resolve("50%", card), int64_t{3} << 30);
@@ -480,7 +490,7 @@ enum ChildResult { kScored = 0, kRefused = 1, kNotEnforced = 2, kOther = 3 };
 int score_in_child(const Plan& plan, const ModelShape& model, int64_t allowed) {
   const pid_t child = ::fork();
   if (child == 0) {
-    PackedBatch batch;
+    batch::PackedBatch batch;
     const std::vector<int32_t> ids(static_cast<size_t>(plan.max_length), 5);
     for (int64_t used = 0; used + plan.max_length <= plan.token_budget; used += plan.max_length)
       batch.add({ids.data(), static_cast<int32_t>(plan.max_length), 0}, model.position_offset);
@@ -495,15 +505,15 @@ int score_in_child(const Plan& plan, const ModelShape& model, int64_t allowed) {
     }
     int result = kOther;
     try {
-      const auto device = open_cpu_device(1);
-      const auto loaded =
-          Model::load(std::string(BRIM_SOURCE_DIR) + "/tests/data/models/bert_sequence", *device, plan.precision);
-      const ForwardPlan forward =
+      const auto device = device::open_cpu_device(1);
+      const auto loaded = model::Model::load(std::string(BRIM_SOURCE_DIR) + "/tests/data/models/bert_sequence", *device,
+                                             plan.precision);
+      const model::ForwardPlan forward =
           plan_forward(model, plan.precision, DeviceKind::cpu, plan.device.isa, 1, plan.limits(), plan.output);
-      const DeviceBuffer arena = Ledger::allocate(*device, nullptr, forward.arena_tags(), "test");
+      const device::DeviceBuffer arena = memory::Ledger::allocate(*device, nullptr, forward.arena_tags(), "test");
       const auto stream = device->make_stream();
-      ForwardRunner runner(model, loaded->weights(), forward, arena.data(), nullptr);
-      const TensorView scores = runner.run(*stream, batch.view());
+      model::ForwardRunner runner(model, loaded->weights(), forward, arena.data(), nullptr);
+      const tensor::TensorView scores = runner.run(*stream, batch.view());
       result = std::isfinite(scores.as<float>()[0]) ? kScored : kOther;
     } catch (const Error& e) {
       result = e.code() == ErrorCode::does_not_fit ? kRefused : kOther;
@@ -521,10 +531,10 @@ TEST(Plan, CpuScoringHoldsUnderTheKernelsOwnLimit) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's own memory is beyond any limit";
 #endif
-  const ModelShape model = read_shape(std::string(BRIM_SOURCE_DIR) + "/tests/data/models/bert_sequence");
+  const ModelShape model = model::read_shape(std::string(BRIM_SOURCE_DIR) + "/tests/data/models/bert_sequence");
   PlanRequest r;
   r.shape = model;
-  r.device = estimated_cpu(best_isa(), 1, int64_t{1} << 30);
+  r.device = estimated_cpu(device::best_isa(), 1, int64_t{1} << 30);
   r.max_length = model.max_tokens();
   r.tables_in_slab = false;
   r.limit_bytes = int64_t{6} << 20, r.fill = true;
@@ -602,7 +612,7 @@ TEST(Precision, ACardWithoutBf16TrainsInFp16) {
 TEST(DeviceProfile, TheKeptFileCarriesAVersion) {
   const TempDir cache;
   ::setenv("BRIM_CACHE", cache.path().c_str(), 1);
-  const auto device = open_cpu_device(1);
+  const auto device = device::open_cpu_device(1);
   const DeviceProfile measured = measure_cpu(*device);
   const auto path = profile_path(measured.name);
   auto file = nlohmann::ordered_json::parse(get_file(path));
@@ -619,4 +629,4 @@ TEST(DeviceProfile, TheKeptFileCarriesAVersion) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::plan

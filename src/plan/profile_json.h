@@ -6,10 +6,10 @@
 #include "memory/ledger.h"
 #include "plan/device_profile.h"
 
-namespace brim {
+namespace brim::plan {
 
 nlohmann::ordered_json profile_to_json(const DeviceProfile& profile);
 DeviceProfile profile_of_json(const nlohmann::ordered_json& json);
-nlohmann::ordered_json ledger_json(const std::vector<LedgerEntry>& entries);
+nlohmann::ordered_json ledger_json(const std::vector<memory::LedgerEntry>& entries);
 
-}  // namespace brim
+}  // namespace brim::plan

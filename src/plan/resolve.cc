@@ -4,11 +4,14 @@
 #include "base/error.h"
 #include "base/settings.h"
 
-namespace brim {
+namespace brim::plan {
+
+using ops::Precision;
+
 namespace {
 
 PrecisionChoice by_default(const DeviceProfile& d, Task task) {
-  if (d.kind == DeviceKind::cuda) {
+  if (d.kind == device::DeviceKind::cuda) {
     if (d.bf16)
       return {Precision::bf16, task == Task::train ? "the card's fastest format that needs no loss scale"
                                                    : "the card's fastest format with fp32's range"};
@@ -17,7 +20,7 @@ PrecisionChoice by_default(const DeviceProfile& d, Task task) {
             fmt::format("no bf16 on {}{}", d.name, task == Task::train ? ": a loss scale keeps small gradients" : "")};
   }
   if (task == Task::train) return {Precision::fp32, "default on a CPU"};
-  if (d.isa == Isa::avx512 || d.isa == Isa::amx || d.isa == Isa::neon_mm)
+  if (d.isa == device::Isa::avx512 || d.isa == device::Isa::amx || d.isa == device::Isa::neon_mm)
     return {Precision::bf16, fmt::format("native on this CPU ({})", isa_name(d.isa))};
   return {Precision::fp32, "this CPU has no native bf16"};
 }
@@ -26,7 +29,7 @@ PrecisionChoice by_default(const DeviceProfile& d, Task task) {
 
 PrecisionWish read_precision(std::string_view text) {
   if (same_word(text, "auto")) return {};
-  const auto precision = precision_from_name(lower_case(text));
+  const auto precision = ops::precision_from_name(lower_case(text));
   if (!precision) throw BadValue{"use auto, fp32, tf32, bf16, fp16, fp8 or int8"};
   return {precision};
 }
@@ -38,7 +41,7 @@ std::string precision_text(const PrecisionWish& wish) {
 PrecisionChoice resolve_precision(const PrecisionWish& wish, const DeviceProfile& d, Task task) {
   if (!wish.precision) {
     PrecisionChoice choice = by_default(d, task);
-    if (wish.by_switch && d.kind == DeviceKind::cpu) choice.reason = "mixed precision applies on a GPU only";
+    if (wish.by_switch && d.kind == device::DeviceKind::cpu) choice.reason = "mixed precision applies on a GPU only";
     return choice;
   }
   const Precision asked = *wish.precision;
@@ -48,7 +51,7 @@ PrecisionChoice resolve_precision(const PrecisionWish& wish, const DeviceProfile
   if (!wish.by_switch)
     fail(ErrorCode::usage, "`precision={}`: {} computes in {}", precision_name(asked), d.name, d.precisions());
   return {by_default(d, task).precision,
-          fmt::format("{} has no {}", d.kind == DeviceKind::cpu ? "the CPU" : d.name, precision_name(asked))};
+          fmt::format("{} has no {}", d.kind == device::DeviceKind::cpu ? "the CPU" : d.name, precision_name(asked))};
 }
 
-}  // namespace brim
+}  // namespace brim::plan

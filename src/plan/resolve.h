@@ -7,16 +7,16 @@
 
 #include "plan/plan.h"
 
-namespace brim {
+namespace brim::plan {
 
 struct PrecisionChoice {
-  Precision precision = Precision::fp32;
+  ops::Precision precision = ops::Precision::fp32;
   std::string reason;  // in one line
 };
 
 // What was asked for.
 struct PrecisionWish {
-  std::optional<Precision> precision;  // none: auto
+  std::optional<ops::Precision> precision;  // none: auto
   bool by_switch = false;  // fp16: true and its like, in a file made for another machine: left out where it cannot be
   bool operator==(const PrecisionWish&) const = default;
 };
@@ -28,4 +28,4 @@ std::string precision_text(const PrecisionWish& wish);  // as read_precision tak
 // as auto.
 PrecisionChoice resolve_precision(const PrecisionWish& wish, const DeviceProfile& device, Task task);
 
-}  // namespace brim
+}  // namespace brim::plan

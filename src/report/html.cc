@@ -6,7 +6,7 @@
 #include "base/utf8.h"
 #include "io/atomic_file.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 // Blue, orange, green, purple, brown-red, sky, yellow, grey after Okabe and Ito; the dark set is the same, lightened
@@ -212,6 +212,6 @@ std::string HtmlPage::html() const {
       html_escape(title_), kStyle, html_escape(subtitle_), nav, body_, kScript);
 }
 
-void HtmlPage::write(const std::filesystem::path& path) const { write_file_atomically(path, html()); }
+void HtmlPage::write(const std::filesystem::path& path) const { io::write_file_atomically(path, html()); }
 
-}  // namespace brim
+}  // namespace brim::report

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace brim {
+namespace brim::report {
 
 // For HTML and SVG, in text and attributes alike. Invalid UTF-8 becomes U+FFFD, control characters go.
 std::string html_escape(std::string_view text);
@@ -43,4 +43,4 @@ class HtmlPage {
   std::vector<std::string> sections_;
 };
 
-}  // namespace brim
+}  // namespace brim::report

@@ -10,7 +10,7 @@
 #include "base/test_files.h"
 #include "report/markup_check.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 const std::string kHostilePage =
@@ -88,4 +88,4 @@ TEST(Html, WriteIsWholeOrAnError) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::report

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 // libcurl, opened when a server is first asked: linked, it and the 27 libraries behind it would double every verb's
@@ -180,4 +180,4 @@ HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::
   return t.answer;
 }
 
-}  // namespace brim
+}  // namespace brim::report

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim {
+namespace brim::report {
 
 struct HttpRequest {
   std::string url;                   // http:// or https://
@@ -46,4 +46,4 @@ struct HttpAnswer {
 // `on_bytes` gets the body of a 200 as it arrives; false ends the transfer.
 HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::string_view)>& on_bytes = nullptr);
 
-}  // namespace brim
+}  // namespace brim::report

@@ -10,7 +10,7 @@
 #include "report/html.h"
 #include "report/http_client.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 using nlohmann::json;
@@ -273,4 +273,4 @@ LlmCall LlmClient::generate(const std::string& prompt) const {
   return call;
 }
 
-}  // namespace brim
+}  // namespace brim::report

@@ -13,7 +13,7 @@
 
 #include "jobs/spread.h"
 
-namespace brim {
+namespace brim::report {
 
 enum class LlmApi { ollama, openai };
 const char* llm_api_name(LlmApi api);
@@ -91,7 +91,7 @@ class LlmClient {
 };
 
 struct LlmRun {
-  Spread first_token_s, seconds, tokens_per_second;
+  jobs::Spread first_token_s, seconds, tokens_per_second;
   int64_t calls = 0, tokens = 0, cut = 0, failed = 0;
   double overall_tokens_per_second = 0;  // all tokens over all time, waits included
   bool counted_by_server = true;
@@ -133,4 +133,4 @@ SharingCost measure_sharing(const LlmClient& client, const std::vector<std::stri
                             const std::function<int64_t()>& step, double seconds);
 std::vector<std::string> llm_prompts(const std::vector<std::string>& texts, int count);
 
-}  // namespace brim
+}  // namespace brim::report

@@ -12,7 +12,7 @@
 #include "report/html.h"
 #include "report/llm.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 // Names under which the servers people use appear in NVML's list.
@@ -25,15 +25,15 @@ bool looks_like_server(const std::string& name) {
 
 // Everything that holds memory on a card, ours marked. Empty where NVML says nothing.
 std::optional<std::vector<LlmProcess>> card_processes() {
-  Nvml nvml;
+  monitor::Nvml nvml;
   if (!nvml.ready()) return std::nullopt;
-  GpuSampleOptions options;
+  monitor::GpuSampleOptions options;
   options.pcie_throughput = options.gpm = false;
   std::optional<std::vector<LlmProcess>> all;
-  for (const GpuSample& card : nvml.sample(options)) {
+  for (const monitor::GpuSample& card : nvml.sample(options)) {
     if (!card.processes) continue;
     if (!all) all.emplace();
-    for (const GpuProcess& p : *card.processes) all->push_back({p.pid, p.name, p.bytes, p.pid == ::getpid()});
+    for (const monitor::GpuProcess& p : *card.processes) all->push_back({p.pid, p.name, p.bytes, p.pid == ::getpid()});
   }
   return all;
 }
@@ -77,9 +77,9 @@ LlmRun measure_llm(const LlmClient& client, const std::vector<std::string>& prom
   }
   if (run.calls == 0 && last) throw *last;
   run.overall_tokens_per_second = static_cast<double>(run.tokens) / std::max(1e-9, seconds_since(started));
-  run.first_token_s = spread_of(first);
-  run.seconds = spread_of(seconds);
-  run.tokens_per_second = spread_of(rates);
+  run.first_token_s = jobs::spread_of(first);
+  run.seconds = jobs::spread_of(seconds);
+  run.tokens_per_second = jobs::spread_of(rates);
   return run;
 }
 
@@ -164,4 +164,4 @@ SharingCost measure_sharing(const LlmClient& client, const std::vector<std::stri
   return cost;
 }
 
-}  // namespace brim
+}  // namespace brim::report

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-namespace brim {
+namespace brim::report {
 
 class LlmStandIn {
  public:
@@ -136,4 +136,4 @@ inline void good_llm(const LlmStandIn::Connection& c, const std::string& path, c
   c.end_stream();
 }
 
-}  // namespace brim
+}  // namespace brim::report

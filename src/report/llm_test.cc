@@ -10,7 +10,7 @@
 #include "report/http_client.h"
 #include "report/llm_stand_in.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 LlmOptions options_for(const std::string& url, const std::string& api = "auto") {
@@ -302,4 +302,4 @@ TEST(Llm, PromptsAreBoundedAndDiffer) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::report

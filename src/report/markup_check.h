@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim {
+namespace brim::report {
 
 struct MarkupCheck {
   std::string problem;              // empty: well formed
@@ -81,4 +81,4 @@ inline MarkupCheck check_markup(std::string_view m) {
   return r;
 }
 
-}  // namespace brim
+}  // namespace brim::report

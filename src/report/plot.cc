@@ -11,7 +11,7 @@
 #include "report/html.h"
 #include "report/plot_axis.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 constexpr double kWidth = 720, kFont = 13, kLetter = 7.2;  // a letter's mean width at that size
@@ -424,4 +424,4 @@ std::string svg(const TimelinePlot& p) {
   return canvas.finish(f.bottom + 52, fmt::format("Timeline of {} lanes.", p.lanes.size()));
 }
 
-}  // namespace brim
+}  // namespace brim::report

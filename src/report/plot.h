@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace brim {
+namespace brim::report {
 
 enum class Unit { plain, bytes, seconds, share };  // how ticks are written: 12 k, 3 GiB, 40 ms, 85 %
 
@@ -80,4 +80,4 @@ std::string svg(const StackedBar& plot);
 std::string svg(const RooflinePlot& plot);
 std::string svg(const TimelinePlot& plot);
 
-}  // namespace brim
+}  // namespace brim::report

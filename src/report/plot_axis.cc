@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 constexpr double kLargest = 1e290;  // beyond it a difference of two values could overflow
@@ -142,4 +142,4 @@ double PlotAxis::at(double value) const {
   return pixel_low_ + share * (pixel_high_ - pixel_low_);
 }
 
-}  // namespace brim
+}  // namespace brim::report

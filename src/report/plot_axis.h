@@ -6,7 +6,7 @@
 
 #include "report/plot.h"
 
-namespace brim {
+namespace brim::report {
 
 struct Tick {
   double value;
@@ -39,4 +39,4 @@ class PlotAxis {
 // A value in its unit, three digits: "1.25 GiB", "38 ms", "12.5 k", "85 %". "n/a" where it is not finite.
 std::string format_value(double value, Unit unit);
 
-}  // namespace brim
+}  // namespace brim::report

@@ -10,7 +10,7 @@
 #include "report/markup_check.h"
 #include "report/plot_axis.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -178,4 +178,4 @@ TEST(PlotAxis, ValuesInTheirUnits) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::report

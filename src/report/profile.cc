@@ -19,7 +19,7 @@
 #include "rows/labels.h"
 #include "rows/metrics.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 constexpr double kMb = 1024 * 1024;
@@ -34,13 +34,13 @@ void add_sharing(const ProfileOptions& o, const LlmClient& client, const std::ve
                  const ProfileTexts& texts, Profile& p) {
   const auto real = std::find_if(o.models.begin(), o.models.end(), [](const auto& m) { return !m.second.empty(); });
   const auto& [name, dir] = real == o.models.end() ? o.models.front() : *real;
-  std::unique_ptr<TextModel> model;
+  std::unique_ptr<engine::TextModel> model;
   if (dir.empty()) {
-    model = std::make_unique<RulesModel>();
+    model = std::make_unique<engine::RulesModel>();
   } else {
-    EngineOptions options = o.engine;
+    engine::EngineOptions options = o.engine;
     options.model_dir = dir;
-    auto engine = Engine::open(options);
+    auto engine = engine::Engine::open(options);
     engine->warm_up();
     model = std::move(engine);
   }
@@ -73,7 +73,7 @@ const BatchPoint* ModelProfile::best_batch() const {
 
 std::optional<int64_t> ModelProfile::own_bytes() const {
   if (held_bytes < 0) return std::nullopt;
-  return device_kind == DeviceKind::cuda ? held_bytes : std::max<int64_t>(0, held_bytes - before_bytes);
+  return device_kind == device::DeviceKind::cuda ? held_bytes : std::max<int64_t>(0, held_bytes - before_bytes);
 }
 
 std::optional<int64_t> parse_count(std::string_view text) {
@@ -93,19 +93,19 @@ std::optional<int64_t> parse_count(std::string_view text) {
 
 MachineFacts machine_facts() {
   MachineFacts m;
-  const HostSample host = HostSampler().sample();
+  const monitor::HostSample host = monitor::HostSampler().sample();
   m.cpu = host.cpu_name;
   m.cores = host.cores;
   m.memory_bytes = host.memory_total_bytes.value_or(0);
   struct utsname name {};
   if (::uname(&name) == 0) m.system = fmt::format("{} {} {}", name.sysname, name.release, name.machine);
-  Nvml nvml;
+  monitor::Nvml nvml;
   m.why_no_gpu = nvml.ready() ? "NVML sees no card" : nvml.why();
   if (!nvml.ready()) return m;
-  GpuSampleOptions options;
+  monitor::GpuSampleOptions options;
   options.pcie_throughput = options.gpm = options.processes = false;
-  for (const GpuSample& card : nvml.sample(options)) {
-    if (card.state != GpuState::ok) continue;
+  for (const monitor::GpuSample& card : nvml.sample(options)) {
+    if (card.state != monitor::GpuState::ok) continue;
     const auto mb = [](const std::optional<int64_t>& bytes) {
       return bytes ? std::optional(static_cast<double>(*bytes) / kMb) : std::nullopt;
     };
@@ -121,7 +121,7 @@ MachineFacts machine_facts() {
 
 void MachineFacts::choose_card(const std::string& pci_bus_id) {
   for (const GpuFacts& card : cards)
-    if (same_card(card.pci_bus_id, pci_bus_id)) gpu = card;
+    if (monitor::same_card(card.pci_bus_id, pci_bus_id)) gpu = card;
 }
 
 std::vector<Agreement> agreements(const std::vector<ModelProfile>& models) {
@@ -158,12 +158,12 @@ void measure_accuracy(std::vector<ModelProfile>& models, const std::vector<std::
   for (ModelProfile* m : those) {
     // Where the model lacks a label of the data it does not number its classes as the data does: names count alone.
     const bool knows_all = std::all_of(counted.begin(), counted.end(),
-                                       [&](size_t r) { return find_label(m->labels, truth[r]).has_value(); });
+                                       [&](size_t r) { return rows::find_label(m->labels, truth[r]).has_value(); });
     std::vector<std::string> classes = m->labels;
     std::vector<int32_t> expected, predicted;
     int64_t unknown = 0;
     for (const size_t r : counted) {
-      auto want = find_label(classes, truth[r]);
+      auto want = rows::find_label(classes, truth[r]);
       if (want && !knows_all && lower(classes[static_cast<size_t>(*want)]) != lower(truth[r])) want.reset();
       if (!want) {
         want = static_cast<int32_t>(classes.size());
@@ -171,7 +171,7 @@ void measure_accuracy(std::vector<ModelProfile>& models, const std::vector<std::
       }
       unknown += *want >= static_cast<int32_t>(m->labels.size());
       expected.push_back(*want);
-      predicted.push_back(find_label(m->labels, m->predictions[r]).value_or(0));
+      predicted.push_back(rows::find_label(m->labels, m->predictions[r]).value_or(0));
     }
     const std::vector<std::string> missing(classes.begin() + static_cast<std::ptrdiff_t>(m->labels.size()),
                                            classes.end());
@@ -182,8 +182,8 @@ void measure_accuracy(std::vector<ModelProfile>& models, const std::vector<std::
                       fmt::join(m->labels, ", "),
                       unknown < static_cast<int64_t>(counted.size()) ? "they count as wrong answers" : "no accuracy"));
     if (unknown == static_cast<int64_t>(counted.size())) continue;
-    const ClassificationMetrics metrics =
-        classification_metrics(expected, predicted, static_cast<int32_t>(classes.size()));
+    const rows::ClassificationMetrics metrics =
+        rows::classification_metrics(expected, predicted, static_cast<int32_t>(classes.size()));
     m->accuracy = metrics.accuracy;
     m->macro_f1 = metrics.macro_f1;
     m->labelled_rows = static_cast<int64_t>(expected.size());
@@ -212,7 +212,7 @@ Profile run_profile(const ProfileOptions& o, const std::string& mode, const Prof
     if (o.progress) o.progress(done, total, what);
     done += 1;
   };
-  Nvml nvml;
+  monitor::Nvml nvml;
   for (const auto& [name, dir] : o.models)
     p.models.push_back(measure_model(o, name, dir, texts, nvml,
                                      [&, &shown = name](const std::string& what) { report(shown + ": " + what); }));
@@ -243,9 +243,9 @@ ProfileFiles write_profile(const Profile& p, const std::filesystem::path& dir) {
     files = {dir / (stem + ".json"), dir / (stem + ".html")};
     if (!std::filesystem::exists(files.json) && !std::filesystem::exists(files.html)) break;
   }
-  write_file_atomically(files.json, profile_json(p));
-  write_file_atomically(files.html, profile_html(p));
+  io::write_file_atomically(files.json, profile_json(p));
+  io::write_file_atomically(files.html, profile_html(p));
   return files;
 }
 
-}  // namespace brim
+}  // namespace brim::report

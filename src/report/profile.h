@@ -18,7 +18,7 @@
 #include "report/llm.h"
 #include "report/plot.h"
 
-namespace brim {
+namespace brim::report {
 
 // Texts to measure with, and their labels where a label column was named.
 struct ProfileTexts {
@@ -32,9 +32,9 @@ ProfileTexts load_profile_texts(const std::string& path, const std::string& form
 // Sizes are measured in turns, so that all meet the same machine: what one round gives against another is noise.
 struct BatchPoint {
   int64_t batch_size = 0;
-  Spread seconds;                                                   // of one call
-  Spread rate;                                                      // texts per second of each round
-  Spread gain;                                                      // over one text at a time, round by round
+  jobs::Spread seconds;                                             // of one call
+  jobs::Spread rate;                                                // texts per second of each round
+  jobs::Spread gain;                                                // over one text at a time, round by round
   double items_per_second = 0, tokens_per_second = 0, speedup = 1;  // medians over the rounds
   double busy_seconds = 0;                                          // device time a call
   double mfu = -1;                                                  // negative: unknown
@@ -43,10 +43,10 @@ struct BatchPoint {
 
 struct SizePoint {
   int64_t rows = 0;
-  bool repeated = false;  // the texts were fewer and were taken again
-  Spread rate;            // texts per second of each run; a short set is run several times
-  PipelineStats counted;  // of the run in the middle
-  RunStats run;
+  bool repeated = false;          // the texts were fewer and were taken again
+  jobs::Spread rate;              // texts per second of each run; a short set is run several times
+  engine::PipelineStats counted;  // of the run in the middle
+  engine::RunStats run;
   std::optional<double> joules_per_1000;
 };
 
@@ -58,18 +58,18 @@ struct OpPoint {
 
 struct ModelProfile {
   std::string name, dir, type = "sentiment", family, device, precision, precision_reason;
-  DeviceKind device_kind = DeviceKind::cpu;
+  device::DeviceKind device_kind = device::DeviceKind::cpu;
   std::string pci_bus_id;  // of the card; empty: the CPU
   int64_t parameters = 0;
   double cold_load_seconds = 0, warm_load_seconds = 0;
   std::optional<double> cached_share;  // of the files in memory when the cold load began; 0: truly cold
-  Spread single;
+  jobs::Spread single;
   double mean_tokens = 0;  // of a text
   std::vector<BatchPoint> batches;
   std::vector<SizePoint> sizes;
-  std::optional<Plan> plan;  // none for VADER
-  int64_t before_bytes = 0;  // resident before the model was loaded
-  int64_t held_bytes = -1;   // resident peak, or on the card; negative: not known
+  std::optional<plan::Plan> plan;  // none for VADER
+  int64_t before_bytes = 0;        // resident before the model was loaded
+  int64_t held_bytes = -1;         // resident peak, or on the card; negative: not known
   std::vector<OpPoint> ops;
   TimelinePlot timeline;
   std::vector<std::string> labels;       // the classes it can give
@@ -121,7 +121,7 @@ struct Profile {
 
 struct ProfileOptions {
   std::vector<std::pair<std::string, std::filesystem::path>> models;  // name, directory; an empty directory is VADER
-  EngineOptions engine;                                               // device, precision, threads, limit
+  engine::EngineOptions engine;                                       // device, precision, threads, limit
   std::vector<int64_t> batch_sizes = {1, 5, 10, 20, 50, 100};
   std::vector<int64_t> sizes = {1000, 5000};
   bool sizes_given = false;  // else sizes that would take over a minute are left out
@@ -155,4 +155,4 @@ ProfileFiles write_profile(const Profile& profile, const std::filesystem::path& 
 // "1k", "2.5k", "1M", "200". Nothing if it is no such number or below 1.
 std::optional<int64_t> parse_count(std::string_view text);
 
-}  // namespace brim
+}  // namespace brim::report

@@ -9,7 +9,7 @@
 #include "report/profile_cells.h"
 #include "rows/metrics.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 constexpr double kNearBest = 0.95;  // a smaller batch with this share of the best speed is the one to name
@@ -56,7 +56,7 @@ void advise_pipeline(const ModelProfile& m, std::vector<std::string>& out) {
     if (share < 0.5 || share > 2)
       out.push_back(fmt::format("{}: the plan expected {} tokens/s, {} were measured ({:.0f} % of the prediction){}",
                                 m.name, format_si(planned), format_si(s->run.tokens_per_second), 100 * share,
-                                m.device_kind == DeviceKind::cpu && !m.plan->device.measured
+                                m.device_kind == device::DeviceKind::cpu && !m.plan->device.measured
                                     ? "; `brim plan measure=true` teaches it this CPU's real speed."
                                     : "."));
   }
@@ -71,7 +71,8 @@ void advise_peak(const ModelProfile& m, std::vector<std::string>& out) {
       "{}: {:.0f} % of peak compute (MFU) cannot be: the peak assumed for {} in {}, {}flop/s, is "
       "too low{}",
       m.name, 100 * most, m.device, m.precision, format_si(m.plan->device.rate(m.plan->precision)),
-      m.device_kind == DeviceKind::cpu && !m.plan->device.measured ? "; `brim plan measure=true` measures it." : "."));
+      m.device_kind == device::DeviceKind::cpu && !m.plan->device.measured ? "; `brim plan measure=true` measures it."
+                                                                           : "."));
 }
 
 void advise_loading(const ModelProfile& m, std::vector<std::string>& out) {
@@ -92,8 +93,8 @@ double speed(const ModelProfile& m) {
 std::string significance(const ModelProfile& a, const ModelProfile& b) {
   const std::vector<int32_t> truth(a.right.size(), 1);
   if (a.right.empty() || a.right.size() != b.right.size()) return "";
-  const double p = mcnemar(truth, a.right, b.right).p_value;
-  return p < kSignificant ? "" : fmt::format("; difference not significant, p = {:.2g}", p);
+  const double p = rows::mcnemar(truth, a.right, b.right).p_value;
+  return p < rows::kSignificant ? "" : fmt::format("; difference not significant, p = {:.2g}", p);
 }
 
 void advise_choice(const Profile& p, std::vector<std::string>& out) {
@@ -170,4 +171,4 @@ std::vector<std::string> recommendations(const Profile& p) {
   return out;
 }
 
-}  // namespace brim
+}  // namespace brim::report

@@ -10,7 +10,7 @@
 #include "base/units.h"
 #include "jobs/spread.h"
 
-namespace brim {
+namespace brim::report {
 
 inline std::string cell_ms(double seconds) {
   return fmt::format("{:.{}f}", seconds * 1e3, seconds < 1e-4 ? 4 : seconds < 0.01 ? 2 : seconds < 1 ? 1 : 0);
@@ -22,8 +22,8 @@ inline std::string cell_mfu(double share, std::string_view note) {
 }
 inline std::string cell_bytes(const std::optional<int64_t>& bytes) { return bytes ? format_bytes(*bytes) : "–"; }
 // "601 to 640": the slowest and the fastest; one measurement has no range.
-inline std::string cell_range(const Spread& rate) {
+inline std::string cell_range(const jobs::Spread& rate) {
   return rate.count < 2 ? "–" : fmt::format("{} to {}", format_rate(rate.least), format_rate(rate.most));
 }
 
-}  // namespace brim
+}  // namespace brim::report

@@ -12,7 +12,7 @@
 #include "report/profile.h"
 #include "report/profile_cells.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 void key_figures(HtmlPage& page, const Profile& p) {
@@ -149,9 +149,9 @@ void memory_section(HtmlPage& page, const Profile& p) {
   for (const auto& m : p.models) {
     if (!m.plan) continue;
     StackedBar::Row row{m.name, {}, {}};
-    for (int tag = 0; tag < kTagCount; ++tag)
+    for (int tag = 0; tag < memory::kTagCount; ++tag)
       if (m.plan->bytes.bytes[static_cast<size_t>(tag)] > 0)
-        row.parts.emplace_back(tag_name(static_cast<Tag>(tag)),
+        row.parts.emplace_back(tag_name(static_cast<memory::Tag>(tag)),
                                static_cast<double>(m.plan->bytes.bytes[static_cast<size_t>(tag)]));
     if (const auto own = m.own_bytes()) row.marks.emplace_back("measured", static_cast<double>(*own));
     bar.rows.push_back(row);
@@ -166,7 +166,7 @@ void memory_section(HtmlPage& page, const Profile& p) {
   page.svg(svg(bar));
   page.table(t);
   const bool host = std::any_of(p.models.begin(), p.models.end(),
-                                [](const auto& m) { return m.plan && m.device_kind == DeviceKind::cpu; });
+                                [](const auto& m) { return m.plan && m.device_kind == device::DeviceKind::cpu; });
   if (host)
     page.paragraph(
         "On the CPU, measured is what became resident above what the process held before: files the model maps, row "
@@ -322,4 +322,4 @@ std::string profile_html(const Profile& p) {
   return page.html();
 }
 
-}  // namespace brim
+}  // namespace brim::report

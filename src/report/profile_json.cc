@@ -5,7 +5,7 @@
 
 #include "report/profile.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -23,13 +23,13 @@ json megabytes(const std::optional<int64_t>& bytes) {
   return bytes ? json(static_cast<double>(*bytes) / kMb) : json(nullptr);
 }
 
-json spread_ms(const Spread& s) {
+json spread_ms(const jobs::Spread& s) {
   return {{"count", s.count},   {"mean", s.mean * 1e3}, {"p50", s.p50 * 1e3}, {"p95", s.p95 * 1e3},
           {"p99", s.p99 * 1e3}, {"min", s.least * 1e3}, {"max", s.most * 1e3}};
 }
 
 // Of repeated measurements; null where there was one.
-json range_json(const Spread& s) {
+json range_json(const jobs::Spread& s) {
   if (s.count < 2) return nullptr;
   return {{"count", s.count}, {"median", number(s.p50)}, {"min", number(s.least)}, {"max", number(s.most)}};
 }
@@ -67,9 +67,9 @@ json size_json(const SizePoint& s) {
 json plan_json(const ModelProfile& m) {
   if (!m.plan) return nullptr;
   json tags = json::object();
-  for (int t = 0; t < kTagCount; ++t)
+  for (int t = 0; t < memory::kTagCount; ++t)
     if (m.plan->bytes.bytes[static_cast<size_t>(t)] > 0)
-      tags[tag_name(static_cast<Tag>(t))] = m.plan->bytes.bytes[static_cast<size_t>(t)];
+      tags[tag_name(static_cast<memory::Tag>(t))] = m.plan->bytes.bytes[static_cast<size_t>(t)];
   const SizePoint* s = m.largest();
   return {
       {"planned_bytes", m.plan->peak_bytes},
@@ -96,7 +96,7 @@ json model_json(const ModelProfile& m) {
                    {"flops_per_byte", op.bytes > 0 ? number(op.flops / op.bytes) : json(nullptr)},
                    {"flops_per_second", op.seconds > 0 ? number(op.flops / op.seconds) : json(nullptr)}});
   // On the CPU a model holds nothing on any card, which is a known 0; on a card that does not tell, nothing is known.
-  const json vram = m.device_kind == DeviceKind::cuda ? megabytes(m.own_bytes()) : json(0.0);
+  const json vram = m.device_kind == device::DeviceKind::cuda ? megabytes(m.own_bytes()) : json(0.0);
   return {{"model_name", m.name},
           {"model_type", m.type},
           {"load_time_ms", m.cold_load_seconds * 1e3},
@@ -115,7 +115,7 @@ json model_json(const ModelProfile& m) {
           {"latency_ms", spread_ms(m.single)},
           {"mean_tokens", m.mean_tokens},
           {"size_results", sizes},
-          {"host_memory_mb", m.device_kind == DeviceKind::cpu ? megabytes(m.own_bytes()) : json(nullptr)},
+          {"host_memory_mb", m.device_kind == device::DeviceKind::cpu ? megabytes(m.own_bytes()) : json(nullptr)},
           {"plan", plan_json(m)},
           {"ops", ops},
           {"accuracy", maybe(m.accuracy)},
@@ -206,4 +206,4 @@ std::string profile_json(const Profile& p) {
   return j.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace brim
+}  // namespace brim::report

@@ -23,7 +23,10 @@
 #include "rows/row_writer.h"
 #include "text/vader/vader.h"
 
-namespace brim {
+namespace brim::report {
+
+using engine::Engine;
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -60,7 +63,7 @@ struct Lengths {
 Lengths lengths_of(const Engine* engine, const std::vector<std::string>& texts) {
   Lengths l;
   if (engine == nullptr) return l;
-  TokenizedTexts out;
+  engine::TokenizedTexts out;
   double sum = 0;
   for (const auto& text : texts) {
     out.clear();
@@ -76,21 +79,22 @@ Lengths lengths_of(const Engine* engine, const std::vector<std::string>& texts) 
 
 struct Recorded {
   double flops = 0, bytes = 0;
-  OpTotals ops;
+  model::OpTotals ops;
 };
 
 // The work of one batch, from the same dry run that plans are made of.
 Recorded work_of(const Engine& engine, double tokens, double sequences) {
-  const Plan& plan = engine.plan();
-  BatchLimits b;
+  const plan::Plan& plan = engine.plan();
+  model::BatchLimits b;
   b.tokens = std::clamp<int64_t>(static_cast<int64_t>(tokens + 0.5), 1, plan.token_budget);
   b.sequences = std::clamp<int64_t>(static_cast<int64_t>(sequences + 0.5), 1, b.tokens);
   b.longest = std::clamp<int64_t>((b.tokens + b.sequences - 1) / b.sequences, 1, plan.max_length);
   // On the CPU only batches small enough for op by op are recorded whole; pretending to have a thread a token makes any
   // batch such a one, and the work does not depend on the threads.
-  const int threads = plan.device.kind == DeviceKind::cpu ? static_cast<int>(std::min<int64_t>(b.tokens, 1 << 20))
-                                                          : plan.device.threads;
-  const ForwardPlan recorded =
+  const int threads = plan.device.kind == device::DeviceKind::cpu
+                          ? static_cast<int>(std::min<int64_t>(b.tokens, 1 << 20))
+                          : plan.device.threads;
+  const model::ForwardPlan recorded =
       plan_forward(engine.shape(), plan.precision, plan.device.kind, plan.device.isa, threads, b, plan.output);
   return {recorded.flops, recorded.bytes, recorded.ops};
 }
@@ -136,12 +140,12 @@ class BatchMeter {
   BatchPoint point(const std::vector<double>& alone) const {
     BatchPoint p;
     p.batch_size = size_;
-    p.seconds = spread_of(seconds_);
-    p.rate = spread_of(rates_);
+    p.seconds = jobs::spread_of(seconds_);
+    p.rate = jobs::spread_of(rates_);
     p.items_per_second = p.rate.p50;
     std::vector<double> gains;
     for (size_t i = 0; i < std::min(rates_.size(), alone.size()); ++i) gains.push_back(rates_[i] / alone[i]);
-    p.gain = spread_of(gains);
+    p.gain = jobs::spread_of(gains);
     p.speedup = p.gain.p50;
     const Engine* engine = subject_.engine();
     if (engine == nullptr) return p;
@@ -182,26 +186,26 @@ std::string as_jsonl(const std::vector<std::string>& texts, int64_t rows) {
 void score_entities(Engine& engine, std::span<const std::string_view> texts) {
   std::string jsonl;
   for (const auto text : texts) append_json_row(jsonl, text);
-  RowReaderOptions reading;
-  reading.format = RowFormat::jsonl;
-  RowReader reader(memory_source("texts", std::move(jsonl)), reading);
-  run_pipeline(engine, reader, [](ScoredChunk&) {}, nullptr, {});
+  rows::RowReaderOptions reading;
+  reading.format = rows::RowFormat::jsonl;
+  rows::RowReader reader(io::memory_source("texts", std::move(jsonl)), reading);
+  run_pipeline(engine, reader, [](engine::ScoredChunk&) {}, nullptr, {});
 }
 
-PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const std::string& jsonl, size_t keep,
-                       std::vector<std::string>* predictions) {
-  RowReaderOptions reading;
-  reading.format = RowFormat::jsonl;
-  RowReader reader(memory_source("texts", jsonl), reading);
-  RowWriterOptions writing;
-  writing.format = OutputFormat::jsonl;
+engine::PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const std::string& jsonl, size_t keep,
+                               std::vector<std::string>* predictions) {
+  rows::RowReaderOptions reading;
+  reading.format = rows::RowFormat::jsonl;
+  rows::RowReader reader(io::memory_source("texts", jsonl), reading);
+  rows::RowWriterOptions writing;
+  writing.format = rows::OutputFormat::jsonl;
   writing.results[0].entities = subject.per_token();
-  RowWriter writer(reader.schema(), writing);
+  rows::RowWriter writer(reader.schema(), writing);
   std::string bytes;
-  std::vector<EntitySpan> spans;
-  PipelineOptions options;
+  std::vector<rows::EntitySpan> spans;
+  engine::PipelineOptions options;
   options.stop = o.stop;
-  const auto sink = [&](ScoredChunk& chunk) {
+  const auto sink = [&](engine::ScoredChunk& chunk) {
     bytes.clear();
     for (size_t row = 0; row < chunk.rows.size(); ++row) {
       if (chunk.error(row) != nullptr) {
@@ -209,7 +213,7 @@ PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const st
         if (predictions != nullptr && predictions->size() < keep) predictions->emplace_back();
         continue;
       }
-      RowResult result;
+      rows::RowResult result;
       if (subject.per_token()) {
         spans.clear();
         for (const Entity& e : chunk.entities[row]) spans.push_back({e.group, e.score, e.word, e.start, e.end});
@@ -225,14 +229,14 @@ PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const st
       if (predictions != nullptr && predictions->size() < keep) predictions->push_back(label);
     }
   };
-  const PipelineStats stats = run_pipeline(subject.model(), reader, sink, nullptr, options);
+  const engine::PipelineStats stats = run_pipeline(subject.model(), reader, sink, nullptr, options);
   throw_if_stopped(o.stop);
   return stats;
 }
 
 // The set is run again until the card's counter has moved enough to be read.
 std::optional<double> joules_per_1000(const ProfileOptions& o, const Subject& subject, const std::string& jsonl,
-                                      Nvml& nvml, int card) {
+                                      monitor::Nvml& nvml, int card) {
   const auto before = nvml.energy_mj(card);
   if (!before) return std::nullopt;
   int64_t rows = 0;
@@ -245,22 +249,22 @@ std::optional<double> joules_per_1000(const ProfileOptions& o, const Subject& su
 }
 
 SizePoint measure_size(const ProfileOptions& o, const Subject& subject, const ProfileTexts& texts, int64_t rows,
-                       Nvml& nvml, std::vector<std::string>* predictions) {
+                       monitor::Nvml& nvml, std::vector<std::string>* predictions) {
   SizePoint p;
   p.rows = rows;
   p.repeated = rows > static_cast<int64_t>(texts.texts.size());
   const std::string jsonl = as_jsonl(texts.texts, rows);
   Engine* engine = subject.engine();
-  const bool card = engine != nullptr && engine->device().kind() == DeviceKind::cuda;
+  const bool card = engine != nullptr && engine->device().kind() == device::DeviceKind::cuda;
   const std::optional<int> index = card ? nvml.find(engine->device().pci_bus_id()) : std::nullopt;
-  std::vector<PipelineStats> runs;
+  std::vector<engine::PipelineStats> runs;
   std::vector<double> rates;
   const int64_t started = now_ns();
   do {
     runs.push_back(run_rows(o, subject, jsonl, texts.texts.size(), runs.empty() ? predictions : nullptr));
     rates.push_back(static_cast<double>(runs.back().rows) / std::max(1e-9, runs.back().seconds));
   } while (runs.size() < kRounds && seconds_since(started) < std::min(1.0, o.seconds) * kRepeatedSeconds);
-  p.rate = spread_of(rates);
+  p.rate = jobs::spread_of(rates);
   const auto middle = runs.begin() + static_cast<std::ptrdiff_t>((runs.size() - 1) / 2);
   std::nth_element(runs.begin(), middle, runs.end(),
                    [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
@@ -295,7 +299,7 @@ void trace_run(const ProfileOptions& o, const Subject& subject, const ProfileTex
   const bool was_on = Timeline::enabled();
   Timeline::clear();
   Timeline::enable(true);
-  PipelineStats stats;
+  engine::PipelineStats stats;
   try {
     stats = run_rows(o, subject, jsonl, 0, nullptr);
   } catch (...) {
@@ -325,7 +329,7 @@ void trace_run(const ProfileOptions& o, const Subject& subject, const ProfileTex
   }
   Timeline::clear();
   const Engine* engine = subject.engine();
-  if (engine == nullptr || stats.batches == 0 || m.device_kind != DeviceKind::cpu) return;
+  if (engine == nullptr || stats.batches == 0 || m.device_kind != device::DeviceKind::cpu) return;
   // Ops run on one core each or split over all, as the batch asks; either way the device's busy time is theirs in
   // proportion.
   const auto batches = static_cast<double>(stats.batches);
@@ -341,17 +345,17 @@ void trace_run(const ProfileOptions& o, const Subject& subject, const ProfileTex
 }
 
 // What kept the figures from being those of a machine of its own.
-void note_others(OtherProcesses& others, Nvml& nvml, ModelProfile& m) {
-  const OtherProcesses::Load load = others.load();
+void note_others(monitor::OtherProcesses& others, monitor::Nvml& nvml, ModelProfile& m) {
+  const monitor::OtherProcesses::Load load = others.load();
   m.disturbed = load.disturbs();
   if (m.disturbed) m.notes.push_back(load.text() + " while this was measured: it is faster without them");
-  if (m.device_kind != DeviceKind::cuda) return;
+  if (m.device_kind != device::DeviceKind::cuda) return;
   const auto card = nvml.sample_card(m.pci_bus_id, {.pcie_throughput = false, .processes = true, .gpm = false});
   if (!card || !card->processes) return;
   std::vector<std::string> names;
   const bool known = std::any_of(card->processes->begin(), card->processes->end(),
-                                 [](const GpuProcess& p) { return p.pid == ::getpid(); });
-  for (const GpuProcess& p : *card->processes)
+                                 [](const monitor::GpuProcess& p) { return p.pid == ::getpid(); });
+  for (const monitor::GpuProcess& p : *card->processes)
     if (p.pid != ::getpid()) names.push_back(fmt::format("{} (pid {})", p.name.empty() ? "?" : p.name, p.pid));
   if (!known && names.size() == 1) return;  // in a container the driver's process numbers are not ours
   if (!names.empty()) m.notes.push_back(fmt::format("other processes were on the card: {}", fmt::join(names, ", ")));
@@ -368,7 +372,7 @@ bool Subject::per_token() const { return is_per_token(model_->output()); }
 
 void Subject::score(std::span<const std::string_view> texts) const {
   if (engine() == nullptr)
-    for (const auto text : texts) (void)vader_scores(text);
+    for (const auto text : texts) (void)text::vader_scores(text);
   else if (per_token())
     score_entities(*engine(), texts);
   else
@@ -405,13 +409,13 @@ std::optional<double> drop_from_cache(const fs::path& dir) {
 int64_t steps_per_model(const ProfileOptions& o) { return static_cast<int64_t>(3 + kRounds + o.sizes.size()); }
 
 ModelProfile measure_model(const ProfileOptions& o, const std::string& name, const fs::path& dir,
-                           const ProfileTexts& texts, Nvml& nvml, const Step& step) {
+                           const ProfileTexts& texts, monitor::Nvml& nvml, const Step& step) {
   ModelProfile m;
   m.name = name;
-  EngineOptions options = o.engine;
+  engine::EngineOptions options = o.engine;
   options.model_dir = dir;
   ::malloc_trim(0);  // what the model before left in the heap is not this one's
-  m.before_bytes = own_resident_bytes();
+  m.before_bytes = monitor::own_resident_bytes();
   const bool vader = dir.empty();
 
   std::unique_ptr<Engine> engine;
@@ -435,13 +439,14 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
                       *m.cached_share * 100));
   } else {  // nothing to load but the tables compiled in, which the first text touches
     const int64_t begin = now_ns();
-    (void)vader_scores(texts.texts[0]);
+    (void)text::vader_scores(texts.texts[0]);
     m.cold_load_seconds = m.warm_load_seconds = seconds_since(begin);
     step("loading warm");
   }
   ::malloc_trim(0);
-  reset_peak_resident();
-  const Subject subject(vader ? std::unique_ptr<TextModel>(std::make_unique<RulesModel>()) : std::move(engine));
+  engine::reset_peak_resident();
+  const Subject subject(vader ? std::unique_ptr<engine::TextModel>(std::make_unique<engine::RulesModel>())
+                              : std::move(engine));
   Engine* e = subject.engine();
   m.device = subject.model().device_name();
   m.precision = subject.model().precision_text();
@@ -459,7 +464,7 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
   const Lengths lengths = lengths_of(e, texts.texts);
   m.mean_tokens = lengths.mean;
 
-  OtherProcesses others;
+  monitor::OtherProcesses others;
   std::vector<BatchMeter> meters;
   meters.emplace_back(o, subject, texts.texts, lengths, 1);
   for (const int64_t size : o.batch_sizes)
@@ -486,7 +491,7 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
     m.sizes.push_back(measure_size(o, subject, texts, o.sizes[i], nvml, &m.predictions));
   }
   std::sort(m.sizes.begin(), m.sizes.end(), [](const SizePoint& a, const SizePoint& b) { return a.rows < b.rows; });
-  m.held_bytes = e != nullptr ? held_bytes(e->device()) : peak_resident_bytes();
+  m.held_bytes = e != nullptr ? engine::held_bytes(e->device()) : monitor::peak_resident_bytes();
   note_others(others, nvml, m);
   step("timeline");
   trace_run(o, subject, texts, std::min<int64_t>(kTracedRows, m.sizes.empty() ? 100 : m.sizes.front().rows), m);
@@ -496,4 +501,4 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
   return m;
 }
 
-}  // namespace brim
+}  // namespace brim::report

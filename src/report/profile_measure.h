@@ -5,27 +5,29 @@
 
 #include "report/profile.h"
 
-namespace brim {
-
+namespace brim::monitor {
 class Nvml;
+}  // namespace brim::monitor
+
+namespace brim::report {
 
 // A model under test. Texts in, labels out, through the doors users have.
 class Subject {
  public:
-  explicit Subject(std::unique_ptr<TextModel> model) : model_(std::move(model)) {}
-  TextModel& model() const { return *model_; }
-  Engine* engine() const { return model_->engine(); }  // null: rules
+  explicit Subject(std::unique_ptr<engine::TextModel> model) : model_(std::move(model)) {}
+  engine::TextModel& model() const { return *model_; }
+  engine::Engine* engine() const { return model_->engine(); }  // null: rules
   bool per_token() const;
   void score(std::span<const std::string_view> texts) const;
 
  private:
-  std::unique_ptr<TextModel> model_;
+  std::unique_ptr<engine::TextModel> model_;
 };
 
 using Step = std::function<void(const std::string& what)>;  // one step of the progress begins
 
 ModelProfile measure_model(const ProfileOptions& options, const std::string& name, const std::filesystem::path& dir,
-                           const ProfileTexts& texts, Nvml& nvml, const Step& step);
+                           const ProfileTexts& texts, monitor::Nvml& nvml, const Step& step);
 int64_t steps_per_model(const ProfileOptions& options);
 
 // Asks the system to forget the directory's files; the share it still holds, where it tells. Needs no privilege: pages
@@ -34,4 +36,4 @@ std::optional<double> drop_from_cache(const std::filesystem::path& dir);
 
 void throw_if_stopped(const std::atomic<bool>* stop);
 
-}  // namespace brim
+}  // namespace brim::report

@@ -9,7 +9,7 @@
 #include "report/profile.h"
 #include "report/profile_cells.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 // Columns as wide as their widest cell; the first one to the left.
@@ -113,4 +113,4 @@ std::string profile_table(const Profile& p) {
   return out;
 }
 
-}  // namespace brim
+}  // namespace brim::report

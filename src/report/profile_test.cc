@@ -17,7 +17,7 @@
 #include "report/markup_check.h"
 #include "report/profile_measure.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 namespace fs = std::filesystem;
@@ -28,7 +28,7 @@ const std::string kHostileName = "</script><b>\"&\xff\x01 model";
 TEST(Spread, PercentilesInterpolateBetweenRanks) {
   std::vector<double> values;
   for (int i = 100; i >= 0; --i) values.push_back(i);
-  const Spread s = spread_of(values);
+  const jobs::Spread s = jobs::spread_of(values);
   EXPECT_EQ(s.count, 101);
   EXPECT_DOUBLE_EQ(s.p50, 50);
   EXPECT_DOUBLE_EQ(s.p95, 95);
@@ -36,10 +36,10 @@ TEST(Spread, PercentilesInterpolateBetweenRanks) {
   EXPECT_DOUBLE_EQ(s.least, 0);
   EXPECT_DOUBLE_EQ(s.most, 100);
   EXPECT_NEAR(s.mean, 50, 1e-9);
-  EXPECT_DOUBLE_EQ(spread_of({1, 2}).p50, 1.5);
-  EXPECT_DOUBLE_EQ(spread_of({3}).p99, 3);
-  EXPECT_EQ(spread_of({}).count, 0);
-  EXPECT_EQ(spread_of({NAN, INFINITY, 4}).count, 1);
+  EXPECT_DOUBLE_EQ(jobs::spread_of({1, 2}).p50, 1.5);
+  EXPECT_DOUBLE_EQ(jobs::spread_of({3}).p99, 3);
+  EXPECT_EQ(jobs::spread_of({}).count, 0);
+  EXPECT_EQ(jobs::spread_of({NAN, INFINITY, 4}).count, 1);
 }
 
 TEST(Profile, CountsAsPeopleWriteThem) {
@@ -62,14 +62,14 @@ TEST(Profile, BuiltInTextsDiffer) {
 BatchPoint batch(int64_t size, double seconds, double single) {
   BatchPoint b;
   b.batch_size = size;
-  b.seconds = spread_of({seconds});
+  b.seconds = jobs::spread_of({seconds});
   std::vector<double> rates, gains;
   for (const double round : {0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03}) {
     rates.push_back(round * static_cast<double>(size) / seconds);
     gains.push_back(rates.back() * single);
   }
-  b.rate = spread_of(rates);
-  b.gain = spread_of(gains);
+  b.rate = jobs::spread_of(rates);
+  b.gain = jobs::spread_of(gains);
   b.items_per_second = b.rate.p50;
   b.speedup = b.gain.p50;
   return b;
@@ -92,7 +92,7 @@ Profile made_up() {
   m.precision = "fp32";
   m.cold_load_seconds = 5;
   m.warm_load_seconds = 1;
-  m.single = spread_of({0.02, 0.02, 0.02});
+  m.single = jobs::spread_of({0.02, 0.02, 0.02});
   m.batches = {batch(1, 0.02, 0.02), batch(10, 0.0505, 0.02), batch(20, 0.1, 0.02)};
   SizePoint s;
   s.rows = 1000;
@@ -105,10 +105,10 @@ Profile made_up() {
   s.run.mfu = 0.25;
   s.run.held_back_by = "reading and tokenizing";
   m.sizes = {s};
-  Plan plan;
+  plan::Plan plan;
   plan.peak_bytes = 1000;
-  plan.bytes[Tag::weights] = 700;
-  plan.bytes[Tag::activations] = 300;
+  plan.bytes[memory::Tag::weights] = 700;
+  plan.bytes[memory::Tag::activations] = 300;
   plan.tokens_per_second = 100000;
   plan.device.tflops_fp32 = 1;
   plan.device.bandwidth = 1e10;
@@ -138,7 +138,7 @@ TEST(Profile, JsonHasTheFieldsNewsBotsRead) {
   Profile p = made_up();
   p.llm.emplace();
   p.llm->model = "mistral";
-  p.llm->alone.seconds = spread_of({1, 2});
+  p.llm->alone.seconds = jobs::spread_of({1, 2});
   p.llm->sharing.emplace();
   const json j = json::parse(profile_json(p));
   for (const char* key : {"schema_version", "generated_at", "system_info", "machine", "results", "recommendations"})
@@ -199,21 +199,21 @@ TEST(Profile, NoVerdictFromNoise) {
   // Calls of five seem faster than of one, but rounds differ by more than that.
   BatchPoint& five = m.batches[2];
   m.batches[1].items_per_second = 1;
-  five.gain = spread_of({0.87, 1.40, 1.02, 0.95, 1.31, 1.12, 0.99});
+  five.gain = jobs::spread_of({0.87, 1.40, 1.02, 0.95, 1.31, 1.12, 0.99});
   five.speedup = five.gain.p50;
   const std::string noise = joined(recommendations(p));
   EXPECT_EQ(noise.find("fastest"), std::string::npos) << noise;
   EXPECT_NE(noise.find("batching: difference not significant (20 texts per call: 1.02×, rounds 0.87× to 1.40×)"),
             std::string::npos)
       << noise;
-  five.gain = spread_of({0.98, 0.99, 1.01, 1.0, 0.97, 1.02, 0.99});
+  five.gain = jobs::spread_of({0.98, 0.99, 1.01, 1.0, 0.97, 1.02, 0.99});
   five.speedup = five.gain.p50;
   EXPECT_NE(joined(recommendations(p)).find("batching gains nothing"), std::string::npos);
 }
 
 TEST(Spread, AFewValuesGiveNoVerdict) {
-  EXPECT_FALSE(spread_of({2, 2, 2}).surely_above(1));
-  const Spread seven = spread_of({1.2, 1.3, 1.25, 1.4, 1.1, 1.2, 1.3});
+  EXPECT_FALSE(jobs::spread_of({2, 2, 2}).surely_above(1));
+  const jobs::Spread seven = jobs::spread_of({1.2, 1.3, 1.25, 1.4, 1.1, 1.2, 1.3});
   EXPECT_DOUBLE_EQ(seven.low, 1.1);
   EXPECT_DOUBLE_EQ(seven.high, 1.4);
   EXPECT_TRUE(seven.surely_above(1.05));
@@ -221,8 +221,8 @@ TEST(Spread, AFewValuesGiveNoVerdict) {
   EXPECT_TRUE(seven.surely_below(1.5));
   std::vector<double> hundred;
   for (int i = 1; i <= 100; ++i) hundred.push_back(i);
-  EXPECT_DOUBLE_EQ(spread_of(hundred).low, 40);  // ranks 40 and 61 of 100
-  EXPECT_DOUBLE_EQ(spread_of(hundred).high, 61);
+  EXPECT_DOUBLE_EQ(jobs::spread_of(hundred).low, 40);  // ranks 40 and 61 of 100
+  EXPECT_DOUBLE_EQ(jobs::spread_of(hundred).high, 61);
 }
 
 TEST(Profile, APeakThatIsPassedIsCalledWrong) {
@@ -289,7 +289,7 @@ TEST(Profile, AShareOfADataSheetsRateSaysSo) {
   p.models.resize(1);
   for (const bool measured : {true, false}) {
     ModelProfile& m = p.models[0];
-    m.plan->device.kind = DeviceKind::cuda;
+    m.plan->device.kind = device::DeviceKind::cuda;
     m.plan->device.measured = measured;
     m.sizes[0].run.mfu_note = m.plan->device.mfu_note();
     m.batches[0].mfu = 0.125;
@@ -336,7 +336,7 @@ TEST(Profile, CacheIsDroppedWithoutHarm) {
 class ProfileRun : public ::testing::Test {
  protected:
   void SetUp() override {
-    put_golden_model(dir_ / "tiny", "bert_sequence");
+    model::put_golden_model(dir_ / "tiny", "bert_sequence");
     options_.engine.device = "cpu";
     options_.engine.precision = "fp32";
     options_.engine.threads = 2;
@@ -413,9 +413,9 @@ TEST_F(ProfileRun, ATinyModelAndVaderEndToEnd) {
 TEST_F(ProfileRun, TheSameTextsGetTheLabelsTheEngineGives) {
   options_.models = {{"tiny", dir_ / "tiny"}};
   const Profile p = run_profile(options_, "sentiment", texts_);
-  EngineOptions options = options_.engine;
+  engine::EngineOptions options = options_.engine;
   options.model_dir = dir_ / "tiny";
-  const auto engine = Engine::open(options);
+  const auto engine = engine::Engine::open(options);
   std::vector<std::string_view> views(texts_.texts.begin(), texts_.texts.end());
   const auto scores = engine->score(views);
   for (size_t i = 0; i < scores.size(); ++i)
@@ -426,7 +426,7 @@ TEST_F(ProfileRun, TheSameTextsGetTheLabelsTheEngineGives) {
 }
 
 TEST_F(ProfileRun, TokenModels) {
-  put_golden_model(dir_ / "tiny", "bert_token");
+  model::put_golden_model(dir_ / "tiny", "bert_token");
   options_.models = {{"tiny", dir_ / "tiny"}};
   const Profile p = run_profile(options_, "sentiment", texts_);
   EXPECT_EQ(p.models[0].type, "entities");
@@ -494,4 +494,4 @@ TEST(Profile, TheMachinesCardIsTheOneThatWasMeasured) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::report

@@ -6,7 +6,7 @@
 #include "report/profile.h"
 #include "rows/row_reader.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 ProfileTexts built_in(size_t most) {
@@ -47,14 +47,14 @@ ProfileTexts load_profile_texts(const std::string& path, const std::string& form
            label_column);
     return built_in(most);
   }
-  RowReaderOptions options;
-  options.format = parse_row_format(format);
+  rows::RowReaderOptions options;
+  options.format = rows::parse_row_format(format);
   options.text_column = text_column;
   if (!label_column.empty()) options.label_columns = {label_column};
-  RowReader reader({path}, options);
+  rows::RowReader reader({path}, options);
   ProfileTexts t;
   t.source = path;
-  RowChunk chunk;
+  rows::RowChunk chunk;
   while (t.texts.size() < most && reader.next_chunk(chunk))
     for (size_t r = 0; r < chunk.size() && t.texts.size() < most; ++r) {
       if (chunk.error(r) != nullptr) continue;
@@ -65,4 +65,4 @@ ProfileTexts load_profile_texts(const std::string& path, const std::string& form
   return t;
 }
 
-}  // namespace brim
+}  // namespace brim::report

@@ -12,7 +12,7 @@
 #include "report/html.h"
 #include "report/plot.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -189,7 +189,7 @@ std::string train_report_html(const std::string& record_json) {
 }
 
 void write_train_report(const std::filesystem::path& path, const std::string& record_json) {
-  write_file_atomically(path, train_report_html(record_json));
+  io::write_file_atomically(path, train_report_html(record_json));
 }
 
-}  // namespace brim
+}  // namespace brim::report

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <string>
 
-namespace brim {
+namespace brim::report {
 
 std::string train_report_html(const std::string& record_json);  // throws bad_data where it is no record
 void write_train_report(const std::filesystem::path& path, const std::string& record_json);
 
-}  // namespace brim
+}  // namespace brim::report

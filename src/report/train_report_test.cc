@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "report/markup_check.h"
 
-namespace brim {
+namespace brim::report {
 namespace {
 
 const char* const kRecord =
@@ -36,4 +36,4 @@ TEST(TrainReport, RefusesWhatIsNoRecord) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::report

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "rows/file_checks.h"
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 constexpr std::string_view kSpace = " \t";
@@ -63,7 +63,7 @@ bool is_jsonl(const std::string& path, const std::string& format) {
 
 TaggedReader::TaggedReader(const std::string& path, TaggedFormat format, std::vector<std::string> names)
     : lines_({path}, lines_only()), format_(format), names_(std::move(names)) {}
-TaggedReader::TaggedReader(std::unique_ptr<ByteSource> source, TaggedFormat format, std::vector<std::string> names)
+TaggedReader::TaggedReader(std::unique_ptr<io::ByteSource> source, TaggedFormat format, std::vector<std::string> names)
     : lines_(std::move(source), lines_only()), format_(format), names_(std::move(names)) {}
 
 void TaggedReader::bad(const std::string& what) const {
@@ -163,7 +163,7 @@ bool TaggedReader::next_jsonl(TaggedWords& sentence) {
 }
 
 bool has_conll_name(std::string_view path) {
-  path = without_compression(path);
+  path = io::without_compression(path);
   return path.ends_with(".conll") || path.ends_with(".iob") || path.ends_with(".bio");
 }
 
@@ -190,8 +190,8 @@ bool is_tagged_file(const std::string& path, const std::string& format) {
   if (format == "conll") return true;
   if (format == "auto" && has_conll_name(path)) return true;
   const bool jsonl = is_jsonl(path, format);
-  if ((!jsonl && (format != "auto" || row_format_of(path) != RowFormat::txt)) || !is_rereadable(path)) return false;
-  const std::string head = read_head(path, kHeadBytes);
+  if ((!jsonl && (format != "auto" || row_format_of(path) != RowFormat::txt)) || !io::is_rereadable(path)) return false;
+  const std::string head = io::read_head(path, kHeadBytes);
   if (!jsonl) return looks_like_conll(head);
   const auto row = nlohmann::json::parse(head.substr(0, head.find('\n')), nullptr, false);
   return row.is_object() && row.contains("tokens") && row.contains(kTagKey);
@@ -206,4 +206,4 @@ std::vector<TaggedWords> read_tagged(const std::string& path, const std::string&
   return sentences;
 }
 
-}  // namespace brim
+}  // namespace brim::rows

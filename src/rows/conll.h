@@ -13,7 +13,7 @@
 
 #include "rows/row_reader.h"
 
-namespace brim {
+namespace brim::rows {
 
 enum class TaggedFormat { conll, jsonl };
 
@@ -29,7 +29,7 @@ class TaggedReader {
   // `names` are the tags of a model, where there is one: numbers in the file then stand for them. "-", .gz and .zst as
   // everywhere.
   TaggedReader(const std::string& path, TaggedFormat format, std::vector<std::string> names = {});
-  TaggedReader(std::unique_ptr<ByteSource> source, TaggedFormat format, std::vector<std::string> names = {});
+  TaggedReader(std::unique_ptr<io::ByteSource> source, TaggedFormat format, std::vector<std::string> names = {});
   // False at the end. Error(bad_data) with file and line for a line with another number of columns than the first, or
   // what is not a tag: O, a prefix of B I E S L U with a type, or in a file without prefixes and of two columns a type.
   bool next(TaggedWords& sentence);
@@ -65,4 +65,4 @@ bool is_tagged_file(const std::string& path, const std::string& format);
 std::vector<TaggedWords> read_tagged(const std::string& path, const std::string& format,
                                      const std::vector<std::string>& names = {});
 
-}  // namespace brim
+}  // namespace brim::rows

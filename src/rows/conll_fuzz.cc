@@ -7,10 +7,10 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
-  brim::looks_like_conll(bytes);
-  for (const auto format : {brim::TaggedFormat::conll, brim::TaggedFormat::jsonl}) try {
-      brim::TaggedReader reader(brim::memory_source("fuzz", bytes), format);
-      brim::TaggedWords sentence;
+  brim::rows::looks_like_conll(bytes);
+  for (const auto format : {brim::rows::TaggedFormat::conll, brim::rows::TaggedFormat::jsonl}) try {
+      brim::rows::TaggedReader reader(brim::io::memory_source("fuzz", bytes), format);
+      brim::rows::TaggedWords sentence;
       while (reader.next(sentence))
         if (sentence.words.empty() || sentence.words.size() != sentence.tags.size()) std::abort();
     } catch (const brim::Error& error) {

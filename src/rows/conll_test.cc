@@ -10,13 +10,13 @@
 #include "rows/conll_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 using Words = std::vector<std::string>;
 
 std::vector<TaggedWords> parse(const std::string& text, TaggedFormat format = TaggedFormat::conll, Words names = {}) {
-  TaggedReader reader(memory_source("in.conll", text), format, std::move(names));
+  TaggedReader reader(io::memory_source("in.conll", text), format, std::move(names));
   std::vector<TaggedWords> out(1);
   while (reader.next(out.back())) out.emplace_back();
   out.pop_back();
@@ -130,4 +130,4 @@ TEST(Conll, Fuzz) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::rows

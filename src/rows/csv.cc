@@ -5,7 +5,7 @@
 
 #include "io/scan.h"
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 const char* find(const char* p, const char* end, char c) {
@@ -56,7 +56,7 @@ void parse_csv_record(std::string_view buffer, size_t at, bool last, const CsvDi
       }
       field.raw = {text, static_cast<size_t>(p - text)};
       field.quoted = true;
-      out.lines += scan::count_newlines(text, p);
+      out.lines += io::scan::count_newlines(text, p);
       stop = p + 1;
       if (stop < end && *stop == '\r') {
         if (stop + 1 == end && !last) return;
@@ -68,7 +68,7 @@ void parse_csv_record(std::string_view buffer, size_t at, bool last, const CsvDi
         return end_at_first_line(buffer, at, CsvStatus::bad_quote, out);
       }
     } else {
-      stop = scan::find_either(p, end, dialect.delimiter, '\n');
+      stop = io::scan::find_either(p, end, dialect.delimiter, '\n');
       const char* text_end = stop;
       // A CR belongs to the line end after it; at the very end of the input, to the one that was cut off.
       if (text_end > p && text_end[-1] == '\r' && (stop == end || *stop == '\n')) --text_end;
@@ -109,7 +109,7 @@ std::string_view csv_value(const CsvField& field, std::string& scratch) {
 
 void append_csv_field(std::string& out, std::string_view value, char delimiter) {
   const char* end = value.data() + value.size();
-  if (scan::find_csv_special(value.data(), end, delimiter) == end) {
+  if (io::scan::find_csv_special(value.data(), end, delimiter) == end) {
     out.append(value);
     return;
   }
@@ -124,4 +124,4 @@ void append_csv_field(std::string& out, std::string_view value, char delimiter) 
   out += '"';
 }
 
-}  // namespace brim
+}  // namespace brim::rows

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim {
+namespace brim::rows {
 
 struct CsvDialect {
   char delimiter = ',';
@@ -49,4 +49,4 @@ std::string_view csv_value(const CsvField& field, std::string& scratch);
 // Appends a field, quoted where it must be (delimiter, quote, CR or LF in it).
 void append_csv_field(std::string& out, std::string_view value, char delimiter);
 
-}  // namespace brim
+}  // namespace brim::rows

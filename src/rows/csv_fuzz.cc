@@ -7,7 +7,7 @@
 
 #include "rows/row_reader.h"
 
-namespace brim::csv_fuzz {
+namespace brim::rows::csv_fuzz {
 
 struct Row {
   std::string text, record;
@@ -24,7 +24,7 @@ inline std::vector<Row> read_rows(const std::string& bytes, size_t piece, size_t
   options.chunk_rows = 1 + piece % 7;
   std::vector<Row> rows;
   try {
-    RowReader reader(memory_source("fuzz.csv", bytes, piece), options);
+    RowReader reader(io::memory_source("fuzz.csv", bytes, piece), options);
     RowChunk chunk;
     while (reader.next_chunk(chunk)) {
       for (size_t i = 0; i < chunk.size(); ++i)
@@ -65,10 +65,10 @@ inline void check_round_trip(const std::string& bytes) {
   }
 }
 
-}  // namespace brim::csv_fuzz
+}  // namespace brim::rows::csv_fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace brim::csv_fuzz;
+  using namespace brim::rows::csv_fuzz;
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   const bool quotes = (data[0] & 1) == 0;

@@ -9,7 +9,7 @@
 #include "rows/csv_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
@@ -117,4 +117,4 @@ TEST(Csv, Fuzz) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::rows

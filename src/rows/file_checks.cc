@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 struct Magic {
@@ -111,4 +111,4 @@ void refuse_foreign_output(std::string_view path) {
     if (ends(suffix)) fail(ErrorCode::usage, "{}: Brim compresses as .gz and .zst, not {}", path, suffix);
 }
 
-}  // namespace brim
+}  // namespace brim::rows

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim {
+namespace brim::rows {
 
 // What a file beginning with `head` is and what to do about it ("is a zip archive …; unpack it first"); empty where it
 // may be text.
@@ -25,4 +25,4 @@ void refuse_output_over_input(const std::string& output, const std::vector<std::
 // Names that promise a file Brim does not write (.xlsx, .parquet, .bz2, …): Error(usage) with what to write instead.
 void refuse_foreign_output(std::string_view path);
 
-}  // namespace brim
+}  // namespace brim::rows

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace brim {
+namespace brim::rows {
 
 template <class Equal = std::equal_to<std::string>>
 class FirstSeen {
@@ -22,4 +22,4 @@ class FirstSeen {
   std::vector<std::string> names_;
 };
 
-}  // namespace brim
+}  // namespace brim::rows

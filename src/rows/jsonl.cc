@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "io/scan.h"
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 constexpr size_t kDeepest = 1000;  // nesting; what Python's reader takes too
@@ -97,7 +97,7 @@ class Scanner {
     const char* start = ++p_;
     escaped = false;
     for (;;) {
-      p_ = scan::find_json_special(p_, end_);
+      p_ = io::scan::find_json_special(p_, end_);
       if (p_ == end_) return stop("the string is not closed");
       if (*p_ == '"') break;
       if (*p_ != '\\') return stop("a control character inside a string must be escaped");
@@ -328,7 +328,7 @@ void append_json_string(std::string& out, std::string_view value) {
   const char* p = value.data();
   const char* end = p + value.size();
   for (;;) {
-    const char* special = scan::find_json_special(p, end);
+    const char* special = io::scan::find_json_special(p, end);
     out.append(p, special);
     if (special == end) break;
     switch (*special) {
@@ -379,4 +379,4 @@ void append_json_number(std::string& out, int64_t value) {
   out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
-}  // namespace brim
+}  // namespace brim::rows

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim {
+namespace brim::rows {
 
 enum class JsonKind : uint8_t { null, boolean, number, string, array, object };
 const char* json_kind_name(JsonKind kind);  // "a number", for messages
@@ -39,4 +39,4 @@ void append_json_string(std::string& out, std::string_view value);
 void append_json_number(std::string& out, float value);
 void append_json_number(std::string& out, int64_t value);
 
-}  // namespace brim
+}  // namespace brim::rows

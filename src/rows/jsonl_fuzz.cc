@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "rows/jsonl.h"
 
-namespace brim::jsonl_fuzz {
+namespace brim::rows::jsonl_fuzz {
 
 // nlohmann skips a byte order mark and takes a NUL for the end.
 inline bool comparable(const std::string& line) {
@@ -27,10 +27,11 @@ inline int oracle(const std::string& line, nlohmann::json& value) {
   }
 }
 
-}  // namespace brim::jsonl_fuzz
+}  // namespace brim::rows::jsonl_fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace brim;
+  using namespace brim::rows;
   const std::string line(reinterpret_cast<const char*>(data), size);
   std::vector<JsonMember> members;
   const JsonProblem problem = scan_json_object(line, members);

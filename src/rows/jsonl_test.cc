@@ -10,7 +10,7 @@
 #include "rows/jsonl_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 std::string problem_of(const std::string& line) {
@@ -87,14 +87,14 @@ TEST(Scan, EqualsThePlainLoop) {
         const char* end = text.data() + length;
         const char* either = text.data();
         while (either < end && *either != ',' && *either != '\n') ++either;
-        EXPECT_EQ(scan::find_either(text.data(), end, ',', '\n'), either);
+        EXPECT_EQ(io::scan::find_either(text.data(), end, ',', '\n'), either);
         const char* field = text.data();
         while (field < end && *field != ',' && *field != '"' && *field != '\n' && *field != '\r') ++field;
-        EXPECT_EQ(scan::find_csv_special(text.data(), end, ','), field);
+        EXPECT_EQ(io::scan::find_csv_special(text.data(), end, ','), field);
         const char* special = text.data();
         while (special < end && *special != '"' && *special != '\\' && static_cast<unsigned char>(*special) >= 0x20)
           ++special;
-        EXPECT_EQ(scan::find_json_special(text.data(), end), special) << length << " " << hit << " " << byte;
+        EXPECT_EQ(io::scan::find_json_special(text.data(), end), special) << length << " " << hit << " " << byte;
       }
 }
 
@@ -106,4 +106,4 @@ TEST(Jsonl, Fuzz) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::rows

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 bool is_word(std::string_view text, std::string_view lower) {
@@ -56,4 +56,4 @@ std::optional<int32_t> find_label(const std::vector<std::string>& labels, std::s
   return std::nullopt;
 }
 
-}  // namespace brim
+}  // namespace brim::rows

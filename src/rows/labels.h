@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim {
+namespace brim::rows {
 
 std::vector<std::string> split_names(std::string_view text, char separator);  // empty parts are left out
 
@@ -19,4 +19,4 @@ bool read_mark(std::string_view value, const std::string& where, std::string_vie
 // Where a label of the data stands among the model's: by name, by name in any case, or by number ("2", "LABEL_2").
 std::optional<int32_t> find_label(const std::vector<std::string>& labels, std::string_view text);
 
-}  // namespace brim
+}  // namespace brim::rows

@@ -5,7 +5,7 @@
 
 #include "base/test_files.h"
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 TEST(Labels, NamesAreSplitAndEmptyOnesLeftOut) {
@@ -33,4 +33,4 @@ TEST(Labels, AreFoundByNameCaseOrNumber) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::rows

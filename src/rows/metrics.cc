@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
@@ -201,4 +201,4 @@ double percentile(std::span<const double> sorted, double share) {
   return sorted[low] + (sorted[high] - sorted[low]) * (at - static_cast<double>(low));
 }
 
-}  // namespace brim
+}  // namespace brim::rows

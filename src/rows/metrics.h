@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace brim {
+namespace brim::rows {
 
 struct ClassScore {
   double precision = 0, recall = 0, f1 = 0;  // 0 where undefined
@@ -63,4 +63,4 @@ McNemar mcnemar(std::span<const int32_t> expected, std::span<const int32_t> a, s
 // Linear interpolation between the two nearest ranks; `sorted` ascends, share is 0…1.
 double percentile(std::span<const double> sorted, double share);
 
-}  // namespace brim
+}  // namespace brim::rows

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 TEST(ClassificationMetrics, ByHand) {
@@ -99,4 +99,4 @@ TEST(Percentile, InterpolatesBetweenRanks) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::rows

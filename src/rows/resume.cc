@@ -17,7 +17,7 @@
 #include "base/mapped_file.h"
 #include "rows/file_checks.h"
 
-namespace brim {
+namespace brim::rows {
 namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
@@ -111,10 +111,10 @@ bool is_regular_or_new(const fs::path& path) {
 
 RowOutput::RowOutput(const std::string& path, RunIdentity identity, RowOutputOptions options)
     : path_(path), identity_(std::move(identity)), options_(options) {
-  const bool rereadable = std::all_of(identity_.inputs.begin(), identity_.inputs.end(), is_rereadable);
+  const bool rereadable = std::all_of(identity_.inputs.begin(), identity_.inputs.end(), io::is_rereadable);
   if (path == "-") {
     if (options_.resume) fail(ErrorCode::usage, "`resume` needs an output file (`output=OUT`), not stdout");
-    sink_ = make_sink(STDOUT_FILENO, "stdout", options_.stop);
+    sink_ = io::make_sink(STDOUT_FILENO, "stdout", options_.stop);
     return;
   }
   refuse_foreign_output(path);
@@ -128,8 +128,8 @@ RowOutput::RowOutput(const std::string& path, RunIdentity identity, RowOutputOpt
     fail(ErrorCode::usage, Remedy{"give the input as a file"}, "`resume` cannot re-read stdin or a pipe");
   if (options_.resume && !regular) fail(ErrorCode::usage, "{}: `resume` needs a regular file as output", path);
   resumable_ = regular && rereadable;
-  sidecar_ = AtomicFile::part_path(path_).string() + ".json";
-  compression_ = compression_of(path);
+  sidecar_ = io::AtomicFile::part_path(path_).string() + ".json";
+  compression_ = io::compression_of(path);
   open_file();
   file_->stop_by(options_.stop);
   sink_ = make_sink(*file_, compression_);
@@ -141,7 +141,7 @@ void RowOutput::open_file() {
   if (resumable_) fingerprint_ = text_of(identity_json(identity_));
   const bool had_sidecar = resumable_ && fs::exists(sidecar_);
   if (options_.resume) {
-    if (had_sidecar && fs::exists(AtomicFile::part_path(path_))) return open_resumed();
+    if (had_sidecar && fs::exists(io::AtomicFile::part_path(path_))) return open_resumed();
     log_info("{}: nothing to resume, starting from the first row", path_.string());
   }
   file_.emplace(path_);
@@ -176,7 +176,7 @@ void RowOutput::open_resumed() {
   }
   if (!changed.empty())
     fail(ErrorCode::usage, kStartOver, "{}: cannot resume, this is another run: {}", path_.string(), changed);
-  file_.emplace(AtomicFile::resume(path_, static_cast<uint64_t>(bytes)));
+  file_.emplace(io::AtomicFile::resume(path_, static_cast<uint64_t>(bytes)));
   position_ = progress.position;
   safe_.position = progress.position;
   safe_.counters = progress.counters;
@@ -199,7 +199,7 @@ void RowOutput::write_row(std::string_view bytes, const RowPosition& position) {
   rows_.append(bytes);
   ++row_count_;
   position_ = position;
-  if (compression_ == Compression::none) {
+  if (compression_ == io::Compression::none) {
     // The clock is read now and then only; a row costs some tens of nanoseconds.
     const bool due = resumable_ && row_count_ % 64 == 0 && now_ns() >= next_save_ns_;
     if (rows_.size() < kPlainBlock && !due) return;
@@ -238,7 +238,7 @@ void RowOutput::save(const Mark& mark) {
                         {"lines", mark.position.lines}}},
                       {"counters", mark.counters}};
   if (!failed_) file_->sync();  // the state must not be durable before the rows it speaks of
-  write_file_atomically(sidecar_, text_of(state, 2) + "\n");
+  io::write_file_atomically(sidecar_, text_of(state, 2) + "\n");
   file_->keep_part();
   // On a disk where this takes long it is done less often: at most a twentieth of the time goes here.
   const int64_t end = now_ns(), wait = static_cast<int64_t>(options_.checkpoint_seconds * 1e9);
@@ -246,7 +246,7 @@ void RowOutput::save(const Mark& mark) {
 }
 
 void RowOutput::flush() {
-  if (compression_ == Compression::none) hand_over();
+  if (compression_ == io::Compression::none) hand_over();
 }
 
 void RowOutput::suspend() {
@@ -263,7 +263,7 @@ void RowOutput::suspend() {
   file_->keep_part();
   if (!resumable_) return;
   // After a failed write the file may end inside a row. Cutting it also makes room for the sidecar on a full disk.
-  if (failed_ && ::truncate(AtomicFile::part_path(path_).c_str(), safe_.bytes) != 0)
+  if (failed_ && ::truncate(io::AtomicFile::part_path(path_).c_str(), safe_.bytes) != 0)
     log_warning("{}: cannot cut to {} bytes: {}", path_.string(), safe_.bytes, std::strerror(errno));
   save(safe_);
 }
@@ -284,4 +284,4 @@ void RowOutput::commit() {
   if (resumable_) fs::remove(sidecar_, ignored);
 }
 
-}  // namespace brim
+}  // namespace brim::rows

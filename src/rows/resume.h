@@ -23,7 +23,7 @@
 #include "io/compress.h"
 #include "rows/row_reader.h"
 
-namespace brim {
+namespace brim::rows {
 
 // What must be the same for rows of two runs to belong together.
 struct RunIdentity {
@@ -88,11 +88,11 @@ class RowOutput {
   RunIdentity identity_;
   std::string fingerprint_;  // of the identity, as the sidecar holds it
   RowOutputOptions options_;
-  Compression compression_ = Compression::none;
+  io::Compression compression_ = io::Compression::none;
   bool resumable_ = false, finished_ = false, failed_ = false;
   std::optional<Progress> resumed_;
-  std::optional<AtomicFile> file_;  // none: stdout
-  std::unique_ptr<ByteSink> sink_;
+  std::optional<io::AtomicFile> file_;  // none: stdout
+  std::unique_ptr<io::ByteSink> sink_;
 
   std::string rows_;      // whole rows not yet given to the sink; of compressed output, the whole next member
   size_t row_count_ = 0;  // in rows_
@@ -102,4 +102,4 @@ class RowOutput {
   const std::map<std::string, int64_t>* counters_ = nullptr;
 };
 
-}  // namespace brim
+}  // namespace brim::rows

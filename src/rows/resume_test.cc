@@ -14,7 +14,7 @@
 #include "base/test_files.h"
 #include "rows/row_writer.h"
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 namespace fs = std::filesystem;
@@ -117,8 +117,8 @@ std::vector<std::string> make_inputs(const TempDir& dir, const std::string& kind
     if (suffix.empty()) {
       put_file(plain, text);
     } else {
-      AtomicFile packed(plain.string() + suffix);
-      auto sink = make_sink(packed, compression_of(suffix));
+      io::AtomicFile packed(plain.string() + suffix);
+      auto sink = make_sink(packed, io::compression_of(suffix));
       sink->write(text);
       sink->end_member();
       packed.commit();
@@ -129,7 +129,7 @@ std::vector<std::string> make_inputs(const TempDir& dir, const std::string& kind
 }
 
 std::string unpacked(const std::string& path) {
-  auto source = open_source(path);
+  auto source = io::open_source(path);
   std::string out, buffer(1000, '\0');
   while (const size_t n = source->read(buffer.data(), buffer.size())) out.append(buffer, 0, n);
   return out;
@@ -421,4 +421,4 @@ TEST(RowOutput, RowsFromStdinAreKept) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::rows

@@ -21,6 +21,7 @@
 namespace {
 
 using namespace brim;
+using namespace brim::rows;
 
 double processor_seconds() {
   timespec now{};
@@ -67,8 +68,8 @@ void append_row(std::string& out, Style style, int64_t row, std::mt19937& random
 }
 
 File make_file(const std::string& path, Style style, int64_t bytes) {
-  AtomicFile file(path);
-  auto sink = make_sink(file, compression_of(path));
+  io::AtomicFile file(path);
+  auto sink = make_sink(file, io::compression_of(path));
   std::mt19937 random(1);
   File made{path};
   std::string block;

@@ -17,7 +17,7 @@
 #include "rows/file_checks.h"
 #include "rows/first_seen.h"
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 constexpr size_t kDecodedBlock = size_t{64} << 10;
@@ -52,7 +52,7 @@ int64_t total_size(const std::vector<std::string>& paths) {
 }
 
 void refuse_other_encoding(const std::string& path) {
-  const std::string head = read_head(path, kHeadBytes);
+  const std::string head = io::read_head(path, kHeadBytes);
   if (!why_not_text(head).empty()) return;  // opening it says what it is
   if (const std::string why = why_other_encoding(head); !why.empty()) fail(ErrorCode::bad_data, "{}: {}", path, why);
 }
@@ -92,7 +92,7 @@ RowFormat parse_row_format(std::string_view name) {
 }
 
 RowFormat row_format_of(std::string_view path) {
-  path = without_compression(path);
+  path = io::without_compression(path);
   if (ends_with(path, ".csv")) return RowFormat::csv;
   if (ends_with(path, ".tsv") || ends_with(path, ".tab")) return RowFormat::tsv;
   if (ends_with(path, ".jsonl") || ends_with(path, ".ndjson") || ends_with(path, ".json")) return RowFormat::jsonl;
@@ -177,7 +177,7 @@ RowReader::RowReader(std::vector<std::string> paths, RowReaderOptions options)
   schema_.format = options_.format == RowFormat::automatic ? common_format(paths_) : options_.format;
   choose_dialect();
   for (const std::string& path : paths_)
-    if (path != "-" && is_rereadable(path)) refuse_other_encoding(path);
+    if (path != "-" && io::is_rereadable(path)) refuse_other_encoding(path);
   bytes_total_ = total_size(paths_);
   open_input(0, false);
   learn_columns();
@@ -188,16 +188,16 @@ RowReader::RowReader(std::vector<std::string> paths, RowReaderOptions options)
   look.format = schema_.format;
   for (size_t i = 1; i < paths_.size(); ++i) {
     if (paths_[i] == "-") continue;
-    if (std::filesystem::exists(paths_[i]) && !is_rereadable(paths_[i]))
+    if (std::filesystem::exists(paths_[i]) && !io::is_rereadable(paths_[i]))
       continue;  // a pipe: looking would take its rows
-    RowReader other(open_source(paths_[i]), look);
+    RowReader other(io::open_source(paths_[i]), look);
     if (is_delimited(schema_.format) && other.schema_.columns != schema_.columns)
       fail(ErrorCode::usage, "{}: its columns ({}) are not those of {} ({}); score them one by one", paths_[i],
            joined(other.schema_.columns), paths_[0], joined(schema_.columns));
   }
 }
 
-RowReader::RowReader(std::unique_ptr<ByteSource> source, RowReaderOptions options)
+RowReader::RowReader(std::unique_ptr<io::ByteSource> source, RowReaderOptions options)
     : paths_{source->name()}, options_(std::move(options)), source_(std::move(source)) {
   BRIM_CHECK(options_.format != RowFormat::automatic, "a stream has no name to tell its format by");
   schema_.format = options_.format;
@@ -691,4 +691,4 @@ void RowReader::take_csv_row(RowChunk& chunk) {
   add_row(chunk, csv_.raw, csv_text(chunk, fields[schema_.text_index]), labels_);
 }
 
-}  // namespace brim
+}  // namespace brim::rows

@@ -20,7 +20,7 @@
 #include "rows/csv.h"
 #include "rows/jsonl.h"
 
-namespace brim {
+namespace brim::rows {
 
 enum class RowFormat { automatic, txt, csv, tsv, jsonl };
 const char* row_format_name(RowFormat format);
@@ -121,7 +121,7 @@ class RowSource {
   // next_chunk.
   virtual void limit_chunks(size_t bytes) = 0;
   virtual size_t chunk_bytes() const = 0;
-  virtual void wait_by(InputWait) {}  // how next_chunk waits for pipes from here on
+  virtual void wait_by(io::InputWait) {}  // how next_chunk waits for pipes from here on
 };
 
 class RowReader : public RowSource {
@@ -129,7 +129,7 @@ class RowReader : public RowSource {
   // Opens all inputs ("-" is stdin) far enough to know that they exist and that their headers agree.
   RowReader(std::vector<std::string> paths, RowReaderOptions options);
   // One stream that is already open (tests, sockets). `format` must be given.
-  RowReader(std::unique_ptr<ByteSource> source, RowReaderOptions options);
+  RowReader(std::unique_ptr<io::ByteSource> source, RowReaderOptions options);
 
   const RowSchema& schema() const { return schema_; }
   const std::vector<std::string>& inputs() const { return paths_; }
@@ -146,7 +146,7 @@ class RowReader : public RowSource {
     options_.chunk_bytes = std::min(options_.chunk_bytes, most_bytes_);
   }
   size_t chunk_bytes() const override { return options_.chunk_bytes; }
-  void wait_by(InputWait wait) override { *wait_ = std::move(wait); }
+  void wait_by(io::InputWait wait) override { *wait_ = std::move(wait); }
 
   // Of all inputs' files, to set RowChunk::file_bytes against; -1 where unknown.
   int64_t bytes_total() const { return bytes_total_; }
@@ -188,8 +188,8 @@ class RowReader : public RowSource {
   std::vector<std::string> paths_;
   RowReaderOptions options_;
   RowSchema schema_;
-  std::shared_ptr<InputWait> wait_ = std::make_shared<InputWait>();  // the sources' too
-  std::unique_ptr<ByteSource> source_;
+  std::shared_ptr<io::InputWait> wait_ = std::make_shared<io::InputWait>();  // the sources' too
+  std::unique_ptr<io::ByteSource> source_;
   size_t input_ = 0;
   bool ended_ = false;         // the current source gives no more bytes
   std::exception_ptr broken_;  // it broke; thrown once the rows before that are delivered
@@ -211,4 +211,4 @@ class RowReader : public RowSource {
   std::string scratch_;
 };
 
-}  // namespace brim
+}  // namespace brim::rows

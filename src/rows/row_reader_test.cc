@@ -12,7 +12,7 @@
 #include "rows/file_checks.h"
 #include "rows/first_seen.h"
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 struct Row {
@@ -44,7 +44,7 @@ RowReaderOptions with_format(RowFormat format, std::string text_column = "", std
 }
 
 std::vector<Row> read_all(const std::string& bytes, const RowReaderOptions& options, size_t piece = SIZE_MAX) {
-  RowReader reader(memory_source("in", bytes, piece), options);
+  RowReader reader(io::memory_source("in", bytes, piece), options);
   return rows_of(reader);
 }
 
@@ -82,7 +82,8 @@ TEST(RowReader, CsvColumnsAndLabels) {
 }
 
 TEST(RowReader, CsvSchema) {
-  RowReader reader(memory_source("in", "\xEF\xBB\xBF\"id\",text,\"la\"\"bel\"\n1,2,3\n"), with_format(RowFormat::csv));
+  RowReader reader(io::memory_source("in", "\xEF\xBB\xBF\"id\",text,\"la\"\"bel\"\n1,2,3\n"),
+                   with_format(RowFormat::csv));
   EXPECT_EQ(reader.schema().columns, (Texts{"id", "text", "la\"bel"}));
   EXPECT_EQ(reader.schema().header, "\"id\",text,\"la\"\"bel\"");
   EXPECT_TRUE(reader.schema().byte_order_mark);
@@ -110,14 +111,14 @@ TEST(RowReader, SeveralLabelColumnsGiveAsManyLabelsARow) {
                   "{\"b\":1,\"text\":\"x\",\"a\":0}\n{}\n{\"a\":5,\"b\":\"2,\\\"3\",\"text\":\"y\"}\n"}}) {
     RowReaderOptions options = with_format(format);
     options.label_columns = {"a", "b"};
-    RowReader reader(memory_source("rows", text), options);
+    RowReader reader(io::memory_source("rows", text), options);
     RowChunk chunk;
     ASSERT_TRUE(reader.next_chunk(chunk));
     ASSERT_EQ(chunk.size(), 3u);
     EXPECT_NE(chunk.error(1), nullptr);
     EXPECT_EQ(chunk.labels, (std::vector<std::string_view>{"0", "1", "", "", "5", "2,\"3"}));
     options.label_columns = {"a", "a"};
-    EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader(memory_source("rows", text), options); }), "named twice");
+    EXPECT_HAS(error_of(ErrorCode::usage, [&] { RowReader(io::memory_source("rows", text), options); }), "named twice");
   }
 }
 
@@ -193,7 +194,7 @@ TEST(RowReader, BadJsonRows) {
 }
 
 TEST(RowReader, JsonKeys) {
-  RowReader reader(memory_source("in", "{\"id\":1,\"text\":\"a\"}\n{\"text\":\"b\",\"label\":\"x\"}\n"),
+  RowReader reader(io::memory_source("in", "{\"id\":1,\"text\":\"a\"}\n{\"text\":\"b\",\"label\":\"x\"}\n"),
                    with_format(RowFormat::jsonl));
   EXPECT_EQ(reader.schema().columns, (Texts{"id", "text", "label"}));
   EXPECT_EQ(texts_of(read_all("{\"tweet\":\"a\"}\n", with_format(RowFormat::jsonl))), Texts{"a"});
@@ -231,7 +232,7 @@ TEST(FirstSeen, ANameCostsALookUpHoweverManyThereAre) {
 }
 
 TEST(RowReader, EveryLineMayHaveItsOwnJsonKeys) {
-  RowReader reader(memory_source("in", "{\"text\":\"t\",\"b\":1}\n{\"a\":1,\"text\":\"u\",\"a\":2}\n"),
+  RowReader reader(io::memory_source("in", "{\"text\":\"t\",\"b\":1}\n{\"a\":1,\"text\":\"u\",\"a\":2}\n"),
                    with_format(RowFormat::jsonl));
   EXPECT_EQ(reader.schema().columns, (Texts{"text", "b", "a"}));
 }
@@ -418,7 +419,8 @@ TEST(RowReader, ChunksLiveOnTheirOwn) {
   RowReaderOptions options = with_format(RowFormat::csv);
   options.chunk_bytes = 32;
   RowReader reader(
-      memory_source("in", "text\n\"a\"\"1\"\n\"b\"\"2\"\n\"c\"\"3\"\n\"d\"\"4\"\n\"e\"\"5\"\n\"f\"\"6\"\n"), options);
+      io::memory_source("in", "text\n\"a\"\"1\"\n\"b\"\"2\"\n\"c\"\"3\"\n\"d\"\"4\"\n\"e\"\"5\"\n\"f\"\"6\"\n"),
+      options);
   std::vector<RowChunk> chunks(1);
   while (reader.next_chunk(chunks.back())) chunks.emplace_back();
   chunks.pop_back();
@@ -430,11 +432,11 @@ TEST(RowReader, ChunksLiveOnTheirOwn) {
 }
 
 TEST(RowReader, RowsBeforeTheDamageOfAPackedFileAreDelivered) {
-  for (const Compression compression : {Compression::gzip, Compression::zstd}) {
+  for (const io::Compression compression : {io::Compression::gzip, io::Compression::zstd}) {
     std::string lines;
     for (int i = 0; i < 20000; ++i) lines += "row " + std::to_string(i) + "\n";
     const TempDir dir;
-    AtomicFile file(dir / "x");
+    io::AtomicFile file(dir / "x");
     auto sink = make_sink(file, compression);
     for (int member = 0; member < 2; ++member) {
       sink->write(lines);
@@ -444,7 +446,7 @@ TEST(RowReader, RowsBeforeTheDamageOfAPackedFileAreDelivered) {
     const std::string bytes = get_file(dir / "x");
     RowReaderOptions options;
     options.format = RowFormat::txt;
-    RowReader reader(decompressed(memory_source("x", bytes.substr(0, bytes.size() - 10))), options);
+    RowReader reader(decompressed(io::memory_source("x", bytes.substr(0, bytes.size() - 10))), options);
     RowChunk chunk;
     int64_t rows = 0;
     error_of(ErrorCode::bad_data, [&] {
@@ -456,4 +458,4 @@ TEST(RowReader, RowsBeforeTheDamageOfAPackedFileAreDelivered) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::rows

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 const std::string kPrefix = "predicted_";
@@ -374,4 +374,4 @@ void RowWriter::null_row(std::string& out, const RowChunk& chunk, size_t row) {
   out += "}\n";
 }
 
-}  // namespace brim
+}  // namespace brim::rows

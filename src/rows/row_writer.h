@@ -17,7 +17,7 @@
 #include "rows/csv.h"
 #include "rows/row_reader.h"
 
-namespace brim {
+namespace brim::rows {
 
 enum class OutputFormat { csv, tsv, jsonl };
 const char* output_format_name(OutputFormat format);
@@ -101,4 +101,4 @@ class RowWriter {
   std::string scratch_, json_;
 };
 
-}  // namespace brim
+}  // namespace brim::rows

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/test_files.h"
 
-namespace brim {
+namespace brim::rows {
 namespace {
 
 // Every row of `bytes` written with label "pos", score 0.75 and the scores given; bad rows as null rows.
@@ -18,7 +18,7 @@ std::string scored(const std::string& bytes, RowFormat in, RowWriterOptions opti
   RowReaderOptions read;
   read.format = in;
   read.quotes = quotes;
-  RowReader reader(memory_source("in", bytes), read);
+  RowReader reader(io::memory_source("in", bytes), read);
   RowWriter writer(reader.schema(), options);
   std::string out;
   writer.header(out);
@@ -118,8 +118,8 @@ TEST(RowWriter, ALateKeyGetsAPrefixInItsRow) {
   read.format = RowFormat::jsonl;
   read.chunk_bytes = 16;
   RowReader reader(
-      memory_source("in",
-                    "{\"text\":\"\\\"label\\\"\"}\n{\"text\":\"y\",\"l\\u0061bel\":1}\n{\"text\":\"y\",\"label\":1}\n"),
+      io::memory_source(
+          "in", "{\"text\":\"\\\"label\\\"\"}\n{\"text\":\"y\",\"l\\u0061bel\":1}\n{\"text\":\"y\",\"label\":1}\n"),
       read);
   RowWriter writer(reader.schema(), to(OutputFormat::jsonl));
   std::string out;
@@ -206,8 +206,8 @@ TEST(RowWriter, UnknownKeysInCsvOutputAreSaid) {
   RowReaderOptions read;
   read.format = RowFormat::jsonl;
   read.chunk_bytes = 16;
-  RowReader reader(memory_source("in", "{\"text\":\"a\"}\n{\"text\":\"b\",\"late\":1}\n{\"text\":\"b\",\"later\":1}\n"),
-                   read);
+  RowReader reader(
+      io::memory_source("in", "{\"text\":\"a\"}\n{\"text\":\"b\",\"late\":1}\n{\"text\":\"b\",\"later\":1}\n"), read);
   RowWriter writer(reader.schema(), to(OutputFormat::csv));
   std::vector<std::string> said;
   LogSink before = set_log_sink([&](LogLevel, std::string_view text) { said.emplace_back(text); });
@@ -229,4 +229,4 @@ TEST(RowWriter, FormatByName) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::rows

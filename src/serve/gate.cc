@@ -18,9 +18,9 @@ std::optional<double> GateFigures::loss() const {
   return *against_recall - *macro_recall;
 }
 
-GateFigures gate_figures(const Comparison& comparison, size_t rung, size_t against) {
-  const ModelResult& model = comparison.models.at(rung);
-  const ModelResult& other = comparison.models.at(against);
+GateFigures gate_figures(const jobs::Comparison& comparison, size_t rung, size_t against) {
+  const jobs::ModelResult& model = comparison.models.at(rung);
+  const jobs::ModelResult& other = comparison.models.at(against);
   const auto known = [&](int32_t label) {
     const std::string& name = comparison.labels[static_cast<size_t>(label)];
     return std::find(model.unknown.begin(), model.unknown.end(), name) == model.unknown.end();
@@ -38,14 +38,15 @@ GateFigures gate_figures(const Comparison& comparison, size_t rung, size_t again
   figures.known_share =
       model.predicted.empty() ? 0 : static_cast<double>(ours.size()) / static_cast<double>(model.predicted.size());
   if (ours.empty()) return figures;
-  figures.agreement = agreement(ours, theirs);
+  figures.agreement = rows::agreement(ours, theirs);
   if (!labelled) return figures;
   // The mean over classes that rows have, so that a class only one model gives does not change the other's mean.
   const auto recall = [&](const std::vector<int32_t>& predicted) {
-    const auto metrics = classification_metrics(expected, predicted, static_cast<int32_t>(comparison.labels.size()));
+    const auto metrics =
+        rows::classification_metrics(expected, predicted, static_cast<int32_t>(comparison.labels.size()));
     double sum = 0;
     int classes = 0;
-    for (const ClassScore& score : metrics.per_class) {
+    for (const rows::ClassScore& score : metrics.per_class) {
       if (score.support == 0) continue;
       sum += score.recall;
       ++classes;
@@ -54,9 +55,9 @@ GateFigures gate_figures(const Comparison& comparison, size_t rung, size_t again
   };
   figures.macro_recall = recall(ours);
   figures.against_recall = recall(theirs);
-  figures.p_value = mcnemar(expected, ours, theirs).p_value;
+  figures.p_value = rows::mcnemar(expected, ours, theirs).p_value;
   for (size_t label = 0; label < comparison.labels.size(); ++label) {
-    ClassErrors errors;
+    jobs::ClassErrors errors;
     const auto is = static_cast<int32_t>(label);
     for (size_t row = 0; row < expected.size(); ++row) {
       errors.support += expected[row] == is ? 1 : 0;

@@ -24,7 +24,7 @@ struct GateFigures {
   double agreement = 0;
   std::optional<double> macro_recall, against_recall;  // without labels: none
   std::optional<double> p_value;                       // of McNemar's test: whether a difference may be chance
-  std::vector<std::pair<std::string, ClassErrors>> per_class;
+  std::vector<std::pair<std::string, jobs::ClassErrors>> per_class;
   std::optional<double> loss() const;
 };
 
@@ -38,7 +38,7 @@ struct GateResult {
 };
 
 // `rung` and `against` are places in `comparison.models`.
-GateFigures gate_figures(const Comparison& comparison, size_t rung, size_t against);
+GateFigures gate_figures(const jobs::Comparison& comparison, size_t rung, size_t against);
 GateResult judge(const std::optional<GateFigures>& figures, const GateLimits& limits, const std::string& against);
 
 }  // namespace brim::serve

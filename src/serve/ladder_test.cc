@@ -194,10 +194,10 @@ TEST(Ladder, ManyThreadsChooseAndReport) {
 }
 
 TEST(Gate, ATwoClassModelIsAskedAboutItsOwnClasses) {
-  ModelRun large{.name = "large", .labels = {"negative", "neutral", "positive"}, .predicted = {0, 0, 1, 1, 2, 2}};
-  ModelRun small{.name = "small", .labels = {"NEGATIVE", "POSITIVE"}, .predicted = {0, 1, 0, 1, 1, 1}};
+  jobs::ModelRun large{.name = "large", .labels = {"negative", "neutral", "positive"}, .predicted = {0, 0, 1, 1, 2, 2}};
+  jobs::ModelRun small{.name = "small", .labels = {"NEGATIVE", "POSITIVE"}, .predicted = {0, 1, 0, 1, 1, 1}};
   const std::vector<std::string> expected = {"negative", "negative", "neutral", "neutral", "positive", "positive"};
-  const Comparison comparison = compare_models({large, small}, expected, 0.02);
+  const jobs::Comparison comparison = jobs::compare_models({large, small}, expected, 0.02);
   const GateFigures figures = gate_figures(comparison, 1, 0);
   EXPECT_EQ(figures.rows, 4);
   EXPECT_NEAR(figures.known_share, 4.0 / 6, 1e-12);
@@ -214,9 +214,9 @@ TEST(Gate, ATwoClassModelIsAskedAboutItsOwnClasses) {
 }
 
 TEST(Gate, WithoutLabelsAgreementAloneDecides) {
-  ModelRun a{.name = "a", .labels = {"n", "p"}, .predicted = {0, 0, 1, 1}};
-  ModelRun b{.name = "b", .labels = {"n", "p"}, .predicted = {0, 0, 1, 0}};
-  const GateFigures figures = gate_figures(compare_models({a, b}, {}, 0.02), 1, 0);
+  jobs::ModelRun a{.name = "a", .labels = {"n", "p"}, .predicted = {0, 0, 1, 1}};
+  jobs::ModelRun b{.name = "b", .labels = {"n", "p"}, .predicted = {0, 0, 1, 0}};
+  const GateFigures figures = gate_figures(jobs::compare_models({a, b}, {}, 0.02), 1, 0);
   EXPECT_FALSE(figures.loss());
   EXPECT_NEAR(figures.agreement, 0.75, 1e-12);
   EXPECT_EQ(judge(figures, {0.0, 0.75}, "a").verdict, Verdict::passed);

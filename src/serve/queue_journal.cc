@@ -70,16 +70,17 @@ std::string QueueJournal::frame(std::string_view payload) {
 QueueJournal::QueueJournal(std::filesystem::path path, std::string_view first) : path_(std::move(path)) {
   // A file without one whole record was made by a process that died at once: nothing in it was ever acknowledged.
   std::error_code ignored;
-  if (!std::filesystem::exists(path_, ignored)) write_file_atomically(path_, frame(first));
+  if (!std::filesystem::exists(path_, ignored)) io::write_file_atomically(path_, frame(first));
   std::string content = bytes_of_file(path_);
   const Content whole = read(content);
   for (const std::string_view record : whole.records) opened_.emplace_back(record);
   bytes_ = whole.bytes;
   cut_bytes_ = content.size() - whole.bytes;
-  if (cut_bytes_ > 0) write_file_atomically(path_.string() + ".tail", std::string_view(content).substr(whole.bytes));
+  if (cut_bytes_ > 0)
+    io::write_file_atomically(path_.string() + ".tail", std::string_view(content).substr(whole.bytes));
   open_to_append();
   if (cut_bytes_ > 0 && ::ftruncate(fd_, static_cast<off_t>(bytes_)) != 0)
-    fail_write(path_.string(), "cannot cut off a torn record", errno);
+    io::fail_write(path_.string(), "cannot cut off a torn record", errno);
   if (opened_.empty()) {
     write_and_sync(frame(first), 0);
     bytes_ = kHeadBytes + first.size();
@@ -98,16 +99,16 @@ void QueueJournal::forget_opened() {
 
 void QueueJournal::open_to_append() {
   const int fd = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) fail_write(path_.string(), "cannot open", errno);
+  if (fd < 0) io::fail_write(path_.string(), "cannot open", errno);
   if (fd_ >= 0) ::close(fd_);
   fd_ = fd;
 }
 
 void QueueJournal::write_and_sync(std::string_view bytes, size_t at) {
   try {
-    WriteStop never;
+    io::WriteStop never;
     write_all(fd_, bytes, path_.string(), never);
-    if (::fdatasync(fd_) != 0) fail_write(path_.string(), "cannot sync", errno);
+    if (::fdatasync(fd_) != 0) io::fail_write(path_.string(), "cannot sync", errno);
   } catch (...) {
     // Half a record would be cut off by the next opening anyway; without it the file stays readable by eye.
     [[maybe_unused]] const int ignored = ::ftruncate(fd_, static_cast<off_t>(at));
@@ -159,7 +160,7 @@ void QueueJournal::rewrite(const std::vector<std::string>& payloads) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !syncing_; });
   if (!failure_.empty()) fail(ErrorCode::cannot_write, "{}", failure_);
-  AtomicFile file(path_);
+  io::AtomicFile file(path_);
   for (const std::string& payload : payloads) file.write(frame(payload));
   const size_t bytes = file.position();
   try {

@@ -105,7 +105,7 @@ void check_name(const ConfigBlock& in, const YAML::Node& key, const std::string&
 
 double read_share(std::string_view text) {
   try {
-    return parse_share(std::string(text));
+    return jobs::parse_share(std::string(text));
   } catch (const Error&) {
     throw BadValue{"give a share such as 2% or 0.02"};
   }
@@ -275,7 +275,7 @@ double read_seconds(std::string_view text) {
 }
 
 ServeConfig read_serve_config(const fs::path& path, const std::vector<std::string>& settings) {
-  const YAML::Node root = load_yaml(path);
+  const YAML::Node root = io::load_yaml(path);
   std::vector<std::string> keys = settings;
   for (const char* section : {"models", "ladders", "queues"}) keys.emplace_back(section);
   const ConfigBlock top(root, path, "serve", keys);

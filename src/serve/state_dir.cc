@@ -18,7 +18,7 @@ namespace {
 void make_private_folder(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) fail_write(path.string(), "cannot make", errno);
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) io::fail_write(path.string(), "cannot make", errno);
   if (!std::filesystem::is_directory(path, error))
     fail(ErrorCode::cannot_write, "{}: is not a directory", path.string());
 }
@@ -30,7 +30,7 @@ StateDir::StateDir(std::filesystem::path path) : path_(std::filesystem::absolute
   make_private_folder(path_);
   const std::filesystem::path file = path_ / "lock";
   lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (lock_ < 0) fail_write(file.string(), "cannot create", errno);
+  if (lock_ < 0) io::fail_write(file.string(), "cannot create", errno);
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // other errors: no locks on this file system
     ::close(lock_);
     fail(ErrorCode::cannot_write, Remedy{"choose another `state_dir`"}, "{}: another server keeps its state there",

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::tensor {
 namespace {
 
 constexpr std::pair<std::string_view, DType> kSafetensorsNames[] = {
@@ -134,4 +134,4 @@ void convert_elements(const void* src, DType from, void* dst, DType to, int64_t 
   }
 }
 
-}  // namespace brim
+}  // namespace brim::tensor

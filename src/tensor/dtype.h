@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-namespace brim {
+namespace brim::tensor {
 
 enum class DType : uint8_t { f32, f16, bf16, f8e4m3, i8, u8, i32, i64, f64 };
 
@@ -75,4 +75,4 @@ struct DTypeOf<int64_t> {
   static constexpr DType value = DType::i64;
 };
 
-}  // namespace brim
+}  // namespace brim::tensor

@@ -7,7 +7,7 @@
 #include "tensor/dtype.h"
 #include "tensor/tensor_view.h"
 
-namespace brim {
+namespace brim::tensor {
 namespace {
 
 TEST(DType, HalfConversionsRoundTripEveryValue) {
@@ -64,4 +64,4 @@ TEST(TensorView, SlicesKeepStridesAndCheckBounds) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::tensor

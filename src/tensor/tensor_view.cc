@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/tensor_view.h"
 
-namespace brim {
+namespace brim::tensor {
 
 TensorView::TensorView(void* where, DType type, std::initializer_list<int64_t> dims) : data(where), dtype(type) {
   BRIM_CHECK(dims.size() <= kMaxRank, "rank {} is past {}", dims.size(), kMaxRank);
@@ -59,4 +59,4 @@ std::string TensorView::shape_text() const {
   return text + "]";
 }
 
-}  // namespace brim
+}  // namespace brim::tensor

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "tensor/dtype.h"
 
-namespace brim {
+namespace brim::tensor {
 
 constexpr int kMaxRank = 4;
 
@@ -44,4 +44,4 @@ struct TensorView {
   std::string shape_text() const;                                 // "f32[128,768]"
 };
 
-}  // namespace brim
+}  // namespace brim::tensor

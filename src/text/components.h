@@ -7,7 +7,7 @@
 
 #include "text/pipeline.h"
 
-namespace brim {
+namespace brim::text {
 
 class JsonValue;
 
@@ -42,4 +42,4 @@ struct TokenizerConfig {
 };
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& dir);
 
-}  // namespace brim
+}  // namespace brim::text

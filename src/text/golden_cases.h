@@ -9,7 +9,7 @@
 
 #include "text/tokenizer.h"
 
-namespace brim {
+namespace brim::text {
 
 inline std::filesystem::path golden_tokenizers() {
   return std::filesystem::path(BRIM_SOURCE_DIR) / "tests/data/tokenizers";
@@ -35,4 +35,4 @@ inline std::vector<GoldenCase> read_golden_cases(const std::filesystem::path& fo
   return cases;
 }
 
-}  // namespace brim
+}  // namespace brim::text

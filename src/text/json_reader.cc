@@ -3,7 +3,7 @@
 
 #include "base/mapped_file.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 std::string shown(const nlohmann::json& value) {
@@ -70,4 +70,4 @@ nlohmann::json parse_json_file(const std::filesystem::path& file) {
   }
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::text {
 
 // A value and where it stands: "tokenizer.json: model.unk_token".
 class JsonValue {
@@ -54,4 +54,4 @@ class JsonValue {
 // Parses a whole file; a syntax error names the file, the byte and what was expected.
 nlohmann::json parse_json_file(const std::filesystem::path& file);
 
-}  // namespace brim
+}  // namespace brim::text

@@ -10,7 +10,7 @@
 
 #include "text/components.h"
 
-namespace brim {
+namespace brim::text {
 
 // The text of a tokenizer.json; `file` is named in messages.
 std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::filesystem::path& file,
@@ -25,4 +25,4 @@ void number_added_tokens(std::vector<AddedToken>& added, const TokenModel& model
 // Ids of the roles: as the configuration names them, else by their usual names.
 SpecialIds find_special_ids(const TokenizerConfig& config, const std::function<int32_t(const std::string&)>& id);
 
-}  // namespace brim
+}  // namespace brim::text

@@ -2,7 +2,7 @@
 #include "base/utf8.h"
 #include "text/pipeline.h"
 
-namespace brim {
+namespace brim::text {
 
 void NormalizedText::reset(std::string_view utf8, bool track, int32_t first) {
   text.assign(utf8);
@@ -64,4 +64,4 @@ void NormalizedText::transform(std::span<const Rewrite> chars, size_t skipped) {
   swap(out);
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -10,7 +10,7 @@
 #include "text/fast/scratch.h"
 #include "text/hf/added_tokens.h"
 
-namespace brim {
+namespace brim::text {
 
 void TokenModel::tokenize_ids(std::string_view piece, std::vector<int32_t>& out) const {
   thread_local std::vector<Token> tokens;
@@ -262,4 +262,4 @@ std::unique_ptr<Tokenizer> make_pipeline_tokenizer(PipelineParts parts, const st
   return std::make_unique<PipelineTokenizer>(std::move(parts), file);
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -13,7 +13,7 @@
 
 #include "text/tokenizer.h"
 
-namespace brim {
+namespace brim::text {
 
 // [begin, end) in code points of the original text.
 struct Span {
@@ -169,4 +169,4 @@ struct PipelineParts {
 // `file` is named in messages.
 std::unique_ptr<Tokenizer> make_pipeline_tokenizer(PipelineParts parts, const std::filesystem::path& file);
 
-}  // namespace brim
+}  // namespace brim::text

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string_view>
 
-namespace brim {
+namespace brim::text {
 
 static_assert(std::endian::native == std::endian::little, "words are packed in little-endian registers");
 
@@ -59,4 +59,4 @@ inline uint64_t hash_bytes(std::string_view text) {
   return fold_multiply(h ^ last, 0xE7037ED1A0B428DBULL);
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -16,12 +16,12 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    const auto tokenizer = brim::Tokenizer::load(argv[1]);
+    const auto tokenizer = brim::text::Tokenizer::load(argv[1]);
     std::string line;
     std::vector<int32_t> ids;
     while (std::getline(std::cin, line)) {
       const auto text = nlohmann::json::parse(line).get<std::string>();
-      const brim::Encoding e = tokenizer->encode(text);
+      const brim::text::Encoding e = tokenizer->encode(text);
       ids.clear();
       tokenizer->encode_ids(text, ids);
       nlohmann::json out = {{"ids", e.ids}, {"tokens", e.tokens}, {"offsets", e.offsets}};

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace brim {
+namespace brim::text {
 
 // One text, special tokens included. Offsets are [begin, end) in Unicode code points of the text (after invalid bytes
 // became U+FFFD); special tokens have (0, 0). The fastBPE layout has no offsets: the vector is then empty.
@@ -75,4 +75,4 @@ class Tokenizer {
   std::string kind_;
 };
 
-}  // namespace brim
+}  // namespace brim::text

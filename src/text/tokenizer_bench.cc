@@ -12,7 +12,7 @@
 
 #include "text/tokenizer.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 std::vector<std::string> texts;
@@ -95,7 +95,7 @@ void ids_threads(benchmark::State& state, const Tokenizer& tokenizer) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
@@ -105,10 +105,10 @@ int main(int argc, char** argv) {
   }
   std::ifstream in(argv[1]);
   for (std::string line; std::getline(in, line);) {
-    brim::text_bytes += static_cast<int64_t>(line.size());
-    brim::texts.push_back(std::move(line));
+    brim::text::text_bytes += static_cast<int64_t>(line.size());
+    brim::text::texts.push_back(std::move(line));
   }
-  std::vector<std::unique_ptr<brim::Tokenizer>> shared;
+  std::vector<std::unique_ptr<brim::text::Tokenizer>> shared;
   for (int i = 2; i < argc; ++i) {
     const std::string dir = argv[i], name = std::filesystem::path(dir).filename();
     const auto add = [&](const char* what, void (*run)(benchmark::State&, const std::string&)) {
@@ -116,15 +116,15 @@ int main(int argc, char** argv) {
         run(s, dir);
       })->Unit(benchmark::kMillisecond);
     };
-    add("load", brim::load);
-    add("ids_once", brim::ids_once);
-    add("ids_again", brim::ids_again);
-    add("ids_chunks", brim::ids_chunks);
-    add("encode", brim::encode);
-    shared.push_back(brim::Tokenizer::load(dir));
-    const brim::Tokenizer& tokenizer = *shared.back();
+    add("load", brim::text::load);
+    add("ids_once", brim::text::ids_once);
+    add("ids_again", brim::text::ids_again);
+    add("ids_chunks", brim::text::ids_chunks);
+    add("encode", brim::text::encode);
+    shared.push_back(brim::text::Tokenizer::load(dir));
+    const brim::text::Tokenizer& tokenizer = *shared.back();
     benchmark::RegisterBenchmark(("ids_threads/" + name).c_str(),
-                                 [&](benchmark::State& s) { brim::ids_threads(s, tokenizer); })
+                                 [&](benchmark::State& s) { brim::text::ids_threads(s, tokenizer); })
         ->Unit(benchmark::kMillisecond)
         ->ThreadRange(1, 16)
         ->UseRealTime();

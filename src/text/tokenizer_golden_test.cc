@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "text/golden_cases.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 namespace fs = std::filesystem;
@@ -94,4 +94,4 @@ TEST(TokenizerGolden, TokenizersDoNotShareCaches) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text

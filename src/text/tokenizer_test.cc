@@ -19,7 +19,7 @@
 #include "text/tokenizer_encode_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 namespace fs = std::filesystem;
@@ -270,4 +270,4 @@ TEST_F(TokenizerLoad, FuzzEncode) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text

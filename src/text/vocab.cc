@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "text/short_key.h"
 
-namespace brim {
+namespace brim::text {
 
 uint64_t Vocab::hash(std::string_view token) { return hash_bytes(token); }
 
@@ -56,4 +56,4 @@ int32_t Vocab::find(std::string_view token) const {
   return -1;
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace brim {
+namespace brim::text {
 
 class Vocab {
  public:
@@ -36,4 +36,4 @@ class Vocab {
   int32_t count_ = 0;
 };
 
-}  // namespace brim
+}  // namespace brim::text

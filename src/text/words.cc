@@ -5,7 +5,7 @@
 
 #include "base/utf8.h"
 
-namespace brim {
+namespace brim::text {
 
 JoinedWords join_words(std::span<const std::string> words) {
   JoinedWords joined;
@@ -36,4 +36,4 @@ std::vector<size_t> first_tokens(const Encoding& e, std::span<const WordSpan> wo
   return first;
 }
 
-}  // namespace brim
+}  // namespace brim::text

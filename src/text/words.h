@@ -10,7 +10,7 @@
 
 #include "text/tokenizer.h"
 
-namespace brim {
+namespace brim::text {
 
 struct WordSpan {
   int32_t begin, end;  // code points of the text
@@ -26,4 +26,4 @@ constexpr size_t kNoToken = SIZE_MAX;
 // Index of each word's first token; kNoToken for a word without one (nothing but control characters, say).
 std::vector<size_t> first_tokens(const Encoding& encoding, std::span<const WordSpan> words);
 
-}  // namespace brim
+}  // namespace brim::text

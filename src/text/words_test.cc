@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 TEST(Words, SpansAreThoseOfTheJoinedText) {
@@ -29,4 +29,4 @@ TEST(Words, EachWordHasItsFirstToken) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text

@@ -17,7 +17,7 @@
 #include "io/atomic_file.h"
 #include "model/weights.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -73,7 +73,7 @@ uint32_t checksum(const std::string& text) {
       crc32(crc32(0, nullptr, 0), reinterpret_cast<const Bytef*>(text.data()), static_cast<uInt>(text.size())));
 }
 
-LoadedCheckpoint parse_checkpoint(const fs::path& dir, const ModelShape& shape) {
+LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& shape) {
   auto state = nlohmann::ordered_json::parse(read_file(dir / kState));
   if (!state.is_object() || !state.contains("brim"))
     fail(ErrorCode::bad_model, "{}: not a checkpoint of Brim", (dir / kState).string());
@@ -105,14 +105,14 @@ LoadedCheckpoint parse_checkpoint(const fs::path& dir, const ModelShape& shape) 
   p.settings = b.at("settings").dump();
   p.state_json = state.dump();
   p.plan_json = b.at("plan").dump();
-  const auto source = WeightSource::open(dir);
+  const auto source = hub::WeightSource::open(dir);
   const auto drawn = load_master(*source, shape, 0, 0, c.master);
   if (!drawn.empty()) fail(ErrorCode::bad_model, "{}: no tensor {}", source->where(), drawn[0]);
   c.moments = MappedFile(dir / kMoments);
   return c;
 }
 
-LoadedCheckpoint read_checkpoint(const fs::path& dir, const ModelShape& shape) {
+LoadedCheckpoint read_checkpoint(const fs::path& dir, const model::ModelShape& shape) {
   try {
     return parse_checkpoint(dir, shape);
   } catch (const nlohmann::json::exception&) {
@@ -122,34 +122,34 @@ LoadedCheckpoint read_checkpoint(const fs::path& dir, const ModelShape& shape) {
 
 }  // namespace
 
-void write_model(const fs::path& dir, const ModelFiles& files, const SlabLayout& layout,
+void write_model(const fs::path& dir, const ModelFiles& files, const model::SlabLayout& layout,
                  std::span<const float> master) {
   make_directory(dir);
-  std::map<std::string, TensorView> tensors;
+  std::map<std::string, tensor::TensorView> tensors;
   for (size_t i = 0; i < layout.params.size(); ++i) {
-    const ParamSpec& p = layout.params[i];
+    const model::ParamSpec& p = layout.params[i];
     const int64_t part = p.rows / static_cast<int64_t>(p.names.size());
     for (size_t k = 0; k < p.names.size() && p.rows > 0; ++k) {
       const int64_t cols = p.cols > 0 ? p.cols : 1;
       auto* data = const_cast<float*>(master.data()) + layout.offset[i] + static_cast<int64_t>(k) * part * cols;
-      tensors[p.names[k]] =
-          p.cols > 0 ? TensorView(data, DType::f32, {part, cols}) : TensorView(data, DType::f32, {part});
+      tensors[p.names[k]] = p.cols > 0 ? tensor::TensorView(data, tensor::DType::f32, {part, cols})
+                                       : tensor::TensorView(data, tensor::DType::f32, {part});
     }
   }
-  write_safetensors(dir / "model.safetensors", tensors);
-  ConfigUpdate update;
+  hub::write_safetensors(dir / "model.safetensors", tensors);
+  hub::ConfigUpdate update;
   update.labels = files.labels;
-  update.head = files.shape.sequence_classes > 0 ? HeadKind::sequence : HeadKind::token;
+  update.head = files.shape.sequence_classes > 0 ? hub::HeadKind::sequence : hub::HeadKind::token;
   update.num_layers = static_cast<int>(files.shape.layers);
   if (files.shape.sequence_classes > 0)
     update.problem_type = files.shape.multi_label ? "multi_label_classification" : "single_label_classification";
   update.torch_dtype = "float32";
-  update.quantization = ConfigUpdate::Quantization::remove;
+  update.quantization = hub::ConfigUpdate::Quantization::remove;
   write_config(*files.config, update, dir);
-  copy_tokenizer_files(files.tokenizer_dir, dir);
+  hub::copy_tokenizer_files(files.tokenizer_dir, dir);
 }
 
-void write_trained(const fs::path& dir, const ModelFiles& files, const SlabLayout& layout,
+void write_trained(const fs::path& dir, const ModelFiles& files, const model::SlabLayout& layout,
                    std::span<const float> master) {
   write_model(dir, files, layout, master);
   if (files.shape.sequence_classes == 0 || files.shape.token_classes == 0) return;
@@ -157,12 +157,12 @@ void write_trained(const fs::path& dir, const ModelFiles& files, const SlabLayou
   tagger.labels = files.tags;
   tagger.shape.sequence_classes = 0;
   tagger.shape.multi_label = false;
-  SlabLayout to = slab_layout(tagger.shape);  // the same parameters, the other head's without elements
+  model::SlabLayout to = slab_layout(tagger.shape);  // the same parameters, the other head's without elements
   to.offset = layout.offset;
   write_model(dir / kTagger, tagger, to, master);
 }
 
-void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const SlabLayout& layout,
+void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const model::SlabLayout& layout,
                       std::span<const float> master, std::span<const std::span<const std::byte>> moments,
                       const TrainProgress& p, int64_t keep) {
   const fs::path final = output_dir / fmt::format("checkpoint-{}", p.step),
@@ -172,7 +172,7 @@ void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const
   try {
     write_model(part, files, layout, master);
     {
-      AtomicFile file(part / kMoments);
+      io::AtomicFile file(part / kMoments);
       for (const auto part_of_them : moments) file.write(part_of_them.data(), part_of_them.size());
       file.commit();
     }
@@ -192,7 +192,7 @@ void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const
                      {"plan", nlohmann::ordered_json::parse(p.plan_json)},
                      {"files", listed},
                      {"state_crc32", crc}};
-    write_file_atomically(part / kState, state.dump(2) + "\n");
+    io::write_file_atomically(part / kState, state.dump(2) + "\n");
   } catch (...) {
     fs::remove_all(part, ec);
     throw;
@@ -218,11 +218,11 @@ bool copy_model(const fs::path& from, const fs::path& to) {
   if (!fs::exists(from / "model.safetensors", ec) || !fs::exists(from / "config.json", ec)) return false;
   for (const char* name : {"model.safetensors", "config.json"}) {
     const MappedFile source(from / name);
-    AtomicFile file(to / name);
+    io::AtomicFile file(to / name);
     file.write(source.data(), source.size());
     file.commit();
   }
-  copy_tokenizer_files(from, to);
+  hub::copy_tokenizer_files(from, to);
   if (!fs::exists(from / kTagger, ec)) return true;
   make_directory(to / kTagger);
   return copy_model(from / kTagger, to / kTagger);
@@ -240,7 +240,7 @@ void remove_parts(const fs::path& output_dir) {
 }
 
 std::optional<LoadedCheckpoint> load_checkpoint(const fs::path& output_dir, const std::string& which,
-                                                const ModelShape& shape) {
+                                                const model::ModelShape& shape) {
   const auto found = checkpoints_in(which == "last" ? output_dir : fs::path(which));
   if (which != "last") {
     std::error_code ec;
@@ -265,4 +265,4 @@ std::optional<LoadedCheckpoint> load_checkpoint(const fs::path& output_dir, cons
   return std::nullopt;
 }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -12,7 +12,7 @@
 #include "hub/hf_config.h"
 #include "model/train_state.h"
 
-namespace brim {
+namespace brim::train {
 
 // Where a run stands: enough to go on bit for bit.
 struct TrainProgress {
@@ -28,23 +28,23 @@ struct TrainProgress {
 };
 
 struct ModelFiles {
-  const HfConfig* config = nullptr;  // the model trained from
+  const hub::HfConfig* config = nullptr;  // the model trained from
   std::filesystem::path tokenizer_dir;
   std::vector<std::string> labels;  // of the sequence head, or the token head when alone
   std::vector<std::string> tags;    // of the token head beside a sequence head
-  ModelShape shape;
+  model::ModelShape shape;
 };
 
 // A Hugging Face directory: config.json with id2label, model.safetensors (f32), tokenizer files.
-void write_model(const std::filesystem::path& dir, const ModelFiles& files, const SlabLayout& layout,
+void write_model(const std::filesystem::path& dir, const ModelFiles& files, const model::SlabLayout& layout,
                  std::span<const float> master);
 
 // The same for the run's end: of two heads on one encoder each is a model of its own, the token head's in dir/ner.
 inline constexpr const char* kTagger = "ner";
-void write_trained(const std::filesystem::path& dir, const ModelFiles& files, const SlabLayout& layout,
+void write_trained(const std::filesystem::path& dir, const ModelFiles& files, const model::SlabLayout& layout,
                    std::span<const float> master);
 
-void write_checkpoint(const std::filesystem::path& output_dir, const ModelFiles& files, const SlabLayout& layout,
+void write_checkpoint(const std::filesystem::path& output_dir, const ModelFiles& files, const model::SlabLayout& layout,
                       std::span<const float> master, std::span<const std::span<const std::byte>> moments,
                       const TrainProgress& progress, int64_t keep);
 
@@ -65,6 +65,6 @@ bool copy_model(const std::filesystem::path& from, const std::filesystem::path& 
 
 // `which`: a checkpoint directory, or "last": the newest whole one in output_dir. Nothing if there is none.
 std::optional<LoadedCheckpoint> load_checkpoint(const std::filesystem::path& output_dir, const std::string& which,
-                                                const ModelShape& shape);
+                                                const model::ModelShape& shape);
 
-}  // namespace brim
+}  // namespace brim::train

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "train/tiny_job.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -45,8 +45,8 @@ TEST_P(Resume, GivesTheSameWeightsBitForBit) {
     s.train_files = {(t.dir / "train.conll").string()};
     s.validation_files = {(t.dir / "val.conll").string()};
   }
-  if (std::string(GetParam()) == "8bit") s.optim = Optimizer::adamw_8bit;
-  if (std::string(GetParam()) == "bf16") s.precision = {Precision::bf16};
+  if (std::string(GetParam()) == "8bit") s.optim = model::Optimizer::adamw_8bit;
+  if (std::string(GetParam()) == "bf16") s.precision = {ops::Precision::bf16};
   s.lr_schedule = LrSchedule::cosine;
   s.warmup_ratio = 0.2;
   s.dropout = 0.1;
@@ -252,7 +252,7 @@ TEST(Checkpoint, ResumeWithoutOneStartsAtTheBeginning) {
 
 TEST(Checkpoint, OfARunWithAnotherTeacherIsRefused) {
   TinyJob t;
-  put_golden_model(t.dir / "other", "bert_sequence");
+  model::put_golden_model(t.dir / "other", "bert_sequence");
   t.settings.teacher = (t.dir / "model").string();
   t.settings.save_strategy = Strategy::epoch;
   t.run();
@@ -325,4 +325,4 @@ TEST(Checkpoint, AResumedRunStartsNoClassifier) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::train

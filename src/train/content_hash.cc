@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 uint64_t fold(uint64_t a, uint64_t b) {
@@ -57,4 +57,4 @@ void ContentHash::add_pieces(const void* data, size_t bytes, const MappedFile* m
 
 std::string ContentHash::hex() const { return fmt::format("{:016x}{:016x}", lanes_[0], lanes_[1]); }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -11,7 +11,7 @@
 
 #include "base/mapped_file.h"
 
-namespace brim {
+namespace brim::train {
 
 class ContentHash {
  public:
@@ -34,4 +34,4 @@ class ContentHash {
   std::array<uint64_t, 2> lanes_ = {0x243F6A8885A308D3ULL, 0x13198A2E03707344ULL};
 };
 
-}  // namespace brim
+}  // namespace brim::train

@@ -19,12 +19,12 @@
 #include "rows/row_reader.h"
 #include "text/words.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
-RowReaderOptions reader_options(const TrainSettings& s) {
-  RowReaderOptions options;
-  options.format = s.format == "conll" ? RowFormat::automatic : parse_row_format(s.format);
+rows::RowReaderOptions reader_options(const TrainSettings& s) {
+  rows::RowReaderOptions options;
+  options.format = s.format == "conll" ? rows::RowFormat::automatic : rows::parse_row_format(s.format);
   options.text_column = s.text_column;
   options.label_columns = s.label_columns.empty() ? std::vector<std::string>{"label"} : s.label_columns;
   options.delimiter = s.delimiter;
@@ -49,8 +49,8 @@ struct Skipped {
 // A bad row, or one of which `fn` throws bad_data, ends it or is left out, as on_error says.
 template <class Fn>
 Skipped for_each_row(const std::vector<std::string>& files, const TrainSettings& s, Fn&& fn) {
-  RowReader reader(files, reader_options(s));
-  RowChunk chunk;
+  rows::RowReader reader(files, reader_options(s));
+  rows::RowChunk chunk;
   Skipped skipped;
   const auto take = [&](size_t r) {
     const auto where = [&] { return fmt::format("{}:{}", reader.inputs()[chunk.input], chunk.lines[r]); };
@@ -105,7 +105,7 @@ class Classes {
   int32_t of(std::string_view name, const char* what, Where&& where) const {
     if (const auto it = by_name_.find(name); it != by_name_.end()) return it->second;
     if (loosely_)
-      if (const auto found = find_label(labels_, name)) return *found;
+      if (const auto found = rows::find_label(labels_, name)) return *found;
     fail(ErrorCode::bad_data, "{}: {} '{}' is none of: {}", where(), what, name, some_of(labels_));
   }
 
@@ -128,7 +128,7 @@ void append_truncated(TrainRows& set, std::vector<int32_t>& ids, std::vector<int
 }
 
 void add_sequences(TrainRows& set, const std::vector<std::string>& files, const TrainSettings& s, const LabelSets& sets,
-                   const Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool) {
+                   const text::Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool) {
   const std::vector<std::string>& labels = sets.sequence;
   std::vector<std::string> texts;
   size_t text_bytes = 0;
@@ -152,9 +152,9 @@ void add_sequences(TrainRows& set, const std::vector<std::string>& files, const 
       if (columns.size() > 1)
         for (size_t c = 0; c < columns.size(); ++c)
           marks[static_cast<size_t>(classes.of(columns[c], "label", where))] =
-              read_mark(row.labels[c], where(), columns[c]);
+              rows::read_mark(row.labels[c], where(), columns[c]);
       else
-        for (const auto& name : split_names(row.labels[0], '|'))
+        for (const auto& name : rows::split_names(row.labels[0], '|'))
           marks[static_cast<size_t>(classes.of(name, "label", where))] = 1;
     } else {
       label = classes.of(row.labels[0], "label", where);
@@ -178,36 +178,36 @@ struct EncodedSentence {
   std::vector<int32_t> ids, tags;
 };
 
-EncodedSentence encode_sentence(const TaggedWords& sentence, const Classes& classes, const Tokenizer& tokenizer,
-                                const std::string& file) {
-  const auto tags = iob_to_bio(sentence.tags);
-  const JoinedWords joined = join_words(sentence.words);
-  Encoding e = tokenizer.encode(joined.text);
+EncodedSentence encode_sentence(const rows::TaggedWords& sentence, const Classes& classes,
+                                const text::Tokenizer& tokenizer, const std::string& file) {
+  const auto tags = rows::iob_to_bio(sentence.tags);
+  const text::JoinedWords joined = text::join_words(sentence.words);
+  text::Encoding e = tokenizer.encode(joined.text);
   if (e.offsets.empty())
     fail(ErrorCode::bad_model, "this tokenizer ({}) has no offsets; token classification needs them", tokenizer.kind());
-  EncodedSentence out{std::move(e.ids), std::vector<int32_t>(e.offsets.size(), kIgnoredTarget)};
+  EncodedSentence out{std::move(e.ids), std::vector<int32_t>(e.offsets.size(), ops::kIgnoredTarget)};
   const std::vector<size_t> tokens = first_tokens(e, joined.words);
   for (size_t w = 0; w < tags.size(); ++w) {
     const int32_t k = classes.of(tags[w], "tag", [&] { return fmt::format("{}:{}", file, sentence.line_of(w)); });
-    if (tokens[w] != kNoToken) out.tags[tokens[w]] = k;
+    if (tokens[w] != text::kNoToken) out.tags[tokens[w]] = k;
   }
   return out;
 }
 
 void add_tokens(TrainRows& set, const std::vector<std::string>& files, const std::string& format,
-                const std::vector<std::string>& labels, const Tokenizer& tokenizer, int64_t max_length,
+                const std::vector<std::string>& labels, const text::Tokenizer& tokenizer, int64_t max_length,
                 ThreadPool& pool, int32_t first_file) {
   const Classes classes(labels);
-  set.token_label.resize(static_cast<size_t>(set.tokens()), kIgnoredTarget);  // rows of the other task
+  set.token_label.resize(static_cast<size_t>(set.tokens()), ops::kIgnoredTarget);  // rows of the other task
   for (size_t f = 0; f < files.size(); ++f) {
-    const auto sentences = read_tagged(files[f], format, labels);
+    const auto sentences = rows::read_tagged(files[f], format, labels);
     std::vector<EncodedSentence> encoded(sentences.size());
     pool.parallel_for(sentences.size(),
                       [&](size_t i, int) { encoded[i] = encode_sentence(sentences[i], classes, tokenizer, files[f]); });
     for (size_t i = 0; i < sentences.size(); ++i) {
       append_truncated(set, encoded[i].ids, &encoded[i].tags, tokenizer.suffix().size(), max_length);
       set.token_label.insert(set.token_label.end(), encoded[i].tags.begin(), encoded[i].tags.end());
-      set.label.push_back(kIgnoredTarget);
+      set.label.push_back(ops::kIgnoredTarget);
       set.file.push_back(first_file + static_cast<int32_t>(f));
       set.line.push_back(static_cast<int32_t>(sentences[i].line));
     }
@@ -259,12 +259,12 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task, const std::vector<st
   if (task != TrainTask::token && s.label_columns.size() > 1) {
     sets.sequence = s.label_columns;  // their order is the user's
     for (const auto& column : s.label_columns)
-      if (!is_valid_utf8(column)) fail(ErrorCode::usage, "label_column {}: not UTF-8", quote_text(column));
+      if (!is_valid_utf8(column)) fail(ErrorCode::usage, "label_column {}: not UTF-8", io::quote_text(column));
   } else if (task != TrainTask::token) {
     std::set<std::string> names;
     for_each_row(s.train_files, s, [&](const RowRead& row, const auto&) {
       if (s.several_labels()) {
-        for (auto& name : split_names(row.labels[0], '|')) names.insert(std::move(name));
+        for (auto& name : rows::split_names(row.labels[0], '|')) names.insert(std::move(name));
       } else {
         names.emplace(row.labels[0]);
       }
@@ -277,9 +277,9 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task, const std::vector<st
     const bool multi = task == TrainTask::multi;  // its tags have a file and a form of their own
     const auto files = multi ? std::vector<std::string>{s.token_train_file} : s.train_files;
     for (const auto& file : files)
-      for (const auto& sentence : read_tagged(file, multi ? "auto" : s.format, model_tags)) {
+      for (const auto& sentence : rows::read_tagged(file, multi ? "auto" : s.format, model_tags)) {
         read = true;
-        for (const auto& tag : iob_to_bio(sentence.tags))
+        for (const auto& tag : rows::iob_to_bio(sentence.tags))
           if (tag != "O") names.insert(tag);
       }
     if (read) sets.token = {"O"};
@@ -289,7 +289,7 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task, const std::vector<st
 }
 
 void collect_rows(TrainRows& rows, const std::vector<std::string>& files, const std::string& token_file,
-                  const TrainSettings& s, TrainTask task, const LabelSets& labels, const Tokenizer& tokenizer,
+                  const TrainSettings& s, TrainTask task, const LabelSets& labels, const text::Tokenizer& tokenizer,
                   int64_t max_length, ThreadPool& pool) {
   if (task != TrainTask::token) add_sequences(rows, files, s, labels, tokenizer, max_length, pool);
   if (task == TrainTask::token) add_tokens(rows, files, s.format, labels.token, tokenizer, max_length, pool, 0);
@@ -349,4 +349,4 @@ std::vector<int64_t> epoch_order(int64_t rows, uint64_t seed, int64_t epoch) {
   return order;
 }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -14,8 +14,10 @@
 #include "train/settings.h"
 
 namespace brim {
-
 class ThreadPool;
+}  // namespace brim
+
+namespace brim::train {
 
 // Rows while they are collected.
 struct TrainRows {
@@ -98,8 +100,8 @@ std::string note_on_labels(const std::vector<std::string>& labels);
 // Reads and tokenizes block by block. `labels` says which names are known; a label outside it is bad_data naming file
 // and line.
 void collect_rows(TrainRows& rows, const std::vector<std::string>& files, const std::string& token_file,
-                  const TrainSettings& settings, TrainTask task, const LabelSets& labels, const Tokenizer& tokenizer,
-                  int64_t max_length, ThreadPool& pool);
+                  const TrainSettings& settings, TrainTask task, const LabelSets& labels,
+                  const text::Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool);
 
 // A global batch's rows as micro-batches of at most `tokens` tokens: longest first, so that they fill evenly. The sum
 // of gradients does not depend on the order.
@@ -109,4 +111,4 @@ std::vector<std::vector<int64_t>> split_micro_batches(const TrainSet& set, const
 // Rows of an epoch in the order they are drawn: a permutation that depends on seed and epoch alone.
 std::vector<int64_t> epoch_order(int64_t rows, uint64_t seed, int64_t epoch);
 
-}  // namespace brim
+}  // namespace brim::train

@@ -14,7 +14,7 @@
 #include "train/tiny_job.h"
 #include "train/token_cache.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 template <class T>
@@ -168,7 +168,7 @@ TEST(TrainData, FirstSubwordCarriesTheTagAndIob1BecomesBio) {
   t.settings.validation_files.clear();
   const TrainJob job = open(t);
   ASSERT_EQ(job.labels.token, (std::vector<std::string>{"O", "B-PER", "I-PER", "B-LOC", "I-LOC"}));
-  const int32_t no = kIgnoredTarget;
+  const int32_t no = ops::kIgnoredTarget;
   EXPECT_EQ(list(job.train_set.token_label), (std::vector<int32_t>{no, 1, no, 2, 1, 0, no, no, 3, no}));
   EXPECT_EQ(list(job.train_set.line), (std::vector<int32_t>{1, 6}));
 }
@@ -181,7 +181,7 @@ TEST(TrainData, TaggedWordsInEveryForm) {
     t.settings.train_files = {(t.dir / name).string()};
     return list(open(t).train_set.token_label);
   };
-  const int32_t no = kIgnoredTarget;
+  const int32_t no = ops::kIgnoredTarget;
   const std::vector<int32_t> want = {no, 1, no, 0, no, no, 3, no};  // a word of two tokens is one word
   EXPECT_EQ(labels("a.conll", "w5 w6\tB-PER\nw7\tO\n\nw9\tI-LOC\n"), want);
   EXPECT_EQ(labels("a.txt", "w5 w6\tB-PER\nw7\tO\n\nw9\tI-LOC\n"), want);
@@ -304,9 +304,9 @@ TEST(TrainData, ANewClassifierKeepsThePoolerBelowIt) {
   t.settings.validation_files.clear();
   const TrainJob job = open(t);
   EXPECT_TRUE(job.replaces_head);
-  const SlabLayout from = slab_layout(before.shape), to = slab_layout(job.shape);
-  const HeadIndex head = head_index(job.shape);
-  for (const int64_t i : {head.dense_w, head.dense_b, int64_t{ParamIndex::word}}) {
+  const model::SlabLayout from = slab_layout(before.shape), to = slab_layout(job.shape);
+  const model::HeadIndex head = head_index(job.shape);
+  for (const int64_t i : {head.dense_w, head.dense_b, int64_t{model::ParamIndex::word}}) {
     const auto k = static_cast<size_t>(i);
     ASSERT_GT(to.params[k].elements(), 0);
     EXPECT_TRUE(std::equal(job.master.begin() + to.offset[k],
@@ -485,4 +485,4 @@ TEST(TokenCache, SecondRunReadsIt) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::train

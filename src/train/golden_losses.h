@@ -7,16 +7,16 @@
 #include "model/golden_training.h"
 #include "train/schedule.h"
 
-namespace brim {
+namespace brim::train {
 
 inline nlohmann::json golden_losses() {
-  std::ifstream file(golden_models().parent_path() / "train" / "losses.json");
+  std::ifstream file(model::golden_models().parent_path() / "train" / "losses.json");
   return nlohmann::json::parse(file);
 }
 
-inline std::vector<double> losses_of(Device& device, const std::string& name, const nlohmann::json& golden,
-                                     Precision precision, double loss_scale = 1) {
-  GoldenTraining training(device, name, precision);
+inline std::vector<double> losses_of(device::Device& device, const std::string& name, const nlohmann::json& golden,
+                                     ops::Precision precision, double loss_scale = 1) {
+  model::GoldenTraining training(device, name, precision);
   TrainSettings settings;
   settings.learning_rate = golden["learning_rate"];
   settings.warmup_steps = golden["warmup_steps"].get<double>();
@@ -27,8 +27,8 @@ inline std::vector<double> losses_of(Device& device, const std::string& name, co
     std::vector<size_t> rows(each);
     for (size_t j = 0; j < each; ++j) rows[j] = (each * static_cast<size_t>(step) + j) % training.sequences();
     const double weight = std::max(1.0, training.weight(rows));
-    losses.push_back(training.pass(rows, Recompute::none, loss_scale / weight) / weight);
-    StepSettings s;
+    losses.push_back(training.pass(rows, model::Recompute::none, loss_scale / weight) / weight);
+    model::StepSettings s;
     s.lr = static_cast<float>(learning_rate_at(settings, settings.learning_rate, step, steps));
     s.weight_decay = golden["weight_decay"];
     s.max_grad_norm = golden["max_grad_norm"];
@@ -39,4 +39,4 @@ inline std::vector<double> losses_of(Device& device, const std::string& name, co
   return losses;
 }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -17,7 +17,13 @@
 #include "train/content_hash.h"
 #include "train/token_cache.h"
 
-namespace brim {
+namespace brim::train {
+
+using hub::HeadKind;
+using model::ParamIndex;
+using plan::Plan;
+using plan::PlanRequest;
+
 namespace {
 
 TrainTask task_of(const TrainSettings& s) {
@@ -28,7 +34,7 @@ TrainTask task_of(const TrainSettings& s) {
     return TrainTask::multi;
   }
   if (s.task == TaskChoice::classification) return TrainTask::sequence;
-  return is_tagged_file(s.train_files[0], s.format) ? TrainTask::token : TrainTask::sequence;
+  return rows::is_tagged_file(s.train_files[0], s.format) ? TrainTask::token : TrainTask::sequence;
 }
 
 // What cannot go with the task, told before the data is read.
@@ -47,7 +53,7 @@ void check_task(const TrainSettings& s, TrainTask task) {
   if (s.teacher.empty()) return;
   if (task == TrainTask::token)
     fail(ErrorCode::usage, "`teacher`: a classifier's outputs are matched; tags of CoNLL files cannot be distilled");
-  if (read_shape(s.teacher).sequence_classes == 0)
+  if (model::read_shape(s.teacher).sequence_classes == 0)
     fail(ErrorCode::bad_model, "{}: the teacher has no classification head, so there is nothing to match", s.teacher);
 }
 
@@ -66,7 +72,7 @@ std::vector<std::string> loosely_matched(const std::vector<std::string>& model, 
   std::vector<std::string> pairs;
   std::set<int32_t> taken;
   for (const auto& name : data) {
-    const auto found = find_label(model, name);
+    const auto found = rows::find_label(model, name);
     if (!found || !taken.insert(*found).second) return {};
     pairs.push_back(fmt::format("{} = {}", name, model[static_cast<size_t>(*found)]));
   }
@@ -86,7 +92,7 @@ std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<st
   if (!model_has_head) {
     // A teacher's classes are matched by number, so the student takes its order.
     if (!job.settings.teacher.empty())
-      if (auto names = load_hf_config(job.settings.teacher).id2label; contains_all(names, data)) return names;
+      if (auto names = hub::load_hf_config(job.settings.teacher).id2label; contains_all(names, data)) return names;
     return data;
   }
   if (contains_all(job.config.id2label, data)) return job.config.id2label;
@@ -143,8 +149,8 @@ std::vector<float> parse_class_weights(const TrainJob& job) {
 }
 
 // A student's layers are taken evenly from the whole model's.
-void keep_layers(TrainJob& job, const ModelShape& whole, std::vector<float>& master) {
-  const SlabLayout from = slab_layout(whole), to = slab_layout(job.shape);
+void keep_layers(TrainJob& job, const model::ModelShape& whole, std::vector<float>& master) {
+  const model::SlabLayout from = slab_layout(whole), to = slab_layout(job.shape);
   std::vector<float> out(static_cast<size_t>(to.elements()), 0.0f);
   auto copy = [&](int64_t source, int64_t target) {
     std::copy_n(master.begin() + from.offset[static_cast<size_t>(source)],
@@ -166,13 +172,13 @@ void keep_layers(TrainJob& job, const ModelShape& whole, std::vector<float>& mas
 // first answer may leave too little for it; the second is planned for the first one's arena and needs no more than
 // that.
 Plan plan_beside_teacher(PlanRequest r, const std::string& dir) {
-  const ModelShape teacher = read_shape(dir);
-  const TableHome tables = table_home(*WeightSource::open(dir), teacher, r.device.kind);
+  const model::ModelShape teacher = model::read_shape(dir);
+  const model::TableHome tables = table_home(*hub::WeightSource::open(dir), teacher, r.device.kind);
   const int64_t slab = layout_weights(teacher, r.precision, r.device.kind, r.device.isa, tables.in_slab, nullptr).bytes,
                 weights = slab + tables.mapped_bytes, limit = r.limit_bytes;
   const auto arena = [&](const Plan& p) {
     return plan_forward(teacher, r.precision, r.device.kind, r.device.isa, r.device.threads, p.limits(),
-                        Output::sequence_logits)
+                        model::Output::sequence_logits)
         .arena_bytes();
   };
   r.limit_bytes = limit - weights;
@@ -188,9 +194,9 @@ Plan plan_beside_teacher(PlanRequest r, const std::string& dir) {
     fail(ErrorCode::does_not_fit, "{}\nThe figures above leave out {} of the limit for the teacher ({}): add them.",
          e.what(), format_bytes(limit - r.limit_bytes), dir);
   }
-  p.add(Tag::weights, "teacher", slab);
-  p.add(Tag::weights, "teacher's embedding tables, mapped", tables.mapped_bytes);
-  p.add(Tag::activations, "teacher's pass", arena(p));
+  p.add(memory::Tag::weights, "teacher", slab);
+  p.add(memory::Tag::weights, "teacher's embedding tables, mapped", tables.mapped_bytes);
+  p.add(memory::Tag::activations, "teacher's pass", arena(p));
   p.limit_bytes = limit;
   p.why.push_back(fmt::format("the teacher takes {} for weights and {} for its pass", format_bytes(weights),
                               format_bytes(arena(p))));
@@ -226,11 +232,11 @@ std::string best_metric(const TrainSettings& s, TrainTask task) {
   return task == TrainTask::sequence ? "macro_f1" : task == TrainTask::token ? "entity_f1" : "mean_f1";
 }
 
-PlanRequest train_plan_request(const TrainJob& job, const DeviceProfile& device, int64_t limit_bytes) {
+PlanRequest train_plan_request(const TrainJob& job, const plan::DeviceProfile& device, int64_t limit_bytes) {
   const TrainSettings& s = job.settings;
   PlanRequest r;
   r.shape = job.shape;
-  r.task = Task::train;
+  r.task = plan::Task::train;
   r.device = device;
   r.limit_bytes = limit_bytes;
   r.limit_origin = s.limit_origin;
@@ -241,7 +247,7 @@ PlanRequest train_plan_request(const TrainJob& job, const DeviceProfile& device,
   r.max_length = longest;
   r.precision = job.precision;
   r.keep_optimizer = s.optim.has_value();
-  r.optimizer = s.optim.value_or(Optimizer::adamw);
+  r.optimizer = s.optim.value_or(model::Optimizer::adamw);
   r.recompute = s.recompute;
   // A global batch may hold more than its mean; a quarter more makes a second micro-batch rare.
   r.global_batch_tokens = s.batch_tokens > 0 ? s.batch_tokens
@@ -249,7 +255,7 @@ PlanRequest train_plan_request(const TrainJob& job, const DeviceProfile& device,
                                                                               static_cast<double>(s.global_batch())));
   r.fill = s.fill;
   add_host_memory(r, job.model_dir);
-  if (device.kind == DeviceKind::cpu) {
+  if (device.kind == device::DeviceKind::cpu) {
     r.tokenizer_bytes += std::min(kMostMappedTokens, job.train_set.bytes() + job.validation_set.bytes()) +
                          16 * job.train_set.rows();            // an epoch's order
     if (!s.resume_from_checkpoint.empty()) r.load_bytes *= 2;  // the checkpoint's beside the model's
@@ -261,15 +267,15 @@ Plan solve_train_request(const TrainJob& job, const PlanRequest& request) {
   return job.settings.teacher.empty() ? solve(request) : plan_beside_teacher(request, job.settings.teacher);
 }
 
-void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute> recompute) {
-  Ledger& ledger = Ledger::of(*job.device);
+void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<model::Recompute> recompute) {
+  memory::Ledger& ledger = memory::Ledger::of(*job.device);
   if (!ledger.limited())  // once: a second look would take what this run holds for another's
     ledger.set_limit(job.settings.memory_limit.on(job.device->memory(), job.device->name(), job.settings.limit_origin));
   const int64_t limit = ledger.limit_bytes();
-  PlanRequest r = train_plan_request(job, measured_profile(*job.device, job.precision, limit), limit);
+  PlanRequest r = train_plan_request(job, plan::measured_profile(*job.device, job.precision, limit), limit);
   if (!r.recompute) r.recompute = recompute;
   if (token_budget > 0) {  // the optimizer's state is there already
-    r.moments = job.plan.moments_on_host ? Moments::host : Moments::device;
+    r.moments = job.plan.moments_on_host ? model::Moments::host : model::Moments::device;
     r.optimizer = job.plan.optimizer;
     r.keep_optimizer = true;
   }
@@ -278,7 +284,7 @@ void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute
   if (token_budget > 0) {
     job.memory.change(plan.parts);
   } else {
-    job.memory = PlannedMemory();  // nothing is drawn yet, or any more
+    job.memory = memory::PlannedMemory();  // nothing is drawn yet, or any more
     job.memory = reserve(ledger, plan, "training");
   }
   job.plan = std::move(plan);
@@ -291,16 +297,16 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   const TrainSettings& s = job.settings;
   job.model_dir = s.model;
   job.device = open_device(s.device, s.threads);
-  if (job.device->kind() == DeviceKind::cpu) job.threads = s.threads > 0 ? s.threads : hardware_threads();
-  job.config = load_hf_config(job.model_dir);
-  const auto source = WeightSource::open(job.model_dir);
+  if (job.device->kind() == device::DeviceKind::cpu) job.threads = s.threads > 0 ? s.threads : hardware_threads();
+  job.config = hub::load_hf_config(job.model_dir);
+  const auto source = hub::WeightSource::open(job.model_dir);
   const HeadKind head = head_kind(job.config, source->names());
   job.task = task_of(s);
   check_task(s, job.task);
   const LabelSets data =
       labels_of(s, job.task, head == HeadKind::token ? job.config.id2label : std::vector<std::string>());
 
-  ModelShape shape = shape_of(job.config, HeadKind::encoder);
+  model::ModelShape shape = model::shape_of(job.config, HeadKind::encoder);
   if (job.task != TrainTask::token) {
     job.labels.sequence = settle_labels(job, data.sequence, head == HeadKind::sequence, "label");
     job.labels.loosely = head == HeadKind::sequence && job.labels.sequence == job.config.id2label &&
@@ -316,7 +322,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   }
   if (s.dropout >= 0)
     shape.hidden_dropout = shape.attention_dropout = shape.head_dropout = static_cast<float>(s.dropout);
-  const ModelShape whole = shape;
+  const model::ModelShape whole = shape;
   if (s.student_layers > 0) {
     if (s.student_layers > shape.layers)
       fail(ErrorCode::usage, "student_layers is {}, the model has {}", s.student_layers, shape.layers);
@@ -324,7 +330,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   }
   job.shape = shape;
 
-  job.tokenizer = Tokenizer::load(job.model_dir);
+  job.tokenizer = text::Tokenizer::load(job.model_dir);
   if (job.tokenizer->vocab_size() > shape.vocab)
     fail(ErrorCode::bad_model, "{}: the tokenizer's largest id is {}, the embedding table has {} rows",
          job.model_dir.string(), job.tokenizer->vocab_size() - 1, shape.vocab);
@@ -334,7 +340,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
       job.max_length <= special)
     fail(ErrorCode::usage, "max_length {}: no room for text beside the {} special tokens", job.max_length, special);
   {
-    ThreadPool pool(job.device->kind() == DeviceKind::cpu ? job.threads : hardware_threads());
+    ThreadPool pool(job.device->kind() == device::DeviceKind::cpu ? job.threads : hardware_threads());
     const auto cached = cache_dir() / "tokens";
     TokenCache cache(cached, token_cache_limit(cached));
     const auto load = [&](const std::vector<std::string>& files, const std::string& token_file) {
@@ -362,7 +368,8 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
                                 job.replaces_head);
   if (shape.layers != whole.layers) keep_layers(job, whole, job.master);
 
-  const PrecisionChoice choice = resolve_precision(s.precision, local_profile(*job.device), Task::train);
+  const plan::PrecisionChoice choice =
+      resolve_precision(s.precision, plan::local_profile(*job.device), plan::Task::train);
   job.precision = choice.precision;
   job.precision_reason = choice.reason;
   plan_train_job(job, 0, std::nullopt);
@@ -378,4 +385,4 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   return job;
 }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -14,20 +14,20 @@
 #include "text/tokenizer.h"
 #include "train/dataset.h"
 
-namespace brim {
+namespace brim::train {
 
 const char* token_placement_name(TokenPlacement placement);
 
 struct TrainJob {
   TrainSettings settings;
   TrainTask task = TrainTask::sequence;
-  std::unique_ptr<Device> device;
+  std::unique_ptr<device::Device> device;
   int threads = 1;
   std::filesystem::path model_dir;
-  HfConfig config;
-  ModelShape shape;
+  hub::HfConfig config;
+  model::ModelShape shape;
   LabelSets labels;  // names the model will have
-  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<text::Tokenizer> tokenizer;
   TrainSet train_set, validation_set;
   std::vector<float> class_weights;      // empty: none
   std::vector<float> master;             // start values
@@ -35,9 +35,9 @@ struct TrainJob {
   bool replaces_head = false;            // which the model had, for other labels (ignore_mismatched_head)
   int64_t max_length = 0;
   bool tokens_cached = false;  // an earlier run had tokenized the training rows
-  Precision precision = Precision::fp32;
-  Plan plan;
-  PlannedMemory memory;  // the plan's parts, from which everything on the device is drawn
+  ops::Precision precision = ops::Precision::fp32;
+  plan::Plan plan;
+  memory::PlannedMemory memory;  // the plan's parts, from which everything on the device is drawn
   TokenPlacement token_placement = TokenPlacement::staged;
   std::string precision_reason;
   std::string data_hash;  // of tokens and labels, both sets
@@ -52,16 +52,16 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
 
 // (Re)computes job.plan, a teacher's bytes included, and reserves its parts; used again when a checkpoint brings its
 // own budget (above 0).
-void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<Recompute> recompute);
+void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<model::Recompute> recompute);
 
 // What a plan of this job is asked for, beside a micro-batch that is given; and the plan, a teacher's bytes included.
 // For callers that ask what another limit or another batch would bring.
-PlanRequest train_plan_request(const TrainJob& job, const DeviceProfile& device, int64_t limit_bytes);
-Plan solve_train_request(const TrainJob& job, const PlanRequest& request);
+plan::PlanRequest train_plan_request(const TrainJob& job, const plan::DeviceProfile& device, int64_t limit_bytes);
+plan::Plan solve_train_request(const TrainJob& job, const plan::PlanRequest& request);
 
 // Decides where the training tokens live, once the plan is final: what it leaves of the limit may hold them. On a CPU
 // the mapped file is read directly. Adds to job.plan, changes none of its choices.
 void place_token_set(TrainJob& job);
 std::string token_placement_text(const TrainJob& job);  // a line for people
 
-}  // namespace brim
+}  // namespace brim::train

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 constexpr double kLargestLossScale = 1 << 24;
@@ -29,4 +29,4 @@ bool adjust_loss_scale(TrainProgress& p, double norm) {
   return false;
 }
 
-}  // namespace brim
+}  // namespace brim::train

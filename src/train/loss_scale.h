@@ -3,7 +3,7 @@
 #pragma once
 #include "train/checkpoint.h"
 
-namespace brim {
+namespace brim::train {
 
 inline constexpr double kFirstLossScale = 65536;
 
@@ -11,4 +11,4 @@ inline constexpr double kFirstLossScale = 65536;
 // the scale. Throws diverged where a scale of 1 overflows.
 bool adjust_loss_scale(TrainProgress& progress, double norm);
 
-}  // namespace brim
+}  // namespace brim::train

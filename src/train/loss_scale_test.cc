@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 TEST(LossScale, GivesUpOnlyWhenAScaleOfOneOverflows) {
@@ -40,4 +40,4 @@ TEST(LossScale, DoublesAfterManyGoodStepsUpToABound) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::train

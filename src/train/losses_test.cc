@@ -4,16 +4,16 @@
 
 #include "train/golden_losses.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 TEST(Losses, FirstTwentyEqualPyTorch) {
   const auto golden = golden_losses();
   ASSERT_EQ(golden["losses"].size(), 11u);
-  const auto device = open_cpu_device(1);
+  const auto device = device::open_cpu_device(1);
   for (const auto& [name, want] : golden["losses"].items()) {
     SCOPED_TRACE(name);
-    const auto losses = losses_of(*device, name, golden, Precision::fp32);
+    const auto losses = losses_of(*device, name, golden, ops::Precision::fp32);
     double worst = 0;
     for (size_t i = 0; i < losses.size(); ++i) {
       worst = std::max(worst, std::abs(losses[i] - want[i].get<double>()) / std::abs(want[i].get<double>()));
@@ -25,4 +25,4 @@ TEST(Losses, FirstTwentyEqualPyTorch) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::train

@@ -10,7 +10,11 @@
 #include "ops/gather_tokens.h"
 #include "ops/loss.h"
 
-namespace brim {
+namespace brim::train {
+
+using memory::Tag;
+using tensor::TensorView;
+
 namespace {
 
 // Rows ordered by (key, row): a counting sort, stable by construction.
@@ -25,12 +29,12 @@ void sort_rows(const std::vector<int32_t>& keys, std::vector<int32_t>& out) {
 }
 
 TensorView ints(const std::vector<int32_t>& v) {
-  return TensorView(const_cast<int32_t*>(v.data()), DType::i32, {static_cast<int64_t>(v.size())});
+  return TensorView(const_cast<int32_t*>(v.data()), tensor::DType::i32, {static_cast<int64_t>(v.size())});
 }
 
 }  // namespace
 
-void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, const ModelShape& shape,
+void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, const model::ModelShape& shape,
                        MicroBatch& out) {
   out.packed.clear();
   out.sequence_targets.clear();
@@ -62,24 +66,24 @@ void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, co
 }
 
 struct BatchStager::Slot {
-  DeviceBuffer host;
+  device::DeviceBuffer host;
   char* device = nullptr;
-  std::unique_ptr<Event> copied, used;
+  std::unique_ptr<device::Event> copied, used;
   bool in_use = false;
 };
 
-BatchStager::BatchStager(Device& device, const ModelShape& shape, BatchLimits limits, int depth, TensorView token_set,
-                         PlannedMemory* planned)
+BatchStager::BatchStager(device::Device& device, const model::ModelShape& shape, model::BatchLimits limits, int depth,
+                         TensorView token_set, memory::PlannedMemory* planned)
     : device_(device), shape_(shape), token_set_(token_set) {
-  if (device.kind() == DeviceKind::cpu && !token_set) return;
+  if (device.kind() == device::DeviceKind::cpu && !token_set) return;
   copy_ = device.make_stream();
-  spans_ = DeviceSpans::make(device, *copy_, "copy", Zone::copy);
-  TagBytes each;
+  spans_ = device::DeviceSpans::make(device, *copy_, "copy", Zone::copy);
+  memory::TagBytes each;
   each[Tag::staging] = staged_micro_batch_bytes(shape, limits);
   if (token_set) each[Tag::token_set] = staged_places_bytes(limits);
-  TagBytes all;
+  memory::TagBytes all;
   for (const Tag tag : {Tag::staging, Tag::token_set}) all[tag] = depth * each[tag];
-  block_ = Ledger::allocate(device, planned, all, "micro-batches in flight");
+  block_ = memory::Ledger::allocate(device, planned, all, "micro-batches in flight");
   for (int i = 0; i < depth; ++i) {
     auto slot = std::make_unique<Slot>();
     slot->host = device.allocate_host(static_cast<size_t>(each.total()));
@@ -92,13 +96,13 @@ BatchStager::BatchStager(Device& device, const ModelShape& shape, BatchLimits li
 
 BatchStager::~BatchStager() = default;
 
-StagedBatch BatchStager::stage(const MicroBatch& m, Stream& compute) {
+StagedBatch BatchStager::stage(const MicroBatch& m, device::Stream& compute) {
   StagedBatch s;
   s.batch = m.packed.view();
   s.sorted = ints(m.sorted);
   s.sorted_positions = ints(m.sorted_positions);
   if (shape_.sequence_classes > 0)
-    s.targets.sequence = shape_.multi_label ? TensorView(const_cast<float*>(m.multi_targets.data()), DType::f32,
+    s.targets.sequence = shape_.multi_label ? TensorView(const_cast<float*>(m.multi_targets.data()), tensor::DType::f32,
                                                          {m.packed.sequences(), shape_.sequence_classes})
                                             : ints(m.sequence_targets);
   if (shape_.token_classes > 0) s.targets.token = ints(m.token_targets);
@@ -115,14 +119,14 @@ StagedBatch BatchStager::stage(const MicroBatch& m, Stream& compute) {
   int64_t at = 0;
   const auto give_place = [&](TensorView& v) {
     v.data = slot.device + at;
-    at += align_up(v.bytes());
+    at += memory::align_up(v.bytes());
   };
   const auto send = [&](TensorView& v) {
     if (!v) return;
     std::memcpy(static_cast<char*>(slot.host.data()) + at, v.data, static_cast<size_t>(v.bytes()));
     give_place(v);
   };
-  TensorView begins(const_cast<int64_t*>(m.begins.data()), DType::i64, {m.packed.sequences()});
+  TensorView begins(const_cast<int64_t*>(m.begins.data()), tensor::DType::i64, {m.packed.sequences()});
   for (TensorView* v :
        {&s.batch.starts, &s.batch.order, &s.sorted, &s.sorted_positions, &s.targets.sequence, &s.targets.token})
     send(*v);
@@ -137,12 +141,12 @@ StagedBatch BatchStager::stage(const MicroBatch& m, Stream& compute) {
   if (token_set_) {
     give_place(s.batch.ids);
     give_place(s.batch.positions);
-    gather_tokens(*copy_, {.tokens = token_set_,
-                           .begins = begins,
-                           .starts = s.batch.starts,
-                           .ids = s.batch.ids,
-                           .positions = s.batch.positions,
-                           .position_offset = shape_.position_offset});
+    ops::gather_tokens(*copy_, {.tokens = token_set_,
+                                .begins = begins,
+                                .starts = s.batch.starts,
+                                .ids = s.batch.ids,
+                                .positions = s.batch.positions,
+                                .position_offset = shape_.position_offset});
   }
   if (spans_) spans_->end(at);
   slot.copied->record(*copy_);
@@ -154,10 +158,10 @@ void BatchStager::tell_copies() {
   if (spans_) spans_->tell();
 }
 
-void BatchStager::mark_used(Stream& compute) {
+void BatchStager::mark_used(device::Stream& compute) {
   if (slots_.empty()) return;
   slots_[current_]->used->record(compute);
   slots_[current_]->in_use = true;
 }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -13,10 +13,10 @@
 #include "model/train_runner.h"
 #include "train/dataset.h"
 
-namespace brim {
+namespace brim::train {
 
 struct MicroBatch {
-  PackedBatch packed;
+  batch::PackedBatch packed;
   std::vector<int32_t> sequence_targets, token_targets, sorted, sorted_positions;
   std::vector<float> multi_targets;
   std::vector<int64_t> begins;   // where each sequence begins in the token set
@@ -29,38 +29,39 @@ struct MicroBatch {
   int64_t epoch = 0;
 };
 
-void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, const ModelShape& shape, MicroBatch& out);
+void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, const model::ModelShape& shape,
+                       MicroBatch& out);
 
 // Views of a micro-batch on the device.
 struct StagedBatch {
-  BatchView batch;
-  TrainTargets targets;
-  TensorView sorted, sorted_positions;
+  ops::BatchView batch;
+  model::TrainTargets targets;
+  tensor::TensorView sorted, sorted_positions;
 };
 
 // A ring of staging slots. On the CPU the views point straight at the host vectors, unless the set is resident.
 class BatchStager {
  public:
   // `token_set` [N] i32 on the device where the set is resident, else empty.
-  BatchStager(Device& device, const ModelShape& shape, BatchLimits limits, int depth, TensorView token_set = {},
-              PlannedMemory* planned = nullptr);
+  BatchStager(device::Device& device, const model::ModelShape& shape, model::BatchLimits limits, int depth,
+              tensor::TensorView token_set = {}, memory::PlannedMemory* planned = nullptr);
   ~BatchStager();
   // Copies to the device on a stream of its own and makes `compute` wait for it. The slot is free again `depth` calls
   // later; mark_used says when the device has read it.
-  StagedBatch stage(const MicroBatch& batch, Stream& compute);
-  void mark_used(Stream& compute);
+  StagedBatch stage(const MicroBatch& batch, device::Stream& compute);
+  void mark_used(device::Stream& compute);
   void tell_copies();  // those that have passed, to the timeline
 
  private:
   struct Slot;
-  Device& device_;
-  ModelShape shape_;
-  TensorView token_set_;
-  std::unique_ptr<Stream> copy_;
-  std::unique_ptr<DeviceSpans> spans_;  // of copies; null without a timeline
-  DeviceBuffer block_;                  // of all slots
+  device::Device& device_;
+  model::ModelShape shape_;
+  tensor::TensorView token_set_;
+  std::unique_ptr<device::Stream> copy_;
+  std::unique_ptr<device::DeviceSpans> spans_;  // of copies; null without a timeline
+  device::DeviceBuffer block_;                  // of all slots
   std::vector<std::unique_ptr<Slot>> slots_;
   size_t next_ = 0, current_ = 0;
 };
 
-}  // namespace brim
+}  // namespace brim::train

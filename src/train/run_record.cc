@@ -16,7 +16,7 @@
 #include "ops/loss.h"
 #include "train/checkpoint.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -67,7 +67,7 @@ std::string data_line(const char* name, const std::vector<std::string>& files, c
                       bool both) {
   int64_t rows = 0, tokens = 0;
   for (int64_t r = 0; r < set.rows(); ++r) {
-    if (both && (set.label[static_cast<size_t>(r)] == kIgnoredTarget) != tags) continue;
+    if (both && (set.label[static_cast<size_t>(r)] == ops::kIgnoredTarget) != tags) continue;
     ++rows;
     tokens += set.length(r);
   }
@@ -231,16 +231,17 @@ std::string RunRecord::card(const RunFacts& f) const {
   for (const KeptSetting& kept : train_settings().kept(s))
     if (!kept.value.empty() && kept.keep == Keep::same)
       out += fmt::format("| {} | {} |\n", kept.name, one_line(kept.value));
-  const Plan& p = job_.plan;
+  const plan::Plan& p = job_.plan;
   out += fmt::format(
       "\n## Plan\n\nMicro-batch {} tokens, recompute {}, {}, token set {}; {} of {} allowed.\n\n| what | bytes |\n| "
       "--- | --- |\n",
       format_count(p.token_budget), recompute_name(p.recompute), optimizer_name(p.optimizer),
       token_placement_name(job_.token_placement), format_bytes(p.peak_bytes), format_bytes(p.limit_bytes));
-  for (int t = 0; t < static_cast<int>(Tag::count); ++t)
-    if (p.bytes[static_cast<Tag>(t)] > 0)
-      out += fmt::format("| {} | {} |\n", tag_name(static_cast<Tag>(t)), format_bytes(p.bytes[static_cast<Tag>(t)]));
+  for (int t = 0; t < static_cast<int>(memory::Tag::count); ++t)
+    if (p.bytes[static_cast<memory::Tag>(t)] > 0)
+      out += fmt::format("| {} | {} |\n", tag_name(static_cast<memory::Tag>(t)),
+                         format_bytes(p.bytes[static_cast<memory::Tag>(t)]));
   return replace_invalid_utf8(out);  // names of files may be any bytes
 }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -11,7 +11,7 @@
 
 #include "train/job.h"
 
-namespace brim {
+namespace brim::train {
 
 // One line of the log: numbers by name, in the order they are shown. NaN is "not available", written as null.
 using LogRow = std::vector<std::pair<std::string, double>>;
@@ -42,4 +42,4 @@ class RunRecord {
   std::unique_ptr<Log> log_;
 };
 
-}  // namespace brim
+}  // namespace brim::train

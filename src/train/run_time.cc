@@ -7,7 +7,7 @@
 
 #include "base/units.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 constexpr double kBusyEnough = 0.95, kMuchOfIt = 1.0 / 3;
@@ -23,7 +23,7 @@ std::string to_text(const RunTime& t) {
                      part("evaluation", t.evaluation, t.whole()), part("saving", t.saving, t.whole()));
 }
 
-std::string limited_by(const RunTime& t, int threads, const OtherProcesses::Load& others) {
+std::string limited_by(const RunTime& t, int threads, const monitor::OtherProcesses::Load& others) {
   if (t.evaluation > t.steps && t.evaluation >= t.saving)
     return fmt::format("evaluation, {} of {}; a larger eval_steps evaluates less often", format_duration(t.evaluation),
                        format_duration(t.whole()));
@@ -46,4 +46,4 @@ std::string limited_by(const RunTime& t, int threads, const OtherProcesses::Load
                      threads == 0 ? "; a larger batch hides launches and read-backs" : "");
 }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -5,7 +5,7 @@
 
 #include "monitor/host.h"
 
-namespace brim {
+namespace brim::train {
 
 // Seconds. The run is its steps, its evaluations and its saving.
 struct RunTime {
@@ -19,6 +19,6 @@ struct RunTime {
 std::string to_text(const RunTime& time);  // "12 s: steps 6.4 s (52 %), evaluation 3.5 s (28 %), saving 2.5 s (20 %)"
 
 // `threads`: that compute on the CPU, 0 on a card.
-std::string limited_by(const RunTime& time, int threads, const OtherProcesses::Load& others);
+std::string limited_by(const RunTime& time, int threads, const monitor::OtherProcesses::Load& others);
 
-}  // namespace brim
+}  // namespace brim::train

@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
-namespace brim {
+namespace brim::train {
 namespace {
 
-OtherProcesses::Load quiet() {
-  OtherProcesses::Load load;
+monitor::OtherProcesses::Load quiet() {
+  monitor::OtherProcesses::Load load;
   load.machine_cores = load.usable_cores = 2;
   return load;
 }
@@ -36,7 +36,7 @@ TEST(RunTime, TheTeacherAndOthersAreNamed) {
   t.busy = 4.9;
   t.teacher = 2.3;
   EXPECT_EQ(limited_by(t, 2, quiet()), "the teacher: its passes took 2.3 s of the steps' 5.0 s");
-  OtherProcesses::Load load = quiet();
+  monitor::OtherProcesses::Load load = quiet();
   load.cores = 1.2;
   load.by_name = {{"cc1plus", 1.1}};
   EXPECT_EQ(limited_by(t, 2, load), "other processes used 1.2 of 2 cores (cc1plus 1.1)");
@@ -57,4 +57,4 @@ TEST(RunTime, UnusedCoresGapsAndPacking) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::train

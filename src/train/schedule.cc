@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace brim {
+namespace brim::train {
 
 int64_t rows_of_step(const TrainSettings& s, double tokens_per_row) {
   if (s.batch_tokens <= 0) return s.global_batch();
@@ -109,4 +109,4 @@ std::vector<int64_t> StepSchedule::rows(int64_t step) {
   return {order_.begin() + begins_[k], order_.begin() + begins_[k + 1]};
 }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -7,7 +7,7 @@
 #include "train/dataset.h"
 #include "train/settings.h"
 
-namespace brim {
+namespace brim::train {
 
 // Rows an update is made from; where batch_tokens counts tokens, as many as those hold of rows this long on average.
 int64_t rows_of_step(const TrainSettings& settings, double tokens_per_row);
@@ -39,4 +39,4 @@ class StepSchedule {
   std::vector<int64_t> order_, begins_;
 };
 
-}  // namespace brim
+}  // namespace brim::train

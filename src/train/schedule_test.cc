@@ -11,7 +11,7 @@
 
 #include "train/dataset.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 TrainSet rows_of(const std::vector<int>& lengths) {
@@ -159,4 +159,4 @@ TEST(MicroBatches, HoldEveryRowOnceUnderTheBudget) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::train

@@ -7,7 +7,7 @@
 #include "memory/ledger.h"
 #include "ops/gemm_tuner.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 uint64_t mix_seed(uint64_t seed, int64_t step, int64_t micro) {
@@ -26,18 +26,19 @@ struct TrainSession::Step {
   StepResult so_far;
   int64_t micros = 0;
   double samples = 0, tagged = 0;
-  std::unique_ptr<Event> begin, done;
-  DeviceBuffer values;                          // page-locked: two losses a micro-batch, then the norm
-  std::vector<std::unique_ptr<Event>> teacher;  // around its pass, two for each micro-batch; kept for the next step
+  std::unique_ptr<device::Event> begin, done;
+  device::DeviceBuffer values;  // page-locked: two losses a micro-batch, then the norm
+  std::vector<std::unique_ptr<device::Event>>
+      teacher;  // around its pass, two for each micro-batch; kept for the next step
 };
 
 TrainSession::TrainSession(TrainJob& job)
     : job_(job),
       state_(*job.device, job.shape, job.precision, job.plan.optimizer,
-             job.plan.moments_on_host ? Moments::host : Moments::device, &job.memory),
+             job.plan.moments_on_host ? model::Moments::host : model::Moments::device, &job.memory),
       stream_(job.device->make_stream()) {
-  load_gemm_choices(*stream_);
-  job_.plan.gemm_choices = gemm_choices(*stream_);
+  ops::load_gemm_choices(*stream_);
+  job_.plan.gemm_choices = ops::gemm_choices(*stream_);
 }
 
 TrainSession::~TrainSession() = default;
@@ -45,31 +46,31 @@ TrainSession::~TrainSession() = default;
 void TrainSession::open_pass() {
   place_token_set(job_);
   stream_->name_ops(job_.plan.token_budget >= named_from_tokens(job_.plan, job_.shape.layers));
-  pass_plan_ = plan_train_pass(job_.shape, job_.precision, job_.plan.recompute, job_.device->kind(), best_isa(),
+  pass_plan_ = plan_train_pass(job_.shape, job_.precision, job_.plan.recompute, job_.device->kind(), device::best_isa(),
                                job_.threads, job_.plan.limits());
   if (job_.validation_set.rows() > 0) validation_ = std::make_unique<Validator>(job_, state_);
   if (!job_.settings.teacher.empty()) teacher_ = std::make_unique<Teacher>(job_, job_.settings.teacher);
   const int64_t pass = pass_plan_.arena_bytes(),
-                arena = std::max(pass, validation_ ? align_up(validation_->arena_bytes()) : 0),
-                of_teacher = teacher_ ? align_up(teacher_->arena_bytes()) : 0;
+                arena = std::max(pass, validation_ ? memory::align_up(validation_->arena_bytes()) : 0),
+                of_teacher = teacher_ ? memory::align_up(teacher_->arena_bytes()) : 0;
   const bool resident = job_.token_placement == TokenPlacement::resident;
   const auto ids = job_.train_set.ids;
   // One block for all of them, because a driver rounds each up on its own.
-  TagBytes bytes = pass_plan_.placement.at_peak;
-  bytes[Tag::activations] += arena - pass + of_teacher;
-  if (resident) bytes[Tag::token_set] = align_up(static_cast<int64_t>(ids.size_bytes()));
-  arena_ = Ledger::allocate(*job_.device, &job_.memory, bytes, "training pass");
+  memory::TagBytes bytes = pass_plan_.placement.at_peak;
+  bytes[memory::Tag::activations] += arena - pass + of_teacher;
+  if (resident) bytes[memory::Tag::token_set] = memory::align_up(static_cast<int64_t>(ids.size_bytes()));
+  arena_ = memory::Ledger::allocate(*job_.device, &job_.memory, bytes, "training pass");
   char* next = static_cast<char*>(arena_.data()) + arena;
   if (teacher_) teacher_->use_arena(next);
   next += of_teacher;
-  spans_ = DeviceSpans::make(*job_.device, *stream_, "device", Zone::device_busy);
+  spans_ = device::DeviceSpans::make(*job_.device, *stream_, "device", Zone::device_busy);
   if (validation_) {
     validation_->use_arena(arena_.data());
     validation_->use_spans(spans_.get());
   }
-  TensorView token_set;
+  tensor::TensorView token_set;
   if (resident) {
-    token_set = TensorView(next, DType::i32, {job_.train_set.tokens()});
+    token_set = tensor::TensorView(next, tensor::DType::i32, {job_.train_set.tokens()});
     stream_->copy(token_set.data, ids.data(), ids.size_bytes());
     stream_->synchronize();
   }
@@ -98,14 +99,15 @@ void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
   const TrainSettings& s = job_.settings;
   if (m.number == 0) begin_step(m);
   const StagedBatch staged = stager_->stage(m, *stream_);
-  TrainPass pass{job_.shape, state_.params(), job_.plan.recompute, {}, {}, staged.sorted, staged.sorted_positions};
+  model::TrainPass pass{job_.shape, state_.params(), job_.plan.recompute,    {},
+                        {},         staged.sorted,   staged.sorted_positions};
   const auto scale = static_cast<float>(loss_scale);
   pass.loss.label_smoothing = static_cast<float>(s.label_smoothing);
   pass.loss.sequence_scale = scale / static_cast<float>(std::max(1e-9, m.step_weight));
   pass.loss.token_scale = scale / static_cast<float>(std::max<int64_t>(1, m.step_tagged));
   pass.dropout.on = job_.shape.hidden_dropout > 0 || job_.shape.attention_dropout > 0 || job_.shape.head_dropout > 0;
   pass.dropout.seed = mix_seed(static_cast<uint64_t>(s.seed), m.step, m.number);
-  TrainTargets targets = staged.targets;
+  model::TrainTargets targets = staged.targets;
   if (spans_) spans_->begin();
   targets.class_weights = state_.class_weights();
   Step& p = *unread_.back();
@@ -116,7 +118,7 @@ void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
     pass.loss.hard_weight = static_cast<float>(s.hard_weight);
     pass.loss.soft_weight = static_cast<float>(1 - s.hard_weight);
   }
-  TrainResult result;
+  model::TrainResult result;
   {
     ScopedZone zone(Zone::forward, m.packed.tokens());
     result = run_train_pass(*stream_, arena_.data(), pass_plan_, pass, staged.batch, targets, job_.threads);
@@ -131,17 +133,17 @@ void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
   for (const uint64_t t : m.packed.tickets) p.so_far.row_ids.push_back(static_cast<int64_t>(t));
 }
 
-TensorView TrainSession::run_teacher(const BatchView& batch) {
+tensor::TensorView TrainSession::run_teacher(const ops::BatchView& batch) {
   Step& p = *unread_.back();
   const auto at = static_cast<size_t>(2 * p.micros);
   while (p.teacher.size() < at + 2) p.teacher.push_back(make_event(*job_.device, true));
   p.teacher[at]->record(*stream_);
-  const TensorView scores = teacher_->run(*stream_, batch);
+  const tensor::TensorView scores = teacher_->run(*stream_, batch);
   p.teacher[at + 1]->record(*stream_);
   return scores;
 }
 
-void TrainSession::update(double lr, StepSettings step) {
+void TrainSession::update(double lr, model::StepSettings step) {
   Step& p = *unread_.back();
   p.so_far.lr = lr;
   step.lr = static_cast<float>(lr);
@@ -180,4 +182,4 @@ StepResult TrainSession::read() {
   return r;
 }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -13,7 +13,7 @@
 #include "train/micro_batch.h"
 #include "train/validation.h"
 
-namespace brim {
+namespace brim::train {
 
 // One optimizer step, read back from the device.
 struct StepResult {
@@ -31,13 +31,13 @@ class TrainSession {
   // What a pass needs, once the plan is final and the state is on the device. Decides where the tokens live.
   void open_pass();
 
-  TrainState& state() { return state_; }
-  Stream& stream() { return *stream_; }
-  DeviceSpans* spans() { return spans_.get(); }          // of the device's work; null without a timeline
+  model::TrainState& state() { return state_; }
+  device::Stream& stream() { return *stream_; }
+  device::DeviceSpans* spans() { return spans_.get(); }  // of the device's work; null without a timeline
   Validator* validation() { return validation_.get(); }  // null without a validation set
 
   void enqueue(const MicroBatch& m, double loss_scale);  // a step begins with its first micro-batch
-  void update(double lr, StepSettings step);             // and ends with this
+  void update(double lr, model::StepSettings step);      // and ends with this
   size_t unread_steps() const { return unread_.size(); }
   StepResult read();  // the oldest, when the device has done it
   void tell_copies() { stager_->tell_copies(); }
@@ -45,18 +45,18 @@ class TrainSession {
  private:
   struct Step;
   void begin_step(const MicroBatch& m);
-  TensorView run_teacher(const BatchView& batch);
+  tensor::TensorView run_teacher(const ops::BatchView& batch);
 
   TrainJob& job_;
-  TrainState state_;
-  std::unique_ptr<Stream> stream_;
-  TrainPassPlan pass_plan_;
-  DeviceBuffer arena_;
+  model::TrainState state_;
+  std::unique_ptr<device::Stream> stream_;
+  model::TrainPassPlan pass_plan_;
+  device::DeviceBuffer arena_;
   std::unique_ptr<BatchStager> stager_;
   std::unique_ptr<Validator> validation_;
   std::unique_ptr<Teacher> teacher_;
-  std::unique_ptr<DeviceSpans> spans_;
+  std::unique_ptr<device::DeviceSpans> spans_;
   std::vector<std::unique_ptr<Step>> unread_, free_;
 };
 
-}  // namespace brim
+}  // namespace brim::train

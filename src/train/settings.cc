@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "io/yaml_file.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 constexpr int64_t kMostSamples = 1 << 30;  // of a step
@@ -21,7 +21,7 @@ std::string apply_setting(TrainSettings& settings, std::string_view key, std::st
                           const std::string& where) {
   std::string note = train_settings().apply(settings, key, value, where);
   if (const std::string name = underscored(key); name == "memory_limit" || name == "max_memory_gb")
-    settings.limit_origin = where.empty() ? LimitOrigin{} : LimitOrigin{where, name, std::string(value)};
+    settings.limit_origin = where.empty() ? plan::LimitOrigin{} : plan::LimitOrigin{where, name, std::string(value)};
   return note;
 }
 
@@ -30,7 +30,7 @@ std::string setting_text(const TrainSettings& settings, std::string_view key) {
 }
 
 std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path) {
-  const YAML::Node root = load_yaml(path);
+  const YAML::Node root = io::load_yaml(path);
   static const std::vector<std::string> blocks = {"training", "training_args",    "training_arguments", "model",
                                                   "data",     "gpu_optimization", "optimization",       "hardware"};
   std::vector<std::string> notes;
@@ -99,7 +99,7 @@ void check_settings(const TrainSettings& s) {
   if (s.train_files.empty()) fail(ErrorCode::usage, Remedy{"give `train=FILE`"}, "no training data");
   if (s.output_dir.empty()) fail(ErrorCode::usage, Remedy{"give `output=DIR`"}, "no output directory");
   check_values(s);
-  if (s.precision.precision == Precision::fp8 || s.precision.precision == Precision::int8)
+  if (s.precision.precision == ops::Precision::fp8 || s.precision.precision == ops::Precision::int8)
     fail(ErrorCode::usage, "`precision={}`: training runs in fp32, tf32, bf16 or fp16", precision_text(s.precision));
   if (s.early_stopping_patience > 0 && (s.validation_files.empty() || s.eval_strategy == Strategy::no))
     fail(ErrorCode::usage, Remedy{"give `val=FILE`, and `eval_strategy=steps` or `eval_strategy=epoch`"},
@@ -112,4 +112,4 @@ void check_settings(const TrainSettings& s) {
          "`task=multi` is validated on both sides");
 }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -13,7 +13,7 @@
 #include "plan/plan.h"
 #include "plan/resolve.h"
 
-namespace brim {
+namespace brim::train {
 
 enum class TrainTask : uint8_t { sequence, token, multi };
 enum class TaskChoice : uint8_t { automatic, classification, ner, multi };
@@ -62,15 +62,15 @@ struct TrainSettings {
   int64_t eval_steps = 500, save_steps = 500, logging_steps = 50, save_total_limit = 2, early_stopping_patience = 0;
   bool load_best_model_at_end = true;
 
-  PrecisionWish precision;
-  std::optional<Optimizer> optim;  // none: the plan chooses, as below
-  std::optional<Recompute> recompute;
+  plan::PrecisionWish precision;
+  std::optional<model::Optimizer> optim;  // none: the plan chooses, as below
+  std::optional<model::Recompute> recompute;
   std::optional<TokenPlacement> token_set;
-  DeviceChoice device;
-  MemoryLimit memory_limit;
+  device::DeviceChoice device;
+  plan::MemoryLimit memory_limit;
   int threads = 0;
   bool fill = false;
-  LimitOrigin limit_origin;  // where memory_limit was written
+  plan::LimitOrigin limit_origin;  // where memory_limit was written
 
   std::string teacher;
   double temperature = 2, hard_weight = 0.5;
@@ -97,4 +97,4 @@ void check_values(const TrainSettings& settings);
 // The same, and what a run needs besides: files, a precision that trains, settings that go together.
 void check_settings(const TrainSettings& settings);
 
-}  // namespace brim
+}  // namespace brim::train

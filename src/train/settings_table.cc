@@ -5,18 +5,23 @@
 #include "rows/row_reader.h"
 #include "train/settings.h"
 
-namespace brim {
+namespace brim::train {
+
+using model::Optimizer;
+using model::Recompute;
+
 namespace {
 
 using S = TrainSettings;
 using namespace setting;  // NOLINT: the kinds of values
+using setting::text;      // and not the namespace of that name
 
 constexpr Keep kSame = Keep::same, kReport = Keep::report;
 
 SettingValue<S> label_columns() {
   SettingValue<S> value;
   value.set = [](S& s, std::string_view v) {
-    for (auto& name : split_names(v, ',')) s.label_columns.push_back(std::move(name));
+    for (auto& name : rows::split_names(v, ',')) s.label_columns.push_back(std::move(name));
   };
   value.is_list = true;
   return value;
@@ -25,7 +30,7 @@ SettingValue<S> label_columns() {
 SettingValue<S> delimiter() {
   SettingValue<S> value;
   value.set = [](S& s, std::string_view v) {
-    const auto character = parse_delimiter(v);
+    const auto character = rows::parse_delimiter(v);
     if (!character) throw BadValue{"give one character that is no letter, digit or quote, or tab"};
     s.delimiter = *character;
   };
@@ -72,7 +77,7 @@ SettingValue<S> mixed_precision() {
   SettingValue<S> value;
   value.set = [](S& s, std::string_view v) {
     if (!read_truth(v))
-      s.precision.precision = Precision::fp32;
+      s.precision.precision = ops::Precision::fp32;
     else if (!s.precision.precision)
       s.precision.by_switch = true;
   };
@@ -89,7 +94,7 @@ SettingValue<S> gigabytes() {
     } catch (const BadValue&) {  // refused below
     }
     if (!(n > 0)) throw BadValue{"give a number of GB above 0"};
-    s.memory_limit = MemoryLimit::read(std::string(v) + "GB");
+    s.memory_limit = plan::MemoryLimit::read(std::string(v) + "GB");
   };
   return value;
 }
@@ -206,15 +211,16 @@ std::vector<Setting<S>> rows() {
        number(&S::early_stopping_patience, not_negative), kSame},
       {"resume_from_checkpoint", "a checkpoint directory, or `last`", checkpoint()},
       {"bf16", "train in bf16", when_true([](S& s) {
-         s.precision = {Precision::bf16, true};
+         s.precision = {ops::Precision::bf16, true};
        })},
       {"fp16", "train in fp16 with a dynamic loss scale", when_true([](S& s) {
-         s.precision = {Precision::fp16, true};
+         s.precision = {ops::Precision::fp16, true};
        })},
       {"tf32", "train in tf32", when_true([](S& s) {
-         if (!s.precision.precision) s.precision = {Precision::tf32, true};
+         if (!s.precision.precision) s.precision = {ops::Precision::tf32, true};
        })},
-      {"precision", "auto, fp32, tf32, bf16 or fp16", typed(&S::precision, read_precision, precision_text), kReport},
+      {"precision", "auto, fp32, tf32, bf16 or fp16", typed(&S::precision, plan::read_precision, plan::precision_text),
+       kReport},
       {"optim", "auto, adamw or adamw_8bit (also Hugging Face's names); auto takes 8 bits only where 32 do not fit",
        choice<S, Optim>(&S::optim, {{"auto", std::nullopt},
                                     {"adamw", Optimizer::adamw},
@@ -232,9 +238,10 @@ std::vector<Setting<S>> rows() {
                                         {"full", Recompute::full}}),
        kReport},
       {"gradient_checkpointing", "true: full recompute", when_true([](S& s) { s.recompute = Recompute::full; })},
-      {"device", "auto, cpu, cuda or cuda:N", typed(&S::device, read_device, device_text), kReport},
+      {"device", "auto, cpu, cuda or cuda:N", typed(&S::device, device::read_device, device::device_text), kReport},
       {"memory_limit", "bytes this process may hold on the device: 6GiB, 90% or auto",
-       typed(&S::memory_limit, MemoryLimit::read, [](const MemoryLimit& limit) { return limit.text; }), kReport},
+       typed(&S::memory_limit, plan::MemoryLimit::read, [](const plan::MemoryLimit& limit) { return limit.text; }),
+       kReport},
       {"max_memory_gb", "the same, in GB", gigabytes()},
       {"token_set",
        "where training tokens live: auto, resident (on the device), staged (in host memory) or streamed (from disk)",
@@ -245,7 +252,11 @@ std::vector<Setting<S>> rows() {
        kReport},
       {"use_mixed_precision", "true: 16-bit training", mixed_precision()},
       {"threads", "CPU threads; 0: all cores", number(&S::threads)},
-      {"use_cpu", "true: `device=cpu`", when_true([](S& s) { s.device = {DeviceChoice::Kind::cpu}; }), {}, {"no_cuda"}},
+      {"use_cpu",
+       "true: `device=cpu`",
+       when_true([](S& s) { s.device = {device::DeviceChoice::Kind::cpu}; }),
+       {},
+       {"no_cuda"}},
       {"fill", "use all allowed memory, even where it is no faster", truth(&S::fill)},
       {"teacher", "model whose outputs are to be matched", text(&S::teacher)},
       {"temperature",
@@ -295,4 +306,4 @@ const SettingsTable<TrainSettings>& train_settings() {
   return table;
 }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -8,7 +8,7 @@
 
 #include "base/test_files.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 const std::filesystem::path kData = std::filesystem::path(BRIM_SOURCE_DIR) / "tests/data/train";
@@ -30,8 +30,8 @@ TEST(TrainSettings, TakesHuggingFaceNamesWithDashOrUnderscore) {
   EXPECT_EQ(s.train_batch_size, 96);
   EXPECT_EQ(s.learning_rate, 2e-5);
   EXPECT_EQ(s.warmup_ratio, 0.1);
-  EXPECT_EQ(s.precision, (PrecisionWish{Precision::fp16, true}));
-  EXPECT_EQ(s.recompute, Recompute::full);
+  EXPECT_EQ(s.precision, (plan::PrecisionWish{ops::Precision::fp16, true}));
+  EXPECT_EQ(s.recompute, model::Recompute::full);
 }
 
 TEST(TrainSettings, EveryKeyIsListedOnceAndExplained) {
@@ -108,8 +108,8 @@ TEST(TrainSettings, VisobertsFileRunsAsItIs) {
   const auto notes = apply_yaml(s, kData / "visobert_rtx3070.yaml");
   EXPECT_EQ(s.train_batch_size, 96);
   EXPECT_EQ(s.num_train_epochs, 5);
-  EXPECT_EQ(s.precision.precision, Precision::fp16);  // fp16 and tf32 together: the 16-bit one
-  EXPECT_EQ(s.optim, Optimizer::adamw_8bit);
+  EXPECT_EQ(s.precision.precision, ops::Precision::fp16);  // fp16 and tf32 together: the 16-bit one
+  EXPECT_EQ(s.optim, model::Optimizer::adamw_8bit);
   EXPECT_EQ(s.recompute, std::nullopt);
   EXPECT_EQ(s.lr_schedule, LrSchedule::cosine);
   EXPECT_EQ(notes.size(), 6u);  // eval batch, workers, prefetch, persistent, pinning, report_to
@@ -123,7 +123,7 @@ TEST(TrainSettings, TheMemoryManagersFileRunsAsItIs) {
   const auto notes = apply_yaml(s, kData / "nbeats_12gb.yaml");
   EXPECT_EQ(s.memory_limit.bytes, 12'000'000'000);
   EXPECT_EQ(s.gradient_accumulation_steps, 2);
-  EXPECT_EQ(s.precision, (PrecisionWish{std::nullopt, true}));
+  EXPECT_EQ(s.precision, (plan::PrecisionWish{std::nullopt, true}));
   EXPECT_EQ(notes.size(), 3u);
   EXPECT_HAS(notes[0], "dynamic_batch_sizing");
 }
@@ -145,7 +145,7 @@ TEST(TrainSettings, YamlErrorsNameFileAndLine) {
   put_file(dir / "b.yaml", "precision: BF16\n\nmax_memory_gb: 12.0\n");
   TrainSettings limited;
   apply_yaml(limited, dir / "b.yaml");
-  EXPECT_EQ(limited.precision, (PrecisionWish{Precision::bf16, false}));
+  EXPECT_EQ(limited.precision, (plan::PrecisionWish{ops::Precision::bf16, false}));
   EXPECT_EQ(limited.limit_origin.name(""), (dir / "b.yaml").string() + ":3: max_memory_gb: 12.0");
   apply_setting(limited, "memory_limit", "2GiB");
   EXPECT_EQ(limited.limit_origin.name("2GiB"), "`memory_limit=2GiB`");
@@ -283,4 +283,4 @@ TEST(TrainSettings, TheFingerprintIsThatOfEarlierVersions) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::train

@@ -7,10 +7,13 @@
 #include "base/clock.h"
 #include "base/units.h"
 
-namespace brim {
+namespace brim::train {
+
+using monitor::GpuSample;
+
 namespace {
 
-std::string share_text(double share, const DeviceProfile& device) {
+std::string share_text(double share, const plan::DeviceProfile& device) {
   return std::isnan(share) ? "" : fmt::format(" · MFU {:.1f} %{}", 100 * share, device.mfu_note());
 }
 
@@ -71,7 +74,7 @@ std::string evaluation_text(const TrainJob& job) {
 std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& schedule) {
   const TrainSettings& s = job.settings;
   const TrainSet& set = job.train_set;
-  const Plan& plan = job.plan;
+  const plan::Plan& plan = job.plan;
   const bool tokens = s.batch_tokens > 0;
   std::vector<std::string> lines;
   lines.push_back(fmt::format("{}, {} ({:.1f} per row) · {} of {} · {} parameters", format_count(set.rows(), "row"),
@@ -151,7 +154,7 @@ void StepReporter::log_window(const StepReading& p, double now) {
                 {"memory_planned_bytes", static_cast<double>(job_.plan.peak_bytes)},
                 {"train_seconds", now}};
   std::string card;
-  if (job_.device->kind() == DeviceKind::cuda) card = " · " + card_reading(sample.value_or(GpuSample{}), row);
+  if (job_.device->kind() == device::DeviceKind::cuda) card = " · " + card_reading(sample.value_or(GpuSample{}), row);
   record_.add(row);
   if (callbacks_.say)
     callbacks_.say(fmt::format(
@@ -164,8 +167,8 @@ void StepReporter::log_window(const StepReading& p, double now) {
 }
 
 std::optional<GpuSample> StepReporter::sample_card() {
-  if (job_.device->kind() != DeviceKind::cuda) return std::nullopt;
-  if (!nvml_) nvml_ = std::make_unique<Nvml>();
+  if (job_.device->kind() != device::DeviceKind::cuda) return std::nullopt;
+  if (!nvml_) nvml_ = std::make_unique<monitor::Nvml>();
   return nvml_->sample_card(job_.device->pci_bus_id(), {.pcie_throughput = false, .processes = true, .gpm = false});
 }
 
@@ -178,10 +181,10 @@ int64_t StepReporter::held_bytes(const std::optional<GpuSample>& card) const {
 void StepReporter::publish(const StepReading& p, double seconds) {
   if (callbacks_.live == nullptr || now_ns() - published_ns_ < 200'000'000) return;
   published_ns_ = now_ns();
-  LiveFigures f;
+  monitor::LiveFigures f;
   f.set_command("train");
   f.set_model(job_.model_dir.string());
-  const bool cuda = job_.device->kind() == DeviceKind::cuda;
+  const bool cuda = job_.device->kind() == device::DeviceKind::cuda;
   f.set_device(cuda ? fmt::format("cuda:{} {}", job_.device->index(), job_.device->name()) : job_.device->name());
   f.set_pci_bus_id(job_.device->pci_bus_id());
   f.set_precision(precision_name(job_.precision));
@@ -205,4 +208,4 @@ void StepReporter::publish(const StepReading& p, double seconds) {
   callbacks_.live->publish(f);
 }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -13,7 +13,7 @@
 #include "train/schedule.h"
 #include "train/trainer.h"
 
-namespace brim {
+namespace brim::train {
 
 // One optimizer step, read back from the device.
 struct StepReading {
@@ -45,8 +45,8 @@ class StepReporter {
  private:
   double mfu(int64_t tokens, double squares, double seconds) const;
   void log_window(const StepReading& step, double seconds);
-  std::optional<GpuSample> sample_card();  // absent on the CPU, and where the driver does not show the card
-  int64_t held_bytes(const std::optional<GpuSample>& card) const;
+  std::optional<monitor::GpuSample> sample_card();  // absent on the CPU, and where the driver does not show the card
+  int64_t held_bytes(const std::optional<monitor::GpuSample>& card) const;
   void publish(const StepReading& step, double seconds);
 
   const TrainJob& job_;
@@ -54,7 +54,7 @@ class StepReporter {
   const TrainCallbacks& callbacks_;
   RunRecord& record_;
   std::function<int64_t()> counted_bytes_;
-  std::unique_ptr<Nvml> nvml_;
+  std::unique_ptr<monitor::Nvml> nvml_;
   int64_t held_ = 0;  // at the last line
   int64_t samples_ = 0, tokens_ = 0, published_ns_ = 0;
   double squares_ = 0;
@@ -62,4 +62,4 @@ class StepReporter {
   int64_t window_steps_ = 0, window_rows_ = 0, window_tokens_ = 0;
 };
 
-}  // namespace brim
+}  // namespace brim::train

@@ -11,13 +11,13 @@
 #include "device/testing.h"
 #include "train/tiny_job.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 constexpr int64_t kCounted = 7 << 20;
 
 // The log of two steps with a line each.
-std::vector<nlohmann::json> two_lines(const char* scenario, std::unique_ptr<Device> device, std::string& said,
+std::vector<nlohmann::json> two_lines(const char* scenario, std::unique_ptr<device::Device> device, std::string& said,
                                       int64_t& held) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   ::setenv("BRIM_NVML_SCENARIO", scenario, 1);
@@ -46,7 +46,7 @@ TEST(StepReporter, ReadsTheCardOnceALine) {
   int64_t held = 0;
   // Lost at the third reading: the start's and the first line's are the two before it.
   const auto rows = two_lines("pci=17|pci=65,util=87,mem=1000/8000,temp=54,power=412,lose=2",
-                              std::make_unique<StandInCard>("0000:65:00.0"), said, held);
+                              std::make_unique<device::StandInCard>("0000:65:00.0"), said, held);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0]["gpu_utilization"], 0.87);
   EXPECT_EQ(rows[0]["gpu_memory_used_bytes"], 1000 << 20);
@@ -66,8 +66,8 @@ TEST(StepReporter, HoldsWhatItCountsWhereNoDriverTells) {
   for (const bool card : {false, true}) {
     std::string said;
     int64_t held = 0;
-    const auto rows =
-        two_lines("pci=65,no=processes", card ? std::make_unique<StandInCard>("0000:65:00.0") : nullptr, said, held);
+    const auto rows = two_lines("pci=65,no=processes",
+                                card ? std::make_unique<device::StandInCard>("0000:65:00.0") : nullptr, said, held);
     ASSERT_EQ(rows.size(), 2u);
     for (const auto& row : rows) {
       EXPECT_EQ(row["memory_used_bytes"], kCounted);
@@ -79,4 +79,4 @@ TEST(StepReporter, HoldsWhatItCountsWhereNoDriverTells) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::train

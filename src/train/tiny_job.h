@@ -11,7 +11,7 @@
 #include "model/golden_models.h"
 #include "train/trainer.h"
 
-namespace brim {
+namespace brim::train {
 
 // Words w5 … w35 lean to negative, w36 … w65 to neutral, w66 … w95 to positive.
 inline std::string tiny_text(std::mt19937& random, int lean, size_t words) {
@@ -34,16 +34,16 @@ struct TinyJob {
 
   explicit TinyJob(const std::string& model = "bert_sequence", int rows = 48) {
     ::setenv("BRIM_CACHE", (dir / "cache").c_str(), 1);
-    put_golden_model(dir / "model", model);
+    model::put_golden_model(dir / "model", model);
     put_file(dir / "train.csv", csv(rows, 1));
     put_file(dir / "val.csv", csv(24, 2));
     settings.model = (dir / "model").string();
     settings.train_files = {(dir / "train.csv").string()};
     settings.validation_files = {(dir / "val.csv").string()};
     settings.output_dir = (dir / "out").string();
-    settings.device = {DeviceChoice::Kind::cpu};
+    settings.device = {device::DeviceChoice::Kind::cpu};
     settings.threads = 1;
-    settings.memory_limit = MemoryLimit::read("1GiB");
+    settings.memory_limit = plan::MemoryLimit::read("1GiB");
     settings.num_train_epochs = 2;
     settings.train_batch_size = 8;
     settings.learning_rate = 1e-3;
@@ -83,4 +83,4 @@ struct TinyJob {
   }
 };
 
-}  // namespace brim
+}  // namespace brim::train

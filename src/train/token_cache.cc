@@ -11,7 +11,7 @@
 #include "io/atomic_file.h"
 #include "train/content_hash.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -100,7 +100,7 @@ class TokenWriter {
     }
   }
 
-  AtomicFile file_;
+  io::AtomicFile file_;
   int64_t limit_;
   ContentHash hash_;
   Table table_;
@@ -241,4 +241,4 @@ std::string token_cache_key(const std::vector<std::string>& files, const std::st
   return hash.hex();
 }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -10,7 +10,7 @@
 
 #include "train/dataset.h"
 
-namespace brim {
+namespace brim::train {
 
 class TokenCache {
  public:
@@ -35,4 +35,4 @@ std::string token_cache_key(const std::vector<std::string>& files, const std::st
                             const TrainSettings& settings, TrainTask task, const LabelSets& labels,
                             const std::filesystem::path& tokenizer_dir, int64_t max_length);
 
-}  // namespace brim
+}  // namespace brim::train

@@ -6,24 +6,24 @@
 #include "monitor/host.h"
 #include "train/job.h"
 
-namespace brim {
+namespace brim::train {
 namespace {
 
 // Half of what is free: the rest is for what the system and others do meanwhile.
 bool fits_in_host_memory(int64_t bytes) {
-  const auto available = HostSampler().sample().memory_available_bytes;
+  const auto available = monitor::HostSampler().sample().memory_available_bytes;
   return available && bytes <= *available / 2;
 }
 
 // What residency adds to a plan: the ids, and in each staging slot the places of its rows. A CPU has no slots
 // otherwise.
-TagBytes resident_bytes(const TrainJob& job) {
-  TagBytes bytes;
+memory::TagBytes resident_bytes(const TrainJob& job) {
+  memory::TagBytes bytes;
   const int64_t depth = job.plan.staging_depth;
-  bytes[Tag::token_set] =
-      align_up(static_cast<int64_t>(job.train_set.ids.size_bytes())) + depth * staged_places_bytes(job.plan.limits());
-  if (job.device->kind() == DeviceKind::cpu)
-    bytes[Tag::staging] = depth * staged_micro_batch_bytes(job.shape, job.plan.limits());
+  bytes[memory::Tag::token_set] = memory::align_up(static_cast<int64_t>(job.train_set.ids.size_bytes())) +
+                                  depth * staged_places_bytes(job.plan.limits());
+  if (job.device->kind() == device::DeviceKind::cpu)
+    bytes[memory::Tag::staging] = depth * staged_micro_batch_bytes(job.shape, job.plan.limits());
   return bytes;
 }
 
@@ -37,7 +37,7 @@ const char* token_placement_name(TokenPlacement placement) {
 std::string token_placement_text(const TrainJob& job) {
   const std::string bytes = format_bytes(job.train_set.bytes()),
                     ids = format_bytes(static_cast<int64_t>(job.train_set.ids.size_bytes()));
-  const bool cpu = job.device->kind() == DeviceKind::cpu;
+  const bool cpu = job.device->kind() == device::DeviceKind::cpu;
   if (job.token_placement == TokenPlacement::resident) return fmt::format("tokens resident on the device ({})", ids);
   if (job.token_placement == TokenPlacement::streamed)
     return fmt::format("tokenized rows are read from their cache in {} ({})", (cache_dir() / "tokens").string(), bytes);
@@ -47,9 +47,9 @@ std::string token_placement_text(const TrainJob& job) {
 
 void place_token_set(TrainJob& job) {
   const std::optional<TokenPlacement> asked = job.settings.token_set;
-  const bool cpu = job.device->kind() == DeviceKind::cpu, free = !asked;
-  Plan& plan = job.plan;
-  const TagBytes more = resident_bytes(job);
+  const bool cpu = job.device->kind() == device::DeviceKind::cpu, free = !asked;
+  plan::Plan& plan = job.plan;
+  const memory::TagBytes more = resident_bytes(job);
   const int64_t room = plan.limit_bytes - plan.peak_bytes;
   if (asked == TokenPlacement::resident && more.total() > room)
     fail(ErrorCode::does_not_fit, Remedy{"set `token_set=staged`, which needs no room on the device"},
@@ -73,4 +73,4 @@ void place_token_set(TrainJob& job) {
   }
 }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -13,7 +13,10 @@
 #include "train/micro_batch.h"
 #include "train/tiny_job.h"
 
-namespace brim {
+namespace brim::train {
+
+using plan::Plan;
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -34,21 +37,21 @@ void expect_same_choices(const Plan& a, const Plan& b) {
 TEST(TokenPlacement, ACardHoldsTheSetWhereThePlanLeavesRoom) {
   TinyJob t;
   TrainJob job = opened(t.settings);
-  job.device = std::make_unique<StandInCard>();  // place_token_set asks for its kind only
+  job.device = std::make_unique<device::StandInCard>();  // place_token_set asks for its kind only
   const Plan before = job.plan;
-  const int64_t ids = align_up(job.train_set.tokens() * 4),
-                places = before.staging_depth * align_up(before.max_sequences * 8);
+  const int64_t ids = memory::align_up(job.train_set.tokens() * 4),
+                places = before.staging_depth * memory::align_up(before.max_sequences * 8);
   job.plan.limit_bytes = before.peak_bytes + ids + places;  // to the byte
   place_token_set(job);
   EXPECT_EQ(job.token_placement, TokenPlacement::resident);
-  EXPECT_EQ(job.plan.bytes[Tag::token_set], ids + places);
+  EXPECT_EQ(job.plan.bytes[memory::Tag::token_set], ids + places);
   EXPECT_EQ(job.plan.peak_bytes, job.plan.limit_bytes);
   Plan limited = before;
   limited.limit_bytes = job.plan.limit_bytes;
   expect_same_choices(limited, job.plan);
   const auto bytes = nlohmann::json::parse(to_json(job.plan))["bytes"];
   EXPECT_EQ(bytes["token set"], ids + places);
-  EXPECT_EQ(plan_from_json(to_json(job.plan)), job.plan);
+  EXPECT_EQ(plan::plan_from_json(to_json(job.plan)), job.plan);
   EXPECT_FALSE(
       nlohmann::json::parse(to_json(before))["bytes"].contains("token set"));  // a plan made without data says nothing
 
@@ -91,7 +94,7 @@ TEST(TokenPlacement, WithoutACacheTheSetStaysInMemory) {
   EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { place_token_set(job); }), "`token_set=streamed`");
 }
 
-void expect_same_bytes(const TensorView& a, const TensorView& b, const char* what) {
+void expect_same_bytes(const tensor::TensorView& a, const tensor::TensorView& b, const char* what) {
   ASSERT_EQ(a.shape_text(), b.shape_text()) << what;
   if (a.bytes() > 0) {
     EXPECT_EQ(std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes())), 0) << what;
@@ -103,10 +106,11 @@ TEST(TokenPlacement, AResidentSetsBatchIsTheStagedOne) {
     TinyJob t(model);
     t.settings.multi_label = std::string(model) == "bert_multilabel";
     const TrainJob job = opened(t.settings);
-    const BatchLimits limits{400, 48, 40};
+    const model::BatchLimits limits{400, 48, 40};
     auto stream = job.device->make_stream();
-    const TensorView set(const_cast<int32_t*>(job.train_set.ids.data()), DType::i32, {job.train_set.tokens()});
-    const Ledger& ledger = Ledger::of(*job.device);
+    const tensor::TensorView set(const_cast<int32_t*>(job.train_set.ids.data()), tensor::DType::i32,
+                                 {job.train_set.tokens()});
+    const memory::Ledger& ledger = memory::Ledger::of(*job.device);
     const int64_t before = ledger.reserved_bytes();
     BatchStager direct(*job.device, job.shape, limits, 2);
     EXPECT_EQ(ledger.reserved_bytes(), before);
@@ -181,4 +185,4 @@ TEST(TokenPlacement, AResumedRunMayHoldItsTokensElsewhere) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::train

@@ -16,12 +16,15 @@
 #include "train/job.h"
 #include "train/tiny_job.h"
 
-namespace brim {
+namespace brim::train {
+
+using ops::Precision;
+
 namespace {
 
 // A card without bf16 (or code for one) trains in fp16 with a loss scale.
 bool has_bf16() {
-  static const bool has = cuda_info(*open_cuda_device(0)).bf16;
+  static const bool has = cuda_info(*device::open_cuda_device(0)).bf16;
   return has;
 }
 
@@ -39,24 +42,25 @@ std::vector<Arithmetic> arithmetics() {
 
 TEST(TrainCuda, EveryGradientEqualsPyTorch) {
   BRIM_NEEDS_GPU();
-  const auto device = open_cuda_device(0);
+  const auto device = device::open_cuda_device(0);
   for (const auto& [name, unused] : golden_losses()["losses"].items())
     for (const Arithmetic& a : arithmetics()) {
       SCOPED_TRACE(name + " " + precision_name(a.precision));
-      GoldenTraining training(*device, name, a.precision);
+      model::GoldenTraining training(*device, name, a.precision);
       const auto& golden = training.golden();
       std::vector<size_t> rows(training.sequences());
       std::iota(rows.begin(), rows.end(), size_t{0});
-      const double loss = training.pass(rows, Recompute::selective, a.loss_scale / golden["weight"].get<double>());
+      const double loss =
+          training.pass(rows, model::Recompute::selective, a.loss_scale / golden["weight"].get<double>());
       const double want_loss = golden["loss_sum"];
       EXPECT_NEAR(loss, want_loss, a.tolerance * want_loss);
       double largest = 0;
       for (const auto& g : golden["gradients"]) largest = std::max(largest, g["norm"].get<double>());
       // Key biases have an exact gradient of zero (softmax does not see them): what is there is the others' rounding.
       const double floor = 0.02 * a.tolerance * largest;
-      const SlabLayout& layout = training.state().layout();
+      const model::SlabLayout& layout = training.state().layout();
       for (size_t p = 0; p < layout.params.size(); ++p) {
-        const ParamSpec& spec = layout.params[p];
+        const model::ParamSpec& spec = layout.params[p];
         std::vector<float> all = training.gradient(p);
         for (float& v : all) v /= static_cast<float>(a.loss_scale);
         const size_t part = all.size() / spec.names.size();
@@ -84,7 +88,7 @@ TEST(TrainCuda, EveryGradientEqualsPyTorch) {
 TEST(TrainCuda, TheFirstLossesEqualPyTorch) {
   BRIM_NEEDS_GPU();
   const auto golden = golden_losses();
-  const auto device = open_cuda_device(0);
+  const auto device = device::open_cuda_device(0);
   for (const auto& [name, want] : golden["losses"].items())
     for (const Arithmetic& a : arithmetics()) {
       SCOPED_TRACE(name + " " + precision_name(a.precision));
@@ -105,9 +109,9 @@ void on_card(TinyJob& t, bool tags) {
     t.settings.train_files = {(t.dir / "train.conll").string()};
     t.settings.validation_files = {(t.dir / "val.conll").string()};
   }
-  t.settings.device = {DeviceChoice::Kind::cuda, 0};
+  t.settings.device = {device::DeviceChoice::Kind::cuda, 0};
   t.settings.precision = {has_bf16() ? Precision::bf16 : Precision::fp16};
-  t.settings.memory_limit = MemoryLimit::read("4GiB");
+  t.settings.memory_limit = plan::MemoryLimit::read("4GiB");
   t.settings.dropout = 0.1;
 }
 
@@ -161,7 +165,7 @@ TEST(TrainCuda, WithoutRoomTheSetIsStagedAndTheRunTheSame) {
   callbacks.stop = &stop;
   ASSERT_TRUE(train(parts, callbacks).interrupted);
   const int64_t planned = whole.outcome.planned_bytes - whole.record["plan"]["bytes"]["token set"].get<int64_t>();
-  parts.memory_limit = MemoryLimit::read(std::to_string(planned) + "B");
+  parts.memory_limit = plan::MemoryLimit::read(std::to_string(planned) + "B");
   parts.resume_from_checkpoint = "last";
   const Trained rest = run(parts);
   EXPECT_EQ(rest.record["data"]["token_set"], "staged");
@@ -175,9 +179,9 @@ TEST(TrainCuda, ALargerContextThanPlannedIsPlannedAgainAndTheRunTheSame) {
   on_card(t, false);
   run(t.settings);
   {  // as if a child had measured 3 MiB
-    const auto device = open_cuda_device(0);
-    ASSERT_TRUE(found_larger_context(*device, has_bf16() ? Precision::bf16 : Precision::fp16, 0,
-                                     device->allocated_bytes() + (1 << 20), "for this test"));
+    const auto device = device::open_cuda_device(0);
+    ASSERT_TRUE(plan::found_larger_context(*device, has_bf16() ? Precision::bf16 : Precision::fp16, 0,
+                                           device->allocated_bytes() + (1 << 20), "for this test"));
   }
   const Trained again = run(t.to("again"));
   EXPECT_GT(again.record["plan"]["bytes"]["context"].get<int64_t>(), int64_t{64} << 20);
@@ -221,4 +225,4 @@ TEST(TrainCuda, ATraceHoldsTheCardsSpansAndChangesNoBit) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::train

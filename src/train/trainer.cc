@@ -27,7 +27,10 @@
 #include "train/session.h"
 #include "train/step_reporter.h"
 
-namespace brim {
+namespace brim::train {
+
+using device::DeviceKind;
+
 namespace {
 
 // Adds the time of its scope.
@@ -89,11 +92,11 @@ class Loop {
     files_.labels = job_.shape.sequence_classes > 0 ? job_.labels.sequence : job_.labels.token;
     files_.shape = job_.shape;
     files_.tags = job_.labels.token;
-    if (job_.precision == Precision::fp16) progress_.loss_scale = kFirstLossScale;
+    if (job_.precision == ops::Precision::fp16) progress_.loss_scale = kFirstLossScale;
     remove_parts(out);
     open_session(resume);
-    if (found_larger_context(*job_.device, job_.precision, job_.plan.device.context_bytes, own_bytes(),
-                             "planning again")) {
+    if (plan::found_larger_context(*job_.device, job_.precision, job_.plan.device.context_bytes, own_bytes(),
+                                   "planning again")) {
       session_.reset();
       plan_train_job(job_, 0, std::nullopt);
       session_ = std::make_unique<TrainSession>(job_);
@@ -122,7 +125,7 @@ class Loop {
 
   int64_t own_bytes() const {
     if (job_.device->kind() != DeviceKind::cuda) return -1;
-    return Nvml().own_bytes(job_.device->pci_bus_id()).value_or(-1);
+    return monitor::Nvml().own_bytes(job_.device->pci_bus_id()).value_or(-1);
   }
 
   // An earlier run's checkpoints would be taken for this one's.
@@ -151,7 +154,7 @@ class Loop {
       if (kept.keep == Keep::same) j[kept.name] = kept.value;
     if (!s_.teacher.empty()) {  // wherever it lies: what counts is what it says
       ContentHash weights;
-      for (const auto& file : WeightSource::open(s_.teacher)->files()) weights.add_file(file);
+      for (const auto& file : hub::WeightSource::open(s_.teacher)->files()) weights.add_file(file);
       j["teacher_weights"] = weights.hex();
     }
     return j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -188,7 +191,7 @@ class Loop {
     session_->state().upload_moments(session_->stream(), checkpoint->moments);
     const auto plan = nlohmann::json::parse(progress_.plan_json);
     const auto budget = plan.value("token_budget", int64_t{0});
-    const auto level = recompute_from_name(plan.value("recompute", std::string("none")));
+    const auto level = model::recompute_from_name(plan.value("recompute", std::string("none")));
     if (budget > 0 && (budget != job_.plan.token_budget || level != job_.plan.recompute)) {
       try {
         plan_train_job(job_, budget, level);
@@ -198,7 +201,7 @@ class Loop {
             format_count(budget)));
       }
     }
-    job_.plan.gemm_choices = plan_from_json(progress_.plan_json).gemm_choices;
+    job_.plan.gemm_choices = plan::plan_from_json(progress_.plan_json).gemm_choices;
     use_gemm_choices(session_->stream(), job_.plan.gemm_choices);
     opening_.push_back(
         fmt::format("resuming after step {} ({})", format_count(progress_.step), checkpoint->dir.filename().string()));
@@ -246,14 +249,14 @@ class Loop {
       // The mean is over the weights of the true classes; a multi-label row counts once, its loss is a mean of its
       // own.
       const bool weighted = !job_.class_weights.empty() && !job_.shape.multi_label;
-      if (label != kIgnoredTarget) {
+      if (label != ops::kIgnoredTarget) {
         ++c.samples;
         c.weight += weighted ? job_.class_weights[static_cast<size_t>(label)] : 1.0;
       }
       if (job_.shape.token_classes > 0)
         for (int64_t t = job_.train_set.begin[static_cast<size_t>(r)];
              t < job_.train_set.begin[static_cast<size_t>(r) + 1]; ++t)
-          c.tagged += job_.train_set.token_label[static_cast<size_t>(t)] != kIgnoredTarget;
+          c.tagged += job_.train_set.token_label[static_cast<size_t>(t)] != ops::kIgnoredTarget;
     }
     c.micros = split_micro_batches(job_.train_set, rows, job_.plan.token_budget, job_.plan.max_sequences);
     return c;
@@ -312,7 +315,7 @@ class Loop {
   }
 
   void end_step(const MicroBatch& m) {
-    StepSettings step;
+    model::StepSettings step;
     step.beta1 = static_cast<float>(s_.adam_beta1);
     step.beta2 = static_cast<float>(s_.adam_beta2);
     step.eps = static_cast<float>(s_.adam_epsilon);
@@ -323,7 +326,7 @@ class Loop {
     session_->update(learning_rate_at(s_, schedule_.peak_learning_rate(), m.step, schedule_.total_steps()), step);
     ++outcome_.own_steps;
     progress_.step = m.step + 1;
-    if (job_.precision == Precision::fp16) read_all();  // the loss scale depends on this step's norm
+    if (job_.precision == ops::Precision::fp16) read_all();  // the loss scale depends on this step's norm
     const bool epoch_end = schedule_.ends_epoch(m.step), last = progress_.step == schedule_.total_steps();
     const bool evaluate =
         session_->validation() != nullptr && s_.eval_strategy != Strategy::no &&
@@ -345,7 +348,7 @@ class Loop {
   void pause(Fn&& fn) {
     read_all();
     outcome_.seconds += seconds_since(training_since_);
-    if (DeviceSpans* spans = session_->spans()) spans->set_clock();
+    if (device::DeviceSpans* spans = session_->spans()) spans->set_clock();
     fn();
     training_since_ = now_ns();
   }
@@ -359,13 +362,13 @@ class Loop {
     ScopedZone zone(Zone::collect);
     busy_seconds_ += r.busy_seconds;
     outcome_.time.teacher += r.teacher_seconds;
-    if (job_.precision == Precision::fp16) {
+    if (job_.precision == ops::Precision::fp16) {
       if (!adjust_loss_scale(progress_, r.norm))
         say(fmt::format("a gradient overflowed: update skipped, loss scale now {}", progress_.loss_scale));
     } else if (!std::isfinite(r.loss) || !std::isfinite(r.norm)) {
       diverged(r);
     }
-    if (job_.precision == Precision::fp16 && !std::isfinite(r.loss)) diverged(r);
+    if (job_.precision == ops::Precision::fp16 && !std::isfinite(r.loss)) diverged(r);
     outcome_.final_loss = r.loss;
     reporter_->step_done(
         {r.step + 1, r.rows, r.tokens, r.sum_squares, r.loss, r.norm, r.lr, busy_seconds_, wait_seconds_},
@@ -388,7 +391,7 @@ class Loop {
            {"label", set.label[row]},
            {"ids", std::vector<int32_t>(set.ids.begin() + set.begin[row], set.ids.begin() + set.begin[row + 1])}});
     }
-    write_file_atomically(path, j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    io::write_file_atomically(path, j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     fail(ErrorCode::diverged,
          "step {}: the loss is {} and the gradient norm {}; its {}, the first of them {}, are saved in {}; try a "
          "smaller learning_rate or a warm-up",
@@ -406,8 +409,8 @@ class Loop {
   // itself are not in the plan.
   // On the CPU the whole process counts, as the limit is for it.
   int64_t counted_bytes() const {
-    if (job_.device->kind() == DeviceKind::cpu) return peak_resident_bytes();
-    return job_.device->allocated_bytes() + job_.plan.bytes[Tag::context];
+    if (job_.device->kind() == DeviceKind::cpu) return monitor::peak_resident_bytes();
+    return job_.device->allocated_bytes() + job_.plan.bytes[memory::Tag::context];
   }
 
   void evaluate() {
@@ -480,14 +483,14 @@ class Loop {
     progress_.plan_json = to_json(job_.plan);
     std::vector<float> master;
     std::vector<std::byte> moments;
-    const TrainState& state = session_->state();
+    const model::TrainState& state = session_->state();
     write_checkpoint(s_.output_dir, files_, state.layout(), state.on_host(session_->stream(), master),
                      state.moments_on_host(session_->stream(), moments), progress_, s_.save_total_limit);
   }
 
   void write_trained_model() {
     std::vector<float> master;
-    const TrainState& state = session_->state();
+    const model::TrainState& state = session_->state();
     write_trained(s_.output_dir, files_, state.layout(), state.on_host(session_->stream(), master));
   }
 
@@ -507,8 +510,8 @@ class Loop {
     const bool best_written = s_.load_best_model_at_end && progress_.best_step >= 0;
     if (!best_written) write_trained_model();
     const std::filesystem::path out = s_.output_dir;
-    write_file_atomically(out / "trainer_state.json", record_.state_json(facts()));
-    write_file_atomically(out / "README.md", record_.card(facts()));
+    io::write_file_atomically(out / "trainer_state.json", record_.state_json(facts()));
+    io::write_file_atomically(out / "README.md", record_.card(facts()));
   }
 
   void tell_stats() {
@@ -524,8 +527,8 @@ class Loop {
     outcome_.held_bytes = reporter_->held_bytes();
     outcome_.on_card = job_.device->kind() == DeviceKind::cuda;
     // Kernels of libraries are loaded when a step first needs them.
-    found_larger_context(*job_.device, job_.precision, job_.plan.device.context_bytes, own_bytes(),
-                         "the next plan counts that");
+    plan::found_larger_context(*job_.device, job_.precision, job_.plan.device.context_bytes, own_bytes(),
+                               "the next plan counts that");
     outcome_.time.steps = outcome_.seconds;
     outcome_.time.busy = busy_seconds_;
     outcome_.time.waited = wait_seconds_;
@@ -552,7 +555,7 @@ class Loop {
   RunRecord record_;
   std::unique_ptr<StepReporter> reporter_;
   double busy_seconds_ = 0, wait_seconds_ = 0;
-  std::optional<OtherProcesses> others_;
+  std::optional<monitor::OtherProcesses> others_;
   int64_t training_since_ = 0;
 };
 
@@ -565,4 +568,4 @@ TrainOutcome train(const TrainSettings& settings, const TrainCallbacks& callback
   return Loop(job, callbacks).run();
 }
 
-}  // namespace brim
+}  // namespace brim::train

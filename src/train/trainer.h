@@ -12,7 +12,7 @@
 #include "train/run_time.h"
 #include "train/settings.h"
 
-namespace brim {
+namespace brim::train {
 
 struct TrainJob;
 struct TrainOutcome;
@@ -24,7 +24,7 @@ struct TrainCallbacks {
   // checkpoints, the end.
   std::function<void(const std::string& json)> record;
   const std::atomic<bool>* stop = nullptr;
-  LivePublisher* live = nullptr;  // figures for `brim monitor`
+  monitor::LivePublisher* live = nullptr;  // figures for `brim monitor`
   // The job as it runs: before its first step, and when all is written; for the run's recorder.
   std::function<void(const TrainJob&)> begins;
   std::function<void(const TrainJob&, const TrainOutcome&)> ends;
@@ -41,7 +41,7 @@ struct TrainOutcome {
   int64_t planned_bytes = 0, held_bytes = 0, limit_bytes = 0;
   bool on_card = false;  // held on a card; else the peak of the resident set
   RunTime time;          // of the whole run
-  OtherProcesses::Load others;
+  monitor::OtherProcesses::Load others;
   std::string held_back_by;
   double final_loss = 0, best_metric = 0;
   std::string best_metric_name;
@@ -53,4 +53,4 @@ struct TrainOutcome {
 // interrupted is told in the outcome after a checkpoint.
 TrainOutcome train(const TrainSettings& settings, const TrainCallbacks& callbacks);
 
-}  // namespace brim
+}  // namespace brim::train

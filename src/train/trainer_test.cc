@@ -19,7 +19,10 @@
 #include "train/micro_batch.h"
 #include "train/tiny_job.h"
 
-namespace brim {
+namespace brim::train {
+
+using model::Recompute;
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -29,27 +32,27 @@ nlohmann::json json_of(const fs::path& path) { return nlohmann::json::parse(get_
 // One optimizer step on the first `rows` rows, in micro-batches of at most `budget` tokens.
 std::vector<float> one_update(TrainJob& job, int64_t rows, int64_t budget, Recompute recompute,
                               int64_t sequences = INT64_MAX, int64_t* micros = nullptr) {
-  TrainState state(*job.device, job.shape, Precision::fp32, Optimizer::adamw);
+  model::TrainState state(*job.device, job.shape, ops::Precision::fp32, model::Optimizer::adamw);
   auto stream = job.device->make_stream();
   state.upload(*stream, job.master);
   std::vector<int64_t> all(static_cast<size_t>(rows));
   std::iota(all.begin(), all.end(), int64_t{0});
   const auto parts = split_micro_batches(job.train_set, all, budget, sequences);
   if (micros != nullptr) *micros = static_cast<int64_t>(parts.size());
-  const BatchLimits limits{std::max<int64_t>(budget, 64), rows, 64};
-  const TrainPassPlan plan =
-      plan_train_pass(job.shape, Precision::fp32, recompute, DeviceKind::cpu, best_isa(), 1, limits);
-  const DeviceBuffer arena = Ledger::allocate(*job.device, nullptr, plan.placement.at_peak, "test");
+  const model::BatchLimits limits{std::max<int64_t>(budget, 64), rows, 64};
+  const model::TrainPassPlan plan = plan_train_pass(job.shape, ops::Precision::fp32, recompute, device::DeviceKind::cpu,
+                                                    device::best_isa(), 1, limits);
+  const device::DeviceBuffer arena = memory::Ledger::allocate(*job.device, nullptr, plan.placement.at_peak, "test");
   BatchStager stager(*job.device, job.shape, limits, 1);
   for (const auto& part : parts) {
     MicroBatch m;
     build_micro_batch(job.train_set, part, job.shape, m);
     const StagedBatch staged = stager.stage(m, *stream);
-    TrainPass pass{job.shape, state.params(), recompute, {}, {}, staged.sorted, staged.sorted_positions};
+    model::TrainPass pass{job.shape, state.params(), recompute, {}, {}, staged.sorted, staged.sorted_positions};
     pass.loss.sequence_scale = 1 / static_cast<float>(rows);
     run_train_pass(*stream, arena.data(), plan, pass, staged.batch, staged.targets, 1);
   }
-  StepSettings step;
+  model::StepSettings step;
   // A large epsilon: with the usual one AdamW's first step is the sign of the gradient, and where that is zero but for
   // rounding (key biases) the sign is noise.
   step.lr = 1e-3f;
@@ -197,11 +200,11 @@ TEST(Trainer, LearnsAndLeavesAHuggingFaceDirectory) {
 
 TEST(Trainer, WhoWatchesSeesTheStages) {
   TinyJob t;
-  LivePublisher live(t.dir.path());
+  monitor::LivePublisher live(t.dir.path());
   TrainCallbacks callbacks;
   callbacks.live = &live;
   train(t.settings, callbacks);
-  const auto runs = read_live(t.dir.path());
+  const auto runs = monitor::read_live(t.dir.path());
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_GT(runs[0].busy, 0);
   EXPECT_LE(runs[0].busy, 1);
@@ -438,8 +441,9 @@ TEST(Trainer, AStepTakesAsManyMicroBatchesAsItNeeds) {
   t.settings.train_batch_size = 8000;
   t.settings.num_train_epochs = 1;
   const TrainJob job = open_train_job(t.settings, [](const std::string&) {});
-  const int64_t least = least_limit(train_plan_request(job, local_profile(*job.device), 0));
-  t.settings.memory_limit = MemoryLimit::read(fmt::format("{}KiB", (least >> 10) + 64));  // a text or two at a time
+  const int64_t least = least_limit(train_plan_request(job, plan::local_profile(*job.device), 0));
+  t.settings.memory_limit =
+      plan::MemoryLimit::read(fmt::format("{}KiB", (least >> 10) + 64));  // a text or two at a time
   const TrainOutcome o = t.run();
   EXPECT_EQ(o.steps, 1);
   EXPECT_GT(o.micro_batches, 4096);
@@ -448,7 +452,7 @@ TEST(Trainer, AStepTakesAsManyMicroBatchesAsItNeeds) {
 
 TEST(Trainer, WhatCannotGoTogetherIsToldBeforeTraining) {
   TinyJob t;
-  put_golden_model(t.dir / "tagger", "bert_token");
+  model::put_golden_model(t.dir / "tagger", "bert_token");
   put_file(t.dir / "train.conll", TinyJob::conll(12, 1));
   put_file(t.dir / "empty.csv", "text,label\n");
   put_file(t.dir / "empty.conll", "\n");
@@ -516,7 +520,7 @@ TEST(Trainer, SwitchForHalfPrecisionIsAWishOnTheCpu) {
   error_of(ErrorCode::usage, [&] { train(s, {}); });
   TinyJob d;
   apply_yaml(d.settings, fs::path(BRIM_SOURCE_DIR) / "tests/data/train/nbeats_12gb.yaml");
-  d.settings.memory_limit = MemoryLimit::read("1GiB");  // this machine may have less than 12 GB
+  d.settings.memory_limit = plan::MemoryLimit::read("1GiB");  // this machine may have less than 12 GB
   EXPECT_EQ(d.run().steps, 6);
 }
 
@@ -581,4 +585,4 @@ TEST(Trainer, F1IsTheTasksOwn) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::train

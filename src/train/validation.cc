@@ -11,11 +11,14 @@
 #include "ops/loss.h"
 #include "rows/metrics.h"
 
-namespace brim {
+namespace brim::train {
+
+using model::Output;
+
 namespace {
 
-ThreadPool* pool_of(Stream& stream) {
-  return stream.kind() == DeviceKind::cpu ? static_cast<CpuStream&>(stream).pool() : nullptr;
+ThreadPool* pool_of(device::Stream& stream) {
+  return stream.kind() == device::DeviceKind::cpu ? static_cast<device::CpuStream&>(stream).pool() : nullptr;
 }
 
 double cross_entropy_of(const float* logits, int64_t K, int32_t target) {
@@ -35,36 +38,36 @@ double ValidationResult::value(const std::string& name) const {
   fail(ErrorCode::usage, "metric_for_best_model {}: this task has {}", name, fmt::join(names, ", "));
 }
 
-Validator::Validator(const TrainJob& job, const TrainState& state)
+Validator::Validator(const TrainJob& job, const model::TrainState& state)
     : job_(job),
       weights_(encoder_weights(job.shape, state.params())),
-      plan_(plan_validation(job.shape, job.precision, job.device->kind(), best_isa(), job.threads, job.plan.limits())) {
-}
+      plan_(plan_validation(job.shape, job.precision, job.device->kind(), device::best_isa(), job.threads,
+                            job.plan.limits())) {}
 
-void Validator::run_pass(Stream& stream, Output output,
+void Validator::run_pass(device::Stream& stream, Output output,
                          const std::function<void(int64_t, const float*, int32_t)>& take) {
-  const ForwardPlan& plan = output == Output::token_logits ? plan_.token : plan_.sequence;
-  ForwardRunner runner(job_.shape, weights_, plan, arena_, pool_of(stream));
+  const model::ForwardPlan& plan = output == Output::token_logits ? plan_.token : plan_.sequence;
+  model::ForwardRunner runner(job_.shape, weights_, plan, arena_, pool_of(stream));
   const int64_t K = output_width(job_.shape, output);
   const TrainSet& set = job_.validation_set;
-  Packer packer({plan_.limits.tokens, plan_.limits.sequences}, job_.shape.position_offset);
-  PackedBatch batch;
+  batch::Packer packer({plan_.limits.tokens, plan_.limits.sequences}, job_.shape.position_offset);
+  batch::PackedBatch batch;
   std::vector<float> host;
-  const bool cpu = stream.kind() == DeviceKind::cpu;
+  const bool cpu = stream.kind() == device::DeviceKind::cpu;
   char* staging = static_cast<char*>(arena_) + plan_.pass_bytes();
   auto flush = [&] {
     packer.pop(batch);
-    BatchView view = batch.view();
+    ops::BatchView view = batch.view();
     if (!cpu) {
       int64_t at = 0;
-      for (TensorView* v : {&view.ids, &view.positions, &view.starts, &view.order}) {
+      for (tensor::TensorView* v : {&view.ids, &view.positions, &view.starts, &view.order}) {
         stream.copy(staging + at, v->data, static_cast<size_t>(v->bytes()));
         v->data = staging + at;
-        at += align_up(v->bytes());
+        at += memory::align_up(v->bytes());
       }
     }
     if (spans_ != nullptr) spans_->begin();
-    const TensorView result = runner.run(stream, view);
+    const tensor::TensorView result = runner.run(stream, view);
     if (spans_ != nullptr) spans_->end(batch.tokens());
     host.resize(static_cast<size_t>(result.elements()));
     stream.copy(host.data(), result.data, host.size() * 4);
@@ -84,14 +87,14 @@ void Validator::run_pass(Stream& stream, Output output,
   while (!packer.empty()) flush();
 }
 
-ValidationResult Validator::run(Stream& stream) {
+ValidationResult Validator::run(device::Stream& stream) {
   ValidationResult result;
   const TrainSet& set = job_.validation_set;
   double loss = 0, weight = 0;
   if (job_.shape.sequence_classes > 0) {
     const int64_t K = job_.shape.sequence_classes;
     std::vector<int32_t> expected, predicted;
-    MultiLabelCounts counts(static_cast<size_t>(K));
+    rows::MultiLabelCounts counts(static_cast<size_t>(K));
     run_pass(stream, Output::sequence_logits, [&](int64_t row, const float* logits, int32_t) {
       if (job_.shape.multi_label) {
         const float* target = set.multi_label.data() + row * K;
@@ -108,15 +111,15 @@ ValidationResult Validator::run(Stream& stream) {
         return;
       }
       const int32_t label = set.label[static_cast<size_t>(row)];
-      if (label == kIgnoredTarget) return;
+      if (label == ops::kIgnoredTarget) return;
       loss += cross_entropy_of(logits, K, label);
       ++weight;
       expected.push_back(label);
       predicted.push_back(static_cast<int32_t>(std::max_element(logits, logits + K) - logits));
     });
-    const ClassificationMetrics m = job_.shape.multi_label
-                                        ? counts.metrics()
-                                        : classification_metrics(expected, predicted, static_cast<int32_t>(K));
+    const rows::ClassificationMetrics m =
+        job_.shape.multi_label ? counts.metrics()
+                               : rows::classification_metrics(expected, predicted, static_cast<int32_t>(K));
     result.values = {{"loss", loss / std::max(1.0, weight)},
                      {"accuracy", m.accuracy},
                      {"macro_f1", m.macro_f1},
@@ -130,7 +133,7 @@ ValidationResult Validator::run(Stream& stream) {
       std::vector<std::string> want, got;
       for (int32_t t = 0; t < length; ++t) {
         const int32_t label = set.token_label[static_cast<size_t>(set.begin[static_cast<size_t>(row)] + t)];
-        if (label == kIgnoredTarget) continue;
+        if (label == ops::kIgnoredTarget) continue;
         token_loss += cross_entropy_of(logits + t * K, K, label);
         ++tagged;
         want.push_back(job_.labels.token[static_cast<size_t>(label)]);
@@ -142,7 +145,7 @@ ValidationResult Validator::run(Stream& stream) {
       expected.push_back(std::move(want));
       predicted.push_back(std::move(got));
     });
-    const double mean_loss = token_loss / std::max(1.0, tagged), f1 = entity_metrics(expected, predicted).f1;
+    const double mean_loss = token_loss / std::max(1.0, tagged), f1 = rows::entity_metrics(expected, predicted).f1;
     if (result.values.empty()) {
       result.values = {{"loss", mean_loss}, {"entity_f1", f1}};
     } else {  // both heads: the loss is their sum, as in training
@@ -156,7 +159,7 @@ ValidationResult Validator::run(Stream& stream) {
 }
 
 Teacher::Teacher(TrainJob& job, const std::string& dir) {
-  model_ = Model::load(dir, *job.device, job.precision, &job.memory);
+  model_ = model::Model::load(dir, *job.device, job.precision, &job.memory);
   if (model_->shape().sequence_classes != job.shape.sequence_classes)
     fail(ErrorCode::bad_model, "{}: the teacher has {} classes, the student {}", dir, model_->shape().sequence_classes,
          job.shape.sequence_classes);
@@ -166,14 +169,15 @@ Teacher::Teacher(TrainJob& job, const std::string& dir) {
   if (model_->shape().vocab != job.shape.vocab)
     fail(ErrorCode::bad_model, "{}: teacher and student have different vocabularies ({} and {})", dir,
          model_->shape().vocab, job.shape.vocab);
-  plan_ = plan_forward(model_->shape(), job.precision, job.device->kind(), best_isa(), job.threads, job.plan.limits(),
-                       Output::sequence_logits);
+  plan_ = plan_forward(model_->shape(), job.precision, job.device->kind(), device::best_isa(), job.threads,
+                       job.plan.limits(), Output::sequence_logits);
 }
 
-TensorView Teacher::run(Stream& stream, const BatchView& batch) {
+tensor::TensorView Teacher::run(device::Stream& stream, const ops::BatchView& batch) {
   if (!runner_)
-    runner_ = std::make_unique<ForwardRunner>(model_->shape(), model_->weights(), plan_, arena_, pool_of(stream));
+    runner_ =
+        std::make_unique<model::ForwardRunner>(model_->shape(), model_->weights(), plan_, arena_, pool_of(stream));
   return runner_->run(stream, batch);
 }
 
-}  // namespace brim
+}  // namespace brim::train

@@ -12,7 +12,7 @@
 #include "model/validation_plan.h"
 #include "train/job.h"
 
-namespace brim {
+namespace brim::train {
 
 struct ValidationResult {
   std::vector<std::pair<std::string, double>> values;  // loss, accuracy, macro_f1, macro_recall, entity_f1, mean_f1
@@ -21,21 +21,21 @@ struct ValidationResult {
 
 class Validator {
  public:
-  Validator(const TrainJob& job, const TrainState& state);
+  Validator(const TrainJob& job, const model::TrainState& state);
   int64_t arena_bytes() const { return plan_.arena_bytes(); }
-  void use_arena(void* arena) { arena_ = arena; }         // shared with training: they never run at the same time
-  void use_spans(DeviceSpans* spans) { spans_ = spans; }  // told of each batch; null: nobody asks
-  ValidationResult run(Stream& stream);
+  void use_arena(void* arena) { arena_ = arena; }  // shared with training: they never run at the same time
+  void use_spans(device::DeviceSpans* spans) { spans_ = spans; }  // told of each batch; null: nobody asks
+  ValidationResult run(device::Stream& stream);
 
  private:
   struct Pass;
-  void run_pass(Stream& stream, Output output,
+  void run_pass(device::Stream& stream, model::Output output,
                 const std::function<void(int64_t row, const float* logits, int32_t length)>& take);
   const TrainJob& job_;
-  EncoderWeights weights_;
-  ValidationPlan plan_;
+  model::EncoderWeights weights_;
+  model::ValidationPlan plan_;
   void* arena_ = nullptr;
-  DeviceSpans* spans_ = nullptr;
+  device::DeviceSpans* spans_ = nullptr;
 };
 
 class Teacher {
@@ -44,13 +44,13 @@ class Teacher {
   int64_t arena_bytes() const { return plan_.arena_bytes(); }
   void use_arena(void* arena) { arena_ = arena; }  // its own: a teacher's logits are read by the training pass
   // Logits [B,K] of a batch that is on the device; they lie in the arena.
-  TensorView run(Stream& stream, const BatchView& batch);
+  tensor::TensorView run(device::Stream& stream, const ops::BatchView& batch);
 
  private:
-  std::unique_ptr<Model> model_;
-  ForwardPlan plan_;
+  std::unique_ptr<model::Model> model_;
+  model::ForwardPlan plan_;
   void* arena_ = nullptr;
-  std::unique_ptr<ForwardRunner> runner_;
+  std::unique_ptr<model::ForwardRunner> runner_;
 };
 
-}  // namespace brim
+}  // namespace brim::train

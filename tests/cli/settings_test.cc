@@ -49,7 +49,7 @@ class Settings : public ProgramTest {
 
 bool refuses(const std::string& name, const std::string& value) {
   try {
-    TrainSettings s;
+    train::TrainSettings s;
     apply_setting(s, name, value);
     return false;
   } catch (const Error&) {
@@ -59,7 +59,7 @@ bool refuses(const std::string& name, const std::string& value) {
 
 TEST_F(Settings, TrainingsAreReachedByFlagVariableAndFile) {
   int refused = 0;
-  for (const SettingInfo& setting : train_settings().infos()) {
+  for (const SettingInfo& setting : train::train_settings().infos()) {
     const std::string flag = dashed(setting.name);
     const std::string value = setting.is_list || !refuses(setting.name, "neither") ? "w" : "neither";
     const auto all = said("train", setting.name, value);

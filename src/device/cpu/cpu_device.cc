@@ -13,7 +13,7 @@
 #include "base/units.h"
 #include "device/device.h"
 
-namespace brim {
+namespace brim::device {
 namespace {
 
 constexpr size_t kAlignment = 256, kHugePage = 2 << 20;
@@ -83,4 +83,4 @@ std::unique_ptr<Device> open_cpu_device(int threads) {
   return std::make_unique<CpuDevice>(threads);
 }
 
-}  // namespace brim
+}  // namespace brim::device

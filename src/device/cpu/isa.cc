@@ -13,7 +13,7 @@
 #include "base/env.h"
 #include "base/error.h"
 
-namespace brim {
+namespace brim::device {
 namespace {
 
 constexpr std::array kAll = {Isa::generic, Isa::avx2, Isa::avx512_vnni, Isa::avx512,
@@ -108,4 +108,4 @@ Isa best_isa() {
   return supported_isas().back();
 }
 
-}  // namespace brim
+}  // namespace brim::device

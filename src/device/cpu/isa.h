@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim {
+namespace brim::device {
 
 enum class Isa : uint8_t {
   generic,      // plain C++, any machine: the reference's faster sibling
@@ -23,4 +23,4 @@ bool isa_supported(Isa isa);  // by this machine and this build
 Isa best_isa();               // honours BRIM_FORCE_ISA; an unknown or unsupported name throws usage
 std::vector<Isa> supported_isas();
 
-}  // namespace brim
+}  // namespace brim::device

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace brim {
+namespace brim::device {
 
 // The op this thread is launching, for messages; set by cuda_op (launch.cuh).
 inline thread_local const char* cuda_current_op = "";
@@ -16,11 +16,11 @@ bool cuda_kernel_failed(cudaError_t error);  // the error of a kernel that ran, 
 void cuda_warn(cudaError_t error, const char* call) noexcept;  // logs; for destructors
 void cuda_refuse_after_loss();                                 // throws once a device was lost
 
-#define BRIM_CUDA_CHECK(call)                                          \
-  do {                                                                 \
-    const cudaError_t brim_cuda_error = (call);                        \
-    if (brim_cuda_error != cudaSuccess) [[unlikely]]                   \
-      ::brim::cuda_failed(brim_cuda_error, #call, __FILE__, __LINE__); \
+#define BRIM_CUDA_CHECK(call)                                                  \
+  do {                                                                         \
+    const cudaError_t brim_cuda_error = (call);                                \
+    if (brim_cuda_error != cudaSuccess) [[unlikely]]                           \
+      ::brim::device::cuda_failed(brim_cuda_error, #call, __FILE__, __LINE__); \
   } while (0)
 
 // Owns one runtime handle. The destructor logs what goes wrong and never throws.
@@ -53,4 +53,4 @@ using CudaEventHandle = CudaHandle<cudaEvent_t, cudaEventDestroy>;
 using CudaGraphHandle = CudaHandle<cudaGraph_t, cudaGraphDestroy>;
 using CudaGraphExecHandle = CudaHandle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
-}  // namespace brim
+}  // namespace brim::device

@@ -14,7 +14,7 @@
 #include "device/device.h"
 #include "device/graph.h"
 
-namespace brim {
+namespace brim::device {
 namespace {
 
 std::atomic<bool> device_lost{false};
@@ -330,4 +330,4 @@ std::unique_ptr<Device> open_cuda_device(int index) {
   return std::make_unique<CudaDevice>(info);
 }
 
-}  // namespace brim
+}  // namespace brim::device

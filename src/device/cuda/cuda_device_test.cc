@@ -5,7 +5,7 @@
 #include "device/event.h"
 #include "device/graph.h"
 
-namespace brim {
+namespace brim::device {
 namespace {
 
 TEST(CudaDevice, SaysInOneLineWhyThereIsNone) {
@@ -55,4 +55,4 @@ TEST(Event, OnTheCpuIsAClockReading) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::device

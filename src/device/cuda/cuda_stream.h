@@ -9,7 +9,7 @@
 #include "device/cuda_info.h"
 #include "device/stream.h"
 
-namespace brim {
+namespace brim::device {
 
 class CudaStream final : public Stream {
  public:
@@ -41,4 +41,4 @@ class CudaStream final : public Stream {
 
 inline CudaStream& as_cuda(Stream& stream) { return static_cast<CudaStream&>(stream); }
 
-}  // namespace brim
+}  // namespace brim::device

@@ -13,7 +13,7 @@
 #include "device/cuda/emulation/emulation.h"
 #endif
 
-namespace brim {
+namespace brim::device {
 
 std::vector<const void*>& cuda_kernel_registry();
 bool cuda_sync_every_op();  // BRIM_SYNC=1
@@ -56,4 +56,4 @@ inline unsigned blocks_for(int64_t items, int64_t per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
 }
 
-}  // namespace brim
+}  // namespace brim::device

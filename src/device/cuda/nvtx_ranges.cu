@@ -7,11 +7,11 @@
 #include "base/timeline.h"
 #include "device/cuda_backend.h"
 
-namespace brim {
+namespace brim::device {
 
 void start_nvtx_ranges() {
   if (!env_flag("BRIM_NVTX") && !env("NVTX_INJECTION64_PATH")) return;
   Timeline::set_ranges([](const char* name) { nvtxRangePushA(name); }, [] { nvtxRangePop(); });
 }
 
-}  // namespace brim
+}  // namespace brim::device

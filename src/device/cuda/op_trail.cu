@@ -10,7 +10,7 @@
 #include "device/cuda/cuda_check.h"
 #include "device/cuda/op_trail.h"
 
-namespace brim {
+namespace brim::device {
 namespace {
 
 using WriteValue = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
@@ -77,4 +77,4 @@ std::string OpTrail::begun() {
   return text;
 }
 
-}  // namespace brim
+}  // namespace brim::device

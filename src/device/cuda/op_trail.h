@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace brim {
+namespace brim::device {
 
 class OpTrail {
  public:
@@ -31,4 +31,4 @@ class OpTrail {
   const char* volatile* word_ = nullptr;
 };
 
-}  // namespace brim
+}  // namespace brim::device

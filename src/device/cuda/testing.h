@@ -12,12 +12,12 @@
 #include "device/device.h"
 
 #define BRIM_NEEDS_GPU()                                                                        \
-  if (const auto brim_no_gpu = ::brim::cuda_unavailable_reason(0)) {                            \
+  if (const auto brim_no_gpu = ::brim::device::cuda_unavailable_reason(0)) {                    \
     if (::brim::env_flag("BRIM_REQUIRE_GPU")) FAIL() << "BRIM_REQUIRE_GPU=1: " << *brim_no_gpu; \
     GTEST_SKIP() << *brim_no_gpu;                                                               \
   }
 
-namespace brim {
+namespace brim::device {
 
 // For death tests of a device that is lost: says what the program would say and ends as it would.
 template <class Fn>
@@ -32,4 +32,4 @@ template <class Fn>
   ::_exit(0);
 }
 
-}  // namespace brim
+}  // namespace brim::device

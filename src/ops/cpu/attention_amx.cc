@@ -6,7 +6,7 @@
 #include "ops/cpu/attention_kernels.h"
 #include "ops/cpu/vec.h"
 
-namespace brim::amx {
+namespace brim::ops::amx {
 namespace {
 
 using cpu::fetch_next;
@@ -232,4 +232,4 @@ bool takes(int64_t queries, int64_t keys, int64_t D) { return D % 32 == 0 && que
 extern const cpu::Bf16AttentionKernels kAttentionKernels = {
     .name = "amx_bf16", .takes = takes, .begin = begin, .attend = attend, .end = end};
 
-}  // namespace brim::amx
+}  // namespace brim::ops::amx

@@ -8,7 +8,7 @@
 #include "ops/cpu/drop.h"
 #include "ops/cpu/vec.h"
 
-namespace brim::BRIM_ISA {
+namespace brim::ops::BRIM_ISA {
 namespace {
 
 using cpu::fetch_next;
@@ -356,4 +356,4 @@ void attend_grad(const HeadGradArgs& a) {
 extern const cpu::AttentionKernels kAttentionKernels = {
     .name = BRIM_TEXT(BRIM_ISA), .attend = attend, .attend_grad = attend_grad};
 
-}  // namespace brim::BRIM_ISA
+}  // namespace brim::ops::BRIM_ISA

@@ -4,7 +4,7 @@
 #pragma once
 #include "ops/cpu/row_kernels.h"
 
-namespace brim {
+namespace brim::ops {
 namespace cpu {
 
 // Some queries of one head against all keys of their sequence.
@@ -85,8 +85,8 @@ static inline constexpr int64_t head_grad_scratch_floats(int64_t keys, int64_t D
   return 2 * D * L + 2 * kQueryBlock * L + 3 * keys * padded + 2 * kQueryBlock + padded + 16;
 }
 
-const AttentionKernels& attention_kernels(Isa isa);
-const Bf16AttentionKernels* bf16_attention_kernels(Isa isa);  // null where fp32 is as good
+const AttentionKernels& attention_kernels(device::Isa isa);
+const Bf16AttentionKernels* bf16_attention_kernels(device::Isa isa);  // null where fp32 is as good
 
 }  // namespace cpu
 
@@ -106,4 +106,4 @@ namespace neon {
 extern const cpu::AttentionKernels kAttentionKernels;
 }
 
-}  // namespace brim
+}  // namespace brim::ops

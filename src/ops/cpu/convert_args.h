@@ -6,10 +6,10 @@
 #include "ops/dropout.h"
 #include "tensor/dtype.h"
 
-namespace brim::cpu {
+namespace brim::ops::cpu {
 
-inline Elem elem_of(DType dtype) {
-  return dtype == DType::f16 ? Elem::f16 : dtype == DType::bf16 ? Elem::bf16 : Elem::f32;
+inline Elem elem_of(tensor::DType dtype) {
+  return dtype == tensor::DType::f16 ? Elem::f16 : dtype == tensor::DType::bf16 ? Elem::bf16 : Elem::f32;
 }
 
 // For rows from `row` on.
@@ -22,13 +22,13 @@ inline DropRows drop_rows(const Dropout& d, int64_t row) {
           .scale = d.scale()};
 }
 
-inline const RowKernels& row_kernels_of(const Stream& stream) {
-  return row_kernels(static_cast<const CpuStream&>(stream).isa());
+inline const RowKernels& row_kernels_of(const device::Stream& stream) {
+  return row_kernels(static_cast<const device::CpuStream&>(stream).isa());
 }
 
 template <class T>
-T* row_of(const TensorView& view, int64_t row) {
+T* row_of(const tensor::TensorView& view, int64_t row) {
   return view ? view.as<T>() + row * view.ld() : nullptr;
 }
 
-}  // namespace brim::cpu
+}  // namespace brim::ops::cpu

@@ -5,7 +5,7 @@
 #include "ops/cpu/vec.h"
 #include "ops/dropout.h"
 
-namespace brim::BRIM_ISA {
+namespace brim::ops::BRIM_ISA {
 namespace {
 
 // d.scale where element (d.first_row + row, i ..) is kept, else 0. i is a multiple of 4.
@@ -38,4 +38,4 @@ BRIM_VEC F drop_factors(const cpu::DropRows& d, uint64_t row, int64_t i) {
 }
 
 }  // namespace
-}  // namespace brim::BRIM_ISA
+}  // namespace brim::ops::BRIM_ISA

@@ -4,7 +4,9 @@
 #include "ops/cpu/attention_kernels.h"
 #include "ops/cpu/row_kernels.h"
 
-namespace brim::cpu {
+namespace brim::ops::cpu {
+
+using device::Isa;
 
 const RowKernels& row_kernels(Isa isa) {
   switch (isa) {
@@ -53,4 +55,4 @@ const Bf16AttentionKernels* bf16_attention_kernels([[maybe_unused]] Isa isa) {
   return nullptr;
 }
 
-}  // namespace brim::cpu
+}  // namespace brim::ops::cpu

@@ -4,9 +4,12 @@
 #include "ops/cpu/row_kernels.h"
 #include "ops/testing.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::Isa;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 
 std::string expected_table(Isa isa) {
   switch (isa) {
@@ -22,7 +25,7 @@ std::string expected_table(Isa isa) {
 }
 
 TEST(Kernels, AnInstructionSetGetsItsOwnTable) {
-  for (const Isa isa : supported_isas()) {
+  for (const Isa isa : device::supported_isas()) {
     EXPECT_EQ(cpu::row_kernels(isa).name, expected_table(isa));
     EXPECT_EQ(cpu::attention_kernels(isa).name, expected_table(isa));
   }
@@ -34,7 +37,7 @@ TEST(Kernels, ExpIsWithinTwoE7) {
   for (int e = -40; e < 0; ++e)
     for (const float m : {1.0f, -1.0f, 1.37f, -1.91f}) x.push_back(std::ldexp(m, e));
   y.resize(x.size());
-  for (const Isa isa : supported_isas()) {
+  for (const Isa isa : device::supported_isas()) {
     cpu::row_kernels(isa).exp(x.data(), y.data(), static_cast<int64_t>(x.size()));
     double worst = 0;
     for (size_t i = 0; i < x.size(); ++i)
@@ -57,10 +60,11 @@ TEST(Kernels, ConversionsRoundLikeTheElementTypes) {
   const auto n = static_cast<int64_t>(x.size());
   std::vector<uint16_t> half(x.size());
   std::vector<float> back(x.size());
-  for (const Isa isa : supported_isas()) {
+  for (const Isa isa : device::supported_isas()) {
     const cpu::RowKernels& k = cpu::row_kernels(isa);
     k.narrow(x.data(), half.data(), cpu::Elem::bf16, n);
-    for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(half[i], to_bf16(x[i]).bits) << isa_name(isa) << " " << x[i];
+    for (size_t i = 0; i < x.size(); ++i)
+      ASSERT_EQ(half[i], tensor::to_bf16(x[i]).bits) << isa_name(isa) << " " << x[i];
     k.widen(half.data(), cpu::Elem::bf16, back.data(), n);
     for (size_t i = 0; i < x.size(); ++i)
       ASSERT_EQ(std::bit_cast<uint32_t>(back[i]), static_cast<uint32_t>(half[i]) << 16);
@@ -69,14 +73,14 @@ TEST(Kernels, ConversionsRoundLikeTheElementTypes) {
       if (std::isnan(x[i]))
         ASSERT_GT(half[i] & 0x7FFF, 0x7C00) << isa_name(isa);
       else
-        ASSERT_EQ(half[i], to_f16(x[i]).bits) << isa_name(isa) << " " << x[i];
+        ASSERT_EQ(half[i], tensor::to_f16(x[i]).bits) << isa_name(isa) << " " << x[i];
     }
     std::vector<uint16_t> all(0x10000);
     for (uint32_t u = 0; u < 0x10000; ++u) all[u] = static_cast<uint16_t>(u);
     std::vector<float> wide(0x10000);
     k.widen(all.data(), cpu::Elem::f16, wide.data(), 0x10000);
     for (uint32_t u = 0; u < 0x10000; ++u) {
-      const float want = to_float(f16_t{all[u]});
+      const float want = to_float(tensor::f16_t{all[u]});
       if (std::isnan(want))
         ASSERT_TRUE(std::isnan(wide[u]));
       else
@@ -86,4 +90,4 @@ TEST(Kernels, ConversionsRoundLikeTheElementTypes) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

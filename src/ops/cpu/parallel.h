@@ -8,14 +8,16 @@
 #include "base/thread_pool.h"
 #include "device/stream.h"
 
-namespace brim {
+namespace brim::ops {
 
-inline ThreadPool* pool_of(const Stream& stream) { return static_cast<const CpuStream&>(stream).pool(); }
-inline int threads_of(const Stream& stream) { return pool_of(stream) == nullptr ? 1 : pool_of(stream)->size(); }
+inline ThreadPool* pool_of(const device::Stream& stream) {
+  return static_cast<const device::CpuStream&>(stream).pool();
+}
+inline int threads_of(const device::Stream& stream) { return pool_of(stream) == nullptr ? 1 : pool_of(stream)->size(); }
 
 // Calls fn(begin, end, worker) for pieces of at most `piece` of [0, n), on the stream's pool or on the caller.
 template <class Fn>
-void parallel_pieces(const Stream& stream, int64_t n, int64_t piece, Fn&& fn) {
+void parallel_pieces(const device::Stream& stream, int64_t n, int64_t piece, Fn&& fn) {
   if (n <= 0) return;
   const int64_t pieces = (n + piece - 1) / piece;
   ThreadPool* pool = pool_of(stream);
@@ -34,4 +36,4 @@ inline int64_t rows_per_piece(int64_t row_elements) {
   return std::max<int64_t>(1, 8192 / std::max<int64_t>(1, row_elements));
 }
 
-}  // namespace brim
+}  // namespace brim::ops

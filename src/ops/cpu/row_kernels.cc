@@ -7,7 +7,7 @@
 #include "ops/cpu/drop.h"
 #include "ops/cpu/vec.h"
 
-namespace brim::BRIM_ISA {
+namespace brim::ops::BRIM_ISA {
 namespace {
 
 using cpu::DropRows;
@@ -369,4 +369,4 @@ extern const cpu::RowKernels kRowKernels = {
     .sum_squares = sum_squares,
 };
 
-}  // namespace brim::BRIM_ISA
+}  // namespace brim::ops::BRIM_ISA

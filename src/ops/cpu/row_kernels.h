@@ -4,9 +4,11 @@
 #pragma once
 #include <stdint.h>
 
-namespace brim {
-
+namespace brim::device {
 enum class Isa : uint8_t;
+}  // namespace brim::device
+
+namespace brim::ops {
 
 namespace cpu {
 
@@ -89,7 +91,7 @@ struct RowKernels {
   double (*sum_squares)(const float* x, int64_t n);
 };
 
-const RowKernels& row_kernels(Isa isa);
+const RowKernels& row_kernels(device::Isa isa);
 
 }  // namespace cpu
 
@@ -107,4 +109,4 @@ namespace neon {
 extern const cpu::RowKernels kRowKernels;
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -14,7 +14,7 @@
 
 #define BRIM_VEC inline __attribute__((always_inline))
 
-namespace brim::BRIM_ISA {
+namespace brim::ops::BRIM_ISA {
 namespace {
 
 // Loads and stores of the first n lanes touch nothing past them; the other lanes load as zero. 0 <= n <= kLanes.
@@ -525,4 +525,4 @@ struct Sums {
 };
 
 }  // namespace
-}  // namespace brim::BRIM_ISA
+}  // namespace brim::ops::BRIM_ISA

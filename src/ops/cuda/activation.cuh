@@ -4,7 +4,7 @@
 #include "ops/cuda/elem.cuh"
 #include "ops/op.h"
 
-namespace brim {
+namespace brim::ops {
 
 // The activations x σ(z(x)): z, and x z'(x) for their slope.
 template <Activation kActivation>
@@ -80,4 +80,4 @@ void dispatch_activation(Activation activation, F&& f) {
   }
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -11,7 +11,7 @@
 #pragma once
 #include "ops/cuda/elem.cuh"
 
-namespace brim {
+namespace brim::ops {
 
 constexpr int kChunkKeys = 32;
 
@@ -312,4 +312,4 @@ __device__ __forceinline__ VRow<D> staged_v(SharedAddress base, int row, int g) 
   return v;
 }
 
-}  // namespace brim
+}  // namespace brim::ops

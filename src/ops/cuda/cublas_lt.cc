@@ -18,7 +18,11 @@
 #include "base/log.h"
 #include "device/cuda/cuda_stream.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::CudaStream;
+using tensor::DType;
+
 namespace {
 
 // The functions used, found by name in the library.
@@ -80,10 +84,10 @@ const Library& library() {
 void check_status(cublasStatus_t status, const char* call, const std::string& problem) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   // The product may only be where an earlier kernel's failure came out.
-  if (const cudaError_t earlier = cudaDeviceSynchronize(); cuda_kernel_failed(earlier))
-    cuda_failed(earlier, call, __FILE__, __LINE__);
-  fail(ErrorCode::device_lost, "{}: {}: {} ({})", cuda_current_op, call, library().cublasLtGetStatusString(status),
-       problem);
+  if (const cudaError_t earlier = cudaDeviceSynchronize(); device::cuda_kernel_failed(earlier))
+    device::cuda_failed(earlier, call, __FILE__, __LINE__);
+  fail(ErrorCode::device_lost, "{}: {}: {} ({})", device::cuda_current_op, call,
+       library().cublasLtGetStatusString(status), problem);
 }
 
 cudaDataType_t data_type(DType t) {
@@ -310,7 +314,7 @@ class Context {
       const Answers answers = heuristic(p, o, 1);
       if (answers.empty()) {
         exact_.erase(it);
-        fail(ErrorCode::device_lost, "{}: cuBLASLt has no algorithm for {}", cuda_current_op, key_text(p));
+        fail(ErrorCode::device_lost, "{}: cuBLASLt has no algorithm for {}", device::cuda_current_op, key_text(p));
       }
       it->second = answers[0].algo;
     }
@@ -366,7 +370,7 @@ class Stopwatch {
 
  private:
   CudaStream& stream_;
-  CudaEventHandle begin_, end_;
+  device::CudaEventHandle begin_, end_;
 };
 
 // What an algorithm makes of D's first rows, as floats: enough to see that two compute the same. They hold no numbers
@@ -526,13 +530,13 @@ GemmChoice lt_tune(CudaStream& stream, const LtProblem& p, const LtOperands& o, 
   return choice;
 }
 
-std::vector<GemmChoice> gemm_choices_cuda(Stream& stream) { return context_of(as_cuda(stream)).all(); }
-void use_gemm_choices_cuda(Stream& stream, const std::vector<GemmChoice>& choices) {
+std::vector<GemmChoice> gemm_choices_cuda(device::Stream& stream) { return context_of(as_cuda(stream)).all(); }
+void use_gemm_choices_cuda(device::Stream& stream, const std::vector<GemmChoice>& choices) {
   context_of(as_cuda(stream)).use(choices);
 }
-std::string gemm_library_cuda(Stream& stream) {
+std::string gemm_library_cuda(device::Stream& stream) {
   return fmt::format("{} driver {} cublaslt {}", as_cuda(stream).info().name, as_cuda(stream).info().driver_version,
                      library().cublasLtGetVersion());
 }
 
-}  // namespace brim
+}  // namespace brim::ops

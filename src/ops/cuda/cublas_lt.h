@@ -13,9 +13,13 @@
 #include "ops/gemm_tuner.h"
 #include "ops/linear.h"
 
-namespace brim {
-
+namespace brim::device {
 class CudaStream;
+}  // namespace brim::device
+
+namespace brim::ops {
+
+using tensor::DType;
 
 enum class LtEpilogue : uint8_t { none, bias, gelu, gelu_bias, relu, relu_bias };
 
@@ -38,15 +42,15 @@ struct LtOperands {
   size_t workspace_bytes = 0;
 };
 
-void lt_matmul(CudaStream& stream, const LtProblem& problem, const LtOperands& operands);
+void lt_matmul(device::CudaStream& stream, const LtProblem& problem, const LtOperands& operands);
 // Times the heuristic's answers, then configurations beyond them for `seconds`, and keeps the fastest for this shape
 // class. Overwrites D. Never called while batches run.
-GemmChoice lt_tune(CudaStream& stream, const LtProblem& problem, const LtOperands& operands, double seconds);
+GemmChoice lt_tune(device::CudaStream& stream, const LtProblem& problem, const LtOperands& operands, double seconds);
 
 // What gemm_tuner.cc asks of this backend.
-GemmChoice tune_linear_cuda(Stream& stream, const LinearArgs& args, double seconds);  // linear_cuda.cu
-std::vector<GemmChoice> gemm_choices_cuda(Stream& stream);
-void use_gemm_choices_cuda(Stream& stream, const std::vector<GemmChoice>& choices);
-std::string gemm_library_cuda(Stream& stream);  // card, driver and library version: choices hold for these only
+GemmChoice tune_linear_cuda(device::Stream& stream, const LinearArgs& args, double seconds);  // linear_cuda.cu
+std::vector<GemmChoice> gemm_choices_cuda(device::Stream& stream);
+void use_gemm_choices_cuda(device::Stream& stream, const std::vector<GemmChoice>& choices);
+std::string gemm_library_cuda(device::Stream& stream);  // card, driver and library version: choices hold for these only
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -2,9 +2,12 @@
 #include "ops/attention.h"
 #include "ops/cuda/testing.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 
 struct Setting {
   DType dtype = DType::bf16;
@@ -182,4 +185,4 @@ TEST_F(CudaAttention, RepeatsBitForBit) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

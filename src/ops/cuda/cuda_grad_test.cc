@@ -7,9 +7,12 @@
 #include "ops/linear.h"
 #include "ops/rows.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 
 // ---- attention ----
 struct AttentionSetting {
@@ -444,4 +447,4 @@ TEST_F(CudaRowsGrad, ActivationsScatterAndDropout) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

@@ -3,9 +3,12 @@
 #include "ops/gemm_tuner.h"
 #include "ops/linear.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 
 struct Setting {
   Precision precision = Precision::bf16;
@@ -125,7 +128,7 @@ void check_linear(const Setting& c) {
 
 std::vector<Precision> precisions() {
   std::vector<Precision> all{Precision::fp32, Precision::fp16};
-  const CudaInfo& info = cuda_info(Gpu::device());
+  const device::CudaInfo& info = cuda_info(Gpu::device());
   if (info.tf32) all.push_back(Precision::tf32);
   if (info.bf16) all.push_back(Precision::bf16);
   if (info.fp8) all.push_back(Precision::fp8);
@@ -255,4 +258,4 @@ TEST_F(CudaLinear, TunedFp8ResultsEqualUntunedOnes) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

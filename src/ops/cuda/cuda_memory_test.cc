@@ -7,21 +7,21 @@
 #include "ops/layer_norm.h"
 #include "ops/linear.h"
 
-namespace brim {
+namespace brim::ops {
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 using CudaMemory = CudaOps;
 
 TEST_F(CudaMemory, DoesNotChangeOnceWarmAndGraphsRepeatEagerBits) {
   if (Gpu::emulated()) GTEST_SKIP() << "there is no card";
-  const DType type = cuda_info(Gpu::device()).bf16 ? DType::bf16 : DType::f16;
-  const Precision precision = type == DType::bf16 ? Precision::bf16 : Precision::fp16;
+  const tensor::DType type = cuda_info(Gpu::device()).bf16 ? tensor::DType::bf16 : tensor::DType::f16;
+  const Precision precision = type == tensor::DType::bf16 ? Precision::bf16 : Precision::fp16;
   const PackedBatch packed({40, 200, 12, 31, 5, 129, 64, 300});
   const int64_t T = packed.batch.T, H = 768;
   const DeviceTensor x(random_tensor(type, {T, H}, 1)), w(random_tensor(type, {3 * H, H}, 2, 0.05)),
       bias(random_tensor(type, {3 * H}, 3)), qkv(type, {T, 3 * H}), att(type, {T, H}), y(type, {T, H}),
       again(type, {T, H}), gamma(random_tensor(type, {H}, 4));
-  const auto run = [&](const TensorView& to, int64_t rows) {
+  const auto run = [&](const tensor::TensorView& to, int64_t rows) {
     LinearArgs a{.x = x.view().slice_rows(0, rows),
                  .bias = bias,
                  .y = qkv.view().slice_rows(0, rows),
@@ -59,4 +59,4 @@ TEST_F(CudaMemory, DoesNotChangeOnceWarmAndGraphsRepeatEagerBits) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

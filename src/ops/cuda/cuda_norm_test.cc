@@ -3,9 +3,12 @@
 #include "ops/embedding.h"
 #include "ops/layer_norm.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 
 struct NormReference {
   std::vector<double> y, mean, rstd, tolerance;
@@ -193,4 +196,4 @@ TEST_F(CudaEmbedding, AgreesWithFp64) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

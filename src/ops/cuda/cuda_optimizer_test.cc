@@ -5,12 +5,15 @@
 #include "ops/cuda/testing.h"
 #include "ops/loss.h"
 
-namespace brim {
-namespace {
-using namespace brim::testing;
+namespace brim::ops {
 
-CpuStream& cpu() {
-  static CpuStream stream(nullptr, best_isa());
+using tensor::DType;
+
+namespace {
+using namespace brim::ops::testing;
+
+device::CpuStream& cpu() {
+  static device::CpuStream stream(nullptr, device::best_isa());
   return stream;
 }
 
@@ -206,4 +209,4 @@ TEST_F(CudaAmax, FindsTheLargestMagnitudeAndItsScale) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

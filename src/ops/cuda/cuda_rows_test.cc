@@ -3,9 +3,12 @@
 #include "ops/gather_tokens.h"
 #include "ops/rows.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 using CudaRows = CudaOps;
 
 TEST_F(CudaRows, GathersRows) {
@@ -133,4 +136,4 @@ TEST_F(CudaRows, Activates) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

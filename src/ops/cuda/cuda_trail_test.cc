@@ -6,9 +6,12 @@
 #include "ops/linear.h"
 #include "ops/rows.h"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
+
 namespace {
-using namespace brim::testing;
+using namespace brim::ops::testing;
 using CudaTrailDeathTest = CudaOps;
 
 enum class Faulty { nothing, gather_rows, linear };
@@ -39,7 +42,7 @@ void run_with_a_fault(Faulty what, bool as_graph) {
 }
 
 [[noreturn]] void end_with(Faulty what, bool as_graph) {
-  exit_as_the_program_would([&] { run_with_a_fault(what, as_graph); });
+  device::exit_as_the_program_would([&] { run_with_a_fault(what, as_graph); });
 }
 
 TEST_F(CudaTrailDeathTest, AFaultAmongManyOpsIsNamedByItsOp) {
@@ -54,4 +57,4 @@ TEST_F(CudaTrailDeathTest, AFaultAmongManyOpsIsNamedByItsOp) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops

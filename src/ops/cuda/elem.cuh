@@ -4,7 +4,7 @@
 #include "ops/cuda/ptx.cuh"
 #include "ops/dropout.h"
 
-namespace brim {
+namespace brim::ops {
 
 template <class Elem>
 struct ElemTag {
@@ -13,13 +13,13 @@ struct ElemTag {
 
 // Calls f(ElemTag<Elem>) for an activation type.
 template <class F>
-void dispatch_elem(DType dtype, F&& f) {
+void dispatch_elem(tensor::DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f32:
+    case tensor::DType::f32:
       return f(ElemTag<float>{});
-    case DType::f16:
+    case tensor::DType::f16:
       return f(ElemTag<__half>{});
-    case DType::bf16:
+    case tensor::DType::bf16:
       return f(ElemTag<__nv_bfloat16>{});
     default:
       fail(ErrorCode::internal, "no CUDA kernel for activations of {}", dtype_name(dtype));
@@ -161,4 +161,4 @@ __device__ __forceinline__ void drop8(const DropoutMask& mask, uint64_t row, uin
   for (int i = 0; i < 8; ++i) f[i] = dropout_keeps(i < 4 ? lo : hi, i, mask.threshold) ? f[i] * mask.scale : 0.0f;
 }
 
-}  // namespace brim
+}  // namespace brim::ops

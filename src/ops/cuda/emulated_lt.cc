@@ -5,7 +5,10 @@
 #include "ops/cuda/cublas_lt.h"
 #include "ops/cuda/elem.cuh"
 
-namespace brim {
+namespace brim::ops {
+
+using tensor::DType;
+
 namespace {
 
 float get(const void* p, DType t, int64_t i) {
@@ -39,7 +42,7 @@ void put(void* p, DType t, int64_t i, float v) {
 
 }  // namespace
 
-void lt_matmul(CudaStream&, const LtProblem& p, const LtOperands& o) {
+void lt_matmul(device::CudaStream&, const LtProblem& p, const LtOperands& o) {
   for (int64_t j = 0; j < p.n; ++j)
     for (int64_t i = 0; i < p.m; ++i) {
       float sum = 0;
@@ -59,9 +62,9 @@ void lt_matmul(CudaStream&, const LtProblem& p, const LtOperands& o) {
       put(o.d, p.d, j * p.ldd + i, sum);
     }
 }
-GemmChoice lt_tune(CudaStream&, const LtProblem&, const LtOperands&, double) { return {}; }
-std::vector<GemmChoice> gemm_choices_cuda(Stream&) { return {}; }
-void use_gemm_choices_cuda(Stream&, const std::vector<GemmChoice>&) {}
-std::string gemm_library_cuda(Stream&) { return "emulated"; }
+GemmChoice lt_tune(device::CudaStream&, const LtProblem&, const LtOperands&, double) { return {}; }
+std::vector<GemmChoice> gemm_choices_cuda(device::Stream&) { return {}; }
+void use_gemm_choices_cuda(device::Stream&, const std::vector<GemmChoice>&) {}
+std::string gemm_library_cuda(device::Stream&) { return "emulated"; }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -5,7 +5,7 @@
 #pragma once
 #include "ops/cuda/elem.cuh"
 
-namespace brim {
+namespace brim::ops {
 
 constexpr int kNormThreads = 256;
 constexpr int kNormMaxH = 4096;
@@ -129,9 +129,9 @@ void dispatch_norm(const char* op, int64_t H, F&& f) {
   if (H <= 3072) return f(NormShape<3, 4>{});
   return f(NormShape<4, 4>{});
 }
-inline void check_norm_view(const char* op, const char* name, const TensorView& v) {
+inline void check_norm_view(const char* op, const char* name, const tensor::TensorView& v) {
   BRIM_CHECK(!v || (reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && (v.rank < 2 || v.ld() % 8 == 0)),
              "{}: {} must be 16-byte aligned with rows a multiple of 8 elements apart", op, name);
 }
 
-}  // namespace brim
+}  // namespace brim::ops

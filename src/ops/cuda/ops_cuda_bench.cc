@@ -32,7 +32,12 @@
 #include "ops/loss.h"
 #include "ops/rows.h"
 
-namespace brim {
+namespace brim::ops {
+
+using device::Stream;
+using tensor::DType;
+using tensor::TensorView;
+
 namespace {
 
 constexpr int64_t kH = 768, kHeads = 12, kF = 3072, kLayers = 12, kVocabulary = 50265, kPositions = 514;
@@ -44,7 +49,7 @@ struct Roofs {
 class Bench {
  public:
   Bench()
-      : device_(open_cuda_device(0)),
+      : device_(device::open_cuda_device(0)),
         stream_(device_->make_stream()),
         begin_(make_event(*device_, true)),
         end_(make_event(*device_, true)) {
@@ -53,13 +58,13 @@ class Bench {
     std::normal_distribution<float> normal;
     for (float& x : pattern_) x = normal(generator);
   }
-  Device& device() { return *device_; }
+  device::Device& device() { return *device_; }
   Stream& stream() { return *stream_; }
   Roofs roofs;
 
   TensorView raw(DType type, std::initializer_list<int64_t> dims) {
     TensorView v(nullptr, type, dims);
-    buffers_.push_back(Ledger::allocate(*device_, nullptr, Tag::workspace, "bench", v.bytes() + 256));
+    buffers_.push_back(memory::Ledger::allocate(*device_, nullptr, memory::Tag::workspace, "bench", v.bytes() + 256));
     v.data = buffers_.back().data();
     stream_->fill_zero(v.data, static_cast<size_t>(v.bytes()));
     return v;
@@ -131,11 +136,11 @@ class Bench {
   }
 
  private:
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<device::Device> device_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Event> begin_, end_;
+  std::unique_ptr<device::Event> begin_, end_;
   std::vector<float> pattern_;
-  std::vector<DeviceBuffer> buffers_;
+  std::vector<device::DeviceBuffer> buffers_;
 };
 
 struct Batch {
@@ -574,7 +579,7 @@ int run(int argc, char** argv) {
     else
       fail(ErrorCode::usage, "{}: unknown flag", flag);
   }
-  if (const auto reason = cuda_unavailable_reason(0)) fail(ErrorCode::device_lost, "{}", *reason);
+  if (const auto reason = device::cuda_unavailable_reason(0)) fail(ErrorCode::device_lost, "{}", *reason);
   const auto part = [&](const char* name, const std::function<void(Bench&, const Batch&)>& f) {
     if (!o.only.empty() && o.only != name) return;
     Bench b;  // one at a time: each frees its memory
@@ -598,11 +603,11 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::ops
 
 int main(int argc, char** argv) {
   try {
-    return brim::run(argc, argv);
+    return brim::ops::run(argc, argv);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 1;

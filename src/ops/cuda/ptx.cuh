@@ -8,7 +8,7 @@
 
 #include "device/cuda/launch.cuh"
 
-namespace brim {
+namespace brim::ops {
 
 #if defined(BRIM_CUDA_EMULATION)
 
@@ -46,7 +46,7 @@ void mma_16816(float* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
     std::memcpy(static_cast<void*>(&e), &bits, 2);
     return static_cast<float>(e);
   };
-  const Out r = emulation::collective<Out>(
+  const Out r = device::emulation::collective<Out>(
       In{{c[0], c[1], c[2], c[3]}, {a[0], a[1], a[2], a[3]}, {b0, b1}}, [&](const In* in, Out* out) {
         float A[16][16], B[16][8];
         for (int lane = 0; lane < 32; ++lane) {
@@ -142,4 +142,4 @@ __device__ __forceinline__ void mma_16816(float* c, const uint32_t* a, uint32_t 
 
 #endif
 
-}  // namespace brim
+}  // namespace brim::ops

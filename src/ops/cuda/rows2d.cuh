@@ -4,12 +4,12 @@
 #pragma once
 #include "ops/cuda/elem.cuh"
 
-namespace brim {
+namespace brim::ops {
 
 constexpr int kElementThreads = 256;
 
 // True where rows start on 16-byte boundaries for eight-element pieces of this view.
-inline bool eight_wide(const TensorView& v) {
+inline bool eight_wide(const tensor::TensorView& v) {
   const int64_t piece = 8 * dtype_bytes(v.dtype), step = std::min<int64_t>(piece, 16);
   return !v || (reinterpret_cast<uintptr_t>(v.data) % step == 0 &&
                 (v.rank < 2 || v.rows() < 2 || v.ld() * dtype_bytes(v.dtype) % step == 0));
@@ -20,7 +20,7 @@ struct Extent {
   int64_t rows, cols;
 };
 template <class... Views>
-Extent extent_of(const TensorView& first, const Views&... rest) {
+Extent extent_of(const tensor::TensorView& first, const Views&... rest) {
   const bool flat = first.contiguous() && (... && (!rest || rest.contiguous()));
   if (flat || first.rank < 2) return {1, first.elements()};
   return {first.rows(), first.cols()};
@@ -29,7 +29,9 @@ template <class... Views>
 bool all_eight_wide(Extent e, const Views&... views) {
   return e.cols % 8 == 0 && (... && eight_wide(views));
 }
-inline dim3 element_grid(Extent e, int width) { return dim3(blocks_for(e.rows * (e.cols / width), kElementThreads)); }
+inline dim3 element_grid(Extent e, int width) {
+  return dim3(device::blocks_for(e.rows * (e.cols / width), kElementThreads));
+}
 // Row and column of this thread's piece; false past the end.
 template <int kWidth>
 __device__ __forceinline__ bool piece_at(Extent e, int64_t& row, int64_t& col) {
@@ -55,4 +57,4 @@ __device__ __forceinline__ void store_piece(Elem* p, const float (&f)[kWidth]) {
     *p = from_f32<Elem>(f[0]);
 }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace brim {
+namespace brim::ops {
 
 // Blocks whose sums of d_gamma and d_beta are one row each: about two a multiprocessor of a large card.
 inline int64_t cuda_norm_partials(int64_t T) { return std::clamp<int64_t>((T + 31) / 32, 1, 256); }
@@ -16,4 +16,4 @@ inline int64_t cuda_layer_norm_grad_scratch_bytes(int64_t T, int64_t H) {
 // Row blocks of column sums (bias gradients).
 inline int64_t cuda_column_partials(int64_t T) { return std::clamp<int64_t>((T + 63) / 64, 1, 256); }
 
-}  // namespace brim
+}  // namespace brim::ops

@@ -11,13 +11,16 @@
 #include "ops/batch_view.h"
 #include "ops/testing.h"
 
-namespace brim::testing {
+namespace brim::ops::testing {
 
-inline double eps_of(DType t) {
-  return t == DType::bf16 ? kEpsBf16 : t == DType::f16 ? kEpsF16 : t == DType::f8e4m3 ? 0x1p-4 : kEps32;
+inline double eps_of(tensor::DType t) {
+  return t == tensor::DType::bf16     ? kEpsBf16
+         : t == tensor::DType::f16    ? kEpsF16
+         : t == tensor::DType::f8e4m3 ? 0x1p-4
+                                      : kEps32;
 }
-inline double smallest_of(DType t) {
-  return t == DType::f16 ? 0x1p-25 : t == DType::f8e4m3 ? 0x1p-10 : 0x1p-140;
+inline double smallest_of(tensor::DType t) {
+  return t == tensor::DType::f16 ? 0x1p-25 : t == tensor::DType::f8e4m3 ? 0x1p-10 : 0x1p-140;
 }  // half the smallest step
 inline double fp8_value(uint8_t bits) {
   const double sign = (bits & 0x80) != 0 ? -1 : 1;
@@ -27,15 +30,15 @@ inline double fp8_value(uint8_t bits) {
 }
 
 // The half-precision and fp32 types activations have.
-constexpr DType kActivationTypes[] = {DType::f32, DType::f16, DType::bf16};
+constexpr tensor::DType kActivationTypes[] = {tensor::DType::f32, tensor::DType::f16, tensor::DType::bf16};
 
 class Gpu {
  public:
-  static Device& device() {
-    static const auto opened = open_cuda_device(0);
+  static device::Device& device() {
+    static const auto opened = device::open_cuda_device(0);
     return *opened;
   }
-  static Stream& stream() {
+  static device::Stream& stream() {
     static const auto made = device().make_stream();
     return *made;
   }
@@ -47,19 +50,19 @@ class DeviceTensor {
  public:
   DeviceTensor() = default;
   explicit DeviceTensor(const HostTensor& host) : view_(host.view()), bytes_(span(host.view())) {
-    buffer_ =
-        Ledger::allocate(Gpu::device(), nullptr, Tag::workspace, "test", static_cast<int64_t>(bytes_ + 2 * kGuard));
+    buffer_ = memory::Ledger::allocate(Gpu::device(), nullptr, memory::Tag::workspace, "test",
+                                       static_cast<int64_t>(bytes_ + 2 * kGuard));
     std::vector<char> all(bytes_ + 2 * kGuard, kMark);
     if (bytes_ > 0) std::memcpy(all.data() + kGuard, host.view().data, bytes_);
     Gpu::stream().copy(buffer_.data(), all.data(), all.size());
     Gpu::stream().synchronize();
     view_.data = static_cast<char*>(buffer_.data()) + kGuard;
   }
-  DeviceTensor(DType dtype, std::initializer_list<int64_t> dims, int64_t pad = 0)
+  DeviceTensor(tensor::DType dtype, std::initializer_list<int64_t> dims, int64_t pad = 0)
       : DeviceTensor(HostTensor(dtype, dims, pad)) {}
 
-  const TensorView& view() const { return view_; }
-  operator const TensorView&() const { return view_; }  // NOLINT: implicit on purpose
+  const tensor::TensorView& view() const { return view_; }
+  operator const tensor::TensorView&() const { return view_; }  // NOLINT: implicit on purpose
 
   HostTensor host() const {
     HostTensor t = like();
@@ -76,7 +79,7 @@ class DeviceTensor {
   }
   std::vector<double> values() const {
     const HostTensor t = host();
-    if (view_.dtype != DType::f8e4m3) return t.values();
+    if (view_.dtype != tensor::DType::f8e4m3) return t.values();
     std::vector<double> all;
     const auto* bytes = static_cast<const uint8_t*>(t.view().data);
     for (int64_t r = 0; r < t.rows(); ++r)
@@ -87,20 +90,20 @@ class DeviceTensor {
  private:
   static constexpr size_t kGuard = 256;
   static constexpr char kMark = 0x5A;
-  static size_t span(const TensorView& v) {
+  static size_t span(const tensor::TensorView& v) {
     return static_cast<size_t>((v.rank == 2 ? v.dim[0] * v.stride[0] : v.elements()) * dtype_bytes(v.dtype));
   }
   HostTensor like() const {
     if (view_.rank == 1) return HostTensor(view_.dtype, {view_.dim[0]});
     return HostTensor(view_.dtype, {view_.dim[0], view_.dim[1]}, view_.stride[0] - view_.dim[1]);
   }
-  TensorView view_;
+  tensor::TensorView view_;
   size_t bytes_ = 0;
-  DeviceBuffer buffer_;
+  device::DeviceBuffer buffer_;
 };
 
 // What cuBLASLt is given to work in, one for all tests; a token of it on the emulator.
-inline const TensorView& gemm_scratch() {
+inline const tensor::TensorView& gemm_scratch() {
   static const DeviceTensor scratch(bytes_tensor(Gpu::emulated() ? 1 << 20 : 32 << 20));
   return scratch.view();
 }
@@ -136,4 +139,4 @@ class CudaOps : public ::testing::Test {
   void SetUp() override { BRIM_NEEDS_GPU(); }
 };
 
-}  // namespace brim::testing
+}  // namespace brim::ops::testing

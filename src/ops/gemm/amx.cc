@@ -8,7 +8,7 @@
 #include "ops/gemm/finish.h"
 #include "ops/gemm/rows.h"
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 namespace {
 
 constexpr int kTile = 16, kBlock = 32;  // rows or columns of a tile, of a block
@@ -266,4 +266,4 @@ const Kernel kAmxInt8 = {.name = "amx_int8",
                          .pack_rows = pack_rows_int8,
                          .run = run<true>};
 
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

@@ -5,7 +5,7 @@
 #include "ops/gemm/finish.h"
 #include "ops/gemm/rows.h"
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 namespace {
 
 constexpr int kRows = 6, kPanel = 16;
@@ -175,4 +175,4 @@ const Kernel kAvx2Int8 = {.name = "avx2_int8",
                           .pack_rows = pack_rows_int8,
                           .run = run<Int8>};
 
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

@@ -2,7 +2,7 @@
 // AVX-512 with VNNI and BF16.
 #include "ops/gemm/avx512_tiles.h"
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 namespace {
 
 // On the Intel cores that have it beside AMX this instruction runs at a quarter of the rate of an fma; on AMD's, which
@@ -35,4 +35,4 @@ constinit const Kernel kAvx512Fp32 = kernel("avx512_fp32", 4, false, nullptr, ru
 constinit const Kernel kAvx512Bf16 = kernel("avx512_bf16", 2, false, pack_rows_bf16, run_bf16);
 constinit const Kernel kAvx512Int8 = kernel("avx512_int8", 1, true, pack_rows_int8, run_int8);
 
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

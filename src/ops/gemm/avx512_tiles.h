@@ -7,7 +7,7 @@
 #include "ops/gemm/finish.h"
 #include "ops/gemm/rows.h"
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 namespace {
 
 constexpr int kRows = 8, kVectors = 3, kPanel = kVectors * 16, kGroupBytes = kPanel * 4;
@@ -119,4 +119,4 @@ constexpr Kernel kernel(const char* name, int element_bytes, bool column_sums,
 }
 
 }  // namespace
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

@@ -6,7 +6,7 @@
 #include "ops/gemm/gemm.h"
 #include "ops/gemm/vec.h"
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 namespace {
 
 template <Act kAct>
@@ -87,4 +87,4 @@ void finish_tile(const Block& b, const void* acc, int ld, int64_t row, int64_t c
 }
 
 }  // namespace
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

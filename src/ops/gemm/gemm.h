@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 
 // gelu_fast is for results that a half or int8 format rounds afterwards: within 5e-5 of the erf form, a third of its
 // cost.
@@ -69,4 +69,4 @@ extern const Kernel kAvx512Fp32, kAvx512Bf16, kAvx512Int8;
 extern const Kernel kAmxBf16, kAmxInt8;
 extern const Kernel kNeonFp32, kNeonBf16, kNeonInt8, kNeonDotInt8, kNeonMmBf16, kNeonMmInt8;
 
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

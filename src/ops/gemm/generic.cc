@@ -6,20 +6,20 @@
 #include "ops/gemm/gemm.h"
 #include "tensor/dtype.h"
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 namespace {
 
 constexpr int kRows = 4, kPanel = 8;
 
 float element(const Rows& rows, int64_t r, int64_t k) {
   const int64_t i = r * rows.ld + k;
-  return rows.bf16 ? to_float(static_cast<const bf16_t*>(rows.x)[i]) : static_cast<const float*>(rows.x)[i];
+  return rows.bf16 ? to_float(static_cast<const tensor::bf16_t*>(rows.x)[i]) : static_cast<const float*>(rows.x)[i];
 }
 
 void pack_rows_bf16(const Rows& rows, void* out, float*) {
-  auto* a = static_cast<bf16_t*>(out) + rows.begin * rows.K;
+  auto* a = static_cast<tensor::bf16_t*>(out) + rows.begin * rows.K;
   for (int64_t r = rows.begin; r < rows.end; ++r)
-    for (int64_t k = 0; k < rows.K; ++k) *a++ = to_bf16(element(rows, r, k));
+    for (int64_t k = 0; k < rows.K; ++k) *a++ = tensor::to_bf16(element(rows, r, k));
 }
 
 void pack_rows_int8(const Rows& rows, void* out, float* scale) {
@@ -64,7 +64,7 @@ float activate(Act act, float x) {
 }
 
 float widen(float x) { return x; }
-float widen(bf16_t x) { return to_float(x); }
+float widen(tensor::bf16_t x) { return to_float(x); }
 int32_t widen(int8_t x) { return x; }
 
 template <class Elem, class Sum>
@@ -92,7 +92,7 @@ void run(const Block& block) {
           if (block.residual != nullptr) v += block.residual[(m + r) * block.ld_residual + n + c];
           const int64_t i = (m + r) * block.ld_y + n + c;
           if (block.y_bf16)
-            static_cast<bf16_t*>(block.y)[i] = to_bf16(v);
+            static_cast<tensor::bf16_t*>(block.y)[i] = tensor::to_bf16(v);
           else
             static_cast<float*>(block.y)[i] = v;
         }
@@ -125,7 +125,7 @@ const Kernel kGenericBf16 = {.name = "generic_bf16",
                              .a_element_bytes = 2,
                              .pack_step = 1,
                              .pack_rows = pack_rows_bf16,
-                             .run = run<bf16_t, float>};
+                             .run = run<tensor::bf16_t, float>};
 const Kernel kGenericInt8 = {.name = "generic_int8",
                              .mr = kRows,
                              .nr = kPanel,
@@ -139,4 +139,4 @@ const Kernel kGenericInt8 = {.name = "generic_int8",
                              .pack_rows = pack_rows_int8,
                              .run = run<int8_t, int32_t>};
 
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/gemm/kernels.h"
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
+
+using device::Isa;
+
 namespace {
 
 struct Set {
@@ -59,4 +62,4 @@ int64_t packed_bytes(const Kernel& kernel, int64_t N, int64_t K) {
 }
 int64_t row_bytes(const Kernel& kernel, int64_t K) { return round_up(K, kernel.k_multiple) * kernel.a_element_bytes; }
 
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

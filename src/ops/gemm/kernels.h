@@ -4,13 +4,13 @@
 #include "ops/gemm/gemm.h"
 #include "ops/linear.h"
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 
 // Throws usage for precisions the CPU has no arithmetic for (tf32, fp16, fp8).
-const Kernel& kernel_for(Isa isa, Precision precision);
+const Kernel& kernel_for(device::Isa isa, Precision precision);
 
 int64_t panel_bytes(const Kernel& kernel, int64_t N, int64_t K);  // packed weights without column sums
 int64_t packed_bytes(const Kernel& kernel, int64_t N, int64_t K);
 int64_t row_bytes(const Kernel& kernel, int64_t K);  // of one packed row; 0 where rows are read in place
 
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

@@ -8,7 +8,7 @@
 #include "ops/cpu/parallel.h"
 #include "ops/gemm/kernels.h"
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 namespace {
 
 constexpr int64_t kRowsAThread = 256;  // made ready at a time, a thread
@@ -69,7 +69,7 @@ struct Parts {
   // Rows begin .. end of the `rows` that begin with `first`.
   void pack(int64_t first, int64_t rows, int64_t begin, int64_t end) const {
     if (begin < end)
-      kernel.pack_rows({x_row(first), p.x.ld(), rows, K, p.x.dtype == DType::bf16, begin, end}, a, a_scale);
+      kernel.pack_rows({x_row(first), p.x.ld(), rows, K, p.x.dtype == tensor::DType::bf16, begin, end}, a, a_scale);
   }
   void compute(int64_t first, int64_t begin, int64_t end, int64_t n_begin, int64_t n_end) const {
     if (begin >= end || n_begin >= n_end) return;
@@ -92,7 +92,7 @@ struct Parts {
     block.n_end = n_end;
     block.N = N;
     block.K = K;
-    block.y_bf16 = p.y.dtype == DType::bf16;
+    block.y_bf16 = p.y.dtype == tensor::DType::bf16;
     block.act = p.act;
     kernel.run(block);
   }
@@ -106,7 +106,7 @@ int64_t multiply_scratch_bytes(const Kernel& kernel, int64_t T, int64_t K, int t
   return round_up(rows * row_bytes(kernel, K), 64) + rows * 4 + 64;  // rows, their scales, room to align
 }
 
-void multiply(const Stream& stream, const Kernel& kernel, const Product& product) {
+void multiply(const device::Stream& stream, const Kernel& kernel, const Product& product) {
   Parts parts{.kernel = kernel, .p = product};
   const int64_t T = parts.T, N = parts.N;
   if (T == 0 || N == 0) return;
@@ -148,4 +148,4 @@ void multiply(const Stream& stream, const Kernel& kernel, const Product& product
   });
 }
 
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

@@ -6,21 +6,21 @@
 #include "ops/gemm/gemm.h"
 #include "tensor/tensor_view.h"
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 
 // y = act(x Bᵀ + bias) + residual, B being [N,K] in the kernel's panels. Threads share outputs, never a sum, so results
 // do not depend on their number.
 struct Product {
-  TensorView x;                    // [T,K] f32, or bf16 for kernels that pack rows
+  tensor::TensorView x;            // [T,K] f32, or bf16 for kernels that pack rows
   const void* b = nullptr;         // packed_bytes of it
   const float* b_scale = nullptr;  // [N], int8 only
-  TensorView bias;                 // [N] f32 or empty
-  TensorView residual;             // [T,N] f32 or empty; may be y
-  TensorView y;                    // [T,N] f32 or bf16
+  tensor::TensorView bias;         // [N] f32 or empty
+  tensor::TensorView residual;     // [T,N] f32 or empty; may be y
+  tensor::TensorView y;            // [T,N] f32 or bf16
   Act act = Act::none;
   void* scratch = nullptr;  // multiply_scratch_bytes
 };
 int64_t multiply_scratch_bytes(const Kernel& kernel, int64_t T, int64_t K, int threads);
-void multiply(const Stream& stream, const Kernel& kernel, const Product& product);
+void multiply(const device::Stream& stream, const Kernel& kernel, const Product& product);
 
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

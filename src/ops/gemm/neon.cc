@@ -4,7 +4,7 @@
 // ±127.
 #include "ops/gemm/neon_panels.h"
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 namespace {
 
 constexpr int kRows = 8, kInt8Rows = 4;
@@ -154,4 +154,4 @@ const Kernel kNeonInt8 = {.name = "neon_int8",
                           .pack_rows = pack_rows_int8<kInt8Rows, 4, 4>,
                           .run = run_int8};
 
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

@@ -2,7 +2,7 @@
 // int8 with sdot: four products of a row's four bytes with each of four columns, the row's bytes taken by lane.
 #include "ops/gemm/neon_panels.h"
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 namespace {
 
 constexpr int kRows = 8;
@@ -53,4 +53,4 @@ const Kernel kNeonDotInt8 = {.name = "neon_dot_int8",
                              .pack_rows = pack_rows_int8<kRows, 4, 4>,
                              .run = run};
 
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

@@ -3,7 +3,7 @@
 // deep. A tile of 8 x 12 is then 4 x 6 squares of 2 x 2, taken apart into rows when it is done.
 #include "ops/gemm/neon_panels.h"
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 namespace {
 
 constexpr int kRows = 8, kPairs = kRows / 2, kColumnPairs = kPanel / 2;
@@ -107,4 +107,4 @@ const Kernel kNeonMmInt8 = {.name = "neon_mm_int8",
                             .pack_rows = pack_rows_int8<kRows, 8, 8>,
                             .run = run_int8};
 
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

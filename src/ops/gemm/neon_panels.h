@@ -6,7 +6,7 @@
 #include "ops/gemm/finish.h"
 #include "ops/gemm/rows.h"
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 namespace {
 
 constexpr int kPanel = 12;
@@ -48,4 +48,4 @@ void pack_rows_int8(const Rows& rows, void* out, float* scale) {
 }
 
 }  // namespace
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

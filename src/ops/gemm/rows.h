@@ -4,7 +4,7 @@
 #include "ops/gemm/gemm.h"
 #include "ops/gemm/vec.h"
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 namespace {
 
 // kLanes values of row r from k on, zero past its end.
@@ -34,4 +34,4 @@ inline float quantised_row(const Rows& rows, int64_t r, float* scale) {
 }
 
 }  // namespace
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

@@ -19,7 +19,7 @@
 #define BRIM_UNROLL _Pragma("GCC unroll 16")
 #endif
 
-namespace brim::gemm {
+namespace brim::ops::gemm {
 namespace {
 
 #if defined(__AVX512F__)
@@ -309,4 +309,4 @@ BRIM_INLINE F tanh(F x) {
 #endif
 
 }  // namespace
-}  // namespace brim::gemm
+}  // namespace brim::ops::gemm

@@ -9,7 +9,7 @@
 #include "text/hf/wordpiece.h"
 #include "text/unicode/unicode.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 enum ByteKind : uint8_t { kWordByte, kSpaceByte, kPunctuationByte, kGoneByte, kWideByte };
@@ -179,4 +179,4 @@ std::unique_ptr<FastPath> make_bert_fast_path(const BertNormalizer& normalizer, 
   return std::make_unique<BertFastPath>(normalizer, model);
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -4,7 +4,7 @@
 #include "text/hf/bpe.h"
 #include "text/hf/byte_level.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 class ByteBpeFastPath : public FastPath {
@@ -58,4 +58,4 @@ std::unique_ptr<FastPath> make_byte_bpe_fast_path(const BpeModel& model, bool ad
   return std::make_unique<ByteBpeFastPath>(model, add_prefix_space);
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -6,7 +6,7 @@
 #include "text/hf/pre_tokenizers.h"
 #include "text/hf/wordpiece.h"
 
-namespace brim {
+namespace brim::text {
 
 std::unique_ptr<FastPath> make_fast_path(const PipelineParts& parts) {
   if (const auto* model = dynamic_cast<const WordPieceModel*>(parts.model.get())) {
@@ -23,4 +23,4 @@ std::unique_ptr<FastPath> make_fast_path(const PipelineParts& parts) {
   return make_spm_fast_path(parts);
 }
 
-}  // namespace brim
+}  // namespace brim::text

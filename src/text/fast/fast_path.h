@@ -10,7 +10,7 @@
 #include "text/fast/scratch.h"
 #include "text/pipeline.h"
 
-namespace brim {
+namespace brim::text {
 
 class BertNormalizer;
 class BpeModel;
@@ -135,4 +135,4 @@ inline size_t run(uint64_t answers) {
 
 }  // namespace swar
 
-}  // namespace brim
+}  // namespace brim::text

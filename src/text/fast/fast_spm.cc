@@ -12,7 +12,7 @@
 #include "text/unicode/grapheme.h"
 #include "text/unicode/unicode.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 constexpr std::string_view kMark = "\u2581";
@@ -166,4 +166,4 @@ std::unique_ptr<FastPath> make_spm_fast_path(const PipelineParts& parts) {
   return std::make_unique<SpmFastPath>(parts.normalizer.get(), *parts.model);
 }
 
-}  // namespace brim
+}  // namespace brim::text

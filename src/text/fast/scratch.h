@@ -13,7 +13,7 @@
 #include "text/fast/word_cache.h"
 #include "text/pipeline.h"
 
-namespace brim {
+namespace brim::text {
 
 // What a normalizer makes of one code point (see fast_bert.cc).
 struct CharForm {
@@ -100,4 +100,4 @@ class ScratchPool {
   std::array<Slot, 64> slots_;
 };
 
-}  // namespace brim
+}  // namespace brim::text

@@ -9,7 +9,7 @@
 
 #include "text/short_key.h"
 
-namespace brim {
+namespace brim::text {
 
 class SubwordCache {
  public:
@@ -45,4 +45,4 @@ class SubwordCache {
   int shift_;
 };
 
-}  // namespace brim
+}  // namespace brim::text

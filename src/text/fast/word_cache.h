@@ -8,7 +8,7 @@
 
 #include "text/short_key.h"
 
-namespace brim {
+namespace brim::text {
 
 class WordCache {
  public:
@@ -50,4 +50,4 @@ class WordCache {
   int shift_;
 };
 
-}  // namespace brim
+}  // namespace brim::text

@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "text/unicode/unicode.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 size_t char_before(std::string_view text, size_t at) {
@@ -105,4 +105,4 @@ void AddedTokenMatcher::split(std::string_view text, std::vector<Stretch>& out) 
   if (done < text.size()) out.push_back({-1, done, text.size()});
 }
 
-}  // namespace brim
+}  // namespace brim::text

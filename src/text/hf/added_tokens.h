@@ -10,7 +10,7 @@
 
 #include "text/pipeline.h"
 
-namespace brim {
+namespace brim::text {
 
 // One of the two kinds. Finds the leftmost longest token, again and again.
 class AddedTokenMatcher {
@@ -42,4 +42,4 @@ class AddedTokenMatcher {
   bool starts_[256] = {};
 };
 
-}  // namespace brim
+}  // namespace brim::text

@@ -4,7 +4,7 @@
 #pragma once
 #include "text/pipeline.h"
 
-namespace brim {
+namespace brim::text {
 
 class BertNormalizer : public Normalizer {
  public:
@@ -19,4 +19,4 @@ class BertNormalizer : public Normalizer {
   Options options_;
 };
 
-}  // namespace brim
+}  // namespace brim::text

@@ -9,7 +9,7 @@
 #include "base/utf8.h"
 #include "text/hf/byte_level.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 constexpr size_t kShort = 48;  // symbols up to which a scan beats a heap
@@ -249,4 +249,4 @@ std::unique_ptr<TokenModel> make_bpe(const BpeConfig& config, const std::filesys
   return std::make_unique<BpeModel>(config, file);
 }
 
-}  // namespace brim
+}  // namespace brim::text

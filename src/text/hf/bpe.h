@@ -13,7 +13,7 @@
 #include "text/short_key.h"
 #include "text/vocab.h"
 
-namespace brim {
+namespace brim::text {
 
 struct BpeConfig {
   std::vector<std::pair<std::string, int32_t>> vocab;
@@ -87,4 +87,4 @@ class BpeModel : public TokenModel {
 
 std::unique_ptr<TokenModel> make_bpe(const BpeConfig& config, const std::filesystem::path& file);
 
-}  // namespace brim
+}  // namespace brim::text

@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "text/hf/byte_level.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 // The definition, word for word: merge the pair of lowest rank, the leftmost first, until none is left.
@@ -168,4 +168,4 @@ TEST(Bpe, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text

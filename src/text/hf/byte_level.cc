@@ -6,7 +6,7 @@
 #include "base/utf8.h"
 #include "text/unicode/unicode.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 constexpr bool stands_for_itself(int b) { return (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE; }
@@ -151,4 +151,4 @@ void to_byte_level(NormalizedText& text) {
   text.swap(out);
 }
 
-}  // namespace brim
+}  // namespace brim::text

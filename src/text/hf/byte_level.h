@@ -9,7 +9,7 @@
 
 #include "text/pipeline.h"
 
-namespace brim {
+namespace brim::text {
 
 // The code point that stands for a byte (U+0120 "Ġ" for a space).
 char32_t byte_level_char(uint8_t byte);
@@ -28,4 +28,4 @@ size_t gpt2_word_end(std::string_view text, size_t at);
 // Each byte of pieces of `text` as its code point.
 void to_byte_level(NormalizedText& text);
 
-}  // namespace brim
+}  // namespace brim::text

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "text/vocab.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 using Json = nlohmann::json;
@@ -216,4 +216,4 @@ std::vector<std::pair<std::string, int32_t>> read_vocab_json(std::string_view te
   return std::move(out.vocab);
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace brim {
+namespace brim::text {
 
 struct TokenizerJson {
   nlohmann::json tree;  // without model.vocab and model.merges
@@ -27,4 +27,4 @@ TokenizerJson read_tokenizer_json(std::string_view text, const std::filesystem::
 // A file that is one object from token to id (vocab.json).
 std::vector<std::pair<std::string, int32_t>> read_vocab_json(std::string_view text, const std::filesystem::path& file);
 
-}  // namespace brim
+}  // namespace brim::text

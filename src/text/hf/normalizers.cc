@@ -10,7 +10,7 @@
 #include "text/json_reader.h"
 #include "text/unicode/unicode.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 // Builds the text anew: `put` adds to it what becomes of each code point, which stands at bytes [begin, end).
@@ -286,4 +286,4 @@ std::unique_ptr<Normalizer> make_normalizer(const JsonValue& json) {
   json.at("type").fail("no such normalizer is known to Brim");
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -4,7 +4,7 @@
 #include "base/utf8.h"
 #include "text/json_reader.h"
 
-namespace brim {
+namespace brim::text {
 
 void Pattern::for_each_match(std::string_view text, const std::function<void(size_t, size_t)>& found) const {
   if (!regex_) {
@@ -39,4 +39,4 @@ Pattern read_pattern(const JsonValue& json) {
   return Pattern(std::move(*regex), source);
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -8,7 +8,7 @@
 
 #include "text/hf/regex.h"
 
-namespace brim {
+namespace brim::text {
 
 class JsonValue;
 
@@ -29,4 +29,4 @@ class Pattern {
 
 Pattern read_pattern(const JsonValue& json);
 
-}  // namespace brim
+}  // namespace brim::text

@@ -8,7 +8,7 @@
 #include "text/json_reader.h"
 #include "text/unicode/unicode.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 // A list of special tokens and the text itself (as often as the template names it).
@@ -190,4 +190,4 @@ std::unique_ptr<PostProcessor> make_post_processor(const JsonValue& json) {
   return make_post_sequence(std::move(parts));
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -12,7 +12,7 @@
 #include "text/json_reader.h"
 #include "text/unicode/unicode.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
@@ -295,4 +295,4 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonValue& json) {
   json.at("type").fail("no such pre-tokenizer is known to Brim");
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -3,7 +3,7 @@
 #pragma once
 #include "text/pipeline.h"
 
-namespace brim {
+namespace brim::text {
 
 // Splits at white space, which is dropped, and around every punctuation mark.
 class BertPreTokenizer : public PreTokenizer {
@@ -24,4 +24,4 @@ class ByteLevelPreTokenizer : public PreTokenizer {
   bool add_prefix_space_, use_regex_;
 };
 
-}  // namespace brim
+}  // namespace brim::text

@@ -5,7 +5,7 @@
 #include "base/utf8.h"
 #include "text/hf/regex_program.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 using Anchor = Regex::Program::Anchor;
@@ -209,4 +209,4 @@ std::optional<RegexMatch> Regex::search(std::string_view text, size_t from) cons
   return std::nullopt;
 }
 
-}  // namespace brim
+}  // namespace brim::text

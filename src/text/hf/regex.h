@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::text {
 
 struct RegexMatch {
   size_t begin, end;
@@ -34,4 +34,4 @@ class Regex {
   std::shared_ptr<const Program> program_;
 };
 
-}  // namespace brim
+}  // namespace brim::text

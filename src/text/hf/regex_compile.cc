@@ -6,7 +6,7 @@
 #include "base/utf8.h"
 #include "text/hf/regex_program.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 using Anchor = Regex::Program::Anchor;
@@ -485,4 +485,4 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   return Regex(std::move(program));
 }
 
-}  // namespace brim
+}  // namespace brim::text

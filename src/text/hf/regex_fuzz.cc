@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const size_t line = input.find('\n');
   if (line == std::string_view::npos || size > 200) return 0;  // longer ones only backtrack for longer
-  const auto regex = brim::Regex::compile(input.substr(0, line));
+  const auto regex = brim::text::Regex::compile(input.substr(0, line));
   if (!regex) return 0;
   const std::string text = brim::replace_invalid_utf8(input.substr(line + 1)).substr(0, 24);
   if (!brim::is_valid_utf8(text)) return 0;

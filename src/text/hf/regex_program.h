@@ -9,7 +9,7 @@
 #include "text/hf/regex.h"
 #include "text/unicode/unicode.h"
 
-namespace brim {
+namespace brim::text {
 
 struct Regex::Program {
   static constexpr uint32_t kUnbounded = std::numeric_limits<uint32_t>::max();
@@ -76,4 +76,4 @@ struct Regex::Program {
   uint32_t slots = 0;
 };
 
-}  // namespace brim
+}  // namespace brim::text

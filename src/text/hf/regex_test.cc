@@ -10,7 +10,7 @@
 #include "text/hf/regex_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 // All matches, separated by |.
@@ -137,4 +137,4 @@ TEST(Regex, Fuzz) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text

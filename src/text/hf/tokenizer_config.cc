@@ -8,7 +8,7 @@
 #include "text/json_reader.h"
 #include "text/load.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 // "[CLS]" or an object.
@@ -132,4 +132,4 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& dir) {
   return config;
 }
 
-}  // namespace brim
+}  // namespace brim::text

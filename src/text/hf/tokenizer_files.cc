@@ -15,7 +15,7 @@
 #include "text/load.h"
 #include "text/unicode/unicode.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 namespace fs = std::filesystem;
@@ -183,4 +183,4 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
        dir.string());
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -12,7 +12,7 @@
 #include "text/load.h"
 #include "text/spm/unigram.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 // Files written by early versions do not name the model's type.
@@ -149,4 +149,4 @@ std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std
   return make_pipeline_tokenizer(std::move(parts), file);
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -8,12 +8,12 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
-    const auto tokenizer = brim::parse_tokenizer_json(text, "fuzz/tokenizer.json", {});
+    const auto tokenizer = brim::text::parse_tokenizer_json(text, "fuzz/tokenizer.json", {});
     for (const std::string_view input :
          {"", "Hello, the caf\xC3\xA9 [MASK] <mask>'s 12", "a\xFF\x80 \xE4\xB8\xAD\xE2\x80\x8D"}) {
       std::vector<int32_t> ids;
       tokenizer->encode_ids(input, ids);
-      const brim::Encoding full = tokenizer->encode(input);
+      const brim::text::Encoding full = tokenizer->encode(input);
       if (full.ids != ids || full.tokens.size() != ids.size() || full.offsets.size() != ids.size()) std::abort();
     }
   } catch (const brim::Error& error) {

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 
-namespace brim {
+namespace brim::text {
 
 void WordPieceModel::Table::add(std::string_view token, int32_t id) {
   if (!token.empty()) added_.emplace_back(token, id);
@@ -155,4 +155,4 @@ void WordPieceModel::tokenize_ids(std::string_view piece, std::vector<int32_t>& 
   });
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -13,7 +13,7 @@
 #include "text/short_key.h"
 #include "text/vocab.h"
 
-namespace brim {
+namespace brim::text {
 
 struct WordPieceConfig {
   std::vector<std::pair<std::string, int32_t>> vocab;
@@ -67,4 +67,4 @@ class WordPieceModel : public TokenModel {
   size_t max_chars_;
 };
 
-}  // namespace brim
+}  // namespace brim::text

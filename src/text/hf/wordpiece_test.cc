@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 // The definition: the longest token that fits, by trying all.
@@ -91,4 +91,4 @@ TEST(WordPiece, NeedsAnUnknownToken) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text

@@ -10,7 +10,7 @@
 #include "text/unicode/grapheme.h"
 #include "text/unicode/unicode.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 uint32_t little_endian(std::string_view bytes, size_t at) {
@@ -219,4 +219,4 @@ std::unique_ptr<Normalizer> make_precompiled(const JsonValue& json) {
   return make_precompiled(blob, fmt::format("{}: {}", json.file().string(), json.place()));
 }
 
-}  // namespace brim
+}  // namespace brim::text

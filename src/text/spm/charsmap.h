@@ -13,7 +13,7 @@
 
 #include "text/pipeline.h"
 
-namespace brim {
+namespace brim::text {
 
 class Charsmap {
  public:
@@ -51,4 +51,4 @@ class Charsmap {
 
 std::unique_ptr<Normalizer> make_precompiled(std::string_view blob, const std::string& where);
 
-}  // namespace brim
+}  // namespace brim::text

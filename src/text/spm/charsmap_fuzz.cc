@@ -10,13 +10,13 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view blob(reinterpret_cast<const char*>(data), size);
   try {
-    const auto normalizer = brim::make_precompiled(blob, "fuzz.model");
+    const auto normalizer = brim::text::make_precompiled(blob, "fuzz.model");
     std::string every;  // each byte at the start of a code point
     for (char32_t c = 1; c < 0x110000; c = c < 0x800 ? c + 7 : c + 0x355) {
       if (c < 0xD800 || c > 0xDFFF) brim::append_utf8(every, c);
     }
     for (const std::string_view text : {std::string_view("a b\r\ne\xCC\x81\xCC\x81"), std::string_view(every)}) {
-      brim::NormalizedText plain, tracked;
+      brim::text::NormalizedText plain, tracked;
       plain.reset(text, false);
       tracked.reset(text, true);
       normalizer->apply(plain);

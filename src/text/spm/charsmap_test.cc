@@ -7,7 +7,7 @@
 #include "text/spm/spm_testing.h"
 #include "text/unicode/grapheme.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 std::string rewritten(const std::map<std::string, std::string>& rules, std::string_view text) {
@@ -112,4 +112,4 @@ TEST(Grapheme, EndsWhereUnicodeSays) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text

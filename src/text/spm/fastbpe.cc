@@ -13,7 +13,7 @@
 #include "text/components.h"
 #include "text/json_reader.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 // str.isspace of Python, which also decides \s, strip() and split() there.
@@ -476,4 +476,4 @@ std::unique_ptr<Tokenizer> load_fastbpe(const std::filesystem::path& dir) {
   return std::make_unique<FastBpeTokenizer>(std::move(bpe), std::move(added), special, config.model_max_length);
 }
 
-}  // namespace brim
+}  // namespace brim::text

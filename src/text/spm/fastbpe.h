@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace brim {
+namespace brim::text {
 
 class FastBpe {
  public:
@@ -69,4 +69,4 @@ class FastBpe {
   int32_t unk_id_ = -1, vocab_size_ = 0;
 };
 
-}  // namespace brim
+}  // namespace brim::text

@@ -9,8 +9,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const size_t zero = std::min(bytes.size(), bytes.find('\0'));
   try {
-    const brim::FastBpe bpe(bytes.substr(0, zero), "bpe.codes", bytes.substr(std::min(size, zero + 1)), "vocab.txt",
-                            {"<s>", "<pad>", "</s>", "<unk>"}, "<unk>");
+    const brim::text::FastBpe bpe(bytes.substr(0, zero), "bpe.codes", bytes.substr(std::min(size, zero + 1)),
+                                  "vocab.txt", {"<s>", "<pad>", "</s>", "<unk>"}, "<unk>");
     std::vector<int32_t> ids;
     bpe.tokenize("the quick\nfox abababababababababababababababababababababababab caf\xC3\xA9 @@ </w>", ids);
     for (const int32_t id : ids) {

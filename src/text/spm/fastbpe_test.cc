@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 const std::vector<std::string> kSpecials = {"<s>", "<pad>", "</s>", "<unk>"};
@@ -150,4 +150,4 @@ TEST(FastBpe, LongWordsAreNotQuadratic) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text

@@ -7,7 +7,7 @@
 #include "text/components.h"
 #include "text/json_reader.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 class Metaspace final : public PreTokenizer {
@@ -94,4 +94,4 @@ std::unique_ptr<PreTokenizer> make_metaspace(const JsonValue& json) {
   return make_metaspace(config);
 }
 
-}  // namespace brim
+}  // namespace brim::text

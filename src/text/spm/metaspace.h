@@ -6,7 +6,7 @@
 
 #include "text/pipeline.h"
 
-namespace brim {
+namespace brim::text {
 
 enum class PrependScheme {
   always,  // before every piece that does not start with the mark
@@ -22,4 +22,4 @@ struct MetaspaceConfig {
 
 std::unique_ptr<PreTokenizer> make_metaspace(const MetaspaceConfig& config);
 
-}  // namespace brim
+}  // namespace brim::text

@@ -7,7 +7,7 @@
 #include "text/components.h"
 #include "text/json_reader.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 // The pieces as "text(begin,end)" with origins; `cuts` are the pieces handed in, in bytes.
@@ -68,4 +68,4 @@ TEST(Metaspace, ReadsItsJson) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace brim {
+namespace brim::text {
 
 // Places the nodes depth first. A node's children all stand in one block of 256 units: the first of a few open blocks
 // where they fit, else a new one.
@@ -163,4 +163,4 @@ int32_t PrefixTrie::find(std::string_view key) const {
   return id;
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim {
+namespace brim::text {
 
 class PrefixTrie {
  public:
@@ -43,4 +43,4 @@ class PrefixTrie {
   std::vector<uint64_t> units_ = std::vector<uint64_t>(256, 0);
 };
 
-}  // namespace brim
+}  // namespace brim::text

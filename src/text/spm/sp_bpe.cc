@@ -7,7 +7,7 @@
 
 #include "base/utf8.h"
 
-namespace brim {
+namespace brim::text {
 
 std::vector<std::pair<std::string, std::string>> spm_merges(const SpmModel& model,
                                                             const std::vector<std::pair<std::string, double>>& vocab) {
@@ -71,4 +71,4 @@ BpeConfig spm_bpe_config(const SpmModel& model, const std::vector<std::pair<std:
   return config;
 }
 
-}  // namespace brim
+}  // namespace brim::text

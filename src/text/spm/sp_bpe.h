@@ -9,7 +9,7 @@
 #include "text/hf/bpe.h"
 #include "text/spm/spm_model.h"
 
-namespace brim {
+namespace brim::text {
 
 // `vocab` is the tokenizer's vocabulary with scores, by id; halves of a cut must be pieces of `model`.
 std::vector<std::pair<std::string, std::string>> spm_merges(const SpmModel& model,
@@ -17,4 +17,4 @@ std::vector<std::pair<std::string, std::string>> spm_merges(const SpmModel& mode
 
 BpeConfig spm_bpe_config(const SpmModel& model, const std::vector<std::pair<std::string, double>>& vocab);
 
-}  // namespace brim
+}  // namespace brim::text

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 using Merges = std::vector<std::pair<std::string, std::string>>;
@@ -34,4 +34,4 @@ TEST(SpBpe, RepeatedEntriesKeepTheLastId) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text

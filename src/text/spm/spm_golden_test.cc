@@ -24,7 +24,7 @@
 #include "text/spm/fastbpe_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 namespace fs = std::filesystem;
@@ -148,4 +148,4 @@ TEST(SpmFuzz, FastBpeFiles) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text

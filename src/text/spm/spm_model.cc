@@ -10,7 +10,7 @@
 #include "base/mapped_file.h"
 #include "base/utf8.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 // Walks the fields of one protobuf message. Positions in messages are bytes of the whole file.
@@ -244,4 +244,4 @@ SpmModel read_spm_model(const std::filesystem::path& file) {
   return parse_spm_model(mapped.text(), file);
 }
 
-}  // namespace brim
+}  // namespace brim::text

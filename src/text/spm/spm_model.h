@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim {
+namespace brim::text {
 
 enum class SpmPieceType { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 enum class SpmAlgorithm { unigram = 1, bpe = 2, word = 3, character = 4 };
@@ -38,4 +38,4 @@ struct SpmModel {
 SpmModel parse_spm_model(std::string_view bytes, const std::filesystem::path& file);
 SpmModel read_spm_model(const std::filesystem::path& file);
 
-}  // namespace brim
+}  // namespace brim::text

@@ -8,15 +8,15 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  for (const auto family : {brim::SpmFamily::xlm_roberta, brim::SpmFamily::albert}) {
+  for (const auto family : {brim::text::SpmFamily::xlm_roberta, brim::text::SpmFamily::albert}) {
     try {
-      const auto spm = brim::parse_spm_model(bytes, "fuzz.model");
-      const auto tokenizer = brim::make_spm_tokenizer(spm, family, {}, "fuzz.model");
+      const auto spm = brim::text::parse_spm_model(bytes, "fuzz.model");
+      const auto tokenizer = brim::text::make_spm_tokenizer(spm, family, {}, "fuzz.model");
       for (const std::string_view text :
            {"", "the quick  fox\n<mask> foo bar", "a\xFF e\xCC\x81 \xEF\xB8\x8F\xE2\x96\x81"}) {
         std::vector<int32_t> ids;
         tokenizer->encode_ids(text, ids);
-        const brim::Encoding full = tokenizer->encode(text);
+        const brim::text::Encoding full = tokenizer->encode(text);
         if (full.ids != ids || full.tokens.size() != ids.size() || full.offsets.size() != ids.size()) std::abort();
       }
     } catch (const brim::Error& error) {

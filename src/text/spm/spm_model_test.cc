@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "text/spm/spm_testing.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 // What the reader says about a bad file; empty if it takes it.
@@ -96,4 +96,4 @@ TEST(SpmModel, NamesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text

@@ -11,7 +11,7 @@
 
 #include "text/spm/spm_model.h"
 
-namespace brim {
+namespace brim::text {
 
 inline std::string proto_varint(uint64_t value) {
   std::string out;
@@ -75,4 +75,4 @@ inline std::string make_charsmap(const std::map<std::string, std::string>& rules
   return blob + rewritings;
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -12,7 +12,7 @@
 #include "text/spm/sp_bpe.h"
 #include "text/spm/unigram.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 namespace fs = std::filesystem;
@@ -203,4 +203,4 @@ std::unique_ptr<Tokenizer> make_spm_tokenizer(const SpmModel& spm, SpmFamily fam
   return make_pipeline_tokenizer(std::move(parts), model_file);
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -7,7 +7,7 @@
 #include "text/components.h"
 #include "text/spm/spm_model.h"
 
-namespace brim {
+namespace brim::text {
 
 enum class SpmFamily { xlm_roberta, albert };
 
@@ -15,4 +15,4 @@ enum class SpmFamily { xlm_roberta, albert };
 std::unique_ptr<Tokenizer> make_spm_tokenizer(const SpmModel& spm, SpmFamily family, const TokenizerConfig& config,
                                               const std::filesystem::path& model_file);
 
-}  // namespace brim
+}  // namespace brim::text

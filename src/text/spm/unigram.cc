@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "text/spm/prefix_trie.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 constexpr double kUnknownPenalty = 10;
@@ -162,4 +162,4 @@ std::unique_ptr<TokenModel> make_unigram(UnigramConfig config, const std::string
   return std::make_unique<Unigram>(std::move(config), where);
 }
 
-}  // namespace brim
+}  // namespace brim::text

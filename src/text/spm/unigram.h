@@ -12,7 +12,7 @@
 
 #include "text/pipeline.h"
 
-namespace brim {
+namespace brim::text {
 
 struct UnigramConfig {
   std::vector<std::pair<std::string, double>> vocab;  // by id; of equal entries the last counts
@@ -23,4 +23,4 @@ struct UnigramConfig {
 // Throws Error(bad_model) with `where` (file and place).
 std::unique_ptr<TokenModel> make_unigram(UnigramConfig config, const std::string& where);
 
-}  // namespace brim
+}  // namespace brim::text

@@ -9,7 +9,7 @@
 #include "base/utf8.h"
 #include "text/spm/prefix_trie.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 using Vocab = std::vector<std::pair<std::string, double>>;
@@ -183,4 +183,4 @@ TEST(PrefixTrie, FindsEveryPrefix) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text

@@ -7,7 +7,7 @@
 
 #include "base/utf8.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 enum Class : uint8_t {
@@ -125,4 +125,4 @@ size_t grapheme_end(std::string_view text, size_t at) {
 bool joins_before(char32_t c) { return joins(classes()[c]); }
 bool joins_after(char32_t c) { return classes()[c] == kPrepend; }
 
-}  // namespace brim
+}  // namespace brim::text

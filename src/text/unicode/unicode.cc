@@ -6,7 +6,7 @@
 #include "base/utf8.h"
 #include "text/pipeline.h"
 
-namespace brim::unicode {
+namespace brim::text::unicode {
 namespace {
 
 #include "text/unicode/unicode_tables.inc"
@@ -163,4 +163,4 @@ void normalize(std::string_view text, Form form, std::vector<Rewrite>& out) {
   }
 }
 
-}  // namespace brim::unicode
+}  // namespace brim::text::unicode

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim {
+namespace brim::text {
 
 struct Rewrite;
 
@@ -85,4 +85,4 @@ char32_t compose(char32_t a, char32_t b);
 void normalize(std::string_view valid_utf8, Form form, std::vector<Rewrite>& out);
 
 }  // namespace unicode
-}  // namespace brim
+}  // namespace brim::text

@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "text/pipeline.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 using unicode::Category;
@@ -130,4 +130,4 @@ TEST(NormalizedText, TracksOrigins) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text

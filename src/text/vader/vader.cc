@@ -15,7 +15,7 @@
 
 #include "text/vader/vader_tokens.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 using namespace vader;
@@ -238,4 +238,4 @@ VaderLabelScores vader_label_scores(double compound) {
   return {compound < 0 ? side : 0, 1 - side, compound > 0 ? side : 0};
 }
 
-}  // namespace brim
+}  // namespace brim::text

@@ -6,7 +6,7 @@
 #pragma once
 #include <string_view>
 
-namespace brim {
+namespace brim::text {
 
 struct VaderScores {
   double neg, neu, pos;  // shares of the text, rounded to 3 decimals; they sum to about 1, or are all 0 for no words
@@ -29,4 +29,4 @@ struct VaderLabelScores {
 };
 VaderLabelScores vader_label_scores(double compound);
 
-}  // namespace brim
+}  // namespace brim::text

@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   }
   if (print) {
     for (const std::string& text : texts) {
-      const brim::VaderScores s = brim::vader_scores(text);
+      const brim::text::VaderScores s = brim::text::vader_scores(text);
       std::cout << nlohmann::json{s.neg, s.neu, s.pos, s.compound}.dump() << '\n';
     }
     return 0;
@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
   double checksum = 0;
   for (int round = 0; round < rounds; ++round) {
     const std::clock_t start = std::clock();
-    for (const std::string& text : texts) checksum += brim::vader_scores(text).compound;
+    for (const std::string& text : texts) checksum += brim::text::vader_scores(text).compound;
     seconds.push_back(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
   }
   std::sort(seconds.begin(), seconds.end());

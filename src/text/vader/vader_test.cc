@@ -15,7 +15,7 @@
 
 #include "base/utf8.h"
 
-namespace brim {
+namespace brim::text {
 namespace {
 
 std::vector<std::string> read_lines(const std::string& path) {
@@ -177,4 +177,4 @@ TEST(VaderLabel, ScoresSumToOneAndLeadToTheLabel) {
 }
 
 }  // namespace
-}  // namespace brim
+}  // namespace brim::text

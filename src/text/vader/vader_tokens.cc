@@ -17,7 +17,7 @@
 #include <arm_neon.h>
 #endif
 
-namespace brim::vader {
+namespace brim::text::vader {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "word keys are little-endian chunks");
@@ -392,4 +392,4 @@ void TokenReader::give_back_large_buffers() {
   if (held > kKeepBytes) *this = {};
 }
 
-}  // namespace brim::vader
+}  // namespace brim::text::vader

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace brim::vader {
+namespace brim::text::vader {
 
 enum WordFlag : uint32_t {
   kLexicon = 1,
@@ -70,4 +70,4 @@ class TokenReader {
   uint32_t any_flags_ = 0;
 };
 
-}  // namespace brim::vader
+}  // namespace brim::text::vader

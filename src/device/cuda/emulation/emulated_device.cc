@@ -18,7 +18,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
 }
 
-namespace brim {
+namespace brim::device {
 namespace {
 
 class EmulatedDevice final : public Device {
@@ -78,4 +78,4 @@ void abort_capture(Stream&) noexcept {}
 std::optional<std::string> cuda_unavailable_reason(int) { return std::nullopt; }
 std::unique_ptr<Device> open_cuda_device(int) { return std::make_unique<EmulatedDevice>(); }
 
-}  // namespace brim
+}  // namespace brim::device

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-namespace brim::emulation {
+namespace brim::device::emulation {
 
 Lane* current = nullptr;
 uint3 block_index;
@@ -142,4 +142,4 @@ void run(dim3 grid, dim3 block, const std::function<void()>& body) {
   current = nullptr;
 }
 
-}  // namespace brim::emulation
+}  // namespace brim::device::emulation

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <functional>
 
-namespace brim::emulation {
+namespace brim::device::emulation {
 
 struct Lane {
   uint3 thread;
@@ -61,7 +61,7 @@ T shuffle(T value, Source&& source) {
   });
 }
 
-}  // namespace brim::emulation
+}  // namespace brim::device::emulation
 
 #undef __shared__
 #define __shared__ static
@@ -69,10 +69,10 @@ T shuffle(T value, Source&& source) {
 #define __launch_bounds__(...)
 #undef __forceinline__
 #define __forceinline__ inline
-#define threadIdx (::brim::emulation::current->thread)
-#define blockIdx (::brim::emulation::block_index)
-#define blockDim (::brim::emulation::block_size)
-#define gridDim (::brim::emulation::grid_size)
+#define threadIdx (::brim::device::emulation::current->thread)
+#define blockIdx (::brim::device::emulation::block_index)
+#define blockDim (::brim::device::emulation::block_size)
+#define gridDim (::brim::device::emulation::grid_size)
 
 // The builtins our kernels use, full warps only.
 inline void brim_emulated_mask(unsigned mask) {
@@ -81,12 +81,12 @@ inline void brim_emulated_mask(unsigned mask) {
 template <class T>
 T __shfl_xor_sync(unsigned mask, T v, int with) {
   brim_emulated_mask(mask);
-  return brim::emulation::shuffle(v, [with](int i) { return i ^ with; });
+  return brim::device::emulation::shuffle(v, [with](int i) { return i ^ with; });
 }
 template <class T>
 T __shfl_down_sync(unsigned mask, T v, int by) {
   brim_emulated_mask(mask);
-  return brim::emulation::shuffle(v, [by](int i) { return i + by < 32 ? i + by : i; });
+  return brim::device::emulation::shuffle(v, [by](int i) { return i + by < 32 ? i + by : i; });
 }
 template <class T>
 T __shfl_sync(unsigned mask, T v, int from) {  // `from` may differ between lanes
@@ -95,17 +95,17 @@ T __shfl_sync(unsigned mask, T v, int from) {  // `from` may differ between lane
     T v;
     int from;
   };
-  return brim::emulation::collective<T>(In{v, from}, [](const In* in, T* out) {
+  return brim::device::emulation::collective<T>(In{v, from}, [](const In* in, T* out) {
     for (int i = 0; i < 32; ++i) out[i] = in[in[i].from & 31].v;
   });
 }
 inline void __syncthreads() {
   static const char tag = 0;
-  brim::emulation::meet_block(&tag);
+  brim::device::emulation::meet_block(&tag);
 }
 inline void __syncwarp() {
   static const char tag = 0;
-  brim::emulation::meet_warp(&tag, [](brim::emulation::WarpSlots&) {});
+  brim::device::emulation::meet_warp(&tag, [](brim::device::emulation::WarpSlots&) {});
 }
 inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
   const uint64_t both = static_cast<uint64_t>(b) << 32 | a;
