@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/jobs_store.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <utility>
+
+#include "base/error.h"
+#include "rows/resume.h"
+#include "rows/row_reader.h"
+#include "rows/row_writer.h"
+
+namespace brim::serve {
+namespace {
+
+namespace fs = std::filesystem;
+using JobJson = nlohmann::ordered_json;
+
+constexpr int kJobVersion = 1;
+constexpr JobStatus kAllStatus[] = {JobStatus::validating, JobStatus::in_progress, JobStatus::finalizing,
+                                    JobStatus::completed,  JobStatus::failed,      JobStatus::cancelling,
+                                    JobStatus::cancelled};
+
+std::string random_id() {
+  std::random_device device;
+  return fmt::format("batch_{:08x}{:08x}", device(), device());
+}
+
+std::string job_text(const JobJson& json) { return json.dump(2, ' ', false, JobJson::error_handler_t::replace); }
+
+JobJson stored(const Job& job) {
+  JobJson json = {{"version", kJobVersion},
+                  {"id", job.id},
+                  {"model", job.request.model},
+                  {"format", job.request.format},
+                  {"text_column", job.request.text_column},
+                  {"output_format", job.request.output_format},
+                  {"all_scores", job.request.all_scores},
+                  {"chosen_model", job.model},
+                  {"status", job_status_name(job.status)},
+                  {"number", job.number},
+                  {"created_at", job.created_at},
+                  {"times", job.times},
+                  {"completed", job.completed_rows},
+                  {"failed", job.failed_rows},
+                  {"total", nullptr},
+                  {"error", job.error}};
+  if (job.total_rows) json["total"] = *job.total_rows;
+  return json;
+}
+
+Job restored(const std::string& text) {
+  const JobJson json = JobJson::parse(text);
+  if (json.at("version").get<int>() != kJobVersion)
+    fail(ErrorCode::bad_data, "version {}; this Brim reads version {}", json.at("version").get<int>(), kJobVersion);
+  Job job;
+  job.id = json.at("id").get<std::string>();
+  job.request = {json.at("model").get<std::string>(), json.at("format").get<std::string>(),
+                 json.at("text_column").get<std::string>(), json.at("output_format").get<std::string>(),
+                 json.at("all_scores").get<bool>()};
+  job.model = json.at("chosen_model").get<std::string>();
+  const auto status = json.at("status").get<std::string>();
+  const auto* found = std::find_if(std::begin(kAllStatus), std::end(kAllStatus),
+                                   [&](JobStatus known) { return status == job_status_name(known); });
+  if (found == std::end(kAllStatus)) fail(ErrorCode::bad_data, "the unknown status {}", status);
+  job.status = *found;
+  job.number = json.at("number").get<int64_t>();
+  job.created_at = json.at("created_at").get<int64_t>();
+  job.times = json.at("times").get<std::map<std::string, int64_t>>();
+  job.completed_rows = json.at("completed").get<int64_t>();
+  job.failed_rows = json.at("failed").get<int64_t>();
+  if (!json.at("total").is_null()) job.total_rows = json.at("total").get<int64_t>();
+  job.error = json.at("error").get<std::string>();
+  job.progress = job.status == JobStatus::completed ? 1 : 0;
+  return job;
+}
+
+// A block is lost by a kill, and a device wants many texts at once: few where computing is slow.
+size_t block_rows_for(const Scorer& scorer) {
+  return scorer.kind() != ModelKind::rules && scorer.device().starts_with("cpu") ? 512 : 8192;
+}
+constexpr size_t kBlockBytes = size_t{4} << 20;  // of text
+
+// Rows until there are enough for a block, which depends on the rows alone. They may come from several chunks.
+class BlockReader {
+ public:
+  BlockReader(rows::RowReader& reader, size_t most_rows) : reader_(reader), most_rows_(most_rows) {}
+
+  struct Row {
+    const rows::RowChunk* chunk;
+    size_t row;
+  };
+  const std::vector<Row>& rows() const { return rows_; }
+  rows::RowPosition position() const { return rows_.back().chunk->position_after(rows_.back().row); }
+  int64_t file_bytes() const { return rows_.back().chunk->file_bytes(); }
+
+  bool next() {
+    rows_.clear();
+    size_t bytes = 0;
+    if (!chunks_.empty()) chunks_.erase(chunks_.begin(), chunks_.end() - 1);  // the last may have rows left
+    for (;;) {
+      if (!chunks_.empty()) {
+        const rows::RowChunk& chunk = *chunks_.back();
+        while (at_ < chunk.size()) {
+          rows_.push_back({&chunk, at_});
+          bytes += chunk.texts[at_++].size();
+          if (rows_.size() >= most_rows_ || bytes >= kBlockBytes) return true;
+        }
+      }
+      auto chunk = std::make_unique<rows::RowChunk>();
+      if (!reader_.next_chunk(*chunk)) return !rows_.empty();
+      chunks_.push_back(std::move(chunk));
+      at_ = 0;
+    }
+  }
+
+ private:
+  rows::RowReader& reader_;
+  const size_t most_rows_;
+  std::vector<std::unique_ptr<rows::RowChunk>> chunks_;
+  size_t at_ = 0;  // in the last one
+  std::vector<Row> rows_;
+};
+
+// Scored rows as bytes.
+class BlockWriter {
+ public:
+  BlockWriter(Scorer& scorer, rows::RowWriter& writer, bool all_scores)
+      : scorer_(scorer), writer_(writer), all_scores_(all_scores) {}
+
+  static rows::ResultColumns columns(const Scorer& scorer, bool all_scores) {
+    rows::ResultColumns columns;
+    columns.entities = scorer.kind() == ModelKind::tagger;
+    if (!all_scores || columns.entities) return columns;
+    columns.score_names = scorer.score_names();
+    columns.scores_at_top = scorer.kind() == ModelKind::rules;
+    return columns;
+  }
+
+  // Adds the rows to `bytes` and counts them. False: stopped.
+  bool operator()(const std::vector<BlockReader::Row>& rows, std::string& bytes, int64_t& good, int64_t& bad,
+                  std::stop_token stop) {
+    texts_.clear();
+    for (const BlockReader::Row& row : rows)
+      if (row.chunk->error(row.row) == nullptr) texts_.push_back(row.chunk->texts[row.row]);
+    const Predictions p = scorer_.score(texts_, stop);
+    if (stop.stop_requested()) return false;
+    size_t text = 0, error = 0;
+    for (const BlockReader::Row& row : rows) {
+      const bool readable = row.chunk->error(row.row) == nullptr;
+      const size_t at = readable ? text++ : 0;
+      while (error < p.errors.size() && readable && p.errors[error].first < at) ++error;
+      const bool scored = readable && (error == p.errors.size() || p.errors[error].first != at);
+      ++(scored ? good : bad);
+      if (scored)
+        put(bytes, row, p, at);
+      else
+        writer_.null_row(bytes, *row.chunk, row.row);
+    }
+    return true;
+  }
+
+ private:
+  void put(std::string& bytes, const BlockReader::Row& row, const Predictions& p, size_t at) {
+    rows::RowResult result;
+    if (!p.entities.empty()) {
+      spans_.clear();
+      for (const Entity& e : p.entities[at]) spans_.push_back({e.group, e.score, e.word, e.start, e.end});
+      result.entities = spans_;
+    } else {
+      result.label = scorer_.labels()[static_cast<size_t>(p.labels[at])];
+      result.score = p.label_scores[at];
+      if (all_scores_) result.scores = std::span(p.scores).subspan(at * p.width, p.width);
+    }
+    writer_.row(bytes, *row.chunk, row.row, result);
+  }
+
+  Scorer& scorer_;
+  rows::RowWriter& writer_;
+  const bool all_scores_;
+  std::vector<std::string_view> texts_;
+  std::vector<rows::EntitySpan> spans_;
+};
+
+}  // namespace
+
+const char* job_status_name(JobStatus status) {
+  static constexpr const char* kNames[] = {"validating", "in_progress", "finalizing", "completed",
+                                           "failed",     "cancelling",  "cancelled"};
+  return kNames[static_cast<size_t>(status)];
+}
+
+bool Job::ended() const {
+  return status == JobStatus::completed || status == JobStatus::failed || status == JobStatus::cancelled;
+}
+
+nlohmann::ordered_json to_json(const Job& job) {
+  const auto time_of = [&](const char* name) {
+    const auto found = job.times.find(name);
+    return found == job.times.end() ? JobJson() : JobJson(found->second);
+  };
+  JobJson json = {{"id", job.id},
+                  {"object", "batch"},
+                  {"endpoint", "/score"},
+                  {"model", job.model.empty() ? job.request.model : job.model},
+                  {"status", job_status_name(job.status)},
+                  {"errors", nullptr},
+                  {"created_at", job.created_at}};
+  for (const JobStatus status : kAllStatus)
+    if (status != JobStatus::validating) {
+      const std::string name = std::string(job_status_name(status)) + "_at";
+      json[name] = time_of(name.c_str());
+    }
+  json["request_counts"] = {{"total", nullptr}, {"completed", job.completed_rows}, {"failed", job.failed_rows}};
+  if (job.total_rows) json["request_counts"]["total"] = *job.total_rows;
+  json["progress"] = job.progress;
+  if (!job.error.empty()) json["errors"] = {{"object", "list"}, {"data", JobJson::array({{{"message", job.error}}})}};
+  return json;
+}
+
+JobsStore::JobsStore(const StateDir& state, JobModels models, Clock clock)
+    : JobsStore(state, std::move(models), std::move(clock), Options{}) {}
+
+JobsStore::JobsStore(const StateDir& state, JobModels models, Clock clock, Options options)
+    : folder_(state.folder("jobs")),
+      models_(std::move(models)),
+      clock_(std::move(clock)),
+      options_(std::move(options)) {
+  load();
+}
+
+void JobsStore::load() {
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    std::ifstream in(entry.path() / "job.json", std::ios::binary);
+    if (!in) {  // an upload that never ended
+      std::error_code ignored;
+      fs::remove_all(entry.path(), ignored);
+      continue;
+    }
+    const std::string name = entry.path().filename().string();
+    Job job;
+    try {
+      job = restored({std::istreambuf_iterator<char>(in), {}});
+      if (job.id != name) fail(ErrorCode::bad_data, "the job {}", job.id);
+    } catch (const std::exception& e) {  // left as it is, for somebody to look at
+      job = {};
+      job.id = name;
+      job.status = JobStatus::failed;
+      job.error = fmt::format("{}: cannot be read: {}", (entry.path() / "job.json").string(), e.what());
+    }
+    if (job.status == JobStatus::cancelling) set_status(job, JobStatus::cancelled);
+    next_number_ = std::max(next_number_, job.number + 1);
+    jobs_[job.id] = std::move(job);
+  }
+}
+
+fs::path JobsStore::input_of(const Job& job) const { return folder_of(job.id) / ("input." + job.request.format); }
+
+fs::path JobsStore::output_of(const Job& job) const {
+  const rows::OutputFormat format = job.request.output_format == "auto"
+                                        ? rows::output_format_of("", rows::parse_row_format(job.request.format))
+                                        : rows::parse_output_format(job.request.output_format);
+  return folder_of(job.id) / (std::string("output.") + rows::output_format_name(format));
+}
+
+void JobsStore::save(const Job& job) const {
+  io::write_file_atomically(folder_of(job.id) / "job.json", job_text(stored(job)) + "\n");
+}
+
+void JobsStore::set_status(Job& job, JobStatus status) {
+  job.status = status;
+  job.times[std::string(job_status_name(status)) + "_at"] = clock_();
+  save(job);
+}
+
+void JobsStore::update(const std::string& id, const std::function<void(Job&)>& change) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = jobs_.find(id); found != jobs_.end()) change(found->second);
+}
+
+JobsStore::Upload::Upload(JobsStore& store, JobRequest request) : store_(store) {
+  job_.id = store.options_.new_id ? store.options_.new_id() : random_id();
+  job_.request = std::move(request);
+  job_.created_at = store.clock_();
+  std::error_code error;
+  if (!fs::create_directory(store.folder_of(job_.id), error))
+    fail(ErrorCode::cannot_write, "{}: cannot make: {}", store.folder_of(job_.id).string(), error.message());
+  file_.emplace(store.input_of(job_));
+}
+
+JobsStore::Upload::~Upload() {
+  if (finished_) return;
+  file_.reset();
+  std::error_code ignored;
+  fs::remove_all(store_.folder_of(job_.id), ignored);
+}
+
+void JobsStore::Upload::write(std::string_view bytes) { file_->write(bytes); }
+
+Job JobsStore::Upload::finish() {
+  file_->commit();
+  const std::lock_guard lock(store_.mutex_);
+  job_.number = store_.next_number_++;
+  store_.save(job_);
+  finished_ = true;
+  store_.jobs_[job_.id] = job_;
+  store_.changed_.notify_all();
+  return job_;
+}
+
+std::unique_ptr<JobsStore::Upload> JobsStore::begin(JobRequest request) {
+  if (rows::parse_row_format(request.format) == rows::RowFormat::automatic)
+    fail(ErrorCode::usage, "`format={}`: use txt, csv, tsv or jsonl", request.format);
+  if (request.output_format != "auto") rows::parse_output_format(request.output_format);
+  return std::make_unique<Upload>(*this, std::move(request));
+}
+
+std::vector<Job> JobsStore::list() const {
+  std::vector<Job> all;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, job] : jobs_) all.push_back(job);
+  std::stable_sort(all.begin(), all.end(), [](const Job& a, const Job& b) { return a.number > b.number; });
+  return all;
+}
+
+std::optional<Job> JobsStore::find(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = jobs_.find(id);
+  return found == jobs_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<fs::path> JobsStore::output(const std::string& id) const {
+  const std::optional<Job> job = find(id);
+  if (!job) return std::nullopt;
+  const fs::path whole = output_of(*job), part = io::AtomicFile::part_path(whole);
+  std::error_code ignored;
+  for (const fs::path& path : {whole, part})
+    if (fs::exists(path, ignored)) return path;
+  return std::nullopt;
+}
+
+std::optional<Job> JobsStore::cancel(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return std::nullopt;
+  Job& job = found->second;
+  if (job.ended()) {
+    const Job removed = job;
+    std::error_code ignored;
+    fs::remove_all(folder_of(id), ignored);
+    jobs_.erase(found);
+    return removed;
+  }
+  if (running_ == id) {
+    stop_running_.request_stop();
+    if (job.status != JobStatus::cancelling) set_status(job, JobStatus::cancelling);
+  } else {
+    set_status(job, JobStatus::cancelled);
+  }
+  return job;
+}
+
+void JobsStore::wait_for_work(std::stop_token stop) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, stop, [&] {
+    return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& entry) { return !entry.second.ended(); });
+  });
+}
+
+bool JobsStore::run_next(std::stop_token stop) {
+  Job job;
+  {
+    const std::lock_guard lock(mutex_);
+    const Job* next = nullptr;
+    for (const auto& [id, candidate] : jobs_)
+      if (!candidate.ended() && (next == nullptr || candidate.number < next->number)) next = &candidate;
+    if (next == nullptr) return false;
+    job = *next;
+    running_ = job.id;
+    stop_running_ = std::stop_source();
+  }
+  run(std::move(job), std::move(stop));
+  const std::lock_guard lock(mutex_);
+  running_.clear();
+  return true;
+}
+
+void JobsStore::run(Job job, std::stop_token stop) {
+  std::string error;
+  bool done = false;
+  try {
+    const std::stop_callback on_stop(stop, [this] { stop_running_.request_stop(); });
+    score_rows(job, stop_running_.get_token());
+    done = true;
+  } catch (const Error& e) {
+    error = e.what();
+    if (e.code() == ErrorCode::interrupted) error.clear();
+  } catch (const std::exception& e) {
+    error = e.what();
+  }
+  update(job.id, [&](Job& known) {
+    if (done) {
+      known.total_rows = known.completed_rows + known.failed_rows;
+      known.progress = 1;
+      set_status(known, JobStatus::completed);
+    } else if (!error.empty()) {
+      known.error = error;
+      set_status(known, JobStatus::failed);
+    } else if (known.status == JobStatus::cancelling) {
+      set_status(known, JobStatus::cancelled);
+    }  // else the server stops: the job goes on the next time
+  });
+}
+
+void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
+  rows::RowReaderOptions reading;
+  reading.format = rows::parse_row_format(job.request.format);
+  reading.text_column = job.request.text_column;
+  const fs::path input = input_of(job), target = output_of(job);
+  rows::RowReader reader({input.string()}, reading);
+  const JobModel model = models_(job.model.empty() ? job.request.model : job.model);
+  if (model.scorer->kind() == ModelKind::embedder)
+    fail(ErrorCode::bad_model, "{}: gives vectors, and rows want labels", model.name);
+  update(job.id, [&](Job& known) {
+    known.model = job.model = model.name;
+    if (known.status == JobStatus::validating) set_status(known, JobStatus::in_progress);
+  });
+
+  std::error_code ignored;
+  if (fs::exists(target, ignored)) return;  // killed between the last rename and the last note
+  rows::RowWriterOptions writing;
+  writing.format = rows::parse_output_format(target.extension().string().substr(1));
+  writing.results = {BlockWriter::columns(*model.scorer, job.request.all_scores)};
+  rows::RowWriter writer(reader.schema(), writing);
+  rows::RunIdentity identity;
+  identity.inputs = {input.string()};
+  identity.model = model.identity;
+  identity.model_files = model.files;
+  const size_t block_rows = options_.block_rows > 0 ? options_.block_rows : block_rows_for(*model.scorer);
+  identity.options = {{"block-rows", std::to_string(block_rows)},
+                      {"text-column", job.request.text_column},
+                      {"all-scores", job.request.all_scores ? "yes" : "no"},
+                      {"precision", model.scorer->precision()}};
+  rows::RowOutputOptions output_options;
+  output_options.resume = fs::exists(io::AtomicFile::part_path(target).string() + ".json", ignored);
+  output_options.checkpoint_seconds = options_.checkpoint_seconds;
+  rows::RowOutput output(target.string(), identity, output_options);
+  std::map<std::string, int64_t> counters = {{"rows", 0}, {"bad rows", 0}};
+  if (output.resumed()) {
+    reader.seek(output.resumed()->position);
+    counters = output.resumed()->counters;
+  } else {
+    std::string header;
+    writer.header(header);
+    output.write_header(header);
+  }
+  output.keep_counters(&counters);
+  BlockReader blocks(reader, block_rows);
+  BlockWriter put(*model.scorer, writer, job.request.all_scores);
+  std::string bytes;
+  while (blocks.next()) {
+    bytes.clear();
+    int64_t good = 0, bad = 0;
+    if (!put(blocks.rows(), bytes, good, bad, stop)) {
+      output.suspend();
+      fail(ErrorCode::interrupted, "stopped");
+    }
+    counters["rows"] += good;
+    counters["bad rows"] += bad;
+    output.write_row(bytes, blocks.position());
+    update(job.id, [&](Job& known) {
+      known.completed_rows = counters["rows"];
+      known.failed_rows = counters["bad rows"];
+      if (reader.bytes_total() > 0)
+        known.progress = static_cast<double>(blocks.file_bytes()) / static_cast<double>(reader.bytes_total());
+    });
+  }
+  update(job.id, [&](Job& known) {
+    known.completed_rows = counters["rows"];
+    known.failed_rows = counters["bad rows"];
+    if (known.status == JobStatus::in_progress) set_status(known, JobStatus::finalizing);
+  });
+  output.commit();
+}
+
+}  // namespace brim::serve

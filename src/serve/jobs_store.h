@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that are scored in the background. A job is a folder: the file as it was sent, job.json with its state, and the
+// output, which grows beside a note of how far it reaches (rows/resume.h). Rows are scored in blocks, and the notes
+// stand between blocks: a job that was killed and goes on scores the same blocks and so gives the same bytes.
+// States and counts have the names of OpenAI's batches. Thread-safe; one job runs at a time, in order of arrival.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "brim/brim.h"
+#include "io/atomic_file.h"
+#include "serve/state_dir.h"
+
+namespace brim::serve {
+
+enum class JobStatus : uint8_t { validating, in_progress, finalizing, completed, failed, cancelling, cancelled };
+const char* job_status_name(JobStatus status);
+
+// What a client asks for.
+struct JobRequest {
+  std::string model;           // a model or a ladder; empty: the default one
+  std::string format = "csv";  // txt, csv, tsv, jsonl
+  std::string text_column, output_format = "auto";
+  bool all_scores = false;
+};
+
+// Who scores a job. The name is kept: a ladder's choice holds for the whole job, also after a restart.
+struct JobModel {
+  std::string name, identity;      // identity: what names the weights
+  std::vector<std::string> files;  // whose change means other weights
+  std::shared_ptr<Scorer> scorer;
+};
+using JobModels = std::function<JobModel(const std::string& name)>;  // throws bad_model
+
+struct Job {
+  std::string id;
+  JobRequest request;
+  std::string model;  // that answers; empty until it has begun
+  JobStatus status = JobStatus::validating;
+  int64_t number = 0;                    // in order of arrival
+  int64_t created_at = 0;                // unix seconds, as are the others
+  std::map<std::string, int64_t> times;  // by state: in_progress_at, completed_at …
+  int64_t completed_rows = 0, failed_rows = 0;
+  std::optional<int64_t> total_rows;  // known at the end
+  double progress = 0;                // share of the file's bytes
+  std::string error;
+  bool ended() const;
+};
+nlohmann::ordered_json to_json(const Job& job);  // as GET /jobs/{id} answers
+
+class JobsStore {
+ public:
+  using Clock = std::function<int64_t()>;  // unix seconds
+
+  struct Options {
+    std::function<std::string()> new_id;  // makes names; none: random ones
+    size_t block_rows = 0;                // 0: by device
+    double checkpoint_seconds = 2;        // how often the note of how far the output reaches is written
+  };
+  // Finds the jobs that are there; those that were running go on.
+  JobsStore(const StateDir& state, JobModels models, Clock clock, Options options);
+  JobsStore(const StateDir& state, JobModels models, Clock clock);
+
+  // A file that is being sent. Without finish() nothing remains of it.
+  class Upload {
+   public:
+    Upload(JobsStore& store, JobRequest request);
+    ~Upload();
+    Upload(const Upload&) = delete;
+    Upload& operator=(const Upload&) = delete;
+    void write(std::string_view bytes);  // throws cannot_write
+    Job finish();
+
+   private:
+    JobsStore& store_;
+    Job job_;
+    std::optional<io::AtomicFile> file_;
+    bool finished_ = false;
+  };
+  // Throws usage for a format that is none.
+  std::unique_ptr<Upload> begin(JobRequest request);
+
+  std::vector<Job> list() const;  // newest first
+  std::optional<Job> find(const std::string& id) const;
+  // Where the output is, or the rows so far; empty: there are none yet.
+  std::optional<std::filesystem::path> output(const std::string& id) const;
+  // Stops a job that waits or runs; one that has ended is removed with its files. Empty: there is none.
+  std::optional<Job> cancel(const std::string& id);
+
+  // Runs the job that has waited longest, if there is one, until it ends or `stop` is asked for: then it goes on where
+  // it was, the next time. Whether there was one. For one thread.
+  bool run_next(std::stop_token stop);
+  // Until there is a job, or `stop`.
+  void wait_for_work(std::stop_token stop);
+
+ private:
+  std::filesystem::path folder_of(const std::string& id) const { return folder_ / id; }
+  std::filesystem::path input_of(const Job& job) const;
+  std::filesystem::path output_of(const Job& job) const;
+  void load();
+  void save(const Job& job) const;
+  void set_status(Job& job, JobStatus status);
+  void update(const std::string& id, const std::function<void(Job&)>& change);
+  void run(Job job, std::stop_token stop);
+  void score_rows(Job& job, const std::stop_token& stop);
+
+  const std::filesystem::path folder_;
+  const JobModels models_;
+  const Clock clock_;
+  const Options options_;
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::map<std::string, Job> jobs_;
+  std::string running_;
+  std::stop_source stop_running_;
+  int64_t next_number_ = 1;
+};
+
+}  // namespace brim::serve

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/jobs_store.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include "base/test_files.h"
+#include "io/compress.h"
+
+namespace brim::serve {
+namespace {
+
+using JobText = nlohmann::ordered_json;
+
+// Labels by length. A score depends on the place in the block too, as sums on a device may depend on the batch.
+class BlockScorer : public Scorer {
+ public:
+  ModelKind kind() const override { return ModelKind::classifier; }
+  const std::vector<std::string>& labels() const override { return labels_; }
+  const std::vector<std::string>& score_names() const override { return labels_; }
+  std::string device() const override { return "cpu (stand-in)"; }
+  std::string precision() const override { return "fp32"; }
+  MemoryPlan plan() const override { return {}; }
+  void submit(const Request&, Completion&) override {}
+  void close() override {}
+  Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
+                    const std::function<void(size_t)>&) override {
+    Predictions p;
+    p.rows = texts.size();
+    p.width = 2;
+    if (on_score) on_score();
+    for (size_t i = 0; i < texts.size(); ++i) {
+      if (stop.stop_requested() || texts[i] == "refuse") p.errors.emplace_back(i, Error(ErrorCode::bad_data, "no"));
+      const float score = static_cast<float>(i + texts[i].size()) / 1000;
+      p.labels.push_back(static_cast<int32_t>(texts[i].size() % 2));
+      p.label_scores.push_back(score);
+      p.scores.insert(p.scores.end(), {score, 1 - score});
+    }
+    return p;
+  }
+  std::function<void()> on_score;
+
+ private:
+  std::vector<std::string> labels_ = {"even", "odd"};
+};
+
+struct JobBench {
+  JobBench() { open(); }
+  void open() {
+    store.reset();
+    state.reset();
+    state.emplace(dir / "state");
+    store = make_store(*state, scorer);
+  }
+  static std::unique_ptr<JobsStore> make_store(const StateDir& state, std::shared_ptr<Scorer> scorer) {
+    const auto models = [scorer](const std::string& name) {
+      if (name == "none") fail(ErrorCode::bad_model, "none: no such directory");
+      const std::string chosen = name.empty() || name == "ladder" ? "small" : name;
+      return JobModel{chosen, "weights of " + chosen, {}, scorer};
+    };
+    return std::make_unique<JobsStore>(
+        state, models, [] { return int64_t{1000}; },
+        JobsStore::Options{.new_id = {}, .block_rows = 10, .checkpoint_seconds = 0});
+  }
+  Job put(const std::string& content, const JobRequest& request = {}) {
+    const auto upload = store->begin(request);
+    upload->write(content);
+    return upload->finish();
+  }
+  std::string output(const Job& job) { return get_file(store->output(job.id).value()); }
+
+  TempDir dir;
+  std::shared_ptr<BlockScorer> scorer = std::make_shared<BlockScorer>();
+  std::optional<StateDir> state;
+  std::unique_ptr<JobsStore> store;
+};
+
+std::string many_rows(int rows) {
+  std::mt19937 random(3);
+  std::string text = "id,text\n";
+  for (int i = 0; i < rows; ++i)
+    text += random() % 23 == 0 ? std::to_string(i) + "\n"
+                               : std::to_string(i) + "," + std::string(1 + random() % 30, 'x') + "\n";
+  return text;
+}
+
+TEST(JobsStore, ScoresAFile) {
+  JobBench bench;
+  const Job sent = bench.put("id,text\n1,abc\n2,refuse\n3\n4,ab\n", {.model = "ladder", .text_column = "text"});
+  EXPECT_EQ(sent.status, JobStatus::validating);
+  EXPECT_FALSE(bench.store->output(sent.id));
+  EXPECT_TRUE(bench.store->run_next({}));
+  EXPECT_FALSE(bench.store->run_next({}));
+  EXPECT_EQ(bench.output(sent), "id,text,label,score\n1,abc,odd,0.003\n2,refuse,,\n3,,,\n4,ab,even,0.004\n");
+  const JobText json = to_json(*bench.store->find(sent.id));
+  EXPECT_EQ(json["object"], "batch");
+  EXPECT_EQ(json["status"], "completed");
+  EXPECT_EQ(json["model"], "small") << "what the ladder chose";
+  EXPECT_EQ(json["request_counts"].dump(), R"({"total":4,"completed":2,"failed":2})");
+  EXPECT_EQ(json["completed_at"], 1000);
+  EXPECT_EQ(json["cancelled_at"], nullptr);
+  EXPECT_EQ(json["progress"], 1.0);
+  bench.open();
+  EXPECT_EQ(to_json(*bench.store->find(sent.id)), json) << "it is all on disk";
+  EXPECT_FALSE(bench.store->run_next({}));
+  EXPECT_TRUE(bench.store->cancel(sent.id)) << "what has ended is removed";
+  EXPECT_FALSE(bench.store->find(sent.id));
+  EXPECT_FALSE(std::filesystem::exists(bench.dir / ("state/jobs/" + sent.id)));
+}
+
+TEST(JobsStore, FormatsAndAllScores) {
+  JobBench bench;
+  const Job lines = bench.put("{\"text\":\"abc\"}\n", {.format = "jsonl", .all_scores = true});
+  const Job plain = bench.put("abc\nab\n", {.format = "txt", .output_format = "jsonl"});
+  while (bench.store->run_next({})) {
+  }
+  EXPECT_EQ(bench.output(lines),
+            "{\"text\":\"abc\",\"label\":\"odd\",\"score\":0.003,\"scores\":{\"even\":0.003,\"odd\":0.997}}\n");
+  EXPECT_HAS(bench.output(plain), R"("label":"even","score":0.003)");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { bench.store->begin({.format = "xml"}); }), "xml");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { bench.store->begin({.format = "auto"}); }), "use txt");
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { bench.store->begin({.output_format = "xml"}); }), "xml");
+  io::AtomicFile packed(bench.dir / "rows.gz");
+  auto sink = io::make_sink(packed, io::Compression::gzip);
+  sink->write("abc\nab\n");
+  sink->end_member();
+  packed.commit();
+  const Job gzip = bench.put(get_file(bench.dir / "rows.gz"), {.format = "txt"});
+  bench.store->run_next({});
+  EXPECT_EQ(bench.store->find(gzip.id)->total_rows, 2) << "compressed as it came";
+}
+
+TEST(JobsStore, WhatIsWrongIsSaid) {
+  JobBench bench;
+  const Job no_model = bench.put("text\na\n", {.model = "none"});
+  const Job no_column = bench.put("a,b\n1,2\n", {.text_column = "c"});
+  const Job good = bench.put("text\na\n");
+  while (bench.store->run_next({})) {
+  }
+  EXPECT_EQ(bench.store->find(no_model.id)->status, JobStatus::failed);
+  EXPECT_HAS(to_json(*bench.store->find(no_model.id))["errors"]["data"][0]["message"].get<std::string>(),
+             "none: no such directory");
+  EXPECT_EQ(bench.store->find(no_column.id)->status, JobStatus::failed);
+  EXPECT_EQ(bench.store->find(good.id)->status, JobStatus::completed);
+  EXPECT_EQ(bench.store->list().front().id, good.id) << "newest first";
+
+  put_file(bench.dir / "state/jobs/batch_odd/job.json", "{\"version\":9}");
+  put_file(bench.dir / "state/jobs/batch_upload/input.csv.part", "half");
+  bench.open();
+  EXPECT_HAS(bench.store->find("batch_odd")->error, "version 9");
+  EXPECT_FALSE(bench.store->find("batch_upload")) << "an upload that never ended is gone";
+  EXPECT_FALSE(bench.store->run_next({}));
+}
+
+TEST(JobsStore, AnUploadThatBreaksOffLeavesNothing) {
+  JobBench bench;
+  bench.store->begin({})->write("text\na\n");
+  EXPECT_TRUE(bench.store->list().empty());
+  EXPECT_TRUE(std::filesystem::is_empty(bench.dir / "state/jobs"));
+}
+
+TEST(JobsStore, CancelsWhatWaitsAndWhatRuns) {
+  JobBench bench;
+  const Job running = bench.put(many_rows(100)), waiting = bench.put(many_rows(100));
+  int blocks = 0;
+  bench.scorer->on_score = [&] {
+    if (++blocks == 3) {
+      EXPECT_EQ(bench.store->cancel(waiting.id)->status, JobStatus::cancelled);
+      EXPECT_EQ(bench.store->cancel(running.id)->status, JobStatus::cancelling);
+    }
+  };
+  while (bench.store->run_next({})) {
+  }
+  EXPECT_EQ(blocks, 3);
+  EXPECT_EQ(bench.store->find(running.id)->status, JobStatus::cancelled);
+  EXPECT_EQ(bench.store->find(running.id)->completed_rows + bench.store->find(running.id)->failed_rows, 20);
+  EXPECT_TRUE(bench.store->output(running.id)) << "rows so far";
+  EXPECT_FALSE(bench.store->cancel("batch_none"));
+}
+
+TEST(JobsStore, AStoppedServerGoesOnWithTheSameBytes) {
+  JobBench whole, stopped;
+  const Job expected = whole.put(many_rows(1000));
+  whole.store->run_next({});
+  const Job job = stopped.put(many_rows(1000), {.model = "ladder"});
+  int runs = 0;
+  for (bool done = false; !done && runs < 100; ++runs) {
+    std::stop_source stop;
+    int blocks = 0;
+    stopped.scorer->on_score = [&] {
+      if (++blocks == 4) stop.request_stop();
+    };
+    stopped.store->run_next(stop.get_token());
+    done = stopped.store->find(job.id)->status == JobStatus::completed;
+    EXPECT_EQ(stopped.store->find(job.id)->status, done ? JobStatus::completed : JobStatus::in_progress);
+    stopped.open();
+  }
+  EXPECT_GT(runs, 20);
+  EXPECT_EQ(stopped.output(job), whole.output(expected));
+  EXPECT_EQ(stopped.store->find(job.id)->completed_rows, whole.store->find(expected.id)->completed_rows);
+}
+
+TEST(JobsStore, KilledAtAnyMomentItGoesOnWithTheSameBytes) {
+  JobBench whole;
+  const Job expected = whole.put(many_rows(3000));
+  whole.store->run_next({});
+  const TempDir dir;
+  std::string id;
+  {
+    const StateDir state(dir / "state");
+    const auto store = JobBench::make_store(state, std::make_shared<BlockScorer>());
+    const auto upload = store->begin({});
+    upload->write(many_rows(3000));
+    id = upload->finish().id;
+  }
+  std::mt19937 random(5);
+  int kills = 0;
+  for (int status = 1; status != 0 && kills < 500;) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      try {
+        const StateDir state(dir / "state");
+        auto scorer = std::make_shared<BlockScorer>();
+        scorer->on_score = [] { ::usleep(200); };
+        JobBench::make_store(state, scorer)->run_next({});
+      } catch (const std::exception&) {
+        ::_exit(1);
+      }
+      ::_exit(0);
+    }
+    ::usleep(random() % 20'000);
+    ::kill(child, SIGKILL);
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    kills += status != 0 ? 1 : 0;
+    ASSERT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) != 0);
+  }
+  const StateDir state(dir / "state");
+  const auto store = JobBench::make_store(state, std::make_shared<BlockScorer>());
+  store->run_next({});
+  EXPECT_EQ(store->find(id)->status, JobStatus::completed);
+  EXPECT_EQ(get_file(store->output(id).value()), whole.output(expected));
+  EXPECT_GT(kills, 5);
+}
+
+TEST(JobsStore, AWorkerWaitsForWork) {
+  JobBench bench;
+  std::jthread worker([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      bench.store->wait_for_work(stop);
+      bench.store->run_next(stop);
+    }
+  });
+  std::vector<Job> sent;
+  for (int i = 0; i < 5; ++i) sent.push_back(bench.put(many_rows(50)));
+  for (const Job& job : sent)
+    while (!bench.store->find(job.id)->ended()) std::this_thread::yield();
+  for (const Job& job : sent) EXPECT_EQ(bench.store->find(job.id)->status, JobStatus::completed);
+}
+
+TEST(JobsStore, ScoresWithRules) {
+  JobBench bench;
+  const std::shared_ptr<Scorer> vader = Scorer::open({.model = "vader"});
+  bench.store = JobBench::make_store(*bench.state, vader);
+  const Job job = bench.put("text\nwhat a great day\nawful\n", {.all_scores = true});
+  bench.store->run_next({});
+  EXPECT_HAS(bench.output(job), "what a great day,positive,");
+  EXPECT_HAS(bench.output(job), "text,label,score,neg,neu,pos,compound");
+}
+
+}  // namespace
+}  // namespace brim::serve
