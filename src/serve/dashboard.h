@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dashboard: one page without outside requests, and the figures it shows. The page asks /history once and /snapshot
+// every second. What is not known is null there, never zero.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "serve/ladder.h"
+
+namespace brim::serve {
+
+std::string_view dashboard_html();
+// Content-Security-Policy of the page: its own script and style by their hashes, and requests to its own server.
+const std::string& dashboard_policy();
+
+struct LatencyBucket {
+  double le_ms = 0;
+  std::map<std::string, uint64_t> stages;  // requests by the stage that took most of them
+};
+
+struct DashboardModel {
+  std::string id, state, precision;
+  std::optional<int64_t> bytes, token_budget;
+  std::optional<double> texts_s, p99_ms, keep_alive_s;  // keep_alive_s: negative is for ever
+};
+
+struct RungSpan {
+  int64_t from_unix = 0, to_unix = 0;
+  std::string rung;
+};
+// What a ladder's schedule names from midnight to midnight of its zone's day; empty: it has none.
+std::vector<RungSpan> schedule_of_day(const Ladder& ladder, int64_t unix_seconds);
+
+struct DashboardLadder {
+  LadderView view;
+  std::vector<RungSpan> today;
+  std::optional<double> spill_share;
+};
+
+struct DashboardSnapshot {
+  int64_t t_unix_ms = 0;
+  std::string state = "ok", version, model, reason;
+  double uptime_s = 0;
+  std::optional<double> texts_s, tokens_s, requests_s;
+  std::optional<double> p50_ms, p95_ms, p99_ms;
+  std::vector<LatencyBucket> buckets;
+  struct Queue {
+    std::optional<double> wait_ms, limit_ms;
+    int64_t interactive_tokens = 0, bulk_tokens = 0, rejected = 0, cancelled = 0, late = 0;
+  } queue;
+  struct Device {
+    std::string name;
+    std::optional<double> busy, mfu;
+    std::optional<int64_t> planned, held, limit;
+    std::vector<std::pair<std::string, int64_t>> tags;
+    nlohmann::ordered_json gpu;  // as /health has it, or null
+  } device;
+  struct Batches {
+    std::optional<double> fill, graph_share, tokens_p50, batches_s;
+    std::vector<std::pair<std::string, double>> idle;  // shares of time, by cause
+  } batches;
+  std::vector<DashboardModel> models;
+  std::vector<DashboardLadder> ladders;
+  std::vector<nlohmann::ordered_json> queues, jobs;  // as their own routes describe them
+  struct Switch {
+    int64_t t_unix_ms = 0;
+    std::string text;
+  };
+  std::vector<Switch> switches;  // newest first
+  std::vector<std::string> warnings;
+};
+nlohmann::ordered_json to_json(const DashboardSnapshot& snapshot);
+
+// The last quarter of an hour, a moment every few seconds, so that a fresh page has curves. Thread-safe.
+class DashboardHistory {
+ public:
+  void add(const DashboardSnapshot& snapshot);
+  std::string json(int64_t minutes) const;  // a list, oldest first
+
+ private:
+  mutable std::mutex mutex_;
+  std::deque<std::pair<int64_t, std::string>> moments_;
+};
+
+}  // namespace brim::serve

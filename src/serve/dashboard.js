@@ -1,0 +1,288 @@
+"use strict";
+// Reads /history once and /snapshot every second, and draws. Everything a server or a client named is set as text.
+(function () {
+  const STAGES = ["parse", "tokenize", "queue", "infer", "write"];
+  const KEEP = 900; // seconds of history
+  const history = [];
+  let last = null, failures = 0;
+
+  const byId = (id) => document.getElementById(id);
+  function make(tag, options, ...children) {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(options || {})) {
+      if (name === "text") node.textContent = value;
+      else if (name === "width") node.style.width = value;
+      else node.setAttribute(name, value);
+    }
+    node.append(...children);
+    return node;
+  }
+  function draw(tag, attributes, text) {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    if (text !== undefined) node.textContent = text;
+    return node;
+  }
+  const fill = (id, ...nodes) => byId(id).replaceChildren(...nodes);
+  const known = (value) => value !== null && value !== undefined;
+  function number(value, digits) {
+    if (!known(value)) return "–";
+    if (digits === undefined) digits = Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0;
+    return value.toLocaleString("en", { maximumFractionDigits: digits });
+  }
+  const percent = (share) => (known(share) ? number(share * 100, 1) + " %" : "–");
+  function bytes(value) {
+    if (!known(value)) return "–";
+    const units = ["B", "KiB", "MiB", "GiB"];
+    let unit = 0;
+    while (value >= 1024 && unit < 3) { value /= 1024; unit++; }
+    return number(value, unit > 1 ? 1 : 0) + " " + units[unit];
+  }
+  function duration(seconds) {
+    if (!known(seconds)) return "–";
+    if (seconds < 60) return number(seconds, 0) + " s";
+    if (seconds < 3600) return number(seconds / 60, 0) + " min";
+    if (seconds < 86400) return number(seconds / 3600, 1) + " h";
+    return number(seconds / 86400, 1) + " d";
+  }
+  const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  const figure = (value, what) => make("div", { class: "figure" }, make("b", { text: value }), make("span", { text: what }));
+  const figures = (...all) => make("div", { class: "figures" }, ...all);
+  const room = (id) => Math.max(240, byId(id).clientWidth); // plots are drawn one to one, so that letters keep their size
+  const none = (text) => make("div", { class: "none", text });
+
+  function table(head, rows, empty) {
+    if (rows.length === 0) return none(empty);
+    const cell = (tag, value, numeric) => {
+      const node = make(tag, numeric ? { class: "n" } : {});
+      if (value instanceof Node) node.append(value);
+      else node.textContent = value;
+      return node;
+    };
+    const numeric = head.map((name) => name.startsWith("#"));
+    return make("div", { class: "scroll" }, make("table", {},
+      make("thead", {}, make("tr", {}, ...head.map((name, i) => cell("th", name.replace("#", ""), numeric[i])))),
+      make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((value, i) => cell("td", value, numeric[i])))))));
+  }
+  function bar(name, said, parts) {
+    return make("div", { class: "bar" },
+      make("div", { class: "said" }, make("b", { text: name }), make("span", { text: said })),
+      make("div", { class: "track" }, ...parts.map(([share, color]) =>
+        make("i", { class: color, width: Math.max(0, Math.min(1, share || 0)) * 100 + "%" }))));
+  }
+  function legend(names) {
+    return make("div", {}, ...names.map((name, i) => make("span", { class: "key" }, make("i", { class: "c" + i }), name)));
+  }
+
+  // Lines over the last 15 minutes. Each series is [seconds ago, value]; what is not known is a gap.
+  function lines(id, series, unit) {
+    const W = room(id), H = 150, left = 44, bottom = 18, top = 8;
+    const svg = draw("svg", { viewBox: `0 0 ${W} ${H}`, class: "lines", role: "img", "aria-label": unit });
+    let most = 0, span = 60;
+    for (const points of series) for (const [ago, value] of points) {
+      if (known(value)) most = Math.max(most, value);
+      span = Math.max(span, ago);
+    }
+    most = most > 0 ? most * 1.1 : 1;
+    const x = (ago) => left + (W - left - 4) * (1 - ago / span);
+    const y = (value) => top + (H - top - bottom) * (1 - value / most);
+    for (const share of [0, 0.5, 1]) {
+      const at = y(most * share / 1.1);
+      svg.append(draw("line", { x1: left, x2: W - 4, y1: at, y2: at, class: "grid" }),
+        draw("text", { x: left - 5, y: at + 3, "text-anchor": "end" }, number(most * share / 1.1)));
+    }
+    svg.append(draw("text", { x: left, y: H - 4 }, "−" + duration(span)), draw("text", { x: W - 4, y: H - 4, "text-anchor": "end" }, unit));
+    series.forEach((points, i) => {
+      let path = "", pen = false;
+      for (const [ago, value] of points) {
+        if (!known(value)) { pen = false; continue; }
+        path += (pen ? "L" : "M") + x(ago).toFixed(1) + " " + y(value).toFixed(1);
+        pen = true;
+      }
+      svg.append(draw("path", { d: path || "M0 0", class: "l" + i }));
+    });
+    return svg;
+  }
+  // How many requests took how long, by the stage that took most of it.
+  function histogram(id, buckets) {
+    const W = room(id), H = 150, left = 44, bottom = 18, top = 8;
+    const svg = draw("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "requests by duration" });
+    const seen = buckets.map((b) => Object.values(b.stages).reduce((a, c) => a + c, 0));
+    const first = Math.max(0, seen.findIndex((n) => n > 0) - 1);
+    const end = Math.min(buckets.length, buckets.length - [...seen].reverse().findIndex((n) => n > 0) + 1);
+    const shown = buckets.slice(first, Math.max(end, first + 8)), most = Math.max(1, ...seen);
+    const step = (W - left - 4) / shown.length;
+    svg.append(draw("line", { x1: left, x2: W - 4, y1: H - bottom, y2: H - bottom, class: "grid" }),
+      draw("text", { x: left - 5, y: top + 8, "text-anchor": "end" }, number(most)));
+    shown.forEach((bucket, i) => {
+      let base = H - bottom;
+      STAGES.forEach((stage, s) => {
+        const height = (H - bottom - top) * (bucket.stages[stage] || 0) / most;
+        base -= height;
+        svg.append(draw("rect", { x: left + i * step + 1, y: base, width: Math.max(1, step - 2), height, class: "f" + s }));
+      });
+      if (i % Math.ceil(shown.length / 8) === 0)
+        svg.append(draw("text", { x: left + i * step, y: H - 4 }, "≤ " + number(bucket.le_ms, bucket.le_ms < 10 ? 1 : 0)));
+    });
+    svg.append(draw("text", { x: W - 4, y: top + 8, "text-anchor": "end" }, "ms, last 15 min"));
+    return svg;
+  }
+  // Today's schedule as a band, with the present.
+  function band(id, ladder, now) {
+    const W = room(id), H = 46, svg = draw("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "today's schedule" });
+    const from = ladder.today[0].from_unix, to = ladder.today[ladder.today.length - 1].to_unix;
+    const x = (t) => W * (t - from) / (to - from);
+    const names = ladder.rungs.map((rung) => rung.model);
+    for (const span of ladder.today) {
+      const width = Math.max(1, x(span.to_unix) - x(span.from_unix) - 1);
+      svg.append(draw("rect", { x: x(span.from_unix), y: 2, width, height: 22, rx: 3, class: "f" + Math.max(0, names.indexOf(span.rung)) % 5 }));
+      if (width > 32) svg.append(draw("text", { x: x(span.from_unix) + 1, y: 36 }, clock(span.from_unix * 1000)));
+      if (width > 8 * span.rung.length) {
+        const name = draw("text", { x: x(span.from_unix) + 5, y: 17 }, span.rung);
+        name.style.fill = "var(--panel)";
+        svg.append(name);
+      }
+    }
+    const at = x(now / 1000);
+    svg.append(draw("line", { x1: at, x2: at, y1: 0, y2: 26, class: "now" }), draw("text", { x: Math.min(at + 3, W - 24), y: 44 }, "now"));
+    return svg;
+  }
+
+  function series(path) {
+    const end = history.length > 0 ? history[history.length - 1].t_unix_ms : 0;
+    return history.map((moment) => {
+      let value = moment;
+      for (const part of path.split(".")) value = known(value) ? value[part] : null;
+      return [(end - moment.t_unix_ms) / 1000, value];
+    });
+  }
+
+  function showHead(s) {
+    const kind = s.state === "ok" || s.state === "ready" ? "ok" : s.state === "degraded" || s.state === "loading" || s.state === "draining" ? "warn" : "bad";
+    const pills = [make("span", { class: "pill " + kind, text: s.state }), make("span", { class: "pill", text: s.model + " · " + s.reason }),
+      make("span", { class: "pill", text: "up " + duration(s.uptime_s) })];
+    if (s.warnings.length > 0) pills.push(make("span", { class: "pill warn", text: s.warnings.length + (s.warnings.length > 1 ? " warnings" : " warning") }));
+    fill("head", ...pills);
+    document.title = "brim · " + s.model + " · " + s.state;
+  }
+  function showLive(s) {
+    fill("live", figures(figure(number(s.rates.texts_s), "texts/s"), figure(number(s.rates.tokens_s), "tokens/s"), figure(number(s.rates.requests_s), "requests/s")),
+      lines("live", [series("rates.texts_s"), series("rates.requests_s")], "per second"), legend(["texts/s", "requests/s"]));
+  }
+  function showDevice(s) {
+    const d = s.device, m = d.memory, gpu = d.gpu || {}, limit = m.limit || m.held || 1, parts = [];
+    Object.values(m.tags || {}).forEach((size, i) => parts.push([size / limit, "c" + i % 5]));
+    fill("device",
+      bar("Memory", `${bytes(m.held)} held, ${bytes(m.planned)} planned, ${bytes(m.limit)} limit`, parts.length > 0 ? parts : [[m.held / limit, "c0"]]),
+      legend(Object.keys(m.tags || {}).slice(0, 5)),
+      bar("Device busy", percent(d.busy), [[d.busy, "c1"]]), bar("MFU", percent(d.mfu), [[d.mfu, "c3"]]),
+      figures(figure(known(gpu.temperature_c) ? number(gpu.temperature_c, 0) + " °C" : "–", "temperature"), figure(known(gpu.power_w) ? number(gpu.power_w, 0) + " W" : "–", "power"),
+        figure(known(gpu.sm_clock_mhz) ? number(gpu.sm_clock_mhz, 0) + " MHz" : "–", "clock")), none(d.name || ""));
+  }
+  function showLatency(s) {
+    const l = s.latency_ms;
+    fill("latency", figures(figure(number(l.p50), "p50 ms"), figure(number(l.p95), "p95 ms"), figure(number(l.p99), "p99 ms")),
+      lines("latency", [series("latency_ms.p50"), series("latency_ms.p95"), series("latency_ms.p99")], "ms"), legend(["p50", "p95", "p99"]));
+    fill("stages", histogram("stages", l.buckets), legend(STAGES));
+  }
+  function showQueue(s) {
+    const q = s.queue, share = known(q.limit_ms) && q.limit_ms > 0 ? q.wait_ms / q.limit_ms : 0;
+    fill("waiting", bar("Wait", `${number(q.wait_ms)} of ${number(q.limit_ms)} ms`, [[share, share > 0.8 ? "c2" : "c0"]]),
+      figures(figure(number(q.tokens.interactive), "interactive tokens"), figure(number(q.tokens.bulk), "bulk tokens")),
+      figures(figure(number(q.rejected), "rejected"), figure(number(q.cancelled), "cancelled"), figure(number(q.late), "too late")), lines("waiting", [series("queue.wait_ms")], "ms of wait"));
+  }
+  function showModels(s) {
+    fill("models", table(["model", "state", "precision", "#bytes", "#tokens per batch", "#texts/s", "#p99 ms", "#kept for"], s.models.map((m) =>
+      [m.id, m.state, m.precision || "–", bytes(m.bytes), number(m.token_budget, 0), number(m.texts_s), number(m.p99_ms),
+        m.keep_alive_s < 0 ? "ever" : duration(m.keep_alive_s)]), "no models"));
+  }
+  function showLadders(s) {
+    if (s.ladders.length === 0) return fill("ladders", none("no ladder: one model answers"));
+    fill("ladders", ...s.ladders.map((ladder) => {
+      const box = make("div", {}, make("div", { class: "rungs" }, make("b", { text: ladder.name }), ...ladder.rungs.map((rung) =>
+        make("span", { class: "pill" + (rung.model === ladder.active ? " lit" : rung.available ? "" : " bad"), text: rung.model + (rung.spilling ? " ↓" : "") }))));
+      if (ladder.today.length > 0) box.append(band("ladders", ladder, s.t_unix_ms));
+      const next = known(ladder.next_change_unix) ? ` · ${ladder.next} from ${clock(ladder.next_change_unix * 1000)}` : "";
+      box.append(none(`${ladder.active || "nobody"} by ${ladder.reason}${ladder.market ? " · market " + ladder.market : ""}${next} · spilled ${percent(ladder.spill_share)}`),
+        table(["rung", "gate", "why"], ladder.rungs.map((rung) => [rung.model, rung.gate, rung.fault || rung.why]), ""));
+      return box;
+    }));
+  }
+  function showBatches(s) {
+    const b = s.batches, idle = Object.entries(b.idle || {});
+    fill("batches", bar("Filled", percent(b.fill), [[b.fill, "c0"]]), bar("By graph", percent(b.graph_share), [[b.graph_share, "c1"]]),
+      bar("Idle", idle.map(([cause, share]) => `${cause.replaceAll("_", " ")} ${percent(share)}`).join(", ") || "–", idle.map(([, share], i) => [share, "c" + i % 5])),
+      figures(figure(number(b.tokens_p50, 0), "median tokens per batch"), figure(number(b.batches_s), "batches/s")));
+  }
+  function showWork(s) {
+    fill("queues", table(["queue", "model", "#waiting", "#oldest", "#flushes to fetch", "state"], s.queues.map((q) =>
+      [q.queue, q.model, number(q.queued, 0), known(q.oldest_ms) ? duration(q.oldest_ms / 1000) : "–", number(q.unseen_flushes, 0), q.read_only ? "read-only" : "open"]), "no queues"));
+    fill("jobs", table(["job", "status", "progress", "#rows", "#failed"], s.jobs.map((j) => {
+      const track = make("div", { class: "bar" }, make("div", { class: "track" }, make("i", { class: "c0", width: (j.progress || 0) * 100 + "%" })));
+      return [j.id, j.status, track, number(j.request_counts.completed, 0), number(j.request_counts.failed, 0)];
+    }), "no jobs"));
+  }
+  function showEvents(s) {
+    const items = s.warnings.map((text) => make("li", { class: "warn", text }));
+    for (const event of s.switches) items.push(make("li", { text: `${clock(event.t_unix_ms)} ${event.text}` }));
+    fill("events", items.length > 0 ? make("ul", {}, ...items.slice(0, 20)) : none("nothing to report"));
+  }
+
+  function show(s) {
+    last = s;
+    history.push(s);
+    while (history.length > 0 && s.t_unix_ms - history[0].t_unix_ms > KEEP * 1000) history.shift();
+    for (const part of [showHead, showLive, showDevice, showLatency, showQueue, showModels, showLadders, showBatches, showWork, showEvents]) part(s);
+    document.documentElement.dataset.shown = String(history.length);
+  }
+  function lost(why) {
+    fill("head", make("span", { class: "pill bad", text: "no answer from the server: " + why }));
+  }
+
+  function headers() {
+    const key = byId("key").value;
+    return key ? { Authorization: "Bearer " + key } : {};
+  }
+  async function read(path) {
+    const response = await fetch(path, { headers: headers(), cache: "no-store" });
+    if (!response.ok) throw new Error(response.status + " " + response.statusText);
+    return response.json();
+  }
+  async function follow() {
+    try {
+      for (const moment of await read("/history?minutes=15")) history.push(moment);
+    } catch (error) { /* a fresh page without history */ }
+    for (;;) {
+      try {
+        show(await read("/snapshot"));
+        failures = 0;
+      } catch (error) {
+        if (++failures > 1) lost(error.message);
+      }
+      await new Promise((done) => setTimeout(done, 1000));
+    }
+  }
+  async function tryText() {
+    const text = byId("text").value, started = performance.now();
+    const body = JSON.stringify({ input: text });
+    try {
+      const response = await fetch("/classify", { method: "POST", headers: { "Content-Type": "application/json", ...headers() }, body });
+      const answer = await response.text();
+      byId("answer").textContent = `${answer}\n${number(performance.now() - started)} ms here; ${response.headers.get("Server-Timing") || ""}\n` +
+        `${response.headers.get("X-Brim-Model") || ""} ${response.headers.get("X-Brim-Reason") || ""}\n` +
+        `curl -s ${location.origin}/classify -H 'Content-Type: application/json' -d '${body.replaceAll("'", "'\\''")}'`;
+    } catch (error) { byId("answer").textContent = error.message; }
+  }
+
+  byId("theme").addEventListener("click", () => {
+    const dark = getComputedStyle(document.documentElement).getPropertyValue("--ground").trim() === "#0f131a";
+    document.documentElement.dataset.theme = dark ? "light" : "dark";
+  });
+  byId("form").addEventListener("submit", (event) => { event.preventDefault(); tryText(); });
+  const recorded = byId("recorded");
+  if (recorded) {
+    for (const moment of JSON.parse(recorded.textContent)) show(moment);
+  } else {
+    follow();
+  }
+})();
