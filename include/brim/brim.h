@@ -25,6 +25,13 @@ namespace brim {
 
 BRIM_API const char* version();  // "0.1.0"
 
+// The directory of what ScorerOptions::model names; empty for rules. Throws usage where there is none.
+BRIM_API std::string find_model(const std::string& model);
+
+// What the library has to say (why a card is not used, what a model's files contradict) goes to `sink`, line by line,
+// from any thread and under no lock; without one it is dropped.
+BRIM_API void set_log(std::function<void(bool is_warning, std::string_view line)> sink);
+
 // What happens to a text longer than the model takes.
 enum class LongText : uint8_t { truncate, window_mean, window_max, error };
 

@@ -8,6 +8,9 @@ from .errors import Error
 
 __version__: str
 
+def find_model(model: str) -> str: ...
+def take_log() -> list[tuple[bool, str]]: ...
+
 class Texts:
     @staticmethod
     def from_sequence(texts: list[Any] | tuple[Any, ...]) -> Texts: ...

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from types import TracebackType
@@ -13,6 +14,8 @@ from ._progress import bar
 from ._texts import bad_text, texts_of
 from .errors import BadData, Cancelled, Error, UsageError
 from .plans import Plan
+
+_log = logging.getLogger("brim")
 
 OnError = Literal["raise", "null"]
 Self = TypeVar("Self", bound="Model")
@@ -35,6 +38,7 @@ class Model:
             model=os.fspath(model), device=_device(device), precision=precision, memory_limit=memory_limit,
             threads=_threads(threads), max_length=max_length or 0, long_text=long_text.replace("_", "-"),
             pooling=pooling)
+        pass_log_on()
         if self._scorer.kind not in self._kinds:
             kind = self._scorer.kind
             self.close()
@@ -106,6 +110,7 @@ class Model:
                 predictions = scorer.score(views, update)
         else:
             predictions = scorer.score(views)
+        pass_log_on()
         failed = predictions.errors
         if failed and on_error == "raise":
             raise _placed(*failed[0])
@@ -114,6 +119,12 @@ class Model:
         errors += [(row, error) for row, error in failed if row not in known]
         errors.sort(key=lambda e: e[0])
         return predictions, errors, time.perf_counter() - began
+
+
+def pass_log_on() -> None:
+    """What the library had to say, to the logger "brim"."""
+    for is_warning, line in _brim.take_log():
+        _log.log(logging.WARNING if is_warning else logging.INFO, "%s", line)
 
 
 def _placed(row: int, error: Error) -> Error:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from . import _brim
 from ._model import Model
 from ._texts import texts_of
 from .classifier import note_once
@@ -28,7 +29,7 @@ class Encoder(Model):
     def __init__(self, model: str | os.PathLike[str] = "", *, pooling: str | None = None, max_length: int | None = None,
                  prompts: dict[str, str] | None = None, default_prompt_name: str | None = None,
                  **options: Any) -> None:
-        told = _SentenceFiles(pathlib.Path(model))
+        told = _SentenceFiles(_brim.find_model(os.fspath(model)))
         super().__init__(model, pooling=pooling or told.pooling or "mean", max_length=max_length or told.max_length,
                          **options)
         self._options.update(pooling=pooling, max_length=max_length, prompts=prompts,
@@ -90,13 +91,14 @@ def _iterated(texts: Any, column: str | None) -> Any:
 class _SentenceFiles:
     """What a sentence-transformers directory says beside its model; nothing where it is none."""
 
-    def __init__(self, directory: pathlib.Path) -> None:
+    def __init__(self, name: str) -> None:
         self.pooling: str | None = None
         self.max_length: int | None = None
         self.normalize = False
         self.prompts: dict[str, str] = {}
         self.default_prompt_name: str | None = None
-        modules = _json(directory / "modules.json")
+        directory = pathlib.Path(name)
+        modules = _json(directory / "modules.json") if name else None
         if not isinstance(modules, list):
             return
         for module in modules:

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -13,7 +14,9 @@
 #include <chrono>
 #include <future>
 #include <limits>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include "brim/brim.h"
 #include "texts.h"
@@ -84,6 +87,30 @@ void translate(const std::exception_ptr& thrown, void*) {
     const nb::object exception = exception_of(error);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   }
+}
+
+// The library's lines, until a call that holds the interpreter's lock takes them: a sink that waited for it could wait
+// for a thread that waits for the sink's.
+class LogLines {
+ public:
+  void add(bool is_warning, std::string_view line) {
+    const std::lock_guard lock(mutex_);
+    if (lines_.size() < kMost) lines_.emplace_back(is_warning, line);
+  }
+  std::vector<std::pair<bool, std::string>> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(lines_, {});
+  }
+
+ private:
+  static constexpr size_t kMost = 1000;
+  std::mutex mutex_;
+  std::vector<std::pair<bool, std::string>> lines_;
+};
+
+LogLines& log_lines() {
+  static auto* lines = new LogLines;  // threads may log while the process ends
+  return *lines;
 }
 
 LongText long_text_of(const std::string& name) {
@@ -223,6 +250,9 @@ NB_MODULE(_brim, m) {
   nb::set_leak_warnings(false);  // a model that lives until the interpreter ends is no leak
   nb::register_exception_translator(translate);
   m.attr("__version__") = version();
+  m.def("find_model", &find_model, "model"_a);
+  m.def("take_log", [] { return log_lines().take(); });
+  set_log([](bool is_warning, std::string_view line) { log_lines().add(is_warning, line); });
 
   nb::class_<Texts>(m, "Texts")
       .def_static("from_sequence", &Texts::from_sequence, "texts"_a)

@@ -88,6 +88,23 @@ class ScorerTest : public ::testing::Test {
   const TempDir temp_;
 };
 
+TEST_F(ScorerTest, ModelsAreFoundAndTheLogIsHeard) {
+  const ScorerOptions o = options();
+  EXPECT_EQ(find_model(o.model), o.model);
+  EXPECT_EQ(find_model("VADER"), "");
+  EXPECT_THROW(find_model("no-such-model"), Error);
+  std::vector<std::pair<bool, std::string>> lines;
+  set_log([&](bool is_warning, std::string_view line) { lines.emplace_back(is_warning, line); });
+  ScorerOptions longer = o;
+  longer.max_length = 100000;
+  (void)Scorer::open(longer);
+  set_log({});
+  (void)Scorer::open(longer);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_TRUE(lines[0].first);
+  EXPECT_NE(lines[0].second.find("max_length=100000"), std::string::npos);
+}
+
 TEST_F(ScorerTest, SubmittedAndScoredTextsAgree) {
   const auto scorer = Scorer::open(options());
   EXPECT_EQ(scorer->kind(), ModelKind::classifier);

@@ -153,6 +153,11 @@ def test_a_model_that_is_not_there(tmp_path):
         brim.Classifier(memory_limit="1MiB")
 
 
+def test_the_library_speaks_through_logging(caplog):
+    with brim.Classifier(max_length=100_000):
+        assert "max_length=100000" in caplog.text and caplog.records[0].name == "brim"
+
+
 def test_errors_are_python_errors_and_pickle():
     assert issubclass(brim.UsageError, ValueError) and issubclass(brim.DoesNotFit, MemoryError)
     for kind in (brim.BadData, brim.CannotWrite, brim.TimedOut, brim.DoesNotFit):

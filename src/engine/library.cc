@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public functions beside Scorer.
+#include "base/log.h"
+#include "brim/brim.h"
+#include "hub/model_dir.h"
+
+namespace brim {
+
+std::string find_model(const std::string& model) {
+  const std::string name = model.empty() ? hub::default_model() : model;
+  return hub::names_vader(name) ? "" : hub::resolve_model(name, hub::model_places(hub::model_roots())).string();
+}
+
+void set_log(std::function<void(bool, std::string_view)> sink) {
+  (void)set_log_sink([sink = std::move(sink)](LogLevel level, std::string_view line) {
+    if (sink && level != LogLevel::debug) sink(level == LogLevel::warning, line);
+  });
+}
+
+}  // namespace brim
