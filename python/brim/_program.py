@@ -6,10 +6,7 @@ from __future__ import annotations
 import pathlib
 import subprocess
 
-from .errors import Error, from_library
-
-_CODES = {2: "usage", 3: "bad_data", 4: "bad_model", 5: "does_not_fit", 6: "device_lost", 7: "cannot_write",
-          8: "diverged", 130: "interrupted"}
+from .errors import Error, from_exit_code
 
 
 def path() -> str:
@@ -23,4 +20,4 @@ def run(arguments: list[str]) -> tuple[str, Error | None]:
     if done.returncode == 0:
         return done.stdout, None
     said = done.stderr.strip().removeprefix("brim: ").removeprefix("error: ") or f"exit code {done.returncode}"
-    return done.stdout, from_library(_CODES.get(done.returncode, "internal"), said, "")
+    return done.stdout, from_exit_code(done.returncode, said)

@@ -40,18 +40,23 @@ def _column_names(source: Any) -> list[str] | None:
 
 
 def _column(table: Any, names: list[str], column: str | None) -> Any:
-    if column is None:
-        if len(names) == 1:
-            column = names[0]
-        elif "text" in names:
-            column = "text"
-        else:
-            raise UsageError(f"a table of {len(names)} columns was given", f"name the texts' column: {_choice(names)}")
-    if column not in names:
-        raise UsageError(f'column="{column}": there is no such column', f"choose one: {_choice(names)}")
+    column = named_column(names, column)
     if type(table).__module__.startswith("datasets."):
         return table.with_format("arrow")[:][column]  # its files stay mapped; table[column] would make a str per row
     return table[column]
+
+
+def named_column(names: list[str], column: str | None) -> str:
+    """The column of texts among a table's: the one asked for, the only one, or "text"."""
+    if column is None:
+        if len(names) == 1:
+            return names[0]
+        if "text" in names:
+            return "text"
+        raise UsageError(f"a table of {len(names)} columns was given", f"name the texts' column: {_choice(names)}")
+    if column not in names:
+        raise UsageError(f'column="{column}": there is no such column', f"choose one: {_choice(names)}")
+    return column
 
 
 def _choice(names: list[str]) -> str:

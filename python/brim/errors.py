@@ -10,6 +10,7 @@ class Error(Exception):
     """Any error of Brim. `str(e)` is the problem and, behind a semicolon, the remedy."""
 
     code = "internal"
+    exit_code = 1  # what the command line ends with
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(f"{problem}; {remedy}" if remedy else problem)
@@ -24,12 +25,14 @@ class UsageError(Error, ValueError):
     """A setting or an argument."""
 
     code = "usage"
+    exit_code = 2
 
 
 class BadData(Error, ValueError):
     """A text that cannot be read. `row` is its place among those given, where one is to blame."""
 
     code = "bad_data"
+    exit_code = 3
     row: int | None = None
 
 
@@ -37,24 +40,28 @@ class BadModel(Error):
     """A model directory, its weights, tokenizer or config."""
 
     code = "bad_model"
+    exit_code = 4
 
 
 class DoesNotFit(Error, MemoryError):
     """No plan fits the memory limit."""
 
     code = "does_not_fit"
+    exit_code = 5
 
 
 class DeviceLost(Error):
     """A kernel or the driver failed; this process can use the device no more."""
 
     code = "device_lost"
+    exit_code = 6
 
 
 class CannotWrite(Error, OSError):
     """A place that cannot be written to, or a full disk."""
 
     code = "cannot_write"
+    exit_code = 7
 
     def __init__(self, problem: str, remedy: str = "") -> None:  # OSError's own would take two strings for errno
         super().__init__(problem, remedy)
@@ -68,12 +75,14 @@ class Diverged(Error, ArithmeticError):
     """The loss is not a number."""
 
     code = "diverged"
+    exit_code = 8
 
 
 class Interrupted(Error):
     """Stopped by a signal."""
 
     code = "interrupted"
+    exit_code = 130
 
 
 class TimedOut(Error, TimeoutError):
@@ -116,3 +125,8 @@ def _in_python(text: str) -> str:
 def from_library(code: str, problem: str, remedy: str) -> Error:
     """The exception of a library error."""
     return _CLASSES.get(code, Error)(_in_python(problem), _in_python(remedy))
+
+
+def from_exit_code(exit_code: int, problem: str) -> Error:
+    """The exception of a program that ended so."""
+    return next((c for c in _CLASSES.values() if c.exit_code == exit_code), Error)(problem)

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where shards are read from and parts are published: directories and S3 buckets. A name is published once: the first
+writer wins, all others learn that they did not."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import importlib
+import io
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from .errors import BadData, CannotWrite, UsageError
+
+_FOOTER = 64 << 10  # Parquet's description of its data lies at the end and changes with it
+
+
+def is_s3(name: str) -> bool:
+    return name.startswith("s3://")
+
+
+def expand(pattern: str) -> list[str]:
+    """The files a pattern names, by name."""
+    if is_s3(pattern):
+        return _expand_s3(pattern)
+    names = sorted(os.path.abspath(name) for name in glob.glob(pattern))
+    if not names:
+        raise UsageError(f"{pattern}: no such file", "name files, or quote a pattern: 'in/*.parquet'")
+    return names
+
+
+def open_input(name: str) -> BinaryIO:
+    return io.BufferedReader(_S3File(name), 1 << 20) if is_s3(name) else open(name, "rb")
+
+
+def signature(name: str) -> str:
+    """Changes when the file does."""
+    if is_s3(name):
+        head = _S3File(name).head
+        return f"{head['ContentLength']}-{head['ETag']}"
+    try:
+        with open(name, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _FOOTER))
+            return f"{size}-{hashlib.sha256(file.read()).hexdigest()[:32]}"
+    except OSError as error:
+        raise BadData(f"{name}: {error.strerror}", "plan the job again with the files there are") from None
+
+
+class Place:
+    """A directory."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+
+    @staticmethod
+    def of(name: str) -> Place:
+        return _S3Place(name) if is_s3(name) else Place(name)
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.root, name)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return pathlib.Path(self.path(name)).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def has(self, name: str) -> bool:
+        return os.path.exists(self.path(name))
+
+    def open(self, name: str) -> BinaryIO:
+        return open_input(self.path(name))
+
+    @contextlib.contextmanager
+    def draft(self) -> Iterator[str]:
+        """A private file to write; it is gone afterwards."""
+        folder = self.path("_brim")
+        try:
+            os.makedirs(folder, exist_ok=True)
+            handle, path = tempfile.mkstemp(prefix="draft-", dir=folder)
+        except OSError as error:
+            raise CannotWrite(f"{folder}: {error.strerror}", "name a place that can be written to") from None
+        os.close(handle)
+        try:
+            yield path
+        finally:
+            with contextlib.suppress(FileNotFoundError):  # the job was finished meanwhile
+                os.unlink(path)
+
+    def remove_drafts(self) -> None:
+        """What killed workers left."""
+        for path in glob.glob(os.path.join(glob.escape(self.path("_brim")), "draft-*")):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def publish(self, draft: str, name: str) -> bool:
+        """The draft under its name; False where that name is taken."""
+        target = self.path(name)
+        try:
+            with open(draft, "rb") as file:
+                os.fsync(file.fileno())
+            os.chmod(draft, 0o644)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            os.link(draft, target)  # unlike a rename this never replaces
+            folder = os.open(os.path.dirname(target), os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+            return True
+        except OSError as error:
+            if os.path.exists(target):
+                return False
+            raise CannotWrite(f"{target}: {error.strerror}", "free space, or name another place") from None
+
+    def put(self, name: str, data: bytes) -> bool:
+        with self.draft() as draft:
+            pathlib.Path(draft).write_bytes(data)
+            return self.publish(draft, name)
+
+
+class _S3Place(Place):
+    """A prefix of a bucket. Writes are conditional (If-None-Match), which the store must know."""
+
+    def __init__(self, name: str) -> None:
+        self.root = name.rstrip("/")
+
+    def path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def read(self, name: str) -> bytes | None:
+        bucket, key = _split(self.path(name))
+        try:
+            return bytes(_s3().get_object(Bucket=bucket, Key=key)["Body"].read())
+        except _s3().exceptions.NoSuchKey:
+            return None
+
+    def has(self, name: str) -> bool:
+        bucket, key = _split(self.path(name))
+        found = _s3().list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", [])
+        return bool(found) and found[0]["Key"] == key
+
+    def remove_drafts(self) -> None:
+        pass  # they are in each worker's own temporary folder
+
+    @contextlib.contextmanager
+    def draft(self) -> Iterator[str]:
+        with tempfile.NamedTemporaryFile(prefix="brim-") as file:
+            yield file.name
+
+    def publish(self, draft: str, name: str) -> bool:
+        bucket, key = _split(self.path(name))
+        error_type = importlib.import_module("botocore.exceptions").ClientError
+        try:
+            with open(draft, "rb") as file:
+                _s3().put_object(Bucket=bucket, Key=key, Body=file, IfNoneMatch="*")
+            return True
+        except error_type as error:
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            if status in (409, 412):
+                return False
+            if status == 501:
+                raise CannotWrite(f"{self.root}: the store has no conditional writes", "use one that has") from None
+            raise CannotWrite(f"{self.path(name)}: {error}", "allow s3:PutObject there") from None
+
+
+class _S3File(io.RawIOBase):
+    """An object, read by ranges."""
+
+    def __init__(self, name: str) -> None:
+        self._bucket, self._key = _split(name)
+        try:
+            self.head = _s3().head_object(Bucket=self._bucket, Key=self._key)
+        except importlib.import_module("botocore.exceptions").ClientError as error:
+            raise BadData(f"{name}: {error}", "plan the job again with the objects there are") from None
+        self._size, self._at = int(self.head["ContentLength"]), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        count = min(len(buffer), self._size - self._at)
+        if count <= 0:
+            return 0
+        wanted = f"bytes={self._at}-{self._at + count - 1}"
+        data = _s3().get_object(Bucket=self._bucket, Key=self._key, Range=wanted)["Body"].read()
+        buffer[:len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def _split(name: str) -> tuple[str, str]:
+    bucket, _, key = name.removeprefix("s3://").partition("/")
+    return bucket, key
+
+
+def _expand_s3(pattern: str) -> list[str]:
+    bucket, key = _split(pattern)
+    if "*" not in key:
+        return [pattern]
+    before, _, after = key.partition("*")
+    pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=before)
+    names = sorted(f"s3://{bucket}/{item['Key']}" for page in pages for item in page.get("Contents", [])
+                   if item["Key"].endswith(after))
+    if not names:
+        raise UsageError(f"{pattern}: no such object", "name objects, or a pattern with one *")
+    return names
+
+
+_clients: dict[int, Any] = {}
+
+
+def _s3() -> Any:
+    """A client per process: one that a fork copied would share its connections."""
+    if os.getpid() not in _clients:
+        try:
+            _clients[os.getpid()] = importlib.import_module("boto3").client("s3")
+        except ImportError:
+            raise UsageError("boto3 is not installed", "pip install boto3") from None
+    return _clients[os.getpid()]

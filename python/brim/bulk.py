@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many Parquet files by shards, each row exactly once, on whatever runs functions: multiprocessing, Ray, Spark, Dask,
+Airflow. A shard is some row groups of one file; its part has a name of its own and is published once, so that retries,
+speculation and two drivers are harmless.
+
+    job = brim.bulk.plan("in/*.parquet", "out", text="text", keep=["id"])
+    for shard in job.missing(): brim.bulk.run_shard(shard)        # anywhere, in any order, more than once
+    brim.bulk.finish(job)                                         # checks every part, writes manifest.json and _SUCCESS
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib
+import json
+import logging
+import pathlib
+import zlib
+from typing import Any
+
+from . import _brim
+from ._places import Place, expand, is_s3, open_input, signature
+from .classifier import Classifier
+from .errors import BadData, Error, UsageError
+
+_JOB = "_brim/job.json"
+_FORMAT = 1
+_ROWS = 60_000
+_OURS = ("label", "score", "all_scores")
+_log = logging.getLogger("brim")
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """Row groups [begin, end) of one file. It is small, and all a worker needs."""
+
+    place: str
+    job: str
+    id: int
+    input: str
+    signature: str
+    begin: int
+    end: int
+    rows: int
+
+    @property
+    def part(self) -> str:
+        return f"part-{self.id:05d}.parquet"
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What is to be scored, with which model, and where the parts go."""
+
+    place: str
+    id: str
+    model: str
+    options: dict[str, Any]
+    shards: tuple[Shard, ...]
+
+    def missing(self) -> list[Shard]:
+        """Shards that have no part yet."""
+        place = Place.of(self.place)
+        return [shard for shard in self.shards if not place.has(shard.part)]
+
+    def __repr__(self) -> str:
+        rows = sum(shard.rows for shard in self.shards)
+        return f"brim.bulk.Job({self.place!r}: {len(self.shards)} shards, {rows:,} rows)"
+
+
+def plan(inputs: str | list[str], output: str, *, model: str = "", text: str = "text", keep: list[str] | None = None,
+         all_scores: bool = False, on_error: str = "null", rows_per_shard: int = _ROWS, **settings: Any) -> Job:
+    """Divides the inputs' row groups into shards and writes the job to `output`. The same again gives the same job; an
+    output that holds another one is refused. `settings` are Classifier's."""
+    if rows_per_shard < 1:
+        raise UsageError(f"rows_per_shard={rows_per_shard}", "use 1 or more")
+    if on_error not in ("null", "raise"):
+        raise UsageError(f'on_error="{on_error}" is unknown', 'use "null" or "raise"')
+    kept = list(keep or [])
+    names = [name for pattern in ([inputs] if isinstance(inputs, str) else inputs) for name in expand(pattern)]
+    files = [(name, signature(name), _row_groups(name, [text, *kept])) for name in names]
+    taken = [name for name in kept if name in _OURS]
+    if taken:
+        raise UsageError(f'keep=["{taken[0]}"]: a result is called that', "rename the column")
+    options = {"text": text, "keep": kept, "all_scores": all_scores, "on_error": on_error,
+               "rows_per_shard": rows_per_shard, "settings": settings}
+    digest = _model_hash(model)
+    described = {"format": _FORMAT, "inputs": [(name, sign) for name, sign, _ in files], "model": digest,
+                 "options": options}
+    job_id = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
+    where = output if is_s3(output) else str(pathlib.Path(output).absolute())
+    shards: list[Shard] = []
+    for name, sign, groups in files:
+        for begin, end, rows in _cut(groups, rows_per_shard):
+            shards.append(Shard(where, job_id, len(shards), name, sign, begin, end, rows))
+    data = {"format": _FORMAT, "job": job_id, "model_name": model, "model": digest, "options": options,
+            "shards": [dataclasses.asdict(shard) for shard in shards]}
+    place = Place.of(where)
+    if not place.put(_JOB, json.dumps(data, indent=1).encode()):
+        there = _read_job(place)
+        if there.id != job_id:
+            raise UsageError(f"{where} holds another job: its inputs, model or options differ",
+                             "name an empty place, or plan with what that job has")
+    return Job(where, job_id, model, options, tuple(shards))
+
+
+def load(output: str) -> Job:
+    """The job that was planned there."""
+    return _read_job(Place.of(output if is_s3(output) else str(pathlib.Path(output).absolute())))
+
+
+def run_shard(shard: Shard) -> str:
+    """Scores a shard and publishes its part, unless that is done. Returns the part's name."""
+    place = Place.of(shard.place)
+    if place.has(shard.part):
+        _described_part(place, shard)
+        return shard.part
+    job = _job_of(shard.place, shard.job)
+    if signature(shard.input) != shard.signature:
+        raise BadData(f"{shard.input} has changed since the job was planned", "plan it again into an empty place")
+    classifier = _classifier(job.model, shard.job, json.dumps(job.options["settings"], sort_keys=True))
+    with place.draft() as draft:
+        _write_part(job, shard, classifier, draft)
+        if not place.publish(draft, shard.part):
+            _described_part(place, shard)  # another worker was first; a stranger's part is an error
+    return shard.part
+
+
+def run(job: Job, tries: int = 3) -> list[tuple[Shard, Error]]:
+    """Every missing shard in this process; those that failed `tries` times are returned with their error."""
+    failed: list[tuple[Shard, Error]] = []
+    for shard in job.missing():
+        for attempt in range(1, tries + 1):
+            try:
+                run_shard(shard)
+                break
+            except Error as error:
+                _log.warning("shard %d, attempt %d of %d: %s", shard.id, attempt, tries, error)
+                if attempt == tries:
+                    failed.append((shard, error))
+    return failed
+
+
+def finish(job: Job) -> dict[str, Any]:
+    """Checks that every part is there, whole and this job's; writes manifest.json and _SUCCESS."""
+    place = Place.of(job.place)
+    missing = job.missing()
+    if missing:
+        raise BadData(f"{len(missing)} of {len(job.shards)} shards have no part: {_ranges([s.id for s in missing])}",
+                      "run them: brim.bulk.run(job)")
+    parts = []
+    for shard in job.shards:
+        told = _described_part(place, shard)
+        with place.open(shard.part) as file:
+            scores = _parquet().read_table(file, columns=["score"])["score"]
+        if _checksum(scores) != told["crc"] or len(scores) != shard.rows:
+            raise BadData(f"{place.path(shard.part)} is damaged", "remove it and run its shard again")
+        parts.append({"part": shard.part, "input": shard.input, "rows": shard.rows, "crc": told["crc"]})
+    manifest = {"format": _FORMAT, "job": job.id, "rows": sum(s.rows for s in job.shards), "parts": parts}
+    place.put("manifest.json", json.dumps(manifest, indent=1).encode())
+    place.put("_SUCCESS", b"")
+    place.remove_drafts()
+    return manifest
+
+
+def _write_part(job: Job, shard: Shard, classifier: Classifier, draft: str) -> None:
+    pa, pq = importlib.import_module("pyarrow"), _parquet()
+    text, keep = job.options["text"], job.options["keep"]
+    with open_input(shard.input) as file:
+        groups = pq.ParquetFile(file)
+        wanted = list(dict.fromkeys([text, *keep]))
+        tables = [groups.read_row_group(group, columns=wanted) for group in range(shard.begin, shard.end)]
+    table = pa.concat_tables(tables)
+    result = classifier.predict(table[text], on_error=job.options["on_error"])
+    scored = result.to_arrow(all_scores=job.options["all_scores"])
+    out = pa.table({**{name: table[name] for name in keep}, **{name: scored[name] for name in scored.column_names}})
+    if out.num_rows != shard.rows:
+        raise BadData(f"{shard.input}: {out.num_rows} rows, {shard.rows} were planned", "plan it again")
+    told = {"format": _FORMAT, "job": shard.job, "shard": shard.id, "rows": shard.rows,
+            "crc": _checksum(out["score"])}
+    out = out.replace_schema_metadata({**(out.schema.metadata or {}), b"brim": json.dumps(told).encode()})
+    with pq.ParquetWriter(draft, out.schema) as writer:
+        at = 0
+        for group in tables:  # as the input has them
+            writer.write_table(out.slice(at, group.num_rows), row_group_size=max(1, group.num_rows))
+            at += group.num_rows
+
+
+def _described_part(place: Place, shard: Shard) -> dict[str, Any]:
+    """What a part says of itself; one of another job is refused."""
+    with place.open(shard.part) as file:
+        try:
+            found = _parquet().read_schema(file).metadata or {}
+            told: Any = json.loads(found.get(b"brim", b"{}"))
+        except (ValueError, OSError):
+            told = {}
+    if told.get("job") != shard.job or told.get("shard") != shard.id:
+        raise BadData(f"{place.path(shard.part)} was left by another job", "remove it, or plan into an empty place")
+    return dict(told)
+
+
+def _checksum(column: Any) -> int:
+    crc = 0
+    for chunk in column.chunks:
+        crc = zlib.crc32(chunk.fill_null(-1.0).to_numpy().tobytes(), crc)
+    return crc
+
+
+def _row_groups(name: str, columns: list[str]) -> list[int]:
+    pq = _parquet()
+    with open_input(name) as file:
+        try:
+            opened = pq.ParquetFile(file)
+        except (ValueError, OSError) as error:
+            raise BadData(f"{name}: {error}", "Parquet files are wanted") from None
+        names = opened.schema_arrow.names
+        for column in columns:
+            if column not in names:
+                raise UsageError(f"{name}: there is no column {column!r}", f"choose among {', '.join(names)}")
+        return [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
+
+
+def _cut(groups: list[int], rows_per_shard: int) -> list[tuple[int, int, int]]:
+    """Row groups, joined until they hold enough rows."""
+    cuts, begin, rows = [], 0, 0
+    for group, count in enumerate(groups):
+        rows += count
+        if rows >= rows_per_shard or group + 1 == len(groups):
+            cuts.append((begin, group + 1, rows))
+            begin, rows = group + 1, 0
+    return [cut for cut in cuts if cut[2] > 0]
+
+
+def _read_job(place: Place) -> Job:
+    data = place.read(_JOB)
+    if data is None:
+        raise UsageError(f"{place.root} holds no job", "plan one: brim.bulk.plan(inputs, output)")
+    try:
+        told = json.loads(data)
+        if told["format"] != _FORMAT:
+            raise BadData(f"{place.path(_JOB)} is of format {told['format']}, this Brim reads {_FORMAT}",
+                          "use the version that planned it")
+        return Job(place.root, told["job"], told["model_name"], told["options"],
+                   tuple(Shard(**shard) for shard in told["shards"]))
+    except (ValueError, KeyError, TypeError):
+        raise BadData(f"{place.path(_JOB)} is no job", "plan into an empty place") from None
+
+
+@functools.lru_cache(maxsize=8)
+def _job_of(place: str, job_id: str) -> Job:
+    job = _read_job(Place.of(place))
+    if job.id != job_id:
+        raise UsageError(f"{place} holds another job than the shard's", "plan again")
+    data = json.loads(Place.of(place).read(_JOB) or b"{}")
+    if _model_hash(job.model) != data["model"]:
+        raise UsageError(f'model="{job.model}" is not the one the job was planned with', "plan it again into an empty place")
+    return job
+
+
+@functools.lru_cache(maxsize=1)
+def _classifier(model: str, job_id: str, settings: str) -> Classifier:
+    """One open model per process."""
+    return Classifier(model, **json.loads(settings))
+
+
+def _model_hash(model: str) -> str:
+    directory = _brim.find_model(model)
+    if not directory:
+        return "rules"
+    digest = hashlib.sha256()
+    for path in sorted(pathlib.Path(directory).iterdir()):
+        if path.suffix in (".json", ".txt", ".model", ".codes", ".safetensors", ".bin") and path.is_file():
+            digest.update(path.name.encode() + b"\0")
+            with open(path, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _ranges(ids: list[int]) -> str:
+    """3,17-20"""
+    out: list[str] = []
+    for begin in ids:
+        if begin - 1 not in ids:
+            end = begin
+            while end + 1 in ids:
+                end += 1
+            out.append(str(begin) if begin == end else f"{begin}-{end}")
+    return ",".join(out)
+
+
+def _parquet() -> Any:
+    try:
+        return importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise UsageError("pyarrow is not installed", "pip install pyarrow") from None

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One Parquet file in, one out: its columns, then `label`, `score` and, if asked for, `all_scores`."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import time
+from typing import Any
+
+from ._model import OnError
+from ._texts import named_column
+from .classifier import Classifier
+from .errors import BadData, CannotWrite, UsageError
+
+_ROWS = 60_000  # scored at once
+
+
+def score_file(source: str, target: str, *, column: str | None = None, all_scores: bool = False,
+               on_error: OnError = "raise", progress: bool = False, **settings: Any) -> tuple[int, float]:
+    """Rows and seconds. The target appears when it is whole; `settings` are Classifier's."""
+    try:
+        pa, pq = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise UsageError("Parquet files are read with pyarrow, which is not installed", "pip install pyarrow") from None
+    for name in (source, target):
+        if not name.lower().endswith(".parquet"):
+            raise UsageError(f"{name}: from Parquet to Parquet", "name both files so")
+    if os.path.exists(target) and os.path.exists(source) and os.path.samefile(source, target):
+        raise UsageError(f"{target}: the output would replace the input", "name another file")
+    began, done = time.perf_counter(), 0
+    draft = f"{target}.part"
+    try:
+        with pq.ParquetFile(source) as file:
+            names = file.schema_arrow.names
+            text = named_column(names, column)
+            for name in ("label", "score", *(["all_scores"] if all_scores else [])):
+                if name in names:
+                    raise UsageError(f"{source}: it has a column {name!r} already", "rename it")
+            with Classifier(**settings) as classifier, contextlib.ExitStack() as writers:
+                writer: Any = None
+                for batch in _tables(pa, file):
+                    result = classifier.predict(batch[text], on_error=on_error, progress=progress)
+                    scored = result.to_arrow(all_scores=all_scores)
+                    for name in scored.column_names:
+                        batch = batch.append_column(name, scored[name])
+                    writer = writer or writers.enter_context(pq.ParquetWriter(draft, batch.schema))
+                    writer.write_table(batch)
+                    done += batch.num_rows
+        os.replace(draft, target)
+    except FileNotFoundError:
+        raise UsageError(f"{source}: no such file", "name a file that is there") from None
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise BadData(f"{source}: {error}", "is it a Parquet file?") from None
+    except OSError as error:
+        if isinstance(error, CannotWrite):
+            raise
+        raise CannotWrite(f"{target}: {error}", "free space, or name another place") from None
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+    return done, time.perf_counter() - began
+
+
+def _tables(pa: Any, file: Any) -> Any:
+    """Some row groups at a time; a file without rows gives one empty table, so that its columns are kept."""
+    waiting: list[Any] = []
+    for group in range(file.num_row_groups):
+        waiting.append(file.read_row_group(group))
+        if sum(table.num_rows for table in waiting) >= _ROWS:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting or file.metadata.num_rows == 0:
+        yield pa.concat_tables(waiting) if waiting else file.schema_arrow.empty_table()

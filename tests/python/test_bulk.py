@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parquet files: one by the command, many by shards, every row exactly once whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import brim
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+bulk = pytest.importorskip("brim.bulk")
+
+ROWS, GROUP = 400, 50
+
+
+def texts_of(n):
+    return [None if i % 97 == 5 else f"{'great' if i % 3 else 'awful'} thing number {i}" for i in range(n)]
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    (tmp_path / "in").mkdir()
+    for name, first in (("a", 0), ("b", ROWS)):
+        ids = list(range(first, first + ROWS))
+        table = pa.table({"id": ids, "text": [texts_of(2 * ROWS)[i] for i in ids], "other": ids})
+        pq.write_table(table, tmp_path / "in" / f"{name}.parquet", row_group_size=GROUP)
+    return str(tmp_path / "in" / "*.parquet")
+
+
+def planned(inputs, tmp_path, **settings):
+    return bulk.plan(inputs, str(tmp_path / "out"), **{"model": "vader", "keep": ["id"], "rows_per_shard": 100, **settings})
+
+
+def all_rows(job):
+    return pa.concat_tables([pq.read_table(pathlib.Path(job.place) / s.part) for s in job.shards])
+
+
+def test_every_row_once_in_order(inputs, tmp_path, vader):
+    job = planned(inputs, tmp_path, all_scores=True)
+    assert len(job.shards) == 8 and [s.rows for s in job.shards] == [100] * 8 and len(job.missing()) == 8
+    with pytest.raises(brim.BadData, match="0-7"):
+        bulk.finish(job)
+    assert bulk.run(job) == [] and job.missing() == []
+    manifest = bulk.finish(job)
+    assert manifest["rows"] == 2 * ROWS and (tmp_path / "out" / "_SUCCESS").exists()
+    rows = all_rows(job)
+    assert rows["id"].to_pylist() == list(range(2 * ROWS))
+    wanted = vader.predict(texts_of(2 * ROWS), on_error="null")
+    assert rows["label"].to_pylist() == wanted.labels and rows["label"].null_count == len(wanted.errors) > 0
+    assert rows.column_names == ["id", "label", "score", "all_scores"]
+    assert pq.ParquetFile(tmp_path / "out" / job.shards[0].part).num_row_groups == 2
+    assert os.listdir(tmp_path / "out" / "_brim") == ["job.json"]
+
+
+def test_planned_again_is_the_same_job(inputs, tmp_path):
+    job = planned(inputs, tmp_path)
+    assert planned(inputs, tmp_path) == job == bulk.load(str(tmp_path / "out"))
+    assert pickle.loads(pickle.dumps(job.shards[3])) == job.shards[3]
+    bulk.run_shard(job.shards[3])
+    assert len(planned(inputs, tmp_path).missing()) == 7
+    before = (tmp_path / "out" / job.shards[3].part).stat().st_mtime_ns
+    bulk.run_shard(job.shards[3])  # a retry changes nothing
+    assert (tmp_path / "out" / job.shards[3].part).stat().st_mtime_ns == before
+    with pytest.raises(brim.UsageError, match="another job"):
+        planned(inputs, tmp_path, model="")
+
+
+def test_what_is_refused(inputs, tmp_path):
+    for settings, said in (({"text": "body"}, "body"), ({"keep": ["score"]}, "score"), ({"rows_per_shard": 0}, "rows")):
+        with pytest.raises(brim.UsageError, match=said):
+            planned(inputs, tmp_path, **settings)
+    with pytest.raises(brim.UsageError, match="no such file"):
+        planned(str(tmp_path / "none" / "*.parquet"), tmp_path)
+    (tmp_path / "bad.parquet").write_text("no parquet")
+    with pytest.raises(brim.BadData, match="bad.parquet"):
+        planned(str(tmp_path / "bad.parquet"), tmp_path)
+    with pytest.raises(brim.UsageError, match="no job"):
+        bulk.load(str(tmp_path / "nothing"))
+
+
+def test_inputs_models_and_parts_that_changed(inputs, tmp_path, encoder_dir):
+    job = planned(inputs, tmp_path)
+    other = pq.read_table(tmp_path / "in" / "b.parquet").slice(0, 150)
+    pq.write_table(other, tmp_path / "in" / "b.parquet", row_group_size=GROUP)
+    bulk.run_shard(job.shards[0])
+    with pytest.raises(brim.BadData, match="changed"):
+        bulk.run_shard(job.shards[7])
+    strange = tmp_path / "out" / job.shards[1].part
+    pq.write_table(other, strange)
+    with pytest.raises(brim.BadData, match="another job"):
+        bulk.run_shard(job.shards[1])
+    strange.write_text("half")
+    with pytest.raises(brim.BadData, match="another job"):
+        bulk.run_shard(job.shards[1])
+    failed = bulk.run(job, tries=2)
+    assert [shard.id for shard, _ in failed] == [4, 5, 6, 7]
+
+
+def test_a_damaged_part_is_found(inputs, tmp_path):
+    job = planned(inputs, tmp_path)
+    bulk.run(job)
+    part = tmp_path / "out" / job.shards[2].part
+    table = pq.read_table(part)
+    pq.write_table(table.set_column(2, "score", pa.array([0.5] * 100, pa.float32())), part)
+    with pytest.raises(brim.BadData, match="damaged"):
+        bulk.finish(job)
+
+
+WORKER = """
+import random, sys, brim.bulk
+job = brim.bulk.load(sys.argv[1])
+shards = list(job.shards)
+random.Random(int(sys.argv[2])).shuffle(shards)
+print("ready", flush=True)
+for shard in shards:
+    brim.bulk.run_shard(shard)
+"""
+
+
+def start(job, seed):
+    return subprocess.Popen([sys.executable, "-c", WORKER, job.place, str(seed)], stdout=subprocess.PIPE, text=True)
+
+
+def test_kills_of_workers_lose_and_double_nothing(tmp_path):
+    pq.write_table(pa.table({"id": range(2 * ROWS), "text": texts_of(2 * ROWS)}), tmp_path / "x.parquet", row_group_size=4)
+    job = planned(str(tmp_path / "x.parquet"), tmp_path, rows_per_shard=4)
+    assert len(job.shards) == 200
+    random.seed(7)
+    for seed in range(int(os.environ.get("BRIM_KILLS", "4"))):
+        workers = [start(job, 2 * seed), start(job, 2 * seed + 1)]  # two at once race for the same parts
+        for worker in workers:
+            assert worker.stdout.readline() == "ready\n"
+        time.sleep(random.uniform(0, 0.05))
+        for worker in workers:
+            worker.send_signal(signal.SIGKILL)
+            worker.wait()
+            worker.stdout.close()
+    assert bulk.run(job) == []
+    assert bulk.finish(job)["rows"] == 2 * ROWS
+    assert all_rows(job)["id"].to_pylist() == list(range(2 * ROWS))
+    assert os.listdir(tmp_path / "out" / "_brim") == ["job.json"]
+
+
+def test_s3(tmp_path, monkeypatch):
+    moto = pytest.importorskip("moto")
+    boto3 = pytest.importorskip("boto3")
+    for key, value in (("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", "b"), ("DEFAULT_REGION", "us-east-1")):
+        monkeypatch.setenv(f"AWS_{key}", value)
+    with moto.mock_aws():
+        from brim import _places
+
+        _places._clients.clear()
+        s3 = boto3.client("s3")
+        s3.create_bucket(Bucket="bkt")
+        pq.write_table(pa.table({"id": range(100), "text": texts_of(100)}), tmp_path / "x.parquet", row_group_size=25)
+        s3.upload_file(str(tmp_path / "x.parquet"), "bkt", "in/x.parquet")
+        job = bulk.plan("s3://bkt/in/*.parquet", "s3://bkt/out", model="vader", keep=["id"], rows_per_shard=50)
+        assert len(job.shards) == 2 and len(job.missing()) == 2
+        assert not _places.Place.of("s3://bkt/out").put("_brim/job.json", b"mine")  # the first one stays
+        assert bulk.run(job) == [] and bulk.finish(job)["rows"] == 100 and bulk.load("s3://bkt/out") == job
+        s3.download_file("bkt", "out/part-00001.parquet", str(tmp_path / "part.parquet"))
+        assert pq.read_table(tmp_path / "part.parquet")["id"].to_pylist() == list(range(50, 100))
+        with pytest.raises(brim.UsageError, match="no such object"):
+            bulk.plan("s3://bkt/none*", "s3://bkt/out2")
+        with pytest.raises(brim.CannotWrite):
+            bulk.plan("s3://bkt/in/x.parquet", "s3://no-such-bucket/out", model="vader")
+        _places._clients.clear()
+
+
+def command(*arguments):
+    return subprocess.run([sys.executable, "-m", "brim", *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_the_command_reads_parquet(tmp_path, vader):
+    table = pa.table({"id": range(120), "text": pa.array(texts_of(120)).dictionary_encode(), "n": [None] * 120})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=50)
+    refused = command("score", tmp_path / "x.parquet", "-o", tmp_path / "y.parquet", "--model", "vader")
+    assert refused.returncode == 3 and "row 5" in refused.stderr and os.listdir(tmp_path) == ["x.parquet"]
+    done = command("score", tmp_path / "x.parquet", "-o", tmp_path / "y.parquet", "-m", "vader", "--on-error", "null")
+    assert done.returncode == 0, done.stderr
+    rows = pq.read_table(tmp_path / "y.parquet")
+    assert rows.column_names == ["id", "text", "n", "label", "score"]
+    assert rows["label"].to_pylist() == vader.predict(texts_of(120), on_error="null").labels
+    pq.write_table(table.slice(0, 0), tmp_path / "empty.parquet")
+    assert command("score", tmp_path / "empty.parquet", "-o", tmp_path / "e.parquet", "-m", "vader").returncode == 0
+    assert pq.read_table(tmp_path / "e.parquet").num_rows == 0
+    assert command("score", tmp_path / "no.parquet", "-o", tmp_path / "y.parquet").returncode == 2
+    assert command("score", tmp_path / "x.parquet", "-o", tmp_path / "x.parquet").returncode == 2
+    (tmp_path / "bad.parquet").write_text("no parquet")
+    assert command("score", tmp_path / "bad.parquet", "-o", tmp_path / "y2.parquet").returncode == 3
+
+
+def test_the_command_is_the_program_otherwise():
+    told = command("--version")
+    assert told.returncode == 0 and brim.__version__ in told.stdout
+    assert command("score", "/no/such.csv").returncode == 2
