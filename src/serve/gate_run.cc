@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/gate_run.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <deque>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "io/atomic_file.h"
+#include "jobs/compare.h"
+#include "rows/row_reader.h"
+
+namespace brim::serve {
+namespace {
+
+using GateJson = nlohmann::ordered_json;
+
+constexpr int kGateVersion = 1;
+constexpr size_t kMostGateRows = 20'000;  // enough for a tenth of a point; more would keep a card from its work
+
+struct GateRows {
+  std::deque<std::string> texts;
+  std::vector<std::string> labels;  // empty: the file has none
+  uint32_t checksum = 0;
+};
+
+GateRows read_gate_rows(const GateRules& rules) {
+  rows::RowReaderOptions options;
+  options.text_column = rules.text;
+  if (!rules.label.empty()) options.label_columns = {rules.label};
+  rows::RowReader reader({rules.data}, options);
+  GateRows all;
+  rows::RowChunk chunk;
+  uLong sum = crc32_z(0, nullptr, 0);
+  const auto add = [&](std::string_view text) {
+    sum = crc32_z(sum, reinterpret_cast<const Bytef*>(text.data()), text.size());
+    sum = crc32_z(sum, reinterpret_cast<const Bytef*>("\n"), 1);
+  };
+  while (all.texts.size() < kMostGateRows && reader.next_chunk(chunk))
+    for (size_t row = 0; row < chunk.size() && all.texts.size() < kMostGateRows; ++row) {
+      if (chunk.error(row) != nullptr) continue;
+      all.texts.emplace_back(chunk.texts[row]);
+      add(chunk.texts[row]);
+      if (rules.label.empty()) continue;
+      all.labels.emplace_back(chunk.labels[row]);
+      add(chunk.labels[row]);
+    }
+  if (all.texts.empty()) fail(ErrorCode::bad_data, "{}: has no rows to compare models on", rules.data);
+  all.checksum = static_cast<uint32_t>(sum);
+  return all;
+}
+
+// What a model says about every row; -1: nothing.
+std::vector<int32_t> labels_of(Scorer& scorer, const std::string& name, const GateRows& rows, std::stop_token stop) {
+  if (scorer.kind() != ModelKind::classifier && scorer.kind() != ModelKind::rules)
+    fail(ErrorCode::bad_model, "{}: gives no labels to compare", name);
+  const std::vector<std::string_view> texts(rows.texts.begin(), rows.texts.end());
+  Predictions p = scorer.score(texts, stop);
+  if (stop.stop_requested()) fail(ErrorCode::interrupted, "stopped");
+  for (const auto& [row, error] : p.errors) p.labels[row] = -1;
+  return p.labels;
+}
+
+GateJson to_json(const GateFigures& f) {
+  const auto known = [](const std::optional<double>& value) { return value ? GateJson(*value) : GateJson(); };
+  GateJson json = {{"rows", f.rows},
+                   {"known_share", f.known_share},
+                   {"agreement", f.agreement},
+                   {"macro_recall", known(f.macro_recall)},
+                   {"against_recall", known(f.against_recall)},
+                   {"p_value", known(f.p_value)},
+                   {"per_class", GateJson::array()}};
+  for (const auto& [label, errors] : f.per_class)
+    json["per_class"].push_back({{"label", label},
+                                 {"support", errors.support},
+                                 {"false_positives", errors.false_positives},
+                                 {"false_negatives", errors.false_negatives}});
+  return json;
+}
+
+GateFigures figures_from(const GateJson& json) {
+  const auto known = [&](const char* key) {
+    return json.at(key).is_null() ? std::nullopt : std::optional(json.at(key).get<double>());
+  };
+  GateFigures f;
+  f.rows = json.at("rows").get<int64_t>();
+  f.known_share = json.at("known_share").get<double>();
+  f.agreement = json.at("agreement").get<double>();
+  f.macro_recall = known("macro_recall");
+  f.against_recall = known("against_recall");
+  f.p_value = known("p_value");
+  for (const GateJson& entry : json.at("per_class"))
+    f.per_class.emplace_back(
+        entry.at("label").get<std::string>(),
+        jobs::ClassErrors{entry.at("support").get<int64_t>(), entry.at("false_positives").get<int64_t>(),
+                          entry.at("false_negatives").get<int64_t>()});
+  return f;
+}
+
+// By a text that names both models and the rows.
+std::map<std::string, GateFigures> read_cache(const std::filesystem::path& path) {
+  std::map<std::string, GateFigures> all;
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return all;
+  try {
+    const GateJson json = GateJson::parse(in);
+    if (json.at("version").get<int>() != kGateVersion) return all;
+    for (const auto& [key, value] : json.at("measured").items()) all[key] = figures_from(value);
+  } catch (const GateJson::exception&) {
+    all.clear();  // a cache: it is measured again
+  }
+  return all;
+}
+
+void write_cache(const std::filesystem::path& path, const std::map<std::string, GateFigures>& all) {
+  GateJson json = {{"version", kGateVersion}, {"measured", GateJson::object()}};
+  for (const auto& [key, figures] : all) json["measured"][key] = to_json(figures);
+  io::write_file_atomically(path, json.dump(1, ' ', false, GateJson::error_handler_t::replace) + "\n");
+}
+
+GateFigures compare_two(const GateModel& against, const std::vector<int32_t>& theirs, const GateModel& rung,
+                        const std::vector<int32_t>& ours, const GateRows& rows, const std::string& name) {
+  jobs::ModelRun other{.name = "against", .labels = against.scorer->labels()};
+  jobs::ModelRun own{.name = name, .labels = rung.scorer->labels()};
+  std::vector<std::string> expected;
+  for (size_t row = 0; row < ours.size(); ++row) {
+    if (ours[row] < 0 || theirs[row] < 0) continue;  // a row without an answer says nothing about labels
+    own.predicted.push_back(ours[row]);
+    other.predicted.push_back(theirs[row]);
+    if (!rows.labels.empty()) expected.push_back(rows.labels[row]);
+  }
+  if (own.predicted.empty()) fail(ErrorCode::bad_data, "no row has a label of both models");
+  return gate_figures(jobs::compare_models({other, own}, expected, 1), 1, 0);
+}
+
+}  // namespace
+
+std::vector<std::string> measure_gate(Ladder& ladder, const GateModels& models, const std::filesystem::path& cache,
+                                      std::stop_token stop) {
+  const GateRules& rules = ladder.rules().gate;
+  if (rules.data.empty()) return {};
+  const std::string against = rules.against.empty() ? ladder.rules().rungs.front().model : rules.against;
+  const GateRows rows = read_gate_rows(rules);
+  std::map<std::string, GateFigures> measured = read_cache(cache), kept;
+  std::vector<std::string> unmeasured;
+  std::optional<GateModel> best;
+  std::vector<int32_t> theirs;
+  bool changed = false;
+  for (const RungRules& rung : ladder.rules().rungs) {
+    try {
+      if (!best) best = models(against);
+      const GateModel model = models(rung.model);
+      const std::string key = fmt::format("{} against {} on {} rows {:08x}", model.identity, best->identity,
+                                          rows.texts.size(), rows.checksum);
+      if (const auto known = measured.find(key); known != measured.end()) {
+        kept[key] = known->second;
+      } else {
+        if (theirs.empty()) theirs = labels_of(*best->scorer, against, rows, stop);
+        const bool same = rung.model == against;
+        kept[key] = compare_two(*best, theirs, model, same ? theirs : labels_of(*model.scorer, rung.model, rows, stop),
+                                rows, rung.model);
+        changed = true;
+      }
+      ladder.report_gate(rung.model, kept[key]);
+    } catch (const Error& e) {
+      if (e.code() == ErrorCode::interrupted) throw;
+      unmeasured.push_back(fmt::format("ladder {}: {} is not measured: {}", ladder.rules().name, rung.model, e.what()));
+    }
+  }
+  if (changed) write_cache(cache, kept);
+  return unmeasured;
+}
+
+}  // namespace brim::serve

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measures a ladder's rungs on its gate's rows and reports what they lose. What was measured before with the same
+// models and rows is read from a file instead.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "brim/brim.h"
+#include "serve/ladder.h"
+
+namespace brim::serve {
+
+struct GateModel {
+  std::shared_ptr<Scorer> scorer;
+  std::string identity;  // changes with the weights
+};
+using GateModels = std::function<GateModel(const std::string& name)>;  // throws bad_model
+
+// `cache`: the file; it is made, or made anew where it cannot be read. Returns sentences about rungs that could not be
+// measured; throws bad_data or usage for rows that cannot be read. Without gate data nothing is done.
+std::vector<std::string> measure_gate(Ladder& ladder, const GateModels& models, const std::filesystem::path& cache,
+                                      std::stop_token stop = {});
+
+}  // namespace brim::serve

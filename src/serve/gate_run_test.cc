@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/gate_run.h"
+
+#include "base/test_files.h"
+
+namespace brim::serve {
+namespace {
+
+// Says the class whose letter a text begins with; one in `every` is said to be the first class.
+class LetterScorer : public Scorer {
+ public:
+  LetterScorer(std::vector<std::string> labels, size_t every) : labels_(std::move(labels)), every_(every) {}
+  ModelKind kind() const override { return ModelKind::classifier; }
+  const std::vector<std::string>& labels() const override { return labels_; }
+  const std::vector<std::string>& score_names() const override { return labels_; }
+  std::string device() const override { return "cpu"; }
+  std::string precision() const override { return "fp32"; }
+  MemoryPlan plan() const override { return {}; }
+  void submit(const Request&, Completion&) override {}
+  void close() override {}
+  Predictions score(std::span<const std::string_view> texts, std::stop_token,
+                    const std::function<void(size_t)>&) override {
+    ++runs;
+    Predictions p;
+    p.rows = texts.size();
+    for (size_t i = 0; i < texts.size(); ++i) {
+      int32_t label = 0;
+      for (size_t k = 0; k < labels_.size(); ++k)
+        if (labels_[k][0] == texts[i][0]) label = static_cast<int32_t>(k);
+      p.labels.push_back(every_ > 0 && i % every_ == 0 ? 0 : label);
+      if (texts[i].ends_with("!")) p.errors.emplace_back(i, Error(ErrorCode::bad_data, "too long"));
+    }
+    return p;
+  }
+  int runs = 0;
+
+ private:
+  std::vector<std::string> labels_;
+  size_t every_;
+};
+
+class GateRunTest : public testing::Test {
+ protected:
+  GateRunTest() {
+    std::string rows = "headline,mood\n";
+    const char* const names[] = {"bad", "calm", "good"};
+    for (int i = 0; i < 300; ++i) rows += std::string(names[i % 3]) + " text," + names[i % 3] + "\n";
+    put_file(dir / "gate.csv", rows + "good!,good\n");
+  }
+  LadderRules rules() {
+    LadderRules r;
+    r.name = "mood";
+    r.rungs = {{"large", {}}, {"good", {}}, {"poor", {}}, {"two", {}}};
+    r.gate = {(dir / "gate.csv").string(), "headline", "mood", "", {0.02, 0.88}};
+    return r;
+  }
+  GateModel model(const std::string& name) {
+    if (name == "missing") fail(ErrorCode::bad_model, "missing: no such directory");
+    if (!scorers.contains(name)) {
+      if (name == "two")
+        scorers[name] = std::make_shared<LetterScorer>(std::vector<std::string>{"bad", "good"}, 0);
+      else
+        scorers[name] =
+            std::make_shared<LetterScorer>(std::vector<std::string>{"bad", "calm", "good"}, name == "poor"   ? 5
+                                                                                            : name == "good" ? 100
+                                                                                                             : 0);
+    }
+    return {scorers[name], name + weights};
+  }
+  std::vector<std::string> measure(Ladder& ladder) {
+    return measure_gate(
+        ladder, [this](const std::string& name) { return model(name); }, dir / "gate.json");
+  }
+
+  TempDir dir;
+  std::map<std::string, std::shared_ptr<LetterScorer>> scorers;
+  std::string weights = "@1";
+};
+
+TEST_F(GateRunTest, MeasuresOnceAndRemembers) {
+  Ladder ladder(rules());
+  EXPECT_TRUE(measure(ladder).empty());
+  const LadderView view = ladder.view(0);
+  EXPECT_EQ(view.rungs[0].gate.verdict, Verdict::passed) << view.rungs[0].gate.why;
+  EXPECT_EQ(view.rungs[1].gate.verdict, Verdict::passed) << view.rungs[1].gate.why;
+  EXPECT_EQ(view.rungs[2].gate.verdict, Verdict::refused) << view.rungs[2].gate.why;
+  EXPECT_HAS(view.rungs[2].gate.why, "against large");
+  EXPECT_EQ(view.rungs[3].gate.figures->rows, 200) << "rows whose class it has and that were answered";
+  EXPECT_EQ(scorers["large"]->runs, 1);
+  EXPECT_EQ(scorers["poor"]->runs, 1);
+
+  Ladder again(rules());
+  EXPECT_TRUE(measure(again).empty());
+  EXPECT_EQ(scorers["poor"]->runs, 1) << "read from the file";
+  EXPECT_EQ(again.view(0).rungs[2].gate.why, view.rungs[2].gate.why);
+  ASSERT_TRUE(again.view(0).rungs[2].gate.figures);
+  EXPECT_EQ(again.view(0).rungs[2].gate.figures->per_class.size(), view.rungs[2].gate.figures->per_class.size());
+
+  weights = "@2";
+  EXPECT_TRUE(measure(again).empty());
+  EXPECT_EQ(scorers["poor"]->runs, 2) << "other weights";
+  put_file(dir / "gate.json", "not json");
+  EXPECT_TRUE(measure(again).empty());
+  EXPECT_EQ(scorers["poor"]->runs, 3);
+}
+
+TEST_F(GateRunTest, SaysWhatCannotBeMeasured) {
+  LadderRules r = rules();
+  r.rungs[1].model = "missing";
+  Ladder ladder(r);
+  const std::vector<std::string> said = measure(ladder);
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_HAS(said[0], "missing is not measured: missing: no such directory");
+  EXPECT_EQ(ladder.view(0).rungs[1].gate.verdict, Verdict::not_measured);
+  EXPECT_EQ(ladder.view(0).rungs[2].gate.verdict, Verdict::refused);
+
+  r.gate.text = "no such column";
+  Ladder other(r);
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { measure(other); }), "no such column");
+  put_file(dir / "gate.csv", "headline,mood\n");
+  r.gate.text = "headline";
+  Ladder empty(r);
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { measure(empty); }), "no rows");
+  r.gate.data.clear();
+  Ladder without(r);
+  EXPECT_TRUE(measure(without).empty());
+}
+
+}  // namespace
+}  // namespace brim::serve
