@@ -141,11 +141,17 @@ int run_streams(const BenchFlags& f) {
     if (flags.is_vader()) fail(ErrorCode::usage, "brim bench streams: VADER needs no stream");
     options.push_back(flags.options());
   }
-  const auto engines = engine::Engine::open_together(options);
-  std::vector<const plan::Plan*> plans;
-  for (const auto& e : engines) plans.push_back(&e->plan());
-  fmt::print("{} on {}, {} planned together\n\n", fmt::join(f.models, " and "), engines[0]->device().name(),
-             format_bytes(planned_bytes(plans)));
+  // Opened one by one, each with a stream of its own and a part of the limit: those opened together take turns.
+  const auto device = device::open_device(options[0].device, options[0].threads);
+  const int64_t limit = plan::MemoryLimit::resolve(options[0].memory_limit, device->memory(), device->name());
+  std::vector<std::unique_ptr<engine::Engine>> engines;
+  int64_t planned = 0;
+  for (engine::EngineOptions& o : options) {
+    o.memory_limit = fmt::format("{}MiB", (limit / static_cast<int64_t>(options.size())) >> 20);
+    engines.push_back(engine::Engine::open(o));
+    planned += engines.back()->plan().peak_bytes;
+  }
+  fmt::print("{} on {}, {} planned in all\n\n", fmt::join(f.models, " and "), device->name(), format_bytes(planned));
   const auto texts = read_texts(f.texts, 20'000);
   fmt::print("{:>16}  {:>34}  {:>34}  {:>8}  {}\n", "tokens per batch", "in turn, tokens/s", "at once, tokens/s",
              "gain", "range");

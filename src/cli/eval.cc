@@ -137,10 +137,10 @@ int run_eval(const EvalFlags& f) {
     for (size_t i = 0; i < a.predicted.size(); ++i) same += a.predicted[i] == b.predicted[i];
     const double agreement =
         a.predicted.empty() ? 0 : static_cast<double>(same) / static_cast<double>(a.predicted.size());
-    engine::record_int8_agreement(engine->model().dir(), agreement, static_cast<int64_t>(a.predicted.size()));
+    engine::record_int8_agreement(engine->model_dir(), agreement, static_cast<int64_t>(a.predicted.size()));
     log_info("int8 labels agree with fp32's on {:.2f} % of {}; recorded in {}", agreement * 100,
              format_count(static_cast<int64_t>(a.predicted.size()), a.multi_label ? "mark" : "row"),
-             engine->model().dir().string());
+             engine->model_dir().string());
   }
   if (f.json)
     std::cout << to_json(e).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
@@ -149,7 +149,7 @@ int run_eval(const EvalFlags& f) {
   if (!f.json && !f.engine.quiet) {
     print_stderr("{} on {} {}\n", model->name(), model->device_name(),
                  engine == nullptr ? "(rules)" : "in " + e.precision);
-    const std::string trained = engine == nullptr ? "" : trained_in(engine->model().dir());
+    const std::string trained = engine == nullptr ? "" : trained_in(engine->model_dir());
     if (!trained.empty() && trained != e.precision)
       print_stderr("training evaluated this model in {}: --precision {} repeats its figures\n", trained, trained);
   }

@@ -175,12 +175,13 @@ PlanRequest request_for(const Job& job, const Target& t) {
   return r;
 }
 
-Plan solve_in_flags(const PlanRequest& r) {
-  Plan p = solve(r);
+plan::Plan in_flags(plan::Plan p) {
   for (auto* lines : {&p.why, &p.notes})
     for (std::string& line : *lines) line = rendered(line);
   return p;
 }
+
+plan::Plan solve_in_flags(const plan::PlanRequest& r) { return in_flags(solve(r)); }
 
 std::string bar(int64_t part, int64_t whole, int width) {
   const double eighths = whole > 0 ? 8.0 * width * static_cast<double>(part) / static_cast<double>(whole) : 0;
@@ -447,30 +448,11 @@ Together plan_together(const std::vector<Job>& jobs, const Target& t) {
       all.context_bytes = std::max(all.context_bytes, all.requests.back().device.context_bytes);
     }
   if (all.requests.empty()) return all;
-  for (PlanRequest& r : all.requests) r.device.context_bytes = all.context_bytes;
   all.limit_bytes = all.requests[0].limit_bytes;
-  all.plans.resize(all.requests.size());
-  try {
-    const int64_t shared = limit_for(all.requests.size(), all.limit_bytes, all.requests[0].device);
-    plan::share_limit(shared, all.context_bytes, all.requests.size(), [&](size_t i, int64_t limit) {
-      PlanRequest r = all.requests[i];
-      r.limit_bytes = limit;
-      all.plans[i] = solve_in_flags(r);
-      return all.plans[i].peak_bytes;
-    });
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::does_not_fit) throw;
-    int64_t least =
-        all.context_bytes + all.limit_bytes - limit_for(all.requests.size(), all.limit_bytes, all.requests[0].device);
-    for (const PlanRequest& r : all.requests) least += least_limit(r) - all.context_bytes;
-    const auto& origin = all.requests[0].limit_origin;
-    fail(ErrorCode::does_not_fit,
-         "{} models do not fit together in {} on {}: they need at least {}; {} would do, or fewer of them at a time",
-         all.requests.size(), format_bytes(all.limit_bytes), t.profile.name, format_bytes(least),
-         origin.setting(least));
-  }
-  std::vector<const Plan*> plans;
-  for (const Plan& p : all.plans) plans.push_back(&p);
+  for (plan::Plan& p : solve_turns(all.requests, plan::Residency::all).plans)
+    all.plans.push_back(in_flags(std::move(p)));
+  std::vector<const plan::Plan*> plans;
+  for (const plan::Plan& p : all.plans) plans.push_back(&p);
   all.ledger = ledger_of(plans, names);
   return all;
 }
@@ -509,7 +491,7 @@ int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
     }
     const Plan& p = all.plans[next++];
     fmt::print("  {:<24} {:>10}  {}, batches of {} tokens ({} texts of {}), {} tokens/s alone\n", job.name(),
-               format_bytes(p.own_bytes()), precision_name(p.precision), format_count(p.token_budget),
+               format_bytes(total_bytes(p.own_parts())), precision_name(p.precision), format_count(p.token_budget),
                format_count(texts_of(job, p.token_budget)), job.request.typical_length, format_si(p.tokens_per_second));
   }
   fmt::print("\n");

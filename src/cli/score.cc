@@ -235,9 +235,9 @@ rows::RunIdentity identity_of(const ScoreFlags& f, const Models& models, rows::O
     Engine* engine = models.all[m]->engine();
     const std::string named = models.names[m].empty() ? "" : models.names[m] + "=";
     id.model += (m > 0 ? ", " : "") + named;
-    id.model += engine == nullptr ? models.all[m]->name() : std::filesystem::absolute(engine->model().dir()).string();
+    id.model += engine == nullptr ? models.all[m]->name() : std::filesystem::absolute(engine->model_dir()).string();
     if (engine == nullptr) continue;
-    for (auto& file : hub::model_files(engine->model().dir())) id.model_files.push_back(std::move(file));
+    for (auto& file : hub::model_files(engine->model_dir())) id.model_files.push_back(std::move(file));
     precisions += (precisions.empty() ? "" : ", ") + std::string(precision_name(engine->precision()));
   }
   if (!precisions.empty()) id.options["precision"] = precisions;

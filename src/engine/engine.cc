@@ -41,56 +41,81 @@ std::optional<LongText> long_text_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-Engine::~Engine() = default;
+// A model as read and asked for, before it is planned among others.
+struct Engine::Prepared {
+  std::unique_ptr<Engine> engine;
+  plan::PlanRequest request;
+};
 
-std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
-  std::shared_ptr<device::Device> device = device::open_device(options.device, options.threads);
-  const int64_t limit = plan::MemoryLimit::resolve(options.memory_limit, device->memory(), device->name());
-  Ledger::of(*device).set_limit(limit);
-  auto engine = open_on(device, options, limit, std::make_shared<Scheduler>(device));
-  // What driver and libraries hold is known now. More than was planned, and the plan is made again before a batch runs.
-  if (!plan::found_larger_context(*device, engine->plan().precision, engine->plan().device.context_bytes,
-                                  held_bytes(*device), "planning again"))
-    return engine;
-  engine.reset();
-  return open_on(device, options, limit, std::make_shared<Scheduler>(device));
+Engine::~Engine() {
+  if (host_) scheduler_->remove(*host_);
 }
 
-std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<EngineOptions>& options) {
-  std::vector<std::unique_ptr<Engine>> engines;
-  if (options.empty()) return engines;
-  const std::shared_ptr<device::Device> device = device::open_device(options[0].device, options[0].threads);
+std::unique_ptr<Engine> Engine::open(const EngineOptions& options) { return std::move(open_together({options})[0]); }
+
+std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<EngineOptions>& options,
+                                                           plan::Residency residency) {
+  if (options.empty()) return {};
+  std::shared_ptr<device::Device> device = device::open_device(options[0].device, options[0].threads);
   const int64_t limit = plan::MemoryLimit::resolve(options[0].memory_limit, device->memory(), device->name());
-  // What driver and libraries hold beside the models: the most that one of their precisions needs.
-  plan::DeviceProfile profile;
+  memory::Ledger::of(*device).set_limit(limit);
+  auto engines = open_on(device, options, limit, residency);
+  // What driver and libraries hold is known now. More than was planned, and the plan is made again before a batch runs.
+  const plan::Plan& plan = engines[0]->plan();
+  if (!plan::found_larger_context(*device, plan.precision, plan.device.context_bytes, held_bytes(*device),
+                                  "planning again"))
+    return engines;
+  engines.clear();
+  return open_on(device, options, limit, residency);
+}
+
+std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Device> device,
+                                                     const std::vector<EngineOptions>& options, int64_t limit_bytes,
+                                                     plan::Residency residency) {
+  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<plan::PlanRequest> requests;
   for (const EngineOptions& o : options) {
-    hub::HfConfig config;
-    model::read_shape(o.model_dir, &config);
-    const auto choice = choose_precision(o.precision, plan::local_profile(*device), config, o.model_dir);
-    const plan::DeviceProfile measured = plan::measured_profile(*device, choice.precision, limit);
-    if (measured.context_bytes >= profile.context_bytes) profile = measured;
+    Prepared prepared = prepare(*device, o, limit_bytes);
+    engines.push_back(std::move(prepared.engine));
+    requests.push_back(std::move(prepared.request));
   }
-  Ledger& ledger = Ledger::of(*device);
-  ledger.set_limit(limit);
-  if (profile.context_bytes < limit) hold_context(ledger, profile);
-  const auto scheduler = std::make_shared<Scheduler>(device);
-  plan::share_limit(limit_for(options.size(), limit, profile), profile.context_bytes, options.size(),
-                    [&](size_t model, int64_t part) {
-                      engines.resize(model);  // those of a first division that starved a later one go
-                      engines.push_back(open_on(device, options[model], part, scheduler));
-                      return engines.back()->plan().peak_bytes;
-                    });
+  plan::TurnPlans turns;
+  std::vector<model::ForwardPlan> forwards;
+  QueueSize size;
+  {
+    ScopedZone zone(Zone::plan);
+    turns = solve_turns(requests, residency);
+    for (size_t i = 0; i < engines.size(); ++i) {
+      plan::Plan& p = turns.plans[i];
+      // For measuring what overlap brings: fewer batches in flight than planned.
+      if (const auto depth = env("BRIM_STAGING_DEPTH"))
+        p.staging_depth = std::clamp(std::atoi(depth->c_str()), 1, p.staging_depth);
+      const plan::PlanRequest& r = requests[i];
+      forwards.push_back(
+          plan_forward(r.shape, p.precision, device->kind(), r.device.isa, r.device.threads, p.limits(), p.output));
+      size.cover(p, forwards.back(), r.shape);
+    }
+  }
+  memory::Ledger& ledger = memory::Ledger::of(*device);
+  for (const plan::Plan& p : turns.plans) hold_context(ledger, p.device);
+  const auto scheduler = std::make_shared<Scheduler>(std::make_unique<DeviceQueue>(device, size));
+  for (size_t i = 0; i < engines.size(); ++i) {
+    Engine& engine = *engines[i];
+    engine.scheduler_ = scheduler;
+    engine.plan_ = turns.plans[i];
+    engine.host_ = std::make_unique<ModelHost>(engine.options_.model_dir, requests[i].shape, engine.plan_,
+                                               std::move(forwards[i]), scheduler->queue());
+    scheduler->add(*engine.host_);
+    if (turns.all_resident || i == 0) engine.host_->load();
+    engine.plan_.gemm_choices = ops::gemm_choices(scheduler->queue().stream());
+  }
   return engines;
 }
 
-std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<device::Device> shared, const EngineOptions& options,
-                                        int64_t limit_bytes, std::shared_ptr<Scheduler> scheduler) {
+Engine::Prepared Engine::prepare(device::Device& device, const EngineOptions& options, int64_t limit_bytes) {
   auto engine = std::unique_ptr<Engine>(new Engine);
-  engine->scheduler_ = std::move(scheduler);
   engine->options_ = options;
-  engine->device_ = std::move(shared);
-  device::Device& device = *engine->device_;
-  hub::HfConfig config;
+  hub::HfConfig& config = engine->config_;
   const model::ModelShape shape = model::read_shape(options.model_dir, &config);
   engine->tokenizer_ = text::Tokenizer::load(options.model_dir);
   const text::Tokenizer& tokenizer = *engine->tokenizer_;
@@ -130,56 +155,10 @@ std::unique_ptr<Engine> Engine::open_on(std::shared_ptr<device::Device> shared, 
   engine->precision_reason_ = choice.reason;
   request.limit_bytes = limit_bytes;
   request.device = plan::measured_profile(device, request.precision, limit_bytes);
-  Ledger& ledger = Ledger::of(device);
-  request.device.context_bytes = std::max(request.device.context_bytes, ledger.context_bytes());
+  request.device.context_bytes = std::max(request.device.context_bytes, memory::Ledger::of(device).context_bytes());
   add_host_memory(request, options.model_dir);
   request.fill = options.fill;
-  {
-    ScopedZone zone(Zone::plan);
-    engine->plan_ = solve(request);
-    // For measuring what overlap brings: fewer batches in flight than planned.
-    if (const auto depth = env("BRIM_STAGING_DEPTH"))
-      engine->plan_.staging_depth = std::clamp(std::atoi(depth->c_str()), 1, engine->plan_.staging_depth);
-    const auto& p = engine->plan_;
-    engine->forward_plan_ = plan_forward(shape, p.precision, device.kind(), request.device.isa, request.device.threads,
-                                         p.limits(), p.output);
-  }
-  engine->memory_ = reserve(ledger, engine->plan_, options.model_dir.filename().string());
-  engine->model_ = model::Model::load(options.model_dir, device, engine->plan_.precision, &engine->memory_);
-  engine->arena_ = Ledger::allocate(device, &engine->memory_, engine->forward_plan_.arena_tags(), "forward pass");
-  engine->stream_ = device.make_stream();
-  ops::load_gemm_choices(*engine->stream_);
-  ThreadPool* pool =
-      device.kind() == device::DeviceKind::cpu ? static_cast<device::CpuStream&>(*engine->stream_).pool() : nullptr;
-  engine->runner_ = std::make_unique<model::ForwardRunner>(engine->model_->shape(), engine->model_->weights(),
-                                                           engine->forward_plan_, engine->arena_.data(), pool);
-  const model::BatchLimits limits = engine->plan_.limits();
-  engine->batches_ = std::make_unique<BatchRunner>(
-      device, *engine->stream_, *engine->runner_, limits, engine->plan_.staging_depth,
-      is_per_token(engine->plan_.output) ? limits.tokens : limits.sequences, engine->width(), &engine->memory_);
-  engine->batches_->name_ops_from(named_from_tokens(engine->plan_, shape.layers));
-  engine->plan_.gemm_choices = ops::gemm_choices(*engine->stream_);
-  engine->warm_up();
-  return engine;
-}
-
-void Engine::warm_up() {
-  if (device_->kind() != device::DeviceKind::cuda) return;
-  ScopedZone zone(Zone::warm_up);
-  // Texts of four tokens: tokens and sequences, which the heads' products have as rows, pass through every power of
-  // two.
-  const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(4, plan_.max_length)),
-                                 std::max(0, tokenizer_->unk_id()));
-  const auto ignore = [](const batch::PackedBatch&, const float*, double) {};
-  for (int64_t tokens = 4;; tokens = std::min(tokens * 2, plan_.token_budget)) {
-    batch::PackedBatch batch;
-    do batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, shape().position_offset);
-    while (batch.tokens() + static_cast<int64_t>(ids.size()) <= tokens && batch.sequences() < plan_.max_sequences);
-    batch.finish();
-    batches_->submit(batch, ignore);
-    if (tokens >= plan_.token_budget) break;
-  }
-  batches_->finish();
+  return {std::move(engine), std::move(request)};
 }
 
 int64_t Engine::width() const { return output_width(shape(), output()); }
@@ -233,7 +212,7 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
 }
 
 std::vector<std::string> Engine::tune(double seconds_per_shape) {
-  if (device_->kind() != device::DeviceKind::cuda) return {};
+  if (device().kind() != device::DeviceKind::cuda) return {};
   // A full batch of texts of tweet length, so that every product of the plan is met at its real size.
   batch::PackedBatch batch;
   const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(26, plan_.max_length)),
@@ -245,21 +224,22 @@ std::vector<std::string> Engine::tune(double seconds_per_shape) {
   std::vector<std::string> lines;
   scheduler_->call([&] {
     ops::GemmTuning tuning(seconds_per_shape);
-    batches_->submit(batch, [](const batch::PackedBatch&, const float*, double) {});
-    batches_->finish();
+    host_->load();
+    scheduler_->queue().submit(*host_, batch, [](const batch::PackedBatch&, const float*, double) {});
+    scheduler_->queue().finish();
     for (const ops::GemmChoice& c : tuning.done()) lines.push_back(gemm_choice_text(c));
-    ops::save_gemm_choices(*stream_);
+    ops::save_gemm_choices(scheduler_->queue().stream());
   });
   return lines;
 }
 
 void Engine::prepare_small() {
-  if (device_->kind() != device::DeviceKind::cuda) return;
-  std::call_once(small_prepared_, [&] { scheduler_->call([&] { batches_->prepare_small(output()); }); });
+  if (device().kind() != device::DeviceKind::cuda) return;
+  std::call_once(small_prepared_, [&] { scheduler_->call([&] { host_->want_small_batches(); }); });
 }
 
 std::unique_ptr<Bulk> Engine::bulk(Bulk::Collect collect) {
-  return std::make_unique<Bulk>(*scheduler_, *batches_, std::move(collect));
+  return std::make_unique<Bulk>(*scheduler_, *host_, std::move(collect));
 }
 
 int64_t Engine::serving_tokens() const {
@@ -276,7 +256,7 @@ std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, dou
   limits.width = width();
   limits.per_token = is_per_token(output());
   limits.most_waiting = static_cast<int64_t>(plan_.tokens_per_second * most_seconds);
-  return std::make_unique<Interactive>(*scheduler_, *batches_, limits, std::move(answer));
+  return std::make_unique<Interactive>(*scheduler_, *host_, limits, std::move(answer));
 }
 
 void Engine::merge_windows(const float* p, size_t windows, float* out) const {
@@ -293,7 +273,7 @@ void Engine::merge_windows(const float* p, size_t windows, float* out) const {
 
 RunStats Engine::stats() const {
   RunStats stats = run_stats(&shape(), &plan_, counted());
-  stats.peak_bytes = held_bytes(*device_);
+  stats.peak_bytes = held_bytes(device());
   return stats;
 }
 

@@ -16,7 +16,7 @@
 #include "batch/packed_batch.h"
 #include "brim/brim.h"
 #include "device/device.h"
-#include "engine/batch_runner.h"
+#include "engine/model_host.h"
 #include "engine/run_stats.h"
 #include "engine/scheduler.h"
 #include "engine/text_model.h"
@@ -45,26 +45,30 @@ struct EngineOptions {
 class Engine final : public TextModel {
  public:
   static std::unique_ptr<Engine> open(const EngineOptions& options);
-  // Several models on one device under one limit (the first one's device and limit count), each with a stream and bytes
-  // of its own, so that their batches may overlap. What the process holds anyway is counted once.
-  static std::vector<std::unique_ptr<Engine>> open_together(const std::vector<EngineOptions>& options);
+  // Several models that take turns on one device under one limit (the first one's device and limit count): they share
+  // arena, staging and stream, and what the process holds anyway is counted once. With Residency::in_turn not all
+  // need fit at once: those whose turn it is are loaded and the longest idle go.
+  static std::vector<std::unique_ptr<Engine>> open_together(const std::vector<EngineOptions>& options,
+                                                            plan::Residency residency = plan::Residency::all);
   ~Engine() override;
 
-  std::string name() const override { return model_->dir().string(); }
+  std::string name() const override { return options_.model_dir.string(); }
   Engine* engine() override { return this; }
   bool multi_label() const override { return shape().multi_label; }
   Choice choose(const float* scores) const override { return choose_label({scores, static_cast<size_t>(width())}); }
-  std::string device_name() const override { return device_->name(); }
+  std::string device_name() const override { return device().name(); }
   std::string precision_text() const override { return precision_name(precision()); }
   int64_t planned_bytes() const override { return plan_.peak_bytes; }
 
-  const model::ModelShape& shape() const { return model_->shape(); }
-  const hub::HfConfig& config() const { return model_->config(); }
-  const std::vector<std::string>& labels() const override { return model_->labels(); }
+  const model::ModelShape& shape() const { return host_->shape(); }
+  const hub::HfConfig& config() const { return config_; }
+  const std::vector<std::string>& labels() const override { return config_.id2label; }
   const plan::Plan& plan() const { return plan_; }
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
-  device::Device& device() { return *device_; }
-  const model::Model& model() const { return *model_; }
+  device::Device& device() { return scheduler_->queue().device(); }
+  const device::Device& device() const { return scheduler_->queue().device(); }
+  const std::filesystem::path& model_dir() const { return options_.model_dir; }
+  const ModelHost& host() const { return *host_; }
   ops::Precision precision() const { return plan_.precision; }
   const std::string& precision_reason() const { return precision_reason_; }
   model::Output output() const override { return plan_.output; }
@@ -98,9 +102,6 @@ class Engine final : public TextModel {
   std::vector<std::vector<Entity>> entities(std::span<const std::string_view> texts, const TokenizedTexts& tokens);
   std::vector<std::vector<Entity>> entities(std::span<const std::string_view> texts);
 
-  // Runs batches of every size class once, so that kernels and algorithms are loaded and device memory stays as it is.
-  void warm_up();
-
   // Scores of every token of text `t`, [tokens of its encoding, width], from those of the windows' tokens, which lie
   // where their ids do. A token past a truncation counts as outside.
   void token_scores(const TokenizedTexts& texts, size_t t, const text::Encoding& encoding,
@@ -112,25 +113,22 @@ class Engine final : public TextModel {
  private:
   Engine() = default;
   std::vector<float> run_windows(const TokenizedTexts& texts);  // a row a window, or a row a token where its id is
-  static std::unique_ptr<Engine> open_on(std::shared_ptr<device::Device> device, const EngineOptions& options,
-                                         int64_t limit_bytes, std::shared_ptr<Scheduler> scheduler);
+  struct Prepared;
+  static Prepared prepare(device::Device& device, const EngineOptions& options, int64_t limit_bytes);
+  static std::vector<std::unique_ptr<Engine>> open_on(std::shared_ptr<device::Device> device,
+                                                      const std::vector<EngineOptions>& options, int64_t limit_bytes,
+                                                      plan::Residency residency);
   void prepare_small();
   TokenizedTexts tokenized(std::span<const std::string_view> texts) const;
   EngineOptions options_;
-  std::shared_ptr<device::Device> device_;
+  hub::HfConfig config_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
-  std::unique_ptr<model::Model> model_;
   plan::Plan plan_;
-  memory::PlannedMemory memory_;  // the plan's parts, from which everything on the device is drawn
-  model::ForwardPlan forward_plan_;
-  device::DeviceBuffer arena_;
-  std::unique_ptr<device::Stream> stream_;
-  std::unique_ptr<model::ForwardRunner> runner_;
-  std::unique_ptr<BatchRunner> batches_;
+  std::shared_ptr<Scheduler> scheduler_;  // of the device; outlives the model on it
+  std::unique_ptr<ModelHost> host_;
   std::once_flag small_prepared_;
   std::string precision_reason_;
   std::atomic<double> busy_seconds_{0};
-  std::shared_ptr<Scheduler> scheduler_;  // of the device; ends before what it computes with
 };
 
 }  // namespace brim::engine

@@ -13,6 +13,7 @@
 #include "base/test_files.h"
 #include "device/cuda/testing.h"
 #include "device/cuda_info.h"
+#include "engine/device_queue.h"
 #include "engine/engine.h"
 #include "memory/ledger.h"
 #include "model/golden_models.h"
@@ -47,31 +48,40 @@ const device::CudaInfo& card() {
 // A card without bf16 (or code for one) runs fp16.
 const char* half() { return card().bf16 ? "bf16" : "fp16"; }
 
-std::vector<float> run_golden(const Setting& setting, Precision precision) {
-  const auto device = device::open_cuda_device(0);
-  const auto model = model::Model::load(model::golden_models() / setting.model, *device, precision);
+std::vector<float> run_golden(const Setting& setting, ops::Precision precision) {
+  const std::shared_ptr<device::Device> device = device::open_cuda_device(0);
+  const fs::path dir = model::golden_models() / setting.model;
+  const model::ModelShape shape = model::read_shape(dir);
   batch::PackedBatch batch;
   for (const auto& ids :
        model::golden_json(setting.model, "golden.json")["ids"].get<std::vector<std::vector<int32_t>>>())
-    batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, model->shape().position_offset);
+    batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, shape.position_offset);
   batch.finish();
-  const model::BatchLimits limits{batch.tokens(), batch.sequences(), model->shape().max_tokens()};
-  const model::ForwardPlan plan = plan_forward(model->shape(), precision, device::DeviceKind::cuda,
-                                               device::Isa::generic, 1, limits, setting.output);
-  const device::DeviceBuffer arena = Ledger::allocate(*device, nullptr, plan.arena_tags(), "test");
-  const auto stream = device->make_stream();
-  const std::vector<uint8_t> poison(arena.bytes(), 0xFF);  // NaN: whatever is read must have been written
-  stream->copy(arena.data(), poison.data(), poison.size());
-  model::ForwardRunner runner(model->shape(), model->weights(), plan, arena.data(), nullptr);
-  const int64_t width = output_width(model->shape(), setting.output);
-  BatchRunner batches(*device, *stream, runner, limits, 2,
-                      is_per_token(setting.output) ? limits.tokens : limits.sequences, width);
+  plan::Plan plan;
+  plan.precision = precision;
+  plan.output = setting.output;
+  plan.token_budget = batch.tokens();
+  plan.max_sequences = batch.sequences();
+  plan.max_length = shape.max_tokens();
+  plan.staging_depth = 2;
+  plan.add(memory::Tag::weights, "model",
+           layout_weights(shape, precision, device::DeviceKind::cuda, device::Isa::generic, true, nullptr).bytes);
+  const model::ForwardPlan forward =
+      plan_forward(shape, precision, device::DeviceKind::cuda, device::Isa::generic, 1, plan.limits(), setting.output);
+  QueueSize size;
+  size.cover(plan, forward, shape);
+  DeviceQueue queue(device, size);
+  ModelHost model(dir, shape, plan, forward, queue);
+  model.load();
+  // NaN: whatever is read must have been written.
+  const std::vector<uint8_t> poison(static_cast<size_t>(forward.arena_bytes()), 0xFF);
+  queue.stream().copy(queue.arena(), poison.data(), poison.size());
   std::vector<float> got;
   const auto collect = [&](const batch::PackedBatch& done, const float* result, double) {
-    got.assign(result, result + (is_per_token(setting.output) ? done.tokens() : done.sequences()) * width);
+    got.assign(result, result + (is_per_token(setting.output) ? done.tokens() : done.sequences()) * model.width());
   };
-  batches.submit(batch, collect);
-  batches.finish();
+  queue.submit(model, batch, collect);
+  queue.finish();
   return got;
 }
 
@@ -223,6 +233,42 @@ TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
   const auto texts = made_up_texts(200, 30);
   const auto a = scores(*engines[0], texts), b = scores(*engines[1], texts);
   for (size_t i = 0; i < texts.size(); ++i) EXPECT_NEAR(a[i][0], b[i][0], 0.02f);
+}
+
+// Three models that do not fit together: whoever's turn it is comes, the longest idle goes, and the card never holds
+// more than the limit.
+TEST(EngineCuda, TwoHundredTurnsOfModelsThatDoNotFitTogetherStayUnderTheLimit) {
+  BRIM_NEEDS_GPU();
+  EngineOptions option;
+  option.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
+  option.device = "cuda";
+  option.precision = "fp32";
+  std::vector<EngineOptions> options(3, option);
+  const auto texts = made_up_texts(64, 30);
+  std::vector<std::vector<float>> want;
+  int64_t limit = 0;
+  {
+    const auto alone = Engine::open(option);
+    want = scores(*alone, texts);
+    // Its own bytes (90 MiB) fit twice, not three times.
+    const plan::Plan& plan = alone->plan();
+    limit = plan.device.context_bytes + (int64_t{40} << 20) + total_bytes(plan.own_parts()) * 2;
+  }
+  for (EngineOptions& o : options) o.memory_limit = fmt::format("{}MiB", limit >> 20);
+  const auto engines = Engine::open_together(options, plan::Residency::in_turn);
+  device::Device& device = engines[0]->device();
+  std::mt19937 random(1);
+  int64_t most = 0;
+  for (int turn = 0; turn < 200; ++turn) {
+    const auto got = scores(*engines[random() % engines.size()], texts);
+    most = std::max(most, held_bytes(device));
+    for (size_t i = 0; i < texts.size(); ++i) ASSERT_NEAR(got[i][0], want[i][0], 1e-5f) << turn;
+  }
+  EXPECT_LE(most, limit);
+  EXPECT_LE(memory::Ledger::of(device).most_reserved_bytes(), limit);
+  int64_t loads = 0;
+  for (const auto& engine : engines) loads += engine->host().loads();
+  EXPECT_GT(loads, 20) << "all of them fitted";
 }
 
 TEST(EngineCuda, ALargerContextThanPlannedIsPlannedAgain) {

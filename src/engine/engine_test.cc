@@ -19,6 +19,7 @@
 #include "engine/precision.h"
 #include "engine/run_stats.h"
 #include "io/compress.h"
+#include "memory/ledger.h"
 #include "model/golden_models.h"
 #include "text/golden_cases.h"
 
@@ -376,6 +377,48 @@ TEST(Entities, TagSchemes) {
   for (const char* tag : {"B-LOC", "S-LOC", "U-LOC"}) EXPECT_TRUE(split_tag(tag).begin) << tag;
   for (const char* tag : {"I-LOC", "E-LOC", "L-LOC"}) EXPECT_EQ(split_tag(tag).type, "LOC") << tag;
   EXPECT_EQ(split_tag("LOC").type, "LOC");
+}
+
+// Three models of which one or two fit: whoever's turn it is comes, the longest idle goes. One whose files are gone
+// fails alone.
+TEST_F(EngineTest, ModelsTakeTurnsUnderALimitThatTheyDoNotFitTogether) {
+  std::vector<EngineOptions> options(3);
+  for (size_t i = 0; i < options.size(); ++i) {
+    options[i].model_dir = temp_.path() / fmt::format("model{}", i);
+    model::put_golden_model(options[i].model_dir, "bert_sequence");
+    options[i].device = "cpu";
+    options[i].precision = "fp32";
+    options[i].threads = 1;
+  }
+  std::mt19937 random(7);
+  const std::vector<std::string_view> texts{"w5 w6 w7", "w8", "w9 w10 w11 w12"};
+  const auto alone = Engine::open(options[0]);
+  const auto want = alone->score(texts);
+  const int64_t own = total_bytes(alone->plan().own_parts());
+  std::vector<std::unique_ptr<Engine>> engines;
+  int64_t limit = alone->plan().device.context_bytes + own;
+  for (; engines.empty() && limit < int64_t{1} << 30; limit += own / 4) {
+    options[0].memory_limit = fmt::format("{}B", limit);
+    try {
+      engines = Engine::open_together(options, plan::Residency::in_turn);
+    } catch (const Error& e) {
+      ASSERT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
+    }
+  }
+  ASSERT_EQ(engines.size(), 3u);
+  EXPECT_FALSE(engines[2]->host().resident());
+  for (int turn = 0; turn < 200; ++turn) EXPECT_EQ(engines[random() % 3]->score(texts), want) << turn;
+  const memory::Ledger& ledger = memory::Ledger::of(engines[0]->device());
+  EXPECT_LE(ledger.most_reserved_bytes(), ledger.limit_bytes());
+  EXPECT_GT(engines[0]->host().loads() + engines[1]->host().loads() + engines[2]->host().loads(), 60);
+
+  (void)engines[0]->score(texts);
+  (void)engines[1]->score(texts);  // so that the third is not there
+  EXPECT_FALSE(engines[2]->host().resident());
+  fs::remove(options[2].model_dir / "model.safetensors");
+  EXPECT_THROW((void)engines[2]->score(texts), Error);
+  EXPECT_EQ(engines[0]->score(texts), want);
+  EXPECT_EQ(engines[1]->score(texts), want);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/timeline.h"
+#include "memory/ledger.h"
 
 namespace brim::engine {
 
@@ -43,8 +44,8 @@ void stand_last(std::vector<Client*>& clients, Client* served) {
 
 // --- bulk ---
 
-Bulk::Bulk(Scheduler& scheduler, BatchRunner& runner, Collect collect)
-    : scheduler_(scheduler), runner_(runner), collect_(std::move(collect)) {
+Bulk::Bulk(Scheduler& scheduler, ModelHost& model, Collect collect)
+    : scheduler_(scheduler), model_(model), collect_(std::move(collect)) {
   scheduler_.require_process();
   std::lock_guard lock(scheduler_.mutex_);
   scheduler_.start();
@@ -124,8 +125,8 @@ double Bulk::busy_seconds() const {
 
 // --- interactive ---
 
-Interactive::Interactive(Scheduler& scheduler, BatchRunner& runner, const Limits& limits, Answer answer)
-    : scheduler_(scheduler), runner_(runner), limits_(limits), answer_(std::move(answer)) {
+Interactive::Interactive(Scheduler& scheduler, ModelHost& model, const Limits& limits, Answer answer)
+    : scheduler_(scheduler), model_(model), limits_(limits), answer_(std::move(answer)) {
   scheduler_.require_process();
   std::lock_guard lock(scheduler_.mutex_);
   scheduler_.interactives_.push_back(this);
@@ -189,7 +190,7 @@ void Interactive::close() {
 
 // --- the device's thread ---
 
-Scheduler::Scheduler(std::shared_ptr<device::Device> device) : device_(std::move(device)), process_(::getpid()) {}
+Scheduler::Scheduler(std::unique_ptr<DeviceQueue> queue) : queue_(std::move(queue)), process_(::getpid()) {}
 
 Scheduler::~Scheduler() {
   if (process_ != ::getpid()) {  // a child of fork(): the thread is the parent's
@@ -251,7 +252,7 @@ void Scheduler::wait(Lock& lock) {
   {
     std::optional<ScopedZone> zone;
     if (bulk) zone.emplace(Zone::wait_input);
-    if (device_->kind() == device::DeviceKind::cuda) {
+    if (queue_->device().kind() == device::DeviceKind::cuda) {
       const uint64_t seen = arrivals_.load();
       lock.unlock();
       while (arrivals_.load(std::memory_order_relaxed) == seen && now_ns() - since < kSpinNs) {
@@ -279,9 +280,9 @@ bool Scheduler::step(Lock& lock) {
   Bulk* bulk = first_with_work(bulks_);
   if (texts != nullptr && bulk != nullptr && interactive_streak_ >= kInteractiveStreak) texts = nullptr;
   if (texts == nullptr && bulk == nullptr) return collect_oldest(lock);
-  const BatchRunner& runner = texts != nullptr ? texts->runner_ : bulk->runner_;
+  ModelHost& model = texts != nullptr ? texts->model_ : bulk->model_;
   const Launch launch = texts != nullptr ? Launch::graph : bulk->waiting_.front().launch;
-  if (!runner.has_room(launch)) return collect_oldest(lock);
+  if (!queue_->has_room(model, launch)) return collect_oldest(lock);
   if (texts != nullptr) {
     ++interactive_streak_;
     stand_last(interactives_, texts);
@@ -325,11 +326,50 @@ bool Scheduler::guarded(Lock& lock, Fn&& fn) {
 }
 
 bool Scheduler::collect_oldest(Lock& lock) {
-  if (in_flight_.empty()) return false;
-  BatchRunner* runner = in_flight_.front();
-  in_flight_.pop_front();
-  guarded(lock, [&] { runner->collect_one(); });
+  if (failure_ || queue_->in_flight() == 0) return false;
+  guarded(lock, [&] { queue_->collect_one(); });
   return true;
+}
+
+void Scheduler::add(ModelHost& model) {
+  std::lock_guard lock(mutex_);
+  models_.push_back(&model);
+}
+
+void Scheduler::remove(ModelHost& model) {
+  Lock lock(mutex_);
+  progress_.wait(lock, [&] { return !moving_; });
+  std::erase(models_, &model);
+}
+
+std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model) {
+  model.used = ++turns_;
+  if (model.resident()) return nullptr;
+  while (collect_oldest(lock)) {
+  }
+  if (failure_) return failure_;
+  std::vector<ModelHost*> others;
+  for (ModelHost* other : models_)
+    if (other != &model && other->resident()) others.push_back(other);
+  std::sort(others.begin(), others.end(), [](const ModelHost* a, const ModelHost* b) { return a->used < b->used; });
+  moving_ = true;
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    const memory::Ledger& ledger = memory::Ledger::of(queue_->device());
+    for (ModelHost* idle : others) {
+      if (ledger.left_bytes() >= model.own_bytes()) break;
+      idle->unload();
+    }
+    model.load();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  moving_ = false;
+  progress_.notify_all();
+  if (error && error_of(error).code() == ErrorCode::device_lost) fail_all(lock, error);
+  return error;
 }
 
 void Scheduler::run(Lock& lock, Bulk& bulk) {
@@ -351,34 +391,47 @@ void Scheduler::run(Lock& lock, Bulk& bulk) {
     if (error && !bulk.failure_) bulk.failure_ = error;
     progress_.notify_all();
   };
-  BatchRunner& runner = bulk.runner_;
-  const size_t before = runner.in_flight();
-  const bool went = guarded(lock, [&] { runner.submit(item.batch, collect, item.launch); });
-  if (!went) return;
-  if (runner.in_flight() > before) {
-    in_flight_.push_back(&runner);
-    if (bulk.spare_.size() < kMostSpare)
-      bulk.spare_.push_back(std::move(item.batch));  // begun: the client is still there
+  if (const std::exception_ptr error = make_resident(lock, bulk.model_)) {
+    if (failure_) return;
+    --bulk.begun_;
+    bulk.waiting_.clear();
+    if (!bulk.failure_) bulk.failure_ = error;
+    progress_.notify_all();
+    return;
   }
+  const size_t before = queue_->in_flight();
+  const bool went = guarded(lock, [&] { queue_->submit(bulk.model_, item.batch, collect, item.launch); });
+  if (went && queue_->in_flight() > before && bulk.spare_.size() < kMostSpare)
+    bulk.spare_.push_back(std::move(item.batch));  // begun: the client is still there
 }
 
 void Scheduler::run(Lock& lock, Interactive& texts) {
   auto pieces = std::make_shared<std::vector<Piece>>();
   PendingTexts refused;
-  pack(texts, batch_, *pieces, refused);
   ++texts.begun_;
-  const auto collect_pieces = [this, &texts, pieces](const PackedBatch& batch, const float* result, double) {
+  if (const std::exception_ptr error = make_resident(lock, texts.model_)) {
+    if (failure_) return;
+    if (texts.open_) refused.push_back(std::move(texts.open_));  // what of it was begun has been collected
+    for (auto& text : texts.waiting_) refused.push_back(std::move(text));
+    texts.waiting_.clear();
+    texts.waiting_tokens_ = 0;
+    const int64_t now = now_ns();
+    for (const auto& text : refused) {
+      text->error = error_of(error);
+      text->done_ns = now;
+    }
+  } else {
+    pack(texts, batch_, *pieces, refused);
+  }
+  const auto collect_pieces = [this, &texts, pieces](const batch::PackedBatch& batch, const float* result, double) {
     collect(texts, *pieces,
             WindowResults(batch, result, static_cast<size_t>(texts.limits_.width), texts.limits_.per_token));
   };
-  BatchRunner& runner = texts.runner_;
-  const size_t before = runner.in_flight();
   const bool any = !pieces->empty();
-  const bool went = guarded(lock, [&] {
+  guarded(lock, [&] {
     if (!refused.empty()) texts.answer_(refused);
-    if (any) runner.submit(batch_, collect_pieces, Launch::graph);
+    if (any) queue_->submit(texts.model_, batch_, collect_pieces, Launch::graph);
   });
-  if (went && any && runner.in_flight() > before) in_flight_.push_back(&runner);
   if (!any) {
     --texts.begun_;
     progress_.notify_all();
@@ -447,7 +500,6 @@ void Scheduler::collect(Interactive& texts, const std::vector<Piece>& pieces, co
 // The device is lost: everything that waits or runs is answered, and nothing is begun any more.
 void Scheduler::fail_all(Lock& lock, std::exception_ptr failure) {
   failure_ = failure;
-  in_flight_.clear();
   for (Bulk* bulk : bulks_) {
     bulk->waiting_.clear();
     bulk->begun_ = 0;

@@ -21,7 +21,8 @@
 
 #include "base/error.h"
 #include "batch/packed_batch.h"
-#include "engine/batch_runner.h"
+#include "engine/device_queue.h"
+#include "engine/model_host.h"
 #include "engine/tokenized_texts.h"
 #include "engine/window_results.h"
 
@@ -34,7 +35,7 @@ class Bulk {
  public:
   using Collect = std::function<void(const batch::PackedBatch&, const float* result)>;
   // `collect` is called on the scheduler's thread, batch by batch in their order.
-  Bulk(Scheduler& scheduler, BatchRunner& runner, Collect collect);
+  Bulk(Scheduler& scheduler, ModelHost& model, Collect collect);
   ~Bulk();  // what was not begun is dropped, the rest waited for
   Bulk(const Bulk&) = delete;
   Bulk& operator=(const Bulk&) = delete;
@@ -59,7 +60,7 @@ class Bulk {
   void throw_failure() const;
 
   Scheduler& scheduler_;
-  BatchRunner& runner_;
+  ModelHost& model_;
   const Collect collect_;
   std::deque<Item> waiting_;  // this and what follows under the scheduler's lock
   std::vector<batch::PackedBatch> spare_;
@@ -95,7 +96,7 @@ class Interactive {
   // `answer` gets each text exactly once, those of one batch together, on the scheduler's thread or on the one that
   // submits or closes. It must not throw, nor wait.
   using Answer = std::function<void(PendingTexts&)>;
-  Interactive(Scheduler& scheduler, BatchRunner& runner, const Limits& limits, Answer answer);
+  Interactive(Scheduler& scheduler, ModelHost& model, const Limits& limits, Answer answer);
   ~Interactive() { close(); }
   Interactive(const Interactive&) = delete;
   Interactive& operator=(const Interactive&) = delete;
@@ -108,7 +109,7 @@ class Interactive {
   bool has_work() const { return open_ != nullptr || !waiting_.empty(); }
 
   Scheduler& scheduler_;
-  BatchRunner& runner_;
+  ModelHost& model_;
   const Limits limits_;
   const Answer answer_;
   std::deque<std::unique_ptr<PendingText>> waiting_;  // this and what follows under the scheduler's lock
@@ -122,10 +123,15 @@ class Interactive {
 
 class Scheduler {
  public:
-  // Starts its thread with the first work. Every BatchRunner given to Bulk and Interactive must outlive them, and
-  // belongs to the scheduler's thread while they are there.
-  explicit Scheduler(std::shared_ptr<device::Device> device);
+  // Starts its thread with the first work; the queue is that thread's from then on.
+  explicit Scheduler(std::unique_ptr<DeviceQueue> queue);
   ~Scheduler();
+
+  DeviceQueue& queue() { return *queue_; }
+  // Models of the queue, which outlive their Bulk and Interactive. One that is not resident is loaded when its turn
+  // comes; those that were idle longest go where the ledger has no room. What fails then is that model's work alone.
+  void add(ModelHost& model);
+  void remove(ModelHost& model);
 
   // Runs `work` on the scheduler's thread with nothing in flight, and waits. What it throws is thrown here.
   void call(const std::function<void()>& work);
@@ -156,6 +162,7 @@ class Scheduler {
   void run(Lock& lock, Bulk& bulk);
   void run(Lock& lock, Interactive& texts);
   bool collect_oldest(Lock& lock);
+  std::exception_ptr make_resident(Lock& lock, ModelHost& model);  // null: it is
   void pack(Interactive& texts, batch::PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);
   void collect(Interactive& texts, const std::vector<Piece>& pieces, const WindowResults& results);
   bool has_work() const;  // that is not in flight
@@ -166,7 +173,7 @@ class Scheduler {
   template <class Fn>
   bool guarded(Lock& lock, Fn&& fn);  // on the device, without the lock; false: it failed
 
-  const std::shared_ptr<device::Device> device_;
+  const std::unique_ptr<DeviceQueue> queue_;
   const int process_;
   mutable std::mutex mutex_;
   std::condition_variable work_, progress_;  // for the scheduler's thread; for those that wait for it
@@ -175,7 +182,9 @@ class Scheduler {
   std::vector<Interactive*> interactives_;
   int interactive_streak_ = 0;  // batches since bulk had its turn
   std::deque<Call*> calls_;
-  std::deque<BatchRunner*> in_flight_;  // a runner per batch, oldest first
+  std::vector<ModelHost*> models_;
+  bool moving_ = false;  // models come and go just now
+  uint64_t turns_ = 0;
   std::exception_ptr failure_;
   double starved_seconds_ = 0;
   bool ending_ = false;

@@ -171,7 +171,7 @@ void predict_budgets(TracedRun& r, engine::Engine& engine) {
   request.max_length = plan.max_length;
   request.output = plan.output;
   request.precision = plan.precision;
-  add_host_memory(request, engine.model().dir());
+  add_host_memory(request, engine.model_dir());
   request.typical_length = std::clamp<int64_t>(r.stats.tokens / std::max<int64_t>(1, r.stats.rows), 1, plan.max_length);
   try {
     device::MemoryInfo memory = engine.device().memory();

@@ -110,13 +110,13 @@ class Solver {
     if (r_.task == Task::score) {
       p.staging_depth = cpu_ ? 1 : kScoreStagingSlots;
       const model::ForwardPlan f = forward(p.limits(), r_.output);
-      p.add(Tag::weights, "model", weights_);
-      p.add(Tag::weights, "embedding tables, mapped", r_.mapped_bytes);
-      p.add(f.arena_tags(), "forward pass");
-      p.add(Tag::activations, "loading", std::max<int64_t>(0, r_.load_bytes - f.arena_bytes()));
+      p.add(memory::Tag::weights, "model", weights_);
+      p.add(memory::Tag::weights, "embedding tables, mapped", r_.mapped_bytes);
+      p.add(f.arena_tags(), kForwardPass);
+      p.add(memory::Tag::activations, kLoading, std::max<int64_t>(0, r_.load_bytes - f.arena_bytes()));
       if (!cpu_) {
-        p.add(Tag::staging, "batches in flight", p.staging_depth * staged_batch_bytes(p.limits()));
-        p.add(Tag::graphs, "small batches", model::kSmallBatchBytes);
+        p.add(memory::Tag::staging, kBatchesInFlight, p.staging_depth * staged_batch_bytes(p.limits()));
+        p.add(memory::Tag::graphs, "small batches", model::kSmallBatchBytes);
       }
       s.ops = f.ops;
     } else {
@@ -562,21 +562,6 @@ std::string LimitOrigin::setting(int64_t bytes) const {
   if (where.empty()) return fmt::format("`memory_limit={}`", limit_text(bytes));
   if (key == "max_memory_gb") return fmt::format("{}: {:.2f}", key, std::ceil(static_cast<double>(bytes) / 1e7) / 100);
   return fmt::format("{}: {}", key, limit_text(bytes));
-}
-
-void share_limit(int64_t limit_bytes, int64_t context_bytes, size_t models,
-                 const std::function<int64_t(size_t model, int64_t limit_bytes)>& take) {
-  for (const bool equal_parts : {false, true}) {
-    int64_t left = limit_bytes - context_bytes;
-    const int64_t part = left / static_cast<int64_t>(std::max<size_t>(1, models));
-    try {
-      for (size_t model = 0; model < models; ++model)
-        left -= take(model, context_bytes + (equal_parts ? part : left)) - context_bytes;
-      return;
-    } catch (const Error& e) {
-      if (e.code() != ErrorCode::does_not_fit || equal_parts) throw;
-    }
-  }
 }
 
 MemoryLimit MemoryLimit::read(std::string_view given) {

@@ -74,6 +74,11 @@ struct PlanRequest {
 
 memory::LedgerEntry context_entry(const DeviceProfile& device);
 
+// Owners of what models that take turns on a device share: the most that one of them needs is held once.
+inline constexpr const char* kForwardPass = "forward pass";
+inline constexpr const char* kBatchesInFlight = "batches in flight";
+inline constexpr const char* kLoading = "loading";
+
 struct Plan {
   Task task = Task::score;
   DeviceProfile device;
@@ -98,7 +103,8 @@ struct Plan {
   void add(memory::Tag tag, const std::string& owner, int64_t bytes);
   void add(const memory::TagBytes& bytes, const std::string& owner);
   int64_t own_bytes() const { return peak_bytes - device.context_bytes; }  // the sum of its parts
-  std::vector<memory::LedgerEntry> ledger() const;  // the context and the parts: sums to peak_bytes
+  std::vector<memory::LedgerEntry> own_parts() const;  // those it shares with no model that takes turns with it
+  std::vector<memory::LedgerEntry> ledger() const;     // the context and the parts: sums to peak_bytes
   bool operator==(const Plan& other) const;
 };
 
@@ -111,19 +117,22 @@ Plan solve(const PlanRequest& request);
 void hold_context(memory::Ledger& ledger, const DeviceProfile& device);
 // That, and the plan's parts, all or nothing; `name` says whose they are.
 memory::PlannedMemory reserve(memory::Ledger& ledger, const Plan& plan, const std::string& name);
-// What models on one device reserve together: the context once, the parts under their names (one for each plan).
+// What models that take turns on one device reserve together: the context and what they share once, their own parts
+// under their names (one for each plan).
 std::vector<memory::LedgerEntry> ledger_of(const std::vector<const Plan*>& plans,
                                            const std::vector<std::string>& names);
 
 int64_t planned_bytes(const std::vector<const Plan*>& plans);  // the sum of that
 
-// What of a limit `models` may divide: the context has room for rounding one model's blocks up, not for more.
-int64_t limit_for(size_t models, int64_t limit_bytes, const DeviceProfile& device);
-// Divides a limit among models that share a device and its context, in their order: each takes what speed needs of what
-// is left; if that starves a later one, all get equal parts. `take` plans or opens one under a limit, the context
-// included, and returns its peak.
-void share_limit(int64_t limit_bytes, int64_t context_bytes, size_t models,
-                 const std::function<int64_t(size_t model, int64_t limit_bytes)>& take);
+// How many of the models that take turns on a device must fit: all at once, or at least each by itself, so that some go
+// when another comes.
+enum class Residency : uint8_t { all, in_turn };
+struct TurnPlans {
+  std::vector<Plan> plans;
+  bool all_resident = true;
+};
+// Plans for models that take turns under one limit, the first request's: all of them at once where that fits.
+TurnPlans solve_turns(const std::vector<PlanRequest>& requests, Residency residency);
 
 // What a request for the CPU must know of the model's files beside its shape. Does nothing for other devices.
 void add_host_memory(PlanRequest& request, const std::filesystem::path& model_dir);

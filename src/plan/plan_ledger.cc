@@ -1,10 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // A plan as a list of reservations.
 #include <algorithm>
+#include <array>
+#include <numeric>
 
+#include "base/error.h"
+#include "base/units.h"
 #include "plan/plan.h"
 
 namespace brim::plan {
+namespace {
+
+constexpr std::array kShared = {kForwardPass, kBatchesInFlight, kLoading};
+
+std::vector<memory::LedgerEntry> parts_of(const Plan& plan, std::string_view owner) {
+  std::vector<memory::LedgerEntry> parts;
+  for (const memory::LedgerEntry& part : plan.parts)
+    if (part.owner == owner) parts.push_back(part);
+  return parts;
+}
+
+}  // namespace
 
 using memory::LedgerEntry;
 
@@ -30,14 +46,21 @@ void Plan::add(const memory::TagBytes& more, const std::string& owner) {
     add(static_cast<memory::Tag>(t), owner, more[static_cast<memory::Tag>(t)]);
 }
 
-std::vector<LedgerEntry> Plan::ledger() const { return ledger_of({this}, {""}); }
+std::vector<memory::LedgerEntry> Plan::own_parts() const {
+  std::vector<memory::LedgerEntry> own;
+  for (const memory::LedgerEntry& part : parts)
+    if (std::find(kShared.begin(), kShared.end(), part.owner) == kShared.end()) own.push_back(part);
+  return own;
+}
+
+std::vector<memory::LedgerEntry> Plan::ledger() const {
+  std::vector<memory::LedgerEntry> all = parts;
+  if (device.context_bytes > 0) all.push_back(context_entry(device));
+  return all;
+}
 
 void hold_context(memory::Ledger& ledger, const DeviceProfile& device) {
   ledger.hold_context(context_entry(device).owner, device.context_bytes, device.rounding_bytes());
-}
-
-int64_t limit_for(size_t models, int64_t limit_bytes, const DeviceProfile& device) {
-  return limit_bytes - (static_cast<int64_t>(std::max<size_t>(1, models)) - 1) * device.rounding_bytes();
 }
 
 memory::PlannedMemory reserve(memory::Ledger& ledger, const Plan& plan, const std::string& name) {
@@ -50,13 +73,88 @@ std::vector<LedgerEntry> ledger_of(const std::vector<const Plan*>& plans, const 
   LedgerEntry context;
   for (size_t i = 0; i < plans.size(); ++i) {
     if (plans[i]->device.context_bytes > context.bytes) context = context_entry(plans[i]->device);
-    for (LedgerEntry part : plans[i]->parts) {
+    for (memory::LedgerEntry part : plans[i]->own_parts()) {
       if (!names[i].empty()) part.owner = names[i] + ": " + part.owner;
       all.push_back(std::move(part));
     }
   }
+  for (const char* owner : kShared) {
+    const auto most = std::max_element(plans.begin(), plans.end(), [&](const Plan* a, const Plan* b) {
+      return total_bytes(parts_of(*a, owner)) < total_bytes(parts_of(*b, owner));
+    });
+    if (most == plans.end()) continue;
+    for (memory::LedgerEntry& part : parts_of(**most, owner)) all.push_back(std::move(part));
+  }
   if (context.bytes > 0) all.push_back(context);
   return all;
+}
+
+namespace {
+
+// Each may use what the own bytes of those that are resident with it leave.
+std::vector<Plan> solve_together(const std::vector<PlanRequest>& requests, int64_t limit_bytes, Residency residency) {
+  std::vector<PlanRequest> all = requests;
+  int64_t context = 0;
+  for (const PlanRequest& r : all) context = std::max(context, r.device.context_bytes);
+  // The context has room for rounding one model's blocks up, not for more.
+  const int64_t limit = limit_bytes - (static_cast<int64_t>(all.size()) - 1) * all[0].device.rounding_bytes();
+  std::vector<int64_t> own;
+  int64_t apart = 0;  // the most staging is not that of the largest arena; a model may come when the arena is there
+  for (PlanRequest& r : all) {
+    r.device.context_bytes = context;
+    r.limit_bytes = limit;
+    const Plan alone = solve(r);
+    own.push_back(total_bytes(alone.own_parts()));
+    apart = std::max(apart, total_bytes(parts_of(alone, kBatchesInFlight)) + r.load_bytes);
+  }
+  const int64_t resident = residency == Residency::all ? std::accumulate(own.begin(), own.end(), int64_t{0})
+                                                       : *std::max_element(own.begin(), own.end());
+  std::vector<Plan> plans;
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].limit_bytes = limit - (resident - own[i]) - apart;
+    plans.push_back(solve(all[i]));
+    plans.back().limit_bytes = limit_bytes;
+  }
+  return plans;
+}
+
+bool fit(const std::vector<PlanRequest>& requests, int64_t limit_bytes) {
+  try {
+    solve_together(requests, limit_bytes, Residency::all);
+    return true;
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::does_not_fit) throw;
+    return false;
+  }
+}
+
+int64_t least_together(const std::vector<PlanRequest>& requests, int64_t too_little) {
+  int64_t enough = too_little;
+  do enough *= 2;
+  while (!fit(requests, enough));
+  while (enough - too_little > int64_t{1} << 20) {
+    const int64_t middle = too_little + (enough - too_little) / 2;
+    (fit(requests, middle) ? enough : too_little) = middle;
+  }
+  return enough;
+}
+
+}  // namespace
+
+TurnPlans solve_turns(const std::vector<PlanRequest>& requests, Residency residency) {
+  if (requests.size() == 1) return {{solve(requests[0])}, true};
+  const int64_t limit = requests[0].limit_bytes;
+  try {
+    return {solve_together(requests, limit, Residency::all), true};
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::does_not_fit) throw;
+    if (residency == Residency::in_turn) return {solve_together(requests, limit, Residency::in_turn), false};
+  }
+  const int64_t least = least_together(requests, limit);
+  fail(ErrorCode::does_not_fit,
+       "{} models do not fit together in {} on {}: they need at least {}; {} would do, or fewer of them at a time",
+       requests.size(), format_bytes(limit), requests[0].device.name, format_bytes(least),
+       requests[0].limit_origin.setting(least));
 }
 
 int64_t planned_bytes(const std::vector<const Plan*>& plans) {

@@ -427,22 +427,6 @@ TEST(MemoryLimit, AFilesLimitIsNamedAndItsKeyIsTheRemedy) {
   solve(r);  // as it says
 }
 
-TEST(Plan, ModelsShareALimit) {
-  std::vector<int64_t> given(3);
-  const auto needs = [&](std::vector<int64_t> least, std::vector<int64_t> useful) {
-    share_limit(1000, 100, 3, [&, least, useful](size_t i, int64_t limit) {
-      if (limit - 100 < least[i]) fail(ErrorCode::does_not_fit, "model {}", i);
-      given[i] = std::min(limit, 100 + useful[i]);
-      return given[i];
-    });
-  };
-  needs({100, 100, 100}, {500, 200, 800});
-  EXPECT_EQ(given, (std::vector<int64_t>{600, 300, 300}));
-  needs({100, 100, 250}, {500, 200, 800});  // the third would starve
-  EXPECT_EQ(given, (std::vector<int64_t>{400, 300, 400}));
-  EXPECT_THROW(needs({400, 400, 400}, {500, 500, 500}), Error);
-}
-
 TEST(DeviceProfile, Table) {
   EXPECT_EQ(card_profile("h200").rate(Precision::bf16), 774e12);
   EXPECT_EQ(card_profile("t4").rate(Precision::bf16), 0);

@@ -41,7 +41,6 @@ void add_sharing(const ProfileOptions& o, const LlmClient& client, const std::ve
     engine::EngineOptions options = o.engine;
     options.model_dir = dir;
     auto engine = engine::Engine::open(options);
-    engine->warm_up();
     model = std::move(engine);
   }
   const Subject subject(std::move(model));

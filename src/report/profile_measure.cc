@@ -432,7 +432,6 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
     begin = now_ns();
     engine = Engine::open(options);
     m.warm_load_seconds = seconds_since(begin);
-    engine->warm_up();
     if (m.cached_share && *m.cached_share > 0.05)
       m.notes.push_back(
           fmt::format("{:.0f} % of the model's files stayed in the page cache, so the cold load is not quite cold",

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/device_queue.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "engine/model_host.h"
+#include "memory/placement.h"
+#include "model/staging.h"
+#include "ops/gemm_tuner.h"
+
+namespace brim::engine {
+
+struct DeviceQueue::Slot {
+  batch::PackedBatch batch;
+  device::DeviceBuffer host, result;  // staged integers; the result's host copy
+  char* device = nullptr;             // the same integers there
+  std::unique_ptr<device::Event> copying, copied, begin, end, collected;
+  Collect collect;
+  SmallBatches* graph = nullptr;  // where it is launched as one
+  int64_t launched_ns = 0;        // of a graph
+};
+
+void QueueSize::cover(const plan::Plan& plan, const model::ForwardPlan& forward, const model::ModelShape& shape) {
+  if (forward.arena_bytes() > arena.total()) arena = forward.arena_tags();
+  staged_bytes = std::max(staged_bytes, staged_batch_bytes(plan.limits()));
+  const int64_t rows = is_per_token(plan.output) ? plan.token_budget : plan.max_sequences;
+  result_bytes = std::max(result_bytes, rows * output_width(shape, plan.output) * 4);
+  depth = std::max(depth, plan.staging_depth);
+  for (const memory::LedgerEntry& part : plan.parts)
+    if (part.owner == plan::kLoading) loading_bytes = std::max(loading_bytes, part.bytes);
+}
+
+DeviceQueue::DeviceQueue(std::shared_ptr<device::Device> device, const QueueSize& size) : device_(std::move(device)) {
+  const bool on_cpu = device_->kind() == device::DeviceKind::cpu;
+  plan::Plan shared;  // as plans count it
+  shared.add(size.arena, plan::kForwardPass);
+  if (!on_cpu) shared.add(memory::Tag::staging, plan::kBatchesInFlight, size.depth * size.staged_bytes);
+  shared.add(memory::Tag::activations, plan::kLoading, size.loading_bytes);
+  memory_ = memory::Ledger::of(*device_).reserve("batches", shared.parts);
+  arena_ = memory::Ledger::allocate(*device_, &memory_, size.arena, plan::kForwardPass);
+  compute_ = device_->make_stream();
+  ops::load_gemm_choices(*compute_);
+  if (on_cpu) return;
+  copy_ = device_->make_stream();
+  block_ = memory::Ledger::allocate(*device_, &memory_, memory::Tag::staging, plan::kBatchesInFlight,
+                                    size.depth * size.staged_bytes);
+  for (int i = 0; i < size.depth; ++i) {
+    auto slot = std::make_unique<Slot>();
+    slot->host = device_->allocate_host(static_cast<size_t>(size.staged_bytes));
+    slot->device = static_cast<char*>(block_.data()) + i * size.staged_bytes;
+    slot->result = device_->allocate_host(static_cast<size_t>(size.result_bytes));
+    slot->copying = make_event(*device_, true);
+    slot->copied = make_event(*device_, true);
+    slot->collected = make_event(*device_, true);
+    slot->begin = make_event(*device_, true);
+    slot->end = make_event(*device_, true);
+    slots_.push_back(std::move(slot));
+  }
+}
+
+DeviceQueue::~DeviceQueue() = default;
+
+bool DeviceQueue::has_room(ModelHost& model, Launch launch) const {
+  if (slots_.empty()) return true;
+  const bool graph = launch == Launch::graph && model.resident() && model.small() != nullptr;
+  return in_flight_ < slots_.size() && !(graph && model.small()->running());
+}
+
+void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect collect, Launch launch) {
+  model::ForwardRunner& forward = model.forward();
+  device::Stream& compute = *compute_;
+  if (slots_.empty()) {
+    const int64_t since = now_ns();
+    tensor::TensorView result;
+    {
+      ScopedZone zone(Zone::compute, batch.tokens());
+      result = forward.run(compute, batch.view());
+    }
+    collect(batch, result.as<float>(), seconds_since(since));
+    return;
+  }
+  compute.name_ops(batch.tokens() >= model.named_from());
+  // Here nothing is in flight yet, so that setting the clock makes no batch wait.
+  if (Timeline::enabled() && in_flight_ == 0) start_lanes();
+  SmallBatches* const small = launch == Launch::graph ? model.small() : nullptr;
+  SmallBatches* const graph = small != nullptr && small->takes(batch) ? small : nullptr;
+  while (!has_room(model, graph != nullptr ? Launch::graph : Launch::ops)) collect_one();
+  Slot& slot = *slots_[next_];
+  next_ = (next_ + 1) % slots_.size();
+  ++in_flight_;
+  std::swap(slot.batch, batch);
+  slot.collect = std::move(collect);
+  slot.graph = graph;
+  if (graph != nullptr) {
+    slot.launched_ns = now_ns();
+    graph->launch(slot.batch);
+    return;
+  }
+  ops::BatchView view = slot.batch.view();
+  {
+    // All integers of a batch travel in one copy; each array starts aligned.
+    ScopedZone zone(Zone::stage, view.T);
+    auto* host = static_cast<char*>(slot.host.data());
+    char* device = slot.device;
+    int64_t at = 0;
+    for (tensor::TensorView* v : {&view.ids, &view.positions, &view.starts, &view.order}) {
+      std::memcpy(host + at, v->data, static_cast<size_t>(v->bytes()));
+      v->data = device + at;
+      at += memory::align_up(v->bytes());
+    }
+    slot.copying->record(*copy_);
+    copy_->copy(device, host, static_cast<size_t>(at));
+    slot.copied->record(*copy_);
+  }
+  ScopedZone zone(Zone::compute, view.T);
+  slot.copied->wait(compute);
+  slot.begin->record(compute);
+  const tensor::TensorView result = forward.run(compute, view);
+  slot.end->record(compute);
+  compute.copy(slot.result.data(), result.data, static_cast<size_t>(result.bytes()));
+  slot.collected->record(compute);
+}
+
+void DeviceQueue::start_lanes() {
+  if (clock_) return;
+  clock_ = std::make_unique<device::DeviceClock>(*device_, *compute_);
+  device_lane_ = Timeline::add_lane("device");
+  copy_lane_ = Timeline::add_lane("copy");
+  back_lane_ = Timeline::add_lane("copy back");
+}
+
+bool DeviceQueue::collect_one() {
+  if (in_flight_ == 0) return false;
+  Slot& slot = *slots_[(next_ + slots_.size() - in_flight_) % slots_.size()];
+  const auto* result = static_cast<const float*>(slot.result.data());
+  double busy = 0;
+  {
+    ScopedZone zone(Zone::wait_device);  // and asking when things happened, which keeps the host as waiting does
+    if (slot.graph != nullptr) {
+      result = slot.graph->wait();
+      const int64_t done = now_ns(), begin = std::max(slot.launched_ns, last_done_ns_);
+      busy = static_cast<double>(done - begin) * 1e-9;
+      if (clock_ && Timeline::enabled())
+        Timeline::record(device_lane_, Zone::device_busy, begin, done, slot.batch.tokens());
+    } else {
+      slot.collected->synchronize();
+      busy = slot.end->ms_since(*slot.begin) * 1e-3;
+      if (clock_ && Timeline::enabled()) {
+        const int64_t end_ns = clock_->host_ns(*slot.end);
+        Timeline::record(device_lane_, Zone::device_busy, clock_->host_ns(*slot.begin), end_ns, slot.batch.tokens());
+        Timeline::record(copy_lane_, Zone::copy, clock_->host_ns(*slot.copying), clock_->host_ns(*slot.copied),
+                         slot.batch.tokens());
+        Timeline::record(back_lane_, Zone::copy, end_ns, clock_->host_ns(*slot.collected), slot.batch.tokens());
+      }
+    }
+  }
+  last_done_ns_ = now_ns();
+  --in_flight_;
+  const Collect collect = std::move(slot.collect);
+  collect(slot.batch, result, busy);
+  return true;
+}
+
+}  // namespace brim::engine

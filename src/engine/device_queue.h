@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where batches run, those of every model on a device: arena, staging and streams, one for all of them, so that models
+// which take turns hold little more than their weights. Keeps batches in flight: stage into page-locked memory, copy,
+// compute, copy back, collect. On the CPU a batch is done when submit returns; on CUDA results arrive later, in order,
+// while the next batches are staged.
+#pragma once
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/timeline.h"
+#include "batch/packed_batch.h"
+#include "device/device.h"
+#include "device/event.h"
+#include "memory/ledger.h"
+#include "model/forward_runner.h"
+#include "plan/plan.h"
+
+namespace brim::engine {
+
+class ModelHost;
+
+// How a batch is launched. Graphs round up to their bucket, so that the last digits may differ from those of ops: what
+// must not depend on its company (files) is launched by ops.
+enum class Launch : uint8_t { ops, graph };
+
+// What the largest batch of any of a queue's models needs.
+struct QueueSize {
+  memory::TagBytes arena;
+  int64_t staged_bytes = 0, result_bytes = 0;  // per batch in flight
+  int depth = 0;                               // batches in flight
+  int64_t loading_bytes = 0;                   // held while a model is loaded
+  void cover(const plan::Plan& plan, const model::ForwardPlan& forward, const model::ModelShape& shape);
+};
+
+class DeviceQueue {
+ public:
+  using Collect = std::function<void(const batch::PackedBatch&, const float* result, double busy_seconds)>;
+  // All memory is taken here, and is part of the device's ledger.
+  DeviceQueue(std::shared_ptr<device::Device> device, const QueueSize& size);
+  ~DeviceQueue();
+
+  device::Device& device() { return *device_; }
+  device::Stream& stream() { return *compute_; }
+  void* arena() const { return arena_.data(); }
+
+  // Takes the batch's contents (swapped with a used batch's, so that storage circulates). `collect` is called from here
+  // on the CPU, else from a later call; batches come back in the order they were given. With no room the oldest is
+  // collected first. A graph is launched where one was captured for that size. The model is resident.
+  void submit(ModelHost& model, batch::PackedBatch& batch, Collect collect, Launch launch = Launch::ops);
+  // Whether submit() would collect nothing first. One graph of a model runs at a time.
+  bool has_room(ModelHost& model, Launch launch = Launch::ops) const;
+  size_t in_flight() const { return in_flight_; }
+  bool collect_one();  // waits for the oldest batch in flight; false if there is none
+  void finish() {      // waits for all that is in flight
+    while (collect_one()) {
+    }
+  }
+
+ private:
+  struct Slot;
+  void start_lanes();
+
+  const std::shared_ptr<device::Device> device_;
+  memory::PlannedMemory memory_;  // before what draws from it
+  device::DeviceBuffer arena_;
+  device::DeviceBuffer block_;  // of all slots
+  std::unique_ptr<device::Stream> compute_, copy_;
+  std::unique_ptr<device::DeviceClock> clock_;  // made, with the lanes, for the first batch that is traced
+  Timeline::Lane *device_lane_ = nullptr, *copy_lane_ = nullptr, *back_lane_ = nullptr;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  size_t next_ = 0, in_flight_ = 0;
+  int64_t last_done_ns_ = 0;
+};
+
+}  // namespace brim::engine

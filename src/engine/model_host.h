@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// One model on a device: its weights, forward pass and graphs of small batches. It comes and goes: what it is called
+// and planned to be stays, its bytes are there only while it is resident. The scheduler's thread loads and unloads it.
+#pragma once
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "device/device.h"
+#include "engine/small_batches.h"
+#include "memory/ledger.h"
+#include "model/forward_runner.h"
+#include "model/weights.h"
+#include "plan/plan.h"
+
+namespace brim::engine {
+
+class DeviceQueue;
+
+class ModelHost {
+ public:
+  // Nothing is loaded yet. `plan` is its plan among the models that share `queue`.
+  ModelHost(std::filesystem::path dir, const model::ModelShape& shape, const plan::Plan& plan,
+            model::ForwardPlan forward, DeviceQueue& queue);
+  ~ModelHost();
+
+  const std::filesystem::path& dir() const { return dir_; }
+  const model::ModelShape& shape() const { return shape_; }
+  const plan::Plan& plan() const { return plan_; }
+  int64_t width() const { return output_width(shape_, plan_.output); }
+  int64_t own_bytes() const;  // what loading reserves: all but what the queue's models share
+
+  bool resident() const { return model_ != nullptr; }
+  int64_t loads() const { return loads_.load(std::memory_order_relaxed); }
+  void load();    // throws what was wrong with its files, or does_not_fit; nothing is held then
+  void unload();  // with nothing of it in flight
+  // Graphs of small batches from now on, captured with each load. CUDA; elsewhere it does nothing.
+  void want_small_batches();
+
+  // While it is resident:
+  model::ForwardRunner& forward() { return *runner_; }
+  SmallBatches* small() { return small_.get(); }
+  // Ops of batches with fewer tokens are not named one by one when they fail: it would cost them more than they take.
+  int64_t named_from() const { return named_from_; }
+  uint64_t used = 0;  // the scheduler's count when a batch of it began last
+
+ private:
+  void capture();
+  void warm_up();
+
+  const std::filesystem::path dir_;
+  const model::ModelShape shape_;
+  const plan::Plan plan_;
+  const model::ForwardPlan forward_plan_;
+  DeviceQueue& queue_;
+  const int64_t named_from_;
+  bool wants_small_ = false;
+  std::atomic<int64_t> loads_{0};
+  memory::PlannedMemory memory_;  // before what draws from it
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<model::ForwardRunner> runner_;
+  std::unique_ptr<SmallBatches> small_;
+};
+
+}  // namespace brim::engine
