@@ -72,7 +72,7 @@ std::vector<InjectedFault> injected_faults() {
          }
          return m;
        }},
-      // What BatchRunner leaves behind with one slot: the device works 80 of 100 ms, then its results travel, the host
+      // What DeviceQueue leaves behind with one slot: the device works 80 of 100 ms, then its results travel, the host
       // wakes, hands them out, fills the only slot, copies it and launches. Packing alone overlaps.
       {"one slot", Cause::copy, 800,
        [] {
