@@ -55,15 +55,11 @@ GateRows read_gate_rows(const GateRules& rules) {
   return all;
 }
 
-// What a model says about every row; -1: nothing.
-std::vector<int32_t> labels_of(Scorer& scorer, const std::string& name, const GateRows& rows, std::stop_token stop) {
-  if (scorer.kind() != ModelKind::classifier && scorer.kind() != ModelKind::rules)
-    fail(ErrorCode::bad_model, "{}: gives no labels to compare", name);
+std::vector<int32_t> labels_of(const GateModel& model, const GateRows& rows, std::stop_token stop) {
   const std::vector<std::string_view> texts(rows.texts.begin(), rows.texts.end());
-  Predictions p = scorer.score(texts, stop);
+  std::vector<int32_t> labels = model.label_of(texts, stop);
   if (stop.stop_requested()) fail(ErrorCode::interrupted, "stopped");
-  for (const auto& [row, error] : p.errors) p.labels[row] = -1;
-  return p.labels;
+  return labels;
 }
 
 GateJson to_json(const GateFigures& f) {
@@ -125,8 +121,8 @@ void write_cache(const std::filesystem::path& path, const std::map<std::string, 
 
 GateFigures compare_two(const GateModel& against, const std::vector<int32_t>& theirs, const GateModel& rung,
                         const std::vector<int32_t>& ours, const GateRows& rows, const std::string& name) {
-  jobs::ModelRun other{.name = "against", .labels = against.scorer->labels()};
-  jobs::ModelRun own{.name = name, .labels = rung.scorer->labels()};
+  jobs::ModelRun other{.name = "against", .labels = against.labels};
+  jobs::ModelRun own{.name = name, .labels = rung.labels};
   std::vector<std::string> expected;
   for (size_t row = 0; row < ours.size(); ++row) {
     if (ours[row] < 0 || theirs[row] < 0) continue;  // a row without an answer says nothing about labels
@@ -139,6 +135,16 @@ GateFigures compare_two(const GateModel& against, const std::vector<int32_t>& th
 }
 
 }  // namespace
+
+GateModel gate_model(const std::shared_ptr<Scorer>& scorer, const std::string& name, const std::string& identity) {
+  if (scorer->kind() != ModelKind::classifier && scorer->kind() != ModelKind::rules)
+    fail(ErrorCode::bad_model, "{}: gives no labels to compare", name);
+  return {identity, scorer->labels(), [scorer](std::span<const std::string_view> texts, std::stop_token stop) {
+            Predictions p = scorer->score(texts, std::move(stop));
+            for (const auto& [row, error] : p.errors) p.labels[row] = -1;
+            return p.labels;
+          }};
+}
 
 std::vector<std::string> measure_gate(Ladder& ladder, const GateModels& models, const std::filesystem::path& cache,
                                       std::stop_token stop) {
@@ -160,10 +166,9 @@ std::vector<std::string> measure_gate(Ladder& ladder, const GateModels& models, 
       if (const auto known = measured.find(key); known != measured.end()) {
         kept[key] = known->second;
       } else {
-        if (theirs.empty()) theirs = labels_of(*best->scorer, against, rows, stop);
+        if (theirs.empty()) theirs = labels_of(*best, rows, stop);
         const bool same = rung.model == against;
-        kept[key] = compare_two(*best, theirs, model, same ? theirs : labels_of(*model.scorer, rung.model, rows, stop),
-                                rows, rung.model);
+        kept[key] = compare_two(*best, theirs, model, same ? theirs : labels_of(model, rows, stop), rows, rung.model);
         changed = true;
       }
       ladder.report_gate(rung.model, kept[key]);

@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "brim/brim.h"
@@ -15,9 +17,13 @@
 namespace brim::serve {
 
 struct GateModel {
-  std::shared_ptr<Scorer> scorer;
   std::string identity;  // changes with the weights
+  std::vector<std::string> labels;
+  // What it says about each text, as a place among its labels; -1: nothing.
+  std::function<std::vector<int32_t>(std::span<const std::string_view> texts, std::stop_token stop)> label_of;
 };
+// Throws bad_model where the scorer gives no labels.
+GateModel gate_model(const std::shared_ptr<Scorer>& scorer, const std::string& name, const std::string& identity);
 using GateModels = std::function<GateModel(const std::string& name)>;  // throws bad_model
 
 // `cache`: the file; it is made, or made anew where it cannot be read. Returns sentences about rungs that could not be

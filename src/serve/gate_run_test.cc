@@ -7,36 +7,22 @@ namespace brim::serve {
 namespace {
 
 // Says the class whose letter a text begins with; one in `every` is said to be the first class.
-class LetterScorer : public Scorer {
- public:
-  LetterScorer(std::vector<std::string> labels, size_t every) : labels_(std::move(labels)), every_(every) {}
-  ModelKind kind() const override { return ModelKind::classifier; }
-  const std::vector<std::string>& labels() const override { return labels_; }
-  const std::vector<std::string>& score_names() const override { return labels_; }
-  std::string device() const override { return "cpu"; }
-  std::string precision() const override { return "fp32"; }
-  MemoryPlan plan() const override { return {}; }
-  void submit(const Request&, Completion&) override {}
-  void close() override {}
-  Predictions score(std::span<const std::string_view> texts, std::stop_token,
-                    const std::function<void(size_t)>&) override {
-    ++runs;
-    Predictions p;
-    p.rows = texts.size();
-    for (size_t i = 0; i < texts.size(); ++i) {
-      int32_t label = 0;
-      for (size_t k = 0; k < labels_.size(); ++k)
-        if (labels_[k][0] == texts[i][0]) label = static_cast<int32_t>(k);
-      p.labels.push_back(every_ > 0 && i % every_ == 0 ? 0 : label);
-      if (texts[i].ends_with("!")) p.errors.emplace_back(i, Error(ErrorCode::bad_data, "too long"));
-    }
-    return p;
-  }
+struct LetterModel {
+  std::vector<std::string> labels;
+  size_t every = 0;
   int runs = 0;
 
- private:
-  std::vector<std::string> labels_;
-  size_t every_;
+  std::vector<int32_t> label_of(std::span<const std::string_view> texts) {
+    ++runs;
+    std::vector<int32_t> said;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      int32_t label = 0;
+      for (size_t k = 0; k < labels.size(); ++k)
+        if (labels[k][0] == texts[i][0]) label = static_cast<int32_t>(k);
+      said.push_back(texts[i].ends_with("!") ? -1 : every > 0 && i % every == 0 ? 0 : label);
+    }
+    return said;
+  }
 };
 
 class GateRunTest : public testing::Test {
@@ -56,16 +42,12 @@ class GateRunTest : public testing::Test {
   }
   GateModel model(const std::string& name) {
     if (name == "missing") fail(ErrorCode::bad_model, "missing: no such directory");
-    if (!scorers.contains(name)) {
-      if (name == "two")
-        scorers[name] = std::make_shared<LetterScorer>(std::vector<std::string>{"bad", "good"}, 0);
-      else
-        scorers[name] =
-            std::make_shared<LetterScorer>(std::vector<std::string>{"bad", "calm", "good"}, name == "poor"   ? 5
-                                                                                            : name == "good" ? 100
-                                                                                                             : 0);
-    }
-    return {scorers[name], name + weights};
+    LetterModel& letters = models[name];
+    letters.labels =
+        name == "two" ? std::vector<std::string>{"bad", "good"} : std::vector<std::string>{"bad", "calm", "good"};
+    letters.every = name == "poor" ? 5 : name == "good" ? 100 : 0;
+    return {name + weights, letters.labels,
+            [&](std::span<const std::string_view> texts, const std::stop_token&) { return letters.label_of(texts); }};
   }
   std::vector<std::string> measure(Ladder& ladder) {
     return measure_gate(
@@ -73,7 +55,7 @@ class GateRunTest : public testing::Test {
   }
 
   TempDir dir;
-  std::map<std::string, std::shared_ptr<LetterScorer>> scorers;
+  std::map<std::string, LetterModel> models;
   std::string weights = "@1";
 };
 
@@ -86,22 +68,31 @@ TEST_F(GateRunTest, MeasuresOnceAndRemembers) {
   EXPECT_EQ(view.rungs[2].gate.verdict, Verdict::refused) << view.rungs[2].gate.why;
   EXPECT_HAS(view.rungs[2].gate.why, "against large");
   EXPECT_EQ(view.rungs[3].gate.figures->rows, 200) << "rows whose class it has and that were answered";
-  EXPECT_EQ(scorers["large"]->runs, 1);
-  EXPECT_EQ(scorers["poor"]->runs, 1);
+  EXPECT_EQ(models["large"].runs, 1);
+  EXPECT_EQ(models["poor"].runs, 1);
 
   Ladder again(rules());
   EXPECT_TRUE(measure(again).empty());
-  EXPECT_EQ(scorers["poor"]->runs, 1) << "read from the file";
+  EXPECT_EQ(models["poor"].runs, 1) << "read from the file";
   EXPECT_EQ(again.view(0).rungs[2].gate.why, view.rungs[2].gate.why);
   ASSERT_TRUE(again.view(0).rungs[2].gate.figures);
   EXPECT_EQ(again.view(0).rungs[2].gate.figures->per_class.size(), view.rungs[2].gate.figures->per_class.size());
 
   weights = "@2";
   EXPECT_TRUE(measure(again).empty());
-  EXPECT_EQ(scorers["poor"]->runs, 2) << "other weights";
+  EXPECT_EQ(models["poor"].runs, 2) << "other weights";
   put_file(dir / "gate.json", "not json");
   EXPECT_TRUE(measure(again).empty());
-  EXPECT_EQ(scorers["poor"]->runs, 3);
+  EXPECT_EQ(models["poor"].runs, 3);
+}
+
+TEST_F(GateRunTest, AsksScorers) {
+  const GateModel vader = gate_model(Scorer::open({.model = "vader"}), "vader", "vader");
+  const std::vector<std::string_view> texts = {"a great day", "awful"};
+  const std::vector<int32_t> said = vader.label_of(texts, {});
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_EQ(vader.labels[static_cast<size_t>(said[0])], "positive");
+  EXPECT_EQ(vader.labels[static_cast<size_t>(said[1])], "negative");
 }
 
 TEST_F(GateRunTest, SaysWhatCannotBeMeasured) {
