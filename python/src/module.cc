@@ -8,15 +8,18 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "brim/brim.h"
 #include "texts.h"
@@ -30,6 +33,7 @@ namespace {
 // Fewer bytes are scored on the caller's thread: they are done before anyone presses Ctrl-C, and a thread costs 50 us.
 constexpr size_t kDirectBytes = 2 << 10;
 constexpr std::chrono::milliseconds kSlice{50};
+constexpr std::chrono::milliseconds kPatience{200};  // for an interrupted call to end
 
 const char* code_name(ErrorCode code) {
   switch (code) {
@@ -154,50 +158,84 @@ void mark_failed(Predictions& p, size_t row) {
   std::fill_n(p.scores.begin() + static_cast<std::ptrdiff_t>(row * p.width), p.width, kNothing);
 }
 
-// Waits in slices for a thread that scores: Ctrl-C ends it, and `progress` hears how far it is.
-Predictions score_aside(Scorer& scorer, const Texts& texts, const nb::object& progress) {
+// A call on a thread of its own. What it reads is held until it ends, also when its caller was interrupted and has
+// gone.
+struct Call {
+  nb::object scorer, texts;
   std::stop_source stop;
   std::atomic<size_t> done{0};
   std::promise<Predictions> promise;
   std::future<Predictions> result = promise.get_future();
-  std::jthread worker([&] {
+  const pid_t process = ::getpid();
+  std::jthread worker;
+};
+
+// Calls whose callers have gone while the device computed a batch; the interpreter's lock guards them.
+std::vector<std::unique_ptr<Call>>& abandoned() {
+  static auto* calls = new std::vector<std::unique_ptr<Call>>;
+  return *calls;
+}
+
+// Lets go of those that have ended; `wait` waits for all, since no thread may compute while the process ends.
+void collect_abandoned(bool wait) {
+  auto calls = std::exchange(abandoned(), {});  // others may add to it while this waits
+  for (auto& call : calls) {
+    if (call->process != ::getpid()) {  // a child of fork() has no such thread
+      (void)call.release();
+      continue;
+    }
+    if (wait) {
+      const nb::gil_scoped_release released;
+      call->result.wait();
+    }
+    if (call->result.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+      abandoned().push_back(std::move(call));
+  }
+}
+
+// Waits in slices for the thread that scores: Ctrl-C ends the call, and `progress` hears how far it is.
+Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& progress) {
+  auto call = std::make_unique<Call>();
+  call->scorer = nb::borrow(scorer);
+  call->texts = nb::borrow(texts);
+  call->worker = std::jthread([call = call.get(), &model = nb::cast<Scorer&>(scorer),
+                               views = nb::cast<const Texts&>(texts).views()] {
     try {
-      promise.set_value(scorer.score(texts.views(), stop.get_token(), [&](size_t rows) { done = rows; }));
+      call->promise.set_value(model.score(views, call->stop.get_token(), [call](size_t rows) { call->done = rows; }));
     } catch (...) {
-      promise.set_exception(std::current_exception());
+      call->promise.set_exception(std::current_exception());
     }
   });
-  const auto abandon = [&] {
-    stop.request_stop();
+  const auto ended_within = [&](std::chrono::milliseconds time) {
     const nb::gil_scoped_release released;
-    result.wait();
+    return call->result.wait_for(time) == std::future_status::ready;
   };
   try {
-    for (size_t told = 0;;) {
-      {
-        const nb::gil_scoped_release released;
-        if (result.wait_for(kSlice) == std::future_status::ready) break;
-      }
+    for (size_t told = 0; !ended_within(kSlice);) {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
-      if (const size_t now = done; !progress.is_none() && now != told) {
+      if (const size_t now = call->done; !progress.is_none() && now != told) {
         told = now;
         progress(now);
       }
     }
   } catch (...) {
-    abandon();
+    call->stop.request_stop();  // batches that have begun are finished, which may take seconds
+    if (!ended_within(kPatience)) abandoned().push_back(std::move(call));
     throw;
   }
-  return result.get();
+  return call->result.get();
 }
 
-Predictions score(Scorer& scorer, const Texts& texts, const nb::object& progress) {
+Predictions score(nb::handle_t<Scorer> scorer, nb::handle_t<Texts> given, const nb::object& progress) {
+  collect_abandoned(false);
+  const auto& texts = nb::cast<const Texts&>(given);
   Predictions p;
   if (texts.bytes() <= kDirectBytes && texts.views().size() <= kDirectBytes / 64) {
+    auto& model = nb::cast<Scorer&>(scorer);
     const nb::gil_scoped_release released;
-    p = scorer.score(texts.views());
+    p = model.score(texts.views());
   } else {
-    p = score_aside(scorer, texts, progress);
+    p = score_aside(scorer, given, progress);
   }
   for (const auto& failed : p.errors) mark_failed(p, failed.first);
   for (const BadText& bad : texts.bad()) mark_failed(p, bad.row);
@@ -250,6 +288,7 @@ NB_MODULE(_brim, m) {
   nb::set_leak_warnings(false);  // a model that lives until the interpreter ends is no leak
   nb::register_exception_translator(translate);
   m.attr("__version__") = version();
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { collect_abandoned(true); }));
   m.def("find_model", &find_model, "model"_a);
   m.def("take_log", [] { return log_lines().take(); });
   set_log([](bool is_warning, std::string_view line) { log_lines().add(is_warning, line); });

@@ -9,6 +9,7 @@ import os
 import pickle
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -225,6 +226,33 @@ def test_interrupt_ends_a_long_call(clf, tweets):
         clf._open().score(texts, progress)
     assert 0 < seen[-1] < len(texts) / 2
     assert clf("I love this")[0]["label"] == "positive"  # and the model is as it was
+
+
+def test_an_interrupted_call_leaves_nothing_behind(tweets):
+    code = """
+import os, signal, sys, threading, brim
+clf = brim.Classifier(precision="fp32")
+texts = [t * 3 for t in sys.argv[1:]] * 2000
+for _ in range(2):
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        clf.predict(texts)
+        print("finished")
+    except KeyboardInterrupt:
+        print("interrupted")
+del texts  # a batch may still be computing from it
+print(clf("I love this")[0]["label"])
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    clf.predict([t * 3 for t in sys.argv[1:]] * 2000)
+except KeyboardInterrupt:
+    pid = os.fork()  # the child has no such thread to wait for
+    if pid == 0:
+        sys.exit(0)
+    print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, *tweets], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()) == (0, ["interrupted", "interrupted", "positive", "child", "0"]), done
 
 
 def test_a_progress_that_raises_ends_the_call(clf, tweets):
