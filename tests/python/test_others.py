@@ -152,3 +152,18 @@ def test_the_stub_names_what_is_there():
 def test_import_takes_numpy_alone():
     code = "import sys, brim; print([m for m in ('pandas', 'pyarrow', 'torch', 'polars', 'tqdm') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_nothing_is_connected_to(tmp_path):
+    code = """
+import sys
+connected = []
+sys.addaudithook(lambda event, args: connected.append(event) if event.startswith("socket.") else None)
+import brim
+brim.Classifier()("great")
+brim.Classifier("vader").predict(["great"] * 500)
+brim.plan(device="rtx3070")
+print(connected)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
