@@ -24,6 +24,12 @@ namespace {
 // Fewer bytes of text are scored on the caller's thread: starting a pipeline takes longer than they do.
 constexpr size_t kFewBytes = 32 << 10;
 
+bool are_few(std::span<const std::string_view> texts) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < texts.size() && bytes <= kFewBytes; ++i) bytes += texts[i].size() + 1;
+  return bytes <= kFewBytes;
+}
+
 // Texts of the caller, chunk by chunk; nothing is copied.
 class TextSource : public rows::RowSource {
  public:
@@ -209,9 +215,7 @@ class EncoderScorer final : public Scorer {
     if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
     Columns columns(texts.size(), kind_ == ModelKind::tagger ? 0 : width_, kind_ == ModelKind::classifier,
                     kind_ == ModelKind::tagger);
-    size_t bytes = 0;
-    for (size_t i = 0; i < texts.size() && bytes <= kFewBytes; ++i) bytes += texts[i].size() + 1;
-    if (bytes <= kFewBytes) return score_few(texts, stop, columns, progress);
+    if (are_few(texts)) return score_few(texts, stop, columns, progress);
     return score_many(*engine_, 0, texts, stop, progress, columns,
                       [this](Predictions& p, size_t row) { finish_row(p, row); });
   }
@@ -376,16 +380,30 @@ class RulesScorer final : public Scorer {
     if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
     Columns columns(texts.size(), engine::kVaderWidth, true, false);
     engine::RulesModel rules;
-    return score_many(rules, threads_, texts, stop, progress, columns, [](Predictions& p, size_t row) {
-      const engine::Choice choice = engine::choose_vader_label(&p.scores[row * engine::kVaderWidth]);
-      p.labels[row] = choice.label;
-      p.label_scores[row] = choice.score;
-    });
+    if (!are_few(texts)) return score_many(rules, threads_, texts, stop, progress, columns, choose);
+    Predictions& p = columns.predictions();
+    size_t done = 0;
+    for (; done < texts.size() && !stop.stop_requested(); ++done) {
+      if (!is_valid_utf8(texts[done])) {
+        p.errors.emplace_back(done, TextSource::not_utf8());
+        continue;
+      }
+      engine::score_by_vader(texts[done], &p.scores[done * engine::kVaderWidth]);
+      choose(p, done);
+    }
+    if (progress && done > 0) progress(done);
+    return columns.finish(done);
   }
 
   void close() override { closed_ = true; }
 
  private:
+  static void choose(Predictions& p, size_t row) {
+    const engine::Choice choice = engine::choose_vader_label(&p.scores[row * engine::kVaderWidth]);
+    p.labels[row] = choice.label;
+    p.label_scores[row] = choice.score;
+  }
+
   const int threads_;
   std::atomic<bool> closed_{false};
 };

@@ -182,6 +182,14 @@ TEST_F(ScorerTest, TaggersEmbeddersAndRulesHaveTheSameInterface) {
   EXPECT_EQ(many.label_scores[2], good.score);
   ASSERT_EQ(many.errors.size(), 1u);
   EXPECT_EQ(many.errors[0].first, 1u);
+  std::vector<std::string_view> more;  // enough for a pipeline
+  for (int i = 0; i < 9000; ++i) more.push_back(three[static_cast<size_t>(i % 3)]);
+  const Predictions all = rules->score(more);
+  ASSERT_EQ(all.errors.size(), 3000u);
+  for (size_t i = 0; i < more.size(); ++i) {
+    EXPECT_EQ(all.labels[i], many.labels[i % 3]);
+    EXPECT_EQ(all.label_scores[i], many.label_scores[i % 3]);
+  }
 }
 
 TEST_F(ScorerTest, LongTextsAreCutWindowedOrRefused) {
