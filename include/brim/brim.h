@@ -49,6 +49,7 @@ struct ScorerOptions {
   std::optional<Pooling> pooling = {};  // set: embeddings, not what the model's head gives
   bool normalize = false;               // embeddings of length 1
   double queue_seconds = 30;            // a submitted text that would wait longer, by prediction, is refused as busy
+  bool raw_scores = false;              // requests may ask for scores before softmax or sigmoid
 };
 
 struct Entity {
@@ -70,7 +71,8 @@ struct Prediction {
   std::vector<float> scores;  // as Scorer::score_names() names them
   std::vector<Entity> entities;
   std::vector<float> embedding;
-  bool truncated = false;  // its end was not read
+  bool truncated = false;  // its end, or with keep_end its beginning, was not read
+  int32_t tokens = 0;      // of the whole text, special ones included; 0 for rules
   Timing timing;
   std::optional<Error> error;  // set: there is no result
 };
@@ -91,6 +93,10 @@ struct Request {
   uint64_t ticket = 0;                                                 // the caller's; its answer carries it
   std::optional<std::chrono::steady_clock::time_point> deadline = {};  // past it, work that has not begun is refused
   std::stop_token stop = {};                                           // withdraws what has not begun
+  std::optional<LongText> long_text = {};                              // else the scorer's
+  bool keep_end = false;                                               // what is truncated is the beginning
+  bool raw_scores = false;  // as the head gives them; for scorers opened with raw_scores
+  bool bulk = false;        // may wait for others; a tenth of the batches are its own all the same
 };
 
 struct Answer {
@@ -114,11 +120,27 @@ struct MemoryPlan {
   double tokens_per_second = 0;  // predicted
 };
 
+// What submitted texts wait for now. The rate is measured once batches were computed, before that planned.
+struct ScorerLoad {
+  int64_t texts = 0, tokens = 0;
+  double tokens_per_second = 0;  // 0: nothing ever waits
+  double wait_seconds = 0;       // predicted, of a text submitted now
+};
+
+struct Token {
+  int32_t id = 0;
+  std::string text;            // as the vocabulary spells it
+  int32_t start = 0, end = 0;  // code points of the text
+  bool special = false;        // put there by the tokenizer
+};
+
 enum class ModelKind : uint8_t { classifier, tagger, embedder, rules };
 
 class BRIM_API Scorer {
  public:
   static std::shared_ptr<Scorer> open(const ScorerOptions& options);
+  // Several models on one device under one limit, those of the first; they take turns by batches.
+  static std::vector<std::shared_ptr<Scorer>> open_together(std::span<const ScorerOptions> options);
   virtual ~Scorer();  // closes; not from within Completion::done
 
   virtual ModelKind kind() const = 0;
@@ -127,10 +149,14 @@ class BRIM_API Scorer {
   virtual std::string device() const = 0;     // "NVIDIA H200", "cpu (neon, 2 threads)"
   virtual std::string precision() const = 0;  // "bf16"; "exact" for rules
   virtual MemoryPlan plan() const = 0;
+  virtual int64_t max_length() const = 0;  // of a text in tokens; 0: any
+  virtual ScorerLoad load() const = 0;
+  virtual std::vector<Token> tokenize(std::string_view text) const = 0;  // of the whole text; empty for rules
 
-  // One text from any thread; it is tokenized before this returns and computed with whatever else waits. `completion`
-  // must stay until it has answered.
-  virtual void submit(const Request& request, Completion& completion) = 0;
+  // Texts from any thread; they are tokenized before this returns and computed with whatever else waits, those of one
+  // call together where the device is idle. `completion` must stay until it has answered them all.
+  virtual void submit(std::span<const Request> requests, Completion& completion) = 0;
+  void submit(const Request& request, Completion& completion) { submit({&request, 1}, completion); }
   std::future<Prediction> submit(const Request& request);
 
   // Many texts, as fast as a file: packed by their content alone, so that the same texts give the same bytes. A text

@@ -14,6 +14,7 @@
 #include "base/timeline.h"
 #include "base/units.h"
 #include "engine/entities.h"
+#include "engine/label.h"
 #include "engine/precision.h"
 #include "engine/run_stats.h"
 #include "engine/window_queue.h"
@@ -129,7 +130,7 @@ Engine::Prepared Engine::prepare(device::Device& device, const EngineOptions& op
   if (options.output) {
     request.output = *options.output;
   } else if (shape.sequence_classes > 0) {
-    request.output = model::Output::sequence_scores;
+    request.output = options.raw_scores ? model::Output::sequence_logits : model::Output::sequence_scores;
   } else if (shape.token_classes > 0) {
     request.output = model::Output::token_scores;
   } else {
@@ -163,7 +164,7 @@ Engine::Prepared Engine::prepare(device::Device& device, const EngineOptions& op
 
 int64_t Engine::width() const { return output_width(shape(), output()); }
 
-std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out) const {
+std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out, const TextOptions& options) const {
   const size_t begin = out.ids.size();
   tokenizer_->encode_ids(text, out.ids);
   const auto prefix = static_cast<int64_t>(tokenizer_->prefix().size()),
@@ -175,23 +176,26 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
   }
   TokenizedText t;
   t.first_window = out.windows.size();
+  t.tokens = static_cast<int32_t>(length);
   const int64_t longest = plan_.max_length;
   if (length <= longest) {
     out.windows.push_back({begin, static_cast<int32_t>(length), 0});
     t.windows = 1;
-  } else if (options_.long_text == LongText::error) {
+  } else if (options.long_text == LongText::error) {
     out.ids.resize(begin);
     return Error(ErrorCode::bad_data, fmt::format("the text has {} tokens, the model takes {}", length, longest),
                  {"set `long_text=truncate` or `long_text=window-mean`"});
   } else {
     const int64_t content = length - prefix - suffix, room = longest - prefix - suffix;
-    const bool windows = options_.long_text != LongText::truncate;
+    const bool windows = options.long_text != LongText::truncate;
     t.truncated = !windows;
     if (!windows) {
-      std::memmove(&out.ids[begin + prefix + room], &out.ids[begin + prefix + content],
-                   static_cast<size_t>(suffix) * sizeof(int32_t));
+      const int64_t first = options.keep_end ? content - room : 0;
+      const auto ids = out.ids.begin() + static_cast<std::ptrdiff_t>(begin);
+      if (first > 0) std::copy(ids + prefix + first, ids + prefix + first + room, ids + prefix);
+      std::copy(ids + prefix + content, ids + length, ids + prefix + room);
       out.ids.resize(begin + static_cast<size_t>(longest));
-      out.windows.push_back({begin, static_cast<int32_t>(longest), 0});
+      out.windows.push_back({begin, static_cast<int32_t>(longest), static_cast<int32_t>(first)});
       t.windows = 1;
     } else {
       // Neighbouring windows, the last one moved back so that it is full: no window is a stub.
@@ -255,20 +259,26 @@ std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, dou
   limits.position_offset = shape().position_offset;
   limits.width = width();
   limits.per_token = is_per_token(output());
-  limits.most_waiting = static_cast<int64_t>(plan_.tokens_per_second * most_seconds);
+  limits.tokens_per_second = plan_.tokens_per_second;
+  limits.most_seconds = most_seconds;
   return std::make_unique<Interactive>(*scheduler_, *host_, limits, std::move(answer));
 }
 
-void Engine::merge_windows(const float* p, size_t windows, float* out) const {
-  const int64_t K = width();
-  std::copy(p, p + K, out);
-  for (size_t w = 1; w < windows; ++w)
-    for (int64_t k = 0; k < K; ++k) {
-      const float v = p[static_cast<int64_t>(w) * K + k];
-      out[k] = options_.long_text == LongText::window_max ? std::max(out[k], v) : out[k] + v;
+void Engine::merge_windows(const float* results, size_t windows, float* out, LongText how, bool raw) const {
+  const auto K = static_cast<size_t>(width());
+  const bool scores = options_.raw_scores && output() == model::Output::sequence_logits && !raw;
+  std::vector<float> window(K);
+  for (size_t w = 0; w < windows; ++w) {
+    const float* from = results + w * K;
+    if (scores) {
+      scores_of_logits({from, K}, shape().multi_label, window.data());
+      from = window.data();
     }
-  if (options_.long_text != LongText::window_max)
-    for (int64_t k = 0; k < K; ++k) out[k] /= static_cast<float>(windows);
+    for (size_t k = 0; k < K; ++k)
+      out[k] = w == 0 ? from[k] : how == LongText::window_max ? std::max(out[k], from[k]) : out[k] + from[k];
+  }
+  if (how != LongText::window_max && windows > 1)
+    for (size_t k = 0; k < K; ++k) out[k] /= static_cast<float>(windows);
 }
 
 RunStats Engine::stats() const {

@@ -40,6 +40,13 @@ struct EngineOptions {
   LongText long_text = LongText::truncate;
   std::optional<model::Output> output;  // default: what the model's head gives
   bool fill = false;
+  bool raw_scores = false;  // a classifier computes logits; merge_windows() makes scores of them
+};
+
+// What happens to one text.
+struct TextOptions {
+  LongText long_text = LongText::truncate;
+  bool keep_end = false;  // of a text that is truncated
 };
 
 class Engine final : public TextModel {
@@ -76,7 +83,10 @@ class Engine final : public TextModel {
   int64_t width() const override;
 
   // Appends one text. With LongText::error a text that is too long is refused.
-  std::optional<Error> tokenize(std::string_view text, TokenizedTexts& out) const;
+  std::optional<Error> tokenize(std::string_view text, TokenizedTexts& out) const {
+    return tokenize(text, out, {options_.long_text});
+  }
+  std::optional<Error> tokenize(std::string_view text, TokenizedTexts& out, const TextOptions& options) const;
 
   // The two ways to compute: batches packed by the caller, and texts one by one. Any number of each, from any thread;
   // they must end before the engine does.
@@ -107,8 +117,11 @@ class Engine final : public TextModel {
   void token_scores(const TokenizedTexts& texts, size_t t, const text::Encoding& encoding,
                     const std::vector<float>& windows, std::vector<float>& out) const;
 
-  // Merges the windows of one text: probabilities [windows, width] to `out` [width].
-  void merge_windows(const float* probabilities, size_t windows, float* out) const;
+  // Merges the windows of one text: results [windows, width] to `out` [width]. Logits become scores, unless `raw`.
+  void merge_windows(const float* results, size_t windows, float* out) const {
+    merge_windows(results, windows, out, options_.long_text, false);
+  }
+  void merge_windows(const float* results, size_t windows, float* out, LongText how, bool raw) const;
 
  private:
   Engine() = default;

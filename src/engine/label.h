@@ -2,6 +2,7 @@
 // Which label a text gets: decided here and nowhere else.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -19,6 +20,18 @@ struct Choice {
 inline Choice choose_label(std::span<const float> scores) {
   const auto best = std::max_element(scores.begin(), scores.end());
   return best == scores.end() ? Choice{} : Choice{static_cast<int32_t>(best - scores.begin()), *best};
+}
+
+// What a head gives to scores: shares that sum to 1; each by itself where labels exclude nothing or there is but one.
+inline void scores_of_logits(std::span<const float> logits, bool multi_label, float* scores) {
+  if (multi_label || logits.size() == 1) {
+    for (size_t k = 0; k < logits.size(); ++k) scores[k] = 1 / (1 + std::exp(-logits[k]));
+    return;
+  }
+  const float most = logits.empty() ? 0 : *std::max_element(logits.begin(), logits.end());
+  float sum = 0;
+  for (size_t k = 0; k < logits.size(); ++k) sum += scores[k] = std::exp(logits[k] - most);
+  for (size_t k = 0; k < logits.size(); ++k) scores[k] /= sum;
 }
 
 // Multi-label models: whether a label is given.

@@ -17,6 +17,8 @@ namespace {
 
 // Interactive batches before bulk work has a turn: it keeps a fifth of the device under the heaviest load.
 constexpr int kInteractiveStreak = 4;
+// Batches of submitted texts before those that may wait have the first places of one.
+constexpr int kBatchesBeforeBulk = 9;
 constexpr size_t kMostSpare = 2;
 // A text often follows the answer to the one before. On a card that wait costs a core nothing else needs; on the CPU
 // the cores compute.
@@ -126,43 +128,79 @@ double Bulk::busy_seconds() const {
 // --- interactive ---
 
 Interactive::Interactive(Scheduler& scheduler, ModelHost& model, const Limits& limits, Answer answer)
-    : scheduler_(scheduler), model_(model), limits_(limits), answer_(std::move(answer)) {
+    : scheduler_(scheduler),
+      model_(model),
+      limits_(limits),
+      answer_(std::move(answer)),
+      tokens_per_second_(std::max(1.0, limits.tokens_per_second)) {
   scheduler_.require_process();
   std::lock_guard lock(scheduler_.mutex_);
   scheduler_.interactives_.push_back(this);
 }
 
-void Interactive::submit(std::unique_ptr<PendingText> text) {
+void Interactive::submit(PendingTexts texts) {
   scheduler_.require_process();
-  text->submitted_ns = now_ns();
-  text->windows_left = text->tokens.windows.size();
-  const size_t rows = limits_.per_token ? text->tokens.ids.size() : text->tokens.windows.size();
-  text->scores.resize(rows * static_cast<size_t>(limits_.width));
-  const auto tokens = static_cast<int64_t>(text->tokens.ids.size());
+  const int64_t now = now_ns();
+  for (const auto& text : texts) {
+    text->submitted_ns = now;
+    text->windows_left = text->tokens.windows.size();
+    const size_t rows = limits_.per_token ? text->tokens.ids.size() : text->tokens.windows.size();
+    text->scores.resize(rows * static_cast<size_t>(limits_.width));
+  }
+  PendingTexts refused;
+  bool any = false;
   {
     std::lock_guard lock(scheduler_.mutex_);
-    if (closed_)
-      text->error.emplace(ErrorCode::cancelled, "the scorer was closed");
-    else if (scheduler_.failure_)
-      text->error = error_of(scheduler_.failure_);
-    else if (waiting_tokens_ + tokens > limits_.most_waiting && !waiting_.empty())
-      text->error.emplace(ErrorCode::busy,
-                          fmt::format("{} tokens wait already, at most {} may", waiting_tokens_, limits_.most_waiting));
-    if (!text->error) {
-      scheduler_.start();
+    for (auto& text : texts) {
+      const auto tokens = static_cast<int64_t>(text->tokens.ids.size());
+      if (closed_)
+        text->error.emplace(ErrorCode::cancelled, "the scorer was closed");
+      else if (scheduler_.failure_)
+        text->error = error_of(scheduler_.failure_);
+      else if (waiting_tokens_ > 0 &&
+               wait_seconds() + static_cast<double>(tokens) / tokens_per_second_ > limits_.most_seconds)
+        text->error.emplace(ErrorCode::busy, fmt::format("{} tokens wait already, {:.3f} s of work; at most {} s may",
+                                                         waiting_tokens_, wait_seconds(), limits_.most_seconds));
+      if (text->error) {
+        refused.push_back(std::move(text));
+        continue;
+      }
+      any = true;
       waiting_tokens_ += tokens;
-      waiting_.push_back(std::move(text));
+      Queue& queue = text->bulk ? bulk_ : waiting_;
+      queue.push_back(std::move(text));
     }
+    if (any) scheduler_.start();
   }
-  if (text) {
-    text->done_ns = now_ns();
-    PendingTexts refused;
-    refused.push_back(std::move(text));
-    answer_(refused);
-    return;
-  }
+  for (const auto& text : refused) text->done_ns = now_ns();
+  if (!refused.empty()) answer_(refused);
+  if (!any) return;
   scheduler_.arrivals_.fetch_add(1);
   scheduler_.work_.notify_one();
+}
+
+double Interactive::wait_seconds() const {
+  return static_cast<double>(waiting_tokens_ + running_tokens_) / tokens_per_second_;
+}
+
+ScorerLoad Interactive::load() const {
+  std::lock_guard lock(scheduler_.mutex_);
+  ScorerLoad load;
+  load.texts = static_cast<int64_t>(waiting_.size() + bulk_.size() + (open_ ? 1 : 0));
+  load.tokens = waiting_tokens_;
+  load.tokens_per_second = tokens_per_second_;
+  load.wait_seconds = wait_seconds();
+  return load;
+}
+
+// The rate of full batches: small ones are bound by more than their tokens, and nothing waits behind them.
+void Interactive::measure(int64_t tokens, int64_t begun_ns, int64_t done_ns) {
+  constexpr double kWeight = 0.1;
+  const int64_t since = std::max(begun_ns, last_done_ns_);
+  last_done_ns_ = done_ns;
+  if (tokens * 2 < limits_.pack.tokens || done_ns <= since) return;
+  const double rate = static_cast<double>(tokens) * 1e9 / static_cast<double>(done_ns - since);
+  tokens_per_second_ += kWeight * (rate - tokens_per_second_);
 }
 
 void Interactive::close() {
@@ -173,11 +211,13 @@ void Interactive::close() {
     return;
   }
   ++answering_;
-  for (auto& text : waiting_) {
-    text->error.emplace(ErrorCode::cancelled, "the scorer was closed");
-    cancelled.push_back(std::move(text));
+  for (Queue* queue : {&waiting_, &bulk_}) {
+    for (auto& text : *queue) {
+      text->error.emplace(ErrorCode::cancelled, "the scorer was closed");
+      cancelled.push_back(std::move(text));
+    }
+    queue->clear();
   }
-  waiting_.clear();
   waiting_tokens_ = 0;
   lock.unlock();
   if (!cancelled.empty()) answer_(cancelled);
@@ -409,11 +449,14 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
   auto pieces = std::make_shared<std::vector<Piece>>();
   PendingTexts refused;
   ++texts.begun_;
+  const int64_t begun = now_ns();
   if (const std::exception_ptr error = make_resident(lock, texts.model_)) {
     if (failure_) return;
     if (texts.open_) refused.push_back(std::move(texts.open_));  // what of it was begun has been collected
-    for (auto& text : texts.waiting_) refused.push_back(std::move(text));
-    texts.waiting_.clear();
+    for (Interactive::Queue* queue : {&texts.waiting_, &texts.bulk_}) {
+      for (auto& text : *queue) refused.push_back(std::move(text));
+      queue->clear();
+    }
     texts.waiting_tokens_ = 0;
     const int64_t now = now_ns();
     for (const auto& text : refused) {
@@ -422,10 +465,12 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
     }
   } else {
     pack(texts, batch_, *pieces, refused);
+    texts.running_tokens_ += batch_.tokens();
   }
-  const auto collect_pieces = [this, &texts, pieces](const batch::PackedBatch& batch, const float* result, double) {
+  const auto collect_pieces = [this, &texts, pieces, begun](const batch::PackedBatch& batch, const float* result,
+                                                            double) {
     collect(texts, *pieces,
-            WindowResults(batch, result, static_cast<size_t>(texts.limits_.width), texts.limits_.per_token));
+            WindowResults(batch, result, static_cast<size_t>(texts.limits_.width), texts.limits_.per_token), begun);
   };
   const bool any = !pieces->empty();
   guarded(lock, [&] {
@@ -443,10 +488,15 @@ void Scheduler::pack(Interactive& texts, PackedBatch& batch, std::vector<Piece>&
   const auto now = std::chrono::steady_clock::now();
   const int64_t ns = now_ns();
   batch.clear();
-  while (texts.open_ || !texts.waiting_.empty()) {
+  const bool bulk_first =
+      !texts.bulk_.empty() && (texts.waiting_.empty() || texts.batches_before_bulk_ >= kBatchesBeforeBulk);
+  texts.batches_before_bulk_ = bulk_first ? 0 : texts.batches_before_bulk_ + 1;
+  while (texts.has_work()) {
     if (!texts.open_) {
-      std::unique_ptr<PendingText> next = std::move(texts.waiting_.front());
-      texts.waiting_.pop_front();
+      const bool from_bulk = texts.waiting_.empty() || (bulk_first && !texts.bulk_.empty());
+      Interactive::Queue& queue = from_bulk ? texts.bulk_ : texts.waiting_;
+      std::unique_ptr<PendingText> next = std::move(queue.front());
+      queue.pop_front();
       if (next->stop.stop_requested())
         next->error.emplace(ErrorCode::cancelled, "withdrawn by its caller");
       else if (next->deadline && *next->deadline <= now)
@@ -476,7 +526,8 @@ void Scheduler::pack(Interactive& texts, PackedBatch& batch, std::vector<Piece>&
   batch.finish();
 }
 
-void Scheduler::collect(Interactive& texts, const std::vector<Piece>& pieces, const WindowResults& results) {
+void Scheduler::collect(Interactive& texts, const std::vector<Piece>& pieces, const WindowResults& results,
+                        int64_t begun_ns) {
   ScopedZone zone(Zone::collect, results.tokens());
   std::vector<PendingText*> finished;
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -488,6 +539,8 @@ void Scheduler::collect(Interactive& texts, const std::vector<Piece>& pieces, co
   const int64_t done = now_ns();
   {
     std::lock_guard guard(mutex_);
+    texts.running_tokens_ -= results.tokens();
+    texts.measure(results.tokens(), begun_ns, done);
     for (PendingText* text : finished) answers.push_back(std::move(texts.begun_texts_.extract(text).mapped()));
   }
   for (const auto& text : answers) text->done_ns = done;
@@ -510,12 +563,14 @@ void Scheduler::fail_all(Lock& lock, std::exception_ptr failure) {
   for (Interactive* texts : all) ++texts->answering_;
   for (Interactive* texts : all) {
     PendingTexts answers;
-    for (auto& text : texts->waiting_) answers.push_back(std::move(text));
+    for (Interactive::Queue* queue : {&texts->waiting_, &texts->bulk_}) {
+      for (auto& text : *queue) answers.push_back(std::move(text));
+      queue->clear();
+    }
     if (texts->open_) answers.push_back(std::move(texts->open_));
     for (auto& [key, text] : texts->begun_texts_) answers.push_back(std::move(text));
-    texts->waiting_.clear();
     texts->begun_texts_.clear();
-    texts->waiting_tokens_ = 0;
+    texts->waiting_tokens_ = texts->running_tokens_ = 0;
     texts->begun_ = 0;
     for (const auto& text : answers) text->error = error;
     lock.unlock();

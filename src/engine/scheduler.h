@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "batch/packed_batch.h"
+#include "brim/brim.h"
 #include "engine/device_queue.h"
 #include "engine/model_host.h"
 #include "engine/tokenized_texts.h"
@@ -77,6 +78,7 @@ struct PendingText {
   std::optional<Error> error;
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::stop_token stop;
+  bool bulk = false;  // goes after those that are not
   int64_t submitted_ns = 0, begun_ns = 0, done_ns = 0;
   size_t next_window = 0, windows_left = 0;  // for the scheduler
   virtual ~PendingText() = default;
@@ -91,7 +93,8 @@ class Interactive {
     int64_t position_offset = 0;
     int64_t width = 0;  // floats per row of a result
     bool per_token = false;
-    int64_t most_waiting = 0;  // tokens; beyond them a text is refused as busy
+    double tokens_per_second = 0;  // planned; what is measured takes its place
+    double most_seconds = 0;       // a text that would wait longer is refused as busy
   };
   // `answer` gets each text exactly once, those of one batch together, on the scheduler's thread or on the one that
   // submits or closes. It must not throw, nor wait.
@@ -101,19 +104,27 @@ class Interactive {
   Interactive(const Interactive&) = delete;
   Interactive& operator=(const Interactive&) = delete;
 
-  void submit(std::unique_ptr<PendingText> text);  // any thread
+  // Any thread. Those of one call are there together when the device looks for work.
+  void submit(PendingTexts texts);
+  ScorerLoad load() const;
   void close();  // what has not begun is answered as cancelled, the rest waited for; later texts are cancelled
 
  private:
   friend class Scheduler;
-  bool has_work() const { return open_ != nullptr || !waiting_.empty(); }
+  using Queue = std::deque<std::unique_ptr<PendingText>>;
+  bool has_work() const { return open_ != nullptr || !waiting_.empty() || !bulk_.empty(); }
+  double wait_seconds() const;
+  void measure(int64_t tokens, int64_t begun_ns, int64_t done_ns);
 
   Scheduler& scheduler_;
   ModelHost& model_;
   const Limits limits_;
   const Answer answer_;
-  std::deque<std::unique_ptr<PendingText>> waiting_;  // this and what follows under the scheduler's lock
-  int64_t waiting_tokens_ = 0;
+  Queue waiting_, bulk_;  // this and what follows under the scheduler's lock
+  int64_t waiting_tokens_ = 0, running_tokens_ = 0;
+  int batches_before_bulk_ = 0;
+  double tokens_per_second_;
+  int64_t last_done_ns_ = 0;
   std::unique_ptr<PendingText> open_;  // some of its windows are on their way, others wait
   std::unordered_map<PendingText*, std::unique_ptr<PendingText>> begun_texts_;  // all of its windows are
   size_t begun_ = 0;                                                            // batches that are not yet collected
@@ -164,7 +175,7 @@ class Scheduler {
   bool collect_oldest(Lock& lock);
   std::exception_ptr make_resident(Lock& lock, ModelHost& model);  // null: it is
   void pack(Interactive& texts, batch::PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);
-  void collect(Interactive& texts, const std::vector<Piece>& pieces, const WindowResults& results);
+  void collect(Interactive& texts, const std::vector<Piece>& pieces, const WindowResults& results, int64_t begun_ns);
   bool has_work() const;  // that is not in flight
   void wait(Lock& lock);
   void fail_all(Lock& lock, std::exception_ptr failure);

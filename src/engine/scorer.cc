@@ -77,6 +77,8 @@ auto at(std::vector<T>& values, size_t place) {
 struct PendingRequest : engine::PendingText {
   Completion* completion = nullptr;
   uint64_t ticket = 0;
+  LongText long_text = LongText::truncate;
+  bool raw_scores = false;
   std::string text;  // taggers, as is the encoding
   text::Encoding encoding;
 };
@@ -92,11 +94,6 @@ void hand_out(std::vector<std::pair<Completion*, Answer>>& answers) {
     for (; i < answers.size() && answers[i].first == completion; ++i) of_one.push_back(std::move(answers[i].second));
     completion->done(of_one);
   }
-}
-
-void answer_one(const Request& request, Completion& completion, Prediction prediction) {
-  Answer answer{request.ticket, std::move(prediction)};
-  completion.done({&answer, 1});
 }
 
 // The columns of many texts, filled chunk by chunk.
@@ -195,19 +192,59 @@ class EncoderScorer final : public Scorer {
     return p;
   }
 
-  void submit(const Request& request, Completion& completion) override {
-    if (!is_valid_utf8(request.text)) return refuse(request, completion, TextSource::not_utf8());
-    auto pending = std::make_unique<PendingRequest>();
-    if (auto error = engine_->tokenize(request.text, pending->tokens)) return refuse(request, completion, *error);
-    if (kind_ == ModelKind::tagger) {
-      pending->text = request.text;
-      pending->encoding = engine_->tokenizer().encode(request.text);
+  int64_t max_length() const override { return engine_->plan().max_length; }
+
+  ScorerLoad load() const override {
+    if (const engine::Interactive* ready = interactive_ready_.load(std::memory_order_acquire)) return ready->load();
+    return {.tokens_per_second = engine_->plan().tokens_per_second};
+  }
+
+  std::vector<Token> tokenize(std::string_view text) const override {
+    const text::Encoding encoding = engine_->tokenizer().encode(text);
+    const size_t prefix = engine_->tokenizer().prefix().size(), suffix = engine_->tokenizer().suffix().size();
+    std::vector<Token> tokens;
+    for (size_t i = 0; i < encoding.ids.size(); ++i)
+      tokens.push_back({encoding.ids[i], encoding.tokens[i], encoding.offsets[i].first, encoding.offsets[i].second,
+                        i < prefix || i + suffix >= encoding.ids.size()});
+    return tokens;
+  }
+
+  void submit(std::span<const Request> requests, Completion& completion) override {
+    engine::PendingTexts texts;
+    texts.reserve(requests.size());
+    std::vector<Answer> refused;
+    for (const Request& request : requests) {
+      auto pending = std::make_unique<PendingRequest>();
+      std::optional<Error> error;
+      if (!is_valid_utf8(request.text))
+        error = TextSource::not_utf8();
+      else if (request.raw_scores && !options_.raw_scores && kind_ == ModelKind::classifier)
+        error.emplace(ErrorCode::usage, "raw scores of a scorer that was opened without `raw_scores`");
+      pending->long_text = request.long_text.value_or(options_.long_text);
+      Prediction none;
+      if (!error) {
+        error = engine_->tokenize(request.text, pending->tokens, {pending->long_text, request.keep_end});
+        if (error) none.tokens = static_cast<int32_t>(tokenize(request.text).size());  // too long, which is rare
+      }
+      if (error) {
+        none.error = std::move(error);
+        refused.push_back({request.ticket, std::move(none)});
+        continue;
+      }
+      if (kind_ == ModelKind::tagger) {
+        pending->text = request.text;
+        pending->encoding = engine_->tokenizer().encode(request.text);
+      }
+      pending->completion = &completion;
+      pending->ticket = request.ticket;
+      pending->deadline = request.deadline;
+      pending->stop = request.stop;
+      pending->bulk = request.bulk;
+      pending->raw_scores = request.raw_scores;
+      texts.push_back(std::move(pending));
     }
-    pending->completion = &completion;
-    pending->ticket = request.ticket;
-    pending->deadline = request.deadline;
-    pending->stop = request.stop;
-    interactive().submit(std::move(pending));
+    if (!refused.empty()) completion.done(refused);
+    if (!texts.empty()) interactive().submit(std::move(texts));
   }
 
   Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
@@ -227,12 +264,6 @@ class EncoderScorer final : public Scorer {
   }
 
  private:
-  static void refuse(const Request& request, Completion& completion, const Error& error) {
-    Prediction prediction;
-    prediction.error = error;
-    answer_one(request, completion, std::move(prediction));
-  }
-
   engine::Interactive& interactive() {
     if (engine::Interactive* ready = interactive_ready_.load(std::memory_order_acquire)) return *ready;
     std::lock_guard lock(interactive_mutex_);
@@ -261,6 +292,7 @@ class EncoderScorer final : public Scorer {
     const int64_t begun = request.begun_ns != 0 ? request.begun_ns : request.done_ns;
     p.timing.waited = static_cast<double>(begun - request.submitted_ns) * 1e-9;
     p.timing.computed = static_cast<double>(request.done_ns - begun) * 1e-9;
+    p.tokens = request.tokens.texts[0].tokens;
     if (p.error) return p;
     p.truncated = request.tokens.texts[0].truncated;
     if (kind_ == ModelKind::tagger) {
@@ -271,7 +303,8 @@ class EncoderScorer final : public Scorer {
       return p;
     }
     std::vector<float> merged(width_);
-    engine_->merge_windows(request.scores.data(), request.tokens.windows.size(), merged.data());
+    engine_->merge_windows(request.scores.data(), request.tokens.windows.size(), merged.data(), request.long_text,
+                           request.raw_scores);
     if (kind_ == ModelKind::embedder) {
       if (options_.normalize) normalize(merged.data(), width_);
       p.embedding = std::move(merged);
@@ -352,27 +385,15 @@ class RulesScorer final : public Scorer {
   std::string device() const override { return "cpu"; }
   std::string precision() const override { return "exact"; }
   MemoryPlan plan() const override { return {}; }
+  int64_t max_length() const override { return 0; }
+  ScorerLoad load() const override { return {}; }
+  std::vector<Token> tokenize(std::string_view) const override { return {}; }
 
-  void submit(const Request& request, Completion& completion) override {
-    Prediction p;
-    if (closed_)
-      p.error.emplace(ErrorCode::cancelled, "the scorer was closed");
-    else if (request.stop.stop_requested())
-      p.error.emplace(ErrorCode::cancelled, "withdrawn by its caller");
-    else if (request.deadline && *request.deadline <= std::chrono::steady_clock::now())
-      p.error.emplace(ErrorCode::timed_out, "its deadline has passed");
-    else if (!is_valid_utf8(request.text))
-      p.error = TextSource::not_utf8();
-    if (!p.error) {
-      const int64_t since = now_ns();
-      p.scores.resize(engine::kVaderWidth);
-      engine::score_by_vader(request.text, p.scores.data());
-      const engine::Choice choice = engine::choose_vader_label(p.scores.data());
-      p.label = engine::vader_labels()[static_cast<size_t>(choice.label)];
-      p.score = choice.score;
-      p.timing.computed = seconds_since(since);
-    }
-    answer_one(request, completion, std::move(p));
+  void submit(std::span<const Request> requests, Completion& completion) override {
+    std::vector<Answer> answers;
+    answers.reserve(requests.size());
+    for (const Request& request : requests) answers.push_back({request.ticket, predict(request)});
+    if (!answers.empty()) completion.done(answers);
   }
 
   Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
@@ -398,6 +419,28 @@ class RulesScorer final : public Scorer {
   void close() override { closed_ = true; }
 
  private:
+  Prediction predict(const Request& request) const {
+    Prediction p;
+    if (closed_)
+      p.error.emplace(ErrorCode::cancelled, "the scorer was closed");
+    else if (request.stop.stop_requested())
+      p.error.emplace(ErrorCode::cancelled, "withdrawn by its caller");
+    else if (request.deadline && *request.deadline <= std::chrono::steady_clock::now())
+      p.error.emplace(ErrorCode::timed_out, "its deadline has passed");
+    else if (!is_valid_utf8(request.text))
+      p.error = TextSource::not_utf8();
+    if (!p.error) {
+      const int64_t since = now_ns();
+      p.scores.resize(engine::kVaderWidth);
+      engine::score_by_vader(request.text, p.scores.data());
+      const engine::Choice choice = engine::choose_vader_label(p.scores.data());
+      p.label = engine::vader_labels()[static_cast<size_t>(choice.label)];
+      p.score = choice.score;
+      p.timing.computed = seconds_since(since);
+    }
+    return p;
+  }
+
   static void choose(Predictions& p, size_t row) {
     const engine::Choice choice = engine::choose_vader_label(&p.scores[row * engine::kVaderWidth]);
     p.labels[row] = choice.label;
@@ -425,24 +468,42 @@ const char* version() { return BRIM_VERSION; }
 Completion::~Completion() = default;
 Scorer::~Scorer() = default;
 
-std::shared_ptr<Scorer> Scorer::open(const ScorerOptions& options) {
+std::shared_ptr<Scorer> Scorer::open(const ScorerOptions& options) { return open_together({&options, 1})[0]; }
+
+std::vector<std::shared_ptr<Scorer>> Scorer::open_together(std::span<const ScorerOptions> options) {
   const hub::ModelPlaces places = hub::model_places(hub::model_roots());
-  const std::string model = options.model.empty() ? hub::default_model() : options.model;
-  if (hub::names_vader(model)) {
-    if (options.pooling) fail(ErrorCode::usage, "`model=vader`: rules have no vectors; name a model directory");
-    return std::make_shared<RulesScorer>(options);
+  std::vector<std::shared_ptr<Scorer>> scorers(options.size());
+  std::vector<engine::EngineOptions> engines;
+  std::vector<size_t> encoders;
+  for (size_t i = 0; i < options.size(); ++i) {
+    const ScorerOptions& o = options[i];
+    const std::string name = o.model.empty() ? hub::default_model() : o.model;
+    if (hub::names_vader(name)) {
+      if (o.pooling) fail(ErrorCode::usage, "`model=vader`: rules have no vectors; name a model directory");
+      scorers[i] = std::make_shared<RulesScorer>(o);
+      continue;
+    }
+    encoders.push_back(i);
+    engine::EngineOptions& encoder = engines.emplace_back();
+    encoder.model_dir = hub::resolve_model(name, places);
+    encoder.device = o.device;
+    encoder.precision = o.precision;
+    encoder.threads = o.threads;
+    encoder.memory_limit = o.memory_limit;
+    encoder.max_length = o.max_length;
+    encoder.long_text = o.long_text;
+    encoder.raw_scores = o.raw_scores && !o.pooling;
+    if (o.pooling)
+      encoder.output = *o.pooling == Pooling::mean ? model::Output::mean_hidden : model::Output::cls_hidden;
   }
-  engine::EngineOptions engine;
-  engine.model_dir = resolve_model(model, places);
-  engine.device = options.device;
-  engine.precision = options.precision;
-  engine.threads = options.threads;
-  engine.memory_limit = options.memory_limit;
-  engine.max_length = options.max_length;
-  engine.long_text = options.long_text;
-  if (options.pooling)
-    engine.output = *options.pooling == Pooling::mean ? model::Output::mean_hidden : model::Output::cls_hidden;
-  return std::make_shared<EncoderScorer>(engine::Engine::open(engine), options);
+  std::vector<std::unique_ptr<engine::Engine>> opened;
+  if (engines.size() == 1)
+    opened.push_back(engine::Engine::open(engines[0]));
+  else
+    opened = engine::Engine::open_together(engines);
+  for (size_t e = 0; e < encoders.size(); ++e)
+    scorers[encoders[e]] = std::make_shared<EncoderScorer>(std::move(opened[e]), options[encoders[e]]);
+  return scorers;
 }
 
 std::future<Prediction> Scorer::submit(const Request& request) {

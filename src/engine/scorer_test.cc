@@ -282,6 +282,112 @@ TEST_F(ScorerTest, ManyTextsGiveTheSameBytesBesideOtherWork) {
   }
 }
 
+TEST_F(ScorerTest, TextsOfOneCallAgreeWithSingleOnes) {
+  const auto scorer = Scorer::open(options());
+  const auto texts = make_texts(50, 21);
+  std::vector<Request> requests;
+  for (size_t i = 0; i < texts.size(); ++i) requests.push_back({.text = texts[i], .ticket = i});
+  requests.push_back({.text = "\xFF", .ticket = texts.size()});
+  Box box(requests.size());
+  scorer->submit(requests, box);
+  box.wait(requests.size());
+  EXPECT_TRUE(box.each_once());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const Prediction alone = scorer->submit({.text = texts[i]}).get();
+    ASSERT_EQ(box[i].scores.size(), alone.scores.size());
+    for (size_t k = 0; k < alone.scores.size(); ++k) EXPECT_NEAR(box[i].scores[k], alone.scores[k], 1e-5);
+    EXPECT_EQ(box[i].tokens, static_cast<int32_t>(scorer->tokenize(texts[i]).size()));
+  }
+  EXPECT_TRUE(box[texts.size()].error);
+  const ScorerLoad load = scorer->load();
+  EXPECT_EQ(load.texts, 0);
+  EXPECT_EQ(load.wait_seconds, 0);
+  EXPECT_GT(load.tokens_per_second, 0);
+}
+
+TEST_F(ScorerTest, ARequestSaysWhatHappensToALongText) {
+  const auto scorer = Scorer::open(options());
+  const auto longest = static_cast<size_t>(scorer->max_length());
+  std::string head, tail;
+  for (size_t i = 0; i < longest; ++i) {
+    head += "w6 ";
+    tail += "w9 ";
+  }
+  const auto score = [&](Request request) { return scorer->submit(request).get(); };
+  const std::string both = head + tail;
+  const Prediction begin = score({.text = both}), end = score({.text = both, .keep_end = true});
+  EXPECT_TRUE(begin.truncated);
+  EXPECT_TRUE(end.truncated);
+  EXPECT_GT(end.tokens, scorer->max_length());
+  for (size_t k = 0; k < begin.scores.size(); ++k) {
+    EXPECT_NEAR(begin.scores[k], score({.text = head}).scores[k], 1e-5);
+    EXPECT_NEAR(end.scores[k], score({.text = tail}).scores[k], 1e-5);
+  }
+  const Prediction refused = score({.text = both, .long_text = LongText::error});
+  ASSERT_TRUE(refused.error);
+  EXPECT_EQ(refused.tokens, end.tokens);
+  const Prediction windows = score({.text = both, .long_text = LongText::window_max});
+  EXPECT_FALSE(windows.truncated);
+  for (size_t k = 0; k < begin.scores.size(); ++k) EXPECT_GE(windows.scores[k] + 1e-5, begin.scores[k]);
+}
+
+TEST_F(ScorerTest, RawScoresAreThoseBeforeSoftmax) {
+  ScorerOptions o = options();
+  const auto plain = Scorer::open(o);
+  EXPECT_TRUE(plain->submit({.text = "w6", .raw_scores = true}).get().error);
+  o.raw_scores = true;
+  const auto scorer = Scorer::open(o);
+  const Prediction raw = scorer->submit({.text = "w6 w7", .raw_scores = true}).get();
+  const Prediction scores = scorer->submit({.text = "w6 w7"}).get(), same = plain->submit({.text = "w6 w7"}).get();
+  ASSERT_EQ(raw.scores.size(), scores.scores.size());
+  double sum = 0;
+  for (const float logit : raw.scores) sum += std::exp(static_cast<double>(logit));
+  for (size_t k = 0; k < raw.scores.size(); ++k) {
+    EXPECT_NEAR(scores.scores[k], std::exp(static_cast<double>(raw.scores[k])) / sum, 1e-5);
+    EXPECT_NEAR(scores.scores[k], same.scores[k], 1e-5);
+  }
+  EXPECT_EQ(scores.label, same.label);
+  const auto texts = make_texts(40, 3);
+  const Predictions many = scorer->score(views(texts)), expected = plain->score(views(texts));
+  for (size_t i = 0; i < many.scores.size(); ++i) EXPECT_NEAR(many.scores[i], expected.scores[i], 1e-5);
+}
+
+TEST_F(ScorerTest, TextsThatMayWaitGoAfterOthers) {
+  // Holds the device's thread with its answer while others come.
+  class Gate final : public Completion {
+   public:
+    void done(std::span<Answer>) noexcept override {
+      reached = true;
+      reached.notify_all();
+      open.wait(false);
+    }
+    std::atomic<bool> reached{false}, open{false};
+  };
+  class Order final : public Completion {
+   public:
+    void done(std::span<Answer> answers) noexcept override {
+      for (const Answer& a : answers) tickets.push_back(a.ticket);
+      count = tickets.size();
+      count.notify_all();
+    }
+    std::vector<uint64_t> tickets;  // of one thread
+    std::atomic<size_t> count{0};
+  };
+  const auto scorer = Scorer::open(options());
+  Gate gate;
+  Order order;
+  scorer->submit({.text = "w6"}, gate);
+  gate.reached.wait(false);
+  for (uint64_t i = 0; i < 5; ++i) scorer->submit({.text = "w6 w7", .ticket = i, .bulk = true}, order);
+  scorer->submit({.text = "w8", .ticket = 99}, order);
+  EXPECT_EQ(scorer->load().texts, 6);
+  EXPECT_GT(scorer->load().wait_seconds, 0);
+  gate.open = true;
+  gate.open.notify_all();
+  for (size_t n; (n = order.count) < 6;) order.count.wait(n);
+  EXPECT_EQ(order.tickets, (std::vector<uint64_t>{99, 0, 1, 2, 3, 4}));
+}
+
 // What a server does to it: threads that submit, withdraw and time out while others score and one closes.
 TEST_F(ScorerTest, SixtyFourThreadsAreAnsweredExactlyOnce) {
   for (uint32_t seed = 0; seed < 3; ++seed) {

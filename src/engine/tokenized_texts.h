@@ -15,6 +15,7 @@ struct TokenizedText {
     int32_t first_content;  // index of its first content token within the whole text's content
   };
   size_t first_window = 0, windows = 0;
+  int32_t tokens = 0;  // of the whole text
   bool truncated = false;
 };
 
