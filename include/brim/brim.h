@@ -127,7 +127,7 @@ struct ScorerLoad {
   double wait_seconds = 0;       // predicted, of a text submitted now
 };
 
-struct Token {
+struct TextToken {
   int32_t id = 0;
   std::string text;            // as the vocabulary spells it
   int32_t start = 0, end = 0;  // code points of the text
@@ -151,7 +151,7 @@ class BRIM_API Scorer {
   virtual MemoryPlan plan() const = 0;
   virtual int64_t max_length() const = 0;  // of a text in tokens; 0: any
   virtual ScorerLoad load() const = 0;
-  virtual std::vector<Token> tokenize(std::string_view text) const = 0;  // of the whole text; empty for rules
+  virtual std::vector<TextToken> tokenize(std::string_view text) const = 0;  // of the whole text; empty for rules
 
   // Texts from any thread; they are tokenized before this returns and computed with whatever else waits, those of one
   // call together where the device is idle. `completion` must stay until it has answered them all.

@@ -2,6 +2,7 @@
 // brim bench streams: does running two models at once on one card pay? Measured, for batches of several sizes.
 // brim bench latency: one text at a time, text in to label out, through the library.
 // brim bench library: many texts at once and many callers, against a file of the same texts.
+// brim bench serve: bench_serve.cc.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +18,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "brim/brim.h"
+#include "cli/bench_serve.h"
 #include "cli/engine_flags.h"
 #include "cli/render.h"
 #include "cli/verb.h"
@@ -35,7 +37,7 @@ using batch::PackedBatch;
 namespace {
 
 struct BenchFlags {
-  CLI::App *streams = nullptr, *latency = nullptr, *library = nullptr;
+  CLI::App *streams = nullptr, *latency = nullptr, *library = nullptr, *serve = nullptr;
   EngineFlags engine;
   std::vector<std::string> models;
   std::string texts;
@@ -307,6 +309,10 @@ std::function<int()> setup_bench(CLI::App& app) {
   f->library = app.add_subcommand("library", "many texts at once and many callers, against a file of the same texts");
   f->library->add_option("--callers", f->callers, "threads that submit one text at a time")->capture_default_str();
   f->library->add_option("--rounds", f->rounds, "how often each is measured")->capture_default_str();
+#if defined(BRIM_WITH_SERVE)
+  f->serve = app.add_subcommand("serve", "a server under load: texts per second, latency, refusals; labels compared");
+  auto serve = setup_bench_serve(*f->serve, f->engine, [f](size_t most) { return read_texts(f->texts, most); });
+#endif
   app.add_option("--texts", f->texts, "file of texts")->required();
   f->engine.add_to(app, false);
   app.remove_option(app.get_option("--trace"));
@@ -315,7 +321,13 @@ std::function<int()> setup_bench(CLI::App& app) {
   f->streams->fallthrough();
   f->latency->fallthrough();
   f->library->fallthrough();
+#if defined(BRIM_WITH_SERVE)
+  f->serve->fallthrough();
+  return [f, serve] {
+    if (f->serve->parsed()) return serve();
+#else
   return [f] {
+#endif
     if (f->streams->parsed()) return run_streams(*f);
     return f->library->parsed() ? run_library(*f) : run_latency(*f);
   };

@@ -34,6 +34,9 @@ namespace {
 
 constexpr Verb kVerbs[] = {
     {"score", "label texts of files or stdin", setup_score},
+#if defined(BRIM_WITH_SERVE)
+    {"serve", "label texts over HTTP", setup_serve},
+#endif
     {"train", "fine-tune a model on labelled rows", setup_train},
     {"plan", "show what a model needs on a device, and what would be chosen", setup_plan},
     {"eval", "measure a model on labelled data", setup_eval},

@@ -199,10 +199,10 @@ class EncoderScorer final : public Scorer {
     return {.tokens_per_second = engine_->plan().tokens_per_second};
   }
 
-  std::vector<Token> tokenize(std::string_view text) const override {
+  std::vector<TextToken> tokenize(std::string_view text) const override {
     const text::Encoding encoding = engine_->tokenizer().encode(text);
     const size_t prefix = engine_->tokenizer().prefix().size(), suffix = engine_->tokenizer().suffix().size();
-    std::vector<Token> tokens;
+    std::vector<TextToken> tokens;
     for (size_t i = 0; i < encoding.ids.size(); ++i)
       tokens.push_back({encoding.ids[i], encoding.tokens[i], encoding.offsets[i].first, encoding.offsets[i].second,
                         i < prefix || i + suffix >= encoding.ids.size()});
@@ -387,7 +387,7 @@ class RulesScorer final : public Scorer {
   MemoryPlan plan() const override { return {}; }
   int64_t max_length() const override { return 0; }
   ScorerLoad load() const override { return {}; }
-  std::vector<Token> tokenize(std::string_view) const override { return {}; }
+  std::vector<TextToken> tokenize(std::string_view) const override { return {}; }
 
   void submit(std::span<const Request> requests, Completion& completion) override {
     std::vector<Answer> answers;

@@ -31,6 +31,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -207,10 +208,9 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void close() {
     if (phase_ == Phase::closed) return;
     const auto self = shared_from_this();  // the loop lets go of it
-    const bool was_handling = phase_ == Phase::handling;
     set_busy(false);
     phase_ = Phase::closed;
-    if (was_handling) loop_.server.handler.gone(*this);
+    if (std::exchange(admitted_, false)) loop_.server.handler.gone(*this);
     count_body(0);
     Failure failure;
     socket_.close(failure);
@@ -290,6 +290,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     path_ = target.substr(0, question);
     query_ = question == target.size() ? std::string_view() : target.substr(question + 1);
     received_ns_ = body_begun_ns_;
+    admitted_ = true;
     try {
       if (auto refusal = loop_.server.handler.admit(*this)) {
         answer(std::move(*refusal));
@@ -347,6 +348,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     written_ += bytes;
     if (written_ < out_.size() + body_.size()) return write();
     const bool whole = reader_.state() == RequestReader::State::complete;
+    admitted_ = false;
     loop_.server.handler.answered(*this, status_, written_);
     set_busy(false);
     count_body(0);
@@ -391,7 +393,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   IoLoop& loop_;
   Socket socket_;
   Phase phase_ = Phase::idle;
-  bool reading_ = false, ended_ = false, close_after_ = false, busy_ = false;
+  bool reading_ = false, ended_ = false, close_after_ = false, busy_ = false, admitted_ = false;
   int status_ = 0;
   int64_t deadline_ns_ = kNever, body_begun_ns_ = 0, write_begun_ns_ = 0, counted_ = 0;
   size_t written_ = 0, lingered_ = 0;

@@ -71,14 +71,15 @@ class Exchange {
 class Handler {
  public:
   virtual ~Handler() = default;
-  // The head is there, the body is not: an answer refuses the request before its body is read.
+  // The head is there, the body is not: an answer refuses the request before its body is read. What was admitted ends
+  // with answered() or gone(), and with one of them alone.
   virtual std::optional<Response> admit(Exchange& exchange) = 0;
   virtual void handle(Exchange& exchange) = 0;
-  // The client left before its answer; the exchange ends with this call.
+  // The client left before it had its answer; the exchange ends with this call.
   virtual void gone(Exchange& exchange) noexcept = 0;
   // What to answer to bytes that are no request, or come too slowly.
   virtual Response refused(int status, const std::string& problem) = 0;
-  // An answer was handed to the system whole.
+  // An answer was handed to the system whole; also one to bytes that were never admitted.
   virtual void answered(Exchange& exchange, int status, size_t bytes) noexcept = 0;
 };
 

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim bench serve: a server under load, its answers compared with Scorer::score.
+#include "cli/bench_serve.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/units.h"
+#include "brim/brim.h"
+#include "cli/engine_flags.h"
+#include "jobs/spread.h"
+#include "monitor/host.h"
+#include "serve/load.h"
+#include "serve/serve.h"
+
+namespace brim {
+namespace {
+
+using serve::LoadOptions;
+using serve::LoadResult;
+
+struct BenchServeFlags {
+  std::string url;
+  double rate = 0, seconds = 10, max_queue_ms = 1000;
+  int connections = 64, batch = 1;
+};
+
+// The label a text has must be the one its answer names first; other batches round otherwise, which may turn one that
+// is even.
+LoadOptions predict_requests(const std::vector<std::string>& texts, size_t batch,
+                             const std::vector<std::string>& labels) {
+  using nlohmann::json;
+  LoadOptions load;
+  for (size_t first = 0; first + batch <= texts.size(); first += batch) {
+    json inputs = json::array();
+    for (size_t i = first; i < first + batch; ++i) inputs.push_back(json::array({texts[i]}));
+    const std::string body =
+        json{{"inputs", batch == 1 ? json(texts[first]) : inputs}}.dump(-1, ' ', false, json::error_handler_t::replace);
+    load.requests.push_back(
+        fmt::format("POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                    "Content-Length: {}\r\n\r\n{}",
+                    body.size(), body));
+  }
+  load.check = [&labels, batch](size_t request, std::string_view body) {
+    // "label" comes once per class; the first of each text is the highest.
+    size_t at = 0;
+    for (size_t i = 0; i < batch; ++i) {
+      at = body.find("[{\"score\":", at);
+      if (at == std::string_view::npos) return false;
+      const size_t name = body.find("\"label\":\"", at) + 9;
+      if (!body.substr(name).starts_with(labels[request * batch + i] + "\"")) return false;
+      at = name;
+    }
+    return true;
+  };
+  return load;
+}
+
+// A server and its clients on this machine; or the clients alone, of a server that is there.
+int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const std::vector<std::string>& texts) {
+  if (f.connections < 1 || f.batch < 1) fail(ErrorCode::usage, "--connections and --batch must be at least 1");
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  ScorerOptions options = engine.scorer_options();
+  options.raw_scores = true;
+  options.queue_seconds = f.max_queue_ms * 1e-3;
+  const std::shared_ptr<Scorer> scorer = Scorer::open(options);
+  const auto score_all = [&] {
+    const int64_t begin = now_ns();
+    const Predictions scored = scorer->score(views);
+    const double rate = static_cast<double>(texts.size()) / seconds_since(begin);
+    std::vector<std::string> labels;
+    for (const int32_t label : scored.labels)
+      labels.push_back(label < 0 ? "" : scorer->labels()[static_cast<size_t>(label)]);
+    return std::pair(std::move(labels), rate);
+  };
+  const auto [labels, first_rate] = score_all();
+  LoadOptions load = predict_requests(texts, static_cast<size_t>(f.batch), labels);
+  load.connections = f.connections;
+  load.rate = f.rate;
+  load.seconds = f.seconds;
+  std::optional<serve::Server> server;
+  if (f.url.empty()) {
+    serve::ServerOptions serving;
+    serving.listen = "127.0.0.1:0";
+    serving.models.push_back({"model", options.model, "0", scorer});
+    serving.max_queue_ms = f.max_queue_ms;
+    serving.max_client_batch_size = std::max(1024, f.batch);
+    server.emplace(std::move(serving));
+    server->start();
+    load.port = server->port();
+  } else {
+    const serve::ListenAddress address =
+        serve::parse_listen_address(f.url.substr(f.url.starts_with("http://") ? 7 : 0));
+    load.host = address.host;
+    load.port = address.port;
+  }
+  OtherProcesses others;
+  const LoadResult result = serve::run_load(load);
+  const auto busy = others.load();
+  const double texts_per_second = static_cast<double>(result.answered) * f.batch / std::max(1e-9, result.seconds);
+  fmt::print("{} connections, {} texts per request, {}, {:.1f} s: {} texts/s\n", f.connections, f.batch,
+             f.rate > 0 ? fmt::format("{} requests/s at random times", f.rate) : "each as fast as it is answered",
+             result.seconds, format_si(texts_per_second));
+  const auto line = [](const char* what, uint64_t n, std::vector<double> ms) {
+    fmt::print("{:<10} {:>9}", what, n);
+    if (!ms.empty()) {
+      const Spread s = spread_of(std::move(ms));
+      fmt::print("   p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms", s.p50, s.p95, s.p99, s.most);
+    }
+    fmt::print("\n");
+  };
+  line("answered", result.answered, result.ms);
+  line("refused", result.refused, result.refused_ms);
+  line("failed", result.failed, {});
+  line("other", result.wrong, {});
+  if (f.url.empty()) {
+    const double last_rate = score_all().second, mean = (first_rate + last_rate) / 2;
+    fmt::print("Scorer::score before and after: {} and {} texts/s; served {:.2f}× of it\n", format_si(first_rate),
+               format_si(last_rate), texts_per_second / mean);
+  }
+  if (busy.disturbs()) fmt::print("note: {} meanwhile\n", busy.text());
+  if (static_cast<double>(result.wrong) > 0.002 * static_cast<double>(result.answered) + 1)
+    fail(ErrorCode::internal, "{} of {} answers name another label than Scorer::score", result.wrong, result.answered);
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_bench_serve(CLI::App& app, const EngineFlags& engine,
+                                       std::function<std::vector<std::string>(size_t most)> texts) {
+  auto f = std::make_shared<BenchServeFlags>();
+  app.add_option("--connections", f->connections, "clients at one time")->capture_default_str();
+  app.add_option("--rate", f->rate, "requests per second at random (Poisson) times; 0: as fast as they are answered")
+      ->capture_default_str();
+  app.add_option("--seconds", f->seconds, "for how long")->capture_default_str();
+  app.add_option("--batch", f->batch, "texts in a request")->capture_default_str();
+  app.add_option("--max-queue-ms", f->max_queue_ms, "of the server it starts")->capture_default_str();
+  app.add_option("--url", f->url, "a server that is there: http://127.0.0.1:8080; default: one of its own");
+  return [f, &engine, texts] { return run_bench_serve(*f, engine, texts(20'000)); };
+}
+
+}  // namespace brim

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/answers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <span>
+
+#include "io/json_text.h"
+#include "rows/jsonl.h"
+
+namespace brim::serve {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMostDepth = 32;
+constexpr size_t kMostValues = 200'000;  // a batch of texts has far fewer; each costs more memory than its bytes
+
+// Builds a value while counting what it is made of.
+class BodyBuilder final : public json::json_sax_t {
+ public:
+  explicit BodyBuilder(std::string_view text) : text_(text) {}
+  json take() { return std::move(root_); }
+
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(number_integer_t value) override { return put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return put(value); }
+  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  bool string(string_t& value) override { return put(std::move(value)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(size_t) override { return open(json::object()); }
+  bool start_array(size_t) override { return open(json::array()); }
+  bool key(string_t& name) override {
+    auto& object = *stack_.back();
+    const auto [place, fresh] = object.get_ref<json::object_t&>().emplace(std::move(name), nullptr);
+    if (!fresh) throw invalid(fmt::format("the key `{}` appears twice", place->first.substr(0, 100)));
+    member_ = &place->second;
+    return true;
+  }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) override {
+    throw Refusal{400, "Syntax",
+                  fmt::format("the body is not JSON: line:column {}: {}",
+                              line_and_column(text_, position > 0 ? position - 1 : 0), json_reason(error.what()))};
+  }
+
+ private:
+  json* place(json value) {
+    if (++values_ > kMostValues) throw invalid(fmt::format("the body has more than {} values", kMostValues));
+    json* at;
+    if (stack_.empty()) {
+      root_ = std::move(value);
+      at = &root_;
+    } else if (stack_.back()->is_array()) {
+      auto& items = stack_.back()->get_ref<json::array_t&>();
+      items.push_back(std::move(value));
+      at = &items.back();
+    } else {
+      *member_ = std::move(value);
+      at = member_;
+    }
+    return at;
+  }
+  bool put(json value) {
+    place(std::move(value));
+    return true;
+  }
+  // Values inside an open array move when it grows, but only its last one is open, and that is after it grew.
+  bool open(json value) {
+    if (stack_.size() == kMostDepth) throw invalid(fmt::format("the body is nested deeper than {}", kMostDepth));
+    stack_.push_back(place(std::move(value)));
+    return true;
+  }
+  bool close() {
+    stack_.pop_back();
+    return true;
+  }
+
+  std::string_view text_;
+  json root_;
+  std::vector<json*> stack_;
+  json* member_ = nullptr;
+  size_t values_ = 0;
+};
+
+}  // namespace
+
+Refusal invalid(std::string_view problem) {
+  return {422, "Validation", fmt::format("Input validation error: {}", problem)};
+}
+
+Response error_response(const Refusal& refusal, ErrorShape shape) {
+  Response response;
+  response.status = refusal.status;
+  response.fields = refusal.fields;
+  std::string message, type;
+  append_json_string(message, refusal.message);
+  append_json_string(type, refusal.type);
+  if (shape == ErrorShape::tei)
+    response.body = fmt::format("{{\"error\":{},\"error_type\":{}{}}}", message, type, refusal.extra);
+  else
+    response.body = fmt::format(
+        "{{\"error\":{{\"message\":{0},\"type\":{1},\"param\":null,\"code\":{2}}},\"message\":{0},\"type\":{1},"
+        "\"code\":{2}{3}}}",
+        message, type, refusal.status, refusal.extra);
+  return response;
+}
+
+json parse_body(std::string_view text) {
+  BodyBuilder builder(text);
+  json::sax_parse(text.begin(), text.end(), &builder);
+  return builder.take();
+}
+
+std::vector<float> shaped_embedding(const std::vector<float>& embedding, size_t dimensions, bool normalize) {
+  std::vector<float> out(
+      embedding.begin(),
+      embedding.begin() +
+          static_cast<std::ptrdiff_t>(dimensions == 0 ? embedding.size() : std::min(dimensions, embedding.size())));
+  if (!normalize) return out;
+  double squares = 0;
+  for (const float v : out) squares += static_cast<double>(v) * v;
+  const auto scale = static_cast<float>(1 / std::max(1e-12, std::sqrt(squares)));
+  for (float& v : out) v *= scale;
+  return out;
+}
+
+void append_scores(std::string& out, const std::vector<std::string>& names, const std::vector<float>& scores,
+                   size_t most) {
+  std::array<uint32_t, 16> few;
+  std::vector<uint32_t> many;
+  std::span<uint32_t> order;
+  if (scores.size() <= few.size()) {
+    order = std::span(few).first(scores.size());
+  } else {
+    many.resize(scores.size());
+    order = many;
+  }
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return scores[a] > scores[b]; });
+  out += '[';
+  for (size_t i = 0; i < std::min(most, order.size()); ++i) {
+    if (i > 0) out += ',';
+    out += "{\"score\":";
+    append_json_number(out, scores[order[i]]);
+    out += ",\"label\":";
+    append_json_string(out, names[order[i]]);
+    out += '}';
+  }
+  out += ']';
+}
+
+void append_floats(std::string& out, const std::vector<float>& values) {
+  out += '[';
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) out += ',';
+    append_json_number(out, values[i]);
+  }
+  out += ']';
+}
+
+void append_entities(std::string& out, const std::vector<Entity>& entities) {
+  out += '[';
+  for (size_t i = 0; i < entities.size(); ++i) {
+    const Entity& e = entities[i];
+    out += i > 0 ? ",{\"entity_group\":" : "{\"entity_group\":";
+    append_json_string(out, e.group);
+    out += ",\"score\":";
+    append_json_number(out, e.score);
+    out += ",\"word\":";
+    append_json_string(out, e.word);
+    out += fmt::format(",\"start\":{},\"end\":{}}}", e.start, e.end);
+  }
+  out += ']';
+}
+
+void append_base64(std::string& out, std::string_view bytes) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  for (size_t at = 0; at < bytes.size(); at += 3) {
+    const auto byte = [&](size_t i) { return at + i < bytes.size() ? static_cast<uint8_t>(bytes[at + i]) : 0u; };
+    const uint32_t three = byte(0) << 16 | byte(1) << 8 | byte(2);
+    out += kDigits[three >> 18];
+    out += kDigits[three >> 12 & 63];
+    out += at + 1 < bytes.size() ? kDigits[three >> 6 & 63] : '=';
+    out += at + 2 < bytes.size() ? kDigits[three & 63] : '=';
+  }
+}
+
+}  // namespace brim::serve

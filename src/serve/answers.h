@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is said when a request cannot be done, and the pieces that answers are written from.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "brim/brim.h"
+#include "serve/http.h"
+
+namespace brim::serve {
+
+// Bodies that speak of errors: text-embeddings-inference's {"error", "error_type"}, or OpenAI's nested form, which has
+// the flat one's fields beside it.
+enum class ErrorShape : uint8_t { tei, openai };
+
+// Thrown while a request is read; one answer.
+struct Refusal {
+  int status = 400;
+  const char* type = "Validation";  // error_type: Empty, Syntax, Validation, Backend, Overloaded, …
+  std::string message;
+  std::string fields = {};  // of the head, each "Name: value\r\n"
+  std::string extra = {};   // of the body: ",\"queue_ms\":12"
+};
+
+Refusal invalid(std::string_view problem);  // 422 Validation, in text-embeddings-inference's words
+Response error_response(const Refusal& refusal, ErrorShape shape);
+
+// The body as one JSON value: bounded in depth and number of values, no key twice. Throws Refusal (400 Syntax, with
+// line and column; 422 where a bound is passed).
+nlohmann::json parse_body(std::string_view text);
+
+// The first `dimensions` numbers (0: all), of length 1 where asked.
+std::vector<float> shaped_embedding(const std::vector<float>& embedding, size_t dimensions, bool normalize);
+
+void append_scores(std::string& out, const std::vector<std::string>& names, const std::vector<float>& scores,
+                   size_t most);  // [{"score":0.9,"label":"a"},…], highest first
+void append_floats(std::string& out, const std::vector<float>& values);
+void append_entities(std::string& out, const std::vector<Entity>& entities);
+void append_base64(std::string& out, std::string_view bytes);
+
+}  // namespace brim::serve

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may do what: keys by the hash of their text, each with a name and scopes.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace brim::serve {
+
+enum class Scope : uint8_t { open = 0, score = 1, queue = 2, jobs = 4, metrics = 8, admin = 16 };
+
+struct ApiKey {
+  std::string name;
+  uint8_t scopes = 0;
+  std::array<uint8_t, 32> hash{};
+  bool allows(Scope scope) const { return scope == Scope::open || (scopes & static_cast<uint8_t>(scope)) != 0; }
+};
+
+class ApiKeys {
+ public:
+  // Lines of NAME:SCOPES:SHA256HEX, scopes separated by commas: score, queue, jobs, metrics, admin. Empty lines and
+  // those that begin with # are passed over. Anything else is a usage error that names `where` and the line.
+  static ApiKeys parse(std::string_view text, const std::string& where);
+  static ApiKeys load(const std::filesystem::path& file);
+  // One key for all but administration, given as it is.
+  void add(std::string_view key, const std::string& name);
+
+  bool empty() const { return keys_.empty(); }
+  // The key of `Authorization: Bearer KEY`; null: none of these. Takes as long whichever it is.
+  const ApiKey* find(std::string_view authorization) const;
+
+ private:
+  std::vector<ApiKey> keys_;
+};
+
+}  // namespace brim::serve

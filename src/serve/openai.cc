@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// OpenAI's routes.
+#include <fmt/format.h>
+
+#include <bit>
+#include <nlohmann/json.hpp>
+
+#include "rows/jsonl.h"
+#include "serve/service.h"
+
+namespace brim::serve {
+namespace {
+
+const char* task_name(ModelKind kind) {
+  switch (kind) {
+    case ModelKind::tagger:
+      return "token-classification";
+    case ModelKind::embedder:
+      return "feature-extraction";
+    default:
+      return "text-classification";
+  }
+}
+
+}  // namespace
+
+void Service::embeddings(Call& call) {
+  const nlohmann::json body = parse_body(call.exchange->body());
+  Wishes w = wishes(call, body);
+  require_kind(w.model, {ModelKind::embedder}, "an embedding model");
+  bool base64 = false;
+  if (const auto format = body.find("encoding_format"); format != body.end() && !format->is_null()) {
+    if (*format != "float" && *format != "base64") throw invalid("`encoding_format` must be float or base64");
+    base64 = *format == "base64";
+  }
+  size_t dimensions = 0;
+  if (const auto asked = body.find("dimensions"); asked != body.end() && !asked->is_null()) {
+    if (!asked->is_number_integer() || asked->get<int64_t>() < 1) throw invalid("`dimensions` must be positive");
+    dimensions = static_cast<size_t>(asked->get<int64_t>());
+  }
+  w.null_errors = false;
+  score(call, w, texts_of(body, "input"), [this, base64, dimensions](std::string& out, Call& c) {
+    static_assert(std::endian::native == std::endian::little, "base64 carries little-endian floats");
+    out += "{\"object\":\"list\",\"data\":[";
+    for (size_t i = 0; i < c.predictions.size(); ++i) {
+      const std::vector<float> embedding = shaped_embedding(c.predictions[i].embedding, dimensions, true);
+      out += i > 0 ? ",{\"object\":\"embedding\",\"embedding\":" : "{\"object\":\"embedding\",\"embedding\":";
+      if (base64) {
+        out += '"';
+        append_base64(out, {reinterpret_cast<const char*>(embedding.data()), embedding.size() * sizeof(float)});
+        out += '"';
+      } else {
+        append_floats(out, embedding);
+      }
+      out += fmt::format(",\"index\":{}}}", i);
+    }
+    out += "],\"model\":";
+    append_json_string(out, options_.models[static_cast<size_t>(c.model)].name);
+    out += fmt::format(",\"usage\":{{\"prompt_tokens\":{0},\"total_tokens\":{0}}}}}", c.tokens);
+  });
+}
+
+void Service::list_models(Call& call) {
+  using Json = nlohmann::ordered_json;
+  Json data = Json::array();
+  for (const ServedModel& m : options_.models) {
+    const MemoryPlan plan = m.scorer->plan();
+    Json bytes = Json::object();
+    for (const auto& [purpose, n] : plan.bytes) bytes[purpose] = n;
+    data.push_back({{"id", m.name},
+                    {"object", "model"},
+                    {"created", started_unix_},
+                    {"owned_by", "brim"},
+                    {"task", task_name(m.scorer->kind())},
+                    {"state", "resident"},
+                    {"labels", m.scorer->labels()},
+                    {"max_length", m.scorer->max_length()},
+                    {"precision", m.scorer->precision()},
+                    {"bytes", bytes},
+                    {"token_budget", plan.tokens_per_interactive_batch}});
+  }
+  answer(call, Json{{"object", "list"}, {"data", data}}.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace brim::serve

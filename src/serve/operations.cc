@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Health and metrics. None of them passes through a scoring queue.
+#include <dirent.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "monitor/host.h"
+#include "serve/service.h"
+
+namespace brim::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Label = std::pair<std::string_view, std::string_view>;
+
+double process_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+int64_t open_descriptors() {
+  int64_t n = -1;  // the directory's own
+  if (DIR* folder = ::opendir("/proc/self/fd")) {
+    while (const dirent* entry = ::readdir(folder)) n += entry->d_name[0] != '.';
+    ::closedir(folder);
+  }
+  return n;
+}
+
+}  // namespace
+
+void Service::ping(Call& call) { answer(call, ""); }
+
+void Service::live(Call& call) { answer(call, R"({"status":"ok"})"); }
+
+void Service::ready(Call& call) {
+  if (draining_) throw Refusal{503, "Unhealthy", "draining", "Retry-After: 1\r\n"};
+  if (device_lost_) throw Refusal{503, "Unhealthy", "the device is lost"};
+  answer(call, R"({"status":"ok"})");
+}
+
+void Service::health(Call& call) {
+  CardReadings card;
+  {
+    std::lock_guard lock(card_mutex_);
+    card = card_;
+  }
+  Json warnings = card.warnings;
+  const bool dead = device_lost_ || stuck();
+  if (device_lost_) warnings.push_back("the device is lost");
+  if (!device_lost_ && dead) warnings.push_back("a batch takes far longer than predicted");
+  const char* status = draining_                            ? "draining"
+                       : dead                               ? "unhealthy"
+                       : !card.healthy || !warnings.empty() ? "degraded"
+                                                            : "ok";
+  double wait = 0;
+  int64_t texts = 0, tokens = 0;
+  for (const ServedModel& m : options_.models) {
+    const ScorerLoad load = m.scorer->load();
+    wait = std::max(wait, load.wait_seconds);
+    texts += load.texts;
+    tokens += load.tokens;
+  }
+  const Json all = {{"status", status},
+                    {"version", version()},
+                    {"uptime_seconds", static_cast<int64_t>(seconds_since(started_ns_))},
+                    {"model", options_.models[0].name},
+                    {"queue", {{"requests", texts}, {"tokens", tokens}, {"wait_ms", static_cast<int64_t>(wait * 1e3)}}},
+                    {"gpu", Json::parse(card.health_json)},
+                    {"warnings", warnings}};
+  std::string body = all.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (!draining_ && !dead) return answer(call, std::move(body));
+  Response response{.status = 503, .body = std::move(body)};
+  response.fields = fmt::format("Retry-After: 1\r\nX-Request-Id: {}\r\n", call.id);
+  call.done = true;
+  call.exchange->answer(std::move(response));
+}
+
+void Service::metrics(Call& call) {
+  const Counts counts = metrics_->total();
+  MetricsText text;
+  const auto model_name = [&](int m) -> std::string_view {
+    return m < 0 ? std::string_view("") : std::string_view(options_.models[static_cast<size_t>(m)].name);
+  };
+  const auto route_path = [](int r) -> std::string_view { return r < 0 ? "" : routes()[static_cast<size_t>(r)].path; };
+  text.family("brim_requests_total", "counter", "requests answered");
+  uint64_t all = 0, succeeded = 0;
+  for (const auto& [key, n] : counts.requests) {
+    const auto& [route, model, code] = key;
+    const std::string status = std::to_string(code);
+    const Label labels[] = {{"route", route_path(route)}, {"model", model_name(model)}, {"code", status}};
+    text.value("brim_requests_total", labels, static_cast<double>(n));
+    if (model >= 0) all += n;
+    if (model >= 0 && code == 200) succeeded += n;
+  }
+  text.family("brim_texts_total", "counter", "texts scored");
+  for (size_t m = 0; m < options_.models.size(); ++m)
+    for (size_t c = 0; c < 2; ++c) {
+      const Label labels[] = {{"model", options_.models[m].name}, {"class", c == 0 ? "interactive" : "bulk"}};
+      text.value("brim_texts_total", labels, static_cast<double>(counts.texts[m][c]));
+    }
+  const auto by_model = [&](const char* name, const char* type, const char* help, const auto& value) {
+    text.family(name, type, help);
+    for (size_t m = 0; m < options_.models.size(); ++m) {
+      const Label labels[] = {{"model", options_.models[m].name}};
+      text.value(name, labels, static_cast<double>(value(m)));
+    }
+  };
+  std::vector<ScorerLoad> loads;
+  for (const ServedModel& m : options_.models) loads.push_back(m.scorer->load());
+  by_model("brim_tokens_total", "counter", "tokens of scored texts", [&](size_t m) { return counts.tokens[m]; });
+  by_model("brim_queue_texts", "gauge", "texts that wait", [&](size_t m) { return loads[m].texts; });
+  by_model("brim_queue_tokens", "gauge", "their tokens", [&](size_t m) { return loads[m].tokens; });
+  by_model("brim_queue_wait_seconds", "gauge", "predicted wait of a text that comes now",
+           [&](size_t m) { return loads[m].wait_seconds; });
+  by_model("brim_memory_planned_bytes", "gauge", "what the plan holds on the device",
+           [&](size_t m) { return options_.models[m].scorer->plan().peak_bytes; });
+  by_model("brim_memory_limit_bytes", "gauge", "what the process may hold",
+           [&](size_t m) { return options_.models[m].scorer->plan().limit_bytes; });
+  text.family("brim_model_state", "gauge", "1 for the state a model is in");
+  for (const ServedModel& m : options_.models) {
+    const Label labels[] = {{"model", m.name}, {"state", "resident"}};
+    text.value("brim_model_state", labels, 1);
+  }
+  text.family("brim_request_duration_seconds", "histogram", "from a request's first byte to its answer's last");
+  for (const auto& [route, histogram] : counts.durations) {
+    const Label labels[] = {{"route", route_path(route)}};
+    text.histogram("brim_request_duration_seconds", labels, histogram);
+  }
+  text.family("brim_stage_duration_seconds", "histogram", "where the time of a scoring request goes");
+  for (size_t s = 0; s < kStages; ++s) {
+    const Label labels[] = {{"stage", stage_name(static_cast<Stage>(s))}};
+    text.histogram("brim_stage_duration_seconds", labels, counts.stages[s]);
+  }
+  text.family("brim_rejected_total", "counter", "requests refused");
+  constexpr const char* kReasons[] = {"overloaded", "deadline", "draining", "loading", "body", "auth"};
+  for (size_t i = 0; i < kRejections; ++i) {
+    const Label labels[] = {{"reason", kReasons[i]}};
+    text.value("brim_rejected_total", labels, static_cast<double>(counts.rejected[i]));
+  }
+  const auto single = [&](const char* name, const char* type, const char* help, double value) {
+    text.family(name, type, help);
+    text.value(name, {}, value);
+  };
+  single("brim_cancelled_total", "counter", "requests whose client left", static_cast<double>(counts.cancelled));
+  single("brim_deadline_missed_total", "counter", "requests past their deadline",
+         static_cast<double>(counts.deadlines_missed));
+  text.family("brim_connections", "gauge", "open connections");
+  const Label busy[] = {{"state", "busy"}}, idle[] = {{"state", "idle"}};
+  const size_t working = server_->busy(), open = server_->connections();
+  text.value("brim_connections", busy, static_cast<double>(working));
+  text.value("brim_connections", idle, static_cast<double>(open > working ? open - working : 0));
+  single("brim_refused_connections_total", "counter", "connections over the limit",
+         static_cast<double>(server_->refused_connections()));
+  single("brim_process_resident_bytes", "gauge", "memory of the process", static_cast<double>(own_resident_bytes()));
+  single("brim_process_open_fds", "gauge", "open file descriptors", static_cast<double>(open_descriptors()));
+  single("brim_process_cpu_seconds_total", "counter", "processor time", process_seconds());
+  text.family("brim_build_info", "gauge", "always 1");
+  const Label build[] = {{"version", version()}};
+  text.value("brim_build_info", build, 1);
+  // The same numbers by text-embeddings-inference's names.
+  single("te_request_count", "counter", "scoring requests", static_cast<double>(all));
+  single("te_request_success", "counter", "those that succeeded", static_cast<double>(succeeded));
+  single("te_request_failure", "counter", "those that did not", static_cast<double>(all - succeeded));
+  double queued = 0;
+  for (const ScorerLoad& load : loads) queued += static_cast<double>(load.texts);
+  single("te_queue_size", "gauge", "texts that wait", queued);
+  std::string body = text.take();
+  {
+    std::lock_guard lock(card_mutex_);
+    body += card_.metrics_text;
+  }
+  answer(call, std::move(body), "text/plain; version=0.0.4; charset=utf-8");
+}
+
+}  // namespace brim::serve

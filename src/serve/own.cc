@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Brim's own routes, and Hugging Face's inference API.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "rows/jsonl.h"
+#include "serve/service.h"
+
+namespace brim::serve {
+namespace {
+
+using nlohmann::json;
+
+// One number between -1 and 1 for models of sentiment: VADER's own, else p(positive) - p(negative).
+std::optional<float> compound_of(const Scorer& scorer, const Prediction& p) {
+  if (p.error) return std::nullopt;
+  if (scorer.kind() == ModelKind::rules) return p.scores[3];
+  const auto score = [&](std::string_view name) -> std::optional<float> {
+    for (size_t k = 0; k < scorer.score_names().size(); ++k)
+      if (same_ignoring_case(scorer.score_names()[k], name)) return p.scores[k];
+    return std::nullopt;
+  };
+  const auto positive = score("positive"), negative = score("negative");
+  if (!positive || !negative) return std::nullopt;
+  return *positive - *negative;
+}
+
+void append_errors(std::string& out, const std::vector<Prediction>& predictions) {
+  out += '[';
+  bool first = true;
+  for (size_t i = 0; i < predictions.size(); ++i) {
+    if (!predictions[i].error) continue;
+    out += fmt::format("{}{{\"index\":{},\"error\":", std::exchange(first, false) ? "" : ",", i);
+    append_json_string(out, predictions[i].error->what());
+    out += ",\"error_type\":";
+    append_json_string(out, predictions[i].error->code() == ErrorCode::bad_data    ? "Validation"
+                            : predictions[i].error->code() == ErrorCode::timed_out ? "Timeout"
+                                                                                   : "Backend");
+    out += '}';
+  }
+  out += ']';
+}
+
+struct EntityWishes {
+  std::vector<std::string> ignored = {"O"};
+};
+
+EntityWishes entity_wishes(const json& body) {
+  EntityWishes w;
+  const auto parameters = body.find("parameters");
+  if (parameters == body.end() || parameters->is_null()) return w;
+  if (!parameters->is_object()) throw invalid("`parameters` must be an object");
+  if (const auto strategy = parameters->find("aggregation_strategy");
+      strategy != parameters->end() && !strategy->is_null() && *strategy != "first" && *strategy != "simple")
+    throw invalid("`aggregation_strategy`: words are joined as `first` does, whose first token decides");
+  if (const auto ignored = parameters->find("ignore_labels"); ignored != parameters->end() && !ignored->is_null()) {
+    if (!ignored->is_array() ||
+        std::any_of(ignored->begin(), ignored->end(), [](const json& label) { return !label.is_string(); }))
+      throw invalid("`ignore_labels` must be a list of strings");
+    w.ignored = ignored->get<std::vector<std::string>>();
+  }
+  return w;
+}
+
+void append_wanted_entities(std::string& out, const Prediction& p, const EntityWishes& w) {
+  if (p.error) {
+    out += "null";
+    return;
+  }
+  std::vector<Entity> wanted;
+  for (const Entity& e : p.entities)
+    if (std::find(w.ignored.begin(), w.ignored.end(), e.group) == w.ignored.end()) wanted.push_back(e);
+  append_entities(out, wanted);
+}
+
+}  // namespace
+
+void Service::classify(Call& call) {
+  const json body = parse_body(call.exchange->body());
+  const Wishes w = wishes(call, body);
+  require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
+  const auto texts =
+      texts_of(body, body.is_object() && !body.contains("input") && body.contains("inputs") ? "inputs" : "input");
+  score(call, w, texts, [this, most = w.top_k](std::string& out, Call& c) {
+    const ServedModel& model = options_.models[static_cast<size_t>(c.model)];
+    out += "{\"object\":\"classify\",\"id\":";
+    append_json_string(out, c.id);
+    out += fmt::format(",\"created\":{},\"model\":", std::time(nullptr));
+    append_json_string(out, model.name);
+    out += ",\"data\":[";
+    std::string compounds;
+    for (size_t i = 0; i < c.predictions.size(); ++i) {
+      if (i > 0) out += ',';
+      append_labels(out, c, i, most);
+      const auto compound = compound_of(*model.scorer, c.predictions[i]);
+      compounds += i > 0 ? "," : "";
+      if (compound)
+        append_json_number(compounds, *compound);
+      else
+        compounds += "null";
+    }
+    out += fmt::format("],\"compound\":[{}]", compounds);
+    if (std::any_of(c.predictions.begin(), c.predictions.end(),
+                    [](const Prediction& p) { return p.error.has_value(); })) {
+      out += ",\"errors\":";
+      append_errors(out, c.predictions);
+    }
+    out += fmt::format(",\"usage\":{{\"prompt_tokens\":{0},\"total_tokens\":{0}}}}}", c.tokens);
+  });
+}
+
+void Service::ner(Call& call) {
+  const json body = parse_body(call.exchange->body());
+  Wishes w = wishes(call, body);
+  if (std::string_view(w.reason) == "default")
+    if (const int tagger = first_model({ModelKind::tagger}); tagger >= 0) w.model = tagger;
+  require_kind(w.model, {ModelKind::tagger}, "a token classification model");
+  const char* key = body.contains("inputs") ? "inputs" : "input";
+  const bool batch = body.contains(key) && body[key].is_array();
+  score(call, w, texts_of(body, key), [batch, e = entity_wishes(body)](std::string& out, Call& c) {
+    if (!batch) return append_wanted_entities(out, c.predictions[0], e);
+    out += '[';
+    for (size_t i = 0; i < c.predictions.size(); ++i) {
+      if (i > 0) out += ',';
+      append_wanted_entities(out, c.predictions[i], e);
+    }
+    out += ']';
+  });
+}
+
+// Labels and entities of the same texts: one answer, a pass of each model.
+void Service::analyze(Call& call) {
+  const json body = parse_body(call.exchange->body());
+  Wishes w = wishes(call, body);
+  const int tagger = first_model({ModelKind::tagger});
+  if (std::string_view(w.reason) == "default")
+    w.model = std::max(0, first_model({ModelKind::classifier, ModelKind::rules}));
+  require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
+  if (tagger < 0) throw Refusal{424, "Backend", "Backend error: no model of this server finds entities"};
+  const char* key = body.contains("inputs") ? "inputs" : "input";
+  const bool batch = body.contains(key) && body[key].is_array();
+  const auto given = texts_of(body, key);
+  std::vector<Text> texts;
+  for (const int model : {w.model, tagger})
+    for (const std::string_view text : given) texts.push_back({model, text});
+  score(call, w, texts, [this, batch, most = w.top_k, e = entity_wishes(body)](std::string& out, Call& c) {
+    const size_t n = c.predictions.size() / 2;
+    if (batch) out += '[';
+    for (size_t i = 0; i < n; ++i) {
+      out += i > 0 ? ",{\"labels\":" : "{\"labels\":";
+      append_labels(out, c, i, most);
+      out += ",\"entities\":";
+      append_wanted_entities(out, c.predictions[n + i], e);
+      out += '}';
+    }
+    if (batch) out += ']';
+  });
+}
+
+// POST /models/{name}: lists of lists where the others have lists.
+void Service::hugging_face(Call& call) {
+  json body = parse_body(call.exchange->body());
+  if (!body.is_object()) throw invalid("the body must be a JSON object");
+  body["model"] = std::string(call.exchange->path().substr(std::string_view("/models/").size()));
+  const json parameters = body.value("parameters", json());
+  if (parameters.is_object()) {
+    for (const char* key : {"top_k", "truncate"})
+      if (parameters.contains(key)) body[key] = parameters[key];
+    const json function = parameters.value("function_to_apply", json());
+    if (function == "none") body["raw_scores"] = true;
+  }
+  const Wishes w = wishes(call, body);
+  const auto texts = texts_of(body, "inputs");
+  const bool batch = body["inputs"].is_array();
+  switch (options_.models[static_cast<size_t>(w.model)].scorer->kind()) {
+    case ModelKind::tagger:
+      return score(call, w, texts, [batch, e = entity_wishes(body)](std::string& out, Call& c) {
+        if (batch) out += '[';
+        for (size_t i = 0; i < c.predictions.size(); ++i) {
+          if (i > 0) out += ',';
+          append_wanted_entities(out, c.predictions[i], e);
+        }
+        if (batch) out += ']';
+      });
+    case ModelKind::embedder:
+      return score(call, w, texts, [](std::string& out, Call& c) {
+        out += '[';
+        for (size_t i = 0; i < c.predictions.size(); ++i) {
+          if (i > 0) out += ',';
+          append_floats(out, c.predictions[i].embedding);
+        }
+        out += ']';
+      });
+    default:
+      return score(call, w, texts, [this, most = w.top_k](std::string& out, Call& c) {
+        out += '[';
+        for (size_t i = 0; i < c.predictions.size(); ++i) {
+          if (i > 0) out += ',';
+          append_labels(out, c, i, most);
+        }
+        out += ']';
+      });
+  }
+}
+
+}  // namespace brim::serve

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/serve.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "hub/model_dir.h"
+#include "monitor/nvml.h"
+#include "monitor/watch.h"
+#include "serve/sha256.h"
+
+namespace brim::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class T>
+Json or_null(const std::optional<T>& value, double scale = 1) {
+  return value ? Json(static_cast<double>(*value) * scale) : Json(nullptr);
+}
+
+CardReadings readings_of(const std::vector<GpuSample>& gpus, const std::vector<std::string>& warnings,
+                         const std::vector<ServedModel>& models) {
+  constexpr double kMiB = 1.0 / (1 << 20);
+  CardReadings readings;
+  readings.warnings = warnings;
+  int64_t planned = 0, limit = 0;
+  bool on_card = false;
+  for (const ServedModel& m : models) {
+    if (m.scorer->device().starts_with("cpu")) continue;
+    on_card = true;
+    const MemoryPlan plan = m.scorer->plan();
+    planned += plan.peak_bytes;
+    limit = std::max(limit, plan.limit_bytes);
+  }
+  const GpuSample* card = gpus.empty() ? nullptr : &gpus[0];
+  readings.healthy = !on_card || card == nullptr || card->state == GpuState::ok;
+  const Json block = {{"healthy", readings.healthy && warnings.empty()},
+                      {"gpu_available", card != nullptr && card->state == GpuState::ok},
+                      {"name", card != nullptr ? Json(card->name) : Json(nullptr)},
+                      {"driver", card != nullptr ? Json(card->driver) : Json(nullptr)},
+                      {"utilization_pct", card != nullptr ? or_null(card->utilization, 100) : Json(nullptr)},
+                      {"vram_used_mb", card != nullptr ? or_null(card->used_bytes, kMiB) : Json(nullptr)},
+                      {"vram_total_mb", card != nullptr ? or_null(card->total_bytes, kMiB) : Json(nullptr)},
+                      {"vram_free_mb", card != nullptr ? or_null(card->free_bytes, kMiB) : Json(nullptr)},
+                      {"temperature_c", card != nullptr ? or_null(card->temperature_c) : Json(nullptr)},
+                      {"power_w", card != nullptr ? or_null(card->power_w) : Json(nullptr)},
+                      {"planned_mb", on_card ? Json(static_cast<double>(planned) * kMiB) : Json(nullptr)},
+                      {"limit_mb", on_card ? Json(static_cast<double>(limit) * kMiB) : Json(nullptr)},
+                      {"mfu_pct", nullptr},
+                      {"device_busy_pct", nullptr},
+                      {"warnings", warnings}};
+  readings.health_json = block.dump(-1, ' ', false, Json::error_handler_t::replace);
+  MetricsText text;
+  const auto reading = [&](const char* name, const char* type, const char* help, const auto& value, double scale) {
+    text.family(name, type, help);
+    for (const GpuSample& gpu : gpus) {
+      const auto found = value(gpu);
+      const std::string index = std::to_string(gpu.index);
+      const std::pair<std::string_view, std::string_view> labels[] = {
+          {"gpu", index}, {"uuid", gpu.uuid}, {"pci_bus_id", gpu.pci_bus_id}};
+      if (found) text.value(name, labels, static_cast<double>(*found) * scale);
+    }
+  };
+  if (!gpus.empty()) {
+    reading(
+        "brim_gpu_utilization_ratio", "gauge", "share of the time some kernel ran",
+        [](const GpuSample& g) { return g.utilization; }, 1);
+    reading(
+        "brim_gpu_memory_used_bytes", "gauge", "by all processes", [](const GpuSample& g) { return g.used_bytes; }, 1);
+    reading(
+        "brim_gpu_temperature_celsius", "gauge", "of the card", [](const GpuSample& g) { return g.temperature_c; }, 1);
+    reading(
+        "brim_gpu_power_watts", "gauge", "drawn now", [](const GpuSample& g) { return g.power_w; }, 1);
+    reading(
+        "brim_gpu_energy_joules_total", "counter", "since the driver was loaded",
+        [](const GpuSample& g) { return g.energy_mj; }, 1e-3);
+    reading(
+        "brim_gpu_sm_clock_hertz", "gauge", "of the multiprocessors", [](const GpuSample& g) { return g.sm_clock_mhz; },
+        1e6);
+  }
+  readings.metrics_text = text.take();
+  return readings;
+}
+
+int default_io_threads(const std::vector<ServedModel>& models) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const bool card = std::any_of(models.begin(), models.end(),
+                                [](const ServedModel& m) { return !m.scorer->device().starts_with("cpu"); });
+  return card ? std::clamp(cores / 2, 1, 8) : std::max(1, cores / 8);
+}
+
+}  // namespace
+
+// Asks the card once a second: a driver may take its time, and /health may not.
+class Server::CardSampler {
+ public:
+  CardSampler(Service& service, const std::vector<ServedModel>& models)
+      : service_(service), models_(models), thread_([this] { run(); }) {}
+  ~CardSampler() {
+    {
+      std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  void run() {
+    Nvml nvml;
+    Watch watch{WatchLimits{}};
+    const GpuSampleOptions little{.pcie_throughput = false, .processes = false, .gpm = false};
+    std::unique_lock lock(mutex_);
+    while (!ending_) {
+      lock.unlock();
+      std::vector<GpuSample> gpus;
+      if (nvml.ready()) gpus = nvml.sample(little);
+      for (const std::string& warning : watch.check(gpus)) log_warning("{}", warning);
+      service_.set_card(readings_of(gpus, watch.active(), models_));
+      lock.lock();
+      changed_.wait_for(lock, std::chrono::seconds(1), [this] { return ending_; });
+    }
+  }
+  Service& service_;
+  const std::vector<ServedModel>& models_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+// Lines from the I/O threads, written by a thread of its own so that a full disk holds up nobody.
+class Server::AccessLog {
+ public:
+  explicit AccessLog(const std::string& path) : path_(path) {
+    descriptor_ =
+        path == "-" ? ::dup(STDOUT_FILENO) : ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (descriptor_ < 0) fail(ErrorCode::cannot_write, "{}: cannot write: {}", path, std::strerror(errno));
+    thread_ = std::thread([this] { run(); });
+  }
+  ~AccessLog() {
+    {
+      std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+    ::close(descriptor_);
+  }
+  void add(std::string_view line) {
+    std::lock_guard lock(mutex_);
+    if (waiting_.size() > kMostBytes) {
+      ++dropped_;
+      return;
+    }
+    waiting_ += line;
+  }
+
+ private:
+  static constexpr size_t kMostBytes = 16 << 20;
+  void run() {
+    std::string lines;
+    std::unique_lock lock(mutex_);
+    for (bool last = false; !last;) {
+      changed_.wait_for(lock, std::chrono::milliseconds(200), [this] { return ending_; });
+      last = ending_;
+      lines.swap(waiting_);
+      const uint64_t dropped = std::exchange(dropped_, 0);
+      lock.unlock();
+      if (dropped > 0) log_warning("{}: {} lines of the access log were dropped", path_, dropped);
+      for (size_t at = 0; at < lines.size();) {
+        const ssize_t n = ::write(descriptor_, lines.data() + at, lines.size() - at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+          if (!std::exchange(warned_, true))
+            log_warning("{}: the access log cannot be written: {}", path_, std::strerror(errno));
+          break;
+        }
+        at += static_cast<size_t>(n);
+      }
+      lines.clear();
+      lock.lock();
+    }
+  }
+  const std::string path_;
+  int descriptor_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string waiting_;
+  uint64_t dropped_ = 0;
+  bool ending_ = false, warned_ = false;
+  std::thread thread_;
+};
+
+std::string model_revision(const std::string& directory) {
+  if (names_vader(directory)) return sha256_hex(std::string("vader ") + version()).substr(0, 8);
+  std::string facts;
+  for (const std::string& file : model_files(directory)) {
+    std::error_code ignored;
+    facts += fmt::format("{} {} {}\n", std::filesystem::path(file).filename().string(),
+                         std::filesystem::file_size(file, ignored),
+                         std::filesystem::last_write_time(file, ignored).time_since_epoch().count());
+  }
+  return sha256_hex(facts).substr(0, 8);
+}
+
+void require_allowed(const ServerOptions& options) {
+  if (!parse_listen_address(options.listen).is_loopback() && options.keys.empty() && !options.insecure)
+    fail(ErrorCode::usage, Remedy{"give `api_key_file`, or `insecure=true` where the network is trusted"},
+         "`listen={}`: others could reach this address, and there are no keys", options.listen);
+}
+
+Server::Server(ServerOptions options) : options_(std::move(options)) {
+  require_allowed(options_);
+  const ListenAddress address = parse_listen_address(options_.listen);
+  ServiceOptions service;
+  service.models = options_.models;
+  service.keys = options_.keys;
+  service.allowed_hosts = options_.allowed_hosts;
+  if (!address.host.empty()) service.allowed_hosts.push_back(address.host);
+  service.queue_seconds = options_.max_queue_ms * 1e-3;
+  service.texts_per_request = static_cast<size_t>(options_.max_client_batch_size);
+  service.truncates = options_.truncates;
+  if (!options_.access_log.empty()) {
+    log_ = std::make_unique<AccessLog>(options_.access_log);
+    service.access_log = [this](std::string_view line) { log_->add(line); };
+  }
+  service_ = std::make_unique<Service>(std::move(service));
+  HttpOptions http;
+  http.threads = options_.io_threads > 0 ? options_.io_threads : default_io_threads(options_.models);
+  http.framing.body = static_cast<uint64_t>(options_.payload_limit);
+  http.body_bytes = std::max<int64_t>(http.body_bytes, 2 * options_.payload_limit);
+  http_ = std::make_unique<HttpServer>(address, http, *service_);
+  service_->attach(*http_);
+}
+
+Server::~Server() {
+  card_.reset();
+  http_->stop();
+  service_.reset();  // what still comes back is dropped; the loops it would wake are still there
+}
+
+void Server::start() {
+  card_ = std::make_unique<CardSampler>(*service_, options_.models);
+  http_->start();
+}
+
+uint16_t Server::port() const { return http_->port(); }
+
+std::string Server::address() const {
+  ListenAddress address = parse_listen_address(options_.listen);
+  if (!address.unix_path.empty()) return address.text();
+  address.port = http_->port();
+  return "http://" + address.text();
+}
+
+bool Server::run(const std::atomic<bool>& stop) {
+  while (!stop && !service_->device_lost()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const bool lost = service_->device_lost();
+  drain();
+  return !lost;
+}
+
+void Server::drain() {
+  service_->drain();
+  http_->close_after_answers();
+  const int64_t since = now_ns();
+  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
+  while (seconds_since(since) < options_.lame_duck_seconds) pause();
+  http_->stop_listening();
+  while (http_->busy() > 0 && seconds_since(since) < options_.drain_seconds) pause();
+  http_->stop();
+}
+
+}  // namespace brim::serve

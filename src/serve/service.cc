@@ -1,0 +1,658 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a request to its scorer and back; what each route's body means is in the files beside.
+#include "serve/service.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/units.h"
+#include "base/utf8.h"
+#include "rows/jsonl.h"
+
+namespace brim::serve {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kIndexBits = 24;
+constexpr double kStuckSeconds = 5;
+
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto digit = [](char c) {
+      return c >= '0' && c <= '9'   ? c - '0'
+             : c >= 'a' && c <= 'f' ? c - 'a' + 10
+             : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                    : -1;
+    };
+    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0) {
+      out += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+std::string query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const size_t end = std::min(query.find('&'), query.size());
+    const std::string_view part = query.substr(0, end);
+    const size_t equals = std::min(part.find('='), part.size());
+    if (part.substr(0, equals) == name) return percent_decoded(part.substr(std::min(part.size(), equals + 1)));
+    query.remove_prefix(std::min(query.size(), end + 1));
+  }
+  return "";
+}
+
+// The name or address of a Host, without its port.
+std::string_view host_name(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(1, std::min(host.find(']'), host.size()) - 1);
+  return host.substr(0, std::min(host.find(':'), host.size()));
+}
+
+bool is_address(std::string_view host) {
+  const std::string text(host);
+  in_addr four{};
+  in6_addr six{};
+  return ::inet_pton(AF_INET, text.c_str(), &four) == 1 || ::inet_pton(AF_INET6, text.c_str(), &six) == 1;
+}
+
+bool is_loopback_address(std::string_view remote) {
+  return remote == "unix" || remote == "::1" || remote.starts_with("127.") || remote.starts_with("::ffff:127.");
+}
+
+bool is_json_type(std::string_view type) {
+  const std::string_view kind = type.substr(0, std::min(type.find(';'), type.size()));
+  return same_ignoring_case(kind, "application/json") || same_ignoring_case(kind, "application/json ");
+}
+
+std::string retry_after(double seconds) {
+  return fmt::format("Retry-After: {}\r\n", std::max<int64_t>(1, static_cast<int64_t>(std::ceil(seconds))));
+}
+
+}  // namespace
+
+// Takes a batch's answers on the device's thread and wakes its I/O thread once for all of them.
+class Service::Inbox final : public Completion {
+ public:
+  Inbox(Service& service, int thread) : service_(service), thread_(thread) {}
+
+  void done(std::span<Answer> answers) noexcept override {
+    bool first;
+    {
+      std::lock_guard lock(mutex_);
+      first = waiting_.empty();
+      std::move(answers.begin(), answers.end(), std::back_inserter(waiting_));
+    }
+    if (first) service_.server_->post(thread_, [this] { take(); });
+  }
+
+  // On the I/O thread.
+  void take() {
+    {
+      std::lock_guard lock(mutex_);
+      taken_.swap(waiting_);
+    }
+    service_.take_answers(thread_, taken_);
+    taken_.clear();
+  }
+
+  // Calls whose texts are on their way, by slot.
+  uint32_t put(Call& call) {
+    if (free_.empty()) {
+      calls_.push_back(&call);
+      return static_cast<uint32_t>(calls_.size() - 1);
+    }
+    const uint32_t slot = free_.back();
+    free_.pop_back();
+    calls_[slot] = &call;
+    return slot;
+  }
+  Call& at(uint32_t slot) { return *calls_[slot]; }
+  void remove(uint32_t slot) {
+    calls_[slot] = nullptr;
+    free_.push_back(slot);
+  }
+  // After the threads have ended.
+  void drop_all() {
+    for (Call* call : calls_) delete call;
+    calls_.clear();
+  }
+
+ private:
+  Service& service_;
+  const int thread_;
+  std::mutex mutex_;
+  std::vector<Answer> waiting_, taken_;
+  std::vector<Call*> calls_;
+  std::vector<uint32_t> free_;
+};
+
+const std::vector<Service::Route>& Service::routes() {
+  using S = Service;
+  constexpr auto kTei = ErrorShape::tei, kOpenAi = ErrorShape::openai;
+  static const std::vector<Route> all = {
+      {"GET", "/ping", Scope::open, kTei, false, &S::ping},
+      {"GET", "/health", Scope::open, kTei, false, &S::health},
+      {"GET", "/health/live", Scope::open, kTei, false, &S::live},
+      {"GET", "/health/ready", Scope::open, kTei, false, &S::ready},
+      {"GET", "/metrics", Scope::metrics, kTei, false, &S::metrics},
+      {"GET", "/info", Scope::score, kTei, false, &S::info},
+      {"POST", "/predict", Scope::score, kTei, true, &S::predict},
+      {"POST", "/embed", Scope::score, kTei, true, &S::embed},
+      {"POST", "/similarity", Scope::score, kTei, true, &S::similarity},
+      {"POST", "/tokenize", Scope::score, kTei, true, &S::tokenize},
+      {"POST", "/", Scope::score, kTei, true, &S::by_task},
+      {"POST", "/invocations", Scope::score, kTei, true, &S::by_task},
+      {"POST", "/rerank", Scope::score, kTei, true, &S::not_here},
+      {"POST", "/embed_all", Scope::score, kTei, true, &S::not_here},
+      {"POST", "/embed_sparse", Scope::score, kTei, true, &S::not_here},
+      {"POST", "/decode", Scope::score, kTei, true, &S::not_here},
+      {"POST", "/v1/embeddings", Scope::score, kOpenAi, true, &S::embeddings},
+      {"POST", "/embeddings", Scope::score, kOpenAi, true, &S::embeddings},
+      {"GET", "/v1/models", Scope::score, kOpenAi, false, &S::list_models},
+      {"POST", "/classify", Scope::score, kTei, true, &S::classify},
+      {"POST", "/ner", Scope::score, kTei, true, &S::ner},
+      {"POST", "/analyze", Scope::score, kTei, true, &S::analyze},
+      {"POST", "/models/*", Scope::score, kTei, true, &S::hugging_face},
+  };
+  return all;
+}
+
+Service::Service(ServiceOptions options)
+    : options_(std::move(options)), started_ns_(now_ns()), started_unix_(std::time(nullptr)) {
+  BRIM_CHECK(!options_.models.empty(), "a service without a model");
+  std::random_device random;
+  id_prefix_ = fmt::format("{:08x}-", random());
+  metrics_ = std::make_unique<Metrics>(1, options_.models.size());
+}
+
+Service::~Service() {
+  for (const ServedModel& model : options_.models) model.scorer->close();
+  for (auto& inbox : inboxes_) inbox->drop_all();
+}
+
+void Service::attach(HttpServer& server) {
+  server_ = &server;
+  metrics_ = std::make_unique<Metrics>(server.threads(), options_.models.size());
+  for (int i = 0; i < server.threads(); ++i) inboxes_.push_back(std::make_unique<Inbox>(*this, i));
+}
+
+void Service::set_card(CardReadings readings) {
+  std::lock_guard lock(card_mutex_);
+  card_ = std::move(readings);
+}
+
+double Service::queue_seconds(int model) const {
+  return options_.models[static_cast<size_t>(model)].scorer->load().wait_seconds;
+}
+
+bool Service::stuck() const {
+  const int64_t last = last_answer_ns_;
+  double predicted = 0;
+  for (size_t m = 0; m < options_.models.size(); ++m)
+    predicted = std::max(predicted, queue_seconds(static_cast<int>(m)));
+  return outstanding_ > 0 && last > 0 && seconds_since(last) > std::max(kStuckSeconds, 10 * predicted);
+}
+
+// --- before the body ---
+
+std::optional<Response> Service::admit(Exchange& exchange) {
+  auto owned = std::make_unique<Call>();
+  Call& call = *owned.release();  // release() frees it
+  exchange.tag = reinterpret_cast<uint64_t>(&call);
+  call.exchange = &exchange;
+  call.thread = exchange.thread();
+  const RequestHead& head = exchange.head();
+  const std::string_view given = head.find("x-request-id");
+  const bool usable = !given.empty() && given.size() <= 128 &&
+                      std::all_of(given.begin(), given.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+  call.id = usable ? std::string(given) : fmt::format("{}{:x}", id_prefix_, ++next_id_);
+
+  const std::string_view path = exchange.path();
+  std::string_view method = head.method == "HEAD" ? std::string_view("GET") : head.method;
+  std::string allowed;
+  for (const Route& route : routes()) {
+    std::string_view pattern = route.path;
+    const bool begins = pattern.ends_with('*');
+    if (begins ? !path.starts_with(pattern.substr(0, pattern.size() - 1)) : path != pattern) continue;
+    if (method == route.method) call.route = &route;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+  }
+  const auto refusal = [&]() -> std::optional<Refusal> {
+    const bool open = call.route != nullptr && call.route->scope == Scope::open;
+    const std::string_view host = host_name(head.host);
+    if (!open && !host.empty() && !is_address(host) && !same_ignoring_case(host, "localhost") &&
+        std::none_of(options_.allowed_hosts.begin(), options_.allowed_hosts.end(),
+                     [&](const std::string& allowed_host) { return same_ignoring_case(host, allowed_host); }))
+      return Refusal{403, "Unauthorized", fmt::format("this server does not go by the name {}", host)};
+    if (!options_.keys.empty() && !open) {
+      const Scope scope = call.route != nullptr ? call.route->scope : Scope::score;
+      const bool free = scope == Scope::metrics && is_loopback_address(exchange.remote());
+      call.key = options_.keys.find(head.find("authorization"));
+      if (call.key == nullptr && !free)
+        return Refusal{401, "Unauthorized", "a key is needed: Authorization: Bearer KEY",
+                       "WWW-Authenticate: Bearer\r\n"};
+      if (call.key != nullptr && !call.key->allows(scope))
+        return Refusal{403, "Unauthorized", fmt::format("the key {} may not do this", call.key->name)};
+    }
+    if (call.route == nullptr && !allowed.empty())
+      return Refusal{405, "NotFound", fmt::format("{} takes {}", path, allowed), fmt::format("Allow: {}\r\n", allowed)};
+    if (call.route == nullptr) {
+      std::vector<std::string> paths;
+      for (const Route& route : routes()) paths.emplace_back(route.path);
+      const std::string near = nearest_name(path.substr(0, 200), paths);
+      return Refusal{404, "NotFound",
+                     fmt::format("there is no {}{}", path.substr(0, 200),
+                                 near.empty() ? "" : fmt::format(" (did you mean {}?)", near))};
+    }
+    if (call.route->scores) {
+      if (draining_) return Refusal{503, "Unhealthy", "the server is going down", retry_after(1)};
+      if (!is_json_type(head.find("content-type")))
+        return Refusal{415, "Validation", "Content-Type must be application/json"};
+    }
+    return std::nullopt;
+  }();
+  if (!refusal) return std::nullopt;
+  metrics_->count(exchange.thread(), [&](Counts& c) {
+    if (refusal->status == 401 || refusal->status == 403) ++c.rejected[static_cast<size_t>(Rejection::auth)];
+    if (refusal->status == 503) ++c.rejected[static_cast<size_t>(Rejection::draining)];
+  });
+  call.done = true;
+  Response response = error_response(*refusal, call.route != nullptr ? call.route->shape : ErrorShape::tei);
+  response.fields += fmt::format("X-Request-Id: {}\r\n", call.id);
+  return response;
+}
+
+void Service::handle(Exchange& exchange) {
+  Call& call = *reinterpret_cast<Call*>(exchange.tag);
+  try {
+    (this->*call.route->handle)(call);
+  } catch (const Refusal& refusal) {
+    refuse(call, refusal);
+  } catch (const Error& error) {
+    refuse(call, {424, "Backend", fmt::format("Backend error: {}", error.what())});
+  }
+}
+
+Response Service::refused(int status, const std::string& problem) {
+  const char* type = status == 408   ? "Timeout"
+                     : status == 503 ? "Overloaded"
+                     : status == 500 ? "Backend"
+                                     : "Validation";
+  Refusal refusal{status, type, problem};
+  if (status == 503) refusal.fields = retry_after(1);
+  return error_response(refusal, ErrorShape::tei);
+}
+
+// --- what requests wish for ---
+
+int Service::find_model(const std::string& name) const {
+  std::vector<std::string> names;
+  for (size_t m = 0; m < options_.models.size(); ++m) {
+    const ServedModel& model = options_.models[m];
+    if (model.name == name || model.id == name) return static_cast<int>(m);
+    names.push_back(model.name);
+  }
+  throw Refusal{404, "NotFound",
+                fmt::format("there is no model {}; there are {}", name.substr(0, 200), fmt::join(names, ", "))};
+}
+
+int Service::first_model(std::initializer_list<ModelKind> kinds) const {
+  for (size_t m = 0; m < options_.models.size(); ++m)
+    if (std::find(kinds.begin(), kinds.end(), options_.models[m].scorer->kind()) != kinds.end())
+      return static_cast<int>(m);
+  return -1;
+}
+
+void Service::require_kind(int model, std::initializer_list<ModelKind> kinds, const char* what) const {
+  if (std::find(kinds.begin(), kinds.end(), options_.models[static_cast<size_t>(model)].scorer->kind()) == kinds.end())
+    throw Refusal{424, "Backend", fmt::format("Backend error: Model is not {}", what)};
+}
+
+Service::Wishes Service::wishes(Call& call, const json& body) {
+  if (!body.is_object()) throw invalid("the body must be a JSON object");
+  const RequestHead& head = call.exchange->head();
+  Wishes w;
+  const auto text_of = [&](const char* key, std::string_view field) -> std::string {
+    const auto found = body.find(key);
+    if (found == body.end() || found->is_null()) return std::string(head.find(field));
+    if (!found->is_string()) throw invalid(fmt::format("`{}` must be a string", key));
+    return found->get<std::string>();
+  };
+  const auto truth_of = [&](const char* key, bool otherwise) {
+    const auto found = body.find(key);
+    if (found == body.end() || found->is_null()) return otherwise;
+    if (!found->is_boolean()) throw invalid(fmt::format("`{}` must be true or false", key));
+    return found->get<bool>();
+  };
+  std::string model = text_of("model", "x-brim-model");
+  if (const std::string asked = query_value(call.exchange->query(), "model"); !asked.empty()) model = asked;
+  if (!model.empty()) {
+    w.model = find_model(model);
+    w.reason = "requested";
+  }
+  const std::string priority = text_of("priority", "x-brim-priority");
+  if (!priority.empty() && priority != "interactive" && priority != "bulk")
+    throw invalid("`priority` must be interactive or bulk");
+  w.bulk = priority == "bulk";
+  const std::string_view envoy = head.find("x-envoy-expected-rq-timeout-ms");
+  if (const auto given = body.find("timeout_ms"); given != body.end() && !given->is_null()) {
+    if (!given->is_number() || given->get<double>() <= 0 || given->get<double>() > 86'400'000)
+      throw invalid("`timeout_ms` must be a number of milliseconds, up to a day");
+    w.timeout_ms = given->get<double>();
+  } else if (!envoy.empty() && envoy.size() < 10 &&
+             std::all_of(envoy.begin(), envoy.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+    w.timeout_ms = std::stod(std::string(envoy));
+  }
+  const std::string side = text_of("truncation_direction", "");
+  if (!side.empty() && !same_ignoring_case(side, "left") && !same_ignoring_case(side, "right"))
+    throw invalid("`truncation_direction` must be left or right");
+  w.keep_end = same_ignoring_case(side, "left");
+  if (!truth_of("truncate", options_.truncates))
+    w.long_text = LongText::error;
+  else if (body.contains("truncate") && !body["truncate"].is_null())
+    w.long_text = LongText::truncate;
+  const std::string long_text = text_of("long_text", "");
+  if (!long_text.empty()) {
+    if (long_text == "truncate")
+      w.long_text = LongText::truncate;
+    else if (long_text == "window-mean")
+      w.long_text = LongText::window_mean;
+    else if (long_text == "window-max")
+      w.long_text = LongText::window_max;
+    else if (long_text == "error")
+      w.long_text = LongText::error;
+    else
+      throw invalid("`long_text` must be truncate, window-mean, window-max or error");
+  }
+  w.raw = truth_of("raw_scores", false);
+  const std::string on_error = text_of("on_error", "");
+  if (!on_error.empty() && on_error != "fail" && on_error != "null") throw invalid("`on_error` must be fail or null");
+  w.null_errors = on_error == "null";
+  if (const auto top = body.find("top_k"); top != body.end() && !top->is_null()) {
+    if (!top->is_number_integer() || top->get<int64_t>() < 1) throw invalid("`top_k` must be a whole number from 1");
+    w.top_k = static_cast<size_t>(top->get<int64_t>());
+  }
+  return w;
+}
+
+// --- texts out and back ---
+
+void Service::score(Call& call, const Wishes& wishes, const std::vector<std::string_view>& texts, Write write) {
+  std::vector<Text> all;
+  all.reserve(texts.size());
+  for (const std::string_view text : texts) all.push_back({wishes.model, text});
+  score(call, wishes, all, std::move(write));
+}
+
+void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& texts, Write write) {
+  const Refusal empty{400, "Empty", "Input validation error: `inputs` cannot be empty"};
+  if (texts.empty()) throw empty;
+  if (texts.size() > options_.texts_per_request)
+    throw invalid(
+        fmt::format("batch size {} > maximum allowed batch size {}", texts.size(), options_.texts_per_request));
+  call.parsed_ns = now_ns();
+  call.model = wishes.model;
+  call.reason = wishes.reason;
+  call.bulk = wishes.bulk;
+  call.null_errors = wishes.null_errors;
+  call.timeout_ms = wishes.timeout_ms;
+  call.write = std::move(write);
+  call.predictions.resize(texts.size());
+  std::vector<Request> requests;
+  requests.reserve(texts.size());
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+  if (wishes.timeout_ms > 0)
+    deadline = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(call.exchange->begun_ns())) +
+               std::chrono::microseconds(static_cast<int64_t>(wishes.timeout_ms * 1e3));
+  size_t bytes = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const std::string_view text = texts[i].text;
+    bytes += text.size();
+    std::optional<Refusal> bad;
+    if (text.empty()) bad = empty;
+    if (text.size() > options_.text_bytes)
+      bad = invalid(fmt::format("a text has {} bytes, at most {} are taken", text.size(), options_.text_bytes));
+    if (bad && !wishes.null_errors) throw *bad;
+    if (bad) {
+      call.predictions[i].error.emplace(ErrorCode::bad_data, bad->message);
+      continue;
+    }
+    call.characters += count_code_points(text);
+  }
+  const double limit =
+      wishes.timeout_ms > 0 ? std::min(options_.queue_seconds, wishes.timeout_ms * 1e-3) : options_.queue_seconds;
+  // A token has about four bytes; a request that finds nothing waiting is always taken.
+  const ScorerLoad load = options_.models[static_cast<size_t>(wishes.model)].scorer->load();
+  const double waiting = load.wait_seconds;
+  const double cost = load.tokens_per_second > 0 ? static_cast<double>(bytes) / 4 / load.tokens_per_second : 0;
+  if (waiting > 0 && waiting + cost > limit) {
+    metrics_->count(call.exchange->thread(),
+                    [](Counts& c) { ++c.rejected[static_cast<size_t>(Rejection::overloaded)]; });
+    throw Refusal{429, "Overloaded", "Model is overloaded", retry_after(waiting),
+                  fmt::format(",\"queue_ms\":{:.0f},\"limit_ms\":{:.0f}", waiting * 1e3, limit * 1e3)};
+  }
+  Inbox& inbox = *inboxes_[static_cast<size_t>(call.exchange->thread())];
+  call.stop = std::stop_source();
+  call.slot = inbox.put(call);
+  call.left = static_cast<size_t>(
+      std::count_if(call.predictions.begin(), call.predictions.end(), [](const Prediction& p) { return !p.error; }));
+  if (call.left == 0) return finish(call);
+  if (outstanding_.fetch_add(call.left) == 0) last_answer_ns_ = now_ns();
+  // Those of one model together, so that an idle device begins with all of them.
+  for (size_t begin = 0; begin < texts.size();) {
+    size_t end = begin;
+    requests.clear();
+    for (; end < texts.size() && texts[end].model == texts[begin].model; ++end) {
+      if (call.predictions[end].error) continue;
+      Request request;
+      request.text = texts[end].text;
+      request.ticket = uint64_t{call.slot} << kIndexBits | end;
+      request.deadline = deadline;
+      request.stop = call.stop.get_token();
+      request.long_text = wishes.long_text;
+      request.keep_end = wishes.keep_end;
+      request.raw_scores = wishes.raw;
+      request.bulk = wishes.bulk;
+      requests.push_back(std::move(request));
+    }
+    options_.models[static_cast<size_t>(texts[begin].model)].scorer->submit(requests, inbox);
+    begin = end;
+  }
+  call.submitted_ns = now_ns();
+}
+
+void Service::take_answers(int thread, std::vector<Answer>& answers) {
+  last_answer_ns_ = now_ns();
+  outstanding_ -= answers.size();
+  Inbox& inbox = *inboxes_[static_cast<size_t>(thread)];
+  for (Answer& answer : answers) {
+    Call& call = inbox.at(static_cast<uint32_t>(answer.ticket >> kIndexBits));
+    const size_t index = answer.ticket & ((1u << kIndexBits) - 1);
+    Prediction& prediction = call.predictions[index];
+    prediction = std::move(answer.prediction);
+    call.tokens += static_cast<size_t>(prediction.tokens);
+    if (prediction.error && prediction.error->code() == ErrorCode::device_lost) device_lost_ = true;
+    --call.left;
+    if (prediction.error && !call.null_errors && !call.done) {
+      refuse(call, refusal_of(call, prediction));
+      call.stop.request_stop();
+    }
+    if (call.left == 0) finish(call);
+  }
+}
+
+Refusal Service::refusal_of(const Call& call, const Prediction& prediction) const {
+  const Error& error = *prediction.error;
+  switch (error.code()) {
+    case ErrorCode::timed_out:
+      return {504, "Timeout",
+              fmt::format("waited {:.0f} of {:.0f} ms",
+                          static_cast<double>(now_ns() - call.exchange->begun_ns()) * 1e-6, call.timeout_ms)};
+    case ErrorCode::busy: {
+      const double waiting = queue_seconds(call.model);
+      return {429, "Overloaded", "Model is overloaded", retry_after(waiting),
+              fmt::format(",\"queue_ms\":{:.0f},\"limit_ms\":{:.0f}", waiting * 1e3, options_.queue_seconds * 1e3)};
+    }
+    case ErrorCode::cancelled:
+      return {503, "Unhealthy", "the server is going down", retry_after(1)};
+    case ErrorCode::bad_data: {
+      const int64_t longest = options_.models[static_cast<size_t>(call.model)].scorer->max_length();
+      if (prediction.tokens > longest)
+        return invalid(fmt::format("`inputs` must have less than {} tokens. Given: {}", longest, prediction.tokens));
+      return invalid(error.what());
+    }
+    default:
+      return {424, "Backend", fmt::format("Backend error: {}", error.what())};
+  }
+}
+
+// All texts of a call have their results.
+void Service::finish(Call& call) {
+  inboxes_[static_cast<size_t>(call.thread)]->remove(call.slot);
+  call.finished_ns = now_ns();
+  if (!call.done) {
+    std::string out;
+    call.write(out, call);
+    const int64_t written_ns = now_ns();
+    double waited = 0, computed = 0;
+    for (const Prediction& p : call.predictions) {
+      waited = std::max(waited, p.timing.waited);
+      computed = std::max(computed, p.timing.computed);
+    }
+    metrics_->count(call.exchange->thread(), [&](Counts& c) {
+      const auto stage = [&](Stage s) -> Histogram& { return c.stages[static_cast<size_t>(s)]; };
+      stage(Stage::parse).add(static_cast<double>(call.parsed_ns - call.exchange->received_ns()) * 1e-9);
+      stage(Stage::tokenize).add(static_cast<double>(std::max<int64_t>(0, call.submitted_ns - call.parsed_ns)) * 1e-9);
+      stage(Stage::queue).add(waited);
+      stage(Stage::infer).add(computed);
+      stage(Stage::write).add(static_cast<double>(written_ns - call.finished_ns) * 1e-9);
+      c.texts[static_cast<size_t>(call.model)][call.bulk ? 1 : 0] += call.predictions.size();
+      c.tokens[static_cast<size_t>(call.model)] += call.tokens;
+    });
+    answer(call, std::move(out));
+  }
+  if (call.ended) delete &call;
+}
+
+std::string Service::compute_fields(const Call& call) const {
+  double waited = 0, computed = 0;
+  size_t errors = 0;
+  for (const Prediction& p : call.predictions) {
+    waited = std::max(waited, p.timing.waited);
+    computed = std::max(computed, p.timing.computed);
+    errors += p.error.has_value();
+  }
+  const Exchange& e = *call.exchange;
+  const int64_t now = now_ns();
+  const auto ms = [](int64_t ns) { return static_cast<double>(std::max<int64_t>(0, ns)) * 1e-6; };
+  const double tokenized = ms(call.submitted_ns - call.parsed_ns), total = ms(now - e.begun_ns());
+  const ServedModel& model = options_.models[static_cast<size_t>(call.model)];
+  const bool card = !model.scorer->device().starts_with("cpu");
+  std::string fields = fmt::format(
+      "x-compute-type: {}\r\nx-compute-time: {:.0f}\r\nx-compute-characters: {}\r\nx-compute-tokens: {}\r\n"
+      "x-total-time: {:.0f}\r\nx-tokenization-time: {:.0f}\r\nx-queue-time: {:.0f}\r\nx-inference-time: {:.0f}\r\n"
+      "Server-Timing: parse;dur={:.3f}, tok;dur={:.3f}, queue;dur={:.3f}, infer;dur={:.3f}, write;dur={:.3f}\r\n"
+      "X-Brim-Model: {}@{}\r\nX-Brim-Reason: {}\r\n",
+      card ? "gpu+optimized" : "cpu+optimized", total, call.characters, call.tokens, total, tokenized, waited * 1e3,
+      computed * 1e3, ms(call.parsed_ns - e.received_ns()), tokenized, waited * 1e3, computed * 1e3,
+      ms(now - call.finished_ns), model.name, model.revision, call.reason);
+  if (errors > 0) fields += fmt::format("X-Brim-Errors: {}\r\n", errors);
+  return fields;
+}
+
+// --- answers ---
+
+void Service::answer(Call& call, std::string body, const char* content_type) {
+  if (call.ended) return;
+  Response response;
+  response.body = std::move(body);
+  response.content_type = content_type;
+  if (!call.predictions.empty()) response.fields = compute_fields(call);
+  response.fields += fmt::format("X-Request-Id: {}\r\n", call.id);
+  call.done = true;
+  call.exchange->answer(std::move(response));
+}
+
+void Service::refuse(Call& call, const Refusal& refusal) {
+  call.done = true;
+  if (call.ended) return;
+  metrics_->count(call.exchange->thread(), [&](Counts& c) {
+    if (refusal.status == 504) {
+      ++c.deadlines_missed;
+      ++c.rejected[static_cast<size_t>(Rejection::deadline)];
+    }
+    if (refusal.status == 413) ++c.rejected[static_cast<size_t>(Rejection::body)];
+  });
+  Response response = error_response(refusal, call.route->shape);
+  response.fields += fmt::format("X-Request-Id: {}\r\n", call.id);
+  call.exchange->answer(std::move(response));
+}
+
+void Service::answered(Exchange& exchange, int status, size_t bytes) noexcept {
+  Call* call = reinterpret_cast<Call*>(exchange.tag);
+  const double seconds = seconds_since(exchange.begun_ns());
+  const int route = call == nullptr || call->route == nullptr ? -1 : static_cast<int>(call->route - routes().data());
+  metrics_->count(exchange.thread(), [&](Counts& c) {
+    ++c.requests[{route, call == nullptr ? -1 : call->model, status}];
+    c.durations[route].add(seconds);
+  });
+  if (options_.access_log) {
+    const auto unix_ms =
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count();
+    std::string line = fmt::format("{{\"t_unix_ms\":{},\"id\":", unix_ms);
+    append_json_string(line, call == nullptr ? "" : call->id);
+    line += ",\"remote\":";
+    append_json_string(line, exchange.remote());
+    line += ",\"key\":";
+    if (call != nullptr && call->key != nullptr)
+      append_json_string(line, call->key->name);
+    else
+      line += "null";
+    line += ",\"route\":";
+    append_json_string(line, route < 0 ? "" : fmt::format("{} {}", call->route->method, call->route->path));
+    line += ",\"model\":";
+    if (call != nullptr && call->model >= 0)
+      append_json_string(line, options_.models[static_cast<size_t>(call->model)].name);
+    else
+      line += "null";
+    line += fmt::format(",\"texts\":{},\"tokens\":{},\"code\":{},\"bytes\":{},\"ms\":{:.3f}}}\n",
+                        call == nullptr ? 0 : call->predictions.size(), call == nullptr ? 0 : call->tokens, status,
+                        bytes, seconds * 1e3);
+    options_.access_log(line);
+  }
+  if (call != nullptr) release(*call);
+}
+
+void Service::gone(Exchange& exchange) noexcept {
+  Call* call = reinterpret_cast<Call*>(exchange.tag);
+  if (call == nullptr) return;
+  if (call->left > 0) {
+    call->stop.request_stop();
+    metrics_->count(exchange.thread(), [](Counts& c) { ++c.cancelled; });
+  }
+  release(*call);
+}
+
+// The exchange is over; the call stays until its last text has come back.
+void Service::release(Call& call) noexcept {
+  call.exchange->tag = 0;
+  call.ended = true;
+  call.done = true;
+  if (call.left == 0) delete &call;
+}
+
+}  // namespace brim::serve

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// What requests mean: a table of routes, the shapes of their bodies and answers, and the way of a text from an I/O
+// thread to a scorer and back. Texts are tokenized where they come in; results come back in one wake-up per I/O thread
+// and batch.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "brim/brim.h"
+#include "serve/answers.h"
+#include "serve/auth.h"
+#include "serve/http.h"
+#include "serve/metrics.h"
+
+namespace brim::serve {
+
+struct ServedModel {
+  std::string name;                // what requests call it
+  std::string id;                  // what the user gave: a directory, a repository's name
+  std::string revision;            // of its files, in 8 digits
+  std::shared_ptr<Scorer> scorer;  // closed with the service, so that nothing comes back to one that has ended
+};
+
+struct ServiceOptions {
+  std::vector<ServedModel> models;  // the first answers requests that name none
+  ApiKeys keys;                     // none: everybody may do everything
+  std::vector<std::string> allowed_hosts;
+  double queue_seconds = 1;  // a request that would wait longer, by prediction, is refused
+  size_t texts_per_request = 1024;
+  size_t text_bytes = 1 << 20;
+  bool truncates = true;  // texts that are too long, where a request does not say
+  std::function<void(std::string_view line)> access_log;
+};
+
+// The card's readings, as /health and /metrics show them.
+struct CardReadings {
+  std::string health_json = "null";
+  std::string metrics_text;
+  bool healthy = true;
+  std::vector<std::string> warnings;
+};
+
+class Service final : public Handler {
+ public:
+  explicit Service(ServiceOptions options);
+  ~Service() override;
+
+  // Before the server starts.
+  void attach(HttpServer& server);
+  // From now on texts are refused; what was taken is finished.
+  void drain() { draining_ = true; }
+  bool draining() const { return draining_; }
+  bool device_lost() const { return device_lost_; }
+  void set_card(CardReadings readings);  // any thread
+  size_t texts_waiting() const { return outstanding_; }
+
+  std::optional<Response> admit(Exchange& exchange) override;
+  void handle(Exchange& exchange) override;
+  void gone(Exchange& exchange) noexcept override;
+  Response refused(int status, const std::string& problem) override;
+  void answered(Exchange& exchange, int status, size_t bytes) noexcept override;
+
+ private:
+  struct Call;
+  class Inbox;
+  using Write = std::function<void(std::string& out, Call& call)>;
+
+  struct Route {
+    const char* method;
+    const char* path;  // one that ends in * begins so
+    Scope scope;
+    ErrorShape shape;
+    bool scores;  // texts, which a draining server refuses
+    void (Service::*handle)(Call&);
+  };
+  static const std::vector<Route>& routes();
+
+  // What every scoring route takes, from its body, its head or its query.
+  struct Wishes {
+    int model = 0;
+    const char* reason = "default";
+    bool bulk = false, keep_end = false, raw = false, null_errors = false;
+    std::optional<LongText> long_text;
+    double timeout_ms = 0;  // 0: none
+    size_t top_k = SIZE_MAX;
+  };
+  Wishes wishes(Call& call, const nlohmann::json& body);
+  int find_model(const std::string& name) const;
+  int first_model(std::initializer_list<ModelKind> kinds) const;  // -1: none
+  void require_kind(int model, std::initializer_list<ModelKind> kinds, const char* what) const;
+
+  struct Text {
+    int model;
+    std::string_view text;
+  };
+  // Answers later, with what `write` makes of the predictions.
+  void score(Call& call, const Wishes& wishes, const std::vector<Text>& texts, Write write);
+  void score(Call& call, const Wishes& wishes, const std::vector<std::string_view>& texts, Write write);
+  void take_answers(int thread, std::vector<Answer>& answers);
+  void finish(Call& call);
+  void refuse(Call& call, const Refusal& refusal);
+  Refusal refusal_of(const Call& call, const Prediction& prediction) const;
+  void answer(Call& call, std::string body, const char* content_type = "application/json");
+  void release(Call& call) noexcept;
+  std::string compute_fields(const Call& call) const;
+
+  // The routes, by the dialect they speak. tei.cc
+  void predict(Call& call);
+  void embed(Call& call);
+  void similarity(Call& call);
+  void tokenize(Call& call);
+  void by_task(Call& call);
+  void info(Call& call);
+  void not_here(Call& call);
+  // openai.cc
+  void embeddings(Call& call);
+  void list_models(Call& call);
+  // own.cc
+  void classify(Call& call);
+  void ner(Call& call);
+  void analyze(Call& call);
+  void hugging_face(Call& call);
+  // operations.cc
+  void ping(Call& call);
+  void health(Call& call);
+  void live(Call& call);
+  void ready(Call& call);
+  void metrics(Call& call);
+
+  std::vector<std::string_view> texts_of(const nlohmann::json& body, const char* key) const;
+  bool stuck() const;  // texts wait and nothing has come back for long
+  double queue_seconds(int model) const;
+  void append_labels(std::string& out, const Call& call, size_t i, size_t most) const;  // or null, after an error
+
+  const ServiceOptions options_;
+  const int64_t started_ns_, started_unix_;
+  HttpServer* server_ = nullptr;
+  std::vector<std::unique_ptr<Inbox>> inboxes_;  // by thread
+  std::unique_ptr<Metrics> metrics_;
+  std::atomic<bool> draining_{false}, device_lost_{false};
+  std::atomic<size_t> outstanding_{0};
+  std::atomic<int64_t> last_answer_ns_{0};
+  std::atomic<uint64_t> next_id_{0};
+  std::string id_prefix_;
+  mutable std::mutex card_mutex_;
+  CardReadings card_;
+};
+
+// One request on its way through the service. Its thread's alone.
+struct Service::Call {
+  Exchange* exchange = nullptr;
+  int thread = 0;
+  const Route* route = nullptr;
+  const ApiKey* key = nullptr;
+  std::string id;
+  int model = -1;
+  const char* reason = nullptr;
+  bool ended = false;  // the exchange is over
+  bool done = false;   // its answer was given to the exchange
+  // of texts
+  uint32_t slot = 0;
+  size_t left = 0;  // answers to come
+  std::vector<Prediction> predictions;
+  std::stop_source stop{std::nostopstate};
+  bool bulk = false, null_errors = false;
+  double timeout_ms = 0;
+  size_t characters = 0, tokens = 0;
+  int64_t parsed_ns = 0, submitted_ns = 0, finished_ns = 0;
+  Write write;
+};
+
+}  // namespace brim::serve

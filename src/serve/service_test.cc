@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server in this process, over real sockets, with tiny models: shapes, errors, overload, clients that leave.
+#include "serve/service.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "base/error.h"
+#include "base/fuzz_driver.h"
+#include "base/test_files.h"
+#include "model/golden_models.h"
+#include "serve/raw_client.h"
+#include "serve/serve.h"
+#include "serve/sha256.h"
+
+#define LLVMFuzzerTestOneInput fuzz_body
+#include "serve/body_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
+
+namespace brim::serve {
+namespace {
+
+using nlohmann::json;
+
+// Keeps what it is given until the test lets go.
+class HeldScorer final : public Scorer {
+ public:
+  ModelKind kind() const override { return ModelKind::classifier; }
+  const std::vector<std::string>& labels() const override { return labels_; }
+  const std::vector<std::string>& score_names() const override { return labels_; }
+  std::string device() const override { return "cpu"; }
+  std::string precision() const override { return "fp32"; }
+  MemoryPlan plan() const override { return {}; }
+  int64_t max_length() const override { return 16; }
+  ScorerLoad load() const override {
+    std::lock_guard lock(mutex_);
+    return load_;
+  }
+  std::vector<TextToken> tokenize(std::string_view) const override { return {}; }
+  void submit(std::span<const Request> requests, Completion& completion) override {
+    std::lock_guard lock(mutex_);
+    for (const Request& request : requests) held_.push_back({request, &completion});
+    changed_.notify_all();
+  }
+  Predictions score(std::span<const std::string_view>, std::stop_token, const std::function<void(size_t)>&) override {
+    return {};
+  }
+  void close() override { answer_all(Error(ErrorCode::cancelled, "closed")); }
+
+  void wait_held(size_t n) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return held_.size() == n; });
+  }
+  bool all_stopped() {
+    std::lock_guard lock(mutex_);
+    return std::all_of(held_.begin(), held_.end(), [](const Held& h) { return h.request.stop.stop_requested(); });
+  }
+  void answer_all(std::optional<Error> error = {}) {
+    std::vector<Held> held;
+    {
+      std::lock_guard lock(mutex_);
+      held.swap(held_);
+    }
+    for (const Held& h : held) {
+      Answer answer;
+      answer.ticket = h.request.ticket;
+      answer.prediction.error = error;
+      answer.prediction.scores = {0.25f, 0.75f};
+      answer.prediction.tokens = 3;
+      h.completion->done({&answer, 1});
+    }
+  }
+  void set_load(const ScorerLoad& load) {
+    std::lock_guard lock(mutex_);
+    load_ = load;
+  }
+
+ private:
+  struct Held {
+    Request request;
+    Completion* completion;
+  };
+  const std::vector<std::string> labels_ = {"no", "yes"};
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Held> held_;
+  ScorerLoad load_;
+};
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Scorer> open(const char* model, std::optional<Pooling> pooling = {}) {
+    const auto dir = temp_.path() / model;
+    if (!std::filesystem::exists(dir)) put_golden_model(dir, model);
+    ScorerOptions o;
+    o.model = dir.string();
+    o.device = "cpu";
+    o.precision = "fp32";
+    o.threads = 1;
+    o.memory_limit = "1GiB";
+    o.pooling = pooling;
+    o.raw_scores = !pooling;
+    return Scorer::open(o);
+  }
+  ServerOptions tiny() {
+    ServerOptions o;
+    o.listen = "127.0.0.1:0";
+    o.lame_duck_seconds = 0;
+    o.io_threads = 2;
+    o.max_queue_ms = 60'000;
+    o.models.push_back({"cls", "org/cls", "12345678", open("bert_sequence")});
+    o.models.push_back({"ner", "ner", "1", open("bert_token")});
+    o.models.push_back({"emb", "emb", "2", open("bert_sequence", Pooling::mean)});
+    o.models.push_back({"vader", "vader", "3", Scorer::open({.model = "vader"})});
+    return o;
+  }
+  ServerOptions held() {
+    ServerOptions o;
+    o.listen = "127.0.0.1:0";
+    o.lame_duck_seconds = 0;
+    scorer_ = std::make_shared<HeldScorer>();
+    o.models.push_back({"held", "held", "1", scorer_});
+    return o;
+  }
+  void start(ServerOptions options) {
+    server_ = std::make_unique<Server>(std::move(options));
+    server_->start();
+    client_ = std::make_unique<RawClient>(server_->port());
+  }
+  RawAnswer get(const std::string& path, const std::string& fields = "") {
+    client_->get(path, fields);
+    return client_->read();
+  }
+  RawAnswer post(const std::string& path, const std::string& body, const std::string& fields = "") {
+    client_->post(path, body, fields);
+    return client_->read();
+  }
+  json good(const std::string& path, const std::string& body) {
+    const RawAnswer answer = post(path, body);
+    EXPECT_EQ(answer.status, 200) << path << " " << body << " " << answer.body;
+    return answer.status == 200 ? json::parse(answer.body) : json();
+  }
+  void bad(const std::string& path, const std::string& body, int status, const std::string& type,
+           const std::string& says = "") {
+    const RawAnswer answer = post(path, body);
+    EXPECT_EQ(answer.status, status) << path << " " << body << " " << answer.body;
+    const json said = json::parse(answer.body);
+    EXPECT_EQ(said.value("error_type", said.value("type", "")), type) << answer.body;
+    EXPECT_NE(answer.body.find(says), std::string::npos) << answer.body;
+    EXPECT_TRUE(answer.fields.count("x-request-id"));
+  }
+
+  TempDir temp_;
+  std::shared_ptr<HeldScorer> scorer_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<RawClient> client_;
+};
+
+TEST_F(ServiceTest, PredictAnswersAsTextEmbeddingsInferenceDoes) {
+  start(tiny());
+  const auto scorer = open("bert_sequence");
+  RawAnswer answer = post("/predict", R"({"inputs":"w6 w7 w8"})", "X-Request-Id: abc\r\n");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const json one = json::parse(answer.body);
+  ASSERT_TRUE(one.is_array());
+  ASSERT_EQ(one.size(), scorer->labels().size());
+  const Prediction expected = scorer->submit({.text = "w6 w7 w8"}).get();
+  EXPECT_EQ(one[0]["label"], expected.label);
+  EXPECT_NEAR(one[0]["score"].get<double>(), expected.score, 1e-5);
+  EXPECT_GE(one[0]["score"].get<double>(), one[1]["score"].get<double>());
+  EXPECT_EQ(answer.body.find("{\"score\":"), 1u) << "score comes first";
+  EXPECT_EQ(answer.fields["x-request-id"], "abc");
+  EXPECT_EQ(answer.fields["x-brim-model"], "cls@12345678");
+  EXPECT_EQ(answer.fields["x-brim-reason"], "default");
+  EXPECT_EQ(answer.fields["x-compute-tokens"], "5");
+  EXPECT_EQ(answer.fields["x-compute-characters"], "8");
+  EXPECT_NE(answer.fields["server-timing"].find("infer;dur="), std::string::npos);
+  EXPECT_EQ(good("/predict", R"({"inputs":["w6 w7 w8"]})")[0]["label"], expected.label);
+  const json batch = good("/predict", R"({"inputs":[["w6 w7 w8"],["w9"]]})");
+  ASSERT_EQ(batch.size(), 2u);
+  EXPECT_EQ(batch[0][0]["label"], expected.label);
+  EXPECT_EQ(good("/", R"({"inputs":"w6 w7 w8"})")[0]["label"], expected.label);
+
+  double sum = 0;
+  const json raw = good("/predict", R"({"inputs":"w6 w7 w8","raw_scores":true})");
+  for (const json& label : raw) sum += std::exp(label["score"].get<double>());
+  EXPECT_NEAR(std::exp(raw[0]["score"].get<double>()) / sum, expected.score, 1e-4);
+  EXPECT_EQ(good("/predict", R"({"inputs":"w6","top_k":1})").size(), 1u);
+  EXPECT_EQ(post("/predict?model=vader", R"({"inputs":"I love it"})").fields["x-brim-model"], "vader@3");
+  EXPECT_EQ(good("/predict", R"({"inputs":"I love it","model":"vader"})")[0]["label"], "positive");
+}
+
+TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
+  ServerOptions o = tiny();
+  o.max_client_batch_size = 3;
+  start(o);
+  bad("/predict", R"({"inputs":["a","b"]})", 424, "Backend", "pairs");
+  bad("/predict", R"({"inputs":[["a","b"]]})", 424, "Backend", "pairs");
+  bad("/predict", R"({"inputs":["a","b","c"]})", 422, "Validation", R"([[\"a\"],[\"b\"]])");
+  bad("/predict", R"({"inputs":""})", 400, "Empty", "`inputs` cannot be empty");
+  bad("/predict", R"({"inputs":[]})", 400, "Empty");
+  bad("/predict", R"({"inputs":5})", 422, "Validation");
+  bad("/predict", R"({})", 422, "Validation", "inputs");
+  bad("/predict", R"([])", 422, "Validation");
+  bad("/predict", "{\"inputs\":\n  x}", 400, "Syntax", "2:3");
+  bad("/predict", R"({"inputs":"a","inputs":"b"})", 422, "Validation", "twice");
+  bad("/predict", "{\"inputs\":\"\xFF\"}", 400, "Syntax");
+  bad("/predict", R"({"inputs":[["a"],["b"],["c"],["d"]]})", 422, "Validation", "batch size 4 > maximum allowed");
+  bad("/predict", R"({"inputs":"a","truncate":"x"})", 422, "Validation", "truncate");
+  bad("/predict", R"({"inputs":"a","truncation_direction":"up"})", 422, "Validation");
+  bad("/predict", R"({"inputs":"a","priority":"high"})", 422, "Validation");
+  bad("/predict", R"({"inputs":"a","timeout_ms":-1})", 422, "Validation");
+  bad("/predict", R"({"inputs":"a","model":"other"})", 404, "NotFound", "cls, ner, emb, vader");
+  bad("/predict", R"({"inputs":"a","model":"emb"})", 424, "Backend", "Model is not a classifier model");
+  bad("/embed", R"({"inputs":"a"})", 424, "Backend", "Model is not an embedding model");
+  bad("/embed", R"({"inputs":[1,2],"model":"emb"})", 422, "Validation", "token ids");
+  bad("/rerank", R"({"query":"a","texts":["b"]})", 424, "Backend");
+  bad("/predict", std::string(40, '[') + std::string(40, ']'), 422, "Validation", "nested deeper");
+  std::string long_text;
+  for (int i = 0; i < 600; ++i) long_text += "w6 ";
+  bad("/predict", R"({"truncate":false,"inputs":")" + long_text + "\"}", 422, "Validation", "tokens. Given: 602");
+  EXPECT_TRUE(good("/predict", R"({"truncate":true,"inputs":")" + long_text + "\"}").is_array());
+  EXPECT_TRUE(good("/predict", R"({"long_text":"window-mean","inputs":")" + long_text + "\"}").is_array());
+
+  client_->post("/predic", "{}");
+  RawAnswer answer = client_->read();
+  EXPECT_EQ(answer.status, 404);
+  EXPECT_NE(answer.body.find("did you mean /predict"), std::string::npos) << answer.body;
+  client_ = std::make_unique<RawClient>(server_->port());  // its body was not read
+  answer = get("/predict");
+  EXPECT_EQ(answer.status, 405);
+  EXPECT_EQ(answer.fields["allow"], "POST");
+  client_->send("POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
+  answer = client_->read();
+  EXPECT_EQ(answer.status, 415);
+}
+
+TEST_F(ServiceTest, OneBadTextHarmsNoOther) {
+  start(tiny());
+  std::string long_text;
+  for (int i = 0; i < 600; ++i) long_text += "w6 ";
+  RawAnswer answer =
+      post("/classify", R"({"on_error":"null","truncate":false,"input":["w6","",")" + long_text + R"(","w7"]})");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const json said = json::parse(answer.body);
+  EXPECT_TRUE(said["data"][0].is_array());
+  EXPECT_TRUE(said["data"][1].is_null());
+  EXPECT_TRUE(said["data"][2].is_null());
+  EXPECT_TRUE(said["data"][3].is_array());
+  EXPECT_EQ(said["errors"][0]["index"], 1);
+  EXPECT_EQ(said["errors"][1]["index"], 2);
+  EXPECT_EQ(answer.fields["x-brim-errors"], "2");
+  EXPECT_EQ(good("/predict", R"({"on_error":"null","inputs":[[""]]})"), json::parse("[null]"));
+}
+
+TEST_F(ServiceTest, OtherShapes) {
+  start(tiny());
+  const json embedded = good("/embed", R"({"inputs":["w6 w7","w8"],"model":"emb"})");
+  ASSERT_EQ(embedded.size(), 2u);
+  double squares = 0;
+  for (const json& v : embedded[0]) squares += v.get<double>() * v.get<double>();
+  EXPECT_NEAR(squares, 1, 1e-4);
+  EXPECT_EQ(good("/embed", R"({"inputs":"w6","model":"emb","dimensions":4})")[0].size(), 4u);
+  const json cosines =
+      good("/similarity", R"({"inputs":{"source_sentence":"w6 w7","sentences":["w6 w7","w9 w10 w11"]},"model":"emb"})");
+  EXPECT_NEAR(cosines[0].get<double>(), 1, 1e-4);
+  EXPECT_LT(cosines[1].get<double>(), 0.9999);
+
+  const json openai = good("/v1/embeddings", R"({"input":["w6 w7","w8"],"model":"emb"})");
+  EXPECT_EQ(openai["object"], "list");
+  EXPECT_EQ(openai["data"][1]["index"], 1);
+  EXPECT_EQ(openai["data"][0]["embedding"], embedded[0]);
+  EXPECT_EQ(openai["usage"]["prompt_tokens"], 7);
+  const json base64 = good("/v1/embeddings", R"({"input":"w8","model":"emb","encoding_format":"base64"})");
+  EXPECT_EQ(base64["data"][0]["embedding"].get<std::string>().size(), (embedded[1].size() * 4 + 2) / 3 * 4);
+  RawAnswer wrong = post("/v1/embeddings", R"({"input":"w8","model":"none"})");
+  EXPECT_EQ(wrong.status, 404);
+  EXPECT_EQ(json::parse(wrong.body)["error"]["code"], 404);
+  EXPECT_EQ(json::parse(wrong.body)["code"], 404);
+
+  const json tokens = good("/tokenize", R"({"inputs":"w6 w7"})");
+  ASSERT_EQ(tokens[0].size(), 4u);
+  EXPECT_EQ(tokens[0][0]["special"], true);
+  EXPECT_TRUE(tokens[0][0]["start"].is_null());
+  EXPECT_EQ(tokens[0][2]["text"], "w7");
+  EXPECT_EQ(tokens[0][2]["start"], 3);
+  EXPECT_EQ(tokens[0][2]["stop"], 5);
+  EXPECT_EQ(good("/tokenize", R"({"inputs":["w6","w7"],"add_special_tokens":false})")[1].size(), 1u);
+
+  const json classified = good("/classify", R"({"input":"I hate it","model":"vader"})");
+  EXPECT_EQ(classified["object"], "classify");
+  EXPECT_EQ(classified["data"][0][0]["label"], "negative");
+  EXPECT_LT(classified["compound"][0].get<double>(), 0);
+
+  EXPECT_TRUE(good("/ner", R"({"inputs":"w6 w7 w8 w9"})").is_array());
+  EXPECT_EQ(good("/ner", R"({"inputs":["w6 w7","w8"]})").size(), 2u);
+  const json analyzed = good("/analyze", R"({"inputs":["w6 w7","w8"]})");
+  ASSERT_EQ(analyzed.size(), 2u);
+  EXPECT_TRUE(analyzed[0]["labels"].is_array());
+  EXPECT_TRUE(analyzed[1]["entities"].is_array());
+
+  const json nested = good("/models/cls", R"({"inputs":"w6 w7","parameters":{"top_k":1}})");
+  ASSERT_EQ(nested.size(), 1u);
+  EXPECT_EQ(nested[0].size(), 1u);
+  EXPECT_EQ(good("/models/org/cls", R"({"inputs":["w6","w7"]})").size(), 2u);
+  bad("/models/other", R"({"inputs":"w6"})", 404, "NotFound");
+}
+
+TEST_F(ServiceTest, SaysHowItIs) {
+  start(tiny());
+  EXPECT_EQ(get("/ping").status, 200);
+  EXPECT_EQ(json::parse(get("/health/live").body)["status"], "ok");
+  EXPECT_EQ(json::parse(get("/health/ready").body)["status"], "ok");
+  const json health = json::parse(get("/health").body);
+  EXPECT_EQ(health["status"], "ok");
+  EXPECT_EQ(health["queue"]["tokens"], 0);
+  EXPECT_TRUE(health.contains("gpu"));
+  const json info = json::parse(get("/info").body);
+  EXPECT_EQ(info["model_id"], "org/cls");
+  EXPECT_EQ(info["max_client_batch_size"], 1024);
+  EXPECT_TRUE(info["model_type"]["classifier"]["id2label"].is_object());
+  EXPECT_EQ(info["models"].size(), 4u);
+  const json models = json::parse(get("/v1/models").body);
+  EXPECT_EQ(models["data"][1]["task"], "token-classification");
+  good("/predict", R"({"inputs":"w6"})");
+  bad("/predict", R"({"inputs":""})", 400, "Empty");
+  const RawAnswer metrics = get("/metrics");
+  EXPECT_EQ(metrics.fields.at("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+  for (const char* line :
+       {"brim_requests_total{route=\"/predict\",model=\"cls\",code=\"200\"} 1\n",
+        "brim_requests_total{route=\"/predict\",model=\"cls\",code=\"400\"} 1\n",
+        "brim_texts_total{model=\"cls\",class=\"interactive\"} 1\n", "brim_tokens_total{model=\"cls\"} 3\n",
+        "brim_stage_duration_seconds_count{stage=\"infer\"} 1\n",
+        "brim_stage_duration_seconds_bucket{stage=\"infer\",le=\"+Inf\"} 1\n", "te_request_success 1\n",
+        "brim_connections{state=\"busy\"} 1\n"})
+    EXPECT_NE(metrics.body.find(line), std::string::npos) << line << metrics.body;
+}
+
+TEST_F(ServiceTest, OverloadIsSaidAtOnce) {
+  start(held());
+  scorer_->set_load({.texts = 100, .tokens = 5000, .tokens_per_second = 1000, .wait_seconds = 5});
+  RawAnswer answer = post("/predict", R"({"inputs":"a"})");
+  EXPECT_EQ(answer.status, 429);
+  EXPECT_EQ(answer.fields["retry-after"], "5");
+  const json said = json::parse(answer.body);
+  EXPECT_EQ(said["error_type"], "Overloaded");
+  EXPECT_EQ(said["error"], "Model is overloaded");
+  EXPECT_EQ(said["queue_ms"], 5000);
+  EXPECT_EQ(said["limit_ms"], 1000);
+  scorer_->set_load({.texts = 1, .tokens = 500, .tokens_per_second = 1000, .wait_seconds = 0.5});
+  EXPECT_EQ(post("/predict", R"({"inputs":"a","timeout_ms":300})").status, 429) << "it could not be met";
+  client_->post("/predict", R"({"inputs":"a"})");
+  scorer_->wait_held(1);
+  scorer_->answer_all();
+  EXPECT_EQ(client_->read().status, 200);
+  EXPECT_NE(get("/metrics").body.find("brim_rejected_total{reason=\"overloaded\"} 2\n"), std::string::npos);
+}
+
+TEST_F(ServiceTest, ErrorsOfTheScorerAreNamed) {
+  start(held());
+  for (const auto& [error, status] : std::vector<std::pair<Error, int>>{{Error(ErrorCode::timed_out, "late"), 504},
+                                                                        {Error(ErrorCode::busy, "busy"), 429},
+                                                                        {Error(ErrorCode::cancelled, "closed"), 503},
+                                                                        {Error(ErrorCode::bad_data, "bad"), 422},
+                                                                        {Error(ErrorCode::internal, "broken"), 424}}) {
+    client_->post("/predict", R"({"inputs":[["a"],["b"]]})");
+    scorer_->wait_held(2);
+    scorer_->answer_all(error);
+    EXPECT_EQ(client_->read().status, status) << error.what();
+  }
+  client_->post("/predict", R"({"inputs":"a"})");
+  scorer_->wait_held(1);
+  scorer_->answer_all(Error(ErrorCode::device_lost, "gone"));
+  EXPECT_EQ(client_->read().status, 424);
+  EXPECT_EQ(get("/health").status, 503);
+  EXPECT_EQ(get("/health/ready").status, 503);
+  EXPECT_EQ(get("/health/live").status, 200);
+  std::atomic<bool> never{false};
+  EXPECT_FALSE(server_->run(never)) << "it ends by itself";
+}
+
+TEST_F(ServiceTest, WithdrawsWhatAClientLeaves) {
+  start(held());
+  client_->post("/predict", R"({"inputs":[["a"],["b"]]})");
+  scorer_->wait_held(2);
+  client_->close();
+  while (!scorer_->all_stopped()) std::this_thread::yield();
+  scorer_->answer_all(Error(ErrorCode::cancelled, "withdrawn"));
+  client_ = std::make_unique<RawClient>(server_->port());
+  EXPECT_NE(get("/metrics").body.find("brim_cancelled_total 1\n"), std::string::npos);
+}
+
+TEST_F(ServiceTest, HealthDoesNotWaitBehindTexts) {
+  start(held());
+  RawClient waiting(server_->port());
+  waiting.post("/predict", R"({"inputs":"a"})");
+  scorer_->wait_held(1);
+  EXPECT_EQ(get("/health").status, 200);
+  EXPECT_EQ(get("/ping").status, 200);
+  scorer_->answer_all();
+  EXPECT_EQ(waiting.read().status, 200);
+}
+
+TEST_F(ServiceTest, DrainsWithoutLosingARequest) {
+  ServerOptions o = held();
+  o.lame_duck_seconds = 0.3;
+  start(o);
+  RawClient waiting(server_->port());
+  waiting.post("/predict", R"({"inputs":"a"})");
+  scorer_->wait_held(1);
+  std::atomic<bool> stop{false};
+  std::thread running([&] { EXPECT_TRUE(server_->run(stop)); });
+  stop = true;
+  for (RawAnswer answer; (answer = get("/health/ready")).status == 200;) {
+  }
+  client_ = std::make_unique<RawClient>(server_->port());  // the answer closed it
+  RawAnswer answer = post("/predict", R"({"inputs":"a"})");
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_EQ(answer.fields["connection"], "close");
+  EXPECT_TRUE(answer.fields.count("retry-after"));
+  scorer_->answer_all();
+  EXPECT_EQ(waiting.read().status, 200);
+  running.join();
+}
+
+TEST_F(ServiceTest, KeysAndHosts) {
+  ServerOptions o = held();
+  o.keys =
+      ApiKeys::parse("web:score:" + sha256_hex("secret") + "\nops:metrics,admin:" + sha256_hex("other") + "\n", "keys");
+  start(o);
+  EXPECT_EQ(get("/ping").status, 200);
+  EXPECT_EQ(get("/health").status, 200);
+  EXPECT_EQ(get("/metrics").status, 200) << "from this machine";
+  RawAnswer answer = get("/info");
+  EXPECT_EQ(answer.status, 401);
+  EXPECT_EQ(answer.fields["www-authenticate"], "Bearer");
+  EXPECT_EQ(get("/info", "Authorization: Bearer wrong\r\n").status, 401);
+  EXPECT_EQ(get("/info", "Authorization: Bearer secret\r\n").status, 200);
+  EXPECT_EQ(get("/info", "Authorization: Bearer other\r\n").status, 403);
+  EXPECT_EQ(get("/metrics", "Authorization: Bearer secret\r\n").status, 403);
+  EXPECT_EQ(get("/nothing").status, 401) << "what is there is nobody's business";
+  start(held());
+  const auto by_host = [&](const std::string& host, const std::string& path) {
+    RawClient client(server_->port());
+    client.send("GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+    return client.read().status;
+  };
+  EXPECT_EQ(by_host("localhost:8080", "/info"), 200);
+  EXPECT_EQ(by_host("127.0.0.1", "/info"), 200);
+  EXPECT_EQ(by_host("[::1]:80", "/info"), 200);
+  EXPECT_EQ(by_host("evil.example", "/info"), 403);
+  EXPECT_EQ(by_host("10.0.0.7:80", "/info"), 200);
+  EXPECT_EQ(by_host("pod.local", "/health/live"), 200);
+  ServerOptions named = held();
+  named.allowed_hosts = {"Brim.example"};
+  start(named);
+  EXPECT_EQ(by_host("brim.example:443", "/info"), 200);
+  ServerOptions open = held();
+  open.listen = "0.0.0.0:0";
+  EXPECT_THROW(Server{open}, Error);
+  open.insecure = true;
+  Server allowed{open};
+}
+
+TEST_F(ServiceTest, LogsWithoutTexts) {
+  const auto file = (temp_.path() / "access.log").string();
+  ServerOptions o = tiny();
+  o.access_log = file;
+  start(o);
+  good("/predict", R"({"inputs":"w6 w7 w8"})");
+  get("/nothing/w6");
+  server_.reset();
+  std::ifstream stream(file);
+  std::stringstream all;
+  all << stream.rdbuf();
+  std::string line;
+  ASSERT_TRUE(std::getline(all, line));
+  const json entry = json::parse(line);
+  EXPECT_EQ(entry["route"], "POST /predict");
+  EXPECT_EQ(entry["model"], "cls");
+  EXPECT_EQ(entry["code"], 200);
+  EXPECT_EQ(entry["texts"], 1);
+  ASSERT_TRUE(std::getline(all, line));
+  EXPECT_EQ(json::parse(line)["code"], 404);
+  EXPECT_EQ(all.str().find("w6"), std::string::npos) << all.str();
+}
+
+TEST_F(ServiceTest, ManyClientsAtOnce) {
+  start(tiny());
+  const auto scorer = open("bert_sequence");
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 12; ++t)
+    threads.emplace_back([&, t] {
+      RawClient client(server_->port());
+      for (int i = 0; i < 40; ++i) {
+        const std::string text = "w" + std::to_string(6 + (t * 40 + i) % 80) + " w7";
+        if (i % 10 == 9) {  // leaves in the middle
+          RawClient other(server_->port());
+          other.post("/predict", R"({"inputs":[[")" + text + R"("],["w8"]]})");
+        }
+        client.post(i % 3 == 0 ? "/classify" : "/predict", (i % 3 == 0 ? R"({"input":")" : R"({"inputs":")") + text +
+                                                               R"(","priority":")" +
+                                                               (i % 2 == 0 ? "bulk" : "interactive") + "\"}");
+        const RawAnswer answer = client.read();
+        ASSERT_EQ(answer.status, 200) << answer.body;
+        const json said = json::parse(answer.body);
+        const json& labels = i % 3 == 0 ? said["data"][0] : said;
+        const Prediction expected = scorer->submit({.text = text}).get();
+        ASSERT_NEAR(labels[0]["score"].get<double>(), expected.score, 1e-4);
+      }
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(AuthTest, ReadsKeys) {
+  EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(sha256_hex(std::string(1000, 'a')), "41edece42d63e8d9bf515a9ba6932e1c20cbc9f5a5d134645adb5db1b9737ea3");
+  const std::string hash = sha256_hex("k");
+  const ApiKeys keys = ApiKeys::parse("# who\n\nweb:score,queue:" + hash + "\r\n", "keys");
+  const ApiKey* key = keys.find("bearer k");
+  ASSERT_NE(key, nullptr);
+  EXPECT_EQ(key->name, "web");
+  EXPECT_TRUE(key->allows(Scope::queue));
+  EXPECT_FALSE(key->allows(Scope::admin));
+  EXPECT_EQ(keys.find("Bearer "), nullptr);
+  EXPECT_EQ(keys.find("k"), nullptr);
+  for (const std::string& wrong : std::initializer_list<std::string>{
+           "web:score", "web:all:" + hash, ":score:" + hash, "web:score:12",
+           "web:score:" + hash + "\nweb:score:" + hash, "web:score:" + std::string(64, 'g')})
+    EXPECT_THROW(ApiKeys::parse(wrong, "keys"), Error) << wrong;
+}
+
+TEST(MetricsTest, BucketsAndQuantiles) {
+  Histogram h;
+  EXPECT_EQ(h.quantile(0.5), 0);
+  for (int i = 1; i <= 1000; ++i) h.add(i * 1e-3);
+  EXPECT_EQ(h.count(), 1000u);
+  EXPECT_GE(h.quantile(0.5), 0.5);
+  EXPECT_LE(h.quantile(0.5), 0.75);
+  EXPECT_GE(Histogram::bounds().back(), 50);
+  MetricsText text;
+  text.family("a_total", "counter", "things");
+  const std::pair<std::string_view, std::string_view> labels[] = {{"x", "a\"b\\c\n"}};
+  text.value("a_total", labels, 2);
+  EXPECT_EQ(text.take(), "# HELP a_total things\n# TYPE a_total counter\na_total{x=\"a\\\"b\\\\c\\n\"} 2\n");
+}
+
+TEST(BodyTest, TakesWhatIsJson) {
+  drive_fuzz(fuzz_body,
+             {R"({"inputs":["a","b"],"truncate":null,"x":{"y":[1,2.5,-3e9,true]}})", R"("\u00e4\ud83d\ude00")",
+              "[[[[[[]]]]]]", R"({"a":1,"a":2})"},
+             20'000);
+}
+
+}  // namespace
+}  // namespace brim::serve

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// text-embeddings-inference's routes, as its code answers.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "rows/jsonl.h"
+#include "serve/service.h"
+#include "text/vader/vader.h"
+
+namespace brim::serve {
+namespace {
+
+using nlohmann::json;
+
+const Refusal kNoPairs{424, "Backend", "Backend error: pairs of texts are not scored by this server"};
+
+bool truth_or(const json& body, const char* key, bool otherwise) {
+  const auto found = body.find(key);
+  if (found == body.end() || found->is_null()) return otherwise;
+  if (!found->is_boolean()) throw invalid(fmt::format("`{}` must be true or false", key));
+  return found->get<bool>();
+}
+
+size_t dimensions_of(const json& body) {
+  const auto found = body.find("dimensions");
+  if (found == body.end() || found->is_null()) return 0;
+  if (!found->is_number_integer() || found->get<int64_t>() < 1) throw invalid("`dimensions` must be positive");
+  return static_cast<size_t>(found->get<int64_t>());
+}
+
+}  // namespace
+
+// A string or a list of strings, as views into `body`.
+std::vector<std::string_view> Service::texts_of(const json& body, const char* key) const {
+  const auto found = body.find(key);
+  if (found == body.end()) throw invalid(fmt::format("missing field `{}`", key));
+  std::vector<std::string_view> texts;
+  const auto add = [&](const json& value) {
+    if (value.is_number() || value.is_array())
+      throw invalid(fmt::format("`{}` must be a text or a list of texts; token ids are not taken", key));
+    if (!value.is_string()) throw invalid(fmt::format("`{}` must be a string or a list of strings", key));
+    texts.push_back(value.get_ref<const std::string&>());
+  };
+  if (found->is_array())
+    for (const json& value : *found) add(value);
+  else
+    add(*found);
+  return texts;
+}
+
+void Service::append_labels(std::string& out, const Call& call, size_t i, size_t most) const {
+  const Prediction& p = call.predictions[i];
+  const Scorer& scorer = *options_.models[static_cast<size_t>(call.model)].scorer;
+  if (p.error) {
+    out += "null";
+  } else if (scorer.kind() == ModelKind::rules) {
+    const VaderLabelScores shares = vader_label_scores(p.scores[3]);
+    append_scores(
+        out, scorer.labels(),
+        {static_cast<float>(shares.negative), static_cast<float>(shares.neutral), static_cast<float>(shares.positive)},
+        most);
+  } else {
+    append_scores(out, scorer.score_names(), p.scores, most);
+  }
+}
+
+void Service::predict(Call& call) {
+  const json body = parse_body(call.exchange->body());
+  const Wishes w = wishes(call, body);
+  require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
+  const auto found = body.find("inputs");
+  if (found == body.end()) throw invalid("missing field `inputs`");
+  std::vector<std::string_view> texts;
+  const auto add = [&](const json& value) {
+    if (!value.is_string()) throw invalid("`inputs` must have strings");
+    texts.push_back(value.get_ref<const std::string&>());
+  };
+  bool batch = false;
+  if (found->is_string()) {
+    add(*found);
+  } else if (!found->is_array()) {
+    throw invalid("`inputs` must be a string, a list of one or two strings, or a list of such lists");
+  } else if (!found->empty() && found->front().is_string()) {  // a flat list is one text, or a pair
+    if (found->size() == 2) throw kNoPairs;
+    if (found->size() > 2)
+      throw invalid(
+          fmt::format("`inputs` is a list of {} strings, which is neither a text nor a pair; a batch is a list "
+                      "of lists: [[\"a\"],[\"b\"]]",
+                      found->size()));
+    add(found->front());
+  } else {
+    batch = true;
+    for (const json& one : *found) {
+      if (!one.is_array() || one.empty() || one.size() > 2)
+        throw invalid("a batch is a list of lists: [[\"a\"],[\"b\"]]");
+      if (one.size() == 2) throw kNoPairs;
+      add(one.front());
+    }
+  }
+  score(call, w, texts, [this, batch, most = w.top_k](std::string& out, Call& c) {
+    if (!batch) return append_labels(out, c, 0, most);
+    out += '[';
+    for (size_t i = 0; i < c.predictions.size(); ++i) {
+      if (i > 0) out += ',';
+      append_labels(out, c, i, most);
+    }
+    out += ']';
+  });
+}
+
+void Service::embed(Call& call) {
+  const json body = parse_body(call.exchange->body());
+  const Wishes w = wishes(call, body);
+  require_kind(w.model, {ModelKind::embedder}, "an embedding model");
+  if (const auto prompt = body.find("prompt_name"); prompt != body.end() && !prompt->is_null())
+    throw invalid("`prompt_name` is not known: this model has no prompts");
+  const bool normalize = truth_or(body, "normalize", true);
+  const size_t dimensions = dimensions_of(body);
+  score(call, w, texts_of(body, "inputs"), [normalize, dimensions](std::string& out, Call& c) {
+    out += '[';
+    for (size_t i = 0; i < c.predictions.size(); ++i) {
+      if (i > 0) out += ',';
+      if (c.predictions[i].error)
+        out += "null";
+      else
+        append_floats(out, shaped_embedding(c.predictions[i].embedding, dimensions, normalize));
+    }
+    out += ']';
+  });
+}
+
+void Service::similarity(Call& call) {
+  const json body = parse_body(call.exchange->body());
+  Wishes w = wishes(call, body);
+  require_kind(w.model, {ModelKind::embedder}, "an embedding model");
+  const auto inputs = body.find("inputs");
+  if (inputs == body.end() || !inputs->is_object())
+    throw invalid("`inputs` must be an object of `source_sentence` and `sentences`");
+  std::vector<std::string_view> texts = texts_of(*inputs, "source_sentence");
+  if (texts.size() != 1) throw invalid("`source_sentence` must be a string");
+  const auto sentences = texts_of(*inputs, "sentences");
+  if (sentences.empty()) throw Refusal{400, "Empty", "Input validation error: `sentences` cannot be empty"};
+  texts.insert(texts.end(), sentences.begin(), sentences.end());
+  w.null_errors = false;
+  score(call, w, texts, [](std::string& out, Call& c) {
+    const std::vector<float> source = shaped_embedding(c.predictions[0].embedding, 0, true);
+    std::vector<float> cosines;
+    for (size_t i = 1; i < c.predictions.size(); ++i) {
+      const std::vector<float> other = shaped_embedding(c.predictions[i].embedding, 0, true);
+      double sum = 0;
+      for (size_t d = 0; d < source.size(); ++d) sum += static_cast<double>(source[d]) * other[d];
+      cosines.push_back(static_cast<float>(sum));
+    }
+    append_floats(out, cosines);
+  });
+}
+
+void Service::tokenize(Call& call) {
+  const json body = parse_body(call.exchange->body());
+  const Wishes w = wishes(call, body);
+  const Scorer& scorer = *options_.models[static_cast<size_t>(w.model)].scorer;
+  require_kind(w.model, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder}, "one that has tokens");
+  const bool special = truth_or(body, "add_special_tokens", true);
+  const auto texts = texts_of(body, "inputs");
+  if (texts.empty()) throw Refusal{400, "Empty", "Input validation error: `inputs` cannot be empty"};
+  if (texts.size() > options_.texts_per_request)
+    throw invalid(
+        fmt::format("batch size {} > maximum allowed batch size {}", texts.size(), options_.texts_per_request));
+  std::string out = "[";
+  for (size_t i = 0; i < texts.size(); ++i) {
+    out += i > 0 ? ",[" : "[";
+    bool first = true;
+    for (const TextToken& token : scorer.tokenize(texts[i])) {
+      if (token.special && !special) continue;
+      out += first ? "{\"id\":" : ",{\"id\":";
+      first = false;
+      append_json_number(out, int64_t{token.id});
+      out += ",\"text\":";
+      append_json_string(out, token.text);
+      if (token.special)
+        out += ",\"special\":true,\"start\":null,\"stop\":null}";
+      else
+        out += fmt::format(",\"special\":false,\"start\":{},\"stop\":{}}}", token.start, token.end);
+    }
+    out += ']';
+  }
+  out += ']';
+  call.model = w.model;
+  answer(call, std::move(out));
+}
+
+// By what the default model does.
+void Service::by_task(Call& call) {
+  const json body = parse_body(call.exchange->body());
+  switch (options_.models[static_cast<size_t>(wishes(call, body).model)].scorer->kind()) {
+    case ModelKind::embedder:
+      return embed(call);
+    case ModelKind::tagger:
+      return ner(call);
+    default:
+      return predict(call);
+  }
+}
+
+void Service::not_here(Call&) { throw Refusal{424, "Backend", "Backend error: no model of this server does this"}; }
+
+void Service::info(Call& call) {
+  const auto model_type = [](const Scorer& scorer) {
+    json labels = json::object(), ids = json::object();
+    for (size_t i = 0; i < scorer.labels().size(); ++i) {
+      labels[std::to_string(i)] = scorer.labels()[i];
+      ids[scorer.labels()[i]] = i;
+    }
+    json named = {{"id2label", labels}, {"label2id", ids}};
+    if (scorer.kind() == ModelKind::embedder) return json{{"embedding", {{"pooling", "mean"}}}};
+    return json{{scorer.kind() == ModelKind::tagger ? "token_classifier" : "classifier", named}};
+  };
+  nlohmann::ordered_json models = nlohmann::ordered_json::array();
+  for (const ServedModel& m : options_.models)
+    models.push_back({{"name", m.name},
+                      {"id", m.id},
+                      {"sha", m.revision},
+                      {"precision", m.scorer->precision()},
+                      {"model_type", model_type(*m.scorer)}});
+  const ServedModel& first = options_.models[0];
+  const MemoryPlan plan = first.scorer->plan();
+  const nlohmann::ordered_json all = {{"model_id", first.id},
+                                      {"model_sha", first.revision},
+                                      {"model_dtype", first.scorer->precision()},
+                                      {"served_model_name", first.name},
+                                      {"model_type", model_type(*first.scorer)},
+                                      {"max_concurrent_requests", server_ == nullptr ? 0 : 1024},
+                                      {"max_input_length", first.scorer->max_length()},
+                                      {"max_batch_tokens", plan.tokens_per_interactive_batch},
+                                      {"max_batch_requests", nullptr},
+                                      {"max_client_batch_size", options_.texts_per_request},
+                                      {"auto_truncate", options_.truncates},
+                                      {"tokenization_workers", server_ == nullptr ? 0 : server_->threads()},
+                                      {"version", version()},
+                                      {"sha", nullptr},
+                                      {"docker_label", nullptr},
+                                      {"models", models}};
+  answer(call, all.dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
+}  // namespace brim::serve

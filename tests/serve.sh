@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# serve.sh BRIM: the server as a program, met with curl: labels as `brim score` has them, health, metrics, keys, a socket in
+# the file system, SIGTERM while a request is under way, and what is refused before anything is loaded.
+set -euo pipefail
+brim=$(readlink -f "$1")
+export BRIM_HOME=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..
+work=$(mktemp -d) server=
+cleanup() { [ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"; }
+trap cleanup EXIT
+fail() { echo "serve.sh: $*" >&2; [ ! -e "$work/said" ] || cat "$work/said" >&2; exit 1; }
+curl() { command curl -sS --max-time 60 "$@"; }
+json() { python3 -c 'import json,sys; print(eval(sys.argv[1], {"a": json.load(sys.stdin)}))' "$1"; }
+
+start() { # FLAGS…: starts a server and waits until it listens; sets url
+  "$brim" serve "$@" >"$work/out" 2>"$work/said" &
+  server=$!
+  for _ in $(seq 600); do
+    url=$(sed -n 's/^listening on //p' "$work/said")
+    [ -z "$url" ] || return 0
+    kill -0 "$server" 2>/dev/null || fail "it ended"
+    sleep 0.1
+  done
+  fail "it does not listen"
+}
+finish() { # SIGTERM: it drains and says so with 0
+  kill -TERM "$server"
+  local code=0
+  wait "$server" || code=$?
+  server=
+  [ "$code" -eq 0 ] || fail "exit code $code after SIGTERM"
+}
+
+# what is refused
+code=0; "$brim" serve --listen 0.0.0.0:0 2>"$work/said" || code=$?
+[ "$code" -eq 2 ] && grep -q -- '--api-key-file' "$work/said" || fail "another address without keys: $code"
+code=0; "$brim" serve --listen nonsense 2>"$work/said" || code=$?
+[ "$code" -eq 2 ] || fail "an address that is none: $code"
+code=0; "$brim" serve --model a=vader --model a=vader 2>"$work/said" || code=$?
+[ "$code" -eq 2 ] || fail "two models of one name: $code"
+
+start --listen 127.0.0.1:0 --model mood=default --model vader --lame-duck-seconds 0 --access-log "$work/access"
+printf 'I love this\nwhat a waste of money\n' >"$work/texts.txt"
+"$brim" score --model default "$work/texts.txt" -q --output-format tsv -o "$work/scored.tsv"
+while IFS=$'\t' read -r text label _; do
+  [ "$text" != text ] || continue
+  said=$(curl "$url/predict" -H 'Content-Type: application/json' -d "{\"inputs\":\"$text\"}" | json 'a[0]["label"]')
+  [ "$said" = "$label" ] || fail "'$text' is $said over HTTP and $label from a file"
+done <"$work/scored.tsv"
+[ "$(curl "$url/classify" -H 'Content-Type: application/json' -d '{"input":"I love it","model":"vader"}' | json 'a["data"][0][0]["label"]')" = positive ] || fail "VADER"
+[ "$(curl "$url/health" | json 'a["status"]')" = ok ] || fail "health"
+curl "$url/metrics" | grep -q '^brim_texts_total{model="mood",class="interactive"} 2$' || fail "metrics"
+[ "$(curl -o /dev/null -w '%{http_code}' "$url/nothing")" = 404 ] || fail "404"
+# A body that curl announces: without "100 Continue" it would wait a second for each.
+python3 -c 'import json; print(json.dumps({"input": ["good " * 500] * 600, "model": "vader"}))' >"$work/large.json"
+[ "$(curl "$url/classify" -H 'Content-Type: application/json' -H 'Expect: 100-continue' --data-binary @"$work/large.json" | json 'len(a["data"])')" = 600 ] || fail "a large body"
+finish
+grep -q '"route":"POST /predict","model":"mood"' "$work/access" || fail "access log"
+! grep -q 'waste' "$work/access" || fail "a text in the access log"
+
+# a socket in the file system, keys, and SIGTERM with a request under way
+printf 'web:score:%s\n' "$(printf secret | sha256sum | cut -d' ' -f1)" >"$work/keys"
+start --listen "unix:$work/brim.sock" --model vader --api-key-file "$work/keys" --lame-duck-seconds 0
+ask() { curl --unix-socket "$work/brim.sock" "$@"; }
+[ "$(ask -o /dev/null -w '%{http_code}' http://localhost/info)" = 401 ] || fail "no key"
+[ "$(ask -H 'Authorization: Bearer secret' http://localhost/info | json 'a["served_model_name"]')" = vader ] || fail "with a key"
+[ "$(ask -o /dev/null -w '%{http_code}' http://localhost/ping)" = 200 ] || fail "ping"
+ask -H 'Authorization: Bearer secret' -H 'Content-Type: application/json' --data-binary @"$work/large.json" http://localhost/classify >"$work/answer" &
+asked=$!
+finish
+wait "$asked" || true # it was taken and answered whole, or not taken at all
+[ ! -s "$work/answer" ] || [ "$(json 'len(a.get("data", a))' <"$work/answer")" -gt 0 ] || fail "half an answer"
+[ ! -e "$work/brim.sock" ] || fail "the socket is still there"
+echo "serve: answered, refused, drained"
