@@ -71,4 +71,30 @@ finish
 wait "$asked" || true # it was taken and answered whole, or not taken at all
 [ ! -s "$work/answer" ] || [ "$(json 'len(a.get("data", a))' <"$work/answer")" -gt 0 ] || fail "half an answer"
 [ ! -e "$work/brim.sock" ] || fail "the socket is still there"
-echo "serve: answered, refused, drained"
+# a ladder whose best rung is missing, and a queue that outlives kill -9
+cat >"$work/serve.yaml" <<END
+listen: 127.0.0.1:0
+lame_duck_seconds: 0
+state_dir: $work/state
+models:
+  missing: {path: $work/no-such-model}
+  mood: {path: default}
+  vader: {builtin: vader}
+ladders:
+  sentiment: {rungs: [missing, mood, vader], default: missing, sources: [{match: [wire], rung: vader}]}
+queues: {news: {ladder: sentiment, flush_size: 3}}
+END
+start --config "$work/serve.yaml"
+post() { curl "$url/$1" -H 'Content-Type: application/json' -d "$2" "${@:3}"; }
+post predict '{"inputs":"good"}' -D "$work/head" -o /dev/null
+grep -q '^X-Brim-Model: mood@' "$work/head" || fail "the next rung does not answer: $(cat "$work/head")"
+post predict '{"inputs":"good","source":"wire"}' -D "$work/head" -o /dev/null
+grep -q '^X-Brim-Model: vader@' "$work/head" && grep -q '^X-Brim-Reason: source' "$work/head" || fail "choice by source: $(cat "$work/head")"
+[ "$(curl "$url/health" | json 'a["status"] + " " + str("missing" in str(a["warnings"]))')" = "degraded True" ] || fail "health does not name the missing rung"
+[ "$(post queues/news/score_or_queue '{"text":"I love it","item":{"id":7}}' -o /dev/null -w '%{http_code}')" = 202 ] || fail "queued"
+kill -KILL "$server"
+wait "$server" 2>/dev/null || true
+start --config "$work/serve.yaml"
+[ "$(post queues/news/flush_and_apply '{}' | json 'a["items"][0]["id"], a["items"][0]["sentiment_label"]')" = "(7, 'positive')" ] || fail "an acknowledged item is lost"
+finish
+echo "serve: answered, refused, chose, kept, drained"

@@ -20,7 +20,7 @@
 #include "serve/load.h"
 #include "serve/serve.h"
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 using serve::LoadOptions;
@@ -101,7 +101,7 @@ int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const s
     load.host = address.host;
     load.port = address.port;
   }
-  OtherProcesses others;
+  monitor::OtherProcesses others;
   const LoadResult result = serve::run_load(load);
   const auto busy = others.load();
   const double texts_per_second = static_cast<double>(result.answered) * f.batch / std::max(1e-9, result.seconds);
@@ -111,7 +111,7 @@ int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const s
   const auto line = [](const char* what, uint64_t n, std::vector<double> ms) {
     fmt::print("{:<10} {:>9}", what, n);
     if (!ms.empty()) {
-      const Spread s = spread_of(std::move(ms));
+      const jobs::Spread s = jobs::spread_of(std::move(ms));
       fmt::print("   p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms", s.p50, s.p95, s.p99, s.most);
     }
     fmt::print("\n");
@@ -146,4 +146,4 @@ std::function<int()> setup_bench_serve(CLI::App& app, const EngineFlags& engine,
   return [f, &engine, texts] { return run_bench_serve(*f, engine, texts(20'000)); };
 }
 
-}  // namespace brim
+}  // namespace brim::cli

@@ -8,7 +8,7 @@ namespace CLI {
 class App;
 }
 
-namespace brim {
+namespace brim::cli {
 
 struct EngineFlags;
 
@@ -16,4 +16,4 @@ struct EngineFlags;
 std::function<int()> setup_bench_serve(CLI::App& app, const EngineFlags& engine,
                                        std::function<std::vector<std::string>(size_t most)> texts);
 
-}  // namespace brim
+}  // namespace brim::cli

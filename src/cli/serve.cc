@@ -8,21 +8,22 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "cli/config_file.h"
 #include "cli/engine_flags.h"
 #include "cli/setting_flags.h"
 #include "cli/verb.h"
 #include "hub/model_dir.h"
+#include "serve/serve_config.h"
 
-namespace brim {
+namespace brim::cli {
 namespace {
 
 struct ServeFlags {
   std::vector<std::string> models, embedding_models, allowed_hosts;
-  std::string config;
+  std::string config, state_dir;
   std::string listen = "127.0.0.1:8080", api_key_file, api_key, access_log;
   int64_t payload_limit = 16 << 20;
   Pooling pooling = Pooling::mean;
@@ -43,10 +44,11 @@ const SettingsTable<ServeFlags>& serve_settings() {
   using namespace setting;  // NOLINT: the kinds of values
   using F = ServeFlags;
   static const SettingsTable<F> table({
-      {"listen", "where to listen: 127.0.0.1:8080, [::1]:8080, :8080 or unix:PATH", text(&F::listen)},
+      {"listen", "where to listen: 127.0.0.1:8080, [::1]:8080, :8080 or unix:PATH", setting::text(&F::listen)},
       {"api_key_file", "keys: lines of NAME:SCOPES:SHA256, scopes score, queue, jobs, metrics, admin",
-       text(&F::api_key_file)},
-      {"api_key", "one key, for all but administration; BRIM_API_KEY keeps it out of process lists", text(&F::api_key)},
+       setting::text(&F::api_key_file)},
+      {"api_key", "one key, for all but administration; BRIM_API_KEY keeps it out of process lists",
+       setting::text(&F::api_key)},
       {"insecure", "listen on another address than loopback without keys", truth(&F::insecure)},
       {"max_queue_ms", "a request that would wait longer, by prediction, is refused with 429",
        number(&F::max_queue_ms, above_zero)},
@@ -57,10 +59,12 @@ const SettingsTable<ServeFlags>& serve_settings() {
               [](double n) { return n >= 1 && n <= 65536 ? nullptr : "give a number from 1 to 65536"; })},
       {"pooling", "how embedding models make one vector of a text's: mean or cls",
        choice(&F::pooling, {{"mean", Pooling::mean}, {"cls", Pooling::cls}})},
+      {"state_dir", "where queues are kept; default: serve of the cache directory", setting::text(&F::state_dir)},
       {"io_threads", "threads that read, tokenize and write; 0 chooses by the cores",
        number(&F::io_threads,
               [](double n) { return n >= 0 && n <= 64 ? nullptr : "give a number from 1 to 64, or 0"; })},
-      {"access_log", "a file for a JSON line per request, without its texts; - is stdout", text(&F::access_log)},
+      {"access_log", "a file for a JSON line per request, without its texts; - is stdout",
+       setting::text(&F::access_log)},
       {"lame_duck_seconds", "after SIGTERM: how long connections are still taken, so that balancers see it go",
        number(&F::lame_duck_seconds, not_negative)},
       {"drain_seconds", "after SIGTERM: how long requests that were taken may need",
@@ -77,7 +81,7 @@ serve::ServedModel named_model(const std::string& given) {
   serve::ServedModel model;
   model.name = named ? given.substr(0, equals) : "";
   model.id = named ? given.substr(equals + 1) : given;
-  if (model.name.empty() && names_vader(model.id)) model.name = "vader";
+  if (model.name.empty() && hub::names_vader(model.id)) model.name = "vader";
   if (model.name.empty()) {
     std::filesystem::path path = std::filesystem::absolute(model.id).lexically_normal();
     if (!path.has_filename()) path = path.parent_path();
@@ -88,33 +92,100 @@ serve::ServedModel named_model(const std::string& given) {
   return model;
 }
 
-std::vector<serve::ServedModel> open_models(const ServeFlags& f) {
-  std::vector<serve::ServedModel> models;
-  std::vector<ScorerOptions> options;
-  const auto add = [&](const std::string& given, std::optional<Pooling> pooling) {
-    serve::ServedModel model = named_model(given);
-    for (const serve::ServedModel& other : models)
-      if (other.name == model.name)
-        fail(ErrorCode::usage, "--model {}: two models are called {}; give this one a name of its own: --model NAME={}",
-             given, model.name, model.id);
-    EngineFlags flags = f.engine;
-    flags.model = model.id;
-    ScorerOptions o = flags.scorer_options();
-    o.pooling = pooling;
-    o.raw_scores = true;
-    o.queue_seconds = f.max_queue_ms * 1e-3;
-    model.revision = serve::model_revision(o.model);
-    options.push_back(o);
-    models.push_back(std::move(model));
-  };
-  for (const std::string& given : f.models) add(given, std::nullopt);
-  for (const std::string& given : f.embedding_models) add(given, f.pooling);
-  const auto scorers = Scorer::open_together(options);
-  for (size_t m = 0; m < models.size(); ++m) models[m].scorer = scorers[m];
-  return models;
+// Models, ladders and queues, from serve.yaml, from a news bot's .env, or from flags alone.
+serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
+  serve::ServeConfig config;
+  const bool named = app.get_option("--model")->count() > 0 || app.get_option("--embedding-model")->count() > 0;
+  if (!f.config.empty()) {
+    std::vector<std::string> names;
+    for (const SettingInfo& info : serve_settings().infos()) names.push_back(info.name);
+    for (const SettingInfo& info : engine_settings().infos()) names.push_back(info.name);
+    config = serve::read_serve_config(f.config, names);
+    for (const serve::PlainSetting& setting : config.settings) {
+      const CLI::Option* flag = app.get_option_no_throw("--" + dashed(setting.key));
+      if (flag == nullptr || flag->count() > 0) continue;  // the command line and the environment win
+      if (serve_settings().find(setting.key) != nullptr)
+        serve_settings().apply(f, setting.key, setting.value, setting.where);
+      else
+        engine_settings().apply(f.engine, setting.key, setting.value, setting.where);
+    }
+  } else if (!named) {
+    config = serve::config_from_env([](const char* name) { return env(name); });
+  }
+  if (named || config.models.empty()) {  // flags name the models; ladders and queues may use them
+    for (const std::string& given : f.models) {
+      const serve::ServedModel model = named_model(given);
+      config.models.push_back({.name = model.name, .path = model.id});
+    }
+  }
+  serve::check_names(config);
+  return config;
 }
 
-int run_serve(const ServeFlags& f) {
+struct OpenModels {
+  std::vector<serve::ServedModel> models;
+  std::vector<std::pair<std::string, std::string>> faults;  // models that cannot be opened, and why
+};
+
+// Of a ladder's models those that cannot be opened leave their place to the next; any other ends the start.
+OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
+  OpenModels open;
+  std::vector<ScorerOptions> options;
+  const auto may_fail = [&](const std::string& name) {
+    return std::any_of(config.ladders.begin(), config.ladders.end(), [&](const serve::LadderRules& ladder) {
+      return std::any_of(ladder.rungs.begin(), ladder.rungs.end(),
+                         [&](const auto& rung) { return rung.model == name; });
+    });
+  };
+  const auto add = [&](const serve::ModelEntry& entry, std::optional<Pooling> pooling) {
+    for (const serve::ServedModel& other : open.models)
+      if (other.name == entry.name)
+        fail(ErrorCode::usage, "--model {}: two models are called {}; give this one a name of its own: --model NAME={}",
+             entry.path, entry.name, entry.path);
+    EngineFlags flags = f.engine;
+    flags.model = entry.path;
+    try {
+      ScorerOptions o = flags.scorer_options();
+      if (entry.precision != "auto") o.precision = entry.precision;
+      o.pooling = pooling;
+      o.raw_scores = true;
+      o.queue_seconds = f.max_queue_ms * 1e-3;
+      open.models.push_back({entry.name, entry.path, serve::model_revision(o.model), nullptr});
+      options.push_back(o);
+    } catch (const Error& error) {
+      if (!may_fail(entry.name)) throw;
+      open.faults.emplace_back(entry.name, error.what());
+    }
+  };
+  for (const serve::ModelEntry& entry : config.models) add(entry, std::nullopt);
+  for (const std::string& given : f.embedding_models) {
+    const serve::ServedModel model = named_model(given);
+    add({.name = model.name, .path = model.id}, f.pooling);
+  }
+  std::vector<std::shared_ptr<Scorer>> scorers;
+  try {
+    scorers = Scorer::open_together(options);
+  } catch (const Error&) {  // which of them?
+    if (config.ladders.empty()) throw;
+    for (size_t m = open.models.size(); m-- > 0;) {
+      try {
+        Scorer::open(options[m]);
+      } catch (const Error& error) {
+        if (!may_fail(open.models[m].name)) throw;
+        open.faults.emplace_back(open.models[m].name, error.what());
+        open.models.erase(open.models.begin() + static_cast<std::ptrdiff_t>(m));
+        options.erase(options.begin() + static_cast<std::ptrdiff_t>(m));
+      }
+    }
+    scorers = Scorer::open_together(options);
+  }
+  for (size_t m = 0; m < open.models.size(); ++m) open.models[m].scorer = scorers[m];
+  if (open.models.empty()) fail(ErrorCode::bad_model, "no model can be opened; {}", open.faults[0].second);
+  return open;
+}
+
+int run_serve(ServeFlags f, CLI::App& app) {
+  const serve::ServeConfig config = configuration(f, app);
   serve::ServerOptions options;
   options.listen = f.listen;
   options.insecure = f.insecure;
@@ -130,13 +201,21 @@ int run_serve(const ServeFlags& f) {
   if (!f.api_key_file.empty()) options.keys = serve::ApiKeys::load(f.api_key_file);
   if (!f.api_key.empty()) options.keys.add(f.api_key, "api-key");
   serve::require_allowed(options);  // before models are loaded
-  options.models = open_models(f);
-  const auto models = options.models;
+  const OpenModels open = open_models(f, config);
+  options.models = open.models;
+  for (const serve::LadderRules& rules : config.ladders) {
+    const auto& ladder = options.ladders.emplace_back(std::make_shared<serve::Ladder>(rules));
+    for (const auto& [model, fault] : open.faults)
+      if (ladder->has(model)) ladder->report_fault(model, fault);
+  }
+  for (const auto& [model, fault] : open.faults) log_warning("{} is not served: {}", model, fault);
+  options.queues = config.queues;
+  options.state_dir = f.state_dir.empty() ? (cache_dir() / "serve").string() : f.state_dir;
   serve::Server server(std::move(options));
   stop_on_signals();
   server.start();
   if (!f.engine.quiet) {
-    for (const serve::ServedModel& m : models)
+    for (const serve::ServedModel& m : open.models)
       log_info("{}: {} on {}, {}", m.name, m.id, m.scorer->device(), m.scorer->precision());
     log_info("listening on {}", server.address());
   }
@@ -149,7 +228,7 @@ int run_serve(const ServeFlags& f) {
 
 std::function<int()> setup_serve(CLI::App& app) {
   auto f = std::make_shared<ServeFlags>();
-  f->models = {default_model()};
+  f->models = {hub::default_model()};
   app.add_option("-m,--model,--model-id", f->models,
                  "a model to serve: a directory, a name or vader; NAME=MODEL gives it another name. Given again, more "
                  "models; requests that name none get the first")
@@ -161,17 +240,14 @@ std::function<int()> setup_serve(CLI::App& app) {
       ->allow_extra_args(false);
   add_flags(app, serve_settings(), *f,
             {"listen", "api_key_file", "api_key", "insecure", "max_queue_ms", "payload_limit", "max_client_batch_size",
-             "pooling", "io_threads", "access_log", "lame_duck_seconds", "drain_seconds"});
+             "pooling", "state_dir", "io_threads", "access_log", "lame_duck_seconds", "drain_seconds"});
   add_flags(app, engine_settings(), f->engine,
             {"device", "precision", "memory_limit", "threads", "max_length", "long_text", "q,quiet"});
-  app.add_option("--config", f->config, "a YAML file of these flags");
+  app.add_option("--config", f->config, "a YAML file of models, ladders, queues and these flags; docs/serve.md");
   app.footer(
       "Routes: /predict /embed /tokenize /info /health /metrics as text-embeddings-inference has them, /v1/embeddings\n"
       "/v1/models as OpenAI has them, /models/NAME as Hugging Face has it, /classify /ner /analyze. docs/serve.md.");
-  return [f, &app] {
-    if (!f->config.empty()) apply_config(app, f->config);
-    return run_serve(*f);
-  };
+  return [f, &app] { return run_serve(*f, app); };
 }
 
-}  // namespace brim
+}  // namespace brim::cli

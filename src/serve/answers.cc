@@ -16,16 +16,16 @@
 namespace brim::serve {
 namespace {
 
-using nlohmann::json;
+using Body = nlohmann::json;
 
-constexpr size_t kMostDepth = 32;
-constexpr size_t kMostValues = 200'000;  // a batch of texts has far fewer; each costs more memory than its bytes
+constexpr size_t kBodyDepth = 32;
+constexpr size_t kBodyValues = 200'000;  // a batch of texts has far fewer; each costs more memory than its bytes
 
 // Builds a value while counting what it is made of.
-class BodyBuilder final : public json::json_sax_t {
+class BodyBuilder final : public Body::json_sax_t {
  public:
   explicit BodyBuilder(std::string_view text) : text_(text) {}
-  json take() { return std::move(root_); }
+  Body take() { return std::move(root_); }
 
   bool null() override { return put(nullptr); }
   bool boolean(bool value) override { return put(value); }
@@ -34,11 +34,11 @@ class BodyBuilder final : public json::json_sax_t {
   bool number_float(number_float_t value, const string_t&) override { return put(value); }
   bool string(string_t& value) override { return put(std::move(value)); }
   bool binary(binary_t&) override { return false; }
-  bool start_object(size_t) override { return open(json::object()); }
-  bool start_array(size_t) override { return open(json::array()); }
+  bool start_object(size_t) override { return open(Body::object()); }
+  bool start_array(size_t) override { return open(Body::array()); }
   bool key(string_t& name) override {
     auto& object = *stack_.back();
-    const auto [place, fresh] = object.get_ref<json::object_t&>().emplace(std::move(name), nullptr);
+    const auto [place, fresh] = object.get_ref<Body::object_t&>().emplace(std::move(name), nullptr);
     if (!fresh) throw invalid(fmt::format("the key `{}` appears twice", place->first.substr(0, 100)));
     member_ = &place->second;
     return true;
@@ -46,20 +46,21 @@ class BodyBuilder final : public json::json_sax_t {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) override {
-    throw Refusal{400, "Syntax",
-                  fmt::format("the body is not JSON: line:column {}: {}",
-                              line_and_column(text_, position > 0 ? position - 1 : 0), json_reason(error.what()))};
+    throw Refusal{
+        400, "Syntax",
+        fmt::format("the body is not JSON: line:column {}: {}",
+                    io::line_and_column(text_, position > 0 ? position - 1 : 0), io::json_reason(error.what()))};
   }
 
  private:
-  json* place(json value) {
-    if (++values_ > kMostValues) throw invalid(fmt::format("the body has more than {} values", kMostValues));
-    json* at;
+  Body* place(Body value) {
+    if (++values_ > kBodyValues) throw invalid(fmt::format("the body has more than {} values", kBodyValues));
+    Body* at;
     if (stack_.empty()) {
       root_ = std::move(value);
       at = &root_;
     } else if (stack_.back()->is_array()) {
-      auto& items = stack_.back()->get_ref<json::array_t&>();
+      auto& items = stack_.back()->get_ref<Body::array_t&>();
       items.push_back(std::move(value));
       at = &items.back();
     } else {
@@ -68,13 +69,13 @@ class BodyBuilder final : public json::json_sax_t {
     }
     return at;
   }
-  bool put(json value) {
+  bool put(Body value) {
     place(std::move(value));
     return true;
   }
   // Values inside an open array move when it grows, but only its last one is open, and that is after it grew.
-  bool open(json value) {
-    if (stack_.size() == kMostDepth) throw invalid(fmt::format("the body is nested deeper than {}", kMostDepth));
+  bool open(Body value) {
+    if (stack_.size() == kBodyDepth) throw invalid(fmt::format("the body is nested deeper than {}", kBodyDepth));
     stack_.push_back(place(std::move(value)));
     return true;
   }
@@ -84,11 +85,30 @@ class BodyBuilder final : public json::json_sax_t {
   }
 
   std::string_view text_;
-  json root_;
-  std::vector<json*> stack_;
-  json* member_ = nullptr;
+  Body root_;
+  std::vector<Body*> stack_;
+  Body* member_ = nullptr;
   size_t values_ = 0;
 };
+
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto digit = [](char c) {
+      return c >= '0' && c <= '9'   ? c - '0'
+             : c >= 'a' && c <= 'f' ? c - 'a' + 10
+             : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                    : -1;
+    };
+    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0) {
+      out += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -101,8 +121,8 @@ Response error_response(const Refusal& refusal, ErrorShape shape) {
   response.status = refusal.status;
   response.fields = refusal.fields;
   std::string message, type;
-  append_json_string(message, refusal.message);
-  append_json_string(type, refusal.type);
+  rows::append_json_string(message, refusal.message);
+  rows::append_json_string(type, refusal.type);
   if (shape == ErrorShape::tei)
     response.body = fmt::format("{{\"error\":{},\"error_type\":{}{}}}", message, type, refusal.extra);
   else
@@ -113,9 +133,9 @@ Response error_response(const Refusal& refusal, ErrorShape shape) {
   return response;
 }
 
-json parse_body(std::string_view text) {
+Body parse_body(std::string_view text) {
   BodyBuilder builder(text);
-  json::sax_parse(text.begin(), text.end(), &builder);
+  Body::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
 }
 
@@ -130,6 +150,29 @@ std::vector<float> shaped_embedding(const std::vector<float>& embedding, size_t 
   const auto scale = static_cast<float>(1 / std::max(1e-12, std::sqrt(squares)));
   for (float& v : out) v *= scale;
   return out;
+}
+
+std::string query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const size_t end = std::min(query.find('&'), query.size());
+    const std::string_view part = query.substr(0, end);
+    const size_t equals = std::min(part.find('='), part.size());
+    if (part.substr(0, equals) == name) return percent_decoded(part.substr(std::min(part.size(), equals + 1)));
+    query.remove_prefix(std::min(query.size(), end + 1));
+  }
+  return "";
+}
+
+std::optional<float> compound_of(const Scorer& scorer, std::span<const float> scores) {
+  if (scorer.kind() == ModelKind::rules) return scores[3];
+  const auto score = [&](std::string_view name) -> std::optional<float> {
+    for (size_t k = 0; k < scorer.score_names().size(); ++k)
+      if (same_ignoring_case(scorer.score_names()[k], name)) return scores[k];
+    return std::nullopt;
+  };
+  const auto positive = score("positive"), negative = score("negative");
+  if (!positive || !negative) return std::nullopt;
+  return *positive - *negative;
 }
 
 void append_scores(std::string& out, const std::vector<std::string>& names, const std::vector<float>& scores,
@@ -149,9 +192,9 @@ void append_scores(std::string& out, const std::vector<std::string>& names, cons
   for (size_t i = 0; i < std::min(most, order.size()); ++i) {
     if (i > 0) out += ',';
     out += "{\"score\":";
-    append_json_number(out, scores[order[i]]);
+    rows::append_json_number(out, scores[order[i]]);
     out += ",\"label\":";
-    append_json_string(out, names[order[i]]);
+    rows::append_json_string(out, names[order[i]]);
     out += '}';
   }
   out += ']';
@@ -161,7 +204,7 @@ void append_floats(std::string& out, const std::vector<float>& values) {
   out += '[';
   for (size_t i = 0; i < values.size(); ++i) {
     if (i > 0) out += ',';
-    append_json_number(out, values[i]);
+    rows::append_json_number(out, values[i]);
   }
   out += ']';
 }
@@ -171,11 +214,11 @@ void append_entities(std::string& out, const std::vector<Entity>& entities) {
   for (size_t i = 0; i < entities.size(); ++i) {
     const Entity& e = entities[i];
     out += i > 0 ? ",{\"entity_group\":" : "{\"entity_group\":";
-    append_json_string(out, e.group);
+    rows::append_json_string(out, e.group);
     out += ",\"score\":";
-    append_json_number(out, e.score);
+    rows::append_json_number(out, e.score);
     out += ",\"word\":";
-    append_json_string(out, e.word);
+    rows::append_json_string(out, e.word);
     out += fmt::format(",\"start\":{},\"end\":{}}}", e.start, e.end);
   }
   out += ']';

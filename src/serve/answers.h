@@ -2,6 +2,8 @@
 // What is said when a request cannot be done, and the pieces that answers are written from.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +35,12 @@ nlohmann::json parse_body(std::string_view text);
 
 // The first `dimensions` numbers (0: all), of length 1 where asked.
 std::vector<float> shaped_embedding(const std::vector<float>& embedding, size_t dimensions, bool normalize);
+
+// One number between -1 and 1 for models of sentiment: VADER's own, else p(positive) - p(negative).
+std::optional<float> compound_of(const Scorer& scorer, std::span<const float> scores);
+
+// The value of NAME=VALUE in a target's query, decoded; empty where there is none.
+std::string query_value(std::string_view query, std::string_view name);
 
 void append_scores(std::string& out, const std::vector<std::string>& names, const std::vector<float>& scores,
                    size_t most);  // [{"score":0.9,"label":"a"},…], highest first

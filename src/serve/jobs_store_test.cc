@@ -25,7 +25,10 @@ class BlockScorer : public Scorer {
   std::string device() const override { return "cpu (stand-in)"; }
   std::string precision() const override { return "fp32"; }
   MemoryPlan plan() const override { return {}; }
-  void submit(const Request&, Completion&) override {}
+  int64_t max_length() const override { return 0; }
+  ScorerLoad load() const override { return {}; }
+  std::vector<TextToken> tokenize(std::string_view) const override { return {}; }
+  void submit(std::span<const Request>, Completion&) override {}
   void close() override {}
   Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
                     const std::function<void(size_t)>&) override {

@@ -26,7 +26,7 @@ const char* task_name(ModelKind kind) {
 
 void Service::embeddings(Call& call) {
   const nlohmann::json body = parse_body(call.exchange->body());
-  Wishes w = wishes(call, body);
+  Wishes w = wishes(call, body, {ModelKind::embedder});
   require_kind(w.model, {ModelKind::embedder}, "an embedding model");
   bool base64 = false;
   if (const auto format = body.find("encoding_format"); format != body.end() && !format->is_null()) {
@@ -55,7 +55,7 @@ void Service::embeddings(Call& call) {
       out += fmt::format(",\"index\":{}}}", i);
     }
     out += "],\"model\":";
-    append_json_string(out, options_.models[static_cast<size_t>(c.model)].name);
+    rows::append_json_string(out, options_.models[static_cast<size_t>(c.model)].name);
     out += fmt::format(",\"usage\":{{\"prompt_tokens\":{0},\"total_tokens\":{0}}}}}", c.tokens);
   });
 }
@@ -78,6 +78,16 @@ void Service::list_models(Call& call) {
                     {"precision", m.scorer->precision()},
                     {"bytes", bytes},
                     {"token_budget", plan.tokens_per_interactive_batch}});
+  }
+  for (const auto& ladder : options_.ladders) {
+    std::vector<std::string> rungs;
+    for (const RungRules& rung : ladder->rules().rungs) rungs.push_back(rung.model);
+    data.push_back({{"id", ladder->rules().name},
+                    {"object", "model"},
+                    {"created", started_unix_},
+                    {"owned_by", "brim"},
+                    {"task", "text-classification"},
+                    {"rungs", rungs}});
   }
   answer(call, Json{{"object", "list"}, {"data", data}}.dump(-1, ' ', false, Json::error_handler_t::replace));
 }

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
@@ -56,6 +58,21 @@ void Service::health(Call& call) {
   const bool dead = device_lost_ || stuck();
   if (device_lost_) warnings.push_back("the device is lost");
   if (!device_lost_ && dead) warnings.push_back("a batch takes far longer than predicted");
+  Json ladders = nullptr;
+  if (!options_.ladders.empty()) ladders = Json::object();
+  for (const auto& ladder : options_.ladders) {
+    const LadderView view = ladder->view(std::time(nullptr));
+    Json rungs = Json::array();
+    for (const RungView& rung : view.rungs)
+      rungs.push_back({{"model", rung.model},
+                       {"available", rung.available},
+                       {"gate", verdict_name(rung.gate.verdict)},
+                       {"why", rung.fault.empty() ? rung.gate.why : rung.fault}});
+    ladders[view.name] = {{"active", view.active}, {"reason", reason_name(view.reason)}, {"rungs", rungs}};
+    for (const std::string& warning : view.warnings) warnings.push_back(warning);
+  }
+  if (desk_ != nullptr)
+    for (const std::string& fault : desk_->queues().faults()) warnings.push_back(fault);
   const char* status = draining_                            ? "draining"
                        : dead                               ? "unhealthy"
                        : !card.healthy || !warnings.empty() ? "degraded"
@@ -72,6 +89,7 @@ void Service::health(Call& call) {
                     {"version", version()},
                     {"uptime_seconds", static_cast<int64_t>(seconds_since(started_ns_))},
                     {"model", options_.models[0].name},
+                    {"ladder", ladders},
                     {"queue", {{"requests", texts}, {"tokens", tokens}, {"wait_ms", static_cast<int64_t>(wait * 1e3)}}},
                     {"gpu", Json::parse(card.health_json)},
                     {"warnings", warnings}};
@@ -129,6 +147,23 @@ void Service::metrics(Call& call) {
     const Label labels[] = {{"model", m.name}, {"state", "resident"}};
     text.value("brim_model_state", labels, 1);
   }
+  if (desk_ != nullptr) {
+    text.family("brim_queue_items", "gauge", "items that wait in a queue");
+    for (const std::string& name : desk_->queues().names()) {
+      const Label labels[] = {{"queue", name}};
+      text.value("brim_queue_items", labels, static_cast<double>(desk_->queues().find(name)->size()));
+    }
+  }
+  if (!options_.ladders.empty()) {
+    text.family("brim_ladder_rung", "gauge", "the rung a request without wishes gets, 0 the best");
+    for (const auto& ladder : options_.ladders) {
+      const LadderView view = ladder->view(std::time(nullptr));
+      const Label labels[] = {{"ladder", view.name}};
+      const auto active = std::find_if(view.rungs.begin(), view.rungs.end(),
+                                       [&](const RungView& rung) { return rung.model == view.active; });
+      text.value("brim_ladder_rung", labels, static_cast<double>(active - view.rungs.begin()));
+    }
+  }
   text.family("brim_request_duration_seconds", "histogram", "from a request's first byte to its answer's last");
   for (const auto& [route, histogram] : counts.durations) {
     const Label labels[] = {{"route", route_path(route)}};
@@ -159,7 +194,8 @@ void Service::metrics(Call& call) {
   text.value("brim_connections", idle, static_cast<double>(open > working ? open - working : 0));
   single("brim_refused_connections_total", "counter", "connections over the limit",
          static_cast<double>(server_->refused_connections()));
-  single("brim_process_resident_bytes", "gauge", "memory of the process", static_cast<double>(own_resident_bytes()));
+  single("brim_process_resident_bytes", "gauge", "memory of the process",
+         static_cast<double>(monitor::own_resident_bytes()));
   single("brim_process_open_fds", "gauge", "open file descriptors", static_cast<double>(open_descriptors()));
   single("brim_process_cpu_seconds_total", "counter", "processor time", process_seconds());
   text.family("brim_build_info", "gauge", "always 1");

@@ -11,21 +11,7 @@
 namespace brim::serve {
 namespace {
 
-using nlohmann::json;
-
-// One number between -1 and 1 for models of sentiment: VADER's own, else p(positive) - p(negative).
-std::optional<float> compound_of(const Scorer& scorer, const Prediction& p) {
-  if (p.error) return std::nullopt;
-  if (scorer.kind() == ModelKind::rules) return p.scores[3];
-  const auto score = [&](std::string_view name) -> std::optional<float> {
-    for (size_t k = 0; k < scorer.score_names().size(); ++k)
-      if (same_ignoring_case(scorer.score_names()[k], name)) return p.scores[k];
-    return std::nullopt;
-  };
-  const auto positive = score("positive"), negative = score("negative");
-  if (!positive || !negative) return std::nullopt;
-  return *positive - *negative;
-}
+using Body = nlohmann::json;
 
 void append_errors(std::string& out, const std::vector<Prediction>& predictions) {
   out += '[';
@@ -33,11 +19,11 @@ void append_errors(std::string& out, const std::vector<Prediction>& predictions)
   for (size_t i = 0; i < predictions.size(); ++i) {
     if (!predictions[i].error) continue;
     out += fmt::format("{}{{\"index\":{},\"error\":", std::exchange(first, false) ? "" : ",", i);
-    append_json_string(out, predictions[i].error->what());
+    rows::append_json_string(out, predictions[i].error->what());
     out += ",\"error_type\":";
-    append_json_string(out, predictions[i].error->code() == ErrorCode::bad_data    ? "Validation"
-                            : predictions[i].error->code() == ErrorCode::timed_out ? "Timeout"
-                                                                                   : "Backend");
+    rows::append_json_string(out, predictions[i].error->code() == ErrorCode::bad_data    ? "Validation"
+                                  : predictions[i].error->code() == ErrorCode::timed_out ? "Timeout"
+                                                                                         : "Backend");
     out += '}';
   }
   out += ']';
@@ -47,7 +33,7 @@ struct EntityWishes {
   std::vector<std::string> ignored = {"O"};
 };
 
-EntityWishes entity_wishes(const json& body) {
+EntityWishes entity_wishes(const Body& body) {
   EntityWishes w;
   const auto parameters = body.find("parameters");
   if (parameters == body.end() || parameters->is_null()) return w;
@@ -57,7 +43,7 @@ EntityWishes entity_wishes(const json& body) {
     throw invalid("`aggregation_strategy`: words are joined as `first` does, whose first token decides");
   if (const auto ignored = parameters->find("ignore_labels"); ignored != parameters->end() && !ignored->is_null()) {
     if (!ignored->is_array() ||
-        std::any_of(ignored->begin(), ignored->end(), [](const json& label) { return !label.is_string(); }))
+        std::any_of(ignored->begin(), ignored->end(), [](const Body& label) { return !label.is_string(); }))
       throw invalid("`ignore_labels` must be a list of strings");
     w.ignored = ignored->get<std::vector<std::string>>();
   }
@@ -78,26 +64,27 @@ void append_wanted_entities(std::string& out, const Prediction& p, const EntityW
 }  // namespace
 
 void Service::classify(Call& call) {
-  const json body = parse_body(call.exchange->body());
-  const Wishes w = wishes(call, body);
+  const Body body = parse_body(call.exchange->body());
+  const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::rules});
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
   const auto texts =
       texts_of(body, body.is_object() && !body.contains("input") && body.contains("inputs") ? "inputs" : "input");
   score(call, w, texts, [this, most = w.top_k](std::string& out, Call& c) {
     const ServedModel& model = options_.models[static_cast<size_t>(c.model)];
     out += "{\"object\":\"classify\",\"id\":";
-    append_json_string(out, c.id);
+    rows::append_json_string(out, c.id);
     out += fmt::format(",\"created\":{},\"model\":", std::time(nullptr));
-    append_json_string(out, model.name);
+    rows::append_json_string(out, model.name);
     out += ",\"data\":[";
     std::string compounds;
     for (size_t i = 0; i < c.predictions.size(); ++i) {
       if (i > 0) out += ',';
       append_labels(out, c, i, most);
-      const auto compound = compound_of(*model.scorer, c.predictions[i]);
+      std::optional<float> compound;
+      if (!c.predictions[i].error) compound = compound_of(*model.scorer, c.predictions[i].scores);
       compounds += i > 0 ? "," : "";
       if (compound)
-        append_json_number(compounds, *compound);
+        rows::append_json_number(compounds, *compound);
       else
         compounds += "null";
     }
@@ -112,10 +99,8 @@ void Service::classify(Call& call) {
 }
 
 void Service::ner(Call& call) {
-  const json body = parse_body(call.exchange->body());
-  Wishes w = wishes(call, body);
-  if (std::string_view(w.reason) == "default")
-    if (const int tagger = first_model({ModelKind::tagger}); tagger >= 0) w.model = tagger;
+  const Body body = parse_body(call.exchange->body());
+  const Wishes w = wishes(call, body, {ModelKind::tagger});
   require_kind(w.model, {ModelKind::tagger}, "a token classification model");
   const char* key = body.contains("inputs") ? "inputs" : "input";
   const bool batch = body.contains(key) && body[key].is_array();
@@ -132,11 +117,9 @@ void Service::ner(Call& call) {
 
 // Labels and entities of the same texts: one answer, a pass of each model.
 void Service::analyze(Call& call) {
-  const json body = parse_body(call.exchange->body());
-  Wishes w = wishes(call, body);
+  const Body body = parse_body(call.exchange->body());
+  const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::rules});
   const int tagger = first_model({ModelKind::tagger});
-  if (std::string_view(w.reason) == "default")
-    w.model = std::max(0, first_model({ModelKind::classifier, ModelKind::rules}));
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
   if (tagger < 0) throw Refusal{424, "Backend", "Backend error: no model of this server finds entities"};
   const char* key = body.contains("inputs") ? "inputs" : "input";
@@ -161,17 +144,17 @@ void Service::analyze(Call& call) {
 
 // POST /models/{name}: lists of lists where the others have lists.
 void Service::hugging_face(Call& call) {
-  json body = parse_body(call.exchange->body());
+  Body body = parse_body(call.exchange->body());
   if (!body.is_object()) throw invalid("the body must be a JSON object");
   body["model"] = std::string(call.exchange->path().substr(std::string_view("/models/").size()));
-  const json parameters = body.value("parameters", json());
+  const Body parameters = body.value("parameters", Body());
   if (parameters.is_object()) {
     for (const char* key : {"top_k", "truncate"})
       if (parameters.contains(key)) body[key] = parameters[key];
-    const json function = parameters.value("function_to_apply", json());
+    const Body function = parameters.value("function_to_apply", Body());
     if (function == "none") body["raw_scores"] = true;
   }
-  const Wishes w = wishes(call, body);
+  const Wishes w = wishes(call, body, {options_.models[0].scorer->kind()});
   const auto texts = texts_of(body, "inputs");
   const bool batch = body["inputs"].is_array();
   switch (options_.models[static_cast<size_t>(w.model)].scorer->kind()) {

@@ -26,11 +26,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 template <class T>
-Json or_null(const std::optional<T>& value, double scale = 1) {
+Json reading_json(const std::optional<T>& value, double scale = 1) {
   return value ? Json(static_cast<double>(*value) * scale) : Json(nullptr);
 }
 
-CardReadings readings_of(const std::vector<GpuSample>& gpus, const std::vector<std::string>& warnings,
+CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const std::vector<std::string>& warnings,
                          const std::vector<ServedModel>& models) {
   constexpr double kMiB = 1.0 / (1 << 20);
   CardReadings readings;
@@ -44,18 +44,18 @@ CardReadings readings_of(const std::vector<GpuSample>& gpus, const std::vector<s
     planned += plan.peak_bytes;
     limit = std::max(limit, plan.limit_bytes);
   }
-  const GpuSample* card = gpus.empty() ? nullptr : &gpus[0];
-  readings.healthy = !on_card || card == nullptr || card->state == GpuState::ok;
+  const monitor::GpuSample* card = gpus.empty() ? nullptr : &gpus[0];
+  readings.healthy = !on_card || card == nullptr || card->state == monitor::GpuState::ok;
   const Json block = {{"healthy", readings.healthy && warnings.empty()},
-                      {"gpu_available", card != nullptr && card->state == GpuState::ok},
+                      {"gpu_available", card != nullptr && card->state == monitor::GpuState::ok},
                       {"name", card != nullptr ? Json(card->name) : Json(nullptr)},
                       {"driver", card != nullptr ? Json(card->driver) : Json(nullptr)},
-                      {"utilization_pct", card != nullptr ? or_null(card->utilization, 100) : Json(nullptr)},
-                      {"vram_used_mb", card != nullptr ? or_null(card->used_bytes, kMiB) : Json(nullptr)},
-                      {"vram_total_mb", card != nullptr ? or_null(card->total_bytes, kMiB) : Json(nullptr)},
-                      {"vram_free_mb", card != nullptr ? or_null(card->free_bytes, kMiB) : Json(nullptr)},
-                      {"temperature_c", card != nullptr ? or_null(card->temperature_c) : Json(nullptr)},
-                      {"power_w", card != nullptr ? or_null(card->power_w) : Json(nullptr)},
+                      {"utilization_pct", card != nullptr ? reading_json(card->utilization, 100) : Json(nullptr)},
+                      {"vram_used_mb", card != nullptr ? reading_json(card->used_bytes, kMiB) : Json(nullptr)},
+                      {"vram_total_mb", card != nullptr ? reading_json(card->total_bytes, kMiB) : Json(nullptr)},
+                      {"vram_free_mb", card != nullptr ? reading_json(card->free_bytes, kMiB) : Json(nullptr)},
+                      {"temperature_c", card != nullptr ? reading_json(card->temperature_c) : Json(nullptr)},
+                      {"power_w", card != nullptr ? reading_json(card->power_w) : Json(nullptr)},
                       {"planned_mb", on_card ? Json(static_cast<double>(planned) * kMiB) : Json(nullptr)},
                       {"limit_mb", on_card ? Json(static_cast<double>(limit) * kMiB) : Json(nullptr)},
                       {"mfu_pct", nullptr},
@@ -65,7 +65,7 @@ CardReadings readings_of(const std::vector<GpuSample>& gpus, const std::vector<s
   MetricsText text;
   const auto reading = [&](const char* name, const char* type, const char* help, const auto& value, double scale) {
     text.family(name, type, help);
-    for (const GpuSample& gpu : gpus) {
+    for (const monitor::GpuSample& gpu : gpus) {
       const auto found = value(gpu);
       const std::string index = std::to_string(gpu.index);
       const std::pair<std::string_view, std::string_view> labels[] = {
@@ -76,19 +76,21 @@ CardReadings readings_of(const std::vector<GpuSample>& gpus, const std::vector<s
   if (!gpus.empty()) {
     reading(
         "brim_gpu_utilization_ratio", "gauge", "share of the time some kernel ran",
-        [](const GpuSample& g) { return g.utilization; }, 1);
+        [](const monitor::GpuSample& g) { return g.utilization; }, 1);
     reading(
-        "brim_gpu_memory_used_bytes", "gauge", "by all processes", [](const GpuSample& g) { return g.used_bytes; }, 1);
+        "brim_gpu_memory_used_bytes", "gauge", "by all processes",
+        [](const monitor::GpuSample& g) { return g.used_bytes; }, 1);
     reading(
-        "brim_gpu_temperature_celsius", "gauge", "of the card", [](const GpuSample& g) { return g.temperature_c; }, 1);
+        "brim_gpu_temperature_celsius", "gauge", "of the card",
+        [](const monitor::GpuSample& g) { return g.temperature_c; }, 1);
     reading(
-        "brim_gpu_power_watts", "gauge", "drawn now", [](const GpuSample& g) { return g.power_w; }, 1);
+        "brim_gpu_power_watts", "gauge", "drawn now", [](const monitor::GpuSample& g) { return g.power_w; }, 1);
     reading(
         "brim_gpu_energy_joules_total", "counter", "since the driver was loaded",
-        [](const GpuSample& g) { return g.energy_mj; }, 1e-3);
+        [](const monitor::GpuSample& g) { return g.energy_mj; }, 1e-3);
     reading(
-        "brim_gpu_sm_clock_hertz", "gauge", "of the multiprocessors", [](const GpuSample& g) { return g.sm_clock_mhz; },
-        1e6);
+        "brim_gpu_sm_clock_hertz", "gauge", "of the multiprocessors",
+        [](const monitor::GpuSample& g) { return g.sm_clock_mhz; }, 1e6);
   }
   readings.metrics_text = text.take();
   return readings;
@@ -119,13 +121,13 @@ class Server::CardSampler {
 
  private:
   void run() {
-    Nvml nvml;
-    Watch watch{WatchLimits{}};
-    const GpuSampleOptions little{.pcie_throughput = false, .processes = false, .gpm = false};
+    monitor::Nvml nvml;
+    monitor::Watch watch{monitor::WatchLimits{}};
+    const monitor::GpuSampleOptions little{.pcie_throughput = false, .processes = false, .gpm = false};
     std::unique_lock lock(mutex_);
     while (!ending_) {
       lock.unlock();
-      std::vector<GpuSample> gpus;
+      std::vector<monitor::GpuSample> gpus;
       if (nvml.ready()) gpus = nvml.sample(little);
       for (const std::string& warning : watch.check(gpus)) log_warning("{}", warning);
       service_.set_card(readings_of(gpus, watch.active(), models_));
@@ -205,9 +207,9 @@ class Server::AccessLog {
 };
 
 std::string model_revision(const std::string& directory) {
-  if (names_vader(directory)) return sha256_hex(std::string("vader ") + version()).substr(0, 8);
+  if (hub::names_vader(directory)) return sha256_hex(std::string("vader ") + version()).substr(0, 8);
   std::string facts;
-  for (const std::string& file : model_files(directory)) {
+  for (const std::string& file : hub::model_files(directory)) {
     std::error_code ignored;
     facts += fmt::format("{} {} {}\n", std::filesystem::path(file).filename().string(),
                          std::filesystem::file_size(file, ignored),
@@ -227,6 +229,9 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   const ListenAddress address = parse_listen_address(options_.listen);
   ServiceOptions service;
   service.models = options_.models;
+  service.ladders = options_.ladders;
+  service.queues = options_.queues;
+  service.state_dir = options_.state_dir;
   service.keys = options_.keys;
   service.allowed_hosts = options_.allowed_hosts;
   if (!address.host.empty()) service.allowed_hosts.push_back(address.host);

@@ -17,6 +17,9 @@ namespace brim::serve {
 struct ServerOptions {
   std::string listen = "127.0.0.1:8080";
   std::vector<ServedModel> models;
+  std::vector<std::shared_ptr<Ladder>> ladders;
+  std::vector<QueueRules> queues;
+  std::string state_dir;  // where queues are kept
   ApiKeys keys;
   bool insecure = false;  // another address than loopback without keys
   std::vector<std::string> allowed_hosts;

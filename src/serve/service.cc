@@ -20,40 +20,10 @@
 namespace brim::serve {
 namespace {
 
-using nlohmann::json;
+using Body = nlohmann::json;
 
 constexpr int kIndexBits = 24;
 constexpr double kStuckSeconds = 5;
-
-std::string percent_decoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto digit = [](char c) {
-      return c >= '0' && c <= '9'   ? c - '0'
-             : c >= 'a' && c <= 'f' ? c - 'a' + 10
-             : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                    : -1;
-    };
-    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0) {
-      out += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
-
-std::string query_value(std::string_view query, std::string_view name) {
-  while (!query.empty()) {
-    const size_t end = std::min(query.find('&'), query.size());
-    const std::string_view part = query.substr(0, end);
-    const size_t equals = std::min(part.find('='), part.size());
-    if (part.substr(0, equals) == name) return percent_decoded(part.substr(std::min(part.size(), equals + 1)));
-    query.remove_prefix(std::min(query.size(), end + 1));
-  }
-  return "";
-}
 
 // The name or address of a Host, without its port.
 std::string_view host_name(std::string_view host) {
@@ -165,6 +135,9 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/classify", Scope::score, kTei, true, &S::classify},
       {"POST", "/ner", Scope::score, kTei, true, &S::ner},
       {"POST", "/analyze", Scope::score, kTei, true, &S::analyze},
+      {"POST", "/queues/*", Scope::queue, kTei, true, &S::queue_call},
+      {"GET", "/queues/*", Scope::queue, kTei, false, &S::queue_call},
+      {"DELETE", "/queues/*", Scope::queue, kTei, false, &S::queue_call},
       {"POST", "/models/*", Scope::score, kTei, true, &S::hugging_face},
   };
   return all;
@@ -176,9 +149,11 @@ Service::Service(ServiceOptions options)
   std::random_device random;
   id_prefix_ = fmt::format("{:08x}-", random());
   metrics_ = std::make_unique<Metrics>(1, options_.models.size());
+  if (!options_.queues.empty()) desk_ = std::make_unique<QueueDesk>(options_.state_dir, options_.queues, *this);
 }
 
 Service::~Service() {
+  desk_.reset();
   for (const ServedModel& model : options_.models) model.scorer->close();
   for (auto& inbox : inboxes_) inbox->drop_all();
 }
@@ -259,7 +234,8 @@ std::optional<Response> Service::admit(Exchange& exchange) {
     }
     if (call.route->scores) {
       if (draining_) return Refusal{503, "Unhealthy", "the server is going down", retry_after(1)};
-      if (!is_json_type(head.find("content-type")))
+      const bool has_body = head.chunked || head.length > 0;
+      if (has_body && !is_json_type(head.find("content-type")))
         return Refusal{415, "Validation", "Content-Type must be application/json"};
     }
     return std::nullopt;
@@ -305,23 +281,44 @@ int Service::find_model(const std::string& name) const {
     if (model.name == name || model.id == name) return static_cast<int>(m);
     names.push_back(model.name);
   }
+  for (const auto& ladder : options_.ladders) names.push_back(ladder->rules().name);
   throw Refusal{404, "NotFound",
                 fmt::format("there is no model {}; there are {}", name.substr(0, 200), fmt::join(names, ", "))};
 }
 
-int Service::first_model(std::initializer_list<ModelKind> kinds) const {
+int Service::first_model(Kinds kinds) const {
   for (size_t m = 0; m < options_.models.size(); ++m)
     if (std::find(kinds.begin(), kinds.end(), options_.models[m].scorer->kind()) != kinds.end())
       return static_cast<int>(m);
   return -1;
 }
 
-void Service::require_kind(int model, std::initializer_list<ModelKind> kinds, const char* what) const {
+void Service::require_kind(int model, Kinds kinds, const char* what) const {
   if (std::find(kinds.begin(), kinds.end(), options_.models[static_cast<size_t>(model)].scorer->kind()) == kinds.end())
     throw Refusal{424, "Backend", fmt::format("Backend error: Model is not {}", what)};
 }
 
-Service::Wishes Service::wishes(Call& call, const json& body) {
+void Service::choose_model(Wishes& w, const std::string& model, const std::string& source, Kinds kinds) {
+  const bool classifies = std::find(kinds.begin(), kinds.end(), ModelKind::classifier) != kinds.end();
+  const auto ladder = std::find_if(options_.ladders.begin(), options_.ladders.end(), [&](const auto& l) {
+    return model.empty() ? classifies : l->rules().name == model;
+  });
+  if (ladder == options_.ladders.end()) {
+    w.model = model.empty() ? std::max(0, first_model(kinds)) : find_model(model);
+    w.reason = model.empty() ? "default" : "requested";
+    return;
+  }
+  LadderRequest request;
+  request.source = source;
+  if (w.timeout_ms > 0) request.deadline_ms = w.timeout_ms;
+  request.may_spill = !w.bulk;
+  const Ladder::Wait wait = [this](const std::string& name) { return queue_seconds(find_model(name)) * 1e3; };
+  const Choice choice = (*ladder)->choose(request, {std::time(nullptr), now_ns()}, wait);
+  w.model = find_model(choice.model);
+  w.reason = reason_name(choice.reason);
+}
+
+Service::Wishes Service::wishes(Call& call, const Body& body, Kinds kinds) {
   if (!body.is_object()) throw invalid("the body must be a JSON object");
   const RequestHead& head = call.exchange->head();
   Wishes w;
@@ -339,10 +336,6 @@ Service::Wishes Service::wishes(Call& call, const json& body) {
   };
   std::string model = text_of("model", "x-brim-model");
   if (const std::string asked = query_value(call.exchange->query(), "model"); !asked.empty()) model = asked;
-  if (!model.empty()) {
-    w.model = find_model(model);
-    w.reason = "requested";
-  }
   const std::string priority = text_of("priority", "x-brim-priority");
   if (!priority.empty() && priority != "interactive" && priority != "bulk")
     throw invalid("`priority` must be interactive or bulk");
@@ -356,6 +349,7 @@ Service::Wishes Service::wishes(Call& call, const json& body) {
              std::all_of(envoy.begin(), envoy.end(), [](char c) { return c >= '0' && c <= '9'; })) {
     w.timeout_ms = std::stod(std::string(envoy));
   }
+  choose_model(w, model, text_of("source", "x-brim-source"), kinds);
   const std::string side = text_of("truncation_direction", "");
   if (!side.empty() && !same_ignoring_case(side, "left") && !same_ignoring_case(side, "right"))
     throw invalid("`truncation_direction` must be left or right");
@@ -472,6 +466,29 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
     begin = end;
   }
   call.submitted_ns = now_ns();
+}
+
+uint32_t Service::hold(Call& call) {
+  call.left = 1;
+  call.slot = inboxes_[static_cast<size_t>(call.thread)]->put(call);
+  return call.slot;
+}
+
+void Service::finish_held(int thread, uint32_t slot, const std::optional<Refusal>& refusal, int status,
+                          std::string body) {
+  Inbox& inbox = *inboxes_[static_cast<size_t>(thread)];
+  Call& call = inbox.at(slot);
+  inbox.remove(slot);
+  call.left = 0;
+  if (call.ended) {
+    delete &call;
+  } else if (refusal) {
+    refuse(call, *refusal);
+  } else {
+    call.done = true;
+    call.exchange->answer(
+        {.status = status, .body = std::move(body), .fields = fmt::format("X-Request-Id: {}\r\n", call.id)});
+  }
 }
 
 void Service::take_answers(int thread, std::vector<Answer>& answers) {
@@ -614,19 +631,19 @@ void Service::answered(Exchange& exchange, int status, size_t bytes) noexcept {
         std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
             .count();
     std::string line = fmt::format("{{\"t_unix_ms\":{},\"id\":", unix_ms);
-    append_json_string(line, call == nullptr ? "" : call->id);
+    rows::append_json_string(line, call == nullptr ? "" : call->id);
     line += ",\"remote\":";
-    append_json_string(line, exchange.remote());
+    rows::append_json_string(line, exchange.remote());
     line += ",\"key\":";
     if (call != nullptr && call->key != nullptr)
-      append_json_string(line, call->key->name);
+      rows::append_json_string(line, call->key->name);
     else
       line += "null";
     line += ",\"route\":";
-    append_json_string(line, route < 0 ? "" : fmt::format("{} {}", call->route->method, call->route->path));
+    rows::append_json_string(line, route < 0 ? "" : fmt::format("{} {}", call->route->method, call->route->path));
     line += ",\"model\":";
     if (call != nullptr && call->model >= 0)
-      append_json_string(line, options_.models[static_cast<size_t>(call->model)].name);
+      rows::append_json_string(line, options_.models[static_cast<size_t>(call->model)].name);
     else
       line += "null";
     line += fmt::format(",\"texts\":{},\"tokens\":{},\"code\":{},\"bytes\":{},\"ms\":{:.3f}}}\n",

@@ -4,6 +4,7 @@
 // and batch.
 #pragma once
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -18,7 +19,9 @@
 #include "serve/answers.h"
 #include "serve/auth.h"
 #include "serve/http.h"
+#include "serve/ladder.h"
 #include "serve/metrics.h"
+#include "serve/queue_desk.h"
 
 namespace brim::serve {
 
@@ -31,6 +34,10 @@ struct ServedModel {
 
 struct ServiceOptions {
   std::vector<ServedModel> models;  // the first answers requests that name none
+  std::vector<std::shared_ptr<Ladder>>
+      ladders;  // of these models; the first answers classifying requests that name none
+  std::vector<QueueRules> queues;
+  std::filesystem::path state_dir;  // of the queues; needed where there are any
   ApiKeys keys;                     // none: everybody may do everything
   std::vector<std::string> allowed_hosts;
   double queue_seconds = 1;  // a request that would wait longer, by prediction, is refused
@@ -48,7 +55,7 @@ struct CardReadings {
   std::vector<std::string> warnings;
 };
 
-class Service final : public Handler {
+class Service final : public Handler, public QueueScorer {
  public:
   explicit Service(ServiceOptions options);
   ~Service() override;
@@ -92,10 +99,13 @@ class Service final : public Handler {
     double timeout_ms = 0;  // 0: none
     size_t top_k = SIZE_MAX;
   };
-  Wishes wishes(Call& call, const nlohmann::json& body);
+  using Kinds = std::initializer_list<ModelKind>;
+  // A request that names no model gets a ladder's choice, or the first of these kinds.
+  Wishes wishes(Call& call, const nlohmann::json& body, Kinds kinds);
+  void choose_model(Wishes& wishes, const std::string& model, const std::string& source, Kinds kinds);
   int find_model(const std::string& name) const;
-  int first_model(std::initializer_list<ModelKind> kinds) const;  // -1: none
-  void require_kind(int model, std::initializer_list<ModelKind> kinds, const char* what) const;
+  int first_model(Kinds kinds) const;  // -1: none
+  void require_kind(int model, Kinds kinds, const char* what) const;
 
   struct Text {
     int model;
@@ -104,6 +114,9 @@ class Service final : public Handler {
   // Answers later, with what `write` makes of the predictions.
   void score(Call& call, const Wishes& wishes, const std::vector<Text>& texts, Write write);
   void score(Call& call, const Wishes& wishes, const std::vector<std::string_view>& texts, Write write);
+  // Keeps a call that something else than a scorer works on, until finish_held() on its thread.
+  uint32_t hold(Call& call);
+  void finish_held(int thread, uint32_t slot, const std::optional<Refusal>& refusal, int status, std::string body);
   void take_answers(int thread, std::vector<Answer>& answers);
   void finish(Call& call);
   void refuse(Call& call, const Refusal& refusal);
@@ -128,6 +141,9 @@ class Service final : public Handler {
   void ner(Call& call);
   void analyze(Call& call);
   void hugging_face(Call& call);
+  // queue_routes.cc
+  void queue_call(Call& call);
+  std::vector<QueueScore> score(const QueueRules& rules, std::span<const QueueItem> items) override;
   // operations.cc
   void ping(Call& call);
   void health(Call& call);
@@ -150,6 +166,7 @@ class Service final : public Handler {
   std::atomic<int64_t> last_answer_ns_{0};
   std::atomic<uint64_t> next_id_{0};
   std::string id_prefix_;
+  std::unique_ptr<QueueDesk> desk_;  // where there are queues
   mutable std::mutex card_mutex_;
   CardReadings card_;
 };

@@ -13,18 +13,18 @@
 namespace brim::serve {
 namespace {
 
-using nlohmann::json;
+using Body = nlohmann::json;
 
 const Refusal kNoPairs{424, "Backend", "Backend error: pairs of texts are not scored by this server"};
 
-bool truth_or(const json& body, const char* key, bool otherwise) {
+bool truth_or(const Body& body, const char* key, bool otherwise) {
   const auto found = body.find(key);
   if (found == body.end() || found->is_null()) return otherwise;
   if (!found->is_boolean()) throw invalid(fmt::format("`{}` must be true or false", key));
   return found->get<bool>();
 }
 
-size_t dimensions_of(const json& body) {
+size_t dimensions_of(const Body& body) {
   const auto found = body.find("dimensions");
   if (found == body.end() || found->is_null()) return 0;
   if (!found->is_number_integer() || found->get<int64_t>() < 1) throw invalid("`dimensions` must be positive");
@@ -34,18 +34,18 @@ size_t dimensions_of(const json& body) {
 }  // namespace
 
 // A string or a list of strings, as views into `body`.
-std::vector<std::string_view> Service::texts_of(const json& body, const char* key) const {
+std::vector<std::string_view> Service::texts_of(const Body& body, const char* key) const {
   const auto found = body.find(key);
   if (found == body.end()) throw invalid(fmt::format("missing field `{}`", key));
   std::vector<std::string_view> texts;
-  const auto add = [&](const json& value) {
+  const auto add = [&](const Body& value) {
     if (value.is_number() || value.is_array())
       throw invalid(fmt::format("`{}` must be a text or a list of texts; token ids are not taken", key));
     if (!value.is_string()) throw invalid(fmt::format("`{}` must be a string or a list of strings", key));
     texts.push_back(value.get_ref<const std::string&>());
   };
   if (found->is_array())
-    for (const json& value : *found) add(value);
+    for (const Body& value : *found) add(value);
   else
     add(*found);
   return texts;
@@ -57,7 +57,7 @@ void Service::append_labels(std::string& out, const Call& call, size_t i, size_t
   if (p.error) {
     out += "null";
   } else if (scorer.kind() == ModelKind::rules) {
-    const VaderLabelScores shares = vader_label_scores(p.scores[3]);
+    const text::VaderLabelScores shares = text::vader_label_scores(p.scores[3]);
     append_scores(
         out, scorer.labels(),
         {static_cast<float>(shares.negative), static_cast<float>(shares.neutral), static_cast<float>(shares.positive)},
@@ -68,13 +68,13 @@ void Service::append_labels(std::string& out, const Call& call, size_t i, size_t
 }
 
 void Service::predict(Call& call) {
-  const json body = parse_body(call.exchange->body());
-  const Wishes w = wishes(call, body);
+  const Body body = parse_body(call.exchange->body());
+  const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::rules});
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
   const auto found = body.find("inputs");
   if (found == body.end()) throw invalid("missing field `inputs`");
   std::vector<std::string_view> texts;
-  const auto add = [&](const json& value) {
+  const auto add = [&](const Body& value) {
     if (!value.is_string()) throw invalid("`inputs` must have strings");
     texts.push_back(value.get_ref<const std::string&>());
   };
@@ -93,7 +93,7 @@ void Service::predict(Call& call) {
     add(found->front());
   } else {
     batch = true;
-    for (const json& one : *found) {
+    for (const Body& one : *found) {
       if (!one.is_array() || one.empty() || one.size() > 2)
         throw invalid("a batch is a list of lists: [[\"a\"],[\"b\"]]");
       if (one.size() == 2) throw kNoPairs;
@@ -112,8 +112,8 @@ void Service::predict(Call& call) {
 }
 
 void Service::embed(Call& call) {
-  const json body = parse_body(call.exchange->body());
-  const Wishes w = wishes(call, body);
+  const Body body = parse_body(call.exchange->body());
+  const Wishes w = wishes(call, body, {ModelKind::embedder});
   require_kind(w.model, {ModelKind::embedder}, "an embedding model");
   if (const auto prompt = body.find("prompt_name"); prompt != body.end() && !prompt->is_null())
     throw invalid("`prompt_name` is not known: this model has no prompts");
@@ -133,8 +133,8 @@ void Service::embed(Call& call) {
 }
 
 void Service::similarity(Call& call) {
-  const json body = parse_body(call.exchange->body());
-  Wishes w = wishes(call, body);
+  const Body body = parse_body(call.exchange->body());
+  Wishes w = wishes(call, body, {ModelKind::embedder});
   require_kind(w.model, {ModelKind::embedder}, "an embedding model");
   const auto inputs = body.find("inputs");
   if (inputs == body.end() || !inputs->is_object())
@@ -159,8 +159,8 @@ void Service::similarity(Call& call) {
 }
 
 void Service::tokenize(Call& call) {
-  const json body = parse_body(call.exchange->body());
-  const Wishes w = wishes(call, body);
+  const Body body = parse_body(call.exchange->body());
+  const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder});
   const Scorer& scorer = *options_.models[static_cast<size_t>(w.model)].scorer;
   require_kind(w.model, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder}, "one that has tokens");
   const bool special = truth_or(body, "add_special_tokens", true);
@@ -177,9 +177,9 @@ void Service::tokenize(Call& call) {
       if (token.special && !special) continue;
       out += first ? "{\"id\":" : ",{\"id\":";
       first = false;
-      append_json_number(out, int64_t{token.id});
+      rows::append_json_number(out, int64_t{token.id});
       out += ",\"text\":";
-      append_json_string(out, token.text);
+      rows::append_json_string(out, token.text);
       if (token.special)
         out += ",\"special\":true,\"start\":null,\"stop\":null}";
       else
@@ -194,8 +194,9 @@ void Service::tokenize(Call& call) {
 
 // By what the default model does.
 void Service::by_task(Call& call) {
-  const json body = parse_body(call.exchange->body());
-  switch (options_.models[static_cast<size_t>(wishes(call, body).model)].scorer->kind()) {
+  const Body body = parse_body(call.exchange->body());
+  switch (options_.models[static_cast<size_t>(wishes(call, body, {options_.models[0].scorer->kind()}).model)]
+              .scorer->kind()) {
     case ModelKind::embedder:
       return embed(call);
     case ModelKind::tagger:
@@ -209,14 +210,14 @@ void Service::not_here(Call&) { throw Refusal{424, "Backend", "Backend error: no
 
 void Service::info(Call& call) {
   const auto model_type = [](const Scorer& scorer) {
-    json labels = json::object(), ids = json::object();
+    Body labels = Body::object(), ids = Body::object();
     for (size_t i = 0; i < scorer.labels().size(); ++i) {
       labels[std::to_string(i)] = scorer.labels()[i];
       ids[scorer.labels()[i]] = i;
     }
-    json named = {{"id2label", labels}, {"label2id", ids}};
-    if (scorer.kind() == ModelKind::embedder) return json{{"embedding", {{"pooling", "mean"}}}};
-    return json{{scorer.kind() == ModelKind::tagger ? "token_classifier" : "classifier", named}};
+    Body named = {{"id2label", labels}, {"label2id", ids}};
+    if (scorer.kind() == ModelKind::embedder) return Body{{"embedding", {{"pooling", "mean"}}}};
+    return Body{{scorer.kind() == ModelKind::tagger ? "token_classifier" : "classifier", named}};
   };
   nlohmann::ordered_json models = nlohmann::ordered_json::array();
   for (const ServedModel& m : options_.models)
@@ -243,7 +244,7 @@ void Service::info(Call& call) {
                                       {"sha", nullptr},
                                       {"docker_label", nullptr},
                                       {"models", models}};
-  answer(call, all.dump(-1, ' ', false, json::error_handler_t::replace));
+  answer(call, all.dump(-1, ' ', false, Body::error_handler_t::replace));
 }
 
 }  // namespace brim::serve

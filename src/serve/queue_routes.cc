@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// /queues: items that are scored together and kept through a kill.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "serve/queue_desk.h"
+#include "serve/service.h"
+
+namespace brim::serve {
+namespace {
+
+struct QueuePath {
+  std::string queue, verb, id;
+};
+
+QueuePath parse_queue_path(std::string_view path) {
+  path.remove_prefix(std::string_view("/queues/").size());
+  QueuePath parts;
+  for (std::string* part : {&parts.queue, &parts.verb, &parts.id}) {
+    const size_t slash = std::min(path.find('/'), path.size());
+    *part = path.substr(0, slash);
+    path.remove_prefix(std::min(path.size(), slash + 1));
+  }
+  return parts;
+}
+
+uint64_t flush_id(const std::string& text) {
+  uint64_t id = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), id);
+  if (problem != std::errc() || end != text.data() + text.size())
+    throw Refusal{404, "NotFound", "there is no such flush"};
+  return id;
+}
+
+Refusal refusal_of_queue(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::bad_data:
+    case ErrorCode::usage:
+      return invalid(error.what());
+    case ErrorCode::busy:
+      return {429, "Overloaded", error.what(), "Retry-After: 1\r\n"};
+    case ErrorCode::cannot_write:
+      return {507, "cannot_write", error.what()};
+    default:
+      return {424, "Backend", fmt::format("Backend error: {}", error.what())};
+  }
+}
+
+QueueAnswer run_queue_call(Queues& queues, std::string_view method, const QueuePath& path, const QueueJson& body,
+                           const std::string& key, const std::string& after) {
+  Queue* queue = queues.find(path.queue);
+  if (queue == nullptr)
+    throw Refusal{
+        404, "NotFound",
+        fmt::format("there is no queue {}; there are {}", path.queue.substr(0, 200), fmt::join(queues.names(), ", "))};
+  const Refusal none{404, "NotFound", "there is no such flush"};
+  if (method == "POST" && path.verb == "score_or_queue") return queue->score_or_queue(body, key);
+  if (method == "POST" && path.verb == "flush_and_apply") return queue->flush_and_apply(body, key);
+  if (method == "GET" && path.verb.empty()) return {200, queue->describe()};
+  if (method == "GET" && path.verb == "flushes" && path.id.empty())
+    return {200, queue->flushes(after.empty() ? 0 : flush_id(after))};
+  if (method == "GET" && path.verb == "flushes") {
+    const auto flush = queue->flush(flush_id(path.id));
+    if (!flush) throw none;
+    return {200, *flush};
+  }
+  if (method == "DELETE" && path.verb == "flushes" && !path.id.empty()) {
+    if (!queue->acknowledge(flush_id(path.id))) throw none;
+    return {200, QueueJson{{"acknowledged", true}}};
+  }
+  throw Refusal{404, "NotFound",
+                "a queue has score_or_queue and flush_and_apply (POST), flushes and flushes/ID (GET, DELETE)"};
+}
+
+}  // namespace
+
+void Service::queue_call(Call& call) {
+  if (desk_ == nullptr) throw Refusal{404, "NotFound", "this server has no queues"};
+  Exchange& exchange = *call.exchange;
+  const std::string& text = exchange.body();
+  QueueJson body = QueueJson::object();
+  if (!text.empty()) {
+    (void)parse_body(text);         // its bounds and its words for what is wrong
+    body = QueueJson::parse(text);  // items keep the order of their keys
+  }
+  const QueuePath path = parse_queue_path(exchange.path());
+  const std::string method(exchange.head().method == "HEAD" ? "GET" : exchange.head().method);
+  const std::string key(exchange.head().find("idempotency-key"));
+  const std::string after = query_value(exchange.query(), "after");
+  const int thread = call.thread;
+  const uint32_t slot = hold(call);
+  desk_->call([this, thread, slot, path, method, key, after, body = std::move(body)](Queues& queues) {
+    std::optional<Refusal> refusal;
+    QueueAnswer answer;
+    try {
+      answer = run_queue_call(queues, method, path, body, key, after);
+    } catch (const Refusal& r) {
+      refusal = r;
+    } catch (const Error& error) {
+      refusal = refusal_of_queue(error);
+    }
+    std::string out = refusal ? "" : answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace);
+    server_->post(thread, [this, thread, slot, refusal, status = answer.status, out = std::move(out)]() mutable {
+      finish_held(thread, slot, refusal, status, std::move(out));
+    });
+  });
+}
+
+// All items of a flush: those of one source together, each by the model the queue's ladder chooses for it.
+std::vector<QueueScore> Service::score(const QueueRules& rules, std::span<const QueueItem> items) {
+  std::vector<int> models(items.size());
+  std::vector<QueueScore> scores(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    Wishes w;
+    w.bulk = true;  // load does not split a flush
+    try {
+      choose_model(w, rules.model, items[i].source, {ModelKind::classifier, ModelKind::rules});
+    } catch (const Refusal& refusal) {
+      fail(ErrorCode::bad_model, "queue {}: {}", rules.name, refusal.message);
+    }
+    models[i] = w.model;
+  }
+  for (size_t m = 0; m < options_.models.size(); ++m) {
+    std::vector<std::string_view> texts;
+    std::vector<size_t> places;
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (models[i] != static_cast<int>(m)) continue;
+      texts.push_back(items[i].text);
+      places.push_back(i);
+    }
+    if (texts.empty()) continue;
+    Scorer& scorer = *options_.models[m].scorer;
+    const Predictions scored = scorer.score(texts);
+    for (const auto& [row, error] : scored.errors) scores[places[row]].error = error.what();
+    for (size_t row = 0; row < texts.size(); ++row) {
+      QueueScore& score = scores[places[row]];
+      score.model = options_.models[m].name;
+      if (!score.error.empty() || scored.labels[row] < 0) continue;
+      score.label = scorer.labels()[static_cast<size_t>(scored.labels[row])];
+      score.score = scored.label_scores[row];
+      const std::span row_scores(&scored.scores[row * scored.width], scored.width);
+      if (const auto compound = compound_of(scorer, row_scores)) score.compound = *compound;
+    }
+  }
+  return scores;
+}
+
+}  // namespace brim::serve
