@@ -82,8 +82,10 @@ TEST_F(PlanVerb, SeveralModelsTogether) {
   EXPECT_EQ(all.at("models")[0].at("peak_bytes"), one.at("peak_bytes"));
   EXPECT_EQ(all.at("models")[2].at("model"), "vader");
   const int64_t context = all.at("context_bytes").get<int64_t>();
-  EXPECT_EQ(all.at("peak_bytes").get<int64_t>(), all.at("models")[0].at("peak_bytes").get<int64_t>() +
-                                                     all.at("models")[1].at("peak_bytes").get<int64_t>() - context);
+  const int64_t peak = all.at("peak_bytes"), first = all.at("models")[0].at("peak_bytes"),
+                second = all.at("models")[1].at("peak_bytes");
+  EXPECT_LT(peak, first + second - context) << "arena and staging are held once too";
+  EXPECT_GT(peak, std::max(first, second));
   int64_t reserved = 0, contexts = 0;
   for (const auto& entry : all.at("ledger")) {
     reserved += entry.at("bytes").get<int64_t>();
