@@ -191,7 +191,9 @@ BRIM_VEC SoftmaxRow softmax_row(float* s, int64_t keys, float scale) {
     total0 = add(total0, a);
   }
   if (left > 0) {
-    const F a = select(lanes_below(left), exp2_nonpositive(fma(load(s + whole), factor, shift)), zero());
+    // Lanes past the keys hold whatever was there: the largest score stands in for them.
+    const F given = select(lanes_below(left), load(s + whole), set1(top));
+    const F a = select(lanes_below(left), exp2_nonpositive(fma(given, factor, shift)), zero());
     store(s + whole, a);
     total1 = add(total1, a);
   }
