@@ -17,6 +17,9 @@ class Error(Exception):
         self.problem = problem
         self.remedy = remedy
 
+    def __str__(self) -> str:  # an OSError's own would show its arguments
+        return f"{self.problem}; {self.remedy}" if self.remedy else self.problem
+
     def __reduce__(self) -> tuple[type[Error], tuple[str, str]]:
         return type(self), (self.problem, self.remedy)
 
@@ -67,9 +70,6 @@ class CannotWrite(Error, OSError):
         super().__init__(problem, remedy)
         self.args = (str(self),)
 
-    def __str__(self) -> str:
-        return f"{self.problem}; {self.remedy}" if self.remedy else self.problem
-
 
 class Diverged(Error, ArithmeticError):
     """The loss is not a number."""
@@ -89,9 +89,6 @@ class TimedOut(Error, TimeoutError):
     """A deadline passed before the work began."""
 
     code = "timed_out"
-
-    def __str__(self) -> str:
-        return f"{self.problem}; {self.remedy}" if self.remedy else self.problem
 
 
 class Cancelled(Error):

@@ -59,7 +59,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<Eng
   if (options.empty()) return {};
   std::shared_ptr<device::Device> device = device::open_device(options[0].device, options[0].threads);
   const int64_t limit = plan::MemoryLimit::resolve(options[0].memory_limit, device->memory(), device->name());
-  memory::Ledger::of(*device).set_limit(limit);
+  Ledger::of(*device).set_limit(limit);
   auto engines = open_on(device, options, limit, residency);
   // What driver and libraries hold is known now. More than was planned, and the plan is made again before a batch runs.
   const plan::Plan& plan = engines[0]->plan();
@@ -97,7 +97,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
       size.cover(p, forwards.back(), r.shape);
     }
   }
-  memory::Ledger& ledger = memory::Ledger::of(*device);
+  Ledger& ledger = Ledger::of(*device);
   for (const plan::Plan& p : turns.plans) hold_context(ledger, p.device);
   const auto scheduler = std::make_shared<Scheduler>(std::make_unique<DeviceQueue>(device, size));
   for (size_t i = 0; i < engines.size(); ++i) {
@@ -156,7 +156,7 @@ Engine::Prepared Engine::prepare(device::Device& device, const EngineOptions& op
   engine->precision_reason_ = choice.reason;
   request.limit_bytes = limit_bytes;
   request.device = plan::measured_profile(device, request.precision, limit_bytes);
-  request.device.context_bytes = std::max(request.device.context_bytes, memory::Ledger::of(device).context_bytes());
+  request.device.context_bytes = std::max(request.device.context_bytes, Ledger::of(device).context_bytes());
   add_host_memory(request, options.model_dir);
   request.fill = options.fill;
   return {std::move(engine), std::move(request)};
