@@ -13,6 +13,8 @@
 
 namespace brim::serve {
 
+const char* reason_phrase(int status);  // "Not Found"
+
 // Bodies that speak of errors: text-embeddings-inference's {"error", "error_type"}, or OpenAI's nested form, which has
 // the flat one's fields beside it.
 enum class ErrorShape : uint8_t { tei, openai };

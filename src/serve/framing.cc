@@ -87,6 +87,7 @@ void RequestReader::next() {
   hosts_ = lengths_ = encodings_ = 0;
   says_close_ = says_keep_alive_ = false;
   body_.clear();
+  body_limit_ = taken_bytes_ = 0;
   if (body_.capacity() > (64 << 10)) body_.shrink_to_fit();  // one large request must not cost for ever
   chunk_ = Chunk::size;
   left_ = 0;
@@ -100,6 +101,11 @@ bool RequestReader::refuse(int status, std::string problem) {
   status_ = status;
   problem_ = std::move(problem);
   return false;
+}
+
+std::string RequestReader::take_body() {
+  taken_bytes_ += body_.size();
+  return std::exchange(body_, {});
 }
 
 size_t RequestReader::feed(std::string_view bytes) {
@@ -213,8 +219,9 @@ bool RequestReader::finish_head() {
   if (hosts_ == 0 && head_.minor == 1) return refuse(400, "Host is missing");
   if (head_.chunked && head_.has_length) return refuse(400, "Content-Length and Transfer-Encoding are both given");
   if (head_.chunked && head_.minor == 0) return refuse(400, "Transfer-Encoding needs HTTP/1.1");
-  if (head_.length > limits_.body)
-    return refuse(413, fmt::format("the body has {} bytes, at most {} are taken", head_.length, limits_.body));
+  body_limit_ = limits_.body_of ? limits_.body_of(head_) : limits_.body;
+  if (head_.length > body_limit_)
+    return refuse(413, fmt::format("the body has {} bytes, at most {} are taken", head_.length, body_limit_));
   head_.keep_alive = !says_close_ && (head_.minor == 1 || says_keep_alive_);
   head_.expects_continue = head_.expects_continue && head_.minor == 1;
   left_ = head_.length;
@@ -262,8 +269,8 @@ size_t RequestReader::feed_chunks(std::string_view bytes) {
       case Chunk::size_end:
         if (!expect('\n', left_ == 0 ? Chunk::last_cr : Chunk::data)) break;
         digits_ = 0;
-        if (body_.size() + left_ > limits_.body)
-          refuse(413, fmt::format("the body has more than {} bytes", limits_.body));
+        if (body_bytes() + left_ > body_limit_)
+          refuse(413, fmt::format("the body has more than {} bytes", body_limit_));
         break;
       case Chunk::data: {
         const size_t taken = static_cast<size_t>(std::min<uint64_t>(left_, bytes.size() - used));

@@ -6,18 +6,12 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace brim::serve {
-
-struct FramingLimits {
-  size_t line = 8 << 10;   // the request line, in bytes
-  size_t head = 16 << 10;  // all of the head
-  size_t fields = 64;
-  uint64_t body = 16 << 20;
-};
 
 struct HeadField {
   std::string_view name, value;
@@ -39,6 +33,14 @@ struct RequestHead {
   std::string_view find(std::string_view name) const;
 };
 
+struct FramingLimits {
+  size_t line = 8 << 10;   // the request line, in bytes
+  size_t head = 16 << 10;  // all of the head
+  size_t fields = 64;
+  uint64_t body = 16 << 20;
+  std::function<uint64_t(const RequestHead& head)> body_of = {};  // set: of one request, instead of `body`
+};
+
 bool same_ignoring_case(std::string_view a, std::string_view b);  // of ASCII letters
 
 // Bytes in, one request at a time out.
@@ -56,7 +58,9 @@ class RequestReader {
   bool begun() const { return !head_bytes_.empty(); }  // some bytes of a request are there
   const RequestHead& head() const { return head_; }
   std::string& body() { return body_; }
-  uint64_t body_bytes() const { return body_.size(); }
+  uint64_t body_bytes() const { return taken_bytes_ + body_.size(); }
+  // What is there of the body; what comes later is appended to nothing.
+  std::string take_body();
 
   // Of a request that was refused: what to answer, before the connection is closed.
   int status() const { return status_; }
@@ -83,6 +87,7 @@ class RequestReader {
   int hosts_ = 0, lengths_ = 0, encodings_ = 0;
   bool says_close_ = false, says_keep_alive_ = false;
   std::string body_;
+  uint64_t body_limit_ = 0, taken_bytes_ = 0;
   Chunk chunk_ = Chunk::size;
   uint64_t left_ = 0;  // of the body or the chunk
   int digits_ = 0;     // of the chunk's size so far

@@ -37,6 +37,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "serve/answers.h"
 
 namespace brim::serve {
 namespace {
@@ -98,7 +99,11 @@ struct IoLoop {
 };
 
 struct HttpServer::Impl {
-  Impl(const ListenAddress& address, const HttpOptions& o, Handler& h) : options(o), handler(h), listener(address) {}
+  Impl(const ListenAddress& address, const HttpOptions& o, Handler& h) : options(o), handler(h), listener(address) {
+    options.framing.body_of = [this](const RequestHead& head) {
+      return handler.body_limit(head).value_or(options.framing.body);
+    };
+  }
 
   // False: there are too many, of all or of this address.
   bool take_place(const std::string& remote) {
@@ -120,7 +125,7 @@ struct HttpServer::Impl {
     --connections;
   }
 
-  const HttpOptions options;
+  HttpOptions options;
   Handler& handler;
   Listener listener;
   std::vector<std::unique_ptr<IoLoop>> loops;
@@ -163,41 +168,67 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   void answer(Response&& response) override {
     if (phase_ == Phase::closed) return;
-    BRIM_CHECK(phase_ == Phase::handling || phase_ == Phase::head || phase_ == Phase::body,
-               "a request answered in phase {}", static_cast<int>(phase_));
-    const bool whole = reader_.state() == RequestReader::State::complete;
-    close_after_ = response.close || !whole || !head().keep_alive || loop_.server.closing;
-    status_ = response.status;
-    out_.clear();
-    fmt::format_to(std::back_inserter(out_), "HTTP/1.1 {} {}\r\nDate: {}\r\nContent-Length: {}\r\n", response.status,
-                   reason_phrase(response.status), loop_.date(), response.body.size());
-    if (!response.body.empty()) {
-      out_ += "Content-Type: ";
-      out_ += response.content_type;
-      out_ += "\r\n";
-    }
-    out_ += response.fields;
-    if (close_after_)
-      out_ += "Connection: close\r\n";
-    else if (head().minor == 0)
-      out_ += "Connection: keep-alive\r\n";
-    out_ += "\r\n";
-    body_.clear();
+    begin_head(response, response.body.size());
     if (head().method != "HEAD") {
       if (response.body.size() <= kJoinedBytes)
         out_ += response.body;
       else
         body_ = std::move(response.body);
     }
-    written_ = 0;
     phase_ = Phase::writing;
-    write_begun_ns_ = now_ns();
+    deadline_ns_ = kNever;
     write();
   }
 
+  void pause() override {
+    if (phase_ != Phase::body || std::exchange(paused_, true)) return;
+    deadline_ns_ = kNever;
+    paused_since_ns_ = now_ns();
+  }
+  void resume() override {
+    if (!std::exchange(paused_, false)) return;
+    body_begun_ns_ += now_ns() - paused_since_ns_;  // that time was ours
+    if (phase_ != Phase::body) return;
+    set_body_deadline();
+    const std::string held = std::exchange(ahead_, {});
+    take(held);
+  }
+
+  void begin_answer(Response&& response, std::optional<uint64_t> length) override {
+    if (phase_ == Phase::closed) return;
+    begin_head(response, length);
+    streaming_ = true;
+    chunked_ = !length && head().minor > 0;
+    queued_ = std::move(out_);
+    out_.clear();
+    send(response.body);
+    if (!writing_) write_queued();
+  }
+  void send(std::string_view bytes) override {
+    if (phase_ == Phase::closed || bytes.empty() || head().method == "HEAD") return;
+    if (chunked_)
+      fmt::format_to(std::back_inserter(queued_), "{:x}\r\n{}\r\n", bytes.size(), bytes);
+    else
+      queued_ += bytes;
+    if (!writing_) write_queued();
+  }
+  void end_answer() override {
+    if (phase_ == Phase::closed) return;
+    if (chunked_ && head().method != "HEAD") queued_ += "0\r\n\r\n";
+    answer_ended_ = true;
+    close_after_ = close_after_ || reader_.state() != RequestReader::State::complete;
+    phase_ = Phase::writing;
+    deadline_ns_ = kNever;
+    if (!writing_) write_queued();
+  }
+  size_t unsent() const override { return queued_.size() + (writing_ ? out_.size() - written_ : 0); }
+
   void expire(int64_t now) {
+    if (now >= write_deadline_ns_) return close();
     if (now < deadline_ns_) return;
-    if (phase_ == Phase::head || phase_ == Phase::body)
+    if (streaming_)
+      close();
+    else if (phase_ == Phase::head || phase_ == Phase::body)
       refuse(408, phase_ == Phase::head ? "the head of the request came too slowly"
                                         : "the body of the request came too slowly");
     else
@@ -223,6 +254,37 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   const HttpOptions& options() const { return loop_.server.options; }
 
+  // Into out_, to be written from its beginning.
+  void begin_head(const Response& response, std::optional<uint64_t> length) {
+    BRIM_CHECK(!streaming_ && (phase_ == Phase::handling || phase_ == Phase::head || phase_ == Phase::body),
+               "a request answered in phase {}", static_cast<int>(phase_));
+    const bool whole = reader_.state() == RequestReader::State::complete;
+    close_after_ = response.close || !head().keep_alive || loop_.server.closing || (!whole && !streams_) ||
+                   (!length && head().minor == 0);
+    status_ = response.status;
+    out_.clear();
+    body_.clear();
+    written_ = 0;
+    write_begun_ns_ = now_ns();
+    fmt::format_to(std::back_inserter(out_), "HTTP/1.1 {} {}\r\nDate: {}\r\n", response.status,
+                   reason_phrase(response.status), loop_.date());
+    if (length)
+      fmt::format_to(std::back_inserter(out_), "Content-Length: {}\r\n", *length);
+    else if (head().minor > 0)
+      out_ += "Transfer-Encoding: chunked\r\n";
+    if (length.value_or(1) > 0) {
+      out_ += "Content-Type: ";
+      out_ += response.content_type;
+      out_ += "\r\n";
+    }
+    out_ += response.fields;
+    if (close_after_)
+      out_ += "Connection: close\r\n";
+    else if (head().minor == 0)
+      out_ += "Connection: keep-alive\r\n";
+    out_ += "\r\n";
+  }
+
   void read() {
     if (reading_ || ended_ || phase_ == Phase::closed) return;
     reading_ = true;
@@ -237,6 +299,10 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     if (failure) {
       ended_ = true;
       if (phase_ != Phase::writing) close();
+      return;
+    }
+    if (paused_) {
+      ahead_.append(in_.data(), bytes);
       return;
     }
     const std::string_view came(in_.data(), bytes);
@@ -257,9 +323,16 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   // Bytes of requests, while none is worked on.
   void take(std::string_view bytes) {
     while (!bytes.empty()) {
+      if (paused_) {
+        ahead_.assign(bytes);
+        return;
+      }
+      if (phase_ == Phase::writing) break;  // what is answered before its end
       if (phase_ == Phase::idle) {
         phase_ = Phase::head;
         tag = 0;
+        streams_ = streaming_ = answer_ended_ = chunked_ = false;
+        total_written_ = 0;
         begun_ns_ = now_ns();
         deadline_ns_ = begun_ns_ + static_cast<int64_t>(options().head_seconds * 1e9);
         set_busy(true);
@@ -269,15 +342,37 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
       if (reader_.state() == RequestReader::State::refused) return refuse(reader_.status(), reader_.problem());
       if (reader_.state() == RequestReader::State::head) continue;
       if (!had_head && !take_head(bytes.empty())) return;
-      if (!count_body(static_cast<int64_t>(reader_.body_bytes()))) return refuse(503, "too many bodies are being read");
+      if (streams_) {
+        if (!give_piece()) return;
+      } else if (!count_body(static_cast<int64_t>(reader_.body_bytes()))) {
+        return refuse(503, "too many bodies are being read");
+      }
       if (reader_.state() == RequestReader::State::complete) {
         ahead_.assign(bytes);
         return handle();
       }
-      deadline_ns_ =
-          body_begun_ns_ + static_cast<int64_t>((options().body_seconds + seconds_of(reader_.body_bytes())) * 1e9);
+      set_body_deadline();
     }
-    read();
+    if (!paused_) read();
+  }
+
+  void set_body_deadline() {
+    if (phase_ != Phase::body || paused_) return;
+    deadline_ns_ =
+        body_begun_ns_ + static_cast<int64_t>((options().body_seconds + seconds_of(reader_.body_bytes())) * 1e9);
+  }
+
+  // To the handler. False: the request is over.
+  bool give_piece() {
+    const std::string piece = reader_.take_body();
+    if (piece.empty()) return true;
+    try {
+      loop_.server.handler.take(*this, piece);
+    } catch (const std::exception& e) {
+      log_warning("{}: {}", path_, e.what());
+      close();
+    }
+    return phase_ != Phase::closed;
   }
 
   // False: it was answered.
@@ -308,6 +403,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   }
 
   void handle() {
+    if (phase_ == Phase::writing) return;  // answered before its end
+    paused_ = false;
     phase_ = Phase::handling;
     deadline_ns_ = kNever;
     received_ns_ = now_ns();
@@ -321,6 +418,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   }
 
   void refuse(int status, const std::string& problem) {
+    if (streaming_) return close();  // its head is gone
     Response response = loop_.server.handler.refused(status, problem);
     response.close = true;
     if (phase_ == Phase::idle) phase_ = Phase::head;
@@ -330,8 +428,20 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   // The time a slow client is given for so many bytes.
   double seconds_of(uint64_t bytes) const { return static_cast<double>(bytes) / options().least_bytes_per_second; }
 
+  // What has come together for an answer in pieces.
+  void write_queued() {
+    out_.swap(queued_);
+    queued_.clear();
+    body_.clear();
+    written_ = 0;
+    write_begun_ns_ = now_ns();
+    write();
+  }
+
   void write() {
-    deadline_ns_ = write_begun_ns_ + static_cast<int64_t>((options().answer_seconds + seconds_of(written_)) * 1e9);
+    writing_ = true;
+    write_deadline_ns_ =
+        write_begun_ns_ + static_cast<int64_t>((options().answer_seconds + seconds_of(written_)) * 1e9);
     std::array<asio::const_buffer, 2> pieces;
     if (written_ < out_.size())
       pieces = {asio::buffer(out_.data() + written_, out_.size() - written_), asio::buffer(body_)};
@@ -347,9 +457,16 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     if (failure) return close();
     written_ += bytes;
     if (written_ < out_.size() + body_.size()) return write();
+    writing_ = false;
+    write_deadline_ns_ = kNever;
+    total_written_ += written_;
+    written_ = 0;
+    out_.clear();
+    if (streaming_ && !queued_.empty()) return write_queued();
+    if (streaming_ && !answer_ended_) return loop_.server.handler.sent(*this);
     const bool whole = reader_.state() == RequestReader::State::complete;
-    admitted_ = false;
-    loop_.server.handler.answered(*this, status_, written_);
+    admitted_ = paused_ = streaming_ = false;
+    loop_.server.handler.answered(*this, status_, total_written_);
     set_busy(false);
     count_body(0);
     if (ended_ || (close_after_ && whole && ahead_.empty())) return close();
@@ -394,10 +511,14 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Socket socket_;
   Phase phase_ = Phase::idle;
   bool reading_ = false, ended_ = false, close_after_ = false, busy_ = false, admitted_ = false;
+  bool paused_ = false;  // the handler takes no pieces of the body
+  // an answer in pieces: begun; its end was given; its pieces are chunks; bytes are on their way
+  bool streaming_ = false, answer_ended_ = false, chunked_ = false, writing_ = false;
   int status_ = 0;
-  int64_t deadline_ns_ = kNever, body_begun_ns_ = 0, write_begun_ns_ = 0, counted_ = 0;
-  size_t written_ = 0, lingered_ = 0;
-  std::string ahead_, out_, body_;
+  int64_t deadline_ns_ = kNever, write_deadline_ns_ = kNever;
+  int64_t body_begun_ns_ = 0, write_begun_ns_ = 0, paused_since_ns_ = 0, counted_ = 0;
+  size_t written_ = 0, total_written_ = 0, lingered_ = 0;
+  std::string ahead_, queued_, out_, body_;
   std::array<char, kReadBytes> in_;
 };
 
@@ -477,60 +598,9 @@ const std::string& IoLoop::date() {
   return date_text;
 }
 
-const char* reason_phrase(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 202:
-      return "Accepted";
-    case 204:
-      return "No Content";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
-    case 409:
-      return "Conflict";
-    case 413:
-      return "Content Too Large";
-    case 414:
-      return "URI Too Long";
-    case 415:
-      return "Unsupported Media Type";
-    case 417:
-      return "Expectation Failed";
-    case 421:
-      return "Misdirected Request";
-    case 422:
-      return "Unprocessable Content";
-    case 424:
-      return "Failed Dependency";
-    case 429:
-      return "Too Many Requests";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 500:
-      return "Internal Server Error";
-    case 503:
-      return "Service Unavailable";
-    case 504:
-      return "Gateway Timeout";
-    case 505:
-      return "HTTP Version Not Supported";
-    case 507:
-      return "Insufficient Storage";
-    default:
-      return "Status";
-  }
-}
+void Handler::take(Exchange&, std::string_view) {}
+void Handler::sent(Exchange&) {}
+std::optional<uint64_t> Handler::body_limit(const RequestHead&) const { return std::nullopt; }
 
 HttpServer::HttpServer(const ListenAddress& address, const HttpOptions& options, Handler& handler)
     : impl_(std::make_unique<Impl>(address, options, handler)) {

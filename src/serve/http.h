@@ -56,6 +56,18 @@ class Exchange {
   // Once for each request, on its thread, from handle() or later.
   virtual void answer(Response&& response) = 0;
 
+  // From admit() alone: the body goes to Handler::take() piece by piece, and not into body().
+  void stream_body() { streams_ = true; }
+  // No further pieces until resume(), which is not called from within take().
+  virtual void pause() = 0;
+  virtual void resume() = 0;
+  // Instead of answer(), also before the body has ended: a head (its body is the first piece), pieces, an end. Without
+  // a length the pieces are chunks. What is sent is kept until the client reads it: see unsent(), Handler::sent().
+  virtual void begin_answer(Response&& head, std::optional<uint64_t> length) = 0;
+  virtual void send(std::string_view bytes) = 0;
+  virtual void end_answer() = 0;
+  virtual size_t unsent() const = 0;
+
   uint64_t tag = 0;  // the handler's own; 0 for every new request
 
  protected:
@@ -63,6 +75,7 @@ class Exchange {
   RequestReader reader_;
   std::string_view path_, query_;
   std::string remote_;
+  bool streams_ = false;
   const int thread_;
   int64_t begun_ns_ = 0, received_ns_ = 0;
 };
@@ -75,6 +88,12 @@ class Handler {
   // with answered() or gone(), and with one of them alone.
   virtual std::optional<Response> admit(Exchange& exchange) = 0;
   virtual void handle(Exchange& exchange) = 0;
+  // A piece of a body that is streamed; handle() comes after the last.
+  virtual void take(Exchange& exchange, std::string_view bytes);
+  // The pieces of an answer so far were handed to the system, and its end was not given yet.
+  virtual void sent(Exchange& exchange);
+  // The longest body a request of this head may have, where it is not that of the framing's limits.
+  virtual std::optional<uint64_t> body_limit(const RequestHead& head) const;
   // The client left before it had its answer; the exchange ends with this call.
   virtual void gone(Exchange& exchange) noexcept = 0;
   // What to answer to bytes that are no request, or come too slowly.
@@ -82,8 +101,6 @@ class Handler {
   // An answer was handed to the system whole; also one to bytes that were never admitted.
   virtual void answered(Exchange& exchange, int status, size_t bytes) noexcept = 0;
 };
-
-const char* reason_phrase(int status);  // "Not Found"
 
 class HttpServer {
  public:

@@ -17,12 +17,29 @@
 namespace brim::serve {
 namespace {
 
-// Answers with what came; /hold waits for release(), /large is 8 MiB, /refuse is refused by its head.
+// Answers with what came; /hold waits for release(), /large is 8 MiB, /refuse is refused by its head, /stream sends
+// each piece of the body back and /slow takes one after the other.
 class Echo final : public Handler {
  public:
   std::optional<Response> admit(Exchange& e) override {
     if (e.path() == "/refuse") return Response{.status = 403, .body = "no"};
+    if (e.path() == "/stream" || e.path() == "/slow") e.stream_body();
     return std::nullopt;
+  }
+  void take(Exchange& e, std::string_view bytes) override {
+    pieces_ += bytes.size();
+    if (e.path() == "/slow") return hold_piece(e);
+    if (bytes.front() == '!') {  // answered before its end
+      e.begin_answer({.status = 200, .body = "enough"}, std::nullopt);
+      return e.end_answer();
+    }
+    if (e.tag == 0) e.begin_answer({.content_type = "text/plain"}, std::nullopt);
+    e.tag = 1;
+    e.send(bytes);
+  }
+  void sent(Exchange&) override { ++sent_; }
+  std::optional<uint64_t> body_limit(const RequestHead& head) const override {
+    return head.target == "/stream" ? std::optional<uint64_t>(uint64_t{1} << 30) : std::nullopt;
   }
   void handle(Exchange& e) override {
     if (e.path() == "/hold") {
@@ -31,6 +48,8 @@ class Echo final : public Handler {
       changed_.notify_all();
       return;
     }
+    if (e.path() == "/stream" && e.tag == 1) return e.end_answer();
+    if (e.path() == "/slow") return e.answer({.body = std::to_string(pieces_)});
     if (e.path() == "/throw") fail(ErrorCode::internal, "thrown");
     if (e.path() == "/large") return e.answer({.body = std::string(8 << 20, 'x')});
     e.answer({.body = std::string(e.head().method) + " " + std::string(e.path()) + "?" + std::string(e.query()) + " " +
@@ -60,8 +79,15 @@ class Echo final : public Handler {
     held_.clear();
   }
   int answered() const { return answered_; }
+  size_t pieces() const { return pieces_; }
+  HttpServer* of_slow = nullptr;
 
  private:
+  void hold_piece(Exchange& e) {
+    e.pause();
+    of_slow->post(e.thread(), [&e] { e.resume(); });
+  }
+  std::atomic<size_t> pieces_{0}, sent_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Exchange*> held_;
@@ -73,6 +99,7 @@ class HttpTest : public ::testing::Test {
  protected:
   HttpServer& start(HttpOptions options = {}, const std::string& address = "127.0.0.1:0") {
     server_ = std::make_unique<HttpServer>(parse_listen_address(address), options, echo_);
+    echo_.of_slow = server_.get();
     server_->start();
     return *server_;
   }
@@ -102,6 +129,44 @@ TEST_F(HttpTest, AnswersOneAfterAnother) {
   EXPECT_EQ(answer.fields["connection"], "close");
   EXPECT_TRUE(client.at_end());
   EXPECT_EQ(echo_.answered(), 4);
+}
+
+TEST_F(HttpTest, StreamsBodiesAndAnswers) {
+  HttpOptions options;
+  options.framing.body = 1000;
+  start(options);
+  RawClient client(port());
+  std::string large;
+  for (int i = 0; i < 200'000; ++i) large += std::to_string(i);
+  std::thread sending([&] { client.post("/stream", large); });
+  RawAnswer answer = client.read();
+  sending.join();
+  EXPECT_EQ(answer.fields["transfer-encoding"], "chunked");
+  EXPECT_EQ(answer.body, large);
+  client.send("POST /stream HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+  client.send("2\r\nde\r\n0\r\n\r\n");
+  EXPECT_EQ(client.read().body, "abcde");
+  client.post("/slow", std::string(900, 'x'));
+  EXPECT_EQ(client.read().body, std::to_string(echo_.pieces()));
+  client.post("/a", "after it");
+  EXPECT_EQ(client.read().body, "POST /a? after it");
+  client.send("POST /stream HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n!");
+  EXPECT_EQ(client.read().body, "enough");
+  EXPECT_TRUE(client.at_end()) << "the rest of that body is nobody's";
+  RawClient old(port());
+  old.send("POST /stream HTTP/1.0\r\nContent-Length: 2\r\n\r\nhi");
+  EXPECT_EQ(old.read().fields["connection"], "close");
+  EXPECT_EQ(old.rest(), "hi");
+  RawClient leaving(port());
+  leaving.send("POST /stream HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\nsome");
+  EXPECT_EQ(leaving.read_head().status, 200);
+  leaving.close();
+  echo_.wait_gone(1);
+  RawClient wrong(port());
+  wrong.send("POST /stream HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+  EXPECT_EQ(wrong.read_head().status, 200);
+  wrong.send("zz\r\n");  // too late for another status
+  echo_.wait_gone(2);
 }
 
 TEST_F(HttpTest, KeepsTheOrderOfPipelinedRequests) {

@@ -12,6 +12,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "serve/framing.h"
 
@@ -65,8 +66,7 @@ class RawClient {
                 "Content-Length: " + std::to_string(body.size()) + "\r\n" + std::string(fields) + "\r\n" +
                 std::string(body));
   }
-  // `body_expected`: not after HEAD.
-  RawAnswer read(bool body_expected = true) {
+  RawAnswer read_head() {
     RawAnswer answer;
     size_t end;
     while ((end = in_.find("\r\n\r\n")) == std::string::npos)
@@ -81,13 +81,39 @@ class RawClient {
       answer.fields[name] = answer.head.substr(colon + 2, line_end - colon - 2);
       at = line_end + 2;
     }
-    const size_t length =
-        !body_expected || !answer.fields.count("content-length") ? 0 : std::stoul(answer.fields["content-length"]);
-    while (in_.size() < length)
-      if (!more()) return {};
-    answer.body = in_.substr(0, length);
-    in_.erase(0, length);
     return answer;
+  }
+  // `body_expected`: not after HEAD.
+  RawAnswer read(bool body_expected = true) {
+    RawAnswer answer = read_head();
+    if (answer.status == 0 || !body_expected) return answer;
+    if (answer.fields.count("transfer-encoding")) {
+      std::string chunk;
+      while (read_chunk(chunk))
+        if (chunk.empty())
+          return answer;
+        else
+          answer.body += chunk;
+      return {};
+    }
+    const size_t length = answer.fields.count("content-length") ? std::stoul(answer.fields["content-length"]) : 0;
+    if (!take(answer.body, length)) return {};
+    return answer;
+  }
+  // Of an answer in chunks; empty: the last. False: the connection ended.
+  bool read_chunk(std::string& chunk) {
+    size_t end;
+    while ((end = in_.find("\r\n")) == std::string::npos)
+      if (!more()) return false;
+    const size_t length = std::stoul(in_.substr(0, end), nullptr, 16);
+    in_.erase(0, end + 2);
+    std::string line_end;
+    return take(chunk, length) && take(line_end, 2) && line_end == "\r\n";
+  }
+  std::string rest() {  // until the other side closes
+    while (more()) {
+    }
+    return std::exchange(in_, {});
   }
   bool at_end() { return in_.empty() && !more(); }  // waits for the other side to close
 
@@ -96,6 +122,13 @@ class RawClient {
     const timeval patience{60, 0};  // a test that hangs should fail
     ::setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     connected_ = ::connect(descriptor_, address, size) == 0;
+  }
+  bool take(std::string& bytes, size_t length) {
+    while (in_.size() < length)
+      if (!more()) return false;
+    bytes = in_.substr(0, length);
+    in_.erase(0, length);
+    return true;
   }
   bool more() {
     char buffer[65536];
