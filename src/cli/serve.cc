@@ -23,7 +23,7 @@ namespace {
 
 struct ServeFlags {
   std::vector<std::string> models, embedding_models, allowed_hosts;
-  std::string config, state_dir;
+  std::string config, state_dir, jobs_root;
   std::string listen = "127.0.0.1:8080", api_key_file, api_key, access_log;
   int64_t payload_limit = 16 << 20;
   Pooling pooling = Pooling::mean;
@@ -59,7 +59,9 @@ const SettingsTable<ServeFlags>& serve_settings() {
               [](double n) { return n >= 1 && n <= 65536 ? nullptr : "give a number from 1 to 65536"; })},
       {"pooling", "how embedding models make one vector of a text's: mean or cls",
        choice(&F::pooling, {{"mean", Pooling::mean}, {"cls", Pooling::cls}})},
-      {"state_dir", "where queues are kept; default: serve of the cache directory", setting::text(&F::state_dir)},
+      {"state_dir", "where queues and jobs are kept; default: serve of the cache directory",
+       setting::text(&F::state_dir)},
+      {"jobs_root", "a directory whose files jobs may name instead of sending them", setting::text(&F::jobs_root)},
       {"io_threads", "threads that read, tokenize and write; 0 chooses by the cores",
        number(&F::io_threads,
               [](double n) { return n >= 0 && n <= 64 ? nullptr : "give a number from 1 to 64, or 0"; })},
@@ -210,6 +212,8 @@ int run_serve(ServeFlags f, CLI::App& app) {
   }
   for (const auto& [model, fault] : open.faults) log_warning("{} is not served: {}", model, fault);
   options.queues = config.queues;
+  options.state_needed = !f.state_dir.empty();
+  options.jobs_root = f.jobs_root;
   options.state_dir = f.state_dir.empty() ? (cache_dir() / "serve").string() : f.state_dir;
   serve::Server server(std::move(options));
   stop_on_signals();
@@ -240,7 +244,7 @@ std::function<int()> setup_serve(CLI::App& app) {
       ->allow_extra_args(false);
   add_flags(app, serve_settings(), *f,
             {"listen", "api_key_file", "api_key", "insecure", "max_queue_ms", "payload_limit", "max_client_batch_size",
-             "pooling", "state_dir", "io_threads", "access_log", "lame_duck_seconds", "drain_seconds"});
+             "pooling", "state_dir", "jobs_root", "io_threads", "access_log", "lame_duck_seconds", "drain_seconds"});
   add_flags(app, engine_settings(), f->engine,
             {"device", "precision", "memory_limit", "threads", "max_length", "long_text", "q,quiet"});
   app.add_option("--config", f->config, "a YAML file of models, ladders, queues and these flags; docs/serve.md");

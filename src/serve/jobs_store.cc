@@ -310,10 +310,14 @@ Job JobsStore::Upload::finish() {
   return job_;
 }
 
-std::unique_ptr<JobsStore::Upload> JobsStore::begin(JobRequest request) {
+void JobsStore::check(const JobRequest& request) {
   if (rows::parse_row_format(request.format) == rows::RowFormat::automatic)
     fail(ErrorCode::usage, "`format={}`: use txt, csv, tsv or jsonl", request.format);
   if (request.output_format != "auto") rows::parse_output_format(request.output_format);
+}
+
+std::unique_ptr<JobsStore::Upload> JobsStore::begin(JobRequest request) {
+  check(request);
   return std::make_unique<Upload>(*this, std::move(request));
 }
 

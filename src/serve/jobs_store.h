@@ -88,7 +88,7 @@ class JobsStore {
     std::optional<io::AtomicFile> file_;
     bool finished_ = false;
   };
-  // Throws usage for a format that is none.
+  static void check(const JobRequest& request);  // throws usage for a format that is none
   std::unique_ptr<Upload> begin(JobRequest request);
 
   std::vector<Job> list() const;  // newest first

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "serve/queue_desk.h"
+#include "serve/desk.h"
 #include "serve/service.h"
 
 namespace brim::serve {
@@ -33,20 +33,6 @@ uint64_t flush_id(const std::string& text) {
   if (problem != std::errc() || end != text.data() + text.size())
     throw Refusal{404, "NotFound", "there is no such flush"};
   return id;
-}
-
-Refusal refusal_of_queue(const Error& error) {
-  switch (error.code()) {
-    case ErrorCode::bad_data:
-    case ErrorCode::usage:
-      return invalid(error.what());
-    case ErrorCode::busy:
-      return {429, "Overloaded", error.what(), "Retry-After: 1\r\n"};
-    case ErrorCode::cannot_write:
-      return {507, "cannot_write", error.what()};
-    default:
-      return {424, "Backend", fmt::format("Backend error: {}", error.what())};
-  }
 }
 
 QueueAnswer run_queue_call(Queues& queues, std::string_view method, const QueuePath& path, const QueueJson& body,
@@ -78,7 +64,7 @@ QueueAnswer run_queue_call(Queues& queues, std::string_view method, const QueueP
 }  // namespace
 
 void Service::queue_call(Call& call) {
-  if (desk_ == nullptr) throw Refusal{404, "NotFound", "this server has no queues"};
+  if (desk_ == nullptr || options_.queues.empty()) throw Refusal{404, "NotFound", "this server has no queues"};
   Exchange& exchange = *call.exchange;
   const std::string& text = exchange.body();
   QueueJson body = QueueJson::object();
@@ -90,22 +76,9 @@ void Service::queue_call(Call& call) {
   const std::string method(exchange.head().method == "HEAD" ? "GET" : exchange.head().method);
   const std::string key(exchange.head().find("idempotency-key"));
   const std::string after = query_value(exchange.query(), "after");
-  const int thread = call.thread;
-  const uint32_t slot = hold(call);
-  desk_->call([this, thread, slot, path, method, key, after, body = std::move(body)](Queues& queues) {
-    std::optional<Refusal> refusal;
-    QueueAnswer answer;
-    try {
-      answer = run_queue_call(queues, method, path, body, key, after);
-    } catch (const Refusal& r) {
-      refusal = r;
-    } catch (const Error& error) {
-      refusal = refusal_of_queue(error);
-    }
-    std::string out = refusal ? "" : answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace);
-    server_->post(thread, [this, thread, slot, refusal, status = answer.status, out = std::move(out)]() mutable {
-      finish_held(thread, slot, refusal, status, std::move(out));
-    });
+  at_desk(call, [this, path, method, key, after, body = std::move(body)] {
+    const QueueAnswer answer = run_queue_call(desk_->queues(), method, path, body, key, after);
+    return DeskAnswer{answer.status, answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace)};
   });
 }
 

@@ -232,6 +232,8 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   service.ladders = options_.ladders;
   service.queues = options_.queues;
   service.state_dir = options_.state_dir;
+  service.state_needed = options_.state_needed;
+  service.jobs_root = options_.jobs_root;
   service.keys = options_.keys;
   service.allowed_hosts = options_.allowed_hosts;
   if (!address.host.empty()) service.allowed_hosts.push_back(address.host);

@@ -19,7 +19,9 @@ struct ServerOptions {
   std::vector<ServedModel> models;
   std::vector<std::shared_ptr<Ladder>> ladders;
   std::vector<QueueRules> queues;
-  std::string state_dir;  // where queues are kept
+  std::string state_dir;      // where queues and jobs are kept; empty: there are none
+  bool state_needed = false;  // else a directory that another server has means no jobs
+  std::string jobs_root;      // files below it may be scored where they lie
   ApiKeys keys;
   bool insecure = false;  // another address than loopback without keys
   std::vector<std::string> allowed_hosts;

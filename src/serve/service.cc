@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "base/utf8.h"
 #include "rows/jsonl.h"
@@ -24,6 +25,7 @@ using Body = nlohmann::json;
 
 constexpr int kIndexBits = 24;
 constexpr double kStuckSeconds = 5;
+constexpr uint64_t kStreamedBytes = uint64_t{64} << 30;  // of a body that nobody keeps in memory
 
 // The name or address of a Host, without its port.
 std::string_view host_name(std::string_view host) {
@@ -139,6 +141,10 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/queues/*", Scope::queue, kTei, false, &S::queue_call},
       {"DELETE", "/queues/*", Scope::queue, kTei, false, &S::queue_call},
       {"POST", "/models/*", Scope::score, kTei, true, &S::hugging_face},
+      {"POST", "/jobs", Scope::jobs, kTei, true, &S::stream_ended, &S::begin_job},
+      {"GET", "/jobs", Scope::jobs, kTei, false, &S::list_jobs},
+      {"GET", "/jobs/*", Scope::jobs, kTei, false, &S::job_call},
+      {"DELETE", "/jobs/*", Scope::jobs, kTei, false, &S::job_call},
   };
   return all;
 }
@@ -149,7 +155,19 @@ Service::Service(ServiceOptions options)
   std::random_device random;
   id_prefix_ = fmt::format("{:08x}-", random());
   metrics_ = std::make_unique<Metrics>(1, options_.models.size());
-  if (!options_.queues.empty()) desk_ = std::make_unique<QueueDesk>(options_.state_dir, options_.queues, *this);
+  if (options_.state_dir.empty()) return;
+  try {
+    desk_ = std::make_unique<Desk>(options_.state_dir, options_.queues, *this,
+                                   [this](const std::string& name) { return job_model(name); });
+  } catch (const Error& error) {
+    if (options_.state_needed || !options_.queues.empty()) throw;
+    log_warning("{}: this one takes no jobs", error.what());
+  }
+}
+
+void Service::drain() {
+  draining_ = true;
+  if (desk_ != nullptr) desk_->stop_jobs();
 }
 
 Service::~Service() {
@@ -235,8 +253,17 @@ std::optional<Response> Service::admit(Exchange& exchange) {
     if (call.route->scores) {
       if (draining_) return Refusal{503, "Unhealthy", "the server is going down", retry_after(1)};
       const bool has_body = head.chunked || head.length > 0;
-      if (has_body && !is_json_type(head.find("content-type")))
+      if (has_body && call.route->begin == nullptr && !is_json_type(head.find("content-type")))
         return Refusal{415, "Validation", "Content-Type must be application/json"};
+    }
+    if (call.route->begin == nullptr) return std::nullopt;
+    try {
+      (this->*call.route->begin)(call);
+      exchange.stream_body();
+    } catch (const Refusal& thrown) {
+      return thrown;
+    } catch (const Error& error) {
+      return refusal_of_desk(error);
     }
     return std::nullopt;
   }();
@@ -468,26 +495,68 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
   call.submitted_ns = now_ns();
 }
 
-uint32_t Service::hold(Call& call) {
-  call.left = 1;
-  call.slot = inboxes_[static_cast<size_t>(call.thread)]->put(call);
-  return call.slot;
+void Service::take(Exchange& exchange, std::string_view bytes) {
+  Call& call = *reinterpret_cast<Call*>(exchange.tag);
+  if (!call.done) call.stream->take(bytes);
 }
 
-void Service::finish_held(int thread, uint32_t slot, const std::optional<Refusal>& refusal, int status,
-                          std::string body) {
-  Inbox& inbox = *inboxes_[static_cast<size_t>(thread)];
-  Call& call = inbox.at(slot);
-  inbox.remove(slot);
-  call.left = 0;
-  if (call.ended) {
-    delete &call;
-  } else if (refusal) {
-    refuse(call, *refusal);
-  } else {
-    call.done = true;
-    call.exchange->answer(
-        {.status = status, .body = std::move(body), .fields = fmt::format("X-Request-Id: {}\r\n", call.id)});
+void Service::sent(Exchange& exchange) { reinterpret_cast<Call*>(exchange.tag)->stream->sent(); }
+
+void Service::stream_ended(Call& call) {
+  if (!call.done) call.stream->ended();
+}
+
+std::optional<uint64_t> Service::body_limit(const RequestHead& head) const {
+  const std::string_view path = head.target.substr(0, std::min(head.target.find('?'), head.target.size()));
+  const bool streams = std::any_of(routes().begin(), routes().end(), [&](const Route& route) {
+    return route.begin != nullptr && route.path == path && route.method == head.method;
+  });
+  return streams ? std::optional(kStreamedBytes) : std::nullopt;
+}
+
+void Service::at_desk(Call& call, std::function<DeskAnswer()> work) {
+  call.left = 1;
+  const uint32_t slot = inboxes_[static_cast<size_t>(call.thread)]->put(call);
+  desk_->call([this, thread = call.thread, slot, work = std::move(work)] {
+    std::optional<Refusal> refusal;
+    DeskAnswer answer;
+    try {
+      answer = work();
+    } catch (const Refusal& r) {
+      refusal = r;
+    } catch (const Error& error) {
+      refusal = refusal_of_desk(error);
+    }
+    server_->post(thread, [this, thread, slot, refusal, answer = std::move(answer)]() mutable {
+      Inbox& inbox = *inboxes_[static_cast<size_t>(thread)];
+      Call& held = inbox.at(slot);
+      inbox.remove(slot);
+      held.left = 0;
+      if (held.ended) {
+        delete &held;
+      } else if (refusal) {
+        refuse(held, *refusal);
+      } else {
+        held.done = true;
+        answer.fields += fmt::format("X-Request-Id: {}\r\n", held.id);
+        held.exchange->answer(
+            {.status = answer.status, .body = std::move(answer.body), .fields = std::move(answer.fields)});
+      }
+    });
+  });
+}
+
+Refusal Service::refusal_of_desk(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::bad_data:
+    case ErrorCode::usage:
+      return invalid(error.what());
+    case ErrorCode::busy:
+      return {429, "Overloaded", error.what(), "Retry-After: 1\r\n"};
+    case ErrorCode::cannot_write:
+      return {507, "cannot_write", error.what()};
+    default:
+      return {424, "Backend", fmt::format("Backend error: {}", error.what())};
   }
 }
 
@@ -667,6 +736,7 @@ void Service::gone(Exchange& exchange) noexcept {
 // The exchange is over; the call stays until its last text has come back.
 void Service::release(Call& call) noexcept {
   call.exchange->tag = 0;
+  if (call.stream != nullptr) call.stream->leave();
   call.ended = true;
   call.done = true;
   if (call.left == 0) delete &call;

@@ -18,10 +18,10 @@
 #include "brim/brim.h"
 #include "serve/answers.h"
 #include "serve/auth.h"
+#include "serve/desk.h"
 #include "serve/http.h"
 #include "serve/ladder.h"
 #include "serve/metrics.h"
-#include "serve/queue_desk.h"
 
 namespace brim::serve {
 
@@ -37,7 +37,9 @@ struct ServiceOptions {
   std::vector<std::shared_ptr<Ladder>>
       ladders;  // of these models; the first answers classifying requests that name none
   std::vector<QueueRules> queues;
-  std::filesystem::path state_dir;  // of the queues; needed where there are any
+  std::filesystem::path state_dir;  // of queues and jobs; empty: there are none
+  bool state_needed = false;        // else a directory that another server has means no jobs
+  std::filesystem::path jobs_root;  // files below it may be scored where they lie; empty: none may
   ApiKeys keys;                     // none: everybody may do everything
   std::vector<std::string> allowed_hosts;
   double queue_seconds = 1;  // a request that would wait longer, by prediction, is refused
@@ -63,7 +65,7 @@ class Service final : public Handler, public QueueScorer {
   // Before the server starts.
   void attach(HttpServer& server);
   // From now on texts are refused; what was taken is finished.
-  void drain() { draining_ = true; }
+  void drain();
   bool draining() const { return draining_; }
   bool device_lost() const { return device_lost_; }
   void set_card(CardReadings readings);  // any thread
@@ -72,12 +74,18 @@ class Service final : public Handler, public QueueScorer {
   std::optional<Response> admit(Exchange& exchange) override;
   void handle(Exchange& exchange) override;
   void gone(Exchange& exchange) noexcept override;
+  void take(Exchange& exchange, std::string_view bytes) override;
+  void sent(Exchange& exchange) override;
+  std::optional<uint64_t> body_limit(const RequestHead& head) const override;
   Response refused(int status, const std::string& problem) override;
   void answered(Exchange& exchange, int status, size_t bytes) noexcept override;
 
  private:
   struct Call;
   class Inbox;
+  class Stream;
+  class JobUpload;
+  class JobOutput;
   using Write = std::function<void(std::string& out, Call& call)>;
 
   struct Route {
@@ -87,6 +95,7 @@ class Service final : public Handler, public QueueScorer {
     ErrorShape shape;
     bool scores;  // texts, which a draining server refuses
     void (Service::*handle)(Call&);
+    void (Service::*begin)(Call&) = nullptr;  // set: the body is of any type and comes piece by piece to call.stream
   };
   static const std::vector<Route>& routes();
 
@@ -114,9 +123,14 @@ class Service final : public Handler, public QueueScorer {
   // Answers later, with what `write` makes of the predictions.
   void score(Call& call, const Wishes& wishes, const std::vector<Text>& texts, Write write);
   void score(Call& call, const Wishes& wishes, const std::vector<std::string_view>& texts, Write write);
-  // Keeps a call that something else than a scorer works on, until finish_held() on its thread.
-  uint32_t hold(Call& call);
-  void finish_held(int thread, uint32_t slot, const std::optional<Refusal>& refusal, int status, std::string body);
+  // Answers later, with what `work` gives on a thread of the desk.
+  struct DeskAnswer {
+    int status = 200;
+    std::string body, fields = {};
+  };
+  void at_desk(Call& call, std::function<DeskAnswer()> work);
+  static Refusal refusal_of_desk(const Error& error);
+  void stream_ended(Call& call);
   void take_answers(int thread, std::vector<Answer>& answers);
   void finish(Call& call);
   void refuse(Call& call, const Refusal& refusal);
@@ -144,6 +158,11 @@ class Service final : public Handler, public QueueScorer {
   // queue_routes.cc
   void queue_call(Call& call);
   std::vector<QueueScore> score(const QueueRules& rules, std::span<const QueueItem> items) override;
+  // job_routes.cc
+  void begin_job(Call& call);
+  void list_jobs(Call& call);
+  void job_call(Call& call);
+  JobModel job_model(const std::string& name);
   // operations.cc
   void ping(Call& call);
   void health(Call& call);
@@ -166,9 +185,24 @@ class Service final : public Handler, public QueueScorer {
   std::atomic<int64_t> last_answer_ns_{0};
   std::atomic<uint64_t> next_id_{0};
   std::string id_prefix_;
-  std::unique_ptr<QueueDesk> desk_;  // where there are queues
+  std::unique_ptr<Desk> desk_;  // where there is a state directory
   mutable std::mutex card_mutex_;
   CardReadings card_;
+};
+
+// A request whose body or answer comes in pieces. Its thread's alone; what other threads do for it holds it, and what
+// comes back to its thread finds it by a weak pointer, or not at all.
+class Service::Stream {
+ public:
+  explicit Stream(Call& call) : call_(&call) {}
+  virtual ~Stream() = default;
+  virtual void take(std::string_view) {}  // of the body
+  virtual void ended() {}                 // the body
+  virtual void sent() {}                  // the client has read what there was
+  void leave() { call_ = nullptr; }
+
+ protected:
+  Call* call_;  // null: the exchange is over
 };
 
 // One request on its way through the service. Its thread's alone.
@@ -192,6 +226,7 @@ struct Service::Call {
   size_t characters = 0, tokens = 0;
   int64_t parsed_ns = 0, submitted_ns = 0, finished_ns = 0;
   Write write;
+  std::shared_ptr<Stream> stream;
 };
 
 }  // namespace brim::serve

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serve/queue_desk.h"
+#include "serve/desk.h"
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -10,8 +11,9 @@
 namespace brim::serve {
 namespace {
 
-constexpr int kDeskThreads = 4;          // calls that wait for the disk are written together
-constexpr int64_t kLongestPauseMs = 50;  // between looks for what is old enough
+constexpr int kDeskThreads = 4;               // calls that wait for the disk are written together
+constexpr int64_t kLongestPauseMs = 50;       // between looks for what is old enough
+constexpr std::chrono::seconds kJobPause(1);  // after a job that could not even be failed
 
 int64_t unix_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -20,22 +22,44 @@ int64_t unix_ms() {
 
 }  // namespace
 
-QueueDesk::QueueDesk(const std::filesystem::path& state_dir, const std::vector<QueueRules>& rules, QueueScorer& scorer)
-    : state_(state_dir), queues_(state_, rules, scorer, unix_ms) {
+Desk::Desk(const std::filesystem::path& state_dir, const std::vector<QueueRules>& rules, QueueScorer& scorer,
+           JobModels models)
+    : state_(state_dir),
+      queues_(state_, rules, scorer, unix_ms),
+      jobs_(state_, std::move(models), [] { return unix_ms() / 1000; }) {
   for (int i = 0; i < kDeskThreads; ++i) threads_.emplace_back([this] { work(); });
   threads_.emplace_back([this] { flush_old(); });
+  job_thread_ = std::jthread([this](const std::stop_token& stop) { run_jobs(stop); });
 }
 
-QueueDesk::~QueueDesk() {
+Desk::~Desk() {
+  stop_jobs();
   {
     std::lock_guard lock(mutex_);
     ending_ = true;
   }
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  job_thread_.join();
 }
 
-void QueueDesk::call(std::function<void(Queues&)> work) {
+void Desk::stop_jobs() { job_thread_.request_stop(); }
+
+void Desk::run_jobs(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    jobs_.wait_for_work(stop);
+    if (stop.stop_requested()) return;
+    try {
+      jobs_.run_next(stop);
+    } catch (const Error& error) {  // its state cannot be written; another look may find room
+      log_warning("{}", error.what());
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, kJobPause, [&] { return ending_; });
+    }
+  }
+}
+
+void Desk::call(std::function<void()> work) {
   {
     std::lock_guard lock(mutex_);
     waiting_.push_back(std::move(work));
@@ -43,7 +67,7 @@ void QueueDesk::call(std::function<void(Queues&)> work) {
   changed_.notify_all();  // one alone might be the thread that looks for what is old
 }
 
-void QueueDesk::work() {
+void Desk::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
@@ -51,12 +75,12 @@ void QueueDesk::work() {
     const auto next = std::move(waiting_.front());
     waiting_.pop_front();
     lock.unlock();
-    next(queues_);
+    next();
     lock.lock();
   }
 }
 
-void QueueDesk::flush_old() {
+void Desk::flush_old() {
   std::unique_lock lock(mutex_);
   while (!ending_) {
     lock.unlock();

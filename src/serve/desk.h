@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where requests that wait for disk or device are worked on, which an I/O thread may not: queues, and files that are
+// scored in the background. A few threads do them; one flushes what has waited long enough, one runs the jobs.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "serve/jobs_store.h"
+#include "serve/queues.h"
+#include "serve/state_dir.h"
+
+namespace brim::serve {
+
+class Desk {
+ public:
+  // Throws cannot_write where the directory is another server's.
+  Desk(const std::filesystem::path& state_dir, const std::vector<QueueRules>& rules, QueueScorer& scorer,
+       JobModels models);
+  ~Desk();  // what has begun is finished, what waits is dropped; a job goes on the next time
+  Desk(const Desk&) = delete;
+  Desk& operator=(const Desk&) = delete;
+
+  void call(std::function<void()> work);  // any thread; run soon on one of its own
+  void stop_jobs();                       // at a row; they go on the next time
+  Queues& queues() { return queues_; }
+  JobsStore& jobs() { return jobs_; }
+  const StateDir& state() const { return state_; }
+
+ private:
+  void work();
+  void flush_old();
+  void run_jobs(const std::stop_token& stop);
+
+  StateDir state_;
+  Queues queues_;
+  JobsStore jobs_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> waiting_;
+  bool ending_ = false;
+  std::vector<std::thread> threads_;
+  std::jthread job_thread_;
+};
+
+}  // namespace brim::serve

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// /jobs: files that are scored in the background. The file is the body, or one that lies below the jobs' root.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "serve/service.h"
+
+namespace brim::serve {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kPieceBytes = 256 << 10;  // of a file that is sent
+constexpr size_t kAheadOfDisk = 1 << 20;   // of a body that waits to be written
+
+class OpenFile {
+ public:
+  explicit OpenFile(int descriptor = -1) : descriptor_(descriptor) {}
+  OpenFile(OpenFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  OpenFile& operator=(OpenFile&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~OpenFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+Refusal no_job(std::string_view id) { return {404, "NotFound", fmt::format("there is no job {}", id.substr(0, 200))}; }
+
+std::string job_body(const Job& job) {
+  return to_json(job).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+// A regular file below `root`, wherever links lead.
+OpenFile open_below(const fs::path& root, const std::string& given) {
+  const Refusal none{404, "NotFound", "there is no such file below the jobs' root"};
+  std::error_code error;
+  const fs::path base = fs::canonical(root, error);
+  if (error) throw none;
+  const fs::path wanted = fs::canonical(base / fs::path(given).relative_path(), error);
+  if (error) throw none;
+  OpenFile file(::open(wanted.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat facts {};
+  if (file.get() < 0 || ::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) throw none;
+  // What was opened, whatever became of the path meanwhile.
+  const fs::path opened = fs::read_symlink(fmt::format("/proc/self/fd/{}", file.get()), error);
+  if (error || !opened.string().starts_with(base.string() + "/")) throw none;
+  return file;
+}
+
+// The part of `size` bytes that Range asks for; the whole where it asks for none or for several.
+struct Part {
+  uint64_t begin = 0, end = 0;
+  bool partial = false;
+};
+Part part_of(std::string_view range, uint64_t size) {
+  Part part{0, size};
+  if (!range.starts_with("bytes=") || range.find(',') != std::string_view::npos) return part;
+  range.remove_prefix(6);
+  const size_t dash = range.find('-');
+  if (dash == std::string_view::npos) return part;
+  const auto number = [](std::string_view text) -> std::optional<uint64_t> {
+    uint64_t value = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return problem == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+  };
+  const auto first = number(range.substr(0, dash)), last = number(range.substr(dash + 1));
+  if ((!first && dash > 0) || (!last && dash + 1 < range.size()) || (!first && !last)) return part;
+  part.partial = true;
+  if (!first) {
+    part.begin = size - std::min(size, *last);
+  } else {
+    part.begin = *first;
+    if (last && *last < *first) return {0, size};
+    if (last) part.end = std::min(size, *last == UINT64_MAX ? size : *last + 1);
+  }
+  if (part.begin >= size)
+    throw Refusal{416, "Validation", fmt::format("the output has {} bytes", size),
+                  fmt::format("Content-Range: bytes */{}\r\n", size)};
+  return part;
+}
+
+// Where the last whole row of a file that still grows ends.
+uint64_t whole_rows(int file, uint64_t size) {
+  std::string tail(kPieceBytes, '\0');
+  while (size > 0) {
+    const uint64_t begin = size - std::min<uint64_t>(size, tail.size());
+    const ssize_t n = ::pread(file, tail.data(), size - begin, static_cast<off_t>(begin));
+    if (n <= 0) return 0;
+    const size_t newline = std::string_view(tail.data(), static_cast<size_t>(n)).rfind('\n');
+    if (newline != std::string_view::npos) return begin + newline + 1;
+    size = begin;
+  }
+  return 0;
+}
+
+}  // namespace
+
+// A file that is being sent: its pieces go to the disk one after another.
+class Service::JobUpload final : public Stream, public std::enable_shared_from_this<JobUpload> {
+ public:
+  JobUpload(Service& service, Call& call, JobRequest request, std::string path)
+      : Stream(call), service_(service), request_(std::move(request)), path_(std::move(path)) {}
+
+  void take(std::string_view bytes) override {
+    if (!path_.empty()) return service_.refuse(*call_, {422, "Validation", "a job has either a body or a `path`"});
+    waiting_ += bytes;
+    if (waiting_.size() > kAheadOfDisk) call_->exchange->pause();
+    work();
+  }
+  void ended() override {
+    ended_ = true;
+    work();
+  }
+
+ private:
+  void work() {
+    if (working_ || (waiting_.empty() && !ended_)) return;
+    working_ = true;
+    const int thread = call_->thread;
+    service_.desk_->call([self = shared_from_this(), thread, bytes = std::exchange(waiting_, {}), last = ended_] {
+      std::optional<Refusal> refusal;
+      std::optional<Job> job;
+      try {
+        job = self->write(bytes, last);
+      } catch (const Refusal& thrown) {
+        refusal = thrown;
+      } catch (const Error& error) {
+        refusal = refusal_of_desk(error);
+      }
+      const std::weak_ptr<JobUpload> weak = self;
+      self->service_.server_->post(thread, [weak, refusal, job] {
+        if (const auto found = weak.lock()) found->written(refusal, job);
+      });
+    });
+  }
+
+  // On the desk.
+  std::optional<Job> write(const std::string& bytes, bool last) {
+    if (file_ == nullptr) {
+      if (path_.empty() && bytes.empty()) throw invalid("a job needs a file: as the body, or its `path`");
+      OpenFile source;
+      if (!path_.empty()) source = open_below(service_.options_.jobs_root, path_);
+      file_ = service_.desk_->jobs().begin(request_);
+      std::string piece(kPieceBytes, '\0');
+      while (source.get() >= 0) {
+        const ssize_t n = ::read(source.get(), piece.data(), piece.size());
+        if (n < 0) fail(ErrorCode::bad_data, "{}: cannot be read", path_);
+        if (n == 0) break;
+        file_->write(std::string_view(piece).substr(0, static_cast<size_t>(n)));
+      }
+    }
+    file_->write(bytes);
+    if (!last) return std::nullopt;
+    return file_->finish();
+  }
+
+  void written(const std::optional<Refusal>& refusal, const std::optional<Job>& job) {
+    working_ = false;
+    if (call_ == nullptr || call_->done) return;
+    if (refusal) return service_.refuse(*call_, *refusal);
+    if (job) {
+      call_->done = true;
+      return call_->exchange->answer(
+          {.status = 201,
+           .body = job_body(*job),
+           .fields = fmt::format("Location: /jobs/{}\r\nX-Request-Id: {}\r\n", job->id, call_->id)});
+    }
+    work();
+    if (waiting_.size() <= kAheadOfDisk) call_->exchange->resume();
+  }
+
+  Service& service_;
+  const JobRequest request_;
+  const std::string path_;  // below the jobs' root
+  std::string waiting_;
+  bool working_ = false, ended_ = false;
+  std::unique_ptr<JobsStore::Upload> file_;  // the desk's
+};
+
+// A job's rows, read piece by piece as the client takes them.
+class Service::JobOutput final : public Stream, public std::enable_shared_from_this<JobOutput> {
+ public:
+  JobOutput(Service& service, Call& call, std::string id)
+      : Stream(call), service_(service), id_(std::move(id)), range_(call.exchange->head().find("range")) {}
+
+  void begin() {
+    at_desk([self = shared_from_this()] { self->open(); });
+  }
+  void sent() override {
+    if (next_ == part_.end || call_->exchange->head().method == "HEAD") {
+      call_->done = true;
+      return call_->exchange->end_answer();
+    }
+    at_desk([self = shared_from_this()] { self->read(); });
+  }
+
+ private:
+  // Runs `step` on the desk; answered() then has its result.
+  void at_desk(std::function<void()> step) {
+    const int thread = call_->thread;
+    const std::weak_ptr<JobOutput> weak = weak_from_this();
+    service_.desk_->call([&service = service_, thread, weak, step = std::move(step)] {
+      std::optional<Refusal> refusal;
+      try {
+        step();
+      } catch (const Refusal& thrown) {
+        refusal = thrown;
+      } catch (const Error& error) {
+        refusal = refusal_of_desk(error);
+      }
+      service.server_->post(thread, [weak, refusal] {
+        if (const auto found = weak.lock()) found->answered(refusal);
+      });
+    });
+  }
+
+  void open() {
+    const std::optional<Job> job = service_.desk_->jobs().find(id_);
+    if (!job) throw no_job(id_);
+    const std::optional<fs::path> path = service_.desk_->jobs().output(id_);
+    if (path) file_ = OpenFile(::open(path->c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat facts {};
+    if (file_.get() < 0 || ::fstat(file_.get(), &facts) != 0)
+      throw Refusal{404, "NotFound",
+                    fmt::format("job {} has no rows yet; it is {}", id_, job_status_name(job->status))};
+    uint64_t size = static_cast<uint64_t>(facts.st_size);
+    if (path->extension() == ".part") size = whole_rows(file_.get(), size);
+    part_ = part_of(range_, size);
+    next_ = part_.begin;
+    head_.status = part_.partial ? 206 : 200;
+    head_.content_type = content_type(path->string());
+    head_.fields = "Accept-Ranges: bytes\r\n";
+    if (part_.partial)
+      head_.fields += fmt::format("Content-Range: bytes {}-{}/{}\r\n", part_.begin, part_.end - 1, size);
+    read();
+  }
+  static const char* content_type(const std::string& path) {
+    if (path.find("output.csv") != std::string::npos) return "text/csv; charset=utf-8";
+    if (path.find("output.tsv") != std::string::npos) return "text/tab-separated-values; charset=utf-8";
+    return "application/x-ndjson";
+  }
+  void read() {
+    piece_.resize(std::min<uint64_t>(kPieceBytes, part_.end - next_));
+    const ssize_t n =
+        piece_.empty() ? 0 : ::pread(file_.get(), piece_.data(), piece_.size(), static_cast<off_t>(next_));
+    if (n < 0 || (n == 0 && !piece_.empty())) fail(ErrorCode::bad_data, "job {}: the output cannot be read", id_);
+    piece_.resize(static_cast<size_t>(n));
+    next_ += static_cast<uint64_t>(n);
+  }
+  void answered(const std::optional<Refusal>& refusal) {
+    if (call_ == nullptr) return;
+    if (refusal && begun_) return call_->exchange->end_answer();  // shorter than its length: the client sees that
+    if (refusal) return service_.refuse(*call_, *refusal);
+    if (std::exchange(begun_, true)) return call_->exchange->send(piece_);
+    head_.fields += fmt::format("X-Request-Id: {}\r\n", call_->id);
+    head_.body = piece_;
+    call_->exchange->begin_answer(std::move(head_), part_.end - part_.begin);
+  }
+
+  Service& service_;
+  const std::string id_, range_;
+  OpenFile file_;
+  Part part_;
+  uint64_t next_ = 0;
+  std::string piece_;
+  Response head_;
+  bool begun_ = false;
+};
+
+void Service::begin_job(Call& call) {
+  if (desk_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
+  const std::string_view query = call.exchange->query();
+  JobRequest request;
+  request.model = query_value(query, "model");
+  request.text_column = query_value(query, "text_column");
+  if (const std::string format = query_value(query, "format"); !format.empty()) request.format = format;
+  if (const std::string format = query_value(query, "output_format"); !format.empty()) request.output_format = format;
+  const std::string all = query_value(query, "all_scores");
+  if (!all.empty() && all != "true" && all != "false") throw invalid("`all_scores` must be true or false");
+  request.all_scores = all == "true";
+  const std::string path = query_value(query, "path");
+  if (!path.empty() && options_.jobs_root.empty())
+    throw Refusal{403, "Unauthorized", "this server has no directory of files for jobs"};
+  JobsStore::check(request);
+  Wishes w;
+  w.bulk = true;
+  choose_model(w, request.model, "", {ModelKind::classifier, ModelKind::rules});
+  call.stream = std::make_shared<JobUpload>(*this, call, std::move(request), path);
+}
+
+void Service::list_jobs(Call& call) {
+  if (desk_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
+  at_desk(call, [this] {
+    std::string body = "{\"object\":\"list\",\"data\":[";
+    const char* comma = "";
+    for (const Job& job : desk_->jobs().list()) {
+      body += std::exchange(comma, ",");
+      body += job_body(job);
+    }
+    return DeskAnswer{200, body + "]}"};
+  });
+}
+
+void Service::job_call(Call& call) {
+  if (desk_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
+  std::string id(call.exchange->path().substr(std::string_view("/jobs/").size()));
+  const size_t slash = std::min(id.find('/'), id.size());
+  const std::string verb = id.substr(slash);
+  id.resize(slash);
+  const bool cancels = call.exchange->head().method == "DELETE";
+  if (verb == "/output" && !cancels) {
+    const auto output = std::make_shared<JobOutput>(*this, call, std::move(id));
+    call.stream = output;
+    return output->begin();
+  }
+  if (!verb.empty()) throw Refusal{404, "NotFound", "a job has /jobs/ID (GET, DELETE) and /jobs/ID/output (GET)"};
+  at_desk(call, [this, id, cancels] {
+    const std::optional<Job> job = cancels ? desk_->jobs().cancel(id) : desk_->jobs().find(id);
+    if (!job) throw no_job(id);
+    return DeskAnswer{200, job_body(*job)};
+  });
+}
+
+JobModel Service::job_model(const std::string& name) {
+  Wishes w;
+  w.bulk = true;  // load does not split a job
+  try {
+    choose_model(w, name, "", {ModelKind::classifier, ModelKind::rules});
+  } catch (const Refusal& refusal) {
+    fail(ErrorCode::bad_model, "{}", refusal.message);
+  }
+  const ServedModel& model = options_.models[static_cast<size_t>(w.model)];
+  return {model.name, fmt::format("{} {}", model.id, model.revision), {}, model.scorer};
+}
+
+}  // namespace brim::serve

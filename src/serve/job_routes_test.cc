@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Over real sockets: files that are scored in the background.
+#include <fstream>
+#include <thread>
+
+#include "serve/service_fixture.h"
+#include "serve/sha256.h"
+
+namespace brim::serve {
+namespace {
+
+class JobRoutesTest : public ServiceTest {
+ protected:
+  ServerOptions with_jobs() {
+    ServerOptions o;
+    o.listen = "127.0.0.1:0";
+    o.lame_duck_seconds = 0;
+    o.state_dir = (temp_.path() / "state").string();
+    o.models.push_back({"vader", "vader", "3", Scorer::open({.model = "vader"})});
+    return o;
+  }
+  RawAnswer send_file(const std::string& query, const std::string& file) { return post("/jobs?" + query, file); }
+  Said wait_for(const std::string& id, const std::string& status = "completed") {
+    for (;;) {
+      const Said job = Said::parse(get("/jobs/" + id).body);
+      if (job.value("status", "") == status || job.value("status", "") == "failed") {
+        EXPECT_EQ(job["status"], status) << job;
+        return job;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  size_t folders() {
+    size_t n = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(temp_.path() / "state" / "jobs")) ++n;
+    return n;
+  }
+};
+
+TEST_F(JobRoutesTest, ScoresAFileInTheBackground) {
+  start(with_jobs());
+  const std::string file = "id,text\n1,I love it\n2,I hate it\n3,\n";
+  const RawAnswer made = send_file("text_column=text", file);
+  ASSERT_EQ(made.status, 201) << made.body;
+  const std::string id = Said::parse(made.body)["id"];
+  EXPECT_EQ(made.fields.at("location"), "/jobs/" + id);
+  const Said job = wait_for(id);
+  EXPECT_EQ(job["request_counts"]["total"], 3);
+  EXPECT_EQ(job["model"], "vader");
+  RawAnswer output = get("/jobs/" + id + "/output");
+  ASSERT_EQ(output.status, 200);
+  EXPECT_EQ(output.fields["content-type"], "text/csv; charset=utf-8");
+  EXPECT_NE(output.body.find("1,I love it,positive,"), std::string::npos) << output.body;
+  EXPECT_NE(output.body.find("2,I hate it,negative,"), std::string::npos) << output.body;
+  const auto part = [&](const std::string& range) {
+    return get("/jobs/" + id + "/output", "Range: " + range + "\r\n");
+  };
+  RawAnswer some = part("bytes=3-6");
+  EXPECT_EQ(some.status, 206);
+  EXPECT_EQ(some.body, output.body.substr(3, 4));
+  EXPECT_EQ(some.fields["content-range"], "bytes 3-6/" + std::to_string(output.body.size()));
+  EXPECT_EQ(part("bytes=-5").body, output.body.substr(output.body.size() - 5));
+  EXPECT_EQ(part("bytes=9-").body, output.body.substr(9));
+  EXPECT_EQ(part("bytes=9-8").status, 200);  // no range: ignored
+  EXPECT_EQ(part("bytes=1-2,4-5").body, output.body);
+  EXPECT_EQ(part("bytes=99999-").status, 416);
+  client_->send("HEAD /jobs/" + id + "/output HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  RawAnswer head = client_->read(false);
+  EXPECT_EQ(head.fields["content-length"], std::to_string(output.body.size()));
+  EXPECT_EQ(Said::parse(get("/jobs").body)["data"][0]["id"], id);
+  EXPECT_EQ(del("/jobs/" + id).status, 200);
+  EXPECT_EQ(get("/jobs/" + id).status, 404);
+  EXPECT_EQ(get("/jobs/" + id + "/output").status, 404);
+  EXPECT_EQ(del("/jobs/" + id).status, 404);
+  EXPECT_EQ(folders(), 0u);
+}
+
+TEST_F(JobRoutesTest, SendsALargeFileBothWays) {
+  start(with_jobs());
+  std::string file;
+  for (int i = 0; i < 60'000; ++i) file += "good news of day " + std::to_string(i) + "\n";
+  std::string chunked;
+  for (size_t at = 0; at < file.size(); at += 100'000) {
+    const std::string piece = file.substr(at, 100'000);
+    char size[16];
+    std::snprintf(size, sizeof size, "%zx\r\n", piece.size());
+    chunked += size + piece + "\r\n";
+  }
+  client_->send(
+      "POST /jobs?format=txt&output_format=jsonl HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n" +
+      chunked + "0\r\n\r\n");
+  const RawAnswer made = client_->read();
+  ASSERT_EQ(made.status, 201) << made.body;
+  const std::string id = Said::parse(made.body)["id"];
+  EXPECT_EQ(wait_for(id)["request_counts"]["completed"], 60'000);
+  const RawAnswer output = get("/jobs/" + id + "/output");
+  EXPECT_EQ(std::count(output.body.begin(), output.body.end(), '\n'), 60'000);
+}
+
+TEST_F(JobRoutesTest, RefusesWhatIsNoJob) {
+  ServerOptions o = with_jobs();
+  const auto root = temp_.path() / "root";
+  std::filesystem::create_directories(root / "in");
+  std::ofstream(root / "in" / "a.txt") << "good\n";
+  std::ofstream(temp_.path() / "secret.txt") << "bad\n";
+  std::filesystem::create_symlink(temp_.path() / "secret.txt", root / "out.txt");
+  o.jobs_root = root.string();
+  start(std::move(o));
+  EXPECT_EQ(send_file("format=xml", "a").status, 422);
+  client_ = std::make_unique<RawClient>(server_->port());  // a body that was refused ends its connection
+  EXPECT_EQ(send_file("model=none", "a").status, 404);
+  client_ = std::make_unique<RawClient>(server_->port());
+  EXPECT_EQ(send_file("format=txt", "").status, 422);
+  EXPECT_EQ(send_file("format=txt&path=out.txt", "").status, 404);
+  EXPECT_EQ(send_file("format=txt&path=../secret.txt", "").status, 404);
+  EXPECT_EQ(send_file("format=txt&path=in", "").status, 404);
+  const RawAnswer made = send_file("format=txt&path=/in/a.txt", "");
+  ASSERT_EQ(made.status, 201) << made.body;
+  wait_for(Said::parse(made.body)["id"]);
+  EXPECT_EQ(get("/jobs/none/output").status, 404);
+  RawClient leaving(server_->port());  // in the middle of its file
+  leaving.send("POST /jobs?format=txt HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000000\r\n\r\n" +
+               std::string(3'000'000, 'x'));
+  leaving.close();
+  while (folders() != 1) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  EXPECT_EQ(Said::parse(get("/jobs").body)["data"].size(), 1u);
+}
+
+TEST_F(JobRoutesTest, KeysNeedTheScopeAndAServerTheDirectory) {
+  ServerOptions o = with_jobs();
+  o.keys = ApiKeys::parse("web:score:" + sha256_hex("a") + "\nnight:jobs:" + sha256_hex("b") + "\n", "keys");
+  start(std::move(o));
+  EXPECT_EQ(get("/jobs").status, 401);
+  EXPECT_EQ(get("/jobs", "Authorization: Bearer a\r\n").status, 403);
+  EXPECT_EQ(get("/jobs", "Authorization: Bearer b\r\n").status, 200);
+  ServerOptions other = with_jobs();
+  EXPECT_NO_THROW(Server{other}) << "it has no jobs, and serves";
+  other = with_jobs();
+  other.state_needed = true;
+  EXPECT_THROW(Server{other}, Error);
+  other = with_jobs();
+  other.state_dir.clear();
+  start(std::move(other));
+  EXPECT_EQ(get("/jobs").status, 404);
+}
+
+TEST_F(JobRoutesTest, GoOnWithTheNextServer) {
+  start(with_jobs());
+  std::string file;
+  for (int i = 0; i < 300'000; ++i) file += "so good " + std::to_string(i) + "\n";
+  const std::string id = Said::parse(send_file("format=txt", file).body)["id"];
+  while (get("/jobs/" + id + "/output").status == 404) std::this_thread::yield();
+  server_.reset();
+  start(with_jobs());
+  EXPECT_EQ(wait_for(id)["request_counts"]["total"], 300'000);
+  const std::string output = get("/jobs/" + id + "/output").body;
+  EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 300'001) << "and a header";
+  std::string before;
+  for (size_t at = output.find('\n') + 1, row = 0; at < output.size(); at = output.find('\n', at) + 1, ++row)
+    ASSERT_EQ(output.compare(at, 8 + std::to_string(row).size() + 1, "so good " + std::to_string(row) + ","), 0) << row;
+}
+
+TEST_F(JobRoutesTest, AreCancelled) {
+  ServerOptions o = with_jobs();
+  o.models[0].scorer = Scorer::open({.model = "vader"});
+  start(std::move(o));
+  std::string file;
+  for (int i = 0; i < 400'000; ++i) file += "so bad\n";
+  const std::string id = Said::parse(send_file("format=txt", file).body)["id"];
+  const std::string next = Said::parse(send_file("format=txt", "good\n").body)["id"];
+  EXPECT_EQ(del("/jobs/" + id).status, 200);
+  const Said job = Said::parse(get("/jobs/" + id).body);
+  if (job["status"] != "completed") wait_for(id, "cancelled");
+  wait_for(next);
+}
+
+}  // namespace
+}  // namespace brim::serve

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests: the server in this process with tiny models, or with one that answers when it is told to.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/test_files.h"
+#include "model/golden_models.h"
+#include "serve/raw_client.h"
+#include "serve/serve.h"
+
+namespace brim::serve {
+
+using Said = nlohmann::json;
+
+// Keeps what it is given until the test lets go.
+class HeldScorer final : public Scorer {
+ public:
+  ModelKind kind() const override { return ModelKind::classifier; }
+  const std::vector<std::string>& labels() const override { return labels_; }
+  const std::vector<std::string>& score_names() const override { return labels_; }
+  std::string device() const override { return "cpu"; }
+  std::string precision() const override { return "fp32"; }
+  MemoryPlan plan() const override { return {}; }
+  int64_t max_length() const override { return 16; }
+  ScorerLoad load() const override {
+    std::lock_guard lock(mutex_);
+    return load_;
+  }
+  std::vector<TextToken> tokenize(std::string_view) const override { return {}; }
+  void submit(std::span<const Request> requests, Completion& completion) override {
+    std::lock_guard lock(mutex_);
+    for (const Request& request : requests) held_.push_back({request, &completion});
+    changed_.notify_all();
+  }
+  Predictions score(std::span<const std::string_view>, std::stop_token, const std::function<void(size_t)>&) override {
+    return {};
+  }
+  void close() override { answer_all(Error(ErrorCode::cancelled, "closed")); }
+
+  void wait_held(size_t n) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return held_.size() == n; });
+  }
+  bool all_stopped() {
+    std::lock_guard lock(mutex_);
+    return std::all_of(held_.begin(), held_.end(), [](const Held& h) { return h.request.stop.stop_requested(); });
+  }
+  void answer_all(std::optional<Error> error = {}) {
+    std::vector<Held> held;
+    {
+      std::lock_guard lock(mutex_);
+      held.swap(held_);
+    }
+    for (const Held& h : held) {
+      Answer answer;
+      answer.ticket = h.request.ticket;
+      answer.prediction.error = error;
+      answer.prediction.scores = {0.25f, 0.75f};
+      answer.prediction.tokens = 3;
+      h.completion->done({&answer, 1});
+    }
+  }
+  void set_load(const ScorerLoad& load) {
+    std::lock_guard lock(mutex_);
+    load_ = load;
+  }
+
+ private:
+  struct Held {
+    Request request;
+    Completion* completion;
+  };
+  const std::vector<std::string> labels_ = {"no", "yes"};
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Held> held_;
+  ScorerLoad load_;
+};
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Scorer> open(const char* model, std::optional<Pooling> pooling = {}) {
+    const auto dir = temp_.path() / model;
+    if (!std::filesystem::exists(dir)) model::put_golden_model(dir, model);
+    ScorerOptions o;
+    o.model = dir.string();
+    o.device = "cpu";
+    o.precision = "fp32";
+    o.threads = 1;
+    o.memory_limit = "1GiB";
+    o.pooling = pooling;
+    o.raw_scores = !pooling;
+    return Scorer::open(o);
+  }
+  ServerOptions tiny() {
+    ServerOptions o;
+    o.listen = "127.0.0.1:0";
+    o.lame_duck_seconds = 0;
+    o.io_threads = 2;
+    o.max_queue_ms = 60'000;
+    o.models.push_back({"cls", "org/cls", "12345678", open("bert_sequence")});
+    o.models.push_back({"ner", "ner", "1", open("bert_token")});
+    o.models.push_back({"emb", "emb", "2", open("bert_sequence", Pooling::mean)});
+    o.models.push_back({"vader", "vader", "3", Scorer::open({.model = "vader"})});
+    return o;
+  }
+  ServerOptions held() {
+    ServerOptions o;
+    o.listen = "127.0.0.1:0";
+    o.lame_duck_seconds = 0;
+    scorer_ = std::make_shared<HeldScorer>();
+    o.models.push_back({"held", "held", "1", scorer_});
+    return o;
+  }
+  void start(ServerOptions options) {
+    server_ = std::make_unique<Server>(std::move(options));
+    server_->start();
+    client_ = std::make_unique<RawClient>(server_->port());
+  }
+  RawAnswer get(const std::string& path, const std::string& fields = "") {
+    client_->get(path, fields);
+    return client_->read();
+  }
+  RawAnswer post(const std::string& path, const std::string& body, const std::string& fields = "") {
+    client_->post(path, body, fields);
+    return client_->read();
+  }
+  Said good(const std::string& path, const std::string& body) {
+    const RawAnswer answer = post(path, body);
+    EXPECT_EQ(answer.status, 200) << path << " " << body << " " << answer.body;
+    return answer.status == 200 ? Said::parse(answer.body) : Said();
+  }
+  void bad(const std::string& path, const std::string& body, int status, const std::string& type,
+           const std::string& says = "") {
+    const RawAnswer answer = post(path, body);
+    EXPECT_EQ(answer.status, status) << path << " " << body << " " << answer.body;
+    const Said said = Said::parse(answer.body);
+    EXPECT_EQ(said.value("error_type", said.value("type", "")), type) << answer.body;
+    EXPECT_NE(answer.body.find(says), std::string::npos) << answer.body;
+    EXPECT_TRUE(answer.fields.count("x-request-id"));
+  }
+
+  RawAnswer del(const std::string& path) {
+    client_->send("DELETE " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    return client_->read();
+  }
+
+  TempDir temp_;
+  std::shared_ptr<HeldScorer> scorer_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<RawClient> client_;
+};
+
+}  // namespace brim::serve
