@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many Parquet files by shards, each row exactly once, on whatever runs functions: multiprocessing, Ray, Spark, Dask,
 Airflow. A shard is some row groups of one file; its part has a name of its own and is published once, so that retries,
-speculation and two drivers are harmless.
+speculation and two drivers are harmless. Files of texts (csv, tsv, jsonl, txt) are divided by the program, `brim score
+--shard`; the folder is the same, and its shards run from here too.
 
     job = brim.bulk.plan("in/*.parquet", "out", text="text", keep=["id"])
     for shard in job.missing(): brim.bulk.run_shard(shard)        # anywhere, in any order, more than once
@@ -20,7 +21,7 @@ import pathlib
 import zlib
 from typing import Any
 
-from . import _brim
+from . import _brim, _program
 from ._places import Place, expand, is_s3, open_input, signature
 from .classifier import Classifier
 from .errors import BadData, Error, UsageError
@@ -34,7 +35,7 @@ _log = logging.getLogger("brim")
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """Row groups [begin, end) of one file. It is small, and all a worker needs."""
+    """Row groups [begin, end) of one file, or what the program cut. It is small, and all a worker needs."""
 
     place: str
     job: str
@@ -43,11 +44,8 @@ class Shard:
     signature: str
     begin: int
     end: int
-    rows: int
-
-    @property
-    def part(self) -> str:
-        return f"part-{self.id:05d}.parquet"
+    rows: int  # -1: known when they are read
+    part: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +57,7 @@ class Job:
     model: str
     options: dict[str, Any]
     shards: tuple[Shard, ...]
+    inputs: tuple[str, ...] = ()  # of a job that the program planned
 
     def missing(self) -> list[Shard]:
         """Shards that have no part yet."""
@@ -66,8 +65,8 @@ class Job:
         return [shard for shard in self.shards if not place.has(shard.part)]
 
     def __repr__(self) -> str:
-        rows = sum(shard.rows for shard in self.shards)
-        return f"brim.bulk.Job({self.place!r}: {len(self.shards)} shards, {rows:,} rows)"
+        rows = "" if self.inputs else f", {sum(shard.rows for shard in self.shards):,} rows"
+        return f"brim.bulk.Job({self.place!r}: {len(self.shards)} shards{rows})"
 
 
 def plan(inputs: str | list[str], output: str, *, model: str = "", text: str = "text", keep: list[str] | None = None,
@@ -94,8 +93,8 @@ def plan(inputs: str | list[str], output: str, *, model: str = "", text: str = "
     shards: list[Shard] = []
     for name, sign, groups in files:
         for begin, end, rows in _cut(groups, rows_per_shard):
-            shards.append(Shard(where, job_id, len(shards), name, sign, begin, end, rows))
-    data = {"format": _FORMAT, "job": job_id, "model_name": model, "model": digest, "options": options,
+            shards.append(Shard(where, job_id, len(shards), name, sign, begin, end, rows, _part(len(shards))))
+    data = {"format": _FORMAT, "unit": "row_groups", "job": job_id, "model_name": model, "model": digest, "options": options,
             "shards": [dataclasses.asdict(shard) for shard in shards]}
     place = Place.of(where)
     if not place.put(_JOB, json.dumps(data, indent=1).encode()):
@@ -114,6 +113,8 @@ def load(output: str) -> Job:
 def run_shard(shard: Shard) -> str:
     """Scores a shard and publishes its part, unless that is done. Returns the part's name."""
     place = Place.of(shard.place)
+    if not shard.part.endswith(".parquet"):
+        return _run_program(shard)
     if place.has(shard.part):
         _described_part(place, shard)
         return shard.part
@@ -146,6 +147,11 @@ def run(job: Job, tries: int = 3) -> list[tuple[Shard, Error]]:
 def finish(job: Job) -> dict[str, Any]:
     """Checks that every part is there, whole and this job's; writes manifest.json and _SUCCESS."""
     place = Place.of(job.place)
+    if job.inputs:
+        _, error = _program.run(["shards", job.place, "--check"])
+        if error:
+            raise error
+        return dict(json.loads(place.read("manifest.json") or b"{}"))
     missing = job.missing()
     if missing:
         raise BadData(f"{len(missing)} of {len(job.shards)} shards have no part: {_ranges([s.id for s in missing])}",
@@ -163,6 +169,20 @@ def finish(job: Job) -> dict[str, Any]:
     place.put("_SUCCESS", b"")
     place.remove_drafts()
     return manifest
+
+
+def _run_program(shard: Shard) -> str:
+    """One shard of files of texts, by the program that planned it."""
+    job = _read_job(Place.of(shard.place))
+    options = {name: value for name, value in job.options.items() if value not in ("", "no")}
+    flags = [word for name, value in sorted(options.items())
+             for word in ([f"--{name}"] if value == "yes" else [f"--{name}", value])]
+    models = [word for model in job.model.split(",") for word in ("--model", model)]
+    _, error = _program.run(["score", *job.inputs, "-o", job.place, "--shard", f"{shard.id}/{len(job.shards)}", "-q",
+                             *models, *flags])
+    if error:
+        raise error
+    return shard.part
 
 
 def _write_part(job: Job, shard: Shard, classifier: Classifier, draft: str) -> None:
@@ -242,8 +262,13 @@ def _read_job(place: Place) -> Job:
         if told["format"] != _FORMAT:
             raise BadData(f"{place.path(_JOB)} is of format {told['format']}, this Brim reads {_FORMAT}",
                           "use the version that planned it")
+        if told.get("unit") == "bytes":
+            shards = [Shard(place.root, told["job"], shard["id"], "", "", 0, 0, -1, shard["part"])
+                      for shard in told["shards"]]
+            return Job(place.root, told["job"], told["model_name"], told["options"], tuple(shards),
+                       tuple(given["input"] for given in told["inputs"]))
         return Job(place.root, told["job"], told["model_name"], told["options"],
-                   tuple(Shard(**shard) for shard in told["shards"]))
+                   tuple(Shard(**{"part": _part(shard["id"]), **shard}) for shard in told["shards"]))
     except (ValueError, KeyError, TypeError):
         raise BadData(f"{place.path(_JOB)} is no job", "plan into an empty place") from None
 
@@ -276,6 +301,10 @@ def _model_hash(model: str) -> str:
             with open(path, "rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def _part(number: int) -> str:
+    return f"part-{number:05d}.parquet"
 
 
 def _ranges(ids: list[int]) -> str:

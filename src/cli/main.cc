@@ -34,6 +34,7 @@ namespace {
 
 constexpr Verb kVerbs[] = {
     {"score", "label texts of files or stdin", setup_score},
+    {"shards", "show how far a job of `brim score --shard` is, and check its parts", setup_shards},
 #if defined(BRIM_WITH_SERVE)
     {"serve", "label texts over HTTP", setup_serve},
 #endif

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -22,6 +23,7 @@
 #include "hub/model_dir.h"
 #include "io/atomic_file.h"
 #include "jobs/doctor_trace.h"
+#include "jobs/shards.h"
 #include "monitor/host.h"
 #include "rows/file_checks.h"
 #include "rows/resume.h"
@@ -36,7 +38,7 @@ namespace {
 struct ScoreFlags {
   std::vector<std::string> inputs, models;
   std::string output = "-", format = "auto", output_format = "auto", text_column, on_error = "stop", summary_json,
-              config;
+              config, shard;
   bool all_scores = false, resume = false;
   int tokenizer_threads = 0;
   double checkpoint_seconds = 2;
@@ -218,18 +220,24 @@ class RowSink {
   std::vector<std::vector<rows::EntitySpan>> spans_;
 };
 
+// What changes the rows that come out, by flag.
+std::map<std::string, std::string> output_settings(const ScoreFlags& f, rows::OutputFormat format) {
+  std::map<std::string, std::string> options = {{"format", f.format},
+                                                {"output-format", output_format_name(format)},
+                                                {"text-column", f.text_column},
+                                                {"on-error", f.on_error},
+                                                {"all-scores", f.all_scores ? "yes" : "no"},
+                                                {"long-text", engine_settings().find("long_text")->value.get(f.engine)},
+                                                {"max-length", std::to_string(f.engine.max_length)}};
+  if (!f.dialect.delimiter.empty()) options["delimiter"] = f.dialect.delimiter;
+  if (f.dialect.no_quotes) options["no-quotes"] = "yes";
+  return options;
+}
+
 rows::RunIdentity identity_of(const ScoreFlags& f, const Models& models, rows::OutputFormat format) {
   rows::RunIdentity id;
   id.inputs = f.inputs;
-  id.options = {{"format", f.format},
-                {"output-format", output_format_name(format)},
-                {"text-column", f.text_column},
-                {"on-error", f.on_error},
-                {"all-scores", f.all_scores ? "yes" : "no"},
-                {"long-text", engine_settings().find("long_text")->value.get(f.engine)},
-                {"max-length", std::to_string(f.engine.max_length)}};
-  if (!f.dialect.delimiter.empty()) id.options["delimiter"] = f.dialect.delimiter;
-  if (f.dialect.no_quotes) id.options["no-quotes"] = "yes";
+  id.options = output_settings(f, format);
   std::string precisions;
   for (size_t m = 0; m < models.all.size(); ++m) {
     Engine* engine = models.all[m]->engine();
@@ -244,38 +252,28 @@ rows::RunIdentity identity_of(const ScoreFlags& f, const Models& models, rows::O
   return id;
 }
 
-int run_score(const ScoreFlags& given) {
-  ScoreFlags f = given;
-  if (f.inputs.empty()) {
-    if (is_terminal(STDIN_FILENO))
-      fail(ErrorCode::usage, "brim score: give a file of texts, or pipe texts in; `brim help score` shows how");
-    f.inputs = {"-"};
-  }
-  if (f.tokenizer_threads < 0)
-    fail(ErrorCode::usage, "--tokenizer-threads {}: must not be negative", f.tokenizer_threads);
-  (void)parse_on_error(f.on_error);
-  if (!(f.checkpoint_seconds >= 0))
-    fail(ErrorCode::usage, "--checkpoint-seconds {}: must not be negative", f.checkpoint_seconds);
-  if (!f.engine.trace.empty() && f.models.size() > 1)
-    fail(ErrorCode::usage, "--trace: a timeline is of one model; trace a run of each --model alone");
-  f.engine.start_trace();
-  if (f.summary_json == "-" && f.output == "-")
-    fail(ErrorCode::usage,
-         "--summary-json -: stdout takes the labels already; give -o FILE too, or another place for the summary");
-  if (!f.summary_json.empty() && f.summary_json != "-") io::require_writable(f.summary_json);
-  rows::refuse_output_over_input(f.output, f.inputs);
+rows::RowReaderOptions reading_of(const ScoreFlags& f) {
   rows::RowReaderOptions reading;
   reading.format = rows::parse_row_format(f.format);
   reading.text_column = f.text_column;
   f.dialect.apply(reading);
+  return reading;
+}
+
+rows::OutputFormat output_format(const ScoreFlags& f, const rows::RowReader& reader) {
+  return f.output_format == "auto" ? output_format_of(f.output, reader.schema().format)
+                                   : rows::parse_output_format(f.output_format);
+}
+
+// `part`: of a shard, else null.
+int score_rows(const ScoreFlags& f, const rows::RowReaderOptions& reading, jobs::ShardPart* part) {
   rows::RowReader reader(f.inputs, reading);
   const int64_t opened = now_ns();
   const Models models = open_models(f);
   const double load_seconds = seconds_since(opened);
 
   rows::RowWriterOptions writing;
-  writing.format = f.output_format == "auto" ? output_format_of(f.output, reader.schema().format)
-                                             : rows::parse_output_format(f.output_format);
+  writing.format = output_format(f, reader);
   writing.results = result_columns(models, f.all_scores);
   rows::RowWriter writer(reader.schema(), writing);
   require_distinct(writer.added());
@@ -285,7 +283,15 @@ int run_score(const ScoreFlags& given) {
   output_options.stop = &stop_requested();
   std::map<std::string, int64_t> counters;
   stop_on_signals();  // so far there was nothing to save, or to remove
-  rows::RowOutput output(f.output, identity_of(f, models, writing.format), output_options);
+  std::optional<rows::RowOutput> opened_output;
+  try {
+    opened_output.emplace(f.output, identity_of(f, models, writing.format), output_options);
+  } catch (const Error& error) {
+    if (part == nullptr || !f.resume || error.code() != ErrorCode::usage) throw;
+    output_options.resume = false;  // another kind of device began it: its rows and ours would not belong together
+    opened_output.emplace(f.output, identity_of(f, models, writing.format), output_options);
+  }
+  rows::RowOutput& output = *opened_output;
   if (output.resumed()) {
     reader.seek(output.resumed()->position);
     log_info("resuming after row {}", format_count(output.resumed()->position.rows));
@@ -327,6 +333,7 @@ int run_score(const ScoreFlags& given) {
     output.suspend();
   else
     output.commit();  // before anything else is written that might fail
+  if (part != nullptr && !interrupted) part->publish(counters["rows"], counters["bad rows"]);
   if (!f.engine.trace.empty()) {
     jobs::TracedRun record = jobs::make_record("score", models.main(), stats, load_seconds);
     record.inputs = f.inputs;
@@ -336,16 +343,99 @@ int run_score(const ScoreFlags& given) {
     f.engine.write_trace(to_json(record));
   }
   if (interrupted) {
-    const std::string part = io::AtomicFile::part_path(f.output).string();
+    const std::string rest = io::AtomicFile::part_path(f.output).string();
     fail(ErrorCode::interrupted, "interrupted after {}{}", format_count(counters["rows"], "row"),
-         output.resumable()              ? "; the same command with --resume continues"
-         : std::filesystem::exists(part) ? "; they are in " + part + ", and a pipe cannot be resumed"
+         part != nullptr                 ? "; the same command continues"
+         : output.resumable()            ? "; the same command with --resume continues"
+         : std::filesystem::exists(rest) ? "; they are in " + rest + ", and a pipe cannot be resumed"
                                          : "");
   }
   const Summary summary = summarize(models.all, models.names, stats, counters, load_seconds);
   if (!f.engine.quiet) put_stderr(summary.text());
   if (!f.summary_json.empty()) summary.write_json(f.summary_json);
   return 0;
+}
+
+// The job that these flags describe, in the folder of -o.
+jobs::ShardJob plan_shards(const ScoreFlags& f, const rows::RowReaderOptions& reading, int64_t count) {
+  jobs::ShardFacts facts;
+  facts.count = count;
+  std::vector<std::string> names;
+  for (const std::string& input : f.inputs)
+    names.push_back(std::filesystem::absolute(input).lexically_normal().string());
+  const rows::RowReader reader(names, reading);  // all are there and of one kind
+  for (const std::string& name : names) facts.inputs.emplace_back(name, jobs::input_signature(name));
+  Models models;
+  for (const std::string& given : f.models) add_model(models, given, f.models.size() > 1);
+  for (size_t m = 0; m < models.given.size(); ++m) {
+    EngineFlags flags = f.engine;
+    flags.model = models.given[m];
+    facts.model += (m > 0 ? "," : "") + (models.names[m].empty() ? "" : models.names[m] + "=");
+    facts.model += flags.is_vader() ? "rules" : jobs::model_digest(flags.options().model_dir);
+  }
+  const rows::OutputFormat format = output_format(f, reader);
+  facts.options = output_settings(f, format);
+  facts.options["precision"] = engine_settings().find("precision")->value.get(f.engine);
+  return plan_job(f.output, fmt::format("{}", fmt::join(f.models, ",")), facts, reading, output_format_name(format));
+}
+
+int run_shard(ScoreFlags f) {
+  if (f.output == "-") fail(ErrorCode::usage, "--shard {}: parts go into a folder; give -o FOLDER", f.shard);
+  if (f.resume) fail(ErrorCode::usage, "--resume: a shard goes on by itself; leave it out");
+  for (const std::string& input : f.inputs)
+    if (!io::is_rereadable(input))
+      fail(ErrorCode::usage, "--shard {}: {} is no file, and cannot be divided", f.shard, input);
+  std::error_code ignored;
+  if (std::filesystem::exists(f.output) && !std::filesystem::is_directory(f.output, ignored))
+    fail(ErrorCode::usage, "-o {}: with --shard it names a folder, this is a file", f.output);
+  const auto there = jobs::find_job(f.output);
+  const jobs::ShardChoice choice = jobs::read_shard(f.shard, env, there.has_value());
+  const int64_t count = choice.count ? *choice.count : there->facts.count;
+  if (choice.index >= count)
+    fail(ErrorCode::usage, "--shard {}: there is no shard {} of {}; they are counted from 0", f.shard, choice.index,
+         count);
+  const rows::RowReaderOptions reading = reading_of(f);
+  const jobs::ShardJob job = plan_shards(f, reading, count);
+  for (size_t i = 0; i < f.inputs.size(); ++i) f.inputs[i] = job.facts.inputs[i].first;
+  f.output_format = job.facts.options.at("output-format");
+  jobs::ShardPart part(job, choice.index);
+  const std::string name = (std::filesystem::path(f.output) / part.shard().part).string();
+  if (part.is_done()) {
+    if (!f.engine.quiet) log_info("{} is there already", name);
+    return 0;
+  }
+  f.output = part.draft();
+  f.resume = part.resumable();
+  try {
+    return score_rows(f, job.reading(reading, part.shard()), &part);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::interrupted) part.note_failure(error);
+    throw;
+  }
+}
+
+int run_score(const ScoreFlags& given) {
+  ScoreFlags f = given;
+  if (f.inputs.empty()) {
+    if (is_terminal(STDIN_FILENO))
+      fail(ErrorCode::usage, "brim score: give a file of texts, or pipe texts in; `brim help score` shows how");
+    f.inputs = {"-"};
+  }
+  if (f.tokenizer_threads < 0)
+    fail(ErrorCode::usage, "--tokenizer-threads {}: must not be negative", f.tokenizer_threads);
+  (void)parse_on_error(f.on_error);
+  if (!(f.checkpoint_seconds >= 0))
+    fail(ErrorCode::usage, "--checkpoint-seconds {}: must not be negative", f.checkpoint_seconds);
+  if (!f.engine.trace.empty() && f.models.size() > 1)
+    fail(ErrorCode::usage, "--trace: a timeline is of one model; trace a run of each --model alone");
+  f.engine.start_trace();
+  if (f.summary_json == "-" && f.output == "-")
+    fail(ErrorCode::usage,
+         "--summary-json -: stdout takes the labels already; give -o FILE too, or another place for the summary");
+  if (!f.summary_json.empty() && f.summary_json != "-") io::require_writable(f.summary_json);
+  rows::refuse_output_over_input(f.output, f.inputs);
+  if (!f.shard.empty()) return run_shard(f);
+  return score_rows(f, reading_of(f), nullptr);
 }
 
 }  // namespace
@@ -362,6 +452,9 @@ std::function<int()> setup_score(CLI::App& app) {
   app.add_flag("--all-scores", f->all_scores, "a score for every label, not only the best");
   app.add_option("--on-error", f->on_error, "bad rows: stop, skip or null")->capture_default_str();
   app.add_flag("--resume", f->resume, "continue where an interrupted run of the same command stopped");
+  app.add_option("--shard", f->shard,
+                 "score one of N shares, I/N, into a part of its own in the folder -o; auto or auto/N takes I from a "
+                 "Slurm array or a Kubernetes job");
   app.add_option("--tokenizer-threads", f->tokenizer_threads,
                  "threads that tokenize beside the device; 0 chooses by device and cores")
       ->capture_default_str();

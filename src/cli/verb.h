@@ -33,6 +33,7 @@ std::function<int()> setup_tune(CLI::App& app);
 std::function<int()> setup_doctor(CLI::App& app);
 std::function<int()> setup_compare(CLI::App& app);
 std::function<int()> setup_bench(CLI::App& app);
+std::function<int()> setup_shards(CLI::App& app);
 std::function<int()> setup_serve(CLI::App& app);  // where Boost was there to build it with
 
 // The inner verb of a child process; `words` are DEVICE, PRECISION and LIMIT in bytes.

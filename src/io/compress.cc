@@ -100,6 +100,26 @@ class MemorySource : public ByteSource {
   size_t piece_, at_ = 0;
 };
 
+class RangeSource : public ByteSource {
+ public:
+  RangeSource(std::unique_ptr<ByteSource> inner, int64_t begin, int64_t bytes)
+      : ByteSource(inner->name()), inner_(std::move(inner)), bytes_(bytes), left_(bytes) {
+    inner_->skip(begin);
+  }
+  size_t read(char* into, size_t capacity) override {
+    const size_t n = left_ == 0 ? 0 : inner_->read(into, std::min(capacity, static_cast<size_t>(left_)));
+    left_ -= static_cast<int64_t>(n);
+    return n;
+  }
+  bool ready() override { return left_ == 0 || inner_->ready(); }
+  int64_t position() const override { return bytes_ - left_; }
+  int64_t size() const override { return bytes_; }
+
+ private:
+  std::unique_ptr<ByteSource> inner_;
+  int64_t bytes_, left_;
+};
+
 // A source whose first bytes were already read to see what they are.
 class PeekedSource : public ByteSource {
  public:
@@ -466,6 +486,10 @@ std::string read_head(const std::string& path, size_t bytes) {
 
 std::unique_ptr<ByteSource> memory_source(std::string name, std::string bytes, size_t piece) {
   return std::make_unique<MemorySource>(std::move(name), std::move(bytes), piece);
+}
+
+std::unique_ptr<ByteSource> range_of(std::unique_ptr<ByteSource> inner, int64_t begin, int64_t bytes) {
+  return std::make_unique<RangeSource>(std::move(inner), begin, bytes);
 }
 
 std::unique_ptr<ByteSink> make_sink(AtomicFile& file, Compression compression) {

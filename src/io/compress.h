@@ -54,6 +54,8 @@ std::unique_ptr<ByteSource> open_source(const std::string& path, std::shared_ptr
 std::string read_head(const std::string& path, size_t bytes);
 // Decompresses `inner` if its first bytes (or its name) say so. open_source does this.
 std::unique_ptr<ByteSource> decompressed(std::unique_ptr<ByteSource> inner);
+// Of `inner`, `bytes` bytes from the `begin`th on.
+std::unique_ptr<ByteSource> range_of(std::unique_ptr<ByteSource> inner, int64_t begin, int64_t bytes);
 // Bytes in memory, handed out at most `piece` at a time; for tests.
 std::unique_ptr<ByteSource> memory_source(std::string name, std::string bytes, size_t piece = SIZE_MAX);
 

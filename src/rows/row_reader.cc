@@ -40,13 +40,16 @@ const char* find_newline(const char* p, const char* end) {
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
 
-// Size of all inputs together, -1 if one is a pipe.
-int64_t total_size(const std::vector<std::string>& paths) {
+// Size of all inputs together, or of what is read of them; -1 if one is a pipe.
+int64_t total_size(const std::vector<std::string>& paths, const std::vector<ByteRange>& ranges = {}) {
   int64_t total = 0;
   for (const std::string& path : paths) {
     struct stat info {};
     if ((path == "-" ? ::fstat(0, &info) : ::stat(path.c_str(), &info)) != 0 || !S_ISREG(info.st_mode)) return -1;
-    total += info.st_size;
+    if (const size_t i = static_cast<size_t>(&path - paths.data()); i < ranges.size() && ranges[i].end >= 0)
+      total += ranges[i].end - ranges[i].begin;
+    else
+      total += info.st_size;
   }
   return total;
 }
@@ -115,9 +118,7 @@ const Error* RowChunk::error(size_t row) const {
 
 Error placed_error(const std::vector<std::string>& inputs, const RowChunk& chunk, size_t row, const Error& error) {
   if (chunk.error(row) != nullptr) return error;
-  const std::string& input = inputs[chunk.input];
-  return Error(error.code(),
-               fmt::format("{}: line {}: {}", input == "-" ? "stdin" : input, chunk.lines[row], error.what()));
+  return Error(error.code(), fmt::format("{}: line {}: {}", inputs[chunk.input], chunk.lines[row], error.what()));
 }
 
 RowPosition RowChunk::position_after(size_t row) const {
@@ -178,14 +179,22 @@ RowReader::RowReader(std::vector<std::string> paths, RowReaderOptions options)
   choose_dialect();
   for (const std::string& path : paths_)
     if (path != "-" && io::is_rereadable(path)) refuse_other_encoding(path);
-  bytes_total_ = total_size(paths_);
+  BRIM_CHECK(options_.ranges.empty() || options_.ranges.size() == paths_.size(), "{} ranges of {} inputs",
+             options_.ranges.size(), paths_.size());
+  bytes_total_ = total_size(paths_, options_.ranges);
+  for (size_t i = 0; i < paths_.size(); ++i)
+    names_.push_back(paths_[i] == "-"     ? "stdin"
+                     : range(i).begin > 0 ? fmt::format("{} (from byte {})", paths_[i], range(i).begin)
+                                          : paths_[i]);
   open_input(0, false);
   learn_columns();
+  keep_range(0);
   rows_waiting_ = true;
   if (paths_.size() == 1) return;
   // Better now than after hours: the other inputs exist and have the same header.
   RowReaderOptions look = options_;
   look.format = schema_.format;
+  look.ranges.clear();
   for (size_t i = 1; i < paths_.size(); ++i) {
     if (paths_[i] == "-") continue;
     if (std::filesystem::exists(paths_[i]) && !io::is_rereadable(paths_[i]))
@@ -198,7 +207,7 @@ RowReader::RowReader(std::vector<std::string> paths, RowReaderOptions options)
 }
 
 RowReader::RowReader(std::unique_ptr<io::ByteSource> source, RowReaderOptions options)
-    : paths_{source->name()}, options_(std::move(options)), source_(std::move(source)) {
+    : paths_{source->name()}, names_(paths_), options_(std::move(options)), source_(std::move(source)) {
   BRIM_CHECK(options_.format != RowFormat::automatic, "a stream has no name to tell its format by");
   schema_.format = options_.format;
   choose_dialect();
@@ -225,7 +234,29 @@ void RowReader::open_input(size_t index, bool check_header) {
   start_source();
   if (!check_header) return;
   if (is_delimited(schema_.format)) check_same_header();
+  keep_range(index);
   rows_waiting_ = true;
+}
+
+// The header is read: of what follows, the range alone.
+void RowReader::keep_range(size_t index) {
+  const ByteRange wanted = range(index);
+  if (wanted.begin == 0 && wanted.end < 0) return;
+  const int64_t first = block_offset_ + static_cast<int64_t>(at_);
+  if (wanted.begin > first) lines_ = 0;
+  go_to(index, std::max(first, wanted.begin));
+}
+
+void RowReader::go_to(size_t index, int64_t offset) {
+  const ByteRange wanted = range(index);
+  source_ = open_source(paths_[index], wait_);
+  if (wanted.end >= 0)
+    source_ = io::range_of(std::move(source_), offset, std::max<int64_t>(0, wanted.end - offset));
+  else
+    source_->skip(offset);
+  ended_ = rows_waiting_ = false;
+  used_ = at_ = 0;
+  block_offset_ = offset;
 }
 
 void RowReader::check_same_header() {
@@ -303,6 +334,10 @@ bool RowReader::next_chunk(RowChunk& chunk) {
   for (;;) {
     if (source_ == nullptr) {
       if (input_ + 1 >= paths_.size()) return false;
+      if (range(input_ + 1).is_empty()) {
+        ++input_;
+        continue;
+      }
       open_input(input_ + 1, true);
     }
     fill();
@@ -369,15 +404,11 @@ void RowReader::seek(const RowPosition& position) {
   BRIM_CHECK(rows_ == 0, "seek after {} rows", rows_);
   if (position.rows == 0) return;
   for (size_t i = 0; i < position.input; ++i) {
-    const int64_t size = total_size({paths_[i]});
+    const int64_t size = total_size({paths_[i]}, options_.ranges.empty() ? options_.ranges : std::vector{range(i)});
     bytes_before_ += std::max<int64_t>(size, 0);
   }
   input_ = position.input;
-  source_ = open_source(paths_[input_], wait_);
-  source_->skip(position.offset);
-  ended_ = rows_waiting_ = false;
-  used_ = at_ = 0;
-  block_offset_ = position.offset;
+  go_to(input_, position.offset);
   lines_ = position.lines;
   rows_ = position.rows;
 }
@@ -577,7 +608,7 @@ void RowReader::push_row(RowChunk& chunk, std::string_view record, std::string_v
 
 void RowReader::add_bad_row(RowChunk& chunk, std::string_view record, std::string problem) {
   chunk.errors.push_back(
-      {chunk.size(), Error(ErrorCode::bad_data, fmt::format("{}: line {}: {}", source_->name(), lines_ + 1, problem))});
+      {chunk.size(), Error(ErrorCode::bad_data, fmt::format("{}: line {}: {}", names_[input_], lines_ + 1, problem))});
   labels_.assign(schema_.label_columns.size(), {});
   push_row(chunk, record, {}, labels_);
 }

@@ -31,12 +31,20 @@ RowFormat row_format_of(std::string_view path);
 // What separates columns, as a flag or a key gives it: one character that is no letter, digit or quote, or `tab`.
 std::optional<char> parse_delimiter(std::string_view text);
 
+// Bytes of an input, whole records; those before the first record (a header) may be in it or not.
+struct ByteRange {
+  int64_t begin = 0;
+  int64_t end = -1;  // negative: to the end of the input
+  bool is_empty() const { return end >= 0 && end <= begin; }
+};
+
 struct RowReaderOptions {
   RowFormat format = RowFormat::automatic;
   std::string text_column;  // empty: `text`, else the only column, else Error(usage) that names the columns
   std::vector<std::string> label_columns;  // empty: no labels are read
   char delimiter = 0;                      // csv and tsv; 0: the format's own
   bool quotes = true;                      // csv and tsv; false takes a quote as an ordinary character
+  std::vector<ByteRange> ranges;           // what to read of each input; empty: all of them
   size_t chunk_bytes = size_t{512} << 10;
   size_t chunk_rows = 8192;
   size_t max_record_bytes = size_t{64} << 20;
@@ -132,7 +140,8 @@ class RowReader : public RowSource {
   RowReader(std::unique_ptr<io::ByteSource> source, RowReaderOptions options);
 
   const RowSchema& schema() const { return schema_; }
-  const std::vector<std::string>& inputs() const { return paths_; }
+  // As messages call them; where an input is not read from its start, its lines count from there.
+  const std::vector<std::string>& inputs() const { return names_; }
 
   // False at the end of the last input. Throws bad_data for what is not one row's fault (a broken stream, UTF-16, a
   // line longer than max_record_bytes); rows before that place have been delivered.
@@ -153,6 +162,9 @@ class RowReader : public RowSource {
 
  private:
   void open_input(size_t index, bool check_header);
+  void keep_range(size_t index);
+  void go_to(size_t index, int64_t offset);
+  ByteRange range(size_t index) const { return options_.ranges.empty() ? ByteRange() : options_.ranges[index]; }
   void start_source();
   void fill();
   void make_room();
@@ -185,7 +197,7 @@ class RowReader : public RowSource {
   void hand_over(RowChunk& chunk);
   std::string_view csv_text(RowChunk& chunk, const CsvField& field);
 
-  std::vector<std::string> paths_;
+  std::vector<std::string> paths_, names_;
   RowReaderOptions options_;
   RowSchema schema_;
   std::shared_ptr<io::InputWait> wait_ = std::make_shared<io::InputWait>();  // the sources' too

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "io/sha256.h"
 #include "serve/framing.h"
-#include "serve/sha256.h"
 
 namespace brim::serve {
 namespace {
@@ -86,7 +86,7 @@ void ApiKeys::add(std::string_view key, const std::string& name) {
   ApiKey added;
   added.name = name;
   added.scopes = 0xFF & ~static_cast<uint8_t>(Scope::admin);
-  added.hash = sha256(key);
+  added.hash = io::sha256(key);
   keys_.push_back(std::move(added));
 }
 
@@ -94,7 +94,7 @@ const ApiKey* ApiKeys::find(std::string_view authorization) const {
   constexpr std::string_view kBearer = "bearer ";
   if (authorization.size() <= kBearer.size() || !same_ignoring_case(authorization.substr(0, kBearer.size()), kBearer))
     return nullptr;
-  const auto hash = sha256(authorization.substr(kBearer.size()));
+  const auto hash = io::sha256(authorization.substr(kBearer.size()));
   const ApiKey* found = nullptr;
   for (const ApiKey& key : keys_) {  // all of them, every byte
     uint8_t other = 0;

@@ -3,8 +3,8 @@
 #include <fstream>
 #include <thread>
 
+#include "io/sha256.h"
 #include "serve/service_fixture.h"
-#include "serve/sha256.h"
 
 namespace brim::serve {
 namespace {
@@ -129,7 +129,7 @@ TEST_F(JobRoutesTest, RefusesWhatIsNoJob) {
 
 TEST_F(JobRoutesTest, KeysNeedTheScopeAndAServerTheDirectory) {
   ServerOptions o = with_jobs();
-  o.keys = ApiKeys::parse("web:score:" + sha256_hex("a") + "\nnight:jobs:" + sha256_hex("b") + "\n", "keys");
+  o.keys = ApiKeys::parse("web:score:" + io::sha256_hex("a") + "\nnight:jobs:" + io::sha256_hex("b") + "\n", "keys");
   start(std::move(o));
   EXPECT_EQ(get("/jobs").status, 401);
   EXPECT_EQ(get("/jobs", "Authorization: Bearer a\r\n").status, 403);

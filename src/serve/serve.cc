@@ -16,9 +16,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "hub/model_dir.h"
+#include "io/sha256.h"
 #include "monitor/nvml.h"
 #include "monitor/watch.h"
-#include "serve/sha256.h"
 
 namespace brim::serve {
 namespace {
@@ -207,7 +207,7 @@ class Server::AccessLog {
 };
 
 std::string model_revision(const std::string& directory) {
-  if (hub::names_vader(directory)) return sha256_hex(std::string("vader ") + version()).substr(0, 8);
+  if (hub::names_vader(directory)) return io::sha256_hex(std::string("vader ") + version()).substr(0, 8);
   std::string facts;
   for (const std::string& file : hub::model_files(directory)) {
     std::error_code ignored;
@@ -215,7 +215,7 @@ std::string model_revision(const std::string& directory) {
                          std::filesystem::file_size(file, ignored),
                          std::filesystem::last_write_time(file, ignored).time_since_epoch().count());
   }
-  return sha256_hex(facts).substr(0, 8);
+  return io::sha256_hex(facts).substr(0, 8);
 }
 
 void require_allowed(const ServerOptions& options) {

@@ -176,6 +176,35 @@ def test_s3(tmp_path, monkeypatch):
         _places._clients.clear()
 
 
+def test_jobs_of_the_program_are_jobs_here(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("id,text\n" + "".join(f'{i},"great\nthing {i}"\n' for i in range(50)))
+    files = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    out = tmp_path / "out"
+    done = command("score", *files, "-o", out, "--model", "vader", "--all-scores", "--shard", "1/4", "-q")
+    assert done.returncode == 0, done.stderr
+    job = bulk.load(str(out))
+    assert [s.id for s in job.missing()] == [0, 2, 3] and job.shards[1].part == "part-00001.csv"
+    with pytest.raises(brim.BadData, match="0,2-3"):
+        bulk.finish(job)
+    assert bulk.run(job) == [] and bulk.run_shard(job.shards[0]) == "part-00000.csv"
+    assert bulk.finish(job)["rows"] == 100 and (out / "_SUCCESS").exists()
+    command("score", *files, "-o", tmp_path / "whole.csv", "--model", "vader", "--all-scores", "-q")
+    parts = [(out / s.part).read_text().split("\n", 1) for s in job.shards]
+    assert parts[0][0] + "\n" + "".join(rows for _, rows in parts) == (tmp_path / "whole.csv").read_text()
+    (tmp_path / "a.csv").write_text("id,text\n")
+    with pytest.raises(brim.UsageError, match="changed"):
+        bulk.run_shard(job.shards[0])
+
+
+def test_the_program_sees_jobs_of_parquet_files(inputs, tmp_path):
+    job = planned(inputs, tmp_path)
+    bulk.run_shard(job.shards[2])
+    assert command("shards", tmp_path / "out", "--missing").stdout == "0-1,3-7\n"
+    refused = command("shards", tmp_path / "out", "--check")
+    assert refused.returncode == 2 and "brim.bulk.finish" in refused.stderr
+
+
 def command(*arguments):
     return subprocess.run([sys.executable, "-m", "brim", *map(str, arguments)], capture_output=True, text=True)
 

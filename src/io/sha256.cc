@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serve/sha256.h"
+#include "io/sha256.h"
 
 #include <bit>
 #include <cmath>
 
-namespace brim::serve {
+namespace brim::io {
 namespace {
 
 // The first 32 bits behind the point of the cube roots of the first 64 primes, and of the square roots of the first 8.
@@ -48,11 +48,12 @@ void mix_block(std::array<uint32_t, 8>& state, const uint8_t* block) {
     const uint32_t b = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);
     w[i] = w[i - 16] + a + w[i - 7] + b;
   }
+  const Sha256Table& table = sha256_table();
   std::array<uint32_t, 8> s = state;
   for (size_t i = 0; i < 64; ++i) {
     const uint32_t e = std::rotr(s[4], 6) ^ std::rotr(s[4], 11) ^ std::rotr(s[4], 25);
     const uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
-    const uint32_t first = s[7] + e + choice + sha256_table().cube[i] + w[i];
+    const uint32_t first = s[7] + e + choice + table.cube[i] + w[i];
     const uint32_t a = std::rotr(s[0], 2) ^ std::rotr(s[0], 13) ^ std::rotr(s[0], 22);
     const uint32_t second = a + ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
     s = {first + second, s[0], s[1], s[2], s[3] + first, s[4], s[5], s[6]};
@@ -64,7 +65,9 @@ void mix_block(std::array<uint32_t, 8>& state, const uint8_t* block) {
 
 std::array<uint8_t, 32> sha256(std::string_view bytes) {
   std::array<uint32_t, 8> state = sha256_table().square;
-  std::string padded(bytes);
+  const size_t whole = bytes.size() / 64 * 64;  // read where they lie: a model's weights are hashed too
+  for (size_t at = 0; at < whole; at += 64) mix_block(state, reinterpret_cast<const uint8_t*>(bytes.data()) + at);
+  std::string padded(bytes.substr(whole));
   padded += '\x80';
   while (padded.size() % 64 != 56) padded += '\0';
   for (int shift = 56; shift >= 0; shift -= 8) padded += static_cast<char>(bytes.size() * 8 >> shift);
@@ -84,4 +87,4 @@ std::string sha256_hex(std::string_view bytes) {
   return text;
 }
 
-}  // namespace brim::serve
+}  // namespace brim::io

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-namespace brim::serve {
+namespace brim::io {
 
 std::array<uint8_t, 32> sha256(std::string_view bytes);  // FIPS 180-4
 std::string sha256_hex(std::string_view bytes);
 
-}  // namespace brim::serve
+}  // namespace brim::io

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim shards: how far a job of `brim score --shard` is; with --check, whether every part is whole.
+#include "jobs/shards.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "cli/verb.h"
+
+namespace brim::cli {
+namespace {
+
+struct ShardsFlags {
+  std::string folder;
+  bool check = false, missing = false;
+};
+
+int run_shards(const ShardsFlags& f) {
+  const auto job = jobs::find_job(f.folder);
+  if (!job) fail(ErrorCode::usage, "{} holds no job; `brim score … -o {} --shard I/N` begins one", f.folder, f.folder);
+  if (f.check) {
+    const int64_t rows = finish_job(*job);
+    std::cout << fmt::format("{} in {}, all whole\n", format_count(rows, "row"),
+                             format_count(static_cast<int64_t>(job->shards.size()), "part"));
+    return 0;
+  }
+  const jobs::ShardStates states = shard_states(*job);
+  if (f.missing) {
+    if (!states.missing.empty()) std::cout << jobs::id_ranges(states.missing) << "\n";
+    return 0;
+  }
+  std::cout << fmt::format("{} of {} done\n", states.done.size(),
+                           format_count(static_cast<int64_t>(job->shards.size()), "shard"));
+  if (!states.missing.empty()) std::cout << fmt::format("missing {}\n", jobs::id_ranges(states.missing));
+  for (const auto& [id, error] : states.failed) std::cout << fmt::format("failed {}: {}\n", id, error);
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_shards(CLI::App& app) {
+  auto f = std::make_shared<ShardsFlags>();
+  app.add_option("folder", f->folder, "the folder -o of `brim score --shard`")->required();
+  CLI::Option* check =
+      app.add_flag("--check", f->check, "read every part; where all are whole, write manifest.json and _SUCCESS");
+  app.add_flag("--missing", f->missing, "print the missing ones alone, as in 3,17-20: sbatch --array takes that")
+      ->excludes(check);
+  return [f] { return run_shards(*f); };
+}
+
+}  // namespace brim::cli

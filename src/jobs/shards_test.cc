@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "jobs/shards.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/fuzz_driver.h"
+#include "base/test_files.h"
+#include "io/atomic_file.h"
+#include "io/compress.h"
+
+namespace brim::jobs {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct SeenRow {
+  std::string text, record;
+  bool bad;
+  bool operator==(const SeenRow&) const = default;
+};
+
+std::vector<SeenRow> rows_of(const std::vector<std::string>& inputs, const rows::RowReaderOptions& options) {
+  rows::RowReader reader(inputs, options);
+  rows::RowChunk chunk;
+  std::vector<SeenRow> all;
+  while (reader.next_chunk(chunk))
+    for (size_t i = 0; i < chunk.size(); ++i)
+      all.push_back({std::string(chunk.texts[i]), std::string(chunk.records[i]), chunk.error(i) != nullptr});
+  return all;
+}
+
+// Whatever the number of shards, their rows one after another are the inputs'.
+void expect_tiles(const std::vector<std::string>& inputs, rows::RowReaderOptions options) {
+  options.chunk_bytes = 64;
+  const auto whole = rows_of(inputs, options);
+  for (const int64_t count : {1, 2, 3, 7, 40}) {
+    ShardJob job;
+    for (const std::string& input : inputs) job.facts.inputs.emplace_back(input, "");
+    job.shards = cut_shards(inputs, options, count, "csv");
+    ASSERT_EQ(job.shards.size(), static_cast<size_t>(count));
+    std::vector<SeenRow> together;
+    for (const Shard& shard : job.shards)
+      for (SeenRow& row : rows_of(inputs, job.reading(options, shard))) together.push_back(std::move(row));
+    ASSERT_EQ(together, whole) << count << " shards of " << inputs[0];
+  }
+}
+
+TEST(ShardsTest, ShardsHoldEveryRowOnceInOrder) {
+  const TempDir dir;
+  std::mt19937_64 random(5);
+  const auto write = [&](const std::string& name, const std::string& bytes) {
+    std::ofstream(dir.path() / name, std::ios::binary) << bytes;
+    return (dir.path() / name).string();
+  };
+  for (int round = 0; round < 60; ++round) {
+    std::string lines, table = round % 3 == 0 ? "\xEF\xBB\xBFid,text\n" : "id,text\r\n";
+    for (int row = 0; row < 30; ++row) {
+      lines += std::string(random() % 20, 'x') + (random() % 5 == 0 ? "\r\n" : "\n");
+      table += std::to_string(row) + ",";
+      for (size_t n = random() % 12; n > 0; --n) table += "ab,\"\n\r \""[random() % 8];  // stray quotes too
+      table += "\n";
+    }
+    if (round % 4 == 0) lines.pop_back();
+    const std::string txt = write("a.txt", lines), csv = write("a.csv", table);
+    expect_tiles({txt}, {});
+    expect_tiles({txt, write("b.txt", ""), write("c.txt", "one\n"), txt}, {});
+    expect_tiles({csv, csv}, {});
+    rows::RowReaderOptions plain;
+    plain.quotes = false;
+    expect_tiles({csv}, plain);
+  }
+  io::AtomicFile packed(dir.path() / "p.txt.gz");
+  auto sink = io::make_sink(packed, io::Compression::gzip);
+  sink->write("one\ntwo\nthree\n");
+  sink->end_member();
+  sink.reset();
+  packed.commit();
+  expect_tiles({(dir.path() / "p.txt.gz").string(), write("d.txt", "four\nfive\n")}, {});
+  fs::copy(dir.path() / "p.txt.gz", dir.path() / "misnamed.txt");
+  expect_tiles({(dir.path() / "misnamed.txt").string()}, {});
+}
+
+TEST(ShardsTest, ShardsAreOfAboutEqualBytes) {
+  const TempDir dir;
+  std::string lines;
+  for (int i = 0; i < 1000; ++i) lines += "line " + std::to_string(i) + "\n";
+  std::ofstream(dir.path() / "a.txt") << lines;
+  for (const Shard& shard : cut_shards({(dir.path() / "a.txt").string()}, {}, 10, "csv")) {
+    ASSERT_EQ(shard.slices.size(), 1u);
+    const auto& range = shard.slices[0].range;
+    const int64_t end = range.end < 0 ? static_cast<int64_t>(lines.size()) : range.end;
+    EXPECT_NEAR(static_cast<double>(end - range.begin), static_cast<double>(lines.size()) / 10, 10);
+  }
+}
+
+TEST(ShardsTest, WhichShardIsReadFromWordsAndSchedulers) {
+  using Env = std::map<std::string, std::string>;
+  const Env slurm = {{"SLURM_ARRAY_TASK_ID", "3"},
+                     {"SLURM_ARRAY_TASK_COUNT", "8"},
+                     {"SLURM_ARRAY_TASK_MIN", "0"},
+                     {"SLURM_ARRAY_TASK_MAX", "7"}};
+  Env from_one = slurm, again = slurm, wrong = slurm;
+  from_one["SLURM_ARRAY_TASK_MIN"] = "1";
+  from_one["SLURM_ARRAY_TASK_MAX"] = "8";
+  again["SLURM_ARRAY_TASK_COUNT"] = "1";
+  again["SLURM_ARRAY_TASK_MIN"] = again["SLURM_ARRAY_TASK_MAX"] = "3";
+  wrong["SLURM_ARRAY_TASK_ID"] = "x";
+  const Env kubernetes = {{"JOB_COMPLETION_INDEX", "5"}};
+  struct Case {
+    const char* text;
+    Env env;
+    bool planned;
+    std::string wanted;  // "index of count", or a part of the error
+  };
+  const Case cases[] = {
+      {"3/64", {}, false, "3 of 64"},
+      {"0/1", slurm, false, "0 of 1"},
+      {"64/64", {}, false, "counted from 0"},
+      {"1/0", {}, false, "number of shards"},
+      {"1/2000000", {}, false, "number of shards"},
+      {"3", {}, false, "no shard"},
+      {"-1/4", {}, false, "no shard"},
+      {"a/4", {}, false, "no shard"},
+      {"", {}, false, "no shard"},
+      {"auto", {}, false, "SLURM_ARRAY_TASK_ID"},
+      {"auto", slurm, false, "3 of 8"},
+      {"auto/64", slurm, false, "3 of 64"},
+      {"auto", from_one, false, "from 0"},
+      {"auto", again, false, "from 0"},
+      {"auto", again, true, "3 of -1"},
+      {"auto", wrong, false, "SLURM_ARRAY_TASK_ID=x"},
+      {"auto", kubernetes, false, "Kubernetes"},
+      {"auto", kubernetes, true, "5 of -1"},
+      {"auto/6", kubernetes, false, "5 of 6"},
+      {"auto/5", kubernetes, false, "counted from 0"},
+  };
+  for (const Case& c : cases) {
+    const auto env = [&](const char* name) -> std::optional<std::string> {
+      const auto found = c.env.find(name);
+      return found == c.env.end() ? std::nullopt : std::optional(found->second);
+    };
+    std::string said;
+    try {
+      const ShardChoice choice = read_shard(c.text, env, c.planned);
+      said = fmt::format("{} of {}", choice.index, choice.count.value_or(-1));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::usage);
+      said = error.what();
+    }
+    EXPECT_HAS(said, c.wanted) << c.text;
+  }
+}
+
+TEST(ShardsTest, RangesOfIds) {
+  EXPECT_EQ(id_ranges({}), "");
+  EXPECT_EQ(id_ranges({4}), "4");
+  EXPECT_EQ(id_ranges({0, 1, 2, 5, 7, 8}), "0-2,5,7-8");
+}
+
+class JobFolder : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::ofstream(input_) << "one\ntwo\nthree\nfour\n";
+    facts_.inputs = {{input_, input_signature(input_)}};
+    facts_.model = "rules";
+    facts_.options = {{"format", "auto"}};
+    facts_.count = 2;
+  }
+  ShardJob plan() const { return plan_job(folder_, "vader", facts_, {}, "csv"); }
+  void write(const ShardJob& job, int64_t index, const std::string& text) const {
+    ShardPart part(job, index);
+    io::write_file_atomically(part.draft(), text);
+    part.publish(2, 0);
+  }
+  std::string of(const std::string& name) const { return get_file(folder_ / name); }
+
+  TempDir dir_{fs::exists("/dev/shm") ? "/dev/shm" : fs::temp_directory_path()};
+  fs::path folder_ = dir_.path() / "out";
+  std::string input_ = (dir_.path() / "a.txt").string();
+  ShardFacts facts_;
+};
+
+TEST_F(JobFolder, IsPlannedOnceAndFinished) {
+  const ShardJob job = plan();
+  EXPECT_EQ(plan().id, job.id);
+  EXPECT_EQ(find_job(folder_)->id, job.id);
+  EXPECT_EQ(shard_states(job).missing, (std::vector<int64_t>{0, 1}));
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { finish_job(job); }), "0-1");
+  write(job, 0, "a\n");
+  ShardPart(job, 1).note_failure(Error(ErrorCode::bad_data, "a row"));
+  EXPECT_EQ(shard_states(job).failed.at(0).second, "a row");
+  write(job, 1, "b\n");
+  EXPECT_TRUE(shard_states(job).missing.empty());
+  EXPECT_EQ(finish_job(job), 4);
+  EXPECT_HAS(of("manifest.json"), "\"rows\": 4");
+  EXPECT_EQ(of("_SUCCESS"), "");
+  std::vector<std::string> left;
+  for (const auto& entry : fs::directory_iterator(folder_ / "_brim")) left.push_back(entry.path().filename());
+  std::sort(left.begin(), left.end());
+  EXPECT_EQ(left, (std::vector<std::string>{"job.json", "part-00000.json", "part-00001.json"}));
+}
+
+TEST_F(JobFolder, AnotherJobThereIsRefused) {
+  plan();
+  const auto differs = [&](const std::string& why, const std::function<void(ShardFacts&)>& change) {
+    ShardFacts other = facts_;
+    change(other);
+    EXPECT_HAS(error_of(ErrorCode::usage, [&] { plan_job(folder_, "vader", other, {}, "csv"); }), why);
+  };
+  differs("2 shards, not 3", [](ShardFacts& f) { f.count = 3; });
+  differs("model", [](ShardFacts& f) { f.model = "other"; });
+  differs("has changed", [](ShardFacts& f) { f.inputs[0].second = "other"; });
+  differs("inputs", [](ShardFacts& f) { f.inputs.emplace_back("/b", ""); });
+  differs("format was auto and is csv", [](ShardFacts& f) { f.options["format"] = "csv"; });
+}
+
+TEST_F(JobFolder, TheFirstPartStays) {
+  const ShardJob job = plan();
+  ShardPart first(job, 0);
+  EXPECT_TRUE(first.resumable());
+  {
+    ShardPart second(job, 0);  // at the same time: a draft of its own
+    EXPECT_FALSE(second.resumable());
+    EXPECT_NE(second.draft(), first.draft());
+    io::write_file_atomically(second.draft(), "second\n");
+    second.publish(1, 0);
+  }
+  EXPECT_TRUE(first.is_done());
+  io::write_file_atomically(first.draft(), "first\n");
+  first.publish(1, 0);
+  EXPECT_EQ(of("part-00000.csv"), "second\n");
+}
+
+TEST_F(JobFolder, PartsOfOthersAndDamagedOnesAreFound) {
+  const ShardJob job = plan();
+  std::ofstream(folder_ / "part-00000.csv") << "strange\n";
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { ShardPart(job, 0).is_done(); }), "another job");
+  fs::remove(folder_ / "part-00000.csv");
+  write(job, 0, "a\n");
+  write(job, 1, "b\n");
+  std::ofstream(folder_ / "part-00001.csv") << "c\n";
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { finish_job(job); }), "damaged");
+  fs::remove(folder_ / "part-00001.csv");
+  EXPECT_FALSE(ShardPart(job, 1).is_done());
+  write(job, 1, "b\n");
+  EXPECT_EQ(finish_job(job), 4);
+}
+
+TEST_F(JobFolder, AKillBetweenRecordAndPartLosesNothing) {
+  const ShardJob job = plan();
+  write(job, 0, "a\n");
+  // As it stands if the process ends before the link: the draft is there, the part is not.
+  fs::rename(folder_ / "part-00000.csv",
+             folder_ / "_brim" / fmt::format("draft-00000-{:08x}", 0xddeaa107u));  // crc32("a\n")
+  EXPECT_EQ(shard_states(job).missing.size(), 2u);
+  EXPECT_TRUE(ShardPart(job, 0).is_done());
+  EXPECT_EQ(of("part-00000.csv"), "a\n");
+}
+
+TEST_F(JobFolder, WhatIsNoJobIsAnError) {
+  plan();
+  const std::string good = of("_brim/job.json");
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 500; ++round) {
+    std::ofstream(folder_ / "_brim" / "job.json", std::ios::binary) << mutate(good, {good}, random);
+    try {
+      (void)find_job(folder_);
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ErrorCode::bad_data) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace brim::jobs

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// `brim score --shard` and `brim shards`: many processes, any of them killed, every row once.
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "cli/program.h"
+
+namespace brim {
+namespace {
+
+class Shards : public ProgramTest {
+ protected:
+  std::vector<std::string> command(const std::string& shard, std::vector<std::string> more = {}) const {
+    std::vector<std::string> all = {"score", "a.csv", "b.csv", "--model", "vader", "-q", "-o", "out", "--shard", shard};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  void put_inputs(size_t rows) const {
+    for (const char* name : {"a.csv", "b.csv"}) {
+      std::string text = "id,text\n";
+      for (size_t i = 0; i < rows; ++i)
+        text += fmt::format("{}{},\"a {} thing\nin two lines\"\n", name[0], i, i % 3 == 0 ? "great" : "awful");
+      put(name, text);
+    }
+  }
+  // The parts one after another, their headers once.
+  std::string together(int count) const {
+    std::string all;
+    for (int i = 0; i < count; ++i) {
+      const std::string part = get(fmt::format("out/part-{:05}.csv", i));
+      all += i == 0 ? part : part.substr(part.find('\n') + 1);
+    }
+    return all;
+  }
+};
+
+TEST_F(Shards, PartsTogetherAreTheWhole) {
+  put_inputs(500);
+  must({"score", "a.csv", "b.csv", "--model", "vader", "-q", "-o", "whole.csv"});
+  for (int i = 0; i < 5; ++i)
+    if (i != 3) must(command(fmt::format("{}/5", i)));
+  EXPECT_EQ(must({"shards", "out"}), "4 of 5 shards done\nmissing 3\n");
+  EXPECT_EQ(must({"shards", "out", "--missing"}), "3\n");
+  refused(3, {"1 of 5 shards", ": 3"}, {"shards", "out", "--check"});
+  // A part of a Slurm array, run again: the job that is there says how many there are.
+  must(command("auto"), {.environment = {{"SLURM_ARRAY_TASK_ID", "3"}, {"SLURM_ARRAY_TASK_COUNT", "1"}}});
+  EXPECT_EQ(must({"shards", "out", "--check"}), "1,000 rows in 5 parts, all whole\n");
+  EXPECT_EQ(together(5), get("whole.csv"));
+  EXPECT_EQ(json_of("out/manifest.json").at("rows"), 1000);
+  EXPECT_TRUE(exists("out/_SUCCESS"));
+  const std::string before = get("out/part-00002.csv");
+  must(command("2/5"));  // a retry changes nothing
+  EXPECT_EQ(get("out/part-00002.csv"), before);
+}
+
+TEST_F(Shards, WhatIsRefused) {
+  put_inputs(20);
+  must(command("auto/3"), {.environment = {{"JOB_COMPLETION_INDEX", "1"}}});
+  refused(2, {"another job", "3 shards, not 4"}, command("0/4"));
+  refused(2, {"all-scores was no and is yes"}, command("0/3", {"--all-scores"}));
+  refused(2, {"counted from 0"}, command("3/3"));
+  refused(2, {"--shard", "3/64"}, command("3"));
+  refused(2, {"JOB_COMPLETION_INDEX"}, command("auto"));
+  refused(2, {"--resume"}, command("0/3", {"--resume"}));
+  refused(2, {"-o FOLDER"}, {"score", "a.csv", "--shard", "0/2"});
+  refused(2, {"cannot be divided"}, {"score", "-", "-o", "out", "--shard", "0/2"}, {.input = "a\n"});
+  refused(2, {"this is a file"}, {"score", "a.csv", "-o", "b.csv", "--shard", "0/2"});
+  refused(2, {"holds no job"}, {"shards", "."});
+  put("a.csv", get("a.csv") + "x,more\n");
+  refused(2, {"a.csv has changed"}, command("0/3"));
+}
+
+TEST_F(Shards, ABadRowFailsItsShardAlone) {
+  put_inputs(50);
+  put("b.csv", get("b.csv") + "too,many,fields\n");
+  must(command("0/2"));
+  refused(3, {"b.csv (from byte", "3 fields"}, command("1/2"));
+  const std::string told = must({"shards", "out"});
+  EXPECT_NE(told.find("missing 1\nfailed 1: "), std::string::npos) << told;
+  EXPECT_NE(told.find("3 fields"), std::string::npos) << told;
+}
+
+TEST_F(Shards, KilledOnesGoOnWhereTheyWere) {
+  put("in.txt", made_up_lines(12'000));
+  const std::vector<std::string> one = {"score",       "in.txt", "--model",   "tiny", "--device", "cpu",
+                                        "--precision", "fp32",   "--threads", "1",    "-q",       "-o"};
+  auto whole = one, half = one;
+  whole.push_back("whole.csv");
+  must(whole);
+  half.insert(half.end(), {"out", "--checkpoint-seconds", "0", "--shard", "1/2"});
+  const std::string sidecar = "out/_brim/draft-00001.csv.part.json";
+  for (int kill = 0; kill < 3; ++kill) {
+    Running run(folder_, half, {});
+    const std::string before = exists(sidecar) ? get(sidecar) : "";
+    while (!run.ended() && (!exists(sidecar) || get(sidecar) == before)) ::usleep(300);
+    run.signal(SIGKILL);
+    run.wait();
+  }
+  half.push_back("--summary-json");
+  half.push_back("s.json");
+  must(half);
+  EXPECT_LT(json_of("s.json").at("rows"), json_of("s.json").at("rows_in_all"));  // it did not begin anew
+  half[half.size() - 3] = "0/2";
+  must(half);
+  must({"shards", "out", "--check"});
+  EXPECT_EQ(together(2), get("whole.csv"));
+}
+
+}  // namespace
+}  // namespace brim
