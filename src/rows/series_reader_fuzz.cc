@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fuzz entry: any bytes as a file of series (first byte: layout, gaps and the size of reads). Only errors about data
+// may come, what is read must not depend on where reads end, and the table must hold together.
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "base/error.h"
+#include "rows/series_reader.h"
+
+namespace brim::rows::series_fuzz {
+
+inline std::string read_as_text(const std::string& bytes, uint8_t choice, size_t piece, size_t block) {
+  SeriesReaderOptions options;
+  options.layout = static_cast<SeriesLayout>(choice % 5);
+  options.gaps = static_cast<GapRule>(choice / 5 % 3);
+  if (choice / 15 % 2 == 1) options.frequency = Frequency{};
+  options.block_bytes = block;
+  try {
+    const SeriesTable t = read_series(io::memory_source("fuzz", bytes, piece), options);
+    if (t.begin.size() != t.ids.size() + 1 || t.first.size() != t.ids.size()) std::abort();
+    if (t.begin.back() != static_cast<int64_t>(t.values.size())) std::abort();
+    std::string all = frequency_name(t.frequency);
+    for (size_t s = 0; s < t.ids.size(); ++s) {
+      const auto from = static_cast<size_t>(t.begin[s]), to = static_cast<size_t>(t.begin[s + 1]);
+      if (to < from + 2 || std::isnan(t.values[from]) || std::isnan(t.values[to - 1])) std::abort();
+      all += "\n" + t.ids[s] + " " + std::to_string(t.first[s]);
+      for (size_t i = from; i < to; ++i) {
+        if (std::isinf(t.values[i])) std::abort();
+        all += " " + (std::isnan(t.values[i]) ? "-" : std::to_string(t.values[i]));
+      }
+    }
+    return all;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::bad_data) std::abort();
+    return error.what();
+  }
+}
+
+}  // namespace brim::rows::series_fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace brim::rows::series_fuzz;
+  if (size == 0) return 0;
+  const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const std::string whole = read_as_text(bytes, data[0], SIZE_MAX, bytes.size() + 16);
+  if (whole != read_as_text(bytes, data[0], 1 + (data[0] >> 4), 16)) std::abort();
+  return 0;
+}

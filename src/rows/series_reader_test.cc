@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rows/series_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/fuzz_driver.h"
+#include "base/log.h"
+#include "base/test_files.h"
+#include "io/atomic_file.h"
+
+#define LLVMFuzzerTestOneInput fuzz_series
+#include "rows/series_reader_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
+
+namespace brim::rows {
+namespace {
+
+SeriesTable read(const std::string& text, SeriesReaderOptions options = {}, const std::string& name = "a.csv") {
+  options.block_bytes = 64;
+  return read_series(io::memory_source(name, text, 50), options);
+}
+
+// "id first: values", absent ones as "-".
+std::string shown(const SeriesTable& t) {
+  std::string out = fmt::format("{} {}", layout_name(t.layout), frequency_name(t.frequency));
+  for (size_t s = 0; s < t.ids.size(); ++s) {
+    out += fmt::format(" | {} {}:", t.ids[s], format_time(t.first[s], t.style));
+    for (int64_t i = t.begin[s]; i < t.begin[s + 1]; ++i) {
+      const float value = t.values[static_cast<size_t>(i)];
+      out += std::isnan(value) ? " -" : fmt::format(" {}", value);
+    }
+  }
+  return out;
+}
+
+TEST(SeriesReader, RecognisesLayouts) {
+  struct Case {
+    const char *text, *want;
+  };
+  const Case cases[] = {
+      {"unique_id,ds,y\nA,2016-07-01,1\nA,2016-07-02,2\nB,2016-07-05,3\nB,2016-07-06,4\n",
+       "long D | A 2016-07-01: 1 2 | B 2016-07-05: 3 4"},
+      // mixed rows come together, each series in its own order
+      {"ds,unique_id,y\n1,A,1\n1,B,10\n2,A,2\n2,B,20\n3,A,3\n", "long index | A 1: 1 2 3 | B 1: 10 20"},
+      {"id,y\nA,1\nA,2\nB,3\nB,4\n", "long index | A 1: 1 2 | B 1: 3 4"},
+      {"\"V1\",\"V2\",\"V3\",\"V4\"\n\"H1\",\"605\",\"586\",\"\"\n\"H2\",\"1\",\"\",\"3\"\n",
+       "wide index | H1 1: 605 586 | H2 1: 1 - 3"},
+      {"id,V1,V2\n7,1,2\n8,3,4\n", "wide index | 7 1: 1 2 | 8 1: 3 4"},
+      {"H1,605,586,559\nH2,1,2\n", "wide index | H1 1: 605 586 559 | H2 1: 1 2"},
+      {"id,1,2,3\nA,5,6,7\n", "wide index | A 1: 5 6 7"},
+      {"date,HUFL,OT\n2016-07-01 00:00:00,5.5,30\n2016-07-01 01:00:00,,31\n2016-07-01 02:00:00,6,32\n",
+       "columns H | HUFL 2016-07-01 00:00:00: 5.5 - 6 | OT 2016-07-01 00:00:00: 30 31 32"},
+      {"0.5,1.5\n0.25,1\n", "columns index | 1 1: 0.5 0.25 | 2 1: 1.5 1"},
+      {"2015-01-01,3\n2015-01-02,4\n", "columns D | 2 2015-01-01: 3 4"},
+      {"a;b\n1;2\n3;4\n", "columns index | a 1: 1 3 | b 1: 2 4"},
+      {"{\"item_id\":\"T1\",\"start\":\"2012-01-01\",\"target\":[1, null, 3],\"freq\":\"M\"}\n"
+       "{\"item_id\":\"T2\",\"start\":\"2012-03-01\",\"target\":[4,\"NaN\",6]}\n",
+       "jsonl M | T1 2012-01-01: 1 - 3 | T2 2012-03-01: 4 - 6"},
+      {"{\"start\":\"2012-01-01\",\"target\":[1,2]}\n", "jsonl index | 1 1: 1 2"},
+      {"{\"unique_id\":\"A\",\"ds\":\"2012-01-01\",\"y\":1}\n{\"unique_id\":\"A\",\"ds\":\"2012-01-02\",\"y\":2.5}\n",
+       "long D | A 2012-01-01: 1 2.5"},
+  };
+  for (const Case& c : cases) EXPECT_EQ(shown(read(c.text)), c.want) << c.text;
+}
+
+TEST(SeriesReader, ColumnsAreChosenByName) {
+  const std::string stock = "Date,Open,Adj Close\n2015-01-01,1,10\n2015-01-02,2,20\n2015-01-05,3,30\n";
+  SeriesReaderOptions options;
+  options.target_column = "Adj Close";
+  EXPECT_EQ(shown(read(stock, options, "stocks/AAPL.csv")), "long B | AAPL 2015-01-01: 10 20 30");
+  EXPECT_EQ(shown(read(stock)), "columns B | Open 2015-01-01: 1 2 3 | Adj Close 2015-01-01: 10 20 30");
+  options.target_column = "Adj close";
+  const std::string error = error_of(ErrorCode::bad_data, [&] { read(stock, options); });
+  EXPECT_HAS(error, "a.csv: line 1: no column Adj close (did you mean Adj Close?); it has: Date, Open, Adj Close");
+  EXPECT_HAS(error, "`target_column`");
+  SeriesReaderOptions renamed;
+  renamed.id_column = "shop";
+  renamed.time_column = "week";
+  renamed.target_column = "sold";
+  EXPECT_EQ(shown(read("sold,week,shop\n1,2015-01-05,x\n2,2015-01-12,x\n", renamed)), "long W | x 2015-01-05: 1 2");
+}
+
+TEST(SeriesReader, GapsAreMaskedFilledOrRefused) {
+  const std::string text =
+      "unique_id,ds,y\nA,2016-07-01 00:00,1\nA,2016-07-01 01:00,2\nA,2016-07-01 04:00,5\nA,2016-07-01 05:00,6\n";
+  EXPECT_EQ(shown(read(text)), "long H | A 2016-07-01 00:00: 1 2 - - 5 6");
+  EXPECT_EQ(read(text).absent, 2);
+  SeriesReaderOptions options;
+  options.gaps = GapRule::fill;
+  EXPECT_EQ(shown(read(text, options)), "long H | A 2016-07-01 00:00: 1 2 2 2 5 6");
+  options.gaps = GapRule::error;
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read(text, options); }),
+             "a.csv: line 4: series 'A': 2 points are absent before this one; set `gaps=mask`");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { read("ds,y\n1,1\n2,\n3,3\n", options); }),
+             "line 3: column y: no value; set `gaps=mask`");
+  options = {};
+  options.frequency = Frequency{};
+  EXPECT_EQ(shown(read(text, options)), "long index | A 1: 1 2 5 6");
+}
+
+TEST(SeriesReader, CalendarsAreNoGaps) {
+  EXPECT_EQ(shown(read("ds,y\n2015-01-31,1\n2015-02-28,2\n2015-03-31,3\n2015-05-29,5\n", {}, "x.csv")),
+            "long M | x 2015-01-31: 1 2 3 - 5");
+  // Thursday, Friday, Monday, then Wednesday: a holiday in between
+  EXPECT_EQ(shown(read("ds,y\n2015-01-01,1\n2015-01-02,2\n2015-01-05,3\n2015-01-07,5\n", {}, "x.csv")),
+            "long B | x 2015-01-01: 1 2 3 - 5");
+}
+
+TEST(SeriesReader, AbsentEndsAreCutOff) {
+  EXPECT_EQ(shown(read("ds,a,b\n1,,1\n2,5,2\n3,6,\n4,7,\n")), "columns index | a 2: 5 6 7 | b 1: 1 2");
+}
+
+TEST(SeriesReader, BadInputHasAPlaceAndARemedy) {
+  struct Case {
+    const char *text, *problem, *remedy;
+  };
+  const Case cases[] = {
+      {"unique_id,ds,y\nA,2015-01-01,1\nA,2015-01-01,2\n",
+       "a.csv: line 3: series 'A': the time is there already: 2015-01-01", "one row per time"},
+      {"unique_id,ds,y\nA,2015-01-02,1\nA,2015-01-01,2\n",
+       "a.csv: line 3: series 'A': 2015-01-02 comes before 2015-01-01", "oldest first"},
+      {"date,a\n2015-01-02,1\n2015-01-01,2\n", "a.csv: line 3: series 'a': 2015-01-02 comes before", "oldest first"},
+      {"ds,y\n2015-01-01 00:00Z,1\n2015-01-01 01:00,2\n", "a.csv: line 3: mixed zones: this time's is none",
+       "one zone"},
+      {"ds,y\n2015-01-01 00:00+01:00,1\n2015-01-01 01:00+02:00,2\n", "line 3: mixed zones: this time's is +02:00",
+       "one zone"},
+      {"ds,y\n2015-01-01,1\n7,2\n", "line 3: the time is a whole number, those before are dates", "one way"},
+      {"ds,y\n2015-01-01,1\n", "a.csv: line 2: series 'a' has 1 point; a series needs 2", "more points"},
+      {"ds,y\n2015-01-01,\n2015-01-02,NaN\n", "line 2: series 'a' has no values", "more points"},
+      {"ds,y\n2015-01-01,1\n2015-01-02,abc\n", "a.csv: line 3: column y: 'abc' is not a number", "decimal point"},
+      {"date,a,kind\n2015-01-01,1,x\n2015-01-02,2,y\n", "line 2: column kind: 'x' is not a number", "`target_column`"},
+      {"ds,y\n2015-01-01,1\n2015-01-02,inf\n", "line 3: column y: 'inf' is no finite 32-bit number", "blank"},
+      {"ds,y\n2015-01-01,1\n2015-01-02,1e39\n", "line 3: column y: '1e39' is no finite", "scale"},
+      {"ds,y\n01/02/2015,1\n01/03/2015,2\n", "line 2: column ds: '01/02/2015' is no time", "ISO 8601"},
+      {"unique_id,ds,y\nA,1,1\nA,2\n", "line 3: 2 fields, the header has 3", ""},
+      {"id,V1,V2\nA,1,2\nA,3,4\n", "line 3: series 'A' is there already (a.csv: line 2)", "id of its own"},
+      {"unique_id,ds,y\nA,2015-01-01 00:00,1\nA,2015-01-01 01:00,2\nA,2015-01-01 02:00,2\nA,2015-01-01 02:30,3\n",
+       "a.csv: line 5: series 'A': 2015-01-01 02:30 is no point of the hourly grid (H)", "`freq=index`"},
+      {"ds,y\n0001-01-01 00:00:00,1\n0001-01-01 00:00:01,2\n9999-01-01 00:00:00,2\n",
+       "points are absent before this one, far more than there are", "coarser `freq`"},
+      {"", "a.csv: is empty", ""},
+      {"unique_id,ds,y\n", "line 1: a header and no rows after it", ""},
+      {"unique_id,ds,y\n\"A,1,2\n", "line 2: field 1 has a quote that does not close properly", "close the quote"},
+      {"{\"target\":[1,{}]}\n", "line 1: \"target\": element 2: '{}' is no finite number", "null"},
+      {"{\"target\":[1\n", "line 1: byte 13", "one JSON object per line"},
+      {"{\"start\":\"May\",\"target\":[1,2]}\n", "\"start\": 'May' is no time", "ISO 8601"},
+  };
+  for (const Case& c : cases) {
+    const std::string error = error_of(ErrorCode::bad_data, [&] { read(c.text); });
+    EXPECT_HAS(error, c.problem);
+    EXPECT_HAS(error, c.remedy);
+  }
+}
+
+TEST(SeriesReader, ShortSeriesAreLeftOutWhereOthersRemain) {
+  const SeriesTable t = read("id,V1,V2\nA,1,2\nB,3,\nC,,\n");
+  EXPECT_EQ(shown(t), "wide index | A 1: 1 2");
+  EXPECT_EQ(t.skipped, 2);
+  EXPECT_HAS(t.notes.at(1), "2 series left out for want of points; the first: a.csv: line 3: series 'B' has 1 point");
+}
+
+TEST(SeriesReader, SaysWhatItRecognised) {
+  EXPECT_EQ(read("unique_id,ds,y\nA,2016-07-01,1\nA,2016-07-02,\nA,2016-07-03,3\n").notes.at(0),
+            "long layout · 1 series · 2 points · daily (D) · 1 point absent, masked");
+}
+
+TEST(SeriesReader, FoldersAndCompressedFiles) {
+  TempDir dir;
+  put_file(dir / "s/B.csv", "Date,Close\n2015-01-01,1\n2015-01-02,2\n");
+  {
+    io::AtomicFile file(dir / "s/A.csv.gz");
+    const auto sink = io::make_sink(file, io::Compression::gzip);
+    sink->write("Date,Close\n2015-01-01,5\n2015-01-02,6\n");
+    sink->end_member();
+    file.commit();
+  }
+  put_file(dir / "s/README.md", "no series");
+  SeriesReaderOptions options;
+  options.target_column = "Close";
+  int64_t told = 0;
+  options.progress = [&](int64_t done, int64_t) { told = std::max(told, done); };
+  EXPECT_EQ(shown(read_series(std::vector<std::string>{(dir / "s").string()}, options)),
+            "long D | A 2015-01-01: 5 6 | B 2015-01-01: 1 2");
+  EXPECT_GT(told, 0);
+  EXPECT_EQ(shown(read_series(std::vector<std::string>{(dir / "s/B.csv").string(), (dir / "s/A.csv.gz").string()}, {})),
+            "columns D | B/Close 2015-01-01: 1 2 | A/Close 2015-01-01: 5 6");
+  put_file(dir / "w.csv", "id,V1,V2\nX,1,2\n");
+  EXPECT_HAS(error_of(ErrorCode::bad_data,
+                      [&] {
+                        read_series(std::vector<std::string>{(dir / "s").string(), (dir / "w.csv").string()}, {});
+                      }),
+             "is of wide layout");
+  put_file(dir / "p.parquet", "PAR1");
+  EXPECT_HAS(
+      error_of(ErrorCode::bad_data, [&] { read_series(std::vector<std::string>{(dir / "p.parquet").string()}, {}); }),
+      "to_csv");
+}
+
+TEST(SeriesReader, StepsThatVanishInFloatsAreWarnedOf) {
+  std::string warned;
+  const LogSink before = set_log_sink([&](LogLevel level, std::string_view text) {
+    if (level == LogLevel::warning) warned += text;
+  });
+  read("ds,y\n1,100000000\n2,100000001\n3,100000002\n4,100000000\n");
+  EXPECT_HAS(warned, "too small for 32-bit floats");
+  warned.clear();
+  read("ds,y\n1,1.5\n2,1.25\n3,1.25\n");
+  EXPECT_EQ(warned, "");
+  set_log_sink(before);
+}
+
+TEST(SeriesReader, StopsWhenAsked) {
+  std::atomic<bool> stop{true};
+  SeriesReaderOptions options;
+  options.stop = &stop;
+  error_of(ErrorCode::interrupted, [&] { read("ds,y\n1,1\n2,2\n", options); });
+}
+
+TEST(SeriesReader, Fuzz) {
+  drive_fuzz(fuzz_series,  // x: everything recognised; K: without times; }: gaps refused
+             {"xunique_id,ds,y\nA,2016-07-01,1\nA,2016-07-02,2\nB,2016-07-05,3\nB,2016-07-06,4\n",
+              "xid,V1,V2\nA,1,2\nB,3,\n", "Kds,unique_id,y\n1,A,1\n1,B,10\n2,A,2\n2,B,20\n",
+              "xdate,a,b\n2016-07-01 00:00:00,5.5,30\n2016-07-01 01:00:00,,31\n",
+              "x{\"item_id\":\"T\",\"start\":\"2012-01-01\",\"target\":[1, null, 3],\"freq\":\"M\"}\n",
+              "}ds,y\n2015-01-31,1\n2015-02-28,2\n2015-04-30,4\n", "x.5,1.5\n.25,1\n"},
+             4000);
+}
+
+}  // namespace
+}  // namespace brim::rows
