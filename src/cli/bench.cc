@@ -145,11 +145,12 @@ int run_streams(const BenchFlags& f) {
   }
   // Opened one by one, each with a stream of its own and a part of the limit: those opened together take turns.
   const auto device = device::open_device(options[0].device, options[0].threads);
-  const int64_t limit = plan::MemoryLimit::resolve(options[0].memory_limit, device->memory(), device->name());
+  const int64_t limit = options[0].memory_limit.on(device->memory(), device->name());
   std::vector<std::unique_ptr<engine::Engine>> engines;
   int64_t planned = 0;
   for (engine::EngineOptions& o : options) {
-    o.memory_limit = fmt::format("{}MiB", (limit / static_cast<int64_t>(options.size())) >> 20);
+    o.memory_limit =
+        plan::MemoryLimit::read(fmt::format("{}MiB", (limit / static_cast<int64_t>(options.size())) >> 20));
     engines.push_back(engine::Engine::open(o));
     planned += engines.back()->plan().peak_bytes;
   }

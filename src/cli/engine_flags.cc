@@ -59,10 +59,10 @@ const SettingsTable<EngineFlags>& engine_settings() {
 
 EngineOptions EngineFlags::settings() const {
   EngineOptions options;
-  options.device = device_text(device);
-  options.precision = precision_text(precision);
+  options.device = device;
+  options.precision = precision;
   options.threads = threads;
-  options.memory_limit = memory_limit.text;
+  options.memory_limit = memory_limit;
   options.max_length = max_length;
   options.long_text = long_text;
   options.fill = fill;
@@ -79,9 +79,9 @@ ScorerOptions EngineFlags::scorer_options() const {
   const EngineOptions checked = options();
   ScorerOptions o;
   o.model = is_vader() ? "vader" : checked.model_dir.string();
-  o.device = checked.device;
-  o.precision = checked.precision;
-  o.memory_limit = checked.memory_limit;
+  o.device = device_text(device);
+  o.precision = precision_text(precision);
+  o.memory_limit = memory_limit.text;
   o.threads = checked.threads;
   o.max_length = checked.max_length;
   o.long_text = checked.long_text;

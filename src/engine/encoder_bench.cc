@@ -23,8 +23,8 @@ int run(int argc, char** argv) {
   if (argc < 7) fail(ErrorCode::usage, "encoder_bench MODEL_DIR PRECISION DEVICE THREADS SECONDS NxL …");
   EngineOptions options;
   options.model_dir = argv[1];
-  options.precision = argv[2];
-  options.device = argv[3];
+  options.precision = plan::read_precision(argv[2]);
+  options.device = device::read_device(argv[3]);
   options.threads = std::atoi(argv[4]);
   options.output = model::Output::mean_hidden;
   const double seconds = std::atof(argv[5]);

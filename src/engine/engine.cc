@@ -58,7 +58,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<Eng
                                                            plan::Residency residency) {
   if (options.empty()) return {};
   std::shared_ptr<device::Device> device = device::open_device(options[0].device, options[0].threads);
-  const int64_t limit = plan::MemoryLimit::resolve(options[0].memory_limit, device->memory(), device->name());
+  const int64_t limit = options[0].memory_limit.on(device->memory(), device->name());
   Ledger::of(*device).set_limit(limit);
   auto engines = open_on(device, options, limit, residency);
   // What driver and libraries hold is known now. More than was planned, and the plan is made again before a batch runs.

@@ -24,6 +24,7 @@
 #include "model/forward_runner.h"
 #include "model/weights.h"
 #include "plan/plan.h"
+#include "plan/resolve.h"
 #include "text/tokenizer.h"
 
 namespace brim::engine {
@@ -32,10 +33,10 @@ std::optional<LongText> long_text_from_name(std::string_view name);
 
 struct EngineOptions {
   std::filesystem::path model_dir;
-  std::string device = "auto";
-  std::string precision = "auto";
+  device::DeviceChoice device;
+  plan::PrecisionWish precision;
   int threads = 0;
-  std::string memory_limit = "auto";
+  plan::MemoryLimit memory_limit;
   int64_t max_length = 0;  // 0: the model's own
   LongText long_text = LongText::truncate;
   std::optional<model::Output> output;  // default: what the model's head gives

@@ -220,10 +220,10 @@ TEST(EngineCuda, TwoModelsShareADeviceUnderOneLimit) {
   BRIM_NEEDS_GPU();
   EngineOptions one;
   one.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
-  one.device = "cuda";
-  one.memory_limit = "2GiB";
+  one.device = device::read_device("cuda");
+  one.memory_limit = plan::MemoryLimit::read("2GiB");
   EngineOptions two = one;
-  two.precision = "fp16";
+  two.precision = plan::read_precision("fp16");
   const auto engines = Engine::open_together({one, two});
   ASSERT_EQ(engines.size(), 2u);
   const Ledger& ledger = Ledger::of(engines[0]->device());
@@ -241,8 +241,8 @@ TEST(EngineCuda, TwoHundredTurnsOfModelsThatDoNotFitTogetherStayUnderTheLimit) {
   BRIM_NEEDS_GPU();
   EngineOptions option;
   option.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
-  option.device = "cuda";
-  option.precision = "fp32";
+  option.device = device::read_device("cuda");
+  option.precision = plan::read_precision("fp32");
   std::vector<EngineOptions> options(3, option);
   const auto texts = made_up_texts(64, 30);
   std::vector<std::vector<float>> want;
@@ -254,7 +254,7 @@ TEST(EngineCuda, TwoHundredTurnsOfModelsThatDoNotFitTogetherStayUnderTheLimit) {
     const plan::Plan& plan = alone->plan();
     limit = plan.device.context_bytes + (int64_t{40} << 20) + total_bytes(plan.own_parts()) * 2;
   }
-  for (EngineOptions& o : options) o.memory_limit = fmt::format("{}MiB", limit >> 20);
+  for (EngineOptions& o : options) o.memory_limit = plan::MemoryLimit::read(fmt::format("{}MiB", limit >> 20));
   const auto engines = Engine::open_together(options, plan::Residency::in_turn);
   device::Device& device = engines[0]->device();
   std::mt19937 random(1);
@@ -290,10 +290,10 @@ TEST(EngineCuda, APlanThatFillsItsLimitIsNotRefusedForRounding) {
   BRIM_NEEDS_GPU();
   EngineOptions options;
   options.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
-  options.device = "cuda";
-  options.memory_limit = "2GiB";
+  options.device = device::read_device("cuda");
+  options.memory_limit = plan::MemoryLimit::read("2GiB");
   const int64_t planned = Engine::open(options)->plan().peak_bytes;
-  options.memory_limit = std::to_string(planned) + "B";
+  options.memory_limit = plan::MemoryLimit::read(std::to_string(planned) + "B");
   const auto tight = Engine::open(options);
   const Ledger& ledger = Ledger::of(tight->device());
   EXPECT_EQ(ledger.reserved_bytes(), tight->plan().peak_bytes) << "rounding beyond what the context has for it";

@@ -39,10 +39,10 @@ class EngineTest : public ::testing::Test {
                                int threads = 2) {
     EngineOptions options;
     options.model_dir = dir_;
-    options.device = "cpu";
-    options.precision = "fp32";
+    options.device = device::read_device("cpu");
+    options.precision = plan::read_precision("fp32");
     options.threads = threads;
-    options.memory_limit = limit;
+    options.memory_limit = plan::MemoryLimit::read(limit);
     options.long_text = long_text;
     return Engine::open(options);
   }
@@ -314,7 +314,7 @@ TEST(PrecisionChoice, Fp8SaysWhichProductsItsWidthsKeepInBf16) {
     hub::HfConfig config;
     config.hidden_size = hidden;
     config.intermediate_size = ffn;
-    return choose_precision("fp8", plan::card_profile("h200"), config, {});
+    return choose_precision({ops::Precision::fp8}, plan::card_profile("h200"), config, {});
   };
   EXPECT_EQ(choice(320, 1280).precision, ops::Precision::fp8);
   EXPECT_EQ(choice(320, 1280).reason, "asked for");
@@ -386,8 +386,8 @@ TEST_F(EngineTest, ModelsTakeTurnsUnderALimitThatTheyDoNotFitTogether) {
   for (size_t i = 0; i < options.size(); ++i) {
     options[i].model_dir = temp_.path() / fmt::format("model{}", i);
     model::put_golden_model(options[i].model_dir, "bert_sequence");
-    options[i].device = "cpu";
-    options[i].precision = "fp32";
+    options[i].device = device::read_device("cpu");
+    options[i].precision = plan::read_precision("fp32");
     options[i].threads = 1;
   }
   std::mt19937 random(7);
@@ -398,7 +398,7 @@ TEST_F(EngineTest, ModelsTakeTurnsUnderALimitThatTheyDoNotFitTogether) {
   std::vector<std::unique_ptr<Engine>> engines;
   int64_t limit = alone->plan().device.context_bytes + own;
   for (; engines.empty() && limit < int64_t{1} << 30; limit += own / 4) {
-    options[0].memory_limit = fmt::format("{}B", limit);
+    options[0].memory_limit = plan::MemoryLimit::read(fmt::format("{}B", limit));
     try {
       engines = Engine::open_together(options, plan::Residency::in_turn);
     } catch (const Error& e) {

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "base/settings.h"
 #include "io/atomic_file.h"
 #include "model/fp8.h"
 
@@ -44,16 +43,15 @@ void record_int8_agreement(const std::filesystem::path& dir, double agreement, i
   io::write_file_atomically(dir / kRecordFile, json.dump(2) + "\n");
 }
 
-plan::PrecisionChoice choose_precision(const std::string& asked, const plan::DeviceProfile& device,
+plan::PrecisionChoice choose_precision(const plan::PrecisionWish& asked, const plan::DeviceProfile& device,
                                        const hub::HfConfig& config, const std::filesystem::path& dir) {
-  if (asked == "auto" && device.kind == device::DeviceKind::cpu) {
+  if (!asked.precision && device.kind == device::DeviceKind::cpu) {
     if (config.quantization) return {Precision::int8, "the model is stored in int8"};
     const double agreement = recorded_int8_agreement(dir);
     if (agreement >= kEnoughAgreement)
       return {Precision::int8, fmt::format("its int8 labels were measured to agree on {:.2f} %", agreement * 100)};
   }
-  const plan::PrecisionChoice choice =
-      resolve_precision(read_setting("precision", asked, plan::read_precision), device, plan::Task::score);
+  const plan::PrecisionChoice choice = resolve_precision(asked, device, plan::Task::score);
   return choice.precision == Precision::fp8 ? fp8_choice(config) : choice;
 }
 

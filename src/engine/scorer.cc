@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/settings.h"
 #include "base/thread_pool.h"
 #include "base/utf8.h"
 #include "brim/brim.h"

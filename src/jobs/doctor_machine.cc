@@ -220,8 +220,9 @@ std::string to_text(const std::vector<MachineCheck>& checks) {
 BudgetProbe measure_budgets(const TracedRun& r, double seconds) {
   engine::EngineOptions options;
   options.model_dir = r.model;
-  options.device = r.on_card ? fmt::format("cuda:{}", r.device_index) : "cpu";
-  options.precision = r.precision;
+  options.device.kind = r.on_card ? device::DeviceChoice::Kind::cuda : device::DeviceChoice::Kind::cpu;
+  options.device.index = r.device_index;
+  options.precision = plan::read_precision(r.precision);
   options.threads = r.threads;
   options.max_length = r.max_length;
   const auto engine = engine::Engine::open(options);

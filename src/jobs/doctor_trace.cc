@@ -176,7 +176,7 @@ void predict_budgets(TracedRun& r, engine::Engine& engine) {
   try {
     device::MemoryInfo memory = engine.device().memory();
     memory.free_bytes = std::min(memory.total_bytes, memory.free_bytes + plan.peak_bytes);  // ours would be given back
-    request.limit_bytes = std::max(plan.limit_bytes, plan::MemoryLimit::resolve("auto", memory));
+    request.limit_bytes = std::max(plan.limit_bytes, plan::MemoryLimit().on(memory));
     const plan::Plan free = solve(request);
     r.free_token_budget = free.token_budget;
     r.free_limit_bytes = request.limit_bytes;

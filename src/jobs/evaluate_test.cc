@@ -17,10 +17,10 @@ TEST(Evaluate, TakesWordsWithSpaces) {
   model::put_golden_model(dir.path(), "bert_token");
   engine::EngineOptions options;
   options.model_dir = dir.path();
-  options.device = "cpu";
-  options.precision = "fp32";
+  options.device = device::read_device("cpu");
+  options.precision = plan::read_precision("fp32");
   options.threads = 2;
-  options.memory_limit = "1GiB";
+  options.memory_limit = plan::MemoryLimit::read("1GiB");
   auto engine = engine::Engine::open(options);
   std::string apart, joined;
   for (int w = 5; w < 45; ++w) {

@@ -40,7 +40,7 @@ void predict_train_plans(TracedRun& r, const TrainJob& job) {
 
     device::MemoryInfo memory = job.device->memory();
     memory.free_bytes = std::min(memory.total_bytes, memory.free_bytes + plan.peak_bytes);  // ours would be given back
-    request.limit_bytes = std::max(plan.limit_bytes, plan::MemoryLimit::resolve("auto", memory));
+    request.limit_bytes = std::max(plan.limit_bytes, plan::MemoryLimit().on(memory));
     request.recompute.reset();
     const plan::Plan free = solve_train_request(job, request);
     r.free_token_budget = free.token_budget;

@@ -595,8 +595,4 @@ int64_t MemoryLimit::on(device::MemoryInfo memory, const std::string& device, co
   return bytes;
 }
 
-int64_t MemoryLimit::resolve(std::string_view text, device::MemoryInfo memory, const std::string& device) {
-  return read_setting("memory_limit", text, read).on(memory, device);
-}
-
 }  // namespace brim::plan

@@ -40,8 +40,6 @@ struct MemoryLimit {
   static MemoryLimit read(std::string_view text);
   // More than `device` has is a usage error.
   int64_t on(device::MemoryInfo memory, const std::string& device = "the device", const LimitOrigin& origin = {}) const;
-  // `memory_limit` as a caller gave it, on a device.
-  static int64_t resolve(std::string_view text, device::MemoryInfo memory, const std::string& device = "the device");
 };
 
 enum class Task : uint8_t { score, train };

@@ -65,7 +65,7 @@ PlanRequest request(const ModelShape& model, Task task, const DeviceProfile& dev
   r.device = device;
   r.precision = resolve_precision({}, device, task).precision;
   r.max_length = std::min<int64_t>(model.max_tokens(), task == Task::train ? 128 : 512);
-  r.limit_bytes = MemoryLimit::resolve("auto", {device.total_bytes, device.total_bytes});
+  r.limit_bytes = MemoryLimit().on({device.total_bytes, device.total_bytes});
   return r;
 }
 
@@ -391,22 +391,26 @@ TEST(Plan, SmallBudgetsCostMoreOnTheCpu) {
     }
 }
 
+int64_t resolve_limit(std::string_view text, device::MemoryInfo memory, const std::string& device = "the device") {
+  return read_setting("memory_limit", text, MemoryLimit::read).on(memory, device);
+}
+
 TEST(MemoryLimit, WhatPeopleWrite) {
   const device::MemoryInfo card{int64_t{5} << 30, int64_t{6} << 30};
-  EXPECT_EQ(MemoryLimit::resolve("4GiB", card), int64_t{4} << 30);
-  EXPECT_EQ(MemoryLimit::resolve("6GiB", card), int64_t{6} << 30);
-  EXPECT_EQ(MemoryLimit::resolve("50%", card), int64_t{3} << 30);
-  EXPECT_EQ(MemoryLimit::resolve("100%", card), int64_t{6} << 30);
-  EXPECT_LT(MemoryLimit::resolve("auto", card), card.free_bytes);
-  EXPECT_GT(MemoryLimit::resolve("auto", card), card.free_bytes * 9 / 10);
+  EXPECT_EQ(resolve_limit("4GiB", card), int64_t{4} << 30);
+  EXPECT_EQ(resolve_limit("6GiB", card), int64_t{6} << 30);
+  EXPECT_EQ(resolve_limit("50%", card), int64_t{3} << 30);
+  EXPECT_EQ(resolve_limit("100%", card), int64_t{6} << 30);
+  EXPECT_LT(resolve_limit("auto", card), card.free_bytes);
+  EXPECT_GT(resolve_limit("auto", card), card.free_bytes * 9 / 10);
   for (const char* bad : {"0", "0GiB", "-1", "-2GiB", "101%", "0%", "-5%", "nan%", "%", "", "lots", "6 apples"})
-    message_of([&] { MemoryLimit::resolve(bad, card); }, ErrorCode::usage);
-  EXPECT_NE(message_of([&] { MemoryLimit::resolve("0.98", card); }, ErrorCode::usage).find("did you mean 98%?"),
+    message_of([&] { resolve_limit(bad, card); }, ErrorCode::usage);
+  EXPECT_NE(message_of([&] { resolve_limit("0.98", card); }, ErrorCode::usage).find("did you mean 98%?"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { MemoryLimit::resolve("4", card); }, ErrorCode::usage).find("did you mean 4GiB?"),
+  EXPECT_NE(message_of([&] { resolve_limit("4", card); }, ErrorCode::usage).find("did you mean 4GiB?"),
             std::string::npos);
-  EXPECT_EQ(MemoryLimit::resolve("4096B", card), 4096);
-  const std::string over = message_of([&] { MemoryLimit::resolve("8GiB", card, "rtx3050-6gb"); }, ErrorCode::usage);
+  EXPECT_EQ(resolve_limit("4096B", card), 4096);
+  const std::string over = message_of([&] { resolve_limit("8GiB", card, "rtx3050-6gb"); }, ErrorCode::usage);
   EXPECT_NE(over.find("`memory_limit=8GiB`: rtx3050-6gb has 6.00 GiB; write `memory_limit=6135MiB` or less"),
             std::string::npos)
       << over;

@@ -337,10 +337,10 @@ class ProfileRun : public ::testing::Test {
  protected:
   void SetUp() override {
     model::put_golden_model(dir_ / "tiny", "bert_sequence");
-    options_.engine.device = "cpu";
-    options_.engine.precision = "fp32";
+    options_.engine.device = device::read_device("cpu");
+    options_.engine.precision = plan::read_precision("fp32");
     options_.engine.threads = 2;
-    options_.engine.memory_limit = "1GiB";
+    options_.engine.memory_limit = plan::MemoryLimit::read("1GiB");
     options_.batch_sizes = {1, 3};
     options_.sizes = {20, 60};
     options_.sizes_given = true;
