@@ -30,11 +30,11 @@ void predict_train_plans(TracedRun& r, const TrainJob& job) {
     same.recompute = plan.recompute;
     same.optimizer = plan.optimizer;
     same.moments = plan.moments_on_host ? model::Moments::host : model::Moments::device;
-    r.plan_tokens_per_second = solve_train_request(job, same).tokens_per_second;
+    r.plan_tokens_per_second = solve(same).tokens_per_second;
 
     plan::PlanRequest wide = request;
     wide.global_batch_tokens = 0;
-    const plan::Plan wider = solve_train_request(job, wide);
+    const plan::Plan wider = solve(wide);
     r.training.wide_batch_tokens = wider.token_budget;
     r.training.wide_tokens_per_second = wider.tokens_per_second;
 
@@ -42,7 +42,7 @@ void predict_train_plans(TracedRun& r, const TrainJob& job) {
     memory.free_bytes = std::min(memory.total_bytes, memory.free_bytes + plan.peak_bytes);  // ours would be given back
     request.limit_bytes = std::max(plan.limit_bytes, plan::MemoryLimit().on(memory));
     request.recompute.reset();
-    const plan::Plan free = solve_train_request(job, request);
+    const plan::Plan free = solve(request);
     r.free_token_budget = free.token_budget;
     r.free_limit_bytes = request.limit_bytes;
     r.free_tokens_per_second = free.tokens_per_second;

@@ -73,6 +73,17 @@ class Solver {
           layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables_in_slab, nullptr).bytes;
     else
       elements_ = slab_layout(r_.shape).elements();
+    if (r_.teacher)
+      teacher_weights_ = layout_weights(r_.teacher->shape, r_.precision, r_.device.kind, r_.device.isa,
+                                        r_.teacher->tables.in_slab, nullptr)
+                             .bytes;
+  }
+
+  // "64 MiB for its weights and 1 MiB for its pass".
+  std::string teacher_part(const Plan& plan) const {
+    return fmt::format("{} for its weights and {} for its pass",
+                       format_bytes(teacher_weights_ + r_.teacher->tables.mapped_bytes),
+                       format_bytes(teacher_pass(plan.limits())));
   }
 
   std::vector<Way> ways(Optimizer optimizer) const {
@@ -137,6 +148,11 @@ class Solver {
       if (!cpu_)
         p.add(Tag::staging, "micro-batches in flight",
               p.staging_depth * staged_micro_batch_bytes(r_.shape, p.limits()));
+      if (r_.teacher) {
+        p.add(Tag::weights, "teacher", teacher_weights_);
+        p.add(Tag::weights, "teacher's embedding tables, mapped", r_.teacher->tables.mapped_bytes);
+        p.add(Tag::activations, "teacher's pass", teacher_pass(p.limits()));
+      }
       if (r_.global_batch_tokens > 0)
         p.accumulation_steps = std::max<int64_t>(1, (r_.global_batch_tokens + tokens - 1) / tokens);
       s.ops = pass.ops;
@@ -192,7 +208,7 @@ class Solver {
     const memory::TagBytes& bytes = c.small.plan.bytes;
     const bool on_host = c.way.moments == Moments::host;
     const double update = optimizer_seconds(r_.device, elements_, on_host ? 8 * elements_ : bytes[Tag::optimizer],
-                                            bytes[Tag::weights], on_host);
+                                            bytes[Tag::weights] - teacher_weights_, on_host);
     const double toll = c.way.level == Recompute::none ? 1 : kRecomputeToll;
     return {toll * (static_cast<double>(whole) * seconds(tokens) + seconds(rest)) + update, static_cast<double>(batch)};
   }
@@ -242,6 +258,12 @@ class Solver {
  private:
   model::ForwardPlan forward(model::BatchLimits limits, model::Output output) const {
     return plan_forward(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.device.threads, limits, output);
+  }
+
+  int64_t teacher_pass(model::BatchLimits limits) const {
+    return plan_forward(r_.teacher->shape, r_.precision, r_.device.kind, r_.device.isa, r_.device.threads, limits,
+                        model::Output::sequence_logits)
+        .arena_bytes();
   }
 
   std::vector<int64_t> grid() const {
@@ -354,6 +376,7 @@ class Solver {
                         "numbers are the same",
                         format_bytes(8 * elements_)));
     }
+    if (r_.teacher) plan.why.push_back("the teacher takes " + teacher_part(plan));
     plan.why.push_back(fmt::format("speed is predicted for texts of {} tokens from {} rates", typical_,
                                    plan.device.measured ? "measured" : "data-sheet"));
     if (!plan.device.runnable)
@@ -363,7 +386,7 @@ class Solver {
 
   PlanRequest r_;
   bool cpu_;
-  int64_t typical_ = 0, weights_ = 0, elements_ = 0;
+  int64_t typical_ = 0, weights_ = 0, elements_ = 0, teacher_weights_ = 0;
 };
 
 // The plan of fewest bytes with these settings.
@@ -459,6 +482,8 @@ const char* part_words(Tag tag, DeviceKind kind) {
     table += fmt::format("\n  {:<12} {:>12}", tag_name(tag), format_bytes(smallest.bytes[tag]));
     if (smallest.bytes[tag] > smallest.bytes[largest]) largest = tag;
   }
+  const std::string teacher =
+      r.teacher ? "\nOf that the teacher takes " + Solver(r).teacher_part(smallest) + "." : std::string();
   std::string fits, least;
   int64_t least_bytes = smallest.peak_bytes;
   for (const Alternative& a : alternatives(r)) {
@@ -488,12 +513,12 @@ const char* part_words(Tag tag, DeviceKind kind) {
     advice = fmt::format("\nnearest: `{}`, which needs {}", least, format_bytes(least_bytes));
   const LimitOrigin& origin = r.limit_origin;
   fail(ErrorCode::does_not_fit,
-       "{}does not fit in {} on {}. The smallest that works, {} at a time, needs{}\n  {:<12} {:>12}\n"
+       "{}does not fit in {} on {}. The smallest that works, {} at a time, needs{}\n  {:<12} {:>12}{}\n"
        "Largest part: {} ({}). {}{}",
        origin.where.empty() ? "" : origin.name("") + ": ", format_bytes(r.limit_bytes), r.device.name,
        r.token_budget > 0 ? format_count(r.token_budget) + " tokens"
                           : fmt::format("one text of {} tokens", r.max_length),
-       table, "in all", format_bytes(smallest.peak_bytes), part_words(largest, r.device.kind),
+       table, "in all", format_bytes(smallest.peak_bytes), teacher, part_words(largest, r.device.kind),
        format_bytes(smallest.bytes[largest]), would, advice);
 }
 

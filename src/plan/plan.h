@@ -15,6 +15,7 @@
 #include "model/forward_runner.h"
 #include "model/shape.h"
 #include "model/train_runner.h"
+#include "model/weights.h"
 #include "ops/gemm_tuner.h"
 #include "plan/device_profile.h"
 
@@ -45,6 +46,12 @@ struct MemoryLimit {
 enum class Task : uint8_t { score, train };
 const char* task_name(Task task);
 
+// Distillation's: it computes beside the model, under the same limit.
+struct PlanTeacher {
+  model::ModelShape shape;
+  model::TableHome tables;
+};
+
 struct PlanRequest {
   model::ModelShape shape;
   Task task = Task::score;
@@ -66,8 +73,9 @@ struct PlanRequest {
   bool keep_optimizer = false;                // asked for by name: never exchanged for the 8-bit one
   std::optional<model::Recompute> recompute;  // empty: the planner chooses
   std::optional<model::Moments> moments;      // likewise
-  int64_t global_batch_tokens = 0;            // tokens one optimizer step sees; 0: as many as are useful
-  int64_t token_budget = 0;                   // above 0: this micro-batch and no other (a resumed run)
+  std::optional<PlanTeacher> teacher;
+  int64_t global_batch_tokens = 0;  // tokens one optimizer step sees; 0: as many as are useful
+  int64_t token_budget = 0;         // above 0: this micro-batch and no other (a resumed run)
 };
 
 memory::LedgerEntry context_entry(const DeviceProfile& device);

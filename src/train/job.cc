@@ -168,41 +168,6 @@ void keep_layers(TrainJob& job, const model::ModelShape& whole, std::vector<floa
   master = std::move(out);
 }
 
-// A teacher's weights and forward arena take their part of the limit. The arena grows with the micro-batch, so the
-// first answer may leave too little for it; the second is planned for the first one's arena and needs no more than
-// that.
-Plan plan_beside_teacher(PlanRequest r, const std::string& dir) {
-  const model::ModelShape teacher = model::read_shape(dir);
-  const model::TableHome tables = table_home(*hub::WeightSource::open(dir), teacher, r.device.kind);
-  const int64_t slab = layout_weights(teacher, r.precision, r.device.kind, r.device.isa, tables.in_slab, nullptr).bytes,
-                weights = slab + tables.mapped_bytes, limit = r.limit_bytes;
-  const auto arena = [&](const Plan& p) {
-    return plan_forward(teacher, r.precision, r.device.kind, r.device.isa, r.device.threads, p.limits(),
-                        model::Output::sequence_logits)
-        .arena_bytes();
-  };
-  r.limit_bytes = limit - weights;
-  Plan p;
-  try {
-    p = solve(r);
-    if (p.peak_bytes + arena(p) > r.limit_bytes) {
-      r.limit_bytes -= arena(p);
-      p = solve(r);
-    }
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::does_not_fit) throw;
-    fail(ErrorCode::does_not_fit, "{}\nThe figures above leave out {} of the limit for the teacher ({}): add them.",
-         e.what(), format_bytes(limit - r.limit_bytes), dir);
-  }
-  p.add(memory::Tag::weights, "teacher", slab);
-  p.add(memory::Tag::weights, "teacher's embedding tables, mapped", tables.mapped_bytes);
-  p.add(memory::Tag::activations, "teacher's pass", arena(p));
-  p.limit_bytes = limit;
-  p.why.push_back(fmt::format("the teacher takes {} for weights and {} for its pass", format_bytes(weights),
-                              format_bytes(arena(p))));
-  return p;
-}
-
 // What tokenized sets may take on disk. A set too large for memory needs the disk, so a large disk gives more.
 int64_t token_cache_limit(const std::filesystem::path& dir) {
   std::error_code ec;
@@ -254,6 +219,10 @@ PlanRequest train_plan_request(const TrainJob& job, const plan::DeviceProfile& d
                                              : static_cast<int64_t>(std::ceil(1.25 * job.train_set.tokens_per_row() *
                                                                               static_cast<double>(s.global_batch())));
   r.fill = s.fill;
+  if (!s.teacher.empty()) {
+    const model::ModelShape teacher = model::read_shape(s.teacher);
+    r.teacher = {teacher, table_home(*hub::WeightSource::open(s.teacher), teacher, device.kind)};
+  }
   add_host_memory(r, job.model_dir);
   if (device.kind == device::DeviceKind::cpu) {
     r.tokenizer_bytes += std::min(kMostMappedTokens, job.train_set.bytes() + job.validation_set.bytes()) +
@@ -261,10 +230,6 @@ PlanRequest train_plan_request(const TrainJob& job, const plan::DeviceProfile& d
     if (!s.resume_from_checkpoint.empty()) r.load_bytes *= 2;  // the checkpoint's beside the model's
   }
   return r;
-}
-
-Plan solve_train_request(const TrainJob& job, const PlanRequest& request) {
-  return job.settings.teacher.empty() ? solve(request) : plan_beside_teacher(request, job.settings.teacher);
 }
 
 void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<model::Recompute> recompute) {
@@ -280,7 +245,7 @@ void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<model::Re
     r.keep_optimizer = true;
   }
   r.token_budget = token_budget;
-  Plan plan = solve_train_request(job, r);
+  Plan plan = solve(r);
   if (token_budget > 0) {
     job.memory.change(plan.parts);
   } else {

@@ -54,10 +54,9 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
 // own budget (above 0).
 void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<model::Recompute> recompute);
 
-// What a plan of this job is asked for, beside a micro-batch that is given; and the plan, a teacher's bytes included.
-// For callers that ask what another limit or another batch would bring.
+// What a plan of this job is asked for, beside a micro-batch that is given. For callers that ask what another limit or
+// another batch would bring.
 plan::PlanRequest train_plan_request(const TrainJob& job, const plan::DeviceProfile& device, int64_t limit_bytes);
-plan::Plan solve_train_request(const TrainJob& job, const plan::PlanRequest& request);
 
 // Decides where the training tokens live, once the plan is final: what it leaves of the limit may hold them. On a CPU
 // the mapped file is read directly. Adds to job.plan, changes none of its choices.
