@@ -50,6 +50,9 @@ struct ScorerOptions {
   bool normalize = false;               // embeddings of length 1
   double queue_seconds = 30;            // a submitted text that would wait longer, by prediction, is refused as busy
   bool raw_scores = false;              // requests may ask for scores before softmax or sigmoid
+  // A text's scores do not depend on the texts beside it, to the last bit, on one device with the same libraries. On a
+  // CPU they never do; on a card single texts take longer. Of scorers opened together: the first one's.
+  bool deterministic = false;
 };
 
 struct Entity {

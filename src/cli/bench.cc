@@ -2,11 +2,13 @@
 // brim bench streams: does running two models at once on one card pay? Measured, for batches of several sizes.
 // brim bench latency: one text at a time, text in to label out, through the library.
 // brim bench library: many texts at once and many callers, against a file of the same texts.
+// brim bench deterministic: what it costs that a text's scores do not depend on the texts beside it.
 // brim bench serve: bench_serve.cc.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -37,7 +39,7 @@ using batch::PackedBatch;
 namespace {
 
 struct BenchFlags {
-  CLI::App *streams = nullptr, *latency = nullptr, *library = nullptr, *serve = nullptr;
+  CLI::App *streams = nullptr, *latency = nullptr, *library = nullptr, *deterministic = nullptr, *serve = nullptr;
   EngineFlags engine;
   std::vector<std::string> models;
   std::string texts;
@@ -212,6 +214,17 @@ class Spin final : public Completion {
   std::atomic<bool> here_{false};
 };
 
+// Milliseconds until the caller has its answer.
+double submit_and_spin(Scorer& scorer, const std::string& text, Prediction& prediction) {
+  Spin answer;
+  const int64_t begin = now_ns();
+  scorer.submit({.text = text}, answer);
+  prediction = answer.wait();
+  const double ms = seconds_since(begin) * 1e3;
+  if (prediction.error) throw *prediction.error;
+  return ms;
+}
+
 int run_latency(const BenchFlags& f) {
   if (f.count < 1) fail(ErrorCode::usage, "--count {}: must be at least 1", f.count);
   const auto scorer = Scorer::open(f.engine.scorer_options());
@@ -221,20 +234,70 @@ int run_latency(const BenchFlags& f) {
   monitor::OtherProcesses others;
   const jobs::Spread by_future = jobs::spread_of(submit_one_by_one(*scorer, texts, 1));  // and warms up
   std::vector<double> ms;
-  for (const std::string& text : texts) {
-    Spin answer;
-    const int64_t begin = now_ns();
-    scorer->submit({.text = text}, answer);
-    const Prediction prediction = answer.wait();
-    ms.push_back(seconds_since(begin) * 1e3);
-    if (prediction.error) throw *prediction.error;
-  }
+  Prediction prediction;
+  for (const std::string& text : texts) ms.push_back(submit_and_spin(*scorer, text, prediction));
   const jobs::Spread s = jobs::spread_of(ms);
   if (const auto load = others.load(); load.disturbs()) log_info("{} meanwhile", load.text());
   fmt::print(
       "{} one at a time on {}, {}: p50 {:.3f} ms, p95 {:.3f} ms, p99 {:.3f} ms, most {:.3f} ms; "
       "p50 {:.3f} ms to a thread that sleeps\n",
       format_count(f.count, "text"), scorer->device(), scorer->precision(), s.p50, s.p95, s.p99, s.most, by_future.p50);
+  return 0;
+}
+
+// With and without, in turns: many texts at once, and each of some alone, whose scores must be the same bits.
+int run_deterministic(const BenchFlags& f) {
+  if (f.engine.is_vader()) fail(ErrorCode::usage, "brim bench deterministic: name a model with a head");
+  const auto texts = read_texts(f.texts, SIZE_MAX);
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  const auto n = static_cast<double>(texts.size());
+  const size_t alone = std::min(texts.size(), static_cast<size_t>(std::max<int64_t>(1, f.count)));
+  struct Way {
+    std::shared_ptr<Scorer> scorer;
+    std::vector<double> rates, ms;
+    size_t other_bits = 0;
+  };
+  std::array<Way, 2> ways;  // as usual, deterministic
+  std::vector<double> many_ratio, one_ratio;
+  for (size_t w = 0; w < 2; ++w) {
+    ScorerOptions options = f.engine.scorer_options();
+    options.deterministic = w == 1;
+    ways[w].scorer = Scorer::open(options);
+  }
+  Prediction prediction;
+  for (int round = 0; round <= f.rounds; ++round) {  // the first warms up
+    for (Way& way : ways) {
+      const int64_t begin = now_ns();
+      const Predictions together = way.scorer->score(views);
+      way.rates.push_back(n / seconds_since(begin));
+      std::vector<double> ms;
+      way.other_bits = 0;
+      for (size_t i = 0; i < alone; ++i) {
+        ms.push_back(submit_and_spin(*way.scorer, texts[i], prediction));
+        way.other_bits +=
+            !std::equal(prediction.scores.begin(), prediction.scores.end(), &together.scores[i * together.width]);
+      }
+      way.ms.push_back(jobs::spread_of(std::move(ms)).p50);
+      if (round == 0) {
+        way.rates.clear();
+        way.ms.clear();
+      }
+    }
+    if (round == 0) continue;
+    many_ratio.push_back(ways[1].rates.back() / ways[0].rates.back());
+    one_ratio.push_back(ways[1].ms.back() / ways[0].ms.back());
+  }
+  fmt::print("{} on {}, {}, {} rounds\n", format_count(static_cast<int64_t>(texts.size()), "text"),
+             ways[0].scorer->device(), ways[0].scorer->precision(), f.rounds);
+  const char* const names[] = {"as usual", "deterministic"};
+  for (size_t w = 0; w < 2; ++w)
+    fmt::print("{:<14} {:>10} texts/s together, {:.3f} ms alone (p50); {} of {} texts have other bits alone\n",
+               names[w], format_si(jobs::spread_of(ways[w].rates).p50), jobs::spread_of(ways[w].ms).p50,
+               ways[w].other_bits, alone);
+  const jobs::Spread many = jobs::spread_of(many_ratio), one = jobs::spread_of(one_ratio);
+  fmt::print("its cost: {:.3f}× the speed together ({:.3f} to {:.3f}), {:.3f}× the time alone ({:.3f} to {:.3f})\n",
+             many.p50, many.least, many.most, one.p50, one.least, one.most);
+  if (ways[1].other_bits > 0) fail(ErrorCode::internal, "deterministic scores depend on their company");
   return 0;
 }
 
@@ -310,6 +373,10 @@ std::function<int()> setup_bench(CLI::App& app) {
   f->library = app.add_subcommand("library", "many texts at once and many callers, against a file of the same texts");
   f->library->add_option("--callers", f->callers, "threads that submit one text at a time")->capture_default_str();
   f->library->add_option("--rounds", f->rounds, "how often each is measured")->capture_default_str();
+  f->deterministic =
+      app.add_subcommand("deterministic", "what it costs that a text's scores do not depend on the texts beside it");
+  f->deterministic->add_option("--count", f->count, "texts that are also scored alone")->capture_default_str();
+  f->deterministic->add_option("--rounds", f->rounds, "how often each is measured")->capture_default_str();
 #if defined(BRIM_WITH_SERVE)
   f->serve = app.add_subcommand("serve", "a server under load: texts per second, latency, refusals; labels compared");
   auto serve = setup_bench_serve(*f->serve, f->engine, [f](size_t most) { return read_texts(f->texts, most); });
@@ -322,6 +389,7 @@ std::function<int()> setup_bench(CLI::App& app) {
   f->streams->fallthrough();
   f->latency->fallthrough();
   f->library->fallthrough();
+  f->deterministic->fallthrough();
 #if defined(BRIM_WITH_SERVE)
   f->serve->fallthrough();
   return [f, serve] {
@@ -330,6 +398,7 @@ std::function<int()> setup_bench(CLI::App& app) {
   return [f] {
 #endif
     if (f->streams->parsed()) return run_streams(*f);
+    if (f->deterministic->parsed()) return run_deterministic(*f);
     return f->library->parsed() ? run_library(*f) : run_latency(*f);
   };
 }

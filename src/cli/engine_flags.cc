@@ -27,7 +27,8 @@ void EngineFlags::add_to(CLI::App& app, bool with_vader, std::vector<std::string
     app.add_option("-m,--model", model, help)->capture_default_str();
   }
   add_flags(app, engine_settings(), *this,
-            {"device", "precision", "memory_limit", "threads", "max_length", "long_text", "fill", "q,quiet", "trace"});
+            {"device", "precision", "memory_limit", "threads", "max_length", "long_text", "fill", "deterministic",
+             "q,quiet", "trace"});
 }
 
 const SettingsTable<EngineFlags>& engine_settings() {
@@ -51,6 +52,8 @@ const SettingsTable<EngineFlags>& engine_settings() {
                               {"window-max", LongText::window_max},
                               {"error", LongText::error}})},
       {"fill", "use all allowed memory, even where it is no faster", truth(&F::fill)},
+      {"deterministic", "a text's scores do not depend on the texts beside it (on a card single texts take longer)",
+       truth(&F::deterministic)},
       {"quiet", "no progress, no summary", truth(&F::quiet)},
       {"trace", "write a timeline of the run to this file (open it in ui.perfetto.dev)", setting::text(&F::trace)},
   });
@@ -66,6 +69,7 @@ EngineOptions EngineFlags::settings() const {
   options.max_length = max_length;
   options.long_text = long_text;
   options.fill = fill;
+  options.deterministic = deterministic;
   return options;
 }
 
@@ -85,6 +89,7 @@ ScorerOptions EngineFlags::scorer_options() const {
   o.threads = checked.threads;
   o.max_length = checked.max_length;
   o.long_text = checked.long_text;
+  o.deterministic = deterministic;
   return o;
 }
 

@@ -25,7 +25,7 @@ struct EngineFlags {
   LongText long_text = LongText::truncate;
   int threads = 0;
   int64_t max_length = 0;
-  bool fill = false;
+  bool fill = false, deterministic = false;
   bool quiet = false;
   std::string trace;
 

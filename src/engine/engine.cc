@@ -100,6 +100,7 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
   Ledger& ledger = Ledger::of(*device);
   for (const plan::Plan& p : turns.plans) hold_context(ledger, p.device);
   const auto scheduler = std::make_shared<Scheduler>(std::make_unique<DeviceQueue>(device, size));
+  if (options[0].deterministic) ops::fix_gemm_algorithms(scheduler->queue().stream());
   for (size_t i = 0; i < engines.size(); ++i) {
     Engine& engine = *engines[i];
     engine.scheduler_ = scheduler;

@@ -42,6 +42,8 @@ struct EngineOptions {
   std::optional<model::Output> output;  // default: what the model's head gives
   bool fill = false;
   bool raw_scores = false;  // a classifier computes logits; merge_windows() makes scores of them
+  // A text's scores do not depend on the texts beside it, to the last bit. Of models that share a device: the first's.
+  bool deterministic = false;
 };
 
 // What happens to one text.

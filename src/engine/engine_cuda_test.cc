@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "base/env.h"
 #include "base/error.h"
@@ -143,12 +145,14 @@ TEST(EngineCuda, Fp8ErrsAsMuchAsItsFormat) {
 }
 
 // The default model is on every machine that has a checkout.
-std::unique_ptr<Engine> open_default(const std::string& precision, const std::string& limit = "2GiB") {
+std::unique_ptr<Engine> open_default(const std::string& precision, const std::string& limit = "2GiB",
+                                     bool deterministic = false) {
   EngineOptions options;
   options.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
-  options.device = "cuda";
-  options.precision = precision;
-  options.memory_limit = limit;
+  options.device = device::read_device("cuda");
+  options.precision = plan::read_precision(precision);
+  options.memory_limit = plan::MemoryLimit::read(limit);
+  options.deterministic = deterministic;
   return Engine::open(options);
 }
 
@@ -196,12 +200,62 @@ TEST(EngineCuda, ATextIsScoredAlikeAloneInABatchAndAmongLongNeighbours) {
   }
 }
 
+// Alone a text is a graph's few rows, in company a row among thousands: the same bits, also under another limit.
+TEST(EngineCuda, DeterministicScoresDoNotDependOnCompany) {
+  BRIM_NEEDS_GPU();
+  std::vector<std::string> precisions = {"fp32", "fp16"};
+  if (card().bf16) precisions.insert(precisions.end(), {"tf32", "bf16"});
+  if (card().fp8) precisions.push_back("fp8");
+  for (const auto& precision : precisions) {
+    const auto engine = open_default(precision, "2GiB", true);
+    auto texts = made_up_texts(2000, 40);
+    const auto longer = made_up_texts(60, 300);
+    texts.insert(texts.begin() + 500, longer.begin(), longer.end());
+    const auto together = scores(*engine, texts);
+    for (size_t i = 0; i < texts.size(); i += 41) {
+      EXPECT_EQ(scores(*engine, {texts[i]})[0], together[i]) << precision << " " << i;
+      EXPECT_EQ(scores(*engine, {texts.begin() + static_cast<std::ptrdiff_t>(i),
+                                 texts.begin() + static_cast<std::ptrdiff_t>(std::min(i + 17, texts.size()))})[0],
+                together[i])
+          << precision << " " << i;
+    }
+    EXPECT_EQ(scores(*open_default(precision, "1GiB", true), texts), together) << precision;
+  }
+}
+
 TEST(EngineCuda, TheSamePlanTwiceIsTheSameBits) {
   BRIM_NEEDS_GPU();
   const auto texts = made_up_texts(3000, 60);
   for (const char* precision : {"fp32", half()}) {
     const auto first = scores(*open_default(precision), texts), second = scores(*open_default(precision), texts);
     EXPECT_EQ(first, second) << precision;
+  }
+}
+
+TEST(EngineCuda, ManyTextsGiveTheSameBytesWhileOthersComeAndGo) {
+  BRIM_NEEDS_GPU();
+  ScorerOptions options;
+  options.model = (fs::path(BRIM_SOURCE_DIR) / "models" / "default").string();
+  options.device = "cuda";
+  options.precision = half();
+  options.memory_limit = "2GiB";
+  const auto scorer = Scorer::open(options);
+  const auto texts = made_up_texts(60'000, 60), others = made_up_texts(64, 30);
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  const Predictions alone = scorer->score(views);
+  for (int round = 0; round < 10; ++round) {
+    std::atomic<bool> ended{false};
+    std::atomic<int> submitted{0};
+    std::vector<std::thread> callers;
+    for (int t = 0; t < 1 + round % 8; ++t)
+      callers.emplace_back([&, t] {
+        for (size_t i = static_cast<size_t>(t); !ended; i = (i + 7) % others.size(), ++submitted)
+          EXPECT_FALSE(scorer->submit({.text = others[i]}).get().error);
+      });
+    while (submitted == 0) std::this_thread::yield();
+    EXPECT_EQ(scorer->score(views).scores, alone.scores) << round;
+    ended = true;
+    for (auto& caller : callers) caller.join();
   }
 }
 

@@ -77,6 +77,28 @@ TEST_F(EngineTest, ATextAloneAndAmongOthersGetsTheSameScores) {
   }
 }
 
+// What the library promises of a CPU: to the last bit, in every precision, however many rows the products have.
+TEST_F(EngineTest, OnACpuATextsScoresNeverDependOnItsCompany) {
+  std::mt19937 random(1);
+  std::vector<std::string> texts;
+  for (int i = 0; i < 300; ++i) texts.push_back(text(random, i % 64 == 5 ? 40 : 1 + random() % 12));
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  for (const char* precision : {"fp32", "bf16", "int8"}) {
+    EngineOptions options;
+    options.model_dir = dir_;
+    options.device = device::read_device("cpu");
+    options.precision = plan::read_precision(precision);
+    options.threads = 2;
+    const auto engine = Engine::open(options);
+    const auto together = engine->score(views);
+    for (size_t i = 0; i < texts.size(); i += 7) {
+      EXPECT_EQ(engine->score(std::span(&views[i], 1))[0], together[i]) << precision << " " << i;
+      const size_t few = std::min<size_t>(3, texts.size() - i);
+      EXPECT_EQ(engine->score(std::span(&views[i], few))[0], together[i]) << precision << " " << i;
+    }
+  }
+}
+
 TEST_F(EngineTest, ThePipelineKeepsTheOrderAndEveryRow) {
   auto engine = open();
   std::mt19937 random(2);

@@ -487,12 +487,13 @@ std::vector<std::shared_ptr<Scorer>> Scorer::open_together(std::span<const Score
     encoders.push_back(i);
     engine::EngineOptions& encoder = engines.emplace_back();
     encoder.model_dir = hub::resolve_model(name, places);
-    encoder.device = o.device;
-    encoder.precision = o.precision;
+    encoder.device = read_setting("device", o.device, device::read_device);
+    encoder.precision = read_setting("precision", o.precision, plan::read_precision);
     encoder.threads = o.threads;
-    encoder.memory_limit = o.memory_limit;
+    encoder.memory_limit = read_setting("memory_limit", o.memory_limit, plan::MemoryLimit::read);
     encoder.max_length = o.max_length;
     encoder.long_text = o.long_text;
+    encoder.deterministic = o.deterministic;
     encoder.raw_scores = o.raw_scores && !o.pooling;
     if (o.pooling)
       encoder.output = *o.pooling == Pooling::mean ? model::Output::mean_hidden : model::Output::cls_hidden;

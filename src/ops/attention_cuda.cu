@@ -166,8 +166,9 @@ __global__ void __launch_bounds__(kThreads, kMode == AttentionMode::train ? 3 : 
     if (p.first_query_only && (!is_long || warp == 0)) store_empty<Elem, D, kMode>(out, p, seq.q_start, head, lane);
     return;
   }
-  if (!is_long) {
-    short_sequence<Elem, D, kMode>(q, k, v, out, p, seq, head, g, t);
+  // A graph's batch cannot say how many are long: what is short is computed alike wherever it comes.
+  if (!is_long || seq.kv_len <= kShortTokens) {
+    if (!is_long || warp == 0) short_sequence<Elem, D, kMode>(q, k, v, out, p, seq, head, g, t);
     return;
   }
   if (seq.kv_len > kMediumKeys) return;  // the long kernel's

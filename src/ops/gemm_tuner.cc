@@ -97,6 +97,9 @@ std::filesystem::path cache_file(const std::string& library) {
 GemmChoice tune_linear(Stream& stream, const LinearArgs& args, double seconds) {
   return stream.kind() == DeviceKind::cuda ? tune_linear_cuda(stream, args, seconds) : GemmChoice{};
 }
+void fix_gemm_algorithms(Stream& stream) {
+  if (stream.kind() == DeviceKind::cuda) fix_gemm_algorithms_cuda(stream);
+}
 std::vector<GemmChoice> gemm_choices(Stream& stream) {
   return stream.kind() == DeviceKind::cuda ? gemm_choices_cuda(stream) : std::vector<GemmChoice>{};
 }
@@ -131,6 +134,7 @@ void save_gemm_choices(Stream& stream) {
 }
 #else
 GemmChoice tune_linear(Stream&, const LinearArgs&, double) { return {}; }
+void fix_gemm_algorithms(Stream&) {}
 std::vector<GemmChoice> gemm_choices(Stream&) { return {}; }
 void use_gemm_choices(Stream&, const std::vector<GemmChoice>&) {}
 int load_gemm_choices(Stream&) { return 0; }

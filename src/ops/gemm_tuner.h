@@ -44,6 +44,10 @@ class GemmTuning {
   std::vector<GemmChoice> done_;
 };
 
+// From now on a row's product on this stream does not depend on how many rows are beside it: one algorithm per product,
+// the library's own for batches of a good size, tuned or not. On the CPU rows never depend on each other.
+void fix_gemm_algorithms(device::Stream& stream);
+
 std::vector<GemmChoice> gemm_choices(device::Stream& stream);  // in use on the stream's device, by key
 void use_gemm_choices(device::Stream& stream, const std::vector<GemmChoice>& choices);  // a plan's
 // The device's file in the cache folder. Loading gives how many fit this library; a file of another version is ignored.

@@ -29,6 +29,10 @@ class CudaStream final : public Stream {
   void copy(void* dst, const void* src, size_t bytes) override;
   void fill_zero(void* dst, size_t bytes) override;
 
+  // Products take the algorithms of batches of this many tokens, whatever theirs has; 0: those of their own size.
+  int64_t algorithm_tokens() const { return algorithm_tokens_; }
+  void set_algorithm_tokens(int64_t tokens) { algorithm_tokens_ = tokens; }
+
   bool capturing() const { return capturing_; }
   void set_capturing(bool on) { capturing_ = on; }
 
@@ -37,6 +41,7 @@ class CudaStream final : public Stream {
   CudaStreamHandle handle_;
   std::unique_ptr<OpTrail> trail_;
   bool capturing_ = false, naming_ = true;
+  int64_t algorithm_tokens_ = 0;
 };
 
 inline CudaStream& as_cuda(Stream& stream) { return static_cast<CudaStream&>(stream); }

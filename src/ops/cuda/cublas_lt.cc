@@ -249,6 +249,21 @@ class Context {
     }
     return it->second;
   }
+  // One for any number of tokens: the heuristic's for `tokens` of them.
+  cublasLtMatmulAlgo_t fixed(const LtProblem& p, const LtOperands& o, int64_t tokens) {
+    const LtProblem whole = with_tokens(p, tokens);
+    const std::lock_guard lock(mutex_);
+    const auto [it, fresh] = fixed_.try_emplace(class_key(whole));
+    if (fresh) {
+      const Answers answers = heuristic(whole, o, 1);
+      if (answers.empty()) {
+        fixed_.erase(it);
+        fail(ErrorCode::device_lost, "{}: cuBLASLt has no algorithm for {}", device::cuda_current_op, key_text(whole));
+      }
+      it->second = answers[0].algo;
+    }
+    return it->second;
+  }
   // For a problem its class's algorithm refused.
   cublasLtMatmulAlgo_t exact(const LtProblem& p, const LtOperands& o) {
     const std::lock_guard lock(mutex_);
@@ -324,7 +339,7 @@ class Context {
   int device_;
   cublasLtHandle_t handle_ = nullptr;
   std::mutex mutex_;
-  std::unordered_map<ClassKey, cublasLtMatmulAlgo_t, ClassHash> chosen_, exact_;
+  std::unordered_map<ClassKey, cublasLtMatmulAlgo_t, ClassHash> chosen_, fixed_, exact_;
   std::map<std::string, GemmChoice> choices_;
 };
 
@@ -461,6 +476,8 @@ std::vector<cublasLtMatmulAlgo_t> configurations(const Context& context, const L
 void lt_matmul(CudaStream& stream, const LtProblem& p, const LtOperands& o) {
   Context& context = context_of(stream);
   Description d(p, o);
+  if (const int64_t tokens = stream.algorithm_tokens(); tokens > 0 && !p.tokens_in_k)
+    return check_status(try_run(stream, context, p, o, d, context.fixed(p, o, tokens)), "cublasLtMatmul", key_text(p));
   const cublasStatus_t status = try_run(stream, context, p, o, d, context.algorithm(p, o));
   if (status == CUBLAS_STATUS_SUCCESS) return;
   if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE)
@@ -529,6 +546,10 @@ GemmChoice lt_tune(CudaStream& stream, const LtProblem& p, const LtOperands& o, 
   context.keep(p, choice);
   return choice;
 }
+
+// Large enough for tiles that full batches want; a single text's few rows pay for it.
+constexpr int64_t kFixedTokens = 16384;
+void fix_gemm_algorithms_cuda(device::Stream& stream) { as_cuda(stream).set_algorithm_tokens(kFixedTokens); }
 
 std::vector<GemmChoice> gemm_choices_cuda(device::Stream& stream) { return context_of(as_cuda(stream)).all(); }
 void use_gemm_choices_cuda(device::Stream& stream, const std::vector<GemmChoice>& choices) {

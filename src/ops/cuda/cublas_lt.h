@@ -3,7 +3,7 @@
 // D[m,n] = epilogue(op(A)[m,k] op(B)[k,n] (+ C) (+ bias)), so a row-major y[T,N] = x[T,K] Wᵀ has m = N, n = T, A = W, B
 // = x. The algorithm is looked up by the problem's shape class, in which the token count is rounded up to a power of
 // two: the same for every batch of a class, so a run repeats bit for bit. Untuned classes take the heuristic's first
-// answer.
+// answer. On a stream whose algorithms are fixed there is one class, and nothing tuned.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -49,6 +49,7 @@ GemmChoice lt_tune(device::CudaStream& stream, const LtProblem& problem, const L
 
 // What gemm_tuner.cc asks of this backend.
 GemmChoice tune_linear_cuda(device::Stream& stream, const LinearArgs& args, double seconds);  // linear_cuda.cu
+void fix_gemm_algorithms_cuda(device::Stream& stream);
 std::vector<GemmChoice> gemm_choices_cuda(device::Stream& stream);
 void use_gemm_choices_cuda(device::Stream& stream, const std::vector<GemmChoice>& choices);
 std::string gemm_library_cuda(device::Stream& stream);  // card, driver and library version: choices hold for these only
