@@ -138,12 +138,14 @@ int64_t window_elements(const SlabLayout& layout) {
   return std::min<int64_t>(int64_t{4} << 20, align_elements(layout.elements()));
 }
 
-// The small things of a step: the gradient's norm and its clipping factor, class weights, and what summing needs.
+// The small things of a step: the gradient's norm and its clipping factor, the step's constants, class weights, and
+// what summing needs.
 struct SmallLayout {
-  int64_t factor, class_weights, norm_scratch, bytes;  // the norm is at 0
+  int64_t constants, factor, class_weights, norm_scratch, bytes;  // the norm is at 0
 };
 SmallLayout small_layout(const ModelShape& shape, const SlabLayout& slab) {
   SmallLayout s{};
+  s.constants = memory::kArenaAlignment / 4;
   s.factor = memory::kArenaAlignment / 2;
   s.class_weights = memory::kArenaAlignment;
   s.norm_scratch = s.class_weights + memory::align_up(std::max<int64_t>(1, shape.sequence_classes) * 4);
@@ -256,6 +258,7 @@ TrainState::TrainState(device::Device& device, const ModelShape& shape, Precisio
   char* base = address(piece(layout.small));
   norm_ = TensorView(base, DType::f32, {1});
   factor_ = TensorView(base + small.factor, DType::f32, {1});
+  constants_ = TensorView(base + small.constants, DType::f32, {1, 1, ops::kAdamWRowFloats});
   norm_scratch_ = TensorView(base + small.norm_scratch, DType::u8, {ops::grad_norm_scratch_bytes(layout_.elements())});
   class_weights_at_ = base + small.class_weights;
   auto stream = device.make_stream();
@@ -380,6 +383,8 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
   norm.grad_scale = s.grad_scale;
   norm.max_norm = s.max_grad_norm;
   grad_norm(stream, norm);
+  ops::set_step(stream,
+                {.rows = constants_, .row = ops::adamw_row(s.lr, s.beta1, s.beta2, s.eps, s.weight_decay, s.step)});
   const DType compute = activation_type(precision_, device_.kind());
   const bool narrow = optimizer_ == Optimizer::adamw_8bit;
   const int64_t matrices = layout_.begin[1];
@@ -416,12 +421,8 @@ void TrainState::step(Stream& stream, const StepSettings& s, int) {
     }
     if (!copy_.empty()) args.copy = slab(copy_, compute, part.begin, part.end);
     args.grad_factor = factor_;
-    args.lr = s.lr;
-    args.beta1 = s.beta1;
-    args.beta2 = s.beta2;
-    args.eps = s.eps;
-    args.step = s.step;
-    args.weight_decay = part.decay ? s.weight_decay : 0;
+    args.table.rows = constants_;
+    args.decayed = part.decay;
     if (windows_.empty())
       adamw(stream, args);
     else

@@ -96,7 +96,7 @@ class TrainState {
   SlabLayout layout_;
   device::DeviceBuffer block_;  // all of it that is on the device
   Bytes master_, grad_, copy_, packed_, m_, v_, moment_scales_;
-  tensor::TensorView norm_, factor_, norm_scratch_, class_weights_;
+  tensor::TensorView norm_, factor_, constants_, norm_scratch_, class_weights_;
   void* class_weights_at_ = nullptr;
   TrainParams params_;
   // Moments on the host:

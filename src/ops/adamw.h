@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer over one slab: fused AdamW with decoupled weight decay, in fp32, with the compute copy written in the
-// same pass; an 8-bit variant keeps its moments in one byte each, block-wise. grad_norm sums squares in a fixed order.
+// The optimizer over one slab, or over the slabs of several lanes (independent models side by side, [lanes,n]): fused
+// AdamW with decoupled weight decay, in fp32, with the compute copy written in the same pass; an 8-bit variant keeps
+// its moments in one byte each, block-wise. grad_norm sums squares in a fixed order. What changes from step to step is
+// read from a table on the device, so that a captured step can be launched again as it is.
 #pragma once
 #include "ops/op.h"
 
@@ -12,28 +14,65 @@ using tensor::TensorView;
 constexpr int64_t kAdamBlock = 256;       // ops/adam8_code.h says what the bytes mean
 constexpr int64_t kNormElements = 16384;  // gradients whose squares are one partial sum
 
+// What a step of a lane needs. A step_size of 0 with a keep of 1 leaves the weights as they are.
+struct AdamWRow {
+  float beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f;
+  float step_size = 0;   // rate / (1 - beta1^step)
+  float correction = 1;  // 1 / sqrt(1 - beta2^step)
+  float keep = 1;        // 1 - rate * decay
+  float unused[2] = {0, 0};
+};
+constexpr int64_t kAdamWRowFloats = sizeof(AdamWRow) / sizeof(float);
+// Worked out in double. `step` is 1 for the first update.
+AdamWRow adamw_row(float lr, float beta1, float beta2, float eps, float weight_decay, int64_t step);
+
+// The table's rows [rows,lanes,kAdamWRowFloats] f32 and which of them is due: `step` [1] i64 modulo their number; an
+// empty `step` means row 0. Both on the device.
+struct StepTable {
+  TensorView rows, step;
+};
 struct AdamWArgs {
-  TensorView master;  // [n] f32
-  TensorView grad;    // [n] f32
-  TensorView m, v;    // [n] f32; or [n] u8 with m_scale, v_scale [ceil(n/kAdamBlock)] f32
+  TensorView master;  // [n] or [lanes,n] f32
+  TensorView grad;    // like master
+  TensorView m, v;    // like master; or u8 with m_scale, v_scale [(lanes,) ceil(n/kAdamBlock)] f32
   TensorView m_scale, v_scale;
-  TensorView copy;         // [n] f16 or bf16: the weights the passes read; empty when they read the master
-  TensorView grad_factor;  // [1] f32 on the device: multiplies gradients (clipping, loss scale, averaging); NaN or inf:
-                           // skip the update
-  float lr = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0;  // weight_decay 0 for biases and norms
-  int64_t step = 1;                                                           // 1 for the first update: bias correction
+  TensorView copy;         // f16 or bf16: the weights the passes read; empty when they read the master
+  TensorView grad_factor;  // [lanes] f32 on the device: multiplies gradients (clipping, loss scale, averaging); NaN or
+                           // inf: skip the lane's update
+  StepTable table;
+  bool decayed = true;  // false for biases and norms: the row's `keep` counts as 1
 
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& t : {master, grad, m, v, m_scale, v_scale, copy, grad_factor}) f(t);
+    for (const TensorView& t : {master, grad, m, v, m_scale, v_scale, copy, grad_factor, table.rows, table.step}) f(t);
   }
 };
 void adamw(device::Stream& stream, const AdamWArgs& args);
 
+// Every row of `rows` becomes `row`: the table of a run that sets it step by step.
+struct SetStepArgs {
+  TensorView rows;  // [rows,lanes,kAdamWRowFloats] f32
+  AdamWRow row;
+  template <class F>
+  void views(F&& f) const {
+    f(rows);
+  }
+};
+void set_step(device::Stream& stream, const SetStepArgs& args);
+
+struct AdvanceStepArgs {
+  TensorView step;  // [1] i64: one more
+  template <class F>
+  void views(F&& f) const {
+    f(step);
+  }
+};
+void advance_step(device::Stream& stream, const AdvanceStepArgs& args);
+
 struct GradNormArgs {
-  TensorView grad;       // [n] f32
-  TensorView norm;       // [1] f32: the l2 norm, not clipped, of grad * grad_scale
-  TensorView factor;     // [1] f32: grad_scale * min(1, max_norm / (norm + 1e-6)); NaN when the norm is not finite
+  TensorView grad;       // [n] or [lanes,n] f32
+  TensorView norm;       // [lanes] f32: the l2 norm, not clipped, of grad * grad_scale
+  TensorView factor;     // [lanes] f32: grad_scale * min(1, max_norm / (norm + 1e-6)); NaN when the norm is not finite
   TensorView scratch;    // u8[grad_norm_scratch_bytes]
   float grad_scale = 1;  // 1 / loss scale
   float max_norm = 0;    // 0: no clipping
@@ -44,6 +83,15 @@ struct GradNormArgs {
   }
 };
 void grad_norm(device::Stream& stream, const GradNormArgs& args);
-int64_t grad_norm_scratch_bytes(int64_t elements);
+int64_t grad_norm_scratch_bytes(int64_t elements, int64_t lanes = 1);
+
+// A slab's lanes: [n] is one lane.
+struct LaneSlab {
+  int64_t lanes, n, stride;
+};
+inline LaneSlab lane_slab(const TensorView& v) {
+  if (v.rank < 2) return {1, v.rows(), 0};
+  return {v.dim[0], v.dim[1], v.stride[0]};
+}
 
 }  // namespace brim::ops

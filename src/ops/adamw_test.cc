@@ -13,7 +13,7 @@ namespace {
 using namespace brim::ops::testing;
 
 struct State {
-  HostTensor master, m, v, m_scale, v_scale, copy, factor;
+  HostTensor master, m, v, m_scale, v_scale, copy, factor, table;
   explicit State(int64_t n, bool bytes, DType copy_type = DType::bf16)
       : master(random_tensor(DType::f32, {n}, 1)),
         m(bytes ? DType::u8 : DType::f32, {n}),
@@ -21,21 +21,17 @@ struct State {
         m_scale(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock}),
         v_scale(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock}),
         copy(copy_type, {n}),
-        factor(DType::f32, {1}) {
+        factor(DType::f32, {1}),
+        table(DType::f32, {1, 1, kAdamWRowFloats}) {
     for (const HostTensor* t : {&m, &v, &m_scale, &v_scale})
       if (t->view().elements() > 0) std::memset(t->view().data, 0, static_cast<size_t>(t->view().bytes()));
     factor.set(0, 0, 0.5);
   }
-  AdamWArgs args(const HostTensor& grad, int64_t step) const {
-    AdamWArgs a{.master = master,
-                .grad = grad,
-                .m = m,
-                .v = v,
-                .copy = copy,
-                .grad_factor = factor,
-                .lr = 1e-2f,
-                .weight_decay = 0.1f,
-                .step = step};
+  AdamWArgs args(const HostTensor& grad, int64_t step, float decay = 0.1f) const {
+    CpuStream stream(nullptr, device::best_isa());
+    set_step(stream, {.rows = table, .row = adamw_row(1e-2f, 0.9f, 0.999f, 1e-8f, decay, step)});
+    AdamWArgs a{
+        .master = master, .grad = grad, .m = m, .v = v, .copy = copy, .grad_factor = factor, .table = {.rows = table}};
     if (m.view().dtype == DType::u8) {
       a.m_scale = m_scale;
       a.v_scale = v_scale;
@@ -171,15 +167,104 @@ TEST(AdamW8, ConvergesLikeFullPrecision) {
         const double curvature = std::pow(10.0, static_cast<double>(i % 5) - 2);
         grad.as<float>()[i] = static_cast<float>(curvature * (s.master.at(i) + grad.at(i)));
       }
-      AdamWArgs args = s.args(grad, step);
-      args.weight_decay = 0;
-      adamw(stream, args);
+      adamw(stream, s.args(grad, step, 0));
     }
     left[bytes] = 0;
     for (const double w : s.master.values()) left[bytes] += w * w / static_cast<double>(n);
   }
   EXPECT_LT(left[0], 1e-3);
   EXPECT_LT(left[1], 2 * left[0] + 1e-4);
+}
+
+// Three lanes in slabs with gaps, each with its own rate, decay and factor, from a table whose row the step picks:
+// every lane gets the bits it gets alone, and one that is to be skipped or has stopped does not move.
+TEST(AdamW, ALaneAmongOthersIsTheLaneAlone) {
+  constexpr int64_t kLanes = 4, kN = 5000, kGap = 24, kRows = 3;
+  for (const bool bytes : {false, true})
+    expect_same_bits_for_all_thread_counts([&](CpuStream& stream) {
+      const int64_t blocks = (kN + kAdamBlock - 1) / kAdamBlock;
+      const DType moment = bytes ? DType::u8 : DType::f32;
+      std::vector<HostTensor> all;
+      all.push_back(random_tensor(DType::f32, {kLanes, kN}, 1, 1, 0, kGap));
+      const HostTensor grad = random_tensor(DType::f32, {kLanes, kN}, 2, 1, 0, kGap), m(moment, {kLanes, kN}),
+                       v(moment, {kLanes, kN}, kGap), copy(DType::bf16, {kLanes, kN}), factor(DType::f32, {kLanes}),
+                       m_scale(DType::f32, {kLanes, blocks}), v_scale(DType::f32, {kLanes, blocks}),
+                       table(DType::f32, {kRows, kLanes, kAdamWRowFloats}), step = long_tensor({kRows + 1});
+      const HostTensor& master = all[0];
+      for (const HostTensor* t : {&m, &v, &m_scale, &v_scale})
+        std::memset(t->view().data, 0, static_cast<size_t>(t->rows() * t->view().ld() * dtype_bytes(t->view().dtype)));
+      AdamWRow rows[kRows][kLanes];
+      for (int64_t r = 0; r < kRows; ++r)
+        for (int64_t g = 0; g < kLanes; ++g) {
+          const float lr = g == 3 ? 0 : 1e-2f / static_cast<float>(1 + g), decay = g == 1 ? 0.1f : 0;
+          rows[r][g] = adamw_row(lr, 0.9f, 0.999f, 1e-8f, decay, r + 1);
+          factor.set(g, 0, g == 2 ? NAN : 0.5 + static_cast<double>(g));
+        }
+      std::memcpy(table.view().data, rows, sizeof rows);
+      std::vector<HostTensor> want;
+      for (int64_t g = 0; g < kLanes; ++g) {
+        want.emplace_back(DType::f32, std::initializer_list<int64_t>{kN});
+        const HostTensor &alone = want.back(), g_alone(DType::f32, {kN}), row(DType::f32, {1, 1, kAdamWRowFloats});
+        std::memcpy(alone.view().data, master.as<float>() + g * (kN + kGap), kN * 4);
+        std::memcpy(g_alone.view().data, grad.as<float>() + g * (kN + kGap), kN * 4);
+        set_step(stream, {.rows = row, .row = rows[1][g]});
+        const HostTensor m1(moment, {kN}), v1(moment, {kN}), scale1(DType::f32, {blocks}), scale2(DType::f32, {blocks});
+        for (const HostTensor* t : {&m1, &v1, &scale1, &scale2})
+          std::memset(t->view().data, 0, static_cast<size_t>(t->view().bytes()));
+        AdamWArgs one{.master = alone, .grad = g_alone, .m = m1, .v = v1, .table = {.rows = row}};
+        one.grad_factor = factor.view().slice_rows(g, g + 1);
+        if (bytes) {
+          one.m_scale = scale1;
+          one.v_scale = scale2;
+        }
+        adamw(stream, one);
+      }
+      AdamWArgs args{.master = master, .grad = grad, .m = m, .v = v, .copy = copy, .grad_factor = factor};
+      args.table = {.rows = table, .step = step};
+      if (bytes) {
+        args.m_scale = m_scale;
+        args.v_scale = v_scale;
+      }
+      const HostTensor before = random_tensor(DType::f32, {kLanes, kN}, 1, 1, 0, kGap);
+      adamw(stream, args);
+      for (int64_t g = 0; g < kLanes; ++g) {
+        const float* lane = master.as<float>() + g * (kN + kGap);
+        EXPECT_EQ(std::memcmp(lane, want[static_cast<size_t>(g)].view().data, kN * 4), 0) << g;
+        EXPECT_EQ(std::memcmp(lane, before.as<float>() + g * (kN + kGap), kN * 4) == 0, g >= 2) << g;
+        if (g != 2) {
+          EXPECT_EQ(copy.at(g, 7), static_cast<double>(to_float(tensor::to_bf16(lane[7])))) << g;
+        }
+      }
+      return all;
+    });
+}
+
+TEST(AdamW, AdvancingMakesTheNextRowDue) {
+  CpuStream stream(nullptr, device::best_isa());
+  const HostTensor step = long_tensor({41});
+  advance_step(stream, {.step = step});
+  EXPECT_EQ(*step.as<int64_t>(), 42);
+}
+
+TEST(GradNorm, LanesHaveTheNormsTheyHaveAlone) {
+  const HostTensor grad = random_tensor(DType::f32, {3, 20000}, 3, 1, 0, 5);
+  grad.set(1, 7, INFINITY);
+  expect_same_bits_for_all_thread_counts([&](CpuStream& stream) {
+    std::vector<HostTensor> out;
+    out.emplace_back(DType::f32, std::initializer_list<int64_t>{3});
+    out.emplace_back(DType::f32, std::initializer_list<int64_t>{3});
+    const HostTensor scratch = bytes_tensor(grad_norm_scratch_bytes(20000, 3));
+    grad_norm(stream, {.grad = grad, .norm = out[0], .factor = out[1], .scratch = scratch, .max_norm = 1});
+    for (int64_t g = 0; g < 3; ++g) {
+      const HostTensor norm(DType::f32, {1}), factor(DType::f32, {1});
+      tensor::TensorView alone(grad.as<float>() + g * 20005, DType::f32, {20000});
+      grad_norm(stream, {.grad = alone, .norm = norm, .factor = factor, .scratch = scratch, .max_norm = 1});
+      EXPECT_TRUE(std::memcmp(norm.as<float>(), out[0].as<float>() + g, 4) == 0) << g;
+      EXPECT_TRUE(std::memcmp(factor.as<float>(), out[1].as<float>() + g, 4) == 0) << g;
+    }
+    EXPECT_TRUE(std::isnan(out[1].at(1)));
+    return out;
+  });
 }
 
 TEST(GradNorm, NormAndFactorAgreeWithFp64) {

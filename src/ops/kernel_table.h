@@ -34,6 +34,8 @@ namespace brim::ops {
   X(dropout_rows, DropoutArgs) \
   X(cross_entropy, CrossEntropyArgs) \
   X(adamw, AdamWArgs) \
+  X(set_step, SetStepArgs) \
+  X(advance_step, AdvanceStepArgs) \
   X(grad_norm, GradNormArgs) \
   X(amax, AmaxArgs) \
   X(fp8_scale, Fp8ScaleArgs) \

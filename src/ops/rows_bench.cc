@@ -119,7 +119,9 @@ void run_optimizer(device::CpuStream& stream, int64_t n) {
                    v_scale = random_tensor(DType::f32, {blocks}, 1, 0);
   std::memset(m8.view().data, 0, static_cast<size_t>(n));
   std::memset(v8.view().data, 0, static_cast<size_t>(n));
-  const AdamWArgs full{.master = master, .grad = grad, .m = m, .v = v, .lr = 1e-4f, .weight_decay = 0.01f};
+  const HostTensor table(DType::f32, {1, 1, kAdamWRowFloats});
+  set_step(stream, {.rows = table, .row = adamw_row(1e-4f, 0.9f, 0.999f, 1e-8f, 0.01f, 1)});
+  const AdamWArgs full{.master = master, .grad = grad, .m = m, .v = v, .table = {.rows = table}};
   report(stream, "adamw", 1, n, 28.0 * static_cast<double>(n), [&] { adamw(stream, full); });
   const AdamWArgs eight{.master = master,
                         .grad = grad,
@@ -127,8 +129,7 @@ void run_optimizer(device::CpuStream& stream, int64_t n) {
                         .v = v8,
                         .m_scale = m_scale,
                         .v_scale = v_scale,
-                        .lr = 1e-4f,
-                        .weight_decay = 0.01f};
+                        .table = {.rows = table}};
   report(stream, "adamw 8-bit", 1, n, 16.0 * static_cast<double>(n), [&] { adamw(stream, eight); });
   const HostTensor norm(DType::f32, {1}), factor(DType::f32, {1}), scratch = bytes_tensor(grad_norm_scratch_bytes(n));
   report(stream, "grad_norm", 1, n, 4.0 * static_cast<double>(n),

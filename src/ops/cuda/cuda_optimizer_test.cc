@@ -84,7 +84,72 @@ TEST_F(CudaLoss, ATargetOutOfRangeIsNotHidden) {
   EXPECT_TRUE(std::isnan(loss.values()[0]));
 }
 
+// Tables of constants are rank 3; device tensors of the tests have at most two dimensions.
+HostTensor flat_table(int64_t rows, int64_t lanes) { return HostTensor(DType::f32, {rows * lanes * kAdamWRowFloats}); }
+TensorView as_table(const DeviceTensor& flat, int64_t rows, int64_t lanes) {
+  return flat.view().reshape({rows, lanes, kAdamWRowFloats});
+}
+
 using CudaAdamW = CudaOps;
+// Lanes with gaps between them and rows a step picks: the bits of each lane alone.
+TEST_F(CudaAdamW, ALaneAmongOthersIsTheLaneAlone) {
+  constexpr int64_t kLanes = 3, kN = 1500, kGap = 12, kRows = 2;
+  for (const bool bytes : {false, true}) {
+    const DType moment = bytes ? DType::u8 : DType::f32;
+    const int64_t blocks = (kN + kAdamBlock - 1) / kAdamBlock;
+    const HostTensor start = random_tensor(DType::f32, {kLanes, kN}, 1, 1, 0, kGap),
+                     grads = random_tensor(DType::f32, {kLanes, kN}, 2, 1, 0, kGap), factors(DType::f32, {kLanes}),
+                     table = flat_table(kRows, kLanes);
+    AdamWRow rows[kRows][kLanes];
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t g = 0; g < kLanes; ++g) {
+        rows[r][g] = adamw_row(1e-2f / static_cast<float>(1 + g), 0.9f, 0.999f, 1e-8f, 0.1f, r + 1);
+        factors.set(g, 0, g == 2 ? NAN : 0.5);
+      }
+    std::memcpy(table.view().data, rows, sizeof rows);
+    const auto zeros = [](DType type, std::initializer_list<int64_t> dims) {
+      const HostTensor t(type, dims);
+      std::memset(t.view().data, 0, static_cast<size_t>(t.view().bytes()));
+      return DeviceTensor(t);
+    };
+    const DeviceTensor master(start), grad(grads), factor(factors), g_table(table), step(long_tensor({kRows + 1})),
+        m = zeros(moment, {kLanes, kN}), v = zeros(moment, {kLanes, kN}), m_scale = zeros(DType::f32, {kLanes, blocks}),
+        v_scale = zeros(DType::f32, {kLanes, blocks});
+    AdamWArgs args{.master = master, .grad = grad, .m = m, .v = v, .grad_factor = factor};
+    args.table = {.rows = as_table(g_table, kRows, kLanes), .step = step};
+    if (bytes) {
+      args.m_scale = m_scale;
+      args.v_scale = v_scale;
+    }
+    adamw(Gpu::stream(), args);
+    const HostTensor together = master.host();
+    for (int64_t g = 0; g < kLanes; ++g) {
+      const auto row_of = [&](const HostTensor& from) {
+        HostTensor one(DType::f32, {kN});
+        std::memcpy(one.view().data, from.as<float>() + g * from.view().ld(), kN * 4);
+        return one;
+      };
+      const DeviceTensor w(row_of(start)), d(row_of(grads)),
+          m1 = zeros(moment, {kN}), v1 = zeros(moment, {kN}), scale1 = zeros(DType::f32, {blocks}),
+          scale2 = zeros(DType::f32, {blocks}), one_row(flat_table(1, 1));
+      set_step(Gpu::stream(), {.rows = as_table(one_row, 1, 1), .row = rows[1][g]});
+      AdamWArgs one{.master = w, .grad = d, .m = m1, .v = v1, .table = {.rows = as_table(one_row, 1, 1)}};
+      one.grad_factor = factor.view().slice_rows(g, g + 1);
+      if (bytes) {
+        one.m_scale = scale1;
+        one.v_scale = scale2;
+      }
+      adamw(Gpu::stream(), one);
+      EXPECT_TRUE(same_bits(w.host(), row_of(together))) << g;
+      EXPECT_EQ(static_cast<bool>(same_bits(row_of(together), row_of(start))), g == 2);
+    }
+  }
+}
+TEST_F(CudaAdamW, AdvancingCountsOn) {
+  const DeviceTensor step(long_tensor({7}));
+  advance_step(Gpu::stream(), {.step = step});
+  EXPECT_EQ(*step.host().as<int64_t>(), 8);
+}
 TEST_F(CudaAdamW, AgreesWithTheCpu) {
   for (const int64_t n : {1, 4, 255, 256, 257, 5000})
     for (const bool bytes : {false, true})
@@ -104,16 +169,17 @@ TEST_F(CudaAdamW, AgreesWithTheCpu) {
         } else {
           for (int64_t i = 0; i < n; ++i) v.set(i, 0, 0.01 + 0.001 * static_cast<double>(i % 13));
         }
-        AdamWArgs args{
-            .master = master, .grad = grad, .m = m, .v = v, .grad_factor = factor, .lr = 1e-2f, .weight_decay = 0.1f};
+        const HostTensor table(DType::f32, {1, 1, kAdamWRowFloats});
+        AdamWArgs args{.master = master, .grad = grad, .m = m, .v = v, .grad_factor = factor, .table = {.rows = table}};
         if (bytes) {
           args.m_scale = m_scale;
           args.v_scale = v_scale;
         }
         if (copy_type != DType::f32) args.copy = copy;
         const DeviceTensor g_master(master), g_grad(grad), g_m(m), g_v(v), g_m_scale(m_scale), g_v_scale(v_scale),
-            g_copy(copy), g_factor(factor);
+            g_copy(copy), g_factor(factor), g_table(flat_table(1, 1));
         AdamWArgs there = args;
+        there.table.rows = as_table(g_table, 1, 1);
         there.master = g_master;
         there.grad = g_grad;
         there.m = g_m;
@@ -125,7 +191,9 @@ TEST_F(CudaAdamW, AgreesWithTheCpu) {
         }
         if (copy_type != DType::f32) there.copy = g_copy;
         for (int64_t step = 1; step <= 3; ++step) {
-          args.step = there.step = step;
+          const AdamWRow row = adamw_row(1e-2f, 0.9f, 0.999f, 1e-8f, 0.1f, step);
+          set_step(cpu(), {.rows = table, .row = row});
+          set_step(Gpu::stream(), {.rows = there.table.rows, .row = row});
           adamw(cpu(), args);
           adamw(Gpu::stream(), there);
         }
@@ -153,8 +221,11 @@ TEST_F(CudaAdamW, AgreesWithTheCpu) {
 TEST_F(CudaAdamW, SkipsAStepWhoseGradientsOverflowed) {
   const HostTensor before = random_tensor(DType::f32, {100}, 1);
   const DeviceTensor master(before), grad(random_tensor(DType::f32, {100}, 2)), m(before), v(before),
-      factor(random_tensor(DType::f32, {1}, 1, 0, NAN));
-  adamw(Gpu::stream(), {.master = master, .grad = grad, .m = m, .v = v, .grad_factor = factor, .lr = 1});
+      factor(random_tensor(DType::f32, {1}, 1, 0, NAN)), table(flat_table(1, 1));
+  const TensorView rows = as_table(table, 1, 1);
+  set_step(Gpu::stream(), {.rows = rows, .row = adamw_row(1, 0.9f, 0.999f, 1e-8f, 0, 1)});
+  adamw(Gpu::stream(),
+        {.master = master, .grad = grad, .m = m, .v = v, .grad_factor = factor, .table = {.rows = rows}});
   EXPECT_TRUE(same_bits(master.host(), before));
   EXPECT_TRUE(same_bits(m.host(), before));
 }
@@ -181,6 +252,17 @@ TEST_F(CudaGradNorm, AgreesWithTheCpu) {
       EXPECT_TRUE(close(g_norm.values(), norm.values(), 16 * kEps32 * norm.at(0)));
       EXPECT_TRUE(close(g_factor.values(), factor.values(), 16 * kEps32));
     }
+  const HostTensor lanes = random_tensor(DType::f32, {3, 17000}, 6, 1, 0, 4);
+  const DeviceTensor g_lanes(lanes), norms(DType::f32, {3}), factors(DType::f32, {3}),
+      many(bytes_tensor(grad_norm_scratch_bytes(17000, 3)));
+  grad_norm(Gpu::stream(), {.grad = g_lanes, .norm = norms, .factor = factors, .scratch = many, .max_norm = 1});
+  for (int64_t g = 0; g < 3; ++g) {
+    TensorView alone = g_lanes.view().slice_rows(g, g + 1).reshape({17000});
+    const DeviceTensor norm(DType::f32, {1}), factor(DType::f32, {1});
+    grad_norm(Gpu::stream(), {.grad = alone, .norm = norm, .factor = factor, .scratch = many, .max_norm = 1});
+    EXPECT_EQ(norm.values()[0], norms.values()[static_cast<size_t>(g)]);
+    EXPECT_EQ(factor.values()[0], factors.values()[static_cast<size_t>(g)]);
+  }
   const HostTensor bad = random_tensor(DType::f32, {50}, 5);
   bad.set(49, 0, INFINITY);
   const DeviceTensor grad(bad), norm(DType::f32, {1}), factor(DType::f32, {1}), scratch(bytes_tensor(64));

@@ -547,8 +547,10 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
                    g_scratch = b.raw(DType::u8, {grad_norm_scratch_bytes(n)});
   b.row("grad_norm of 124.6 M", 0, 4.0 * n,
         [&] { grad_norm(s, {.grad = grad, .norm = norm_out, .factor = factor, .scratch = g_scratch, .max_norm = 1}); });
+  const TensorView table = b.raw(DType::f32, {1, 1, kAdamWRowFloats});
+  set_step(s, {.rows = table, .row = adamw_row(1e-5f, 0.9f, 0.999f, 1e-8f, 0, 1)});
   b.row("adamw of 124.6 M", 0, 30.0 * n,
-        [&] { adamw(s, {.master = master, .grad = grad, .m = m, .v = v, .copy = copy, .lr = 1e-5f}); });
+        [&] { adamw(s, {.master = master, .grad = grad, .m = m, .v = v, .copy = copy, .table = {.rows = table}}); });
   const TensorView m8 = b.raw(DType::u8, {n}), v8 = b.raw(DType::u8, {n}),
                    m_scale = b.raw(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock}),
                    v_scale = b.raw(DType::f32, {(n + kAdamBlock - 1) / kAdamBlock});
@@ -560,7 +562,7 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
               .m_scale = m_scale,
               .v_scale = v_scale,
               .copy = copy,
-              .lr = 1e-5f});
+              .table = {.rows = table}});
   });
 }
 
