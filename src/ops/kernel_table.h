@@ -4,12 +4,17 @@
 #include "ops/adamw.h"
 #include "ops/amax.h"
 #include "ops/attention.h"
+#include "ops/basis_fold.h"
 #include "ops/embedding.h"
+#include "ops/forecast_loss.h"
 #include "ops/gather_tokens.h"
+#include "ops/lane_linear.h"
 #include "ops/layer_norm.h"
 #include "ops/linear.h"
 #include "ops/loss.h"
+#include "ops/residual_step.h"
 #include "ops/rows.h"
+#include "ops/window_gather.h"
 
 namespace brim::ops {
 
@@ -39,7 +44,15 @@ namespace brim::ops {
   X(grad_norm, GradNormArgs) \
   X(amax, AmaxArgs) \
   X(fp8_scale, Fp8ScaleArgs) \
-  X(gather_tokens, GatherTokensArgs)
+  X(gather_tokens, GatherTokensArgs) \
+  X(window_gather, WindowGatherArgs) \
+  X(lane_linear, LaneLinearArgs) \
+  X(lane_linear_grad, LaneLinearGradArgs) \
+  X(residual_step, ResidualStepArgs) \
+  X(residual_step_grad, ResidualStepGradArgs) \
+  X(basis_fold, BasisFoldArgs) \
+  X(basis_fold_grad, BasisFoldGradArgs) \
+  X(forecast_loss, ForecastLossArgs)
 // clang-format on
 
 struct KernelTable {

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "ops/check.h"
-#include "ops/cpu/parallel.h"
+#include "ops/cpu/column_sums.h"
 #include "ops/gemm/kernels.h"
 #include "ops/gemm/multiply.h"
 #include "ops/kernel_table.h"
@@ -93,22 +93,6 @@ void transpose(const Stream& stream, const TensorView& from, const TensorView& t
       const int64_t last = std::min(rows, row + kTurn);
       for (int64_t c = begin; c < end; ++c)
         for (int64_t r = row; r < last; ++r) out[c * ld_to + r] = in[r * ld + c];
-    }
-  });
-}
-
-// Column sums in double: T may be large and the sum is read once.
-void sum_columns(const Stream& stream, const TensorView& d_y, const TensorView& d_bias, GradWrite write) {
-  constexpr int64_t kColumns = 64;
-  parallel_pieces(stream, d_y.cols(), kColumns, [&](int64_t begin, int64_t end, int) {
-    double sum[kColumns] = {};
-    for (int64_t t = 0; t < d_y.rows(); ++t) {
-      const float* row = d_y.as<float>() + t * d_y.ld();
-      for (int64_t c = begin; c < end; ++c) sum[c - begin] += row[c];
-    }
-    for (int64_t c = begin; c < end; ++c) {
-      float& out = d_bias.as<float>()[c];
-      out = static_cast<float>(sum[c - begin] + (write == GradWrite::accumulate ? out : 0.0f));
     }
   });
 }

@@ -1,54 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of linear: two products through cuBLASLt (weights' into fp32, added in the epilogue), bias gradients as
 // column sums in a fixed order, and kernels of our own where the output is narrow (classifier heads).
+#include "ops/cuda/column_sums.cuh"
 #include "ops/cuda/cublas_lt.h"
-#include "ops/cuda/rows2d.cuh"
-#include "ops/cuda/scratch.h"
 #include "ops/kernel_table.h"
 
 namespace brim::ops {
 namespace {
-
-constexpr int kSumThreads = 256, kSumWarps = kSumThreads / 32;
-
-// Sums of 32 * kWidth columns over a run of rows: each warp takes every eighth row, the warps' shares are added in
-// order.
-template <class Elem, int kWidth>
-__global__ void __launch_bounds__(kSumThreads)
-    column_sums_kernel(const Elem* x, int64_t ld, int T, int N, int rows_per_block, float* partials) {
-  __shared__ float shares[kSumWarps][32 * kWidth];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32,
-            column = (static_cast<int>(blockIdx.x) * 32 + lane) * kWidth;
-  const int64_t begin = static_cast<int64_t>(blockIdx.y) * rows_per_block,
-                end = min(static_cast<int64_t>(T), begin + rows_per_block);
-  float sum[kWidth] = {};
-  if (column < N)
-    for (int64_t t = begin + warp; t < end; t += kSumWarps) {
-      float f[kWidth];
-      load_piece<kWidth>(x + t * ld + column, f);
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) sum[i] += f[i];
-    }
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) shares[warp][lane * kWidth + i] = sum[i];
-  __syncthreads();
-  for (int c = threadIdx.x; c < 32 * kWidth; c += kSumThreads) {
-    const int to = static_cast<int>(blockIdx.x) * 32 * kWidth + c;
-    float total = 0.0f;
-#pragma unroll
-    for (int w = 0; w < kSumWarps; ++w) total += shares[w][c];
-    if (to < N) partials[static_cast<int64_t>(blockIdx.y) * N + to] = total;
-  }
-}
-// to[c] (+)= the sum of `count` rows of partials.
-__global__ void __launch_bounds__(128)
-    add_rows_kernel(const float* partials, int count, int64_t n, float* to, bool accumulate) {
-  const int64_t c = static_cast<int64_t>(blockIdx.x) * 128 + threadIdx.x;
-  if (c >= n) return;
-  float sum = 0.0f;
-  for (int i = 0; i < count; ++i) sum += partials[i * n + c];
-  to[c] = accumulate ? to[c] + sum : sum;
-}
 
 // d_x[t,k] (+)= sum over n of d_y[t,n] w[n,k], for few n.
 template <class Elem, int kWidth>
@@ -93,20 +51,9 @@ bool is_narrow(const LinearGradArgs& a) {
 
 template <class Elem>
 void bias_gradient(device::CudaStream& s, const LinearGradArgs& a) {
-  const int64_t T = a.d_y.rows(), N = a.d_y.cols(), blocks = cuda_column_partials(T), rows = (T + blocks - 1) / blocks;
-  auto* partials = static_cast<float*>(a.scratch.data);
-  const auto* d_y = static_cast<const Elem*>(a.d_y.data);
-  const bool wide = N % 8 == 0 && eight_wide(a.d_y);
-  if (wide)
-    device::launch<column_sums_kernel<Elem, 8>>(s, dim3(device::blocks_for(N, 256), static_cast<unsigned>(blocks)),
-                                                dim3(kSumThreads), d_y, a.d_y.ld(), static_cast<int>(T),
-                                                static_cast<int>(N), static_cast<int>(rows), partials);
-  else
-    device::launch<column_sums_kernel<Elem, 1>>(s, dim3(device::blocks_for(N, 32), static_cast<unsigned>(blocks)),
-                                                dim3(kSumThreads), d_y, a.d_y.ld(), static_cast<int>(T),
-                                                static_cast<int>(N), static_cast<int>(rows), partials);
-  launch<add_rows_kernel>(s, dim3(device::blocks_for(N, 128)), dim3(128), partials, static_cast<int>(blocks), N,
-                          a.d_bias.as<float>(), a.d_w_write == GradWrite::accumulate);
+  sum_columns_cuda<Elem>(s, {static_cast<Elem*>(a.d_y.data), 0, a.d_y.ld()}, {nullptr, 0, 0}, 1, a.d_y.rows(),
+                         a.d_y.cols(), a.d_y.cols() % 8 == 0 && eight_wide(a.d_y), static_cast<float*>(a.scratch.data),
+                         a.d_bias.as<float>(), 0, a.d_w_write == GradWrite::accumulate);
 }
 
 template <class Elem>
@@ -145,7 +92,7 @@ void narrow_gradients(device::CudaStream& s, const LinearGradArgs& a) {
                                                  static_cast<int>(T), static_cast<int>(K), static_cast<int>(rows),
                                                  partials);
     launch<add_rows_kernel>(s, dim3(device::blocks_for(N * K, 128)), dim3(128), partials, static_cast<int>(blocks),
-                            N * K, a.d_w.as<float>(), a.d_w_write == GradWrite::accumulate);
+                            N * K, a.d_w.as<float>(), int64_t{0}, a.d_w_write == GradWrite::accumulate);
   }
 }
 

@@ -35,6 +35,7 @@ namespace {
   X(cublasLtMatmulDescInit_internal) \
   X(cublasLtMatmulDescSetAttribute) \
   X(cublasLtMatrixLayoutInit_internal) \
+  X(cublasLtMatrixLayoutSetAttribute) \
   X(cublasLtMatmulPreferenceInit_internal) \
   X(cublasLtMatmulPreferenceSetAttribute) \
   X(cublasLtMatmulAlgoGetHeuristic) \
@@ -151,6 +152,7 @@ struct Description {
     if (has_bias(p.epilogue)) {
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(p.bias));
+      if (p.lanes > 0) set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, p.stride_bias);
     }
     if (p.ab == DType::f8e4m3) {
       set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
@@ -162,6 +164,11 @@ struct Description {
     layout(b, p.ab, p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n, p.ldb);
     layout(c, p.c, p.m, p.n, p.add_c ? p.ldc : p.ldd);
     layout(d, p.d, p.m, p.n, p.ldd);
+    if (p.lanes == 0) return;
+    batch(a, p.lanes, p.stride_a);
+    batch(b, p.lanes, p.stride_b);
+    batch(c, p.lanes, p.stride_d);
+    batch(d, p.lanes, p.stride_d);
   }
 
  private:
@@ -174,6 +181,15 @@ struct Description {
     check_status(library().cublasLtMatrixLayoutInit_internal(
                      &to, sizeof to, data_type(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), ld),
                  "cublasLtMatrixLayoutInit", "");
+  }
+  static void batch(cublasLtMatrixLayoutOpaque_t& to, int64_t lanes, int64_t stride) {
+    const auto count = static_cast<int32_t>(lanes);
+    check_status(
+        library().cublasLtMatrixLayoutSetAttribute(&to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+        "cublasLtMatrixLayoutSetAttribute", "");
+    check_status(library().cublasLtMatrixLayoutSetAttribute(&to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                                            sizeof stride),
+                 "cublasLtMatrixLayoutSetAttribute", "");
   }
 };
 
@@ -192,9 +208,9 @@ std::optional<cublasLtMatmulAlgo_t> algo_from_hex(const std::string& text) {
 
 std::string key_text(const LtProblem& p) {
   static const char* const epilogues[] = {"", " bias", " gelu", " gelu+bias", " relu", " relu+bias"};
-  return fmt::format("{}{} m {} n {} k {} {}{}>{}{}{}", p.trans_a ? "t" : "n", p.trans_b ? "t" : "n", p.m, p.n, p.k,
+  return fmt::format("{}{} m {} n {} k {} {}{}>{}{}{}{}", p.trans_a ? "t" : "n", p.trans_b ? "t" : "n", p.m, p.n, p.k,
                      dtype_name(p.ab), p.tf32 ? "(tf32)" : "", dtype_name(p.d), epilogues[static_cast<int>(p.epilogue)],
-                     p.add_c ? " + c" : "");
+                     p.add_c ? " + c" : "", p.lanes > 0 ? " lanes" : "");
 }
 
 // A shape class as numbers: what is looked up on every call.
@@ -217,7 +233,7 @@ ClassKey class_key(const LtProblem& p) {
                        static_cast<int64_t>(p.bias) << 12 | static_cast<int64_t>(p.epilogue) << 16 |
                        static_cast<int64_t>(p.trans_a) << 20 | static_cast<int64_t>(p.trans_b) << 21 |
                        static_cast<int64_t>(p.tf32) << 22 | static_cast<int64_t>(p.add_c) << 23 |
-                       static_cast<int64_t>(p.tokens_in_k) << 24;
+                       static_cast<int64_t>(p.tokens_in_k) << 24 | static_cast<int64_t>(p.lanes > 0) << 25;
   return {{p.m, p.n, p.k, bits}};
 }
 
@@ -264,6 +280,19 @@ class Context {
     }
     return it->second;
   }
+  // Of a product of lanes: nothing before keep_for_lanes. The shape is taken as it is, not rounded to a class.
+  std::optional<cublasLtMatmulAlgo_t> for_lanes(const LtProblem& p) {
+    const std::lock_guard lock(mutex_);
+    if (const auto it = chosen_.find(class_key(p)); it != chosen_.end()) return it->second;
+    const auto known = choices_.find(key_text(p));
+    if (known == choices_.end()) return std::nullopt;
+    return chosen_[class_key(p)] = *algo_from_hex(known->second.algorithm);
+  }
+  void keep_for_lanes(const LtProblem& p, const cublasLtMatmulAlgo_t& algo, int tried) {
+    const std::lock_guard lock(mutex_);
+    chosen_[class_key(p)] = algo;
+    choices_[key_text(p)] = {key_text(p), hex_of(algo), 0, 0, tried};
+  }
   // For a problem its class's algorithm refused.
   cublasLtMatmulAlgo_t exact(const LtProblem& p, const LtOperands& o) {
     const std::lock_guard lock(mutex_);
@@ -282,8 +311,9 @@ class Context {
     };
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(o.workspace_bytes));
     // Split-k only through fp32 partial sums in the workspace: in place, blocks would add in whatever order they
-    // finish.
-    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    // finish. Lanes fill a card without it.
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<uint32_t>(p.lanes > 0 ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     const auto alignment = [](const void* q) {
       return std::min<uint32_t>(16, 1u << std::min(31, std::countr_zero(reinterpret_cast<uintptr_t>(q) | 256)));
     };
@@ -471,10 +501,83 @@ std::vector<cublasLtMatmulAlgo_t> configurations(const Context& context, const L
   return all;
 }
 
+// D of every lane, row by row, to or from the host.
+struct LaneResults {
+  std::vector<char> bytes;
+  void copy(CudaStream& stream, const LtProblem& p, const LtOperands& o, cudaMemcpyKind kind) {
+    const auto size = static_cast<size_t>(dtype_bytes(p.d)), width = static_cast<size_t>(p.m) * size,
+               pitch = static_cast<size_t>(p.ldd) * size, rows = static_cast<size_t>(p.n);
+    bytes.resize(width * rows * static_cast<size_t>(p.lanes));
+    for (int64_t g = 0; g < p.lanes; ++g) {
+      char *host = bytes.data() + static_cast<size_t>(g) * width * rows,
+           *device = static_cast<char*>(o.d) + static_cast<size_t>(g * p.stride_d) * size;
+      const bool up = kind == cudaMemcpyHostToDevice;
+      BRIM_CUDA_CHECK(cudaMemcpy2DAsync(up ? device : host, up ? pitch : width, up ? host : device, up ? width : pitch,
+                                        width, rows, kind, stream.handle()));
+    }
+    stream.synchronize();
+  }
+};
+
+// The lane alone, as a run of one lane would ask for it.
+LtOperands operands_of(const LtProblem& p, LtOperands o, int64_t lane) {
+  const auto past = [&](const void* q, int64_t stride, DType type) {
+    return static_cast<const char*>(q) + lane * stride * dtype_bytes(type);
+  };
+  o.a = past(o.a, p.stride_a, p.ab);
+  o.b = past(o.b, p.stride_b, p.ab);
+  if (o.c != nullptr) o.c = past(o.c, p.stride_d, p.c);
+  o.d = static_cast<char*>(o.d) + lane * p.stride_d * dtype_bytes(p.d);
+  if (o.bias != nullptr) o.bias = past(o.bias, p.stride_bias, p.bias);
+  return o;
+}
+
+// The first of the heuristic's answers whose result does not depend on how many lanes are computed together, shown with
+// the operands of this call. What D held is put back.
+cublasLtMatmulAlgo_t choose_for_lanes(CudaStream& stream, Context& context, const LtProblem& p, const LtOperands& o) {
+  constexpr int64_t kLanesAsked = 16;
+  constexpr int kAnswers = 16;
+  BRIM_CHECK(!stream.capturing(), "{}: the algorithm of {} is not chosen yet: run once before capturing",
+             device::cuda_current_op, key_text(p));
+  LtProblem asked = p, alone = p;
+  asked.lanes = kLanesAsked;
+  alone.lanes = 1;
+  const Answers answers = context.heuristic(asked, o, kAnswers);
+  LaneResults before, together, apart;
+  before.copy(stream, p, o, cudaMemcpyDeviceToHost);
+  const auto run = [&](const LtProblem& problem, const LtOperands& operands, const cublasLtMatmulAlgo_t& algo) {
+    Description d(problem, operands);
+    return try_run(stream, context, problem, operands, d, algo) == CUBLAS_STATUS_SUCCESS;
+  };
+  int tried = 0;
+  for (const auto& answer : answers) {
+    ++tried;
+    before.copy(stream, p, o, cudaMemcpyHostToDevice);
+    if (!run(p, o, answer.algo)) continue;
+    together.copy(stream, p, o, cudaMemcpyDeviceToHost);
+    before.copy(stream, p, o, cudaMemcpyHostToDevice);
+    bool ran = true;
+    for (int64_t g = 0; g < p.lanes && ran; ++g) ran = run(alone, operands_of(p, o, g), answer.algo);
+    apart.copy(stream, p, o, cudaMemcpyDeviceToHost);
+    before.copy(stream, p, o, cudaMemcpyHostToDevice);
+    if (!ran || together.bytes != apart.bytes) continue;
+    context.keep_for_lanes(p, answer.algo, tried);
+    return answer.algo;
+  }
+  fail(ErrorCode::device_lost, "{}: cuBLASLt has no algorithm for {} whose result is the same alone and in a batch",
+       device::cuda_current_op, key_text(p));
+}
+
 }  // namespace
 
 void lt_matmul(CudaStream& stream, const LtProblem& p, const LtOperands& o) {
   Context& context = context_of(stream);
+  if (p.lanes > 0) {
+    const auto known = context.for_lanes(p);
+    const cublasLtMatmulAlgo_t algo = known ? *known : choose_for_lanes(stream, context, p, o);
+    Description lanes(p, o);
+    return check_status(try_run(stream, context, p, o, lanes, algo), "cublasLtMatmul", key_text(p));
+  }
   Description d(p, o);
   if (const int64_t tokens = stream.algorithm_tokens(); tokens > 0 && !p.tokens_in_k)
     return check_status(try_run(stream, context, p, o, d, context.fixed(p, o, tokens)), "cublasLtMatmul", key_text(p));

@@ -3,7 +3,9 @@
 // D[m,n] = epilogue(op(A)[m,k] op(B)[k,n] (+ C) (+ bias)), so a row-major y[T,N] = x[T,K] Wᵀ has m = N, n = T, A = W, B
 // = x. The algorithm is looked up by the problem's shape class, in which the token count is rounded up to a power of
 // two: the same for every batch of a class, so a run repeats bit for bit. Untuned classes take the heuristic's first
-// answer. On a stream whose algorithms are fixed there is one class, and nothing tuned.
+// answer. On a stream whose algorithms are fixed there is one class, and nothing tuned. Products of several lanes
+// (ops/lane_linear.h) are one batched product; their algorithm is asked for a fixed number of lanes and taken only if
+// the lanes together and each alone give the same bits.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +34,8 @@ struct LtProblem {
   bool add_c = false;        // beta = 1, else 0
   bool tokens_in_k = false;  // which dimension is the token count: k (weight gradients) or n
   LtEpilogue epilogue = LtEpilogue::none;
+  int64_t lanes = 0;                                                  // a batch of so many, also of one; 0: no lanes
+  int64_t stride_a = 0, stride_b = 0, stride_d = 0, stride_bias = 0;  // elements between lanes; C lies as D does
 };
 struct LtOperands {
   const void *a = nullptr, *b = nullptr, *c = nullptr;

@@ -42,7 +42,24 @@ void put(void* p, DType t, int64_t i, float v) {
 
 }  // namespace
 
-void lt_matmul(device::CudaStream&, const LtProblem& p, const LtOperands& o) {
+void lt_matmul(device::CudaStream& stream, const LtProblem& p, const LtOperands& o) {
+  if (p.lanes > 0) {
+    LtProblem alone = p;
+    alone.lanes = 0;
+    for (int64_t g = 0; g < p.lanes; ++g) {
+      const auto past = [&](const void* q, int64_t stride, DType type) {
+        return static_cast<const char*>(q) + (q == nullptr ? 0 : g * stride * dtype_bytes(type));
+      };
+      LtOperands own = o;
+      own.a = past(o.a, p.stride_a, p.ab);
+      own.b = past(o.b, p.stride_b, p.ab);
+      own.c = past(o.c, p.stride_d, p.c);
+      own.d = static_cast<char*>(o.d) + g * p.stride_d * dtype_bytes(p.d);
+      own.bias = past(o.bias, p.stride_bias, p.bias);
+      lt_matmul(stream, alone, own);
+    }
+    return;
+  }
   for (int64_t j = 0; j < p.n; ++j)
     for (int64_t i = 0; i < p.m; ++i) {
       float sum = 0;

@@ -15,5 +15,9 @@ inline int64_t cuda_layer_norm_grad_scratch_bytes(int64_t T, int64_t H) {
 
 // Row blocks of column sums (bias gradients).
 inline int64_t cuda_column_partials(int64_t T) { return std::clamp<int64_t>((T + 63) / 64, 1, 256); }
+// The same of several lanes at once.
+inline int64_t cuda_lane_sums_bytes(int64_t lanes, int64_t rows, int64_t columns) {
+  return lanes * cuda_column_partials(rows) * columns * static_cast<int64_t>(sizeof(float));
+}
 
 }  // namespace brim::ops

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// residual_step: what happens between two blocks of N-BEATS. A block's output o = [backcast L | forecast F]:
+//   r_next = (r - backcast) * mask,   f += forecast
+// in fp32: prices move by less than a half type can say. Its gradient gives d_o = [-d_r_next * mask | d_f] and turns
+// d_r_next into what passes by the block.
+#pragma once
+#include "ops/op.h"
+
+namespace brim::ops {
+
+using tensor::TensorView;
+
+struct ResidualStepArgs {
+  TensorView r;                               // [G,B,L] f32
+  TensorView o;                               // [G,B,L+F] f32
+  TensorView mask;                            // [G,B,L] u8
+  TensorView r_next;                          // [G,B,L] f32, may be r; empty after the last block
+  TensorView r_half;                          // [G,B,L] f16 or bf16: r_next rounded, or empty
+  TensorView f;                               // [G,B,F] f32
+  GradWrite f_write = GradWrite::accumulate;  // overwrite by the first block
+
+  template <class F>
+  void views(F&& g) const {
+    for (const TensorView& v : {r, o, mask, r_next, r_half, f}) g(v);
+  }
+};
+void residual_step(device::Stream& stream, const ResidualStepArgs& args);
+
+struct ResidualStepGradArgs {
+  TensorView d_r;     // [G,B,L] f32: d_r_next, becomes d_r_next * mask
+  TensorView d_f;     // [G,B,F] f32
+  TensorView mask;    // [G,B,L] u8
+  TensorView d_o;     // [G,B,L+F], f32 or the products' type
+  bool last = false;  // nothing follows the block: d_r is zero, whatever lies there
+
+  template <class F>
+  void views(F&& g) const {
+    for (const TensorView& v : {d_r, d_f, mask, d_o}) g(v);
+  }
+};
+void residual_step_grad(device::Stream& stream, const ResidualStepGradArgs& args);
+
+}  // namespace brim::ops
