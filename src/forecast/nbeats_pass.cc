@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forecast/nbeats_pass.h"
+
+#include "model/weights.h"
+#include "ops/basis_fold.h"
+#include "ops/forecast_loss.h"
+#include "ops/lane_linear.h"
+#include "ops/residual_step.h"
+
+namespace brim::forecast {
+
+using memory::Tag;
+using model::Exec;
+using ops::GradWrite;
+using tensor::DType;
+
+namespace {
+
+// Lanes' matrices [G,rows,cols] or biases [G,rows] in their slabs.
+TensorView matrix_in(const TensorView& slab, const NbeatsParam& p) {
+  TensorView v(static_cast<char*>(slab.data) + p.offset * dtype_bytes(slab.dtype), slab.dtype,
+               {slab.dim[0], p.rows, p.cols});
+  v.stride[0] = slab.stride[0];
+  return v;
+}
+TensorView vector_in(const TensorView& slab, const NbeatsParam& p) {
+  TensorView v(static_cast<char*>(slab.data) + p.offset * dtype_bytes(slab.dtype), slab.dtype, {slab.dim[0], p.rows});
+  v.stride[0] = slab.stride[0];
+  return v;
+}
+// A [G,rows] bias as a matrix of one column.
+TensorView as_column(const TensorView& v) {
+  TensorView c(v.data, v.dtype, {v.dim[0], v.dim[1], 1});
+  c.stride[0] = v.stride[0];
+  c.stride[1] = 1;
+  return c;
+}
+
+// One part of a step on its way through the blocks.
+class Pass {
+ public:
+  Pass(Exec& exec, const NbeatsShape& shape, const NbeatsLayout& layout, const NbeatsViews& views,
+       const NbeatsWindows& windows)
+      : exec_(exec),
+        shape_(shape),
+        layout_(layout),
+        views_(views),
+        windows_(windows),
+        G_(windows.r.rows()),
+        B_(windows.r.dim[1]) {
+    int64_t block = 0;
+    for (size_t s = 0; s < shape.stacks.size(); ++s)
+      for (int64_t b = 0; b < shape.stacks[s].blocks; ++b, ++block) {
+        const bool own = b == 0 || !shape.stacks[s].shared;
+        blocks_.push_back({s, own, b + 1 == shape.stacks[s].blocks || !shape.stacks[s].shared, {}, {}, {}, {}});
+      }
+  }
+
+  TensorView forward(bool keep, bool recompute, std::vector<TensorView>* after_stack) {
+    fold_bases();
+    const bool half = views_.copy.data != nullptr;
+    f_ = make(DType::f32, shape_.forecast());
+    TensorView r = windows_.r, x = half ? windows_.r_half : windows_.r;
+    for (size_t b = 0; b < blocks_.size(); ++b) {
+      Block& block = blocks_[b];
+      block.input = x;
+      hidden(b);
+      const TensorView o = make(DType::f32, shape_.output());
+      linear(block.h.back(), output_weight(b), output_bias(b), o, false);
+      const bool last = b + 1 == blocks_.size();
+      TensorView next, next_half;
+      // In half types the residual stays where it is and its rounded copy is kept; in f32 it is kept itself.
+      if (!last) {
+        next = half ? r : make(DType::f32, shape_.window());
+        if (half) next_half = make(exec_.activation, shape_.window());
+      }
+      ops::residual_step(exec_.stream, {.r = r,
+                                        .o = o,
+                                        .mask = windows_.mask,
+                                        .r_next = next,
+                                        .r_half = next_half,
+                                        .f = f_,
+                                        .f_write = b == 0 ? GradWrite::overwrite : GradWrite::accumulate});
+      if (after_stack != nullptr && (last || blocks_[b + 1].stack != block.stack)) snapshot(*after_stack);
+      if (!keep || recompute) block.h.clear();
+      r = next;
+      x = half ? next_half : next;
+    }
+    return f_;
+  }
+
+  // `d_f` is the loss's gradient; `add`: gradients of earlier parts are there.
+  void backward(const TensorView& d_f, bool add, bool recompute) {
+    const TensorView d_r = make(DType::f32, shape_.window());
+    TensorView d_v, d_v_bias;  // of a basis stack's folded output
+    for (size_t b = blocks_.size(); b-- > 0;) {
+      Block& block = blocks_[b];
+      if (recompute) hidden(b);
+      const TensorView d_o = make(exec_.activation, shape_.output());
+      ops::residual_step_grad(
+          exec_.stream, {.d_r = d_r, .d_f = d_f, .mask = windows_.mask, .d_o = d_o, .last = b + 1 == blocks_.size()});
+      const GradWrite write = add || !block.last_use ? GradWrite::accumulate : GradWrite::overwrite;
+      const bool folded = views_.basis[block.stack].data != nullptr;
+      const NbeatsParam &out_w = param(b, shape_.layers, true), &out_b = param(b, shape_.layers, false);
+      if (folded && block.last_use) {
+        d_v = exec_.memory.allocate(Tag::activations, DType::f32, {G_, shape_.output(), width(b)});
+        d_v_bias = exec_.memory.allocate(Tag::activations, DType::f32, {G_, shape_.output()});
+      }
+      // Down through the output and the layers; d_h is the gradient before the ReLU of the layer below.
+      TensorView d_h = d_o;
+      for (int64_t i = shape_.layers; i >= 0; --i) {
+        const bool output = i == shape_.layers, bottom = i == 0;
+        ops::LaneLinearGradArgs g;
+        g.x = bottom ? block.input : block.h[static_cast<size_t>(i - 1)];
+        g.w = output ? output_weight(b) : matrix_in(weights(), param(b, i, true));
+        g.d_y = d_h;
+        g.precision = exec_.precision;
+        g.x_is_relu = !bottom && has_relu(i - 1);
+        g.write = write;
+        if (output && folded) {
+          // Summed over the uses of this stretch of the step, then folded back.
+          g.write = block.last_use ? GradWrite::overwrite : GradWrite::accumulate;
+          g.d_w = d_v;
+          g.d_bias = d_v_bias;
+        } else {
+          g.d_w = matrix_in(views_.grad, output ? out_w : param(b, i, true));
+          if (output) g.d_bias = vector_in(views_.grad, out_b);
+        }
+        if (!output && !has_relu(i)) g.d_bias = vector_in(views_.grad, param(b, i, false));
+        if (bottom) {
+          if (b > 0) {
+            g.d_x = d_r;
+            g.d_x_write = GradWrite::accumulate;
+          }
+        } else {
+          g.d_x = make(exec_.activation, width(b));
+        }
+        if (g.x_is_relu) g.d_x_sums = vector_in(views_.grad, param(b, i - 1, false));
+        g.d_x_sums_write = write;
+        g.scratch = exec_.memory.scratch(ops::lane_linear_grad_scratch_bytes(
+            exec_.stream, G_, B_, g.d_y.cols(), g.x.cols(), exec_.precision, exec_.threads));
+        lane_linear_grad(exec_.stream, g);
+        d_h = g.d_x;
+      }
+      if (folded && block.first_use) {
+        const GradWrite fold = add ? GradWrite::accumulate : GradWrite::overwrite;
+        const TensorView& basis = views_.basis[block.stack];
+        ops::basis_fold_grad(
+            exec_.stream,
+            {.basis = basis, .d_v = d_v, .d_theta = matrix_in(views_.grad, out_w), .d_theta_write = fold});
+        ops::basis_fold_grad(exec_.stream, {.basis = basis,
+                                            .d_v = as_column(d_v_bias),
+                                            .d_theta = as_column(vector_in(views_.grad, out_b)),
+                                            .d_theta_write = fold});
+      }
+    }
+  }
+
+ private:
+  struct Block {
+    size_t stack;
+    bool first_use, last_use;   // of its weights, counted from the bottom; blocks that share have one of each
+    TensorView input;           // [G,B,window] in the products' type
+    std::vector<TensorView> h;  // what its layers gave
+    TensorView v, v_bias;       // folded output of a basis stack
+  };
+
+  TensorView make(DType type, int64_t columns) {
+    return exec_.memory.allocate(Tag::activations, type, {G_, B_, columns});
+  }
+  const TensorView& weights() const { return views_.copy ? views_.copy : views_.master; }
+  const NbeatsParam& param(size_t b, int64_t layer, bool weight) const {
+    const auto block = static_cast<int64_t>(b);
+    return layout_.params[weight ? layout_.weight_of(block, layer) : layout_.bias_of(block, layer)];
+  }
+  int64_t width(size_t b) const { return shape_.stacks[blocks_[b].stack].width; }
+  bool has_relu(int64_t layer) const { return layer > 0 || shape_.first_relu; }
+  TensorView output_weight(size_t b) const {
+    return blocks_[b].v ? blocks_[b].v : matrix_in(weights(), param(b, shape_.layers, true));
+  }
+  TensorView output_bias(size_t b) const {
+    return blocks_[b].v_bias ? blocks_[b].v_bias : vector_in(views_.master, param(b, shape_.layers, false));
+  }
+
+  void linear(const TensorView& x, const TensorView& w, const TensorView& bias, const TensorView& y, bool relu) {
+    ops::lane_linear(exec_.stream, {.x = x,
+                                    .w = w,
+                                    .bias = bias,
+                                    .y = y,
+                                    .scratch = exec_.memory.scratch(ops::lane_linear_scratch_bytes(
+                                        exec_.stream, G_, B_, y.cols(), x.cols(), exec_.precision, exec_.threads)),
+                                    .precision = exec_.precision,
+                                    .relu = relu});
+  }
+  void hidden(size_t b) {
+    Block& block = blocks_[b];
+    block.h.clear();
+    for (int64_t i = 0; i < shape_.layers; ++i) {
+      const TensorView x = i == 0 ? block.input : block.h.back(), y = make(exec_.activation, width(b));
+      linear(x, matrix_in(weights(), param(b, i, true)), vector_in(weights(), param(b, i, false)), y, has_relu(i));
+      block.h.push_back(y);
+    }
+  }
+  // Trend and seasonality blocks become generic ones.
+  void fold_bases() {
+    for (size_t b = 0; b < blocks_.size(); ++b) {
+      Block& block = blocks_[b];
+      const TensorView& basis = views_.basis[block.stack];
+      if (!basis) continue;
+      if (!block.first_use) {
+        block.v = blocks_[b - 1].v;
+        block.v_bias = blocks_[b - 1].v_bias;
+        continue;
+      }
+      block.v = exec_.memory.allocate(Tag::activations, exec_.activation, {G_, shape_.output(), width(b)});
+      block.v_bias = exec_.memory.allocate(Tag::activations, DType::f32, {G_, shape_.output()});
+      ops::basis_fold(exec_.stream,
+                      {.basis = basis, .theta = matrix_in(views_.master, param(b, shape_.layers, true)), .v = block.v});
+      ops::basis_fold(exec_.stream, {.basis = basis,
+                                     .theta = as_column(vector_in(views_.master, param(b, shape_.layers, false))),
+                                     .v = as_column(block.v_bias)});
+    }
+  }
+  void snapshot(std::vector<TensorView>& list) {
+    const TensorView now = make(DType::f32, shape_.forecast());
+    exec_.memory.keep(now);
+    exec_.stream.copy(now.data, f_.data, static_cast<size_t>(f_.bytes()));
+    list.push_back(now);
+  }
+
+  Exec& exec_;
+  const NbeatsShape& shape_;
+  const NbeatsLayout& layout_;
+  const NbeatsViews& views_;
+  const NbeatsWindows& windows_;
+  int64_t G_, B_;
+  std::vector<Block> blocks_;
+  TensorView f_;
+};
+
+}  // namespace
+
+NbeatsWindows gather_windows(Exec& exec, const NbeatsShape& shape, const NbeatsViews& views, const WindowSource& source,
+                             const NbeatsOptions& options, int64_t windows, int64_t first_row, bool targets) {
+  const int64_t G = views.master.rows(), B = windows;
+  const auto make = [&](DType type, std::initializer_list<int64_t> dims) {
+    return exec.memory.allocate(Tag::activations, type, dims);
+  };
+  NbeatsWindows w;
+  w.r = make(DType::f32, {G, B, shape.window()});
+  if (views.copy) w.r_half = make(exec.activation, {G, B, shape.window()});
+  w.mask = make(DType::u8, {G, B, shape.window()});
+  if (targets) w.y = make(DType::f32, {G, B, shape.horizon});
+  w.level = make(DType::f32, {G, B});
+  w.scale = make(DType::f32, {G, B});
+  if (targets && options.season_scale) w.season_scale = make(DType::f32, {G, B});
+  ops::WindowGatherArgs args{.values = source.values,
+                             .begin = source.begin,
+                             .end = source.end,
+                             .first = source.first,
+                             .weights = source.weights,
+                             .lanes = views.lanes,
+                             .step = views.step,
+                             .picks = source.picks,
+                             .r = w.r,
+                             .r_half = w.r_half,
+                             .mask = w.mask,
+                             .y = w.y,
+                             .level = w.level,
+                             .scale = w.scale,
+                             .season_scale = w.season_scale};
+  args.first_row = first_row;
+  args.every_window = source.every_window;
+  window_gather(exec.stream, args);
+  return w;
+}
+
+TensorView nbeats_forward(Exec& exec, const NbeatsShape& shape, const NbeatsLayout& layout, const NbeatsViews& views,
+                          const NbeatsWindows& windows, std::vector<TensorView>* after_stack) {
+  return Pass(exec, shape, layout, views, windows).forward(false, false, after_stack);
+}
+
+void nbeats_train_step(Exec& exec, const NbeatsShape& shape, const NbeatsLayout& layout, const NbeatsViews& views,
+                       const WindowSource& source, const NbeatsOptions& options) {
+  const int64_t G = views.master.rows(), B = options.windows / options.parts;
+  BRIM_CHECK(B * options.parts == options.windows, "{} windows in {} parts", options.windows, options.parts);
+  for (int64_t part = 0; part < options.parts; ++part) {
+    const NbeatsWindows windows = gather_windows(exec, shape, views, source, options, B, part * B, true);
+    Pass pass(exec, shape, layout, views, windows);
+    const TensorView f = pass.forward(true, options.recompute, nullptr);
+    const TensorView d_f = exec.memory.allocate(Tag::activations, DType::f32, {G, B, shape.forecast()});
+    ops::forecast_loss(exec.stream, {.f = f,
+                                     .level = windows.level,
+                                     .scale = windows.scale,
+                                     .lanes = views.lanes,
+                                     .y = windows.y,
+                                     .season_scale = windows.season_scale,
+                                     .quantiles = views.quantiles,
+                                     .loss = views.losses,
+                                     .step = views.step,
+                                     .d_f = d_f,
+                                     .scratch = exec.memory.scratch(ops::forecast_loss_scratch_bytes(G, B)),
+                                     .horizon = shape.horizon,
+                                     .windows = options.windows,
+                                     .loss_write = part > 0 ? GradWrite::accumulate : GradWrite::overwrite,
+                                     .mean_of_present = options.mean_of_present});
+    pass.backward(d_f, part > 0, options.recompute);
+  }
+  ops::grad_norm(exec.stream, {.grad = views.grad,
+                               .norm = views.norm,
+                               .factor = views.factor,
+                               .scratch = views.norm_scratch,
+                               .max_norm = options.max_grad_norm});
+  for (const bool decayed : {true, false}) {
+    const int64_t begin = decayed ? 0 : layout.decayed, end = decayed ? layout.decayed : layout.elements;
+    const auto range = [&](const TensorView& slab) { return slab ? slab.slice_cols(begin, end) : TensorView(); };
+    ops::adamw(exec.stream, {.master = range(views.master),
+                             .grad = range(views.grad),
+                             .m = range(views.m),
+                             .v = range(views.v),
+                             .copy = range(views.copy),
+                             .grad_factor = views.factor,
+                             .table = {.rows = views.rows, .step = views.step},
+                             .decayed = decayed});
+  }
+  ops::advance_step(exec.stream, {.step = views.step});
+}
+
+TensorView nbeats_predict(Exec& exec, const NbeatsShape& shape, const NbeatsLayout& layout, const NbeatsViews& views,
+                          const WindowSource& source, int64_t windows, std::vector<TensorView>* after_stack) {
+  const NbeatsWindows w = gather_windows(exec, shape, views, source, {}, windows, 0, false);
+  const TensorView f = nbeats_forward(exec, shape, layout, views, w, after_stack);
+  const TensorView y_hat = exec.memory.allocate(Tag::activations, DType::f32,
+                                                {views.master.rows(), windows, shape.quantiles * shape.horizon});
+  exec.memory.keep(y_hat);
+  ops::forecast_loss(exec.stream, {.f = f,
+                                   .level = w.level,
+                                   .scale = w.scale,
+                                   .lanes = views.lanes,
+                                   .quantiles = views.quantiles,
+                                   .y_hat = y_hat,
+                                   .horizon = shape.horizon});
+  return y_hat;
+}
+
+NbeatsPlan plan_nbeats(const NbeatsShape& shape, int64_t lanes, NbeatsTask task, const NbeatsOptions& options,
+                       ops::Precision precision, device::DeviceKind target, device::Isa isa, int threads) {
+  memory::LifetimeRecorder recorder;
+  device::NullStream stream(&recorder, target, isa);
+  const DType type = model::activation_type(precision, target);
+  Exec exec{stream, recorder, type, precision, threads};
+  const NbeatsLayout layout = nbeats_layout(shape);
+  const int64_t G = lanes, P = layout.elements;
+  const auto fake = [](DType dtype, std::initializer_list<int64_t> dims) {
+    return TensorView(reinterpret_cast<void*>(uintptr_t{1} << 12), dtype, dims);
+  };
+  NbeatsViews views;
+  views.master = views.grad = views.m = views.v = fake(DType::f32, {G, P});
+  if (type != DType::f32) views.copy = fake(type, {G, P});
+  for (const StackSpec& stack : shape.stacks) {
+    const int64_t rows = basis_rows(shape, stack.kind);
+    views.basis.push_back(rows == 0 ? TensorView() : fake(DType::f32, {G, rows, shape.output()}));
+  }
+  views.lanes = fake(DType::u8, {G, static_cast<int64_t>(sizeof(ops::LaneSpec))});
+  if (shape.quantiles > 1) views.quantiles = fake(DType::f32, {shape.quantiles});
+  views.step = fake(DType::i64, {1});
+  views.rows = fake(DType::f32, {1, G, ops::kAdamWRowFloats});
+  views.losses = fake(DType::f32, {1, G});
+  views.norm = views.factor = fake(DType::f32, {G});
+  views.norm_scratch = fake(DType::u8, {ops::grad_norm_scratch_bytes(P, G)});
+  WindowSource source;
+  source.values = fake(DType::f32, {1});
+  source.begin = fake(DType::i64, {2});
+  source.end = fake(DType::i32, {G, 1});
+  source.weights = fake(DType::i64, {G, 2});
+  if (task == NbeatsTask::predict) source.picks = fake(DType::i32, {G, options.windows, 2});
+  if (task == NbeatsTask::train)
+    nbeats_train_step(exec, shape, layout, views, source, options);
+  else
+    nbeats_predict(exec, shape, layout, views, source, options.windows);
+  NbeatsPlan plan;
+  plan.placement = place(recorder.lifetimes());
+  plan.flops = recorder.flops();
+  plan.bytes = recorder.bytes();
+  plan.ops = recorder.ops();
+  return plan;
+}
+
+}  // namespace brim::forecast
