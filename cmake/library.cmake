@@ -2,9 +2,18 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-file(CONFIGURE OUTPUT libbrim.cc CONTENT "// CMake wants a source; everything comes from the static libraries.\n")
-add_library(brim_shared SHARED ${CMAKE_BINARY_DIR}/libbrim.cc)
-target_link_libraries(brim_shared PRIVATE "$<LINK_LIBRARY:WHOLE_ARCHIVE,brim_engine>" brim_base)
+# The linker takes from the static libraries what is asked for: these entries, and all that they need.
+file(CONFIGURE OUTPUT libbrim.cc CONTENT [==[
+#include "brim/brim.h"
+namespace {
+[[gnu::used]] const void* const entries[] = {
+    reinterpret_cast<const void*>(&brim::version), reinterpret_cast<const void*>(&brim::find_model),
+    reinterpret_cast<const void*>(&brim::set_log), reinterpret_cast<const void*>(&brim::Scorer::open),
+    reinterpret_cast<const void*>(&brim::Scorer::open_together)};
+}  // namespace
+]==])
+add_library(brim_shared SHARED ${CMAKE_BINARY_DIR}/libbrim.cc ${CMAKE_SOURCE_DIR}/src/report/library.cc)
+target_link_libraries(brim_shared PRIVATE brim_engine brim_report brim_train brim_base brim_flags)
 target_compile_features(brim_shared INTERFACE cxx_std_20)
 target_include_directories(brim_shared INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 # Before 1.0 a new minor version may break what was compiled against the one before.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text classifiers at the limit of the hardware: brim.Classifier, brim.Encoder, brim.Tagger, brim.plan."""
+"""Text classifiers at the limit of the hardware: brim.Classifier, brim.Encoder, brim.Tagger, brim.plan, brim.train."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from .errors import (BadData, BadModel, Busy, Cancelled, CannotWrite, DeviceLost
 from .plans import Plan, plan
 from .results import Result
 from .tagger import Tagger
+from .training import Training, train
 
 __all__ = [
     "BadData", "BadModel", "BatchScorer", "Busy", "Cancelled", "CannotWrite", "Classifier", "DeviceLost", "Diverged",
-    "DoesNotFit", "Encoder", "Error", "Interrupted", "Plan", "Result", "Tagger", "TimedOut", "UsageError",
-    "__version__", "plan",
+    "DoesNotFit", "Encoder", "Error", "Interrupted", "Plan", "Result", "Tagger", "TimedOut", "Training",
+    "UsageError", "__version__", "plan", "train",
 ]

@@ -23,6 +23,7 @@
 
 #include "brim/brim.h"
 #include "texts.h"
+#include "training.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -291,6 +292,7 @@ NB_MODULE(_brim, m) {
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { collect_abandoned(true); }));
   m.def("find_model", &find_model, "model"_a);
   m.def("take_log", [] { return log_lines().take(); });
+  bind_training(m);
   set_log([](bool is_warning, std::string_view line) { log_lines().add(is_warning, line); });
 
   nb::class_<Texts>(m, "Texts")

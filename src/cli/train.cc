@@ -15,7 +15,6 @@
 #include "cli/render.h"
 #include "cli/setting_flags.h"
 #include "cli/verb.h"
-#include "hub/model_dir.h"
 #include "io/atomic_file.h"
 #include "jobs/train_recorder.h"
 #include "report/train_report.h"
@@ -48,11 +47,7 @@ int run_train(const TrainFlags& f) {
     for (const auto& value : values)
       if (std::string note = apply_setting(settings, key, value); !note.empty()) notes.push_back(note);
   for (const auto& note : notes) log_info("{}", note);
-  if (settings.model.empty()) settings.model = settings.teacher;
-  if (settings.model.empty()) fail(ErrorCode::usage, "brim train: name the model to start from with --model DIR");
-  const auto places = hub::model_places(hub::model_roots());
-  settings.model = resolve_model(settings.model, places).string();
-  if (!settings.teacher.empty()) settings.teacher = resolve_model(settings.teacher, places).string();
+  find_models(settings);
 
   stop_on_signals();
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is met as an error of the write, like a full disk

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "hub/model_dir.h"
 #include "io/yaml_file.h"
 
 namespace brim::train {
@@ -72,6 +73,14 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
     fail(ErrorCode::usage, "{}:{}: {}", path.string(), e.mark.line + 1, e.msg);
   }
   return notes;
+}
+
+void find_models(TrainSettings& settings) {
+  if (settings.model.empty()) settings.model = settings.teacher;
+  if (settings.model.empty()) fail(ErrorCode::usage, Remedy{"set `model=DIR`"}, "no model to start from is named");
+  const auto places = hub::model_places(hub::model_roots());
+  settings.model = resolve_model(settings.model, places).string();
+  if (!settings.teacher.empty()) settings.teacher = resolve_model(settings.teacher, places).string();
 }
 
 void check_values(const TrainSettings& s) {

@@ -92,6 +92,9 @@ std::string setting_text(const TrainSettings& settings, std::string_view key);
 // A YAML file: keys at the top or in blocks (training, training_args, model, data, gpu_optimization).
 std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path);
 
+// Names of models become their directories; a student without a model begins as its teacher.
+void find_models(TrainSettings& settings);
+
 // Throws usage for numbers and names that make no sense, whatever the data.
 void check_values(const TrainSettings& settings);
 // The same, and what a run needs besides: files, a precision that trains, settings that go together.

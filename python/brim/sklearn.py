@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fine-tuned classifier as scikit-learn knows them: Pipeline, GridSearchCV, cross_val_score, clone, pickle."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import tempfile
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .classifier import Classifier
+from .errors import UsageError
+from .training import Training, _list, train
+
+if TYPE_CHECKING:  # it has no stubs
+    class _Base:
+        def __getstate__(self) -> dict[str, Any]: ...
+        def __setstate__(self, state: dict[str, Any]) -> None: ...
+        def __sklearn_tags__(self) -> Any: ...
+
+    _NotFitted = ValueError
+else:
+    try:
+        from sklearn.base import BaseEstimator, ClassifierMixin
+        from sklearn.exceptions import NotFittedError as _NotFitted
+    except ImportError:
+        raise UsageError("scikit-learn is not installed", "pip install scikit-learn") from None
+
+    class _Base(ClassifierMixin, BaseEstimator):
+        pass
+
+
+class BrimClassifier(_Base):
+    """Trains `model` in `fit` and labels texts in `predict`. X is one text per row: a list, array, Series or column;
+    a table or array of one column is taken too. Without `output_dir` the model lives as long as the estimator does, and
+    travels inside its pickle. `settings` are those of `brim train`."""
+
+    def __init__(self, model: str | os.PathLike[str] = "default", *, num_train_epochs: float = 3,
+                 learning_rate: float = 5e-5, train_batch_size: int = 32, max_length: int | None = None, seed: int = 42,
+                 device: str = "auto", threads: int | None = None, memory_limit: str = "auto",
+                 output_dir: str | None = None, verbose: bool = False, settings: dict[str, Any] | None = None) -> None:
+        self.model = model
+        self.num_train_epochs = num_train_epochs
+        self.learning_rate = learning_rate
+        self.train_batch_size = train_batch_size
+        self.max_length = max_length
+        self.seed = seed
+        self.device = device
+        self.threads = threads
+        self.memory_limit = memory_limit
+        self.output_dir = output_dir
+        self.verbose = verbose
+        self.settings = settings
+
+    def fit(self, X: Any, y: Any) -> BrimClassifier:
+        texts, given = _texts(X), np.asarray(_list(y))
+        if given.ndim != 1 or len(given) != len(texts):
+            raise UsageError(f"X has {len(texts):,} texts, y has the shape {given.shape}", "one label per text is wanted")
+        if len(texts) == 0:
+            raise UsageError("X has no texts", "pass some")
+        classes: npt.NDArray[Any] = np.unique(given)
+        if len(classes) < 2:
+            raise UsageError(f"y has one class, {classes[0]!r}", "a classifier learns to tell two or more apart")
+        names = [str(one) for one in classes.tolist()]
+        if len(set(names)) != len(names):
+            raise UsageError(f"y's classes look alike as texts: {', '.join(names)}", "use one type for all")
+        folder = self.output_dir
+        if folder is None:
+            folder = tempfile.mkdtemp(prefix="brim-")
+            self._finalizer = weakref.finalize(self, shutil.rmtree, folder, True)
+        wanted: dict[str, Any] = {
+            "num_train_epochs": self.num_train_epochs, "learning_rate": self.learning_rate,
+            "train_batch_size": self.train_batch_size, "max_length": self.max_length, "seed": self.seed,
+            "device": self.device, "threads": self.threads, "memory_limit": self.memory_limit,
+            "ignore_mismatched_head": True, "save_strategy": "no", "eval_strategy": "no",
+            "load_best_model_at_end": False, "overwrite_output_dir": True, **(self.settings or {})}
+        ids = np.searchsorted(classes, given)
+        self.training_: Training = train(self.model, (texts, [names[i] for i in ids]), output_dir=folder,
+                                         progress=self.verbose, **wanted)
+        self.classes_ = classes
+        self._opened: Classifier | None = None
+        self._order(names)
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The label of each text, as y had them."""
+        proba = self.predict_proba(X)
+        return np.asarray(self.classes_[proba.argmax(axis=1)])
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """[texts, classes_], rows that sum to 1."""
+        if not hasattr(self, "classes_"):
+            raise _NotFitted("this BrimClassifier is not fitted; call fit first")
+        texts = _texts(X)
+        scores = self._classifier().predict(texts).scores.astype(np.float64)[:, self._columns]
+        return np.asarray(scores / scores.sum(axis=1, keepdims=True)) if len(texts) else scores
+
+    def predict_log_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        return np.log(self.predict_proba(X))
+
+    def _classifier(self) -> Classifier:
+        if self._opened is None:
+            self._opened = Classifier(self.training_.output_dir, device=self.device, threads=self.threads,
+                                      memory_limit=self.memory_limit)
+        return self._opened
+
+    def _order(self, names: list[str]) -> None:
+        """The model counts its labels in an order of its own."""
+        labels = self._classifier().labels
+        self._columns = [labels.index(name) for name in names]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_finalizer", None)
+        if "training_" in state:
+            state["_opened"] = None
+            if self.output_dir is None:
+                root = pathlib.Path(self.training_.output_dir)
+                state["_files"] = {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        files = state.pop("_files", None)
+        super().__setstate__(state)
+        if files is not None:
+            folder = tempfile.mkdtemp(prefix="brim-")
+            self._finalizer = weakref.finalize(self, shutil.rmtree, folder, True)
+            for name, data in files.items():
+                (pathlib.Path(folder) / name).write_bytes(data)
+            self.training_ = Training(folder, self.training_.figures)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.input_tags.one_d_array = True
+        return tags
+
+
+def _texts(X: Any) -> list[str]:
+    """One text per row."""
+    if isinstance(X, str):
+        raise UsageError("X is one str", "put it into a list: [text]")
+    if getattr(X, "ndim", 1) == 2:
+        if X.shape[1] != 1:
+            raise UsageError(f"X has {X.shape[1]} columns", "pass the column of texts")
+        X = X.iloc[:, 0] if hasattr(X, "iloc") else np.asarray(X)[:, 0]
+    texts = _list(X)
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UsageError(f"X[{row}] is {text!r}, not a text", "pass str")
+    return texts

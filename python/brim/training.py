@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""brim.train: what `brim train` does, with tables as well as files, and a result that a notebook draws."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import importlib
+import json
+import logging
+import os
+import pathlib
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from . import _brim
+from ._model import pass_log_on
+from ._texts import _column_names, named_column
+from .classifier import Classifier
+from .errors import BadData, UsageError
+
+_log = logging.getLogger("brim")
+_Heard = Callable[[float, float, str, list[str]], None]
+
+
+class Training:
+    """A run that has ended: the model in `output_dir`, what was logged on the way, its figures."""
+
+    def __init__(self, output_dir: str, figures: dict[str, Any]) -> None:
+        self.output_dir = output_dir
+        self.figures = figures
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """A dict per logged step and evaluation, as trainer_state.json has them."""
+        state = json.loads((pathlib.Path(self.output_dir) / "trainer_state.json").read_text(encoding="utf-8"))
+        return list(state["log_history"])
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Of the best evaluation, or the last where none is called best; empty where there was none."""
+        rows = [row for row in self.history if "eval_loss" in row]
+        best = [row for row in rows if row["step"] == self.figures["best_step"]]
+        return {name: value for name, value in (best or rows or [{}])[-1].items() if name.startswith("eval_")}
+
+    def plots(self) -> list[str]:
+        """The report's curves and plan, each as SVG."""
+        page = (pathlib.Path(self.output_dir) / "report.html").read_text(encoding="utf-8")
+        return re.findall(r"<svg .*?</svg>", page, re.S)
+
+    def classifier(self, **settings: Any) -> Classifier:
+        """The model, opened; `settings` are Classifier's."""
+        return Classifier(self.output_dir, **settings)
+
+    def _said(self) -> str:
+        best = self.figures["best_metric"]
+        shown = "" if best is None else f", best {self.figures['best_metric_name']} {best:.4f}"
+        return f"{self.figures['steps']:,} steps in {self.figures['seconds']:.1f} s{shown}"
+
+    def __repr__(self) -> str:
+        return f"brim.Training({self.output_dir!r}: {self._said()})"
+
+    def _repr_html_(self) -> str:
+        drawn = "".join(f"<div style='flex:1 1 22em;max-width:36em'>{plot}</div>" for plot in self.plots()[:4])
+        return (f"<p><b>{html.escape(self.output_dir)}</b>: {html.escape(self._said())}</p>"
+                f"<div style='display:flex;flex-wrap:wrap'>{drawn}</div>")
+
+
+def train(model: str | os.PathLike[str], train: Any, validation: Any = None, *, output_dir: str | os.PathLike[str],
+          text: str | None = None, label: str | list[str] = "label", progress: bool = True, **settings: Any) -> Training:
+    """Fine-tunes `model` on rows of texts and labels: a file or several, a table of any library, or (texts, labels).
+    `settings` are those of `brim train`, Hugging Face's names. Ctrl-C writes a checkpoint first;
+    resume_from_checkpoint="last" goes on."""
+    folder = os.fspath(output_dir)
+    given: list[tuple[str, str]] = [("model", os.fspath(model)), ("output_dir", folder)]
+    if _paths(train) is not None and text is not None:
+        given.append(("text_column", text))
+    if label != "label":
+        given += [("label_column", one) for one in ([label] if isinstance(label, str) else label)]
+    given += [(name, one) for name, value in settings.items() if value is not None for one in _words(name, value)]
+    try:
+        with tempfile.TemporaryDirectory(prefix="brim-") as written, _heard(progress) as heard:
+            for name, rows in (("train", train), ("val", validation)):
+                if rows is not None:
+                    paths = _paths(rows) or [_written(rows, pathlib.Path(written) / f"{name}.jsonl", text, label)]
+                    given += [(name, path) for path in paths]
+            figures = _brim.train(given, heard)
+    except KeyboardInterrupt:
+        _log.warning('interrupted; the last checkpoint is in %s: resume_from_checkpoint="last" goes on', folder)
+        raise
+    finally:
+        pass_log_on()
+    return Training(folder, figures)
+
+
+def _paths(rows: Any) -> list[str] | None:
+    """Names of files; None for what is no name."""
+    if isinstance(rows, (str, os.PathLike)):
+        return [os.fspath(rows)]
+    if isinstance(rows, list) and rows and all(isinstance(row, (str, os.PathLike)) for row in rows):
+        return [os.fspath(row) for row in rows]
+    return None
+
+
+def _written(rows: Any, path: pathlib.Path, text: str | None, label: str | list[str]) -> str:
+    """A table or (texts, labels) as a file. A run that is resumed knows its rows by their content, not their name."""
+    labels = [label] if isinstance(label, str) else list(label)
+    if isinstance(rows, tuple) and len(rows) == 2:
+        columns = {"text": _list(rows[0]), labels[0]: _list(rows[1])}
+    else:
+        names = _column_names(rows)
+        if names is None:
+            raise UsageError(f"rows of texts and labels are wanted, {type(rows).__name__} was given",
+                             "pass files, a table, or (texts, labels)")
+        missing = [name for name in labels if name not in names]
+        if missing:
+            raise UsageError(f"there is no column {missing[0]!r}", f'label="…" names one of {", ".join(names)}')
+        others = [name for name in names if name not in labels]
+        columns = {"text": _list(rows[named_column(others, text)]), **{name: _list(rows[name]) for name in labels}}
+    if len({len(column) for column in columns.values()}) != 1:
+        raise UsageError(f"{', '.join(f'{len(c):,} of {n}' for n, c in columns.items())}", "one label per text is wanted")
+    lines = []
+    for row, values in enumerate(zip(*columns.values(), strict=True)):
+        for name, value in zip(columns, values, strict=True):
+            good = isinstance(value, str if name == "text" else (str, int, float, bool)) and value == value
+            if not good:
+                error = BadData(f"row {row}: {name} is {value!r}", "leave such rows out")
+                error.row = row
+                raise error
+        lines.append(json.dumps(dict(zip(columns, values, strict=True))))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def _list(column: Any) -> list[Any]:
+    """Plain values, whatever library the column is of."""
+    for method in ("to_pylist", "tolist", "to_list"):
+        if hasattr(column, method):
+            return list(getattr(column, method)())
+    return [value.item() if isinstance(value, np.generic) else value for value in column]
+
+
+def _words(name: str, value: Any) -> list[str]:
+    if isinstance(value, (list, tuple)):
+        return [word for one in value for word in _words(name, one)]
+    if isinstance(value, bool):
+        return ["true" if value else "false"]
+    if isinstance(value, (str, int, float, os.PathLike, np.number)):
+        return [os.fspath(value) if isinstance(value, os.PathLike) else str(value)]
+    raise UsageError(f"{name}={value!r}: a {type(value).__name__} is no value of a setting", "use a number or a str")
+
+
+@contextlib.contextmanager
+def _heard(progress: bool) -> Iterator[_Heard]:
+    """What to call with the news of a run: tqdm's bar where it is installed; lines go to the logger "brim"."""
+    bar: Any = None
+    if progress:
+        with contextlib.suppress(ImportError):
+            bar = importlib.import_module("tqdm.auto").tqdm(unit=" steps")
+
+    def heard(done: float, total: float, text: str, lines: list[str]) -> None:
+        for line in lines:
+            _log.info("%s", line)
+        if bar is not None and total > 0:
+            bar.total = round(total)
+            bar.set_postfix_str(text, refresh=False)
+            bar.update(round(done) - bar.n)
+
+    try:
+        yield heard
+    finally:
+        if bar is not None:
+            bar.close()

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The library's door to training: what cli/train.cc does with flags, for callers.
+#include <atomic>
+#include <filesystem>
+
+#include "base/log.h"
+#include "brim/train.h"
+#include "report/train_report.h"
+#include "train/settings.h"
+#include "train/trainer.h"
+
+namespace brim {
+
+TrainListener::~TrainListener() = default;
+void TrainListener::progress(double, double, std::string_view) {}
+void TrainListener::line(std::string_view) {}
+
+TrainReport run_training(const TrainSpec& spec, TrainListener& listener, std::stop_token stop) {
+  train::TrainSettings settings;
+  for (const auto& [name, value] : spec.settings)
+    if (const std::string note = apply_setting(settings, name, value); !note.empty()) listener.line(note);
+  find_models(settings);
+  std::atomic<bool> stopped{false};
+  const std::stop_callback heard(stop, [&] { stopped = true; });
+  train::TrainCallbacks callbacks;
+  callbacks.progress = [&](double done, double total, const std::string& text) {
+    listener.progress(done, total, text);
+  };
+  callbacks.say = [&](const std::string& line) { listener.line(line); };
+  const auto page = std::filesystem::path(settings.output_dir) / "report.html";
+  callbacks.record = [&](const std::string& record) { report::write_train_report(page, record); };
+  callbacks.stop = &stopped;
+  const train::TrainOutcome outcome = train::train(settings, callbacks);
+  TrainReport report;
+  report.steps = outcome.steps;
+  report.samples = outcome.samples;
+  report.tokens = outcome.tokens;
+  report.seconds = outcome.seconds;
+  report.final_loss = outcome.final_loss;
+  report.best_metric = outcome.best_metric;
+  report.best_metric_name = outcome.best_metric_name;
+  report.limited_by = outcome.held_back_by;
+  report.best_step = outcome.best_step;
+  report.planned_bytes = outcome.planned_bytes;
+  report.held_bytes = outcome.held_bytes;
+  report.limit_bytes = outcome.limit_bytes;
+  report.stopped_early = outcome.stopped_early;
+  report.interrupted = outcome.interrupted;
+  return report;
+}
+
+}  // namespace brim

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""brim.train and brim.sklearn: the program's training from tables, stopped and resumed, as an estimator."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import brim
+import numpy as np
+import pytest
+from brim import _program
+from conftest import tiny_model
+
+ROWS = 240
+QUICK = {"device": "cpu", "threads": 1, "learning_rate": 3e-3, "train_batch_size": 16, "ignore_mismatched_head": True}
+
+
+def rows_of(n, seed=1):
+    random.seed(seed)
+    labels = [random.choice(["good", "bad"]) for _ in range(n)]
+    return [f"{'london' if label == 'good' else 'paris'} word{random.randrange(30)} ada" for label in labels], labels
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory):
+    return tiny_model("bert_sequence", tmp_path_factory.mktemp("models") / "start")
+
+
+@pytest.fixture(scope="session")
+def run(start, tmp_path_factory):
+    out = tmp_path_factory.mktemp("trained") / "out"
+    return brim.train(start, rows_of(ROWS), rows_of(60, 2), output_dir=out, num_train_epochs=3, progress=False, **QUICK)
+
+
+def test_learns_and_opens(run):
+    assert run.metrics["eval_accuracy"] > 0.95 and run.figures["best_step"] is not None
+    texts, labels = rows_of(20, 3)
+    assert run.classifier(device="cpu").predict(texts).labels == labels
+    assert run.figures["steps"] == 45 and not run.figures["interrupted"]
+
+
+def test_shows_its_history(run):
+    assert [row["step"] for row in run.history if "eval_loss" in row] == [15, 30, 45]
+    assert "45 steps" in repr(run) and "macro_f1" in repr(run)
+    assert run._repr_html_().count("<svg ") == 4 and run.plots()[0].startswith("<svg xmlns=")
+
+
+def test_the_same_bits_as_the_program(run, start, tmp_path):
+    for name, (texts, labels) in (("a", rows_of(ROWS)), ("b", rows_of(60, 2))):
+        lines = [json.dumps({"text": t, "label": l}) for t, l in zip(texts, labels)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    words = [w for k, v in {**QUICK, "num_train_epochs": 3}.items() for w in (f"--{k.replace('_', '-')}", str(v).lower())]
+    words = [w for w in words if w != "true"]
+    _, error = _program.run(["train", "-q", "--model", str(start), "--train", str(tmp_path / "a.jsonl"), "--val",
+                             str(tmp_path / "b.jsonl"), "--output", str(tmp_path / "out"), *words])
+    assert error is None, error
+    with open(tmp_path / "out" / "model.safetensors", "rb") as file, \
+            open(f"{run.output_dir}/model.safetensors", "rb") as ours:
+        assert file.read() == ours.read()
+
+
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow", "polars", "dict"])
+def test_tables(kind, start, tmp_path):
+    texts, labels = rows_of(32)
+    columns = {"body": texts, "class": [int(label == "good") for label in labels]}
+    table = columns
+    if kind == "pyarrow":
+        table = pytest.importorskip(kind).table(columns)
+    elif kind != "dict":
+        table = pytest.importorskip(kind).DataFrame(columns)
+    done = brim.train(start, table, output_dir=tmp_path / "out", text="body", label="class", max_steps=2,
+                      progress=False, **QUICK)
+    assert done.classifier(device="cpu").labels == ["0", "1"]
+
+
+def test_what_is_refused(start, tmp_path):
+    texts, labels = rows_of(8)
+    train = lambda rows, **more: brim.train(start, rows, output_dir=tmp_path / "out", progress=False, **{**QUICK, **more})
+    with pytest.raises(brim.UsageError, match="8 of text, 7 of label"):
+        train((texts, labels[:-1]))
+    with pytest.raises(brim.BadData, match="row 2") as caught:
+        train((texts[:2] + [None] + texts[3:], labels))
+    assert caught.value.row == 2
+    with pytest.raises(brim.BadData, match="label is nan"):
+        train((texts, [float("nan"), *labels[1:]]))
+    with pytest.raises(brim.UsageError, match="no column 'label'"):
+        train({"text": texts})
+    with pytest.raises(brim.UsageError, match="learning_rte"):
+        train((texts, labels), learning_rte=1)
+    with pytest.raises(brim.UsageError, match="no value of a setting"):
+        train((texts, labels), seed={})
+    with pytest.raises(brim.UsageError, match="int was given"):
+        train(3)
+    with pytest.raises(brim.UsageError, match="no-such"):
+        brim.train("no-such", (texts, labels), output_dir=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_writes_a_checkpoint_and_resuming_gives_the_same_bits(start, tmp_path):
+    rows = rows_of(400)
+    settings = {**QUICK, "num_train_epochs": 30, "save_strategy": "no", "progress": False}
+    out = tmp_path / "out"
+    def interrupt():
+        while not (out / "train_log.jsonl").exists():
+            time.sleep(0.01)
+        time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        brim.train(start, rows, output_dir=out, **settings)
+    assert not (out / "model.safetensors").exists()
+    resumed = brim.train(start, rows, output_dir=out, resume_from_checkpoint="last", **settings)
+    whole = brim.train(start, rows, output_dir=tmp_path / "whole", **settings)
+    assert resumed.figures["steps"] == whole.figures["steps"] == 750
+    assert (out / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
+
+
+def test_progress_by_tqdm(start, tmp_path, capsys):
+    pytest.importorskip("tqdm")
+    brim.train(start, rows_of(64), output_dir=tmp_path / "out", max_steps=4, **QUICK)
+    assert "4/4" in capsys.readouterr().err
+
+
+# --- scikit-learn ---
+
+
+@pytest.fixture(scope="session")
+def estimator(start):
+    pytest.importorskip("sklearn")
+    from brim.sklearn import BrimClassifier
+
+    return BrimClassifier(str(start), num_train_epochs=3, learning_rate=3e-3, train_batch_size=16, device="cpu", threads=1)
+
+
+def test_estimator(estimator):
+    from sklearn.base import clone, is_classifier
+
+    texts, labels = rows_of(ROWS)
+    held_out = rows_of(40, 2)
+    with pytest.raises(ValueError, match="not fitted"):
+        estimator.predict(texts)
+    y = np.array([1 if label == "good" else -1 for label in labels])
+    fitted = clone(estimator).fit(np.array(texts, dtype=object).reshape(-1, 1), y)
+    assert fitted.classes_.tolist() == [-1, 1] and is_classifier(fitted)
+    assert fitted.predict(held_out[0]).tolist() == [1 if label == "good" else -1 for label in held_out[1]]
+    proba = fitted.predict_proba(held_out[0])
+    assert proba.shape == (40, 2) and np.allclose(proba.sum(axis=1), 1)
+    assert (fitted.classes_[proba.argmax(axis=1)] == fitted.predict(held_out[0])).all()
+    assert np.allclose(np.exp(fitted.predict_log_proba(held_out[0][:3])), proba[:3])
+    folder = fitted.training_.output_dir
+    again = pickle.loads(pickle.dumps(fitted))
+    assert (again.predict_proba(held_out[0]) == proba).all()
+    fitted.fit(texts[:40], labels[:40])  # anew, with other classes
+    assert fitted.classes_.tolist() == ["bad", "good"] and fitted.training_.output_dir != folder
+    del fitted, again
+    assert not os.path.exists(folder) or not os.listdir(folder)
+
+
+def test_estimator_in_searches_and_pipelines(estimator):
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    texts, labels = rows_of(90)
+    strip = FunctionTransformer(lambda rows: [row.strip() for row in rows])
+    pipeline = make_pipeline(strip, estimator)
+    assert cross_val_score(pipeline, texts, labels, cv=2).shape == (2,)
+    search = GridSearchCV(estimator, {"learning_rate": [1e-9, 3e-3]}, cv=2).fit(texts, labels)
+    assert search.best_params_ == {"learning_rate": 3e-3} and search.score(*rows_of(20, 5)) > 0.9
+
+
+def test_estimator_checks_that_make_sense_for_texts(estimator):
+    from brim.sklearn import BrimClassifier
+    from sklearn.utils import estimator_checks as checks
+
+    for name in ("check_no_attributes_set_in_init", "check_get_params_invariance", "check_set_params",
+                 "check_parameters_default_constructible", "check_estimator_cloneable", "check_estimator_repr",
+                 "check_estimator_tags_renamed", "check_valid_tag_types", "check_estimator_get_tags_default_keys"):
+        if hasattr(checks, name):
+            getattr(checks, name)("BrimClassifier", BrimClassifier())
+    texts, labels = rows_of(8)
+    for X, y, said in (("text", ["a"], "list"), (texts, labels[:-1], "one label per text"), ([], [], "no texts"),
+                       (texts, ["a"] * 8, "one class"), ([None, *texts[1:]], labels, "not a text"),
+                       (np.zeros((4, 2)), [0, 1, 0, 1], "columns"), (texts, [1, "1"] * 4, "a")):
+        with pytest.raises(ValueError, match=said):
+            BrimClassifier(estimator.model).fit(X, y)
+
+
+def test_without_scikit_learn_it_says_so():
+    code = "import sys; sys.modules['sklearn'] = None\nimport brim\ntry:\n import brim.sklearn\nexcept brim.UsageError as e: print(e)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "pip install scikit-learn" in said.stdout, said.stderr
