@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forecast/nbeats.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -13,11 +14,11 @@ constexpr int64_t kParamAlignment = 64;  // elements: 128 bytes of a half type
 
 int64_t trend_rows(const NbeatsShape& shape) { return shape.degree + 1; }
 // Frequencies 0 and n .. below nH/2, over n.
-std::vector<double> season_frequencies(const NbeatsShape& shape) {
-  std::vector<double> all{0};
-  const auto n = static_cast<double>(shape.harmonics);
-  for (double k = n; k < n * static_cast<double>(shape.horizon) / 2; k += 1) all.push_back(k / n);
-  return all;
+int64_t season_count(const NbeatsShape& shape) {
+  return 1 + std::max<int64_t>(0, (shape.harmonics * shape.horizon + 1) / 2 - shape.harmonics);
+}
+double season_frequency(const NbeatsShape& shape, int64_t i) {
+  return i == 0 ? 0 : static_cast<double>(shape.harmonics + i - 1) / static_cast<double>(shape.harmonics);
 }
 
 // Functions of time that one stretch (the backcast, or one forecast) has.
@@ -32,11 +33,12 @@ std::vector<std::vector<double>> stretch(const NbeatsShape& shape, StackKind kin
       values([&](double t) { return std::pow(t / static_cast<double>(points), static_cast<double>(i)); });
     return rows;
   }
-  const auto horizon = static_cast<double>(shape.horizon);
-  for (const double k : season_frequencies(shape))
-    values([&](double t) { return std::cos(sign * 2 * std::numbers::pi * t * k / horizon); });
-  for (const double k : season_frequencies(shape))
-    values([&](double t) { return std::sin(sign * 2 * std::numbers::pi * t * k / horizon); });
+  const double turn = sign * 2 * std::numbers::pi / static_cast<double>(shape.horizon);
+  for (const bool sine : {false, true})
+    for (int64_t i = 0; i < season_count(shape); ++i) {
+      const double speed = turn * season_frequency(shape, i);
+      values([&](double t) { return sine ? std::sin(speed * t) : std::cos(speed * t); });
+    }
   return rows;
 }
 
@@ -55,8 +57,7 @@ int64_t NbeatsShape::blocks() const {
 
 int64_t basis_rows(const NbeatsShape& shape, StackKind kind) {
   if (kind == StackKind::generic) return 0;
-  const int64_t each =
-      kind == StackKind::trend ? trend_rows(shape) : 2 * static_cast<int64_t>(season_frequencies(shape).size());
+  const int64_t each = kind == StackKind::trend ? trend_rows(shape) : 2 * season_count(shape);
   return each * (1 + shape.quantiles);
 }
 

@@ -13,9 +13,7 @@
 namespace brim::forecast {
 namespace {
 using namespace brim::forecast::testing;
-using ops::ForecastLoss;
 using ops::LaneSpec;
-using ops::WindowScaler;
 using Json = nlohmann::json;
 
 const std::unique_ptr<device::Device>& cpu_device() {
@@ -23,10 +21,10 @@ const std::unique_ptr<device::Device>& cpu_device() {
   return opened;
 }
 
-ForecastLoss loss_named(const std::string& name) {
+ops::ForecastLoss loss_named(const std::string& name) {
   constexpr const char* names[] = {"smape", "mape", "mase", "mae", "mse", "huber", "quantile"};
   for (int i = 0; i < 7; ++i)
-    if (name == names[i]) return static_cast<ForecastLoss>(i);
+    if (name == names[i]) return static_cast<ops::ForecastLoss>(i);
   throw std::runtime_error(name);
 }
 
@@ -56,7 +54,7 @@ TEST(Nbeats, AgreesWithPyTorch) {
     }
     LaneSpec lane{.seed = c["seed"], .lookback = c["lookback"], .history = c["history"], .season = c["season"]};
     lane.loss = loss_named(c["loss"]);
-    lane.scaler = c["scaler"] == "last" ? WindowScaler::last : WindowScaler::none;
+    lane.scaler = c["scaler"] == "last" ? ops::WindowScaler::last : ops::WindowScaler::none;
     NbeatsOptions options;
     options.windows = golden["windows"];
     options.max_grad_norm = golden["max_grad_norm"];
@@ -109,8 +107,8 @@ std::vector<LaneSpec> sixteen_lanes() {
   std::vector<LaneSpec> lanes;
   for (uint64_t g = 0; g < 16; ++g) {
     LaneSpec lane{.seed = 100 + g, .lookback = static_cast<int32_t>(10 + 5 * (g % 3)), .history = 40};
-    lane.loss = static_cast<ForecastLoss>(g % 7);
-    if (g == 5) lane.scaler = WindowScaler::none;
+    lane.loss = static_cast<ops::ForecastLoss>(g % 7);
+    if (g == 5) lane.scaler = ops::WindowScaler::none;
     lanes.push_back(lane);
   }
   return lanes;
