@@ -110,18 +110,20 @@ def load(output: str) -> Job:
     return _read_job(Place.of(output if is_s3(output) else str(pathlib.Path(output).absolute())))
 
 
-def run_shard(shard: Shard) -> str:
-    """Scores a shard and publishes its part, unless that is done. Returns the part's name."""
+def run_shard(shard: Shard, *, threads: int | None = None) -> str:
+    """Scores a shard and publishes its part, unless that is done. Returns the part's name. `threads` are those of this
+    process, whatever the job was planned with."""
     place = Place.of(shard.place)
     if not shard.part.endswith(".parquet"):
-        return _run_program(shard)
+        return _run_program(shard, threads)
     if place.has(shard.part):
         _described_part(place, shard)
         return shard.part
     job = _job_of(shard.place, shard.job)
     if signature(shard.input) != shard.signature:
         raise BadData(f"{shard.input} has changed since the job was planned", "plan it again into an empty place")
-    classifier = _classifier(job.model, shard.job, json.dumps(job.options["settings"], sort_keys=True))
+    settings = job.options["settings"] if threads is None else {**job.options["settings"], "threads": threads}
+    classifier = _classifier(job.model, shard.job, json.dumps(settings, sort_keys=True))
     with place.draft() as draft:
         _write_part(job, shard, classifier, draft)
         if not place.publish(draft, shard.part):
@@ -171,7 +173,16 @@ def finish(job: Job) -> dict[str, Any]:
     return manifest
 
 
-def _run_program(shard: Shard) -> str:
+def with_labels(classifier: Classifier, table: Any, text: str, plain: bool = False) -> Any:
+    """An Arrow table with `label` and `score`; rows without a text have nulls. `plain`: labels as strings."""
+    scored = classifier.predict(table[text], on_error="null").to_arrow()
+    for name in scored.column_names:
+        column = scored[name]
+        table = table.append_column(name, column.cast("string") if plain and name == "label" else column)
+    return table
+
+
+def _run_program(shard: Shard, threads: int | None) -> str:
     """One shard of files of texts, by the program that planned it."""
     job = _read_job(Place.of(shard.place))
     options = {name: value for name, value in job.options.items() if value not in ("", "no")}
@@ -179,7 +190,7 @@ def _run_program(shard: Shard) -> str:
              for word in ([f"--{name}"] if value == "yes" else [f"--{name}", value])]
     models = [word for model in job.model.split(",") for word in ("--model", model)]
     _, error = _program.run(["score", *job.inputs, "-o", job.place, "--shard", f"{shard.id}/{len(job.shards)}", "-q",
-                             *models, *flags])
+                             *models, *flags, *(["--threads", str(threads)] if threads else [])])
     if error:
         raise error
     return shard.part
