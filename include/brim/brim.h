@@ -130,6 +130,15 @@ struct ScorerLoad {
   double wait_seconds = 0;       // predicted, of a text submitted now
 };
 
+// What a model computed since it was opened. Models of one device take turns, so their busy seconds add up to its own.
+struct ScorerWork {
+  int64_t batches = 0, graph_batches = 0;  // on a card small ones are launched as one graph
+  int64_t tokens = 0;
+  double busy_seconds = 0;      // of the device
+  double flops = 0;             // of the model, for those tokens
+  double flops_per_second = 0;  // of the device in products of matrices; 0: not known
+};
+
 struct TextToken {
   int32_t id = 0;
   std::string text;            // as the vocabulary spells it
@@ -154,6 +163,7 @@ class BRIM_API Scorer {
   virtual MemoryPlan plan() const = 0;
   virtual int64_t max_length() const = 0;  // of a text in tokens; 0: any
   virtual ScorerLoad load() const = 0;
+  virtual ScorerWork work() const;                                           // nothing for rules
   virtual std::vector<TextToken> tokenize(std::string_view text) const = 0;  // of the whole text; empty for rules
 
   // Texts from any thread; they are tokenized before this returns and computed with whatever else waits, those of one

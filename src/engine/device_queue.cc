@@ -96,6 +96,7 @@ void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect co
   slot.graph = graph;
   if (graph != nullptr) {
     slot.launched_ns = now_ns();
+    model.graph_batches.fetch_add(1, std::memory_order_relaxed);
     graph->launch(slot.batch);
     return;
   }

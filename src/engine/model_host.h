@@ -44,6 +44,12 @@ class ModelHost {
   // Ops of batches with fewer tokens are not named one by one when they fail: it would cost them more than they take.
   int64_t named_from() const { return named_from_; }
   uint64_t used = 0;  // the scheduler's count when a batch of it began last
+  // What its batches were so far; under the scheduler's lock, but for graphs.
+  struct Work {
+    int64_t batches = 0, tokens = 0;
+    double sum_squares = 0, busy_seconds = 0;
+  } work;
+  std::atomic<int64_t> graph_batches{0};
 
  private:
   void capture();

@@ -273,6 +273,18 @@ double Scheduler::starved_seconds() const {
   return starved_seconds_;
 }
 
+ModelHost::Work Scheduler::work_of(const ModelHost& model) const {
+  std::lock_guard lock(mutex_);
+  return model.work;
+}
+
+void Scheduler::count(ModelHost& model, const PackedBatch& batch, double busy_seconds) {
+  ++model.work.batches;
+  model.work.tokens += batch.tokens();
+  model.work.sum_squares += batch.sum_squares;
+  model.work.busy_seconds += busy_seconds;
+}
+
 void Scheduler::loop() {
   Timeline::name_thread("compute");
   Lock lock(mutex_);
@@ -428,6 +440,7 @@ void Scheduler::run(Lock& lock, Bulk& bulk) {
     --bulk.begun_;
     ++bulk.collected_;
     bulk.busy_seconds_ += busy_seconds;
+    count(bulk.model_, batch, busy_seconds);
     if (error && !bulk.failure_) bulk.failure_ = error;
     progress_.notify_all();
   };
@@ -468,7 +481,11 @@ void Scheduler::run(Lock& lock, Interactive& texts) {
     texts.running_tokens_ += batch_.tokens();
   }
   const auto collect_pieces = [this, &texts, pieces, begun](const batch::PackedBatch& batch, const float* result,
-                                                            double) {
+                                                            double busy_seconds) {
+    {
+      std::lock_guard guard(mutex_);
+      count(texts.model_, batch, busy_seconds);
+    }
     collect(texts, *pieces,
             WindowResults(batch, result, static_cast<size_t>(texts.limits_.width), texts.limits_.per_token), begun);
   };

@@ -147,6 +147,8 @@ class Scheduler {
   // Runs `work` on the scheduler's thread with nothing in flight, and waits. What it throws is thrown here.
   void call(const std::function<void()>& work);
 
+  ModelHost::Work work_of(const ModelHost& model) const;  // its batches so far
+
   // Seconds the device had nothing to do while bulk work was open: it waited for its texts.
   double starved_seconds() const;
 
@@ -176,7 +178,8 @@ class Scheduler {
   std::exception_ptr make_resident(Lock& lock, ModelHost& model);  // null: it is
   void pack(Interactive& texts, batch::PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);
   void collect(Interactive& texts, const std::vector<Piece>& pieces, const WindowResults& results, int64_t begun_ns);
-  bool has_work() const;  // that is not in flight
+  static void count(ModelHost& model, const batch::PackedBatch& batch, double busy_seconds);  // under the lock
+  bool has_work() const;                                                                      // that is not in flight
   void wait(Lock& lock);
   void fail_all(Lock& lock, std::exception_ptr failure);
   template <class Client>

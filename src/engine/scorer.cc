@@ -200,6 +200,19 @@ class EncoderScorer final : public Scorer {
     return {.tokens_per_second = engine_->plan().tokens_per_second};
   }
 
+  ScorerWork work() const override {
+    const engine::ModelHost& host = engine_->host();
+    const engine::ModelHost::Work done = engine_->scheduler().work_of(host);
+    ScorerWork w;
+    w.batches = done.batches;
+    w.graph_batches = host.graph_batches.load(std::memory_order_relaxed);
+    w.tokens = done.tokens;
+    w.busy_seconds = done.busy_seconds;
+    w.flops = forward_flops(engine_->shape(), static_cast<double>(done.tokens), done.sum_squares);
+    w.flops_per_second = engine_->plan().device.rate(engine_->precision());
+    return w;
+  }
+
   std::vector<TextToken> tokenize(std::string_view text) const override {
     const text::Encoding encoding = engine_->tokenizer().encode(text);
     const size_t prefix = engine_->tokenizer().prefix().size(), suffix = engine_->tokenizer().suffix().size();
@@ -468,6 +481,7 @@ const char* version() { return BRIM_VERSION; }
 
 Completion::~Completion() = default;
 Scorer::~Scorer() = default;
+ScorerWork Scorer::work() const { return {}; }
 
 std::shared_ptr<Scorer> Scorer::open(const ScorerOptions& options) { return open_together({&options, 1})[0]; }
 

@@ -136,6 +136,11 @@ TEST_F(ScorerTest, SubmittedAndScoredTextsAgree) {
     }
   }
   EXPECT_EQ(scorer->score({}).rows, 0u);
+  const ScorerWork work = scorer->work();  // of all the ways above
+  EXPECT_GT(work.batches, 3);
+  EXPECT_GT(work.tokens, 2 * 3041);
+  EXPECT_GT(work.busy_seconds, 0);
+  EXPECT_GT(work.flops, static_cast<double>(work.tokens));
 }
 
 TEST_F(ScorerTest, TaggersEmbeddersAndRulesHaveTheSameInterface) {
