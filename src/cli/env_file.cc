@@ -22,21 +22,24 @@ using enum EnvKeyKind;
 using enum EnvKeyStatus;
 
 constexpr EnvKey kKeys[] = {
-    {"SENTIMENT_MODEL_NAME", text, in_force, "the model of `brim score` where no --model is given"},
-    {"GPU_MAX_UTILIZATION_WARN", number, in_force, "`brim monitor` warns above this utilisation, percent (90)"},
-    {"GPU_MAX_TEMPERATURE_C", number, in_force, "`brim monitor` warns above this temperature, °C (85)"},
-    {"GPU_MIN_FREE_VRAM_MB", number, in_force, "`brim monitor` warns below this much free memory, MiB (500)"},
-    {"SENTIMENT_BATCH_SIZE", number, unnecessary,
-     "the plan chooses the largest batch that pays, counted in tokens; see `brim plan`"},
+    {"SENTIMENT_MODEL_NAME", text, in_force,
+     "the model of `brim score` and the default rung of `brim serve` where no --model is given"},
+    {"GPU_MAX_UTILIZATION_WARN", number, in_force,
+     "`brim monitor` and `brim serve` warn above this utilisation, percent (90)"},
+    {"GPU_MAX_TEMPERATURE_C", number, in_force, "`brim monitor` and `brim serve` warn above this temperature, °C (85)"},
+    {"GPU_MIN_FREE_VRAM_MB", number, in_force,
+     "`brim monitor` and `brim serve` warn below this much free memory, MiB (500)"},
+    {"SENTIMENT_BATCH_SIZE", number, in_force,
+     "items after which the queue of `brim serve` is scored (10); batches on the device are planned, in tokens"},
     {"GPU_MEMORY_CLEANUP", flag, unnecessary,
      "memory is planned and allocated once, so nothing is left over to clean up"},
     {"GPU_PROFILING_ENABLED", flag, unnecessary,
      "every run measures itself and prints it; --trace FILE keeps the timeline"},
     {"FEATURE_CUDA_STREAMS", flag, unnecessary, "copies and kernels always overlap on streams of their own"},
-    {"FEATURE_ADAPTIVE_SENTIMENT", flag, later, "comes with `brim serve`: its choice of model by market hours"},
-    {"SENTIMENT_MODEL_OPEN", text, later, "comes with `brim serve`: its model while the market is open"},
-    {"SENTIMENT_MODEL_CLOSED", text, later, "comes with `brim serve`: its model while the market is closed"},
-    {"MARKET_STATUS_OVERRIDE", text, later, "comes with `brim serve`: its market status for tests"},
+    {"FEATURE_ADAPTIVE_SENTIMENT", flag, in_force, "`brim serve` chooses its model by market hours"},
+    {"SENTIMENT_MODEL_OPEN", text, in_force, "its model while the market is open (distilbert)"},
+    {"SENTIMENT_MODEL_CLOSED", text, in_force, "its model while the market is closed (vader)"},
+    {"MARKET_STATUS_OVERRIDE", text, in_force, "its market, for tests: open, extended or closed"},
 };
 
 constexpr const char* kProgramVariables[] = {"BRIM_CACHE",     "BRIM_CUBLASLT",      "BRIM_DEBUG",  "BRIM_ENV_FILE",
@@ -169,9 +172,7 @@ std::vector<std::string> env_notes() {
   for (const EnvKey& key : kKeys) {
     const auto value = env(key.name);
     if (!value || key.status == in_force) continue;
-    notes.push_back(key.status == unnecessary
-                        ? fmt::format("{}={}: accepted, not needed: {}", key.name, *value, key.help)
-                        : fmt::format("{}={}: not supported yet: {}", key.name, *value, key.help));
+    notes.push_back(fmt::format("{}={}: accepted, not needed: {}", key.name, *value, key.help));
   }
   return notes;
 }

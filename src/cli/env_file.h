@@ -11,7 +11,7 @@
 namespace brim::cli {
 
 enum class EnvKeyKind : uint8_t { text, number, flag };
-enum class EnvKeyStatus : uint8_t { in_force, unnecessary, later };
+enum class EnvKeyStatus : uint8_t { in_force, unnecessary };
 
 struct EnvKey {
   const char* name;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/engine_flags.h"
+#include "cli/env_file.h"
 #include "cli/setting_flags.h"
 #include "cli/verb.h"
 #include "hub/model_dir.h"
@@ -203,8 +204,14 @@ int run_serve(ServeFlags f, CLI::App& app) {
   if (!f.api_key_file.empty()) options.keys = serve::ApiKeys::load(f.api_key_file);
   if (!f.api_key.empty()) options.keys.add(f.api_key, "api-key");
   serve::require_allowed(options);  // before models are loaded
-  const OpenModels open = open_models(f, config);
-  options.models = open.models;
+  OpenModels open = open_models(f, config);
+  std::vector<std::string> lines;
+  for (const serve::ServedModel& m : open.models)
+    lines.push_back(fmt::format("{}: {} on {}, {}", m.name, m.id, m.scorer->device(), m.scorer->precision()));
+  options.models = std::exchange(open.models, {});
+  options.watch.max_utilization_percent = env_number("GPU_MAX_UTILIZATION_WARN", options.watch.max_utilization_percent);
+  options.watch.max_temperature_c = env_number("GPU_MAX_TEMPERATURE_C", options.watch.max_temperature_c);
+  options.watch.min_free_mib = env_number("GPU_MIN_FREE_VRAM_MB", options.watch.min_free_mib);
   for (const serve::LadderRules& rules : config.ladders) {
     const auto& ladder = options.ladders.emplace_back(std::make_shared<serve::Ladder>(rules));
     for (const auto& [model, fault] : open.faults)
@@ -219,8 +226,7 @@ int run_serve(ServeFlags f, CLI::App& app) {
   stop_on_signals();
   server.start();
   if (!f.engine.quiet) {
-    for (const serve::ServedModel& m : open.models)
-      log_info("{}: {} on {}, {}", m.name, m.id, m.scorer->device(), m.scorer->precision());
+    for (const std::string& line : lines) log_info("{}", line);
     log_info("listening on {}", server.address());
   }
   if (!server.run(stop_requested())) fail(ErrorCode::device_lost, "the device is lost; start the server again");

@@ -50,6 +50,7 @@ struct DashboardSnapshot {
   std::string state = "ok", version, model, reason;
   double uptime_s = 0;
   std::optional<double> texts_s, tokens_s, requests_s;
+  int64_t texts = 0, tokens = 0, requests = 0;  // since the start, as /metrics counts them
   std::optional<double> p50_ms, p95_ms, p99_ms;
   std::vector<LatencyBucket> buckets;
   struct Queue {
@@ -64,7 +65,7 @@ struct DashboardSnapshot {
     nlohmann::ordered_json gpu;  // as /health has it, or null
   } device;
   struct Batches {
-    std::optional<double> fill, graph_share, tokens_p50, batches_s;
+    std::optional<double> fill, graph_share, mean_tokens, batches_s;
     std::vector<std::pair<std::string, double>> idle;  // shares of time, by cause
   } batches;
   std::vector<DashboardModel> models;

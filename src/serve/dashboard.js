@@ -1,10 +1,10 @@
 "use strict";
-// Reads /history once and /snapshot every second, and draws. Everything a server or a client named is set as text.
+// Reads /history once, then the server's /events, and draws. Everything a server or a client named is set as text.
 (function () {
   const STAGES = ["parse", "tokenize", "queue", "infer", "write"];
   const KEEP = 900; // seconds of history
   const history = [];
-  let last = null, failures = 0;
+  let stopping = null;
 
   const byId = (id) => document.getElementById(id);
   function make(tag, options, ...children) {
@@ -167,7 +167,8 @@
   }
   function showLive(s) {
     fill("live", figures(figure(number(s.rates.texts_s), "texts/s"), figure(number(s.rates.tokens_s), "tokens/s"), figure(number(s.rates.requests_s), "requests/s")),
-      lines("live", [series("rates.texts_s"), series("rates.requests_s")], "per second"), legend(["texts/s", "requests/s"]));
+      lines("live", [series("rates.texts_s"), series("rates.requests_s")], "per second"), legend(["texts/s", "requests/s"]),
+      none(`${number(s.totals.texts, 0)} texts in ${number(s.totals.requests, 0)} requests since the start`));
   }
   function showDevice(s) {
     const d = s.device, m = d.memory, gpu = d.gpu || {}, limit = m.limit || m.held || 1, parts = [];
@@ -212,7 +213,7 @@
     const b = s.batches, idle = Object.entries(b.idle || {});
     fill("batches", bar("Filled", percent(b.fill), [[b.fill, "c0"]]), bar("By graph", percent(b.graph_share), [[b.graph_share, "c1"]]),
       bar("Idle", idle.map(([cause, share]) => `${cause.replaceAll("_", " ")} ${percent(share)}`).join(", ") || "–", idle.map(([, share], i) => [share, "c" + i % 5])),
-      figures(figure(number(b.tokens_p50, 0), "median tokens per batch"), figure(number(b.batches_s), "batches/s")));
+      figures(figure(number(b.mean_tokens, 0), "tokens per batch"), figure(number(b.batches_s), "batches/s")));
   }
   function showWork(s) {
     fill("queues", table(["queue", "model", "#waiting", "#oldest", "#flushes to fetch", "state"], s.queues.map((q) =>
@@ -229,7 +230,6 @@
   }
 
   function show(s) {
-    last = s;
     history.push(s);
     while (history.length > 0 && s.t_unix_ms - history[0].t_unix_ms > KEEP * 1000) history.shift();
     for (const part of [showHead, showLive, showDevice, showLatency, showQueue, showModels, showLadders, showBatches, showWork, showEvents]) part(s);
@@ -248,17 +248,27 @@
     if (!response.ok) throw new Error(response.status + " " + response.statusText);
     return response.json();
   }
+  // An event is lines up to an empty one. EventSource would do, but cannot send a key.
+  function take(event) {
+    const field = (name) => (event.split("\n").find((line) => line.startsWith(name + ": ")) || "").slice(name.length + 2);
+    if (field("event") === "snapshot") show(JSON.parse(field("data")));
+  }
   async function follow() {
-    try {
-      for (const moment of await read("/history?minutes=15")) history.push(moment);
-    } catch (error) { /* a fresh page without history */ }
     for (;;) {
       try {
-        show(await read("/snapshot"));
-        failures = 0;
-      } catch (error) {
-        if (++failures > 1) lost(error.message);
-      }
+        stopping = new AbortController();
+        if (history.length === 0) for (const moment of await read("/history?minutes=15")) history.push(moment);
+        const response = await fetch("/events", { headers: headers(), cache: "no-store", signal: stopping.signal });
+        if (!response.ok) throw new Error(response.status + " " + response.statusText);
+        const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+        let text = "";
+        for (;;) {
+          const piece = await reader.read();
+          if (piece.done) throw new Error("it ended the connection");
+          text += piece.value;
+          for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) take(text.slice(0, end));
+        }
+      } catch (error) { lost(error.message); }
       await new Promise((done) => setTimeout(done, 1000));
     }
   }
@@ -278,6 +288,7 @@
     const dark = getComputedStyle(document.documentElement).getPropertyValue("--ground").trim() === "#0f131a";
     document.documentElement.dataset.theme = dark ? "light" : "dark";
   });
+  byId("key").addEventListener("change", () => { if (stopping) stopping.abort(); });
   byId("form").addEventListener("submit", (event) => { event.preventDefault(); tryText(); });
   const recorded = byId("recorded");
   if (recorded) {

@@ -177,7 +177,7 @@ std::vector<std::string> measure_gate(Ladder& ladder, const GateModels& models, 
       unmeasured.push_back(fmt::format("ladder {}: {} is not measured: {}", ladder.rules().name, rung.model, e.what()));
     }
   }
-  if (changed) write_cache(cache, kept);
+  if (changed && !cache.empty()) write_cache(cache, kept);
   return unmeasured;
 }
 

@@ -26,8 +26,8 @@ struct GateModel {
 GateModel gate_model(const std::shared_ptr<Scorer>& scorer, const std::string& name, const std::string& identity);
 using GateModels = std::function<GateModel(const std::string& name)>;  // throws bad_model
 
-// `cache`: the file; it is made, or made anew where it cannot be read. Returns sentences about rungs that could not be
-// measured; throws bad_data or usage for rows that cannot be read. Without gate data nothing is done.
+// `cache`: the file (empty: none); it is made, or made anew where it cannot be read. Returns sentences about rungs that
+// could not be measured; throws bad_data or usage for rows that cannot be read. Without gate data nothing is done.
 std::vector<std::string> measure_gate(Ladder& ladder, const GateModels& models, const std::filesystem::path& cache,
                                       std::stop_token stop = {});
 

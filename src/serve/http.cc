@@ -221,6 +221,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     deadline_ns_ = kNever;
     if (!writing_) write_queued();
   }
+  void drop() override { close(); }
   size_t unsent() const override { return queued_.size() + (writing_ ? out_.size() - written_ : 0); }
 
   void expire(int64_t now) {

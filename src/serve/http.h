@@ -67,6 +67,7 @@ class Exchange {
   virtual void send(std::string_view bytes) = 0;
   virtual void end_answer() = 0;
   virtual size_t unsent() const = 0;
+  virtual void drop() = 0;  // ends the connection as it is; gone() comes from within
 
   uint64_t tag = 0;  // the handler's own; 0 for every new request
 

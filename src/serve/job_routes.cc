@@ -341,7 +341,7 @@ JobModel Service::job_model(const std::string& name) {
   } catch (const Refusal& refusal) {
     fail(ErrorCode::bad_model, "{}", refusal.message);
   }
-  const ServedModel& model = options_.models[static_cast<size_t>(w.model)];
+  const ServedModel& model = *w.served;
   return {model.name, fmt::format("{} {}", model.id, model.revision), {}, model.scorer};
 }
 

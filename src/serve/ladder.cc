@@ -28,6 +28,12 @@ const char* reason_name(Reason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
+Reason reason_of(std::string_view name) {
+  for (const Reason reason : {Reason::requested, Reason::source, Reason::schedule, Reason::load})
+    if (name == reason_name(reason)) return reason;
+  return Reason::by_default;
+}
+
 Ladder::Ladder(LadderRules rules) : rules_(std::move(rules)) {
   if (rules_.rungs.empty()) fail(ErrorCode::usage, "ladder {}: has no rungs", rules_.name);
   for (const RungRules& rung : rules_.rungs) {

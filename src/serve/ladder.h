@@ -19,6 +19,7 @@ namespace brim::serve {
 
 enum class Reason : uint8_t { requested, source, schedule, load, by_default };
 const char* reason_name(Reason reason);  // requested, source, schedule, load, default
+Reason reason_of(std::string_view name);
 
 struct RungRules {
   std::string model;

@@ -39,10 +39,20 @@ double Histogram::quantile(double share) const {
   const double wanted = share * static_cast<double>(count_);
   uint64_t below = 0;
   for (size_t i = 0; i < kBounds; ++i) {
+    const double before = static_cast<double>(below), from = i == 0 ? 0 : bounds()[i - 1];
     below += buckets_[i];
-    if (count_ > 0 && static_cast<double>(below) >= wanted) return bounds()[i];
+    if (buckets_[i] > 0 && static_cast<double>(below) >= wanted)
+      return from + (bounds()[i] - from) * std::max(0.0, wanted - before) / static_cast<double>(buckets_[i]);
   }
   return count_ == 0 ? 0 : bounds().back();
+}
+
+Histogram Histogram::since(const Histogram& earlier) const {
+  Histogram after = *this;
+  for (size_t i = 0; i <= kBounds; ++i) after.buckets_[i] -= earlier.buckets_[i];
+  after.count_ -= earlier.count_;
+  after.sum_ -= earlier.sum_;
+  return after;
 }
 
 const char* stage_name(Stage stage) {
@@ -54,12 +64,15 @@ void Counts::merge(const Counts& other) {
   for (const auto& [key, n] : other.requests) requests[key] += n;
   for (const auto& [route, histogram] : other.durations) durations[route].merge(histogram);
   for (size_t i = 0; i < kStages; ++i) stages[i].merge(other.stages[i]);
+  for (size_t i = 0; i < kStages; ++i) slowest[i].merge(other.slowest[i]);
   for (size_t m = 0; m < texts.size(); ++m) {
     texts[m][0] += other.texts[m][0];
     texts[m][1] += other.texts[m][1];
     tokens[m] += other.tokens[m];
+    models[m].merge(other.models[m]);
   }
   for (size_t i = 0; i < kRejections; ++i) rejected[i] += other.rejected[i];
+  for (size_t i = 0; i < reasons.size(); ++i) reasons[i] += other.reasons[i];
   cancelled += other.cancelled;
   deadlines_missed += other.deadlines_missed;
 }
@@ -69,6 +82,7 @@ Metrics::Metrics(int threads, size_t models) : models_(models) {
     auto& shard = shards_.emplace_back(std::make_unique<Shard>());
     shard->counts.texts.resize(models);
     shard->counts.tokens.resize(models);
+    shard->counts.models.resize(models);
   }
 }
 
@@ -76,6 +90,7 @@ Counts Metrics::total() const {
   Counts sum;
   sum.texts.resize(models_);
   sum.tokens.resize(models_);
+  sum.models.resize(models_);
   for (const auto& shard : shards_) {
     std::lock_guard lock(shard->mutex);
     sum.merge(shard->counts);

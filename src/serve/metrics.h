@@ -25,8 +25,9 @@ class Histogram {
   uint64_t count() const { return count_; }
   double sum() const { return sum_; }
   uint64_t bucket(size_t i) const { return buckets_[i]; }  // i == kBounds: longer than all
-  // The bound below which this share of the values lies; 0 where there are none.
+  // Below which this share of the values lies, by a straight line through its bucket; 0 where there are none.
   double quantile(double share) const;
+  Histogram since(const Histogram& earlier) const;  // what was added after it was so
 
  private:
   std::array<uint64_t, kBounds + 1> buckets_{};
@@ -46,9 +47,12 @@ struct Counts {
   std::map<std::tuple<int, int, int>, uint64_t> requests;
   std::map<int, Histogram> durations;  // by route
   std::array<Histogram, kStages> stages;
+  std::array<Histogram, kStages> slowest;      // whole requests, by the stage that took most of their time
+  std::vector<Histogram> models;               // whole requests, by model
   std::vector<std::array<uint64_t, 2>> texts;  // by model; interactive, bulk
   std::vector<uint64_t> tokens;                // by model
   std::array<uint64_t, kRejections> rejected{};
+  std::array<uint64_t, 5> reasons{};  // texts by Reason, of models that answered them
   uint64_t cancelled = 0, deadlines_missed = 0;
   void merge(const Counts& other);
 };

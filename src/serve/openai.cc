@@ -63,7 +63,25 @@ void Service::embeddings(Call& call) {
 void Service::list_models(Call& call) {
   using Json = nlohmann::ordered_json;
   Json data = Json::array();
-  for (const ServedModel& m : options_.models) {
+  for (size_t place = 0; place < slots_.size(); ++place) {
+    const Slot& slot = *slots_[place];
+    Served served;
+    std::string state;
+    {
+      std::lock_guard lock(slot.mutex);
+      served = slot.served;
+      state = slot.state;
+    }
+    if (served == nullptr) {
+      data.push_back({{"id", options_.models[place].name},
+                      {"object", "model"},
+                      {"created", started_unix_},
+                      {"owned_by", "brim"},
+                      {"task", task_name(slot.kind)},
+                      {"state", state}});
+      continue;
+    }
+    const ServedModel& m = *served;
     const MemoryPlan plan = m.scorer->plan();
     Json bytes = Json::object();
     for (const auto& [purpose, n] : plan.bytes) bytes[purpose] = n;
@@ -72,7 +90,7 @@ void Service::list_models(Call& call) {
                     {"created", started_unix_},
                     {"owned_by", "brim"},
                     {"task", task_name(m.scorer->kind())},
-                    {"state", "resident"},
+                    {"state", state},
                     {"labels", m.scorer->labels()},
                     {"max_length", m.scorer->max_length()},
                     {"precision", m.scorer->precision()},

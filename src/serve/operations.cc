@@ -48,53 +48,83 @@ void Service::ready(Call& call) {
   answer(call, R"({"status":"ok"})");
 }
 
+Service::HealthView Service::health_view(const CardReadings& card) const {
+  HealthView view{};
+  view.warnings = card.warnings;
+  view.dead = device_lost_ || stuck();
+  if (device_lost_) view.warnings.emplace_back("the device is lost");
+  if (!device_lost_ && view.dead) view.warnings.emplace_back("a batch takes far longer than predicted");
+  for (const auto& ladder : options_.ladders) {
+    view.ladders.push_back(ladder->view(std::time(nullptr)));
+    for (const std::string& warning : view.ladders.back().warnings) view.warnings.push_back(warning);
+  }
+  for (size_t m = 0; m < slots_.size(); ++m) {
+    std::lock_guard lock(slots_[m]->mutex);
+    if (!slots_[m]->fault.empty())
+      view.warnings.push_back(fmt::format("model {}: {}", options_.models[m].name, slots_[m]->fault));
+  }
+  {
+    std::lock_guard lock(card_mutex_);
+    view.warnings.insert(view.warnings.end(), gate_faults_.begin(), gate_faults_.end());
+  }
+  if (desk_ != nullptr)
+    for (const std::string& fault : desk_->queues().faults()) view.warnings.push_back(fault);
+  view.status = draining_                                 ? "draining"
+                : view.dead                               ? "unhealthy"
+                : !card.healthy || !view.warnings.empty() ? "degraded"
+                                                          : "ok";
+  for (const Served& m : loaded()) {
+    const ScorerLoad load = m->scorer->load();
+    view.wait_seconds = std::max(view.wait_seconds, load.wait_seconds);
+    view.texts += load.texts;
+    view.tokens += load.tokens;
+  }
+  return view;
+}
+
 void Service::health(Call& call) {
   CardReadings card;
   {
     std::lock_guard lock(card_mutex_);
     card = card_;
   }
-  Json warnings = card.warnings;
-  const bool dead = device_lost_ || stuck();
-  if (device_lost_) warnings.push_back("the device is lost");
-  if (!device_lost_ && dead) warnings.push_back("a batch takes far longer than predicted");
+  const HealthView view = health_view(card);
   Json ladders = nullptr;
-  if (!options_.ladders.empty()) ladders = Json::object();
-  for (const auto& ladder : options_.ladders) {
-    const LadderView view = ladder->view(std::time(nullptr));
+  if (!view.ladders.empty()) ladders = Json::object();
+  for (const LadderView& ladder : view.ladders) {
     Json rungs = Json::array();
-    for (const RungView& rung : view.rungs)
+    for (const RungView& rung : ladder.rungs)
       rungs.push_back({{"model", rung.model},
                        {"available", rung.available},
                        {"gate", verdict_name(rung.gate.verdict)},
                        {"why", rung.fault.empty() ? rung.gate.why : rung.fault}});
-    ladders[view.name] = {{"active", view.active}, {"reason", reason_name(view.reason)}, {"rungs", rungs}};
-    for (const std::string& warning : view.warnings) warnings.push_back(warning);
+    ladders[ladder.name] = {{"active", ladder.active}, {"reason", reason_name(ladder.reason)}, {"rungs", rungs}};
   }
-  if (desk_ != nullptr)
-    for (const std::string& fault : desk_->queues().faults()) warnings.push_back(fault);
-  const char* status = draining_                            ? "draining"
-                       : dead                               ? "unhealthy"
-                       : !card.healthy || !warnings.empty() ? "degraded"
-                                                            : "ok";
-  double wait = 0;
-  int64_t texts = 0, tokens = 0;
-  for (const ServedModel& m : options_.models) {
-    const ScorerLoad load = m.scorer->load();
-    wait = std::max(wait, load.wait_seconds);
-    texts += load.texts;
-    tokens += load.tokens;
+  Json gpu = Json::parse(card.health_json), busy, mfu;
+  {
+    std::lock_guard lock(snapshot_mutex_);
+    if (busy_) busy = *busy_ * 100;
+    if (mfu_) mfu = *mfu_ * 100;
   }
-  const Json all = {{"status", status},
-                    {"version", version()},
-                    {"uptime_seconds", static_cast<int64_t>(seconds_since(started_ns_))},
-                    {"model", options_.models[0].name},
-                    {"ladder", ladders},
-                    {"queue", {{"requests", texts}, {"tokens", tokens}, {"wait_ms", static_cast<int64_t>(wait * 1e3)}}},
-                    {"gpu", Json::parse(card.health_json)},
-                    {"warnings", warnings}};
+  if (gpu.is_object() && card.computes) {
+    gpu["mfu_pct"] = mfu;
+    gpu["device_busy_pct"] = busy;
+  }
+  const std::vector<Served> models = loaded();
+  const Json all = {
+      {"status", view.status},
+      {"version", version()},
+      {"uptime_seconds", static_cast<int64_t>(seconds_since(started_ns_))},
+      {"model", options_.models[0].name},
+      {"ladder", ladders},
+      {"queue",
+       {{"requests", view.texts}, {"tokens", view.tokens}, {"wait_ms", static_cast<int64_t>(view.wait_seconds * 1e3)}}},
+      {"device",
+       {{"name", models.empty() ? Json() : Json(models[0]->scorer->device())}, {"busy_pct", busy}, {"mfu_pct", mfu}}},
+      {"gpu", gpu},
+      {"warnings", view.warnings}};
   std::string body = all.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (!draining_ && !dead) return answer(call, std::move(body));
+  if (!draining_ && !view.dead) return answer(call, std::move(body));
   Response response{.status = 503, .body = std::move(body)};
   response.fields = fmt::format("Retry-After: 1\r\nX-Request-Id: {}\r\n", call.id);
   call.done = true;
@@ -131,23 +161,53 @@ void Service::metrics(Call& call) {
       text.value(name, labels, static_cast<double>(value(m)));
     }
   };
-  std::vector<ScorerLoad> loads;
-  for (const ServedModel& m : options_.models) loads.push_back(m.scorer->load());
+  std::vector<ScorerLoad> loads(slots_.size());
+  std::vector<MemoryPlan> plans(slots_.size());
+  std::vector<ScorerWork> works(slots_.size());
+  std::vector<std::string> states(slots_.size());
+  for (size_t m = 0; m < slots_.size(); ++m) {
+    std::lock_guard lock(slots_[m]->mutex);
+    states[m] = slots_[m]->state;
+    if (slots_[m]->served == nullptr) continue;
+    const Scorer& scorer = *slots_[m]->served->scorer;
+    loads[m] = scorer.load();
+    plans[m] = scorer.plan();
+    works[m] = scorer.work();
+  }
   by_model("brim_tokens_total", "counter", "tokens of scored texts", [&](size_t m) { return counts.tokens[m]; });
   by_model("brim_queue_texts", "gauge", "texts that wait", [&](size_t m) { return loads[m].texts; });
   by_model("brim_queue_tokens", "gauge", "their tokens", [&](size_t m) { return loads[m].tokens; });
   by_model("brim_queue_wait_seconds", "gauge", "predicted wait of a text that comes now",
            [&](size_t m) { return loads[m].wait_seconds; });
   by_model("brim_memory_planned_bytes", "gauge", "what the plan holds on the device",
-           [&](size_t m) { return options_.models[m].scorer->plan().peak_bytes; });
+           [&](size_t m) { return plans[m].peak_bytes; });
   by_model("brim_memory_limit_bytes", "gauge", "what the process may hold",
-           [&](size_t m) { return options_.models[m].scorer->plan().limit_bytes; });
+           [&](size_t m) { return plans[m].limit_bytes; });
+  by_model("brim_batches_total", "counter", "batches computed", [&](size_t m) { return works[m].batches; });
+  by_model("brim_computed_tokens_total", "counter", "tokens of those batches, jobs and queues included",
+           [&](size_t m) { return works[m].tokens; });
+  by_model("brim_device_busy_seconds_total", "counter", "time the device computed",
+           [&](size_t m) { return works[m].busy_seconds; });
   text.family("brim_model_state", "gauge", "1 for the state a model is in");
-  for (const ServedModel& m : options_.models) {
-    const Label labels[] = {{"model", m.name}, {"state", "resident"}};
+  for (size_t m = 0; m < states.size(); ++m) {
+    const Label labels[] = {{"model", options_.models[m].name}, {"state", states[m]}};
     text.value("brim_model_state", labels, 1);
   }
-  if (desk_ != nullptr) {
+  {
+    std::lock_guard lock(snapshot_mutex_);
+    if (mfu_) {
+      text.family("brim_mfu_ratio", "gauge", "the model's arithmetic as a share of what the device can do");
+      text.value("brim_mfu_ratio", {}, *mfu_);
+    }
+  }
+  if (!options_.ladders.empty()) {
+    text.family("brim_choices_total", "counter", "texts by the reason for which their model was chosen");
+    for (size_t i = 0; i < counts.reasons.size(); ++i) {
+      const Label labels[] = {{"reason", reason_name(static_cast<Reason>(i))}};
+      text.value("brim_choices_total", labels, static_cast<double>(counts.reasons[i]));
+    }
+  }
+  if (!options_.queues.empty()) {
     text.family("brim_queue_items", "gauge", "items that wait in a queue");
     for (const std::string& name : desk_->queues().names()) {
       const Label labels[] = {{"queue", name}};

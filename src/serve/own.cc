@@ -70,7 +70,7 @@ void Service::classify(Call& call) {
   const auto texts =
       texts_of(body, body.is_object() && !body.contains("input") && body.contains("inputs") ? "inputs" : "input");
   score(call, w, texts, [this, most = w.top_k](std::string& out, Call& c) {
-    const ServedModel& model = options_.models[static_cast<size_t>(c.model)];
+    const ServedModel& model = *c.served;
     out += "{\"object\":\"classify\",\"id\":";
     rows::append_json_string(out, c.id);
     out += fmt::format(",\"created\":{},\"model\":", std::time(nullptr));
@@ -154,10 +154,10 @@ void Service::hugging_face(Call& call) {
     const Body function = parameters.value("function_to_apply", Body());
     if (function == "none") body["raw_scores"] = true;
   }
-  const Wishes w = wishes(call, body, {options_.models[0].scorer->kind()});
+  const Wishes w = wishes(call, body, {slots_[0]->kind});
   const auto texts = texts_of(body, "inputs");
   const bool batch = body["inputs"].is_array();
-  switch (options_.models[static_cast<size_t>(w.model)].scorer->kind()) {
+  switch (w.served->scorer->kind()) {
     case ModelKind::tagger:
       return score(call, w, texts, [batch, e = entity_wishes(body)](std::string& out, Call& c) {
         if (batch) out += '[';

@@ -86,6 +86,7 @@ void Service::queue_call(Call& call) {
 std::vector<QueueScore> Service::score(const QueueRules& rules, std::span<const QueueItem> items) {
   std::vector<int> models(items.size());
   std::vector<QueueScore> scores(items.size());
+  std::vector<Served> models_of(options_.models.size());
   for (size_t i = 0; i < items.size(); ++i) {
     Wishes w;
     w.bulk = true;  // load does not split a flush
@@ -95,6 +96,7 @@ std::vector<QueueScore> Service::score(const QueueRules& rules, std::span<const 
       fail(ErrorCode::bad_model, "queue {}: {}", rules.name, refusal.message);
     }
     models[i] = w.model;
+    models_of[static_cast<size_t>(w.model)] = w.served;
   }
   for (size_t m = 0; m < options_.models.size(); ++m) {
     std::vector<std::string_view> texts;
@@ -105,7 +107,8 @@ std::vector<QueueScore> Service::score(const QueueRules& rules, std::span<const 
       places.push_back(i);
     }
     if (texts.empty()) continue;
-    Scorer& scorer = *options_.models[m].scorer;
+    const Served served = models_of[m];
+    Scorer& scorer = *served->scorer;
     const Predictions scored = scorer.score(texts);
     for (const auto& [row, error] : scored.errors) scores[places[row]].error = error.what();
     for (size_t row = 0; row < texts.size(); ++row) {

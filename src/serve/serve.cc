@@ -17,8 +17,8 @@
 #include "base/log.h"
 #include "hub/model_dir.h"
 #include "io/sha256.h"
+#include "monitor/host.h"
 #include "monitor/nvml.h"
-#include "monitor/watch.h"
 
 namespace brim::serve {
 namespace {
@@ -31,20 +31,21 @@ Json reading_json(const std::optional<T>& value, double scale = 1) {
 }
 
 CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const std::vector<std::string>& warnings,
-                         const std::vector<ServedModel>& models) {
+                         const std::vector<Served>& models) {
   constexpr double kMiB = 1.0 / (1 << 20);
   CardReadings readings;
   readings.warnings = warnings;
   int64_t planned = 0, limit = 0;
   bool on_card = false;
-  for (const ServedModel& m : models) {
-    if (m.scorer->device().starts_with("cpu")) continue;
+  for (const Served& m : models) {
+    if (m->scorer->device().starts_with("cpu")) continue;
     on_card = true;
-    const MemoryPlan plan = m.scorer->plan();
+    const MemoryPlan plan = m->scorer->plan();
     planned += plan.peak_bytes;
     limit = std::max(limit, plan.limit_bytes);
   }
   const monitor::GpuSample* card = gpus.empty() ? nullptr : &gpus[0];
+  readings.computes = on_card;
   readings.healthy = !on_card || card == nullptr || card->state == monitor::GpuState::ok;
   const Json block = {{"healthy", readings.healthy && warnings.empty()},
                       {"gpu_available", card != nullptr && card->state == monitor::GpuState::ok},
@@ -96,21 +97,21 @@ CardReadings readings_of(const std::vector<monitor::GpuSample>& gpus, const std:
   return readings;
 }
 
-int default_io_threads(const std::vector<ServedModel>& models) {
+int default_io_threads(const std::vector<Served>& models) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const bool card = std::any_of(models.begin(), models.end(),
-                                [](const ServedModel& m) { return !m.scorer->device().starts_with("cpu"); });
+                                [](const Served& m) { return !m->scorer->device().starts_with("cpu"); });
   return card ? std::clamp(cores / 2, 1, 8) : std::max(1, cores / 8);
 }
 
 }  // namespace
 
-// Asks the card once a second: a driver may take its time, and /health may not.
-class Server::CardSampler {
+// Asks the card once a second: a driver may take its time, and /health may not. Then takes the dashboard's figures.
+class Server::Sampler {
  public:
-  CardSampler(Service& service, const std::vector<ServedModel>& models)
-      : service_(service), models_(models), thread_([this] { run(); }) {}
-  ~CardSampler() {
+  Sampler(Service& service, const monitor::WatchLimits& limits)
+      : service_(service), limits_(limits), thread_([this] { run(); }) {}
+  ~Sampler() {
     {
       std::lock_guard lock(mutex_);
       ending_ = true;
@@ -122,7 +123,7 @@ class Server::CardSampler {
  private:
   void run() {
     monitor::Nvml nvml;
-    monitor::Watch watch{monitor::WatchLimits{}};
+    monitor::Watch watch{limits_};
     const monitor::GpuSampleOptions little{.pcie_throughput = false, .processes = false, .gpm = false};
     std::unique_lock lock(mutex_);
     while (!ending_) {
@@ -130,13 +131,17 @@ class Server::CardSampler {
       std::vector<monitor::GpuSample> gpus;
       if (nvml.ready()) gpus = nvml.sample(little);
       for (const std::string& warning : watch.check(gpus)) log_warning("{}", warning);
-      service_.set_card(readings_of(gpus, watch.active(), models_));
+      CardReadings readings = readings_of(gpus, watch.active(), service_.loaded());
+      std::optional<int64_t> held = monitor::own_resident_bytes();
+      if (readings.computes) held = nvml.own_bytes(gpus[0].pci_bus_id);
+      service_.set_card(std::move(readings));
+      service_.sample(held);
       lock.lock();
       changed_.wait_for(lock, std::chrono::seconds(1), [this] { return ending_; });
     }
   }
   Service& service_;
-  const std::vector<ServedModel>& models_;
+  const monitor::WatchLimits limits_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;
@@ -228,7 +233,7 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   require_allowed(options_);
   const ListenAddress address = parse_listen_address(options_.listen);
   ServiceOptions service;
-  service.models = options_.models;
+  service.models = std::exchange(options_.models, {});  // so that one that is unloaded goes
   service.ladders = options_.ladders;
   service.queues = options_.queues;
   service.state_dir = options_.state_dir;
@@ -246,7 +251,7 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   }
   service_ = std::make_unique<Service>(std::move(service));
   HttpOptions http;
-  http.threads = options_.io_threads > 0 ? options_.io_threads : default_io_threads(options_.models);
+  http.threads = options_.io_threads > 0 ? options_.io_threads : default_io_threads(service_->loaded());
   http.framing.body = static_cast<uint64_t>(options_.payload_limit);
   http.body_bytes = std::max<int64_t>(http.body_bytes, 2 * options_.payload_limit);
   http_ = std::make_unique<HttpServer>(address, http, *service_);
@@ -254,14 +259,16 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
 }
 
 Server::~Server() {
-  card_.reset();
+  gates_ = {};  // stops them
+  sampler_.reset();
   http_->stop();
   service_.reset();  // what still comes back is dropped; the loops it would wake are still there
 }
 
 void Server::start() {
-  card_ = std::make_unique<CardSampler>(*service_, options_.models);
+  sampler_ = std::make_unique<Sampler>(*service_, options_.watch);
   http_->start();
+  gates_ = std::jthread([this](const std::stop_token& stop) { service_->measure_gates(stop); });
 }
 
 uint16_t Server::port() const { return http_->port(); }
@@ -281,6 +288,7 @@ bool Server::run(const std::atomic<bool>& stop) {
 }
 
 void Server::drain() {
+  gates_.request_stop();
   service_->drain();
   http_->close_after_answers();
   const int64_t since = now_ns();

@@ -5,9 +5,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "brim/brim.h"
+#include "monitor/watch.h"
 #include "serve/auth.h"
 #include "serve/http.h"
 #include "serve/service.h"
@@ -29,6 +31,7 @@ struct ServerOptions {
   int64_t payload_limit = 16 << 20;
   int64_t max_client_batch_size = 1024;
   bool truncates = true;
+  monitor::WatchLimits watch;    // of the card, past which health warns
   int io_threads = 0;            // 0: by the cores
   std::string access_log;        // a file; "-" is stdout; empty: none
   double lame_duck_seconds = 2;  // a draining server still answers, so that balancers see it go
@@ -57,13 +60,14 @@ class Server {
   void drain();
 
  private:
-  class CardSampler;
+  class Sampler;
   class AccessLog;
-  const ServerOptions options_;
+  ServerOptions options_;
   std::unique_ptr<AccessLog> log_;
   std::unique_ptr<Service> service_;
   std::unique_ptr<HttpServer> http_;
-  std::unique_ptr<CardSampler> card_;
+  std::unique_ptr<Sampler> sampler_;
+  std::jthread gates_;
 };
 
 }  // namespace brim::serve

@@ -120,6 +120,11 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/health/live", Scope::open, kTei, false, &S::live},
       {"GET", "/health/ready", Scope::open, kTei, false, &S::ready},
       {"GET", "/metrics", Scope::metrics, kTei, false, &S::metrics},
+      {"GET", "/", Scope::open, kTei, false, &S::dashboard},
+      {"GET", "/dashboard", Scope::open, kTei, false, &S::dashboard},
+      {"GET", "/snapshot", Scope::metrics, kTei, false, &S::snapshot},
+      {"GET", "/history", Scope::metrics, kTei, false, &S::history},
+      {"GET", "/events", Scope::metrics, kTei, false, &S::events},
       {"GET", "/info", Scope::score, kTei, false, &S::info},
       {"POST", "/predict", Scope::score, kTei, true, &S::predict},
       {"POST", "/embed", Scope::score, kTei, true, &S::embed},
@@ -149,8 +154,23 @@ const std::vector<Service::Route>& Service::routes() {
   return all;
 }
 
+namespace {
+
+// The scorers are the slots' alone, so that one that is unloaded goes.
+ServiceOptions without_scorers(ServiceOptions options) {
+  for (ServedModel& model : options.models) model.scorer.reset();
+  return options;
+}
+
+}  // namespace
+
 Service::Service(ServiceOptions options)
-    : options_(std::move(options)), started_ns_(now_ns()), started_unix_(std::time(nullptr)) {
+    : options_(without_scorers(options)), started_ns_(now_ns()), started_unix_(std::time(nullptr)) {
+  for (ServedModel& model : options.models) {
+    Slot& slot = *slots_.emplace_back(std::make_unique<Slot>());
+    slot.kind = model.scorer->kind();
+    slot.served = std::make_shared<const ServedModel>(std::move(model));
+  }
   BRIM_CHECK(!options_.models.empty(), "a service without a model");
   std::random_device random;
   id_prefix_ = fmt::format("{:08x}-", random());
@@ -167,12 +187,13 @@ Service::Service(ServiceOptions options)
 
 void Service::drain() {
   draining_ = true;
+  post_events("event: drain\ndata: {}\n\n", false);
   if (desk_ != nullptr) desk_->stop_jobs();
 }
 
 Service::~Service() {
   desk_.reset();
-  for (const ServedModel& model : options_.models) model.scorer->close();
+  for (const Served& model : loaded()) model->scorer->close();
   for (auto& inbox : inboxes_) inbox->drop_all();
 }
 
@@ -180,6 +201,7 @@ void Service::attach(HttpServer& server) {
   server_ = &server;
   metrics_ = std::make_unique<Metrics>(server.threads(), options_.models.size());
   for (int i = 0; i < server.threads(); ++i) inboxes_.push_back(std::make_unique<Inbox>(*this, i));
+  events_.resize(static_cast<size_t>(server.threads()));
 }
 
 void Service::set_card(CardReadings readings) {
@@ -187,8 +209,30 @@ void Service::set_card(CardReadings readings) {
   card_ = std::move(readings);
 }
 
+std::vector<Served> Service::loaded() const {
+  std::vector<Served> all;
+  for (const auto& slot : slots_) {
+    std::lock_guard lock(slot->mutex);
+    if (slot->served != nullptr) all.push_back(slot->served);
+  }
+  return all;
+}
+
+Served Service::model_at(int model) const {
+  const Slot& slot = *slots_[static_cast<size_t>(model)];
+  std::lock_guard lock(slot.mutex);
+  if (slot.served == nullptr)
+    throw Refusal{503, "Unhealthy",
+                  fmt::format("model {} is not loaded{}", options_.models[static_cast<size_t>(model)].name,
+                              slot.fault.empty() ? "" : ": " + slot.fault),
+                  retry_after(1)};
+  return slot.served;
+}
+
 double Service::queue_seconds(int model) const {
-  return options_.models[static_cast<size_t>(model)].scorer->load().wait_seconds;
+  const Slot& slot = *slots_[static_cast<size_t>(model)];
+  std::lock_guard lock(slot.mutex);
+  return slot.served == nullptr ? 0 : slot.served->scorer->load().wait_seconds;
 }
 
 bool Service::stuck() const {
@@ -299,116 +343,6 @@ Response Service::refused(int status, const std::string& problem) {
   return error_response(refusal, ErrorShape::tei);
 }
 
-// --- what requests wish for ---
-
-int Service::find_model(const std::string& name) const {
-  std::vector<std::string> names;
-  for (size_t m = 0; m < options_.models.size(); ++m) {
-    const ServedModel& model = options_.models[m];
-    if (model.name == name || model.id == name) return static_cast<int>(m);
-    names.push_back(model.name);
-  }
-  for (const auto& ladder : options_.ladders) names.push_back(ladder->rules().name);
-  throw Refusal{404, "NotFound",
-                fmt::format("there is no model {}; there are {}", name.substr(0, 200), fmt::join(names, ", "))};
-}
-
-int Service::first_model(Kinds kinds) const {
-  for (size_t m = 0; m < options_.models.size(); ++m)
-    if (std::find(kinds.begin(), kinds.end(), options_.models[m].scorer->kind()) != kinds.end())
-      return static_cast<int>(m);
-  return -1;
-}
-
-void Service::require_kind(int model, Kinds kinds, const char* what) const {
-  if (std::find(kinds.begin(), kinds.end(), options_.models[static_cast<size_t>(model)].scorer->kind()) == kinds.end())
-    throw Refusal{424, "Backend", fmt::format("Backend error: Model is not {}", what)};
-}
-
-void Service::choose_model(Wishes& w, const std::string& model, const std::string& source, Kinds kinds) {
-  const bool classifies = std::find(kinds.begin(), kinds.end(), ModelKind::classifier) != kinds.end();
-  const auto ladder = std::find_if(options_.ladders.begin(), options_.ladders.end(), [&](const auto& l) {
-    return model.empty() ? classifies : l->rules().name == model;
-  });
-  if (ladder == options_.ladders.end()) {
-    w.model = model.empty() ? std::max(0, first_model(kinds)) : find_model(model);
-    w.reason = model.empty() ? "default" : "requested";
-    return;
-  }
-  LadderRequest request;
-  request.source = source;
-  if (w.timeout_ms > 0) request.deadline_ms = w.timeout_ms;
-  request.may_spill = !w.bulk;
-  const Ladder::Wait wait = [this](const std::string& name) { return queue_seconds(find_model(name)) * 1e3; };
-  const Choice choice = (*ladder)->choose(request, {std::time(nullptr), now_ns()}, wait);
-  w.model = find_model(choice.model);
-  w.reason = reason_name(choice.reason);
-}
-
-Service::Wishes Service::wishes(Call& call, const Body& body, Kinds kinds) {
-  if (!body.is_object()) throw invalid("the body must be a JSON object");
-  const RequestHead& head = call.exchange->head();
-  Wishes w;
-  const auto text_of = [&](const char* key, std::string_view field) -> std::string {
-    const auto found = body.find(key);
-    if (found == body.end() || found->is_null()) return std::string(head.find(field));
-    if (!found->is_string()) throw invalid(fmt::format("`{}` must be a string", key));
-    return found->get<std::string>();
-  };
-  const auto truth_of = [&](const char* key, bool otherwise) {
-    const auto found = body.find(key);
-    if (found == body.end() || found->is_null()) return otherwise;
-    if (!found->is_boolean()) throw invalid(fmt::format("`{}` must be true or false", key));
-    return found->get<bool>();
-  };
-  std::string model = text_of("model", "x-brim-model");
-  if (const std::string asked = query_value(call.exchange->query(), "model"); !asked.empty()) model = asked;
-  const std::string priority = text_of("priority", "x-brim-priority");
-  if (!priority.empty() && priority != "interactive" && priority != "bulk")
-    throw invalid("`priority` must be interactive or bulk");
-  w.bulk = priority == "bulk";
-  const std::string_view envoy = head.find("x-envoy-expected-rq-timeout-ms");
-  if (const auto given = body.find("timeout_ms"); given != body.end() && !given->is_null()) {
-    if (!given->is_number() || given->get<double>() <= 0 || given->get<double>() > 86'400'000)
-      throw invalid("`timeout_ms` must be a number of milliseconds, up to a day");
-    w.timeout_ms = given->get<double>();
-  } else if (!envoy.empty() && envoy.size() < 10 &&
-             std::all_of(envoy.begin(), envoy.end(), [](char c) { return c >= '0' && c <= '9'; })) {
-    w.timeout_ms = std::stod(std::string(envoy));
-  }
-  choose_model(w, model, text_of("source", "x-brim-source"), kinds);
-  const std::string side = text_of("truncation_direction", "");
-  if (!side.empty() && !same_ignoring_case(side, "left") && !same_ignoring_case(side, "right"))
-    throw invalid("`truncation_direction` must be left or right");
-  w.keep_end = same_ignoring_case(side, "left");
-  if (!truth_of("truncate", options_.truncates))
-    w.long_text = LongText::error;
-  else if (body.contains("truncate") && !body["truncate"].is_null())
-    w.long_text = LongText::truncate;
-  const std::string long_text = text_of("long_text", "");
-  if (!long_text.empty()) {
-    if (long_text == "truncate")
-      w.long_text = LongText::truncate;
-    else if (long_text == "window-mean")
-      w.long_text = LongText::window_mean;
-    else if (long_text == "window-max")
-      w.long_text = LongText::window_max;
-    else if (long_text == "error")
-      w.long_text = LongText::error;
-    else
-      throw invalid("`long_text` must be truncate, window-mean, window-max or error");
-  }
-  w.raw = truth_of("raw_scores", false);
-  const std::string on_error = text_of("on_error", "");
-  if (!on_error.empty() && on_error != "fail" && on_error != "null") throw invalid("`on_error` must be fail or null");
-  w.null_errors = on_error == "null";
-  if (const auto top = body.find("top_k"); top != body.end() && !top->is_null()) {
-    if (!top->is_number_integer() || top->get<int64_t>() < 1) throw invalid("`top_k` must be a whole number from 1");
-    w.top_k = static_cast<size_t>(top->get<int64_t>());
-  }
-  return w;
-}
-
 // --- texts out and back ---
 
 void Service::score(Call& call, const Wishes& wishes, const std::vector<std::string_view>& texts, Write write) {
@@ -426,6 +360,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
         fmt::format("batch size {} > maximum allowed batch size {}", texts.size(), options_.texts_per_request));
   call.parsed_ns = now_ns();
   call.model = wishes.model;
+  call.served = wishes.served;
   call.reason = wishes.reason;
   call.bulk = wishes.bulk;
   call.null_errors = wishes.null_errors;
@@ -456,7 +391,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
   const double limit =
       wishes.timeout_ms > 0 ? std::min(options_.queue_seconds, wishes.timeout_ms * 1e-3) : options_.queue_seconds;
   // A token has about four bytes; a request that finds nothing waiting is always taken.
-  const ScorerLoad load = options_.models[static_cast<size_t>(wishes.model)].scorer->load();
+  const ScorerLoad load = call.served->scorer->load();
   const double waiting = load.wait_seconds;
   const double cost = load.tokens_per_second > 0 ? static_cast<double>(bytes) / 4 / load.tokens_per_second : 0;
   if (waiting > 0 && waiting + cost > limit) {
@@ -465,6 +400,8 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
     throw Refusal{429, "Overloaded", "Model is overloaded", retry_after(waiting),
                   fmt::format(",\"queue_ms\":{:.0f},\"limit_ms\":{:.0f}", waiting * 1e3, limit * 1e3)};
   }
+  for (const Text& text : texts)
+    if (text.model != call.model && call.other == nullptr) call.other = model_at(text.model);
   Inbox& inbox = *inboxes_[static_cast<size_t>(call.exchange->thread())];
   call.stop = std::stop_source();
   call.slot = inbox.put(call);
@@ -489,7 +426,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
       request.bulk = wishes.bulk;
       requests.push_back(std::move(request));
     }
-    options_.models[static_cast<size_t>(texts[begin].model)].scorer->submit(requests, inbox);
+    (texts[begin].model == call.model ? call.served : call.other)->scorer->submit(requests, inbox);
     begin = end;
   }
   call.submitted_ns = now_ns();
@@ -595,7 +532,7 @@ Refusal Service::refusal_of(const Call& call, const Prediction& prediction) cons
     case ErrorCode::cancelled:
       return {503, "Unhealthy", "the server is going down", retry_after(1)};
     case ErrorCode::bad_data: {
-      const int64_t longest = options_.models[static_cast<size_t>(call.model)].scorer->max_length();
+      const int64_t longest = call.served->scorer->max_length();
       if (prediction.tokens > longest)
         return invalid(fmt::format("`inputs` must have less than {} tokens. Given: {}", longest, prediction.tokens));
       return invalid(error.what());
@@ -627,6 +564,14 @@ void Service::finish(Call& call) {
       stage(Stage::write).add(static_cast<double>(written_ns - call.finished_ns) * 1e-9);
       c.texts[static_cast<size_t>(call.model)][call.bulk ? 1 : 0] += call.predictions.size();
       c.tokens[static_cast<size_t>(call.model)] += call.tokens;
+      const double parts[kStages] = {static_cast<double>(call.parsed_ns - call.exchange->received_ns()) * 1e-9,
+                                     static_cast<double>(call.submitted_ns - call.parsed_ns) * 1e-9, waited, computed,
+                                     static_cast<double>(written_ns - call.finished_ns) * 1e-9};
+      const auto most = static_cast<size_t>(std::max_element(parts, parts + kStages) - parts);
+      const double total = static_cast<double>(written_ns - call.exchange->begun_ns()) * 1e-9;
+      c.slowest[most].add(total);
+      c.models[static_cast<size_t>(call.model)].add(total);
+      c.reasons[static_cast<size_t>(reason_of(call.reason))] += call.predictions.size();
     });
     answer(call, std::move(out));
   }
@@ -645,7 +590,7 @@ std::string Service::compute_fields(const Call& call) const {
   const int64_t now = now_ns();
   const auto ms = [](int64_t ns) { return static_cast<double>(std::max<int64_t>(0, ns)) * 1e-6; };
   const double tokenized = ms(call.submitted_ns - call.parsed_ns), total = ms(now - e.begun_ns());
-  const ServedModel& model = options_.models[static_cast<size_t>(call.model)];
+  const ServedModel& model = *call.served;
   const bool card = !model.scorer->device().starts_with("cpu");
   std::string fields = fmt::format(
       "x-compute-type: {}\r\nx-compute-time: {:.0f}\r\nx-compute-characters: {}\r\nx-compute-tokens: {}\r\n"

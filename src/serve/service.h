@@ -4,12 +4,14 @@
 // and batch.
 #pragma once
 #include <atomic>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -18,6 +20,7 @@
 #include "brim/brim.h"
 #include "serve/answers.h"
 #include "serve/auth.h"
+#include "serve/dashboard.h"
 #include "serve/desk.h"
 #include "serve/http.h"
 #include "serve/ladder.h"
@@ -31,6 +34,7 @@ struct ServedModel {
   std::string revision;            // of its files, in 8 digits
   std::shared_ptr<Scorer> scorer;  // closed with the service, so that nothing comes back to one that has ended
 };
+using Served = std::shared_ptr<const ServedModel>;
 
 struct ServiceOptions {
   std::vector<ServedModel> models;  // the first answers requests that name none
@@ -45,7 +49,8 @@ struct ServiceOptions {
   double queue_seconds = 1;  // a request that would wait longer, by prediction, is refused
   size_t texts_per_request = 1024;
   size_t text_bytes = 1 << 20;
-  bool truncates = true;  // texts that are too long, where a request does not say
+  bool truncates = true;                                       // texts that are too long, where a request does not say
+  std::function<ServedModel(const std::string& name)> reopen;  // from its files as they are now; none: they stay
   std::function<void(std::string_view line)> access_log;
 };
 
@@ -53,7 +58,7 @@ struct ServiceOptions {
 struct CardReadings {
   std::string health_json = "null";
   std::string metrics_text;
-  bool healthy = true;
+  bool healthy = true, computes = false;  // computes: a model of this server runs there
   std::vector<std::string> warnings;
 };
 
@@ -69,6 +74,11 @@ class Service final : public Handler, public QueueScorer {
   bool draining() const { return draining_; }
   bool device_lost() const { return device_lost_; }
   void set_card(CardReadings readings);  // any thread
+  std::vector<Served> loaded() const;    // models that can answer now
+  // Figures of this moment for the dashboard, of the last seconds where they are rates. Every second, one thread.
+  void sample(std::optional<int64_t> held_bytes);
+  // What the ladders' rungs lose; until then none is chosen because of load. Once, on a thread of its own.
+  void measure_gates(const std::stop_token& stop);
   size_t texts_waiting() const { return outstanding_; }
 
   std::optional<Response> admit(Exchange& exchange) override;
@@ -86,6 +96,7 @@ class Service final : public Handler, public QueueScorer {
   class Stream;
   class JobUpload;
   class JobOutput;
+  class EventStream;
   using Write = std::function<void(std::string& out, Call& call)>;
 
   struct Route {
@@ -102,6 +113,7 @@ class Service final : public Handler, public QueueScorer {
   // What every scoring route takes, from its body, its head or its query.
   struct Wishes {
     int model = 0;
+    Served served;  // that model, as it is now
     const char* reason = "default";
     bool bulk = false, keep_end = false, raw = false, null_errors = false;
     std::optional<LongText> long_text;
@@ -114,6 +126,7 @@ class Service final : public Handler, public QueueScorer {
   void choose_model(Wishes& wishes, const std::string& model, const std::string& source, Kinds kinds);
   int find_model(const std::string& name) const;
   int first_model(Kinds kinds) const;  // -1: none
+  Served model_at(int model) const;    // throws 503 where it is not loaded
   void require_kind(int model, Kinds kinds, const char* what) const;
 
   struct Text {
@@ -169,13 +182,37 @@ class Service final : public Handler, public QueueScorer {
   void live(Call& call);
   void ready(Call& call);
   void metrics(Call& call);
+  struct HealthView {
+    const char* status;
+    bool dead;
+    std::vector<std::string> warnings;
+    std::vector<LadderView> ladders;
+    double wait_seconds = 0;
+    int64_t texts = 0, tokens = 0;
+  };
+  HealthView health_view(const CardReadings& card) const;
+  // snapshot.cc
+  void dashboard(Call& call);
+  void snapshot(Call& call);
+  void history(Call& call);
+  void events(Call& call);
+  void deliver(int thread, const std::string& event, bool snapshot);
+  void post_events(const std::string& event, bool snapshot);
+  DashboardSnapshot figures(std::optional<int64_t> held_bytes);
 
   std::vector<std::string_view> texts_of(const nlohmann::json& body, const char* key) const;
   bool stuck() const;  // texts wait and nothing has come back for long
   double queue_seconds(int model) const;
   void append_labels(std::string& out, const Call& call, size_t i, size_t most) const;  // or null, after an error
 
-  const ServiceOptions options_;
+  const ServiceOptions options_;  // its models have names, but no scorers: those are in slots_
+  struct Slot {
+    mutable std::mutex mutex;
+    Served served;  // null: not loaded
+    ModelKind kind;
+    std::string state = "resident", fault;
+  };
+  std::vector<std::unique_ptr<Slot>> slots_;
   const int64_t started_ns_, started_unix_;
   HttpServer* server_ = nullptr;
   std::vector<std::unique_ptr<Inbox>> inboxes_;  // by thread
@@ -185,9 +222,28 @@ class Service final : public Handler, public QueueScorer {
   std::atomic<int64_t> last_answer_ns_{0};
   std::atomic<uint64_t> next_id_{0};
   std::string id_prefix_;
-  std::unique_ptr<Desk> desk_;  // where there is a state directory
-  mutable std::mutex card_mutex_;
+  std::unique_ptr<Desk> desk_;     // where there is a state directory
+  mutable std::mutex card_mutex_;  // this and the next two
   CardReadings card_;
+  std::vector<std::string> gate_faults_;
+  // The dashboard: what was counted a while ago, and what it shows now.
+  struct Sample {
+    int64_t ns = 0;
+    uint64_t requests = 0;
+    Counts counts;
+    ScorerWork work;                 // of all models
+    std::vector<uint64_t> texts;     // by model
+    Histogram requests_by_duration;  // of those with texts
+  };
+  std::deque<Sample> recent_, minutes_;  // the sampling thread's, as are these
+  std::vector<std::string> active_rungs_;
+  std::deque<DashboardSnapshot::Switch> switches_;
+  DashboardHistory history_;
+  mutable std::mutex snapshot_mutex_;
+  std::string snapshot_ = "null";
+  std::optional<double> busy_, mfu_;
+  std::atomic<int> subscribers_{0};
+  std::vector<std::set<EventStream*>> events_;  // by thread, and that thread's alone
 };
 
 // A request whose body or answer comes in pieces. Its thread's alone; what other threads do for it holds it, and what
@@ -213,6 +269,7 @@ struct Service::Call {
   const ApiKey* key = nullptr;
   std::string id;
   int model = -1;
+  Served served, other;  // its models, which stay while it does; `other`: a second one's texts
   const char* reason = nullptr;
   bool ended = false;  // the exchange is over
   bool done = false;   // its answer was given to the exchange

@@ -53,7 +53,7 @@ std::vector<std::string_view> Service::texts_of(const Body& body, const char* ke
 
 void Service::append_labels(std::string& out, const Call& call, size_t i, size_t most) const {
   const Prediction& p = call.predictions[i];
-  const Scorer& scorer = *options_.models[static_cast<size_t>(call.model)].scorer;
+  const Scorer& scorer = *call.served->scorer;
   if (p.error) {
     out += "null";
   } else if (scorer.kind() == ModelKind::rules) {
@@ -161,7 +161,7 @@ void Service::similarity(Call& call) {
 void Service::tokenize(Call& call) {
   const Body body = parse_body(call.exchange->body());
   const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder});
-  const Scorer& scorer = *options_.models[static_cast<size_t>(w.model)].scorer;
+  const Scorer& scorer = *w.served->scorer;
   require_kind(w.model, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder}, "one that has tokens");
   const bool special = truth_or(body, "add_special_tokens", true);
   const auto texts = texts_of(body, "inputs");
@@ -195,8 +195,7 @@ void Service::tokenize(Call& call) {
 // By what the default model does.
 void Service::by_task(Call& call) {
   const Body body = parse_body(call.exchange->body());
-  switch (options_.models[static_cast<size_t>(wishes(call, body, {options_.models[0].scorer->kind()}).model)]
-              .scorer->kind()) {
+  switch (wishes(call, body, {slots_[0]->kind}).served->scorer->kind()) {
     case ModelKind::embedder:
       return embed(call);
     case ModelKind::tagger:
@@ -220,13 +219,16 @@ void Service::info(Call& call) {
     return Body{{scorer.kind() == ModelKind::tagger ? "token_classifier" : "classifier", named}};
   };
   nlohmann::ordered_json models = nlohmann::ordered_json::array();
-  for (const ServedModel& m : options_.models)
+  for (const Served& served : loaded()) {
+    const ServedModel& m = *served;
     models.push_back({{"name", m.name},
                       {"id", m.id},
                       {"sha", m.revision},
                       {"precision", m.scorer->precision()},
                       {"model_type", model_type(*m.scorer)}});
-  const ServedModel& first = options_.models[0];
+  }
+  const Served served = model_at(0);
+  const ServedModel& first = *served;
   const MemoryPlan plan = first.scorer->plan();
   const nlohmann::ordered_json all = {{"model_id", first.id},
                                       {"model_sha", first.revision},

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the dashboard shows: sampled every second, so that a hundred pages cost as much as one, and sent to those that
+// listen.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "io/sha256.h"
+#include "serve/gate_run.h"
+#include "serve/service.h"
+
+namespace brim::serve {
+namespace {
+
+constexpr size_t kRecentSamples = 6;  // seconds that rates and percentiles are taken over
+constexpr size_t kMinutes = 15;       // of the histogram
+constexpr size_t kMostSwitches = 20;
+constexpr size_t kMostJobs = 20;
+constexpr int kMostSubscribers = 32;
+constexpr size_t kMostUnsent = 64 << 10;  // a page that does not read is let go
+constexpr int kCommentSeconds = 15;
+
+int64_t unix_ms_now() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+class Service::EventStream final : public Stream {
+ public:
+  EventStream(Service& service, Call& call, int every) : Stream(call), service_(service), every_(every) {
+    ++service_.subscribers_;
+    thread_ = static_cast<size_t>(call.thread);
+    service_.events_[thread_].insert(this);
+  }
+  ~EventStream() override {
+    --service_.subscribers_;
+    service_.events_[thread_].erase(this);
+  }
+  // Every second with the snapshot; at once with anything else.
+  void deliver(const std::string& event, bool snapshot) {
+    if (call_ == nullptr || call_->done) return;
+    Exchange& exchange = *call_->exchange;
+    if (exchange.unsent() > kMostUnsent) return exchange.drop();
+    if (!snapshot || ++seconds_ % every_ == 0)
+      exchange.send(event);
+    else if (seconds_ % kCommentSeconds == 0)
+      exchange.send(":\n\n");
+    if (snapshot || !service_.draining_) return;
+    call_->done = true;
+    exchange.end_answer();
+  }
+
+ private:
+  Service& service_;
+  const int every_;  // seconds
+  int seconds_ = 0;
+  size_t thread_;
+};
+
+void Service::dashboard(Call& call) {
+  call.done = true;
+  call.exchange->answer({.body = std::string(dashboard_html()),
+                         .content_type = "text/html; charset=utf-8",
+                         .fields = fmt::format("Content-Security-Policy: {}\r\nX-Content-Type-Options: nosniff\r\n"
+                                               "Referrer-Policy: no-referrer\r\nCache-Control: no-cache\r\n"
+                                               "X-Request-Id: {}\r\n",
+                                               dashboard_policy(), call.id)});
+}
+
+void Service::snapshot(Call& call) {
+  std::string body;
+  {
+    std::lock_guard lock(snapshot_mutex_);
+    body = snapshot_;
+  }
+  answer(call, std::move(body));
+}
+
+void Service::history(Call& call) {
+  const std::string given = query_value(call.exchange->query(), "minutes");
+  int64_t minutes = static_cast<int64_t>(kMinutes);
+  const auto [end, problem] = std::from_chars(given.data(), given.data() + given.size(), minutes);
+  if (!given.empty() && (problem != std::errc() || end != given.data() + given.size() || minutes < 1))
+    throw invalid("`minutes` must be a number from 1 to 15");
+  answer(call, history_.json(minutes));
+}
+
+void Service::events(Call& call) {
+  if (draining_) throw Refusal{503, "Unhealthy", "the server is going down", "Retry-After: 1\r\n"};
+  if (subscribers_ >= kMostSubscribers)
+    throw Refusal{503, "Overloaded", fmt::format("{} others listen already", kMostSubscribers), "Retry-After: 60\r\n"};
+  std::string given = query_value(call.exchange->query(), "interval");
+  if (given.ends_with('s')) given.pop_back();
+  int every = 1;
+  const auto [end, problem] = std::from_chars(given.data(), given.data() + given.size(), every);
+  if (!given.empty() && (problem != std::errc() || end != given.data() + given.size() || every < 1 || every > 60))
+    throw invalid("`interval` must be from 1s to 60s");
+  call.stream = std::make_shared<EventStream>(*this, call, every);
+  std::string first;
+  {
+    std::lock_guard lock(snapshot_mutex_);
+    first = fmt::format("event: snapshot\ndata: {}\n\n", snapshot_);
+  }
+  call.exchange->begin_answer({.body = std::move(first),
+                               .content_type = "text/event-stream",
+                               .fields = fmt::format("Cache-Control: no-store\r\nX-Request-Id: {}\r\n", call.id)},
+                              std::nullopt);
+  if (call.exchange->head().method != "HEAD") return;
+  call.done = true;
+  call.exchange->end_answer();
+}
+
+void Service::deliver(int thread, const std::string& event, bool is_snapshot) {
+  const std::set<EventStream*> all = events_[static_cast<size_t>(thread)];  // some end meanwhile
+  for (EventStream* stream : all)
+    if (events_[static_cast<size_t>(thread)].contains(stream)) stream->deliver(event, is_snapshot);
+}
+
+void Service::post_events(const std::string& event, bool is_snapshot) {
+  if (server_ == nullptr || subscribers_ == 0) return;
+  for (int thread = 0; thread < server_->threads(); ++thread)
+    server_->post(thread, [this, thread, event, is_snapshot] { deliver(thread, event, is_snapshot); });
+}
+
+DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes) {
+  DashboardSnapshot s;
+  CardReadings card;
+  {
+    std::lock_guard lock(card_mutex_);
+    card = card_;
+  }
+  const HealthView health = health_view(card);
+  s.t_unix_ms = unix_ms_now();
+  s.state = health.status;
+  s.version = version();
+  s.uptime_s = seconds_since(started_ns_);
+  s.model = health.ladders.empty() ? options_.models[0].name : health.ladders[0].active;
+  s.reason = health.ladders.empty() ? "default" : reason_name(health.ladders[0].reason);
+  s.warnings = health.warnings;
+
+  Sample now;
+  now.ns = now_ns();
+  now.counts = metrics_->total();
+  const Counts& counts = now.counts;
+  for (const auto& [key, n] : counts.requests) now.requests += n;
+  for (const Histogram& slowest : counts.slowest) now.requests_by_duration.merge(slowest);
+  for (const auto& by_class : counts.texts) now.texts.push_back(by_class[0] + by_class[1]);
+  double rate = 0;
+  int64_t planned = 0, limit = 0, budget = 0;
+  std::map<std::string, int64_t> tags;
+  for (size_t m = 0; m < slots_.size(); ++m) {
+    Served served;
+    DashboardModel model;
+    model.id = options_.models[m].name;
+    {
+      std::lock_guard lock(slots_[m]->mutex);
+      served = slots_[m]->served;
+      model.state = slots_[m]->state;
+    }
+    if (served != nullptr) {
+      const MemoryPlan plan = served->scorer->plan();
+      const ScorerWork work = served->scorer->work();
+      const ScorerLoad load = served->scorer->load();
+      model.precision = served->scorer->precision();
+      model.keep_alive_s = -1;
+      if (plan.peak_bytes > 0) model.bytes = plan.peak_bytes;
+      if (plan.tokens_per_interactive_batch > 0) model.token_budget = plan.tokens_per_interactive_batch;
+      budget = std::max(budget, plan.tokens_per_interactive_batch);
+      planned += plan.peak_bytes;
+      limit = std::max(limit, plan.limit_bytes);
+      for (const auto& [tag, bytes] : plan.bytes) tags[tag] += bytes;
+      now.work.batches += work.batches;
+      now.work.graph_batches += work.graph_batches;
+      now.work.tokens += work.tokens;
+      now.work.busy_seconds += work.busy_seconds;
+      now.work.flops += work.flops;
+      rate = std::max(rate, work.flops_per_second);
+      s.queue.interactive_tokens += load.tokens;
+      if (s.device.name.empty() || work.flops_per_second > 0) s.device.name = served->scorer->device();
+    }
+    s.models.push_back(std::move(model));
+  }
+  s.queue.wait_ms = health.wait_seconds * 1e3;
+  s.queue.limit_ms = options_.queue_seconds * 1e3;
+  for (const uint64_t n : counts.rejected) s.queue.rejected += static_cast<int64_t>(n);
+  s.queue.cancelled = static_cast<int64_t>(counts.cancelled);
+  s.queue.late = static_cast<int64_t>(counts.deadlines_missed);
+  for (const uint64_t n : now.texts) s.texts += static_cast<int64_t>(n);
+  for (const uint64_t n : counts.tokens) s.tokens += static_cast<int64_t>(n);
+  s.requests = static_cast<int64_t>(now.requests);
+  if (planned > 0) s.device.planned = planned;
+  if (limit > 0) s.device.limit = limit;
+  s.device.held = held_bytes;
+  s.device.tags.assign(tags.begin(), tags.end());
+  s.device.gpu = nlohmann::ordered_json::parse(card.health_json);
+
+  if (!recent_.empty()) {
+    const Sample& then = recent_.front();
+    const double seconds = static_cast<double>(now.ns - then.ns) * 1e-9;
+    const auto per_second = [&](double n) { return n / seconds; };
+    uint64_t texts = 0, tokens = 0;
+    for (size_t m = 0; m < now.texts.size(); ++m) {
+      const uint64_t more = now.texts[m] - then.texts[m];
+      texts += more;
+      tokens += counts.tokens[m] - then.counts.tokens[m];
+      s.models[m].texts_s = per_second(static_cast<double>(more));
+      const Histogram took = counts.models[m].since(then.counts.models[m]);
+      if (took.count() > 0) s.models[m].p99_ms = took.quantile(0.99) * 1e3;
+    }
+    s.texts_s = per_second(static_cast<double>(texts));
+    s.tokens_s = per_second(static_cast<double>(tokens));
+    s.requests_s = per_second(static_cast<double>(now.requests - then.requests));
+    const Histogram took = now.requests_by_duration.since(then.requests_by_duration);
+    if (took.count() > 0) {
+      s.p50_ms = took.quantile(0.5) * 1e3;
+      s.p95_ms = took.quantile(0.95) * 1e3;
+      s.p99_ms = took.quantile(0.99) * 1e3;
+    }
+    // A model that was loaded meanwhile counts from nothing.
+    const auto more = [&](double was, double is) { return std::max(0.0, is - was); };
+    const double busy = std::min(1.0, more(then.work.busy_seconds, now.work.busy_seconds) / seconds);
+    const double batches = more(static_cast<double>(then.work.batches), static_cast<double>(now.work.batches));
+    s.device.busy = busy;
+    if (rate > 0) s.device.mfu = more(then.work.flops, now.work.flops) / seconds / rate;
+    s.batches.batches_s = per_second(batches);
+    s.batches.idle = {{"no_batch", 1 - busy}};
+    if (batches > 0) {
+      s.batches.mean_tokens =
+          more(static_cast<double>(then.work.tokens), static_cast<double>(now.work.tokens)) / batches;
+      if (budget > 0) s.batches.fill = std::min(1.0, *s.batches.mean_tokens / static_cast<double>(budget));
+      s.batches.graph_share =
+          more(static_cast<double>(then.work.graph_batches), static_cast<double>(now.work.graph_batches)) / batches;
+    }
+  }
+  const Sample* quarter = minutes_.empty() ? nullptr : &minutes_.front();
+  for (size_t i = 0; i < Histogram::kBounds; ++i) {
+    LatencyBucket bucket;
+    bucket.le_ms = Histogram::bounds()[i] * 1e3;
+    for (size_t stage = 0; stage < kStages; ++stage) {
+      const uint64_t before = quarter == nullptr ? 0 : quarter->counts.slowest[stage].bucket(i);
+      if (const uint64_t n = counts.slowest[stage].bucket(i) - before; n > 0)
+        bucket.stages[stage_name(static_cast<Stage>(stage))] = n;
+    }
+    s.buckets.push_back(std::move(bucket));
+  }
+  const Sample* since = quarter != nullptr ? quarter : recent_.empty() ? nullptr : &recent_.front();
+  for (size_t l = 0; l < health.ladders.size(); ++l) {
+    DashboardLadder ladder{health.ladders[l], schedule_of_day(*options_.ladders[l], s.t_unix_ms / 1000), {}};
+    double all = 0, spilled = 0;
+    for (size_t i = 0; i < counts.reasons.size(); ++i) {
+      const auto n = static_cast<double>(counts.reasons[i] - (since == nullptr ? 0 : since->counts.reasons[i]));
+      all += n;
+      if (static_cast<Reason>(i) == Reason::load) spilled = n;
+    }
+    if (all > 0) ladder.spill_share = spilled / all;
+    s.ladders.push_back(std::move(ladder));
+  }
+  if (desk_ != nullptr) {
+    for (const std::string& name : desk_->queues().names()) s.queues.push_back(desk_->queues().find(name)->describe());
+    for (const Job& job : desk_->jobs().list()) {
+      if (s.jobs.size() == kMostJobs) break;
+      s.jobs.push_back(to_json(job));
+    }
+  }
+
+  if (minutes_.empty() || now.ns - minutes_.back().ns > 60'000'000'000) {
+    minutes_.push_back(now);
+    if (minutes_.size() > kMinutes) minutes_.pop_front();
+  }
+  recent_.push_back(std::move(now));
+  if (recent_.size() > kRecentSamples) recent_.pop_front();
+  return s;
+}
+
+void Service::sample(std::optional<int64_t> held_bytes) {
+  DashboardSnapshot s = figures(held_bytes);
+  std::vector<std::string> rungs;
+  for (const DashboardLadder& ladder : s.ladders) {
+    std::string rung = ladder.view.active + " by " + reason_name(ladder.view.reason);
+    for (const RungView& view : ladder.view.rungs)
+      if (view.spilling) rung += fmt::format(", {} is overloaded", view.model);
+    rungs.push_back(std::move(rung));
+  }
+  for (size_t l = 0; l < rungs.size() && l < active_rungs_.size(); ++l)
+    if (rungs[l] != active_rungs_[l]) {
+      switches_.push_front({s.t_unix_ms, fmt::format("{}: {}", s.ladders[l].view.name, rungs[l])});
+      const nlohmann::ordered_json event = {{"t_unix_ms", s.t_unix_ms}, {"text", switches_.front().text}};
+      post_events(fmt::format("event: switch\ndata: {}\n\n",
+                              event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)),
+                  false);
+    }
+  active_rungs_ = std::move(rungs);
+  while (switches_.size() > kMostSwitches) switches_.pop_back();
+  s.switches.assign(switches_.begin(), switches_.end());
+  history_.add(s);
+  std::string text = to_json(s).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  post_events(fmt::format("event: snapshot\ndata: {}\n\n", text), true);
+  std::lock_guard lock(snapshot_mutex_);
+  snapshot_ = std::move(text);
+  busy_ = s.device.busy;
+  mfu_ = s.device.mfu;
+}
+
+void Service::measure_gates(const std::stop_token& stop) {
+  for (const auto& ladder : options_.ladders) {
+    if (ladder->rules().gate.data.empty()) continue;
+    const auto model = [&](const std::string& name) {
+      try {
+        const Served served = model_at(find_model(name));
+        return gate_model(served->scorer, name, fmt::format("{} {}", served->id, served->revision));
+      } catch (const Refusal& refusal) {
+        fail(ErrorCode::bad_model, "{}", refusal.message);
+      }
+    };
+    const std::string& name = ladder->rules().name;
+    std::filesystem::path cache;
+    if (desk_ != nullptr) cache = desk_->state().folder("gates") / (io::sha256_hex(name).substr(0, 16) + ".json");
+    std::vector<std::string> faults;
+    try {
+      faults = measure_gate(*ladder, model, cache, stop);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::interrupted || stop.stop_requested()) return;
+      faults.push_back(fmt::format("ladder {}: the gate is not measured: {}", name, error.what()));
+    }
+    for (const std::string& fault : faults) log_warning("{}", fault);
+    for (const RungView& rung : ladder->view(std::time(nullptr)).rungs)
+      if (rung.gate.figures)
+        log_info("ladder {}: {} {}: {}", name, rung.model, verdict_name(rung.gate.verdict), rung.gate.why);
+    std::lock_guard lock(card_mutex_);
+    gate_faults_.insert(gate_faults_.end(), faults.begin(), faults.end());
+  }
+}
+
+}  // namespace brim::serve

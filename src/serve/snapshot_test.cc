@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Over real sockets: the dashboard and what it shows, and gates that the server measures by itself.
+#include <fstream>
+#include <thread>
+
+#include "serve/service_fixture.h"
+
+namespace brim::serve {
+namespace {
+
+class SnapshotTest : public ServiceTest {
+ protected:
+  // The first snapshot that is as wanted.
+  template <class Fn>
+  Said snapshot_with(Fn&& wanted) {
+    for (;;) {
+      const Said said = Said::parse(get("/snapshot").body);
+      if (said.is_object() && wanted(said)) return said;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+  double metric(const std::string& name) {
+    const std::string all = get("/metrics").body;
+    const size_t at = all.find("\n" + name + " ");
+    return at == std::string::npos ? -1 : std::stod(all.substr(at + name.size() + 2));
+  }
+};
+
+TEST_F(SnapshotTest, ThePageComesWithItsPolicy) {
+  start(held());
+  for (const char* path : {"/dashboard", "/"}) {
+    RawAnswer page = get(path);
+    ASSERT_EQ(page.status, 200);
+    EXPECT_EQ(page.fields["content-type"], "text/html; charset=utf-8");
+    EXPECT_EQ(page.fields["content-security-policy"], dashboard_policy());
+    EXPECT_NE(page.body.find("<!doctype html>"), std::string::npos);
+  }
+}
+
+TEST_F(SnapshotTest, FiguresAreThoseOfMetrics) {
+  ServerOptions o = tiny();
+  o.state_dir = (temp_.path() / "state").string();
+  o.queues.push_back({.name = "news", .model = "vader"});
+  start(std::move(o));
+  for (int i = 0; i < 5; ++i) good("/classify", R"({"input":["w6 w7","w8"]})");
+  bad("/classify", R"({"input":"a","model":"none"})", 404, "NotFound");
+  const Said s = snapshot_with([](const Said& said) { return said["totals"]["texts"] == 10; });
+  EXPECT_EQ(s["schema_version"], 1);
+  EXPECT_EQ(s["state"], "ok");
+  EXPECT_EQ(metric("brim_texts_total{model=\"cls\",class=\"interactive\"}"), 10);
+  EXPECT_EQ(metric("brim_tokens_total{model=\"cls\"}"), s["totals"]["tokens"].get<double>());
+  ASSERT_EQ(s["models"].size(), 4u);
+  EXPECT_EQ(s["models"][0]["state"], "resident");
+  EXPECT_GT(s["device"]["memory"]["held"].get<double>(), 0);
+  EXPECT_EQ(s["queues"][0]["queue"], "news");
+  uint64_t counted = 0;
+  for (const Said& bucket : s["latency_ms"]["buckets"])
+    for (const auto& [stage, n] : bucket["stages"].items()) counted += n.get<uint64_t>();
+  EXPECT_EQ(counted, 5u);
+  const Said later = snapshot_with([](const Said& said) { return !said["device"]["busy"].is_null(); });
+  EXPECT_GE(later["device"]["busy"].get<double>(), 0);
+  EXPECT_EQ(Said::parse(get("/history?minutes=15").body)[0]["schema_version"], 1);
+  EXPECT_EQ(get("/history?minutes=x").status, 422);
+  const Said health = Said::parse(get("/health").body);
+  EXPECT_FALSE(health["device"]["busy_pct"].is_null());
+  EXPECT_GT(metric("brim_device_busy_seconds_total{model=\"cls\"}"), 0);
+  EXPECT_GT(metric("brim_batches_total{model=\"cls\"}"), 0);
+}
+
+TEST_F(SnapshotTest, EventsComeUntilTheServerGoes) {
+  start(held());
+  snapshot_with([](const Said&) { return true; });
+  EXPECT_EQ(get("/events?interval=0s").status, 422);
+  RawClient listener(server_->port());
+  listener.get("/events");
+  RawAnswer head = listener.read_head();
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.fields["content-type"], "text/event-stream");
+  std::string event;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(listener.read_chunk(event));
+    ASSERT_EQ(event.find("event: snapshot\ndata: {"), 0u) << event;
+    EXPECT_TRUE(event.ends_with("}\n\n"));
+    EXPECT_TRUE(Said::parse(event.substr(event.find('{'))).is_object());
+  }
+  RawClient leaving(server_->port());
+  leaving.get("/events");
+  leaving.read_head();
+  leaving.close();
+  std::thread draining([this] { server_->drain(); });
+  std::string last;
+  while (listener.read_chunk(event) && !event.empty()) last = event;
+  EXPECT_EQ(last, "event: drain\ndata: {}\n\n");
+  draining.join();
+}
+
+TEST_F(SnapshotTest, MeasuresItsGatesAndThenSpills) {
+  ServerOptions o = held();
+  o.models.push_back({"vader", "vader", "3", Scorer::open({.model = "vader"})});
+  o.state_dir = (temp_.path() / "state").string();
+  const std::string data = temp_ / "gate.csv";
+  std::ofstream(data) << "text,label\nI love it,positive\nI hate it,negative\na table,neutral\n";
+  LadderRules rules;
+  rules.name = "mood/of the day";
+  rules.rungs = {{"held", std::nullopt}, {"vader", std::nullopt}};
+  rules.gate = {data, "text", "label", "vader", {}};
+  rules.load = LoadRules{};
+  o.ladders.push_back(std::make_shared<Ladder>(rules));
+  LadderRules blind = rules;
+  blind.name = "blind";
+  blind.gate.data = temp_ / "none.csv";
+  o.ladders.push_back(std::make_shared<Ladder>(blind));
+  start(std::move(o));
+  scorer_->set_load({.tokens_per_second = 100, .wait_seconds = 0.5});
+  const Said s = snapshot_with([](const Said& said) {
+    return said["ladders"][0]["rungs"][1]["gate"] == "passed" &&
+           said["warnings"].dump().find("blind") != std::string::npos;
+  });
+  EXPECT_EQ(s["ladders"][0]["rungs"][0]["gate"], "not measured");
+  EXPECT_EQ(s["state"], "degraded");
+  const RawAnswer answer = post("/predict", R"({"inputs":"I love it"})");
+  EXPECT_EQ(answer.fields.at("x-brim-reason"), "load");
+  EXPECT_EQ(answer.fields.at("x-brim-model"), "vader@3");
+  EXPECT_EQ(metric("brim_choices_total{reason=\"load\"}"), 1);
+  client_->post("/predict", R"({"inputs":"I love it","model":"blind"})");  // whose rung was not measured
+  scorer_->wait_held(1);
+  scorer_->answer_all();
+  EXPECT_EQ(client_->read().fields.at("x-brim-model"), "held@1");
+  snapshot_with(
+      [](const Said& said) { return said["switches"].dump().find("held is overloaded") != std::string::npos; });
+  EXPECT_FALSE(std::filesystem::is_empty(temp_.path() / "state" / "gates"));
+}
+
+}  // namespace
+}  // namespace brim::serve

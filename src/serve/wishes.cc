@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every scoring route takes, from a request's body, its head or its query; and the model it gets.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "serve/service.h"
+
+namespace brim::serve {
+
+using Body = nlohmann::json;
+
+int Service::find_model(const std::string& name) const {
+  std::vector<std::string> names;
+  for (size_t m = 0; m < options_.models.size(); ++m) {
+    const ServedModel& model = options_.models[m];
+    if (model.name == name || model.id == name) return static_cast<int>(m);
+    names.push_back(model.name);
+  }
+  for (const auto& ladder : options_.ladders) names.push_back(ladder->rules().name);
+  throw Refusal{404, "NotFound",
+                fmt::format("there is no model {}; there are {}", name.substr(0, 200), fmt::join(names, ", "))};
+}
+
+int Service::first_model(Kinds kinds) const {
+  for (size_t m = 0; m < options_.models.size(); ++m)
+    if (std::find(kinds.begin(), kinds.end(), slots_[m]->kind) != kinds.end()) return static_cast<int>(m);
+  return -1;
+}
+
+void Service::require_kind(int model, Kinds kinds, const char* what) const {
+  if (std::find(kinds.begin(), kinds.end(), slots_[static_cast<size_t>(model)]->kind) == kinds.end())
+    throw Refusal{424, "Backend", fmt::format("Backend error: Model is not {}", what)};
+}
+
+void Service::choose_model(Wishes& w, const std::string& model, const std::string& source, Kinds kinds) {
+  const bool classifies = std::find(kinds.begin(), kinds.end(), ModelKind::classifier) != kinds.end();
+  const auto ladder = std::find_if(options_.ladders.begin(), options_.ladders.end(), [&](const auto& l) {
+    return model.empty() ? classifies : l->rules().name == model;
+  });
+  if (ladder == options_.ladders.end()) {
+    w.model = model.empty() ? std::max(0, first_model(kinds)) : find_model(model);
+    w.reason = model.empty() ? "default" : "requested";
+    w.served = model_at(w.model);
+    return;
+  }
+  LadderRequest request;
+  request.source = source;
+  if (w.timeout_ms > 0) request.deadline_ms = w.timeout_ms;
+  request.may_spill = !w.bulk;
+  const Ladder::Wait wait = [this](const std::string& name) { return queue_seconds(find_model(name)) * 1e3; };
+  const Choice choice = (*ladder)->choose(request, {std::time(nullptr), now_ns()}, wait);
+  w.model = find_model(choice.model);
+  w.reason = reason_name(choice.reason);
+  w.served = model_at(w.model);
+}
+
+Service::Wishes Service::wishes(Call& call, const Body& body, Kinds kinds) {
+  if (!body.is_object()) throw invalid("the body must be a JSON object");
+  const RequestHead& head = call.exchange->head();
+  Wishes w;
+  const auto text_of = [&](const char* key, std::string_view field) -> std::string {
+    const auto found = body.find(key);
+    if (found == body.end() || found->is_null()) return std::string(head.find(field));
+    if (!found->is_string()) throw invalid(fmt::format("`{}` must be a string", key));
+    return found->get<std::string>();
+  };
+  const auto truth_of = [&](const char* key, bool otherwise) {
+    const auto found = body.find(key);
+    if (found == body.end() || found->is_null()) return otherwise;
+    if (!found->is_boolean()) throw invalid(fmt::format("`{}` must be true or false", key));
+    return found->get<bool>();
+  };
+  std::string model = text_of("model", "x-brim-model");
+  if (const std::string asked = query_value(call.exchange->query(), "model"); !asked.empty()) model = asked;
+  const std::string priority = text_of("priority", "x-brim-priority");
+  if (!priority.empty() && priority != "interactive" && priority != "bulk")
+    throw invalid("`priority` must be interactive or bulk");
+  w.bulk = priority == "bulk";
+  const std::string_view envoy = head.find("x-envoy-expected-rq-timeout-ms");
+  if (const auto given = body.find("timeout_ms"); given != body.end() && !given->is_null()) {
+    if (!given->is_number() || given->get<double>() <= 0 || given->get<double>() > 86'400'000)
+      throw invalid("`timeout_ms` must be a number of milliseconds, up to a day");
+    w.timeout_ms = given->get<double>();
+  } else if (!envoy.empty() && envoy.size() < 10 &&
+             std::all_of(envoy.begin(), envoy.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+    w.timeout_ms = std::stod(std::string(envoy));
+  }
+  choose_model(w, model, text_of("source", "x-brim-source"), kinds);
+  const std::string side = text_of("truncation_direction", "");
+  if (!side.empty() && !same_ignoring_case(side, "left") && !same_ignoring_case(side, "right"))
+    throw invalid("`truncation_direction` must be left or right");
+  w.keep_end = same_ignoring_case(side, "left");
+  if (!truth_of("truncate", options_.truncates))
+    w.long_text = LongText::error;
+  else if (body.contains("truncate") && !body["truncate"].is_null())
+    w.long_text = LongText::truncate;
+  const std::string long_text = text_of("long_text", "");
+  if (!long_text.empty()) {
+    if (long_text == "truncate")
+      w.long_text = LongText::truncate;
+    else if (long_text == "window-mean")
+      w.long_text = LongText::window_mean;
+    else if (long_text == "window-max")
+      w.long_text = LongText::window_max;
+    else if (long_text == "error")
+      w.long_text = LongText::error;
+    else
+      throw invalid("`long_text` must be truncate, window-mean, window-max or error");
+  }
+  w.raw = truth_of("raw_scores", false);
+  const std::string on_error = text_of("on_error", "");
+  if (!on_error.empty() && on_error != "fail" && on_error != "null") throw invalid("`on_error` must be fail or null");
+  w.null_errors = on_error == "null";
+  if (const auto top = body.find("top_k"); top != body.end() && !top->is_null()) {
+    if (!top->is_number_integer() || top->get<int64_t>() < 1) throw invalid("`top_k` must be a whole number from 1");
+    w.top_k = static_cast<size_t>(top->get<int64_t>());
+  }
+  return w;
+}
+
+}  // namespace brim::serve
