@@ -362,7 +362,7 @@ NbeatsPlan plan_nbeats(const NbeatsShape& shape, int64_t lanes, NbeatsTask task,
     views.basis.push_back(rows == 0 ? TensorView() : fake(DType::f32, {G, rows, shape.output()}));
   }
   views.lanes = fake(DType::u8, {G, static_cast<int64_t>(sizeof(ops::LaneSpec))});
-  if (shape.quantiles > 1) views.quantiles = fake(DType::f32, {shape.quantiles});
+  views.quantiles = fake(DType::f32, {shape.quantiles});
   views.step = fake(DType::i64, {1});
   views.rows = fake(DType::f32, {1, G, ops::kAdamWRowFloats});
   views.losses = fake(DType::f32, {1, G});

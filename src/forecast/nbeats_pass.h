@@ -24,7 +24,7 @@ struct NbeatsViews {
   TensorView m, v;                // [G,elements] f32; likewise
   std::vector<TensorView> basis;  // by stack: [G,rows,output] f32; empty for generic ones
   TensorView lanes;               // [G,sizeof(LaneSpec)] u8
-  TensorView quantiles;           // [Q] f32; empty: a point forecast
+  TensorView quantiles;           // [Q] f32
   TensorView step;                // [1] i64
   TensorView rows;                // [R,G,kAdamWRowFloats] f32: constants of R steps
   TensorView losses;              // [R,G] f32

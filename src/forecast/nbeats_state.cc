@@ -35,7 +35,7 @@ StatePieces state_pieces(const NbeatsShape& shape, const NbeatsLayout& layout, i
     v.basis.push_back(rows == 0 ? TensorView() : cut(Tag::weights, DType::f32, {G, rows, shape.output()}));
   }
   v.lanes = cut(Tag::workspace, DType::u8, {G, static_cast<int64_t>(sizeof(ops::LaneSpec))});
-  if (shape.quantiles > 1) v.quantiles = cut(Tag::workspace, DType::f32, {shape.quantiles});
+  v.quantiles = cut(Tag::workspace, DType::f32, {shape.quantiles});
   if (task == NbeatsTask::predict) return p;
   v.grad = cut(Tag::gradients, DType::f32, {G, n});
   v.m = cut(Tag::optimizer, DType::f32, {G, n});
@@ -77,7 +77,9 @@ NbeatsState::NbeatsState(device::Device& device, const NbeatsShape& shape, std::
   const auto stream = device.make_stream();
   stream->fill_zero(block_.data(), static_cast<size_t>(bytes.total()));  // gaps between parameters stay zero
   stream->copy(views_.lanes.data, lanes.data(), lanes.size_bytes());
-  if (views_.quantiles) stream->copy(views_.quantiles.data, quantiles.data(), quantiles.size_bytes());
+  const float median = 0.5f;
+  stream->copy(views_.quantiles.data, quantiles.empty() ? &median : quantiles.data(),
+               static_cast<size_t>(views_.quantiles.bytes()));
   for (size_t s = 0; s < shape.stacks.size(); ++s)
     for (int64_t g = 0; views_.basis[s] && g < G; ++g) {
       const TensorView& basis = views_.basis[s];

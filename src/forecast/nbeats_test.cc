@@ -213,6 +213,54 @@ TEST(Nbeats, PlansNameTheSameWorkForBothDevices) {
     }
 }
 
+// Lanes of one wave with cutoffs of their own: what comes after a lane's cutoff changes no byte of it, and tables
+// stored once for all lanes draw what each lane's own would.
+TEST(DeviceSeries, EachLaneSeesItsOwnPast) {
+  Walks walks({30, 50, 17, 80});
+  const NbeatsShape shape = small_shape(20);
+  std::vector<LaneSpec> lanes = sixteen_lanes();
+  lanes.resize(2);
+  std::vector<LaneCutoffs> cutoffs(2, whole_series(walks.begin));
+  for (int32_t& end : cutoffs[0].end) end -= 6;
+  cutoffs[0].first.assign(4, 1);
+  const auto train = [&](bool own) {
+    TestWave wave(*cpu_device(), shape, lanes, {}, walks.values, walks.begin, small_options(), 1e-3f);
+    if (own) wave.series.set_lanes(*wave.stream, cutoffs, lanes, ops::Sampling::windows);
+    for (int i = 0; i < 3; ++i) wave.step();
+    return std::pair(wave.state.download(*wave.stream, 0), wave.state.download(*wave.stream, 1));
+  };
+  const auto before = train(true), whole = train(false);
+  for (size_t s = 0; s < 4; ++s)
+    for (int64_t t = walks.begin[s + 1] - 6; t < walks.begin[s + 1]; ++t)
+      walks.values[static_cast<size_t>(t)] = t % 2 == 0 ? 1e30f : NAN;
+  const auto after = train(true);
+  EXPECT_EQ(after.first, before.first);
+  EXPECT_NE(after.second, before.second);
+  EXPECT_NE(whole.first, before.first);
+}
+
+TEST(DeviceSeries, SharedTablesDrawTheSame) {
+  const Walks walks({30, 50, 17, 80});
+  const std::vector<LaneSpec> lanes = sixteen_lanes();
+  TestWave wave(*cpu_device(), small_shape(20), lanes, {}, walks.values, walks.begin, small_options(), 1e-3f),
+      other(*cpu_device(), small_shape(20), lanes, {}, walks.values, walks.begin, small_options(), 1e-3f);
+  DeviceSeries shared(*cpu_device(), walks.values, walks.begin, 16, true);
+  EXPECT_LT(DeviceSeries::bytes(177, 4, 16, true), DeviceSeries::bytes(177, 4, 16, false));
+  shared.set_lanes(*wave.stream, {{whole_series(walks.begin)}}, lanes, ops::Sampling::series);
+  std::swap(other.series, shared);
+  wave.step();
+  other.step();
+  EXPECT_EQ(wave.state.download(*wave.stream, 9), other.state.download(*other.stream, 9));
+  LaneCutoffs none = whole_series(walks.begin);
+  std::fill(none.end.begin(), none.end.end(), 1);
+  try {
+    wave.series.set_lanes(*wave.stream, {{none}}, lanes, ops::Sampling::series);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::bad_data);
+  }
+}
+
 TEST(Nbeats, DrawsDependOnTheLaneAlone) {
   const NbeatsShape wide = small_shape(45), narrow = small_shape(12);
   const NbeatsLayout a = nbeats_layout(wide), b = nbeats_layout(narrow);

@@ -5,44 +5,10 @@
 #include <memory>
 #include <utility>
 
+#include "forecast/device_series.h"
 #include "forecast/nbeats_state.h"
 
 namespace brim::forecast::testing {
-
-// Series on a device, seen whole by every lane.
-struct DeviceSeries {
-  device::DeviceBuffer block;
-  WindowSource source;
-  DeviceSeries(device::Device& device, const std::vector<float>& values, const std::vector<int64_t>& begin,
-               const std::vector<ops::LaneSpec>& lanes) {
-    const auto n = static_cast<int64_t>(begin.size()) - 1, G = static_cast<int64_t>(lanes.size());
-    std::vector<int32_t> end;
-    for (int64_t s = 0; s < n; ++s)
-      end.push_back(static_cast<int32_t>(begin[static_cast<size_t>(s) + 1] - begin[static_cast<size_t>(s)]));
-    std::vector<int64_t> weights;
-    for (const ops::LaneSpec& lane : lanes) {
-      const auto row = ops::window_weights(nullptr, end.data(), n, lane.history, ops::Sampling::series);
-      weights.insert(weights.end(), row.begin(), row.end());
-    }
-    const auto bytes = [](const auto& v) { return memory::align_up(static_cast<int64_t>(v.size() * sizeof(v[0]))); };
-    block = memory::Ledger::allocate(device, nullptr, memory::Tag::token_set, "test",
-                                     bytes(values) + bytes(begin) + bytes(end) + bytes(weights));
-    const auto stream = device.make_stream();
-    auto* at = static_cast<char*>(block.data());
-    const auto put = [&](const auto& v, tensor::DType type, std::initializer_list<int64_t> dims) {
-      stream->copy(at, v.data(), v.size() * sizeof(v[0]));
-      const TensorView view(at, type, dims);
-      at += bytes(v);
-      return view;
-    };
-    source.values = put(values, tensor::DType::f32, {static_cast<int64_t>(values.size())});
-    source.begin = put(begin, tensor::DType::i64, {n + 1});
-    source.end = put(end, tensor::DType::i32, {G, n});
-    source.end.stride[0] = 0;
-    source.weights = put(weights, tensor::DType::i64, {G, n + 1});
-    stream->synchronize();
-  }
-};
 
 // Lanes with drawn weights, ready to step at a constant rate.
 struct TestWave {
@@ -68,7 +34,8 @@ struct TestWave {
         threads(pool),
         options(settings),
         state(on, shape, lanes, quantiles, NbeatsTask::train, type),
-        series(on, values, begin, lanes) {
+        series(on, values, begin, static_cast<int64_t>(lanes.size()), false) {
+    series.set_lanes(*stream, {{whole_series(begin)}}, lanes, ops::Sampling::series);
     options.season_scale = true;
     std::vector<ops::AdamWRow> rows;
     for (int64_t step = 1; step <= kStepRows; ++step)
@@ -84,7 +51,7 @@ struct TestWave {
   void step() {
     memory::PlannedAllocator memory(arena.data(), &plan.placement);
     model::Exec exec{*stream, memory, activation(), precision, threads};
-    nbeats_train_step(exec, state.shape(), state.layout(), state.views(), series.source, options);
+    nbeats_train_step(exec, state.shape(), state.layout(), state.views(), series.source(), options);
     ++done;
   }
   // Forecasts of given (series, cut) pairs, the same for all lanes: lane by lane.
@@ -99,7 +66,7 @@ struct TestWave {
         predict_plan.placement.peak_bytes + memory::align_up(static_cast<int64_t>(picks.size() * sizeof(int32_t))));
     auto* given = static_cast<char*>(room.data()) + predict_plan.placement.peak_bytes;
     stream->copy(given, picks.data(), picks.size() * sizeof(int32_t));
-    WindowSource source = series.source;
+    WindowSource source = series.source();
     source.picks = TensorView(given, tensor::DType::i32, {state.lanes(), B, 2});
     source.picks.stride[0] = 0;
     memory::PlannedAllocator memory(room.data(), &predict_plan.placement);

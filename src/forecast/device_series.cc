@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forecast/device_series.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace brim::forecast {
+
+using tensor::DType;
+
+namespace {
+
+// Offsets of the pieces in one block.
+struct SeriesPieces {
+  int64_t begin, end, first, weights, total;
+  SeriesPieces(int64_t values, int64_t series, int64_t rows) {
+    begin = memory::align_up(values * 4);
+    end = begin + memory::align_up((series + 1) * 8);
+    first = end + memory::align_up(rows * series * 4);
+    weights = first + memory::align_up(rows * series * 4);
+    total = weights + memory::align_up(rows * (series + 1) * 8);
+  }
+};
+
+}  // namespace
+
+LaneCutoffs whole_series(std::span<const int64_t> begin) {
+  LaneCutoffs c;
+  for (size_t s = 0; s + 1 < begin.size(); ++s) c.end.push_back(static_cast<int32_t>(begin[s + 1] - begin[s]));
+  return c;
+}
+
+int64_t DeviceSeries::bytes(int64_t values, int64_t series, int64_t lanes, bool shared) {
+  return SeriesPieces(values, series, shared ? 1 : lanes).total;
+}
+
+DeviceSeries::DeviceSeries(device::Device& device, std::span<const float> values, std::span<const int64_t> begin,
+                           int64_t lanes, bool shared, memory::PlannedMemory* planned)
+    : series_(static_cast<int64_t>(begin.size()) - 1), most_lanes_(lanes), shared_(shared) {
+  const auto count = static_cast<int64_t>(values.size());
+  BRIM_CHECK(series_ >= 0 && begin.back() == count, "{} series end at {}, there are {} values", series_,
+             begin.empty() ? 0 : begin.back(), count);
+  const SeriesPieces pieces(count, series_, shared ? 1 : lanes);
+  block_ = memory::Ledger::allocate(device, planned, memory::Tag::token_set, "series", pieces.total);
+  auto* base = static_cast<char*>(block_.data());
+  source_.values = TensorView(base, DType::f32, {count});
+  source_.begin = TensorView(base + pieces.begin, DType::i64, {series_ + 1});
+  end_ = base + pieces.end;
+  first_ = base + pieces.first;
+  weights_ = base + pieces.weights;
+  const auto stream = device.make_stream();
+  stream->copy(source_.values.data, values.data(), values.size_bytes());
+  stream->copy(source_.begin.data, begin.data(), begin.size_bytes());
+  stream->synchronize();
+}
+
+void DeviceSeries::set_lanes(device::Stream& stream, std::span<const LaneCutoffs> cutoffs,
+                             std::span<const ops::LaneSpec> lanes, ops::Sampling sampling) {
+  const auto G = static_cast<int64_t>(lanes.size());
+  BRIM_CHECK(G <= most_lanes_ && (cutoffs.size() == 1 || cutoffs.size() == lanes.size()),
+             "{} lanes with {} cutoffs, room for {}", G, cutoffs.size(), most_lanes_);
+  BRIM_CHECK(!shared_ || (cutoffs.size() == 1 &&
+                          std::all_of(lanes.begin(), lanes.end(),
+                                      [&](const ops::LaneSpec& lane) { return lane.history == lanes[0].history; })),
+             "lanes with cutoffs or histories of their own where one for all was planned");
+  const auto rows = static_cast<size_t>(shared_ ? std::min<int64_t>(G, 1) : G);
+  std::vector<int32_t> end, first;
+  std::vector<int64_t> weights;
+  for (size_t g = 0; g < rows; ++g) {
+    const LaneCutoffs& c = cutoffs[cutoffs.size() == 1 ? 0 : g];
+    BRIM_CHECK(static_cast<int64_t>(c.end.size()) == series_ && (c.first.empty() || c.first.size() == c.end.size()),
+               "cutoffs of {} series, there are {}", c.end.size(), series_);
+    end.insert(end.end(), c.end.begin(), c.end.end());
+    if (c.first.empty())
+      first.resize(first.size() + c.end.size());
+    else
+      first.insert(first.end(), c.first.begin(), c.first.end());
+    const std::vector<int64_t> row = ops::window_weights(c.first.empty() ? nullptr : c.first.data(), c.end.data(),
+                                                         series_, lanes[g].history, sampling);
+    if (row.back() == 0)
+      fail(ErrorCode::bad_data, "lane {} has nothing to learn from: none of {} series has two points before its cutoff",
+           g, series_);
+    weights.insert(weights.end(), row.begin(), row.end());
+  }
+  stream.copy(end_, end.data(), end.size() * sizeof(int32_t));
+  stream.copy(first_, first.data(), first.size() * sizeof(int32_t));
+  stream.copy(weights_, weights.data(), weights.size() * sizeof(int64_t));
+  stream.synchronize();
+  source_.end = TensorView(end_, DType::i32, {G, series_});
+  source_.first = TensorView(first_, DType::i32, {G, series_});
+  source_.weights = TensorView(weights_, DType::i64, {G, series_ + 1});
+  if (shared_)
+    for (TensorView* v : {&source_.end, &source_.first, &source_.weights}) v->stride[0] = 0;
+  source_.every_window = sampling == ops::Sampling::windows;
+}
+
+}  // namespace brim::forecast
