@@ -56,7 +56,7 @@ inline double fp32_peak(device::Isa isa) {
   double flops_per_loop = 0;
   const auto run = [&] {
 #if defined(__x86_64__)
-    if (isa == Isa::avx512_vnni || isa == Isa::avx512 || isa == Isa::amx) {
+    if (isa == device::Isa::avx512_vnni || isa == device::Isa::avx512 || isa == device::Isa::amx) {
       flops_per_loop = 12 * 32;
       for (int64_t i = 0; i < kLoops; ++i)
         asm volatile(
@@ -70,7 +70,7 @@ inline double fp32_peak(device::Isa isa) {
             "%%zmm30,%%zmm31,%%zmm11\n" ::
                 : "memory");
       asm volatile("vzeroupper");
-    } else if (isa == Isa::avx2) {
+    } else if (isa == device::Isa::avx2) {
       flops_per_loop = 12 * 16;
       for (int64_t i = 0; i < kLoops; ++i)
         asm volatile(
