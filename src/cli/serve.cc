@@ -6,6 +6,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <map>
 #include <memory>
 
 #include "base/env.h"
@@ -21,6 +24,8 @@
 
 namespace brim::cli {
 namespace {
+
+std::atomic<bool> reload_requested{false};  // by SIGHUP
 
 struct ServeFlags {
   std::vector<std::string> models, embedding_models, allowed_hosts;
@@ -127,6 +132,7 @@ serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
 
 struct OpenModels {
   std::vector<serve::ServedModel> models;
+  std::vector<ScorerOptions> options;                       // of each
   std::vector<std::pair<std::string, std::string>> faults;  // models that cannot be opened, and why
 };
 
@@ -183,6 +189,7 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
     scorers = Scorer::open_together(options);
   }
   for (size_t m = 0; m < open.models.size(); ++m) open.models[m].scorer = scorers[m];
+  open.options = options;
   if (open.models.empty()) fail(ErrorCode::bad_model, "no model can be opened; {}", open.faults[0].second);
   return open;
 }
@@ -201,13 +208,32 @@ int run_serve(ServeFlags f, CLI::App& app) {
   options.access_log = f.access_log;
   options.lame_duck_seconds = f.lame_duck_seconds;
   options.drain_seconds = f.drain_seconds;
-  if (!f.api_key_file.empty()) options.keys = serve::ApiKeys::load(f.api_key_file);
-  if (!f.api_key.empty()) options.keys.add(f.api_key, "api-key");
+  options.read_keys = [file = f.api_key_file, key = f.api_key] {
+    serve::ApiKeys keys;
+    if (!file.empty()) keys = serve::ApiKeys::load(file);
+    if (!key.empty()) keys.add(key, "api-key");
+    return keys;
+  };
+  options.keys = options.read_keys();
   serve::require_allowed(options);  // before models are loaded
   OpenModels open = open_models(f, config);
   std::vector<std::string> lines;
   for (const serve::ServedModel& m : open.models)
     lines.push_back(fmt::format("{}: {} on {}, {}", m.name, m.id, m.scorer->device(), m.scorer->precision()));
+  std::map<std::string, std::pair<serve::ServedModel, ScorerOptions>> by_name;
+  for (size_t m = 0; m < open.models.size(); ++m) {
+    by_name[open.models[m].name] = {open.models[m], open.options[m]};
+    by_name[open.models[m].name].first.scorer.reset();
+  }
+  options.reopen = [by_name](const std::string& name) {
+    auto [model, scorer] = by_name.at(name);
+    model.revision = serve::model_revision(scorer.model);
+    model.scorer = Scorer::open(scorer);
+    return model;
+  };
+  options.revision_of = [by_name](const std::string& name) {
+    return serve::model_revision(by_name.at(name).second.model);
+  };
   options.models = std::exchange(open.models, {});
   options.watch.max_utilization_percent = env_number("GPU_MAX_UTILIZATION_WARN", options.watch.max_utilization_percent);
   options.watch.max_temperature_c = env_number("GPU_MAX_TEMPERATURE_C", options.watch.max_temperature_c);
@@ -224,12 +250,14 @@ int run_serve(ServeFlags f, CLI::App& app) {
   options.state_dir = f.state_dir.empty() ? (cache_dir() / "serve").string() : f.state_dir;
   serve::Server server(std::move(options));
   stop_on_signals();
+  std::signal(SIGHUP, [](int) { reload_requested = true; });
   server.start();
   if (!f.engine.quiet) {
     for (const std::string& line : lines) log_info("{}", line);
     log_info("listening on {}", server.address());
   }
-  if (!server.run(stop_requested())) fail(ErrorCode::device_lost, "the device is lost; start the server again");
+  if (!server.run(stop_requested(), &reload_requested))
+    fail(ErrorCode::device_lost, "the device is lost; start the server again");
   if (!f.engine.quiet) log_info("drained");
   return 0;
 }
@@ -256,7 +284,9 @@ std::function<int()> setup_serve(CLI::App& app) {
   app.add_option("--config", f->config, "a YAML file of models, ladders, queues and these flags; docs/serve.md");
   app.footer(
       "Routes: /predict /embed /tokenize /info /health /metrics as text-embeddings-inference has them, /v1/embeddings\n"
-      "/v1/models as OpenAI has them, /models/NAME as Hugging Face has it, /classify /ner /analyze. docs/serve.md.");
+      "/v1/models as OpenAI has them, /models/NAME as Hugging Face has it, /classify /ner /analyze /score /queues "
+      "/jobs\n"
+      "/dashboard /admin. docs/serve.md.");
   return [f, &app] { return run_serve(*f, app); };
 }
 

@@ -26,9 +26,9 @@ Desk::Desk(const std::filesystem::path& state_dir, const std::vector<QueueRules>
            JobModels models)
     : state_(state_dir),
       queues_(state_, rules, scorer, unix_ms),
-      jobs_(state_, std::move(models), [] { return unix_ms() / 1000; }) {
-  for (int i = 0; i < kDeskThreads; ++i) threads_.emplace_back([this] { work(); });
-  threads_.emplace_back([this] { flush_old(); });
+      jobs_(state_, std::move(models), [] { return unix_ms() / 1000; }),
+      workers_(kDeskThreads),
+      flush_thread_([this] { flush_old(); }) {
   job_thread_ = std::jthread([this](const std::stop_token& stop) { run_jobs(stop); });
 }
 
@@ -39,7 +39,8 @@ Desk::~Desk() {
     ending_ = true;
   }
   changed_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  workers_.stop();
+  flush_thread_.join();
   job_thread_.join();
 }
 
@@ -56,27 +57,6 @@ void Desk::run_jobs(const std::stop_token& stop) {
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, kJobPause, [&] { return ending_; });
     }
-  }
-}
-
-void Desk::call(std::function<void()> work) {
-  {
-    std::lock_guard lock(mutex_);
-    waiting_.push_back(std::move(work));
-  }
-  changed_.notify_all();  // one alone might be the thread that looks for what is old
-}
-
-void Desk::work() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
-    if (ending_) return;
-    const auto next = std::move(waiting_.front());
-    waiting_.pop_front();
-    lock.unlock();
-    next();
-    lock.lock();
   }
 }
 

@@ -3,9 +3,7 @@
 // scored in the background. A few threads do them; one flushes what has waited long enough, one runs the jobs.
 #pragma once
 #include <condition_variable>
-#include <deque>
 #include <filesystem>
-#include <functional>
 #include <mutex>
 #include <stop_token>
 #include <thread>
@@ -14,6 +12,7 @@
 #include "serve/jobs_store.h"
 #include "serve/queues.h"
 #include "serve/state_dir.h"
+#include "serve/workers.h"
 
 namespace brim::serve {
 
@@ -26,14 +25,13 @@ class Desk {
   Desk(const Desk&) = delete;
   Desk& operator=(const Desk&) = delete;
 
-  void call(std::function<void()> work);  // any thread; run soon on one of its own
-  void stop_jobs();                       // at a row; they go on the next time
+  Workers& workers() { return workers_; }
+  void stop_jobs();  // at a row; they go on the next time
   Queues& queues() { return queues_; }
   JobsStore& jobs() { return jobs_; }
   const StateDir& state() const { return state_; }
 
  private:
-  void work();
   void flush_old();
   void run_jobs(const std::stop_token& stop);
 
@@ -42,9 +40,9 @@ class Desk {
   JobsStore jobs_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> waiting_;
   bool ending_ = false;
-  std::vector<std::thread> threads_;
+  Workers workers_;
+  std::thread flush_thread_;
   std::jthread job_thread_;
 };
 

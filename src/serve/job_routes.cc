@@ -129,21 +129,22 @@ class Service::JobUpload final : public Stream, public std::enable_shared_from_t
     if (working_ || (waiting_.empty() && !ended_)) return;
     working_ = true;
     const int thread = call_->thread;
-    service_.desk_->call([self = shared_from_this(), thread, bytes = std::exchange(waiting_, {}), last = ended_] {
-      std::optional<Refusal> refusal;
-      std::optional<Job> job;
-      try {
-        job = self->write(bytes, last);
-      } catch (const Refusal& thrown) {
-        refusal = thrown;
-      } catch (const Error& error) {
-        refusal = refusal_of_desk(error);
-      }
-      const std::weak_ptr<JobUpload> weak = self;
-      self->service_.server_->post(thread, [weak, refusal, job] {
-        if (const auto found = weak.lock()) found->written(refusal, job);
-      });
-    });
+    service_.desk_->workers().call(
+        [self = shared_from_this(), thread, bytes = std::exchange(waiting_, {}), last = ended_] {
+          std::optional<Refusal> refusal;
+          std::optional<Job> job;
+          try {
+            job = self->write(bytes, last);
+          } catch (const Refusal& thrown) {
+            refusal = thrown;
+          } catch (const Error& error) {
+            refusal = refusal_of_desk(error);
+          }
+          const std::weak_ptr<JobUpload> weak = self;
+          self->service_.server_->post(thread, [weak, refusal, job] {
+            if (const auto found = weak.lock()) found->written(refusal, job);
+          });
+        });
   }
 
   // On the desk.
@@ -211,7 +212,7 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
   void at_desk(std::function<void()> step) {
     const int thread = call_->thread;
     const std::weak_ptr<JobOutput> weak = weak_from_this();
-    service_.desk_->call([&service = service_, thread, weak, step = std::move(step)] {
+    service_.desk_->workers().call([&service = service_, thread, weak, step = std::move(step)] {
       std::optional<Refusal> refusal;
       try {
         step();
@@ -279,8 +280,7 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
   bool begun_ = false;
 };
 
-void Service::begin_job(Call& call) {
-  if (desk_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
+JobRequest Service::job_request(const Call& call) {
   const std::string_view query = call.exchange->query();
   JobRequest request;
   request.model = query_value(query, "model");
@@ -290,10 +290,16 @@ void Service::begin_job(Call& call) {
   const std::string all = query_value(query, "all_scores");
   if (!all.empty() && all != "true" && all != "false") throw invalid("`all_scores` must be true or false");
   request.all_scores = all == "true";
-  const std::string path = query_value(query, "path");
+  JobsStore::check(request);
+  return request;
+}
+
+void Service::begin_job(Call& call) {
+  if (desk_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
+  JobRequest request = job_request(call);
+  const std::string path = query_value(call.exchange->query(), "path");
   if (!path.empty() && options_.jobs_root.empty())
     throw Refusal{403, "Unauthorized", "this server has no directory of files for jobs"};
-  JobsStore::check(request);
   Wishes w;
   w.bulk = true;
   choose_model(w, request.model, "", {ModelKind::classifier, ModelKind::rules});
@@ -302,7 +308,7 @@ void Service::begin_job(Call& call) {
 
 void Service::list_jobs(Call& call) {
   if (desk_ == nullptr) throw Refusal{404, "NotFound", "this server keeps no jobs"};
-  at_desk(call, [this] {
+  at(desk_->workers(), call, [this] {
     std::string body = "{\"object\":\"list\",\"data\":[";
     const char* comma = "";
     for (const Job& job : desk_->jobs().list()) {
@@ -326,7 +332,7 @@ void Service::job_call(Call& call) {
     return output->begin();
   }
   if (!verb.empty()) throw Refusal{404, "NotFound", "a job has /jobs/ID (GET, DELETE) and /jobs/ID/output (GET)"};
-  at_desk(call, [this, id, cancels] {
+  at(desk_->workers(), call, [this, id, cancels] {
     const std::optional<Job> job = cancels ? desk_->jobs().cancel(id) : desk_->jobs().find(id);
     if (!job) throw no_job(id);
     return DeskAnswer{200, job_body(*job)};

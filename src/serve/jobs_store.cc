@@ -11,6 +11,7 @@
 #include "rows/resume.h"
 #include "rows/row_reader.h"
 #include "rows/row_writer.h"
+#include "serve/row_scorer.h"
 
 namespace brim::serve {
 namespace {
@@ -88,11 +89,7 @@ class BlockReader {
  public:
   BlockReader(rows::RowReader& reader, size_t most_rows) : reader_(reader), most_rows_(most_rows) {}
 
-  struct Row {
-    const rows::RowChunk* chunk;
-    size_t row;
-  };
-  const std::vector<Row>& rows() const { return rows_; }
+  const std::vector<RowPlace>& rows() const { return rows_; }
   rows::RowPosition position() const { return rows_.back().chunk->position_after(rows_.back().row); }
   int64_t file_bytes() const { return rows_.back().chunk->file_bytes(); }
 
@@ -121,67 +118,7 @@ class BlockReader {
   const size_t most_rows_;
   std::vector<std::unique_ptr<rows::RowChunk>> chunks_;
   size_t at_ = 0;  // in the last one
-  std::vector<Row> rows_;
-};
-
-// Scored rows as bytes.
-class BlockWriter {
- public:
-  BlockWriter(Scorer& scorer, rows::RowWriter& writer, bool all_scores)
-      : scorer_(scorer), writer_(writer), all_scores_(all_scores) {}
-
-  static rows::ResultColumns columns(const Scorer& scorer, bool all_scores) {
-    rows::ResultColumns columns;
-    columns.entities = scorer.kind() == ModelKind::tagger;
-    if (!all_scores || columns.entities) return columns;
-    columns.score_names = scorer.score_names();
-    columns.scores_at_top = scorer.kind() == ModelKind::rules;
-    return columns;
-  }
-
-  // Adds the rows to `bytes` and counts them. False: stopped.
-  bool operator()(const std::vector<BlockReader::Row>& rows, std::string& bytes, int64_t& good, int64_t& bad,
-                  std::stop_token stop) {
-    texts_.clear();
-    for (const BlockReader::Row& row : rows)
-      if (row.chunk->error(row.row) == nullptr) texts_.push_back(row.chunk->texts[row.row]);
-    const Predictions p = scorer_.score(texts_, stop);
-    if (stop.stop_requested()) return false;
-    size_t text = 0, error = 0;
-    for (const BlockReader::Row& row : rows) {
-      const bool readable = row.chunk->error(row.row) == nullptr;
-      const size_t at = readable ? text++ : 0;
-      while (error < p.errors.size() && readable && p.errors[error].first < at) ++error;
-      const bool scored = readable && (error == p.errors.size() || p.errors[error].first != at);
-      ++(scored ? good : bad);
-      if (scored)
-        put(bytes, row, p, at);
-      else
-        writer_.null_row(bytes, *row.chunk, row.row);
-    }
-    return true;
-  }
-
- private:
-  void put(std::string& bytes, const BlockReader::Row& row, const Predictions& p, size_t at) {
-    rows::RowResult result;
-    if (!p.entities.empty()) {
-      spans_.clear();
-      for (const Entity& e : p.entities[at]) spans_.push_back({e.group, e.score, e.word, e.start, e.end});
-      result.entities = spans_;
-    } else {
-      result.label = scorer_.labels()[static_cast<size_t>(p.labels[at])];
-      result.score = p.label_scores[at];
-      if (all_scores_) result.scores = std::span(p.scores).subspan(at * p.width, p.width);
-    }
-    writer_.row(bytes, *row.chunk, row.row, result);
-  }
-
-  Scorer& scorer_;
-  rows::RowWriter& writer_;
-  const bool all_scores_;
-  std::vector<std::string_view> texts_;
-  std::vector<rows::EntitySpan> spans_;
+  std::vector<RowPlace> rows_;
 };
 
 }  // namespace
@@ -425,8 +362,7 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
   const fs::path input = input_of(job), target = output_of(job);
   rows::RowReader reader({input.string()}, reading);
   const JobModel model = models_(job.model.empty() ? job.request.model : job.model);
-  if (model.scorer->kind() == ModelKind::embedder)
-    fail(ErrorCode::bad_model, "{}: gives vectors, and rows want labels", model.name);
+  const rows::ResultColumns columns = RowScorer::columns(*model.scorer, job.request.all_scores, model.name);
   update(job.id, [&](Job& known) {
     known.model = job.model = model.name;
     if (known.status == JobStatus::validating) set_status(known, JobStatus::in_progress);
@@ -436,7 +372,7 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
   if (fs::exists(target, ignored)) return;  // killed between the last rename and the last note
   rows::RowWriterOptions writing;
   writing.format = rows::parse_output_format(target.extension().string().substr(1));
-  writing.results = {BlockWriter::columns(*model.scorer, job.request.all_scores)};
+  writing.results = {columns};
   rows::RowWriter writer(reader.schema(), writing);
   rows::RunIdentity identity;
   identity.inputs = {input.string()};
@@ -462,7 +398,7 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
   }
   output.keep_counters(&counters);
   BlockReader blocks(reader, block_rows);
-  BlockWriter put(*model.scorer, writer, job.request.all_scores);
+  RowScorer put(*model.scorer, writer, job.request.all_scores);
   std::string bytes;
   while (blocks.next()) {
     bytes.clear();

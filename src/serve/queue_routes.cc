@@ -76,7 +76,7 @@ void Service::queue_call(Call& call) {
   const std::string method(exchange.head().method == "HEAD" ? "GET" : exchange.head().method);
   const std::string key(exchange.head().find("idempotency-key"));
   const std::string after = query_value(exchange.query(), "after");
-  at_desk(call, [this, path, method, key, after, body = std::move(body)] {
+  at(desk_->workers(), call, [this, path, method, key, after, body = std::move(body)] {
     const QueueAnswer answer = run_queue_call(desk_->queues(), method, path, body, key, after);
     return DeskAnswer{answer.status, answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace)};
   });

@@ -240,6 +240,9 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   service.state_needed = options_.state_needed;
   service.jobs_root = options_.jobs_root;
   service.keys = options_.keys;
+  service.reopen = options_.reopen;
+  service.revision_of = options_.revision_of;
+  service.read_keys = options_.read_keys;
   service.allowed_hosts = options_.allowed_hosts;
   if (!address.host.empty()) service.allowed_hosts.push_back(address.host);
   service.queue_seconds = options_.max_queue_ms * 1e-3;
@@ -280,8 +283,11 @@ std::string Server::address() const {
   return "http://" + address.text();
 }
 
-bool Server::run(const std::atomic<bool>& stop) {
-  while (!stop && !service_->device_lost()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+bool Server::run(const std::atomic<bool>& stop, std::atomic<bool>* reload) {
+  while (!stop && !service_->device_lost() && !service_->drain_wanted()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (reload != nullptr && reload->exchange(false)) service_->request_reload();
+  }
   const bool lost = service_->device_lost();
   drain();
   return !lost;

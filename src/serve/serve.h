@@ -31,6 +31,10 @@ struct ServerOptions {
   int64_t payload_limit = 16 << 20;
   int64_t max_client_batch_size = 1024;
   bool truncates = true;
+  // A model from its files as they are now, what names those files, and the keys; none: they stay as they are.
+  std::function<ServedModel(const std::string& name)> reopen;
+  std::function<std::string(const std::string& name)> revision_of;
+  std::function<ApiKeys()> read_keys;
   monitor::WatchLimits watch;    // of the card, past which health warns
   int io_threads = 0;            // 0: by the cores
   std::string access_log;        // a file; "-" is stdout; empty: none
@@ -54,8 +58,9 @@ class Server {
   void start();
   uint16_t port() const;
   std::string address() const;  // "http://127.0.0.1:8080"
-  // Until `stop` is set; then drains. False: the device was lost.
-  bool run(const std::atomic<bool>& stop);
+  // Until `stop` is set or a client asks for it; then drains. False: the device was lost. `reload`, where it is set,
+  // means keys and models whose files changed are read anew, and is cleared.
+  bool run(const std::atomic<bool>& stop, std::atomic<bool>* reload = nullptr);
   // Refuses texts, finishes what was taken, closes.
   void drain();
 

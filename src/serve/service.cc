@@ -146,6 +146,8 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/queues/*", Scope::queue, kTei, false, &S::queue_call},
       {"DELETE", "/queues/*", Scope::queue, kTei, false, &S::queue_call},
       {"POST", "/models/*", Scope::score, kTei, true, &S::hugging_face},
+      {"POST", "/score", Scope::score, kTei, true, &S::stream_ended, &S::begin_score},
+      {"POST", "/admin/*", Scope::admin, kTei, false, &S::admin},
       {"POST", "/jobs", Scope::jobs, kTei, true, &S::stream_ended, &S::begin_job},
       {"GET", "/jobs", Scope::jobs, kTei, false, &S::list_jobs},
       {"GET", "/jobs/*", Scope::jobs, kTei, false, &S::job_call},
@@ -171,6 +173,7 @@ Service::Service(ServiceOptions options)
     slot.kind = model.scorer->kind();
     slot.served = std::make_shared<const ServedModel>(std::move(model));
   }
+  keys_ = std::make_shared<const ApiKeys>(options_.keys);
   BRIM_CHECK(!options_.models.empty(), "a service without a model");
   std::random_device random;
   id_prefix_ = fmt::format("{:08x}-", random());
@@ -192,6 +195,8 @@ void Service::drain() {
 }
 
 Service::~Service() {
+  admin_.stop();
+  end_row_streams();
   desk_.reset();
   for (const Served& model : loaded()) model->scorer->close();
   for (auto& inbox : inboxes_) inbox->drop_all();
@@ -274,16 +279,27 @@ std::optional<Response> Service::admit(Exchange& exchange) {
         std::none_of(options_.allowed_hosts.begin(), options_.allowed_hosts.end(),
                      [&](const std::string& allowed_host) { return same_ignoring_case(host, allowed_host); }))
       return Refusal{403, "Unauthorized", fmt::format("this server does not go by the name {}", host)};
-    if (!options_.keys.empty() && !open) {
+    std::shared_ptr<const ApiKeys> keys;
+    {
+      std::lock_guard lock(keys_mutex_);
+      keys = keys_;
+    }
+    if (!keys->empty() && !open) {
       const Scope scope = call.route != nullptr ? call.route->scope : Scope::score;
       const bool free = scope == Scope::metrics && is_loopback_address(exchange.remote());
-      call.key = options_.keys.find(head.find("authorization"));
-      if (call.key == nullptr && !free)
+      const ApiKey* key = keys->find(head.find("authorization"));
+      if (key == nullptr && !free)
         return Refusal{401, "Unauthorized", "a key is needed: Authorization: Bearer KEY",
                        "WWW-Authenticate: Bearer\r\n"};
-      if (call.key != nullptr && !call.key->allows(scope))
-        return Refusal{403, "Unauthorized", fmt::format("the key {} may not do this", call.key->name)};
+      if (key != nullptr && !key->allows(scope))
+        return Refusal{403, "Unauthorized", fmt::format("the key {} may not do this", key->name)};
+      if (key != nullptr) call.key_name = key->name;
     }
+    // Pages of others may send these without asking: their bodies need no type of their own.
+    const std::string_view origin = head.find("origin");
+    if (call.route != nullptr && (call.route->begin != nullptr || call.route->scope == Scope::admin) &&
+        !origin.empty() && origin.substr(std::min(origin.size(), origin.find("://") + 3)) != head.host)
+      return Refusal{403, "Unauthorized", "pages of other servers may not do this"};
     if (call.route == nullptr && !allowed.empty())
       return Refusal{405, "NotFound", fmt::format("{} takes {}", path, allowed), fmt::format("Allow: {}\r\n", allowed)};
     if (call.route == nullptr) {
@@ -325,12 +341,31 @@ std::optional<Response> Service::admit(Exchange& exchange) {
 void Service::handle(Exchange& exchange) {
   Call& call = *reinterpret_cast<Call*>(exchange.tag);
   try {
+    if (call.route->scores && call.route->scope == Scope::score && call.route->begin == nullptr) refuse_if_full();
     (this->*call.route->handle)(call);
   } catch (const Refusal& refusal) {
     refuse(call, refusal);
   } catch (const Error& error) {
     refuse(call, {424, "Backend", fmt::format("Backend error: {}", error.what())});
   }
+}
+
+// Under overload most requests are refused: where no model could take one, it is not even read.
+void Service::refuse_if_full() const {
+  double least = options_.queue_seconds;
+  for (const auto& slot : slots_) {
+    std::lock_guard lock(slot->mutex);
+    if (slot->served == nullptr) continue;
+    const double wait = slot->served->scorer->load().wait_seconds;
+    if (wait <= options_.queue_seconds) return;
+    least = least == options_.queue_seconds ? wait : std::min(least, wait);
+  }
+  if (least > options_.queue_seconds) throw overloaded(least, options_.queue_seconds);
+}
+
+Refusal Service::overloaded(double waiting, double limit) {
+  return {429, "Overloaded", "Model is overloaded", retry_after(waiting),
+          fmt::format(",\"queue_ms\":{:.0f},\"limit_ms\":{:.0f}", waiting * 1e3, limit * 1e3)};
 }
 
 Response Service::refused(int status, const std::string& problem) {
@@ -395,10 +430,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
   const double waiting = load.wait_seconds;
   const double cost = load.tokens_per_second > 0 ? static_cast<double>(bytes) / 4 / load.tokens_per_second : 0;
   if (waiting > 0 && waiting + cost > limit) {
-    metrics_->count(call.exchange->thread(),
-                    [](Counts& c) { ++c.rejected[static_cast<size_t>(Rejection::overloaded)]; });
-    throw Refusal{429, "Overloaded", "Model is overloaded", retry_after(waiting),
-                  fmt::format(",\"queue_ms\":{:.0f},\"limit_ms\":{:.0f}", waiting * 1e3, limit * 1e3)};
+    throw overloaded(waiting, limit);
   }
   for (const Text& text : texts)
     if (text.model != call.model && call.other == nullptr) call.other = model_at(text.model);
@@ -451,10 +483,10 @@ std::optional<uint64_t> Service::body_limit(const RequestHead& head) const {
   return streams ? std::optional(kStreamedBytes) : std::nullopt;
 }
 
-void Service::at_desk(Call& call, std::function<DeskAnswer()> work) {
+void Service::at(Workers& workers, Call& call, std::function<DeskAnswer()> work) {
   call.left = 1;
   const uint32_t slot = inboxes_[static_cast<size_t>(call.thread)]->put(call);
-  desk_->call([this, thread = call.thread, slot, work = std::move(work)] {
+  workers.call([this, thread = call.thread, slot, work = std::move(work)] {
     std::optional<Refusal> refusal;
     DeskAnswer answer;
     try {
@@ -526,8 +558,7 @@ Refusal Service::refusal_of(const Call& call, const Prediction& prediction) cons
                           static_cast<double>(now_ns() - call.exchange->begun_ns()) * 1e-6, call.timeout_ms)};
     case ErrorCode::busy: {
       const double waiting = queue_seconds(call.model);
-      return {429, "Overloaded", "Model is overloaded", retry_after(waiting),
-              fmt::format(",\"queue_ms\":{:.0f},\"limit_ms\":{:.0f}", waiting * 1e3, options_.queue_seconds * 1e3)};
+      return overloaded(waiting, options_.queue_seconds);
     }
     case ErrorCode::cancelled:
       return {503, "Unhealthy", "the server is going down", retry_after(1)};
@@ -625,6 +656,7 @@ void Service::refuse(Call& call, const Refusal& refusal) {
       ++c.deadlines_missed;
       ++c.rejected[static_cast<size_t>(Rejection::deadline)];
     }
+    if (refusal.status == 429) ++c.rejected[static_cast<size_t>(Rejection::overloaded)];
     if (refusal.status == 413) ++c.rejected[static_cast<size_t>(Rejection::body)];
   });
   Response response = error_response(refusal, call.route->shape);
@@ -649,8 +681,8 @@ void Service::answered(Exchange& exchange, int status, size_t bytes) noexcept {
     line += ",\"remote\":";
     rows::append_json_string(line, exchange.remote());
     line += ",\"key\":";
-    if (call != nullptr && call->key != nullptr)
-      rows::append_json_string(line, call->key->name);
+    if (call != nullptr && !call->key_name.empty())
+      rows::append_json_string(line, call->key_name);
     else
       line += "null";
     line += ",\"route\":";

@@ -4,6 +4,7 @@
 // and batch.
 #pragma once
 #include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <filesystem>
 #include <functional>
@@ -25,6 +26,7 @@
 #include "serve/http.h"
 #include "serve/ladder.h"
 #include "serve/metrics.h"
+#include "serve/workers.h"
 
 namespace brim::serve {
 
@@ -49,8 +51,11 @@ struct ServiceOptions {
   double queue_seconds = 1;  // a request that would wait longer, by prediction, is refused
   size_t texts_per_request = 1024;
   size_t text_bytes = 1 << 20;
-  bool truncates = true;                                       // texts that are too long, where a request does not say
-  std::function<ServedModel(const std::string& name)> reopen;  // from its files as they are now; none: they stay
+  bool truncates = true;  // texts that are too long, where a request does not say
+  // A model from its files as they are now, what names those files, and the keys; none: they stay as they are.
+  std::function<ServedModel(const std::string& name)> reopen;
+  std::function<std::string(const std::string& name)> revision_of;
+  std::function<ApiKeys()> read_keys;
   std::function<void(std::string_view line)> access_log;
 };
 
@@ -73,8 +78,10 @@ class Service final : public Handler, public QueueScorer {
   void drain();
   bool draining() const { return draining_; }
   bool device_lost() const { return device_lost_; }
-  void set_card(CardReadings readings);  // any thread
-  std::vector<Served> loaded() const;    // models that can answer now
+  bool drain_wanted() const { return drain_wanted_; }  // a client said so
+  void request_reload();                               // of keys, and of models whose files changed
+  void set_card(CardReadings readings);                // any thread
+  std::vector<Served> loaded() const;                  // models that can answer now
   // Figures of this moment for the dashboard, of the last seconds where they are rates. Every second, one thread.
   void sample(std::optional<int64_t> held_bytes);
   // What the ladders' rungs lose; until then none is chosen because of load. Once, on a thread of its own.
@@ -97,6 +104,7 @@ class Service final : public Handler, public QueueScorer {
   class JobUpload;
   class JobOutput;
   class EventStream;
+  class RowStream;
   using Write = std::function<void(std::string& out, Call& call)>;
 
   struct Route {
@@ -141,12 +149,14 @@ class Service final : public Handler, public QueueScorer {
     int status = 200;
     std::string body, fields = {};
   };
-  void at_desk(Call& call, std::function<DeskAnswer()> work);
+  void at(Workers& workers, Call& call, std::function<DeskAnswer()> work);
   static Refusal refusal_of_desk(const Error& error);
   void stream_ended(Call& call);
   void take_answers(int thread, std::vector<Answer>& answers);
   void finish(Call& call);
   void refuse(Call& call, const Refusal& refusal);
+  void refuse_if_full() const;
+  static Refusal overloaded(double waiting, double limit);  // in seconds
   Refusal refusal_of(const Call& call, const Prediction& prediction) const;
   void answer(Call& call, std::string body, const char* content_type = "application/json");
   void release(Call& call) noexcept;
@@ -172,10 +182,21 @@ class Service final : public Handler, public QueueScorer {
   void queue_call(Call& call);
   std::vector<QueueScore> score(const QueueRules& rules, std::span<const QueueItem> items) override;
   // job_routes.cc
+  static JobRequest job_request(const Call& call);  // of the query; throws usage
   void begin_job(Call& call);
   void list_jobs(Call& call);
   void job_call(Call& call);
   JobModel job_model(const std::string& name);
+  // score_route.cc
+  void begin_score(Call& call);
+  void end_row_streams();
+  // admin_routes.cc
+  void admin(Call& call);
+  std::string open_model(size_t place);  // empty: it is there; else what is wrong
+  void close_model(size_t place);
+  void retire(Served old);
+  void report_fault(const std::string& model, const std::string& fault);
+  std::vector<std::string> reload();
   // operations.cc
   void ping(Call& call);
   void health(Call& call);
@@ -222,7 +243,13 @@ class Service final : public Handler, public QueueScorer {
   std::atomic<int64_t> last_answer_ns_{0};
   std::atomic<uint64_t> next_id_{0};
   std::string id_prefix_;
-  std::unique_ptr<Desk> desk_;     // where there is a state directory
+  std::unique_ptr<Desk> desk_;  // where there is a state directory
+  std::mutex rows_mutex_;
+  std::condition_variable rows_ended_;
+  int row_streams_ = 0;  // threads of /score
+  mutable std::mutex keys_mutex_;
+  std::shared_ptr<const ApiKeys> keys_;
+  std::atomic<bool> drain_wanted_{false};
   mutable std::mutex card_mutex_;  // this and the next two
   CardReadings card_;
   std::vector<std::string> gate_faults_;
@@ -244,6 +271,7 @@ class Service final : public Handler, public QueueScorer {
   std::optional<double> busy_, mfu_;
   std::atomic<int> subscribers_{0};
   std::vector<std::set<EventStream*>> events_;  // by thread, and that thread's alone
+  Workers admin_{1};                            // last: what it works on is still there when it ends
 };
 
 // A request whose body or answer comes in pieces. Its thread's alone; what other threads do for it holds it, and what
@@ -266,7 +294,7 @@ struct Service::Call {
   Exchange* exchange = nullptr;
   int thread = 0;
   const Route* route = nullptr;
-  const ApiKey* key = nullptr;
+  std::string key_name;  // empty: none was needed
   std::string id;
   int model = -1;
   Served served, other;  // its models, which stay while it does; `other`: a second one's texts

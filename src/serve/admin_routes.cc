@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// /admin: models come and go while the server runs, keys are read anew, the server is told to end. A model is opened
+// beside the one it replaces, which answers until then and goes when its last request is done; one that cannot be
+// opened leaves the other where it is.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "serve/service.h"
+
+namespace brim::serve {
+namespace {
+
+constexpr auto kLookForUsers = std::chrono::milliseconds(5);
+constexpr auto kLongestUse = std::chrono::seconds(1);  // a stream of rows may hold it longer, and then lets it go
+
+}  // namespace
+
+void Service::report_fault(const std::string& model, const std::string& fault) {
+  for (const auto& ladder : options_.ladders)
+    if (ladder->has(model)) ladder->report_fault(model, fault);
+}
+
+// On the administration's thread, so that no I/O thread frees it. Requests that have it finish with it.
+void Service::retire(Served old) {
+  if (old == nullptr) return;
+  const auto until = std::chrono::steady_clock::now() + kLongestUse;
+  while (old.use_count() > 1 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(kLookForUsers);
+}
+
+std::string Service::open_model(size_t place) {
+  const std::string& name = options_.models[place].name;
+  Slot& slot = *slots_[place];
+  {
+    std::lock_guard lock(slot.mutex);
+    if (slot.served == nullptr) slot.state = "loading";
+  }
+  Served old;
+  try {
+    auto opened = std::make_shared<const ServedModel>(options_.reopen(name));
+    if (opened->scorer->kind() != slot.kind) fail(ErrorCode::bad_model, "{}: is of another kind now", name);
+    std::lock_guard lock(slot.mutex);
+    old = std::exchange(slot.served, std::move(opened));
+    slot.state = "resident";
+    slot.fault.clear();
+  } catch (const Error& error) {
+    std::lock_guard lock(slot.mutex);
+    slot.fault = error.what();
+    if (slot.served == nullptr) {
+      slot.state = "failed";
+      report_fault(name, error.what());
+    }
+    log_warning("{} is not loaded: {}", name, error.what());
+    return error.what();
+  }
+  report_fault(name, "");
+  log_info("{} is loaded", name);
+  retire(std::move(old));
+  return "";
+}
+
+void Service::close_model(size_t place) {
+  Slot& slot = *slots_[place];
+  Served old;
+  {
+    std::lock_guard lock(slot.mutex);
+    old = std::exchange(slot.served, nullptr);
+    slot.state = "disk";
+    slot.fault.clear();
+  }
+  report_fault(options_.models[place].name, "it was unloaded");
+  log_info("{} is unloaded", options_.models[place].name);
+  retire(std::move(old));
+}
+
+// Keys from their file, and models whose files changed. What is wrong leaves things as they are.
+std::vector<std::string> Service::reload() {
+  std::vector<std::string> problems;
+  if (options_.read_keys) {
+    try {
+      auto keys = std::make_shared<const ApiKeys>(options_.read_keys());
+      std::lock_guard lock(keys_mutex_);
+      keys_ = std::move(keys);
+    } catch (const Error& error) {
+      problems.push_back(error.what());
+    }
+  }
+  for (size_t m = 0; options_.reopen && m < slots_.size(); ++m) {
+    std::string revision;
+    {
+      std::lock_guard lock(slots_[m]->mutex);
+      if (slots_[m]->served == nullptr) continue;
+      revision = slots_[m]->served->revision;
+    }
+    try {
+      if (options_.revision_of(options_.models[m].name) == revision) continue;
+    } catch (const Error& error) {
+      problems.push_back(error.what());
+      continue;
+    }
+    if (const std::string problem = open_model(m); !problem.empty()) problems.push_back(problem);
+  }
+  for (const std::string& problem : problems) log_warning("reload: {}", problem);
+  return problems;
+}
+
+void Service::request_reload() {
+  admin_.call([this] { reload(); });
+}
+
+void Service::admin(Call& call) {
+  std::string_view path = call.exchange->path().substr(std::string_view("/admin/").size());
+  log_info("{} by {} from {}", call.exchange->path(), call.key_name.empty() ? "nobody's key" : call.key_name,
+           call.exchange->remote());
+  if (path == "drain") {
+    drain_wanted_ = true;
+    return answer(call, R"({"state":"draining"})");
+  }
+  if (path == "reload")
+    return at(admin_, call, [this] {
+      const std::vector<std::string> problems = reload();
+      return DeskAnswer{problems.empty() ? 200 : 424, nlohmann::json{{"problems", problems}}.dump(
+                                                          -1, ' ', false, nlohmann::json::error_handler_t::replace)};
+    });
+  const Refusal none{404, "NotFound",
+                     "there are /admin/models/NAME/load, unload and reload, /admin/reload, /admin/drain"};
+  constexpr std::string_view kModels = "models/";
+  const size_t slash = path.rfind('/');
+  if (!path.starts_with(kModels) || slash < kModels.size()) throw none;
+  const std::string name(path.substr(kModels.size(), slash - kModels.size())), verb(path.substr(slash + 1));
+  if (verb != "load" && verb != "unload" && verb != "reload") throw none;
+  const auto place = static_cast<size_t>(find_model(name));
+  if (verb != "unload" && !options_.reopen)
+    throw Refusal{424, "Backend", "this server's models cannot be opened again"};
+  const auto state = [this, place, name] {
+    std::lock_guard lock(slots_[place]->mutex);
+    return nlohmann::json{{"model", name}, {"state", slots_[place]->state}}.dump();
+  };
+  const auto work = [this, place, verb, state] {
+    bool there;
+    {
+      std::lock_guard lock(slots_[place]->mutex);
+      there = slots_[place]->served != nullptr;
+    }
+    std::string problem;
+    if (verb == "unload" && there) close_model(place);
+    if (verb == "reload" || (verb == "load" && !there)) problem = open_model(place);
+    if (!problem.empty()) throw Refusal{409, "Backend", problem};
+    return DeskAnswer{200, state()};
+  };
+  if (query_value(call.exchange->query(), "wait") != "false") return at(admin_, call, work);
+  admin_.call([work] {
+    try {
+      work();
+    } catch (const Refusal&) {  // health says it
+    }
+  });
+  call.done = true;
+  call.exchange->answer({.status = 202, .body = state(), .fields = fmt::format("X-Request-Id: {}\r\n", call.id)});
+}
+
+}  // namespace brim::serve

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/row_scorer.h"
+
+#include "base/error.h"
+
+namespace brim::serve {
+
+rows::ResultColumns RowScorer::columns(const Scorer& scorer, bool all_scores, const std::string& model) {
+  if (scorer.kind() == ModelKind::embedder)
+    fail(ErrorCode::bad_model, "{}: gives vectors, and rows want labels", model);
+  rows::ResultColumns columns;
+  columns.entities = scorer.kind() == ModelKind::tagger;
+  if (!all_scores || columns.entities) return columns;
+  columns.score_names = scorer.score_names();
+  columns.scores_at_top = scorer.kind() == ModelKind::rules;
+  return columns;
+}
+
+bool RowScorer::operator()(std::span<const RowPlace> rows, std::string& bytes, int64_t& good, int64_t& bad,
+                           std::stop_token stop) {
+  texts_.clear();
+  for (const RowPlace& place : rows)
+    if (place.chunk->error(place.row) == nullptr) texts_.push_back(place.chunk->texts[place.row]);
+  const Predictions p = scorer_.score(texts_, stop);
+  if (stop.stop_requested()) return false;
+  size_t text = 0, error = 0;
+  for (const RowPlace& place : rows) {
+    const bool readable = place.chunk->error(place.row) == nullptr;
+    const size_t at = readable ? text++ : 0;
+    while (error < p.errors.size() && readable && p.errors[error].first < at) ++error;
+    const bool scored = readable && (error == p.errors.size() || p.errors[error].first != at);
+    ++(scored ? good : bad);
+    if (scored)
+      put(bytes, place, p, at);
+    else
+      writer_.null_row(bytes, *place.chunk, place.row);
+  }
+  return true;
+}
+
+void RowScorer::put(std::string& bytes, const RowPlace& place, const Predictions& p, size_t at) {
+  rows::RowResult result;
+  if (!p.entities.empty()) {
+    spans_.clear();
+    for (const Entity& e : p.entities[at]) spans_.push_back({e.group, e.score, e.word, e.start, e.end});
+    result.entities = spans_;
+  } else {
+    result.label = scorer_.labels()[static_cast<size_t>(p.labels[at])];
+    result.score = p.label_scores[at];
+    if (all_scores_) result.scores = std::span(p.scores).subspan(at * p.width, p.width);
+  }
+  writer_.row(bytes, *place.chunk, place.row, result);
+}
+
+}  // namespace brim::serve

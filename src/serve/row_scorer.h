@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a file or a stream in, the same rows with their scores out, as bytes: for jobs and for /score.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "brim/brim.h"
+#include "rows/row_reader.h"
+#include "rows/row_writer.h"
+
+namespace brim::serve {
+
+struct RowPlace {
+  const rows::RowChunk* chunk;
+  size_t row;
+};
+
+class RowScorer {
+ public:
+  RowScorer(Scorer& scorer, rows::RowWriter& writer, bool all_scores)
+      : scorer_(scorer), writer_(writer), all_scores_(all_scores) {}
+
+  // What is added to rows. Throws bad_model where the model gives vectors.
+  static rows::ResultColumns columns(const Scorer& scorer, bool all_scores, const std::string& model);
+
+  // Adds the rows to `bytes` and counts them; one that cannot be scored has empty fields. False: stopped.
+  bool operator()(std::span<const RowPlace> rows, std::string& bytes, int64_t& good, int64_t& bad,
+                  std::stop_token stop);
+
+ private:
+  void put(std::string& bytes, const RowPlace& place, const Predictions& p, size_t at);
+
+  Scorer& scorer_;
+  rows::RowWriter& writer_;
+  const bool all_scores_;
+  std::vector<std::string_view> texts_;
+  std::vector<rows::EntitySpan> spans_;
+};
+
+}  // namespace brim::serve

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// Over real sockets: streams of rows, and models and keys that change while the server runs.
+#include <atomic>
+#include <thread>
+
+#include "io/sha256.h"
+#include "serve/service_fixture.h"
+
+namespace brim::serve {
+namespace {
+
+class ScoreRouteTest : public ServiceTest {
+ protected:
+  ServerOptions rules(const std::string& revision = "1") {
+    ServerOptions o;
+    o.listen = "127.0.0.1:0";
+    o.lame_duck_seconds = 0;
+    o.models.push_back({"mood", "vader", revision, Scorer::open({.model = "vader"})});
+    return o;
+  }
+  void send(RawClient& client, const std::string& query, const std::string& body, const std::string& fields = "") {
+    client.send("POST /score?" + query + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+                std::to_string(body.size()) + "\r\n" + fields + "\r\n" + body);
+  }
+  RawAnswer score(const std::string& query, const std::string& body, const std::string& fields = "") {
+    client_ = std::make_unique<RawClient>(server_->port());
+    send(*client_, query, body, fields);
+    return client_->read();
+  }
+};
+
+TEST_F(ScoreRouteTest, GivesBackTheRowsItGets) {
+  start(rules());
+  RawAnswer answer = score("format=csv&text_column=t", "id,t\n1,I love it\n2,\"I hate it, really\"\n");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(answer.fields["content-type"], "text/csv; charset=utf-8");
+  EXPECT_EQ(answer.fields["x-brim-model"], "mood@1");
+  EXPECT_EQ(answer.body.find("id,t,label,score\n1,I love it,positive,"), 0u) << answer.body;
+  EXPECT_NE(answer.body.find("\n2,\"I hate it, really\",negative,"), std::string::npos) << answer.body;
+  answer = score("", "{\"text\":\"I love it\",\"n\":1}\nno json\n");
+  EXPECT_EQ(answer.fields["content-type"], "application/x-ndjson");
+  const size_t line = answer.body.find('\n');
+  EXPECT_EQ(Said::parse(answer.body.substr(0, line))["label"], "positive");
+  EXPECT_EQ(std::count(answer.body.begin(), answer.body.end(), '\n'), 2) << "a bad row stays in its place";
+  EXPECT_EQ(score("", "a\nb\n", "Content-Type: text/plain\r\n").body.substr(0, 16), "text,label,score");
+  EXPECT_EQ(score("", "").status, 200);
+  EXPECT_NE(get("/metrics").body.find("brim_texts_total{model=\"mood\",class=\"bulk\"} 5"), std::string::npos);
+
+  EXPECT_EQ(score("format=csv&text_column=none", "id,t\n1,a\n").status, 422);
+  EXPECT_EQ(score("format=xml", "a").status, 422);
+  EXPECT_EQ(score("model=none", "a").status, 404);
+  EXPECT_EQ(score("", "a", "Origin: http://elsewhere\r\n").status, 403);
+  EXPECT_EQ(score("", "{\"text\":\"a\"}", "Origin: http://localhost\r\n").status, 200);
+  EXPECT_EQ(get("/ping").status, 200) << "a connection goes on after a stream";
+}
+
+TEST_F(ScoreRouteTest, AnswersWhileTheRowsStillCome) {
+  start(rules());
+  RawClient client(server_->port());
+  client.send("POST /score?format=txt HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+  std::string rows, chunk;
+  for (const char* text : {"I love it", "I hate it"}) {
+    client.send("a\r\n" + std::string(text) + "\n\r\n");
+    if (rows.empty()) {
+      EXPECT_EQ(client.read_head().status, 200);
+    }
+    while (rows.find(text) == std::string::npos) {
+      ASSERT_TRUE(client.read_chunk(chunk));
+      rows += chunk;
+    }
+  }
+  client.send("0\r\n\r\n");
+  EXPECT_TRUE(client.read_chunk(chunk));
+  EXPECT_EQ(chunk, "");
+}
+
+TEST_F(ScoreRouteTest, WaitsForAClientThatReadsLater) {
+  start(rules());
+  std::string rows;
+  for (int i = 0; i < 400'000; ++i) rows += "some day " + std::to_string(i) + "\n";
+  RawClient client(server_->port(), 4096);
+  std::thread sending([&] { send(client, "format=txt", rows); });  // it cannot be sent whole before it is read
+  const RawAnswer answer = client.read();
+  sending.join();
+  EXPECT_EQ(std::count(answer.body.begin(), answer.body.end(), '\n'), 400'001);
+  EXPECT_NE(answer.body.find("\nsome day 399999,"), std::string::npos);
+  RawClient leaving(server_->port());
+  leaving.send("POST /score?format=txt HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n" + rows);
+  leaving.read_head();
+  leaving.close();
+  server_.reset();  // and nobody waits for it
+}
+
+class AdminTest : public ScoreRouteTest {
+ protected:
+  ServerOptions changing() {
+    ServerOptions o = rules();
+    o.reopen = [this](const std::string& name) {
+      if (broken_) fail(ErrorCode::bad_model, "{}: its files are broken", name);
+      return ServedModel{name, "vader", std::to_string(revision_.load()), Scorer::open({.model = "vader"})};
+    };
+    o.revision_of = [this](const std::string&) { return std::to_string(revision_.load()); };
+    return o;
+  }
+  RawAnswer admin(const std::string& what, const std::string& fields = "") {
+    return post("/admin/" + what, "", fields);
+  }
+  std::string answering() { return post("/predict", R"({"inputs":"good"})").fields["x-brim-model"]; }
+
+  std::atomic<int> revision_{1};
+  std::atomic<bool> broken_{false};
+};
+
+TEST_F(AdminTest, ModelsComeAndGo) {
+  ServerOptions o = changing();
+  LadderRules ladder;
+  ladder.name = "ladder";
+  ladder.rungs = {{"mood", std::nullopt}};
+  o.ladders.push_back(std::make_shared<Ladder>(ladder));
+  start(std::move(o));
+  EXPECT_EQ(answering(), "mood@1");
+  const std::weak_ptr<Scorer> none;
+  EXPECT_EQ(Said::parse(admin("models/mood/unload").body)["state"], "disk");
+  EXPECT_EQ(post("/predict", R"({"inputs":"good","model":"mood"})").status, 503);
+  EXPECT_EQ(post("/predict", R"({"inputs":"good"})").status, 424) << "no rung of the ladder can answer";
+  EXPECT_EQ(Said::parse(get("/v1/models").body)["data"][0]["state"], "disk");
+  EXPECT_EQ(Said::parse(get("/health").body)["status"], "degraded");
+  revision_ = 2;
+  EXPECT_EQ(Said::parse(admin("models/mood/load").body)["state"], "resident");
+  EXPECT_EQ(admin("models/mood/load").status, 200);
+  EXPECT_EQ(answering(), "mood@2");
+  broken_ = true;
+  EXPECT_EQ(admin("models/mood/reload").status, 409);
+  EXPECT_EQ(answering(), "mood@2") << "it goes on";
+  EXPECT_NE(get("/health").body.find("its files are broken"), std::string::npos);
+  broken_ = false;
+  revision_ = 3;
+  EXPECT_EQ(admin("models/mood/reload?wait=false").status, 202);
+  while (answering() != "mood@3") std::this_thread::yield();
+  EXPECT_EQ(admin("models/none/load").status, 404);
+  EXPECT_EQ(admin("models/mood/park").status, 404);
+  EXPECT_EQ(admin("nothing").status, 404);
+  EXPECT_EQ(admin("drain", "Origin: http://elsewhere\r\n").status, 403);
+}
+
+TEST_F(AdminTest, KeysAndChangedModelsAreReadAnew) {
+  ServerOptions o = changing();
+  std::atomic<int> times{0};
+  o.read_keys = [&] {
+    if (++times == 2) fail(ErrorCode::usage, "keys:1: is no key");
+    return ApiKeys::parse("a:score,admin:" + io::sha256_hex(times == 1 ? "new" : "newer") + "\n", "keys");
+  };
+  o.keys =
+      ApiKeys::parse("a:score,admin:" + io::sha256_hex("old") + "\nb:score:" + io::sha256_hex("web") + "\n", "keys");
+  start(std::move(o));
+  const auto with = [](const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; };
+  EXPECT_EQ(admin("reload").status, 401);
+  EXPECT_EQ(admin("reload", with("web")).status, 403);
+  EXPECT_EQ(admin("reload", with("old")).status, 200);
+  EXPECT_EQ(get("/info", with("old")).status, 401);
+  EXPECT_EQ(Said::parse(get("/info", with("new")).body)["model_sha"], "1") << "its files are the same";
+  revision_ = 2;
+  EXPECT_EQ(admin("reload", with("new")).status, 424) << "the keys cannot be read";
+  EXPECT_EQ(Said::parse(get("/info", with("new")).body)["model_sha"], "2");
+}
+
+TEST_F(AdminTest, ReloadsUnderLoadWithoutAFailedRequest) {
+  start(changing());
+  std::atomic<bool> ending{false};
+  std::vector<std::thread> clients;
+  for (int t = 0; t < 3; ++t)
+    clients.emplace_back([&] {
+      RawClient client(server_->port());
+      while (!ending) {
+        client.post("/predict", R"({"inputs":[["good"],["bad"]]})");
+        ASSERT_EQ(client.read().status, 200);
+      }
+    });
+  for (int i = 0; i < 20; ++i) {
+    ++revision_;
+    ASSERT_EQ(admin("models/mood/reload").status, 200);
+  }
+  ending = true;
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(answering(), "mood@21");
+}
+
+TEST_F(AdminTest, AServerIsToldToEnd) {
+  start(changing());
+  const std::atomic<bool> stop{false};
+  std::atomic<bool> reload{true};
+  std::thread running([&] { EXPECT_TRUE(server_->run(stop, &reload)); });
+  while (reload) std::this_thread::yield();  // as SIGHUP asks for
+  EXPECT_EQ(admin("drain").status, 200);
+  running.join();
+}
+
+}  // namespace
+}  // namespace brim::serve

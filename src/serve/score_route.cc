@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// POST /score: rows in, rows out, as `brim score` does with a file. The body is never whole: a thread of its own reads
+// rows from it as they come, scores them as bulk work and sends them back; where either side is slow, the other waits.
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/error.h"
+#include "io/compress.h"
+#include "serve/row_scorer.h"
+#include "serve/service.h"
+
+namespace brim::serve {
+namespace {
+
+constexpr int kMostRowStreams = 16;
+constexpr size_t kMostAhead = 1 << 20;  // bytes of rows that wait to be scored, or to be read by the client
+
+const char* rows_type(rows::OutputFormat format) {
+  return format == rows::OutputFormat::csv   ? "text/csv; charset=utf-8"
+         : format == rows::OutputFormat::tsv ? "text/tab-separated-values; charset=utf-8"
+                                             : "application/x-ndjson";
+}
+
+// The format a content type names; empty: none.
+std::string format_of_type(std::string_view type) {
+  type = type.substr(0, std::min(type.find(';'), type.size()));
+  for (const auto& [name, format] :
+       {std::pair("text/csv", "csv"), std::pair("text/tab-separated-values", "tsv"), std::pair("text/plain", "txt"),
+        std::pair("application/x-ndjson", "jsonl"), std::pair("application/jsonl", "jsonl")})
+    if (same_ignoring_case(type, name)) return format;
+  return "";
+}
+
+// What the I/O thread and the rows' thread share of one stream.
+struct RowPipe {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::string> body;  // that came and was not read yet
+  size_t body_bytes = 0;
+  bool body_ended = false, gone = false, paused = false;
+  size_t unsent = 0;  // bytes of rows that the client has not read
+  std::stop_source stop;
+
+  void give_up() {
+    {
+      std::lock_guard lock(mutex);
+      gone = true;
+    }
+    stop.request_stop();
+    changed.notify_all();
+  }
+};
+
+class BodySource final : public io::ByteSource {
+ public:
+  BodySource(std::shared_ptr<RowPipe> pipe, std::function<void()> room)
+      : ByteSource("the body"), pipe_(std::move(pipe)), room_(std::move(room)) {}
+
+  size_t read(char* into, size_t capacity) override {
+    std::unique_lock lock(pipe_->mutex);
+    pipe_->changed.wait(lock, [&] { return !pipe_->body.empty() || pipe_->body_ended || pipe_->gone; });
+    if (pipe_->gone) fail(ErrorCode::interrupted, "the client left");
+    if (pipe_->body.empty()) return 0;
+    std::string& piece = pipe_->body.front();
+    const size_t n = std::min(capacity, piece.size() - at_);
+    std::memcpy(into, piece.data() + at_, n);
+    at_ += n;
+    position_ += static_cast<int64_t>(n);
+    pipe_->body_bytes -= n;
+    if (at_ == piece.size()) {
+      pipe_->body.pop_front();
+      at_ = 0;
+    }
+    const bool has_room = pipe_->paused && pipe_->body_bytes <= kMostAhead / 2;
+    if (has_room) pipe_->paused = false;
+    lock.unlock();
+    if (has_room) room_();
+    return n;
+  }
+  bool ready() override {
+    std::lock_guard lock(pipe_->mutex);
+    return !pipe_->body.empty() || pipe_->body_ended || pipe_->gone;
+  }
+  int64_t position() const override { return position_; }
+  int64_t size() const override { return -1; }
+
+ private:
+  const std::shared_ptr<RowPipe> pipe_;
+  const std::function<void()> room_;
+  size_t at_ = 0;  // in the first piece
+  int64_t position_ = 0;
+};
+
+}  // namespace
+
+// The I/O thread's side. The rows' thread has the pipe, and finds this one by its weak pointer.
+class Service::RowStream final : public Stream, public std::enable_shared_from_this<RowStream> {
+ public:
+  RowStream(Service& service, Call& call, Wishes wishes, JobRequest request)
+      : Stream(call), service_(service), wishes_(std::move(wishes)), request_(std::move(request)) {
+    call.model = wishes_.model;
+    call.served = wishes_.served;
+    call.reason = wishes_.reason;
+    call.bulk = true;
+  }
+  ~RowStream() override { pipe_->give_up(); }
+
+  void begin() {
+    {
+      std::lock_guard lock(service_.rows_mutex_);
+      ++service_.row_streams_;
+    }
+    std::thread([pipe = pipe_, self = weak_from_this(), &service = service_, thread = call_->thread,
+                 served = wishes_.served, request = request_] {
+      Rows rows{pipe, self, service, thread, served, request};
+      rows.run();
+      // Nothing of the service is touched after this.
+      std::lock_guard lock(service.rows_mutex_);
+      --service.row_streams_;
+      service.rows_ended_.notify_all();
+    }).detach();
+  }
+
+  void take(std::string_view bytes) override {
+    bool full;
+    {
+      std::lock_guard lock(pipe_->mutex);
+      pipe_->body.emplace_back(bytes);
+      pipe_->body_bytes += bytes.size();
+      full = pipe_->body_bytes > kMostAhead;
+      pipe_->paused = pipe_->paused || full;
+    }
+    if (full) call_->exchange->pause();
+    pipe_->changed.notify_all();
+  }
+  void ended() override {
+    {
+      std::lock_guard lock(pipe_->mutex);
+      pipe_->body_ended = true;
+    }
+    pipe_->changed.notify_all();
+  }
+  void sent() override {
+    {
+      std::lock_guard lock(pipe_->mutex);
+      pipe_->unsent = 0;
+    }
+    pipe_->changed.notify_all();
+  }
+
+ private:
+  // The rows' thread.
+  struct Rows {
+    std::shared_ptr<RowPipe> pipe;
+    std::weak_ptr<RowStream> stream;
+    Service& service;
+    int thread;
+    Served served;
+    JobRequest request;
+
+    void post(std::function<void(RowStream&)> work) {
+      service.server_->post(thread, [weak = stream, work = std::move(work)] {
+        const auto found = weak.lock();
+        if (found != nullptr && found->call_ != nullptr && !found->call_->done) work(*found);
+      });
+    }
+    void run() {
+      try {
+        score_all();
+        post([](RowStream& s) { s.finish(); });
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::interrupted)
+          post([refusal = refusal_of_desk(error)](RowStream& s) { s.fail_with(refusal); });
+      } catch (const std::exception&) {
+        post([](RowStream& s) { s.fail_with({500, "Backend", "internal error"}); });
+      }
+    }
+    void score_all() {
+      rows::RowReaderOptions reading;
+      reading.format = rows::parse_row_format(request.format);
+      reading.text_column = request.text_column;
+      auto source = std::make_unique<BodySource>(pipe, [this] { post([](RowStream& s) { s.go_on(); }); });
+      rows::RowReader reader(io::decompressed(std::move(source)), reading);
+      rows::RowWriterOptions writing;
+      writing.format = request.output_format == "auto" ? rows::output_format_of("", reading.format)
+                                                       : rows::parse_output_format(request.output_format);
+      writing.results = {RowScorer::columns(*served->scorer, request.all_scores, served->name)};
+      rows::RowWriter writer(reader.schema(), writing);
+      RowScorer score(*served->scorer, writer, request.all_scores);
+      std::string bytes;
+      writer.header(bytes);
+      rows::RowChunk chunk;
+      std::vector<RowPlace> places;
+      while (reader.next_chunk(chunk)) {
+        places.clear();
+        for (size_t row = 0; row < chunk.size(); ++row) places.push_back({&chunk, row});
+        int64_t good = 0, bad = 0;
+        if (!score(places, bytes, good, bad, pipe->stop.get_token())) fail(ErrorCode::interrupted, "stopped");
+        send(bytes, good, writing.format);
+      }
+      if (!bytes.empty()) send(bytes, 0, writing.format);
+    }
+    void send(std::string& bytes, int64_t good, rows::OutputFormat format) {
+      {
+        std::unique_lock lock(pipe->mutex);
+        pipe->changed.wait(lock, [&] { return pipe->unsent < kMostAhead || pipe->gone; });
+        if (pipe->gone) fail(ErrorCode::interrupted, "the client left");
+        pipe->unsent += bytes.size();
+      }
+      post([piece = std::exchange(bytes, {}), good, format](RowStream& s) { s.send(piece, good, format); });
+    }
+  };
+
+  void go_on() { call_->exchange->resume(); }
+  void send(const std::string& bytes, int64_t good, rows::OutputFormat format) {
+    service_.metrics_->count(call_->thread, [&](Counts& c) {
+      c.texts[static_cast<size_t>(call_->model)][1] += static_cast<uint64_t>(good);
+      c.reasons[static_cast<size_t>(reason_of(call_->reason))] += static_cast<uint64_t>(good);
+    });
+    start(format);
+    call_->exchange->send(bytes);
+  }
+  void start(rows::OutputFormat format) {
+    if (std::exchange(begun_, true)) return;
+    call_->exchange->begin_answer(
+        {.content_type = rows_type(format),
+         .fields = fmt::format("X-Brim-Model: {}@{}\r\nX-Brim-Reason: {}\r\nX-Request-Id: {}\r\n", call_->served->name,
+                               call_->served->revision, call_->reason, call_->id)},
+        std::nullopt);
+  }
+  void finish() {
+    start(rows::OutputFormat::jsonl);  // of no rows
+    call_->done = true;
+    call_->exchange->end_answer();
+  }
+  void fail_with(const Refusal& refusal) {
+    if (!begun_) return service_.refuse(*call_, refusal);
+    call_->exchange->drop();  // the status is gone; a stream without its end says that something was wrong
+  }
+
+  Service& service_;
+  const Wishes wishes_;
+  const JobRequest request_;
+  const std::shared_ptr<RowPipe> pipe_ = std::make_shared<RowPipe>();
+  bool begun_ = false;
+};
+
+void Service::begin_score(Call& call) {
+  {
+    std::lock_guard lock(rows_mutex_);
+    if (row_streams_ >= kMostRowStreams)
+      throw Refusal{429, "Overloaded", fmt::format("{} streams of rows are being scored already", kMostRowStreams),
+                    "Retry-After: 1\r\n"};
+  }
+  const std::string_view query = call.exchange->query();
+  JobRequest request = job_request(call);
+  if (query_value(query, "format").empty()) {
+    const std::string named = format_of_type(call.exchange->head().find("content-type"));
+    request.format = named.empty() ? "jsonl" : named;
+  }
+  Wishes w;
+  w.bulk = true;
+  choose_model(w, request.model, query_value(query, "source"), {ModelKind::classifier, ModelKind::rules});
+  const auto stream = std::make_shared<RowStream>(*this, call, std::move(w), std::move(request));
+  call.stream = stream;
+  stream->begin();
+}
+
+// Before the service goes: streams whose connection has ended see it and end.
+void Service::end_row_streams() {
+  std::unique_lock lock(rows_mutex_);
+  rows_ended_.wait(lock, [this] { return row_streams_ == 0; });
+}
+
+}  // namespace brim::serve
