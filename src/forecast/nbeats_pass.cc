@@ -56,7 +56,7 @@ class Pass {
       }
   }
 
-  TensorView forward(bool keep, bool recompute, std::vector<TensorView>* after_stack) {
+  TensorView forward(bool keep, bool recompute, const AfterStack& after_stack) {
     fold_bases();
     const bool half = views_.copy.data != nullptr;
     f_ = make(DType::f32, shape_.forecast());
@@ -81,7 +81,7 @@ class Pass {
                                         .r_half = next_half,
                                         .f = f_,
                                         .f_write = b == 0 ? GradWrite::overwrite : GradWrite::accumulate});
-      if (after_stack != nullptr && (last || blocks_[b + 1].stack != block.stack)) snapshot(*after_stack);
+      if (after_stack && (last || blocks_[b + 1].stack != block.stack)) after_stack(f_);
       if (!keep || recompute) block.h.clear();
       r = next;
       x = half ? next_half : next;
@@ -221,12 +221,6 @@ class Pass {
                                      .v = as_column(block.v_bias)});
     }
   }
-  void snapshot(std::vector<TensorView>& list) {
-    const TensorView now = make(DType::f32, shape_.forecast());
-    exec_.memory.keep(now);
-    exec_.stream.copy(now.data, f_.data, static_cast<size_t>(f_.bytes()));
-    list.push_back(now);
-  }
 
   Exec& exec_;
   const NbeatsShape& shape_;
@@ -276,7 +270,7 @@ NbeatsWindows gather_windows(Exec& exec, const NbeatsShape& shape, const NbeatsV
 }
 
 TensorView nbeats_forward(Exec& exec, const NbeatsShape& shape, const NbeatsLayout& layout, const NbeatsViews& views,
-                          const NbeatsWindows& windows, std::vector<TensorView>* after_stack) {
+                          const NbeatsWindows& windows, const AfterStack& after_stack) {
   return Pass(exec, shape, layout, views, windows).forward(false, false, after_stack);
 }
 
@@ -287,7 +281,7 @@ void nbeats_train_step(Exec& exec, const NbeatsShape& shape, const NbeatsLayout&
   for (int64_t part = 0; part < options.parts; ++part) {
     const NbeatsWindows windows = gather_windows(exec, shape, views, source, options, B, part * B, true);
     Pass pass(exec, shape, layout, views, windows);
-    const TensorView f = pass.forward(true, options.recompute, nullptr);
+    const TensorView f = pass.forward(true, options.recompute, {});
     const TensorView d_f = exec.memory.allocate(Tag::activations, DType::f32, {G, B, shape.forecast()});
     ops::forecast_loss(exec.stream, {.f = f,
                                      .level = windows.level,
@@ -326,21 +320,29 @@ void nbeats_train_step(Exec& exec, const NbeatsShape& shape, const NbeatsLayout&
   ops::advance_step(exec.stream, {.step = views.step});
 }
 
-TensorView nbeats_predict(Exec& exec, const NbeatsShape& shape, const NbeatsLayout& layout, const NbeatsViews& views,
-                          const WindowSource& source, int64_t windows, std::vector<TensorView>* after_stack) {
+NbeatsForecast nbeats_predict(Exec& exec, const NbeatsShape& shape, const NbeatsLayout& layout,
+                              const NbeatsViews& views, const WindowSource& source, int64_t windows, bool components) {
   const NbeatsWindows w = gather_windows(exec, shape, views, source, {}, windows, 0, false);
-  const TensorView f = nbeats_forward(exec, shape, layout, views, w, after_stack);
-  const TensorView y_hat = exec.memory.allocate(Tag::activations, DType::f32,
-                                                {views.master.rows(), windows, shape.quantiles * shape.horizon});
-  exec.memory.keep(y_hat);
-  ops::forecast_loss(exec.stream, {.f = f,
-                                   .level = w.level,
-                                   .scale = w.scale,
-                                   .lanes = views.lanes,
-                                   .quantiles = views.quantiles,
-                                   .y_hat = y_hat,
-                                   .horizon = shape.horizon});
-  return y_hat;
+  const auto in_own_units = [&](const TensorView& f) {
+    const TensorView y_hat = exec.memory.allocate(Tag::activations, DType::f32,
+                                                  {views.master.rows(), windows, shape.quantiles * shape.horizon});
+    exec.memory.keep(y_hat);
+    ops::forecast_loss(exec.stream, {.f = f,
+                                     .level = w.level,
+                                     .scale = w.scale,
+                                     .lanes = views.lanes,
+                                     .quantiles = views.quantiles,
+                                     .y_hat = y_hat,
+                                     .horizon = shape.horizon});
+    return y_hat;
+  };
+  NbeatsForecast forecast;
+  AfterStack after_stack;
+  if (components) after_stack = [&](const TensorView& f) { forecast.after_stack.push_back(in_own_units(f)); };
+  forecast.y_hat = in_own_units(nbeats_forward(exec, shape, layout, views, w, after_stack));
+  forecast.level = w.level;
+  exec.memory.keep(w.level);
+  return forecast;
 }
 
 NbeatsPlan plan_nbeats(const NbeatsShape& shape, int64_t lanes, NbeatsTask task, const NbeatsOptions& options,
@@ -377,7 +379,7 @@ NbeatsPlan plan_nbeats(const NbeatsShape& shape, int64_t lanes, NbeatsTask task,
   if (task == NbeatsTask::train)
     nbeats_train_step(exec, shape, layout, views, source, options);
   else
-    nbeats_predict(exec, shape, layout, views, source, options.windows);
+    nbeats_predict(exec, shape, layout, views, source, options.windows, options.components);
   NbeatsPlan plan;
   plan.placement = place(recorder.lifetimes());
   plan.flops = recorder.flops();

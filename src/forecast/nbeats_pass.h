@@ -4,6 +4,9 @@
 // and the losses live on the device, so a step is captured once and launched again. Which tensors are asked for, and in
 // which order, depends on shapes alone.
 #pragma once
+#include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "forecast/nbeats.h"
@@ -44,6 +47,7 @@ struct NbeatsOptions {
   bool recompute = false;  // keep a block's input alone and compute its layers again on the way back
   bool mean_of_present = false;
   bool season_scale = false;  // some lane's loss is mase
+  bool components = false;    // of predictions: what each stack adds
   float max_grad_norm = 1;
 };
 
@@ -56,20 +60,25 @@ NbeatsWindows gather_windows(model::Exec& exec, const NbeatsShape& shape, const 
                              const WindowSource& source, const NbeatsOptions& options, int64_t windows,
                              int64_t first_row, bool targets);
 
-// Forecasts in scaled units [G,B,forecast()]. With `after_stack` also what it was after each stack (components), kept
-// to the end of the pass.
+// Forecasts in scaled units [G,B,forecast()]. `after_stack` is called with what they are after each stack.
+using AfterStack = std::function<void(const TensorView& f)>;
 TensorView nbeats_forward(model::Exec& exec, const NbeatsShape& shape, const NbeatsLayout& layout,
-                          const NbeatsViews& views, const NbeatsWindows& windows,
-                          std::vector<TensorView>* after_stack = nullptr);
+                          const NbeatsViews& views, const NbeatsWindows& windows, const AfterStack& after_stack = {});
 
 // One optimizer step of every lane. Before it, `views.step` counts the steps done; after it, one more.
 void nbeats_train_step(model::Exec& exec, const NbeatsShape& shape, const NbeatsLayout& layout,
                        const NbeatsViews& views, const WindowSource& source, const NbeatsOptions& options);
 
-// Forecasts of given windows in the series' own units, [G,B,quantiles*horizon], kept to the end of the pass.
-TensorView nbeats_predict(model::Exec& exec, const NbeatsShape& shape, const NbeatsLayout& layout,
-                          const NbeatsViews& views, const WindowSource& source, int64_t windows,
-                          std::vector<TensorView>* after_stack = nullptr);
+// Forecasts of given windows in the series' own units, kept to the end of the pass. What each stack adds is the
+// difference of its entry and the one before it; the first one's is to the level.
+struct NbeatsForecast {
+  TensorView y_hat;                     // [G,B,quantiles*horizon] f32
+  TensorView level;                     // [G,B] f32
+  std::vector<TensorView> after_stack;  // like y_hat, where components are wanted
+};
+NbeatsForecast nbeats_predict(model::Exec& exec, const NbeatsShape& shape, const NbeatsLayout& layout,
+                              const NbeatsViews& views, const WindowSource& source, int64_t windows,
+                              bool components = false);
 
 // The same code on the null device: what a pass of G lanes would hold and do.
 struct NbeatsPlan {

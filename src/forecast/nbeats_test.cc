@@ -213,6 +213,25 @@ TEST(Nbeats, PlansNameTheSameWorkForBothDevices) {
     }
 }
 
+// What stacks add up to is the forecast, and a window's level is its newest point.
+TEST(Nbeats, ComponentsAddUpToTheForecast) {
+  const Walks walks({30, 50, 17, 80});
+  std::vector<LaneSpec> lanes = sixteen_lanes();
+  lanes.resize(2);
+  TestWave wave(*cpu_device(), small_shape(20), lanes, {}, walks.values, walks.begin, small_options(), 1e-3f);
+  std::vector<std::vector<float>> parts;
+  const std::vector<int32_t> picks = {0, 30, 1, 22, 3, 80};
+  const std::vector<float> with = wave.predict(picks, &parts), without = wave.predict(picks);
+  EXPECT_EQ(with, without);
+  ASSERT_EQ(parts.size(), 4U);  // three stacks and the level
+  EXPECT_EQ(parts[2], with);
+  EXPECT_NE(parts[0], parts[1]);
+  EXPECT_NE(parts[1], parts[2]);
+  ASSERT_EQ(parts[3].size(), 6U);
+  EXPECT_EQ(parts[3][1], walks.values[30 + 21]);
+  EXPECT_EQ(parts[3][3 + 1], parts[3][1]);
+}
+
 // Lanes of one wave with cutoffs of their own: what comes after a lane's cutoff changes no byte of it, and tables
 // stored once for all lanes draw what each lane's own would.
 TEST(DeviceSeries, EachLaneSeesItsOwnPast) {

@@ -54,11 +54,13 @@ struct TestWave {
     nbeats_train_step(exec, state.shape(), state.layout(), state.views(), series.source(), options);
     ++done;
   }
-  // Forecasts of given (series, cut) pairs, the same for all lanes: lane by lane.
-  std::vector<float> predict(const std::vector<int32_t>& picks) {
+  // Forecasts of given (series, cut) pairs, the same for all lanes: lane by lane. `parts` gets what they are after each
+  // stack, and the level.
+  std::vector<float> predict(const std::vector<int32_t>& picks, std::vector<std::vector<float>>* parts = nullptr) {
     const auto B = static_cast<int64_t>(picks.size()) / 2;
     NbeatsOptions wanted;
     wanted.windows = B;
+    wanted.components = parts != nullptr;
     const NbeatsPlan predict_plan = plan_nbeats(state.shape(), state.lanes(), NbeatsTask::predict, wanted, precision,
                                                 device.kind(), device::best_isa(), threads);
     const auto room = memory::Ledger::allocate(
@@ -71,11 +73,19 @@ struct TestWave {
     source.picks.stride[0] = 0;
     memory::PlannedAllocator memory(room.data(), &predict_plan.placement);
     model::Exec exec{*stream, memory, activation(), precision, threads};
-    const TensorView y_hat = nbeats_predict(exec, state.shape(), state.layout(), state.views(), source, B);
-    std::vector<float> values(static_cast<size_t>(y_hat.elements()));
-    stream->copy(values.data(), y_hat.data, values.size() * sizeof(float));
-    stream->synchronize();
-    return values;
+    const NbeatsForecast forecast =
+        nbeats_predict(exec, state.shape(), state.layout(), state.views(), source, B, wanted.components);
+    const auto read = [&](const TensorView& v) {
+      std::vector<float> values(static_cast<size_t>(v.elements()));
+      stream->copy(values.data(), v.data, values.size() * sizeof(float));
+      stream->synchronize();
+      return values;
+    };
+    if (parts != nullptr) {
+      for (const TensorView& after : forecast.after_stack) parts->push_back(read(after));
+      parts->push_back(read(forecast.level));
+    }
+    return read(forecast.y_hat);
   }
   tensor::DType activation() const { return state.views().copy ? state.views().copy.dtype : tensor::DType::f32; }
 };
