@@ -23,6 +23,7 @@
 #include "brim/brim.h"
 #include "cli/completion.h"
 #include "cli/env_file.h"
+#include "cli/man.h"
 #include "cli/render.h"
 #include "cli/verb.h"
 #include "io/descriptor.h"
@@ -269,6 +270,8 @@ int run(int argc, char** argv) {
   std::vector<std::string> help_words;
   CLI::App* help = app.add_subcommand("help", "show a verb's flags");
   help->add_option("verb", help_words, "which verb; and which of its own, as in `brim help models export`");
+  bool as_man_page = false;
+  help->add_flag("--man", as_man_page, "as a manual page, for packages");
   CLI::App* completion = app.add_subcommand("completion", "print a completion script: source <(brim completion bash)");
   std::string shell = "bash";
   completion->add_option("shell", shell, "bash, zsh or fish")->capture_default_str();
@@ -304,6 +307,10 @@ int run(int argc, char** argv) {
       require_inner_verb(*about, help_words[i].c_str());
       before += " " + about->get_name();
       about = find_verb(*about, help_words[i]);
+    }
+    if (as_man_page) {
+      std::cout << man_page(app, about);
+      return 0;
     }
     if (about != nullptr) {
       std::cout << about->help(before);

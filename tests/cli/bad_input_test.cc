@@ -317,6 +317,9 @@ TEST_F(BadInput, HelpIsThere) {
   EXPECT_NE(must({"score", "--help"}).find("--on-error"), std::string::npos);
   EXPECT_NE(must({"help", "models", "export"}).find("Usage: brim models export [OPTIONS] model"), std::string::npos);
   EXPECT_EQ(must({"help", "help"}), must({"help"}));
+  EXPECT_NE(must({"help", "--man"}).find("\\fBbrim\\-score\\fR(1)"), std::string::npos);
+  EXPECT_NE(must({"help", "--man", "score"}).find("\\fB\\-\\-shard\\fR \\fITEXT\\fR"), std::string::npos);
+  EXPECT_NE(must({"help", "--man", "models"}).find(".SS brim models export"), std::string::npos);
   refused(2, {"brim models has no 'shw'", "did you mean show?"}, {"models", "shw"});
   refused(2, {"brim models has no 'shw'"}, {"help", "models", "shw"});
   refused(2, {"brim bench: say which: streams, latency"}, {"bench"});

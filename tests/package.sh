@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# package.sh BUILD: makes the Debian package of that build and looks at it as a user's machine would: lintian, manual
+# pages, completion, the unit, licences, and ten labels by what is in it. Checks whose tool is missing say Skipped.
+set -euo pipefail
+build=$(readlink -f "$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "package.sh: $*" >&2; exit 1; }
+with() { command -v "$1" >/dev/null || { echo "package.sh: Skipped: $1 is not installed"; return 1; }; }
+
+with dpkg-shlibdeps || exit 77
+(cd "$build" && cpack -B "$work" >"$work/cpack.log" 2>&1) || { cat "$work/cpack.log"; fail "cpack failed"; }
+package=$(echo "$work"/brim_*.deb)
+dpkg-deb -x "$package" "$work/root"
+if with lintian; then
+  lintian --allow-root --fail-on error,warning --no-tag-display-limit "$package" >"$work/lintian" 2>&1 || { cat "$work/lintian"; fail "lintian"; }
+fi
+for name in bin/brim lib/systemd/system/brim-serve@.service share/doc/brim/copyright share/man/man1/brim.1.gz share/man/man1/brim-score.1.gz \
+  share/brim/models/default/LICENSE.minilm share/bash-completion/completions/brim share/zsh/vendor-completions/_brim share/fish/vendor_completions.d/brim.fish; do
+  [ -f "$work/root/usr/$name" ] || fail "there is no $name"
+done
+for licence in Apache-2.0 'C.J. Hutto' 'Unicode, Inc.' 'Permission is hereby granted'; do
+  grep -qF "$licence" "$work/root/usr/share/doc/brim/copyright" || fail "the copyright file does not say $licence"
+done
+if with mandoc; then
+  for page in "$work"/root/usr/share/man/man1/*.gz; do
+    mandoc -T lint -W error <(zcat "$page") >"$work/man" || { cat "$work/man"; fail "$page"; }
+  done
+  MANPAGER=cat mandoc -T utf8 <(zcat "$work/root/usr/share/man/man1/brim-score.1.gz") | col -b >"$work/page"
+  grep -q -- '--shard' "$work/page" || fail "brim-score(1) has no --shard"
+fi
+bash -n "$work/root/usr/share/bash-completion/completions/brim"
+! with zsh || zsh -n "$work/root/usr/share/zsh/vendor-completions/_brim"
+! with fish || fish -n "$work/root/usr/share/fish/vendor_completions.d/brim.fish"
+if with systemd-analyze; then
+  cp "$work/root/usr/lib/systemd/system/brim-serve@.service" "$work/brim-serve@x.service"
+  sed -i "s|/usr/bin/brim|$work/root/usr/bin/brim|; /^Documentation/d" "$work/brim-serve@x.service"
+  systemd-analyze verify --man=no "$work/brim-serve@x.service" >"$work/unit" 2>&1 || { cat "$work/unit"; fail "the unit"; }
+fi
+for i in $(seq 10); do echo "I love this, number $i"; done >"$work/texts.txt"
+began=$(date +%s%N)
+env -i HOME="$work" PATH=/usr/bin:/bin "$work/root/usr/bin/brim" score "$work/texts.txt" -q -o "$work/labels.csv"
+[ "$(grep -c positive "$work/labels.csv")" -eq 10 ] || fail "labels: $(cat "$work/labels.csv")"
+echo "package: $(basename "$package"), $(($(stat -c %s "$package") >> 20)) MiB, ten labels $((($(date +%s%N) - began) / 1000000)) ms after it was unpacked"
