@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # serve.sh BRIM: the server as a program, met with curl: labels as `brim score` has them, health, metrics, keys, a socket in
-# the file system, SIGTERM while a request is under way, and what is refused before anything is loaded.
+# the file system, streams and jobs of rows, SIGHUP, SIGTERM while a request is under way, and what is refused before anything is loaded.
 set -euo pipefail
 brim=$(readlink -f "$1")
 export BRIM_HOME=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..
@@ -39,7 +39,7 @@ code=0; "$brim" serve --listen nonsense 2>"$work/said" || code=$?
 code=0; "$brim" serve --model a=vader --model a=vader 2>"$work/said" || code=$?
 [ "$code" -eq 2 ] || fail "two models of one name: $code"
 
-start --listen 127.0.0.1:0 --model mood=default --model vader --lame-duck-seconds 0 --access-log "$work/access"
+start --listen 127.0.0.1:0 --model mood=default --model vader --lame-duck-seconds 0 --access-log "$work/access" --state-dir "$work/jobs"
 printf 'I love this\nwhat a waste of money\n' >"$work/texts.txt"
 "$brim" score --model default "$work/texts.txt" -q --output-format tsv -o "$work/scored.tsv"
 while IFS=$'\t' read -r text label _; do
@@ -55,6 +55,16 @@ grep -q '^brim_texts_total{model="mood",class="interactive"} 2$' "$work/metrics"
 # A body that curl announces: without "100 Continue" it would wait a second for each.
 python3 -c 'import json; print(json.dumps({"input": ["good " * 500] * 600, "model": "vader"}))' >"$work/large.json"
 [ "$(curl "$url/classify" -H 'Content-Type: application/json' -H 'Expect: 100-continue' --data-binary @"$work/large.json" | json 'len(a["data"])')" = 600 ] || fail "a large body"
+# the rows of a file over HTTP: scored while they come, and in the background
+curl "$url/score?model=mood&output_format=tsv" -X POST -T "$work/texts.txt" -H 'Content-Type: text/plain' -o "$work/streamed.tsv"
+cmp -s "$work/streamed.tsv" "$work/scored.tsv" || fail "/score differs from brim score: $(cat "$work/streamed.tsv")"
+job=$(curl "$url/jobs?model=mood&format=txt&output_format=tsv" --data-binary @"$work/texts.txt" | json 'a["id"]')
+for _ in $(seq 200); do
+  [ "$(curl "$url/jobs/$job" | json 'a["status"]')" != completed ] || break
+  sleep 0.05
+done
+curl "$url/jobs/$job/output" -o "$work/job.tsv"
+cmp -s "$work/job.tsv" "$work/scored.tsv" || fail "a job differs from brim score"
 finish
 grep -q '"route":"POST /predict","model":"mood"' "$work/access" || fail "access log"
 ! grep -q 'waste' "$work/access" || fail "a text in the access log"
@@ -66,7 +76,16 @@ ask() { curl --unix-socket "$work/brim.sock" "$@"; }
 [ "$(ask -o /dev/null -w '%{http_code}' http://localhost/info)" = 401 ] || fail "no key"
 [ "$(ask -H 'Authorization: Bearer secret' http://localhost/info | json 'a["served_model_name"]')" = vader ] || fail "with a key"
 [ "$(ask -o /dev/null -w '%{http_code}' http://localhost/ping)" = 200 ] || fail "ping"
-ask -H 'Authorization: Bearer secret' -H 'Content-Type: application/json' --data-binary @"$work/large.json" http://localhost/classify >"$work/answer" &
+# SIGHUP: keys are read anew
+printf 'web:score:%s\n' "$(printf newer | sha256sum | cut -d' ' -f1)" >"$work/keys"
+kill -HUP "$server"
+for _ in $(seq 100); do
+  [ "$(ask -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer newer' http://localhost/info)" != 200 ] || break
+  sleep 0.05
+done
+[ "$(ask -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer secret' http://localhost/info)" = 401 ] || fail "an old key after SIGHUP"
+[ "$(ask -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer newer' http://localhost/admin/drain -X POST)" = 403 ] || fail "administration without its scope"
+ask -H 'Authorization: Bearer newer' -H 'Content-Type: application/json' --data-binary @"$work/large.json" http://localhost/classify >"$work/answer" &
 asked=$!
 finish
 wait "$asked" || true # it was taken and answered whole, or not taken at all

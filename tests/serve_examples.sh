@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# serve_examples.sh BRIM: the journeys of examples/, at small scale, against a server of their own.
+set -euo pipefail
+brim=$(readlink -f "$1")
+root=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..
+export BRIM_HOME=$root
+work=$(mktemp -d) server=
+cleanup() { [ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"; }
+trap cleanup EXIT
+fail() { echo "serve_examples.sh: $*" >&2; cat "$work"/* >&2 2>/dev/null || true; exit 1; }
+"$brim" --env-file "$root/examples/serve_news/bot.env" serve --listen 127.0.0.1:0 --state-dir "$work/state" --lame-duck-seconds 0 2>"$work/said" &
+server=$!
+for _ in $(seq 600); do
+  url=$(sed -n 's/^listening on //p' "$work/said")
+  [ -z "$url" ] || break
+  kill -0 "$server" 2>/dev/null || fail "it ended"
+  sleep 0.1
+done
+"$root/examples/serve_news/bot.py" --url "$url" --per-day 1 >"$work/news" || fail "serve_news"
+[ "$(grep -c '^2025-' "$work/news")" -eq 12 ] && grep -q '^365 headlines, scored by ' "$work/news" || fail "serve_news"
+! grep -q failed "$work/news" || fail "headlines without scores"
+"$root/examples/serve_tweets/run" 3000 "$url" >"$work/tweets" || fail "serve_tweets"
+grep -q '^3000 tweets$' "$work/tweets" && grep -Eq '^positive +[0-9]+$' "$work/tweets" || fail "serve_tweets"
+kill -TERM "$server"
+code=0; wait "$server" || code=$?
+server=
+[ "$code" -eq 0 ] || fail "exit code $code"
+echo "serve_examples: a year of headlines, 3,000 tweets"
