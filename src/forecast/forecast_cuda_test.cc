@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// N-BEATS on CUDA: against the CPU, which agrees with PyTorch; a lane among others against the lane alone; and a
+// captured step against one that is launched op by op. The same file runs on the emulator, which captures nothing.
+#include <gtest/gtest.h>
+
+#include "device/cuda/testing.h"
+#include "device/cuda_info.h"
+#include "device/graph.h"
+#include "forecast/nbeats_testing.h"
+
+namespace brim::forecast {
+namespace {
+using namespace brim::forecast::testing;
+using ops::LaneSpec;
+using ops::Precision;
+
+class CudaNbeats : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    BRIM_NEEDS_GPU();
+    gpu_ = device::open_cuda_device(0);
+    emulated_ = cuda_info(*gpu_).name == "emulated";
+  }
+  // Small enough for the emulator; on a card also what lanes of a paper's size are.
+  NbeatsShape shape() const {
+    NbeatsShape s;
+    s.horizon = 5;
+    s.lookback = 20;
+    s.layers = 2;
+    const int64_t width = emulated_ ? 16 : 128;
+    s.stacks = {{StackKind::generic, 2, width}, {StackKind::trend, 2, width, true}, {StackKind::seasonality, 1, width}};
+    return s;
+  }
+  std::vector<LaneSpec> lanes() const {
+    std::vector<LaneSpec> all;
+    for (uint64_t g = 0; g < (emulated_ ? 3 : 16); ++g) {
+      LaneSpec lane{.seed = 100 + g, .lookback = static_cast<int32_t>(10 + 5 * (g % 3)), .history = 40};
+      lane.loss = static_cast<ops::ForecastLoss>((g + 2) % 7);
+      all.push_back(lane);
+    }
+    return all;
+  }
+  NbeatsOptions options() const {
+    NbeatsOptions o;
+    o.windows = emulated_ ? 6 : 256;
+    return o;
+  }
+  TestWave wave(device::Device& device, std::vector<LaneSpec> all, Precision precision) const {
+    static const Walks walks({30, 50, 17, 80});
+    return TestWave(device, shape(), std::move(all), {}, walks.values, walks.begin, options(), 1e-3f, precision);
+  }
+
+  std::unique_ptr<device::Device> gpu_;
+  bool emulated_ = false;
+};
+
+TEST_F(CudaNbeats, AgreesWithTheCpu) {
+  const auto cpu = device::open_cpu_device(1);
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    SCOPED_TRACE(ops::precision_name(precision));
+    TestWave here = wave(*cpu, lanes(), Precision::fp32), there = wave(*gpu_, lanes(), precision);
+    const int64_t steps = 3, G = here.state.lanes();
+    for (int64_t i = 0; i < steps; ++i) {
+      here.step();
+      there.step();
+      if (i > 0) continue;
+      // bf16 rounds every operand to 2^-8 on the way through a dozen products; the error is compared with the norm.
+      const double allowed = precision == Precision::fp32 ? 1e-4 : 0.08;
+      for (int64_t g = 0; g < G; ++g) {
+        const std::vector<float> want = here.state.gradients(*here.stream, g),
+                                 got = there.state.gradients(*there.stream, g);
+        double apart = 0, size = 0;
+        for (size_t k = 0; k < want.size(); ++k) {
+          apart += std::pow(static_cast<double>(got[k]) - want[k], 2);
+          size += std::pow(static_cast<double>(want[k]), 2);
+        }
+        EXPECT_LE(std::sqrt(apart), allowed * std::sqrt(size)) << "lane " << g;
+      }
+    }
+    const std::vector<float> want = here.state.losses(*here.stream, 0, steps),
+                             got = there.state.losses(*there.stream, 0, steps);
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i], want[i], (precision == Precision::fp32 ? 1e-4 : 0.05) * std::fabs(want[i])) << i;
+  }
+}
+
+TEST_F(CudaNbeats, ALaneAmongOthersIsTheLaneAlone) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    const std::vector<LaneSpec> all = lanes();
+    TestWave together = wave(*gpu_, all, precision);
+    for (int i = 0; i < 3; ++i) together.step();
+    const std::vector<float> losses = together.state.losses(*together.stream, 0, 3);
+    for (size_t g = 0; g < all.size(); g += emulated_ ? 2 : 1) {
+      TestWave alone = wave(*gpu_, {all[g]}, precision);
+      for (int i = 0; i < 3; ++i) alone.step();
+      EXPECT_EQ(alone.state.download(*alone.stream, 0),
+                together.state.download(*together.stream, static_cast<int64_t>(g)));
+      const std::vector<float> own = alone.state.losses(*alone.stream, 0, 3);
+      for (size_t i = 0; i < 3; ++i) EXPECT_EQ(own[i], losses[i * all.size() + g]) << g;
+    }
+  }
+}
+
+TEST_F(CudaNbeats, ACapturedStepIsTheStepOpByOp) {
+  TestWave captured = wave(*gpu_, lanes(), Precision::bf16);
+  if (emulated_ || !can_capture(*captured.stream)) GTEST_SKIP() << "nothing is captured here";
+  TestWave plain = wave(*gpu_, lanes(), Precision::bf16);
+  const int64_t steps = 6;
+  captured.step();  // the products' algorithms are chosen by a step that is not captured
+  begin_capture(*captured.stream);
+  captured.step();
+  const auto graph = end_capture(*captured.stream);
+  for (int64_t i = 1; i < steps; ++i) graph->launch(*captured.stream);
+  for (int64_t i = 0; i < steps; ++i) plain.step();
+  EXPECT_EQ(captured.state.losses(*captured.stream, 0, steps), plain.state.losses(*plain.stream, 0, steps));
+  for (int64_t g = 0; g < captured.state.lanes(); ++g)
+    EXPECT_EQ(captured.state.download(*captured.stream, g), plain.state.download(*plain.stream, g)) << g;
+}
+
+}  // namespace
+}  // namespace brim::forecast
