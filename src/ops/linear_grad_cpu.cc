@@ -53,6 +53,13 @@ void pack_group(const gemm::Kernel& kernel, const float* const* rows, int64_t co
     auto* to = static_cast<uint32_t*>(out);
     const float *even = rows[0], *odd = rows[1];
     for (int64_t c = 0; c < cols; ++c) to[c] = bf16_bits(even[c]) | bf16_bits(odd[c]) << 16;
+  } else if (kernel.kr == 4) {
+    auto* to = static_cast<uint64_t*>(out);
+    for (int64_t c = 0; c < cols; ++c) {
+      const uint32_t low = bf16_bits(rows[0][c]) | bf16_bits(rows[1][c]) << 16,
+                     high = bf16_bits(rows[2][c]) | bf16_bits(rows[3][c]) << 16;
+      to[c] = low | static_cast<uint64_t>(high) << 32;
+    }
   } else {
     auto* to = static_cast<uint16_t*>(out);
     for (int i = 0; i < kernel.kr; ++i)
