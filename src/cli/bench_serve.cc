@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "base/units.h"
 #include "brim/brim.h"
 #include "cli/engine_flags.h"
@@ -83,6 +84,7 @@ int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const s
   const auto [labels, first_rate] = score_all();
   LoadOptions load = predict_requests(texts, static_cast<size_t>(f.batch), labels);
   load.connections = f.connections;
+  load.threads = std::clamp(hardware_threads() / 4, 1, 4);
   load.rate = f.rate;
   load.seconds = f.seconds;
   std::optional<serve::Server> server;
@@ -91,6 +93,7 @@ int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const s
     serving.listen = "127.0.0.1:0";
     serving.models.push_back({"model", options.model, "0", scorer});
     serving.max_queue_ms = f.max_queue_ms;
+    serving.connections_per_address = std::max<int64_t>(serving.connections_per_address, f.connections);
     serving.max_client_batch_size = std::max(1024, f.batch);
     server.emplace(std::move(serving));
     server->start();

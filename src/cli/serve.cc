@@ -37,6 +37,7 @@ struct ServeFlags {
   double max_queue_ms = 1000, lame_duck_seconds = 2, drain_seconds = 30;
   int64_t max_client_batch_size = 1024;
   int io_threads = 0;
+  int64_t connections_per_address = 256;
   EngineFlags engine;
 };
 
@@ -68,6 +69,9 @@ const SettingsTable<ServeFlags>& serve_settings() {
       {"state_dir", "where queues and jobs are kept; default: serve of the cache directory",
        setting::text(&F::state_dir)},
       {"jobs_root", "a directory whose files jobs may name instead of sending them", setting::text(&F::jobs_root)},
+      {"connections_per_address", "clients of one address at one time; more where a proxy stands between",
+       number(&F::connections_per_address,
+              [](double n) { return n >= 1 && n <= 65536 ? nullptr : "give 1 to 65536"; })},
       {"io_threads", "threads that read, tokenize and write; 0 chooses by the cores",
        number(&F::io_threads,
               [](double n) { return n >= 0 && n <= 64 ? nullptr : "give a number from 1 to 64, or 0"; })},
@@ -205,6 +209,7 @@ int run_serve(ServeFlags f, CLI::App& app) {
   options.max_client_batch_size = f.max_client_batch_size;
   options.truncates = f.engine.long_text != LongText::error;
   options.io_threads = f.io_threads;
+  options.connections_per_address = f.connections_per_address;
   options.access_log = f.access_log;
   options.lame_duck_seconds = f.lame_duck_seconds;
   options.drain_seconds = f.drain_seconds;
@@ -278,7 +283,8 @@ std::function<int()> setup_serve(CLI::App& app) {
       ->allow_extra_args(false);
   add_flags(app, serve_settings(), *f,
             {"listen", "api_key_file", "api_key", "insecure", "max_queue_ms", "payload_limit", "max_client_batch_size",
-             "pooling", "state_dir", "jobs_root", "io_threads", "access_log", "lame_duck_seconds", "drain_seconds"});
+             "pooling", "state_dir", "jobs_root", "connections_per_address", "io_threads", "access_log",
+             "lame_duck_seconds", "drain_seconds"});
   add_flags(app, engine_settings(), f->engine,
             {"device", "precision", "memory_limit", "threads", "max_length", "long_text", "q,quiet"});
   app.add_option("--config", f->config, "a YAML file of models, ladders, queues and these flags; docs/serve.md");

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <future>
 #include <random>
 #include <utility>
 
@@ -195,12 +196,12 @@ class LoadRun {
   }
 
   const LoadOptions& options_;
+  size_t next_request_ = options_.first_request;
   std::mt19937_64 random_;
   const int poll_;
   std::vector<LoadConnection> connections_;
   std::vector<size_t> idle_;
   std::deque<int64_t> due_;
-  size_t next_request_ = 0;
   int64_t last_ns_ = now_ns();
   LoadResult result_;
 };
@@ -209,7 +210,30 @@ class LoadRun {
 
 LoadResult run_load(const LoadOptions& options) {
   if (options.requests.empty()) fail(ErrorCode::usage, "no requests to send");
-  return LoadRun(options).run();
+  const int threads = std::clamp(options.threads, 1, options.connections);
+  if (threads == 1) return LoadRun(options).run();
+  std::vector<LoadOptions> shares(static_cast<size_t>(threads), options);
+  std::vector<std::future<LoadResult>> runs;
+  for (int t = 0; t < threads; ++t) {
+    LoadOptions& share = shares[static_cast<size_t>(t)];
+    share.connections = options.connections / threads + (t < options.connections % threads ? 1 : 0);
+    share.rate = options.rate / threads;
+    share.seed = options.seed + static_cast<uint64_t>(t);
+    share.first_request = options.requests.size() * static_cast<size_t>(t) / static_cast<size_t>(threads);
+    runs.push_back(std::async(std::launch::async, [&share] { return LoadRun(share).run(); }));
+  }
+  LoadResult all;
+  for (auto& run : runs) {
+    const LoadResult one = run.get();
+    all.answered += one.answered;
+    all.refused += one.refused;
+    all.failed += one.failed;
+    all.wrong += one.wrong;
+    all.seconds = std::max(all.seconds, one.seconds);
+    all.ms.insert(all.ms.end(), one.ms.begin(), one.ms.end());
+    all.refused_ms.insert(all.refused_ms.end(), one.refused_ms.begin(), one.refused_ms.end());
+  }
+  return all;
 }
 
 }  // namespace brim::serve

@@ -255,6 +255,8 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   service_ = std::make_unique<Service>(std::move(service));
   HttpOptions http;
   http.threads = options_.io_threads > 0 ? options_.io_threads : default_io_threads(service_->loaded());
+  http.connections_per_address = static_cast<size_t>(options_.connections_per_address);
+  http.connections = std::max(http.connections, http.connections_per_address);
   http.framing.body = static_cast<uint64_t>(options_.payload_limit);
   http.body_bytes = std::max<int64_t>(http.body_bytes, 2 * options_.payload_limit);
   http_ = std::make_unique<HttpServer>(address, http, *service_);
