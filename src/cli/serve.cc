@@ -27,6 +27,9 @@ namespace {
 
 std::atomic<bool> reload_requested{false};  // by SIGHUP
 
+// Of a batch of rows (jobs, /score): a submitted text waits for two of them.
+constexpr double kBulkSeconds = 0.002;
+
 struct ServeFlags {
   std::vector<std::string> models, embedding_models, allowed_hosts;
   std::string config, state_dir, jobs_root;
@@ -162,6 +165,7 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
       if (entry.precision != "auto") o.precision = entry.precision;
       o.pooling = pooling;
       o.raw_scores = true;
+      o.bulk_seconds = kBulkSeconds;
       o.queue_seconds = f.max_queue_ms * 1e-3;
       open.models.push_back({entry.name, entry.path, serve::model_revision(o.model), nullptr});
       options.push_back(o);

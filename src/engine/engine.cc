@@ -247,10 +247,15 @@ std::unique_ptr<Bulk> Engine::bulk(Bulk::Collect collect) {
   return std::make_unique<Bulk>(*scheduler_, *host_, std::move(collect));
 }
 
-int64_t Engine::serving_tokens() const {
-  const double tokens = plan_.tokens_per_second * kServingSeconds;
+int64_t Engine::tokens_in(double seconds) const {
+  const double tokens = plan_.tokens_per_second * seconds;
   return std::clamp(static_cast<int64_t>(tokens),
                     std::min(std::max(kLeastServingTokens, plan_.max_length), plan_.token_budget), plan_.token_budget);
+}
+int64_t Engine::serving_tokens() const { return tokens_in(kServingSeconds); }
+
+batch::PackLimits Engine::pack_limits() const {
+  return {options_.bulk_seconds > 0 ? tokens_in(options_.bulk_seconds) : plan_.token_budget, plan_.max_sequences};
 }
 
 std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, double most_seconds) {

@@ -42,6 +42,7 @@ struct EngineOptions {
   std::optional<model::Output> output;  // default: what the model's head gives
   bool fill = false;
   bool raw_scores = false;  // a classifier computes logits; merge_windows() makes scores of them
+  double bulk_seconds = 0;  // above 0: no bulk batch takes longer, by prediction
   // A text's scores do not depend on the texts beside it, to the last bit. Of models that share a device: the first's.
   bool deterministic = false;
 };
@@ -97,7 +98,7 @@ class Engine final : public TextModel {
   // A text is refused as busy when those before it would take longer than `most_seconds`.
   std::unique_ptr<Interactive> interactive(Interactive::Answer answer, double most_seconds);
   Scheduler& scheduler() { return *scheduler_; }
-  batch::PackLimits pack_limits() const { return {plan_.token_budget, plan_.max_sequences}; }
+  batch::PackLimits pack_limits() const;  // of bulk batches
   // Of interactive batches: the fewest tokens that keep the device at nearly its full speed, so that none waits long.
   int64_t serving_tokens() const;
   double busy_seconds() const { return busy_seconds_; }  // of the device, in score() and entities() so far
@@ -130,6 +131,7 @@ class Engine final : public TextModel {
   Engine() = default;
   std::vector<float> run_windows(const TokenizedTexts& texts);  // a row a window, or a row a token where its id is
   struct Prepared;
+  int64_t tokens_in(double seconds) const;  // of a batch, by prediction; enough to be quick
   static Prepared prepare(device::Device& device, const EngineOptions& options, int64_t limit_bytes);
   static std::vector<std::unique_ptr<Engine>> open_on(std::shared_ptr<device::Device> device,
                                                       const std::vector<EngineOptions>& options, int64_t limit_bytes,

@@ -99,6 +99,26 @@ TEST_F(EngineTest, OnACpuATextsScoresNeverDependOnItsCompany) {
   }
 }
 
+TEST_F(EngineTest, BulkBatchesTakeNoLongerThanAskedFor) {
+  EngineOptions options;
+  options.model_dir = dir_;
+  options.device = device::read_device("cpu");
+  options.precision = plan::read_precision("fp32");
+  options.threads = 2;
+  const auto whole = Engine::open(options);
+  options.bulk_seconds = 2000 / whole->plan().tokens_per_second;
+  const auto brief = Engine::open(options);
+  EXPECT_EQ(whole->pack_limits().tokens, whole->plan().token_budget);
+  EXPECT_NEAR(static_cast<double>(brief->pack_limits().tokens), 2000, 1);
+  options.bulk_seconds = 1e-9;
+  EXPECT_EQ(Engine::open(options)->pack_limits().tokens, 1024) << "smaller ones are slow";
+  std::mt19937 random(1);
+  std::vector<std::string> texts;
+  for (int i = 0; i < 3000; ++i) texts.push_back(text(random, 1 + random() % 12));
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  EXPECT_EQ(brief->score(views), whole->score(views));
+}
+
 TEST_F(EngineTest, ThePipelineKeepsTheOrderAndEveryRow) {
   auto engine = open();
   std::mt19937 random(2);

@@ -17,6 +17,7 @@ namespace {
 
 // Interactive batches before bulk work has a turn: it keeps a fifth of the device under the heaviest load.
 constexpr int kInteractiveStreak = 4;
+constexpr size_t kBusy = 2;  // batches in flight that keep a card busy
 // Batches of submitted texts before those that may wait have the first places of one.
 constexpr int kBatchesBeforeBulk = 9;
 constexpr size_t kMostSpare = 2;
@@ -334,7 +335,9 @@ bool Scheduler::step(Lock& lock) {
   if (texts == nullptr && bulk == nullptr) return collect_oldest(lock);
   ModelHost& model = texts != nullptr ? texts->model_ : bulk->model_;
   const Launch launch = texts != nullptr ? Launch::graph : bulk->waiting_.front().launch;
-  if (!queue_->has_room(model, launch)) return collect_oldest(lock);
+  // What is in flight is what a submitted text waits for: where some may come, bulk keeps the device busy and no more.
+  const bool enough = texts == nullptr && !interactives_.empty() && queue_->in_flight() >= kBusy;
+  if (enough || !queue_->has_room(model, launch)) return collect_oldest(lock);
   if (texts != nullptr) {
     ++interactive_streak_;
     stand_last(interactives_, texts);

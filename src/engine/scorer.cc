@@ -508,6 +508,7 @@ std::vector<std::shared_ptr<Scorer>> Scorer::open_together(std::span<const Score
     encoder.max_length = o.max_length;
     encoder.long_text = o.long_text;
     encoder.deterministic = o.deterministic;
+    encoder.bulk_seconds = o.bulk_seconds;
     encoder.raw_scores = o.raw_scores && !o.pooling;
     if (o.pooling)
       encoder.output = *o.pooling == Pooling::mean ? model::Output::mean_hidden : model::Output::cls_hidden;

@@ -147,7 +147,8 @@ TEST_F(HttpTest, StreamsBodiesAndAnswers) {
   client.send("2\r\nde\r\n0\r\n\r\n");
   EXPECT_EQ(client.read().body, "abcde");
   client.post("/slow", std::string(900, 'x'));
-  EXPECT_EQ(client.read().body, std::to_string(echo_.pieces()));
+  const std::string taken = client.read().body;  // before they are counted, which a comparison leaves open
+  EXPECT_EQ(taken, std::to_string(echo_.pieces()));
   client.post("/a", "after it");
   EXPECT_EQ(client.read().body, "POST /a? after it");
   client.send("POST /stream HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n!");
