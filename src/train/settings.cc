@@ -2,13 +2,10 @@
 #include "train/settings.h"
 
 #include <algorithm>
-#include <functional>
-#include <set>
 
 #include "base/error.h"
 #include "base/units.h"
 #include "hub/model_dir.h"
-#include "io/yaml_file.h"
 
 namespace brim::train {
 namespace {
@@ -21,8 +18,7 @@ constexpr double kMostEpochs = 1e6;
 std::string apply_setting(TrainSettings& settings, std::string_view key, std::string_view value,
                           const std::string& where) {
   std::string note = train_settings().apply(settings, key, value, where);
-  if (const std::string name = underscored(key); name == "memory_limit" || name == "max_memory_gb")
-    settings.limit_origin = where.empty() ? plan::LimitOrigin{} : plan::LimitOrigin{where, name, std::string(value)};
+  settings.note_origin(key, value, where);
   return note;
 }
 
@@ -31,48 +27,16 @@ std::string setting_text(const TrainSettings& settings, std::string_view key) {
 }
 
 std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path) {
-  const YAML::Node root = io::load_yaml(path);
-  static const std::vector<std::string> blocks = {"training", "training_args",    "training_arguments", "model",
-                                                  "data",     "gpu_optimization", "optimization",       "hardware"};
-  std::vector<std::string> notes;
-  std::function<void(const YAML::Node&)> walk = [&](const YAML::Node& map) {
-    std::set<std::string> seen;
-    for (const auto& item : map) {
-      const auto key = item.first.as<std::string>(), name = underscored(key);
-      const YAML::Node& value = item.second;
-      const std::string where = fmt::format("{}:{}", path.string(), item.first.Mark().line + 1);
-      if (!seen.insert(name).second) fail(ErrorCode::usage, "{}: {} is given twice", where, key);
-      const bool known = std::find(blocks.begin(), blocks.end(), key) != blocks.end();
-      const Setting<TrainSettings>* row = train_settings().find(key);
-      if (row != nullptr && row->ignored()) {  // whatever its value
-        notes.push_back(apply_setting(settings, key, "", where));
-      } else if (value.IsMap() && known) {
-        walk(value);
-      } else if (value.IsMap()) {
-        const std::string near = nearest_name(key, blocks);
-        fail(ErrorCode::usage, "{}: unknown block {}{}", where, key,
-             near.empty() ? "" : fmt::format("; did you mean {}?", near));
-      } else if (known && key != "model" && !value.IsNull()) {
-        fail(ErrorCode::usage, "{}: {} is a block: its keys stand below it, indented", where, key);
-      } else if (value.IsSequence()) {
-        std::vector<std::string> elements;
-        for (const auto& element : value) elements.push_back(element.as<std::string>());
-        if (name == "class_weights") elements = {fmt::format("{}", fmt::join(elements, ","))};
-        for (const auto& element : elements) apply_setting(settings, key, element, where);
-        if (elements.size() > 1 && !row->value.is_list)
-          fail(ErrorCode::usage, "{}: {} takes one value, not a list", where, key);
-      } else if (!value.IsNull()) {
-        if (std::string note = apply_setting(settings, key, value.as<std::string>(), where); !note.empty())
-          notes.push_back(note);
-      }
-    }
+  static const std::vector<SettingInfo> infos = train_settings().infos();
+  YamlKeys keys;
+  keys.blocks = {"training", "training_args",    "training_arguments", "model",
+                 "data",     "gpu_optimization", "optimization",       "hardware"};
+  keys.joined = {"class_weights"};
+  keys.find = [](std::string_view key) { return find_info(infos, key); };
+  keys.apply = [&](std::string_view key, std::string_view value, const std::string& where) {
+    return apply_setting(settings, key, value, where);
   };
-  try {
-    walk(root);
-  } catch (const YAML::Exception& e) {  // a block where a value should be
-    fail(ErrorCode::usage, "{}:{}: {}", path.string(), e.mark.line + 1, e.msg);
-  }
-  return notes;
+  return apply_yaml(keys, path);
 }
 
 void find_models(TrainSettings& settings) {

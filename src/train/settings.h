@@ -12,6 +12,7 @@
 #include "base/settings.h"
 #include "plan/plan.h"
 #include "plan/resolve.h"
+#include "train/run_settings.h"
 
 namespace brim::train {
 
@@ -28,7 +29,7 @@ enum class TokenPlacement : uint8_t {
   streamed,  // in the token cache's mapped file; the same ring, pages come from disk where memory has not kept them
 };
 
-struct TrainSettings {
+struct TrainSettings : RunSettings {
   std::string model, output_dir, resume_from_checkpoint;
   std::vector<std::string> train_files, validation_files;
   std::string text_column, format = "auto";
@@ -43,10 +44,7 @@ struct TrainSettings {
   double num_train_epochs = 3;
   int64_t max_steps = -1;
   int64_t train_batch_size = 32;  // rows an update is made from, times gradient_accumulation_steps
-  int64_t gradient_accumulation_steps = 1;
-  int64_t batch_tokens = 0;  // global batch in tokens instead of rows
-  double learning_rate = 5e-5, weight_decay = 0.01, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8,
-         max_grad_norm = 1;
+  int64_t batch_tokens = 0;       // global batch in tokens instead of rows
   LrSchedule lr_schedule = LrSchedule::linear;
   LrScaling lr_scaling = LrScaling::none;
   int64_t lr_reference_batch = 32;
@@ -62,15 +60,8 @@ struct TrainSettings {
   int64_t eval_steps = 500, save_steps = 500, logging_steps = 50, save_total_limit = 2, early_stopping_patience = 0;
   bool load_best_model_at_end = true;
 
-  plan::PrecisionWish precision;
-  std::optional<model::Optimizer> optim;  // none: the plan chooses, as below
-  std::optional<model::Recompute> recompute;
+  std::optional<model::Recompute> recompute;  // none: the plan chooses, as below
   std::optional<TokenPlacement> token_set;
-  device::DeviceChoice device;
-  plan::MemoryLimit memory_limit;
-  int threads = 0;
-  bool fill = false;
-  plan::LimitOrigin limit_origin;  // where memory_limit was written
 
   std::string teacher;
   double temperature = 2, hard_weight = 0.5;

@@ -7,7 +7,6 @@
 
 namespace brim::train {
 
-using model::Optimizer;
 using model::Recompute;
 
 namespace {
@@ -63,44 +62,7 @@ SettingValue<S> checkpoint() {
   return value;
 }
 
-// A switch that sets other settings.
-SettingValue<S> when_true(void (*change)(S&)) {
-  SettingValue<S> value;
-  value.set = [change](S& s, std::string_view v) {
-    if (read_truth(v)) change(s);
-  };
-  value.is_switch = true;
-  return value;
-}
-
-SettingValue<S> mixed_precision() {
-  SettingValue<S> value;
-  value.set = [](S& s, std::string_view v) {
-    if (!read_truth(v))
-      s.precision.precision = ops::Precision::fp32;
-    else if (!s.precision.precision)
-      s.precision.by_switch = true;
-  };
-  value.is_switch = true;
-  return value;
-}
-
-SettingValue<S> gigabytes() {
-  SettingValue<S> value;
-  value.set = [](S& s, std::string_view v) {
-    double n = 0;
-    try {
-      n = read_number(v);
-    } catch (const BadValue&) {  // refused below
-    }
-    if (!(n > 0)) throw BadValue{"give a number of GB above 0"};
-    s.memory_limit = plan::MemoryLimit::read(std::string(v) + "GB");
-  };
-  return value;
-}
-
 std::vector<Setting<S>> rows() {
-  using Optim = std::optional<Optimizer>;
   using Level = std::optional<Recompute>;
   using Placement = std::optional<TokenPlacement>;
   const auto with_teacher = [](double S::*m) {
@@ -148,14 +110,10 @@ std::vector<Setting<S>> rows() {
        kSame,
        {"per_device_train_batch_size", "train_batch_size"},
        "per_device_train_batch_size"},
-      {"gradient_accumulation_steps",
-       "multiplies the batch size",
-       number(&S::gradient_accumulation_steps, above_zero),
-       kSame,
-       {"grad_accum_steps"}},
+      run_row<S>("gradient_accumulation_steps"),
       {"batch_tokens", "batch size in tokens instead of rows; 0: rows count", number(&S::batch_tokens, not_negative),
        kSame},
-      {"learning_rate", "peak learning rate", number(&S::learning_rate, above_zero), kSame},
+      run_row<S>("learning_rate"),
       {"lr_scheduler_type", "linear, cosine, constant or constant_with_warmup",
        choice(&S::lr_schedule, {{"linear", LrSchedule::linear},
                                 {"cosine", LrSchedule::cosine},
@@ -170,11 +128,11 @@ std::vector<Setting<S>> rows() {
       {"warmup_steps", "steps of linear warm-up; below 1: a share of all steps", number(&S::warmup_steps, not_negative),
        kSame},
       {"warmup_ratio", "warm-up as a share of all steps", number(&S::warmup_ratio, share), kSame},
-      {"weight_decay", "decoupled decay; none on biases and norms", number(&S::weight_decay, not_negative), kSame},
-      {"adam_beta1", "AdamW", number(&S::adam_beta1, share_below_one), kSame},
-      {"adam_beta2", "AdamW", number(&S::adam_beta2, share_below_one), kSame},
-      {"adam_epsilon", "AdamW", number(&S::adam_epsilon, not_negative), kSame},
-      {"max_grad_norm", "gradient clipping by global norm; 0: off", number(&S::max_grad_norm, not_negative), kSame},
+      run_row<S>("weight_decay"),
+      run_row<S>("adam_beta1"),
+      run_row<S>("adam_beta2"),
+      run_row<S>("adam_epsilon"),
+      run_row<S>("max_grad_norm"),
       {"label_smoothing_factor", "label smoothing", number(&S::label_smoothing, share_below_one), kSame},
       {"class_weights", "none, balanced, or one number per class", text(&S::class_weights), kSame},
       {"max_length",
@@ -210,39 +168,21 @@ std::vector<Setting<S>> rows() {
       {"early_stopping_patience", "evaluations without improvement before stopping; 0: never",
        number(&S::early_stopping_patience, not_negative), kSame},
       {"resume_from_checkpoint", "a checkpoint directory, or `last`", checkpoint()},
-      {"bf16", "train in bf16", when_true([](S& s) {
-         s.precision = {ops::Precision::bf16, true};
-       })},
-      {"fp16", "train in fp16 with a dynamic loss scale", when_true([](S& s) {
-         s.precision = {ops::Precision::fp16, true};
-       })},
-      {"tf32", "train in tf32", when_true([](S& s) {
-         if (!s.precision.precision) s.precision = {ops::Precision::tf32, true};
-       })},
-      {"precision", "auto, fp32, tf32, bf16 or fp16", typed(&S::precision, plan::read_precision, plan::precision_text),
-       kReport},
-      {"optim", "auto, adamw or adamw_8bit (also Hugging Face's names); auto takes 8 bits only where 32 do not fit",
-       choice<S, Optim>(&S::optim, {{"auto", std::nullopt},
-                                    {"adamw", Optimizer::adamw},
-                                    {"adamw_torch", Optimizer::adamw},
-                                    {"adamw_torch_fused", Optimizer::adamw},
-                                    {"adamw_hf", Optimizer::adamw},
-                                    {"adamw_8bit", Optimizer::adamw_8bit},
-                                    {"adamw_bnb_8bit", Optimizer::adamw_8bit},
-                                    {"paged_adamw_8bit", Optimizer::adamw_8bit}}),
-       kReport},
+      run_row<S>("bf16"),
+      run_row<S>("fp16"),
+      run_row<S>("tf32"),
+      run_row<S>("precision"),
+      run_row<S>("optim"),
       {"recompute", "auto, none, selective or full",
        choice<S, Level>(&S::recompute, {{"auto", std::nullopt},
                                         {"none", Recompute::none},
                                         {"selective", Recompute::selective},
                                         {"full", Recompute::full}}),
        kReport},
-      {"gradient_checkpointing", "true: full recompute", when_true([](S& s) { s.recompute = Recompute::full; })},
-      {"device", "auto, cpu, cuda or cuda:N", typed(&S::device, device::read_device, device::device_text), kReport},
-      {"memory_limit", "bytes this process may hold on the device: 6GiB, 90% or auto",
-       typed(&S::memory_limit, plan::MemoryLimit::read, [](const plan::MemoryLimit& limit) { return limit.text; }),
-       kReport},
-      {"max_memory_gb", "the same, in GB", gigabytes()},
+      {"gradient_checkpointing", "true: full recompute", when_true<S>([](S& s) { s.recompute = Recompute::full; })},
+      run_row<S>("device"),
+      run_row<S>("memory_limit"),
+      run_row<S>("max_memory_gb"),
       {"token_set",
        "where training tokens live: auto, resident (on the device), staged (in host memory) or streamed (from disk)",
        choice<S, Placement>(&S::token_set, {{"auto", std::nullopt},
@@ -250,14 +190,10 @@ std::vector<Setting<S>> rows() {
                                             {"staged", TokenPlacement::staged},
                                             {"streamed", TokenPlacement::streamed}}),
        kReport},
-      {"use_mixed_precision", "true: 16-bit training", mixed_precision()},
-      {"threads", "CPU threads; 0: all cores", number(&S::threads)},
-      {"use_cpu",
-       "true: `device=cpu`",
-       when_true([](S& s) { s.device = {device::DeviceChoice::Kind::cpu}; }),
-       {},
-       {"no_cuda"}},
-      {"fill", "use all allowed memory, even where it is no faster", truth(&S::fill)},
+      run_row<S>("use_mixed_precision"),
+      run_row<S>("threads"),
+      run_row<S>("use_cpu"),
+      run_row<S>("fill"),
       {"teacher", "model whose outputs are to be matched", text(&S::teacher)},
       {"temperature",
        "distillation temperature",

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every training has to settle, whatever it trains: where it computes, in how much memory, in what precision, and
+// how the optimizer steps. The tables of text and of forecasting take these rows from here.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/settings.h"
+#include "plan/plan.h"
+#include "plan/resolve.h"
+
+namespace brim::train {
+
+struct RunSettings {
+  int64_t gradient_accumulation_steps = 1;
+  double learning_rate = 5e-5, weight_decay = 0.01, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8,
+         max_grad_norm = 1;
+  plan::PrecisionWish precision;
+  std::optional<model::Optimizer> optim;  // none: the plan chooses
+  device::DeviceChoice device;
+  plan::MemoryLimit memory_limit;
+  plan::LimitOrigin limit_origin;  // where memory_limit was written
+  int threads = 0;
+  bool fill = false;
+
+  // A key was set from `where`: notes where a limit was written.
+  void note_origin(std::string_view key, std::string_view value, const std::string& where);
+};
+
+// A switch that sets other settings.
+template <class S>
+SettingValue<S> when_true(void (*change)(S&)) {
+  SettingValue<S> value;
+  value.set = [change](S& s, std::string_view v) {
+    if (read_truth(v)) change(s);
+  };
+  value.is_switch = true;
+  return value;
+}
+
+// All shared rows; S has RunSettings as its base.
+template <class S>
+std::vector<Setting<S>> run_rows() {
+  using namespace setting;  // NOLINT: the kinds of values
+  using model::Optimizer;
+  using Optim = std::optional<Optimizer>;
+  const auto real = [](double S::*m, Bound bound) { return number<S, double>(m, bound); };
+  SettingValue<S> mixed;
+  mixed.is_switch = true;
+  mixed.set = [](S& s, std::string_view v) {
+    if (!read_truth(v))
+      s.precision.precision = ops::Precision::fp32;
+    else if (!s.precision.precision)
+      s.precision.by_switch = true;
+  };
+  SettingValue<S> gigabytes;
+  gigabytes.set = [](S& s, std::string_view v) {
+    double n = 0;
+    try {
+      n = read_number(v);
+    } catch (const BadValue&) {  // refused below
+    }
+    if (!(n > 0)) throw BadValue{"give a number of GB above 0"};
+    s.memory_limit = plan::MemoryLimit::read(std::string(v) + "GB");
+  };
+  return {
+      {"gradient_accumulation_steps",
+       "multiplies the batch size",
+       number<S, int64_t>(&S::gradient_accumulation_steps, above_zero),
+       Keep::same,
+       {"grad_accum_steps"}},
+      {"learning_rate", "peak learning rate", real(&S::learning_rate, above_zero), Keep::same},
+      {"weight_decay", "decoupled decay; none on biases and norms", real(&S::weight_decay, not_negative), Keep::same},
+      {"adam_beta1", "AdamW", real(&S::adam_beta1, share_below_one), Keep::same},
+      {"adam_beta2", "AdamW", real(&S::adam_beta2, share_below_one), Keep::same},
+      {"adam_epsilon", "AdamW", real(&S::adam_epsilon, not_negative), Keep::same},
+      {"max_grad_norm", "gradient clipping by global norm; 0: off", real(&S::max_grad_norm, not_negative), Keep::same},
+      {"bf16", "train in bf16", when_true<S>([](S& s) {
+         s.precision = {ops::Precision::bf16, true};
+       })},
+      {"fp16", "train in fp16 with a dynamic loss scale", when_true<S>([](S& s) {
+         s.precision = {ops::Precision::fp16, true};
+       })},
+      {"tf32", "train in tf32", when_true<S>([](S& s) {
+         if (!s.precision.precision) s.precision = {ops::Precision::tf32, true};
+       })},
+      {"precision", "auto, fp32, tf32, bf16 or fp16",
+       typed<S, plan::PrecisionWish>(&S::precision, plan::read_precision, plan::precision_text), Keep::report},
+      {"optim", "auto, adamw or adamw_8bit (also Hugging Face's names); auto takes 8 bits only where 32 do not fit",
+       choice<S, Optim>(&S::optim, {{"auto", std::nullopt},
+                                    {"adamw", Optimizer::adamw},
+                                    {"adamw_torch", Optimizer::adamw},
+                                    {"adamw_torch_fused", Optimizer::adamw},
+                                    {"adamw_hf", Optimizer::adamw},
+                                    {"adamw_8bit", Optimizer::adamw_8bit},
+                                    {"adamw_bnb_8bit", Optimizer::adamw_8bit},
+                                    {"paged_adamw_8bit", Optimizer::adamw_8bit}}),
+       Keep::report},
+      {"device", "auto, cpu, cuda or cuda:N",
+       typed<S, device::DeviceChoice>(&S::device, device::read_device, device::device_text), Keep::report},
+      {"memory_limit", "bytes this process may hold on the device: 6GiB, 90% or auto",
+       typed<S, plan::MemoryLimit>(&S::memory_limit, plan::MemoryLimit::read,
+                                   [](const plan::MemoryLimit& limit) { return limit.text; }),
+       Keep::report},
+      {"max_memory_gb", "the same, in GB", gigabytes},
+      {"use_mixed_precision", "true: 16-bit training", mixed},
+      {"threads", "CPU threads; 0: all cores", number<S, int>(&S::threads)},
+      {"use_cpu",
+       "true: `device=cpu`",
+       when_true<S>([](S& s) { s.device = {device::DeviceChoice::Kind::cpu}; }),
+       {},
+       {"no_cuda"}},
+      {"fill", "use all allowed memory, even where it is no faster", truth<S>(&S::fill)},
+  };
+}
+
+// One of them, for a table that has its own order.
+template <class S>
+Setting<S> run_row(std::string_view name) {
+  for (Setting<S>& row : run_rows<S>())
+    if (name == row.name) return row;
+  BRIM_CHECK(false, "no row {}", name);
+}
+
+// The row of this name, with - or _; null where there is none.
+const SettingInfo* find_info(const std::vector<SettingInfo>& infos, std::string_view key);
+
+// How a YAML file's keys become settings of some table.
+struct YamlKeys {
+  std::vector<std::string> blocks;  // their keys are read as if they stood at the top
+  std::vector<std::string> joined;  // keys whose lists are one value, separated by commas
+  bool foreign = false;             // other blocks at the top are another program's: named in a note, left alone
+  std::function<const SettingInfo*(std::string_view key)> find;  // null: there is no such key
+  std::function<std::string(std::string_view key, std::string_view value, const std::string& where)> apply;
+};
+
+// Returns notes for the user. Throws usage with file and line.
+std::vector<std::string> apply_yaml(const YamlKeys& keys, const std::filesystem::path& path);
+
+}  // namespace brim::train
