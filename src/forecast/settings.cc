@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forecast/settings.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "rows/labels.h"
+#include "rows/row_reader.h"
+
+namespace brim::forecast {
+namespace {
+
+using S = ForecastSettings;
+using namespace setting;  // NOLINT: the kinds of values
+using ops::ForecastLoss;
+using ops::Sampling;
+using ops::WindowScaler;
+using rows::Frequency;
+using setting::text;
+
+constexpr Keep kSame = Keep::same;
+constexpr int64_t kLongestHorizon = 10'000, kMostLookback = 1000, kMostBlocks = 1000, kWidest = 1 << 16;
+
+const std::vector<std::pair<const char*, StackKind>> kStacks = {
+    {"generic", StackKind::generic},
+    {"identity", StackKind::generic},  // NeuralForecast's word for it
+    {"trend", StackKind::trend},
+    {"seasonality", StackKind::seasonality},
+};
+const std::vector<std::pair<const char*, ForecastLoss>> kLosses = {
+    {"smape", ForecastLoss::smape},       {"mape", ForecastLoss::mape},       {"mase", ForecastLoss::mase},
+    {"mae", ForecastLoss::mae},           {"mse", ForecastLoss::mse},         {"huber", ForecastLoss::huber},
+    {"quantile", ForecastLoss::quantile}, {"mqloss", ForecastLoss::quantile},
+};
+
+// "2,3,5" or "2..7".
+std::vector<int64_t> read_numbers(std::string_view v, int64_t least, int64_t most) {
+  std::vector<int64_t> all;
+  const auto take = [&](std::string_view word) {
+    const int64_t n = read_whole_number(word);
+    if (n < least || n > most) throw BadValue{fmt::format("give whole numbers from {} to {}", least, most)};
+    return n;
+  };
+  for (const std::string& part : rows::split_names(v, ',')) {
+    const size_t dots = part.find("..");
+    const int64_t from = take(std::string_view(part).substr(0, dots));
+    const int64_t to = dots == std::string::npos ? from : take(std::string_view(part).substr(dots + 2));
+    if (to < from) throw BadValue{"a range goes upwards: 2..7"};
+    for (int64_t n = from; n <= to; ++n) all.push_back(n);
+  }
+  if (all.empty()) throw BadValue{"give at least one number"};
+  return all;
+}
+
+SettingValue<S> numbers(std::vector<int64_t> S::*m, int64_t least, int64_t most) {
+  SettingValue<S> value;
+  value.set = [=](S& s, std::string_view v) { s.*m = read_numbers(v, least, most); };
+  value.get = [m](const S& s) { return fmt::format("{}", fmt::join(s.*m, ",")); };
+  return value;
+}
+
+template <class E>
+SettingValue<S> several(std::vector<E> S::*m, const std::vector<std::pair<const char*, E>>& names) {
+  SettingValue<S> value;
+  for (const auto& [name, unused] : names) value.choices.emplace_back(name);
+  value.set = [m, names, choices = value.choices](S& s, std::string_view v) {
+    std::vector<E> all;
+    for (const std::string& word : rows::split_names(v, ',')) {
+      const auto found =
+          std::find_if(names.begin(), names.end(), [&](const auto& n) { return same_word(word, n.first); });
+      if (found == names.end()) throw BadValue{use_one_of(choices)};
+      all.push_back(found->second);
+    }
+    if (all.empty()) throw BadValue{use_one_of(choices)};
+    s.*m = all;
+  };
+  value.get = [m, names](const S& s) {
+    std::string out;
+    for (const E e : s.*m) {
+      const auto found = std::find_if(names.begin(), names.end(), [&](const auto& n) { return n.second == e; });
+      out += (out.empty() ? "" : ",") + std::string(found->first);
+    }
+    return out;
+  };
+  return value;
+}
+
+// NeuralForecast's mlp_units: a list of widths, or one such list per stack ("512,512;512,512"), which must be alike.
+SettingValue<S> layer_widths() {
+  SettingValue<S> value = numbers(&S::widths, 1, kWidest);
+  value.set = [](S& s, std::string_view v) {
+    std::vector<std::vector<int64_t>> stacks;
+    for (const std::string& stack : rows::split_names(v, ';')) stacks.push_back(read_numbers(stack, 1, kWidest));
+    if (stacks.empty()) throw BadValue{"give the width of each layer: 512,512"};
+    for (const auto& stack : stacks)
+      if (stack != stacks[0]) throw BadValue{"all stacks have the same layers"};
+    if (std::adjacent_find(stacks[0].begin(), stacks[0].end(), std::not_equal_to<>()) != stacks[0].end())
+      throw BadValue{"a block's layers have one width"};
+    s.widths = stacks[0];
+  };
+  return value;
+}
+
+SettingValue<S> frequency() {
+  SettingValue<S> value;
+  value.set = [](S& s, std::string_view v) {
+    if (v == "auto") {
+      s.freq.reset();
+      return;
+    }
+    s.freq = rows::parse_frequency(v);
+    if (!s.freq) throw BadValue{"use auto, index, or a frequency as pandas has it: H, D, B, W, M, Q, Y, 15min"};
+  };
+  value.get = [](const S& s) { return s.freq ? rows::frequency_name(*s.freq) : "auto"; };
+  return value;
+}
+
+SettingValue<S> delimiter_character() {
+  SettingValue<S> value;
+  value.set = [](S& s, std::string_view v) {
+    const auto character = rows::parse_delimiter(v);
+    if (!character) throw BadValue{"give one character that is no letter, digit or quote, or tab"};
+    s.delimiter = *character;
+  };
+  return value;
+}
+
+SettingValue<S> levels() {
+  SettingValue<S> value;
+  value.set = [](S& s, std::string_view v) {
+    for (const std::string& word : rows::split_names(v, ',')) {
+      const double level = read_number(word);
+      if (!(level > 0 && level < 100)) throw BadValue{"give percentages between 0 and 100: 80,95"};
+      s.level.push_back(level);
+    }
+  };
+  value.is_list = true;
+  return value;
+}
+
+SettingValue<S> shrink_factor() {
+  SettingValue<S> value = text(&S::shrink);
+  value.fault = [](const S& s) {
+    if (s.shrink == "auto" || s.shrink == "none") return std::string();
+    try {
+      const double factor = read_number(s.shrink);
+      if (factor >= 0 && factor <= 1) return std::string();
+    } catch (const BadValue&) {  // refused below
+    }
+    return std::string("use auto, none or a factor from 0 to 1");
+  };
+  return value;
+}
+
+const char* horizon_bound(double n) { return n >= 1 && n <= kLongestHorizon ? nullptr : "must be from 1 to 10,000"; }
+
+SettingValue<S> given_horizon() {  // 0 is "not given", which may not be written
+  SettingValue<S> value = number(&S::horizon);
+  value.set = [](S& s, std::string_view v) {
+    s.horizon = read_whole_number(v);
+    if (const char* what = horizon_bound(static_cast<double>(s.horizon))) throw BadValue{what};
+  };
+  return value;
+}
+
+SettingValue<S> tri_state(std::optional<bool> S::*m) {
+  SettingValue<S> value;
+  value.set = [m](S& s, std::string_view v) { s.*m = read_truth(v); };
+  value.get = [m](const S& s) { return s.*m ? fmt::format("{}", *(s.*m)) : std::string(); };
+  value.is_switch = true;
+  return value;
+}
+
+// An optional count: not shown while it is 0, and 0 cannot be asked for.
+template <class Number>
+SettingValue<S> positive(Number S::*m) {
+  SettingValue<S> value = number(m);
+  value.set = [m, set = value.set](S& s, std::string_view v) {
+    set(s, v);
+    if (const char* what = above_zero(static_cast<double>(s.*m))) throw BadValue{what};
+  };
+  value.get = [m](const S& s) { return s.*m > 0 ? fmt::format("{}", s.*m) : std::string(); };
+  return value;
+}
+
+std::vector<Setting<S>> rows_of_table() {
+  using rows::GapRule;
+  using rows::SeriesLayout;
+  std::vector<Setting<S>> all = {
+      {"data", "series: csv, tsv or jsonl files (.gz and .zst too), or a folder of them; may be given several times",
+       texts(&S::data)},
+      {"actual", "what came after the data; may be given several times", texts(&S::actual)},
+      {"model", "naive, snaive or naive2", text(&S::model)},
+      {"forecast", "a file of forecasts to measure", text(&S::forecast_file)},
+      {"output", "where to write", text(&S::output)},
+      {"alias", "what the column of forecasts is called", text(&S::alias)},
+      {"layout",
+       "auto, long (a row per point), wide (a row per series), columns (a column per series) or jsonl (an object per "
+       "series)",
+       choice(&S::layout, {{"auto", SeriesLayout::automatic},
+                           {"long", SeriesLayout::long_rows},
+                           {"wide", SeriesLayout::wide},
+                           {"columns", SeriesLayout::columns},
+                           {"jsonl", SeriesLayout::jsonl}})},
+      {"id_column", "column that tells series apart; without it `unique_id` and its like, else the file's name",
+       text(&S::id_column)},
+      {"time_column", "column that holds times; without it `ds` and its like", text(&S::time_column)},
+      {"target_column", "column that holds values; without it `y` and its like", text(&S::target_column)},
+      {"freq", "auto (the commonest gap), index (points are counted), or as pandas has it: H, D, B, W, M, Q, Y, 15min",
+       frequency(), kSame},
+      {"gaps", "absent points: mask, error or fill (with the value before)",
+       choice(&S::gaps, {{"mask", GapRule::mask}, {"error", GapRule::error}, {"fill", GapRule::fill}}), kSame},
+      {"delimiter", "what separates columns, where it is not found by itself: ';', '|', …, or tab",
+       delimiter_character()},
+      {"horizon", "points to forecast", given_horizon(), kSame, {"h"}},
+      {"season", "points after which the pattern returns; without it the frequency's (24 hourly, 12 monthly, else 1)",
+       positive(&S::season), kSame},
+      {"level", "widths of intervals in percent: 80,95", levels(), Keep::report},
+      {"preset",
+       "paper (30 blocks of width 512, 18 models), fast (6 of 128, 8 models) or interpretable (trend and season)",
+       choice(&S::preset, {{"fast", Preset::fast}, {"paper", Preset::paper}, {"interpretable", Preset::interpretable}}),
+       kSame},
+      {"stack_types", "generic, trend or seasonality, for each stack", several(&S::stack_types, kStacks), kSame},
+      {"n_blocks", "blocks of each stack", numbers(&S::n_blocks, 1, kMostBlocks), kSame},
+      {"mlp_units", "width of each layer of a block: 512,512,512,512", layer_widths(), kSame},
+      {"shared_weights",
+       "blocks of a stack use one set of weights",
+       tri_state(&S::shared_weights),
+       kSame,
+       {"shared_weights_in_stack"}},
+      {"n_harmonics", "of seasonal stacks", number(&S::n_harmonics, above_zero), kSame},
+      {"n_basis", "highest power of trend stacks", number(&S::n_basis, not_negative), kSame, {"n_polynomials"}},
+      {"lookbacks", "points a model looks back, in horizons: 2..7 or 2,3,5; a model for each",
+       numbers(&S::lookbacks, 1, kMostLookback), kSame},
+      {"input_size", "points a model looks back, instead of lookbacks", positive(&S::input_size), kSame},
+      {"losses",
+       "smape, mape, mase, mae, mse, huber or quantile; a model for each",
+       several(&S::losses, kLosses),
+       kSame,
+       {"loss"}},
+      {"repeats", "models for each lookback and loss", number(&S::repeats, above_zero), kSame},
+      {"history_size", "how far back training windows end, in horizons", positive(&S::history_size), kSame},
+      {"max_steps", "updates", positive(&S::max_steps), kSame, {"iterations"}},
+      {"epochs", "updates as passes over all windows", positive(&S::epochs), kSame},
+      {"batch_size", "windows an update is made from", positive(&S::batch_size), kSame},
+      {"windows_batch_size", "the same; batch_size beside it is NeuralForecast's count of series",
+       positive(&S::windows_batch_size), kSame},
+      {"num_lr_decays", "times the learning rate is halved", number(&S::num_lr_decays, not_negative), kSame},
+      {"val_check_steps", "steps between evaluations", number(&S::val_check_steps, above_zero), kSame},
+      {"early_stop_patience_steps", "evaluations without improvement before stopping; 0 or -1: never",
+       number(&S::early_stop_patience, [](double n) { return n >= -1 ? nullptr : "must be -1 or more"; }), kSame},
+      {"scaler_type", "last (by the window's last value and spread) or none",
+       choice(&S::scaler,
+              {{"last", WindowScaler::last}, {"none", WindowScaler::none}, {"identity", WindowScaler::none}}),
+       kSame},
+      {"sampling", "series (each equally likely) or windows",
+       choice(&S::sampling, {{"series", Sampling::series}, {"windows", Sampling::windows}}), kSame},
+      {"loss_mean", "all cells (absent ones as zero) or valid ones alone",
+       choice(&S::mean_of_valid, {{"all", false}, {"valid", true}}), kSame},
+      {"start_padding_enabled", "windows may begin before a series does", truth(&S::start_padding), kSame},
+      {"random_seed", "of weights and windows", number(&S::seed, not_negative), kSame, {"seed"}},
+      {"target_utilization", "percent: reported beside the device's busy share",
+       number(&S::target_utilization, [](double n) { return n >= 0 && n <= 100 ? nullptr : "must be from 0 to 100"; }),
+       Keep::report},
+      {"folds", "cutoffs to forecast from", positive(&S::folds), kSame, {"n_windows"}},
+      {"step", "points from one cutoff to the next", number(&S::step, above_zero), kSame, {"step_size"}},
+      {"refit", "folds from one training to the next", number(&S::refit, above_zero), kSame},
+      {"window", "points before the cutoff that are learned from; without it all", positive(&S::window), kSame},
+      {"gap", "points before the cutoff that are not learned from", number(&S::gap, not_negative), kSame},
+      {"warm", "where a refit starts: none (its own seed), anchor (a base model) or chain (the fold before)",
+       choice(&S::warm, {{"none", WarmStart::none}, {"anchor", WarmStart::anchor}, {"chain", WarmStart::chain}}),
+       kSame},
+      {"warm_steps", "updates of a fold that starts warm; without it a tenth", positive(&S::warm_steps), kSame},
+      {"anchor_every", "folds from one base model to the next; without it one for all", positive(&S::anchor_every),
+       kSame},
+      {"shrink", "auto, none or a factor: how far forecasts move from the last value", shrink_factor(), kSame},
+      {"keep_models", "folds' models are kept", truth(&S::keep_models)},
+      {"extend", "goes on after the last cutoff of an earlier run", truth(&S::extend)},
+  };
+  for (Setting<S>& row : train::run_rows<S>()) all.push_back(std::move(row));
+#define IGNORED(key, why) all.push_back({key, why});
+#include "forecast/ignored_keys.inc"
+#undef IGNORED
+  return all;
+}
+
+// Steps and history by frequency, as the N-BEATS experiments have them: long series of fast frequencies learn from more
+// of their past in fewer steps.
+bool is_slow(const Frequency& f) { return f.unit == Frequency::Unit::month; }
+
+struct PresetValues {
+  std::vector<StackKind> stacks;
+  std::vector<int64_t> blocks, widths;
+  bool shared;
+  int64_t batch;
+  std::vector<int64_t> lookbacks;
+  std::vector<ForecastLoss> losses;
+  int64_t slow_steps, fast_steps;
+};
+
+PresetValues values_of(Preset preset) {
+  const std::vector<ForecastLoss> three = {ForecastLoss::smape, ForecastLoss::mape, ForecastLoss::mase};
+  switch (preset) {
+    case Preset::paper:
+      return {{StackKind::generic}, {30}, {512, 512, 512, 512}, false, 1024, {2, 3, 4, 5, 6, 7}, three, 15'000, 5'000};
+    case Preset::interpretable:
+      // Trend blocks are 256 wide and seasonal ones 2048, unless one width was given for both.
+      return {
+          {StackKind::trend, StackKind::seasonality}, {3, 3}, {}, true, 1024, {2, 3, 4, 5, 6, 7}, three, 15'000, 5'000};
+    case Preset::fast:
+      break;
+  }
+  return {{StackKind::generic},
+          {6},
+          {128, 128, 128, 128},
+          false,
+          256,
+          {4, 5, 6, 7},
+          {ForecastLoss::smape, ForecastLoss::mase},
+          1'500,
+          1'500};
+}
+
+}  // namespace
+
+const SettingsTable<ForecastSettings>& forecast_settings() {
+  static const SettingsTable<ForecastSettings> table(rows_of_table(), {{"lr", "learning_rate"},
+                                                                       {"num_epochs", "epochs"},
+                                                                       {"steps", "max_steps"},
+                                                                       {"frequency", "freq"},
+                                                                       {"lookback", "lookbacks"},
+                                                                       {"scaler", "scaler_type"},
+                                                                       {"seasonality", "season"},
+                                                                       {"season_length", "season"},
+                                                                       {"test", "actual"}});
+  return table;
+}
+
+std::string apply_setting(ForecastSettings& settings, std::string_view key, std::string_view value,
+                          const std::string& where) {
+  std::string note = forecast_settings().apply(settings, key, value, where);
+  settings.note_origin(key, value, where);
+  return note;
+}
+
+std::vector<std::string> apply_yaml(ForecastSettings& settings, const std::filesystem::path& path) {
+  static const std::vector<SettingInfo> infos = forecast_settings().infos();
+  train::YamlKeys keys;
+  keys.blocks = {"forecast", "forecasting", "nbeats", "gpu_optimization"};
+  keys.joined = {"stack_types", "n_blocks", "mlp_units", "lookbacks", "losses", "loss", "level"};
+  keys.foreign = true;
+  keys.find = [](std::string_view key) { return train::find_info(infos, key); };
+  keys.apply = [&](std::string_view key, std::string_view value, const std::string& where) {
+    return apply_setting(settings, key, value, where);
+  };
+  return train::apply_yaml(keys, path);
+}
+
+rows::SeriesReaderOptions ForecastSettings::reader_options() const {
+  rows::SeriesReaderOptions options;
+  options.layout = layout;
+  options.id_column = id_column;
+  options.time_column = time_column;
+  options.target_column = target_column;
+  options.frequency = freq;
+  options.gaps = gaps;
+  options.delimiter = delimiter;
+  return options;
+}
+
+int64_t season_for(const ForecastSettings& settings, const Frequency& recognised) {
+  return settings.season > 0 ? settings.season : rows::season_of(settings.freq.value_or(recognised));
+}
+
+std::vector<std::string> apply_preset(ForecastSettings& s, const Frequency& recognised) {
+  std::vector<std::string> notes;
+  const Frequency frequency = s.freq.value_or(recognised);
+  const PresetValues preset = values_of(s.preset);
+  const auto fill = [](auto& given, const auto& value) {
+    if (given.empty()) given = value;
+  };
+  if (s.n_blocks.empty()) s.n_blocks = s.stack_types.empty() ? preset.blocks : std::vector{preset.blocks[0]};
+  fill(s.stack_types, preset.stacks);
+  if (s.n_blocks.size() == 1) s.n_blocks.resize(s.stack_types.size(), s.n_blocks[0]);
+  fill(s.widths, preset.widths);
+  if (!s.shared_weights) s.shared_weights = preset.shared;
+  if (s.input_size == 0) fill(s.lookbacks, preset.lookbacks);
+  fill(s.losses, preset.losses);
+  if (s.windows_batch_size > 0 && s.batch_size > 0)
+    notes.push_back(
+        "`batch_size` is not needed: beside `windows_batch_size` it counts series, and every step draws from all");
+  if (s.windows_batch_size == 0 && s.batch_size == 0) s.batch_size = preset.batch;
+  if (s.history_size == 0) s.history_size = is_slow(frequency) ? 1.5 : 10;
+  if (s.max_steps == 0 && s.epochs == 0) s.max_steps = is_slow(frequency) ? preset.slow_steps : preset.fast_steps;
+  return notes;
+}
+
+void check_settings(const ForecastSettings& s) {
+  forecast_settings().check(s);
+  if (s.input_size > 0 && !s.lookbacks.empty())
+    fail(ErrorCode::usage, Remedy{"give one of them"}, "`input_size` and `lookbacks` both say how far to look back");
+  if (s.max_steps > 0 && s.epochs > 0)
+    fail(ErrorCode::usage, Remedy{"give one of them"}, "`max_steps` and `epochs` both say how long to train");
+  if (!s.stack_types.empty() && s.n_blocks.size() > 1 && s.n_blocks.size() != s.stack_types.size())
+    fail(ErrorCode::usage, Remedy{"give a number of blocks per stack, or one for all"},
+         "`n_blocks` has {} numbers, `stack_types` {} stacks", s.n_blocks.size(), s.stack_types.size());
+  if (s.precision.precision == ops::Precision::fp8 || s.precision.precision == ops::Precision::int8)
+    fail(ErrorCode::usage, "`precision={}`: training runs in fp32, tf32 or bf16", plan::precision_text(s.precision));
+  if (s.precision.precision == ops::Precision::fp16 && s.scaler == WindowScaler::none)
+    fail(ErrorCode::usage, Remedy{"set `scaler_type=last` or `precision=bf16`"},
+         "`precision=fp16` with `scaler_type=none`: values of series pass 65,504, the largest fp16 number, and would "
+         "become infinite");
+  if (s.warm == WarmStart::none && (s.warm_steps > 0 || s.anchor_every > 0))
+    fail(ErrorCode::usage, Remedy{"set `warm=anchor` or `warm=chain`"},
+         "`warm_steps` and `anchor_every` belong to warm starts");
+  if (s.anchor_every > 0 && s.warm != WarmStart::anchor)
+    fail(ErrorCode::usage, Remedy{"set `warm=anchor`"}, "`anchor_every` belongs to anchors");
+}
+
+}  // namespace brim::forecast

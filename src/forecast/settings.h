@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forecasting's settings, once: flags, YAML keys and BRIM_ variables of `brim forecast`, in NeuralForecast's words
+// where it has them, and those of the published N-BEATS experiments. Rows about memory, precision and optimizer are
+// training's (train/run_settings.h), so a `gpu_optimization:` block means the same to both.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/settings.h"
+#include "forecast/nbeats.h"
+#include "ops/lane.h"
+#include "ops/window_gather.h"
+#include "rows/series_reader.h"
+#include "train/run_settings.h"
+
+namespace brim::forecast {
+
+enum class Preset : uint8_t { paper, fast, interpretable };
+enum class WarmStart : uint8_t { none, anchor, chain };
+
+struct ForecastSettings : train::RunSettings {
+  ForecastSettings() {
+    learning_rate = 1e-3;
+    weight_decay = 0;
+  }
+
+  std::vector<std::string> data, actual;
+  std::string model, output, forecast_file, alias;
+  rows::SeriesLayout layout = rows::SeriesLayout::automatic;
+  std::string id_column, time_column, target_column;
+  std::optional<rows::Frequency> freq;  // none: recognised
+  rows::GapRule gaps = rows::GapRule::mask;
+  char delimiter = 0;
+  int64_t horizon = 0, season = 0;  // 0: not given; the frequency's
+  std::vector<double> level;        // of intervals, percent
+
+  // What a preset settles where it is not given.
+  Preset preset = Preset::fast;
+  std::vector<StackKind> stack_types;
+  std::vector<int64_t> n_blocks;  // of each stack
+  std::vector<int64_t> widths;    // of a block's layers
+  std::optional<bool> shared_weights;
+  std::vector<int64_t> lookbacks;  // in horizons
+  std::vector<ops::ForecastLoss> losses;
+  int64_t batch_size = 0, windows_batch_size = 0;  // 0: the preset's
+  int64_t max_steps = 0;
+  double epochs = 0, history_size = 0;  // history in horizons
+
+  int64_t input_size = 0;  // points; 0: lookbacks decide
+  int64_t n_harmonics = 1, n_basis = 2, repeats = 1, num_lr_decays = 3, val_check_steps = 100, early_stop_patience = 0;
+  ops::WindowScaler scaler = ops::WindowScaler::last;
+  ops::Sampling sampling = ops::Sampling::series;
+  bool mean_of_valid = false, start_padding = true;
+  int64_t seed = 1;
+  double target_utilization = 0;  // percent; 0: none was set
+
+  int64_t folds = 0, step = 1, refit = 1, window = 0, gap = 0, warm_steps = 0, anchor_every = 0;
+  WarmStart warm = WarmStart::none;
+  std::string shrink = "auto";  // auto, none, or a factor
+  bool keep_models = false, extend = false;
+
+  // Windows an optimizer step sees.
+  int64_t windows_per_step() const {
+    return (windows_batch_size > 0 ? windows_batch_size : batch_size) * gradient_accumulation_steps;
+  }
+  rows::SeriesReaderOptions reader_options() const;
+};
+
+const SettingsTable<ForecastSettings>& forecast_settings();
+
+// Sets one key, as SettingsTable::apply does, and notes where a limit was written.
+std::string apply_setting(ForecastSettings& settings, std::string_view key, std::string_view value,
+                          const std::string& where = "");
+
+// A YAML file: keys at the top or in the blocks forecast, forecasting, nbeats and gpu_optimization. Other blocks at the
+// top belong to other programs and are named in a note.
+std::vector<std::string> apply_yaml(ForecastSettings& settings, const std::filesystem::path& path);
+
+// Fills in what was not given, by preset and frequency: history and steps matter as much as width, and differ by
+// frequency. Returns notes for the user.
+std::vector<std::string> apply_preset(ForecastSettings& settings, const rows::Frequency& frequency);
+
+// The season given, or else the frequency's: of `freq` where it is set, of the data otherwise.
+int64_t season_for(const ForecastSettings& settings, const rows::Frequency& recognised);
+
+// Throws usage for settings that do not go together, whatever the data.
+void check_settings(const ForecastSettings& settings);
+
+}  // namespace brim::forecast
