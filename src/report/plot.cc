@@ -61,6 +61,11 @@ class Canvas {
     body_ += fmt::format("<path d=\"{}\" style=\"fill:none;stroke:{};stroke-width:2;stroke-linejoin:round{}{}\"/>\n", d,
                          colour(series), *dash ? ";stroke-dasharray:" : "", dash);
   }
+  void area(const std::string& d, size_t series, std::string_view hover) {
+    if (d.empty()) return;
+    body_ += fmt::format("<path d=\"{}\" style=\"fill:{};fill-opacity:0.18;stroke:none\"><title>{}</title></path>\n", d,
+                         colour(series), html_escape(hover));
+  }
   // Circle, square, triangle, diamond in turn. `visible` false: only something to hover over.
   void marker(double x, double y, size_t series, std::string_view hover, bool visible) {
     const double r = 4;
@@ -106,6 +111,17 @@ class Canvas {
       x += w;
     }
     return names.empty() ? y : y + 14;
+  }
+  // The same for areas behind lines.
+  double legend(const std::vector<Band>& bands, double y) {
+    double x = 20;
+    for (const Band& band : bands) {
+      const std::string name = shortened(band.name, kMostNameLetters);
+      area(fmt::format("M{:.1f} {:.1f}h26v13h-26z", x, y - 11), band.series, band.name);
+      text(x + 32, y, name, "start", kInk);
+      x += 34 + text_width(name) + 14;
+    }
+    return bands.empty() ? y : y + 14;
   }
   void note(double y, std::string_view text_) { text(kWidth / 2, y, text_, "middle", kSoft, "font-style:italic"); }
 
@@ -183,6 +199,25 @@ std::string line_path(const Series& s, const PlotAxis& x, const PlotAxis& y) {
   return d;
 }
 
+size_t length_of(const Band& b) { return std::min({b.x.size(), b.low.size(), b.high.size()}); }
+
+// Along the upper line and back along the lower one, for each stretch without a gap.
+std::string band_path(const Band& b, const PlotAxis& x, const PlotAxis& y) {
+  std::string d;
+  const size_t n = length_of(b);
+  const auto shown = [&](size_t i) { return x.shows(b.x[i]) && y.shows(b.low[i]) && y.shows(b.high[i]); };
+  for (size_t i = 0; i < n;) {
+    size_t end = i;
+    while (end < n && shown(end)) ++end;
+    for (size_t k = i; k < end; ++k)
+      d += fmt::format("{}{:.1f} {:.1f}", k == i ? "M" : "L", x.at(b.x[k]), y.at(b.high[k]));
+    for (size_t k = end; k-- > i;) d += fmt::format("L{:.1f} {:.1f}", x.at(b.x[k]), y.at(b.low[k]));
+    if (end > i) d += "z";
+    i = std::max(end, i + 1);
+  }
+  return d;
+}
+
 }  // namespace
 
 std::string svg(const LinePlot& p) {
@@ -202,11 +237,21 @@ std::string svg(const LinePlot& p) {
       ++drawn;
     }
   }
-  const double top = canvas.legend(names, 46, Canvas::Key::line);
+  for (const Band& b : p.bands)
+    for (size_t i = 0; i < length_of(b); ++i) {
+      if (!x.shows(b.x[i]) || !y.shows(b.low[i]) || !y.shows(b.high[i])) continue;
+      x.see(b.x[i]);
+      y.see(b.low[i]);
+      y.see(b.high[i]);
+      ++drawn;
+    }
+  double top = canvas.legend(names, 46, Canvas::Key::line);
+  if (!p.bands.empty()) top = canvas.legend(p.bands, top + 6);
   const Frame f = frame_for(top, 260);
   x.fix(f.left, f.right, 7, false);
   y.fix(f.bottom, f.top, 5, p.y_from_zero);
   draw_axes(canvas, f, x, y, p.x_label, p.y_label);
+  for (const Band& b : p.bands) canvas.area(band_path(b, x, y), b.series, b.name);
   for (size_t k = 0; k < p.series.size(); ++k) {
     const Series& s = p.series[k];
     canvas.path(line_path(s, x, y), k);

@@ -17,6 +17,14 @@ struct Series {
   std::vector<double> x, y;  // as many of each; the shorter decides
 };
 
+// An area between two lines, drawn behind all lines in the colour of one of them: an interval around a forecast.
+// Several of one colour, the widest first, make a fan.
+struct Band {
+  std::string name;
+  std::vector<double> x, low, high;  // as many of each; the shortest decides
+  size_t series = 0;                 // whose colour
+};
+
 // Lines with markers. Long series are thinned to what the eye can tell apart, extremes kept.
 struct LinePlot {
   std::string title, x_label, y_label;
@@ -24,6 +32,7 @@ struct LinePlot {
   bool log_x = false, log_y = false;
   Unit x_unit = Unit::plain, y_unit = Unit::plain;
   bool y_from_zero = false;  // linear axes: show zero, so that heights can be compared
+  std::vector<Band> bands;
 };
 
 // Groups of upright bars, one bar a series in each group.

@@ -49,6 +49,20 @@ TEST(Plot, LinesOfEverySize) {
   }
 }
 
+TEST(Plot, BandsLieBehindLinesAndBreakAtGaps) {
+  LinePlot plot = lines({1, 2, 3}, {5, 6, 7});
+  plot.bands = {{"95 %", {1, 2, 3, 4, 5}, {1, 2, kNan, 3, 2}, {9, 9, 9, 12, 13}, 0}, {"none", {}, {}, {}, 0}};
+  const std::string drawn = svg(plot);
+  expect_drawn(drawn, "bands");
+  const size_t area = drawn.find("<title>95 %</title>", drawn.find("<title>95 %</title>") + 1);  // after the legend's
+  ASSERT_NE(area, std::string::npos);
+  const std::string path = drawn.substr(drawn.rfind("d=\"", area), area - drawn.rfind("d=\"", area));
+  EXPECT_EQ(std::count(path.begin(), path.end(), 'z'), 2);  // two stretches
+  EXPECT_LT(area, drawn.rfind("stroke-linejoin"));
+  plot.bands = {{kHostilePlot, {1, 2}, {kInf, 1}, {2, kNan}, 7}};
+  expect_drawn(svg(plot), "hostile band");
+}
+
 TEST(Plot, GapsBreakTheLine) {
   const std::string drawn = svg(lines({1, 2, 3, 4, 5}, {1, 2, kNan, 4, 5}));
   EXPECT_NE(drawn.find("1 value cannot be shown"), std::string::npos);
