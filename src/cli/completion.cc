@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "cli/engine_flags.h"
+#include "forecast/settings.h"
 #include "train/settings.h"
 
 namespace brim::cli {
@@ -31,7 +32,9 @@ struct VerbWords {
 
 // What a setting of the verb's table takes; empty where that is anything.
 std::vector<std::string> choices_of(const std::string& verb, const std::string& flag) {
-  const auto infos = verb == "train" ? train::train_settings().infos() : engine_settings().infos();
+  const auto infos = verb == "train"                 ? train::train_settings().infos()
+                     : verb.starts_with("forecast ") ? forecast::forecast_settings().infos()
+                                                     : engine_settings().infos();
   const auto info = std::find_if(infos.begin(), infos.end(), [&](const auto& i) { return dashed(i.name) == flag; });
   return info == infos.end() ? std::vector<std::string>{} : info->choices;
 }
@@ -68,14 +71,14 @@ std::string first_words(const std::vector<const CLI::App*>& verbs) {
 }
 
 std::string bash(const std::vector<VerbWords>& verbs) {
-  std::string cases, values;
+  std::string cases, values, inner_values;
   for (auto verb = verbs.rbegin(); verb != verbs.rend(); ++verb) {  // "models export" before "models"
     std::string words = first_words(verb->inner);
     for (const Flag& flag : verb->flags) {
       for (const auto& name : flag.names)
         if (name.starts_with("--")) words += (words.empty() ? "" : " ") + name;
       if (!flag.choices.empty())
-        values +=
+        (verb->name.find(' ') == std::string::npos ? values : inner_values) +=
             fmt::format("    \"{} {}\") words=\"{}\" ;;\n", verb->name, flag.names[0], fmt::join(flag.choices, " "));
     }
     cases += fmt::format("    {}*) words=\"{}\" ;;\n", verb->name.empty() ? "" : "\"" + verb->name + " \"", words);
@@ -85,10 +88,11 @@ std::string bash(const std::vector<VerbWords>& verbs) {
       "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} words=\n"
       "  case \"${{COMP_WORDS[*]:1}} \" in\n{}  esac\n"
       "  case \"${{COMP_WORDS[1]}} $before\" in\n{}  esac\n"
+      "  case \"${{COMP_WORDS[1]}} ${{COMP_WORDS[2]}} $before\" in\n{}  esac\n"
       "  COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
       "  [ ${{#COMPREPLY[@]}} -eq 0 ] && COMPREPLY=($(compgen -f -- \"$word\"))\n"
       "}}\ncomplete -o filenames -F _brim brim\n",
-      cases, values);
+      cases, values, inner_values);
 }
 
 // Within single quotes; in zsh brackets and colons end a part.

@@ -43,6 +43,7 @@ constexpr Verb kVerbs[] = {
     {"plan", "show what a model needs on a device, and what would be chosen", setup_plan},
     {"eval", "measure a model on labelled data", setup_eval},
     {"embed", "turn texts into vectors", setup_embed},
+    {"forecast", "forecast series, and measure forecasts", setup_forecast},
     {"doctor", "say why a run was not faster, and what changing it would bring", setup_doctor},
     {"compare", "models side by side on the same rows: accuracy, agreement, speed, memory", setup_compare},
     {"profile", "measure models: load, latency, throughput, memory, roofline; and a language model beside them",
@@ -112,16 +113,6 @@ bool reader_is_gone(int fd) {
   return ::poll(&state, 1, 0) > 0 && (state.revents & POLLERR) != 0;
 }
 
-// Every long flag is also an environment variable: --memory-limit is BRIM_MEMORY_LIMIT.
-void add_environment(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) {
-    if (option->get_lnames().empty() || option->get_lnames()[0] == "help") continue;
-    std::string name = "BRIM_";
-    for (const char c : option->get_lnames()[0]) name += c == '-' ? '_' : static_cast<char>(std::toupper(c));
-    if (name != "BRIM_MODELS") option->envname(name);  // that one says where models are looked for
-  }
-}
-
 std::string unknown_verb(const std::string& typed) {
   std::vector<std::string> names = {"help", "completion"};
   for (const auto& v : kVerbs) names.emplace_back(v.name);
@@ -137,7 +128,7 @@ const CLI::App* find_verb(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
-// `brim models` and `brim bench` have verbs of their own.
+// `brim models`, `brim bench` and `brim forecast` have verbs of their own.
 std::vector<std::string> inner_verbs(const CLI::App& verb) {
   std::vector<std::string> names;
   for (const CLI::App* inner : verb.get_subcommands([](const CLI::App*) { return true; }))
@@ -240,11 +231,15 @@ Verbs add_verbs(CLI::App& app) {
   return verbs;
 }
 
+void add_variables(const CLI::App& verb, std::vector<std::string>& names) {
+  for (const CLI::Option* option : verb.get_options())
+    if (!option->get_envname().empty()) names.push_back(option->get_envname());
+  for (const CLI::App* inner : verb.get_subcommands([](const CLI::App*) { return true; })) add_variables(*inner, names);
+}
+
 std::vector<std::string> flag_variables(const Verbs& verbs) {
   std::vector<std::string> names;
-  for (const auto& [sub, action] : verbs)
-    for (const CLI::Option* option : sub->get_options())
-      if (!option->get_envname().empty()) names.push_back(option->get_envname());
+  for (const auto& [sub, action] : verbs) add_variables(*sub, names);
   return names;
 }
 
@@ -336,6 +331,15 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+
+void add_environment(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_lnames().empty() || option->get_lnames()[0] == "help") continue;
+    std::string name = "BRIM_";
+    for (const char c : option->get_lnames()[0]) name += c == '-' ? '_' : static_cast<char>(std::toupper(c));
+    if (name != "BRIM_MODELS") option->envname(name);  // that one says where models are looked for
+  }
+}
 
 const std::atomic<bool>& stop_requested() { return stop; }
 

@@ -7,8 +7,9 @@
 
 namespace brim::cli {
 
-void add_kept_flag(CLI::App& app, const SettingInfo& setting, FlagValues& values, Spelling spelling) {
-  std::string names = "--" + dashed(setting.name);
+void add_kept_flag(CLI::App& app, const SettingInfo& setting, FlagValues& values, Spelling spelling,
+                   std::string_view letter) {
+  std::string names = (letter.empty() ? "" : fmt::format("-{},", letter)) + "--" + dashed(setting.name);
   if (spelling == Spelling::both && setting.name.find('_') != std::string::npos) names += ",--" + setting.name;
   const auto keep = [&values, setting](const std::vector<std::string>& typed) {
     const bool bare = typed.empty() || typed == std::vector<std::string>{""};

@@ -19,7 +19,8 @@ using FlagValues = std::map<std::string, std::vector<std::string>>;
 
 // A switch may stand without a value. `both`: --learning_rate too, as Hugging Face's scripts have it.
 enum class Spelling : uint8_t { dashes, both };
-void add_kept_flag(CLI::App& app, const SettingInfo& setting, FlagValues& values, Spelling spelling);
+void add_kept_flag(CLI::App& app, const SettingInfo& setting, FlagValues& values, Spelling spelling,
+                   std::string_view letter = "");
 
 // Calls `apply` with the value once the command line, the environment or a config file gives one.
 void add_flag(CLI::App& app, const SettingInfo& setting, const char* short_name,

@@ -34,7 +34,11 @@ std::function<int()> setup_doctor(CLI::App& app);
 std::function<int()> setup_compare(CLI::App& app);
 std::function<int()> setup_bench(CLI::App& app);
 std::function<int()> setup_shards(CLI::App& app);
+std::function<int()> setup_forecast(CLI::App& app);
 std::function<int()> setup_serve(CLI::App& app);  // where Boost was there to build it with
+
+// Every long flag is also an environment variable: --memory-limit is BRIM_MEMORY_LIMIT.
+void add_environment(CLI::App& verb);
 
 // The inner verb of a child process; `words` are DEVICE, PRECISION and LIMIT in bytes.
 int run_measure_card(const std::vector<std::string>& words);

@@ -53,6 +53,10 @@ std::optional<Baseline> baseline_of(std::string_view name) {
   return std::nullopt;
 }
 
+const char* column_of(Baseline baseline) {
+  return baseline == Baseline::naive ? "Naive" : baseline == Baseline::snaive ? "SeasonalNaive" : "Naive2";
+}
+
 bool is_seasonal(std::span<const double> values, int64_t season) {
   const auto n = static_cast<int64_t>(values.size());
   if (season < 2 || n < 3 * season) return false;

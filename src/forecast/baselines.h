@@ -17,6 +17,7 @@ enum class Baseline : uint8_t {
 };
 const char* baseline_name(Baseline baseline);
 std::optional<Baseline> baseline_of(std::string_view name);
+const char* column_of(Baseline baseline);  // what its column of forecasts is called, as StatsForecast does
 
 // `horizon` values. Absent points (NaN) of the history are passed over: each stands for the value before it, in
 // snaive's last season for the one a season before. The history must have a value that is present.

@@ -122,7 +122,7 @@ TEST(SeriesStore, TimesGoOnPastTheEnd) {
   EXPECT_EQ(store.time_text(0, 0), "2015-01-30");
   EXPECT_EQ(store.time_text(0, 6), "2015-02-09");  // business days
   EXPECT_EQ(store.last_step(1), store.last_step(0) + 1);
-  EXPECT_TRUE(store.has_times());
+  EXPECT_FALSE(store.numbered());
   EXPECT_FALSE(store.find("C"));
 }
 

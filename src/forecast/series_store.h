@@ -35,8 +35,7 @@ class SeriesStore {
 
   const rows::Frequency& frequency() const { return table_.frequency; }
   const std::vector<std::string>& notes() const { return table_.notes; }
-  // Whether points have times; else they are numbered from 1.
-  bool has_times() const { return table_.style.kind != rows::TimeStyle::Kind::integer; }
+  bool numbered() const { return table_.numbered; }  // points have no times and are counted from 1
   // The step of a series' first value and of its last.
   int64_t first_step(int64_t i) const {
     return rows::step_number(table_.frequency, table_.first[static_cast<size_t>(i)]);

@@ -192,6 +192,10 @@ void SeriesBuilder::choose_frequency() {
     frequency_ = {};
     return;
   }
+  if (wanted && wants_index && wanted->count > 1) {
+    frequency_ = *wanted;
+    return;
+  }
   if (wanted && !wants_index) {
     if (integers)
       fail(ErrorCode::bad_data, Remedy{"set `freq=index`, or write times as dates"},
@@ -368,6 +372,7 @@ SeriesTable SeriesBuilder::finish(SeriesLayout layout) {
   runs_ = {};
   drop_short(table);
   table.frequency = frequency_;
+  table.numbered = numbered_;
   if (style_ && !numbered_) table.style = *style_;
   describe(table);
   if (options_.gaps == GapRule::fill) table.absent = 0;

@@ -27,6 +27,7 @@ struct SeriesTable {
   Frequency frequency;
   TimeStyle style;
   SeriesLayout layout = SeriesLayout::automatic;
+  bool numbered = false;           // points have no times and are counted from 1
   int64_t absent = 0;              // NaN among the values
   int64_t skipped = 0;             // series left out: too few points
   std::vector<std::string> notes;  // what was recognised, for the user

@@ -111,6 +111,7 @@ TEST_F(Settings, CompletionListsEveryVerbAndFlag) {
                                                        {"bench"},     {"bench", "streams"},
                                                        {"models"},    {"models", "export"},
                                                        {"monitor"},   {"help"},
+                                                       {"forecast"},  {"forecast", "eval"},
                                                        {"completion"}};
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const std::string script = must({"completion", shell});
@@ -144,6 +145,7 @@ TEST_F(Settings, BashCompletes) {
   EXPECT_EQ(answer("brim models export --o"), "--output\n");
   EXPECT_EQ(answer("brim train --lr-scaling ''"), "none sqrt linear\n");
   EXPECT_EQ(answer("brim score --long-text w"), "window-mean window-max\n");
+  EXPECT_EQ(answer("brim forecast eval --gaps ''"), "mask error fill\n");
   EXPECT_EQ(answer("brim score c"), "c.sh complete\n");  // files
 }
 

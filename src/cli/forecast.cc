@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// brim forecast predict | eval: series from files, forecasts without training so far, and how good forecasts are.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/units.h"
+#include "cli/render.h"
+#include "cli/setting_flags.h"
+#include "cli/verb.h"
+#include "forecast/baselines.h"
+#include "forecast/evaluate.h"
+#include "forecast/forecast_file.h"
+#include "forecast/settings.h"
+#include "rows/file_checks.h"
+
+namespace brim::cli {
+namespace {
+
+using forecast::Baseline;
+using forecast::ForecastSettings;
+using forecast::SeriesStore;
+
+struct ForecastFlags {
+  CLI::App *predict = nullptr, *eval = nullptr;
+  std::string config;
+  bool json = false, quiet = false;
+  FlagValues predict_values, eval_values;
+};
+
+ForecastSettings settings_of(const ForecastFlags& f, const FlagValues& values) {
+  ForecastSettings settings;
+  std::vector<std::string> notes;
+  if (!f.config.empty()) notes = apply_yaml(settings, f.config);
+  // Flags win over the file, also where a key may be given several times.
+  if (values.contains("data")) settings.data.clear();
+  if (values.contains("actual")) settings.actual.clear();
+  for (const auto& [key, given] : values)
+    for (const std::string& value : given) {
+      if (value.empty()) fail(ErrorCode::usage, "--{}: its value is missing", dashed(key));
+      if (std::string note = apply_setting(settings, key, value); !note.empty()) notes.push_back(note);
+    }
+  for (const auto& note : notes)
+    if (!f.quiet) log_info("{}", note);
+  check_settings(settings);
+  if (settings.data.empty()) fail(ErrorCode::usage, Remedy{"name files of series with `data=FILE`"}, "no data");
+  return settings;
+}
+
+SeriesStore read_store(const std::vector<std::string>& paths, rows::SeriesReaderOptions options, const char* title,
+                       bool quiet) {
+  Progress progress(title, STDERR_FILENO, quiet);
+  options.progress = [&](int64_t done, int64_t total) {
+    progress.update({static_cast<double>(done), static_cast<double>(total), format_bytes(done)});
+  };
+  options.stop = &stop_requested();
+  SeriesStore store(rows::read_series(paths, options));
+  progress.finish();
+  if (!quiet)
+    for (const std::string& note : store.notes()) log_info("{}: {}", title, note);
+  return store;
+}
+
+Baseline baseline_of_model(const std::string& model) {
+  if (const auto baseline = forecast::baseline_of(model)) return *baseline;
+  fail(ErrorCode::usage, "--model {}: use naive, snaive or naive2", model);
+}
+
+int run_predict(const ForecastFlags& f) {
+  const ForecastSettings s = settings_of(f, f.predict_values);
+  if (s.model.empty()) fail(ErrorCode::usage, "brim forecast predict: say which with --model naive, snaive or naive2");
+  const Baseline baseline = baseline_of_model(s.model);
+  if (s.horizon == 0) fail(ErrorCode::usage, "brim forecast predict: say how many points ahead with --horizon");
+  const std::string output = s.output.empty() ? "-" : s.output;
+  rows::refuse_output_over_input(output, rows::series_files(s.data));
+  rows::refuse_foreign_output(output);
+  if (output != "-") io::require_writable(output);
+  stop_on_signals();
+  const SeriesStore store = read_store(s.data, s.reader_options(), "data", f.quiet);
+  const int64_t season = season_for(s, store.frequency());
+  if (!f.quiet && baseline != Baseline::naive) log_info("season: {}", format_count(season, "point"));
+  forecast::ForecastWriter writer(output, {s.alias.empty() ? column_of(baseline) : s.alias}, &stop_requested());
+  Progress progress("forecasting", STDERR_FILENO, f.quiet);
+  for (int64_t i = 0; i < store.size(); ++i) {
+    if (stop_requested()) fail(ErrorCode::interrupted, "interrupted; nothing was written");
+    progress.update({static_cast<double>(i), static_cast<double>(store.size()), format_count(i) + " series"});
+    const auto values = forecast_baseline(baseline, store.series(i), s.horizon, season);
+    const auto length = static_cast<int64_t>(store.series(i).size());
+    for (int64_t h = 0; h < s.horizon; ++h)
+      writer.write(store.id(i), store.time_text(i, length + h), {&values[static_cast<size_t>(h)], 1});
+  }
+  progress.finish();
+  writer.commit();
+  if (!f.quiet)
+    print_stderr("{} series × {} in {}\n", format_count(store.size()), format_count(s.horizon, "point"),
+                 output == "-" ? "stdout" : output);
+  return 0;
+}
+
+nlohmann::ordered_json to_json(const forecast::Scores& s) {
+  nlohmann::ordered_json j;
+  const auto put = [&](const char* key, double value) {
+    j[key] = std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+  };
+  put("smape", s.smape);
+  put("mase", s.mase);
+  put("owa", s.owa);
+  put("mae", s.mae);
+  put("mape", s.mape);
+  return j;
+}
+
+nlohmann::ordered_json number_or_null(double value) {
+  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+}
+
+nlohmann::ordered_json to_json(const forecast::ForecastEvaluation& e, const std::string& name,
+                               const SeriesStore& data) {
+  nlohmann::ordered_json j = {{"schema_version", 1},
+                              {"model", name},
+                              {"series", e.series},
+                              {"points", e.points},
+                              {"horizon", e.horizon},
+                              {"season", e.season},
+                              {"frequency", frequency_name(data.frequency())},
+                              {"series_not_in_data", e.not_in_data},
+                              {"series_without_scale", e.without_scale}};
+  j.update(to_json(e.model));
+  j["skill_naive"] = number_or_null(e.skill_naive);
+  j["skill_snaive"] = number_or_null(e.skill_snaive);
+  j["naive"] = to_json(e.naive);
+  j["snaive"] = to_json(e.snaive);
+  j["naive2"] = to_json(e.naive2);
+  j["levels"] = nlohmann::ordered_json::array();
+  for (const auto& level : e.levels)
+    j["levels"].push_back({{"level", level.level},
+                           {"coverage", number_or_null(level.coverage)},
+                           {"pinball", number_or_null(level.pinball)}});
+  j["mase_by_step"] = nlohmann::ordered_json::array();
+  for (const double step : e.mase_by_step) j["mase_by_step"].push_back(number_or_null(step));
+  return j;
+}
+
+void print_table(const forecast::ForecastEvaluation& e, const std::string& name) {
+  const auto better = [](double skill) {
+    return fmt::format("{:.1f} % {}", 100 * std::abs(skill), skill >= 0 ? "better" : "worse");
+  };
+  fmt::print("{} series · {} · season {} · MASE {} than naive, {} than seasonal naive\n\n", format_count(e.series),
+             format_count(e.points, "point"), e.season, better(e.skill_naive), better(e.skill_snaive));
+  fmt::print("{:<20} {:>10} {:>10} {:>10} {:>14} {:>10}\n", "", "sMAPE", "MASE", "OWA", "MAE", "MAPE");
+  const auto row = [](const std::string& of, const forecast::Scores& s) {
+    fmt::print("{:<20} {:>10.3f} {:>10.3f} {:>10.3f} {:>14.6g} {:>10.3f}\n", of, s.smape, s.mase, s.owa, s.mae, s.mape);
+  };
+  row(name, e.model);
+  row("(naive)", e.naive);
+  row("(seasonal naive)", e.snaive);
+  row("(Naive2)", e.naive2);
+  for (const auto& level : e.levels)
+    fmt::print("interval of {:g} %: {:.1f} % of the points inside, pinball {:.6g}\n", level.level, 100 * level.coverage,
+               level.pinball);
+}
+
+int run_forecast_eval(const ForecastFlags& f) {
+  const ForecastSettings s = settings_of(f, f.eval_values);
+  if (s.actual.empty()) fail(ErrorCode::usage, "brim forecast eval: name what came after the data with --actual FILE");
+  if (s.model.empty() == s.forecast_file.empty())
+    fail(ErrorCode::usage,
+         "brim forecast eval: say what to measure with --model naive, snaive or naive2, or with --forecast FILE");
+  stop_on_signals();
+  const bool quiet = f.quiet || f.json;
+  const SeriesStore data = read_store(s.data, s.reader_options(), "data", quiet);
+  rows::SeriesReaderOptions options = s.reader_options();
+  options.min_points = 1;
+  if (!data.numbered()) options.frequency = data.frequency();
+  const SeriesStore actual = read_store(s.actual, options, "actual", quiet);
+  forecast::EvaluateOptions how;
+  how.season = season_for(s, data.frequency());
+  how.stop = &stop_requested();
+  Progress progress("evaluating", STDERR_FILENO, quiet);
+  how.progress = [&](int64_t done, int64_t total) {
+    progress.update({static_cast<double>(done), static_cast<double>(total), format_count(done) + " series"});
+  };
+  forecast::Forecaster forecaster;
+  std::string name = s.model;
+  if (s.model.empty()) {
+    forecaster = read_forecasts(s.forecast_file, s.alias, data, s.reader_options(), &name);
+  } else {
+    const Baseline baseline = baseline_of_model(s.model);
+    forecaster.values = [&, baseline](int64_t i, int64_t horizon) {
+      return forecast_baseline(baseline, data.series(i), horizon, how.season);
+    };
+  }
+  const forecast::ForecastEvaluation e = evaluate(data, actual, forecaster, how);
+  progress.finish();
+  if (f.json)
+    std::cout << to_json(e, name, data).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  else
+    print_table(e, name);
+  if (!quiet && e.not_in_data > 0)
+    log_info("{} actual series are not in the data and count nowhere", format_count(e.not_in_data));
+  if (!quiet && e.without_scale > 0)
+    log_info("{} series count in no MASE: their history never changes from season to season",
+             format_count(e.without_scale));
+  return 0;
+}
+
+// Flags off the table's rows; "o,output" gives a short name too.
+void add_rows(CLI::App& app, FlagValues& values, std::initializer_list<std::string_view> names) {
+  static const std::vector<SettingInfo> infos = forecast::forecast_settings().infos();
+  for (const std::string_view given : names) {
+    const bool is_short = given.size() > 2 && given[1] == ',';
+    const SettingInfo* info = train::find_info(infos, given.substr(is_short ? 2 : 0));
+    BRIM_CHECK(info != nullptr, "no setting {}", given);
+    add_kept_flag(app, *info, values, Spelling::dashes, is_short ? given.substr(0, 1) : "");
+  }
+}
+
+}  // namespace
+
+std::function<int()> setup_forecast(CLI::App& app) {
+  auto f = std::make_shared<ForecastFlags>();
+  f->predict = app.add_subcommand("predict", "forecast series");
+  add_rows(*f->predict, f->predict_values, {"data", "model", "horizon", "o,output", "alias", "season"});
+  f->eval = app.add_subcommand("eval", "measure forecasts against what came");
+  add_rows(*f->eval, f->eval_values, {"data", "actual", "model", "forecast", "alias", "season"});
+  f->eval->add_flag("--json", f->json, "print JSON");
+  for (const auto& [verb, values] : {std::pair(f->predict, &f->predict_values), std::pair(f->eval, &f->eval_values)}) {
+    add_rows(*verb, *values, {"layout", "id_column", "time_column", "target_column", "freq", "gaps", "delimiter"});
+    verb->add_option("--config", f->config, "YAML file of the same keys");
+    verb->add_flag("-q,--quiet", f->quiet, "no progress, no summary");
+    const Renderer renderer(*verb);  // its keys' help names other keys
+    for (CLI::Option* option : verb->get_options()) option->description(renderer.text(option->get_description(), ""));
+    add_environment(*verb);
+  }
+  app.require_subcommand(1);
+  return [f] { return f->predict->parsed() ? run_predict(*f) : run_forecast_eval(*f); };
+}
+
+}  // namespace brim::cli

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forecasts against what came: the model's errors beside those of naive, seasonal naive and Naive2 on the same values.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "forecast/series_store.h"
+
+namespace brim::forecast {
+
+struct Scores {
+  double smape = 0, mase = 0, mae = 0, mape = 0;  // means over series
+  double owa = 0;                                 // against Naive2 on the same values
+};
+
+struct LevelScore {
+  double level = 0;                  // percent
+  double coverage = 0, pinball = 0;  // share inside; mean of both bounds
+};
+
+struct ForecastEvaluation {
+  int64_t series = 0, points = 0, horizon = 0, season = 1;
+  int64_t not_in_data = 0;    // actual series that the data does not have
+  int64_t without_scale = 0;  // series that count in no MASE: their history never changes a season apart
+  Scores model, naive, snaive, naive2;
+  double skill_naive = 0, skill_snaive = 0;  // 1 − MASE ÷ the reference's
+  std::vector<LevelScore> levels;
+  std::vector<double> mase_by_step;  // of the model
+};
+
+// What is to be measured: forecasts for steps 1 … horizon after the end of a series of the data.
+struct Forecaster {
+  std::function<std::vector<double>(int64_t series, int64_t horizon)> values;
+  struct Interval {
+    double level;
+    std::function<std::vector<double>(int64_t series, int64_t horizon)> low, high;
+  };
+  std::vector<Interval> intervals;
+};
+
+struct EvaluateOptions {
+  int64_t season = 1;
+  std::function<void(int64_t done, int64_t total)> progress;  // series
+  const std::atomic<bool>* stop = nullptr;
+};
+
+// The step of `later`'s first value, counted from 1 after the end of series `own` of the data. Points without times
+// follow on the data directly.
+int64_t steps_after(const SeriesStore& data, int64_t own, const SeriesStore& later, int64_t other);
+
+ForecastEvaluation evaluate(const SeriesStore& data, const SeriesStore& actual, const Forecaster& forecaster,
+                            const EvaluateOptions& options);
+
+}  // namespace brim::forecast
