@@ -64,8 +64,10 @@ TEST_F(CudaNbeats, AgreesWithTheCpu) {
       here.step();
       there.step();
       if (i > 0) continue;
-      // bf16 rounds every operand to 2^-8 on the way through a dozen products; the error is compared with the norm.
-      const double allowed = precision == Precision::fp32 ? 1e-4 : 0.08;
+      // bf16 rounds every operand to 2^-8 on the way through a dozen products: forecasts move by about a hundredth, so
+      // up to a hundredth of the cells change the sign of an absolute error, each by twice its share of the gradient:
+      // 2 √0.01 of its norm, and half as much again for gates that open or close.
+      const double allowed = precision == Precision::fp32 ? 1e-4 : 0.3;
       for (int64_t g = 0; g < G; ++g) {
         const std::vector<float> want = here.state.gradients(*here.stream, g),
                                  got = there.state.gradients(*there.stream, g);
