@@ -17,31 +17,55 @@ struct LaneShape {
 };
 constexpr LaneShape kShapes[] = {{1, 1, 8, 8}, {2, 7, 24, 16}, {3, 33, 40, 72}, {5, 130, 64, 48}, {9, 16, 16, 8}};
 
+// Sums in fp64 and the sums of their terms' sizes, which roundings are relative to.
+struct Sums {
+  std::vector<double> value, size;
+  void add(double sum, double absolute) {
+    value.push_back(sum);
+    size.push_back(absolute);
+  }
+};
+// sum over k of a(k) * b(k), from `start` on.
+template <class A, class B>
+void add_dot(Sums& sums, double start, int64_t n, A&& a, B&& b) {
+  double sum = start, size = std::fabs(start);
+  for (int64_t k = 0; k < n; ++k) {
+    sum += a(k) * b(k);
+    size += std::fabs(a(k) * b(k));
+  }
+  sums.add(sum, size);
+}
+// Both operands rounded where asked, a sum of `depth` in fp32.
+::testing::AssertionResult near(const LaneTensor& got, const Sums& want, Precision precision, int64_t depth) {
+  const double eps = (precision == Precision::bf16 ? 2 * kEpsBf16 : 0) + static_cast<double>(depth + 2) * kEps32;
+  return close(got.memory.values(), want.value, [&](size_t i) { return eps * want.size[i]; });
+}
+
 TEST(LaneLinear, AgreesWithFp64) {
-  for_each_cpu_stream([](CpuStream& stream) {
-    for (const LaneShape& s : kShapes)
-      for (const Precision precision : {Precision::fp32, Precision::bf16})
-        for (const bool relu : {false, true}) {
-          const LaneTensor x(s.G, s.B, s.K, 1), w(s.G, s.N, s.K, 2, 64), bias(s.G, 1, s.N, 3, 64), y(s.G, s.B, s.N, 4);
+  for (const LaneShape& s : kShapes)
+    for (const bool relu : {false, true}) {
+      const LaneTensor x(s.G, s.B, s.K, 1), w(s.G, s.N, s.K, 2, 64), bias(s.G, 1, s.N, 3, 64);
+      Sums want;
+      for (int64_t g = 0; g < s.G; ++g)
+        for (int64_t i = 0; i < s.B; ++i)
+          for (int64_t n = 0; n < s.N; ++n) {
+            const float *a = x.lane(g) + i * s.K, *b = w.lane(g) + n * s.K;
+            add_dot(
+                want, bias.at(g, 0, n), s.K, [&](int64_t k) { return double{a[k]}; },
+                [&](int64_t k) { return double{b[k]}; });
+            if (relu) want.value.back() = std::max(want.value.back(), 0.0);
+          }
+      for_each_cpu_stream([&](CpuStream& stream) {
+        for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+          const LaneTensor y(s.G, s.B, s.N, 4);
           const HostTensor scratch = bytes_tensor(lane_linear_scratch_bytes(stream, s.G, s.B, s.N, s.K, precision, 3));
           lane_linear(
               stream,
               {.x = x, .w = w, .bias = bias.rows(), .y = y, .scratch = scratch, .precision = precision, .relu = relu});
-          const double eps = precision == Precision::bf16 ? 2 * kEpsBf16 : 0;
-          for (int64_t g = 0; g < s.G; ++g)
-            for (int64_t i = 0; i < s.B; ++i)
-              for (int64_t n = 0; n < s.N; ++n) {
-                double sum = bias.at(g, 0, n), size = std::fabs(sum);
-                for (int64_t k = 0; k < s.K; ++k) {
-                  sum += x.at(g, i, k) * w.at(g, n, k);
-                  size += std::fabs(x.at(g, i, k) * w.at(g, n, k));
-                }
-                // Both operands rounded where asked, a sum of K in fp32.
-                ASSERT_NEAR(y.at(g, i, n), relu ? std::max(sum, 0.0) : sum,
-                            (eps + static_cast<double>(s.K + 2) * kEps32) * size);
-              }
+          EXPECT_TRUE(near(y, want, precision, s.K));
         }
-  });
+      });
+    }
 }
 
 TEST(LaneLinear, SharedOperandsHaveNoLaneStride) {
@@ -58,20 +82,41 @@ TEST(LaneLinear, SharedOperandsHaveNoLaneStride) {
   for (int64_t g = 0; g < 3; ++g) EXPECT_EQ(std::memcmp(y.lane(g), one.lane(0), 9 * 8 * 4), 0);
 }
 
-// y = relu(x wᵀ + b) below, then this layer: gradients of sum(weights ∘ (x wᵀ + b)) with respect to x before its ReLU,
-// w and b. Linear in each, so the reference is exact sums in fp64.
+// The gradient of sum(d_y ∘ (x wᵀ + b)) with respect to x before its ReLU, w and b: linear in each, so sums in fp64 are
+// exact. The layer below's bias gradient is compared with the sums of the d_x that came out.
 TEST(LaneLinear, GradientsAgreeWithFp64) {
-  for_each_cpu_stream([](CpuStream& stream) {
-    for (const LaneShape& s : kShapes)
-      for (const Precision precision : {Precision::fp32, Precision::bf16})
-        for (const bool add : {false, true}) {
-          LaneTensor x(s.G, s.B, s.K, 1);
-          for (int64_t i = 0; i < s.G * s.B * s.K; ++i) x.lane(0)[i] = std::max(x.lane(0)[i], 0.0f);
-          const LaneTensor w(s.G, s.N, s.K, 2, 64), d_y(s.G, s.B, s.N, 3), d_x(s.G, s.B, s.K, 4),
-              d_w(s.G, s.N, s.K, 5, 32), d_bias(s.G, 1, s.N, 6), sums(s.G, 1, s.K, 7), was_w(s.G, s.N, s.K, 5, 32),
-              was_bias(s.G, 1, s.N, 6), was_sums(s.G, 1, s.K, 7);
+  for (const LaneShape& s : kShapes)
+    for (const bool add : {false, true}) {
+      const LaneTensor x(s.G, s.B, s.K, 1), w(s.G, s.N, s.K, 2, 64), d_y(s.G, s.B, s.N, 3), was_w(s.G, s.N, s.K, 5, 32),
+          was_bias(s.G, 1, s.N, 6), was_sums(s.G, 1, s.K, 7);
+      for (int64_t i = 0; i < s.G * s.B * s.K; ++i) x.lane(0)[i] = std::max(x.lane(0)[i], 0.0f);
+      Sums want_x, want_w, want_bias;
+      for (int64_t g = 0; g < s.G; ++g) {
+        const float *xs = x.lane(g), *ws = w.lane(g), *ds = d_y.lane(g);
+        const auto d = [&](int64_t i, int64_t n) { return double{ds[i * s.N + n]}; };
+        for (int64_t i = 0; i < s.B; ++i)
+          for (int64_t k = 0; k < s.K; ++k) {
+            add_dot(
+                want_x, 0, s.N, [&](int64_t n) { return d(i, n); }, [&](int64_t n) { return double{ws[n * s.K + k]}; });
+            if (xs[i * s.K + k] <= 0) want_x.value.back() = 0;
+          }
+        for (int64_t n = 0; n < s.N; ++n) {
+          for (int64_t k = 0; k < s.K; ++k)
+            add_dot(
+                want_w, add ? was_w.at(g, n, k) : 0, s.B, [&](int64_t i) { return d(i, n); },
+                [&](int64_t i) { return double{xs[i * s.K + k]}; });
+          add_dot(
+              want_bias, add ? was_bias.at(g, 0, n) : 0, s.B, [&](int64_t i) { return d(i, n); },
+              [](int64_t) { return 1.0; });
+        }
+      }
+      for_each_cpu_stream([&](CpuStream& stream) {
+        for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+          const LaneTensor d_x(s.G, s.B, s.K, 4), d_w(s.G, s.N, s.K, 5, 32), d_bias(s.G, 1, s.N, 6),
+              sums(s.G, 1, s.K, 7);
           const HostTensor scratch =
               bytes_tensor(lane_linear_grad_scratch_bytes(stream, s.G, s.B, s.N, s.K, precision, 3));
+          const GradWrite write = add ? GradWrite::accumulate : GradWrite::overwrite;
           lane_linear_grad(stream, {.x = x,
                                     .w = w,
                                     .d_y = d_y,
@@ -82,46 +127,21 @@ TEST(LaneLinear, GradientsAgreeWithFp64) {
                                     .scratch = scratch,
                                     .precision = precision,
                                     .x_is_relu = true,
-                                    .write = add ? GradWrite::accumulate : GradWrite::overwrite,
-                                    .d_x_sums_write = add ? GradWrite::accumulate : GradWrite::overwrite});
-          const double eps = precision == Precision::bf16 ? 2 * kEpsBf16 : 0;
-          for (int64_t g = 0; g < s.G; ++g) {
-            for (int64_t k = 0; k < s.K; ++k) {
-              double column = add ? was_sums.at(g, 0, k) : 0, column_size = std::fabs(column);
-              for (int64_t i = 0; i < s.B; ++i) {
-                double sum = 0, size = 0;
-                for (int64_t n = 0; n < s.N; ++n) {
-                  sum += d_y.at(g, i, n) * w.at(g, n, k);
-                  size += std::fabs(d_y.at(g, i, n) * w.at(g, n, k));
-                }
-                const bool open = x.at(g, i, k) > 0;
-                ASSERT_NEAR(d_x.at(g, i, k), open ? sum : 0, (eps + static_cast<double>(s.N + 2) * kEps32) * size);
-                column += d_x.at(g, i, k);
-                column_size += std::fabs(d_x.at(g, i, k));
-              }
-              ASSERT_NEAR(sums.at(g, 0, k), column, 4 * kEps32 * column_size);
-              for (int64_t n = 0; n < s.N; ++n) {
-                double sum = 0, size = 0;
-                for (int64_t i = 0; i < s.B; ++i) {
-                  sum += d_y.at(g, i, n) * x.at(g, i, k);
-                  size += std::fabs(d_y.at(g, i, n) * x.at(g, i, k));
-                }
-                const double before = add ? was_w.at(g, n, k) : 0;
-                ASSERT_NEAR(d_w.at(g, n, k), before + sum,
-                            (eps + static_cast<double>(s.B + 2) * kEps32) * (size + std::fabs(before)));
-              }
-            }
-            for (int64_t n = 0; n < s.N; ++n) {
-              double sum = add ? was_bias.at(g, 0, n) : 0, size = std::fabs(sum);
-              for (int64_t i = 0; i < s.B; ++i) {
-                sum += d_y.at(g, i, n);
-                size += std::fabs(d_y.at(g, i, n));
-              }
-              ASSERT_NEAR(d_bias.at(g, 0, n), sum, 4 * kEps32 * size);
-            }
-          }
+                                    .write = write,
+                                    .d_x_sums_write = write});
+          EXPECT_TRUE(near(d_x, want_x, precision, s.N));
+          EXPECT_TRUE(near(d_w, want_w, precision, s.B));
+          EXPECT_TRUE(near(d_bias, want_bias, Precision::fp32, 2));
+          Sums want_sums;
+          for (int64_t g = 0; g < s.G; ++g)
+            for (int64_t k = 0; k < s.K; ++k)
+              add_dot(
+                  want_sums, add ? was_sums.at(g, 0, k) : 0, s.B,
+                  [&](int64_t i) { return double{d_x.lane(g)[i * s.K + k]}; }, [](int64_t) { return 1.0; });
+          EXPECT_TRUE(near(sums, want_sums, Precision::fp32, 2));
         }
-  });
+      });
+    }
 }
 
 // Alone, among others, and with any number of threads: the same bits.
