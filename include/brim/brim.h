@@ -35,6 +35,9 @@ BRIM_API void set_log(std::function<void(bool is_warning, std::string_view line)
 // What happens to a text longer than the model takes.
 enum class LongText : uint8_t { truncate, window_mean, window_max, error };
 
+// Which of a word's tokens decide its tag: the first, the surest, or their mean; simple: each token is taken by itself.
+enum class Aggregation : uint8_t { first, simple, average, max };
+
 // How a text's token vectors become one vector.
 enum class Pooling : uint8_t { mean, cls };
 
@@ -52,7 +55,8 @@ struct ScorerOptions {
   // Above 0: no batch of score() takes longer, by prediction, so that texts submitted meanwhile wait little. Not below
   // what is quick: on a CPU 1,024 tokens.
   double bulk_seconds = 0;
-  bool raw_scores = false;  // requests may ask for scores before softmax or sigmoid
+  bool raw_scores = false;                       // requests may ask for scores before softmax or sigmoid
+  Aggregation aggregation = Aggregation::first;  // of taggers
   // A text's scores do not depend on the texts beside it, to the last bit, on one device with the same libraries. On a
   // CPU they never do; on a card single texts take longer. Of scorers opened together: the first one's.
   bool deterministic = false;

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ._model import Model, OnError
@@ -24,13 +25,20 @@ class Tagger(Model):
     def labels(self) -> list[str]:
         return self._open().labels
 
-    def __call__(self, inputs: Any, *, aggregation_strategy: str = "first", column: str | None = None,
+    def __init__(self, model: str | os.PathLike[str] = "", *, aggregation_strategy: str = "first",
+                 **settings: Any) -> None:
+        """`aggregation_strategy`: which of a word's tokens decide its tag, as transformers names them: "first", "max",
+        "average" (their mean), or "simple" (each token by itself)."""
+        super().__init__(model, aggregation=aggregation_strategy, **settings)
+        self._options["aggregation_strategy"] = aggregation_strategy
+
+    def __call__(self, inputs: Any, *, aggregation_strategy: str | None = None, column: str | None = None,
                  on_error: OnError = "raise", progress: bool = False) -> Any:
-        """One str gives a list of entities, many texts a list of such lists. A word has the tag of its first token
-        ("first", as transformers names it); no other strategy is computed."""
-        if aggregation_strategy != "first":
-            raise UsageError(f'aggregation_strategy="{aggregation_strategy}" is not computed',
-                             'a word\'s first token decides its tag: aggregation_strategy="first"')
+        """One str gives a list of entities, many texts a list of such lists."""
+        opened = self._options["aggregation_strategy"]
+        if aggregation_strategy not in (None, opened):
+            raise UsageError(f'aggregation_strategy="{aggregation_strategy}": the model was opened with "{opened}"',
+                             f'open it so: brim.Tagger(model, aggregation_strategy="{aggregation_strategy}")')
         one = isinstance(inputs, str)
         predictions, _, _ = self._score(texts_of([inputs] if one else inputs, column), None, on_error, progress)
         if one:

@@ -134,9 +134,19 @@ std::optional<Pooling> pooling_of(const std::optional<std::string>& name) {
   throw Error(ErrorCode::usage, "`pooling=" + *name + "` is unknown", {"use mean or cls"});
 }
 
+Aggregation aggregation_of(const std::string& name) {
+  if (name == "first") return Aggregation::first;
+  if (name == "simple") return Aggregation::simple;
+  if (name == "average") return Aggregation::average;
+  if (name == "max") return Aggregation::max;
+  throw Error(ErrorCode::usage, "`aggregation_strategy=" + name + "` is unknown",
+              {"use first, simple, average or max"});
+}
+
 std::shared_ptr<Scorer> open(const std::string& model, const std::string& device, const std::string& precision,
                              const std::string& memory_limit, int threads, int64_t max_length,
-                             const std::string& long_text, const std::optional<std::string>& pooling) {
+                             const std::string& long_text, const std::optional<std::string>& pooling,
+                             const std::string& aggregation) {
   ScorerOptions options;
   options.model = model;
   options.device = device;
@@ -146,6 +156,7 @@ std::shared_ptr<Scorer> open(const std::string& model, const std::string& device
   options.max_length = max_length;
   options.long_text = long_text_of(long_text);
   options.pooling = pooling_of(pooling);
+  options.aggregation = aggregation_of(aggregation);
   const nb::gil_scoped_release released;
   return Scorer::open(options);
 }
@@ -337,7 +348,7 @@ NB_MODULE(_brim, m) {
 
   nb::class_<Scorer>(m, "Scorer")
       .def_static("open", &open, "model"_a, "device"_a, "precision"_a, "memory_limit"_a, "threads"_a, "max_length"_a,
-                  "long_text"_a, "pooling"_a.none())
+                  "long_text"_a, "pooling"_a.none(), "aggregation"_a)
       .def_prop_ro("kind", [](const Scorer& s) { return kind_name(s.kind()); })
       .def_prop_ro("labels", &Scorer::labels)
       .def_prop_ro("score_names", &Scorer::score_names)

@@ -340,7 +340,7 @@ std::vector<std::vector<Entity>> Engine::entities(std::span<const std::string_vi
   for (size_t t = 0; t < texts.size(); ++t) {
     const text::Encoding encoding = tokenizer_->encode(texts[t]);
     token_scores(tokens, t, encoding, windows, scores);
-    entities.push_back(group_entities(texts[t], encoding, tokenizer_->kind(), scores.data(), labels()));
+    entities.push_back(group_entities(texts[t], encoding, tokenizer_->kind(), scores.data(), labels(), aggregation()));
   }
   return entities;
 }

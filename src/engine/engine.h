@@ -43,6 +43,7 @@ struct EngineOptions {
   bool fill = false;
   bool raw_scores = false;  // a classifier computes logits; merge_windows() makes scores of them
   double bulk_seconds = 0;  // above 0: no bulk batch takes longer, by prediction
+  Aggregation aggregation = Aggregation::first;
   // A text's scores do not depend on the texts beside it, to the last bit. Of models that share a device: the first's.
   bool deterministic = false;
 };
@@ -79,6 +80,7 @@ class Engine final : public TextModel {
   device::Device& device() { return scheduler_->queue().device(); }
   const device::Device& device() const { return scheduler_->queue().device(); }
   const std::filesystem::path& model_dir() const { return options_.model_dir; }
+  Aggregation aggregation() const { return options_.aggregation; }
   const ModelHost& host() const { return *host_; }
   ops::Precision precision() const { return plan_.precision; }
   const std::string& precision_reason() const { return precision_reason_; }

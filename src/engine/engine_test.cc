@@ -349,6 +349,21 @@ TEST(Entities, WordsJoinSubwordsAndTagsJoinWords) {
   EXPECT_EQ(found[0].start, 0);
   EXPECT_EQ(found[0].end, 11);
   EXPECT_NEAR(found[0].score, 0.8f, 1e-6);
+
+  // "newton" is B-PER by its first token, O by its second, surer one and by their mean.
+  scores[2 * 3 + 0] = 0.95f;
+  const auto words = [&](Aggregation aggregation) {
+    std::string all;
+    for (const Entity& f : group_entities("newton went home", e, "wordpiece", scores.data(), labels, aggregation))
+      all += fmt::format("{} {:.3f}, ", f.word, f.score);
+    return all;
+  };
+  EXPECT_EQ(words(Aggregation::first), "newton went 0.800, ");
+  EXPECT_EQ(words(Aggregation::simple), "new 0.900, went 0.700, ");
+  EXPECT_EQ(words(Aggregation::max), "went 0.700, ");
+  EXPECT_EQ(words(Aggregation::average), "went 0.700, ");
+  scores[2 * 3 + 1] = 0.9f;
+  EXPECT_EQ(words(Aggregation::average), "newton went 0.800, ");
 }
 
 TEST(PrecisionChoice, Fp8SaysWhichProductsItsWidthsKeepInBf16) {

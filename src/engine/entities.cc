@@ -46,7 +46,7 @@ std::vector<Piece> pieces_of(const std::u32string& text, const text::Encoding& e
     auto [begin, end] = e.offsets[i];
     while (begin < end && text::unicode::is_white_space(text[static_cast<size_t>(begin)])) ++begin;
     while (begin < end && text::unicode::is_white_space(text[static_cast<size_t>(end) - 1])) --end;
-    if (begin < end) pieces.push_back({{i, begin, end}, e.tokens[i].starts_with("##")});
+    if (begin < end) pieces.push_back({{i, begin, end, i}, e.tokens[i].starts_with("##")});
   }
   return pieces;
 }
@@ -54,7 +54,7 @@ std::vector<Piece> pieces_of(const std::u32string& text, const text::Encoding& e
 // Where tokens say only whether a space stands before them. Byte pieces of one character overlap and stay together.
 std::vector<bool> starts_by_spaces(const std::u32string& text, const std::vector<Piece>& pieces) {
   const auto letter = [&](size_t p) {
-    const auto [token, begin, end] = pieces[p].word;
+    const auto [token, begin, end, last] = pieces[p].word;
     return std::any_of(text.begin() + begin, text.begin() + end, is_part_of_words);
   };
   std::vector<bool> starts(pieces.size(), false);
@@ -93,14 +93,34 @@ std::vector<EncodedWord> words_of(const std::u32string& text, const text::Encodi
     starts = starts_by_spaces(text, pieces);
   std::vector<EncodedWord> words;
   for (size_t p = 0; p < pieces.size(); ++p) {
-    if (starts[p] || words.empty())
+    if (starts[p] || words.empty()) {
       words.push_back(pieces[p].word);
-    else
+    } else {
       words.back().end = std::max(words.back().end, pieces[p].word.end);
+      words.back().last = pieces[p].word.last;
+    }
   }
   if (!marked)
     for (EncodedWord& word : words) trim_edges(text, word);
   return words;
+}
+
+// The scores that decide a word's tag; `mean` receives them where they are of no one token.
+const float* deciding_scores(const EncodedWord& word, const float* scores, size_t width, Aggregation aggregation,
+                             std::vector<float>& mean) {
+  const float* row = scores + word.token * width;
+  const auto surest = [&](const float* of) { return *std::max_element(of, of + width); };
+  if (aggregation == Aggregation::max) {
+    for (size_t token = word.token + 1; token <= word.last; ++token)
+      if (surest(scores + token * width) > surest(row)) row = scores + token * width;
+  } else if (aggregation == Aggregation::average && word.last > word.token) {
+    mean.assign(width, 0);
+    for (size_t token = word.token; token <= word.last; ++token)
+      for (size_t k = 0; k < width; ++k) mean[k] += scores[token * width + k];
+    for (float& value : mean) value /= static_cast<float>(word.last - word.token + 1);
+    row = mean.data();
+  }
+  return row;
 }
 
 }  // namespace
@@ -111,14 +131,21 @@ std::vector<EncodedWord> encoded_words(std::string_view text, const text::Encodi
 }
 
 std::vector<Entity> group_entities(std::string_view raw, const text::Encoding& e, const std::string& tokenizer_kind,
-                                   const float* scores, const std::vector<std::string>& labels) {
+                                   const float* scores, const std::vector<std::string>& labels,
+                                   Aggregation aggregation) {
   const std::u32string text = code_points(replace_invalid_utf8(raw));
   const size_t K = labels.size();
   std::vector<Entity> found;
   std::vector<int> words;  // of each entity, for the mean score
   bool open = false;
-  for (const EncodedWord& word : words_of(text, e, tokenizer_kind)) {
-    const float* row = scores + word.token * K;
+  std::vector<EncodedWord> all;
+  if (aggregation == Aggregation::simple)
+    for (const Piece& piece : pieces_of(text, e)) all.push_back(piece.word);
+  else
+    all = words_of(text, e, tokenizer_kind);
+  std::vector<float> mean;
+  for (const EncodedWord& word : all) {
+    const float* row = deciding_scores(word, scores, K, aggregation, mean);
     const auto best = static_cast<size_t>(std::max_element(row, row + K) - row);
     const TagParts tag = split_tag(labels[best]);
     if (tag.outside) {

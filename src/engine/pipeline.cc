@@ -546,7 +546,7 @@ class Run {
                     out.tags[row]);
         } else {
           out.entities[row] = group_entities(rows.texts[row], texts.encodings[t], engine.tokenizer().kind(),
-                                             tokens.data(), engine.labels());
+                                             tokens.data(), engine.labels(), engine.aggregation());
         }
       }
       return;

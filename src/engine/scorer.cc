@@ -313,7 +313,7 @@ class EncoderScorer final : public Scorer {
       std::vector<float> scores;
       engine_->token_scores(request.tokens, 0, request.encoding, request.scores, scores);
       p.entities = engine::group_entities(request.text, request.encoding, engine_->tokenizer().kind(), scores.data(),
-                                          engine_->labels());
+                                          engine_->labels(), engine_->aggregation());
       return p;
     }
     std::vector<float> merged(width_);
@@ -510,6 +510,7 @@ std::vector<std::shared_ptr<Scorer>> Scorer::open_together(std::span<const Score
     encoder.deterministic = o.deterministic;
     encoder.bulk_seconds = o.bulk_seconds;
     encoder.raw_scores = o.raw_scores && !o.pooling;
+    encoder.aggregation = o.aggregation;
     if (o.pooling)
       encoder.output = *o.pooling == Pooling::mean ? model::Output::mean_hidden : model::Output::cls_hidden;
   }
