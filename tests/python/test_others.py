@@ -7,12 +7,14 @@ import ast
 import json
 import pathlib
 import pickle
+import shutil
 import subprocess
 import sys
 
 import brim
 import numpy as np
 import pytest
+from conftest import SOURCE
 
 
 def test_encode(encoder_dir):
@@ -64,8 +66,12 @@ def test_tagger(tagger_dir):
         assert list(entity) == ["entity_group", "score", "word", "start", "end"]
         assert entity["entity_group"] in ("PER", "LOC") and text[entity["start"]:entity["end"]] == entity["word"]
     assert tagger([text, None], on_error="null")[1] == []
-    with pytest.raises(brim.UsageError, match="first"):
+    with pytest.raises(brim.UsageError, match='opened with "first"'):
         tagger(text, aggregation_strategy="simple")
+    with pytest.raises(brim.UsageError, match="first, simple, average or max"):
+        brim.Tagger(tagger_dir, aggregation_strategy="none")
+    again = pickle.loads(pickle.dumps(brim.Tagger(tagger_dir, aggregation_strategy="max")))
+    assert again(text, aggregation_strategy="max") == again(text)
 
 
 def test_the_wrong_class_for_a_model(tagger_dir):
@@ -167,3 +173,23 @@ print(connected)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_every_cell_of_the_notebook_runs(tmp_path, monkeypatch):
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    shutil.copy(SOURCE / "examples" / "tweets.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for cell in json.loads((SOURCE / "examples" / "brim.ipynb").read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            tree = ast.parse("".join(cell["source"]))
+            *before, last = tree.body
+            exec(compile(ast.Module(before, []), "cell", "exec"), names)
+            if isinstance(last, ast.Expr):
+                shown = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+                draw = getattr(shown, "_repr_html_", None) or shown.__repr__
+                assert draw()
+            else:
+                exec(compile(ast.Module([last], []), "cell", "exec"), names)
+    assert names["run"].figures["steps"] > 0
