@@ -60,6 +60,25 @@ TEST_F(Forecast, MeasuresModelsAndFiles) {
   EXPECT_NE(must(table).find("(seasonal naive)"), std::string::npos);
 }
 
+// A regular series costs its values: times or rows kept beside them would show.
+TEST_F(Forecast, ReadsLongSeriesInLittleMoreThanTheirValues) {
+  if (kInstrumented) GTEST_SKIP() << "a sanitizer's own memory counts too";
+  constexpr int kPoints = 2'000'000;
+  const auto peak = [&](int points) {
+    {  // gone before the program starts, whose peak would count it
+      std::string text = "ds,y\n";
+      for (int i = 0; i < points; ++i) text += std::to_string(i) + "," + std::to_string(i % 97) + "\n";
+      put("long.csv", text);
+    }
+    const Outcome o = brim({"forecast", "predict", "--data", "long.csv", "--model", "naive", "--horizon", "1", "-q"});
+    EXPECT_EQ(o.out,
+              "unique_id,ds,Naive\nlong," + std::to_string(points) + "," + std::to_string((points - 1) % 97) + "\n");
+    return o.peak_kib;
+  };
+  const long values_kib = 4L * kPoints / 1024;
+  EXPECT_LT(peak(kPoints) - peak(2), 3 * values_kib + 4096);  // a vector that doubles holds up to three times as much
+}
+
 TEST_F(Forecast, RefusesWithARemedy) {
   put("a.csv", "unique_id,ds,y\nA,2015-01-01,1\nA,2015-01-01,2\n");
   put("b.csv", "unique_id,ds,y\nA,2015-01-01,1\nA,2015-01-02,2\n");
