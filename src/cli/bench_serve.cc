@@ -84,7 +84,8 @@ int run_bench_serve(const BenchServeFlags& f, const EngineFlags& engine, const s
   const auto [labels, first_rate] = score_all();
   LoadOptions load = predict_requests(texts, static_cast<size_t>(f.batch), labels);
   load.connections = f.connections;
-  load.threads = std::clamp(hardware_threads() / 4, 1, 4);
+  // More than the load needs would take cores from the server beside it.
+  load.threads = std::clamp(f.connections / 128, 1, std::max(1, hardware_threads() / 4));
   load.rate = f.rate;
   load.seconds = f.seconds;
   std::optional<serve::Server> server;
