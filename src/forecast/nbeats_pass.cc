@@ -301,9 +301,10 @@ void nbeats_train_step(Exec& exec, const NbeatsShape& shape, const NbeatsLayout&
     pass.backward(d_f, part > 0, options.recompute);
   }
   ops::grad_norm(exec.stream, {.grad = views.grad,
-                               .norm = views.norm,
+                               .norm = views.norms,
                                .factor = views.factor,
                                .scratch = views.norm_scratch,
+                               .step = views.step,
                                .max_norm = options.max_grad_norm});
   for (const bool decayed : {true, false}) {
     const int64_t begin = decayed ? 0 : layout.decayed, end = decayed ? layout.decayed : layout.elements;
@@ -368,7 +369,8 @@ NbeatsPlan plan_nbeats(const NbeatsShape& shape, int64_t lanes, NbeatsTask task,
   views.step = fake(DType::i64, {1});
   views.rows = fake(DType::f32, {1, G, ops::kAdamWRowFloats});
   views.losses = fake(DType::f32, {1, G});
-  views.norm = views.factor = fake(DType::f32, {G});
+  views.norms = fake(DType::f32, {1, G});
+  views.factor = fake(DType::f32, {G});
   views.norm_scratch = fake(DType::u8, {ops::grad_norm_scratch_bytes(P, G)});
   WindowSource source;
   source.values = fake(DType::f32, {1});

@@ -31,7 +31,8 @@ struct NbeatsViews {
   TensorView step;                // [1] i64
   TensorView rows;                // [R,G,kAdamWRowFloats] f32: constants of R steps
   TensorView losses;              // [R,G] f32
-  TensorView norm, factor;        // [G] f32
+  TensorView norms;               // [R,G] f32
+  TensorView factor;              // [G] f32
   TensorView norm_scratch;        // u8[grad_norm_scratch_bytes(elements, G)]
 };
 

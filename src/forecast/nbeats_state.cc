@@ -43,7 +43,7 @@ StatePieces state_pieces(const NbeatsShape& shape, const NbeatsLayout& layout, i
   v.step = cut(Tag::workspace, DType::i64, {1});
   v.rows = cut(Tag::workspace, DType::f32, {kStepRows, G, ops::kAdamWRowFloats});
   v.losses = cut(Tag::workspace, DType::f32, {kStepRows, G});
-  v.norm = cut(Tag::workspace, DType::f32, {G});
+  v.norms = cut(Tag::workspace, DType::f32, {kStepRows, G});
   v.factor = cut(Tag::workspace, DType::f32, {G});
   v.norm_scratch = cut(Tag::workspace, DType::u8, {ops::grad_norm_scratch_bytes(n, G)});
   return p;
@@ -144,15 +144,21 @@ void NbeatsState::put_rows(device::Stream& stream, int64_t first, std::span<cons
   stream.synchronize();
 }
 
-std::vector<float> NbeatsState::losses(device::Stream& stream, int64_t first, int64_t count) const {
-  const std::vector<float> ring = read(stream, views_.losses);
+std::vector<float> NbeatsState::ring_rows(device::Stream& stream, const TensorView& ring, int64_t first,
+                                          int64_t count) const {
+  const std::vector<float> all = read(stream, ring);
   std::vector<float> wanted;
   for (int64_t i = 0; i < count; ++i) {
-    const auto row = ring.begin() + (first + i) % kStepRows * lanes();
+    const auto row = all.begin() + (first + i) % kStepRows * lanes();
     wanted.insert(wanted.end(), row, row + lanes());
   }
   return wanted;
 }
-std::vector<float> NbeatsState::norms(device::Stream& stream) const { return read(stream, views_.norm); }
+std::vector<float> NbeatsState::losses(device::Stream& stream, int64_t first, int64_t count) const {
+  return ring_rows(stream, views_.losses, first, count);
+}
+std::vector<float> NbeatsState::norms(device::Stream& stream, int64_t first, int64_t count) const {
+  return ring_rows(stream, views_.norms, first, count);
+}
 
 }  // namespace brim::forecast

@@ -40,12 +40,14 @@ class NbeatsState {
   void set_step(device::Stream& stream, int64_t done);  // steps done so far
   // Constants of steps first, first + 1, …: a row for each lane, at most kStepRows steps.
   void put_rows(device::Stream& stream, int64_t first, std::span<const ops::AdamWRow> rows);
-  // Losses of `count` steps from `first` on, lane by lane; of the last kStepRows.
+  // Losses, or norms before clipping, of `count` steps from `first` on, lane by lane; of the last kStepRows. A norm
+  // that is not a number says that the lane's update was skipped.
   std::vector<float> losses(device::Stream& stream, int64_t first, int64_t count) const;
-  std::vector<float> norms(device::Stream& stream) const;  // of the last step, lane by lane
+  std::vector<float> norms(device::Stream& stream, int64_t first, int64_t count) const;
 
  private:
   std::vector<float> read(device::Stream& stream, const TensorView& view) const;
+  std::vector<float> ring_rows(device::Stream& stream, const TensorView& ring, int64_t first, int64_t count) const;
 
   NbeatsShape shape_;
   NbeatsLayout layout_;

@@ -129,16 +129,20 @@ TEST(Nbeats, ALaneAmongSixteenIsTheLaneAlone) {
       const std::vector<LaneSpec> lanes = sixteen_lanes();
       TestWave all(*device, shape, lanes, {}, walks.values, walks.begin, small_options(), 1e-2f, precision, threads);
       for (int i = 0; i < 4; ++i) all.step();
-      const std::vector<float> losses = all.state.losses(*all.stream, 0, 4), norms = all.state.norms(*all.stream);
+      const std::vector<float> losses = all.state.losses(*all.stream, 0, 4), norms = all.state.norms(*all.stream, 0, 4);
       for (size_t g = 0; g < lanes.size(); ++g) {
         TestWave one(*cpu_device(), shape, {lanes[g]}, {}, walks.values, walks.begin, small_options(), 1e-2f,
                      precision);
         for (int i = 0; i < 4; ++i) one.step();
         EXPECT_EQ(one.state.download(*one.stream, 0), all.state.download(*all.stream, static_cast<int64_t>(g))) << g;
         EXPECT_EQ(one.state.gradients(*one.stream, 0), all.state.gradients(*all.stream, static_cast<int64_t>(g)));
-        EXPECT_EQ(one.state.norms(*one.stream)[0], norms[g]);
-        const std::vector<float> alone = one.state.losses(*one.stream, 0, 4);
-        for (size_t i = 0; i < 4; ++i) EXPECT_EQ(alone[i], losses[i * 16 + g]);
+        const std::vector<float> alone = one.state.losses(*one.stream, 0, 4),
+                                 sizes = one.state.norms(*one.stream, 0, 4);
+        for (size_t i = 0; i < 4; ++i) {
+          EXPECT_EQ(alone[i], losses[i * 16 + g]);
+          EXPECT_EQ(sizes[i], norms[i * 16 + g]);
+          EXPECT_GT(sizes[i], 0);
+        }
       }
     }
 }

@@ -83,7 +83,12 @@ void grad_norm(device::Stream& stream, const GradNormArgs& a) {
   const char* op = "grad_norm";
   const LaneSlab slab = lane_slab(a.grad);
   check_slab(op, "grad", a.grad, DType::f32, a.grad, slab.n);
-  check_view(op, "norm", a.norm, DType::f32, {slab.lanes});
+  check_optional(op, "step", a.step, DType::i64, {1});
+  if (a.step)
+    check_view(op, "norm", a.norm, DType::f32, {a.norm.rows(), slab.lanes});
+  else
+    check_view(op, "norm", a.norm, DType::f32, {slab.lanes});
+  BRIM_CHECK(a.norm.contiguous(), "grad_norm: norm {} must be contiguous", a.norm.shape_text());
   check_view(op, "factor", a.factor, DType::f32, {slab.lanes});
   BRIM_CHECK(a.max_norm >= 0, "grad_norm: max_norm is {}, must be 0 (no clipping) or more", a.max_norm);
   const Work work{2.0 * static_cast<double>(a.grad.elements()), static_cast<double>(a.grad.bytes())};

@@ -71,15 +71,16 @@ void advance_step(device::Stream& stream, const AdvanceStepArgs& args);
 
 struct GradNormArgs {
   TensorView grad;       // [n] or [lanes,n] f32
-  TensorView norm;       // [lanes] f32: the l2 norm, not clipped, of grad * grad_scale
+  TensorView norm;       // [lanes] f32: the l2 norm, not clipped, of grad * grad_scale; or [rows,lanes] with `step`
   TensorView factor;     // [lanes] f32: grad_scale * min(1, max_norm / (norm + 1e-6)); NaN when the norm is not finite
   TensorView scratch;    // u8[grad_norm_scratch_bytes]
+  TensorView step;       // [1] i64 on the device: norm's row `step` modulo rows is written; empty: norm has one row
   float grad_scale = 1;  // 1 / loss scale
   float max_norm = 0;    // 0: no clipping
 
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& t : {grad, norm, factor, scratch}) f(t);
+    for (const TensorView& t : {grad, norm, factor, scratch, step}) f(t);
   }
 };
 void grad_norm(device::Stream& stream, const GradNormArgs& args);

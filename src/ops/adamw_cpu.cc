@@ -70,12 +70,13 @@ void grad_norm_cpu(device::Stream& stream, const GradNormArgs& a) {
     const int64_t begin = piece % pieces * kNormElements, end = std::min(slab.n, begin + kNormElements);
     partial[piece] = kernels.sum_squares(a.grad.as<float>() + piece / pieces * slab.stride + begin, end - begin);
   });
+  float* norms = a.norm.as<float>() + (a.step ? *a.step.as<int64_t>() % a.norm.rows() * slab.lanes : 0);
   for (int64_t lane = 0; lane < slab.lanes; ++lane) {
     double total = 0;
     for (int64_t i = 0; i < pieces; ++i) total += partial[lane * pieces + i];
     const double scale = a.grad_scale, norm = std::sqrt(total) * std::fabs(scale);
     const double shrink = a.max_norm > 0 ? std::min(1.0, static_cast<double>(a.max_norm) / (norm + 1e-6)) : 1.0;
-    a.norm.as<float>()[lane] = static_cast<float>(norm);
+    norms[lane] = static_cast<float>(norm);
     a.factor.as<float>()[lane] =
         std::isfinite(norm) ? static_cast<float>(scale * shrink) : std::numeric_limits<float>::quiet_NaN();
   }

@@ -155,8 +155,9 @@ __global__ void __launch_bounds__(256)
                                  shares);
   if (threadIdx.x == 0) partials[static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x] = total;
 }
-__global__ void __launch_bounds__(256) finish_norm_kernel(const double* partials, int count, float grad_scale,
-                                                          float max_norm, float* norm, float* factor) {
+__global__ void __launch_bounds__(256)
+    finish_norm_kernel(const double* partials, int count, float grad_scale, float max_norm, float* norm,
+                       const int64_t* step, int64_t rows, float* factor) {
   __shared__ double shares[256];
   partials += static_cast<int64_t>(blockIdx.x) * count;
   double sum = 0;
@@ -165,6 +166,7 @@ __global__ void __launch_bounds__(256) finish_norm_kernel(const double* partials
   if (threadIdx.x != 0) return;
   const double size = sqrt(sum) * fabs(static_cast<double>(grad_scale));
   const double shrink = max_norm > 0.0f ? fmin(1.0, static_cast<double>(max_norm) / (size + 1e-6)) : 1.0;
+  if (step != nullptr) norm += *step % rows * gridDim.x;
   norm[blockIdx.x] = static_cast<float>(size);
   factor[blockIdx.x] = size < INFINITY ? static_cast<float>(static_cast<double>(grad_scale) * shrink) : NAN;
 }
@@ -252,7 +254,7 @@ void grad_norm_cuda(device::Stream& stream, const GradNormArgs& a) {
     const unsigned blocks = device::blocks_for(n, kNormElements), lanes = static_cast<unsigned>(slab.lanes);
     launch<sum_squares_kernel>(s, dim3(blocks, lanes), dim3(256), a.grad.as<float>(), n, slab.stride, partials);
     launch<finish_norm_kernel>(s, dim3(lanes), dim3(256), partials, static_cast<int>(blocks), a.grad_scale, a.max_norm,
-                               a.norm.as<float>(), a.factor.as<float>());
+                               a.norm.as<float>(), a.step.as<int64_t>(), a.norm.rows(), a.factor.as<float>());
   });
 }
 

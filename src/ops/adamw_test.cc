@@ -263,6 +263,11 @@ TEST(GradNorm, LanesHaveTheNormsTheyHaveAlone) {
       EXPECT_TRUE(std::memcmp(factor.as<float>(), out[1].as<float>() + g, 4) == 0) << g;
     }
     EXPECT_TRUE(std::isnan(out[1].at(1)));
+    const HostTensor ring(DType::f32, {2, 3}), step = long_tensor({7});
+    ring.fill(0);
+    grad_norm(stream, {.grad = grad, .norm = ring, .factor = out[1], .scratch = scratch, .step = step, .max_norm = 1});
+    EXPECT_EQ(ring.at(0, 0), 0);
+    EXPECT_EQ(std::memcmp(ring.as<float>() + 3, out[0].as<float>(), 12), 0);
     return out;
   });
 }

@@ -263,6 +263,13 @@ TEST_F(CudaGradNorm, AgreesWithTheCpu) {
     EXPECT_EQ(norm.values()[0], norms.values()[static_cast<size_t>(g)]);
     EXPECT_EQ(factor.values()[0], factors.values()[static_cast<size_t>(g)]);
   }
+  const HostTensor empty(DType::f32, {2, 3});
+  empty.fill(0);
+  const DeviceTensor ring(empty), step(long_tensor({7}));
+  grad_norm(Gpu::stream(),
+            {.grad = g_lanes, .norm = ring, .factor = factors, .scratch = many, .step = step, .max_norm = 1});
+  EXPECT_EQ(ring.values()[0], 0);
+  EXPECT_EQ(ring.values()[5], norms.values()[2]);
   const HostTensor bad = random_tensor(DType::f32, {50}, 5);
   bad.set(49, 0, INFINITY);
   const DeviceTensor grad(bad), norm(DType::f32, {1}), factor(DType::f32, {1}), scratch(bytes_tensor(64));
