@@ -23,6 +23,9 @@ done
 for licence in Apache-2.0 'C.J. Hutto' 'Unicode, Inc.' 'Permission is hereby granted'; do
   grep -qF "$licence" "$work/root/usr/share/doc/brim/copyright" || fail "the copyright file does not say $licence"
 done
+for owner in 'Niels Lohmann' 'University of Cincinnati'; do
+  zcat "$work/root/usr/share/doc/brim/THIRD_PARTY_NOTICES.md.gz" | grep -q "^Copyright .*$owner" || fail "the notices do not name $owner"
+done
 if with mandoc; then
   for page in "$work"/root/usr/share/man/man1/*.gz; do
     mandoc -T lint -W error <(zcat "$page") >"$work/man" || { cat "$work/man"; fail "$page"; }
