@@ -20,6 +20,7 @@
 #include "train/checkpoint.h"
 #include "train/content_hash.h"
 #include "train/job.h"
+#include "train/loop.h"
 #include "train/loss_scale.h"
 #include "train/micro_batch.h"
 #include "train/run_record.h"
@@ -46,23 +47,28 @@ class Stopwatch {
   const int64_t since_ = now_ns();
 };
 
-class Loop {
+Cadence cadence_of(const TrainSettings& s) { return {s.eval_strategy, s.save_strategy, s.eval_steps, s.save_steps}; }
+
+// Fine-tuning on texts: micro-batches packed ahead of the device, a loss scale, a best model, a record.
+class TextProgram final : public TrainProgram {
  public:
-  Loop(TrainJob& job, const TrainCallbacks& callbacks)
+  TextProgram(TrainJob& job, const TrainCallbacks& callbacks)
       : job_(job),
         s_(job.settings),
         callbacks_(callbacks),
         schedule_(job.settings, job.train_set),
         session_(std::make_unique<TrainSession>(job)),
         queue_(3),
-        record_(job) {}
+        record_(job),
+        loop_(*this, cadence_of(job.settings), callbacks.stop) {}
 
   TrainOutcome run() {
     start();
     if (callbacks_.begins) callbacks_.begins(job_);
     std::thread producer([&] { produce(); });
+    others_.emplace();
     try {
-      consume();
+      loop_.run(progress_.step);
     } catch (...) {
       queue_.cancel();
       producer.join();
@@ -74,6 +80,12 @@ class Loop {
     if (callbacks_.ends) callbacks_.ends(job_, outcome_);
     return outcome_;
   }
+
+  int64_t total_steps() const override { return schedule_.total_steps(); }
+  bool ends_epoch(int64_t step) const override { return schedule_.ends_epoch(step); }
+  int64_t unread_steps() const override { return static_cast<int64_t>(session_->unread_steps()); }
+  bool needs_each_step() const override { return job_.precision == ops::Precision::fp16; }  // its norm, for the scale
+  bool can_evaluate() const override { return session_->validation() != nullptr; }
 
  private:
   void start() {
@@ -287,10 +299,8 @@ class Loop {
     return true;
   }
 
-  // ---- the consumer ----
-  void consume() {
-    others_.emplace();
-    training_since_ = now_ns();
+  // ---- the consumer: what the loop asks for ----
+  bool enqueue(int64_t step) override {
     for (;;) {
       std::optional<std::unique_ptr<MicroBatch>> next;
       {
@@ -300,21 +310,17 @@ class Loop {
         wait_seconds_ += seconds_since(since);
       }
       if (!next) break;
-      micro_step(**next);
+      session_->enqueue(**next, progress_.loss_scale);
+      ++outcome_.micro_batches;
       if (!(*next)->last_of_step) continue;
-      end_step(**next);
-      if (outcome_.stopped_early || outcome_.interrupted) return;
+      update(step);
+      return true;
     }
     if (producer_error_) std::rethrow_exception(producer_error_);
+    return false;
   }
 
-  void micro_step(const MicroBatch& m) {
-    if (m.number == 0 && session_->unread_steps() > 1) read_oldest();
-    session_->enqueue(m, progress_.loss_scale);
-    ++outcome_.micro_batches;
-  }
-
-  void end_step(const MicroBatch& m) {
+  void update(int64_t at) {
     model::StepSettings step;
     step.beta1 = static_cast<float>(s_.adam_beta1);
     step.beta2 = static_cast<float>(s_.adam_beta2);
@@ -322,42 +328,19 @@ class Loop {
     step.weight_decay = static_cast<float>(s_.weight_decay);
     step.max_grad_norm = static_cast<float>(s_.max_grad_norm);
     step.grad_scale = static_cast<float>(1 / progress_.loss_scale);
-    step.step = m.step + 1 - progress_.skipped_steps;
-    session_->update(learning_rate_at(s_, schedule_.peak_learning_rate(), m.step, schedule_.total_steps()), step);
+    step.step = at + 1 - progress_.skipped_steps;
+    session_->update(learning_rate_at(s_, schedule_.peak_learning_rate(), at, schedule_.total_steps()), step);
     ++outcome_.own_steps;
-    progress_.step = m.step + 1;
-    if (job_.precision == ops::Precision::fp16) read_all();  // the loss scale depends on this step's norm
-    const bool epoch_end = schedule_.ends_epoch(m.step), last = progress_.step == schedule_.total_steps();
-    const bool evaluate =
-        session_->validation() != nullptr && s_.eval_strategy != Strategy::no &&
-        (last || (s_.eval_strategy == Strategy::epoch ? epoch_end : progress_.step % s_.eval_steps == 0));
-    const bool save = s_.save_strategy != Strategy::no && !last &&
-                      (s_.save_strategy == Strategy::epoch ? epoch_end : progress_.step % s_.save_steps == 0);
-    const bool stop = callbacks_.stop != nullptr && callbacks_.stop->load(std::memory_order_relaxed);
-    if (evaluate || save || stop)
-      pause([&] {
-        if (evaluate) this->evaluate();
-        if (save || stop) checkpoint();
-        tell_record();
-      });
-    if (stop) outcome_.interrupted = true;
+    progress_.step = at + 1;
   }
 
-  // Reads what the device has finished; training time stops while `fn` runs.
-  template <class Fn>
-  void pause(Fn&& fn) {
-    read_all();
-    outcome_.seconds += seconds_since(training_since_);
+  void pauses() override {
     if (device::DeviceSpans* spans = session_->spans()) spans->set_clock();
-    fn();
-    training_since_ = now_ns();
   }
+  void resumes() override { tell_record(); }
+  void save() override { checkpoint(); }
 
-  void read_all() {
-    while (session_->unread_steps() > 0) read_oldest();
-  }
-
-  void read_oldest() {
+  void read_step() override {
     const StepResult r = session_->read();
     ScopedZone zone(Zone::collect);
     busy_seconds_ += r.busy_seconds;
@@ -372,7 +355,7 @@ class Loop {
     outcome_.final_loss = r.loss;
     reporter_->step_done(
         {r.step + 1, r.rows, r.tokens, r.sum_squares, r.loss, r.norm, r.lr, busy_seconds_, wait_seconds_},
-        outcome_.seconds + seconds_since(training_since_));
+        loop_.seconds());
   }
 
   [[noreturn]] void diverged(const StepResult& r) {
@@ -413,16 +396,19 @@ class Loop {
     return job_.device->allocated_bytes() + job_.plan.bytes[memory::Tag::context];
   }
 
-  void evaluate() {
+  bool evaluate() override {
     const double saved = outcome_.time.saving;
+    bool goes_on = true;
     {
       Stopwatch watch(outcome_.time.evaluation);
-      evaluate_now();
+      goes_on = evaluate_now();
     }
     outcome_.time.evaluation -= outcome_.time.saving - saved;  // the best model, written within
+    return goes_on;
   }
 
-  void evaluate_now() {
+  // False: it has not become better for as long as the settings allow.
+  bool evaluate_now() {
     ScopedZone zone(Zone::evaluate);
     const ValidationResult v = session_->validation()->run(session_->stream());
     const std::string metric = metric_name();
@@ -449,8 +435,9 @@ class Loop {
     } else if (++progress_.evaluations_since_best >= s_.early_stopping_patience && s_.early_stopping_patience > 0) {
       say(fmt::format("no improvement in {}: stopping early",
                       format_count(progress_.evaluations_since_best, "evaluation")));
-      outcome_.stopped_early = true;
+      return false;
     }
+    return true;
   }
 
   std::string metric_name() const { return best_metric(s_, job_.task); }
@@ -462,7 +449,7 @@ class Loop {
     f.best_step = progress_.best_step;
     f.epoch = progress_.step > 0 ? schedule_.epochs_done(progress_.step) : 0;
     f.best_metric = progress_.best_metric;
-    f.seconds = outcome_.seconds;
+    f.seconds = loop_.seconds();
     f.samples = reporter_->samples();
     f.tokens = reporter_->tokens();
     f.metric = metric_name();
@@ -495,10 +482,11 @@ class Loop {
   }
 
   void finish() {
-    read_all();
     session_->tell_copies();
     ScopedZone zone(Zone::write);
-    outcome_.seconds += seconds_since(training_since_);
+    outcome_.seconds = loop_.seconds();
+    outcome_.stopped_early = loop_.stopped_early();
+    outcome_.interrupted = loop_.interrupted();
     outcome_.steps = progress_.step;
     outcome_.best_metric = progress_.best_metric;
     outcome_.best_step = progress_.best_step;
@@ -556,7 +544,7 @@ class Loop {
   std::unique_ptr<StepReporter> reporter_;
   double busy_seconds_ = 0, wait_seconds_ = 0;
   std::optional<monitor::OtherProcesses> others_;
-  int64_t training_since_ = 0;
+  TrainLoop loop_;
 };
 
 }  // namespace
@@ -565,7 +553,7 @@ TrainOutcome train(const TrainSettings& settings, const TrainCallbacks& callback
   TrainJob job = open_train_job(settings, [&](const std::string& line) {
     if (callbacks.say) callbacks.say(line);
   });
-  return Loop(job, callbacks).run();
+  return TextProgram(job, callbacks).run();
 }
 
 }  // namespace brim::train
