@@ -245,7 +245,7 @@ def _row_groups(name: str, columns: list[str]) -> list[int]:
         try:
             opened = pq.ParquetFile(file)
         except (ValueError, OSError) as error:
-            raise BadData(f"{name}: {error}", "Parquet files are wanted") from None
+            raise BadData(f"{name}: {error}", "Parquet files are wanted; csv, jsonl and txt: brim score --shard") from None
         names = opened.schema_arrow.names
         for column in columns:
             if column not in names:

@@ -367,16 +367,21 @@ jobs::ShardJob plan_shards(const ScoreFlags& f, const rows::RowReaderOptions& re
   for (const std::string& name : names) facts.inputs.emplace_back(name, jobs::input_signature(name));
   Models models;
   for (const std::string& given : f.models) add_model(models, given, f.models.size() > 1);
+  std::vector<std::string> named;  // a directory by its whole name: others run shards from elsewhere
   for (size_t m = 0; m < models.given.size(); ++m) {
     EngineFlags flags = f.engine;
     flags.model = models.given[m];
+    named.push_back((models.names[m].empty() ? "" : models.names[m] + "=") +
+                    (std::filesystem::is_directory(flags.model)
+                         ? std::filesystem::absolute(flags.model).lexically_normal().string()
+                         : flags.model));
     facts.model += (m > 0 ? "," : "") + (models.names[m].empty() ? "" : models.names[m] + "=");
     facts.model += flags.is_vader() ? "rules" : jobs::model_digest(flags.options().model_dir);
   }
   const rows::OutputFormat format = output_format(f, reader);
   facts.options = output_settings(f, format);
   facts.options["precision"] = engine_settings().find("precision")->value.get(f.engine);
-  return plan_job(f.output, fmt::format("{}", fmt::join(f.models, ",")), facts, reading, output_format_name(format));
+  return plan_job(f.output, fmt::format("{}", fmt::join(named, ",")), facts, reading, output_format_name(format));
 }
 
 int run_shard(ScoreFlags f) {

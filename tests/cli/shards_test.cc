@@ -100,6 +100,7 @@ TEST_F(Shards, KilledOnesGoOnWhereTheyWere) {
   half.push_back("--summary-json");
   half.push_back("s.json");
   must(half);
+  EXPECT_EQ(json_of("out/_brim/job.json").at("model_name"), (folder_ / "tiny").string());
   EXPECT_LT(json_of("s.json").at("rows"), json_of("s.json").at("rows_in_all"));  // it did not begin anew
   half[half.size() - 3] = "0/2";
   must(half);
