@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim forecast predict | eval: series from files, forecasts without training so far, and how good forecasts are.
+// brim forecast train | predict | eval: series from files, ensembles that learn from them, forecasts, and how good
+// forecasts are.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "cli/setting_flags.h"
 #include "cli/verb.h"
 #include "forecast/baselines.h"
+#include "forecast/ensemble.h"
 #include "forecast/evaluate.h"
 #include "forecast/forecast_file.h"
 #include "forecast/settings.h"
@@ -30,10 +32,10 @@ using forecast::ForecastSettings;
 using forecast::SeriesStore;
 
 struct ForecastFlags {
-  CLI::App *predict = nullptr, *eval = nullptr;
+  CLI::App *train = nullptr, *predict = nullptr, *eval = nullptr;
   std::string config;
   bool json = false, quiet = false;
-  FlagValues predict_values, eval_values;
+  FlagValues train_values, predict_values, eval_values;
 };
 
 ForecastSettings settings_of(const ForecastFlags& f, const FlagValues& values) {
@@ -69,16 +71,114 @@ SeriesStore read_store(const std::vector<std::string>& paths, rows::SeriesReader
   return store;
 }
 
-Baseline baseline_of_model(const std::string& model) {
-  if (const auto baseline = forecast::baseline_of(model)) return *baseline;
-  fail(ErrorCode::usage, "--model {}: use naive, snaive or naive2", model);
+// Forecasts by name, or by a model directory.
+struct NamedModel {
+  std::optional<Baseline> baseline;
+  forecast::NbeatsModel nbeats;  // where it is a directory
+};
+
+NamedModel open_model(const std::string& model) {
+  NamedModel named;
+  named.baseline = forecast::baseline_of(model);
+  if (named.baseline) return named;
+  std::error_code ec;
+  if (!std::filesystem::is_directory(model, ec))
+    fail(ErrorCode::usage, "--model {}: use naive, snaive, naive2, or a directory that `brim forecast train` made",
+         model);
+  named.nbeats = forecast::load_nbeats(model);
+  return named;
+}
+
+// The forecasts of all series, [series][horizon], with a bar.
+std::vector<double> ensemble_forecasts(const ForecastSettings& s, const forecast::NbeatsModel& model,
+                                       const SeriesStore& store, bool quiet) {
+  if (s.horizon > model.horizon)
+    fail(ErrorCode::usage, "--horizon {}: {} forecasts {}", s.horizon, s.model, format_count(model.horizon, "point"));
+  forecast::EnsembleDevice on(s);
+  Progress progress("forecasting", STDERR_FILENO, quiet);
+  const auto values = predict_ensemble(
+      on, model, store,
+      [&](int64_t done, int64_t total) {
+        progress.update({static_cast<double>(done), static_cast<double>(total), format_count(done) + " series"});
+      },
+      &stop_requested());
+  progress.finish();
+  return values;
+}
+
+std::string card_text(const ForecastSettings& s, const forecast::NbeatsModel& model, const SeriesStore& store,
+                      const forecast::TrainedEnsemble& trained, int64_t steps) {
+  std::string text = fmt::format(
+      "# N-BEATS, {} lanes\n\nForecasts {} after the last one of a series, the median of its lanes. Trained by "
+      "`brim forecast train` on {} series with {} in {:.1f} s, {} steps of {} windows per lane.\n\n"
+      "| lane | lookback | loss | last training loss |\n| --- | --- | --- | --- |\n",
+      model.lanes.size(), format_count(model.horizon, "point"), format_count(store.size()),
+      format_count(static_cast<int64_t>(store.values().size()), "point"), trained.seconds, format_count(steps),
+      format_count(s.windows_per_step()));
+  size_t lane = 0;
+  for (const float loss : trained.last_losses) {
+    if (std::isnan(loss)) continue;
+    const ops::LaneSpec& spec = model.lanes[lane].spec;
+    text += fmt::format("| {} | {} | {} | {:.5g} |\n", lane++, spec.lookback, forecast::forecast_loss_name(spec.loss),
+                        loss);
+  }
+  return text + fmt::format("\n    brim forecast predict --model {} --data FILE\n", s.output);
+}
+
+int run_forecast_train(const ForecastFlags& f) {
+  ForecastSettings s = settings_of(f, f.train_values);
+  if (s.horizon == 0) fail(ErrorCode::usage, "brim forecast train: say how many points ahead with --horizon");
+  if (s.output.empty()) fail(ErrorCode::usage, "brim forecast train: name a directory for the model with --output");
+  std::error_code ec;
+  if (std::filesystem::exists(s.output, ec) && !std::filesystem::is_empty(s.output, ec))
+    fail(ErrorCode::cannot_write, "{}: exists and is not empty; name another directory with --output", s.output);
+  stop_on_signals();
+  const SeriesStore store = read_store(s.data, s.reader_options(), "data", f.quiet);
+  for (const std::string& note : apply_preset(s, store.frequency()))
+    if (!f.quiet) log_info("{}", note);
+  forecast::NbeatsModel model = ensemble_of(s, store);
+  const auto lanes = static_cast<int64_t>(model.lanes.size());
+  const int64_t steps = steps_of(s, store);
+  forecast::EnsembleDevice on(s);
+  if (!f.quiet)
+    print_stderr("{} lanes of {} blocks · {} steps of {} windows · {} · {}\n", lanes,
+                 lane_shape(model, model.lanes[0]).blocks(), format_count(steps), format_count(s.windows_per_step()),
+                 on.device().name(), precision_name(on.precision()));
+  Progress progress("training", STDERR_FILENO, f.quiet);
+  const forecast::TrainedEnsemble trained = train_ensemble(
+      on, s, store, model,
+      [&](const forecast::EnsembleProgress& p) {
+        const auto done = static_cast<double>(p.wave * p.steps + p.step);
+        progress.update({done, static_cast<double>(p.waves * p.steps),
+                         fmt::format("step {} of {} · loss {:.4g}", p.step, p.steps, p.loss)});
+      },
+      &stop_requested());
+  progress.finish();
+  if (trained.interrupted) fail(ErrorCode::interrupted, "interrupted; nothing was written");
+  save_nbeats(s.output, model);
+  io::write_file_atomically(std::filesystem::path(s.output) / "README.md", card_text(s, model, store, trained, steps));
+  if (f.quiet) return 0;
+  if (const int64_t failed = lanes - static_cast<int64_t>(model.lanes.size()); failed > 0)
+    log_warning("{} of {} lanes failed (their gradients were no numbers) and were left out", failed, lanes);
+  print_stderr("{} in {:.1f} s · {:.2f} ms per lane and step · {} of {} planned in {} · model in {}\n",
+               format_count(lanes, "lane"), trained.seconds, trained.seconds * 1e3 / static_cast<double>(lanes * steps),
+               format_bytes(trained.plan.peak_bytes), format_bytes(trained.plan.limit_bytes),
+               format_count(trained.plan.waves, "wave"), s.output);
+  return 0;
+}
+
+std::vector<double> of_series(const std::vector<double>& all, int64_t series, int64_t horizon) {
+  const auto first = all.begin() + series * horizon;
+  return {first, first + horizon};
 }
 
 int run_predict(const ForecastFlags& f) {
   const ForecastSettings s = settings_of(f, f.predict_values);
-  if (s.model.empty()) fail(ErrorCode::usage, "brim forecast predict: say which with --model naive, snaive or naive2");
-  const Baseline baseline = baseline_of_model(s.model);
-  if (s.horizon == 0) fail(ErrorCode::usage, "brim forecast predict: say how many points ahead with --horizon");
+  if (s.model.empty())
+    fail(ErrorCode::usage, "brim forecast predict: say which with --model DIR, naive, snaive or naive2");
+  const NamedModel model = open_model(s.model);
+  const int64_t horizon = s.horizon > 0 ? s.horizon : model.nbeats.horizon;
+  if (horizon == 0) fail(ErrorCode::usage, "brim forecast predict: say how many points ahead with --horizon");
   const std::string output = s.output.empty() ? "-" : s.output;
   rows::refuse_output_over_input(output, rows::series_files(s.data));
   rows::refuse_foreign_output(output);
@@ -86,21 +186,26 @@ int run_predict(const ForecastFlags& f) {
   stop_on_signals();
   const SeriesStore store = read_store(s.data, s.reader_options(), "data", f.quiet);
   const int64_t season = season_for(s, store.frequency());
-  if (!f.quiet && baseline != Baseline::naive) log_info("season: {}", format_count(season, "point"));
-  forecast::ForecastWriter writer(output, {s.alias.empty() ? column_of(baseline) : s.alias}, &stop_requested());
+  if (!f.quiet && model.baseline && *model.baseline != Baseline::naive)
+    log_info("season: {}", format_count(season, "point"));
+  std::vector<double> ensemble;
+  if (!model.baseline) ensemble = ensemble_forecasts(s, model.nbeats, store, f.quiet);
+  const char* const column = model.baseline ? column_of(*model.baseline) : "NBEATS";
+  forecast::ForecastWriter writer(output, {s.alias.empty() ? column : s.alias}, &stop_requested());
   Progress progress("forecasting", STDERR_FILENO, f.quiet);
   for (int64_t i = 0; i < store.size(); ++i) {
     if (stop_requested()) fail(ErrorCode::interrupted, "interrupted; nothing was written");
     progress.update({static_cast<double>(i), static_cast<double>(store.size()), format_count(i) + " series"});
-    const auto values = forecast_baseline(baseline, store.series(i), s.horizon, season);
+    const auto values = model.baseline ? forecast_baseline(*model.baseline, store.series(i), horizon, season)
+                                       : of_series(ensemble, i, model.nbeats.horizon);
     const auto length = static_cast<int64_t>(store.series(i).size());
-    for (int64_t h = 0; h < s.horizon; ++h)
+    for (int64_t h = 0; h < horizon; ++h)
       writer.write(store.id(i), store.time_text(i, length + h), {&values[static_cast<size_t>(h)], 1});
   }
   progress.finish();
   writer.commit();
   if (!f.quiet)
-    print_stderr("{} series × {} in {}\n", format_count(store.size()), format_count(s.horizon, "point"),
+    print_stderr("{} series × {} in {}\n", format_count(store.size()), format_count(horizon, "point"),
                  output == "-" ? "stdout" : output);
   return 0;
 }
@@ -173,7 +278,7 @@ int run_forecast_eval(const ForecastFlags& f) {
   if (s.actual.empty()) fail(ErrorCode::usage, "brim forecast eval: name what came after the data with --actual FILE");
   if (s.model.empty() == s.forecast_file.empty())
     fail(ErrorCode::usage,
-         "brim forecast eval: say what to measure with --model naive, snaive or naive2, or with --forecast FILE");
+         "brim forecast eval: say what to measure with --model DIR, naive, snaive or naive2, or with --forecast FILE");
   stop_on_signals();
   const bool quiet = f.quiet || f.json;
   const SeriesStore data = read_store(s.data, s.reader_options(), "data", quiet);
@@ -189,13 +294,22 @@ int run_forecast_eval(const ForecastFlags& f) {
     progress.update({static_cast<double>(done), static_cast<double>(total), format_count(done) + " series"});
   };
   forecast::Forecaster forecaster;
+  NamedModel model;
+  std::vector<double> ensemble;
   std::string name = s.model;
   if (s.model.empty()) {
     forecaster = read_forecasts(s.forecast_file, s.alias, data, s.reader_options(), &name);
   } else {
-    const Baseline baseline = baseline_of_model(s.model);
-    forecaster.values = [&, baseline](int64_t i, int64_t horizon) {
-      return forecast_baseline(baseline, data.series(i), horizon, how.season);
+    model = open_model(s.model);
+    if (!model.baseline) ensemble = ensemble_forecasts(s, model.nbeats, data, quiet);
+    forecaster.values = [&](int64_t i, int64_t horizon) {
+      if (model.baseline) return forecast_baseline(*model.baseline, data.series(i), horizon, how.season);
+      if (horizon > model.nbeats.horizon)
+        fail(ErrorCode::bad_data, "{}: {} points came after the data, {} forecasts {}", s.actual[0], horizon, s.model,
+             model.nbeats.horizon);
+      std::vector<double> values = of_series(ensemble, i, model.nbeats.horizon);
+      values.resize(static_cast<size_t>(horizon));
+      return values;
     };
   }
   const forecast::ForecastEvaluation e = evaluate(data, actual, forecaster, how);
@@ -227,13 +341,22 @@ void add_rows(CLI::App& app, FlagValues& values, std::initializer_list<std::stri
 
 std::function<int()> setup_forecast(CLI::App& app) {
   auto f = std::make_shared<ForecastFlags>();
+  f->train = app.add_subcommand("train", "train an ensemble of N-BEATS models on series");
+  add_rows(*f->train, f->train_values,
+           {"data",        "horizon",   "o,output",   "preset",         "lookbacks",     "losses",       "repeats",
+            "max_steps",   "epochs",    "batch_size", "learning_rate",  "num_lr_decays", "history_size", "input_size",
+            "stack_types", "n_blocks",  "mlp_units",  "shared_weights", "n_harmonics",   "n_basis",      "scaler_type",
+            "sampling",    "loss_mean", "season",     "random_seed"});
   f->predict = app.add_subcommand("predict", "forecast series");
   add_rows(*f->predict, f->predict_values, {"data", "model", "horizon", "o,output", "alias", "season"});
   f->eval = app.add_subcommand("eval", "measure forecasts against what came");
   add_rows(*f->eval, f->eval_values, {"data", "actual", "model", "forecast", "alias", "season"});
   f->eval->add_flag("--json", f->json, "print JSON");
-  for (const auto& [verb, values] : {std::pair(f->predict, &f->predict_values), std::pair(f->eval, &f->eval_values)}) {
-    add_rows(*verb, *values, {"layout", "id_column", "time_column", "target_column", "freq", "gaps", "delimiter"});
+  for (const auto& [verb, values] : {std::pair(f->train, &f->train_values), std::pair(f->predict, &f->predict_values),
+                                     std::pair(f->eval, &f->eval_values)}) {
+    add_rows(*verb, *values,
+             {"layout", "id_column", "time_column", "target_column", "freq", "gaps", "delimiter", "device", "precision",
+              "memory_limit", "threads"});
     verb->add_option("--config", f->config, "YAML file of the same keys");
     verb->add_flag("-q,--quiet", f->quiet, "no progress, no summary");
     const Renderer renderer(*verb);  // its keys' help names other keys
@@ -241,7 +364,10 @@ std::function<int()> setup_forecast(CLI::App& app) {
     add_environment(*verb);
   }
   app.require_subcommand(1);
-  return [f] { return f->predict->parsed() ? run_predict(*f) : run_forecast_eval(*f); };
+  return [f] {
+    if (f->train->parsed()) return run_forecast_train(*f);
+    return f->predict->parsed() ? run_predict(*f) : run_forecast_eval(*f);
+  };
 }
 
 }  // namespace brim::cli

@@ -191,7 +191,7 @@ std::vector<Setting<S>> rows_of_table() {
       {"data", "series: csv, tsv or jsonl files (.gz and .zst too), or a folder of them; may be given several times",
        texts(&S::data)},
       {"actual", "what came after the data; may be given several times", texts(&S::actual)},
-      {"model", "naive, snaive or naive2", text(&S::model)},
+      {"model", "a directory that was trained, or naive, snaive or naive2", text(&S::model)},
       {"forecast", "a file of forecasts to measure", text(&S::forecast_file)},
       {"output", "where to write", text(&S::output)},
       {"alias", "what the column of forecasts is called", text(&S::alias)},

@@ -61,6 +61,37 @@ TEST_F(Forecast, MeasuresModelsAndFiles) {
 }
 
 // A regular series costs its values: times or rows kept beside them would show.
+TEST_F(Forecast, TrainsAnEnsembleAndForecastsWithIt) {
+  const std::vector<std::string> train = {"forecast",      "train", "--data",      goldens_ + "train.csv",
+                                          "--horizon",     "8",     "--season",    "4",
+                                          "--lookbacks",   "2,3",   "--losses",    "smape,mae",
+                                          "--n-blocks",    "2",     "--mlp-units", "32,32",
+                                          "--batch-size",  "16",    "--max-steps", "70",
+                                          "--random-seed", "3",     "--device",    "cpu"};
+  const auto into = [&](const char* output, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), train.begin(), train.end());
+    more.insert(more.end(), {"-o", output});
+    return more;
+  };
+  const Outcome o = brim(into("m"));
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.err.find("4 lanes of 2 blocks · 70 steps of 16 windows"), std::string::npos) << o.err;
+  EXPECT_NE(get("m/README.md").find("| 3 | 24 | mae |"), std::string::npos);
+  must(into("again", {"-q"}));
+  EXPECT_EQ(get("m/model.safetensors"), get("again/model.safetensors")) << "the same seed, the same bits";
+  const std::string forecasts =
+      must({"forecast", "predict", "--data", goldens_ + "train.csv", "--model", "m", "--device", "cpu", "-q"});
+  EXPECT_EQ(lines_of(forecasts)[0], "unique_id,ds,NBEATS");
+  EXPECT_EQ(lines_of(forecasts).size(), 6u * 8u + 1u);
+  const auto e = nlohmann::json::parse(must({"forecast", "eval", "--data", goldens_ + "train.csv", "--actual",
+                                             goldens_ + "test.csv", "--model", "m", "--season", "4", "--json"}));
+  EXPECT_GT(e.at("owa").get<double>(), 0);
+  refused(7, {"m: exists", "--output"}, into("m"));
+  refused(5, {"One lane at a time needs", "--memory-limit"}, into("no", {"--memory-limit", "10MiB"}));
+  refused(2, {"--horizon 9", "8 points"},
+          {"forecast", "predict", "--data", goldens_ + "train.csv", "--model", "m", "--horizon", "9"});
+}
+
 TEST_F(Forecast, ReadsLongSeriesInLittleMoreThanTheirValues) {
   if (kInstrumented) GTEST_SKIP() << "a sanitizer's own memory counts too";
   constexpr int kPoints = 2'000'000;
@@ -98,7 +129,7 @@ TEST_F(Forecast, RefusesWithARemedy) {
   refused(2, {"--data"}, predict({}));
   refused(2, {"--model arima"}, {"forecast", "predict", "--data", "b.csv", "--model", "arima", "--horizon", "1"});
   refused(2, {"--actual"}, {"forecast", "eval", "--data", "b.csv", "--model", "naive"});
-  refused(2, {"predict, eval"}, {"forecast"});
+  refused(2, {"train, predict, eval"}, {"forecast"});
   refused(2, {"did you mean predict?"}, {"forecast", "predit"});
   refused(3, {"'A'", "after 2015-01-02"},
           {"forecast", "eval", "--data", "b.csv", "--actual", "b.csv", "--model", "naive"});

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lanes that are computed at one time on a device: their state, the series they see, an arena for a pass, and on a card
+// the captured step. What it will hold is known before it is made.
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/graph.h"
+#include "forecast/device_series.h"
+#include "forecast/nbeats_state.h"
+#include "forecast/series_store.h"
+
+namespace brim::forecast {
+
+struct WaveSpec {
+  NbeatsShape shape;  // lookback of the longest lane
+  std::vector<ops::LaneSpec> lanes;
+  NbeatsTask task = NbeatsTask::train;
+  NbeatsOptions options;
+  ops::Precision precision = ops::Precision::fp32;
+  int threads = 1;
+};
+
+// What a wave of `lanes` lanes of that kind reserves, by purpose.
+std::vector<memory::LedgerEntry> wave_parts(const WaveSpec& spec, int64_t lanes, const SeriesStore& series,
+                                            device::DeviceKind kind);
+
+class Wave {
+ public:
+  Wave(device::Device& device, const WaveSpec& spec, const SeriesStore& series, ops::Sampling sampling,
+       memory::PlannedMemory* planned);
+
+  NbeatsState& state() { return state_; }
+  device::Stream& stream() { return *stream_; }
+  int64_t lanes() const { return static_cast<int64_t>(spec_.lanes.size()); }
+  double flops() const { return plan_.flops; }  // of a pass
+
+  void step();  // on the stream, without waiting; the first one is op by op, later ones a graph where there can be one
+  // Forecasts after the last point of series [first, first + count): [lane][series][horizon], in the series' own units.
+  std::vector<float> predict(int64_t first, int64_t count);
+
+ private:
+  model::Exec exec(memory::PlannedAllocator& memory);
+
+  const WaveSpec spec_;
+  const SeriesStore& series_;
+  std::unique_ptr<device::Stream> stream_;
+  NbeatsState state_;
+  DeviceSeries data_;
+  NbeatsPlan plan_;
+  device::DeviceBuffer arena_, picks_;
+  std::unique_ptr<device::Graph> graph_;
+  bool warm_ = false;
+};
+
+}  // namespace brim::forecast
