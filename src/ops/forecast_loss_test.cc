@@ -30,7 +30,7 @@ struct LossCase {
     };
     f = fill({G, B, F}, 1, 0);
     level = fill({G, B}, 3, 10);
-    scale = fill({G, B}, 0, 1.5);
+    scale = fill({G, B}, 0.1, 1.5);
     season = fill({G, B}, 0.1, 2);
     y = fill({G, B, H}, 2, 10);
     quantiles = HostTensor(DType::f32, {Q});
