@@ -141,9 +141,9 @@ int run_forecast_train(const ForecastFlags& f) {
   const int64_t steps = steps_of(s, store);
   forecast::EnsembleDevice on(s);
   if (!f.quiet)
-    print_stderr("{} lanes of {} blocks · {} steps of {} windows · {} · {}\n", lanes,
-                 lane_shape(model, model.lanes[0]).blocks(), format_count(steps), format_count(s.windows_per_step()),
-                 on.device().name(), precision_name(on.precision()));
+    print_stderr("{} of {} · {} of {} · {} · {}\n", format_count(lanes, "lane"),
+                 format_count(lane_shape(model, model.lanes[0]).blocks(), "block"), format_count(steps, "step"),
+                 format_count(s.windows_per_step(), "window"), on.device().name(), precision_name(on.precision()));
   Progress progress("training", STDERR_FILENO, f.quiet);
   const forecast::TrainedEnsemble trained = train_ensemble(
       on, s, store, model,

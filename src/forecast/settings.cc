@@ -116,16 +116,6 @@ SettingValue<S> frequency() {
   return value;
 }
 
-SettingValue<S> delimiter_character() {
-  SettingValue<S> value;
-  value.set = [](S& s, std::string_view v) {
-    const auto character = rows::parse_delimiter(v);
-    if (!character) throw BadValue{"give one character that is no letter, digit or quote, or tab"};
-    s.delimiter = *character;
-  };
-  return value;
-}
-
 SettingValue<S> levels() {
   SettingValue<S> value;
   value.set = [](S& s, std::string_view v) {
@@ -212,7 +202,7 @@ std::vector<Setting<S>> rows_of_table() {
       {"gaps", "absent points: mask, error or fill (with the value before)",
        choice(&S::gaps, {{"mask", GapRule::mask}, {"error", GapRule::error}, {"fill", GapRule::fill}}), kSame},
       {"delimiter", "what separates columns, where it is not found by itself: ';', '|', …, or tab",
-       delimiter_character()},
+       train::delimiter_value<S>()},
       {"horizon", "points to forecast", given_horizon(), kSame, {"h"}},
       {"season", "points after which the pattern returns; without it the frequency's (24 hourly, 12 monthly, else 1)",
        positive(&S::season), kSame},

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forecast/wave.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "memory/placement.h"
 

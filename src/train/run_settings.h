@@ -13,6 +13,7 @@
 #include "base/settings.h"
 #include "plan/plan.h"
 #include "plan/resolve.h"
+#include "rows/row_reader.h"
 
 namespace brim::train {
 
@@ -40,6 +41,18 @@ SettingValue<S> when_true(void (*change)(S&)) {
     if (read_truth(v)) change(s);
   };
   value.is_switch = true;
+  return value;
+}
+
+// What separates the columns of a file; S has a char `delimiter`, 0 where the format's own counts.
+template <class S>
+SettingValue<S> delimiter_value() {
+  SettingValue<S> value;
+  value.set = [](S& s, std::string_view v) {
+    const auto character = rows::parse_delimiter(v);
+    if (!character) throw BadValue{"give one character that is no letter, digit or quote, or tab"};
+    s.delimiter = *character;
+  };
   return value;
 }
 

@@ -26,16 +26,6 @@ SettingValue<S> label_columns() {
   return value;
 }
 
-SettingValue<S> delimiter() {
-  SettingValue<S> value;
-  value.set = [](S& s, std::string_view v) {
-    const auto character = rows::parse_delimiter(v);
-    if (!character) throw BadValue{"give one character that is no letter, digit or quote, or tab"};
-    s.delimiter = *character;
-  };
-  return value;
-}
-
 SettingValue<S> metric() {
   SettingValue<S> value = text(&S::metric_for_best_model);
   value.choices = {"accuracy", "macro_f1", "macro_recall", "loss", "entity_f1", "mean_f1", "f1"};
@@ -88,7 +78,7 @@ std::vector<Setting<S>> rows() {
       {"format", "auto, csv, tsv, jsonl or conll", word(&S::format, {"auto", "csv", "tsv", "jsonl", "conll"})},
       {"delimiter",
        "what separates the columns of csv and tsv rows, where it is neither comma nor tab: ';', '|', …, or tab",
-       delimiter()},
+       delimiter_value<S>()},
       {"no_quotes", "quotes in csv and tsv rows are characters like any other", truth(&S::no_quotes)},
       {"on_error", "rows without text or label, or with a label that is not known: stop or skip",
        choice(&S::skip_bad_rows, {{"stop", false}, {"skip", true}})},
