@@ -56,7 +56,7 @@ constexpr Verb kVerbs[] = {
 };
 
 std::atomic<bool> stop{false}, saves{false};
-std::atomic<int64_t> stopped_ns{0};
+std::atomic<int64_t> stopped_ns{0};  // of the first signal
 
 // A verb that saves its work gets the second it needs, also where one event brings several signals, as a terminal that
 // closes does. After that, or where there is nothing to save, a signal ends the process at once.
@@ -67,11 +67,12 @@ void on_signal(int) {
     (void)!::write(STDERR_FILENO, kSaid.data(), kSaid.size());
     ::_exit(exit_code(ErrorCode::interrupted));
   }
-  if (!stop.exchange(true)) {
-    stopped_ns = now_ns();
-    return;
-  }
-  if (now_ns() - stopped_ns > kSecond) ::_exit(exit_code(ErrorCode::interrupted));
+  // One word decides who was first: two signals may be handled at once, on two threads or one inside the other.
+  const int64_t now = now_ns();
+  int64_t first = 0;
+  if (!stopped_ns.compare_exchange_strong(first, now) && now - first > kSecond)
+    ::_exit(exit_code(ErrorCode::interrupted));
+  stop = true;
 }
 
 void take_signals() {
