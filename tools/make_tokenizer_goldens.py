@@ -112,11 +112,14 @@ def spelled_bytes():
     return bpe({f"<0x{b:02X}>": b for b in range(256)}, [], byte_fallback=True)
 
 
-def template(cls="[CLS]", sep="[SEP]", ids=(2, 3)):
+def template(cls="[CLS]", sep="[SEP]", ids=(2, 3), pairs=True):
+    """BERT's, or one that puts nothing between two texts."""
     special = {n: {"id": n, "ids": [i], "tokens": [n]} for n, i in ((cls, ids[0]), (sep, ids[1]))}
-    item = lambda n: {"SpecialToken": {"id": n, "type_id": 0}}  # noqa: E731
+    item = lambda n, t=0: {"SpecialToken": {"id": n, "type_id": t}}  # noqa: E731
     text = {"Sequence": {"id": "A", "type_id": 0}}
-    return {"type": "TemplateProcessing", "single": [item(cls), text, item(sep)], "pair": [item(cls), text, {"Sequence": {"id": "B", "type_id": 1}}], "special_tokens": special}
+    second = {"Sequence": {"id": "B", "type_id": 1}}
+    pair = [item(cls), text, item(sep), second, item(sep, 1)] if pairs else [item(cls), text, second]
+    return {"type": "TemplateProcessing", "single": [item(cls), text, item(sep)], "pair": pair, "special_tokens": special}
 
 
 def bert(**on):
@@ -156,7 +159,7 @@ def configs():
         "byte_bpe_llama3": tokenizer(
             bpe(vocab, merges, ignore_merges=True), None,
             {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": LLAMA3}, "behavior": "Isolated", "invert": False}, {**BYTE_LEVEL, "use_regex": False}]},
-            {"type": "Sequence", "processors": [{"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}, template("<s>", "</s>", (vocab["<s>"], vocab["</s>"]))]},
+            {"type": "Sequence", "processors": [{"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}, template("<s>", "</s>", (vocab["<s>"], vocab["</s>"]), pairs=False)]},
             ROBERTA_SPECIALS),
         "byte_normalizer": tokenizer(
             bpe(vocab, merges), {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "ByteLevel"}]},

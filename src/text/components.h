@@ -15,10 +15,14 @@ std::unique_ptr<Normalizer> make_normalizer(const JsonValue& json);         // d
 std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonValue& json);    // dispatches on "type"
 std::unique_ptr<PostProcessor> make_post_processor(const JsonValue& json);  // dispatches on "type"
 
+// Pairs: BERT's [CLS] a [SEP] b [SEP], b of type 1, or RoBERTa's <s> a </s></s> b </s>, all of type 0.
+enum class PairStyle : uint8_t { bert, roberta };
+PairTemplate make_pair_template(PairStyle style, int32_t cls, int32_t sep);
+
 // Post-processors without a tokenizer.json: (token, id) before and after a text; offsets without spaces; several in
 // turn.
-std::unique_ptr<PostProcessor> make_template(const std::vector<std::pair<std::string, int32_t>>& before,
-                                             const std::vector<std::pair<std::string, int32_t>>& after);
+std::unique_ptr<PostProcessor> make_template(const std::pair<std::string, int32_t>& cls,
+                                             const std::pair<std::string, int32_t>& sep, PairStyle style);
 std::unique_ptr<PostProcessor> make_trim_offsets(bool add_prefix_space);
 std::unique_ptr<PostProcessor> make_post_sequence(std::vector<std::unique_ptr<PostProcessor>> parts);
 
@@ -36,6 +40,7 @@ struct TokenizerConfig {
   std::optional<bool> do_lower_case, strip_accents, tokenize_chinese_chars, add_prefix_space, trim_offsets;
   std::optional<int64_t> model_max_length;
   std::string tokenizer_class;
+  bool takes_types = true;  // false: model_input_names is there, without token_type_ids
   // Content of each role; absent: the family's default.
   std::optional<AddedToken> cls, sep, pad, unk, mask, bos, eos;
   std::vector<AddedToken> added;  // added_tokens_decoder / added_tokens.json, with ids

@@ -23,6 +23,14 @@ std::string TokenModel::token_text(int32_t id, std::string_view) const { return 
 
 namespace {
 
+PairTemplate without_types(PairTemplate pair) {
+  for (auto* tokens : {&pair.before, &pair.between, &pair.after}) {
+    for (int32_t& token : *tokens) token = id_of(token);
+  }
+  pair.first_type = pair.second_type = 0;
+  return pair;
+}
+
 class PipelineTokenizer : public Tokenizer {
  public:
   PipelineTokenizer(PipelineParts parts, const std::filesystem::path& file) : parts_(std::move(parts)) {
@@ -33,6 +41,9 @@ class PipelineTokenizer : public Tokenizer {
       }
       vocab_size_ = std::max(vocab_size_, t.id + 1);
     }
+    if (vocab_size_ > kIdMask) {
+      fail(ErrorCode::bad_model, "{}: the largest id is {}, must be below {}", file.string(), vocab_size_ - 1, kIdMask);
+    }
     special_ = parts_.special;
     if (special_.unk < 0) special_.unk = parts_.model->unk_id();
     model_max_length_ = parts_.model_max_length;
@@ -41,6 +52,10 @@ class PipelineTokenizer : public Tokenizer {
     if (!surrounds_) {
       prefix_.clear();
       suffix_.clear();
+    }
+    if (surrounds_ && parts_.post_processor != nullptr && parts_.post_processor->pair() != nullptr) {
+      pair_ = *parts_.post_processor->pair();
+      if (!parts_.takes_types) *pair_ = without_types(*pair_);
     }
     build_added();
     tracks_ids_ = parts_.pre_tokenizer != nullptr && parts_.pre_tokenizer->needs_spans();

@@ -147,6 +147,8 @@ class PostProcessor {
   virtual void apply(PostProcessed& output) const = 0;
   // The ids this step puts before and after a text, joined to what is there; false if it is not of that form.
   virtual bool surround(std::vector<int32_t>& prefix, std::vector<int32_t>& suffix) const = 0;
+  // How it joins two texts; null: it adds nothing to either, or not in that form.
+  virtual const PairTemplate* pair() const { return nullptr; }
 };
 
 struct AddedToken {
@@ -164,6 +166,7 @@ struct PipelineParts {
   std::vector<AddedToken> added;
   SpecialIds special;
   std::optional<int64_t> model_max_length;
+  bool takes_types = true;  // false: the model is given no token types, whatever the post-processor says
 };
 
 // `file` is named in messages.

@@ -28,6 +28,29 @@ struct SpecialIds {
   int32_t cls = -1, sep = -1, pad = -1, unk = -1, mask = -1, bos = -1, eos = -1;
 };
 
+// A token as models take it: the word's id in the low bits, the token type (which text of a pair it is of) above. One
+// number carries both through windows, caches, staging and graphs; texts by themselves are all of type 0.
+inline constexpr int kTypeShift = 24;
+inline constexpr int32_t kIdMask = (1 << kTypeShift) - 1;
+constexpr int32_t typed(int32_t id, int32_t type) { return id | type << kTypeShift; }
+constexpr int32_t id_of(int32_t token) { return token & kIdMask; }
+constexpr int32_t type_of(int32_t token) { return token >> kTypeShift; }
+
+// How two texts become one sequence: tokens (typed) before the first, between them, after the second.
+struct PairTemplate {
+  std::vector<int32_t> before, between, after;
+  int32_t first_type = 0, second_type = 0;
+  size_t special() const { return before.size() + between.size() + after.size(); }
+  int32_t largest_type() const;
+};
+
+// What two texts of so many tokens keep where there is room for `room` of them: the longer loses first (transformers'
+// longest_first).
+struct PairLengths {
+  int64_t first, second;
+};
+PairLengths fit_pair(int64_t first, int64_t second, int64_t room);
+
 class Tokenizer {
  public:
   // Reads tokenizer.json; without one, *.model, vocab.json + merges.txt, bpe.codes + vocab.txt, or vocab.txt; the
@@ -61,6 +84,18 @@ class Tokenizer {
   std::span<const int32_t> prefix() const { return prefix_; }
   std::span<const int32_t> suffix() const { return suffix_; }
 
+  // Nothing where the post-processor knows no pairs, or puts nothing between the two texts.
+  const std::optional<PairTemplate>& pair() const { return pair_; }
+  // Appends the typed tokens of two texts: as transformers' longest_first truncation leaves them where they are more
+  // than `longest`, which must exceed the special tokens; `keep_end` takes from the beginnings instead of the ends.
+  // Returns how many tokens there were before. Only where there is a pair().
+  int64_t encode_pair(std::string_view first, std::string_view second, int64_t longest, bool keep_end,
+                      std::vector<int32_t>& out) const;
+  // Its parts, for those who cut otherwise: the ids of a text without special tokens, in place of what `out` held …
+  void content_ids(std::string_view text, std::vector<int32_t>& out) const;
+  // … and two texts' ids with the template's tokens around them, appended and typed.
+  void join_pair(std::span<const int32_t> first, std::span<const int32_t> second, std::vector<int32_t>& out) const;
+
   // From tokenizer_config.json; nothing where it is absent or says "no limit" (1e30).
   std::optional<int64_t> model_max_length() const { return model_max_length_; }
   // "wordpiece", "byte_bpe", "bpe", "unigram" or "fastbpe".
@@ -71,6 +106,7 @@ class Tokenizer {
   int32_t vocab_size_ = 0;
   SpecialIds special_;
   std::vector<int32_t> prefix_, suffix_;
+  std::optional<PairTemplate> pair_;
   std::optional<int64_t> model_max_length_;
   std::string kind_;
 };

@@ -19,7 +19,8 @@ class Template : public PostProcessor {
     std::vector<int32_t> ids;
     std::vector<std::string> tokens;
   };
-  explicit Template(std::vector<Item> items) : items_(std::move(items)) {}
+  explicit Template(std::vector<Item> items, std::optional<PairTemplate> pair = std::nullopt)
+      : items_(std::move(items)), pair_(std::move(pair)) {}
 
   void apply(PostProcessed& output) const override {
     Encoding out;
@@ -53,8 +54,11 @@ class Template : public PostProcessor {
     return true;
   }
 
+  const PairTemplate* pair() const override { return pair_ ? &*pair_ : nullptr; }
+
  private:
   std::vector<Item> items_;
+  std::optional<PairTemplate> pair_;
 };
 
 // Takes leading and trailing spaces (as the token's text shows them) off the offsets.
@@ -105,18 +109,28 @@ class PostProcessorSequence : public PostProcessor {
     return true;
   }
 
+  const PairTemplate* pair() const override {
+    const PairTemplate* found = nullptr;
+    for (const auto& part : parts_) {
+      const PairTemplate* pair = part->pair();
+      if (pair != nullptr && found != nullptr) return nullptr;  // templates around templates are not of the form
+      if (pair != nullptr) found = pair;
+    }
+    return found;
+  }
+
  private:
   std::vector<std::unique_ptr<PostProcessor>> parts_;
 };
 
 int32_t read_id(const JsonValue& json) {
   const int64_t id = json.as_int();
-  if (id < 0 || id > INT32_MAX) json.fail("is not a token id");
+  if (id < 0 || id > kIdMask) json.fail("is not a token id");
   return static_cast<int32_t>(id);
 }
 
 // ["[SEP]", 102]
-Template::Item read_pair(const JsonValue& json) {
+Template::Item read_special(const JsonValue& json) {
   return {false, {read_id(json.at(size_t{1}))}, {json.at(size_t{0}).as_string()}};
 }
 
@@ -144,15 +158,45 @@ Template::Item read_template_item(const JsonValue& item, const JsonValue& proces
   return out;
 }
 
+// The template for two texts, where A stands once before B and something between them.
+std::optional<PairTemplate> read_pair_template(const JsonValue& processor) {
+  if (!processor.has("pair")) return std::nullopt;
+  const JsonValue list = processor.at("pair");
+  list.expect_array();
+  PairTemplate pair;
+  std::vector<int32_t>* part = &pair.before;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const JsonValue item = list.at(i);
+    const bool text = item.has("Sequence");
+    const JsonValue body = item.at(text ? "Sequence" : "SpecialToken");
+    const int64_t type = body.at("type_id").as_int();
+    if (type < 0 || type > INT8_MAX) body.at("type_id").fail("is not a token type");
+    if (text) {
+      const bool first = part == &pair.before;
+      if (part == &pair.after || body.at("id").as_string() != (first ? "A" : "B")) return std::nullopt;
+      (first ? pair.first_type : pair.second_type) = static_cast<int32_t>(type);
+      part = first ? &pair.between : &pair.after;
+      continue;
+    }
+    for (const int32_t id : read_template_item(item, processor).ids)
+      part->push_back(typed(id, static_cast<int32_t>(type)));
+  }
+  if (part != &pair.after || pair.between.empty()) return std::nullopt;
+  return pair;
+}
+
 }  // namespace
 
-std::unique_ptr<PostProcessor> make_template(const std::vector<std::pair<std::string, int32_t>>& before,
-                                             const std::vector<std::pair<std::string, int32_t>>& after) {
-  std::vector<Template::Item> items;
-  for (const auto& [token, id] : before) items.push_back({false, {id}, {token}});
-  items.push_back(text_item());
-  for (const auto& [token, id] : after) items.push_back({false, {id}, {token}});
-  return std::make_unique<Template>(std::move(items));
+PairTemplate make_pair_template(PairStyle style, int32_t cls, int32_t sep) {
+  if (style == PairStyle::roberta) return {{cls}, {sep, sep}, {sep}, 0, 0};
+  return {{cls}, {sep}, {typed(sep, 1)}, 0, 1};
+}
+
+std::unique_ptr<PostProcessor> make_template(const std::pair<std::string, int32_t>& cls,
+                                             const std::pair<std::string, int32_t>& sep, PairStyle style) {
+  std::vector<Template::Item> items{
+      {false, {cls.second}, {cls.first}}, text_item(), {false, {sep.second}, {sep.first}}};
+  return std::make_unique<Template>(std::move(items), make_pair_template(style, cls.second, sep.second));
 }
 
 std::unique_ptr<PostProcessor> make_trim_offsets(bool add_prefix_space) {
@@ -170,14 +214,15 @@ std::unique_ptr<PostProcessor> make_post_processor(const JsonValue& json) {
     if (type == "RobertaProcessing" && json.get("trim_offsets", true)) {
       parts.push_back(make_trim_offsets(json.get("add_prefix_space", true)));
     }
-    parts.push_back(std::make_unique<Template>(
-        std::vector<Template::Item>{read_pair(json.at("cls")), text_item(), read_pair(json.at("sep"))}));
+    const Template::Item cls = read_special(json.at("cls")), sep = read_special(json.at("sep"));
+    const PairStyle style = type == "BertProcessing" ? PairStyle::bert : PairStyle::roberta;
+    parts.push_back(make_template({cls.tokens[0], cls.ids[0]}, {sep.tokens[0], sep.ids[0]}, style));
   } else if (type == "TemplateProcessing") {
     const JsonValue single = json.at("single");
     single.expect_array();
     std::vector<Template::Item> items;
     for (size_t i = 0; i < single.size(); ++i) items.push_back(read_template_item(single.at(i), json));
-    parts.push_back(std::make_unique<Template>(std::move(items)));
+    parts.push_back(std::make_unique<Template>(std::move(items), read_pair_template(json)));
   } else if (type == "ByteLevel") {
     if (json.get("trim_offsets", true)) parts.push_back(make_trim_offsets(json.get("add_prefix_space", true)));
   } else if (type == "Sequence") {

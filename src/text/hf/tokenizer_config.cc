@@ -84,6 +84,13 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& dir) {
     config.add_prefix_space = read_flag(json, "add_prefix_space");
     config.trim_offsets = read_flag(json, "trim_offsets");
     config.tokenizer_class = json.get("tokenizer_class", "");
+    if (json.has("model_input_names")) {
+      const JsonValue names = json.at("model_input_names");
+      names.expect_array();
+      config.takes_types = false;
+      for (size_t i = 0; i < names.size(); ++i)
+        config.takes_types = config.takes_types || names.at(i).as_string() == "token_type_ids";
+    }
     read_max_length(json, config);
     read_roles(json, config);
     if (json.has("added_tokens_decoder")) {

@@ -84,6 +84,7 @@ int32_t needed_id(const AddedToken& token, const TokenModel& model, const fs::pa
 PipelineParts finish(PipelineParts parts, const Roles& roles, const TokenizerConfig& config, const fs::path& file) {
   parts.added = added_tokens(roles, config, *parts.model, file);
   parts.model_max_length = config.model_max_length;
+  parts.takes_types = config.takes_types;
   parts.special = find_special_ids(config, [&](const std::string& token) { return parts.model->id(token); });
   return parts;
 }
@@ -108,8 +109,9 @@ std::unique_ptr<Tokenizer> load_bert(const fs::path& file, const TokenizerConfig
   options.handle_chinese_chars = config.tokenize_chinese_chars.value_or(true);
   parts.normalizer = std::make_unique<BertNormalizer>(options);
   parts.pre_tokenizer = std::make_unique<BertPreTokenizer>();
-  parts.post_processor = make_template({{roles.cls.content, needed_id(roles.cls, *parts.model, file, "first")}},
-                                       {{roles.sep.content, needed_id(roles.sep, *parts.model, file, "last")}});
+  parts.post_processor =
+      make_template({roles.cls.content, needed_id(roles.cls, *parts.model, file, "first")},
+                    {roles.sep.content, needed_id(roles.sep, *parts.model, file, "last")}, PairStyle::bert);
   return make_pipeline_tokenizer(finish(std::move(parts), roles, config, file), file);
 }
 
@@ -138,8 +140,9 @@ std::unique_ptr<Tokenizer> load_roberta(const fs::path& vocab, const fs::path& m
   parts.pre_tokenizer = std::make_unique<ByteLevelPreTokenizer>(add_prefix_space, true);
   std::vector<std::unique_ptr<PostProcessor>> post;
   if (config.trim_offsets.value_or(true)) post.push_back(make_trim_offsets(add_prefix_space));
-  post.push_back(make_template({{roles.cls.content, needed_id(roles.cls, *parts.model, vocab, "first")}},
-                               {{roles.sep.content, needed_id(roles.sep, *parts.model, vocab, "last")}}));
+  post.push_back(make_template({roles.cls.content, needed_id(roles.cls, *parts.model, vocab, "first")},
+                               {roles.sep.content, needed_id(roles.sep, *parts.model, vocab, "last")},
+                               PairStyle::roberta));
   parts.post_processor = make_post_sequence(std::move(post));
   return make_pipeline_tokenizer(finish(std::move(parts), roles, config, vocab), vocab);
 }

@@ -140,6 +140,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std
   if (json.has("added_tokens")) parts.added = read_added(json.at("added_tokens"));
   number_added_tokens(parts.added, *parts.model, file);
   parts.model_max_length = config.model_max_length;
+  parts.takes_types = config.takes_types;
   parts.special = find_special_ids(config, [&](const std::string& token) {
     for (const AddedToken& t : parts.added) {
       if (t.content == token) return t.id;

@@ -316,6 +316,7 @@ class FastBpeTokenizer final : public Tokenizer {
     model_max_length_ = max_length;
     prefix_ = {special.cls};
     suffix_ = {special.sep};
+    pair_ = make_pair_template(PairStyle::roberta, special.cls, special.sep);
     kind_ = "fastbpe";
     vocab_size_ = bpe_.vocab_size();
     // Longest first, so that the first that fits is the longest.

@@ -198,8 +198,10 @@ std::unique_ptr<Tokenizer> make_spm_tokenizer(const SpmModel& spm, SpmFamily fam
                    .eos = id_of(roles.eos)};
   const AddedToken& first = family == Family::albert ? roles.cls : roles.bos;
   const AddedToken& last = family == Family::albert ? roles.sep : roles.eos;
-  parts.post_processor = make_template({{first.content, id_of(first)}}, {{last.content, id_of(last)}});
+  parts.post_processor = make_template({first.content, id_of(first)}, {last.content, id_of(last)},
+                                       family == Family::albert ? PairStyle::bert : PairStyle::roberta);
   parts.model_max_length = config.model_max_length;
+  parts.takes_types = config.takes_types;
   return make_pipeline_tokenizer(std::move(parts), model_file);
 }
 
