@@ -3,36 +3,11 @@
 // out. On a null stream the same code records the memory it needs. Training's forward and backward are in
 // training_pass.h.
 #pragma once
-#include <vector>
-
 #include "memory/allocator.h"
-#include "model/shape.h"
+#include "model/params.h"
 #include "ops/batch_view.h"
-#include "ops/linear.h"
 
 namespace brim::model {
-
-// fp8: the factor on the way into e4m3 and the one back, [1] f32 each on the device (model/fp8.h). Empty otherwise.
-struct Fp8Scale {
-  tensor::TensorView quantise, dequantise;
-};
-
-struct LayerWeights {
-  ops::LinearWeight qkv;    // all layers but the last
-  ops::LinearWeight q, kv;  // the last layer: a classifier wants queries for first tokens only
-  ops::LinearWeight out, ffn1, ffn2;
-  tensor::TensorView qkv_bias, out_bias, ffn1_bias, ffn2_bias;
-  tensor::TensorView norm1_gamma, norm1_beta, norm2_gamma, norm2_beta;
-  Fp8Scale input, context, attended, middle;  // of what each matrix product reads
-};
-
-struct EncoderWeights {
-  tensor::TensorView word, position, type;  // tables; type is empty where the family has none
-  tensor::TensorView norm_gamma, norm_beta;
-  std::vector<LayerWeights> layers;
-  ops::LinearWeight dense, sequence, token;  // heads
-  tensor::TensorView dense_bias, sequence_bias, token_bias;
-};
 
 // What a forward pass is asked for.
 enum class Output : uint8_t {
@@ -55,8 +30,8 @@ struct Exec {
 };
 
 // The whole pass, op by op. The result is kept to the end of the pass.
-tensor::TensorView forward(Exec& exec, const ModelShape& shape, const EncoderWeights& weights,
-                           const ops::BatchView& batch, Output output);
+tensor::TensorView forward(Exec& exec, const ModelShape& shape, const Params& params, const ops::BatchView& batch,
+                           Output output);
 
 // Hidden states on their way through the layers: in fp8 a narrow copy of them, made by the norm, feeds the products.
 struct Hidden {
@@ -65,17 +40,16 @@ struct Hidden {
 };
 
 // Its parts, for drivers that order the work themselves (forward_runner.h).
-void embed(Exec& exec, const ModelShape& shape, const EncoderWeights& weights, const ops::BatchView& batch,
-           const Hidden& y);
+void embed(Exec& exec, const ModelShape& shape, const Params& params, const ops::BatchView& batch, const Hidden& y);
 // x becomes the layer's output in place, its narrow copy scaled for the next layer's input (empty after the last).
-void forward_layer(Exec& exec, const ModelShape& shape, const LayerWeights& layer, const ops::BatchView& batch,
-                   const Hidden& x, const Fp8Scale& next = {});
+void forward_layer(Exec& exec, const ModelShape& shape, const Params& params, int64_t l, const ops::BatchView& batch,
+                   const Hidden& x);
 // The last layer when only first tokens matter: y [B,H].
-void forward_last_layer_first_tokens(Exec& exec, const ModelShape& shape, const LayerWeights& layer,
+void forward_last_layer_first_tokens(Exec& exec, const ModelShape& shape, const Params& params,
                                      const ops::BatchView& batch, const Hidden& x, const tensor::TensorView& y);
 // From hidden states to what was asked. `x` is [T,H], or [B,H] when first_tokens.
-tensor::TensorView finish(Exec& exec, const ModelShape& shape, const EncoderWeights& weights,
-                          const ops::BatchView& batch, const tensor::TensorView& x, bool first_tokens, Output output);
+tensor::TensorView finish(Exec& exec, const ModelShape& shape, const Params& params, const ops::BatchView& batch,
+                          const tensor::TensorView& x, bool first_tokens, Output output);
 inline bool wants_first_tokens(Output output) {
   return output == Output::sequence_logits || output == Output::sequence_scores || output == Output::cls_hidden;
 }
@@ -86,8 +60,7 @@ inline bool is_per_token(Output output) {
 int64_t output_width(const ModelShape& shape, Output output);
 
 // Shapes without bytes, for planning: views that point nowhere real but have the right sizes.
-EncoderWeights describe_weights(const ModelShape& shape, ops::Precision precision, device::DeviceKind target,
-                                device::Isa isa);
+Params describe_weights(const ModelShape& shape, ops::Precision precision, device::DeviceKind target, device::Isa isa);
 // A batch of that size as planning needs it (made-up addresses).
 ops::BatchView describe_batch(int64_t tokens, int64_t sequences, int64_t longest);
 

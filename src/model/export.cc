@@ -9,7 +9,7 @@
 #include "hub/hf_config.h"
 #include "hub/safetensors.h"
 #include "hub/weights.h"
-#include "model/shape.h"
+#include "model/params.h"
 
 namespace brim::model {
 
@@ -28,8 +28,7 @@ bool ends_with(const std::string& text, const std::string& end) {
 std::set<std::string> quantized_names(const ModelShape& shape) {
   std::set<std::string> names;
   for (const auto& p : model_params(shape)) {
-    const bool word = p.kind == ParamKind::embedding && p.rows == shape.vocab && p.cols > 0;
-    if (p.rows == 0 || p.head || !(word || p.kind == ParamKind::matrix)) continue;
+    if (p.rows == 0 || !p.int8) continue;
     for (const auto& name : p.names) {
       names.insert(name);
       names.insert(name.substr(name.find('.') + 1));

@@ -49,7 +49,7 @@ memory::TagBytes ForwardPlan::arena_tags() const {
 
 ForwardPlan plan_forward(const ModelShape& shape, ops::Precision precision, device::DeviceKind target, device::Isa isa,
                          int threads, BatchLimits limits, Output output) {
-  const EncoderWeights weights = describe_weights(shape, precision, target, isa);
+  const Params weights = describe_weights(shape, precision, target, isa);
   ForwardPlan plan;
   plan.limits = limits;
   plan.output = output;
@@ -92,23 +92,23 @@ ForwardPlan plan_forward(const ModelShape& shape, ops::Precision precision, devi
   {
     Recording r(precision, target, isa, 1);
     const TensorView x(reinterpret_cast<void*>(uintptr_t{1} << 30), activation, {chunk.T, shape.hidden});
-    forward_layer(r.exec, shape, weights.layers.front(), chunk, {x});
+    forward_layer(r.exec, shape, weights, 0, chunk, {x});
     if (shape.layers > 1) plan.layer = r.placement();
   }
   {
     Recording r(precision, target, isa, 1);
     const TensorView x(reinterpret_cast<void*>(uintptr_t{1} << 30), activation, {chunk.T, shape.hidden});
     if (first)
-      forward_last_layer_first_tokens(r.exec, shape, weights.layers.back(), chunk, {x}, x.slice_rows(0, chunk.B));
+      forward_last_layer_first_tokens(r.exec, shape, weights, chunk, {x}, x.slice_rows(0, chunk.B));
     else
-      forward_layer(r.exec, shape, weights.layers.back(), chunk, {x});
+      forward_layer(r.exec, shape, weights, shape.layers - 1, chunk, {x});
     plan.last_layer = r.placement();
   }
   return plan;
 }
 
-ForwardRunner::ForwardRunner(const ModelShape& shape, const EncoderWeights& weights, const ForwardPlan& plan,
-                             void* arena, ThreadPool* pool)
+ForwardRunner::ForwardRunner(const ModelShape& shape, const Params& weights, const ForwardPlan& plan, void* arena,
+                             ThreadPool* pool)
     : shape_(shape), weights_(weights), plan_(plan), arena_(static_cast<char*>(arena)), pool_(pool) {
   const auto sequences = static_cast<size_t>(plan.limits.sequences);
   chunks_.reserve(sequences);
@@ -185,10 +185,10 @@ TensorView ForwardRunner::run_chunked(device::CpuStream& stream, const BatchView
       Exec e{alone, memory, activation, plan_.precision, 1};
       const TensorView rows = x.slice_rows(c.first_row, c.first_row + c.rows);
       if (is_last && first)
-        forward_last_layer_first_tokens(e, shape_, weights_.layers[l], part, {rows},
+        forward_last_layer_first_tokens(e, shape_, weights_, part, {rows},
                                         last.slice_rows(c.first_sequence, c.first_sequence + c.sequences));
       else
-        forward_layer(e, shape_, weights_.layers[l], part, {rows});
+        forward_layer(e, shape_, weights_, l, part, {rows});
     };
     if (pool_ != nullptr) {
       pool_->parallel_for(chunks_.size(), run_chunk);

@@ -56,8 +56,7 @@ ForwardPlan plan_forward(const ModelShape& shape, ops::Precision precision, devi
 class ForwardRunner {
  public:
   // `arena` has plan.arena_bytes(), 256-byte aligned, on the device the stream belongs to. `pool`: CPU only.
-  ForwardRunner(const ModelShape& shape, const EncoderWeights& weights, const ForwardPlan& plan, void* arena,
-                ThreadPool* pool);
+  ForwardRunner(const ModelShape& shape, const Params& weights, const ForwardPlan& plan, void* arena, ThreadPool* pool);
   // The result lies in the arena until the next run. `batch` views are on the stream's device.
   tensor::TensorView run(device::Stream& stream, const ops::BatchView& batch);
 
@@ -70,7 +69,7 @@ class ForwardRunner {
     size_t starts_at;  // in starts_: relative to first_row
   };
   const ModelShape& shape_;
-  const EncoderWeights& weights_;
+  const Params& weights_;
   const ForwardPlan& plan_;
   char* arena_;
   ThreadPool* pool_;

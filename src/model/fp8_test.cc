@@ -57,20 +57,22 @@ TEST(Fp8, ProductsOfOtherWidthsRunInBf16) {
     s.ffn = c.ffn;
     s.vocab = s.positions = 64;
     s.sequence_classes = 3;
-    for (const LayerWeights& w :
-         describe_weights(s, ops::Precision::fp8, device::DeviceKind::cuda, device::Isa::generic).layers) {
-      for (const ops::LinearWeight* m : {&w.qkv, &w.q, &w.kv, &w.out, &w.ffn1, &w.ffn2}) {
+    const auto specs = model_params(s);
+    const Params params = describe_weights(s, ops::Precision::fp8, device::DeviceKind::cuda, device::Isa::generic);
+    int matrices = 0;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (specs[i].layer < 0 || specs[i].kind != ParamKind::matrix) continue;
+      ++matrices;
+      const bool fp8 = specs[i].rows == c.ffn || specs[i].cols == c.ffn ? c.feed_forward : c.attention;
+      for (const ops::LinearWeight* m : {&params[i].matrix, &params[i].first, &params[i].rest}) {
         if (m->N == 0) continue;
-        const bool fp8 = m == &w.ffn1 || m == &w.ffn2 ? c.feed_forward : c.attention;
         EXPECT_EQ(m->precision, fp8 ? ops::Precision::fp8 : ops::Precision::bf16) << c.hidden << " " << c.ffn;
         EXPECT_EQ(m->data.dtype, fp8 ? tensor::DType::f8e4m3 : tensor::DType::bf16);
         EXPECT_EQ(static_cast<bool>(m->scale), fp8);
       }
-      EXPECT_EQ(static_cast<bool>(w.input.quantise), c.attention);
-      EXPECT_EQ(static_cast<bool>(w.context.quantise), c.attention);
-      EXPECT_EQ(static_cast<bool>(w.attended.quantise), c.feed_forward);
-      EXPECT_EQ(static_cast<bool>(w.middle.quantise), c.feed_forward);
+      EXPECT_EQ(static_cast<bool>(params[i].input.quantise), fp8);
     }
+    EXPECT_EQ(matrices, 8);
     for (const Output output : {Output::sequence_logits, Output::hidden})
       EXPECT_GT(
           plan_forward(s, ops::Precision::fp8, device::DeviceKind::cuda, device::Isa::generic, 1, {256, 16, 64}, output)

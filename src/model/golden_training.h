@@ -104,7 +104,7 @@ class GoldenTraining {
 
   // Parameter p's gradient so far.
   std::vector<float> gradient(size_t p) {
-    const tensor::TensorView& g = state_.params().grad[p];
+    const tensor::TensorView& g = state_.params()[p].grad;
     std::vector<float> values(static_cast<size_t>(g ? g.elements() : 0));
     if (g) stream_->copy(values.data(), g.data, static_cast<size_t>(g.bytes()));
     stream_->synchronize();

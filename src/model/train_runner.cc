@@ -15,7 +15,7 @@ TrainPassPlan plan_train_pass(const ModelShape& shape, ops::Precision precision,
   memory::LifetimeRecorder recorder;
   device::NullStream stream(&recorder, target, isa);
   Exec exec{stream, recorder, activation_type(precision, target), precision, threads};
-  const TrainParams params = describe_train_params(shape, precision, target, isa);
+  const Params params = describe_train_params(shape, precision, target, isa);
   TrainPass pass{shape, params, recompute, {}, {}, {}, {}};
   pass.dropout.on = shape.hidden_dropout > 0 || shape.attention_dropout > 0 || shape.head_dropout > 0;
   const ops::BatchView batch = describe_batch(limits.tokens, limits.sequences, limits.longest);

@@ -36,48 +36,30 @@ SlabLayout::Range range_of(const ParamSpec& p) {
 
 bool is_half(DType t) { return t == DType::bf16 || t == DType::f16; }
 
-Precision param_precision(const ParamSpec& p, Precision precision, DeviceKind target) {
-  return p.head ? head_precision(precision, target) : precision;
-}
-
-// Compute weights on the CPU: every matrix packed for its instruction set, the last layer's qkv also by part.
-struct PackedLayout {
-  std::vector<LinearWeight> matrix;
-  LinearWeight last_q, last_kv;
-  int64_t bytes = 0;
-};
-
-PackedLayout packed_layout(const ModelShape& s, const SlabLayout& slab, Precision precision, Isa isa, void* base) {
-  PackedLayout layout;
+// Compute weights on the CPU: every matrix packed for its instruction set.
+int64_t pack_layout(const SlabLayout& slab, Precision precision, Isa isa, void* base, Params& params) {
   char* at = base != nullptr ? static_cast<char*>(base) : reinterpret_cast<char*>(uintptr_t{1} << 40);
-  auto cut = [&](int64_t N, int64_t K, Precision p) {
-    LinearWeight w;
+  int64_t used = 0;
+  auto cut = [&](LinearWeight& w, int64_t N, int64_t K) {
     w.N = N;
     w.K = K;
-    w.precision = p;
     w.isa = isa;
-    const int64_t bytes = linear_packed_bytes(N, K, p, isa);
-    w.data = TensorView(at + layout.bytes, DType::u8, {bytes});
-    layout.bytes += memory::align_up(bytes);
-    return w;
+    const int64_t bytes = linear_packed_bytes(N, K, w.precision, isa);
+    w.data = TensorView(at + used, DType::u8, {bytes});
+    used += memory::align_up(bytes);
   };
-  const int64_t last_qkv = ParamIndex::layer(s.layers - 1) + ParamIndex::qkv_w;
   for (size_t i = 0; i < slab.params.size(); ++i) {
-    const ParamSpec& p = slab.params[i];
-    LinearWeight w;
-    if (p.kind == ParamKind::matrix && p.rows > 0) {
-      const Precision precise = param_precision(p, precision, DeviceKind::cpu);
-      w.precision = precise;
-      const bool last = static_cast<int64_t>(i) == last_qkv;
-      if (last) {
-        layout.last_q = cut(s.hidden, s.hidden, precise);
-        layout.last_kv = cut(2 * s.hidden, s.hidden, precise);
-      }
-      if (!last || s.token_classes > 0) w = cut(p.rows, p.cols, precise);
+    const ParamSpec& spec = slab.params[i];
+    if (spec.kind != ParamKind::matrix || spec.rows == 0) continue;
+    Param& p = params[i];
+    p.matrix.precision = p.first.precision = p.rest.precision = matrix_precision(spec, precision, DeviceKind::cpu);
+    if (spec.split > 0) {
+      cut(p.first, spec.split, spec.cols);
+      cut(p.rest, spec.rows - spec.split, spec.cols);
     }
-    layout.matrix.push_back(w);
+    if (spec.whole_trained) cut(p.matrix, spec.rows, spec.cols);
   }
-  return layout;
+  return used;
 }
 
 TensorView param_view(const ParamSpec& p, char* base, int64_t offset, DType dtype) {
@@ -86,39 +68,36 @@ TensorView param_view(const ParamSpec& p, char* base, int64_t offset, DType dtyp
   return p.cols > 0 ? TensorView(at, dtype, {p.rows, p.cols}) : TensorView(at, dtype, {p.rows});
 }
 
-TrainParams make_params(const ModelShape& s, const SlabLayout& layout, Precision precision, DeviceKind target, Isa isa,
-                        char* master, char* grad, char* copy, void* packed) {
-  TrainParams params;
+Params make_params(const SlabLayout& layout, Precision precision, DeviceKind target, Isa isa, char* master, char* grad,
+                   char* copy, void* packed) {
+  Params params(layout.params.size());
   const DType compute = activation_type(precision, target);
   char* plain = is_half(compute) ? copy : master;
-  for (size_t i = 0; i < layout.params.size(); ++i) {
-    params.plain.push_back(param_view(layout.params[i], plain, layout.offset[i], compute));
-    params.grad.push_back(param_view(layout.params[i], grad, layout.offset[i], DType::f32));
+  for (size_t i = 0; i < params.size(); ++i) {
+    params[i].plain = param_view(layout.params[i], plain, layout.offset[i], compute);
+    params[i].grad = param_view(layout.params[i], grad, layout.offset[i], DType::f32);
   }
   if (target == DeviceKind::cpu) {
-    PackedLayout p = packed_layout(s, layout, precision, isa, packed);
-    params.matrix = std::move(p.matrix);
-    params.last_q = p.last_q;
-    params.last_kv = p.last_kv;
+    pack_layout(layout, precision, isa, packed, params);
     return params;
   }
-  for (size_t i = 0; i < layout.params.size(); ++i) {
-    LinearWeight w;
-    const ParamSpec& p = layout.params[i];
-    if (p.kind == ParamKind::matrix && p.rows > 0) {
-      w.N = p.rows;
-      w.K = p.cols;
-      w.precision = param_precision(p, precision, target);
-      w.data = params.plain[i];
-    }
-    params.matrix.push_back(w);
+  for (size_t i = 0; i < params.size(); ++i) {
+    const ParamSpec& spec = layout.params[i];
+    Param& p = params[i];
+    if (spec.kind != ParamKind::matrix || spec.rows == 0) continue;
+    const auto rows = [&](int64_t begin, int64_t end) {
+      LinearWeight w;
+      w.N = end - begin;
+      w.K = spec.cols;
+      w.precision = matrix_precision(spec, precision, target);
+      w.data = p.plain.slice_rows(begin, end);
+      return w;
+    };
+    p.matrix = rows(0, spec.rows);
+    if (spec.split == 0) continue;
+    p.first = rows(0, spec.split);
+    p.rest = rows(spec.split, spec.rows);
   }
-  LinearWeight whole = params.matrix[static_cast<size_t>(ParamIndex::layer(s.layers - 1) + ParamIndex::qkv_w)];
-  params.last_q = params.last_kv = whole;
-  params.last_q.N = s.hidden;
-  params.last_q.data = whole.data.slice_rows(0, s.hidden);
-  params.last_kv.N = 2 * s.hidden;
-  params.last_kv.data = whole.data.slice_rows(s.hidden, 3 * s.hidden);
   return params;
 }
 
@@ -172,10 +151,12 @@ StateLayout state_layout(const ModelShape& shape, const SlabLayout& slab, Precis
   const DType compute = activation_type(precision, target);
   cut(layout.master, Tag::master, slab.elements() * 4);
   cut(layout.grad, Tag::gradients, slab.elements() * 4);
-  if (target == DeviceKind::cpu)
-    cut(layout.packed, Tag::weights, packed_layout(shape, slab, precision, isa, nullptr).bytes);
-  else if (is_half(compute))
+  if (target == DeviceKind::cpu) {
+    Params nowhere(slab.params.size());
+    cut(layout.packed, Tag::weights, pack_layout(slab, precision, isa, nullptr, nowhere));
+  } else if (is_half(compute)) {
     cut(layout.copy, Tag::weights, slab.elements() * dtype_bytes(compute));
+  }
   if (moments == Moments::device) {
     cut(layout.m, Tag::optimizer, moment_bytes(slab, optimizer));
     cut(layout.v, Tag::optimizer, moment_bytes(slab, optimizer));
@@ -213,10 +194,10 @@ memory::TagBytes train_state_bytes(const ModelShape& shape, Precision precision,
   return state_layout(shape, slab_layout(shape), precision, optimizer, moments, target, isa).bytes;
 }
 
-TrainParams describe_train_params(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa) {
+Params describe_train_params(const ModelShape& shape, Precision precision, DeviceKind target, Isa isa) {
   const SlabLayout layout = slab_layout(shape);
   auto fake = [](int region) { return reinterpret_cast<char*>(static_cast<uintptr_t>(region) << 38); };
-  return make_params(shape, layout, precision, target, isa, fake(1), fake(2), fake(3), fake(4));
+  return make_params(layout, precision, target, isa, fake(1), fake(2), fake(3), fake(4));
 }
 
 TrainState::TrainState(device::Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer,
@@ -252,8 +233,8 @@ TrainState::TrainState(device::Device& device, const ModelShape& shape, Precisio
                           make_event(device, false), make_event(device, false)});
   }
   const auto address = [](Bytes bytes) { return bytes.empty() ? nullptr : reinterpret_cast<char*>(bytes.data()); };
-  params_ = make_params(shape_, layout_, precision, device.kind(), isa, address(master_), address(grad_),
-                        address(copy_), address(packed_));
+  params_ = make_params(layout_, precision, device.kind(), isa, address(master_), address(grad_), address(copy_),
+                        address(packed_));
   const SmallLayout small = small_layout(shape_, layout_);
   char* base = address(piece(layout.small));
   norm_ = TensorView(base, DType::f32, {1});
@@ -355,13 +336,12 @@ void TrainState::refresh(Stream& stream) {
   if (packed_.empty()) return;
   // CPU: the packed matrices follow the master.
   std::vector<std::pair<TensorView, LinearWeight>> work;
-  for (size_t i = 0; i < params_.matrix.size(); ++i)
-    if (params_.matrix[i].N > 0) work.emplace_back(params_.plain[i], params_.matrix[i]);
-  if (params_.last_q.N > 0) {
-    const TensorView& whole =
-        params_.plain[static_cast<size_t>(ParamIndex::layer(shape_.layers - 1) + ParamIndex::qkv_w)];
-    work.emplace_back(whole.slice_rows(0, shape_.hidden), params_.last_q);
-    work.emplace_back(whole.slice_rows(shape_.hidden, 3 * shape_.hidden), params_.last_kv);
+  for (size_t i = 0; i < params_.size(); ++i) {
+    const Param& p = params_[i];
+    if (p.matrix.N > 0) work.emplace_back(p.plain, p.matrix);
+    if (p.first.N == 0) continue;
+    work.emplace_back(p.plain.slice_rows(0, p.first.N), p.first);
+    work.emplace_back(p.plain.slice_rows(p.first.N, p.plain.rows()), p.rest);
   }
   auto pack = [&](size_t i, int) {
     linear_pack(work[i].first, {}, work[i].second.precision, work[i].second.isa, work[i].second.data.data, nullptr);
@@ -460,48 +440,6 @@ void TrainState::step_through_windows(Stream& stream, const ops::AdamWArgs& part
   }
 }
 
-EncoderWeights encoder_weights(const ModelShape& s, const TrainParams& p) {
-  using P = ParamIndex;
-  auto plain = [&](int64_t i) { return p.plain[static_cast<size_t>(i)]; };
-  auto matrix = [&](int64_t i) { return p.matrix[static_cast<size_t>(i)]; };
-  EncoderWeights w;
-  w.word = plain(P::word);
-  w.position = plain(P::position);
-  if (s.types > 0) w.type = plain(P::type).slice_rows(0, 1);
-  w.norm_gamma = plain(P::embed_gamma);
-  w.norm_beta = plain(P::embed_beta);
-  for (int64_t l = 0; l < s.layers; ++l) {
-    const int64_t at = P::layer(l);
-    LayerWeights& layer = w.layers.emplace_back();
-    // As layout_weights has it: plans are made for the last layer in two parts.
-    if (l + 1 < s.layers)
-      layer.qkv = matrix(at + P::qkv_w);
-    else {
-      layer.q = p.last_q;
-      layer.kv = p.last_kv;
-    }
-    layer.out = matrix(at + P::out_w);
-    layer.ffn1 = matrix(at + P::ffn1_w);
-    layer.ffn2 = matrix(at + P::ffn2_w);
-    layer.qkv_bias = plain(at + P::qkv_b);
-    layer.out_bias = plain(at + P::out_b);
-    layer.ffn1_bias = plain(at + P::ffn1_b);
-    layer.ffn2_bias = plain(at + P::ffn2_b);
-    layer.norm1_gamma = plain(at + P::norm1_gamma);
-    layer.norm1_beta = plain(at + P::norm1_beta);
-    layer.norm2_gamma = plain(at + P::norm2_gamma);
-    layer.norm2_beta = plain(at + P::norm2_beta);
-  }
-  const HeadIndex head = head_index(s);
-  w.dense = matrix(head.dense_w);
-  w.dense_bias = plain(head.dense_b);
-  w.sequence = matrix(head.sequence_w);
-  w.sequence_bias = plain(head.sequence_b);
-  w.token = matrix(head.token_w);
-  w.token_bias = plain(head.token_b);
-  return w;
-}
-
 namespace {
 
 // One generator a parameter, seeded by its place: which others are drawn changes nothing.
@@ -520,17 +458,13 @@ void draw_param(const ParamSpec& p, size_t place, float initializer_range, uint6
 std::vector<std::string> load_master(const hub::WeightSource& source, const ModelShape& shape, float initializer_range,
                                      uint64_t seed, std::vector<float>& master, bool new_classes) {
   const SlabLayout layout = slab_layout(shape);
-  const HeadIndex head = head_index(shape);
   master.assign(static_cast<size_t>(layout.elements()), 0.0f);
   std::vector<std::string> drawn;
   for (size_t i = 0; i < layout.params.size(); ++i) {
     const ParamSpec& p = layout.params[i];
     if (p.rows == 0) continue;
     float* out = &master[static_cast<size_t>(layout.offset[i])];
-    const auto place = static_cast<int64_t>(i);
-    const bool classes =
-        place == head.sequence_w || place == head.sequence_b || place == head.token_w || place == head.token_b;
-    if (!(new_classes && classes) && read_param(source, shape, p, out)) continue;
+    if (!(new_classes && p.classes) && read_param(source, shape, p, out)) continue;
     draw_param(p, i, initializer_range, seed, out);
     drawn.push_back(p.names[0]);
   }

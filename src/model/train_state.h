@@ -41,8 +41,8 @@ memory::TagBytes train_state_bytes(const ModelShape& shape, ops::Precision preci
                                    Moments moments, device::DeviceKind target, device::Isa isa);
 
 // Params with made-up addresses, for planning.
-TrainParams describe_train_params(const ModelShape& shape, ops::Precision precision, device::DeviceKind target,
-                                  device::Isa isa);
+Params describe_train_params(const ModelShape& shape, ops::Precision precision, device::DeviceKind target,
+                             device::Isa isa);
 
 struct StepSettings {
   float lr = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0, max_grad_norm = 1;
@@ -66,7 +66,7 @@ class TrainState {
   void upload_moments(device::Stream& stream, const MappedFile& bytes);
 
   const SlabLayout& layout() const { return layout_; }
-  const TrainParams& params() const { return params_; }
+  const Params& params() const { return params_; }
   Optimizer optimizer() const { return optimizer_; }
 
   void set_class_weights(device::Stream& stream, const std::vector<float>& weights);  // one for each class
@@ -98,16 +98,13 @@ class TrainState {
   Bytes master_, grad_, copy_, packed_, m_, v_, moment_scales_;
   tensor::TensorView norm_, factor_, constants_, norm_scratch_, class_weights_;
   void* class_weights_at_ = nullptr;
-  TrainParams params_;
+  Params params_;
   // Moments on the host:
   device::DeviceBuffer m_on_host_, v_on_host_;
   std::vector<Window> windows_;
   size_t next_window_ = 0;
   std::unique_ptr<device::Stream> arrive_, leave_;
 };
-
-// The same weights as the scoring pass reads them, for evaluation between steps.
-EncoderWeights encoder_weights(const ModelShape& shape, const TrainParams& params);
 
 // Reads every parameter of `source` into slab order; a head that is absent is drawn from N(0, initializer_range) with
 // `seed`. With `new_classes` the matrices that give classes are drawn whatever the source has; the pooler or dense

@@ -83,9 +83,9 @@ class Pass {
   TensorView alloc_f32(std::initializer_list<int64_t> dims) {
     return e_.memory.allocate(memory::Tag::activations, tensor::DType::f32, dims);
   }
-  const TensorView& param(int64_t i) const { return p_.params.plain[static_cast<size_t>(i)]; }
-  const TensorView& grad(int64_t i) const { return p_.params.grad[static_cast<size_t>(i)]; }
-  const ops::LinearWeight& matrix(int64_t i) const { return p_.params.matrix[static_cast<size_t>(i)]; }
+  const TensorView& param(int64_t i) const { return p_.params[static_cast<size_t>(i)].plain; }
+  const TensorView& grad(int64_t i) const { return p_.params[static_cast<size_t>(i)].grad; }
+  const ops::LinearWeight& matrix(int64_t i) const { return p_.params[static_cast<size_t>(i)].matrix; }
   int64_t at(int64_t layer, int64_t what) const { return P::layer(layer) + what; }
   bool reads_first_tokens(int64_t layer) const { return first_tokens_ && layer == s_.layers - 1; }
 
@@ -233,6 +233,7 @@ class Pass {
     const bool first = reads_first_tokens(l);
     const int64_t rows = first ? batch_.B : batch_.T;
     const TensorView x = saved.x;
+    const Param& qkv = p_.params[static_cast<size_t>(at(l, P::qkv_w))];
     const TensorView bias = param(at(l, P::qkv_b));
     TensorView residual = x;
     if (first) {
@@ -241,12 +242,12 @@ class Pass {
       ops::gather_rows(e_.stream, {.x = x, .rows = batch_.starts.slice_rows(0, batch_.B), .y = saved.first});
       residual = saved.first;
       saved.q = alloc(batch_.B, H);
-      apply(saved.first, p_.params.last_q, bias.slice_rows(0, H), saved.q);
+      apply(saved.first, qkv.first, bias.slice_rows(0, H), saved.q);
       saved.qkv = alloc(batch_.T, 2 * H);
-      apply(x, p_.params.last_kv, bias.slice_rows(H, 3 * H), saved.qkv);
+      apply(x, qkv.rest, bias.slice_rows(H, 3 * H), saved.qkv);
     } else {
       saved.qkv = alloc(batch_.T, 3 * H);
-      apply(x, matrix(at(l, P::qkv_w)), bias, saved.qkv);
+      apply(x, qkv.matrix, bias, saved.qkv);
     }
     saved.context = alloc(rows, H);
     saved.lse = alloc_f32({rows, s_.heads});

@@ -22,15 +22,6 @@ enum class Recompute : uint8_t {
 const char* recompute_name(Recompute level);
 std::optional<Recompute> recompute_from_name(std::string_view name);
 
-// Parameters as the passes see them, in model_params() order.
-struct TrainParams {
-  std::vector<tensor::TensorView> plain;  // compute type: [rows,cols] or [rows]; CPU: the fp32 master itself
-  std::vector<ops::LinearWeight> matrix;  // ready for linear(); N = 0 for what is no matrix
-  // The last layer's qkv by part, for a classifier that reads first tokens only (packed weights cannot be cut).
-  ops::LinearWeight last_q, last_kv;
-  std::vector<tensor::TensorView> grad;  // f32, accumulated
-};
-
 // Sequences' targets; one of the two, or both with two heads.
 struct TrainTargets {
   tensor::TensorView sequence;          // [B] i32 class, -100 ignored; or [B,K] f32 when multi-label
@@ -54,7 +45,7 @@ struct DropoutSettings {
 
 struct TrainPass {
   const ModelShape& shape;
-  const TrainParams& params;
+  const Params& params;
   Recompute recompute = Recompute::none;
   LossSettings loss;
   DropoutSettings dropout;

@@ -124,9 +124,8 @@ TEST(TrainState, EvaluationAsksForWhatWasPlanned) {
           if ((output == Output::token_logits ? shape.token_classes : shape.sequence_classes) == 0) continue;
           std::vector<std::vector<int64_t>> asked;
           const Precision precision = target == device::DeviceKind::cuda ? Precision::bf16 : Precision::fp32;
-          const TrainParams params = describe_train_params(shape, precision, target, device::best_isa());
-          for (const EncoderWeights& weights :
-               {describe_weights(shape, precision, target, device::best_isa()), encoder_weights(shape, params)}) {
+          for (const Params& weights : {describe_weights(shape, precision, target, device::best_isa()),
+                                        describe_train_params(shape, precision, target, device::best_isa())}) {
             memory::LifetimeRecorder recorder;
             device::NullStream stream(&recorder, target, device::best_isa());
             Exec exec{stream, recorder, activation_type(precision, target), precision, 1};
@@ -151,9 +150,9 @@ TEST(TrainState, MomentsOnTheHostGiveTheSameBits) {
     auto stream = device->make_stream();
     state.upload(*stream, std::vector<float>(static_cast<size_t>(state.layout().elements()), 1.0f));
     for (int step = 1; step <= 3; ++step) {
-      for (const tensor::TensorView& grad : state.params().grad)
-        for (int64_t i = 0; i < (grad ? grad.elements() : 0); ++i)
-          grad.as<float>()[i] = static_cast<float>((i * 7 + step) % 11 - 5);
+      for (const Param& p : state.params())
+        for (int64_t i = 0; i < (p.grad ? p.grad.elements() : 0); ++i)
+          p.grad.as<float>()[i] = static_cast<float>((i * 7 + step) % 11 - 5);
       StepSettings settings;
       settings.lr = 0.1f;
       settings.weight_decay = 0.01f;

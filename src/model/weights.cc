@@ -64,10 +64,8 @@ DType matrix_type(Precision precision) {
 // is none.
 std::string stored_name(const WeightSource& source, const std::string& name) {
   if (source.has(name)) return name;
-  for (const char* prefix : {"bert.", "roberta.", "distilbert."})
-    if (name.rfind(prefix, 0) == 0 && source.has(name.substr(std::strlen(prefix))))
-      return name.substr(std::strlen(prefix));
-  return name;
+  const std::string alone = name.substr(name.find('.') + 1);
+  return source.has(alone) ? alone : name;
 }
 
 const TensorView* find_tensor(const WeightSource& source, const std::string& name) {
@@ -144,6 +142,14 @@ std::optional<Stacked> stack_param(const WeightSource& source, const ParamSpec& 
   return s;
 }
 
+// Some of its rows, where they lie.
+Stacked rows_of(const Stacked& s, int64_t begin, int64_t end) {
+  Stacked part;
+  part.data = s.data.slice_rows(begin, end);
+  if (s.scale) part.scale = s.scale.slice_rows(begin, end);
+  return part;
+}
+
 // Elements [begin, end), widened.
 void widen(const Stacked& s, int64_t begin, int64_t end, float* out) {
   if (s.data.dtype != DType::i8) {
@@ -183,31 +189,25 @@ void fill_matrix(const Stacked& s, const ops::LinearWeight& w, DeviceKind target
   for (size_t i = 0; i < wide.size(); ++i) static_cast<uint8_t*>(w.data.data)[i] = to_e4m3(wide[i] / scale);
 }
 
-void fill_fp8_scales(const WeightSource& source, const std::vector<ParamSpec>& params, int64_t l, int64_t H,
-                     const LayerWeights& layer) {
-  using P = ParamIndex;
-  const auto read = [&](int64_t param) {
-    const auto stacked = stack_param(source, params[param]);
+void fill_fp8_scale(const WeightSource& source, const std::vector<ParamSpec>& params, const InputBound& input,
+                    const Fp8Scale& scale) {
+  const auto read = [&](int64_t place) {
+    const auto stacked = stack_param(source, params[static_cast<size_t>(place)]);
     std::vector<float> wide(static_cast<size_t>(stacked->data.elements()));
     widen(*stacked, wide.data());
     return wide;
   };
-  const auto put = [](const Fp8Scale& scale, float bound) {
-    if (!scale.quantise) return;  // its product runs in bf16
-    *scale.quantise.as<float>() = bound > 0 ? ops::kFp8Largest / bound : 1.0f;
-    *scale.dequantise.as<float>() = bound > 0 ? bound / ops::kFp8Largest : 1.0f;
-  };
-  const int64_t at = P::layer(l), before = P::layer(l - 1);
-  const std::vector<float> gamma = l == 0 ? read(P::embed_gamma) : read(before + P::norm2_gamma),
-                           beta = l == 0 ? read(P::embed_beta) : read(before + P::norm2_beta);
-  put(layer.input, norm_bound(gamma, beta));
-  // Attention averages values, so their bound is its own.
-  const std::vector<float> qkv = read(at + P::qkv_w), qkv_bias = read(at + P::qkv_b);
-  put(layer.context, product_bound(std::span(qkv).subspan(static_cast<size_t>(2 * H * H)),
-                                   std::span(qkv_bias).subspan(static_cast<size_t>(2 * H)), gamma, beta));
-  const std::vector<float> gamma1 = read(at + P::norm1_gamma), beta1 = read(at + P::norm1_beta);
-  put(layer.attended, norm_bound(gamma1, beta1));
-  put(layer.middle, product_bound(read(at + P::ffn1_w), read(at + P::ffn1_b), gamma1, beta1));
+  const std::vector<float> gamma = read(input.gamma), beta = read(input.beta);
+  float bound = 0;
+  if (input.kind == InputBound::Kind::norm) {
+    bound = norm_bound(gamma, beta);
+  } else {
+    const std::vector<float> w = read(input.w), b = read(input.b);
+    const auto row = static_cast<size_t>(input.first_row);
+    bound = product_bound(std::span(w).subspan(row * gamma.size()), std::span(b).subspan(row), gamma, beta);
+  }
+  *scale.quantise.as<float>() = bound > 0 ? ops::kFp8Largest / bound : 1.0f;
+  *scale.dequantise.as<float>() = bound > 0 ? bound / ops::kFp8Largest : 1.0f;
 }
 
 // A piece at a time: a word table widened whole would be the largest thing in memory.
@@ -247,11 +247,9 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
                             bool tables_in_slab, void* base) {
   Cutter slab(base);
   const DType activation = activation_type(precision, target);
-  const int64_t H = s.hidden, F = s.ffn;
+  const DType table = target == DeviceKind::cpu ? DType::f16 : activation;
   auto matrix = [&](int64_t N, int64_t K, Precision p) {
     ops::LinearWeight w;
-    if (N == 0) return w;
-    if (p == Precision::fp8 && !fp8_takes(N, K)) p = Precision::bf16;
     w.N = N;
     w.K = K;
     w.precision = p;
@@ -262,64 +260,33 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
     if (p == Precision::fp8) w.scale = slab.cut(DType::f32, {1});
     return w;
   };
-  auto vector = [&](int64_t n) { return slab.cut(activation, {n}); };
-
   WeightLayout layout;
-  EncoderWeights& w = layout.weights;
-  if (tables_in_slab) {
-    const DType table = target == DeviceKind::cpu ? DType::f16 : activation;
-    w.word = slab.cut(table, {s.vocab, H});
-    w.position = slab.cut(table, {s.positions, H});
-    if (s.types > 0) w.type = slab.cut(table, {1, H});
-  }
-  w.norm_gamma = vector(H);
-  w.norm_beta = vector(H);
-  for (int64_t l = 0; l < s.layers; ++l) {
-    LayerWeights& layer = w.layers.emplace_back();
-    if (l + 1 < s.layers) {
-      layer.qkv = matrix(3 * H, H, precision);
+  for (const ParamSpec& spec : model_params(s)) {
+    Param& p = layout.params.emplace_back();
+    if (spec.rows == 0) continue;
+    if (spec.kind == ParamKind::embedding) {
+      if (tables_in_slab) p.plain = slab.cut(table, {spec.scored_rows > 0 ? spec.scored_rows : spec.rows, spec.cols});
+    } else if (spec.kind != ParamKind::matrix) {
+      p.plain = slab.cut(activation, {spec.rows});
     } else {
-      layer.q = matrix(H, H, precision);
-      layer.kv = matrix(2 * H, H, precision);
+      const Precision precise = matrix_precision(spec, precision, target);
+      if (spec.whole_scored) p.matrix = matrix(spec.rows, spec.cols, precise);
+      if (spec.split > 0) {
+        p.first = matrix(spec.split, spec.cols, precise);
+        p.rest = matrix(spec.rows - spec.split, spec.cols, precise);
+      }
+      if (precise == Precision::fp8) {
+        p.input.quantise = slab.cut(DType::f32, {1});
+        p.input.dequantise = slab.cut(DType::f32, {1});
+      }
     }
-    layer.out = matrix(H, H, precision);
-    layer.ffn1 = matrix(F, H, precision);
-    layer.ffn2 = matrix(H, F, precision);
-    layer.qkv_bias = vector(3 * H);
-    layer.out_bias = vector(H);
-    layer.ffn1_bias = vector(F);
-    layer.ffn2_bias = vector(H);
-    layer.norm1_gamma = vector(H);
-    layer.norm1_beta = vector(H);
-    layer.norm2_gamma = vector(H);
-    layer.norm2_beta = vector(H);
-    const ops::LinearWeight& first = layer.qkv.N > 0 ? layer.qkv : layer.q;
-    for (const auto& [scale, reader] : {std::pair{&layer.input, &first},
-                                        {&layer.context, &layer.out},
-                                        {&layer.attended, &layer.ffn1},
-                                        {&layer.middle, &layer.ffn2}}) {
-      if (reader->precision != Precision::fp8) continue;
-      scale->quantise = slab.cut(DType::f32, {1});
-      scale->dequantise = slab.cut(DType::f32, {1});
-    }
-  }
-  const Precision head = head_precision(precision, target);
-  if (s.sequence_classes > 0) {
-    w.dense = matrix(H, H, head);
-    w.dense_bias = vector(H);
-    w.sequence = matrix(s.sequence_classes, H, head);
-    w.sequence_bias = vector(s.sequence_classes);
-  }
-  if (s.token_classes > 0) {
-    w.token = matrix(s.token_classes, H, head);
-    w.token_bias = vector(s.token_classes);
   }
   layout.bytes = slab.used();
   return layout;
 }
 
-EncoderWeights describe_weights(const ModelShape& shape, Precision precision, DeviceKind target, device::Isa isa) {
-  return layout_weights(shape, precision, target, isa, true, nullptr).weights;
+Params describe_weights(const ModelShape& shape, Precision precision, DeviceKind target, device::Isa isa) {
+  return layout_weights(shape, precision, target, isa, true, nullptr).params;
 }
 
 ops::BatchView describe_batch(int64_t tokens, int64_t sequences, int64_t longest) {
@@ -354,13 +321,12 @@ bool read_param(const WeightSource& source, const ModelShape&, const ParamSpec& 
 TableHome table_home(const WeightSource& source, const ModelShape& s, DeviceKind target) {
   TableHome home;
   if (target != DeviceKind::cpu) return home;
-  const auto params = model_params(s);
   int64_t bytes = 0;
-  for (const int64_t table : {ParamIndex::word, ParamIndex::position, ParamIndex::type}) {
-    if (params[table].rows == 0) continue;
-    const hub::StoredTensor* stored = source.describe(stored_name(source, params[table].names[0]));
+  for (const ParamSpec& spec : model_params(s)) {
+    if (spec.kind != ParamKind::embedding || spec.rows == 0) continue;
+    const hub::StoredTensor* stored = source.describe(stored_name(source, spec.names[0]));
     if (stored == nullptr || !stored->dtype) continue;
-    if (table == ParamIndex::word && (stored->dtype == DType::i8 || stored->dtype == DType::f64)) return home;
+    if (spec.int8 && (stored->dtype == DType::i8 || stored->dtype == DType::f64)) return home;
     bytes += stored->elements * dtype_bytes(*stored->dtype);
   }
   home.in_slab = false;
@@ -370,10 +336,18 @@ TableHome table_home(const WeightSource& source, const ModelShape& s, DeviceKind
 
 TableHome table_home(const ModelShape& s, DeviceKind target) {
   if (target != DeviceKind::cpu) return {};
-  return {false, 4 * s.hidden * (s.vocab + s.positions + s.types)};
+  int64_t elements = 0;
+  for (const ParamSpec& spec : model_params(s))
+    if (spec.kind == ParamKind::embedding) elements += spec.elements();
+  return {false, 4 * elements};
 }
 
-int64_t load_bytes(const ModelShape& s, int threads) { return threads * 4 * s.hidden * std::max(3 * s.hidden, s.ffn); }
+int64_t load_bytes(const ModelShape& s, int threads) {
+  int64_t largest = 0;
+  for (const ParamSpec& spec : model_params(s))
+    if (spec.kind == ParamKind::matrix) largest = std::max(largest, spec.elements());
+  return threads * 4 * largest;
+}
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Device& device, Precision precision,
                                    memory::PlannedMemory* planned) {
@@ -405,91 +379,32 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Dev
 
   // Every parameter is one task; they fill disjoint pieces.
   std::vector<std::function<void()>> tasks;
-  auto matrix = [&](int64_t param, const ops::LinearWeight& w) {
-    if (w.N == 0) return;
-    tasks.push_back([&, param, w] {
-      const auto stacked = stack_param(source, params[param]);
-      if (!stacked)
-        fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", source.where(),
-             params[param].names[0]);
-      fill_matrix(*stacked, w, device.kind());
-      release_param(source, params[param]);
-    });
+  const auto stack = [&](const ParamSpec& spec) {
+    auto stacked = stack_param(source, spec);
+    if (!stacked)
+      fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", source.where(), spec.names[0]);
+    return std::move(*stacked);
   };
-  auto vector = [&](int64_t param, const TensorView& v) {
-    if (!v) return;
-    tasks.push_back([&, param, v] {
-      const auto stacked = stack_param(source, params[param]);
-      if (!stacked)
-        fail(ErrorCode::bad_model, "{}: no tensor {}: the classification head is missing", source.where(),
-             params[param].names[0]);
-      fill_vector(*stacked, v);
-      release_param(source, params[param]);
-    });
-  };
-  EncoderWeights& w = target.weights;
-  using P = ParamIndex;
-  auto table = [&](int64_t param, TensorView EncoderWeights::*member) {
-    if (params[param].rows == 0) return;
-    if (tables_in_slab) {
-      const TensorView out = w.*member;
-      tasks.push_back([&, param, out] {
-        const auto stacked = stack_param(source, params[param]);
-        const int64_t rows = out.rows();  // the type table keeps its first row only
-        Stacked part;
-        part.data = stacked->data.slice_rows(0, rows);
-        if (stacked->scale) part.scale = stacked->scale.slice_rows(0, rows);
-        fill_vector(part, out);
-        release_param(source, params[param]);
-      });
-    } else {
-      const auto stacked = stack_param(source, params[param]);
-      w.*member = member == &EncoderWeights::type ? stacked->data.slice_rows(0, 1) : stacked->data;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const ParamSpec& spec = params[i];
+    Param& p = target.params[i];
+    if (spec.rows == 0) continue;
+    if (spec.kind == ParamKind::embedding && !tables_in_slab) {
+      p.plain = rows_of(stack(spec), 0, spec.scored_rows > 0 ? spec.scored_rows : spec.rows).data;
+      continue;
     }
-  };
-  table(P::word, &EncoderWeights::word);
-  table(P::position, &EncoderWeights::position);
-  table(P::type, &EncoderWeights::type);
-  vector(P::embed_gamma, w.norm_gamma);
-  vector(P::embed_beta, w.norm_beta);
-  for (int64_t l = 0; l < s.layers; ++l) {
-    const LayerWeights& layer = w.layers[l];
-    const int64_t at = P::layer(l);
-    if (l + 1 < s.layers) {
-      matrix(at + P::qkv_w, layer.qkv);
-    } else {
-      tasks.push_back([&, at, layer] {
-        const auto stacked = stack_param(source, params[at + P::qkv_w]);
-        for (const bool is_q : {true, false}) {
-          Stacked part;
-          const int64_t begin = is_q ? 0 : s.hidden, end = is_q ? s.hidden : 3 * s.hidden;
-          part.data = stacked->data.slice_rows(begin, end);
-          if (stacked->scale) part.scale = stacked->scale.slice_rows(begin, end);
-          fill_matrix(part, is_q ? layer.q : layer.kv, device.kind());
-        }
-      });
-    }
-    matrix(at + P::out_w, layer.out);
-    matrix(at + P::ffn1_w, layer.ffn1);
-    matrix(at + P::ffn2_w, layer.ffn2);
-    vector(at + P::qkv_b, layer.qkv_bias);
-    vector(at + P::out_b, layer.out_bias);
-    vector(at + P::ffn1_b, layer.ffn1_bias);
-    vector(at + P::ffn2_b, layer.ffn2_bias);
-    vector(at + P::norm1_gamma, layer.norm1_gamma);
-    vector(at + P::norm1_beta, layer.norm1_beta);
-    vector(at + P::norm2_gamma, layer.norm2_gamma);
-    vector(at + P::norm2_beta, layer.norm2_beta);
-    if (precision == Precision::fp8)
-      tasks.push_back([&, l, at] { fill_fp8_scales(source, params, l, s.hidden, w.layers[l]); });
+    tasks.push_back([&] {
+      const Stacked stacked = stack(spec);
+      if (p.plain) fill_vector(rows_of(stacked, 0, p.plain.rows()), p.plain);
+      if (p.matrix.N > 0) fill_matrix(stacked, p.matrix, device.kind());
+      if (p.first.N > 0) {
+        fill_matrix(rows_of(stacked, 0, spec.split), p.first, device.kind());
+        fill_matrix(rows_of(stacked, spec.split, spec.rows), p.rest, device.kind());
+      }
+      release_param(source, spec);
+    });
+    if (p.input.quantise) tasks.push_back([&] { fill_fp8_scale(source, params, spec.input, p.input); });
   }
-  const HeadIndex head = head_index(s);
-  matrix(head.dense_w, w.dense);
-  vector(head.dense_b, w.dense_bias);
-  matrix(head.sequence_w, w.sequence);
-  vector(head.sequence_b, w.sequence_bias);
-  matrix(head.token_w, w.token);
-  vector(head.token_b, w.token_bias);
 
   const auto fill = [&](size_t i, int) { tasks[i](); };
   const auto stream = device.make_stream();

@@ -11,6 +11,7 @@
 #include "hub/weights.h"
 #include "memory/ledger.h"
 #include "model/encoder.h"
+#include "model/params.h"
 #include "model/shape.h"
 
 namespace brim::model {
@@ -21,7 +22,7 @@ tensor::DType activation_type(ops::Precision precision, device::DeviceKind targe
 ops::Precision head_precision(ops::Precision precision, device::DeviceKind target);
 
 struct WeightLayout {
-  EncoderWeights weights;  // views from `base` on; the tables are empty when they stay outside the slab
+  Params params;  // views from `base` on; the tables are empty when they stay outside the slab
   int64_t bytes = 0;
 };
 // Where the embedding tables are: copied with the other weights or, on the CPU, read where the file is mapped, except
@@ -49,7 +50,7 @@ class Model {
   const ModelShape& shape() const { return shape_; }
   const hub::HfConfig& config() const { return config_; }
   const std::vector<std::string>& labels() const { return config_.id2label; }
-  const EncoderWeights& weights() const { return layout_.weights; }
+  const Params& weights() const { return layout_.params; }
   ops::Precision precision() const { return precision_; }
   tensor::DType activation() const { return activation_type(precision_, device_kind_); }
   int64_t slab_bytes() const { return layout_.bytes; }

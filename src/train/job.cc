@@ -20,7 +20,6 @@
 namespace brim::train {
 
 using hub::HeadKind;
-using model::ParamIndex;
 using plan::Plan;
 using plan::PlanRequest;
 
@@ -152,19 +151,17 @@ std::vector<float> parse_class_weights(const TrainJob& job) {
 void keep_layers(TrainJob& job, const model::ModelShape& whole, std::vector<float>& master) {
   const model::SlabLayout from = slab_layout(whole), to = slab_layout(job.shape);
   std::vector<float> out(static_cast<size_t>(to.elements()), 0.0f);
-  auto copy = [&](int64_t source, int64_t target) {
-    std::copy_n(master.begin() + from.offset[static_cast<size_t>(source)],
-                from.params[static_cast<size_t>(source)].elements(),
-                out.begin() + to.offset[static_cast<size_t>(target)]);
+  auto copy = [&](int64_t source_layer, int64_t target_layer) {
+    const auto sources = places_of_layer(from.params, source_layer), targets = places_of_layer(to.params, target_layer);
+    for (size_t i = 0; i < sources.size(); ++i)
+      std::copy_n(master.begin() + from.offset[sources[i]], from.params[sources[i]].elements(),
+                  out.begin() + to.offset[targets[i]]);
   };
-  for (int64_t i = 0; i < ParamIndex::first_layer; ++i) copy(i, i);
-  for (int64_t l = 0; l < job.shape.layers; ++l) {
-    const int64_t source = job.shape.layers == 1
-                               ? whole.layers - 1
-                               : (l * (whole.layers - 1) + (job.shape.layers - 1) / 2) / (job.shape.layers - 1);
-    for (int64_t i = 0; i < ParamIndex::per_layer; ++i) copy(ParamIndex::layer(source) + i, ParamIndex::layer(l) + i);
-  }
-  for (int64_t i = 0; i < 6; ++i) copy(ParamIndex::layer(whole.layers) + i, ParamIndex::layer(job.shape.layers) + i);
+  copy(-1, -1);  // embeddings and heads
+  for (int64_t l = 0; l < job.shape.layers; ++l)
+    copy(job.shape.layers == 1 ? whole.layers - 1
+                               : (l * (whole.layers - 1) + (job.shape.layers - 1) / 2) / (job.shape.layers - 1),
+         l);
   master = std::move(out);
 }
 

@@ -40,7 +40,7 @@ double ValidationResult::value(const std::string& name) const {
 
 Validator::Validator(const TrainJob& job, const model::TrainState& state)
     : job_(job),
-      weights_(encoder_weights(job.shape, state.params())),
+      weights_(state.params()),
       plan_(plan_validation(job.shape, job.precision, job.device->kind(), device::best_isa(), job.threads,
                             job.plan.limits())) {}
 

@@ -32,7 +32,7 @@ class Validator {
   void run_pass(device::Stream& stream, model::Output output,
                 const std::function<void(int64_t row, const float* logits, int32_t length)>& take);
   const TrainJob& job_;
-  model::EncoderWeights weights_;
+  const model::Params& weights_;
   model::ValidationPlan plan_;
   void* arena_ = nullptr;
   device::DeviceSpans* spans_ = nullptr;
