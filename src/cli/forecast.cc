@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim forecast train | predict | eval: series from files, ensembles that learn from them, forecasts, and how good
-// forecasts are.
+// brim forecast train | predict | eval (roll is forecast_roll.cc): series from files, ensembles that learn from them,
+// forecasts, and how good forecasts are.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/units.h"
+#include "cli/forecast_verbs.h"
 #include "cli/render.h"
-#include "cli/setting_flags.h"
 #include "cli/verb.h"
 #include "forecast/baselines.h"
 #include "forecast/ensemble.h"
@@ -31,12 +31,7 @@ using forecast::Baseline;
 using forecast::ForecastSettings;
 using forecast::SeriesStore;
 
-struct ForecastFlags {
-  CLI::App *train = nullptr, *predict = nullptr, *eval = nullptr;
-  std::string config;
-  bool json = false, quiet = false;
-  FlagValues train_values, predict_values, eval_values;
-};
+}  // namespace
 
 ForecastSettings settings_of(const ForecastFlags& f, const FlagValues& values) {
   ForecastSettings settings;
@@ -70,6 +65,8 @@ SeriesStore read_store(const std::vector<std::string>& paths, rows::SeriesReader
     for (const std::string& note : store.notes()) log_info("{}: {}", title, note);
   return store;
 }
+
+namespace {
 
 // Forecasts by name, or by a model directory.
 struct NamedModel {
@@ -326,7 +323,8 @@ int run_forecast_eval(const ForecastFlags& f) {
   return 0;
 }
 
-// Flags off the table's rows; "o,output" gives a short name too.
+}  // namespace
+
 void add_rows(CLI::App& app, FlagValues& values, std::initializer_list<std::string_view> names) {
   static const std::vector<SettingInfo> infos = forecast::forecast_settings().infos();
   for (const std::string_view given : names) {
@@ -337,8 +335,6 @@ void add_rows(CLI::App& app, FlagValues& values, std::initializer_list<std::stri
   }
 }
 
-}  // namespace
-
 std::function<int()> setup_forecast(CLI::App& app) {
   auto f = std::make_shared<ForecastFlags>();
   f->train = app.add_subcommand("train", "train an ensemble of N-BEATS models on series");
@@ -347,13 +343,14 @@ std::function<int()> setup_forecast(CLI::App& app) {
             "max_steps",   "epochs",    "batch_size", "learning_rate",  "num_lr_decays", "history_size", "input_size",
             "stack_types", "n_blocks",  "mlp_units",  "shared_weights", "n_harmonics",   "n_basis",      "scaler_type",
             "sampling",    "loss_mean", "season",     "random_seed"});
+  f->roll = add_roll(app, *f);
   f->predict = app.add_subcommand("predict", "forecast series");
   add_rows(*f->predict, f->predict_values, {"data", "model", "horizon", "o,output", "alias", "season"});
   f->eval = app.add_subcommand("eval", "measure forecasts against what came");
   add_rows(*f->eval, f->eval_values, {"data", "actual", "model", "forecast", "alias", "season"});
   f->eval->add_flag("--json", f->json, "print JSON");
   for (const auto& [verb, values] : {std::pair(f->train, &f->train_values), std::pair(f->predict, &f->predict_values),
-                                     std::pair(f->eval, &f->eval_values)}) {
+                                     std::pair(f->eval, &f->eval_values), std::pair(f->roll, &f->roll_values)}) {
     add_rows(*verb, *values,
              {"layout", "id_column", "time_column", "target_column", "freq", "gaps", "delimiter", "device", "precision",
               "memory_limit", "threads"});
@@ -366,6 +363,7 @@ std::function<int()> setup_forecast(CLI::App& app) {
   app.require_subcommand(1);
   return [f] {
     if (f->train->parsed()) return run_forecast_train(*f);
+    if (f->roll->parsed()) return run_forecast_roll(*f);
     return f->predict->parsed() ? run_predict(*f) : run_forecast_eval(*f);
   };
 }

@@ -18,10 +18,7 @@ using memory::Ledger;
 
 namespace {
 
-constexpr int64_t kReadSteps = 64;        // steps whose losses are read together
-constexpr int64_t kRowsAhead = 128;       // steps whose constants are put on the device together
-constexpr int64_t kPredictWindows = 256;  // series of a pass
-constexpr int kMostBadSteps = 20;
+constexpr int64_t kPredictWindows = 256;  // of a pass
 
 std::vector<StackSpec> stacks_of(const ForecastSettings& s) {
   std::vector<StackSpec> stacks;
@@ -33,10 +30,10 @@ std::vector<StackSpec> stacks_of(const ForecastSettings& s) {
   return stacks;
 }
 
-// The shape of a wave: its lanes have the same stacks, and lookbacks of their own.
-NbeatsShape shape_of(const NbeatsModel& model, std::span<const NbeatsLane> lanes) {
-  NbeatsShape shape = lane_shape(model, lanes[0]);
-  for (const NbeatsLane& lane : lanes) shape.lookback = std::max<int64_t>(shape.lookback, lane.spec.lookback);
+// The shape of all waves of a model: its lanes have the same stacks, and lookbacks of their own.
+NbeatsShape shape_of(const NbeatsModel& model) {
+  NbeatsShape shape = lane_shape(model, model.lanes[0]);
+  for (const NbeatsLane& lane : model.lanes) shape.lookback = std::max<int64_t>(shape.lookback, lane.spec.lookback);
   return shape;
 }
 
@@ -44,88 +41,6 @@ std::vector<ops::LaneSpec> specs_of(std::span<const NbeatsLane> lanes) {
   std::vector<ops::LaneSpec> specs;
   for (const NbeatsLane& lane : lanes) specs.push_back(lane.spec);
   return specs;
-}
-
-// The steps of one wave.
-class WaveProgram final : public train::TrainProgram {
- public:
-  WaveProgram(Wave& wave, const ForecastSettings& settings, int64_t steps, std::function<void(int64_t, double)> tell)
-      : wave_(wave),
-        s_(settings),
-        steps_(steps),
-        tell_(std::move(tell)),
-        bad_(static_cast<size_t>(wave.lanes())),
-        last_(bad_.size(), std::numeric_limits<float>::quiet_NaN()) {}
-
-  const std::vector<float>& last_losses() const { return last_; }
-  bool failed(size_t lane) const { return bad_[lane] >= kMostBadSteps; }
-
-  int64_t total_steps() const override { return steps_; }
-  bool ends_epoch(int64_t) const override { return false; }
-  bool enqueue(int64_t step) override {
-    if (step % kRowsAhead == 0) put_rows(step);
-    wave_.step();
-    done_ = step + 1;
-    return true;
-  }
-  // Losses lie on the device until a block of steps is read.
-  int64_t unread_steps() const override { return (done_ - read_ + kReadSteps - 1) / kReadSteps; }
-  void read_step() override {
-    const int64_t count = std::min(kReadSteps, done_ - read_);
-    const std::vector<float> losses = wave_.state().losses(wave_.stream(), read_, count),
-                             norms = wave_.state().norms(wave_.stream(), read_, count);
-    const size_t G = bad_.size();
-    for (size_t i = 0; i < losses.size(); ++i) {
-      int& bad = bad_[i % G];
-      if (bad >= kMostBadSteps) continue;
-      bad = std::isfinite(losses[i]) && std::isfinite(norms[i]) ? 0 : bad + 1;
-      last_[i % G] = losses[i];
-    }
-    read_ += count;
-    double sum = 0;
-    size_t lanes = 0;
-    for (size_t g = 0; g < G; ++g) {
-      if (failed(g)) continue;
-      sum += last_[g];
-      ++lanes;
-    }
-    if (lanes == 0)
-      fail(ErrorCode::diverged, Remedy{"set a smaller `learning_rate`"},
-           "step {}: no lane has a gradient that is a number, for {} steps in a row", read_, kMostBadSteps);
-    tell_(read_, sum / static_cast<double>(lanes));
-  }
-  bool needs_each_step() const override { return false; }
-  bool can_evaluate() const override { return false; }
-  bool evaluate() override { return true; }
-  void save() override {}
-  void pauses() override {}
-  void resumes() override {}
-
- private:
-  void put_rows(int64_t first) {
-    std::vector<ops::AdamWRow> rows;
-    for (int64_t step = first; step < std::min(first + kRowsAhead, steps_); ++step)
-      rows.insert(rows.end(), bad_.size(),
-                  ops::adamw_row(static_cast<float>(rate_of(s_, step, steps_)), static_cast<float>(s_.adam_beta1),
-                                 static_cast<float>(s_.adam_beta2), static_cast<float>(s_.adam_epsilon),
-                                 static_cast<float>(s_.weight_decay), step + 1));
-    wave_.state().put_rows(wave_.stream(), first, rows);
-  }
-
-  Wave& wave_;
-  const ForecastSettings& s_;
-  const int64_t steps_;
-  const std::function<void(int64_t step, double loss)> tell_;
-  std::vector<int> bad_;  // steps in a row without a number, by lane
-  std::vector<float> last_;
-  int64_t done_ = 0, read_ = 0;
-};
-
-double median(std::vector<float>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (static_cast<double>(*middle) + static_cast<double>(*std::max_element(values.begin(), middle))) / 2;
 }
 
 }  // namespace
@@ -169,17 +84,17 @@ NbeatsModel ensemble_of(const ForecastSettings& s, const SeriesStore& series) {
 }
 
 int64_t steps_of(const ForecastSettings& s, const SeriesStore& series) {
-  if (s.max_steps > 0) return s.max_steps;
-  double windows = 0;
-  for (int64_t i = 0; i < series.size(); ++i)
-    windows +=
-        std::min(static_cast<double>(series.series(i).size()) - 1, s.history_size * static_cast<double>(s.horizon));
-  return std::max<int64_t>(1, std::llround(s.epochs * windows / static_cast<double>(s.windows_per_step())));
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < series.size(); ++i) lengths.push_back(static_cast<int64_t>(series.series(i).size()));
+  return steps_of(s, lengths);
 }
 
-double rate_of(const ForecastSettings& s, int64_t step, int64_t steps) {
-  return s.learning_rate * std::pow(0.5, std::floor(static_cast<double>(step) * static_cast<double>(s.num_lr_decays) /
-                                                    static_cast<double>(steps)));
+int64_t steps_of(const ForecastSettings& s, std::span<const int64_t> lengths) {
+  if (s.max_steps > 0) return s.max_steps;
+  double windows = 0;
+  for (const int64_t length : lengths)
+    windows += std::clamp(static_cast<double>(length) - 1, 0.0, s.history_size * static_cast<double>(s.horizon));
+  return std::max<int64_t>(1, std::llround(s.epochs * windows / static_cast<double>(s.windows_per_step())));
 }
 
 EnsembleDevice::EnsembleDevice(const ForecastSettings& s) : device_(open_device(s.device, s.threads)) {
@@ -231,11 +146,10 @@ memory::PlannedMemory EnsembleDevice::reserve(const EnsemblePlan& plan, const st
   return ledger.reserve(name, plan.parts);
 }
 
-TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, const SeriesStore& series,
-                               NbeatsModel& model, const TellProgress& tell, const std::atomic<bool>* stop) {
-  TrainedEnsemble trained;
+WaveSpec training_spec(const EnsembleDevice& on, const ForecastSettings& s, const NbeatsModel& model) {
   WaveSpec spec;
-  spec.shape = shape_of(model, model.lanes);
+  spec.shape = shape_of(model);
+  spec.quantiles = model.quantiles;
   spec.options.windows = s.windows_per_step();
   spec.options.mean_of_present = s.mean_of_valid;
   spec.options.max_grad_norm = static_cast<float>(s.max_grad_norm);
@@ -244,38 +158,56 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
   });
   spec.precision = on.precision();
   spec.threads = on.threads();
-  trained.plan = on.plan(spec, static_cast<int64_t>(model.lanes.size()), series);
-  spec.options.recompute = trained.plan.recompute;
-  const int64_t steps = steps_of(s, series);
+  return spec;
+}
+
+WaveSpec forecasting_spec(const EnsembleDevice& on, const NbeatsModel& model, int64_t windows) {
+  WaveSpec spec;
+  spec.task = NbeatsTask::predict;
+  spec.shape = shape_of(model);
+  spec.quantiles = model.quantiles;
+  spec.options.windows = std::min(kPredictWindows, windows);
+  spec.precision = on.precision();
+  spec.threads = on.threads();
+  return spec;
+}
+
+double median_of(std::span<float> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (static_cast<double>(*middle) + static_cast<double>(*std::max_element(values.begin(), middle))) / 2;
+}
+
+TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, const SeriesStore& series,
+                               NbeatsModel& model, const TellProgress& tell, const std::atomic<bool>* stop) {
+  TrainedEnsemble trained;
+  WaveTraining job;
+  job.spec = training_spec(on, s, model);
+  trained.plan = on.plan(job.spec, static_cast<int64_t>(model.lanes.size()), series);
+  job.spec.options.recompute = trained.plan.recompute;
+  job.steps = steps_of(s, series);
   std::vector<NbeatsLane> good;
   const auto count = static_cast<size_t>(trained.plan.lanes_per_wave);
   for (int64_t w = 0; w < trained.plan.waves; ++w) {
     const size_t first = static_cast<size_t>(w) * count;
     const std::span<NbeatsLane> lanes(&model.lanes[first], std::min(count, model.lanes.size() - first));
-    spec.lanes = specs_of(lanes);
+    job.spec.lanes = specs_of(lanes);
     memory::PlannedMemory memory = on.reserve(trained.plan, "forecasting");
-    Wave wave(on.device(), spec, series, s.sampling, &memory);
-    for (size_t g = 0; g < lanes.size(); ++g)
-      wave.state().upload(wave.stream(), static_cast<int64_t>(g),
-                          draw_lane(spec.shape, wave.state().layout(), lanes[g].spec.seed, lanes[g].spec.lookback));
-    wave.state().refresh(wave.stream());
-    wave.state().set_step(wave.stream(), 0);
-    WaveProgram program(wave, s, steps, [&](int64_t step, double loss) {
-      if (tell) tell({w, trained.plan.waves, step, steps, loss});
-    });
-    train::TrainLoop loop(program, {}, stop);
-    loop.run(0);
-    trained.seconds += loop.seconds();
-    if (loop.interrupted()) {
-      trained.interrupted = true;
-      return trained;
-    }
+    TrainedWave wave = train_wave(
+        on.device(), s, series, job, &memory,
+        [&](int64_t step, double loss) {
+          if (tell) tell({w, trained.plan.waves, step, job.steps, loss});
+        },
+        stop);
+    trained.seconds += wave.seconds;
+    trained.interrupted = wave.interrupted;
+    if (wave.interrupted) return trained;
     for (size_t g = 0; g < lanes.size(); ++g) {
-      const bool failed = program.failed(g);
-      trained.last_losses.push_back(failed ? std::numeric_limits<float>::quiet_NaN() : program.last_losses()[g]);
-      if (failed) continue;
-      lanes[g].slab = move_lane(spec.shape, lane_shape(model, lanes[g]), lanes[g].spec.lookback,
-                                wave.state().download(wave.stream(), static_cast<int64_t>(g)));
+      trained.last_losses.push_back(wave.lanes[g].last_loss);
+      if (wave.lanes[g].failed) continue;
+      lanes[g].slab =
+          move_lane(job.spec.shape, lane_shape(model, lanes[g]), lanes[g].spec.lookback, wave.lanes[g].state.slab);
       good.push_back(std::move(lanes[g]));
     }
   }
@@ -286,12 +218,7 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
 std::vector<double> predict_ensemble(EnsembleDevice& on, const NbeatsModel& model, const SeriesStore& series,
                                      const std::function<void(int64_t done, int64_t total)>& tell,
                                      const std::atomic<bool>* stop) {
-  WaveSpec spec;
-  spec.task = NbeatsTask::predict;
-  spec.shape = shape_of(model, model.lanes);
-  spec.options.windows = std::min(kPredictWindows, series.size());
-  spec.precision = on.precision();
-  spec.threads = on.threads();
+  WaveSpec spec = forecasting_spec(on, model, series.size());
   const EnsemblePlan plan = on.plan(spec, static_cast<int64_t>(model.lanes.size()), series);
   const size_t L = model.lanes.size(), H = static_cast<size_t>(model.horizon), S = static_cast<size_t>(series.size());
   std::vector<float> all(S * H * L);  // lanes of a point side by side
@@ -301,7 +228,7 @@ std::vector<double> predict_ensemble(EnsembleDevice& on, const NbeatsModel& mode
     const std::span<const NbeatsLane> lanes(&model.lanes[first], std::min(count, L - first));
     spec.lanes = specs_of(lanes);
     memory::PlannedMemory memory = on.reserve(plan, "forecasting");
-    Wave wave(on.device(), spec, series, ops::Sampling::series, &memory);
+    Wave wave(on.device(), spec, series, {}, ops::Sampling::series, &memory);
     for (size_t g = 0; g < lanes.size(); ++g)
       wave.state().upload(wave.stream(), static_cast<int64_t>(g),
                           move_lane(lane_shape(model, lanes[g]), spec.shape, lanes[g].spec.lookback, lanes[g].slab));
@@ -310,18 +237,18 @@ std::vector<double> predict_ensemble(EnsembleDevice& on, const NbeatsModel& mode
       if (stop != nullptr && stop->load(std::memory_order_relaxed))
         fail(ErrorCode::interrupted, "interrupted; nothing was written");
       const size_t n = std::min(static_cast<size_t>(spec.options.windows), S - from);
-      const std::vector<float> got = wave.predict(static_cast<int64_t>(from), static_cast<int64_t>(n));
+      std::vector<std::vector<ops::WindowPick>> windows(1);
+      for (size_t i = from; i < from + n; ++i)
+        windows[0].push_back(
+            {static_cast<int32_t>(i), static_cast<int32_t>(series.series(static_cast<int64_t>(i)).size())});
+      const std::vector<float> got = wave.predict(windows);
       for (size_t g = 0; g < lanes.size(); ++g)
         for (size_t i = 0; i < n * H; ++i) all[(from * H + i) * L + first + g] = got[g * n * H + i];
       if (tell) tell(w * series.size() + static_cast<int64_t>(from + n), plan.waves * series.size());
     }
   }
   std::vector<double> medians(S * H);
-  std::vector<float> point(L);
-  for (size_t i = 0; i < medians.size(); ++i) {
-    std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(i * L), L, point.begin());
-    medians[i] = median(point);
-  }
+  for (size_t i = 0; i < medians.size(); ++i) medians[i] = median_of(std::span(all).subspan(i * L, L));
   return medians;
 }
 

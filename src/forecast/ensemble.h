@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "device/device.h"
+#include "forecast/lane_training.h"
 #include "forecast/nbeats_io.h"
-#include "forecast/settings.h"
-#include "forecast/wave.h"
 
 namespace brim::forecast {
 
@@ -21,9 +20,7 @@ NbeatsModel ensemble_of(const ForecastSettings& settings, const SeriesStore& ser
 
 // Updates of a lane: max_steps, or as many as `epochs` of all windows take.
 int64_t steps_of(const ForecastSettings& settings, const SeriesStore& series);
-
-// The rate of a step: halved num_lr_decays times, evenly over the run.
-double rate_of(const ForecastSettings& settings, int64_t step, int64_t steps);
+int64_t steps_of(const ForecastSettings& settings, std::span<const int64_t> lengths);  // of the series
 
 struct EnsemblePlan {
   int64_t lanes_per_wave = 0, waves = 0;
@@ -53,6 +50,12 @@ class EnsembleDevice {
   int64_t limit_bytes_ = 0;
   plan::DeviceProfile profile_;
 };
+
+// Waves of a model's lanes, without lanes: all in one shape, so that a lane's state means the same in each.
+WaveSpec training_spec(const EnsembleDevice& on, const ForecastSettings& settings, const NbeatsModel& model);
+WaveSpec forecasting_spec(const EnsembleDevice& on, const NbeatsModel& model, int64_t windows);
+
+double median_of(std::span<float> values);  // changes their order
 
 struct EnsembleProgress {
   int64_t wave = 0, waves = 0, step = 0, steps = 0;

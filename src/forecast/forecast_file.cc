@@ -72,8 +72,9 @@ Values values_of(const std::string& path, const std::string& column, const Serie
 
 }  // namespace
 
-ForecastWriter::ForecastWriter(const std::string& path, std::vector<std::string> columns, const std::atomic<bool>* stop)
-    : columns_(std::move(columns)), format_(rows::RowFormat::csv) {
+ForecastWriter::ForecastWriter(const std::string& path, std::vector<std::string> columns, const std::atomic<bool>* stop,
+                               bool rolling)
+    : columns_(std::move(columns)), format_(rows::RowFormat::csv), rolling_(rolling) {
   if (path == "-") {
     sink_ = io::make_sink(STDOUT_FILENO, "stdout", stop);
   } else {
@@ -85,6 +86,7 @@ ForecastWriter::ForecastWriter(const std::string& path, std::vector<std::string>
   if (format_ == rows::RowFormat::jsonl) return;
   const char separator = format_ == rows::RowFormat::tsv ? '\t' : ',';
   text_ = std::string("unique_id") + separator + "ds";
+  if (rolling_) text_ += std::string(1, separator) + "cutoff";
   for (const std::string& column : columns_) {
     text_ += separator;
     rows::append_csv_field(text_, column, separator);
@@ -94,13 +96,18 @@ ForecastWriter::ForecastWriter(const std::string& path, std::vector<std::string>
 
 ForecastWriter::~ForecastWriter() = default;
 
-void ForecastWriter::write(std::string_view id, std::string_view ds, std::span<const double> values) {
+void ForecastWriter::write(std::string_view id, std::string_view ds, std::span<const double> values,
+                           std::string_view cutoff) {
   BRIM_CHECK(values.size() == columns_.size(), "{} values, {} columns", values.size(), columns_.size());
   if (format_ == rows::RowFormat::jsonl) {
     text_ += "{\"unique_id\": ";
     rows::append_json_string(text_, id);
     text_ += ", \"ds\": ";
     rows::append_json_string(text_, ds);
+    if (rolling_) {
+      text_ += ", \"cutoff\": ";
+      rows::append_json_string(text_, cutoff);
+    }
     for (size_t i = 0; i < values.size(); ++i) {
       text_ += ", ";
       rows::append_json_string(text_, columns_[i]);
@@ -113,6 +120,10 @@ void ForecastWriter::write(std::string_view id, std::string_view ds, std::span<c
     rows::append_csv_field(text_, id, separator);
     text_ += separator;
     rows::append_csv_field(text_, ds, separator);
+    if (rolling_) {
+      text_ += separator;
+      rows::append_csv_field(text_, cutoff, separator);
+    }
     for (const double value : values) {
       text_ += separator;
       if (!std::isnan(value)) fmt::format_to(std::back_inserter(text_), "{}", static_cast<float>(value));

@@ -21,15 +21,19 @@ namespace brim::forecast {
 // csv, tsv or jsonl by the name (.gz and .zst too); "-" is stdout as csv. Whole or absent.
 class ForecastWriter {
  public:
-  ForecastWriter(const std::string& path, std::vector<std::string> columns, const std::atomic<bool>* stop);
+  // `rolling`: rows have a cutoff after ds.
+  ForecastWriter(const std::string& path, std::vector<std::string> columns, const std::atomic<bool>* stop,
+                 bool rolling = false);
   ~ForecastWriter();
-  void write(std::string_view id, std::string_view ds, std::span<const double> values);  // one per column
+  // A value per column.
+  void write(std::string_view id, std::string_view ds, std::span<const double> values, std::string_view cutoff = "");
   void commit();
 
  private:
   void flush();
   std::vector<std::string> columns_;
   rows::RowFormat format_;
+  bool rolling_;
   std::unique_ptr<io::AtomicFile> file_;  // null: stdout
   std::unique_ptr<io::ByteSink> sink_;
   std::string text_;

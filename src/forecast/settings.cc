@@ -125,6 +125,7 @@ SettingValue<S> levels() {
       s.level.push_back(level);
     }
   };
+  value.get = [](const S& s) { return fmt::format("{}", fmt::join(s.level, ",")); };
   value.is_list = true;
   return value;
 }
@@ -265,6 +266,8 @@ std::vector<Setting<S>> rows_of_table() {
       {"anchor_every", "folds from one base model to the next; without it one for all", positive(&S::anchor_every),
        kSame},
       {"shrink", "auto, none or a factor: how far forecasts move from the last value", shrink_factor(), kSame},
+      {"save_steps", "steps between checkpoints; without it one in 30 seconds, or fewer where they take long",
+       positive(&S::save_steps)},
       {"keep_models", "folds' models are kept", truth(&S::keep_models)},
       {"extend", "goes on after the last cutoff of an earlier run", truth(&S::extend)},
   };
@@ -313,6 +316,11 @@ PresetValues values_of(Preset preset) {
 }
 
 }  // namespace
+
+const char* warm_start_name(WarmStart warm) {
+  constexpr const char* names[] = {"none", "anchor", "chain"};
+  return names[static_cast<size_t>(warm)];
+}
 
 const SettingsTable<ForecastSettings>& forecast_settings() {
   static const SettingsTable<ForecastSettings> table(rows_of_table(), {{"lr", "learning_rate"},

@@ -21,6 +21,7 @@ namespace brim::forecast {
 
 enum class Preset : uint8_t { paper, fast, interpretable };
 enum class WarmStart : uint8_t { none, anchor, chain };
+const char* warm_start_name(WarmStart warm);
 
 struct ForecastSettings : train::RunSettings {
   ForecastSettings() {
@@ -59,6 +60,7 @@ struct ForecastSettings : train::RunSettings {
   double target_utilization = 0;  // percent; 0: none was set
 
   int64_t folds = 0, step = 1, refit = 1, window = 0, gap = 0, warm_steps = 0, anchor_every = 0;
+  int64_t save_steps = 0;  // 0: by the clock
   WarmStart warm = WarmStart::none;
   std::string shrink = "auto";  // auto, none, or a factor
   bool keep_models = false, extend = false;

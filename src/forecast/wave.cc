@@ -16,8 +16,10 @@ namespace {
 constexpr const char* kArena = "pass";
 constexpr const char* kPicks = "windows to forecast";
 
-int64_t picks_bytes(const WaveSpec& spec) {
-  return spec.task == NbeatsTask::predict ? memory::align_up(spec.options.windows * 8) : 0;
+int64_t picks_bytes(const WaveSpec& spec, int64_t lanes) {
+  if (spec.task != NbeatsTask::predict) return 0;
+  const auto each = static_cast<int64_t>(sizeof(ops::WindowPick));
+  return memory::align_up((spec.own_cutoffs ? lanes : 1) * spec.options.windows * each);
 }
 
 NbeatsPlan plan_of(const WaveSpec& spec, int64_t lanes, device::DeviceKind kind) {
@@ -33,24 +35,28 @@ std::vector<memory::LedgerEntry> wave_parts(const WaveSpec& spec, int64_t lanes,
   const memory::TagBytes state = nbeats_state_bytes(spec.shape, lanes, spec.task, spec.precision, kind);
   for (int t = 0; t < memory::kTagCount; ++t)
     if (const auto tag = static_cast<Tag>(t); state[tag] > 0) parts.push_back({tag, "lanes", state[tag]});
-  parts.push_back({Tag::token_set, "series",
-                   DeviceSeries::bytes(static_cast<int64_t>(series.values().size()), series.size(), lanes, true)});
+  parts.push_back(
+      {Tag::token_set, "series",
+       DeviceSeries::bytes(static_cast<int64_t>(series.values().size()), series.size(), lanes, !spec.own_cutoffs)});
   parts.push_back({Tag::activations, kArena, plan_of(spec, lanes, kind).placement.peak_bytes});
-  if (picks_bytes(spec) > 0) parts.push_back({Tag::staging, kPicks, picks_bytes(spec)});
+  if (const int64_t bytes = picks_bytes(spec, lanes); bytes > 0) parts.push_back({Tag::staging, kPicks, bytes});
   return parts;
 }
 
-Wave::Wave(device::Device& device, const WaveSpec& spec, const SeriesStore& series, ops::Sampling sampling,
-           memory::PlannedMemory* planned)
+Wave::Wave(device::Device& device, const WaveSpec& spec, const SeriesStore& series,
+           std::span<const LaneCutoffs> cutoffs, ops::Sampling sampling, memory::PlannedMemory* planned)
     : spec_(spec),
-      series_(series),
       stream_(device.make_stream()),
-      state_(device, spec.shape, spec.lanes, {}, spec.task, spec.precision, planned),
-      data_(device, series.values(), series.begin(), static_cast<int64_t>(spec.lanes.size()), true, planned),
-      plan_(plan_of(spec, static_cast<int64_t>(spec.lanes.size()), device.kind())),
+      state_(device, spec.shape, spec.lanes, spec.quantiles, spec.task, spec.precision, planned),
+      data_(device, series.values(), series.begin(), lanes(), !spec.own_cutoffs, planned),
+      plan_(plan_of(spec, lanes(), device.kind())),
       arena_(Ledger::allocate(device, planned, Tag::activations, kArena, plan_.placement.peak_bytes)) {
-  if (picks_bytes(spec) > 0) picks_ = Ledger::allocate(device, planned, Tag::staging, kPicks, picks_bytes(spec));
-  data_.set_lanes(*stream_, {{whole_series(series.begin())}}, spec.lanes, sampling);
+  BRIM_CHECK(cutoffs.size() == (spec.own_cutoffs ? spec.lanes.size() : 0), "{} cutoffs for {} lanes", cutoffs.size(),
+             spec.lanes.size());
+  if (const int64_t bytes = picks_bytes(spec, lanes()); bytes > 0)
+    picks_ = Ledger::allocate(device, planned, Tag::staging, kPicks, bytes);
+  const std::vector<LaneCutoffs> whole = {whole_series(series.begin())};
+  data_.set_lanes(*stream_, spec.own_cutoffs ? cutoffs : whole, spec.lanes, sampling);
 }
 
 model::Exec Wave::exec(memory::PlannedAllocator& memory) {
@@ -82,30 +88,32 @@ void Wave::step() {
   graph_->launch(*stream_);
 }
 
-std::vector<float> Wave::predict(int64_t first, int64_t count) {
-  BRIM_CHECK(spec_.task == NbeatsTask::predict && count <= spec_.options.windows, "{} windows, planned for {}", count,
-             spec_.options.windows);
+std::vector<float> Wave::predict(std::span<const std::vector<ops::WindowPick>> windows) {
   const int64_t B = spec_.options.windows;
-  std::vector<int32_t> picks;
-  for (int64_t i = 0; i < B; ++i) {  // the last one again where there are fewer
-    const int64_t series = first + std::min(i, count - 1);
-    picks.push_back(static_cast<int32_t>(series));
-    picks.push_back(static_cast<int32_t>(series_.series(series).size()));
+  const size_t rows = spec_.own_cutoffs ? spec_.lanes.size() : 1, count = windows.empty() ? 0 : windows[0].size();
+  BRIM_CHECK(
+      spec_.task == NbeatsTask::predict && windows.size() == rows && count > 0 && static_cast<int64_t>(count) <= B,
+      "{} lists of {} windows, planned for {} of {}", windows.size(), count, rows, B);
+  std::vector<ops::WindowPick> picks;
+  for (const auto& own : windows) {
+    BRIM_CHECK(own.size() == count, "lanes with {} and {} windows", own.size(), count);
+    picks.insert(picks.end(), own.begin(), own.end());
+    picks.resize(picks.size() + static_cast<size_t>(B) - count, own.back());  // the last one again
   }
-  stream_->copy(picks_.data(), picks.data(), picks.size() * sizeof(int32_t));
+  stream_->copy(picks_.data(), picks.data(), picks.size() * sizeof(ops::WindowPick));
   WindowSource source = data_.source();
   source.picks = TensorView(picks_.data(), tensor::DType::i32, {lanes(), B, 2});
-  source.picks.stride[0] = 0;
+  if (!spec_.own_cutoffs) source.picks.stride[0] = 0;
   memory::PlannedAllocator memory(arena_.data(), &plan_.placement);
   model::Exec e = exec(memory);
   const NbeatsForecast f = nbeats_predict(e, state_.shape(), state_.layout(), state_.views(), source, B);
   std::vector<float> all(static_cast<size_t>(f.y_hat.elements()));
   stream_->copy(all.data(), f.y_hat.data, all.size() * sizeof(float));
   stream_->synchronize();
-  const int64_t H = spec_.shape.horizon;
+  const int64_t each = f.y_hat.cols(), wanted_each = static_cast<int64_t>(count) * each;
   std::vector<float> wanted;
   for (int64_t g = 0; g < lanes(); ++g)
-    wanted.insert(wanted.end(), all.begin() + g * B * H, all.begin() + (g * B + count) * H);
+    wanted.insert(wanted.end(), all.begin() + g * B * each, all.begin() + g * B * each + wanted_each);
   return wanted;
 }
 

@@ -18,8 +18,10 @@ struct WaveSpec {
   std::vector<ops::LaneSpec> lanes;
   NbeatsTask task = NbeatsTask::train;
   NbeatsOptions options;
+  std::vector<float> quantiles;  // the shape's levels; none for a point forecast
   ops::Precision precision = ops::Precision::fp32;
   int threads = 1;
+  bool own_cutoffs = false;  // lanes see different parts of the series
 };
 
 // What a wave of `lanes` lanes of that kind reserves, by purpose.
@@ -28,8 +30,9 @@ std::vector<memory::LedgerEntry> wave_parts(const WaveSpec& spec, int64_t lanes,
 
 class Wave {
  public:
-  Wave(device::Device& device, const WaveSpec& spec, const SeriesStore& series, ops::Sampling sampling,
-       memory::PlannedMemory* planned);
+  // `cutoffs`: of each lane, where they are its own; else none, and lanes see all points.
+  Wave(device::Device& device, const WaveSpec& spec, const SeriesStore& series, std::span<const LaneCutoffs> cutoffs,
+       ops::Sampling sampling, memory::PlannedMemory* planned);
 
   NbeatsState& state() { return state_; }
   device::Stream& stream() { return *stream_; }
@@ -37,14 +40,14 @@ class Wave {
   double flops() const { return plan_.flops; }  // of a pass
 
   void step();  // on the stream, without waiting; the first one is op by op, later ones a graph where there can be one
-  // Forecasts after the last point of series [first, first + count): [lane][series][horizon], in the series' own units.
-  std::vector<float> predict(int64_t first, int64_t count);
+  // Forecasts of windows (a series, and the point after its last known one), the same for all lanes or of each its own,
+  // all of one number: [lane][window][quantile][horizon], in the series' own units.
+  std::vector<float> predict(std::span<const std::vector<ops::WindowPick>> windows);
 
  private:
   model::Exec exec(memory::PlannedAllocator& memory);
 
   const WaveSpec spec_;
-  const SeriesStore& series_;
   std::unique_ptr<device::Stream> stream_;
   NbeatsState state_;
   DeviceSeries data_;

@@ -51,13 +51,12 @@ HtmlTable fold_table(std::span<const FoldFigures> folds) {
   table.caption = "Folds";
   table.header = {
       "cutoff",   "trained", "series", "steps", "sMAPE", "MASE", "MAE", "skill against naive", "against seasonal naive",
-      "coverage", "λ",       "seconds"};
+      "coverage", "λ"};
   for (const FoldFigures& f : folds)
     table.rows.push_back({f.cutoff, f.refitted ? "here" : "before", format_count(f.series), format_count(f.steps),
                           figure(f.smape, "{:.3f}"), figure(f.mase, "{:.3f}"), figure(f.mae, "{:.6g}"),
                           figure(100 * f.skill_naive, "{:.1f} %"), figure(100 * f.skill_snaive, "{:.1f} %"),
-                          figure(100 * f.coverage, "{:.1f} %"), figure(f.shrink, "{:.2f}"),
-                          figure(f.seconds, "{:.2f}")});
+                          figure(100 * f.coverage, "{:.1f} %"), figure(f.shrink, "{:.2f}")});
   return table;
 }
 
@@ -85,13 +84,13 @@ std::string error_by_fold(std::span<const double> model, std::span<const double>
   return svg(plot);
 }
 
-std::string error_by_step(std::span<const double> mase_by_step) {
+std::string error_by_step(std::span<const double> model, std::span<const double> naive) {
   LinePlot plot;
   plot.title = "Error by step ahead";
   plot.x_label = "step ahead";
   plot.y_label = "MASE";
   plot.y_from_zero = true;
-  plot.series = {by_number("model", mase_by_step)};
+  plot.series = {by_number("model", model), by_number("naive", naive)};
   return svg(plot);
 }
 

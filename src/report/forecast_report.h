@@ -28,15 +28,15 @@ struct FoldFigures {
   bool refitted = true;
   int64_t series = 0, steps = 0;
   double smape = 0, mase = 0, mae = 0, skill_naive = 0, skill_snaive = 0;  // NaN: nothing can be said
-  double coverage = 0, shrink = 0, seconds = 0;                            // mean of λ over steps
+  double coverage = 0, shrink = 0;                                         // mean of λ over steps
 };
 HtmlTable fold_table(std::span<const FoldFigures> folds);
 
 // "Better than naive by 3.1 % (Diebold–Mariano p = 0.02)"; a difference of p ≥ 0.05 is called none.
 std::string skill_sentence(double skill, double p_value, std::string_view reference);
 
-// Error by fold beside the references', and by step ahead.
+// Error by fold and by step ahead, beside the references'.
 std::string error_by_fold(std::span<const double> model, std::span<const double> naive, std::span<const double> snaive);
-std::string error_by_step(std::span<const double> mase_by_step);
+std::string error_by_step(std::span<const double> model, std::span<const double> naive);
 
 }  // namespace brim::report

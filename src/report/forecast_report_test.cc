@@ -23,12 +23,12 @@ TEST(ForecastReport, FansShowWhatWasKnownForecastAndCame) {
 
 TEST(ForecastReport, FoldsAreATableAndAPage) {
   const std::vector<FoldFigures> folds = {
-      {"2015-01-02", true, 48, 100, 1.25, 0.9, 2.5, 0.031, -0.02, 0.81, 0.12, 1.5},
-      {"2015-01-05", false, 47, 100, 1.5, 1.1, 3, std::nan(""), 0, std::nan(""), 1, 0.1}};
+      {"2015-01-02", true, 48, 100, 1.25, 0.9, 2.5, 0.031, -0.02, 0.81, 0.12},
+      {"2015-01-05", false, 47, 100, 1.5, 1.1, 3, std::nan(""), 0, std::nan(""), 1}};
   HtmlPage page("Rolling");
   page.table(fold_table(folds));
   page.svg(error_by_fold(std::vector<double>{0.9, 1.1}, std::vector<double>{1, 1}, std::vector<double>{1, 2}));
-  page.svg(error_by_step(std::vector<double>{0.5, std::nan("")}));
+  page.svg(error_by_step(std::vector<double>{0.5, std::nan("")}, std::vector<double>{1, 1}));
   const std::string html = page.html();
   EXPECT_EQ(check_markup(html).problem, "");
   for (const char* part : {"2015-01-02", "here", "before", "3.1 %", "-2.0 %", "81.0 %", "–", "0.12", "seasonal naive"})

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // brim forecast from the command line: files in, forecasts out, figures, and what is refused.
+#include <signal.h>
+#include <unistd.h>
+
+#include <random>
+
 #include "cli/program.h"
 
 namespace brim {
@@ -110,6 +115,105 @@ TEST_F(Forecast, ReadsLongSeriesInLittleMoreThanTheirValues) {
   EXPECT_LT(peak(kPoints) - peak(2), 3 * values_kib + 4096);  // a vector that doubles holds up to three times as much
 }
 
+std::vector<std::string> roll_command(const std::string& output, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> all = {"forecast",     "roll", "--data",      "walks.csv", "--horizon",    "3",
+                                  "--folds",      "8",    "--refit",     "2",         "--lookbacks",  "2,3",
+                                  "--losses",     "mae",  "--n-blocks",  "1",         "--mlp-units",  "16,16",
+                                  "--batch-size", "16",   "--max-steps", "60",        "--save-steps", "8",
+                                  "--device",     "cpu",  "-o",          output};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+std::string random_walks() {
+  std::string text = "unique_id,ds,y\n";
+  std::mt19937 random(5);
+  for (const char* id : {"a", "b", "c"}) {
+    double level = 50;
+    for (int day = 0; day < 90; ++day) {
+      level += static_cast<double>(random() % 201) / 100 - 1;
+      text += std::string(id) + "," + std::to_string(day + 1) + "," + std::to_string(level) + "\n";
+    }
+  }
+  return text;
+}
+
+TEST_F(Forecast, RollsAndReportsSkillAgainstNaive) {
+  put("walks.csv", random_walks());
+  put("gpu.yaml",
+      "gpu_optimization:\n  max_memory_gb: 12.0\n  use_mixed_precision: true\n  gradient_accumulation_steps: 2\n"
+      "  dynamic_batch_sizing: true\n  memory_monitoring: true\n  target_utilization: 85\n");
+  const Outcome o = brim(roll_command("r", {"--config", "gpu.yaml", "--warm", "anchor", "--keep-models"}));
+  EXPECT_EQ(o.code, 0) << o.err;
+  for (const char* part : {"8 folds", "warm start: anchor", "dynamic_batch_sizing is not needed",
+                           "memory_monitoring is not needed", "11.2 GiB"})
+    EXPECT_NE(o.err.find(part), std::string::npos) << part << o.err;
+  EXPECT_NE(o.out.find("naive"), std::string::npos) << o.out;
+  const auto rows = lines_of(get("r/forecasts.csv"));
+  EXPECT_EQ(rows[0], "unique_id,ds,cutoff,y,NBEATS,NBEATS-lo-80,NBEATS-hi-80,NBEATS-lo-95,NBEATS-hi-95");
+  EXPECT_EQ(rows.size(), 1u + 8 * 3 * 3);
+  EXPECT_EQ(rows[1].substr(0, 8), "a,81,80,");
+  const auto j = json_of("r/roll.json");
+  EXPECT_EQ(j.at("warm"), "anchor");
+  EXPECT_EQ(j.at("windows_per_step"), 32);
+  EXPECT_EQ(j.at("target_utilization"), 85);
+  EXPECT_EQ(j.at("folds").size(), 8u);
+  EXPECT_EQ(j.at("memory").at("limit_bytes"), 12'000'000'000);
+  EXPECT_GE(j.at("against_naive").at("p_value").get<double>(), 0);
+  const std::string page = get("r/report.html");
+  for (const char* part :
+       {"Warm starts", "Error by fold", "Skill against naive by series", "Worst: ", "target_utilization"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  must({"forecast", "predict", "--model", "r/models/6", "--data", "walks.csv", "--device", "cpu", "-q"});
+}
+
+// The same bytes after twenty kills at random moments, some of them while a checkpoint is written.
+TEST_F(Forecast, RollsOnAfterKills) {
+  put("walks.csv", random_walks());
+  std::mt19937 random(7);
+  for (const char* warm : {"none", "chain"}) {
+    const auto command = [&](const char* output) {
+      return roll_command(output, {"--warm", warm, "--warm-steps", "40", "--max-steps", "400", "-q"});
+    };
+    auto whole = command("whole");
+    auto killed = command("killed");
+    if (std::string(warm) == "none")
+      for (auto* words : {&whole, &killed})
+        std::erase_if(*words, [](const auto& w) { return w == "--warm-steps" || w == "40"; });
+    must(whole);
+    int kills = 0;
+    for (int tries = 0; kills < 10 && tries < 40; ++tries) {
+      Running run(folder_, killed, {});
+      usleep(2000 + random() % 60'000);
+      run.signal(SIGKILL);
+      kills += run.wait().signal == SIGKILL ? 1 : 0;
+    }
+    EXPECT_EQ(kills, 10) << warm;
+    must(killed);
+    EXPECT_EQ(get("killed/forecasts.csv"), get("whole/forecasts.csv")) << warm;
+    for (const char* output : {"whole", "killed"}) std::filesystem::remove_all(folder_ / output);
+  }
+}
+
+TEST_F(Forecast, RollRefusesWithARemedy) {
+  put("walks.csv", random_walks());
+  put("twice.csv", "unique_id,ds,y\nA,1,1\nA,1,2\n");
+  put("mine/notes.txt", "mine");
+  refused(7, {"mine: exists and holds no rolling run", "--output"}, roll_command("mine"));
+  refused(3, {"twice.csv: line 3", "there already"}, roll_command("r", {"--data", "twice.csv"}));
+  refused(3, {"300 folds", "--folds 86"}, roll_command("r", {"--folds", "300"}));
+  refused(2, {"--warm-steps", "--warm anchor"}, roll_command("r", {"--warm-steps", "5"}));
+  refused(2, {"--precision fp16", "--scaler-type"},
+          roll_command("r", {"--precision", "fp16", "--scaler-type", "none"}));
+  refused(2, {"--extend", "holds no run"}, roll_command("r", {"--extend"}));
+  EXPECT_FALSE(exists("r/forecasts.csv"));
+  must(roll_command("r", {"-q"}));
+  const std::string before = get("r/forecasts.csv");
+  refused(7, {"with --max-steps 60, this one has --max-steps 61"}, roll_command("r", {"--max-steps", "61"}));
+  EXPECT_EQ(get("r/forecasts.csv"), before);  // nothing is written over
+  EXPECT_NE(brim(roll_command("r")).err.find("(10 were there)"), std::string::npos);
+}
+
 TEST_F(Forecast, RefusesWithARemedy) {
   put("a.csv", "unique_id,ds,y\nA,2015-01-01,1\nA,2015-01-01,2\n");
   put("b.csv", "unique_id,ds,y\nA,2015-01-01,1\nA,2015-01-02,2\n");
@@ -129,7 +233,7 @@ TEST_F(Forecast, RefusesWithARemedy) {
   refused(2, {"--data"}, predict({}));
   refused(2, {"--model arima"}, {"forecast", "predict", "--data", "b.csv", "--model", "arima", "--horizon", "1"});
   refused(2, {"--actual"}, {"forecast", "eval", "--data", "b.csv", "--model", "naive"});
-  refused(2, {"train, predict, eval"}, {"forecast"});
+  refused(2, {"train, roll, predict, eval"}, {"forecast"});
   refused(2, {"did you mean predict?"}, {"forecast", "predit"});
   refused(3, {"'A'", "after 2015-01-02"},
           {"forecast", "eval", "--data", "b.csv", "--actual", "b.csv", "--model", "naive"});

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the inner verbs of `brim forecast` share.
+#pragma once
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/setting_flags.h"
+#include "forecast/series_store.h"
+#include "forecast/settings.h"
+
+namespace brim::cli {
+
+struct ForecastFlags {
+  CLI::App *train = nullptr, *predict = nullptr, *eval = nullptr, *roll = nullptr;
+  std::string config;
+  bool json = false, quiet = false;
+  FlagValues train_values, predict_values, eval_values, roll_values;
+};
+
+// File, then flags; checked, with data named.
+forecast::ForecastSettings settings_of(const ForecastFlags& flags, const FlagValues& values);
+
+forecast::SeriesStore read_store(const std::vector<std::string>& paths, rows::SeriesReaderOptions options,
+                                 const char* title, bool quiet);
+
+// Flags off the table's rows; "o,output" gives a short name too.
+void add_rows(CLI::App& app, FlagValues& values, std::initializer_list<std::string_view> names);
+
+CLI::App* add_roll(CLI::App& app, ForecastFlags& flags);
+int run_forecast_roll(const ForecastFlags& flags);
+
+}  // namespace brim::cli

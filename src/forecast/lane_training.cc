@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forecast/lane_training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "forecast/state_file.h"
+#include "train/loop.h"
+
+namespace brim::forecast {
+namespace {
+
+constexpr int64_t kReadSteps = 64;   // steps whose losses are read together
+constexpr int64_t kRowsAhead = 128;  // steps whose constants are put on the device together
+constexpr int64_t kLookSteps = 256;  // steps after which the clock is looked at, where it decides when to save
+constexpr double kSaveSeconds = 30;  // between checkpoints, and twenty times what one takes
+constexpr int kMostBadSteps = 20;
+
+std::vector<float> lanes_part(const std::vector<float>& all, size_t lane, size_t elements) {
+  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(lane * elements);
+  return {begin, begin + static_cast<std::ptrdiff_t>(elements)};
+}
+
+// The steps of one wave.
+class WaveProgram final : public train::TrainProgram {
+ public:
+  WaveProgram(Wave& wave, const ForecastSettings& settings, const WaveTraining& job,
+              std::function<void(int64_t, double)> tell)
+      : wave_(wave),
+        s_(settings),
+        job_(job),
+        tell_(std::move(tell)),
+        bad_(static_cast<size_t>(wave.lanes())),
+        last_(bad_.size(), std::numeric_limits<float>::quiet_NaN()),
+        sums_(bad_.size()),
+        saved_ns_(now_ns()) {}
+
+  // The step to begin with: 0, or where the checkpoint stands.
+  int64_t start() {
+    if (!resume()) begin();
+    wave_.state().refresh(wave_.stream());
+    wave_.state().set_step(wave_.stream(), done_);
+    if (done_ % kRowsAhead != 0) put_rows(done_);
+    return done_;
+  }
+
+  std::vector<TrainedLane> trained() {
+    std::vector<float> moments;
+    if (job_.keep_moments) moments = wave_.state().download_moments(wave_.stream());
+    const size_t G = bad_.size(), elements = moments.size() / (2 * G);
+    std::vector<TrainedLane> lanes(G);
+    for (size_t g = 0; g < G; ++g) {
+      TrainedLane& lane = lanes[g];
+      lane.failed = bad_[g] >= kMostBadSteps;
+      lane.last_loss = lane.failed ? std::numeric_limits<float>::quiet_NaN() : last_[g];
+      for (size_t i = 0; i < sums_[g].size(); ++i) {
+        const int64_t steps = std::min(kCurveSteps, job_.steps - static_cast<int64_t>(i) * kCurveSteps);
+        lane.curve.push_back(static_cast<float>(sums_[g][i] / static_cast<double>(steps)));
+      }
+      lane.state = {wave_.state().download(wave_.stream(), static_cast<int64_t>(g)), lanes_part(moments, g, elements),
+                    lanes_part(moments, G + g, elements)};
+    }
+    return lanes;
+  }
+
+  int64_t total_steps() const override { return job_.steps; }
+  bool ends_epoch(int64_t) const override { return false; }
+  bool enqueue(int64_t step) override {
+    if (step % kRowsAhead == 0) put_rows(step);
+    wave_.step();
+    done_ = step + 1;
+    return true;
+  }
+  // Losses lie on the device until a block of steps is read.
+  int64_t unread_steps() const override { return (done_ - read_ + kReadSteps - 1) / kReadSteps; }
+  void read_step() override {
+    const int64_t count = std::min(kReadSteps, done_ - read_);
+    const std::vector<float> losses = wave_.state().losses(wave_.stream(), read_, count),
+                             norms = wave_.state().norms(wave_.stream(), read_, count);
+    const size_t G = bad_.size();
+    for (size_t i = 0; i < losses.size(); ++i) {
+      const size_t g = i % G, block = (static_cast<size_t>(read_) + i / G) / kCurveSteps;
+      sums_[g].resize(std::max(sums_[g].size(), block + 1));
+      sums_[g][block] += static_cast<double>(losses[i]);
+      if (bad_[g] >= kMostBadSteps) continue;
+      bad_[g] = std::isfinite(losses[i]) && std::isfinite(norms[i]) ? 0 : bad_[g] + 1;
+      last_[g] = losses[i];
+    }
+    read_ += count;
+    double sum = 0;
+    size_t lanes = 0;
+    for (size_t g = 0; g < G; ++g) {
+      if (bad_[g] >= kMostBadSteps) continue;
+      sum += static_cast<double>(last_[g]);
+      ++lanes;
+    }
+    if (lanes == 0)
+      fail(ErrorCode::diverged, Remedy{"set a smaller `learning_rate`"},
+           "step {}: no lane has a gradient that is a number, for {} steps in a row", read_, kMostBadSteps);
+    if (tell_) tell_(read_, sum / static_cast<double>(lanes));
+  }
+  bool needs_each_step() const override { return false; }
+  bool can_evaluate() const override { return false; }
+  bool evaluate() override { return true; }
+  void save() override {
+    if (job_.checkpoint.empty()) return;
+    const bool stopping = stop_ != nullptr && stop_->load(std::memory_order_relaxed);
+    const double wait = std::max(kSaveSeconds, 20 * save_seconds_);
+    if (s_.save_steps == 0 && !stopping && seconds_since(saved_ns_) < wait) return;
+    const int64_t began = now_ns();
+    StateWriter file(job_.checkpoint, job_.owner);
+    file.list(job_.lanes);
+    file.put(job_.steps);
+    file.put(done_);
+    file.list(bad_);
+    file.list(last_);
+    for (const auto& sums : sums_) file.list(sums);
+    for (int64_t g = 0; g < wave_.lanes(); ++g) file.list(wave_.state().download(wave_.stream(), g));
+    file.list(wave_.state().download_moments(wave_.stream()));
+    file.commit();
+    saved_ns_ = now_ns();
+    save_seconds_ = seconds_since(began);
+  }
+  void pauses() override {}
+  void resumes() override {}
+  void stop_by(const std::atomic<bool>* stop) { stop_ = stop; }
+
+ private:
+  void begin() {
+    const NbeatsState& state = wave_.state();
+    std::vector<float> first, second;
+    const size_t elements = static_cast<size_t>(state.layout().elements);
+    for (size_t g = 0; g < bad_.size(); ++g) {
+      const ops::LaneSpec& lane = job_.spec.lanes[g];
+      const LaneState none, &from = job_.start.empty() ? none : job_.start[g];
+      wave_.state().upload(
+          wave_.stream(), static_cast<int64_t>(g),
+          from.slab.empty() ? draw_lane(state.shape(), state.layout(), lane.seed, lane.lookback) : from.slab);
+      for (const auto& [moments, all] : {std::pair(&from.first, &first), std::pair(&from.second, &second)}) {
+        all->insert(all->end(), moments->begin(), moments->end());
+        all->resize((g + 1) * elements);
+      }
+    }
+    first.insert(first.end(), second.begin(), second.end());
+    wave_.state().upload_moments(wave_.stream(), first);
+  }
+
+  bool resume() {
+    if (job_.checkpoint.empty()) return false;
+    auto file = StateReader::open(job_.checkpoint, job_.owner);
+    if (!file || file->list<int64_t>() != job_.lanes || file->get<int64_t>() != job_.steps) return false;
+    done_ = read_ = file->get<int64_t>();
+    bad_ = file->list<int>();
+    last_ = file->list<float>();
+    for (auto& sums : sums_) sums = file->list<double>();
+    for (int64_t g = 0; g < wave_.lanes(); ++g) wave_.state().upload(wave_.stream(), g, file->list<float>());
+    wave_.state().upload_moments(wave_.stream(), file->list<float>());
+    return true;
+  }
+
+  // Constants from this step to the end of its stretch.
+  void put_rows(int64_t first) {
+    std::vector<ops::AdamWRow> rows;
+    const int64_t end = std::min((first / kRowsAhead + 1) * kRowsAhead, job_.steps);
+    for (int64_t step = first; step < end; ++step)
+      rows.insert(rows.end(), bad_.size(),
+                  ops::adamw_row(static_cast<float>(rate_of(s_, step, job_.steps)), static_cast<float>(s_.adam_beta1),
+                                 static_cast<float>(s_.adam_beta2), static_cast<float>(s_.adam_epsilon),
+                                 static_cast<float>(s_.weight_decay), job_.steps_before + step + 1));
+    wave_.state().put_rows(wave_.stream(), first, rows);
+  }
+
+  Wave& wave_;
+  const ForecastSettings& s_;
+  const WaveTraining& job_;
+  const std::function<void(int64_t step, double loss)> tell_;
+  const std::atomic<bool>* stop_ = nullptr;
+  std::vector<int> bad_;  // steps in a row without a number, by lane
+  std::vector<float> last_;
+  std::vector<std::vector<double>> sums_;  // of losses, by lane and block of steps
+  int64_t done_ = 0, read_ = 0, saved_ns_;
+  double save_seconds_ = 0;
+};
+
+}  // namespace
+
+double rate_of(const ForecastSettings& s, int64_t step, int64_t steps) {
+  return s.learning_rate * std::pow(0.5, std::floor(static_cast<double>(step) * static_cast<double>(s.num_lr_decays) /
+                                                    static_cast<double>(steps)));
+}
+
+TrainedWave train_wave(device::Device& device, const ForecastSettings& s, const SeriesStore& series,
+                       const WaveTraining& job, memory::PlannedMemory* planned,
+                       const std::function<void(int64_t, double)>& tell, const std::atomic<bool>* stop) {
+  Wave wave(device, job.spec, series, job.cutoffs, s.sampling, planned);
+  WaveProgram program(wave, s, job, tell);
+  program.stop_by(stop);
+  train::Cadence cadence;
+  if (!job.checkpoint.empty()) cadence.save = train::Strategy::steps;
+  cadence.save_steps = s.save_steps > 0 ? s.save_steps : kLookSteps;
+  train::TrainLoop loop(program, cadence, stop);
+  loop.run(program.start());
+  TrainedWave trained;
+  trained.seconds = loop.seconds();
+  trained.interrupted = loop.interrupted();
+  if (!trained.interrupted) trained.lanes = program.trained();
+  return trained;
+}
+
+std::vector<int64_t> checkpointed_lanes(const std::filesystem::path& checkpoint, const std::string& owner) {
+  auto file = StateReader::open(checkpoint, owner);
+  return file ? file->list<int64_t>() : std::vector<int64_t>();
+}
+
+}  // namespace brim::forecast

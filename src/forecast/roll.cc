@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forecast/roll.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "forecast/state_file.h"
+#include "io/quote_text.h"
+
+namespace brim::forecast {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kHeaderOwner = "rolling run";
+
+fs::path header_path(const fs::path& state) { return state / "run.bin"; }
+fs::path wave_path(const fs::path& state, int64_t first) { return state / fmt::format("lanes-{:07}.bin", first); }
+fs::path base_path(const fs::path& state, int64_t lane) { return state / fmt::format("base-{:07}.bin", lane); }
+
+// Windows before the first fold that shrinkage and the first intervals are fitted on, all seen by then.
+int64_t calibration_cutoffs(int64_t series) { return std::clamp<int64_t>(400 / std::max<int64_t>(series, 1), 4, 20); }
+
+void set_window(Fold& fold, const ForecastSettings& s) {
+  fold.train_to = fold.cutoff - s.gap;
+  if (s.window > 0) fold.train_from = fold.train_to - s.window + 1;
+}
+
+// What must be the same for a run to go on, line by line.
+std::vector<std::string> run_lines(const ForecastSettings& s, const EnsembleDevice& on) {
+  std::vector<std::string> lines;
+  for (const KeptSetting& kept : forecast_settings().kept(s))
+    if (kept.keep == Keep::same && kept.name != "folds" && kept.name != "shrink")
+      lines.push_back(kept.name + "=" + kept.value);
+  lines.push_back(fmt::format("precision={}", precision_name(on.precision())));
+  return lines;
+}
+
+struct RunHeader {
+  std::vector<std::string> lines;
+  int64_t first_cutoff = 0, folds = 0;
+  std::vector<std::string> ids;
+  std::vector<int64_t> first_steps, begin;
+  std::vector<float> values;
+};
+
+std::optional<RunHeader> read_header(const fs::path& state) {
+  auto file = StateReader::open(header_path(state), kHeaderOwner);
+  if (!file) return std::nullopt;
+  RunHeader h;
+  for (auto n = file->get<uint64_t>(); n > 0; --n) h.lines.push_back(file->text());
+  h.first_cutoff = file->get<int64_t>();
+  h.folds = file->get<int64_t>();
+  for (auto n = file->get<uint64_t>(); n > 0; --n) h.ids.push_back(file->text());
+  h.first_steps = file->list<int64_t>();
+  h.begin = file->list<int64_t>();
+  h.values = file->list<float>();
+  return h;
+}
+
+void write_header(const fs::path& state, const std::vector<std::string>& lines, const RollPlan& plan,
+                  const SeriesStore& series) {
+  StateWriter file(header_path(state), kHeaderOwner);
+  file.put<uint64_t>(lines.size());
+  for (const std::string& line : lines) file.text(line);
+  file.put(plan.folds.front().cutoff);
+  file.put(static_cast<int64_t>(plan.folds.size()));
+  file.put(static_cast<uint64_t>(series.size()));
+  std::vector<int64_t> first_steps;
+  for (int64_t i = 0; i < series.size(); ++i) {
+    file.text(series.id(i));
+    first_steps.push_back(series.first_step(i));
+  }
+  file.list(first_steps);
+  file.list(std::vector<int64_t>(series.begin().begin(), series.begin().end()));
+  file.list(std::vector<float>(series.values().begin(), series.values().end()));
+  file.commit();
+}
+
+[[noreturn]] void refuse_other_run(const fs::path& state, const std::string& what) {
+  fail(ErrorCode::cannot_write, Remedy{"name another directory with `output`, or give what that run was given"},
+       "{}: holds a run {}", state.parent_path().string(), what);
+}
+
+// Points that the earlier run knew must be what they were.
+void check_same_past(const fs::path& state, const RunHeader& was, const SeriesStore& series, bool extend) {
+  if (static_cast<int64_t>(was.ids.size()) != series.size())
+    refuse_other_run(state, fmt::format("on {} series, the data has {}", was.ids.size(), series.size()));
+  bool longer = false;
+  for (size_t i = 0; i < was.ids.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    const std::string name = io::quote_text(series.id(at));
+    if (was.ids[i] != series.id(at))
+      refuse_other_run(state,
+                       fmt::format("whose series {} was {}, now it is {}", i + 1, io::quote_text(was.ids[i]), name));
+    const std::span<const float> then(was.values.data() + was.begin[i],
+                                      static_cast<size_t>(was.begin[i + 1] - was.begin[i]));
+    const auto now = series.series(at);
+    if (was.first_steps[i] != series.first_step(at) || now.size() < then.size())
+      refuse_other_run(state, fmt::format("in which series {} had other times", name));
+    for (size_t k = 0; k < then.size(); ++k)
+      if (then[k] != now[k] && !(std::isnan(then[k]) && std::isnan(now[k])))
+        refuse_other_run(state, fmt::format("in which series {} at {} was {}, now it is {}", name,
+                                            series.time_text(at, static_cast<int64_t>(k)), then[k], now[k]));
+    longer = longer || now.size() > then.size();
+  }
+  if (longer && !extend)
+    fail(ErrorCode::cannot_write, Remedy{"set `extend=true` to go on after its last cutoff"},
+         "{}: holds a run whose data ended earlier", state.parent_path().string());
+}
+
+class Roller {
+ public:
+  Roller(EnsembleDevice& on, const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
+         const RollPlan& plan, const fs::path& state, const std::function<void(const RollProgress&)>& tell,
+         const std::atomic<bool>* stop)
+      : on_(on), s_(s), series_(series), members_(members), plan_(plan), state_(state), tell_(tell), stop_(stop) {
+    run_.lanes.resize(plan.trainings.size() * members.lanes.size());
+    spec_ = training_spec(on, s, members);
+    spec_.own_cutoffs = true;
+  }
+
+  RollRun run() {
+    run_.memory = on_.plan(spec_, static_cast<int64_t>(run_.lanes.size()), series_);  // refused before anything is done
+    open_state();
+    for (int64_t round = 0; round < plan_.rounds && !run_.interrupted; ++round) run_round(round);
+    if (run_.interrupted) return std::move(run_);
+    check_lanes();
+    if (s_.keep_models) save_models();
+    return std::move(run_);
+  }
+
+ private:
+  size_t members() const { return members_.lanes.size(); }
+  const RollTraining& training_of(int64_t lane) const { return plan_.trainings[static_cast<size_t>(lane) / members()]; }
+
+  void open_state() {
+    std::error_code error;
+    fs::create_directories(state_, error);
+    if (error) fail(ErrorCode::cannot_write, "{}: {}", state_.string(), error.message());
+    const std::vector<std::string> lines = run_lines(s_, on_);
+    owner_ = fmt::format("{}", fmt::join(lines, "\n"));
+    if (const auto was = read_header(state_)) {
+      for (size_t i = 0; i < std::min(lines.size(), was->lines.size()); ++i)
+        if (lines[i] != was->lines[i])
+          refuse_other_run(state_, fmt::format("with `{}`, this one has `{}`", was->lines[i], lines[i]));
+      check_same_past(state_, *was, series_, s_.extend);
+      if (was->first_cutoff != plan_.folds.front().cutoff)
+        refuse_other_run(state_,
+                         fmt::format("of {}, this one has {}", format_count(was->folds, "fold"), plan_.folds.size()));
+    }
+    write_header(state_, lines, plan_, series_);
+    owner_ += fmt::format("\nfirst cutoff {}", plan_.folds.front().cutoff);
+    for (const auto& entry : fs::directory_iterator(state_))
+      if (entry.path().filename().string().starts_with("lanes-")) read_wave(entry.path());
+    for (const RolledLane& lane : run_.lanes) run_.resumed_lanes += lane.done ? 1 : 0;
+  }
+
+  void read_wave(const fs::path& path) {
+    auto file = StateReader::open(path, owner_);
+    if (!file) return;
+    for (const int64_t id : file->list<int64_t>()) {
+      RolledLane lane;
+      lane.done = true;
+      lane.failed = file->get<bool>();
+      lane.last_loss = file->get<float>();
+      lane.curve = file->list<float>();
+      lane.forecasts = file->list<float>();
+      // A fold that was the last of its training may have had fewer cutoffs than it has in a run that was extended.
+      const auto at = static_cast<size_t>(id);
+      if (at < run_.lanes.size() && lane.forecasts.size() == forecast_values(training_of(id)))
+        run_.lanes[at] = std::move(lane);
+    }
+  }
+
+  void write_wave(const std::vector<int64_t>& ids) {
+    StateWriter file(wave_path(state_, ids.front()), owner_);
+    file.list(ids);
+    for (const int64_t id : ids) {
+      const RolledLane& lane = run_.lanes[static_cast<size_t>(id)];
+      file.put(lane.failed);
+      file.put(lane.last_loss);
+      file.list(lane.curve);
+      file.list(lane.forecasts);
+    }
+    file.commit();
+  }
+
+  size_t forecast_values(const RollTraining& training) const {
+    size_t windows = 0;
+    for (const int64_t cutoff : training.cutoffs)
+      windows += windows_at(series_, members_, training.fold, cutoff).size();
+    return windows * static_cast<size_t>(members_.horizon);
+  }
+
+  void run_round(int64_t round) {
+    std::vector<int64_t> todo;
+    for (size_t i = 0; i < run_.lanes.size(); ++i)
+      if (!run_.lanes[i].done && training_of(static_cast<int64_t>(i)).round == round)
+        todo.push_back(static_cast<int64_t>(i));
+    // The wave that was being computed is gone on with, if its lanes are still wanted.
+    const std::vector<int64_t> begun = checkpointed_lanes(state_ / "wave.bin", owner_);
+    if (!begun.empty() &&
+        std::all_of(begun.begin(), begun.end(),
+                    [&](int64_t id) { return std::find(todo.begin(), todo.end(), id) != todo.end(); }) &&
+        on_.plan(spec_, static_cast<int64_t>(begun.size()), series_).waves == 1) {
+      run_wave(begun);
+      std::erase_if(todo, [&](int64_t id) { return std::find(begun.begin(), begun.end(), id) != begun.end(); });
+    }
+    if (todo.empty() || run_.interrupted) return;
+    const auto count = static_cast<size_t>(on_.plan(spec_, static_cast<int64_t>(todo.size()), series_).lanes_per_wave);
+    for (size_t first = 0; first < todo.size() && !run_.interrupted; first += count)
+      run_wave({todo.begin() + static_cast<std::ptrdiff_t>(first),
+                todo.begin() + static_cast<std::ptrdiff_t>(std::min(first + count, todo.size()))});
+  }
+
+  void run_wave(const std::vector<int64_t>& ids) {
+    WaveTraining job;
+    job.spec = spec_;
+    job.lanes = ids;
+    job.checkpoint = state_ / "wave.bin";
+    job.owner = owner_;
+    for (const int64_t id : ids) {
+      const RollTraining& training = training_of(id);
+      BRIM_CHECK(job.steps == 0 || job.steps == training.steps, "{} steps beside {}", training.steps, job.steps);
+      job.steps = training.steps;
+      job.steps_before = training.steps_before;
+      job.keep_moments = job.keep_moments || training.keeps_moments || s_.warm == WarmStart::chain;
+      ops::LaneSpec spec = members_.lanes[static_cast<size_t>(id) % members()].spec;
+      spec.seed = ops::mixed_bits(spec.seed + 0x9E3779B97F4A7C15ULL * (3 * static_cast<uint64_t>(training.fold.cutoff) +
+                                                                       static_cast<uint64_t>(training.kind) + 1));
+      job.spec.lanes.push_back(spec);
+      job.cutoffs.push_back(cutoffs_of(training.fold, false));
+      job.start.push_back(start_of(id));
+    }
+    const EnsemblePlan memory_plan = on_.plan(spec_, static_cast<int64_t>(ids.size()), series_);
+    BRIM_CHECK(memory_plan.waves == 1, "{} lanes in {} waves", ids.size(), memory_plan.waves);
+    job.spec.options.recompute = memory_plan.recompute;
+    TrainedWave trained;
+    {
+      memory::PlannedMemory memory = on_.reserve(memory_plan, "rolling training");
+      trained = train_wave(
+          on_.device(), s_, series_, job, &memory,
+          [&](int64_t step, double loss) { report(ids, step, job.steps, loss); }, stop_);
+    }
+    run_.seconds += trained.seconds;
+    run_.interrupted = trained.interrupted;
+    if (run_.interrupted) return;
+    for (size_t g = 0; g < ids.size(); ++g) {
+      RolledLane& lane = run_.lanes[static_cast<size_t>(ids[g])];
+      lane.failed = trained.lanes[g].failed;
+      lane.last_loss = trained.lanes[g].last_loss;
+      lane.curve = std::move(trained.lanes[g].curve);
+    }
+    forecast(ids, job, trained);
+    for (size_t g = 0; g < ids.size(); ++g) keep_state(ids[g], trained.lanes[g].state);
+    write_wave(ids);
+    for (const int64_t id : ids) run_.lanes[static_cast<size_t>(id)].done = true;
+    ++run_.waves;
+    std::error_code ignored;
+    fs::remove(job.checkpoint, ignored);
+    // Of a chain the last two links stay: the last may be forecast with again when the run is extended.
+    if (s_.warm == WarmStart::chain && !s_.keep_models)
+      for (const int64_t id : ids)
+        if (const int64_t base = training_of(id).base; base >= 0)
+          if (const int64_t before = plan_.trainings[static_cast<size_t>(base)].base; before >= 0)
+            fs::remove(base_path(state_, lane_of(before, id)), ignored);
+  }
+
+  int64_t lane_of(int64_t training, int64_t like) const {
+    return training * static_cast<int64_t>(members()) + like % static_cast<int64_t>(members());
+  }
+
+  LaneCutoffs cutoffs_of(const Fold& fold, bool all_known) const {
+    LaneCutoffs c;
+    for (int64_t i = 0; i < series_.size(); ++i) {
+      const auto length = static_cast<int64_t>(series_.series(i).size());
+      const FoldCut cut = cut_series(fold, members_.horizon, series_.first_step(i), length);
+      c.first.push_back(static_cast<int32_t>(cut.train_begin));
+      c.end.push_back(static_cast<int32_t>(all_known ? length : cut.train_end));
+    }
+    return c;
+  }
+
+  LaneState start_of(int64_t id) const {
+    const int64_t base = training_of(id).base;
+    if (base < 0) return {};
+    auto file = StateReader::open(base_path(state_, lane_of(base, id)), owner_);
+    if (!file)
+      fail(ErrorCode::bad_data, Remedy{"remove the directory and start again"},
+           "{}: is missing or damaged, and later folds start from it", base_path(state_, lane_of(base, id)).string());
+    LaneState from;
+    from.slab = file->list<float>();
+    if (training_of(id).keeps_moments) {
+      from.first = file->list<float>();
+      from.second = file->list<float>();
+    }
+    return from;
+  }
+
+  void keep_state(int64_t id, const LaneState& state) {
+    const auto training = static_cast<size_t>(id) / members();
+    const bool link = s_.warm == WarmStart::chain && plan_.trainings[training].kind == RollTraining::Kind::fold;
+    if (!s_.keep_models && !link && !plan_.is_base(training)) return;
+    StateWriter file(base_path(state_, id), owner_);
+    file.list(state.slab);
+    file.list(state.first);
+    file.list(state.second);
+    file.commit();
+  }
+
+  void forecast(const std::vector<int64_t>& ids, const WaveTraining& job, const TrainedWave& trained) {
+    std::vector<std::vector<ops::WindowPick>> windows;
+    size_t most = 0;
+    for (const int64_t id : ids) {
+      windows.emplace_back();
+      for (const int64_t cutoff : training_of(id).cutoffs) {
+        const auto at = windows_at(series_, members_, training_of(id).fold, cutoff);
+        windows.back().insert(windows.back().end(), at.begin(), at.end());
+      }
+      most = std::max(most, windows.back().size());
+    }
+    if (most == 0) return;
+    WaveSpec spec = forecasting_spec(on_, members_, static_cast<int64_t>(most));
+    spec.own_cutoffs = true;
+    const EnsemblePlan plan = on_.plan(spec, static_cast<int64_t>(ids.size()), series_);
+    const auto count = static_cast<size_t>(plan.lanes_per_wave);
+    for (size_t from = 0; from < ids.size(); from += count) {
+      const size_t G = std::min(count, ids.size() - from);
+      spec.lanes.assign(job.spec.lanes.begin() + static_cast<std::ptrdiff_t>(from),
+                        job.spec.lanes.begin() + static_cast<std::ptrdiff_t>(from + G));
+      std::vector<LaneCutoffs> known;
+      for (size_t g = 0; g < G; ++g) known.push_back(cutoffs_of(training_of(ids[from + g]).fold, true));
+      memory::PlannedMemory memory = on_.reserve(plan, "rolling forecasts");
+      Wave wave(on_.device(), spec, series_, known, ops::Sampling::series, &memory);
+      for (size_t g = 0; g < G; ++g)
+        wave.state().upload(wave.stream(), static_cast<int64_t>(g), trained.lanes[from + g].state.slab);
+      wave.state().refresh(wave.stream());
+      forecast_lanes(wave, spec, {ids.data() + from, G}, {windows.data() + from, G}, most);
+    }
+  }
+
+  void forecast_lanes(Wave& wave, const WaveSpec& spec, std::span<const int64_t> ids,
+                      std::span<const std::vector<ops::WindowPick>> windows, size_t most) {
+    const auto H = static_cast<size_t>(members_.horizon), B = static_cast<size_t>(spec.options.windows);
+    for (size_t first = 0; first < most; first += B) {
+      const size_t n = std::min(B, most - first);
+      std::vector<std::vector<ops::WindowPick>> part(ids.size());
+      for (size_t g = 0; g < ids.size(); ++g)
+        for (size_t i = first; i < first + n; ++i)  // lanes with fewer windows repeat one, which nobody reads
+          part[g].push_back(windows[g].empty() ? ops::WindowPick{0, 0}
+                                               : windows[g][std::min(i, windows[g].size() - 1)]);
+      const std::vector<float> got = wave.predict(part);
+      for (size_t g = 0; g < ids.size(); ++g) {
+        const size_t own = std::min(n, windows[g].size() - std::min(first, windows[g].size()));
+        const auto begin = got.begin() + static_cast<std::ptrdiff_t>(g * n * H);
+        auto& forecasts = run_.lanes[static_cast<size_t>(ids[g])].forecasts;
+        forecasts.insert(forecasts.end(), begin, begin + static_cast<std::ptrdiff_t>(own * H));
+      }
+    }
+  }
+
+  void report(const std::vector<int64_t>& ids, int64_t step, int64_t steps, double loss) const {
+    if (!tell_) return;
+    RollProgress p{0, static_cast<int64_t>(run_.lanes.size()), static_cast<int64_t>(ids.size()), step, steps, loss};
+    for (const RolledLane& lane : run_.lanes) p.lanes_done += lane.done ? 1 : 0;
+    tell_(p);
+  }
+
+  void check_lanes() const {
+    for (size_t t = 0; t < plan_.trainings.size(); ++t) {
+      const auto first = run_.lanes.begin() + static_cast<std::ptrdiff_t>(t * members());
+      if (std::all_of(first, first + static_cast<std::ptrdiff_t>(members()),
+                      [](const RolledLane& lane) { return lane.failed; }))
+        fail(ErrorCode::diverged, Remedy{"set a smaller `learning_rate`"},
+             "training {} of {}: no lane is left, their gradients were no numbers", t + 1, plan_.trainings.size());
+    }
+  }
+
+  void save_models() const {
+    for (size_t t = 0; t < plan_.trainings.size(); ++t) {
+      const RollTraining& training = plan_.trainings[t];
+      if (training.kind != RollTraining::Kind::fold) continue;
+      NbeatsModel model = members_;
+      model.lanes.clear();
+      for (size_t m = 0; m < members(); ++m) {
+        const auto id = static_cast<int64_t>(t * members() + m);
+        auto file = StateReader::open(base_path(state_, id), owner_);
+        if (!file || run_.lanes[static_cast<size_t>(id)].failed) continue;
+        NbeatsLane lane = members_.lanes[m];
+        lane.slab = move_lane(spec_.shape, lane_shape(members_, lane), lane.spec.lookback, file->list<float>());
+        model.lanes.push_back(std::move(lane));
+      }
+      if (!model.lanes.empty())
+        save_nbeats(state_.parent_path() / "models" / std::to_string(training.fold.index), model);
+    }
+  }
+
+  EnsembleDevice& on_;
+  const ForecastSettings& s_;
+  const SeriesStore& series_;
+  const NbeatsModel& members_;
+  const RollPlan& plan_;
+  const fs::path state_;
+  const std::function<void(const RollProgress&)>& tell_;
+  const std::atomic<bool>* const stop_;
+  WaveSpec spec_;
+  std::string owner_;
+  RollRun run_;
+};
+
+}  // namespace
+
+bool RollPlan::is_base(size_t training) const {
+  return std::any_of(trainings.begin(), trainings.end(),
+                     [&](const RollTraining& t) { return t.base == static_cast<int64_t>(training); });
+}
+
+RollPlan plan_roll(const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
+                   std::optional<int64_t> first_cutoff) {
+  RollPlan plan;
+  int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
+  for (int64_t i = 0; i < series.size(); ++i) {
+    first = std::min(first, series.first_step(i));
+    last = std::max(last, series.last_step(i));
+  }
+  FoldGridOptions grid;
+  grid.horizon = s.horizon;
+  grid.folds = s.folds;
+  grid.step = s.step;
+  grid.refit = s.refit;
+  grid.window = s.window;
+  grid.gap = s.gap;
+  if (first_cutoff) {
+    const int64_t latest = last - s.horizon;
+    grid.folds = std::max<int64_t>(1, (latest - *first_cutoff) / s.step + 1);
+    grid.last_cutoff = *first_cutoff + (grid.folds - 1) * s.step;
+  }
+  plan.folds = fold_grid(grid, first, last);
+  const Fold& opening = plan.folds.front();
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < series.size(); ++i)
+    lengths.push_back(
+        cut_series(opening, s.horizon, series.first_step(i), static_cast<int64_t>(series.series(i).size())).train_end);
+  plan.steps = steps_of(s, lengths);
+  const int64_t warm = s.warm_steps > 0 ? s.warm_steps : std::max<int64_t>(1, plan.steps / 10);
+
+  RollTraining calibration;
+  calibration.kind = RollTraining::Kind::calibration;
+  const int64_t seen = opening.cutoff - s.horizon;  // the last cutoff whose outcome is known at the first fold
+  calibration.fold.cutoff = std::max(seen - calibration_cutoffs(series.size()) + 1, first + s.gap + 1);
+  set_window(calibration.fold, s);
+  for (int64_t cutoff = calibration.fold.cutoff; cutoff <= seen; ++cutoff) calibration.cutoffs.push_back(cutoff);
+  calibration.steps = plan.steps;
+  if (!calibration.cutoffs.empty()) plan.trainings.push_back(calibration);
+
+  int64_t anchor = -1, before = -1, chained = 0;
+  for (const Fold& fold : plan.folds) {
+    const bool refitted = fold.trained_at == fold.index;
+    if (refitted) {
+      RollTraining training;
+      training.fold = fold;
+      training.steps = plan.steps;
+      if (s.warm == WarmStart::anchor) {
+        const bool due = s.anchor_every > 0 ? fold.index % s.anchor_every < s.refit : anchor < 0;
+        if (anchor < 0 || due) {
+          RollTraining base = training;
+          base.kind = RollTraining::Kind::anchor;
+          anchor = static_cast<int64_t>(plan.trainings.size());
+          plan.trainings.push_back(base);
+        }
+        training.base = anchor;
+        training.round = 1;
+        training.steps = warm;
+      } else if (s.warm == WarmStart::chain && before >= 0) {
+        training.base = before;
+        training.keeps_moments = true;
+        training.steps = warm;
+        training.steps_before = plan.steps + warm * (chained - 1);
+        training.round = chained;
+      }
+      ++chained;
+      before = static_cast<int64_t>(plan.trainings.size());
+      plan.trainings.push_back(training);
+    }
+    plan.trainings[static_cast<size_t>(before)].cutoffs.push_back(fold.cutoff);
+    plan.training_of.push_back(before);
+  }
+  for (const RollTraining& training : plan.trainings) plan.rounds = std::max(plan.rounds, training.round + 1);
+  BRIM_CHECK(!members.lanes.empty(), "no members");
+  return plan;
+}
+
+std::vector<ops::WindowPick> windows_at(const SeriesStore& series, const NbeatsModel& members, const Fold& trained,
+                                        int64_t cutoff) {
+  int64_t shortest = std::numeric_limits<int64_t>::max();
+  for (const NbeatsLane& lane : members.lanes) shortest = std::min<int64_t>(shortest, lane.spec.lookback);
+  std::vector<ops::WindowPick> windows;
+  for (int64_t i = 0; i < series.size(); ++i) {
+    const auto values = series.series(i);
+    const int64_t first_step = series.first_step(i), known = cutoff - first_step + 1;
+    const int64_t first = trained.train_from < first_step ? 0 : trained.train_from - first_step;
+    if (known - first < 2 || known > static_cast<int64_t>(values.size())) continue;
+    const int64_t from = std::max(first, known - shortest);
+    const auto seen = values.subspan(static_cast<size_t>(from), static_cast<size_t>(known - from));
+    if (std::all_of(seen.begin(), seen.end(), [](float v) { return std::isnan(v); })) continue;
+    windows.push_back({static_cast<int32_t>(i), static_cast<int32_t>(known)});
+  }
+  return windows;
+}
+
+RollRun run_roll(EnsembleDevice& on, const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
+                 const RollPlan& plan, const std::filesystem::path& state,
+                 const std::function<void(const RollProgress&)>& tell, const std::atomic<bool>* stop) {
+  return Roller(on, s, series, members, plan, state, tell, stop).run();
+}
+
+std::optional<int64_t> rolled_first_cutoff(const std::filesystem::path& state) {
+  const auto header = read_header(state);
+  return header ? std::optional(header->first_cutoff) : std::nullopt;
+}
+
+std::vector<double> rolled_medians(const RollRun& run, const NbeatsModel& members, size_t training, size_t first,
+                                   size_t windows) {
+  const size_t M = members.lanes.size(), H = static_cast<size_t>(members.horizon);
+  std::vector<double> medians(windows * H);
+  std::vector<float> values;
+  for (size_t i = 0; i < medians.size(); ++i) {
+    values.clear();
+    for (size_t m = 0; m < M; ++m)
+      if (const RolledLane& lane = run.lanes[training * M + m]; !lane.failed)
+        values.push_back(lane.forecasts[first * H + i]);
+    medians[i] = median_of(values);
+  }
+  return medians;
+}
+
+}  // namespace brim::forecast

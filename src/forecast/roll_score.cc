@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forecast/roll_score.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "forecast/baselines.h"
+#include "forecast/intervals.h"
+#include "forecast/shrinkage.h"
+
+namespace brim::forecast {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+// seasonal_scale of what was known, for cutoffs in ascending order.
+class GrowingScale {
+ public:
+  double at(std::span<const float> values, int64_t known, int64_t season) {
+    for (next_ = std::max(next_, season); next_ < known; ++next_) {
+      const double step = static_cast<double>(values[static_cast<size_t>(next_)]) -
+                          static_cast<double>(values[static_cast<size_t>(next_ - season)]);
+      if (std::isnan(step)) continue;
+      sum_ += std::abs(step);
+      ++count_;
+    }
+    return count_ == 0 ? kNone : sum_ / static_cast<double>(count_);
+  }
+
+ private:
+  int64_t next_ = 0, count_ = 0;
+  double sum_ = 0;
+};
+
+double last_present(std::span<const float> values, int64_t known) {
+  for (int64_t k = known; k-- > 0;)
+    if (const float v = values[static_cast<size_t>(k)]; !std::isnan(v)) return static_cast<double>(v);
+  return kNone;
+}
+
+struct PairScores {
+  Mean smape, mase, mae, mape;
+  void add(std::span<const double> forecast, std::span<const float> actual, double scale) {
+    smape.add(forecast::smape(forecast, actual));
+    mase.add(forecast::mase(forecast, actual, scale));
+    mae.add(forecast::mae(forecast, actual));
+    mape.add(forecast::mape(forecast, actual));
+  }
+  Scores scores() const { return {smape.value(), mase.value(), mae.value(), mape.value(), kNone}; }
+};
+
+// The factors of a fold: fitted, none, or as given.
+std::vector<double> factors_at(const std::string& wish, const Shrinkage& fitted, int64_t cutoff, int64_t horizon) {
+  if (wish == "auto") return fitted.factors(cutoff);
+  double factor = 1;
+  if (wish != "none") std::from_chars(wish.data(), wish.data() + wish.size(), factor);
+  return std::vector<double>(static_cast<size_t>(horizon), factor);
+}
+
+class RollScorer {
+ public:
+  RollScorer(const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members, const RollPlan& plan,
+             const RollRun& run)
+      : s_(s),
+        series_(series),
+        members_(members),
+        plan_(plan),
+        run_(run),
+        horizon_(members.horizon),
+        levels_(roll_levels(s)),
+        shrinkage_(horizon_),
+        intervals_(horizon_),
+        scales_(static_cast<size_t>(series.size())),
+        by_series_(scales_.size()),
+        naive_by_series_(scales_.size()),
+        coverage_(levels_.size()),
+        pinball_(levels_.size()),
+        step_errors_(static_cast<size_t>(horizon_)),
+        naive_step_errors_(step_errors_.size()) {}
+
+  RollScore score(const std::function<void(const Fold&, const RolledForecast&)>& row) {
+    calibrate();
+    RollScore all;
+    all.horizon = horizon_;
+    all.season = members_.season;
+    std::vector<double> from_naive, from_snaive;
+    for (const Fold& fold : plan_.folds) {
+      const bool last = &fold == &plan_.folds.back();
+      all.folds.push_back(score_fold(fold, [&](const RolledForecast& f) {
+        row(fold, f);
+        for (const float y : f.actual) all.points += std::isnan(y) ? 0 : 1;
+        if (last) all.last_fold.push_back(f);
+      }));
+      const FoldScore& f = all.folds.back();
+      for (const auto& [reference, differences] :
+           {std::pair(&f.naive, &from_naive), std::pair(&f.snaive, &from_snaive)})
+        if (const double d = f.model.mase - reference->mase; std::isfinite(d)) differences->push_back(d);
+    }
+    // Forecasts whose horizons overlap err alike.
+    const int64_t lags = (horizon_ + s_.step - 1) / s_.step - 1;
+    all.against_naive = diebold_mariano(from_naive, lags);
+    all.against_snaive = diebold_mariano(from_snaive, lags);
+    all.model = model_.scores();
+    all.naive = naive_.scores();
+    all.snaive = snaive_.scores();
+    all.skill_naive = skill(all.model.mase, all.naive.mase);
+    all.skill_snaive = skill(all.model.mase, all.snaive.mase);
+    for (size_t l = 0; l < levels_.size(); ++l)
+      all.levels.push_back({levels_[l], coverage_[l].share(), pinball_[l].value()});
+    for (size_t h = 0; h < step_errors_.size(); ++h) {
+      all.mase_by_step.push_back(step_errors_[h].value());
+      all.naive_by_step.push_back(naive_step_errors_[h].value());
+    }
+    for (size_t i = 0; i < by_series_.size(); ++i) {
+      if (by_series_[i].mae.count == 0) continue;
+      const Scores own = by_series_[i].scores();
+      const double naive = naive_by_series_[i].mase.value();
+      all.series.push_back({series_.id(static_cast<int64_t>(i)), by_series_[i].mae.count, own.mase, own.mae, naive,
+                            skill(own.mase, naive)});
+    }
+    return all;
+  }
+
+ private:
+  std::vector<float> actual_of(const ops::WindowPick& window) const {
+    const auto values = series_.series(window.series);
+    std::vector<float> actual(static_cast<size_t>(horizon_), std::numeric_limits<float>::quiet_NaN());
+    for (size_t h = 0; h < actual.size() && static_cast<size_t>(window.cut) + h < values.size(); ++h)
+      actual[h] = values[static_cast<size_t>(window.cut) + h];
+    return actual;
+  }
+  double scale_of(const ops::WindowPick& window) {
+    return scales_[static_cast<size_t>(window.series)].at(series_.series(window.series), window.cut, members_.season);
+  }
+  std::span<const double> of_window(const std::vector<double>& all, size_t window) const {
+    return std::span(all).subspan(window * static_cast<size_t>(horizon_), static_cast<size_t>(horizon_));
+  }
+
+  // Windows that the folds' shrinkage and first intervals start from; all were seen at the first fold.
+  void calibrate() {
+    if (plan_.trainings.empty() || plan_.trainings[0].kind != RollTraining::Kind::calibration) return;
+    const RollTraining& training = plan_.trainings[0];
+    struct Seen {
+      int64_t cutoff;
+      double last, scale;
+      std::vector<double> forecast;
+      std::vector<float> actual;
+    };
+    std::vector<Seen> seen;
+    size_t first = 0;
+    for (const int64_t cutoff : training.cutoffs) {
+      const auto windows = windows_at(series_, members_, training.fold, cutoff);
+      const std::vector<double> raw = rolled_medians(run_, members_, 0, first, windows.size());
+      for (size_t w = 0; w < windows.size(); ++w) {
+        const auto own = of_window(raw, w);
+        seen.push_back({cutoff,
+                        last_present(series_.series(windows[w].series), windows[w].cut),
+                        scale_of(windows[w]),
+                        {own.begin(), own.end()},
+                        actual_of(windows[w])});
+        shrinkage_.add(cutoff, seen.back().last, seen.back().scale, seen.back().forecast, seen.back().actual);
+      }
+      first += windows.size();
+    }
+    const auto factors = factors_at(s_.shrink, shrinkage_, plan_.folds.front().cutoff, horizon_);
+    for (Seen& window : seen) {
+      shrink(window.forecast, window.last, factors);
+      intervals_.add(window.cutoff, window.scale, window.forecast, window.actual);
+    }
+  }
+
+  FoldScore score_fold(const Fold& fold, const std::function<void(const RolledForecast&)>& row) {
+    const auto t = static_cast<size_t>(plan_.training_of[static_cast<size_t>(fold.index)]);
+    const RollTraining& training = plan_.trainings[t];
+    size_t first = 0;
+    for (const int64_t cutoff : training.cutoffs) {
+      if (cutoff == fold.cutoff) break;
+      first += windows_at(series_, members_, training.fold, cutoff).size();
+    }
+    const auto windows = windows_at(series_, members_, training.fold, fold.cutoff);
+    const std::vector<double> raw = rolled_medians(run_, members_, t, first, windows.size());
+    FoldScore out;
+    out.refitted = fold.trained_at == fold.index;
+    out.series = static_cast<int64_t>(windows.size());
+    out.left_out = series_.size() - out.series;
+    out.steps = training.steps;
+    out.factors = factors_at(s_.shrink, shrinkage_, fold.cutoff, horizon_);
+    std::vector<std::vector<double>> widths;
+    for (const double level : levels_) widths.push_back(intervals_.half_widths(fold.cutoff, level));
+    PairScores model, naive, snaive;
+    Coverage coverage;
+    for (size_t w = 0; w < windows.size(); ++w) {
+      const auto values = series_.series(windows[w].series);
+      const auto own = of_window(raw, w);
+      const double last = last_present(values, windows[w].cut), scale = scale_of(windows[w]);
+      if (w == 0) out.cutoff = series_.time_text(windows[w].series, windows[w].cut - 1);
+      RolledForecast f;
+      f.series = windows[w].series;
+      f.known = windows[w].cut;
+      f.forecast.assign(own.begin(), own.end());
+      f.actual = actual_of(windows[w]);
+      shrink(f.forecast, last, out.factors);
+      for (const auto& width : widths) {
+        f.low.emplace_back();
+        f.high.emplace_back();
+        for (size_t h = 0; h < f.forecast.size(); ++h) {
+          f.low.back().push_back(f.forecast[h] - width[h] * scale);
+          f.high.back().push_back(f.forecast[h] + width[h] * scale);
+        }
+      }
+      measure(f, scale, model, naive, snaive, coverage);
+      // They are known only later, and count from then on.
+      shrinkage_.add(fold.cutoff, last, scale, own, f.actual);
+      intervals_.add(fold.cutoff, scale, f.forecast, f.actual);
+      row(f);
+    }
+    out.model = model.scores();
+    out.naive = naive.scores();
+    out.snaive = snaive.scores();
+    out.skill_naive = skill(out.model.mase, out.naive.mase);
+    out.skill_snaive = skill(out.model.mase, out.snaive.mase);
+    out.coverage = coverage.share();
+    return out;
+  }
+
+  void measure(const RolledForecast& f, double scale, PairScores& model, PairScores& naive, PairScores& snaive,
+               Coverage& coverage) {
+    // Ten seasons are more than the baselines look at, unless the lookback is longer.
+    int64_t tail = std::max<int64_t>(10 * members_.season, 1000);
+    for (const NbeatsLane& lane : members_.lanes) tail = std::max<int64_t>(tail, lane.spec.lookback);
+    const auto history = series_.series(f.series).first(static_cast<size_t>(f.known));
+    const auto recent = history.last(std::min(history.size(), static_cast<size_t>(tail)));
+    const auto last_value = forecast_baseline(Baseline::naive, recent, horizon_, 1);
+    const auto last_season = forecast_baseline(Baseline::snaive, recent, horizon_, members_.season);
+    const auto i = static_cast<size_t>(f.series);
+    for (PairScores* scores : {&model, &model_, &by_series_[i]}) scores->add(f.forecast, f.actual, scale);
+    for (PairScores* scores : {&naive, &naive_, &naive_by_series_[i]}) scores->add(last_value, f.actual, scale);
+    for (PairScores* scores : {&snaive, &snaive_}) scores->add(last_season, f.actual, scale);
+    for (size_t h = 0; h < f.forecast.size(); ++h) {
+      const double y = static_cast<double>(f.actual[h]);
+      if (std::isnan(y) || !(scale > 0)) continue;
+      step_errors_[h].add(std::abs(f.forecast[h] - y) / scale);
+      naive_step_errors_[h].add(std::abs(last_value[h] - y) / scale);
+    }
+    for (size_t l = 0; l < levels_.size(); ++l) {
+      if (std::any_of(f.low[l].begin(), f.low[l].end(), [](double v) { return std::isnan(v); })) continue;
+      coverage_[l].add(f.low[l], f.high[l], f.actual);
+      if (l == 0) coverage.add(f.low[l], f.high[l], f.actual);
+      const double outside = (1 - levels_[l] / 100) / 2;
+      pinball_[l].add((pinball(f.low[l], f.actual, outside) + pinball(f.high[l], f.actual, 1 - outside)) / 2);
+    }
+  }
+
+  const ForecastSettings& s_;
+  const SeriesStore& series_;
+  const NbeatsModel& members_;
+  const RollPlan& plan_;
+  const RollRun& run_;
+  const int64_t horizon_;
+  const std::vector<double> levels_;
+  Shrinkage shrinkage_;
+  ConformalIntervals intervals_;
+  std::vector<GrowingScale> scales_;
+  PairScores model_, naive_, snaive_;
+  std::vector<PairScores> by_series_, naive_by_series_;
+  std::vector<Coverage> coverage_;
+  std::vector<Mean> pinball_, step_errors_, naive_step_errors_;
+};
+
+}  // namespace
+
+std::vector<double> roll_levels(const ForecastSettings& s) {
+  return s.level.empty() ? std::vector<double>{80, 95} : s.level;
+}
+
+RollScore score_roll(const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
+                     const RollPlan& plan, const RollRun& run,
+                     const std::function<void(const Fold&, const RolledForecast&)>& row) {
+  return RollScorer(s, series, members, plan, run).score(row);
+}
+
+}  // namespace brim::forecast

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rolling training: folds see nothing of the future, and a run that was stopped, split into waves, extended or damaged
+// gives the forecasts of one that was not.
+#include "forecast/roll.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <random>
+
+#include "base/error.h"
+#include "base/test_files.h"
+#include "forecast/roll_score.h"
+
+namespace brim::forecast {
+namespace {
+
+constexpr int64_t kHorizon = 3;
+
+// Walks that begin at different times; one of them ends early.
+SeriesStore walks(int64_t points, int64_t poisoned_after = -1, float poison = 0) {
+  rows::SeriesTable table;
+  table.begin = {0};
+  table.numbered = true;
+  for (int64_t s = 0; s < 4; ++s) {
+    std::mt19937_64 random(static_cast<uint64_t>(s));
+    std::normal_distribution<float> normal;
+    table.ids.push_back(fmt::format("s{}", s));
+    const int64_t first = 1 + (s == 1 ? 20 : 0), last = s == 2 ? std::min<int64_t>(points, 50) : points;
+    float level = 100;
+    for (int64_t step = first; step <= last; ++step) {
+      level += normal(random);
+      table.values.push_back(poisoned_after >= 0 && step > poisoned_after ? poison : level);
+    }
+    table.begin.push_back(static_cast<int64_t>(table.values.size()));
+    table.first.push_back(first);
+  }
+  return SeriesStore(std::move(table));
+}
+
+ForecastSettings roll_settings(std::initializer_list<std::pair<const char*, const char*>> more = {}) {
+  ForecastSettings s;
+  for (const auto& [key, value] : {std::pair("horizon", "3"),
+                                   {"folds", "6"},
+                                   {"step", "2"},
+                                   {"refit", "2"},
+                                   {"lookbacks", "2,3"},
+                                   {"losses", "mae"},
+                                   {"n_blocks", "1"},
+                                   {"mlp_units", "16,16"},
+                                   {"batch_size", "8"},
+                                   {"max_steps", "30"},
+                                   {"device", "cpu"},
+                                   {"threads", "1"},
+                                   {"memory_limit", "1GiB"},
+                                   {"level", "50"}})
+    apply_setting(s, key, value);
+  for (const auto& [key, value] : more) apply_setting(s, key, value);
+  apply_preset(s, {});
+  return s;
+}
+
+struct Rolled {
+  RollPlan plan;
+  RollRun run;
+  RollScore score;
+  std::vector<std::vector<double>> folds;  // forecasts and bounds
+};
+
+Rolled roll(const ForecastSettings& s, const SeriesStore& series, const std::filesystem::path& output,
+            const std::atomic<bool>* stop = nullptr, const std::function<void(const RollProgress&)>& tell = {}) {
+  const NbeatsModel members = ensemble_of(s, series);
+  EnsembleDevice on(s);
+  Rolled r;
+  const auto first = s.extend ? rolled_first_cutoff(output / "state") : std::nullopt;
+  r.plan = plan_roll(s, series, members, first);
+  r.run = run_roll(on, s, series, members, r.plan, output / "state", tell, stop);
+  if (r.run.interrupted) return r;
+  r.folds.resize(r.plan.folds.size());
+  r.score = score_roll(s, series, members, r.plan, r.run, [&](const Fold& fold, const RolledForecast& f) {
+    auto& all = r.folds[static_cast<size_t>(fold.index)];
+    for (const auto* part : {&f.forecast, &f.low[0], &f.high[0]}) all.insert(all.end(), part->begin(), part->end());
+  });
+  return r;
+}
+
+bool same_bytes(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+void expect_same(const Rolled& a, const Rolled& b) {
+  ASSERT_EQ(a.folds.size(), b.folds.size());
+  for (size_t k = 0; k < a.folds.size(); ++k) EXPECT_TRUE(same_bytes(a.folds[k], b.folds[k])) << k;
+}
+
+TEST(Roll, PlansWhoStartsFromWhom) {
+  const SeriesStore series = walks(80);
+  const auto planned = [&](std::initializer_list<std::pair<const char*, const char*>> more) {
+    const ForecastSettings s = roll_settings(more);
+    return plan_roll(s, series, ensemble_of(s, series));
+  };
+  const RollPlan none = planned({});
+  ASSERT_EQ(none.trainings.size(), 4u);  // calibration, folds 0, 2 and 4
+  EXPECT_EQ(none.rounds, 1);
+  EXPECT_EQ(none.folds.back().cutoff, 77);
+  // What shrinkage starts from was over before the first fold.
+  EXPECT_EQ(none.trainings[0].kind, RollTraining::Kind::calibration);
+  EXPECT_EQ(none.trainings[0].cutoffs.back() + kHorizon, none.folds[0].cutoff);
+  EXPECT_EQ(none.training_of, (std::vector<int64_t>{1, 1, 2, 2, 3, 3}));
+
+  const RollPlan anchor = planned({{"warm", "anchor"}, {"anchor_every", "4"}});
+  ASSERT_EQ(anchor.trainings.size(), 6u);  // calibration, base, fold 0, fold 2, base, fold 4
+  EXPECT_EQ(anchor.rounds, 2);
+  EXPECT_EQ(anchor.trainings[2].base, 1);
+  EXPECT_EQ(anchor.trainings[3].base, 1);
+  EXPECT_EQ(anchor.trainings[5].base, 4);
+  EXPECT_EQ(anchor.trainings[5].steps, 3);  // a tenth
+  EXPECT_LE(anchor.trainings[1].fold.cutoff, anchor.trainings[2].fold.cutoff);
+
+  const RollPlan chain = planned({{"warm", "chain"}, {"warm_steps", "7"}});
+  EXPECT_EQ(chain.rounds, 3);
+  EXPECT_EQ(chain.trainings[3].base, 2);
+  EXPECT_EQ(chain.trainings[3].steps_before, 37);
+}
+
+// Everything after a cutoff overwritten: not a byte of its forecasts and intervals may change.
+TEST(Roll, TheFutureChangesNoByteOfAFold) {
+  for (const char* warm : {"none", "anchor", "chain"}) {
+    const ForecastSettings s = roll_settings({{"warm", warm}, {"gap", "1"}, {"window", "40"}, {"losses", "mase"}});
+    const TempDir clean_dir;
+    const Rolled clean = roll(s, walks(80), clean_dir.path());
+    for (const size_t k : {size_t{0}, size_t{3}})
+      for (const float poison : {1e30F, std::nanf("")}) {
+        const TempDir dir;
+        const Rolled poisoned = roll(s, walks(80, clean.plan.folds[k].cutoff, poison), dir.path());
+        for (size_t i = 0; i <= k; ++i) EXPECT_TRUE(same_bytes(poisoned.folds[i], clean.folds[i])) << warm << " " << i;
+        if (k == 0) {
+          EXPECT_FALSE(same_bytes(poisoned.folds[5], clean.folds[5]));  // which has seen the poison
+        }
+      }
+  }
+}
+
+TEST(Roll, StoppedAtAnyStepItGoesOnToTheSameBytes) {
+  for (const char* warm : {"none", "anchor", "chain"}) {
+    const ForecastSettings s = roll_settings({{"warm", warm}, {"save_steps", "4"}, {"max_steps", "70"}});
+    const SeriesStore series = walks(80);
+    const TempDir whole_dir, dir;
+    const Rolled whole = roll(s, series, whole_dir.path());
+    std::atomic<bool> stop{true};  // at the first step
+    for (int stops = 0; stops < 3; ++stops) EXPECT_TRUE(roll(s, series, dir.path(), &stop).run.interrupted);
+    stop = false;
+    int told = 0;
+    Rolled stopped = roll(s, series, dir.path(), &stop, [&](const RollProgress&) { stop = ++told == 2; });
+    EXPECT_TRUE(stopped.run.interrupted);
+    expect_same(roll(s, series, dir.path()), whole);
+    const Rolled again = roll(s, series, dir.path());
+    EXPECT_EQ(again.run.waves, 0);  // all was there
+    expect_same(again, whole);
+  }
+}
+
+TEST(Roll, WavesAndDamageChangeNothing) {
+  ForecastSettings s = roll_settings();
+  const SeriesStore series = walks(80);
+  const TempDir dir, tight_dir;
+  const Rolled whole = roll(s, series, dir.path());
+  EXPECT_EQ(whole.run.waves, 1);
+  const EnsemblePlan& memory = whole.run.memory;
+  s.memory_limit = plan::MemoryLimit::read(
+      fmt::format("{}B", memory.context_bytes + (memory.peak_bytes - memory.context_bytes) / 2));
+  const Rolled tight = roll(s, series, tight_dir.path());
+  EXPECT_GT(tight.run.waves, 1);
+  EXPECT_LE(tight.run.memory.peak_bytes, tight.run.memory.limit_bytes);
+  expect_same(tight, whole);
+  // A byte of what was finished is wrong: it is computed again.
+  const auto file = dir.path() / "state" / "lanes-0000000.bin";
+  std::string bytes = read_file(file);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  std::ofstream(file, std::ios::binary) << bytes;
+  const Rolled repaired = roll(roll_settings(), series, dir.path());
+  EXPECT_EQ(repaired.run.resumed_lanes, 0);
+  expect_same(repaired, whole);
+}
+
+TEST(Roll, NewPointsExtendARun) {
+  for (const char* warm : {"none", "anchor", "chain"}) {
+    ForecastSettings s = roll_settings({{"warm", warm}});
+    const TempDir dir, whole_dir;
+    const Rolled before = roll(s, walks(80), dir.path());
+    EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { roll(s, walks(84), dir.path()); }), "`extend=true`");
+    s.extend = true;
+    const Rolled after = roll(s, walks(84), dir.path());
+    EXPECT_GT(after.run.resumed_lanes, 0);
+    ASSERT_EQ(after.folds.size(), 8u);
+    for (size_t k = 0; k < before.folds.size(); ++k) EXPECT_TRUE(same_bytes(after.folds[k], before.folds[k])) << k;
+    s.extend = false;
+    s.folds = 8;
+    expect_same(roll(s, walks(84), whole_dir.path()), after);
+    // History that was rewritten is another run's.
+    s.extend = true;
+    EXPECT_HAS(error_of(ErrorCode::cannot_write, [&] { roll(s, walks(84, 40, 7), dir.path()); }),
+               "series 's0' at 41 was");
+  }
+}
+
+TEST(Roll, OtherSettingsAreRefusedByName) {
+  const SeriesStore series = walks(80);
+  const TempDir dir;
+  roll(roll_settings(), series, dir.path());
+  EXPECT_HAS(error_of(ErrorCode::cannot_write,
+                      [&] {
+                        roll(roll_settings({{"max_steps", "31"}}), series, dir.path());
+                      }),
+             "with `max_steps=30`, this one has `max_steps=31`");
+  // What is done with forecasts afterwards may change without training again.
+  const Rolled shrunk = roll(roll_settings({{"shrink", "0"}}), series, dir.path());
+  EXPECT_EQ(shrunk.run.waves, 0);
+  EXPECT_NEAR(shrunk.score.skill_naive, 0, 1e-12);  // λ = 0 is the naive forecast
+  EXPECT_EQ(shrunk.score.folds[0].left_out, 1);     // s2 has ended
+}
+
+}  // namespace
+}  // namespace brim::forecast

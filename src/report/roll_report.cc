@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/roll_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/units.h"
+#include "report/forecast_report.h"
+#include "report/plot.h"
+
+namespace brim::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using forecast::FoldScore;
+using forecast::RollTraining;
+using forecast::SeriesScore;
+
+Json roll_number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+Json roll_numbers(const std::vector<double>& values) {
+  Json list = Json::array();
+  for (const double value : values) list.push_back(roll_number(value));
+  return list;
+}
+
+Json scores_json(const forecast::Scores& s) {
+  return {{"smape", roll_number(s.smape)},
+          {"mase", roll_number(s.mase)},
+          {"mae", roll_number(s.mae)},
+          {"mape", roll_number(s.mape)}};
+}
+
+Json test_json(const forecast::DieboldMariano& test) {
+  return {{"statistic", roll_number(test.statistic)}, {"p_value", roll_number(test.p_value)}};
+}
+
+const char* kind_name(RollTraining::Kind kind) {
+  switch (kind) {
+    case RollTraining::Kind::calibration:
+      return "calibration";
+    case RollTraining::Kind::anchor:
+      return "anchor";
+    case RollTraining::Kind::fold:
+      break;
+  }
+  return "fold";
+}
+
+double mean_of(const std::vector<double>& values) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+int64_t failed_lanes(const RollRecord& r) {
+  return std::count_if(r.run.lanes.begin(), r.run.lanes.end(), [](const auto& lane) { return lane.failed; });
+}
+
+// Where trainings start, in words.
+std::string warm_sentence(const RollRecord& r) {
+  const int64_t warm = r.plan.trainings.back().steps;
+  switch (r.settings.warm) {
+    case forecast::WarmStart::none:
+      return fmt::format("Every training starts from its own seed and takes {}.", format_count(r.plan.steps, "step"));
+    case forecast::WarmStart::anchor:
+      return fmt::format(
+          "Warm starts: every training starts from a base model that was trained up to an earlier or the same cutoff "
+          "({}), takes {} and begins AdamW afresh.",
+          format_count(r.plan.steps, "step"), format_count(warm, "step"));
+    case forecast::WarmStart::chain:
+      break;
+  }
+  return fmt::format(
+      "Warm starts: every training goes on from the one before it, weights and moments, for {}; the first took {}. "
+      "Folds "
+      "run one after another.",
+      format_count(warm, "step"), format_count(r.plan.steps, "step"));
+}
+
+std::vector<std::string> notes_of(const RollRecord& r) {
+  std::vector<std::string> notes = {warm_sentence(r)};
+  if (r.settings.shrink == "auto")
+    notes.push_back(
+        "Forecasts are drawn towards the last value by λ, fitted for each step ahead on windows whose outcome was "
+        "known "
+        "at the cutoff: 0 is the last value itself, 1 the model alone.");
+  if (const int64_t failed = failed_lanes(r); failed > 0)
+    notes.push_back(fmt::format("{} of {} failed (their gradients were no numbers) and count in no median.",
+                                format_count(failed, "lane"), format_count(static_cast<int64_t>(r.run.lanes.size()))));
+  int64_t left_out = 0;
+  for (const FoldScore& fold : r.score.folds) left_out += fold.left_out;
+  if (left_out > 0)
+    notes.push_back(
+        fmt::format("{} of a series in a fold were left out: it had ended, not begun, or nothing was known.",
+                    format_count(left_out, "forecast")));
+  std::string column = r.settings.target_column;
+  std::transform(column.begin(), column.end(), column.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (column.find("adj") != std::string::npos)
+    notes.push_back(fmt::format(
+        "Column \"{}\": adjusted prices are rewritten by later dividends and splits, so their past holds some of the "
+        "future.",
+        r.settings.target_column));
+  if (r.settings.target_utilization > 0)
+    notes.push_back(
+        std::isfinite(r.busy)
+            ? fmt::format("The device computed {:.0f} % of the time in training; target_utilization is {:g} "
+                          "%{}.",
+                          100 * r.busy, r.settings.target_utilization,
+                          100 * r.busy < r.settings.target_utilization
+                              ? ": lanes and windows are too few or too small to fill it"
+                              : "")
+            : fmt::format("target_utilization is {:g} %; how long the device computed was not measured.",
+                          r.settings.target_utilization));
+  return notes;
+}
+
+// Lanes of one loss have one scale; each training is too many lines, so members are means over trainings.
+std::string losses_plot(const RollRecord& r) {
+  LinePlot plot{.title = "Loss by lane, mean over trainings", .x_label = "step", .y_label = "loss", .log_y = true};
+  const size_t M = r.members.lanes.size();
+  for (size_t m = 0; m < M; ++m) {
+    const ops::LaneSpec& spec = r.members.lanes[m].spec;
+    Series line;
+    line.name = fmt::format("{} · {}", spec.lookback, forecast::forecast_loss_name(spec.loss));
+    std::vector<forecast::Mean> points;
+    for (size_t t = 0; t < r.plan.trainings.size(); ++t) {
+      const auto& curve = r.run.lanes[t * M + m].curve;
+      points.resize(std::max(points.size(), curve.size()));
+      for (size_t i = 0; i < curve.size(); ++i) points[i].add(static_cast<double>(curve[i]));
+    }
+    for (size_t i = 0; i < points.size(); ++i) {
+      line.x.push_back(static_cast<double>((static_cast<int64_t>(i) + 1) * forecast::kCurveSteps));
+      line.y.push_back(points[i].value());
+    }
+    plot.series.push_back(std::move(line));
+  }
+  return svg(plot);
+}
+
+std::string memory_plot(const RollRecord& r) {
+  StackedBar bar{.title = "Memory of a wave against the limit",
+                 .x_label = "bytes",
+                 .rows = {{.name = "planned", .parts = {}, .marks = {}}},
+                 .unit = Unit::bytes};
+  bar.rows[0].parts.emplace_back("context", static_cast<double>(r.run.memory.context_bytes));
+  for (const auto& part : r.run.memory.parts)
+    bar.rows[0].parts.emplace_back(tag_name(part.tag), static_cast<double>(part.bytes));
+  bar.rows[0].marks.emplace_back("limit", static_cast<double>(r.run.memory.limit_bytes));
+  return svg(bar);
+}
+
+std::string skill_plot(std::vector<SeriesScore> series) {
+  std::erase_if(series, [](const SeriesScore& s) { return !std::isfinite(s.skill_naive); });
+  std::stable_sort(series.begin(), series.end(),
+                   [](const SeriesScore& a, const SeriesScore& b) { return a.skill_naive > b.skill_naive; });
+  constexpr size_t kEnds = 20;  // the best and the worst
+  BarPlot plot{.title = "Skill against naive by series", .x_label = "series", .y_label = "1 − MASE ÷ naive's"};
+  plot.series.push_back({"skill", {}});
+  for (size_t i = 0; i < series.size(); ++i) {
+    if (i >= kEnds && i + kEnds < series.size()) continue;
+    plot.groups.push_back(shortened(series[i].id, 12));
+    plot.series[0].values.push_back(series[i].skill_naive);
+  }
+  return plot.groups.empty() ? "" : svg(plot);
+}
+
+std::string fan_of(const RollRecord& r, const SeriesScore& of, const char* which) {
+  const auto found = std::find_if(r.score.last_fold.begin(), r.score.last_fold.end(),
+                                  [&](const forecast::RolledForecast& f) { return r.series.id(f.series) == of.id; });
+  if (found == r.score.last_fold.end()) return "";
+  ForecastFan fan;
+  fan.title = fmt::format("{}: {} (MASE {:.2f}), the last fold", which, shortened(of.id, 40), of.mase);
+  const auto known = r.series.series(found->series).first(static_cast<size_t>(found->known));
+  const auto tail = known.last(std::min(known.size(), static_cast<size_t>(6 * r.score.horizon)));
+  fan.history.assign(tail.begin(), tail.end());
+  fan.forecast = found->forecast;
+  fan.actual.assign(found->actual.begin(), found->actual.end());
+  for (size_t l = 0; l < r.score.levels.size(); ++l)
+    fan.intervals.push_back({r.score.levels[l].level, found->low[l], found->high[l]});
+  return svg(fan);
+}
+
+std::vector<std::string> fans_of(const RollRecord& r) {
+  std::vector<SeriesScore> series = r.score.series;
+  std::erase_if(series, [&](const SeriesScore& s) { return !std::isfinite(s.mase); });
+  std::stable_sort(series.begin(), series.end(),
+                   [](const SeriesScore& a, const SeriesScore& b) { return a.mase < b.mase; });
+  std::vector<std::string> drawn;
+  if (series.empty()) return drawn;
+  drawn.push_back(fan_of(r, series.front(), "Best"));
+  if (series.size() > 2) drawn.push_back(fan_of(r, series[series.size() / 2], "Median"));
+  if (series.size() > 1) drawn.push_back(fan_of(r, series.back(), "Worst"));
+  std::erase(drawn, "");
+  return drawn;
+}
+
+}  // namespace
+
+std::string roll_headline(const forecast::RollScore& score) {
+  std::string text = skill_sentence(score.skill_naive, score.against_naive.p_value, "naive");
+  if (score.season > 1)
+    text += " " + skill_sentence(score.skill_snaive, score.against_snaive.p_value, "seasonal naive");
+  return text;
+}
+
+std::string roll_json(const RollRecord& r) {
+  const forecast::ForecastSettings& s = r.settings;
+  Json j = {{"schema_version", 1},
+            {"headline", roll_headline(r.score)},
+            {"model", r.alias},
+            {"series", r.series.size()},
+            {"points", r.score.points},
+            {"horizon", r.score.horizon},
+            {"season", r.score.season},
+            {"frequency", frequency_name(r.series.frequency())},
+            {"device", r.device},
+            {"precision", r.precision},
+            {"warm", warm_start_name(s.warm)},
+            {"warm_sentence", warm_sentence(r)},
+            {"members", r.members.lanes.size()},
+            {"lanes", r.run.lanes.size()},
+            {"lanes_per_wave", r.run.memory.lanes_per_wave},
+            {"lanes_failed", failed_lanes(r)},
+            {"lanes_resumed", r.run.resumed_lanes},
+            {"steps", r.plan.steps},
+            {"windows_per_step", s.windows_per_step()},
+            {"seconds", r.run.seconds},
+            {"windows_per_second", Json()},
+            {"busy", roll_number(r.busy)},
+            {"target_utilization", s.target_utilization > 0 ? Json(s.target_utilization) : Json()}};
+  int64_t windows = 0;  // of the lanes this process trained
+  const size_t M = r.members.lanes.size();
+  for (const RollTraining& training : r.plan.trainings)
+    windows += training.steps * s.windows_per_step() * static_cast<int64_t>(M);
+  if (r.run.seconds > 0 && r.run.resumed_lanes == 0)
+    j["windows_per_second"] = static_cast<double>(windows) / r.run.seconds;
+  j.update(scores_json(r.score.model));
+  j["skill_naive"] = roll_number(r.score.skill_naive);
+  j["skill_snaive"] = roll_number(r.score.skill_snaive);
+  j["mae_over_naive"] = roll_number(r.score.model.mae / r.score.naive.mae);
+  j["against_naive"] = test_json(r.score.against_naive);
+  j["against_snaive"] = test_json(r.score.against_snaive);
+  j["naive"] = scores_json(r.score.naive);
+  j["snaive"] = scores_json(r.score.snaive);
+  j["levels"] = Json::array();
+  for (const auto& level : r.score.levels)
+    j["levels"].push_back(
+        {{"level", level.level}, {"coverage", roll_number(level.coverage)}, {"pinball", roll_number(level.pinball)}});
+  j["mase_by_step"] = roll_numbers(r.score.mase_by_step);
+  j["naive_mase_by_step"] = roll_numbers(r.score.naive_by_step);
+  j["folds"] = Json::array();
+  for (const FoldScore& f : r.score.folds) {
+    Json fold = {{"cutoff", f.cutoff},
+                 {"trained_here", f.refitted},
+                 {"series", f.series},
+                 {"left_out", f.left_out},
+                 {"steps", f.steps}};
+    fold.update(scores_json(f.model));
+    fold["naive_mase"] = roll_number(f.naive.mase);
+    fold["snaive_mase"] = roll_number(f.snaive.mase);
+    fold["skill_naive"] = roll_number(f.skill_naive);
+    fold["skill_snaive"] = roll_number(f.skill_snaive);
+    fold["coverage"] = roll_number(f.coverage);
+    fold["shrink"] = roll_numbers(f.factors);
+    j["folds"].push_back(std::move(fold));
+  }
+  j["by_series"] = Json::array();
+  for (const SeriesScore& one : r.score.series)
+    j["by_series"].push_back({{"unique_id", one.id},
+                              {"folds", one.folds},
+                              {"mase", roll_number(one.mase)},
+                              {"mae", roll_number(one.mae)},
+                              {"naive_mase", roll_number(one.naive_mase)},
+                              {"skill_naive", roll_number(one.skill_naive)}});
+  j["trainings"] = Json::array();
+  for (size_t t = 0; t < r.plan.trainings.size(); ++t) {
+    const RollTraining& training = r.plan.trainings[t];
+    Json lanes = Json::array();
+    for (size_t m = 0; m < M; ++m) {
+      const auto& lane = r.run.lanes[t * M + m];
+      lanes.push_back({{"lookback", r.members.lanes[m].spec.lookback},
+                       {"loss", forecast::forecast_loss_name(r.members.lanes[m].spec.loss)},
+                       {"failed", lane.failed},
+                       {"last_loss", roll_number(static_cast<double>(lane.last_loss))}});
+    }
+    j["trainings"].push_back({{"kind", kind_name(training.kind)},
+                              {"starts_from", training.base < 0 ? Json() : Json(training.base)},
+                              {"steps", training.steps},
+                              {"cutoffs", training.cutoffs.size()},
+                              {"lanes", std::move(lanes)}});
+  }
+  Json bytes = Json::array();
+  for (const auto& part : r.run.memory.parts)
+    bytes.push_back({{"tag", tag_name(part.tag)}, {"owner", part.owner}, {"bytes", part.bytes}});
+  j["memory"] = {{"limit_bytes", r.run.memory.limit_bytes},
+                 {"planned_bytes", r.run.memory.peak_bytes},
+                 {"context_bytes", r.run.memory.context_bytes},
+                 {"waves", r.run.memory.waves},
+                 {"parts", std::move(bytes)}};
+  j["settings"] = Json::object();
+  for (const KeptSetting& kept : forecast::forecast_settings().kept(s)) j["settings"][kept.name] = kept.value;
+  return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string roll_html(const RollRecord& r) {
+  const forecast::RollScore& score = r.score;
+  HtmlPage page("Rolling forecasts", fmt::format("{} · horizon {} · {} series · {} in {}",
+                                                 format_count(static_cast<int64_t>(score.folds.size()), "fold"),
+                                                 score.horizon, format_count(r.series.size()), r.device, r.precision));
+  page.paragraph(roll_headline(score));
+  const auto figure = [](double value, const char* form) {
+    return std::isfinite(value) ? fmt::format(fmt::runtime(form), value) : std::string("–");
+  };
+  std::vector<std::pair<std::string, std::string>> figures = {
+      {"skill against naive", figure(100 * score.skill_naive, "{:.1f} %")},
+      {"p-value", figure(score.against_naive.p_value, "{:.2g}")},
+      {"MASE", figure(score.model.mase, "{:.3f}")},
+      {"sMAPE", figure(score.model.smape, "{:.3f}")},
+      {"MAE ÷ naive's", figure(score.model.mae / score.naive.mae, "{:.3f}")}};
+  for (const auto& level : score.levels)
+    figures.emplace_back(fmt::format("inside {:g} %", level.level), figure(100 * level.coverage, "{:.1f} %"));
+  figures.emplace_back("time in training", format_duration(r.run.seconds));
+  page.figures(figures);
+  page.list(notes_of(r));
+  page.heading("Errors");
+  std::vector<double> model, naive, snaive;
+  std::vector<FoldFigures> folds;
+  for (const FoldScore& f : score.folds) {
+    model.push_back(f.model.mase);
+    naive.push_back(f.naive.mase);
+    snaive.push_back(f.snaive.mase);
+    folds.push_back({f.cutoff, f.refitted, f.series, f.steps, f.model.smape, f.model.mase, f.model.mae, f.skill_naive,
+                     f.skill_snaive, f.coverage, mean_of(f.factors)});
+  }
+  page.plots({error_by_fold(model, naive, snaive), error_by_step(score.mase_by_step, score.naive_by_step)});
+  if (const std::string drawn = skill_plot(score.series); !drawn.empty()) page.svg(drawn);
+  if (const auto drawn = fans_of(r); !drawn.empty()) {
+    page.heading("Forecasts");
+    page.plots(drawn);
+  }
+  page.heading("Folds");
+  page.table(fold_table(folds));
+  page.heading("Training");
+  page.plots({losses_plot(r), memory_plot(r)});
+  HtmlTable settings{.caption = "Settings", .header = {"key", "value"}, .rows = {}};
+  for (const KeptSetting& kept : forecast::forecast_settings().kept(r.settings))
+    if (!kept.value.empty()) settings.rows.push_back({kept.name, kept.value});
+  page.table(settings);
+  return page.html();
+}
+
+}  // namespace brim::report
