@@ -31,6 +31,8 @@ MODELS = {
     "bert_token": (tf.BertForTokenClassification, tf.BertConfig(**COMMON, **TOK)),
     "bert_encoder": (tf.BertModel, tf.BertConfig(**COMMON)),
     "bert_multilabel": (tf.BertForSequenceClassification, tf.BertConfig(**COMMON, **SEQ, problem_type="multi_label_classification")),
+    "bert_pair": (tf.BertForSequenceClassification, tf.BertConfig(**COMMON, **SEQ)),
+    "bert_rerank": (tf.BertForSequenceClassification, tf.BertConfig(**COMMON, num_labels=1)),
     "distilbert_sequence": (tf.DistilBertForSequenceClassification, tf.DistilBertConfig(**DISTIL, **SEQ)),
     "distilbert_token": (tf.DistilBertForTokenClassification, tf.DistilBertConfig(**DISTIL, **TOK)),
     "roberta_sequence": (tf.RobertaForSequenceClassification, tf.RobertaConfig(**ROBERTA, **SEQ)),
@@ -41,6 +43,8 @@ MODELS = {
     "roberta_head64": (tf.RobertaForTokenClassification, tf.RobertaConfig(**dict(ROBERTA, **LONG, hidden_size=128, num_attention_heads=2, intermediate_size=72, hidden_act="silu"), **TOK)),
     "distilbert_odd": (tf.DistilBertForSequenceClassification, tf.DistilBertConfig(**dict(DISTIL, **LONG, dim=40, n_heads=2, hidden_dim=72, activation="quick_gelu"), **SEQ)),
 }
+PAIRS = {"bert_pair", "bert_rerank"}
+TYPE_SHIFT = 24  # ids of pairs carry their token type above it, as base/token.h has it
 SMALL = {"bert_head32", "roberta_head64", "distilbert_odd"}  # stored in fp16, and run with just those values
 
 
@@ -80,9 +84,23 @@ def fp8_layers(model):
     return undo
 
 
+def inputs(seq):
+    tokens = torch.tensor([seq])
+    given = {"input_ids": tokens & (1 << TYPE_SHIFT) - 1, "attention_mask": torch.ones_like(tokens)}
+    if (tokens >> TYPE_SHIFT).any():
+        given["token_type_ids"] = tokens >> TYPE_SHIFT
+    return given
+
+
+def pair(first, second):
+    """[CLS] first [SEP] second [SEP] of words without special ones."""
+    words = lambda n: torch.randint(5, VOCAB, (n,)).tolist()  # noqa: E731
+    return [2, *words(first), 3] + [i | 1 << TYPE_SHIFT for i in (*words(second), 3)]
+
+
 def logits(model, ids):
     with torch.no_grad():
-        out = [model(input_ids=torch.tensor([seq]), attention_mask=torch.ones(1, len(seq), dtype=torch.long)) for seq in ids]
+        out = [model(**inputs(seq)) for seq in ids]
     return [(o.logits if hasattr(o, "logits") else o.last_hidden_state)[0] for o in out]
 
 
@@ -108,6 +126,8 @@ def main():
         else:
             model.save_pretrained(folder)
         ids = [torch.randint(3, VOCAB, (n,)).tolist() for n in LENGTHS + ([65, 128] if name in SMALL else [])]
+        if name in PAIRS:
+            ids = [pair(*lengths) for lengths in [(1, 1), (4, 9), (20, 3), (0, 5), (5, 0), (19, 22)]]
         values = logits(model, ids)
         rows = [[[float("%.8g" % v) for v in r] for r in value.reshape(-1, value.shape[-1]).tolist()] for value in values]
         golden = {"ids": ids, "output": "hidden" if cls is tf.BertModel else "logits", "rows": rows}
@@ -119,4 +139,5 @@ def main():
         print(name, [len(r) for r in rows], golden.get("fp8_rms"), max(abs(v) for r in rows for row in r for v in row))
 
 
-main()
+if __name__ == "__main__":
+    main()

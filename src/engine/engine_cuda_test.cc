@@ -36,12 +36,12 @@ struct Setting {
   Output output;
 };
 constexpr Setting kSettings[] = {
-    {"bert_sequence", Output::sequence_logits},   {"bert_token", Output::token_logits},
-    {"bert_multilabel", Output::sequence_logits}, {"distilbert_sequence", Output::sequence_logits},
-    {"distilbert_token", Output::token_logits},   {"roberta_sequence", Output::sequence_logits},
-    {"roberta_token", Output::token_logits},      {"xlmroberta_sequence", Output::sequence_logits},
-    {"bert_head32", Output::sequence_logits},     {"roberta_head64", Output::token_logits},
-    {"distilbert_odd", Output::sequence_logits}};
+    {"bert_sequence", Output::sequence_logits},       {"bert_token", Output::token_logits},
+    {"bert_multilabel", Output::sequence_logits},     {"bert_pair", Output::sequence_logits},
+    {"distilbert_sequence", Output::sequence_logits}, {"distilbert_token", Output::token_logits},
+    {"roberta_sequence", Output::sequence_logits},    {"roberta_token", Output::token_logits},
+    {"xlmroberta_sequence", Output::sequence_logits}, {"bert_head32", Output::sequence_logits},
+    {"roberta_head64", Output::token_logits},         {"distilbert_odd", Output::sequence_logits}};
 
 const device::CudaInfo& card() {
   static const auto device = device::open_cuda_device(0);

@@ -134,7 +134,7 @@ void embed(Exec& e, const ModelShape& s, const Params& params, const BatchView& 
                           .gamma = params[P::embed_gamma].plain,
                           .beta = params[P::embed_beta].plain,
                           .y = y.wide};
-  if (s.types > 0) args.type = params[P::type].plain.slice_rows(0, 1);
+  if (s.types > 0) args.type = params[P::type].plain;
   if (y.narrow) {
     args.y_fp8 = y.narrow;
     args.fp8_scale = of_layer(params, 0, P::qkv_w).input.quantise;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 
+#include "base/token.h"
 #include "memory/ledger.h"
 #include "model/golden_models.h"
 #include "model/train_runner.h"
@@ -119,8 +120,9 @@ class GoldenTraining {
   static std::vector<int32_t> sorted_by(const std::vector<int32_t>& keys) {
     std::vector<int32_t> rows(keys.size());
     std::iota(rows.begin(), rows.end(), 0);
-    std::stable_sort(rows.begin(), rows.end(),
-                     [&](int32_t a, int32_t b) { return keys[static_cast<size_t>(a)] < keys[static_cast<size_t>(b)]; });
+    std::stable_sort(rows.begin(), rows.end(), [&](int32_t a, int32_t b) {
+      return id_of(keys[static_cast<size_t>(a)]) < id_of(keys[static_cast<size_t>(b)]);
+    });
     return rows;
   }
 

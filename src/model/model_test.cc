@@ -89,6 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         std::pair("bert_sequence", Output::sequence_logits), std::pair("bert_token", Output::token_logits),
         std::pair("bert_encoder", Output::hidden), std::pair("bert_multilabel", Output::sequence_logits),
+        std::pair("bert_pair", Output::sequence_logits), std::pair("bert_rerank", Output::sequence_logits),
         std::pair("distilbert_sequence", Output::sequence_logits), std::pair("distilbert_token", Output::token_logits),
         std::pair("roberta_sequence", Output::sequence_logits), std::pair("roberta_token", Output::token_logits),
         std::pair("xlmroberta_sequence", Output::sequence_logits), std::pair("bert_head32", Output::sequence_logits),

@@ -89,7 +89,7 @@ std::vector<ParamSpec> model_params(const ModelShape& s) {
   auto encoder = [&](const std::string& name) { return n.prefix + name; };
   add({encoder(n.word)}, s.vocab, H, ParamKind::embedding).int8 = true;
   add({encoder(n.position)}, s.positions, H, ParamKind::embedding);
-  add({encoder(n.type)}, s.types, H, ParamKind::embedding).scored_rows = 1;  // no token has another type
+  add({encoder(n.type)}, s.types, H, ParamKind::embedding);
   add({encoder(n.norm) + ".weight"}, H, 0, ParamKind::norm);
   add({encoder(n.norm) + ".bias"}, H, 0, ParamKind::norm);
   for (int64_t l = 0; l < s.layers; ++l) {

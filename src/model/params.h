@@ -29,11 +29,10 @@ struct ParamSpec {
   int64_t rows = 0;                // of all names together
   int64_t cols = 0;                // 0: a vector
   ParamKind kind = ParamKind::matrix;
-  int64_t layer = -1;       // -1: of none
-  bool head = false;        // of a task head: may be absent when a new head is to be trained
-  bool classes = false;     // one row for each class: drawn anew where the classes are others
-  bool int8 = false;        // int8 directories store it as such
-  int64_t scored_rows = 0;  // rows scoring holds, the first ones; 0: all
+  int64_t layer = -1;    // -1: of none
+  bool head = false;     // of a task head: may be absent when a new head is to be trained
+  bool classes = false;  // one row for each class: drawn anew where the classes are others
+  bool int8 = false;     // int8 directories store it as such
   // Rows that are also multiplied apart from the rest (packed weights cannot be cut): a classifier's last layer makes
   // queries for first tokens only. Then the whole is stored only where it is used too.
   int64_t split = 0;

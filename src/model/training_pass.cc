@@ -193,7 +193,7 @@ class Pass {
                             .sum = embed_saved_.sum,
                             .mean = embed_saved_.mean,
                             .rstd = embed_saved_.rstd};
-    if (s_.types > 0) args.type = param(P::type).slice_rows(0, 1);
+    if (s_.types > 0) args.type = param(P::type);
     args.eps = s_.eps;
     args.dropout = dropout(s_.hidden_dropout, kEmbeddingSite);
     embedding(e_.stream, args);
@@ -210,7 +210,7 @@ class Pass {
                                 .sorted_positions = p_.sorted_positions,
                                 .d_word = grad(P::word),
                                 .d_position = grad(P::position)};
-    if (s_.types > 0) args.d_type = grad(P::type).slice_rows(0, 1);
+    if (s_.types > 0) args.d_type = grad(P::type);
     args.padding_id = s_.padding_id;
     if (s_.family == hub::Family::roberta) args.position_padding_id = s_.padding_id;
     args.scratch = e_.memory.scratch(ops::embedding_grad_scratch_bytes(e_.stream, batch_.T, s_.hidden, e_.threads));

@@ -60,9 +60,9 @@ void expect_golden(const std::string& name, const PassRun& r) {
   }
 }
 
-constexpr const char* kTrained[] = {"bert_sequence",    "bert_token",       "bert_multilabel", "distilbert_sequence",
-                                    "distilbert_token", "roberta_sequence", "roberta_token",   "xlmroberta_sequence",
-                                    "bert_head32",      "roberta_head64",   "distilbert_odd"};
+constexpr const char* kTrained[] = {"bert_sequence",       "bert_pair",        "bert_token",       "bert_multilabel",
+                                    "distilbert_sequence", "distilbert_token", "roberta_sequence", "roberta_token",
+                                    "xlmroberta_sequence", "bert_head32",      "roberta_head64",   "distilbert_odd"};
 
 TEST(TrainingPass, LossAndEveryGradientEqualPyTorch) {
   for (const char* name : kTrained) {

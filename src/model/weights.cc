@@ -265,7 +265,7 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
     Param& p = layout.params.emplace_back();
     if (spec.rows == 0) continue;
     if (spec.kind == ParamKind::embedding) {
-      if (tables_in_slab) p.plain = slab.cut(table, {spec.scored_rows > 0 ? spec.scored_rows : spec.rows, spec.cols});
+      if (tables_in_slab) p.plain = slab.cut(table, {spec.rows, spec.cols});
     } else if (spec.kind != ParamKind::matrix) {
       p.plain = slab.cut(activation, {spec.rows});
     } else {
@@ -390,12 +390,12 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Dev
     Param& p = target.params[i];
     if (spec.rows == 0) continue;
     if (spec.kind == ParamKind::embedding && !tables_in_slab) {
-      p.plain = rows_of(stack(spec), 0, spec.scored_rows > 0 ? spec.scored_rows : spec.rows).data;
+      p.plain = stack(spec).data;
       continue;
     }
     tasks.push_back([&] {
       const Stacked stacked = stack(spec);
-      if (p.plain) fill_vector(rows_of(stacked, 0, p.plain.rows()), p.plain);
+      if (p.plain) fill_vector(stacked, p.plain);
       if (p.matrix.N > 0) fill_matrix(stacked, p.matrix, device.kind());
       if (p.first.N > 0) {
         fill_matrix(rows_of(stacked, 0, spec.split), p.first, device.kind());

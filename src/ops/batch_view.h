@@ -11,7 +11,7 @@ struct BatchView {
   int64_t T = 0;                 // packed tokens
   int64_t B = 0;                 // sequences
   int64_t S = 0;                 // longest sequence
-  tensor::TensorView ids;        // [T] i32
+  tensor::TensorView ids;        // [T] i32: word and token type (base/token.h)
   tensor::TensorView positions;  // [T] i32, rows of the position table (RoBERTa: from padding_idx + 1)
   tensor::TensorView starts;     // [B+1] i32: sequence b is rows starts[b] .. starts[b+1]
   tensor::TensorView order;      // [B] i32: sequences, longest first; the first n_long have more than kShortTokens

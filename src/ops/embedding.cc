@@ -20,7 +20,7 @@ void embedding(device::Stream& stream, const EmbeddingArgs& a) {
   check_view(op, "positions", a.batch.positions, DType::i32, {T});
   check_view(op, "word", a.word, table, {a.word.rows(), H});
   check_view(op, "position", a.position, cuda ? type : a.position.dtype, {a.position.rows(), H});
-  check_optional(op, "type", a.type, cuda ? type : a.type.dtype, {1, H});
+  check_optional(op, "type", a.type, cuda ? type : a.type.dtype, {a.type.rows(), H});
   check_norm(op, stream, a, type, gain, T, H);
   if (T == 0 || H == 0) return;
   dispatch(stream, Zone::embedding, a, embedding_work(a), &KernelTable::embedding);
@@ -47,7 +47,7 @@ void embedding_grad(device::Stream& stream, const EmbeddingGradArgs& a) {
   check_view(op, "sorted_positions", a.sorted_positions, DType::i32, {T});
   check_view(op, "d_word", a.d_word, DType::f32, {a.d_word.rows(), H});
   check_view(op, "d_position", a.d_position, DType::f32, {a.d_position.rows(), H});
-  check_optional(op, "d_type", a.d_type, DType::f32, {1, H});
+  check_optional(op, "d_type", a.d_type, DType::f32, {a.d_type.rows(), H});
   if (T == 0 || H == 0) return;
   const double elements = static_cast<double>(a.d_sum.elements()), tables = a.d_type ? 3 : 2;
   const Work work{tables * elements, elements * dtype_bytes(a.d_sum.dtype) * tables + 16.0 * elements};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// embedding: y = dropout(LN(word[id] + position[p] + type[0])), the start of every encoder family Brim knows.
+// embedding: y = dropout(LN(word[id] + position[p] + type[t])), the start of every encoder family Brim knows.
 #pragma once
 #include "ops/batch_view.h"
 #include "ops/dropout.h"
@@ -13,7 +13,7 @@ struct EmbeddingArgs {
   BatchView batch;              // ids, positions
   TensorView word;              // [V,H] f32, f16 or bf16 (CPU: any of them; CUDA: activation type)
   TensorView position;          // [P,H]
-  TensorView type;              // [1,H]: row 0 of the token-type table; empty for DistilBERT
+  TensorView type;              // [types,H]; empty for DistilBERT, which knows none
   TensorView gamma, beta;       // [H]
   TensorView y;                 // [T,H]
   TensorView sum;               // [T,H] before the norm, kept when training; else empty
@@ -39,7 +39,7 @@ struct EmbeddingGradArgs {
   TensorView d_sum;                       // [T,H]
   TensorView sorted;                      // [T] i32: token rows sorted by (id, row), made by the packer
   TensorView sorted_positions;            // [T] i32: token rows sorted by (position, row)
-  TensorView d_word, d_position, d_type;  // f32, accumulated; d_type [1,H] may be empty
+  TensorView d_word, d_position, d_type;  // f32, accumulated; d_type [types,H] may be empty
   TensorView scratch;
   int64_t padding_id = -1;  // its row gets no gradient, as in PyTorch's padding_idx; -1: none
   int64_t position_padding_id = -1;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/token.h"
 #include "ops/cpu/convert_args.h"
 #include "ops/cpu/parallel.h"
 #include "ops/kernel_table.h"
@@ -27,14 +28,18 @@ void embedding_cpu(device::Stream& stream, const EmbeddingArgs& a) {
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   parallel_pieces(stream, a.batch.T, rows_per_piece(H), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
-      BRIM_CHECK(0 <= ids[t] && ids[t] < a.word.rows(), "embedding: token {} has id {}, the table has {} rows", t,
-                 ids[t], a.word.rows());
+      const int32_t id = id_of(ids[t]), type = type_of(ids[t]);
+      BRIM_CHECK(id < a.word.rows(), "embedding: token {} has id {}, the table has {} rows", t, id, a.word.rows());
       BRIM_CHECK(0 <= positions[t] && positions[t] < a.position.rows(),
                  "embedding: token {} has position {}, the table has {} rows", t, positions[t], a.position.rows());
-      if (t + kAhead < end) fetch_row(a.word, ids[t + kAhead]);
-      cpu::TableRow rows[3] = {table_row(a.word, ids[t]), table_row(a.position, positions[t])};
+      if (t + kAhead < end) fetch_row(a.word, id_of(ids[t + kAhead]));
+      cpu::TableRow rows[3] = {table_row(a.word, id), table_row(a.position, positions[t])};
       int count = 2;
-      if (a.type) rows[count++] = table_row(a.type, 0);
+      if (a.type) {
+        BRIM_CHECK(0 <= type && type < a.type.rows(), "embedding: token {} has type {}, the table has {} rows", t, type,
+                   a.type.rows());
+        rows[count++] = table_row(a.type, type);
+      }
       float* sum = a.sum ? cpu::row_of<float>(a.sum, t) : cpu::row_of<float>(a.y, t);
       kernels.add_table_rows(rows, count, sum, H);
       kernels.norm({.x = sum,
@@ -60,15 +65,15 @@ void embedding_cpu(device::Stream& stream, const EmbeddingArgs& a) {
 
 namespace {
 
-// table[index[t]] += d_sum[t] for tokens t in the order given, columns begin .. end.
+// table[index[t] & mask] += d_sum[t] for tokens t in the order given, columns begin .. end.
 void add_rows(const cpu::RowKernels& kernels, const EmbeddingGradArgs& a, const tensor::TensorView& table,
-              const tensor::TensorView& order, const int32_t* index, int64_t skipped, const char* name, int64_t begin,
-              int64_t end) {
+              const tensor::TensorView& order, const int32_t* index, int32_t mask, int64_t skipped, const char* name,
+              int64_t begin, int64_t end) {
   const int32_t* tokens = order.as<int32_t>();
   for (int64_t i = 0; i < a.batch.T; ++i) {
     const int32_t t = tokens[i];
     BRIM_CHECK(0 <= t && t < a.batch.T, "embedding_grad: {} lists token {} of {}", name, t, a.batch.T);
-    const int32_t row = index[t];
+    const int32_t row = index[t] & mask;
     BRIM_CHECK(0 <= row && row < table.rows(), "embedding_grad: token {} has row {} of {}, which has {}", t, row, name,
                table.rows());
     if (row == skipped) continue;
@@ -83,12 +88,13 @@ void add_rows(const cpu::RowKernels& kernels, const EmbeddingGradArgs& a, const 
 void embedding_grad_cpu(device::Stream& stream, const EmbeddingGradArgs& a) {
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   parallel_pieces(stream, a.d_sum.cols(), 64, [&](int64_t begin, int64_t end, int) {
-    add_rows(kernels, a, a.d_word, a.sorted, a.batch.ids.as<int32_t>(), a.padding_id, "word", begin, end);
-    add_rows(kernels, a, a.d_position, a.sorted_positions, a.batch.positions.as<int32_t>(), a.position_padding_id,
+    add_rows(kernels, a, a.d_word, a.sorted, a.batch.ids.as<int32_t>(), kIdMask, a.padding_id, "word", begin, end);
+    add_rows(kernels, a, a.d_position, a.sorted_positions, a.batch.positions.as<int32_t>(), -1, a.position_padding_id,
              "position", begin, end);
     if (!a.d_type) return;
     for (int64_t t = 0; t < a.batch.T; ++t)
-      kernels.add(a.d_type.as<float>() + begin, cpu::row_of<float>(a.d_sum, t) + begin, end - begin);
+      kernels.add(cpu::row_of<float>(a.d_type, type_of(a.batch.ids.as<int32_t>()[t])) + begin,
+                  cpu::row_of<float>(a.d_sum, t) + begin, end - begin);
   });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// embedding on CUDA: gathers the word and position rows, adds the one token-type row, normalises, writes.
+// embedding on CUDA: gathers the rows of the word, position and token-type tables, adds, normalises, writes.
+#include "base/token.h"
 #include "ops/cuda/norm.cuh"
 #include "ops/kernel_table.h"
 
@@ -9,8 +10,8 @@ namespace {
 template <class Elem, int kVec, int kGroup, bool kTrain>
 __global__ void __launch_bounds__(kNormThreads)
     embedding_kernel(const int32_t* ids, const int32_t* positions, const Elem* word, const Elem* position,
-                     const Elem* type, int64_t ld_word, int64_t ld_position, int T, int H, NormOutput<Elem> out,
-                     DropoutMask drop) {
+                     const Elem* type, int64_t ld_word, int64_t ld_position, int64_t ld_type, int T, int H,
+                     NormOutput<Elem> out, DropoutMask drop) {
   constexpr int kRows = kNormThreads / 32 / kGroup;
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / (32 * kGroup);
   const bool valid = r < T;
@@ -18,7 +19,8 @@ __global__ void __launch_bounds__(kNormThreads)
   NormRow<kVec, kGroup> row;
   row.lane = threadIdx.x % (32 * kGroup);
   row.pieces = H / 8;
-  const Elem* w = word + (valid ? ids[r] * ld_word : 0);
+  const int token = valid ? ids[r] : 0;
+  const Elem* w = word + (token & kIdMask) * ld_word;
   const Elem* p = position + (valid ? positions[r] * ld_position : 0);
   Raw8<Elem> a[kVec], b[kVec];
 #pragma unroll
@@ -33,7 +35,7 @@ __global__ void __launch_bounds__(kNormThreads)
 #pragma unroll
       for (int j = 0; j < 8; ++j) row.v[i][j] += other[j];
       if (type != nullptr) {
-        load8(type + row.column(i), other);
+        load8(type + (token >> kTypeShift) * ld_type + row.column(i), other);
 #pragma unroll
         for (int j = 0; j < 8; ++j) row.v[i][j] += other[j];
       }
@@ -82,12 +84,12 @@ void embedding_cuda(device::Stream& stream, const EmbeddingArgs& a) {
         const auto *ids = a.batch.ids.as<int32_t>(), *positions = a.batch.positions.as<int32_t>();
         if (train)
           device::launch<embedding_kernel<Elem, Shape::vec, Shape::group, true>>(
-              s, grid, block, ids, positions, word, position, type, a.word.ld(), a.position.ld(), static_cast<int>(T),
-              static_cast<int>(H), out, dropout_mask(a.dropout));
+              s, grid, block, ids, positions, word, position, type, a.word.ld(), a.position.ld(), a.type.ld(),
+              static_cast<int>(T), static_cast<int>(H), out, dropout_mask(a.dropout));
         else
           device::launch<embedding_kernel<Elem, Shape::vec, Shape::group, false>>(
-              s, grid, block, ids, positions, word, position, type, a.word.ld(), a.position.ld(), static_cast<int>(T),
-              static_cast<int>(H), out, DropoutMask{});
+              s, grid, block, ids, positions, word, position, type, a.word.ld(), a.position.ld(), a.type.ld(),
+              static_cast<int>(T), static_cast<int>(H), out, DropoutMask{});
       });
     });
   });

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/token.h"
 #include "ops/testing.h"
 
 namespace brim::ops {
@@ -26,15 +27,16 @@ TEST(Embedding, AgreesWithFp64) {
             const int64_t V = 50, P = 20;
             const HostTensor word = random_tensor(table, {V, H}, ++seed),
                              position = random_tensor(table, {P, H}, ++seed);
-            const HostTensor type = random_tensor(DType::f32, {1, H}, ++seed);
+            const HostTensor type = random_tensor(DType::f32, {3, H}, ++seed);
             const HostTensor gamma = random_tensor(DType::f32, {H}, ++seed),
                              beta = random_tensor(DType::f32, {H}, ++seed);
-            std::vector<int32_t> ids, positions;
+            std::vector<int32_t> ids, positions, tokens;
             for (int64_t t = 0; t < T; ++t) {
               ids.push_back(static_cast<int32_t>(t * 37 % V));
               positions.push_back(static_cast<int32_t>(t % P));
+              tokens.push_back(typed(ids.back(), static_cast<int32_t>(t % 3)));  // ignored where there is no table
             }
-            const HostTensor id_view = int_tensor(ids), position_view = int_tensor(positions);
+            const HostTensor id_view = int_tensor(tokens), position_view = int_tensor(positions);
             const HostTensor y(DType::f32, {T, H}, 5), sum(DType::f32, {T, H}), mean(DType::f32, {T}),
                 rstd(DType::f32, {T});
             EmbeddingArgs args{.word = word, .position = position, .gamma = gamma, .beta = beta, .y = y};
@@ -53,10 +55,10 @@ TEST(Embedding, AgreesWithFp64) {
               std::vector<double> s(H);
               double m = 0, variance = 0, largest = 0;
               for (int64_t i = 0; i < H; ++i) {
-                s[i] = word.at(ids[t], i) + position.at(positions[t], i) + (H != 7 ? type.at(0, i) : 0);
+                s[i] = word.at(ids[t], i) + position.at(positions[t], i) + (H != 7 ? type.at(t % 3, i) : 0);
                 m += s[i] / static_cast<double>(H);
                 largest = std::max(largest, std::fabs(word.at(ids[t], i)) + std::fabs(position.at(positions[t], i)) +
-                                                std::fabs(type.at(0, i)));
+                                                std::fabs(type.at(t % 3, i)));
               }
               for (const double v : s) variance += (v - m) * (v - m) / static_cast<double>(H);
               const double r = 1 / std::sqrt(variance + static_cast<double>(args.eps));
@@ -85,12 +87,17 @@ TEST(Embedding, RefusesIdsPastTheTable) {
   CpuStream stream(nullptr, device::best_isa());
   const HostTensor word = random_tensor(DType::f32, {4, 8}, 1), gamma = random_tensor(DType::f32, {8}, 2),
                    y(DType::f32, {1, 8});
-  const HostTensor good = int_tensor({0}), low = int_tensor({-1}), high = int_tensor({4});
+  const HostTensor good = int_tensor({0}), low = int_tensor({-1}), high = int_tensor({4}),
+                   typed2 = int_tensor({typed(0, 2)});
+  const HostTensor types = random_tensor(DType::f32, {2, 8}, 3);
   for (const HostTensor* bad : {&low, &high}) {
     EmbeddingArgs args{.word = word, .position = word, .gamma = gamma, .beta = gamma, .y = y};
     args.batch = {.T = 1, .ids = *bad, .positions = good};
     EXPECT_THROW(embedding(stream, args), Error);
     args.batch = {.T = 1, .ids = good, .positions = *bad};
+    EXPECT_THROW(embedding(stream, args), Error);
+    args.type = types;
+    args.batch = {.T = 1, .ids = typed2, .positions = good};
     EXPECT_THROW(embedding(stream, args), Error);
   }
 }
@@ -98,7 +105,7 @@ TEST(Embedding, RefusesIdsPastTheTable) {
 std::vector<int32_t> sorted_rows(const std::vector<int32_t>& keys) {
   std::vector<int32_t> rows(keys.size());
   std::iota(rows.begin(), rows.end(), 0);
-  std::stable_sort(rows.begin(), rows.end(), [&](int a, int b) { return keys[a] < keys[b]; });
+  std::stable_sort(rows.begin(), rows.end(), [&](int a, int b) { return id_of(keys[a]) < id_of(keys[b]); });
   return rows;
 }
 
@@ -111,7 +118,7 @@ std::vector<HostTensor> run_gradient(CpuStream& stream, const std::vector<int32_
   std::vector<HostTensor> out;
   out.push_back(random_tensor(DType::f32, {9, H}, 4));
   out.push_back(random_tensor(DType::f32, {6, H}, 5));
-  out.push_back(random_tensor(DType::f32, {1, H}, 6));
+  out.push_back(random_tensor(DType::f32, {2, H}, 6));
   EmbeddingGradArgs args{.d_sum = d_sum,
                          .sorted = sorted,
                          .sorted_positions = sorted_positions,
@@ -131,21 +138,22 @@ TEST(EmbeddingGrad, AgreesWithFp64) {
     for (const int64_t T : {0, 1, 5, 60})
       for (const int64_t H : {1, 16, 100, 130}) {
         SCOPED_TRACE(::testing::Message() << "T " << T << " H " << H);
-        std::vector<int32_t> ids, positions;
+        std::vector<int32_t> ids, positions, tokens;
         for (int64_t t = 0; t < T; ++t) {
           ids.push_back(static_cast<int32_t>(t * 7 % 9));
           positions.push_back(static_cast<int32_t>(t % 6));
+          tokens.push_back(typed(ids.back(), t % 4 == 1 ? 1 : 0));
         }
-        const std::vector<HostTensor> got = run_gradient(stream, ids, positions, H, H != 16);
+        const std::vector<HostTensor> got = run_gradient(stream, tokens, positions, H, H != 16);
         const HostTensor d_sum = random_tensor(DType::f32, {T, H}, 3);
         std::vector<double> word = random_tensor(DType::f32, {9, H}, 4).values(),
                             position = random_tensor(DType::f32, {6, H}, 5).values();
-        std::vector<double> type = random_tensor(DType::f32, {1, H}, 6).values();
+        std::vector<double> type = random_tensor(DType::f32, {2, H}, 6).values();
         for (int64_t t = 0; t < T; ++t)
           for (int64_t i = 0; i < H; ++i) {
             if (ids[t] != 1) word[ids[t] * H + i] += d_sum.at(t, i);
             if (positions[t] != 0) position[positions[t] * H + i] += d_sum.at(t, i);
-            if (H != 16) type[i] += d_sum.at(t, i);
+            if (H != 16) type[(t % 4 == 1 ? H : 0) + i] += d_sum.at(t, i);
           }
         const double tolerance = static_cast<double>(T + 1) * kEps32 * 40;  // at most T additions of values up to 40
         EXPECT_TRUE(close(got[0].values(), word, tolerance));
@@ -158,7 +166,7 @@ TEST(EmbeddingGrad, AgreesWithFp64) {
 TEST(EmbeddingGrad, SameBitsForAllThreadCounts) {
   std::vector<int32_t> ids, positions;
   for (int t = 0; t < 200; ++t) {
-    ids.push_back(t * 11 % 9);
+    ids.push_back(typed(t * 11 % 9, t % 2));
     positions.push_back(t % 6);
   }
   expect_same_bits_for_all_thread_counts(

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/token.h"
+
 namespace brim::text {
 
 // One text, special tokens included. Offsets are [begin, end) in Unicode code points of the text (after invalid bytes
@@ -27,14 +29,6 @@ struct Encoding {
 struct SpecialIds {
   int32_t cls = -1, sep = -1, pad = -1, unk = -1, mask = -1, bos = -1, eos = -1;
 };
-
-// A token as models take it: the word's id in the low bits, the token type (which text of a pair it is of) above. One
-// number carries both through windows, caches, staging and graphs; texts by themselves are all of type 0.
-inline constexpr int kTypeShift = 24;
-inline constexpr int32_t kIdMask = (1 << kTypeShift) - 1;
-constexpr int32_t typed(int32_t id, int32_t type) { return id | type << kTypeShift; }
-constexpr int32_t id_of(int32_t token) { return token & kIdMask; }
-constexpr int32_t type_of(int32_t token) { return token >> kTypeShift; }
 
 // How two texts become one sequence: tokens (typed) before the first, between them, after the second.
 struct PairTemplate {

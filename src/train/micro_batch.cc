@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/token.h"
 #include "memory/placement.h"
 #include "model/staging.h"
 #include "ops/gather_tokens.h"
@@ -17,15 +18,16 @@ using tensor::TensorView;
 
 namespace {
 
-// Rows ordered by (key, row): a counting sort, stable by construction.
+// Rows ordered by (key, row): a counting sort, stable by construction. Keys are positions, or tokens of whatever type.
 void sort_rows(const std::vector<int32_t>& keys, std::vector<int32_t>& out) {
-  const int32_t largest = keys.empty() ? 0 : *std::max_element(keys.begin(), keys.end());
+  int32_t largest = 0;
+  for (const int32_t k : keys) largest = std::max(largest, id_of(k));
   std::vector<int32_t> at(static_cast<size_t>(largest) + 2, 0);
-  for (const int32_t k : keys) ++at[static_cast<size_t>(k) + 1];
+  for (const int32_t k : keys) ++at[static_cast<size_t>(id_of(k)) + 1];
   std::partial_sum(at.begin(), at.end(), at.begin());
   out.resize(keys.size());
   for (size_t r = 0; r < keys.size(); ++r)
-    out[static_cast<size_t>(at[static_cast<size_t>(keys[r])]++)] = static_cast<int32_t>(r);
+    out[static_cast<size_t>(at[static_cast<size_t>(id_of(keys[r]))]++)] = static_cast<int32_t>(r);
 }
 
 TensorView ints(const std::vector<int32_t>& v) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients on CUDA against fp64. What an op is given (out, lse, mean, rstd) is an exact input to the reference too.
+#include "base/token.h"
 #include "ops/attention.h"
 #include "ops/cuda/testing.h"
 #include "ops/embedding.h"
@@ -281,7 +282,7 @@ TEST_F(CudaEmbeddingGrad, AddsRunsInOrder) {
         const int64_t V = 12, P = 40;
         const HostTensor d_sum = random_tensor(type, {T, H}, 1);
         const HostTensor word0 = random_tensor(DType::f32, {V, H}, 2), position0 = random_tensor(DType::f32, {P, H}, 3),
-                         type0 = random_tensor(DType::f32, {1, H}, 4);
+                         type0 = random_tensor(DType::f32, {2, H}, 4);
         std::vector<int32_t> ids, positions, by_id(static_cast<size_t>(T)), by_position;
         for (int64_t t = 0; t < T; ++t) {
           ids.push_back(static_cast<int32_t>(t % 5 == 0 ? 3 : t * t % 11));
@@ -292,7 +293,9 @@ TEST_F(CudaEmbeddingGrad, AddsRunsInOrder) {
         std::stable_sort(by_id.begin(), by_id.end(), [&](int a, int b) { return ids[a] < ids[b]; });
         std::stable_sort(by_position.begin(), by_position.end(),
                          [&](int a, int b) { return positions[a] < positions[b]; });
-        const DeviceTensor g_d_sum(d_sum), g_ids(int_tensor(ids)), g_positions(int_tensor(positions)),
+        std::vector<int32_t> tokens;
+        for (int64_t t = 0; t < T; ++t) tokens.push_back(typed(ids[t], t % 3 == 1 ? 1 : 0));
+        const DeviceTensor g_d_sum(d_sum), g_ids(int_tensor(tokens)), g_positions(int_tensor(positions)),
             g_by_id(int_tensor(by_id)), g_by_position(int_tensor(by_position)), g_word(word0), g_position(position0),
             g_type(type0);
         EmbeddingGradArgs args{.d_sum = g_d_sum,
@@ -312,7 +315,7 @@ TEST_F(CudaEmbeddingGrad, AddsRunsInOrder) {
           for (int64_t i = 0; i < H; ++i) {
             if (ids[t] != 1) word[static_cast<size_t>(ids[t] * H + i)] += d_sum.at(t, i);
             position[static_cast<size_t>(positions[t] * H + i)] += d_sum.at(t, i);
-            kind[static_cast<size_t>(i)] += d_sum.at(t, i);
+            kind[static_cast<size_t>((t % 3 == 1 ? H : 0) + i)] += d_sum.at(t, i);
           }
         const double tolerance =
             kEps32 * static_cast<double>(T + 4) * 5 * static_cast<double>(T);  // T roundings of sums below 5 T

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/token.h"
 #include "ops/cuda/testing.h"
 #include "ops/embedding.h"
 #include "ops/layer_norm.h"
@@ -157,7 +158,7 @@ TEST_F(CudaEmbedding, AgreesWithFp64) {
             SCOPED_TRACE(::testing::Message() << dtype_name(type) << " T " << T << " H " << H << " train " << train);
             const int64_t V = 50, P = 30;
             const HostTensor word = random_tensor(type, {V, H}, ++seed), position = random_tensor(type, {P, H}, ++seed),
-                             kind = random_tensor(type, {1, H}, ++seed);
+                             kind = random_tensor(type, {2, H}, ++seed);
             const HostTensor gamma = random_tensor(type, {H}, ++seed), beta = random_tensor(type, {H}, ++seed);
             std::vector<int32_t> ids, positions;
             for (int64_t t = 0; t < T; ++t) {
@@ -165,7 +166,9 @@ TEST_F(CudaEmbedding, AgreesWithFp64) {
               positions.push_back(static_cast<int32_t>((2 + t) % P));
             }
             ids[0] = V - 1;
-            const DeviceTensor dw(word), dp(position), dt(kind), dg(gamma), db(beta), di(int_tensor(ids)),
+            std::vector<int32_t> tokens;
+            for (int64_t t = 0; t < T; ++t) tokens.push_back(typed(ids[t], t % 3 == 1 ? 1 : 0));
+            const DeviceTensor dw(word), dp(position), dt(kind), dg(gamma), db(beta), di(int_tensor(tokens)),
                 dq(int_tensor(positions)), y(type, {T, H}), sum(type, {T, H}), mean(DType::f32, {T}),
                 rstd(DType::f32, {T});
             EmbeddingArgs args{.word = dw, .position = dp, .gamma = dg, .beta = db, .y = y, .eps = 1e-5f};
@@ -183,7 +186,8 @@ TEST_F(CudaEmbedding, AgreesWithFp64) {
             std::vector<double> s;
             for (int64_t t = 0; t < T; ++t)
               for (int64_t i = 0; i < H; ++i)
-                s.push_back(word.at(ids[t], i) + position.at(positions[t], i) + (with_type ? kind.at(0, i) : 0));
+                s.push_back(word.at(ids[t], i) + position.at(positions[t], i) +
+                            (with_type ? kind.at(t % 3 == 1 ? 1 : 0, i) : 0));
             const NormReference want = norm_reference(s, H, gamma, beta, args.eps, type, args.dropout);
             EXPECT_TRUE(close(y.values(), want.y, [&](size_t i) { return want.tolerance[i]; }));
             if (!train) continue;
