@@ -148,6 +148,10 @@ const char* reason_phrase(int status) {
   return found == kPhrases.end() ? "Status" : found->second;
 }
 
+std::string retry_after(double seconds) {
+  return fmt::format("Retry-After: {}\r\n", std::max<int64_t>(1, static_cast<int64_t>(std::ceil(seconds))));
+}
+
 Refusal invalid(std::string_view problem) {
   return {422, "Validation", fmt::format("Input validation error: {}", problem)};
 }

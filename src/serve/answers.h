@@ -28,6 +28,7 @@ struct Refusal {
   std::string extra = {};   // of the body: ",\"queue_ms\":12"
 };
 
+std::string retry_after(double seconds);    // "Retry-After: 3\r\n"
 Refusal invalid(std::string_view problem);  // 422 Validation, in text-embeddings-inference's words
 Response error_response(const Refusal& refusal, ErrorShape shape);
 

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which requests are taken: the table of routes, and what is decided from a head alone, before the body is read.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "serve/service.h"
+
+namespace brim::serve {
+namespace {
+
+constexpr uint64_t kStreamedBytes = uint64_t{64} << 30;  // of a body that nobody keeps in memory
+
+// The name or address of a Host, without its port.
+std::string_view host_name(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(1, std::min(host.find(']'), host.size()) - 1);
+  return host.substr(0, std::min(host.find(':'), host.size()));
+}
+
+bool is_address(std::string_view host) {
+  const std::string text(host);
+  in_addr four{};
+  in6_addr six{};
+  return ::inet_pton(AF_INET, text.c_str(), &four) == 1 || ::inet_pton(AF_INET6, text.c_str(), &six) == 1;
+}
+
+bool is_loopback_address(std::string_view remote) {
+  return remote == "unix" || remote == "::1" || remote.starts_with("127.") || remote.starts_with("::ffff:127.");
+}
+
+bool is_json_type(std::string_view type) {
+  const std::string_view kind = type.substr(0, std::min(type.find(';'), type.size()));
+  return same_ignoring_case(kind, "application/json") || same_ignoring_case(kind, "application/json ");
+}
+
+}  // namespace
+
+const std::vector<Service::Route>& Service::routes() {
+  using S = Service;
+  constexpr auto kTei = ErrorShape::tei, kOpenAi = ErrorShape::openai;
+  static const std::vector<Route> all = {
+      {"GET", "/ping", Scope::open, kTei, false, &S::ping},
+      {"GET", "/health", Scope::open, kTei, false, &S::health},
+      {"GET", "/health/live", Scope::open, kTei, false, &S::live},
+      {"GET", "/health/ready", Scope::open, kTei, false, &S::ready},
+      {"GET", "/metrics", Scope::metrics, kTei, false, &S::metrics},
+      {"GET", "/", Scope::open, kTei, false, &S::dashboard},
+      {"GET", "/dashboard", Scope::open, kTei, false, &S::dashboard},
+      {"GET", "/snapshot", Scope::metrics, kTei, false, &S::snapshot},
+      {"GET", "/history", Scope::metrics, kTei, false, &S::history},
+      {"GET", "/events", Scope::metrics, kTei, false, &S::events},
+      {"GET", "/info", Scope::score, kTei, false, &S::info},
+      {"POST", "/predict", Scope::score, kTei, true, &S::predict},
+      {"POST", "/embed", Scope::score, kTei, true, &S::embed},
+      {"POST", "/similarity", Scope::score, kTei, true, &S::similarity},
+      {"POST", "/tokenize", Scope::score, kTei, true, &S::tokenize},
+      {"POST", "/", Scope::score, kTei, true, &S::by_task},
+      {"POST", "/invocations", Scope::score, kTei, true, &S::by_task},
+      {"POST", "/rerank", Scope::score, kTei, true, &S::not_here},
+      {"POST", "/embed_all", Scope::score, kTei, true, &S::not_here},
+      {"POST", "/embed_sparse", Scope::score, kTei, true, &S::not_here},
+      {"POST", "/decode", Scope::score, kTei, true, &S::not_here},
+      {"POST", "/v1/embeddings", Scope::score, kOpenAi, true, &S::embeddings},
+      {"POST", "/embeddings", Scope::score, kOpenAi, true, &S::embeddings},
+      {"GET", "/v1/models", Scope::score, kOpenAi, false, &S::list_models},
+      {"POST", "/classify", Scope::score, kTei, true, &S::classify},
+      {"POST", "/ner", Scope::score, kTei, true, &S::ner},
+      {"POST", "/analyze", Scope::score, kTei, true, &S::analyze},
+      {"POST", "/queues/*", Scope::queue, kTei, true, &S::queue_call},
+      {"GET", "/queues/*", Scope::queue, kTei, false, &S::queue_call},
+      {"DELETE", "/queues/*", Scope::queue, kTei, false, &S::queue_call},
+      {"POST", "/models/*", Scope::score, kTei, true, &S::hugging_face},
+      {"POST", "/score", Scope::score, kTei, true, &S::stream_ended, &S::begin_score},
+      {"POST", "/admin/*", Scope::admin, kTei, false, &S::admin},
+      {"POST", "/jobs", Scope::jobs, kTei, true, &S::stream_ended, &S::begin_job},
+      {"GET", "/jobs", Scope::jobs, kTei, false, &S::list_jobs},
+      {"GET", "/jobs/*", Scope::jobs, kTei, false, &S::job_call},
+      {"DELETE", "/jobs/*", Scope::jobs, kTei, false, &S::job_call},
+  };
+  return all;
+}
+
+std::optional<Response> Service::admit(Exchange& exchange) {
+  auto owned = std::make_unique<Call>();
+  Call& call = *owned.release();  // release() frees it
+  exchange.tag = reinterpret_cast<uint64_t>(&call);
+  call.exchange = &exchange;
+  call.thread = exchange.thread();
+  const RequestHead& head = exchange.head();
+  const std::string_view given = head.find("x-request-id");
+  const bool usable = !given.empty() && given.size() <= 128 &&
+                      std::all_of(given.begin(), given.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+  call.id = usable ? std::string(given) : fmt::format("{}{:x}", id_prefix_, ++next_id_);
+
+  const std::string_view path = exchange.path();
+  std::string_view method = head.method == "HEAD" ? std::string_view("GET") : head.method;
+  std::string allowed;
+  for (const Route& route : routes()) {
+    std::string_view pattern = route.path;
+    const bool begins = pattern.ends_with('*');
+    if (begins ? !path.starts_with(pattern.substr(0, pattern.size() - 1)) : path != pattern) continue;
+    if (method == route.method) call.route = &route;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+  }
+  const auto refusal = [&]() -> std::optional<Refusal> {
+    const bool open = call.route != nullptr && call.route->scope == Scope::open;
+    const std::string_view host = host_name(head.host);
+    if (!open && !host.empty() && !is_address(host) && !same_ignoring_case(host, "localhost") &&
+        std::none_of(options_.allowed_hosts.begin(), options_.allowed_hosts.end(),
+                     [&](const std::string& allowed_host) { return same_ignoring_case(host, allowed_host); }))
+      return Refusal{403, "Unauthorized", fmt::format("this server does not go by the name {}", host)};
+    std::shared_ptr<const ApiKeys> keys;
+    {
+      std::lock_guard lock(keys_mutex_);
+      keys = keys_;
+    }
+    if (!keys->empty() && !open) {
+      const Scope scope = call.route != nullptr ? call.route->scope : Scope::score;
+      const bool free = scope == Scope::metrics && is_loopback_address(exchange.remote());
+      const ApiKey* key = keys->find(head.find("authorization"));
+      if (key == nullptr && !free)
+        return Refusal{401, "Unauthorized", "a key is needed: Authorization: Bearer KEY",
+                       "WWW-Authenticate: Bearer\r\n"};
+      if (key != nullptr && !key->allows(scope))
+        return Refusal{403, "Unauthorized", fmt::format("the key {} may not do this", key->name)};
+      if (key != nullptr) call.key_name = key->name;
+    }
+    // Pages of others may send these without asking: their bodies need no type of their own.
+    const std::string_view origin = head.find("origin");
+    if (call.route != nullptr && (call.route->begin != nullptr || call.route->scope == Scope::admin) &&
+        !origin.empty() && origin.substr(std::min(origin.size(), origin.find("://") + 3)) != head.host)
+      return Refusal{403, "Unauthorized", "pages of other servers may not do this"};
+    if (call.route == nullptr && !allowed.empty())
+      return Refusal{405, "NotFound", fmt::format("{} takes {}", path, allowed), fmt::format("Allow: {}\r\n", allowed)};
+    if (call.route == nullptr) {
+      std::vector<std::string> paths;
+      for (const Route& route : routes()) paths.emplace_back(route.path);
+      const std::string near = nearest_name(path.substr(0, 200), paths);
+      return Refusal{404, "NotFound",
+                     fmt::format("there is no {}{}", path.substr(0, 200),
+                                 near.empty() ? "" : fmt::format(" (did you mean {}?)", near))};
+    }
+    if (call.route->scores) {
+      if (draining_) return Refusal{503, "Unhealthy", "the server is going down", retry_after(1)};
+      const bool has_body = head.chunked || head.length > 0;
+      if (has_body && call.route->begin == nullptr && !is_json_type(head.find("content-type")))
+        return Refusal{415, "Validation", "Content-Type must be application/json"};
+    }
+    if (call.route->begin == nullptr) return std::nullopt;
+    try {
+      (this->*call.route->begin)(call);
+      exchange.stream_body();
+    } catch (const Refusal& thrown) {
+      return thrown;
+    } catch (const Error& error) {
+      return refusal_of_desk(error);
+    }
+    return std::nullopt;
+  }();
+  if (!refusal) return std::nullopt;
+  metrics_->count(exchange.thread(), [&](Counts& c) {
+    if (refusal->status == 401 || refusal->status == 403) ++c.rejected[static_cast<size_t>(Rejection::auth)];
+    if (refusal->status == 503) ++c.rejected[static_cast<size_t>(Rejection::draining)];
+  });
+  call.done = true;
+  Response response = error_response(*refusal, call.route != nullptr ? call.route->shape : ErrorShape::tei);
+  response.fields += fmt::format("X-Request-Id: {}\r\n", call.id);
+  return response;
+}
+
+void Service::handle(Exchange& exchange) {
+  Call& call = *reinterpret_cast<Call*>(exchange.tag);
+  try {
+    if (call.route->scores && call.route->scope == Scope::score && call.route->begin == nullptr) refuse_if_full();
+    (this->*call.route->handle)(call);
+  } catch (const Refusal& refusal) {
+    refuse(call, refusal);
+  } catch (const Error& error) {
+    refuse(call, {424, "Backend", fmt::format("Backend error: {}", error.what())});
+  }
+}
+
+// Under overload most requests are refused: where no model could take one, it is not even read.
+void Service::refuse_if_full() const {
+  double least = options_.queue_seconds;
+  for (const auto& slot : slots_) {
+    std::lock_guard lock(slot->mutex);
+    if (slot->served == nullptr) continue;
+    const double wait = slot->served->scorer->load().wait_seconds;
+    if (wait <= options_.queue_seconds) return;
+    least = least == options_.queue_seconds ? wait : std::min(least, wait);
+  }
+  if (least > options_.queue_seconds) throw overloaded(least, options_.queue_seconds);
+}
+
+Refusal Service::overloaded(double waiting, double limit) {
+  return {429, "Overloaded", "Model is overloaded", retry_after(waiting),
+          fmt::format(",\"queue_ms\":{:.0f},\"limit_ms\":{:.0f}", waiting * 1e3, limit * 1e3)};
+}
+
+Response Service::refused(int status, const std::string& problem) {
+  const char* type = status == 408   ? "Timeout"
+                     : status == 503 ? "Overloaded"
+                     : status == 500 ? "Backend"
+                                     : "Validation";
+  Refusal refusal{status, type, problem};
+  if (status == 503) refusal.fields = retry_after(1);
+  return error_response(refusal, ErrorShape::tei);
+}
+
+std::optional<uint64_t> Service::body_limit(const RequestHead& head) const {
+  const std::string_view path = head.target.substr(0, std::min(head.target.find('?'), head.target.size()));
+  const bool streams = std::any_of(routes().begin(), routes().end(), [&](const Route& route) {
+    return route.begin != nullptr && route.path == path && route.method == head.method;
+  });
+  return streams ? std::optional(kStreamedBytes) : std::nullopt;
+}
+
+}  // namespace brim::serve
