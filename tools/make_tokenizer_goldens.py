@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/data/tokenizers/NAME/{tokenizer.json,golden.jsonl}: small tokenizers that between them use every part of
-tokenizer.json that Brim knows, and what Hugging Face's tokenizers makes of a list of ugly texts (ids, tokens, offsets).
+tokenizer.json that Brim knows, and what Hugging Face's tokenizers makes of a list of ugly texts (ids, tokens, offsets); and
+decoders.jsonl, what its decoders make of tokens.
 
 Where a test is about normalizers the model spells the text in bytes; where it is about splitting, every piece is one
 unknown token whose offsets show the cut. Needs the tokenizers module; check_tokenizer_parity.py --parts runs the same
@@ -217,6 +218,38 @@ def load(config):
     return backend
 
 
+def decoders():
+    """Decoders over lists of tokens that meet every one of their rules."""
+    mark = "\u2581"
+    tokens = [
+        [], ["hello", "##ing", "world"], ["##a", "##b", "b", "##", "x##y"], ["do", "not", ".", "he", "'s", "is", "n't", "!", "?", ",", "'", "##'ve", "'re"],
+        [" do not . ' s", " ' ", " n't 'm"], ["Ġhello", "Ġworld", "!", "ĠðŁĺ", "Ĥ", "é", "中"], ["ðŁĺ"], ["Ã©", "Ã", "Ã©", "<s>", "Ġ"],
+        [mark + "Hello", mark + "wor" + mark, "ld", mark], [mark, mark + mark, "a"], ["a</w>", "b", "c</w>d</w>", "</w>"],
+        ["<0xF0>", "<0x9F>", "<0x98>", "<0x82>", "x", "<0xE4>", "<0xb8>", "y"], ["<0x41>", "<0xZZ>", "<0x4>", "<0x041>"], ["  a  ", " ", "b", ""],
+    ]  # fmt: skip
+    replace = {"type": "Replace", "pattern": {"String": mark}, "content": " "}
+    kinds = [
+        {"type": "WordPiece", "prefix": "##", "cleanup": True}, {"type": "WordPiece", "prefix": "##", "cleanup": False},
+        {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        {"type": "Metaspace", "replacement": mark, "prepend_scheme": "always", "split": True}, {"type": "Metaspace", "replacement": mark, "prepend_scheme": "never", "split": True},
+        {"type": "BPEDecoder", "suffix": "</w>"}, {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 2, "stop": 0}, replace,
+        {"type": "Replace", "pattern": {"Regex": "[aeiou]+"}, "content": "_"},
+        {"type": "Sequence", "decoders": [replace, {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+    ]  # fmt: skip
+    words = wordpiece(["a"])
+    for kind in kinds:
+        decoder = load(dict(tokenizer(words), decoder=kind)).decoder
+        yield {"decoder": kind, "cases": [{"tokens": list(t), "text": decoder.decode(list(t))} for t in tokens]}
+    # Whole tokenizers, special tokens with and without.
+    for name, kind in (("bert_uncased", kinds[0]), ("byte_bpe", kinds[2]), ("added_tokens", kinds[0]), ("bert_cased", None)):
+        config = dict(json.loads((FOLDER / name / "tokenizer.json").read_text(encoding="utf-8")), decoder=kind)
+        backend, cases = load(config), []
+        for text in ("Hello, world! don't 😂 naïve", "a <mask> b [MASK] c hello", "the the  the", ""):
+            ids = backend.encode(text).ids + [1 << 20]
+            cases += [{"ids": ids, "skip_special": skip, "text": backend.decode(ids, skip_special_tokens=skip)} for skip in (True, False)]
+        yield {"tokenizer": name, "decoder": kind, "cases": cases}
+
+
 def main():
     for name, config in configs().items():
         folder = FOLDER / name
@@ -225,6 +258,8 @@ def main():
         (folder / "tokenizer.json").write_text(json.dumps(config, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
         rows = [json.dumps(encode(backend, t), ensure_ascii=False, separators=(",", ":")) for t in TEXTS]
         (folder / "golden.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    rows = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in decoders()]
+    (FOLDER / "decoders.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,10 @@ std::unique_ptr<Normalizer> make_normalizer(const JsonValue& json);         // d
 std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonValue& json);    // dispatches on "type"
 std::unique_ptr<PostProcessor> make_post_processor(const JsonValue& json);  // dispatches on "type"
 
+std::unique_ptr<Decoder> make_decoder(const JsonValue& json);  // dispatches on "type"
+std::unique_ptr<Decoder> make_wordpiece_decoder();             // as BERT's
+std::unique_ptr<Decoder> make_byte_level_decoder();            // as RoBERTa's
+
 // Pairs: BERT's [CLS] a [SEP] b [SEP], b of type 1, or RoBERTa's <s> a </s></s> b </s>, all of type 0.
 enum class PairStyle : uint8_t { bert, roberta };
 PairTemplate make_pair_template(PairStyle style, int32_t cls, int32_t sep);

@@ -4,6 +4,8 @@
 // that for ids in one pass over the bytes.
 #include "text/pipeline.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/utf8.h"
 #include "text/fast/fast_path.h"
@@ -117,6 +119,25 @@ class PipelineTokenizer : public Tokenizer {
       if (t.content == token) return t.id;
     }
     return parts_.model->id(token);
+  }
+  std::string decode(std::span<const int32_t> ids, bool skip_special) const override {
+    std::vector<std::string> tokens;
+    for (const int32_t id : ids) {
+      const auto added = std::find_if(parts_.added.begin(), parts_.added.end(),
+                                      [&](const AddedToken& token) { return token.id == id; });
+      if (added != parts_.added.end()) {
+        if (!skip_special || !added->special) tokens.push_back(added->content);
+      } else if (const std::string_view known = parts_.model->token(id); !known.empty()) {
+        tokens.emplace_back(known);
+      }
+    }
+    if (parts_.decoder != nullptr) parts_.decoder->apply(tokens);
+    std::string text;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (i > 0 && parts_.decoder == nullptr) text += ' ';
+      text += tokens[i];
+    }
+    return text;
   }
 
  private:

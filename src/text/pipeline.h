@@ -151,6 +151,13 @@ class PostProcessor {
   virtual const PairTemplate* pair() const { return nullptr; }
 };
 
+class Decoder {
+ public:
+  virtual ~Decoder() = default;
+  // Tokens to pieces of text, which stand one behind the other.
+  virtual void apply(std::vector<std::string>& tokens) const = 0;
+};
+
 struct AddedToken {
   std::string content;
   int32_t id = -1;
@@ -163,6 +170,7 @@ struct PipelineParts {
   std::unique_ptr<PreTokenizer> pre_tokenizer;
   std::unique_ptr<TokenModel> model;
   std::unique_ptr<PostProcessor> post_processor;
+  std::unique_ptr<Decoder> decoder;
   std::vector<AddedToken> added;
   SpecialIds special;
   std::optional<int64_t> model_max_length;

@@ -64,6 +64,9 @@ class Tokenizer {
   // The vocabulary's text of an id (not decoded: "##ing", "Ġthe"); empty for an id that does not exist.
   virtual std::string token(int32_t id) const = 0;
   virtual int32_t id(std::string_view token) const = 0;  // -1 if there is none
+  // Ids back to text, as Hugging Face's decode() does; ids that do not exist are passed over. What normalizers changed
+  // does not come back.
+  virtual std::string decode(std::span<const int32_t> ids, bool skip_special) const = 0;
 
   // Largest id plus one: what an embedding table must at least hold.
   int32_t vocab_size() const { return vocab_size_; }

@@ -109,6 +109,7 @@ std::unique_ptr<Tokenizer> load_bert(const fs::path& file, const TokenizerConfig
   options.handle_chinese_chars = config.tokenize_chinese_chars.value_or(true);
   parts.normalizer = std::make_unique<BertNormalizer>(options);
   parts.pre_tokenizer = std::make_unique<BertPreTokenizer>();
+  parts.decoder = make_wordpiece_decoder();
   parts.post_processor =
       make_template({roles.cls.content, needed_id(roles.cls, *parts.model, file, "first")},
                     {roles.sep.content, needed_id(roles.sep, *parts.model, file, "last")}, PairStyle::bert);
@@ -138,6 +139,7 @@ std::unique_ptr<Tokenizer> load_roberta(const fs::path& vocab, const fs::path& m
   parts.model = make_bpe(model, merges);
   const bool add_prefix_space = config.add_prefix_space.value_or(false);
   parts.pre_tokenizer = std::make_unique<ByteLevelPreTokenizer>(add_prefix_space, true);
+  parts.decoder = make_byte_level_decoder();
   std::vector<std::unique_ptr<PostProcessor>> post;
   if (config.trim_offsets.value_or(true)) post.push_back(make_trim_offsets(add_prefix_space));
   post.push_back(make_template({roles.cls.content, needed_id(roles.cls, *parts.model, vocab, "first")},

@@ -137,6 +137,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std
   if (json.has("normalizer")) parts.normalizer = make_normalizer(json.at("normalizer"));
   if (json.has("pre_tokenizer")) parts.pre_tokenizer = make_pre_tokenizer(json.at("pre_tokenizer"));
   if (json.has("post_processor")) parts.post_processor = make_post_processor(json.at("post_processor"));
+  if (json.has("decoder")) parts.decoder = make_decoder(json.at("decoder"));
   if (json.has("added_tokens")) parts.added = read_added(json.at("added_tokens"));
   number_added_tokens(parts.added, *parts.model, file);
   parts.model_max_length = config.model_max_length;

@@ -355,6 +355,23 @@ class FastBpeTokenizer final : public Tokenizer {
     const AddedToken* added = find_added(token);
     return added ? added->id : bpe_.id(token);
   }
+  // "@@" at its end says that the next token goes on with the word.
+  std::string decode(std::span<const int32_t> ids, bool skip_special) const override {
+    std::string text;
+    for (const int32_t id : ids) {
+      const auto added =
+          std::find_if(added_.begin(), added_.end(), [&](const AddedToken& token) { return token.id == id; });
+      const bool is_special = added != added_.end() && added->special;
+      const std::string next = token(id);
+      if (next.empty() || (skip_special && is_special)) continue;
+      if (text.ends_with("@@"))
+        text.resize(text.size() - 2);
+      else if (!text.empty())
+        text += ' ';
+      text += next;
+    }
+    return text;
+  }
 
  private:
   const AddedToken* find_added(std::string_view text) const {

@@ -181,6 +181,7 @@ std::unique_ptr<Tokenizer> make_spm_tokenizer(const SpmModel& spm, SpmFamily fam
     parts.normalizer = make_chain(before, spm, after, model_file);
     parts.pre_tokenizer = make_pre_tokenizer(JsonValue(mark, model_file, "pre_tokenizer"));
   }
+  parts.decoder = make_decoder(JsonValue(mark, model_file, "decoder"));
   parts.added = make_added(config, spm, roles);
   number_added_tokens(parts.added, *parts.model, model_file);
   const auto id_of = [&](const AddedToken& token) {
