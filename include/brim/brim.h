@@ -38,8 +38,8 @@ enum class LongText : uint8_t { truncate, window_mean, window_max, error };
 // Which of a word's tokens decide its tag: the first, the surest, or their mean; simple: each token is taken by itself.
 enum class Aggregation : uint8_t { first, simple, average, max };
 
-// How a text's token vectors become one vector.
-enum class Pooling : uint8_t { mean, cls };
+// How a text's token vectors become one vector; none: they stay what they are, special tokens' included.
+enum class Pooling : uint8_t { mean, cls, none };
 
 struct ScorerOptions {
   std::string model;                  // a directory, a model's name, or vader; empty: the default model
@@ -50,7 +50,7 @@ struct ScorerOptions {
   int64_t max_length = 0;             // of a text in tokens; 0: the model's own
   LongText long_text = LongText::truncate;
   std::optional<Pooling> pooling = {};  // set: embeddings, not what the model's head gives
-  bool normalize = false;               // embeddings of length 1
+  bool normalize = false;               // embeddings of length 1; not with Pooling::none
   double queue_seconds = 30;            // a submitted text that would wait longer, by prediction, is refused as busy
   // Above 0: no batch of score() takes longer, by prediction, so that texts submitted meanwhile wait little. Not below
   // what is quick: on a CPU 1,024 tokens.
@@ -60,6 +60,10 @@ struct ScorerOptions {
   // A text's scores do not depend on the texts beside it, to the last bit, on one device with the same libraries. On a
   // CPU they never do; on a card single texts take longer. Of scorers opened together: the first one's.
   bool deterministic = false;
+  // Of scorers opened together, the first one's: they need not all fit at once, the longest idle go from the device and
+  // come back with their next text; and host memory for weights that are to come back fast to a card.
+  bool in_turn = false;
+  int64_t parked_bytes = 0;
 };
 
 struct Entity {
@@ -81,6 +85,7 @@ struct Prediction {
   std::vector<float> scores;  // as Scorer::score_names() names them
   std::vector<Entity> entities;
   std::vector<float> embedding;
+  int32_t vectors = 0;     // in `embedding`, one behind the other: 1, or with Pooling::none one for each token read
   bool truncated = false;  // its end, or with keep_end its beginning, was not read
   int32_t tokens = 0;      // of the whole text, special ones included; 0 for rules
   Timing timing;
@@ -153,6 +158,9 @@ struct TextToken {
   bool special = false;        // put there by the tokenizer
 };
 
+// Where a model's weights are: on its device; in host memory, finished; in their files alone.
+enum class Residence : uint8_t { resident, parked, disk };
+
 enum class ModelKind : uint8_t { classifier, tagger, embedder, rules };
 
 class BRIM_API Scorer {
@@ -160,6 +168,9 @@ class BRIM_API Scorer {
   static std::shared_ptr<Scorer> open(const ScorerOptions& options);
   // Several models on one device under one limit, those of the first; they take turns by batches.
   static std::vector<std::shared_ptr<Scorer>> open_together(std::span<const ScorerOptions> options);
+  // In the queue of `other`'s device, beside its models, where one like this was opened there with them; else by
+  // itself.
+  static std::shared_ptr<Scorer> open_beside(const Scorer& other, const ScorerOptions& options);
   virtual ~Scorer();  // closes; not from within Completion::done
 
   virtual ModelKind kind() const = 0;
@@ -172,6 +183,13 @@ class BRIM_API Scorer {
   virtual ScorerLoad load() const = 0;
   virtual ScorerWork work() const;                                           // nothing for rules
   virtual std::vector<TextToken> tokenize(std::string_view text) const = 0;  // of the whole text; empty for rules
+  // Ids back to text. Throws usage for rules, bad_model for tokenizers that cannot.
+  virtual std::string decode(std::span<const int32_t> ids, bool skip_special) const;
+
+  // The device's bytes are given back between two batches, and taken again with the next text, or by load_weights().
+  virtual Residence residence() const;  // resident for rules
+  virtual void park();
+  virtual void load_weights();  // throws what was wrong with its files, or does_not_fit
 
   // Texts from any thread; they are tokenized before this returns and computed with whatever else waits, those of one
   // call together where the device is idle. `completion` must stay until it has answered them all.

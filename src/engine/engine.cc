@@ -100,11 +100,13 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
   Ledger& ledger = Ledger::of(*device);
   for (const plan::Plan& p : turns.plans) hold_context(ledger, p.device);
   const auto scheduler = std::make_shared<Scheduler>(std::make_unique<DeviceQueue>(device, size));
+  if (device->kind() != device::DeviceKind::cpu) scheduler->set_parked_limit(options[0].parked_bytes);
   if (options[0].deterministic) ops::fix_gemm_algorithms(scheduler->queue().stream());
   for (size_t i = 0; i < engines.size(); ++i) {
     Engine& engine = *engines[i];
     engine.scheduler_ = scheduler;
     engine.plan_ = turns.plans[i];
+    scheduler->add_room({requests[i].shape, engine.plan_, forwards[i]});
     engine.host_ = std::make_unique<ModelHost>(engine.options_.model_dir, requests[i].shape, engine.plan_,
                                                std::move(forwards[i]), scheduler->queue());
     scheduler->add(*engine.host_);
@@ -112,6 +114,22 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
     engine.plan_.gemm_choices = ops::gemm_choices(scheduler->queue().stream());
   }
   return engines;
+}
+
+std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOptions& options) {
+  const std::shared_ptr<Scheduler>& scheduler = other.scheduler_;
+  device::Device& device = scheduler->queue().device();
+  Prepared prepared = prepare(device, options, Ledger::of(device).limit_bytes());
+  std::optional<Scheduler::Room> room = scheduler->find_room(prepared.request);
+  if (!room) return nullptr;
+  std::unique_ptr<Engine> engine = std::move(prepared.engine);
+  engine->scheduler_ = scheduler;
+  engine->plan_ = room->plan;
+  engine->host_ = std::make_unique<ModelHost>(options.model_dir, room->shape, engine->plan_, std::move(room->forward),
+                                              scheduler->queue());
+  scheduler->add(*engine->host_);
+  scheduler->load(*engine->host_);
+  return engine;
 }
 
 Engine::Prepared Engine::prepare(device::Device& device, const EngineOptions& options, int64_t limit_bytes) {

@@ -46,6 +46,7 @@ struct EngineOptions {
   Aggregation aggregation = Aggregation::first;
   // A text's scores do not depend on the texts beside it, to the last bit. Of models that share a device: the first's.
   bool deterministic = false;
+  int64_t parked_bytes = 0;  // of models that share a device: the first's, for all of them
 };
 
 // What happens to one text.
@@ -62,6 +63,8 @@ class Engine final : public TextModel {
   // need fit at once: those whose turn it is are loaded and the longest idle go.
   static std::vector<std::unique_ptr<Engine>> open_together(const std::vector<EngineOptions>& options,
                                                             plan::Residency residency = plan::Residency::all);
+  // A model that is like one that was opened on `other`'s queue joins it, loaded; null: it is like none.
+  static std::unique_ptr<Engine> open_beside(const Engine& other, const EngineOptions& options);
   ~Engine() override;
 
   std::string name() const override { return options_.model_dir.string(); }
@@ -100,6 +103,8 @@ class Engine final : public TextModel {
   // A text is refused as busy when those before it would take longer than `most_seconds`.
   std::unique_ptr<Interactive> interactive(Interactive::Answer answer, double most_seconds);
   Scheduler& scheduler() { return *scheduler_; }
+  void park() { scheduler_->park(*host_); }
+  void load_weights() { scheduler_->load(*host_); }
   batch::PackLimits pack_limits() const;  // of bulk batches
   // Of interactive batches: the fewest tokens that keep the device at nearly its full speed, so that none waits long.
   int64_t serving_tokens() const;

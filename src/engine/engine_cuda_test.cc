@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/test_files.h"
@@ -323,6 +324,45 @@ TEST(EngineCuda, TwoHundredTurnsOfModelsThatDoNotFitTogetherStayUnderTheLimit) {
   int64_t loads = 0;
   for (const auto& engine : engines) loads += engine->host().loads();
   EXPECT_GT(loads, 20) << "all of them fitted";
+}
+
+// Weights go to host memory and come back, byte for byte, while the card never holds more than the limit.
+TEST(EngineCuda, FiveHundredParksLoadsAndSwitchesStayUnderTheLimit) {
+  BRIM_NEEDS_GPU();
+  EngineOptions option;
+  option.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
+  option.device = device::read_device("cuda");
+  option.precision = plan::read_precision("fp32");
+  option.memory_limit = plan::MemoryLimit::read("2GiB");
+  option.parked_bytes = int64_t{200} << 20;  // two of the three
+  const auto engines = Engine::open_together(std::vector<EngineOptions>(3, option), plan::Residency::in_turn);
+  device::Device& device = engines[0]->device();
+  const auto texts = made_up_texts(64, 30);
+  const auto want = scores(*engines[0], texts);
+  std::mt19937 random(2);
+  int parked = 0;
+  double seconds = 0;
+  for (int step = 0; step < 500; ++step) {
+    Engine& engine = *engines[random() % engines.size()];
+    const bool was_parked = engine.host().residence() == Residence::parked;
+    if (random() % 3 == 0) {
+      engine.park();
+      continue;
+    }
+    const int64_t begin = now_ns();
+    engine.load_weights();
+    if (was_parked) {
+      ++parked;
+      seconds += seconds_since(begin);
+    }
+    ASSERT_LE(held_bytes(device), int64_t{2} << 30) << step;
+    if (step % 5 != 0) continue;
+    const auto got = scores(engine, texts);
+    for (size_t i = 0; i < texts.size(); ++i) ASSERT_NEAR(got[i][0], want[i][0], 1e-5f) << step;
+  }
+  ASSERT_GT(parked, 20);
+  fmt::print("{} times back from host memory, {:.2f} ms each\n", parked, seconds / parked * 1e3);
+  EXPECT_LE(memory::Ledger::of(device).most_reserved_bytes(), int64_t{2} << 30);
 }
 
 TEST(EngineCuda, ALargerContextThanPlannedIsPlannedAgain) {

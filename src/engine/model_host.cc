@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/log.h"
 #include "base/timeline.h"
 #include "device/graph.h"
 #include "engine/device_queue.h"
@@ -28,11 +29,17 @@ void ModelHost::load() {
   device::Device& device = queue_.device();
   memory_ = memory::Ledger::of(device).reserve(dir_.filename().string(), plan_.own_parts());
   try {
-    auto model = model::Model::load(dir_, device, plan_.precision, &memory_);
+    std::unique_ptr<model::Model> model = std::move(model_);
+    if (model != nullptr)
+      model->unpark(device, &memory_);
+    else
+      model = model::Model::load(dir_, device, plan_.precision, &memory_);
     ThreadPool* pool =
         device.kind() == device::DeviceKind::cpu ? static_cast<device::CpuStream&>(queue_.stream()).pool() : nullptr;
     model_ = std::move(model);
     runner_ = std::make_unique<model::ForwardRunner>(shape_, model_->weights(), forward_plan_, queue_.arena(), pool);
+    residence_ = Residence::resident;
+    weight_bytes_ = model_->slab_bytes();
     warm_up();
     if (wants_small_) capture();
   } catch (...) {
@@ -47,6 +54,21 @@ void ModelHost::unload() {
   runner_.reset();
   model_.reset();
   memory_ = {};
+  residence_ = Residence::disk;
+}
+
+void ModelHost::park() {
+  if (!resident()) return;
+  small_.reset();
+  runner_.reset();
+  try {
+    model_->park(queue_.device());
+  } catch (const std::exception& error) {
+    log_warning("{}: its weights are not kept in memory: {}", dir_.string(), error.what());
+    return unload();
+  }
+  memory_ = {};
+  residence_ = Residence::parked;
 }
 
 void ModelHost::want_small_batches() {

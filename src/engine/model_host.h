@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "brim/brim.h"
 #include "device/device.h"
 #include "engine/small_batches.h"
 #include "memory/ledger.h"
@@ -31,10 +32,14 @@ class ModelHost {
   int64_t width() const { return output_width(shape_, plan_.output); }
   int64_t own_bytes() const;  // what loading reserves: all but what the queue's models share
 
-  bool resident() const { return model_ != nullptr; }
+  Residence residence() const { return residence_.load(std::memory_order_relaxed); }  // any thread
+  bool resident() const { return residence() == Residence::resident; }
   int64_t loads() const { return loads_.load(std::memory_order_relaxed); }
-  void load();    // throws what was wrong with its files, or does_not_fit; nothing is held then
-  void unload();  // with nothing of it in flight
+  void load();  // throws what was wrong with its files, or does_not_fit; nothing is held then
+  // With nothing of it in flight: to its files alone, or with its weights kept in host memory where that has room.
+  void unload();
+  void park();
+  int64_t weight_bytes() const { return weight_bytes_; }  // that park() holds; known once it was loaded
   // Graphs of small batches from now on, captured with each load. CUDA; elsewhere it does nothing.
   void want_small_batches();
 
@@ -62,9 +67,10 @@ class ModelHost {
   DeviceQueue& queue_;
   const int64_t named_from_;
   bool wants_small_ = false;
-  std::atomic<int64_t> loads_{0};
-  memory::PlannedMemory memory_;  // before what draws from it
-  std::unique_ptr<model::Model> model_;
+  std::atomic<int64_t> loads_{0}, weight_bytes_{0};
+  std::atomic<Residence> residence_{Residence::disk};
+  memory::PlannedMemory memory_;         // before what draws from it
+  std::unique_ptr<model::Model> model_;  // null: on disk
   std::unique_ptr<model::ForwardRunner> runner_;
   std::unique_ptr<SmallBatches> small_;
 };

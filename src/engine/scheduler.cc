@@ -257,11 +257,52 @@ void Scheduler::start() {
 }
 
 void Scheduler::call(const std::function<void()>& work) {
+  Call call{&work};
+  wait_for(call);
+}
+
+void Scheduler::load(ModelHost& model) {
+  Call call{nullptr, &model};
+  wait_for(call);
+}
+
+void Scheduler::park(ModelHost& model) {
+  call([&] { put_away(model); });
+}
+
+void Scheduler::put_away(ModelHost& model) {
+  if (!model.resident()) return;
+  int64_t bytes = model.weight_bytes();
+  {
+    std::lock_guard lock(mutex_);
+    for (const ModelHost* other : models_)
+      if (other->residence() == Residence::parked) bytes += other->weight_bytes();
+  }
+  if (bytes <= parked_limit_)
+    model.park();
+  else
+    model.unload();
+}
+
+void Scheduler::add_room(Room room) {
+  std::lock_guard lock(mutex_);
+  rooms_.push_back(std::move(room));
+}
+
+std::optional<Scheduler::Room> Scheduler::find_room(const plan::PlanRequest& request) const {
+  std::lock_guard lock(mutex_);
+  for (const Room& room : rooms_)
+    if (room.shape == request.shape && room.plan.precision == request.precision && room.plan.output == request.output &&
+        room.plan.max_length == request.max_length)
+      return room;
+  return std::nullopt;
+}
+
+void Scheduler::wait_for(Call& call) {
   require_process();
   Lock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
   start();
-  Call call{&work, nullptr};
   calls_.push_back(&call);
   work_.notify_one();
   arrivals_.fetch_add(1);
@@ -353,15 +394,19 @@ bool Scheduler::step(Lock& lock) {
 void Scheduler::run_calls(Lock& lock) {
   Call& call = *calls_.front();
   calls_.pop_front();
-  lock.unlock();
-  std::exception_ptr error;
-  try {
-    (*call.work)();
-  } catch (...) {
-    error = std::current_exception();
+  if (call.model != nullptr) {
+    call.error = make_resident(lock, *call.model);
+  } else {
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      (*call.work)();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    call.error = error;
   }
-  lock.lock();
-  call.error = error;
   call.done = true;
   progress_.notify_all();
 }
@@ -414,7 +459,7 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model) {
     const memory::Ledger& ledger = memory::Ledger::of(queue_->device());
     for (ModelHost* idle : others) {
       if (ledger.left_bytes() >= model.own_bytes()) break;
-      idle->unload();
+      put_away(*idle);
     }
     model.load();
   } catch (...) {

@@ -144,6 +144,21 @@ class Scheduler {
   void add(ModelHost& model);
   void remove(ModelHost& model);
 
+  // Off the device, between two batches, and back. Weights stay in host memory while all that do have at most so many
+  // bytes there; others are read from their files again.
+  void park(ModelHost& model);
+  void load(ModelHost& model);  // throws what failed
+  void set_parked_limit(int64_t bytes) { parked_limit_ = bytes; }
+
+  // What the queue was sized for, so that a model like it may come later.
+  struct Room {
+    model::ModelShape shape;
+    plan::Plan plan;
+    model::ForwardPlan forward;
+  };
+  void add_room(Room room);
+  std::optional<Room> find_room(const plan::PlanRequest& request) const;
+
   // Runs `work` on the scheduler's thread with nothing in flight, and waits. What it throws is thrown here.
   void call(const std::function<void()>& work);
 
@@ -162,7 +177,8 @@ class Scheduler {
   };
   struct Call {
     const std::function<void()>* work;
-    std::exception_ptr error;
+    ModelHost* model = nullptr;  // to be made resident, instead
+    std::exception_ptr error = nullptr;
     bool done = false;
   };
   using Lock = std::unique_lock<std::mutex>;
@@ -176,6 +192,8 @@ class Scheduler {
   void run(Lock& lock, Interactive& texts);
   bool collect_oldest(Lock& lock);
   std::exception_ptr make_resident(Lock& lock, ModelHost& model);  // null: it is
+  void put_away(ModelHost& model);                                 // without the lock
+  void wait_for(Call& call);
   void pack(Interactive& texts, batch::PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);
   void collect(Interactive& texts, const std::vector<Piece>& pieces, const WindowResults& results, int64_t begun_ns);
   static void count(ModelHost& model, const batch::PackedBatch& batch, double busy_seconds);  // under the lock
@@ -197,6 +215,8 @@ class Scheduler {
   int interactive_streak_ = 0;  // batches since bulk had its turn
   std::deque<Call*> calls_;
   std::vector<ModelHost*> models_;
+  std::vector<Room> rooms_;
+  std::atomic<int64_t> parked_limit_{0};
   bool moving_ = false;  // models come and go just now
   uint64_t turns_ = 0;
   std::exception_ptr failure_;

@@ -223,6 +223,20 @@ class EncoderScorer final : public Scorer {
     return tokens;
   }
 
+  std::string decode(std::span<const int32_t> ids, bool skip_special) const override {
+    return engine_->tokenizer().decode(ids, skip_special);
+  }
+
+  Residence residence() const override { return engine_->host().residence(); }
+  void park() override { engine_->park(); }
+  void load_weights() override { engine_->load_weights(); }
+
+  // Null: there is no room for it in this one's queue.
+  std::unique_ptr<engine::Engine> open_beside(const engine::EngineOptions& options, const ScorerOptions& asked) const {
+    if (asked.device != options_.device || asked.threads != options_.threads) return nullptr;
+    return engine::Engine::open_beside(*engine_, options);
+  }
+
   void submit(std::span<const Request> requests, Completion& completion) override {
     engine::PendingTexts texts;
     texts.reserve(requests.size());
@@ -264,6 +278,8 @@ class EncoderScorer final : public Scorer {
   Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
                     const std::function<void(size_t)>& progress) override {
     if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
+    if (options_.pooling == Pooling::none)
+      fail(ErrorCode::usage, "vectors of every token are for texts that are submitted one by one");
     Columns columns(texts.size(), kind_ == ModelKind::tagger ? 0 : width_, kind_ == ModelKind::classifier,
                     kind_ == ModelKind::tagger);
     if (are_few(texts)) return score_few(texts, stop, columns, progress);
@@ -316,11 +332,17 @@ class EncoderScorer final : public Scorer {
                                           engine_->labels(), engine_->aggregation());
       return p;
     }
+    if (options_.pooling == Pooling::none) {
+      p.vectors = static_cast<int32_t>(request.scores.size() / width_);
+      p.embedding = std::move(request.scores);
+      return p;
+    }
     std::vector<float> merged(width_);
     engine_->merge_windows(request.scores.data(), request.tokens.windows.size(), merged.data(), request.long_text,
                            request.raw_scores);
     if (kind_ == ModelKind::embedder) {
       if (options_.normalize) normalize(merged.data(), width_);
+      p.vectors = 1;
       p.embedding = std::move(merged);
       return p;
     }
@@ -482,6 +504,46 @@ const char* version() { return BRIM_VERSION; }
 Completion::~Completion() = default;
 Scorer::~Scorer() = default;
 ScorerWork Scorer::work() const { return {}; }
+Residence Scorer::residence() const { return Residence::resident; }
+void Scorer::park() {}
+void Scorer::load_weights() {}
+
+std::string Scorer::decode(std::span<const int32_t>, bool) const {
+  fail(ErrorCode::usage, "this model has no tokens, so that ids mean nothing to it");
+}
+
+namespace {
+
+engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelPlaces& places) {
+  engine::EngineOptions encoder;
+  encoder.model_dir = hub::resolve_model(o.model.empty() ? hub::default_model() : o.model, places);
+  encoder.device = read_setting("device", o.device, device::read_device);
+  encoder.precision = read_setting("precision", o.precision, plan::read_precision);
+  encoder.threads = o.threads;
+  encoder.memory_limit = read_setting("memory_limit", o.memory_limit, plan::MemoryLimit::read);
+  encoder.max_length = o.max_length;
+  encoder.long_text = o.long_text;
+  encoder.deterministic = o.deterministic;
+  encoder.parked_bytes = o.parked_bytes;
+  encoder.bulk_seconds = o.bulk_seconds;
+  encoder.raw_scores = o.raw_scores && !o.pooling;
+  encoder.aggregation = o.aggregation;
+  if (o.pooling)
+    encoder.output = *o.pooling == Pooling::mean  ? model::Output::mean_hidden
+                     : *o.pooling == Pooling::cls ? model::Output::cls_hidden
+                                                  : model::Output::hidden;
+  return encoder;
+}
+
+}  // namespace
+
+std::shared_ptr<Scorer> Scorer::open_beside(const Scorer& other, const ScorerOptions& options) {
+  const auto* beside = dynamic_cast<const EncoderScorer*>(&other);
+  if (beside == nullptr || hub::names_vader(options.model)) return open(options);
+  auto engine = beside->open_beside(engine_options(options, hub::model_places(hub::model_roots())), options);
+  if (engine == nullptr) return open(options);
+  return std::make_shared<EncoderScorer>(std::move(engine), options);
+}
 
 std::shared_ptr<Scorer> Scorer::open(const ScorerOptions& options) { return open_together({&options, 1})[0]; }
 
@@ -499,26 +561,14 @@ std::vector<std::shared_ptr<Scorer>> Scorer::open_together(std::span<const Score
       continue;
     }
     encoders.push_back(i);
-    engine::EngineOptions& encoder = engines.emplace_back();
-    encoder.model_dir = hub::resolve_model(name, places);
-    encoder.device = read_setting("device", o.device, device::read_device);
-    encoder.precision = read_setting("precision", o.precision, plan::read_precision);
-    encoder.threads = o.threads;
-    encoder.memory_limit = read_setting("memory_limit", o.memory_limit, plan::MemoryLimit::read);
-    encoder.max_length = o.max_length;
-    encoder.long_text = o.long_text;
-    encoder.deterministic = o.deterministic;
-    encoder.bulk_seconds = o.bulk_seconds;
-    encoder.raw_scores = o.raw_scores && !o.pooling;
-    encoder.aggregation = o.aggregation;
-    if (o.pooling)
-      encoder.output = *o.pooling == Pooling::mean ? model::Output::mean_hidden : model::Output::cls_hidden;
+    engines.push_back(engine_options(o, places));
   }
   std::vector<std::unique_ptr<engine::Engine>> opened;
   if (engines.size() == 1)
     opened.push_back(engine::Engine::open(engines[0]));
   else
-    opened = engine::Engine::open_together(engines);
+    opened =
+        engine::Engine::open_together(engines, options[0].in_turn ? plan::Residency::in_turn : plan::Residency::all);
   for (size_t e = 0; e < encoders.size(); ++e)
     scorers[encoders[e]] = std::make_shared<EncoderScorer>(std::move(opened[e]), options[encoders[e]]);
   return scorers;

@@ -188,12 +188,15 @@ TensorView finish(Exec& e, const ModelShape& s, const Params& params, const Batc
                   bool first_tokens, Output output) {
   const HeadIndex head = head_index(s);
   const auto param = [&](int64_t i) -> const Param& { return params[static_cast<size_t>(i)]; };
-  if (output == Output::hidden) {
+  if (output == Output::hidden && x.dtype == DType::f32) {
     e.memory.keep(x);
     return x;
   }
   TensorView result;
-  if (output == Output::token_logits || output == Output::token_scores) {
+  if (output == Output::hidden) {
+    result = e.memory.allocate(Tag::activations, DType::f32, {batch.T, s.hidden});
+    ops::convert(e.stream, {.x = x, .y = result});
+  } else if (output == Output::token_logits || output == Output::token_scores) {
     result = e.memory.allocate(Tag::activations, DType::f32, {batch.T, s.token_classes});
     apply_linear(e, {x}, param(head.token_w).matrix, param(head.token_b).plain, result);
   } else if (output == Output::mean_hidden) {

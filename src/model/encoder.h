@@ -17,7 +17,7 @@ enum class Output : uint8_t {
   token_scores,
   cls_hidden,   // [B,H] f32: hidden state of each first token
   mean_hidden,  // [B,H] f32: mean over each sequence
-  hidden,       // [T,H] in the activation type
+  hidden,       // [T,H] f32: every token's
 };
 
 // Everything a pass runs on. `threads` is how many threads an op on `stream` may use (scratch counts once for each).

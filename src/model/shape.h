@@ -23,6 +23,7 @@ struct ModelShape {
 
   int64_t head_size() const { return hidden / heads; }
   int64_t max_tokens() const { return positions - position_offset; }  // longest sequence, special tokens included
+  bool operator==(const ModelShape&) const = default;
 };
 
 // `head` says which head the directory has (head_kind() of its weights); throws bad_model for what Brim cannot compute.

@@ -427,4 +427,27 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Dev
   return model;
 }
 
+void Model::park(device::Device& device) {
+  parked_ = device.allocate_host(static_cast<size_t>(layout_.bytes));
+  const auto stream = device.make_stream();
+  stream->copy(parked_.data(), slab_.data(), static_cast<size_t>(layout_.bytes));
+  stream->synchronize();
+  slab_ = {};
+}
+
+void Model::unpark(device::Device& device, memory::PlannedMemory* planned) {
+  ScopedZone zone(Zone::load_model);
+  slab_ = memory::Ledger::allocate(device, planned, memory::Tag::weights, "model", layout_.bytes);
+  const auto stream = device.make_stream();
+  stream->copy(slab_.data(), parked_.data(), static_cast<size_t>(layout_.bytes));
+  stream->synchronize();
+  parked_ = {};
+  const Params before = layout_.params;
+  layout_ = layout_weights(shape_, precision_, device_kind_, device::best_isa(), source_ == nullptr, slab_.data());
+  if (source_ == nullptr) return;
+  const auto specs = model_params(shape_);
+  for (size_t i = 0; i < specs.size(); ++i)
+    if (specs[i].kind == ParamKind::embedding) layout_.params[i] = before[i];  // where the file is mapped
+}
+
 }  // namespace brim::model

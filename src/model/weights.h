@@ -53,6 +53,9 @@ class Model {
   const Params& weights() const { return layout_.params; }
   ops::Precision precision() const { return precision_; }
   tensor::DType activation() const { return activation_type(precision_, device_kind_); }
+  // The slab, byte for byte, to host memory and off the device; and back to it, where addresses are others.
+  void park(device::Device& device);
+  void unpark(device::Device& device, memory::PlannedMemory* planned = nullptr);
   int64_t slab_bytes() const { return layout_.bytes; }
   int64_t mapped_bytes() const { return source_ ? source_->mapped_bytes() : 0; }
   const std::filesystem::path& dir() const { return dir_; }
@@ -66,6 +69,7 @@ class Model {
   device::DeviceKind device_kind_ = device::DeviceKind::cpu;
   std::unique_ptr<hub::WeightSource> source_;  // kept while tables are read from the mapping
   device::DeviceBuffer slab_;
+  device::DeviceBuffer parked_;  // host memory
   WeightLayout layout_;
 };
 

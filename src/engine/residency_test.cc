@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models that leave a device and come back, by wish, for want of room, or because their files changed.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/error.h"
+#include "base/test_files.h"
+#include "engine/engine.h"
+#include "memory/ledger.h"
+#include "model/golden_models.h"
+
+namespace brim::engine {
+namespace {
+
+class ResidencyTest : public ::testing::Test {
+ protected:
+  std::string put(const std::string& name, const char* model = "bert_sequence") {
+    const auto dir = temp_.path() / name;
+    model::put_golden_model(dir, model);
+    return dir.string();
+  }
+  ScorerOptions options(const std::string& model, std::optional<Pooling> pooling = {}) {
+    ScorerOptions o;
+    o.model = model;
+    o.device = "cpu";
+    o.precision = "fp32";
+    o.threads = 1;
+    o.memory_limit = "1GiB";
+    o.pooling = pooling;
+    o.in_turn = true;
+    return o;
+  }
+  TempDir temp_;
+};
+
+TEST_F(ResidencyTest, FiveHundredLoadsParksAndSwitchesUnderLimits) {
+  std::vector<EngineOptions> options(3);
+  for (size_t i = 0; i < options.size(); ++i) {
+    options[i].model_dir = put(fmt::format("model{}", i), i == 1 ? "roberta_sequence" : "bert_sequence");
+    options[i].device = device::read_device("cpu");
+    options[i].precision = plan::read_precision("fp32");
+    options[i].threads = 1;
+  }
+  const std::vector<std::string_view> texts{"w5 w6 w7", "w8", "w9 w10 w11 w12"};
+  std::vector<std::vector<std::vector<float>>> want;
+  int64_t own = 0, context = 0;
+  for (const EngineOptions& o : options) {
+    const auto alone = Engine::open(o);
+    want.push_back(alone->score(texts));
+    own = std::max(own, total_bytes(alone->plan().own_parts()));
+    context = alone->plan().device.context_bytes;
+  }
+  std::mt19937 random(15);
+  int limits = 0, parks = 0, loads = 0, crowded = 0;
+  for (int64_t limit = context + own; limits < 5 && limit < int64_t{1} << 30; limit += own / 2) {
+    options[0].memory_limit = plan::MemoryLimit::read(fmt::format("{}B", limit));
+    std::vector<std::unique_ptr<Engine>> engines;
+    try {
+      engines = Engine::open_together(options, plan::Residency::in_turn);
+    } catch (const Error& e) {
+      ASSERT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
+      continue;
+    }
+    ++limits;
+    Scheduler& scheduler = engines[0]->scheduler();
+    const memory::Ledger& ledger = memory::Ledger::of(engines[0]->device());
+    const int64_t weights = engines[0]->host().weight_bytes();
+    for (int step = 0; step < 100; ++step) {
+      const size_t m = random() % engines.size();
+      Engine& engine = *engines[m];
+      switch (random() % 4) {
+        case 0:
+          engine.park();
+          EXPECT_NE(engine.host().residence(), Residence::resident);
+          parks += engine.host().residence() == Residence::parked;
+          break;
+        case 1:
+          engine.load_weights();
+          EXPECT_TRUE(engine.host().resident());
+          break;
+        case 2:
+          scheduler.set_parked_limit(static_cast<int64_t>(random() % 4) * weights * 11 / 10);
+          break;
+        default:
+          EXPECT_EQ(engine.score(texts), want[m]) << "limit " << limit << ", step " << step;
+      }
+      ASSERT_LE(ledger.reserved_bytes(), limit);
+    }
+    EXPECT_LE(ledger.most_reserved_bytes(), limit);
+    for (const auto& engine : engines) {
+      loads += static_cast<int>(engine->host().loads());
+      crowded += engine->host().residence() != Residence::resident;
+      engine->park();
+    }
+    const int64_t empty = ledger.reserved_bytes();
+    for (const auto& engine : engines) EXPECT_FALSE(engine->host().resident());
+    engines[2]->load_weights();
+    EXPECT_EQ(ledger.reserved_bytes(), empty + engines[2]->host().own_bytes()) << "all of it came and went";
+  }
+  EXPECT_EQ(limits, 5);
+  EXPECT_GT(parks, 20);
+  EXPECT_GT(loads, 100);
+  EXPECT_GT(crowded, 0);
+}
+
+TEST_F(ResidencyTest, AModelComesBackWithItsNextText) {
+  const auto scorer = Scorer::open(options(put("model")));
+  const Prediction before = scorer->submit({.text = "w5 w6"}).get();
+  EXPECT_EQ(scorer->residence(), Residence::resident);
+  scorer->park();
+  EXPECT_EQ(scorer->residence(), Residence::disk) << "on a CPU its files are as near as a copy of them";
+  EXPECT_EQ(scorer->submit({.text = "w5 w6"}).get().scores, before.scores);
+  EXPECT_EQ(scorer->residence(), Residence::resident);
+  scorer->park();
+  std::filesystem::remove(temp_.path() / "model/model.safetensors");
+  EXPECT_THROW(scorer->load_weights(), Error);
+  EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->code(), ErrorCode::bad_model);
+}
+
+TEST_F(ResidencyTest, AModelThatIsOpenedAgainJoinsTheQueue) {
+  const std::vector<ScorerOptions> all{options(put("a")), options(put("b"))};
+  auto scorers = Scorer::open_together(all);
+  const auto again = Scorer::open_beside(*scorers[0], all[1]);
+  EXPECT_EQ(again->plan().peak_bytes, scorers[1]->plan().peak_bytes) << "the same plan";
+  EXPECT_EQ(again->submit({.text = "w5"}).get().scores, scorers[1]->submit({.text = "w5"}).get().scores);
+  scorers[1].reset();
+  scorers[0].reset();  // the queue stays with its last model
+  EXPECT_FALSE(again->submit({.text = "w5"}).get().error);
+  // One of another shape has a queue of its own, and one that cannot be opened harms nobody.
+  const auto other = Scorer::open_beside(*again, options(put("c", "bert_token")));
+  EXPECT_EQ(other->kind(), ModelKind::tagger);
+  EXPECT_FALSE(other->submit({.text = "w5"}).get().error);
+  std::filesystem::remove(temp_.path() / "a/model.safetensors");
+  EXPECT_THROW(Scorer::open_beside(*again, all[0]), Error);
+  EXPECT_FALSE(again->submit({.text = "w5"}).get().error);
+  EXPECT_EQ(Scorer::open_beside(*again, {.model = "vader"})->kind(), ModelKind::rules);
+}
+
+TEST_F(ResidencyTest, VectorsOfEveryToken) {
+  const std::string model = put("model");
+  const auto every = Scorer::open(options(model, Pooling::none)), mean = Scorer::open(options(model, Pooling::mean));
+  std::vector<std::string> texts(300, "w5");  // many, so that they fill batches
+  std::vector<std::future<Prediction>> all_of, one_of;
+  for (size_t t = 0; t < texts.size(); ++t) {
+    for (size_t word = 0; word < t % 20; ++word) texts[t] += " w6";
+    all_of.push_back(every->submit({.text = texts[t]}));
+    one_of.push_back(mean->submit({.text = texts[t]}));
+  }
+  for (size_t t = 0; t < texts.size(); ++t) {
+    const Prediction all = all_of[t].get(), one = one_of[t].get();
+    ASSERT_EQ(all.vectors, static_cast<int>(t % 20) + 3) << "special tokens too";
+    ASSERT_EQ(one.vectors, 1);
+    const size_t width = one.embedding.size();
+    ASSERT_EQ(all.embedding.size(), width * static_cast<size_t>(all.vectors));
+    for (size_t d = 0; d < width; ++d) {
+      double sum = 0;
+      for (int v = 0; v < all.vectors; ++v) sum += all.embedding[static_cast<size_t>(v) * width + d];
+      EXPECT_NEAR(sum / all.vectors, one.embedding[d], 1e-5);
+    }
+  }
+  const std::vector<std::string_view> few{"w5"};
+  EXPECT_THROW((void)every->score(few), Error);
+  const std::vector<int32_t> ids{2, 5};
+  EXPECT_EQ(every->decode(ids, true), mean->decode(ids, true));
+  EXPECT_THROW((void)Scorer::open({.model = "vader"})->decode(ids, true), Error);
+}
+
+}  // namespace
+}  // namespace brim::engine
