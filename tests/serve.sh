@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# serve.sh BRIM: the server as a program, met with curl: labels as `brim score` has them, health, metrics, keys, a socket in
+# serve.sh BRIM: the server as a program, met with curl: labels as `brim score` has them, health, metrics, keys, TLS, a socket in
 # the file system, streams and jobs of rows, SIGHUP, SIGTERM while a request is under way, and what is refused before anything is loaded.
 set -euo pipefail
 brim=$(readlink -f "$1")
@@ -93,6 +93,24 @@ finish
 wait "$asked" || true # it was taken and answered whole, or not taken at all
 [ ! -s "$work/answer" ] || [ "$(json 'len(a.get("data", a))' <"$work/answer")" -gt 0 ] || fail "half an answer"
 [ ! -e "$work/brim.sock" ] || fail "the socket is still there"
+# TLS, and a certificate that is read anew
+if command -v openssl >/dev/null && ! "$brim" serve --model vader --listen 127.0.0.1:0 --tls-cert x --tls-key x 2>&1 | grep -q 'has no TLS'; then
+  certificate() { openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$work/key.pem" -out "$work/cert.pem" -days 1 -subj "/CN=$1" -addext subjectAltName=IP:127.0.0.1 2>/dev/null; }
+  certificate one
+  start --listen 127.0.0.1:0 --model vader --lame-duck-seconds 0 --tls-cert "$work/cert.pem" --tls-key "$work/key.pem"
+  [ "${url%%:*}" = https ] || fail "the address is $url"
+  [ "$(curl --cacert "$work/cert.pem" "$url/predict" -H 'Content-Type: application/json' -d '{"inputs":"I love it"}' | json 'a[0]["label"]')" = positive ] || fail "TLS"
+  certificate two
+  kill -HUP "$server"
+  for _ in $(seq 100); do
+    ! curl --cacert "$work/cert.pem" "$url/ping" 2>/dev/null || break
+    sleep 0.05
+  done
+  curl --cacert "$work/cert.pem" "$url/ping" || fail "the old certificate after SIGHUP"
+  finish
+else
+  echo "serve.sh: Skipped: TLS (no openssl, or a build without it)"
+fi
 # a ladder whose best rung is missing, and a queue that outlives kill -9
 cat >"$work/serve.yaml" <<END
 listen: 127.0.0.1:0

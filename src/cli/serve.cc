@@ -33,7 +33,7 @@ constexpr double kBulkSeconds = 0.002;
 struct ServeFlags {
   std::vector<std::string> models, embedding_models, allowed_hosts;
   std::string config, state_dir, jobs_root;
-  std::string listen = "127.0.0.1:8080", api_key_file, api_key, access_log;
+  std::string listen = "127.0.0.1:8080", api_key_file, api_key, access_log, tls_cert, tls_key;
   int64_t payload_limit = 16 << 20;
   Pooling pooling = Pooling::mean;
   bool insecure = false;
@@ -62,6 +62,9 @@ const SettingsTable<ServeFlags>& serve_settings() {
       {"insecure", "listen on another address than loopback without keys", truth(&F::insecure)},
       {"max_queue_ms", "a request that would wait longer, by prediction, is refused with 429",
        number(&F::max_queue_ms, above_zero)},
+      {"tls_cert", "the server's certificate and those it is signed by, a PEM file: https",
+       setting::text(&F::tls_cert)},
+      {"tls_key", "its key, a PEM file; SIGHUP reads both anew", setting::text(&F::tls_key)},
       {"payload_limit", "largest body of a request",
        typed(&F::payload_limit, read_byte_count, [](int64_t bytes) { return format_bytes(bytes); })},
       {"max_client_batch_size", "most texts in a request",
@@ -223,6 +226,8 @@ int run_serve(ServeFlags f, CLI::App& app) {
     if (!key.empty()) keys.add(key, "api-key");
     return keys;
   };
+  options.tls_cert = f.tls_cert;
+  options.tls_key = f.tls_key;
   options.keys = options.read_keys();
   serve::require_allowed(options);  // before models are loaded
   OpenModels open = open_models(f, config);
@@ -286,9 +291,9 @@ std::function<int()> setup_serve(CLI::App& app) {
   app.add_option("--allowed-host", f->allowed_hosts, "a name this server goes by in Host, besides localhost")
       ->allow_extra_args(false);
   add_flags(app, serve_settings(), *f,
-            {"listen", "api_key_file", "api_key", "insecure", "max_queue_ms", "payload_limit", "max_client_batch_size",
-             "pooling", "state_dir", "jobs_root", "connections_per_address", "io_threads", "access_log",
-             "lame_duck_seconds", "drain_seconds"});
+            {"listen", "api_key_file", "api_key", "tls_cert", "tls_key", "insecure", "max_queue_ms", "payload_limit",
+             "max_client_batch_size", "pooling", "state_dir", "jobs_root",
+             "connections_per_address", "io_threads", "access_log", "lame_duck_seconds", "drain_seconds"});
   add_flags(app, engine_settings(), f->engine,
             {"device", "precision", "memory_limit", "threads", "max_length", "long_text", "q,quiet"});
   app.add_option("--config", f->config, "a YAML file of models, ladders, queues and these flags; docs/serve.md");

@@ -77,7 +77,7 @@ void Service::close_model(size_t place) {
   retire(std::move(old));
 }
 
-// Keys from their file, and models whose files changed. What is wrong leaves things as they are.
+// Keys and certificate from their files, and models whose files changed. What is wrong leaves things as they are.
 std::vector<std::string> Service::reload() {
   std::vector<std::string> problems;
   if (options_.read_keys) {
@@ -146,6 +146,13 @@ void Service::admin(Call& call) {
       std::lock_guard lock(slots_[place]->mutex);
       there = slots_[place]->served != nullptr;
     }
+  if (options_.read_certificate) {
+    try {
+      options_.read_certificate();
+    } catch (const Error& error) {
+      problems.push_back(error.what());
+    }
+  }
     std::string problem;
     if (verb == "unload" && there) close_model(place);
     if (verb == "reload" || (verb == "load" && !there)) problem = open_model(place);

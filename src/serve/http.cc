@@ -55,6 +55,7 @@ constexpr size_t kReadBytes = 16 << 10;
 constexpr size_t kAheadBytes = 64 << 10;  // of later requests, while one is worked on
 constexpr size_t kLingerBytes = 1 << 20;  // of a refused body, so that the answer is read and not reset
 constexpr double kLingerSeconds = 2;
+constexpr size_t kSealedBytes = 64 << 10;  // of an answer under TLS, at one time
 constexpr size_t kJoinedBytes = 32 << 10;  // answers up to this size are one piece
 constexpr std::chrono::milliseconds kTick(100);
 constexpr int64_t kNever = INT64_MAX;
@@ -125,6 +126,11 @@ struct HttpServer::Impl {
     --connections;
   }
 
+  std::shared_ptr<const TlsContext> tls() {
+    std::lock_guard lock(places_mutex);
+    return options.tls;
+  }
+
   HttpOptions options;
   Handler& handler;
   Listener listener;
@@ -145,6 +151,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Connection(IoLoop& loop, Socket socket, std::string remote)
       : Exchange(loop.server.options.framing, loop.index), loop_(loop), socket_(std::move(socket)) {
     remote_ = std::move(remote);
+    if (auto tls = loop.server.tls()) tls_ = TlsSession::begin(std::move(tls));
   }
 
   void begin() {
@@ -152,7 +159,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     socket_.non_blocking(true, failure);
     const int on = 1;
     ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    deadline_ns_ = in_seconds(options().idle_seconds);
+    deadline_ns_ = in_seconds(tls_ != nullptr ? options().tls_seconds : options().idle_seconds);
     read();
   }
 
@@ -244,6 +251,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     phase_ = Phase::closed;
     if (std::exchange(admitted_, false)) loop_.server.handler.gone(*this);
     count_body(0);
+    say_goodbye();
     Failure failure;
     socket_.close(failure);
     loop_.server.leave_place(remote_);
@@ -302,11 +310,12 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
       if (phase_ != Phase::writing) close();
       return;
     }
+    std::string_view came(in_.data(), bytes);
+    if (tls_ != nullptr && !decipher(came)) return;
     if (paused_) {
-      ahead_.append(in_.data(), bytes);
+      ahead_ += came;
       return;
     }
-    const std::string_view came(in_.data(), bytes);
     if (phase_ == Phase::lingering) {
       lingered_ += bytes;
       if (lingered_ > kLingerBytes)
@@ -319,6 +328,60 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     } else {
       take(came);
     }
+  }
+
+  // What the bytes say, in plain_. False: nothing yet, or never.
+  bool decipher(std::string_view& came) {
+    const bool was_ready = tls_->ready();
+    if (!was_ready && !greeted_ && came.front() >= 'A' && came.front() <= 'Z') {  // a request, as it is
+      tls_.reset();
+      refuse(400, "this port speaks TLS: https://");
+      return false;
+    }
+    greeted_ = true;
+    plain_.clear();
+    const bool goes_on = tls_->take(came, plain_);
+    push();
+    if (!was_ready && tls_->ready()) deadline_ns_ = in_seconds(options().idle_seconds);
+    came = plain_;
+    if (goes_on && came.empty()) {
+      read();
+      return false;
+    }
+    if (goes_on) return true;
+    ended_ = true;  // what it said last came without its end: nobody waits for the answer
+    if (phase_ != Phase::writing) close();
+    return false;
+  }
+
+  // Bytes of the session itself, and sealed pieces of answers, in order.
+  void push() {
+    if (pushing_ || tls_->outgoing().empty()) return;
+    pushing_ = true;
+    sealed_ = std::exchange(tls_->outgoing(), {});
+    pushed_ = 0;
+    push_some();
+  }
+  void push_some() {
+    socket_.async_write_some(asio::buffer(sealed_.data() + pushed_, sealed_.size() - pushed_),
+                             [self = shared_from_this()](const Failure& failure, size_t bytes) {
+                               if (self->phase_ == Phase::closed) return;
+                               if (failure) return self->close();
+                               self->pushed_ += bytes;
+                               if (self->pushed_ < self->sealed_.size()) return self->push_some();
+                               self->pushing_ = false;
+                               self->push();
+                               if (!self->pushing_ && self->piece_ > 0)
+                                 self->on_write(Failure(), std::exchange(self->piece_, 0));
+                             });
+  }
+
+  void say_goodbye() {
+    if (tls_ == nullptr || pushing_) return;
+    tls_->end();
+    Failure failure;  // a few bytes, into a socket that is empty
+    socket_.write_some(asio::buffer(tls_->outgoing()), failure);
+    tls_->outgoing().clear();
   }
 
   // Bytes of requests, while none is worked on.
@@ -397,8 +460,14 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
       return false;
     }
     if (head().expects_continue && nothing_follows && reader_.state() == RequestReader::State::body) {
-      Failure failure;  // the socket is empty: every earlier answer was taken by the system
-      socket_.write_some(asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")), failure);
+      constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+      if (tls_ != nullptr) {
+        tls_->seal(kContinue);
+        push();
+      } else {
+        Failure failure;  // the socket is empty: every earlier answer was taken by the system
+        socket_.write_some(asio::buffer(kContinue), failure);
+      }
     }
     return true;
   }
@@ -449,6 +518,12 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     else
       pieces = {asio::buffer(body_.data() + (written_ - out_.size()), body_.size() - (written_ - out_.size())),
                 asio::const_buffer()};
+    if (tls_ != nullptr) {
+      const std::string_view next(static_cast<const char*>(pieces[0].data()), pieces[0].size());
+      piece_ = std::min(next.size() > 0 ? next.size() : pieces[1].size(), kSealedBytes);
+      tls_->seal({next.empty() ? static_cast<const char*>(pieces[1].data()) : next.data(), piece_});
+      return push();
+    }
     socket_.async_write_some(
         pieces, [self = shared_from_this()](const Failure& failure, size_t bytes) { self->on_write(failure, bytes); });
   }
@@ -483,6 +558,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   // Closing with bytes unread would reset the connection, and the answer with it.
   void linger() {
+    say_goodbye();
     Failure failure;
     socket_.shutdown(Socket::shutdown_send, failure);
     phase_ = Phase::lingering;
@@ -520,6 +596,11 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   int64_t body_begun_ns_ = 0, write_begun_ns_ = 0, paused_since_ns_ = 0, counted_ = 0;
   size_t written_ = 0, total_written_ = 0, lingered_ = 0;
   std::string ahead_, queued_, out_, body_;
+  // under TLS: something came; bytes are on their way, so many of them sent; of an answer, so many among them
+  std::unique_ptr<TlsSession> tls_;
+  bool greeted_ = false, pushing_ = false;
+  size_t pushed_ = 0, piece_ = 0;
+  std::string plain_, sealed_;
   std::array<char, kReadBytes> in_;
 };
 
@@ -561,7 +642,7 @@ void IoLoop::accept() {
       const auto connection = std::make_shared<Connection>(*this, std::move(socket), std::move(remote));
       open.emplace(connection.get(), connection);
       connection->begin();
-    } else {
+    } else if (server.tls() == nullptr) {  // to others the end of the connection says it
       Connection::turn_away(socket, server.handler.refused(503, "too many connections"));
     }
     accept();
@@ -633,6 +714,11 @@ uint64_t HttpServer::refused_connections() const { return impl_->refused_connect
 
 void HttpServer::post(int thread, std::function<void()> work) {
   asio::post(impl_->loops[static_cast<size_t>(thread)]->io, std::move(work));
+}
+
+void HttpServer::set_tls(std::shared_ptr<const TlsContext> tls) {
+  std::lock_guard lock(impl_->places_mutex);
+  impl_->options.tls = std::move(tls);
 }
 
 void HttpServer::close_after_answers() { impl_->closing = true; }

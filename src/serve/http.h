@@ -15,20 +15,23 @@
 
 #include "serve/framing.h"
 #include "serve/listen.h"
+#include "serve/tls.h"
 
 namespace brim::serve {
 
 struct HttpOptions {
   int threads = 1;
   FramingLimits framing;
-  double head_seconds = 5;                  // from the first byte of a request to the end of its head
-  double body_seconds = 10;                 // for its body, and a second more for each …
-  double least_bytes_per_second = 8192;     // … of these that came; answers likewise
-  double answer_seconds = 30;               // until the client has read its answer
-  double idle_seconds = 75;                 // between requests
-  size_t connections = 1024;                // at one time
-  size_t connections_per_address = 256;     // unix sockets are one address and have no such limit
-  int64_t body_bytes = int64_t{256} << 20;  // of all requests that are being read or worked on
+  std::shared_ptr<const TlsContext> tls = {};  // none: bytes as they are
+  double tls_seconds = 5;                      // until hands are shaken
+  double head_seconds = 5;                     // from the first byte of a request to the end of its head
+  double body_seconds = 10;                    // for its body, and a second more for each …
+  double least_bytes_per_second = 8192;        // … of these that came; answers likewise
+  double answer_seconds = 30;                  // until the client has read its answer
+  double idle_seconds = 75;                    // between requests
+  size_t connections = 1024;                   // at one time
+  size_t connections_per_address = 256;        // unix sockets are one address and have no such limit
+  int64_t body_bytes = int64_t{256} << 20;     // of all requests that are being read or worked on
 };
 
 struct Response {
@@ -116,6 +119,8 @@ class HttpServer {
   int threads() const;
   // Runs `work` on a thread, soon. Any thread; nothing is run once stop() has returned.
   void post(int thread, std::function<void()> work);
+
+  void set_tls(std::shared_ptr<const TlsContext> tls);  // for connections to come, of a server that has TLS
 
   void close_after_answers();  // every answer from now on ends its connection
   void stop_listening();       // and closes connections that are idle

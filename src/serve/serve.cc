@@ -252,8 +252,14 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
     log_ = std::make_unique<AccessLog>(options_.access_log);
     service.access_log = [this](std::string_view line) { log_->add(line); };
   }
-  service_ = std::make_unique<Service>(std::move(service));
   HttpOptions http;
+  if (options_.tls_cert.empty() != options_.tls_key.empty())
+    fail(ErrorCode::usage, "TLS needs a certificate and its key: `tls_cert` and `tls_key`");
+  if (!options_.tls_cert.empty()) {
+    http.tls = TlsContext::load(options_.tls_cert, options_.tls_key);
+    service.read_certificate = [this] { http_->set_tls(TlsContext::load(options_.tls_cert, options_.tls_key)); };
+  }
+  service_ = std::make_unique<Service>(std::move(service));
   http.threads = options_.io_threads > 0 ? options_.io_threads : default_io_threads(service_->loaded());
   http.connections_per_address = static_cast<size_t>(options_.connections_per_address);
   http.connections = std::max(http.connections, http.connections_per_address);
@@ -282,7 +288,7 @@ std::string Server::address() const {
   ListenAddress address = parse_listen_address(options_.listen);
   if (!address.unix_path.empty()) return address.text();
   address.port = http_->port();
-  return "http://" + address.text();
+  return (options_.tls_cert.empty() ? "http://" : "https://") + address.text();
 }
 
 bool Server::run(const std::atomic<bool>& stop, std::atomic<bool>* reload) {

@@ -25,7 +25,8 @@ struct ServerOptions {
   bool state_needed = false;  // else a directory that another server has means no jobs
   std::string jobs_root;      // files below it may be scored where they lie
   ApiKeys keys;
-  bool insecure = false;  // another address than loopback without keys
+  std::string tls_cert, tls_key;  // PEM files; empty: no TLS
+  bool insecure = false;          // another address than loopback without keys
   std::vector<std::string> allowed_hosts;
   double max_queue_ms = 1000;
   int64_t payload_limit = 16 << 20;
@@ -58,7 +59,7 @@ class Server {
 
   void start();
   uint16_t port() const;
-  std::string address() const;  // "http://127.0.0.1:8080"
+  std::string address() const;  // "http://127.0.0.1:8080"; https with TLS
   // Until `stop` is set or a client asks for it; then drains. False: the device was lost. `reload`, where it is set,
   // means keys and models whose files changed are read anew, and is cleared.
   bool run(const std::atomic<bool>& stop, std::atomic<bool>* reload = nullptr);

@@ -59,6 +59,7 @@ struct ServiceOptions {
   std::function<void(std::string_view line)> access_log;
 };
 
+  std::function<void()> read_certificate;  // of TLS, from its files; none: there is no TLS
 // The card's readings, as /health and /metrics show them.
 struct CardReadings {
   std::string health_json = "null";

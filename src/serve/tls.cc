@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/tls.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "base/error.h"
+
+namespace brim::serve {
+namespace {
+
+template <class T, void (*free)(T*)>
+struct Freed {
+  void operator()(T* object) const { free(object); }
+};
+using Context = std::unique_ptr<SSL_CTX, Freed<SSL_CTX, SSL_CTX_free>>;
+using Session = std::unique_ptr<SSL, Freed<SSL, SSL_free>>;
+
+std::string last_problem() {
+  const unsigned long code = ::ERR_peek_last_error();
+  const char* reason = code == 0 ? nullptr : ::ERR_reason_error_string(code);
+  ::ERR_clear_error();
+  return reason == nullptr ? "unknown" : reason;
+}
+
+// HTTP/1.1 is all there is: who offers other protocols alone is refused while it can still choose another port.
+int choose_protocol(SSL*, const unsigned char** out, unsigned char* size, const unsigned char* offered,
+                    unsigned int length, void*) {
+  constexpr std::string_view kHttp = "http/1.1";
+  for (unsigned int at = 0; at < length && at + 1 + offered[at] <= length; at += 1u + offered[at]) {
+    const std::string_view name(reinterpret_cast<const char*>(offered) + at + 1, offered[at]);
+    if (name != kHttp) continue;
+    *out = offered + at + 1;
+    *size = offered[at];
+    return SSL_TLSEXT_ERR_OK;
+  }
+  return SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+class OpenSslContext final : public TlsContext {
+ public:
+  OpenSslContext(const std::string& certificate, const std::string& key)
+      : context_(::SSL_CTX_new(TLS_server_method())) {
+    ::ERR_clear_error();
+    SSL_CTX* c = context_.get();
+    if (c == nullptr) fail(ErrorCode::internal, "TLS cannot be used: {}", last_problem());
+    ::SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION);
+    ::SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE);
+    ::SSL_CTX_set_mode(c, SSL_MODE_RELEASE_BUFFERS);  // idle connections hold little
+    ::SSL_CTX_set_alpn_select_cb(c, choose_protocol, nullptr);
+    ::SSL_CTX_set_default_passwd_cb(c, [](char*, int, int, void*) { return 0; });  // asks nobody at a terminal
+    constexpr unsigned char kName[] = "brim";
+    ::SSL_CTX_set_session_id_context(c, kName, sizeof kName - 1);
+    if (::SSL_CTX_use_certificate_chain_file(c, certificate.c_str()) != 1)
+      fail(ErrorCode::usage, Remedy{"give the server's certificate and those it is signed by, in PEM"},
+           "`tls_cert={}`: cannot be read: {}", certificate, last_problem());
+    if (::SSL_CTX_use_PrivateKey_file(c, key.c_str(), SSL_FILETYPE_PEM) != 1)
+      fail(ErrorCode::usage, Remedy{"give the certificate's key in PEM, without a passphrase"},
+           "`tls_key={}`: cannot be used with {}: {}", key, certificate, last_problem());
+  }
+  SSL_CTX* get() const { return context_.get(); }
+
+ private:
+  Context context_;
+};
+
+class OpenSslSession final : public TlsSession {
+ public:
+  explicit OpenSslSession(std::shared_ptr<const TlsContext> context)
+      : context_(std::move(context)), ssl_(::SSL_new(static_cast<const OpenSslContext&>(*context_).get())) {
+    in_ = ::BIO_new(BIO_s_mem());
+    out_ = ::BIO_new(BIO_s_mem());
+    BRIM_CHECK(ssl_ != nullptr && in_ != nullptr && out_ != nullptr, "a TLS session without memory");
+    ::SSL_set_bio(ssl_.get(), in_, out_);  // owns them
+    ::SSL_set_accept_state(ssl_.get());
+  }
+
+  bool take(std::string_view came, std::string& plain) override {
+    ::ERR_clear_error();
+    for (bool good = true; good && !came.empty();) {
+      const auto piece = static_cast<int>(std::min<size_t>(came.size(), kPiece));
+      if (::BIO_write(in_, came.data(), piece) != piece) return false;
+      came.remove_prefix(static_cast<size_t>(piece));
+      good = open(plain);
+      collect();
+      if (!good) return false;
+    }
+    return true;
+  }
+
+  bool ready() const override { return ::SSL_is_init_finished(ssl_.get()) == 1; }
+
+  void seal(std::string_view plain) override {
+    ::ERR_clear_error();
+    for (; !plain.empty(); plain.remove_prefix(std::min<size_t>(plain.size(), kPiece))) {
+      const auto piece = static_cast<int>(std::min<size_t>(plain.size(), kPiece));
+      BRIM_CHECK(::SSL_write(ssl_.get(), plain.data(), piece) == piece, "TLS cannot seal: {}", last_problem());
+      collect();
+    }
+  }
+
+  void end() override {
+    if (broken_ || !ready()) return;
+    ::ERR_clear_error();
+    ::SSL_shutdown(ssl_.get());
+    ::ERR_clear_error();
+    collect();
+  }
+
+ private:
+  static constexpr size_t kPiece = 16 << 10;
+
+  // What the bytes so far say. False: it is over.
+  bool open(std::string& plain) {
+    char buffer[kPiece];
+    for (;;) {
+      const int n = ::SSL_read(ssl_.get(), buffer, sizeof buffer);  // shakes hands first
+      if (n > 0) {
+        plain.append(buffer, static_cast<size_t>(n));
+        continue;
+      }
+      const int problem = ::SSL_get_error(ssl_.get(), n);
+      if (problem == SSL_ERROR_WANT_READ) return true;
+      broken_ = problem != SSL_ERROR_ZERO_RETURN;
+      ::ERR_clear_error();
+      return false;
+    }
+  }
+
+  void collect() {
+    char buffer[kPiece];
+    for (int n; (n = ::BIO_read(out_, buffer, sizeof buffer)) > 0;) outgoing_.append(buffer, static_cast<size_t>(n));
+  }
+
+  const std::shared_ptr<const TlsContext> context_;
+  Session ssl_;
+  BIO *in_ = nullptr, *out_ = nullptr;
+  bool broken_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<const TlsContext> TlsContext::load(const std::string& certificate, const std::string& key) {
+  return std::make_shared<OpenSslContext>(certificate, key);
+}
+
+std::unique_ptr<TlsSession> TlsSession::begin(std::shared_ptr<const TlsContext> context) {
+  return std::make_unique<OpenSslSession>(std::move(context));
+}
+
+}  // namespace brim::serve

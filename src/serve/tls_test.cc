@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// TLS over real sockets: answers of every size, certificates that change, and clients that are none.
+#include "serve/tls.h"
+
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
+#include <fstream>
+
+#include "serve/service_fixture.h"
+
+namespace brim::serve {
+namespace {
+
+// A key and a certificate of that name, signed by itself.
+void make_certificate(const std::filesystem::path& dir, const char* name, const char* passphrase = nullptr) {
+  EVP_PKEY* key = ::EVP_EC_gen("P-256");
+  X509* certificate = ::X509_new();
+  ::X509_set_version(certificate, 2);
+  ::ASN1_INTEGER_set(::X509_get_serialNumber(certificate), 1);
+  ::X509_gmtime_adj(::X509_getm_notBefore(certificate), -60);
+  ::X509_gmtime_adj(::X509_getm_notAfter(certificate), 3600);
+  ::X509_set_pubkey(certificate, key);
+  X509_NAME* subject = ::X509_get_subject_name(certificate);
+  ::X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>(name), -1, -1, 0);
+  ::X509_set_issuer_name(certificate, subject);
+  ::X509_sign(certificate, key, ::EVP_sha256());
+  FILE* out = std::fopen((dir / "cert.pem").c_str(), "w");
+  ::PEM_write_X509(out, certificate);
+  std::fclose(out);
+  out = std::fopen((dir / "key.pem").c_str(), "w");
+  const auto* secret = reinterpret_cast<const unsigned char*>(passphrase);
+  ::PEM_write_PrivateKey(out, key, passphrase == nullptr ? nullptr : ::EVP_aes_128_cbc(), secret,
+                         passphrase == nullptr ? 0 : static_cast<int>(std::strlen(passphrase)), nullptr, nullptr);
+  std::fclose(out);
+  ::X509_free(certificate);
+  ::EVP_PKEY_free(key);
+}
+
+// A client that trusts everybody and says who it met.
+class TlsClient {
+ public:
+  explicit TlsClient(uint16_t port, int version = 0, const std::string& protocols = "\x08http/1.1")
+      : descriptor_(::socket(AF_INET, SOCK_STREAM, 0)), context_(::SSL_CTX_new(TLS_client_method())) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const timeval patience{60, 0};
+    ::setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    if (::connect(descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return;
+    if (version != 0) {
+      ::SSL_CTX_set_security_level(context_, 0);
+      ::SSL_CTX_set_min_proto_version(context_, version);
+      ::SSL_CTX_set_max_proto_version(context_, version);
+    }
+    ssl_ = ::SSL_new(context_);
+    ::SSL_set_alpn_protos(ssl_, reinterpret_cast<const unsigned char*>(protocols.data()),
+                          static_cast<unsigned int>(protocols.size()));
+    ::SSL_set_fd(ssl_, descriptor_);
+    connected_ = ::SSL_connect(ssl_) == 1;
+  }
+  ~TlsClient() {
+    ::SSL_free(ssl_);
+    ::SSL_CTX_free(context_);
+    ::close(descriptor_);
+  }
+  TlsClient(const TlsClient&) = delete;
+  TlsClient& operator=(const TlsClient&) = delete;
+
+  bool connected() const { return connected_; }
+  std::string name() const {
+    char text[64] = "";
+    X509* certificate = ::SSL_get1_peer_certificate(ssl_);
+    ::X509_NAME_get_text_by_NID(::X509_get_subject_name(certificate), NID_commonName, text, sizeof text);
+    ::X509_free(certificate);
+    return text;
+  }
+  std::string version() const { return ::SSL_get_version(ssl_); }
+  void send(const std::string& bytes) { ASSERT_GT(::SSL_write(ssl_, bytes.data(), static_cast<int>(bytes.size())), 0); }
+  // An answer with a length: status and body.
+  std::pair<int, std::string> read() {
+    size_t end;
+    while ((end = in_.find("\r\n\r\n")) == std::string::npos)
+      if (!more()) return {};
+    const int status = std::stoi(in_.substr(9, 3));
+    const size_t field = in_.find("Content-Length: ");
+    const size_t length = field < end ? std::stoul(in_.substr(field + 16)) : 0;
+    in_.erase(0, end + 4);
+    while (in_.size() < length)
+      if (!more()) return {};
+    std::string body = in_.substr(0, length);
+    in_.erase(0, length);
+    return {status, body};
+  }
+  std::pair<int, std::string> post(const std::string& path, const std::string& body, const std::string& fields = "") {
+    send("POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+         std::to_string(body.size()) + "\r\n" + fields + "\r\n" + body);
+    return read();
+  }
+  // Whether the server said goodbye, and did not just go.
+  bool ended_well() {
+    while (more()) {
+    }
+    return (::SSL_get_shutdown(ssl_) & SSL_RECEIVED_SHUTDOWN) != 0;
+  }
+
+ private:
+  bool more() {
+    char buffer[65536];
+    const int n = ::SSL_read(ssl_, buffer, sizeof buffer);
+    if (n > 0) in_.append(buffer, static_cast<size_t>(n));
+    return n > 0;
+  }
+  int descriptor_;
+  SSL_CTX* context_;
+  SSL* ssl_ = nullptr;
+  bool connected_ = false;
+  std::string in_;
+};
+
+class TlsTest : public ServiceTest {
+ protected:
+  ServerOptions secure() {
+    make_certificate(temp_.path(), "first");
+    ServerOptions o;
+    o.listen = "127.0.0.1:0";
+    o.lame_duck_seconds = 0;
+    o.tls_cert = temp_.path() / "cert.pem";
+    o.tls_key = temp_.path() / "key.pem";
+    o.models.push_back({"vader", "vader", "1", Scorer::open({.model = "vader"})});
+    return o;
+  }
+};
+
+TEST_F(TlsTest, AnswersOfEverySizeInOrder) {
+  start(secure());
+  EXPECT_TRUE(server_->address().starts_with("https://"));
+  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+    TlsClient client(server_->port(), version);
+    ASSERT_TRUE(client.connected());
+    EXPECT_EQ(client.version(), version == TLS1_2_VERSION ? "TLSv1.2" : "TLSv1.3");
+    EXPECT_EQ(client.post("/predict", R"({"inputs":"I love it"})").first, 200);
+    // A body of a megabyte, and an answer of many sealed pieces; then two requests in one record.
+    Said texts = Said::array();
+    for (int i = 0; i < 1000; ++i) texts.push_back(std::string(1000, 'a') + " good");
+    const auto [status, body] = client.post("/classify", Said{{"input", texts}}.dump());
+    EXPECT_EQ(status, 200);
+    ASSERT_GT(body.size(), 100u << 10);
+    EXPECT_EQ(Said::parse(body)["data"].size(), 1000u);
+    const std::string ping = "GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    client.send(ping + ping);
+    EXPECT_EQ(client.read().first, 200);
+    EXPECT_EQ(client.read().first, 200);
+    client.send(
+        "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 17\r\n"
+        "Expect: 100-continue\r\n\r\n");
+    EXPECT_EQ(client.read().first, 100);
+    client.send(R"({"inputs":"good"})");
+    EXPECT_EQ(client.read().first, 200);
+    EXPECT_EQ(client.post("/predict", "{", "Connection: close\r\n").first, 400);
+    EXPECT_TRUE(client.ended_well());
+  }
+}
+
+TEST_F(TlsTest, ReadsTheCertificateAnew) {
+  start(secure());
+  TlsClient old(server_->port());
+  EXPECT_EQ(old.name(), "first");
+  make_certificate(temp_.path(), "second");
+  EXPECT_EQ(old.post("/admin/reload", "").first, 200);
+  EXPECT_EQ(TlsClient(server_->port()).name(), "second");
+  std::ofstream(temp_.path() / "cert.pem") << "no certificate";
+  const auto [status, body] = old.post("/admin/reload", "");  // and the old connection goes on
+  EXPECT_EQ(status, 424);
+  EXPECT_NE(body.find("cert.pem"), std::string::npos) << body;
+  EXPECT_EQ(TlsClient(server_->port()).name(), "second");
+}
+
+TEST_F(TlsTest, RefusesWhatIsNoneOfIt) {
+  start(secure());
+  EXPECT_FALSE(TlsClient(server_->port(), TLS1_1_VERSION).connected());
+  EXPECT_FALSE(TlsClient(server_->port(), 0, "\x02h2").connected());
+  const RawAnswer plain = get("/ping");
+  EXPECT_EQ(plain.status, 400);
+  EXPECT_NE(plain.body.find("https://"), std::string::npos);
+  for (const std::string_view bytes :
+       {std::string_view("\x16\x03\x01\x00\x05hello", 10), std::string_view("\0\0", 2)}) {
+    RawClient client(server_->port());
+    client.send(bytes);
+    if (bytes.front() == '\0') client.send(std::string(100, '\0'));
+    client.rest();  // the server ends it
+  }
+  EXPECT_EQ(TlsClient(server_->port()).post("/predict", R"({"inputs":"good"})").first, 200);
+}
+
+TEST_F(TlsTest, WaitsForHandsOnlySoLong) {
+  struct Nothing final : Handler {
+    std::optional<Response> admit(Exchange&) override { return Response{}; }
+    void handle(Exchange&) override {}
+    void gone(Exchange&) noexcept override {}
+    Response refused(int status, const std::string&) override { return {.status = status}; }
+    void answered(Exchange&, int, size_t) noexcept override {}
+  } handler;
+  const ServerOptions files = secure();
+  HttpOptions options;
+  options.tls = TlsContext::load(files.tls_cert, files.tls_key);
+  options.tls_seconds = 0.1;
+  options.connections = 1;
+  HttpServer server(parse_listen_address("127.0.0.1:0"), options, handler);
+  server.start();
+  {
+    RawClient silent(server.port());
+    silent.send("\x16");
+    EXPECT_TRUE(RawClient(server.port()).at_end()) << "one too many is let go without a word";
+    EXPECT_TRUE(silent.at_end());
+  }
+  while (server.connections() > 0) std::this_thread::yield();
+  TlsClient client(server.port());
+  EXPECT_TRUE(client.connected());
+}
+
+TEST_F(TlsTest, SaysWhichFileIsWrong) {
+  const std::string cert = temp_.path() / "cert.pem", key = temp_.path() / "key.pem";
+  const auto problem = [&](const std::string& c, const std::string& k) -> std::string {
+    try {
+      TlsContext::load(c, k);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::usage);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(problem(cert, key).find("`tls_cert="), std::string::npos);
+  make_certificate(temp_.path(), "a", "secret");
+  EXPECT_NE(problem(cert, key).find("`tls_key="), std::string::npos) << "nobody is asked for a passphrase";
+  make_certificate(temp_.path(), "a");
+  EXPECT_EQ(problem(cert, key), "");
+  std::filesystem::rename(cert, temp_.path() / "other.pem");
+  make_certificate(temp_.path(), "b");
+  EXPECT_NE(problem(temp_.path() / "other.pem", key).find("other.pem"), std::string::npos);
+  ServerOptions half = secure();
+  half.tls_key.clear();
+  EXPECT_THROW(Server{half}, Error);
+}
+
+}  // namespace
+}  // namespace brim::serve
