@@ -16,6 +16,10 @@
 #include "cli/render.h"
 #include "cli/setting_flags.h"
 #include "cli/verb.h"
+#if defined(BRIM_WITH_SERVE)
+#include "cli/serve_settings.h"
+#include "serve/serve_config.h"
+#endif
 #include "engine/precision.h"
 #include "hub/model_dir.h"
 #include "plan/card_measure.h"
@@ -37,7 +41,7 @@ constexpr int kSchemaVersion = 1;
 
 struct PlanFlags {
   std::vector<std::string> models;
-  std::string task, device, vram, config;
+  std::string task, device, vram, config, serve;
   double tflops = 0, bandwidth = 0;
   int64_t typical_length = 0;
   int threads = 0;
@@ -435,9 +439,11 @@ struct Together {
   std::vector<Plan> plans;
   std::vector<memory::LedgerEntry> ledger;
   int64_t context_bytes = 0, limit_bytes = 0;
+  bool all_resident = true;
 };
 
-Together plan_together(const std::vector<Job>& jobs, const Target& t) {
+// `in_turn`: they need not all fit at once, as a server's models need not.
+Together plan_together(const std::vector<Job>& jobs, const Target& t, bool in_turn) {
   Together all;
   std::vector<std::string> names;
   for (const Job& job : jobs)
@@ -448,10 +454,18 @@ Together plan_together(const std::vector<Job>& jobs, const Target& t) {
     }
   if (all.requests.empty()) return all;
   all.limit_bytes = all.requests[0].limit_bytes;
-  for (plan::Plan& p : solve_turns(all.requests, plan::Residency::all).plans)
-    all.plans.push_back(in_flags(std::move(p)));
+  plan::TurnPlans turns = solve_turns(all.requests, in_turn ? plan::Residency::in_turn : plan::Residency::all);
+  all.all_resident = turns.all_resident;
+  for (plan::Plan& p : turns.plans) all.plans.push_back(in_flags(std::move(p)));
   std::vector<const plan::Plan*> plans;
   for (const plan::Plan& p : all.plans) plans.push_back(&p);
+  if (!all.all_resident) {  // the largest is what must fit
+    const auto own = [](const plan::Plan* p) { return total_bytes(p->own_parts()); };
+    const auto largest =
+        std::max_element(plans.begin(), plans.end(), [&](auto* a, auto* b) { return own(a) < own(b); });
+    names = {names[static_cast<size_t>(largest - plans.begin())]};
+    plans = {*largest};
+  }
   all.ledger = ledger_of(plans, names);
   return all;
 }
@@ -460,13 +474,14 @@ int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
   if (device_of(f, jobs[0]) == "all")
     fail(ErrorCode::usage, "--device all: plans one model; name a device for several");
   const Target t = open_target(f, device_of(f, jobs[0]));
-  const Together all = plan_together(jobs, t);
+  const Together all = plan_together(jobs, t, !f.serve.empty());
   if (f.json) {
     nlohmann::ordered_json j = {{"schema_version", kSchemaVersion},         {"task", task_name(Task::score)},
                                 {"device", {{"name", t.profile.name}}},     {"fits", true},
                                 {"limit_bytes", all.limit_bytes},           {"peak_bytes", total_bytes(all.ledger)},
                                 {"context_bytes", all.context_bytes},       {"ledger", plan::ledger_json(all.ledger)},
                                 {"models", nlohmann::ordered_json::array()}};
+    if (!f.serve.empty()) j["all_resident"] = all.all_resident;
     size_t next = 0;
     for (const Job& job : jobs) {
       if (job.rules)
@@ -495,13 +510,41 @@ int run_several(const PlanFlags& f, const std::vector<Job>& jobs) {
   }
   fmt::print("\n");
   print_ledger(all.ledger, all.limit_bytes);
+  if (!all.all_resident)
+    fmt::print("note: not all fit at once: a model is loaded when it is asked for, and the longest idle goes\n");
   for (const Job& job : jobs)
     for (const auto& note : job.notes) fmt::print("note: {}: {}\n", job.name(), note);
   for (const auto& note : t.notes) fmt::print("note: {}\n", note);
   return 0;
 }
 
+#if defined(BRIM_WITH_SERVE)
+// The models of a serve.yaml, with what it says of device, memory and precision where no flag does.
+int plan_serve(PlanFlags f) {
+  if (!f.models.empty() || !f.config.empty() || asked_task(f) == Task::train)
+    fail(ErrorCode::usage, "--serve {}: names the models itself, and plans no training", f.serve);
+  const serve::ServeConfig config = serve::read_serve_config(f.serve, serve_setting_names());
+  serve::check_names(config);
+  if (config.models.empty()) fail(ErrorCode::usage, "{}: names no models", f.serve);
+  for (const serve::PlainSetting& setting : config.settings) {
+    if (setting.key == "device" && f.device.empty()) f.device = setting.value;
+    for (const char* key : {"memory_limit", "precision", "max_length"})
+      if (setting.key == key && f.settings.count(key) == 0) f.settings[key] = {setting.value};
+  }
+  std::vector<Job> jobs;
+  for (const serve::ModelEntry& model : config.models) {
+    PlanFlags own = f;
+    if (model.precision != "auto") own.settings["precision"] = {model.precision};
+    jobs.push_back(open_job(own, model.path, jobs.empty()));
+  }
+  return run_several(f, jobs);
+}
+#endif
+
 int run_plan(const PlanFlags& f) {
+#if defined(BRIM_WITH_SERVE)
+  if (!f.serve.empty()) return plan_serve(f);
+#endif
   std::vector<Job> jobs;
   const std::vector<std::string> models = f.models.empty() ? std::vector<std::string>{""} : f.models;
   for (const auto& model : models) jobs.push_back(open_job(f, model, jobs.empty()));
@@ -545,6 +588,9 @@ std::function<int()> setup_plan(CLI::App& app) {
   add("lr_scaling", "train: none, sqrt or linear in the global batch");
   add("lr_reference_batch", "train: the batch the learning rate is meant for");
   app.add_option("--config", f->config, "YAML file of training keys, as `brim train` reads it: plans that training");
+#if defined(BRIM_WITH_SERVE)
+  app.add_option("--serve", f->serve, "YAML file as `brim serve --config` reads it: plans its models together");
+#endif
   app.add_flag("--measure", f->measure, "measure this CPU first and keep the answer");
   app.add_flag("--json", f->json, "print the plan as JSON");
   return [f] { return run_plan(*f); };

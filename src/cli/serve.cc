@@ -17,6 +17,7 @@
 #include "base/units.h"
 #include "cli/engine_flags.h"
 #include "cli/env_file.h"
+#include "cli/serve_settings.h"
 #include "cli/setting_flags.h"
 #include "cli/verb.h"
 #include "hub/model_dir.h"
@@ -115,10 +116,7 @@ serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
   serve::ServeConfig config;
   const bool named = app.get_option("--model")->count() > 0 || app.get_option("--embedding-model")->count() > 0;
   if (!f.config.empty()) {
-    std::vector<std::string> names;
-    for (const SettingInfo& info : serve_settings().infos()) names.push_back(info.name);
-    for (const SettingInfo& info : engine_settings().infos()) names.push_back(info.name);
-    config = serve::read_serve_config(f.config, names);
+    config = serve::read_serve_config(f.config, serve_setting_names());
     for (const serve::PlainSetting& setting : config.settings) {
       const CLI::Option* flag = app.get_option_no_throw("--" + dashed(setting.key));
       if (flag == nullptr || flag->count() > 0) continue;  // the command line and the environment win
@@ -296,6 +294,13 @@ std::function<int()> setup_serve(CLI::App& app) {
              "connections_per_address", "io_threads", "access_log", "lame_duck_seconds", "drain_seconds"});
   add_flags(app, engine_settings(), f->engine,
             {"device", "precision", "memory_limit", "threads", "max_length", "long_text", "q,quiet"});
+std::vector<std::string> serve_setting_names() {
+  std::vector<std::string> names;
+  for (const SettingInfo& info : serve_settings().infos()) names.push_back(info.name);
+  for (const SettingInfo& info : engine_settings().infos()) names.push_back(info.name);
+  return names;
+}
+
   app.add_option("--config", f->config, "a YAML file of models, ladders, queues and these flags; docs/serve.md");
   app.footer(
       "Routes: /predict /embed /tokenize /info /health /metrics as text-embeddings-inference has them, /v1/embeddings\n"

@@ -102,6 +102,15 @@ TEST_F(PlanVerb, SeveralModelsTogether) {
   EXPECT_EQ(must(run("VADER", {})), "vader needs no device memory (0 bytes): its rules run on the CPU\n");
   refused(5, {"2 models do not fit together in 280 MiB on rtx3060: they need at least", "--memory-limit"},
           run("tiny,tagger", {"--memory-limit", "280MiB"}));
+  // A server's models need not all fit at once.
+  const auto served = [&](const std::string& limit) {
+    put("serve.yaml", "listen: 127.0.0.1:1\nmemory_limit: " + limit +
+                          "\nmodels: {a: {path: tiny}, b: {path: tagger, precision: fp32}, c: {builtin: vader}}\n");
+    return std::vector<std::string>{"plan", "--serve", "serve.yaml", "--device", "rtx3060"};
+  };
+  EXPECT_EQ(must(served("4GiB")).find("not all fit at once"), std::string::npos);
+  EXPECT_NE(must(served("280MiB")).find("not all fit at once"), std::string::npos);
+  refused(5, {"--memory-limit"}, served("100MiB"));
   refused(2, {"one model"}, run("tiny,tagger", {"--task", "train"}));
   refused(2, {"rules are not trained"}, run("vader", {"--task", "train"}));
 }
