@@ -37,6 +37,8 @@ struct ServeFlags {
   std::string listen = "127.0.0.1:8080", api_key_file, api_key, access_log, tls_cert, tls_key;
   int64_t payload_limit = 16 << 20;
   Pooling pooling = Pooling::mean;
+  double keep_alive = -1;
+  int64_t parked_limit = int64_t{4} << 30;
   bool insecure = false;
   double max_queue_ms = 1000, lame_duck_seconds = 2, drain_seconds = 30;
   int64_t max_client_batch_size = 1024;
@@ -60,19 +62,32 @@ const SettingsTable<ServeFlags>& serve_settings() {
        setting::text(&F::api_key_file)},
       {"api_key", "one key, for all but administration; BRIM_API_KEY keeps it out of process lists",
        setting::text(&F::api_key)},
-      {"insecure", "listen on another address than loopback without keys", truth(&F::insecure)},
-      {"max_queue_ms", "a request that would wait longer, by prediction, is refused with 429",
-       number(&F::max_queue_ms, above_zero)},
       {"tls_cert", "the server's certificate and those it is signed by, a PEM file: https",
        setting::text(&F::tls_cert)},
       {"tls_key", "its key, a PEM file; SIGHUP reads both anew", setting::text(&F::tls_key)},
+      {"insecure", "listen on another address than loopback without keys", truth(&F::insecure)},
+      {"max_queue_ms", "a request that would wait longer, by prediction, is refused with 429",
+       number(&F::max_queue_ms, above_zero)},
       {"payload_limit", "largest body of a request",
        typed(&F::payload_limit, read_byte_count, [](int64_t bytes) { return format_bytes(bytes); })},
       {"max_client_batch_size", "most texts in a request",
        number(&F::max_client_batch_size,
               [](double n) { return n >= 1 && n <= 65536 ? nullptr : "give a number from 1 to 65536"; })},
-      {"pooling", "how embedding models make one vector of a text's: mean or cls",
-       choice(&F::pooling, {{"mean", Pooling::mean}, {"cls", Pooling::cls}})},
+      {"pooling",
+       "how embedding models make one vector of a text's: mean or cls; none keeps every token's for /embed_all",
+       choice(&F::pooling, {{"mean", Pooling::mean}, {"cls", Pooling::cls}, {"none", Pooling::none}})},
+      {"keep_alive", "a model nobody asked for so long leaves the device until it is asked for: 10m, 0; -1: it stays",
+       typed(&F::keep_alive, serve::read_seconds,
+             [](double seconds) { return seconds < 0 ? "-1" : fmt::format("{}s", seconds); })},
+      {"parked_limit", "host memory for weights of models that left a card and are to come back fast; 0: none",
+       typed(
+           &F::parked_limit,
+           [](std::string_view text) {
+             const auto bytes = parse_bytes(text);
+             if (!bytes || *bytes < 0) throw BadValue{"give a size: 8GiB"};
+             return *bytes;
+           },
+           [](int64_t bytes) { return format_bytes(bytes); })},
       {"state_dir", "where queues and jobs are kept; default: serve of the cache directory",
        setting::text(&F::state_dir)},
       {"jobs_root", "a directory whose files jobs may name instead of sending them", setting::text(&F::jobs_root)},
@@ -168,7 +183,10 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
       o.raw_scores = true;
       o.bulk_seconds = kBulkSeconds;
       o.queue_seconds = f.max_queue_ms * 1e-3;
-      open.models.push_back({entry.name, entry.path, serve::model_revision(o.model), nullptr});
+      o.in_turn = true;
+      o.parked_bytes = f.parked_limit;
+      open.models.push_back({entry.name, entry.path, serve::model_revision(o.model), nullptr, pooling,
+                             entry.keep_alive_seconds.value_or(f.keep_alive)});
       options.push_back(o);
     } catch (const Error& error) {
       if (!may_fail(entry.name)) throw;
@@ -208,6 +226,8 @@ int run_serve(ServeFlags f, CLI::App& app) {
   serve::ServerOptions options;
   options.listen = f.listen;
   options.insecure = f.insecure;
+  options.tls_cert = f.tls_cert;
+  options.tls_key = f.tls_key;
   options.allowed_hosts = f.allowed_hosts;
   options.max_queue_ms = f.max_queue_ms;
   options.payload_limit = f.payload_limit;
@@ -224,8 +244,6 @@ int run_serve(ServeFlags f, CLI::App& app) {
     if (!key.empty()) keys.add(key, "api-key");
     return keys;
   };
-  options.tls_cert = f.tls_cert;
-  options.tls_key = f.tls_key;
   options.keys = options.read_keys();
   serve::require_allowed(options);  // before models are loaded
   OpenModels open = open_models(f, config);
@@ -237,10 +255,10 @@ int run_serve(ServeFlags f, CLI::App& app) {
     by_name[open.models[m].name] = {open.models[m], open.options[m]};
     by_name[open.models[m].name].first.scorer.reset();
   }
-  options.reopen = [by_name](const std::string& name) {
+  options.reopen = [by_name](const std::string& name, const Scorer* beside) {
     auto [model, scorer] = by_name.at(name);
     model.revision = serve::model_revision(scorer.model);
-    model.scorer = Scorer::open(scorer);
+    model.scorer = beside != nullptr ? Scorer::open_beside(*beside, scorer) : Scorer::open(scorer);
     return model;
   };
   options.revision_of = [by_name](const std::string& name) {
@@ -276,6 +294,13 @@ int run_serve(ServeFlags f, CLI::App& app) {
 
 }  // namespace
 
+std::vector<std::string> serve_setting_names() {
+  std::vector<std::string> names;
+  for (const SettingInfo& info : serve_settings().infos()) names.push_back(info.name);
+  for (const SettingInfo& info : engine_settings().infos()) names.push_back(info.name);
+  return names;
+}
+
 std::function<int()> setup_serve(CLI::App& app) {
   auto f = std::make_shared<ServeFlags>();
   f->models = {hub::default_model()};
@@ -290,17 +315,10 @@ std::function<int()> setup_serve(CLI::App& app) {
       ->allow_extra_args(false);
   add_flags(app, serve_settings(), *f,
             {"listen", "api_key_file", "api_key", "tls_cert", "tls_key", "insecure", "max_queue_ms", "payload_limit",
-             "max_client_batch_size", "pooling", "state_dir", "jobs_root",
+             "max_client_batch_size", "pooling", "keep_alive", "parked_limit", "state_dir", "jobs_root",
              "connections_per_address", "io_threads", "access_log", "lame_duck_seconds", "drain_seconds"});
   add_flags(app, engine_settings(), f->engine,
             {"device", "precision", "memory_limit", "threads", "max_length", "long_text", "q,quiet"});
-std::vector<std::string> serve_setting_names() {
-  std::vector<std::string> names;
-  for (const SettingInfo& info : serve_settings().infos()) names.push_back(info.name);
-  for (const SettingInfo& info : engine_settings().infos()) names.push_back(info.name);
-  return names;
-}
-
   app.add_option("--config", f->config, "a YAML file of models, ladders, queues and these flags; docs/serve.md");
   app.footer(
       "Routes: /predict /embed /tokenize /info /health /metrics as text-embeddings-inference has them, /v1/embeddings\n"

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "serve/service.h"
@@ -32,6 +33,60 @@ void Service::retire(Served old) {
   while (old.use_count() > 1 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(kLookForUsers);
 }
 
+std::string Service::Slot::state_now() const {
+  if (served == nullptr || state != "resident") return state;
+  switch (served->scorer->residence()) {
+    case Residence::parked:
+      return "parked";
+    case Residence::disk:
+      return "disk";
+    default:
+      return state;
+  }
+}
+
+// The one it replaces, else another that computes.
+const Scorer* Service::queue_owner(size_t place, Served& held) const {
+  for (size_t m = 0; m <= slots_.size(); ++m) {
+    const Slot& slot = *slots_[m == 0 ? place : m - 1];
+    std::lock_guard lock(slot.mutex);
+    if (slot.served == nullptr || slot.kind == ModelKind::rules) continue;
+    held = slot.served;
+    return held->scorer.get();
+  }
+  return nullptr;
+}
+
+void Service::tend_models() {
+  for (size_t m = 0; m < slots_.size(); ++m) {
+    const double keep = options_.models[m].keep_alive_seconds;
+    Slot& slot = *slots_[m];
+    if (keep < 0 || slot.kind == ModelKind::rules) continue;
+    std::lock_guard lock(slot.mutex);
+    if (slot.served == nullptr || slot.parking) continue;
+    const Scorer& scorer = *slot.served->scorer;
+    const int64_t batches = scorer.work().batches;
+    if (batches != slot.batches || slot.used_ns == 0 || scorer.load().texts > 0 ||
+        scorer.residence() != Residence::resident) {
+      slot.batches = batches;
+      slot.used_ns = now_ns();
+    } else if (seconds_since(slot.used_ns) >= keep) {
+      slot.parking = true;
+      admin_.call([this, m, served = slot.served] {
+        try {
+          served->scorer->park();
+          log_info("{} is {}: nobody asked for it", served->name,
+                   served->scorer->residence() == Residence::parked ? "parked" : "on disk");
+        } catch (const Error& error) {
+          log_warning("{} stays on the device: {}", served->name, error.what());
+        }
+        std::lock_guard done(slots_[m]->mutex);
+        slots_[m]->parking = false;
+      });
+    }
+  }
+}
+
 std::string Service::open_model(size_t place) {
   const std::string& name = options_.models[place].name;
   Slot& slot = *slots_[place];
@@ -41,7 +96,9 @@ std::string Service::open_model(size_t place) {
   }
   Served old;
   try {
-    auto opened = std::make_shared<const ServedModel>(options_.reopen(name));
+    Served held;
+    const Scorer* beside = queue_owner(place, held);
+    auto opened = std::make_shared<const ServedModel>(options_.reopen(name, beside));
     if (opened->scorer->kind() != slot.kind) fail(ErrorCode::bad_model, "{}: is of another kind now", name);
     std::lock_guard lock(slot.mutex);
     old = std::exchange(slot.served, std::move(opened));
@@ -89,6 +146,13 @@ std::vector<std::string> Service::reload() {
       problems.push_back(error.what());
     }
   }
+  if (options_.read_certificate) {
+    try {
+      options_.read_certificate();
+    } catch (const Error& error) {
+      problems.push_back(error.what());
+    }
+  }
   for (size_t m = 0; options_.reopen && m < slots_.size(); ++m) {
     std::string revision;
     {
@@ -127,33 +191,34 @@ void Service::admin(Call& call) {
                                                           -1, ' ', false, nlohmann::json::error_handler_t::replace)};
     });
   const Refusal none{404, "NotFound",
-                     "there are /admin/models/NAME/load, unload and reload, /admin/reload, /admin/drain"};
+                     "there are /admin/models/NAME/load, park, unload and reload, /admin/reload, /admin/drain"};
   constexpr std::string_view kModels = "models/";
   const size_t slash = path.rfind('/');
   if (!path.starts_with(kModels) || slash < kModels.size()) throw none;
   const std::string name(path.substr(kModels.size(), slash - kModels.size())), verb(path.substr(slash + 1));
-  if (verb != "load" && verb != "unload" && verb != "reload") throw none;
+  if (verb != "load" && verb != "park" && verb != "unload" && verb != "reload") throw none;
   const auto place = static_cast<size_t>(find_model(name));
-  if (verb != "unload" && !options_.reopen)
+  if ((verb == "load" || verb == "reload") && !options_.reopen)
     throw Refusal{424, "Backend", "this server's models cannot be opened again"};
   const auto state = [this, place, name] {
     std::lock_guard lock(slots_[place]->mutex);
-    return nlohmann::json{{"model", name}, {"state", slots_[place]->state}}.dump();
+    return nlohmann::json{{"model", name}, {"state", slots_[place]->state_now()}}.dump();
   };
   const auto work = [this, place, verb, state] {
-    bool there;
+    Served served;
     {
       std::lock_guard lock(slots_[place]->mutex);
-      there = slots_[place]->served != nullptr;
+      served = slots_[place]->served;
     }
-  if (options_.read_certificate) {
-    try {
-      options_.read_certificate();
-    } catch (const Error& error) {
-      problems.push_back(error.what());
-    }
-  }
     std::string problem;
+    try {
+      if (verb == "park" && served != nullptr) served->scorer->park();
+      if (verb == "load" && served != nullptr) served->scorer->load_weights();
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+    const bool there = served != nullptr;
+    served.reset();
     if (verb == "unload" && there) close_model(place);
     if (verb == "reload" || (verb == "load" && !there)) problem = open_model(place);
     if (!problem.empty()) throw Refusal{409, "Backend", problem};

@@ -52,6 +52,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/snapshot", Scope::metrics, kTei, false, &S::snapshot},
       {"GET", "/history", Scope::metrics, kTei, false, &S::history},
       {"GET", "/events", Scope::metrics, kTei, false, &S::events},
+      {"GET", "/openapi.json", Scope::open, kTei, false, &S::openapi},
       {"GET", "/info", Scope::score, kTei, false, &S::info},
       {"POST", "/predict", Scope::score, kTei, true, &S::predict},
       {"POST", "/embed", Scope::score, kTei, true, &S::embed},
@@ -60,9 +61,9 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/", Scope::score, kTei, true, &S::by_task},
       {"POST", "/invocations", Scope::score, kTei, true, &S::by_task},
       {"POST", "/rerank", Scope::score, kTei, true, &S::not_here},
-      {"POST", "/embed_all", Scope::score, kTei, true, &S::not_here},
+      {"POST", "/embed_all", Scope::score, kTei, true, &S::embed_all},
       {"POST", "/embed_sparse", Scope::score, kTei, true, &S::not_here},
-      {"POST", "/decode", Scope::score, kTei, true, &S::not_here},
+      {"POST", "/decode", Scope::score, kTei, true, &S::decode},
       {"POST", "/v1/embeddings", Scope::score, kOpenAi, true, &S::embeddings},
       {"POST", "/embeddings", Scope::score, kOpenAi, true, &S::embeddings},
       {"GET", "/v1/models", Scope::score, kOpenAi, false, &S::list_models},
@@ -81,6 +82,12 @@ const std::vector<Service::Route>& Service::routes() {
       {"DELETE", "/jobs/*", Scope::jobs, kTei, false, &S::job_call},
   };
   return all;
+}
+
+std::vector<std::pair<std::string, std::string>> Service::route_names() {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const Route& route : routes()) names.emplace_back(route.method, route.path);
+  return names;
 }
 
 std::optional<Response> Service::admit(Exchange& exchange) {

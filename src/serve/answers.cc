@@ -179,11 +179,15 @@ Body parse_body(std::string_view text) {
   return builder.take();
 }
 
-std::vector<float> shaped_embedding(const std::vector<float>& embedding, size_t dimensions, bool normalize) {
-  std::vector<float> out(
-      embedding.begin(),
-      embedding.begin() +
-          static_cast<std::ptrdiff_t>(dimensions == 0 ? embedding.size() : std::min(dimensions, embedding.size())));
+std::vector<float> shaped_embedding(const Prediction& prediction, size_t dimensions, bool normalize) {
+  const auto vectors = static_cast<size_t>(std::max(1, prediction.vectors));
+  const size_t width = prediction.embedding.size() / vectors;
+  std::vector<float> out(dimensions == 0 ? width : std::min(dimensions, width));
+  for (size_t d = 0; d < out.size(); ++d) {
+    double sum = 0;
+    for (size_t v = 0; v < vectors; ++v) sum += prediction.embedding[v * width + d];
+    out[d] = static_cast<float>(sum / static_cast<double>(vectors));
+  }
   if (!normalize) return out;
   double squares = 0;
   for (const float v : out) squares += static_cast<double>(v) * v;

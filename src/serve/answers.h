@@ -36,8 +36,8 @@ Response error_response(const Refusal& refusal, ErrorShape shape);
 // line and column; 422 where a bound is passed).
 nlohmann::json parse_body(std::string_view text);
 
-// The first `dimensions` numbers (0: all), of length 1 where asked.
-std::vector<float> shaped_embedding(const std::vector<float>& embedding, size_t dimensions, bool normalize);
+// The first `dimensions` numbers (0: all) of a text's vector, or of its tokens' mean; of length 1 where asked.
+std::vector<float> shaped_embedding(const Prediction& prediction, size_t dimensions, bool normalize);
 
 // One number between -1 and 1 for models of sentiment: VADER's own, else p(positive) - p(negative).
 std::optional<float> compound_of(const Scorer& scorer, std::span<const float> scores);

@@ -43,7 +43,7 @@ void Service::embeddings(Call& call) {
     static_assert(std::endian::native == std::endian::little, "base64 carries little-endian floats");
     out += "{\"object\":\"list\",\"data\":[";
     for (size_t i = 0; i < c.predictions.size(); ++i) {
-      const std::vector<float> embedding = shaped_embedding(c.predictions[i].embedding, dimensions, true);
+      const std::vector<float> embedding = shaped_embedding(c.predictions[i], dimensions, true);
       out += i > 0 ? ",{\"object\":\"embedding\",\"embedding\":" : "{\"object\":\"embedding\",\"embedding\":";
       if (base64) {
         out += '"';
@@ -70,7 +70,7 @@ void Service::list_models(Call& call) {
     {
       std::lock_guard lock(slot.mutex);
       served = slot.served;
-      state = slot.state;
+      state = slot.state_now();
     }
     if (served == nullptr) {
       data.push_back({{"id", options_.models[place].name},

@@ -167,7 +167,7 @@ void Service::metrics(Call& call) {
   std::vector<std::string> states(slots_.size());
   for (size_t m = 0; m < slots_.size(); ++m) {
     std::lock_guard lock(slots_[m]->mutex);
-    states[m] = slots_[m]->state;
+    states[m] = slots_[m]->state_now();
     if (slots_[m]->served == nullptr) continue;
     const Scorer& scorer = *slots_[m]->served->scorer;
     loads[m] = scorer.load();

@@ -95,7 +95,7 @@ class AdminTest : public ScoreRouteTest {
  protected:
   ServerOptions changing() {
     ServerOptions o = rules();
-    o.reopen = [this](const std::string& name) {
+    o.reopen = [this](const std::string& name, const Scorer*) {
       if (broken_) fail(ErrorCode::bad_model, "{}: its files are broken", name);
       return ServedModel{name, "vader", std::to_string(revision_.load()), Scorer::open({.model = "vader"})};
     };
@@ -138,7 +138,8 @@ TEST_F(AdminTest, ModelsComeAndGo) {
   EXPECT_EQ(admin("models/mood/reload?wait=false").status, 202);
   while (answering() != "mood@3") std::this_thread::yield();
   EXPECT_EQ(admin("models/none/load").status, 404);
-  EXPECT_EQ(admin("models/mood/park").status, 404);
+  EXPECT_EQ(Said::parse(admin("models/mood/park").body)["state"], "resident") << "rules hold nothing";
+  EXPECT_EQ(admin("models/mood/fly").status, 404);
   EXPECT_EQ(admin("nothing").status, 404);
   EXPECT_EQ(admin("drain", "Origin: http://elsewhere\r\n").status, 403);
 }

@@ -136,6 +136,7 @@ class Server::Sampler {
       if (readings.computes) held = nvml.own_bytes(gpus[0].pci_bus_id);
       service_.set_card(std::move(readings));
       service_.sample(held);
+      service_.tend_models();
       lock.lock();
       changed_.wait_for(lock, std::chrono::seconds(1), [this] { return ending_; });
     }

@@ -32,8 +32,8 @@ struct ServerOptions {
   int64_t payload_limit = 16 << 20;
   int64_t max_client_batch_size = 1024;
   bool truncates = true;
-  // A model from its files as they are now, what names those files, and the keys; none: they stay as they are.
-  std::function<ServedModel(const std::string& name)> reopen;
+  // As ServiceOptions has them.
+  std::function<ServedModel(const std::string& name, const Scorer* beside)> reopen;
   std::function<std::string(const std::string& name)> revision_of;
   std::function<ApiKeys()> read_keys;
   monitor::WatchLimits watch;  // of the card, past which health warns

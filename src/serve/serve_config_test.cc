@@ -3,8 +3,13 @@
 
 #include <map>
 
+#include "base/fuzz_driver.h"
 #include "base/settings.h"
 #include "base/test_files.h"
+
+#define LLVMFuzzerTestOneInput fuzz_serve_config
+#include "serve/serve_config_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
 
 namespace brim::serve {
 namespace {
@@ -179,6 +184,11 @@ TEST(ServeConfig, TheAdaptiveKeysFollowTheMarket) {
                         from_variables({{"FEATURE_ADAPTIVE_SENTIMENT", "maybe"}});
                       }),
              "true or false");
+}
+
+TEST(ServeConfig, AnyBytesAreReadOrRefused) {
+  drive_fuzz(fuzz_serve_config,
+             {kWhole, "models: {a: {path: x}}\n", "models: [a, b]\nqueues: {q: {model: a}}\n", "&a [*a]"}, 500);
 }
 
 TEST(ServeConfig, Seconds) {

@@ -35,6 +35,8 @@ struct ServedModel {
   std::string id;                  // what the user gave: a directory, a repository's name
   std::string revision;            // of its files, in 8 digits
   std::shared_ptr<Scorer> scorer;  // closed with the service, so that nothing comes back to one that has ended
+  std::optional<Pooling> pooling = {};
+  double keep_alive_seconds = -1;  // idle for so long it leaves the device; negative: it stays
 };
 using Served = std::shared_ptr<const ServedModel>;
 
@@ -52,14 +54,15 @@ struct ServiceOptions {
   size_t texts_per_request = 1024;
   size_t text_bytes = 1 << 20;
   bool truncates = true;  // texts that are too long, where a request does not say
-  // A model from its files as they are now, what names those files, and the keys; none: they stay as they are.
-  std::function<ServedModel(const std::string& name)> reopen;
+  // A model from its files as they are now, in the queue of one that is there (or null), what names those files, and
+  // the keys; none: they stay as they are.
+  std::function<ServedModel(const std::string& name, const Scorer* beside)> reopen;
   std::function<std::string(const std::string& name)> revision_of;
   std::function<ApiKeys()> read_keys;
+  std::function<void()> read_certificate;  // of TLS, from its files; none: there is no TLS
   std::function<void(std::string_view line)> access_log;
 };
 
-  std::function<void()> read_certificate;  // of TLS, from its files; none: there is no TLS
 // The card's readings, as /health and /metrics show them.
 struct CardReadings {
   std::string health_json = "null";
@@ -87,7 +90,11 @@ class Service final : public Handler, public QueueScorer {
   void sample(std::optional<int64_t> held_bytes);
   // What the ladders' rungs lose; until then none is chosen because of load. Once, on a thread of its own.
   void measure_gates(const std::stop_token& stop);
+  // Models that nobody asked for long enough leave the device. Every second, one thread.
+  void tend_models();
   size_t texts_waiting() const { return outstanding_; }
+
+  static std::vector<std::pair<std::string, std::string>> route_names();  // method and path, which may end in *
 
   std::optional<Response> admit(Exchange& exchange) override;
   void handle(Exchange& exchange) override;
@@ -171,6 +178,10 @@ class Service final : public Handler, public QueueScorer {
   void by_task(Call& call);
   void info(Call& call);
   void not_here(Call& call);
+  void openapi(Call& call);  // openapi.cc
+  // token_routes.cc
+  void decode(Call& call);
+  void embed_all(Call& call);
   // openai.cc
   void embeddings(Call& call);
   void list_models(Call& call);
@@ -195,6 +206,7 @@ class Service final : public Handler, public QueueScorer {
   void admin(Call& call);
   std::string open_model(size_t place);  // empty: it is there; else what is wrong
   void close_model(size_t place);
+  const Scorer* queue_owner(size_t place, Served& held) const;  // for a model that comes to that place
   void retire(Served old);
   void report_fault(const std::string& model, const std::string& fault);
   std::vector<std::string> reload();
@@ -233,6 +245,10 @@ class Service final : public Handler, public QueueScorer {
     Served served;  // null: not loaded
     ModelKind kind;
     std::string state = "resident", fault;
+    // What it had computed when it was last seen at work, for keep_alive; it is on its way off the device.
+    int64_t batches = 0, used_ns = 0;
+    bool parking = false;
+    std::string state_now() const;
   };
   std::vector<std::unique_ptr<Slot>> slots_;
   const int64_t started_ns_, started_unix_;

@@ -163,14 +163,15 @@ DashboardSnapshot Service::figures(std::optional<int64_t> held_bytes) {
     {
       std::lock_guard lock(slots_[m]->mutex);
       served = slots_[m]->served;
-      model.state = slots_[m]->state;
+      model.state = slots_[m]->state_now();
+      const double keep = options_.models[m].keep_alive_seconds;
+      model.keep_alive_s = keep < 0 ? keep : std::max(0.0, keep - seconds_since(slots_[m]->used_ns));
     }
     if (served != nullptr) {
       const MemoryPlan plan = served->scorer->plan();
       const ScorerWork work = served->scorer->work();
       const ScorerLoad load = served->scorer->load();
       model.precision = served->scorer->precision();
-      model.keep_alive_s = -1;
       if (plan.peak_bytes > 0) model.bytes = plan.peak_bytes;
       if (plan.tokens_per_interactive_batch > 0) model.token_budget = plan.tokens_per_interactive_batch;
       budget = std::max(budget, plan.tokens_per_interactive_batch);

@@ -24,6 +24,10 @@ bool truth_or(const Body& body, const char* key, bool otherwise) {
   return found->get<bool>();
 }
 
+const char* pooling_name(std::optional<Pooling> pooling) {
+  return pooling == Pooling::cls ? "cls" : pooling == Pooling::none ? "none" : "mean";
+}
+
 size_t dimensions_of(const Body& body) {
   const auto found = body.find("dimensions");
   if (found == body.end() || found->is_null()) return 0;
@@ -126,7 +130,7 @@ void Service::embed(Call& call) {
       if (c.predictions[i].error)
         out += "null";
       else
-        append_floats(out, shaped_embedding(c.predictions[i].embedding, dimensions, normalize));
+        append_floats(out, shaped_embedding(c.predictions[i], dimensions, normalize));
     }
     out += ']';
   });
@@ -146,10 +150,10 @@ void Service::similarity(Call& call) {
   texts.insert(texts.end(), sentences.begin(), sentences.end());
   w.null_errors = false;
   score(call, w, texts, [](std::string& out, Call& c) {
-    const std::vector<float> source = shaped_embedding(c.predictions[0].embedding, 0, true);
+    const std::vector<float> source = shaped_embedding(c.predictions[0], 0, true);
     std::vector<float> cosines;
     for (size_t i = 1; i < c.predictions.size(); ++i) {
-      const std::vector<float> other = shaped_embedding(c.predictions[i].embedding, 0, true);
+      const std::vector<float> other = shaped_embedding(c.predictions[i], 0, true);
       double sum = 0;
       for (size_t d = 0; d < source.size(); ++d) sum += static_cast<double>(source[d]) * other[d];
       cosines.push_back(static_cast<float>(sum));
@@ -208,14 +212,15 @@ void Service::by_task(Call& call) {
 void Service::not_here(Call&) { throw Refusal{424, "Backend", "Backend error: no model of this server does this"}; }
 
 void Service::info(Call& call) {
-  const auto model_type = [](const Scorer& scorer) {
+  const auto model_type = [](const ServedModel& model) {
+    const Scorer& scorer = *model.scorer;
     Body labels = Body::object(), ids = Body::object();
     for (size_t i = 0; i < scorer.labels().size(); ++i) {
       labels[std::to_string(i)] = scorer.labels()[i];
       ids[scorer.labels()[i]] = i;
     }
     Body named = {{"id2label", labels}, {"label2id", ids}};
-    if (scorer.kind() == ModelKind::embedder) return Body{{"embedding", {{"pooling", "mean"}}}};
+    if (scorer.kind() == ModelKind::embedder) return Body{{"embedding", {{"pooling", pooling_name(model.pooling)}}}};
     return Body{{scorer.kind() == ModelKind::tagger ? "token_classifier" : "classifier", named}};
   };
   nlohmann::ordered_json models = nlohmann::ordered_json::array();
@@ -225,7 +230,7 @@ void Service::info(Call& call) {
                       {"id", m.id},
                       {"sha", m.revision},
                       {"precision", m.scorer->precision()},
-                      {"model_type", model_type(*m.scorer)}});
+                      {"model_type", model_type(m)}});
   }
   const Served served = model_at(0);
   const ServedModel& first = *served;
@@ -234,7 +239,7 @@ void Service::info(Call& call) {
                                       {"model_sha", first.revision},
                                       {"model_dtype", first.scorer->precision()},
                                       {"served_model_name", first.name},
-                                      {"model_type", model_type(*first.scorer)},
+                                      {"model_type", model_type(first)},
                                       {"max_concurrent_requests", server_ == nullptr ? 0 : 1024},
                                       {"max_input_length", first.scorer->max_length()},
                                       {"max_batch_tokens", plan.tokens_per_interactive_batch},

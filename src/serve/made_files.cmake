@@ -1,3 +1,13 @@
+# Puts the description of the routes into a header.
+function(brim_openapi target)
+  set(source ${CMAKE_CURRENT_SOURCE_DIR}/openapi.json)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+  file(READ ${source} document)
+  set(text "constexpr char kOpenApi[] = R\"openapi(${document})openapi\";\n")
+  file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/made/serve/openapi.inc CONTENT "@text@" @ONLY)
+  target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/made)
+endfunction()
+
 # Puts script and style into the dashboard's page, and the page with the hashes of both into a header.
 function(brim_dashboard_page target)
   set(parts ${CMAKE_CURRENT_SOURCE_DIR}/dashboard)

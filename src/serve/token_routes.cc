@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ids back to texts, and vectors of every token, as text-embeddings-inference has them.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "rows/jsonl.h"
+#include "serve/service.h"
+
+namespace brim::serve {
+namespace {
+
+using Body = nlohmann::json;
+
+std::vector<int32_t> ids_of(const Body& list) {
+  std::vector<int32_t> ids;
+  for (const Body& id : list) {
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX)
+      throw invalid("`ids` must be a list of token ids, or a list of such lists");
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+}  // namespace
+
+void Service::decode(Call& call) {
+  const Body body = parse_body(call.exchange->body());
+  const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder});
+  require_kind(w.model, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder}, "one that has tokens");
+  const auto found = body.find("ids");
+  if (found == body.end() || !found->is_array())
+    throw invalid("`ids` must be a list of token ids, or a list of such lists");
+  if (found->empty()) throw Refusal{400, "Empty", "Input validation error: `ids` cannot be empty"};
+  bool skip_special = true;
+  if (const auto skip = body.find("skip_special_tokens"); skip != body.end() && !skip->is_null()) {
+    if (!skip->is_boolean()) throw invalid("`skip_special_tokens` must be true or false");
+    skip_special = skip->get<bool>();
+  }
+  const bool batch = found->front().is_array();
+  if (batch && found->size() > options_.texts_per_request)
+    throw invalid(
+        fmt::format("batch size {} > maximum allowed batch size {}", found->size(), options_.texts_per_request));
+  std::string out = "[";
+  for (size_t i = 0; i < (batch ? found->size() : 1); ++i) {
+    const Body& list = batch ? (*found)[i] : *found;
+    if (!list.is_array()) throw invalid("`ids` must be a list of token ids, or a list of such lists");
+    if (i > 0) out += ',';
+    rows::append_json_string(out, w.served->scorer->decode(ids_of(list), skip_special));
+  }
+  out += ']';
+  call.model = w.model;
+  answer(call, std::move(out));
+}
+
+void Service::embed_all(Call& call) {
+  const Body body = parse_body(call.exchange->body());
+  const Wishes w = wishes(call, body, {ModelKind::embedder});
+  require_kind(w.model, {ModelKind::embedder}, "an embedding model");
+  if (w.served->pooling != Pooling::none)
+    throw Refusal{424, "Backend",
+                  "Backend error: this model gives one vector a text; `pooling=none` keeps every token's"};
+  score(call, w, texts_of(body, "inputs"), [](std::string& out, Call& c) {
+    out += '[';
+    for (size_t i = 0; i < c.predictions.size(); ++i) {
+      const Prediction& p = c.predictions[i];
+      if (i > 0) out += ',';
+      if (p.error) {
+        out += "null";
+        continue;
+      }
+      const size_t width = p.embedding.size() / static_cast<size_t>(std::max(1, p.vectors));
+      out += '[';
+      for (auto at = p.embedding.begin(); at != p.embedding.end(); at += static_cast<std::ptrdiff_t>(width)) {
+        if (at != p.embedding.begin()) out += ',';
+        append_floats(out, {at, at + static_cast<std::ptrdiff_t>(width)});
+      }
+      out += ']';
+    }
+    out += ']';
+  });
+}
+
+}  // namespace brim::serve

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Over real sockets: ids and vectors of tokens, models that leave the device and come back, and the routes'
+// description.
+#include <thread>
+
+#include "serve/service_fixture.h"
+
+namespace brim::serve {
+namespace {
+
+class TokenRoutesTest : public ServiceTest {
+ protected:
+  ServerOptions embedders() {
+    ServerOptions o = tiny();
+    o.models.push_back({"all", "all", "4", open("bert_sequence", Pooling::none), Pooling::none});
+    return o;
+  }
+  std::string state(const std::string& model) {
+    const Said models = Said::parse(get("/v1/models").body);
+    for (const Said& m : models["data"])
+      if (m["id"] == model) return m["state"];
+    return "";
+  }
+};
+
+TEST_F(TokenRoutesTest, IdsBecomeTextAgain) {
+  start(tiny());
+  const Said tokens = good("/tokenize", R"({"inputs":"w6 w7"})");
+  Said ids = Said::array();
+  for (const Said& token : tokens[0]) ids.push_back(token["id"]);
+  const Said one = good("/decode", Said{{"ids", ids}}.dump());
+  EXPECT_EQ(one.size(), 1u);
+  const Said two = good("/decode", Said{{"ids", {ids, ids}}, {"skip_special_tokens", false}}.dump());
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_NE(two[0], one[0]) << "with special tokens";
+  EXPECT_NE(two[0].get<std::string>().find("w7"), std::string::npos);
+  bad("/decode", R"({"ids":[]})", 400, "Empty");
+  bad("/decode", R"({"ids":["a"]})", 422, "Validation", "`ids`");
+  bad("/decode", R"({"ids":[[1],2]})", 422, "Validation", "`ids`");
+  bad("/decode", R"({"ids":[-1]})", 422, "Validation");
+  bad("/decode", R"({"ids":[1],"skip_special_tokens":1})", 422, "Validation");
+  bad("/decode", R"({"ids":[1],"model":"vader"})", 424, "Backend");
+}
+
+TEST_F(TokenRoutesTest, VectorsOfEveryToken) {
+  start(embedders());
+  const Said all = good("/embed_all", R"({"inputs":["w6 w7","w8"],"model":"all"})");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].size(), 4u) << "special tokens too";
+  EXPECT_EQ(all[1].size(), 3u);
+  const Said mean = good("/embed", R"({"inputs":"w8","model":"all","normalize":false})"),
+             other = good("/embed", R"({"inputs":"w8","model":"emb","normalize":false})");
+  ASSERT_EQ(mean[0].size(), other[0].size());
+  for (size_t d = 0; d < mean[0].size(); ++d) EXPECT_NEAR(mean[0][d].get<double>(), other[0][d].get<double>(), 1e-5);
+  bad("/embed_all", R"({"inputs":"w8","model":"emb"})", 424, "Backend", "pooling=none");
+  bad("/embed_all", R"({"inputs":"w8","model":"cls"})", 424, "Backend");
+  bad("/embed_all", R"({"inputs":"","model":"all"})", 400, "Empty");
+  EXPECT_EQ(Said::parse(get("/info").body)["models"][4]["model_type"]["embedding"]["pooling"], "none");
+}
+
+TEST_F(TokenRoutesTest, IdleModelsLeaveAndComeBack) {
+  ServerOptions o = tiny();
+  o.models[0].keep_alive_seconds = 0;
+  start(std::move(o));
+  const Said before = good("/predict", R"({"inputs":"w6 w7"})");
+  while (state("cls") == "resident") std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(state("cls"), "disk") << "on a CPU";
+  EXPECT_EQ(state("ner"), "resident") << "it is kept";
+  EXPECT_EQ(Said::parse(get("/health").body)["status"], "ok");
+  EXPECT_EQ(good("/predict", R"({"inputs":"w6 w7"})"), before);
+
+  EXPECT_EQ(Said::parse(post("/admin/models/ner/park", "").body)["state"], "disk");
+  EXPECT_NE(get("/metrics").body.find("brim_model_state{model=\"ner\",state=\"disk\"} 1"), std::string::npos);
+  EXPECT_TRUE(good("/ner", R"({"inputs":"w6"})").is_array());
+  EXPECT_EQ(state("ner"), "resident");
+  EXPECT_EQ(Said::parse(post("/admin/models/vader/park", "").body)["state"], "resident") << "rules hold nothing";
+}
+
+TEST_F(TokenRoutesTest, AReloadedModelJoinsTheOthers) {
+  ServerOptions o = tiny();
+  std::atomic<const Scorer*> beside{nullptr};
+  const auto dir = (temp_.path() / "bert_sequence").string();
+  o.reopen = [&beside, dir](const std::string& name, const Scorer* other) {
+    beside = other;
+    ScorerOptions options;
+    options.model = dir;
+    options.device = "cpu";
+    options.precision = "fp32";
+    options.threads = 1;
+    options.raw_scores = true;
+    return ServedModel{name, dir, "again", Scorer::open_beside(*other, options)};
+  };
+  const Scorer* old = o.models[0].scorer.get();
+  const Scorer* ner = o.models[1].scorer.get();
+  start(std::move(o));
+  const Said before = good("/predict", R"({"inputs":"w6"})");
+  EXPECT_EQ(post("/admin/models/cls/reload", "").status, 200);
+  EXPECT_EQ(beside, old) << "the queue of the one it replaces";
+  EXPECT_EQ(good("/predict", R"({"inputs":"w6"})"), before);
+  EXPECT_EQ(post("/admin/models/cls/unload", "").status, 200);
+  EXPECT_EQ(post("/admin/models/cls/load", "").status, 200);
+  EXPECT_EQ(beside, ner) << "or of another that is there";
+  EXPECT_EQ(good("/predict", R"({"inputs":"w6"})"), before);
+}
+
+TEST_F(TokenRoutesTest, TheDescriptionHasTheRoutesThereAre) {
+  start(held());
+  const Said document = Said::parse(get("/openapi.json").body);
+  EXPECT_EQ(document["info"]["version"], version());
+  std::vector<std::pair<std::string, std::string>> described;
+  for (const auto& [path, methods] : document["paths"].items())
+    for (const auto& [method, operation] : methods.items()) {
+      std::string upper = method;
+      for (char& c : upper) c = static_cast<char>(std::toupper(c));
+      described.emplace_back(upper, path);
+      EXPECT_TRUE(operation["responses"].is_object()) << path;
+    }
+  const auto matches = [](const std::pair<std::string, std::string>& route, const auto& one) {
+    const bool begins = route.second.ends_with('*');
+    return route.first == one.first && (begins ? one.second.starts_with(route.second.substr(0, route.second.size() - 1))
+                                               : one.second == route.second);
+  };
+  const auto routes = Service::route_names();
+  for (const auto& route : routes)
+    EXPECT_TRUE(std::any_of(described.begin(), described.end(), [&](const auto& one) { return matches(route, one); }))
+        << route.first << " " << route.second << " is not described";
+  for (const auto& one : described)
+    EXPECT_TRUE(std::any_of(routes.begin(), routes.end(), [&](const auto& route) { return matches(route, one); }))
+        << one.first << " " << one.second << " is not there";
+}
+
+}  // namespace
+}  // namespace brim::serve
