@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <memory>
@@ -86,21 +87,34 @@ NamedModel open_model(const std::string& model) {
   return named;
 }
 
-// The forecasts of all series, [series][horizon], with a bar.
-std::vector<double> ensemble_forecasts(const ForecastSettings& s, const forecast::NbeatsModel& model,
-                                       const SeriesStore& store, bool quiet) {
+// The forecasts of all series, with a bar.
+forecast::EnsembleForecasts ensemble_forecasts(const ForecastSettings& s, const forecast::NbeatsModel& model,
+                                               const SeriesStore& store, bool quiet) {
   if (s.horizon > model.horizon)
     fail(ErrorCode::usage, "--horizon {}: {} forecasts {}", s.horizon, s.model, format_count(model.horizon, "point"));
   forecast::EnsembleDevice on(s);
   Progress progress("forecasting", STDERR_FILENO, quiet);
-  const auto values = predict_ensemble(
-      on, model, store,
+  auto forecasts = predict_ensemble(
+      on, model, store, s.components,
       [&](int64_t done, int64_t total) {
         progress.update({static_cast<double>(done), static_cast<double>(total), format_count(done) + " series"});
       },
       &stop_requested());
   progress.finish();
-  return values;
+  return forecasts;
+}
+
+// Intervals of a model of quantiles: the level in percent, and which of them are its bounds.
+struct QuantileLevel {
+  double level;
+  size_t low, high;
+};
+std::vector<QuantileLevel> levels_of(const std::vector<float>& quantiles) {
+  std::vector<QuantileLevel> levels;
+  for (size_t low = quantiles.size() / 2; low-- > 0;)
+    levels.push_back(
+        {std::round(1e4 * (1 - 2 * static_cast<double>(quantiles[low]))) / 100, low, quantiles.size() - 1 - low});
+  return levels;
 }
 
 std::string card_text(const ForecastSettings& s, const forecast::NbeatsModel& model, const SeriesStore& store,
@@ -108,16 +122,17 @@ std::string card_text(const ForecastSettings& s, const forecast::NbeatsModel& mo
   std::string text = fmt::format(
       "# N-BEATS, {} lanes\n\nForecasts {} after the last one of a series, the median of its lanes. Trained by "
       "`brim forecast train` on {} series with {} in {:.1f} s, {} steps of {} windows per lane.\n\n"
-      "| lane | lookback | loss | last training loss |\n| --- | --- | --- | --- |\n",
+      "| lane | lookback | loss | last training loss | best step |\n| --- | --- | --- | --- | --- |\n",
       model.lanes.size(), format_count(model.horizon, "point"), format_count(store.size()),
       format_count(static_cast<int64_t>(store.values().size()), "point"), trained.seconds, format_count(steps),
       format_count(s.windows_per_step()));
   size_t lane = 0;
-  for (const float loss : trained.last_losses) {
-    if (std::isnan(loss)) continue;
+  for (size_t i = 0; i < trained.last_losses.size(); ++i) {
+    if (std::isnan(trained.last_losses[i])) continue;
     const ops::LaneSpec& spec = model.lanes[lane].spec;
-    text += fmt::format("| {} | {} | {} | {:.5g} |\n", lane++, spec.lookback, forecast::forecast_loss_name(spec.loss),
-                        loss);
+    text +=
+        fmt::format("| {} | {} | {} | {:.5g} | {} |\n", lane++, spec.lookback, forecast::forecast_loss_name(spec.loss),
+                    trained.last_losses[i], trained.best_steps[i] < 0 ? "last" : format_count(trained.best_steps[i]));
   }
   return text + fmt::format("\n    brim forecast predict --model {} --data FILE\n", s.output);
 }
@@ -126,8 +141,10 @@ int run_forecast_train(const ForecastFlags& f) {
   ForecastSettings s = settings_of(f, f.train_values);
   if (s.horizon == 0) fail(ErrorCode::usage, "brim forecast train: say how many points ahead with --horizon");
   if (s.output.empty()) fail(ErrorCode::usage, "brim forecast train: name a directory for the model with --output");
+  const std::filesystem::path output = s.output, state = output / "state";
   std::error_code ec;
-  if (std::filesystem::exists(s.output, ec) && !std::filesystem::is_empty(s.output, ec))
+  const bool begun = std::filesystem::is_directory(state, ec) && !std::filesystem::exists(output / "config.json", ec);
+  if (std::filesystem::exists(output, ec) && !std::filesystem::is_empty(output, ec) && !begun)
     fail(ErrorCode::cannot_write, "{}: exists and is not empty; name another directory with --output", s.output);
   stop_on_signals();
   const SeriesStore store = read_store(s.data, s.reader_options(), "data", f.quiet);
@@ -141,19 +158,23 @@ int run_forecast_train(const ForecastFlags& f) {
     print_stderr("{} of {} · {} of {} · {} · {}\n", format_count(lanes, "lane"),
                  format_count(lane_shape(model, model.lanes[0]).blocks(), "block"), format_count(steps, "step"),
                  format_count(s.windows_per_step(), "window"), on.device().name(), precision_name(on.precision()));
+  ForecastLive live("forecast train", s, on);
   Progress progress("training", STDERR_FILENO, f.quiet);
   const forecast::TrainedEnsemble trained = train_ensemble(
-      on, s, store, model,
+      on, s, store, model, state,
       [&](const forecast::EnsembleProgress& p) {
+        live.update(p.wave * p.steps + p.step, p.waves * p.steps, p.loss);
         const auto done = static_cast<double>(p.wave * p.steps + p.step);
         progress.update({done, static_cast<double>(p.waves * p.steps),
                          fmt::format("step {} of {} · loss {:.4g}", p.step, p.steps, p.loss)});
       },
       &stop_requested());
   progress.finish();
-  if (trained.interrupted) fail(ErrorCode::interrupted, "interrupted; nothing was written");
+  if (trained.interrupted)
+    fail(ErrorCode::interrupted, "interrupted; the same command goes on where it stopped (in {})", s.output);
   save_nbeats(s.output, model);
   io::write_file_atomically(std::filesystem::path(s.output) / "README.md", card_text(s, model, store, trained, steps));
+  std::filesystem::remove_all(state, ec);
   if (f.quiet) return 0;
   if (const int64_t failed = lanes - static_cast<int64_t>(model.lanes.size()); failed > 0)
     log_warning("{} of {} lanes failed (their gradients were no numbers) and were left out", failed, lanes);
@@ -162,11 +183,6 @@ int run_forecast_train(const ForecastFlags& f) {
                format_bytes(trained.plan.peak_bytes), format_bytes(trained.plan.limit_bytes),
                format_count(trained.plan.waves, "wave"), s.output);
   return 0;
-}
-
-std::vector<double> of_series(const std::vector<double>& all, int64_t series, int64_t horizon) {
-  const auto first = all.begin() + series * horizon;
-  return {first, first + horizon};
 }
 
 int run_predict(const ForecastFlags& f) {
@@ -185,19 +201,42 @@ int run_predict(const ForecastFlags& f) {
   const int64_t season = season_for(s, store.frequency());
   if (!f.quiet && model.baseline && *model.baseline != Baseline::naive)
     log_info("season: {}", format_count(season, "point"));
-  std::vector<double> ensemble;
+  forecast::EnsembleForecasts ensemble;
   if (!model.baseline) ensemble = ensemble_forecasts(s, model.nbeats, store, f.quiet);
-  const char* const column = model.baseline ? column_of(*model.baseline) : "NBEATS";
-  forecast::ForecastWriter writer(output, {s.alias.empty() ? column : s.alias}, &stop_requested());
+  const std::string alias = !s.alias.empty() ? s.alias : model.baseline ? column_of(*model.baseline) : "NBEATS";
+  std::vector<std::string> columns = {alias};
+  const std::vector<QuantileLevel> levels = levels_of(ensemble.quantiles);
+  for (const QuantileLevel& level : levels)
+    for (const char* bound : {"lo", "hi"}) columns.push_back(fmt::format("{}-{}-{:g}", alias, bound, level.level));
+  for (size_t c = 0; c < ensemble.stacks.size(); ++c) {
+    const std::string& kind = ensemble.stacks[c];
+    const bool twice = std::count(ensemble.stacks.begin(), ensemble.stacks.end(), kind) > 1;
+    columns.push_back(fmt::format("{}-{}{}", alias, kind, twice ? fmt::format("-{}", c) : ""));
+  }
+  forecast::ForecastWriter writer(output, columns, &stop_requested());
   Progress progress("forecasting", STDERR_FILENO, f.quiet);
   for (int64_t i = 0; i < store.size(); ++i) {
     if (stop_requested()) fail(ErrorCode::interrupted, "interrupted; nothing was written");
     progress.update({static_cast<double>(i), static_cast<double>(store.size()), format_count(i) + " series"});
-    const auto values = model.baseline ? forecast_baseline(*model.baseline, store.series(i), horizon, season)
-                                       : of_series(ensemble, i, model.nbeats.horizon);
     const auto length = static_cast<int64_t>(store.series(i).size());
-    for (int64_t h = 0; h < horizon; ++h)
-      writer.write(store.id(i), store.time_text(i, length + h), {&values[static_cast<size_t>(h)], 1});
+    std::vector<std::vector<double>> all;  // by column
+    if (model.baseline) {
+      all = {forecast_baseline(*model.baseline, store.series(i), horizon, season)};
+    } else {
+      all = {ensemble.point(i)};
+      for (const QuantileLevel& level : levels)
+        for (const size_t quantile : {level.low, level.high}) all.push_back(ensemble.of(i, quantile));
+      const auto C = static_cast<int64_t>(ensemble.stacks.size());
+      for (int64_t c = 0; c < C; ++c) {
+        const auto first = ensemble.components.begin() + (i * C + c) * ensemble.horizon;
+        all.emplace_back(first, first + ensemble.horizon);
+      }
+    }
+    std::vector<double> row(all.size());
+    for (int64_t h = 0; h < horizon; ++h) {
+      for (size_t c = 0; c < all.size(); ++c) row[c] = all[c][static_cast<size_t>(h)];
+      writer.write(store.id(i), store.time_text(i, length + h), row);
+    }
   }
   progress.finish();
   writer.commit();
@@ -292,22 +331,29 @@ int run_forecast_eval(const ForecastFlags& f) {
   };
   forecast::Forecaster forecaster;
   NamedModel model;
-  std::vector<double> ensemble;
+  forecast::EnsembleForecasts ensemble;
   std::string name = s.model;
   if (s.model.empty()) {
     forecaster = read_forecasts(s.forecast_file, s.alias, data, s.reader_options(), &name);
   } else {
     model = open_model(s.model);
     if (!model.baseline) ensemble = ensemble_forecasts(s, model.nbeats, data, quiet);
-    forecaster.values = [&](int64_t i, int64_t horizon) {
-      if (model.baseline) return forecast_baseline(*model.baseline, data.series(i), horizon, how.season);
+    const auto of_quantile = [&](int64_t i, int64_t horizon, size_t quantile) {
       if (horizon > model.nbeats.horizon)
         fail(ErrorCode::bad_data, "{}: {} points came after the data, {} forecasts {}", s.actual[0], horizon, s.model,
              model.nbeats.horizon);
-      std::vector<double> values = of_series(ensemble, i, model.nbeats.horizon);
+      std::vector<double> values = ensemble.of(i, quantile);
       values.resize(static_cast<size_t>(horizon));
       return values;
     };
+    forecaster.values = [&, of_quantile](int64_t i, int64_t horizon) {
+      if (model.baseline) return forecast_baseline(*model.baseline, data.series(i), horizon, how.season);
+      return of_quantile(i, horizon, ensemble.quantiles.size() / 2);
+    };
+    for (const QuantileLevel& level : levels_of(ensemble.quantiles))
+      forecaster.intervals.push_back({level.level,
+                                      [=](int64_t i, int64_t horizon) { return of_quantile(i, horizon, level.low); },
+                                      [=](int64_t i, int64_t horizon) { return of_quantile(i, horizon, level.high); }});
   }
   const forecast::ForecastEvaluation e = evaluate(data, actual, forecaster, how);
   progress.finish();
@@ -339,13 +385,17 @@ std::function<int()> setup_forecast(CLI::App& app) {
   auto f = std::make_shared<ForecastFlags>();
   f->train = app.add_subcommand("train", "train an ensemble of N-BEATS models on series");
   add_rows(*f->train, f->train_values,
-           {"data",        "horizon",   "o,output",   "preset",         "lookbacks",     "losses",       "repeats",
-            "max_steps",   "epochs",    "batch_size", "learning_rate",  "num_lr_decays", "history_size", "input_size",
-            "stack_types", "n_blocks",  "mlp_units",  "shared_weights", "n_harmonics",   "n_basis",      "scaler_type",
-            "sampling",    "loss_mean", "season",     "random_seed"});
+           {"data",         "horizon",        "o,output",        "preset",
+            "lookbacks",    "losses",         "repeats",         "max_steps",
+            "epochs",       "batch_size",     "learning_rate",   "num_lr_decays",
+            "history_size", "input_size",     "stack_types",     "n_blocks",
+            "mlp_units",    "shared_weights", "n_harmonics",     "n_basis",
+            "scaler_type",  "sampling",       "loss_mean",       "season",
+            "random_seed",  "level",          "val_check_steps", "early_stop_patience_steps",
+            "save_steps"});
   f->roll = add_roll(app, *f);
   f->predict = app.add_subcommand("predict", "forecast series");
-  add_rows(*f->predict, f->predict_values, {"data", "model", "horizon", "o,output", "alias", "season"});
+  add_rows(*f->predict, f->predict_values, {"data", "model", "horizon", "o,output", "alias", "season", "components"});
   f->eval = app.add_subcommand("eval", "measure forecasts against what came");
   add_rows(*f->eval, f->eval_values, {"data", "actual", "model", "forecast", "alias", "season"});
   f->eval->add_flag("--json", f->json, "print JSON");

@@ -9,12 +9,14 @@
 #include <iostream>
 #include <limits>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/units.h"
 #include "cli/forecast_verbs.h"
 #include "cli/verb.h"
+#include "engine/run_stats.h"
 #include "forecast/forecast_file.h"
 #include "forecast/roll.h"
 #include "io/atomic_file.h"
@@ -52,7 +54,7 @@ forecast::RollScore write_forecasts(const ForecastSettings& s, const SeriesStore
                                     const forecast::NbeatsModel& members, const forecast::RollPlan& plan,
                                     const forecast::RollRun& run, const std::string& alias) {
   std::vector<std::string> columns = {"y", alias};
-  for (const double level : roll_levels(s))
+  for (const double level : interval_levels(s))
     for (const char* bound : {"lo", "hi"}) columns.push_back(fmt::format("{}-{}-{:g}", alias, bound, level));
   forecast::ForecastWriter writer((std::filesystem::path(s.output) / "forecasts.csv").string(), columns,
                                   &stop_requested(), true);
@@ -72,6 +74,32 @@ forecast::RollScore write_forecasts(const ForecastSettings& s, const SeriesStore
 }
 
 }  // namespace
+
+ForecastLive::ForecastLive(const char* command, const ForecastSettings& s, forecast::EnsembleDevice& on)
+    : device_(on.device()) {
+  figures_.set_command(command);
+  figures_.set_model(s.output);
+  figures_.set_device(device_.kind() == device::DeviceKind::cuda
+                          ? fmt::format("cuda:{} {}", device_.index(), device_.name())
+                          : device_.name());
+  figures_.set_pci_bus_id(device_.pci_bus_id());
+  figures_.set_precision(precision_name(on.precision()));
+  figures_.limit_bytes = memory::Ledger::of(device_).limit_bytes();
+  publisher_.publish(figures_);
+}
+
+void ForecastLive::update(int64_t step, int64_t steps, double loss) {
+  constexpr int64_t kApartNs = 200'000'000;
+  if (!publisher_.active() || now_ns() - last_ns_ < kApartNs) return;
+  last_ns_ = now_ns();
+  figures_.step = step;
+  figures_.total_steps = steps;
+  figures_.loss = loss;
+  figures_.done = static_cast<double>(step) / static_cast<double>(steps);
+  figures_.planned_bytes = memory::Ledger::of(device_).reserved_bytes();
+  figures_.peak_bytes = engine::held_bytes(device_);
+  publisher_.publish(figures_);
+}
 
 CLI::App* add_roll(CLI::App& app, ForecastFlags& flags) {
   CLI::App* roll = app.add_subcommand("roll", "train along the series and forecast from every cutoff");
@@ -112,12 +140,14 @@ int run_forecast_roll(const ForecastFlags& f) {
                  format_count(static_cast<int64_t>(plan.trainings.size()), "training"), format_count(M, "lane"),
                  format_count(plan.steps, "step"), format_count(s.windows_per_step(), "window"),
                  warm_start_name(s.warm), on.device().name(), precision_name(on.precision()));
+  ForecastLive live("forecast roll", s, on);
   Progress progress("rolling", STDERR_FILENO, f.quiet);
   const double processor_before = processor_seconds();
   const forecast::RollRun run = run_roll(
       on, s, store, members, plan, state,
       [&](const forecast::RollProgress& p) {
         const double share = static_cast<double>(p.step) / static_cast<double>(p.steps);
+        live.update(p.lanes_done * p.steps + p.step * p.wave_lanes, p.lanes * p.steps, p.loss);
         progress.update({static_cast<double>(p.lanes_done) + share * static_cast<double>(p.wave_lanes),
                          static_cast<double>(p.lanes),
                          fmt::format("{} of {} lanes · step {} of {} · loss {:.4g}", p.lanes_done, p.lanes, p.step,

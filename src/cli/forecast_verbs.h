@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "cli/setting_flags.h"
+#include "forecast/ensemble.h"
 #include "forecast/series_store.h"
-#include "forecast/settings.h"
+#include "monitor/live.h"
 
 namespace brim::cli {
 
@@ -27,6 +28,19 @@ forecast::SeriesStore read_store(const std::vector<std::string>& paths, rows::Se
 
 // Flags off the table's rows; "o,output" gives a short name too.
 void add_rows(CLI::App& app, FlagValues& values, std::initializer_list<std::string_view> names);
+
+// A run that trains, published for `brim monitor`.
+class ForecastLive {
+ public:
+  ForecastLive(const char* command, const forecast::ForecastSettings& settings, forecast::EnsembleDevice& on);
+  void update(int64_t step, int64_t steps, double loss);  // cheap: publishes five times a second
+
+ private:
+  monitor::LivePublisher publisher_;
+  monitor::LiveFigures figures_;
+  device::Device& device_;
+  int64_t last_ns_ = 0;
+};
 
 CLI::App* add_roll(CLI::App& app, ForecastFlags& flags);
 int run_forecast_roll(const ForecastFlags& flags);

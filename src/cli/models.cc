@@ -15,6 +15,7 @@
 #include "cli/engine_flags.h"
 #include "cli/verb.h"
 #include "engine/precision.h"
+#include "forecast/nbeats_io.h"
 #include "hub/model_dir.h"
 #include "hub/weights.h"
 #include "model/export.h"
@@ -50,12 +51,41 @@ std::string stored_precision(const hub::WeightSource& source) {
   return name[0] == 'f' ? "fp" + name.substr(1) : name[0] == 'i' ? "int" + name.substr(1) : name;
 }
 
+// A directory that `brim forecast train` made.
+int show_forecaster(const std::filesystem::path& dir) {
+  const forecast::NbeatsModel m = forecast::load_nbeats(dir);
+  int64_t parameters = 0;
+  std::map<std::string, int64_t> kinds;
+  for (const forecast::NbeatsLane& lane : m.lanes) {
+    const forecast::NbeatsShape shape = lane_shape(m, lane);
+    for (const forecast::NbeatsParam& p : nbeats_layout(shape).params) {
+      const forecast::NbeatsSize size = true_size(shape, p, lane.spec.lookback);
+      parameters += size.rows * size.cols;
+    }
+    ++kinds[fmt::format("{} with lookback {}", forecast::forecast_loss_name(lane.spec.loss), lane.spec.lookback)];
+  }
+  std::vector<std::string> stacks, lanes;
+  for (const forecast::StackSpec& s : m.lanes[0].stacks)
+    stacks.push_back(fmt::format("{} {} of width {}{}", format_count(s.blocks), stack_kind_name(s.kind), s.width,
+                                 s.shared ? ", weights shared" : ""));
+  for (const auto& [kind, count] : kinds) lanes.push_back(count > 1 ? fmt::format("{} × {}", count, kind) : kind);
+  fmt::print("{}\n", dir.string());
+  fmt::print("  family       N-BEATS, {}\n", format_count(static_cast<int64_t>(m.lanes.size()), "lane"));
+  fmt::print("  forecasts    {}, frequency {}, season {}\n", format_count(m.horizon, "point"), m.freq, m.season);
+  if (!m.quantiles.empty()) fmt::print("  quantiles    {:g}\n", fmt::join(m.quantiles, ", "));
+  fmt::print("  blocks       {}, {}\n", fmt::join(stacks, " + "), format_count(m.layers, "layer"));
+  fmt::print("  lanes        {}\n", fmt::join(lanes, "; "));
+  fmt::print("  parameters   {}\n", format_count(parameters));
+  return 0;
+}
+
 int run_show(const std::string& name) {
   if (hub::names_vader(name)) {
     fmt::print("vader: lexicon and rules of vaderSentiment (MIT); labels negative, neutral, positive; no weights\n");
     return 0;
   }
   const auto dir = resolve_model(name, hub::model_places(hub::model_roots()));
+  if (forecast::is_nbeats(dir)) return show_forecaster(dir);
   hub::HfConfig config;
   const model::ModelShape s = model::read_shape(dir, &config);
   const auto source = hub::WeightSource::open(dir);

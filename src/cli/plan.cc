@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/plan_forecast.h"
 #include "cli/render.h"
 #include "cli/setting_flags.h"
 #include "cli/verb.h"
@@ -47,6 +48,7 @@ struct PlanFlags {
   int threads = 0;
   bool json = false, measure = false;
   FlagValues settings;  // of training's table
+  FlagValues forecast;  // of forecasting's, where it alone has them
 };
 
 // What is to be planned, before a device is chosen.
@@ -64,7 +66,8 @@ struct Job {
 // A file of training settings is about training.
 Task asked_task(const PlanFlags& f) {
   if (f.task.empty()) return f.config.empty() ? Task::score : Task::train;
-  if (f.task != "score" && f.task != "train") fail(ErrorCode::usage, "--task {}: use score or train", f.task);
+  if (f.task != "score" && f.task != "train") fail(ErrorCode::usage, "--task {}: use score, train or forecast", f.task);
+  if (!f.forecast.empty()) fail(ErrorCode::usage, "--{} belongs to --task forecast", dashed(f.forecast.begin()->first));
   return f.task == "train" ? Task::train : Task::score;
 }
 
@@ -286,23 +289,6 @@ std::string device_text(const plan::DeviceProfile& d) {
     text += fmt::format("; the driver's own {} were measured by the card's free memory, NVML is silent",
                         format_bytes(d.context_bytes));
   return text;
-}
-
-// Every reservation with its owner, their sum, and what the limit leaves.
-void print_ledger(const std::vector<memory::LedgerEntry>& entries, int64_t limit) {
-  constexpr int kBar = 30;
-  size_t width = 0;
-  for (const memory::LedgerEntry& e : entries) width = std::max(width, e.owner.size());
-  const auto row = [&](const std::string& what, const std::string& owner, int64_t bytes, const std::string& rest) {
-    fmt::print("  {:<12} {:<{}} {:>10}  {}{}\n", what, owner, width, format_bytes(bytes), bar(bytes, limit, kBar),
-               rest);
-  };
-  for (const memory::LedgerEntry& e : entries) row(tag_name(e.tag), e.owner, e.bytes, "");
-  const int64_t sum = total_bytes(entries);
-  row("in all", "", sum,
-      fmt::format(" of {} ({:.0f} %)", format_bytes(limit),
-                  100.0 * static_cast<double>(sum) / static_cast<double>(limit)));
-  fmt::print("  {:<12} {:<{}} {:>10}\n\n", "left", "", width, format_bytes(limit - sum));
 }
 
 void print_plan(const Job& job, const PlanRequest& r, const Plan& p) {
@@ -541,10 +527,23 @@ int plan_serve(PlanFlags f) {
 }
 #endif
 
+// The flags that all plans share mean the same to forecasting.
+int run_forecast_plan(const PlanFlags& f) {
+  FlagValues values = f.forecast;
+  for (const char* key : {"memory_limit", "precision", "batch_size", "learning_rate"})
+    if (const auto given = f.settings.find(key); given != f.settings.end()) values[key] = given->second;
+  if (!f.models.empty()) fail(ErrorCode::usage, "--model: an ensemble is planned from its settings; leave it out");
+  if (f.device == "all") fail(ErrorCode::usage, "--device all: name one card for --task forecast");
+  Target t = open_target(f, f.device.empty() ? "auto" : f.device);
+  return run_plan_forecast(f.config, values, {t.profile, t.memory, t.notes}, f.json);
+}
+
 int run_plan(const PlanFlags& f) {
 #if defined(BRIM_WITH_SERVE)
   if (!f.serve.empty()) return plan_serve(f);
 #endif
+  if (f.task == "forecast") return run_forecast_plan(f);
+  if (!f.forecast.empty()) fail(ErrorCode::usage, "--{} belongs to --task forecast", dashed(f.forecast.begin()->first));
   std::vector<Job> jobs;
   const std::vector<std::string> models = f.models.empty() ? std::vector<std::string>{""} : f.models;
   for (const auto& model : models) jobs.push_back(open_job(f, model, jobs.empty()));
@@ -557,12 +556,29 @@ int run_plan(const PlanFlags& f) {
 
 }  // namespace
 
+// Every reservation with its owner, their sum, and what the limit leaves.
+void print_ledger(const std::vector<memory::LedgerEntry>& entries, int64_t limit) {
+  constexpr int kBar = 30;
+  size_t width = 0;
+  for (const memory::LedgerEntry& e : entries) width = std::max(width, e.owner.size());
+  const auto row = [&](const std::string& what, const std::string& owner, int64_t bytes, const std::string& rest) {
+    fmt::print("  {:<12} {:<{}} {:>10}  {}{}\n", what, owner, width, format_bytes(bytes), bar(bytes, limit, kBar),
+               rest);
+  };
+  for (const memory::LedgerEntry& e : entries) row(tag_name(e.tag), e.owner, e.bytes, "");
+  const int64_t sum = total_bytes(entries);
+  row("in all", "", sum,
+      fmt::format(" of {} ({:.0f} %)", format_bytes(limit),
+                  100.0 * static_cast<double>(sum) / static_cast<double>(limit)));
+  fmt::print("  {:<12} {:<{}} {:>10}\n\n", "left", "", width, format_bytes(limit - sum));
+}
+
 std::function<int()> setup_plan(CLI::App& app) {
   auto f = std::make_shared<PlanFlags>();
   app.add_option("-m,--model", f->models, "model directory or name; several (a,b,vader): what they need together")
       ->delimiter(',')
       ->allow_extra_args(false);
-  app.add_option("--task", f->task, "score or train; absent: score, or train with --config");
+  app.add_option("--task", f->task, "score, train or forecast; absent: score, or train with --config");
   app.add_option("--device", f->device, "a card by name (rtx3070, h200, …), all, auto, cpu, cuda or cuda:N");
   app.add_option("--vram", f->vram, "a card of your own: its memory, such as 8GiB; enough by itself");
   app.add_option("--tflops", f->tflops, "its attainable half-precision matrix rate, TFLOP/s");
@@ -591,6 +607,7 @@ std::function<int()> setup_plan(CLI::App& app) {
 #if defined(BRIM_WITH_SERVE)
   app.add_option("--serve", f->serve, "YAML file as `brim serve --config` reads it: plans its models together");
 #endif
+  add_forecast_plan_rows(app, f->forecast);
   app.add_flag("--measure", f->measure, "measure this CPU first and keep the answer");
   app.add_flag("--json", f->json, "print the plan as JSON");
   return [f] { return run_plan(*f); };

@@ -8,8 +8,9 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "base/units.h"
+#include "forecast/state_file.h"
+#include "io/quote_text.h"
 #include "plan/card_measure.h"
-#include "train/loop.h"
 
 namespace brim::forecast {
 
@@ -53,15 +54,19 @@ NbeatsModel ensemble_of(const ForecastSettings& s, const SeriesStore& series) {
   model.layers = s.widths.empty() ? 4 : static_cast<int64_t>(s.widths.size());
   model.degree = s.n_basis;
   model.harmonics = s.n_harmonics;
+  if (s.losses[0] == ops::ForecastLoss::quantile) {
+    model.quantiles = {0.5F};
+    for (const double level : interval_levels(s))
+      for (const double q : {50 - level / 2, 50 + level / 2}) model.quantiles.push_back(static_cast<float>(q / 100));
+    std::sort(model.quantiles.begin(), model.quantiles.end());
+    model.quantiles.erase(std::unique(model.quantiles.begin(), model.quantiles.end()), model.quantiles.end());
+  }
   std::vector<int64_t> lookbacks;
   if (s.input_size > 0) lookbacks = {s.input_size};
   for (const int64_t horizons : s.lookbacks) lookbacks.push_back(horizons * s.horizon);
   for (int64_t repeat = 0; repeat < s.repeats; ++repeat)
     for (const ops::ForecastLoss loss : s.losses)
       for (const int64_t lookback : lookbacks) {
-        if (loss == ops::ForecastLoss::quantile)
-          fail(ErrorCode::usage, Remedy{"choose smape, mape, mase, mae, mse or huber"},
-               "`losses=quantile`: ensembles give medians of point forecasts");
         if (loss == ops::ForecastLoss::mase && model.season >= lookback)
           fail(ErrorCode::usage, Remedy{"choose longer `lookbacks` or other `losses`"},
                "`losses=mase`: a window of {} points holds no two that are a season of {} apart", lookback,
@@ -107,23 +112,23 @@ EnsembleDevice::EnsembleDevice(const ForecastSettings& s) : device_(open_device(
   Ledger::of(*device_).set_limit(limit_bytes_);
 }
 
-EnsemblePlan EnsembleDevice::plan(WaveSpec spec, int64_t lanes, const SeriesStore& series) {
+EnsemblePlan plan_lanes(WaveSpec spec, int64_t lanes, int64_t series, int64_t points, const LaneTarget& target) {
   EnsemblePlan plan;
-  plan.limit_bytes = limit_bytes_;
-  plan.context_bytes = profile_.context_bytes;
+  plan.limit_bytes = target.limit_bytes;
+  plan.context_bytes = target.context_bytes;
   const auto size = [&](int64_t count) {
-    plan.parts = wave_parts(spec, count, series, device_->kind());
-    plan.peak_bytes = profile_.context_bytes + total_bytes(plan.parts);
+    plan.parts = wave_parts(spec, count, series, points, target.kind);
+    plan.peak_bytes = target.context_bytes + total_bytes(plan.parts);
     return plan.peak_bytes;
   };
   for (const bool recompute : {false, true}) {
     if (recompute && spec.task == NbeatsTask::predict) break;
     plan.recompute = spec.options.recompute = recompute;
-    if (size(1) > limit_bytes_) continue;
+    if (size(1) > target.limit_bytes) continue;
     int64_t fits = 1, too_many = lanes + 1;
     while (too_many - fits > 1) {
       const int64_t middle = (fits + too_many) / 2;
-      (size(middle) <= limit_bytes_ ? fits : too_many) = middle;
+      (size(middle) <= target.limit_bytes ? fits : too_many) = middle;
     }
     plan.waves = (lanes + fits - 1) / fits;
     plan.lanes_per_wave = (lanes + plan.waves - 1) / plan.waves;
@@ -136,8 +141,13 @@ EnsemblePlan EnsembleDevice::plan(WaveSpec spec, int64_t lanes, const SeriesStor
   fail(ErrorCode::does_not_fit,
        Remedy{fmt::format("set `memory_limit={}MiB`, or a smaller `batch_size`", (plan.peak_bytes >> 20) + 1)},
        "does not fit in {} on {}. One lane at a time needs{}\n  {:<12} {:<22} {:>12}\n  {:<35} {:>12}",
-       format_bytes(limit_bytes_), device_->name(), table, "context", "driver and program",
-       format_bytes(profile_.context_bytes), "in all", format_bytes(plan.peak_bytes));
+       format_bytes(target.limit_bytes), target.name, table, "context", "driver and program",
+       format_bytes(target.context_bytes), "in all", format_bytes(plan.peak_bytes));
+}
+
+EnsemblePlan EnsembleDevice::plan(const WaveSpec& spec, int64_t lanes, const SeriesStore& series) const {
+  return plan_lanes(spec, lanes, series.size(), static_cast<int64_t>(series.values().size()),
+                    {device_->name(), device_->kind(), limit_bytes_, profile_.context_bytes});
 }
 
 memory::PlannedMemory EnsembleDevice::reserve(const EnsemblePlan& plan, const std::string& name) {
@@ -146,7 +156,7 @@ memory::PlannedMemory EnsembleDevice::reserve(const EnsemblePlan& plan, const st
   return ledger.reserve(name, plan.parts);
 }
 
-WaveSpec training_spec(const EnsembleDevice& on, const ForecastSettings& s, const NbeatsModel& model) {
+WaveSpec training_spec(ops::Precision precision, int threads, const ForecastSettings& s, const NbeatsModel& model) {
   WaveSpec spec;
   spec.shape = shape_of(model);
   spec.quantiles = model.quantiles;
@@ -156,8 +166,8 @@ WaveSpec training_spec(const EnsembleDevice& on, const ForecastSettings& s, cons
   spec.options.season_scale = std::any_of(model.lanes.begin(), model.lanes.end(), [](const NbeatsLane& lane) {
     return lane.spec.loss == ops::ForecastLoss::mase;
   });
-  spec.precision = on.precision();
-  spec.threads = on.threads();
+  spec.precision = precision;
+  spec.threads = threads;
   return spec;
 }
 
@@ -179,32 +189,142 @@ double median_of(std::span<float> values) {
   return (static_cast<double>(*middle) + static_cast<double>(*std::max_element(values.begin(), middle))) / 2;
 }
 
+namespace {
+
+constexpr const char* kTrainingOwner = "training run";
+constexpr int64_t kMostValidated = 1024;  // windows
+
+std::string data_hash(const SeriesStore& series) {
+  train::ContentHash hash;
+  for (int64_t i = 0; i < series.size(); ++i) {
+    hash.add(std::string_view(series.id(i)));
+    const int64_t first = series.first_step(i);
+    hash.add(&first, sizeof first);
+  }
+  hash.add_all(series.begin());
+  hash.add_all(series.values());
+  return hash.hex();
+}
+
+// The fingerprint of what `state` holds, after it was compared with this run's.
+std::string open_training(const std::filesystem::path& state, const std::vector<std::string>& lines) {
+  std::error_code error;
+  std::filesystem::create_directories(state, error);
+  if (error) fail(ErrorCode::cannot_write, "{}: {}", state.string(), error.message());
+  const std::filesystem::path path = state / "run.bin";
+  if (auto was = StateReader::open(path, kTrainingOwner))
+    for (const std::string& line : lines)
+      if (const std::string other = was->text(); other != line)
+        fail(ErrorCode::cannot_write,
+             Remedy{"name another directory with `output`, or give what that training was given"},
+             "{}: holds a training with `{}`, this one has `{}`", state.parent_path().string(), other, line);
+  StateWriter file(path, kTrainingOwner);
+  for (const std::string& line : lines) file.text(line);
+  file.commit();
+  return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+void write_trained(const std::filesystem::path& path, const std::string& owner, const TrainedWave& wave) {
+  StateWriter file(path, owner);
+  file.put<uint64_t>(wave.lanes.size());
+  for (const TrainedLane& lane : wave.lanes) {
+    file.put(lane.failed);
+    file.put(lane.last_loss);
+    file.put(lane.best_step);
+    file.list(lane.curve);
+    file.list(lane.state.slab);
+  }
+  file.commit();
+}
+
+bool read_trained(const std::filesystem::path& path, const std::string& owner, TrainedWave& wave) {
+  auto file = StateReader::open(path, owner);
+  if (!file) return false;
+  for (auto n = file->get<uint64_t>(); n > 0; --n) {
+    TrainedLane lane;
+    lane.failed = file->get<bool>();
+    lane.last_loss = file->get<float>();
+    lane.best_step = file->get<int64_t>();
+    lane.curve = file->list<float>();
+    lane.state.slab = file->list<float>();
+    wave.lanes.push_back(std::move(lane));
+  }
+  return true;
+}
+
+// The last horizon of every series that leaves enough before it.
+std::vector<ops::WindowPick> validation_windows(const SeriesStore& series, int64_t horizon) {
+  std::vector<ops::WindowPick> windows;
+  for (int64_t i = 0; i < series.size(); ++i)
+    if (const auto known = static_cast<int64_t>(series.series(i).size()) - horizon; known >= 2)
+      windows.push_back({static_cast<int32_t>(i), static_cast<int32_t>(known)});
+  if (windows.empty())
+    fail(ErrorCode::bad_data, Remedy{"set `early_stop_patience_steps=0`, or a shorter `horizon`"},
+         "no series has two points before its last {}, which early stopping keeps back", horizon);
+  const auto n = static_cast<int64_t>(windows.size());
+  std::vector<ops::WindowPick> some;
+  for (int64_t i = 0; i < std::min(n, kMostValidated); ++i)
+    some.push_back(windows[static_cast<size_t>(i * n / std::min(n, kMostValidated))]);
+  return some;
+}
+
+}  // namespace
+
 TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, const SeriesStore& series,
-                               NbeatsModel& model, const TellProgress& tell, const std::atomic<bool>* stop) {
+                               NbeatsModel& model, const std::filesystem::path& state, const TellProgress& tell,
+                               const std::atomic<bool>* stop) {
   TrainedEnsemble trained;
   WaveTraining job;
-  job.spec = training_spec(on, s, model);
+  job.spec = training_spec(on.precision(), on.threads(), s, model);
+  if (s.early_stop_patience > 0) {
+    job.validation = {validation_windows(series, s.horizon)};
+    job.spec.validation_windows = std::min<int64_t>(kPredictWindows, static_cast<int64_t>(job.validation[0].size()));
+    job.spec.own_cutoffs = true;
+  }
   trained.plan = on.plan(job.spec, static_cast<int64_t>(model.lanes.size()), series);
   job.spec.options.recompute = trained.plan.recompute;
   job.steps = steps_of(s, series);
+  if (!state.empty()) {
+    std::vector<std::string> lines = run_lines(s, on.precision());
+    lines.push_back(fmt::format("lanes_per_wave={}", trained.plan.lanes_per_wave));
+    lines.push_back("data=" + data_hash(series));
+    job.owner = open_training(state, lines);
+    job.checkpoint = state / "wave.bin";
+  }
   std::vector<NbeatsLane> good;
   const auto count = static_cast<size_t>(trained.plan.lanes_per_wave);
   for (int64_t w = 0; w < trained.plan.waves; ++w) {
     const size_t first = static_cast<size_t>(w) * count;
     const std::span<NbeatsLane> lanes(&model.lanes[first], std::min(count, model.lanes.size() - first));
-    job.spec.lanes = specs_of(lanes);
-    memory::PlannedMemory memory = on.reserve(trained.plan, "forecasting");
-    TrainedWave wave = train_wave(
-        on.device(), s, series, job, &memory,
-        [&](int64_t step, double loss) {
-          if (tell) tell({w, trained.plan.waves, step, job.steps, loss});
-        },
-        stop);
-    trained.seconds += wave.seconds;
-    trained.interrupted = wave.interrupted;
-    if (wave.interrupted) return trained;
+    const std::filesystem::path done = state.empty() ? state : state / fmt::format("lanes-{:07}.bin", first);
+    TrainedWave wave;
+    if (!state.empty() && read_trained(done, job.owner, wave)) {
+      trained.resumed_lanes += static_cast<int64_t>(wave.lanes.size());
+    } else {
+      job.spec.lanes = specs_of(lanes);
+      job.lanes.assign(1, static_cast<int64_t>(first));
+      if (job.spec.own_cutoffs) {
+        LaneCutoffs kept_back = whole_series(series.begin());
+        for (int32_t& end : kept_back.end) end = std::max<int32_t>(0, end - static_cast<int32_t>(s.horizon));
+        job.cutoffs.assign(lanes.size(), kept_back);
+        job.validation.resize(lanes.size(), job.validation[0]);
+      }
+      memory::PlannedMemory memory = on.reserve(trained.plan, "forecasting");
+      wave = train_wave(
+          on.device(), s, series, job, &memory,
+          [&](int64_t step, double loss) {
+            if (tell) tell({w, trained.plan.waves, step, job.steps, loss});
+          },
+          stop);
+      trained.seconds += wave.seconds;
+      trained.interrupted = wave.interrupted;
+      if (wave.interrupted) return trained;
+      if (!state.empty()) write_trained(done, job.owner, wave);
+    }
     for (size_t g = 0; g < lanes.size(); ++g) {
       trained.last_losses.push_back(wave.lanes[g].last_loss);
+      trained.best_steps.push_back(wave.lanes[g].best_step);
+      trained.curves.push_back(wave.lanes[g].curve);
       if (wave.lanes[g].failed) continue;
       lanes[g].slab =
           move_lane(job.spec.shape, lane_shape(model, lanes[g]), lanes[g].spec.lookback, wave.lanes[g].state.slab);
@@ -215,13 +335,29 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
   return trained;
 }
 
-std::vector<double> predict_ensemble(EnsembleDevice& on, const NbeatsModel& model, const SeriesStore& series,
-                                     const std::function<void(int64_t done, int64_t total)>& tell,
-                                     const std::atomic<bool>* stop) {
+std::vector<double> EnsembleForecasts::of(int64_t series, size_t quantile) const {
+  const auto Q = std::max<int64_t>(1, static_cast<int64_t>(quantiles.size()));
+  const auto first = values.begin() + (series * Q + static_cast<int64_t>(quantile)) * horizon;
+  return {first, first + horizon};
+}
+
+EnsembleForecasts predict_ensemble(EnsembleDevice& on, const NbeatsModel& model, const SeriesStore& series,
+                                   bool components, const std::function<void(int64_t done, int64_t total)>& tell,
+                                   const std::atomic<bool>* stop) {
   WaveSpec spec = forecasting_spec(on, model, series.size());
+  spec.options.components = components;
   const EnsemblePlan plan = on.plan(spec, static_cast<int64_t>(model.lanes.size()), series);
-  const size_t L = model.lanes.size(), H = static_cast<size_t>(model.horizon), S = static_cast<size_t>(series.size());
-  std::vector<float> all(S * H * L);  // lanes of a point side by side
+  const size_t L = model.lanes.size(), H = static_cast<size_t>(model.horizon), S = static_cast<size_t>(series.size()),
+               Q = static_cast<size_t>(spec.shape.quantiles), each = Q * H;
+  EnsembleForecasts out;
+  out.horizon = model.horizon;
+  out.quantiles = model.quantiles;
+  if (components) {
+    out.stacks = {"level"};
+    for (const StackSpec& stack : model.lanes[0].stacks) out.stacks.emplace_back(stack_kind_name(stack.kind));
+    out.components.resize(S * out.stacks.size() * H);
+  }
+  std::vector<float> all(S * each * L);  // lanes of a point side by side
   const auto count = static_cast<size_t>(plan.lanes_per_wave);
   for (int64_t w = 0; w < plan.waves; ++w) {
     const size_t first = static_cast<size_t>(w) * count;
@@ -241,15 +377,35 @@ std::vector<double> predict_ensemble(EnsembleDevice& on, const NbeatsModel& mode
       for (size_t i = from; i < from + n; ++i)
         windows[0].push_back(
             {static_cast<int32_t>(i), static_cast<int32_t>(series.series(static_cast<int64_t>(i)).size())});
-      const std::vector<float> got = wave.predict(windows);
+      std::vector<std::vector<float>> after;
+      const std::vector<float> got = wave.predict(windows, components ? &after : nullptr);
       for (size_t g = 0; g < lanes.size(); ++g)
-        for (size_t i = 0; i < n * H; ++i) all[(from * H + i) * L + first + g] = got[g * n * H + i];
+        for (size_t i = 0; i < n * each; ++i) all[(from * each + i) * L + first + g] = got[g * n * each + i];
+      for (size_t c = 0; c < out.stacks.size(); ++c)
+        for (size_t g = 0; g < lanes.size(); ++g)
+          for (size_t i = 0; i < n; ++i)
+            for (size_t h = 0; h < H; ++h) {
+              const size_t at = ((g * n + i) * Q + Q / 2) * H + h;
+              const auto level = static_cast<double>(after[0][g * n + i]);
+              const double added =
+                  c == 0 ? level
+                         : static_cast<double>(after[c][at]) - (c == 1 ? level : static_cast<double>(after[c - 1][at]));
+              out.components[((from + i) * out.stacks.size() + c) * H + h] += added / static_cast<double>(L);
+            }
       if (tell) tell(w * series.size() + static_cast<int64_t>(from + n), plan.waves * series.size());
     }
   }
-  std::vector<double> medians(S * H);
-  for (size_t i = 0; i < medians.size(); ++i) medians[i] = median_of(std::span(all).subspan(i * L, L));
-  return medians;
+  out.values.resize(S * each);
+  for (size_t i = 0; i < out.values.size(); ++i) out.values[i] = median_of(std::span(all).subspan(i * L, L));
+  // Quantiles that crossed are put in order.
+  std::vector<double> point(Q);
+  for (size_t s = 0; s < S && Q > 1; ++s)
+    for (size_t h = 0; h < H; ++h) {
+      for (size_t q = 0; q < Q; ++q) point[q] = out.values[(s * Q + q) * H + h];
+      std::sort(point.begin(), point.end());
+      for (size_t q = 0; q < Q; ++q) out.values[(s * Q + q) * H + h] = point[q];
+    }
+  return out;
 }
 
 }  // namespace brim::forecast

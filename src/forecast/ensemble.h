@@ -29,6 +29,15 @@ struct EnsemblePlan {
   int64_t peak_bytes = 0, limit_bytes = 0, context_bytes = 0;
 };
 
+// Where lanes are to run, present or not.
+struct LaneTarget {
+  std::string name;
+  device::DeviceKind kind = device::DeviceKind::cpu;
+  int64_t limit_bytes = 0, context_bytes = 0;
+};
+// The fewest waves under the limit, as even as can be. Throws does_not_fit with what one lane needs.
+EnsemblePlan plan_lanes(WaveSpec spec, int64_t lanes, int64_t series, int64_t points, const LaneTarget& target);
+
 // A device to train on or to forecast with, under the settings' limit.
 class EnsembleDevice {
  public:
@@ -38,8 +47,7 @@ class EnsembleDevice {
   ops::Precision precision() const { return precision_; }
   const std::string& precision_reason() const { return precision_reason_; }
   int threads() const { return threads_; }
-  // The fewest waves under the limit, as even as can be. Throws does_not_fit with what one lane needs.
-  EnsemblePlan plan(WaveSpec spec, int64_t lanes, const SeriesStore& series);
+  EnsemblePlan plan(const WaveSpec& spec, int64_t lanes, const SeriesStore& series) const;
   memory::PlannedMemory reserve(const EnsemblePlan& plan, const std::string& name);
 
  private:
@@ -52,7 +60,8 @@ class EnsembleDevice {
 };
 
 // Waves of a model's lanes, without lanes: all in one shape, so that a lane's state means the same in each.
-WaveSpec training_spec(const EnsembleDevice& on, const ForecastSettings& settings, const NbeatsModel& model);
+WaveSpec training_spec(ops::Precision precision, int threads, const ForecastSettings& settings,
+                       const NbeatsModel& model);
 WaveSpec forecasting_spec(const EnsembleDevice& on, const NbeatsModel& model, int64_t windows);
 
 double median_of(std::span<float> values);  // changes their order
@@ -63,20 +72,37 @@ struct EnsembleProgress {
 };
 struct TrainedEnsemble {
   EnsemblePlan plan;
-  std::vector<float> last_losses;  // of each lane; NaN: it failed
-  double seconds = 0;              // of training
-  bool interrupted = false;        // then the lanes have no weights
+  std::vector<float> last_losses;          // of each lane; NaN: it failed
+  std::vector<int64_t> best_steps;         // of each lane; -1: it was not validated
+  std::vector<std::vector<float>> curves;  // of each lane: mean losses of kCurveSteps steps
+  int64_t resumed_lanes = 0;               // that were trained before
+  double seconds = 0;                      // of training
+  bool interrupted = false;                // then the lanes have no weights
 };
 using TellProgress = std::function<void(const EnsembleProgress&)>;
 
 // Gives every lane of `model` its weights. A lane whose gradients are no numbers for twenty steps in a row has failed
-// and is left out; where all have, throws diverged.
+// and is left out; where all have, throws diverged. With early_stop_patience the last horizon of every series is kept
+// back, and a lane ends as it was when it forecast that best. `state`, where named, is a directory of this run alone:
+// what it holds is gone on with, or refused where it is of other settings or data. The caller removes it with the model
+// saved.
 TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& settings, const SeriesStore& series,
-                               NbeatsModel& model, const TellProgress& tell, const std::atomic<bool>* stop);
+                               NbeatsModel& model, const std::filesystem::path& state, const TellProgress& tell,
+                               const std::atomic<bool>* stop);
 
-// Medians over the lanes, of every series after its last point: [series][horizon].
-std::vector<double> predict_ensemble(EnsembleDevice& on, const NbeatsModel& model, const SeriesStore& series,
-                                     const std::function<void(int64_t done, int64_t total)>& tell,
-                                     const std::atomic<bool>* stop);
+// Forecasts of every series after its last point, medians over the lanes.
+struct EnsembleForecasts {
+  int64_t horizon = 0;
+  std::vector<float> quantiles;     // of each point, ascending; none: the point alone
+  std::vector<double> values;       // [series][quantile][horizon]
+  std::vector<std::string> stacks;  // where components were wanted: "level", then each stack's kind
+  std::vector<double> components;   // [series][of stacks][horizon]: what each adds, means over the lanes
+
+  std::vector<double> of(int64_t series, size_t quantile) const;
+  std::vector<double> point(int64_t series) const { return of(series, quantiles.size() / 2); }
+};
+EnsembleForecasts predict_ensemble(EnsembleDevice& on, const NbeatsModel& model, const SeriesStore& series,
+                                   bool components, const std::function<void(int64_t done, int64_t total)>& tell,
+                                   const std::atomic<bool>* stop);
 
 }  // namespace brim::forecast

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "base/error.h"
 #include "base/test_files.h"
@@ -82,7 +83,6 @@ TEST(Ensemble, RefusesWhatCannotLearn) {
               s.losses = {ops::ForecastLoss::mase};
             }).find("a season of 8 apart"),
             std::string::npos);
-  EXPECT_NE(message([](auto& s) { s.losses = {ops::ForecastLoss::quantile}; }).find("quantile"), std::string::npos);
   EXPECT_NE(message([](auto& s) { s.widths = {12, 12}; }).find("multiples of 8"), std::string::npos);
 }
 
@@ -93,12 +93,12 @@ TEST(Ensemble, LearnsAPatternAndIsTheSameInAnyNumberOfWaves) {
   NbeatsModel model = ensemble_of(s, series);
   int64_t told = 0;
   const TrainedEnsemble whole = train_ensemble(
-      on, s, series, model, [&](const EnsembleProgress& p) { told = p.step; }, nullptr);
+      on, s, series, model, {}, [&](const EnsembleProgress& p) { told = p.step; }, nullptr);
   EXPECT_EQ(told, 300);
   EXPECT_EQ(whole.plan.waves, 1);
   EXPECT_LE(whole.plan.peak_bytes, whole.plan.limit_bytes);
   ASSERT_EQ(model.lanes.size(), 4u);
-  const std::vector<double> forecasts = predict_ensemble(on, model, series, {}, nullptr);
+  const std::vector<double> forecasts = predict_ensemble(on, model, series, false, {}, nullptr).values;
   for (size_t i = 0; i < forecasts.size(); ++i) {
     const double came = 100 + 10.0 * static_cast<double>(i / 4) + std::array{3, 6, 3, 0}[i % 4];
     EXPECT_NEAR(forecasts[i], came, 1) << i;
@@ -106,18 +106,20 @@ TEST(Ensemble, LearnsAPatternAndIsTheSameInAnyNumberOfWaves) {
 
   const TempDir dir;
   save_nbeats(dir.path() / "model", model);
-  EXPECT_EQ(predict_ensemble(on, load_nbeats(dir.path() / "model"), series, {}, nullptr), forecasts);
+  EXPECT_EQ(predict_ensemble(on, load_nbeats(dir.path() / "model"), series, false, {}, nullptr).values, forecasts);
 
   // Room for two lanes at a time.
   WaveSpec spec;
   spec.shape = lane_shape(model, model.lanes[1]);
   spec.options.windows = s.windows_per_step();
   spec.threads = on.threads();
-  const int64_t two = whole.plan.context_bytes + total_bytes(wave_parts(spec, 2, series, device::DeviceKind::cpu));
+  const int64_t two = whole.plan.context_bytes +
+                      total_bytes(wave_parts(spec, 2, series.size(), static_cast<int64_t>(series.values().size()),
+                                             device::DeviceKind::cpu));
   s.memory_limit = plan::MemoryLimit::read(fmt::format("{}B", two));
   EnsembleDevice tight(s);
   NbeatsModel again = ensemble_of(s, series);
-  const TrainedEnsemble parts = train_ensemble(tight, s, series, again, {}, nullptr);
+  const TrainedEnsemble parts = train_ensemble(tight, s, series, again, {}, {}, nullptr);
   EXPECT_EQ(parts.plan.waves, 2);
   for (size_t g = 0; g < model.lanes.size(); ++g) EXPECT_EQ(again.lanes[g].slab, model.lanes[g].slab) << g;
 
@@ -125,7 +127,7 @@ TEST(Ensemble, LearnsAPatternAndIsTheSameInAnyNumberOfWaves) {
   try {
     EnsembleDevice none(s);
     NbeatsModel unfit = ensemble_of(s, series);
-    train_ensemble(none, s, series, unfit, {}, nullptr);
+    train_ensemble(none, s, series, unfit, {}, {}, nullptr);
     FAIL() << "it cannot fit";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
@@ -141,8 +143,82 @@ TEST(Ensemble, StopsWhenAskedTo) {
   NbeatsModel model = ensemble_of(s, series);
   std::atomic<bool> stop{false};
   const TrainedEnsemble t = train_ensemble(
-      on, s, series, model, [&](const EnsembleProgress&) { stop = true; }, &stop);
+      on, s, series, model, {}, [&](const EnsembleProgress&) { stop = true; }, &stop);
   EXPECT_TRUE(t.interrupted);
+}
+
+// A training that is stopped again and again, with early stopping, in two waves.
+TEST(Ensemble, GoesOnAfterStopsToTheSameWeights) {
+  const SeriesStore series = repeating(3, 60);
+  ForecastSettings s = small_settings();
+  s.max_steps = 150;
+  s.save_steps = 16;
+  s.val_check_steps = 10;
+  s.early_stop_patience = 3;
+  EnsembleDevice on(s);
+  NbeatsModel whole = ensemble_of(s, series);
+  const TrainedEnsemble t = train_ensemble(on, s, series, whole, {}, {}, nullptr);
+  for (const int64_t step : t.best_steps) EXPECT_TRUE(step > 0 && step % 10 == 0) << step;
+  s.memory_limit = plan::MemoryLimit::read(
+      fmt::format("{}B", t.plan.context_bytes + (t.plan.peak_bytes - t.plan.context_bytes) * 2 / 3));
+  EnsembleDevice tight(s);
+  const TempDir dir;
+  std::atomic<bool> stop{true};
+  for (int i = 0; i < 3; ++i) {  // the first step only, then on from there
+    NbeatsModel model = ensemble_of(s, series);
+    EXPECT_TRUE(train_ensemble(tight, s, series, model, dir.path() / "state", {}, &stop).interrupted);
+  }
+  NbeatsModel model = ensemble_of(s, series);
+  stop = false;
+  const auto stop_in_second = [&](const EnsembleProgress& p) { stop = p.wave == 1; };
+  EXPECT_TRUE(train_ensemble(tight, s, series, model, dir.path() / "state", stop_in_second, &stop).interrupted);
+  model = ensemble_of(s, series);
+  const TrainedEnsemble last = train_ensemble(tight, s, series, model, dir.path() / "state", {}, nullptr);
+  EXPECT_EQ(last.resumed_lanes, 2);
+  EXPECT_EQ(last.best_steps, t.best_steps);
+  EXPECT_EQ(last.curves, t.curves);
+  for (size_t g = 0; g < whole.lanes.size(); ++g) EXPECT_EQ(model.lanes[g].slab, whole.lanes[g].slab) << g;
+  s.max_steps = 151;
+  EXPECT_HAS(error_of(ErrorCode::cannot_write,
+                      [&] { train_ensemble(tight, s, series, model, dir.path() / "state", {}, nullptr); }),
+             "with `max_steps=150`, this one has `max_steps=151`");
+}
+
+TEST(Ensemble, QuantilesAreInOrderAndComponentsAddUp) {
+  rows::SeriesTable table;
+  std::mt19937_64 random(1);
+  std::normal_distribution<float> normal;
+  for (int64_t i = 0; i < 8; ++i) {
+    table.ids.push_back(fmt::format("s{}", i));
+    for (int t = 0; t < 80; ++t) table.values.push_back(100 + normal(random));
+    table.begin.push_back(static_cast<int64_t>(table.values.size()));
+    table.first.push_back(1);
+  }
+  table.numbered = true;
+  const SeriesStore series(std::move(table));
+  ForecastSettings s = small_settings();
+  s.losses = {ops::ForecastLoss::quantile};
+  s.level = {80};
+  s.stack_types = {StackKind::trend, StackKind::seasonality};
+  s.n_blocks = {1, 1};
+  s.lookbacks = {3};
+  EnsembleDevice on(s);
+  NbeatsModel model = ensemble_of(s, series);
+  ASSERT_EQ(model.quantiles.size(), 3u);
+  train_ensemble(on, s, series, model, {}, {}, nullptr);
+  const EnsembleForecasts f = predict_ensemble(on, model, series, true, {}, nullptr);
+  EXPECT_EQ(f.stacks, (std::vector<std::string>{"level", "trend", "seasonality"}));
+  double width = 0;
+  for (int64_t i = 0; i < series.size(); ++i)
+    for (size_t h = 0; h < 4; ++h) {
+      EXPECT_LE(f.of(i, 0)[h], f.point(i)[h]);
+      EXPECT_LE(f.point(i)[h], f.of(i, 2)[h]);
+      width += (f.of(i, 2)[h] - f.of(i, 0)[h]) / 32;
+      double sum = 0;
+      for (size_t c = 0; c < 3; ++c) sum += f.components[(static_cast<size_t>(i) * 3 + c) * 4 + h];
+      EXPECT_NEAR(sum, f.point(i)[h], 1);  // of one lane; quantiles that crossed were put in order
+    }
+  EXPECT_NEAR(width, 2 * 1.2816, 1);  // of a normal distribution's middle 80 %
 }
 
 }  // namespace

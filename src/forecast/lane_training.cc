@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "forecast/metrics.h"
 #include "forecast/state_file.h"
 #include "train/loop.h"
 
@@ -27,15 +28,17 @@ std::vector<float> lanes_part(const std::vector<float>& all, size_t lane, size_t
 // The steps of one wave.
 class WaveProgram final : public train::TrainProgram {
  public:
-  WaveProgram(Wave& wave, const ForecastSettings& settings, const WaveTraining& job,
+  WaveProgram(Wave& wave, const ForecastSettings& settings, const SeriesStore& series, const WaveTraining& job,
               std::function<void(int64_t, double)> tell)
       : wave_(wave),
         s_(settings),
+        series_(series),
         job_(job),
         tell_(std::move(tell)),
         bad_(static_cast<size_t>(wave.lanes())),
         last_(bad_.size(), std::numeric_limits<float>::quiet_NaN()),
         sums_(bad_.size()),
+        best_(bad_.size()),
         saved_ns_(now_ns()) {}
 
   // The step to begin with: 0, or where the checkpoint stands.
@@ -57,11 +60,14 @@ class WaveProgram final : public train::TrainProgram {
       lane.failed = bad_[g] >= kMostBadSteps;
       lane.last_loss = lane.failed ? std::numeric_limits<float>::quiet_NaN() : last_[g];
       for (size_t i = 0; i < sums_[g].size(); ++i) {
-        const int64_t steps = std::min(kCurveSteps, job_.steps - static_cast<int64_t>(i) * kCurveSteps);
+        const int64_t steps = std::min(kCurveSteps, read_ - static_cast<int64_t>(i) * kCurveSteps);
         lane.curve.push_back(static_cast<float>(sums_[g][i] / static_cast<double>(steps)));
       }
       lane.state = {wave_.state().download(wave_.stream(), static_cast<int64_t>(g)), lanes_part(moments, g, elements),
                     lanes_part(moments, G + g, elements)};
+      lane.best_step = best_[g].step;
+      lane.best_error = best_[g].error;
+      if (!best_[g].slab.empty()) lane.state.slab = best_[g].slab;
     }
     return lanes;
   }
@@ -103,8 +109,23 @@ class WaveProgram final : public train::TrainProgram {
     if (tell_) tell_(read_, sum / static_cast<double>(lanes));
   }
   bool needs_each_step() const override { return false; }
-  bool can_evaluate() const override { return false; }
-  bool evaluate() override { return true; }
+  bool can_evaluate() const override { return !job_.validation.empty(); }
+  // Each lane by itself: one that has not improved for long idles until all have, its best stands.
+  bool evaluate() override {
+    const std::vector<double> errors = validation_errors();
+    bool goes_on = false;
+    for (size_t g = 0; g < best_.size(); ++g) {
+      Best& best = best_[g];
+      if (best.since >= s_.early_stop_patience) continue;
+      if (std::isfinite(errors[g]) && (best.step < 0 || errors[g] < best.error)) {
+        best = {done_, errors[g], 0, wave_.state().download(wave_.stream(), static_cast<int64_t>(g))};
+      } else {
+        ++best.since;
+      }
+      goes_on = goes_on || best.since < s_.early_stop_patience;
+    }
+    return goes_on;
+  }
   void save() override {
     if (job_.checkpoint.empty()) return;
     const bool stopping = stop_ != nullptr && stop_->load(std::memory_order_relaxed);
@@ -118,6 +139,12 @@ class WaveProgram final : public train::TrainProgram {
     file.list(bad_);
     file.list(last_);
     for (const auto& sums : sums_) file.list(sums);
+    for (const Best& best : best_) {
+      file.put(best.step);
+      file.put(best.error);
+      file.put(best.since);
+      file.list(best.slab);
+    }
     for (int64_t g = 0; g < wave_.lanes(); ++g) file.list(wave_.state().download(wave_.stream(), g));
     file.list(wave_.state().download_moments(wave_.stream()));
     file.commit();
@@ -156,9 +183,48 @@ class WaveProgram final : public train::TrainProgram {
     bad_ = file->list<int>();
     last_ = file->list<float>();
     for (auto& sums : sums_) sums = file->list<double>();
+    for (Best& best : best_) {
+      best.step = file->get<int64_t>();
+      best.error = file->get<double>();
+      best.since = file->get<int64_t>();
+      best.slab = file->list<float>();
+    }
     for (int64_t g = 0; g < wave_.lanes(); ++g) wave_.state().upload(wave_.stream(), g, file->list<float>());
     wave_.state().upload_moments(wave_.stream(), file->list<float>());
     return true;
+  }
+
+  // Of each lane over the validation windows.
+  std::vector<double> validation_errors() {
+    const size_t G = bad_.size(), B = static_cast<size_t>(job_.spec.validation_windows);
+    const NbeatsShape& shape = wave_.state().shape();
+    const auto H = static_cast<size_t>(shape.horizon), Q = static_cast<size_t>(shape.quantiles);
+    std::vector<Mean> errors(G);
+    size_t most = 0;
+    for (const auto& windows : job_.validation) most = std::max(most, windows.size());
+    for (size_t first = 0; first < most; first += B) {
+      const size_t n = std::min(B, most - first);
+      std::vector<std::vector<ops::WindowPick>> part;
+      for (const auto& windows : job_.validation) {
+        part.emplace_back();
+        for (size_t i = first; i < first + n; ++i) part.back().push_back(windows[std::min(i, windows.size() - 1)]);
+      }
+      const std::vector<float> got = wave_.predict(part);
+      for (size_t g = 0; g < G; ++g) {
+        const auto& windows = job_.validation[job_.validation.size() == 1 ? 0 : g];
+        for (size_t i = 0; i < n && first + i < windows.size(); ++i) {
+          const auto values = series_.series(windows[first + i].series);
+          const auto cut = static_cast<size_t>(windows[first + i].cut);
+          const double scale = seasonal_scale(values.first(cut), 1);
+          const float* forecast = &got[((g * n + i) * Q + Q / 2) * H];
+          for (size_t h = 0; h < H && cut + h < values.size(); ++h)
+            errors[g].add(std::abs(static_cast<double>(forecast[h]) - static_cast<double>(values[cut + h])) / scale);
+        }
+      }
+    }
+    std::vector<double> means;
+    for (const Mean& error : errors) means.push_back(error.value());
+    return means;
   }
 
   // Constants from this step to the end of its stretch.
@@ -175,12 +241,20 @@ class WaveProgram final : public train::TrainProgram {
 
   Wave& wave_;
   const ForecastSettings& s_;
+  const SeriesStore& series_;
   const WaveTraining& job_;
   const std::function<void(int64_t step, double loss)> tell_;
   const std::atomic<bool>* stop_ = nullptr;
   std::vector<int> bad_;  // steps in a row without a number, by lane
   std::vector<float> last_;
   std::vector<std::vector<double>> sums_;  // of losses, by lane and block of steps
+  struct Best {
+    int64_t step = -1;
+    double error = 0;
+    int64_t since = 0;  // evaluations without improvement
+    std::vector<float> slab;
+  };
+  std::vector<Best> best_;
   int64_t done_ = 0, read_ = 0, saved_ns_;
   double save_seconds_ = 0;
 };
@@ -196,10 +270,12 @@ TrainedWave train_wave(device::Device& device, const ForecastSettings& s, const 
                        const WaveTraining& job, memory::PlannedMemory* planned,
                        const std::function<void(int64_t, double)>& tell, const std::atomic<bool>* stop) {
   Wave wave(device, job.spec, series, job.cutoffs, s.sampling, planned);
-  WaveProgram program(wave, s, job, tell);
+  WaveProgram program(wave, s, series, job, tell);
   program.stop_by(stop);
   train::Cadence cadence;
   if (!job.checkpoint.empty()) cadence.save = train::Strategy::steps;
+  if (!job.validation.empty()) cadence.evaluate = train::Strategy::steps;
+  cadence.evaluate_steps = s.val_check_steps;
   cadence.save_steps = s.save_steps > 0 ? s.save_steps : kLookSteps;
   train::TrainLoop loop(program, cadence, stop);
   loop.run(program.start());

@@ -31,12 +31,17 @@ struct WaveTraining {
   std::filesystem::path checkpoint;  // empty: none is written
   std::string owner;                 // of the checkpoint
   bool keep_moments = false;         // of what was trained
+  // Windows whose outcome training does not see (spec.validation_windows of them are forecast at a time), for all lanes
+  // or of each its own. Where there are some a lane ends as it was when they went best.
+  std::vector<std::vector<ops::WindowPick>> validation;
 };
 
 struct TrainedLane {
   bool failed = false;       // its gradients were no numbers for twenty steps in a row
   float last_loss = 0;       // NaN: it failed
   std::vector<float> curve;  // mean losses of kCurveSteps steps each
+  int64_t best_step = -1;    // where it was validated
+  double best_error = 0;     // there: mean of |error| ÷ the series' mean change
   LaneState state;
 };
 constexpr int64_t kCurveSteps = 64;

@@ -267,6 +267,12 @@ void save_nbeats(const std::filesystem::path& dir, const NbeatsModel& model) {
   io::write_file_atomically(dir / "config.json", config.dump(2) + "\n");
 }
 
+bool is_nbeats(const std::filesystem::path& dir) {
+  std::ifstream stream(dir / "config.json", std::ios::binary);
+  const Json json = Json::parse(stream, nullptr, false);
+  return json.is_object() && json.value("model_type", Json()) == "nbeats";
+}
+
 NbeatsModel load_nbeats(const std::filesystem::path& dir) {
   NbeatsModel model = read_config(dir / "config.json");
   const auto weights = hub::WeightSource::open_file(dir / "model.safetensors");

@@ -41,6 +41,7 @@ std::vector<float> move_lane(const NbeatsShape& from, const NbeatsShape& to, int
 
 // Throws Error(cannot_write). config.json is written last: a directory that has one is whole.
 void save_nbeats(const std::filesystem::path& dir, const NbeatsModel& model);
+bool is_nbeats(const std::filesystem::path& dir);  // by its config's model_type
 // Throws Error(bad_model) naming the file, the key or tensor, the value and what it must be.
 NbeatsModel load_nbeats(const std::filesystem::path& dir);
 

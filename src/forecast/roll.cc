@@ -30,16 +30,6 @@ void set_window(Fold& fold, const ForecastSettings& s) {
   if (s.window > 0) fold.train_from = fold.train_to - s.window + 1;
 }
 
-// What must be the same for a run to go on, line by line.
-std::vector<std::string> run_lines(const ForecastSettings& s, const EnsembleDevice& on) {
-  std::vector<std::string> lines;
-  for (const KeptSetting& kept : forecast_settings().kept(s))
-    if (kept.keep == Keep::same && kept.name != "folds" && kept.name != "shrink")
-      lines.push_back(kept.name + "=" + kept.value);
-  lines.push_back(fmt::format("precision={}", precision_name(on.precision())));
-  return lines;
-}
-
 struct RunHeader {
   std::vector<std::string> lines;
   int64_t first_cutoff = 0, folds = 0;
@@ -120,7 +110,7 @@ class Roller {
          const std::atomic<bool>* stop)
       : on_(on), s_(s), series_(series), members_(members), plan_(plan), state_(state), tell_(tell), stop_(stop) {
     run_.lanes.resize(plan.trainings.size() * members.lanes.size());
-    spec_ = training_spec(on, s, members);
+    spec_ = training_spec(on.precision(), on.threads(), s, members);
     spec_.own_cutoffs = true;
   }
 
@@ -142,7 +132,7 @@ class Roller {
     std::error_code error;
     fs::create_directories(state_, error);
     if (error) fail(ErrorCode::cannot_write, "{}: {}", state_.string(), error.message());
-    const std::vector<std::string> lines = run_lines(s_, on_);
+    const std::vector<std::string> lines = run_lines(s_, on_.precision(), {"folds", "shrink"});
     owner_ = fmt::format("{}", fmt::join(lines, "\n"));
     if (const auto was = read_header(state_)) {
       for (size_t i = 0; i < std::min(lines.size(), was->lines.size()); ++i)
@@ -346,7 +336,8 @@ class Roller {
 
   void forecast_lanes(Wave& wave, const WaveSpec& spec, std::span<const int64_t> ids,
                       std::span<const std::vector<ops::WindowPick>> windows, size_t most) {
-    const auto H = static_cast<size_t>(members_.horizon), B = static_cast<size_t>(spec.options.windows);
+    const auto H = static_cast<size_t>(members_.horizon), B = static_cast<size_t>(spec.options.windows),
+               Q = static_cast<size_t>(spec.shape.quantiles);
     for (size_t first = 0; first < most; first += B) {
       const size_t n = std::min(B, most - first);
       std::vector<std::vector<ops::WindowPick>> part(ids.size());
@@ -357,9 +348,11 @@ class Roller {
       const std::vector<float> got = wave.predict(part);
       for (size_t g = 0; g < ids.size(); ++g) {
         const size_t own = std::min(n, windows[g].size() - std::min(first, windows[g].size()));
-        const auto begin = got.begin() + static_cast<std::ptrdiff_t>(g * n * H);
         auto& forecasts = run_.lanes[static_cast<size_t>(ids[g])].forecasts;
-        forecasts.insert(forecasts.end(), begin, begin + static_cast<std::ptrdiff_t>(own * H));
+        for (size_t i = 0; i < own; ++i) {  // of quantiles the median
+          const auto begin = got.begin() + static_cast<std::ptrdiff_t>(((g * n + i) * Q + Q / 2) * H);
+          forecasts.insert(forecasts.end(), begin, begin + static_cast<std::ptrdiff_t>(H));
+        }
       }
     }
   }

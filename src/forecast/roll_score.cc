@@ -70,7 +70,7 @@ class RollScorer {
         plan_(plan),
         run_(run),
         horizon_(members.horizon),
-        levels_(roll_levels(s)),
+        levels_(interval_levels(s)),
         shrinkage_(horizon_),
         intervals_(horizon_),
         scales_(static_cast<size_t>(series.size())),
@@ -271,10 +271,6 @@ class RollScorer {
 };
 
 }  // namespace
-
-std::vector<double> roll_levels(const ForecastSettings& s) {
-  return s.level.empty() ? std::vector<double>{80, 95} : s.level;
-}
 
 RollScore score_roll(const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
                      const RollPlan& plan, const RollRun& run,

@@ -51,9 +51,6 @@ struct RollScore {
   std::vector<RolledForecast> last_fold;  // for plots
 };
 
-// The levels of intervals, percent: the settings', or 80 and 95.
-std::vector<double> roll_levels(const ForecastSettings& settings);
-
 // `row` is called with every forecast, fold after fold, series after series.
 RollScore score_roll(const ForecastSettings& settings, const SeriesStore& series, const NbeatsModel& members,
                      const RollPlan& plan, const RollRun& run,

@@ -268,6 +268,7 @@ std::vector<Setting<S>> rows_of_table() {
       {"shrink", "auto, none or a factor: how far forecasts move from the last value", shrink_factor(), kSame},
       {"save_steps", "steps between checkpoints; without it one in 30 seconds, or fewer where they take long",
        positive(&S::save_steps)},
+      {"components", "columns of what each stack adds, too", truth(&S::components)},
       {"keep_models", "folds' models are kept", truth(&S::keep_models)},
       {"extend", "goes on after the last cutoff of an earlier run", truth(&S::extend)},
   };
@@ -394,6 +395,20 @@ std::vector<std::string> apply_preset(ForecastSettings& s, const Frequency& reco
   return notes;
 }
 
+std::vector<double> interval_levels(const ForecastSettings& s) {
+  return s.level.empty() ? std::vector<double>{80, 95} : s.level;
+}
+
+std::vector<std::string> run_lines(const ForecastSettings& s, ops::Precision precision,
+                                   std::initializer_list<std::string_view> but) {
+  std::vector<std::string> lines;
+  for (const KeptSetting& kept : forecast_settings().kept(s))
+    if (kept.keep == Keep::same && std::find(but.begin(), but.end(), kept.name) == but.end())
+      lines.push_back(kept.name + "=" + kept.value);
+  lines.push_back(fmt::format("precision={}", precision_name(precision)));
+  return lines;
+}
+
 void check_settings(const ForecastSettings& s) {
   forecast_settings().check(s);
   if (s.input_size > 0 && !s.lookbacks.empty())
@@ -409,6 +424,9 @@ void check_settings(const ForecastSettings& s) {
     fail(ErrorCode::usage, Remedy{"set `scaler_type=last` or `precision=bf16`"},
          "`precision=fp16` with `scaler_type=none`: values of series pass 65,504, the largest fp16 number, and would "
          "become infinite");
+  if (std::find(s.losses.begin(), s.losses.end(), ForecastLoss::quantile) != s.losses.end() && s.losses.size() > 1)
+    fail(ErrorCode::usage, Remedy{"give `losses=quantile` alone"},
+         "`losses`: models of quantiles give several forecasts of a point, those of other losses one");
   if (s.warm == WarmStart::none && (s.warm_steps > 0 || s.anchor_every > 0))
     fail(ErrorCode::usage, Remedy{"set `warm=anchor` or `warm=chain`"},
          "`warm_steps` and `anchor_every` belong to warm starts");

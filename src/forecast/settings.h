@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -63,7 +64,7 @@ struct ForecastSettings : train::RunSettings {
   int64_t save_steps = 0;  // 0: by the clock
   WarmStart warm = WarmStart::none;
   std::string shrink = "auto";  // auto, none, or a factor
-  bool keep_models = false, extend = false;
+  bool keep_models = false, extend = false, components = false;
 
   // Windows an optimizer step sees.
   int64_t windows_per_step() const {
@@ -88,6 +89,13 @@ std::vector<std::string> apply_preset(ForecastSettings& settings, const rows::Fr
 
 // The season given, or else the frequency's: of `freq` where it is set, of the data otherwise.
 int64_t season_for(const ForecastSettings& settings, const rows::Frequency& recognised);
+
+// The levels of intervals, percent: those given, or 80 and 95.
+std::vector<double> interval_levels(const ForecastSettings& settings);
+
+// What must be the same for a run to go on after a kill: a line for each setting, but for those named.
+std::vector<std::string> run_lines(const ForecastSettings& settings, ops::Precision precision,
+                                   std::initializer_list<std::string_view> but = {});
 
 // Throws usage for settings that do not go together, whatever the data.
 void check_settings(const ForecastSettings& settings);

@@ -16,10 +16,13 @@ namespace {
 constexpr const char* kArena = "pass";
 constexpr const char* kPicks = "windows to forecast";
 
+int64_t forecast_windows(const WaveSpec& spec) {
+  return spec.task == NbeatsTask::predict ? spec.options.windows : spec.validation_windows;
+}
+
 int64_t picks_bytes(const WaveSpec& spec, int64_t lanes) {
-  if (spec.task != NbeatsTask::predict) return 0;
   const auto each = static_cast<int64_t>(sizeof(ops::WindowPick));
-  return memory::align_up((spec.own_cutoffs ? lanes : 1) * spec.options.windows * each);
+  return memory::align_up((spec.own_cutoffs ? lanes : 1) * forecast_windows(spec) * each);
 }
 
 NbeatsPlan plan_of(const WaveSpec& spec, int64_t lanes, device::DeviceKind kind) {
@@ -27,18 +30,30 @@ NbeatsPlan plan_of(const WaveSpec& spec, int64_t lanes, device::DeviceKind kind)
                      spec.threads);
 }
 
+// Of the passes in which a wave that trains forecasts.
+NbeatsPlan validation_plan_of(const WaveSpec& spec, int64_t lanes, device::DeviceKind kind) {
+  if (spec.validation_windows == 0) return {};
+  NbeatsOptions options;
+  options.windows = spec.validation_windows;
+  return plan_nbeats(spec.shape, lanes, NbeatsTask::predict, options, spec.precision, kind, device::best_isa(),
+                     spec.threads);
+}
+
+int64_t arena_bytes(const NbeatsPlan& plan, const NbeatsPlan& validation) {
+  return std::max(plan.placement.peak_bytes, validation.placement.peak_bytes);
+}
+
 }  // namespace
 
-std::vector<memory::LedgerEntry> wave_parts(const WaveSpec& spec, int64_t lanes, const SeriesStore& series,
+std::vector<memory::LedgerEntry> wave_parts(const WaveSpec& spec, int64_t lanes, int64_t series, int64_t points,
                                             device::DeviceKind kind) {
   std::vector<memory::LedgerEntry> parts;
   const memory::TagBytes state = nbeats_state_bytes(spec.shape, lanes, spec.task, spec.precision, kind);
   for (int t = 0; t < memory::kTagCount; ++t)
     if (const auto tag = static_cast<Tag>(t); state[tag] > 0) parts.push_back({tag, "lanes", state[tag]});
+  parts.push_back({Tag::token_set, "series", DeviceSeries::bytes(points, series, lanes, !spec.own_cutoffs)});
   parts.push_back(
-      {Tag::token_set, "series",
-       DeviceSeries::bytes(static_cast<int64_t>(series.values().size()), series.size(), lanes, !spec.own_cutoffs)});
-  parts.push_back({Tag::activations, kArena, plan_of(spec, lanes, kind).placement.peak_bytes});
+      {Tag::activations, kArena, arena_bytes(plan_of(spec, lanes, kind), validation_plan_of(spec, lanes, kind))});
   if (const int64_t bytes = picks_bytes(spec, lanes); bytes > 0) parts.push_back({Tag::staging, kPicks, bytes});
   return parts;
 }
@@ -50,7 +65,8 @@ Wave::Wave(device::Device& device, const WaveSpec& spec, const SeriesStore& seri
       state_(device, spec.shape, spec.lanes, spec.quantiles, spec.task, spec.precision, planned),
       data_(device, series.values(), series.begin(), lanes(), !spec.own_cutoffs, planned),
       plan_(plan_of(spec, lanes(), device.kind())),
-      arena_(Ledger::allocate(device, planned, Tag::activations, kArena, plan_.placement.peak_bytes)) {
+      validation_plan_(validation_plan_of(spec, lanes(), device.kind())),
+      arena_(Ledger::allocate(device, planned, Tag::activations, kArena, arena_bytes(plan_, validation_plan_))) {
   BRIM_CHECK(cutoffs.size() == (spec.own_cutoffs ? spec.lanes.size() : 0), "{} cutoffs for {} lanes", cutoffs.size(),
              spec.lanes.size());
   if (const int64_t bytes = picks_bytes(spec, lanes()); bytes > 0)
@@ -88,12 +104,13 @@ void Wave::step() {
   graph_->launch(*stream_);
 }
 
-std::vector<float> Wave::predict(std::span<const std::vector<ops::WindowPick>> windows) {
-  const int64_t B = spec_.options.windows;
+std::vector<float> Wave::predict(std::span<const std::vector<ops::WindowPick>> windows,
+                                 std::vector<std::vector<float>>* after_stack) {
+  const int64_t B = forecast_windows(spec_);
   const size_t rows = spec_.own_cutoffs ? spec_.lanes.size() : 1, count = windows.empty() ? 0 : windows[0].size();
-  BRIM_CHECK(
-      spec_.task == NbeatsTask::predict && windows.size() == rows && count > 0 && static_cast<int64_t>(count) <= B,
-      "{} lists of {} windows, planned for {} of {}", windows.size(), count, rows, B);
+  BRIM_CHECK(windows.size() == rows && count > 0 && static_cast<int64_t>(count) <= B &&
+                 (after_stack == nullptr || spec_.options.components),
+             "{} lists of {} windows, planned for {} of {}", windows.size(), count, rows, B);
   std::vector<ops::WindowPick> picks;
   for (const auto& own : windows) {
     BRIM_CHECK(own.size() == count, "lanes with {} and {} windows", own.size(), count);
@@ -104,17 +121,25 @@ std::vector<float> Wave::predict(std::span<const std::vector<ops::WindowPick>> w
   WindowSource source = data_.source();
   source.picks = TensorView(picks_.data(), tensor::DType::i32, {lanes(), B, 2});
   if (!spec_.own_cutoffs) source.picks.stride[0] = 0;
-  memory::PlannedAllocator memory(arena_.data(), &plan_.placement);
+  const NbeatsPlan& plan = spec_.task == NbeatsTask::predict ? plan_ : validation_plan_;
+  memory::PlannedAllocator memory(arena_.data(), &plan.placement);
   model::Exec e = exec(memory);
-  const NbeatsForecast f = nbeats_predict(e, state_.shape(), state_.layout(), state_.views(), source, B);
-  std::vector<float> all(static_cast<size_t>(f.y_hat.elements()));
-  stream_->copy(all.data(), f.y_hat.data, all.size() * sizeof(float));
-  stream_->synchronize();
-  const int64_t each = f.y_hat.cols(), wanted_each = static_cast<int64_t>(count) * each;
-  std::vector<float> wanted;
-  for (int64_t g = 0; g < lanes(); ++g)
-    wanted.insert(wanted.end(), all.begin() + g * B * each, all.begin() + g * B * each + wanted_each);
-  return wanted;
+  const NbeatsForecast f =
+      nbeats_predict(e, state_.shape(), state_.layout(), state_.views(), source, B, after_stack != nullptr);
+  const auto wanted = [&](const TensorView& view) {
+    std::vector<float> all(static_cast<size_t>(view.elements())), out;
+    stream_->copy(all.data(), view.data, all.size() * sizeof(float));
+    stream_->synchronize();
+    const auto each = view.elements() / (lanes() * B), own = static_cast<int64_t>(count) * each;
+    for (int64_t g = 0; g < lanes(); ++g)
+      out.insert(out.end(), all.begin() + g * B * each, all.begin() + g * B * each + own);
+    return out;
+  };
+  if (after_stack != nullptr) {
+    after_stack->push_back(wanted(f.level));
+    for (const TensorView& view : f.after_stack) after_stack->push_back(wanted(view));
+  }
+  return wanted(f.y_hat);
 }
 
 }  // namespace brim::forecast

@@ -21,11 +21,12 @@ struct WaveSpec {
   std::vector<float> quantiles;  // the shape's levels; none for a point forecast
   ops::Precision precision = ops::Precision::fp32;
   int threads = 1;
-  bool own_cutoffs = false;  // lanes see different parts of the series
+  bool own_cutoffs = false;        // lanes see different parts of the series
+  int64_t validation_windows = 0;  // a wave that trains can forecast as many at a time
 };
 
-// What a wave of `lanes` lanes of that kind reserves, by purpose.
-std::vector<memory::LedgerEntry> wave_parts(const WaveSpec& spec, int64_t lanes, const SeriesStore& series,
+// What a wave of `lanes` lanes of that kind reserves for `series` series of `points` points in all, by purpose.
+std::vector<memory::LedgerEntry> wave_parts(const WaveSpec& spec, int64_t lanes, int64_t series, int64_t points,
                                             device::DeviceKind kind);
 
 class Wave {
@@ -41,8 +42,10 @@ class Wave {
 
   void step();  // on the stream, without waiting; the first one is op by op, later ones a graph where there can be one
   // Forecasts of windows (a series, and the point after its last known one), the same for all lanes or of each its own,
-  // all of one number: [lane][window][quantile][horizon], in the series' own units.
-  std::vector<float> predict(std::span<const std::vector<ops::WindowPick>> windows);
+  // all of one number: [lane][window][quantile][horizon], in the series' own units. `after_stack` gets the same as it
+  // is after each stack, and before them the level [lane][window]; the wave's options must want components then.
+  std::vector<float> predict(std::span<const std::vector<ops::WindowPick>> windows,
+                             std::vector<std::vector<float>>* after_stack = nullptr);
 
  private:
   model::Exec exec(memory::PlannedAllocator& memory);
@@ -51,7 +54,7 @@ class Wave {
   std::unique_ptr<device::Stream> stream_;
   NbeatsState state_;
   DeviceSeries data_;
-  NbeatsPlan plan_;
+  NbeatsPlan plan_, validation_plan_;
   device::DeviceBuffer arena_, picks_;
   std::unique_ptr<device::Graph> graph_;
   bool warm_ = false;

@@ -115,16 +115,6 @@ TEST_F(Forecast, ReadsLongSeriesInLittleMoreThanTheirValues) {
   EXPECT_LT(peak(kPoints) - peak(2), 3 * values_kib + 4096);  // a vector that doubles holds up to three times as much
 }
 
-std::vector<std::string> roll_command(const std::string& output, const std::vector<std::string>& more = {}) {
-  std::vector<std::string> all = {"forecast",     "roll", "--data",      "walks.csv", "--horizon",    "3",
-                                  "--folds",      "8",    "--refit",     "2",         "--lookbacks",  "2,3",
-                                  "--losses",     "mae",  "--n-blocks",  "1",         "--mlp-units",  "16,16",
-                                  "--batch-size", "16",   "--max-steps", "60",        "--save-steps", "8",
-                                  "--device",     "cpu",  "-o",          output};
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
-
 std::string random_walks() {
   std::string text = "unique_id,ds,y\n";
   std::mt19937 random(5);
@@ -136,6 +126,94 @@ std::string random_walks() {
     }
   }
   return text;
+}
+
+TEST_F(Forecast, TrainsOnAfterAKillAndShowsWhatItMade) {
+  put("walks.csv", random_walks());
+  const auto train = [](const char* output) {
+    return std::vector<std::string>{"forecast",
+                                    "train",
+                                    "--data",
+                                    "walks.csv",
+                                    "--horizon",
+                                    "4",
+                                    "--losses",
+                                    "quantile",
+                                    "--level",
+                                    "80",
+                                    "--stack-types",
+                                    "trend,seasonality",
+                                    "--n-blocks",
+                                    "1",
+                                    "--mlp-units",
+                                    "16,16",
+                                    "--lookbacks",
+                                    "2,3",
+                                    "--batch-size",
+                                    "16",
+                                    "--max-steps",
+                                    "300",
+                                    "--save-steps",
+                                    "10",
+                                    "--early-stop-patience-steps",
+                                    "20",
+                                    "--val-check-steps",
+                                    "25",
+                                    "--device",
+                                    "cpu",
+                                    "-q",
+                                    "-o",
+                                    output};
+  };
+  must(train("whole"));
+  int kills = 0;
+  for (int tries = 0; kills < 4 && tries < 20; ++tries) {
+    Running run(folder_, train("killed"), {});
+    usleep(20'000);
+    run.signal(SIGKILL);
+    kills += run.wait().signal == SIGKILL ? 1 : 0;
+  }
+  if (!exists("killed/config.json")) must(train("killed"));
+  EXPECT_GT(kills, 0);
+  EXPECT_EQ(get("killed/model.safetensors"), get("whole/model.safetensors"));
+  EXPECT_FALSE(exists("killed/state"));
+  const std::string shown = must({"models", "show", "whole"});
+  for (const char* part :
+       {"N-BEATS, 2 lanes", "4 points", "0.1, 0.5, 0.9", "1 trend of width 16", "quantile with lookback 12"})
+    EXPECT_NE(shown.find(part), std::string::npos) << part << shown;
+  const auto rows = lines_of(must(
+      {"forecast", "predict", "--data", "walks.csv", "--model", "whole", "--components", "--device", "cpu", "-q"}));
+  EXPECT_EQ(rows[0], "unique_id,ds,NBEATS,NBEATS-lo-80,NBEATS-hi-80,NBEATS-level,NBEATS-trend,NBEATS-seasonality");
+  EXPECT_EQ(rows.size(), 1u + 3 * 4);
+}
+
+TEST_F(Forecast, IsPlannedBeforeItRuns) {
+  put("walks.csv", random_walks());
+  const std::vector<std::string> plan = {"plan",  "--task",   "forecast", "--horizon",      "13",   "--preset",
+                                         "paper", "--device", "rtx3060",  "--memory-limit", "11GiB"};
+  const std::string said = must(plan);
+  for (const char* part : {"18 lanes of 30 blocks", "optimizer", "lanes", "in all", "waves", "no data is named"})
+    EXPECT_NE(said.find(part), std::string::npos) << part << said;
+  auto as_json = plan;
+  as_json.insert(as_json.end(), {"--json", "--folds", "20", "--data", "walks.csv"});
+  const auto j = nlohmann::json::parse(must(as_json));
+  EXPECT_EQ(j.at("lanes"), 18 * 21);  // and a training before the first fold
+  EXPECT_LE(j.at("planned_bytes"), j.at("limit_bytes"));
+  EXPECT_GT(j.at("waves"), 1);
+  auto small = plan;
+  small.back() = "500MiB";
+  refused(5, {"One lane at a time needs", "--memory-limit"}, small);
+  refused(2, {"--folds belongs to --task forecast"}, {"plan", "--folds", "3"});
+}
+
+std::vector<std::string> roll_command(const std::string& output, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> all = {"forecast",     "roll", "--data",      "walks.csv", "--horizon",    "3",
+                                  "--folds",      "8",    "--refit",     "2",         "--lookbacks",  "2,3",
+                                  "--losses",     "mae",  "--n-blocks",  "1",         "--mlp-units",  "16,16",
+                                  "--batch-size", "16",   "--max-steps", "60",        "--save-steps", "8",
+                                  "--device",     "cpu",  "-o",          output};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
 }
 
 TEST_F(Forecast, RollsAndReportsSkillAgainstNaive) {
