@@ -33,16 +33,17 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Setting {
-  const char* model;
+  std::string model;
   Output output;
 };
-constexpr Setting kSettings[] = {
-    {"bert_sequence", Output::sequence_logits},       {"bert_token", Output::token_logits},
-    {"bert_multilabel", Output::sequence_logits},     {"bert_pair", Output::sequence_logits},
-    {"distilbert_sequence", Output::sequence_logits}, {"distilbert_token", Output::token_logits},
-    {"roberta_sequence", Output::sequence_logits},    {"roberta_token", Output::token_logits},
-    {"xlmroberta_sequence", Output::sequence_logits}, {"bert_head32", Output::sequence_logits},
-    {"roberta_head64", Output::token_logits},         {"distilbert_odd", Output::sequence_logits}};
+std::vector<Setting> golden_settings() {
+  std::vector<Setting> all;
+  for (const std::string& name : model::golden_names("gradients.json")) {
+    const bool tags = model::read_shape(model::golden_models() / name).token_classes > 0;
+    all.push_back({name, tags ? Output::token_logits : Output::sequence_logits});
+  }
+  return all;
+}
 
 const device::CudaInfo& card() {
   static const auto device = device::open_cuda_device(0);
@@ -92,7 +93,7 @@ std::vector<float> run_golden(const Setting& setting, ops::Precision precision) 
 // stays below 2 × 8 roundings of their size. fp32's figure is the one transformers' users expect.
 TEST(EngineCuda, EveryFamilyAndHeadEqualsTransformers) {
   BRIM_NEEDS_GPU();
-  for (const Setting& setting : kSettings) {
+  for (const Setting& setting : golden_settings()) {
     std::vector<float> want;
     const auto golden = model::golden_json(setting.model, "golden.json");
     for (const auto& rows : golden["rows"])
@@ -123,7 +124,7 @@ TEST(EngineCuda, EveryFamilyAndHeadEqualsTransformers) {
 TEST(EngineCuda, Fp8ErrsAsMuchAsItsFormat) {
   BRIM_NEEDS_GPU();
   if (!card().fp8) GTEST_SKIP() << "the card has no fp8";
-  for (const Setting& setting : kSettings) {
+  for (const Setting& setting : golden_settings()) {
     const auto golden = model::golden_json(setting.model, "golden.json");
     if (!golden.contains("fp8_rms")) continue;
     const auto got = run_golden(setting, Precision::fp8);

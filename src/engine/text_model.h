@@ -8,7 +8,7 @@
 
 #include "engine/label.h"
 #include "engine/run_stats.h"
-#include "model/encoder.h"
+#include "model/pass.h"
 
 namespace brim::engine {
 

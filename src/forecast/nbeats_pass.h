@@ -11,7 +11,7 @@
 
 #include "forecast/nbeats.h"
 #include "memory/allocator.h"
-#include "model/encoder.h"
+#include "model/pass.h"
 #include "ops/adamw.h"
 #include "ops/window_gather.h"
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
+#include "hub/config_keys.h"
 #include "io/atomic_file.h"
 #include "io/json_text.h"
 #include "io/quote_text.h"
@@ -18,7 +19,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxSize = 1 << 24;  // no dimension of a real model is near it; products of two still fit easily
 constexpr int kMaxLabels = 1 << 20;
 constexpr size_t kMaxConfigBytes = size_t{64} << 20;
 
@@ -26,16 +26,20 @@ struct FamilyTraits {
   const char* model_type;
   Family family;
   const char* class_prefix;  // of its transformers classes
-  int vocab_size, pad_token_id;
+  int vocab_size, pad_token_id, hidden_size, num_layers, num_heads, intermediate_size;
+  bool positions_after_padding;
 };
 constexpr FamilyTraits kFamilies[] = {
-    {"bert", Family::bert, "Bert", 30522, 0},
-    {"distilbert", Family::distilbert, "DistilBert", 30522, 0},
-    {"roberta", Family::roberta, "Roberta", 50265, 1},
-    {"xlm-roberta", Family::roberta, "XLMRoberta", 30522, 1},
-    {"camembert", Family::roberta, "Camembert", 30522, 1},
+#define BRIM_MODEL_TYPE(type, family, ...) {type, Family::family, __VA_ARGS__},
+#include "hub/families.inc"
 };
-constexpr const char* kSupported = "Brim runs bert, distilbert, roberta, xlm-roberta and camembert";
+
+std::string supported() {
+  std::string text = "Brim runs ";
+  for (size_t i = 0; i < std::size(kFamilies); ++i)
+    text += std::string(i == 0 ? "" : i + 1 < std::size(kFamilies) ? ", " : " and ") + kFamilies[i].model_type;
+  return text;
+}
 
 constexpr std::pair<const char*, HiddenAct> kActivations[] = {
     {"gelu", HiddenAct::gelu_erf},
@@ -56,64 +60,60 @@ std::string shown(const json& value) {
   return io::quote_text(value.dump(-1, ' ', false, json::error_handler_t::replace), 60);
 }
 
-// The keys of one config.json, with errors that name them.
-class Keys {
- public:
-  Keys(const json& object, const std::string& where) : object_(object), where_(where) {}
+}  // namespace
 
-  // A key that is absent or null counts as not given.
-  const json* get(const char* key) const {
-    const auto found = object_.find(key);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
+ConfigKeys::ConfigKeys(const json& object, const std::string& where) : object_(object), where_(where) {}
 
-  int integer(const char* key, int fallback, int least, int most = kMaxSize) const {
-    const json* value = get(key);
-    if (value == nullptr) return fallback;
-    if (!value->is_number_integer()) refuse(key, *value, "must be a whole number");
-    if (value->is_number_unsigned() ? value->get<uint64_t>() > static_cast<uint64_t>(most)
-                                    : value->get<int64_t>() > most)
-      refuse(key, *value, fmt::format("must be at most {}", most));
-    if (value->get<int64_t>() < least) refuse(key, *value, fmt::format("must be at least {}", least));
-    return value->get<int>();
-  }
+ConfigKeys::ConfigKeys(const HfConfig& config)
+    : owned_(std::make_shared<const json>(io::parse_json(config.raw, config.where))),
+      object_(*owned_),
+      where_(config.where) {}
 
-  // In [least, below).
-  float number(const char* key, float fallback, double least, double below) const {
-    const json* value = get(key);
-    if (value == nullptr) return fallback;
-    if (!value->is_number()) refuse(key, *value, "must be a number");
-    const double number = value->get<double>();
-    if (!(number >= least && number < below)) refuse(key, *value, fmt::format("must be in [{}, {})", least, below));
-    return static_cast<float>(number);
-  }
+const json* ConfigKeys::get(const char* key) const {
+  const auto found = object_.find(key);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
 
-  std::string text(const char* key, const char* fallback) const {
-    const json* value = get(key);
-    if (value == nullptr) return fallback;
-    if (!value->is_string()) refuse(key, *value, "must be text");
-    return value->get<std::string>();
-  }
+int ConfigKeys::integer(const char* key, int fallback, int least, int most) const {
+  const json* value = get(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_number_integer()) refuse(key, *value, "must be a whole number");
+  if (value->is_number_unsigned() ? value->get<uint64_t>() > static_cast<uint64_t>(most) : value->get<int64_t>() > most)
+    refuse(key, *value, fmt::format("must be at most {}", most));
+  if (value->get<int64_t>() < least) refuse(key, *value, fmt::format("must be at least {}", least));
+  return value->get<int>();
+}
 
-  bool flag(const char* key) const {
-    const json* value = get(key);
-    if (value == nullptr) return false;
-    if (!value->is_boolean()) refuse(key, *value, "must be true or false");
-    return value->get<bool>();
-  }
+float ConfigKeys::number(const char* key, float fallback, double least, double below) const {
+  const json* value = get(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_number()) refuse(key, *value, "must be a number");
+  const double number = value->get<double>();
+  if (!(number >= least && number < below)) refuse(key, *value, fmt::format("must be in [{}, {})", least, below));
+  return static_cast<float>(number);
+}
 
-  [[noreturn]] void refuse(const char* key, const json& value, std::string_view why) const {
-    fail(ErrorCode::bad_model, "{}: \"{}\" is {}: {}", where_, key, shown(value), why);
-  }
-  template <class... Args>
-  [[noreturn]] void contradiction(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorCode::bad_model, "{}: {}", where_, fmt::format(format, std::forward<Args>(args)...));
-  }
+std::string ConfigKeys::text(const char* key, const char* fallback) const {
+  const json* value = get(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_string()) refuse(key, *value, "must be text");
+  return value->get<std::string>();
+}
 
- private:
-  const json& object_;
-  const std::string& where_;
-};
+bool ConfigKeys::flag(const char* key) const {
+  const json* value = get(key);
+  if (value == nullptr) return false;
+  if (!value->is_boolean()) refuse(key, *value, "must be true or false");
+  return value->get<bool>();
+}
+
+void ConfigKeys::refuse(const char* key, const json& value, std::string_view why) const {
+  fail(ErrorCode::bad_model, "{}: \"{}\" is {}: {}", where_, key, shown(value), why);
+}
+
+void ConfigKeys::refuse(const std::string& what) const { fail(ErrorCode::bad_model, "{}: {}", where_, what); }
+
+namespace {
 
 const FamilyTraits* traits_of_class(std::string_view architecture) {
   for (const FamilyTraits& traits : kFamilies)
@@ -122,11 +122,11 @@ const FamilyTraits* traits_of_class(std::string_view architecture) {
   return nullptr;
 }
 
-const FamilyTraits& find_family(const Keys& keys, const std::vector<std::string>& architectures) {
+const FamilyTraits& find_family(const ConfigKeys& keys, const std::vector<std::string>& architectures) {
   const std::string type = keys.text("model_type", "");
   const FamilyTraits* from_class = architectures.empty() ? nullptr : traits_of_class(architectures[0]);
   if (type.empty()) {
-    if (from_class == nullptr) keys.contradiction("\"model_type\" is missing: {}", kSupported);
+    if (from_class == nullptr) keys.contradiction("\"model_type\" is missing: {}", supported());
     return *from_class;
   }
   for (const FamilyTraits& traits : kFamilies) {
@@ -136,10 +136,10 @@ const FamilyTraits& find_family(const Keys& keys, const std::vector<std::string>
                          io::quote_text(architectures[0]));
     return traits;
   }
-  keys.contradiction("\"model_type\" is {}: {}", io::quote_text(type), kSupported);
+  keys.contradiction("\"model_type\" is {}: {}", io::quote_text(type), supported());
 }
 
-std::vector<std::string> read_architectures(const Keys& keys) {
+std::vector<std::string> read_architectures(const ConfigKeys& keys) {
   std::vector<std::string> names;
   const json* value = keys.get("architectures");
   if (value == nullptr) return names;
@@ -151,7 +151,7 @@ std::vector<std::string> read_architectures(const Keys& keys) {
   return names;
 }
 
-int label_id(const Keys& keys, const std::string& text, size_t count) {
+int label_id(const ConfigKeys& keys, const std::string& text, size_t count) {
   int id = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
   if (error != std::errc() || end != text.data() + text.size() || id < 0)
@@ -162,7 +162,7 @@ int label_id(const Keys& keys, const std::string& text, size_t count) {
   return id;
 }
 
-void read_labels(const Keys& keys, HfConfig& config) {
+void read_labels(const ConfigKeys& keys, HfConfig& config) {
   const json* given = keys.get("id2label");
   const int declared = keys.integer("num_labels", -1, 1, kMaxLabels);
   config.labels_given = given != nullptr || declared > 0;
@@ -195,7 +195,7 @@ void read_labels(const Keys& keys, HfConfig& config) {
 
 // label2id is the inverse of id2label. Leftover default names (LABEL_0) are common and harmless; the same name under
 // another number is not, because training data would be read with one meaning and scored with the other.
-void check_label2id(const Keys& keys, const HfConfig& config) {
+void check_label2id(const ConfigKeys& keys, const HfConfig& config) {
   const json* given = keys.get("label2id");
   if (given == nullptr || !config.labels_given) return;
   if (!given->is_object()) keys.refuse("label2id", *given, "must be an object from label to label number");
@@ -214,11 +214,11 @@ void check_label2id(const Keys& keys, const HfConfig& config) {
   }
 }
 
-void read_quantization(const Keys& keys, HfConfig& config) {
+void read_quantization(const ConfigKeys& keys, HfConfig& config) {
   const json* given = keys.get("quantization_config");
   if (given == nullptr) return;
   if (!given->is_object()) keys.refuse("quantization_config", *given, "must be an object");
-  const Keys inner(*given, config.where);
+  const ConfigKeys inner(*given, config.where);
   const std::string method = inner.text("quant_method", "");
   if (method != QuantizationConfig::kMethod)
     keys.contradiction("\"quantization_config\" has the method {}: Brim reads its own, {}; use the unquantized model",
@@ -228,20 +228,21 @@ void read_quantization(const Keys& keys, HfConfig& config) {
   config.quantization = quantization;
 }
 
-void read_sizes(const Keys& keys, const FamilyTraits& traits, HfConfig& config) {
+void read_sizes(const ConfigKeys& keys, const FamilyTraits& traits, HfConfig& config) {
   const bool distil = traits.family == Family::distilbert;
   // DistilBERT has names of its own, and accepts BERT's as well.
   auto either = [&](const char* own, const char* common) { return distil && !keys.get(common) ? own : common; };
   const char* hidden_key = either("dim", "hidden_size");
   const char* heads_key = either("n_heads", "num_attention_heads");
-  config.hidden_size = keys.integer(hidden_key, 768, 1);
-  config.num_layers = keys.integer(either("n_layers", "num_hidden_layers"), distil ? 6 : 12, 1, 10000);
-  config.num_heads = keys.integer(heads_key, 12, 1);
-  config.intermediate_size = keys.integer(distil ? "hidden_dim" : "intermediate_size", 3072, 1);
+  config.hidden_size = keys.integer(hidden_key, traits.hidden_size, 1);
+  config.num_layers = keys.integer(either("n_layers", "num_hidden_layers"), traits.num_layers, 1, 10000);
+  config.num_heads = keys.integer(heads_key, traits.num_heads, 1);
+  config.intermediate_size = keys.integer(distil ? "hidden_dim" : "intermediate_size", traits.intermediate_size, 1);
   config.vocab_size = keys.integer("vocab_size", traits.vocab_size, 1);
   config.max_position_embeddings = keys.integer("max_position_embeddings", 512, 1);
   config.type_vocab_size = distil ? 0 : keys.integer("type_vocab_size", 2, 1);
   config.pad_token_id = keys.integer("pad_token_id", traits.pad_token_id, 0);
+  config.positions_after_padding = traits.positions_after_padding;
   if (config.hidden_size % config.num_heads != 0)
     keys.contradiction("\"{}\" {} is not divisible by \"{}\" {}", hidden_key, config.hidden_size, heads_key,
                        config.num_heads);
@@ -253,7 +254,7 @@ void read_sizes(const Keys& keys, const FamilyTraits& traits, HfConfig& config) 
                        config.max_position_embeddings, config.pad_token_id);
 }
 
-void read_numerics(const Keys& keys, HfConfig& config) {
+void read_numerics(const ConfigKeys& keys, HfConfig& config) {
   const bool distil = config.family == Family::distilbert;
   config.layer_norm_eps = distil ? 1e-12f : keys.number("layer_norm_eps", 1e-12f, 0, 1);
   config.initializer_range = keys.number("initializer_range", 0.02f, 0, 1e3);
@@ -277,7 +278,7 @@ void read_numerics(const Keys& keys, HfConfig& config) {
   config.activation = known->second;
 }
 
-void refuse_unsupported(const Keys& keys, HfConfig& config) {
+void refuse_unsupported(const ConfigKeys& keys, HfConfig& config) {
   config.position_embedding_type = keys.text("position_embedding_type", "absolute");
   if (config.position_embedding_type != "absolute")
     keys.contradiction("\"position_embedding_type\" is {}: Brim runs absolute positions",
@@ -298,7 +299,11 @@ void refuse_unsupported(const Keys& keys, HfConfig& config) {
 }  // namespace
 
 const char* family_name(Family family) {
-  return family == Family::bert ? "bert" : family == Family::distilbert ? "distilbert" : "roberta";
+  static const char* const names[] = {
+#define BRIM_FAMILY(name) #name,
+#include "hub/families.inc"
+  };
+  return names[static_cast<size_t>(family)];
 }
 
 const char* head_name(HeadKind head) {
@@ -314,7 +319,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& where) {
   HfConfig config;
   config.where = where;
   config.raw = text;
-  const Keys keys(object, config.where);
+  const ConfigKeys keys(object, config.where);
   config.architectures = read_architectures(keys);
   const FamilyTraits& traits = find_family(keys, config.architectures);
   config.family = traits.family;

@@ -13,7 +13,10 @@
 
 namespace brim::hub {
 
-enum class Family { bert, distilbert, roberta };  // xlm-roberta and camembert are RoBERTa under other names
+enum class Family {
+#define BRIM_FAMILY(name) name,
+#include "hub/families.inc"
+};
 enum class HeadKind { encoder, sequence, token };
 enum class HiddenAct { gelu_erf, gelu_tanh, quick_gelu, relu, silu, tanh };
 
@@ -40,6 +43,7 @@ struct HfConfig {
   int max_position_embeddings = 0;
   int type_vocab_size = 0;  // 0 in DistilBERT, which has no token types
   int pad_token_id = 0;
+  bool positions_after_padding = false;
   float layer_norm_eps = 1e-12f;
   float initializer_range = 0.02f;
   float hidden_dropout = 0.1f;
@@ -61,7 +65,7 @@ struct HfConfig {
 
   int head_size() const { return hidden_size / num_heads; }
   // Position of a sequence's first token: RoBERTa counts from pad_token_id + 1.
-  int first_position() const { return family == Family::roberta ? pad_token_id + 1 : 0; }
+  int first_position() const { return positions_after_padding ? pad_token_id + 1 : 0; }
   // Most tokens a sequence may have, special ones included.
   int max_tokens() const { return max_position_embeddings - first_position(); }
 };

@@ -31,7 +31,53 @@ struct Recording {
   memory::Placement placement() const { return place(recorder.lifetimes()); }
 };
 
+// Where layer l writes its result: over its input, or to what was allocated for first tokens.
+Hidden layer_result(const Hidden& x, const TensorView& first_tokens) {
+  return first_tokens ? Hidden{first_tokens} : Hidden{.x = x.x, .narrow = x.narrow};
+}
+
 }  // namespace
+
+int64_t output_width(const ModelShape& s, Output output) {
+  switch (output) {
+    case Output::sequence_logits:
+    case Output::sequence_scores:
+      return s.sequence_classes;
+    case Output::token_logits:
+    case Output::token_scores:
+      return s.token_classes;
+    default:
+      return s.hidden;
+  }
+}
+
+BatchView describe_batch(int64_t tokens, int64_t sequences, int64_t longest) {
+  auto* nowhere = reinterpret_cast<void*>(uintptr_t{1} << 12);
+  BatchView b;
+  b.T = tokens;
+  b.B = sequences;
+  b.S = longest;
+  b.ids = b.positions = TensorView(nowhere, tensor::DType::i32, {tokens});
+  b.starts = TensorView(nowhere, tensor::DType::i32, {sequences + 1});
+  b.order = TensorView(nowhere, tensor::DType::i32, {sequences});
+  b.n_long = longest > ops::kShortTokens ? sequences : 0;
+  return b;
+}
+
+TensorView forward(Exec& e, const Architecture& model, const Params& params, const BatchView& batch, Output output) {
+  const ModelShape& s = model.shape();
+  const Pass p{e, s, params, batch};
+  Hidden x{p.activations(batch.T, s.hidden)};
+  if (model.wanted_by(params, 0).quantise) x.narrow = p.narrow(batch.T, s.hidden);
+  model.embed(p, x, nullptr);
+  const bool first_tokens = wants_first_tokens(output);
+  for (int64_t l = 0; l < s.layers; ++l) {
+    const bool on_first = first_tokens && l + 1 == s.layers;
+    const TensorView first = on_first ? p.activations(batch.B, s.hidden) : TensorView();
+    x = model.layer(p, l, x, on_first, layer_result(x, first), nullptr);
+  }
+  return model.finish(p, x.x, first_tokens, output);
+}
 
 int64_t ForwardPlan::worker_bytes() const { return std::max(layer.peak_bytes, last_layer.peak_bytes); }
 
@@ -49,6 +95,7 @@ memory::TagBytes ForwardPlan::arena_tags() const {
 
 ForwardPlan plan_forward(const ModelShape& shape, ops::Precision precision, device::DeviceKind target, device::Isa isa,
                          int threads, BatchLimits limits, Output output) {
+  const auto model = make_architecture(shape);
   const Params weights = describe_weights(shape, precision, target, isa);
   ForwardPlan plan;
   plan.limits = limits;
@@ -57,7 +104,7 @@ ForwardPlan plan_forward(const ModelShape& shape, ops::Precision precision, devi
   const bool first = wants_first_tokens(output);
   auto record_whole = [&](BatchLimits l) {
     Recording r(precision, target, isa, threads);
-    forward(r.exec, shape, weights, describe_batch(l.tokens, l.sequences, l.longest), output);
+    forward(r.exec, *model, weights, describe_batch(l.tokens, l.sequences, l.longest), output);
     plan.whole = r.placement();
     plan.ops = r.recorder.ops();
     return std::pair(r.recorder.flops(), r.recorder.bytes());
@@ -80,36 +127,31 @@ ForwardPlan plan_forward(const ModelShape& shape, ops::Precision precision, devi
     Recording r(precision, target, isa, threads);
     const BatchView all = describe_batch(limits.tokens, limits.sequences, limits.longest);
     const TensorView x = r.recorder.allocate(memory::Tag::activations, activation, {all.T, shape.hidden});
-    embed(r.exec, shape, weights, all, {x});
+    const Pass p{r.exec, shape, weights, all};
+    model->embed(p, {x}, nullptr);
     TensorView last = x;
     if (first) last = r.recorder.allocate(memory::Tag::activations, activation, {all.B, shape.hidden});
     r.recorder.on_use(x);
     r.recorder.on_use(last);
     r.recorder.on_op("layers", 0, 0);
-    finish(r.exec, shape, weights, all, last, first, output);
+    model->finish(p, last, first, output);
     plan.shared = r.placement();
   }
-  {
+  const auto record_layer = [&](int64_t l, bool on_first) {
     Recording r(precision, target, isa, 1);
     const TensorView x(reinterpret_cast<void*>(uintptr_t{1} << 30), activation, {chunk.T, shape.hidden});
-    forward_layer(r.exec, shape, weights, 0, chunk, {x});
-    if (shape.layers > 1) plan.layer = r.placement();
-  }
-  {
-    Recording r(precision, target, isa, 1);
-    const TensorView x(reinterpret_cast<void*>(uintptr_t{1} << 30), activation, {chunk.T, shape.hidden});
-    if (first)
-      forward_last_layer_first_tokens(r.exec, shape, weights, chunk, {x}, x.slice_rows(0, chunk.B));
-    else
-      forward_layer(r.exec, shape, weights, shape.layers - 1, chunk, {x});
-    plan.last_layer = r.placement();
-  }
+    const Pass p{r.exec, shape, weights, chunk};
+    model->layer(p, l, {x}, on_first, layer_result({x}, on_first ? x.slice_rows(0, chunk.B) : TensorView()), nullptr);
+    return r.placement();
+  };
+  if (shape.layers > 1) plan.layer = record_layer(0, false);
+  plan.last_layer = record_layer(shape.layers - 1, first);
   return plan;
 }
 
 ForwardRunner::ForwardRunner(const ModelShape& shape, const Params& weights, const ForwardPlan& plan, void* arena,
                              ThreadPool* pool)
-    : shape_(shape), weights_(weights), plan_(plan), arena_(static_cast<char*>(arena)), pool_(pool) {
+    : model_(make_architecture(shape)), weights_(weights), plan_(plan), arena_(static_cast<char*>(arena)), pool_(pool) {
   const auto sequences = static_cast<size_t>(plan.limits.sequences);
   chunks_.reserve(sequences);
   starts_.reserve(2 * sequences);
@@ -128,7 +170,7 @@ TensorView ForwardRunner::run(device::Stream& stream, const BatchView& batch) {
   memory::PlannedAllocator memory(arena_, &plan_.whole);
   Exec exec{stream, memory, activation_type(plan_.precision, stream.kind()), plan_.precision,
             pool_ != nullptr ? pool_->size() : 1};
-  return forward(exec, shape_, weights_, batch, plan_.output);
+  return forward(exec, *model_, weights_, batch, plan_.output);
 }
 
 // Neighbouring sequences until a chunk is full; longest chunks first, so that the tail is short.
@@ -164,14 +206,16 @@ TensorView ForwardRunner::run_chunked(device::CpuStream& stream, const BatchView
   const tensor::DType activation = tensor::DType::f32;
   Exec exec{stream, shared, activation, plan_.precision, plan_.workers};
   const bool first = wants_first_tokens(plan_.output);
-  const TensorView x = shared.allocate(memory::Tag::activations, activation, {batch.T, shape_.hidden});
-  embed(exec, shape_, weights_, batch, {x});
+  const ModelShape& s = model_->shape();
+  const Pass whole{exec, s, weights_, batch};
+  const TensorView x = shared.allocate(memory::Tag::activations, activation, {batch.T, s.hidden});
+  model_->embed(whole, {x}, nullptr);
   TensorView last = x;
-  if (first) last = shared.allocate(memory::Tag::activations, activation, {batch.B, shape_.hidden});
+  if (first) last = shared.allocate(memory::Tag::activations, activation, {batch.B, s.hidden});
   char* worker_base = arena_ + plan_.shared.peak_bytes;
 
-  for (int64_t l = 0; l < shape_.layers; ++l) {
-    const bool is_last = l + 1 == shape_.layers;
+  for (int64_t l = 0; l < s.layers; ++l) {
+    const bool is_last = l + 1 == s.layers;
     auto run_chunk = [&](size_t i, int worker) {
       const Chunk& c = chunks_[i];
       BatchView part;
@@ -184,11 +228,9 @@ TensorView ForwardRunner::run_chunked(device::CpuStream& stream, const BatchView
                                       is_last ? &plan_.last_layer : &plan_.layer);
       Exec e{alone, memory, activation, plan_.precision, 1};
       const TensorView rows = x.slice_rows(c.first_row, c.first_row + c.rows);
-      if (is_last && first)
-        forward_last_layer_first_tokens(e, shape_, weights_, part, {rows},
-                                        last.slice_rows(c.first_sequence, c.first_sequence + c.sequences));
-      else
-        forward_layer(e, shape_, weights_, l, part, {rows});
+      const bool on_first = is_last && first;
+      const TensorView to = on_first ? last.slice_rows(c.first_sequence, c.first_sequence + c.sequences) : TensorView();
+      model_->layer({e, s, weights_, part}, l, {rows}, on_first, layer_result({rows}, to), nullptr);
     };
     if (pool_ != nullptr) {
       pool_->parallel_for(chunks_.size(), run_chunk);
@@ -196,7 +238,7 @@ TensorView ForwardRunner::run_chunked(device::CpuStream& stream, const BatchView
       for (size_t i = 0; i < chunks_.size(); ++i) run_chunk(i, 0);
     }
   }
-  return finish(exec, shape_, weights_, batch, last, first, plan_.output);
+  return model_->finish(whole, last, first, plan_.output);
 }
 
 }  // namespace brim::model

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "model/encoder.h"
+#include "model/architecture.h"
 
 namespace brim {
 class ThreadPool;
@@ -53,6 +53,13 @@ struct ForwardPlan {
 ForwardPlan plan_forward(const ModelShape& shape, ops::Precision precision, device::DeviceKind target, device::Isa isa,
                          int threads, BatchLimits limits, Output output);
 
+// The whole pass, op by op. The result is kept to the end of the pass.
+tensor::TensorView forward(Exec& exec, const Architecture& model, const Params& params, const ops::BatchView& batch,
+                           Output output);
+
+// A batch of that size as planning needs it (made-up addresses).
+ops::BatchView describe_batch(int64_t tokens, int64_t sequences, int64_t longest);
+
 class ForwardRunner {
  public:
   // `arena` has plan.arena_bytes(), 256-byte aligned, on the device the stream belongs to. `pool`: CPU only.
@@ -68,7 +75,7 @@ class ForwardRunner {
     int64_t first_sequence, sequences, first_row, rows, longest;
     size_t starts_at;  // in starts_: relative to first_row
   };
-  const ModelShape& shape_;
+  std::unique_ptr<Architecture> model_;
   const Params& weights_;
   const ForwardPlan& plan_;
   char* arena_;

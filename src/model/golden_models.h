@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "ops/batch_view.h"
@@ -13,6 +14,15 @@ namespace brim::model {
 
 inline std::filesystem::path golden_models() {
   return std::filesystem::path(BRIM_SOURCE_DIR) / "tests" / "data" / "models";
+}
+
+// Those that have such a file, by name: every model has golden.json, every trained one gradients.json.
+inline std::vector<std::string> golden_names(const char* file) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(golden_models()))
+    if (std::filesystem::exists(entry.path() / file)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 // Copies one into `dir`, with a WordPiece vocabulary of made-up words w5 … w95; replaces the one that was there.

@@ -87,7 +87,7 @@ class GoldenTraining {
     const device::DeviceBuffer arena = memory::Ledger::allocate(device_, nullptr, plan.placement.at_peak, "test");
     const std::vector<uint8_t> poison(arena.bytes(), 0xFF);  // NaN: whatever is read must have been written
     stream_->copy(arena.data(), poison.data(), poison.size());
-    TrainPass pass{shape_, state_.params(), recompute, {}, {}, ints(by_id), ints(by_position)};
+    TrainPass pass{state_.architecture(), state_.params(), recompute, {}, {{}, ints(by_id), ints(by_position)}};
     pass.loss.sequence_scale = pass.loss.token_scale = static_cast<float>(scale);
     TrainTargets t;
     if (shape_.token_classes > 0)

@@ -42,38 +42,12 @@ struct ParamSpec {
   int64_t elements() const { return rows * (cols > 0 ? cols : 1); }
 };
 
-// All parameters in slab order. Empty entries (no type table, no head) have rows = 0, so that places never move. A
-// tensor that is drawn takes its place for a seed.
+// All parameters in slab order, as the family lists them (model/families). Empty entries (no type table, no head) have
+// rows = 0, so that places never move. A tensor that is drawn takes its place for a seed.
 std::vector<ParamSpec> model_params(const ModelShape& shape);
 int64_t param_count(const ModelShape& shape);
 // Places of what belongs to layer l (-1: to none), in order.
 std::vector<size_t> places_of_layer(const std::vector<ParamSpec>& params, int64_t l);
-
-// Places of the parameters in the list.
-struct ParamIndex {
-  enum Embedding { word, position, type, embed_gamma, embed_beta, first_layer };
-  // Within a layer, from its first entry.
-  enum Layer {
-    qkv_w,
-    qkv_b,
-    out_w,
-    out_b,
-    norm1_gamma,
-    norm1_beta,
-    ffn1_w,
-    ffn1_b,
-    ffn2_w,
-    ffn2_b,
-    norm2_gamma,
-    norm2_beta,
-    per_layer
-  };
-  static int64_t layer(int64_t l) { return first_layer + l * per_layer; }
-};
-struct HeadIndex {
-  int64_t dense_w, dense_b, sequence_w, sequence_b, token_w, token_b;
-};
-HeadIndex head_index(const ModelShape& shape);
 
 // fp8: the factor on the way into e4m3 and the one back, [1] f32 each on the device (model/fp8.h). Empty otherwise.
 struct Fp8Scale {

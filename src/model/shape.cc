@@ -2,10 +2,10 @@
 #include "model/shape.h"
 
 #include "hub/hf_config.h"
+#include "model/architecture.h"
 
 namespace brim::model {
 
-using hub::Family;
 using hub::HiddenAct;
 using ops::Activation;
 
@@ -51,14 +51,14 @@ ModelShape shape_of(const hub::HfConfig& c, hub::HeadKind head) {
   s.hidden_dropout = c.hidden_dropout;
   s.attention_dropout = c.attention_dropout;
   s.head_dropout = head == hub::HeadKind::token ? c.token_classifier_dropout : c.classifier_dropout;
+  if (const auto read = family_entry(s.family).read) read(hub::ConfigKeys(c), s);
   return s;
 }
 
 double forward_flops(const ModelShape& s, double tokens, double sum_squares) {
   const auto H = static_cast<double>(s.hidden), F = static_cast<double>(s.ffn), L = static_cast<double>(s.layers);
-  return L * (2 * (4 * H * H + 2 * H * F) * tokens + 4 * H * sum_squares);
+  const double project = s.embedding_size() == s.hidden ? 0 : 2 * static_cast<double>(s.embedding_size()) * H * tokens;
+  return project + L * (2 * (4 * H * H + 2 * H * F) * tokens + 4 * H * sum_squares);
 }
-
-Activation head_activation(Family family) { return family == Family::distilbert ? Activation::relu : Activation::tanh; }
 
 }  // namespace brim::model

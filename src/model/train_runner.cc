@@ -16,10 +16,11 @@ TrainPassPlan plan_train_pass(const ModelShape& shape, ops::Precision precision,
   device::NullStream stream(&recorder, target, isa);
   Exec exec{stream, recorder, activation_type(precision, target), precision, threads};
   const Params params = describe_train_params(shape, precision, target, isa);
-  TrainPass pass{shape, params, recompute, {}, {}, {}, {}};
-  pass.dropout.on = shape.hidden_dropout > 0 || shape.attention_dropout > 0 || shape.head_dropout > 0;
+  const auto model = make_architecture(shape);
+  TrainPass pass{*model, params, recompute, {}, {}};
+  pass.training.dropout.on = shape.hidden_dropout > 0 || shape.attention_dropout > 0 || shape.head_dropout > 0;
   const ops::BatchView batch = describe_batch(limits.tokens, limits.sequences, limits.longest);
-  pass.sorted = pass.sorted_positions = batch.ids;
+  pass.training.sorted = pass.training.sorted_positions = batch.ids;
   TrainTargets targets;
   auto* nowhere = reinterpret_cast<void*>(uintptr_t{1} << 12);
   targets.sequence = shape.multi_label

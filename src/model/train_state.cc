@@ -202,7 +202,12 @@ Params describe_train_params(const ModelShape& shape, Precision precision, Devic
 
 TrainState::TrainState(device::Device& device, const ModelShape& shape, Precision precision, Optimizer optimizer,
                        Moments place, memory::PlannedMemory* planned)
-    : device_(device), shape_(shape), precision_(precision), optimizer_(optimizer), layout_(slab_layout(shape)) {
+    : device_(device),
+      shape_(shape),
+      precision_(precision),
+      optimizer_(optimizer),
+      architecture_(make_architecture(shape)),
+      layout_(slab_layout(shape)) {
   const Isa isa = device::best_isa();
   const StateLayout layout = state_layout(shape_, layout_, precision, optimizer, place, device.kind(), isa);
   block_ = memory::Ledger::allocate(device, planned, layout.bytes, "training state");

@@ -14,7 +14,7 @@
 #include "device/event.h"
 #include "hub/weights.h"
 #include "memory/ledger.h"
-#include "model/training_pass.h"
+#include "model/architecture.h"
 #include "ops/adamw.h"
 
 namespace brim::model {
@@ -66,6 +66,7 @@ class TrainState {
   void upload_moments(device::Stream& stream, const MappedFile& bytes);
 
   const SlabLayout& layout() const { return layout_; }
+  const Architecture& architecture() const { return *architecture_; }
   const Params& params() const { return params_; }
   Optimizer optimizer() const { return optimizer_; }
 
@@ -93,6 +94,7 @@ class TrainState {
   ModelShape shape_;
   ops::Precision precision_;
   Optimizer optimizer_;
+  std::unique_ptr<Architecture> architecture_;
   SlabLayout layout_;
   device::DeviceBuffer block_;  // all of it that is on the device
   Bytes master_, grad_, copy_, packed_, m_, v_, moment_scales_;

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The encoder's forward and backward pass for training, packed, by hand, on any backend. The forward keeps what the
-// backward needs; how much it keeps is the recompute level. On a null stream the same code records the memory.
+// Forward and backward pass of a micro-batch, packed, on any backend. The forward keeps what the backward needs; how
+// much it keeps is the recompute level. On a null stream the same code records the memory.
 #pragma once
 #include <optional>
-#include <vector>
+#include <string_view>
 
-#include "memory/allocator.h"
-#include "model/encoder.h"
-#include "model/shape.h"
-#include "ops/batch_view.h"
-#include "ops/dropout.h"
+#include "model/pass.h"
 
 namespace brim::model {
+
+class Architecture;
 
 // What is not kept from the forward pass but computed again before it is needed.
 enum class Recompute : uint8_t {
@@ -38,18 +36,12 @@ struct LossSettings {
   float sequence_scale = 1, token_scale = 1;
 };
 
-struct DropoutSettings {
-  bool on = false;
-  uint64_t seed = 0;  // mixed with step and micro-batch by the caller
-};
-
 struct TrainPass {
-  const ModelShape& shape;
+  const Architecture& architecture;
   const Params& params;
   Recompute recompute = Recompute::none;
   LossSettings loss;
-  DropoutSettings dropout;
-  tensor::TensorView sorted, sorted_positions;  // [T] i32 for embedding_grad
+  Training training;
 };
 
 struct TrainResult {

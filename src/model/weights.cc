@@ -289,19 +289,6 @@ Params describe_weights(const ModelShape& shape, Precision precision, DeviceKind
   return layout_weights(shape, precision, target, isa, true, nullptr).params;
 }
 
-ops::BatchView describe_batch(int64_t tokens, int64_t sequences, int64_t longest) {
-  auto* nowhere = reinterpret_cast<void*>(uintptr_t{1} << 12);
-  ops::BatchView b;
-  b.T = tokens;
-  b.B = sequences;
-  b.S = longest;
-  b.ids = b.positions = TensorView(nowhere, DType::i32, {tokens});
-  b.starts = TensorView(nowhere, DType::i32, {sequences + 1});
-  b.order = TensorView(nowhere, DType::i32, {sequences});
-  b.n_long = longest > ops::kShortTokens ? sequences : 0;
-  return b;
-}
-
 ModelShape read_shape(const std::filesystem::path& dir, hub::HfConfig* out) {
   hub::HfConfig config = hub::load_hf_config(dir);
   const auto source = WeightSource::open(dir);

@@ -10,7 +10,6 @@
 #include "device/device.h"
 #include "hub/weights.h"
 #include "memory/ledger.h"
-#include "model/encoder.h"
 #include "model/params.h"
 #include "model/shape.h"
 
@@ -37,6 +36,9 @@ TableHome table_home(const ModelShape& shape,
 
 WeightLayout layout_weights(const ModelShape& shape, ops::Precision precision, device::DeviceKind target,
                             device::Isa isa, bool tables_in_slab, void* base);
+
+// Shapes without bytes, for planning: views that point nowhere real but have the right sizes.
+Params describe_weights(const ModelShape& shape, ops::Precision precision, device::DeviceKind target, device::Isa isa);
 
 // What loading holds on a CPU beside the slab: each thread that packs weights has one matrix, widened.
 int64_t load_bytes(const ModelShape& shape, int threads);

@@ -99,14 +99,15 @@ void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
   const TrainSettings& s = job_.settings;
   if (m.number == 0) begin_step(m);
   const StagedBatch staged = stager_->stage(m, *stream_);
-  model::TrainPass pass{job_.shape, state_.params(), job_.plan.recompute,    {},
-                        {},         staged.sorted,   staged.sorted_positions};
+  model::TrainPass pass{
+      state_.architecture(), state_.params(), job_.plan.recompute, {}, {{}, staged.sorted, staged.sorted_positions}};
   const auto scale = static_cast<float>(loss_scale);
   pass.loss.label_smoothing = static_cast<float>(s.label_smoothing);
   pass.loss.sequence_scale = scale / static_cast<float>(std::max(1e-9, m.step_weight));
   pass.loss.token_scale = scale / static_cast<float>(std::max<int64_t>(1, m.step_tagged));
-  pass.dropout.on = job_.shape.hidden_dropout > 0 || job_.shape.attention_dropout > 0 || job_.shape.head_dropout > 0;
-  pass.dropout.seed = mix_seed(static_cast<uint64_t>(s.seed), m.step, m.number);
+  pass.training.dropout.on =
+      job_.shape.hidden_dropout > 0 || job_.shape.attention_dropout > 0 || job_.shape.head_dropout > 0;
+  pass.training.dropout.seed = mix_seed(static_cast<uint64_t>(s.seed), m.step, m.number);
   model::TrainTargets targets = staged.targets;
   if (spans_) spans_->begin();
   targets.class_weights = state_.class_weights();

@@ -48,7 +48,8 @@ std::vector<float> one_update(TrainJob& job, int64_t rows, int64_t budget, Recom
     MicroBatch m;
     build_micro_batch(job.train_set, part, job.shape, m);
     const StagedBatch staged = stager.stage(m, *stream);
-    model::TrainPass pass{job.shape, state.params(), recompute, {}, {}, staged.sorted, staged.sorted_positions};
+    model::TrainPass pass{
+        state.architecture(), state.params(), recompute, {}, {{}, staged.sorted, staged.sorted_positions}};
     pass.loss.sequence_scale = 1 / static_cast<float>(rows);
     run_train_pass(*stream, arena.data(), plan, pass, staged.batch, staged.targets, 1);
   }

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The keys of a config.json, with errors (bad_model) that name the file, the key and the value. Families read the keys
+// that only they have through it.
+#pragma once
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace brim::hub {
+
+struct HfConfig;
+
+class ConfigKeys {
+ public:
+  static constexpr int kMaxSize = 1 << 24;  // no dimension of a real model is near it; products of two still fit easily
+
+  explicit ConfigKeys(const HfConfig& config);  // of the whole file
+  ConfigKeys(const nlohmann::json& object, const std::string& where);
+
+  // A key that is absent or null counts as not given.
+  const nlohmann::json* get(const char* key) const;
+  int integer(const char* key, int fallback, int least, int most = kMaxSize) const;
+  float number(const char* key, float fallback, double least, double below) const;  // in [least, below)
+  std::string text(const char* key, const char* fallback) const;
+  bool flag(const char* key) const;
+
+  [[noreturn]] void refuse(const char* key, const nlohmann::json& value, std::string_view why) const;
+  template <class... Args>
+  [[noreturn]] void contradiction(fmt::format_string<Args...> format, Args&&... args) const {
+    refuse(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const;
+  std::shared_ptr<const nlohmann::json> owned_;
+  const nlohmann::json& object_;
+  std::string where_;
+};
+
+}  // namespace brim::hub

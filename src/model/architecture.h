@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// A family of models as the rest of Brim sees it: a list of parameters and the parts of a pass. Runners order the parts
+// (whole batches, chunk by chunk, segment by segment under recomputation); planner, trainer and export know no family.
+#pragma once
+#include <memory>
+
+#include "hub/config_keys.h"
+#include "model/blocks/attention.h"
+#include "model/blocks/embeddings.h"
+#include "model/blocks/feed_forward.h"
+#include "model/blocks/heads.h"
+#include "model/blocks/norm.h"
+#include "model/param_list.h"
+#include "model/training_pass.h"
+
+namespace brim::model {
+
+// What a layer's backward pass reads.
+struct LayerTape {
+  bool keep_cheap = true;       // also what is cheap to make again
+  tensor::TensorView x;         // [T,H] the layer's input
+  tensor::TensorView attended;  // [rows,H] between its halves; empty: made again
+  AttentionSaved attention;
+  FeedForwardSaved feed_forward;
+  NormSaved norm1, norm2;
+};
+
+class Architecture {
+ public:
+  virtual ~Architecture() = default;
+  const ModelShape& shape() const { return shape_; }
+  const std::vector<ParamSpec>& params() const { return list_.specs(); }
+
+  // Place of the matrix that reads layer l's input, and so decides in which formats that is wanted.
+  virtual int64_t reader(int64_t l) const = 0;
+  // In what scale layer l wants a narrow copy of its input; empty: in none.
+  Fp8Scale wanted_by(const Params& params, int64_t l) const {
+    return l < shape_.layers ? params[static_cast<size_t>(reader(l))].input : Fp8Scale();
+  }
+
+  // Each writes to `to`; a tape is given in training.
+  virtual void embed(const Pass& p, const Hidden& to, EmbeddingSaved* saved) const = 0;
+  // Views of `to` that are empty are allocated. On first tokens the result is [B,H].
+  virtual Hidden layer(const Pass& p, int64_t l, const Hidden& x, bool first_tokens, const Hidden& to,
+                       LayerTape* tape) const = 0;
+  tensor::TensorView finish(const Pass& p, const tensor::TensorView& x, bool first_tokens, Output output) const {
+    return model::finish(p, heads_, x, first_tokens, output);
+  }
+
+  // Backward: gradients of the parameters are added up, that of the input is returned.
+  tensor::TensorView finish_training(const Pass& p, const tensor::TensorView& x, bool first_tokens,
+                                     const LossSettings& loss, const TrainTargets& targets, TrainResult& result) const {
+    return model::finish_training(p, heads_, x, first_tokens, loss, targets, result);
+  }
+  virtual tensor::TensorView layer_backward(const Pass& p, int64_t l, bool first_tokens, const LayerTape& tape,
+                                            const tensor::TensorView& d_y) const = 0;
+  virtual void embed_backward(const Pass& p, const EmbeddingSaved& saved, const tensor::TensorView& d_x) const = 0;
+
+ protected:
+  explicit Architecture(const ModelShape& shape) : shape_(shape) {}
+  ModelShape shape_;
+  ParamList list_;
+  HeadPlaces heads_;
+};
+
+// A family's file (model/families/NAME.cc) defines NAME_family(); hub/families.inc lists them.
+struct FamilyEntry {
+  std::unique_ptr<Architecture> (*make)(const ModelShape& shape);
+  void (*read)(const hub::ConfigKeys& keys, ModelShape& shape) = nullptr;  // keys that only this family has
+};
+#define BRIM_FAMILY(name) FamilyEntry name##_family();
+#include "hub/families.inc"
+
+const FamilyEntry& family_entry(hub::Family family);
+std::unique_ptr<Architecture> make_architecture(const ModelShape& shape);
+
+}  // namespace brim::model

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/blocks/attention.h"
+
+#include "ops/attention.h"
+#include "ops/rows.h"
+
+namespace brim::model {
+
+using ops::GradWrite;
+using tensor::TensorView;
+
+namespace {
+
+// Queries, keys and values, whichever way the layer runs.
+struct QkvParts {
+  TensorView q, k, v;
+};
+QkvParts parts_of(const AttentionSaved& saved, int64_t H) {
+  if (saved.q) return {saved.q, saved.qkv.slice_cols(0, H), saved.qkv.slice_cols(H, 2 * H)};
+  return {saved.qkv.slice_cols(0, H), saved.qkv.slice_cols(H, 2 * H), saved.qkv.slice_cols(2 * H, 3 * H)};
+}
+
+void project_first_tokens(const Pass& p, const AttentionPlaces& at, const Hidden& x, AttentionSaved& made) {
+  const int64_t H = p.s.hidden, B = p.batch.B;
+  const Param& w = p.param(at.qkv.w);
+  const TensorView& bias = p.param(at.qkv.b).plain;
+  made.first = p.activations(B, H);
+  ops::gather_rows(p.e.stream, {.x = x.x, .rows = p.batch.starts.slice_rows(0, B), .y = made.first});
+  made.qkv = p.between(p.batch.T, 2 * H);
+  Hidden first{made.first};
+  if (x.narrow) {
+    first.narrow = p.narrow(B, H);
+    ops::convert(p.e.stream, {.x = first.x, .y = first.narrow, .scale = w.input.quantise});
+  }
+  apply_linear(p, input_of(x, w), w.rest, bias.slice_rows(H, 3 * H), made.qkv);
+  made.q = p.between(B, H);
+  apply_linear(p, input_of(first, w), w.first, bias.slice_rows(0, H), made.q);
+}
+
+void project_all_tokens(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden& x, AttentionSaved& made) {
+  const int64_t H = p.s.hidden;
+  const Param& w = p.param(at.qkv.w);
+  const TensorView& bias = p.param(at.qkv.b).plain;
+  const Input input = input_of(x, w);
+  made.qkv = p.between(p.batch.T, 3 * H);
+  if (p.training != nullptr || l + 1 < p.s.layers) {
+    apply_linear(p, input, w.matrix, bias, made.qkv);
+    return;
+  }
+  // Scoring stores the last layer's in two parts.
+  apply_linear(p, input, w.first, bias.slice_rows(0, H), made.qkv.slice_cols(0, H));
+  apply_linear(p, input, w.rest, bias.slice_rows(H, 3 * H), made.qkv.slice_cols(H, 3 * H));
+}
+
+}  // namespace
+
+Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden& x, bool first_tokens,
+              AttentionSaved* saved) {
+  const int64_t H = p.s.hidden;
+  AttentionSaved made;
+  if (first_tokens)
+    project_first_tokens(p, at, x, made);
+  else
+    project_all_tokens(p, at, l, x, made);
+  const QkvParts parts = parts_of(made, H);
+  const int64_t rows = parts.q.rows();
+  const Fp8Scale& scale = p.param(at.out.w).input;
+  made.context = scale.quantise ? p.narrow(rows, H) : p.between(rows, H);
+  if (saved != nullptr) made.lse = p.f32({rows, p.s.heads});
+  ops::AttentionArgs args{.q = parts.q, .k = parts.k, .v = parts.v, .out = made.context, .batch = p.batch};
+  args.out_scale = scale.quantise;
+  args.first_query_only = first_tokens;
+  args.heads = p.s.heads;
+  args.lse = made.lse;
+  args.precision = p.e.precision;
+  args.dropout = p.layer_dropout(l, DropoutPlace::probabilities);
+  args.scratch = p.e.memory.scratch(
+      attention_scratch_bytes(p.e.stream, p.batch.T, p.batch.S, H, p.s.heads, p.e.precision, p.e.threads));
+  attention(p.e.stream, args);
+  if (saved != nullptr) *saved = made;
+  return add_product(p, {made.context, scale.dequantise}, at.out, first_tokens ? made.first : x.x);
+}
+
+TensorView attend_backward(const Pass& p, const AttentionPlaces& at, int64_t l, const TensorView& x, bool first_tokens,
+                           const AttentionSaved& saved, const NormGrad& d) {
+  const int64_t H = p.s.hidden, T = p.batch.T, B = p.batch.B;
+  const TensorView d_context = p.activations(saved.context.rows(), H);
+  linear_backward(p, saved.context, at.out, d.x, d_context);
+  const QkvParts parts = parts_of(saved, H);
+  AttentionSaved grad;
+  grad.qkv = p.activations(T, first_tokens ? 2 * H : 3 * H);
+  if (first_tokens) grad.q = p.activations(B, H);
+  const QkvParts d_parts = parts_of(grad, H);
+  ops::AttentionGradArgs args{.q = parts.q,
+                              .k = parts.k,
+                              .v = parts.v,
+                              .out = saved.context,
+                              .lse = saved.lse,
+                              .d_out = d_context,
+                              .d_q = d_parts.q,
+                              .d_k = d_parts.k,
+                              .d_v = d_parts.v,
+                              .batch = p.batch};
+  args.first_query_only = first_tokens;
+  args.heads = p.s.heads;
+  args.dropout = p.layer_dropout(l, DropoutPlace::probabilities);
+  args.scratch =
+      p.e.memory.scratch(ops::attention_grad_scratch_bytes(p.e.stream, T, p.batch.S, H, p.s.heads, p.e.threads));
+  attention_grad(p.e.stream, args);
+  if (!first_tokens) {
+    linear_backward(p, x, at.qkv, grad.qkv, d.residual, GradWrite::accumulate);
+    return d.residual;
+  }
+  const TensorView d_x = p.activations(T, H);
+  linear_backward(p, x, at.qkv, H, 3 * H, grad.qkv, d_x, GradWrite::overwrite);
+  linear_backward(p, saved.first, at.qkv, 0, H, grad.q, d.residual, GradWrite::accumulate);
+  ops::scatter_rows(p.e.stream, {.d_y = d.residual, .rows = p.batch.starts.slice_rows(0, B), .d_x = d_x});
+  return d_x;
+}
+
+}  // namespace brim::model

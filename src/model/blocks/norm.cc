@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/blocks/norm.h"
+
+#include "ops/layer_norm.h"
+
+namespace brim::model {
+
+using tensor::TensorView;
+
+Hidden norm(const Pass& p, NormPlaces at, const Hidden& x, const NormResult& result, const ops::Dropout& dropout,
+            NormSaved* saved) {
+  const int64_t rows = x.x.rows(), cols = x.x.cols();
+  ops::LayerNormArgs args{.x = x.pending ? x.pending : x.x, .gamma = p.param(at.gamma).plain};
+  args.beta = p.param(at.beta).plain;
+  if (x.pending) args.residual = x.x;
+  if (saved != nullptr) {
+    args.sum = saved->sum = args.x;
+    args.mean = saved->mean = p.f32({rows});
+    args.rstd = saved->rstd = p.f32({rows});
+  }
+  Hidden y = result.to;
+  if (!y.x) y.x = p.activations(rows, cols);
+  if (result.fp8.quantise) {
+    if (!y.narrow) y.narrow = p.narrow(rows, cols);
+    args.y_fp8 = y.narrow;
+    args.fp8_scale = result.fp8.quantise;
+  } else {
+    y.narrow = {};
+  }
+  args.y = y.x;
+  args.eps = p.s.eps;
+  args.dropout = dropout;
+  layer_norm(p.e.stream, args);
+  return y;
+}
+
+TensorView norm_again(const Pass& p, NormPlaces at, const NormSaved& saved) {
+  const TensorView y = p.activations(saved.sum.rows(), saved.sum.cols());
+  ops::LayerNormArgs args{.x = saved.sum, .gamma = p.param(at.gamma).plain, .beta = p.param(at.beta).plain, .y = y};
+  args.eps = p.s.eps;
+  layer_norm(p.e.stream, args);
+  return y;
+}
+
+NormGrad norm_backward(const Pass& p, NormPlaces at, const NormSaved& saved, const ops::Dropout& dropout,
+                       const TensorView& d_y) {
+  const int64_t rows = d_y.rows(), cols = d_y.cols();
+  ops::LayerNormGradArgs args{
+      .sum = saved.sum, .mean = saved.mean, .rstd = saved.rstd, .gamma = p.param(at.gamma).plain, .d_y = d_y};
+  args.d_sum = p.activations(rows, cols);
+  if (dropout.on()) args.d_x = p.activations(rows, cols);
+  args.d_gamma = p.param(at.gamma).grad;
+  args.d_beta = p.param(at.beta).grad;
+  args.dropout = dropout;
+  args.scratch = p.e.memory.scratch(ops::layer_norm_grad_scratch_bytes(p.e.stream, rows, cols, p.e.threads));
+  layer_norm_grad(p.e.stream, args);
+  return {args.d_sum, dropout.on() ? args.d_x : args.d_sum};
+}
+
+}  // namespace brim::model

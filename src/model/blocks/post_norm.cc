@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/blocks/post_norm.h"
+
+namespace brim::model {
+
+using tensor::TensorView;
+using Bound = InputBound::Kind;
+
+PostNormEncoder::PostNormEncoder(const ModelShape& shape, const PostNormNames& n, const PostNormOptions& options)
+    : Architecture(shape) {
+  const ModelShape& s = shape_;
+  const int64_t E = s.embedding_size();
+  embedding_.word = list_.table(n.prefix + n.word, s.vocab, E);
+  list_.at(embedding_.word).int8 = true;
+  embedding_.position = list_.table(n.prefix + n.position, s.positions, E);
+  embedding_.type = list_.table(n.prefix + n.type, s.types, E);
+  embedding_.norm = list_.norm(n.prefix + n.norm, E);
+  InputBound input{Bound::norm, embedding_.norm.gamma, embedding_.norm.beta};
+  if (E != s.hidden) {
+    embedding_.project = list_.linear({n.prefix + n.project}, s.hidden, E, {});
+    input = {Bound::product, input.gamma, input.beta, embedding_.project.w, embedding_.project.b};
+  }
+  for (int64_t l = 0; l < s.layers; ++l) {
+    list_.begin_layer(l);
+    layers_.push_back(list_layer(n, l, input));
+    input = {Bound::norm, layers_.back().norm2.gamma, layers_.back().norm2.beta};
+  }
+  list_.begin_layer(-1);
+  // With both heads on one encoder the token head needs a name of its own.
+  const std::string token = s.sequence_classes > 0 && s.token_classes > 0 ? "token_classifier" : n.token;
+  heads_.dense = list_.head(n.dense, s.sequence_classes > 0 ? s.hidden : 0, s.hidden, false);
+  heads_.sequence = list_.head(n.sequence, s.sequence_classes, s.hidden, true);
+  heads_.token = list_.head(token, s.token_classes, s.hidden, true);
+  heads_.activation = options.head_activation;
+  heads_.dropout_first = options.head_dropout_first;
+}
+
+PostNormEncoder::LayerPlaces PostNormEncoder::list_layer(const PostNormNames& n, int64_t l, const InputBound& input) {
+  const int64_t H = shape_.hidden, F = shape_.ffn;
+  const auto name = [&](const std::string& part) { return n.prefix + n.layer + std::to_string(l) + "." + part; };
+  LayerPlaces at;
+  at.attention.qkv = list_.linear({name(n.q), name(n.k), name(n.v)}, 3 * H, H, input);
+  if (l + 1 == shape_.layers) {  // a classifier wants queries for first tokens only
+    ParamSpec& qkv = list_.at(at.attention.qkv.w);
+    qkv.split = H;
+    qkv.whole_scored = false;
+    qkv.whole_trained = shape_.token_classes > 0;
+  }
+  // Attention averages values, so their bound is its own. Only what follows a norm directly gives one.
+  InputBound values;
+  if (input.kind == Bound::norm)
+    values = {Bound::product, input.gamma, input.beta, at.attention.qkv.w, at.attention.qkv.b, 2 * H};
+  at.attention.out = list_.linear({name(n.out)}, H, H, values);
+  at.norm1 = list_.norm(name(n.norm1), H);
+  at.feed_forward.up = list_.linear({name(n.up)}, F, H, {Bound::norm, at.norm1.gamma, at.norm1.beta});
+  at.feed_forward.down =
+      list_.linear({name(n.down)}, H, F,
+                   {Bound::product, at.norm1.gamma, at.norm1.beta, at.feed_forward.up.w, at.feed_forward.up.b});
+  at.norm2 = list_.norm(name(n.norm2), H);
+  return at;
+}
+
+void PostNormEncoder::embed(const Pass& p, const Hidden& to, EmbeddingSaved* saved) const {
+  model::embed(p, embedding_, to, wanted_by(p.params, 0), saved);
+}
+
+void PostNormEncoder::embed_backward(const Pass& p, const EmbeddingSaved& saved, const TensorView& d_x) const {
+  model::embed_backward(p, embedding_, saved, d_x);
+}
+
+Hidden PostNormEncoder::layer(const Pass& p, int64_t l, const Hidden& x, bool first_tokens, const Hidden& to,
+                              LayerTape* tape) const {
+  const LayerPlaces& at = layer_at(l);
+  const Hidden attention = attend(p, at.attention, l, x, first_tokens, tape != nullptr ? &tape->attention : nullptr);
+  const Hidden attended =
+      norm(p, at.norm1, attention, {.fp8 = p.param(at.feed_forward.up.w).input},
+           p.layer_dropout(l, DropoutPlace::attention_out), tape != nullptr ? &tape->norm1 : nullptr);
+  if (tape != nullptr && tape->keep_cheap) tape->attended = attended.x;
+  const Hidden fed = feed_forward(p, at.feed_forward, attended, tape != nullptr ? &tape->feed_forward : nullptr,
+                                  tape != nullptr && tape->keep_cheap);
+  return norm(p, at.norm2, fed, {to, first_tokens ? Fp8Scale() : wanted_by(p.params, l + 1)},
+              p.layer_dropout(l, DropoutPlace::feed_forward_out), tape != nullptr ? &tape->norm2 : nullptr);
+}
+
+TensorView PostNormEncoder::layer_backward(const Pass& p, int64_t l, bool first_tokens, const LayerTape& tape,
+                                           const TensorView& d_y) const {
+  const LayerPlaces& at = layer_at(l);
+  const NormGrad fed = norm_backward(p, at.norm2, tape.norm2, p.layer_dropout(l, DropoutPlace::feed_forward_out), d_y);
+  const TensorView d_attended = feed_forward_backward(
+      p, at.feed_forward, tape.feed_forward,
+      [&] { return tape.attended ? tape.attended : norm_again(p, at.norm1, tape.norm1); }, fed);
+  const NormGrad attention =
+      norm_backward(p, at.norm1, tape.norm1, p.layer_dropout(l, DropoutPlace::attention_out), d_attended);
+  return attend_backward(p, at.attention, l, tape.x, first_tokens, tape.attention, attention);
+}
+
+}  // namespace brim::model

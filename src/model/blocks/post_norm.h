@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Encoders whose layers norm after each half: BERT and the families that differ from it in names, heads and the width
+// of their embeddings.
+#pragma once
+#include "model/architecture.h"
+
+namespace brim::model {
+
+// What a family calls its tensors, if not as BERT does; layers' parts follow PREFIX LAYER NUMBER.
+struct PostNormNames {
+  std::string prefix;
+  std::string word = "embeddings.word_embeddings.weight", position = "embeddings.position_embeddings.weight",
+              type = "embeddings.token_type_embeddings.weight", norm = "embeddings.LayerNorm";
+  std::string project;  // from the embeddings' width to the model's
+  std::string layer = "encoder.layer.", q = "attention.self.query", k = "attention.self.key",
+              v = "attention.self.value", out = "attention.output.dense", norm1 = "attention.output.LayerNorm",
+              up = "intermediate.dense", down = "output.dense", norm2 = "output.LayerNorm";
+  std::string dense, sequence = "classifier", token = "classifier";
+};
+
+struct PostNormOptions {
+  ops::Activation head_activation = ops::Activation::tanh;
+  bool head_dropout_first = false;
+};
+
+class PostNormEncoder : public Architecture {
+ public:
+  PostNormEncoder(const ModelShape& shape, const PostNormNames& names, const PostNormOptions& options);
+
+  int64_t reader(int64_t l) const override { return layer_at(l).attention.qkv.w; }
+  void embed(const Pass& p, const Hidden& to, EmbeddingSaved* saved) const override;
+  Hidden layer(const Pass& p, int64_t l, const Hidden& x, bool first_tokens, const Hidden& to,
+               LayerTape* tape) const override;
+  tensor::TensorView layer_backward(const Pass& p, int64_t l, bool first_tokens, const LayerTape& tape,
+                                    const tensor::TensorView& d_y) const override;
+  void embed_backward(const Pass& p, const EmbeddingSaved& saved, const tensor::TensorView& d_x) const override;
+
+ private:
+  struct LayerPlaces {
+    AttentionPlaces attention;
+    NormPlaces norm1;
+    FeedForwardPlaces feed_forward;
+    NormPlaces norm2;
+  };
+  const LayerPlaces& layer_at(int64_t l) const { return layers_[static_cast<size_t>(l)]; }
+  LayerPlaces list_layer(const PostNormNames& names, int64_t l, const InputBound& input);
+
+  EmbeddingPlaces embedding_;
+  std::vector<LayerPlaces> layers_;
+};
+
+}  // namespace brim::model

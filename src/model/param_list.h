@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a family writes its list of parameters down: in order, each call answering where the parameter stands.
+#pragma once
+#include "model/blocks/linear.h"
+#include "model/blocks/norm.h"
+
+namespace brim::model {
+
+class ParamList {
+ public:
+  const std::vector<ParamSpec>& specs() const { return specs_; }
+  ParamSpec& at(int64_t place) { return specs_[static_cast<size_t>(place)]; }
+
+  void begin_layer(int64_t l) { layer_ = l; }  // what follows belongs to it; -1: to none
+
+  int64_t table(const std::string& name, int64_t rows, int64_t cols) {
+    return add({name}, rows, cols, ParamKind::embedding);
+  }
+  NormPlaces norm(const std::string& name, int64_t size) {
+    return {add({name + ".weight"}, size, 0, ParamKind::norm), add({name + ".bias"}, size, 0, ParamKind::norm)};
+  }
+  // An encoder's matrix; several names are stacked by rows.
+  LinearPlaces linear(const std::vector<std::string>& names, int64_t rows, int64_t cols, const InputBound& input) {
+    const LinearPlaces places = matrix(names, rows, cols);
+    at(places.w).int8 = true;
+    at(places.w).input = input;
+    return places;
+  }
+  // A head's; rows = 0 where there is no such head.
+  LinearPlaces head(const std::string& name, int64_t rows, int64_t cols, bool classes) {
+    const LinearPlaces places = matrix({name}, rows, cols);
+    for (const int64_t place : {places.w, places.b}) {
+      at(place).head = true;
+      at(place).classes = classes;
+    }
+    return places;
+  }
+
+ private:
+  int64_t add(std::vector<std::string> names, int64_t rows, int64_t cols, ParamKind kind) {
+    ParamSpec& p = specs_.emplace_back();
+    p.names = std::move(names);
+    p.rows = rows;
+    p.cols = cols;
+    p.kind = kind;
+    p.layer = layer_;
+    return static_cast<int64_t>(specs_.size()) - 1;
+  }
+  LinearPlaces matrix(const std::vector<std::string>& names, int64_t rows, int64_t cols) {
+    const auto with = [&](const char* end) {
+      std::vector<std::string> full;
+      for (const std::string& name : names) full.push_back(name + end);
+      return full;
+    };
+    return {add(with(".weight"), rows, cols, ParamKind::matrix), add(with(".bias"), rows, 0, ParamKind::bias)};
+  }
+
+  std::vector<ParamSpec> specs_;
+  int64_t layer_ = -1;
+};
+
+}  // namespace brim::model
