@@ -41,6 +41,10 @@ MODELS = {
     # Embeddings narrower than the model, and as wide.
     "electra_sequence": (tf.ElectraForSequenceClassification, tf.ElectraConfig(**COMMON, **SEQ, embedding_size=32)),
     "electra_token": (tf.ElectraForTokenClassification, tf.ElectraConfig(**COMMON, **TOK, embedding_size=48)),
+    # One layer's parameters for three layers, for one.
+    "albert_sequence": (tf.AlbertForSequenceClassification, tf.AlbertConfig(**dict(COMMON, num_hidden_layers=3), **SEQ, embedding_size=32)),
+    "albert_token": (tf.AlbertForTokenClassification, tf.AlbertConfig(**dict(COMMON, num_hidden_layers=1), **TOK, embedding_size=48)),
+    "camembert_token": (tf.CamembertForTokenClassification, tf.CamembertConfig(**ROBERTA, **TOK)),
     # Head sizes of real models, longer texts, other activations; feed-forward and hidden sizes that fp8 products do not take.
     "bert_head32": (tf.BertForSequenceClassification, tf.BertConfig(**dict(COMMON, **LONG, hidden_size=64, num_attention_heads=2, intermediate_size=96, hidden_act="gelu_new"), **SEQ)),
     "roberta_head64": (tf.RobertaForTokenClassification, tf.RobertaConfig(**dict(ROBERTA, **LONG, hidden_size=128, num_attention_heads=2, intermediate_size=72, hidden_act="silu"), **TOK)),

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/test_files.h"
 #include "base/thread_pool.h"
 #include "memory/ledger.h"
 #include "model/forward_runner.h"
@@ -123,6 +124,36 @@ TEST(Model, PlanStaysNearTheLowerBound) {
       EXPECT_LE(static_cast<double>(plan.whole.peak_bytes), 1.1 * static_cast<double>(plan.whole.lower_bound_bytes));
       EXPECT_EQ(plan.arena_tags().total(), plan.arena_bytes());
     }
+  }
+}
+
+// A config that contradicts its weights, or asks for what no family computes: the key or tensor, and both values.
+TEST(Model, ConfigsThatCannotBeRunAreRefused) {
+  struct Case {
+    const char *model, *key;
+    nlohmann::json value;
+    std::vector<const char*> said;
+  };
+  const std::vector<Case> cases = {
+      {"electra_sequence", "embedding_size", 40, {"word_embeddings.weight", "[96,32]", "[96,40]"}},
+      {"electra_sequence", "embedding_size", "wide", {"\"embedding_size\" is", "wide", "whole number"}},
+      {"albert_token", "num_hidden_groups", 2, {"\"num_hidden_groups\" is 2", "with 1"}},
+      {"albert_token", "inner_group_num", 3, {"\"inner_group_num\" is 3", "with 1"}},
+      {"albert_token", "intermediate_size", 96, {"ffn.weight", "[80,48]", "[96,48]"}},
+      {"bert_token", "num_hidden_layers", 3, {"encoder.layer.2."}},
+      {"camembert_token", "max_position_embeddings", 50, {"position_embeddings.weight", "[44,48]", "[50,48]"}},
+      {"albert_token", "hidden_act", "mish", {"\"hidden_act\" is", "mish", "gelu_new"}},
+  };
+  auto device = device::open_cpu_device(1);
+  for (const Case& c : cases) {
+    SCOPED_TRACE(std::string(c.model) + " " + c.key);
+    TempDir dir;
+    put_golden_model(dir.path(), c.model);
+    auto config = golden_json(c.model, "config.json");
+    config[c.key] = c.value;
+    put_file(dir / "config.json", config.dump());
+    const std::string text = error_of(ErrorCode::bad_model, [&] { Model::load(dir.path(), *device, Precision::fp32); });
+    for (const char* part : c.said) EXPECT_HAS(text, part);
   }
 }
 

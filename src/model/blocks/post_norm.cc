@@ -7,7 +7,7 @@ using tensor::TensorView;
 using Bound = InputBound::Kind;
 
 PostNormEncoder::PostNormEncoder(const ModelShape& shape, const PostNormNames& n, const PostNormOptions& options)
-    : Architecture(shape) {
+    : Architecture(shape), drops_feed_forward_(options.feed_forward_dropout) {
   const ModelShape& s = shape_;
   const int64_t E = s.embedding_size();
   embedding_.word = list_.table(n.prefix + n.word, s.vocab, E);
@@ -16,13 +16,21 @@ PostNormEncoder::PostNormEncoder(const ModelShape& shape, const PostNormNames& n
   embedding_.type = list_.table(n.prefix + n.type, s.types, E);
   embedding_.norm = list_.norm(n.prefix + n.norm, E);
   InputBound input{Bound::norm, embedding_.norm.gamma, embedding_.norm.beta};
-  if (E != s.hidden) {
+  if (E != s.hidden || options.always_project) {
     embedding_.project = list_.linear({n.prefix + n.project}, s.hidden, E, {});
     input = {Bound::product, input.gamma, input.beta, embedding_.project.w, embedding_.project.b};
   }
-  for (int64_t l = 0; l < s.layers; ++l) {
+  if (options.shared_layers) {
+    // Its input is the embeddings once and a norm's result otherwise: no one bound holds for both.
+    LayerPlaces all = list_layer(n, 0, true, {});
+    ParamSpec& qkv = list_.at(all.attention.qkv.w);
+    qkv.whole_scored = s.layers > 1;
+    qkv.whole_trained = s.layers > 1 || s.token_classes > 0;
+    layers_.assign(static_cast<size_t>(s.layers), all);
+  }
+  for (int64_t l = static_cast<int64_t>(layers_.size()); l < s.layers; ++l) {
     list_.begin_layer(l);
-    layers_.push_back(list_layer(n, l, input));
+    layers_.push_back(list_layer(n, l, l + 1 == s.layers, input));
     input = {Bound::norm, layers_.back().norm2.gamma, layers_.back().norm2.beta};
   }
   list_.begin_layer(-1);
@@ -35,12 +43,13 @@ PostNormEncoder::PostNormEncoder(const ModelShape& shape, const PostNormNames& n
   heads_.dropout_first = options.head_dropout_first;
 }
 
-PostNormEncoder::LayerPlaces PostNormEncoder::list_layer(const PostNormNames& n, int64_t l, const InputBound& input) {
+PostNormEncoder::LayerPlaces PostNormEncoder::list_layer(const PostNormNames& n, int64_t l, bool is_last,
+                                                         const InputBound& input) {
   const int64_t H = shape_.hidden, F = shape_.ffn;
   const auto name = [&](const std::string& part) { return n.prefix + n.layer + std::to_string(l) + "." + part; };
   LayerPlaces at;
   at.attention.qkv = list_.linear({name(n.q), name(n.k), name(n.v)}, 3 * H, H, input);
-  if (l + 1 == shape_.layers) {  // a classifier wants queries for first tokens only
+  if (is_last) {  // a classifier wants queries for first tokens only
     ParamSpec& qkv = list_.at(at.attention.qkv.w);
     qkv.split = H;
     qkv.whole_scored = false;
@@ -79,13 +88,13 @@ Hidden PostNormEncoder::layer(const Pass& p, int64_t l, const Hidden& x, bool fi
   const Hidden fed = feed_forward(p, at.feed_forward, attended, tape != nullptr ? &tape->feed_forward : nullptr,
                                   tape != nullptr && tape->keep_cheap);
   return norm(p, at.norm2, fed, {to, first_tokens ? Fp8Scale() : wanted_by(p.params, l + 1)},
-              p.layer_dropout(l, DropoutPlace::feed_forward_out), tape != nullptr ? &tape->norm2 : nullptr);
+              feed_forward_dropout(p, l), tape != nullptr ? &tape->norm2 : nullptr);
 }
 
 TensorView PostNormEncoder::layer_backward(const Pass& p, int64_t l, bool first_tokens, const LayerTape& tape,
                                            const TensorView& d_y) const {
   const LayerPlaces& at = layer_at(l);
-  const NormGrad fed = norm_backward(p, at.norm2, tape.norm2, p.layer_dropout(l, DropoutPlace::feed_forward_out), d_y);
+  const NormGrad fed = norm_backward(p, at.norm2, tape.norm2, feed_forward_dropout(p, l), d_y);
   const TensorView d_attended = feed_forward_backward(
       p, at.feed_forward, tape.feed_forward,
       [&] { return tape.attended ? tape.attended : norm_again(p, at.norm1, tape.norm1); }, fed);

@@ -21,6 +21,9 @@ struct PostNormNames {
 struct PostNormOptions {
   ops::Activation head_activation = ops::Activation::tanh;
   bool head_dropout_first = false;
+  bool shared_layers = false;   // every layer has the first one's parameters
+  bool always_project = false;  // also where the embeddings are as wide as the model
+  bool feed_forward_dropout = true;
 };
 
 class PostNormEncoder : public Architecture {
@@ -43,10 +46,14 @@ class PostNormEncoder : public Architecture {
     NormPlaces norm2;
   };
   const LayerPlaces& layer_at(int64_t l) const { return layers_[static_cast<size_t>(l)]; }
-  LayerPlaces list_layer(const PostNormNames& names, int64_t l, const InputBound& input);
+  ops::Dropout feed_forward_dropout(const Pass& p, int64_t l) const {
+    return drops_feed_forward_ ? p.layer_dropout(l, DropoutPlace::feed_forward_out) : ops::Dropout();
+  }
+  LayerPlaces list_layer(const PostNormNames& names, int64_t l, bool is_last, const InputBound& input);
 
   EmbeddingPlaces embedding_;
   std::vector<LayerPlaces> layers_;
+  bool drops_feed_forward_ = true;
 };
 
 }  // namespace brim::model
