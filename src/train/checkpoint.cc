@@ -73,6 +73,23 @@ uint32_t checksum(const std::string& text) {
       crc32(crc32(0, nullptr, 0), reinterpret_cast<const Bytef*>(text.data()), static_cast<uInt>(text.size())));
 }
 
+// Where each parameter's moments begin, in elements: their file has no names of its own.
+nlohmann::ordered_json moment_places(const model::SlabLayout& layout) {
+  auto places = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < layout.params.size(); ++i)
+    if (layout.params[i].rows > 0) places[layout.params[i].names[0]] = layout.offset[i];
+  return places;
+}
+
+// Earlier versions did not write them; their order is that of today.
+void check_places(const fs::path& dir, const nlohmann::ordered_json& then, const model::SlabLayout& layout) {
+  const auto now = moment_places(layout);
+  for (const auto& [name, offset] : now.items())
+    if (!then.contains(name) || then[name] != offset)
+      fail(ErrorCode::bad_model, "{}: has the moments of {} at {}, this model has them at {}",
+           (dir / kMoments).string(), name, then.contains(name) ? then[name].dump() : "no place", offset.dump());
+}
+
 LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& shape) {
   auto state = nlohmann::ordered_json::parse(read_file(dir / kState));
   if (!state.is_object() || !state.contains("brim"))
@@ -105,6 +122,7 @@ LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& 
   p.settings = b.at("settings").dump();
   p.state_json = state.dump();
   p.plan_json = b.at("plan").dump();
+  if (b.contains("places")) check_places(dir, b["places"], slab_layout(shape));
   const auto source = hub::WeightSource::open(dir);
   const auto drawn = load_master(*source, shape, 0, 0, c.master);
   if (!drawn.empty()) fail(ErrorCode::bad_model, "{}: no tensor {}", source->where(), drawn[0]);
@@ -190,6 +208,7 @@ void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const
                      {"evaluations_since_best", p.evaluations_since_best},
                      {"settings", nlohmann::ordered_json::parse(p.settings)},
                      {"plan", nlohmann::ordered_json::parse(p.plan_json)},
+                     {"places", moment_places(layout)},
                      {"files", listed},
                      {"state_crc32", crc}};
     io::write_file_atomically(part / kState, state.dump(2) + "\n");

@@ -348,6 +348,15 @@ TEST(Checkpoint, CarriesItsVersion) {
   state["brim"].erase("version");
   put_file(path, state.dump());
   EXPECT_EQ(train(t.settings, {}).steps, 12);
+  const auto places = state["brim"]["places"];
+  EXPECT_EQ(places.size(), 33u);  // of two layers, five of embeddings and four of heads
+  state["brim"]["places"]["classifier.weight"] = 7;
+  put_file(path, state.dump());
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(t.settings, {}); }),
+             "has the moments of classifier.weight at 7, this model has them at");
+  state["brim"].erase("places");  // those of before have none
+  put_file(path, state.dump());
+  EXPECT_EQ(train(t.settings, {}).steps, 12);
   state["brim"]["version"] = 2;
   put_file(path, state.dump());
   EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(t.settings, {}); }), "of version 2, this Brim knows 1");
