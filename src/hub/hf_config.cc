@@ -296,6 +296,20 @@ void refuse_unsupported(const ConfigKeys& keys, HfConfig& config) {
         io::quote_text(config.problem_type));
 }
 
+// Cross-encoders of sentence-transformers name what is applied to their one logit; without a word it is the sigmoid.
+bool gives_raw_scores(const ConfigKeys& keys, const HfConfig& config) {
+  if (config.problem_type == "regression") return true;
+  if (config.num_labels != 1) return false;
+  std::string named = keys.text("sbert_ce_default_activation_function", "");
+  if (const json* block = keys.get("sentence_transformers"); block != nullptr && block->is_object()) {
+    const auto found = block->find("activation_fn");
+    if (found != block->end() && found->is_string()) named = found->get<std::string>();
+  }
+  if (named.empty() || named.ends_with(".Sigmoid")) return false;
+  if (named.ends_with(".Identity")) return true;
+  keys.contradiction("the cross-encoder's activation is {}: Brim knows Sigmoid and Identity", io::quote_text(named));
+}
+
 }  // namespace
 
 const char* family_name(Family family) {
@@ -328,6 +342,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& where) {
   read_numerics(keys, config);
   refuse_unsupported(keys, config);
   read_labels(keys, config);
+  config.raw_scores = gives_raw_scores(keys, config);
   check_label2id(keys, config);
   config.tokenizer_class = keys.text("tokenizer_class", "");
   read_quantization(keys, config);

@@ -59,6 +59,7 @@ struct HfConfig {
   int num_labels = 0;                   // id2label.size()
   bool labels_given = false;            // the file has id2label or num_labels
   std::string problem_type;             // "", regression, single_label_classification, multi_label_classification
+  bool raw_scores = false;              // what the head gives is the score: regression, rerankers that say so
   std::string tokenizer_class;          // "" when absent
   std::optional<QuantizationConfig> quantization;
   std::string raw;  // the file's text

@@ -46,6 +46,7 @@ ModelShape shape_of(const hub::HfConfig& c, hub::HeadKind head) {
   s.sequence_classes = head == hub::HeadKind::sequence ? c.num_labels : 0;
   s.token_classes = head == hub::HeadKind::token ? c.num_labels : 0;
   s.multi_label = c.problem_type == "multi_label_classification";
+  s.raw_scores = head == hub::HeadKind::sequence && c.raw_scores;
   s.activation = activation_of(c.activation);
   s.eps = c.layer_norm_eps;
   s.hidden_dropout = c.hidden_dropout;

@@ -18,6 +18,7 @@ struct ModelShape {
   int64_t sequence_classes = 0;  // 0: no such head
   int64_t token_classes = 0;
   bool multi_label = false;  // sigmoid instead of softmax
+  bool raw_scores = false;   // neither: the head's value is the score
   ops::Activation activation = ops::Activation::gelu;
   float eps = 1e-12f;
   float hidden_dropout = 0.1f, attention_dropout = 0.1f, head_dropout = 0.1f;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -20,6 +21,33 @@ ClassScore score_of(int64_t right, int64_t said, int64_t support) {
   s.f1 = ratio(2 * s.precision * s.recall, s.precision + s.recall);
   s.support = support;
   return s;
+}
+
+double correlation(std::span<const double> a, std::span<const double> b) {
+  const auto n = static_cast<double>(a.size());
+  double mean_a = 0, mean_b = 0, ab = 0, aa = 0, bb = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    mean_a += a[i] / n;
+    mean_b += b[i] / n;
+  }
+  for (size_t i = 0; i < a.size(); ++i) {
+    ab += (a[i] - mean_a) * (b[i] - mean_b);
+    aa += (a[i] - mean_a) * (a[i] - mean_a);
+    bb += (b[i] - mean_b) * (b[i] - mean_b);
+  }
+  return ratio(ab, std::sqrt(aa * bb));
+}
+
+std::vector<double> ranks_of(std::span<const double> values) {
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] < values[b]; });
+  std::vector<double> ranks(values.size());
+  for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+    while (end < order.size() && values[order[end]] == values[order[begin]]) ++end;
+    for (size_t i = begin; i < end; ++i) ranks[order[i]] = static_cast<double>(begin + end - 1) / 2;
+  }
+  return ranks;
 }
 
 using Span = std::tuple<std::string, size_t, size_t>;  // type, first, last
@@ -52,6 +80,16 @@ std::set<Span> spans_of(const std::vector<std::string>& tags) {
 }
 
 }  // namespace
+
+RegressionMetrics regression_metrics(std::span<const double> expected, std::span<const double> predicted) {
+  BRIM_CHECK(expected.size() == predicted.size(), "{} numbers against {}", expected.size(), predicted.size());
+  RegressionMetrics m;
+  for (size_t i = 0; i < expected.size(); ++i)
+    m.mse += (expected[i] - predicted[i]) * (expected[i] - predicted[i]) / static_cast<double>(expected.size());
+  m.pearson = correlation(expected, predicted);
+  m.spearman = correlation(ranks_of(expected), ranks_of(predicted));
+  return m;
+}
 
 ClassificationMetrics classification_metrics(std::span<const int32_t> expected, std::span<const int32_t> predicted,
                                              int32_t classes) {

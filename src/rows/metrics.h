@@ -25,6 +25,12 @@ struct ClassificationMetrics {
 ClassificationMetrics classification_metrics(std::span<const int32_t> expected, std::span<const int32_t> predicted,
                                              int32_t classes);
 
+// Numbers against numbers. A correlation is 0 where either side is always the same.
+struct RegressionMetrics {
+  double mse = 0, pearson = 0, spearman = 0;  // spearman: of ranks, equal values share the mean of theirs
+};
+RegressionMetrics regression_metrics(std::span<const double> expected, std::span<const double> predicted);
+
 // Several labels a row, counted row by row. Accuracy is the share of rows whose labels are all right; macro means are
 // over labels that occur, in truth or prediction; there is no confusion matrix.
 class MultiLabelCounts {

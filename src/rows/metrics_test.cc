@@ -98,5 +98,15 @@ TEST(Percentile, InterpolatesBetweenRanks) {
   EXPECT_EQ(percentile({}, 0.5), 0);
 }
 
+// numpy and scipy.stats of these.
+TEST(Metrics, Regression) {
+  const std::vector<double> expected = {1, 2, 2, 4, 5}, predicted = {0.5, 2.5, 2, 3, 7};
+  const RegressionMetrics m = regression_metrics(expected, predicted);
+  EXPECT_NEAR(m.mse, 1.1, 1e-12);
+  EXPECT_NEAR(m.pearson, 0.910169322395, 1e-9);
+  EXPECT_NEAR(m.spearman, 0.974679434481, 1e-9);
+  EXPECT_EQ(regression_metrics(expected, std::vector<double>(5, 1.0)).pearson, 0);
+}
+
 }  // namespace
 }  // namespace brim::rows

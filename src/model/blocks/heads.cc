@@ -134,9 +134,10 @@ TensorView finish(const Pass& p, const HeadPlaces& at, const TensorView& x, bool
       result = sequence_logits(p, at, first_tokens ? x : gather_first_tokens(p, x), saved);
     }
   }
-  if (output == Output::sequence_scores || output == Output::token_scores)
-    ops::softmax(p.e.stream,
-                 {.x = result, .y = result, .sigmoid = p.s.multi_label && output == Output::sequence_scores});
+  if (output == Output::token_scores || (output == Output::sequence_scores && !p.s.raw_scores)) {
+    const bool apart = p.s.multi_label || p.s.sequence_classes == 1;  // each class by itself
+    ops::softmax(p.e.stream, {.x = result, .y = result, .sigmoid = apart && output == Output::sequence_scores});
+  }
   p.e.memory.keep(result);
   return result;
 }
