@@ -110,8 +110,9 @@ struct Request {
   std::stop_token stop = {};                                           // withdraws what has not begun
   std::optional<LongText> long_text = {};                              // else the scorer's
   bool keep_end = false;                                               // what is truncated is the beginning
-  bool raw_scores = false;  // as the head gives them; for scorers opened with raw_scores
-  bool bulk = false;        // may wait for others; a tenth of the batches are its own all the same
+  bool raw_scores = false;                    // as the head gives them; for scorers opened with raw_scores
+  bool bulk = false;                          // may wait for others; a tenth of the batches are its own all the same
+  std::optional<std::string_view> pair = {};  // the second text of a pair, as `text` is read
 };
 
 struct Answer {
@@ -201,6 +202,11 @@ class BRIM_API Scorer {
   // that cannot be scored has an error and disturbs no other. `stop` ends it early: the rest is cancelled.
   virtual Predictions score(std::span<const std::string_view> texts, std::stop_token stop = {},
                             const std::function<void(size_t rows_done)>& progress = {}) = 0;
+
+  // The same for pairs: text i and the second text i that belongs to it. Models that take none refuse every row.
+  virtual Predictions score_pairs(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
+                                  std::stop_token stop = {},
+                                  const std::function<void(size_t rows_done)>& progress = {});
 
   // Answers what has not begun as cancelled, waits for the rest. What is submitted later is cancelled.
   virtual void close() = 0;

@@ -30,7 +30,7 @@ namespace {
 
 struct CompareFlags {
   std::vector<std::string> models, data;
-  std::string text_column, label_column, format = "auto", disagreements, max_loss = "1%";
+  std::string text_column, pair_column, label_column, format = "auto", disagreements, max_loss = "1%";
   bool json = false;
   EngineFlags engine;
 };
@@ -45,6 +45,7 @@ rows::RowReader open_rows(const CompareFlags& f, const std::string& label_column
   rows::RowReaderOptions options;
   options.format = rows::parse_row_format(f.format);
   options.text_column = f.text_column;
+  options.pair_column = f.pair_column;
   if (!label_column.empty()) options.label_columns = {label_column};
   return rows::RowReader(f.data, options);
 }
@@ -194,6 +195,7 @@ std::function<int()> setup_compare(CLI::App& app) {
       ->delimiter(',');
   app.add_option("--data", f->data, "rows to compare on (txt, csv, tsv, jsonl; .gz and .zst too)");
   app.add_option("--text-column", f->text_column, "column or key that holds the text");
+  app.add_option("--pair-column", f->pair_column, "column or key of a second text that belongs to the first");
   app.add_option("--label-column", f->label_column,
                  "column or key that holds the label (default: label, where there is one; without: no accuracy)");
   app.add_option("--format", f->format, "auto, txt, csv, tsv or jsonl")->capture_default_str();

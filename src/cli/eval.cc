@@ -28,7 +28,7 @@ namespace {
 
 struct EvalFlags {
   std::vector<std::string> inputs;
-  std::string text_column, format = "auto";
+  std::string text_column, pair_column, format = "auto";
   std::vector<std::string> label_columns = {"label"};
   bool json = false, record_agreement = false;
   DialectFlags dialect;
@@ -45,6 +45,12 @@ nlohmann::ordered_json to_json(const jobs::Evaluation& e) {
     j["accuracy"] = e.token_accuracy;
     for (const auto& [type, s] : e.entities->per_type)
       j["per_class"][type] = {{"precision", s.precision}, {"recall", s.recall}, {"f1", s.f1}, {"support", s.support}};
+    return j;
+  }
+  if (e.numbers) {
+    j["mse"] = e.numbers->mse;
+    j["pearson"] = e.numbers->pearson;
+    j["spearman"] = e.numbers->spearman;
     return j;
   }
   const rows::ClassificationMetrics& m = e.classes;
@@ -73,6 +79,11 @@ void print_table(const jobs::Evaluation& e) {
     for (const auto& [type, s] : e.entities->per_type)
       fmt::print("{:<20} {:>10.4f} {:>10.4f} {:>10.4f} {:>10}\n", type, s.precision, s.recall, s.f1,
                  format_count(s.support));
+    return;
+  }
+  if (e.numbers) {
+    fmt::print("{} · mean squared error {:.6g} · Pearson {:.4f} · Spearman {:.4f}\n", format_count(e.rows, "row"),
+               e.numbers->mse, e.numbers->pearson, e.numbers->spearman);
     return;
   }
   const rows::ClassificationMetrics& m = e.classes;
@@ -112,6 +123,7 @@ int run_eval(const EvalFlags& f) {
   request.inputs = f.inputs;
   request.format = f.format;
   request.text_column = f.text_column;
+  request.pair_column = f.pair_column;
   request.delimiter = f.dialect.character();
   request.quotes = !f.dialect.no_quotes;
   request.label_columns.clear();
@@ -162,6 +174,7 @@ std::function<int()> setup_eval(CLI::App& app) {
   auto f = std::make_shared<EvalFlags>();
   app.add_option("data", f->inputs, "labelled rows (csv, tsv, jsonl), or tagged words (CoNLL, jsonl) for token models");
   app.add_option("--text-column", f->text_column, "column or key that holds the text");
+  app.add_option("--pair-column", f->pair_column, "column or key of a second text that belongs to the first");
   app.add_option("--label-column", f->label_columns,
                  "column or key that holds the label (several separated by | for multi-label models); several columns "
                  "(a,b,c or given again): 0 or 1 each")

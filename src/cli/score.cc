@@ -37,8 +37,8 @@ namespace {
 
 struct ScoreFlags {
   std::vector<std::string> inputs, models;
-  std::string output = "-", format = "auto", output_format = "auto", text_column, on_error = "stop", summary_json,
-              config, shard;
+  std::string output = "-", format = "auto", output_format = "auto", text_column, pair_column, on_error = "stop",
+              summary_json, config, shard;
   bool all_scores = false, resume = false;
   int tokenizer_threads = 0;
   double checkpoint_seconds = 2;
@@ -229,6 +229,7 @@ std::map<std::string, std::string> output_settings(const ScoreFlags& f, rows::Ou
                                                 {"all-scores", f.all_scores ? "yes" : "no"},
                                                 {"long-text", engine_settings().find("long_text")->value.get(f.engine)},
                                                 {"max-length", std::to_string(f.engine.max_length)}};
+  if (!f.pair_column.empty()) options["pair-column"] = f.pair_column;
   if (!f.dialect.delimiter.empty()) options["delimiter"] = f.dialect.delimiter;
   if (f.dialect.no_quotes) options["no-quotes"] = "yes";
   return options;
@@ -256,6 +257,7 @@ rows::RowReaderOptions reading_of(const ScoreFlags& f) {
   rows::RowReaderOptions reading;
   reading.format = rows::parse_row_format(f.format);
   reading.text_column = f.text_column;
+  reading.pair_column = f.pair_column;
   f.dialect.apply(reading);
   return reading;
 }
@@ -271,6 +273,11 @@ int score_rows(const ScoreFlags& f, const rows::RowReaderOptions& reading, jobs:
   const int64_t opened = now_ns();
   const Models models = open_models(f);
   const double load_seconds = seconds_since(opened);
+  if (!f.pair_column.empty()) {
+    for (const auto& model : models.all) {
+      if (auto problem = model->why_no_pairs()) throw *problem;
+    }
+  }
 
   rows::RowWriterOptions writing;
   writing.format = output_format(f, reader);
@@ -451,6 +458,8 @@ std::function<int()> setup_score(CLI::App& app) {
   app.add_option("-o,--output", f->output, "where the labels go; - is stdout")->capture_default_str();
   app.add_option("--text-column", f->text_column,
                  "column or key that holds the text (default: text, else the only one)");
+  app.add_option("--pair-column", f->pair_column,
+                 "column or key of a second text that is scored together with the first (NLI, rerankers)");
   app.add_option("--format", f->format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
   f->dialect.add_to(app);
   app.add_option("--output-format", f->output_format, "auto, csv, tsv or jsonl")->capture_default_str();

@@ -181,6 +181,15 @@ Engine::Prepared Engine::prepare(device::Device& device, const EngineOptions& op
   return {std::move(engine), std::move(request)};
 }
 
+namespace {
+
+Error too_long(const char* what, int64_t tokens, int64_t longest) {
+  return Error(ErrorCode::bad_data, fmt::format("the {} has {} tokens, the model takes {}", what, tokens, longest),
+               {"set `long_text=truncate` or `long_text=window-mean`"});
+}
+
+}  // namespace
+
 int64_t Engine::width() const { return output_width(shape(), output()); }
 
 std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out, const TextOptions& options) const {
@@ -202,8 +211,7 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
     t.windows = 1;
   } else if (options.long_text == LongText::error) {
     out.ids.resize(begin);
-    return Error(ErrorCode::bad_data, fmt::format("the text has {} tokens, the model takes {}", length, longest),
-                 {"set `long_text=truncate` or `long_text=window-mean`"});
+    return too_long("text", length, longest);
   } else {
     const int64_t content = length - prefix - suffix, room = longest - prefix - suffix;
     const bool windows = options.long_text != LongText::truncate;
@@ -228,6 +236,56 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
         out.ids.insert(out.ids.end(), all.end() - suffix, all.end());
         ++t.windows;
       }
+    }
+  }
+  out.texts.push_back(t);
+  return std::nullopt;
+}
+
+std::optional<Error> Engine::why_no_pairs() const {
+  if (is_per_token(output()))
+    return Error(ErrorCode::bad_model,
+                 fmt::format("{}: gives tags to words of single texts, not pairs", options_.model_dir.string()));
+  return text::why_no_pairs(*tokenizer_, options_.model_dir, shape().types, plan_.max_length);
+}
+
+std::optional<Error> Engine::tokenize(std::string_view text, std::optional<std::string_view> pair, TokenizedTexts& out,
+                                      const TextOptions& options) const {
+  if (!pair) return tokenize(text, out, options);
+  if (auto problem = why_no_pairs()) return problem;
+  const size_t begin = out.ids.size();
+  const int64_t longest = plan_.max_length;
+  TokenizedText t;
+  t.first_window = out.windows.size();
+  const auto add_window = [&](size_t at) {
+    out.windows.push_back({at, static_cast<int32_t>(out.ids.size() - at), 0});
+    ++t.windows;
+  };
+  if (options.long_text == LongText::truncate || options.long_text == LongText::error) {
+    const int64_t tokens = tokenizer_->encode_pair(text, *pair, longest, options.keep_end, out.ids);
+    if (tokens > longest && options.long_text == LongText::error) {
+      out.ids.resize(begin);
+      return too_long("pair", tokens, longest);
+    }
+    t.tokens = static_cast<int32_t>(tokens);
+    t.truncated = tokens > longest;
+    add_window(begin);
+  } else {
+    std::vector<int32_t> first, second;
+    tokenizer_->content_ids(text, first);
+    tokenizer_->content_ids(*pair, second);
+    const size_t special = tokenizer_->pair()->special(), room = static_cast<size_t>(longest) - special;
+    // The first text stands beside every part of the second; where it would take more than half of the room, it ends.
+    const size_t kept = std::min(first.size(), std::max(room / 2, room - std::min(room, second.size())));
+    const size_t part = room - kept;
+    t.tokens = static_cast<int32_t>(special + first.size() + second.size());
+    t.truncated = kept < first.size();
+    for (size_t at = 0; at == 0 || at < second.size(); at += part) {
+      const size_t from = second.size() > part ? std::min(at, second.size() - part) : 0, window = out.ids.size();
+      const std::span<const int32_t> a(first), b(second);
+      tokenizer_->join_pair(a.first(kept), b.subspan(from, std::min(part, second.size() - from)), out.ids);
+      add_window(window);
+      if (part == 0) break;
     }
   }
   out.texts.push_back(t);
@@ -290,7 +348,7 @@ std::unique_ptr<Interactive> Engine::interactive(Interactive::Answer answer, dou
 
 void Engine::merge_windows(const float* results, size_t windows, float* out, LongText how, bool raw) const {
   const auto K = static_cast<size_t>(width());
-  const bool scores = options_.raw_scores && output() == model::Output::sequence_logits && !raw;
+  const bool scores = options_.raw_scores && output() == model::Output::sequence_logits && !raw && !shape().raw_scores;
   std::vector<float> window(K);
   for (size_t w = 0; w < windows; ++w) {
     const float* from = results + w * K;

@@ -96,6 +96,12 @@ class Engine final : public TextModel {
     return tokenize(text, out, {options_.long_text});
   }
   std::optional<Error> tokenize(std::string_view text, TokenizedTexts& out, const TextOptions& options) const;
+  // Appends a text and the second one that belongs to it, where there is one. Windows are parts of the second beside
+  // the first.
+  std::optional<Error> tokenize(std::string_view text, std::optional<std::string_view> pair, TokenizedTexts& out,
+                                const TextOptions& options) const;
+  TextOptions text_options() const { return {options_.long_text}; }
+  std::optional<Error> why_no_pairs() const override;
 
   // The two ways to compute: batches packed by the caller, and texts one by one. Any number of each, from any thread;
   // they must end before the engine does.

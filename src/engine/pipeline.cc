@@ -276,7 +276,7 @@ class Run {
         out.errors.push_back(out.rows.errors[known++]);
         continue;
       }
-      if (auto error = tokenize_text(out.rows.texts[r], job.models))
+      if (auto error = tokenize_text(out.rows.texts[r], out.rows.pair(r), job.models))
         out.errors.push_back({r, *error});
       else
         job.row_of_text.push_back(r);
@@ -294,10 +294,11 @@ class Run {
   }
 
   // One text for every model; what one of them refuses, none keeps.
-  std::optional<Error> tokenize_text(std::string_view text, std::vector<ModelTexts>& models) const {
+  std::optional<Error> tokenize_text(std::string_view text, std::optional<std::string_view> pair,
+                                     std::vector<ModelTexts>& models) const {
     for (const auto& [m, engine] : encoders_) {
       ModelTexts& texts = models[m];
-      if (auto error = engine->tokenize(text, texts.tokens)) {
+      if (auto error = engine->tokenize(text, pair, texts.tokens, engine->text_options())) {
         for (size_t before = 0; before < m; ++before) drop_last_text(models[before]);
         return error;
       }

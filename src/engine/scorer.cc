@@ -34,17 +34,21 @@ bool are_few(std::span<const std::string_view> texts) {
 // Texts of the caller, chunk by chunk; nothing is copied.
 class TextSource : public rows::RowSource {
  public:
-  TextSource(std::span<const std::string_view> texts, std::stop_token stop) : texts_(texts), stop_(std::move(stop)) {}
+  // `pairs`: as many, or none.
+  TextSource(std::span<const std::string_view> texts, std::span<const std::string_view> pairs, std::stop_token stop)
+      : texts_(texts), pairs_(pairs), stop_(std::move(stop)) {}
   bool next_chunk(rows::RowChunk& chunk) override {
     if (next_ == texts_.size() || stop_.stop_requested()) return false;
     chunk.first_row = static_cast<int64_t>(next_);
     for (size_t bytes = 0; next_ < texts_.size() && bytes < bytes_ && chunk.size() < kRows; ++next_) {
       const std::string_view text = texts_[next_];
-      if (!is_valid_utf8(text)) chunk.errors.push_back({chunk.size(), not_utf8()});
+      const std::string_view pair = pairs_.empty() ? std::string_view() : pairs_[next_];
+      if (!is_valid_utf8(text) || !is_valid_utf8(pair)) chunk.errors.push_back({chunk.size(), not_utf8()});
       chunk.texts.push_back(text);
+      if (!pairs_.empty()) chunk.pairs.push_back(pair);
       chunk.records.push_back(text);
       chunk.lines.push_back(static_cast<int64_t>(next_) + 1);
-      bytes += text.size() + 1;
+      bytes += text.size() + pair.size() + 1;
     }
     return true;
   }
@@ -55,7 +59,7 @@ class TextSource : public rows::RowSource {
 
  private:
   static constexpr size_t kRows = 8192;
-  std::span<const std::string_view> texts_;
+  std::span<const std::string_view> texts_, pairs_;
   std::stop_token stop_;
   size_t next_ = 0, bytes_ = size_t{512} << 10;
 };
@@ -122,7 +126,8 @@ class Columns {
 
 // Many texts through `model`. `finish` is called for every row that has scores.
 Predictions score_many(engine::TextModel& model, int threads, std::span<const std::string_view> texts,
-                       std::stop_token stop, const std::function<void(size_t)>& progress, Columns& columns,
+                       std::span<const std::string_view> pairs, std::stop_token stop,
+                       const std::function<void(size_t)>& progress, Columns& columns,
                        const std::function<void(Predictions&, size_t row)>& finish) {
   std::atomic<bool> stopped{false};
   const std::stop_callback on_stop(stop, [&] { stopped = true; });
@@ -130,7 +135,7 @@ Predictions score_many(engine::TextModel& model, int threads, std::span<const st
   options.stop = &stopped;
   options.tokenizer_threads = threads;
   Predictions& p = columns.predictions();
-  TextSource source(texts, stop);
+  TextSource source(texts, pairs, stop);
   size_t done = 0;
   const auto collect = [&](engine::ScoredChunk& chunk) {
     const auto first = static_cast<size_t>(chunk.rows.first_row);
@@ -244,15 +249,18 @@ class EncoderScorer final : public Scorer {
     for (const Request& request : requests) {
       auto pending = std::make_unique<PendingRequest>();
       std::optional<Error> error;
-      if (!is_valid_utf8(request.text))
+      if (!is_valid_utf8(request.text) || !is_valid_utf8(request.pair.value_or("")))
         error = TextSource::not_utf8();
       else if (request.raw_scores && !options_.raw_scores && kind_ == ModelKind::classifier)
         error.emplace(ErrorCode::usage, "raw scores of a scorer that was opened without `raw_scores`");
       pending->long_text = request.long_text.value_or(options_.long_text);
       Prediction none;
       if (!error) {
-        error = engine_->tokenize(request.text, pending->tokens, {pending->long_text, request.keep_end});
-        if (error) none.tokens = static_cast<int32_t>(tokenize(request.text).size());  // too long, which is rare
+        error = engine_->tokenize(request.text, request.pair, pending->tokens, {pending->long_text, request.keep_end});
+        if (error && error->code() == ErrorCode::bad_data) {  // too long, which is rare
+          none.tokens = static_cast<int32_t>(tokenize(request.text).size());
+          if (request.pair) none.tokens += static_cast<int32_t>(tokenize(*request.pair).size());
+        }
       }
       if (error) {
         none.error = std::move(error);
@@ -277,14 +285,14 @@ class EncoderScorer final : public Scorer {
 
   Predictions score(std::span<const std::string_view> texts, std::stop_token stop,
                     const std::function<void(size_t)>& progress) override {
-    if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
-    if (options_.pooling == Pooling::none)
-      fail(ErrorCode::usage, "vectors of every token are for texts that are submitted one by one");
-    Columns columns(texts.size(), kind_ == ModelKind::tagger ? 0 : width_, kind_ == ModelKind::classifier,
-                    kind_ == ModelKind::tagger);
-    if (are_few(texts)) return score_few(texts, stop, columns, progress);
-    return score_many(*engine_, 0, texts, stop, progress, columns,
-                      [this](Predictions& p, size_t row) { finish_row(p, row); });
+    return score_all(texts, {}, stop, progress);
+  }
+
+  Predictions score_pairs(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
+                          std::stop_token stop, const std::function<void(size_t)>& progress) override {
+    if (texts.size() != pairs.size())
+      fail(ErrorCode::usage, "{} texts and {} second texts: every pair has two", texts.size(), pairs.size());
+    return score_all(texts, pairs, stop, progress);
   }
 
   void close() override {
@@ -294,6 +302,18 @@ class EncoderScorer final : public Scorer {
   }
 
  private:
+  Predictions score_all(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
+                        const std::stop_token& stop, const std::function<void(size_t)>& progress) {
+    if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
+    if (options_.pooling == Pooling::none)
+      fail(ErrorCode::usage, "vectors of every token are for texts that are submitted one by one");
+    Columns columns(texts.size(), kind_ == ModelKind::tagger ? 0 : width_, kind_ == ModelKind::classifier,
+                    kind_ == ModelKind::tagger);
+    if (are_few(texts) && are_few(pairs)) return score_few(texts, pairs, stop, columns, progress);
+    return score_many(*engine_, 0, texts, pairs, stop, progress, columns,
+                      [this](Predictions& p, size_t row) { finish_row(p, row); });
+  }
+
   engine::Interactive& interactive() {
     if (engine::Interactive* ready = interactive_ready_.load(std::memory_order_acquire)) return *ready;
     std::lock_guard lock(interactive_mutex_);
@@ -364,8 +384,8 @@ class EncoderScorer final : public Scorer {
     p.label_scores[row] = choice.score;
   }
 
-  Predictions score_few(std::span<const std::string_view> texts, const std::stop_token& stop, Columns& columns,
-                        const std::function<void(size_t)>& progress) {
+  Predictions score_few(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
+                        const std::stop_token& stop, Columns& columns, const std::function<void(size_t)>& progress) {
     if (stop.stop_requested()) return columns.finish(0);
     Predictions& p = columns.predictions();
     std::vector<std::string_view> good;
@@ -373,10 +393,12 @@ class EncoderScorer final : public Scorer {
     engine::TokenizedTexts tokens;
     for (size_t i = 0; i < texts.size(); ++i) {
       std::optional<Error> error;
-      if (!is_valid_utf8(texts[i]))
+      std::optional<std::string_view> pair;
+      if (!pairs.empty()) pair = pairs[i];
+      if (!is_valid_utf8(texts[i]) || !is_valid_utf8(pair.value_or("")))
         error = TextSource::not_utf8();
       else
-        error = engine_->tokenize(texts[i], tokens);
+        error = engine_->tokenize(texts[i], pair, tokens, engine_->text_options());
       if (error) {
         p.errors.emplace_back(i, *error);
         continue;
@@ -437,7 +459,7 @@ class RulesScorer final : public Scorer {
     if (closed_) fail(ErrorCode::cancelled, "the scorer was closed");
     Columns columns(texts.size(), engine::kVaderWidth, true, false);
     engine::RulesModel rules;
-    if (!are_few(texts)) return score_many(rules, threads_, texts, stop, progress, columns, choose);
+    if (!are_few(texts)) return score_many(rules, threads_, texts, {}, stop, progress, columns, choose);
     Predictions& p = columns.predictions();
     size_t done = 0;
     for (; done < texts.size() && !stop.stop_requested(); ++done) {
@@ -465,6 +487,8 @@ class RulesScorer final : public Scorer {
       p.error.emplace(ErrorCode::timed_out, "its deadline has passed");
     else if (!is_valid_utf8(request.text))
       p.error = TextSource::not_utf8();
+    else if (request.pair)
+      p.error = engine::RulesModel().why_no_pairs();
     if (!p.error) {
       const int64_t since = now_ns();
       p.scores.resize(engine::kVaderWidth);
@@ -504,6 +528,10 @@ const char* version() { return BRIM_VERSION; }
 Completion::~Completion() = default;
 Scorer::~Scorer() = default;
 ScorerWork Scorer::work() const { return {}; }
+Predictions Scorer::score_pairs(std::span<const std::string_view>, std::span<const std::string_view>, std::stop_token,
+                                const std::function<void(size_t)>&) {
+  fail(ErrorCode::usage, "this model scores single texts, not pairs");
+}
 Residence Scorer::residence() const { return Residence::resident; }
 void Scorer::park() {}
 void Scorer::load_weights() {}

@@ -3,9 +3,11 @@
 #pragma once
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/label.h"
 #include "engine/run_stats.h"
 #include "model/pass.h"
@@ -27,6 +29,8 @@ class TextModel {
   virtual std::string device_name() const = 0;
   virtual std::string precision_text() const = 0;  // "bf16"; "exact"
   virtual int64_t planned_bytes() const { return 0; }
+  // What keeps it from scoring pairs of texts, if anything does.
+  virtual std::optional<Error> why_no_pairs() const = 0;
 
   // The last run: speed, MFU, device busy, memory, what held it back.
   virtual RunStats stats() const = 0;
@@ -59,6 +63,9 @@ class RulesModel final : public TextModel {
   Choice choose(const float* scores) const override { return choose_vader_label(scores); }
   std::string device_name() const override { return "cpu"; }
   std::string precision_text() const override { return "exact"; }
+  std::optional<Error> why_no_pairs() const override {
+    return Error(ErrorCode::usage, "VADER's rules score single texts, not pairs", {"name a model directory"});
+  }
   RunStats stats() const override {
     RunStats s = run_stats(nullptr, nullptr, counted());
     s.tokens = 0;

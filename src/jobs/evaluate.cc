@@ -2,12 +2,15 @@
 #include "jobs/evaluate.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/units.h"
 #include "engine/entities.h"
 #include "engine/label.h"
 #include "engine/pipeline.h"
+#include "io/quote_text.h"
 #include "rows/conll.h"
 #include "rows/labels.h"
 #include "text/words.h"
@@ -100,6 +103,16 @@ Evaluation evaluate_tokens(engine::TextModel& model, const EvalRequest& r) {
   return e;
 }
 
+double number_of(std::string_view label, const std::string& where) {
+  const std::string text(label);
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || end != text.c_str() + text.size() || !std::isfinite(value))
+    fail(ErrorCode::bad_data, "{}: the label {} is no number; a model of one value is measured on numbers", where,
+         io::quote_text(text));
+  return value;
+}
+
 }  // namespace
 
 Evaluation evaluate(engine::TextModel& model, const EvalRequest& r) {
@@ -122,6 +135,10 @@ Evaluation evaluate(engine::TextModel& model, const EvalRequest& r) {
   rows::RowReaderOptions options;
   options.format = rows::parse_row_format(r.format);
   options.text_column = r.text_column;
+  options.pair_column = r.pair_column;
+  if (!r.pair_column.empty()) {
+    if (auto problem = model.why_no_pairs()) throw *problem;
+  }
   options.label_columns = r.label_columns;
   options.delimiter = r.delimiter;
   options.quotes = r.quotes;
@@ -137,6 +154,8 @@ Evaluation evaluate(engine::TextModel& model, const EvalRequest& r) {
       column_class.push_back(class_of(e.labels, column, "`label_column`"));
   }
   rows::MultiLabelCounts counts(e.labels.size());
+  const bool one_value = model.width() == 1;  // regression, rerankers: labels are numbers
+  std::vector<double> expected_values, predicted_values;
   engine::PipelineOptions pipeline;
   pipeline.stop = r.stop;
   run_pipeline(
@@ -146,6 +165,12 @@ Evaluation evaluate(engine::TextModel& model, const EvalRequest& r) {
           const std::string where = r.inputs[chunk.rows.input] + ":" + std::to_string(chunk.rows.lines[row]);
           if (const Error* error = chunk.error(row)) throw placed_error(r.inputs, chunk.rows, row, *error);
           const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
+          if (one_value) {
+            expected_values.push_back(number_of(chunk.rows.labels[row], where));
+            predicted_values.push_back(static_cast<double>(s[0]));
+            ++e.rows;
+            continue;
+          }
           if (e.multi_label) {
             const size_t K = e.labels.size(), C = r.label_columns.size(), at = e.expected.size();
             const std::string_view* values = &chunk.rows.labels[row * C];
@@ -173,6 +198,10 @@ Evaluation evaluate(engine::TextModel& model, const EvalRequest& r) {
       pipeline);
   require_whole(r, e.rows);
   if (e.rows == 0) fail(ErrorCode::bad_data, "{}: no labelled rows", r.inputs[0]);
+  if (one_value) {
+    e.numbers = rows::regression_metrics(expected_values, predicted_values);
+    return e;
+  }
   e.classes = e.multi_label
                   ? counts.metrics()
                   : rows::classification_metrics(e.expected, e.predicted, static_cast<int32_t>(e.labels.size()));

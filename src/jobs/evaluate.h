@@ -15,7 +15,7 @@ namespace brim::jobs {
 
 struct EvalRequest {
   std::vector<std::string> inputs;
-  std::string format = "auto", text_column;
+  std::string format = "auto", text_column, pair_column;
   char delimiter = 0;  // this and quotes: see RowReaderOptions
   bool quotes = true;
   std::vector<std::string> label_columns = {"label"};  // several: 0 or 1 each, for multi-label models
@@ -30,8 +30,9 @@ struct Evaluation {
   std::vector<int32_t> expected,
       predicted;  // class per row, or per word of token models; multi-label: 0 or 1 per row and class
   bool multi_label = false;
-  rows::ClassificationMetrics classes;          // sequence models
-  std::optional<rows::EntityMetrics> entities;  // token models
+  rows::ClassificationMetrics classes;             // sequence models
+  std::optional<rows::EntityMetrics> entities;     // token models
+  std::optional<rows::RegressionMetrics> numbers;  // models of one value; there are no classes then
   double token_accuracy = 0;
 };
 

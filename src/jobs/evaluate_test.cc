@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/test_files.h"
 #include "engine/engine.h"
 #include "model/golden_models.h"
@@ -37,6 +39,28 @@ TEST(Evaluate, TakesWordsWithSpaces) {
   ASSERT_EQ(want.size(), 40u);
   want.erase(want.begin() + 1);
   EXPECT_EQ(predicted(joined), want);
+}
+
+TEST(Evaluate, OneValueIsMeasuredAgainstNumbers) {
+  const TempDir dir;
+  model::put_golden_model(dir.path(), "bert_rerank");
+  engine::EngineOptions options;
+  options.model_dir = dir.path();
+  options.device = device::read_device("cpu");
+  options.precision = plan::read_precision("fp32");
+  options.memory_limit = plan::MemoryLimit::read("1GiB");
+  auto engine = engine::Engine::open(options);
+  put_file(dir / "rows.csv", "text,other,label\nw5,w6,1\nw7 w8,w9,0\nw10,w11 w12,0.5\n");
+  EvalRequest request;
+  request.inputs = {(dir / "rows.csv").string()};
+  request.pair_column = "other";
+  const Evaluation e = evaluate(*engine, request);
+  ASSERT_TRUE(e.numbers);
+  EXPECT_EQ(e.rows, 3);
+  EXPECT_GT(e.numbers->mse, 0);
+  EXPECT_LE(std::abs(e.numbers->spearman), 1);
+  put_file(dir / "rows.csv", "text,other,label\nw5,w6,good\n");
+  EXPECT_THROW(evaluate(*engine, request), Error);
 }
 
 }  // namespace

@@ -141,6 +141,7 @@ void RowChunk::keep_first(size_t rows) {
   const size_t label_columns = labels.size() / size();
   labels.resize(rows * label_columns);
   texts.resize(rows);
+  if (!pairs.empty()) pairs.resize(rows);
   records.resize(rows);
   lines.resize(rows);
   while (!errors.empty() && errors.back().row >= rows) errors.pop_back();
@@ -148,6 +149,7 @@ void RowChunk::keep_first(size_t rows) {
 
 void RowChunk::clear() {
   texts.clear();
+  pairs.clear();
   records.clear();
   labels.clear();
   lines.clear();
@@ -454,9 +456,11 @@ void RowReader::learn_columns() {
     choose_columns();
   } else {
     refuse_tagged_words();
-    if (!options_.label_columns.empty())
-      fail(ErrorCode::usage, "{}: {} has no column {}; labels need csv, tsv or jsonl{}", source_->name(),
-           paths_[0] == "-" ? "taken as txt, it" : "a txt file", options_.label_columns[0],
+    if (!options_.label_columns.empty() || !options_.pair_column.empty())
+      fail(ErrorCode::usage, "{}: {} has no column {}; {} need csv, tsv or jsonl{}", source_->name(),
+           paths_[0] == "-" ? "taken as txt, it" : "a txt file",
+           options_.label_columns.empty() ? options_.pair_column : options_.label_columns[0],
+           options_.label_columns.empty() ? "pairs" : "labels",
            options_.format == RowFormat::automatic ? " (`format` says which it is)" : "");
     schema_.columns = {"text"};
     schema_.text_column = "text";
@@ -581,6 +585,8 @@ void RowReader::choose_columns() {
          joined(columns));
   }
   schema_.text_index = column_index(text, "`text_column`");
+  schema_.pair_column = options_.pair_column;
+  if (!schema_.pair_column.empty()) schema_.pair_index = column_index(schema_.pair_column, "`pair_column`");
   schema_.label_columns = options_.label_columns;
   for (auto it = schema_.label_columns.begin(); it != schema_.label_columns.end(); ++it) {
     if (std::find(schema_.label_columns.begin(), it, *it) != it)
@@ -591,16 +597,17 @@ void RowReader::choose_columns() {
 
 // --- rows ---
 
-void RowReader::add_row(RowChunk& chunk, std::string_view record, std::string_view text,
+void RowReader::add_row(RowChunk& chunk, std::string_view record, std::string_view text, std::string_view pair,
                         std::span<const std::string_view> labels) {
   if (!is_valid_utf8(record)) return add_bad_row(chunk, record, why_not_utf8(record));
-  push_row(chunk, record, text, labels);
+  push_row(chunk, record, text, pair, labels);
 }
 
-void RowReader::push_row(RowChunk& chunk, std::string_view record, std::string_view text,
+void RowReader::push_row(RowChunk& chunk, std::string_view record, std::string_view text, std::string_view pair,
                          std::span<const std::string_view> labels) {
   chunk.records.push_back(record);
   chunk.texts.push_back(text);
+  if (!schema_.pair_column.empty()) chunk.pairs.push_back(pair);
   chunk.lines.push_back(lines_ + 1);
   chunk.labels.insert(chunk.labels.end(), labels.begin(), labels.end());
   ++rows_;
@@ -610,7 +617,7 @@ void RowReader::add_bad_row(RowChunk& chunk, std::string_view record, std::strin
   chunk.errors.push_back(
       {chunk.size(), Error(ErrorCode::bad_data, fmt::format("{}: line {}: {}", names_[input_], lines_ + 1, problem))});
   labels_.assign(schema_.label_columns.size(), {});
-  push_row(chunk, record, {}, labels_);
+  push_row(chunk, record, {}, {}, labels_);
 }
 
 // The next line without its end, if the block holds all of it. The caller advances lines_ once the row is added.
@@ -631,7 +638,7 @@ bool RowReader::take_line(std::string_view& line) {
 void RowReader::parse_txt(RowChunk& chunk) {
   std::string_view line;
   while (!full(chunk) && take_line(line)) {
-    add_row(chunk, line, line, {});
+    add_row(chunk, line, line, {}, {});
     ++lines_;
   }
   rows_waiting_ = full(chunk);
@@ -655,11 +662,15 @@ void RowReader::take_json_row(RowChunk& chunk, std::string_view line) {
       if (json_key_is(member, key)) found = &member;
     return found;
   };
-  const JsonMember* text = find(schema_.text_column);
-  if (text == nullptr) return add_bad_row(chunk, line, fmt::format("no key \"{}\"", schema_.text_column));
-  if (text->kind != JsonKind::string)
-    return add_bad_row(chunk, line,
-                       fmt::format("\"{}\" is {}, not a string", schema_.text_column, json_kind_name(text->kind)));
+  const JsonMember *text = nullptr, *pair = nullptr;
+  for (auto [member, column] : {std::pair(&text, &schema_.text_column), std::pair(&pair, &schema_.pair_column)}) {
+    if (column->empty()) continue;
+    *member = find(*column);
+    if (*member == nullptr) return add_bad_row(chunk, line, fmt::format("no key \"{}\"", *column));
+    if ((*member)->kind != JsonKind::string)
+      return add_bad_row(chunk, line,
+                         fmt::format("\"{}\" is {}, not a string", *column, json_kind_name((*member)->kind)));
+  }
   auto decoded = [&](const JsonMember* member) -> std::string_view {
     if (!member->value_escaped) return member->value;
     scratch_.clear();
@@ -674,7 +685,7 @@ void RowReader::take_json_row(RowChunk& chunk, std::string_view line) {
       return add_bad_row(chunk, line, fmt::format("\"{}\" is {}, not a label", column, json_kind_name(label->kind)));
     labels_.push_back(decoded(label));
   }
-  add_row(chunk, line, decoded(text), labels_);
+  add_row(chunk, line, decoded(text), pair == nullptr ? std::string_view() : decoded(pair), labels_);
 }
 
 void RowReader::parse_csv(RowChunk& chunk) {
@@ -719,7 +730,9 @@ void RowReader::take_csv_row(RowChunk& chunk) {
                        fmt::format("{} fields, the header has {}", fields.size(), schema_.columns.size()));
   labels_.clear();
   for (const size_t index : schema_.label_indices) labels_.push_back(csv_text(chunk, fields[index]));
-  add_row(chunk, csv_.raw, csv_text(chunk, fields[schema_.text_index]), labels_);
+  const bool paired = !schema_.pair_column.empty();
+  add_row(chunk, csv_.raw, csv_text(chunk, fields[schema_.text_index]),
+          paired ? csv_text(chunk, fields[schema_.pair_index]) : std::string_view(), labels_);
 }
 
 }  // namespace brim::rows

@@ -41,6 +41,7 @@ struct ByteRange {
 struct RowReaderOptions {
   RowFormat format = RowFormat::automatic;
   std::string text_column;  // empty: `text`, else the only column, else Error(usage) that names the columns
+  std::string pair_column;  // of a second text that belongs to the first; empty: there is none
   std::vector<std::string> label_columns;  // empty: no labels are read
   char delimiter = 0;                      // csv and tsv; 0: the format's own
   bool quotes = true;                      // csv and tsv; false takes a quote as an ordinary character
@@ -58,10 +59,10 @@ struct RowSchema {
   std::string header;            // csv, tsv: the header's bytes, without BOM and line end
   bool byte_order_mark = false;  // the first input began with U+FEFF
   CsvDialect dialect;            // csv, tsv
-  std::string text_column;
+  std::string text_column, pair_column;
   std::vector<std::string> label_columns;
-  size_t text_index = 0;              // csv, tsv
-  std::vector<size_t> label_indices;  // csv, tsv
+  size_t text_index = 0, pair_index = 0;  // csv, tsv
+  std::vector<size_t> label_indices;      // csv, tsv
 };
 
 // A place between two rows. Storing it and calling RowReader::seek continues there.
@@ -98,8 +99,13 @@ class RowChunk {
   int64_t file_bytes() const { return file_bytes_; }
 
   size_t input = 0;
-  int64_t first_row = 0;                  // number of row 0 of this chunk, from 0, over all inputs
-  std::vector<std::string_view> texts;    // empty for a bad row
+  int64_t first_row = 0;                // number of row 0 of this chunk, from 0, over all inputs
+  std::vector<std::string_view> texts;  // empty for a bad row
+  std::vector<std::string_view> pairs;  // the second texts where a column is named, else none
+  // The second text of a row, if it has one.
+  std::optional<std::string_view> pair(size_t row) const {
+    return pairs.empty() ? std::nullopt : std::optional(pairs[row]);
+  }
   std::vector<std::string_view> records;  // original bytes without the line end
   std::vector<std::string_view> labels;   // of each row, one a label column
   std::vector<int64_t> lines;             // line each record begins on, from 1
@@ -189,9 +195,9 @@ class RowReader : public RowSource {
   void take_json_row(RowChunk& chunk, std::string_view line);
   bool take_line(std::string_view& line);
   bool full(const RowChunk& chunk) const { return chunk.size() >= options_.chunk_rows || at_ >= chunk_end_; }
-  void add_row(RowChunk& chunk, std::string_view record, std::string_view text,
+  void add_row(RowChunk& chunk, std::string_view record, std::string_view text, std::string_view pair,
                std::span<const std::string_view> labels);  // a bad one where the record is no UTF-8
-  void push_row(RowChunk& chunk, std::string_view record, std::string_view text,
+  void push_row(RowChunk& chunk, std::string_view record, std::string_view text, std::string_view pair,
                 std::span<const std::string_view> labels);
   void add_bad_row(RowChunk& chunk, std::string_view record, std::string problem);
   void hand_over(RowChunk& chunk);

@@ -457,5 +457,30 @@ TEST(RowReader, RowsBeforeTheDamageOfAPackedFileAreDelivered) {
   }
 }
 
+TEST(RowReader, PairsComeFromAColumnOfTheirOwn) {
+  for (const auto& [format, bytes] :
+       {std::pair(RowFormat::csv, "b,text,label\n\"x \"\"y\"\"\",one,0\n,two,1\n"),
+        std::pair(RowFormat::jsonl, "{\"text\":\"one\",\"b\":\"x \\\"y\\\"\"}\n{\"b\":\"\",\"text\":\"two\"}\n")}) {
+    RowReaderOptions options = with_format(format);
+    options.pair_column = "b";
+    RowReader reader(io::memory_source("in", bytes, 3), options);
+    Texts texts, pairs;
+    RowChunk chunk;
+    while (reader.next_chunk(chunk))
+      for (size_t i = 0; i < chunk.size(); ++i) {
+        texts.emplace_back(chunk.texts[i]);
+        pairs.emplace_back(chunk.pair(i).value_or("none"));
+      }
+    EXPECT_EQ(texts, (Texts{"one", "two"}));
+    EXPECT_EQ(pairs, (Texts{"x \"y\"", ""}));
+  }
+  RowReaderOptions options = with_format(RowFormat::jsonl);
+  options.pair_column = "b";
+  EXPECT_EQ(texts_of(read_all("{\"text\":\"one\"}\n{\"text\":\"two\",\"b\":7}\n", options)),
+            (Texts{"!in: line 1: no key \"b\"", "!in: line 2: \"b\" is a number, not a string"}));
+  options.format = RowFormat::txt;
+  EXPECT_THROW(read_all("one\n", options), Error);
+}
+
 }  // namespace
 }  // namespace brim::rows

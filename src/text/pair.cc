@@ -61,4 +61,21 @@ int64_t Tokenizer::encode_pair(std::string_view first, std::string_view second, 
   return special + static_cast<int64_t>(a.size() + b.size());
 }
 
+std::optional<Error> why_no_pairs(const Tokenizer& tokenizer, const std::filesystem::path& dir, int64_t types,
+                                  int64_t max_length) {
+  const auto& pair = tokenizer.pair();
+  if (!pair)
+    return Error(ErrorCode::bad_model,
+                 fmt::format("{}: takes no pairs: its tokenizer puts no separator between two texts", dir.string()));
+  if (types > 0 && pair->largest_type() >= types)
+    return Error(ErrorCode::bad_model, fmt::format("{}: the tokenizer gives pairs token type {}, the model's table has "
+                                                   "{} (config.json type_vocab_size)",
+                                                   dir.string(), pair->largest_type(), types));
+  if (static_cast<int64_t>(pair->special()) >= max_length)
+    return Error(ErrorCode::usage,
+                 fmt::format("`max_length={}`: the {} special tokens of a pair leave no room for text", max_length,
+                             pair->special()));
+  return std::nullopt;
+}
+
 }  // namespace brim::text

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/token.h"
 
 namespace brim::text {
@@ -107,5 +108,10 @@ class Tokenizer {
   std::optional<int64_t> model_max_length_;
   std::string kind_;
 };
+
+// What keeps a model of so many token types (0: it is given none) and tokens from taking pairs, if anything does. `dir`
+// is named.
+std::optional<Error> why_no_pairs(const Tokenizer& tokenizer, const std::filesystem::path& dir, int64_t types,
+                                  int64_t max_length);
 
 }  // namespace brim::text
