@@ -5,9 +5,11 @@ in fp64 with AdamW (no decay on biases and norms), clipping and a linear schedul
 are three of the golden sequences in turn, targets those of gradients.json. Needs torch and transformers."""
 import json
 import pathlib
+import sys
 
 import torch
 import transformers as tf
+from make_model_goldens import inputs
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data"
 STEPS, BATCH, LR, WARMUP, DECAY, CLIP = 20, 3, 1e-3, 4, 0.01, 1.0
@@ -20,7 +22,7 @@ def rate(step):
 def loss_of(model, token, multi, ids, targets):
     total, weight = 0, 0
     for seq, target in zip(ids, targets):
-        logits = model(input_ids=torch.tensor([seq]), attention_mask=torch.ones(1, len(seq), dtype=torch.long)).logits[0]
+        logits = model(**inputs(seq)).logits[0]
         if token:
             t = torch.tensor(target)
             total = total + torch.nn.functional.cross_entropy(logits, t, ignore_index=-100, reduction="sum")
@@ -38,6 +40,9 @@ def main():
     out = {"steps": STEPS, "batch": BATCH, "learning_rate": LR, "warmup_steps": WARMUP, "weight_decay": DECAY, "max_grad_norm": CLIP, "losses": {}}
     for folder in sorted((ROOT / "models").iterdir()):
         if not (folder / "gradients.json").exists():
+            continue
+        if sys.argv[1:] and folder.name not in sys.argv[1:]:  # the others stay as they are
+            out["losses"][folder.name] = json.loads((ROOT / "train" / "losses.json").read_text())["losses"][folder.name]
             continue
         arch = json.loads((folder / "config.json").read_text())["architectures"][0]
         model = getattr(tf, arch).from_pretrained(folder).double().eval()  # eval: no dropout

@@ -26,6 +26,7 @@ rows::RowReaderOptions reader_options(const TrainSettings& s) {
   rows::RowReaderOptions options;
   options.format = s.format == "conll" ? rows::RowFormat::automatic : rows::parse_row_format(s.format);
   options.text_column = s.text_column;
+  options.pair_column = s.pair_column;
   options.label_columns = s.label_columns.empty() ? std::vector<std::string>{"label"} : s.label_columns;
   options.delimiter = s.delimiter;
   options.quotes = !s.no_quotes;
@@ -37,6 +38,7 @@ constexpr size_t kSpillTokens = size_t{1} << 20;
 
 struct RowRead {
   std::string_view text;
+  std::optional<std::string_view> pair;
   std::span<const std::string_view> labels;  // one per label column
   int32_t file, line;
 };
@@ -67,7 +69,9 @@ Skipped for_each_row(const std::vector<std::string>& files, const TrainSettings&
       fail(ErrorCode::bad_data, "{}: no label in column {}", where(), columns[0]);
     if (chunk.texts[r].find_first_not_of(" \t\r\n") == std::string_view::npos)
       fail(ErrorCode::bad_data, "{}: empty text; a row without text teaches nothing, remove it", where());
-    fn(RowRead{chunk.texts[r], labels, static_cast<int32_t>(chunk.input), static_cast<int32_t>(chunk.lines[r])}, where);
+    fn(RowRead{chunk.texts[r], chunk.pair(r), labels, static_cast<int32_t>(chunk.input),
+               static_cast<int32_t>(chunk.lines[r])},
+       where);
   };
   while (reader.next_chunk(chunk))
     for (size_t r = 0; r < chunk.size(); ++r) {
@@ -130,16 +134,23 @@ void append_truncated(TrainRows& set, std::vector<int32_t>& ids, std::vector<int
 void add_sequences(TrainRows& set, const std::vector<std::string>& files, const TrainSettings& s, const LabelSets& sets,
                    const text::Tokenizer& tokenizer, int64_t max_length, ThreadPool& pool) {
   const std::vector<std::string>& labels = sets.sequence;
-  std::vector<std::string> texts;
+  std::vector<std::string> texts, pairs;  // as many second texts, or none
   size_t text_bytes = 0;
   const auto tokenize = [&] {
     std::vector<std::vector<int32_t>> encoded(texts.size());
+    std::vector<uint8_t> cut(pairs.size());
     pool.parallel_for(texts.size(), [&](size_t i, int) {
+      if (!pairs.empty()) {
+        cut[i] = tokenizer.encode_pair(texts[i], pairs[i], max_length, false, encoded[i]) > max_length ? 1 : 0;
+        return;
+      }
       tokenizer.encode_ids(texts[i], encoded[i]);
       if (encoded[i].empty()) encoded[i].push_back(std::max(0, tokenizer.unk_id()));
     });
     for (auto& ids : encoded) append_truncated(set, ids, nullptr, tokenizer.suffix().size(), max_length);
+    set.truncated += std::count(cut.begin(), cut.end(), 1);
     texts.clear();
+    pairs.clear();
     text_bytes = 0;
   };
   const Classes classes(labels, sets.loosely);
@@ -163,7 +174,8 @@ void add_sequences(TrainRows& set, const std::vector<std::string>& files, const 
     if (s.several_labels()) set.multi_label.insert(set.multi_label.end(), marks.begin(), marks.end());
     set.label.push_back(label);
     texts.emplace_back(row.text);
-    text_bytes += row.text.size();
+    if (row.pair) pairs.emplace_back(*row.pair);
+    text_bytes += row.text.size() + row.pair.value_or("").size();
     set.file.push_back(row.file);
     set.line.push_back(row.line);
     if (text_bytes >= kBlockBytes) tokenize();

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/thread_pool.h"
+#include "base/token.h"
 #include "ops/loss.h"
 #include "train/job.h"
 #include "train/tiny_job.h"
@@ -483,6 +484,35 @@ TEST(TokenCache, SecondRunReadsIt) {
   const TrainJob again = open(t);
   EXPECT_TRUE(again.tokens_cached);
   EXPECT_EQ(again.train_set.rows(), 48);
+}
+
+TEST(TrainData, PairsAreOneSequenceOfTwoTypes) {
+  TinyJob t("bert_pair");
+  put_file(t.dir / "train.csv", "text,other,label\nw5 w6,w7,negative\nw8,,neutral\nw9,w10 w11,positive\n");
+  put_file(t.dir / "val.csv", "text,other,label\nw5,w6,negative\n");
+  t.settings.pair_column = "other";
+  for (const bool cached : {false, true}) {
+    const TrainJob job = open(t);
+    EXPECT_EQ(job.tokens_cached, cached);
+    EXPECT_EQ(std::vector<int32_t>(job.train_set.ids.begin(), job.train_set.ids.begin() + 6),
+              (std::vector<int32_t>{2, 5, 6, 3, typed(7, 1), typed(3, 1)}));
+  }
+  t.settings.pair_column.clear();
+  EXPECT_FALSE(open(t).tokens_cached);  // other tokens
+  t.settings.pair_column = "other";
+  t.settings.model = (t.dir / "plain").string();
+  model::put_golden_model(t.dir / "plain", "roberta_sequence");
+  EXPECT_THROW(open(t), Error);  // token type 1 of one
+}
+
+TEST(TrainData, PairsTrain) {
+  TinyJob t("bert_pair");
+  std::string rows = "text,other,label\n";
+  for (int r = 0; r < 24; ++r) rows += fmt::format("w{},w{} w{},{}\n", 5 + r, 30 + r, 60 + r, tiny_label(r % 3));
+  put_file(t.dir / "train.csv", rows);
+  put_file(t.dir / "val.csv", rows);
+  t.settings.pair_column = "other";
+  EXPECT_GT(t.run().steps, 0);
 }
 
 }  // namespace

@@ -301,6 +301,11 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   if (const auto special = static_cast<int64_t>(job.tokenizer->prefix().size() + job.tokenizer->suffix().size());
       job.max_length <= special)
     fail(ErrorCode::usage, "max_length {}: no room for text beside the {} special tokens", job.max_length, special);
+  if (!s.pair_column.empty()) {
+    if (job.task != TrainTask::sequence)
+      fail(ErrorCode::usage, "`pair_column={}`: pairs get one label; tagged words are of single texts", s.pair_column);
+    if (auto problem = text::why_no_pairs(*job.tokenizer, job.model_dir, shape.types, job.max_length)) throw *problem;
+  }
   {
     ThreadPool pool(job.device->kind() == device::DeviceKind::cpu ? job.threads : hardware_threads());
     const auto cached = cache_dir() / "tokens";

@@ -32,7 +32,7 @@ enum class TokenPlacement : uint8_t {
 struct TrainSettings : RunSettings {
   std::string model, output_dir, resume_from_checkpoint;
   std::vector<std::string> train_files, validation_files;
-  std::string text_column, format = "auto";
+  std::string text_column, pair_column, format = "auto";
   bool skip_bad_rows = false;
   char delimiter = 0;  // 0: the format's own
   bool no_quotes = false;

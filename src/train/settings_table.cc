@@ -71,6 +71,8 @@ std::vector<Setting<S>> rows() {
       {"output", "directory for the trained model and its checkpoints", text(&S::output_dir), {}, {"output_dir"}},
       {"overwrite_output_dir", "write into an output directory that is not empty", truth(&S::overwrite_output_dir)},
       {"text_column", "column or key that holds the text; without it `text`", text(&S::text_column)},
+      {"pair_column", "column or key of a second text that belongs to the first: a model of pairs",
+       text(&S::pair_column)},
       {"label_column",
        "column or key that holds the label, without it `label`; several (a,b,c or given again): a 0/1 column each, "
        "multi-label",
