@@ -12,7 +12,6 @@
 #include "cli/forecast_verbs.h"
 #include "cli/render.h"
 #include "forecast/roll.h"
-#include "plan/resolve.h"
 #include "rows/series_reader.h"
 
 namespace brim::cli {
@@ -48,7 +47,7 @@ int run_plan_forecast(const std::string& config, const FlagValues& values, const
       s.data.empty() ? no_series() : read_store(s.data, s.reader_options(), "data", false);
   apply_preset(s, store.frequency());
   const forecast::NbeatsModel members = ensemble_of(s, store);
-  const plan::PrecisionChoice precision = resolve_precision(s.precision, target.profile, plan::Task::train);
+  const plan::PrecisionChoice precision = forecast::lane_precision(s.precision, target.profile);
   forecast::WaveSpec spec = training_spec(precision.precision, target.profile.threads, s, members);
   int64_t trainings = 1, steps = steps_of(s, store);
   if (s.folds > 0) {

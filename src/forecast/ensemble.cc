@@ -102,10 +102,16 @@ int64_t steps_of(const ForecastSettings& s, std::span<const int64_t> lengths) {
   return std::max<int64_t>(1, std::llround(s.epochs * windows / static_cast<double>(s.windows_per_step())));
 }
 
+plan::PrecisionChoice lane_precision(const plan::PrecisionWish& wish, const plan::DeviceProfile& device) {
+  const plan::PrecisionChoice choice = resolve_precision(wish, device, plan::Task::train);
+  if (choice.precision != ops::Precision::fp16) return choice;
+  return {ops::Precision::fp32, fmt::format("no bf16 on {}, and fp16 would need a loss scale", device.name)};
+}
+
 EnsembleDevice::EnsembleDevice(const ForecastSettings& s) : device_(open_device(s.device, s.threads)) {
   threads_ = s.threads > 0 ? s.threads : hardware_threads();
   limit_bytes_ = s.memory_limit.on(device_->memory(), device_->name(), s.limit_origin);
-  const plan::PrecisionChoice choice = resolve_precision(s.precision, plan::local_profile(*device_), plan::Task::train);
+  const plan::PrecisionChoice choice = lane_precision(s.precision, plan::local_profile(*device_));
   precision_ = choice.precision;
   precision_reason_ = choice.reason;
   profile_ = plan::measured_profile(*device_, precision_, limit_bytes_);

@@ -38,6 +38,9 @@ struct LaneTarget {
 // The fewest waves under the limit, as even as can be. Throws does_not_fit with what one lane needs.
 EnsemblePlan plan_lanes(WaveSpec spec, int64_t lanes, int64_t series, int64_t points, const LaneTarget& target);
 
+// The products' precision: what was asked for, or the device's best that needs no loss scale, since lanes have none.
+plan::PrecisionChoice lane_precision(const plan::PrecisionWish& wish, const plan::DeviceProfile& device);
+
 // A device to train on or to forecast with, under the settings' limit.
 class EnsembleDevice {
  public:

@@ -66,6 +66,20 @@ TEST(Ensemble, HasALaneForEachLookbackLossAndRepeat) {
   EXPECT_EQ(steps_of(s, repeating(3, 60)), std::llround(2 * 3 * 40 / 32.0));
 }
 
+TEST(Ensemble, NeverTrainsInFp16) {
+  plan::DeviceProfile card;  // of before bf16
+  card.name = "old";
+  card.kind = device::DeviceKind::cuda;
+  card.tflops_fp32 = 10;
+  card.tflops_half = 50;
+  card.bf16 = false;
+  const plan::PrecisionChoice choice = lane_precision({}, card);
+  EXPECT_EQ(choice.precision, ops::Precision::fp32);
+  EXPECT_HAS(choice.reason, "loss scale");
+  card.bf16 = true;
+  EXPECT_EQ(lane_precision({}, card).precision, ops::Precision::bf16);
+}
+
 TEST(Ensemble, RefusesWhatCannotLearn) {
   const auto message = [](const auto& change) {
     ForecastSettings s = small_settings();
@@ -133,6 +147,70 @@ TEST(Ensemble, LearnsAPatternAndIsTheSameInAnyNumberOfWaves) {
     EXPECT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
     EXPECT_NE(std::string(e.what()).find("One lane at a time needs"), std::string::npos) << e.what();
   }
+}
+
+// What a wave takes is what was planned, to the byte, whatever its shape; and it stays under any limit.
+TEST(Ensemble, HoldsWhatWasPlanned) {
+  std::mt19937_64 random(11);
+  const auto any = [&](int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
+  };
+  const SeriesStore series = repeating(3, 60);
+  const auto device = device::open_device({device::DeviceChoice::Kind::cpu}, 1);
+  memory::Ledger& ledger = memory::Ledger::of(*device);
+  for (int run = 0; run < 200; ++run) {
+    WaveSpec spec;
+    spec.shape.horizon = any(1, 20);
+    spec.shape.lookback = any(1, 40);
+    spec.shape.layers = any(1, 4);
+    for (int64_t i = any(1, 3); i > 0; --i)
+      spec.shape.stacks.push_back({static_cast<StackKind>(any(0, 2)), any(1, 3), 8 * any(1, 8), any(0, 1) == 1});
+    spec.task = any(0, 3) == 0 ? NbeatsTask::predict : NbeatsTask::train;
+    spec.options.windows = any(1, 40);
+    spec.options.recompute = any(0, 1) == 1;
+    spec.own_cutoffs = any(0, 1) == 1;
+    if (spec.task == NbeatsTask::train) spec.validation_windows = any(0, 1) * any(1, 60);
+    spec.precision = any(0, 1) == 0 ? ops::Precision::fp32 : ops::Precision::bf16;
+    const int64_t wanted = any(1, 12), context = any(0, 1000);
+    const int64_t one = context + total_bytes(wave_parts(spec, 1, series.size(), 180, device::DeviceKind::cpu));
+    const EnsemblePlan plan =
+        plan_lanes(spec, wanted, series.size(), 180, {"cpu", device::DeviceKind::cpu, one + any(0, 8 * one), context});
+    ASSERT_LE(plan.peak_bytes, plan.limit_bytes);
+    ASSERT_GE(plan.lanes_per_wave * plan.waves, wanted);
+    spec.options.recompute = plan.recompute;
+    spec.lanes.resize(static_cast<size_t>(plan.lanes_per_wave));
+    for (ops::LaneSpec& lane : spec.lanes) {
+      lane.lookback = static_cast<int32_t>(any(1, spec.shape.lookback));
+      lane.history = 20;
+    }
+    const std::vector<LaneCutoffs> cutoffs(spec.own_cutoffs ? spec.lanes.size() : 0, whole_series(series.begin()));
+    auto planned = std::make_unique<memory::PlannedMemory>(ledger.reserve("wave", plan.parts));
+    Wave wave(*device, spec, series, cutoffs, ops::Sampling::series, planned.get());
+    planned.reset();  // what was planned and not taken goes
+    ASSERT_EQ(ledger.reserved_bytes(), plan.peak_bytes - context) << run;
+    if (spec.task == NbeatsTask::train) wave.step();
+    wave.stream().synchronize();
+  }
+  EXPECT_EQ(ledger.reserved_bytes(), 0);
+}
+
+// Large ones are only planned: limits from 1 to 24 GiB on a card.
+TEST(Ensemble, NoPlanPassesALimit) {
+  WaveSpec spec;
+  spec.shape.horizon = 13;
+  spec.shape.lookback = 91;
+  spec.shape.stacks = {{StackKind::generic, 30, 512, false}};
+  spec.options.windows = 1024;
+  spec.precision = ops::Precision::bf16;
+  int64_t most = 0;
+  for (const int64_t gib : {1, 2, 4, 8, 12, 16, 24}) {
+    const EnsemblePlan plan =
+        plan_lanes(spec, 36, 359, 366'912, {"card", device::DeviceKind::cuda, gib << 30, 300 << 20});
+    EXPECT_LE(plan.peak_bytes, gib << 30);
+    EXPECT_GE(plan.lanes_per_wave, most);  // more memory, never more waves
+    most = plan.lanes_per_wave;
+  }
+  EXPECT_EQ(most, 36);
 }
 
 TEST(Ensemble, StopsWhenAskedTo) {

@@ -420,10 +420,10 @@ void check_settings(const ForecastSettings& s) {
          "`n_blocks` has {} numbers, `stack_types` {} stacks", s.n_blocks.size(), s.stack_types.size());
   if (s.precision.precision == ops::Precision::fp8 || s.precision.precision == ops::Precision::int8)
     fail(ErrorCode::usage, "`precision={}`: training runs in fp32, tf32 or bf16", plan::precision_text(s.precision));
-  if (s.precision.precision == ops::Precision::fp16 && s.scaler == WindowScaler::none)
-    fail(ErrorCode::usage, Remedy{"set `scaler_type=last` or `precision=bf16`"},
-         "`precision=fp16` with `scaler_type=none`: values of series pass 65,504, the largest fp16 number, and would "
-         "become infinite");
+  if (s.precision.precision == ops::Precision::fp16)
+    fail(ErrorCode::usage, Remedy{"set `precision=bf16`, or leave it out"},
+         "`precision=fp16`: gradients of a mean over many windows vanish in it without a loss scale, which lanes have "
+         "not, and values of series pass 65,504, its largest number");
   if (std::find(s.losses.begin(), s.losses.end(), ForecastLoss::quantile) != s.losses.end() && s.losses.size() > 1)
     fail(ErrorCode::usage, Remedy{"give `losses=quantile` alone"},
          "`losses`: models of quantiles give several forecasts of a point, those of other losses one");

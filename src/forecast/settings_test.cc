@@ -163,7 +163,8 @@ TEST(ForecastSettings, BadValuesNameKeyAndWhatIsWanted) {
            {{"max_steps", "5"}, {"epochs", "2"}},
            {{"stack_types", "trend,seasonality"}, {"n_blocks", "1,2,3"}},
            {{"precision", "int8"}},
-           {{"precision", "fp16"}, {"scaler_type", "none"}},
+           {{"precision", "fp16"}},
+           {{"losses", "quantile,mae"}},
            {{"warm_steps", "5"}},
            {{"warm", "chain"}, {"anchor_every", "5"}}})
     EXPECT_HAS(error_of(ErrorCode::usage, [&] { check_settings(with(keys)); }), keys[0].first);

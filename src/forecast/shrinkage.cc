@@ -44,7 +44,7 @@ std::vector<double> Shrinkage::factors(int64_t cutoff) const {
       factor = ratio;
       if (2 * below >= total) break;
     }
-    all.push_back(std::clamp(factor, 0.0, 1.0));
+    all.push_back(std::clamp(factor, 0.0, 1.0) + 0.0);  // no -0, which would be written so
   }
   return all;
 }
