@@ -23,6 +23,7 @@
 #include "forecast/evaluate.h"
 #include "forecast/forecast_file.h"
 #include "forecast/settings.h"
+#include "report/roll_report.h"
 #include "rows/file_checks.h"
 
 namespace brim::cli {
@@ -174,6 +175,11 @@ int run_forecast_train(const ForecastFlags& f) {
     fail(ErrorCode::interrupted, "interrupted; the same command goes on where it stopped (in {})", s.output);
   save_nbeats(s.output, model);
   io::write_file_atomically(std::filesystem::path(s.output) / "README.md", card_text(s, model, store, trained, steps));
+  forecast::EnsembleForecasts shown;
+  if (s.stack_types[0] != forecast::StackKind::generic) shown = predict_ensemble(on, model, store, true, {}, nullptr);
+  io::write_file_atomically(
+      output / "report.html",
+      report::ensemble_html({s, store, model, trained, shown, on.device().name(), precision_name(on.precision())}));
   std::filesystem::remove_all(state, ec);
   if (f.quiet) return 0;
   if (const int64_t failed = lanes - static_cast<int64_t>(model.lanes.size()); failed > 0)

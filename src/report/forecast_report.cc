@@ -84,6 +84,38 @@ std::string error_by_fold(std::span<const double> model, std::span<const double>
   return svg(plot);
 }
 
+std::string losses_by_lane(const std::vector<LaneCurve>& lanes, int64_t every, std::string_view title) {
+  LinePlot plot;
+  plot.title = title;
+  plot.x_label = "step";
+  plot.y_label = "loss";
+  plot.log_y = true;
+  for (const LaneCurve& lane : lanes) {
+    plot.series.push_back({lane.name, {}, lane.losses});
+    for (size_t i = 1; i <= lane.losses.size(); ++i)
+      plot.series.back().x.push_back(static_cast<double>(i) * static_cast<double>(every));
+  }
+  return svg(plot);
+}
+
+std::string memory_against_limit(const std::vector<std::pair<std::string, double>>& parts, double limit) {
+  StackedBar bar;
+  bar.title = "Memory of a wave against the limit";
+  bar.x_label = "bytes";
+  bar.rows = {{"planned", parts, {{"limit", limit}}}};
+  return svg(bar);
+}
+
+std::string svg(const ComponentLines& lines) {
+  LinePlot plot;
+  plot.title = lines.title;
+  plot.x_label = "step ahead";
+  plot.y_label = "adds";
+  for (size_t i = 0; i < lines.names.size(); ++i)
+    plot.series.push_back(by_number(lines.names[i].c_str(), lines.values[i]));
+  return svg(plot);
+}
+
 std::string error_by_step(std::span<const double> model, std::span<const double> naive) {
   LinePlot plot;
   plot.title = "Error by step ahead";

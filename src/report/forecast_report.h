@@ -3,6 +3,8 @@
 #pragma once
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "report/html.h"
@@ -34,6 +36,22 @@ HtmlTable fold_table(std::span<const FoldFigures> folds);
 
 // "Better than naive by 3.1 % (Diebold–Mariano p = 0.02)"; a difference of p ≥ 0.05 is called none.
 std::string skill_sentence(double skill, double p_value, std::string_view reference);
+
+// Losses of lanes, a line each: means of `every` steps.
+struct LaneCurve {
+  std::string name;
+  std::vector<double> losses;
+};
+std::string losses_by_lane(const std::vector<LaneCurve>& lanes, int64_t every, std::string_view title);
+// Bytes by purpose against the limit.
+std::string memory_against_limit(const std::vector<std::pair<std::string, double>>& parts, double limit);
+// What a series' level and stacks add to its forecast.
+struct ComponentLines {
+  std::string title;
+  std::vector<std::string> names;
+  std::vector<std::vector<double>> values;
+};
+std::string svg(const ComponentLines& lines);
 
 // Error by fold and by step ahead, beside the references'.
 std::string error_by_fold(std::span<const double> model, std::span<const double> naive, std::span<const double> snaive);

@@ -120,39 +120,35 @@ std::vector<std::string> notes_of(const RollRecord& r) {
   return notes;
 }
 
-// Lanes of one loss have one scale; each training is too many lines, so members are means over trainings.
+// Each training's lines would be too many, so members are means over trainings.
 std::string losses_plot(const RollRecord& r) {
-  LinePlot plot{.title = "Loss by lane, mean over trainings", .x_label = "step", .y_label = "loss", .log_y = true};
   const size_t M = r.members.lanes.size();
+  std::vector<LaneCurve> lanes;
   for (size_t m = 0; m < M; ++m) {
     const ops::LaneSpec& spec = r.members.lanes[m].spec;
-    Series line;
-    line.name = fmt::format("{} · {}", spec.lookback, forecast::forecast_loss_name(spec.loss));
     std::vector<forecast::Mean> points;
     for (size_t t = 0; t < r.plan.trainings.size(); ++t) {
       const auto& curve = r.run.lanes[t * M + m].curve;
       points.resize(std::max(points.size(), curve.size()));
       for (size_t i = 0; i < curve.size(); ++i) points[i].add(static_cast<double>(curve[i]));
     }
-    for (size_t i = 0; i < points.size(); ++i) {
-      line.x.push_back(static_cast<double>((static_cast<int64_t>(i) + 1) * forecast::kCurveSteps));
-      line.y.push_back(points[i].value());
-    }
-    plot.series.push_back(std::move(line));
+    lanes.push_back({fmt::format("{} · {}", spec.lookback, forecast::forecast_loss_name(spec.loss)), {}});
+    for (const forecast::Mean& point : points) lanes.back().losses.push_back(point.value());
   }
-  return svg(plot);
+  return losses_by_lane(lanes, forecast::kCurveSteps, "Loss by lane, mean over trainings");
 }
 
-std::string memory_plot(const RollRecord& r) {
-  StackedBar bar{.title = "Memory of a wave against the limit",
-                 .x_label = "bytes",
-                 .rows = {{.name = "planned", .parts = {}, .marks = {}}},
-                 .unit = Unit::bytes};
-  bar.rows[0].parts.emplace_back("context", static_cast<double>(r.run.memory.context_bytes));
-  for (const auto& part : r.run.memory.parts)
-    bar.rows[0].parts.emplace_back(tag_name(part.tag), static_cast<double>(part.bytes));
-  bar.rows[0].marks.emplace_back("limit", static_cast<double>(r.run.memory.limit_bytes));
-  return svg(bar);
+std::string memory_plot(const forecast::EnsemblePlan& plan) {
+  std::vector<std::pair<std::string, double>> parts = {{"context", static_cast<double>(plan.context_bytes)}};
+  for (const auto& part : plan.parts) parts.emplace_back(tag_name(part.tag), static_cast<double>(part.bytes));
+  return memory_against_limit(parts, static_cast<double>(plan.limit_bytes));
+}
+
+HtmlTable settings_table(const forecast::ForecastSettings& s) {
+  HtmlTable table{.caption = "Settings", .header = {"key", "value"}, .rows = {}};
+  for (const KeptSetting& kept : forecast::forecast_settings().kept(s))
+    if (!kept.value.empty()) table.rows.push_back({kept.name, kept.value});
+  return table;
 }
 
 std::string skill_plot(std::vector<SeriesScore> series) {
@@ -347,11 +343,47 @@ std::string roll_html(const RollRecord& r) {
   page.heading("Folds");
   page.table(fold_table(folds));
   page.heading("Training");
-  page.plots({losses_plot(r), memory_plot(r)});
-  HtmlTable settings{.caption = "Settings", .header = {"key", "value"}, .rows = {}};
-  for (const KeptSetting& kept : forecast::forecast_settings().kept(r.settings))
-    if (!kept.value.empty()) settings.rows.push_back({kept.name, kept.value});
-  page.table(settings);
+  page.plots({losses_plot(r), memory_plot(r.run.memory)});
+  page.table(settings_table(r.settings));
+  return page.html();
+}
+
+std::string ensemble_html(const EnsembleRecord& r) {
+  HtmlPage page("Training an ensemble of forecasting models",
+                fmt::format("{} · horizon {} · {} series · {} in {}",
+                            format_count(static_cast<int64_t>(r.model.lanes.size()), "lane"), r.model.horizon,
+                            format_count(r.series.size()), r.device, r.precision));
+  page.figures({{"time in training", format_duration(r.trained.seconds)},
+                {"lanes per wave", format_count(r.trained.plan.lanes_per_wave)},
+                {"waves", format_count(r.trained.plan.waves)},
+                {"planned", format_bytes(r.trained.plan.peak_bytes)},
+                {"limit", format_bytes(r.trained.plan.limit_bytes)}});
+  std::vector<LaneCurve> lanes;
+  for (size_t g = 0, kept = 0; g < r.trained.curves.size(); ++g) {
+    if (std::isnan(r.trained.last_losses[g])) continue;
+    const ops::LaneSpec& spec = r.model.lanes[kept++].spec;
+    lanes.push_back({fmt::format("{} · {}", spec.lookback, forecast::forecast_loss_name(spec.loss)),
+                     {r.trained.curves[g].begin(), r.trained.curves[g].end()}});
+  }
+  page.heading("Training");
+  page.plots({losses_by_lane(lanes, forecast::kCurveSteps, "Loss by lane"), memory_plot(r.trained.plan)});
+  if (!r.forecasts.stacks.empty()) {
+    page.heading("Components");
+    page.paragraph("What each stack adds to the level of the first series, means over the lanes.");
+    std::vector<std::string> drawn;
+    const size_t C = r.forecasts.stacks.size(), H = static_cast<size_t>(r.forecasts.horizon);
+    for (size_t i = 0; i < std::min<size_t>(3, static_cast<size_t>(r.series.size())); ++i) {
+      ComponentLines lines{shortened(r.series.id(static_cast<int64_t>(i)), 40), {}, {}};
+      for (size_t c = 1; c < C; ++c) {  // the level would hide the others
+        const auto first = r.forecasts.components.begin() + static_cast<std::ptrdiff_t>((i * C + c) * H);
+        lines.names.push_back(r.forecasts.stacks[c]);
+        lines.values.emplace_back(first, first + static_cast<std::ptrdiff_t>(H));
+      }
+      drawn.push_back(svg(lines));
+    }
+    page.plots(drawn);
+  }
+  page.table(settings_table(r.settings));
   return page.html();
 }
 

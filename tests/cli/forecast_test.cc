@@ -177,6 +177,8 @@ TEST_F(Forecast, TrainsOnAfterAKillAndShowsWhatItMade) {
   EXPECT_GT(kills, 0);
   EXPECT_EQ(get("killed/model.safetensors"), get("whole/model.safetensors"));
   EXPECT_FALSE(exists("killed/state"));
+  for (const char* part : {"Loss by lane", "against the limit", "Components", "seasonality"})
+    EXPECT_NE(get("whole/report.html").find(part), std::string::npos) << part;
   const std::string shown = must({"models", "show", "whole"});
   for (const char* part :
        {"N-BEATS, 2 lanes", "4 points", "0.1, 0.5, 0.9", "1 trend of width 16", "quantile with lookback 12"})
