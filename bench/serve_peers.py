@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`brim serve` beside servers people build today, same machine, same run, same texts, interleaved, one JSON line each.
+
+  serve_peers.py --brim PROGRAM --model FP32_DIR --texts FILE [--venv PYTHON] [--rounds 2] [--seconds 6]
+                 [--peers brim,fastapi,fastapi-int8,litserve,infinity] [--parts single,half,over,batch,ping]
+
+fastapi: FastAPI, uvicorn and ONNX Runtime (its transformer fusions) behind a batcher of its own that takes what waits, up to 64
+texts, as soon as the model is free. litserve: the same session under LitServe's batching. infinity: its engine (PyTorch) behind the same
+route. All answer text-embeddings-inference's /predict, so that `brim bench serve --url` asks and checks each of them alike.
+FP32_DIR is what `brim models export models/default --precision fp32 -o DIR` gives. Per run: texts/s, latencies, and processor
+seconds of the server per thousand texts, which other processes on the machine change little.
+
+single: 64 connections, one text a request. half: Poisson at half of what `single` reached. over: at three times. batch: 32 texts a request.
+ping: `wrk -t1 -c64` on /ping, and VADER single and 512 a request (Brim alone).
+PYTHON has fastapi, uvicorn, onnxruntime, transformers, torch, litserve (infinity-emb wants a place of its own: --infinity PYTHON).
+"""
+import argparse
+import asyncio
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+BATCH = 64
+
+
+# --- peers, each in a process of its own ---
+
+
+class Session:
+    """Texts to probabilities with ONNX Runtime, padded to the longest of a batch."""
+
+    def __init__(self, folder, threads, int8):
+        import cpu_peers
+        import onnxruntime
+        import torch
+        import transformers as tf
+
+        self.tokenizer = tf.AutoTokenizer.from_pretrained(folder)
+        hf = tf.AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+        self.labels = [hf.config.id2label[i] for i in range(hf.config.num_labels)]
+        with tempfile.TemporaryDirectory() as work:
+            path = f"{work}/model.onnx"
+            cpu_peers.export_onnx(cpu_peers.Wrapped(hf), path, True)
+            path = cpu_peers.fused(path, f"{work}/fused.onnx", hf.config)
+            if int8:
+                cpu_peers.quantise(path, f"{work}/int8.onnx")
+                path = f"{work}/int8.onnx"
+            options = onnxruntime.SessionOptions()
+            options.intra_op_num_threads = threads
+            self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.names = [i.name for i in self.session.get_inputs()]
+
+    def __call__(self, texts):
+        import numpy as np
+
+        batch = self.tokenizer(texts, padding=True, truncation=True, max_length=512, return_tensors="np")
+        logits = self.session.run(None, {n: batch[n].astype(np.int64) for n in self.names})[0]
+        e = np.exp(logits - logits.max(-1, keepdims=True))
+        scores = e / e.sum(-1, keepdims=True)
+        return [[{"score": float(s[i]), "label": self.labels[i]} for i in np.argsort(-s)] for s in scores]
+
+
+def texts_of(inputs):
+    return [inputs] if isinstance(inputs, str) else [one[0] for one in inputs]
+
+
+def fastapi_app(score):
+    """`score` takes a list of texts on one thread; requests that wait for it are scored together."""
+    import concurrent.futures
+
+    import fastapi
+
+    app = fastapi.FastAPI()
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    queue = asyncio.Queue()
+
+    async def batcher():
+        loop = asyncio.get_running_loop()
+        while True:
+            waiting = [await queue.get()]
+            while not queue.empty() and sum(len(t) for t, _ in waiting) < BATCH:
+                waiting.append(queue.get_nowait())
+            texts = [t for part, _ in waiting for t in part]
+            scored = await loop.run_in_executor(pool, score, texts)
+            at = 0
+            for part, future in waiting:
+                if not future.done():
+                    future.set_result(scored[at : at + len(part)])
+                at += len(part)
+
+    @app.on_event("startup")
+    async def begin():
+        app.state.batcher = asyncio.create_task(batcher())
+
+    @app.post("/predict")
+    async def predict(request: fastapi.Request):
+        inputs = (await request.json())["inputs"]
+        future = asyncio.get_running_loop().create_future()
+        await queue.put((texts_of(inputs), future))
+        scored = await future
+        return fastapi.responses.JSONResponse(scored[0] if isinstance(inputs, str) else scored)
+
+    return app
+
+
+def serve_peer(which, folder, port, threads):
+    if which.startswith("fastapi"):
+        import uvicorn
+
+        uvicorn.run(fastapi_app(Session(folder, threads, which.endswith("int8"))), host="127.0.0.1", port=port, log_level="error", access_log=False)
+    elif which == "litserve":
+        import litserve
+
+        class Api(litserve.LitAPI):
+            def setup(self, device):
+                self.score = Session(folder, threads, False)
+
+            def decode_request(self, request):
+                return request["inputs"]
+
+            def predict(self, batch):
+                parts = [texts_of(inputs) for inputs in batch]
+                scored, at, out = self.score([t for part in parts for t in part]), 0, []
+                for inputs, part in zip(batch, parts):
+                    some = scored[at : at + len(part)]
+                    out.append(some[0] if isinstance(inputs, str) else some)
+                    at += len(part)
+                return out
+
+            def encode_response(self, output):
+                return output
+
+        litserve.LitServer(Api(max_batch_size=BATCH, batch_timeout=0.002, api_path="/predict"), accelerator="cpu", timeout=60).run(host="127.0.0.1", port=port, log_level="error", generate_client_file=False)
+    elif which == "infinity":
+        import fastapi
+        import infinity_emb
+        import uvicorn
+
+        engine = infinity_emb.AsyncEmbeddingEngine.from_args(infinity_emb.EngineArgs(model_name_or_path=folder, engine="torch", device="cpu", batch_size=BATCH, bettertransformer=False))
+        app = fastapi.FastAPI()
+
+        @app.on_event("startup")
+        async def begin():
+            await engine.astart()
+
+        @app.post("/predict")
+        async def predict(request: fastapi.Request):
+            inputs = (await request.json())["inputs"]
+            scored, _ = await engine.classify(sentences=texts_of(inputs), raw_scores=False)
+            scored = [[{"score": p["score"], "label": p["label"]} for p in sorted(one, key=lambda p: -p["score"])] for one in scored]
+            return fastapi.responses.JSONResponse(scored[0] if isinstance(inputs, str) else scored)
+
+        uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False)
+
+
+# --- measuring ---
+
+
+def tree(pid):
+    """A process and all it started."""
+    found, todo = [], [pid]
+    while todo:
+        p = todo.pop()
+        found.append(p)
+        try:
+            for task in os.listdir(f"/proc/{p}/task"):
+                todo += map(int, pathlib.Path(f"/proc/{p}/task/{task}/children").read_text().split())
+        except OSError:
+            pass
+    return found
+
+
+def processor_seconds(pid):
+    total = 0
+    for p in tree(pid):
+        try:
+            fields = pathlib.Path(f"/proc/{p}/stat").read_text().rsplit(")", 1)[1].split()
+            total += int(fields[11]) + int(fields[12])
+        except OSError:
+            pass
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def resident(pid):
+    return sum(int(pathlib.Path(f"/proc/{p}/statm").read_text().split()[1]) * 4096 for p in tree(pid))
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    def __init__(self, a, which, extra=()):
+        self.port = free_port()
+        if which.startswith("brim"):
+            command = [a.brim, "serve", "--model", a.model, "--model", "vader", "--listen", f"127.0.0.1:{self.port}", "--connections-per-address", "1024", "-q", *extra]
+            if which == "brim-int8":
+                command += ["--precision", "int8"]
+        else:
+            python = a.infinity if which == "infinity" else a.venv
+            command = [python, __file__, "--serve", which, "--model", a.model, "--port", str(self.port), "--threads", str(a.threads)]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE if which.startswith("brim") else None)
+        body = json.dumps({"inputs": "a day"}).encode()
+        import urllib.request
+
+        for _ in range(1200):
+            if self.process.poll() is not None:
+                raise RuntimeError(f"{which} ended")
+            try:
+                request = urllib.request.Request(f"http://127.0.0.1:{self.port}/predict", body, {"Content-Type": "application/json"})
+                urllib.request.urlopen(request, timeout=30).read()
+                return
+            except OSError:
+                time.sleep(0.1)
+        raise RuntimeError(f"{which} does not answer")
+
+    def close(self):
+        for p in reversed(tree(self.process.pid)):
+            try:
+                os.kill(p, signal.SIGTERM)
+            except OSError:
+                pass
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            for p in tree(self.process.pid):
+                os.kill(p, signal.SIGKILL)
+
+
+def load(a, server, *flags):
+    before = processor_seconds(server.process.pid)
+    out = subprocess.run([a.brim, "bench", "serve", "--model", a.model, "--texts", a.texts, "--url", f"http://127.0.0.1:{server.port}", "--seconds", str(a.seconds), *flags], capture_output=True, text=True)
+    cpu = processor_seconds(server.process.pid) - before
+    said = out.stdout + out.stderr
+    rate = re.search(r": ([\d.]+) ?([kM]?) ?texts/s", said)
+    if not rate:
+        return {"error": said.strip()[-300:]}
+    row = {"texts_per_second": float(rate[1]) * {"": 1, "k": 1e3, "M": 1e6}[rate[2]]}
+    batch = int(flags[flags.index("--batch") + 1]) if "--batch" in flags else 1
+    for name in ("answered", "refused"):
+        found = re.search(rf"^{name} +(\d+)(?: +p50 ([\d.]+) ms, p95 ([\d.]+) ms, p99 ([\d.]+) ms)?", said, re.M)
+        row[name] = int(found[1])
+        if found[2]:
+            row[name + "_ms"] = {"p50": float(found[2]), "p99": float(found[4])}
+    for name in ("failed", "other"):
+        row[name] = int(re.search(rf"^{name} +(\d+)", said, re.M)[1])
+    row["processor_ms_per_text"] = 1e3 * cpu / max(1, row["answered"] * batch)
+    row["resident_mib"] = resident(server.process.pid) / 2**20
+    note = re.search(r"^note: (.*)$", said, re.M)
+    if note:
+        row["note"] = note[1]
+    return row
+
+
+def measure(a, say):
+    reached = {}
+    for turn in range(a.rounds):
+        for which in a.peers:
+            try:
+                server = Server(a, which)
+            except Exception as e:  # a peer that cannot run is said, not hidden
+                say(who=which, error=str(e))
+                continue
+            try:
+                load(a, server, "--connections", "16")  # warm
+                if "single" in a.parts:
+                    row = load(a, server, "--connections", "64")
+                    reached[which] = row.get("texts_per_second", 0)
+                    say(who=which, round=turn, part="single", **row)
+                for part, share in (("half", 0.5), ("over", 3)):
+                    if part in a.parts and reached.get(which):
+                        connections = "64" if part == "half" else "250"
+                        say(who=which, round=turn, part=part, rate=share * reached[which], **load(a, server, "--connections", connections, "--rate", str(share * reached[which])))
+                if "batch" in a.parts:
+                    say(who=which, round=turn, part="batch", **load(a, server, "--connections", "16", "--batch", "32"))
+            finally:
+                server.close()
+    if "ping" in a.parts:
+        server = Server(a, "brim", ("--io-threads", "1"))
+        try:
+            if shutil.which("wrk"):
+                before = processor_seconds(server.process.pid)
+                said = subprocess.run(["wrk", "-t1", "-c64", f"-d{int(a.seconds)}s", f"http://127.0.0.1:{server.port}/ping"], capture_output=True, text=True).stdout
+                n = int(re.search(r"(\d+) requests in", said)[1])
+                say(who="brim", part="ping", requests_per_second=float(re.search(r"Requests/sec: +([\d.]+)", said)[1]), processor_us_per_request=1e6 * (processor_seconds(server.process.pid) - before) / n)
+            else:
+                say(who="brim", part="ping", error="wrk is not installed")
+        finally:
+            server.close()
+        vader = argparse.Namespace(**{**vars(a), "model": "vader"})
+        server = Server(vader, "brim", ("--io-threads", "1"))
+        try:
+            say(who="brim", part="vader", **load(vader, server, "--connections", "64"))
+            say(who="brim", part="vader 512 a request", **load(vader, server, "--connections", "4", "--batch", "512"))
+        finally:
+            server.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--brim")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--texts")
+    parser.add_argument("--venv", default=sys.executable)
+    parser.add_argument("--infinity", default="")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=6)
+    parser.add_argument("--peers", default="brim,brim-int8,fastapi,fastapi-int8,litserve,infinity")
+    parser.add_argument("--parts", default="single,half,over,batch,ping")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    a = parser.parse_args()
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+    if a.serve:
+        return serve_peer(a.serve, a.model, a.port, a.threads)
+    a.infinity = a.infinity or a.venv
+    a.peers, a.parts = a.peers.split(","), a.parts.split(",")
+    measure(a, lambda **row: print(json.dumps(row), flush=True))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# serve_clients.sh BRIM PYTHON: clients that others wrote, unchanged, against the server: huggingface_hub, openai,
+# Prometheus' parser; and schemathesis over the served description. PYTHON is an interpreter that has them; else Skipped.
+set -euo pipefail
+brim=$(readlink -f "$1") python=$(cd "$(dirname "$2")" && pwd)/$(basename "$2")
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+export BRIM_HOME=$here/..
+work=$(mktemp -d) server=
+export BRIM_CACHE=$work/cache
+cleanup() { [ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"; }
+trap cleanup EXIT
+fail() { echo "serve_clients.sh: $*" >&2; cat "$work/said" >&2; exit 1; }
+"$python" -c 'import huggingface_hub, openai, prometheus_client' 2>/dev/null || { echo "serve_clients.sh: Skipped: no huggingface_hub, openai, prometheus_client"; exit 77; }
+
+printf 'client:score,queue,jobs,metrics,admin:%s\n' "$(printf secret | sha256sum | cut -d' ' -f1)" >"$work/keys"
+cat >"$work/serve.yaml" <<END
+listen: 127.0.0.1:0
+lame_duck_seconds: 0
+state_dir: $work/state
+models: {mood: {path: default}, tags: {path: $here/data/models/bert_token}, vader: {builtin: vader}}
+queues: {news: {model: vader, flush_size: 3}}
+END
+# The tiny tagger needs a tokenizer of its own words.
+mkdir "$work/tags"
+cp "$here"/data/models/bert_token/{config.json,model.safetensors} "$work/tags"
+"$python" - "$work/tags" <<'PYTHON'
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+vocab = json.loads((folder / "config.json").read_text())["vocab_size"]
+words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [f"w{i}" for i in range(5, vocab)]
+(folder / "vocab.txt").write_text("".join(w + "\n" for w in words))
+PYTHON
+sed -i "s|$here/data/models/bert_token|$work/tags|" "$work/serve.yaml"
+"$brim" serve --config "$work/serve.yaml" --api-key-file "$work/keys" --embedding-model vectors=default --connections-per-address 1024 >"$work/out" 2>"$work/said" &
+server=$!
+for _ in $(seq 600); do
+  url=$(sed -n 's/^listening on //p' "$work/said")
+  [ -z "$url" ] || break
+  kill -0 "$server" 2>/dev/null || fail "it ended"
+  sleep 0.1
+done
+"$python" "$here/serve_clients.py" "$url" secret || fail "a client"
+if "$python" -c 'import schemathesis' 2>/dev/null; then
+  cd "$work" # it leaves files where it is
+  # Not what ends it, what never ends, and what takes models away from the others.
+  "$python" -m schemathesis.cli --config-file "$here/schemathesis.toml" run "$url/openapi.json" --header 'Authorization: Bearer secret' --max-examples "${EXAMPLES:-40}" --seed 15 \
+    --exclude-path-regex '^/(events|admin/.*)$' --suppress-health-check all --no-color >"$work/schemathesis" 2>&1 || { tail -1200 "$work/schemathesis" >&2; fail "schemathesis"; }
+  grep -E 'generated|passed|tested' "$work/schemathesis" | tail -3
+else
+  echo "serve_clients.sh: Skipped: schemathesis"
+fi
+kill -0 "$server" 2>/dev/null || fail "it ended"
+kill -TERM "$server"
+wait "$server" || fail "exit code $?"
+server=
+echo "serve_clients: huggingface_hub, openai and Prometheus' parser are content"
