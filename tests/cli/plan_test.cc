@@ -109,7 +109,7 @@ TEST_F(PlanVerb, SeveralModelsTogether) {
     return std::vector<std::string>{"plan", "--serve", "serve.yaml", "--device", "rtx3060"};
   };
   EXPECT_EQ(must(served("4GiB")).find("not all fit at once"), std::string::npos);
-  EXPECT_NE(must(served("280MiB")).find("not all fit at once"), std::string::npos);
+  EXPECT_NE(must(served("326MiB")).find("not all fit at once"), std::string::npos);
   refused(5, {"--memory-limit"}, served("100MiB"));
   refused(2, {"one model"}, run("tiny,tagger", {"--task", "train"}));
   refused(2, {"rules are not trained"}, run("vader", {"--task", "train"}));
