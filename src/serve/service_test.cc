@@ -76,6 +76,7 @@ TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
   bad("/predict", R"({"inputs":"a","truncate":"x"})", 422, "Validation", "truncate");
   bad("/predict", R"({"inputs":"a","truncation_direction":"up"})", 422, "Validation");
   bad("/predict", R"({"inputs":"a","priority":"high"})", 422, "Validation");
+  bad("/predict", R"({"inputs":"a","priority":""})", 422, "Validation", "must not be empty");
   bad("/predict", R"({"inputs":"a","timeout_ms":-1})", 422, "Validation");
   bad("/predict", R"({"inputs":"a","model":"other"})", 404, "NotFound", "cls, ner, emb, vader");
   bad("/predict", R"({"inputs":"a","model":"emb"})", 424, "Backend", "Model is not a classifier model");

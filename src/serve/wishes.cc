@@ -66,6 +66,8 @@ Service::Wishes Service::wishes(Call& call, const Body& body, Kinds kinds) {
     const auto found = body.find(key);
     if (found == body.end() || found->is_null()) return std::string(head.find(field));
     if (!found->is_string()) throw invalid(fmt::format("`{}` must be a string", key));
+    const bool any = key == std::string_view("model") || key == std::string_view("source");  // none is a choice too
+    if (!any && found->get_ref<const std::string&>().empty()) throw invalid(fmt::format("`{}` must not be empty", key));
     return found->get<std::string>();
   };
   const auto truth_of = [&](const char* key, bool otherwise) {
