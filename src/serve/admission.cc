@@ -60,7 +60,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/tokenize", Scope::score, kTei, true, &S::tokenize},
       {"POST", "/", Scope::score, kTei, true, &S::by_task},
       {"POST", "/invocations", Scope::score, kTei, true, &S::by_task},
-      {"POST", "/rerank", Scope::score, kTei, true, &S::not_here},
+      {"POST", "/rerank", Scope::score, kTei, true, &S::rerank},
       {"POST", "/embed_all", Scope::score, kTei, true, &S::embed_all},
       {"POST", "/embed_sparse", Scope::score, kTei, true, &S::not_here},
       {"POST", "/decode", Scope::score, kTei, true, &S::decode},

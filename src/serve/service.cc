@@ -205,18 +205,18 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
                std::chrono::microseconds(static_cast<int64_t>(wishes.timeout_ms * 1e3));
   size_t bytes = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
-    const std::string_view text = texts[i].text;
-    bytes += text.size();
+    const std::string_view text = texts[i].text, pair = texts[i].pair.value_or("");
+    bytes += text.size() + pair.size();
     std::optional<Refusal> bad;
-    if (text.empty()) bad = empty;
-    if (text.size() > options_.text_bytes)
-      bad = invalid(fmt::format("a text has {} bytes, at most {} are taken", text.size(), options_.text_bytes));
+    if (text.empty() || (texts[i].pair && pair.empty())) bad = empty;
+    if (const size_t longer = std::max(text.size(), pair.size()); longer > options_.text_bytes)
+      bad = invalid(fmt::format("a text has {} bytes, at most {} are taken", longer, options_.text_bytes));
     if (bad && !wishes.null_errors) throw *bad;
     if (bad) {
       call.predictions[i].error.emplace(ErrorCode::bad_data, bad->message);
       continue;
     }
-    call.characters += count_code_points(text);
+    call.characters += count_code_points(text) + count_code_points(pair);
   }
   const double limit =
       wishes.timeout_ms > 0 ? std::min(options_.queue_seconds, wishes.timeout_ms * 1e-3) : options_.queue_seconds;
@@ -244,6 +244,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
       if (call.predictions[end].error) continue;
       Request request;
       request.text = texts[end].text;
+      request.pair = texts[end].pair;
       request.ticket = uint64_t{call.slot} << kIndexBits | end;
       request.deadline = deadline;
       request.stop = call.stop.get_token();

@@ -148,6 +148,7 @@ class Service final : public Handler, public QueueScorer {
   struct Text {
     int model;
     std::string_view text;
+    std::optional<std::string_view> pair = {};
   };
   // Answers later, with what `write` makes of the predictions.
   void score(Call& call, const Wishes& wishes, const std::vector<Text>& texts, Write write);
@@ -173,6 +174,7 @@ class Service final : public Handler, public QueueScorer {
   // The routes, by the dialect they speak. tei.cc
   void predict(Call& call);
   void embed(Call& call);
+  void rerank(Call& call);
   void similarity(Call& call);
   void tokenize(Call& call);
   void by_task(Call& call);

@@ -57,12 +57,52 @@ TEST_F(ServiceTest, PredictAnswersAsTextEmbeddingsInferenceDoes) {
   EXPECT_EQ(good("/predict", R"({"inputs":"I love it","model":"vader"})")[0]["label"], "positive");
 }
 
+TEST_F(ServiceTest, PairsAndRanks) {
+  ServerOptions o = tiny();
+  o.models.push_back({"rank", "rank", "4", open("bert_rerank")});
+  o.models.push_back({"nli", "nli", "5", open("bert_pair")});
+  start(o);
+  const auto rank = o.models[4].scorer, nli = o.models[5].scorer;
+  const Prediction expected = nli->submit({.text = "w6 w7", .pair = "w8"}).get();
+  const Said one = good("/predict", R"({"inputs":["w6 w7","w8"],"model":"nli"})");
+  EXPECT_EQ(one[0]["label"], expected.label);
+  EXPECT_NEAR(one[0]["score"].get<double>(), expected.score, 1e-5);
+  const Said batch = good("/predict", R"({"inputs":[["w6 w7","w8"],["w9"]],"model":"nli"})");
+  ASSERT_EQ(batch.size(), 2u);
+  EXPECT_EQ(batch[0], one);
+
+  const std::vector<std::string> texts = {"w20 w21", "w30", "w40 w41 w42"};
+  const std::string body = R"({"query":"w6 w7","texts":["w20 w21","w30","w40 w41 w42"])";
+  const Said raw = good("/rerank", body + R"(,"raw_scores":true,"return_text":true})");
+  ASSERT_EQ(raw.size(), 3u);
+  double last = INFINITY;
+  for (const Said& item : raw) {
+    const std::string& text = texts[item["index"].get<size_t>()];
+    const Prediction p = rank->submit({.text = "w6 w7", .raw_scores = true, .pair = text}).get();
+    EXPECT_EQ(item["text"], text);
+    EXPECT_NEAR(item["score"].get<double>(), p.scores[0], 1e-5);
+    EXPECT_LE(item["score"].get<double>(), last);
+    last = item["score"].get<double>();
+  }
+  const Said scores = good("/rerank", body + "}");
+  EXPECT_FALSE(scores[0].contains("text"));
+  EXPECT_EQ(scores[0]["index"], raw[0]["index"]);
+  EXPECT_NEAR(scores[0]["score"].get<double>(), 1 / (1 + std::exp(-raw[0]["score"].get<double>())), 1e-5);
+  bad("/rerank", R"({"query":"a","texts":[]})", 400, "Empty", "`texts`");
+  bad("/rerank", R"({"query":["a"],"texts":["b"]})", 422, "Validation", "`query`");
+  bad("/rerank", R"({"texts":["b"]})", 422, "Validation", "`query`");
+  bad("/rerank", R"({"query":"a","texts":["b"],"model":"nli"})", 424, "Backend", "re-ranker");
+  client_->get("/info");
+  EXPECT_NE(client_->read().body.find("\"reranker\""), std::string::npos);
+}
+
 TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
   ServerOptions o = tiny();
   o.max_client_batch_size = 3;
   start(o);
-  bad("/predict", R"({"inputs":["a","b"]})", 424, "Backend", "pairs");
-  bad("/predict", R"({"inputs":[["a","b"]]})", 424, "Backend", "pairs");
+  bad("/predict", R"({"inputs":["a","b"],"model":"vader"})", 424, "Backend", "single texts");
+  bad("/predict", R"({"inputs":[["a",""]]})", 400, "Empty");
+  bad("/predict", R"({"inputs":[["a","b","c"]]})", 422, "Validation");
   bad("/predict", R"({"inputs":["a","b","c"]})", 422, "Validation", R"([[\"a\"],[\"b\"]])");
   bad("/predict", R"({"inputs":""})", 400, "Empty", "`inputs` cannot be empty");
   bad("/predict", R"({"inputs":[]})", 400, "Empty");
@@ -82,7 +122,7 @@ TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
   bad("/predict", R"({"inputs":"a","model":"emb"})", 424, "Backend", "Model is not a classifier model");
   bad("/embed", R"({"inputs":"a","model":"cls"})", 424, "Backend", "Model is not an embedding model");
   bad("/embed", R"({"inputs":[1,2],"model":"emb"})", 422, "Validation", "token ids");
-  bad("/rerank", R"({"query":"a","texts":["b"]})", 424, "Backend");
+  bad("/rerank", R"({"query":"a","texts":["b"]})", 424, "Backend", "re-ranker");
   bad("/predict", std::string(40, '[') + std::string(40, ']'), 422, "Validation", "nested deeper");
   std::string long_text;
   for (int i = 0; i < 600; ++i) long_text += "w6 ";

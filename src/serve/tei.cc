@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <thread>
+#include <utility>
 
 #include "rows/jsonl.h"
 #include "serve/service.h"
@@ -15,7 +19,8 @@ namespace {
 
 using Body = nlohmann::json;
 
-const Refusal kNoPairs{424, "Backend", "Backend error: pairs of texts are not scored by this server"};
+// A re-ranker gives a query and a text one value.
+bool ranks(const Scorer& scorer) { return scorer.kind() == ModelKind::classifier && scorer.labels().size() == 1; }
 
 bool truth_or(const Body& body, const char* key, bool otherwise) {
   const auto found = body.find(key);
@@ -77,31 +82,33 @@ void Service::predict(Call& call) {
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
   const auto found = body.find("inputs");
   if (found == body.end()) throw invalid("missing field `inputs`");
-  std::vector<std::string_view> texts;
-  const auto add = [&](const Body& value) {
+  std::vector<Text> texts;
+  const auto text_in = [](const Body& value) -> std::string_view {
     if (!value.is_string()) throw invalid("`inputs` must have strings");
-    texts.push_back(value.get_ref<const std::string&>());
+    return value.get_ref<const std::string&>();
+  };
+  const auto add = [&](const Body& list) {  // of one or two
+    texts.push_back({w.model, text_in(list.front())});
+    if (list.size() == 2) texts.back().pair = text_in(list.back());
   };
   bool batch = false;
   if (found->is_string()) {
-    add(*found);
+    texts.push_back({w.model, text_in(*found)});
   } else if (!found->is_array()) {
     throw invalid("`inputs` must be a string, a list of one or two strings, or a list of such lists");
   } else if (!found->empty() && found->front().is_string()) {  // a flat list is one text, or a pair
-    if (found->size() == 2) throw kNoPairs;
     if (found->size() > 2)
       throw invalid(
           fmt::format("`inputs` is a list of {} strings, which is neither a text nor a pair; a batch is a list "
                       "of lists: [[\"a\"],[\"b\"]]",
                       found->size()));
-    add(found->front());
+    add(*found);
   } else {
     batch = true;
     for (const Body& one : *found) {
       if (!one.is_array() || one.empty() || one.size() > 2)
         throw invalid("a batch is a list of lists: [[\"a\"],[\"b\"]]");
-      if (one.size() == 2) throw kNoPairs;
-      add(one.front());
+      add(one);
     }
   }
   score(call, w, texts, [this, batch, most = w.top_k](std::string& out, Call& c) {
@@ -131,6 +138,52 @@ void Service::embed(Call& call) {
         out += "null";
       else
         append_floats(out, shaped_embedding(c.predictions[i], dimensions, normalize));
+    }
+    out += ']';
+  });
+}
+
+void Service::rerank(Call& call) {
+  Body body = parse_body(call.exchange->body());
+  if (!body.is_object()) throw invalid("the body must be a JSON object");
+  const auto model = body.find("model");
+  const bool named = (model != body.end() && !model->is_null()) ||
+                     !call.exchange->head().find("x-brim-model").empty() ||
+                     !query_value(call.exchange->query(), "model").empty();
+  const std::vector<Served> all = loaded();
+  const auto ranker = std::find_if(all.begin(), all.end(), [](const Served& m) { return ranks(*m->scorer); });
+  if (!named && ranker != all.end()) body["model"] = (*ranker)->name;
+  Wishes w = wishes(call, body, {ModelKind::classifier});
+  if (!ranks(*w.served->scorer)) throw Refusal{424, "Backend", "Backend error: Model is not a re-ranker model"};
+  const auto query = texts_of(body, "query"), texts = texts_of(body, "texts");
+  if (query.size() != 1 || body["query"].is_array()) throw invalid("`query` must be a string");
+  if (texts.empty()) throw Refusal{400, "Empty", "Input validation error: `texts` cannot be empty"};
+  std::vector<Text> pairs;
+  for (const std::string_view text : texts) pairs.push_back({w.model, query[0], text});
+  std::vector<std::string> returned;
+  if (truth_or(body, "return_text", false)) returned.assign(texts.begin(), texts.end());
+  // What the head gives, whatever the model's files say: a sigmoid of it unless the request wants it raw.
+  const bool raw = std::exchange(w.raw, true);
+  score(call, w, pairs, [raw, returned = std::move(returned)](std::string& out, Call& c) {
+    std::vector<size_t> order(c.predictions.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    const auto logit = [&](size_t i) {
+      return c.predictions[i].error ? -std::numeric_limits<float>::infinity() : c.predictions[i].scores[0];
+    };
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logit(a) > logit(b); });
+    out += '[';
+    for (size_t i = 0; i < order.size(); ++i) {
+      out += fmt::format("{}{{\"index\":{}", i > 0 ? "," : "", order[i]);
+      if (!returned.empty()) {
+        out += ",\"text\":";
+        rows::append_json_string(out, returned[order[i]]);
+      }
+      out += ",\"score\":";
+      if (c.predictions[order[i]].error)
+        out += "null";
+      else
+        rows::append_json_number(out, raw ? logit(order[i]) : 1 / (1 + std::exp(-logit(order[i]))));
+      out += '}';
     }
     out += ']';
   });
@@ -205,7 +258,7 @@ void Service::by_task(Call& call) {
     case ModelKind::tagger:
       return ner(call);
     default:
-      return predict(call);
+      return body.contains("query") ? rerank(call) : predict(call);
   }
 }
 
@@ -221,7 +274,10 @@ void Service::info(Call& call) {
     }
     Body named = {{"id2label", labels}, {"label2id", ids}};
     if (scorer.kind() == ModelKind::embedder) return Body{{"embedding", {{"pooling", pooling_name(model.pooling)}}}};
-    return Body{{scorer.kind() == ModelKind::tagger ? "token_classifier" : "classifier", named}};
+    const char* kind = scorer.kind() == ModelKind::tagger ? "token_classifier"
+                       : ranks(scorer)                    ? "reranker"
+                                                          : "classifier";
+    return Body{{kind, named}};
   };
   nlohmann::ordered_json models = nlohmann::ordered_json::array();
   for (const Served& served : loaded()) {
