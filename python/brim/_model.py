@@ -95,21 +95,26 @@ class Model:
         return self._scorer
 
     def _score(self, texts: Any, column: str | None = None, on_error: OnError = "raise",
-               progress: bool = False) -> tuple[_brim.Predictions, list[tuple[int, Error]], float]:
+               progress: bool = False, pairs: Any = None) -> tuple[_brim.Predictions, list[tuple[int, Error]], float]:
         """Predictions, the rows without one and why, seconds."""
         if on_error not in ("raise", "null"):
             raise UsageError(f'on_error="{on_error}" is unknown', 'use "raise" or "null"')
         scorer = self._open()
         began = time.perf_counter()
         views = texts if isinstance(texts, _brim.Texts) else texts_of(texts, column)
+        seconds = texts_of(pairs, column) if pairs is not None else None
         bad = views.bad
+        if seconds is not None:
+            if len(seconds) != len(views):
+                raise UsageError(f"{len(views)} texts and {len(seconds)} second texts", "every pair has two")
+            bad = list({row: (row, what) for row, what in [*seconds.bad, *bad]}.values())
         if bad and on_error == "raise":  # before anything is computed
             raise bad_text(*bad[0])
         if progress:
             with bar(len(views)) as update:
-                predictions = scorer.score(views, update)
+                predictions = scorer.score(views, update, seconds)
         else:
-            predictions = scorer.score(views)
+            predictions = scorer.score(views, None, seconds)
         pass_log_on()
         failed = predictions.errors
         if failed and on_error == "raise":

@@ -8,9 +8,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from . import _brim
 from ._model import Model, OnError
-from ._texts import texts_of
 from .errors import UsageError
 from .results import Result
 
@@ -37,25 +35,25 @@ class Classifier(Model):
     def __call__(self, inputs: Any, *, top_k: int | None = _UNSET, function_to_apply: str | None = None,
                  batch_size: int | None = None, **ignored: Any) -> Any:
         """One str gives a list of one dict, many give a list of dicts; with `top_k` (None: all) each text has a list of
-        them, the best first. A generator or another iterator gives a generator."""
+        them, the best first. A generator or another iterator gives a generator. A pair is
+        {"text": …, "text_pair": …}; many are a list of such dicts."""
         _check_call(function_to_apply, batch_size, ignored)
         if isinstance(inputs, str):
-            result = self._dicts(texts_of([inputs]), top_k)
+            result = self._dicts([inputs], None, top_k)
             return result if top_k is _UNSET else result[0]
         if isinstance(inputs, dict) and "text" in inputs and isinstance(inputs["text"], str):
-            if inputs.get("text_pair") is not None:
-                raise UsageError("text pairs are not scored yet", "pass one text")
-            return self(inputs["text"]) if top_k is _UNSET else self(inputs["text"], top_k=top_k)
+            result = self._dicts(*_split([inputs]), top_k)
+            return result if top_k is _UNSET else result[0]
         if isinstance(inputs, Iterator):
             return self._each(inputs, top_k)
-        return self._dicts(texts_of(inputs), top_k)
+        return self._dicts(*_split(inputs), top_k)
 
-    def predict(self, texts: Any, *, column: str | None = None, on_error: OnError = "raise",
+    def predict(self, texts: Any, *, pairs: Any = None, column: str | None = None, on_error: OnError = "raise",
                 progress: bool = False) -> Result:
         """Many texts by columns, as fast as files: a list, a numpy array, a column or a table of pyarrow, pandas,
-        polars or datasets (`column` names it there). Texts are not copied."""
+        polars or datasets (`column` names it there). Texts are not copied. `pairs` are as many second texts."""
         scorer = self._open()
-        predictions, errors, seconds = self._score(texts, column, on_error, progress)
+        predictions, errors, seconds = self._score(texts, column, on_error, progress, pairs)
         return Result(predictions, scorer.labels, scorer.score_names, errors, seconds)
 
     def stream(self, texts: Iterable[str], *, on_error: OnError = "raise") -> Iterator[Result]:
@@ -66,11 +64,11 @@ class Classifier(Model):
 
     def _each(self, texts: Iterator[str], top_k: int | None) -> Iterator[Any]:
         while part := list(itertools.islice(texts, _CHUNK)):
-            yield from self._dicts(texts_of(part), top_k)
+            yield from self._dicts(*_split(part), top_k)
 
-    def _dicts(self, texts: _brim.Texts, top_k: int | None) -> list[Any]:
+    def _dicts(self, texts: Any, pairs: list[Any] | None, top_k: int | None) -> list[Any]:
         scorer = self._open()
-        predictions, _, _ = self._score(texts)
+        predictions, _, _ = self._score(texts, pairs=pairs)
         names = scorer.labels
         if top_k is _UNSET:
             return [{"label": names[label], "score": score}
@@ -80,6 +78,19 @@ class Classifier(Model):
         return [sorted(({"label": name, "score": score} for name, score in zip(names, row, strict=True)),
                        key=lambda entry: entry["score"], reverse=True)[:top_k]
                 for row in predictions.scores.tolist()]
+
+
+def _split(inputs: Any) -> tuple[Any, list[Any] | None]:
+    """Texts, and second texts where `inputs` is a list of {"text": …, "text_pair": …}."""
+    if not isinstance(inputs, list) or not inputs or not isinstance(inputs[0], dict):
+        return inputs, None
+    if not all(isinstance(one, dict) and "text" in one for one in inputs):
+        raise UsageError('a list of dicts needs "text" in each', 'write {"text": …, "text_pair": …}')
+    paired = [one.get("text_pair") is not None for one in inputs]
+    if any(paired) and not all(paired):
+        raise UsageError("some rows have a text_pair, some have none", "score them apart")
+    texts = [one["text"] for one in inputs]
+    return texts, [one["text_pair"] for one in inputs] if paired[0] else None
 
 
 _noted: set[str] = set()

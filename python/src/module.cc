@@ -173,7 +173,7 @@ void mark_failed(Predictions& p, size_t row) {
 // A call on a thread of its own. What it reads is held until it ends, also when its caller was interrupted and has
 // gone.
 struct Call {
-  nb::object scorer, texts;
+  nb::object scorer, texts, pairs;
   std::stop_source stop;
   std::atomic<size_t> done{0};
   std::promise<Predictions> promise;
@@ -205,15 +205,28 @@ void collect_abandoned(bool wait) {
   }
 }
 
+// `pairs`: the second texts, or null.
+Predictions score_with(Scorer& model, const Texts& texts, const Texts* pairs, std::stop_token stop = {},
+                       const std::function<void(size_t)>& progress = {}) {
+  if (pairs == nullptr) return model.score(texts.views(), std::move(stop), progress);
+  return model.score_pairs(texts.views(), pairs->views(), std::move(stop), progress);
+}
+
+const Texts* texts_or_null(const nb::object& texts) {
+  return texts.is_none() ? nullptr : &nb::cast<const Texts&>(texts);
+}
+
 // Waits in slices for the thread that scores: Ctrl-C ends the call, and `progress` hears how far it is.
-Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& progress) {
+Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& progress, const nb::object& pairs) {
   auto call = std::make_unique<Call>();
   call->scorer = nb::borrow(scorer);
   call->texts = nb::borrow(texts);
+  call->pairs = pairs;
   call->worker = std::jthread([call = call.get(), &model = nb::cast<Scorer&>(scorer),
-                               views = nb::cast<const Texts&>(texts).views()] {
+                               &firsts = nb::cast<const Texts&>(texts), seconds = texts_or_null(pairs)] {
     try {
-      call->promise.set_value(model.score(views, call->stop.get_token(), [call](size_t rows) { call->done = rows; }));
+      call->promise.set_value(
+          score_with(model, firsts, seconds, call->stop.get_token(), [call](size_t rows) { call->done = rows; }));
     } catch (...) {
       call->promise.set_exception(std::current_exception());
     }
@@ -238,19 +251,24 @@ Predictions score_aside(nb::handle scorer, nb::handle texts, const nb::object& p
   return call->result.get();
 }
 
-Predictions score(nb::handle_t<Scorer> scorer, nb::handle_t<Texts> given, const nb::object& progress) {
+Predictions score(nb::handle_t<Scorer> scorer, nb::handle_t<Texts> given, const nb::object& progress,
+                  const nb::object& given_pairs) {
   collect_abandoned(false);
   const auto& texts = nb::cast<const Texts&>(given);
+  const Texts* pairs = texts_or_null(given_pairs);
+  const size_t bytes = texts.bytes() + (pairs == nullptr ? 0 : pairs->bytes());
   Predictions p;
-  if (texts.bytes() <= kDirectBytes && texts.views().size() <= kDirectBytes / 64) {
+  if (bytes <= kDirectBytes && texts.views().size() <= kDirectBytes / 64) {
     auto& model = nb::cast<Scorer&>(scorer);
     const nb::gil_scoped_release released;
-    p = model.score(texts.views());
+    p = score_with(model, texts, pairs);
   } else {
-    p = score_aside(scorer, given, progress);
+    p = score_aside(scorer, given, progress, given_pairs);
   }
   for (const auto& failed : p.errors) mark_failed(p, failed.first);
   for (const BadText& bad : texts.bad()) mark_failed(p, bad.row);
+  if (pairs != nullptr)
+    for (const BadText& bad : pairs->bad()) mark_failed(p, bad.row);
   return p;
 }
 
@@ -355,6 +373,6 @@ NB_MODULE(_brim, m) {
       .def_prop_ro("device", &Scorer::device)
       .def_prop_ro("precision", &Scorer::precision)
       .def("plan", &plan_of)
-      .def("score", &score, "texts"_a, "progress"_a.none() = nb::none())
+      .def("score", &score, "texts"_a, "progress"_a.none() = nb::none(), "pairs"_a.none() = nb::none())
       .def("close", &Scorer::close, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from brim import _program
 from brim._texts import texts_of
+from conftest import tiny_model
 
 
 def test_one_text_gives_a_list_of_one_dict(clf):
@@ -42,8 +43,6 @@ def test_dict_input_and_generators(clf, tweets):
     assert clf({"text": "I love this"}) == clf("I love this")
     stream = clf(t for t in tweets[:5])
     assert list(stream) == clf(tweets[:5])
-    with pytest.raises(brim.UsageError, match="pairs"):
-        clf({"text": "a", "text_pair": "b"})
 
 
 def test_needless_settings_are_taken_and_others_refused(clf):
@@ -289,3 +288,21 @@ def test_settings_of_the_environment(monkeypatch):
         assert "1 thread" in clf.device
     with brim.Classifier(threads=2) as clf:
         assert "2 threads" in clf.device
+
+
+def test_pairs_are_scored_together(vader, tmp_path):
+    clf = brim.Classifier(tiny_model("bert_pair", tmp_path / "pair"), precision="fp32")
+    pair = {"text": "ada lives", "text_pair": "in london"}
+    one, other = clf(pair)[0], clf([pair, {"text": "ada lives", "text_pair": "paris"}], top_k=None)[1]
+    scores = clf.predict(["ada lives", "ada lives"], pairs=["in london", "paris"])
+    assert scores.score[0] == pytest.approx(one["score"], abs=1e-6)
+    assert sorted(scores.scores[1].tolist(), reverse=True) == pytest.approx([e["score"] for e in other], abs=1e-6)
+    assert clf("ada lives")[0] != one
+    with pytest.raises(brim.UsageError, match="every pair has two"):
+        clf.predict(["a"], pairs=["b", "c"])
+    with pytest.raises(brim.BadData):
+        clf.predict(["a"], pairs=[None])
+    with pytest.raises(brim.UsageError, match="apart"):
+        clf([pair, {"text": "a"}])
+    with pytest.raises(brim.UsageError, match="single texts"):
+        vader(pair)
