@@ -484,6 +484,7 @@ int score_in_child(const Plan& plan, const ModelShape& model, int64_t allowed) {
       batch.add({ids.data(), static_cast<int32_t>(plan.max_length), 0}, model.position_offset);
     batch.finish();
     ::mallopt(M_ARENA_MAX, 1);
+    ::mallopt(M_MMAP_THRESHOLD, 16 << 10);  // large blocks come from the kernel, not from what earlier tests gave back
     const int64_t now = data_bytes();
     const rlimit limit{static_cast<rlim_t>(now + allowed), static_cast<rlim_t>(now + allowed)};
     if (now < 0 || ::setrlimit(RLIMIT_DATA, &limit) != 0) ::_exit(kNotEnforced);
