@@ -262,7 +262,8 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   if (job.device->kind() == device::DeviceKind::cpu) job.threads = s.threads > 0 ? s.threads : hardware_threads();
   job.config = hub::load_hf_config(job.model_dir);
   const auto source = hub::WeightSource::open(job.model_dir);
-  const HeadKind head = head_kind(job.config, source->names());
+  job.head = head_kind(job.config, source->names());
+  const HeadKind head = job.head;
   job.task = task_of(s);
   check_task(s, job.task);
   const LabelSets data =

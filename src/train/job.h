@@ -25,6 +25,7 @@ struct TrainJob {
   int threads = 1;
   std::filesystem::path model_dir;
   hub::HfConfig config;
+  hub::HeadKind head = hub::HeadKind::encoder;  // the one the model came with
   model::ModelShape shape;
   LabelSets labels;  // names the model will have
   std::unique_ptr<text::Tokenizer> tokenizer;

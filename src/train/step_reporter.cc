@@ -95,6 +95,11 @@ std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& sc
 }
 
 std::string new_head_line(const TrainJob& job) {
+  if (job.task == TrainTask::multi && !job.replaces_head && job.head != hub::HeadKind::encoder) {
+    const bool tags = job.head == hub::HeadKind::sequence;
+    return fmt::format("the model's {} is kept: starting a {} for {}", tags ? "classifier" : "tagger",
+                       tags ? "tagger" : "classifier", some_of(tags ? job.labels.token : job.labels.sequence));
+  }
   if (!job.replaces_head) return "this model has no classifier yet: starting one for " + all_labels(job.labels);
   return fmt::format("the model's classifier is for {}: starting a new one for {}; what lies below it is kept",
                      some_of(job.config.id2label), all_labels(job.labels));
