@@ -102,12 +102,12 @@ class Model:
         scorer = self._open()
         began = time.perf_counter()
         views = texts if isinstance(texts, _brim.Texts) else texts_of(texts, column)
-        seconds = texts_of(pairs, column) if pairs is not None else None
+        seconds = texts_of(pairs) if pairs is not None else None
         bad = views.bad
         if seconds is not None:
             if len(seconds) != len(views):
                 raise UsageError(f"{len(views)} texts and {len(seconds)} second texts", "every pair has two")
-            bad = list({row: (row, what) for row, what in [*seconds.bad, *bad]}.values())
+            bad = sorted({row: (row, what) for row, what in [*seconds.bad, *bad]}.values())
         if bad and on_error == "raise":  # before anything is computed
             raise bad_text(*bad[0])
         if progress:

@@ -72,6 +72,8 @@ jobs::MatchedClasses check_models(const CompareFlags& f) {
           (head == hub::HeadKind::sequence && config.problem_type == "multi_label_classification"))
         fail(ErrorCode::usage,
              "{}: compare takes models that give each text one class; `brim eval` measures token models", name);
+      if (head == hub::HeadKind::sequence && config.id2label.size() == 1)
+        fail(ErrorCode::usage, "{}: gives each text a value, not a class; `brim eval` measures such models", name);
       if (head != hub::HeadKind::sequence)
         fail(ErrorCode::bad_model, "{}: has no classification head; fine-tune one with `brim train`", name);
       labels = config.id2label;
@@ -88,6 +90,9 @@ jobs::ModelRun run_model(const CompareFlags& f, const std::string& name, const s
   engine::reset_peak_resident();
   const int64_t opened = now_ns();
   const auto model = flags.open();
+  if (!f.pair_column.empty()) {
+    if (auto problem = model->why_no_pairs()) throw *problem;
+  }
   jobs::ModelRun run;
   run.load_seconds = seconds_since(opened);
   run.name = name;
@@ -143,6 +148,7 @@ std::string disagreeing_rows(const CompareFlags& f, const jobs::Comparison& c, c
       ++next;
       out += fmt::format("{{\"file\":{},\"line\":{},\"text\":{}", json_string(f.data[chunk.input]), chunk.lines[i],
                          json_string(chunk.texts[i]));
+      if (!f.pair_column.empty()) out += fmt::format(",\"pair\":{}", json_string(chunk.pairs[i]));
       if (!c.expected.empty())
         out += fmt::format(",\"label\":{}", json_string(c.labels[static_cast<size_t>(c.expected[row])]));
       out += ",\"predicted\":{";

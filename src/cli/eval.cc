@@ -140,6 +140,7 @@ int run_eval(const EvalFlags& f) {
   f.engine.write_trace();
   if (f.record_agreement) {
     if (engine == nullptr) fail(ErrorCode::usage, "--record-agreement: VADER has no int8 form");
+    if (e.numbers) fail(ErrorCode::usage, "--record-agreement: a model of one value has no labels to agree on");
     EngineFlags wide = f.engine, narrow = f.engine;
     wide.precision = {ops::Precision::fp32};
     narrow.precision = {ops::Precision::int8};

@@ -243,6 +243,8 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
 }
 
 std::optional<Error> Engine::why_no_pairs() const {
+  if (output() == model::Output::hidden)
+    return Error(ErrorCode::usage, "a vector per token is given for single texts, not pairs");
   if (is_per_token(output()))
     return Error(ErrorCode::bad_model,
                  fmt::format("{}: gives tags to words of single texts, not pairs", options_.model_dir.string()));

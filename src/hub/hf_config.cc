@@ -367,13 +367,13 @@ HeadKind head_kind(const HfConfig& config, const std::vector<std::string>& weigh
   bool classifier = false, pooler = false, sequence_only = false;
   for (const std::string& name : weight_names) {
     classifier |= name == "classifier.weight";
-    pooler |= name.ends_with("pooler.dense.weight");
+    pooler |= name.ends_with("pooler.dense.weight") || name.ends_with("pooler.weight");
     sequence_only |= name == "classifier.out_proj.weight" || name == "pre_classifier.weight";
   }
   if (sequence_only) return HeadKind::sequence;
   if (!classifier) return HeadKind::encoder;
-  // BERT's token classifier is built without the pooler that its sequence classifier reads.
-  return config.family == Family::bert && pooler ? HeadKind::sequence : HeadKind::token;
+  // BERT's and ALBERT's token classifiers are built without the pooler that their sequence classifiers read.
+  return (config.family == Family::bert || config.family == Family::albert) && pooler ? HeadKind::sequence : HeadKind::token;
 }
 
 std::string updated_config(const HfConfig& config, const ConfigUpdate& update) {

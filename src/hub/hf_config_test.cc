@@ -191,6 +191,8 @@ TEST(HfConfig, HeadKind) {
   EXPECT_EQ(of("bert", "", {"bert.pooler.dense.weight", "classifier.weight"}), HeadKind::sequence);
   EXPECT_EQ(of("bert", "", {"classifier.weight"}), HeadKind::token);
   EXPECT_EQ(of("bert", "", {"pooler.dense.weight"}), HeadKind::encoder);
+  EXPECT_EQ(of("albert", "", {"albert.pooler.weight", "classifier.weight"}), HeadKind::sequence);
+  EXPECT_EQ(of("albert", "", {"classifier.weight"}), HeadKind::token);
   EXPECT_EQ(of("distilbert", "", {"pre_classifier.weight", "classifier.weight"}), HeadKind::sequence);
   EXPECT_EQ(of("distilbert", "", {"classifier.weight"}), HeadKind::token);
   EXPECT_EQ(of("roberta", "", {"classifier.out_proj.weight"}), HeadKind::sequence);

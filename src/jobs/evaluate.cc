@@ -154,7 +154,7 @@ Evaluation evaluate(engine::TextModel& model, const EvalRequest& r) {
       column_class.push_back(class_of(e.labels, column, "`label_column`"));
   }
   rows::MultiLabelCounts counts(e.labels.size());
-  const bool one_value = model.width() == 1;  // regression, rerankers: labels are numbers
+  const bool one_value = model.width() == 1 && !e.multi_label;  // regression, rerankers: labels are numbers
   std::vector<double> expected_values, predicted_values;
   engine::PipelineOptions pipeline;
   pipeline.stop = r.stop;
@@ -167,6 +167,7 @@ Evaluation evaluate(engine::TextModel& model, const EvalRequest& r) {
           const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
           if (one_value) {
             expected_values.push_back(number_of(chunk.rows.labels[row], where));
+            if (!std::isfinite(s[0])) fail(ErrorCode::bad_model, "{}: the model gives {}, not a number", where, s[0]);
             predicted_values.push_back(static_cast<double>(s[0]));
             ++e.rows;
             continue;

@@ -57,8 +57,21 @@ TEST(Evaluate, OneValueIsMeasuredAgainstNumbers) {
   const Evaluation e = evaluate(*engine, request);
   ASSERT_TRUE(e.numbers);
   EXPECT_EQ(e.rows, 3);
-  EXPECT_GT(e.numbers->mse, 0);
+  // The same without its pairs, or with its labels one row on, is another figure.
   EXPECT_LE(std::abs(e.numbers->spearman), 1);
+  const auto mse = [&](const char* rows, const char* pair_column) {
+    put_file(dir / "rows.csv", rows);
+    request.pair_column = pair_column;
+    return evaluate(*engine, request).numbers->mse;
+  };
+  double sum = 0;
+  const std::pair<const char*, double> alone[] = {{"w5,w6", 1}, {"w7 w8,w9", 0}, {"w10,w11 w12", 0.5}};
+  for (const auto& [row, label] : alone)
+    sum += mse(fmt::format("text,other,label\n{},{}\n", row, label).c_str(), "other");
+  EXPECT_NEAR(e.numbers->mse, sum / 3, 1e-6);
+  const char* all = "text,other,label\nw5,w6,1\nw7 w8,w9,0\nw10,w11 w12,0.5\n";
+  EXPECT_GT(std::abs(mse(all, "") - e.numbers->mse), 1e-6);
+  EXPECT_NEAR(mse(all, "other"), e.numbers->mse, 1e-6);
   put_file(dir / "rows.csv", "text,other,label\nw5,w6,good\n");
   EXPECT_THROW(evaluate(*engine, request), Error);
 }

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/error.h"
 
 namespace brim::rows {
@@ -106,6 +108,7 @@ TEST(Metrics, Regression) {
   EXPECT_NEAR(m.pearson, 0.910169322395, 1e-9);
   EXPECT_NEAR(m.spearman, 0.974679434481, 1e-9);
   EXPECT_EQ(regression_metrics(expected, std::vector<double>(5, 1.0)).pearson, 0);
+  EXPECT_TRUE(std::isnan(regression_metrics(expected, std::vector<double>(5, std::nan(""))).mse));  // and it ends
 }
 
 }  // namespace

@@ -664,7 +664,7 @@ void RowReader::take_json_row(RowChunk& chunk, std::string_view line) {
   };
   const JsonMember *text = nullptr, *pair = nullptr;
   for (auto [member, column] : {std::pair(&text, &schema_.text_column), std::pair(&pair, &schema_.pair_column)}) {
-    if (column->empty()) continue;
+    if (member == &pair && column->empty()) continue;  // a text's key may be ""
     *member = find(*column);
     if (*member == nullptr) return add_bad_row(chunk, line, fmt::format("no key \"{}\"", *column));
     if ((*member)->kind != JsonKind::string)

@@ -198,6 +198,7 @@ TEST(RowReader, JsonKeys) {
                    with_format(RowFormat::jsonl));
   EXPECT_EQ(reader.schema().columns, (Texts{"id", "text", "label"}));
   EXPECT_EQ(texts_of(read_all("{\"tweet\":\"a\"}\n", with_format(RowFormat::jsonl))), Texts{"a"});
+  EXPECT_EQ(texts_of(read_all("{\"\":\"a\"}\n", with_format(RowFormat::jsonl))), Texts{"a"});
   EXPECT_HAS(error_of(ErrorCode::usage, [] { read_all("{\"a\":\"x\",\"b\":\"y\"}\n", with_format(RowFormat::jsonl)); }),
              "a, b");
   EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read_all(" [{\"text\":\"x\"}]\n", with_format(RowFormat::jsonl)); }),

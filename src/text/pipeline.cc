@@ -59,6 +59,14 @@ class PipelineTokenizer : public Tokenizer {
       pair_ = *parts_.post_processor->pair();
       if (!parts_.takes_types) *pair_ = without_types(*pair_);
     }
+    const auto count = [&](const std::vector<int32_t>& tokens) {
+      for (const int32_t token : tokens) vocab_size_ = std::max(vocab_size_, id_of(token) + 1);
+    };
+    count(prefix_);
+    count(suffix_);
+    if (pair_) {
+      for (const auto* tokens : {&pair_->before, &pair_->between, &pair_->after}) count(*tokens);
+    }
     build_added();
     tracks_ids_ = parts_.pre_tokenizer != nullptr && parts_.pre_tokenizer->needs_spans();
     if (normalized_.empty()) fast_ = make_fast_path(parts_);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/timeline.h"
+#include "base/token.h"
 #include "base/units.h"
 #include "io/atomic_file.h"
 #include "monitor/host.h"
@@ -368,11 +369,10 @@ class TextProgram final : public TrainProgram {
     const TrainSet& set = job_.train_set;
     for (const int64_t id : r.row_ids) {
       const auto row = static_cast<size_t>(id);
-      j["rows"].push_back(
-          {{"row", id},
-           {"from", place(id)},
-           {"label", set.label[row]},
-           {"ids", std::vector<int32_t>(set.ids.begin() + set.begin[row], set.ids.begin() + set.begin[row + 1])}});
+      std::vector<int32_t> ids;
+      for (auto at = set.begin[row]; at < set.begin[row + 1]; ++at)
+        ids.push_back(id_of(set.ids[static_cast<size_t>(at)]));
+      j["rows"].push_back({{"row", id}, {"from", place(id)}, {"label", set.label[row]}, {"ids", ids}});
     }
     io::write_file_atomically(path, j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     fail(ErrorCode::diverged,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -169,6 +170,16 @@ Teacher::Teacher(TrainJob& job, const std::string& dir) {
   if (model_->shape().vocab != job.shape.vocab)
     fail(ErrorCode::bad_model, "{}: teacher and student have different vocabularies ({} and {})", dir,
          model_->shape().vocab, job.shape.vocab);
+  if (!job.settings.pair_column.empty()) {  // it reads the student's tokens, types and all
+    const auto tokenizer = text::Tokenizer::load(dir);
+    const int64_t types = model_->shape().types;
+    if (auto problem = text::why_no_pairs(*tokenizer, dir, types, job.max_length)) throw *problem;
+    const auto parts = [](const text::PairTemplate& p) {
+      return std::tie(p.before, p.between, p.after, p.first_type, p.second_type);
+    };
+    if (types > 0 && parts(*tokenizer->pair()) != parts(*job.tokenizer->pair()))
+      fail(ErrorCode::bad_model, "{}: the teacher's tokenizer joins pairs otherwise than the student's", dir);
+  }
   plan_ = plan_forward(model_->shape(), job.precision, job.device->kind(), device::best_isa(), job.threads,
                        job.plan.limits(), Output::sequence_logits);
 }

@@ -51,6 +51,32 @@ TEST_F(Score, EveryFormatGivesTheSameScores) {
   EXPECT_EQ(must(tiny({"a.jsonl"})).substr(0, 35), "{\"text\":\"w5 w6\",\"id\":1,\"label\":\"neu");
 }
 
+// A pair is one sequence: its second text counts, its order counts, and the format it came in does not.
+TEST_F(Score, PairsOfTexts) {
+  make_model("bert_pair", "pair");
+  put("a.csv", "a,b\nw5 w6,w7\nw7,w5 w6\nw5 w6,w8\n");
+  put("a.jsonl", "{\"b\":\"w7\",\"a\":\"w5 w6\"}\n{\"a\":\"w7\",\"b\":\"w5 w6\"}\n{\"a\":\"w5 w6\",\"b\":\"w8\"}\n");
+  const auto scores = [&](const std::string& file) {
+    std::vector<std::string> got;
+    for (const auto& row : json_lines(must({"score", file, "--model", "pair", "--device", "cpu", "-q", "--text-column",
+                                            "a", "--pair-column", "b", "--output-format", "jsonl"})))
+      got.push_back(row.at("label").get<std::string>() + row.at("score").dump());
+    return got;
+  };
+  const auto want = scores("a.csv");
+  ASSERT_EQ(want.size(), 3u);
+  EXPECT_NE(want[0], want[1]);
+  EXPECT_NE(want[0], want[2]);
+  EXPECT_EQ(scores("a.jsonl"), want);
+
+  const Outcome missing =
+      brim({"score", "a.csv", "--model", "pair", "--device", "cpu", "--text-column", "a", "--pair-column", "c"});
+  EXPECT_EQ(missing.code, 2) << missing.err;
+  EXPECT_NE(missing.err.find("no column c; it has: a, b"), std::string::npos) << missing.err;
+  const Outcome rules = brim({"score", "a.csv", "--model", "vader", "--text-column", "a", "--pair-column", "b"});
+  EXPECT_EQ(rules.code, 2) << rules.err;
+}
+
 TEST_F(Score, CompressedInAndOut) {
   put("a.txt", made_up_lines(10'000));
   pack("gzip", "a.txt");
