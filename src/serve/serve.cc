@@ -248,6 +248,7 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   if (!address.host.empty()) service.allowed_hosts.push_back(address.host);
   service.queue_seconds = options_.max_queue_ms * 1e-3;
   service.texts_per_request = static_cast<size_t>(options_.max_client_batch_size);
+  service.payload_bytes = static_cast<size_t>(options_.payload_limit);
   service.truncates = options_.truncates;
   if (!options_.access_log.empty()) {
     log_ = std::make_unique<AccessLog>(options_.access_log);

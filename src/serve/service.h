@@ -53,7 +53,8 @@ struct ServiceOptions {
   double queue_seconds = 1;  // a request that would wait longer, by prediction, is refused
   size_t texts_per_request = 1024;
   size_t text_bytes = 1 << 20;
-  bool truncates = true;  // texts that are too long, where a request does not say
+  size_t payload_bytes = 16 << 20;  // of a request's texts, each as often as it is read
+  bool truncates = true;            // texts that are too long, where a request does not say
   // A model from its files as they are now, in the queue of one that is there (or null), what names those files, and
   // the keys; none: they stay as they are.
   std::function<ServedModel(const std::string& name, const Scorer* beside)> reopen;

@@ -94,6 +94,11 @@ TEST_F(ServiceTest, PairsAndRanks) {
   bad("/rerank", R"({"query":"a","texts":["b"],"model":"nli"})", 424, "Backend", "re-ranker");
   client_->get("/info");
   EXPECT_NE(client_->read().body.find("\"reranker\""), std::string::npos);
+  // A query counts with every text: a body of a megabyte would be a gigabyte to read.
+  const std::string query(1 << 20, 'w');
+  bad("/rerank", Said{{"query", query}, {"texts", std::vector<std::string>(1000, "w6")}}.dump(), 413, "Validation",
+      "as pairs, at most 16777216");
+  EXPECT_EQ(good("/rerank", Said{{"query", query}, {"texts", {"w6", "w7"}}}.dump()).size(), 2u);
 }
 
 TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {

@@ -158,6 +158,13 @@ void Service::rerank(Call& call) {
   const auto query = texts_of(body, "query"), texts = texts_of(body, "texts");
   if (query.size() != 1 || body["query"].is_array()) throw invalid("`query` must be a string");
   if (texts.empty()) throw Refusal{400, "Empty", "Input validation error: `texts` cannot be empty"};
+  // Every text is read with the query, on the thread that other requests wait for.
+  const size_t bytes = std::accumulate(texts.begin(), texts.end(), texts.size() * query[0].size(),
+                                       [](size_t sum, std::string_view text) { return sum + text.size(); });
+  if (bytes > options_.payload_bytes)
+    throw Refusal{413, "Validation",
+                  fmt::format("the query and its texts have {} bytes as pairs, at most {} are taken", bytes,
+                              options_.payload_bytes)};
   std::vector<Text> pairs;
   for (const std::string_view text : texts) pairs.push_back({w.model, query[0], text});
   std::vector<std::string> returned;
