@@ -350,7 +350,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     }
     if (goes_on) return true;
     ended_ = true;  // what it said last came without its end: nobody waits for the answer
-    if (phase_ != Phase::writing) close();
+    if (phase_ != Phase::writing || tls_->broken()) close();
     return false;
   }
 
@@ -462,7 +462,10 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     if (head().expects_continue && nothing_follows && reader_.state() == RequestReader::State::body) {
       constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
       if (tls_ != nullptr) {
-        tls_->seal(kContinue);
+        if (!tls_->seal(kContinue)) {
+          close();
+          return false;
+        }
         push();
       } else {
         Failure failure;  // the socket is empty: every earlier answer was taken by the system
@@ -520,8 +523,12 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
                 asio::const_buffer()};
     if (tls_ != nullptr) {
       const std::string_view next(static_cast<const char*>(pieces[0].data()), pieces[0].size());
-      piece_ = std::min(next.size() > 0 ? next.size() : pieces[1].size(), kSealedBytes);
-      tls_->seal({next.empty() ? static_cast<const char*>(pieces[1].data()) : next.data(), piece_});
+      const size_t bytes = std::min(next.size() > 0 ? next.size() : pieces[1].size(), kSealedBytes);
+      if (!tls_->seal({next.empty() ? static_cast<const char*>(pieces[1].data()) : next.data(), bytes})) {
+        asio::post(loop_.io, [self = shared_from_this()] { self->close(); });  // the handler may be in answer()
+        return;
+      }
+      piece_ = bytes;
       return push();
     }
     socket_.async_write_some(

@@ -93,13 +93,20 @@ class OpenSslSession final : public TlsSession {
 
   bool ready() const override { return ::SSL_is_init_finished(ssl_.get()) == 1; }
 
-  void seal(std::string_view plain) override {
+  bool broken() const override { return broken_; }
+
+  bool seal(std::string_view plain) override {
     ::ERR_clear_error();
     for (; !plain.empty(); plain.remove_prefix(std::min<size_t>(plain.size(), kPiece))) {
       const auto piece = static_cast<int>(std::min<size_t>(plain.size(), kPiece));
-      BRIM_CHECK(::SSL_write(ssl_.get(), plain.data(), piece) == piece, "TLS cannot seal: {}", last_problem());
+      broken_ = broken_ || ::SSL_write(ssl_.get(), plain.data(), piece) != piece;
+      if (broken_) {
+        ::ERR_clear_error();
+        return false;
+      }
       collect();
     }
+    return true;
   }
 
   void end() override {

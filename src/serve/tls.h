@@ -28,7 +28,8 @@ class TlsSession {
   // Bytes that came; what they say is appended to `plain`. False: the client ended it, or broke the protocol.
   virtual bool take(std::string_view came, std::string& plain) = 0;
   virtual bool ready() const = 0;                 // the handshake is done
-  virtual void seal(std::string_view plain) = 0;  // into outgoing(), once it is ready
+  virtual bool broken() const = 0;                // nothing can be said any more, not even goodbye
+  virtual bool seal(std::string_view plain) = 0;  // into outgoing(), once it is ready; false: it is broken
   virtual void end() = 0;                         // says goodbye, once
   std::string& outgoing() { return outgoing_; }   // bytes to send, in order; the caller takes them out
 

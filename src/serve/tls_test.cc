@@ -99,6 +99,10 @@ class TlsClient {
          std::to_string(body.size()) + "\r\n" + fields + "\r\n" + body);
     return read();
   }
+  bool read_some() { return more(); }
+  void send_unsealed(std::string_view bytes) {
+    ASSERT_GT(::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
+  }
   // Whether the server said goodbye, and did not just go.
   bool ended_well() {
     while (more()) {
@@ -219,6 +223,36 @@ TEST_F(TlsTest, WaitsForHandsOnlySoLong) {
   while (server.connections() > 0) std::this_thread::yield();
   TlsClient client(server.port());
   EXPECT_TRUE(client.connected());
+}
+
+TEST_F(TlsTest, LeavesAClientThatBreaksTheProtocol) {
+  struct Long final : Handler {
+    std::optional<Response> admit(Exchange&) override { return std::nullopt; }
+    void handle(Exchange& exchange) override {  // later, so that the client is listened to
+      server->post(exchange.thread(), [&exchange] { exchange.answer({.body = std::string(64 << 20, 'a')}); });
+    }
+    void gone(Exchange&) noexcept override { ++left; }
+    Response refused(int status, const std::string&) override { return {.status = status}; }
+    void answered(Exchange&, int, size_t) noexcept override { ++whole; }
+    HttpServer* server = nullptr;
+    std::atomic<int> left{0}, whole{0};
+  } handler;
+  const ServerOptions files = secure();
+  HttpOptions options;
+  options.tls = TlsContext::load(files.tls_cert, files.tls_key);
+  options.answer_seconds = 600;
+  HttpServer server(parse_listen_address("127.0.0.1:0"), options, handler);
+  handler.server = &server;
+  server.start();
+  TlsClient client(server.port());
+  client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_TRUE(client.read_some());  // the rest does not fit into the sockets
+  client.send_unsealed(std::string(100, '\0'));
+  for (int i = 0; i < 6000 && server.connections() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(server.connections(), 0u);
+  EXPECT_EQ(handler.left.load(), 1);
+  EXPECT_EQ(handler.whole.load(), 0);
+  EXPECT_FALSE(TlsSession::begin(options.tls)->seal("before hands are shaken"));
 }
 
 TEST_F(TlsTest, SaysWhichFileIsWrong) {
