@@ -335,6 +335,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     const bool was_ready = tls_->ready();
     if (!was_ready && !greeted_ && came.front() >= 'A' && came.front() <= 'Z') {  // a request, as it is
       tls_.reset();
+      begun_ns_ = received_ns_ = now_ns();
       refuse(400, "this port speaks TLS: https://");
       return false;
     }

@@ -189,6 +189,13 @@ TEST_F(TlsTest, RefusesWhatIsNoneOfIt) {
   const RawAnswer plain = get("/ping");
   EXPECT_EQ(plain.status, 400);
   EXPECT_NE(plain.body.find("https://"), std::string::npos);
+  EXPECT_TRUE(client_->at_end());  // it was counted before
+  TlsClient asking(server_->port());
+  asking.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  const std::string metrics = asking.read().second, sum = "brim_request_duration_seconds_sum{route=\"\"} ";
+  const size_t at = metrics.find(sum);
+  ASSERT_NE(at, std::string::npos) << metrics;
+  EXPECT_LT(std::stod(metrics.substr(at + sum.size())), 60) << "from its first byte, not from the machine's";
   for (const std::string_view bytes :
        {std::string_view("\x16\x03\x01\x00\x05hello", 10), std::string_view("\0\0", 2)}) {
     RawClient client(server_->port());
