@@ -77,7 +77,7 @@ void Service::tend_models() {
           served->scorer->park();
           log_info("{} is {}: nobody asked for it", served->name,
                    served->scorer->residence() == Residence::parked ? "parked" : "on disk");
-        } catch (const Error& error) {
+        } catch (const std::exception& error) {
           log_warning("{} stays on the device: {}", served->name, error.what());
         }
         std::lock_guard done(slots_[m]->mutex);
@@ -104,7 +104,7 @@ std::string Service::open_model(size_t place) {
     old = std::exchange(slot.served, std::move(opened));
     slot.state = "resident";
     slot.fault.clear();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     std::lock_guard lock(slot.mutex);
     slot.fault = error.what();
     if (slot.served == nullptr) {
@@ -142,14 +142,14 @@ std::vector<std::string> Service::reload() {
       auto keys = std::make_shared<const ApiKeys>(options_.read_keys());
       std::lock_guard lock(keys_mutex_);
       keys_ = std::move(keys);
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       problems.push_back(error.what());
     }
   }
   if (options_.read_certificate) {
     try {
       options_.read_certificate();
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       problems.push_back(error.what());
     }
   }
@@ -162,7 +162,7 @@ std::vector<std::string> Service::reload() {
     }
     try {
       if (options_.revision_of(options_.models[m].name) == revision) continue;
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       problems.push_back(error.what());
       continue;
     }
@@ -173,7 +173,13 @@ std::vector<std::string> Service::reload() {
 }
 
 void Service::request_reload() {
-  admin_.call([this] { reload(); });
+  admin_.call([this] {
+    try {
+      reload();
+    } catch (const std::exception& error) {
+      log_warning("reload: {}", error.what());
+    }
+  });
 }
 
 void Service::admin(Call& call) {
@@ -214,7 +220,7 @@ void Service::admin(Call& call) {
     try {
       if (verb == "park" && served != nullptr) served->scorer->park();
       if (verb == "load" && served != nullptr) served->scorer->load_weights();
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       problem = error.what();
     }
     const bool there = served != nullptr;
@@ -229,6 +235,8 @@ void Service::admin(Call& call) {
     try {
       work();
     } catch (const Refusal&) {  // health says it
+    } catch (const std::exception& error) {
+      log_warning("a model's administration: {}", error.what());
     }
   });
   call.done = true;

@@ -220,6 +220,8 @@ class Service::JobOutput final : public Stream, public std::enable_shared_from_t
         refusal = thrown;
       } catch (const Error& error) {
         refusal = refusal_of_desk(error);
+      } catch (const std::exception& error) {
+        refusal = refusal_of_desk(Error(ErrorCode::internal, error.what()));
       }
       service.server_->post(thread, [weak, refusal] {
         if (const auto found = weak.lock()) found->answered(refusal);

@@ -165,6 +165,20 @@ TEST_F(AdminTest, KeysAndChangedModelsAreReadAnew) {
   EXPECT_EQ(Said::parse(get("/info", with("new")).body)["model_sha"], "2");
 }
 
+TEST_F(AdminTest, NoExceptionEndsTheProcess) {
+  ServerOptions o = rules();
+  o.reopen = [](const std::string&, const Scorer*) -> ServedModel { throw std::bad_alloc(); };
+  o.revision_of = [](const std::string&) -> std::string { throw std::runtime_error("no revision"); };
+  o.read_keys = []() -> ApiKeys { throw std::runtime_error("no keys"); };
+  start(std::move(o));
+  EXPECT_EQ(admin("models/mood/reload").status, 409);
+  EXPECT_EQ(admin("models/mood/reload?wait=false").status, 202);
+  const RawAnswer answer = admin("reload");
+  EXPECT_EQ(answer.status, 424);
+  EXPECT_EQ(Said::parse(answer.body)["problems"], Said::array({"no keys", "no revision"})) << answer.body;
+  EXPECT_EQ(answering(), "mood@1");
+}
+
 TEST_F(AdminTest, ReloadsUnderLoadWithoutAFailedRequest) {
   start(changing());
   std::atomic<bool> ending{false};

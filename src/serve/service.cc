@@ -283,6 +283,8 @@ void Service::at(Workers& workers, Call& call, std::function<DeskAnswer()> work)
       refusal = r;
     } catch (const Error& error) {
       refusal = refusal_of_desk(error);
+    } catch (const std::exception& error) {
+      refusal = refusal_of_desk(Error(ErrorCode::internal, error.what()));
     }
     server_->post(thread, [this, thread, slot, refusal, answer = std::move(answer)]() mutable {
       Inbox& inbox = *inboxes_[static_cast<size_t>(thread)];
