@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/timeline.h"
 #include "device/graph.h"
@@ -30,10 +31,14 @@ void ModelHost::load() {
   memory_ = memory::Ledger::of(device).reserve(dir_.filename().string(), plan_.own_parts());
   try {
     std::unique_ptr<model::Model> model = std::move(model_);
-    if (model != nullptr)
+    if (model != nullptr) {
       model->unpark(device, &memory_);
-    else
+    } else {
+      if (model::read_shape(dir_) != shape_)  // plan, tokenizer and labels are those of the files as they were
+        fail(ErrorCode::bad_model, Remedy{"reload it"}, "{}: its files have changed since it was opened",
+             dir_.string());
       model = model::Model::load(dir_, device, plan_.precision, &memory_);
+    }
     ThreadPool* pool =
         device.kind() == device::DeviceKind::cpu ? static_cast<device::CpuStream&>(queue_.stream()).pool() : nullptr;
     model_ = std::move(model);

@@ -118,6 +118,16 @@ TEST_F(ResidencyTest, AModelComesBackWithItsNextText) {
   EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->code(), ErrorCode::bad_model);
 }
 
+TEST_F(ResidencyTest, AnotherModelInItsPlaceIsNotTaken) {
+  const auto scorer = Scorer::open(options(put("model")));
+  scorer->park();
+  put("model", "bert_token");
+  EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->remedy(), "reload it");
+  EXPECT_EQ(scorer->residence(), Residence::disk);
+  put("model");
+  EXPECT_FALSE(scorer->submit({.text = "w5"}).get().error);
+}
+
 TEST_F(ResidencyTest, AModelThatIsOpenedAgainJoinsTheQueue) {
   const std::vector<ScorerOptions> all{options(put("a")), options(put("b"))};
   auto scorers = Scorer::open_together(all);
