@@ -219,6 +219,15 @@ TEST(Roll, OtherSettingsAreRefusedByName) {
   EXPECT_EQ(shrunk.run.waves, 0);
   EXPECT_NEAR(shrunk.score.skill_naive, 0, 1e-12);  // λ = 0 is the naive forecast
   EXPECT_EQ(shrunk.score.folds[0].left_out, 1);     // s2 has ended
+  EXPECT_EQ(roll(roll_settings({{"level", "90"}}), series, dir.path()).run.waves, 0);
+  // Models of quantiles have learnt their levels.
+  const TempDir learnt;
+  roll(roll_settings({{"losses", "quantile"}}), series, learnt.path());
+  EXPECT_HAS(error_of(ErrorCode::cannot_write,
+                      [&] {
+                        roll(roll_settings({{"losses", "quantile"}, {"level", "90"}}), series, learnt.path());
+                      }),
+             "with `level=50`, this one has `level=50,90`");
 }
 
 }  // namespace

@@ -406,6 +406,8 @@ std::vector<std::string> run_lines(const ForecastSettings& s, ops::Precision pre
     if (kept.keep == Keep::same && std::find(but.begin(), but.end(), kept.name) == but.end())
       lines.push_back(kept.name + "=" + kept.value);
   lines.push_back(fmt::format("precision={}", precision_name(precision)));
+  if (std::find(s.losses.begin(), s.losses.end(), ForecastLoss::quantile) != s.losses.end())
+    lines.push_back(fmt::format("level={}", fmt::join(interval_levels(s), ",")));
   return lines;
 }
 

@@ -93,7 +93,8 @@ int64_t season_for(const ForecastSettings& settings, const rows::Frequency& reco
 // The levels of intervals, percent: those given, or 80 and 95.
 std::vector<double> interval_levels(const ForecastSettings& settings);
 
-// What must be the same for a run to go on after a kill: a line for each setting, but for those named.
+// What must be the same for a run to go on after a kill: a line for each setting, but for those named. `level` is one
+// of them where models learn quantiles; elsewhere it decides nothing that is trained.
 std::vector<std::string> run_lines(const ForecastSettings& settings, ops::Precision precision,
                                    std::initializer_list<std::string_view> but = {});
 

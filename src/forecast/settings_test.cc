@@ -170,6 +170,17 @@ TEST(ForecastSettings, BadValuesNameKeyAndWhatIsWanted) {
     EXPECT_HAS(error_of(ErrorCode::usage, [&] { check_settings(with(keys)); }), keys[0].first);
 }
 
+TEST(ForecastSettings, ARunIsOfItsLevelsWhereTheyAreLearnt) {
+  const auto lines = [](const std::vector<std::pair<std::string, std::string>>& keys) {
+    ForecastSettings s = with(keys);
+    apply_preset(s, {});
+    return run_lines(s, ops::Precision::fp32);
+  };
+  EXPECT_EQ(lines({{"level", "50"}}), lines({}));
+  EXPECT_NE(lines({{"losses", "quantile"}, {"level", "50"}}), lines({{"losses", "quantile"}}));
+  EXPECT_EQ(lines({{"losses", "quantile"}, {"level", "80,95"}}), lines({{"losses", "quantile"}}));
+}
+
 TEST(ForecastSettings, TheSeasonIsTheFrequencysUnlessGiven) {
   const auto hourly = *rows::parse_frequency("H");
   EXPECT_EQ(season_for(with({}), hourly), 24);
