@@ -337,6 +337,9 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
       good.push_back(std::move(lanes[g]));
     }
   }
+  if (good.empty())
+    fail(ErrorCode::diverged, Remedy{"set a smaller `learning_rate`"},
+         "no lane is left, their gradients were no numbers for twenty steps in a row");
   model.lanes = std::move(good);
   return trained;
 }

@@ -262,6 +262,49 @@ TEST(Ensemble, GoesOnAfterStopsToTheSameWeights) {
              "with `max_steps=150`, this one has `max_steps=151`");
 }
 
+// Every step has targets so near zero that an error divided by one is infinite, which only mape does.
+TEST(Ensemble, ALaneThatFailsInAWaveOfItsOwnIsLeftOut) {
+  rows::SeriesTable table;
+  table.begin = {0};
+  table.ids = {"s"};
+  for (size_t t = 0; t < 60; ++t) table.values.push_back(std::array{2e-38F, 1000.F, 2000.F, 1000.F}[t % 4]);
+  table.begin.push_back(static_cast<int64_t>(table.values.size()));
+  table.first = {1};
+  table.numbered = true;
+  const SeriesStore series(std::move(table));
+  ForecastSettings s = small_settings();
+  s.losses = {ops::ForecastLoss::mape, ops::ForecastLoss::mae};
+  s.lookbacks = {2};
+  s.max_steps = 200;
+  EnsembleDevice on(s);
+  NbeatsModel whole = ensemble_of(s, series);
+  const TrainedEnsemble t = train_ensemble(on, s, series, whole, {}, {}, nullptr);
+  ASSERT_EQ(whole.lanes.size(), 1u);
+  EXPECT_EQ(whole.lanes[0].spec.loss, ops::ForecastLoss::mae);
+  s.memory_limit = plan::MemoryLimit::read(
+      fmt::format("{}B", t.plan.context_bytes + (t.plan.peak_bytes - t.plan.context_bytes) * 3 / 4));
+  EnsembleDevice tight(s);
+  const TempDir dir;
+  for (const int64_t resumed : {0, 2}) {
+    NbeatsModel model = ensemble_of(s, series);
+    const auto tell = [](const EnsembleProgress& p) { EXPECT_EQ(p.wave, 1); };  // the first has no loss to tell
+    const TrainedEnsemble parts = train_ensemble(tight, s, series, model, dir.path() / "state", tell, nullptr);
+    EXPECT_EQ(parts.plan.waves, 2);
+    EXPECT_EQ(parts.resumed_lanes, resumed);
+    EXPECT_TRUE(std::isnan(parts.last_losses[0]));
+    ASSERT_EQ(model.lanes.size(), 1u);
+    EXPECT_EQ(model.lanes[0].slab, whole.lanes[0].slab);
+  }
+  s.losses = {ops::ForecastLoss::mape};
+  const TempDir none;
+  for (int i = 0; i < 2; ++i) {  // the second time from what the first has left
+    NbeatsModel model = ensemble_of(s, series);
+    EXPECT_HAS(error_of(ErrorCode::diverged,
+                        [&] { train_ensemble(tight, s, series, model, none.path() / "state", {}, nullptr); }),
+               "no lane is left");
+  }
+}
+
 TEST(Ensemble, QuantilesAreInOrderAndComponentsAddUp) {
   rows::SeriesTable table;
   std::mt19937_64 random(1);

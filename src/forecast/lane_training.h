@@ -52,7 +52,7 @@ struct TrainedWave {
   bool interrupted = false;  // a checkpoint holds where it stands
 };
 
-// `tell` is called with steps done and the mean loss of the lanes. Throws diverged where no lane is left.
+// `tell` is called with steps done and the mean loss of the lanes that have not failed; where all have, the wave ends.
 TrainedWave train_wave(device::Device& device, const ForecastSettings& settings, const SeriesStore& series,
                        const WaveTraining& job, memory::PlannedMemory* planned,
                        const std::function<void(int64_t step, double loss)>& tell, const std::atomic<bool>* stop);
