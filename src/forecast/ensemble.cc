@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -188,6 +189,30 @@ WaveSpec forecasting_spec(const EnsembleDevice& on, const NbeatsModel& model, in
   return spec;
 }
 
+std::vector<std::vector<int64_t>> split_lanes(const EnsembleDevice& on, const WaveSpec& spec, const SeriesStore& series,
+                                              std::vector<int64_t> todo, const std::filesystem::path& checkpoint,
+                                              const std::string& owner) {
+  const auto is_among = [](const std::vector<int64_t>& ids, int64_t id) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  std::vector<std::vector<int64_t>> waves;
+  std::vector<int64_t> begun;
+  if (!checkpoint.empty()) begun = checkpointed_lanes(checkpoint, owner);
+  if (!begun.empty() && std::all_of(begun.begin(), begun.end(), [&](int64_t id) { return is_among(todo, id); }) &&
+      on.plan(spec, static_cast<int64_t>(begun.size()), series).waves == 1) {
+    std::erase_if(todo, [&](int64_t id) { return is_among(begun, id); });
+    waves.push_back(std::move(begun));
+  }
+  if (todo.empty()) return waves;
+  const int64_t count = on.plan(spec, static_cast<int64_t>(todo.size()), series).lanes_per_wave;
+  for (auto first = todo.begin(); first != todo.end();) {
+    const auto last = first + std::min<std::ptrdiff_t>(count, todo.end() - first);
+    waves.emplace_back(first, last);
+    first = last;
+  }
+  return waves;
+}
+
 double median_of(std::span<float> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -230,9 +255,12 @@ std::string open_training(const std::filesystem::path& state, const std::vector<
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
-void write_trained(const std::filesystem::path& path, const std::string& owner, const TrainedWave& wave) {
+using LanesById = std::map<int64_t, TrainedLane>;
+
+void write_trained(const std::filesystem::path& path, const std::string& owner, const std::vector<int64_t>& ids,
+                   const TrainedWave& wave) {
   StateWriter file(path, owner);
-  file.put<uint64_t>(wave.lanes.size());
+  file.list(ids);
   for (const TrainedLane& lane : wave.lanes) {
     file.put(lane.failed);
     file.put(lane.last_loss);
@@ -243,17 +271,16 @@ void write_trained(const std::filesystem::path& path, const std::string& owner, 
   file.commit();
 }
 
-bool read_trained(const std::filesystem::path& path, const std::string& owner, TrainedWave& wave) {
+bool read_trained(const std::filesystem::path& path, const std::string& owner, LanesById& lanes) {
   auto file = StateReader::open(path, owner);
   if (!file) return false;
-  for (auto n = file->get<uint64_t>(); n > 0; --n) {
-    TrainedLane lane;
+  for (const int64_t id : file->list<int64_t>()) {
+    TrainedLane& lane = lanes[id];
     lane.failed = file->get<bool>();
     lane.last_loss = file->get<float>();
     lane.best_step = file->get<int64_t>();
     lane.curve = file->list<float>();
     lane.state.slab = file->list<float>();
-    wave.lanes.push_back(std::move(lane));
   }
   return true;
 }
@@ -288,54 +315,62 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
     job.spec.own_cutoffs = true;
   }
   trained.plan = on.plan(job.spec, static_cast<int64_t>(model.lanes.size()), series);
-  job.spec.options.recompute = trained.plan.recompute;
   job.steps = steps_of(s, series);
+  LanesById lanes;
+  int64_t waves_before = 0;
   if (!state.empty()) {
     std::vector<std::string> lines = run_lines(s, on.precision());
-    lines.push_back(fmt::format("lanes_per_wave={}", trained.plan.lanes_per_wave));
     lines.push_back("data=" + data_hash(series));
     job.owner = open_training(state, lines);
     job.checkpoint = state / "wave.bin";
+    for (const auto& entry : std::filesystem::directory_iterator(state))
+      if (entry.path().filename().string().starts_with("lanes-") && read_trained(entry.path(), job.owner, lanes))
+        ++waves_before;
+  }
+  trained.resumed_lanes = static_cast<int64_t>(lanes.size());
+  std::vector<int64_t> todo;
+  for (int64_t id = 0; id < static_cast<int64_t>(model.lanes.size()); ++id)
+    if (!lanes.contains(id)) todo.push_back(id);
+  const std::vector<std::vector<int64_t>> waves =
+      split_lanes(on, job.spec, series, std::move(todo), job.checkpoint, job.owner);
+  for (size_t w = 0; w < waves.size(); ++w) {
+    const std::vector<int64_t>& ids = waves[w];
+    const EnsemblePlan plan = on.plan(job.spec, static_cast<int64_t>(ids.size()), series);
+    job.spec.options.recompute = plan.recompute;
+    job.spec.lanes.clear();
+    for (const int64_t id : ids) job.spec.lanes.push_back(model.lanes[static_cast<size_t>(id)].spec);
+    job.lanes = ids;
+    if (job.spec.own_cutoffs) {
+      LaneCutoffs kept_back = whole_series(series.begin());
+      for (int32_t& end : kept_back.end) end = std::max<int32_t>(0, end - static_cast<int32_t>(s.horizon));
+      job.cutoffs.assign(ids.size(), kept_back);
+      job.validation.resize(ids.size(), job.validation[0]);
+    }
+    memory::PlannedMemory memory = on.reserve(plan, "forecasting");
+    TrainedWave wave = train_wave(
+        on.device(), s, series, job, &memory,
+        [&](int64_t step, double loss) {
+          if (tell)
+            tell({waves_before + static_cast<int64_t>(w), waves_before + static_cast<int64_t>(waves.size()), step,
+                  job.steps, loss});
+        },
+        stop);
+    trained.seconds += wave.seconds;
+    trained.interrupted = wave.interrupted;
+    if (wave.interrupted) return trained;
+    if (!state.empty()) write_trained(state / fmt::format("lanes-{:07}.bin", ids.front()), job.owner, ids, wave);
+    for (size_t g = 0; g < ids.size(); ++g) lanes[ids[g]] = std::move(wave.lanes[g]);
   }
   std::vector<NbeatsLane> good;
-  const auto count = static_cast<size_t>(trained.plan.lanes_per_wave);
-  for (int64_t w = 0; w < trained.plan.waves; ++w) {
-    const size_t first = static_cast<size_t>(w) * count;
-    const std::span<NbeatsLane> lanes(&model.lanes[first], std::min(count, model.lanes.size() - first));
-    const std::filesystem::path done = state.empty() ? state : state / fmt::format("lanes-{:07}.bin", first);
-    TrainedWave wave;
-    if (!state.empty() && read_trained(done, job.owner, wave)) {
-      trained.resumed_lanes += static_cast<int64_t>(wave.lanes.size());
-    } else {
-      job.spec.lanes = specs_of(lanes);
-      job.lanes.assign(1, static_cast<int64_t>(first));
-      if (job.spec.own_cutoffs) {
-        LaneCutoffs kept_back = whole_series(series.begin());
-        for (int32_t& end : kept_back.end) end = std::max<int32_t>(0, end - static_cast<int32_t>(s.horizon));
-        job.cutoffs.assign(lanes.size(), kept_back);
-        job.validation.resize(lanes.size(), job.validation[0]);
-      }
-      memory::PlannedMemory memory = on.reserve(trained.plan, "forecasting");
-      wave = train_wave(
-          on.device(), s, series, job, &memory,
-          [&](int64_t step, double loss) {
-            if (tell) tell({w, trained.plan.waves, step, job.steps, loss});
-          },
-          stop);
-      trained.seconds += wave.seconds;
-      trained.interrupted = wave.interrupted;
-      if (wave.interrupted) return trained;
-      if (!state.empty()) write_trained(done, job.owner, wave);
-    }
-    for (size_t g = 0; g < lanes.size(); ++g) {
-      trained.last_losses.push_back(wave.lanes[g].last_loss);
-      trained.best_steps.push_back(wave.lanes[g].best_step);
-      trained.curves.push_back(wave.lanes[g].curve);
-      if (wave.lanes[g].failed) continue;
-      lanes[g].slab =
-          move_lane(job.spec.shape, lane_shape(model, lanes[g]), lanes[g].spec.lookback, wave.lanes[g].state.slab);
-      good.push_back(std::move(lanes[g]));
-    }
+  for (auto& [id, made] : lanes) {
+    trained.last_losses.push_back(made.last_loss);
+    trained.best_steps.push_back(made.best_step);
+    trained.curves.push_back(std::move(made.curve));
+    const LaneState end = std::move(made.state);
+    if (made.failed) continue;
+    NbeatsLane& lane = model.lanes[static_cast<size_t>(id)];
+    lane.slab = move_lane(job.spec.shape, lane_shape(model, lane), lane.spec.lookback, end.slab);
+    good.push_back(std::move(lane));
   }
   if (good.empty())
     fail(ErrorCode::diverged, Remedy{"set a smaller `learning_rate`"},

@@ -67,6 +67,12 @@ WaveSpec training_spec(ops::Precision precision, int threads, const ForecastSett
                        const NbeatsModel& model);
 WaveSpec forecasting_spec(const EnsembleDevice& on, const NbeatsModel& model, int64_t windows);
 
+// Lanes that are not trained yet, wave by wave: first those of the checkpoint, where all of them are wanted and still
+// fit together, then the others in as few waves as fit now. An empty `checkpoint` is none.
+std::vector<std::vector<int64_t>> split_lanes(const EnsembleDevice& on, const WaveSpec& spec, const SeriesStore& series,
+                                              std::vector<int64_t> todo, const std::filesystem::path& checkpoint,
+                                              const std::string& owner);
+
 double median_of(std::span<float> values);  // changes their order
 
 struct EnsembleProgress {
@@ -87,8 +93,8 @@ using TellProgress = std::function<void(const EnsembleProgress&)>;
 // Gives every lane of `model` its weights. A lane whose gradients are no numbers for twenty steps in a row has failed
 // and is left out; where all have, throws diverged. With early_stop_patience the last horizon of every series is kept
 // back, and a lane ends as it was when it forecast that best. `state`, where named, is a directory of this run alone:
-// what it holds is gone on with, or refused where it is of other settings or data. The caller removes it with the model
-// saved.
+// what it holds is gone on with, under another limit too, or refused where it is of other settings or data. The caller
+// removes it with the model saved.
 TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& settings, const SeriesStore& series,
                                NbeatsModel& model, const std::filesystem::path& state, const TellProgress& tell,
                                const std::atomic<bool>* stop);

@@ -256,7 +256,22 @@ TEST(Ensemble, GoesOnAfterStopsToTheSameWeights) {
   EXPECT_EQ(last.best_steps, t.best_steps);
   EXPECT_EQ(last.curves, t.curves);
   for (size_t g = 0; g < whole.lanes.size(); ++g) EXPECT_EQ(model.lanes[g].slab, whole.lanes[g].slab) << g;
+  // By then another number of lanes fits: those that are finished stay, and the checkpoint's where they fit together.
+  for (const bool grows : {true, false}) {
+    const TempDir other;
+    stop = false;
+    model = ensemble_of(s, series);
+    const auto stop_later = [&](const EnsembleProgress& p) { stop = p.wave == (grows ? 1 : 0); };
+    EnsembleDevice &before = grows ? tight : on, &after = grows ? on : tight;
+    EXPECT_TRUE(train_ensemble(before, s, series, model, other.path() / "state", stop_later, &stop).interrupted);
+    model = ensemble_of(s, series);
+    const TrainedEnsemble done = train_ensemble(after, s, series, model, other.path() / "state", {}, nullptr);
+    EXPECT_EQ(done.resumed_lanes, grows ? 2 : 0);
+    EXPECT_EQ(done.best_steps, t.best_steps);
+    for (size_t g = 0; g < whole.lanes.size(); ++g) EXPECT_EQ(model.lanes[g].slab, whole.lanes[g].slab) << g;
+  }
   s.max_steps = 151;
+  model = ensemble_of(s, series);
   EXPECT_HAS(error_of(ErrorCode::cannot_write,
                       [&] { train_ensemble(tight, s, series, model, dir.path() / "state", {}, nullptr); }),
              "with `max_steps=150`, this one has `max_steps=151`");

@@ -192,20 +192,10 @@ class Roller {
     for (size_t i = 0; i < run_.lanes.size(); ++i)
       if (!run_.lanes[i].done && training_of(static_cast<int64_t>(i)).round == round)
         todo.push_back(static_cast<int64_t>(i));
-    // The wave that was being computed is gone on with, if its lanes are still wanted.
-    const std::vector<int64_t> begun = checkpointed_lanes(state_ / "wave.bin", owner_);
-    if (!begun.empty() &&
-        std::all_of(begun.begin(), begun.end(),
-                    [&](int64_t id) { return std::find(todo.begin(), todo.end(), id) != todo.end(); }) &&
-        on_.plan(spec_, static_cast<int64_t>(begun.size()), series_).waves == 1) {
-      run_wave(begun);
-      std::erase_if(todo, [&](int64_t id) { return std::find(begun.begin(), begun.end(), id) != begun.end(); });
+    for (const auto& ids : split_lanes(on_, spec_, series_, std::move(todo), state_ / "wave.bin", owner_)) {
+      if (run_.interrupted) return;
+      run_wave(ids);
     }
-    if (todo.empty() || run_.interrupted) return;
-    const auto count = static_cast<size_t>(on_.plan(spec_, static_cast<int64_t>(todo.size()), series_).lanes_per_wave);
-    for (size_t first = 0; first < todo.size() && !run_.interrupted; first += count)
-      run_wave({todo.begin() + static_cast<std::ptrdiff_t>(first),
-                todo.begin() + static_cast<std::ptrdiff_t>(std::min(first + count, todo.size()))});
   }
 
   void run_wave(const std::vector<int64_t>& ids) {
