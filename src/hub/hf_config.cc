@@ -373,7 +373,8 @@ HeadKind head_kind(const HfConfig& config, const std::vector<std::string>& weigh
   if (sequence_only) return HeadKind::sequence;
   if (!classifier) return HeadKind::encoder;
   // BERT's and ALBERT's token classifiers are built without the pooler that their sequence classifiers read.
-  return (config.family == Family::bert || config.family == Family::albert) && pooler ? HeadKind::sequence : HeadKind::token;
+  return (config.family == Family::bert || config.family == Family::albert) && pooler ? HeadKind::sequence
+                                                                                      : HeadKind::token;
 }
 
 std::string updated_config(const HfConfig& config, const ConfigUpdate& update) {
