@@ -3,6 +3,7 @@
 # serve.sh BRIM: the server as a program, met with curl: labels as `brim score` has them, health, metrics, keys, TLS, a socket in
 # the file system, streams and jobs of rows, SIGHUP, SIGTERM while a request is under way, and what is refused before anything is loaded.
 set -euo pipefail
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/serve_wait.sh"
 brim=$(readlink -f "$1")
 export BRIM_HOME=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..
 work=$(mktemp -d) server=
@@ -16,13 +17,7 @@ json() { python3 -c 'import json,sys; print(eval(sys.argv[1], {"a": json.load(sy
 start() { # FLAGS…: starts a server and waits until it listens; sets url
   "$brim" serve "$@" >"$work/out" 2>"$work/said" &
   server=$!
-  for _ in $(seq 600); do
-    url=$(sed -n 's/^listening on //p' "$work/said")
-    [ -z "$url" ] || return 0
-    kill -0 "$server" 2>/dev/null || fail "it ended"
-    sleep 0.1
-  done
-  fail "it does not listen"
+  wait_for_url
 }
 finish() { # SIGTERM: it drains and says so with 0
   kill -TERM "$server"

@@ -3,6 +3,7 @@
 # serve_clients.sh BRIM PYTHON: clients that others wrote, unchanged, against the server: huggingface_hub, openai,
 # Prometheus' parser; and schemathesis over the served description. PYTHON is an interpreter that has them; else Skipped.
 set -euo pipefail
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/serve_wait.sh"
 brim=$(readlink -f "$1") python=$(cd "$(dirname "$2")" && pwd)/$(basename "$2")
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 export BRIM_HOME=$here/..
@@ -34,12 +35,7 @@ PYTHON
 sed -i "s|$here/data/models/bert_token|$work/tags|" "$work/serve.yaml"
 "$brim" serve --config "$work/serve.yaml" --api-key-file "$work/keys" --embedding-model vectors=default --connections-per-address 1024 >"$work/out" 2>"$work/said" &
 server=$!
-for _ in $(seq 600); do
-  url=$(sed -n 's/^listening on //p' "$work/said")
-  [ -z "$url" ] || break
-  kill -0 "$server" 2>/dev/null || fail "it ended"
-  sleep 0.1
-done
+wait_for_url
 "$python" "$here/serve_clients.py" "$url" secret || fail "a client"
 if "$python" -c 'import schemathesis' 2>/dev/null; then
   cd "$work" # it leaves files where it is

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # serve_examples.sh BRIM: the journeys of examples/, at small scale, against a server of their own.
 set -euo pipefail
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/serve_wait.sh"
 brim=$(readlink -f "$1")
 root=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..
 export BRIM_HOME=$root
@@ -11,12 +12,7 @@ trap cleanup EXIT
 fail() { echo "serve_examples.sh: $*" >&2; cat "$work"/* >&2 2>/dev/null || true; exit 1; }
 "$brim" --env-file "$root/examples/serve_news/bot.env" serve --listen 127.0.0.1:0 --state-dir "$work/state" --lame-duck-seconds 0 2>"$work/said" &
 server=$!
-for _ in $(seq 600); do
-  url=$(sed -n 's/^listening on //p' "$work/said")
-  [ -z "$url" ] || break
-  kill -0 "$server" 2>/dev/null || fail "it ended"
-  sleep 0.1
-done
+wait_for_url
 "$root/examples/serve_news/bot.py" --url "$url" --per-day 1 >"$work/news" || fail "serve_news"
 [ "$(grep -c '^2025-' "$work/news")" -eq 12 ] && grep -q '^365 headlines, scored by ' "$work/news" || fail "serve_news"
 ! grep -q failed "$work/news" || fail "headlines without scores"

@@ -3,6 +3,7 @@
 # serve_slow.sh BRIM [SECONDS]: slowhttptest's four attacks (heads, bodies, ranges and answers that crawl), 400 connections
 # each: other clients are answered all the while, and every connection is let go afterwards. Without slowhttptest: Skipped.
 set -euo pipefail
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/serve_wait.sh"
 brim=$(readlink -f "$1") seconds=${2:-20}
 export BRIM_HOME=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..
 work=$(mktemp -d) server=
@@ -14,11 +15,7 @@ command -v slowhttptest >/dev/null || { echo "serve_slow.sh: Skipped: no slowhtt
 ulimit -n 4096 2>/dev/null || true
 "$brim" serve --model vader --listen 127.0.0.1:0 --connections-per-address 1024 --lame-duck-seconds 0 2>"$work/said" &
 server=$!
-for _ in $(seq 600); do
-  url=$(sed -n 's/^listening on //p' "$work/said")
-  [ -z "$url" ] || break
-  sleep 0.1
-done
+wait_for_url
 open_connections() { curl -sS --max-time 5 "$url/metrics" | awk '/^brim_connections/ { n += $2 } END { print n - 1 }'; } # less its own
 for attack in "-H -u $url/predict" "-B -s 8192 -x 10 -f application/json -u $url/predict" "-R -a 1 -b 100 -u $url/dashboard" "-X -w 1 -y 10 -n 3 -z 8 -k 3 -u $url/dashboard"; do
   slowhttptest $attack -c 400 -r 200 -i 2 -l "$seconds" -p 5 >"$work/slow" 2>&1 &
