@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A training step of N-BEATS lanes in PyTorch: lanes as batched products, bf16 autocast, windows drawn on the device, clipping by
-lane, Adam, the whole step compiled and captured as a CUDA graph. Prints milliseconds per lane and step, the peer of nbeats_bench.
-  nbeats_peer.py [--lanes 16] [--blocks 30] [--width 512] [--windows 1024] [--lookback 65] [--horizon 13] [--steps 20] [--device cuda]"""
+lane, Adam, the whole step compiled and captured as a CUDA graph. On a CPU: op by op, as it is usually run, and in processor time where
+it has one thread. Prints milliseconds per lane and step, the peer of nbeats_bench.
+  nbeats_peer.py [--lanes 16] [--blocks 30] [--width 512] [--windows 1024] [--lookback 65] [--horizon 13] [--steps 20] [--device cuda]
+                 [--precision bf16|fp32]"""
 import argparse
 import time
 
@@ -12,6 +14,7 @@ flags = argparse.ArgumentParser()
 for name, value in dict(lanes=16, blocks=30, width=512, windows=1024, lookback=65, horizon=13, steps=20).items():
     flags.add_argument("--" + name, type=int, default=value)
 flags.add_argument("--device", default="cuda")
+flags.add_argument("--precision", default="bf16")
 flags.add_argument("--eager", action="store_true")
 a = flags.parse_args()
 cuda = a.device == "cuda"
@@ -41,7 +44,7 @@ def windows():
 def step():
     x, y = windows()
     r, f = x.flip(-1), 0
-    with torch.autocast(a.device, dtype=torch.bfloat16):
+    with torch.autocast(a.device, dtype=torch.bfloat16, enabled=a.precision == "bf16"):
         for block in blocks:
             h = r
             for w, c in block[:4]:
@@ -60,6 +63,8 @@ def step():
 
 
 run = step if a.eager or not cuda else torch.compile(step)
+if not cuda:
+    run()
 sync = torch.cuda.synchronize if cuda else lambda: None
 if cuda:
     side = torch.cuda.Stream()
@@ -71,14 +76,15 @@ if cuda:
     with torch.cuda.graph(graph):
         run()
     run = graph.replay
+clock = time.thread_time if not cuda and torch.get_num_threads() == 1 else time.perf_counter
 times = []
 for _ in range(5):
     sync()
-    begin = time.perf_counter()
+    begin = clock()
     for _ in range(a.steps):
         run()
     sync()
-    times.append((time.perf_counter() - begin) / a.steps * 1e3)
+    times.append((clock() - begin) / a.steps * 1e3)
 times.sort()
 held = torch.cuda.max_memory_allocated() / 1e9 if cuda else 0
-print(f"PyTorch {torch.__version__}, {G} lanes: {times[2]:.3f} ms a step ({times[0]:.3f} to {times[-1]:.3f}), {times[2] / G:.4f} ms a lane and step, peak {held:.2f} GB")
+print(f"PyTorch {torch.__version__}, {a.precision}, {G} lanes: {times[2]:.3f} ms a step ({times[0]:.3f} to {times[-1]:.3f}), {times[2] / G:.4f} ms a lane and step, peak {held:.2f} GB")
