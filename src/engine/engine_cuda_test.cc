@@ -14,6 +14,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/test_files.h"
+#include "base/token.h"
 #include "device/cuda/testing.h"
 #include "device/cuda_info.h"
 #include "engine/device_queue.h"
@@ -401,7 +402,7 @@ TEST(EngineCuda, APlanThatFillsItsLimitIsNotRefusedForRounding) {
   device::exit_as_the_program_would([&] {
     const auto engine = open_default(half());
     batch::PackedBatch batch;
-    const std::vector<int32_t> wild(500, 1 << 30);
+    const std::vector<int32_t> wild(500, kIdMask);
     do batch.add({wild.data(), 500, 0}, 0);
     while (full_batch && batch.tokens() + 500 <= engine->plan().token_budget);
     batch.finish();
