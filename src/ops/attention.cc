@@ -1,12 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/attention.h"
 
+#include <algorithm>
+
 #include "ops/check.h"
 #include "ops/kernel_table.h"
 
 namespace brim::ops {
 
 using tensor::DType;
+
+namespace {
+
+// Without the lengths on the host, the pairs of equal lengths stand for the flops in a plan.
+double query_key_pairs(double queries, double T, double B, int64_t window) {
+  if (B == 0) return 0;
+  return queries * (window > 0 ? std::min(T / B, 2.0 * static_cast<double>(window) + 1) : T / B);
+}
+
+}  // namespace
 
 void attention(device::Stream& stream, const AttentionArgs& a) {
   const char* op = "attention";
@@ -19,6 +31,7 @@ void attention(device::Stream& stream, const AttentionArgs& a) {
   if (!fits(type)) check_activation(op, "q", stream, type);
   if (cpu && !fits(a.out.dtype)) check_activation(op, "out", stream, a.out.dtype);
   BRIM_CHECK(a.heads > 0 && H % a.heads == 0, "attention: {} heads do not divide the width {}", a.heads, H);
+  BRIM_CHECK(a.window >= 0, "attention: a window of {} keys", a.window);
   check_view(op, "q", a.q, type, {Tq, H});
   check_view(op, "k", a.k, type, {T, H});
   check_view(op, "v", a.v, type, {T, H});
@@ -28,8 +41,8 @@ void attention(device::Stream& stream, const AttentionArgs& a) {
   check_optional(op, "order", a.batch.order, DType::i32, {B});
   check_optional(op, "lse", a.lse, DType::f32, {Tq, a.heads});
   if (Tq == 0 || H == 0) return;
-  // Without the lengths on the host, the pairs of equal lengths stand for the flops in a plan.
-  const double pairs = B == 0 ? 0 : static_cast<double>(Tq) * static_cast<double>(T) / static_cast<double>(B);
+  const double pairs =
+      query_key_pairs(static_cast<double>(Tq), static_cast<double>(T), static_cast<double>(B), a.window);
   dispatch(stream, Zone::attention, a, attention_work(T, Tq, H, pairs, type), &KernelTable::attention);
 }
 
@@ -54,6 +67,7 @@ void attention_grad(device::Stream& stream, const AttentionGradArgs& a) {
   const DType type = a.q.dtype;
   check_activation(op, "q", stream, type);
   BRIM_CHECK(a.heads > 0 && H % a.heads == 0, "attention_grad: {} heads do not divide the width {}", a.heads, H);
+  BRIM_CHECK(a.window >= 0, "attention_grad: a window of {} keys", a.window);
   check_view(op, "q", a.q, type, {Tq, H});
   check_view(op, "k", a.k, type, {T, H});
   check_view(op, "v", a.v, type, {T, H});
@@ -66,7 +80,8 @@ void attention_grad(device::Stream& stream, const AttentionGradArgs& a) {
   check_view(op, "starts", a.batch.starts, DType::i32, {B + 1});
   check_optional(op, "order", a.batch.order, DType::i32, {B});
   if (B == 0 || H == 0) return;
-  const double pairs = static_cast<double>(Tq) * static_cast<double>(T) / static_cast<double>(B);
+  const double pairs =
+      query_key_pairs(static_cast<double>(Tq), static_cast<double>(T), static_cast<double>(B), a.window);
   Work work = attention_work(T, Tq, H, pairs, type);
   work = {2.5 * work.flops, 2.0 * work.bytes};
   dispatch(stream, Zone::attention, a, work, &KernelTable::attention_grad);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention over packed sequences: each query attends to the keys of its own sequence, all of them. Softmax in fp32,
-// exact. With first_query_only one query a sequence is computed (the last layer of a classifier); the query of an empty
-// sequence gives zeros and a log-sum-exp of -infinity.
+// attention over packed sequences: each query attends to the keys of its own sequence, all of them or those within a
+// window. Softmax in fp32, exact. With first_query_only one query a sequence is computed (the last layer of a
+// classifier); the query of an empty sequence gives zeros and a log-sum-exp of -infinity.
 #pragma once
 #include "ops/batch_view.h"
 #include "ops/dropout.h"
@@ -20,6 +20,7 @@ struct AttentionArgs {
   BatchView batch;  // starts, order, n_long, S. Row of token i of sequence b: starts[b] - starts[0] + i
   bool first_query_only = false;  // Tq = B: query b belongs to sequence b's first token
   int64_t heads = 0;              // N; D = H / N
+  int64_t window = 0;             // keys up to this far from their query, either way; 0: all of them
   TensorView lse;                 // [Tq,N] f32 log-sum-exp of the scaled scores; written when training, else empty
   TensorView out_scale;           // fp8 output: [1] f32 on the device; else empty
   TensorView scratch;             // u8[attention_scratch_bytes]
@@ -44,6 +45,7 @@ struct AttentionGradArgs {
   BatchView batch;
   bool first_query_only = false;  // d_q has B rows; d_k, d_v have T
   int64_t heads = 0;
+  int64_t window = 0;
   TensorView scratch;  // u8[attention_grad_scratch_bytes]
   Dropout dropout;
 

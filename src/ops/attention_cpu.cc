@@ -29,6 +29,7 @@ struct Lengths {
   const int32_t* order;  // or null
   bool first_query_only;
   bool whole;  // a sequence's queries stay together (backward: keys' gradients are their sums)
+  int64_t window;
   int64_t index(int64_t i) const { return order == nullptr ? i : order[i]; }
   int64_t keys(int64_t b) const { return starts[b + 1] - starts[b]; }
   int64_t queries(int64_t b) const { return first_query_only ? 1 : keys(b); }
@@ -36,7 +37,10 @@ struct Lengths {
     return whole ? 1 : std::max<int64_t>(1, (queries(b) + kSplitQueries - 1) / kSplitQueries);
   }
   // Of one head, in units of a query against a key; packing and calls count as some more queries and keys.
-  double head_cost(int64_t b) const { return static_cast<double>((queries(b) + 4) * (keys(b) + 16)); }
+  double head_cost(int64_t b) const {
+    const int64_t seen = window > 0 ? std::min(keys(b), 2 * window + kSplitQueries) : keys(b);
+    return static_cast<double>((queries(b) + 4) * (seen + 16));
+  }
 };
 
 int64_t place_bytes(int threads) {
@@ -125,7 +129,7 @@ void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
   const int threads = threads_of(stream);
   check_scratch("attention", a.scratch, attention_cpu_scratch_bytes(S, D, a.precision, threads));
   const int32_t* starts = a.batch.starts.as<int32_t>();
-  const Lengths lengths{starts, a.batch.order.as<int32_t>(), a.first_query_only, false};
+  const Lengths lengths{starts, a.batch.order.as<int32_t>(), a.first_query_only, false, a.window};
   const device::Isa isa = static_cast<device::CpuStream&>(stream).isa();
   const cpu::AttentionKernels& kernels = cpu::attention_kernels(isa);
   // Training keeps fp32: its backward pass computes the probabilities again in fp32.
@@ -151,7 +155,11 @@ void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
         }
         cpu::DropRows drop = cpu::drop_rows(a.dropout, 0);
         drop.first_row = static_cast<uint64_t>((a.dropout.first_row + row) * N + head);
-        const auto attend = bf16 != nullptr && bf16->takes(lengths.queries(b), keys, D) ? bf16->attend : kernels.attend;
+        // Where every query sees every key there is no window; the tiles know none.
+        const int64_t window = a.window < keys - 1 ? a.window : 0;
+        const cpu::KeySpan seen = cpu::seen_keys(window, piece.first_query, queries, keys, 32);
+        const auto attend =
+            bf16 != nullptr && window == 0 && bf16->takes(lengths.queries(b), keys, D) ? bf16->attend : kernels.attend;
         const void *next_q = nullptr, *next_k = nullptr, *next_v = nullptr;
         int64_t next_rows = 0;
         if (piece.next_b >= 0 && !a.first_query_only) {
@@ -162,8 +170,8 @@ void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
           next_v = at_element(a.v, next, piece.next_head * D);
         }
         attend({.q = at_element(a.q, row, column),
-                .k = at_element(a.k, begin, column),
-                .v = at_element(a.v, begin, column),
+                .k = at_element(a.k, begin + seen.first, column),
+                .v = at_element(a.v, begin + seen.first, column),
                 .out = at_element(a.out, row, column),
                 .lse = lse,
                 .ld_q = a.q.ld(),
@@ -172,8 +180,11 @@ void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
                 .ld_out = a.out.ld(),
                 .ld_lse = a.lse.ld(),
                 .queries = queries,
-                .keys = keys,
+                .keys = seen.end - seen.first,
                 .D = D,
+                .window = window,
+                .first_query = piece.first_query - seen.first,
+                .first_key = seen.first,
                 .scale = 1.0f / std::sqrt(static_cast<float>(D)),
                 .drop = drop,
                 .drop_step = N,
@@ -203,7 +214,7 @@ void attention_grad_cpu(device::Stream& stream, const AttentionGradArgs& a) {
   const int threads = threads_of(stream);
   check_scratch("attention_grad", a.scratch, attention_grad_cpu_scratch_bytes(S, D, threads));
   const int32_t* starts = a.batch.starts.as<int32_t>();
-  const Lengths lengths{starts, a.batch.order.as<int32_t>(), a.first_query_only, true};
+  const Lengths lengths{starts, a.batch.order.as<int32_t>(), a.first_query_only, true, a.window};
   const cpu::AttentionKernels& kernels = cpu::attention_kernels(static_cast<device::CpuStream&>(stream).isa());
   char* scratch = static_cast<char*>(a.scratch.data);
   const int64_t each = cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16);
@@ -244,6 +255,7 @@ void attention_grad_cpu(device::Stream& stream, const AttentionGradArgs& a) {
              .queries = queries,
              .keys = keys,
              .D = D,
+             .window = a.window < keys - 1 ? a.window : 0,
              .scale = 1.0f / std::sqrt(static_cast<float>(D)),
              .drop = drop,
              .drop_step = N,

@@ -70,6 +70,7 @@ __device__ __forceinline__ void short_sequence(const Elem* q, const Elem* k, con
         s[j][0] = s[j][1] = s[j][2] = s[j][3] = -INFINITY;
         if (j < 2 || last_k >= 16) score_tile<Elem, D>(s[j], qt[i], kr[j], j, last_k, t);
       }
+      if (p.window > 0) mask_window(s, p.window, 16 * i + g, 0, t);
       const float2 lse = softmax_whole(s, scale_log2, out_scale);
       if constexpr (kMode == AttentionMode::train) {
         const int row = seq.q_start + 16 * i + g;
@@ -92,11 +93,12 @@ __device__ __forceinline__ void short_sequence(const Elem* q, const Elem* k, con
 }
 
 // Scores, softmax and output of kTiles tiles of 16 queries against one staged chunk of 32 keys from row k0 on.
-// `key` is the chunk's first key within the sequence, `left` its last valid one within the chunk.
+// `place` is the lane's first query within the sequence, `key` the chunk's first key, `left` its last valid one within
+// the chunk.
 template <class Elem, int D, AttentionMode kMode, int kTiles>
 __device__ __forceinline__ void attend_chunk(Running<D> (&run)[kTiles], const QTile<D> (&qt)[kTiles], SharedAddress sk,
-                                             SharedAddress sv, int k0, int left, const AttentionProblem& p, int query,
-                                             int key, int head, int g, int t) {
+                                             SharedAddress sv, int k0, int left, const AttentionProblem& p, int q_start,
+                                             int place, int key, int head, int g, int t) {
   const float scale_log2 = p.scale * kLog2e;
   float s[kTiles][4][4];
   Probs probs[kTiles];
@@ -113,11 +115,13 @@ __device__ __forceinline__ void attend_chunk(Running<D> (&run)[kTiles], const QT
   }
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
+    if (p.window > 0) mask_window(s[i], p.window, place + 16 * i, key, t);
     softmax_chunk(run[i], s[i], scale_log2);
     if constexpr (kMode == AttentionMode::train)
-      if (p.drop.threshold != 0)
-        drop_probabilities(s[i], p.drop, drop_row(p, query + 16 * i, head), drop_row(p, query + 16 * i + 8, head), key,
-                           t);
+      if (p.drop.threshold != 0) {
+        const int row = q_start + place + 16 * i;
+        drop_probabilities(s[i], p.drop, drop_row(p, row, head), drop_row(p, row + 8, head), key, t);
+      }
     pack_probabilities<Elem>(probs[i], s[i]);
   }
 #pragma unroll
@@ -184,9 +188,10 @@ __global__ void __launch_bounds__(kThreads, kMode == AttentionMode::train ? 3 : 
     Running<D> run[1];
     load_q<Elem, D>(qt[0], q, p.ldq, first, seq.q_len - 1, g, t);
     start(run[0]);
+    const KeyRange seen = seen_keys(p.window, first, 16, seq.kv_len, kChunkKeys);
 #pragma unroll 1
-    for (int k0 = 0; k0 < seq.kv_len; k0 += kChunkKeys)
-      attend_chunk<Elem, D, kMode, 1>(run, qt, sk, sv, k0, seq.kv_len - 1 - k0, p, seq.q_start + first + g, k0, head, g,
+    for (int k0 = seen.first; k0 < seen.end; k0 += kChunkKeys)
+      attend_chunk<Elem, D, kMode, 1>(run, qt, sk, sv, k0, seq.kv_len - 1 - k0, p, seq.q_start, first + g, k0, head, g,
                                       t);
     finish_rows<Elem, D, kMode>(run[0], out, p, seq, first, head, g, t);
   }
@@ -212,7 +217,10 @@ __global__ void __launch_bounds__(kThreads, 2)
     const Elem* q_head = q + static_cast<size_t>(seq.q_start) * p.ldq + head * D;
     const Elem* k_head = k + static_cast<size_t>(seq.kv_start) * p.ldkv + head * D;
     const Elem* v_head = v + static_cast<size_t>(seq.kv_start) * p.ldkv + head * D;
-    const int first = tile * kLongQueries + 32 * warp, buffers = (seq.kv_len + kLongKeys - 1) / kLongKeys;
+    const int first = tile * kLongQueries + 32 * warp;
+    const KeyRange seen = seen_keys(p.window, tile * kLongQueries, kLongQueries, seq.kv_len, kLongKeys),
+                   warp_seen = seen_keys(p.window, first, 32, seq.kv_len, kChunkKeys);
+    const int begin = seen.first / kLongKeys, buffers = (seen.end + kLongKeys - 1) / kLongKeys;
     const bool active = first < seq.q_len;
     const auto stage = [&](int i) {
       const int rows = min(kLongKeys, seq.kv_len - i * kLongKeys);
@@ -224,14 +232,14 @@ __global__ void __launch_bounds__(kThreads, 2)
     };
     QTile<D> qt[2];
     Running<D> run[2];
-    stage(0);
+    stage(begin);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (active) load_q<Elem, D>(qt[i], q_head, p.ldq, first + 16 * i, seq.q_len - 1, g, t);
       start(run[i]);
     }
 #pragma unroll 1
-    for (int b = 0; b < buffers; ++b) {
+    for (int b = begin; b < buffers; ++b) {
       if (b + 1 < buffers) {
         stage(b + 1);
         copy_async_wait<1>();
@@ -242,10 +250,12 @@ __global__ void __launch_bounds__(kThreads, 2)
       const int rows = min(kLongKeys, seq.kv_len - b * kLongKeys);
       if (active) {
 #pragma unroll 1
-        for (int k0 = 0; k0 < rows; k0 += kChunkKeys)
+        for (int k0 = 0; k0 < rows; k0 += kChunkKeys) {
+          const int key = b * kLongKeys + k0;
+          if (key < warp_seen.first || key >= warp_seen.end) continue;
           attend_chunk<Elem, D, kMode, 2>(run, qt, shared_address(staged[b & 1][0]), shared_address(staged[b & 1][1]),
-                                          k0, rows - 1 - k0, p, seq.q_start + first + g, b * kLongKeys + k0, head, g,
-                                          t);
+                                          k0, rows - 1 - k0, p, seq.q_start, first + g, key, head, g, t);
+        }
       }
       __syncthreads();  // before this buffer is filled again
     }
@@ -287,7 +297,8 @@ __global__ void __launch_bounds__(kThreads, 4)
     __syncthreads();
     for (int i = threadIdx.x; i < kPlainQueries * D; i += kThreads)
       queries[i / D][i % D] = to_f32(q[static_cast<size_t>(min(q0 + i / D, q_len - 1)) * p.ldq + i % D]);
-    for (int k0 = 0; k0 < seq.kv_len; k0 += kPlainKeys) {
+    const KeyRange seen = seen_keys(p.window, q0, kPlainQueries, seq.kv_len, kPlainKeys);
+    for (int k0 = seen.first; k0 < seen.end; k0 += kPlainKeys) {
       const int n = min(kPlainKeys, seq.kv_len - k0);
       __syncthreads();
       for (int i = threadIdx.x; i < n * D; i += kThreads) {
@@ -301,6 +312,7 @@ __global__ void __launch_bounds__(kThreads, 4)
         float s = 0.0f;
         for (int d = 0; d < D; ++d) s = fmaf(queries[4 * warp + r][d], keys[min(lane, n - 1)][d], s);
         s = lane < n ? s * p.scale : -INFINITY;
+        if (p.window > 0 && abs(q0 + 4 * warp + r - (k0 + lane)) > p.window) s = kOutside;
         const float new_top = fmaxf(top[r], warp_max(s)), shrink = expf(top[r] - new_top);
         float weight = expf(s - new_top);
         sum[r] = sum[r] * shrink + warp_sum(weight);
@@ -406,6 +418,7 @@ void attention_cuda(device::Stream& stream, const AttentionArgs& a) {
     p.n_long = static_cast<int>(p.order != nullptr ? a.batch.n_long : p.S > kShortTokens ? a.batch.B : 0);
     p.heads = static_cast<int>(a.heads);
     p.first_query_only = a.first_query_only;
+    p.window = static_cast<int>(std::min<int64_t>(a.window, 1 << 30));
     p.ldq = static_cast<unsigned>(a.q.ld());
     p.ldkv = static_cast<unsigned>(a.k.ld());
     p.ldo = static_cast<unsigned>(a.out.ld());

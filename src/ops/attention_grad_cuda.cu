@@ -71,11 +71,11 @@ __device__ __forceinline__ void weigh_chunk(Accum<D>& o, const uint32_t (&a)[4],
 // 16 own rows against other rows c0 .. c0+15 of `other`, of which those up to c0 + left count. `lse` (base 2) and
 // `delta` belong to queries: own rows g and g + 8 (two values) when those are queries, other rows (indexed like
 // `other`) when the own rows are keys. `own` and `far` are the first own and other row's numbers for dropout: query row
-// numbers or key indices.
+// numbers, which begin with q_start, or key indices.
 template <class Elem, int D, bool kKeys, class Source>
 __device__ __forceinline__ void grad_chunk(GradTile<D>& tile, const Source& other, int c0, int left, const float* lse,
-                                           const float* delta, const AttentionProblem& p, int own, int far, int head,
-                                           int g, int t) {
+                                           const float* delta, const AttentionProblem& p, int q_start, int own, int far,
+                                           int head, int g, int t) {
   const float scale_log2 = p.scale * kLog2e;
   float s[2][4], dp[2][4];
 #pragma unroll
@@ -100,10 +100,11 @@ __device__ __forceinline__ void grad_chunk(GradTile<D>& tile, const Source& othe
       const int h = e >> 1, column = 8 * j + 2 * t + (e & 1);
       const int at = c0 + min(column, left);
       const float row_lse = kKeys ? lse[at] : lse[h], row_delta = kKeys ? delta[at] : delta[h];
-      const float prob = column > left ? 0.0f : exp2_fast(fmaf(s[j][e], scale_log2, -row_lse));
+      const int query = kKeys ? far + column : own + g + 8 * h, key = kKeys ? own + g + 8 * h : far + column;
+      const bool unseen = column > left || (p.window > 0 && abs(query - q_start - key) > p.window);
+      const float prob = unseen ? 0.0f : exp2_fast(fmaf(s[j][e], scale_log2, -row_lse));
       float factor = 1.0f;
       if (p.drop.threshold != 0) {
-        const int query = kKeys ? far + column : own + g + 8 * h, key = kKeys ? own + g + 8 * h : far + column;
         const uint64_t bits =
             dropout_bits(p.drop.seed, p.drop.site, drop_row(p, query, head), static_cast<uint32_t>(key) / 4);
         factor = dropout_keeps(bits, key, p.drop.threshold) ? p.drop.scale : 0.0f;
@@ -202,7 +203,7 @@ __global__ void __launch_bounds__(kThreads, 3) attention_grad_short_kernel(const
                 row_deltas[2] = {delta[first + g], delta[first + g + 8]};
 #pragma unroll 1
     for (int c = 0; c < seq.kv_len; c += 16)
-      grad_chunk<Elem, D, false>(tile, keys, c, min(15, seq.kv_len - 1 - c), row_lse, row_deltas, p,
+      grad_chunk<Elem, D, false>(tile, keys, c, min(15, seq.kv_len - 1 - c), row_lse, row_deltas, p, seq.q_start,
                                  seq.q_start + first, c, head, g, t);
     store_grad<Elem, D>(tile.d_first, p.scale, head_of(x.d_q, seq.q_start), x.d_q.ld, first, seq.q_len, g, t);
   }
@@ -214,8 +215,8 @@ __global__ void __launch_bounds__(kThreads, 3) attention_grad_short_kernel(const
     clear(tile.d_second);
 #pragma unroll 1
     for (int c = 0; c < seq.q_len; c += 16)
-      grad_chunk<Elem, D, true>(tile, queries, c, min(15, seq.q_len - 1 - c), lse, delta, p, first, seq.q_start + c,
-                                head, g, t);
+      grad_chunk<Elem, D, true>(tile, queries, c, min(15, seq.q_len - 1 - c), lse, delta, p, seq.q_start, first,
+                                seq.q_start + c, head, g, t);
     store_grad<Elem, D>(tile.d_first, p.scale, head_of(x.d_k, seq.kv_start), x.d_k.ld, first, seq.kv_len, g, t);
     store_grad<Elem, D>(tile.d_second, 1.0f, head_of(x.d_v, seq.kv_start), x.d_v.ld, first, seq.kv_len, g, t);
   }
@@ -250,7 +251,11 @@ __device__ __forceinline__ void grad_tile(const GradProblem<Elem>& x, const Atte
   const unsigned ld_own_first = kKeys ? x.k.ld : x.q.ld, ld_own_second = kKeys ? x.v.ld : x.d_out.ld,
                  ld_far_first = kKeys ? x.q.ld : x.k.ld, ld_far_second = kKeys ? x.d_out.ld : x.v.ld;
   const int own_len = kKeys ? seq.kv_len : seq.q_len, far_len = kKeys ? seq.q_len : seq.kv_len;
-  const int first = tile_index * kTileRows + 16 * warp, buffers = (far_len + kTileRows - 1) / kTileRows;
+  const int first = tile_index * kTileRows + 16 * warp;
+  // Windows reach as far one way as the other: what keys see of queries is what queries see of keys.
+  const KeyRange seen = seen_keys(p.window, tile_index * kTileRows, kTileRows, far_len, kTileRows),
+                 warp_seen = seen_keys(p.window, first, 16, far_len, 16);
+  const int begin = seen.first / kTileRows, buffers = (seen.end + kTileRows - 1) / kTileRows;
   const bool active = first < own_len;
   const auto stage = [&](int b) {
     const int from = b * kTileRows, rows = min(kTileRows, far_len - from);
@@ -266,7 +271,7 @@ __device__ __forceinline__ void grad_tile(const GradProblem<Elem>& x, const Atte
         stats[b & 1][1][threadIdx.x] = x.delta[at];
       }
   };
-  stage(0);
+  if (begin < buffers) stage(begin);
   GradTile<D> tile;
   clear(tile.d_first);
   clear(tile.d_second);
@@ -284,7 +289,7 @@ __device__ __forceinline__ void grad_tile(const GradProblem<Elem>& x, const Atte
     }
   }
 #pragma unroll 1
-  for (int b = 0; b < buffers; ++b) {
+  for (int b = begin; b < buffers; ++b) {
     if (b + 1 < buffers) {
       stage(b + 1);
       copy_async_wait<1>();
@@ -297,10 +302,12 @@ __device__ __forceinline__ void grad_tile(const GradProblem<Elem>& x, const Atte
       const SharedRows<Elem, D> other{shared_address(staged[b & 1][0]), shared_address(staged[b & 1][1])};
       const float *lse = kKeys ? stats[b & 1][0] : row_lse, *delta = kKeys ? stats[b & 1][1] : row_deltas;
 #pragma unroll 1
-      for (int c = 0; c < rows; c += 16)
-        grad_chunk<Elem, D, kKeys>(tile, other, c, min(15, rows - 1 - c), lse, delta, p,
+      for (int c = 0; c < rows; c += 16) {
+        if (from + c < warp_seen.first || from + c >= warp_seen.end) continue;
+        grad_chunk<Elem, D, kKeys>(tile, other, c, min(15, rows - 1 - c), lse, delta, p, seq.q_start,
                                    kKeys ? first : seq.q_start + first, (kKeys ? seq.q_start : 0) + from + c, head, g,
                                    t);
+      }
     }
     __syncthreads();  // before this buffer is filled again
   }
@@ -379,7 +386,8 @@ __global__ void __launch_bounds__(kThreads) attention_grad_plain_kernel(const Gr
     }
 #pragma unroll
     for (int i = 0; i < kSlices; ++i) d_first[i] = d_second[i] = 0.0f;
-    for (int j = 0; j < far_len; ++j) {
+    const KeyRange seen = seen_keys(p.window, row, 1, far_len, 1);
+    for (int j = seen.first; j < seen.end; ++j) {
       float far_first[kSlices], far_second[kSlices];
       const int far = (kKeys ? seq.q_start : seq.kv_start) + j;
       load(kKeys ? x.q : x.k, far, far_first);
@@ -466,6 +474,7 @@ void attention_grad_cuda(device::Stream& stream, const AttentionGradArgs& a) {
     p.n_long = static_cast<int>(p.order != nullptr ? a.batch.n_long : p.S > kShortTokens ? a.batch.B : 0);
     p.heads = static_cast<int>(a.heads);
     p.first_query_only = a.first_query_only;
+    p.window = static_cast<int>(std::min<int64_t>(a.window, 1 << 30));
     p.scale = 1.0f / std::sqrt(static_cast<float>(D));
     p.lse = a.lse.as<float>();
     p.drop = dropout_mask(a.dropout);

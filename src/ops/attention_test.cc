@@ -20,6 +20,7 @@ struct AttentionCase {
   int64_t T, B, N, D, H;
   HostTensor qkv, first_q, start_view, order_view;
   BatchView batch;
+  int64_t window = 0;
   AttentionCase(const std::vector<int32_t>& lens, int64_t heads, int64_t head_size, double scale, uint64_t seed)
       : lengths(lens),
         starts(starts_of(lens)),
@@ -45,6 +46,7 @@ struct AttentionCase {
   tensor::TensorView q(bool first) const { return first ? first_q.view() : qkv.view().slice_cols(0, H); }
   tensor::TensorView k() const { return qkv.view().slice_cols(H, 2 * H); }
   tensor::TensorView v() const { return qkv.view().slice_cols(2 * H, 3 * H); }
+  bool sees(int64_t query, int64_t key) const { return window == 0 || std::abs(query - key) <= window; }
 };
 
 // Dropout's factor of one probability: its row is (first_row + query row) * heads + head.
@@ -81,7 +83,7 @@ AttentionReference reference(const AttentionCase& c, bool first, const Dropout& 
             dot += product;
             size += std::fabs(product);
           }
-          s[j] = dot * scale;
+          s[j] = c.sees(i, j) ? dot * scale : -INFINITY;
           // Both operands rounded to `unit`, D accumulations and the scale in fp32.
           score_error = std::max(score_error, scale * size * (2 * (unit - kEps32) + (std::sqrt(c.D) + 4) * kEps32));
           top = std::max(top, s[j]);
@@ -123,6 +125,7 @@ void run_and_compare(const AttentionCase& c, bool first, const Dropout& drop) {
                        .batch = c.batch,
                        .first_query_only = first,
                        .heads = c.N,
+                       .window = c.window,
                        .lse = lse,
                        .scratch = scratch,
                        .dropout = drop};
@@ -155,6 +158,19 @@ TEST(Attention, AgreesWithFp64OnRaggedBatches) {
 TEST(Attention, LongSequencesAndLargeScores) {
   run_and_compare(AttentionCase({512, 5, 300}, 1, 64, 1.0, 5), false, {});
   run_and_compare(AttentionCase({90, 5}, 2, 32, 12.0, 6), false, {});  // scores in the hundreds: nearly one-hot
+}
+
+// Windows narrower and wider than blocks of queries, pieces and whole sequences.
+TEST(Attention, SeesKeysWithinItsWindowOnly) {
+  uint64_t seed = 40;
+  for (const int64_t window : {1, 5, 40, 64, 200})
+    for (const bool first : {false, true})
+      for (const float drop : {0.0f, 0.2f}) {
+        SCOPED_TRACE(::testing::Message() << "window " << window << " first " << first << " dropout " << drop);
+        AttentionCase c({3, 0, 300, 17, 66, 150}, 2, 20, 1.0, ++seed);
+        c.window = window;
+        run_and_compare(c, first, {.probability = drop, .seed = seed, .site = 4, .first_row = 3});
+      }
 }
 
 // Products in bf16, with q, k, v and the output in fp32 or bf16: every instruction set takes every mix.
@@ -300,7 +316,7 @@ void for_queries(const AttentionCase& c, bool first, const Doubles& x, Fn&& fn) 
           double dot = 0;
           for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d)
             dot += x.q[row * c.H + d] * x.k[(c.starts[b] + j) * c.H + d];
-          p[j] = dot * scale;
+          p[j] = c.sees(i, j) ? dot * scale : -INFINITY;
           top = std::max(top, p[j]);
         }
         for (double& v : p) total += v = std::exp(v - top);
@@ -397,6 +413,7 @@ std::vector<HostTensor> run_gradient(CpuStream& stream, const AttentionCase& c, 
                      .batch = c.batch,
                      .first_query_only = first,
                      .heads = c.N,
+                     .window = c.window,
                      .lse = lse,
                      .scratch = scratch,
                      .dropout = drop});
@@ -416,36 +433,50 @@ std::vector<HostTensor> run_gradient(CpuStream& stream, const AttentionCase& c, 
                           .batch = c.batch,
                           .first_query_only = first,
                           .heads = c.N,
+                          .window = c.window,
                           .scratch = grad_scratch,
                           .dropout = drop});
   return d;
+}
+
+void run_and_compare_gradient(const AttentionCase& c, bool first, float p) {
+  const HostTensor d_out = random_tensor(DType::f32, {first ? c.B : c.T, c.H}, 6, 1, 0, 2);
+  const Dropout drop{.probability = p, .seed = 11, .site = 2};
+  Doubles x = doubles_of(c, first, d_out);
+  differentiate(c, first, x, drop);
+  for_each_cpu_stream([&](CpuStream& stream) {
+    SCOPED_TRACE(::testing::Message() << "lengths " << ::testing::PrintToString(c.lengths) << " N " << c.N << " D "
+                                      << c.D << " window " << c.window << " first " << first << " dropout " << p);
+    const std::vector<HostTensor> d = run_gradient(stream, c, first, drop, d_out);
+    EXPECT_TRUE(close(d[0].values(), x.d_q, [&](size_t i) { return x.d_q_tolerance[i] + 1e-30; }));
+    std::vector<double> d_k, d_v;
+    for (int64_t t = 0; t < c.T; ++t)
+      for (int64_t i = 0; i < c.H; ++i) {
+        d_k.push_back(d[1].at(t, i));
+        d_v.push_back(d[1].at(t, c.H + i));
+      }
+    EXPECT_TRUE(close(d_k, x.d_k, [&](size_t i) { return x.d_k_tolerance[i] + 1e-30; }));
+    EXPECT_TRUE(close(d_v, x.d_v, [&](size_t i) { return x.d_v_tolerance[i] + 1e-30; }));
+  });
 }
 
 TEST(AttentionGrad, AgreesWithFp64OnRaggedBatches) {
   for (const auto& lengths : ragged_lengths())
     for (const auto& [N, D] : {std::pair<int64_t, int64_t>{2, 32}, {1, 64}, {3, 7}})
       for (const bool first : {false, true})
-        for (const float p : {0.0f, 0.2f}) {
-          const AttentionCase c(lengths, N, D, 1.0, static_cast<uint64_t>(lengths.size() + D));
-          const HostTensor d_out = random_tensor(DType::f32, {first ? c.B : c.T, c.H}, 6, 1, 0, 2);
-          const Dropout drop{.probability = p, .seed = 11, .site = 2};
-          Doubles x = doubles_of(c, first, d_out);
-          differentiate(c, first, x, drop);
-          for_each_cpu_stream([&](CpuStream& stream) {
-            SCOPED_TRACE(::testing::Message() << "lengths " << ::testing::PrintToString(lengths) << " N " << N << " D "
-                                              << D << " first " << first << " dropout " << p);
-            const std::vector<HostTensor> d = run_gradient(stream, c, first, drop, d_out);
-            EXPECT_TRUE(close(d[0].values(), x.d_q, [&](size_t i) { return x.d_q_tolerance[i] + 1e-30; }));
-            std::vector<double> d_k, d_v;
-            for (int64_t t = 0; t < c.T; ++t)
-              for (int64_t i = 0; i < c.H; ++i) {
-                d_k.push_back(d[1].at(t, i));
-                d_v.push_back(d[1].at(t, c.H + i));
-              }
-            EXPECT_TRUE(close(d_k, x.d_k, [&](size_t i) { return x.d_k_tolerance[i] + 1e-30; }));
-            EXPECT_TRUE(close(d_v, x.d_v, [&](size_t i) { return x.d_v_tolerance[i] + 1e-30; }));
-          });
-        }
+        for (const float p : {0.0f, 0.2f})
+          run_and_compare_gradient(AttentionCase(lengths, N, D, 1.0, static_cast<uint64_t>(lengths.size() + D)), first,
+                                   p);
+}
+
+TEST(AttentionGrad, SeesKeysWithinItsWindowOnly) {
+  for (const int64_t window : {1, 20, 64})
+    for (const bool first : {false, true})
+      for (const float p : {0.0f, 0.2f}) {
+        AttentionCase c({3, 0, 130, 17, 66}, 2, 20, 1.0, 9);
+        c.window = window;
+        run_and_compare_gradient(c, first, p);
+      }
 }
 
 TEST(AttentionGrad, SameBitsForAllThreadCounts) {

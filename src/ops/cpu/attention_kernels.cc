@@ -200,8 +200,16 @@ BRIM_VEC SoftmaxRow softmax_row(float* s, int64_t keys, float scale) {
   return {reduce_add(add(total0, total1)), top};
 }
 
-BRIM_VEC void drop_row(float* s, int64_t keys, const cpu::DropRows& drop, uint64_t row) {
-  for (int64_t j = 0; j < keys; j += kLanes) store(s + j, mul(load(s + j), drop_factors(drop, row, j)));
+BRIM_VEC void drop_row(float* s, int64_t keys, const cpu::DropRows& drop, uint64_t row, int64_t first_key) {
+  for (int64_t j = 0; j < keys; j += kLanes) store(s + j, mul(load(s + j), drop_factors(drop, row, first_key + j)));
+}
+
+// Scores of a run of keys that lie outside the window of the query at `place` among them.
+constexpr float kOutside = -1e30f;
+void mask_row(float* s, int64_t keys, int64_t place, int64_t window) {
+  const int64_t first = place - window, end = place + window + 1;
+  for (int64_t j = 0; j < first && j < keys; ++j) s[j] = kOutside;
+  for (int64_t j = end < 0 ? 0 : end; j < keys; ++j) s[j] = kOutside;
 }
 
 // One query: the keys are read as they lie, a dot product at a time.
@@ -238,19 +246,24 @@ void attend_fp32(const HeadArgs& a) {
   for (int64_t first = 0; first < a.queries; first += kQueryBlock) {
     const int64_t rows = a.queries - first < kQueryBlock ? a.queries - first : kQueryBlock;
     const float* q = a_q + first * a.ld_q;
+    const cpu::KeySpan seen = cpu::seen_keys(a.window, a.first_query + first, rows, a.keys, 16);
+    const int64_t count = seen.end - seen.first;
     if (in_place)
-      scores_in_place(q, a_k, a.ld_k, a.keys, a.D, scores);
+      scores_in_place(q, a_k + seen.first * a.ld_k, a.ld_k, count, a.D, scores);
     else
-      multiply({rows, L, a.D, q, a.ld_q, 1, keys, L, scores, L, nullptr, false});
+      multiply({rows, round_up(count, kLanes), a.D, q, a.ld_q, 1, keys + seen.first, L, scores, L, nullptr, false});
     for (int64_t i = 0; i < rows; ++i) {
       fetch_next(a, first + i);
-      const SoftmaxRow row = softmax_row(scores + i * L, a.keys, a.scale);
+      if (a.window > 0) mask_row(scores + i * L, count, a.first_query + first + i - seen.first, a.window);
+      const SoftmaxRow row = softmax_row(scores + i * L, count, a.scale);
       factors[i] = 1.0f / row.total;
       if (a.lse != nullptr) a.lse[(first + i) * a.ld_lse] = row.top * a.scale + __builtin_logf(row.total);
       if (a.drop.threshold != 0)
-        drop_row(scores + i * L, a.keys, a.drop, static_cast<uint64_t>((first + i) * a.drop_step));
+        drop_row(scores + i * L, count, a.drop, static_cast<uint64_t>((first + i) * a.drop_step),
+                 a.first_key + seen.first);
     }
-    multiply({rows, a.D, a.keys, scores, L, 1, v.x, v.ld, a_out + first * a.ld_out, a.ld_out, factors, false});
+    multiply({rows, a.D, count, scores, L, 1, v.x + seen.first * v.ld, v.ld, a_out + first * a.ld_out, a.ld_out,
+              factors, false});
   }
 }
 
@@ -296,13 +309,13 @@ void attend(const HeadArgs& a) {
 
 // p and d_p of one query become the dropped probabilities and the scores' gradient.
 BRIM_VEC void grad_row(float* p, float* d_p, int64_t keys, float scale, float lse, float delta,
-                       const cpu::DropRows& drop, uint64_t row) {
+                       const cpu::DropRows& drop, uint64_t row, int64_t first_key) {
   const F factor = set1(scale * kLog2e), shift = set1(-lse * kLog2e), mean = set1(delta);
   for (int64_t j = 0; j < keys; j += kLanes) {
     const F probability = exp2_nonpositive(min(zero(), fma(load(p + j), factor, shift)));
     F gradient = load(d_p + j), kept = probability;
     if (drop.threshold != 0) {
-      const F f = drop_factors(drop, row, j);
+      const F f = drop_factors(drop, row, first_key + j);
       gradient = mul(gradient, f);
       kept = mul(probability, f);
     }
@@ -333,20 +346,29 @@ void attend_grad(const HeadGradArgs& a) {
   const Rows k = padded_rows(a.k, a.ld_k, a.keys, a.D, copies);
   const Rows q = padded_rows(a.q, a.ld_q, a.queries, a.D, copies + a.keys * width);
   const Rows d_out = padded_rows(a.d_out, a.ld_d_out, a.queries, a.D, copies + 2 * a.keys * width);
+  if (a.window > 0)  // blocks of queries see different keys, all of which are then added to
+    for (int64_t j = 0; j < a.keys; ++j)
+      for (int64_t d = 0; d < a.D; ++d) a.d_k[j * a.ld_d_k + d] = a.d_v[j * a.ld_d_v + d] = 0;
   for (int64_t first = 0; first < a.queries; first += kQueryBlock) {
     const int64_t rows = a.queries - first < kQueryBlock ? a.queries - first : kQueryBlock;
-    const bool more = first > 0;
-    multiply({rows, L, a.D, a.q + first * a.ld_q, a.ld_q, 1, keys, L, p, L, nullptr, false});
-    multiply({rows, L, a.D, a.d_out + first * a.ld_d_out, a.ld_d_out, 1, values, L, d_p, L, nullptr, false});
+    const bool more = first > 0 || a.window > 0;
+    const cpu::KeySpan seen = cpu::seen_keys(a.window, first, rows, a.keys, 16);
+    const int64_t from = seen.first, count = seen.end - from, padded = round_up(count, kLanes);
+    multiply({rows, padded, a.D, a.q + first * a.ld_q, a.ld_q, 1, keys + from, L, p, L, nullptr, false});
+    multiply(
+        {rows, padded, a.D, a.d_out + first * a.ld_d_out, a.ld_d_out, 1, values + from, L, d_p, L, nullptr, false});
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = first + i;
       const float delta = dot(a.out + row * a.ld_out, a.d_out + row * a.ld_d_out, a.D);
-      grad_row(p + i * L, d_p + i * L, a.keys, a.scale, a.lse[row * a.ld_lse], delta, a.drop,
-               static_cast<uint64_t>(row * a.drop_step));
+      if (a.window > 0) mask_row(p + i * L, count, row - from, a.window);
+      grad_row(p + i * L, d_p + i * L, count, a.scale, a.lse[row * a.ld_lse], delta, a.drop,
+               static_cast<uint64_t>(row * a.drop_step), from);
     }
-    multiply({rows, a.D, a.keys, d_p, L, 1, k.x, k.ld, a.d_q + first * a.ld_d_q, a.ld_d_q, nullptr, false});
-    multiply({a.keys, a.D, rows, d_p, 1, L, q.x + first * q.ld, q.ld, a.d_k, a.ld_d_k, nullptr, more});
-    multiply({a.keys, a.D, rows, p, 1, L, d_out.x + first * d_out.ld, d_out.ld, a.d_v, a.ld_d_v, nullptr, more});
+    float *d_k = a.d_k + from * a.ld_d_k, *d_v = a.d_v + from * a.ld_d_v;
+    multiply(
+        {rows, a.D, count, d_p, L, 1, k.x + from * k.ld, k.ld, a.d_q + first * a.ld_d_q, a.ld_d_q, nullptr, false});
+    multiply({count, a.D, rows, d_p, 1, L, q.x + first * q.ld, q.ld, d_k, a.ld_d_k, nullptr, more});
+    multiply({count, a.D, rows, p, 1, L, d_out.x + first * d_out.ld, d_out.ld, d_v, a.ld_d_v, nullptr, more});
   }
 }
 

@@ -7,15 +7,17 @@
 namespace brim::ops {
 namespace cpu {
 
-// Some queries of one head against all keys of their sequence.
+// Some queries of one head against the keys of their sequence, or those of them that some of the queries see.
 struct HeadArgs {
   const void *q, *k, *v;  // first row of the queries; of the sequence; columns of the head. f32, or bf16 with bf16_in
   void* out;              // f32, or bf16 with bf16_out
   float* lse;             // null when not kept
   int64_t ld_q, ld_k, ld_v, ld_out, ld_lse;
-  int64_t queries, keys, D;  // keys >= 1
-  float scale;               // of the scores
-  DropRows drop;             // of the probabilities; row of query i: first_row + i * drop_step
+  int64_t queries, keys, D;        // keys >= 1
+  int64_t window;                  // keys up to this far from their query; 0: all
+  int64_t first_query, first_key;  // places: of the first query among these keys, of the first key in its sequence
+  float scale;                     // of the scores
+  DropRows drop;                   // of the probabilities; row of query i: first_row + i * drop_step
   int64_t drop_step;
   bool bf16_in, bf16_out;
   const void *next_q, *next_k, *next_v;  // what the next call will read, fetched meanwhile: rows as far apart; or null
@@ -28,11 +30,23 @@ struct HeadGradArgs {
   float *d_q, *d_k, *d_v;
   int64_t ld_q, ld_k, ld_v, ld_out, ld_d_out, ld_lse, ld_d_q, ld_d_k, ld_d_v;
   int64_t queries, keys, D;
+  int64_t window;  // the first query is the first key's
   float scale;
   DropRows drop;
   int64_t drop_step;
   float* scratch;  // head_grad_scratch_floats(keys, D)
 };
+
+// Keys that some query of a run sees, from a multiple of `step` on; places are counted from the keys' first.
+struct KeySpan {
+  int64_t first, end;
+};
+static inline constexpr KeySpan seen_keys(int64_t window, int64_t first_query, int64_t queries, int64_t keys,
+                                          int64_t step) {
+  if (window == 0) return {0, keys};
+  const int64_t first = first_query - window, end = first_query + queries + window;
+  return {first > 0 ? first / step * step : 0, end < keys ? end : keys};
+}
 
 // Queries taken at once: calls that split a sequence do so at multiples of it.
 constexpr int64_t kQueryBlock = 32;

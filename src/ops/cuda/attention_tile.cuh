@@ -22,6 +22,7 @@ struct AttentionProblem {
   const int32_t *starts, *order;  // order may be null: as they come
   int B, n_long, S, heads;
   bool first_query_only;
+  int window;  // keys up to this far from their query; 0: all
   unsigned ldq, ldkv, ldo;
   float scale;             // 1 / sqrt(D)
   const float* out_scale;  // fp8 output
@@ -131,6 +132,26 @@ __device__ __forceinline__ void score_tile(float (&s)[4], const QTile<D>& q, con
 #pragma unroll
   for (int e = 0; e < 4; ++e)
     if (8 * j + 2 * t + (e & 1) > left) s[e] = -INFINITY;
+}
+
+// Scores of 16 queries against a chunk of 32 keys, without those outside the window. `place` is the place of the lane's
+// first query in its sequence, `key` that of the chunk's first key. The value is finite, so that a row with nothing
+// inside a chunk stays a number: the first key it sees scales what it gathered to zero.
+constexpr float kOutside = -1e30f;
+__device__ __forceinline__ void mask_window(float (&s)[4][4], int window, int place, int key, int t) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      if (abs(place + 8 * (e >> 1) - (key + 8 * j + 2 * t + (e & 1))) > window) s[j][e] = kOutside;
+}
+// The first and last key, rounded to whole runs of `step`, that queries first .. first + count - 1 see of n.
+struct KeyRange {
+  int first, end;
+};
+__device__ __forceinline__ KeyRange seen_keys(int window, int first, int count, int n, int step) {
+  if (window == 0) return {0, n};
+  return {max(0, first - window) / step * step, min(n, first + count + window)};
 }
 
 // Dropout of probabilities: row (query, head), column key. `row` is of the lane's first query row, `row8` of the one 8

@@ -16,6 +16,7 @@ struct Setting {
   bool first_query_only = false, fp8_out = false, lse = false, order = true;
   Dropout dropout;
   double spread = 1.5;  // of q, k, v: larger makes softmax sharper
+  int64_t window = 0;
 };
 
 // The error of an output: probabilities round to the element type before they weigh V (not in the fp32 kernel); scores
@@ -24,8 +25,8 @@ struct Setting {
 void check_attention(const Setting& c) {
   SCOPED_TRACE(::testing::Message() << dtype_name(c.dtype) << " D " << c.D << " heads " << c.heads << " sequences "
                                     << c.lengths.size() << " first only " << c.first_query_only << " fp8 " << c.fp8_out
-                                    << " lse " << c.lse << " dropout " << c.dropout.probability << " order "
-                                    << c.order);
+                                    << " lse " << c.lse << " dropout " << c.dropout.probability << " order " << c.order
+                                    << " window " << c.window);
   const PackedBatch packed(c.lengths, c.order);
   const int64_t T = packed.batch.T, B = packed.batch.B, H = c.heads * c.D, Tq = c.first_query_only ? B : T;
   // q, k, v as parts of one qkv, and separate queries for first_query_only: both strides in use.
@@ -42,6 +43,7 @@ void check_attention(const Setting& c) {
   args.batch = packed.batch;
   args.first_query_only = c.first_query_only;
   args.heads = c.heads;
+  args.window = c.window;
   if (c.lse) args.lse = lse;
   if (c.fp8_out) args.out_scale = d_scale;
   args.dropout = c.dropout;
@@ -70,7 +72,7 @@ void check_attention(const Setting& c) {
             s += product;
             magnitude += std::fabs(product);
           }
-          p[j] = s * scale;
+          p[j] = c.window == 0 || std::abs(i - j) <= c.window ? s * scale : -INFINITY;
           top = std::max(top, p[j]);
           largest = std::max(largest, magnitude * scale);
         }
@@ -157,6 +159,25 @@ TEST_F(CudaAttention, KeepsWhatTrainingNeeds) {
                          .lse = true,
                          .dropout = {.probability = 0.1f, .seed = 7, .site = 11, .first_row = 3}});
       }
+}
+
+// Around the kernels' tiles: 16 and 32 queries a warp, 32 keys a chunk, 64 a buffer, 128 queries a block.
+TEST_F(CudaAttention, SeesKeysWithinItsWindowOnly) {
+  std::vector<int32_t> lengths = {3, 0, 20, 32, 33, 66, 128, 129, 200};
+  if (!Gpu::emulated()) lengths.insert(lengths.end(), {257, 384, 600, 1000});
+  for (const DType dtype : kActivationTypes)
+    for (const int64_t D : {32, 64, 40})
+      for (const int64_t window : {3, 31, 64})
+        for (const bool train : {false, true})
+          check_attention({.dtype = dtype,
+                           .D = D,
+                           .lengths = lengths,
+                           .first_query_only = train && D == 64,
+                           .lse = train,
+                           .order = window != 31,
+                           .dropout = {.probability = train ? 0.1f : 0.0f, .seed = 7, .site = 11, .first_row = 3},
+                           .window = window});
+  check_attention({.D = 64, .lengths = lengths, .fp8_out = true, .window = 20});
 }
 
 TEST_F(CudaAttention, WritesFp8) {

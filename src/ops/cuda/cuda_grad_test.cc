@@ -22,6 +22,7 @@ struct AttentionSetting {
   std::vector<int32_t> lengths;
   bool first_query_only = false, order = true;
   Dropout dropout;
+  int64_t window = 0;
 };
 
 // Errors: the exponent carries D roundings of the score's largest partial sum, those of lse, and exp2's own; d_out·V
@@ -30,7 +31,7 @@ struct AttentionSetting {
 void check_attention_grad(const AttentionSetting& c) {
   SCOPED_TRACE(::testing::Message() << dtype_name(c.dtype) << " D " << c.D << " sequences " << c.lengths.size()
                                     << " first only " << c.first_query_only << " dropout " << c.dropout.probability
-                                    << " order " << c.order);
+                                    << " order " << c.order << " window " << c.window);
   const PackedBatch packed(c.lengths, c.order);
   const int64_t T = packed.batch.T, B = packed.batch.B, N = c.heads, D = c.D, H = N * D,
                 Tq = c.first_query_only ? B : T;
@@ -77,6 +78,7 @@ void check_attention_grad(const AttentionSetting& c) {
             dp[j] += product_dp;
             size_dp += std::fabs(product_dp);
           }
+          if (c.window > 0 && std::abs(i - j) > c.window) s[j] = -INFINITY;
           top = std::max(top, s[j]);
           score_size = std::max(score_size, size);
           dp_size = std::max(dp_size, size_dp);
@@ -144,6 +146,7 @@ void check_attention_grad(const AttentionSetting& c) {
   args.batch = packed.batch;
   args.first_query_only = c.first_query_only;
   args.heads = N;
+  args.window = c.window;
   args.scratch = scratch;
   args.dropout = c.dropout;
   attention_grad(Gpu::stream(), args);
@@ -187,6 +190,20 @@ TEST_F(CudaAttentionGrad, TakesBatchesOfEveryKind) {
           check_attention_grad(
               {.dtype = dtype, .heads = 3, .lengths = lengths, .first_query_only = first, .order = order});
   for (const int64_t D : {24, 96}) check_attention_grad({.dtype = DType::bf16, .D = D, .lengths = {3, 0, 40}});
+}
+TEST_F(CudaAttentionGrad, SeesKeysWithinItsWindowOnly) {
+  std::vector<int32_t> lengths = {3, 0, 20, 33, 66, 129, 200};
+  if (!Gpu::emulated()) lengths.insert(lengths.end(), {257, 384, 600});
+  for (const DType dtype : kActivationTypes)
+    for (const int64_t D : {32, 64, 24})
+      for (const int64_t window : {3, 20, 64})
+        check_attention_grad({.dtype = dtype,
+                              .D = D,
+                              .lengths = lengths,
+                              .first_query_only = D == 64 && window == 20,
+                              .order = window != 3,
+                              .dropout = {.probability = 0.1f, .seed = 3, .site = 5, .first_row = 2},
+                              .window = window});
 }
 
 // ---- layer norm ----
