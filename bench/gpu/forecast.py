@@ -367,6 +367,21 @@ def two_cores():
     row("weekly `fast`, two cores, whole process", f"{seconds:.1f} s, exit {code} · " + (figures(scores("two_cores", train, last, out, 1, cores=CORES[:2], device="cpu")) if code == 0 else last_line("two_cores")))
 
 
+def precision():
+    """What rounding the products' operands costs: the same runs in bf16 and fp32, two seeds, on the cores."""
+    sets = [("weekly, last 13 of train", *hold_back("m4_weekly_train.csv", 13), 13, "W", 1), ("hourly, test", series("m4_hourly_train.csv"), series("m4_hourly_test.csv"), 48, "H", 24)]
+    for name, train, last, horizon, freq, season in sets:
+        got = {}
+        for p in ("bf16", "fp32"):
+            for seed in (1, 2):
+                out = fresh("precision")
+                code, seconds, _ = brim("precision", "train", "--data", train, "--horizon", horizon, "--freq", freq, "--precision", p, "--random-seed", seed, "-o", out, *steps(1500),
+                                        timeout=120, cores=CORES[-8:], device="cpu")
+                e = scores("precision", train, last, out, season, cores=CORES[-8:], device="cpu") if code == 0 else None
+                got.setdefault(p, []).append(f"{e['owa']:.4f} ({seconds:.0f} s)" if e else f"FAILED ({code}): {last_line('precision')}")
+        row(f"`fast` {name}, CPU, OWA by seed", "; ".join(f"{p} {', '.join(v)}" for p, v in got.items()))
+
+
 def part(f):
     name = f.__name__
     if a.parts and name not in a.parts:
@@ -395,7 +410,7 @@ if CARD:
     row("card", subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip())
 model_name = [x.split(":")[1].strip() for x in open("/proc/cpuinfo") if x.startswith("model name")]
 row("cores", f"{len(CORES)} of {model_name[0] if model_name else os.uname().machine}" + (", AMX" if "amx_bf16" in open("/proc/cpuinfo").read() else ""))
-after(core, two_cores)  # their cores are theirs alone
+after(core, two_cores, precision)  # their cores are theirs alone
 for timed in (warm, lanes, folds, weekly, loop, large_loop, fast):  # the card is theirs alone
     part(timed)
 gpu_parts = len(started)
