@@ -33,7 +33,8 @@ struct Sizes {  // of the parts of scratch
 };
 Sizes sizes(const gemm::Kernel& kernel, int64_t T, int64_t N, int64_t K, int threads) {
   const int64_t depth = std::min(T, kDepth);
-  return {gemm::round_up(gemm::packed_bytes(kernel, K, N), 64), gemm::round_up(N * depth * 4, 64),
+  const int64_t turned = kernel.pack_turned_rows == nullptr ? gemm::round_up(N * depth * 4, 64) : 0;
+  return {gemm::round_up(gemm::packed_bytes(kernel, K, N), 64), turned,
           gemm::round_up(gemm::packed_bytes(kernel, K, depth), 64),
           std::max(gemm::multiply_scratch_bytes(kernel, T, N, threads),
                    gemm::multiply_scratch_bytes(kernel, N, depth, threads))};
@@ -85,8 +86,11 @@ void pack_panel(const gemm::Kernel& kernel, const TensorView& source, int64_t fi
 }
 void pack_turned(const Stream& stream, const gemm::Kernel& kernel, const TensorView& source, void* packed) {
   const int64_t panel = kernel.nr * gemm::round_up(source.rows(), kernel.k_multiple) * kernel.element_bytes;
-  parallel_pieces(stream, source.cols(), kernel.nr, [&](int64_t first, int64_t, int) {
-    pack_panel(kernel, source, first, static_cast<char*>(packed) + first / kernel.nr * panel);
+  parallel_pieces(stream, source.cols(), kernel.nr, [&](int64_t first, int64_t end, int) {
+    if (kernel.pack_turned_weights != nullptr)
+      kernel.pack_turned_weights({source.data, source.ld(), source.cols(), source.rows(), false, first, end}, packed);
+    else
+      pack_panel(kernel, source, first, static_cast<char*>(packed) + first / kernel.nr * panel);
   });
 }
 
@@ -134,14 +138,20 @@ void linear_grad_cpu(Stream& stream, const LinearGradArgs& args) {
     bool add = args.d_w_write == GradWrite::accumulate;
     for (int64_t t = 0; t < T || !add; t += kDepth) {
       const int64_t depth = std::min(T - t, kDepth);
-      const TensorView turned(scratch, tensor::DType::f32, {N, depth});
-      transpose(stream, args.d_y.slice_rows(t, t + depth), turned);
+      const bool turns = kernel.pack_turned_rows != nullptr;
+      TensorView rows = args.d_y.slice_rows(t, t + depth);
+      if (!turns) {
+        const TensorView turned(scratch, tensor::DType::f32, {N, depth});
+        transpose(stream, rows, turned);
+        rows = turned;
+      }
       pack_turned(stream, kernel, args.x.slice_rows(t, t + depth), tokens);
       gemm::multiply(stream, kernel,
-                     {.x = turned,
+                     {.x = rows,
                       .b = tokens,
                       .residual = add ? args.d_w : TensorView(),
                       .y = args.d_w,
+                      .turned = turns,
                       .scratch = rows_scratch});
       add = true;  // what is there now is part of the sum
     }

@@ -75,6 +75,10 @@ void linear_pack(const tensor::TensorView& source, const tensor::TensorView& sou
   if (from_int8) check_view("linear_pack", "source_scale", source_scale, tensor::DType::f32, {N});
   BRIM_CHECK(scale != nullptr || precision != Precision::int8, "linear_pack: int8 without a place for the scales");
 
+  if (kernel.pack_weights != nullptr && source.dtype == tensor::DType::f32) {
+    kernel.pack_weights({source.data, source.ld(), N, K, false, 0, N}, packed);
+    return;
+  }
   const int64_t padded = gemm::round_up(K, kernel.k_multiple), row_bytes = padded * kernel.element_bytes,
                 nr = kernel.nr;
   const int64_t word = kernel.kr * kernel.element_bytes, groups = padded / kernel.kr;

@@ -215,6 +215,82 @@ void pack_rows_bf16(const Rows& rows, void* out, float*) {
   });
 }
 
+// Sixteen vectors of sixteen words become the vectors of their first words, their second ones, and so on.
+BRIM_INLINE void turn_words(__m512i (&v)[16]) {
+  __m512i t[16];
+  BRIM_UNROLL
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+  }
+  BRIM_UNROLL
+  for (int i = 0; i < 16; i += 4) {  // words 4 l + j of vectors i to i + 3 in lane l of v[i + j]
+    v[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    v[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    v[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    v[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  BRIM_UNROLL
+  for (int j = 0; j < 4; ++j) {
+    const __m512i low = _mm512_shuffle_i32x4(v[j], v[4 + j], 0x44), high = _mm512_shuffle_i32x4(v[j], v[4 + j], 0xEE),
+                  low2 = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0x44),
+                  high2 = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0xEE);
+    t[j] = _mm512_shuffle_i32x4(low, low2, 0x88);
+    t[4 + j] = _mm512_shuffle_i32x4(low, low2, 0xDD);
+    t[8 + j] = _mm512_shuffle_i32x4(high, high2, 0x88);
+    t[12 + j] = _mm512_shuffle_i32x4(high, high2, 0xDD);
+  }
+  BRIM_UNROLL
+  for (int i = 0; i < 16; ++i) v[i] = t[i];
+}
+
+// Depths k and k + 1 of sixteen rows from `first` on, a word of each; x is [K, rows].
+BRIM_INLINE __m512i turned_pair(const Rows& rows, int64_t first, int64_t k) {
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
+                                         5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const F even = turned_values(rows, first, k), odd = turned_values(rows, first, k + 1);
+  return _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
+}
+
+void pack_turned_rows_bf16(const Rows& rows, void* out) {
+  const int64_t steps = (rows.K + 31) / 32;
+  for (int64_t first = rows.begin; first < rows.end; first += kTile)
+    for (int64_t step = 0; step < steps; ++step) {
+      __m512i v[16];
+      BRIM_UNROLL
+      for (int i = 0; i < 16; ++i) v[i] = turned_pair(rows, first, step * 32 + 2 * i);
+      turn_words(v);
+      char* to = static_cast<char*>(out) + (first / kTile * steps + step) * kTileBytes;
+      BRIM_UNROLL
+      for (int i = 0; i < 16; ++i) _mm512_store_si512(to + i * 64, v[i]);
+    }
+}
+
+// Columns lie as their rows do in a tile, with the words the other way round.
+void pack_weights_bf16(const Rows& rows, void* out) {
+  const int64_t steps = (rows.K + 31) / 32;
+  for (int64_t first = rows.begin; first < rows.end; first += kTile)
+    for (int64_t step = 0; step < steps; ++step) {
+      __m512i v[16];
+      for (int i = 0; i < 16; ++i)
+        v[i] = first + i < rows.rows ? (__m512i)_mm512_cvtne2ps_pbh(row_values(rows, first + i, step * 32 + 16),
+                                                                    row_values(rows, first + i, step * 32))
+                                     : _mm512_setzero_si512();
+      turn_words(v);
+      char* to = static_cast<char*>(out) + (first / kTile * steps + step) * kTileBytes;
+      BRIM_UNROLL
+      for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + i * 64, v[i]);
+    }
+}
+
+void pack_turned_weights_bf16(const Rows& rows, void* out) {
+  const int64_t pairs = (rows.K + 31) / 32 * 16;
+  for (int64_t first = rows.begin; first < rows.end; first += kTile) {
+    char* to = static_cast<char*>(out) + first / kTile * pairs * 64;
+    for (int64_t i = 0; i < pairs; ++i) _mm512_storeu_si512(to + i * 64, turned_pair(rows, first, 2 * i));
+  }
+}
+
 void pack_rows_int8(const Rows& rows, void* out, float* scale) {
   auto* tiles = static_cast<char*>(out);
   // Packing by saturation works within 128-bit lanes; this puts the sixteen groups of four back in order.
@@ -252,7 +328,10 @@ const Kernel kAmxBf16 = {.name = "amx_bf16",
                          .a_element_bytes = 2,
                          .pack_step = 1,
                          .pack_rows = pack_rows_bf16,
-                         .run = run<false>};
+                         .run = run<false>,
+                         .pack_turned_rows = pack_turned_rows_bf16,
+                         .pack_weights = pack_weights_bf16,
+                         .pack_turned_weights = pack_turned_weights_bf16};
 const Kernel kAmxInt8 = {.name = "amx_int8",
                          .mr = kTile,
                          .nr = kTile,

@@ -57,7 +57,7 @@ struct Grid {
 struct Parts {
   const Kernel& kernel;
   const Product& p;
-  const int64_t T = p.x.rows(), K = p.x.cols(), N = p.y.cols();
+  const int64_t T = p.y.rows(), K = p.turned ? p.x.rows() : p.x.cols(), N = p.y.cols();
   const int64_t a_row = row_bytes(kernel, K);
   char* a = reinterpret_cast<char*>(round_up(reinterpret_cast<intptr_t>(p.scratch), 64));
   float* a_scale = nullptr;
@@ -68,7 +68,10 @@ struct Parts {
 
   // Rows begin .. end of the `rows` that begin with `first`.
   void pack(int64_t first, int64_t rows, int64_t begin, int64_t end) const {
-    if (begin < end)
+    if (begin >= end) return;
+    if (p.turned)
+      kernel.pack_turned_rows({p.x.as<float>() + first, p.x.ld(), rows, K, false, begin, end}, a);
+    else
       kernel.pack_rows({x_row(first), p.x.ld(), rows, K, p.x.dtype == tensor::DType::bf16, begin, end}, a, a_scale);
   }
   void compute(int64_t first, int64_t begin, int64_t end, int64_t n_begin, int64_t n_end) const {
@@ -130,9 +133,8 @@ void multiply(const device::Stream& stream, const Kernel& kernel, const Product&
     for (int64_t first = 0; first < T; first += round) {
       const int64_t rows = std::min(round, T - first);
       if (packs) {
-        const int64_t steps = (rows + kernel.pack_step - 1) / kernel.pack_step;
-        parts.pack(first, rows, steps * worker / threads * kernel.pack_step,
-                   std::min(rows, steps * (worker + 1) / threads * kernel.pack_step));
+        const int64_t step = product.turned ? kernel.mr : kernel.pack_step, steps = (rows + step - 1) / step;
+        parts.pack(first, rows, steps * worker / threads * step, std::min(rows, steps * (worker + 1) / threads * step));
         barrier.wait();
       }
       const Grid grid(kernel, rows, N, threads);

@@ -11,13 +11,14 @@ namespace brim::ops::gemm {
 // y = act(x Bᵀ + bias) + residual, B being [N,K] in the kernel's panels. Threads share outputs, never a sum, so results
 // do not depend on their number.
 struct Product {
-  tensor::TensorView x;            // [T,K] f32, or bf16 for kernels that pack rows
+  tensor::TensorView x;            // [T,K] f32, or bf16 for kernels that pack rows; [K,T] f32 where `turned`
   const void* b = nullptr;         // packed_bytes of it
   const float* b_scale = nullptr;  // [N], int8 only
   tensor::TensorView bias;         // [N] f32 or empty
   tensor::TensorView residual;     // [T,N] f32 or empty; may be y
   tensor::TensorView y;            // [T,N] f32 or bf16
   Act act = Act::none;
+  bool turned = false;      // for kernels with pack_turned_rows
   void* scratch = nullptr;  // multiply_scratch_bytes
 };
 int64_t multiply_scratch_bytes(const Kernel& kernel, int64_t T, int64_t K, int threads);

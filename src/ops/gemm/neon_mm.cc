@@ -71,14 +71,66 @@ void run_int8(const Block& block) {
                           [K](const char* a, const char* b, char* acc) { tile<Int8>(a, b, K / 8, acc); });
 }
 
-void pack_rows_bf16(const Rows& rows, void* out, float*) {
+// Two rows' four values, side by side.
+BRIM_INLINE void store_pair(uint16_t* to, F even, F odd) {
+  vst1q_u16(to, vreinterpretq_u16_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(even), odd)));
+}
+
+// Panels [row / kWidth][k / 4][kWidth][4] of rows, or of weights' columns.
+template <int kWidth>
+BRIM_INLINE void pack_panels(const Rows& rows, void* out) {
   const int64_t padded = round_up(rows.K, 4);
   auto* panel = static_cast<uint16_t*>(out) + rows.begin * padded;
-  for (int64_t first = rows.begin; first < rows.end; first += kRows, panel += kRows * padded)
-    for (int64_t k = 0; k < padded; k += 4)
-      for (int r = 0; r < kRows; ++r)
-        vst1_u16(panel + k * kRows + r * 4, vreinterpret_u16_bf16(vcvt_bf16_f32(panel_values(rows, first + r, k))));
+  for (int64_t first = rows.begin; first < rows.end; first += kWidth, panel += kWidth * padded) {
+    int64_t k = 0;
+    if (!rows.bf16 && first + kWidth <= rows.rows) {  // all of it is there
+      const float* x = static_cast<const float*>(rows.x) + first * rows.ld;
+      for (; k + 4 <= rows.K; k += 4) {
+        BRIM_UNROLL
+        for (int r = 0; r < kWidth; r += 2)
+          store_pair(panel + k * kWidth + r * 4, vld1q_f32(x + r * rows.ld + k), vld1q_f32(x + (r + 1) * rows.ld + k));
+      }
+    }
+    for (; k < padded; k += 4)
+      for (int r = 0; r < kWidth; r += 2)
+        store_pair(panel + k * kWidth + r * 4, panel_values(rows, first + r, k), panel_values(rows, first + r + 1, k));
+  }
 }
+
+// Four depths of four rows become four rows of four depths.
+BRIM_INLINE void store_turned(uint16_t* to, const F (&x)[4]) {
+  const auto rounded = [](F v) { return vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(v)); };
+  const uint32x4_t first = vreinterpretq_u32_u16(vzip1q_u16(rounded(x[0]), rounded(x[1]))),
+                   second = vreinterpretq_u32_u16(vzip1q_u16(rounded(x[2]), rounded(x[3])));
+  vst1q_u16(to, vreinterpretq_u16_u32(vzip1q_u32(first, second)));
+  vst1q_u16(to + 8, vreinterpretq_u16_u32(vzip2q_u32(first, second)));
+}
+
+// The same panels from x [K, rows].
+template <int kWidth>
+void pack_turned(const Rows& rows, void* out) {
+  const int64_t padded = round_up(rows.K, 4);
+  auto* panel = static_cast<uint16_t*>(out) + rows.begin * padded;
+  for (int64_t first = rows.begin; first < rows.end; first += kWidth, panel += kWidth * padded) {
+    int64_t k = 0;
+    if (first + kWidth <= rows.rows)
+      for (; k + 4 <= rows.K; k += 4) {
+        const float* x = static_cast<const float*>(rows.x) + k * rows.ld + first;
+        BRIM_UNROLL
+        for (int r = 0; r < kWidth; r += 4)
+          store_turned(panel + k * kWidth + r * 4, {vld1q_f32(x + r), vld1q_f32(x + rows.ld + r),
+                                                    vld1q_f32(x + 2 * rows.ld + r), vld1q_f32(x + 3 * rows.ld + r)});
+      }
+    for (; k < padded; k += 4)
+      for (int r = 0; r < kWidth; r += 4)
+        store_turned(panel + k * kWidth + r * 4,
+                     {turned_values(rows, first + r, k), turned_values(rows, first + r, k + 1),
+                      turned_values(rows, first + r, k + 2), turned_values(rows, first + r, k + 3)});
+  }
+}
+
+void pack_rows_bf16(const Rows& rows, void* out, float*) { pack_panels<kRows>(rows, out); }
+void pack_weights_bf16(const Rows& rows, void* out) { pack_panels<kPanel>(rows, out); }
 
 }  // namespace
 
@@ -93,7 +145,10 @@ const Kernel kNeonMmBf16 = {.name = "neon_mm_bf16",
                             .a_element_bytes = 2,
                             .pack_step = kRows,
                             .pack_rows = pack_rows_bf16,
-                            .run = run_bf16};
+                            .run = run_bf16,
+                            .pack_turned_rows = pack_turned<kRows>,
+                            .pack_weights = pack_weights_bf16,
+                            .pack_turned_weights = pack_turned<kPanel>};
 const Kernel kNeonMmInt8 = {.name = "neon_mm_int8",
                             .mr = kRows,
                             .nr = kPanel,

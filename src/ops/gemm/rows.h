@@ -19,6 +19,14 @@ BRIM_INLINE F row_values(const Rows& rows, int64_t r, int64_t k) {
                    : load(static_cast<const float*>(rows.x) + i, t);
 }
 
+// kLanes values of depth k from row r on, where x is [K, rows]; zero past the last row and past K.
+BRIM_INLINE F turned_values(const Rows& rows, int64_t r, int64_t k) {
+  const int64_t left = rows.rows - r;
+  if (left <= 0 || k >= rows.K) return set1(0.0f);
+  const float* at = static_cast<const float*>(rows.x) + k * rows.ld + r;
+  return left >= kLanes ? load(at) : load(at, tail(static_cast<int>(left)));
+}
+
 // From the bits of a row's largest magnitude: its scale, by which that is 127, and the scale's inverse. A row that is
 // zero or holds a NaN or infinity becomes zeros times a scale that says so.
 inline float int8_scale(int32_t bits, float* scale) {
