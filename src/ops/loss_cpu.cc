@@ -23,13 +23,26 @@ double softmax_of(const cpu::RowKernels& kernels, const float* z, float factor, 
 
 double softplus(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double x_log_x(double x) { return x > 0 ? x * std::log(x) : 0; }
+
+// One row's logits of every teacher.
+struct TeacherRow {
+  const float* first = nullptr;  // null: there is none
+  int64_t next = 0;              // elements from one teacher's row to the next one's
+  int count = 0;
+  const float* operator[](int i) const { return first + i * next; }
+};
 
 // One row's loss; its gradient, times a.scale, goes to d.
 class RowLoss {
  public:
   RowLoss(const cpu::RowKernels& kernels, const CrossEntropyArgs& a) : kernels_(kernels), a_(a), K_(a.logits.cols()) {}
 
-  double one_class(const float* z, int32_t target, const float* teacher, float* d) const {
+  double one_class(const float* z, int32_t target, const TeacherRow& teacher, float* d) const {
+    if (target == kNoLabel) {
+      std::fill_n(d, K_, 0.0f);
+      return teacher.count == 0 ? 0 : soft_classes(z, teacher, d);
+    }
     BRIM_CHECK(0 <= target && target < K_, "cross_entropy: target {} of {} classes", target, K_);
     const double smooth = static_cast<double>(a_.label_smoothing) / static_cast<double>(K_);
     const double on_target = (1 - static_cast<double>(a_.label_smoothing)) * weight(target),
@@ -46,20 +59,26 @@ class RowLoss {
       d[k] = static_cast<float>(hard * scale() * (all * d[k] - want));
     }
     loss *= hard;
-    return teacher == nullptr ? loss : loss + soft_classes(z, teacher, d);
+    return teacher.count == 0 ? loss : loss + soft_classes(z, teacher, d);
   }
 
-  double multi_label(const float* z, const float* target, const float* teacher, float* d) const {
+  double multi_label(const float* z, const float* target, const TeacherRow& teacher, float* d) const {
     const double t = a_.temperature, hard = static_cast<double>(a_.hard_weight) / static_cast<double>(K_);
     const double soft = static_cast<double>(a_.soft_weight) / static_cast<double>(K_);
     double loss = 0;
     for (int64_t k = 0; k < K_; ++k) {
       const double x = z[k];
-      loss += hard * weight(k) * (softplus(x) - x * target[k]);
-      double slope = hard * weight(k) * (sigmoid(x) - target[k]);
-      if (teacher != nullptr) {
-        const double u = x / t, w = teacher[k] / t, q = sigmoid(w);
-        loss += soft * t * t * (q * (w - u) + softplus(u) - softplus(w));
+      double slope = 0;
+      if (target[k] >= 0) {
+        loss += hard * weight(k) * (softplus(x) - x * target[k]);
+        slope = hard * weight(k) * (sigmoid(x) - target[k]);
+      }
+      if (teacher.count > 0) {
+        const double u = x / t;
+        double q = 0;
+        for (int i = 0; i < teacher.count; ++i) q += sigmoid(teacher[i][k] / t);
+        q /= teacher.count;
+        loss += soft * t * t * (x_log_x(q) + x_log_x(1 - q) + softplus(u) - q * u);
         slope += soft * t * (sigmoid(u) - q);
       }
       d[k] = static_cast<float>(scale() * slope);
@@ -73,22 +92,25 @@ class RowLoss {
   }
   double scale() const { return static_cast<double>(a_.scale); }
 
-  // Added to the gradient already in d. Two softmaxes at temperature t; q log(q/p) = q ((w - lse_w) - (u - lse_u)).
-  double soft_classes(const float* z, const float* teacher, float* d) const {
-    const double t = a_.temperature, soft = static_cast<double>(a_.soft_weight);
-    double top_u = z[0], top_w = teacher[0], total_u = 0, total_w = 0, loss = 0;
-    for (int64_t k = 1; k < K_; ++k) {
-      top_u = std::max<double>(top_u, z[k]);
-      top_w = std::max<double>(top_w, teacher[k]);
-    }
+  // Of x / t.
+  double log_sum_exp(const float* x, double t) const {
+    const double top = *std::max_element(x, x + K_);
+    double total = 0;
+    for (int64_t k = 0; k < K_; ++k) total += std::exp((x[k] - top) / t);
+    return top / t + std::log(total);
+  }
+
+  // Added to the gradient already in d.
+  double soft_classes(const float* z, const TeacherRow& teacher, float* d) const {
+    const double t = a_.temperature, soft = static_cast<double>(a_.soft_weight), lse = log_sum_exp(z, t);
+    double lse_of[kMostTeachers], loss = 0;
+    for (int i = 0; i < teacher.count; ++i) lse_of[i] = log_sum_exp(teacher[i], t);
     for (int64_t k = 0; k < K_; ++k) {
-      total_u += std::exp((z[k] - top_u) / t);
-      total_w += std::exp((teacher[k] - top_w) / t);
-    }
-    const double lse_u = top_u / t + std::log(total_u), lse_w = top_w / t + std::log(total_w);
-    for (int64_t k = 0; k < K_; ++k) {
-      const double log_p = z[k] / t - lse_u, log_q = teacher[k] / t - lse_w, q = std::exp(log_q);
-      loss += q * (log_q - log_p);
+      const double log_p = z[k] / t - lse;
+      double q = 0;
+      for (int i = 0; i < teacher.count; ++i) q += std::exp(teacher[i][k] / t - lse_of[i]);
+      q /= teacher.count;
+      loss += x_log_x(q) - q * log_p;
       d[k] += static_cast<float>(scale() * soft * t * (std::exp(log_p) - q));
     }
     return soft * t * t * loss;
@@ -106,11 +128,13 @@ void cross_entropy_cpu(device::Stream& stream, const CrossEntropyArgs& a) {
   check_scratch("cross_entropy", a.scratch, cross_entropy_scratch_bytes(stream, rows, threads_of(stream)));
   auto* partial = static_cast<double*>(a.scratch.data);
   const RowLoss row_loss(cpu::row_kernels_of(stream), a);
+  const int teachers = a.soft_weight != 0 ? a.teachers() : 0;
   parallel_pieces(stream, rows, kLossRows, [&](int64_t begin, int64_t end, int) {
     double sum = 0;
     for (int64_t r = begin; r < end; ++r) {
       const float* z = cpu::row_of<float>(a.logits, r);
-      const float* teacher = a.soft_weight != 0 ? cpu::row_of<float>(a.teacher, r) : nullptr;
+      const TeacherRow teacher = {teachers > 0 ? cpu::row_of<float>(a.teacher, r) : nullptr, rows * a.teacher.ld(),
+                                  teachers};
       float* d = cpu::row_of<float>(a.d_logits, r);
       if (a.multi_label) {
         sum += row_loss.multi_label(z, cpu::row_of<float>(a.targets, r), teacher, d);

@@ -11,13 +11,14 @@ struct LossArgs {
   const int32_t* targets;
   double* partials;
   int64_t ld_logits, ld_targets, ld_teacher, ld_d;
-  int rows, K;
+  int rows, K, teachers;
   float scale, smoothing, hard, soft, temperature;
   bool multi_label;
 };
 
 __device__ __forceinline__ float softplus(float x) { return x > 0.0f ? x + log1pf(expf(-x)) : log1pf(expf(x)); }
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ __forceinline__ float x_log_x(float x) { return x > 0.0f ? x * logf(x) : 0.0f; }
 
 __device__ __forceinline__ float log_sum_exp(const float* z, float factor, int K, int lane) {
   float top = -INFINITY, sum = 0.0f;
@@ -30,11 +31,13 @@ __device__ __forceinline__ float log_sum_exp(const float* z, float factor, int K
 template <class Elem>
 __device__ float one_class(const LossArgs& a, const float* z, const float* teacher, int target, Elem* d, int lane) {
   const auto weight = [&](int k) { return a.class_weights == nullptr ? 1.0f : a.class_weights[k]; };
-  if (target < 0 || target >= a.K) {  // not to be hidden: the loss says it
+  if (target != kNoLabel && (target < 0 || target >= a.K)) {  // not to be hidden: the loss says it
     for (int k = lane; k < a.K; k += 32) d[k] = from_f32<Elem>(NAN);
     return NAN;
   }
-  const float smooth = a.smoothing / static_cast<float>(a.K), on_target = (1.0f - a.smoothing) * weight(target),
+  const bool labelled = target != kNoLabel;
+  const float hard = labelled ? a.hard : 0.0f, smooth = a.smoothing / static_cast<float>(a.K),
+              on_target = labelled ? (1.0f - a.smoothing) * weight(target) : 0.0f,
               lse = log_sum_exp(z, 1.0f, a.K, lane);
   float weights = 0.0f, smooth_loss = 0.0f, soft_loss = 0.0f;
   for (int k = lane; k < a.K; k += 32) {
@@ -44,18 +47,27 @@ __device__ float one_class(const LossArgs& a, const float* z, const float* teach
   weights = warp_sum(weights);
   smooth_loss = warp_sum(smooth_loss);
   const float all = on_target + smooth * weights, inverse_t = 1.0f / a.temperature;
-  const float lse_z = teacher == nullptr ? 0.0f : log_sum_exp(z, inverse_t, a.K, lane),
-              lse_teacher = teacher == nullptr ? 0.0f : log_sum_exp(teacher, inverse_t, a.K, lane);
+  const int64_t next = static_cast<int64_t>(a.rows) * a.ld_teacher;  // from one teacher's row to the next one's
+  const float lse_z = a.teachers == 0 ? 0.0f : log_sum_exp(z, inverse_t, a.K, lane);
+  float lse_of[kMostTeachers];
+#pragma unroll
+  for (int i = 0; i < kMostTeachers; ++i)
+    if (i < a.teachers) lse_of[i] = log_sum_exp(teacher + i * next, inverse_t, a.K, lane);
   for (int k = lane; k < a.K; k += 32) {
-    float slope = a.hard * (all * expf(z[k] - lse) - (k == target ? on_target : 0.0f) - smooth * weight(k));
-    if (teacher != nullptr) {
-      const float log_p = z[k] * inverse_t - lse_z, log_q = teacher[k] * inverse_t - lse_teacher, q = expf(log_q);
-      soft_loss += q * (log_q - log_p);
+    float slope = hard * (all * expf(z[k] - lse) - (k == target ? on_target : 0.0f) - smooth * weight(k));
+    if (a.teachers > 0) {
+      const float log_p = z[k] * inverse_t - lse_z;
+      float q = 0.0f;
+#pragma unroll
+      for (int i = 0; i < kMostTeachers; ++i)
+        if (i < a.teachers) q += expf(teacher[i * next + k] * inverse_t - lse_of[i]);
+      q /= static_cast<float>(a.teachers);
+      soft_loss += x_log_x(q) - q * log_p;
       slope += a.soft * a.temperature * (expf(log_p) - q);
     }
     d[k] = from_f32<Elem>(a.scale * slope);
   }
-  return a.hard * (on_target * (lse - z[target]) + smooth * smooth_loss) +
+  return (labelled ? hard * (on_target * (lse - z[target]) + smooth * smooth_loss) : 0.0f) +
          a.soft * a.temperature * a.temperature * warp_sum(soft_loss);
 }
 
@@ -63,14 +75,21 @@ template <class Elem>
 __device__ float many_labels(const LossArgs& a, const float* z, const float* teacher, const float* target, Elem* d,
                              int lane) {
   const float hard = a.hard / static_cast<float>(a.K), soft = a.soft / static_cast<float>(a.K), t = a.temperature;
+  const int64_t next = static_cast<int64_t>(a.rows) * a.ld_teacher;
   float loss = 0.0f;
   for (int k = lane; k < a.K; k += 32) {
     const float x = z[k], weight = a.class_weights == nullptr ? 1.0f : a.class_weights[k];
-    loss += hard * weight * (softplus(x) - x * target[k]);
-    float slope = hard * weight * (sigmoid(x) - target[k]);
-    if (teacher != nullptr) {
-      const float u = x / t, w = teacher[k] / t, q = sigmoid(w);
-      loss += soft * t * t * (q * (w - u) + softplus(u) - softplus(w));
+    float slope = 0.0f;
+    if (target[k] >= 0.0f) {
+      loss += hard * weight * (softplus(x) - x * target[k]);
+      slope = hard * weight * (sigmoid(x) - target[k]);
+    }
+    if (a.teachers > 0) {
+      const float u = x / t;
+      float q = 0.0f;
+      for (int i = 0; i < a.teachers; ++i) q += sigmoid(teacher[i * next + k] / t);
+      q /= static_cast<float>(a.teachers);
+      loss += soft * t * t * (x_log_x(q) + x_log_x(1.0f - q) + softplus(u) - q * u);
       slope += soft * t * (sigmoid(u) - q);
     }
     d[k] = from_f32<Elem>(a.scale * slope);
@@ -127,7 +146,8 @@ void cross_entropy_cuda(device::Stream& stream, const CrossEntropyArgs& a) {
     LossArgs args{};
     args.logits = a.logits.as<float>();
     args.class_weights = a.class_weights.as<float>();
-    args.teacher = a.soft_weight != 0 ? a.teacher.as<float>() : nullptr;
+    args.teachers = a.soft_weight != 0 ? a.teachers() : 0;
+    args.teacher = args.teachers > 0 ? a.teacher.as<float>() : nullptr;
     if (a.multi_label)
       args.target_values = a.targets.as<float>();
     else

@@ -16,6 +16,8 @@ struct Setting {
   int64_t K;
   bool multi_label, weights;
   float smoothing, hard, soft, temperature;
+  int teachers = 1;
+  bool unlabelled = false;  // every fifth row has no label
 };
 constexpr Setting kSettings[] = {
     {"plain", 3, false, false, 0, 1, 0, 1},
@@ -28,6 +30,9 @@ constexpr Setting kSettings[] = {
     {"one class", 1, false, false, 0, 1, 0, 1},
     {"multi-label", 5, true, false, 0, 1, 0, 1},
     {"multi-label distilled", 9, true, true, 0, 0.5f, 0.5f, 2},
+    {"three teachers", 6, false, true, 0.1f, 0.3f, 0.7f, 3, 3},
+    {"two teachers, rows without labels", 3, false, true, 0.1f, 0.4f, 0.6f, 2, 2, true},
+    {"multi-label, two teachers, rows without labels", 5, true, true, 0, 0.5f, 0.5f, 2, 2, true},
 };
 
 double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
@@ -39,11 +44,15 @@ struct Problem {
   std::vector<int32_t> targets;
   Problem(const Setting& setting, int64_t n, double scale, uint64_t seed) : s(setting), rows(n) {
     z = random_tensor(DType::f32, {n, s.K}, seed, scale).values();
-    teacher = random_tensor(DType::f32, {n, s.K}, seed + 1, scale).values();
+    teacher = random_tensor(DType::f32, {s.teachers * n, s.K}, seed + 1, scale).values();
     weights = random_tensor(DType::f32, {s.K}, seed + 2).values();
     for (double& w : weights) w = s.weights ? static_cast<double>(static_cast<float>(0.5 + std::fabs(w))) : 1;
     for (int64_t i = 0; i < n * s.K; ++i) multi.push_back(i % 3 == 0 ? 1 : 0);
     for (int64_t r = 0; r < n; ++r) targets.push_back(r % 4 == 3 ? kIgnoredTarget : static_cast<int32_t>(r * 5 % s.K));
+    for (int64_t r = 0; s.unlabelled && r < n; r += 5) {
+      targets[r] = kNoLabel;
+      std::fill_n(multi.begin() + r * s.K, s.K, -1.0);
+    }
   }
   // The loss, straight from the definitions in loss.h.
   double loss() const {
@@ -58,15 +67,23 @@ struct Problem {
     for (int64_t k = 0; k < s.K; ++k) total += std::exp(x[k] / t - top);
     return top + std::log(total);
   }
+  // Of the teachers' softened probabilities.
+  template <class Probability>
+  double mean(int64_t r, const Probability& of) const {
+    double sum = 0;
+    for (int i = 0; i < s.teachers; ++i) sum += of(&teacher[(i * rows + r) * s.K]);
+    return sum / s.teachers;
+  }
   double class_row(const double* x, int64_t r) const {
-    const double lse = log_sum(x, 1), smooth = s.smoothing, t = s.temperature;
-    double hard = (1 - smooth) * weights[targets[r]] * (lse - x[targets[r]]), soft = 0;
-    for (int64_t k = 0; k < s.K; ++k) hard += smooth / static_cast<double>(s.K) * weights[k] * (lse - x[k]);
-    const double* w = &teacher[r * s.K];
-    const double sum_w = log_sum(w, t), sum_x = log_sum(x, t);
-    for (int64_t k = 0; k < s.K; ++k) {
-      const double log_q = w[k] / t - sum_w, log_p = x[k] / t - sum_x;
-      soft += std::exp(log_q) * (log_q - log_p);
+    const double lse = log_sum(x, 1), smooth = s.smoothing, t = s.temperature, sum_x = log_sum(x, t);
+    double hard = 0, soft = 0;
+    if (targets[r] != kNoLabel) {
+      hard = (1 - smooth) * weights[targets[r]] * (lse - x[targets[r]]);
+      for (int64_t k = 0; k < s.K; ++k) hard += smooth / static_cast<double>(s.K) * weights[k] * (lse - x[k]);
+    }
+    for (int64_t k = 0; s.soft != 0 && k < s.K; ++k) {
+      const double q = mean(r, [&](const double* w) { return std::exp(w[k] / t - log_sum(w, t)); });
+      soft += q * (std::log(q) - (x[k] / t - sum_x));
     }
     return static_cast<double>(s.hard) * hard + static_cast<double>(s.soft) * t * t * soft;
   }
@@ -74,9 +91,9 @@ struct Problem {
     const double t = s.temperature, n = static_cast<double>(s.K);
     double hard = 0, soft = 0;
     for (int64_t k = 0; k < s.K; ++k) {
-      const double y = multi[r * s.K + k], q = 1 / (1 + std::exp(-teacher[r * s.K + k] / t)),
+      const double y = multi[r * s.K + k], q = mean(r, [&](const double*w) { return 1 / (1 + std::exp(-w[k] / t)); }),
                    p = 1 / (1 + std::exp(-x[k] / t));
-      hard += weights[k] * (softplus(x[k]) - y * x[k]) / n;
+      if (y >= 0) hard += weights[k] * (softplus(x[k]) - y * x[k]) / n;
       soft += (q * std::log(q / p) + (1 - q) * std::log((1 - q) / (1 - p))) / n;
     }
     return static_cast<double>(s.hard) * hard + static_cast<double>(s.soft) * t * t * soft;
@@ -85,13 +102,13 @@ struct Problem {
 
 std::vector<HostTensor> run(CpuStream& stream, const Problem& p, float scale) {
   const int64_t K = p.s.K;
-  const HostTensor logits(DType::f32, {p.rows, K}, 1), teacher(DType::f32, {p.rows, K}), weights(DType::f32, {K}),
-      multi(DType::f32, {p.rows, K});
+  const HostTensor logits(DType::f32, {p.rows, K}, 1), teacher(DType::f32, {p.s.teachers * p.rows, K}, 3),
+      weights(DType::f32, {K}), multi(DType::f32, {p.rows, K});
   for (int64_t i = 0; i < p.rows * K; ++i) {
     logits.set(i / K, i % K, p.z[i]);
-    teacher.set(i / K, i % K, p.teacher[i]);
     multi.set(i / K, i % K, p.multi[i]);
   }
+  for (int64_t i = 0; i < p.s.teachers * p.rows * K; ++i) teacher.set(i / K, i % K, p.teacher[i]);
   for (int64_t k = 0; k < K; ++k) weights.set(k, 0, p.weights[k]);
   const HostTensor targets = int_tensor(p.targets);
   const HostTensor scratch = bytes_tensor(cross_entropy_scratch_bytes(stream, p.rows, 1));
@@ -168,6 +185,9 @@ TEST(CrossEntropy, SaysWhatIsWrong) {
   p.targets = {0};
   p.s.smoothing = 1.5f;
   EXPECT_THROW((void)run(stream, p, 1), Error);
+  Setting many = kSettings[4];
+  many.teachers = kMostTeachers + 1;
+  EXPECT_THROW((void)run(stream, Problem(many, 1, 1, 3), 1), Error);
 }
 
 }  // namespace
