@@ -73,7 +73,7 @@ class Training:
 def train(model: str | os.PathLike[str], train: Any, validation: Any = None, *, output_dir: str | os.PathLike[str],
           text: str | None = None, label: str | list[str] = "label", progress: bool = True, **settings: Any) -> Training:
     """Fine-tunes `model` on rows of texts and labels: a file or several, a table of any library, or (texts, labels).
-    `settings` are those of `brim train`, Hugging Face's names. Ctrl-C writes a checkpoint first;
+    `settings` are those of `brim train`, Hugging Face's names; `teacher` may be a list. Ctrl-C writes a checkpoint first;
     resume_from_checkpoint="last" goes on."""
     folder = os.fspath(output_dir)
     given: list[tuple[str, str]] = [("model", os.fspath(model)), ("output_dir", folder)]
@@ -86,7 +86,9 @@ def train(model: str | os.PathLike[str], train: Any, validation: Any = None, *, 
         with tempfile.TemporaryDirectory(prefix="brim-") as written, _heard(progress) as heard:
             for name, rows in (("train", train), ("val", validation)):
                 if rows is not None:
-                    paths = _paths(rows) or [_written(rows, pathlib.Path(written) / f"{name}.jsonl", text, label)]
+                    file = pathlib.Path(written) / f"{name}.jsonl"
+                    taught = name == "train" and bool(settings.get("teacher"))
+                    paths = _paths(rows) or [_written(rows, file, text, label, taught)]
                     given += [(name, path) for path in paths]
             figures = _brim.train(given, heard)
     except KeyboardInterrupt:
@@ -106,8 +108,9 @@ def _paths(rows: Any) -> list[str] | None:
     return None
 
 
-def _written(rows: Any, path: pathlib.Path, text: str | None, label: str | list[str]) -> str:
-    """A table or (texts, labels) as a file. A run that is resumed knows its rows by their content, not their name."""
+def _written(rows: Any, path: pathlib.Path, text: str | None, label: str | list[str], taught: bool) -> str:
+    """A table or (texts, labels) as a file. A run that is resumed knows its rows by their content, not their name.
+    With `taught`, a label may be None: teachers judge that row."""
     labels = [label] if isinstance(label, str) else list(label)
     if isinstance(rows, tuple) and len(rows) == 2:
         columns = {"text": _list(rows[0]), labels[0]: _list(rows[1])}
@@ -127,11 +130,11 @@ def _written(rows: Any, path: pathlib.Path, text: str | None, label: str | list[
     for row, values in enumerate(zip(*columns.values(), strict=True)):
         for name, value in zip(columns, values, strict=True):
             good = isinstance(value, str if name == "text" else (str, int, float, bool)) and value == value
-            if not good:
+            if not good and not (taught and name != "text" and (value is None or value != value)):
                 error = BadData(f"row {row}: {name} is {value!r}", "leave such rows out")
                 error.row = row
                 raise error
-        lines.append(json.dumps(dict(zip(columns, values, strict=True))))
+        lines.append(json.dumps({n: v for n, v in zip(columns, values, strict=True) if v is not None and v == v}))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return str(path)
 

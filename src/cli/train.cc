@@ -40,6 +40,7 @@ int run_train(const TrainFlags& f) {
   if (f.values.count("train") + f.values.count("train_file") > 0) settings.train_files.clear();
   if (f.values.count("val") + f.values.count("validation_file") > 0) settings.validation_files.clear();
   if (f.values.count("label_column") > 0) settings.label_columns.clear();
+  if (f.values.count("teacher") > 0) settings.teachers.clear();
   for (const auto& [key, values] : f.values)
     for (const auto& value : values)
       if (value.empty()) fail(ErrorCode::usage, "--{}: its value is missing", dashed(key));

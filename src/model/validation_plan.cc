@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "memory/placement.h"
 #include "model/staging.h"
 
 namespace brim::model {
@@ -20,6 +21,19 @@ ValidationPlan plan_validation(const ModelShape& shape, ops::Precision precision
   if (shape.sequence_classes > 0) plan.sequence = pass(Output::sequence_logits);
   if (shape.token_classes > 0) plan.token = pass(Output::token_logits);
   if (target != device::DeviceKind::cpu) plan.staging_bytes = staged_batch_bytes(plan.limits);
+  return plan;
+}
+
+TeachersPlan plan_teachers(std::span<const ModelShape> shapes, ops::Precision precision, device::DeviceKind target,
+                           device::Isa isa, int threads, BatchLimits training) {
+  TeachersPlan plan;
+  int64_t classes = 0;
+  for (const ModelShape& shape : shapes) {
+    plan.passes.push_back(plan_forward(shape, precision, target, isa, threads, training, Output::sequence_logits));
+    plan.pass_bytes = std::max(plan.pass_bytes, memory::align_up(plan.passes.back().arena_bytes()));
+    classes += shape.sequence_classes;
+  }
+  plan.logits_bytes = memory::align_up(training.sequences * classes * static_cast<int64_t>(sizeof(float)));
   return plan;
 }
 

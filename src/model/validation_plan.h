@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evaluation between training steps: scoring passes that take turns with training in its arena.
+// Scoring passes of training: evaluation between steps, which takes turns with training in its arena, and teachers
+// before each micro-batch, whose logits training reads.
 #pragma once
+#include <span>
+#include <vector>
+
 #include "model/forward_runner.h"
 
 namespace brim::model {
@@ -17,5 +21,16 @@ struct ValidationPlan {
 // `training`: the limits of its micro-batches.
 ValidationPlan plan_validation(const ModelShape& shape, ops::Precision precision, device::DeviceKind target,
                                device::Isa isa, int threads, BatchLimits training);
+
+// Teachers compute one after another in one arena; behind it lie the logits of all of them.
+struct TeachersPlan {
+  std::vector<ForwardPlan> passes;
+  int64_t pass_bytes = 0;    // of the largest
+  int64_t logits_bytes = 0;  // [teachers * sequences, classes] f32
+
+  int64_t arena_bytes() const { return pass_bytes + logits_bytes; }
+};
+TeachersPlan plan_teachers(std::span<const ModelShape> shapes, ops::Precision precision, device::DeviceKind target,
+                           device::Isa isa, int threads, BatchLimits training);
 
 }  // namespace brim::model

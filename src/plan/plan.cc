@@ -73,17 +73,20 @@ class Solver {
           layout_weights(r_.shape, r_.precision, r_.device.kind, r_.device.isa, r_.tables_in_slab, nullptr).bytes;
     else
       elements_ = slab_layout(r_.shape).elements();
-    if (r_.teacher)
-      teacher_weights_ = layout_weights(r_.teacher->shape, r_.precision, r_.device.kind, r_.device.isa,
-                                        r_.teacher->tables.in_slab, nullptr)
-                             .bytes;
+    for (const PlanTeacher& t : r_.teachers) {
+      teacher_weights_ +=
+          layout_weights(t.shape, r_.precision, r_.device.kind, r_.device.isa, t.tables.in_slab, nullptr).bytes;
+      teacher_tables_ += t.tables.mapped_bytes;
+    }
   }
 
-  // "64 MiB for its weights and 1 MiB for its pass".
+  // "the teacher takes 64 MiB for its weights and 1 MiB for its pass".
   std::string teacher_part(const Plan& plan) const {
-    return fmt::format("{} for its weights and {} for its pass",
-                       format_bytes(teacher_weights_ + r_.teacher->tables.mapped_bytes),
-                       format_bytes(teacher_pass(plan.limits())));
+    const size_t n = r_.teachers.size();
+    return fmt::format("{} {} for {} weights and {} for {}",
+                       n == 1 ? "the teacher takes" : fmt::format("the {} teachers take", n),
+                       format_bytes(teacher_weights_ + teacher_tables_), n == 1 ? "its" : "their",
+                       format_bytes(teacher_pass(plan.limits())), n == 1 ? "its pass" : "their passes");
   }
 
   std::vector<Way> ways(Optimizer optimizer) const {
@@ -148,10 +151,12 @@ class Solver {
       if (!cpu_)
         p.add(Tag::staging, "micro-batches in flight",
               p.staging_depth * staged_micro_batch_bytes(r_.shape, p.limits()));
-      if (r_.teacher) {
-        p.add(Tag::weights, "teacher", teacher_weights_);
-        p.add(Tag::weights, "teacher's embedding tables, mapped", r_.teacher->tables.mapped_bytes);
-        p.add(Tag::activations, "teacher's pass", teacher_pass(p.limits()));
+      if (!r_.teachers.empty()) {
+        const bool one = r_.teachers.size() == 1;
+        p.add(Tag::weights, one ? "teacher" : "teachers", teacher_weights_);
+        p.add(Tag::weights, one ? "teacher's embedding tables, mapped" : "teachers' embedding tables, mapped",
+              teacher_tables_);
+        p.add(Tag::activations, one ? "teacher's pass" : "teachers' passes", teacher_pass(p.limits()));
       }
       if (r_.global_batch_tokens > 0)
         p.accumulation_steps = std::max<int64_t>(1, (r_.global_batch_tokens + tokens - 1) / tokens);
@@ -261,9 +266,9 @@ class Solver {
   }
 
   int64_t teacher_pass(model::BatchLimits limits) const {
-    return plan_forward(r_.teacher->shape, r_.precision, r_.device.kind, r_.device.isa, r_.device.threads, limits,
-                        model::Output::sequence_logits)
-        .arena_bytes();
+    std::vector<model::ModelShape> shapes;
+    for (const PlanTeacher& t : r_.teachers) shapes.push_back(t.shape);
+    return plan_teachers(shapes, r_.precision, r_.device.kind, r_.device.isa, r_.device.threads, limits).arena_bytes();
   }
 
   std::vector<int64_t> grid() const {
@@ -376,7 +381,7 @@ class Solver {
                         "numbers are the same",
                         format_bytes(8 * elements_)));
     }
-    if (r_.teacher) plan.why.push_back("the teacher takes " + teacher_part(plan));
+    if (!r_.teachers.empty()) plan.why.push_back(teacher_part(plan));
     plan.why.push_back(fmt::format("speed is predicted for texts of {} tokens from {} rates", typical_,
                                    plan.device.measured ? "measured" : "data-sheet"));
     if (!plan.device.runnable)
@@ -386,7 +391,7 @@ class Solver {
 
   PlanRequest r_;
   bool cpu_;
-  int64_t typical_ = 0, weights_ = 0, elements_ = 0, teacher_weights_ = 0;
+  int64_t typical_ = 0, weights_ = 0, elements_ = 0, teacher_weights_ = 0, teacher_tables_ = 0;
 };
 
 // The plan of fewest bytes with these settings.
@@ -483,7 +488,7 @@ const char* part_words(Tag tag, DeviceKind kind) {
     if (smallest.bytes[tag] > smallest.bytes[largest]) largest = tag;
   }
   const std::string teacher =
-      r.teacher ? "\nOf that the teacher takes " + Solver(r).teacher_part(smallest) + "." : std::string();
+      r.teachers.empty() ? std::string() : "\nOf that " + Solver(r).teacher_part(smallest) + ".";
   std::string fits, least;
   int64_t least_bytes = smallest.peak_bytes;
   for (const Alternative& a : alternatives(r)) {

@@ -46,7 +46,7 @@ struct MemoryLimit {
 enum class Task : uint8_t { score, train };
 const char* task_name(Task task);
 
-// Distillation's: it computes beside the model, under the same limit.
+// One of distillation's: it computes beside the model, under the same limit.
 struct PlanTeacher {
   model::ModelShape shape;
   model::TableHome tables;
@@ -73,7 +73,7 @@ struct PlanRequest {
   bool keep_optimizer = false;                // asked for by name: never exchanged for the 8-bit one
   std::optional<model::Recompute> recompute;  // empty: the planner chooses
   std::optional<model::Moments> moments;      // likewise
-  std::optional<PlanTeacher> teacher;
+  std::vector<PlanTeacher> teachers;
   int64_t global_batch_tokens = 0;  // tokens one optimizer step sees; 0: as many as are useful
   int64_t token_budget = 0;         // above 0: this micro-batch and no other (a resumed run)
 };

@@ -456,11 +456,11 @@ void RowReader::learn_columns() {
     choose_columns();
   } else {
     refuse_tagged_words();
-    if (!options_.label_columns.empty() || !options_.pair_column.empty())
+    const bool wants_labels = !options_.label_columns.empty() && !options_.labels_optional;
+    if (wants_labels || !options_.pair_column.empty())
       fail(ErrorCode::usage, "{}: {} has no column {}; {} need csv, tsv or jsonl{}", source_->name(),
            paths_[0] == "-" ? "taken as txt, it" : "a txt file",
-           options_.label_columns.empty() ? options_.pair_column : options_.label_columns[0],
-           options_.label_columns.empty() ? "pairs" : "labels",
+           wants_labels ? options_.label_columns[0] : options_.pair_column, wants_labels ? "labels" : "pairs",
            options_.format == RowFormat::automatic ? " (`format` says which it is)" : "");
     schema_.columns = {"text"};
     schema_.text_column = "text";
@@ -587,10 +587,13 @@ void RowReader::choose_columns() {
   schema_.text_index = column_index(text, "`text_column`");
   schema_.pair_column = options_.pair_column;
   if (!schema_.pair_column.empty()) schema_.pair_index = column_index(schema_.pair_column, "`pair_column`");
+  const bool texts_alone = options_.labels_optional && columns.size() == (schema_.pair_column.empty() ? 1u : 2u);
+  if (texts_alone && is_delimited(schema_.format)) return;
   schema_.label_columns = options_.label_columns;
   for (auto it = schema_.label_columns.begin(); it != schema_.label_columns.end(); ++it) {
     if (std::find(schema_.label_columns.begin(), it, *it) != it)
       fail(ErrorCode::usage, "`label_column`: {} is named twice", *it);
+    if (texts_alone) continue;  // of jsonl: later rows may have them
     schema_.label_indices.push_back(column_index(*it, "`label_column`"));
   }
 }
@@ -680,6 +683,10 @@ void RowReader::take_json_row(RowChunk& chunk, std::string_view line) {
   labels_.clear();
   for (const std::string& column : schema_.label_columns) {
     const JsonMember* label = find(column);
+    if (options_.labels_optional && (label == nullptr || label->kind == JsonKind::null)) {
+      labels_.emplace_back();
+      continue;
+    }
     if (label == nullptr) return add_bad_row(chunk, line, fmt::format("no key \"{}\"", column));
     if (label->kind == JsonKind::null || label->kind == JsonKind::array || label->kind == JsonKind::object)
       return add_bad_row(chunk, line, fmt::format("\"{}\" is {}, not a label", column, json_kind_name(label->kind)));

@@ -43,6 +43,7 @@ struct RowReaderOptions {
   std::string text_column;  // empty: `text`, else the only column, else Error(usage) that names the columns
   std::string pair_column;  // of a second text that belongs to the first; empty: there is none
   std::vector<std::string> label_columns;  // empty: no labels are read
+  bool labels_optional = false;            // an input of texts alone has none, and a row may lack its own
   char delimiter = 0;                      // csv and tsv; 0: the format's own
   bool quotes = true;                      // csv and tsv; false takes a quote as an ordinary character
   std::vector<ByteRange> ranges;           // what to read of each input; empty: all of them
@@ -60,9 +61,9 @@ struct RowSchema {
   bool byte_order_mark = false;  // the first input began with U+FEFF
   CsvDialect dialect;            // csv, tsv
   std::string text_column, pair_column;
-  std::vector<std::string> label_columns;
-  size_t text_index = 0, pair_index = 0;  // csv, tsv
-  std::vector<size_t> label_indices;      // csv, tsv
+  std::vector<std::string> label_columns;  // none where the input has texts alone
+  size_t text_index = 0, pair_index = 0;   // csv, tsv
+  std::vector<size_t> label_indices;       // csv, tsv
 };
 
 // A place between two rows. Storing it and calling RowReader::seek continues there.

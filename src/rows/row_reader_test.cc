@@ -56,6 +56,25 @@ std::vector<std::string> texts_of(const std::vector<Row>& rows) {
 
 using Texts = std::vector<std::string>;
 
+TEST(RowReader, LabelsThatAreOptionalMayLack) {
+  const auto labels = [](RowFormat format, const std::string& bytes) {
+    RowReaderOptions options = with_format(format, "", "label");
+    options.labels_optional = true;
+    std::string out;
+    for (const Row& row : read_all(bytes, options)) out += row.text + "=" + row.label + row.error + ";";
+    return out;
+  };
+  EXPECT_EQ(labels(RowFormat::txt, "a\nb\n"), "a=;b=;");
+  EXPECT_EQ(labels(RowFormat::csv, "text\na\n"), "a=;");
+  EXPECT_EQ(labels(RowFormat::csv, "text,label\na,\nb,x\n"), "a=;b=x;");
+  EXPECT_EQ(
+      labels(RowFormat::jsonl, "{\"text\":\"a\"}\n{\"text\":\"b\",\"label\":null}\n{\"text\":\"c\",\"label\":\"x\"}\n"),
+      "a=;b=;c=x;");
+  EXPECT_EQ(labels(RowFormat::jsonl, "{\"text\":\"a\"}\n"), "a=;");
+  // A column that is there under another name is no text without a label.
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { labels(RowFormat::csv, "text,Label\na,x\n"); }), "did you mean Label?");
+}
+
 TEST(RowReader, Txt) {
   const RowReaderOptions txt = with_format(RowFormat::txt);
   EXPECT_EQ(texts_of(read_all("a\nb\r\n\nc", txt)), (Texts{"a", "b", "", "c"}));

@@ -48,6 +48,14 @@ TEST_P(Resume, GivesTheSameWeightsBitForBit) {
   }
   if (std::string(GetParam()) == "8bit") s.optim = model::Optimizer::adamw_8bit;
   if (std::string(GetParam()) == "bf16") s.precision = {ops::Precision::bf16};
+  if (std::string(GetParam()) == "teachers") {
+    const TrainSettings second = t.to("second");
+    train(second, {});
+    s.teachers = {s.model, second.output_dir};
+    put_file(t.dir / "texts.txt", "w5 w6 w7\nw66 w70\n");  // and no more steps for them
+    put_file(t.dir / "train.csv", TinyJob::csv(46, 1));
+    s.train_files.push_back((t.dir / "texts.txt").string());
+  }
   s.lr_schedule = LrSchedule::cosine;
   s.warmup_ratio = 0.2;
   s.dropout = 0.1;
@@ -73,7 +81,7 @@ TEST_P(Resume, GivesTheSameWeightsBitForBit) {
       EXPECT_EQ(a[i].value(key, 0.0), b[i].value(key, 0.0)) << i << " " << key;
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, Resume, ::testing::Values("plain", "token", "8bit", "bf16"));
+INSTANTIATE_TEST_SUITE_P(Each, Resume, ::testing::Values("plain", "token", "8bit", "bf16", "teachers"));
 
 // Checkpoints that an earlier Brim wrote (tests/data/train/checkpoints, never written again): what is loaded is what
 // lies in the files, and the run goes on as that Brim's did, bit for bit where its arithmetic was the same.
@@ -316,12 +324,12 @@ TEST(Checkpoint, ResumeWithoutOneStartsAtTheBeginning) {
 TEST(Checkpoint, OfARunWithAnotherTeacherIsRefused) {
   TinyJob t;
   model::put_golden_model(t.dir / "other", "bert_sequence");
-  t.settings.teacher = (t.dir / "model").string();
+  t.settings.teachers = {(t.dir / "model").string()};
   t.settings.save_strategy = Strategy::epoch;
   t.run();
   TrainSettings s = t.settings;
   s.resume_from_checkpoint = "last";
-  s.teacher = (t.dir / "other").string();  // the same weights elsewhere are the same teacher
+  s.teachers = {(t.dir / "other").string()};  // the same weights elsewhere are the same teacher
   train(s, {});
   std::string weights = get_file(t.dir / "other/model.safetensors");
   weights.back() ^= 1;
@@ -329,7 +337,9 @@ TEST(Checkpoint, OfARunWithAnotherTeacherIsRefused) {
   const std::string message = error_of(ErrorCode::usage, [&] { train(s, {}); });
   EXPECT_HAS(message, "teacher_weights: then ");
   EXPECT_HAS(message, "`model=");
-  s.teacher.clear();
+  s.teachers = {(t.dir / "model").string(), (t.dir / "model").string()};
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "teacher_weights: then ");
+  s.teachers.clear();
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "teacher_weights: then ");
 }
 

@@ -22,8 +22,9 @@
 namespace brim::train {
 namespace {
 
-rows::RowReaderOptions reader_options(const TrainSettings& s) {
+rows::RowReaderOptions reader_options(const TrainSettings& s, bool labels_optional) {
   rows::RowReaderOptions options;
+  options.labels_optional = labels_optional;
   options.format = s.format == "conll" ? rows::RowFormat::automatic : rows::parse_row_format(s.format);
   options.text_column = s.text_column;
   options.pair_column = s.pair_column;
@@ -39,7 +40,7 @@ constexpr size_t kSpillTokens = size_t{1} << 20;
 struct RowRead {
   std::string_view text;
   std::optional<std::string_view> pair;
-  std::span<const std::string_view> labels;  // one per label column
+  std::span<const std::string_view> labels;  // one per label column; none of a row without a label
   int32_t file, line;
 };
 
@@ -48,12 +49,14 @@ struct Skipped {
   std::string first;
 };
 
+bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") == std::string_view::npos; }
+
 // A bad row, or one of which `fn` throws bad_data, ends it or is left out, as on_error says.
 template <class Fn>
-Skipped for_each_row(const std::vector<std::string>& files, const TrainSettings& s, Fn&& fn) {
-  rows::RowReader reader(files, reader_options(s));
+void for_each_row(const std::vector<std::string>& files, size_t first_file, bool labels_optional,
+                  const TrainSettings& s, Skipped& skipped, Fn&& fn) {
+  rows::RowReader reader(files, reader_options(s, labels_optional));
   rows::RowChunk chunk;
-  Skipped skipped;
   const auto take = [&](size_t r) {
     const auto where = [&] { return fmt::format("{}:{}", reader.inputs()[chunk.input], chunk.lines[r]); };
     if (const Error* error = chunk.error(r)) {
@@ -63,13 +66,18 @@ Skipped for_each_row(const std::vector<std::string>& files, const TrainSettings&
         told.remove_prefix(place.size());
       throw Error(error->code(), fmt::format("{}: {}", where(), told));
     }
+    if (reader.schema().format == rows::RowFormat::txt && is_blank(chunk.texts[r])) return;
     const auto& columns = reader.schema().label_columns;
-    const std::span labels(chunk.labels.data() + r * columns.size(), columns.size());
-    if (labels[0].empty() && !s.several_labels())
+    std::span<const std::string_view> labels(chunk.labels.data() + r * columns.size(), columns.size());
+    // With `multi_label` an empty cell names no label, which is a judgement like any other.
+    const bool none = !(s.multi_label && columns.size() == 1) &&
+                      std::all_of(labels.begin(), labels.end(), [](std::string_view label) { return label.empty(); });
+    if (none && !labels_optional && !s.several_labels())
       fail(ErrorCode::bad_data, "{}: no label in column {}", where(), columns[0]);
-    if (chunk.texts[r].find_first_not_of(" \t\r\n") == std::string_view::npos)
+    if (none && labels_optional) labels = {};
+    if (is_blank(chunk.texts[r]))
       fail(ErrorCode::bad_data, "{}: empty text; a row without text teaches nothing, remove it", where());
-    fn(RowRead{chunk.texts[r], chunk.pair(r), labels, static_cast<int32_t>(chunk.input),
+    fn(RowRead{chunk.texts[r], chunk.pair(r), labels, static_cast<int32_t>(first_file + chunk.input),
                static_cast<int32_t>(chunk.lines[r])},
        where);
   };
@@ -83,6 +91,17 @@ Skipped for_each_row(const std::vector<std::string>& files, const TrainSettings&
         if (skipped.rows++ == 0) skipped.first = e.what();
       }
     }
+}
+
+// Where labels may lack, files of rows and of texts go together: each is read by itself.
+template <class Fn>
+Skipped for_each_row(const std::vector<std::string>& files, const TrainSettings& s, const Fn& fn) {
+  Skipped skipped;
+  if (!takes_unlabelled(s, files)) {
+    for_each_row(files, 0, false, s, skipped, fn);
+    return skipped;
+  }
+  for (size_t f = 0; f < files.size(); ++f) for_each_row({files[f]}, f, true, s, skipped, fn);
   return skipped;
 }
 
@@ -157,7 +176,10 @@ void add_sequences(TrainRows& set, const std::vector<std::string>& files, const 
   std::vector<float> marks;
   const Skipped skipped = for_each_row(files, s, [&](const RowRead& row, const auto& where) {
     int32_t label = 0;
-    if (s.several_labels()) {
+    if (row.labels.empty()) {
+      label = ops::kNoLabel;
+      marks.assign(labels.size(), -1.0f);
+    } else if (s.several_labels()) {
       marks.assign(labels.size(), 0.0f);
       const auto& columns = s.label_columns;
       if (columns.size() > 1)
@@ -266,6 +288,12 @@ int64_t TrainSet::bytes() const {
   return static_cast<int64_t>(sum);
 }
 
+int64_t TrainSet::unlabelled() const { return std::count(label.begin(), label.end(), ops::kNoLabel); }
+
+bool takes_unlabelled(const TrainSettings& s, const std::vector<std::string>& files) {
+  return !s.teachers.empty() && files == s.train_files;
+}
+
 LabelSets labels_of(const TrainSettings& s, TrainTask task, const std::vector<std::string>& model_tags) {
   LabelSets sets;
   if (task != TrainTask::token && s.label_columns.size() > 1) {
@@ -275,6 +303,7 @@ LabelSets labels_of(const TrainSettings& s, TrainTask task, const std::vector<st
   } else if (task != TrainTask::token) {
     std::set<std::string> names;
     for_each_row(s.train_files, s, [&](const RowRead& row, const auto&) {
+      if (row.labels.empty()) return;
       if (s.several_labels()) {
         for (auto& name : rows::split_names(row.labels[0], '|')) names.insert(std::move(name));
       } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Labelled rows, tokenized once on all cores and kept as flat arrays. Token tasks come from CoNLL files: the first
-// sub-word of each word carries its tag, the others are ignored by the loss.
+// Rows, tokenized once on all cores and kept as flat arrays; those without a label are for teachers. Token tasks come
+// from CoNLL files: the first sub-word of each word carries its tag, the others are ignored by the loss.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,8 +23,9 @@ namespace brim::train {
 struct TrainRows {
   std::vector<int32_t> ids;          // all rows' tokens, without those that were spilled
   std::vector<int64_t> begin = {0};  // row r is ids[begin[r]] … ids[begin[r+1]]
-  std::vector<int32_t> label;        // sequence task: class of each row, kIgnoredTarget for rows of the other task
-  std::vector<float> multi_label;    // multi-label: [rows, classes]
+  // Sequence task: class of each row, kIgnoredTarget for rows of the other task, kNoLabel for rows without a label.
+  std::vector<int32_t> label;
+  std::vector<float> multi_label;    // multi-label: [rows, classes], -1 without a label
   std::vector<int32_t> token_label;  // token task: one a token, kIgnoredTarget where there is none
   std::vector<int32_t> file, line;   // where each row was written: index into the files, line from 1
   int64_t truncated = 0;
@@ -59,6 +60,7 @@ struct TrainSet {
   explicit TrainSet(TrainRows rows);
   TrainSet in_memory() const;   // itself, or a copy of what is mapped
   int64_t bytes() const;        // of all arrays
+  int64_t unlabelled() const;   // rows
   void release_pages() const {  // what was read of a large mapped set
     if (mapped && bytes() > kMostMappedTokens / 2) mapped->release();
   }
@@ -96,6 +98,9 @@ std::string some_of(const std::vector<std::string>& labels);
 LabelSets labels_of(const TrainSettings& settings, TrainTask task, const std::vector<std::string>& model_tags);
 // A line about labels that look like measurements (0.25, 1.5): each becomes a class. Empty where they do not.
 std::string note_on_labels(const std::vector<std::string>& labels);
+
+// Whether rows of these files may lack a label: training rows that teachers judge.
+bool takes_unlabelled(const TrainSettings& settings, const std::vector<std::string>& files);
 
 // Reads and tokenizes block by block. `labels` says which names are known; a label outside it is bad_data naming file
 // and line.

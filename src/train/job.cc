@@ -15,6 +15,7 @@
 #include "rows/conll.h"
 #include "rows/labels.h"
 #include "train/content_hash.h"
+#include "train/teachers.h"
 #include "train/token_cache.h"
 
 namespace brim::train {
@@ -49,11 +50,11 @@ void check_task(const TrainSettings& s, TrainTask task) {
          "`delimiter`, `no_quotes` and `on_error` are for rows of csv, tsv and jsonl; a file of tags is taken whole");
   if (task == TrainTask::token && s.class_weights != "none")
     fail(ErrorCode::usage, "`class_weights`: token classification has none");
-  if (s.teacher.empty()) return;
-  if (task == TrainTask::token)
+  if (task == TrainTask::token && !s.teachers.empty())
     fail(ErrorCode::usage, "`teacher`: a classifier's outputs are matched; tags of CoNLL files cannot be distilled");
-  if (model::read_shape(s.teacher).sequence_classes == 0)
-    fail(ErrorCode::bad_model, "{}: the teacher has no classification head, so there is nothing to match", s.teacher);
+  for (const std::string& teacher : s.teachers)
+    if (model::read_shape(teacher).sequence_classes == 0)
+      fail(ErrorCode::bad_model, "{}: the teacher has no classification head, so there is nothing to match", teacher);
 }
 
 bool contains_all(const std::vector<std::string>& outer, const std::vector<std::string>& inner) {
@@ -85,15 +86,17 @@ std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<st
   const std::string& file = job.task == TrainTask::multi && what == std::string_view("tag")
                                 ? job.settings.token_train_file
                                 : job.settings.train_files[0];
-  if (data.empty()) fail(ErrorCode::bad_data, "{}: no rows", file);
-  if (data.size() < 2)
-    fail(ErrorCode::bad_data, "{}: only one {} ('{}'); there is nothing to learn", file, what, data[0]);
-  if (!model_has_head) {
-    // A teacher's classes are matched by number, so the student takes its order.
-    if (!job.settings.teacher.empty())
-      if (auto names = hub::load_hf_config(job.settings.teacher).id2label; contains_all(names, data)) return names;
-    return data;
+  // A teacher's classes are matched by number, so the student takes its order; it knows those that no row names.
+  std::vector<std::string> taught;
+  if (!job.settings.teachers.empty() && what == std::string_view("label"))
+    taught = hub::load_hf_config(job.settings.teachers[0]).id2label;
+  if (taught.empty() || !contains_all(taught, data)) {
+    taught.clear();
+    if (data.empty()) fail(ErrorCode::bad_data, "{}: no rows", file);
+    if (data.size() < 2)
+      fail(ErrorCode::bad_data, "{}: only one {} ('{}'); there is nothing to learn", file, what, data[0]);
   }
+  if (!model_has_head) return taught.empty() ? data : taught;
   if (contains_all(job.config.id2label, data)) return job.config.id2label;
   if (job.settings.ignore_mismatched_head) return data;
   if (what == std::string_view("label") && !loosely_matched(job.config.id2label, data).empty())
@@ -114,8 +117,9 @@ std::vector<float> parse_class_weights(const TrainJob& job) {
     double rows = 0;
     if (job.shape.multi_label) {
       for (size_t i = 0; i < job.train_set.multi_label.size(); ++i) {
-        count[i % K] += job.train_set.multi_label[i];
-        rows += job.train_set.multi_label[i];
+        const float mark = std::max(0.0f, job.train_set.multi_label[i]);  // -1: a row without a label
+        count[i % K] += mark;
+        rows += mark;
       }
     } else {
       for (const int32_t label : job.train_set.label)
@@ -216,9 +220,9 @@ PlanRequest train_plan_request(const TrainJob& job, const plan::DeviceProfile& d
                                              : static_cast<int64_t>(std::ceil(1.25 * job.train_set.tokens_per_row() *
                                                                               static_cast<double>(s.global_batch())));
   r.fill = s.fill;
-  if (!s.teacher.empty()) {
-    const model::ModelShape teacher = model::read_shape(s.teacher);
-    r.teacher = {teacher, table_home(*hub::WeightSource::open(s.teacher), teacher, device.kind)};
+  for (const std::string& teacher : s.teachers) {
+    const model::ModelShape shape = model::read_shape(teacher);
+    r.teachers.push_back({shape, table_home(*hub::WeightSource::open(teacher), shape, device.kind)});
   }
   add_host_memory(r, job.model_dir);
   if (device.kind == device::DeviceKind::cpu) {
@@ -307,6 +311,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
       fail(ErrorCode::usage, "`pair_column={}`: pairs get one label; tagged words are of single texts", s.pair_column);
     if (auto problem = text::why_no_pairs(*job.tokenizer, job.model_dir, shape.types, job.max_length)) throw *problem;
   }
+  check_teachers(job);
   {
     ThreadPool pool(job.device->kind() == device::DeviceKind::cpu ? job.threads : hardware_threads());
     const auto cached = cache_dir() / "tokens";
@@ -321,6 +326,10 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
     job.train_set = load(s.train_files, s.token_train_file);
     job.tokens_cached = cache.hit();
     if (job.train_set.rows() == 0) fail(ErrorCode::bad_data, "{}: no rows", s.train_files[0]);
+    job.unlabelled = job.train_set.unlabelled();
+    if (job.unlabelled > 0 && s.hard_weight == 1)
+      fail(ErrorCode::usage, Remedy{"set a `hard_weight` below 1"},
+           "`hard_weight=1`: of {} without a label nothing would be learnt", format_count(job.unlabelled, "row"));
     if (!s.validation_files.empty()) {
       job.validation_set = load(s.validation_files, s.token_validation_file);
       if (job.validation_set.rows() == 0) fail(ErrorCode::bad_data, "{}: no rows", s.validation_files[0]);

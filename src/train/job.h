@@ -30,6 +30,7 @@ struct TrainJob {
   LabelSets labels;  // names the model will have
   std::unique_ptr<text::Tokenizer> tokenizer;
   TrainSet train_set, validation_set;
+  int64_t unlabelled = 0;                // training rows that are learnt from teachers alone
   std::vector<float> class_weights;      // empty: none
   std::vector<float> master;             // start values
   std::vector<std::string> new_tensors;  // drawn at random: the new head
@@ -51,7 +52,7 @@ std::string best_metric(const TrainSettings& settings, TrainTask task);
 // Throws with the right code for everything that is wrong with settings, data or model.
 TrainJob open_train_job(const TrainSettings& settings, const std::function<void(const std::string&)>& say);
 
-// (Re)computes job.plan, a teacher's bytes included, and reserves its parts; used again when a checkpoint brings its
+// (Re)computes job.plan, teachers' bytes included, and reserves its parts; used again when a checkpoint brings its
 // own budget (above 0).
 void plan_train_job(TrainJob& job, int64_t token_budget, std::optional<model::Recompute> recompute);
 

@@ -15,6 +15,7 @@
 #include "base/utf8.h"
 #include "ops/loss.h"
 #include "train/checkpoint.h"
+#include "train/teachers.h"
 
 namespace brim::train {
 namespace {
@@ -60,6 +61,18 @@ std::string file_names(const std::vector<std::string>& paths) {
   std::vector<std::string> names;
   for (const auto& p : paths) names.push_back(std::filesystem::path(p).filename().string());
   return one_line(fmt::format("{}", fmt::join(names, ", ")));
+}
+
+// ", distilled from `a` and `b`".
+std::string teacher_names(const std::vector<std::string>& teachers) {
+  std::string out;
+  for (size_t i = 0; i < teachers.size(); ++i)
+    out += fmt::format("{}`{}`",
+                       i == 0                     ? ", distilled from "
+                       : i + 1 == teachers.size() ? " and "
+                                                  : ", ",
+                       one_line(std::filesystem::path(teachers[i]).filename().string()));
+  return out;
 }
 
 // A line of the card's table: of a set with both tasks, the rows of one.
@@ -146,6 +159,7 @@ std::string RunRecord::report_json(const RunFacts& f) const {
                {"truncated", job_.train_set.truncated},
                {"skipped", job_.train_set.skipped},
                {"token_set", token_placement_name(job_.token_placement)}};
+  if (job_.unlabelled > 0) data["rows_without_label"] = job_.unlabelled;
   if (job_.task == TrainTask::multi) {  // the rows are counted together, and so are the files
     data["train"].push_back(job_.settings.token_train_file);
     if (job_.validation_set.rows() > 0) data["validation"].push_back(job_.settings.token_validation_file);
@@ -174,9 +188,7 @@ std::string RunRecord::card(const RunFacts& f) const {
                                 std::filesystem::path(s.output_dir).lexically_normal().filename().string());
   out += fmt::format("{} with {} layers and {} parameters, fine-tuned by `brim train` from `{}`{}.\n\n",
                      job_.config.model_type, job_.shape.layers, format_count(param_count(job_.shape)), base,
-                     s.teacher.empty()
-                         ? ""
-                         : fmt::format(", distilled from `{}`", std::filesystem::path(s.teacher).filename().string()));
+                     teacher_names(s.teachers));
   if (!job_.labels.sequence.empty())
     out += fmt::format("Labels: {}.\n\n", one_line(fmt::format("{}", fmt::join(job_.labels.sequence, ", "))));
   if (!job_.labels.token.empty())
@@ -193,6 +205,7 @@ std::string RunRecord::card(const RunFacts& f) const {
   };
   add_set("training", s.train_files, s.token_train_file, job_.train_set);
   add_set("validation", s.validation_files, s.token_validation_file, job_.validation_set);
+  if (!s.teachers.empty()) out += fmt::format("\n{}.\n", taught_by(job_));
   if (job_.train_set.skipped > 0)
     out += fmt::format("\n{} left out (`on_error: skip`).\n", format_count(job_.train_set.skipped, "bad training row"));
   if (job_.train_set.truncated > 0)

@@ -29,7 +29,7 @@ struct TrainSession::Step {
   std::unique_ptr<device::Event> begin, done;
   device::DeviceBuffer values;  // page-locked: two losses a micro-batch, then the norm
   std::vector<std::unique_ptr<device::Event>>
-      teacher;  // around its pass, two for each micro-batch; kept for the next step
+      teacher;  // around teachers' passes, two for each micro-batch; kept for the next step
 };
 
 TrainSession::TrainSession(TrainJob& job)
@@ -49,20 +49,20 @@ void TrainSession::open_pass() {
   pass_plan_ = plan_train_pass(job_.shape, job_.precision, job_.plan.recompute, job_.device->kind(), device::best_isa(),
                                job_.threads, job_.plan.limits());
   if (job_.validation_set.rows() > 0) validation_ = std::make_unique<Validator>(job_, state_);
-  if (!job_.settings.teacher.empty()) teacher_ = std::make_unique<Teacher>(job_, job_.settings.teacher);
+  if (!job_.settings.teachers.empty()) teachers_ = std::make_unique<Teachers>(job_);
   const int64_t pass = pass_plan_.arena_bytes(),
                 arena = std::max(pass, validation_ ? memory::align_up(validation_->arena_bytes()) : 0),
-                of_teacher = teacher_ ? memory::align_up(teacher_->arena_bytes()) : 0;
+                of_teachers = teachers_ ? teachers_->arena_bytes() : 0;
   const bool resident = job_.token_placement == TokenPlacement::resident;
   const auto ids = job_.train_set.ids;
   // One block for all of them, because a driver rounds each up on its own.
   memory::TagBytes bytes = pass_plan_.placement.at_peak;
-  bytes[memory::Tag::activations] += arena - pass + of_teacher;
+  bytes[memory::Tag::activations] += arena - pass + of_teachers;
   if (resident) bytes[memory::Tag::token_set] = memory::align_up(static_cast<int64_t>(ids.size_bytes()));
   arena_ = memory::Ledger::allocate(*job_.device, &job_.memory, bytes, "training pass");
   char* next = static_cast<char*>(arena_.data()) + arena;
-  if (teacher_) teacher_->use_arena(next);
-  next += of_teacher;
+  if (teachers_) teachers_->use_arena(next);
+  next += of_teachers;
   spans_ = device::DeviceSpans::make(*job_.device, *stream_, "device", Zone::device_busy);
   if (validation_) {
     validation_->use_arena(arena_.data());
@@ -113,8 +113,8 @@ void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
   targets.class_weights = state_.class_weights();
   Step& p = *unread_.back();
   if (m.number == 0) p.begin->record(*stream_);
-  if (teacher_) {
-    targets.teacher_sequence = run_teacher(staged.batch);
+  if (teachers_) {
+    targets.teacher_sequence = run_teachers(staged.batch);
     pass.loss.temperature = static_cast<float>(s.temperature);
     pass.loss.hard_weight = static_cast<float>(s.hard_weight);
     pass.loss.soft_weight = static_cast<float>(1 - s.hard_weight);
@@ -134,12 +134,12 @@ void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
   for (const uint64_t t : m.packed.tickets) p.so_far.row_ids.push_back(static_cast<int64_t>(t));
 }
 
-tensor::TensorView TrainSession::run_teacher(const ops::BatchView& batch) {
+tensor::TensorView TrainSession::run_teachers(const ops::BatchView& batch) {
   Step& p = *unread_.back();
   const auto at = static_cast<size_t>(2 * p.micros);
   while (p.teacher.size() < at + 2) p.teacher.push_back(make_event(*job_.device, true));
   p.teacher[at]->record(*stream_);
-  const tensor::TensorView scores = teacher_->run(*stream_, batch);
+  const tensor::TensorView scores = teachers_->run(*stream_, batch);
   p.teacher[at + 1]->record(*stream_);
   return scores;
 }
@@ -167,7 +167,7 @@ StepResult TrainSession::read() {
   }
   StepResult r = std::move(p->so_far);
   r.busy_seconds = p->done->ms_since(*p->begin) * 1e-3;
-  for (size_t i = 0; teacher_ && i < static_cast<size_t>(p->micros); ++i)
+  for (size_t i = 0; teachers_ && i < static_cast<size_t>(p->micros); ++i)
     r.teacher_seconds += p->teacher[2 * i + 1]->ms_since(*p->teacher[2 * i]) * 1e-3;
   if (spans_) spans_->tell();
   const auto* values = static_cast<const float*>(p->values.data());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training run holds on its device and enqueues there: parameters and moments, the pass, staging, validation, a
-// teacher. Steps are enqueued now and read later; nothing here decides, writes a file or says a word.
+// What a training run holds on its device and enqueues there: parameters and moments, the pass, staging, validation,
+// teachers. Steps are enqueued now and read later; nothing here decides, writes a file or says a word.
 #pragma once
 #include <memory>
 #include <vector>
@@ -11,6 +11,7 @@
 #include "model/train_state.h"
 #include "train/job.h"
 #include "train/micro_batch.h"
+#include "train/teachers.h"
 #include "train/validation.h"
 
 namespace brim::train {
@@ -20,7 +21,7 @@ struct StepResult {
   int64_t step = 0;  // from 0
   int64_t rows = 0, tokens = 0;
   double sum_squares = 0, loss = 0, norm = 0, lr = 0;
-  double busy_seconds = 0, teacher_seconds = 0;  // of this step: the device computed, the teacher's part of it
+  double busy_seconds = 0, teacher_seconds = 0;  // of this step: the device computed, the teachers' part of it
   std::vector<int64_t> row_ids;
 };
 
@@ -45,7 +46,7 @@ class TrainSession {
  private:
   struct Step;
   void begin_step(const MicroBatch& m);
-  tensor::TensorView run_teacher(const ops::BatchView& batch);
+  tensor::TensorView run_teachers(const ops::BatchView& batch);
 
   TrainJob& job_;
   model::TrainState state_;
@@ -54,7 +55,7 @@ class TrainSession {
   device::DeviceBuffer arena_;
   std::unique_ptr<BatchStager> stager_;
   std::unique_ptr<Validator> validation_;
-  std::unique_ptr<Teacher> teacher_;
+  std::unique_ptr<Teachers> teachers_;
   std::unique_ptr<device::DeviceSpans> spans_;
   std::vector<std::unique_ptr<Step>> unread_, free_;
 };

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "hub/model_dir.h"
+#include "ops/loss.h"
 
 namespace brim::train {
 namespace {
@@ -40,11 +41,11 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
 }
 
 void find_models(TrainSettings& settings) {
-  if (settings.model.empty()) settings.model = settings.teacher;
+  if (settings.model.empty() && !settings.teachers.empty()) settings.model = settings.teachers[0];
   if (settings.model.empty()) fail(ErrorCode::usage, Remedy{"set `model=DIR`"}, "no model to start from is named");
   const auto places = hub::model_places(hub::model_roots());
   settings.model = resolve_model(settings.model, places).string();
-  if (!settings.teacher.empty()) settings.teacher = resolve_model(settings.teacher, places).string();
+  for (std::string& teacher : settings.teachers) teacher = resolve_model(teacher, places).string();
 }
 
 void check_values(const TrainSettings& s) {
@@ -64,6 +65,8 @@ void check_values(const TrainSettings& s) {
          s.train_batch_size, s.gradient_accumulation_steps, kMostSamples);
   if (s.eval_strategy == Strategy::steps) need_above_zero("eval_steps");
   if (s.save_strategy == Strategy::steps) need_above_zero("save_steps");
+  if (s.teachers.size() > static_cast<size_t>(ops::kMostTeachers))
+    fail(ErrorCode::usage, "`teacher`: {} are given, at most {} are possible", s.teachers.size(), ops::kMostTeachers);
   if (s.task == TaskChoice::multi && s.several_labels())
     fail(ErrorCode::usage, Remedy{"train multi-label rows alone"}, "`task=multi` takes one label per row");
 }

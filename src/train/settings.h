@@ -63,7 +63,7 @@ struct TrainSettings : RunSettings {
   std::optional<model::Recompute> recompute;  // none: the plan chooses, as below
   std::optional<TokenPlacement> token_set;
 
-  std::string teacher;
+  std::vector<std::string> teachers;
   double temperature = 2, hard_weight = 0.5;
   int64_t student_layers = 0;
 
@@ -83,7 +83,7 @@ std::string setting_text(const TrainSettings& settings, std::string_view key);
 // A YAML file: keys at the top or in blocks (training, training_args, model, data, gpu_optimization).
 std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path);
 
-// Names of models become their directories; a student without a model begins as its teacher.
+// Names of models become their directories; a student without a model begins as its first teacher.
 void find_models(TrainSettings& settings);
 
 // Throws usage for numbers and names that make no sense, whatever the data.

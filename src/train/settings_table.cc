@@ -56,12 +56,14 @@ std::vector<Setting<S>> rows() {
   using Level = std::optional<Recompute>;
   using Placement = std::optional<TokenPlacement>;
   const auto with_teacher = [](double S::*m) {
-    return [m](const S& s) { return s.teacher.empty() ? std::string() : fmt::format("{}", s.*m); };
+    return [m](const S& s) { return s.teachers.empty() ? std::string() : fmt::format("{}", s.*m); };
   };
   std::vector<Setting<S>> rows = {
       {"model", "model directory or name to start from", text(&S::model), {}, {"model_name_or_path"}},
       {"train",
-       "training rows (csv, tsv, jsonl) or tagged words (CoNLL, jsonl); may be given several times",
+       "training rows (csv, tsv, jsonl) or tagged words (CoNLL, jsonl); with `teacher` also texts without labels "
+       "(txt); may "
+       "be given several times",
        texts(&S::train_files),
        {},
        {"train_file"}},
@@ -186,7 +188,9 @@ std::vector<Setting<S>> rows() {
       run_row<S>("threads"),
       run_row<S>("use_cpu"),
       run_row<S>("fill"),
-      {"teacher", "model whose outputs are to be matched", text(&S::teacher)},
+      {"teacher",
+       "model whose outputs are to be matched, by rows without a label too; may be given several times: their mean",
+       texts(&S::teachers)},
       {"temperature",
        "distillation temperature",
        number(&S::temperature, above_zero),

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "train/teachers.h"
 
 namespace brim::train {
 
@@ -83,6 +84,7 @@ std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& sc
                               format_count(tokens ? s.batch_tokens : s.global_batch(), tokens ? "token" : "row"),
                               format_count(param_count(job.shape))));
   lines.push_back("labels: " + all_labels(job.labels));
+  if (!s.teachers.empty()) lines.push_back(taught_by(job));
   lines.push_back(rate_text(job, schedule));
   if (job.validation_set.rows() > 0 && s.eval_strategy != Strategy::no) lines.push_back(evaluation_text(job));
   lines.push_back(fmt::format("{} in {} ({}) · micro-batch {} · recompute {} · {} · memory planned {} of {}",

@@ -28,6 +28,8 @@ inline const char* tiny_label(int lean) {
   return names[lean];
 }
 
+inline nlohmann::json json_of(const std::filesystem::path& path) { return nlohmann::json::parse(get_file(path)); }
+
 struct TinyJob {
   TempDir dir;
   TrainSettings settings;

@@ -144,7 +144,9 @@ class TextProgram final : public TrainProgram {
   // An earlier run's checkpoints would be taken for this one's.
   void start_afresh(const std::filesystem::path& out) {
     std::error_code ec;
-    for (const std::string& source : {s_.model, s_.teacher}) {
+    std::vector<std::string> sources = s_.teachers;
+    sources.push_back(s_.model);
+    for (const std::string& source : sources) {
       const auto dir = std::filesystem::weakly_canonical(source, ec);
       if (!source.empty() && dir.filename().string().starts_with("checkpoint-") &&
           std::filesystem::equivalent(dir.parent_path(), out, ec))
@@ -165,11 +167,13 @@ class TextProgram final : public TrainProgram {
                                 {"tags", job_.labels.token}};
     for (const KeptSetting& kept : train_settings().kept(s_))
       if (kept.keep == Keep::same) j[kept.name] = kept.value;
-    if (!s_.teacher.empty()) {  // wherever it lies: what counts is what it says
+    auto taught = nlohmann::ordered_json::array();
+    for (const std::string& teacher : s_.teachers) {  // wherever it lies: what counts is what it says
       ContentHash weights;
-      for (const auto& file : hub::WeightSource::open(s_.teacher)->files()) weights.add_file(file);
-      j["teacher_weights"] = weights.hex();
+      for (const auto& file : hub::WeightSource::open(teacher)->files()) weights.add_file(file);
+      taught.push_back(weights.hex());
     }
+    if (!taught.empty()) j["teacher_weights"] = taught.size() == 1 ? taught[0] : taught;
     return j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
@@ -260,11 +264,11 @@ class TextProgram final : public TrainProgram {
     for (const int64_t r : rows) {
       const int32_t label = job_.train_set.label[static_cast<size_t>(r)];
       // The mean is over the weights of the true classes; a multi-label row counts once, its loss is a mean of its
-      // own.
+      // own; so does a row without a label.
       const bool weighted = !job_.class_weights.empty() && !job_.shape.multi_label;
       if (label != ops::kIgnoredTarget) {
         ++c.samples;
-        c.weight += weighted ? job_.class_weights[static_cast<size_t>(label)] : 1.0;
+        c.weight += weighted && label != ops::kNoLabel ? job_.class_weights[static_cast<size_t>(label)] : 1.0;
       }
       if (job_.shape.token_classes > 0)
         for (int64_t t = job_.train_set.begin[static_cast<size_t>(r)];

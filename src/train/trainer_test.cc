@@ -27,8 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-nlohmann::json json_of(const fs::path& path) { return nlohmann::json::parse(get_file(path)); }
-
 // One optimizer step on the first `rows` rows, in micro-batches of at most `budget` tokens.
 std::vector<float> one_update(TrainJob& job, int64_t rows, int64_t budget, Recompute recompute,
                               int64_t sequences = INT64_MAX, int64_t* micros = nullptr) {
@@ -388,27 +386,6 @@ TEST(Trainer, TokensAndBothTasks) {
   EXPECT_NEAR(same.best_metric, kept["eval_entity_f1"].get<double>(), 1e-9);
 }
 
-TEST(Trainer, DistilsAndCountsTheTeacher) {
-  TinyJob t("bert_sequence", 120);
-  t.settings.num_train_epochs = 4;
-  t.run();
-  TrainSettings s = t.to("student");
-  s.model = s.teacher = t.out().string();
-  s.student_layers = 1;
-  s.num_train_epochs = 4;
-  const auto silent = [](const std::string&) {};
-  const TrainJob with = open_train_job(s, silent);
-  TrainSettings alone = s;
-  alone.teacher.clear();
-  const TrainJob without = open_train_job(alone, silent);
-  EXPECT_GT(with.plan.peak_bytes, without.plan.peak_bytes);
-  EXPECT_LE(with.plan.peak_bytes, with.plan.limit_bytes);
-  EXPECT_EQ(with.plan.peak_bytes, with.plan.bytes.total());
-  train(s, {});
-  EXPECT_EQ(json_of(t.dir / "student/config.json")["num_hidden_layers"], 1);
-  EXPECT_GT(json_of(t.dir / "student/trainer_state.json")["best_metric"].get<double>(), 0.5);
-}
-
 TEST(Trainer, LabelsByNumberOrInAnotherCaseAreTheModels) {
   TinyJob t;
   t.run();
@@ -481,10 +458,10 @@ TEST(Trainer, WhatCannotGoTogetherIsToldBeforeTraining) {
   EXPECT_HAS(refused(ErrorCode::usage,
                      [&](auto& s) {
                        s.train_files = {conll};
-                       s.teacher = s.model;
+                       s.teachers = {s.model};
                      }),
              "`teacher`");
-  EXPECT_HAS(refused(ErrorCode::bad_model, [&](auto& s) { s.teacher = (t.dir / "tagger").string(); }),
+  EXPECT_HAS(refused(ErrorCode::bad_model, [&](auto& s) { s.teachers = {(t.dir / "tagger").string()}; }),
              "no classification head");
   EXPECT_HAS(refused(ErrorCode::usage,
                      [&](auto& s) {

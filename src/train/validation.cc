@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <tuple>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -99,6 +98,7 @@ ValidationResult Validator::run(device::Stream& stream) {
     run_pass(stream, Output::sequence_logits, [&](int64_t row, const float* logits, int32_t) {
       if (job_.shape.multi_label) {
         const float* target = set.multi_label.data() + row * K;
+        if (target[0] < 0) return;
         expected.clear();
         predicted.clear();
         for (int64_t k = 0; k < K; ++k) {
@@ -112,7 +112,7 @@ ValidationResult Validator::run(device::Stream& stream) {
         return;
       }
       const int32_t label = set.label[static_cast<size_t>(row)];
-      if (label == ops::kIgnoredTarget) return;
+      if (label < 0) return;  // of the other task, or without a label
       loss += cross_entropy_of(logits, K, label);
       ++weight;
       expected.push_back(label);
@@ -157,38 +157,6 @@ ValidationResult Validator::run(device::Stream& stream) {
     }
   }
   return result;
-}
-
-Teacher::Teacher(TrainJob& job, const std::string& dir) {
-  model_ = model::Model::load(dir, *job.device, job.precision, &job.memory);
-  if (model_->shape().sequence_classes != job.shape.sequence_classes)
-    fail(ErrorCode::bad_model, "{}: the teacher has {} classes, the student {}", dir, model_->shape().sequence_classes,
-         job.shape.sequence_classes);
-  if (model_->labels() != job.labels.sequence)
-    fail(ErrorCode::bad_model, "{}: the teacher's labels are {}, the student's {}; names and order must be the same",
-         dir, fmt::join(model_->labels(), ", "), fmt::join(job.labels.sequence, ", "));
-  if (model_->shape().vocab != job.shape.vocab)
-    fail(ErrorCode::bad_model, "{}: teacher and student have different vocabularies ({} and {})", dir,
-         model_->shape().vocab, job.shape.vocab);
-  if (!job.settings.pair_column.empty()) {  // it reads the student's tokens, types and all
-    const auto tokenizer = text::Tokenizer::load(dir);
-    const int64_t types = model_->shape().types;
-    if (auto problem = text::why_no_pairs(*tokenizer, dir, types, job.max_length)) throw *problem;
-    const auto parts = [](const text::PairTemplate& p) {
-      return std::tie(p.before, p.between, p.after, p.first_type, p.second_type);
-    };
-    if (types > 0 && parts(*tokenizer->pair()) != parts(*job.tokenizer->pair()))
-      fail(ErrorCode::bad_model, "{}: the teacher's tokenizer joins pairs otherwise than the student's", dir);
-  }
-  plan_ = plan_forward(model_->shape(), job.precision, job.device->kind(), device::best_isa(), job.threads,
-                       job.plan.limits(), Output::sequence_logits);
-}
-
-tensor::TensorView Teacher::run(device::Stream& stream, const ops::BatchView& batch) {
-  if (!runner_)
-    runner_ =
-        std::make_unique<model::ForwardRunner>(model_->shape(), model_->weights(), plan_, arena_, pool_of(stream));
-  return runner_->run(stream, batch);
 }
 
 }  // namespace brim::train

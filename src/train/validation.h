@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scoring passes inside training: the validation set between steps, and a teacher's logits for distillation. Both reuse
-// the forward pass that scores; logits leave the device batch by batch and are never collected there.
+// The validation set between steps, by the forward pass that scores; logits leave the device batch by batch and are
+// never collected there.
 #pragma once
 #include <memory>
 #include <string>
@@ -36,21 +36,6 @@ class Validator {
   model::ValidationPlan plan_;
   void* arena_ = nullptr;
   device::DeviceSpans* spans_ = nullptr;
-};
-
-class Teacher {
- public:
-  Teacher(TrainJob& job, const std::string& dir);
-  int64_t arena_bytes() const { return plan_.arena_bytes(); }
-  void use_arena(void* arena) { arena_ = arena; }  // its own: a teacher's logits are read by the training pass
-  // Logits [B,K] of a batch that is on the device; they lie in the arena.
-  tensor::TensorView run(device::Stream& stream, const ops::BatchView& batch);
-
- private:
-  std::unique_ptr<model::Model> model_;
-  model::ForwardPlan plan_;
-  void* arena_ = nullptr;
-  std::unique_ptr<model::ForwardRunner> runner_;
 };
 
 }  // namespace brim::train

@@ -81,6 +81,17 @@ def test_tables(kind, start, tmp_path):
     assert done.classifier(device="cpu").labels == ["0", "1"]
 
 
+def test_teachers(run, start, tmp_path):
+    texts, labels = rows_of(32)
+    rows = (texts, [None, float("nan"), *labels[2:]])
+    done = brim.train(start, rows, output_dir=tmp_path / "out", teacher=[run.output_dir, run.output_dir], max_steps=2,
+                      progress=False, **QUICK)
+    card = open(f"{done.output_dir}/README.md").read()
+    assert "30 rows learnt from labels (0.5) and 2 teachers (0.5) · 2 rows without a label from 2 teachers alone" in card
+    with pytest.raises(brim.BadData, match="row 0: label is None"):
+        brim.train(start, rows, output_dir=tmp_path / "alone", progress=False, **QUICK)
+
+
 def test_what_is_refused(start, tmp_path):
     texts, labels = rows_of(8)
     train = lambda rows, **more: brim.train(start, rows, output_dir=tmp_path / "out", progress=False, **{**QUICK, **more})
