@@ -36,10 +36,11 @@ ON = "cuda" if CARD else "cpu"
 CORES = sorted(os.sched_getaffinity(0))
 OTHERS = CORES[2:] or CORES  # the first two belong to the parts that measure cores
 BEGAN = time.time()
+shutil.rmtree(a.work, ignore_errors=True)
 for folder in (a.logs, a.work):
     os.makedirs(folder, exist_ok=True)
 os.environ.setdefault("BRIM_CACHE", a.work + "/cache")
-table, lock, started = [], threading.Lock(), []
+table, lock, splitting, started = [], threading.Lock(), threading.Lock(), []
 
 
 def row(name, text):
@@ -89,10 +90,17 @@ def series(name):
     return f"{a.data}/{name}"
 
 
-def hold_back(name, horizon):
-    """Files of a wide file's rows without their last points, and of those points."""
-    train, last = f"{a.work}/{os.path.basename(name)}.train.csv", f"{a.work}/{os.path.basename(name)}.last.csv"
-    with open(series(name), newline="") as f, open(train, "w", newline="") as t, open(last, "w", newline="") as l:
+def hold_back(name, horizon, before=0):
+    """Files of a wide file's rows without their last points, and of those points; the last `before` are in neither."""
+    train, last = f"{a.work}/{os.path.basename(name)}.train{before}.csv", f"{a.work}/{os.path.basename(name)}.last{before}.csv"
+    with splitting:  # others may be reading what is there
+        if not os.path.exists(last):
+            split(series(name), train, last, horizon, before)
+    return train, last
+
+
+def split(source, train, last, horizon, before):
+    with open(source, newline="") as f, open(train, "w", newline="") as t, open(last, "w", newline="") as l:
         rows = csv.reader(f)
         header = next(rows)
         t, l = csv.writer(t), csv.writer(l)
@@ -101,10 +109,10 @@ def hold_back(name, horizon):
         for r in rows:
             while r and not r[-1]:
                 r.pop()
+            r = r[: len(r) - before]
             if len(r) - 1 - horizon >= 2:
                 t.writerow(r[:-horizon])
                 l.writerow([r[0], *r[-horizon:]])
-    return train, last
 
 
 def scores(name, data, actual, model, season, extra=(), cores=None, device=ON):
@@ -367,6 +375,30 @@ def two_cores():
     row("weekly `fast`, two cores, whole process", f"{seconds:.1f} s, exit {code} · " + (figures(scores("two_cores", train, last, out, 1, cores=CORES[:2], device="cpu")) if code == 0 else last_line("two_cores")))
 
 
+def presets():
+    """Other values of the `fast` preset on weekly series: mean OWA of the last 13 points of train and of the 13 before them."""
+    sets = [hold_back("m4_weekly_train.csv", 13, before) for before in (0, 13)]
+    tries = ["", "--random-seed 2", "--history-size 5", "--history-size 20", "--history-size 40", "--max-steps 750", "--max-steps 3000", "--lookbacks 3,4,5,6", "--lookbacks 5,6,7,8",
+             "--lookbacks 4,6,8,10", "--losses smape", "--losses mase", "--losses mae", "--losses smape,mape,mase", "--learning-rate 0.002", "--learning-rate 0.0005", "--batch-size 512",
+             "--mlp-units 256,256,256,256", "--n-blocks 10", "--num-lr-decays 6", "--repeats 2"]
+    got = []
+    for flags in tries:
+        owa, seconds = [], 0
+        for train, last in sets:
+            if time.time() - BEGAN > a.seconds:
+                break
+            out = fresh("presets")
+            code, took, _ = brim("presets", "train", "--data", train, "--horizon", "13", "--freq", "W", "-o", out, *(steps(1500) if "--max-steps" not in flags or a.tiny else []),
+                                 *([] if a.tiny and "--max-steps" in flags else flags.split()), timeout=40)
+            e = scores("presets", train, last, out, 1) if code == 0 else None
+            owa.append(e["owa"] if e else float("nan"))
+            seconds += took
+        if len(owa) == 2:
+            got.append((sum(owa) / 2, f"{flags or 'as it is'}: {owa[0]:.4f} {owa[1]:.4f} ({seconds / 2:.1f} s)"))
+    got.sort(key=lambda g: g[0])
+    row("`fast` weekly with other values, OWA of two holdouts, best first", "; ".join(f"{m:.4f} {text}" for m, text in got))
+
+
 def precision():
     """What rounding the products' operands costs: the same runs in bf16 and fp32, two seeds, on the cores."""
     sets = [("weekly, last 13 of train", *hold_back("m4_weekly_train.csv", 13), 13, "W", 1), ("hourly, test", series("m4_hourly_train.csv"), series("m4_hourly_test.csv"), 48, "H", 24)]
@@ -417,7 +449,7 @@ gpu_parts = len(started)
 after(hourly)
 after(tourism)
 after(m3)
-after(kills, prices)
+after(kills, prices, presets)
 for t in started[gpu_parts:]:
     t.join()
 if CARD:
