@@ -18,6 +18,15 @@ double query_key_pairs(double queries, double T, double B, int64_t window) {
   return queries * (window > 0 ? std::min(T / B, 2.0 * static_cast<double>(window) + 1) : T / B);
 }
 
+void check_bias(const char* op, const TensorView& bias, int64_t heads, int64_t window) {
+  if (!bias) return;
+  check_view(op, "bias", bias, DType::f32, {heads, bias.cols()});
+  BRIM_CHECK(bias.cols() % 2 == 1 && bias.cols() <= kMaxBiasWidth && bias.contiguous(),
+             "{}: a bias of {} columns, must be an odd number of up to {}, rows one after another", op, bias.cols(),
+             kMaxBiasWidth);
+  BRIM_CHECK(window == 0, "{}: a bias and a window of {}: no model has both", op, window);
+}
+
 }  // namespace
 
 void attention(device::Stream& stream, const AttentionArgs& a) {
@@ -40,6 +49,7 @@ void attention(device::Stream& stream, const AttentionArgs& a) {
   check_view(op, "starts", a.batch.starts, DType::i32, {B + 1});
   check_optional(op, "order", a.batch.order, DType::i32, {B});
   check_optional(op, "lse", a.lse, DType::f32, {Tq, a.heads});
+  check_bias(op, a.bias, a.heads, a.window);
   if (Tq == 0 || H == 0) return;
   const double pairs =
       query_key_pairs(static_cast<double>(Tq), static_cast<double>(T), static_cast<double>(B), a.window);
@@ -51,8 +61,8 @@ Work attention_work(int64_t T, int64_t Tq, int64_t H, double sum_query_key_pairs
           static_cast<double>((2 * T + 2 * Tq) * H) * dtype_bytes(dtype)};
 }
 
-int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, Precision precision, int threads);  // attention_cpu.cc
-int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads);                  // attention_cpu.cc
+int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, Precision precision, int threads);       // attention_cpu.cc
+int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads, int64_t bias_floats);  // attention_cpu.cc
 
 // The CUDA kernels keep everything in registers and shared memory.
 int64_t attention_scratch_bytes(const device::Stream& stream, int64_t, int64_t S, int64_t H, int64_t heads,
@@ -79,6 +89,10 @@ void attention_grad(device::Stream& stream, const AttentionGradArgs& a) {
   check_view(op, "d_v", a.d_v, type, {T, H});
   check_view(op, "starts", a.batch.starts, DType::i32, {B + 1});
   check_optional(op, "order", a.batch.order, DType::i32, {B});
+  check_bias(op, a.bias, a.heads, a.window);
+  check_bias(op, a.d_bias, a.heads, a.window);
+  BRIM_CHECK(a.bias.elements() == a.d_bias.elements(), "attention_grad: the bias is {}, its gradient {}",
+             a.bias.shape_text(), a.d_bias.shape_text());
   if (B == 0 || H == 0) return;
   const double pairs =
       query_key_pairs(static_cast<double>(Tq), static_cast<double>(T), static_cast<double>(B), a.window);
@@ -89,9 +103,11 @@ void attention_grad(device::Stream& stream, const AttentionGradArgs& a) {
 
 // CUDA keeps one sum a query and head: out · d_out.
 int64_t attention_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
-                                     int threads) {
-  if (target_kind(stream) == device::DeviceKind::cpu) return attention_grad_cpu_scratch_bytes(S, H / heads, threads);
-  return T * heads * static_cast<int64_t>(sizeof(float));
+                                     int threads, int64_t bias_width) {
+  const int64_t bias_floats = kBiasParts * heads * bias_width;
+  if (target_kind(stream) == device::DeviceKind::cpu)
+    return attention_grad_cpu_scratch_bytes(S, H / heads, threads, bias_floats);
+  return (T * heads + bias_floats) * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace brim::ops

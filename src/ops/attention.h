@@ -23,14 +23,16 @@ struct AttentionArgs {
   int64_t window = 0;             // keys up to this far from their query, either way; 0: all of them
   TensorView lse;                 // [Tq,N] f32 log-sum-exp of the scaled scores; written when training, else empty
   TensorView out_scale;           // fp8 output: [1] f32 on the device; else empty
-  TensorView scratch;             // u8[attention_scratch_bytes]
+  TensorView bias;     // [N,2R+1] f32, added to the scaled scores: column R + (key's place - query's), distances beyond
+                       // R as R (ops/relative_bias.h); empty: none
+  TensorView scratch;  // u8[attention_scratch_bytes]
   Precision precision = Precision::fp32;  // of the products, on the CPU; on CUDA the views' type decides
   Dropout dropout;  // of the probabilities, training only: row (first_row + query row) * N + head, column = key's place
                     // in its sequence
 
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& t : {q, k, v, out, batch.starts, batch.order, lse, out_scale, scratch}) f(t);
+    for (const TensorView& t : {q, k, v, out, batch.starts, batch.order, lse, out_scale, bias, scratch}) f(t);
   }
 };
 void attention(device::Stream& stream, const AttentionArgs& args);
@@ -46,16 +48,24 @@ struct AttentionGradArgs {
   bool first_query_only = false;  // d_q has B rows; d_k, d_v have T
   int64_t heads = 0;
   int64_t window = 0;
-  TensorView scratch;  // u8[attention_grad_scratch_bytes]
+  TensorView bias, d_bias;  // [N,2R+1] f32, d_bias overwritten; or both empty
+  TensorView scratch;       // u8[attention_grad_scratch_bytes]
   Dropout dropout;
 
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& t : {q, k, v, out, lse, d_out, d_q, d_k, d_v, batch.starts, batch.order, scratch}) f(t);
+    for (const TensorView& t :
+         {q, k, v, out, lse, d_out, d_q, d_k, d_v, batch.starts, batch.order, bias, d_bias, scratch})
+      f(t);
   }
 };
 void attention_grad(device::Stream& stream, const AttentionGradArgs& args);
+// `bias_width` is 2R+1, or 0 without a bias.
 int64_t attention_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
-                                     int threads);
+                                     int threads, int64_t bias_width = 0);
+
+// The bias's gradient is summed in this many parts, whatever the threads or the card: its bits do not depend on them.
+constexpr int64_t kBiasParts = 32;
+constexpr int64_t kMaxBiasWidth = 257;
 
 }  // namespace brim::ops

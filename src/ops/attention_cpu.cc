@@ -114,6 +114,11 @@ bool in_bf16(Precision precision) { return precision == Precision::bf16 || preci
 int64_t scratch_floats(int64_t S, int64_t D, Precision precision) {
   return cpu::round_up(in_bf16(precision) ? cpu::head_scratch_floats_bf16(S, D) : cpu::head_scratch_floats(S, D), 16);
 }
+cpu::HeadBias head_bias(const tensor::TensorView& bias, int64_t head) {
+  if (!bias) return {};
+  const int64_t reach = bias.cols() / 2;
+  return {cpu::row_of<float>(bias, head) + reach, reach};
+}
 char* at_element(const tensor::TensorView& view, int64_t row, int64_t column) {
   return static_cast<char*>(view.data) + (row * view.ld() + column) * dtype_bytes(view.dtype);
 }
@@ -186,6 +191,7 @@ void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
                 .first_query = piece.first_query - seen.first,
                 .first_key = seen.first,
                 .scale = 1.0f / std::sqrt(static_cast<float>(D)),
+                .bias = head_bias(a.bias, head),
                 .drop = drop,
                 .drop_step = N,
                 .bf16_in = a.q.dtype == tensor::DType::bf16,
@@ -204,63 +210,88 @@ void attention_cpu(device::Stream& stream, const AttentionArgs& a) {
       });
 }
 
-int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads) {
-  return place_bytes(threads) +
-         threads * cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16) * static_cast<int64_t>(sizeof(float));
+namespace {
+
+// The biases' gradients: the sequences are dealt out to kBiasParts parts, each part's are summed in order for each
+// head, and the parts' sums are added in order.
+template <class Fn>
+void for_bias_parts(const device::Stream& stream, const AttentionGradArgs& a, float* partials, Fn&& fn) {
+  const int64_t N = a.heads, width = a.bias.cols(), B = a.batch.B;
+  parallel_pieces(stream, N * kBiasParts, 1, [&](int64_t unit, int64_t, int worker) {
+    float* sums = partials + unit * width;
+    std::fill_n(sums, width, 0.0f);
+    for (int64_t b = unit / N; b < B; b += kBiasParts) fn(Piece{b, unit % N, 0, 0, worker}, sums + width / 2);
+  });
+  float* d_bias = a.d_bias.as<float>();
+  for (int64_t i = 0; i < N * width; ++i) {
+    double sum = 0;
+    for (int64_t part = 0; part < kBiasParts; ++part) sum += static_cast<double>(partials[part * N * width + i]);
+    d_bias[i] = static_cast<float>(sum);
+  }
+}
+
+}  // namespace
+
+int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads, int64_t bias_floats) {
+  return place_bytes(threads) + (threads * cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16) + bias_floats) *
+                                    static_cast<int64_t>(sizeof(float));
 }
 
 void attention_grad_cpu(device::Stream& stream, const AttentionGradArgs& a) {
   const int64_t N = a.heads, D = a.q.cols() / N, S = a.batch.S;
   const int threads = threads_of(stream);
-  check_scratch("attention_grad", a.scratch, attention_grad_cpu_scratch_bytes(S, D, threads));
+  check_scratch("attention_grad", a.scratch,
+                attention_grad_cpu_scratch_bytes(S, D, threads, kBiasParts * N * (a.bias ? a.bias.cols() : 0)));
   const int32_t* starts = a.batch.starts.as<int32_t>();
   const Lengths lengths{starts, a.batch.order.as<int32_t>(), a.first_query_only, true, a.window};
   const cpu::AttentionKernels& kernels = cpu::attention_kernels(static_cast<device::CpuStream&>(stream).isa());
   char* scratch = static_cast<char*>(a.scratch.data);
+  auto* workers = reinterpret_cast<float*>(scratch + place_bytes(threads));
   const int64_t each = cpu::round_up(cpu::head_grad_scratch_floats(S, D), 16);
+  const auto one = [&](const Piece& piece, float* d_bias) {
+    const int64_t b = piece.b, head = piece.head, begin = starts[b] - starts[0], keys = lengths.keys(b);
+    BRIM_CHECK(0 <= begin && 0 <= keys && keys <= S && begin + keys <= a.batch.T,
+               "attention_grad: sequence {} is rows {}..{}; the batch has {} rows and sequences of up to {}", b, begin,
+               begin + keys, a.batch.T, S);
+    const int64_t row = a.first_query_only ? b : begin, column = head * D;
+    if (keys == 0) {
+      if (a.first_query_only) std::fill_n(cpu::row_of<float>(a.d_q, row) + column, D, 0.0f);
+      return;
+    }
+    cpu::DropRows drop = cpu::drop_rows(a.dropout, 0);
+    drop.first_row = static_cast<uint64_t>((a.dropout.first_row + row) * N + head);
+    kernels.attend_grad({.q = cpu::row_of<float>(a.q, row) + column,
+                         .k = cpu::row_of<float>(a.k, begin) + column,
+                         .v = cpu::row_of<float>(a.v, begin) + column,
+                         .out = cpu::row_of<float>(a.out, row) + column,
+                         .d_out = cpu::row_of<float>(a.d_out, row) + column,
+                         .lse = cpu::row_of<float>(a.lse, row) + head,
+                         .d_q = cpu::row_of<float>(a.d_q, row) + column,
+                         .d_k = cpu::row_of<float>(a.d_k, begin) + column,
+                         .d_v = cpu::row_of<float>(a.d_v, begin) + column,
+                         .ld_q = a.q.ld(),
+                         .ld_k = a.k.ld(),
+                         .ld_v = a.v.ld(),
+                         .ld_out = a.out.ld(),
+                         .ld_d_out = a.d_out.ld(),
+                         .ld_lse = a.lse.ld(),
+                         .ld_d_q = a.d_q.ld(),
+                         .ld_d_k = a.d_k.ld(),
+                         .ld_d_v = a.d_v.ld(),
+                         .queries = lengths.queries(b),
+                         .keys = keys,
+                         .D = D,
+                         .window = a.window < keys - 1 ? a.window : 0,
+                         .scale = 1.0f / std::sqrt(static_cast<float>(D)),
+                         .bias = head_bias(a.bias, head),
+                         .d_bias = d_bias,
+                         .drop = drop,
+                         .drop_step = N,
+                         .scratch = workers + piece.worker * each});
+  };
+  if (a.bias) return for_bias_parts(stream, a, workers + threads * each, one);
   for_pieces(
-      stream, lengths, a.batch.B, N, scratch,
-      [&](const Piece& piece) {
-        const int64_t b = piece.b, head = piece.head, queries = piece.queries, begin = starts[b] - starts[0],
-                      keys = lengths.keys(b);
-        BRIM_CHECK(0 <= begin && 0 <= keys && keys <= S && begin + keys <= a.batch.T,
-                   "attention_grad: sequence {} is rows {}..{}; the batch has {} rows and sequences of up to {}", b,
-                   begin, begin + keys, a.batch.T, S);
-        const int64_t row = a.first_query_only ? b : begin, column = head * D;
-        if (keys == 0) {
-          if (a.first_query_only) std::fill_n(cpu::row_of<float>(a.d_q, row) + column, D, 0.0f);
-          return;
-        }
-        cpu::DropRows drop = cpu::drop_rows(a.dropout, 0);
-        drop.first_row = static_cast<uint64_t>((a.dropout.first_row + row) * N + head);
-        kernels.attend_grad(
-            {.q = cpu::row_of<float>(a.q, row) + column,
-             .k = cpu::row_of<float>(a.k, begin) + column,
-             .v = cpu::row_of<float>(a.v, begin) + column,
-             .out = cpu::row_of<float>(a.out, row) + column,
-             .d_out = cpu::row_of<float>(a.d_out, row) + column,
-             .lse = cpu::row_of<float>(a.lse, row) + head,
-             .d_q = cpu::row_of<float>(a.d_q, row) + column,
-             .d_k = cpu::row_of<float>(a.d_k, begin) + column,
-             .d_v = cpu::row_of<float>(a.d_v, begin) + column,
-             .ld_q = a.q.ld(),
-             .ld_k = a.k.ld(),
-             .ld_v = a.v.ld(),
-             .ld_out = a.out.ld(),
-             .ld_d_out = a.d_out.ld(),
-             .ld_lse = a.lse.ld(),
-             .ld_d_q = a.d_q.ld(),
-             .ld_d_k = a.d_k.ld(),
-             .ld_d_v = a.d_v.ld(),
-             .queries = queries,
-             .keys = keys,
-             .D = D,
-             .window = a.window < keys - 1 ? a.window : 0,
-             .scale = 1.0f / std::sqrt(static_cast<float>(D)),
-             .drop = drop,
-             .drop_step = N,
-             .scratch = reinterpret_cast<float*>(scratch + place_bytes(threads)) + piece.worker * each});
-      },
+      stream, lengths, a.batch.B, N, scratch, [&](const Piece& piece) { one(piece, nullptr); },
       [](auto&& walk) { walk(); });
 }
 

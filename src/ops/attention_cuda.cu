@@ -70,6 +70,7 @@ __device__ __forceinline__ void short_sequence(const Elem* q, const Elem* k, con
         s[j][0] = s[j][1] = s[j][2] = s[j][3] = -INFINITY;
         if (j < 2 || last_k >= 16) score_tile<Elem, D>(s[j], qt[i], kr[j], j, last_k, t);
       }
+      add_bias(s, p, head, 16 * i + g, 0, t);
       if (p.window > 0) mask_window(s, p.window, 16 * i + g, 0, t);
       const float2 lse = softmax_whole(s, scale_log2, out_scale);
       if constexpr (kMode == AttentionMode::train) {
@@ -115,6 +116,7 @@ __device__ __forceinline__ void attend_chunk(Running<D> (&run)[kTiles], const QT
   }
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
+    add_bias(s[i], p, head, place + 16 * i, key, t);
     if (p.window > 0) mask_window(s[i], p.window, place + 16 * i, key, t);
     softmax_chunk(run[i], s[i], scale_log2);
     if constexpr (kMode == AttentionMode::train)
@@ -311,6 +313,7 @@ __global__ void __launch_bounds__(kThreads, 4)
       for (int r = 0; r < 4; ++r) {
         float s = 0.0f;
         for (int d = 0; d < D; ++d) s = fmaf(queries[4 * warp + r][d], keys[min(lane, n - 1)][d], s);
+        if (p.bias != nullptr) s += bias_of(p, head, k0 + lane - (q0 + 4 * warp + r));
         s = lane < n ? s * p.scale : -INFINITY;
         if (p.window > 0 && abs(q0 + 4 * warp + r - (k0 + lane)) > p.window) s = kOutside;
         const float new_top = fmaxf(top[r], warp_max(s)), shrink = expf(top[r] - new_top);
@@ -426,6 +429,9 @@ void attention_cuda(device::Stream& stream, const AttentionArgs& a) {
     p.out_scale = a.out_scale.as<float>();
     p.lse = a.lse.as<float>();
     p.drop = dropout_mask(a.dropout);
+    p.bias = a.bias.as<float>();
+    p.reach = static_cast<int>(a.bias.cols() / 2);
+    p.unscale = std::sqrt(static_cast<float>(D));
     const bool tensor_cores =
         (a.q.dtype == tensor::DType::f16 || (a.q.dtype == tensor::DType::bf16 && s.info().bf16)) &&
         (D == 32 || D == 64) && rows_aligned16(a.q) && rows_aligned16(a.k) && rows_aligned16(a.v) &&

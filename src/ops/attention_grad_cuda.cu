@@ -5,8 +5,10 @@
 // d_q and (d_k, d_v) are two passes of one shape: 16 own rows a warp, held in registers, against chunks of 16 other
 // rows; the second pass computes Sᵀ = K Qᵀ, so nothing is ever transposed. Seven products instead of five buy that. A
 // sequence of up to 32 tokens is one warp's; longer ones are cut into tiles of 64 own rows, a block each, the other
-// side streaming through two buffers in shared memory.
+// side streaming through two buffers in shared memory. A bias's gradient is a pass of its own that makes dS once more:
+// only models that have one pay for it.
 #include "ops/cuda/attention_tile.cuh"
+#include "ops/cuda/column_sums.cuh"
 #include "ops/kernel_table.h"
 
 namespace brim::ops {
@@ -26,7 +28,8 @@ struct GradProblem {
   AttentionProblem p;  // lse and drop as in the forward pass
   Rows<const Elem> q, k, v, out, d_out;
   Rows<Elem> d_q, d_k, d_v;
-  float* delta;  // [Tq, heads], of sequences longer than kShortTokens
+  float* delta;      // [Tq, heads], of sequences longer than kShortTokens
+  float* bias_sums;  // [kBiasParts, heads, 2 reach + 1]
 };
 
 // Other rows in device memory: first is K or Q, second V or d_out.
@@ -68,16 +71,17 @@ __device__ __forceinline__ void weigh_chunk(Accum<D>& o, const uint32_t (&a)[4],
   }
 }
 
-// 16 own rows against other rows c0 .. c0+15 of `other`, of which those up to c0 + left count. `lse` (base 2) and
-// `delta` belong to queries: own rows g and g + 8 (two values) when those are queries, other rows (indexed like
-// `other`) when the own rows are keys. `own` and `far` are the first own and other row's numbers for dropout: query row
-// numbers, which begin with q_start, or key indices.
+// (Dropped) probabilities s and dS of 16 own rows against other rows c0 .. c0+15 of `other`, of which those up to c0 +
+// left count. `lse` (base 2) and `delta` belong to queries: own rows g and g + 8 (two values) when those are queries,
+// other rows (indexed like `other`) when the own rows are keys. `own` and `far` are the first own and other row's
+// places in their sequence.
 template <class Elem, int D, bool kKeys, class Source>
-__device__ __forceinline__ void grad_chunk(GradTile<D>& tile, const Source& other, int c0, int left, const float* lse,
-                                           const float* delta, const AttentionProblem& p, int q_start, int own, int far,
-                                           int head, int g, int t) {
+__device__ __forceinline__ void score_gradients(float (&s)[2][4], float (&dp)[2][4], const GradTile<D>& tile,
+                                                const Source& other, int c0, int left, const float* lse,
+                                                const float* delta, const AttentionProblem& p,
+                                                const AttentionSequence& seq, int own, int far, int head, int g,
+                                                int t) {
   const float scale_log2 = p.scale * kLog2e;
-  float s[2][4], dp[2][4];
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
     const int row = c0 + min(8 * j + g, left);
@@ -92,6 +96,15 @@ __device__ __forceinline__ void grad_chunk(GradTile<D>& tile, const Source& othe
       mma_16816<Elem>(dp[j], tile.second.f[2 * i + 1], second.v[i].z, second.v[i].w);
     }
   }
+  if (p.bias != nullptr) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int distance = far + 8 * j + 2 * t + (e & 1) - (own + g + 8 * (e >> 1));
+        s[j][e] += bias_of(p, head, kKeys ? -distance : distance);
+      }
+  }
   // s becomes the (dropped) probability, dp becomes dS.
 #pragma unroll
   for (int j = 0; j < 2; ++j)
@@ -101,17 +114,25 @@ __device__ __forceinline__ void grad_chunk(GradTile<D>& tile, const Source& othe
       const int at = c0 + min(column, left);
       const float row_lse = kKeys ? lse[at] : lse[h], row_delta = kKeys ? delta[at] : delta[h];
       const int query = kKeys ? far + column : own + g + 8 * h, key = kKeys ? own + g + 8 * h : far + column;
-      const bool unseen = column > left || (p.window > 0 && abs(query - q_start - key) > p.window);
+      const bool unseen = column > left || (p.window > 0 && abs(query - key) > p.window);
       const float prob = unseen ? 0.0f : exp2_fast(fmaf(s[j][e], scale_log2, -row_lse));
       float factor = 1.0f;
       if (p.drop.threshold != 0) {
-        const uint64_t bits =
-            dropout_bits(p.drop.seed, p.drop.site, drop_row(p, query, head), static_cast<uint32_t>(key) / 4);
+        const uint64_t bits = dropout_bits(p.drop.seed, p.drop.site, drop_row(p, seq.q_start + query, head),
+                                           static_cast<uint32_t>(key) / 4);
         factor = dropout_keeps(bits, key, p.drop.threshold) ? p.drop.scale : 0.0f;
       }
       dp[j][e] = prob * (dp[j][e] * factor - row_delta);
       s[j][e] = prob * factor;
     }
+}
+
+template <class Elem, int D, bool kKeys, class Source>
+__device__ __forceinline__ void grad_chunk(GradTile<D>& tile, const Source& other, int c0, int left, const float* lse,
+                                           const float* delta, const AttentionProblem& p, const AttentionSequence& seq,
+                                           int own, int far, int head, int g, int t) {
+  float s[2][4], dp[2][4];
+  score_gradients<Elem, D, kKeys>(s, dp, tile, other, c0, left, lse, delta, p, seq, own, far, head, g, t);
   VRow<D> rows[4];
   uint32_t a[4];
 #pragma unroll
@@ -203,8 +224,8 @@ __global__ void __launch_bounds__(kThreads, 3) attention_grad_short_kernel(const
                 row_deltas[2] = {delta[first + g], delta[first + g + 8]};
 #pragma unroll 1
     for (int c = 0; c < seq.kv_len; c += 16)
-      grad_chunk<Elem, D, false>(tile, keys, c, min(15, seq.kv_len - 1 - c), row_lse, row_deltas, p, seq.q_start,
-                                 seq.q_start + first, c, head, g, t);
+      grad_chunk<Elem, D, false>(tile, keys, c, min(15, seq.kv_len - 1 - c), row_lse, row_deltas, p, seq, first, c,
+                                 head, g, t);
     store_grad<Elem, D>(tile.d_first, p.scale, head_of(x.d_q, seq.q_start), x.d_q.ld, first, seq.q_len, g, t);
   }
 #pragma unroll 1
@@ -215,8 +236,7 @@ __global__ void __launch_bounds__(kThreads, 3) attention_grad_short_kernel(const
     clear(tile.d_second);
 #pragma unroll 1
     for (int c = 0; c < seq.q_len; c += 16)
-      grad_chunk<Elem, D, true>(tile, queries, c, min(15, seq.q_len - 1 - c), lse, delta, p, seq.q_start, first,
-                                seq.q_start + c, head, g, t);
+      grad_chunk<Elem, D, true>(tile, queries, c, min(15, seq.q_len - 1 - c), lse, delta, p, seq, first, c, head, g, t);
     store_grad<Elem, D>(tile.d_first, p.scale, head_of(x.d_k, seq.kv_start), x.d_k.ld, first, seq.kv_len, g, t);
     store_grad<Elem, D>(tile.d_second, 1.0f, head_of(x.d_v, seq.kv_start), x.d_v.ld, first, seq.kv_len, g, t);
   }
@@ -304,8 +324,7 @@ __device__ __forceinline__ void grad_tile(const GradProblem<Elem>& x, const Atte
 #pragma unroll 1
       for (int c = 0; c < rows; c += 16) {
         if (from + c < warp_seen.first || from + c >= warp_seen.end) continue;
-        grad_chunk<Elem, D, kKeys>(tile, other, c, min(15, rows - 1 - c), lse, delta, p, seq.q_start,
-                                   kKeys ? first : seq.q_start + first, (kKeys ? seq.q_start : 0) + from + c, head, g,
+        grad_chunk<Elem, D, kKeys>(tile, other, c, min(15, rows - 1 - c), lse, delta, p, seq, first, from + c, head, g,
                                    t);
       }
     }
@@ -397,7 +416,9 @@ __global__ void __launch_bounds__(kThreads) attention_grad_plain_kernel(const Gr
         lse = p.lse[static_cast<size_t>(far) * p.heads + head];
         delta = dot(out, far_second);
       }
-      const float prob = expf(dot(own_first, far_first) * p.scale - lse);
+      float score = dot(own_first, far_first);
+      if (p.bias != nullptr) score += bias_of(p, head, kKeys ? row - j : j - row);
+      const float prob = expf(score * p.scale - lse);
       float factor = 1.0f;
       if (p.drop.threshold != 0) {
         const int query = kKeys ? far : own, key = kKeys ? row : j;
@@ -417,7 +438,143 @@ __global__ void __launch_bounds__(kThreads) attention_grad_plain_kernel(const Gr
   }
 }
 
+// ---- the bias's gradient: sums of dS by distance. A warp takes 64 queries of one head of one sequence at a time and
+// keeps a table of its own; a block's four tables are added in order, then the blocks'. Nothing depends on who is
+// first ----
+constexpr int kBiasQueries = 64;
+
+// Adds the lanes' values to a warp's table; lanes' distances differ by one, so that only those beyond its reach meet.
+__device__ __forceinline__ void add_by_distance(float* table, int reach, int distance, int lowest, float value,
+                                                int lane) {
+  if (distance > -reach && distance < reach) table[reach + distance] += value;
+  if (lowest <= -reach) {  // the same for all lanes
+    const float beyond = warp_sum(distance <= -reach ? value : 0.0f);
+    if (lane == 0) table[0] += beyond;
+  }
+  if (lowest + 31 >= reach) {
+    const float beyond = warp_sum(distance >= reach ? value : 0.0f);
+    if (lane == 0) table[2 * reach] += beyond;
+  }
+}
+
+// Calls fn(seq, first query, queries) for what the warp takes of the batch, then adds the block's tables up.
+template <class Elem, class Fn>
+__device__ __forceinline__ void sum_by_distance(const GradProblem<Elem>& x, float (*tables)[kMaxBiasWidth], int head,
+                                                int warp, Fn&& fn) {
+  const AttentionProblem& p = x.p;
+  const int width = 2 * p.reach + 1, pieces = p.first_query_only ? 1 : (p.S + kBiasQueries - 1) / kBiasQueries;
+  for (int i = threadIdx.x; i < kWarps * width; i += kThreads) tables[i / width][i % width] = 0.0f;
+  __syncthreads();
+#pragma unroll 1
+  for (int64_t item = static_cast<int64_t>(blockIdx.y) * kWarps + warp; item < static_cast<int64_t>(p.B) * pieces;
+       item += static_cast<int64_t>(gridDim.y) * kWarps) {
+    const AttentionSequence seq = attention_sequence(p, static_cast<int>(item / pieces));
+    const int first = static_cast<int>(item % pieces) * kBiasQueries;
+    if (first < seq.q_len) fn(seq, first, min(seq.q_len, first + kBiasQueries));
+  }
+  __syncthreads();
+  float* sums = x.bias_sums + (static_cast<size_t>(blockIdx.y) * p.heads + head) * width;
+  for (int i = threadIdx.x; i < width; i += kThreads) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) sum += tables[w][i];
+    sums[i] = sum;
+  }
+}
+
+template <class Elem, int D>
+__global__ void __launch_bounds__(kThreads, 3) attention_bias_grad_kernel(const GradProblem<Elem> x) {
+  __shared__ float tables[kWarps][kMaxBiasWidth], squares[kWarps][16][17];
+  const AttentionProblem& p = x.p;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3, head = blockIdx.x;
+  float(*square)[17] = squares[warp];
+  sum_by_distance(x, tables, head, warp, [&](const AttentionSequence& seq, int begin, int end) {
+    const auto head_of = [&](auto rows, int first) {
+      return rows.data + static_cast<size_t>(first) * rows.ld + head * D;
+    };
+    const Elem *q = head_of(x.q, seq.q_start), *d_out = head_of(x.d_out, seq.q_start),
+               *out = head_of(x.out, seq.q_start);
+    const GlobalRows<Elem, D> keys{head_of(x.k, seq.kv_start), head_of(x.v, seq.kv_start), x.k.ld, x.v.ld};
+    GradTile<D> tile;
+#pragma unroll 1
+    for (int first = begin; first < end; first += 16) {
+      load_q<Elem, D>(tile.first, q, x.q.ld, first, seq.q_len - 1, g, t);
+      load_q<Elem, D>(tile.second, d_out, x.d_out.ld, first, seq.q_len - 1, g, t);
+      float lse[2], delta[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = min(first + g + 8 * h, seq.q_len - 1);
+        lse[h] = p.lse[static_cast<size_t>(seq.q_start + row) * p.heads + head] * kLog2e;
+        delta[h] = row_delta<Elem, D>(out + static_cast<size_t>(row) * x.out.ld,
+                                      d_out + static_cast<size_t>(row) * x.d_out.ld);
+      }
+#pragma unroll 1
+      for (int c = 0; c < seq.kv_len; c += 16) {
+        float s[2][4], ds[2][4];
+        score_gradients<Elem, D, false>(s, ds, tile, keys, c, min(15, seq.kv_len - 1 - c), lse, delta, p, seq, first, c,
+                                        head, g, t);
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int row = g + 8 * (e >> 1);
+            square[row][8 * j + 2 * t + (e & 1)] = first + row < end ? ds[j][e] : 0.0f;
+          }
+        __syncwarp();
+        // A lane a diagonal: the keys are lane - 15 after their queries.
+        float sum = 0.0f;
+#pragma unroll
+        for (int row = 0; row < 16; ++row) {
+          const int column = row + lane - 15;
+          if (column >= 0 && column < 16) sum += square[row][column];
+        }
+        __syncwarp();
+        add_by_distance(tables[warp], p.reach, c - first + lane - 15, c - first - 15, sum, lane);
+      }
+    }
+  });
+}
+
+// Any head size: a lane a key, fp32 arithmetic.
+template <class Elem>
+__global__ void __launch_bounds__(kThreads) attention_bias_grad_plain_kernel(const GradProblem<Elem> x, int D) {
+  __shared__ float tables[kWarps][kMaxBiasWidth];
+  const AttentionProblem& p = x.p;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.x;
+  sum_by_distance(x, tables, head, warp, [&](const AttentionSequence& seq, int begin, int end) {
+    const auto row_of = [&](auto rows, int row) { return rows.data + static_cast<size_t>(row) * rows.ld + head * D; };
+    for (int query = begin; query < end; ++query) {
+      const int row = seq.q_start + query;
+      const Elem *q = row_of(x.q, row), *out = row_of(x.out, row), *d_out = row_of(x.d_out, row);
+      float delta = 0.0f;
+      for (int d = lane; d < D; d += 32) delta = fmaf(to_f32(out[d]), to_f32(d_out[d]), delta);
+      delta = warp_sum(delta);
+      const float lse = p.lse[static_cast<size_t>(row) * p.heads + head];
+      for (int k0 = 0; k0 < seq.kv_len; k0 += 32) {
+        const int key = min(k0 + lane, seq.kv_len - 1);
+        const Elem *k = row_of(x.k, seq.kv_start + key), *v = row_of(x.v, seq.kv_start + key);
+        float score = 0.0f, dp = 0.0f, factor = 1.0f;
+        for (int d = 0; d < D; ++d) {
+          score = fmaf(to_f32(q[d]), to_f32(k[d]), score);
+          dp = fmaf(to_f32(d_out[d]), to_f32(v[d]), dp);
+        }
+        const float prob = expf((score + bias_of(p, head, key - query)) * p.scale - lse);
+        if (p.drop.threshold != 0) {
+          const uint64_t bits =
+              dropout_bits(p.drop.seed, p.drop.site, drop_row(p, row, head), static_cast<uint32_t>(key) / 4);
+          factor = dropout_keeps(bits, key, p.drop.threshold) ? p.drop.scale : 0.0f;
+        }
+        add_by_distance(tables[warp], p.reach, k0 + lane - query, k0 - query,
+                        k0 + lane < seq.kv_len ? prob * (dp * factor - delta) : 0.0f, lane);
+      }
+    }
+  });
+}
+
 // ---- launches ----
+dim3 bias_grid(const AttentionProblem& p) {
+  return dim3(static_cast<unsigned>(p.heads), static_cast<unsigned>(kBiasParts));
+}
 template <class Elem, int D>
 void launch_tensor(device::CudaStream& s, const GradProblem<Elem>& x) {
   const AttentionProblem& p = x.p;
@@ -438,6 +595,7 @@ void launch_tensor(device::CudaStream& s, const GradProblem<Elem>& x) {
   }
   device::launch<attention_grad_short_kernel<Elem, D>>(
       s, dim3(device::blocks_for(static_cast<int64_t>(p.B - p.n_long) * p.heads, kWarps)), dim3(kThreads), x);
+  if (p.bias != nullptr) device::launch<attention_bias_grad_kernel<Elem, D>>(s, bias_grid(p), dim3(kThreads), x);
 }
 template <class Elem>
 void launch_plain(device::CudaStream& s, const GradProblem<Elem>& x, int D) {
@@ -455,6 +613,8 @@ void launch_plain(device::CudaStream& s, const GradProblem<Elem>& x, int D) {
     both(std::integral_constant<int, 2>{});
   else
     both(std::integral_constant<int, 4>{});
+  if (x.p.bias != nullptr)
+    device::launch<attention_bias_grad_plain_kernel<Elem>>(s, bias_grid(x.p), dim3(kThreads), x, D);
 }
 
 bool rows_aligned16(const tensor::TensorView& v) {
@@ -478,14 +638,18 @@ void attention_grad_cuda(device::Stream& stream, const AttentionGradArgs& a) {
     p.scale = 1.0f / std::sqrt(static_cast<float>(D));
     p.lse = a.lse.as<float>();
     p.drop = dropout_mask(a.dropout);
+    p.bias = a.bias.as<float>();
+    p.reach = static_cast<int>(a.bias.cols() / 2);
+    p.unscale = std::sqrt(static_cast<float>(D));
+    const int64_t bias_floats = a.bias ? kBiasParts * a.bias.elements() : 0;
     bool aligned = true;
     for (const tensor::TensorView& v : {a.q, a.k, a.v, a.out, a.d_out, a.d_q, a.d_k, a.d_v})
       aligned = aligned && rows_aligned16(v);
     const bool tensor_cores =
         (a.q.dtype == tensor::DType::f16 || (a.q.dtype == tensor::DType::bf16 && s.info().bf16)) &&
         (D == 32 || D == 64) && aligned;
-    if (tensor_cores && p.n_long > 0) {
-      const int64_t wanted = a.out.rows() * a.heads * static_cast<int64_t>(sizeof(float)),
+    if ((tensor_cores && p.n_long > 0) || a.bias) {
+      const int64_t wanted = (a.out.rows() * a.heads + bias_floats) * static_cast<int64_t>(sizeof(float)),
                     given = a.scratch ? a.scratch.bytes() : 0;
       BRIM_CHECK(given >= wanted, "attention_grad: scratch has {} bytes, needs {}", given, wanted);
     }
@@ -497,14 +661,20 @@ void attention_grad_cuda(device::Stream& stream, const AttentionGradArgs& a) {
       const auto out = [](const tensor::TensorView& v) {
         return Rows<Elem>{static_cast<Elem*>(v.data), static_cast<unsigned>(v.ld())};
       };
+      auto* sums = static_cast<float*>(a.scratch.data);
       const GradProblem<Elem> x{p,           in(a.q),    in(a.k),    in(a.v),    in(a.out),
-                                in(a.d_out), out(a.d_q), out(a.d_k), out(a.d_v), static_cast<float*>(a.scratch.data)};
+                                in(a.d_out), out(a.d_q), out(a.d_k), out(a.d_v), sums + bias_floats,
+                                sums};
       if constexpr (!std::is_same_v<Elem, float>) {
         if (tensor_cores && D == 64) return launch_tensor<Elem, 64>(s, x);
         if (tensor_cores) return launch_tensor<Elem, 32>(s, x);
       }
       launch_plain<Elem>(s, x, D);
     });
+    if (a.bias)
+      device::launch<add_rows_kernel>(s, dim3(device::blocks_for(a.bias.elements(), 128)), dim3(128),
+                                      static_cast<const float*>(a.scratch.data), static_cast<int>(kBiasParts),
+                                      a.bias.elements(), a.d_bias.as<float>(), int64_t{0}, false);
   });
 }
 

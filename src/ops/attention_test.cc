@@ -2,6 +2,7 @@
 #include "ops/attention.h"
 
 #include <numeric>
+#include <optional>
 
 #include "ops/cpu/attention_kernels.h"
 #include "ops/testing.h"
@@ -19,9 +20,12 @@ struct AttentionCase {
   std::vector<int32_t> lengths, starts;
   int64_t T, B, N, D, H;
   HostTensor qkv, first_q, start_view, order_view;
+  std::optional<HostTensor> bias;  // [N,2R+1]
   BatchView batch;
   int64_t window = 0;
-  AttentionCase(const std::vector<int32_t>& lens, int64_t heads, int64_t head_size, double scale, uint64_t seed)
+  // `reach` above 0: with a bias of that reach, of the size of the scores.
+  AttentionCase(const std::vector<int32_t>& lens, int64_t heads, int64_t head_size, double scale, uint64_t seed,
+                int64_t reach = 0)
       : lengths(lens),
         starts(starts_of(lens)),
         T(starts.back()),
@@ -42,7 +46,14 @@ struct AttentionCase {
              .starts = start_view,
              .order = order_view};
     for (const int32_t n : lengths) batch.n_long += n > kShortTokens;
+    if (reach > 0) bias.emplace(random_tensor(DType::f32, {N, 2 * reach + 1}, seed + 2, 1.0));
   }
+  double bias_of(int64_t head, int64_t distance) const {
+    if (!bias) return 0;
+    const int64_t reach = bias->view().cols() / 2;
+    return bias->at(head, reach + std::clamp(distance, -reach, reach));
+  }
+  tensor::TensorView bias_view() const { return bias ? bias->view() : tensor::TensorView(); }
   tensor::TensorView q(bool first) const { return first ? first_q.view() : qkv.view().slice_cols(0, H); }
   tensor::TensorView k() const { return qkv.view().slice_cols(H, 2 * H); }
   tensor::TensorView v() const { return qkv.view().slice_cols(2 * H, 3 * H); }
@@ -83,7 +94,8 @@ AttentionReference reference(const AttentionCase& c, bool first, const Dropout& 
             dot += product;
             size += std::fabs(product);
           }
-          s[j] = c.sees(i, j) ? dot * scale : -INFINITY;
+          s[j] = c.sees(i, j) ? dot * scale + c.bias_of(h, j - i) : -INFINITY;
+          size += std::fabs(c.bias_of(h, j - i)) / scale;
           // Both operands rounded to `unit`, D accumulations and the scale in fp32.
           score_error = std::max(score_error, scale * size * (2 * (unit - kEps32) + (std::sqrt(c.D) + 4) * kEps32));
           top = std::max(top, s[j]);
@@ -127,6 +139,7 @@ void run_and_compare(const AttentionCase& c, bool first, const Dropout& drop) {
                        .heads = c.N,
                        .window = c.window,
                        .lse = lse,
+                       .bias = c.bias_view(),
                        .scratch = scratch,
                        .dropout = drop};
     attention(stream, args);
@@ -155,6 +168,16 @@ TEST(Attention, AgreesWithFp64OnRaggedBatches) {
         }
 }
 
+TEST(Attention, AddsABiasByDistance) {
+  uint64_t seed = 50;
+  for (const auto& lengths : ragged_lengths())
+    for (const int64_t reach : {1, 9, 128})
+      for (const bool first : {false, true})
+        run_and_compare(AttentionCase(lengths, 2, 32, 1.0, ++seed, reach), first,
+                        {.probability = reach == 9 ? 0.2f : 0.0f, .seed = seed, .site = 4});
+  run_and_compare(AttentionCase({300, 140}, 1, 20, 1.0, 5, 91), false, {});
+}
+
 TEST(Attention, LongSequencesAndLargeScores) {
   run_and_compare(AttentionCase({512, 5, 300}, 1, 64, 1.0, 5), false, {});
   run_and_compare(AttentionCase({90, 5}, 2, 32, 12.0, 6), false, {});  // scores in the hundreds: nearly one-hot
@@ -180,7 +203,7 @@ TEST(Attention, Bf16AgreesWithFp64WithinItsRounding) {
     for (const auto& [N, D] : {std::pair<int64_t, int64_t>{2, 32}, {3, 64}, {2, 20}, {1, 128}})
       for (const bool first : {false, true})
         for (const DType in : {DType::f32, DType::bf16}) {
-          AttentionCase c(lengths, N, D, 1.0, ++seed);
+          AttentionCase c(lengths, N, D, 1.0, ++seed, D == 32 ? 7 : 0);
           const HostTensor qkv(in, {c.T, 3 * c.H}, 8), first_q(in, {c.B, c.H});
           for (int64_t t = 0; t < c.T; ++t)
             for (int64_t i = 0; i < 3 * c.H; ++i) {
@@ -209,6 +232,7 @@ TEST(Attention, Bf16AgreesWithFp64WithinItsRounding) {
                                  .batch = c.batch,
                                  .first_query_only = first,
                                  .heads = c.N,
+                                 .bias = c.bias_view(),
                                  .scratch = scratch,
                                  .precision = Precision::bf16});
               // The short exponential is good to 1e-4, which the sum shares.
@@ -287,7 +311,14 @@ TEST(Attention, SaysWhatDoesNotFit) {
 // q, k, v, d_out and the three gradients in fp64, rows of H; queries are B rows with `first`.
 struct Doubles {
   std::vector<double> q, k, v, d_out, d_q, d_k, d_v, d_q_tolerance, d_k_tolerance, d_v_tolerance;
+  std::vector<double> bias, d_bias, d_bias_tolerance;  // [N,2R+1], empty without
 };
+
+// Where a pair's bias lies.
+size_t bias_at(const AttentionCase& c, int64_t head, int64_t distance) {
+  const int64_t width = c.bias->view().cols(), reach = width / 2;
+  return static_cast<size_t>(head * width + reach + std::clamp(distance, -reach, reach));
+}
 
 Doubles doubles_of(const AttentionCase& c, bool first, const HostTensor& d_out) {
   Doubles x;
@@ -299,10 +330,11 @@ Doubles doubles_of(const AttentionCase& c, bool first, const HostTensor& d_out) 
     }
   if (first) x.q = c.first_q.values();
   x.d_out = d_out.values();
+  if (c.bias) x.bias = c.bias->values();
   return x;
 }
 
-// Calls fn(b, head, query row, p) with the probabilities of each query.
+// Calls fn(b, head, query's place, query row, p) with the probabilities of each query.
 template <class Fn>
 void for_queries(const AttentionCase& c, bool first, const Doubles& x, Fn&& fn) {
   const double scale = 1 / std::sqrt(static_cast<double>(c.D));
@@ -316,23 +348,24 @@ void for_queries(const AttentionCase& c, bool first, const Doubles& x, Fn&& fn) 
           double dot = 0;
           for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d)
             dot += x.q[row * c.H + d] * x.k[(c.starts[b] + j) * c.H + d];
-          p[j] = c.sees(i, j) ? dot * scale : -INFINITY;
+          p[j] = c.sees(i, j) ? dot * scale + (c.bias ? x.bias[bias_at(c, h, j - i)] : 0) : -INFINITY;
           top = std::max(top, p[j]);
         }
         for (double& v : p) total += v = std::exp(v - top);
         for (double& v : p) v /= total;
-        fn(b, h, row, p, top, total);
+        fn(b, h, i, row, p, top, total);
       }
 }
 
 double loss_of(const AttentionCase& c, bool first, const Doubles& x, const Dropout& drop) {
   double loss = 0;
-  for_queries(c, first, x, [&](int64_t b, int64_t h, int64_t row, const std::vector<double>& p, double, double) {
-    for (int64_t j = 0; j < c.lengths[b]; ++j)
-      for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d)
-        loss +=
-            x.d_out[row * c.H + d] * p[j] * probability_factor(drop, row, c.N, h, j) * x.v[(c.starts[b] + j) * c.H + d];
-  });
+  for_queries(c, first, x,
+              [&](int64_t b, int64_t h, int64_t, int64_t row, const std::vector<double>& p, double, double) {
+                for (int64_t j = 0; j < c.lengths[b]; ++j)
+                  for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d)
+                    loss += x.d_out[row * c.H + d] * p[j] * probability_factor(drop, row, c.N, h, j) *
+                            x.v[(c.starts[b] + j) * c.H + d];
+              });
   return loss;
 }
 
@@ -343,9 +376,12 @@ void differentiate(const AttentionCase& c, bool first, Doubles& x, const Dropout
   x.d_q_tolerance = x.d_q;
   x.d_k_tolerance = x.d_k;
   x.d_v_tolerance = x.d_v;
+  x.d_bias.assign(x.bias.size(), 0);
+  x.d_bias_tolerance = x.d_bias;
   const double scale = 1 / std::sqrt(static_cast<double>(c.D));
   for_queries(
-      c, first, x, [&](int64_t b, int64_t h, int64_t row, const std::vector<double>& p, double top, double total) {
+      c, first, x,
+      [&](int64_t b, int64_t h, int64_t i, int64_t row, const std::vector<double>& p, double top, double total) {
         const int64_t n = c.lengths[b];
         std::vector<double> d_p(n), d_p_size(n), score_size(n);
         double delta = 0, delta_size = 0, largest = 0;
@@ -357,6 +393,7 @@ void differentiate(const AttentionCase& c, bool first, Doubles& x, const Dropout
             d_p_size[j] += std::fabs(term);
             score_size[j] += std::fabs(x.q[row * c.H + d] * x.k[(c.starts[b] + j) * c.H + d]) * scale;
           }
+          score_size[j] += std::fabs(c.bias_of(h, j - i));
           delta += p[j] * d_p[j];
           delta_size += p[j] * d_p_size[j];
           largest = std::max(largest, score_size[j]);
@@ -370,6 +407,10 @@ void differentiate(const AttentionCase& c, bool first, Doubles& x, const Dropout
         for (int64_t j = 0; j < n; ++j) {
           const double f = probability_factor(drop, row, c.N, h, j), d_s = p[j] * (d_p[j] - delta) * scale;
           const double d_s_error = unit * 3 * p[j] * (d_p_size[j] + delta_size) * scale;
+          if (c.bias) {
+            x.d_bias[bias_at(c, h, j - i)] += d_s / scale;
+            x.d_bias_tolerance[bias_at(c, h, j - i)] += d_s_error / scale;
+          }
           for (int64_t d = h * c.D; d < (h + 1) * c.D; ++d) {
             const int64_t query = row * c.H + d, key = (c.starts[b] + j) * c.H + d;
             x.d_q[query] += d_s * x.k[key];
@@ -386,7 +427,7 @@ void differentiate(const AttentionCase& c, bool first, Doubles& x, const Dropout
 TEST(AttentionGrad, TheReferenceAgreesWithFiniteDifferences) {
   for (const bool first : {false, true})
     for (const float p : {0.0f, 0.3f}) {
-      const AttentionCase c({3, 0, 1, 4}, 2, 3, 1.0, 3);
+      const AttentionCase c({3, 0, 1, 4}, 2, 3, 1.0, 3, p > 0 ? 2 : 0);
       const HostTensor d_out = random_tensor(DType::f32, {first ? c.B : c.T, c.H}, 4);
       const Dropout drop{.probability = p, .seed = 5, .site = 1, .first_row = 7};
       Doubles x = doubles_of(c, first, d_out);
@@ -395,10 +436,12 @@ TEST(AttentionGrad, TheReferenceAgreesWithFiniteDifferences) {
       EXPECT_TRUE(close(x.d_q, finite_differences(x.q, loss), 1e-8));
       EXPECT_TRUE(close(x.d_k, finite_differences(x.k, loss), 1e-8));
       EXPECT_TRUE(close(x.d_v, finite_differences(x.v, loss), 1e-8));
+      EXPECT_TRUE(close(x.d_bias, finite_differences(x.bias, loss), 1e-8));
     }
 }
 
-// Forward, then backward; returns d_q, d_k, d_v (the last two as halves of one tensor, as the model keeps d_qkv).
+// Forward, then backward; returns d_q, d_k, d_v (the last two as halves of one tensor, as the model keeps d_qkv) and
+// the bias's gradient, where there is one.
 std::vector<HostTensor> run_gradient(CpuStream& stream, const AttentionCase& c, bool first, const Dropout& drop,
                                      const HostTensor& d_out) {
   const int64_t Tq = first ? c.B : c.T;
@@ -415,12 +458,16 @@ std::vector<HostTensor> run_gradient(CpuStream& stream, const AttentionCase& c, 
                      .heads = c.N,
                      .window = c.window,
                      .lse = lse,
+                     .bias = c.bias_view(),
                      .scratch = scratch,
                      .dropout = drop});
-  const HostTensor grad_scratch = bytes_tensor(attention_grad_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, threads));
+  const int64_t width = c.bias ? c.bias->view().cols() : 0;
+  const HostTensor grad_scratch =
+      bytes_tensor(attention_grad_scratch_bytes(stream, c.T, c.batch.S, c.H, c.N, threads, width));
   std::vector<HostTensor> d;
   d.emplace_back(DType::f32, std::initializer_list<int64_t>{Tq, c.H}, 5);
   d.emplace_back(DType::f32, std::initializer_list<int64_t>{c.T, 2 * c.H}, 3);
+  if (c.bias) d.emplace_back(DType::f32, std::initializer_list<int64_t>{c.N, width});
   attention_grad(stream, {.q = c.q(first),
                           .k = c.k(),
                           .v = c.v(),
@@ -434,6 +481,8 @@ std::vector<HostTensor> run_gradient(CpuStream& stream, const AttentionCase& c, 
                           .first_query_only = first,
                           .heads = c.N,
                           .window = c.window,
+                          .bias = c.bias_view(),
+                          .d_bias = c.bias ? d[2].view() : tensor::TensorView(),
                           .scratch = grad_scratch,
                           .dropout = drop});
   return d;
@@ -457,6 +506,9 @@ void run_and_compare_gradient(const AttentionCase& c, bool first, float p) {
       }
     EXPECT_TRUE(close(d_k, x.d_k, [&](size_t i) { return x.d_k_tolerance[i] + 1e-30; }));
     EXPECT_TRUE(close(d_v, x.d_v, [&](size_t i) { return x.d_v_tolerance[i] + 1e-30; }));
+    if (c.bias && c.B > 0) {
+      EXPECT_TRUE(close(d[2].values(), x.d_bias, [&](size_t i) { return x.d_bias_tolerance[i] + 1e-30; }));
+    }
   });
 }
 
@@ -465,8 +517,8 @@ TEST(AttentionGrad, AgreesWithFp64OnRaggedBatches) {
     for (const auto& [N, D] : {std::pair<int64_t, int64_t>{2, 32}, {1, 64}, {3, 7}})
       for (const bool first : {false, true})
         for (const float p : {0.0f, 0.2f})
-          run_and_compare_gradient(AttentionCase(lengths, N, D, 1.0, static_cast<uint64_t>(lengths.size() + D)), first,
-                                   p);
+          run_and_compare_gradient(
+              AttentionCase(lengths, N, D, 1.0, static_cast<uint64_t>(lengths.size() + D), D == 32 ? 5 : 0), first, p);
 }
 
 TEST(AttentionGrad, SeesKeysWithinItsWindowOnly) {
@@ -480,8 +532,10 @@ TEST(AttentionGrad, SeesKeysWithinItsWindowOnly) {
 }
 
 TEST(AttentionGrad, SameBitsForAllThreadCounts) {
-  const AttentionCase c({70, 3, 0, 33, 5, 1}, 3, 32, 1.0, 8);
+  const AttentionCase c({70, 3, 0, 33, 5, 1}, 3, 32, 1.0, 8), biased({70, 3, 0, 33, 5, 1}, 3, 32, 1.0, 8, 9);
   const HostTensor d_out = random_tensor(DType::f32, {c.T, c.H}, 6);
+  expect_same_bits_for_all_thread_counts(
+      [&](CpuStream& stream) { return run_gradient(stream, biased, false, {.probability = 0.1f, .seed = 3}, d_out); });
   expect_same_bits_for_all_thread_counts(
       [&](CpuStream& stream) { return run_gradient(stream, c, false, {.probability = 0.1f, .seed = 3}, d_out); });
 }

@@ -12,6 +12,7 @@
 #include "ops/layer_norm.h"
 #include "ops/linear.h"
 #include "ops/loss.h"
+#include "ops/relative_bias.h"
 #include "ops/residual_step.h"
 #include "ops/rows.h"
 #include "ops/window_gather.h"
@@ -32,6 +33,8 @@ namespace brim::ops {
   X(activate, ActivationArgs) \
   X(linear_grad, LinearGradArgs) \
   X(attention_grad, AttentionGradArgs) \
+  X(relative_bias, RelativeBiasArgs) \
+  X(relative_bias_grad, RelativeBiasGradArgs) \
   X(layer_norm_grad, LayerNormGradArgs) \
   X(embedding_grad, EmbeddingGradArgs) \
   X(scatter_rows, ScatterRowsArgs) \

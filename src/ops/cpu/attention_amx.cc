@@ -200,6 +200,9 @@ void attend(const HeadArgs& a) {
                      steps * kTileBytes, kTileBytes, steps, two_rows, scores + key, L);
     for (int64_t i = 0; i < round_up(queries, 4); i += 4) {
       for (int64_t r = i; r < i + 4; ++r) fetch_next(a, first_query + r);
+      if (a.bias.at != nullptr)
+        for (int64_t r = i; r < i + 4; ++r)
+          cpu::add_bias(a.bias, a.first_query + first_query + r, a.keys, a.scale, scores + r * L);
       _mm_store_ps(inverse + i, _mm_div_ps(_mm_set1_ps(1.0f), softmax_four(scores + i * L, L, a.keys, c)));
     }
     for (int64_t d = 0; d < D; d += kBlock) {

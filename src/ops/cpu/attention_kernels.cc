@@ -254,6 +254,7 @@ void attend_fp32(const HeadArgs& a) {
       multiply({rows, round_up(count, kLanes), a.D, q, a.ld_q, 1, keys + seen.first, L, scores, L, nullptr, false});
     for (int64_t i = 0; i < rows; ++i) {
       fetch_next(a, first + i);
+      if (a.bias.at != nullptr) cpu::add_bias(a.bias, a.first_query + first + i, count, a.scale, scores + i * L);
       if (a.window > 0) mask_row(scores + i * L, count, a.first_query + first + i - seen.first, a.window);
       const SoftmaxRow row = softmax_row(scores + i * L, count, a.scale);
       factors[i] = 1.0f / row.total;
@@ -360,9 +361,11 @@ void attend_grad(const HeadGradArgs& a) {
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = first + i;
       const float delta = dot(a.out + row * a.ld_out, a.d_out + row * a.ld_d_out, a.D);
+      if (a.d_bias != nullptr) cpu::add_bias(a.bias, row, count, a.scale, p + i * L);
       if (a.window > 0) mask_row(p + i * L, count, row - from, a.window);
       grad_row(p + i * L, d_p + i * L, count, a.scale, a.lse[row * a.ld_lse], delta, a.drop,
                static_cast<uint64_t>(row * a.drop_step), from);
+      if (a.d_bias != nullptr) cpu::add_bias_gradient(a.bias, row, count, a.scale, d_p + i * L, a.d_bias);
     }
     float *d_k = a.d_k + from * a.ld_d_k, *d_v = a.d_v + from * a.ld_d_v;
     multiply(

@@ -7,6 +7,12 @@
 namespace brim::ops {
 namespace cpu {
 
+// One head's row of relative biases: `at` is distance 0, distances beyond `reach` count as that.
+struct HeadBias {
+  const float* at = nullptr;  // or null
+  int64_t reach = 0;
+};
+
 // Some queries of one head against the keys of their sequence, or those of them that some of the queries see.
 struct HeadArgs {
   const void *q, *k, *v;  // first row of the queries; of the sequence; columns of the head. f32, or bf16 with bf16_in
@@ -17,6 +23,7 @@ struct HeadArgs {
   int64_t window;                  // keys up to this far from their query; 0: all
   int64_t first_query, first_key;  // places: of the first query among these keys, of the first key in its sequence
   float scale;                     // of the scores
+  HeadBias bias;                   // where there is no window
   DropRows drop;                   // of the probabilities; row of query i: first_row + i * drop_step
   int64_t drop_step;
   bool bf16_in, bf16_out;
@@ -32,6 +39,8 @@ struct HeadGradArgs {
   int64_t queries, keys, D;
   int64_t window;  // the first query is the first key's
   float scale;
+  HeadBias bias;
+  float* d_bias;  // distance 0 of the head's gradients of the biases, added to; null without a bias
   DropRows drop;
   int64_t drop_step;
   float* scratch;  // head_grad_scratch_floats(keys, D)
@@ -78,6 +87,34 @@ static inline __attribute__((always_inline)) void fetch_next(const HeadArgs& a, 
     __builtin_prefetch(k + i, 0, 2);
     __builtin_prefetch(v + i, 0, 2);
   }
+}
+
+// A query's biases to its scores, which are scaled later. Plain loops over neighbours: the compiler makes vectors of
+// them under every instruction set's flags.
+static inline __attribute__((always_inline)) void add_bias(const HeadBias& bias, int64_t query, int64_t keys,
+                                                           float scale, float* scores) {
+  const float unscaled = 1.0f / scale;
+  const int64_t left = query - bias.reach, right = query + bias.reach + 1;
+  const int64_t begin = left < 0 ? 0 : left < keys ? left : keys, end = right < keys ? right : keys;
+  const float before = bias.at[-bias.reach] * unscaled, after = bias.at[bias.reach] * unscaled;
+  const float* near = bias.at - query;
+  for (int64_t j = 0; j < begin; ++j) scores[j] += before;
+  for (int64_t j = begin; j < end; ++j) scores[j] += near[j] * unscaled;
+  for (int64_t j = end; j < keys; ++j) scores[j] += after;
+}
+// d_bias += the gradients of a query's scores (with respect to the unscaled ones), key by key.
+static inline __attribute__((always_inline)) void add_bias_gradient(const HeadBias& bias, int64_t query, int64_t keys,
+                                                                    float scale, const float* d_scores, float* d_bias) {
+  const float unscaled = 1.0f / scale;
+  const int64_t left = query - bias.reach, right = query + bias.reach + 1;
+  const int64_t begin = left < 0 ? 0 : left < keys ? left : keys, end = right < keys ? right : keys;
+  float before = 0, after = 0;
+  float* near = d_bias - query;
+  for (int64_t j = 0; j < begin; ++j) before += d_scores[j];
+  for (int64_t j = begin; j < end; ++j) near[j] += d_scores[j] * unscaled;
+  for (int64_t j = end; j < keys; ++j) after += d_scores[j];
+  d_bias[-bias.reach] += before * unscaled;
+  d_bias[bias.reach] += after * unscaled;
 }
 
 // Enough for every instruction set (vectors of up to 16 floats).

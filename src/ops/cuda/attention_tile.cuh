@@ -28,6 +28,9 @@ struct AttentionProblem {
   const float* out_scale;  // fp8 output
   float* lse;              // may be null
   DropoutMask drop;        // threshold 0: off
+  const float* bias;       // [heads][2 reach + 1] by distance, or null: added to the scaled scores
+  int reach;
+  float unscale;  // 1 / scale
 };
 struct AttentionSequence {
   int q_start, q_len, kv_start, kv_len;
@@ -152,6 +155,23 @@ struct KeyRange {
 __device__ __forceinline__ KeyRange seen_keys(int window, int first, int count, int n, int step) {
   if (window == 0) return {0, n};
   return {max(0, first - window) / step * step, min(n, first + count + window)};
+}
+
+// What a score gets for its distance (key's place - query's), before the scale. Whether there is a bias is asked once
+// per tile of scores: the answer is the same for a whole launch, and a second set of kernels would double their
+// compilation.
+__device__ __forceinline__ float bias_of(const AttentionProblem& p, int head, int distance) {
+  const int width = 2 * p.reach + 1, at = min(max(distance, -p.reach), p.reach) + p.reach;
+  return __ldg(p.bias + head * width + at) * p.unscale;
+}
+// To the scores of a chunk, places as above.
+__device__ __forceinline__ void add_bias(float (&s)[4][4], const AttentionProblem& p, int head, int place, int key,
+                                         int t) {
+  if (p.bias == nullptr) return;
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) s[j][e] += bias_of(p, head, key + 8 * j + 2 * t + (e & 1) - place - 8 * (e >> 1));
 }
 
 // Dropout of probabilities: row (query, head), column key. `row` is of the lane's first query row, `row8` of the one 8

@@ -17,6 +17,7 @@ struct Setting {
   Dropout dropout;
   double spread = 1.5;  // of q, k, v: larger makes softmax sharper
   int64_t window = 0;
+  int64_t reach = 0;  // above 0: a bias by distance
 };
 
 // The error of an output: probabilities round to the element type before they weigh V (not in the fp32 kernel); scores
@@ -26,7 +27,7 @@ void check_attention(const Setting& c) {
   SCOPED_TRACE(::testing::Message() << dtype_name(c.dtype) << " D " << c.D << " heads " << c.heads << " sequences "
                                     << c.lengths.size() << " first only " << c.first_query_only << " fp8 " << c.fp8_out
                                     << " lse " << c.lse << " dropout " << c.dropout.probability << " order " << c.order
-                                    << " window " << c.window);
+                                    << " window " << c.window << " reach " << c.reach);
   const PackedBatch packed(c.lengths, c.order);
   const int64_t T = packed.batch.T, B = packed.batch.B, H = c.heads * c.D, Tq = c.first_query_only ? B : T;
   // q, k, v as parts of one qkv, and separate queries for first_query_only: both strides in use.
@@ -47,6 +48,9 @@ void check_attention(const Setting& c) {
   if (c.lse) args.lse = lse;
   if (c.fp8_out) args.out_scale = d_scale;
   args.dropout = c.dropout;
+  const HostTensor bias = random_tensor(DType::f32, {c.heads, 2 * c.reach + 1}, 23, 1.0);
+  const DeviceTensor d_bias(bias);
+  if (c.reach > 0) args.bias = d_bias;
   attention(Gpu::stream(), args);
 
   std::vector<double> want(static_cast<size_t>(Tq * H)), tolerance(want.size()),
@@ -72,7 +76,9 @@ void check_attention(const Setting& c) {
             s += product;
             magnitude += std::fabs(product);
           }
-          p[j] = c.window == 0 || std::abs(i - j) <= c.window ? s * scale : -INFINITY;
+          const double added = c.reach > 0 ? bias.at(head, c.reach + std::clamp(j - i, -c.reach, c.reach)) : 0;
+          p[j] = c.window == 0 || std::abs(i - j) <= c.window ? s * scale + added : -INFINITY;
+          magnitude += std::fabs(added) / scale;
           top = std::max(top, p[j]);
           largest = std::max(largest, magnitude * scale);
         }
@@ -178,6 +184,23 @@ TEST_F(CudaAttention, SeesKeysWithinItsWindowOnly) {
                            .dropout = {.probability = train ? 0.1f : 0.0f, .seed = 7, .site = 11, .first_row = 3},
                            .window = window});
   check_attention({.D = 64, .lengths = lengths, .fp8_out = true, .window = 20});
+}
+
+TEST_F(CudaAttention, AddsABiasByDistance) {
+  const std::vector<int32_t> lengths =
+      Gpu::emulated() ? std::vector<int32_t>{1, 17, 33, 0, 140} : lengths_around_tiles();
+  for (const DType dtype : kActivationTypes)
+    for (const int64_t D : {32, 64, 24})
+      for (const bool first : {false, true}) {
+        if (Gpu::emulated() && (dtype == DType::f16 || D == 32) && !first) continue;
+        check_attention(
+            {.dtype = dtype, .D = D, .lengths = lengths, .first_query_only = first, .lse = D == 64, .reach = 91});
+      }
+  check_attention({.lengths = lengths, .fp8_out = true, .reach = 5});
+  check_attention({.lengths = lengths,
+                   .lse = true,
+                   .dropout = {.probability = 0.1f, .seed = 7, .site = 11, .first_row = 3},
+                   .reach = 91});
 }
 
 TEST_F(CudaAttention, WritesFp8) {

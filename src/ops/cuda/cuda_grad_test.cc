@@ -23,6 +23,7 @@ struct AttentionSetting {
   bool first_query_only = false, order = true;
   Dropout dropout;
   int64_t window = 0;
+  int64_t reach = 0;  // above 0: a bias by distance
 };
 
 // Errors: the exponent carries D roundings of the score's largest partial sum, those of lse, and exp2's own; d_out·V
@@ -31,7 +32,7 @@ struct AttentionSetting {
 void check_attention_grad(const AttentionSetting& c) {
   SCOPED_TRACE(::testing::Message() << dtype_name(c.dtype) << " D " << c.D << " sequences " << c.lengths.size()
                                     << " first only " << c.first_query_only << " dropout " << c.dropout.probability
-                                    << " order " << c.order << " window " << c.window);
+                                    << " order " << c.order << " window " << c.window << " reach " << c.reach);
   const PackedBatch packed(c.lengths, c.order);
   const int64_t T = packed.batch.T, B = packed.batch.B, N = c.heads, D = c.D, H = N * D,
                 Tq = c.first_query_only ? B : T;
@@ -60,6 +61,10 @@ void check_attention_grad(const AttentionSetting& c) {
   std::vector<double> d_q(static_cast<size_t>(Tq * H)), d_k(static_cast<size_t>(T * H)), d_v(d_k.size()),
       q_tol(d_q.size(), smallest_of(c.dtype)), k_tol(d_k.size(), smallest_of(c.dtype)), v_tol(k_tol);
   std::vector<double> k_size(d_k.size()), v_size(d_k.size());
+  const int64_t width = c.reach > 0 ? 2 * c.reach + 1 : 0;
+  const HostTensor bias = random_tensor(DType::f32, {N, 2 * c.reach + 1}, 24, 1.0);
+  std::vector<double> d_bias(static_cast<size_t>(N * width)), bias_tol(d_bias.size(), 1e-30);
+  const auto bias_at = [&](int64_t distance) { return c.reach + std::clamp(distance, -c.reach, c.reach); };
   for (int64_t b = 0; b < B; ++b)
     for (int64_t head = 0; head < N; ++head) {
       const int64_t begin = packed.starts[b], n = packed.lengths[b],
@@ -77,6 +82,10 @@ void check_attention_grad(const AttentionSetting& c) {
             size += std::fabs(product) * scale;
             dp[j] += product_dp;
             size_dp += std::fabs(product_dp);
+          }
+          if (c.reach > 0) {
+            s[j] += bias.at(head, bias_at(j - i));
+            size += std::fabs(bias.at(head, bias_at(j - i)));
           }
           if (c.window > 0 && std::abs(i - j) > c.window) s[j] = -INFINITY;
           top = std::max(top, s[j]);
@@ -108,6 +117,11 @@ void check_attention_grad(const AttentionSetting& c) {
                                       kEps32 * steps * (dp_size * m + delta_size)) *
                                      (1 + eps) +
                                  eps * 1.01 * std::fabs(d_score) + smallest_of(c.dtype);
+          if (c.reach > 0) {
+            const auto to = static_cast<size_t>(head * width + bias_at(j - i));
+            d_bias[to] += d_score;
+            bias_tol[to] += s_error + static_cast<double>(T) * kEps32 * std::fabs(d_score);
+          }
           for (int64_t d = 0; d < D; ++d) {
             const size_t at_q = static_cast<size_t>(row * H + head * D + d),
                          at_k = static_cast<size_t>((begin + j) * H + head * D + d);
@@ -132,8 +146,13 @@ void check_attention_grad(const AttentionSetting& c) {
   const DeviceTensor g_qkv(qkv), g_q1(q1), g_out(out), g_d_out(d_out), g_lse(lse), g_d_qkv(c.dtype, {T, 3 * H}, 8),
       g_d_q1(c.dtype, {B, H});
   const DeviceTensor scratch(
-      bytes_tensor(attention_grad_scratch_bytes(Gpu::stream(), std::max(T, B), packed.batch.S, H, N, 1)));
+      bytes_tensor(attention_grad_scratch_bytes(Gpu::stream(), std::max(T, B), packed.batch.S, H, N, 1, width)));
+  const DeviceTensor g_bias(bias), g_d_bias(DType::f32, {N, 2 * c.reach + 1});
   AttentionGradArgs args;
+  if (c.reach > 0) {
+    args.bias = g_bias;
+    args.d_bias = g_d_bias;
+  }
   args.q = c.first_query_only ? g_q1.view() : g_qkv.view().slice_cols(0, H);
   args.k = g_qkv.view().slice_cols(H, 2 * H);
   args.v = g_qkv.view().slice_cols(2 * H, 3 * H);
@@ -160,6 +179,11 @@ void check_attention_grad(const AttentionSetting& c) {
   EXPECT_TRUE(close(c.first_query_only ? g_d_q1.values() : part(0), d_q, [&](size_t i) { return q_tol[i]; })) << "d_q";
   EXPECT_TRUE(close(part(H), d_k, [&](size_t i) { return k_tol[i]; })) << "d_k";
   EXPECT_TRUE(close(part(2 * H), d_v, [&](size_t i) { return v_tol[i]; })) << "d_v";
+  if (c.reach == 0 || B == 0) return;
+  EXPECT_TRUE(close(g_d_bias.values(), d_bias, [&](size_t i) { return bias_tol[i]; })) << "d_bias";
+  const HostTensor before = g_d_bias.host();
+  attention_grad(Gpu::stream(), args);
+  EXPECT_TRUE(same_bits(before, g_d_bias.host())) << "d_bias the second time";
 }
 
 std::vector<int32_t> grad_lengths() {
@@ -181,6 +205,20 @@ TEST_F(CudaAttentionGrad, AgreesWithFp64AtEveryLength) {
                                 .lengths = grad_lengths(),
                                 .first_query_only = first,
                                 .dropout = {.probability = probability, .seed = 3, .site = 5, .first_row = 2}});
+}
+TEST_F(CudaAttentionGrad, SumsTheBiasByDistance) {
+  const std::vector<int32_t> lengths = Gpu::emulated() ? std::vector<int32_t>{1, 17, 33, 0, 110} : grad_lengths();
+  for (const DType dtype : kActivationTypes)
+    for (const int64_t D : {32, 64, 24})
+      for (const bool first : {false, true}) {
+        if (Gpu::emulated() && (dtype == DType::f16 || D == 32) && !first) continue;
+        check_attention_grad({.dtype = dtype,
+                              .D = D,
+                              .lengths = lengths,
+                              .first_query_only = first,
+                              .dropout = {.probability = D == 64 ? 0.1f : 0.0f, .seed = 3, .site = 5},
+                              .reach = D == 24 ? 6 : 91});
+      }
 }
 TEST_F(CudaAttentionGrad, TakesBatchesOfEveryKind) {
   for (const DType dtype : kActivationTypes)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cuda/testing.h"
 #include "ops/gather_tokens.h"
+#include "ops/relative_bias.h"
 #include "ops/rows.h"
 
 namespace brim::ops {
@@ -133,6 +134,24 @@ TEST_F(CudaRows, Activates) {
             [&](size_t i) { return std::fabs(want[i]) * (eps_of(type) + 300 * kEps32) + smallest_of(type) + 1e-37; }))
             << dtype_name(type) << " " << static_cast<int>(activation) << " pad " << pad;
       }
+}
+
+using CudaRelativeBias = CudaOps;
+TEST_F(CudaRelativeBias, AgreesWithTheCpu) {
+  device::CpuStream cpu(nullptr, device::Isa::generic);
+  for (const DType dtype : kActivationTypes)
+    for (const int64_t heads : {1, 12}) {
+      const HostTensor table = random_tensor(dtype, {40, heads}, 3), bias(DType::f32, {heads, kRelativeWidth}),
+                       d_table = random_tensor(DType::f32, {40, heads}, 4);
+      const DeviceTensor g_table(table), g_bias(DType::f32, {heads, kRelativeWidth}), g_d_table(d_table);
+      relative_bias(cpu, {.table = table, .bias = bias});
+      relative_bias(Gpu::stream(), {.table = g_table, .bias = g_bias});
+      EXPECT_TRUE(same_bits(bias, g_bias.host()));
+      relative_bias_grad(cpu, {.d_bias = bias, .d_table = d_table});
+      relative_bias_grad(Gpu::stream(), {.d_bias = g_bias, .d_table = g_d_table});
+      // The last buckets hold 28 and 29 distances: that many roundings of values below 8 or so.
+      EXPECT_TRUE(close(g_d_table.values(), d_table.values(), 64 * 64 * kEps32));
+    }
 }
 
 }  // namespace
