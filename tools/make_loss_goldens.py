@@ -49,8 +49,8 @@ def main():
         ids = json.loads((folder / "golden.json").read_text())["ids"]
         targets = json.loads((folder / "gradients.json").read_text())["targets"]
         token, multi = "Token" in arch, model.config.problem_type == "multi_label_classification"
-        plain = [p for n, p in model.named_parameters() if n.endswith("bias") or "norm" in n.lower()]
-        decayed = [p for n, p in model.named_parameters() if not (n.endswith("bias") or "norm" in n.lower())]
+        plain = [p for n, p in model.named_parameters() if "bias" in n or "norm" in n.lower()]
+        decayed = [p for n, p in model.named_parameters() if not ("bias" in n or "norm" in n.lower())]
         optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": plain, "weight_decay": 0.0}], lr=LR, betas=(0.9, 0.999), eps=1e-8)
         losses = []
         for step in range(STEPS):

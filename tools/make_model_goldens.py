@@ -24,6 +24,7 @@ LONG = dict(max_position_embeddings=132)
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 TOK = {"id2label": dict(enumerate(TAGS)), "label2id": {t: i for i, t in enumerate(TAGS)}}
 ROBERTA = dict(COMMON, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2, layer_norm_eps=1e-5)
+MPNET = dict(COMMON, pad_token_id=1, bos_token_id=0, eos_token_id=2)
 DISTIL = dict(vocab_size=VOCAB, dim=48, n_layers=2, n_heads=3, hidden_dim=80, max_position_embeddings=44)
 
 MODELS = {
@@ -44,6 +45,10 @@ MODELS = {
     # One layer's parameters for three layers, for one.
     "albert_sequence": (tf.AlbertForSequenceClassification, tf.AlbertConfig(**dict(COMMON, num_hidden_layers=3), **SEQ, embedding_size=32)),
     "albert_token": (tf.AlbertForTokenClassification, tf.AlbertConfig(**dict(COMMON, num_hidden_layers=1), **TOK, embedding_size=48)),
+    # Biases by distance: texts of 128 tokens reach the last bucket.
+    "mpnet_sequence": (tf.MPNetForSequenceClassification, tf.MPNetConfig(**MPNET, **SEQ)),
+    "mpnet_head32": (tf.MPNetForSequenceClassification, tf.MPNetConfig(**dict(MPNET, **LONG, hidden_size=64, num_attention_heads=2, intermediate_size=96), **SEQ)),
+    "mpnet_head64": (tf.MPNetForTokenClassification, tf.MPNetConfig(**dict(MPNET, **LONG, hidden_size=128, num_attention_heads=2, intermediate_size=72), **TOK)),
     "camembert_token": (tf.CamembertForTokenClassification, tf.CamembertConfig(**ROBERTA, **TOK)),
     # Head sizes of real models, longer texts, other activations; feed-forward and hidden sizes that fp8 products do not take.
     "bert_head32": (tf.BertForSequenceClassification, tf.BertConfig(**dict(COMMON, **LONG, hidden_size=64, num_attention_heads=2, intermediate_size=96, hidden_act="gelu_new"), **SEQ)),
@@ -52,7 +57,7 @@ MODELS = {
 }
 PAIRS = {"bert_pair", "bert_rerank"}
 TYPE_SHIFT = 24  # ids of pairs carry their token type above it, as base/token.h has it
-SMALL = {"bert_head32", "roberta_head64", "distilbert_odd"}  # stored in fp16, and run with just those values
+SMALL = {"bert_head32", "roberta_head64", "distilbert_odd", "mpnet_head32", "mpnet_head64"}  # stored in fp16, and run with just those values
 
 
 def e4m3(x, bound):
@@ -70,6 +75,9 @@ def fp8_layers(model):
         if distil:
             a = layer.attention
             q, k, v, out, norm1, up, down, norm2 = a.q_lin, a.k_lin, a.v_lin, a.out_lin, layer.sa_layer_norm, layer.ffn.lin1, layer.ffn.lin2, layer.output_layer_norm
+        elif hasattr(layer.attention, "attn"):  # MPNet
+            a = layer.attention
+            q, k, v, out, norm1, up, down, norm2 = a.attn.q, a.attn.k, a.attn.v, a.attn.o, a.LayerNorm, layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm
         else:
             a = layer.attention
             q, k, v, out, norm1, up, down, norm2 = a.self.query, a.self.key, a.self.value, a.output.dense, a.output.LayerNorm, layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm

@@ -145,6 +145,12 @@ TEST(Model, ConfigsThatCannotBeRunAreRefused) {
   const std::vector<Case> cases = {
       {"electra_sequence", "embedding_size", 40, {"word_embeddings.weight", "[96,32]", "[96,40]"}},
       {"electra_sequence", "embedding_size", "wide", {"\"embedding_size\" is", "wide", "whole number"}},
+      {"mpnet_sequence",
+       "relative_attention_num_buckets",
+       16,
+       {"\"relative_attention_num_buckets\" is 16", "reads 32"}},
+      {"mpnet_sequence", "relative_attention_num_buckets", 40, {"relative_attention_bias.weight", "[32,3]", "[40,3]"}},
+      {"mpnet_sequence", "pad_token_id", 0, {"\"pad_token_id\" is 0", "from 1"}},
       {"albert_token", "num_hidden_groups", 2, {"\"num_hidden_groups\" is 2", "with 1"}},
       {"albert_token", "inner_group_num", 3, {"\"inner_group_num\" is 3", "with 1"}},
       {"albert_token", "intermediate_size", 96, {"ffn.weight", "[80,48]", "[96,48]"}},

@@ -16,6 +16,10 @@ class ParamList {
   int64_t table(const std::string& name, int64_t rows, int64_t cols) {
     return add({name}, rows, cols, ParamKind::embedding);
   }
+  // A small table that is added to scores: like a vector of biases, it is not decayed.
+  int64_t biases(const std::string& name, int64_t rows, int64_t cols) {
+    return add({name}, rows, cols, ParamKind::bias);
+  }
   NormPlaces norm(const std::string& name, int64_t size) {
     return {add({name + ".weight"}, size, 0, ParamKind::norm), add({name + ".bias"}, size, 0, ParamKind::norm)};
   }

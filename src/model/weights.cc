@@ -267,7 +267,7 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
     if (spec.kind == ParamKind::embedding) {
       if (tables_in_slab) p.plain = slab.cut(table, {spec.rows, spec.cols});
     } else if (spec.kind != ParamKind::matrix) {
-      p.plain = slab.cut(activation, {spec.rows});
+      p.plain = spec.cols > 0 ? slab.cut(activation, {spec.rows, spec.cols}) : slab.cut(activation, {spec.rows});
     } else {
       const Precision precise = matrix_precision(spec, precision, target);
       if (spec.whole_scored) p.matrix = matrix(spec.rows, spec.cols, precise);

@@ -2,6 +2,7 @@
 #include "model/blocks/attention.h"
 
 #include "ops/attention.h"
+#include "ops/relative_bias.h"
 #include "ops/rows.h"
 
 namespace brim::model {
@@ -67,11 +68,16 @@ Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden&
   const Fp8Scale& scale = p.param(at.out.w).input;
   made.context = scale.quantise ? p.narrow(rows, H) : p.between(rows, H);
   if (saved != nullptr) made.lse = p.f32({rows, p.s.heads});
+  if (at.relative >= 0) {  // a few thousand numbers: making them for every layer costs less than handing them on
+    made.bias = p.f32({p.s.heads, ops::kRelativeWidth});
+    ops::relative_bias(p.e.stream, {.table = p.param(at.relative).plain, .bias = made.bias});
+  }
   ops::AttentionArgs args{.q = parts.q, .k = parts.k, .v = parts.v, .out = made.context, .batch = p.batch};
   args.out_scale = scale.quantise;
   args.first_query_only = first_tokens;
   args.heads = p.s.heads;
   args.lse = made.lse;
+  args.bias = made.bias;
   args.precision = p.e.precision;
   args.dropout = p.layer_dropout(l, DropoutPlace::probabilities);
   args.scratch = p.e.memory.scratch(
@@ -104,9 +110,15 @@ TensorView attend_backward(const Pass& p, const AttentionPlaces& at, int64_t l, 
   args.first_query_only = first_tokens;
   args.heads = p.s.heads;
   args.dropout = p.layer_dropout(l, DropoutPlace::probabilities);
-  args.scratch =
-      p.e.memory.scratch(ops::attention_grad_scratch_bytes(p.e.stream, T, p.batch.S, H, p.s.heads, p.e.threads));
+  const int64_t bias_width = saved.bias ? saved.bias.cols() : 0;
+  if (saved.bias) {
+    args.bias = saved.bias;
+    args.d_bias = p.f32({p.s.heads, bias_width});
+  }
+  args.scratch = p.e.memory.scratch(
+      ops::attention_grad_scratch_bytes(p.e.stream, T, p.batch.S, H, p.s.heads, p.e.threads, bias_width));
   attention_grad(p.e.stream, args);
+  if (saved.bias) ops::relative_bias_grad(p.e.stream, {.d_bias = args.d_bias, .d_table = p.param(at.relative).grad});
   if (!first_tokens) {
     linear_backward(p, x, at.qkv, grad.qkv, d.residual, GradWrite::accumulate);
     return d.residual;

@@ -9,12 +9,14 @@ namespace brim::model {
 
 struct AttentionPlaces {
   LinearPlaces qkv, out;
+  int64_t relative = -1;  // table of biases by bucket of distance; -1: none
 };
 
 struct AttentionSaved {
   tensor::TensorView qkv;           // [T,3H]; on first tokens: kv [T,2H]
   tensor::TensorView q, first;      // on first tokens: [B,H] queries and the input rows they came from
   tensor::TensorView context, lse;  // [rows,H], [rows,N]
+  tensor::TensorView bias;          // [N,kRelativeWidth], where there is a table
 };
 
 // x + attention(x), for all rows or for first tokens; the sum is its reader's to make.

@@ -20,6 +20,7 @@ PostNormEncoder::PostNormEncoder(const ModelShape& shape, const PostNormNames& n
     embedding_.project = list_.linear({n.prefix + n.project}, s.hidden, E, {});
     input = {Bound::product, input.gamma, input.beta, embedding_.project.w, embedding_.project.b};
   }
+  if (s.relative_buckets > 0) relative_ = list_.biases(n.prefix + n.relative, s.relative_buckets, s.heads);
   if (options.shared_layers) {
     // Its input is the embeddings once and a norm's result otherwise: no one bound holds for both.
     LayerPlaces all = list_layer(n, 0, true, {});
@@ -48,6 +49,7 @@ PostNormEncoder::LayerPlaces PostNormEncoder::list_layer(const PostNormNames& n,
   const int64_t H = shape_.hidden, F = shape_.ffn;
   const auto name = [&](const std::string& part) { return n.prefix + n.layer + std::to_string(l) + "." + part; };
   LayerPlaces at;
+  at.attention.relative = relative_;
   at.attention.qkv = list_.linear({name(n.q), name(n.k), name(n.v)}, 3 * H, H, input);
   if (is_last) {  // a classifier wants queries for first tokens only
     ParamSpec& qkv = list_.at(at.attention.qkv.w);

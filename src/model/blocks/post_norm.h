@@ -11,7 +11,8 @@ struct PostNormNames {
   std::string prefix;
   std::string word = "embeddings.word_embeddings.weight", position = "embeddings.position_embeddings.weight",
               type = "embeddings.token_type_embeddings.weight", norm = "embeddings.LayerNorm";
-  std::string project;  // from the embeddings' width to the model's
+  std::string project;   // from the embeddings' width to the model's
+  std::string relative;  // biases of attention by bucket of distance, one table for all layers
   std::string layer = "encoder.layer.", q = "attention.self.query", k = "attention.self.key",
               v = "attention.self.value", out = "attention.output.dense", norm1 = "attention.output.LayerNorm",
               up = "intermediate.dense", down = "output.dense", norm2 = "output.LayerNorm";
@@ -52,6 +53,7 @@ class PostNormEncoder : public Architecture {
   LayerPlaces list_layer(const PostNormNames& names, int64_t l, bool is_last, const InputBound& input);
 
   EmbeddingPlaces embedding_;
+  int64_t relative_ = -1;
   std::vector<LayerPlaces> layers_;
   bool drops_feed_forward_ = true;
 };
