@@ -32,7 +32,7 @@ template <class Args>
 void check_norm(const char* op, const device::Stream& stream, const Args& a, DType type, DType gain, int64_t T,
                 int64_t H) {
   check_view(op, "gamma", a.gamma, gain, {H});
-  check_view(op, "beta", a.beta, gain, {H});
+  check_optional(op, "beta", a.beta, gain, {H});
   check_view(op, "y", a.y, type, {T, H});
   check_optional(op, "sum", a.sum, type, {T, H});
   check_optional(op, "mean", a.mean, DType::f32, {T});

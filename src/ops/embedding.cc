@@ -19,7 +19,7 @@ void embedding(device::Stream& stream, const EmbeddingArgs& a) {
   check_view(op, "ids", a.batch.ids, DType::i32, {T});
   check_view(op, "positions", a.batch.positions, DType::i32, {T});
   check_view(op, "word", a.word, table, {a.word.rows(), H});
-  check_view(op, "position", a.position, cuda ? type : a.position.dtype, {a.position.rows(), H});
+  check_optional(op, "position", a.position, cuda ? type : a.position.dtype, {a.position.rows(), H});
   check_optional(op, "type", a.type, cuda ? type : a.type.dtype, {a.type.rows(), H});
   check_norm(op, stream, a, type, gain, T, H);
   if (T == 0 || H == 0) return;
@@ -29,7 +29,7 @@ void embedding(device::Stream& stream, const EmbeddingArgs& a) {
 Work embedding_work(const EmbeddingArgs& a) {
   const double elements = static_cast<double>(a.batch.T * a.word.cols());
   Work work{10.0 * elements, 0};
-  work.bytes = elements * (dtype_bytes(a.word.dtype) + dtype_bytes(a.position.dtype) +
+  work.bytes = elements * (dtype_bytes(a.word.dtype) + (a.position ? dtype_bytes(a.position.dtype) : 0) +
                            dtype_bytes(a.y.dtype) * (a.sum ? 2 : 1)) +
                8.0 * static_cast<double>(a.batch.T);
   if (a.y_fp8) work.bytes += elements;
@@ -46,10 +46,11 @@ void embedding_grad(device::Stream& stream, const EmbeddingGradArgs& a) {
   check_view(op, "sorted", a.sorted, DType::i32, {T});
   check_view(op, "sorted_positions", a.sorted_positions, DType::i32, {T});
   check_view(op, "d_word", a.d_word, DType::f32, {a.d_word.rows(), H});
-  check_view(op, "d_position", a.d_position, DType::f32, {a.d_position.rows(), H});
+  check_optional(op, "d_position", a.d_position, DType::f32, {a.d_position.rows(), H});
   check_optional(op, "d_type", a.d_type, DType::f32, {a.d_type.rows(), H});
   if (T == 0 || H == 0) return;
-  const double elements = static_cast<double>(a.d_sum.elements()), tables = a.d_type ? 3 : 2;
+  const double elements = static_cast<double>(a.d_sum.elements()),
+               tables = 1 + (a.d_position ? 1 : 0) + (a.d_type ? 1 : 0);
   const Work work{tables * elements, elements * dtype_bytes(a.d_sum.dtype) * tables + 16.0 * elements};
   dispatch(stream, Zone::embedding, a, work, &KernelTable::embedding_grad);
 }

@@ -12,9 +12,9 @@ using tensor::TensorView;
 struct EmbeddingArgs {
   BatchView batch;              // ids, positions
   TensorView word;              // [V,H] f32, f16 or bf16 (CPU: any of them; CUDA: activation type)
-  TensorView position;          // [P,H]
+  TensorView position;          // [P,H]; empty where positions turn queries and keys instead
   TensorView type;              // [types,H]; empty for DistilBERT, which knows none
-  TensorView gamma, beta;       // [H]
+  TensorView gamma, beta;       // [H]; beta may be empty
   TensorView y;                 // [T,H]
   TensorView sum;               // [T,H] before the norm, kept when training; else empty
   TensorView mean, rstd;        // [T] f32 when training
@@ -39,7 +39,7 @@ struct EmbeddingGradArgs {
   TensorView d_sum;                       // [T,H]
   TensorView sorted;                      // [T] i32: token rows sorted by (id, row), made by the packer
   TensorView sorted_positions;            // [T] i32: token rows sorted by (position, row)
-  TensorView d_word, d_position, d_type;  // f32, accumulated; d_type [types,H] may be empty
+  TensorView d_word, d_position, d_type;  // f32, accumulated; the last two may be empty
   TensorView scratch;
   int64_t padding_id = -1;  // its row gets no gradient, as in PyTorch's padding_idx; -1: none
   int64_t position_padding_id = -1;

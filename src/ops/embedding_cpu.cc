@@ -30,11 +30,14 @@ void embedding_cpu(device::Stream& stream, const EmbeddingArgs& a) {
     for (int64_t t = begin; t < end; ++t) {
       const int32_t id = id_of(ids[t]), type = type_of(ids[t]);
       BRIM_CHECK(id < a.word.rows(), "embedding: token {} has id {}, the table has {} rows", t, id, a.word.rows());
-      BRIM_CHECK(0 <= positions[t] && positions[t] < a.position.rows(),
-                 "embedding: token {} has position {}, the table has {} rows", t, positions[t], a.position.rows());
       if (t + kAhead < end) fetch_row(a.word, id_of(ids[t + kAhead]));
-      cpu::TableRow rows[3] = {table_row(a.word, id), table_row(a.position, positions[t])};
-      int count = 2;
+      cpu::TableRow rows[3] = {table_row(a.word, id)};
+      int count = 1;
+      if (a.position) {
+        BRIM_CHECK(0 <= positions[t] && positions[t] < a.position.rows(),
+                   "embedding: token {} has position {}, the table has {} rows", t, positions[t], a.position.rows());
+        rows[count++] = table_row(a.position, positions[t]);
+      }
       if (a.type) {
         BRIM_CHECK(0 <= type && type < a.type.rows(), "embedding: token {} has type {}, the table has {} rows", t, type,
                    a.type.rows());
@@ -89,8 +92,9 @@ void embedding_grad_cpu(device::Stream& stream, const EmbeddingGradArgs& a) {
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   parallel_pieces(stream, a.d_sum.cols(), 64, [&](int64_t begin, int64_t end, int) {
     add_rows(kernels, a, a.d_word, a.sorted, a.batch.ids.as<int32_t>(), kIdMask, a.padding_id, "word", begin, end);
-    add_rows(kernels, a, a.d_position, a.sorted_positions, a.batch.positions.as<int32_t>(), -1, a.position_padding_id,
-             "position", begin, end);
+    if (a.d_position)
+      add_rows(kernels, a, a.d_position, a.sorted_positions, a.batch.positions.as<int32_t>(), -1, a.position_padding_id,
+               "position", begin, end);
     if (!a.d_type) return;
     for (int64_t t = 0; t < a.batch.T; ++t)
       kernels.add(cpu::row_of<float>(a.d_type, type_of(a.batch.ids.as<int32_t>()[t])) + begin,

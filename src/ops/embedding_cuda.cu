@@ -21,19 +21,24 @@ __global__ void __launch_bounds__(kNormThreads)
   row.pieces = H / 8;
   const int token = valid ? ids[r] : 0;
   const Elem* w = word + (token & kIdMask) * ld_word;
-  const Elem* p = position + (valid ? positions[r] * ld_position : 0);
+  const Elem* p = position == nullptr ? nullptr : position + (valid ? positions[r] * ld_position : 0);
   Raw8<Elem> a[kVec], b[kVec];
 #pragma unroll
   for (int i = 0; i < kVec; ++i)
-    if (row.has(i)) a[i] = load_raw8(w + row.column(i)), b[i] = load_raw8(p + row.column(i));
+    if (row.has(i)) {
+      a[i] = load_raw8(w + row.column(i));
+      if (position != nullptr) b[i] = load_raw8(p + row.column(i));
+    }
 #pragma unroll
   for (int i = 0; i < kVec; ++i)
     if (row.has(i)) {
       float other[8];
       unpack8<Elem>(a[i], row.v[i]);
-      unpack8<Elem>(b[i], other);
+      if (position != nullptr) {
+        unpack8<Elem>(b[i], other);
 #pragma unroll
-      for (int j = 0; j < 8; ++j) row.v[i][j] += other[j];
+        for (int j = 0; j < 8; ++j) row.v[i][j] += other[j];
+      }
       if (type != nullptr) {
         load8(type + (token >> kTypeShift) * ld_type + row.column(i), other);
 #pragma unroll

@@ -85,8 +85,9 @@ __global__ void __launch_bounds__(256)
 void embedding_grad_cuda(device::Stream& stream, const EmbeddingGradArgs& a) {
   cuda_op(stream, "embedding_grad", [&](device::CudaStream& s) {
     const int64_t T = a.batch.T, H = a.d_sum.cols();
-    BRIM_CHECK(H % 8 == 0 && a.d_sum.ld() % 8 == 0 && a.d_word.ld() % 4 == 0 && a.d_position.ld() % 4 == 0,
-               "embedding_grad: rows of {} elements, must be multiples of 8", H);
+    BRIM_CHECK(
+        H % 8 == 0 && a.d_sum.ld() % 8 == 0 && a.d_word.ld() % 4 == 0 && (!a.d_position || a.d_position.ld() % 4 == 0),
+        "embedding_grad: rows of {} elements, must be multiples of 8", H);
     dispatch_elem(a.d_sum.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
       const dim3 grid(device::blocks_for(T, kThreads / 32), device::blocks_for(H, 256)), block(kThreads);
@@ -94,9 +95,11 @@ void embedding_grad_cuda(device::Stream& stream, const EmbeddingGradArgs& a) {
       device::launch<table_grad_kernel<Elem>>(s, grid, block, d_sum, a.d_sum.ld(), a.sorted.as<int32_t>(),
                                               a.batch.ids.as<int32_t>(), kIdMask, a.d_word.as<float>(), a.d_word.ld(),
                                               a.padding_id, static_cast<int>(T), static_cast<int>(H));
-      device::launch<table_grad_kernel<Elem>>(
-          s, grid, block, d_sum, a.d_sum.ld(), a.sorted_positions.as<int32_t>(), a.batch.positions.as<int32_t>(), -1,
-          a.d_position.as<float>(), a.d_position.ld(), a.position_padding_id, static_cast<int>(T), static_cast<int>(H));
+      if (a.d_position)
+        device::launch<table_grad_kernel<Elem>>(s, grid, block, d_sum, a.d_sum.ld(), a.sorted_positions.as<int32_t>(),
+                                                a.batch.positions.as<int32_t>(), -1, a.d_position.as<float>(),
+                                                a.d_position.ld(), a.position_padding_id, static_cast<int>(T),
+                                                static_cast<int>(H));
       if (a.d_type)
         device::launch<type_grad_kernel<Elem>>(
             s, dim3(static_cast<unsigned>(H / 8), static_cast<unsigned>(a.d_type.rows())), dim3(256), d_sum,

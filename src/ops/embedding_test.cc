@@ -83,6 +83,32 @@ TEST(Embedding, AgreesWithFp64) {
   });
 }
 
+TEST(Embedding, WithoutPositionsIsATableOfZeros) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    const int64_t H = 40;
+    const HostTensor word = random_tensor(DType::f32, {9, H}, 1), gamma = random_tensor(DType::f32, {H}, 2),
+                     zeros = random_tensor(DType::f32, {4, H}, 3, 0), zero = random_tensor(DType::f32, {H}, 3, 0),
+                     ids = int_tensor({3, 0, 8}), positions = int_tensor({0, 1, 2}), with(DType::f32, {3, H}),
+                     without(DType::f32, {3, H});
+    EmbeddingArgs args{.word = word, .position = zeros, .gamma = gamma, .beta = zero, .y = with};
+    args.batch = {.T = 3, .ids = ids, .positions = positions};
+    embedding(stream, args);
+    args.position = {};
+    args.beta = {};
+    args.y = without;
+    embedding(stream, args);
+    EXPECT_TRUE(same_bits(with, without));
+    const HostTensor d_word = random_tensor(DType::f32, {9, H}, 5), sorted = int_tensor({1, 0, 2});
+    std::vector<double> want = d_word.values();
+    for (const auto& [row, t] : {std::pair<size_t, int64_t>{3, 0}, {0, 1}, {8, 2}})
+      for (int64_t i = 0; i < H; ++i) want[row * static_cast<size_t>(H) + static_cast<size_t>(i)] += with.at(t, i);
+    EmbeddingGradArgs grad{.d_sum = with, .sorted = sorted, .sorted_positions = positions, .d_word = d_word};
+    grad.batch = args.batch;
+    embedding_grad(stream, grad);
+    EXPECT_TRUE(close(d_word.values(), want, 16 * kEps32));
+  });
+}
+
 TEST(Embedding, RefusesIdsPastTheTable) {
   CpuStream stream(nullptr, device::best_isa());
   const HostTensor word = random_tensor(DType::f32, {4, 8}, 1), gamma = random_tensor(DType::f32, {8}, 2),

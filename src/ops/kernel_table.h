@@ -8,12 +8,14 @@
 #include "ops/embedding.h"
 #include "ops/forecast_loss.h"
 #include "ops/gather_tokens.h"
+#include "ops/glu.h"
 #include "ops/lane_linear.h"
 #include "ops/layer_norm.h"
 #include "ops/linear.h"
 #include "ops/loss.h"
 #include "ops/relative_bias.h"
 #include "ops/residual_step.h"
+#include "ops/rope.h"
 #include "ops/rows.h"
 #include "ops/window_gather.h"
 
@@ -31,6 +33,8 @@ namespace brim::ops {
   X(softmax, SoftmaxArgs) \
   X(convert, ConvertArgs) \
   X(activate, ActivationArgs) \
+  X(rope, RopeArgs) \
+  X(glu, GluArgs) \
   X(linear_grad, LinearGradArgs) \
   X(attention_grad, AttentionGradArgs) \
   X(relative_bias, RelativeBiasArgs) \
@@ -38,6 +42,8 @@ namespace brim::ops {
   X(layer_norm_grad, LayerNormGradArgs) \
   X(embedding_grad, EmbeddingGradArgs) \
   X(scatter_rows, ScatterRowsArgs) \
+  X(pool_mean_grad, PoolMeanGradArgs) \
+  X(glu_grad, GluGradArgs) \
   X(activate_grad, ActivationGradArgs) \
   X(dropout_rows, DropoutArgs) \
   X(cross_entropy, CrossEntropyArgs) \

@@ -11,12 +11,12 @@ using tensor::TensorView;
 struct LayerNormArgs {
   TensorView x;            // [T,H]
   TensorView residual;     // [T,H] or empty
-  TensorView gamma, beta;  // [H] f32 on the CPU, activation type on CUDA
+  TensorView gamma, beta;  // [H] f32 on the CPU, activation type on CUDA; beta may be empty
   TensorView y;            // [T,H]; may alias x or residual when not training
-  TensorView sum;  // [T,H]: dropout(x) + residual, kept for the backward pass; empty when not training; may alias x
-  TensorView mean, rstd;  // [T] f32, written when training
-  TensorView y_fp8;       // [T,H] f8e4m3 copy of y * fp8_scale for the next GEMM; else empty
-  TensorView fp8_scale;   // [1] f32 on the device
+  TensorView sum;          // [T,H]: dropout(x) + residual, where somebody reads it again; else empty; may alias x
+  TensorView mean, rstd;   // [T] f32, written when training
+  TensorView y_fp8;        // [T,H] f8e4m3 copy of y * fp8_scale for the next GEMM; else empty
+  TensorView fp8_scale;    // [1] f32 on the device
   float eps = 1e-12f;
   Dropout dropout;
 
@@ -33,7 +33,7 @@ struct LayerNormGradArgs {
   TensorView d_y;                     // [T,H]
   TensorView d_sum;                   // [T,H]: gradient of the residual path; may alias d_y
   TensorView d_x;              // [T,H]: gradient of x (dropout applied); empty when dropout is off (it is d_sum then)
-  TensorView d_gamma, d_beta;  // [H] f32, accumulated
+  TensorView d_gamma, d_beta;  // [H] f32, accumulated; d_beta may be empty
   TensorView scratch;          // u8[layer_norm_grad_scratch_bytes]: partial sums, added in a fixed order
   GradWrite d_sum_write = GradWrite::overwrite;
   Dropout dropout;

@@ -64,7 +64,7 @@ void layer_norm_grad_cpu(device::Stream& stream, const LayerNormGradArgs& a) {
   });
   for (int64_t i = 0; i * rows < T; ++i) {
     kernels.add(a.d_gamma.as<float>(), partial + i * 2 * H, H);
-    kernels.add(a.d_beta.as<float>(), partial + i * 2 * H + H, H);
+    if (a.d_beta) kernels.add(a.d_beta.as<float>(), partial + i * 2 * H + H, H);
   }
 }
 

@@ -163,7 +163,7 @@ void layer_norm_grad_cuda(device::Stream& stream, const LayerNormGradArgs& a) {
                                                                                dim3(kNormThreads), args);
       });
     });
-    launch<add_norm_partials_kernel>(s, dim3(device::blocks_for(H, 128), 2), dim3(128), partials,
+    launch<add_norm_partials_kernel>(s, dim3(device::blocks_for(H, 128), a.d_beta ? 2 : 1), dim3(128), partials,
                                      static_cast<int>(blocks), static_cast<int>(H), a.d_gamma.as<float>(),
                                      a.d_beta.as<float>());
   });

@@ -274,6 +274,33 @@ TEST(LayerNormGrad, AgreesWithFp64) {
   });
 }
 
+TEST(LayerNorm, WithoutBetaIsABetaOfZero) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    const int64_t T = 9, H = 70;
+    const HostTensor x = random_tensor(DType::f32, {T, H}, 1), gamma = random_tensor(DType::f32, {H}, 2),
+                     zero = random_tensor(DType::f32, {H}, 3, 0), with(DType::f32, {T, H}), without(DType::f32, {T, H}),
+                     mean(DType::f32, {T}), rstd(DType::f32, {T});
+    layer_norm(stream, {.x = x, .gamma = gamma, .beta = zero, .y = with, .mean = mean, .rstd = rstd});
+    layer_norm(stream, {.x = x, .gamma = gamma, .y = without});
+    EXPECT_TRUE(same_bits(with, without));
+    const HostTensor d_y = random_tensor(DType::f32, {T, H}, 4), d_sum(DType::f32, {T, H}), d_beta(DType::f32, {H}),
+                     scratch = bytes_tensor(layer_norm_grad_scratch_bytes(stream, T, H, 2));
+    const HostTensor d_gamma[2] = {random_tensor(DType::f32, {H}, 5), random_tensor(DType::f32, {H}, 5)};
+    d_beta.fill(0);
+    LayerNormGradArgs args{.sum = x, .mean = mean, .rstd = rstd, .gamma = gamma, .d_y = d_y, .d_sum = d_sum};
+    args.scratch = scratch;
+    args.d_gamma = d_gamma[0];
+    args.d_beta = d_beta;
+    layer_norm_grad(stream, args);
+    const std::vector<double> first = d_sum.values();
+    args.d_gamma = d_gamma[1];
+    args.d_beta = {};
+    layer_norm_grad(stream, args);
+    EXPECT_EQ(first, d_sum.values());
+    EXPECT_TRUE(same_bits(d_gamma[0], d_gamma[1]));
+  });
+}
+
 TEST(LayerNormGrad, SameBitsForAllThreadCounts) {
   expect_same_bits_for_all_thread_counts([](CpuStream& stream) {
     return run_gradient(stream, 300, 65, 0, {.probability = 0.1f, .seed = 3, .site = 1}, GradWrite::overwrite, 9,

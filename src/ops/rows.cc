@@ -42,6 +42,16 @@ void pool_mean(Stream& stream, const PoolMeanArgs& a) {
   dispatch(stream, Zone::pool, a, bytes_of(a, static_cast<double>(a.x.elements())), &KernelTable::pool_mean);
 }
 
+void pool_mean_grad(Stream& stream, const PoolMeanGradArgs& a) {
+  const int64_t B = a.batch.B, H = a.d_x.cols();
+  check_activation("pool_mean_grad", "d_x", stream, a.d_x.dtype);
+  check_view("pool_mean_grad", "d_x", a.d_x, a.d_x.dtype, {a.batch.T, H});
+  check_view("pool_mean_grad", "starts", a.batch.starts, DType::i32, {B + 1});
+  check_view("pool_mean_grad", "d_y", a.d_y, a.d_x.dtype, {B, H});
+  if (B == 0 || H == 0) return;
+  dispatch(stream, Zone::pool, a, bytes_of(a, static_cast<double>(a.d_x.elements())), &KernelTable::pool_mean_grad);
+}
+
 void softmax(Stream& stream, const SoftmaxArgs& a) {
   const int64_t rows = a.x.rows(), K = a.x.cols();
   check_activation("softmax", "x", stream, a.x.dtype);

@@ -42,6 +42,19 @@ struct PoolMeanArgs {
 };
 void pool_mean(device::Stream& stream, const PoolMeanArgs& args);
 
+// d_x[t] = d_y of its sequence over the sequence's length, or that added to what is there.
+struct PoolMeanGradArgs {
+  TensorView d_y;  // [B,H]
+  BatchView batch;
+  TensorView d_x;  // [T,H], d_y's type
+  GradWrite write = GradWrite::overwrite;
+  template <class F>
+  void views(F&& f) const {
+    for (const TensorView& v : {d_y, batch.starts, d_x}) f(v);
+  }
+};
+void pool_mean_grad(device::Stream& stream, const PoolMeanGradArgs& args);
+
 // y = softmax(x) row-wise in fp32, or sigmoid element-wise (multi-label).
 struct SoftmaxArgs {
   TensorView x;  // [rows,K] f32 or activation type

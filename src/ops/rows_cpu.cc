@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
+#include "ops/cpu/activations.h"
 #include "ops/cpu/convert_args.h"
 #include "ops/cpu/parallel.h"
 #include "ops/kernel_table.h"
@@ -50,6 +51,24 @@ void pool_mean_cpu(Stream& stream, const PoolMeanArgs& a) {
   });
 }
 
+void pool_mean_grad_cpu(Stream& stream, const PoolMeanGradArgs& a) {
+  const int64_t H = a.d_x.cols();
+  const int32_t* starts = a.batch.starts.as<int32_t>();
+  parallel_pieces(stream, a.batch.B, 4, [&](int64_t first, int64_t last, int) {
+    for (int64_t b = first; b < last; ++b) {
+      const float* d_y = cpu::row_of<float>(a.d_y, b);
+      const int64_t begin = starts[b] - starts[0], end = starts[b + 1] - starts[0];
+      BRIM_CHECK(0 <= begin && begin <= end && end <= a.batch.T, "pool_mean_grad: sequence {} is rows {}..{} of {}", b,
+                 begin, end, a.batch.T);
+      const float share = 1.0f / static_cast<float>(std::max<int64_t>(1, end - begin));
+      for (int64_t t = begin; t < end; ++t) {
+        float* d_x = cpu::row_of<float>(a.d_x, t);
+        for (int64_t i = 0; i < H; ++i) d_x[i] = d_y[i] * share + (a.write == GradWrite::accumulate ? d_x[i] : 0.0f);
+      }
+    }
+  });
+}
+
 void softmax_cpu(Stream& stream, const SoftmaxArgs& a) {
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   const auto row = a.sigmoid ? kernels.sigmoid : kernels.softmax;
@@ -75,33 +94,8 @@ void convert_cpu(Stream& stream, const ConvertArgs& a) {
 }
 
 void activate_cpu(Stream& stream, const ActivationArgs& a) {
-  const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
-  const int64_t H = a.x.cols();
-  for_rows(stream, a.x, a.y, [&](const float* x, float* y) {
-    switch (a.activation) {
-      case Activation::none:
-        std::memmove(y, x, static_cast<size_t>(H) * sizeof(float));
-        break;
-      case Activation::gelu:
-        kernels.gelu(x, y, H);
-        break;
-      case Activation::relu:
-        kernels.relu(x, y, H);
-        break;
-      case Activation::tanh:
-        kernels.tanh(x, y, H);
-        break;
-      case Activation::gelu_tanh:
-        kernels.gelu_tanh(x, y, H);
-        break;
-      case Activation::quick_gelu:
-        kernels.quick_gelu(x, y, H);
-        break;
-      case Activation::silu:
-        kernels.silu(x, y, H);
-        break;
-    }
-  });
+  const cpu::ActivationRow activate = cpu::activation_row(cpu::row_kernels_of(stream), a.activation);
+  for_rows(stream, a.x, a.y, [&](const float* x, float* y) { activate(x, y, a.x.cols()); });
 }
 
 void scatter_rows_cpu(Stream& stream, const ScatterRowsArgs& a) {
@@ -116,36 +110,11 @@ void scatter_rows_cpu(Stream& stream, const ScatterRowsArgs& a) {
 }
 
 void activate_grad_cpu(Stream& stream, const ActivationGradArgs& a) {
-  const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
+  const cpu::ActivationGradRow slope = cpu::activation_grad_row(cpu::row_kernels_of(stream), a.activation);
   const int64_t H = a.x.cols();
   parallel_pieces(stream, a.x.rows(), rows_per_piece(H), [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      const float *x = cpu::row_of<float>(a.x, r), *d_y = cpu::row_of<float>(a.d_y, r);
-      float* d_x = cpu::row_of<float>(a.d_x, r);
-      switch (a.activation) {
-        case Activation::none:
-          std::memmove(d_x, d_y, static_cast<size_t>(H) * sizeof(float));
-          break;
-        case Activation::gelu:
-          kernels.gelu_grad(x, d_y, d_x, H);
-          break;
-        case Activation::relu:
-          kernels.relu_grad(x, d_y, d_x, H);
-          break;
-        case Activation::tanh:
-          kernels.tanh_grad(x, d_y, d_x, H);
-          break;
-        case Activation::gelu_tanh:
-          kernels.gelu_tanh_grad(x, d_y, d_x, H);
-          break;
-        case Activation::quick_gelu:
-          kernels.quick_gelu_grad(x, d_y, d_x, H);
-          break;
-        case Activation::silu:
-          kernels.silu_grad(x, d_y, d_x, H);
-          break;
-      }
-    }
+    for (int64_t r = begin; r < end; ++r)
+      slope(cpu::row_of<float>(a.x, r), cpu::row_of<float>(a.d_y, r), cpu::row_of<float>(a.d_x, r), H);
   });
 }
 

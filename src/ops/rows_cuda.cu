@@ -34,6 +34,19 @@ __global__ void __launch_bounds__(128)
   y[b * ldy + c] = end > begin ? sum / static_cast<float>(end - begin) : 0.0f;
 }
 
+// ---- pool_mean_grad: a block some rows of one sequence ----
+template <class Elem>
+__global__ void __launch_bounds__(128) pool_mean_grad_kernel(const Elem* d_y, int64_t ld_d_y, const int32_t* starts,
+                                                             Elem* d_x, int64_t ld_d_x, int H, bool accumulate) {
+  const int b = blockIdx.x, begin = starts[b] - starts[0], end = starts[b + 1] - starts[0];
+  const float share = 1.0f / static_cast<float>(max(1, end - begin));
+  for (int t = begin + static_cast<int>(blockIdx.y); t < end; t += static_cast<int>(gridDim.y))
+    for (int c = threadIdx.x; c < H; c += 128) {
+      Elem* to = d_x + static_cast<int64_t>(t) * ld_d_x + c;
+      *to = from_f32<Elem>(to_f32(d_y[b * ld_d_y + c]) * share + (accumulate ? to_f32(*to) : 0.0f));
+    }
+}
+
 // ---- softmax: a warp a row ----
 template <class Elem, bool kSigmoid>
 __global__ void __launch_bounds__(128)
@@ -173,6 +186,19 @@ void pool_mean_cuda(Stream& stream, const PoolMeanArgs& a) {
                                              dim3(128), static_cast<const Elem*>(a.x.data), a.x.ld(),
                                              a.batch.starts.as<int32_t>(), a.y.as<float>(), a.y.ld(),
                                              static_cast<int>(H));
+    });
+  });
+}
+
+void pool_mean_grad_cuda(Stream& stream, const PoolMeanGradArgs& a) {
+  cuda_op(stream, "pool_mean_grad", [&](CudaStream& s) {
+    dispatch_elem(a.d_x.dtype, [&](auto tag) {
+      using Elem = typename decltype(tag)::type;
+      const int64_t rows = std::max<int64_t>(1, a.batch.T / std::max<int64_t>(1, a.batch.B));
+      device::launch<pool_mean_grad_kernel<Elem>>(
+          s, dim3(static_cast<unsigned>(a.batch.B), static_cast<unsigned>(std::min<int64_t>(rows, 256))), dim3(128),
+          static_cast<const Elem*>(a.d_y.data), a.d_y.ld(), a.batch.starts.as<int32_t>(),
+          static_cast<Elem*>(a.d_x.data), a.d_x.ld(), static_cast<int>(a.d_x.cols()), a.write == GradWrite::accumulate);
     });
   });
 }

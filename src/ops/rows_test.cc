@@ -55,6 +55,29 @@ TEST(PoolMean, AgreesWithFp64) {
   });
 }
 
+TEST(PoolMeanGrad, AgreesWithFp64) {
+  for_each_cpu_stream([](CpuStream& stream) {
+    for (const auto& lengths : ragged_lengths())
+      for (const GradWrite write : {GradWrite::overwrite, GradWrite::accumulate}) {
+        const std::vector<int32_t> starts = starts_of(lengths);
+        const int64_t T = starts.back(), B = static_cast<int64_t>(lengths.size()), H = 17;
+        const HostTensor d_y = random_tensor(DType::f32, {B, H}, 7), start_view = int_tensor(starts),
+                         d_x = random_tensor(DType::f32, {T, H}, 8, 1, 0, 2);
+        std::vector<double> want = d_x.values();
+        for (int64_t b = 0; b < B; ++b)
+          for (int64_t t = starts[b]; t < starts[b + 1]; ++t)
+            for (int64_t i = 0; i < H; ++i) {
+              double& to = want[static_cast<size_t>(t * H + i)];
+              to = d_y.at(b, i) / lengths[b] + (write == GradWrite::accumulate ? to : 0);
+            }
+        PoolMeanGradArgs args{.d_y = d_y, .d_x = d_x, .write = write};
+        args.batch = {.T = T, .B = B, .starts = start_view};
+        pool_mean_grad(stream, args);
+        EXPECT_TRUE(close(d_x.values(), want, 16 * kEps32));
+      }
+  });
+}
+
 TEST(Softmax, AgreesWithFp64) {
   for_each_cpu_stream([](CpuStream& stream) {
     for (const int64_t rows : {0, 1, 5})

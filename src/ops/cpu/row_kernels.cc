@@ -77,7 +77,7 @@ BRIM_VEC void norm_rows(const NormRows& r) {
     for_vectors(
         r.H, BRIM_BODY {
           F v = mul(sub(load_at(sum, i, lanes), mean), rstd);
-          v = fma(v, load_at(r.gamma, i, lanes), load_at(r.beta, i, lanes));
+          v = fma(v, load_at(r.gamma, i, lanes), r.beta == nullptr ? zero() : load_at(r.beta, i, lanes));
           if constexpr (kDropOut) v = mul(v, drop_factors(r.drop_out, static_cast<uint64_t>(t), i));
           store_at(y, i, v, lanes);
         });

@@ -25,8 +25,8 @@ struct DropRows {
 struct NormRows {
   const float *x, *residual;  // residual may be null
   float *y, *sum;             // sum may be null (not kept) or equal x, y or residual
-  const float *gamma, *beta;
-  float *mean, *rstd;  // null when not kept
+  const float *gamma, *beta;  // beta may be null
+  float *mean, *rstd;         // null when not kept
   int64_t ld_x, ld_residual, ld_y, ld_sum, rows, H;
   float eps;
   DropRows drop_in, drop_out;

@@ -199,5 +199,40 @@ TEST_F(CudaEmbedding, AgreesWithFp64) {
           }
 }
 
+// Without beta and positions: the same as with zeros.
+TEST_F(CudaOps, NormsAndEmbedsWithoutBetaAndPositions) {
+  for (const DType type : kActivationTypes) {
+    const int64_t T = 5, H = 264;
+    const DeviceTensor x(random_tensor(type, {T, H}, 1)), gamma(random_tensor(type, {H}, 2)),
+        zero(random_tensor(type, {H}, 3, 0)), zeros(random_tensor(type, {T, H}, 3, 0)), with(type, {T, H}),
+        without(type, {T, H}), ids(int_tensor({4, 0, 3, 1, 2})), positions(int_tensor({0, 1, 2, 3, 4}));
+    layer_norm(Gpu::stream(), {.x = x, .gamma = gamma, .beta = zero, .y = with});
+    layer_norm(Gpu::stream(), {.x = x, .gamma = gamma, .y = without});
+    EXPECT_TRUE(same_bits(with.host(), without.host()));
+    EmbeddingArgs args{.word = x, .position = zeros, .gamma = gamma, .beta = zero, .y = with};
+    args.batch = {.T = T, .ids = ids, .positions = positions};
+    embedding(Gpu::stream(), args);
+    args.position = args.beta = {};
+    args.y = without;
+    embedding(Gpu::stream(), args);
+    EXPECT_TRUE(same_bits(with.host(), without.host()));
+    // Gradients too: nothing is written where nothing is wanted.
+    const DeviceTensor mean(random_tensor(DType::f32, {T}, 5)), rstd(random_tensor(DType::f32, {T}, 6)),
+        d_sum(type, {T, H}),
+        d_gamma[2] = {DeviceTensor(random_tensor(DType::f32, {H}, 7)), DeviceTensor(random_tensor(DType::f32, {H}, 7))},
+        d_beta(random_tensor(DType::f32, {H}, 8)),
+        scratch(bytes_tensor(layer_norm_grad_scratch_bytes(Gpu::stream(), T, H, 1)));
+    LayerNormGradArgs grad{.sum = x, .mean = mean, .rstd = rstd, .gamma = gamma, .d_y = with, .d_sum = d_sum};
+    grad.scratch = scratch;
+    grad.d_gamma = d_gamma[0];
+    grad.d_beta = d_beta;
+    layer_norm_grad(Gpu::stream(), grad);
+    grad.d_gamma = d_gamma[1];
+    grad.d_beta = {};
+    layer_norm_grad(Gpu::stream(), grad);
+    EXPECT_TRUE(same_bits(d_gamma[0].host(), d_gamma[1].host()));
+  }
+}
+
 }  // namespace
 }  // namespace brim::ops

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cuda/testing.h"
 #include "ops/gather_tokens.h"
+#include "ops/glu.h"
+#include "ops/glu_testing.h"
 #include "ops/relative_bias.h"
+#include "ops/rope.h"
+#include "ops/rope_testing.h"
 #include "ops/rows.h"
 
 namespace brim::ops {
@@ -73,6 +77,55 @@ TEST_F(CudaRows, PoolsMeans) {
             tolerance.push_back(magnitude / n * (n + 2) * kEps32);
           }
         EXPECT_TRUE(close(y.values(), want, [&](size_t i) { return tolerance[i]; }));
+      }
+}
+
+TEST_F(CudaRows, SpreadsMeansBack) {
+  for (const DType type : kActivationTypes)
+    for (const auto& lengths : ragged_lengths())
+      for (const GradWrite write : {GradWrite::overwrite, GradWrite::accumulate}) {
+        const int64_t H = 130;
+        const PackedBatch packed(lengths);
+        const HostTensor d_y = random_tensor(type, {packed.batch.B, H}, 2),
+                         before = random_tensor(type, {packed.batch.T, H}, 3);
+        const DeviceTensor g_d_y(d_y), d_x(before);
+        pool_mean_grad(Gpu::stream(), {.d_y = g_d_y, .batch = packed.batch, .d_x = d_x, .write = write});
+        std::vector<double> want = before.values();
+        for (size_t b = 0; b < lengths.size(); ++b)
+          for (int32_t t = packed.starts[b]; t < packed.starts[b + 1]; ++t)
+            for (int64_t i = 0; i < H; ++i) {
+              double& to = want[static_cast<size_t>(t * H + i)];
+              to = d_y.at(static_cast<int64_t>(b), i) / lengths[b] + (write == GradWrite::accumulate ? to : 0);
+            }
+        EXPECT_TRUE(close(d_x.values(), want, [&](size_t i) {
+          return (eps_of(type) + 4 * kEps32) * (std::fabs(want[i]) + 1e-3) + 8 * kEps32 + smallest_of(type);
+        }));
+      }
+}
+
+TEST_F(CudaRows, TurnsHeadsByTheirPositions) {
+  for (const DType type : kActivationTypes)
+    for (const RopeCase& c : rope_cases()) {
+      SCOPED_TRACE(c.text());
+      const HostTensor x = c.input(type);
+      const DeviceTensor dx(x), positions(int_tensor(c.positions()));
+      rope(Gpu::stream(), {.x = dx, .positions = positions, .head_size = c.D, .theta = c.theta, .back = c.back});
+      c.check(dx.values(), x.values(), eps_of(type) + 2 * kEps32);
+    }
+}
+
+TEST_F(CudaRows, GatesHalvesOfRows) {
+  for (const DType type : kActivationTypes)
+    for (const Activation activation : kEveryActivation)
+      for (const int64_t F : {7, 64}) {
+        SCOPED_TRACE(::testing::Message() << dtype_name(type) << " " << static_cast<int>(activation) << " F " << F);
+        const HostTensor x = random_tensor(type, {5, 2 * F}, 3, 2, 0, F == 64 ? 8 : 2),
+                         d_y = random_tensor(type, {5, F}, 4);
+        const DeviceTensor dx(x), y(type, {5, F}), g_d_y(d_y), d_x(type, {5, 2 * F});
+        glu(Gpu::stream(), {.x = dx, .y = y, .activation = activation});
+        check_glu(x.values(), y.values(), F, activation, eps_of(type) * 1.01, smallest_of(type));
+        glu_grad(Gpu::stream(), {.x = dx, .d_y = g_d_y, .d_x = d_x, .activation = activation});
+        check_glu_grad(x.values(), d_y.values(), d_x.values(), F, activation, eps_of(type) * 1.01, smallest_of(type));
       }
 }
 

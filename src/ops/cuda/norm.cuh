@@ -62,7 +62,7 @@ struct NormRow {
 // What is written of a row: y, and what training keeps. Pointers may be null.
 template <class Elem>
 struct NormOutput {
-  const Elem *gamma, *beta;
+  const Elem *gamma, *beta;  // beta may be null
   Elem *y, *sum;
   uint8_t* y_fp8;
   const float* fp8_scale;
@@ -83,7 +83,10 @@ __device__ __forceinline__ void normalise_and_store(NormRow<kVec, kGroup>& row, 
   Raw8<Elem> raw_gamma[kVec], raw_beta[kVec];  // on their way while the statistics are taken
 #pragma unroll
   for (int i = 0; i < kVec; ++i)
-    if (row.has(i)) raw_gamma[i] = load_raw8(o.gamma + row.column(i)), raw_beta[i] = load_raw8(o.beta + row.column(i));
+    if (row.has(i)) {
+      raw_gamma[i] = load_raw8(o.gamma + row.column(i));
+      if (o.beta != nullptr) raw_beta[i] = load_raw8(o.beta + row.column(i));
+    }
   const float2 stat = row.statistics(o.inverse_h, o.eps);
   if (!valid) return;
   if constexpr (kTrain)
@@ -94,9 +97,9 @@ __device__ __forceinline__ void normalise_and_store(NormRow<kVec, kGroup>& row, 
 #pragma unroll
   for (int i = 0; i < kVec; ++i)
     if (row.has(i)) {
-      float gamma[8], beta[8], y[8];
+      float gamma[8], beta[8] = {}, y[8];
       unpack8<Elem>(raw_gamma[i], gamma);
-      unpack8<Elem>(raw_beta[i], beta);
+      if (o.beta != nullptr) unpack8<Elem>(raw_beta[i], beta);
 #pragma unroll
       for (int j = 0; j < 8; ++j) y[j] = (row.v[i][j] - stat.x) * stat.y * gamma[j] + beta[j];
       if constexpr (kTrain)

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// glu: half of a row, activated, times the other half: y = activation(x[:, :F]) * x[:, F:].
+#pragma once
+#include "ops/op.h"
+
+namespace brim::ops {
+
+using tensor::TensorView;
+
+struct GluArgs {
+  TensorView x;  // [T,2F]. CPU: f32 or bf16
+  TensorView y;  // [T,F], x's type
+  Activation activation = Activation::gelu;
+  template <class F>
+  void views(F&& f) const {
+    for (const TensorView& v : {x, y}) f(v);
+  }
+};
+void glu(device::Stream& stream, const GluArgs& args);
+
+struct GluGradArgs {
+  TensorView x;    // as in the forward pass, f32 on the CPU
+  TensorView d_y;  // [T,F]
+  TensorView d_x;  // [T,2F]; may be x
+  Activation activation = Activation::gelu;
+  template <class F>
+  void views(F&& f) const {
+    for (const TensorView& v : {x, d_y, d_x}) f(v);
+  }
+};
+void glu_grad(device::Stream& stream, const GluGradArgs& args);
+
+}  // namespace brim::ops

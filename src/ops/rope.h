@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// rope: rotary positions. Dims j and D/2 + j of every head of a row turn by the angle position * theta^(-2j/D), in
+// place. Angles are products of two fp32 numbers, as transformers makes them: at position 8,000 another rounding would
+// be another angle.
+#pragma once
+#include "ops/op.h"
+
+namespace brim::ops {
+
+using tensor::TensorView;
+
+constexpr int64_t kRopeMaxHeadSize = 128;
+
+struct RopeArgs {
+  TensorView x;          // [T, heads * D], strided rows (queries and keys of a qkv). CPU: f32 or bf16
+  TensorView positions;  // [T] i32
+  int64_t head_size = 0;
+  float theta = 10000;
+  bool back = false;  // turns the other way: the gradient
+
+  template <class F>
+  void views(F&& f) const {
+    for (const TensorView& v : {x, positions}) f(v);
+  }
+};
+void rope(device::Stream& stream, const RopeArgs& args);
+
+// Radians per position of each pair of dims.
+struct RopeFrequencies {
+  float of[kRopeMaxHeadSize / 2];
+};
+RopeFrequencies rope_frequencies(float theta, int64_t head_size);
+
+}  // namespace brim::ops
