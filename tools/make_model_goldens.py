@@ -7,6 +7,7 @@ sequence lengths, and logits (or hidden states) from the fp32 model run one sequ
 square error of the same logits when the encoder's products round their operands to e4m3 as docs/numerics.md says, and
 nothing else is rounded: what a good fp8 kernel cannot do much better than.
 """
+import copy
 import json
 import math
 import pathlib
@@ -25,6 +26,8 @@ TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 TOK = {"id2label": dict(enumerate(TAGS)), "label2id": {t: i for i, t in enumerate(TAGS)}}
 ROBERTA = dict(COMMON, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2, layer_norm_eps=1e-5)
 MPNET = dict(COMMON, pad_token_id=1, bos_token_id=0, eos_token_id=2)
+MODERN = dict(vocab_size=VOCAB, hidden_size=64, num_hidden_layers=4, num_attention_heads=2, intermediate_size=48, max_position_embeddings=132, local_attention=16, pad_token_id=0, bos_token_id=2, cls_token_id=2, eos_token_id=3, sep_token_id=3)
+BIASES = dict(attention_bias=True, mlp_bias=True, norm_bias=True, classifier_bias=True)
 DISTIL = dict(vocab_size=VOCAB, dim=48, n_layers=2, n_heads=3, hidden_dim=80, max_position_embeddings=44)
 
 MODELS = {
@@ -54,10 +57,14 @@ MODELS = {
     "bert_head32": (tf.BertForSequenceClassification, tf.BertConfig(**dict(COMMON, **LONG, hidden_size=64, num_attention_heads=2, intermediate_size=96, hidden_act="gelu_new"), **SEQ)),
     "roberta_head64": (tf.RobertaForTokenClassification, tf.RobertaConfig(**dict(ROBERTA, **LONG, hidden_size=128, num_attention_heads=2, intermediate_size=72, hidden_act="silu"), **TOK)),
     "distilbert_odd": (tf.DistilBertForSequenceClassification, tf.DistilBertConfig(**dict(DISTIL, **LONG, dim=40, n_heads=2, hidden_dim=72, activation="quick_gelu"), **SEQ)),
+    # Windows narrower than the texts; heads of 32 and 64; first token and mean; without biases and with all of them.
+    "modernbert_sequence": (tf.ModernBertForSequenceClassification, tf.ModernBertConfig(**MODERN, **SEQ)),
+    "modernbert_mean": (tf.ModernBertForSequenceClassification, tf.ModernBertConfig(**dict(MODERN, hidden_size=128, num_hidden_layers=3, hidden_activation="silu"), **SEQ, **BIASES, classifier_pooling="mean")),
+    "modernbert_token": (tf.ModernBertForTokenClassification, tf.ModernBertConfig(**dict(MODERN, num_hidden_layers=3), **TOK)),
 }
 PAIRS = {"bert_pair", "bert_rerank"}
 TYPE_SHIFT = 24  # ids of pairs carry their token type above it, as base/token.h has it
-SMALL = {"bert_head32", "roberta_head64", "distilbert_odd", "mpnet_head32", "mpnet_head64"}  # stored in fp16, and run with just those values
+SMALL = {"bert_head32", "roberta_head64", "distilbert_odd", "mpnet_head32", "mpnet_head64", "modernbert_sequence", "modernbert_mean", "modernbert_token"}  # stored in fp16, and run with just those values
 
 
 def e4m3(x, bound):
@@ -69,6 +76,37 @@ def fp8_layers(model):
     """Makes the encoder's products round their operands; returns what undoes it."""
     hooks = []
     base = getattr(model, model.base_model_prefix, model)
+
+    def bias(module):
+        return 0 if module.bias is None else module.bias
+
+    def norm_bound(n):
+        return (n.weight.abs() * math.sqrt(n.weight.numel() - 1) + abs(bias(n))).max().item()
+
+    def product_bound(m, n, first_row=0):
+        constant = bias(m) + (0 if n.bias is None else m.weight @ n.bias)
+        return ((m.weight * n.weight).norm(dim=1) * math.sqrt(n.weight.numel()) + abs(constant))[first_row:].max().item()
+
+    def round_operands(matrix, bound, most):
+        if matrix.in_features % 16 or matrix.out_features % 16:
+            return
+        weight = matrix.weight.data
+        matrix.weight.data = e4m3(weight, most)
+        hooks.append((matrix, weight, matrix.register_forward_pre_hook(lambda m, x, bound=bound: (e4m3(x[0], bound),))))
+
+    def undo():
+        for matrix, weight, hook in hooks:
+            matrix.weight.data = weight
+            hook.remove()
+
+    if model.config.model_type == "modernbert":  # the gate's product stays as it is
+        for i, layer in enumerate(base.layers):
+            before = base.embeddings.norm if i == 0 else layer.attn_norm
+            qkv, out, up = layer.attn.Wqkv, layer.attn.Wo, layer.mlp.Wi
+            values = product_bound(qkv, before, 2 * model.config.hidden_size)
+            for matrix, bound in [(qkv, norm_bound(before)), (out, values), (up, norm_bound(layer.mlp_norm))]:
+                round_operands(matrix, bound, matrix.weight.abs().max().item())
+        return undo
     embed = base.embeddings.LayerNorm
     distil = hasattr(base, "transformer")
     for layer in base.transformer.layer if distil else base.encoder.layer:
@@ -81,21 +119,9 @@ def fp8_layers(model):
         else:
             a = layer.attention
             q, k, v, out, norm1, up, down, norm2 = a.self.query, a.self.key, a.self.value, a.output.dense, a.output.LayerNorm, layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm
-        norm_bound = lambda n: (n.weight.abs() * math.sqrt(n.weight.numel() - 1) + n.bias.abs()).max().item()
-        product_bound = lambda m, n: ((m.weight * n.weight).norm(dim=1) * math.sqrt(n.weight.numel()) + (m.weight @ n.bias + m.bias).abs()).max().item()
         for matrix, bound in [(q, norm_bound(embed)), (k, norm_bound(embed)), (v, norm_bound(embed)), (out, product_bound(v, embed)), (up, norm_bound(norm1)), (down, product_bound(up, norm1))]:
-            if matrix.in_features % 16 or matrix.out_features % 16:
-                continue
-            weight = matrix.weight.data
-            matrix.weight.data = e4m3(weight, torch.cat([q.weight, k.weight, v.weight]).abs().max().item() if matrix in (q, k, v) else weight.abs().max().item())
-            hooks.append((matrix, weight, matrix.register_forward_pre_hook(lambda m, x, bound=bound: (e4m3(x[0], bound),))))
+            round_operands(matrix, bound, torch.cat([q.weight, k.weight, v.weight]).abs().max().item() if matrix in (q, k, v) else matrix.weight.abs().max().item())
         embed = norm2
-
-    def undo():
-        for matrix, weight, hook in hooks:
-            matrix.weight.data = weight
-            hook.remove()
-
     return undo
 
 
@@ -136,8 +162,9 @@ def main():
                     p.normal_(0, 0.2)
         folder = OUT / name
         if name in SMALL:
-            model.half().save_pretrained(folder)
-            model.float()
+            copy.deepcopy(model).half().save_pretrained(folder)
+            for p in model.parameters():  # not model.half().float(): rotary frequencies are no weights
+                p.data = p.data.half().float()
         else:
             model.save_pretrained(folder)
         ids = [torch.randint(3, VOCAB, (n,)).tolist() for n in LENGTHS + ([65, 128] if name in SMALL else [])]

@@ -12,6 +12,7 @@
 namespace brim::hub {
 
 struct HfConfig;
+enum class HiddenAct;
 
 class ConfigKeys {
  public:
@@ -26,6 +27,7 @@ class ConfigKeys {
   float number(const char* key, float fallback, double least, double below) const;  // in [least, below)
   std::string text(const char* key, const char* fallback) const;
   bool flag(const char* key) const;
+  HiddenAct activation(const char* key, const char* fallback) const;
 
   [[noreturn]] void refuse(const char* key, const nlohmann::json& value, std::string_view why) const;
   template <class... Args>

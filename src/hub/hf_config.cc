@@ -107,6 +107,15 @@ bool ConfigKeys::flag(const char* key) const {
   return value->get<bool>();
 }
 
+HiddenAct ConfigKeys::activation(const char* key, const char* fallback) const {
+  const std::string name = text(key, fallback);
+  for (const auto& [known, activation] : kActivations)
+    if (name == known) return activation;
+  contradiction(
+      "\"{}\" is {}: Brim computes gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, relu, silu and tanh", key,
+      io::quote_text(name));
+}
+
 void ConfigKeys::refuse(const char* key, const json& value, std::string_view why) const {
   fail(ErrorCode::bad_model, "{}: \"{}\" is {}: {}", where_, key, shown(value), why);
 }
@@ -229,7 +238,7 @@ void read_quantization(const ConfigKeys& keys, HfConfig& config) {
 }
 
 void read_sizes(const ConfigKeys& keys, const FamilyTraits& traits, HfConfig& config) {
-  const bool distil = traits.family == Family::distilbert;
+  const bool distil = traits.family == Family::distilbert, modern = traits.family == Family::modernbert;
   // DistilBERT has names of its own, and accepts BERT's as well.
   auto either = [&](const char* own, const char* common) { return distil && !keys.get(common) ? own : common; };
   const char* hidden_key = either("dim", "hidden_size");
@@ -239,8 +248,8 @@ void read_sizes(const ConfigKeys& keys, const FamilyTraits& traits, HfConfig& co
   config.num_heads = keys.integer(heads_key, traits.num_heads, 1);
   config.intermediate_size = keys.integer(distil ? "hidden_dim" : "intermediate_size", traits.intermediate_size, 1);
   config.vocab_size = keys.integer("vocab_size", traits.vocab_size, 1);
-  config.max_position_embeddings = keys.integer("max_position_embeddings", 512, 1);
-  config.type_vocab_size = distil ? 0 : keys.integer("type_vocab_size", 2, 1);
+  config.max_position_embeddings = keys.integer("max_position_embeddings", modern ? 8192 : 512, 1);
+  config.type_vocab_size = distil || modern ? 0 : keys.integer("type_vocab_size", 2, 1);
   config.pad_token_id = keys.integer("pad_token_id", traits.pad_token_id, 0);
   config.positions_after_padding = traits.positions_after_padding;
   if (config.hidden_size % config.num_heads != 0)
@@ -255,27 +264,27 @@ void read_sizes(const ConfigKeys& keys, const FamilyTraits& traits, HfConfig& co
 }
 
 void read_numerics(const ConfigKeys& keys, HfConfig& config) {
-  const bool distil = config.family == Family::distilbert;
-  config.layer_norm_eps = distil ? 1e-12f : keys.number("layer_norm_eps", 1e-12f, 0, 1);
+  const bool distil = config.family == Family::distilbert, modern = config.family == Family::modernbert;
+  config.layer_norm_eps = distil   ? 1e-12f
+                          : modern ? keys.number("norm_eps", 1e-5f, 0, 1)
+                                   : keys.number("layer_norm_eps", 1e-12f, 0, 1);
   config.initializer_range = keys.number("initializer_range", 0.02f, 0, 1e3);
   config.hidden_dropout = keys.number(distil ? "dropout" : "hidden_dropout_prob", 0.1f, 0, 1);
   config.attention_dropout = keys.number(distil ? "attention_dropout" : "attention_probs_dropout_prob", 0.1f, 0, 1);
-  if (distil) {
+  if (modern) {
+    config.hidden_dropout = keys.number("embedding_dropout", 0, 0, 1);
+    config.attention_dropout = keys.number("attention_dropout", 0, 0, 1);
+    config.classifier_dropout = config.token_classifier_dropout = keys.number("classifier_dropout", 0, 0, 1);
+  } else if (distil) {
     config.classifier_dropout = keys.number("seq_classif_dropout", 0.2f, 0, 1);
     config.token_classifier_dropout = config.hidden_dropout;
   } else {
     config.classifier_dropout = keys.number("classifier_dropout", config.hidden_dropout, 0, 1);
     config.token_classifier_dropout = config.classifier_dropout;
   }
-  const char* act_key = distil ? "activation" : "hidden_act";
+  const char* act_key = distil ? "activation" : modern ? "hidden_activation" : "hidden_act";
   config.hidden_act = keys.text(act_key, "gelu");
-  const auto* known = std::find_if(std::begin(kActivations), std::end(kActivations),
-                                   [&](const auto& a) { return config.hidden_act == a.first; });
-  if (known == std::end(kActivations))
-    keys.contradiction(
-        "\"{}\" is {}: Brim computes gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, relu, silu and tanh",
-        act_key, io::quote_text(config.hidden_act));
-  config.activation = known->second;
+  config.activation = keys.activation(act_key, "gelu");
 }
 
 void refuse_unsupported(const ConfigKeys& keys, HfConfig& config) {
@@ -370,7 +379,8 @@ HeadKind head_kind(const HfConfig& config, const std::vector<std::string>& weigh
     pooler |= name.ends_with("pooler.dense.weight") || name.ends_with("pooler.weight");
     sequence_only |= name == "classifier.out_proj.weight" || name == "pre_classifier.weight";
   }
-  if (sequence_only) return HeadKind::sequence;
+  // ModernBERT's two heads have the same names; most that were saved without a word classify texts.
+  if (sequence_only || (classifier && config.family == Family::modernbert)) return HeadKind::sequence;
   if (!classifier) return HeadKind::encoder;
   // BERT's and ALBERT's token classifiers are built without the pooler that their sequence classifiers read.
   return (config.family == Family::bert || config.family == Family::albert) && pooler ? HeadKind::sequence
@@ -387,7 +397,13 @@ std::string updated_config(const HfConfig& config, const ConfigUpdate& update) {
     object["architectures"] = {std::string(traits->class_prefix) + suffix[static_cast<int>(*update.head)]};
   }
   object["model_type"] = config.model_type;
-  if (update.num_layers) object[distil ? "n_layers" : "num_hidden_layers"] = *update.num_layers;
+  if (update.num_layers) {
+    object[distil ? "n_layers" : "num_hidden_layers"] = *update.num_layers;
+    json& types = object["layer_types"];
+    if (types.is_array() && types.size() > static_cast<size_t>(*update.num_layers))
+      types.erase(types.begin() + *update.num_layers, types.end());
+    if (types.is_null()) object.erase("layer_types");
+  }
   if (update.problem_type) {
     if (update.problem_type->empty())
       object.erase("problem_type");

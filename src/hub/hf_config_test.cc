@@ -197,6 +197,41 @@ TEST(HfConfig, HeadKind) {
   EXPECT_EQ(of("distilbert", "", {"classifier.weight"}), HeadKind::token);
   EXPECT_EQ(of("roberta", "", {"classifier.out_proj.weight"}), HeadKind::sequence);
   EXPECT_EQ(of("roberta", "", {"classifier.weight"}), HeadKind::token);
+  EXPECT_EQ(of("modernbert", "", {"head.dense.weight", "classifier.weight"}), HeadKind::sequence);
+  EXPECT_EQ(of("modernbert", "ModernBertForTokenClassification", {"classifier.weight"}), HeadKind::token);
+  EXPECT_EQ(of("modernbert", "ModernBertForMaskedLM", {"decoder.bias"}), HeadKind::encoder);
+}
+
+TEST(HfConfig, ModernBertHasKeysAndDefaultsOfItsOwn) {
+  const HfConfig plain = parse(R"({"model_type":"modernbert"})");
+  EXPECT_EQ(plain.vocab_size, 50368);
+  EXPECT_EQ(plain.num_layers, 22);
+  EXPECT_EQ(plain.intermediate_size, 1152);
+  EXPECT_EQ(plain.max_tokens(), 8192);
+  EXPECT_EQ(plain.type_vocab_size, 0);
+  EXPECT_EQ(plain.pad_token_id, 50283);
+  EXPECT_EQ(plain.layer_norm_eps, 1e-5f);
+  EXPECT_EQ(plain.hidden_dropout + plain.attention_dropout + plain.classifier_dropout, 0);
+  const HfConfig given = parse(
+      R"({"model_type":"modernbert","hidden_activation":"silu","hidden_act":"relu","norm_eps":1e-6,"layer_norm_eps":1e-3,
+          "embedding_dropout":0.2,"attention_dropout":0.3,"classifier_dropout":0.4})");
+  EXPECT_EQ(given.activation, HiddenAct::silu);
+  EXPECT_EQ(given.layer_norm_eps, 1e-6f);
+  EXPECT_EQ(given.hidden_dropout, 0.2f);
+  EXPECT_EQ(given.attention_dropout, 0.3f);
+  EXPECT_EQ(given.token_classifier_dropout, 0.4f);
+}
+
+// A student's list of kinds is as long as it has layers.
+TEST(HfConfig, FewerLayersHaveFewerKinds) {
+  const HfConfig config = parse(
+      R"({"model_type":"modernbert","num_hidden_layers":3,
+          "layer_types":["full_attention","sliding_attention","sliding_attention"]})");
+  ConfigUpdate update;
+  update.num_layers = 2;
+  const std::string text = updated_config(config, update);
+  EXPECT_EQ(nlohmann::json::parse(text)["layer_types"].size(), 2u);
+  EXPECT_EQ(updated_config(parse(R"({"model_type":"bert"})"), update).find("layer_types"), std::string::npos);
 }
 
 TEST(HfConfig, UpdateKeepsEveryOtherKey) {

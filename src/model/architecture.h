@@ -23,6 +23,8 @@ struct LayerTape {
   AttentionSaved attention;
   FeedForwardSaved feed_forward;
   NormSaved norm1, norm2;
+  tensor::TensorView normed;  // pre-norm: what attention read; empty: made again
+  NormSaved last_norm;        // pre-norm, of the last layer: after it
 };
 
 class Architecture {
@@ -31,11 +33,14 @@ class Architecture {
   const ModelShape& shape() const { return shape_; }
   const std::vector<ParamSpec>& params() const { return list_.specs(); }
 
-  // Place of the matrix that reads layer l's input, and so decides in which formats that is wanted.
+  // Place of the matrix that reads layer l's input, and so decides in which formats that is wanted; -1: no matrix does.
   virtual int64_t reader(int64_t l) const = 0;
+  // Layers of one kind ask for the same memory in the same order; the last one is a kind of its own anyway.
+  virtual size_t kind(int64_t) const { return 0; }
   // In what scale layer l wants a narrow copy of its input; empty: in none.
   Fp8Scale wanted_by(const Params& params, int64_t l) const {
-    return l < shape_.layers ? params[static_cast<size_t>(reader(l))].input : Fp8Scale();
+    const int64_t place = l < shape_.layers ? reader(l) : -1;
+    return place >= 0 ? params[static_cast<size_t>(place)].input : Fp8Scale();
   }
 
   // Each writes to `to`; a tape is given in training.

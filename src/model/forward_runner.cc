@@ -70,7 +70,7 @@ TensorView forward(Exec& e, const Architecture& model, const Params& params, con
   Hidden x{p.activations(batch.T, s.hidden)};
   if (model.wanted_by(params, 0).quantise) x.narrow = p.narrow(batch.T, s.hidden);
   model.embed(p, x, nullptr);
-  const bool first_tokens = wants_first_tokens(output);
+  const bool first_tokens = wants_first_tokens(s, output);
   for (int64_t l = 0; l < s.layers; ++l) {
     const bool on_first = first_tokens && l + 1 == s.layers;
     const TensorView first = on_first ? p.activations(batch.B, s.hidden) : TensorView();
@@ -79,7 +79,14 @@ TensorView forward(Exec& e, const Architecture& model, const Params& params, con
   return model.finish(p, x.x, first_tokens, output);
 }
 
-int64_t ForwardPlan::worker_bytes() const { return std::max(layer.peak_bytes, last_layer.peak_bytes); }
+const memory::Placement& ForwardPlan::largest_layer() const {
+  const memory::Placement* worst = &last_layer;
+  for (const memory::Placement& layer : layers)
+    if (layer.peak_bytes >= worst->peak_bytes) worst = &layer;
+  return *worst;
+}
+
+int64_t ForwardPlan::worker_bytes() const { return largest_layer().peak_bytes; }
 
 int64_t ForwardPlan::arena_bytes() const {
   return std::max(whole.peak_bytes, workers > 0 ? shared.peak_bytes + workers * worker_bytes() : 0);
@@ -88,7 +95,7 @@ int64_t ForwardPlan::arena_bytes() const {
 memory::TagBytes ForwardPlan::arena_tags() const {
   if (workers == 0 || whole.peak_bytes >= shared.peak_bytes + workers * worker_bytes()) return whole.at_peak;
   memory::TagBytes tags = shared.at_peak;
-  const memory::Placement& worst = layer.peak_bytes >= last_layer.peak_bytes ? layer : last_layer;
+  const memory::Placement& worst = largest_layer();
   for (int t = 0; t < memory::kTagCount; ++t) tags.bytes[t] += workers * worst.at_peak.bytes[t];
   return tags;
 }
@@ -101,7 +108,7 @@ ForwardPlan plan_forward(const ModelShape& shape, ops::Precision precision, devi
   plan.limits = limits;
   plan.output = output;
   plan.precision = precision;
-  const bool first = wants_first_tokens(output);
+  const bool first = wants_first_tokens(shape, output);
   auto record_whole = [&](BatchLimits l) {
     Recording r(precision, target, isa, threads);
     forward(r.exec, *model, weights, describe_batch(l.tokens, l.sequences, l.longest), output);
@@ -144,7 +151,8 @@ ForwardPlan plan_forward(const ModelShape& shape, ops::Precision precision, devi
     model->layer(p, l, {x}, on_first, layer_result({x}, on_first ? x.slice_rows(0, chunk.B) : TensorView()), nullptr);
     return r.placement();
   };
-  if (shape.layers > 1) plan.layer = record_layer(0, false);
+  for (int64_t l = 0; l + 1 < shape.layers; ++l)
+    if (model->kind(l) == plan.layers.size()) plan.layers.push_back(record_layer(l, false));
   plan.last_layer = record_layer(shape.layers - 1, first);
   return plan;
 }
@@ -205,8 +213,8 @@ TensorView ForwardRunner::run_chunked(device::CpuStream& stream, const BatchView
   memory::PlannedAllocator shared(arena_, &plan_.shared);
   const tensor::DType activation = tensor::DType::f32;
   Exec exec{stream, shared, activation, plan_.precision, plan_.workers};
-  const bool first = wants_first_tokens(plan_.output);
   const ModelShape& s = model_->shape();
+  const bool first = wants_first_tokens(s, plan_.output);
   const Pass whole{exec, s, weights_, batch};
   const TensorView x = shared.allocate(memory::Tag::activations, activation, {batch.T, s.hidden});
   model_->embed(whole, {x}, nullptr);
@@ -222,10 +230,11 @@ TensorView ForwardRunner::run_chunked(device::CpuStream& stream, const BatchView
       part.T = c.rows;
       part.B = c.sequences;
       part.S = c.longest;
+      part.positions = batch.positions.slice_rows(c.first_row, c.first_row + c.rows);
       part.starts = TensorView(starts_.data() + c.starts_at, tensor::DType::i32, {c.sequences + 1});
       device::CpuStream alone(nullptr, stream.isa());
       memory::PlannedAllocator memory(worker_base + worker * plan_.worker_bytes(),
-                                      is_last ? &plan_.last_layer : &plan_.layer);
+                                      is_last ? &plan_.last_layer : &plan_.layers[model_->kind(l)]);
       Exec e{alone, memory, activation, plan_.precision, 1};
       const TensorView rows = x.slice_rows(c.first_row, c.first_row + c.rows);
       const bool on_first = is_last && first;

@@ -39,12 +39,14 @@ struct ForwardPlan {
   // CPU, chunk by chunk:
   BatchLimits split;  // batches up to this run op by op
   int64_t chunk_tokens = 0;
-  int workers = 0;                      // 0: no chunked way
-  memory::Placement shared;             // tensors all workers see: hidden states, logits
-  memory::Placement layer, last_layer;  // one worker's
-  double flops = 0, bytes = 0;          // of the largest batch, as computed (not nominal)
-  OpTotals ops;                         // the same by op; of `split` on the CPU
+  int workers = 0;                        // 0: no chunked way
+  memory::Placement shared;               // tensors all workers see: hidden states, logits
+  std::vector<memory::Placement> layers;  // one worker's, by kind of layer
+  memory::Placement last_layer;           // one worker's
+  double flops = 0, bytes = 0;            // of the largest batch, as computed (not nominal)
+  OpTotals ops;                           // the same by op; of `split` on the CPU
 
+  const memory::Placement& largest_layer() const;
   int64_t worker_bytes() const;
   int64_t arena_bytes() const;
   memory::TagBytes arena_tags() const;  // sums to arena_bytes()

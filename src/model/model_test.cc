@@ -114,6 +114,44 @@ TEST(Model, HalfAndInt8StayNearFp32) {
   expect_close(run("bert_sequence", Output::sequence_logits, Precision::int8, 2), want, 0.10f * size);
 }
 
+// Products of halves and of four layers: the same roundings, somewhat larger.
+TEST(Model, PreNormModelsStayNearFp32Too) {
+  for (const char* name : {"modernbert_sequence", "modernbert_mean", "modernbert_token"}) {
+    SCOPED_TRACE(name);
+    const auto want = Golden(name).flat();
+    double size = 0;
+    for (const float v : want) size += static_cast<double>(v) * v;
+    for (const auto& [precision, share] : {std::pair{Precision::bf16, 0.05}, {Precision::int8, 0.10}}) {
+      const auto got = run(name, output_of(name), precision, 2);
+      double difference = 0;
+      for (size_t i = 0; i < want.size(); ++i) difference += std::pow(got[i] - want[i], 2);
+      EXPECT_LE(std::sqrt(difference), share * std::sqrt(size)) << precision_name(precision);
+      EXPECT_GT(difference, 0);
+    }
+  }
+}
+
+// What older files say in their own keys.
+TEST(Model, OlderModernBertKeysGiveTheSameShape) {
+  TempDir dir;
+  put_golden_model(dir.path(), "modernbert_sequence");
+  auto config = golden_json("modernbert_sequence", "config.json");
+  config.erase("layer_types");
+  config.erase("rope_parameters");
+  put_file(dir / "config.json", config.dump());
+  const ModelShape shape = read_shape(kModels / "modernbert_sequence");
+  EXPECT_EQ(read_shape(dir.path()), shape);
+  EXPECT_EQ(shape.local_layers, 0b0110u);
+  EXPECT_EQ(shape.window, 8);
+  config["global_attn_every_n_layers"] = 2;
+  config["global_rope_theta"] = 80000;
+  config["local_rope_theta"] = 5000;
+  put_file(dir / "config.json", config.dump());
+  EXPECT_EQ(read_shape(dir.path()).local_layers, 0b1010u);
+  EXPECT_EQ(read_shape(dir.path()).rope_theta, 80000);
+  EXPECT_EQ(read_shape(dir.path()).local_rope_theta, 5000);
+}
+
 TEST(Model, ScoresAreProbabilities) {
   const auto soft = run("bert_sequence", Output::sequence_scores, Precision::fp32, 2);
   for (size_t i = 0; i < soft.size(); i += 3) EXPECT_NEAR(soft[i] + soft[i + 1] + soft[i + 2], 1, 1e-6);
@@ -157,6 +195,22 @@ TEST(Model, ConfigsThatCannotBeRunAreRefused) {
       {"bert_token", "num_hidden_layers", 3, {"encoder.layer.2."}},
       {"camembert_token", "max_position_embeddings", 50, {"position_embeddings.weight", "[44,48]", "[50,48]"}},
       {"albert_token", "hidden_act", "mish", {"\"hidden_act\" is", "mish", "gelu_new"}},
+      {"modernbert_token", "hidden_activation", "mish", {"\"hidden_activation\" is", "mish", "gelu_new"}},
+      {"modernbert_token", "classifier_activation", "mish", {"\"classifier_activation\" is", "mish", "gelu_new"}},
+      {"modernbert_token", "classifier_pooling", "max", {"\"classifier_pooling\" is", "max", "cls or mean"}},
+      {"modernbert_token", "layer_types", {"full_attention", "banded", "banded"}, {"\"layer_types\" is", "banded"}},
+      {"modernbert_token", "layer_types", {"full_attention"}, {"\"layer_types\" names 1", "is 3"}},
+      {"modernbert_token", "num_hidden_layers", 4, {"\"layer_types\" names 3", "is 4"}},
+      {"modernbert_token", "rope_scaling", {{"type", "yarn"}}, {"\"rope_scaling\" is", "yarn"}},
+      {"modernbert_token",
+       "rope_parameters",
+       {{"full_attention", {{"rope_type", "yarn"}}}},
+       {"full_attention", "yarn"}},
+      {"modernbert_token", "local_attention", 1, {"\"local_attention\" is", "at least 2"}},
+      {"modernbert_token", "head_dim", 16, {"\"head_dim\" is 16", "is 32"}},
+      {"modernbert_token", "num_attention_heads", 64, {"heads of 1", "even"}},
+      {"modernbert_token", "intermediate_size", 40, {"mlp.Wi.weight", "[96,64]", "[80,64]"}},
+      {"modernbert_token", "mlp_bias", true, {"mlp.Wi.bias"}},
   };
   auto device = device::open_cpu_device(1);
   for (const Case& c : cases) {

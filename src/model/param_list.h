@@ -20,23 +20,30 @@ class ParamList {
   int64_t biases(const std::string& name, int64_t rows, int64_t cols) {
     return add({name}, rows, cols, ParamKind::bias);
   }
-  NormPlaces norm(const std::string& name, int64_t size) {
-    return {add({name + ".weight"}, size, 0, ParamKind::norm), add({name + ".bias"}, size, 0, ParamKind::norm)};
+  NormPlaces norm(const std::string& name, int64_t size, bool bias = true) {
+    return {add({name + ".weight"}, size, 0, ParamKind::norm),
+            add({name + ".bias"}, bias ? size : 0, 0, ParamKind::norm)};
   }
   // An encoder's matrix; several names are stacked by rows.
-  LinearPlaces linear(const std::vector<std::string>& names, int64_t rows, int64_t cols, const InputBound& input) {
-    const LinearPlaces places = matrix(names, rows, cols);
+  LinearPlaces linear(const std::vector<std::string>& names, int64_t rows, int64_t cols, const InputBound& input,
+                      bool bias = true) {
+    const LinearPlaces places = matrix(names, rows, cols, bias);
     at(places.w).int8 = true;
     at(places.w).input = input;
     return places;
   }
   // A head's; rows = 0 where there is no such head.
-  LinearPlaces head(const std::string& name, int64_t rows, int64_t cols, bool classes) {
-    const LinearPlaces places = matrix({name}, rows, cols);
+  LinearPlaces head(const std::string& name, int64_t rows, int64_t cols, bool classes, bool bias = true) {
+    const LinearPlaces places = matrix({name}, rows, cols, bias);
     for (const int64_t place : {places.w, places.b}) {
       at(place).head = true;
       at(place).classes = classes;
     }
+    return places;
+  }
+  NormPlaces head_norm(const std::string& name, int64_t size, bool bias) {
+    const NormPlaces places = norm(name, size, bias);
+    at(places.gamma).head = at(places.beta).head = true;
     return places;
   }
 
@@ -50,13 +57,14 @@ class ParamList {
     p.layer = layer_;
     return static_cast<int64_t>(specs_.size()) - 1;
   }
-  LinearPlaces matrix(const std::vector<std::string>& names, int64_t rows, int64_t cols) {
+  LinearPlaces matrix(const std::vector<std::string>& names, int64_t rows, int64_t cols, bool bias) {
     const auto with = [&](const char* end) {
       std::vector<std::string> full;
       for (const std::string& name : names) full.push_back(name + end);
       return full;
     };
-    return {add(with(".weight"), rows, cols, ParamKind::matrix), add(with(".bias"), rows, 0, ParamKind::bias)};
+    return {add(with(".weight"), rows, cols, ParamKind::matrix),
+            add(with(".bias"), bias ? rows : 0, 0, ParamKind::bias)};
   }
 
   std::vector<ParamSpec> specs_;

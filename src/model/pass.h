@@ -20,8 +20,9 @@ enum class Output : uint8_t {
   mean_hidden,  // [B,H] f32: mean over each sequence
   hidden,       // [T,H] f32: every token's
 };
-inline bool wants_first_tokens(Output output) {
-  return output == Output::sequence_logits || output == Output::sequence_scores || output == Output::cls_hidden;
+inline bool wants_first_tokens(const ModelShape& shape, Output output) {
+  if (output == Output::cls_hidden) return true;
+  return (output == Output::sequence_logits || output == Output::sequence_scores) && !shape.mean_pooling;
 }
 inline bool is_per_token(Output output) {
   return output == Output::token_logits || output == Output::token_scores || output == Output::hidden;
@@ -50,7 +51,7 @@ struct Training {
 };
 
 // Places where dropout strikes; the site number makes each one's randomness its own.
-enum class DropoutPlace : uint8_t { probabilities, attention_out, feed_forward_out };
+enum class DropoutPlace : uint8_t { probabilities, attention_out, feed_forward_out, gate };
 inline constexpr uint32_t kEmbeddingSite = 1u << 20, kHeadInSite = kEmbeddingSite + 1,
                           kHeadOutSite = kEmbeddingSite + 2, kTokenHeadSite = kEmbeddingSite + 3;
 
@@ -96,10 +97,12 @@ struct Pass {
     d.site = site;
     return d;
   }
-  ops::Dropout layer_dropout(int64_t l, DropoutPlace place) const {
+  ops::Dropout layer_dropout(int64_t l, DropoutPlace place, float probability) const {
     constexpr uint32_t kPlaces = 8;
-    return dropout(place == DropoutPlace::probabilities ? s.attention_dropout : s.hidden_dropout,
-                   static_cast<uint32_t>(l) * kPlaces + static_cast<uint32_t>(place));
+    return dropout(probability, static_cast<uint32_t>(l) * kPlaces + static_cast<uint32_t>(place));
+  }
+  ops::Dropout layer_dropout(int64_t l, DropoutPlace place) const {
+    return layer_dropout(l, place, place == DropoutPlace::probabilities ? s.attention_dropout : s.hidden_dropout);
   }
 };
 

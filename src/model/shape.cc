@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/shape.h"
 
+#include <algorithm>
+#include <bit>
+
 #include "hub/hf_config.h"
 #include "model/architecture.h"
 
@@ -8,8 +11,6 @@ namespace brim::model {
 
 using hub::HiddenAct;
 using ops::Activation;
-
-namespace {
 
 Activation activation_of(HiddenAct act) {
   switch (act) {
@@ -28,8 +29,6 @@ Activation activation_of(HiddenAct act) {
   }
   return Activation::gelu;
 }
-
-}  // namespace
 
 ModelShape shape_of(const hub::HfConfig& c, hub::HeadKind head) {
   ModelShape s;
@@ -59,7 +58,10 @@ ModelShape shape_of(const hub::HfConfig& c, hub::HeadKind head) {
 double forward_flops(const ModelShape& s, double tokens, double sum_squares) {
   const auto H = static_cast<double>(s.hidden), F = static_cast<double>(s.ffn), L = static_cast<double>(s.layers);
   const double project = s.embedding_size() == s.hidden ? 0 : 2 * static_cast<double>(s.embedding_size()) * H * tokens;
-  return project + L * (2 * (4 * H * H + 2 * H * F) * tokens + 4 * H * sum_squares);
+  const double local = s.window > 0 ? std::popcount(s.local_layers) : 0;
+  const double local_pairs = std::min(sum_squares, tokens * static_cast<double>(2 * s.window + 1));
+  return project + L * 2 * (4 * H * H + (s.gated ? 3 : 2) * H * F) * tokens +
+         4 * H * ((L - local) * sum_squares + local * local_pairs);
 }
 
 }  // namespace brim::model

@@ -23,8 +23,21 @@ struct ModelShape {
   ops::Activation activation = ops::Activation::gelu;
   float eps = 1e-12f;
   float hidden_dropout = 0.1f, attention_dropout = 0.1f, head_dropout = 0.1f;
+  // ModernBERT's: rotary positions, layers that see a window only, gated feed-forward, biases that may be missing.
+  float rope_theta = 0, local_rope_theta = 0;
+  int64_t window = 0;         // keys up to this far from their query, in local layers
+  uint64_t local_layers = 0;  // bit l: layer l is one
+  bool gated = false;
+  bool attention_bias = true, feed_forward_bias = true, norm_bias = true, head_bias = true;
+  bool mean_pooling = false;  // of a classifier: all tokens' mean instead of the first token
+  ops::Activation head_activation = ops::Activation::gelu;
+  float feed_forward_dropout = 0;  // of what the gate gives
 
   int64_t head_size() const { return hidden / heads; }
+  bool is_local(int64_t l) const { return (local_layers >> l & 1) != 0; }
+  bool has_dropout() const {
+    return hidden_dropout > 0 || attention_dropout > 0 || head_dropout > 0 || feed_forward_dropout > 0;
+  }
   int64_t embedding_size() const { return embedding > 0 ? embedding : hidden; }
   int64_t max_tokens() const { return positions - position_offset; }  // longest sequence, special tokens included
   bool operator==(const ModelShape&) const = default;
@@ -32,6 +45,8 @@ struct ModelShape {
 
 // `head` says which head the directory has (head_kind() of its weights); throws bad_model for what Brim cannot compute.
 ModelShape shape_of(const hub::HfConfig& config, hub::HeadKind head);
+
+ops::Activation activation_of(hub::HiddenAct act);
 
 // Multiply-adds count as two. Nominal: every layer for every token, as MFU is defined; `sum_squares` is the sum of
 // squared sequence lengths.

@@ -18,7 +18,7 @@ TrainPassPlan plan_train_pass(const ModelShape& shape, ops::Precision precision,
   const Params params = describe_train_params(shape, precision, target, isa);
   const auto model = make_architecture(shape);
   TrainPass pass{*model, params, recompute, {}, {}};
-  pass.training.dropout.on = shape.hidden_dropout > 0 || shape.attention_dropout > 0 || shape.head_dropout > 0;
+  pass.training.dropout.on = shape.has_dropout();
   const ops::BatchView batch = describe_batch(limits.tokens, limits.sequences, limits.longest);
   pass.training.sorted = pass.training.sorted_positions = batch.ids;
   TrainTargets targets;

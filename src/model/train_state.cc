@@ -449,6 +449,7 @@ namespace {
 
 // One generator a parameter, seeded by its place: which others are drawn changes nothing.
 void draw_param(const ParamSpec& p, size_t place, float initializer_range, uint64_t seed, float* out) {
+  if (p.kind == ParamKind::norm && p.names[0].ends_with(".weight")) std::fill_n(out, p.elements(), 1.0f);
   if (p.kind != ParamKind::matrix) return;  // biases start at zero
   std::mt19937_64 random(seed * 0x9E3779B97F4A7C15ULL + place);
   auto uniform = [&] { return (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53; };

@@ -23,7 +23,7 @@ TrainResult forward_backward(Exec& exec, const TrainPass& pass, const ops::Batch
   const Architecture& model = pass.architecture;
   const ModelShape& s = model.shape();
   const Pass p{exec, s, pass.params, batch, &pass.training};
-  const bool first_tokens = s.sequence_classes > 0 && s.token_classes == 0;
+  const bool first_tokens = s.sequence_classes > 0 && s.token_classes == 0 && !s.mean_pooling;
   const auto on_first = [&](int64_t l) { return first_tokens && l + 1 == s.layers; };
   Hidden x{p.activations(batch.T, s.hidden)};
   EmbeddingSaved embedded;

@@ -71,7 +71,8 @@ TEST(TrainingPass, LossAndEveryGradientEqualPyTorch) {
 }
 
 TEST(TrainingPass, RecomputeAndAccumulationGiveTheSameGradients) {
-  for (const char* name : {"bert_sequence", "bert_token", "roberta_sequence", "electra_sequence", "albert_sequence"}) {
+  for (const char* name : {"bert_sequence", "bert_token", "roberta_sequence", "electra_sequence", "albert_sequence",
+                           "modernbert_sequence", "modernbert_mean", "modernbert_token"}) {
     SCOPED_TRACE(name);
     const PassRun whole = run(name, Recompute::none, 1, 1);
     for (const Recompute level : {Recompute::none, Recompute::selective, Recompute::full})

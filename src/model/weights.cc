@@ -191,18 +191,19 @@ void fill_matrix(const Stacked& s, const ops::LinearWeight& w, DeviceKind target
 
 void fill_fp8_scale(const WeightSource& source, const std::vector<ParamSpec>& params, const InputBound& input,
                     const Fp8Scale& scale) {
-  const auto read = [&](int64_t place) {
+  const auto read = [&](int64_t place, size_t size) {
+    if (params[static_cast<size_t>(place)].rows == 0) return std::vector<float>(size);  // no bias
     const auto stacked = stack_param(source, params[static_cast<size_t>(place)]);
     std::vector<float> wide(static_cast<size_t>(stacked->data.elements()));
     widen(*stacked, wide.data());
     return wide;
   };
-  const std::vector<float> gamma = read(input.gamma), beta = read(input.beta);
+  const std::vector<float> gamma = read(input.gamma, 0), beta = read(input.beta, gamma.size());
   float bound = 0;
   if (input.kind == InputBound::Kind::norm) {
     bound = norm_bound(gamma, beta);
   } else {
-    const std::vector<float> w = read(input.w), b = read(input.b);
+    const std::vector<float> w = read(input.w, 0), b = read(input.b, w.size() / gamma.size());
     const auto row = static_cast<size_t>(input.first_row);
     bound = product_bound(std::span(w).subspan(row * gamma.size()), std::span(b).subspan(row), gamma, beta);
   }

@@ -287,8 +287,10 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
     job.labels.token = settle_labels(job, data.token, head == HeadKind::token, "tag");
     shape.token_classes = static_cast<int64_t>(job.labels.token.size());
   }
-  if (s.dropout >= 0)
+  if (s.dropout >= 0) {
     shape.hidden_dropout = shape.attention_dropout = shape.head_dropout = static_cast<float>(s.dropout);
+    if (shape.gated) shape.feed_forward_dropout = static_cast<float>(s.dropout);
+  }
   const model::ModelShape whole = shape;
   if (s.student_layers > 0) {
     if (s.student_layers > shape.layers)

@@ -105,8 +105,7 @@ void TrainSession::enqueue(const MicroBatch& m, double loss_scale) {
   pass.loss.label_smoothing = static_cast<float>(s.label_smoothing);
   pass.loss.sequence_scale = scale / static_cast<float>(std::max(1e-9, m.step_weight));
   pass.loss.token_scale = scale / static_cast<float>(std::max<int64_t>(1, m.step_tagged));
-  pass.training.dropout.on =
-      job_.shape.hidden_dropout > 0 || job_.shape.attention_dropout > 0 || job_.shape.head_dropout > 0;
+  pass.training.dropout.on = job_.shape.has_dropout();
   pass.training.dropout.seed = mix_seed(static_cast<uint64_t>(s.seed), m.step, m.number);
   model::TrainTargets targets = staged.targets;
   if (spans_) spans_->begin();

@@ -3,6 +3,7 @@
 
 #include "ops/attention.h"
 #include "ops/relative_bias.h"
+#include "ops/rope.h"
 #include "ops/rows.h"
 
 namespace brim::model {
@@ -21,21 +22,41 @@ QkvParts parts_of(const AttentionSaved& saved, int64_t H) {
   return {saved.qkv.slice_cols(0, H), saved.qkv.slice_cols(H, 2 * H), saved.qkv.slice_cols(2 * H, 3 * H)};
 }
 
+// Positions turn queries and keys; a first token's is 0, which turns nothing.
+void turn(const Pass& p, const AttentionPlaces& at, const AttentionSaved& made, bool back) {
+  if (at.theta == 0) return;
+  ops::RopeArgs args{.x = made.qkv.slice_cols(0, made.q ? p.s.hidden : 2 * p.s.hidden), .positions = p.batch.positions};
+  args.head_size = p.s.head_size();
+  args.theta = at.theta;
+  args.back = back;
+  rope(p.e.stream, args);
+}
+
+// Rows of a bias, where there is one.
+TensorView part_of(const TensorView& bias, int64_t begin, int64_t end) {
+  return bias ? bias.slice_rows(begin, end) : TensorView();
+}
+
+TensorView first_rows(const Pass& p, const TensorView& x) {
+  const TensorView first = p.activations(p.batch.B, p.s.hidden);
+  ops::gather_rows(p.e.stream, {.x = x, .rows = p.batch.starts.slice_rows(0, p.batch.B), .y = first});
+  return first;
+}
+
 void project_first_tokens(const Pass& p, const AttentionPlaces& at, const Hidden& x, AttentionSaved& made) {
   const int64_t H = p.s.hidden, B = p.batch.B;
   const Param& w = p.param(at.qkv.w);
   const TensorView& bias = p.param(at.qkv.b).plain;
-  made.first = p.activations(B, H);
-  ops::gather_rows(p.e.stream, {.x = x.x, .rows = p.batch.starts.slice_rows(0, B), .y = made.first});
+  made.first = first_rows(p, x.x);
   made.qkv = p.between(p.batch.T, 2 * H);
   Hidden first{made.first};
   if (x.narrow) {
     first.narrow = p.narrow(B, H);
     ops::convert(p.e.stream, {.x = first.x, .y = first.narrow, .scale = w.input.quantise});
   }
-  apply_linear(p, input_of(x, w), w.rest, bias.slice_rows(H, 3 * H), made.qkv);
+  apply_linear(p, input_of(x, w), w.rest, part_of(bias, H, 3 * H), made.qkv);
   made.q = p.between(B, H);
-  apply_linear(p, input_of(first, w), w.first, bias.slice_rows(0, H), made.q);
+  apply_linear(p, input_of(first, w), w.first, part_of(bias, 0, H), made.q);
 }
 
 void project_all_tokens(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden& x, AttentionSaved& made) {
@@ -44,25 +65,26 @@ void project_all_tokens(const Pass& p, const AttentionPlaces& at, int64_t l, con
   const TensorView& bias = p.param(at.qkv.b).plain;
   const Input input = input_of(x, w);
   made.qkv = p.between(p.batch.T, 3 * H);
-  if (p.training != nullptr || l + 1 < p.s.layers) {
+  if (p.training != nullptr || l + 1 < p.s.layers || p.s.mean_pooling) {
     apply_linear(p, input, w.matrix, bias, made.qkv);
     return;
   }
   // Scoring stores the last layer's in two parts.
-  apply_linear(p, input, w.first, bias.slice_rows(0, H), made.qkv.slice_cols(0, H));
-  apply_linear(p, input, w.rest, bias.slice_rows(H, 3 * H), made.qkv.slice_cols(H, 3 * H));
+  apply_linear(p, input, w.first, part_of(bias, 0, H), made.qkv.slice_cols(0, H));
+  apply_linear(p, input, w.rest, part_of(bias, H, 3 * H), made.qkv.slice_cols(H, 3 * H));
 }
 
 }  // namespace
 
-Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden& x, bool first_tokens,
-              AttentionSaved* saved) {
+Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden& x, const TensorView& residual,
+              bool first_tokens, AttentionSaved* saved) {
   const int64_t H = p.s.hidden;
   AttentionSaved made;
   if (first_tokens)
     project_first_tokens(p, at, x, made);
   else
     project_all_tokens(p, at, l, x, made);
+  turn(p, at, made, false);
   const QkvParts parts = parts_of(made, H);
   const int64_t rows = parts.q.rows();
   const Fp8Scale& scale = p.param(at.out.w).input;
@@ -76,6 +98,7 @@ Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden&
   args.out_scale = scale.quantise;
   args.first_query_only = first_tokens;
   args.heads = p.s.heads;
+  args.window = at.window;
   args.lse = made.lse;
   args.bias = made.bias;
   args.precision = p.e.precision;
@@ -84,11 +107,13 @@ Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden&
       attention_scratch_bytes(p.e.stream, p.batch.T, p.batch.S, H, p.s.heads, p.e.precision, p.e.threads));
   attention(p.e.stream, args);
   if (saved != nullptr) *saved = made;
-  return add_product(p, {made.context, scale.dequantise}, at.out, first_tokens ? made.first : x.x);
+  const bool apart = residual.data != x.x.data;
+  const TensorView sum_with = !first_tokens ? residual : apart ? first_rows(p, residual) : made.first;
+  return add_product(p, {made.context, scale.dequantise}, at.out, sum_with);
 }
 
 TensorView attend_backward(const Pass& p, const AttentionPlaces& at, int64_t l, const TensorView& x, bool first_tokens,
-                           const AttentionSaved& saved, const NormGrad& d) {
+                           const AttentionSaved& saved, const NormGrad& d, bool normed) {
   const int64_t H = p.s.hidden, T = p.batch.T, B = p.batch.B;
   const TensorView d_context = p.activations(saved.context.rows(), H);
   linear_backward(p, saved.context, at.out, d.x, d_context);
@@ -109,6 +134,7 @@ TensorView attend_backward(const Pass& p, const AttentionPlaces& at, int64_t l, 
                               .batch = p.batch};
   args.first_query_only = first_tokens;
   args.heads = p.s.heads;
+  args.window = at.window;
   args.dropout = p.layer_dropout(l, DropoutPlace::probabilities);
   const int64_t bias_width = saved.bias ? saved.bias.cols() : 0;
   if (saved.bias) {
@@ -119,14 +145,17 @@ TensorView attend_backward(const Pass& p, const AttentionPlaces& at, int64_t l, 
       ops::attention_grad_scratch_bytes(p.e.stream, T, p.batch.S, H, p.s.heads, p.e.threads, bias_width));
   attention_grad(p.e.stream, args);
   if (saved.bias) ops::relative_bias_grad(p.e.stream, {.d_bias = args.d_bias, .d_table = p.param(at.relative).grad});
+  turn(p, at, grad, true);
+  const TensorView to = normed ? p.activations(d.residual.rows(), H) : d.residual;
+  const GradWrite write = normed ? GradWrite::overwrite : GradWrite::accumulate;
   if (!first_tokens) {
-    linear_backward(p, x, at.qkv, grad.qkv, d.residual, GradWrite::accumulate);
-    return d.residual;
+    linear_backward(p, x, at.qkv, grad.qkv, to, write);
+    return to;
   }
   const TensorView d_x = p.activations(T, H);
   linear_backward(p, x, at.qkv, H, 3 * H, grad.qkv, d_x, GradWrite::overwrite);
-  linear_backward(p, saved.first, at.qkv, 0, H, grad.q, d.residual, GradWrite::accumulate);
-  ops::scatter_rows(p.e.stream, {.d_y = d.residual, .rows = p.batch.starts.slice_rows(0, B), .d_x = d_x});
+  linear_backward(p, saved.first, at.qkv, 0, H, grad.q, to, write);
+  ops::scatter_rows(p.e.stream, {.d_y = to, .rows = p.batch.starts.slice_rows(0, B), .d_x = d_x});
   return d_x;
 }
 

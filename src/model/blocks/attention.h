@@ -10,6 +10,8 @@ namespace brim::model {
 struct AttentionPlaces {
   LinearPlaces qkv, out;
   int64_t relative = -1;  // table of biases by bucket of distance; -1: none
+  int64_t window = 0;     // keys up to this far from their query; 0: all
+  float theta = 0;        // base of rotary positions; 0: none
 };
 
 struct AttentionSaved {
@@ -19,11 +21,14 @@ struct AttentionSaved {
   tensor::TensorView bias;          // [N,kRelativeWidth], where there is a table
 };
 
-// x + attention(x), for all rows or for first tokens; the sum is its reader's to make.
-Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden& x, bool first_tokens,
-              AttentionSaved* saved);
-// `d`: the sum's gradient, from the norm that read it. Returns that of x [T,H].
+// residual + attention(x), for all rows or for first tokens; the sum is its reader's to make. `residual`: x itself, or
+// what x is the norm of.
+Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden& x, const tensor::TensorView& residual,
+              bool first_tokens, AttentionSaved* saved);
+// `d`: the sum's gradient, from the norm that read it. Returns that of x [T,H], in which the residual's is counted
+// unless x is `normed` from it.
 tensor::TensorView attend_backward(const Pass& p, const AttentionPlaces& at, int64_t l, const tensor::TensorView& x,
-                                   bool first_tokens, const AttentionSaved& saved, const NormGrad& d);
+                                   bool first_tokens, const AttentionSaved& saved, const NormGrad& d,
+                                   bool normed = false);
 
 }  // namespace brim::model

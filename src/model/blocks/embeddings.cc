@@ -12,7 +12,8 @@ using tensor::TensorView;
 void embed(const Pass& p, const EmbeddingPlaces& at, const Hidden& to, const Fp8Scale& fp8, EmbeddingSaved* saved) {
   const int64_t T = p.batch.T, E = p.s.embedding_size();
   const bool projects = at.project.w >= 0;
-  ops::EmbeddingArgs args{.batch = p.batch, .word = p.param(at.word).plain, .position = p.param(at.position).plain};
+  ops::EmbeddingArgs args{.batch = p.batch, .word = p.param(at.word).plain};
+  if (at.position >= 0) args.position = p.param(at.position).plain;
   if (p.s.types > 0) args.type = p.param(at.type).plain;
   args.gamma = p.param(at.norm.gamma).plain;
   args.beta = p.param(at.norm.beta).plain;
@@ -48,8 +49,8 @@ void embed_backward(const Pass& p, const EmbeddingPlaces& at, const EmbeddingSav
                               .d_sum = d.residual,
                               .sorted = p.training->sorted,
                               .sorted_positions = p.training->sorted_positions,
-                              .d_word = p.param(at.word).grad,
-                              .d_position = p.param(at.position).grad};
+                              .d_word = p.param(at.word).grad};
+  if (at.position >= 0) args.d_position = p.param(at.position).grad;
   if (p.s.types > 0) args.d_type = p.param(at.type).grad;
   args.padding_id = p.s.padding_id;
   if (p.s.position_offset > 0) args.position_padding_id = p.s.padding_id;  // positions count from the padding's

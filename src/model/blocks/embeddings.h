@@ -8,7 +8,7 @@
 namespace brim::model {
 
 struct EmbeddingPlaces {
-  int64_t word = -1, position = -1, type = -1;
+  int64_t word = -1, position = -1, type = -1;  // -1: no such table
   NormPlaces norm;
   LinearPlaces project;  // -1: the tables are as wide as the model
 };

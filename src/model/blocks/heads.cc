@@ -28,53 +28,82 @@ TensorView gather_first_tokens(const Pass& p, const TensorView& x) {
   return first;
 }
 
-struct SequenceSaved {
+// What a sequence's head reads: its first token, or the mean of all.
+TensorView pooled(const Pass& p, const TensorView& x, bool first_tokens) {
+  if (first_tokens) return x;
+  if (!p.s.mean_pooling) return gather_first_tokens(p, x);
+  const TensorView mean = p.f32({p.batch.B, p.s.hidden});
+  ops::pool_mean(p.e.stream, {.x = x, .batch = p.batch, .y = mean});
+  if (p.e.activation == tensor::DType::f32) return mean;
+  const TensorView y = p.activations(p.batch.B, p.s.hidden);
+  ops::convert(p.e.stream, {.x = mean, .y = y});
+  return y;
+}
+
+struct HeadSaved {
   TensorView in, raw, dense, out;  // raw: before the activation, where its slope reads that
+  NormSaved norm;
 };
 
-// [dropout], dense, activation, dropout, out.
-TensorView sequence_logits(const Pass& p, const HeadPlaces& at, const TensorView& first, SequenceSaved& saved) {
-  const int64_t B = p.batch.B, H = p.s.hidden;
-  saved.in = at.dropout_first ? dropped(p, first, p.dropout(p.s.head_dropout, kHeadInSite)) : first;
-  saved.dense = p.activations(B, H);
+// dense, activation, [norm]
+TensorView head_dense(const Pass& p, const HeadPlaces& at, const HeadDense& dense, HeadSaved& saved) {
+  const int64_t rows = saved.in.rows(), H = p.s.hidden;
+  saved.dense = p.activations(rows, H);
   if (p.training != nullptr && !slope_reads_output(at.activation)) {
-    saved.raw = p.activations(B, H);
-    apply_linear(p, {saved.in}, at.dense, saved.raw);
+    saved.raw = p.activations(rows, H);
+    apply_linear(p, {saved.in}, dense.at, saved.raw);
     ops::activate(p.e.stream, {.x = saved.raw, .y = saved.dense, .activation = at.activation});
   } else {
-    apply_linear(p, {saved.in}, at.dense, saved.dense, at.activation);
+    apply_linear(p, {saved.in}, dense.at, saved.dense, at.activation);
   }
-  saved.out = dropped(p, saved.dense, p.dropout(p.s.head_dropout, kHeadOutSite));
-  const TensorView logits = p.f32({B, p.s.sequence_classes});
+  if (dense.norm.gamma < 0) return saved.dense;
+  return norm(p, dense.norm, {saved.dense}, {}, {}, p.training != nullptr ? &saved.norm : nullptr).x;
+}
+
+// `d`: of what head_dense gave; its memory may be written over. Returns that of what it read.
+TensorView head_dense_backward(const Pass& p, const HeadPlaces& at, const HeadDense& dense, const HeadSaved& saved,
+                               TensorView d) {
+  if (dense.norm.gamma >= 0) d = norm_backward(p, dense.norm, saved.norm, {}, d).residual;
+  ops::activate_grad(p.e.stream,
+                     {.x = saved.raw ? saved.raw : saved.dense, .d_y = d, .d_x = d, .activation = at.activation});
+  const TensorView d_in = p.activations(d.rows(), p.s.hidden);
+  linear_backward(p, saved.in, dense.at, d, d_in);
+  return d_in;
+}
+
+// [dropout], dense, activation, [norm], dropout, out.
+TensorView sequence_logits(const Pass& p, const HeadPlaces& at, const TensorView& x, HeadSaved& saved) {
+  saved.in = at.dropout_first ? dropped(p, x, p.dropout(p.s.head_dropout, kHeadInSite)) : x;
+  saved.out = dropped(p, head_dense(p, at, at.dense, saved), p.dropout(p.s.head_dropout, kHeadOutSite));
+  const TensorView logits = p.f32({p.batch.B, p.s.sequence_classes});
   apply_linear(p, {saved.out}, at.sequence, logits);
   return logits;
 }
 
-TensorView sequence_backward(const Pass& p, const HeadPlaces& at, const SequenceSaved& saved,
-                             const TensorView& d_logits) {
+TensorView sequence_backward(const Pass& p, const HeadPlaces& at, const HeadSaved& saved, const TensorView& d_logits) {
   const TensorView d_out = p.activations(p.batch.B, p.s.hidden);
   linear_backward(p, saved.out, at.sequence, d_logits, d_out);
   drop_gradient(p, d_out, p.dropout(p.s.head_dropout, kHeadOutSite));
-  ops::activate_grad(
-      p.e.stream, {.x = saved.raw ? saved.raw : saved.dense, .d_y = d_out, .d_x = d_out, .activation = at.activation});
-  const TensorView d_first = p.activations(p.batch.B, p.s.hidden);
-  linear_backward(p, saved.in, at.dense, d_out, d_first);
-  if (at.dropout_first) drop_gradient(p, d_first, p.dropout(p.s.head_dropout, kHeadInSite));
-  return d_first;
+  const TensorView d_in = head_dense_backward(p, at, at.dense, saved, d_out);
+  if (at.dropout_first) drop_gradient(p, d_in, p.dropout(p.s.head_dropout, kHeadInSite));
+  return d_in;
 }
 
-TensorView token_logits(const Pass& p, const HeadPlaces& at, const TensorView& x, TensorView& in) {
-  in = dropped(p, x, p.dropout(p.s.head_dropout, kTokenHeadSite));
+// [dense, activation, norm], dropout, out.
+TensorView token_logits(const Pass& p, const HeadPlaces& at, const TensorView& x, HeadSaved& saved) {
+  saved.in = x;
+  const TensorView made = at.token_dense.at.w >= 0 ? head_dense(p, at, at.token_dense, saved) : x;
+  saved.out = dropped(p, made, p.dropout(p.s.head_dropout, kTokenHeadSite));
   const TensorView logits = p.f32({p.batch.T, p.s.token_classes});
-  apply_linear(p, {in}, at.token, logits);
+  apply_linear(p, {saved.out}, at.token, logits);
   return logits;
 }
 
-TensorView token_backward(const Pass& p, const HeadPlaces& at, const TensorView& in, const TensorView& d_logits) {
-  const TensorView d_x = p.activations(p.batch.T, p.s.hidden);
-  linear_backward(p, in, at.token, d_logits, d_x);
-  drop_gradient(p, d_x, p.dropout(p.s.head_dropout, kTokenHeadSite));
-  return d_x;
+TensorView token_backward(const Pass& p, const HeadPlaces& at, const HeadSaved& saved, const TensorView& d_logits) {
+  const TensorView d_out = p.activations(p.batch.T, p.s.hidden);
+  linear_backward(p, saved.out, at.token, d_logits, d_out);
+  drop_gradient(p, d_out, p.dropout(p.s.head_dropout, kTokenHeadSite));
+  return at.token_dense.at.w >= 0 ? head_dense_backward(p, at, at.token_dense, saved, d_out) : d_out;
 }
 
 TensorView loss_gradient(const Pass& p, const LossSettings& settings, const TensorView& logits,
@@ -115,8 +144,8 @@ TensorView finish(const Pass& p, const HeadPlaces& at, const TensorView& x, bool
       break;
     case Output::token_logits:
     case Output::token_scores: {
-      TensorView in;
-      result = token_logits(p, at, x, in);
+      HeadSaved saved;
+      result = token_logits(p, at, x, saved);
       break;
     }
     case Output::mean_hidden:
@@ -130,8 +159,8 @@ TensorView finish(const Pass& p, const HeadPlaces& at, const TensorView& x, bool
       break;
     }
     default: {
-      SequenceSaved saved;
-      result = sequence_logits(p, at, first_tokens ? x : gather_first_tokens(p, x), saved);
+      HeadSaved saved;
+      result = sequence_logits(p, at, pooled(p, x, first_tokens), saved);
     }
   }
   if (output == Output::token_scores || (output == Output::sequence_scores && !p.s.raw_scores)) {
@@ -148,21 +177,30 @@ TensorView finish_training(const Pass& p, const HeadPlaces& at, const TensorView
   p.e.stream.fill_zero(result.loss.data, 8);
   TensorView d_x;
   if (p.s.token_classes > 0) {
-    TensorView in;
-    result.token_logits = token_logits(p, at, x, in);
+    HeadSaved saved;
+    result.token_logits = token_logits(p, at, x, saved);
     d_x = token_backward(
-        p, at, in,
+        p, at, saved,
         loss_gradient(p, loss, result.token_logits, targets.token, targets, result.loss.slice_rows(1, 2), false));
   }
   if (p.s.sequence_classes == 0) return d_x;
-  SequenceSaved saved;
-  result.sequence_logits = sequence_logits(p, at, first_tokens ? x : gather_first_tokens(p, x), saved);
-  const TensorView d_first = sequence_backward(
+  HeadSaved saved;
+  result.sequence_logits = sequence_logits(p, at, pooled(p, x, first_tokens), saved);
+  const TensorView d_pooled = sequence_backward(
       p, at, saved,
       loss_gradient(p, loss, result.sequence_logits, targets.sequence, targets, result.loss.slice_rows(0, 1), true));
-  if (first_tokens) return d_first;
+  if (first_tokens) return d_pooled;
+  if (p.s.mean_pooling) {
+    ops::PoolMeanGradArgs args{.d_y = d_pooled, .batch = p.batch, .d_x = d_x};
+    if (d_x)
+      args.write = ops::GradWrite::accumulate;
+    else
+      args.d_x = p.activations(p.batch.T, p.s.hidden);
+    ops::pool_mean_grad(p.e.stream, args);
+    return args.d_x;
+  }
   BRIM_CHECK(static_cast<bool>(d_x), "a sequence head without first tokens needs a token head beside it");
-  ops::scatter_rows(p.e.stream, {.d_y = d_first, .rows = p.batch.starts.slice_rows(0, p.batch.B), .d_x = d_x});
+  ops::scatter_rows(p.e.stream, {.d_y = d_pooled, .rows = p.batch.starts.slice_rows(0, p.batch.B), .d_x = d_x});
   return d_x;
 }
 

@@ -2,13 +2,22 @@
 // From hidden states to what a pass was asked for, and in training to losses and the gradient of the hidden states.
 #pragma once
 #include "model/blocks/linear.h"
+#include "model/blocks/norm.h"
 #include "model/training_pass.h"
 
 namespace brim::model {
 
+// The matrix before the one that has the classes, its activation, and a norm where a family has one.
+struct HeadDense {
+  LinearPlaces at;
+  NormPlaces norm;
+};
+
 struct HeadPlaces {
-  LinearPlaces dense, sequence, token;
-  ops::Activation activation = ops::Activation::tanh;  // between the sequence head's two matrices
+  HeadDense dense;        // the sequence head's
+  HeadDense token_dense;  // the token head's; -1: none
+  LinearPlaces sequence, token;
+  ops::Activation activation = ops::Activation::tanh;  // after a dense
   bool dropout_first = false;                          // of the sequence head: also before its first matrix
 };
 

@@ -13,8 +13,9 @@ Hidden norm(const Pass& p, NormPlaces at, const Hidden& x, const NormResult& res
   ops::LayerNormArgs args{.x = x.pending ? x.pending : x.x, .gamma = p.param(at.gamma).plain};
   args.beta = p.param(at.beta).plain;
   if (x.pending) args.residual = x.x;
+  if (x.pending && (saved != nullptr || result.keep_sum)) args.sum = args.x;
   if (saved != nullptr) {
-    args.sum = saved->sum = args.x;
+    saved->sum = args.x;
     args.mean = saved->mean = p.f32({rows});
     args.rstd = saved->rstd = p.f32({rows});
   }
@@ -43,11 +44,12 @@ TensorView norm_again(const Pass& p, NormPlaces at, const NormSaved& saved) {
 }
 
 NormGrad norm_backward(const Pass& p, NormPlaces at, const NormSaved& saved, const ops::Dropout& dropout,
-                       const TensorView& d_y) {
+                       const TensorView& d_y, const TensorView& into) {
   const int64_t rows = d_y.rows(), cols = d_y.cols();
   ops::LayerNormGradArgs args{
       .sum = saved.sum, .mean = saved.mean, .rstd = saved.rstd, .gamma = p.param(at.gamma).plain, .d_y = d_y};
-  args.d_sum = p.activations(rows, cols);
+  args.d_sum = into ? into : p.activations(rows, cols);
+  if (into) args.d_sum_write = ops::GradWrite::accumulate;
   if (dropout.on()) args.d_x = p.activations(rows, cols);
   args.d_gamma = p.param(at.gamma).grad;
   args.d_beta = p.param(at.beta).grad;

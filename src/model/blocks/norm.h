@@ -18,9 +18,11 @@ struct NormSaved {
 struct NormResult {
   Hidden to = {};
   Fp8Scale fp8 = {};
+  bool keep_sum = false;  // also when scoring
 };
 
-// LN(dropout(pending) + x). When training (`saved` is given) the memory of `pending` becomes the kept sum.
+// LN(dropout(pending) + x). When the sum is kept (in training, where `saved` is given) it is in the memory of
+// `pending`.
 Hidden norm(const Pass& p, NormPlaces at, const Hidden& x, const NormResult& result, const ops::Dropout& dropout,
             NormSaved* saved);
 // The norm's output again, from the kept sum.
@@ -29,7 +31,8 @@ tensor::TensorView norm_again(const Pass& p, NormPlaces at, const NormSaved& sav
 struct NormGrad {
   tensor::TensorView residual, x;  // the same view when there is no dropout
 };
+// `into`: what the sum's gradient is added to, where the sum has other readers; else it is a tensor of its own.
 NormGrad norm_backward(const Pass& p, NormPlaces at, const NormSaved& saved, const ops::Dropout& dropout,
-                       const tensor::TensorView& d_y);
+                       const tensor::TensorView& d_y, const tensor::TensorView& into = {});
 
 }  // namespace brim::model

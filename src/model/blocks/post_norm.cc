@@ -37,7 +37,7 @@ PostNormEncoder::PostNormEncoder(const ModelShape& shape, const PostNormNames& n
   list_.begin_layer(-1);
   // With both heads on one encoder the token head needs a name of its own.
   const std::string token = s.sequence_classes > 0 && s.token_classes > 0 ? "token_classifier" : n.token;
-  heads_.dense = list_.head(n.dense, s.sequence_classes > 0 ? s.hidden : 0, s.hidden, false);
+  heads_.dense.at = list_.head(n.dense, s.sequence_classes > 0 ? s.hidden : 0, s.hidden, false);
   heads_.sequence = list_.head(n.sequence, s.sequence_classes, s.hidden, true);
   heads_.token = list_.head(token, s.token_classes, s.hidden, true);
   heads_.activation = options.head_activation;
@@ -82,7 +82,8 @@ void PostNormEncoder::embed_backward(const Pass& p, const EmbeddingSaved& saved,
 Hidden PostNormEncoder::layer(const Pass& p, int64_t l, const Hidden& x, bool first_tokens, const Hidden& to,
                               LayerTape* tape) const {
   const LayerPlaces& at = layer_at(l);
-  const Hidden attention = attend(p, at.attention, l, x, first_tokens, tape != nullptr ? &tape->attention : nullptr);
+  const Hidden attention =
+      attend(p, at.attention, l, x, x.x, first_tokens, tape != nullptr ? &tape->attention : nullptr);
   const Hidden attended =
       norm(p, at.norm1, attention, {.fp8 = p.param(at.feed_forward.up.w).input},
            p.layer_dropout(l, DropoutPlace::attention_out), tape != nullptr ? &tape->norm1 : nullptr);

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Encoders whose layers norm before each half, so that sums travel from layer to layer, with rotary positions and gated
+// feed-forwards: ModernBERT. The first layer reads the normed embeddings as they are; the last one ends with a norm.
+#pragma once
+#include "model/architecture.h"
+
+namespace brim::model {
+
+class PreNormEncoder : public Architecture {
+ public:
+  explicit PreNormEncoder(const ModelShape& shape);
+
+  // Other layers read a norm of their input, which writes the formats they want.
+  int64_t reader(int64_t l) const override { return l == 0 ? layer_at(0).attention.qkv.w : -1; }
+  size_t kind(int64_t l) const override { return l == 0 ? 0 : 1; }
+  void embed(const Pass& p, const Hidden& to, EmbeddingSaved* saved) const override;
+  Hidden layer(const Pass& p, int64_t l, const Hidden& x, bool first_tokens, const Hidden& to,
+               LayerTape* tape) const override;
+  tensor::TensorView layer_backward(const Pass& p, int64_t l, bool first_tokens, const LayerTape& tape,
+                                    const tensor::TensorView& d_y) const override;
+  void embed_backward(const Pass& p, const EmbeddingSaved& saved, const tensor::TensorView& d_x) const override;
+
+ private:
+  struct LayerPlaces {
+    NormPlaces norm1;  // -1 in the first layer
+    AttentionPlaces attention;
+    NormPlaces norm2;
+    FeedForwardPlaces feed_forward;
+  };
+  const LayerPlaces& layer_at(int64_t l) const { return layers_[static_cast<size_t>(l)]; }
+  LayerPlaces list_layer(int64_t l, NormPlaces before);
+  HeadDense list_dense(const std::string& name, bool there);
+
+  EmbeddingPlaces embedding_;
+  std::vector<LayerPlaces> layers_;
+  NormPlaces last_norm_;
+};
+
+}  // namespace brim::model
