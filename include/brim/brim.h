@@ -169,8 +169,8 @@ class BRIM_API Scorer {
   static std::shared_ptr<Scorer> open(const ScorerOptions& options);
   // Several models on one device under one limit, those of the first; they take turns by batches.
   static std::vector<std::shared_ptr<Scorer>> open_together(std::span<const ScorerOptions> options);
-  // In the queue of `other`'s device, beside its models, where one like this was opened there with them; else by
-  // itself.
+  // In the queue of `other`'s device, beside its models and under their limit; one that is like none of them gets
+  // batches as large as that queue takes. By itself where it is for another device.
   static std::shared_ptr<Scorer> open_beside(const Scorer& other, const ScorerOptions& options);
   virtual ~Scorer();  // closes; not from within Completion::done
 

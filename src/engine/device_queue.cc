@@ -33,7 +33,14 @@ void QueueSize::cover(const plan::Plan& plan, const model::ForwardPlan& forward,
     if (part.owner == plan::kLoading) loading_bytes = std::max(loading_bytes, part.bytes);
 }
 
-DeviceQueue::DeviceQueue(std::shared_ptr<device::Device> device, const QueueSize& size) : device_(std::move(device)) {
+bool QueueSize::holds(const QueueSize& needed, device::DeviceKind kind) const {
+  if (needed.arena.total() > arena.total()) return false;
+  return kind == device::DeviceKind::cpu ||  // which stages nothing
+         (needed.staged_bytes <= staged_bytes && needed.result_bytes <= result_bytes && needed.depth <= depth);
+}
+
+DeviceQueue::DeviceQueue(std::shared_ptr<device::Device> device, const QueueSize& size)
+    : device_(std::move(device)), size_(size) {
   const bool on_cpu = device_->kind() == device::DeviceKind::cpu;
   plan::Plan shared;  // as plans count it
   shared.add(size.arena, plan::kForwardPass);

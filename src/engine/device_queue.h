@@ -31,6 +31,7 @@ struct QueueSize {
   int depth = 0;                               // batches in flight
   int64_t loading_bytes = 0;                   // held while a model is loaded
   void cover(const plan::Plan& plan, const model::ForwardPlan& forward, const model::ModelShape& shape);
+  bool holds(const QueueSize& needed, device::DeviceKind kind) const;  // its batches; what loading holds is not asked
 };
 
 class DeviceQueue {
@@ -43,6 +44,8 @@ class DeviceQueue {
   device::Device& device() { return *device_; }
   device::Stream& stream() { return *compute_; }
   void* arena() const { return arena_.data(); }
+  const QueueSize& size() const { return size_; }
+  int64_t bytes() const { return memory_.bytes(); }
 
   // Takes the batch's contents (swapped with a used batch's, so that storage circulates). `collect` is called from here
   // on the CPU, else from a later call; batches come back in the order they were given. With no room the oldest is
@@ -62,6 +65,7 @@ class DeviceQueue {
   void start_lanes();
 
   const std::shared_ptr<device::Device> device_;
+  const QueueSize size_;
   memory::PlannedMemory memory_;  // before what draws from it
   device::DeviceBuffer arena_;
   device::DeviceBuffer block_;  // of all slots

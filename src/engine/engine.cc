@@ -18,6 +18,7 @@
 #include "engine/precision.h"
 #include "engine/run_stats.h"
 #include "engine/window_queue.h"
+#include "hub/model_dir.h"
 #include "memory/ledger.h"
 #include "ops/gemm_tuner.h"
 #include "plan/card_measure.h"
@@ -107,8 +108,8 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
     engine.scheduler_ = scheduler;
     engine.plan_ = turns.plans[i];
     scheduler->add_room({requests[i].shape, engine.plan_, forwards[i]});
-    engine.host_ = std::make_unique<ModelHost>(engine.options_.model_dir, requests[i].shape, engine.plan_,
-                                               std::move(forwards[i]), scheduler->queue());
+    engine.host_ = std::make_unique<ModelHost>(engine.options_.model_dir, engine.facts_, requests[i].shape,
+                                               engine.plan_, std::move(forwards[i]), scheduler->queue());
     scheduler->add(*engine.host_);
     if (turns.all_resident || i == 0) engine.host_->load();
     engine.plan_.gemm_choices = ops::gemm_choices(scheduler->queue().stream());
@@ -121,20 +122,71 @@ std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOpt
   device::Device& device = scheduler->queue().device();
   Prepared prepared = prepare(device, options, Ledger::of(device).limit_bytes());
   std::optional<Scheduler::Room> room = scheduler->find_room(prepared.request);
-  if (!room) return nullptr;
+  if (!room) {
+    ScopedZone zone(Zone::plan);
+    room = plan_within(scheduler->queue(), prepared.request);
+    scheduler->add_room(*room);
+  }
   std::unique_ptr<Engine> engine = std::move(prepared.engine);
   engine->scheduler_ = scheduler;
   engine->plan_ = room->plan;
-  engine->host_ = std::make_unique<ModelHost>(options.model_dir, room->shape, engine->plan_, std::move(room->forward),
-                                              scheduler->queue());
+  engine->host_ = std::make_unique<ModelHost>(options.model_dir, engine->facts_, room->shape, engine->plan_,
+                                              std::move(room->forward), scheduler->queue());
   scheduler->add(*engine->host_);
   scheduler->load(*engine->host_);
   return engine;
 }
 
+Scheduler::Room Engine::plan_within(DeviceQueue& queue, plan::PlanRequest request) {
+  const device::Device& device = queue.device();
+  const int64_t limit = request.limit_bytes;
+  const auto plan_under = [&](int64_t bytes) -> std::optional<Scheduler::Room> {
+    request.limit_bytes = bytes;
+    Scheduler::Room room{request.shape, solve(request), {}};
+    plan::Plan& p = room.plan;
+    p.staging_depth = std::min(p.staging_depth, std::max(1, queue.size().depth));
+    room.forward = plan_forward(request.shape, p.precision, device.kind(), request.device.isa, request.device.threads,
+                                p.limits(), p.output);
+    QueueSize needed;
+    needed.cover(p, room.forward, request.shape);
+    if (!queue.size().holds(needed, device.kind())) return std::nullopt;
+    // What loading holds beyond the queue's share counts as the model's own.
+    if (needed.loading_bytes > queue.size().loading_bytes)
+      p.add(memory::Tag::activations, "loading more", needed.loading_bytes - queue.size().loading_bytes);
+    p.limit_bytes = limit;
+    return room;
+  };
+  std::optional<Scheduler::Room> best = plan_under(limit);
+  if (best == std::nullopt) {
+    // Less limit, smaller batches: the largest that the queue takes.
+    int64_t fits = least_limit(request), too_much = limit;
+    best = plan_under(fits);
+    while (best && too_much - fits > too_much / 16) {
+      const int64_t middle = fits + (too_much - fits) / 2;
+      if (auto room = plan_under(middle)) {
+        best = std::move(room);
+        fits = middle;
+      } else {
+        too_much = middle;
+      }
+    }
+  }
+  if (!best)
+    fail(ErrorCode::does_not_fit, Remedy{"start again with it"},
+         "the batches of the models that are there leave no room for one text of {} tokens of this one",
+         request.max_length);
+  const int64_t alone =
+      Ledger::of(queue.device()).context_bytes() + queue.bytes() + total_bytes(best->plan.own_parts());
+  if (alone > limit)
+    fail(ErrorCode::does_not_fit, "does not fit in {} beside the batches of the models that are there: {} are needed",
+         format_bytes(limit), format_bytes(alone));
+  return *best;
+}
+
 Engine::Prepared Engine::prepare(device::Device& device, const EngineOptions& options, int64_t limit_bytes) {
   auto engine = std::unique_ptr<Engine>(new Engine);
   engine->options_ = options;
+  engine->facts_ = hub::model_facts(options.model_dir);
   hub::HfConfig& config = engine->config_;
   const model::ModelShape shape = model::read_shape(options.model_dir, &config);
   engine->tokenizer_ = text::Tokenizer::load(options.model_dir);

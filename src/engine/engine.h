@@ -63,7 +63,8 @@ class Engine final : public TextModel {
   // need fit at once: those whose turn it is are loaded and the longest idle go.
   static std::vector<std::unique_ptr<Engine>> open_together(const std::vector<EngineOptions>& options,
                                                             plan::Residency residency = plan::Residency::all);
-  // A model that is like one that was opened on `other`'s queue joins it, loaded; null: it is like none.
+  // Joins `other`'s queue and its limit, loaded: with the plan of one like it that was opened there, else with batches
+  // as large as that queue takes. Throws does_not_fit where not one text of its length would be.
   static std::unique_ptr<Engine> open_beside(const Engine& other, const EngineOptions& options);
   ~Engine() override;
 
@@ -145,6 +146,7 @@ class Engine final : public TextModel {
   std::vector<float> run_windows(const TokenizedTexts& texts);  // a row a window, or a row a token where its id is
   struct Prepared;
   int64_t tokens_in(double seconds) const;  // of a batch, by prediction; enough to be quick
+  static Scheduler::Room plan_within(DeviceQueue& queue, plan::PlanRequest request);
   static Prepared prepare(device::Device& device, const EngineOptions& options, int64_t limit_bytes);
   static std::vector<std::unique_ptr<Engine>> open_on(std::shared_ptr<device::Device> device,
                                                       const std::vector<EngineOptions>& options, int64_t limit_bytes,
@@ -152,6 +154,7 @@ class Engine final : public TextModel {
   void prepare_small();
   TokenizedTexts tokenized(std::span<const std::string_view> texts) const;
   EngineOptions options_;
+  std::string facts_;  // of its files when they were read
   hub::HfConfig config_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
   plan::Plan plan_;

@@ -19,6 +19,7 @@
 #include "device/cuda_info.h"
 #include "engine/device_queue.h"
 #include "engine/engine.h"
+#include "hub/model_dir.h"
 #include "memory/ledger.h"
 #include "model/golden_models.h"
 #include "plan/card_measure.h"
@@ -76,7 +77,7 @@ std::vector<float> run_golden(const Setting& setting, ops::Precision precision) 
   QueueSize size;
   size.cover(plan, forward, shape);
   DeviceQueue queue(device, size);
-  ModelHost model(dir, shape, plan, forward, queue);
+  ModelHost model(dir, hub::model_facts(dir), shape, plan, forward, queue);
   model.load();
   // NaN: whatever is read must have been written.
   const std::vector<uint8_t> poison(static_cast<size_t>(forward.arena_bytes()), 0xFF);
@@ -365,6 +366,32 @@ TEST(EngineCuda, FiveHundredParksLoadsAndSwitchesStayUnderTheLimit) {
   ASSERT_GT(parked, 20);
   fmt::print("{} times back from host memory, {:.2f} ms each\n", parked, seconds / parked * 1e3);
   EXPECT_LE(memory::Ledger::of(device).most_reserved_bytes(), int64_t{2} << 30);
+}
+
+TEST(EngineCuda, AModelOfAnotherShapeJoinsTheLimitToo) {
+  BRIM_NEEDS_GPU();
+  EngineOptions option;
+  option.model_dir = fs::path(BRIM_SOURCE_DIR) / "models" / "default";
+  option.device = device::read_device("cuda");
+  option.precision = plan::read_precision("fp32");
+  option.memory_limit = plan::MemoryLimit::read("2GiB");
+  const TempDir temp;
+  const std::vector<std::string_view> texts{"w5 w6 w7", "w8"};
+  for (const char* model : {"bert_head32", "distilbert_sequence", "albert_sequence"}) {
+    EngineOptions another = option;
+    another.model_dir = temp.path() / model;
+    model::put_golden_model(another.model_dir, model);
+    const auto want = Engine::open(another)->score(texts);
+    const auto engine = Engine::open(option);
+    const auto joined = Engine::open_beside(*engine, another);
+    EXPECT_EQ(&Ledger::of(joined->device()), &Ledger::of(engine->device())) << "one limit for both";
+    const auto got = joined->score(texts);
+    for (size_t t = 0; t < texts.size(); ++t)
+      for (size_t k = 0; k < want[t].size(); ++k) EXPECT_NEAR(got[t][k], want[t][k], 1e-5f) << model;
+    joined->park();
+    EXPECT_EQ(joined->score(texts), got) << "it comes back";
+    EXPECT_LE(held_bytes(engine->device()), int64_t{2} << 30);
+  }
 }
 
 TEST(EngineCuda, ALargerContextThanPlannedIsPlannedAgain) {

@@ -9,12 +9,14 @@
 #include "base/timeline.h"
 #include "device/graph.h"
 #include "engine/device_queue.h"
+#include "hub/model_dir.h"
 
 namespace brim::engine {
 
-ModelHost::ModelHost(std::filesystem::path dir, const model::ModelShape& shape, const plan::Plan& plan,
-                     model::ForwardPlan forward, DeviceQueue& queue)
+ModelHost::ModelHost(std::filesystem::path dir, std::string facts, const model::ModelShape& shape,
+                     const plan::Plan& plan, model::ForwardPlan forward, DeviceQueue& queue)
     : dir_(std::move(dir)),
+      facts_(std::move(facts)),
       shape_(shape),
       plan_(plan),
       forward_plan_(std::move(forward)),
@@ -34,7 +36,7 @@ void ModelHost::load() {
     if (model != nullptr) {
       model->unpark(device, &memory_);
     } else {
-      if (model::read_shape(dir_) != shape_)  // plan, tokenizer and labels are those of the files as they were
+      if (hub::model_facts(dir_) != facts_)  // plan, tokenizer and labels are those of the files as they were
         fail(ErrorCode::bad_model, Remedy{"reload it"}, "{}: its files have changed since it was opened",
              dir_.string());
       model = model::Model::load(dir_, device, plan_.precision, &memory_);

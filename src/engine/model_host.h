@@ -21,8 +21,9 @@ class DeviceQueue;
 
 class ModelHost {
  public:
-  // Nothing is loaded yet. `plan` is its plan among the models that share `queue`.
-  ModelHost(std::filesystem::path dir, const model::ModelShape& shape, const plan::Plan& plan,
+  // Nothing is loaded yet. `facts` are those of its files (hub::model_facts) when they were read for `shape` and
+  // `plan`, its plan among the models that share `queue`.
+  ModelHost(std::filesystem::path dir, std::string facts, const model::ModelShape& shape, const plan::Plan& plan,
             model::ForwardPlan forward, DeviceQueue& queue);
   ~ModelHost();
 
@@ -35,7 +36,8 @@ class ModelHost {
   Residence residence() const { return residence_.load(std::memory_order_relaxed); }  // any thread
   bool resident() const { return residence() == Residence::resident; }
   int64_t loads() const { return loads_.load(std::memory_order_relaxed); }
-  void load();  // throws what was wrong with its files, or does_not_fit; nothing is held then
+  // Throws what was wrong with its files, that they are others than they were, or does_not_fit; nothing is held then.
+  void load();
   // With nothing of it in flight: to its files alone, or with its weights kept in host memory where that has room.
   void unload();
   void park();
@@ -61,6 +63,7 @@ class ModelHost {
   void warm_up();
 
   const std::filesystem::path dir_;
+  const std::string facts_;
   const model::ModelShape shape_;
   const plan::Plan plan_;
   const model::ForwardPlan forward_plan_;

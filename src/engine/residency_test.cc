@@ -124,8 +124,11 @@ TEST_F(ResidencyTest, AnotherModelInItsPlaceIsNotTaken) {
   put("model", "bert_token");
   EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->remedy(), "reload it");
   EXPECT_EQ(scorer->residence(), Residence::disk);
-  put("model");
-  EXPECT_FALSE(scorer->submit({.text = "w5"}).get().error);
+  put("model");  // of the same shape: its tokenizer and labels may be others all the same
+  const auto weights = temp_.path() / "model/model.safetensors";
+  std::filesystem::last_write_time(weights, std::filesystem::last_write_time(weights) + std::chrono::seconds(1));
+  EXPECT_EQ(scorer->submit({.text = "w5"}).get().error->remedy(), "reload it");
+  EXPECT_FALSE(Scorer::open_beside(*scorer, options(put("model")))->submit({.text = "w5"}).get().error);
 }
 
 TEST_F(ResidencyTest, AModelThatIsOpenedAgainJoinsTheQueue) {
@@ -137,14 +140,49 @@ TEST_F(ResidencyTest, AModelThatIsOpenedAgainJoinsTheQueue) {
   scorers[1].reset();
   scorers[0].reset();  // the queue stays with its last model
   EXPECT_FALSE(again->submit({.text = "w5"}).get().error);
-  // One of another shape has a queue of its own, and one that cannot be opened harms nobody.
-  const auto other = Scorer::open_beside(*again, options(put("c", "bert_token")));
-  EXPECT_EQ(other->kind(), ModelKind::tagger);
-  EXPECT_FALSE(other->submit({.text = "w5"}).get().error);
+  // One that cannot be opened harms nobody.
   std::filesystem::remove(temp_.path() / "a/model.safetensors");
   EXPECT_THROW(Scorer::open_beside(*again, all[0]), Error);
   EXPECT_FALSE(again->submit({.text = "w5"}).get().error);
   EXPECT_EQ(Scorer::open_beside(*again, {.model = "vader"})->kind(), ModelKind::rules);
+}
+
+TEST_F(ResidencyTest, AModelOfAnotherShapeJoinsTheLimitToo) {
+  EngineOptions first;
+  first.model_dir = put("first");
+  first.device = device::read_device("cpu");
+  first.precision = plan::read_precision("fp32");
+  first.threads = 1;
+  first.memory_limit = plan::MemoryLimit::read("1GiB");
+  const auto engine = Engine::open(first);
+  const memory::Ledger& ledger = memory::Ledger::of(engine->device());
+  const std::vector<std::string_view> texts{"w5 w6 w7", "w8"};
+  const auto before = engine->score(texts);
+  EngineOptions another = first;
+  for (const char* model : {"albert_sequence", "roberta_sequence", "distilbert_sequence", "bert_multilabel"}) {
+    another.model_dir = put(model, model);
+    const int64_t reserved = ledger.reserved_bytes();
+    const auto joined = Engine::open_beside(*engine, another);
+    EXPECT_EQ(&memory::Ledger::of(joined->device()), &ledger) << "one limit for both";
+    EXPECT_EQ(ledger.reserved_bytes(), reserved + joined->host().own_bytes()) << "the queue is there already";
+    EXPECT_LE(joined->plan().peak_bytes, ledger.limit_bytes());
+    EXPECT_EQ(joined->score(texts), Engine::open(another)->score(texts)) << model;
+    EXPECT_EQ(engine->score(texts), before);
+  }
+  // Longer texts than the queue was made for: one of them is too much.
+  another.model_dir = put("long", "roberta_head64");
+  first.max_length = 8;
+  first.memory_limit = plan::MemoryLimit::read(fmt::format(
+      "{}B", engine->plan().device.context_bytes + total_bytes(engine->plan().own_parts()) + (int64_t{384} << 10)));
+  std::unique_ptr<Engine> narrow;
+  ASSERT_NO_THROW(narrow = Engine::open(first));
+  try {
+    Engine::open_beside(*narrow, another);
+    ADD_FAILURE() << "a queue for 8 tokens took a text of 128";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
+  }
+  EXPECT_FALSE(narrow->score(texts).empty()) << "it harmed nobody";
 }
 
 TEST_F(ResidencyTest, VectorsOfEveryToken) {

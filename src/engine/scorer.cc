@@ -236,7 +236,7 @@ class EncoderScorer final : public Scorer {
   void park() override { engine_->park(); }
   void load_weights() override { engine_->load_weights(); }
 
-  // Null: there is no room for it in this one's queue.
+  // Null: it is for another device.
   std::unique_ptr<engine::Engine> open_beside(const engine::EngineOptions& options, const ScorerOptions& asked) const {
     if (asked.device != options_.device || asked.threads != options_.threads) return nullptr;
     return engine::Engine::open_beside(*engine_, options);

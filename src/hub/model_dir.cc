@@ -128,6 +128,16 @@ std::vector<std::string> model_files(const fs::path& dir) {
   return files;
 }
 
+std::string model_facts(const fs::path& dir) {
+  std::string facts;
+  for (const std::string& file : model_files(dir)) {
+    std::error_code ignored;
+    facts += fmt::format("{} {} {}\n", fs::path(file).filename().string(), fs::file_size(file, ignored),
+                         fs::last_write_time(file, ignored).time_since_epoch().count());
+  }
+  return facts;
+}
+
 std::string hub_name(const std::string& name) {
   const auto all = candidates(name);
   return all.size() > 1 ? all[1] : name;

@@ -33,6 +33,8 @@ std::filesystem::path resolve_model(const std::string& name_or_dir, const ModelP
 
 // The files of a model directory that decide what it answers (config, weights, tokenizer), by name.
 std::vector<std::string> model_files(const std::filesystem::path& dir);
+// Their names, sizes and times, a line each: another text where one of them was exchanged.
+std::string model_facts(const std::filesystem::path& dir);
 
 // The repository a short name stands for: finbert → ProsusAI/finbert; other names are returned as they are.
 std::string hub_name(const std::string& name);
