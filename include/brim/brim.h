@@ -113,6 +113,12 @@ struct Request {
   bool raw_scores = false;                    // as the head gives them; for scorers opened with raw_scores
   bool bulk = false;                          // may wait for others; a tenth of the batches are its own all the same
   std::optional<std::string_view> pair = {};  // the second text of a pair, as `text` is read
+  // Not empty: these tokens as they are, special ones only where given, in place of `text`. Not for taggers.
+  std::span<const int32_t> ids = {};
+  // Of taggers, else the scorer's; and how many tokens neighbouring windows of a long text share, of which each is
+  // decided by the window that holds it farther from an edge: at most half of them. Negative: a quarter.
+  std::optional<Aggregation> aggregation = {};
+  int32_t overlap = -1;
 };
 
 struct Answer {

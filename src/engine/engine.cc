@@ -277,11 +277,15 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
       out.windows.push_back({begin, static_cast<int32_t>(longest), static_cast<int32_t>(first)});
       t.windows = 1;
     } else {
-      // Neighbouring windows, the last one moved back so that it is full: no window is a stub.
+      // The last window is moved back so that it is full: no window is a stub. A tag needs words on both sides, so a
+      // tagger's windows share tokens.
+      const bool tags = output() == model::Output::token_scores || output() == model::Output::token_logits;
+      const int64_t asked = options.overlap < 0 ? room / 4 : options.overlap;
+      const int64_t step = tags ? room - std::min(asked, room / 2) : room;
       const std::vector<int32_t> all(out.ids.begin() + static_cast<std::ptrdiff_t>(begin), out.ids.end());
       out.ids.resize(begin);
-      for (int64_t at = 0; at < content; at += room) {
-        const int64_t first = std::min(at, content - room);
+      for (int64_t at = 0, first = -1; first < content - room; at += step) {
+        first = std::min(at, content - room);
         out.windows.push_back({out.ids.size(), static_cast<int32_t>(longest), static_cast<int32_t>(first)});
         out.ids.insert(out.ids.end(), all.begin(), all.begin() + prefix);
         out.ids.insert(out.ids.end(), all.begin() + prefix + first, all.begin() + prefix + first + room);
@@ -289,6 +293,30 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
         ++t.windows;
       }
     }
+  }
+  out.texts.push_back(t);
+  return std::nullopt;
+}
+
+std::optional<Error> Engine::take_ids(std::span<const int32_t> ids, TokenizedTexts& out,
+                                      const TextOptions& options) const {
+  const auto longest = static_cast<size_t>(plan_.max_length);
+  if (ids.size() > longest && options.long_text == LongText::error)
+    return too_long("text", static_cast<int64_t>(ids.size()), plan_.max_length);
+  for (const int32_t id : ids)
+    if (id < 0 || id >= shape().vocab)
+      return Error(ErrorCode::bad_data, fmt::format("{} is no token: the model has {}", id, shape().vocab));
+  TokenizedText t;
+  t.first_window = out.windows.size();
+  t.tokens = static_cast<int32_t>(ids.size());
+  const size_t length = std::min(ids.size(), longest), last = ids.size() - length;
+  t.truncated = last > 0 && options.long_text == LongText::truncate;
+  for (size_t at = t.truncated && options.keep_end ? last : 0;; at = std::min(at + length, last)) {
+    out.windows.push_back({out.ids.size(), static_cast<int32_t>(length), static_cast<int32_t>(at)});
+    out.ids.insert(out.ids.end(), ids.begin() + static_cast<std::ptrdiff_t>(at),
+                   ids.begin() + static_cast<std::ptrdiff_t>(at + length));
+    ++t.windows;
+    if (t.truncated || at == last) break;
   }
   out.texts.push_back(t);
   return std::nullopt;
@@ -488,11 +516,16 @@ void Engine::token_scores(const TokenizedTexts& texts, size_t t, const text::Enc
   out.assign(encoding.ids.size() * K, 0.0f);
   const size_t prefix = tokenizer_->prefix().size(), suffix = tokenizer_->suffix().size();
   const TokenizedText& text = texts.texts[t];
+  size_t known = 0;  // content tokens that windows so far hold
   for (size_t w = text.first_window; w < text.first_window + text.windows; ++w) {
     const auto& window = texts.windows[w];
     const size_t content = static_cast<size_t>(window.length) - prefix - suffix;
-    std::copy_n(windows.begin() + static_cast<std::ptrdiff_t>((window.begin + prefix) * K), content * K,
-                out.begin() + static_cast<std::ptrdiff_t>((prefix + static_cast<size_t>(window.first_content)) * K));
+    const auto first = static_cast<size_t>(window.first_content);
+    // Of tokens that two windows hold, the earlier window has the first half: there they are farther from its edge.
+    const size_t from = w == text.first_window ? first : (known + first + 1) / 2;
+    std::copy_n(windows.begin() + static_cast<std::ptrdiff_t>((window.begin + prefix + from - first) * K),
+                (first + content - from) * K, out.begin() + static_cast<std::ptrdiff_t>((prefix + from) * K));
+    known = first + content;
   }
   // An unscored token must not pick label 0 by accident: give it the outside tag where there is one.
   const auto outside = static_cast<size_t>(std::find(labels().begin(), labels().end(), "O") - labels().begin());

@@ -53,6 +53,7 @@ struct EngineOptions {
 struct TextOptions {
   LongText long_text = LongText::truncate;
   bool keep_end = false;  // of a text that is truncated
+  int32_t overlap = -1;   // of a tagger's windows, in tokens; negative: a quarter of one
 };
 
 class Engine final : public TextModel {
@@ -101,6 +102,8 @@ class Engine final : public TextModel {
   // the first.
   std::optional<Error> tokenize(std::string_view text, std::optional<std::string_view> pair, TokenizedTexts& out,
                                 const TextOptions& options) const;
+  // Appends ids as they are. One that the model does not have is refused.
+  std::optional<Error> take_ids(std::span<const int32_t> ids, TokenizedTexts& out, const TextOptions& options) const;
   TextOptions text_options() const { return {options_.long_text}; }
   std::optional<Error> why_no_pairs() const override;
 

@@ -321,6 +321,35 @@ TEST_F(EngineTest, TokenModelsGiveEntitiesWithOffsets) {
   }
 }
 
+TEST_F(EngineTest, TokensOfTwoWindowsBelongToTheOneThatHoldsThemFartherFromItsEdge) {
+  model::put_golden_model(dir_, "bert_token");
+  auto engine = open(LongText::window_mean);
+  std::mt19937 random(4);
+  const std::string words = text(random, 100);           // in windows of 42
+  for (const int32_t overlap : {-1, 0, 12, 21, 1000}) {  // at most half of a window
+    TokenizedTexts tokens;
+    ASSERT_FALSE(engine->tokenize(words, tokens, {LongText::window_mean, false, overlap}));
+    const int64_t step = overlap < 0 ? 32 : overlap == 0 ? 42 : overlap == 12 ? 30 : 21;
+    ASSERT_EQ(tokens.windows.size(), static_cast<size_t>((100 - 42 + step - 1) / step + 1)) << overlap;
+    const text::Encoding encoding = engine->tokenizer().encode(words);
+    const auto K = static_cast<size_t>(engine->width());
+    std::vector<float> windows(tokens.ids.size() * K), scores;
+    for (size_t w = 0; w < tokens.windows.size(); ++w)
+      for (int32_t i = 0; i < tokens.windows[w].length; ++i)
+        windows[(tokens.windows[w].begin + static_cast<size_t>(i)) * K] = static_cast<float>(w + 1);
+    engine->token_scores(tokens, 0, encoding, windows, scores);
+    for (int32_t i = 0; i < 100; ++i) {
+      const auto& window = tokens.windows[static_cast<size_t>(scores[static_cast<size_t>(i + 1) * K]) - 1];
+      const auto margin = [&](const TokenizedText::Window& one) {  // the text's own ends are no edges
+        const int32_t first = one.first_content, end = first + 42;
+        const int32_t before = first == 0 ? 100 : i - first, behind = end == 100 ? 100 : end - 1 - i;
+        return std::min(before, behind);
+      };
+      for (const auto& other : tokens.windows) EXPECT_GE(margin(window), margin(other)) << overlap << " token " << i;
+    }
+  }
+}
+
 TEST(HeldBytes, AreThoseOnTheRunsOwnCard) {
   ::setenv("BRIM_NVML_LIBRARY", BRIM_NVML_STAND_IN, 1);
   ::setenv("BRIM_NVML_SCENARIO", "name=A,pci=17,pid=1|name=B,pci=65", 1);  // this process is on B only

@@ -84,7 +84,8 @@ struct PendingRequest : engine::PendingText {
   uint64_t ticket = 0;
   LongText long_text = LongText::truncate;
   bool raw_scores = false;
-  std::string text;  // taggers, as is the encoding
+  Aggregation aggregation = Aggregation::first;  // taggers, as are text and encoding
+  std::string text;
   text::Encoding encoding;
 };
 
@@ -253,12 +254,17 @@ class EncoderScorer final : public Scorer {
         error = TextSource::not_utf8();
       else if (request.raw_scores && !options_.raw_scores && kind_ == ModelKind::classifier)
         error.emplace(ErrorCode::usage, "raw scores of a scorer that was opened without `raw_scores`");
+      else if (!request.ids.empty() && kind_ == ModelKind::tagger)
+        error.emplace(ErrorCode::usage, "tokens without a text: words cannot be told");
       pending->long_text = request.long_text.value_or(options_.long_text);
       Prediction none;
       if (!error) {
-        error = engine_->tokenize(request.text, request.pair, pending->tokens, {pending->long_text, request.keep_end});
-        if (error && error->code() == ErrorCode::bad_data) {  // too long, which is rare
-          none.tokens = static_cast<int32_t>(tokenize(request.text).size());
+        const engine::TextOptions how{pending->long_text, request.keep_end, request.overlap};
+        error = request.ids.empty() ? engine_->tokenize(request.text, request.pair, pending->tokens, how)
+                                    : engine_->take_ids(request.ids, pending->tokens, how);
+        const bool counted = request.ids.empty() || pending->long_text == LongText::error;
+        if (error && error->code() == ErrorCode::bad_data && counted) {  // too long, which is rare
+          none.tokens = static_cast<int32_t>(request.ids.empty() ? tokenize(request.text).size() : request.ids.size());
           if (request.pair) none.tokens += static_cast<int32_t>(tokenize(*request.pair).size());
         }
       }
@@ -268,6 +274,7 @@ class EncoderScorer final : public Scorer {
         continue;
       }
       if (kind_ == ModelKind::tagger) {
+        pending->aggregation = request.aggregation.value_or(engine_->aggregation());
         pending->text = request.text;
         pending->encoding = engine_->tokenizer().encode(request.text);
       }
@@ -349,7 +356,7 @@ class EncoderScorer final : public Scorer {
       std::vector<float> scores;
       engine_->token_scores(request.tokens, 0, request.encoding, request.scores, scores);
       p.entities = engine::group_entities(request.text, request.encoding, engine_->tokenizer().kind(), scores.data(),
-                                          engine_->labels(), engine_->aggregation());
+                                          engine_->labels(), request.aggregation);
       return p;
     }
     if (options_.pooling == Pooling::none) {
@@ -487,6 +494,8 @@ class RulesScorer final : public Scorer {
       p.error.emplace(ErrorCode::timed_out, "its deadline has passed");
     else if (!is_valid_utf8(request.text))
       p.error = TextSource::not_utf8();
+    else if (!request.ids.empty())
+      p.error.emplace(ErrorCode::usage, "rules read texts, not tokens");
     else if (request.pair)
       p.error = engine::RulesModel().why_no_pairs();
     if (!p.error) {

@@ -226,6 +226,32 @@ TEST_F(ScorerTest, LongTextsAreCutWindowedOrRefused) {
   EXPECT_GE(some.labels[1], 0);
 }
 
+TEST_F(ScorerTest, TokensAreTakenAsTheyAre) {
+  ScorerOptions o = options();
+  o.pooling = Pooling::mean;
+  const auto embedder = Scorer::open(o);
+  std::vector<int32_t> ids;
+  for (const TextToken& token : embedder->tokenize("w6 w7")) ids.push_back(token.id);
+  EXPECT_EQ(embedder->submit({.ids = ids}).get().embedding, embedder->submit({.text = "w6 w7"}).get().embedding);
+  const std::span<const int32_t> bare = std::span(ids).subspan(1, 2);  // special tokens are not added
+  EXPECT_EQ(embedder->submit({.ids = bare}).get().tokens, 2);
+  EXPECT_NE(embedder->submit({.ids = bare}).get().embedding, embedder->submit({.ids = ids}).get().embedding);
+  const std::vector<int32_t> many(100, 7);  // the model takes 44
+  const Prediction cut = embedder->submit({.ids = many}).get();
+  EXPECT_TRUE(cut.truncated);
+  EXPECT_EQ(cut.embedding, embedder->submit({.keep_end = true, .ids = many}).get().embedding);
+  EXPECT_EQ(embedder->submit({.long_text = LongText::error, .ids = many}).get().tokens, 100);
+  const Prediction windows = embedder->submit({.long_text = LongText::window_mean, .ids = many}).get();
+  EXPECT_FALSE(windows.truncated);
+  for (size_t d = 0; d < cut.embedding.size(); ++d) EXPECT_NEAR(windows.embedding[d], cut.embedding[d], 1e-5);
+  for (const int32_t id : {-1, 96}) {
+    const std::vector<int32_t> wrong{6, id};
+    EXPECT_EQ(embedder->submit({.ids = wrong}).get().error->code(), ErrorCode::bad_data);
+  }
+  EXPECT_TRUE(Scorer::open(options("bert_token"))->submit({.ids = ids}).get().error);
+  EXPECT_TRUE(Scorer::open({.model = "vader"})->submit({.ids = ids}).get().error);
+}
+
 TEST_F(ScorerTest, RefusalsSayWhy) {
   const auto scorer = Scorer::open(options());
   const auto code = [](const Prediction& p) { return p.error ? p.error->code() : ErrorCode::internal; };

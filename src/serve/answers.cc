@@ -20,7 +20,7 @@ namespace {
 using Body = nlohmann::json;
 
 constexpr size_t kBodyDepth = 32;
-constexpr size_t kBodyValues = 200'000;  // a batch of texts has far fewer; each costs more memory than its bytes
+constexpr size_t kBodyValues = 600'000;  // 1,024 texts of 512 token ids; each costs more memory than its bytes
 
 // Builds a value while counting what it is made of.
 class BodyBuilder final : public Body::json_sax_t {
@@ -177,6 +177,16 @@ Body parse_body(std::string_view text) {
   BodyBuilder builder(text);
   Body::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
+}
+
+std::vector<int32_t> token_ids(const Body& list, const char* key) {
+  std::vector<int32_t> ids;
+  for (const Body& id : list) {
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX)
+      throw invalid(fmt::format("`{}` must be a list of token ids, or a list of such lists", key));
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
 }
 
 std::vector<float> shaped_embedding(const Prediction& prediction, size_t dimensions, bool normalize) {

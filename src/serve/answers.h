@@ -36,6 +36,8 @@ Response error_response(const Refusal& refusal, ErrorShape shape);
 // line and column; 422 where a bound is passed).
 nlohmann::json parse_body(std::string_view text);
 
+std::vector<int32_t> token_ids(const nlohmann::json& list, const char* key);  // throws Refusal (422)
+
 // The first `dimensions` numbers (0: all) of a text's vector, or of its tokens' mean; of length 1 where asked.
 std::vector<float> shaped_embedding(const Prediction& prediction, size_t dimensions, bool normalize);
 

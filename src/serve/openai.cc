@@ -39,7 +39,7 @@ void Service::embeddings(Call& call) {
     dimensions = static_cast<size_t>(asked->get<int64_t>());
   }
   w.null_errors = false;
-  score(call, w, texts_of(body, "input"), [this, base64, dimensions](std::string& out, Call& c) {
+  score(call, w, texts_or_ids(body, "input", w.model), [this, base64, dimensions](std::string& out, Call& c) {
     static_assert(std::endian::native == std::endian::little, "base64 carries little-endian floats");
     out += "{\"object\":\"list\",\"data\":[";
     for (size_t i = 0; i < c.predictions.size(); ++i) {

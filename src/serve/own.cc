@@ -31,16 +31,30 @@ void append_errors(std::string& out, const std::vector<Prediction>& predictions)
 
 struct EntityWishes {
   std::vector<std::string> ignored = {"O"};
+  std::optional<Aggregation> aggregation;
+  int32_t overlap = -1;
 };
 
 EntityWishes entity_wishes(const Body& body) {
+  constexpr std::pair<const char*, Aggregation> kStrategies[] = {{"first", Aggregation::first},
+                                                                 {"simple", Aggregation::simple},
+                                                                 {"average", Aggregation::average},
+                                                                 {"max", Aggregation::max}};
   EntityWishes w;
   const auto parameters = body.find("parameters");
   if (parameters == body.end() || parameters->is_null()) return w;
   if (!parameters->is_object()) throw invalid("`parameters` must be an object");
   if (const auto strategy = parameters->find("aggregation_strategy");
-      strategy != parameters->end() && !strategy->is_null() && *strategy != "first" && *strategy != "simple")
-    throw invalid("`aggregation_strategy`: words are joined as `first` does, whose first token decides");
+      strategy != parameters->end() && !strategy->is_null()) {
+    for (const auto& [name, aggregation] : kStrategies)
+      if (*strategy == name) w.aggregation = aggregation;
+    if (!w.aggregation) throw invalid("`aggregation_strategy` must be simple, first, average or max");
+  }
+  if (const auto stride = parameters->find("stride"); stride != parameters->end() && !stride->is_null()) {
+    if (!stride->is_number_integer() || stride->get<int64_t>() < 0 || stride->get<int64_t>() > INT32_MAX)
+      throw invalid("`stride`, the tokens that windows of a long text share, must be a whole number from 0");
+    w.overlap = stride->get<int32_t>();
+  }
   if (const auto ignored = parameters->find("ignore_labels"); ignored != parameters->end() && !ignored->is_null()) {
     if (!ignored->is_array() ||
         std::any_of(ignored->begin(), ignored->end(), [](const Body& label) { return !label.is_string(); }))
@@ -48,6 +62,15 @@ EntityWishes entity_wishes(const Body& body) {
     w.ignored = ignored->get<std::vector<std::string>>();
   }
   return w;
+}
+
+// What the request says of entities, also to the scorer.
+template <class Wishes>
+EntityWishes apply_entity_wishes(const Body& body, Wishes& w) {
+  EntityWishes e = entity_wishes(body);
+  w.aggregation = e.aggregation;
+  w.overlap = e.overlap;
+  return e;
 }
 
 void append_wanted_entities(std::string& out, const Prediction& p, const EntityWishes& w) {
@@ -100,11 +123,12 @@ void Service::classify(Call& call) {
 
 void Service::ner(Call& call) {
   const Body body = parse_body(call.exchange->body());
-  const Wishes w = wishes(call, body, {ModelKind::tagger});
+  Wishes w = wishes(call, body, {ModelKind::tagger});
   require_kind(w.model, {ModelKind::tagger}, "a token classification model");
   const char* key = body.contains("inputs") ? "inputs" : "input";
   const bool batch = body.contains(key) && body[key].is_array();
-  score(call, w, texts_of(body, key), [batch, e = entity_wishes(body)](std::string& out, Call& c) {
+  const EntityWishes entities = apply_entity_wishes(body, w);
+  score(call, w, texts_of(body, key), [batch, e = entities](std::string& out, Call& c) {
     if (!batch) return append_wanted_entities(out, c.predictions[0], e);
     out += '[';
     for (size_t i = 0; i < c.predictions.size(); ++i) {
@@ -118,7 +142,7 @@ void Service::ner(Call& call) {
 // Labels and entities of the same texts: one answer, a pass of each model.
 void Service::analyze(Call& call) {
   const Body body = parse_body(call.exchange->body());
-  const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::rules});
+  Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::rules});
   const int tagger = first_model({ModelKind::tagger});
   require_kind(w.model, {ModelKind::classifier, ModelKind::rules}, "a classifier model");
   if (tagger < 0) throw Refusal{424, "Backend", "Backend error: no model of this server finds entities"};
@@ -128,7 +152,8 @@ void Service::analyze(Call& call) {
   std::vector<Text> texts;
   for (const int model : {w.model, tagger})
     for (const std::string_view text : given) texts.push_back({model, text});
-  score(call, w, texts, [this, batch, most = w.top_k, e = entity_wishes(body)](std::string& out, Call& c) {
+  const EntityWishes entities = apply_entity_wishes(body, w);
+  score(call, w, texts, [this, batch, most = w.top_k, e = entities](std::string& out, Call& c) {
     const size_t n = c.predictions.size() / 2;
     if (batch) out += '[';
     for (size_t i = 0; i < n; ++i) {
@@ -154,12 +179,14 @@ void Service::hugging_face(Call& call) {
     const Body function = parameters.value("function_to_apply", Body());
     if (function == "none") body["raw_scores"] = true;
   }
-  const Wishes w = wishes(call, body, {slots_[0]->kind});
+  Wishes w = wishes(call, body, {slots_[0]->kind});
   const auto texts = texts_of(body, "inputs");
   const bool batch = body["inputs"].is_array();
+  EntityWishes entities;
   switch (w.served->scorer->kind()) {
     case ModelKind::tagger:
-      return score(call, w, texts, [batch, e = entity_wishes(body)](std::string& out, Call& c) {
+      entities = apply_entity_wishes(body, w);
+      return score(call, w, texts, [batch, e = entities](std::string& out, Call& c) {
         if (batch) out += '[';
         for (size_t i = 0; i < c.predictions.size(); ++i) {
           if (i > 0) out += ',';

@@ -206,9 +206,9 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
   size_t bytes = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
     const std::string_view text = texts[i].text, pair = texts[i].pair.value_or("");
-    bytes += text.size() + pair.size();
+    bytes += text.size() + pair.size() + 4 * texts[i].ids.size();
     std::optional<Refusal> bad;
-    if (text.empty() || (texts[i].pair && pair.empty())) bad = empty;
+    if ((text.empty() && texts[i].ids.empty()) || (texts[i].pair && pair.empty())) bad = empty;
     if (const size_t longer = std::max(text.size(), pair.size()); longer > options_.text_bytes)
       bad = invalid(fmt::format("a text has {} bytes, at most {} are taken", longer, options_.text_bytes));
     if (bad && !wishes.null_errors) throw *bad;
@@ -236,10 +236,15 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
       std::count_if(call.predictions.begin(), call.predictions.end(), [](const Prediction& p) { return !p.error; }));
   if (call.left == 0) return finish(call);
   if (outstanding_.fetch_add(call.left) == 0) last_answer_ns_ = now_ns();
-  // Those of one model together, so that an idle device begins with all of them.
+  // Those of one model together, so that an idle device begins with all of them. Entities come from the whole of a
+  // long text where nobody wants it cut.
   for (size_t begin = 0; begin < texts.size();) {
     size_t end = begin;
     requests.clear();
+    const Served& served = texts[begin].model == call.model ? call.served : call.other;
+    std::optional<LongText> long_text = wishes.long_text;
+    if (!long_text && options_.truncates && served->scorer->kind() == ModelKind::tagger)
+      long_text = LongText::window_mean;
     for (; end < texts.size() && texts[end].model == texts[begin].model; ++end) {
       if (call.predictions[end].error) continue;
       Request request;
@@ -248,13 +253,16 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
       request.ticket = uint64_t{call.slot} << kIndexBits | end;
       request.deadline = deadline;
       request.stop = call.stop.get_token();
-      request.long_text = wishes.long_text;
+      request.long_text = long_text;
       request.keep_end = wishes.keep_end;
       request.raw_scores = wishes.raw;
       request.bulk = wishes.bulk;
+      request.ids = texts[end].ids;
+      request.aggregation = wishes.aggregation;
+      request.overlap = wishes.overlap;
       requests.push_back(std::move(request));
     }
-    (texts[begin].model == call.model ? call.served : call.other)->scorer->submit(requests, inbox);
+    served->scorer->submit(requests, inbox);
     begin = end;
   }
   call.submitted_ns = now_ns();

@@ -136,6 +136,8 @@ class Service final : public Handler, public QueueScorer {
     std::optional<LongText> long_text;
     double timeout_ms = 0;  // 0: none
     size_t top_k = SIZE_MAX;
+    std::optional<Aggregation> aggregation;  // of taggers, as is the overlap of their windows in tokens
+    int32_t overlap = -1;
   };
   using Kinds = std::initializer_list<ModelKind>;
   // A request that names no model gets a ladder's choice, or the first of these kinds.
@@ -150,6 +152,7 @@ class Service final : public Handler, public QueueScorer {
     int model;
     std::string_view text;
     std::optional<std::string_view> pair = {};
+    std::vector<int32_t> ids = {};  // in place of the text
   };
   // Answers later, with what `write` makes of the predictions.
   void score(Call& call, const Wishes& wishes, const std::vector<Text>& texts, Write write);
@@ -238,6 +241,8 @@ class Service final : public Handler, public QueueScorer {
   DashboardSnapshot figures(std::optional<int64_t> held_bytes);
 
   std::vector<std::string_view> texts_of(const nlohmann::json& body, const char* key) const;
+  // The same with token ids among them: a text, a list of ids, or a list of either.
+  std::vector<Text> texts_or_ids(const nlohmann::json& body, const char* key, int model) const;
   bool stuck() const;  // texts wait and nothing has come back for long
   double queue_seconds(int model) const;
   void append_labels(std::string& out, const Call& call, size_t i, size_t most) const;  // or null, after an error

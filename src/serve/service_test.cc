@@ -126,7 +126,15 @@ TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
   bad("/predict", R"({"inputs":"a","model":"other"})", 404, "NotFound", "cls, ner, emb, vader");
   bad("/predict", R"({"inputs":"a","model":"emb"})", 424, "Backend", "Model is not a classifier model");
   bad("/embed", R"({"inputs":"a","model":"cls"})", 424, "Backend", "Model is not an embedding model");
-  bad("/embed", R"({"inputs":[1,2],"model":"emb"})", 422, "Validation", "token ids");
+  bad("/embed", R"({"inputs":[1,-2],"model":"emb"})", 422, "Validation", "token ids");
+  bad("/embed", R"({"inputs":[1,"a"],"model":"emb"})", 422, "Validation", "token ids");
+  bad("/embed", R"({"inputs":["a",1],"model":"emb"})", 422, "Validation", "token ids");
+  bad("/embed", R"({"inputs":[1,960],"model":"emb"})", 422, "Validation", "960 is no token");
+  bad("/embed", R"({"inputs":[[1],[]],"model":"emb"})", 400, "Empty");
+  bad("/predict", R"({"inputs":[1,2]})", 422, "Validation");
+  bad("/similarity",
+      R"({"inputs":{"source_sentence":"a","sentences":["b"]},"parameters":{"truncate":1},"model":"emb"})", 422,
+      "Validation", "truncate");
   bad("/rerank", R"({"query":"a","texts":["b"]})", 424, "Backend", "re-ranker");
   bad("/predict", std::string(40, '[') + std::string(40, ']'), 422, "Validation", "nested deeper");
   std::string long_text;
@@ -192,6 +200,12 @@ TEST_F(ServiceTest, OtherShapes) {
   EXPECT_EQ(Said::parse(wrong.body)["code"], 404);
 
   const Said tokens = good("/tokenize", R"({"inputs":"w6 w7"})");
+  Said ids = Said::array();
+  for (const Said& token : tokens[0]) ids.push_back(token["id"]);
+  EXPECT_EQ(good("/embed", Said{{"inputs", ids}, {"model", "emb"}}.dump()), Said::array({embedded[0]}));
+  EXPECT_EQ(good("/embed", Said{{"inputs", {ids, "w8"}}, {"model", "emb"}}.dump()), embedded);
+  EXPECT_EQ(good("/v1/embeddings", Said{{"input", {ids, ids}}, {"model", "emb"}}.dump())["data"][1]["embedding"],
+            embedded[0]);
   ASSERT_EQ(tokens[0].size(), 4u);
   EXPECT_EQ(tokens[0][0]["special"], true);
   EXPECT_TRUE(tokens[0][0]["start"].is_null());
@@ -211,6 +225,25 @@ TEST_F(ServiceTest, OtherShapes) {
   ASSERT_EQ(analyzed.size(), 2u);
   EXPECT_TRUE(analyzed[0]["labels"].is_array());
   EXPECT_TRUE(analyzed[1]["entities"].is_array());
+
+  // Entities come from the whole of a long text: 100 words of which the model takes 42.
+  std::string words;
+  for (int i = 0; i < 100; ++i) words += fmt::format("w{} ", 5 + i * 37 % 91);
+  const auto last_start = [](const Said& entities) {
+    return entities.empty() ? 0 : entities.back()["start"].get<int>();
+  };
+  const Said whole = good("/ner", Said{{"inputs", words}}.dump());
+  const Said cut = good("/ner", Said{{"inputs", words}, {"truncate", true}}.dump());
+  const auto forty_two_words = static_cast<int>(words.find(fmt::format("w{} ", 5 + 42 * 37 % 91)));
+  EXPECT_GT(last_start(whole), forty_two_words) << whole;
+  EXPECT_LT(last_start(cut), forty_two_words) << cut;
+  EXPECT_EQ(good("/analyze", Said{{"inputs", words}}.dump())["entities"], whole);
+  for (const char* strategy : {"simple", "first", "average", "max"})
+    EXPECT_EQ(good("/ner", Said{{"inputs", words}, {"parameters", {{"aggregation_strategy", strategy}}}}.dump()), whole)
+        << "each word is one token";
+  EXPECT_TRUE(good("/ner", Said{{"inputs", words}, {"parameters", {{"stride", 0}}}}.dump()).is_array());
+  bad("/ner", R"({"inputs":"w6","parameters":{"stride":-1}})", 422, "Validation", "stride");
+  bad("/ner", R"({"inputs":"w6","parameters":{"aggregation_strategy":"none"}})", 422, "Validation", "simple, first");
 
   const Said nested = good("/models/cls", R"({"inputs":"w6 w7","parameters":{"top_k":1}})");
   ASSERT_EQ(nested.size(), 1u);

@@ -29,6 +29,11 @@ bool truth_or(const Body& body, const char* key, bool otherwise) {
   return found->get<bool>();
 }
 
+void refuse_prompts(const Body& body) {
+  if (const auto prompt = body.find("prompt_name"); prompt != body.end() && !prompt->is_null())
+    throw invalid("`prompt_name` is not known: this model has no prompts");
+}
+
 const char* pooling_name(std::optional<Pooling> pooling) {
   return pooling == Pooling::cls ? "cls" : pooling == Pooling::none ? "none" : "mean";
 }
@@ -48,12 +53,30 @@ std::vector<std::string_view> Service::texts_of(const Body& body, const char* ke
   if (found == body.end()) throw invalid(fmt::format("missing field `{}`", key));
   std::vector<std::string_view> texts;
   const auto add = [&](const Body& value) {
-    if (value.is_number() || value.is_array())
-      throw invalid(fmt::format("`{}` must be a text or a list of texts; token ids are not taken", key));
     if (!value.is_string()) throw invalid(fmt::format("`{}` must be a string or a list of strings", key));
     texts.push_back(value.get_ref<const std::string&>());
   };
   if (found->is_array())
+    for (const Body& value : *found) add(value);
+  else
+    add(*found);
+  return texts;
+}
+
+std::vector<Service::Text> Service::texts_or_ids(const Body& body, const char* key, int model) const {
+  const auto found = body.find(key);
+  if (found == body.end()) throw invalid(fmt::format("missing field `{}`", key));
+  std::vector<Text> texts;
+  const auto add = [&](const Body& value) {
+    Text& text = texts.emplace_back(Text{model, {}});
+    if (value.is_array())
+      text.ids = token_ids(value, key);
+    else if (value.is_string())
+      text.text = value.get_ref<const std::string&>();
+    else
+      throw invalid(fmt::format("`{}` must be a text, token ids, or a list of texts or of token ids", key));
+  };
+  if (found->is_array() && (found->empty() || !found->front().is_number()))
     for (const Body& value : *found) add(value);
   else
     add(*found);
@@ -126,11 +149,10 @@ void Service::embed(Call& call) {
   const Body body = parse_body(call.exchange->body());
   const Wishes w = wishes(call, body, {ModelKind::embedder});
   require_kind(w.model, {ModelKind::embedder}, "an embedding model");
-  if (const auto prompt = body.find("prompt_name"); prompt != body.end() && !prompt->is_null())
-    throw invalid("`prompt_name` is not known: this model has no prompts");
+  refuse_prompts(body);
   const bool normalize = truth_or(body, "normalize", true);
   const size_t dimensions = dimensions_of(body);
-  score(call, w, texts_of(body, "inputs"), [normalize, dimensions](std::string& out, Call& c) {
+  score(call, w, texts_or_ids(body, "inputs", w.model), [normalize, dimensions](std::string& out, Call& c) {
     out += '[';
     for (size_t i = 0; i < c.predictions.size(); ++i) {
       if (i > 0) out += ',';
@@ -197,9 +219,15 @@ void Service::rerank(Call& call) {
 }
 
 void Service::similarity(Call& call) {
-  const Body body = parse_body(call.exchange->body());
+  Body body = parse_body(call.exchange->body());
+  if (!body.is_object()) throw invalid("the body must be a JSON object");
+  const Body parameters = body.value("parameters", Body());
+  if (!parameters.is_null() && !parameters.is_object()) throw invalid("`parameters` must be an object");
+  for (const char* key : {"truncate", "truncation_direction", "prompt_name"})
+    if (parameters.contains(key)) body[key] = parameters[key];
   Wishes w = wishes(call, body, {ModelKind::embedder});
   require_kind(w.model, {ModelKind::embedder}, "an embedding model");
+  refuse_prompts(body);
   const auto inputs = body.find("inputs");
   if (inputs == body.end() || !inputs->is_object())
     throw invalid("`inputs` must be an object of `source_sentence` and `sentences`");
@@ -227,6 +255,7 @@ void Service::tokenize(Call& call) {
   const Wishes w = wishes(call, body, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder});
   const Scorer& scorer = *w.served->scorer;
   require_kind(w.model, {ModelKind::classifier, ModelKind::tagger, ModelKind::embedder}, "one that has tokens");
+  refuse_prompts(body);
   const bool special = truth_or(body, "add_special_tokens", true);
   const auto texts = texts_of(body, "inputs");
   if (texts.empty()) throw Refusal{400, "Empty", "Input validation error: `inputs` cannot be empty"};

@@ -8,21 +8,8 @@
 #include "serve/service.h"
 
 namespace brim::serve {
-namespace {
 
 using Body = nlohmann::json;
-
-std::vector<int32_t> ids_of(const Body& list) {
-  std::vector<int32_t> ids;
-  for (const Body& id : list) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX)
-      throw invalid("`ids` must be a list of token ids, or a list of such lists");
-    ids.push_back(id.get<int32_t>());
-  }
-  return ids;
-}
-
-}  // namespace
 
 void Service::decode(Call& call) {
   const Body body = parse_body(call.exchange->body());
@@ -46,7 +33,7 @@ void Service::decode(Call& call) {
     const Body& list = batch ? (*found)[i] : *found;
     if (!list.is_array()) throw invalid("`ids` must be a list of token ids, or a list of such lists");
     if (i > 0) out += ',';
-    rows::append_json_string(out, w.served->scorer->decode(ids_of(list), skip_special));
+    rows::append_json_string(out, w.served->scorer->decode(token_ids(list, "ids"), skip_special));
   }
   out += ']';
   call.model = w.model;
@@ -60,7 +47,7 @@ void Service::embed_all(Call& call) {
   if (w.served->pooling != Pooling::none)
     throw Refusal{424, "Backend",
                   "Backend error: this model gives one vector a text; `pooling=none` keeps every token's"};
-  score(call, w, texts_of(body, "inputs"), [](std::string& out, Call& c) {
+  score(call, w, texts_or_ids(body, "inputs", w.model), [](std::string& out, Call& c) {
     out += '[';
     for (size_t i = 0; i < c.predictions.size(); ++i) {
       const Prediction& p = c.predictions[i];
