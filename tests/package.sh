@@ -16,7 +16,7 @@ dpkg-deb -x "$package" "$work/root"
 if with lintian; then
   lintian --allow-root --fail-on error,warning --no-tag-display-limit "$package" >"$work/lintian" 2>&1 || { cat "$work/lintian"; fail "lintian"; }
 fi
-for name in bin/brim lib/systemd/system/brim-serve@.service share/doc/brim/copyright share/man/man1/brim.1.gz share/man/man1/brim-score.1.gz \
+for name in bin/brim lib/systemd/system/brim-serve@.service lib/systemd/system/brim-serve@.socket share/doc/brim/copyright share/man/man1/brim.1.gz share/man/man1/brim-score.1.gz \
   share/brim/models/default/LICENSE.minilm share/bash-completion/completions/brim share/zsh/vendor-completions/_brim share/fish/vendor_completions.d/brim.fish; do
   [ -f "$work/root/usr/$name" ] || fail "there is no $name"
 done
@@ -39,7 +39,8 @@ bash -n "$work/root/usr/share/bash-completion/completions/brim"
 if with systemd-analyze; then
   cp "$work/root/usr/lib/systemd/system/brim-serve@.service" "$work/brim-serve@x.service"
   sed -i "s|/usr/bin/brim|$work/root/usr/bin/brim|; /^Documentation/d" "$work/brim-serve@x.service"
-  systemd-analyze verify --man=no "$work/brim-serve@x.service" >"$work/unit" 2>&1 || { cat "$work/unit"; fail "the unit"; }
+  cp "$work/root/usr/lib/systemd/system/brim-serve@.socket" "$work/brim-serve@x.socket"
+  systemd-analyze verify --man=no "$work/brim-serve@x.service" "$work/brim-serve@x.socket" >"$work/unit" 2>&1 || { cat "$work/unit"; fail "the unit"; }
 fi
 for i in $(seq 10); do echo "I love this, number $i"; done >"$work/texts.txt"
 began=$(date +%s%N)

@@ -88,6 +88,8 @@ finish
 wait "$asked" || true # it was taken and answered whole, or not taken at all
 [ ! -s "$work/answer" ] || [ "$(json 'len(a.get("data", a))' <"$work/answer")" -gt 0 ] || fail "half an answer"
 [ ! -e "$work/brim.sock" ] || fail "the socket is still there"
+# a socket that is handed over, as systemd does it
+"$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/serve_restarts.py" "$brim" 2 >/dev/null || fail "servers that follow each other on one socket"
 # TLS, and a certificate that is read anew
 said=$("$brim" serve --model vader --listen 127.0.0.1:0 --tls-cert x --tls-key x 2>&1 || true)
 if command -v openssl >/dev/null && [[ $said != *"has no TLS"* ]]; then

@@ -57,7 +57,9 @@ const SettingsTable<ServeFlags>& serve_settings() {
   using namespace setting;  // NOLINT: the kinds of values
   using F = ServeFlags;
   static const SettingsTable<F> table({
-      {"listen", "where to listen: 127.0.0.1:8080, [::1]:8080, :8080 or unix:PATH", setting::text(&F::listen)},
+      {"listen",
+       "where to listen: 127.0.0.1:8080, [::1]:8080, :8080 or unix:PATH; a socket that systemd hands over goes first",
+       setting::text(&F::listen)},
       {"api_key_file", "keys: lines of NAME:SCOPES:SHA256, scopes score, queue, jobs, metrics, admin",
        setting::text(&F::api_key_file)},
       {"api_key", "one key, for all but administration; BRIM_API_KEY keeps it out of process lists",
@@ -225,6 +227,7 @@ int run_serve(ServeFlags f, CLI::App& app) {
   const serve::ServeConfig config = configuration(f, app);
   serve::ServerOptions options;
   options.listen = f.listen;
+  options.socket = serve::inherited_socket();
   options.insecure = f.insecure;
   options.tls_cert = f.tls_cert;
   options.tls_key = f.tls_key;

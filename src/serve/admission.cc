@@ -151,7 +151,7 @@ std::optional<Response> Service::admit(Exchange& exchange) {
                                  near.empty() ? "" : fmt::format(" (did you mean {}?)", near))};
     }
     if (call.route->scores) {
-      if (draining_) return Refusal{503, "Unhealthy", "the server is going down", retry_after(1)};
+      if (refusing_) return Refusal{503, "Unhealthy", "the server is going down", retry_after(1)};
       const bool has_body = head.chunked || head.length > 0;
       if (has_body && call.route->begin == nullptr && !is_json_type(head.find("content-type")))
         return Refusal{415, "Validation", "Content-Type must be application/json"};

@@ -27,6 +27,7 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <latch>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -631,6 +632,7 @@ void IoLoop::accept() {
   acceptor.async_accept(peer, [this](const Failure& failure, Socket socket) {
     accepting = false;
     if (failure == asio::error::operation_aborted || server.deaf) return;
+    if (failure && !acceptor.is_open()) return;
     if (failure) {
       const bool scarce = failure.value() == EMFILE || failure.value() == ENFILE || failure.value() == ENOBUFS ||
                           failure.value() == ENOMEM;
@@ -730,6 +732,17 @@ void HttpServer::set_tls(std::shared_ptr<const TlsContext> tls) {
 }
 
 void HttpServer::close_after_answers() { impl_->closing = true; }
+
+void HttpServer::stop_accepting() {
+  std::latch closed(static_cast<std::ptrdiff_t>(impl_->loops.size()));
+  for (auto& loop : impl_->loops)
+    asio::post(loop->io, [raw = loop.get(), &closed] {
+      Failure failure;
+      raw->acceptor.close(failure);
+      asio::post(raw->io, [&closed] { closed.count_down(); });  // behind what was accepted before
+    });
+  closed.wait();
+}
 
 void HttpServer::stop_listening() {
   if (impl_->deaf.exchange(true)) return;

@@ -123,6 +123,7 @@ class HttpServer {
   void set_tls(std::shared_ptr<const TlsContext> tls);  // for connections to come, of a server that has TLS
 
   void close_after_answers();  // every answer from now on ends its connection
+  void stop_accepting();       // waits for it, once started; connections that are open stay
   void stop_listening();       // and closes connections that are idle
   size_t connections() const;
   size_t busy() const;  // those with a request on its way

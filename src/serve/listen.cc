@@ -2,6 +2,7 @@
 #include "serve/listen.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -11,9 +12,11 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
+#include "base/env.h"
 #include "base/error.h"
 
 namespace brim::serve {
@@ -73,7 +76,48 @@ ListenAddress parse_listen_address(std::string_view text) {
   return address;
 }
 
+std::optional<ListenAddress> inherited_socket(int first) {
+  const auto number = [](const char* name) -> int64_t {
+    const std::string text = env(name).value_or("");
+    int64_t value = -1;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return problem == std::errc() && end == text.data() + text.size() ? value : -1;
+  };
+  const int64_t sockets = number("LISTEN_FDS");
+  if (sockets < 1 || number("LISTEN_PID") != ::getpid()) return std::nullopt;
+  if (sockets > 1) fail(ErrorCode::usage, "LISTEN_FDS={}: this server listens on one socket", sockets);
+  ListenAddress address;
+  address.descriptor = first;
+  int listens = 0;
+  sockaddr_storage bound{};
+  socklen_t size = sizeof listens, length = sizeof bound;
+  if (::getsockopt(first, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0 ||
+      ::getsockname(first, reinterpret_cast<sockaddr*>(&bound), &length) != 0)
+    fail(ErrorCode::usage, "LISTEN_FDS: descriptor {} is no socket that listens", first);
+  ::fcntl(first, F_SETFD, FD_CLOEXEC);
+  if (bound.ss_family == AF_UNIX) {
+    address.unix_path = reinterpret_cast<const sockaddr_un&>(bound).sun_path;
+    if (address.unix_path.empty()) address.unix_path = "(no name)";
+    return address;
+  }
+  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
+  ::getnameinfo(reinterpret_cast<sockaddr*>(&bound), length, host, sizeof host, port, sizeof port,
+                NI_NUMERICHOST | NI_NUMERICSERV);
+  address.host = host;
+  address.port = static_cast<uint16_t>(std::atoi(port));
+  return address;
+}
+
 Listener::Listener(const ListenAddress& address) {
+  if (address.descriptor >= 0) {  // its file, if it has one, is who made it's
+    descriptor_ = address.descriptor;
+    port_ = address.port;
+    sockaddr_storage bound{};
+    socklen_t size = sizeof bound;
+    ::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&bound), &size);
+    family_ = bound.ss_family;
+    return;
+  }
   const auto bind_and_listen = [&](int family, const sockaddr* name, socklen_t size) {
     family_ = family;
     descriptor_ = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);

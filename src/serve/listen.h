@@ -2,6 +2,7 @@
 // Sockets that listen, and what an address says: 127.0.0.1:8080, [::1]:8080, name:8080, :8080, unix:PATH.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,7 @@ struct ListenAddress {
   std::string host;  // empty: every address of the machine
   uint16_t port = 0;
   std::string unix_path;  // not empty: a socket in the file system, and nothing else
+  int descriptor = -1;    // not negative: this socket, which listens there already
 
   bool is_loopback() const;  // reached from this machine alone
   std::string text() const;
@@ -18,6 +20,10 @@ struct ListenAddress {
 
 // Fails with a usage error that says how an address is written.
 ListenAddress parse_listen_address(std::string_view text);
+
+// The socket that who started this process hands over (systemd's LISTEN_PID and LISTEN_FDS: descriptors from `first`
+// on), and its address; none where there is none. Fails for several, and for what is no listening socket.
+std::optional<ListenAddress> inherited_socket(int first = 3);
 
 // A socket that is bound and listens; it closes with its owner, which removes a file it made.
 class Listener {

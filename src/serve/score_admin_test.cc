@@ -210,5 +210,46 @@ TEST_F(AdminTest, AServerIsToldToEnd) {
   running.join();
 }
 
+// As a supervisor hands a socket from one server to the next: nobody is turned away meanwhile.
+TEST_F(AdminTest, ServersThatShareASocketFollowEachOtherWithoutAFailedRequest) {
+  const Listener kept(parse_listen_address("127.0.0.1:0"));
+  ListenAddress address = parse_listen_address("127.0.0.1:0");
+  address.port = kept.port();
+  std::atomic<bool> ending{false};
+  std::atomic<int> answered{0};
+  std::vector<std::thread> clients;
+  const auto open = [&] {
+    ServerOptions o = rules();
+    o.lame_duck_seconds = 30;  // it ends sooner when the last connection does
+    address.descriptor = ::dup(kept.descriptor());
+    o.socket = address;
+    start(std::move(o));
+    client_.reset();
+  };
+  open();
+  EXPECT_EQ(server_->port(), kept.port());
+  for (int t = 0; t < 3; ++t)
+    clients.emplace_back([&] {
+      while (!ending) {
+        RawClient client(kept.port());
+        std::string connection;
+        while (connection != "close" && !ending) {
+          client.post("/predict", R"({"inputs":[["good"],["bad"]]})");
+          RawAnswer answer = client.read();
+          ASSERT_EQ(answer.status, 200);
+          connection = answer.fields["connection"];
+          ++answered;
+        }
+      }
+    });
+  for (int i = 0; i < 10; ++i) {
+    while (answered < i * 30) std::this_thread::yield();
+    server_->drain();
+    open();
+  }
+  ending = true;
+  for (std::thread& client : clients) client.join();
+}
+
 }  // namespace
 }  // namespace brim::serve

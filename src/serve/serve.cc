@@ -214,25 +214,27 @@ class Server::AccessLog {
 
 std::string model_revision(const std::string& directory) {
   if (hub::names_vader(directory)) return io::sha256_hex(std::string("vader ") + version()).substr(0, 8);
-  std::string facts;
-  for (const std::string& file : hub::model_files(directory)) {
-    std::error_code ignored;
-    facts += fmt::format("{} {} {}\n", std::filesystem::path(file).filename().string(),
-                         std::filesystem::file_size(file, ignored),
-                         std::filesystem::last_write_time(file, ignored).time_since_epoch().count());
-  }
-  return io::sha256_hex(facts).substr(0, 8);
+  return io::sha256_hex(hub::model_facts(directory)).substr(0, 8);
 }
 
+namespace {
+
+ListenAddress address_of(const ServerOptions& options) {
+  return options.socket ? *options.socket : parse_listen_address(options.listen);
+}
+
+}  // namespace
+
 void require_allowed(const ServerOptions& options) {
-  if (!parse_listen_address(options.listen).is_loopback() && options.keys.empty() && !options.insecure)
+  const ListenAddress address = address_of(options);
+  if (!address.is_loopback() && options.keys.empty() && !options.insecure)
     fail(ErrorCode::usage, Remedy{"give `api_key_file`, or `insecure=true` where the network is trusted"},
-         "`listen={}`: others could reach this address, and there are no keys", options.listen);
+         "`listen={}`: others could reach this address, and there are no keys", address.text());
 }
 
 Server::Server(ServerOptions options) : options_(std::move(options)) {
   require_allowed(options_);
-  const ListenAddress address = parse_listen_address(options_.listen);
+  const ListenAddress address = address_of(options_);
   ServiceOptions service;
   service.models = std::exchange(options_.models, {});  // so that one that is unloaded goes
   service.ladders = options_.ladders;
@@ -287,7 +289,7 @@ void Server::start() {
 uint16_t Server::port() const { return http_->port(); }
 
 std::string Server::address() const {
-  ListenAddress address = parse_listen_address(options_.listen);
+  ListenAddress address = address_of(options_);
   if (!address.unix_path.empty()) return address.text();
   address.port = http_->port();
   return (options_.tls_cert.empty() ? "http://" : "https://") + address.text();
@@ -305,11 +307,18 @@ bool Server::run(const std::atomic<bool>& stop, std::atomic<bool>* reload) {
 
 void Server::drain() {
   gates_.request_stop();
-  service_->drain();
   http_->close_after_answers();
+  if (options_.socket) {  // the next server takes who comes now; those that are here get their last answer
+    http_->stop_accepting();
+    service_->begin_drain();
+  } else {
+    service_->drain();
+  }
   const int64_t since = now_ns();
   const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
-  while (seconds_since(since) < options_.lame_duck_seconds) pause();
+  const auto settled = [&] { return options_.socket && http_->connections() == 0; };
+  while (seconds_since(since) < options_.lame_duck_seconds && !settled()) pause();
+  service_->refuse_texts();
   http_->stop_listening();
   while (http_->busy() > 0 && seconds_since(since) < options_.drain_seconds) pause();
   http_->stop();

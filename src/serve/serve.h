@@ -18,6 +18,7 @@ namespace brim::serve {
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:8080";
+  std::optional<ListenAddress> socket;  // one that listens already, in place of it
   std::vector<ServedModel> models;
   std::vector<std::shared_ptr<Ladder>> ladders;
   std::vector<QueueRules> queues;

@@ -114,6 +114,11 @@ Service::Service(ServiceOptions options)
 }
 
 void Service::drain() {
+  refuse_texts();
+  begin_drain();
+}
+
+void Service::begin_drain() {
   draining_ = true;
   post_events("event: drain\ndata: {}\n\n", false);
   if (desk_ != nullptr) desk_->stop_jobs();

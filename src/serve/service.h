@@ -81,6 +81,9 @@ class Service final : public Handler, public QueueScorer {
   void attach(HttpServer& server);
   // From now on texts are refused; what was taken is finished.
   void drain();
+  // The same, but what open connections still send is answered until refuse_texts().
+  void begin_drain();
+  void refuse_texts() { refusing_ = true; }
   bool draining() const { return draining_; }
   bool device_lost() const { return device_lost_; }
   bool drain_wanted() const { return drain_wanted_; }  // a client said so
@@ -263,7 +266,7 @@ class Service final : public Handler, public QueueScorer {
   HttpServer* server_ = nullptr;
   std::vector<std::unique_ptr<Inbox>> inboxes_;  // by thread
   std::unique_ptr<Metrics> metrics_;
-  std::atomic<bool> draining_{false}, device_lost_{false};
+  std::atomic<bool> draining_{false}, refusing_{false}, device_lost_{false};
   std::atomic<size_t> outstanding_{0};
   std::atomic<int64_t> last_answer_ns_{0};
   std::atomic<uint64_t> next_id_{0};
