@@ -34,7 +34,7 @@ constexpr double kBulkSeconds = 0.002;
 struct ServeFlags {
   std::vector<std::string> models, embedding_models, allowed_hosts;
   std::string config, state_dir, jobs_root;
-  std::string listen = "127.0.0.1:8080", api_key_file, api_key, access_log, tls_cert, tls_key;
+  std::string listen = "127.0.0.1:8080", cors_allow_origin, api_key_file, api_key, access_log, tls_cert, tls_key;
   int64_t payload_limit = 16 << 20;
   Pooling pooling = Pooling::mean;
   double keep_alive = -1;
@@ -67,6 +67,8 @@ const SettingsTable<ServeFlags>& serve_settings() {
       {"tls_cert", "the server's certificate and those it is signed by, a PEM file: https",
        setting::text(&F::tls_cert)},
       {"tls_key", "its key, a PEM file; SIGHUP reads both anew", setting::text(&F::tls_key)},
+      {"cors_allow_origin", "origins whose pages may use this server, separated by commas: https://a.example; *: any",
+       setting::text(&F::cors_allow_origin)},
       {"insecure", "listen on another address than loopback without keys", truth(&F::insecure)},
       {"max_queue_ms", "a request that would wait longer, by prediction, is refused with 429",
        number(&F::max_queue_ms, above_zero)},
@@ -223,11 +225,27 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
   return open;
 }
 
+std::vector<std::string> read_origins(const std::string& text) {
+  std::vector<std::string> origins;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string origin = text.substr(at, end - at);
+    const size_t name = origin.starts_with("https://") ? 8 : origin.starts_with("http://") ? 7 : 0;
+    const bool plain = std::all_of(origin.begin(), origin.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+    if (origin != "*" && (name == 0 || name == origin.size() || origin.find('/', name) != std::string::npos || !plain))
+      fail(ErrorCode::usage, "--cors-allow-origin {}: an origin is written https://NAME or https://NAME:PORT", origin);
+    origins.push_back(origin);
+    at = end + 1;
+  }
+  return origins;
+}
+
 int run_serve(ServeFlags f, CLI::App& app) {
   const serve::ServeConfig config = configuration(f, app);
   serve::ServerOptions options;
   options.listen = f.listen;
   options.socket = serve::inherited_socket();
+  options.cors_origins = read_origins(f.cors_allow_origin);
   options.insecure = f.insecure;
   options.tls_cert = f.tls_cert;
   options.tls_key = f.tls_key;
@@ -317,9 +335,26 @@ std::function<int()> setup_serve(CLI::App& app) {
   app.add_option("--allowed-host", f->allowed_hosts, "a name this server goes by in Host, besides localhost")
       ->allow_extra_args(false);
   add_flags(app, serve_settings(), *f,
-            {"listen", "api_key_file", "api_key", "tls_cert", "tls_key", "insecure", "max_queue_ms", "payload_limit",
-             "max_client_batch_size", "pooling", "keep_alive", "parked_limit", "state_dir", "jobs_root",
-             "connections_per_address", "io_threads", "access_log", "lame_duck_seconds", "drain_seconds"});
+            {"listen",
+             "api_key_file",
+             "api_key",
+             "tls_cert",
+             "tls_key",
+             "cors_allow_origin",
+             "insecure",
+             "max_queue_ms",
+             "payload_limit",
+             "max_client_batch_size",
+             "pooling",
+             "keep_alive",
+             "parked_limit",
+             "state_dir",
+             "jobs_root",
+             "connections_per_address",
+             "io_threads",
+             "access_log",
+             "lame_duck_seconds",
+             "drain_seconds"});
   add_flags(app, engine_settings(), f->engine,
             {"device", "precision", "memory_limit", "threads", "max_length", "long_text", "q,quiet"});
   app.add_option("--config", f->config, "a YAML file of models, ladders, queues and these flags; docs/serve.md");

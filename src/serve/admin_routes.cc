@@ -4,6 +4,7 @@
 // opened leaves the other where it is.
 #include <fmt/format.h>
 
+#include <charconv>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -11,11 +12,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/timeline.h"
 #include "serve/service.h"
 
 namespace brim::serve {
 namespace {
 
+constexpr double kLongestTrace = 30;  // seconds
 constexpr auto kLookForUsers = std::chrono::milliseconds(5);
 constexpr auto kLongestUse = std::chrono::seconds(1);  // a stream of rows may hold it longer, and then lets it go
 
@@ -179,6 +182,24 @@ void Service::request_reload() {
     } catch (const std::exception& error) {
       log_warning("reload: {}", error.what());
     }
+  });
+}
+
+// What all threads do for a while, as a trace for ui.perfetto.dev. Other administration waits for it.
+void Service::trace(Call& call) {
+  const std::string asked = query_value(call.exchange->query(), "seconds");
+  double seconds = 1;
+  const auto [end, problem] = std::from_chars(asked.data(), asked.data() + asked.size(), seconds);
+  const bool read = asked.empty() || (problem == std::errc() && end == asked.data() + asked.size());
+  if (!read || !(seconds > 0) || seconds > kLongestTrace)
+    throw invalid(fmt::format("`seconds` must be a number above 0, at most {}", kLongestTrace));
+  at(admin_, call, [this, seconds] {
+    Timeline::clear();
+    Timeline::enable(true);
+    const int64_t since = now_ns();
+    while (seconds_since(since) < seconds && !draining_) std::this_thread::sleep_for(kLookForUsers);
+    Timeline::enable(false);
+    return DeskAnswer{200, Timeline::chrome_trace()};
   });
 }
 

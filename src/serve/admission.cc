@@ -31,6 +31,20 @@ bool is_loopback_address(std::string_view remote) {
   return remote == "unix" || remote == "::1" || remote.starts_with("127.") || remote.starts_with("::ffff:127.");
 }
 
+// In a pattern {a name} is any one part of a path, and * at its end any number of them.
+bool matches(std::string_view pattern, std::string_view path) {
+  if (pattern.ends_with('*')) return path.starts_with(pattern.substr(0, pattern.size() - 1));
+  for (size_t brace; (brace = pattern.find('{')) != std::string_view::npos;) {
+    if (path.substr(0, brace) != pattern.substr(0, brace)) return false;
+    path.remove_prefix(brace);
+    pattern.remove_prefix(pattern.find('}') + 1);
+    const size_t part = std::min(path.find('/'), path.size());
+    if (part == 0) return false;
+    path.remove_prefix(part);
+  }
+  return path == pattern;
+}
+
 bool is_json_type(std::string_view type) {
   const std::string_view kind = type.substr(0, std::min(type.find(';'), type.size()));
   return same_ignoring_case(kind, "application/json") || same_ignoring_case(kind, "application/json ");
@@ -52,6 +66,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/snapshot", Scope::metrics, kTei, false, &S::snapshot},
       {"GET", "/history", Scope::metrics, kTei, false, &S::history},
       {"GET", "/events", Scope::metrics, kTei, false, &S::events},
+      {"GET", "/trace", Scope::admin, kTei, false, &S::trace},
       {"GET", "/openapi.json", Scope::open, kTei, false, &S::openapi},
       {"GET", "/info", Scope::score, kTei, false, &S::info},
       {"POST", "/predict", Scope::score, kTei, true, &S::predict},
@@ -70,16 +85,20 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/classify", Scope::score, kTei, true, &S::classify},
       {"POST", "/ner", Scope::score, kTei, true, &S::ner},
       {"POST", "/analyze", Scope::score, kTei, true, &S::analyze},
-      {"POST", "/queues/*", Scope::queue, kTei, true, &S::queue_call},
-      {"GET", "/queues/*", Scope::queue, kTei, false, &S::queue_call},
-      {"DELETE", "/queues/*", Scope::queue, kTei, false, &S::queue_call},
+      {"POST", "/queues/{queue}/score_or_queue", Scope::queue, kTei, true, &S::queue_call},
+      {"POST", "/queues/{queue}/flush_and_apply", Scope::queue, kTei, true, &S::queue_call},
+      {"GET", "/queues/{queue}", Scope::queue, kTei, false, &S::queue_call},
+      {"GET", "/queues/{queue}/flushes", Scope::queue, kTei, false, &S::queue_call},
+      {"GET", "/queues/{queue}/flushes/{id}", Scope::queue, kTei, false, &S::queue_call},
+      {"DELETE", "/queues/{queue}/flushes/{id}", Scope::queue, kTei, false, &S::queue_call},
       {"POST", "/models/*", Scope::score, kTei, true, &S::hugging_face},
       {"POST", "/score", Scope::score, kTei, true, &S::stream_ended, &S::begin_score},
       {"POST", "/admin/*", Scope::admin, kTei, false, &S::admin},
       {"POST", "/jobs", Scope::jobs, kTei, true, &S::stream_ended, &S::begin_job},
       {"GET", "/jobs", Scope::jobs, kTei, false, &S::list_jobs},
-      {"GET", "/jobs/*", Scope::jobs, kTei, false, &S::job_call},
-      {"DELETE", "/jobs/*", Scope::jobs, kTei, false, &S::job_call},
+      {"GET", "/jobs/{id}", Scope::jobs, kTei, false, &S::job_call},
+      {"DELETE", "/jobs/{id}", Scope::jobs, kTei, false, &S::job_call},
+      {"GET", "/jobs/{id}/output", Scope::jobs, kTei, false, &S::job_call},
   };
   return all;
 }
@@ -106,12 +125,19 @@ std::optional<Response> Service::admit(Exchange& exchange) {
   std::string_view method = head.method == "HEAD" ? std::string_view("GET") : head.method;
   std::string allowed;
   for (const Route& route : routes()) {
-    std::string_view pattern = route.path;
-    const bool begins = pattern.ends_with('*');
-    if (begins ? !path.starts_with(pattern.substr(0, pattern.size() - 1)) : path != pattern) continue;
+    if (!matches(route.path, path)) continue;
     if (method == route.method) call.route = &route;
     allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
   }
+  const std::string_view origin = head.find("origin");
+  const bool welcome = !origin.empty() && std::any_of(options_.cors_origins.begin(), options_.cors_origins.end(),
+                                                      [&](const std::string& o) { return o == "*" || o == origin; });
+  if (welcome)
+    exchange.fields =
+        fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\nAccess-Control-Expose-Headers: {}\r\n", origin,
+                    "Retry-After, Server-Timing, X-Request-Id, X-Brim-Model, X-Brim-Reason, X-Brim-Errors");
+  const bool preflight =
+      welcome && head.method == "OPTIONS" && !allowed.empty() && !head.find("access-control-request-method").empty();
   const auto refusal = [&]() -> std::optional<Refusal> {
     const bool open = call.route != nullptr && call.route->scope == Scope::open;
     const std::string_view host = host_name(head.host);
@@ -119,6 +145,7 @@ std::optional<Response> Service::admit(Exchange& exchange) {
         std::none_of(options_.allowed_hosts.begin(), options_.allowed_hosts.end(),
                      [&](const std::string& allowed_host) { return same_ignoring_case(host, allowed_host); }))
       return Refusal{403, "Unauthorized", fmt::format("this server does not go by the name {}", host)};
+    if (preflight) return std::nullopt;  // a browser asks without the page's key
     std::shared_ptr<const ApiKeys> keys;
     {
       std::lock_guard lock(keys_mutex_);
@@ -136,8 +163,7 @@ std::optional<Response> Service::admit(Exchange& exchange) {
       if (key != nullptr) call.key_name = key->name;
     }
     // Pages of others may send these without asking: their bodies need no type of their own.
-    const std::string_view origin = head.find("origin");
-    if (call.route != nullptr && (call.route->begin != nullptr || call.route->scope == Scope::admin) &&
+    if (!welcome && call.route != nullptr && (call.route->begin != nullptr || call.route->scope == Scope::admin) &&
         !origin.empty() && origin.substr(std::min(origin.size(), origin.find("://") + 3)) != head.host)
       return Refusal{403, "Unauthorized", "pages of other servers may not do this"};
     if (call.route == nullptr && !allowed.empty())
@@ -155,6 +181,10 @@ std::optional<Response> Service::admit(Exchange& exchange) {
       const bool has_body = head.chunked || head.length > 0;
       if (has_body && call.route->begin == nullptr && !is_json_type(head.find("content-type")))
         return Refusal{415, "Validation", "Content-Type must be application/json"};
+      if (const std::string_view coding = head.find("content-encoding");
+          has_body && call.route->begin == nullptr && !coding.empty() && !same_ignoring_case(coding, "identity"))
+        return Refusal{415, "Validation", "Content-Encoding: this route takes bodies as they are",
+                       "Accept-Encoding: identity\r\n"};
     }
     if (call.route->begin == nullptr) return std::nullopt;
     try {
@@ -167,6 +197,15 @@ std::optional<Response> Service::admit(Exchange& exchange) {
     }
     return std::nullopt;
   }();
+  if (!refusal && preflight) {
+    call.done = true;
+    return Response{.fields =
+                        fmt::format("Access-Control-Allow-Methods: {}\r\nAccess-Control-Allow-Headers: {}\r\n"
+                                    "Access-Control-Max-Age: 600\r\n",
+                                    allowed,
+                                    "Authorization, Content-Type, Idempotency-Key, Range, X-Request-Id, X-Brim-Model, "
+                                    "X-Brim-Priority, X-Brim-Source")};
+  }
   if (!refusal) return std::nullopt;
   metrics_->count(exchange.thread(), [&](Counts& c) {
     if (refusal->status == 401 || refusal->status == 403) ++c.rejected[static_cast<size_t>(Rejection::auth)];

@@ -288,6 +288,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
       out_ += "\r\n";
     }
     out_ += response.fields;
+    out_ += fields;
     if (close_after_)
       out_ += "Connection: close\r\n";
     else if (head().minor == 0)
@@ -397,6 +398,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
       if (phase_ == Phase::idle) {
         phase_ = Phase::head;
         tag = 0;
+        fields.clear();
         streams_ = streaming_ = answer_ended_ = chunked_ = false;
         total_written_ = 0;
         begun_ns_ = now_ns();

@@ -72,7 +72,8 @@ class Exchange {
   virtual size_t unsent() const = 0;
   virtual void drop() = 0;  // ends the connection as it is; gone() comes from within
 
-  uint64_t tag = 0;  // the handler's own; 0 for every new request
+  uint64_t tag = 0;    // the handler's own; 0 for every new request
+  std::string fields;  // of its answer's head, whatever that is; each "Name: value\r\n"
 
  protected:
   Exchange(const FramingLimits& limits, int thread) : reader_(limits), thread_(thread) {}

@@ -4,6 +4,19 @@
 #include "base/error.h"
 
 namespace brim::serve {
+namespace {
+
+// Past this many bytes no honest file is a hundred times what it was compressed to.
+constexpr int64_t kAnyBytes = 16 << 20, kMostTimes = 100;
+
+void require_modest(const RowPlace& last) {
+  const int64_t bytes = last.chunk->position_after(last.row).offset, packed = last.chunk->file_bytes();
+  if (bytes > kAnyBytes && bytes / kMostTimes > packed)
+    fail(ErrorCode::bad_data, "the rows are compressed to less than a {}th: {} bytes of {} so far", kMostTimes, packed,
+         bytes);
+}
+
+}  // namespace
 
 rows::ResultColumns RowScorer::columns(const Scorer& scorer, bool all_scores, const std::string& model) {
   if (scorer.kind() == ModelKind::embedder)
@@ -18,6 +31,7 @@ rows::ResultColumns RowScorer::columns(const Scorer& scorer, bool all_scores, co
 
 bool RowScorer::operator()(std::span<const RowPlace> rows, std::string& bytes, int64_t& good, int64_t& bad,
                            std::stop_token stop) {
+  if (!rows.empty()) require_modest(rows.back());
   texts_.clear();
   for (const RowPlace& place : rows)
     if (place.chunk->error(place.row) == nullptr) texts_.push_back(place.chunk->texts[place.row]);

@@ -27,7 +27,8 @@ class RowScorer {
   // What is added to rows. Throws bad_model where the model gives vectors.
   static rows::ResultColumns columns(const Scorer& scorer, bool all_scores, const std::string& model);
 
-  // Adds the rows to `bytes` and counts them; one that cannot be scored has empty fields. False: stopped.
+  // Adds the rows to `bytes` and counts them; one that cannot be scored has empty fields. False: stopped. Throws
+  // bad_data where few bytes were decompressed to very many.
   bool operator()(std::span<const RowPlace> rows, std::string& bytes, int64_t& good, int64_t& bad,
                   std::stop_token stop);
 

@@ -3,6 +3,9 @@
 #include <atomic>
 #include <thread>
 
+#include "base/mapped_file.h"
+#include "io/atomic_file.h"
+#include "io/compress.h"
 #include "io/sha256.h"
 #include "serve/service_fixture.h"
 
@@ -52,6 +55,25 @@ TEST_F(ScoreRouteTest, GivesBackTheRowsItGets) {
   EXPECT_EQ(score("", "a", "Origin: http://elsewhere\r\n").status, 403);
   EXPECT_EQ(score("", "{\"text\":\"a\"}", "Origin: http://localhost\r\n").status, 200);
   EXPECT_EQ(get("/ping").status, 200) << "a connection goes on after a stream";
+}
+
+TEST_F(ScoreRouteTest, AFewBytesThatBecomeVeryManyAreRefused) {
+  start(rules());
+  std::string rows = "t,filling\n";
+  for (int i = 0; i < 300; ++i) rows += "good," + std::string(100'000, 'x') + "\n";
+  const auto path = temp_.path() / "rows.csv.gz";
+  io::AtomicFile file(path);
+  const auto sink = io::make_sink(file, io::Compression::gzip);
+  sink->write(rows);
+  sink->end_member();
+  file.commit();
+  const RawAnswer answer = score("format=csv&text_column=t", read_file(path));
+  EXPECT_TRUE(answer.status == 422 || answer.status == 0) << answer.status << ": or it had begun";
+  EXPECT_LT(answer.body.size(), rows.size());
+  RawClient client(server_->port());
+  std::thread sending([&] { send(client, "format=csv&text_column=t", rows); });
+  EXPECT_EQ(client.read().status, 200) << "as they are they may come";
+  sending.join();
 }
 
 TEST_F(ScoreRouteTest, AnswersWhileTheRowsStillCome) {

@@ -247,6 +247,7 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   service.revision_of = options_.revision_of;
   service.read_keys = options_.read_keys;
   service.allowed_hosts = options_.allowed_hosts;
+  service.cors_origins = options_.cors_origins;
   if (!address.host.empty()) service.allowed_hosts.push_back(address.host);
   service.queue_seconds = options_.max_queue_ms * 1e-3;
   service.texts_per_request = static_cast<size_t>(options_.max_client_batch_size);

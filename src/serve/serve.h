@@ -26,9 +26,9 @@ struct ServerOptions {
   bool state_needed = false;  // else a directory that another server has means no jobs
   std::string jobs_root;      // files below it may be scored where they lie
   ApiKeys keys;
-  std::string tls_cert, tls_key;  // PEM files; empty: no TLS
-  bool insecure = false;          // another address than loopback without keys
-  std::vector<std::string> allowed_hosts;
+  std::string tls_cert, tls_key;                         // PEM files; empty: no TLS
+  bool insecure = false;                                 // another address than loopback without keys
+  std::vector<std::string> allowed_hosts, cors_origins;  // the latter as ServiceOptions has them
   double max_queue_ms = 1000;
   int64_t payload_limit = 16 << 20;
   int64_t max_client_batch_size = 1024;

@@ -50,7 +50,8 @@ struct ServiceOptions {
   std::filesystem::path jobs_root;  // files below it may be scored where they lie; empty: none may
   ApiKeys keys;                     // none: everybody may do everything
   std::vector<std::string> allowed_hosts;
-  double queue_seconds = 1;  // a request that would wait longer, by prediction, is refused
+  std::vector<std::string> cors_origins;  // whose pages may ask and read answers; "*": any
+  double queue_seconds = 1;               // a request that would wait longer, by prediction, is refused
   size_t texts_per_request = 1024;
   size_t text_bytes = 1 << 20;
   size_t payload_bytes = 16 << 20;  // of a request's texts, each as often as it is read
@@ -98,7 +99,7 @@ class Service final : public Handler, public QueueScorer {
   void tend_models();
   size_t texts_waiting() const { return outstanding_; }
 
-  static std::vector<std::pair<std::string, std::string>> route_names();  // method and path, which may end in *
+  static std::vector<std::pair<std::string, std::string>> route_names();  // method and path, as Route has it
 
   std::optional<Response> admit(Exchange& exchange) override;
   void handle(Exchange& exchange) override;
@@ -121,7 +122,7 @@ class Service final : public Handler, public QueueScorer {
 
   struct Route {
     const char* method;
-    const char* path;  // one that ends in * begins so
+    const char* path;  // {a name} is any one part of it, * at its end any number
     Scope scope;
     ErrorShape shape;
     bool scores;  // texts, which a draining server refuses
@@ -213,6 +214,7 @@ class Service final : public Handler, public QueueScorer {
   void end_row_streams();
   // admin_routes.cc
   void admin(Call& call);
+  void trace(Call& call);
   std::string open_model(size_t place);  // empty: it is there; else what is wrong
   void close_model(size_t place);
   const Scorer* queue_owner(size_t place, Served& held) const;  // for a model that comes to that place

@@ -154,6 +154,8 @@ TEST_F(ServiceTest, ErrorsAreThoseOfTheTable) {
   client_->send("POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
   answer = client_->read();
   EXPECT_EQ(answer.status, 415);
+  client_ = std::make_unique<RawClient>(server_->port());
+  EXPECT_EQ(post("/predict", R"({"inputs":"a"})", "Content-Encoding: gzip\r\n").status, 415);
 }
 
 TEST_F(ServiceTest, OneBadTextHarmsNoOther) {
@@ -395,6 +397,16 @@ TEST_F(ServiceTest, QueuesKeepAndScoreItems) {
   EXPECT_EQ(get("/queues/other").status, 404);
   EXPECT_EQ(get("/queues/news/flushes/x").status, 404);
   bad("/queues/news/score_or_queue", R"({"texts":1})", 422, "Validation");
+  for (const auto& [path, allow] : {std::pair("/queues/news", "GET"),
+                                    {"/queues/news/flush_and_apply", "POST"},
+                                    {"/queues/news/flushes", "GET"},
+                                    {"/jobs/1/output", "GET"}}) {
+    answer = del(path);
+    EXPECT_EQ(answer.status, 405) << path;
+    EXPECT_EQ(answer.fields["allow"], allow) << path;
+  }
+  EXPECT_EQ(post("/jobs/1", "{}").fields["allow"], "GET, DELETE");
+  client_ = std::make_unique<RawClient>(server_->port());  // its body was not read
   bad("/queues/news/nothing", "{}", 404, "NotFound");
 }
 
@@ -468,6 +480,41 @@ TEST_F(ServiceTest, KeysAndHosts) {
   EXPECT_THROW(Server{open}, Error);
   open.insecure = true;
   Server allowed{open};
+}
+
+TEST_F(ServiceTest, PagesOfOtherOriginsAreAnsweredWhereTheyAreNamed) {
+  ServerOptions o = held();
+  o.keys = ApiKeys::parse("web:score,admin:" + io::sha256_hex("secret") + "\n", "keys");
+  const auto preflight = [&](const std::string& origin, const std::string& path = "/predict") {
+    client_->send("OPTIONS " + path + " HTTP/1.1\r\nHost: localhost\r\nOrigin: " + origin +
+                  "\r\nAccess-Control-Request-Method: POST\r\n\r\n");
+    return client_->read();
+  };
+  const std::string page = "Origin: https://a.example\r\nAuthorization: Bearer secret\r\n";
+  start(o);
+  EXPECT_EQ(preflight("https://a.example").status, 401) << "nobody is named";
+  EXPECT_EQ(get("/info", page).fields.count("access-control-allow-origin"), 0u);
+  o.models[0].scorer = std::make_shared<HeldScorer>();
+  o.cors_origins = {"https://a.example", "http://b.example:8080"};
+  start(o);
+  RawAnswer asked = preflight("https://a.example");
+  EXPECT_EQ(asked.status, 200) << "without the key, which a browser sends only then";
+  EXPECT_EQ(asked.fields["access-control-allow-methods"], "POST");
+  EXPECT_NE(asked.fields["access-control-allow-headers"].find("Authorization"), std::string::npos);
+  EXPECT_EQ(asked.fields["access-control-allow-origin"], "https://a.example");
+  EXPECT_EQ(asked.fields["vary"], "Origin");
+  for (const char* other : {"https://c.example", "http://a.example", "https://a.example:444", "null"})
+    EXPECT_EQ(preflight(other).fields.count("access-control-allow-origin"), 0u) << other;
+  EXPECT_EQ(preflight("https://a.example", "/nothing").status, 401);
+  RawAnswer answer = get("/info", page);
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.fields["access-control-allow-origin"], "https://a.example");
+  answer = get("/info", "Origin: https://a.example\r\n");
+  EXPECT_EQ(answer.status, 401) << "keys are needed all the same";
+  EXPECT_EQ(answer.fields["access-control-allow-origin"], "https://a.example") << "so that the page reads why";
+  EXPECT_EQ(get("/info", "Authorization: Bearer secret\r\n").fields.count("access-control-allow-origin"), 0u)
+      << "of this request alone";
+  EXPECT_EQ(post("/admin/nothing", "", page).status, 404) << "named pages are no strangers";
 }
 
 TEST_F(ServiceTest, LogsWithoutTexts) {

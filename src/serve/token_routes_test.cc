@@ -3,6 +3,7 @@
 // description.
 #include <thread>
 
+#include "base/mapped_file.h"
 #include "serve/service_fixture.h"
 
 namespace brim::serve {
@@ -115,7 +116,7 @@ TEST_F(TokenRoutesTest, TheDescriptionHasTheRoutesThereAre) {
       described.emplace_back(upper, path);
       EXPECT_TRUE(operation["responses"].is_object()) << path;
     }
-  const auto matches = [](const std::pair<std::string, std::string>& route, const auto& one) {
+  const auto matches = [](const std::pair<std::string, std::string>& route, const auto& one) {  // * is any end
     const bool begins = route.second.ends_with('*');
     return route.first == one.first && (begins ? one.second.starts_with(route.second.substr(0, route.second.size() - 1))
                                                : one.second == route.second);
@@ -127,6 +128,58 @@ TEST_F(TokenRoutesTest, TheDescriptionHasTheRoutesThereAre) {
   for (const auto& one : described)
     EXPECT_TRUE(std::any_of(routes.begin(), routes.end(), [&](const auto& route) { return matches(route, one); }))
         << one.first << " " << one.second << " is not there";
+}
+
+TEST_F(TokenRoutesTest, ATraceShowsWhatIsDoneMeanwhile) {
+  start(tiny());
+  client_->get("/trace?seconds=0.3");
+  RawClient other(server_->port());
+  for (int i = 0; i < 40; ++i) {
+    other.post("/predict", R"({"inputs":"w6 w7"})");
+    ASSERT_EQ(other.read().status, 200);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const RawAnswer answer = client_->read();
+  ASSERT_EQ(answer.status, 200);
+  const Said trace = Said::parse(answer.body);
+  EXPECT_TRUE(std::any_of(trace["traceEvents"].begin(), trace["traceEvents"].end(),
+                          [](const Said& event) { return event["name"] == "compute"; }));
+  for (const char* seconds : {"0", "-1", "31", "x", "1x", "nan"})
+    EXPECT_EQ(get(std::string("/trace?seconds=") + seconds).status, 422) << seconds;
+}
+
+// The board for Grafana in docs asks for nothing that no server has.
+TEST_F(TokenRoutesTest, MetricsOfTheBoardAreThere) {
+  ServerOptions o = tiny();
+  LadderRules ladder;
+  ladder.name = "ladder";
+  ladder.rungs = {{"vader", std::nullopt}};
+  o.ladders.push_back(std::make_shared<Ladder>(ladder));
+  o.state_dir = (temp_.path() / "state").string();
+  o.queues.emplace_back();
+  o.queues[0].name = "news";
+  o.queues[0].model = "vader";
+  start(std::move(o));
+  good("/predict", R"({"inputs":"w6"})");
+  std::string there = get("/metrics").body;
+  // Of a card, and of its arithmetic: only where there is one.
+  for (const char* source : {"serve.cc", "operations.cc"})
+    there += read_file(std::filesystem::path(BRIM_SOURCE_DIR) / "src/serve" / source);
+  const Said board = Said::parse(read_file(std::filesystem::path(BRIM_SOURCE_DIR) / "docs/grafana.json"));
+  size_t asked = 0;
+  for (const Said& panel : board["panels"])
+    for (const Said& target : panel["targets"]) {
+      const std::string expression = target["expr"];
+      for (size_t at = 0; (at = expression.find("brim_", at)) != std::string::npos; ++asked) {
+        const size_t end = std::min(expression.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", at), expression.size());
+        const std::string name = expression.substr(at, end - at);
+        EXPECT_TRUE(there.find(name + "{") != std::string::npos || there.find(name + " ") != std::string::npos ||
+                    there.find('"' + name + '"') != std::string::npos)
+            << name << " of " << panel["title"];
+        at = end;
+      }
+    }
+  EXPECT_GT(asked, 20u);
 }
 
 }  // namespace
