@@ -19,6 +19,9 @@
 #define LLVMFuzzerTestOneInput fuzz_body
 #include "serve/body_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_routes
+#include "serve/routes_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
 
 namespace brim::serve {
 namespace {
@@ -608,6 +611,24 @@ TEST(BodyTest, TakesWhatIsJson) {
              {R"({"inputs":["a","b"],"truncate":null,"x":{"y":[1,2.5,-3e9,true]}})", R"("\u00e4\ud83d\ude00")",
               "[[[[[[]]]]]]", R"({"a":1,"a":2})"},
              20'000);
+}
+
+TEST(RoutesTest, AnyBodyHasAnAnswer) {
+  const char* const bodies[] = {
+      R"({"inputs":"w6","model":"cls","truncate":false,"raw_scores":true})",
+      R"({"inputs":[["w6","w7"],["w8"]],"top_k":1,"on_error":"null"})",
+      R"({"inputs":[[2,6,3],"w7"],"model":"emb","normalize":true,"dimensions":3})",
+      R"({"input":[2,6,3],"model":"emb","encoding_format":"base64"})",
+      R"({"query":"w6","texts":["w7"],"return_text":true})",
+      R"({"inputs":{"source_sentence":"w6","sentences":["w7"]},"parameters":{"truncate":true}})",
+      R"({"ids":[[2,6],[3]],"skip_special_tokens":false})",
+      R"({"inputs":"w6 w7","parameters":{"aggregation_strategy":"max","stride":2}})",
+      R"({"items":[{"text":"good","item":{"id":1}}],"source":"a"})",
+      R"({"input":"w6","priority":"bulk","timeout_ms":9,"long_text":"window-max"})"};
+  std::vector<std::string> seeds;
+  for (size_t route = 0; route < routes_fuzz::paths().size(); ++route)
+    for (const char* body : bodies) seeds.push_back(static_cast<char>(route) + std::string(body));
+  drive_fuzz(fuzz_routes, seeds, 1'500);
 }
 
 }  // namespace
