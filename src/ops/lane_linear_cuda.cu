@@ -132,12 +132,12 @@ void lane_linear_grad_cuda(device::Stream& stream, const LaneLinearGradArgs& a) 
       if (a.d_x && a.x_is_relu) {
         BRIM_CHECK(a.d_x.dtype == a.x.dtype, "lane_linear_grad: a gated d_x is {}, x {}", a.d_x.shape_text(),
                    a.x.shape_text());
-        sum_columns_cuda<Elem>(s, at(a.d_x), x, G, B, K, true, partials, a.d_x_sums.as<float>(),
-                               lane_stride(a.d_x_sums), a.d_x_sums_write == GradWrite::accumulate);
+        sum_columns_cuda<Activation::relu, Elem>(s, at(a.d_x), x, G, B, K, true, partials, a.d_x_sums.as<float>(),
+                                                 lane_stride(a.d_x_sums), a.d_x_sums_write == GradWrite::accumulate);
       }
       if (a.d_bias)
-        sum_columns_cuda<Elem>(s, at(a.d_y), {nullptr, 0, 0}, G, B, N, true, partials, a.d_bias.as<float>(),
-                               lane_stride(a.d_bias), add);
+        sum_columns_cuda<Activation::none, Elem>(s, at(a.d_y), {nullptr, 0, 0}, G, B, N, true, partials,
+                                                 a.d_bias.as<float>(), lane_stride(a.d_bias), add);
     });
     if (a.d_w) {
       const LaneCall call = d_w_call(a);

@@ -51,9 +51,10 @@ bool is_narrow(const LinearGradArgs& a) {
 
 template <class Elem>
 void bias_gradient(device::CudaStream& s, const LinearGradArgs& a) {
-  sum_columns_cuda<Elem>(s, {static_cast<Elem*>(a.d_y.data), 0, a.d_y.ld()}, {nullptr, 0, 0}, 1, a.d_y.rows(),
-                         a.d_y.cols(), a.d_y.cols() % 8 == 0 && eight_wide(a.d_y), static_cast<float*>(a.scratch.data),
-                         a.d_bias.as<float>(), 0, a.d_w_write == GradWrite::accumulate);
+  sum_columns_cuda<Activation::none, Elem>(s, {static_cast<Elem*>(a.d_y.data), 0, a.d_y.ld()}, {nullptr, 0, 0}, 1,
+                                           a.d_y.rows(), a.d_y.cols(), a.d_y.cols() % 8 == 0 && eight_wide(a.d_y),
+                                           static_cast<float*>(a.scratch.data), a.d_bias.as<float>(), 0,
+                                           a.d_w_write == GradWrite::accumulate);
 }
 
 template <class Elem>

@@ -2,6 +2,7 @@
 #include "ops/rows.h"
 
 #include "ops/check.h"
+#include "ops/cuda/scratch.h"
 #include "ops/kernel_table.h"
 
 namespace brim::ops {
@@ -102,8 +103,13 @@ void activate_grad(Stream& stream, const ActivationGradArgs& a) {
   check_view("activate_grad", "x", a.x, a.x.dtype, {rows, H});
   check_view("activate_grad", "d_y", a.d_y, a.x.dtype, {rows, H});
   check_view("activate_grad", "d_x", a.d_x, a.x.dtype, {rows, H});
+  check_optional("activate_grad", "d_bias", a.d_bias, DType::f32, {H});
+  BRIM_CHECK(!a.d_bias || a.d_y.data == a.d_x.data, "activate_grad: sums are made in place, d_y and d_x are two");
   if (a.x.elements() == 0) return;
   dispatch(stream, Zone::gelu, a, bytes_of(a, 25.0 * static_cast<double>(a.x.elements())), &KernelTable::activate_grad);
+}
+int64_t activate_grad_scratch_bytes(const Stream& stream, int64_t rows, int64_t H) {
+  return target_kind(stream) == device::DeviceKind::cuda ? cuda_lane_sums_bytes(1, rows, H) : 0;
 }
 
 void dropout_rows(Stream& stream, const DropoutArgs& a) {

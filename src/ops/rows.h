@@ -91,13 +91,16 @@ void activate(device::Stream& stream, const ActivationArgs& args);
 struct ActivationGradArgs {
   TensorView x;         // input of the activation, or its output (slope_reads_output)
   TensorView d_y, d_x;  // may alias
+  TensorView d_bias;    // [H] f32: the column sums of d_x are added to it; may be empty; d_y and d_x are then one
+  TensorView scratch;   // u8[activate_grad_scratch_bytes] where there is a d_bias
   Activation activation = Activation::gelu;
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& v : {x, d_y, d_x}) f(v);
+    for (const TensorView& v : {x, d_y, d_x, d_bias, scratch}) f(v);
   }
 };
 void activate_grad(device::Stream& stream, const ActivationGradArgs& args);
+int64_t activate_grad_scratch_bytes(const device::Stream& stream, int64_t rows, int64_t H);
 
 // y = dropout(x), or the gradient of that (the same mask and scale). May alias. For heads; elsewhere it is fused.
 struct DropoutArgs {

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "ops/cpu/activations.h"
+#include "ops/cpu/column_sums.h"
 #include "ops/cpu/convert_args.h"
 #include "ops/cpu/parallel.h"
 #include "ops/kernel_table.h"
@@ -116,6 +117,7 @@ void activate_grad_cpu(Stream& stream, const ActivationGradArgs& a) {
     for (int64_t r = begin; r < end; ++r)
       slope(cpu::row_of<float>(a.x, r), cpu::row_of<float>(a.d_y, r), cpu::row_of<float>(a.d_x, r), H);
   });
+  if (a.d_bias) sum_columns(stream, a.d_x, a.d_bias, GradWrite::accumulate);
 }
 
 void dropout_rows_cpu(Stream& stream, const DropoutArgs& a) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small ops on rows: each moves its bytes once, 16 at a time where alignment allows.
 #include "ops/cuda/activation.cuh"
+#include "ops/cuda/column_sums.cuh"
 #include "ops/cuda/rows2d.cuh"
 #include "ops/kernel_table.h"
 
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(kElementThreads)
   float f[kWidth];
   load_piece<kWidth>(x + row * ldx + col, f);
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) f[i] = activated<kActivation>(f[i]);
+  for (int i = 0; i < kWidth; ++i) f[i] = activated<kActivation, Elem>(f[i]);
   store_piece<kWidth>(y + row * ldy + col, f);
 }
 
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(kElementThreads)
   load_piece<kWidth>(x + row * ldx + col, f);
   load_piece<kWidth>(d_y + row * ld_d_y + col, d);
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) d[i] *= activation_slope<kActivation>(f[i]);
+  for (int i = 0; i < kWidth; ++i) d[i] *= activation_slope<kActivation, Elem>(f[i]);
   store_piece<kWidth>(d_x + row * ld_d_x + col, d);
 }
 
@@ -253,6 +254,9 @@ void activate_cuda(Stream& stream, const ActivationArgs& a) {
 
 void activate_grad_cuda(Stream& stream, const ActivationGradArgs& a) {
   cuda_op(stream, "activate_grad", [&](CudaStream& s) {
+    const int64_t wanted = a.d_bias ? cuda_lane_sums_bytes(1, a.x.rows(), a.x.cols()) : 0;
+    BRIM_CHECK(wanted == 0 || (a.scratch && a.scratch.bytes() >= wanted),
+               "activate_grad: scratch has {} bytes, needs {}", a.scratch ? a.scratch.bytes() : 0, wanted);
     const Extent e = extent_of(a.x, a.d_y, a.d_x);
     dispatch_elem(a.x.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
@@ -260,7 +264,11 @@ void activate_grad_cuda(Stream& stream, const ActivationGradArgs& a) {
         constexpr Activation kActivation = decltype(chosen)::value;
         const auto *x = static_cast<const Elem*>(a.x.data), *d_y = static_cast<const Elem*>(a.d_y.data);
         auto* d_x = static_cast<Elem*>(a.d_x.data);
-        if (all_eight_wide(e, a.x, a.d_y, a.d_x))
+        if (a.d_bias)
+          sum_columns_cuda<kActivation, Elem>(s, {d_x, 0, a.d_x.ld()}, {x, 0, a.x.ld()}, 1, a.x.rows(), a.x.cols(),
+                                              a.x.cols() % 8 == 0 && eight_wide(a.x) && eight_wide(a.d_x),
+                                              static_cast<float*>(a.scratch.data), a.d_bias.as<float>(), 0, true);
+        else if (all_eight_wide(e, a.x, a.d_y, a.d_x))
           device::launch<activate_grad_kernel<Elem, kActivation, 8>>(s, element_grid(e, 8), dim3(kElementThreads), x,
                                                                      a.x.ld(), d_y, a.d_y.ld(), d_x, a.d_x.ld(), e);
         else

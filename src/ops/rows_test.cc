@@ -247,10 +247,16 @@ TEST(ActivateGrad, AgreesWithFp64) {
         tolerance.push_back(8 * kEps32 * std::fabs(upstream[i]) * slope_size(activation, v) + 1e-35);
       }
       EXPECT_TRUE(close(d_x.values(), want, [&](size_t i) { return tolerance[i]; })) << static_cast<int>(activation);
-      const HostTensor in_place = random_tensor(DType::f32, {2, n}, 3);
-      activate_grad(
-          stream, {.x = from_output ? y.view() : x.view(), .d_y = in_place, .d_x = in_place, .activation = activation});
+      const HostTensor in_place = random_tensor(DType::f32, {2, n}, 3), d_bias(DType::f32, {n});
+      d_bias.fill(0.5);
+      activate_grad(stream, {.x = from_output ? y.view() : x.view(),
+                             .d_y = in_place,
+                             .d_x = in_place,
+                             .d_bias = d_bias,
+                             .activation = activation});
       EXPECT_TRUE(same_bits(in_place, d_x));
+      for (int64_t i = 0; i < n; ++i)
+        ASSERT_EQ(static_cast<float>(d_bias.at(i)), static_cast<float>(d_x.at(0, i) + d_x.at(1, i) + 0.5)) << i;
     }
   });
 }

@@ -56,11 +56,14 @@ TensorView feed_forward_backward(const Pass& p, const FeedForwardPlaces& at, con
   const TensorView active = saved.active ? saved.active : activated(p, saved.wide);
   const TensorView d_wide = p.activations(saved.wide.rows(), saved.wide.cols());
   linear_backward(p, active, at.down, d.x, d_wide);
-  ops::activate_grad(p.e.stream, {.x = slope_reads_output(p.s.activation) ? active : saved.wide,
-                                  .d_y = d_wide,
-                                  .d_x = d_wide,
-                                  .activation = p.s.activation});
-  linear_backward(p, x(), at.up, d_wide, d.residual, ops::GradWrite::accumulate);
+  // The bias's gradient is summed on the way, while d_wide is at hand.
+  ops::ActivationGradArgs args{.x = slope_reads_output(p.s.activation) ? active : saved.wide};
+  args.d_y = args.d_x = d_wide;
+  args.d_bias = p.param(at.up.b).grad;
+  args.scratch = p.e.memory.scratch(ops::activate_grad_scratch_bytes(p.e.stream, d_wide.rows(), d_wide.cols()));
+  args.activation = p.s.activation;
+  ops::activate_grad(p.e.stream, args);
+  linear_backward(p, x(), {.w = at.up.w}, d_wide, d.residual, ops::GradWrite::accumulate);
   return d.residual;
 }
 

@@ -32,7 +32,7 @@ void linear_backward(const Pass& p, const TensorView& x, LinearPlaces at, int64_
   args.d_y = d_y;
   args.d_x = d_x;
   args.d_w = w.grad.slice_rows(begin, end);
-  if (const TensorView& d_bias = p.param(at.b).grad) args.d_bias = d_bias.slice_rows(begin, end);
+  if (at.b >= 0 && p.param(at.b).grad) args.d_bias = p.param(at.b).grad.slice_rows(begin, end);
   args.precision = w.matrix.precision;
   args.d_x_write = d_x_write;
   args.d_w_write = ops::GradWrite::accumulate;

@@ -27,9 +27,29 @@ template <Activation kActivation>
 constexpr bool kGated =
     kActivation == Activation::gelu_tanh || kActivation == Activation::quick_gelu || kActivation == Activation::silu;
 
-template <Activation kActivation>
+// Φ(x) and exp(-x²/2) for results that are rounded to 16 bits: erfc(z) = exp(-z²) times a polynomial in 1 / (1 + p z),
+// fitted to a relative error below 4e-7, in a third of erfcf's instructions. The tail stays relative.
+struct NormalParts {
+  float upper, bell;
+};
+__device__ __forceinline__ NormalParts normal_parts(float x) {
+  const float bell = exp2_fast(-0.72134752f * x * x), t = __fdividef(1.0f, fmaf(0.231641888f, fabsf(x), 1.0f));
+  float tail = fmaf(-0.0684274970f, t, 0.239199007f);
+  tail = fmaf(tail, t, -0.186682702f);
+  tail = fmaf(tail, t, 0.211070312f);
+  tail = fmaf(tail, t, 0.0213141708f);
+  tail = fmaf(tail, t, 0.100201293f);
+  tail = fmaf(tail, t, 0.0908316840f);
+  tail = fmaf(tail, t, 0.0924938590f) * t * bell;
+  return {x > 0.0f ? 1.0f - tail : tail, bell};
+}
+
+// What is rounded to Elem afterwards decides how exact GELU must be.
+template <Activation kActivation, class Elem = float>
 __device__ __forceinline__ float activated(float x) {
-  if constexpr (kActivation == Activation::gelu)
+  if constexpr (kActivation == Activation::gelu && sizeof(Elem) == 2)
+    return x * normal_parts(x).upper;
+  else if constexpr (kActivation == Activation::gelu)
     return 0.5f * x * erfcf(-0.70710678f * x);
   else if constexpr (kActivation == Activation::relu)
     return x < 0.0f ? 0.0f : x;
@@ -41,9 +61,12 @@ __device__ __forceinline__ float activated(float x) {
     return x;
 }
 // d activation / d x, from x or from the output (slope_reads_output).
-template <Activation kActivation>
+template <Activation kActivation, class Elem = float>
 __device__ __forceinline__ float activation_slope(float x) {
-  if constexpr (kActivation == Activation::gelu)
+  if constexpr (kActivation == Activation::gelu && sizeof(Elem) == 2) {
+    const NormalParts n = normal_parts(x);
+    return fmaf(0.39894228f * x, n.bell, n.upper);
+  } else if constexpr (kActivation == Activation::gelu)
     return 0.5f * erfcf(-0.70710678f * x) + x * 0.39894228f * expf(-0.5f * x * x);
   else if constexpr (kActivation == Activation::relu)
     return x > 0.0f ? 1.0f : 0.0f;

@@ -529,6 +529,10 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
   norm_grad.dropout = norm.dropout;
   b.row("layer_norm_grad", 0, 4 * row_bytes, [&] { layer_norm_grad(s, norm_grad); });
   b.row("activate_grad gelu", 0, 12 * row_bytes, [&] { activate_grad(s, {.x = wide, .d_y = d_wide, .d_x = d_wide}); });
+  const TensorView d_wide_bias = b.raw(DType::f32, {wide.cols()}),
+                   sums = b.raw(DType::u8, {activate_grad_scratch_bytes(s, wide.rows(), wide.cols())});
+  b.row("activate_grad gelu, bias summed", 0, 12 * row_bytes,
+        [&] { activate_grad(s, {.x = wide, .d_y = d_wide, .d_x = d_wide, .d_bias = d_wide_bias, .scratch = sums}); });
   const TensorView d_word = b.raw(DType::f32, {kVocabulary, kH}), d_position = b.raw(DType::f32, {kPositions, kH}),
                    d_type = b.raw(DType::f32, {1, kH});
   b.row("embedding_grad", 0, 3 * row_bytes, [&] {
