@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of the embedding tables. Tokens come sorted by table row; the first token of a run owns it and adds the
-// run's rows one after another, so every sum has one order. A warp takes 256 columns of a run and keeps eight rows in
-// flight.
+// Gradients of the embedding tables. Tokens come sorted by table row, a run of tokens for each row, and every run is
+// added in one order. A warp takes 256 columns of a short run and keeps eight rows in flight; of a long one (the first
+// token of every text, the first positions) a block does, each warp adding its share of the rows.
 #include "base/token.h"
 #include "ops/cuda/elem.cuh"
 #include "ops/kernel_table.h"
@@ -10,16 +10,25 @@ namespace brim::ops {
 namespace {
 
 constexpr int kThreads = 128, kAhead = 8;
+constexpr int kLongRun = 64;  // runs of more tokens are long
+constexpr int kLongThreads = 512, kLongWarps = kLongThreads / 32;
+
+// The tokens in the order of their table rows.
+struct SortedTokens {
+  const int32_t *sorted, *index;
+  int mask, T;
+  __device__ __forceinline__ int row(int i) const { return index[sorted[i]] & mask; }
+  __device__ __forceinline__ bool is_of(int i, int table_row) const { return i < T && row(i) == table_row; }
+};
 
 template <class Elem>
-__global__ void __launch_bounds__(kThreads)
-    table_grad_kernel(const Elem* d_sum, int64_t ld, const int32_t* sorted, const int32_t* index, int mask,
-                      float* table, int64_t ld_table, int64_t skipped, int T, int H) {
+__global__ void __launch_bounds__(kThreads) short_runs_kernel(const Elem* d_sum, int64_t ld, SortedTokens tokens,
+                                                              float* table, int64_t ld_table, int64_t skipped, int H) {
   const int i = static_cast<int>((static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32),
             column = static_cast<int>(blockIdx.y) * 256 + threadIdx.x % 32 * 8;
-  if (i >= T) return;
-  const int row = index[sorted[i]] & mask;
-  if (row == skipped || (i > 0 && (index[sorted[i - 1]] & mask) == row)) return;
+  if (i >= tokens.T) return;
+  const int row = tokens.row(i);
+  if (row == skipped || (i > 0 && tokens.row(i - 1) == row) || tokens.is_of(i + kLongRun, row)) return;
   if (column >= H) return;
   float sum[8];
   float* to = table + row * ld_table + column;
@@ -31,9 +40,9 @@ __global__ void __launch_bounds__(kThreads)
     int count = 0;
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {
-      more = more && at + j < T && (j == 0 && at == i ? true : (index[sorted[at + j]] & mask) == row);
+      more = more && tokens.is_of(at + j, row);
       if (more) {
-        rows[j] = load_raw8(d_sum + sorted[at + j] * ld + column);
+        rows[j] = load_raw8(d_sum + tokens.sorted[at + j] * ld + column);
         ++count;
       }
     }
@@ -48,6 +57,74 @@ __global__ void __launch_bounds__(kThreads)
     at += kAhead;
   }
   store8(to, sum);
+}
+
+// A block looks at every kLongRun-th token: a long run holds at least one of those, and the first of them owns it.
+template <class Elem>
+__global__ void __launch_bounds__(kLongThreads)
+    long_runs_kernel(const Elem* d_sum, int64_t ld, SortedTokens tokens, float* table, int64_t ld_table,
+                     int64_t skipped, int H) {
+  __shared__ int listed[kLongThreads];  // the next tokens of the run, -1 past its end
+  __shared__ float shares[kLongWarps][256];
+  const int at = static_cast<int>(blockIdx.x) * kLongRun, row = tokens.row(at);
+  if (row == skipped || (at >= kLongRun && tokens.row(at - kLongRun) == row)) return;
+  int begin = max(0, at - kLongRun + 1);
+  for (int end = at; begin < end;) {
+    const int middle = (begin + end) / 2;
+    if (tokens.row(middle) == row)
+      end = middle;
+    else
+      begin = middle + 1;
+  }
+  if (!tokens.is_of(begin + kLongRun, row)) return;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = static_cast<int>(blockIdx.y) * 256,
+            column = first + lane * 8;
+  float sum[8] = {};
+  for (bool more = true; more; begin += kLongThreads) {
+    const int mine = begin + static_cast<int>(threadIdx.x);
+    listed[threadIdx.x] = tokens.is_of(mine, row) ? tokens.sorted[mine] : -1;
+    __syncthreads();
+    if (column < H)
+      for (int r = 32 * warp; r < 32 * warp + 32 && listed[r] >= 0; r += kAhead) {
+        Raw8<Elem> rows[kAhead];
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j)
+          if (listed[r + j] >= 0) rows[j] = load_raw8(d_sum + listed[r + j] * ld + column);
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j)
+          if (listed[r + j] >= 0) {
+            float f[8];
+            unpack8<Elem>(rows[j], f);
+#pragma unroll
+            for (int e = 0; e < 8; ++e) sum[e] += f[e];
+          }
+      }
+    more = listed[kLongThreads - 1] >= 0;
+    __syncthreads();
+  }
+#pragma unroll
+  for (int e = 0; e < 8; ++e) shares[warp][lane * 8 + e] = sum[e];
+  __syncthreads();
+  const int c = static_cast<int>(threadIdx.x);
+  if (c >= 256 || first + c >= H) return;
+  float* to = table + row * ld_table + first + c;
+  float total = *to;
+  for (int w = 0; w < kLongWarps; ++w) total += shares[w][c];
+  *to = total;
+}
+
+template <class Elem>
+void add_to_table(device::CudaStream& s, const tensor::TensorView& d_sum, const SortedTokens& tokens,
+                  const tensor::TensorView& table, int64_t skipped) {
+  const int64_t H = d_sum.cols();
+  const unsigned strips = device::blocks_for(H, 256);
+  const auto* from = static_cast<const Elem*>(d_sum.data);
+  device::launch<short_runs_kernel<Elem>>(s, dim3(device::blocks_for(tokens.T, kThreads / 32), strips), dim3(kThreads),
+                                          from, d_sum.ld(), tokens, table.as<float>(), table.ld(), skipped,
+                                          static_cast<int>(H));
+  device::launch<long_runs_kernel<Elem>>(s, dim3(device::blocks_for(tokens.T, kLongRun), strips), dim3(kLongThreads),
+                                         from, d_sum.ld(), tokens, table.as<float>(), table.ld(), skipped,
+                                         static_cast<int>(H));
 }
 
 // Column sums into the row of a type: a block takes eight columns of every row of that type, its threads' shares are
@@ -90,16 +167,13 @@ void embedding_grad_cuda(device::Stream& stream, const EmbeddingGradArgs& a) {
         "embedding_grad: rows of {} elements, must be multiples of 8", H);
     dispatch_elem(a.d_sum.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      const dim3 grid(device::blocks_for(T, kThreads / 32), device::blocks_for(H, 256)), block(kThreads);
       const auto* d_sum = static_cast<const Elem*>(a.d_sum.data);
-      device::launch<table_grad_kernel<Elem>>(s, grid, block, d_sum, a.d_sum.ld(), a.sorted.as<int32_t>(),
-                                              a.batch.ids.as<int32_t>(), kIdMask, a.d_word.as<float>(), a.d_word.ld(),
-                                              a.padding_id, static_cast<int>(T), static_cast<int>(H));
+      const int count = static_cast<int>(T);
+      add_to_table<Elem>(s, a.d_sum, {a.sorted.as<int32_t>(), a.batch.ids.as<int32_t>(), kIdMask, count}, a.d_word,
+                         a.padding_id);
       if (a.d_position)
-        device::launch<table_grad_kernel<Elem>>(s, grid, block, d_sum, a.d_sum.ld(), a.sorted_positions.as<int32_t>(),
-                                                a.batch.positions.as<int32_t>(), -1, a.d_position.as<float>(),
-                                                a.d_position.ld(), a.position_padding_id, static_cast<int>(T),
-                                                static_cast<int>(H));
+        add_to_table<Elem>(s, a.d_sum, {a.sorted_positions.as<int32_t>(), a.batch.positions.as<int32_t>(), -1, count},
+                           a.d_position, a.position_padding_id);
       if (a.d_type)
         device::launch<type_grad_kernel<Elem>>(
             s, dim3(static_cast<unsigned>(H / 8), static_cast<unsigned>(a.d_type.rows())), dim3(256), d_sum,
