@@ -315,7 +315,8 @@ __global__ void __launch_bounds__(kThreads, 4)
         for (int d = 0; d < D; ++d) s = fmaf(queries[4 * warp + r][d], keys[min(lane, n - 1)][d], s);
         if (p.bias != nullptr) s += bias_of(p, head, k0 + lane - (q0 + 4 * warp + r));
         s = lane < n ? s * p.scale : -INFINITY;
-        if (p.window > 0 && abs(q0 + 4 * warp + r - (k0 + lane)) > p.window) s = kOutside;
+        if (p.window > 0 && abs(q0 + 4 * warp + r - (k0 + lane)) > p.window)
+          s = -1e30f;  // a number, also after new_top
         const float new_top = fmaxf(top[r], warp_max(s)), shrink = expf(top[r] - new_top);
         float weight = expf(s - new_top);
         sum[r] = sum[r] * shrink + warp_sum(weight);

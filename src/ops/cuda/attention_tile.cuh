@@ -138,15 +138,13 @@ __device__ __forceinline__ void score_tile(float (&s)[4], const QTile<D>& q, con
 }
 
 // Scores of 16 queries against a chunk of 32 keys, without those outside the window. `place` is the place of the lane's
-// first query in its sequence, `key` that of the chunk's first key. The value is finite, so that a row with nothing
-// inside a chunk stays a number: the first key it sees scales what it gathered to zero.
-constexpr float kOutside = -1e30f;
+// first query in its sequence, `key` that of the chunk's first key.
 __device__ __forceinline__ void mask_window(float (&s)[4][4], int window, int place, int key, int t) {
 #pragma unroll
   for (int j = 0; j < 4; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-      if (abs(place + 8 * (e >> 1) - (key + 8 * j + 2 * t + (e & 1))) > window) s[j][e] = kOutside;
+      if (abs(place + 8 * (e >> 1) - (key + 8 * j + 2 * t + (e & 1))) > window) s[j][e] = -INFINITY;
 }
 // The first and last key, rounded to whole runs of `step`, that queries first .. first + count - 1 see of n.
 struct KeyRange {
@@ -178,16 +176,22 @@ __device__ __forceinline__ void add_bias(float (&s)[4][4], const AttentionProble
 // below.
 __device__ __forceinline__ void drop_probabilities(float (&s)[4][4], const DropoutMask& mask, uint64_t row,
                                                    uint64_t row8, int first_key, int t) {
+  // A hash is for four keys, which are two lanes': each makes one row's and gives the neighbour its half.
+  const bool odd = (t & 1) != 0;
 #pragma unroll
-  for (int h = 0; h < 2; ++h)
+  for (int j = 0; j < 4; ++j) {
+    const uint64_t bits =
+        dropout_bits(mask.seed, mask.site, odd ? row8 : row, static_cast<uint32_t>(first_key + 8 * j + 2 * t) / 4);
+    const auto low = static_cast<uint32_t>(bits), high = static_cast<uint32_t>(bits >> 32);
+    const uint32_t mine = odd ? high : low, theirs = __shfl_xor_sync(~0u, odd ? low : high, 1);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const uint64_t bits =
-          dropout_bits(mask.seed, mask.site, h == 0 ? row : row8, static_cast<uint32_t>(first_key + 8 * j + 2 * t) / 4);
+    for (int h = 0; h < 2; ++h) {
+      const uint32_t word = (h == 1) == odd ? mine : theirs;
 #pragma unroll
       for (int e = 0; e < 2; ++e)
-        s[j][2 * h + e] = dropout_keeps(bits, 2 * t + e, mask.threshold) ? s[j][2 * h + e] * mask.scale : 0.0f;
+        s[j][2 * h + e] = (word >> (16 * e) & 0xFFFF) >= mask.threshold ? s[j][2 * h + e] * mask.scale : 0.0f;
     }
+  }
 }
 __device__ __forceinline__ uint64_t drop_row(const AttentionProblem& p, int query, int head) {
   return (p.drop.first_row + static_cast<uint64_t>(query)) * static_cast<uint64_t>(p.heads) +
@@ -244,8 +248,10 @@ __device__ __forceinline__ void softmax_chunk(Running<D>& r, float (&s)[4][4], f
     float top = r.top[h];
 #pragma unroll
     for (int j = 0; j < 4; ++j) top = fmaxf(top, fmaxf(s[j][2 * h], s[j][2 * h + 1]));
-    top = quad_max(top);  // finite: the first key of a chunk is always valid
-    const float shift = top * scale_log2, shrink = exp2_fast(fmaf(r.top[h], scale_log2, -shift));
+    top = quad_max(top);
+    // A row that has seen nothing yet has no maximum; what it gathers is zero all the same.
+    const float shift = top == -INFINITY ? 0.0f : top * scale_log2,
+                shrink = exp2_fast(fmaf(r.top[h], scale_log2, -shift));
     float sum = 0.0f;
 #pragma unroll
     for (int j = 0; j < 4; ++j)
