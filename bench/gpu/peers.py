@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's best on the same model and texts, for the table of bench/gpu/run: peers.py MODEL_DIR TEXTS [pipeline] [sorted] [packed] [train] [hf:TOKENS[:checkpoint]].
+"""PyTorch's best on the same model and texts, for the table of bench/gpu/run: peers.py MODEL_DIR TEXTS [pipeline] [sorted] [packed] [train] [hf:TOKENS[:checkpoint]] [modern:LENGTH].
 
 pipeline: transformers' pipeline, fp16, batch 1024. sorted: own loop, sorted by length, token budget, SDPA, fp16, from text.
 packed: varlen attention and torch.compile, bf16, tokens already on hand. train: packed varlen, compile, AdamW, bf16.
 hf:TOKENS: transformers' own model, SDPA, autocast bf16, fused AdamW, batches of similar length padded to their longest, TOKENS per batch; with
 :checkpoint, gradient checkpointing, the like of recomputation.
+modern:LENGTH: a ModernBERT, varlen flash attention with its windows, torch.compile, bf16, tokens already on hand, 65,536 of them at a time: the texts
+themselves (0), or LENGTH tokens each.
 Prints one JSON line a peer.
 """
 import json
@@ -188,3 +190,64 @@ for part in which:
         reserved_gb=round(torch.cuda.max_memory_reserved() / 1e9, 2), held_gb=round((total - free) / 1e9, 2))
     del model, opt
     torch.cuda.empty_cache()
+
+lengths = [int(w.split(":")[1]) for w in which if w.startswith("modern:")]
+if lengths:
+    from torch.nn.attention.varlen import varlen_attn
+
+    def turn(x):
+        a, b = x.chunk(2, -1)
+        return torch.cat((-b, a), -1)
+
+    class PackedModern(torch.nn.Module):
+        """ModernBertForSequenceClassification's weights on a flat row of tokens."""
+
+        def __init__(self, hf):
+            super().__init__()
+            self.hf = hf
+            self.heads = hf.config.num_attention_heads
+
+        def forward(self, ids, pos, cu, longest):
+            m = self.hf.model
+            x = m.embeddings.norm(m.embeddings.tok_embeddings(ids))
+            turns = {kind: [t[0, :, None].to(x.dtype) for t in m.rotary_emb(x, pos[None], kind)] for kind in ("full_attention", "sliding_attention")}
+            half = self.hf.config.local_attention // 2
+            for layer in m.layers:
+                q, k, v = layer.attn.Wqkv(layer.attn_norm(x)).view(x.shape[0], 3, self.heads, -1).unbind(1)
+                cos, sin = turns[layer.attention_type]
+                q, k = q * cos + turn(q) * sin, k * cos + turn(k) * sin
+                window = (half, half) if layer.attention_type == "sliding_attention" else (-1, -1)
+                x = x + layer.attn.Wo(varlen_attn(q, k, v, cu, cu, longest, longest, window_size=window).reshape(x.shape))
+                up, gate = layer.mlp.Wi(layer.mlp_norm(x)).chunk(2, -1)
+                x = x + layer.mlp.Wo(F.gelu(up) * gate)
+            return self.hf.classifier(self.hf.head(m.final_norm(x)[cu[:-1].long()]))
+
+    hf = tf.AutoModelForSequenceClassification.from_pretrained(model_dir, dtype=torch.bfloat16).to(dev).eval()
+    model = torch.compile(PackedModern(hf), dynamic=True)
+    enc = tokenizer(texts, truncation=True, max_length=512, return_attention_mask=False)["input_ids"]
+    for length in lengths:
+        flat = [t for e in enc for t in e]
+        some = [flat[i * length:(i + 1) * length] for i in range(128)] if length else enc
+        batches, at = [], 0
+        while at < len(some) and len(batches) < 8:
+            ids, pos, cu = [], [], [0]
+            while at < len(some) and len(ids) + len(some[at]) <= 65536:
+                ids += some[at]
+                pos += range(len(some[at]))
+                cu.append(len(ids))
+                at += 1
+            batches.append((torch.tensor(ids, device=dev), torch.tensor(pos, device=dev), torch.tensor(cu, dtype=torch.int32, device=dev)))
+        longest = length or max(map(len, some))
+        with torch.inference_mode():
+            for b in batches[:3]:
+                model(*b, longest)
+            torch.cuda.synchronize()
+            t = time.time()
+            rows = tokens = 0
+            for r in range(24):
+                b = batches[r % len(batches)]
+                model(*b, longest)
+                rows += len(b[2]) - 1
+                tokens += len(b[0])
+            torch.cuda.synchronize()
+        say(f"ModernBERT, {length or 'texts as they are'}, packed varlen + torch.compile, bf16, tokens on hand", rows, time.time() - t, tokens_per_second=round(tokens / (time.time() - t)))
