@@ -33,10 +33,11 @@ endif()
 # for `brim` on two cores; precompiled headers gained a tenth). Helpers in unnamed namespaces share names' space then; the
 # debug preset builds file by file, which shows a missing include.
 option(BRIM_UNITY "compile several sources of a folder together" ON)
+set(BRIM_UNITY_BATCH 4 CACHE STRING "how many of them")
 option(BRIM_UNITY_TESTS "compile several tests of a folder together" ON)
 function(brim_unity target)
   if(BRIM_UNITY OR (BRIM_UNITY_TESTS AND target MATCHES "_test$"))
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${BRIM_UNITY_BATCH})
     target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
   endif()
 endfunction()

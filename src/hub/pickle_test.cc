@@ -18,59 +18,59 @@ using namespace std::string_literals;
 
 constexpr std::string_view kAllowed[] = {"collections OrderedDict", "torch make"};
 
-Pickle parse(const std::string& bytes) { return parse_pickle(as_bytes(bytes), kAllowed, "m.bin"); }
+Pickle unpickle(const std::string& bytes) { return parse_pickle(as_bytes(bytes), kAllowed, "m.bin"); }
 std::string pickle_error(const std::string& bytes) {
-  return error_of(ErrorCode::bad_model, [&] { parse(bytes); });
+  return error_of(ErrorCode::bad_model, [&] { unpickle(bytes); });
 }
 
 TEST(Pickle, ReadsPlainValues) {
   // pickle.dumps(…, protocol=2) of single values
-  EXPECT_EQ(parse("\x80\x02N.").top().kind, Kind::none);
-  EXPECT_EQ(parse("\x80\x02\x88.").top().integer, 1);
-  EXPECT_EQ(parse("\x80\x02K\xFF.").top().integer, 255);
-  EXPECT_EQ(parse("\x80\x02M\x01\x02.").top().integer, 0x201);
-  EXPECT_EQ(parse("\x80\x02J\xFE\xFF\xFF\xFF.").top().integer, -2);
-  EXPECT_EQ(parse("\x80\x02\x8a\x00."s).top().integer, 0);
-  EXPECT_EQ(parse("\x80\x02\x8a\x01\xFF.").top().integer, -1);
-  EXPECT_EQ(parse("\x80\x02\x8a\x05\x00\x00\x00\x00\x01."s).top().integer, int64_t{1} << 32);
-  EXPECT_EQ(parse("\x80\x02\x8a\x08\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F.").top().integer, INT64_MAX);
-  EXPECT_EQ(parse("\x80\x02\x8a\x0a"
-                  "0123456789.")
+  EXPECT_EQ(unpickle("\x80\x02N.").top().kind, Kind::none);
+  EXPECT_EQ(unpickle("\x80\x02\x88.").top().integer, 1);
+  EXPECT_EQ(unpickle("\x80\x02K\xFF.").top().integer, 255);
+  EXPECT_EQ(unpickle("\x80\x02M\x01\x02.").top().integer, 0x201);
+  EXPECT_EQ(unpickle("\x80\x02J\xFE\xFF\xFF\xFF.").top().integer, -2);
+  EXPECT_EQ(unpickle("\x80\x02\x8a\x00."s).top().integer, 0);
+  EXPECT_EQ(unpickle("\x80\x02\x8a\x01\xFF.").top().integer, -1);
+  EXPECT_EQ(unpickle("\x80\x02\x8a\x05\x00\x00\x00\x00\x01."s).top().integer, int64_t{1} << 32);
+  EXPECT_EQ(unpickle("\x80\x02\x8a\x08\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F.").top().integer, INT64_MAX);
+  EXPECT_EQ(unpickle("\x80\x02\x8a\x0a"
+                     "0123456789.")
                 .top()
                 .kind,
             Kind::big_integer);
-  EXPECT_EQ(parse("\x80\x02G\x3f\xf8\x00\x00\x00\x00\x00\x00."s).top().real, 1.5);
-  EXPECT_EQ(parse("\x80\x02X\x02\x00\x00\x00hi."s).top().text, "hi");
-  EXPECT_EQ(parse("\x80\x04\x95\x06\x00\x00\x00\x00\x00\x00\x00\x8c\x02hi\x94."s).top().text, "hi");
-  EXPECT_EQ(parse("\x80\x03"
-                  "C\x02hi.")
+  EXPECT_EQ(unpickle("\x80\x02G\x3f\xf8\x00\x00\x00\x00\x00\x00."s).top().real, 1.5);
+  EXPECT_EQ(unpickle("\x80\x02X\x02\x00\x00\x00hi."s).top().text, "hi");
+  EXPECT_EQ(unpickle("\x80\x04\x95\x06\x00\x00\x00\x00\x00\x00\x00\x8c\x02hi\x94."s).top().text, "hi");
+  EXPECT_EQ(unpickle("\x80\x03"
+                     "C\x02hi.")
                 .top()
                 .kind,
             Kind::bytes);
 }
 
 TEST(Pickle, ReadsContainersAndTheMemo) {
-  const Pickle tuple = parse("\x80\x02K\x01K\x02\x86q\x00h\x00\x86."s);  // t = (1, 2); (t, t)
+  const Pickle tuple = unpickle("\x80\x02K\x01K\x02\x86q\x00h\x00\x86."s);  // t = (1, 2); (t, t)
   ASSERT_EQ(tuple.top().items.size(), 2u);
   EXPECT_EQ(tuple.top().items[0], tuple.top().items[1]);
   EXPECT_EQ(tuple[tuple[tuple.top().items[0]].items[1]].integer, 2);
-  const Pickle list = parse(
+  const Pickle list = unpickle(
       "\x80\x02](K\x01K\x02"
       "eK\x03"
       "a.");
   EXPECT_EQ(list.top().items.size(), 3u);
-  const Pickle dict = parse(
+  const Pickle dict = unpickle(
       "\x80\x02}(U\x01"
       "aK\x01U\x01"
       "bK\x02u.");
   EXPECT_EQ(dict.top().items.size(), 4u);
-  const Pickle ordered = parse(
+  const Pickle ordered = unpickle(
       "\x80\x02"
       "ccollections\nOrderedDict\n)R(U\x01"
       "aK\x01u}U\x09_metadataK\x01sb.");
   EXPECT_EQ(ordered.top().kind, Kind::dict);
   EXPECT_EQ(ordered.top().items.size(), 2u);
-  const Pickle pairs = parse(
+  const Pickle pairs = unpickle(
       "\x80\x02"
       "ccollections\nOrderedDict\n](](U\x01"
       "aK\x01"
@@ -78,12 +78,12 @@ TEST(Pickle, ReadsContainersAndTheMemo) {
       "bK\x02"
       "ee\x85R.");
   EXPECT_EQ(pairs.top().items.size(), 4u);
-  const Pickle call = parse(
+  const Pickle call = unpickle(
       "\x80\x02"
       "ctorch\nmake\nU\x01k\x85Q\x85R.");
   ASSERT_EQ(call.top().kind, Kind::call);
   EXPECT_EQ(call[call.top().items[0]].text, "torch make");
-  const Pickle rows = parse("\x80\x02K\x01.\x80\x02K\x02.");
+  const Pickle rows = unpickle("\x80\x02K\x01.\x80\x02K\x02.");
   EXPECT_EQ(rows.bytes_read, 5u);
 }
 
@@ -169,12 +169,12 @@ TEST(Pickle, StaysLinearUnderBombs) {
   // Doubling tuples: 2^200000 elements if anything expanded them.
   std::string doubling = "\x80\x02N";
   for (int i = 0; i < 200'000; ++i) doubling += "2\x86";
-  EXPECT_EQ(parse(doubling + ".").top().items.size(), 2u);
+  EXPECT_EQ(unpickle(doubling + ".").top().items.size(), 2u);
   std::string deep = "\x80\x02" + std::string(500'000, ']');
   for (int i = 0; i < 499'999; ++i) deep += 'a';
-  EXPECT_EQ(parse(deep + ".").top().kind, Kind::list);  // and its release does not recurse
-  EXPECT_EQ(parse("\x80\x02]q\x00h\x00"
-                  "a."s)
+  EXPECT_EQ(unpickle(deep + ".").top().kind, Kind::list);  // and its release does not recurse
+  EXPECT_EQ(unpickle("\x80\x02]q\x00h\x00"
+                     "a."s)
                 .top()
                 .items.size(),
             1u);  // a list that holds itself

@@ -80,7 +80,7 @@ TEST(Safetensors, SaysWhatAForeignFileIs) {
   EXPECT_HAS(safetensors_error(std::string("PK\x03\x04\0\0\0\0\0", 9)), "zip archive");
 }
 
-std::string one(const std::string& info) { return "{\"t\":" + info + "}"; }
+std::string one_tensor(const std::string& info) { return "{\"t\":" + info + "}"; }
 
 TEST(Safetensors, RefusesLyingTensors) {
   struct Case {
@@ -89,33 +89,33 @@ TEST(Safetensors, RefusesLyingTensors) {
     std::string says;
   };
   const Case cases[] = {
-      {one(R"({"dtype":"F31","shape":[1],"data_offsets":[0,4]})"), 4, "unknown dtype 'F31'"},
-      {one(R"({"dtype":7,"shape":[1],"data_offsets":[0,4]})"), 4, "dtype of tensor 't': found 7"},
-      {one(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})"), 4, "found -1"},
-      {one(R"({"dtype":"F32","shape":[1.5],"data_offsets":[0,4]})"), 4, "found '1.5'"},
-      {one(R"({"dtype":"F32","shape":[1e30],"data_offsets":[0,4]})"), 4, "found '1e30'"},
-      {one(R"({"dtype":"F32","shape":["1"],"data_offsets":[0,4]})"), 4, "found '1'"},
-      {one(R"({"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4]})"), 4, "18446744073709551615"},
-      {one(R"({"dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,4]})"), 4, "99999999999999999999"},
-      {one(R"({"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]})"), 0, "too large"},
-      {one(R"({"dtype":"F32","shape":[0,4294967296,4294967296],"data_offsets":[0,0]})"), 0, "too large"},
-      {one(R"({"dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0]})"), 0, "too large"},
-      {one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), 4,
+      {one_tensor(R"({"dtype":"F31","shape":[1],"data_offsets":[0,4]})"), 4, "unknown dtype 'F31'"},
+      {one_tensor(R"({"dtype":7,"shape":[1],"data_offsets":[0,4]})"), 4, "dtype of tensor 't': found 7"},
+      {one_tensor(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})"), 4, "found -1"},
+      {one_tensor(R"({"dtype":"F32","shape":[1.5],"data_offsets":[0,4]})"), 4, "found '1.5'"},
+      {one_tensor(R"({"dtype":"F32","shape":[1e30],"data_offsets":[0,4]})"), 4, "found '1e30'"},
+      {one_tensor(R"({"dtype":"F32","shape":["1"],"data_offsets":[0,4]})"), 4, "found '1'"},
+      {one_tensor(R"({"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4]})"), 4, "18446744073709551615"},
+      {one_tensor(R"({"dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,4]})"), 4, "99999999999999999999"},
+      {one_tensor(R"({"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]})"), 0, "too large"},
+      {one_tensor(R"({"dtype":"F32","shape":[0,4294967296,4294967296],"data_offsets":[0,0]})"), 0, "too large"},
+      {one_tensor(R"({"dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0]})"), 0, "too large"},
+      {one_tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), 4,
        "F32[2] takes 8 bytes, its data_offsets [0, 4] hold 4"},
-      {one(R"({"dtype":"F32","shape":[1],"data_offsets":[4,0]})"), 4, "run backwards"},
-      {one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,18446744073709551615]})"), 4, "outside"},
-      {one(R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})"), 8, "hole of 4 bytes after the header"},
-      {one(R"({"dtype":"F32","shape":[1],"data_offsets":[0]})"), 4, "holds 1 numbers"},
-      {one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4,8]})"), 4, "found 8"},
-      {one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1})"), 4, "unknown key 'x'"},
-      {one(R"({"dtype":"F32","shape":[1]})"), 4, "has no data_offsets"},
-      {one(R"({"dtype":"F32","data_offsets":[0,4]})"), 4, "has no shape"},
-      {one(R"({"shape":[1],"data_offsets":[0,4]})"), 4, "has no dtype"},
-      {one(R"({"dtype":"F32","dtype":"F16","shape":[1],"data_offsets":[0,4]})"), 4, "given twice"},
-      {one(R"({"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]})"), 4, "given twice"},
-      {one(R"({"dtype":"F4","shape":[1],"data_offsets":[0,0]})"), 0, "F4[1]"},
-      {one("[1]"), 0, "found an array"},
-      {one("null"), 0, "found null"},
+      {one_tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[4,0]})"), 4, "run backwards"},
+      {one_tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[0,18446744073709551615]})"), 4, "outside"},
+      {one_tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})"), 8, "hole of 4 bytes after the header"},
+      {one_tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[0]})"), 4, "holds 1 numbers"},
+      {one_tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4,8]})"), 4, "found 8"},
+      {one_tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1})"), 4, "unknown key 'x'"},
+      {one_tensor(R"({"dtype":"F32","shape":[1]})"), 4, "has no data_offsets"},
+      {one_tensor(R"({"dtype":"F32","data_offsets":[0,4]})"), 4, "has no shape"},
+      {one_tensor(R"({"shape":[1],"data_offsets":[0,4]})"), 4, "has no dtype"},
+      {one_tensor(R"({"dtype":"F32","dtype":"F16","shape":[1],"data_offsets":[0,4]})"), 4, "given twice"},
+      {one_tensor(R"({"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]})"), 4, "given twice"},
+      {one_tensor(R"({"dtype":"F4","shape":[1],"data_offsets":[0,0]})"), 0, "F4[1]"},
+      {one_tensor("[1]"), 0, "found an array"},
+      {one_tensor("null"), 0, "found null"},
       {R"({"__metadata__":{"a":1}})", 0, "found 1"},
       {R"({"__metadata__":{"a":{}}})", 0, "found an object"},
       {R"({"__metadata__":{"a":"1","a":"2"}})", 0, "twice"},
@@ -142,8 +142,9 @@ TEST(Safetensors, RefusesBombs) {
   EXPECT_HAS(safetensors_error(with_header(deep)), "unknown key 'a'");
   std::string dims = "0";
   for (int i = 0; i < 100'000; ++i) dims += ",0";
-  EXPECT_HAS(safetensors_error(with_header(one(R"({"dtype":"F32","shape":[)" + dims + R"(],"data_offsets":[0,0]})"))),
-             "at most 64");
+  EXPECT_HAS(
+      safetensors_error(with_header(one_tensor(R"({"dtype":"F32","shape":[)" + dims + R"(],"data_offsets":[0,0]})"))),
+      "at most 64");
 }
 
 TEST(SafetensorsWriter, WritesWhatTheReaderReads) {
@@ -213,8 +214,8 @@ TEST(SafetensorsWriter, MatchesTheReferenceByteForByte) {
 }
 
 TEST(SafetensorsFuzz, NeverCrashes) {
-  drive_fuzz(fuzz_safetensors, {with_header(kTwo, std::string(19, '\0')), with_header("{}"), with_header(one("{}"))},
-             10000);
+  drive_fuzz(fuzz_safetensors,
+             {with_header(kTwo, std::string(19, '\0')), with_header("{}"), with_header(one_tensor("{}"))}, 10000);
 }
 
 }  // namespace

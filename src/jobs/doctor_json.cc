@@ -8,22 +8,22 @@
 
 namespace brim::jobs {
 
-using json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 std::string to_json(const Diagnosis& d) {
-  json j = {{"schema_version", 1},
+  Json j = {{"schema_version", 1},
             {"seconds", d.seconds},
             {"busy_seconds", d.busy_seconds},
             {"idle_seconds", d.idle_seconds},
             {"attributed", d.attributed()},
             {"verdict", d.verdict},
-            {"findings", json::array()},
-            {"idle_by_cause", json::object()},
+            {"findings", Json::array()},
+            {"idle_by_cause", Json::object()},
             {"nothing_to_gain", d.nothing_to_gain()},
             {"facts", d.facts}};
   for (size_t c = 0; c < d.idle.size(); ++c) j["idle_by_cause"][cause_name(static_cast<Cause>(c))] = d.idle[c];
   for (const Finding& f : d.findings) {
-    json settings = json::array();
+    Json settings = Json::array();
     for (const SettingChange& s : f.settings) settings.push_back({{"flag", dashed(s.name)}, {"value", s.value}});
     j["findings"].push_back({{"cause", cause_name(f.cause)},
                              {"idle_seconds", f.idle_seconds},
@@ -38,7 +38,7 @@ std::string to_json(const Diagnosis& d) {
 
 Diagnosis diagnosis_from_json(const std::string& text) {
   try {
-    const json j = json::parse(text);
+    const Json j = Json::parse(text);
     Diagnosis d;
     j.at("seconds").get_to(d.seconds);
     j.at("busy_seconds").get_to(d.busy_seconds);
@@ -47,7 +47,7 @@ Diagnosis diagnosis_from_json(const std::string& text) {
     j.at("facts").get_to(d.facts);
     for (size_t c = 0; c < d.idle.size(); ++c)
       d.idle[c] = j.at("idle_by_cause").value(cause_name(static_cast<Cause>(c)), 0.0);  // an older one knows fewer
-    for (const json& item : j.at("findings")) {
+    for (const Json& item : j.at("findings")) {
       Finding f;
       const auto cause = cause_from_name(item.at("cause").get<std::string>());
       if (!cause) fail(ErrorCode::bad_data, "a diagnosis names the unknown cause {}", item.at("cause").dump());
@@ -57,12 +57,12 @@ Diagnosis diagnosis_from_json(const std::string& text) {
       item.at("gain").get_to(f.gain);
       item.at("evidence").get_to(f.evidence);
       item.at("change").get_to(f.change);
-      for (const json& s : item.at("settings"))
+      for (const Json& s : item.at("settings"))
         f.settings.push_back({underscored(s.at("flag").get<std::string>()), s.at("value").get<std::string>()});
       d.findings.push_back(std::move(f));
     }
     return d;
-  } catch (const json::exception& e) {
+  } catch (const Json::exception& e) {
     fail(ErrorCode::bad_data, "not a diagnosis: {}", e.what());
   }
 }

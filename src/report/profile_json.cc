@@ -8,54 +8,54 @@
 namespace brim::report {
 namespace {
 
-using json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 constexpr double kMb = 1024 * 1024;
 constexpr int kSchemaVersion = 1;
 
-json number(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
-json known(double value) { return value >= 0 ? number(value) : json(nullptr); }  // negative: not known
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+Json known(double value) { return value >= 0 ? number(value) : Json(nullptr); }  // negative: not known
 template <class T>
-json maybe(const std::optional<T>& value) {
-  return value ? json(*value) : json(nullptr);
+Json maybe(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
 }
-json megabytes(const std::optional<int64_t>& bytes) {
-  return bytes ? json(static_cast<double>(*bytes) / kMb) : json(nullptr);
+Json megabytes(const std::optional<int64_t>& bytes) {
+  return bytes ? Json(static_cast<double>(*bytes) / kMb) : Json(nullptr);
 }
 
-json spread_ms(const jobs::Spread& s) {
+Json spread_ms(const jobs::Spread& s) {
   return {{"count", s.count},   {"mean", s.mean * 1e3}, {"p50", s.p50 * 1e3}, {"p95", s.p95 * 1e3},
           {"p99", s.p99 * 1e3}, {"min", s.least * 1e3}, {"max", s.most * 1e3}};
 }
 
 // Of repeated measurements; null where there was one.
-json range_json(const jobs::Spread& s) {
+Json range_json(const jobs::Spread& s) {
   if (s.count < 2) return nullptr;
   return {{"count", s.count}, {"median", number(s.p50)}, {"min", number(s.least)}, {"max", number(s.most)}};
 }
 
-json batch_json(const BatchPoint& b) {
+Json batch_json(const BatchPoint& b) {
   return {{"batch_size", b.batch_size},
           {"avg_time_ms", b.seconds.mean * 1e3},
           {"items_per_second", number(b.items_per_second)},
           {"speedup_vs_1", number(b.speedup)},
-          {"tokens_per_second", b.tokens_per_second > 0 ? number(b.tokens_per_second) : json(nullptr)},
+          {"tokens_per_second", b.tokens_per_second > 0 ? number(b.tokens_per_second) : Json(nullptr)},
           {"latency_ms", spread_ms(b.seconds)},
           {"items_per_second_range", range_json(b.rate)},
           {"speedup_range", range_json(b.gain)},
-          {"device_busy_ms", b.flops > 0 ? number(b.busy_seconds * 1e3) : json(nullptr)},
+          {"device_busy_ms", b.flops > 0 ? number(b.busy_seconds * 1e3) : Json(nullptr)},
           {"mfu", known(b.mfu)},
-          {"flops", b.flops > 0 ? number(b.flops) : json(nullptr)},
-          {"bytes", b.bytes > 0 ? number(b.bytes) : json(nullptr)}};
+          {"flops", b.flops > 0 ? number(b.flops) : Json(nullptr)},
+          {"bytes", b.bytes > 0 ? number(b.bytes) : Json(nullptr)}};
 }
 
-json size_json(const SizePoint& s) {
+Json size_json(const SizePoint& s) {
   return {{"rows", s.rows},
           {"texts_repeated", s.repeated},
           {"seconds", number(s.counted.seconds)},
           {"items_per_second", number(s.run.rows_per_second)},
           {"items_per_second_range", range_json(s.rate)},
-          {"tokens_per_second", s.counted.tokens > 0 ? number(s.run.tokens_per_second) : json(nullptr)},
+          {"tokens_per_second", s.counted.tokens > 0 ? number(s.run.tokens_per_second) : Json(nullptr)},
           {"tokens", s.counted.tokens},
           {"batches", s.counted.batches},
           {"mfu", known(s.run.mfu)},
@@ -64,9 +64,9 @@ json size_json(const SizePoint& s) {
           {"held_back_by", s.run.held_back_by}};
 }
 
-json plan_json(const ModelProfile& m) {
+Json plan_json(const ModelProfile& m) {
   if (!m.plan) return nullptr;
-  json tags = json::object();
+  Json tags = Json::object();
   for (int t = 0; t < memory::kTagCount; ++t)
     if (m.plan->bytes.bytes[static_cast<size_t>(t)] > 0)
       tags[tag_name(static_cast<memory::Tag>(t))] = m.plan->bytes.bytes[static_cast<size_t>(t)];
@@ -76,16 +76,16 @@ json plan_json(const ModelProfile& m) {
       {"limit_bytes", m.plan->limit_bytes},
       {"bytes_by_tag", tags},
       {"token_budget", m.plan->token_budget},
-      {"planned_tokens_per_second", m.plan->tokens_per_second > 0 ? number(m.plan->tokens_per_second) : json(nullptr)},
-      {"measured_tokens_per_second", s != nullptr ? number(s->run.tokens_per_second) : json(nullptr)},
+      {"planned_tokens_per_second", m.plan->tokens_per_second > 0 ? number(m.plan->tokens_per_second) : Json(nullptr)},
+      {"measured_tokens_per_second", s != nullptr ? number(s->run.tokens_per_second) : Json(nullptr)},
       {"measured_bytes", maybe(m.own_bytes())},
       {"device_rate_flops", known(m.plan->device.rate(m.plan->precision))},
       {"device_bandwidth_bytes_per_second", number(m.plan->device.bandwidth)},
       {"device_rates_measured", m.plan->device.measured}};
 }
 
-json model_json(const ModelProfile& m) {
-  json batches = json::array(), sizes = json::array(), ops = json::array();
+Json model_json(const ModelProfile& m) {
+  Json batches = Json::array(), sizes = Json::array(), ops = Json::array();
   for (const auto& b : m.batches) batches.push_back(batch_json(b));
   for (const auto& s : m.sizes) sizes.push_back(size_json(s));
   for (const auto& op : m.ops)
@@ -93,15 +93,15 @@ json model_json(const ModelProfile& m) {
                    {"flops", op.flops},
                    {"bytes", op.bytes},
                    {"seconds", op.seconds},
-                   {"flops_per_byte", op.bytes > 0 ? number(op.flops / op.bytes) : json(nullptr)},
-                   {"flops_per_second", op.seconds > 0 ? number(op.flops / op.seconds) : json(nullptr)}});
+                   {"flops_per_byte", op.bytes > 0 ? number(op.flops / op.bytes) : Json(nullptr)},
+                   {"flops_per_second", op.seconds > 0 ? number(op.flops / op.seconds) : Json(nullptr)}});
   // On the CPU a model holds nothing on any card, which is a known 0; on a card that does not tell, nothing is known.
-  const json vram = m.device_kind == device::DeviceKind::cuda ? megabytes(m.own_bytes()) : json(0.0);
+  const Json vram = m.device_kind == device::DeviceKind::cuda ? megabytes(m.own_bytes()) : Json(0.0);
   return {{"model_name", m.name},
           {"model_type", m.type},
           {"load_time_ms", m.cold_load_seconds * 1e3},
           {"inference_time_ms", m.single.p50 * 1e3},
-          {"items_per_second", m.single.mean > 0 ? number(1 / m.single.mean) : json(nullptr)},
+          {"items_per_second", m.single.mean > 0 ? number(1 / m.single.mean) : Json(nullptr)},
           {"vram_used_mb", vram},
           {"batch_results", batches},
           {"notes", m.notes},
@@ -115,7 +115,7 @@ json model_json(const ModelProfile& m) {
           {"latency_ms", spread_ms(m.single)},
           {"mean_tokens", m.mean_tokens},
           {"size_results", sizes},
-          {"host_memory_mb", m.device_kind == device::DeviceKind::cpu ? megabytes(m.own_bytes()) : json(nullptr)},
+          {"host_memory_mb", m.device_kind == device::DeviceKind::cpu ? megabytes(m.own_bytes()) : Json(nullptr)},
           {"plan", plan_json(m)},
           {"ops", ops},
           {"accuracy", maybe(m.accuracy)},
@@ -123,7 +123,7 @@ json model_json(const ModelProfile& m) {
           {"labelled_rows", m.labelled_rows}};
 }
 
-json llm_run_json(const LlmRun& r) {
+Json llm_run_json(const LlmRun& r) {
   return {
       {"requests", r.calls},
       {"failed", r.failed},
@@ -131,19 +131,19 @@ json llm_run_json(const LlmRun& r) {
       {"tokens", r.tokens},
       {"tokens_counted_by", r.counted_by_server ? "server" : "pieces"},
       {"tokens_per_second", number(r.overall_tokens_per_second)},
-      {"generation_tokens_per_second", r.tokens_per_second.count > 0 ? number(r.tokens_per_second.p50) : json(nullptr)},
+      {"generation_tokens_per_second", r.tokens_per_second.count > 0 ? number(r.tokens_per_second.p50) : Json(nullptr)},
       {"time_to_first_token_ms", spread_ms(r.first_token_s)},
       {"latency_ms", spread_ms(r.seconds)}};
 }
 
-json llm_json(const LlmProfile& l) {
-  json j = {{"model_name", l.model},
+Json llm_json(const LlmProfile& l) {
+  Json j = {{"model_name", l.model},
             {"model_type", "llm"},
-            {"load_time_ms", l.server_load_s ? json(*l.server_load_s * 1e3) : json(nullptr)},
+            {"load_time_ms", l.server_load_s ? Json(*l.server_load_s * 1e3) : Json(nullptr)},
             {"inference_time_ms", l.alone.seconds.p50 * 1e3},
-            {"items_per_second", l.alone.seconds.mean > 0 ? number(1 / l.alone.seconds.mean) : json(nullptr)},
+            {"items_per_second", l.alone.seconds.mean > 0 ? number(1 / l.alone.seconds.mean) : Json(nullptr)},
             {"vram_used_mb", megabytes(l.server_bytes)},
-            {"batch_results", json::array()},
+            {"batch_results", Json::array()},
             {"notes", l.notes},
             {"api", l.api},
             {"url", l.url},
@@ -152,17 +152,17 @@ json llm_json(const LlmProfile& l) {
   j.update(llm_run_json(l.alone));
   j["vram_by_process"] = nullptr;
   if (l.vram) {
-    j["vram_by_process"] = json::array();
+    j["vram_by_process"] = Json::array();
     for (const auto& p : *l.vram)
       j["vram_by_process"].push_back({{"pid", p.pid}, {"name", p.name}, {"mb", megabytes(p.bytes)}, {"brim", p.ours}});
   }
   return j;
 }
 
-json sharing_json(const Profile& p) {
+Json sharing_json(const Profile& p) {
   if (!p.llm || !p.llm->sharing) return nullptr;
   const SharingCost& s = *p.llm->sharing;
-  const auto share = [](double together, double alone) { return alone > 0 ? number(together / alone) : json(nullptr); };
+  const auto share = [](double together, double alone) { return alone > 0 ? number(together / alone) : Json(nullptr); };
   return {{"sentiment_model", s.sentiment_model},
           {"llm_model", p.llm->model},
           {"sentiment_alone_items_per_second", number(s.items_alone)},
@@ -177,33 +177,33 @@ json sharing_json(const Profile& p) {
 }  // namespace
 
 std::string profile_json(const Profile& p) {
-  json results = json::array(), agreement = json::array();
+  Json results = Json::array(), agreement = Json::array();
   for (const auto& m : p.models) results.push_back(model_json(m));
   if (p.llm) results.push_back(llm_json(*p.llm));
   for (const auto& a : p.agreement)
     agreement.push_back({{"a", a.a}, {"b", a.b}, {"rows", a.rows}, {"agreement", a.share}});
   const auto& gpu = p.machine.gpu;
-  const json j = {{"schema_version", kSchemaVersion},
+  const Json j = {{"schema_version", kSchemaVersion},
                   {"generated_at", p.generated_at},
                   {"mode", p.mode},
                   {"system_info",
-                   {{"used_mb", gpu ? maybe(gpu->used_mb) : json(nullptr)},
-                    {"total_mb", gpu ? maybe(gpu->total_mb) : json(nullptr)},
-                    {"utilization_pct", gpu ? maybe(gpu->utilization_pct) : json(nullptr)}}},
+                   {{"used_mb", gpu ? maybe(gpu->used_mb) : Json(nullptr)},
+                    {"total_mb", gpu ? maybe(gpu->total_mb) : Json(nullptr)},
+                    {"utilization_pct", gpu ? maybe(gpu->utilization_pct) : Json(nullptr)}}},
                   {"machine",
                    {{"cpu", p.machine.cpu},
                     {"cores", p.machine.cores},
                     {"memory_bytes", p.machine.memory_bytes},
                     {"system", p.machine.system},
-                    {"gpu", gpu ? json(gpu->name) : json(nullptr)},
-                    {"driver", gpu ? json(gpu->driver) : json(nullptr)},
-                    {"gpu_unavailable", gpu ? json(nullptr) : json(p.machine.why_no_gpu)}}},
+                    {"gpu", gpu ? Json(gpu->name) : Json(nullptr)},
+                    {"driver", gpu ? Json(gpu->driver) : Json(nullptr)},
+                    {"gpu_unavailable", gpu ? Json(nullptr) : Json(p.machine.why_no_gpu)}}},
                   {"texts", {{"source", p.texts_source}, {"count", p.texts}}},
                   {"results", results},
                   {"agreement", agreement},
                   {"sharing", sharing_json(p)},
                   {"recommendations", p.recommendations}};
-  return j.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace brim::report
