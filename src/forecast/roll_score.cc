@@ -92,7 +92,7 @@ class RollScorer {
       all.folds.push_back(score_fold(fold, [&](const RolledForecast& f) {
         row(fold, f);
         for (const float y : f.actual) all.points += std::isnan(y) ? 0 : 1;
-        if (last) all.last_fold.push_back(f);
+        if (last && all.last_fold.size() < kMostDrawn) all.last_fold.push_back(f);
       }));
       const FoldScore& f = all.folds.back();
       for (const auto& [reference, differences] :

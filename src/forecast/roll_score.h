@@ -48,8 +48,9 @@ struct RollScore {
   std::vector<double> mase_by_step, naive_by_step;
   std::vector<FoldScore> folds;
   std::vector<SeriesScore> series;
-  std::vector<RolledForecast> last_fold;  // for plots
+  std::vector<RolledForecast> last_fold;  // for plots, of the first kMostDrawn series
 };
+constexpr size_t kMostDrawn = 10'000;
 
 // `row` is called with every forecast, fold after fold, series after series.
 RollScore score_roll(const ForecastSettings& settings, const SeriesStore& series, const NbeatsModel& members,

@@ -9,6 +9,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <string_view>
+#include <unordered_set>
 
 #include "base/units.h"
 #include "report/forecast_report.h"
@@ -183,8 +185,11 @@ std::string fan_of(const RollRecord& r, const SeriesScore& of, const char* which
 }
 
 std::vector<std::string> fans_of(const RollRecord& r) {
-  std::vector<SeriesScore> series = r.score.series;
-  std::erase_if(series, [&](const SeriesScore& s) { return !std::isfinite(s.mase); });
+  std::unordered_set<std::string_view> kept;
+  for (const forecast::RolledForecast& f : r.score.last_fold) kept.insert(r.series.id(f.series));
+  std::vector<SeriesScore> series;
+  for (const SeriesScore& s : r.score.series)
+    if (std::isfinite(s.mase) && kept.contains(s.id)) series.push_back(s);
   std::stable_sort(series.begin(), series.end(),
                    [](const SeriesScore& a, const SeriesScore& b) { return a.mase < b.mase; });
   std::vector<std::string> drawn;
@@ -204,6 +209,31 @@ std::string roll_headline(const forecast::RollScore& score) {
     text += " " + skill_sentence(score.skill_snaive, score.against_snaive.p_value, "seasonal naive");
   return text;
 }
+
+namespace {
+
+constexpr const char* kBySeries = "\x01 by series";  // stands for the rows until they are written
+
+// A row per series: there may be a million, which as a tree would take a gigabyte.
+void append_by_series(std::string& text, const std::vector<SeriesScore>& series) {
+  constexpr size_t kRowBytes = 160;
+  text.reserve(text.size() + series.size() * kRowBytes);
+  const char* before = "[\n    ";
+  for (const SeriesScore& one : series) {
+    const Json row = {{"unique_id", one.id},
+                      {"folds", one.folds},
+                      {"mase", roll_number(one.mase)},
+                      {"mae", roll_number(one.mae)},
+                      {"naive_mase", roll_number(one.naive_mase)},
+                      {"skill_naive", roll_number(one.skill_naive)}};
+    text += before;
+    text += row.dump(-1, ' ', false, Json::error_handler_t::replace);
+    before = ",\n    ";
+  }
+  text += series.empty() ? "[]" : "\n  ]";
+}
+
+}  // namespace
 
 std::string roll_json(const RollRecord& r) {
   const forecast::ForecastSettings& s = r.settings;
@@ -266,14 +296,7 @@ std::string roll_json(const RollRecord& r) {
     fold["shrink"] = roll_numbers(f.factors);
     j["folds"].push_back(std::move(fold));
   }
-  j["by_series"] = Json::array();
-  for (const SeriesScore& one : r.score.series)
-    j["by_series"].push_back({{"unique_id", one.id},
-                              {"folds", one.folds},
-                              {"mase", roll_number(one.mase)},
-                              {"mae", roll_number(one.mae)},
-                              {"naive_mase", roll_number(one.naive_mase)},
-                              {"skill_naive", roll_number(one.skill_naive)}});
+  j["by_series"] = kBySeries;
   j["trainings"] = Json::array();
   for (size_t t = 0; t < r.plan.trainings.size(); ++t) {
     const RollTraining& training = r.plan.trainings[t];
@@ -301,7 +324,11 @@ std::string roll_json(const RollRecord& r) {
                  {"parts", std::move(bytes)}};
   j["settings"] = Json::object();
   for (const KeptSetting& kept : forecast::forecast_settings().kept(s)) j["settings"][kept.name] = kept.value;
-  return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string text = j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n", mark = Json(kBySeries).dump();
+  const size_t at = text.find(mark);
+  std::string out = text.substr(0, at);
+  append_by_series(out, r.score.series);
+  return out.append(text, at + mark.size());
 }
 
 std::string roll_html(const RollRecord& r) {
