@@ -65,7 +65,7 @@ class Child {
       const auto names = [&](const SettingChange& s) {
         std::string flag = a.substr(0, a.find('='));
         if (flag.starts_with("--")) std::replace(flag.begin() + 2, flag.end(), '_', '-');  // brim train takes both
-        return flag == "--" + dashed(s.name);
+        return flag == "--" + dashed(s.name) || (s.name == "output" && flag == "-o");
       };
       if (std::any_of(settings.begin(), settings.end(), names)) {
         if (a.find('=') == std::string::npos) ++i;  // its value goes too
@@ -122,8 +122,12 @@ class Child {
 // "brim score …", "./brim train …" or "score …"; only runs with a trace of stages can be looked at.
 std::vector<std::string> checked_command(std::vector<std::string> command) {
   if (!command.empty() && std::filesystem::path(command[0]).filename() == "brim") command.erase(command.begin());
-  if (command.empty() || (command[0] != "score" && command[0] != "train"))
-    fail(ErrorCode::usage, "brim doctor -- {}: give a `brim score …` or `brim train …` command",
+  const bool forecasts = command.size() > 1 && command[0] == "forecast" &&
+                         (command[1] == "train" || command[1] == "roll" || command[1] == "backtest");
+  if (command.empty() || (command[0] != "score" && command[0] != "train" && !forecasts))
+    fail(ErrorCode::usage,
+         "brim doctor -- {}: give a `brim score …`, `brim train …`, `brim forecast train …` or `brim forecast roll …` "
+         "command",
          fmt::join(command, " "));
   for (const auto& a : command)
     if (a == "--trace" || a.starts_with("--trace="))
@@ -141,6 +145,7 @@ jobs::Diagnosis look_at(const RunTrace& trace) {
     }
   }
   jobs::Diagnosis d = diagnose(trace, probe);
+  for (std::string& fact : d.facts) fact = rendered(fact, trace.record.verb);
   for (jobs::Finding& f : d.findings) {  // its advice is for the run's verb
     f.evidence = rendered(f.evidence, trace.record.verb);
     f.change = rendered(f.change, trace.record.verb);
@@ -176,7 +181,7 @@ Verified verify(Child& child, const RunTrace& trace, const jobs::Diagnosis& d) {
     return v;
   }
   std::vector<SettingChange> settings = settable->settings;
-  const bool train = trace.record.verb == "train";
+  const bool train = trace.record.trains();
   if (train && trace.record.training.resumed) {
     v.why =
         "the run went on from a checkpoint, which it has left behind; only a run from the beginning can be made again";
@@ -187,7 +192,7 @@ Verified verify(Child& child, const RunTrace& trace, const jobs::Diagnosis& d) {
   if (train) {
     if (std::filesystem::exists(beside))
       fail(ErrorCode::cannot_write, "{}: exists; the second run of --verify would write there", beside);
-    settings.push_back({"output_dir", beside});
+    settings.push_back({trace.record.trains_lanes() ? "output" : "output_dir", beside});
   }
   const auto remove = [&] {
     std::error_code ignored;
@@ -282,12 +287,15 @@ int run_doctor(const DoctorFlags& f) {
 std::function<int()> setup_doctor(CLI::App& app) {
   auto f = std::make_shared<DoctorFlags>();
   app.add_option("--run", f->run,
-                 "trace of an earlier run, as `brim score … --trace FILE` and `brim train … --trace FILE` write it");
+                 "trace of an earlier run, as --trace FILE of `brim score`, `brim train`, `brim forecast train` and "
+                 "`brim forecast roll` writes it");
   app.add_option("--apply", f->apply, "write the settings it recommends to this file, for --env-file");
   app.add_flag("--verify", f->verify,
                "run the command once more with the recommended settings; predicted against obtained");
   app.add_flag("--json", f->json, "print JSON");
-  app.add_option("command", f->command, "after --: a `brim score …` or `brim train …` command to run and diagnose");
+  app.add_option(
+      "command", f->command,
+      "after --: a `brim score …`, `brim train …` or `brim forecast train|roll …` command to run and diagnose");
   app.footer(
       "Without a run it checks the machine: card, driver, clocks, memory, processes, cores, load, disk.\n"
       "  brim doctor -- brim score tweets.csv -o labels.csv\n  brim doctor -- brim train --model default --train "

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/timeline.h"
 #include "base/units.h"
 #include "cli/forecast_verbs.h"
 #include "cli/render.h"
@@ -148,10 +149,12 @@ int run_forecast_train(const ForecastFlags& f) {
   if (std::filesystem::exists(output, ec) && !std::filesystem::is_empty(output, ec) && !begun)
     fail(ErrorCode::cannot_write, "{}: exists and is not empty; name another directory with --output", s.output);
   stop_on_signals();
+  ForecastTrace trace(f.trace);
   const SeriesStore store = read_store(s.data, s.reader_options(), "data", f.quiet);
   for (const std::string& note : apply_preset(s, store.frequency()))
     if (!f.quiet) log_info("{}", note);
   forecast::NbeatsModel model = ensemble_of(s, store);
+  const forecast::NbeatsModel members = model;
   const auto lanes = static_cast<int64_t>(model.lanes.size());
   const int64_t steps = steps_of(s, store);
   forecast::EnsembleDevice on(s);
@@ -161,6 +164,7 @@ int run_forecast_train(const ForecastFlags& f) {
                  format_count(s.windows_per_step(), "window"), on.device().name(), precision_name(on.precision()));
   ForecastLive live("forecast train", s, on);
   Progress progress("training", STDERR_FILENO, f.quiet);
+  trace.begins(on);
   const forecast::TrainedEnsemble trained = train_ensemble(
       on, s, store, model, state,
       [&](const forecast::EnsembleProgress& p) {
@@ -173,6 +177,7 @@ int run_forecast_train(const ForecastFlags& f) {
   progress.finish();
   if (trained.interrupted)
     fail(ErrorCode::interrupted, "interrupted; the same command goes on where it stopped (in {})", s.output);
+  auto writing = std::make_unique<ScopedZone>(Zone::write);
   save_nbeats(s.output, model);
   io::write_file_atomically(std::filesystem::path(s.output) / "README.md", card_text(s, model, store, trained, steps));
   forecast::EnsembleForecasts shown;
@@ -181,13 +186,20 @@ int run_forecast_train(const ForecastFlags& f) {
       output / "report.html",
       report::ensemble_html({s, store, model, trained, shown, on.device().name(), precision_name(on.precision())}));
   std::filesystem::remove_all(state, ec);
+  writing.reset();
+  trace.ends("forecast train", s, on, store, members, trained.plan, lanes, steps, trained.resumed_lanes > 0);
+  trace.write();
   if (f.quiet) return 0;
   if (const int64_t failed = lanes - static_cast<int64_t>(model.lanes.size()); failed > 0)
     log_warning("{} of {} lanes failed (their gradients were no numbers) and were left out", failed, lanes);
-  print_stderr("{} in {:.1f} s · {:.2f} ms per lane and step · {} of {} planned in {} · model in {}\n",
-               format_count(lanes, "lane"), trained.seconds, trained.seconds * 1e3 / static_cast<double>(lanes * steps),
-               format_bytes(trained.plan.peak_bytes), format_bytes(trained.plan.limit_bytes),
-               format_count(trained.plan.waves, "wave"), s.output);
+  print_stderr(
+      "{} in {:.1f} s · {:.2f} ms per lane and step · device busy {:.0f} %{} · {} of {} planned in {} · model "
+      "in {}\n",
+      format_count(lanes, "lane"), trained.seconds, trained.seconds * 1e3 / static_cast<double>(lanes * steps),
+      100 * std::min(1.0, trained.busy_seconds / std::max(1e-9, trained.seconds)),
+      s.target_utilization > 0 ? fmt::format(" (target {:g} %)", s.target_utilization) : "",
+      format_bytes(trained.plan.peak_bytes), format_bytes(trained.plan.limit_bytes),
+      format_count(trained.plan.waves, "wave"), s.output);
   return 0;
 }
 
@@ -411,6 +423,8 @@ std::function<int()> setup_forecast(CLI::App& app) {
              {"layout", "id_column", "time_column", "target_column", "freq", "gaps", "delimiter", "device", "precision",
               "memory_limit", "threads"});
     verb->add_option("--config", f->config, "YAML file of the same keys");
+    if (verb == f->train || verb == f->roll)
+      verb->add_option("--trace", f->trace, "write a timeline of the run to this file (open it in ui.perfetto.dev)");
     verb->add_flag("-q,--quiet", f->quiet, "no progress, no summary");
     const Renderer renderer(*verb);  // its keys' help names other keys
     for (CLI::Option* option : verb->get_options()) option->description(renderer.text(option->get_description(), ""));

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/timeline.h"
 #include "base/units.h"
 #include "cli/forecast_verbs.h"
 #include "cli/verb.h"
@@ -127,6 +128,7 @@ int run_forecast_roll(const ForecastFlags& f) {
     fail(ErrorCode::usage, "--extend: {} holds no run; leave it out to start one", s.output);
   if (s.folds == 0 && !s.extend) fail(ErrorCode::usage, "brim forecast roll: say how many cutoffs with --folds");
   stop_on_signals();
+  ForecastTrace trace(f.trace);
   const SeriesStore store = read_store(s.data, s.reader_options(), "data", f.quiet);
   for (const std::string& note : apply_preset(s, store.frequency()))
     if (!f.quiet) log_info("{}", note);
@@ -143,6 +145,7 @@ int run_forecast_roll(const ForecastFlags& f) {
   ForecastLive live("forecast roll", s, on);
   Progress progress("rolling", STDERR_FILENO, f.quiet);
   const double processor_before = processor_seconds();
+  trace.begins(on);
   const forecast::RollRun run = run_roll(
       on, s, store, members, plan, state,
       [&](const forecast::RollProgress& p) {
@@ -158,16 +161,21 @@ int run_forecast_roll(const ForecastFlags& f) {
   if (run.interrupted)
     fail(ErrorCode::interrupted, "interrupted; the same command goes on where it stopped (in {})", s.output);
   const double processor = processor_seconds() - processor_before;
+  auto writing = std::make_unique<ScopedZone>(Zone::write);
   const std::string alias = s.alias.empty() ? "NBEATS" : s.alias;
   const forecast::RollScore score = write_forecasts(s, store, members, plan, run, alias);
   report::RollRecord record{s,    store, members, plan, run, score, on.device().name(), precision_name(on.precision()),
                             alias};
-  record.busy = on.device().kind() == device::DeviceKind::cpu && run.seconds > 0
-                    ? std::min(1.0, processor / (run.seconds * on.threads()))
-                    : std::numeric_limits<double>::quiet_NaN();
+  // Of a card by its own clock; of cores by their processor time, since a thread that waits computes nothing.
+  const double busy = on.device().kind() == device::DeviceKind::cpu ? processor / on.threads() : run.busy_seconds;
+  record.busy = run.seconds > 0 ? std::min(1.0, busy / run.seconds) : std::numeric_limits<double>::quiet_NaN();
   const std::string json = roll_json(record);
   io::write_file_atomically(std::filesystem::path(s.output) / "roll.json", json);
   io::write_file_atomically(std::filesystem::path(s.output) / "report.html", roll_html(record));
+  writing.reset();
+  trace.ends("forecast roll", s, on, store, members, run.memory, static_cast<int64_t>(run.lanes.size()), plan.steps,
+             run.resumed_lanes > 0);
+  trace.write();
   if (f.quiet) return 0;
   fmt::print("{}\n", report::roll_headline(score));
   print_stderr("MASE {:.3f}, naive {:.3f}, seasonal naive {:.3f} · {} in {:.1f} s{} · {} of {} planned in {} · {}\n",

@@ -9,13 +9,14 @@
 #include "cli/setting_flags.h"
 #include "forecast/ensemble.h"
 #include "forecast/series_store.h"
+#include "jobs/run_readings.h"
 #include "monitor/live.h"
 
 namespace brim::cli {
 
 struct ForecastFlags {
   CLI::App *train = nullptr, *predict = nullptr, *eval = nullptr, *roll = nullptr;
-  std::string config;
+  std::string config, trace;
   bool json = false, quiet = false;
   FlagValues train_values, predict_values, eval_values, roll_values;
 };
@@ -40,6 +41,22 @@ class ForecastLive {
   monitor::LiveFigures figures_;
   device::Device& device_;
   int64_t last_ns_ = 0;
+};
+
+// The timeline and record of a run that trains, for `brim doctor`; nothing where no file is named.
+class ForecastTrace {
+ public:
+  explicit ForecastTrace(const std::string& path);
+  void begins(forecast::EnsembleDevice& on);
+  void ends(const char* verb, const forecast::ForecastSettings& settings, forecast::EnsembleDevice& on,
+            const forecast::SeriesStore& series, const forecast::NbeatsModel& members,
+            const forecast::EnsemblePlan& plan, int64_t lanes, int64_t steps, bool resumed);
+  void write() const;
+
+ private:
+  const std::string path_;
+  jobs::TracedRun run_;
+  jobs::RunReadings readings_;
 };
 
 CLI::App* add_roll(CLI::App& app, ForecastFlags& flags);

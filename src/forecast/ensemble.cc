@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "base/timeline.h"
 #include "base/units.h"
 #include "forecast/state_file.h"
 #include "io/quote_text.h"
@@ -155,6 +156,12 @@ EnsemblePlan plan_lanes(WaveSpec spec, int64_t lanes, int64_t series, int64_t po
 EnsemblePlan EnsembleDevice::plan(const WaveSpec& spec, int64_t lanes, const SeriesStore& series) const {
   return plan_lanes(spec, lanes, series.size(), static_cast<int64_t>(series.values().size()),
                     {device_->name(), device_->kind(), limit_bytes_, profile_.context_bytes});
+}
+
+EnsemblePlan EnsembleDevice::plan_without_limit(const WaveSpec& spec, int64_t lanes, const SeriesStore& series) const {
+  const int64_t limit = std::max(limit_bytes_, plan::MemoryLimit().on(device_->memory()));
+  return plan_lanes(spec, lanes, series.size(), static_cast<int64_t>(series.values().size()),
+                    {device_->name(), device_->kind(), limit, profile_.context_bytes});
 }
 
 memory::PlannedMemory EnsembleDevice::reserve(const EnsemblePlan& plan, const std::string& name) {
@@ -356,8 +363,10 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
         },
         stop);
     trained.seconds += wave.seconds;
+    trained.busy_seconds += wave.busy_seconds;
     trained.interrupted = wave.interrupted;
     if (wave.interrupted) return trained;
+    const ScopedZone zone(Zone::checkpoint);
     if (!state.empty()) write_trained(state / fmt::format("lanes-{:07}.bin", ids.front()), job.owner, ids, wave);
     for (size_t g = 0; g < ids.size(); ++g) lanes[ids[g]] = std::move(wave.lanes[g]);
   }

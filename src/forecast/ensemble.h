@@ -51,6 +51,8 @@ class EnsembleDevice {
   const std::string& precision_reason() const { return precision_reason_; }
   int threads() const { return threads_; }
   EnsemblePlan plan(const WaveSpec& spec, int64_t lanes, const SeriesStore& series) const;
+  // The same in all the memory the device could give.
+  EnsemblePlan plan_without_limit(const WaveSpec& spec, int64_t lanes, const SeriesStore& series) const;
   memory::PlannedMemory reserve(const EnsemblePlan& plan, const std::string& name);
 
  private:
@@ -85,7 +87,7 @@ struct TrainedEnsemble {
   std::vector<int64_t> best_steps;         // of each lane; -1: it was not validated
   std::vector<std::vector<float>> curves;  // of each lane: mean losses of kCurveSteps steps
   int64_t resumed_lanes = 0;               // that were trained before
-  double seconds = 0;                      // of training
+  double seconds = 0, busy_seconds = 0;    // of training; the device computed
   bool interrupted = false;                // then the lanes have no weights
 };
 using TellProgress = std::function<void(const EnsembleProgress&)>;

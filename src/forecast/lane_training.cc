@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <limits>
 
 #include "base/clock.h"
+#include "base/timeline.h"
+#include "device/device_spans.h"
 #include "forecast/metrics.h"
 #include "forecast/state_file.h"
 #include "train/loop.h"
@@ -24,11 +27,43 @@ std::vector<float> lanes_part(const std::vector<float>& all, size_t lane, size_t
   return {begin, begin + static_cast<std::ptrdiff_t>(elements)};
 }
 
+// How long a device had steps to compute: blocks of steps that are read together, from the first's begin to the last's
+// end.
+class BusyClock {
+ public:
+  BusyClock(device::Device& device, device::Stream& stream) : device_(device), stream_(stream) {}
+  void before_step() {
+    if (!blocks_.empty() && blocks_.back().steps < kReadSteps) return;
+    blocks_.push_back({make_event(device_, true), make_event(device_, true), 0});
+    blocks_.back().begin->record(stream_);
+  }
+  void after_step() {
+    blocks_.back().end->record(stream_);
+    ++blocks_.back().steps;
+  }
+  // The oldest block has passed.
+  void pass() {
+    seconds_ += 1e-3 * blocks_.front().end->ms_since(*blocks_.front().begin);
+    blocks_.pop_front();
+  }
+  double seconds() const { return seconds_; }
+
+ private:
+  struct Steps {
+    std::unique_ptr<device::Event> begin, end;
+    int64_t steps;
+  };
+  device::Device& device_;
+  device::Stream& stream_;
+  std::deque<Steps> blocks_;
+  double seconds_ = 0;
+};
+
 // The steps of one wave.
 class WaveProgram final : public train::TrainProgram {
  public:
-  WaveProgram(Wave& wave, const ForecastSettings& settings, const SeriesStore& series, const WaveTraining& job,
-              std::function<void(int64_t, double)> tell)
+  WaveProgram(device::Device& device, Wave& wave, const ForecastSettings& settings, const SeriesStore& series,
+              const WaveTraining& job, std::function<void(int64_t, double)> tell)
       : wave_(wave),
         s_(settings),
         series_(series),
@@ -38,7 +73,9 @@ class WaveProgram final : public train::TrainProgram {
         last_(bad_.size(), std::numeric_limits<float>::quiet_NaN()),
         sums_(bad_.size()),
         best_(bad_.size()),
-        saved_ns_(now_ns()) {}
+        saved_ns_(now_ns()),
+        busy_(device, wave.stream()),
+        spans_(device::DeviceSpans::make(device, wave.stream(), "device", Zone::device_busy)) {}
 
   // The step to begin with: 0, or where the checkpoint stands.
   int64_t start() {
@@ -75,14 +112,20 @@ class WaveProgram final : public train::TrainProgram {
   bool ends_epoch(int64_t) const override { return false; }
   bool enqueue(int64_t step) override {
     if (std::all_of(bad_.begin(), bad_.end(), [](int bad) { return bad >= kMostBadSteps; })) return false;
+    const ScopedZone zone(Zone::forward);
     if (step % kRowsAhead == 0) put_rows(step);
+    busy_.before_step();
+    if (spans_) spans_->begin();
     wave_.step();
+    if (spans_) spans_->end(wave_.lanes());
+    busy_.after_step();
     done_ = step + 1;
     return true;
   }
   // Losses lie on the device until a block of steps is read.
   int64_t unread_steps() const override { return (done_ - read_ + kReadSteps - 1) / kReadSteps; }
   void read_step() override {
+    const ScopedZone zone(Zone::wait_device);
     const int64_t count = std::min(kReadSteps, done_ - read_);
     const std::vector<float> losses = wave_.state().losses(wave_.stream(), read_, count),
                              norms = wave_.state().norms(wave_.stream(), read_, count);
@@ -96,6 +139,8 @@ class WaveProgram final : public train::TrainProgram {
       last_[g] = losses[i];
     }
     read_ += count;
+    busy_.pass();
+    if (spans_) spans_->tell();
     double sum = 0;
     size_t lanes = 0;
     for (size_t g = 0; g < G; ++g) {
@@ -109,6 +154,7 @@ class WaveProgram final : public train::TrainProgram {
   bool can_evaluate() const override { return !job_.validation.empty(); }
   // Each lane by itself: one that has not improved for long idles until all have, its best stands.
   bool evaluate() override {
+    const ScopedZone zone(Zone::evaluate);
     const std::vector<double> errors = validation_errors();
     bool goes_on = false;
     for (size_t g = 0; g < best_.size(); ++g) {
@@ -128,6 +174,7 @@ class WaveProgram final : public train::TrainProgram {
     const bool stopping = stop_ != nullptr && stop_->load(std::memory_order_relaxed);
     const double wait = std::max(kSaveSeconds, 20 * save_seconds_);
     if (s_.save_steps == 0 && !stopping && seconds_since(saved_ns_) < wait) return;
+    const ScopedZone zone(Zone::checkpoint);
     const int64_t began = now_ns();
     StateWriter file(job_.checkpoint, job_.owner);
     file.list(job_.lanes);
@@ -151,6 +198,7 @@ class WaveProgram final : public train::TrainProgram {
   void pauses() override {}
   void resumes() override {}
   void stop_by(const std::atomic<bool>* stop) { stop_ = stop; }
+  double busy_seconds() const { return busy_.seconds(); }
 
  private:
   void begin() {
@@ -206,7 +254,9 @@ class WaveProgram final : public train::TrainProgram {
         part.emplace_back();
         for (size_t i = first; i < first + n; ++i) part.back().push_back(windows[std::min(i, windows.size() - 1)]);
       }
+      if (spans_) spans_->begin();
       const std::vector<float> got = wave_.predict(part);
+      if (spans_) spans_->end();
       for (size_t g = 0; g < G; ++g) {
         const auto& windows = job_.validation[job_.validation.size() == 1 ? 0 : g];
         for (size_t i = 0; i < n && first + i < windows.size(); ++i) {
@@ -254,6 +304,8 @@ class WaveProgram final : public train::TrainProgram {
   std::vector<Best> best_;
   int64_t done_ = 0, read_ = 0, saved_ns_;
   double save_seconds_ = 0;
+  BusyClock busy_;
+  const std::unique_ptr<device::DeviceSpans> spans_;  // null without a timeline
 };
 
 }  // namespace
@@ -266,8 +318,9 @@ double rate_of(const ForecastSettings& s, int64_t step, int64_t steps) {
 TrainedWave train_wave(device::Device& device, const ForecastSettings& s, const SeriesStore& series,
                        const WaveTraining& job, memory::PlannedMemory* planned,
                        const std::function<void(int64_t, double)>& tell, const std::atomic<bool>* stop) {
+  auto ready = std::make_unique<ScopedZone>(Zone::wait_input);  // a run's timeline begins here
   Wave wave(device, job.spec, series, job.cutoffs, s.sampling, planned);
-  WaveProgram program(wave, s, series, job, tell);
+  WaveProgram program(device, wave, s, series, job, tell);
   program.stop_by(stop);
   train::Cadence cadence;
   if (!job.checkpoint.empty()) cadence.save = train::Strategy::steps;
@@ -275,9 +328,12 @@ TrainedWave train_wave(device::Device& device, const ForecastSettings& s, const 
   cadence.evaluate_steps = s.val_check_steps;
   cadence.save_steps = s.save_steps > 0 ? s.save_steps : kLookSteps;
   train::TrainLoop loop(program, cadence, stop);
-  loop.run(program.start());
+  const int64_t first = program.start();
+  ready.reset();
+  loop.run(first);
   TrainedWave trained;
   trained.seconds = loop.seconds();
+  trained.busy_seconds = program.busy_seconds();
   trained.interrupted = loop.interrupted();
   if (!trained.interrupted) trained.lanes = program.trained();
   return trained;

@@ -7,7 +7,9 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/timeline.h"
 #include "base/units.h"
+#include "device/device_spans.h"
 #include "forecast/state_file.h"
 #include "io/quote_text.h"
 
@@ -228,6 +230,7 @@ class Roller {
           [&](int64_t step, double loss) { report(ids, step, job.steps, loss); }, stop_);
     }
     run_.seconds += trained.seconds;
+    run_.busy_seconds += trained.busy_seconds;
     run_.interrupted = trained.interrupted;
     if (run_.interrupted) return;
     for (size_t g = 0; g < ids.size(); ++g) {
@@ -237,6 +240,7 @@ class Roller {
       lane.curve = std::move(trained.lanes[g].curve);
     }
     forecast(ids, job, trained);
+    const ScopedZone zone(Zone::checkpoint);
     for (size_t g = 0; g < ids.size(); ++g) keep_state(ids[g], trained.lanes[g].state);
     write_wave(ids);
     for (const int64_t id : ids) run_.lanes[static_cast<size_t>(id)].done = true;
@@ -294,6 +298,7 @@ class Roller {
   }
 
   void forecast(const std::vector<int64_t>& ids, const WaveTraining& job, const TrainedWave& trained) {
+    const ScopedZone zone(Zone::evaluate);
     std::vector<std::vector<ops::WindowPick>> windows;
     size_t most = 0;
     for (const int64_t id : ids) {
@@ -317,10 +322,17 @@ class Roller {
       for (size_t g = 0; g < G; ++g) known.push_back(cutoffs_of(training_of(ids[from + g]).fold, true));
       memory::PlannedMemory memory = on_.reserve(plan, "rolling forecasts");
       Wave wave(on_.device(), spec, series_, known, ops::Sampling::series, &memory);
+      const auto spans = device::DeviceSpans::make(on_.device(), wave.stream(), "device", Zone::device_busy);
       for (size_t g = 0; g < G; ++g)
         wave.state().upload(wave.stream(), static_cast<int64_t>(g), trained.lanes[from + g].state.slab);
       wave.state().refresh(wave.stream());
+      if (spans) spans->begin();
       forecast_lanes(wave, spec, {ids.data() + from, G}, {windows.data() + from, G}, most);
+      if (spans) {
+        spans->end();
+        wave.stream().synchronize();
+        spans->tell();
+      }
     }
   }
 

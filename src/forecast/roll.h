@@ -61,6 +61,7 @@ struct RollRun {
   int64_t waves = 0;              // that this process computed
   int64_t resumed_lanes = 0;      // that were there already
   double seconds = 0;             // of training, by this process
+  double busy_seconds = 0;        // of these the device computed
   bool interrupted = false;
 };
 struct RollProgress {

@@ -20,7 +20,7 @@ std::string percent(double share) { return fmt::format("{:.0f} %", share * 100);
 class Predictor {
  public:
   Predictor(const TracedRun& r, const Swept& s)
-      : r_(r), s_(s), vader_(r.model == "vader"), train_(r.verb == "train"), cores_(std::max(1, r.cores)) {}
+      : r_(r), s_(s), vader_(r.model == "vader"), train_(r.trains()), cores_(std::max(1, r.cores)) {}
 
   int more_tokenizers() const {
     const int most = vader_ || !r_.on_card ? r_.cores : std::max(1, r_.cores - 2);
@@ -400,7 +400,7 @@ class DiagnosisBuilder {
   }
 
   const TracedRun& r_;
-  const bool train_ = r_.verb == "train";
+  const bool train_ = r_.trains();
   const Swept s_;
   const Predictor predict_;
   const std::optional<BudgetProbe>& probe_;
@@ -439,7 +439,7 @@ double Diagnosis::attributed() const {
 
 bool wants_probe(const RunTrace& trace) {
   const TracedRun& r = trace.record;
-  return r.verb != "train" && r.token_budget > 0 && r.free_token_budget >= 2 * r.token_budget && r.stats.batches >= 4;
+  return !r.trains() && r.token_budget > 0 && r.free_token_budget >= 2 * r.token_budget && r.stats.batches >= 4;
 }
 
 Diagnosis diagnose(const RunTrace& trace, const std::optional<BudgetProbe>& probe) {

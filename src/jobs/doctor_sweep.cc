@@ -56,7 +56,7 @@ struct State {
 class Sweep {
  public:
   explicit Sweep(const RunTrace& trace)
-      : trace_(trace), r_(trace.record), vader_(r_.model == "vader"), train_(r_.verb == "train") {}
+      : trace_(trace), r_(trace.record), vader_(r_.model == "vader"), train_(r_.trains()) {}
 
   Swept go() {
     collect_edges();

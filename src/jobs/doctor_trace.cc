@@ -103,6 +103,9 @@ void visit_training(Visit&& visit, Training& t) {
   visit("wide_tokens_per_second", t.wide_tokens_per_second);
   visit("free_planned_bytes", t.free_planned_bytes);
   visit("teacher_seconds", t.teacher_seconds);
+  visit("lanes", t.lanes);
+  visit("waves", t.waves);
+  visit("free_lanes", t.free_lanes);
 }
 
 nlohmann::ordered_json record_json(const TracedRun& r) {
@@ -110,8 +113,7 @@ nlohmann::ordered_json record_json(const TracedRun& r) {
   visit_record([&](const char* name, const auto& value) { j[name] = value; }, r);
   visit_stats([&](const char* name, const auto& value) { j["stats"][name] = value; }, r.stats);
   visit_card([&](const char* name, const auto& value) { j["card"][name] = value; }, r.card);
-  if (r.verb == "train")
-    visit_training([&](const char* name, const auto& value) { j["training"][name] = value; }, r.training);
+  if (r.trains()) visit_training([&](const char* name, const auto& value) { j["training"][name] = value; }, r.training);
   return j;
 }
 
@@ -122,7 +124,8 @@ TracedRun record_of(const json& j) {
   TracedRun r;
   // What older runs did not record.
   const auto later = [](std::string_view name) {
-    return name == "others" || name == "free_planned_bytes" || name == "teacher_seconds";
+    return name == "others" || name == "free_planned_bytes" || name == "teacher_seconds" || name == "lanes" ||
+           name == "waves" || name == "free_lanes";
   };
   visit_record(
       [&](const char* name, auto& value) {
@@ -130,7 +133,7 @@ TracedRun record_of(const json& j) {
       },
       r);
   visit_stats([&](const char* name, auto& value) { j.at("stats").at(name).get_to(value); }, r.stats);
-  if (r.verb == "train")
+  if (r.trains())
     visit_training(
         [&](const char* name, auto& value) {
           if (!later(name) || j.at("training").contains(name)) j.at("training").at(name).get_to(value);

@@ -42,10 +42,13 @@ struct TracedTraining {
   double wide_tokens_per_second = 0;
   int64_t free_planned_bytes = 0;  // what that plan holds
   double teacher_seconds = 0;      // of the steps, in the teacher's passes
+  // Of forecasting: lanes in all, in how many waves; how many at a time all the memory of the device would hold.
+  int64_t lanes = 0, waves = 0, free_lanes = 0;
 };
 
 struct TracedRun {
-  std::string verb, model, device, precision;  // model "vader": the rules, computed by the tokenizer threads
+  std::string verb;                      // "score", "train", "forecast train" or "forecast roll"
+  std::string model, device, precision;  // model "vader": the rules, computed by the tokenizer threads
   bool on_card = false;
   int device_index = 0;
   std::vector<std::string> inputs;
@@ -62,7 +65,10 @@ struct TracedRun {
   std::string others;           // "other processes used 1.3 of 2 cores (cc1plus 0.9)"; empty: not known
   engine::PipelineStats stats;  // of training: rows, tokens and batches are those of its steps
   CardRecord card;
-  TracedTraining training;  // verb "train" only
+  TracedTraining training;
+
+  bool trains_lanes() const { return verb.starts_with("forecast "); }
+  bool trains() const { return verb == "train" || trains_lanes(); }  // and has `training`
 };
 
 struct RunTrace {

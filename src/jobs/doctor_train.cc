@@ -32,7 +32,51 @@ double at_speed(const Swept& s, double share_of_time, double share_of_batches) {
 
 }  // namespace
 
+namespace {
+
+// The same of lanes: windows are drawn on the device, so nothing is packed or copied between steps.
+void describe_lanes_idle(Finding& f, const TracedRun& r, const Swept& s, const std::string& idle) {
+  const bool rolls = r.verb == "forecast roll";
+  switch (f.cause) {
+    case Cause::copy:
+    case Cause::packer:
+      f.evidence = fmt::format("{}; lanes were made ready, {} in all", idle, format_count(r.training.waves, "wave"));
+      f.change = r.training.waves > 1 && r.training.free_lanes > r.training.lanes / r.training.waves
+                     ? "fewer and larger waves: `memory_limit=auto`"
+                     : "more steps or larger blocks would hide it; nothing to set";
+      if (f.change.starts_with("fewer")) f.settings = {{"memory_limit", "auto"}};
+      break;
+    case Cause::launch:
+      f.evidence = fmt::format("{}; launching took {} of the time, with {} at a time", idle, share_of_run(s.launch, s),
+                               format_count(r.training.lanes / std::max<int64_t>(1, r.training.waves), "lane"));
+      f.change = "more lanes at a time (`repeats`), or a larger `batch_size`: both change what is trained";
+      break;
+    case Cause::writer:
+      f.evidence =
+          fmt::format("{}; {} took {} of the time", idle, format_count(s.saves, "save"), share_of_run(s.save, s));
+      f.change = "save less often (a larger `save_steps`), or to a faster disk";
+      break;
+    case Cause::sync:
+      f.evidence = fmt::format("{}; the host read losses back while the device had nothing queued", idle);
+      f.change = "unset BRIM_SYNC and CUDA_LAUNCH_BLOCKING if they are set";
+      f.settings = {{"sync", ""}};
+      break;
+    case Cause::evaluation:
+      f.evidence =
+          fmt::format("{}; {} took {} of the time", idle,
+                      format_count(s.evaluations, rolls ? "forecast" : "evaluation"), share_of_run(s.evaluate, s));
+      f.change = rolls ? "forecasts of the folds are what was asked for; a larger `step` makes fewer"
+                       : "validate less often: a larger `val_check_steps`";
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace
+
 void describe_train_idle(Finding& f, const TracedRun& r, const Swept& s, const std::string& idle) {
+  if (r.trains_lanes()) return describe_lanes_idle(f, r, s, idle);
   const TracedTraining& t = r.training;
   const bool limited = r.free_limit_bytes > r.limit_bytes && r.free_token_budget > r.token_budget;
   switch (f.cause) {
@@ -163,11 +207,21 @@ std::vector<std::string> train_facts(const TracedRun& r, const Swept& s) {
       fmt::format("of {}, steps took {} ({}), evaluation {} ({}), saving {} ({})", format_duration(s.seconds()),
                   format_duration(steps), share_of_run(steps, s), format_duration(s.evaluating),
                   share_of_run(s.evaluating, s), format_duration(s.saving), share_of_run(s.saving, s))};
-  if (r.training.teacher_seconds > 0.1 * s.seconds())
+  const TracedTraining& t = r.training;
+  if (r.trains_lanes() && t.waves > 1)
+    facts.push_back(fmt::format("{} in {} under {}{}", format_count(t.lanes, "lane"), format_count(t.waves, "wave"),
+                                format_bytes(r.limit_bytes),
+                                t.free_lanes > t.lanes / t.waves
+                                    ? fmt::format("; {} would hold {} at a time (`memory_limit=auto`)",
+                                                  format_bytes(r.free_limit_bytes), format_count(t.free_lanes))
+                                    : ""));
+  if (r.trains_lanes() && t.recompute != "none")
+    facts.push_back("the limit made blocks be computed again in the backward pass (recomputation)");
+  if (t.teacher_seconds > 0.1 * s.seconds())
     facts.push_back(
         fmt::format("the teacher's passes took {} ({} of the run): a smaller or quantized teacher shortens "
                     "it",
-                    format_duration(r.training.teacher_seconds), share_of_run(r.training.teacher_seconds, s)));
+                    format_duration(t.teacher_seconds), share_of_run(t.teacher_seconds, s)));
   if (s.evaluate_busy > 0.1 * s.seconds())
     facts.push_back(fmt::format(
         "{} kept the device busy for {} of the run; that is work asked for, and less of it is a shorter run",

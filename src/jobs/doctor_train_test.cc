@@ -265,11 +265,54 @@ TEST(DoctorTrain, TheTeacherUnusedCoresAndOthersAreNamed) {
   EXPECT_NE(shared.findings[0].evidence.find("cc1plus 3.9"), std::string::npos) << shared.findings[0].evidence;
 }
 
+// Lanes draw their windows on the device: no text or token is ever blamed.
+TEST(DoctorTrain, LanesAreDescribedInTheirOwnWords) {
+  struct Case {
+    const char* verb;
+    Zone zone;
+    Cause cause;
+    const char* words;
+    const char* setting;
+  };
+  for (const Case& c :
+       {Case{"forecast train", Zone::checkpoint, Cause::writer, "`save_steps`", nullptr},
+        Case{"forecast train", Zone::evaluate, Cause::evaluation, "`val_check_steps`", nullptr},
+        Case{"forecast roll", Zone::evaluate, Cause::evaluation, "forecasts of the folds", nullptr},
+        Case{"forecast roll", Zone::forward, Cause::launch, "`batch_size`", nullptr},
+        Case{"forecast roll", Zone::wait_device, Cause::sync, "BRIM_SYNC", "sync"},
+        Case{"forecast roll", Zone::wait_input, Cause::packer, "`memory_limit=auto`", "memory_limit"}}) {
+    SCOPED_TRACE(c.words);
+    Made m = steps(0, 40);
+    TracedRun& r = m.trace.record;
+    r.verb = c.verb;
+    r.plan_tokens_per_second = 0;
+    r.token_budget = 0;
+    r.training.lanes = 12;
+    r.training.waves = 3;
+    r.training.free_lanes = 12;
+    r.free_limit_bytes = int64_t{4} << 30;
+    for (int i = 0; i < 10; ++i) m.zone("main", c.zone, i * 100 + 40, i * 100 + 100);
+    const Diagnosis d = diagnose(parse_trace(file_of(m.trace), "run.json"));
+    ASSERT_FALSE(d.findings.empty()) << to_text(d);
+    EXPECT_EQ(d.findings[0].cause, c.cause) << to_text(d);
+    EXPECT_NE((d.findings[0].evidence + d.findings[0].change).find(c.words), std::string::npos) << to_text(d);
+    EXPECT_EQ(to_text(d).find("token"), std::string::npos) << to_text(d);
+    if (c.setting == nullptr)
+      EXPECT_TRUE(d.findings[0].settings.empty());
+    else
+      EXPECT_EQ(d.findings[0].settings.at(0).name, c.setting);
+    EXPECT_NE(to_text(d).find("12 lanes in 3 waves under 1.00 GiB; 4.00 GiB would hold 12 at a time"),
+              std::string::npos)
+        << to_text(d);
+  }
+}
+
 TEST(DoctorTrain, TracesOfOlderRunsAreRead) {
   nlohmann::json j = nlohmann::json::parse(file_of(steps(0, 100).trace));
   j["otherData"]["brim"].erase("others");
   j["otherData"]["brim"]["training"].erase("teacher_seconds");
-  j["otherData"]["brim"]["training"].erase("free_planned_bytes");
+  for (const char* later : {"free_planned_bytes", "lanes", "waves", "free_lanes"})
+    j["otherData"]["brim"]["training"].erase(later);
   EXPECT_EQ(parse_trace(j.dump(), "run.json").record.training.steps, 10);
 }
 

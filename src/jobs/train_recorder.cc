@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jobs/train_recorder.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/thread_pool.h"
 
 namespace brim::jobs {
 
-using engine::CpuClock;
 using train::TrainJob;
 
 namespace {
@@ -62,30 +57,12 @@ void TrainRecorder::watch(train::TrainCallbacks& callbacks) {
   callbacks.ends = [this](const TrainJob& job, const train::TrainOutcome& outcome) { ends(job, outcome); };
 }
 
-void TrainRecorder::begins(const TrainJob& job) {
-  if (job.device->kind() == device::DeviceKind::cuda) card_.emplace(job.device->pci_bus_id());
-  process_cpu_ = CpuClock::process_seconds();
-  machine_cpu_ = CpuClock::machine_seconds();
-  faults_ = CpuClock::major_faults();
-  delays_ = CpuClock::task_run_delays();
-  since_ns_ = now_ns();
-}
+void TrainRecorder::begins(const TrainJob& job) { readings_.begin(*job.device); }
 
 void TrainRecorder::ends(const TrainJob& job, const train::TrainOutcome& outcome) {
   TracedRun& r = run_;
   engine::PipelineStats& stats = r.stats;
-  stats.seconds = seconds_since(since_ns_);
-  stats.cpu_seconds = CpuClock::process_seconds() - process_cpu_;
-  if (machine_cpu_ >= 0)
-    stats.other_cpu_seconds = std::max(0.0, CpuClock::machine_seconds() - machine_cpu_ - stats.cpu_seconds);
-  stats.major_faults = CpuClock::major_faults() - faults_;
-  if (!delays_.empty()) {
-    stats.run_delay_seconds = 0;
-    for (const auto& [task, delay] : CpuClock::task_run_delays())
-      if (const auto before = delays_.find(task); before != delays_.end())
-        stats.run_delay_seconds += delay - before->second;
-  }
-  if (card_) r.card = card_->stop();
+  readings_.end(*job.device, r);
   stats.rows = outcome.samples;
   stats.tokens = outcome.tokens;
   stats.batches = outcome.micro_batches;
@@ -95,16 +72,11 @@ void TrainRecorder::ends(const TrainJob& job, const train::TrainOutcome& outcome
   r.verb = "train";
   r.others = outcome.others.text();
   r.model = job.model_dir.string();
-  r.device = job.device->name();
   r.precision = precision_name(job.precision);
-  r.on_card = job.device->kind() == device::DeviceKind::cuda;
-  r.device_index = job.device->index();
   r.inputs = job.settings.train_files;
   r.output = job.settings.output_dir;
   if (!job.settings.token_train_file.empty()) r.inputs.push_back(job.settings.token_train_file);
   r.threads = r.on_card ? 0 : job.threads;
-  r.cores = hardware_threads();
-  r.machine_cores = std::max(r.cores, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
   r.token_budget = plan.token_budget;
   r.max_length = plan.max_length;
   r.limit_bytes = plan.limit_bytes;

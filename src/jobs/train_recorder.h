@@ -2,10 +2,7 @@
 // The record of a training run for its trace: what ran where, under which plan, with which counters, and what other
 // plans of the same job were predicted to bring. See jobs/doctor_trace.h.
 #pragma once
-#include <map>
-#include <optional>
-
-#include "jobs/doctor_trace.h"
+#include "jobs/run_readings.h"
 #include "train/job.h"
 #include "train/trainer.h"
 
@@ -21,10 +18,7 @@ class TrainRecorder {
   void begins(const train::TrainJob& job);
   void ends(const train::TrainJob& job, const train::TrainOutcome& outcome);
   TracedRun run_;
-  std::optional<CardWatch> card_;
-  int64_t since_ns_ = 0, faults_ = 0;
-  double process_cpu_ = 0, machine_cpu_ = 0;
-  std::map<int, double> delays_;  // of the threads that were there at the start: the loop's and the device's
+  RunReadings readings_;
 };
 
 }  // namespace brim::jobs

@@ -247,6 +247,49 @@ TEST_F(Forecast, RollsAndReportsSkillAgainstNaive) {
   must({"forecast", "predict", "--model", "r/models/6", "--data", "walks.csv", "--device", "cpu", "-q"});
 }
 
+TEST_F(Forecast, TheDoctorAndTheMonitorTakeItsRuns) {
+  put("walks.csv", random_walks());
+  must(roll_command("r", {"-q", "--trace", "t.json"}));
+  const auto d = nlohmann::json::parse(must({"doctor", "--run", "t.json", "--json"})).at("run");
+  EXPECT_GE(d.at("attributed").get<double>(), 0.95) << d.dump(2);
+  EXPECT_GT(d.at("busy_seconds").get<double>(), 0);
+  EXPECT_GT(d.at("idle_by_cause").at("writer").get<double>(), 0) << "a checkpoint every eighth step";
+  EXPECT_EQ(d.at("idle_by_cause").at("tokenizer"), 0);
+  EXPECT_GT(json_of("r/roll.json").at("busy").get<double>(), 0);
+
+  const auto train = [](const char* output, const char* steps) {
+    return std::vector<std::string>{"forecast",     "train", "--data",      "walks.csv", "--horizon",   "3",
+                                    "--losses",     "mae",   "--lookbacks", "2,3",       "--n-blocks",  "1",
+                                    "--batch-size", "16",    "--threads",   "1",         "--max-steps", steps,
+                                    "--device",     "cpu",   "-o",          output};
+  };
+  auto diagnosed = train("m", "400");
+  diagnosed.insert(diagnosed.begin(), {"doctor", "--verify", "--"});
+  const std::string said = must(diagnosed);
+  EXPECT_NE(said.find("device busy"), std::string::npos) << said;
+  EXPECT_NE(said.find("verified"), std::string::npos) << said;
+  EXPECT_TRUE(exists("m/config.json"));
+  EXPECT_FALSE(exists("m.doctor"));
+  refused(2, {"brim forecast train", "brim forecast roll"}, {"doctor", "--", "brim", "forecast", "eval"});
+
+  const Surroundings own = {.environment = {{"XDG_RUNTIME_DIR", folder_.string()}}};
+  Running run(folder_, train("long", "10000000"), own);
+  nlohmann::json seen;
+  const auto number = [&](const char* key) {
+    return seen.contains(key) && seen[key].is_number() ? seen[key].get<double>() : 0;
+  };
+  for (int i = 0; i < 500 && !run.ended() && number("step") == 0; ++i) {
+    usleep(10'000);
+    const auto runs = nlohmann::json::parse(must({"monitor", "--json"}, own)).at("runs");
+    if (!runs.empty()) seen = runs[0];
+  }
+  run.signal(SIGINT);
+  EXPECT_EQ(run.wait().code, 130);
+  EXPECT_EQ(seen.value("command", ""), "forecast train") << seen.dump(2);
+  EXPECT_GT(number("step"), 0) << seen.dump(2);
+  EXPECT_GT(number("loss"), 0) << seen.dump(2);
+}
+
 // The same bytes after twenty kills at random moments, some of them while a checkpoint is written.
 TEST_F(Forecast, RollsOnAfterKills) {
   put("walks.csv", random_walks());
