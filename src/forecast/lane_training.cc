@@ -20,6 +20,7 @@ constexpr int64_t kReadSteps = 64;   // steps whose losses are read together
 constexpr int64_t kRowsAhead = 128;  // steps whose constants are put on the device together
 constexpr int64_t kLookSteps = 256;  // steps after which the clock is looked at, where it decides when to save
 constexpr double kSaveSeconds = 30;  // between checkpoints, and twenty times what one takes
+constexpr double kSaveRate = 1e9;    // bytes per second, as long as none was written
 constexpr int kMostBadSteps = 20;
 
 std::vector<float> lanes_part(const std::vector<float>& all, size_t lane, size_t elements) {
@@ -172,7 +173,8 @@ class WaveProgram final : public train::TrainProgram {
   void save() override {
     if (job_.checkpoint.empty()) return;
     const bool stopping = stop_ != nullptr && stop_->load(std::memory_order_relaxed);
-    const double wait = std::max(kSaveSeconds, 20 * save_seconds_);
+    const double expected = 3.0 * static_cast<double>(wave_.lanes() * wave_.state().layout().elements) * 4 / kSaveRate;
+    const double wait = std::max(kSaveSeconds, 20 * (save_seconds_ > 0 ? save_seconds_ : expected));
     if (s_.save_steps == 0 && !stopping && seconds_since(saved_ns_) < wait) return;
     const ScopedZone zone(Zone::checkpoint);
     const int64_t began = now_ns();
@@ -203,21 +205,24 @@ class WaveProgram final : public train::TrainProgram {
  private:
   void begin() {
     const NbeatsState& state = wave_.state();
-    std::vector<float> first, second;
-    const size_t elements = static_cast<size_t>(state.layout().elements);
     for (size_t g = 0; g < bad_.size(); ++g) {
       const ops::LaneSpec& lane = job_.spec.lanes[g];
       const LaneState none, &from = job_.start.empty() ? none : job_.start[g];
       wave_.state().upload(
           wave_.stream(), static_cast<int64_t>(g),
           from.slab.empty() ? draw_lane(state.shape(), state.layout(), lane.seed, lane.lookback) : from.slab);
-      for (const auto& [moments, all] : {std::pair(&from.first, &first), std::pair(&from.second, &second)}) {
-        all->insert(all->end(), moments->begin(), moments->end());
-        all->resize((g + 1) * elements);
-      }
     }
-    first.insert(first.end(), second.begin(), second.end());
-    wave_.state().upload_moments(wave_.stream(), first);
+    // A new state's moments are zero already; lists of zeros for large lanes would be gigabytes.
+    if (std::all_of(job_.start.begin(), job_.start.end(), [](const LaneState& from) { return from.first.empty(); }))
+      return;
+    const size_t elements = static_cast<size_t>(state.layout().elements), all = bad_.size() * elements;
+    std::vector<float> moments(2 * all);
+    for (size_t g = 0; g < bad_.size(); ++g) {
+      const auto at = moments.begin() + static_cast<std::ptrdiff_t>(g * elements);
+      std::copy(job_.start[g].first.begin(), job_.start[g].first.end(), at);
+      std::copy(job_.start[g].second.begin(), job_.start[g].second.end(), at + static_cast<std::ptrdiff_t>(all));
+    }
+    wave_.state().upload_moments(wave_.stream(), moments);
   }
 
   bool resume() {

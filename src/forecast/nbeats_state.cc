@@ -116,9 +116,11 @@ std::vector<float> NbeatsState::gradients(device::Stream& stream, int64_t lane) 
 }
 
 std::vector<float> NbeatsState::download_moments(device::Stream& stream) const {
-  std::vector<float> all = read(stream, views_.m);
-  const std::vector<float> second = read(stream, views_.v);
-  all.insert(all.end(), second.begin(), second.end());
+  const auto each = static_cast<size_t>(views_.m.elements());
+  std::vector<float> all(2 * each);
+  stream.copy(all.data(), views_.m.data, each * sizeof(float));
+  stream.copy(all.data() + each, views_.v.data, each * sizeof(float));
+  stream.synchronize();
   return all;
 }
 void NbeatsState::upload_moments(device::Stream& stream, std::span<const float> moments) {
