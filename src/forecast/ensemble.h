@@ -47,7 +47,9 @@ class EnsembleDevice {
   explicit EnsembleDevice(const ForecastSettings& settings);
 
   device::Device& device() { return *device_; }
-  ops::Precision precision() const { return precision_; }
+  ops::Precision precision() const { return precision_; }  // of training
+  // Forecasts take a thousandth of training's time: on a CPU they are fp32 unless something else was asked for.
+  ops::Precision forecast_precision() const { return forecast_precision_; }
   const std::string& precision_reason() const { return precision_reason_; }
   int threads() const { return threads_; }
   EnsemblePlan plan(const WaveSpec& spec, int64_t lanes, const SeriesStore& series) const;
@@ -57,7 +59,7 @@ class EnsembleDevice {
 
  private:
   std::unique_ptr<device::Device> device_;
-  ops::Precision precision_ = ops::Precision::fp32;
+  ops::Precision precision_ = ops::Precision::fp32, forecast_precision_ = ops::Precision::fp32;
   std::string precision_reason_;
   int threads_ = 1;
   int64_t limit_bytes_ = 0;

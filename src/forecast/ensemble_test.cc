@@ -80,6 +80,24 @@ TEST(Ensemble, NeverTrainsInFp16) {
   EXPECT_EQ(lane_precision({}, card).precision, ops::Precision::bf16);
 }
 
+TEST(Ensemble, TrainsInBf16OnCoresThatMultiplyItUnlessAskedOtherwise) {
+  plan::DeviceProfile cpu;
+  cpu.name = "cpu";
+  cpu.kind = device::DeviceKind::cpu;
+  cpu.tflops_fp32 = cpu.tflops_half = 1;
+  for (const auto& [isa, precision] :
+       {std::pair(device::Isa::amx, ops::Precision::bf16), std::pair(device::Isa::neon_mm, ops::Precision::bf16),
+        std::pair(device::Isa::avx2, ops::Precision::fp32), std::pair(device::Isa::neon, ops::Precision::fp32)}) {
+    cpu.isa = isa;
+    EXPECT_EQ(lane_precision({}, cpu).precision, precision) << isa_name(isa);
+    EXPECT_EQ(lane_precision({ops::Precision::fp32}, cpu).precision, ops::Precision::fp32) << isa_name(isa);
+  }
+  ForecastSettings s = small_settings();
+  EXPECT_EQ(EnsembleDevice(s).forecast_precision(), ops::Precision::fp32);
+  s.precision = {ops::Precision::bf16};
+  EXPECT_EQ(EnsembleDevice(s).forecast_precision(), ops::Precision::bf16);
+}
+
 TEST(Ensemble, RefusesWhatCannotLearn) {
   const auto message = [](const auto& change) {
     ForecastSettings s = small_settings();

@@ -357,6 +357,9 @@ TEST_F(Forecast, RefusesWithARemedy) {
   refused(2, {"--actual"}, {"forecast", "eval", "--data", "b.csv", "--model", "naive"});
   refused(2, {"train, roll, predict, eval"}, {"forecast"});
   refused(2, {"did you mean predict?"}, {"forecast", "predit"});
+  refused(3, {"b.csv: the longest series, 'A', has 2 points; a horizon of 4 needs 5", "--horizon 1"},
+          {"forecast", "train", "--data", "b.csv", "--horizon", "4", "-o", "m", "--device", "cpu"});
+  EXPECT_FALSE(exists("m"));
   refused(3, {"'A'", "after 2015-01-02"},
           {"forecast", "eval", "--data", "b.csv", "--actual", "b.csv", "--model", "naive"});
 }
