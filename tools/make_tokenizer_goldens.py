@@ -157,6 +157,11 @@ def configs():
             bpe(vocab, [" ".join(m) for m in merges]), None, {**BYTE_LEVEL, "add_prefix_space": True},
             {**roberta, "add_prefix_space": True}, ROBERTA_SPECIALS),
         "byte_bpe_untrimmed": tokenizer(bpe(vocab, merges), {"type": "NFC"}, BYTE_LEVEL, {**roberta, "trim_offsets": False}, ROBERTA_SPECIALS),
+        # ModernBERT's: bytes between BERT's special tokens, which come after the vocabulary, and runs of blanks as tokens.
+        "byte_bpe_modern": tokenizer(
+            bpe(vocab, merges), {"type": "NFC"}, BYTE_LEVEL, template("[CLS]", "[SEP]", (len(vocab) + 4, len(vocab) + 5)),
+            [added("|||IP_ADDRESS|||", normalized=True, special=False), added("    ", normalized=True, special=False), added("  ", normalized=True, special=False),
+             added("[UNK]"), added("[CLS]"), added("[SEP]"), added("[PAD]"), added("[MASK]", lstrip=True), added("[unused0]", normalized=True, special=False)]),
         "byte_bpe_llama3": tokenizer(
             bpe(vocab, merges, ignore_merges=True), None,
             {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": LLAMA3}, "behavior": "Isolated", "invert": False}, {**BYTE_LEVEL, "use_regex": False}]},
