@@ -17,7 +17,9 @@ TEST(Losses, FirstTwentyEqualPyTorch) {
     double worst = 0;
     for (size_t i = 0; i < losses.size(); ++i) {
       worst = std::max(worst, std::abs(losses[i] - want[i].get<double>()) / std::abs(want[i].get<double>()));
-      EXPECT_NEAR(losses[i], want[i].get<double>(), 1e-4 * std::abs(want[i].get<double>())) << "step " << i;
+      // A loss is a difference of fp32 numbers of a few units: where it is nearly none, their last digits are what is
+      // left.
+      EXPECT_NEAR(losses[i], want[i].get<double>(), 1e-4 * std::abs(want[i].get<double>()) + 2e-6) << "step " << i;
     }
     RecordProperty("worst_relative_" + name, std::to_string(worst));
     EXPECT_LT(losses.back(), losses.front());
