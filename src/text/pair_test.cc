@@ -73,5 +73,35 @@ TEST(Pairs, AModelThatIsGivenNoTypesHasNone) {
   EXPECT_EQ(Tokenizer::load(temp.path())->pair()->largest_type(), 0);
 }
 
+// MPNet: words as BERT cuts them, <s> a </s></s> b </s>. The ids are those of transformers' MPNetTokenizer.
+TEST(Pairs, MPNetJoinsAsRobertaDoes) {
+  const TempDir temp;
+  std::ofstream(temp.path() / "vocab.txt")
+      << "<s>\n<pad>\n</s>\n<unk>\n[UNK]\n<mask>\nhello\nworld\na\nb\nc\n##s\n##ing\n"
+         "good\nbad\n,\n.\n";
+  std::ofstream(temp.path() / "tokenizer_config.json") << R"({"tokenizer_class": "MPNetTokenizer"})";
+  const auto tokenizer = Tokenizer::load(temp.path());
+  std::vector<int32_t> ids;
+  tokenizer->encode_pair("Hello worlds", "good, bad", 64, false, ids);
+  EXPECT_EQ(ids, (std::vector<int32_t>{0, 6, 7, 11, 2, 2, 13, 15, 14, 2}));
+  ids.clear();
+  tokenizer->encode_ids("Hello Qx", ids);
+  EXPECT_EQ(ids, (std::vector<int32_t>{0, 6, 4, 2}));
+}
+
+TEST(Pairs, WhyAModelTakesNoneIsSaid) {
+  const auto none = why_no_pairs(*Tokenizer::load(golden_tokenizers() / "bpe_bytes"), "some/model", 2, 64);
+  ASSERT_TRUE(none);
+  EXPECT_EQ(none->code(), ErrorCode::bad_model);
+  EXPECT_NE(std::string(none->what()).find("no separator between two texts"), std::string::npos) << none->what();
+  const auto bert = Tokenizer::load(golden_tokenizers() / "bert_cased");
+  const auto types = why_no_pairs(*bert, "some/model", 1, 64);
+  ASSERT_TRUE(types);
+  EXPECT_EQ(types->code(), ErrorCode::bad_model);
+  for (const char* part : {"token type 1", "table has 1", "type_vocab_size"})
+    EXPECT_NE(std::string(types->what()).find(part), std::string::npos) << types->what();
+  EXPECT_FALSE(why_no_pairs(*bert, "some/model", 2, 64));
+}
+
 }  // namespace
 }  // namespace brim::text

@@ -90,8 +90,11 @@ PipelineParts finish(PipelineParts parts, const Roles& roles, const TokenizerCon
 }
 
 std::unique_ptr<Tokenizer> load_bert(const fs::path& file, const TokenizerConfig& config) {
-  Roles roles{role(config.cls, "[CLS]"), role(config.sep, "[SEP]"),   role(config.pad, "[PAD]"),
-              role(config.unk, "[UNK]"), role(config.mask, "[MASK]"), {}};
+  // MPNet cuts words as BERT does and surrounds them as RoBERTa does.
+  const bool mpnet = config.tokenizer_class.starts_with("MPNet");
+  Roles roles{role(config.cls, mpnet ? "<s>" : "[CLS]"),      role(config.sep, mpnet ? "</s>" : "[SEP]"),
+              role(config.pad, mpnet ? "<pad>" : "[PAD]"),    role(config.unk, "[UNK]"),
+              role(config.mask, mpnet ? "<mask>" : "[MASK]"), {}};
   WordPieceConfig model;
   model.unk_token = roles.unk.content;
   const MappedFile text(file);
@@ -110,9 +113,9 @@ std::unique_ptr<Tokenizer> load_bert(const fs::path& file, const TokenizerConfig
   parts.normalizer = std::make_unique<BertNormalizer>(options);
   parts.pre_tokenizer = std::make_unique<BertPreTokenizer>();
   parts.decoder = make_wordpiece_decoder();
-  parts.post_processor =
-      make_template({roles.cls.content, needed_id(roles.cls, *parts.model, file, "first")},
-                    {roles.sep.content, needed_id(roles.sep, *parts.model, file, "last")}, PairStyle::bert);
+  parts.post_processor = make_template({roles.cls.content, needed_id(roles.cls, *parts.model, file, "first")},
+                                       {roles.sep.content, needed_id(roles.sep, *parts.model, file, "last")},
+                                       mpnet ? PairStyle::roberta : PairStyle::bert);
   return make_pipeline_tokenizer(finish(std::move(parts), roles, config, file), file);
 }
 
