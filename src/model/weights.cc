@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -94,6 +95,19 @@ struct Stacked {
   std::vector<float> own_scale;
 };
 
+// How many layers have a tensor of this name, whose parameter belongs to one; none belongs: as many as can be.
+int64_t layers_held(const WeightSource& source, const ParamSpec& spec, const std::string& name) {
+  const std::string number = fmt::format(".{}.", spec.layer);
+  const size_t at = spec.layer < 0 ? std::string::npos : name.find(number);
+  if (at == std::string::npos) return std::numeric_limits<int64_t>::max();
+  int64_t held = 0;
+  const auto of_layer = [&](int64_t l) {
+    return name.substr(0, at) + fmt::format(".{}.", l) + name.substr(at + number.size());
+  };
+  while (find_tensor(source, of_layer(held)) != nullptr) ++held;
+  return held;
+}
+
 std::optional<Stacked> stack_param(const WeightSource& source, const ParamSpec& spec) {
   const int64_t part_rows = spec.rows / static_cast<int64_t>(spec.names.size());
   std::vector<const TensorView*> parts, scales;
@@ -101,6 +115,10 @@ std::optional<Stacked> stack_param(const WeightSource& source, const ParamSpec& 
     const TensorView* t = find_tensor(source, name);
     if (t == nullptr) {
       if (spec.head) return std::nullopt;
+      if (const int64_t held = layers_held(source, spec, name); spec.layer >= held)
+        fail(ErrorCode::bad_model,
+             "{}: no tensor {}: config.json asks for {} layers or more (\"num_hidden_layers\"), the weights hold {}",
+             source.where(), name, spec.layer + 1, held);
       (void)source.get(name);  // throws with the nearest name
       fail(ErrorCode::bad_model, "{}: no tensor {}", source.where(), name);
     }
