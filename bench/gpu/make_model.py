@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes seeded classifiers of real shapes for benchmarks: make_model.py TOKENIZER_DIR OUT [roberta-base|roberta-large|distil|minilm|tiny|roberta-base-4k|modernbert-base]."""
+"""Writes seeded classifiers of real shapes for benchmarks: make_model.py TOKENIZER_DIR OUT [roberta-base|roberta-large|distil|minilm|tiny|roberta-base-4k|modernbert-base].
+
+A family's own: FAMILY-tiny or FAMILY-minilm, e.g. mpnet-minilm; all of them into OUT/NAME: make_model.py TOKENIZER_DIR OUT families."""
 import pathlib
 import shutil
 import sys
@@ -14,24 +16,47 @@ SHAPES = {
     "distil": dict(hidden_size=768, num_hidden_layers=6, num_attention_heads=12, intermediate_size=3072),
     "tiny": dict(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512),
     "minilm": dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536),
-    "modernbert-base": None,
+    "modernbert-base": {},  # its defaults; the ids of the tokenizer given are fewer than its vocabulary
     "roberta-base-4k": dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, max_position_embeddings=4098),
 }
-tokenizer_dir, out = map(pathlib.Path, sys.argv[1:3])
-shape = SHAPES[sys.argv[3] if len(sys.argv) > 3 else "roberta-base"]
-labels = ["negative", "neutral", "positive"]
-common = dict(pad_token_id=1, bos_token_id=0, eos_token_id=2, id2label=dict(enumerate(labels)), label2id={l: i for i, l in enumerate(labels)})
-torch.manual_seed(0)
-if shape is None:  # its defaults; the tokenizer given is RoBERTa's, whose ids are fewer than its vocabulary
-    model = tf.ModernBertForSequenceClassification(tf.ModernBertConfig(**common, cls_token_id=0, sep_token_id=2))
-    head = model.classifier
+# What a family's configuration has of its own; all read RoBERTa's tokens.
+FAMILIES = {
+    "bert": ("Bert", dict(type_vocab_size=2)),
+    "distilbert": ("DistilBert", {}),
+    "roberta": ("Roberta", dict(type_vocab_size=1, layer_norm_eps=1e-5)),
+    "electra": ("Electra", dict(type_vocab_size=2, embedding_size=64)),
+    "albert": ("Albert", dict(type_vocab_size=2, embedding_size=64)),
+    "mpnet": ("MPNet", {}),
+    "modernbert": ("ModernBert", dict(cls_token_id=0, sep_token_id=2)),
+}
+LABELS = ["negative", "neutral", "positive"]
+
+
+def write(tokenizer_dir, out, name):
+    family, _, size = name.partition("-")
+    shape = SHAPES[size] if family in FAMILIES and size in ("tiny", "minilm") else SHAPES[name]
+    prefix, own = FAMILIES[family if family in FAMILIES else "roberta"]
+    if shape:
+        shape = {"vocab_size": 50265, "max_position_embeddings": 514, **shape}
+    if family == "distilbert":
+        shape = dict(vocab_size=50265, dim=shape["hidden_size"], n_layers=shape["num_hidden_layers"], n_heads=shape["num_attention_heads"], hidden_dim=shape["intermediate_size"], max_position_embeddings=512)
+    config = getattr(tf, prefix + "Config")(pad_token_id=1, bos_token_id=0, eos_token_id=2, id2label=dict(enumerate(LABELS)),
+                                            label2id={l: i for i, l in enumerate(LABELS)}, **own, **shape)
+    torch.manual_seed(0)
+    model = getattr(tf, prefix + "ForSequenceClassification")(config)
+    with torch.no_grad():  # spread the classes: a default head says the same for every text
+        last = model.classifier.out_proj if hasattr(model.classifier, "out_proj") else model.classifier
+        last.weight.normal_(0, 0.5)
+    model.save_pretrained(out)
+    for file in ["tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "special_tokens_map.json"]:
+        if (tokenizer_dir / file).exists():
+            shutil.copy(tokenizer_dir / file, out / file)
+
+
+tokenizer, target = map(pathlib.Path, sys.argv[1:3])
+wanted = sys.argv[3] if len(sys.argv) > 3 else "roberta-base"
+if wanted == "families":
+    for each in (f"{family}-{size}" for family in FAMILIES for size in ("tiny", "minilm")):
+        write(tokenizer, target / each, each)
 else:
-    config = tf.RobertaConfig(vocab_size=50265, type_vocab_size=1, layer_norm_eps=1e-5, **common, **{"max_position_embeddings": 514, **shape})
-    model = tf.RobertaForSequenceClassification(config)
-    head = model.classifier.out_proj
-with torch.no_grad():  # spread the classes: a default head says the same for every text
-    head.weight.normal_(0, 0.5)
-model.save_pretrained(out)
-for name in ["tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "special_tokens_map.json"]:
-    if (tokenizer_dir / name).exists():
-        shutil.copy(tokenizer_dir / name, out / name)
+    write(tokenizer, target, wanted)

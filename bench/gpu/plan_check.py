@@ -3,12 +3,16 @@
 """Plans against what the driver counts: random models, tasks, lengths, precisions and limits, each a short run.
 
   plan_check.py --brim PROGRAM --models DIR --texts FILE --train CSV [--runs 200] [--parallel 4] [--seed 1] [--json OUT]
+                [--families bert,mpnet,…] [--device cpu]
 
 DIR holds tiny, minilm, distil, roberta-base and roberta-large as bench/gpu/make_model.py writes them; CSV has columns text and
 label. Training runs are plain, with validation, with a teacher, of tags, or multi-label. A run's bytes are NVML's for its
 process, polled every 10 ms. Fails (exit 1) when a run ends with an error other than "does not fit", holds more than its limit
 or more than its plan, or when a kind of training never ran. Then the same beside another process that takes half of the free
 memory, before a run and during one; that fails too if the other process did not hold its memory in time.
+
+With --families so many runs of each family (models FAMILY-tiny and FAMILY-minilm, as make_model.py writes them), pairs among
+them, and no other process. With --device cpu the bytes are the largest resident set of the process.
 """
 import argparse
 import csv
@@ -52,24 +56,29 @@ def watch(card, peaks, stop):
 
 
 KINDS = ["plain", "validation", "teacher", "tags", "multi-label"]
+FAMILY_KINDS = ["plain", "validation", "tags", "multi-label", "pairs"]
 
 
 def command(args, case, out):
-    base = ["--model", f"{args.models}/{case['model']}", "--device", "cuda", "--precision", case["precision"], "--max-length", str(case["length"])]
+    base = ["--model", f"{args.models}/{case['model']}", "--device", args.device, "--precision", case["precision"], "--max-length", str(case["length"])]
     if case["limit"]:
         base += ["--memory-limit", f"{case['limit']}GiB"]
     if case["fill"]:
         base += ["--fill"]
     if case["task"] == "score":
-        return [args.brim, "score", case.get("texts", args.texts), "-o", f"{out}.csv", "--summary-json", f"{out}.json", *base]
+        pairs = case["kind"] == "pairs" and args.families
+        rows = [f"{args.work}/pairs.csv", "--pair-column", "other"] if pairs else [case.get("texts", args.texts)]
+        return [args.brim, "score", *rows, "-o", f"{out}.csv", "--summary-json", f"{out}.json", *base]
     work, validation = args.work, ["--eval-strategy", "steps", "--eval-steps", "1"]
-    kind = {
+    kinds = {
         "plain": ["--train", args.train],
         "validation": ["--train", args.train, "--val", f"{work}/val.csv", *validation],
-        "teacher": ["--train", args.train, "--val", f"{work}/val.csv", *validation, "--teacher", f"{args.models}/{case['teacher']}"],
+        "teacher": ["--train", args.train, "--val", f"{work}/val.csv", *validation, "--teacher", f"{args.models}/{case.get('teacher')}"],
+        "pairs": ["--train", f"{work}/pairs.csv", "--pair-column", "other"],
         "tags": ["--train", f"{work}/tags.conll", "--val", f"{work}/tags_val.conll", *validation, "--ignore-mismatched-head"],
         "multi-label": ["--train", f"{work}/multi.csv", "--val", f"{work}/multi_val.csv", *validation, "--multi-label", "--ignore-mismatched-head"],
-    }[case["kind"]]
+    }
+    kind = kinds[case["kind"]]
     return [args.brim, "train", *kind, "--output", out, "--max-steps", "2", "--logging-steps", "1", "--save-strategy", "no",
             "--batch-tokens", str(case["batch"]), "--learning-rate", "1e-5", *base]
 
@@ -88,6 +97,8 @@ def write_data(args):
 
     several = ["|".join(k for k in known if r.random() < 0.4) for _ in texts]
     part = len(texts) // 6
+    with open(f"{args.work}/pairs.csv", "w", newline="", encoding="utf-8") as f:
+        csv.writer(f).writerows([["text", "other", "label"], *zip(texts[part:], texts, labels[part:])])
     table("val.csv", zip(texts[:part], labels[:part]))
     table("multi.csv", zip(texts[part:], several[part:]))
     table("multi_val.csv", zip(texts[:part], several[:part]))
@@ -117,15 +128,31 @@ def run(args, card, peaks, index, case, under_way=None):
     p = subprocess.Popen(command(args, case, out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if under_way:
         threading.Thread(target=under_way, args=(p,), daemon=True).start()
-    _, err = p.communicate()
-    result = dict(case, index=index, code=p.returncode, held=peaks.get(p.pid, 0), said=err.strip().splitlines()[-1:] if p.returncode else [])
+    err = p.stderr.read()
+    _, status, usage = os.wait4(p.pid, 0)
+    p.returncode = os.waitstatus_to_exitcode(status)
+    result = dict(case, index=index, code=p.returncode, held=usage.ru_maxrss * 1024 if args.device == "cpu" else peaks.get(p.pid, 0), said=err.strip().splitlines()[-1:] if p.returncode else [])
     if p.returncode == 0:
         result["planned"] = planned(case, out)
     subprocess.run(["rm", "-rf", out, f"{out}.csv"])
     return result
 
 
+def family_cases(args):
+    r = random.Random(args.seed)
+    cpu = args.device == "cpu"
+    for family in args.families:
+        for _ in range(args.runs):
+            task = r.choice(["score", "train"])
+            yield dict(task=task, family=family, model=f"{family}-{r.choice(['tiny', 'tiny', 'minilm'])}", limit=r.choice([2, 3, 4, 6]), kind=r.choice(FAMILY_KINDS),
+                       length=r.choice([16, 32, 64, 128, 256, 500]), fill=r.random() < 0.25 and not cpu, batch=r.choice([512, 1024, 4096]),
+                       precision=r.choice(["fp32"] if cpu and task == "train" else ["fp32", "bf16", "int8"] if cpu else ["fp32", "tf32", "bf16", "fp16"] + (["fp8"] if task == "score" else [])))
+
+
 def cases(args):
+    if args.families:
+        yield from family_cases(args)
+        return
     r = random.Random(args.seed)
     for _ in range(args.runs):
         task = r.choice(["score", "train"])
@@ -210,11 +237,14 @@ def main():
     a.add_argument("--parallel", type=int, default=4)
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--json")
+    a.add_argument("--families", type=lambda names: names.split(","), default=[])
+    a.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     args = a.parse_args()
     os.makedirs(args.work, exist_ok=True)
     write_data(args)
-    card, peaks, stop = Card(), {}, threading.Event()
-    threading.Thread(target=watch, args=(card, peaks, stop), daemon=True).start()
+    card, peaks, stop = None if args.device == "cpu" else Card(), {}, threading.Event()
+    if card:
+        threading.Thread(target=watch, args=(card, peaks, stop), daemon=True).start()
     queue, results, lock = list(enumerate(cases(args))), [], threading.Lock()
 
     def worker():
@@ -231,7 +261,7 @@ def main():
     begin = time.time()
     [t.start() for t in threads]
     [t.join() for t in threads]
-    beside = beside_another(args, card, peaks)
+    beside = [] if args.families else beside_another(args, card, peaks)
     stop.set()
     ran = [r for r in results if r["code"] == 0]
     unfit = [r for r in results if r["code"] == 5]
@@ -241,8 +271,9 @@ def main():
     over_plan = [r for r in held if not r["planned"] or r["held"] > r["planned"]]
     late = [r for r in beside if not r["in_time"]]
     unseen = [r for r in held if r["held"] == 0]
-    kinds = {k: sum(r["kind"] == k for r in ran if r["task"] == "train") for k in KINDS}
-    missing = [k for k in KINDS if args.runs >= 50 and not kinds[k]]
+    asked = FAMILY_KINDS if args.families else KINDS
+    kinds = {k: sum(r["kind"] == k for r in ran if r["task"] == "train") for k in asked}
+    missing = [k for k in asked if args.runs >= 50 and not kinds[k]]
     loose = [r for r in ran if r["planned"] and r["planned"] - r["held"] > max(0.02 * r["planned"], 32 * MIB)]
     print(f"{len(results)} runs in {time.time() - begin:.0f} s: {len(ran)} ran, {len(unfit)} were told they do not fit, {len(broken)} broke, "
           f"{len(over_limit)} over their limit, {len(over_plan)} over their plan, {len(loose)} hold over 2 % and 32 MiB less than planned; "
@@ -251,6 +282,10 @@ def main():
     if seen:
         gaps = sorted((r["held"] - r["planned"]) / MIB for r in seen)
         print(f"held less planned, MiB: least {gaps[0]:.1f}, median {gaps[len(gaps) // 2]:.1f}, most {gaps[-1]:.1f}")
+    for family in args.families:
+        gaps = sorted((r["held"] - r["planned"]) / MIB for r in seen if r["family"] == family)
+        if gaps:
+            print(f"  {family}: {len(gaps)} runs, least {gaps[0]:.1f}, most {gaps[-1]:.1f}")
     for name, rows in (("broke", broken), ("over limit", over_limit), ("over plan", over_plan), ("not seen", unseen), ("loose", loose),
                        ("the other process was late", late), ("beside another process", beside)):
         for r in rows[:12]:
