@@ -22,10 +22,7 @@ constexpr float kLog2e = 1.44269504f;
 
 template <AttentionMode kMode>
 __device__ __forceinline__ float output_scale(const AttentionProblem& p) {
-  if constexpr (kMode == AttentionMode::fp8_out)
-    return *p.out_scale;
-  else
-    return 1.0f;
+  return writes_fp8<kMode>(p) ? *p.out_scale : 1.0f;
 }
 
 // A query whose sequence is empty (only a first query can be one) attends to nothing: zeros.
@@ -33,12 +30,12 @@ template <class Elem, int D, AttentionMode kMode>
 __device__ __forceinline__ void store_empty(void* out, const AttentionProblem& p, int row, int head, int lane) {
   for (int d = lane; d < D; d += 32) {
     const size_t at = static_cast<size_t>(row) * p.ldo + head * D + d;
-    if constexpr (kMode == AttentionMode::fp8_out)
+    if (writes_fp8<kMode>(p))
       static_cast<uint8_t*>(out)[at] = 0;
     else
       static_cast<Elem*>(out)[at] = from_f32<Elem>(0.0f);
   }
-  if (kMode == AttentionMode::train && p.lse != nullptr && lane == 0)
+  if (keeps_statistics(kMode) && p.lse != nullptr && lane == 0)
     p.lse[static_cast<size_t>(row) * p.heads + head] = -INFINITY;
 }
 
@@ -70,10 +67,10 @@ __device__ __forceinline__ void short_sequence(const Elem* q, const Elem* k, con
         s[j][0] = s[j][1] = s[j][2] = s[j][3] = -INFINITY;
         if (j < 2 || last_k >= 16) score_tile<Elem, D>(s[j], qt[i], kr[j], j, last_k, t);
       }
-      add_bias(s, p, head, 16 * i + g, 0, t);
+      if constexpr (kMode == AttentionMode::biased) add_bias(s, p, head, 16 * i + g, 0, t);
       if (p.window > 0) mask_window(s, p.window, 16 * i + g, 0, t);
       const float2 lse = softmax_whole(s, scale_log2, out_scale);
-      if constexpr (kMode == AttentionMode::train) {
+      if constexpr (keeps_statistics(kMode)) {
         const int row = seq.q_start + 16 * i + g;
         if (p.lse != nullptr) store_lse({lse.x, lse.y}, p, seq, 16 * i, head, g, t);
         if (p.drop.threshold != 0)
@@ -116,10 +113,10 @@ __device__ __forceinline__ void attend_chunk(Running<D> (&run)[kTiles], const QT
   }
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
-    add_bias(s[i], p, head, place + 16 * i, key, t);
+    if constexpr (kMode == AttentionMode::biased) add_bias(s[i], p, head, place + 16 * i, key, t);
     if (p.window > 0) mask_window(s[i], p.window, place + 16 * i, key, t);
     softmax_chunk(run[i], s[i], scale_log2);
-    if constexpr (kMode == AttentionMode::train)
+    if constexpr (keeps_statistics(kMode))
       if (p.drop.threshold != 0) {
         const int row = q_start + place + 16 * i;
         drop_probabilities(s[i], p.drop, drop_row(p, row, head), drop_row(p, row + 8, head), key, t);
@@ -142,7 +139,7 @@ __device__ __forceinline__ void finish_rows(const Running<D>& run, void* out, co
                                             const AttentionSequence& seq, int first, int head, int g, int t) {
   const float out_scale = output_scale<kMode>(p), sum[2] = {quad_sum(run.sum[0]), quad_sum(run.sum[1])};
   const float factor[2] = {__fdividef(out_scale, sum[0]), __fdividef(out_scale, sum[1])};
-  if constexpr (kMode == AttentionMode::train)
+  if constexpr (keeps_statistics(kMode))
     if (p.lse != nullptr) {
       const float lse[2] = {run.top[0] * p.scale * kLog2e + log2f(sum[0]),
                             run.top[1] * p.scale * kLog2e + log2f(sum[1])};
@@ -154,7 +151,7 @@ __device__ __forceinline__ void finish_rows(const Running<D>& run, void* out, co
 // Blocks [0, n_long * heads) take one head of one sequence of more than 32 tokens; the warps of the others one head of
 // one short sequence each. Neighbours take neighbouring heads, so whole rows stream through the chip together.
 template <class Elem, int D, AttentionMode kMode>
-__global__ void __launch_bounds__(kThreads, kMode == AttentionMode::train ? 3 : 4)
+__global__ void __launch_bounds__(kThreads, keeps_statistics(kMode) ? 3 : 4)
     attention_kernel(const Elem* __restrict__ q, const Elem* __restrict__ k, const Elem* __restrict__ v,
                      void* __restrict__ out, const AttentionProblem p) {
   __shared__ __align__(128) uint8_t staged[2][kMediumKeys * D * 2];
@@ -379,8 +376,11 @@ void launch_tensor(device::CudaStream& s, const AttentionArgs& a, const Attentio
 
 template <class Elem, int D>
 void launch_mode(device::CudaStream& s, const AttentionArgs& a, const AttentionProblem& p) {
-  if (p.lse != nullptr || p.drop.threshold != 0) {
-    BRIM_CHECK(p.out_scale == nullptr, "attention: fp8 output is for inference, without lse and dropout");
+  const bool trains = p.lse != nullptr || p.drop.threshold != 0;
+  BRIM_CHECK(!trains || p.out_scale == nullptr, "attention: fp8 output is for inference, without lse and dropout");
+  if (p.bias != nullptr) {
+    launch_tensor<Elem, D, AttentionMode::biased>(s, a, p);
+  } else if (trains) {
     launch_tensor<Elem, D, AttentionMode::train>(s, a, p);
   } else if (p.out_scale != nullptr) {
     launch_tensor<Elem, D, AttentionMode::fp8_out>(s, a, p);

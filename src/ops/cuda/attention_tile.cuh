@@ -15,7 +15,12 @@ namespace brim::ops {
 
 constexpr int kChunkKeys = 32;
 
-enum class AttentionMode { infer, fp8_out, train };
+// biased: scores get a bias by distance, and the rest is asked while it runs. The other modes have no such question in
+// them: asked there, it spilled registers of the kernels that score most texts.
+enum class AttentionMode { infer, fp8_out, train, biased };
+constexpr bool keeps_statistics(AttentionMode mode) {
+  return mode == AttentionMode::train || mode == AttentionMode::biased;
+}
 
 // What every attention kernel is told.
 struct AttentionProblem {
@@ -155,9 +160,16 @@ __device__ __forceinline__ KeyRange seen_keys(int window, int first, int count, 
   return {max(0, first - window) / step * step, min(n, first + count + window)};
 }
 
-// What a score gets for its distance (key's place - query's), before the scale. Whether there is a bias is asked once
-// per tile of scores: the answer is the same for a whole launch, and a second set of kernels would double their
-// compilation.
+// Whether fp8 is written.
+template <AttentionMode kMode>
+__device__ __forceinline__ bool writes_fp8(const AttentionProblem& p) {
+  if constexpr (kMode == AttentionMode::biased)
+    return p.out_scale != nullptr;
+  else
+    return kMode == AttentionMode::fp8_out;
+}
+
+// What a score gets for its distance (key's place - query's), before the scale.
 __device__ __forceinline__ float bias_of(const AttentionProblem& p, int head, int distance) {
   const int width = 2 * p.reach + 1, at = min(max(distance, -p.reach), p.reach) + p.reach;
   return __ldg(p.bias + head * width + at) * p.unscale;
@@ -165,7 +177,6 @@ __device__ __forceinline__ float bias_of(const AttentionProblem& p, int head, in
 // To the scores of a chunk, places as above.
 __device__ __forceinline__ void add_bias(float (&s)[4][4], const AttentionProblem& p, int head, int place, int key,
                                          int t) {
-  if (p.bias == nullptr) return;
 #pragma unroll
   for (int j = 0; j < 4; ++j)
 #pragma unroll
@@ -290,7 +301,7 @@ __device__ __forceinline__ void store_rows(const Accum<D>& o, const float (&fact
     for (int e = 0; e < 2; ++e)
 #pragma unroll
       for (int j = 0; j < D / 8; ++j) f[D / 8 * e + j] = o.c[j][2 * h + e] * factor[h];
-    if constexpr (kMode == AttentionMode::fp8_out) {
+    if (writes_fp8<kMode>(p)) {
       auto* to = static_cast<uint8_t*>(out) + at;
       if constexpr (D == 64)
         *reinterpret_cast<uint4*>(to) =
