@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "mode
 for folder in sorted(ROOT.iterdir()):
     arch = json.loads((folder / "config.json").read_text())["architectures"][0]
     heads = ("ForSequenceClassification", "ForTokenClassification")
-    if not arch.endswith(heads) or folder.name == "bert_rerank" or (sys.argv[1:] and folder.name not in sys.argv[1:]):
+    if not arch.endswith(heads) or (sys.argv[1:] and folder.name not in sys.argv[1:]):
         continue
     model = getattr(tf, arch).from_pretrained(folder).double().eval()  # eval: no dropout
     ids = json.loads((folder / "golden.json").read_text())["ids"]
@@ -31,6 +31,10 @@ for folder in sorted(ROOT.iterdir()):
             t[torch.rand(len(seq), generator=gen) < 0.3] = -100
             losses = losses + torch.nn.functional.cross_entropy(logits, t, ignore_index=-100, reduction="sum")
             weight += int((t != -100).sum())
+        elif labels_count == 1:  # regression
+            t = torch.randn((), generator=gen, dtype=torch.float64)
+            losses = losses + (logits[0] - t).square()
+            weight += 1
         elif multi:
             t = (torch.rand(labels_count, generator=gen) < 0.5).double()
             losses = losses + torch.nn.functional.binary_cross_entropy_with_logits(logits, t)

@@ -27,6 +27,9 @@ def loss_of(model, token, multi, ids, targets):
             t = torch.tensor(target)
             total = total + torch.nn.functional.cross_entropy(logits, t, ignore_index=-100, reduction="sum")
             weight += int((t != -100).sum())
+        elif logits.shape[-1] == 1:  # regression
+            total = total + (logits[0] - target).square()
+            weight += 1
         elif multi:
             total = total + torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.tensor(target, dtype=torch.float64))
             weight += 1

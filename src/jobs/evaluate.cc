@@ -103,16 +103,6 @@ Evaluation evaluate_tokens(engine::TextModel& model, const EvalRequest& r) {
   return e;
 }
 
-double number_of(std::string_view label, const std::string& where) {
-  const std::string text(label);
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || end != text.c_str() + text.size() || !std::isfinite(value))
-    fail(ErrorCode::bad_data, "{}: the label {} is no number; a model of one value is measured on numbers", where,
-         io::quote_text(text));
-  return value;
-}
-
 }  // namespace
 
 Evaluation evaluate(engine::TextModel& model, const EvalRequest& r) {
@@ -166,7 +156,7 @@ Evaluation evaluate(engine::TextModel& model, const EvalRequest& r) {
           if (const Error* error = chunk.error(row)) throw placed_error(r.inputs, chunk.rows, row, *error);
           const float* s = &chunk.scores[row * static_cast<size_t>(chunk.width)];
           if (one_value) {
-            expected_values.push_back(number_of(chunk.rows.labels[row], where));
+            expected_values.push_back(rows::read_number(chunk.rows.labels[row], where));
             if (!std::isfinite(s[0])) fail(ErrorCode::bad_model, "{}: the model gives {}, not a number", where, s[0]);
             predicted_values.push_back(static_cast<double>(s[0]));
             ++e.rows;

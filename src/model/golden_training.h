@@ -20,7 +20,7 @@ class GoldenTraining {
       : device_(device),
         precision_(precision),
         threads_(threads),
-        shape_(without_dropout(read_shape(golden_models() / name))),
+        shape_(as_trained(read_shape(golden_models() / name))),
         gradients_(golden_json(name, "gradients.json")),
         ids_(golden_json(name, "golden.json")["ids"].get<std::vector<std::vector<int32_t>>>()),
         stream_(device.make_stream()),
@@ -58,6 +58,8 @@ class GoldenTraining {
       const auto& target = gradients_["targets"][r];
       if (shape_.token_classes > 0)
         for (const auto& t : target) classes.push_back(t);
+      else if (shape_.regression)
+        marks.push_back(target);
       else if (shape_.multi_label)
         for (const auto& t : target) marks.push_back(t);
       else
@@ -92,7 +94,7 @@ class GoldenTraining {
     TrainTargets t;
     if (shape_.token_classes > 0)
       t.token = ints(classes);
-    else if (shape_.multi_label)
+    else if (shape_.number_targets())
       t.sequence = put(marks, tensor::DType::f32, {view.B, shape_.sequence_classes});
     else
       t.sequence = ints(classes);
@@ -113,8 +115,9 @@ class GoldenTraining {
   }
 
  private:
-  static ModelShape without_dropout(ModelShape shape) {
+  static ModelShape as_trained(ModelShape shape) {
     shape.hidden_dropout = shape.attention_dropout = shape.head_dropout = 0;
+    shape.regression = shape.sequence_classes == 1;
     return shape;
   }
   static std::vector<int32_t> sorted_by(const std::vector<int32_t>& keys) {

@@ -19,6 +19,7 @@ struct ModelShape {
   int64_t sequence_classes = 0;  // 0: no such head
   int64_t token_classes = 0;
   bool multi_label = false;  // sigmoid instead of softmax
+  bool regression = false;   // training learns numbers
   bool raw_scores = false;   // neither: the head's value is the score
   ops::Activation activation = ops::Activation::gelu;
   float eps = 1e-12f;
@@ -33,6 +34,7 @@ struct ModelShape {
   ops::Activation head_activation = ops::Activation::gelu;
   float feed_forward_dropout = 0;  // of what the gate gives
 
+  bool number_targets() const { return multi_label || regression; }  // [B,K] f32 instead of classes
   int64_t head_size() const { return hidden / heads; }
   bool is_local(int64_t l) const { return (local_layers >> l & 1) != 0; }
   bool has_dropout() const {

@@ -11,7 +11,7 @@ int64_t staged_batch_bytes(BatchLimits l) {
 }
 
 int64_t staged_micro_batch_bytes(const ModelShape& shape, BatchLimits l) {
-  const int64_t targets = shape.multi_label ? l.sequences * shape.sequence_classes : l.sequences;
+  const int64_t targets = shape.number_targets() ? l.sequences * shape.sequence_classes : l.sequences;
   return memory::align_up((5 * l.tokens + 2 * l.sequences + 1 + targets) * 4 + 10 * memory::kArenaAlignment);
 }
 

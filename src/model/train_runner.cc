@@ -23,7 +23,7 @@ TrainPassPlan plan_train_pass(const ModelShape& shape, ops::Precision precision,
   pass.training.sorted = pass.training.sorted_positions = batch.ids;
   TrainTargets targets;
   auto* nowhere = reinterpret_cast<void*>(uintptr_t{1} << 12);
-  targets.sequence = shape.multi_label
+  targets.sequence = shape.number_targets()
                          ? tensor::TensorView(nowhere, tensor::DType::f32, {limits.sequences, shape.sequence_classes})
                          : tensor::TensorView(nowhere, tensor::DType::i32, {limits.sequences});
   targets.token = tensor::TensorView(nowhere, tensor::DType::i32, {limits.tokens});

@@ -47,6 +47,7 @@ namespace brim::ops {
   X(activate_grad, ActivationGradArgs) \
   X(dropout_rows, DropoutArgs) \
   X(cross_entropy, CrossEntropyArgs) \
+  X(squared_error, SquaredErrorArgs) \
   X(adamw, AdamWArgs) \
   X(set_step, SetStepArgs) \
   X(advance_step, AdvanceStepArgs) \

@@ -35,6 +35,19 @@ void cross_entropy(device::Stream& stream, const CrossEntropyArgs& a) {
   dispatch(stream, Zone::loss, a, work, &KernelTable::cross_entropy);
 }
 
+void squared_error(device::Stream& stream, const SquaredErrorArgs& a) {
+  const char* op = "squared_error";
+  const int64_t rows = a.logits.rows(), K = a.logits.cols();
+  check_view(op, "logits", a.logits, DType::f32, {rows, K});
+  check_view(op, "targets", a.targets, DType::f32, {rows, K});
+  check_view(op, "loss", a.loss, DType::f32, {1});
+  check_activation(op, "d_logits", stream, a.d_logits.dtype);
+  check_view(op, "d_logits", a.d_logits, a.d_logits.dtype, {rows, K});
+  if (rows == 0 || K == 0) return;
+  const double elements = static_cast<double>(a.logits.elements());
+  dispatch(stream, Zone::loss, a, Work{4 * elements, 12 * elements}, &KernelTable::squared_error);
+}
+
 // One f64 for every kLossRows rows.
 int64_t cross_entropy_scratch_bytes(const device::Stream&, int64_t rows, int) {
   return (rows + kLossRows - 1) / kLossRows * static_cast<int64_t>(sizeof(double));

@@ -42,4 +42,19 @@ struct CrossEntropyArgs {
 void cross_entropy(device::Stream& stream, const CrossEntropyArgs& args);
 int64_t cross_entropy_scratch_bytes(const device::Stream& stream, int64_t rows, int threads);
 
+// squared_error: regression. A row's loss is mean_k (logit[k] - target[k])².
+struct SquaredErrorArgs {
+  TensorView logits, targets;  // [rows,K] f32
+  TensorView loss;             // [1] f32: sum over rows, added to what is there
+  TensorView d_logits;         // [rows,K] f32 or activation type: gradient of the sum times `scale`
+  TensorView scratch;          // u8[cross_entropy_scratch_bytes]
+  float scale = 1;
+
+  template <class F>
+  void views(F&& f) const {
+    for (const TensorView& v : {logits, targets, loss, d_logits, scratch}) f(v);
+  }
+};
+void squared_error(device::Stream& stream, const SquaredErrorArgs& args);
+
 }  // namespace brim::ops

@@ -121,6 +121,13 @@ class RowLoss {
   int64_t K_;
 };
 
+void add_partials(const double* partial, int64_t rows, const tensor::TensorView& to) {
+  double sum = 0;
+  for (int64_t i = 0; i * kLossRows < rows; ++i) sum += partial[i];
+  float* loss = to.as<float>();
+  *loss = static_cast<float>(*loss + sum);
+}
+
 }  // namespace
 
 void cross_entropy_cpu(device::Stream& stream, const CrossEntropyArgs& a) {
@@ -146,10 +153,27 @@ void cross_entropy_cpu(device::Stream& stream, const CrossEntropyArgs& a) {
     }
     partial[begin / kLossRows] = sum;
   });
-  double sum = 0;
-  for (int64_t i = 0; i * kLossRows < rows; ++i) sum += partial[i];
-  float* loss = a.loss.as<float>();
-  *loss = static_cast<float>(*loss + sum);
+  add_partials(partial, rows, a.loss);
+}
+
+void squared_error_cpu(device::Stream& stream, const SquaredErrorArgs& a) {
+  const int64_t rows = a.logits.rows(), K = a.logits.cols();
+  check_scratch("squared_error", a.scratch, cross_entropy_scratch_bytes(stream, rows, threads_of(stream)));
+  auto* partial = static_cast<double*>(a.scratch.data);
+  parallel_pieces(stream, rows, kLossRows, [&](int64_t begin, int64_t end, int) {
+    double sum = 0;
+    for (int64_t r = begin; r < end; ++r) {
+      const float *z = cpu::row_of<float>(a.logits, r), *target = cpu::row_of<float>(a.targets, r);
+      float* d = cpu::row_of<float>(a.d_logits, r);
+      for (int64_t k = 0; k < K; ++k) {
+        const double off = static_cast<double>(z[k]) - static_cast<double>(target[k]);
+        sum += off * off / static_cast<double>(K);
+        d[k] = static_cast<float>(2 * static_cast<double>(a.scale) * off / static_cast<double>(K));
+      }
+    }
+    partial[begin / kLossRows] = sum;
+  });
+  add_partials(partial, rows, a.loss);
 }
 
 }  // namespace brim::ops

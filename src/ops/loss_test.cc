@@ -190,5 +190,40 @@ TEST(CrossEntropy, SaysWhatIsWrong) {
   EXPECT_THROW((void)run(stream, Problem(many, 1, 1, 3), 1), Error);
 }
 
+TEST(SquaredError, LossAndGradientAgreeWithFp64) {
+  for (const int64_t rows : {0, 1, 17, 40})
+    for (const int64_t K : {1, 3}) {
+      const HostTensor logits = random_tensor(DType::f32, {rows, K}, 1, 3),
+                       targets = random_tensor(DType::f32, {rows, K}, 2);
+      double want_loss = 2.5;
+      std::vector<double> want;
+      for (int64_t i = 0; i < rows * K; ++i) {
+        const double off = logits.at(i / K, i % K) - targets.at(i / K, i % K);
+        want_loss += off * off / static_cast<double>(K);
+        want.push_back(0.25 * 2 * off / static_cast<double>(K));
+      }
+      const auto run = [&](CpuStream& stream) {
+        std::vector<HostTensor> out;
+        out.emplace_back(DType::f32, std::initializer_list<int64_t>{1});
+        out.emplace_back(DType::f32, std::initializer_list<int64_t>{rows, K}, 2);
+        out[0].set(0, 0, 2.5);
+        const HostTensor scratch = bytes_tensor(cross_entropy_scratch_bytes(stream, rows, 1));
+        squared_error(stream, {.logits = logits,
+                               .targets = targets,
+                               .loss = out[0],
+                               .d_logits = out[1],
+                               .scratch = scratch,
+                               .scale = 0.25f});
+        return out;
+      };
+      for_each_cpu_stream([&](CpuStream& stream) {
+        const std::vector<HostTensor> got = run(stream);
+        EXPECT_TRUE(close({got[0].at(0)}, {want_loss}, 2 * kEps32 * want_loss));
+        EXPECT_TRUE(close(got[1].values(), want, [&](size_t i) { return 2 * kEps32 * std::fabs(want[i]); }));
+      });
+      expect_same_bits_for_all_thread_counts(run);
+    }
+}
+
 }  // namespace
 }  // namespace brim::ops

@@ -64,7 +64,8 @@ void add_curves(HtmlPage& page, const Json& history) {
       {.title = "Metrics on the validation set",
        .y_label = "share",
        .series = {series(history, "eval_accuracy", "accuracy"), series(history, "eval_macro_f1", "macro F1"),
-                  series(history, "eval_macro_recall", "macro recall"), series(history, "eval_entity_f1", "entity F1")},
+                  series(history, "eval_macro_recall", "macro recall"), series(history, "eval_entity_f1", "entity F1"),
+                  series(history, "eval_pearson", "Pearson"), series(history, "eval_spearman", "Spearman")},
        .y_unit = Unit::share});
   add_plot(drawn, {.title = "Throughput",
                    .y_label = "tokens/s",

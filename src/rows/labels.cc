@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 
 #include "base/error.h"
+#include "io/quote_text.h"
 
 namespace brim::rows {
 namespace {
@@ -39,6 +42,16 @@ bool read_mark(std::string_view value, const std::string& where, std::string_vie
   if (value == "1" || is_word(value, "true")) return true;
   if (value == "0" || is_word(value, "false")) return false;
   fail(ErrorCode::bad_data, "{}: column {} is '{}', wanted 0 or 1 (or true, false)", where, column, value);
+}
+
+double read_number(std::string_view value, const std::string& where) {
+  const std::string text(value);
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  if (text.empty() || end != text.c_str() + text.size() || !std::isfinite(number))
+    fail(ErrorCode::bad_data, "{}: the label {} is no number; a model of one value takes numbers", where,
+         io::quote_text(text));
+  return number;
 }
 
 std::optional<int32_t> find_label(const std::vector<std::string>& labels, std::string_view text) {

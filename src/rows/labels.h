@@ -16,6 +16,9 @@ std::vector<std::string> split_names(std::string_view text, char separator);  //
 // column and value.
 bool read_mark(std::string_view value, const std::string& where, std::string_view column);
 
+// A label that is a number; anything else is bad_data naming `where` and the value.
+double read_number(std::string_view value, const std::string& where);
+
 // Where a label of the data stands among the model's: by name, by name in any case, or by number ("2", "LABEL_2").
 std::optional<int32_t> find_label(const std::vector<std::string>& labels, std::string_view text);
 

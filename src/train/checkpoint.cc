@@ -160,7 +160,9 @@ void write_model(const fs::path& dir, const ModelFiles& files, const model::Slab
   update.head = files.shape.sequence_classes > 0 ? hub::HeadKind::sequence : hub::HeadKind::token;
   update.num_layers = static_cast<int>(files.shape.layers);
   if (files.shape.sequence_classes > 0)
-    update.problem_type = files.shape.multi_label ? "multi_label_classification" : "single_label_classification";
+    update.problem_type = files.shape.regression    ? "regression"
+                          : files.shape.multi_label ? "multi_label_classification"
+                                                    : "single_label_classification";
   update.torch_dtype = "float32";
   update.quantization = hub::ConfigUpdate::Quantization::remove;
   write_config(*files.config, update, dir);

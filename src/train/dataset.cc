@@ -179,6 +179,8 @@ void add_sequences(TrainRows& set, const std::vector<std::string>& files, const 
     if (row.labels.empty()) {
       label = ops::kNoLabel;
       marks.assign(labels.size(), -1.0f);
+    } else if (s.numbers()) {
+      marks = {static_cast<float>(rows::read_number(row.labels[0], where()))};
     } else if (s.several_labels()) {
       marks.assign(labels.size(), 0.0f);
       const auto& columns = s.label_columns;
@@ -193,7 +195,7 @@ void add_sequences(TrainRows& set, const std::vector<std::string>& files, const 
       label = classes.of(row.labels[0], "label", where);
     }
     // From here on nothing throws: the row counts.
-    if (s.several_labels()) set.multi_label.insert(set.multi_label.end(), marks.begin(), marks.end());
+    if (s.several_labels() || s.numbers()) set.multi_label.insert(set.multi_label.end(), marks.begin(), marks.end());
     set.label.push_back(label);
     texts.emplace_back(row.text);
     if (row.pair) pairs.emplace_back(*row.pair);
@@ -296,6 +298,7 @@ bool takes_unlabelled(const TrainSettings& s, const std::vector<std::string>& fi
 
 LabelSets labels_of(const TrainSettings& s, TrainTask task, const std::vector<std::string>& model_tags) {
   LabelSets sets;
+  if (s.numbers()) return sets;
   if (task != TrainTask::token && s.label_columns.size() > 1) {
     sets.sequence = s.label_columns;  // their order is the user's
     for (const auto& column : s.label_columns)
@@ -349,8 +352,9 @@ std::string note_on_labels(const std::vector<std::string>& labels) {
   }
   if (!fraction) return "";
   return fmt::format(
-      "the labels are numbers with a fraction ({}): each of the {} becomes a class of its own; Brim "
-      "classifies, it does not predict numbers",
+      "the labels are numbers with a fraction ({}): each of the {} becomes a class of its own; set `task=regression` "
+      "to "
+      "predict numbers",
       some_of(labels), format_count(static_cast<int64_t>(labels.size())));
 }
 

@@ -25,7 +25,7 @@ struct TrainRows {
   std::vector<int64_t> begin = {0};  // row r is ids[begin[r]] … ids[begin[r+1]]
   // Sequence task: class of each row, kIgnoredTarget for rows of the other task, kNoLabel for rows without a label.
   std::vector<int32_t> label;
-  std::vector<float> multi_label;    // multi-label: [rows, classes], -1 without a label
+  std::vector<float> multi_label;    // multi-label: [rows, classes], -1 without a label; regression: [rows]
   std::vector<int32_t> token_label;  // token task: one a token, kIgnoredTarget where there is none
   std::vector<int32_t> file, line;   // where each row was written: index into the files, line from 1
   int64_t truncated = 0;

@@ -505,15 +505,5 @@ TEST(TrainData, PairsAreOneSequenceOfTwoTypes) {
   EXPECT_THROW(open(t), Error);  // token type 1 of one
 }
 
-TEST(TrainData, PairsTrain) {
-  TinyJob t("bert_pair");
-  std::string rows = "text,other,label\n";
-  for (int r = 0; r < 24; ++r) rows += fmt::format("w{},w{} w{},{}\n", 5 + r, 30 + r, 60 + r, tiny_label(r % 3));
-  put_file(t.dir / "train.csv", rows);
-  put_file(t.dir / "val.csv", rows);
-  t.settings.pair_column = "other";
-  EXPECT_GT(t.run().steps, 0);
-}
-
 }  // namespace
 }  // namespace brim::train

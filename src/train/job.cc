@@ -33,13 +33,18 @@ TrainTask task_of(const TrainSettings& s) {
       fail(ErrorCode::usage, Remedy{"give the CoNLL side with `token_train=FILE`"}, "`task=multi` has two sides");
     return TrainTask::multi;
   }
-  if (s.task == TaskChoice::classification) return TrainTask::sequence;
+  if (s.task == TaskChoice::classification || s.numbers()) return TrainTask::sequence;
   return rows::is_tagged_file(s.train_files[0], s.format) ? TrainTask::token : TrainTask::sequence;
 }
 
 // What cannot go with the task, told before the data is read.
 void check_task(const TrainSettings& s, TrainTask task) {
   const std::string metric = best_metric(s, task);
+  const bool of_numbers = metric == "mse" || metric == "pearson" || metric == "spearman";
+  if (metric != "loss" && of_numbers != s.numbers())
+    fail(
+        ErrorCode::usage, "`metric_for_best_model={}`: {}", metric,
+        s.numbers() ? "regression has mse, pearson, spearman and loss" : "mse, pearson and spearman are of regression");
   if ((metric == "entity_f1" || metric == "mean_f1") && task == TrainTask::sequence)
     fail(ErrorCode::usage,
          "`metric_for_best_model={}`: classification has accuracy, macro_f1 (f1), macro_recall and loss", metric);
@@ -195,6 +200,7 @@ std::string best_metric(const TrainSettings& s, TrainTask task) {
   const std::string& asked = s.metric_for_best_model;
   const std::string name = asked.starts_with("eval_") ? asked.substr(5) : asked;
   if (!name.empty() && name != "f1") return name;
+  if (s.numbers()) return "pearson";
   return task == TrainTask::sequence ? "macro_f1" : task == TrainTask::token ? "entity_f1" : "mean_f1";
 }
 
@@ -268,13 +274,28 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   const auto source = hub::WeightSource::open(job.model_dir);
   job.head = head_kind(job.config, source->names());
   const HeadKind head = job.head;
+  if (s.task == TaskChoice::automatic && !s.several_labels() && !s.ignore_mismatched_head &&
+      head == HeadKind::sequence && job.config.labels_given && job.config.num_labels == 1) {
+    job.settings.task = TaskChoice::regression;  // as transformers does
+    check_settings(s);
+  }
   job.task = task_of(s);
   check_task(s, job.task);
   const LabelSets data =
       labels_of(s, job.task, head == HeadKind::token ? job.config.id2label : std::vector<std::string>());
 
   model::ModelShape shape = model::shape_of(job.config, HeadKind::encoder);
-  if (job.task != TrainTask::token) {
+  if (s.numbers()) {
+    const bool has_one = head == HeadKind::sequence && job.config.num_labels == 1;
+    if (head != HeadKind::encoder && !has_one && !s.ignore_mismatched_head)
+      fail(ErrorCode::bad_data, Remedy{"set `ignore_mismatched_head=true` to start a new head"},
+           "{}: `task=regression` learns one number; the model has {} labels ({})", job.model_dir.string(),
+           job.config.num_labels, some_of(job.config.id2label));
+    job.labels.sequence = has_one ? job.config.id2label : std::vector<std::string>{"LABEL_0"};
+    shape.sequence_classes = 1;
+    shape.regression = true;
+    say("learning numbers: mean squared error of one value per text");
+  } else if (job.task != TrainTask::token) {
     job.labels.sequence = settle_labels(job, data.sequence, head == HeadKind::sequence, "label");
     job.labels.loosely = head == HeadKind::sequence && job.labels.sequence == job.config.id2label &&
                          !contains_all(job.labels.sequence, data.sequence);
@@ -341,8 +362,9 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   }
   job.data_hash = hash_of_data(job);
   job.class_weights = parse_class_weights(job);
+  const std::vector<std::string>& wanted = job.task == TrainTask::token ? data.token : data.sequence;
   job.replaces_head = s.ignore_mismatched_head && head != HeadKind::encoder &&
-                      !contains_all(job.config.id2label, job.task == TrainTask::token ? data.token : data.sequence);
+                      (s.numbers() ? job.config.num_labels != 1 : !contains_all(job.config.id2label, wanted));
   job.new_tensors = load_master(*source, whole, job.config.initializer_range, static_cast<uint64_t>(s.seed), job.master,
                                 job.replaces_head);
   if (shape.layers != whole.layers) keep_layers(job, whole, job.master);
@@ -353,7 +375,7 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   job.precision_reason = choice.reason;
   plan_train_job(job, 0, std::nullopt);
   for (const auto& note : job.plan.notes) say(note);
-  if (const std::string note = note_on_labels(job.labels.sequence); !note.empty()) say(note);
+  if (const std::string note = note_on_labels(job.labels.sequence); !note.empty() && !s.numbers()) say(note);
   for (const TrainSet* set : {&job.train_set, &job.validation_set})
     if (set->skipped > 0)
       say(fmt::format("{} skipped{}",

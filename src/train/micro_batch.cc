@@ -49,7 +49,7 @@ void build_micro_batch(const TrainSet& set, const std::vector<int64_t>& rows, co
     out.packed.add({set.ids.data() + begin, length, static_cast<uint64_t>(r)}, shape.position_offset);
     out.begins.push_back(static_cast<int64_t>(begin));
     if (shape.sequence_classes > 0) {
-      if (shape.multi_label) {
+      if (shape.number_targets()) {
         const auto k = static_cast<size_t>(shape.sequence_classes);
         out.multi_targets.insert(
             out.multi_targets.end(), set.multi_label.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(r) * k),
@@ -104,9 +104,10 @@ StagedBatch BatchStager::stage(const MicroBatch& m, device::Stream& compute) {
   s.sorted = ints(m.sorted);
   s.sorted_positions = ints(m.sorted_positions);
   if (shape_.sequence_classes > 0)
-    s.targets.sequence = shape_.multi_label ? TensorView(const_cast<float*>(m.multi_targets.data()), tensor::DType::f32,
-                                                         {m.packed.sequences(), shape_.sequence_classes})
-                                            : ints(m.sequence_targets);
+    s.targets.sequence = shape_.number_targets()
+                             ? TensorView(const_cast<float*>(m.multi_targets.data()), tensor::DType::f32,
+                                          {m.packed.sequences(), shape_.sequence_classes})
+                             : ints(m.sequence_targets);
   if (shape_.token_classes > 0) s.targets.token = ints(m.token_targets);
   if (slots_.empty()) return s;
   current_ = next_;

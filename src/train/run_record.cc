@@ -189,7 +189,9 @@ std::string RunRecord::card(const RunFacts& f) const {
   out += fmt::format("{} with {} layers and {} parameters, fine-tuned by `brim train` from `{}`{}.\n\n",
                      job_.config.model_type, job_.shape.layers, format_count(param_count(job_.shape)), base,
                      teacher_names(s.teachers));
-  if (!job_.labels.sequence.empty())
+  if (job_.shape.regression)
+    out += "It gives one number per text, learnt by mean squared error.\n\n";
+  else if (!job_.labels.sequence.empty())
     out += fmt::format("Labels: {}.\n\n", one_line(fmt::format("{}", fmt::join(job_.labels.sequence, ", "))));
   if (!job_.labels.token.empty())
     out += fmt::format(

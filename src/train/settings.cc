@@ -69,6 +69,11 @@ void check_values(const TrainSettings& s) {
     fail(ErrorCode::usage, "`teacher`: {} are given, at most {} are possible", s.teachers.size(), ops::kMostTeachers);
   if (s.task == TaskChoice::multi && s.several_labels())
     fail(ErrorCode::usage, Remedy{"train multi-label rows alone"}, "`task=multi` takes one label per row");
+  if (!s.numbers()) return;
+  if (s.several_labels()) fail(ErrorCode::usage, "`task=regression` takes one number per row");
+  if (!s.teachers.empty()) fail(ErrorCode::usage, "`teacher`: classes are distilled, not numbers");
+  if (s.class_weights != "none") fail(ErrorCode::usage, "`class_weights`: regression has no classes");
+  if (s.label_smoothing > 0) fail(ErrorCode::usage, "`label_smoothing`: regression has no classes");
 }
 
 void check_settings(const TrainSettings& s) {

@@ -17,7 +17,7 @@
 namespace brim::train {
 
 enum class TrainTask : uint8_t { sequence, token, multi };
-enum class TaskChoice : uint8_t { automatic, classification, ner, multi };
+enum class TaskChoice : uint8_t { automatic, classification, regression, ner, multi };
 enum class LrSchedule : uint8_t { linear, cosine, constant, constant_with_warmup };
 enum class LrScaling : uint8_t { none, sqrt, linear };
 enum class Strategy : uint8_t { no, steps, epoch };  // when to evaluate or save
@@ -68,6 +68,7 @@ struct TrainSettings : RunSettings {
   int64_t student_layers = 0;
 
   bool several_labels() const { return multi_label || label_columns.size() > 1; }
+  bool numbers() const { return task == TaskChoice::regression; }  // labels are numbers, to be predicted
   int64_t global_batch() const { return train_batch_size * gradient_accumulation_steps; }
 };
 

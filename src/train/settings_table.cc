@@ -28,7 +28,8 @@ SettingValue<S> label_columns() {
 
 SettingValue<S> metric() {
   SettingValue<S> value = text(&S::metric_for_best_model);
-  value.choices = {"accuracy", "macro_f1", "macro_recall", "loss", "entity_f1", "mean_f1", "f1"};
+  value.choices = {"accuracy", "macro_f1", "macro_recall", "loss",    "entity_f1",
+                   "mean_f1",  "f1",       "mse",          "pearson", "spearman"};
   value.fault = [choices = value.choices](const S& s) {
     std::string_view name = s.metric_for_best_model;
     if (name.starts_with("eval_")) name.remove_prefix(5);
@@ -86,9 +87,13 @@ std::vector<Setting<S>> rows() {
       {"no_quotes", "quotes in csv and tsv rows are characters like any other", truth(&S::no_quotes)},
       {"on_error", "rows without text or label, or with a label that is not known: stop or skip",
        choice(&S::skip_bad_rows, {{"stop", false}, {"skip", true}})},
-      {"task", "auto, classification, ner or multi (both heads)",
+      {"task",
+       "auto, classification, regression (labels are numbers; auto where the model gives one value), ner or multi "
+       "(both "
+       "heads)",
        choice(&S::task, {{"auto", TaskChoice::automatic},
                          {"classification", TaskChoice::classification},
+                         {"regression", TaskChoice::regression},
                          {"ner", TaskChoice::ner},
                          {"multi", TaskChoice::multi}}),
        kReport},
@@ -156,7 +161,8 @@ std::vector<Setting<S>> rows() {
       {"logging_steps", "steps between log lines", number(&S::logging_steps, above_zero), kReport},
       {"load_best_model_at_end", "write the best model, not the last", truth(&S::load_best_model_at_end), kSame},
       {"metric_for_best_model",
-       "accuracy, macro_f1, macro_recall, loss, entity_f1, mean_f1 (both heads) or f1: the task's own, which is the "
+       "accuracy, macro_f1, macro_recall, loss, mse, pearson, spearman, entity_f1, mean_f1 (both heads) or f1: the "
+       "task's own, which is the "
        "default",
        metric(), kSame},
       {"early_stopping_patience", "evaluations without improvement before stopping; 0: never",

@@ -62,10 +62,11 @@ std::string rate_text(const TrainJob& job, const StepSchedule& schedule) {
 std::string evaluation_text(const TrainJob& job) {
   const TrainSettings& s = job.settings;
   const std::string metric = best_metric(s, job.task);
-  const std::string kept = s.load_best_model_at_end
-                               ? fmt::format("the model with the {} {} is kept", metric == "loss" ? "lowest" : "best",
-                                             metric == "mean_f1" ? "mean_f1 (of macro_f1 and entity_f1)" : metric)
-                               : "the last model is kept, not the best";
+  const std::string kept =
+      s.load_best_model_at_end
+          ? fmt::format("the model with the {} {} is kept", metric == "loss" || metric == "mse" ? "lowest" : "best",
+                        metric == "mean_f1" ? "mean_f1 (of macro_f1 and entity_f1)" : metric)
+          : "the last model is kept, not the best";
   return fmt::format("{} evaluated every {} · {}", format_count(job.validation_set.rows(), "validation row"),
                      s.eval_strategy == Strategy::epoch ? "epoch" : format_count(s.eval_steps, "step"), kept);
 }

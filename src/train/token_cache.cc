@@ -238,6 +238,7 @@ std::string token_cache_key(const std::vector<std::string>& files, const std::st
                        static_cast<int>(s.delimiter), s.no_quotes, setting_text(s, "on_error")));
   if (!s.pair_column.empty()) hash.add("pair|" + s.pair_column);
   if (takes_unlabelled(s, files)) hash.add("unlabelled");
+  if (s.numbers()) hash.add("numbers");
   for (const auto* names : {&labels.sequence, &labels.token})
     for (const auto& name : *names) hash.add(name);
   return hash.hex();

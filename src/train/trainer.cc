@@ -417,7 +417,7 @@ class TextProgram final : public TrainProgram {
     const ValidationResult v = session_->validation()->run(session_->stream());
     const std::string metric = metric_name();
     const double value = v.value(metric);
-    const bool lower = metric == "loss";
+    const bool lower = metric == "loss" || metric == "mse";
     const bool better =
         progress_.best_step < 0 || (lower ? value < progress_.best_metric : value > progress_.best_metric);
     LogRow row = {{"step", static_cast<double>(progress_.step)}, {"epoch", schedule_.epochs_done(progress_.step)}};

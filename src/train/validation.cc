@@ -94,8 +94,14 @@ ValidationResult Validator::run(device::Stream& stream) {
   if (job_.shape.sequence_classes > 0) {
     const int64_t K = job_.shape.sequence_classes;
     std::vector<int32_t> expected, predicted;
+    std::vector<double> wanted, given;  // of a model that learns numbers
     rows::MultiLabelCounts counts(static_cast<size_t>(K));
     run_pass(stream, Output::sequence_logits, [&](int64_t row, const float* logits, int32_t) {
+      if (job_.shape.regression) {
+        wanted.push_back(static_cast<double>(set.multi_label[static_cast<size_t>(row)]));
+        given.push_back(static_cast<double>(logits[0]));
+        return;
+      }
       if (job_.shape.multi_label) {
         const float* target = set.multi_label.data() + row * K;
         if (target[0] < 0) return;
@@ -118,6 +124,11 @@ ValidationResult Validator::run(device::Stream& stream) {
       expected.push_back(label);
       predicted.push_back(static_cast<int32_t>(std::max_element(logits, logits + K) - logits));
     });
+    if (job_.shape.regression) {
+      const rows::RegressionMetrics m = rows::regression_metrics(wanted, given);
+      result.values = {{"loss", m.mse}, {"mse", m.mse}, {"pearson", m.pearson}, {"spearman", m.spearman}};
+      return result;
+    }
     const rows::ClassificationMetrics m =
         job_.shape.multi_label ? counts.metrics()
                                : rows::classification_metrics(expected, predicted, static_cast<int32_t>(K));

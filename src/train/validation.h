@@ -15,7 +15,7 @@
 namespace brim::train {
 
 struct ValidationResult {
-  std::vector<std::pair<std::string, double>> values;  // loss, accuracy, macro_f1, macro_recall, entity_f1, mean_f1
+  std::vector<std::pair<std::string, double>> values;  // loss, accuracy, macro_f1, …; mse, pearson, spearman
   double value(const std::string& name) const;         // throws usage for a metric this task does not have
 };
 

@@ -108,6 +108,14 @@ TensorView token_backward(const Pass& p, const HeadPlaces& at, const HeadSaved& 
 
 TensorView loss_gradient(const Pass& p, const LossSettings& settings, const TensorView& logits,
                          const TensorView& target, const TrainTargets& targets, const TensorView& loss, bool sequence) {
+  if (sequence && p.s.regression) {
+    const TensorView d_logits = p.activations(logits.rows(), logits.cols());
+    ops::SquaredErrorArgs args{.logits = logits, .targets = target, .loss = loss, .d_logits = d_logits};
+    args.scale = settings.sequence_scale * settings.sequence_weight;
+    args.scratch = p.e.memory.scratch(ops::cross_entropy_scratch_bytes(p.e.stream, logits.rows(), p.e.threads));
+    squared_error(p.e.stream, args);
+    return d_logits;
+  }
   ops::CrossEntropyArgs args;
   args.logits = logits;
   args.targets = target;

@@ -18,6 +18,25 @@ device::CpuStream& cpu() {
 }
 
 using CudaLoss = CudaOps;
+TEST_F(CudaLoss, SquaredErrorAgreesWithTheCpu) {
+  for (const int64_t rows : {1, 16, 17, 300})
+    for (const int64_t K : {1, 3})
+      for (const DType type : kActivationTypes) {
+        const HostTensor logits = random_tensor(DType::f32, {rows, K}, 1, 3),
+                         targets = random_tensor(DType::f32, {rows, K}, 2), loss(DType::f32, {1}),
+                         d(DType::f32, {rows, K}), scratch = bytes_tensor(cross_entropy_scratch_bytes(cpu(), rows, 1));
+        loss.fill(0.5);
+        const DeviceTensor g_logits(logits), g_targets(targets), g_loss(loss), g_d(type, {rows, K}, 1),
+            g_scratch(scratch);
+        squared_error(cpu(), {logits, targets, loss, d, scratch, 0.125f});
+        squared_error(Gpu::stream(), {g_logits, g_targets, g_loss, g_d, g_scratch, 0.125f});
+        const std::vector<double> want = d.values();
+        EXPECT_TRUE(close(g_d.values(), want, [&](size_t i) {
+          return (eps_of(type) + 4 * kEps32) * std::fabs(want[i]) + smallest_of(type);
+        }));
+        EXPECT_TRUE(close(g_loss.values(), loss.values(), 8 * kEps32 * loss.at(0)));
+      }
+}
 TEST_F(CudaLoss, AgreesWithTheCpu) {
   uint64_t seed = 1;
   for (const int64_t K : {1, 2, 3, 33, 100})
