@@ -57,6 +57,18 @@ ModelShape minilm() { return shape(Family::bert, 6, 384, 12, 30522, 512); }
 ModelShape bert_tiny() { return shape(Family::bert, 2, 128, 2, 30522, 512); }
 ModelShape distilbert() { return shape(Family::distilbert, 6, 768, 12, 30522, 512); }
 ModelShape xlm_roberta() { return shape(Family::roberta, 12, 768, 12, 250002, 514); }
+ModelShape modernbert() {
+  ModelShape s = shape(Family::modernbert, 22, 768, 12, 50368, 8192);
+  s.ffn = 1152;
+  s.types = s.position_offset = 0;
+  s.gated = true;
+  s.attention_bias = s.feed_forward_bias = s.norm_bias = s.head_bias = false;
+  s.rope_theta = 160000;
+  s.local_rope_theta = 10000;
+  s.window = 64;
+  for (int64_t l = 0; l < s.layers; ++l) s.local_layers |= static_cast<uint64_t>(l % 3 != 0) << l;
+  return s;
+}
 
 PlanRequest request(const ModelShape& model, Task task, const DeviceProfile& device) {
   PlanRequest r;
@@ -337,7 +349,9 @@ TEST(Plan, GlobalBatchIsCutIntoMicroBatches) {
 }
 
 TEST(Plan, PlacementIsNearItsBoundOnEveryShape) {
-  for (const ModelShape& model : {bert_tiny(), minilm(), distilbert(), roberta_base(), roberta_large(), xlm_roberta()})
+  EXPECT_EQ(model::param_count(modernbert()), 149'607'171);  // as transformers counts it, three classes
+  for (const ModelShape& model :
+       {bert_tiny(), minilm(), distilbert(), roberta_base(), roberta_large(), xlm_roberta(), modernbert()})
     for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda})
       for (const int64_t tokens : {512, 8192}) {
         const model::BatchLimits limits{tokens, tokens / 4, 128};
