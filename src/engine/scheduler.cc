@@ -152,14 +152,14 @@ void Interactive::submit(PendingTexts texts) {
   bool any = false;
   {
     std::lock_guard lock(scheduler_.mutex_);
+    const bool alone = waiting_tokens_ == 0;  // those of one call are taken together, however long they take
     for (auto& text : texts) {
       const auto tokens = static_cast<int64_t>(text->tokens.ids.size());
       if (closed_)
         text->error.emplace(ErrorCode::cancelled, "the scorer was closed");
       else if (scheduler_.failure_)
         text->error = error_of(scheduler_.failure_);
-      else if (waiting_tokens_ > 0 &&
-               wait_seconds() + static_cast<double>(tokens) / tokens_per_second_ > limits_.most_seconds)
+      else if (!alone && wait_seconds() + static_cast<double>(tokens) / tokens_per_second_ > limits_.most_seconds)
         text->error.emplace(ErrorCode::busy, fmt::format("{} tokens wait already, {:.3f} s of work; at most {} s may",
                                                          waiting_tokens_, wait_seconds(), limits_.most_seconds));
       if (text->error) {

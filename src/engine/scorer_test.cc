@@ -286,6 +286,12 @@ TEST_F(ScorerTest, RefusalsSayWhy) {
   EXPECT_GT(busy, 0u);
   EXPECT_GT(scored, 0u);
   EXPECT_EQ(busy + scored, 2000u);
+  Box together(200);  // what is alone is taken whole
+  std::vector<Request> call;
+  for (size_t i = 0; i < 200; ++i) call.push_back({.text = texts[i], .ticket = i});
+  impatient->submit(call, together);
+  together.wait(200);
+  for (size_t i = 0; i < 200; ++i) EXPECT_FALSE(together[i].error) << i;
   EXPECT_THROW(Scorer::open({.model = "/no/such/model"}), Error);
   EXPECT_THROW(Scorer::open({.model = "vader", .pooling = Pooling::cls}), Error);
 }
