@@ -15,6 +15,7 @@ curl() { command curl -sS --max-time 60 "$@"; }
 json() { python3 -c 'import json,sys; print(eval(sys.argv[1], {"a": json.load(sys.stdin)}))' "$1"; }
 
 start() { # FLAGS…: starts a server and waits until it listens; sets url
+  : >"$work/said" # the last server's address is not this one's
   "$brim" serve "$@" >"$work/out" 2>"$work/said" &
   server=$!
   wait_for_url

@@ -27,6 +27,8 @@ single = client.embeddings.create(model="vectors", input="a day")  # asks for ba
 several = client.embeddings.create(model="vectors", input=["a day", "a night"], encoding_format="float", dimensions=8)
 assert len(several.data) == 2 and len(several.data[0].embedding) == 8 and several.usage.prompt_tokens > 4
 assert abs(sum(v * v for v in single.data[0].embedding) - 1) < 1e-4
+tokens = client.embeddings.create(model="vectors", input=[[101, 7, 102], [8]])
+assert len(tokens.data) == 2 and tokens.usage.prompt_tokens == 4, tokens.usage
 for wrong, error in (("none", openai.NotFoundError), ("mood", openai.APIStatusError)):
     try:
         client.embeddings.create(model=wrong, input="a")

@@ -22,6 +22,7 @@ def start():
     pid = os.fork()
     if pid == 0:
         os.dup2(listener.fileno(), 3)
+        os.set_inheritable(3, True)
         os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid()))
         os.execv(brim, ["brim", "serve", "--model", "vader", "--listen", "127.0.0.1:1", "--quiet"])
     return pid
