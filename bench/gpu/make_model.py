@@ -3,6 +3,7 @@
 """Writes seeded classifiers of real shapes for benchmarks: make_model.py TOKENIZER_DIR OUT [roberta-base|roberta-large|distil|minilm|tiny|roberta-base-4k|modernbert-base].
 
 A family's own: FAMILY-tiny or FAMILY-minilm, e.g. mpnet-minilm; all of them into OUT/NAME: make_model.py TOKENIZER_DIR OUT families."""
+import json
 import pathlib
 import shutil
 import sys
@@ -51,6 +52,10 @@ def write(tokenizer_dir, out, name):
     for file in ["tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "special_tokens_map.json"]:
         if (tokenizer_dir / file).exists():
             shutil.copy(tokenizer_dir / file, out / file)
+    if family == "modernbert":  # texts as long as the model takes them, not RoBERTa's 512
+        settings = out / "tokenizer_config.json"
+        text = settings.read_text() if settings.exists() else "{}"
+        settings.write_text(json.dumps({**json.loads(text), "model_max_length": config.max_position_embeddings}) + "\n")
 
 
 tokenizer, target = map(pathlib.Path, sys.argv[1:3])
