@@ -124,22 +124,23 @@ __global__ void __launch_bounds__(32 * kLossRows) cross_entropy_kernel(const Los
   }
 }
 
-// A thread a row: there are few values in one.
+// A thread a row, half of a warp: there are few values in one.
 template <class Elem>
-__global__ void __launch_bounds__(kLossRows)
+__global__ void __launch_bounds__(32)
     squared_error_kernel(const float* logits, int64_t ld, const float* targets, int64_t ld_targets, int rows, int K,
                          float scale, double* partials, Elem* d_logits, int64_t ld_d) {
   __shared__ double losses[kLossRows];
+  const bool takes = threadIdx.x < kLossRows;
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kLossRows + threadIdx.x;
   const float inverse = 1.0f / static_cast<float>(K);
   double loss = 0;
-  if (r < rows)
+  if (takes && r < rows)
     for (int k = 0; k < K; ++k) {
       const float off = logits[r * ld + k] - targets[r * ld_targets + k];
       loss += static_cast<double>(off * off * inverse);
       d_logits[r * ld_d + k] = from_f32<Elem>(2.0f * scale * off * inverse);
     }
-  losses[threadIdx.x] = loss;
+  if (takes) losses[threadIdx.x] = loss;
   __syncthreads();
   if (threadIdx.x == 0) {
     for (int i = 1; i < kLossRows; ++i) loss += losses[i];
@@ -207,10 +208,10 @@ void squared_error_cuda(device::Stream& stream, const SquaredErrorArgs& a) {
     const unsigned blocks = device::blocks_for(rows, kLossRows);
     dispatch_elem(a.d_logits.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      device::launch<squared_error_kernel<Elem>>(
-          s, dim3(blocks), dim3(static_cast<unsigned>(kLossRows)), a.logits.as<float>(), a.logits.ld(),
-          a.targets.as<float>(), a.targets.ld(), static_cast<int>(rows), static_cast<int>(a.logits.cols()), a.scale,
-          partials, static_cast<Elem*>(a.d_logits.data), a.d_logits.ld());
+      device::launch<squared_error_kernel<Elem>>(s, dim3(blocks), dim3(32), a.logits.as<float>(), a.logits.ld(),
+                                                 a.targets.as<float>(), a.targets.ld(), static_cast<int>(rows),
+                                                 static_cast<int>(a.logits.cols()), a.scale, partials,
+                                                 static_cast<Elem*>(a.d_logits.data), a.d_logits.ld());
     });
     launch<add_losses_kernel>(s, dim3(1), dim3(256), partials, static_cast<int>(blocks), a.loss.as<float>());
   });
