@@ -176,8 +176,12 @@ void widen(const Stacked& s, int64_t begin, int64_t end, float* out) {
     return;
   }
   const int64_t cols = s.data.elements() / std::max<int64_t>(1, s.data.rows());
-  for (int64_t i = begin; i < end; ++i)
-    out[i - begin] = static_cast<float>(s.data.as<int8_t>()[i]) * s.scale.as<float>()[i / cols];
+  for (int64_t at = begin; at < end;) {
+    const int64_t row = at / cols, row_end = std::min(end, (row + 1) * cols);
+    const float scale = s.scale.as<float>()[row];
+    const int8_t* stored = s.data.as<int8_t>();
+    for (; at < row_end; ++at) out[at - begin] = static_cast<float>(stored[at]) * scale;
+  }
 }
 void widen(const Stacked& s, float* out) { widen(s, 0, s.data.elements(), out); }
 
@@ -229,12 +233,12 @@ void fill_fp8_scale(const WeightSource& source, const std::vector<ParamSpec>& pa
   *scale.dequantise.as<float>() = bound > 0 ? bound / ops::kFp8Largest : 1.0f;
 }
 
-// A piece at a time: a word table widened whole would be the largest thing in memory.
-void fill_vector(const Stacked& s, const TensorView& out) {
-  constexpr int64_t kPiece = int64_t{1} << 16;
-  std::vector<float> wide(static_cast<size_t>(std::min(kPiece, s.data.elements())));
-  for (int64_t begin = 0; begin < s.data.elements(); begin += kPiece) {
-    const int64_t end = std::min(begin + kPiece, s.data.elements());
+// Elements [first, last), a piece at a time: a word table widened whole would be the largest thing in memory.
+void fill_vector(const Stacked& s, const TensorView& out, int64_t first, int64_t last) {
+  constexpr int64_t kPiece = int64_t{1} << 14;
+  std::vector<float> wide(static_cast<size_t>(std::min(kPiece, last - first)));
+  for (int64_t begin = first; begin < last; begin += kPiece) {
+    const int64_t end = std::min(begin + kPiece, last);
     widen(s, begin, end, wide.data());
     convert_elements(wide.data(), DType::f32, static_cast<char*>(out.data) + begin * dtype_bytes(out.dtype), out.dtype,
                      end - begin);
@@ -383,7 +387,8 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Dev
     target = layout_weights(s, precision, device.kind(), isa, tables_in_slab, host.get());
   }
 
-  // Every parameter is one task; they fill disjoint pieces.
+  // Every parameter is one task, a table several; they fill disjoint pieces.
+  constexpr int64_t kTableElements = int64_t{1} << 20;  // of a task
   std::vector<std::function<void()>> tasks;
   const auto stack = [&](const ParamSpec& spec) {
     auto stacked = stack_param(source, spec);
@@ -399,9 +404,19 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, device::Dev
       p.plain = stack(spec).data;
       continue;
     }
+    if (spec.kind == ParamKind::embedding) {
+      const int64_t pieces = spec.elements() / kTableElements + 1;
+      const auto left = std::make_shared<std::atomic<int64_t>>(pieces);
+      for (int64_t n = 0; n < pieces; ++n)
+        tasks.push_back([&, left, pieces, n] {
+          fill_vector(stack(spec), p.plain, spec.elements() * n / pieces, spec.elements() * (n + 1) / pieces);
+          if (--*left == 0) release_param(source, spec);
+        });
+      continue;
+    }
     tasks.push_back([&] {
       const Stacked stacked = stack(spec);
-      if (p.plain) fill_vector(stacked, p.plain);
+      if (p.plain) fill_vector(stacked, p.plain, 0, stacked.data.elements());
       if (p.matrix.N > 0) fill_matrix(stacked, p.matrix, device.kind());
       if (p.first.N > 0) {
         fill_matrix(rows_of(stacked, 0, spec.split), p.first, device.kind());

@@ -59,6 +59,11 @@ void store(void* p, DType t, int64_t i, double v) {
   }
 }
 
+uint32_t choose(bool first, uint32_t a, uint32_t b) {
+  const uint32_t mask = 0u - static_cast<uint32_t>(first);
+  return (a & mask) | (b & ~mask);
+}
+
 }  // namespace
 
 int dtype_bytes(DType dtype) {
@@ -106,16 +111,16 @@ float to_float(f16_t x) {
   return sign != 0 ? -magnitude : magnitude;
 }
 
+// All cases are computed and one is chosen without a branch, so that loops over it become vector instructions.
 f16_t to_f16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x), sign = u >> 16 & 0x8000, magnitude = u & 0x7FFFFFFF;
-  if (magnitude > 0x7F800000) return {static_cast<uint16_t>(sign | 0x7E00)};
-  if (magnitude >= 0x477FF000) return {static_cast<uint16_t>(sign | 0x7C00)};  // rounds past 65504
-  if (magnitude < 0x38800000) {                                                // subnormal: let the FPU round
-    const float scaled = std::bit_cast<float>(magnitude) + 0.5f;
-    return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(scaled) - 0x3F000000))};
-  }
-  const uint32_t rounded = magnitude + 0xFFF + (magnitude >> 13 & 1);
-  return {static_cast<uint16_t>(sign | (rounded - 0x38000000) >> 13)};
+  const uint32_t normal = (magnitude + 0xFFF + (magnitude >> 13 & 1) - 0x38000000) >> 13;
+  const uint32_t subnormal =  // the FPU rounds
+      std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000;
+  uint32_t bits = choose(magnitude < 0x38800000, subnormal, normal);
+  bits = choose(magnitude >= 0x477FF000, 0x7C00, bits);  // rounds past 65504
+  bits = choose(magnitude > 0x7F800000, 0x7E00, bits);
+  return {static_cast<uint16_t>(sign | bits)};
 }
 
 void convert_elements(const void* src, DType from, void* dst, DType to, int64_t count) {
@@ -129,6 +134,8 @@ void convert_elements(const void* src, DType from, void* dst, DType to, int64_t 
     for (int64_t i = 0; i < count; ++i) static_cast<float*>(dst)[i] = to_float(static_cast<const bf16_t*>(src)[i]);
   } else if (from == DType::f32 && to == DType::bf16) {
     for (int64_t i = 0; i < count; ++i) static_cast<bf16_t*>(dst)[i] = to_bf16(static_cast<const float*>(src)[i]);
+  } else if (from == DType::f32 && to == DType::f16) {
+    for (int64_t i = 0; i < count; ++i) static_cast<f16_t*>(dst)[i] = to_f16(static_cast<const float*>(src)[i]);
   } else {
     for (int64_t i = 0; i < count; ++i) store(dst, to, i, load(src, from, i));
   }
