@@ -18,6 +18,7 @@
 #include "cli/live_run.h"
 #include "cli/summary.h"
 #include "cli/verb.h"
+#include "device/built_with_cuda.h"
 #include "engine/label.h"
 #include "engine/pipeline.h"
 #include "hub/model_dir.h"
@@ -25,6 +26,7 @@
 #include "jobs/doctor_trace.h"
 #include "jobs/shards.h"
 #include "monitor/host.h"
+#include "plan/auto_device.h"
 #include "rows/file_checks.h"
 #include "rows/resume.h"
 #include "rows/row_writer.h"
@@ -60,6 +62,7 @@ struct Models {
   std::vector<std::string> names, given;
   std::vector<std::unique_ptr<engine::TextModel>> owned;
   std::vector<engine::TextModel*> all;
+  bool soon_on_cpu = false;  // that, or the run that is resumed, is why they are on the CPU
 
   bool per_token(size_t m) const { return is_per_token(all[m]->output()); }
   // The first one that computes on a device, else the first.
@@ -89,7 +92,7 @@ void add_model(Models& models, const std::string& given, bool needs_name) {
   models.given.push_back(model);
 }
 
-Models open_models(const ScoreFlags& f) {
+Models open_models(const ScoreFlags& f, const device::DeviceChoice& device) {
   Models models;
   for (const std::string& given : f.models) add_model(models, given, f.models.size() > 1);
   std::vector<engine::EngineOptions> options;
@@ -97,6 +100,7 @@ Models open_models(const ScoreFlags& f) {
   for (const std::string& model : models.given) {
     EngineFlags flags = f.engine;
     flags.model = model;
+    flags.device = device;
     vader.push_back(flags.is_vader());
     if (!flags.is_vader()) options.push_back(flags.options());
   }
@@ -113,6 +117,46 @@ Models open_models(const ScoreFlags& f) {
       models.owned.push_back(std::move(*next++));
     models.all.push_back(models.owned.back().get());
   }
+  return models;
+}
+
+plan::AutoFacts auto_facts(const ScoreFlags& f, const rows::RowReader& reader) {
+  plan::AutoFacts facts;
+  facts.free = f.engine.device == device::DeviceChoice() && f.engine.precision == plan::PrecisionWish() &&
+               f.engine.memory_limit.text == plan::MemoryLimit().text && f.shard.empty();
+  facts.card_expected = device::built_with_cuda() && device::nvidia_driver_here();
+  const bool packed = std::any_of(f.inputs.begin(), f.inputs.end(), [](const std::string& input) {
+    return io::compression_of(input) != io::Compression::none;
+  });
+  if (!packed) facts.bytes = reader.bytes_total();
+  if (!f.resume) return facts;
+  if (const auto device = rows::option_of_run(f.output, "device")) facts.on_cpu = *device == "cpu";
+  return facts;
+}
+
+// `auto` is the CPU where that has scored a small input before a card has started, and where such a run is resumed.
+Models open_models(const ScoreFlags& f, const rows::RowReader& reader) {
+  const plan::AutoFacts facts = auto_facts(f, reader);
+  const plan::AutoDevice wanted = plan::auto_device(facts);
+  if (wanted == plan::AutoDevice::usual) {
+    Models models = open_models(f, f.engine.device);
+    const Engine* engine = models.main().engine();
+    models.soon_on_cpu =
+        facts.on_cpu.value_or(false) && engine != nullptr && engine->device().kind() == device::DeviceKind::cpu;
+    return models;
+  }
+  Models models = open_models(f, {device::DeviceChoice::Kind::cpu});
+  std::vector<double> rates;
+  for (engine::TextModel* model : models.all)
+    if (const Engine* engine = model->engine()) rates.push_back(engine->plan().tokens_per_second);
+  const double seconds = plan::predicted_seconds(facts.bytes, rates);
+  if (wanted == plan::AutoDevice::if_soon && !plan::sooner_on_cpu(seconds)) return open_models(f, f.engine.device);
+  models.soon_on_cpu = !rates.empty();
+  if (models.soon_on_cpu && !f.engine.quiet)
+    log_info("on the CPU: {}; --device cuda takes the card",
+             wanted == plan::AutoDevice::cpu
+                 ? "the run that is resumed was there"
+                 : fmt::format("it is done in about {}, before a card has started", format_duration(seconds)));
   return models;
 }
 
@@ -250,6 +294,7 @@ rows::RunIdentity identity_of(const ScoreFlags& f, const Models& models, rows::O
     precisions += (precisions.empty() ? "" : ", ") + std::string(precision_name(engine->precision()));
   }
   if (!precisions.empty()) id.options["precision"] = precisions;
+  if (models.soon_on_cpu) id.options["device"] = "cpu";  // auto stays there when it is resumed
   return id;
 }
 
@@ -271,7 +316,7 @@ rows::OutputFormat output_format(const ScoreFlags& f, const rows::RowReader& rea
 int score_rows(const ScoreFlags& f, const rows::RowReaderOptions& reading, jobs::ShardPart* part) {
   rows::RowReader reader(f.inputs, reading);
   const int64_t opened = now_ns();
-  const Models models = open_models(f);
+  const Models models = open_models(f, reader);
   const double load_seconds = seconds_since(opened);
   if (!f.pair_column.empty()) {
     for (const auto& model : models.all) {

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "device/built_with_cuda.h"
 
 namespace brim::device {
 
@@ -31,7 +32,10 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   return *this;
 }
 
-#if !defined(BRIM_WITH_CUDA)
+#if defined(BRIM_WITH_CUDA)
+bool built_with_cuda() { return true; }
+#else
+bool built_with_cuda() { return false; }
 std::optional<std::string> cuda_unavailable_reason(int) {
   return "this build of Brim has no CUDA backend; ./brim builds it where nvcc is, and README.md says how to get one";
 }

@@ -107,7 +107,26 @@ bool is_regular_or_new(const fs::path& path) {
   return !fs::exists(status) || fs::is_regular_file(status);
 }
 
+// .part and sidecar lie beside what a link names.
+fs::path linked(const fs::path& path) {
+  std::error_code ec;
+  if (!fs::is_symlink(fs::symlink_status(path, ec))) return path;
+  const fs::path target = fs::weakly_canonical(path, ec);
+  return ec ? path : target;
+}
+
+fs::path sidecar_of(const fs::path& path) { return io::AtomicFile::part_path(path).string() + ".json"; }
+
 }  // namespace
+
+std::optional<std::string> option_of_run(const std::string& path, const std::string& name) {
+  try {
+    const json state = json::parse(read_file(sidecar_of(linked(path)), ErrorCode::bad_data));
+    return state.at("run").at("options").value(name, "");
+  } catch (const std::exception&) {  // resuming says what is wrong
+    return std::nullopt;
+  }
+}
 
 RowOutput::RowOutput(const std::string& path, RunIdentity identity, RowOutputOptions options)
     : path_(path), identity_(std::move(identity)), options_(options) {
@@ -118,17 +137,13 @@ RowOutput::RowOutput(const std::string& path, RunIdentity identity, RowOutputOpt
     return;
   }
   refuse_foreign_output(path);
-  std::error_code ignored;
-  if (fs::is_symlink(fs::symlink_status(path_, ignored))) {  // .part and sidecar lie beside what the link names
-    const fs::path target = fs::weakly_canonical(path_, ignored);
-    if (!ignored) path_ = target;
-  }
+  path_ = linked(path_);
   const bool regular = is_regular_or_new(path_);
   if (options_.resume && !rereadable)
     fail(ErrorCode::usage, Remedy{"give the input as a file"}, "`resume` cannot re-read stdin or a pipe");
   if (options_.resume && !regular) fail(ErrorCode::usage, "{}: `resume` needs a regular file as output", path);
   resumable_ = regular && rereadable;
-  sidecar_ = io::AtomicFile::part_path(path_).string() + ".json";
+  sidecar_ = sidecar_of(path_);
   compression_ = io::compression_of(path);
   open_file();
   file_->stop_by(options_.stop);

@@ -42,6 +42,10 @@ struct RowOutputOptions {
   size_t member_rows = 4096;                // or so many rows
 };
 
+// An option of the run whose rows so far lie beside `path`, to be resumed: empty where it had none of that name,
+// nothing where there is no such run, or its state cannot be read.
+std::optional<std::string> option_of_run(const std::string& path, const std::string& name);
+
 class RowOutput {
  public:
   // `path` "-" is stdout; a pipe or device is written directly. Throws cannot_write if it cannot be written, usage if

@@ -288,7 +288,10 @@ TEST(ResumeChecks, AnotherModelOrOption) {
   EXPECT_HAS(message, "the model was vader and is finbert");
   EXPECT_HAS(message, "without `resume`");
   job.model = "vader";
+  EXPECT_EQ(option_of_run(job.output, "--format"), "csv");
+  EXPECT_EQ(option_of_run(job.output, "device"), "");
   EXPECT_EQ(run(job).at("written"), 300);
+  EXPECT_EQ(option_of_run(job.output, "--format"), std::nullopt) << "nothing is left to resume";
   EXPECT_HAS(
       error_of(
           ErrorCode::usage,
