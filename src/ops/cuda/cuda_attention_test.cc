@@ -187,6 +187,23 @@ TEST_F(CudaAttention, SeesKeysWithinItsWindowOnly) {
   }
 }
 
+TEST_F(CudaAttention, AddsABiasByDistance) {
+  const std::vector<int32_t> lengths =
+      Gpu::emulated() ? std::vector<int32_t>{1, 17, 33, 0, 140} : lengths_around_tiles();
+  for (const DType dtype : kActivationTypes)
+    for (const int64_t D : {32, 64, 24})
+      for (const bool first : {false, true}) {
+        if (Gpu::emulated() && (dtype == DType::f16 || D == 32) && !first) continue;
+        check_attention(
+            {.dtype = dtype, .D = D, .lengths = lengths, .first_query_only = first, .lse = D == 64, .reach = 91});
+      }
+  check_attention({.lengths = lengths, .fp8_out = true, .reach = 5});
+  check_attention({.lengths = lengths,
+                   .lse = true,
+                   .dropout = {.probability = 0.1f, .seed = 7, .site = 11, .first_row = 3},
+                   .reach = 91});
+}
+
 TEST_F(CudaAttention, WritesFp8) {
   for (const DType dtype : {DType::f16, DType::bf16})
     for (const int64_t D : {32, 64, 40})
