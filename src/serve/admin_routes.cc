@@ -193,12 +193,14 @@ void Service::trace(Call& call) {
   const bool read = asked.empty() || (problem == std::errc() && end == asked.data() + asked.size());
   if (!read || !(seconds > 0) || seconds > kLongestTrace)
     throw invalid(fmt::format("`seconds` must be a number above 0, at most {}", kLongestTrace));
+  if (tracing_.exchange(true)) throw Refusal{409, "Validation", "another trace is being taken", retry_after(seconds)};
   at(admin_, call, [this, seconds] {
     Timeline::clear();
     Timeline::enable(true);
     const int64_t since = now_ns();
     while (seconds_since(since) < seconds && !draining_) std::this_thread::sleep_for(kLookForUsers);
     Timeline::enable(false);
+    tracing_ = false;
     return DeskAnswer{200, Timeline::chrome_trace()};
   });
 }

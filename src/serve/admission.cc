@@ -130,8 +130,11 @@ std::optional<Response> Service::admit(Exchange& exchange) {
     allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
   }
   const std::string_view origin = head.find("origin");
-  const bool welcome = !origin.empty() && std::any_of(options_.cors_origins.begin(), options_.cors_origins.end(),
-                                                      [&](const std::string& o) { return o == "*" || o == origin; });
+  const auto listed = [&](std::string_view name) {
+    return !origin.empty() &&
+           std::find(options_.cors_origins.begin(), options_.cors_origins.end(), name) != options_.cors_origins.end();
+  };
+  const bool welcome = listed(origin) || listed("*");
   if (welcome)
     exchange.fields =
         fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\nAccess-Control-Expose-Headers: {}\r\n", origin,
@@ -162,9 +165,12 @@ std::optional<Response> Service::admit(Exchange& exchange) {
         return Refusal{403, "Unauthorized", fmt::format("the key {} may not do this", key->name)};
       if (key != nullptr) call.key_name = key->name;
     }
-    // Pages of others may send these without asking: their bodies need no type of their own.
-    if (!welcome && call.route != nullptr && (call.route->begin != nullptr || call.route->scope == Scope::admin) &&
-        !origin.empty() && origin.substr(std::min(origin.size(), origin.find("://") + 3)) != head.host)
+    // Pages of others may send these without asking: their bodies need no type of their own, or there is none. Any page
+    // at all ("*") may where a key stands before it.
+    const bool foreign = origin.empty() ? head.find("sec-fetch-site") == "cross-site"
+                                        : origin.substr(std::min(origin.size(), origin.find("://") + 3)) != head.host;
+    if (foreign && !listed(origin) && !(welcome && !keys->empty()) && call.route != nullptr &&
+        (call.route->begin != nullptr || call.route->scope == Scope::admin || call.route->scope == Scope::jobs))
       return Refusal{403, "Unauthorized", "pages of other servers may not do this"};
     if (call.route == nullptr && !allowed.empty())
       return Refusal{405, "NotFound", fmt::format("{} takes {}", path, allowed), fmt::format("Allow: {}\r\n", allowed)};
@@ -199,12 +205,16 @@ std::optional<Response> Service::admit(Exchange& exchange) {
   }();
   if (!refusal && preflight) {
     call.done = true;
-    return Response{.fields =
-                        fmt::format("Access-Control-Allow-Methods: {}\r\nAccess-Control-Allow-Headers: {}\r\n"
-                                    "Access-Control-Max-Age: 600\r\n",
-                                    allowed,
-                                    "Authorization, Content-Type, Idempotency-Key, Range, X-Request-Id, X-Brim-Model, "
-                                    "X-Brim-Priority, X-Brim-Source")};
+    // Clients add fields of their own (OpenAI's a dozen); none of them means anything here, so all may come.
+    std::string_view fields = head.find("access-control-request-headers");
+    if (fields.empty() || fields.size() > 1024 || !std::all_of(fields.begin(), fields.end(), [](char c) {
+          return c == '-' || c == ',' || c == ' ' || c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                 (c >= 'A' && c <= 'Z');
+        }))
+      fields = "Authorization, Content-Type";
+    return Response{.fields = fmt::format("Access-Control-Allow-Methods: {}\r\nAccess-Control-Allow-Headers: {}\r\n"
+                                          "Access-Control-Max-Age: 600\r\n",
+                                          allowed, fields)};
   }
   if (!refusal) return std::nullopt;
   metrics_->count(exchange.thread(), [&](Counts& c) {

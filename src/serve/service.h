@@ -301,7 +301,8 @@ class Service final : public Handler, public QueueScorer {
   std::optional<double> busy_, mfu_;
   std::atomic<int> subscribers_{0};
   std::vector<std::set<EventStream*>> events_;  // by thread, and that thread's alone
-  Workers admin_{1};                            // last: what it works on is still there when it ends
+  std::atomic<bool> tracing_{false};
+  Workers admin_{1};  // last: what it works on is still there when it ends
 };
 
 // A request whose body or answer comes in pieces. Its thread's alone; what other threads do for it holds it, and what

@@ -518,6 +518,17 @@ TEST_F(ServiceTest, PagesOfOtherOriginsAreAnsweredWhereTheyAreNamed) {
   EXPECT_EQ(get("/info", "Authorization: Bearer secret\r\n").fields.count("access-control-allow-origin"), 0u)
       << "of this request alone";
   EXPECT_EQ(post("/admin/nothing", "", page).status, 404) << "named pages are no strangers";
+  client_->send(
+      "OPTIONS /predict HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a.example\r\n"
+      "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-stainless-os\r\n\r\n");
+  EXPECT_EQ(client_->read().fields["access-control-allow-headers"], "x-stainless-os");
+
+  o = held();
+  o.cors_origins = {"*"};
+  start(o);
+  EXPECT_EQ(preflight("https://c.example").status, 200) << "any page may score";
+  EXPECT_EQ(post("/admin/drain", "", "Origin: https://c.example\r\n").status, 403) << "and not administer without keys";
+  EXPECT_EQ(get("/trace", "Sec-Fetch-Site: cross-site\r\n").status, 403) << "nor by a picture's address";
 }
 
 TEST_F(ServiceTest, LogsWithoutTexts) {
