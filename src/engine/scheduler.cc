@@ -152,16 +152,21 @@ void Interactive::submit(PendingTexts texts) {
   bool any = false;
   {
     std::lock_guard lock(scheduler_.mutex_);
-    const bool alone = waiting_tokens_ == 0;  // those of one call are taken together, however long they take
+    // The texts of one call that finds nothing waiting are taken together, unless they would take this long; the first
+    // of them is taken however long it is.
+    constexpr double kLongCallSeconds = 30;
+    const double most = waiting_tokens_ == 0 ? std::max(limits_.most_seconds, kLongCallSeconds) : limits_.most_seconds;
+    bool first = waiting_tokens_ == 0;
     for (auto& text : texts) {
       const auto tokens = static_cast<int64_t>(text->tokens.ids.size());
       if (closed_)
         text->error.emplace(ErrorCode::cancelled, "the scorer was closed");
       else if (scheduler_.failure_)
         text->error = error_of(scheduler_.failure_);
-      else if (!alone && wait_seconds() + static_cast<double>(tokens) / tokens_per_second_ > limits_.most_seconds)
+      else if (!first && wait_seconds() + static_cast<double>(tokens) / tokens_per_second_ > most)
         text->error.emplace(ErrorCode::busy, fmt::format("{} tokens wait already, {:.3f} s of work; at most {} s may",
-                                                         waiting_tokens_, wait_seconds(), limits_.most_seconds));
+                                                         waiting_tokens_, wait_seconds(), most));
+      first = false;
       if (text->error) {
         refused.push_back(std::move(text));
         continue;
