@@ -85,7 +85,10 @@ std::optional<ListenAddress> inherited_socket(int first) {
   };
   const int64_t sockets = number("LISTEN_FDS");
   if (sockets < 1 || number("LISTEN_PID") != ::getpid()) return std::nullopt;
-  if (sockets > 1) fail(ErrorCode::usage, "LISTEN_FDS={}: this server listens on one socket", sockets);
+  if (sockets > 1)
+    fail(ErrorCode::usage,
+         "LISTEN_FDS={}: this server listens on one socket; where a drop-in names another address, {}", sockets,
+         "an empty ListenStream= line goes before it");
   ListenAddress address;
   address.descriptor = first;
   int listens = 0;

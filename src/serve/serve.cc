@@ -249,6 +249,10 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   service.allowed_hosts = options_.allowed_hosts;
   service.cors_origins = options_.cors_origins;
   if (!address.host.empty()) service.allowed_hosts.push_back(address.host);
+  // A handed-over socket knows numbers alone; the name it was asked for by stays one.
+  if (options_.socket)
+    if (const ListenAddress asked = parse_listen_address(options_.listen); !asked.host.empty())
+      service.allowed_hosts.push_back(asked.host);
   service.queue_seconds = options_.max_queue_ms * 1e-3;
   service.texts_per_request = static_cast<size_t>(options_.max_client_batch_size);
   service.payload_bytes = static_cast<size_t>(options_.payload_limit);
