@@ -21,8 +21,10 @@ enum class Output : uint8_t {
   hidden,       // [T,H] f32: every token's
 };
 inline bool wants_first_tokens(const ModelShape& shape, Output output) {
-  if (output == Output::cls_hidden) return true;
-  return (output == Output::sequence_logits || output == Output::sequence_scores) && !shape.mean_pooling;
+  // A model that pools means keeps its last layer's queries with the rest, so its first tokens are picked at the end.
+  const bool reads_first =
+      output == Output::cls_hidden || output == Output::sequence_logits || output == Output::sequence_scores;
+  return reads_first && !shape.mean_pooling;
 }
 inline bool is_per_token(Output output) {
   return output == Output::token_logits || output == Output::token_scores || output == Output::hidden;

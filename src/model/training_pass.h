@@ -22,8 +22,8 @@ std::optional<Recompute> recompute_from_name(std::string_view name);
 
 // Sequences' targets; one of the two, or both with two heads.
 struct TrainTargets {
-  tensor::TensorView sequence;          // [B] i32 class, -100 ignored, -101 no label; or [B,K] f32 when multi-label
-  tensor::TensorView token;             // [T] i32 class, -100 ignored
+  tensor::TensorView sequence;  // [B] i32 class, -100 ignored, -101 no label; or [B,K] f32: several labels, numbers
+  tensor::TensorView token;     // [T] i32 class, -100 ignored
   tensor::TensorView teacher_sequence;  // [n*B,K] f32 logits of n teachers, distillation only
   tensor::TensorView class_weights;     // [K] f32 or empty
 };

@@ -495,6 +495,7 @@ __device__ __forceinline__ void add_by_distance(float* table, int reach, int dis
     const float beyond = warp_sum(distance >= reach ? value : 0.0f);
     if (lane == 0) table[2 * reach] += beyond;
   }
+  __syncwarp();  // the next query's distances are other lanes'
 }
 
 // Calls fn(seq, first query, queries) for what the warp takes of the batch, then adds the block's tables up.

@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kElementThreads)
   load_piece<kWidth>(x + row * ldx + col, f);
   load_piece<kWidth>(x + row * ldx + e.cols + col, gates);
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) f[i] = activated<kActivation>(f[i]) * gates[i];
+  for (int i = 0; i < kWidth; ++i) f[i] = activated<kActivation, Elem>(f[i]) * gates[i];
   store_piece<kWidth>(y + row * ldy + col, f);
 }
 
@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(kElementThreads)
   load_piece<kWidth>(d_y + row * ld_d_y + col, d);
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
-    const float active = activated<kActivation>(f[i]), upper = d[i];
-    d[i] = upper * gates[i] * activation_slope<kActivation>(slope_reads_output(kActivation) ? active : f[i]);
+    const float active = activated<kActivation, Elem>(f[i]), upper = d[i];
+    d[i] = upper * gates[i] * activation_slope<kActivation, Elem>(slope_reads_output(kActivation) ? active : f[i]);
     f[i] = upper * active;
   }
   store_piece<kWidth>(d_x + row * ld_d_x + col, d);

@@ -136,11 +136,14 @@ TEST(Plan, TokenModelsAndHiddenStates) {
     expect_whole(solve(r), r);
   }
   model.token_classes = 0;
-  for (const Output output : {Output::cls_hidden, Output::mean_hidden, Output::hidden}) {
-    PlanRequest r = request(model, Task::score, two_cores());
-    r.output = output;
-    expect_whole(solve(r), r);
-  }
+  ModelShape means = modernbert();
+  means.mean_pooling = true;
+  for (const ModelShape& shape : {model, means})
+    for (const Output output : {Output::cls_hidden, Output::mean_hidden, Output::hidden}) {
+      PlanRequest r = request(shape, Task::score, two_cores());
+      r.output = output;
+      expect_whole(solve(r), r);
+    }
 }
 
 TEST(Plan, MoreLimitIsNeverSlower) {

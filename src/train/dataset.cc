@@ -181,6 +181,9 @@ void add_sequences(TrainRows& set, const std::vector<std::string>& files, const 
       marks.assign(labels.size(), -1.0f);
     } else if (s.numbers()) {
       marks = {static_cast<float>(rows::read_number(row.labels[0], where()))};
+      if (!std::isfinite(marks[0]))
+        fail(ErrorCode::bad_data, "{}: the label {} is larger than a 32-bit number holds", where(),
+             io::quote_text(row.labels[0]));
     } else if (s.several_labels()) {
       marks.assign(labels.size(), 0.0f);
       const auto& columns = s.label_columns;

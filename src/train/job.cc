@@ -275,7 +275,8 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   job.head = head_kind(job.config, source->names());
   const HeadKind head = job.head;
   if (s.task == TaskChoice::automatic && !s.several_labels() && !s.ignore_mismatched_head &&
-      head == HeadKind::sequence && job.config.labels_given && job.config.num_labels == 1) {
+      head == HeadKind::sequence && job.config.labels_given && job.config.num_labels == 1 &&
+      !rows::is_tagged_file(s.train_files[0], s.format)) {
     job.settings.task = TaskChoice::regression;  // as transformers does
     check_settings(s);
   }
@@ -316,6 +317,9 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   if (s.student_layers > 0) {
     if (s.student_layers > shape.layers)
       fail(ErrorCode::usage, "student_layers is {}, the model has {}", s.student_layers, shape.layers);
+    if (s.student_layers < shape.layers && shape.local_layers != 0)
+      fail(ErrorCode::usage, "{}: student_layers: its layers differ (some see a window), so none can be left out",
+           job.model_dir.string());
     shape.layers = s.student_layers;
   }
   job.shape = shape;

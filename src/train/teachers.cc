@@ -65,6 +65,10 @@ void check_teacher(const TrainJob& job, const std::string& dir) {
   if (const auto labels = hub::load_hf_config(dir).id2label; labels != job.labels.sequence)
     fail(ErrorCode::bad_model, "{}: the teacher's labels are {}, the student's {}; names and order must be the same",
          dir, some_of(labels), some_of(job.labels.sequence));
+  if (shape.multi_label != job.shape.multi_label)
+    fail(ErrorCode::bad_model, "{}: the teacher gives {}, the student learns {}", dir,
+         shape.multi_label ? "any number of labels per text" : "one label per text",
+         job.shape.multi_label ? "any number" : "one");
   if (shape.vocab != job.shape.vocab || shape.position_offset != job.shape.position_offset)
     fail(
         ErrorCode::bad_model,

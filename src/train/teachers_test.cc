@@ -78,6 +78,12 @@ TEST(Teachers, AStudentOfOneIsPlannedAndLearns) {
   EXPECT_GT(json_of(t.dir / "student/trainer_state.json")["best_metric"].get<double>(), 0.5);
 }
 
+TEST(Teachers, LayersThatDifferAreNotLeftOut) {
+  TinyJob t("modernbert_sequence", 20);
+  t.settings.student_layers = 1;
+  EXPECT_THROW(open_train_job(t.settings, silent), Error);
+}
+
 TEST(Teachers, TheirMeanIsLearntAndNothingElse) {
   Class t;
   const std::string one = t.weights_of("a", {t.first}, 0.3), both = t.weights_of("b", {t.first, t.second}, 0.3);

@@ -13,7 +13,7 @@ struct FeedForwardPlaces {
 };
 
 struct FeedForwardSaved {
-  tensor::TensorView wide;    // [rows,F] before the activation
+  tensor::TensorView wide;    // [rows,F] before the activation, [rows,2F] with a gate
   tensor::TensorView active;  // [rows,F] after it; empty: made again
 };
 
