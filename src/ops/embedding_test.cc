@@ -87,9 +87,10 @@ TEST(Embedding, WithoutPositionsIsATableOfZeros) {
   for_each_cpu_stream([](CpuStream& stream) {
     const int64_t H = 40;
     const HostTensor word = random_tensor(DType::f32, {9, H}, 1), gamma = random_tensor(DType::f32, {H}, 2),
-                     zeros = random_tensor(DType::f32, {4, H}, 3, 0), zero = random_tensor(DType::f32, {H}, 3, 0),
-                     ids = int_tensor({3, 0, 8}), positions = int_tensor({0, 1, 2}), with(DType::f32, {3, H}),
-                     without(DType::f32, {3, H});
+                     zeros(DType::f32, {4, H}), zero(DType::f32, {H}), ids = int_tensor({3, 0, 8}),
+                     positions = int_tensor({0, 1, 2}), with(DType::f32, {3, H}), without(DType::f32, {3, H});
+    zeros.fill(0);
+    zero.fill(0);
     EmbeddingArgs args{.word = word, .position = zeros, .gamma = gamma, .beta = zero, .y = with};
     args.batch = {.T = 3, .ids = ids, .positions = positions};
     embedding(stream, args);
