@@ -126,17 +126,26 @@ def _written(rows: Any, path: pathlib.Path, text: str | None, label: str | list[
         columns = {"text": _list(rows[named_column(others, text)]), **{name: _list(rows[name]) for name in labels}}
     if len({len(column) for column in columns.values()}) != 1:
         raise UsageError(f"{', '.join(f'{len(c):,} of {n}' for n, c in columns.items())}", "one label per text is wanted")
+    known = {name: [None if _is_missing(value) else value for value in column] for name, column in columns.items()}
+    for name in labels:  # pandas makes whole numbers beside missing ones floats
+        if None in known[name] and all(value is None or (isinstance(value, float) and value.is_integer()) for value in known[name]):
+            known[name] = [None if value is None else int(value) for value in known[name]]
     lines = []
-    for row, values in enumerate(zip(*columns.values(), strict=True)):
+    for row, values in enumerate(zip(*known.values(), strict=True)):
         for name, value in zip(columns, values, strict=True):
-            good = isinstance(value, str if name == "text" else (str, int, float, bool)) and value == value
-            if not good and not (taught and name != "text" and (value is None or value != value)):
-                error = BadData(f"row {row}: {name} is {value!r}", "leave such rows out")
+            good = isinstance(value, str if name == "text" else (str, int, float, bool))
+            if not good and not (taught and name != "text" and value is None):
+                error = BadData(f"row {row}: {name} is {columns[name][row]!r}", "leave such rows out")
                 error.row = row
                 raise error
-        lines.append(json.dumps({n: v for n, v in zip(columns, values, strict=True) if v is not None and v == v}))
+        lines.append(json.dumps({n: v for n, v in zip(columns, values, strict=True) if v is not None}))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return str(path)
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, or pandas' NA, which compares to nothing."""
+    return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and value != value)
 
 
 def _list(column: Any) -> list[Any]:

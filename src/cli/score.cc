@@ -145,12 +145,21 @@ Models open_models(const ScoreFlags& f, const rows::RowReader& reader) {
         facts.on_cpu.value_or(false) && engine != nullptr && engine->device().kind() == device::DeviceKind::cpu;
     return models;
   }
-  Models models = open_models(f, {device::DeviceChoice::Kind::cpu});
+  Models models;
+  try {
+    models = open_models(f, {device::DeviceChoice::Kind::cpu});
+  } catch (const Error& error) {
+    if (wanted == plan::AutoDevice::cpu || error.code() != ErrorCode::does_not_fit) throw;
+    return open_models(f, f.engine.device);
+  }
   std::vector<double> rates;
   for (engine::TextModel* model : models.all)
     if (const Engine* engine = model->engine()) rates.push_back(engine->plan().tokens_per_second);
   const double seconds = plan::predicted_seconds(facts.bytes, rates);
-  if (wanted == plan::AutoDevice::if_soon && !plan::sooner_on_cpu(seconds)) return open_models(f, f.engine.device);
+  if (wanted == plan::AutoDevice::if_soon && !plan::sooner_on_cpu(seconds)) {
+    models = {};  // before the card's, not beside them
+    return open_models(f, f.engine.device);
+  }
   models.soon_on_cpu = !rates.empty();
   if (models.soon_on_cpu && !f.engine.quiet)
     log_info("on the CPU: {}; --device cuda takes the card",

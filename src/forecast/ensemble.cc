@@ -105,8 +105,7 @@ int64_t steps_of(const ForecastSettings& s, std::span<const int64_t> lengths) {
 }
 
 plan::PrecisionChoice lane_precision(const plan::PrecisionWish& wish, const plan::DeviceProfile& device) {
-  // Rounding the products' operands costs lanes nothing that can be measured, and cores that multiply bf16 are more
-  // than twice as fast in it.
+  // Cores that multiply bf16 are more than twice as fast in it, for 0.003 of weekly OWA (docs/measurements.md).
   if (device.kind == DeviceKind::cpu && !wish.precision) return resolve_precision({}, device, plan::Task::score);
   const plan::PrecisionChoice choice = resolve_precision(wish, device, plan::Task::train);
   if (choice.precision != ops::Precision::fp16) return choice;
@@ -259,7 +258,7 @@ std::string open_training(const std::filesystem::path& state, const std::vector<
     for (const std::string& line : lines)
       if (const std::string other = was->text(); other != line)
         fail(ErrorCode::cannot_write,
-             Remedy{"name another directory with `output`, or give what that training was given"},
+             Remedy{fmt::format("set `{}` to go on with it, or name another directory with `output`", other)},
              "{}: holds a training with `{}`, this one has `{}`", state.parent_path().string(), other, line);
   StateWriter file(path, kTrainingOwner);
   for (const std::string& line : lines) file.text(line);
@@ -320,7 +319,9 @@ void check_lengths(const ForecastSettings& s, const SeriesStore& series) {
     if (series.series(i).size() > series.series(longest).size()) longest = i;
   const auto points = static_cast<int64_t>(series.series(longest).size());
   if (points <= s.horizon)
-    fail(ErrorCode::bad_data, Remedy{fmt::format("set `horizon={}` or less, or give longer series", points - 1)},
+    fail(ErrorCode::bad_data,
+         Remedy{points > 1 ? fmt::format("set `horizon={}` or less, or give longer series", points - 1)
+                           : "give longer series"},
          "{}: the longest series, {}, has {}; a horizon of {} needs {}", s.data.empty() ? "data" : s.data[0],
          io::quote_text(series.id(longest)), format_count(points, "point"), s.horizon, s.horizon + 1);
 }

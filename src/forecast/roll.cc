@@ -139,7 +139,9 @@ class Roller {
     if (const auto was = read_header(state_)) {
       for (size_t i = 0; i < std::min(lines.size(), was->lines.size()); ++i)
         if (lines[i] != was->lines[i])
-          refuse_other_run(state_, fmt::format("with `{}`, this one has `{}`", was->lines[i], lines[i]));
+          fail(ErrorCode::cannot_write,
+               Remedy{fmt::format("set `{}` to go on with it, or name another directory with `output`", was->lines[i])},
+               "{}: holds a run with `{}`, this one has `{}`", state_.parent_path().string(), was->lines[i], lines[i]);
       check_same_past(state_, *was, series_, s_.extend);
       if (was->first_cutoff != plan_.folds.front().cutoff)
         refuse_other_run(state_,

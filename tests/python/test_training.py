@@ -92,6 +92,20 @@ def test_teachers(run, start, tmp_path):
         brim.train(start, rows, output_dir=tmp_path / "alone", progress=False, **QUICK)
 
 
+class NAType:  # as pandas has it
+    def __eq__(self, other):
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+def test_missing_labels_of_tables(tmp_path):
+    from brim.training import _written
+
+    rows = {"text": ["a", "b", "c", "d"], "label": [0.0, NAType(), 1.0, float("nan")]}  # what a column of Int64 or floats gives
+    lines = open(_written(rows, tmp_path / "rows.jsonl", None, "label", True)).read().splitlines()
+    assert [json.loads(line).get("label") for line in lines] == [0, None, 1, None]
+    assert '"label": 0}' in lines[0]
+
+
 def test_what_is_refused(start, tmp_path):
     texts, labels = rows_of(8)
     train = lambda rows, **more: brim.train(start, rows, output_dir=tmp_path / "out", progress=False, **{**QUICK, **more})
