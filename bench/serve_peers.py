@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """`brim serve` beside servers people build today, same machine, same run, same texts, interleaved, one JSON line each.
 
-  serve_peers.py --brim PROGRAM --model FP32_DIR --texts FILE [--venv PYTHON] [--rounds 2] [--seconds 6]
+  serve_peers.py --brim PROGRAM --model FP32_DIR --texts FILE [--venv PYTHON] [--rounds 2] [--seconds 6] [--over-seconds 60]
                  [--peers brim,fastapi,fastapi-int8,litserve,infinity] [--parts single,half,over,batch,ping]
 
 fastapi: FastAPI, uvicorn and ONNX Runtime (its transformer fusions) behind a batcher of its own that takes what waits, up to 64
-texts, as soon as the model is free. litserve: the same session under LitServe's batching. infinity: its engine (PyTorch) behind the same
+texts, as soon as the model is free. litserve: the int8 session under LitServe's batching. infinity: its engine (PyTorch) behind the same
 route. All answer text-embeddings-inference's /predict, so that `brim bench serve --url` asks and checks each of them alike.
 FP32_DIR is what `brim models export models/default --precision fp32 -o DIR` gives. Per run: texts/s, latencies, and processor
 seconds of the server per thousand texts, which other processes on the machine change little.
 
-single: 64 connections, one text a request. half: Poisson at half of what `single` reached. over: at three times. batch: 32 texts a request.
+single: 64 connections, one text a request. half: Poisson at half of what `single` reached. over: at three times, for --over-seconds, Brim with --max-queue-ms 100. batch: 32 texts a request.
 ping: `wrk -t1 -c64` on /ping, and VADER single and 512 a request (Brim alone).
 PYTHON has fastapi, uvicorn, onnxruntime, transformers, torch, litserve (infinity-emb wants a place of its own: --infinity PYTHON).
 """
@@ -112,34 +112,40 @@ def fastapi_app(score):
     return app
 
 
+try:  # its workers find the class by its name, so it stands outside any function
+    import litserve
+
+    class LitApi(litserve.LitAPI):
+        def setup(self, device):
+            self.score = Session(*self.session_of)
+
+        def decode_request(self, request):
+            return request["inputs"]
+
+        def predict(self, batch):
+            parts = [texts_of(inputs) for inputs in batch]
+            scored, at, out = self.score([t for part in parts for t in part]), 0, []
+            for inputs, part in zip(batch, parts):
+                some = scored[at : at + len(part)]
+                out.append(some[0] if isinstance(inputs, str) else some)
+                at += len(part)
+            return out
+
+        def encode_response(self, output):
+            return output
+except ImportError:
+    pass
+
+
 def serve_peer(which, folder, port, threads):
     if which.startswith("fastapi"):
         import uvicorn
 
         uvicorn.run(fastapi_app(Session(folder, threads, which.endswith("int8"))), host="127.0.0.1", port=port, log_level="error", access_log=False)
     elif which == "litserve":
-        import litserve
-
-        class Api(litserve.LitAPI):
-            def setup(self, device):
-                self.score = Session(folder, threads, False)
-
-            def decode_request(self, request):
-                return request["inputs"]
-
-            def predict(self, batch):
-                parts = [texts_of(inputs) for inputs in batch]
-                scored, at, out = self.score([t for part in parts for t in part]), 0, []
-                for inputs, part in zip(batch, parts):
-                    some = scored[at : at + len(part)]
-                    out.append(some[0] if isinstance(inputs, str) else some)
-                    at += len(part)
-                return out
-
-            def encode_response(self, output):
-                return output
-
-        litserve.LitServer(Api(max_batch_size=BATCH, batch_timeout=0.002, api_path="/predict"), accelerator="cpu", timeout=60).run(host="127.0.0.1", port=port, log_level="error", generate_client_file=False)
+        api = LitApi(max_batch_size=BATCH, batch_timeout=0.002, api_path="/predict")
+        api.session_of = (folder, threads, True)
+        litserve.LitServer(api, accelerator="cpu", timeout=60).run(host="127.0.0.1", port=port, log_level="error", generate_client_file=False)
     elif which == "infinity":
         import fastapi
         import infinity_emb
@@ -204,9 +210,8 @@ class Server:
     def __init__(self, a, which, extra=()):
         self.port = free_port()
         if which.startswith("brim"):
-            command = [a.brim, "serve", "--model", a.model, "--model", "vader", "--listen", f"127.0.0.1:{self.port}", "--connections-per-address", "1024", "-q", *extra]
-            if which == "brim-int8":
-                command += ["--precision", "int8"]
+            command = [a.brim, "serve", "--model", a.model, "--listen", f"127.0.0.1:{self.port}", "--connections-per-address", "1024", "-q", *extra]
+            command += a.precision
         else:
             python = a.infinity if which == "infinity" else a.venv
             command = [python, __file__, "--serve", which, "--model", a.model, "--port", str(self.port), "--threads", str(a.threads)]
@@ -240,7 +245,7 @@ class Server:
 
 def load(a, server, *flags):
     before = processor_seconds(server.process.pid)
-    out = subprocess.run([a.brim, "bench", "serve", "--model", a.model, "--texts", a.texts, "--url", f"http://127.0.0.1:{server.port}", "--seconds", str(a.seconds), *flags], capture_output=True, text=True)
+    out = subprocess.run([a.brim, "bench", "serve", "--model", a.model, "--texts", a.texts, "--url", f"http://127.0.0.1:{server.port}", "--seconds", str(a.seconds), *a.precision, *flags], capture_output=True, text=True)
     cpu = processor_seconds(server.process.pid) - before
     said = out.stdout + out.stderr
     rate = re.search(r": ([\d.]+) ?([kM]?) ?texts/s", said)
@@ -263,10 +268,21 @@ def load(a, server, *flags):
     return row
 
 
+def offline(a):
+    """The same texts by `brim score`, whole process."""
+    with tempfile.TemporaryDirectory() as work:
+        command = [a.brim, "score", a.texts, "-o", f"{work}/o.csv", "--model", a.model, "--summary-json", f"{work}/s.json", "--quiet", *a.precision]
+        subprocess.run(command, check=True, capture_output=True)
+        return {"texts_per_second": json.loads(pathlib.Path(f"{work}/s.json").read_text())["rows_per_second"]}
+
+
 def measure(a, say):
     reached = {}
     for turn in range(a.rounds):
         for which in a.peers:
+            a.precision = ("--precision", "int8") if which.endswith("int8") or which == "litserve" else ()
+            if which.startswith("brim") and "single" in a.parts:
+                say(who=which, round=turn, part="offline", **offline(a))
             try:
                 server = Server(a, which)
             except Exception as e:  # a peer that cannot run is said, not hidden
@@ -278,15 +294,23 @@ def measure(a, say):
                     row = load(a, server, "--connections", "64")
                     reached[which] = row.get("texts_per_second", 0)
                     say(who=which, round=turn, part="single", **row)
-                for part, share in (("half", 0.5), ("over", 3)):
-                    if part in a.parts and reached.get(which):
-                        connections = "64" if part == "half" else "250"
-                        say(who=which, round=turn, part=part, rate=share * reached[which], **load(a, server, "--connections", connections, "--rate", str(share * reached[which])))
+                if "half" in a.parts and reached.get(which):
+                    say(who=which, round=turn, part="half", rate=reached[which] / 2, **load(a, server, "--connections", "64", "--rate", str(reached[which] / 2)))
                 if "batch" in a.parts:
                     say(who=which, round=turn, part="batch", **load(a, server, "--connections", "16", "--batch", "32"))
             finally:
                 server.close()
+            if "over" in a.parts and reached.get(which):
+                server = Server(a, which, ("--max-queue-ms", "100") if which.startswith("brim") else ())
+                try:
+                    longer = argparse.Namespace(**{**vars(a), "seconds": a.over_seconds})
+                    load(a, server, "--connections", "16")
+                    before = resident(server.process.pid) / 2**20
+                    say(who=which, round=turn, part="over", rate=3 * reached[which], resident_mib_before=before, **load(longer, server, "--connections", "250", "--rate", str(3 * reached[which])))
+                finally:
+                    server.close()
     if "ping" in a.parts:
+        a.precision = ()
         server = Server(a, "brim", ("--io-threads", "1"))
         try:
             if shutil.which("wrk"):
@@ -317,6 +341,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=6)
+    parser.add_argument("--over-seconds", type=float, default=60)
     parser.add_argument("--peers", default="brim,brim-int8,fastapi,fastapi-int8,litserve,infinity")
     parser.add_argument("--parts", default="single,half,over,batch,ping")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
