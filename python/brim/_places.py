@@ -35,7 +35,12 @@ def expand(pattern: str) -> list[str]:
 
 
 def open_input(name: str) -> BinaryIO:
-    return io.BufferedReader(_S3File(name), 1 << 20) if is_s3(name) else open(name, "rb")
+    if is_s3(name):
+        return io.BufferedReader(_S3File(name), 1 << 20)
+    try:
+        return open(name, "rb")
+    except OSError as error:
+        raise BadData(f"{name}: {error.strerror}", "name a file that can be read") from None
 
 
 def signature(name: str) -> str:
@@ -50,6 +55,17 @@ def signature(name: str) -> str:
             return f"{size}-{hashlib.sha256(file.read()).hexdigest()[:32]}"
     except OSError as error:
         raise BadData(f"{name}: {error.strerror}", "plan the job again with the files there are") from None
+
+
+@contextlib.contextmanager
+def writing(path: str) -> Iterator[None]:
+    """A full disk is an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, CannotWrite):
+            raise
+        raise CannotWrite(f"{path}: {error.strerror or error}", "free space, or name another place") from None
 
 
 class Place:
@@ -68,8 +84,10 @@ class Place:
     def read(self, name: str) -> bytes | None:
         try:
             return pathlib.Path(self.path(name)).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            raise BadData(f"{self.path(name)}: {error.strerror}", "name a place that can be read") from None
 
     def has(self, name: str) -> bool:
         return os.path.exists(self.path(name))
@@ -121,7 +139,8 @@ class Place:
 
     def put(self, name: str, data: bytes) -> bool:
         with self.draft() as draft:
-            pathlib.Path(draft).write_bytes(data)
+            with writing(draft):
+                pathlib.Path(draft).write_bytes(data)
             return self.publish(draft, name)
 
 
@@ -136,14 +155,16 @@ class _S3Place(Place):
 
     def read(self, name: str) -> bytes | None:
         bucket, key = _split(self.path(name))
-        try:
-            return bytes(_s3().get_object(Bucket=bucket, Key=key)["Body"].read())
-        except _s3().exceptions.NoSuchKey:
-            return None
+        with _reading(self.path(name)):
+            try:
+                return bytes(_s3().get_object(Bucket=bucket, Key=key)["Body"].read())
+            except _s3().exceptions.NoSuchKey:
+                return None
 
     def has(self, name: str) -> bool:
         bucket, key = _split(self.path(name))
-        found = _s3().list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", [])
+        with _reading(self.path(name)):
+            found = _s3().list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", [])
         return bool(found) and found[0]["Key"] == key
 
     def remove_drafts(self) -> None:
@@ -156,29 +177,30 @@ class _S3Place(Place):
 
     def publish(self, draft: str, name: str) -> bool:
         bucket, key = _split(self.path(name))
-        error_type = importlib.import_module("botocore.exceptions").ClientError
+        errors = importlib.import_module("botocore.exceptions")
         try:
             with open(draft, "rb") as file:
                 _s3().put_object(Bucket=bucket, Key=key, Body=file, IfNoneMatch="*")
             return True
-        except error_type as error:
+        except errors.ClientError as error:
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             if status in (409, 412):
                 return False
             if status == 501:
                 raise CannotWrite(f"{self.root}: the store has no conditional writes", "use one that has") from None
             raise CannotWrite(f"{self.path(name)}: {error}", "allow s3:PutObject there") from None
+        except errors.BotoCoreError as error:
+            raise CannotWrite(f"{self.path(name)}: {error}", _reach(error)) from None
 
 
 class _S3File(io.RawIOBase):
     """An object, read by ranges."""
 
     def __init__(self, name: str) -> None:
+        self._name = name
         self._bucket, self._key = _split(name)
-        try:
+        with _reading(name):
             self.head = _s3().head_object(Bucket=self._bucket, Key=self._key)
-        except importlib.import_module("botocore.exceptions").ClientError as error:
-            raise BadData(f"{name}: {error}", "plan the job again with the objects there are") from None
         self._size, self._at = int(self.head["ContentLength"]), 0
 
     def readable(self) -> bool:
@@ -196,10 +218,31 @@ class _S3File(io.RawIOBase):
         if count <= 0:
             return 0
         wanted = f"bytes={self._at}-{self._at + count - 1}"
-        data = _s3().get_object(Bucket=self._bucket, Key=self._key, Range=wanted)["Body"].read()
+        with _reading(self._name):
+            data = _s3().get_object(Bucket=self._bucket, Key=self._key, Range=wanted)["Body"].read()
         buffer[:len(data)] = data
         self._at += len(data)
         return len(data)
+
+
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """What the store refuses, or that it cannot be reached, as an error that names the object."""
+    _s3()  # says so where boto3 is missing
+    errors = importlib.import_module("botocore.exceptions")
+    try:
+        yield
+    except errors.ClientError as error:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        remedy = "allow s3:GetObject and s3:ListBucket there" if status in (401, 403) else "name objects that are there"
+        raise BadData(f"{name}: {error}", remedy) from None
+    except errors.BotoCoreError as error:
+        raise BadData(f"{name}: {error}", _reach(error)) from None
+
+
+def _reach(error: Exception) -> str:
+    return ("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile" if "credentials" in str(error).lower()
+            else "see that the store can be reached: AWS_ENDPOINT_URL, AWS_DEFAULT_REGION")
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -212,9 +255,10 @@ def _expand_s3(pattern: str) -> list[str]:
     if "*" not in key:
         return [pattern]
     before, _, after = key.partition("*")
-    pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=before)
-    names = sorted(f"s3://{bucket}/{item['Key']}" for page in pages for item in page.get("Contents", [])
-                   if item["Key"].endswith(after))
+    with _reading(pattern):
+        pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=before)
+        names = sorted(f"s3://{bucket}/{item['Key']}" for page in pages for item in page.get("Contents", [])
+                       if item["Key"].endswith(after))
     if not names:
         raise UsageError(f"{pattern}: no such object", "name objects, or a pattern with one *")
     return names

@@ -22,7 +22,7 @@ import zlib
 from typing import Any
 
 from . import _brim, _program
-from ._places import Place, expand, is_s3, open_input, signature
+from ._places import Place, expand, is_s3, open_input, signature, writing
 from .classifier import Classifier
 from .errors import BadData, Error, UsageError
 
@@ -212,7 +212,7 @@ def _write_part(job: Job, shard: Shard, classifier: Classifier, draft: str) -> N
     told = {"format": _FORMAT, "job": shard.job, "shard": shard.id, "rows": shard.rows,
             "crc": _checksum(out["score"])}
     out = out.replace_schema_metadata({**(out.schema.metadata or {}), b"brim": json.dumps(told).encode()})
-    with pq.ParquetWriter(draft, out.schema) as writer:
+    with writing(draft), pq.ParquetWriter(draft, out.schema) as writer:
         at = 0
         for group in tables:  # as the input has them
             writer.write_table(out.slice(at, group.num_rows), row_group_size=max(1, group.num_rows))
@@ -225,6 +225,8 @@ def _described_part(place: Place, shard: Shard) -> dict[str, Any]:
         try:
             found = _parquet().read_schema(file).metadata or {}
             told: Any = json.loads(found.get(b"brim", b"{}"))
+        except Error:
+            raise  # the store's
         except (ValueError, OSError):
             told = {}
     if told.get("job") != shard.job or told.get("shard") != shard.id:
@@ -244,6 +246,8 @@ def _row_groups(name: str, columns: list[str]) -> list[int]:
     with open_input(name) as file:
         try:
             opened = pq.ParquetFile(file)
+        except Error:
+            raise
         except (ValueError, OSError) as error:
             raise BadData(f"{name}: {error}", "Parquet files are wanted; csv, jsonl and txt: brim score --shard") from None
         names = opened.schema_arrow.names

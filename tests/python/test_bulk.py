@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import pathlib
 import pickle
@@ -10,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import brim
@@ -85,6 +87,48 @@ def test_what_is_refused(inputs, tmp_path):
         planned(str(tmp_path / "bad.parquet"), tmp_path)
     with pytest.raises(brim.UsageError, match="no job"):
         bulk.load(str(tmp_path / "nothing"))
+    with pytest.raises(brim.UsageError, match="no-such-model"):
+        planned(inputs, tmp_path, model="no-such-model")
+    (tmp_path / "file").write_text("")
+    for output, kind in (("file", brim.CannotWrite), ("file/below", brim.CannotWrite)):
+        with pytest.raises(kind) as caught:
+            bulk.plan(inputs, str(tmp_path / output), model="vader")
+        assert caught.value.remedy
+    (tmp_path / "folder.parquet").mkdir()
+    with pytest.raises(brim.BadData, match="folder.parquet"):
+        planned(str(tmp_path / "folder.parquet"), tmp_path)
+    assert not (tmp_path / "out").exists()  # nothing half-written
+
+
+def test_rows_that_are_no_texts(tmp_path):
+    pq.write_table(pa.table({"id": [0, 1], "text": [1, 2]}), tmp_path / "numbers.parquet")
+    job = planned(str(tmp_path / "numbers.parquet"), tmp_path)
+    ((shard, error),) = bulk.run(job, tries=1)
+    assert isinstance(error, brim.BadData) and error.remedy and shard.id == 0
+    pq.write_table(pa.table({"id": [0, 1], "text": ["good", None]}), tmp_path / "nulls.parquet")
+    job = planned(str(tmp_path / "nulls.parquet"), tmp_path / "b", on_error="raise")
+    ((_, error),) = bulk.run(job, tries=1)
+    assert isinstance(error, brim.BadData) and error.row == 1
+    assert os.listdir(tmp_path / "b" / "out") == ["_brim"] and os.listdir(tmp_path / "b" / "out" / "_brim") == ["job.json"]
+    pq.write_table(pa.table({"id": pa.array([], pa.int64()), "text": pa.array([], pa.string())}), tmp_path / "empty.parquet")
+    job = planned(str(tmp_path / "empty.parquet"), tmp_path / "c")
+    assert job.shards == () and bulk.run(job) == [] and bulk.finish(job)["rows"] == 0
+
+
+def test_a_full_disk(inputs, tmp_path):
+    job = planned(inputs, tmp_path)
+    code = """
+import resource, signal, sys, brim.bulk
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
+try:
+    brim.bulk.run_shard(brim.bulk.load(sys.argv[1]).shards[0])
+except brim.CannotWrite as error:
+    print("refused", bool(error.remedy))
+"""
+    done = subprocess.run([sys.executable, "-c", code, job.place], capture_output=True, text=True)
+    assert done.stdout == "refused True\n", done
+    assert os.listdir(tmp_path / "out") == ["_brim"] and os.listdir(tmp_path / "out" / "_brim") == ["job.json"]
 
 
 def test_inputs_models_and_parts_that_changed(inputs, tmp_path, encoder_dir):
@@ -173,7 +217,53 @@ def test_s3(tmp_path, monkeypatch):
             bulk.plan("s3://bkt/none*", "s3://bkt/out2")
         with pytest.raises(brim.CannotWrite):
             bulk.plan("s3://bkt/in/x.parquet", "s3://no-such-bucket/out", model="vader")
+        s3.put_object(Bucket="bkt", Key="strange/part-00000.parquet", Body=b"half")
+        job = bulk.plan("s3://bkt/in/*.parquet", "s3://bkt/strange", model="vader", rows_per_shard=50)
+        with pytest.raises(brim.BadData, match="another job"):
+            bulk.run_shard(job.shards[0])
         _places._clients.clear()
+
+
+class Refusing(http.server.BaseHTTPRequestHandler):
+    def answer(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(403)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>")
+
+    do_GET = do_PUT = do_HEAD = do_POST = answer
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_bucket_that_refuses(inputs, tmp_path, monkeypatch):
+    pytest.importorskip("boto3")
+    from brim import _places
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for key, value in (("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", "b"), ("DEFAULT_REGION", "us-east-1"), ("MAX_ATTEMPTS", "1"),
+                       ("ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")):
+        monkeypatch.setenv(f"AWS_{key}", value)
+    _places._clients.clear()
+    for source in ("s3://bkt/in/*.parquet", "s3://bkt/in/x.parquet"):
+        with pytest.raises(brim.BadData, match="s3://bkt/in") as caught:
+            bulk.plan(source, str(tmp_path / "out"), model="vader")
+        assert "s3:GetObject" in caught.value.remedy
+    with pytest.raises(brim.CannotWrite, match="s3://bkt/out") as caught:
+        bulk.plan(inputs, "s3://bkt/out", model="vader")
+    assert "s3:PutObject" in caught.value.remedy
+    with pytest.raises(brim.BadData, match="AccessDenied|Forbidden"):
+        bulk.load("s3://bkt/out")
+    server.shutdown()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nobody is there
+    _places._clients.clear()
+    with pytest.raises(brim.BadData) as caught:
+        bulk.load("s3://bkt/out")
+    assert "AWS_ENDPOINT_URL" in caught.value.remedy
+    _places._clients.clear()
 
 
 def test_jobs_of_the_program_are_jobs_here(tmp_path):

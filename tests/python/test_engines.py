@@ -149,6 +149,23 @@ def test_spark_rows(spark, tmp_path):
     assert rows[0] == "negative" and rows[1] == "positive" and rows[5] is None and len(rows) == 200
 
 
+def test_ray_workers_without_the_module():
+    """As Ray reports it; a worker on this machine would find the module where its driver does."""
+    import brim.ray
+
+    class Ray:
+        class exceptions:
+            RayError = RuntimeError
+
+        def get(ready):
+            raise RuntimeError(ready)
+
+    with pytest.raises(brim.UsageError, match="no module brim") as caught:
+        brim.ray._outcome(Ray, "The actor failed to import: ModuleNotFoundError: No module named 'brim'")
+    assert "every node" in caught.value.remedy
+    assert "disk" in brim.ray._outcome(Ray, "out of disk").problem
+
+
 def test_without_the_engine_it_says_so(monkeypatch):
     import brim.ray
 

@@ -69,6 +69,19 @@ def test_pyarrow_bytes_that_are_no_utf8(clf):
     assert clf.predict(array, on_error="null").labels[1] is None
 
 
+def test_columns_beyond_2_gib(vader):
+    """Offsets of 64 bits: a text behind 2 GiB that are not touched, since their row is null."""
+    pa = pytest.importorskip("pyarrow")
+    data = np.zeros((1 << 31) + 64, np.uint8)
+    data[:5], data[-5:] = np.frombuffer(b"great", np.uint8), np.frombuffer(b"awful", np.uint8)
+    offsets = np.array([0, 5, len(data) - 5, len(data)], np.int64)
+    column = pa.Array.from_buffers(pa.large_string(), 3, [pa.py_buffer(b"\x05"), pa.py_buffer(offsets), pa.py_buffer(data)], 1)
+    for source in (column, pa.chunked_array([column, column])):
+        assert vader.predict(source, on_error="null").labels[:3] == ["positive", None, "negative"]
+        with pytest.raises(brim.BadData, match="row 1 is null"):
+            vader.predict(source)
+
+
 def test_pandas(clf, wanted):
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"id": range(5), "text": TEXTS})
