@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text classifiers at the limit of the hardware: brim.Classifier, brim.Encoder, brim.Tagger, brim.plan, brim.train."""
+"""Text classifiers at the limit of the hardware: brim.Classifier, brim.Encoder, brim.Tagger, brim.plan, brim.train,
+brim.forecast."""
 
 from __future__ import annotations
 
+from . import forecast
 from ._brim import __version__
 from .batch_scorer import BatchScorer
 from .classifier import Classifier
@@ -17,5 +19,5 @@ from .training import Training, train
 __all__ = [
     "BadData", "BadModel", "BatchScorer", "Busy", "Cancelled", "CannotWrite", "Classifier", "DeviceLost", "Diverged",
     "DoesNotFit", "Encoder", "Error", "Interrupted", "Plan", "Result", "Tagger", "TimedOut", "Training",
-    "UsageError", "__version__", "plan", "train",
+    "UsageError", "__version__", "forecast", "plan", "train",
 ]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pathlib
+import signal
 import subprocess
 
 from .errors import Error, from_exit_code
@@ -15,9 +16,15 @@ def path() -> str:
 
 def run(arguments: list[str]) -> tuple[str, Error | None]:
     """What it prints, and the error its exit code stands for."""
-    done = subprocess.run([path(), *arguments], capture_output=True, text=True, encoding="utf-8", errors="replace",
-                          check=False)
-    if done.returncode == 0:
-        return done.stdout, None
-    said = done.stderr.strip().removeprefix("brim: ").removeprefix("error: ") or f"exit code {done.returncode}"
-    return done.stdout, from_exit_code(done.returncode, said)
+    with subprocess.Popen([path(), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, encoding="utf-8", errors="replace") as process:
+        try:
+            out, said = process.communicate()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)  # a notebook's interrupt does not reach it; it saves what it has
+            process.wait()
+            raise
+    if process.returncode == 0:
+        return out, None
+    said = said.strip().removeprefix("brim: ").removeprefix("error: ") or f"exit code {process.returncode}"
+    return out, from_exit_code(process.returncode, said)
