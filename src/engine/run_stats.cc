@@ -15,6 +15,7 @@
 #include "base/thread_pool.h"
 #include "monitor/host.h"
 #include "monitor/nvml.h"
+#include "plan/card_measure.h"
 
 namespace brim::engine {
 namespace {
@@ -100,6 +101,7 @@ RunStats run_stats(const model::ModelShape* shape, const plan::Plan* plan, const
 
 int64_t held_bytes(const device::Device& device) {
   if (device.kind() != device::DeviceKind::cuda) return monitor::peak_resident_bytes();
+  if (plan::shares_process()) return -1;
   return monitor::Nvml().own_bytes(device.pci_bus_id()).value_or(-1);
 }
 

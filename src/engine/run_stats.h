@@ -50,7 +50,7 @@ struct RunStats {
 RunStats run_stats(const model::ModelShape* shape, const plan::Plan* plan, const PipelineStats& counted);
 
 // What this process holds: on its card (NVML, by process) or, computing on the CPU, its peak resident set. Negative:
-// unknown.
+// unknown, as where others share the process.
 int64_t held_bytes(const device::Device& device);
 // Starts the peak of the resident set anew, so that models measured one after another do not share it.
 void reset_peak_resident();

@@ -50,10 +50,15 @@ std::filesystem::path& measuring_program() {
   return program;
 }
 
+std::filesystem::path& library_file() {
+  static std::filesystem::path file;
+  return file;
+}
+
 // Which build this is: a context's size depends on the kernels in it.
 std::string build_name() {
   struct stat file {};
-  if (::stat("/proc/self/exe", &file) != 0) return "unknown";
+  if (::stat(shares_process() ? library_file().c_str() : "/proc/self/exe", &file) != 0) return "unknown";
   return fmt::format("{:x}-{:x}", file.st_size, file.st_mtim.tv_sec);
 }
 
@@ -423,6 +428,21 @@ std::optional<CardMeasurement> run_measurement(const std::vector<std::string>& c
 
 void set_measuring_program(const std::filesystem::path& program) { measuring_program() = program; }
 
+void set_library(const std::filesystem::path& file) {
+  library_file() = file;
+  measuring_program().clear();
+  if (file.empty()) return;
+  const std::filesystem::path folder = file.parent_path();  // LIB or LIB/ARCHITECTURE
+  std::error_code ignored;
+  for (const auto& prefix : {folder.parent_path(), folder.parent_path().parent_path()}) {
+    const auto program = prefix / "bin" / "brim";
+    if (measuring_program().empty() && std::filesystem::is_regular_file(program, ignored))
+      measuring_program() = program;
+  }
+}
+
+bool shares_process() { return !library_file().empty(); }
+
 DeviceProfile measured_profile(Device& device, Precision precision, int64_t limit_bytes) {
   DeviceProfile p = local_profile(device);
   if (device.kind() != device::DeviceKind::cuda || p.rate(precision) <= 0) return p;
@@ -454,6 +474,7 @@ DeviceProfile measured_profile(Device& device, Precision precision, int64_t limi
 bool found_larger_context(Device& device, Precision precision, int64_t planned_bytes, int64_t held_bytes,
                           std::string_view then) {
   const int64_t context = held_bytes - device.allocated_bytes();
+  if (shares_process()) return false;
   if (device.kind() != device::DeviceKind::cuda || held_bytes < 0 || context <= planned_bytes) return false;
   log_info("{}: driver and libraries hold {}, {} were planned; {}", device.name(), format_bytes(context),
            format_bytes(planned_bytes), then);

@@ -43,8 +43,12 @@ std::string measurement_line(const CardMeasurement& rates, int64_t allocated_byt
 // while the child holds its context. Nothing, with the reason through log_info, where the child fails or takes longer.
 std::optional<CardMeasurement> run_measurement(const std::vector<std::string>& command,
                                                const std::function<int64_t()>& free_bytes, double timeout_s = 120);
-// The program that has the child's verb; without one (a library's user, tests) nothing is measured.
+// The program that has the child's verb; without one (tests, a library alone) nothing is measured.
 void set_measuring_program(const std::filesystem::path& program);
+// Said by libbrim.so, with its own file: the program installed beside it measures, and this process may hold memory of
+// the card for others (PyTorch), so that nothing follows from what NVML counts for it. Empty: a program, as before.
+void set_library(const std::filesystem::path& file);
+bool shares_process();
 
 // What a plan in `precision` is solved with: local_profile, and on a card what was measured, now if not before.
 DeviceProfile measured_profile(device::Device& device, ops::Precision precision, int64_t limit_bytes);

@@ -145,5 +145,16 @@ TEST_F(CardMeasure, NoLargerContextIsFoundWithoutACardOrNvml) {
       found_larger_context(*device::open_cpu_device(1), Precision::fp32, 0, int64_t{1} << 30, "planning again"));
 }
 
+// PyTorch in the same process may hold twenty times what the plan has for the context.
+TEST_F(CardMeasure, InALibraryWhatTheProcessHoldsIsNotTakenForTheContext) {
+  device::StandInCard card;
+  set_library(folder_ / "lib" / "libbrim.so.0.1");
+  EXPECT_TRUE(shares_process());
+  EXPECT_FALSE(found_larger_context(card, Precision::bf16, int64_t{500} << 20, int64_t{20} << 30, "planning again"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path())) << "and nothing is kept";
+  set_library({});
+  EXPECT_FALSE(shares_process());
+}
+
 }  // namespace
 }  // namespace brim::plan

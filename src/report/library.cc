@@ -1,15 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's door to training: what cli/train.cc does with flags, for callers.
+// What libbrim.so has beyond the engine: its door to training (what cli/train.cc does with flags, for callers), and
+// where it is.
+#include <dlfcn.h>
+
 #include <atomic>
 #include <filesystem>
 
 #include "base/log.h"
 #include "brim/train.h"
+#include "plan/card_measure.h"
 #include "report/train_report.h"
 #include "train/settings.h"
 #include "train/trainer.h"
 
 namespace brim {
+namespace {
+
+// Before anything is opened: whoever calls shares the process.
+[[maybe_unused]] const bool told = [] {
+  Dl_info code{};
+  std::error_code ignored;
+  if (::dladdr(reinterpret_cast<const void*>(&run_training), &code) != 0 && code.dli_fname != nullptr)
+    plan::set_library(std::filesystem::absolute(code.dli_fname, ignored));
+  return true;
+}();
+
+}  // namespace
 
 TrainListener::~TrainListener() = default;
 void TrainListener::progress(double, double, std::string_view) {}

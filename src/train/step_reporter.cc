@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "plan/card_measure.h"
 #include "train/teachers.h"
 
 namespace brim::train {
@@ -181,7 +182,8 @@ std::optional<GpuSample> StepReporter::sample_card() {
 }
 
 int64_t StepReporter::held_bytes(const std::optional<GpuSample>& card) const {
-  const std::optional<int64_t> told = card ? own_bytes(*card) : std::nullopt;
+  const bool all_ours = card && !plan::shares_process();
+  const std::optional<int64_t> told = all_ours ? own_bytes(*card) : std::nullopt;
   return told ? *told : counted_bytes_();
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <random>
@@ -53,6 +54,22 @@ struct Library {
 #undef BRIM_LT_MEMBER
 };
 
+// Where PyPI's package is, seen from a wheel: SITE/brim/lib and SITE/brim/bin hold this code, SITE/nvidia cuBLAS.
+std::vector<std::string> beside_a_wheel(int major) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  std::vector<fs::path> files = {fs::read_symlink("/proc/self/exe", ignored)};
+  Dl_info code{};
+  if (::dladdr(reinterpret_cast<const void*>(&beside_a_wheel), &code) != 0 && code.dli_fname != nullptr)
+    files.push_back(fs::absolute(code.dli_fname, ignored));
+  std::vector<std::string> names;
+  for (const fs::path& file : files)
+    for (const std::string& folder : {fmt::format("cu{}", major), std::string("cublas")})
+      names.push_back(file.parent_path().parent_path().parent_path() / "nvidia" / folder / "lib" /
+                      fmt::format("libcublasLt.so.{}", major));
+  return names;
+}
+
 const Library& library() {
   static const Library loaded = [] {
     constexpr int kMajor = CUDART_VERSION / 1000;
@@ -60,6 +77,7 @@ const Library& library() {
     if (const auto forced = env("BRIM_CUBLASLT")) names.push_back(*forced);
     for (const int major : {kMajor, 13, 12}) {
       names.push_back(fmt::format("libcublasLt.so.{}", major));
+      for (const std::string& name : beside_a_wheel(major)) names.push_back(name);
       for (const char* folder : {BRIM_CUDA_LIBRARIES, "/usr/local/cuda/lib64"})  // built with; a machine's usual one
         names.push_back(fmt::format("{}/libcublasLt.so.{}", folder, major));
     }
