@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# python.sh BUILD PYTHON: lays the module out as a wheel does and runs its tests with that interpreter. Without one that
+# python.sh BUILD PYTHON [SCRIPT…]: lays the module out as a wheel does and runs its tests, or that script, with that interpreter. Without one that
 # has nanobind and pytest (tools/setup --tests makes it) it ends with 77, which ctest shows as Skipped.
 set -euo pipefail
 build=$1 python=${2:-} source=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..
@@ -12,4 +12,6 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --component python --prefix "$work/brim" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
 cd "$work"
-env -u BRIM_HOME PYTHONPATH="$work" PYTHONDONTWRITEBYTECODE=1 "$python" -m pytest -q -p no:cacheprovider "$source/tests/python"
+shift 2
+[ $# -gt 0 ] || set -- -m pytest -q -p no:cacheprovider "$source/tests/python"
+env -u BRIM_HOME PYTHONPATH="$work" PYTHONDONTWRITEBYTECODE=1 "$python" "$@"
