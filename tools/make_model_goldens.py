@@ -45,9 +45,10 @@ MODELS = {
     # Embeddings narrower than the model, and as wide.
     "electra_sequence": (tf.ElectraForSequenceClassification, tf.ElectraConfig(**COMMON, **SEQ, embedding_size=32)),
     "electra_token": (tf.ElectraForTokenClassification, tf.ElectraConfig(**COMMON, **TOK, embedding_size=48)),
-    # One layer's parameters for three layers, for one.
+    # One layer's parameters for three layers, for one; two layers' for five.
     "albert_sequence": (tf.AlbertForSequenceClassification, tf.AlbertConfig(**dict(COMMON, num_hidden_layers=3), **SEQ, embedding_size=32)),
     "albert_token": (tf.AlbertForTokenClassification, tf.AlbertConfig(**dict(COMMON, num_hidden_layers=1), **TOK, embedding_size=48)),
+    "albert_groups": (tf.AlbertForSequenceClassification, tf.AlbertConfig(**dict(COMMON, num_hidden_layers=5), **SEQ, embedding_size=32, num_hidden_groups=2)),
     # Biases by distance: texts of 128 tokens reach the last bucket.
     "mpnet_sequence": (tf.MPNetForSequenceClassification, tf.MPNetConfig(**MPNET, **SEQ)),
     "mpnet_head32": (tf.MPNetForSequenceClassification, tf.MPNetConfig(**dict(MPNET, **LONG, hidden_size=64, num_attention_heads=2, intermediate_size=96), **SEQ)),

@@ -23,6 +23,7 @@ class ConfigKeys {
 
   // A key that is absent or null counts as not given.
   const nlohmann::json* get(const char* key) const;
+  bool has(const char* key) const;  // null or not
   int integer(const char* key, int fallback, int least, int most = kMaxSize) const;
   float number(const char* key, float fallback, double least, double below) const;  // in [least, below)
   std::string text(const char* key, const char* fallback) const;

@@ -74,6 +74,8 @@ const json* ConfigKeys::get(const char* key) const {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
+bool ConfigKeys::has(const char* key) const { return object_.contains(key); }
+
 int ConfigKeys::integer(const char* key, int fallback, int least, int most) const {
   const json* value = get(key);
   if (value == nullptr) return fallback;
@@ -364,6 +366,22 @@ HfConfig load_hf_config(const fs::path& dir) {
   if (!fs::exists(path, ignored))
     fail(ErrorCode::bad_model, "{}: has no config.json: name a Hugging Face model directory", dir.string());
   return parse_hf_config(MappedFile(path).text(), path.string());
+}
+
+std::string keys_of_size(const fs::path& dir, int64_t size) {
+  const json object = io::parse_json(load_hf_config(dir).raw, "config.json");
+  std::string found;
+  for (const int64_t times : {1, 2, 3}) {
+    for (const auto& [key, value] : object.items()) {
+      const bool counts = key == "id2label" && value.is_object();
+      if (key.ends_with("_id") || !(value.is_number_integer() || counts)) continue;
+      const int64_t number = counts ? static_cast<int64_t>(value.size()) : value.get<int64_t>();
+      if (number <= 0 || number * times != size) continue;
+      found += fmt::format("{}\"{}\" {} {}", found.empty() ? "" : ", ", key, counts ? "has" : "is", number);
+    }
+    if (!found.empty()) break;
+  }
+  return found;
 }
 
 HeadKind head_kind(const HfConfig& config, const std::vector<std::string>& weight_names) {

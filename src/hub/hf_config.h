@@ -3,6 +3,7 @@
 // are those of transformers' config classes; values that contradict each other or that Brim cannot run are
 // Error(bad_model) naming the file, the key and the value, so nothing downstream has to check them again.
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -73,6 +74,10 @@ struct HfConfig {
 
 HfConfig parse_hf_config(std::string_view json, const std::string& where);
 HfConfig load_hf_config(const std::filesystem::path& dir);  // DIR/config.json
+
+// Which keys of DIR/config.json have this value, or a half or third of it (stacked matrices), for a sentence:
+// "vocab_size" is 96. Empty where none has.
+std::string keys_of_size(const std::filesystem::path& dir, int64_t size);
 
 // What stands on the encoder: from `architectures`, or, where that is missing, from the weights' names.
 // Pre-training heads count as a plain encoder.

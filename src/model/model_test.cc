@@ -7,12 +7,17 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/fuzz_driver.h"
 #include "base/test_files.h"
 #include "base/thread_pool.h"
 #include "memory/ledger.h"
 #include "model/forward_runner.h"
 #include "model/golden_models.h"
 #include "model/weights.h"
+
+#define LLVMFuzzerTestOneInput fuzz_shape
+#include "model/shape_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
 
 namespace brim::model {
 
@@ -150,6 +155,12 @@ TEST(Model, OlderModernBertKeysGiveTheSameShape) {
   EXPECT_EQ(read_shape(dir.path()).local_layers, 0b1010u);
   EXPECT_EQ(read_shape(dir.path()).rope_theta, 80000);
   EXPECT_EQ(read_shape(dir.path()).local_rope_theta, 5000);
+  config["local_rope_theta"] = nullptr;
+  put_file(dir / "config.json", config.dump());
+  EXPECT_EQ(read_shape(dir.path()).local_rope_theta, 80000);
+  config.erase("local_rope_theta");
+  put_file(dir / "config.json", config.dump());
+  EXPECT_EQ(read_shape(dir.path()).local_rope_theta, 10000);
 }
 
 TEST(Model, ScoresAreProbabilities) {
@@ -181,7 +192,10 @@ TEST(Model, ConfigsThatCannotBeRunAreRefused) {
     std::vector<const char*> said;
   };
   const std::vector<Case> cases = {
-      {"electra_sequence", "embedding_size", 40, {"word_embeddings.weight", "[96,32]", "[96,40]"}},
+      {"electra_sequence",
+       "embedding_size",
+       40,
+       {"word_embeddings.weight", "[96,32]", "[96,40]", "\"embedding_size\" is 40"}},
       {"electra_sequence", "embedding_size", "wide", {"\"embedding_size\" is", "wide", "whole number"}},
       {"mpnet_sequence",
        "relative_attention_num_buckets",
@@ -189,9 +203,14 @@ TEST(Model, ConfigsThatCannotBeRunAreRefused) {
        {"\"relative_attention_num_buckets\" is 16", "reads 32"}},
       {"mpnet_sequence", "relative_attention_num_buckets", 40, {"relative_attention_bias.weight", "[32,3]", "[40,3]"}},
       {"mpnet_sequence", "pad_token_id", 0, {"\"pad_token_id\" is 0", "from 1"}},
-      {"albert_token", "num_hidden_groups", 2, {"\"num_hidden_groups\" is 2", "with 1"}},
+      {"albert_token",
+       "num_hidden_groups",
+       2,
+       {"albert_layer_groups.1.", "asks for 2 groups of layers", "\"num_hidden_groups\"", "hold 1"}},
+      {"albert_groups", "num_hidden_groups", 4, {"albert_layer_groups.2.", "asks for 3 groups", "hold 2"}},
+      {"albert_token", "num_hidden_groups", 0, {"\"num_hidden_groups\" is", "0", "at least 1"}},
       {"albert_token", "inner_group_num", 3, {"\"inner_group_num\" is 3", "with 1"}},
-      {"albert_token", "intermediate_size", 96, {"ffn.weight", "[80,48]", "[96,48]"}},
+      {"albert_token", "intermediate_size", 96, {"ffn.weight", "[80,48]", "[96,48]", "\"intermediate_size\" is 96"}},
       {"bert_token", "num_hidden_layers", 4, {"encoder.layer.2.", "asks for 3 layers", "num_hidden_layers", "hold 2"}},
       {"mpnet_sequence", "num_hidden_layers", 3, {"attention.attn.q", "asks for 3 layers", "hold 2"}},
       {"camembert_token", "max_position_embeddings", 50, {"position_embeddings.weight", "[44,48]", "[50,48]"}},
@@ -210,7 +229,10 @@ TEST(Model, ConfigsThatCannotBeRunAreRefused) {
       {"modernbert_token", "local_attention", 1, {"\"local_attention\" is", "at least 2"}},
       {"modernbert_token", "head_dim", 16, {"\"head_dim\" is 16", "is 32"}},
       {"modernbert_token", "num_attention_heads", 64, {"heads of 1", "even"}},
-      {"modernbert_token", "intermediate_size", 40, {"mlp.Wi.weight", "[96,64]", "[80,64]"}},
+      {"modernbert_token",
+       "intermediate_size",
+       40,
+       {"mlp.Wi.weight", "[96,64]", "[80,64]", "\"intermediate_size\" is 40"}},
       {"modernbert_token", "mlp_bias", true, {"mlp.Wi.bias"}},
   };
   auto device = device::open_cpu_device(1);
@@ -224,6 +246,18 @@ TEST(Model, ConfigsThatCannotBeRunAreRefused) {
     const std::string text = error_of(ErrorCode::bad_model, [&] { Model::load(dir.path(), *device, Precision::fp32); });
     for (const char* part : c.said) EXPECT_HAS(text, part);
   }
+}
+
+TEST(ModelFuzz, KeysOfFamiliesNeverCrash) {
+  drive_fuzz(
+      fuzz_shape,
+      {R"({"model_type":"albert","num_hidden_layers":5,"num_hidden_groups":2,"inner_group_num":1,"embedding_size":32})",
+       R"({"model_type":"electra","embedding_size":32,"hidden_size":48,"num_attention_heads":3})",
+       R"({"model_type":"mpnet","relative_attention_num_buckets":32,"pad_token_id":1,"hidden_size":48})",
+       R"({"model_type":"modernbert","num_hidden_layers":3,"global_attn_every_n_layers":2,"local_attention":16,)"
+       R"("local_rope_theta":null,"rope_parameters":{"full_attention":{"rope_theta":1e4,"rope_type":"default"}},)"
+       R"("layer_types":["full_attention","sliding_attention","sliding_attention"],"mlp_bias":true})"},
+      2000);
 }
 
 TEST(Model, ABatchOverThePlanIsRefused) {

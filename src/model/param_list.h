@@ -12,6 +12,7 @@ class ParamList {
   ParamSpec& at(int64_t place) { return specs_[static_cast<size_t>(place)]; }
 
   void begin_layer(int64_t l) { layer_ = l; }  // what follows belongs to it; -1: to none
+  void begin_group(int64_t g) { group_ = g; }  // the same of layers that share it
 
   int64_t table(const std::string& name, int64_t rows, int64_t cols) {
     return add({name}, rows, cols, ParamKind::embedding);
@@ -55,6 +56,7 @@ class ParamList {
     p.cols = cols;
     p.kind = kind;
     p.layer = layer_;
+    p.group = group_;
     return static_cast<int64_t>(specs_.size()) - 1;
   }
   LinearPlaces matrix(const std::vector<std::string>& names, int64_t rows, int64_t cols, bool bias) {
@@ -68,7 +70,7 @@ class ParamList {
   }
 
   std::vector<ParamSpec> specs_;
-  int64_t layer_ = -1;
+  int64_t layer_ = -1, group_ = -1;
 };
 
 }  // namespace brim::model

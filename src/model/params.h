@@ -30,6 +30,7 @@ struct ParamSpec {
   int64_t cols = 0;                // 0: a vector
   ParamKind kind = ParamKind::matrix;
   int64_t layer = -1;    // -1: of none
+  int64_t group = -1;    // of layers that share it; -1: of none
   bool head = false;     // of a task head: may be absent when a new head is to be trained
   bool classes = false;  // one row for each class: drawn anew where the classes are others
   bool int8 = false;     // int8 directories store it as such

@@ -9,10 +9,11 @@
 namespace brim::model {
 
 struct ModelShape {
-  hub::Family family = hub::Family::bert;
+  hub::Family family = {};
   int64_t layers = 0, hidden = 0, heads = 0, ffn = 0;
   int64_t vocab = 0, positions = 0, types = 0;
   int64_t embedding = 0;         // width of the tables where it is not the model's
+  int64_t layer_groups = 0;      // layers share this many sets of parameters; 0: each has its own
   int64_t relative_buckets = 0;  // rows of attention's table of biases by distance; 0: none
   int64_t position_offset = 0;   // row of the first token's position: RoBERTa starts at padding_idx + 1
   int64_t padding_id = 0;

@@ -81,10 +81,13 @@ void release_param(const WeightSource& source, const ParamSpec& spec) {
 void check_shape(const WeightSource& source, const std::string& name, const TensorView& t, int64_t rows, int64_t cols) {
   const bool vector = cols == 0;
   const bool good = vector ? t.elements() == rows && t.rank == 1 : t.rank == 2 && t.dim[0] == rows && t.dim[1] == cols;
-  if (!good)
-    fail(ErrorCode::bad_model,
-         "{}: has shape {}, config.json asks for [{}{}]; the weights and the config are of different models",
-         source.where(name), t.shape_text(), rows, vector ? "" : fmt::format(",{}", cols));
+  if (good) return;
+  const std::string keys =
+      hub::keys_of_size(std::filesystem::path(source.where()).parent_path(), vector || t.dim[0] != rows ? rows : cols);
+  fail(ErrorCode::bad_model,
+       "{}: has shape {}, config.json asks for [{}{}]{}; the weights and the config are of different models",
+       source.where(name), t.shape_text(), rows, vector ? "" : fmt::format(",{}", cols),
+       keys.empty() ? "" : " (" + keys + ")");
 }
 
 // A parameter as it lies in the file, stacked over its names.
@@ -95,10 +98,10 @@ struct Stacked {
   std::vector<float> own_scale;
 };
 
-// How many layers have a tensor of this name, whose parameter belongs to one; none belongs: as many as can be.
-int64_t layers_held(const WeightSource& source, const ParamSpec& spec, const std::string& name) {
-  const std::string number = fmt::format(".{}.", spec.layer);
-  const size_t at = spec.layer < 0 ? std::string::npos : name.find(number);
+// How many layers, or groups of them, have a tensor of this name, which is that of number `own`.
+int64_t layers_held(const WeightSource& source, int64_t own, const std::string& name) {
+  const std::string number = fmt::format(".{}.", own);
+  const size_t at = name.find(number);
   if (at == std::string::npos) return std::numeric_limits<int64_t>::max();
   int64_t held = 0;
   const auto of_layer = [&](int64_t l) {
@@ -115,10 +118,11 @@ std::optional<Stacked> stack_param(const WeightSource& source, const ParamSpec& 
     const TensorView* t = find_tensor(source, name);
     if (t == nullptr) {
       if (spec.head) return std::nullopt;
-      if (const int64_t held = layers_held(source, spec, name); spec.layer >= held)
-        fail(ErrorCode::bad_model,
-             "{}: no tensor {}: config.json asks for {} layers or more (\"num_hidden_layers\"), the weights hold {}",
-             source.where(), name, spec.layer + 1, held);
+      const int64_t own = std::max(spec.layer, spec.group);
+      if (const int64_t held = own < 0 ? 0 : layers_held(source, own, name); own >= held)
+        fail(ErrorCode::bad_model, "{}: no tensor {}: config.json asks for {} {} or more (\"{}\"), the weights hold {}",
+             source.where(), name, own + 1, spec.group < 0 ? "layers" : "groups of layers",
+             spec.group < 0 ? "num_hidden_layers" : "num_hidden_groups", held);
       (void)source.get(name);  // throws with the nearest name
       fail(ErrorCode::bad_model, "{}: no tensor {}", source.where(), name);
     }

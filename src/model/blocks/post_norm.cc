@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/blocks/post_norm.h"
 
+#include <algorithm>
+
 namespace brim::model {
 
 using tensor::TensorView;
@@ -21,14 +23,7 @@ PostNormEncoder::PostNormEncoder(const ModelShape& shape, const PostNormNames& n
     input = {Bound::product, input.gamma, input.beta, embedding_.project.w, embedding_.project.b};
   }
   if (s.relative_buckets > 0) relative_ = list_.biases(n.prefix + n.relative, s.relative_buckets, s.heads);
-  if (options.shared_layers) {
-    // Its input is the embeddings once and a norm's result otherwise: no one bound holds for both.
-    LayerPlaces all = list_layer(n, 0, true, {});
-    ParamSpec& qkv = list_.at(all.attention.qkv.w);
-    qkv.whole_scored = s.layers > 1;
-    qkv.whole_trained = s.layers > 1 || s.token_classes > 0;
-    layers_.assign(static_cast<size_t>(s.layers), all);
-  }
+  if (s.layer_groups > 0) list_groups(n);
   for (int64_t l = static_cast<int64_t>(layers_.size()); l < s.layers; ++l) {
     list_.begin_layer(l);
     layers_.push_back(list_layer(n, l, l + 1 == s.layers, input));
@@ -42,6 +37,27 @@ PostNormEncoder::PostNormEncoder(const ModelShape& shape, const PostNormNames& n
   heads_.token = list_.head(token, s.token_classes, s.hidden, true);
   heads_.activation = options.head_activation;
   heads_.dropout_first = options.head_dropout_first;
+}
+
+// Groups of neighbouring layers, as even as can be. A group's input is the embeddings or the result of several norms:
+// no one bound holds for all.
+void PostNormEncoder::list_groups(const PostNormNames& n) {
+  const ModelShape& s = shape_;
+  std::vector<int64_t> group(static_cast<size_t>(s.layers));
+  for (int64_t l = 0; l < s.layers; ++l)  // rounded as transformers does
+    group[static_cast<size_t>(l)] = static_cast<int64_t>(
+        static_cast<double>(l) / (static_cast<double>(s.layers) / static_cast<double>(s.layer_groups)));
+  std::vector<LayerPlaces> groups;
+  for (int64_t g = 0; g < s.layer_groups; ++g) {
+    list_.begin_group(g);
+    groups.push_back(list_layer(n, g, g == group.back(), {}));
+  }
+  list_.begin_group(-1);
+  if (std::count(group.begin(), group.end(), group.back()) > 1) {
+    ParamSpec& qkv = list_.at(groups[static_cast<size_t>(group.back())].attention.qkv.w);
+    qkv.whole_scored = qkv.whole_trained = true;
+  }
+  for (const int64_t g : group) layers_.push_back(groups[static_cast<size_t>(g)]);
 }
 
 PostNormEncoder::LayerPlaces PostNormEncoder::list_layer(const PostNormNames& n, int64_t l, bool is_last,

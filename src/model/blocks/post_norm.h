@@ -6,7 +6,8 @@
 
 namespace brim::model {
 
-// What a family calls its tensors, if not as BERT does; layers' parts follow PREFIX LAYER NUMBER.
+// What a family calls its tensors, if not as BERT does; layers' parts follow PREFIX LAYER NUMBER, the number being that
+// of a group where layers share parameters.
 struct PostNormNames {
   std::string prefix;
   std::string word = "embeddings.word_embeddings.weight", position = "embeddings.position_embeddings.weight",
@@ -22,7 +23,6 @@ struct PostNormNames {
 struct PostNormOptions {
   ops::Activation head_activation = ops::Activation::tanh;
   bool head_dropout_first = false;
-  bool shared_layers = false;   // every layer has the first one's parameters
   bool always_project = false;  // also where the embeddings are as wide as the model
   bool feed_forward_dropout = true;
 };
@@ -51,6 +51,7 @@ class PostNormEncoder : public Architecture {
     return drops_feed_forward_ ? p.layer_dropout(l, DropoutPlace::feed_forward_out) : ops::Dropout();
   }
   LayerPlaces list_layer(const PostNormNames& names, int64_t l, bool is_last, const InputBound& input);
+  void list_groups(const PostNormNames& names);
 
   EmbeddingPlaces embedding_;
   int64_t relative_ = -1;

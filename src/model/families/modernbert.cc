@@ -70,7 +70,9 @@ void read_modernbert(const hub::ConfigKeys& keys, ModelShape& shape) {
         "most 128",
         shape.hidden, shape.heads, shape.head_size());
   shape.rope_theta = read_theta(keys, "full_attention", "global_rope_theta", 160000);
-  shape.local_rope_theta = read_theta(keys, "sliding_attention", "local_rope_theta", 10000);
+  // An older file may say null: local layers turn as the others do.
+  shape.local_rope_theta = read_theta(keys, "sliding_attention", "local_rope_theta",
+                                      keys.has("local_rope_theta") ? shape.rope_theta : 10000);
   shape.local_layers = read_local_layers(keys, shape.layers);
   // The window counts both sides: 128 are 64 keys before a query and 64 after it.
   shape.window = keys.integer("local_attention", 128, 2) / 2;
