@@ -16,11 +16,13 @@ namespace brim::model {
 
 class GoldenTraining {
  public:
-  GoldenTraining(device::Device& device, const std::string& name, ops::Precision precision, int threads = 1)
+  // `dropout`: everywhere; the goldens have none.
+  GoldenTraining(device::Device& device, const std::string& name, ops::Precision precision, int threads = 1,
+                 float dropout = 0)
       : device_(device),
         precision_(precision),
         threads_(threads),
-        shape_(as_trained(read_shape(golden_models() / name))),
+        shape_(as_trained(read_shape(golden_models() / name), dropout)),
         gradients_(golden_json(name, "gradients.json")),
         ids_(golden_json(name, "golden.json")["ids"].get<std::vector<std::vector<int32_t>>>()),
         stream_(device.make_stream()),
@@ -90,6 +92,7 @@ class GoldenTraining {
     const std::vector<uint8_t> poison(arena.bytes(), 0xFF);  // NaN: whatever is read must have been written
     stream_->copy(arena.data(), poison.data(), poison.size());
     TrainPass pass{state_.architecture(), state_.params(), recompute, {}, {{}, ints(by_id), ints(by_position)}};
+    pass.training.dropout = {shape_.has_dropout(), 0x5eed};
     pass.loss.sequence_scale = pass.loss.token_scale = static_cast<float>(scale);
     TrainTargets t;
     if (shape_.token_classes > 0)
@@ -115,8 +118,9 @@ class GoldenTraining {
   }
 
  private:
-  static ModelShape as_trained(ModelShape shape) {
-    shape.hidden_dropout = shape.attention_dropout = shape.head_dropout = 0;
+  static ModelShape as_trained(ModelShape shape, float dropout) {
+    shape.hidden_dropout = shape.attention_dropout = shape.head_dropout = dropout;
+    shape.feed_forward_dropout = shape.gated ? dropout : 0;
     shape.regression = shape.sequence_classes == 1;
     return shape;
   }
