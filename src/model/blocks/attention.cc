@@ -37,17 +37,11 @@ TensorView part_of(const TensorView& bias, int64_t begin, int64_t end) {
   return bias ? bias.slice_rows(begin, end) : TensorView();
 }
 
-TensorView first_rows(const Pass& p, const TensorView& x) {
-  const TensorView first = p.activations(p.batch.B, p.s.hidden);
-  ops::gather_rows(p.e.stream, {.x = x, .rows = p.batch.starts.slice_rows(0, p.batch.B), .y = first});
-  return first;
-}
-
 void project_first_tokens(const Pass& p, const AttentionPlaces& at, const Hidden& x, AttentionSaved& made) {
   const int64_t H = p.s.hidden, B = p.batch.B;
   const Param& w = p.param(at.qkv.w);
   const TensorView& bias = p.param(at.qkv.b).plain;
-  made.first = first_rows(p, x.x);
+  made.first = gather_first_tokens(p, x.x);
   made.qkv = p.between(p.batch.T, 2 * H);
   Hidden first{made.first};
   if (x.narrow) {
@@ -75,6 +69,12 @@ void project_all_tokens(const Pass& p, const AttentionPlaces& at, int64_t l, con
 }
 
 }  // namespace
+
+TensorView gather_first_tokens(const Pass& p, const TensorView& x) {
+  const TensorView first = p.activations(p.batch.B, p.s.hidden);
+  ops::gather_rows(p.e.stream, {.x = x, .rows = p.batch.starts.slice_rows(0, p.batch.B), .y = first});
+  return first;
+}
 
 Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden& x, const TensorView& residual,
               bool first_tokens, AttentionSaved* saved) {
@@ -108,7 +108,7 @@ Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden&
   attention(p.e.stream, args);
   if (saved != nullptr) *saved = made;
   const bool apart = residual.data != x.x.data;
-  const TensorView sum_with = !first_tokens ? residual : apart ? first_rows(p, residual) : made.first;
+  const TensorView sum_with = !first_tokens ? residual : apart ? gather_first_tokens(p, residual) : made.first;
   return add_product(p, {made.context, scale.dequantise}, at.out, sum_with);
 }
 

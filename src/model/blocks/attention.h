@@ -21,6 +21,9 @@ struct AttentionSaved {
   tensor::TensorView bias;          // [N,kRelativeWidth], where there is a table
 };
 
+// The rows of first tokens, [B,H].
+tensor::TensorView gather_first_tokens(const Pass& p, const tensor::TensorView& x);
+
 // residual + attention(x), for all rows or for first tokens; the sum is its reader's to make. `residual`: x itself, or
 // what x is the norm of.
 Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden& x, const tensor::TensorView& residual,

@@ -2,6 +2,7 @@
 #include "model/blocks/heads.h"
 
 #include "base/error.h"
+#include "model/blocks/attention.h"
 #include "ops/loss.h"
 #include "ops/rows.h"
 
@@ -20,12 +21,6 @@ TensorView dropped(const Pass& p, const TensorView& x, const Dropout& drop) {
 }
 void drop_gradient(const Pass& p, const TensorView& d, const Dropout& drop) {
   if (drop.on()) ops::dropout_rows(p.e.stream, {.x = d, .y = d, .dropout = drop});
-}
-
-TensorView gather_first_tokens(const Pass& p, const TensorView& x) {
-  const TensorView first = p.activations(p.batch.B, p.s.hidden);
-  ops::gather_rows(p.e.stream, {.x = x, .rows = p.batch.starts.slice_rows(0, p.batch.B), .y = first});
-  return first;
 }
 
 // What a sequence's head reads: its first token, or the mean of all.
