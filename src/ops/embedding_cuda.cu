@@ -68,19 +68,7 @@ void embedding_cuda(device::Stream& stream, const EmbeddingArgs& a) {
     const bool train = a.sum || a.mean || a.rstd || a.dropout.on();
     dispatch_elem(a.y.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      NormOutput<Elem> out{static_cast<const Elem*>(a.gamma.data),
-                           static_cast<const Elem*>(a.beta.data),
-                           static_cast<Elem*>(a.y.data),
-                           static_cast<Elem*>(a.sum.data),
-                           static_cast<uint8_t*>(a.y_fp8.data),
-                           a.fp8_scale.as<float>(),
-                           a.mean.as<float>(),
-                           a.rstd.as<float>(),
-                           a.y.ld(),
-                           a.sum.ld(),
-                           a.y_fp8.ld(),
-                           a.eps,
-                           1.0f / static_cast<float>(H)};
+      const NormOutput<Elem> out = norm_output<Elem>(a, H);
       dispatch_norm("embedding", H, [&](auto shape) {
         using Shape = decltype(shape);
         const dim3 grid(device::blocks_for(T, kNormThreads / 32 / Shape::group)), block(kNormThreads);

@@ -59,19 +59,7 @@ void layer_norm_cuda(device::Stream& stream, const LayerNormArgs& a) {
     const bool train = a.sum || a.mean || a.rstd || a.dropout.on();
     dispatch_elem(a.x.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      NormOutput<Elem> out{static_cast<const Elem*>(a.gamma.data),
-                           static_cast<const Elem*>(a.beta.data),
-                           static_cast<Elem*>(a.y.data),
-                           static_cast<Elem*>(a.sum.data),
-                           static_cast<uint8_t*>(a.y_fp8.data),
-                           a.fp8_scale.as<float>(),
-                           a.mean.as<float>(),
-                           a.rstd.as<float>(),
-                           a.y.ld(),
-                           a.sum.ld(),
-                           a.y_fp8.ld(),
-                           a.eps,
-                           1.0f / static_cast<float>(H)};
+      const NormOutput<Elem> out = norm_output<Elem>(a, H);
       dispatch_norm("layer_norm", H, [&](auto shape) {
         using Shape = decltype(shape);
         const dim3 grid(device::blocks_for(T, kNormThreads / 32 / Shape::group)), block(kNormThreads);

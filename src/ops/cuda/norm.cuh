@@ -70,6 +70,23 @@ struct NormOutput {
   int64_t ldy, ld_sum, ld_fp8;
   float eps, inverse_h;
 };
+// From an op's arguments, which name them alike; rows of H elements.
+template <class Elem, class Args>
+NormOutput<Elem> norm_output(const Args& a, int64_t H) {
+  return {static_cast<const Elem*>(a.gamma.data),
+          static_cast<const Elem*>(a.beta.data),
+          static_cast<Elem*>(a.y.data),
+          static_cast<Elem*>(a.sum.data),
+          static_cast<uint8_t*>(a.y_fp8.data),
+          a.fp8_scale.template as<float>(),
+          a.mean.template as<float>(),
+          a.rstd.template as<float>(),
+          a.y.ld(),
+          a.sum.ld(),
+          a.y_fp8.ld(),
+          a.eps,
+          1.0f / static_cast<float>(H)};
+}
 
 template <class Elem, int kVec, int kGroup, bool kTrain>
 __device__ __forceinline__ void normalise_and_store(NormRow<kVec, kGroup>& row, int64_t r, bool valid,
