@@ -25,7 +25,7 @@ if(BRIM_SANITIZE)
   target_link_options(brim_flags INTERFACE -fsanitize=${BRIM_SANITIZE})
 endif()
 
-if(BRIM_FUZZ)  # the parsers themselves must report coverage, not only their entry points
+if(BRIM_FUZZ AND CMAKE_CXX_COMPILER_ID MATCHES Clang)  # the parsers themselves must report coverage, not only their entry points
   target_compile_options(brim_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
@@ -103,13 +103,19 @@ function(brim_isa target file isa)
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${stem}_${isa}>)
 endfunction()
 
-# brim_fuzz(name FILE DEPS…): a libFuzzer target where BRIM_FUZZ is on. Otherwise the same entry point is
-# driven over seeds and mutations by the folder's tests (base/fuzz_driver.h), so no parser goes unfuzzed.
+# brim_fuzz(name FILE DEPS…): a fuzz target where BRIM_FUZZ is on, with libFuzzer where the compiler is clang, else with a
+# main() of our own. Otherwise the same entry point is driven over seeds and mutations by the folder's tests
+# (base/fuzz_driver.h), so no parser goes unfuzzed. `tests/fuzz` builds and runs them.
 function(brim_fuzz name file)
   if(BRIM_FUZZ)
     add_executable(fuzz_${name} ${file})
     target_link_libraries(fuzz_${name} PRIVATE ${ARGN})
-    target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
-    target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+    target_compile_definitions(fuzz_${name} PRIVATE BRIM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+    if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+      target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+      target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+    else()
+      target_sources(fuzz_${name} PRIVATE ${CMAKE_SOURCE_DIR}/src/base/fuzz_main.cc)
+    endif()
   endif()
 endfunction()
