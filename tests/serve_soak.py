@@ -172,12 +172,15 @@ def guarded(work, *args):
 
 files_before = open_files()
 threads = [guarded(requests, i) for i in range(6)] + [guarded(rude, 100 + i) for i in range(4)] + [guarded(switches)]
-began, first = time.time(), 0
+began, looks = time.time(), []
 while time.time() - began < seconds and server.poll() is None:
     time.sleep(min(2, seconds / 50))
-    if first == 0 and time.time() - began > seconds / 4:
-        first = at_rest()
-last = at_rest()
+    if time.time() - began > (len(looks) + 1) * seconds / 12:
+        looks.append(at_rest())
+        print(f"{looks[-1] / 2**20:.1f} MiB at rest after {time.time() - began:.0f} s", flush=True)
+if server.poll() is not None:
+    raise SystemExit(f"it ended with {server.returncode}: {open(work.name + '/said').read()[-2000:]}")
+last, first = at_rest(), looks[2]
 ending.set()
 for thread in threads:
     thread.join()
