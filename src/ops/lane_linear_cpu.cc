@@ -7,6 +7,7 @@
 #include "ops/check.h"
 #include "ops/cpu/column_sums.h"
 #include "ops/cpu/convert_args.h"
+#include "ops/cpu/linear_grad_rows.h"
 #include "ops/cuda/scratch.h"
 #include "ops/gemm/kernels.h"
 #include "ops/gemm/multiply.h"
@@ -97,24 +98,35 @@ void lane_linear_grad_cpu(device::Stream& stream, const LaneLinearGradArgs& a) {
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   for_each_lane(stream, G, aligned(a.scratch.data), each, [&](device::Stream& own, int64_t g, char* scratch) {
     const TensorView x = matrix_of(a.x, g), d_x = matrix_of(a.d_x, g);
-    linear_grad_cpu(own, {.x = x,
-                          .w_plain = matrix_of(a.w, g),
-                          .d_y = matrix_of(a.d_y, g),
-                          .d_x = d_x,
-                          .d_w = matrix_of(a.d_w, g),
-                          .d_bias = vector_of(a.d_bias, g),
-                          .scratch = TensorView(scratch, tensor::DType::u8, {each * (&own == &stream ? threads : 1)}),
-                          .precision = a.precision,
-                          .d_x_write = a.d_x_write,
-                          .d_w_write = a.write});
-    if (!a.d_x || !a.x_is_relu) return;
-    parallel_pieces(own, B, rows_per_piece(K), [&](int64_t begin, int64_t end, int) {
-      for (int64_t row = begin; row < end; ++row) {
-        float* d = d_x.as<float>() + row * d_x.ld();
-        kernels.relu_grad(x.as<float>() + row * x.ld(), d, d, K);
-      }
-    });
-    if (a.d_x_sums) sum_columns(own, d_x, vector_of(a.d_x_sums, g), a.d_x_sums_write);
+    const bool alone = threads_of(own) == 1;
+    const bool gated = a.d_x && a.x_is_relu, summed = gated && a.d_x_sums;
+    std::vector<double> sums(summed ? static_cast<size_t>(K) : 0);
+    const RowsDone gate = [&](int64_t first, int64_t last) {
+      parallel_pieces(own, last - first, rows_per_piece(K), [&](int64_t begin, int64_t end, int) {
+        for (int64_t row = first + begin; row < first + end; ++row) {
+          float* d = d_x.as<float>() + row * d_x.ld();
+          kernels.relu_grad(x.as<float>() + row * x.ld(), d, d, K);
+          if (summed && alone) kernels.add_wide(sums.data(), d, K);
+        }
+      });
+    };
+    linear_grad_rows(own,
+                     {.x = x,
+                      .w_plain = matrix_of(a.w, g),
+                      .d_y = matrix_of(a.d_y, g),
+                      .d_x = d_x,
+                      .d_w = matrix_of(a.d_w, g),
+                      .d_bias = vector_of(a.d_bias, g),
+                      .scratch = TensorView(scratch, tensor::DType::u8, {each * (&own == &stream ? threads : 1)}),
+                      .precision = a.precision,
+                      .d_x_write = a.d_x_write,
+                      .d_w_write = a.write},
+                     gated ? gate : RowsDone());
+    if (!summed) return;
+    if (alone)
+      write_sums(sums.data(), vector_of(a.d_x_sums, g), a.d_x_sums_write);
+    else
+      sum_columns(own, d_x, vector_of(a.d_x_sums, g), a.d_x_sums_write);
   });
 }
 

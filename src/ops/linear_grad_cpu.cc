@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // linear's gradients on the CPU: two products on the forward kernels. For d_x = d_y W the weights are packed with their
 // axes swapped; for d_w = d_yᵀ x tokens are the depth, taken kDepth at a time and in order, so a sum's order depends
-// neither on the threads nor on anything but T. Operands are rounded to bf16 where asked; sums are fp32.
+// neither on the threads nor on anything but T. Operands are rounded to bf16 where asked; sums are fp32. One thread
+// goes through both kDepth tokens at a time, so that the second finds in its cache what the first read.
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "ops/check.h"
 #include "ops/cpu/column_sums.h"
+#include "ops/cpu/linear_grad_rows.h"
 #include "ops/gemm/kernels.h"
 #include "ops/gemm/multiply.h"
 #include "ops/kernel_table.h"
@@ -29,7 +31,9 @@ const gemm::Kernel& kernel_of(const Stream& stream, Precision precision) {
 
 struct Sizes {  // of the parts of scratch
   int64_t weights, turned, tokens, rows;
-  int64_t total() const { return std::max(weights, turned + tokens) + rows + 64; }
+  bool apart;  // weights are needed beside the others, not before them
+  int64_t before_rows() const { return apart ? weights + turned + tokens : std::max(weights, turned + tokens); }
+  int64_t total() const { return before_rows() + rows + 64; }
 };
 Sizes sizes(const gemm::Kernel& kernel, int64_t T, int64_t N, int64_t K, int threads) {
   const int64_t depth = std::min(T, kDepth);
@@ -37,7 +41,8 @@ Sizes sizes(const gemm::Kernel& kernel, int64_t T, int64_t N, int64_t K, int thr
   return {gemm::round_up(gemm::packed_bytes(kernel, K, N), 64), turned,
           gemm::round_up(gemm::packed_bytes(kernel, K, depth), 64),
           std::max(gemm::multiply_scratch_bytes(kernel, T, N, threads),
-                   gemm::multiply_scratch_bytes(kernel, N, depth, threads))};
+                   gemm::multiply_scratch_bytes(kernel, N, depth, threads)),
+          threads == 1};
 }
 
 uint32_t bf16_bits(float x) {  // as to_bf16, without a branch, for the compiler to vectorise
@@ -116,47 +121,58 @@ int64_t linear_grad_scratch_bytes(const Stream& stream, int64_t T, int64_t N, in
   return sizes(kernel_of(stream, precision), T, N, K, threads).total();
 }
 
-void linear_grad_cpu(Stream& stream, const LinearGradArgs& args) {
+void linear_grad_rows(Stream& stream, const LinearGradArgs& args, const RowsDone& done) {
   const gemm::Kernel& kernel = kernel_of(stream, args.precision);
   const int64_t T = args.x.rows(), N = args.w_plain.rows(), K = args.w_plain.cols();
   const Sizes size = sizes(kernel, T, N, K, threads_of(stream));
   check_scratch("linear_grad", args.scratch, size.total());
-  char* scratch = reinterpret_cast<char*>(gemm::round_up(reinterpret_cast<intptr_t>(args.scratch.data), 64));
-  char* rows_scratch = scratch + std::max(size.weights, size.turned + size.tokens);
+  char* weights = reinterpret_cast<char*>(gemm::round_up(reinterpret_cast<intptr_t>(args.scratch.data), 64));
+  char *turned = size.apart ? weights + size.weights : weights, *tokens = turned + size.turned,
+       *rows_scratch = weights + size.before_rows();
 
-  if (args.d_x) {
-    pack_turned(stream, kernel, args.w_plain, scratch);
+  const auto d_x_of = [&](int64_t begin, int64_t end) {
+    const TensorView d_x = args.d_x.slice_rows(begin, end);
     gemm::multiply(stream, kernel,
-                   {.x = args.d_y,
-                    .b = scratch,
-                    .residual = args.d_x_write == GradWrite::accumulate ? args.d_x : TensorView(),
-                    .y = args.d_x,
+                   {.x = args.d_y.slice_rows(begin, end),
+                    .b = weights,
+                    .residual = args.d_x_write == GradWrite::accumulate ? d_x : TensorView(),
+                    .y = d_x,
                     .scratch = rows_scratch});
-  }
-  if (args.d_w) {
-    char* tokens = scratch + size.turned;
-    bool add = args.d_w_write == GradWrite::accumulate;
-    for (int64_t t = 0; t < T || !add; t += kDepth) {
-      const int64_t depth = std::min(T - t, kDepth);
-      const bool turns = kernel.pack_turned_rows != nullptr;
-      TensorView rows = args.d_y.slice_rows(t, t + depth);
-      if (!turns) {
-        const TensorView turned(scratch, tensor::DType::f32, {N, depth});
-        transpose(stream, rows, turned);
-        rows = turned;
-      }
-      pack_turned(stream, kernel, args.x.slice_rows(t, t + depth), tokens);
-      gemm::multiply(stream, kernel,
-                     {.x = rows,
-                      .b = tokens,
-                      .residual = add ? args.d_w : TensorView(),
-                      .y = args.d_w,
-                      .turned = turns,
-                      .scratch = rows_scratch});
-      add = true;  // what is there now is part of the sum
+    if (done) done(begin, end);
+  };
+  bool add = args.d_w_write == GradWrite::accumulate;
+  const auto d_w_of = [&](int64_t begin, int64_t end) {
+    const int64_t depth = end - begin;
+    const bool turns = kernel.pack_turned_rows != nullptr;
+    TensorView rows = args.d_y.slice_rows(begin, end);
+    if (!turns) {
+      const TensorView to(turned, tensor::DType::f32, {N, depth});
+      transpose(stream, rows, to);
+      rows = to;
     }
+    pack_turned(stream, kernel, args.x.slice_rows(begin, end), tokens);
+    gemm::multiply(stream, kernel,
+                   {.x = rows,
+                    .b = tokens,
+                    .residual = add ? args.d_w : TensorView(),
+                    .y = args.d_w,
+                    .turned = turns,
+                    .scratch = rows_scratch});
+    add = true;  // what is there now is part of the sum
+  };
+
+  if (args.d_x) pack_turned(stream, kernel, args.w_plain, weights);
+  const int64_t most = size.apart ? gemm::kRowsABlock : T;  // of d_x at a time
+  int64_t ready = 0;
+  for (int64_t t = 0; t < T; t += kDepth) {
+    const int64_t end = std::min(T, t + kDepth);
+    for (; args.d_x && ready < end; ready = std::min(T, ready + most)) d_x_of(ready, std::min(T, ready + most));
+    if (args.d_w) d_w_of(t, end);
   }
+  if (T == 0 && args.d_w && !add) d_w_of(0, 0);  // becomes zero
   if (args.d_bias) sum_columns(stream, args.d_y, args.d_bias, args.d_w_write);
 }
+
+void linear_grad_cpu(Stream& stream, const LinearGradArgs& args) { linear_grad_rows(stream, args, {}); }
 
 }  // namespace brim::ops

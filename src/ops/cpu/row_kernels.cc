@@ -334,6 +334,10 @@ double sum_squares(const float* x, int64_t size) {
   return total;
 }
 
+void add_wide(double* __restrict sums, const float* __restrict x, int64_t size) {
+  for (int64_t i = 0; i < size; ++i) sums[i] += static_cast<double>(x[i]);
+}
+
 #define BRIM_TEXT_OF(x) #x
 #define BRIM_TEXT(x) BRIM_TEXT_OF(x)
 
@@ -367,6 +371,7 @@ extern const cpu::RowKernels kRowKernels = {
     .adamw = adamw,
     .adamw8 = adamw8,
     .sum_squares = sum_squares,
+    .add_wide = add_wide,
 };
 
 }  // namespace brim::ops::BRIM_ISA

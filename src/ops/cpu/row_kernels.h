@@ -89,6 +89,7 @@ struct RowKernels {
   void (*adamw)(const AdamWRange& range);
   void (*adamw8)(const AdamWRange& range);  // whole blocks, but for the slab's last
   double (*sum_squares)(const float* x, int64_t n);
+  void (*add_wide)(double* sums, const float* x, int64_t n);  // sums += x
 };
 
 const RowKernels& row_kernels(device::Isa isa);

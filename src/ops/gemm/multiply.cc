@@ -12,7 +12,6 @@ namespace brim::ops::gemm {
 namespace {
 
 constexpr int64_t kRowsAThread = 256;  // made ready at a time, a thread
-constexpr int64_t kRowsABlock = 256;   // handed to a kernel at a time: its packed rows stay in the second-level cache
 
 // Rows made ready at once; what scratch must hold.
 int64_t round_rows(const Kernel& kernel, int64_t T, int threads) {

@@ -21,6 +21,7 @@ struct Product {
   bool turned = false;      // for kernels with pack_turned_rows
   void* scratch = nullptr;  // multiply_scratch_bytes
 };
+constexpr int64_t kRowsABlock = 256;  // handed to a kernel at a time: its packed rows stay in the second-level cache
 int64_t multiply_scratch_bytes(const Kernel& kernel, int64_t T, int64_t K, int threads);
 void multiply(const device::Stream& stream, const Kernel& kernel, const Product& product);
 
