@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // brim forecast roll: an ensemble fitted again and again along the series, and what its forecasts were worth.
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -29,15 +28,6 @@ namespace {
 
 using forecast::ForecastSettings;
 using forecast::SeriesStore;
-
-double processor_seconds() {
-  rusage used{};
-  getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
-}
 
 // The directory is new, empty, or holds a run of this kind.
 std::filesystem::path state_in(const std::string& output) {
@@ -144,7 +134,6 @@ int run_forecast_roll(const ForecastFlags& f) {
                  warm_start_name(s.warm), on.device().name(), precision_name(on.precision()));
   ForecastLive live("forecast roll", s, on);
   Progress progress("rolling", STDERR_FILENO, f.quiet);
-  const double processor_before = processor_seconds();
   trace.begins(on);
   const forecast::RollRun run = run_roll(
       on, s, store, members, plan, state,
@@ -160,15 +149,15 @@ int run_forecast_roll(const ForecastFlags& f) {
   progress.finish();
   if (run.interrupted)
     fail(ErrorCode::interrupted, "interrupted; the same command goes on where it stopped (in {})", s.output);
-  const double processor = processor_seconds() - processor_before;
   auto writing = std::make_unique<ScopedZone>(Zone::write);
   const std::string alias = s.alias.empty() ? "NBEATS" : s.alias;
   const forecast::RollScore score = write_forecasts(s, store, members, plan, run, alias);
   report::RollRecord record{s,    store, members, plan, run, score, on.device().name(), precision_name(on.precision()),
                             alias};
-  // Of a card by its own clock; of cores by their processor time, since a thread that waits computes nothing.
-  const double busy = on.device().kind() == device::DeviceKind::cpu ? processor / on.threads() : run.busy_seconds;
-  record.busy = run.seconds > 0 ? std::min(1.0, busy / run.seconds) : std::numeric_limits<double>::quiet_NaN();
+  if (run.seconds > 0)
+    record.busy = std::min(1.0, run.busy_seconds / run.seconds);
+  else
+    record.busy = std::numeric_limits<double>::quiet_NaN();
   const std::string json = roll_json(record);
   io::write_file_atomically(std::filesystem::path(s.output) / "roll.json", json);
   io::write_file_atomically(std::filesystem::path(s.output) / "report.html", roll_html(record));

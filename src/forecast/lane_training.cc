@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forecast/lane_training.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -26,6 +28,12 @@ constexpr int kMostBadSteps = 20;
 std::vector<float> lanes_part(const std::vector<float>& all, size_t lane, size_t elements) {
   const auto begin = all.begin() + static_cast<std::ptrdiff_t>(lane * elements);
   return {begin, begin + static_cast<std::ptrdiff_t>(elements)};
+}
+
+double processor_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
 // How long a device had steps to compute: blocks of steps that are read together, from the first's begin to the last's
@@ -335,10 +343,14 @@ TrainedWave train_wave(device::Device& device, const ForecastSettings& s, const 
   train::TrainLoop loop(program, cadence, stop);
   const int64_t first = program.start();
   ready.reset();
+  const double processor = processor_seconds();
   loop.run(first);
   TrainedWave trained;
   trained.seconds = loop.seconds();
-  trained.busy_seconds = program.busy_seconds();
+  // Of a card by its own clock; of cores by their processor time, since a thread that waits computes nothing.
+  trained.busy_seconds = device.kind() == device::DeviceKind::cpu
+                             ? (processor_seconds() - processor) / std::max(1, job.spec.threads)
+                             : program.busy_seconds();
   trained.interrupted = loop.interrupted();
   if (!trained.interrupted) trained.lanes = program.trained();
   return trained;

@@ -49,7 +49,7 @@ constexpr int64_t kCurveSteps = 64;
 struct TrainedWave {
   std::vector<TrainedLane> lanes;
   double seconds = 0;
-  double busy_seconds = 0;   // of these the device had steps to compute, by its own clock
+  double busy_seconds = 0;   // of these the device computed
   bool interrupted = false;  // a checkpoint holds where it stands
 };
 
