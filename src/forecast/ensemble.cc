@@ -386,7 +386,9 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
     trained.interrupted = wave.interrupted;
     if (wave.interrupted) return trained;
     const ScopedZone zone(Zone::checkpoint);
-    if (!state.empty()) write_trained(state / fmt::format("lanes-{:07}.bin", ids.front()), job.owner, ids, wave);
+    // The last wave's lanes are written with the model, right after this; until then its checkpoint stands.
+    if (!state.empty() && w + 1 < waves.size())
+      write_trained(state / fmt::format("lanes-{:07}.bin", ids.front()), job.owner, ids, wave);
     for (size_t g = 0; g < ids.size(); ++g) lanes[ids[g]] = std::move(wave.lanes[g]);
   }
   std::vector<NbeatsLane> good;

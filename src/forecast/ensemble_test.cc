@@ -318,7 +318,7 @@ TEST(Ensemble, ALaneThatFailsInAWaveOfItsOwnIsLeftOut) {
       fmt::format("{}B", t.plan.context_bytes + (t.plan.peak_bytes - t.plan.context_bytes) * 3 / 4));
   EnsembleDevice tight(s);
   const TempDir dir;
-  for (const int64_t resumed : {0, 2}) {
+  for (const int64_t resumed : {0, 1}) {  // the last wave is kept with the model, which is saved elsewhere
     NbeatsModel model = ensemble_of(s, series);
     const auto tell = [](const EnsembleProgress& p) { EXPECT_EQ(p.wave, 1); };  // the first has no loss to tell
     const TrainedEnsemble parts = train_ensemble(tight, s, series, model, dir.path() / "state", tell, nullptr);

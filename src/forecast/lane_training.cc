@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "base/clock.h"
+#include "base/thread_pool.h"
 #include "base/timeline.h"
 #include "device/device_spans.h"
 #include "forecast/metrics.h"
@@ -213,12 +214,20 @@ class WaveProgram final : public train::TrainProgram {
  private:
   void begin() {
     const NbeatsState& state = wave_.state();
-    for (size_t g = 0; g < bad_.size(); ++g) {
-      const ops::LaneSpec& lane = job_.spec.lanes[g];
-      const LaneState none, &from = job_.start.empty() ? none : job_.start[g];
-      wave_.state().upload(
-          wave_.stream(), static_cast<int64_t>(g),
-          from.slab.empty() ? draw_lane(state.shape(), state.layout(), lane.seed, lane.lookback) : from.slab);
+    // Drawing eighteen large lanes is seconds of a core.
+    const size_t together = std::min<size_t>(bad_.size(), static_cast<size_t>(std::clamp(job_.spec.threads, 1, 8)));
+    ThreadPool pool(static_cast<int>(together));
+    std::vector<std::vector<float>> drawn(together);
+    for (size_t first = 0; first < bad_.size(); first += together) {
+      const size_t count = std::min(together, bad_.size() - first);
+      const auto is_given = [&](size_t g) { return !job_.start.empty() && !job_.start[g].slab.empty(); };
+      pool.parallel_for(count, [&](size_t i, int) {
+        const ops::LaneSpec& lane = job_.spec.lanes[first + i];
+        if (!is_given(first + i)) drawn[i] = draw_lane(state.shape(), state.layout(), lane.seed, lane.lookback);
+      });
+      for (size_t i = 0; i < count; ++i)
+        wave_.state().upload(wave_.stream(), static_cast<int64_t>(first + i),
+                             is_given(first + i) ? job_.start[first + i].slab : drawn[i]);
     }
     // A new state's moments are zero already; lists of zeros for large lanes would be gigabytes.
     if (std::all_of(job_.start.begin(), job_.start.end(), [](const LaneState& from) { return from.first.empty(); }))

@@ -151,14 +151,15 @@ std::vector<float> draw_lane(const NbeatsShape& shape, const NbeatsLayout& layou
     const int64_t inputs = p.layer == 0 ? lookback : shape.stacks[static_cast<size_t>(p.stack)].width;
     const double bound = 1 / std::sqrt(static_cast<double>(inputs));
     const uint64_t of_param = ops::mixed_bits(ops::mixed_bits(seed ^ 0xE7037ED1A0B428DBULL) + i);
-    for (int64_t row = 0; row < size.rows; ++row)
+    for (int64_t row = 0; row < size.rows; ++row) {
+      float* to = slab.data() + p.offset + padded_index(shape, p, lookback, row, 0);
       for (int64_t col = 0; col < size.cols; ++col) {
         const auto element = static_cast<uint64_t>(row * size.cols + col);
         const uint64_t bits = ops::mixed_bits(of_param ^ 0x9E3779B97F4A7C15ULL * (element + 1));
         const double unit = static_cast<double>(bits >> 11) * 0x1p-53;
-        slab[static_cast<size_t>(p.offset + padded_index(shape, p, lookback, row, col))] =
-            static_cast<float>((2 * unit - 1) * bound);
+        to[col] = static_cast<float>((2 * unit - 1) * bound);
       }
+    }
   }
   return slab;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forecast/nbeats_io.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <fstream>
@@ -159,13 +160,11 @@ std::vector<int64_t> stored_shape(const NbeatsShape& shape, const NbeatsParam& p
   return bias ? std::vector<int64_t>{size.rows} : std::vector<int64_t>{size.rows, size.cols};
 }
 
-template <class Fn>  // fn(index in the slab, index in the stored tensor)
-void for_each_element(const NbeatsShape& shape, const NbeatsParam& p, int64_t lookback, Fn&& fn) {
+template <class Fn>  // fn(first index in the slab, first index in the stored tensor, values)
+void for_each_row(const NbeatsShape& shape, const NbeatsParam& p, int64_t lookback, Fn&& fn) {
   const NbeatsSize size = true_size(shape, p, lookback);
   for (int64_t row = 0; row < size.rows; ++row)
-    for (int64_t col = 0; col < size.cols; ++col)
-      fn(static_cast<size_t>(p.offset + padded_index(shape, p, lookback, row, col)),
-         static_cast<size_t>(row * size.cols + col));
+    fn(p.offset + padded_index(shape, p, lookback, row, 0), row * size.cols, size.cols);
 }
 
 }  // namespace
@@ -200,9 +199,8 @@ std::vector<float> move_lane(const NbeatsShape& from, const NbeatsShape& to, int
     const NbeatsParam &p = a.params[i], &q = b.params[i];
     const NbeatsSize size = true_size(from, p, lookback);
     for (int64_t row = 0; row < size.rows; ++row)
-      for (int64_t col = 0; col < size.cols; ++col)
-        moved[static_cast<size_t>(q.offset + padded_index(to, q, lookback, row, col))] =
-            slab[static_cast<size_t>(p.offset + padded_index(from, p, lookback, row, col))];
+      std::copy_n(slab.begin() + p.offset + padded_index(from, p, lookback, row, 0), size.cols,
+                  moved.begin() + q.offset + padded_index(to, q, lookback, row, 0));
   }
   return moved;
 }
@@ -249,8 +247,9 @@ void save_nbeats(const std::filesystem::path& dir, const NbeatsModel& model) {
     const NbeatsParam& p = layouts[g].params[i];
     const NbeatsSize size = true_size(shapes[g], p, model.lanes[g].spec.lookback);
     std::vector<float> values(static_cast<size_t>(size.rows * size.cols));
-    for_each_element(shapes[g], p, model.lanes[g].spec.lookback,
-                     [&](size_t from, size_t to) { values[to] = model.lanes[g].slab[from]; });
+    for_each_row(shapes[g], p, model.lanes[g].spec.lookback, [&](int64_t from, int64_t to, int64_t count) {
+      std::copy_n(model.lanes[g].slab.begin() + from, count, values.begin() + to);
+    });
     writer.append(spec.name, values.data(), values.size() * sizeof(float));
   }
   writer.commit();
@@ -295,7 +294,9 @@ NbeatsModel load_nbeats(const std::filesystem::path& dir) {
     lane.slab.resize(static_cast<size_t>(layout.elements));
     for (const NbeatsParam& p : layout.params) {
       const auto* values = weights->get(tensor_name(g, p)).as<float>();
-      for_each_element(shape, p, lane.spec.lookback, [&](size_t to, size_t from) { lane.slab[to] = values[from]; });
+      for_each_row(shape, p, lane.spec.lookback, [&](int64_t to, int64_t from, int64_t count) {
+        std::copy_n(values + from, count, lane.slab.begin() + to);
+      });
     }
   }
   if (known != weights->names().size())
