@@ -103,6 +103,30 @@ TEST_F(CudaNbeats, ALaneAmongOthersIsTheLaneAlone) {
   }
 }
 
+// Products of this size take the fastest algorithm for their number of lanes, which must give the others' bits.
+TEST_F(CudaNbeats, ALargeLaneAmongEighteenIsTheLaneAlone) {
+  if (emulated_) GTEST_SKIP() << "too large for the emulator";
+  NbeatsShape large = shape();
+  large.layers = 3;
+  large.stacks = {{StackKind::generic, 2, 512}};
+  NbeatsOptions many;
+  many.windows = 1024;
+  const Walks walks({30, 50, 17, 80});
+  const auto wave_of = [&](std::vector<LaneSpec> all) {
+    return TestWave(*gpu_, large, std::move(all), {}, walks.values, walks.begin, many, 1e-3f, Precision::bf16);
+  };
+  std::vector<LaneSpec> all = lanes();
+  all.resize(18, all[1]);
+  TestWave together = wave_of(all);
+  for (int i = 0; i < 3; ++i) together.step();
+  for (const size_t g : {size_t{0}, size_t{7}, size_t{17}}) {
+    TestWave alone = wave_of({all[g]});
+    for (int i = 0; i < 3; ++i) alone.step();
+    EXPECT_EQ(alone.state.download(*alone.stream, 0),
+              together.state.download(*together.stream, static_cast<int64_t>(g)));
+  }
+}
+
 TEST_F(CudaNbeats, ACapturedStepIsTheStepOpByOp) {
   TestWave captured = wave(*gpu_, lanes(), Precision::bf16);
   if (emulated_ || !can_capture(*captured.stream)) GTEST_SKIP() << "nothing is captured here";
