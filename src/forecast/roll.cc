@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/timeline.h"
 #include "base/units.h"
@@ -127,6 +128,23 @@ class Roller {
   }
 
  private:
+  // One entry of the run's timeline, from here to the end of a scope.
+  class SpanOf {
+   public:
+    SpanOf(Roller& roller, RollSpan::What what, size_t lanes)
+        : roller_(roller), span_{what, seconds_since(roller.began_ns_), 0, static_cast<int64_t>(lanes)} {}
+    ~SpanOf() {
+      span_.end = seconds_since(roller_.began_ns_);
+      roller_.run_.timeline.push_back(span_);
+    }
+    SpanOf(const SpanOf&) = delete;
+    SpanOf& operator=(const SpanOf&) = delete;
+
+   private:
+    Roller& roller_;
+    RollSpan span_;
+  };
+
   size_t members() const { return members_.lanes.size(); }
   const RollTraining& training_of(int64_t lane) const { return plan_.trainings[static_cast<size_t>(lane) / members()]; }
 
@@ -226,6 +244,7 @@ class Roller {
     job.spec.options.recompute = memory_plan.recompute;
     TrainedWave trained;
     {
+      const SpanOf span(*this, RollSpan::What::training, ids.size());
       memory::PlannedMemory memory = on_.reserve(memory_plan, "rolling training");
       trained = train_wave(
           on_.device(), s_, series_, job, &memory,
@@ -241,7 +260,11 @@ class Roller {
       lane.last_loss = trained.lanes[g].last_loss;
       lane.curve = std::move(trained.lanes[g].curve);
     }
-    forecast(ids, job, trained);
+    {
+      const SpanOf span(*this, RollSpan::What::forecasting, ids.size());
+      forecast(ids, job, trained);
+    }
+    const SpanOf span(*this, RollSpan::What::saving, ids.size());
     const ScopedZone zone(Zone::checkpoint);
     for (size_t g = 0; g < ids.size(); ++g) keep_state(ids[g], trained.lanes[g].state);
     write_wave(ids);
@@ -407,6 +430,7 @@ class Roller {
   const std::atomic<bool>* const stop_;
   WaveSpec spec_;
   std::string owner_;
+  const int64_t began_ns_ = now_ns();
   RollRun run_;
 };
 

@@ -55,6 +55,14 @@ struct RolledLane {
   std::vector<float> forecasts;  // [cutoff][window of windows_at][horizon], as the lane gave them
 };
 
+// What this process did when, in seconds from the run's begin.
+struct RollSpan {
+  enum class What : uint8_t { training, forecasting, saving };
+  What what;
+  double begin, end;
+  int64_t lanes;  // of the wave
+};
+
 struct RollRun {
   std::vector<RolledLane> lanes;  // [training][member]
   EnsemblePlan memory;            // all lanes in as few waves as can be
@@ -63,6 +71,7 @@ struct RollRun {
   double seconds = 0;             // of training, by this process
   double busy_seconds = 0;        // of these the device computed
   bool interrupted = false;
+  std::vector<RollSpan> timeline;
 };
 struct RollProgress {
   int64_t lanes_done = 0, lanes = 0;  // of the run

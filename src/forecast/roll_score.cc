@@ -88,11 +88,9 @@ class RollScorer {
     all.season = members_.season;
     std::vector<double> from_naive, from_snaive;
     for (const Fold& fold : plan_.folds) {
-      const bool last = &fold == &plan_.folds.back();
       all.folds.push_back(score_fold(fold, [&](const RolledForecast& f) {
         row(fold, f);
         for (const float y : f.actual) all.points += std::isnan(y) ? 0 : 1;
-        if (last && all.last_fold.size() < kMostDrawn) all.last_fold.push_back(f);
       }));
       const FoldScore& f = all.folds.back();
       for (const auto& [reference, differences] :
@@ -121,6 +119,7 @@ class RollScorer {
       all.series.push_back({series_.id(static_cast<int64_t>(i)), by_series_[i].mae.count, own.mase, own.mae, naive,
                             skill(own.mase, naive)});
     }
+    draw(plan_.folds.back(), all.folds.back(), all.drawn);
     return all;
   }
 
@@ -172,45 +171,84 @@ class RollScorer {
     }
   }
 
-  FoldScore score_fold(const Fold& fold, const std::function<void(const RolledForecast&)>& row) {
-    const auto t = static_cast<size_t>(plan_.training_of[static_cast<size_t>(fold.index)]);
-    const RollTraining& training = plan_.trainings[t];
+  // Where the fold's forecasts begin among those of its training.
+  size_t first_window(const Fold& fold) const {
+    const RollTraining& training =
+        plan_.trainings[static_cast<size_t>(plan_.training_of[static_cast<size_t>(fold.index)])];
     size_t first = 0;
     for (const int64_t cutoff : training.cutoffs) {
       if (cutoff == fold.cutoff) break;
       first += windows_at(series_, members_, training.fold, cutoff).size();
     }
+    return first;
+  }
+
+  std::vector<std::vector<double>> widths_at(int64_t cutoff) {
+    std::vector<std::vector<double>> widths;
+    for (const double level : levels_) widths.push_back(intervals_.half_widths(cutoff, level));
+    return widths;
+  }
+
+  RolledForecast rolled(const ops::WindowPick& window, std::span<const double> own, const std::vector<double>& factors,
+                        const std::vector<std::vector<double>>& widths) {
+    RolledForecast f;
+    f.series = window.series;
+    f.known = window.cut;
+    f.forecast.assign(own.begin(), own.end());
+    f.actual = actual_of(window);
+    const double scale = scale_of(window);
+    shrink(f.forecast, last_present(series_.series(window.series), window.cut), factors);
+    for (const auto& width : widths) {
+      f.low.emplace_back();
+      f.high.emplace_back();
+      for (size_t h = 0; h < f.forecast.size(); ++h) {
+        f.low.back().push_back(f.forecast[h] - width[h] * scale);
+        f.high.back().push_back(f.forecast[h] + width[h] * scale);
+      }
+    }
+    return f;
+  }
+
+  // Which series are the best and the worst is known only after the last fold, so three of its forecasts are made
+  // again.
+  void draw(const Fold& fold, const FoldScore& score, std::vector<DrawnForecast>& drawn) {
+    const auto t = static_cast<size_t>(plan_.training_of[static_cast<size_t>(fold.index)]);
+    const auto windows = windows_at(series_, members_, plan_.trainings[t].fold, fold.cutoff);
+    std::vector<std::pair<double, size_t>> ranked;  // MASE, window
+    for (size_t w = 0; w < windows.size(); ++w)
+      if (const double mase = by_series_[static_cast<size_t>(windows[w].series)].mase.value(); std::isfinite(mase))
+        ranked.emplace_back(mase, w);
+    if (ranked.empty()) return;
+    std::sort(ranked.begin(), ranked.end());
+    const auto widths = widths_at(fold.cutoff);
+    const auto add = [&](const char* which, const std::pair<double, size_t>& one) {
+      const std::vector<double> raw = rolled_medians(run_, members_, t, first_window(fold) + one.second, 1);
+      drawn.push_back({which, one.first, rolled(windows[one.second], raw, score.factors, widths)});
+    };
+    add("Best", ranked.front());
+    if (ranked.size() > 2) add("Median", ranked[ranked.size() / 2]);
+    if (ranked.size() > 1) add("Worst", ranked.back());
+  }
+
+  FoldScore score_fold(const Fold& fold, const std::function<void(const RolledForecast&)>& row) {
+    const auto t = static_cast<size_t>(plan_.training_of[static_cast<size_t>(fold.index)]);
+    const RollTraining& training = plan_.trainings[t];
     const auto windows = windows_at(series_, members_, training.fold, fold.cutoff);
-    const std::vector<double> raw = rolled_medians(run_, members_, t, first, windows.size());
+    const std::vector<double> raw = rolled_medians(run_, members_, t, first_window(fold), windows.size());
     FoldScore out;
     out.refitted = fold.trained_at == fold.index;
     out.series = static_cast<int64_t>(windows.size());
     out.left_out = series_.size() - out.series;
     out.steps = training.steps;
     out.factors = factors_at(s_.shrink, shrinkage_, fold.cutoff, horizon_);
-    std::vector<std::vector<double>> widths;
-    for (const double level : levels_) widths.push_back(intervals_.half_widths(fold.cutoff, level));
+    const auto widths = widths_at(fold.cutoff);
     PairScores model, naive, snaive;
     Coverage coverage;
     for (size_t w = 0; w < windows.size(); ++w) {
-      const auto values = series_.series(windows[w].series);
       const auto own = of_window(raw, w);
-      const double last = last_present(values, windows[w].cut), scale = scale_of(windows[w]);
+      const double last = last_present(series_.series(windows[w].series), windows[w].cut), scale = scale_of(windows[w]);
       if (w == 0) out.cutoff = series_.time_text(windows[w].series, windows[w].cut - 1);
-      RolledForecast f;
-      f.series = windows[w].series;
-      f.known = windows[w].cut;
-      f.forecast.assign(own.begin(), own.end());
-      f.actual = actual_of(windows[w]);
-      shrink(f.forecast, last, out.factors);
-      for (const auto& width : widths) {
-        f.low.emplace_back();
-        f.high.emplace_back();
-        for (size_t h = 0; h < f.forecast.size(); ++h) {
-          f.low.back().push_back(f.forecast[h] - width[h] * scale);
-          f.high.back().push_back(f.forecast[h] + width[h] * scale);
-        }
-      }
+      const RolledForecast f = rolled(windows[w], own, out.factors, widths);
       measure(f, scale, model, naive, snaive, coverage);
       // They are known only later, and count from then on.
       shrinkage_.add(fold.cutoff, last, scale, own, f.actual);

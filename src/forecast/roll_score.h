@@ -39,6 +39,13 @@ struct SeriesScore {
   double mase = 0, mae = 0, naive_mase = 0, skill_naive = 0;
 };
 
+// Of the last fold's series the best, the median or the worst, by their MASE over all folds.
+struct DrawnForecast {
+  const char* which;
+  double mase;
+  RolledForecast forecast;
+};
+
 struct RollScore {
   int64_t points = 0, horizon = 0, season = 1;
   Scores model, naive, snaive;  // means over folds and series; no OWA
@@ -48,9 +55,8 @@ struct RollScore {
   std::vector<double> mase_by_step, naive_by_step;
   std::vector<FoldScore> folds;
   std::vector<SeriesScore> series;
-  std::vector<RolledForecast> last_fold;  // for plots, of the first kMostDrawn series
+  std::vector<DrawnForecast> drawn;  // for plots
 };
-constexpr size_t kMostDrawn = 10'000;
 
 // `row` is called with every forecast, fold after fold, series after series.
 RollScore score_roll(const ForecastSettings& settings, const SeriesStore& series, const NbeatsModel& members,

@@ -142,6 +142,26 @@ TEST(Roll, TheFutureChangesNoByteOfAFold) {
   }
 }
 
+TEST(Roll, DrawsTheBestTheMedianAndTheWorstOfAllSeries) {
+  const TempDir dir;
+  const Rolled r = roll(roll_settings(), walks(60), dir.path() / "r");
+  ASSERT_EQ(r.score.drawn.size(), 3u);  // of the series that the last fold forecasts
+  std::vector<double> errors;
+  for (const SeriesScore& one : r.score.series)
+    if (one.id != "s2") errors.push_back(one.mase);  // which has ended by then
+  std::sort(errors.begin(), errors.end());
+  for (size_t i = 0; i < 3; ++i) {
+    const DrawnForecast& drawn = r.score.drawn[i];
+    EXPECT_EQ(drawn.mase, errors[i]) << drawn.which;
+    const auto row = static_cast<size_t>(std::min<int64_t>(drawn.forecast.series, 2));
+    std::vector<double> own;
+    for (const auto* part : {&drawn.forecast.forecast, &drawn.forecast.low[0], &drawn.forecast.high[0]})
+      own.insert(own.end(), part->begin(), part->end());
+    const auto first = r.folds.back().begin() + static_cast<std::ptrdiff_t>(row * own.size());
+    EXPECT_TRUE(same_bytes(own, {first, first + static_cast<std::ptrdiff_t>(own.size())})) << drawn.which;
+  }
+}
+
 TEST(Roll, StoppedAtAnyStepItGoesOnToTheSameBytes) {
   for (const char* warm : {"none", "anchor", "chain"}) {
     const ForecastSettings s = roll_settings({{"warm", warm}, {"save_steps", "4"}, {"max_steps", "70"}});

@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string_view>
-#include <unordered_set>
 
 #include "base/units.h"
 #include "report/forecast_report.h"
@@ -146,6 +145,19 @@ std::string memory_plot(const forecast::EnsemblePlan& plan) {
   return memory_against_limit(parts, static_cast<double>(plan.limit_bytes));
 }
 
+constexpr const char* kSpanNames[] = {"training", "forecasting", "saving"};
+
+std::string timeline_plot(const RollRecord& r) {
+  TimelinePlot plot{
+      .title = "Timeline of the waves", .x_label = "seconds from the run's begin", .lanes = {}, .spans = {}};
+  plot.lanes.assign(std::begin(kSpanNames), std::end(kSpanNames));
+  for (const forecast::RollSpan& span : r.run.timeline) {
+    const auto what = static_cast<size_t>(span.what);
+    plot.spans.push_back({what, span.begin, span.end, kSpanNames[what]});
+  }
+  return svg(plot);
+}
+
 HtmlTable settings_table(const forecast::ForecastSettings& s) {
   HtmlTable table{.caption = "Settings", .header = {"key", "value"}, .rows = {}};
   for (const KeptSetting& kept : forecast::forecast_settings().kept(s))
@@ -168,37 +180,19 @@ std::string skill_plot(std::vector<SeriesScore> series) {
   return plot.groups.empty() ? "" : svg(plot);
 }
 
-std::string fan_of(const RollRecord& r, const SeriesScore& of, const char* which) {
-  const auto found = std::find_if(r.score.last_fold.begin(), r.score.last_fold.end(),
-                                  [&](const forecast::RolledForecast& f) { return r.series.id(f.series) == of.id; });
-  if (found == r.score.last_fold.end()) return "";
+std::string fan_of(const RollRecord& r, const forecast::DrawnForecast& of) {
+  const forecast::RolledForecast& f = of.forecast;
   ForecastFan fan;
-  fan.title = fmt::format("{}: {} (MASE {:.2f}), the last fold", which, shortened(of.id, 40), of.mase);
-  const auto known = r.series.series(found->series).first(static_cast<size_t>(found->known));
+  fan.title =
+      fmt::format("{}: {} (MASE {:.2f}), the last fold", of.which, shortened(r.series.id(f.series), 40), of.mase);
+  const auto known = r.series.series(f.series).first(static_cast<size_t>(f.known));
   const auto tail = known.last(std::min(known.size(), static_cast<size_t>(6 * r.score.horizon)));
   fan.history.assign(tail.begin(), tail.end());
-  fan.forecast = found->forecast;
-  fan.actual.assign(found->actual.begin(), found->actual.end());
+  fan.forecast = f.forecast;
+  fan.actual.assign(f.actual.begin(), f.actual.end());
   for (size_t l = 0; l < r.score.levels.size(); ++l)
-    fan.intervals.push_back({r.score.levels[l].level, found->low[l], found->high[l]});
+    fan.intervals.push_back({r.score.levels[l].level, f.low[l], f.high[l]});
   return svg(fan);
-}
-
-std::vector<std::string> fans_of(const RollRecord& r) {
-  std::unordered_set<std::string_view> kept;
-  for (const forecast::RolledForecast& f : r.score.last_fold) kept.insert(r.series.id(f.series));
-  std::vector<SeriesScore> series;
-  for (const SeriesScore& s : r.score.series)
-    if (std::isfinite(s.mase) && kept.contains(s.id)) series.push_back(s);
-  std::stable_sort(series.begin(), series.end(),
-                   [](const SeriesScore& a, const SeriesScore& b) { return a.mase < b.mase; });
-  std::vector<std::string> drawn;
-  if (series.empty()) return drawn;
-  drawn.push_back(fan_of(r, series.front(), "Best"));
-  if (series.size() > 2) drawn.push_back(fan_of(r, series[series.size() / 2], "Median"));
-  if (series.size() > 1) drawn.push_back(fan_of(r, series.back(), "Worst"));
-  std::erase(drawn, "");
-  return drawn;
 }
 
 }  // namespace
@@ -314,6 +308,12 @@ std::string roll_json(const RollRecord& r) {
                               {"cutoffs", training.cutoffs.size()},
                               {"lanes", std::move(lanes)}});
   }
+  j["timeline"] = Json::array();
+  for (const forecast::RollSpan& span : r.run.timeline)
+    j["timeline"].push_back({{"what", kSpanNames[static_cast<size_t>(span.what)]},
+                             {"begin", span.begin},
+                             {"end", span.end},
+                             {"lanes", span.lanes}});
   Json bytes = Json::array();
   for (const auto& part : r.run.memory.parts)
     bytes.push_back({{"tag", tag_name(part.tag)}, {"owner", part.owner}, {"bytes", part.bytes}});
@@ -363,14 +363,17 @@ std::string roll_html(const RollRecord& r) {
   }
   page.plots({error_by_fold(model, naive, snaive), error_by_step(score.mase_by_step, score.naive_by_step)});
   if (const std::string drawn = skill_plot(score.series); !drawn.empty()) page.svg(drawn);
-  if (const auto drawn = fans_of(r); !drawn.empty()) {
+  if (!score.drawn.empty()) {
     page.heading("Forecasts");
-    page.plots(drawn);
+    std::vector<std::string> fans;
+    for (const forecast::DrawnForecast& drawn : score.drawn) fans.push_back(fan_of(r, drawn));
+    page.plots(fans);
   }
   page.heading("Folds");
   page.table(fold_table(folds));
   page.heading("Training");
   page.plots({losses_plot(r), memory_plot(r.run.memory)});
+  if (!r.run.timeline.empty()) page.svg(timeline_plot(r));  // a run that was there whole computed nothing
   page.table(settings_table(r.settings));
   return page.html();
 }

@@ -36,6 +36,7 @@ TEST(RollReport, SaysHowItStartedAndWhatItIsWorth) {
   plan.trainings[1] = {forecast::RollTraining::Kind::fold, {}, {5}, 0, true, 7, 70, 1};
   forecast::RollRun run;
   run.lanes = {{true, false, 0.5F, {1, 0.5F}, {}}, {true, true, NAN, {NAN}, {}}};
+  run.timeline = {{forecast::RollSpan::What::training, 0, 2.5, 2}, {forecast::RollSpan::What::saving, 2.5, 2.6, 2}};
   run.memory.limit_bytes = 12'000'000'000;
   run.memory.parts = {{memory::Tag::master, "lanes", 1000}};
   forecast::RollScore score;
@@ -45,18 +46,20 @@ TEST(RollReport, SaysHowItStartedAndWhatItIsWorth) {
   score.levels = {{80, 0.75, 0.1}};
   score.folds = {{"5", true, 2, 1, 7, {}, {}, {}, 0.031, std::nan(""), 0.75, {0.5}}};
   score.series = {{"A <b>", 1, 0.5, 0.5, 1, 0.5}, {"flat", 1, std::nan(""), 0, std::nan(""), std::nan("")}};
-  score.last_fold = {{0, 5, {6.5}, {{6}}, {{7}}, {6}}};
+  score.drawn = {{"Best", 0.5, {0, 5, {6.5}, {{6}}, {{7}}, {6}}}};
   RollRecord record{s, series, members, plan, run, score, "cpu", "fp32", "NBEATS"};
   record.busy = 0.5;
   const std::string page = roll_html(record);
   EXPECT_EQ(check_markup(page).problem, "");
   for (const char* part : {"Better than naive by 3.1 % (Diebold–Mariano p = 0.02)", "goes on from the one before it",
                            "rewritten by later dividends", "1 lane of 2 failed", "50 % of the time",
-                           "Best: A &lt;b&gt;", "limit", "1 forecast of a series in a fold"})
+                           "Best: A &lt;b&gt;", "limit", "Timeline of the waves", "1 forecast of a series in a fold"})
     EXPECT_HAS(page, part);
   const auto j = nlohmann::json::parse(roll_json(record));
   EXPECT_EQ(j.at("warm"), "chain");
   EXPECT_EQ(j.at("lanes_failed"), 1);
+  EXPECT_EQ(j.at("timeline")[0].at("what"), "training");
+  EXPECT_EQ(j.at("timeline")[0].at("end"), 2.5);
   EXPECT_EQ(j.at("trainings")[1].at("starts_from"), 0);
   EXPECT_TRUE(j.at("folds")[0].at("skill_snaive").is_null());
   EXPECT_EQ(j.at("against_naive").at("p_value"), 0.02);
