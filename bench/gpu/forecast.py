@@ -9,8 +9,10 @@ beside PROGRAM's folder. Each part has a time limit and a log of its own; parts 
 --tiny runs every part with a few steps, on the CPU where there is no card. What is chosen is chosen on the last horizon of train.
 """
 import argparse
+import concurrent.futures
 import csv
 import filecmp
+import itertools
 import json
 import os
 import random
@@ -26,7 +28,7 @@ for name in ("brim", "data", "logs"):
     flags.add_argument("--" + name, required=True)
 flags.add_argument("--work", default="/dev/shm/brim-forecast")
 flags.add_argument("--seconds", type=float, default=350)
-flags.add_argument("--plan-runs", type=int, default=48)
+flags.add_argument("--plan-runs", type=int, default=200)
 flags.add_argument("--tiny", action="store_true")
 flags.add_argument("parts", nargs="*")
 a = flags.parse_args()
@@ -223,40 +225,45 @@ def hourly():
                                                                                               if code == 0 else f"FAILED ({code}): {last_line('hourly')}"))
 
 
-def chosen(name, horizon, freq, season, losses, layers, measure):
+def chosen(name, horizon, freq, season, measure, losses, layers, histories, counts):
     """Settings chosen on the last horizon of train, then trained on all of it and measured on the test."""
     title, begin = os.path.basename(name), time.time()
     train, last = hold_back(name + "_train.csv", horizon)
     base = ["--horizon", horizon, "--freq", freq, "--season", season, "--preset", "paper"]
-    tried = []
-    for n in (100, 30, 300):
-        for scaler in ("none", "last"):
-            for loss in losses:
-                for depth in layers:
-                    if time.time() - begin > 70:
-                        continue
-                    how = ["--scaler-type", scaler, "--losses", loss, "--mlp-units", ",".join(["512"] * depth), "--max-steps", n]
-                    if a.tiny:
-                        how = ["--scaler-type", scaler, "--losses", loss, *TINY, "--max-steps", n // 15]
-                    out = fresh("chosen-" + title)
-                    code, _, _ = brim(title, "train", "--data", train, *base, *how, "-o", out, timeout=40)
-                    e = scores(title, train, last, out, season) if code == 0 else None
-                    tried.append((e[measure] if e else float("inf"), f"{scaler} {loss} {depth} layers {n} steps", how))
-    tried.sort(key=lambda t: t[0])
-    out = fresh("chosen-" + title)
-    code, _, _ = brim(title, "train", "--data", series(name + "_train.csv"), *base, *tried[0][2], "-o", out, timeout=40)
-    row(f"{title}, generic, 6 lanes, test", (figures(scores(title, series(name + "_train.csv"), series(name + "_test.csv"), out, season)) if code == 0 else last_line(title))
-        + f" · chosen of {len(tried)} by {measure} on the last of train: " + ", ".join(f"{t[1]} {t[0]:.2f}" for t in tried[:3]) + f"; worst {tried[-1][1]} {tried[-1][0]:.2f}")
+
+    def trained(i, data, how):
+        out = fresh(f"chosen-{title}-{i}")
+        code, _, _ = brim(f"{title}-{i}", "train", "--data", data, *base, *how, "-o", out, timeout=60)
+        return out if code == 0 else None
+
+    def measured(i, data, actual, how):
+        out = trained(i, data, how)
+        e = scores(f"{title}-{i}", data, actual, out, season) if out else None
+        shutil.rmtree(f"{a.work}/chosen-{title}-{i}", ignore_errors=True)
+        return e
+
+    tries = []
+    for scaler, loss, depth, history, n in itertools.product(("none", "last"), losses, layers, histories, counts):
+        size = TINY if a.tiny else ["--mlp-units", ",".join(["512"] * depth)]
+        tries.append((f"{scaler} {loss} {depth} layers history {history} {n} steps",
+                      ["--scaler-type", scaler, "--losses", loss, *size, "--history-size", history, "--max-steps", n // 15 + 1 if a.tiny else n]))
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        got = list(pool.map(lambda t: measured(t[0], train, last, t[1][1]), enumerate(tries)))
+    ranked = sorted((e[measure] if e else float("inf"), *t) for e, t in zip(got, tries))
+    e = measured("test", series(name + "_train.csv"), series(name + "_test.csv"), ranked[0][2])
+    row(f"{title}, generic, 6 lanes, test", figures(e) + f" · {time.time() - begin:.0f} s, chosen of {len(tries)} by {measure} on the last of train: "
+        + ", ".join(f"{t[1]} {t[0]:.2f}" for t in ranked[:4]) + f"; worst {ranked[-1][1]} {ranked[-1][0]:.2f}")
 
 
 def tourism():
-    chosen("tourism/tourism_yearly", 4, "Y", 1, ("mape", "smape"), (2, 4), "mape")
-    chosen("tourism/tourism_quarterly", 8, "Q", 4, ("mape", "smape"), (2, 4), "mape")
+    chosen("tourism/tourism_yearly", 4, "Y", 1, "mape", ("mape",), (2, 4), (20,), (30, 60, 120))
+    chosen("tourism/tourism_quarterly", 8, "Q", 4, "mape", ("mape",), (2, 4), (10,), (100, 250, 500))
 
 
 def m3():
-    for name, horizon, freq, season in (("yearly", 6, "Y", 1), ("quarterly", 8, "Q", 4), ("other", 8, "Q", 1)):
-        chosen("m3/m3_" + name, horizon, freq, season, ("smape",), (4,), "smape")
+    chosen("m3/m3_yearly", 6, "Y", 1, "smape", ("smape",), (4,), (20,), (20, 60))
+    chosen("m3/m3_quarterly", 8, "Q", 4, "smape", ("smape",), (4,), (5,), (100, 250))
+    chosen("m3/m3_other", 8, "Q", 1, "smape", ("smape",), (4,), (20,), (100, 250))
 
 
 def prices():
@@ -304,31 +311,54 @@ def plans():
     threading.Thread(target=watch, args=(card, peaks, stop), daemon=True).start()
     r, cases, results = random.Random(11), [], []
     for i in range(a.plan_runs):
-        cases.append((i, r.choice([1, 2, 4, 6, 8, 12, 24]), r.choice([3, 6, 12, 30]), r.choice([64, 128, 256, 512]), r.choice([64, 256, 1024, 4096]), r.choice([20, 40, 120]),
-                      r.choice([1, 3, 9, 40]), r.choice(["bf16", "bf16", "tf32", "fp32"]), r.choice([1, 2, 4])))
+        limit, blocks, width, windows = r.choice([1, 2, 4, 6, 8, 12, 24]), r.choice([3, 6, 12, 30]), r.choice([64, 128, 256, 512]), r.choice([64, 256, 1024, 4096])
+        lookback, nfolds, precision, members = r.choice([20, 40, 120]), r.choice([1, 3, 9, 40]), r.choice(["bf16", "bf16", "tf32", "fp32"]), r.choice([1, 2, 4])
+        # A host draws 200 million first weights in a second: more than some seconds of that say nothing more about memory.
+        while nfolds > 1 and (nfolds + 1) * members * blocks * 4 * width * width > 6e8:
+            nfolds = {40: 9, 9: 3, 3: 1}[nfolds]
+        cases.append((i, limit, blocks, width, windows, lookback, nfolds, precision, members))
+    cases.sort(key=lambda c: c[1])  # the largest limits first, which the small ones fill up beside
+    room = 120  # GiB that runs may have together
+    free = threading.Condition()
 
     def worker():
+        nonlocal room
         while time.time() - BEGAN < a.seconds:
-            with lock:
+            with free:
                 if not cases:
                     return
-                i, limit, blocks, width, windows, lookback, nfolds, precision, members = cases.pop()
-            out = fresh(f"plan{i}")
-            command = [a.brim, "forecast", "roll", "--data", DATA8, "--target-column", "Close", "--horizon", "5", "--input-size", str(lookback), "--losses", "mae",
-                       "--repeats", str(members), "--n-blocks", str(blocks), "--mlp-units", ",".join([str(width)] * 4), "--batch-size", str(windows), "--folds", str(nfolds),
-                       "--max-steps", "3", "--precision", precision, "--memory-limit", f"{limit}GiB", "--device", ON, "-o", out]
-            p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                fits = [n for n, c in enumerate(cases) if c[1] <= room]
+                if not fits:
+                    free.wait(1)
+                    continue
+                case = cases.pop(fits[-1])
+                room -= case[1]
             try:
-                _, err = p.communicate(timeout=45)
-            except subprocess.TimeoutExpired:
-                p.kill()
-                _, err = p.communicate()
-            planned = json.load(open(out + "/roll.json"))["memory"]["planned_bytes"] if p.returncode == 0 else 0
-            with lock:
-                results.append(dict(code=p.returncode, limit=limit << 30, planned=planned, held=peaks.get(p.pid, 0), said=err.strip().splitlines()[-1:], command=command[3:]))
-            shutil.rmtree(out, ignore_errors=True)
+                one_plan(*case)
+            finally:
+                with free:
+                    room += case[1]
+                    free.notify_all()
 
-    threads = [threading.Thread(target=worker) for _ in range(6)]
+    def one_plan(i, limit, blocks, width, windows, lookback, nfolds, precision, members):
+        out = fresh(f"plan{i}")
+        command = [a.brim, "forecast", "roll", "--data", DATA8, "--target-column", "Close", "--horizon", "5", "--input-size", str(lookback), "--losses", "mae",
+                   "--repeats", str(members), "--n-blocks", str(blocks), "--mlp-units", ",".join([str(width)] * 4), "--batch-size", str(windows), "--folds", str(nfolds),
+                   "--max-steps", "3", "--precision", precision, "--memory-limit", f"{limit}GiB", "--device", ON, "-o", out]
+        p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            _, err = p.communicate(timeout=45)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            _, err = p.communicate()
+        planned = json.load(open(out + "/roll.json"))["memory"]["planned_bytes"] if p.returncode == 0 else 0
+        with lock:
+            results.append(dict(code=p.returncode, limit=limit << 30, planned=planned, held=peaks.get(p.pid, 0), said=err.strip().splitlines()[-1:], command=command[3:]))
+        shutil.rmtree(out, ignore_errors=True)
+
+    for precision in ("bf16", "tf32", "fp32"):  # measures what the card's context takes, once
+        one_plan(-1, 4, 3, 64, 64, 20, 1, precision, 1)
+    threads = [threading.Thread(target=worker) for _ in range(max(2, len(CORES) - 2))]
     [t.start() for t in threads]
     [t.join() for t in threads]
     stop.set()
