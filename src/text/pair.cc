@@ -65,8 +65,11 @@ std::optional<Error> why_no_pairs(const Tokenizer& tokenizer, const std::filesys
                                   int64_t max_length) {
   const auto& pair = tokenizer.pair();
   if (!pair)
-    return Error(ErrorCode::bad_model,
-                 fmt::format("{}: takes no pairs: its tokenizer puts no separator between two texts", dir.string()));
+    return Error(
+        ErrorCode::bad_model,
+        fmt::format("{}: takes no pairs: its tokenizer puts no separator between two texts (\"post_processor\" "
+                    "has 0 tokens there, a pair needs at least 1)",
+                    dir.string()));
   if (types > 0 && pair->largest_type() >= types)
     return Error(ErrorCode::bad_model, fmt::format("{}: the tokenizer gives pairs token type {}, the model's table has "
                                                    "{} (config.json type_vocab_size)",
