@@ -92,6 +92,15 @@ class Place:
     def has(self, name: str) -> bool:
         return os.path.exists(self.path(name))
 
+    def names(self, prefix: str) -> set[str]:
+        """Of what is there and begins so."""
+        try:
+            return {name for name in os.listdir(self.root) if name.startswith(prefix)}
+        except FileNotFoundError:
+            return set()
+        except OSError as error:
+            raise BadData(f"{self.root}: {error.strerror}", "name a place that can be read") from None
+
     def open(self, name: str) -> BinaryIO:
         return open_input(self.path(name))
 
@@ -166,6 +175,12 @@ class _S3Place(Place):
         with _reading(self.path(name)):
             found = _s3().list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", [])
         return bool(found) and found[0]["Key"] == key
+
+    def names(self, prefix: str) -> set[str]:
+        bucket, key = _split(self.path(prefix))
+        with _reading(self.path(prefix)):
+            pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
+            return {item["Key"].rpartition("/")[2] for page in pages for item in page.get("Contents", [])}
 
     def remove_drafts(self) -> None:
         pass  # they are in each worker's own temporary folder
