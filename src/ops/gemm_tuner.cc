@@ -83,6 +83,24 @@ std::optional<std::vector<GemmChoice>> read_gemm_file(const std::string& text, c
   return choices;
 }
 
+std::vector<GemmChoice> known_gemm_choices(std::string_view library) {
+  struct Known {
+    std::string_view card;
+    int64_t version;
+    const char* key;
+    const char* algorithm;
+  };
+  static constexpr Known table[] = {
+#include "ops/known_gemms.inc"
+  };
+  std::vector<GemmChoice> choices;
+  for (const Known& k : table)
+    if (library.starts_with(fmt::format("{} driver ", k.card)) &&
+        library.ends_with(fmt::format(" cublaslt {}", k.version)))
+      choices.push_back({.key = k.key, .algorithm = k.algorithm});
+  return choices;
+}
+
 #if defined(BRIM_WITH_CUDA)
 namespace {
 
@@ -110,18 +128,20 @@ void use_gemm_choices(Stream& stream, const std::vector<GemmChoice>& choices) {
 int load_gemm_choices(Stream& stream) {
   if (stream.kind() != DeviceKind::cuda) return 0;
   const std::string library = gemm_library_cuda(stream);
+  const std::vector<GemmChoice> known = known_gemm_choices(library);
+  use_gemm_choices_cuda(stream, known);
   std::ifstream file(cache_file(library));
-  if (!file) return 0;
+  if (!file) return static_cast<int>(known.size());
   std::optional<std::vector<GemmChoice>> choices;
   try {
     choices = read_gemm_file(std::string(std::istreambuf_iterator<char>(file), {}), library);
   } catch (const std::exception& e) {
     log_warning("{}: {}; GEMM choices are not used, tune again", cache_file(library).string(), e.what());
-    return 0;
+    return static_cast<int>(known.size());
   }
-  if (!choices) return 0;
+  if (!choices) return static_cast<int>(known.size());
   use_gemm_choices_cuda(stream, *choices);
-  return static_cast<int>(choices->size());
+  return static_cast<int>(known.size() + choices->size());
 }
 
 void save_gemm_choices(Stream& stream) {

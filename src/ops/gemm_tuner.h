@@ -50,7 +50,8 @@ void fix_gemm_algorithms(device::Stream& stream);
 
 std::vector<GemmChoice> gemm_choices(device::Stream& stream);  // in use on the stream's device, by key
 void use_gemm_choices(device::Stream& stream, const std::vector<GemmChoice>& choices);  // a plan's
-// The device's file in the cache folder. Loading gives how many fit this library; a file of another version is ignored.
+// What the program ships for this card, then the device's file in the cache folder. Loading gives how many fit this
+// library; a file of another version is ignored.
 int load_gemm_choices(device::Stream& stream);
 void save_gemm_choices(device::Stream& stream);
 

@@ -49,5 +49,18 @@ TEST(GemmFile, CarriesAVersionAndTakesThoseOfBefore) {
   EXPECT_ANY_THROW(read_gemm_file("no json", "lib 1"));
 }
 
+TEST(KnownGemms, AreOfOneCardAndOneLibrary) {
+  const std::vector<GemmChoice> known = known_gemm_choices("NVIDIA H200 driver 13000 cublaslt 130100");
+  ASSERT_FALSE(known.empty());
+  for (const GemmChoice& c : known) {
+    EXPECT_EQ(c.algorithm.size(), 128u) << c.key;
+    EXPECT_EQ(c.algorithm.find_first_not_of("0123456789abcdef"), std::string::npos) << c.key;
+    EXPECT_EQ(c.key.find("tn m "), 0u) << c.key;
+  }
+  for (const char* other : {"NVIDIA H200 driver 13000 cublaslt 130101", "NVIDIA H200 NVL driver 13000 cublaslt 130100",
+                            "NVIDIA A100 driver 13000 cublaslt 130100", ""})
+    EXPECT_TRUE(known_gemm_choices(other).empty()) << other;
+}
+
 }  // namespace
 }  // namespace brim::ops
