@@ -28,8 +28,12 @@ constexpr Magic kMagics[] = {
     {"7z\xBC\xAF\x27\x1C"sv, "is a 7-Zip archive; unpack it first; Brim reads .gz and .zst itself"},
     {"\x04\x22\x4D\x18"sv, "is compressed by lz4; unpack it first (lz4 -dc); Brim reads .gz and .zst itself"},
     {"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1"sv, "is an old Excel or Word file; save the sheet as CSV"},
-    {"PAR1\x15"sv, "is a Parquet file; write it as CSV or JSONL first"},
-    {"ARROW1\0\0"sv, "is an Arrow file; write it as CSV or JSONL first"},
+    {"PAR1\x15"sv,
+     "is a Parquet file, which the brim that pip installs reads; or convert it first: python3 -c \"import pandas; "
+     "pandas.read_parquet('IN.parquet').to_csv('OUT.csv', index=False)\""},
+    {"ARROW1\0\0"sv,
+     "is an Arrow file; convert it first: python3 -c \"import pandas; pandas.read_feather('IN.arrow')"
+     ".to_csv('OUT.csv', index=False)\""},
     {"SQLite format 3\0"sv, "is an SQLite database; export the table as CSV first"},
     {"%PDF-"sv, "is a PDF; take its text out first (pdftotext)"},
 };

@@ -79,6 +79,8 @@ TEST_F(BadInput, WhatIsNoTextIsNotScored) {
   refused(3, {"b.csv.xz", "xz -dc"}, tiny({"b.csv.xz"}));
   put("c.bz2", "BZh91AY&SY rest");
   refused(3, {"c.bz2", "bzip2 -dc"}, tiny({"c.bz2"}));
+  put("p.parquet", "PAR1\x15 columns");
+  refused(3, {"p.parquet", "pandas.read_parquet('IN.parquet').to_csv('OUT.csv'"}, tiny({"p.parquet"}));
   put("d.csv", "PK\3\4 sheet");
   refused(3, {"d.csv", "zip archive", "CSV"}, tiny({"d.csv"}));
   put("e.json", "{\n  \"text\": \"w5\"\n}\n");
