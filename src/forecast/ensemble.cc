@@ -392,16 +392,21 @@ TrainedEnsemble train_ensemble(EnsembleDevice& on, const ForecastSettings& s, co
     for (size_t g = 0; g < ids.size(); ++g) lanes[ids[g]] = std::move(wave.lanes[g]);
   }
   std::vector<NbeatsLane> good;
+  std::vector<std::vector<float>> slabs;  // as they were in their waves
   for (auto& [id, made] : lanes) {
     trained.last_losses.push_back(made.last_loss);
     trained.best_steps.push_back(made.best_step);
     trained.curves.push_back(std::move(made.curve));
-    const LaneState end = std::move(made.state);
     if (made.failed) continue;
-    NbeatsLane& lane = model.lanes[static_cast<size_t>(id)];
-    lane.slab = move_lane(job.spec.shape, lane_shape(model, lane), lane.spec.lookback, end.slab);
-    good.push_back(std::move(lane));
+    good.push_back(std::move(model.lanes[static_cast<size_t>(id)]));
+    slabs.push_back(std::move(made.state.slab));
   }
+  ThreadPool pool(std::clamp(on.threads(), 1, 8));
+  pool.parallel_for(good.size(), [&](size_t i, int) {
+    NbeatsLane& lane = good[i];
+    lane.slab = move_lane(job.spec.shape, lane_shape(model, lane), lane.spec.lookback, slabs[i]);
+    slabs[i] = {};
+  });
   if (good.empty())
     fail(ErrorCode::diverged, Remedy{"set a smaller `learning_rate`"},
          "no lane is left, their gradients were no numbers for twenty steps in a row");
