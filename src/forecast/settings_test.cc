@@ -101,17 +101,24 @@ TEST(ForecastSettings, UnknownKeysInOurBlocksAreErrors) {
 
 TEST(ForecastSettings, PresetsCarryStepsAndHistoryByFrequency) {
   const auto preset = [](const char* name, const char* frequency) {
-    ForecastSettings s = with({{"preset", name}});
+    ForecastSettings s = with({{"preset", name}, {"horizon", "13"}});
     apply_preset(s, *rows::parse_frequency(frequency));
     return s;
   };
-  const ForecastSettings paper = preset("paper", "W"), monthly = preset("paper", "M");
+  const ForecastSettings paper = preset("paper", "D"), monthly = preset("paper", "M");
   EXPECT_EQ(paper.lookbacks.size() * paper.losses.size() * static_cast<size_t>(paper.repeats), 18u);
   EXPECT_EQ(paper.n_blocks, std::vector<int64_t>{30});
   EXPECT_EQ(paper.max_steps, 5000);
   EXPECT_EQ(paper.history_size, 10);
   EXPECT_EQ(monthly.max_steps, 15000);
   EXPECT_EQ(monthly.history_size, 1.5);
+  // A year of weeks is in every window.
+  const ForecastSettings weekly = preset("paper", "W"), weekly_fast = preset("fast", "W");
+  EXPECT_EQ(weekly.lookbacks, (std::vector<int64_t>{4, 5, 6, 6, 7, 8}));
+  EXPECT_EQ(weekly.losses.size(), 3u);
+  EXPECT_EQ(weekly.history_size, 100);
+  EXPECT_EQ(weekly_fast.lookbacks, (std::vector<int64_t>{5, 6, 7, 8}));
+  EXPECT_EQ(weekly_fast.losses.size(), 2u);
   const ForecastSettings fast = preset("fast", "H");
   EXPECT_EQ(fast.lookbacks.size() * fast.losses.size(), 8u);
   EXPECT_EQ(fast.windows_per_step(), 256);
