@@ -384,18 +384,21 @@ def peer():
 # ---- one and two cores
 
 
-def core():
+def core(precision="bf16"):
     one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     small = {"30x4x512, 1,024 windows": (["--blocks", "30", "--width", "512", "--windows", "1024"], "1"), "6x4x128, 256 windows": (["--blocks", "6", "--width", "128", "--windows", "256"], "20")}
     for name, (size, n) in small.items():
         if a.tiny:
             size = ["--blocks", "2", "--width", "64", "--windows", "64"]
-        for precision in ("bf16", "fp32"):
-            if os.path.exists(BENCH):
-                code, _, out = run("core", [BENCH, "--device", "cpu", "--precision", precision, "--lanes", "1", "--threads", "1", "--steps", n, *size], 60, CORES[:1])
-                row(f"one core, {name}, {precision}", " · ".join(out.splitlines()[:2]) if code == 0 else f"FAILED ({code}): {last_line('core')}")
-            code, _, out = run("core", [sys.executable, f"{HERE}/nbeats_peer.py", "--device", "cpu", "--precision", precision, "--lanes", "1", "--steps", n, *size], 60, CORES[:1], one)
-            row(f"one core, {name}, PyTorch {precision}", out.strip() if code == 0 else f"FAILED ({code}): {last_line('core')}")
+        if os.path.exists(BENCH):
+            code, _, out = run("core", [BENCH, "--device", "cpu", "--precision", precision, "--lanes", "1", "--threads", "1", "--steps", n, *size], 60, CORES[:1])
+            row(f"one core, {name}, {precision}", " · ".join(out.splitlines()[:2]) if code == 0 else f"FAILED ({code}): {last_line('core')}")
+        code, _, out = run("core", [sys.executable, f"{HERE}/nbeats_peer.py", "--device", "cpu", "--precision", precision, "--lanes", "1", "--steps", n, *size], 60, CORES[:1], one)
+        row(f"one core, {name}, PyTorch {precision}", out.strip() if code == 0 else f"FAILED ({code}): {last_line('core')}")
+
+
+def core_fp32():
+    core("fp32")
 
 
 def two_cores():
@@ -408,25 +411,20 @@ def two_cores():
 def presets():
     """Other values of the `fast` preset on weekly series: mean OWA of the last 13 points of train and of the 13 before them."""
     sets = [hold_back("m4_weekly_train.csv", 13, before) for before in (0, 13)]
-    tries = ["", "--random-seed 2", "--history-size 5", "--history-size 20", "--history-size 40", "--max-steps 750", "--max-steps 3000", "--lookbacks 3,4,5,6", "--lookbacks 5,6,7,8",
-             "--lookbacks 4,6,8,10", "--losses smape", "--losses mase", "--losses mae", "--losses smape,mape,mase", "--learning-rate 0.002", "--learning-rate 0.0005", "--batch-size 512",
-             "--mlp-units 256,256,256,256", "--n-blocks 10", "--num-lr-decays 6", "--repeats 2"]
-    got = []
-    for flags in tries:
-        owa, seconds = [], 0
-        for train, last in sets:
-            if time.time() - BEGAN > a.seconds:
-                break
-            out = fresh("presets")
-            code, took, _ = brim("presets", "train", "--data", train, "--horizon", "13", "--freq", "W", "-o", out, *(steps(1500) if "--max-steps" not in flags or a.tiny else []),
-                                 *([] if a.tiny and "--max-steps" in flags else flags.split()), timeout=40)
-            e = scores("presets", train, last, out, 1) if code == 0 else None
-            owa.append(e["owa"] if e else float("nan"))
-            seconds += took
-        if len(owa) == 2:
-            got.append((sum(owa) / 2, f"{flags or 'as it is'}: {owa[0]:.4f} {owa[1]:.4f} ({seconds / 2:.1f} s)"))
-    got.sort(key=lambda g: g[0])
-    row("`fast` weekly with other values, OWA of two holdouts, best first", "; ".join(f"{m:.4f} {text}" for m, text in got))
+    eighteen = "--lookbacks 4,5,5,6,6,7,7,8,8"
+    tries = ["", eighteen, f"{eighteen} --num-lr-decays 6", "--losses smape,mape,mase --lookbacks 4,5,6,6,7,8", "--history-size 10", "--history-size 40", "--random-seed 2"]
+
+    def measured(job):
+        i, (flags, (train, last)) = job
+        out = fresh(f"presets{i}")
+        code, took, _ = brim(f"presets{i}", "train", "--data", train, "--horizon", "13", "--freq", "W", "-o", out, *steps(1500), *flags.split(), timeout=60)
+        e = scores(f"presets{i}", train, last, out, 1) if code == 0 else None
+        return (e["owa"] if e else float("nan")), took
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(measured, enumerate(itertools.product(tries, sets))))
+    ranked = sorted(((got[2 * i][0] + got[2 * i + 1][0]) / 2, f"{flags or 'as it is'}: {got[2 * i][0]:.4f} {got[2 * i + 1][0]:.4f} ({got[2 * i][1]:.1f} s)") for i, flags in enumerate(tries))
+    row("`fast` weekly with other values, OWA of two holdouts, best first", "; ".join(f"{mean:.4f} {text}" for mean, text in ranked))
 
 
 def precision():
@@ -472,7 +470,7 @@ if CARD:
     row("card", subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip())
 model_name = [x.split(":")[1].strip() for x in open("/proc/cpuinfo") if x.startswith("model name")]
 row("cores", f"{len(CORES)} of {model_name[0] if model_name else os.uname().machine}" + (", AMX" if "amx_bf16" in open("/proc/cpuinfo").read() else ""))
-after(core, two_cores, precision)  # their cores are theirs alone
+after(core, two_cores, precision, core_fp32)  # their cores are theirs alone
 for timed in (warm, lanes, folds, weekly, loop, large_loop, fast):  # the card is theirs alone
     part(timed)
 gpu_parts = len(started)
