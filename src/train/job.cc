@@ -101,7 +101,8 @@ std::vector<std::string> settle_labels(const TrainJob& job, const std::vector<st
     if (data.size() < 2)
       fail(ErrorCode::bad_data, "{}: only one {} ('{}'); there is nothing to learn", file, what, data[0]);
   }
-  if (!model_has_head) return taught.empty() ? data : taught;
+  if (!taught.empty() && (!model_has_head || job.settings.ignore_mismatched_head)) return taught;
+  if (!model_has_head) return data;
   if (contains_all(job.config.id2label, data)) return job.config.id2label;
   if (job.settings.ignore_mismatched_head) return data;
   if (what == std::string_view("label") && !loosely_matched(job.config.id2label, data).empty())
@@ -366,9 +367,9 @@ TrainJob open_train_job(const TrainSettings& settings, const std::function<void(
   }
   job.data_hash = hash_of_data(job);
   job.class_weights = parse_class_weights(job);
-  const std::vector<std::string>& wanted = job.task == TrainTask::token ? data.token : data.sequence;
+  const std::vector<std::string>& learnt = job.task == TrainTask::token ? job.labels.token : job.labels.sequence;
   job.replaces_head = s.ignore_mismatched_head && head != HeadKind::encoder &&
-                      (s.numbers() ? job.config.num_labels != 1 : !contains_all(job.config.id2label, wanted));
+                      (s.numbers() ? job.config.num_labels != 1 : learnt != job.config.id2label);
   job.new_tensors = load_master(*source, whole, job.config.initializer_range, static_cast<uint64_t>(s.seed), job.master,
                                 job.replaces_head);
   if (shape.layers != whole.layers) keep_layers(job, whole, job.master);

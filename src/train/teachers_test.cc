@@ -187,6 +187,20 @@ TEST(Teachers, RowsWithoutALabelComeFromEveryKindOfFile) {
   s.train_files = {(t.dir / "d.txt").string()};
   EXPECT_EQ(train(s, {}).samples, 2);
   EXPECT_EQ(json_of(t.dir / "bare_student/config.json")["id2label"]["2"], "positive");
+  // A head of other names, or of the same in another order, gives way to the teachers'.
+  for (const nlohmann::json& labels : {nlohmann::json{{"0", "a"}, {"1", "b"}, {"2", "c"}},
+                                       nlohmann::json{{"0", "positive"}, {"1", "neutral"}, {"2", "negative"}}}) {
+    model::put_golden_model(t.dir / "other", "bert_sequence");
+    config = json_of(t.dir / "other/config.json");
+    config["id2label"] = labels;
+    config.erase("label2id");
+    put_file(t.dir / "other/config.json", config.dump());
+    s.model = (t.dir / "other").string();
+    s.train_files = {(t.dir / "a.csv").string()};
+    const TrainJob other = open_train_job(s, silent);
+    EXPECT_EQ(other.labels.sequence, (std::vector<std::string>{"negative", "neutral", "positive"}));
+    EXPECT_TRUE(other.replaces_head);
+  }
   // A step of a multi-label run: what has no label has no mark, which is another thing than no label of several.
   put_file(t.dir / "m.csv", "text,x,y\nw5,1,0\nw6,,\nw7,0,0\n");
   s = t.to("multi");
