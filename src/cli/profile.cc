@@ -24,8 +24,8 @@ namespace brim::cli {
 namespace {
 
 struct ProfileFlags {
-  std::string mode = "sentiment", models, sentiment_model, batch_sizes = "1,5,10,20,50,100", sizes, texts,
-              format = "auto", text_column, label_column, output_dir = ".";
+  std::string mode = "sentiment", models, sentiment_model, batch_sizes = "1,5,10,20,50,100", sizes, output_dir = ".";
+  report::ProfileFile texts;
   double seconds = 1;
   bool json = false, quiet = false;
   EngineFlags engine;
@@ -104,7 +104,7 @@ int run(const ProfileFlags& f) {
     }
   }
   const auto most = static_cast<size_t>(std::max<int64_t>(1000, options.sizes.empty() ? 0 : options.sizes.back()));
-  const report::ProfileTexts texts = report::load_profile_texts(f.texts, f.format, f.text_column, f.label_column, most);
+  const report::ProfileTexts texts = report::load_profile_texts(f.texts, most);
   Progress progress("profiling", STDERR_FILENO, f.quiet);
   options.progress = [&](double done, double total, const std::string& what) { progress.update({done, total, what}); };
   report::Profile profile = run_profile(options, f.mode, texts);
@@ -129,10 +129,11 @@ std::function<int()> setup_profile(CLI::App& app) {
   app.add_option("--batch-sizes", f->batch_sizes, "texts per call")->capture_default_str();
   app.add_option("--sizes", f->sizes,
                  "texts in a data set: 1k,5k,50k (default: 1k,5k, as far as they take under a minute)");
-  app.add_option("--texts", f->texts, "file of texts (txt, csv, tsv, jsonl); default: headlines made up for this");
-  app.add_option("--text-column", f->text_column, "column or key that holds the text");
-  app.add_option("--label-column", f->label_column, "column or key that holds the true label, for accuracy");
-  app.add_option("--format", f->format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
+  app.add_option("--texts", f->texts.path, "file of texts (txt, csv, tsv, jsonl); default: headlines made up for this");
+  app.add_option("--text-column", f->texts.text_column, "column or key that holds the text");
+  app.add_option("--pair-column", f->texts.pair_column, "column or key of a second text that belongs to the first");
+  app.add_option("--label-column", f->texts.label_column, "column or key that holds the true label, for accuracy");
+  app.add_option("--format", f->texts.format, "auto, txt, csv, tsv or jsonl")->capture_default_str();
   app.add_option("--output-dir", f->output_dir, "where gpu_profile_YYYYMMDD_HHMMSS.json and .html go")
       ->capture_default_str();
   app.add_option("--seconds", f->seconds, "time for each batch size, in seven rounds")->capture_default_str();

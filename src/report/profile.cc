@@ -48,12 +48,9 @@ void add_sharing(const ProfileOptions& o, const LlmClient& client, const std::ve
   for (const auto& m : p.models)
     if (m.name == name && m.best_batch() != nullptr) count = static_cast<size_t>(m.best_batch()->batch_size);
   if (dir.empty()) count = std::max<size_t>(count, 1000);  // rules are quick; a step must be worth a clock reading
-  std::vector<std::string_view> batch;
-  size_t next = 0;
+  TextRing ring(texts);
   const auto step = [&] {
-    batch.clear();
-    for (size_t i = 0; i < count; ++i) batch.push_back(texts.texts[next++ % texts.texts.size()]);
-    subject.score(batch);
+    subject.score(ring.take(count));
     return static_cast<int64_t>(count);
   };
   step();

@@ -20,14 +20,16 @@
 
 namespace brim::report {
 
-// Texts to measure with, and their labels where a label column was named.
+// Texts to measure with, and the second texts and labels where their columns were named.
 struct ProfileTexts {
   std::string source;  // file name, or "built-in headlines"
-  std::vector<std::string> texts, labels;
+  std::vector<std::string> texts, pairs, labels;
+};
+struct ProfileFile {
+  std::string path, format = "auto", text_column, pair_column, label_column;
 };
 // At most `most` rows; an empty path gives the built-in headlines. Rows that cannot be read are left out.
-ProfileTexts load_profile_texts(const std::string& path, const std::string& format, const std::string& text_column,
-                                const std::string& label_column, size_t most);
+ProfileTexts load_profile_texts(const ProfileFile& file, size_t most);
 
 // Sizes are measured in turns, so that all meet the same machine: what one round gives against another is noise.
 struct BatchPoint {

@@ -38,42 +38,27 @@ constexpr double kLongestSizeSeconds = 60;                 // of sizes nobody as
 constexpr double kLeastEnergySeconds = 1.0;                // the card's counter moves in steps of up to 100 ms
 constexpr int64_t kTracedRows = 2000;
 
-// The texts in turn, however many are asked for.
-class TextRing {
- public:
-  explicit TextRing(const std::vector<std::string>& texts) : texts_(texts) {}
-  std::span<const std::string_view> take(size_t count) {
-    taken_.clear();
-    for (size_t i = 0; i < count; ++i) taken_.push_back(texts_[next_++ % texts_.size()]);
-    return taken_;
-  }
-  size_t next() const { return next_; }
-
- private:
-  const std::vector<std::string>& texts_;
-  std::vector<std::string_view> taken_;
-  size_t next_ = 0;
-};
-
 struct Lengths {
   std::vector<int64_t> tokens;  // of each text, all its windows
   double mean = 0;
 };
 
-Lengths lengths_of(const Engine* engine, const std::vector<std::string>& texts) {
+Lengths lengths_of(const Engine* engine, const ProfileTexts& texts) {
   Lengths l;
   if (engine == nullptr) return l;
   engine::TokenizedTexts out;
   double sum = 0;
-  for (const auto& text : texts) {
+  TextRing ring(texts);
+  for (size_t i = 0; i < texts.texts.size(); ++i) {
+    const TextsTaken one = ring.take(1);
     out.clear();
     int64_t n = 0;
-    if (!engine->tokenize(text, out))
+    if (!engine->tokenize(one.texts[0], one.pair(0), out, engine->text_options()))
       for (const auto& w : out.windows) n += w.length;
     l.tokens.push_back(n);
     sum += static_cast<double>(n);
   }
-  l.mean = sum / static_cast<double>(std::max<size_t>(1, texts.size()));
+  l.mean = sum / static_cast<double>(std::max<size_t>(1, texts.texts.size()));
   return l;
 }
 
@@ -102,8 +87,8 @@ Recorded work_of(const Engine& engine, double tokens, double sequences) {
 // Calls of one size, measured in rounds.
 class BatchMeter {
  public:
-  BatchMeter(const ProfileOptions& o, const Subject& subject, const std::vector<std::string>& texts,
-             const Lengths& lengths, int64_t size)
+  BatchMeter(const ProfileOptions& o, const Subject& subject, const ProfileTexts& texts, const Lengths& lengths,
+             int64_t size)
       : o_(o), subject_(subject), ring_(texts), lengths_(lengths), size_(size) {
     for (int i = 0; i < 2; ++i) subject.score(ring_.take(static_cast<size_t>(size)));  // warm caches, first-use set-up
   }
@@ -118,10 +103,10 @@ class BatchMeter {
     while (calls < kMostCalls && (calls < fewest || seconds_since(started) < o_.seconds / kRounds)) {
       throw_if_stopped(o_.stop);
       const size_t first = ring_.next();
-      const auto texts = ring_.take(static_cast<size_t>(size_));
+      const TextsTaken taken = ring_.take(static_cast<size_t>(size_));
       const double busy_before = engine == nullptr ? 0 : engine->busy_seconds();
       const int64_t begin = now_ns();
-      subject_.score(texts);
+      subject_.score(taken);
       seconds_.push_back(seconds_since(begin));
       computing += seconds_.back();
       ++calls;
@@ -171,31 +156,33 @@ class BatchMeter {
   double busy_ = 0, tokens_ = 0, squares_ = 0;
 };
 
-void append_json_row(std::string& out, std::string_view text) {
-  out += "{\"text\":" + nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "}\n";
-}
-
-// `rows` texts as a jsonl file in memory: the pipeline parses, tokenizes, computes and formats as `brim score` does.
-std::string as_jsonl(const std::vector<std::string>& texts, int64_t rows) {
+// Texts as a jsonl file in memory: the pipeline parses, tokenizes, computes and formats as `brim score` does.
+std::string as_jsonl(const TextsTaken& taken) {
   std::string bytes;
-  for (int64_t i = 0; i < rows; ++i) append_json_row(bytes, texts[static_cast<size_t>(i) % texts.size()]);
+  for (size_t i = 0; i < taken.texts.size(); ++i) {
+    nlohmann::json row = {{"text", taken.texts[i]}};
+    if (const auto pair = taken.pair(i)) row["pair"] = *pair;
+    bytes += row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  }
   return bytes;
+}
+std::string as_jsonl(const ProfileTexts& texts, int64_t rows) {
+  return as_jsonl(TextRing(texts).take(static_cast<size_t>(rows)));
 }
 
 // Entities come out of the pipeline only, so a call of a token model is a run of its own, threads included.
-void score_entities(Engine& engine, std::span<const std::string_view> texts) {
-  std::string jsonl;
-  for (const auto text : texts) append_json_row(jsonl, text);
+void score_entities(Engine& engine, const TextsTaken& taken) {
   rows::RowReaderOptions reading;
   reading.format = rows::RowFormat::jsonl;
-  rows::RowReader reader(io::memory_source("texts", std::move(jsonl)), reading);
+  rows::RowReader reader(io::memory_source("texts", as_jsonl(taken)), reading);
   run_pipeline(engine, reader, [](engine::ScoredChunk&) {}, nullptr, {});
 }
 
-engine::PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const std::string& jsonl, size_t keep,
-                               std::vector<std::string>* predictions) {
+engine::PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, const std::string& jsonl, bool pairs,
+                               size_t keep, std::vector<std::string>* predictions) {
   rows::RowReaderOptions reading;
   reading.format = rows::RowFormat::jsonl;
+  if (pairs) reading.pair_column = "pair";
   rows::RowReader reader(io::memory_source("texts", jsonl), reading);
   rows::RowWriterOptions writing;
   writing.format = rows::OutputFormat::jsonl;
@@ -236,12 +223,12 @@ engine::PipelineStats run_rows(const ProfileOptions& o, const Subject& subject, 
 
 // The set is run again until the card's counter has moved enough to be read.
 std::optional<double> joules_per_1000(const ProfileOptions& o, const Subject& subject, const std::string& jsonl,
-                                      monitor::Nvml& nvml, int card) {
+                                      bool pairs, monitor::Nvml& nvml, int card) {
   const auto before = nvml.energy_mj(card);
   if (!before) return std::nullopt;
   int64_t rows = 0;
   const int64_t started = now_ns();
-  do rows += std::max<int64_t>(1, run_rows(o, subject, jsonl, 0, nullptr).rows);
+  do rows += std::max<int64_t>(1, run_rows(o, subject, jsonl, pairs, 0, nullptr).rows);
   while (seconds_since(started) < kLeastEnergySeconds);
   const auto after = nvml.energy_mj(card);
   if (!after) return std::nullopt;
@@ -253,7 +240,8 @@ SizePoint measure_size(const ProfileOptions& o, const Subject& subject, const Pr
   SizePoint p;
   p.rows = rows;
   p.repeated = rows > static_cast<int64_t>(texts.texts.size());
-  const std::string jsonl = as_jsonl(texts.texts, rows);
+  const std::string jsonl = as_jsonl(texts, rows);
+  const bool pairs = !texts.pairs.empty();
   Engine* engine = subject.engine();
   const bool card = engine != nullptr && engine->device().kind() == device::DeviceKind::cuda;
   const std::optional<int> index = card ? nvml.find(engine->device().pci_bus_id()) : std::nullopt;
@@ -261,7 +249,7 @@ SizePoint measure_size(const ProfileOptions& o, const Subject& subject, const Pr
   std::vector<double> rates;
   const int64_t started = now_ns();
   do {
-    runs.push_back(run_rows(o, subject, jsonl, texts.texts.size(), runs.empty() ? predictions : nullptr));
+    runs.push_back(run_rows(o, subject, jsonl, pairs, texts.texts.size(), runs.empty() ? predictions : nullptr));
     rates.push_back(static_cast<double>(runs.back().rows) / std::max(1e-9, runs.back().seconds));
   } while (runs.size() < kRounds && seconds_since(started) < std::min(1.0, o.seconds) * kRepeatedSeconds);
   p.rate = jobs::spread_of(rates);
@@ -269,7 +257,7 @@ SizePoint measure_size(const ProfileOptions& o, const Subject& subject, const Pr
   std::nth_element(runs.begin(), middle, runs.end(),
                    [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
   p.counted = *middle;
-  if (index) p.joules_per_1000 = joules_per_1000(o, subject, jsonl, nvml, *index);
+  if (index) p.joules_per_1000 = joules_per_1000(o, subject, jsonl, pairs, nvml, *index);
   p.run = engine == nullptr ? run_stats(nullptr, nullptr, p.counted)
                             : run_stats(&engine->shape(), &engine->plan(), p.counted);
   return p;
@@ -295,13 +283,13 @@ bool is_stage(Zone z) {
 // One more run with the timeline on: what each stage did when, and on the CPU how long each kind of op took.
 void trace_run(const ProfileOptions& o, const Subject& subject, const ProfileTexts& texts, int64_t rows,
                ModelProfile& m) {
-  const std::string jsonl = as_jsonl(texts.texts, rows);
+  const std::string jsonl = as_jsonl(texts, rows);
   const bool was_on = Timeline::enabled();
   Timeline::clear();
   Timeline::enable(true);
   engine::PipelineStats stats;
   try {
-    stats = run_rows(o, subject, jsonl, 0, nullptr);
+    stats = run_rows(o, subject, jsonl, !texts.pairs.empty(), 0, nullptr);
   } catch (...) {
     Timeline::enable(was_on);
     throw;
@@ -370,13 +358,27 @@ void throw_if_stopped(const std::atomic<bool>* stop) {
 
 bool Subject::per_token() const { return is_per_token(model_->output()); }
 
-void Subject::score(std::span<const std::string_view> texts) const {
-  if (engine() == nullptr)
-    for (const auto text : texts) (void)text::vader_scores(text);
-  else if (per_token())
-    score_entities(*engine(), texts);
-  else
-    (void)engine()->score(texts);
+TextsTaken TextRing::take(size_t count) {
+  texts_.clear();
+  pairs_.clear();
+  for (; count > 0; --count) {
+    const size_t at = next_++ % from_.texts.size();
+    texts_.push_back(from_.texts[at]);
+    if (!from_.pairs.empty()) pairs_.push_back(from_.pairs[at]);
+  }
+  return {texts_, pairs_};
+}
+
+void Subject::score(const TextsTaken& taken) const {
+  if (engine() == nullptr) {
+    for (const auto text : taken.texts) (void)text::vader_scores(text);
+    return;
+  }
+  if (per_token()) return score_entities(*engine(), taken);
+  engine::TokenizedTexts tokens;
+  for (size_t i = 0; i < taken.texts.size(); ++i)
+    if (auto error = engine()->tokenize(taken.texts[i], taken.pair(i), tokens, engine()->text_options())) throw *error;
+  (void)engine()->score(tokens);
 }
 
 std::optional<double> drop_from_cache(const fs::path& dir) {
@@ -446,6 +448,9 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
   engine::reset_peak_resident();
   const Subject subject(vader ? std::unique_ptr<engine::TextModel>(std::make_unique<engine::RulesModel>())
                               : std::move(engine));
+  if (!texts.pairs.empty()) {
+    if (auto problem = subject.model().why_no_pairs()) throw *problem;
+  }
   Engine* e = subject.engine();
   m.device = subject.model().device_name();
   m.precision = subject.model().precision_text();
@@ -460,14 +465,14 @@ ModelProfile measure_model(const ProfileOptions& o, const std::string& name, con
     m.plan = e->plan();
   }
   m.labels = subject.model().labels();
-  const Lengths lengths = lengths_of(e, texts.texts);
+  const Lengths lengths = lengths_of(e, texts);
   m.mean_tokens = lengths.mean;
 
   monitor::OtherProcesses others;
   std::vector<BatchMeter> meters;
-  meters.emplace_back(o, subject, texts.texts, lengths, 1);
+  meters.emplace_back(o, subject, texts, lengths, 1);
   for (const int64_t size : o.batch_sizes)
-    if (size > 1) meters.emplace_back(o, subject, texts.texts, lengths, size);
+    if (size > 1) meters.emplace_back(o, subject, texts, lengths, size);
   for (int round = 1; round <= kRounds; ++round) {
     step(fmt::format("batches, round {} of {}", round, kRounds));
     for (BatchMeter& meter : meters) meter.round();

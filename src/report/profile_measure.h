@@ -11,6 +11,27 @@ class Nvml;
 
 namespace brim::report {
 
+// Some of the texts, and as many second texts or none.
+struct TextsTaken {
+  std::span<const std::string_view> texts, pairs;
+  std::optional<std::string_view> pair(size_t i) const {
+    return pairs.empty() ? std::nullopt : std::optional(pairs[i]);
+  }
+};
+
+// The texts in turn, however many are asked for.
+class TextRing {
+ public:
+  explicit TextRing(const ProfileTexts& from) : from_(from) {}
+  TextsTaken take(size_t count);
+  size_t next() const { return next_; }
+
+ private:
+  const ProfileTexts& from_;
+  std::vector<std::string_view> texts_, pairs_;
+  size_t next_ = 0;
+};
+
 // A model under test. Texts in, labels out, through the doors users have.
 class Subject {
  public:
@@ -18,7 +39,7 @@ class Subject {
   engine::TextModel& model() const { return *model_; }
   engine::Engine* engine() const { return model_->engine(); }  // null: rules
   bool per_token() const;
-  void score(std::span<const std::string_view> texts) const;
+  void score(const TextsTaken& taken) const;
 
  private:
   std::unique_ptr<engine::TextModel> model_;

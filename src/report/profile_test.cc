@@ -52,11 +52,12 @@ TEST(Profile, CountsAsPeopleWriteThem) {
 }
 
 TEST(Profile, BuiltInTextsDiffer) {
-  const ProfileTexts t = load_profile_texts("", "auto", "", "", 500);
+  const ProfileTexts t = load_profile_texts({}, 500);
   ASSERT_EQ(t.texts.size(), 500u);
   std::set<std::string> different(t.texts.begin(), t.texts.end());
   EXPECT_GT(different.size(), 300u);
-  EXPECT_THROW(load_profile_texts("", "auto", "", "label", 5), Error);
+  EXPECT_THROW(load_profile_texts({.label_column = "label"}, 5), Error);
+  EXPECT_THROW(load_profile_texts({.pair_column = "other"}, 5), Error);
 }
 
 BatchPoint batch(int64_t size, double seconds, double single) {
@@ -423,6 +424,26 @@ TEST_F(ProfileRun, TheSameTextsGetTheLabelsTheEngineGives) {
         p.models[0].predictions[i],
         engine
             ->labels()[static_cast<size_t>(std::max_element(scores[i].begin(), scores[i].end()) - scores[i].begin())]);
+}
+
+TEST_F(ProfileRun, PairsAreMeasuredAsPairs) {
+  model::put_golden_model(dir_ / "tiny", "bert_pair");
+  for (int i = 0; i < 40; ++i) texts_.pairs.push_back(fmt::format("w{}", 95 - i));
+  options_.models = {{"tiny", dir_ / "tiny"}};
+  const ModelProfile m = run_profile(options_, "sentiment", texts_).models[0];
+  EXPECT_DOUBLE_EQ(m.mean_tokens, 7);  // four words and three marks
+  EXPECT_EQ(m.sizes[1].counted.tokens, 60 * 7);
+  engine::EngineOptions options = options_.engine;
+  options.model_dir = dir_ / "tiny";
+  const auto engine = engine::Engine::open(options);
+  engine::TokenizedTexts tokens;
+  for (size_t i = 0; i < 40; ++i)
+    ASSERT_FALSE(engine->tokenize(texts_.texts[i], texts_.pairs[i], tokens, engine->text_options()));
+  const std::vector<float> scores = engine->score(tokens);
+  for (size_t i = 0; i < 40; ++i)
+    EXPECT_EQ(m.predictions[i], engine->labels()[static_cast<size_t>(engine->choose(&scores[i * 3]).label)]);
+  options_.models = {{"vader", {}}};
+  EXPECT_THROW(run_profile(options_, "sentiment", texts_), Error);
 }
 
 TEST_F(ProfileRun, TokenModels) {

@@ -39,29 +39,33 @@ ProfileTexts built_in(size_t most) {
 
 }  // namespace
 
-ProfileTexts load_profile_texts(const std::string& path, const std::string& format, const std::string& text_column,
-                                const std::string& label_column, size_t most) {
-  if (path.empty()) {
-    if (!label_column.empty())
+ProfileTexts load_profile_texts(const ProfileFile& file, size_t most) {
+  if (file.path.empty()) {
+    if (!file.label_column.empty())
       fail(ErrorCode::usage, Remedy{"set `texts=FILE`"}, "`label_column={}`: the built-in texts have no labels",
-           label_column);
+           file.label_column);
+    if (!file.pair_column.empty())
+      fail(ErrorCode::usage, Remedy{"set `texts=FILE`"}, "`pair_column={}`: the built-in texts are no pairs",
+           file.pair_column);
     return built_in(most);
   }
   rows::RowReaderOptions options;
-  options.format = rows::parse_row_format(format);
-  options.text_column = text_column;
-  if (!label_column.empty()) options.label_columns = {label_column};
-  rows::RowReader reader({path}, options);
+  options.format = rows::parse_row_format(file.format);
+  options.text_column = file.text_column;
+  options.pair_column = file.pair_column;
+  if (!file.label_column.empty()) options.label_columns = {file.label_column};
+  rows::RowReader reader({file.path}, options);
   ProfileTexts t;
-  t.source = path;
+  t.source = file.path;
   rows::RowChunk chunk;
   while (t.texts.size() < most && reader.next_chunk(chunk))
     for (size_t r = 0; r < chunk.size() && t.texts.size() < most; ++r) {
       if (chunk.error(r) != nullptr) continue;
       t.texts.emplace_back(chunk.texts[r]);
+      if (const auto pair = chunk.pair(r)) t.pairs.emplace_back(*pair);
       if (!chunk.labels.empty()) t.labels.emplace_back(chunk.labels[r]);
     }
-  if (t.texts.empty()) fail(ErrorCode::bad_data, "{}: has no texts", path);
+  if (t.texts.empty()) fail(ErrorCode::bad_data, "{}: has no texts", file.path);
   return t;
 }
 
