@@ -37,7 +37,13 @@ template <int kWidth>
 __device__ __forceinline__ bool piece_at(Extent e, int64_t& row, int64_t& col) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x, per_row = e.cols / kWidth;
   if (i >= e.rows * per_row) return false;
-  row = e.rows == 1 ? 0 : i / per_row;
+  // 64-bit division would be a third of an element-wise kernel's instructions.
+  if (e.rows == 1)
+    row = 0;
+  else if (e.rows * per_row <= INT32_MAX)
+    row = static_cast<uint32_t>(i) / static_cast<uint32_t>(per_row);
+  else
+    row = i / per_row;
   col = (i - row * per_row) * kWidth;
   return true;
 }
