@@ -109,7 +109,7 @@ Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden&
   if (saved != nullptr) *saved = made;
   const bool apart = residual.data != x.x.data;
   const TensorView sum_with = !first_tokens ? residual : apart ? gather_first_tokens(p, residual) : made.first;
-  return add_product(p, {made.context, scale.dequantise}, at.out, sum_with);
+  return add_product(p, {made.context, scale.dequantise}, at.out, sum_with, at.keeps_sum);
 }
 
 TensorView attend_backward(const Pass& p, const AttentionPlaces& at, int64_t l, const TensorView& x, bool first_tokens,

@@ -9,9 +9,10 @@ namespace brim::model {
 
 struct AttentionPlaces {
   LinearPlaces qkv, out;
-  int64_t relative = -1;  // table of biases by bucket of distance; -1: none
-  int64_t window = 0;     // keys up to this far from their query; 0: all
-  float theta = 0;        // base of rotary positions; 0: none
+  int64_t relative = -1;   // table of biases by bucket of distance; -1: none
+  int64_t window = 0;      // keys up to this far from their query; 0: all
+  float theta = 0;         // base of rotary positions; 0: none
+  bool keeps_sum = false;  // pre-norm: what the norm reads is read again
 };
 
 struct AttentionSaved {

@@ -15,9 +15,9 @@ void apply_linear(const Pass& p, const Input& x, const ops::LinearWeight& w, con
   linear(p.e.stream, args);
 }
 
-Hidden add_product(const Pass& p, const Input& x, LinearPlaces at, const TensorView& residual) {
+Hidden add_product(const Pass& p, const Input& x, LinearPlaces at, const TensorView& residual, bool keeps_sum) {
   const ops::LinearWeight& w = p.param(at.w).matrix;
-  const bool in_product = p.training == nullptr && p.on_cpu();
+  const bool in_product = p.training == nullptr && (p.on_cpu() || keeps_sum);
   const TensorView product = p.activations(x.x.rows(), w.N);
   apply_linear(p, x, w, p.param(at.b).plain, product, {.residual = in_product ? residual : TensorView()});
   return in_product ? Hidden{product} : Hidden{residual, product};

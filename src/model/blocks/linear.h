@@ -32,8 +32,10 @@ inline void apply_linear(const Pass& p, const Input& x, LinearPlaces at, const t
 
 // residual + product. A CPU that scores adds the residual while the product is in registers; on the GPU the norm reads
 // it, because a residual in cuBLASLt's epilogue costs the product what it saves the norm, and in training dropout comes
-// between them.
-Hidden add_product(const Pass& p, const Input& x, LinearPlaces at, const tensor::TensorView& residual);
+// between them. Where the sum is kept for another reader the norm would write it too: there a GPU that scores adds it
+// in the product, five rows of traffic instead of six.
+Hidden add_product(const Pass& p, const Input& x, LinearPlaces at, const tensor::TensorView& residual,
+                   bool keeps_sum = false);
 
 // Rows [begin,end) of the matrix (a part of qkv). d_x empty: not wanted.
 void linear_backward(const Pass& p, const tensor::TensorView& x, LinearPlaces at, int64_t begin, int64_t end,

@@ -43,6 +43,7 @@ PreNormEncoder::LayerPlaces PreNormEncoder::list_layer(int64_t l, NormPlaces bef
   if (l > 0) before = at.norm1 = list_.norm(name("attn_norm"), H, s.norm_bias);
   at.attention.window = s.is_local(l) ? s.window : 0;
   at.attention.theta = s.is_local(l) ? s.local_rope_theta : s.rope_theta;
+  at.attention.keeps_sum = true;
   at.attention.qkv =
       list_.linear({name("attn.Wqkv")}, 3 * H, H, {Bound::norm, before.gamma, before.beta}, s.attention_bias);
   if (l + 1 == s.layers && !s.mean_pooling) {  // a classifier wants queries for first tokens only
