@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packed attention. Three sizes of sequence, because tweets and documents want different things:
 //  - up to 32 tokens: a warp takes one head of one sequence, all in registers, no barrier (the bulk of tweets, at 99 %
-//  of copy);
+//    of copy);
 //  - up to 128: a block takes one head of one sequence, its K and V staged once in shared memory, 16 queries a warp;
 //  - longer: 128 queries a block, 32 a warp, so that each staged fragment feeds two products; K and V stream through
-//  two
-//    buffers. A persistent grid walks the sequences, longest first, and stops at the first one that is not long.
+//    three buffers. A persistent grid walks the sequences, longest first, and stops at the first one that is not long.
 // Other head sizes and element types take a plain fp32 kernel. What did not pay: skipping per eight keys, one launch
-// per class of short sequences, ldmatrix.
+// per class of short sequences, ldmatrix for sequences of up to 128.
 #include "ops/cuda/attention_tile.cuh"
 #include "ops/kernel_table.h"
 
@@ -17,6 +16,7 @@ namespace {
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kMediumKeys = 128;  // longest sequence staged whole
 constexpr int kLongKeys = 64;     // keys a buffer of the long kernel holds
+constexpr int kLongBuffers = 3;   // one computed on, two on their way
 constexpr int kLongQueries = 32 * kWarps;
 constexpr float kLog2e = 1.44269504f;
 
@@ -65,7 +65,10 @@ __device__ __forceinline__ void short_sequence(const Elem* q, const Elem* k, con
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         s[j][0] = s[j][1] = s[j][2] = s[j][3] = -INFINITY;
-        if (j < 2 || last_k >= 16) score_tile<Elem, D>(s[j], qt[i], kr[j], j, last_k, t);
+        if (j < 2 || last_k >= 16) {
+          score_tile<Elem, D>(s[j], qt[i], kr[j]);
+          mask_eight(s[j], j, last_k, t);
+        }
       }
       if constexpr (kMode == AttentionMode::biased) add_bias(s, p, head, 16 * i + g, 0, t);
       if (p.window > 0) mask_window(s, p.window, 16 * i + g, 0, t);
@@ -90,62 +93,129 @@ __device__ __forceinline__ void short_sequence(const Elem* q, const Elem* k, con
     }
 }
 
-// Scores, softmax and output of kTiles tiles of 16 queries against one staged chunk of 32 keys from row k0 on.
-// `place` is the lane's first query within the sequence, `key` the chunk's first key, `left` its last valid one within
-// the chunk.
-template <class Elem, int D, AttentionMode kMode, int kTiles>
-__device__ __forceinline__ void attend_chunk(Running<D> (&run)[kTiles], const QTile<D> (&qt)[kTiles], SharedAddress sk,
+// Scores of 16 queries and a chunk of 32 keys as the softmax reads them. `place` is the lane's first query within the
+// sequence, `key` the chunk's first key, `left` its last valid one within the chunk.
+template <AttentionMode kMode>
+__device__ __forceinline__ void finish_scores(float (&s)[4][4], int left, int window, const AttentionProblem& p,
+                                              int place, int key, int head, int t) {
+  if (left < kChunkKeys - 1) mask_keys(s, left, t);
+  if constexpr (kMode == AttentionMode::biased) add_bias(s, p, head, place, key, t);
+  if (window > 0) mask_window(s, window, place, key, t);
+}
+// What they weigh the keys by.
+template <class Elem, int D, AttentionMode kMode>
+__device__ __forceinline__ Probs weights_of(Running<D>& run, float (&s)[4][4], const AttentionProblem& p, int row,
+                                            int key, int head, int t) {
+  exponentials(run, s, p.scale * kLog2e);
+  if constexpr (keeps_statistics(kMode))
+    if (p.drop.threshold != 0)
+      drop_probabilities(s, p.drop, drop_row(p, row, head), drop_row(p, row + 8, head), key, t);
+  Probs probs;
+  pack_probabilities<Elem>(probs, s);
+  return probs;
+}
+
+// 16 queries against one staged chunk of 32 keys from row k0 on.
+template <class Elem, int D, AttentionMode kMode>
+__device__ __forceinline__ void attend_chunk(Running<D> (&run)[1], const QTile<D>& qt, SharedAddress sk,
                                              SharedAddress sv, int k0, int left, const AttentionProblem& p, int q_start,
-                                             int place, int key, int head, int g, int t) {
-  const float scale_log2 = p.scale * kLog2e;
-  float s[kTiles][4][4];
-  Probs probs[kTiles];
+                                             int place, int head, int g, int t) {
+  float s[1][4][4];
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    if (j < 2 || left >= 16) {
-      const KRow<D> kr = staged_k<D>(sk, k0 + min(8 * j + g, left), t);
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) score_tile<Elem, D>(s[i][j], qt[i], kr, j, left, t);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) s[i][j][0] = s[i][j][1] = s[i][j][2] = s[i][j][3] = -INFINITY;
-    }
+    s[0][j][0] = s[0][j][1] = s[0][j][2] = s[0][j][3] = -INFINITY;
+    if (j < 2 || left >= 16) score_tile<Elem, D>(s[0][j], qt, staged_k<D>(sk, k0 + min(8 * j + g, left), t));
   }
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-    if constexpr (kMode == AttentionMode::biased) add_bias(s[i], p, head, place + 16 * i, key, t);
-    if (p.window > 0) mask_window(s[i], p.window, place + 16 * i, key, t);
-    softmax_chunk(run[i], s[i], scale_log2);
-    if constexpr (keeps_statistics(kMode))
-      if (p.drop.threshold != 0) {
-        const int row = q_start + place + 16 * i;
-        drop_probabilities(s[i], p.drop, drop_row(p, row, head), drop_row(p, row + 8, head), key, t);
-      }
-    pack_probabilities<Elem>(probs[i], s[i]);
-  }
+  finish_scores<kMode>(s[0], left, p.window, p, place, k0, head, t);
+  follow_maxima<D, 1>(run, s, p.scale * kLog2e);
+  const Probs probs = weights_of<Elem, D, kMode>(run[0], s[0], p, q_start + place, k0, head, t);
 #pragma unroll
   for (int step = 0; step < 2; ++step) {
     if (16 * step > left) break;
     VRow<D> vr[4];
 #pragma unroll
     for (int r = 0; r < 4; ++r) vr[r] = staged_v<D>(sv, k0 + min(v_key(step, r, t), left), g);
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) weigh_step<Elem, D>(run[i].o, probs[i], step, vr);
+    weigh_step<Elem, D>(run[0].o, probs, step, vr);
   }
 }
 
+// 32 queries from `first` on against a chunk of a buffer whose rows past the end are zeros; `key` is its first key.
 template <class Elem, int D, AttentionMode kMode>
+__device__ __forceinline__ void attend_long_chunk(Running<D> (&run)[2], const QTile<D> (&qt)[2], SharedAddress sk,
+                                                  SharedAddress sv, int k0, int left, const AttentionProblem& p,
+                                                  int q_start, int first, int key, int head, int lane) {
+  const int g = lane >> 2, t = lane & 3;
+  float s[2][4][4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const KRow<D> kr = staged_k<D>(sk + (k0 + 8 * j) * D * 2, g, t);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) score_tile<Elem, D>(s[i][j], qt[i], kr);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    finish_scores<kMode>(s[i], left, all_seen(p.window, first + 16 * i, key) ? 0 : p.window, p, first + 16 * i + g, key,
+                         head, t);
+  follow_maxima<D, 2>(run, s, p.scale * kLog2e);
+  const VTile<D> values[2] = {staged_matrices<D>(sv + k0 * D * 2, lane),
+                              staged_matrices<D>(sv + (k0 + 16) * D * 2, lane)};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const Probs probs = weights_of<Elem, D, kMode>(run[i], s[i], p, q_start + first + 16 * i + g, key, head, t);
+#pragma unroll
+    for (int step = 0; step < 2; ++step) weigh_matrices<Elem, D>(run[i].o, probs.f[step], values[step]);
+  }
+}
+
+// A thread's part in filling a buffer: the same 16 bytes of every kStep-th row. Steps are multiples of the eight rows
+// after which places in shared memory repeat, so that one address serves for all.
+template <class Elem, int D>
+struct CopyLane {
+  static constexpr int kPieces = D / 8, kStep = kThreads / kPieces;
+  static_assert(kStep % 8 == 0 && kLongKeys % kStep == 0);
+  const Elem *k, *v;
+  unsigned ld;
+  int row, at_k, at_v;
+
+  __device__ __forceinline__ CopyLane(const Elem* k_head, const Elem* v_head, unsigned ld_rows)
+      : ld(ld_rows), row(static_cast<int>(threadIdx.x) / kPieces) {
+    const int piece = static_cast<int>(threadIdx.x) % kPieces;
+    k = k_head + static_cast<size_t>(row) * ld + piece * 8;
+    v = v_head + static_cast<size_t>(row) * ld + piece * 8;
+    at_k = staged_offset<D>(row, piece);
+    at_v = matrix_offset<D>(row, piece);
+  }
+  // Keys and values from `first` on; rows from `end` on are zeros: what weighs nothing must still be a number.
+  __device__ __forceinline__ void stage(SharedAddress sk, SharedAddress sv, int first, int end) const {
+    const Elem *from_k = k + static_cast<size_t>(first) * ld, *from_v = v + static_cast<size_t>(first) * ld;
+    const bool whole = first + kLongKeys <= end;
+#pragma unroll
+    for (int i = 0; i < kLongKeys / kStep; ++i) {
+      const SharedAddress to_k = sk + at_k + i * kStep * D * 2, to_v = sv + at_v + i * kStep * D * 2;
+      if (whole || first + row + i * kStep < end) {
+        copy_async16(to_k, from_k + i * kStep * ld);
+        copy_async16(to_v, from_v + i * kStep * ld);
+      } else {
+        store_shared16(to_k, make_uint4(0, 0, 0, 0));
+        store_shared16(to_v, make_uint4(0, 0, 0, 0));
+      }
+    }
+  }
+};
+
+// kInOrder: the tile's columns are dims as they come.
+template <class Elem, int D, AttentionMode kMode, bool kInOrder>
 __device__ __forceinline__ void finish_rows(const Running<D>& run, void* out, const AttentionProblem& p,
                                             const AttentionSequence& seq, int first, int head, int g, int t) {
   const float out_scale = output_scale<kMode>(p), sum[2] = {quad_sum(run.sum[0]), quad_sum(run.sum[1])};
   const float factor[2] = {__fdividef(out_scale, sum[0]), __fdividef(out_scale, sum[1])};
   if constexpr (keeps_statistics(kMode))
-    if (p.lse != nullptr) {
-      const float lse[2] = {run.top[0] * p.scale * kLog2e + log2f(sum[0]),
-                            run.top[1] * p.scale * kLog2e + log2f(sum[1])};
-      store_lse(lse, p, seq, first, head, g, t);
-    }
-  store_rows<Elem, D, kMode>(run.o, factor, out, p, seq, first, head, g, t);
+    if (p.lse != nullptr)
+      store_lse({run.shift[0] + log2f(sum[0]), run.shift[1] + log2f(sum[1])}, p, seq, first, head, g, t);
+  if constexpr (kInOrder)
+    store_rows_in_order<Elem, D, kMode>(run.o, factor, out, p, seq, first, head, g, t);
+  else
+    store_rows<Elem, D, kMode>(run.o, factor, out, p, seq, first, head, g, t);
 }
 
 // Blocks [0, n_long * heads) take one head of one sequence of more than 32 tokens; the warps of the others one head of
@@ -176,23 +246,22 @@ __global__ void __launch_bounds__(kThreads, keeps_statistics(kMode) ? 3 : 4)
   }
   if (seq.kv_len > kMediumKeys) return;  // the long kernel's
   const SharedAddress sk = shared_address(staged[0]), sv = shared_address(staged[1]);
-  stage_rows<Elem, D>(sk, k, p.ldkv, seq.kv_len);
   stage_rows<Elem, D>(sv, v, p.ldkv, seq.kv_len);
+  stage_rows<Elem, D>(sk, k, p.ldkv, seq.kv_len);
   copy_async_commit();
   copy_async_wait<0>();
   __syncthreads();
 #pragma unroll 1
   for (int first = 16 * warp; first < seq.q_len; first += 16 * kWarps) {
-    QTile<D> qt[1];
+    QTile<D> qt;
     Running<D> run[1];
-    load_q<Elem, D>(qt[0], q, p.ldq, first, seq.q_len - 1, g, t);
+    load_q<Elem, D>(qt, q, p.ldq, first, seq.q_len - 1, g, t);
     start(run[0]);
     const KeyRange seen = seen_keys(p.window, first, 16, seq.kv_len, kChunkKeys);
 #pragma unroll 1
     for (int k0 = seen.first; k0 < seen.end; k0 += kChunkKeys)
-      attend_chunk<Elem, D, kMode, 1>(run, qt, sk, sv, k0, seq.kv_len - 1 - k0, p, seq.q_start, first + g, k0, head, g,
-                                      t);
-    finish_rows<Elem, D, kMode>(run[0], out, p, seq, first, head, g, t);
+      attend_chunk<Elem, D, kMode>(run, qt, sk, sv, k0, seq.kv_len - 1 - k0, p, seq.q_start, first + g, head, g, t);
+    finish_rows<Elem, D, kMode, false>(run[0], out, p, seq, first, head, g, t);
   }
 }
 
@@ -200,7 +269,7 @@ template <class Elem, int D, AttentionMode kMode>
 __global__ void __launch_bounds__(kThreads, 2)
     attention_long_kernel(const Elem* __restrict__ q, const Elem* __restrict__ k, const Elem* __restrict__ v,
                           void* __restrict__ out, const AttentionProblem p) {
-  __shared__ __align__(128) uint8_t staged[2][2][kLongKeys * D * 2];  // buffer, K or V
+  __shared__ __align__(128) uint8_t staged[kLongBuffers][2][kLongKeys * D * 2];  // buffer, K or V
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
   const int q_tiles = p.first_query_only ? 1 : (p.S + kLongQueries - 1) / kLongQueries;
 #pragma unroll 1
@@ -221,46 +290,45 @@ __global__ void __launch_bounds__(kThreads, 2)
                    warp_seen = seen_keys(p.window, first, 32, seq.kv_len, kChunkKeys);
     const int begin = seen.first / kLongKeys, buffers = (seen.end + kLongKeys - 1) / kLongKeys;
     const bool active = first < seq.q_len;
-    const auto stage = [&](int i) {
-      const int rows = min(kLongKeys, seq.kv_len - i * kLongKeys);
-      stage_rows<Elem, D>(shared_address(staged[i & 1][0]), k_head + static_cast<size_t>(i) * kLongKeys * p.ldkv,
-                          p.ldkv, rows);
-      stage_rows<Elem, D>(shared_address(staged[i & 1][1]), v_head + static_cast<size_t>(i) * kLongKeys * p.ldkv,
-                          p.ldkv, rows);
+    const CopyLane<Elem, D> copy(k_head, v_head, p.ldkv);
+    // Every step ends a group of copies, an empty one past the last, so that waiting is the same for all.
+    const auto stage = [&](int i, int buffer) {
+      if (i < buffers)
+        copy.stage(shared_address(staged[buffer][0]), shared_address(staged[buffer][1]), i * kLongKeys, seq.kv_len);
       copy_async_commit();
     };
     QTile<D> qt[2];
     Running<D> run[2];
-    stage(begin);
+    __syncthreads();  // nobody reads the last item's buffers any more
+#pragma unroll
+    for (int i = 0; i < kLongBuffers - 1; ++i) stage(begin + i, i);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (active) load_q<Elem, D>(qt[i], q_head, p.ldq, first + 16 * i, seq.q_len - 1, g, t);
+      if (active) {
+        load_q<Elem, D>(qt[i], q_head, p.ldq, first + 16 * i, seq.q_len - 1, g, t);
+        settle(qt[i], static_cast<uint32_t>(p.S) >> 31);
+      }
       start(run[i]);
     }
+    int buffer = 0;
 #pragma unroll 1
     for (int b = begin; b < buffers; ++b) {
-      if (b + 1 < buffers) {
-        stage(b + 1);
-        copy_async_wait<1>();
-      } else {
-        copy_async_wait<0>();
-      }
-      __syncthreads();
-      const int rows = min(kLongKeys, seq.kv_len - b * kLongKeys);
+      copy_async_wait<kLongBuffers - 2>();
+      __syncthreads();  // buffer b is there, and nobody reads b - 1, which is filled again
+      stage(b + kLongBuffers - 1, buffer == 0 ? kLongBuffers - 1 : buffer - 1);
       if (active) {
+        const SharedAddress sk = shared_address(staged[buffer][0]), sv = shared_address(staged[buffer][1]);
+        const int begin_key = max(warp_seen.first, b * kLongKeys), end_key = min(warp_seen.end, (b + 1) * kLongKeys);
 #pragma unroll 1
-        for (int k0 = 0; k0 < rows; k0 += kChunkKeys) {
-          const int key = b * kLongKeys + k0;
-          if (key < warp_seen.first || key >= warp_seen.end) continue;
-          attend_chunk<Elem, D, kMode, 2>(run, qt, shared_address(staged[b & 1][0]), shared_address(staged[b & 1][1]),
-                                          k0, rows - 1 - k0, p, seq.q_start, first + g, key, head, g, t);
-        }
+        for (int key = begin_key; key < end_key; key += kChunkKeys)
+          attend_long_chunk<Elem, D, kMode>(run, qt, sk, sv, key - b * kLongKeys, seq.kv_len - 1 - key, p, seq.q_start,
+                                            first, key, head, lane);
       }
-      __syncthreads();  // before this buffer is filled again
+      buffer = buffer == kLongBuffers - 1 ? 0 : buffer + 1;
     }
     if (active) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) finish_rows<Elem, D, kMode>(run[i], out, p, seq, first + 16 * i, head, g, t);
+      for (int i = 0; i < 2; ++i) finish_rows<Elem, D, kMode, true>(run[i], out, p, seq, first + 16 * i, head, g, t);
     }
   }
 }
@@ -402,10 +470,6 @@ void launch_plain(device::CudaStream& s, const AttentionArgs& a, const Attention
     device::launch<attention_plain_kernel<Elem, 2>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
   else
     device::launch<attention_plain_kernel<Elem, 4>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
-}
-
-bool rows_aligned16(const tensor::TensorView& v) {
-  return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.ld() * dtype_bytes(v.dtype) % 16 == 0;
 }
 
 }  // namespace

@@ -658,10 +658,6 @@ void launch_plain(device::CudaStream& s, const GradProblem<Elem>& x, int D) {
     device::launch<attention_bias_grad_plain_kernel<Elem>>(s, bias_grid(x.p), dim3(kThreads), x, D);
 }
 
-bool rows_aligned16(const tensor::TensorView& v) {
-  return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.ld() * dtype_bytes(v.dtype) % 16 == 0;
-}
-
 }  // namespace
 
 void attention_grad_cuda(device::Stream& stream, const AttentionGradArgs& a) {

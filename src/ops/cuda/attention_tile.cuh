@@ -3,17 +3,21 @@
 //
 // Two index permutations make every global access wide without ldmatrix. With lane = 4g + t:
 //  - Q Kᵀ contracts over the head's D dims, so any order of them will do if Q and K share it. A lane loads 16 bytes at
-//  dims
-//    8t (and 32 + 8t) of its row and uses the words as the fragments of consecutive k-steps as they come.
+//    dims 8t (and 32 + 8t) of its row and uses the words as the fragments of consecutive k-steps as they come.
 //  - P V: a lane loads rows 2t, 2t+1, 2t+8, 2t+9 of V at dims (D/8)g .. and pairs keys with byte permutes; column n of
 //    n-tile j is then dim (D/8)n + j, so a lane ends up with the D/4 neighbouring dims from (D/4)t on.
-// Rows past the end are clamped to the last valid row and masked. Softmax is exact, in fp32, base 2.
+// Rows past the end are clamped to the last valid row and masked. Softmax is exact, in fp32, base 2. Long sequences
+// read V by ldmatrix instead, whose columns are dims as they come, and rows past the end of a buffer as zeros.
 #pragma once
 #include "ops/cuda/elem.cuh"
 
 namespace brim::ops {
 
 constexpr int kChunkKeys = 32;
+
+inline bool rows_aligned16(const tensor::TensorView& v) {
+  return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.ld() * dtype_bytes(v.dtype) % 16 == 0;
+}
 
 // biased: scores get a bias by distance, and the rest is asked while it runs. The other modes have no such question in
 // them: asked there, it spilled registers of the kernels that score most texts.
@@ -100,6 +104,15 @@ __device__ __forceinline__ void load_q(QTile<D>& q, const Elem* src, unsigned ld
     }
   }
 }
+// A loop that reads the tile many times wants each fragment in neighbouring registers; as loaded, the words of a row
+// are neighbours, and the compiler moved all of them for every product. `zero` is a number it cannot know to be zero.
+template <int D>
+__device__ __forceinline__ void settle(QTile<D>& q, uint32_t zero) {
+#pragma unroll
+  for (int i = 0; i < D / 16; ++i)
+#pragma unroll
+    for (int r = 0; r < 4; ++r) q.f[i][r] ^= zero;
+}
 template <class Elem, int D>
 __device__ __forceinline__ KRow<D> load_k(const Elem* src, unsigned ld, int row, int t) {
   KRow<D> k;
@@ -128,18 +141,25 @@ __device__ __forceinline__ VRow<D> load_v(const Elem* src, unsigned ld, int row,
 // Key of V's fragment row r (0..3) of k-step s within a chunk.
 __device__ __forceinline__ int v_key(int s, int r, int t) { return 16 * s + 2 * t + (r & 1) + (r >> 1) * 8; }
 
-// Scores of 16 queries against the eight keys 8j .. 8j+7 of a chunk; `left` is the last valid key of the chunk.
+// Scores of 16 queries against eight keys.
 template <class Elem, int D>
-__device__ __forceinline__ void score_tile(float (&s)[4], const QTile<D>& q, const KRow<D>& k, int j, int left, int t) {
+__device__ __forceinline__ void score_tile(float (&s)[4], const QTile<D>& q, const KRow<D>& k) {
   s[0] = s[1] = s[2] = s[3] = 0.0f;
 #pragma unroll
   for (int i = 0; i < D / 32; ++i) {
     mma_16816<Elem>(s, q.f[2 * i], k.v[i].x, k.v[i].y);
     mma_16816<Elem>(s, q.f[2 * i + 1], k.v[i].z, k.v[i].w);
   }
+}
+// Scores without those past `left`, the last valid key of a chunk: of its keys 8j .. 8j+7, and of them all.
+__device__ __forceinline__ void mask_eight(float (&s)[4], int j, int left, int t) {
 #pragma unroll
   for (int e = 0; e < 4; ++e)
     if (8 * j + 2 * t + (e & 1) > left) s[e] = -INFINITY;
+}
+__device__ __forceinline__ void mask_keys(float (&s)[4][4], int left, int t) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) mask_eight(s[j], j, left, t);
 }
 
 // Scores of 16 queries against a chunk of 32 keys, without those outside the window. `place` is the place of the lane's
@@ -150,6 +170,10 @@ __device__ __forceinline__ void mask_window(float (&s)[4][4], int window, int pl
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       if (abs(place + 8 * (e >> 1) - (key + 8 * j + 2 * t + (e & 1))) > window) s[j][e] = -INFINITY;
+}
+// Whether queries first .. first + 15 see every key of a chunk.
+__device__ __forceinline__ bool all_seen(int window, int first, int key) {
+  return window == 0 || (key + kChunkKeys - 1 - first <= window && first + 15 - key <= window);
 }
 // The first and last key, rounded to whole runs of `step`, that queries first .. first + count - 1 see of n.
 struct KeyRange {
@@ -240,39 +264,65 @@ __device__ __forceinline__ float2 softmax_whole(float (&s)[4][4], float scale_lo
   return make_float2(lse[0], lse[1]);
 }
 
-// Running softmax of longer rows: maxima, sums, and the output scaled to the newest maximum.
+// Running softmax of longer rows. Exponentials are taken from `shift` on (base 2, scaled), which follows the rows'
+// maxima only when one is more than kSlack above it: until then nothing is summed across lanes and no output is scaled
+// anew. Sums and weights are up to 2^kSlack larger for it, their relative errors the same.
+constexpr float kSlack = 8.0f;
+constexpr float kUnseen = -1e30f;  // below every score, and a number
 template <int D>
 struct Running {
   Accum<D> o;
-  float top[2], sum[2];
+  float shift[2], sum[2];  // sum: this lane's part
 };
 template <int D>
 __device__ __forceinline__ void start(Running<D>& r) {
   clear(r.o);
-  r.top[0] = r.top[1] = -INFINITY;
+  r.shift[0] = r.shift[1] = kUnseen;
   r.sum[0] = r.sum[1] = 0.0f;
 }
+// Lets the shifts follow the scores of a chunk. One question for all tiles: what follows is one run of instructions, in
+// which a tile's exponentials hide another's products.
+template <int D, int kTiles>
+__device__ __forceinline__ void follow_maxima(Running<D> (&r)[kTiles], const float (&s)[kTiles][4][4],
+                                              float scale_log2) {
+  float top[kTiles][2];
+  bool above = false;
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      top[i][h] = fmaxf(s[i][0][2 * h], s[i][0][2 * h + 1]);
+#pragma unroll
+      for (int j = 1; j < 4; ++j) top[i][h] = fmaxf(top[i][h], fmaxf(s[i][j][2 * h], s[i][j][2 * h + 1]));
+      above = above || fmaf(top[i][h], scale_log2, -r[i].shift[h]) > kSlack;
+    }
+  if (!__any_sync(~0u, above)) return;
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float shift = fmaxf(r[i].shift[h], quad_max(top[i][h]) * scale_log2),
+                  shrink = exp2_fast(r[i].shift[h] - shift);
+      r[i].shift[h] = shift;
+      r[i].sum[h] *= shrink;
+#pragma unroll
+      for (int j = 0; j < D / 8; ++j) {
+        r[i].o.c[j][2 * h] *= shrink;
+        r[i].o.c[j][2 * h + 1] *= shrink;
+      }
+    }
+}
 template <int D>
-__device__ __forceinline__ void softmax_chunk(Running<D>& r, float (&s)[4][4], float scale_log2) {
+__device__ __forceinline__ void exponentials(Running<D>& r, float (&s)[4][4], float scale_log2) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    float top = r.top[h];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) top = fmaxf(top, fmaxf(s[j][2 * h], s[j][2 * h + 1]));
-    top = quad_max(top);
-    // A row that has seen nothing yet has no maximum; what it gathers is zero all the same.
-    const float shift = top == -INFINITY ? 0.0f : top * scale_log2,
-                shrink = exp2_fast(fmaf(r.top[h], scale_log2, -shift));
-    float sum = 0.0f;
+  for (int h = 0; h < 2; ++h)
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) sum += s[j][2 * h + e] = exp2_fast(fmaf(s[j][2 * h + e], scale_log2, -shift));
-    r.sum[h] = r.sum[h] * shrink + sum;
-    r.top[h] = top;
-#pragma unroll
-    for (int j = 0; j < D / 8; ++j) r.o.c[j][2 * h] *= shrink, r.o.c[j][2 * h + 1] *= shrink;
-  }
+      for (int e = 2 * h; e < 2 * h + 2; ++e) {
+        s[j][e] = exp2_fast(fmaf(s[j][e], scale_log2, -r.shift[h]));
+        r.sum[h] += s[j][e];
+      }
 }
 
 // O += P V for the 16 keys of k-step `step`, whose four V rows this lane holds.
@@ -319,6 +369,35 @@ __device__ __forceinline__ void store_rows(const Accum<D>& o, const float (&fact
     }
   }
 }
+// The same of a tile whose columns are dims as they come. Two lanes exchange words, so that four write 32 bytes in a
+// row (16 of fp8).
+template <class Elem, int D, AttentionMode kMode>
+__device__ __forceinline__ void store_rows_in_order(const Accum<D>& o, const float (&factor)[2], void* out,
+                                                    const AttentionProblem& p, const AttentionSequence& seq, int first,
+                                                    int head, int g, int t) {
+  const bool odd = (t & 1) != 0;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int row = first + g + 8 * h;
+#pragma unroll
+    for (int j = 0; j < D / 8; j += 2) {
+      uint32_t w[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float a = o.c[j + i][2 * h] * factor[h], b = o.c[j + i][2 * h + 1] * factor[h];
+        w[i] = writes_fp8<kMode>(p) ? pack2_fp8(a, b) : pack2<Elem>(a, b);
+      }
+      const uint32_t other = __shfl_xor_sync(~0u, odd ? w[0] : w[1], 1), low = odd ? other : w[0],
+                     high = odd ? w[1] : other;
+      if (row >= seq.q_len) continue;
+      const size_t at = static_cast<size_t>(seq.q_start + row) * p.ldo + head * D + 8 * (j + (t & 1)) + 2 * (t & 2);
+      if (writes_fp8<kMode>(p))
+        *reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(out) + at) = low | high << 16;
+      else
+        *reinterpret_cast<uint2*>(static_cast<Elem*>(out) + at) = make_uint2(low, high);
+    }
+  }
+}
 // log-sum-exp of the rows, given in base 2.
 __device__ __forceinline__ void store_lse(const float (&lse_log2)[2], const AttentionProblem& p,
                                           const AttentionSequence& seq, int first, int head, int g, int t) {
@@ -333,11 +412,23 @@ __device__ __forceinline__ void store_lse(const float (&lse_log2)[2], const Atte
 // ---- keys and values in shared memory: rows of D elements, 16-byte pieces swizzled so that the fragment reads of K
 // (two rows, four pieces) and of V (rows 0, 2, 4, 6) touch each bank once ----
 template <int D>
-__device__ __forceinline__ SharedAddress staged_at(SharedAddress base, int row, int piece) {
+__device__ __forceinline__ int staged_offset(int row, int piece) {
   if constexpr (D == 64)
-    return base + row * 128 + ((piece ^ (((row & 1) << 2) ^ (row & 6))) << 4);
+    return row * 128 + ((piece ^ (((row & 1) << 2) ^ (row & 6))) << 4);
   else
-    return base + (row >> 1) * 128 + ((((row & 1) << 2 | piece) ^ (row & 6)) << 4);
+    return (row >> 1) * 128 + ((((row & 1) << 2 | piece) ^ (row & 6)) << 4);
+}
+// The same for values that are read as 8x8 matrices: one piece of eight rows.
+template <int D>
+__device__ __forceinline__ int matrix_offset(int row, int piece) {
+  if constexpr (D == 64)
+    return row * 128 + ((piece ^ (row & 7)) << 4);
+  else
+    return (row >> 1) * 128 + (((row & 1) << 2 | (piece ^ (row >> 1 & 3))) << 4);
+}
+template <int D>
+__device__ __forceinline__ SharedAddress staged_at(SharedAddress base, int row, int piece) {
+  return base + staged_offset<D>(row, piece);
 }
 template <class Elem, int D>
 __device__ __forceinline__ void stage_rows(SharedAddress base, const Elem* src, unsigned ld, int rows) {
@@ -368,6 +459,27 @@ __device__ __forceinline__ VRow<D> staged_v(SharedAddress base, int row, int g) 
     v.w[1] = x.y;
   }
   return v;
+}
+// The fragments of 16 keys staged as matrices, and O += P V: columns are dims as they come.
+template <int D>
+struct VTile {
+  uint32_t f[D / 16][4];
+};
+template <int D>
+__device__ __forceinline__ VTile<D> staged_matrices(SharedAddress base, int lane) {
+  VTile<D> tile;
+#pragma unroll
+  for (int j = 0; j < D / 16; ++j)
+    load_matrices<true>(tile.f[j], base + matrix_offset<D>(lane & 15, 2 * j + (lane >> 4)));
+  return tile;
+}
+template <class Elem, int D>
+__device__ __forceinline__ void weigh_matrices(Accum<D>& o, const uint32_t (&probs)[4], const VTile<D>& tile) {
+#pragma unroll
+  for (int j = 0; j < D / 16; ++j) {
+    mma_16816<Elem>(o.c[2 * j], probs, tile.f[j][0], tile.f[j][1]);
+    mma_16816<Elem>(o.c[2 * j + 1], probs, tile.f[j][2], tile.f[j][3]);
+  }
 }
 
 }  // namespace brim::ops

@@ -18,7 +18,18 @@ struct Setting {
   double spread = 1.5;  // of q, k, v: larger makes softmax sharper
   int64_t window = 0;
   int64_t reach = 0;  // above 0: a bias by distance
+  double rise = 0;    // above 0: keys grow by this much every 32 rows
 };
+
+HostTensor risen(HostTensor qkv, const Setting& c) {
+  if (c.rise == 0) return qkv;
+  const int64_t H = c.heads * c.D;
+  int64_t row = 0;
+  for (const int32_t n : c.lengths)
+    for (int32_t i = 0; i < n; ++i, ++row)
+      for (int64_t d = H; d < 2 * H; ++d) qkv.set(row, d, qkv.at(row, d) * (1 + c.rise * (i / 32)));
+  return qkv;
+}
 
 // The error of an output: probabilities round to the element type before they weigh V (not in the fp32 kernel); scores
 // carry D fp32 roundings of their largest partial sum, which the exponential turns into a relative error of p, twice
@@ -31,7 +42,7 @@ void check_attention(const Setting& c) {
   const PackedBatch packed(c.lengths, c.order);
   const int64_t T = packed.batch.T, B = packed.batch.B, H = c.heads * c.D, Tq = c.first_query_only ? B : T;
   // q, k, v as parts of one qkv, and separate queries for first_query_only: both strides in use.
-  const HostTensor qkv = random_tensor(c.dtype, {T, 3 * H}, 17 + static_cast<uint64_t>(c.D), c.spread),
+  const HostTensor qkv = risen(random_tensor(c.dtype, {T, 3 * H}, 17 + static_cast<uint64_t>(c.D), c.spread), c),
                    q1 = random_tensor(c.dtype, {B, H}, 5, c.spread);
   const DeviceTensor d_qkv(qkv), d_q1(q1), d_scale(random_tensor(DType::f32, {1}, 1, 0, 8)),
       lse(DType::f32, {Tq, c.heads});
@@ -213,6 +224,12 @@ TEST_F(CudaAttention, WritesFp8) {
 TEST_F(CudaAttention, StaysExactWhereSoftmaxIsSharp) {
   for (const DType dtype : kActivationTypes)
     check_attention({.dtype = dtype, .lengths = {1, 20, 40, 130}, .lse = true, .spread = 8});
+}
+
+// A row's maximum that rises late, by more or less than the running softmax lets pass, and one that never does.
+TEST_F(CudaAttention, StaysExactWhereLaterKeysScoreHigher) {
+  for (const double rise : {0.5, 2.0, 12.0})
+    check_attention({.lengths = {40, 100, 128, 190}, .lse = true, .spread = 1, .rise = rise});
 }
 
 TEST_F(CudaAttention, RepeatsBitForBit) {

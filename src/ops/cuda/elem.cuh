@@ -124,10 +124,11 @@ __device__ __forceinline__ void store8(Elem* p, const float (&f)[8]) {
 }
 
 // e4m3, saturating at 448.
+__device__ __forceinline__ uint32_t pack2_fp8(float a, float b) {
+  return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
+}
 __device__ __forceinline__ uint32_t pack4_fp8(float a, float b, float c, float d) {
-  const uint32_t lo = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
-  const uint32_t hi = __nv_cvt_float2_to_fp8x2(make_float2(c, d), __NV_SATFINITE, __NV_E4M3);
-  return lo | hi << 16;
+  return pack2_fp8(a, b) | pack2_fp8(c, d) << 16;
 }
 __device__ __forceinline__ uint2 pack8_fp8(const float (&f)[8]) {
   return make_uint2(pack4_fp8(f[0], f[1], f[2], f[3]), pack4_fp8(f[4], f[5], f[6], f[7]));

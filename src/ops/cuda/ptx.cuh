@@ -24,11 +24,32 @@ inline uint2 load_shared8(SharedAddress at) {
   std::memcpy(&r, at, 8);
   return r;
 }
+inline void store_shared16(SharedAddress at, uint4 v) { std::memcpy(at, &v, 16); }
+inline void store_shared4(SharedAddress at, uint32_t v) { std::memcpy(at, &v, 4); }
 inline void copy_async16(SharedAddress to, const void* from) { std::memcpy(to, from, 16); }
 inline void copy_async_commit() {}
 template <int kPending>
 void copy_async_wait() {}
 inline float exp2_fast(float x) { return std::exp2(x); }
+
+// ldmatrix as documented: four 8x8 matrices, lane 8m + i gives the address of row i of matrix m.
+template <bool kTransposed>
+void load_matrices(uint32_t (&r)[4], SharedAddress at) {
+  struct Out {
+    uint32_t r[4];
+  };
+  const Out out = device::emulation::collective<Out>(at, [](const SharedAddress* rows, Out* all) {
+    for (int lane = 0; lane < 32; ++lane) {
+      const int g = lane >> 2, t = lane & 3;
+      for (int m = 0; m < 4; ++m)
+        for (int h = 0; h < 2; ++h) {
+          const SharedAddress from = kTransposed ? rows[8 * m + 2 * t + h] + 2 * g : rows[8 * m + g] + 4 * t + 2 * h;
+          std::memcpy(reinterpret_cast<char*>(&all[lane].r[m]) + 2 * h, from, 2);
+        }
+    }
+  });
+  std::memcpy(r, out.r, sizeof r);
+}
 
 // The documented fragment layout of m16n8k16, elements widened to float.
 template <class Elem>
@@ -88,12 +109,31 @@ __device__ __forceinline__ uint2 load_shared8(SharedAddress at) {
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(r.x), "=r"(r.y) : "r"(at) : "memory");
   return r;
 }
+__device__ __forceinline__ void store_shared16(SharedAddress at, uint4 v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+__device__ __forceinline__ void store_shared4(SharedAddress at, uint32_t v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
+}
+// Four 8x8 matrices of 16-bit elements, lane 8m + i gives the address of row i of matrix m.
+template <bool kTransposed>
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], SharedAddress at) {
+  if constexpr (kTransposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
 __device__ __forceinline__ void copy_async16(SharedAddress to, const void* from) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
 #else
-  const uint4 v = *static_cast<const uint4*>(from);
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+  store_shared16(to, *static_cast<const uint4*>(from));
 #endif
 }
 __device__ __forceinline__ void copy_async_commit() {

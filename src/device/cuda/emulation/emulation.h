@@ -99,6 +99,14 @@ T __shfl_sync(unsigned mask, T v, int from) {  // `from` may differ between lane
     for (int i = 0; i < 32; ++i) out[i] = in[in[i].from & 31].v;
   });
 }
+inline int __any_sync(unsigned mask, int v) {
+  brim_emulated_mask(mask);
+  return brim::device::emulation::collective<int>(v, [](const int* in, int* out) {
+    int any = 0;
+    for (int i = 0; i < 32; ++i) any |= in[i] != 0;
+    for (int i = 0; i < 32; ++i) out[i] = any;
+  });
+}
 inline void __syncthreads() {
   static const char tag = 0;
   brim::device::emulation::meet_block(&tag);
