@@ -5,6 +5,7 @@
 
 #include "ops/check.h"
 #include "ops/kernel_table.h"
+#include "ops/rope.h"
 
 namespace brim::ops {
 
@@ -50,6 +51,9 @@ void attention(device::Stream& stream, const AttentionArgs& a) {
   check_optional(op, "order", a.batch.order, DType::i32, {B});
   check_optional(op, "lse", a.lse, DType::f32, {Tq, a.heads});
   check_bias(op, a.bias, a.heads, a.window);
+  BRIM_CHECK(a.rope_theta == 0 || (!cpu && !a.lse && !a.bias && !a.dropout.on() && H / a.heads % 2 == 0),
+             "attention: a rope_theta of {} is for scoring on CUDA, even heads and no bias; heads are of {} dims",
+             a.rope_theta, H / a.heads);
   if (Tq == 0 || H == 0) return;
   const double pairs =
       query_key_pairs(static_cast<double>(Tq), static_cast<double>(T), static_cast<double>(B), a.window);
@@ -64,11 +68,12 @@ Work attention_work(int64_t T, int64_t Tq, int64_t H, double sum_query_key_pairs
 int64_t attention_cpu_scratch_bytes(int64_t S, int64_t D, Precision precision, int threads);       // attention_cpu.cc
 int64_t attention_grad_cpu_scratch_bytes(int64_t S, int64_t D, int threads, int64_t bias_floats);  // attention_cpu.cc
 
-// The CUDA kernels keep everything in registers and shared memory.
-int64_t attention_scratch_bytes(const device::Stream& stream, int64_t, int64_t S, int64_t H, int64_t heads,
-                                Precision precision, int threads) {
-  return target_kind(stream) == device::DeviceKind::cpu ? attention_cpu_scratch_bytes(S, H / heads, precision, threads)
-                                                        : 0;
+// The CUDA kernels keep everything but a table of turns in registers and shared memory.
+int64_t attention_scratch_bytes(const device::Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
+                                Precision precision, int threads, bool rotary) {
+  if (target_kind(stream) == device::DeviceKind::cpu)
+    return attention_cpu_scratch_bytes(S, H / heads, precision, threads);
+  return rotary ? rope_turns_bytes(S > 0 ? S : T, H / heads) : 0;
 }
 
 void attention_grad(device::Stream& stream, const AttentionGradArgs& a) {

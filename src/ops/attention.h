@@ -21,8 +21,10 @@ struct AttentionArgs {
   bool first_query_only = false;  // Tq = B: query b belongs to sequence b's first token
   int64_t heads = 0;              // N; D = H / N
   int64_t window = 0;             // keys up to this far from their query, either way; 0: all of them
-  TensorView lse;                 // [Tq,N] f32 log-sum-exp of the scaled scores; written when training, else empty
-  TensorView out_scale;           // fp8 output: [1] f32 on the device; else empty
+  float rope_theta = 0;  // CUDA, scoring: above 0, q and k turn first as rope (ops/rope.h) turns them, by their
+                         // places in their sequences; nobody may read q or k afterwards
+  TensorView lse;        // [Tq,N] f32 log-sum-exp of the scaled scores; written when training, else empty
+  TensorView out_scale;  // fp8 output: [1] f32 on the device; else empty
   TensorView bias;     // [N,2R+1] f32, added to the scaled scores: column R + (key's place - query's), distances beyond
                        // R as R (ops/relative_bias.h); empty: none
   TensorView scratch;  // u8[attention_scratch_bytes]
@@ -38,8 +40,9 @@ struct AttentionArgs {
 void attention(device::Stream& stream, const AttentionArgs& args);
 // Needs the batch's sum of squared lengths for exact flops.
 Work attention_work(int64_t T, int64_t Tq, int64_t H, double sum_query_key_pairs, tensor::DType dtype);
+// `rotary`: with a rope_theta.
 int64_t attention_scratch_bytes(const device::Stream& stream, int64_t T, int64_t S, int64_t H, int64_t heads,
-                                Precision precision, int threads);
+                                Precision precision, int threads, bool rotary = false);
 
 struct AttentionGradArgs {
   TensorView q, k, v, out, lse, d_out;  // as in the forward pass

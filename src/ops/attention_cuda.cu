@@ -5,9 +5,11 @@
 //  - up to 128: a block takes one head of one sequence, its K and V staged once in shared memory, 16 queries a warp;
 //  - longer: 128 queries a block, 32 a warp, so that each staged fragment feeds two products; K and V stream through
 //    three buffers. A persistent grid walks the sequences, longest first, and stops at the first one that is not long.
+// Rotary positions turn queries in registers and keys on their way in, but keys of long sequences, which a block for
+// every 128 queries reads, before: turning them is a third of a chunk's instructions.
 // Other head sizes and element types take a plain fp32 kernel. What did not pay: skipping per eight keys, one launch
 // per class of short sequences, ldmatrix for sequences of up to 128.
-#include "ops/cuda/attention_tile.cuh"
+#include "ops/cuda/attention_turn.cuh"
 #include "ops/kernel_table.h"
 
 namespace brim::ops {
@@ -58,6 +60,15 @@ __device__ __forceinline__ void short_sequence(const Elem* q, const Elem* k, con
   for (int s = 0; s < 2; ++s)
 #pragma unroll
     for (int r = 0; r < 4; ++r) vr[s][r] = load_v<Elem, D>(v, p.ldkv, min(v_key(s, r, t), last_k), g);
+  if constexpr (kMode == AttentionMode::rotary) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      if (j < 2 || last_k >= 16) {
+        const Turn turn = load_turn<D>(p.turns, min(8 * j + g, last_k), first_pair<D>(t));
+        turn_key<Elem, D>(kr[j], turn, t);
+        if (!p.first_query_only) turn_query<Elem, D>(qt[j / 2], j & 1, turn, t);
+      }
+  }
 #pragma unroll
   for (int i = 0; i < 2; ++i)
     if (i < tiles) {
@@ -247,7 +258,10 @@ __global__ void __launch_bounds__(kThreads, keeps_statistics(kMode) ? 3 : 4)
   if (seq.kv_len > kMediumKeys) return;  // the long kernel's
   const SharedAddress sk = shared_address(staged[0]), sv = shared_address(staged[1]);
   stage_rows<Elem, D>(sv, v, p.ldkv, seq.kv_len);
-  stage_rows<Elem, D>(sk, k, p.ldkv, seq.kv_len);
+  if constexpr (kMode == AttentionMode::rotary)
+    stage_turned_rows<Elem, D>(sk, k, p.ldkv, seq.kv_len, p.turns);
+  else
+    stage_rows<Elem, D>(sk, k, p.ldkv, seq.kv_len);
   copy_async_commit();
   copy_async_wait<0>();
   __syncthreads();
@@ -256,6 +270,7 @@ __global__ void __launch_bounds__(kThreads, keeps_statistics(kMode) ? 3 : 4)
     QTile<D> qt;
     Running<D> run[1];
     load_q<Elem, D>(qt, q, p.ldq, first, seq.q_len - 1, g, t);
+    if constexpr (kMode == AttentionMode::rotary) turn_queries<Elem, D>(qt, p, first, seq.q_len - 1, g, t);
     start(run[0]);
     const KeyRange seen = seen_keys(p.window, first, 16, seq.kv_len, kChunkKeys);
 #pragma unroll 1
@@ -306,6 +321,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int i = 0; i < 2; ++i) {
       if (active) {
         load_q<Elem, D>(qt[i], q_head, p.ldq, first + 16 * i, seq.q_len - 1, g, t);
+        if constexpr (kMode == AttentionMode::rotary)
+          turn_queries<Elem, D>(qt[i], p, first + 16 * i, seq.q_len - 1, g, t);
         settle(qt[i], static_cast<uint32_t>(p.S) >> 31);
       }
       start(run[i]);
@@ -424,6 +441,18 @@ __global__ void __launch_bounds__(kThreads, 4)
 }
 
 // ---- launches ----
+template <class Elem>
+void turn_rows(device::CudaStream& s, const tensor::TensorView& x, const AttentionProblem& p, int D, int above) {
+  const auto most = static_cast<int64_t>(p.B) * device::blocks_for(p.S, kTurnRows);
+  const dim3 grid(static_cast<unsigned>(std::min<int64_t>(most, static_cast<int64_t>(s.info().sm_count) * 8)));
+  auto* rows = static_cast<Elem*>(x.data);
+  const auto ld = static_cast<unsigned>(x.ld());
+  if (D % 16 == 0 && eight_wide(x))
+    device::launch<turn_rows_kernel<Elem, 8>>(s, grid, dim3(kTurnThreads), rows, ld, D, above, p);
+  else
+    device::launch<turn_rows_kernel<Elem, 1>>(s, grid, dim3(kTurnThreads), rows, ld, D, above, p);
+}
+
 template <class Elem, int D, AttentionMode kMode>
 void launch_tensor(device::CudaStream& s, const AttentionArgs& a, const AttentionProblem& p) {
   const auto *q = static_cast<const Elem*>(a.q.data), *k = static_cast<const Elem*>(a.k.data),
@@ -432,6 +461,7 @@ void launch_tensor(device::CudaStream& s, const AttentionArgs& a, const Attentio
   const unsigned blocks =
       static_cast<unsigned>(p.n_long) * p.heads + device::blocks_for(static_cast<int64_t>(n_short) * p.heads, kWarps);
   if (p.S > kMediumKeys && p.n_long > 0) {  // first: it takes longest
+    if constexpr (kMode == AttentionMode::rotary) turn_rows<Elem>(s, a.k, p, D, kMediumKeys);
     const int64_t most = std::min<int64_t>(p.n_long, a.batch.T / (kMediumKeys + 1)) * p.heads *
                          (p.first_query_only ? 1 : device::blocks_for(p.S, kLongQueries));
     const auto resident = static_cast<int64_t>(s.info().sm_count) * 2;
@@ -446,7 +476,9 @@ template <class Elem, int D>
 void launch_mode(device::CudaStream& s, const AttentionArgs& a, const AttentionProblem& p) {
   const bool trains = p.lse != nullptr || p.drop.threshold != 0;
   BRIM_CHECK(!trains || p.out_scale == nullptr, "attention: fp8 output is for inference, without lse and dropout");
-  if (p.bias != nullptr) {
+  if (p.turns != nullptr) {
+    launch_tensor<Elem, D, AttentionMode::rotary>(s, a, p);
+  } else if (p.bias != nullptr) {
     launch_tensor<Elem, D, AttentionMode::biased>(s, a, p);
   } else if (trains) {
     launch_tensor<Elem, D, AttentionMode::train>(s, a, p);
@@ -460,6 +492,10 @@ void launch_mode(device::CudaStream& s, const AttentionArgs& a, const AttentionP
 template <class Elem>
 void launch_plain(device::CudaStream& s, const AttentionArgs& a, const AttentionProblem& p, int D) {
   BRIM_CHECK(D <= 128, "attention: heads of {} dims, the CUDA kernels take up to 128", D);
+  if (p.turns != nullptr) {
+    turn_rows<Elem>(s, a.k, p, D, 0);
+    if (!p.first_query_only) turn_rows<Elem>(s, a.q, p, D, 0);  // a first token's place is 0
+  }
   const dim3 grid(static_cast<unsigned>(p.B * p.heads),
                   std::clamp(device::blocks_for(p.first_query_only ? 1 : p.S, kPlainQueries), 1u, 64u));
   const auto *q = static_cast<const Elem*>(a.q.data), *k = static_cast<const Elem*>(a.k.data),
@@ -470,6 +506,16 @@ void launch_plain(device::CudaStream& s, const AttentionArgs& a, const Attention
     device::launch<attention_plain_kernel<Elem, 2>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
   else
     device::launch<attention_plain_kernel<Elem, 4>>(s, grid, dim3(kThreads), q, k, v, a.out.data, D, p);
+}
+
+const float* make_turns(device::CudaStream& s, const AttentionArgs& a, int S, int D) {
+  if (a.rope_theta == 0) return nullptr;
+  const int64_t wanted = rope_turns_bytes(S, D), given = a.scratch ? a.scratch.bytes() : 0;
+  BRIM_CHECK(given >= wanted, "attention: scratch has {} bytes, needs {}", given, wanted);
+  auto* turns = static_cast<float*>(a.scratch.data);
+  device::launch<turns_kernel>(s, dim3(device::blocks_for(static_cast<int64_t>(S) * (D / 2), kTurnThreads)),
+                               dim3(kTurnThreads), turns, rope_frequencies(a.rope_theta, D), S, D / 2);
+  return turns;
 }
 
 }  // namespace
@@ -497,6 +543,7 @@ void attention_cuda(device::Stream& stream, const AttentionArgs& a) {
     p.bias = a.bias.as<float>();
     p.reach = static_cast<int>(a.bias.cols() / 2);
     p.unscale = std::sqrt(static_cast<float>(D));
+    p.turns = make_turns(s, a, p.S, D);
     const bool tensor_cores =
         (a.q.dtype == tensor::DType::f16 || (a.q.dtype == tensor::DType::bf16 && s.info().bf16)) &&
         (D == 32 || D == 64) && rows_aligned16(a.q) && rows_aligned16(a.k) && rows_aligned16(a.v) &&

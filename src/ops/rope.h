@@ -30,5 +30,9 @@ struct RopeFrequencies {
   float of[kRopeMaxHeadSize / 2];
 };
 RopeFrequencies rope_frequencies(float theta, int64_t head_size);
+// A table of cosines and sines for every place of sequences of up to S tokens.
+constexpr int64_t rope_turns_bytes(int64_t S, int64_t head_size) {
+  return S * head_size * static_cast<int64_t>(sizeof(float));
+}
 
 }  // namespace brim::ops

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // rope on CUDA: a block takes eight rows; its threads first make the rows' sines and cosines, then turn the heads.
-#include "ops/cuda/rows2d.cuh"
+#include "ops/cuda/rope.cuh"
 #include "ops/kernel_table.h"
 
 namespace brim::ops {
@@ -15,9 +15,8 @@ __global__ void __launch_bounds__(kRopeThreads)
   __shared__ float2 turns[kRopeRows * kRopeMaxHeadSize / 2];
   const int half = D / 2, first = static_cast<int>(blockIdx.x) * kRopeRows, rows = min(kRopeRows, T - first);
   for (int i = threadIdx.x; i < rows * half; i += kRopeThreads) {
-    float sine, cosine;
-    sincosf(static_cast<float>(positions[first + i / half]) * frequencies.of[i % half], &sine, &cosine);
-    turns[i] = make_float2(cosine, sign * sine);
+    const float2 turn = turn_of(positions[first + i / half], frequencies.of[i % half]);
+    turns[i] = make_float2(turn.x, sign * turn.y);
   }
   __syncthreads();
   const int pieces = W / 2 / kWidth, per_head = half / kWidth;
@@ -30,10 +29,9 @@ __global__ void __launch_bounds__(kRopeThreads)
     load_piece<kWidth>(at + half, b);
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
-      const float2 turn = turns[row * half + j + e];
-      const float left = a[e] * turn.x - b[e] * turn.y;
-      b[e] = b[e] * turn.x + a[e] * turn.y;
-      a[e] = left;
+      const float2 turn = turns[row * half + j + e], both = turned({a[e], b[e]}, turn.x, turn.y);
+      a[e] = both.x;
+      b[e] = both.y;
     }
     store_piece<kWidth>(at, a);
     store_piece<kWidth>(at + half, b);

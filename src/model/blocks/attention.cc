@@ -84,7 +84,9 @@ Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden&
     project_first_tokens(p, at, x, made);
   else
     project_all_tokens(p, at, l, x, made);
-  turn(p, at, made, false);
+  // A card that scores turns them inside attention; the backward pass reads them turned.
+  const bool turns_inside = saved == nullptr && !p.on_cpu() && at.theta > 0;
+  if (!turns_inside) turn(p, at, made, false);
   const QkvParts parts = parts_of(made, H);
   const int64_t rows = parts.q.rows();
   const Fp8Scale& scale = p.param(at.out.w).input;
@@ -99,12 +101,13 @@ Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden&
   args.first_query_only = first_tokens;
   args.heads = p.s.heads;
   args.window = at.window;
+  if (turns_inside) args.rope_theta = at.theta;
   args.lse = made.lse;
   args.bias = made.bias;
   args.precision = p.e.precision;
   args.dropout = p.layer_dropout(l, DropoutPlace::probabilities);
-  args.scratch = p.e.memory.scratch(
-      attention_scratch_bytes(p.e.stream, p.batch.T, p.batch.S, H, p.s.heads, p.e.precision, p.e.threads));
+  args.scratch = p.e.memory.scratch(attention_scratch_bytes(p.e.stream, p.batch.T, p.batch.S, H, p.s.heads,
+                                                            p.e.precision, p.e.threads, turns_inside));
   attention(p.e.stream, args);
   if (saved != nullptr) *saved = made;
   const bool apart = residual.data != x.x.data;

@@ -19,9 +19,10 @@ inline bool rows_aligned16(const tensor::TensorView& v) {
   return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.ld() * dtype_bytes(v.dtype) % 16 == 0;
 }
 
-// biased: scores get a bias by distance, and the rest is asked while it runs. The other modes have no such question in
-// them: asked there, it spilled registers of the kernels that score most texts.
-enum class AttentionMode { infer, fp8_out, train, biased };
+// biased: scores get a bias by distance, and the rest is asked while it runs. rotary: queries and keys turn by their
+// places, and fp8 is asked for; it only scores. The other modes have no such question in them: asked there, it spilled
+// registers of the kernels that score most texts.
+enum class AttentionMode { infer, fp8_out, train, biased, rotary };
 constexpr bool keeps_statistics(AttentionMode mode) {
   return mode == AttentionMode::train || mode == AttentionMode::biased;
 }
@@ -39,7 +40,8 @@ struct AttentionProblem {
   DropoutMask drop;        // threshold 0: off
   const float* bias;       // [heads][2 reach + 1] by distance, or null: added to the scaled scores
   int reach;
-  float unscale;  // 1 / scale
+  float unscale;       // 1 / scale
+  const float* turns;  // [S][D] by place: D/2 cosines, D/2 sines; or null
 };
 struct AttentionSequence {
   int q_start, q_len, kv_start, kv_len;
@@ -187,7 +189,7 @@ __device__ __forceinline__ KeyRange seen_keys(int window, int first, int count, 
 // Whether fp8 is written.
 template <AttentionMode kMode>
 __device__ __forceinline__ bool writes_fp8(const AttentionProblem& p) {
-  if constexpr (kMode == AttentionMode::biased)
+  if constexpr (kMode == AttentionMode::biased || kMode == AttentionMode::rotary)
     return p.out_scale != nullptr;
   else
     return kMode == AttentionMode::fp8_out;

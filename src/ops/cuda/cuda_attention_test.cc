@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/attention.h"
 #include "ops/cuda/testing.h"
+#include "ops/rope.h"
 
 namespace brim::ops {
 
@@ -224,6 +225,56 @@ TEST_F(CudaAttention, WritesFp8) {
 TEST_F(CudaAttention, StaysExactWhereSoftmaxIsSharp) {
   for (const DType dtype : kActivationTypes)
     check_attention({.dtype = dtype, .lengths = {1, 20, 40, 130}, .lse = true, .spread = 8});
+}
+
+// Turned inside or by the op before, q and k round once, and the same way, whichever kernel takes a sequence. A word
+// that a compiler rounds to its neighbour moves a score, and so a probability, by a few roundings.
+TEST_F(CudaAttention, TurnsQueriesAndKeysAsRopeDoes) {
+  const std::vector<int32_t> lengths =
+      Gpu::emulated() ? std::vector<int32_t>{1, 17, 32, 33, 0, 66, 140, 8} : lengths_around_tiles();
+  for (const Setting& c : {Setting{}, Setting{.order = false}, Setting{.first_query_only = true}, Setting{.D = 32},
+                           Setting{.dtype = DType::f16, .window = 20}, Setting{.D = 32, .fp8_out = true},
+                           Setting{.fp8_out = true, .window = 64}, Setting{.dtype = DType::f32},
+                           Setting{.D = 24, .first_query_only = true}, Setting{.D = 6}}) {
+    SCOPED_TRACE(::testing::Message() << dtype_name(c.dtype) << " D " << c.D << " first only " << c.first_query_only
+                                      << " fp8 " << c.fp8_out << " order " << c.order << " window " << c.window);
+    const PackedBatch packed(lengths, c.order);
+    const int64_t T = packed.batch.T, B = packed.batch.B, H = c.heads * c.D, Tq = c.first_query_only ? B : T;
+    std::vector<int32_t> places;
+    for (const int32_t n : lengths)
+      for (int32_t i = 0; i < n; ++i) places.push_back(i);
+    const HostTensor qkv = random_tensor(c.dtype, {T, 3 * H}, 19, c.spread);
+    const DeviceTensor before(qkv), inside(qkv), q1(random_tensor(c.dtype, {B, H}, 5, c.spread)),
+        positions(int_tensor(places)), scale(random_tensor(DType::f32, {1}, 1, 0, 8)),
+        turns(bytes_tensor(
+            attention_scratch_bytes(Gpu::stream(), T, packed.batch.S, H, c.heads, Precision::fp32, 1, true)));
+    const DType out_type = c.fp8_out ? DType::f8e4m3 : c.dtype;
+    const DeviceTensor want(out_type, {Tq, H}), got(out_type, {Tq, H});
+    rope(Gpu::stream(), {.x = before.view().slice_cols(c.first_query_only ? H : 0, 2 * H),
+                         .positions = positions,
+                         .head_size = c.D,
+                         .theta = 160000});
+    for (const bool turned : {true, false}) {
+      const TensorView& x = turned ? before.view() : inside.view();
+      AttentionArgs args{.q = c.first_query_only ? q1.view() : x.slice_cols(0, H),
+                         .k = x.slice_cols(H, 2 * H),
+                         .v = x.slice_cols(2 * H, 3 * H),
+                         .out = turned ? want : got,
+                         .batch = packed.batch,
+                         .first_query_only = c.first_query_only,
+                         .heads = c.heads,
+                         .window = c.window};
+      if (c.fp8_out) args.out_scale = scale;
+      if (!turned) {
+        args.rope_theta = 160000;
+        args.scratch = turns;
+      }
+      attention(Gpu::stream(), args);
+    }
+    const std::vector<double> values = want.values();
+    EXPECT_TRUE(close(got.values(), values,
+                      [&](size_t i) { return eps_of(out_type) * (8 * std::fabs(values[i]) + (c.fp8_out ? 8 : 1)); }));
+  }
 }
 
 // A row's maximum that rises late, by more or less than the running softmax lets pass, and one that never does.
