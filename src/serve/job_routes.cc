@@ -287,6 +287,7 @@ JobRequest Service::job_request(const Call& call) {
   JobRequest request;
   request.model = query_value(query, "model");
   request.text_column = query_value(query, "text_column");
+  request.pair_column = query_value(query, "pair_column");
   if (const std::string format = query_value(query, "format"); !format.empty()) request.format = format;
   if (const std::string format = query_value(query, "output_format"); !format.empty()) request.output_format = format;
   const std::string all = query_value(query, "all_scores");

@@ -39,6 +39,7 @@ JobJson stored(const Job& job) {
                   {"text_column", job.request.text_column},
                   {"output_format", job.request.output_format},
                   {"all_scores", job.request.all_scores},
+                  {"pair_column", job.request.pair_column},
                   {"chosen_model", job.model},
                   {"status", job_status_name(job.status)},
                   {"number", job.number},
@@ -58,9 +59,9 @@ Job restored(const std::string& text) {
     fail(ErrorCode::bad_data, "version {}; this Brim reads version {}", json.at("version").get<int>(), kJobVersion);
   Job job;
   job.id = json.at("id").get<std::string>();
-  job.request = {json.at("model").get<std::string>(), json.at("format").get<std::string>(),
+  job.request = {json.at("model").get<std::string>(),       json.at("format").get<std::string>(),
                  json.at("text_column").get<std::string>(), json.at("output_format").get<std::string>(),
-                 json.at("all_scores").get<bool>()};
+                 json.at("all_scores").get<bool>(),         json.value("pair_column", "")};  // older jobs have no pairs
   job.model = json.at("chosen_model").get<std::string>();
   const auto status = json.at("status").get<std::string>();
   const auto* found = std::find_if(std::begin(kAllStatus), std::end(kAllStatus),
@@ -102,7 +103,8 @@ class BlockReader {
         const rows::RowChunk& chunk = *chunks_.back();
         while (at_ < chunk.size()) {
           rows_.push_back({&chunk, at_});
-          bytes += chunk.texts[at_++].size();
+          bytes += chunk.texts[at_].size() + chunk.pair(at_).value_or("").size();
+          ++at_;
           if (rows_.size() >= most_rows_ || bytes >= kBlockBytes) return true;
         }
       }
@@ -359,6 +361,7 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
   rows::RowReaderOptions reading;
   reading.format = rows::parse_row_format(job.request.format);
   reading.text_column = job.request.text_column;
+  reading.pair_column = job.request.pair_column;
   const fs::path input = input_of(job), target = output_of(job);
   rows::RowReader reader({input.string()}, reading);
   const JobModel model = models_(job.model.empty() ? job.request.model : job.model);
@@ -383,6 +386,7 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
                       {"text-column", job.request.text_column},
                       {"all-scores", job.request.all_scores ? "yes" : "no"},
                       {"precision", model.scorer->precision()}};
+  if (!job.request.pair_column.empty()) identity.options["pair-column"] = job.request.pair_column;
   rows::RowOutputOptions output_options;
   output_options.resume = fs::exists(io::AtomicFile::part_path(target).string() + ".json", ignored);
   output_options.checkpoint_seconds = options_.checkpoint_seconds;

@@ -33,6 +33,7 @@ struct JobRequest {
   std::string format = "csv";  // txt, csv, tsv, jsonl
   std::string text_column, output_format = "auto";
   bool all_scores = false;
+  std::string pair_column = {};  // of a second text that belongs to the first; empty: there is none
 };
 
 // Who scores a job. The name is kept: a ladder's choice holds for the whole job, also after a restart.

@@ -45,6 +45,12 @@ class BlockScorer : public Scorer {
     }
     return p;
   }
+  Predictions score_pairs(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
+                          std::stop_token stop, const std::function<void(size_t)>& progress) override {
+    std::vector<std::string> both;
+    for (size_t i = 0; i < texts.size(); ++i) both.push_back(std::string(texts[i]).append(pairs[i]));
+    return score(std::vector<std::string_view>(both.begin(), both.end()), stop, progress);
+  }
   std::function<void()> on_score;
 
  private:
@@ -135,6 +141,16 @@ TEST(JobsStore, FormatsAndAllScores) {
   const Job gzip = bench.put(get_file(bench.dir / "rows.gz"), {.format = "txt"});
   bench.store->run_next({});
   EXPECT_EQ(bench.store->find(gzip.id)->total_rows, 2) << "compressed as it came";
+}
+
+// The second texts of a job are the same after a restart.
+TEST(JobsStore, PairsOutliveARestart) {
+  JobBench bench;
+  const Job sent = bench.put("id,a,b\n1,abc,de\n2,ab,c\n", {.text_column = "a", .pair_column = "b"});
+  bench.open();
+  ASSERT_EQ(bench.store->find(sent.id)->request.pair_column, "b");
+  EXPECT_TRUE(bench.store->run_next({}));
+  EXPECT_EQ(bench.output(sent), "id,a,b,label,score\n1,abc,de,odd,0.005\n2,ab,c,odd,0.004\n");
 }
 
 TEST(JobsStore, WhatIsWrongIsSaid) {

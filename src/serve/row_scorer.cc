@@ -33,10 +33,16 @@ bool RowScorer::operator()(std::span<const RowPlace> rows, std::string& bytes, i
                            std::stop_token stop) {
   if (!rows.empty()) require_modest(rows.back());
   texts_.clear();
-  for (const RowPlace& place : rows)
-    if (place.chunk->error(place.row) == nullptr) texts_.push_back(place.chunk->texts[place.row]);
-  const Predictions p = scorer_.score(texts_, stop);
+  pairs_.clear();
+  for (const RowPlace& place : rows) {
+    if (place.chunk->error(place.row) != nullptr) continue;
+    texts_.push_back(place.chunk->texts[place.row]);
+    if (const auto pair = place.chunk->pair(place.row)) pairs_.push_back(*pair);
+  }
+  const Predictions p = pairs_.empty() ? scorer_.score(texts_, stop) : scorer_.score_pairs(texts_, pairs_, stop);
   if (stop.stop_requested()) return false;
+  if (!pairs_.empty() && !p.errors.empty() && p.errors.front().second.code() == ErrorCode::bad_model)
+    throw p.errors.front().second;  // of the model, not of a row
   size_t text = 0, error = 0;
   for (const RowPlace& place : rows) {
     const bool readable = place.chunk->error(place.row) == nullptr;

@@ -28,7 +28,7 @@ class RowScorer {
   static rows::ResultColumns columns(const Scorer& scorer, bool all_scores, const std::string& model);
 
   // Adds the rows to `bytes` and counts them; one that cannot be scored has empty fields. False: stopped. Throws
-  // bad_data where few bytes were decompressed to very many.
+  // bad_data where few bytes were decompressed to very many, and what a model says that takes no pairs.
   bool operator()(std::span<const RowPlace> rows, std::string& bytes, int64_t& good, int64_t& bad,
                   std::stop_token stop);
 
@@ -38,7 +38,7 @@ class RowScorer {
   Scorer& scorer_;
   rows::RowWriter& writer_;
   const bool all_scores_;
-  std::vector<std::string_view> texts_;
+  std::vector<std::string_view> texts_, pairs_;
   std::vector<rows::EntitySpan> spans_;
 };
 

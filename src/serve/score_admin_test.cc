@@ -57,6 +57,32 @@ TEST_F(ScoreRouteTest, GivesBackTheRowsItGets) {
   EXPECT_EQ(get("/ping").status, 200) << "a connection goes on after a stream";
 }
 
+TEST_F(ScoreRouteTest, PairsAreScoredAsPairs) {
+  ServerOptions o = rules();
+  o.models.push_back({"nli", "nli", "5", open("bert_pair")});
+  const auto nli = o.models.back().scorer;
+  o.models.push_back({"one_type", "one_type", "6", open("roberta_sequence")});
+  start(std::move(o));
+  const std::string rows = "{\"a\":\"w6 w7\",\"b\":\"w8\"}\n{\"a\":\"w6\"}\n{\"a\":\"w8\",\"b\":\"w6 w7\"}\n";
+  const RawAnswer answer = score("model=nli&text_column=a&pair_column=b&all_scores=true", rows);
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  std::vector<Said> said;
+  for (size_t at = 0; at < answer.body.size(); at = answer.body.find('\n', at) + 1)
+    said.push_back(Said::parse(answer.body.substr(at, answer.body.find('\n', at) - at)));
+  ASSERT_EQ(said.size(), 3u);
+  EXPECT_TRUE(said[1]["label"].is_null()) << "half a pair";
+  for (const size_t row : {0, 2}) {
+    const Prediction want = nli->submit({.text = row == 0 ? "w6 w7" : "w8", .pair = row == 0 ? "w8" : "w6 w7"}).get();
+    EXPECT_EQ(said[row]["label"], want.label);
+    EXPECT_NEAR(said[row]["score"].get<double>(), want.score, 1e-6);
+  }
+  EXPECT_EQ(score("model=nli&text_column=a&pair_column=c", rows).status, 422);
+  EXPECT_EQ(score("model=mood&text_column=a&pair_column=b", rows).status, 422);
+  const RawAnswer refused = score("model=one_type&text_column=a&pair_column=b", rows);
+  EXPECT_EQ(refused.status, 424);
+  EXPECT_NE(refused.body.find("token type 1"), std::string::npos) << refused.body;
+}
+
 TEST_F(ScoreRouteTest, AFewBytesThatBecomeVeryManyAreRefused) {
   start(rules());
   std::string rows = "t,filling\n";
