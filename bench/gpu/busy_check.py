@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Device busy, three ways, from the first to the last batch of one run: Brim's timeline (events around each batch), the summary,
-and the union of all kernels' intervals as the driver's tracing sees them (kernel_times.cc, which this builds).
+and the union of all kernels' intervals as the driver's tracing sees them (tracing.py).
 
     bench/gpu/busy_check.py BRIM MODEL TEXTS [flags of brim score]
 
@@ -14,14 +14,11 @@ import subprocess
 import sys
 import tempfile
 
+import tracing
+
 brim, model, texts, *flags = sys.argv[1:]
-here = pathlib.Path(__file__).resolve().parent
 work = pathlib.Path(tempfile.mkdtemp(prefix="brim_busy_"))
-cuda = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
-include = next(p for p in (cuda / "include", cuda / "extras/CUPTI/include") if (p / "cupti.h").exists())
-lib = next(p for p in (cuda / "lib64", cuda / "lib", cuda / "extras/CUPTI/lib64") if list(p.glob("libcupti.so*")))
-subprocess.run(["g++", "-O1", "-std=c++20", "-shared", "-fPIC", f"-I{include}", f"-I{cuda}/include", str(here / "kernel_times.cc"), "-o", str(work / "times.so"), f"-L{lib}", "-lcupti",
-                f"-Wl,-rpath,{lib}"], check=True)
+library = tracing.build(work)
 
 
 def union(spans):
@@ -46,8 +43,8 @@ def run(**extra):
 
 plain, summary = run()
 print(f"untraced: timeline {100 * share(plain):.2f} %, summary {100 * summary['device_busy']:.2f} %, MFU {100 * summary['mfu']:.2f} %, {len(plain)} batches, {summary['rows_per_second']:.0f} rows/s")
-lane, summary = run(CUDA_INJECTION64_PATH=str(work / "times.so"), KERNEL_TIMES=str(work / "times.txt"))
-kernels = sorted(tuple(map(int, line.split())) for line in open(work / "times.txt"))
+lane, summary = run(CUDA_INJECTION64_PATH=str(library), KERNEL_TIMES=str(work / "times.txt"))
+kernels = sorted((begin, end) for begin, end, _ in tracing.read(work / "times.txt"))
 # The clocks differ: the run's kernels are those that end within the lane's length of the last one; warm-up lies before.
 length, last = max(e for _, e in lane) - min(b for b, _ in lane), max(e for _, e in kernels)
 kernels = [k for k in kernels if k[0] >= last - length - 1e6]

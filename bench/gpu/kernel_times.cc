@@ -1,19 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 // A second opinion on "device busy": loaded into a program through CUDA_INJECTION64_PATH, it collects every kernel's
-// begin and end as the driver's tracing (CUPTI) sees them and writes them, one "begin end" in nanoseconds a line, to
-// $KERNEL_TIMES when the program ends. Built and read by bench/gpu/busy_check.py.
+// begin and end as the driver's tracing (CUPTI) sees them and writes them, one "begin end name" in nanoseconds a line,
+// to $KERNEL_TIMES when the program ends. Built by bench/gpu/tracing.py.
 #include <cupti.h>
+#include <cxxabi.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
-#include <utility>
+#include <string>
 #include <vector>
 
 namespace {
 constexpr size_t kBufferBytes = 8 << 20;
 std::mutex mutex;
-std::vector<std::pair<uint64_t, uint64_t>> intervals;
+struct Interval {
+  uint64_t begin, end;
+  const std::string* name;
+};
+std::vector<Interval> intervals;
+std::map<std::string, std::string> names;  // mangled, readable
+
+const std::string* name_of(const char* mangled) {
+  const auto [at, fresh] = names.try_emplace(mangled, mangled);
+  if (fresh) {
+    int status = 0;
+    char* text = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
+    if (status == 0) at->second = text;
+    std::free(text);
+  }
+  return &at->second;
+}
 
 void CUPTIAPI give(uint8_t** buffer, size_t* size, size_t* most) {
   *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, kBufferBytes));
@@ -28,7 +46,7 @@ void CUPTIAPI take(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
     if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
     const auto* kernel =
         reinterpret_cast<const CUpti_ActivityKernel9*>(record);  // later kinds only add fields at the end
-    intervals.emplace_back(kernel->start, kernel->end);
+    intervals.push_back({kernel->start, kernel->end, name_of(kernel->name)});
   }
   std::free(buffer);
 }
@@ -39,8 +57,9 @@ void write() {
   const char* path = std::getenv("KERNEL_TIMES");
   std::FILE* file = path != nullptr ? std::fopen(path, "w") : nullptr;
   if (file == nullptr) return;
-  for (const auto& [begin, end] : intervals)
-    std::fprintf(file, "%llu %llu\n", static_cast<unsigned long long>(begin), static_cast<unsigned long long>(end));
+  for (const Interval& i : intervals)
+    std::fprintf(file, "%llu %llu %s\n", static_cast<unsigned long long>(i.begin),
+                 static_cast<unsigned long long>(i.end), i.name->c_str());
   std::fclose(file);
 }
 }  // namespace
