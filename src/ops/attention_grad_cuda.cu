@@ -709,9 +709,8 @@ void attention_grad_cuda(device::Stream& stream, const AttentionGradArgs& a) {
       launch_plain<Elem>(s, x, D);
     });
     if (a.bias)
-      device::launch<add_rows_kernel>(s, dim3(device::blocks_for(a.bias.elements(), 128)), dim3(128),
-                                      static_cast<const float*>(a.scratch.data), static_cast<int>(kBiasParts),
-                                      a.bias.elements(), a.d_bias.as<float>(), int64_t{0}, false);
+      add_rows_cuda(s, static_cast<const float*>(a.scratch.data), kBiasParts, a.bias.elements(), 1,
+                    a.d_bias.as<float>(), 0, false);
   });
 }
 

@@ -2,6 +2,7 @@
 #include "ops/embedding.h"
 
 #include "ops/check.h"
+#include "ops/cuda/scratch.h"
 #include "ops/kernel_table.h"
 
 namespace brim::ops {
@@ -56,6 +57,8 @@ void embedding_grad(device::Stream& stream, const EmbeddingGradArgs& a) {
 }
 
 // The CPU shares columns among threads and needs none.
-int64_t embedding_grad_scratch_bytes(const device::Stream&, int64_t, int64_t, int) { return 0; }
+int64_t embedding_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t H, int64_t types) {
+  return target_kind(stream) == device::DeviceKind::cuda ? cuda_lane_sums_bytes(types, T, H) : 0;
+}
 
 }  // namespace brim::ops

@@ -40,8 +40,8 @@ struct EmbeddingGradArgs {
   TensorView sorted;                      // [T] i32: token rows sorted by (id, row), made by the packer
   TensorView sorted_positions;            // [T] i32: token rows sorted by (position, row)
   TensorView d_word, d_position, d_type;  // f32, accumulated; the last two may be empty
-  TensorView scratch;
-  int64_t padding_id = -1;  // its row gets no gradient, as in PyTorch's padding_idx; -1: none
+  TensorView scratch;                     // u8[embedding_grad_scratch_bytes]
+  int64_t padding_id = -1;                // its row gets no gradient, as in PyTorch's padding_idx; -1: none
   int64_t position_padding_id = -1;
 
   template <class F>
@@ -52,6 +52,6 @@ struct EmbeddingGradArgs {
   }
 };
 void embedding_grad(device::Stream& stream, const EmbeddingGradArgs& args);
-int64_t embedding_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t H, int threads);
+int64_t embedding_grad_scratch_bytes(const device::Stream& stream, int64_t T, int64_t H, int64_t types);
 
 }  // namespace brim::ops

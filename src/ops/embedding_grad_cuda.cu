@@ -3,7 +3,7 @@
 // added in one order. A warp takes 256 columns of a short run and keeps eight rows in flight; of a long one (the first
 // token of every text, the first positions) a block does, each warp adding its share of the rows.
 #include "base/token.h"
-#include "ops/cuda/elem.cuh"
+#include "ops/cuda/column_sums.cuh"
 #include "ops/kernel_table.h"
 
 namespace brim::ops {
@@ -127,34 +127,44 @@ void add_to_table(device::CudaStream& s, const tensor::TensorView& d_sum, const 
                                          static_cast<int>(H));
 }
 
-// Column sums into the row of a type: a block takes eight columns of every row of that type, its threads' shares are
-// added in order.
+// Sums of 256 columns of one type's rows within a run, blockIdx.z being the type: a warp every eighth row, shares added
+// in order.
 template <class Elem>
-__global__ void __launch_bounds__(256)
-    type_grad_kernel(const Elem* d_sum, int64_t ld, const int32_t* ids, float* table, int64_t ld_table, int T) {
-  __shared__ float shares[8][8];
-  const int column = static_cast<int>(blockIdx.x) * 8, warp = threadIdx.x / 32;
-  const int type = static_cast<int>(blockIdx.y);
-  float* to = table + type * ld_table;
+__global__ void __launch_bounds__(kSumThreads) type_sums_kernel(const Elem* d_sum, int64_t ld, const int32_t* ids,
+                                                                int T, int H, int rows_per_block, float* partials) {
+  __shared__ float shares[kSumWarps][256];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = static_cast<int>(blockIdx.x) * 256,
+            column = first + lane * 8, type = static_cast<int>(blockIdx.z);
+  const int begin = static_cast<int>(blockIdx.y) * rows_per_block, end = min(T, begin + rows_per_block);
   float sum[8] = {};
-  for (int t = threadIdx.x; t < T; t += 256) {
-    if (ids[t] >> kTypeShift != type) continue;
-    float f[8];
-    load8(d_sum + t * ld + column, f);
+  if (column < H)
+    for (int r = begin + warp; r < end; r += kSumWarps * kAhead) {
+      Raw8<Elem> rows[kAhead];
+      bool is_of[kAhead];
 #pragma unroll
-    for (int e = 0; e < 8; ++e) sum[e] += f[e];
-  }
+      for (int j = 0; j < kAhead; ++j) {
+        const int t = r + j * kSumWarps;
+        is_of[j] = t < end && ids[t] >> kTypeShift == type;
+        if (is_of[j]) rows[j] = load_raw8(d_sum + t * ld + column);
+      }
 #pragma unroll
-  for (int e = 0; e < 8; ++e) {
-    sum[e] = warp_sum(sum[e]);
-    if (threadIdx.x % 32 == 0) shares[warp][e] = sum[e];
-  }
+      for (int j = 0; j < kAhead; ++j)
+        if (is_of[j]) {
+          float f[8];
+          unpack8<Elem>(rows[j], f);
+#pragma unroll
+          for (int e = 0; e < 8; ++e) sum[e] += f[e];
+        }
+    }
+#pragma unroll
+  for (int e = 0; e < 8; ++e) shares[warp][lane * 8 + e] = sum[e];
   __syncthreads();
-  if (threadIdx.x < 8) {
-    float total = to[column + threadIdx.x];
-    for (int w = 0; w < 8; ++w) total += shares[w][threadIdx.x];
-    to[column + threadIdx.x] = total;
-  }
+  const int c = static_cast<int>(threadIdx.x);
+  if (first + c >= H) return;
+  float total = 0.0f;
+#pragma unroll
+  for (int w = 0; w < kSumWarps; ++w) total += shares[w][c];
+  partials[(static_cast<int64_t>(type) * gridDim.y + blockIdx.y) * H + first + c] = total;
 }
 
 }  // namespace
@@ -167,17 +177,24 @@ void embedding_grad_cuda(device::Stream& stream, const EmbeddingGradArgs& a) {
         "embedding_grad: rows of {} elements, must be multiples of 8", H);
     dispatch_elem(a.d_sum.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      const auto* d_sum = static_cast<const Elem*>(a.d_sum.data);
       const int count = static_cast<int>(T);
       add_to_table<Elem>(s, a.d_sum, {a.sorted.as<int32_t>(), a.batch.ids.as<int32_t>(), kIdMask, count}, a.d_word,
                          a.padding_id);
       if (a.d_position)
         add_to_table<Elem>(s, a.d_sum, {a.sorted_positions.as<int32_t>(), a.batch.positions.as<int32_t>(), -1, count},
                            a.d_position, a.position_padding_id);
-      if (a.d_type)
-        device::launch<type_grad_kernel<Elem>>(
-            s, dim3(static_cast<unsigned>(H / 8), static_cast<unsigned>(a.d_type.rows())), dim3(256), d_sum,
-            a.d_sum.ld(), a.batch.ids.as<int32_t>(), a.d_type.as<float>(), a.d_type.ld(), static_cast<int>(T));
+      if (a.d_type) {
+        const int64_t types = a.d_type.rows(), blocks = cuda_column_partials(T),
+                      wanted = cuda_lane_sums_bytes(types, T, H);
+        BRIM_CHECK(a.scratch && a.scratch.bytes() >= wanted, "embedding_grad: scratch has {} bytes, needs {}",
+                   a.scratch ? a.scratch.bytes() : 0, wanted);
+        auto* partials = static_cast<float*>(a.scratch.data);
+        device::launch<type_sums_kernel<Elem>>(
+            s, dim3(device::blocks_for(H, 256), static_cast<unsigned>(blocks), static_cast<unsigned>(types)),
+            dim3(kSumThreads), static_cast<const Elem*>(a.d_sum.data), a.d_sum.ld(), a.batch.ids.as<int32_t>(), count,
+            static_cast<int>(H), static_cast<int>((T + blocks - 1) / blocks), partials);
+        add_rows_cuda(s, partials, blocks, H, types, a.d_type.as<float>(), a.d_type.ld(), true);
+      }
     });
   });
 }

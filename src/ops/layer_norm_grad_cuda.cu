@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradient of layer_norm: each block takes a run of rows, keeps its share of d_gamma and d_beta in registers, and
 // leaves it as one row of partial sums; a second kernel adds the rows in order.
+#include "ops/cuda/column_sums.cuh"
 #include "ops/cuda/norm.cuh"
-#include "ops/cuda/scratch.h"
 #include "ops/kernel_table.h"
 
 namespace brim::ops {
@@ -114,14 +114,11 @@ __global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && (kVec<4 || 
   }
 }
 
-__global__ void __launch_bounds__(128)
+__global__ void __launch_bounds__(kSumThreads)
     add_norm_partials_kernel(const float* partials, int count, int H, float* d_gamma, float* d_beta) {
-  const int c = blockIdx.x * 128 + threadIdx.x;
-  if (c >= H) return;
-  float* to = blockIdx.y == 0 ? d_gamma : d_beta;
-  float sum = 0.0f;
-  for (int i = 0; i < count; ++i) sum += partials[(static_cast<int64_t>(i) * 2 + blockIdx.y) * H + c];
-  to[c] += sum;
+  const int c = static_cast<int>(blockIdx.x) * 32 + threadIdx.x % 32, which = static_cast<int>(blockIdx.y);
+  const float sum = add_column(partials + which * H + c, count, 2 * H, c < H);
+  if (threadIdx.x < 32 && c < H) (which == 0 ? d_gamma : d_beta)[c] += sum;
 }
 
 }  // namespace
@@ -163,7 +160,7 @@ void layer_norm_grad_cuda(device::Stream& stream, const LayerNormGradArgs& a) {
                                                                                dim3(kNormThreads), args);
       });
     });
-    launch<add_norm_partials_kernel>(s, dim3(device::blocks_for(H, 128), a.d_beta ? 2 : 1), dim3(128), partials,
+    launch<add_norm_partials_kernel>(s, dim3(device::blocks_for(H, 32), a.d_beta ? 2 : 1), dim3(kSumThreads), partials,
                                      static_cast<int>(blocks), static_cast<int>(H), a.d_gamma.as<float>(),
                                      a.d_beta.as<float>());
   });

@@ -92,8 +92,7 @@ void narrow_gradients(device::CudaStream& s, const LinearGradArgs& a) {
       device::launch<narrow_d_w_kernel<Elem, 1>>(s, grid(1), dim3(128), d_y, a.d_y.ld(), x, a.x.ld(),
                                                  static_cast<int>(T), static_cast<int>(K), static_cast<int>(rows),
                                                  partials);
-    launch<add_rows_kernel>(s, dim3(device::blocks_for(N * K, 128)), dim3(128), partials, static_cast<int>(blocks),
-                            N * K, a.d_w.as<float>(), int64_t{0}, a.d_w_write == GradWrite::accumulate);
+    add_rows_cuda(s, partials, blocks, N * K, 1, a.d_w.as<float>(), 0, a.d_w_write == GradWrite::accumulate);
   }
 }
 

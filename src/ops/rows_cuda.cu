@@ -156,6 +156,16 @@ __global__ void __launch_bounds__(256)
           from_f32<Elem>(dropout_keeps(bits, i, mask.threshold) ? to_f32(x[r * ldx + i]) * mask.scale : 0.0f);
   }
 }
+template <class Elem>
+__global__ void __launch_bounds__(kElementThreads)
+    dropout_rows_wide_kernel(const Elem* x, int64_t ldx, Elem* y, int64_t ldy, Extent e, DropoutMask mask) {
+  int64_t row, col;
+  if (!piece_at<8>(e, row, col)) return;
+  float f[8];
+  load8(x + row * ldx + col, f);
+  drop8(mask, static_cast<uint64_t>(row), static_cast<uint32_t>(col), f);
+  store8(y + row * ldy + col, f);
+}
 
 }  // namespace
 
@@ -295,9 +305,16 @@ void dropout_rows_cuda(Stream& stream, const DropoutArgs& a) {
   cuda_op(stream, "dropout_rows", [&](CudaStream& s) {
     dispatch_elem(a.x.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
-      device::launch<dropout_rows_kernel<Elem>>(
-          s, dim3(static_cast<unsigned>(a.x.rows())), dim3(256), static_cast<const Elem*>(a.x.data), a.x.ld(),
-          static_cast<Elem*>(a.y.data), a.y.ld(), static_cast<int>(a.x.cols()), dropout_mask(a.dropout));
+      const Extent e{a.x.rows(), a.x.cols()};
+      const auto* x = static_cast<const Elem*>(a.x.data);
+      auto* y = static_cast<Elem*>(a.y.data);
+      const DropoutMask mask = dropout_mask(a.dropout);
+      if (all_eight_wide(e, a.x, a.y))
+        device::launch<dropout_rows_wide_kernel<Elem>>(s, element_grid(e, 8), dim3(kElementThreads), x, a.x.ld(), y,
+                                                       a.y.ld(), e, mask);
+      else
+        device::launch<dropout_rows_kernel<Elem>>(s, dim3(static_cast<unsigned>(e.rows)), dim3(256), x, a.x.ld(), y,
+                                                  a.y.ld(), static_cast<int>(e.cols), mask);
     });
   });
 }

@@ -55,7 +55,7 @@ void embed_backward(const Pass& p, const EmbeddingPlaces& at, const EmbeddingSav
   args.padding_id = p.s.padding_id;
   if (p.s.position_offset > 0) args.position_padding_id = p.s.padding_id;  // positions count from the padding's
   args.scratch =
-      p.e.memory.scratch(ops::embedding_grad_scratch_bytes(p.e.stream, p.batch.T, p.s.embedding_size(), p.e.threads));
+      p.e.memory.scratch(ops::embedding_grad_scratch_bytes(p.e.stream, p.batch.T, p.s.embedding_size(), p.s.types));
   embedding_grad(p.e.stream, args);
 }
 

@@ -351,13 +351,14 @@ TEST_F(CudaEmbeddingGrad, AddsRunsInOrder) {
         for (int64_t t = 0; t < T; ++t) tokens.push_back(typed(ids[t], t % 3 == 1 ? 1 : 0));
         const DeviceTensor g_d_sum(d_sum), g_ids(int_tensor(tokens)), g_positions(int_tensor(positions)),
             g_by_id(int_tensor(by_id)), g_by_position(int_tensor(by_position)), g_word(word0), g_position(position0),
-            g_type(type0);
+            g_type(type0), scratch(bytes_tensor(embedding_grad_scratch_bytes(Gpu::stream(), T, H, 2)));
         EmbeddingGradArgs args{.d_sum = g_d_sum,
                                .sorted = g_by_id,
                                .sorted_positions = g_by_position,
                                .d_word = g_word,
                                .d_position = g_position,
                                .d_type = g_type,
+                               .scratch = scratch,
                                .padding_id = 1,
                                .position_padding_id = -1};
         args.batch.T = T;

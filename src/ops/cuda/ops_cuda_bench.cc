@@ -537,7 +537,8 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
   b.row("activate_grad gelu, bias summed", 0, 12 * row_bytes,
         [&] { activate_grad(s, {.x = wide, .d_y = d_wide, .d_x = d_wide, .d_bias = d_wide_bias, .scratch = sums}); });
   const TensorView d_word = b.raw(DType::f32, {kVocabulary, kH}), d_position = b.raw(DType::f32, {kPositions, kH}),
-                   d_type = b.raw(DType::f32, {1, kH});
+                   d_type = b.raw(DType::f32, {1, kH}),
+                   type_scratch = b.raw(DType::u8, {embedding_grad_scratch_bytes(s, T, kH, 1)});
   b.row("embedding_grad", 0, 3 * row_bytes, [&] {
     embedding_grad(s, {.batch = batch.view,
                        .d_sum = x,
@@ -545,7 +546,8 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
                        .sorted_positions = batch.sorted_positions,
                        .d_word = d_word,
                        .d_position = d_position,
-                       .d_type = d_type});
+                       .d_type = d_type,
+                       .scratch = type_scratch});
   });
   const int64_t n = 124'600'000;
   const TensorView master = b.normal(DType::f32, {n}), grad = b.normal(DType::f32, {n}, 0.01f),
