@@ -46,6 +46,7 @@ void layer_norm_grad(device::Stream& stream, const LayerNormGradArgs& a) {
   check_optional(op, "d_x", a.d_x, type, {T, H});
   check_view(op, "d_gamma", a.d_gamma, DType::f32, {H});
   check_optional(op, "d_beta", a.d_beta, DType::f32, {H});
+  check_optional(op, "d_bias", a.d_bias, DType::f32, {H});
   BRIM_CHECK(!a.dropout.on() || a.d_x, "layer_norm_grad: dropout {} but no d_x to drop into", a.dropout.probability);
   if (T == 0 || H == 0) return;
   Work work{14.0 * static_cast<double>(a.sum.elements()), 0};

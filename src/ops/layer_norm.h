@@ -34,13 +34,15 @@ struct LayerNormGradArgs {
   TensorView d_sum;                   // [T,H]: gradient of the residual path; may alias d_y
   TensorView d_x;              // [T,H]: gradient of x (dropout applied); empty when dropout is off (it is d_sum then)
   TensorView d_gamma, d_beta;  // [H] f32, accumulated; d_beta may be empty
-  TensorView scratch;          // u8[layer_norm_grad_scratch_bytes]: partial sums, added in a fixed order
+  TensorView d_bias;   // [H] f32, accumulated: sums of what is stored of x's gradient, which are the gradient of
+                       // the bias that was added to x; may be empty
+  TensorView scratch;  // u8[layer_norm_grad_scratch_bytes]: partial sums, added in a fixed order
   GradWrite d_sum_write = GradWrite::overwrite;
   Dropout dropout;
 
   template <class F>
   void views(F&& f) const {
-    for (const TensorView& v : {sum, mean, rstd, gamma, d_y, d_sum, d_x, d_gamma, d_beta, scratch}) f(v);
+    for (const TensorView& v : {sum, mean, rstd, gamma, d_y, d_sum, d_x, d_gamma, d_beta, d_bias, scratch}) f(v);
   }
 };
 void layer_norm_grad(device::Stream& stream, const LayerNormGradArgs& args);

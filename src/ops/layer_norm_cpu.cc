@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "ops/check.h"
+#include "ops/cpu/column_sums.h"
 #include "ops/cpu/convert_args.h"
 #include "ops/cpu/parallel.h"
 #include "ops/kernel_table.h"
@@ -66,6 +67,7 @@ void layer_norm_grad_cpu(device::Stream& stream, const LayerNormGradArgs& a) {
     kernels.add(a.d_gamma.as<float>(), partial + i * 2 * H, H);
     if (a.d_beta) kernels.add(a.d_beta.as<float>(), partial + i * 2 * H + H, H);
   }
+  if (a.d_bias) sum_columns(stream, a.d_x ? a.d_x : a.d_sum, a.d_bias, GradWrite::accumulate);
 }
 
 }  // namespace brim::ops

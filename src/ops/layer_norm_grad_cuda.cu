@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient of layer_norm: each block takes a run of rows, keeps its share of d_gamma and d_beta in registers, and
-// leaves it as one row of partial sums; a second kernel adds the rows in order.
+// Gradient of layer_norm: each block takes a run of rows, keeps its share of d_gamma, d_beta and d_bias in registers,
+// and leaves it as one row of partial sums each; a second kernel adds the rows in order.
 #include "ops/cuda/column_sums.cuh"
 #include "ops/cuda/norm.cuh"
 #include "ops/kernel_table.h"
@@ -13,43 +13,41 @@ struct NormGradArgs {
   const Elem *sum, *gamma, *d_y;
   const float *mean, *rstd;
   Elem *d_sum, *d_x;  // d_x may be null
-  float* partials;    // [blocks, 2, H]
-  int64_t ld_sum, ld_d_y, ld_d_sum, ld_d_x;
-  int T, H, rows_per_block;
+  float* partials;    // [blocks, 3, H]
+  int ld_sum, ld_d_y, ld_d_sum, ld_d_x, T, H, rows_per_block;
   float inverse_h;
   bool accumulate;
   DropoutMask drop;
 };
 
 template <class Elem, int kVec, int kGroup>
-__global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && (kVec<4 || kGroup> 1) ? 2 : 1)
+__global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && kVec < 4 ? 2 : 1)
     layer_norm_grad_kernel(const NormGradArgs<Elem> a) {
   constexpr int kRows = kNormThreads / 32 / kGroup;
-  __shared__ float shares[2][kVec * kGroup * 256];
+  __shared__ float shares[kVec * kGroup * 256];
   NormRow<kVec, kGroup> row;  // for where this lane's columns are
   row.lane = threadIdx.x % (32 * kGroup);
   row.pieces = a.H / 8;
   const int group = threadIdx.x / (32 * kGroup);
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * a.rows_per_block;
-  const int64_t end = min(static_cast<int64_t>(a.T), begin + a.rows_per_block);
-  float d_gamma[kVec][8], d_beta[kVec][8];
+  const int begin = static_cast<int>(blockIdx.x) * a.rows_per_block, end = min(a.T, begin + a.rows_per_block);
+  float sums[3][kVec][8];  // of d_gamma, d_beta, d_bias
 #pragma unroll
   for (int i = 0; i < kVec; ++i)
 #pragma unroll
-    for (int j = 0; j < 8; ++j) d_gamma[i][j] = d_beta[i][j] = 0.0f;
-  for (int64_t first = begin; first < end; first += kRows) {
-    const int64_t r = first + group;
+    for (int j = 0; j < 8; ++j) sums[0][i][j] = sums[1][i][j] = sums[2][i][j] = 0.0f;
+  for (int first = begin; first < end; first += kRows) {
+    const int r = first + group;
     const bool valid = r < end;
     if (kGroup == 1 && !valid) break;  // longer rows meet at a block barrier
-    // Rows are kept as loaded and unpacked twice: half the registers, so twice the rows in flight.
+    const auto at = [&](int ld, int i) { return static_cast<int64_t>(r) * ld + row.column(i); };
+    // Loaded twice, the second time from the nearest cache: the sums have the registers.
     Raw8<Elem> raw_sum[kVec], raw_d_y[kVec];
     const float mean = valid ? a.mean[r] : 0.0f, rstd = valid ? a.rstd[r] : 0.0f;
     float total = 0.0f, total_x = 0.0f;
 #pragma unroll
     for (int i = 0; i < kVec; ++i)
       if (row.has(i) && valid)
-        raw_sum[i] = load_raw8(a.sum + r * a.ld_sum + row.column(i)),
-        raw_d_y[i] = load_raw8(a.d_y + r * a.ld_d_y + row.column(i));
+        raw_sum[i] = load_raw8(a.sum + at(a.ld_sum, i)), raw_d_y[i] = load_raw8(a.d_y + at(a.ld_d_y, i));
 #pragma unroll
     for (int i = 0; i < kVec; ++i)
       if (row.has(i) && valid) {
@@ -62,8 +60,8 @@ __global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && (kVec<4 || 
           const float normal = (sum[j] - mean) * rstd, g = d_y[j] * gamma[j];
           total += g;
           total_x = fmaf(g, normal, total_x);
-          d_gamma[i][j] = fmaf(d_y[j], normal, d_gamma[i][j]);
-          d_beta[i][j] += d_y[j];
+          sums[0][i][j] = fmaf(d_y[j], normal, sums[0][i][j]);
+          sums[1][i][j] += d_y[j];
         }
       }
     total = row.total(total) * a.inverse_h;
@@ -73,12 +71,12 @@ __global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && (kVec<4 || 
     for (int i = 0; i < kVec; ++i)
       if (row.has(i)) {
         float sum[8], d[8], gamma[8];
-        unpack8<Elem>(raw_sum[i], sum);
-        unpack8<Elem>(raw_d_y[i], d);
+        unpack8<Elem>(stream_raw8(a.sum + at(a.ld_sum, i)), sum);
+        unpack8<Elem>(stream_raw8(a.d_y + at(a.ld_d_y, i)), d);
         load8(a.gamma + row.column(i), gamma);
 #pragma unroll
         for (int j = 0; j < 8; ++j) d[j] = rstd * (d[j] * gamma[j] - total - (sum[j] - mean) * rstd * total_x);
-        Elem* to = a.d_sum + r * a.ld_d_sum + row.column(i);
+        Elem* to = a.d_sum + at(a.ld_d_sum, i);
         if (a.accumulate) {
           float there[8];
           load8(to, there);
@@ -88,37 +86,41 @@ __global__ void __launch_bounds__(kNormThreads, sizeof(Elem) == 2 && (kVec<4 || 
         store8(to, d);
         if (a.d_x != nullptr) {
           if (a.drop.threshold != 0) drop8(a.drop, static_cast<uint64_t>(r), static_cast<uint32_t>(row.column(i)), d);
-          store8(a.d_x + r * a.ld_d_x + row.column(i), d);
+          store8(a.d_x + at(a.ld_d_x, i), d);
         }
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sums[2][i][j] += d[j];
       }
   }
   // The groups of rows add their shares one after another.
-  for (int turn = 0; turn < kRows; ++turn) {
-    __syncthreads();
-    if (turn != group) continue;
 #pragma unroll
-    for (int i = 0; i < kVec; ++i)
-      if (row.has(i)) {
+  for (int k = 0; k < 3; ++k) {
+    for (int turn = 0; turn < kRows; ++turn) {
+      __syncthreads();
+      if (turn != group) continue;
 #pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          float &to_gamma = shares[0][row.column(i) + j], &to_beta = shares[1][row.column(i) + j];
-          to_gamma = turn == 0 ? d_gamma[i][j] : to_gamma + d_gamma[i][j];
-          to_beta = turn == 0 ? d_beta[i][j] : to_beta + d_beta[i][j];
+      for (int i = 0; i < kVec; ++i)
+        if (row.has(i)) {
+#pragma unroll
+          for (int j = 0; j < 8; ++j) {
+            float& to = shares[row.column(i) + j];
+            to = turn == 0 ? sums[k][i][j] : to + sums[k][i][j];
+          }
         }
-      }
-  }
-  __syncthreads();
-  for (int c = threadIdx.x; c < a.H; c += kNormThreads) {
-    a.partials[(static_cast<int64_t>(blockIdx.x) * 2) * a.H + c] = shares[0][c];
-    a.partials[(static_cast<int64_t>(blockIdx.x) * 2 + 1) * a.H + c] = shares[1][c];
+    }
+    __syncthreads();
+    for (int c = threadIdx.x; c < a.H; c += kNormThreads)
+      a.partials[(static_cast<int64_t>(blockIdx.x) * 3 + k) * a.H + c] = shares[c];
   }
 }
 
 __global__ void __launch_bounds__(kSumThreads)
-    add_norm_partials_kernel(const float* partials, int count, int H, float* d_gamma, float* d_beta) {
+    add_norm_partials_kernel(const float* partials, int count, int H, float* d_gamma, float* d_beta, float* d_bias) {
   const int c = static_cast<int>(blockIdx.x) * 32 + threadIdx.x % 32, which = static_cast<int>(blockIdx.y);
-  const float sum = add_column(partials + which * H + c, count, 2 * H, c < H);
-  if (threadIdx.x < 32 && c < H) (which == 0 ? d_gamma : d_beta)[c] += sum;
+  float* to = which == 0 ? d_gamma : which == 1 ? d_beta : d_bias;  // the last two may be null
+  if (to == nullptr) return;
+  const float sum = add_column(partials + which * H + c, count, 3 * H, c < H);
+  if (threadIdx.x < 32 && c < H) to[c] += sum;
 }
 
 }  // namespace
@@ -144,10 +146,10 @@ void layer_norm_grad_cuda(device::Stream& stream, const LayerNormGradArgs& a) {
       args.d_sum = static_cast<Elem*>(a.d_sum.data);
       args.d_x = static_cast<Elem*>(a.d_x.data);
       args.partials = partials;
-      args.ld_sum = a.sum.ld();
-      args.ld_d_y = a.d_y.ld();
-      args.ld_d_sum = a.d_sum.ld();
-      args.ld_d_x = a.d_x.ld();
+      args.ld_sum = static_cast<int>(a.sum.ld());
+      args.ld_d_y = static_cast<int>(a.d_y.ld());
+      args.ld_d_sum = static_cast<int>(a.d_sum.ld());
+      args.ld_d_x = static_cast<int>(a.d_x.ld());
       args.T = static_cast<int>(T);
       args.H = static_cast<int>(H);
       args.rows_per_block = static_cast<int>((T + blocks - 1) / blocks);
@@ -160,9 +162,9 @@ void layer_norm_grad_cuda(device::Stream& stream, const LayerNormGradArgs& a) {
                                                                                dim3(kNormThreads), args);
       });
     });
-    launch<add_norm_partials_kernel>(s, dim3(device::blocks_for(H, 32), a.d_beta ? 2 : 1), dim3(kSumThreads), partials,
+    launch<add_norm_partials_kernel>(s, dim3(device::blocks_for(H, 32), 3), dim3(kSumThreads), partials,
                                      static_cast<int>(blocks), static_cast<int>(H), a.d_gamma.as<float>(),
-                                     a.d_beta.as<float>());
+                                     a.d_beta.as<float>(), a.d_bias.as<float>());
   });
 }
 

@@ -191,7 +191,7 @@ TEST(LayerNormGrad, TheReferenceAgreesWithFiniteDifferences) {
   EXPECT_TRUE(close(g.d_beta, finite_differences(beta, loss), 1e-8));
 }
 
-// Forward with dropout, then backward: returns d_sum, d_x, d_gamma, d_beta.
+// Forward with dropout, then backward: returns d_sum, d_x, d_gamma, d_beta, d_bias.
 std::vector<HostTensor> run_gradient(CpuStream& stream, int64_t T, int64_t H, double mean, const Dropout& drop,
                                      GradWrite write, uint64_t seed, HostTensor* sum_out) {
   const HostTensor x = random_tensor(DType::f32, {T, H}, seed, 1, mean),
@@ -215,6 +215,7 @@ std::vector<HostTensor> run_gradient(CpuStream& stream, int64_t T, int64_t H, do
   out.emplace_back(DType::f32, std::initializer_list<int64_t>{T, H}, 1);
   out.push_back(random_tensor(DType::f32, {H}, seed + 6));
   out.push_back(random_tensor(DType::f32, {H}, seed + 7));
+  out.push_back(random_tensor(DType::f32, {H}, seed + 8));
   const int threads = stream.pool() == nullptr ? 1 : stream.pool()->size();
   const HostTensor scratch = bytes_tensor(layer_norm_grad_scratch_bytes(stream, T, H, threads));
   layer_norm_grad(stream, {.sum = sum,
@@ -226,6 +227,7 @@ std::vector<HostTensor> run_gradient(CpuStream& stream, int64_t T, int64_t H, do
                            .d_x = out[1],
                            .d_gamma = out[2],
                            .d_beta = out[3],
+                           .d_bias = out[4],
                            .scratch = scratch,
                            .d_sum_write = write,
                            .dropout = drop});
@@ -269,6 +271,12 @@ TEST(LayerNormGrad, AgreesWithFp64) {
             }));
             EXPECT_TRUE(close(got[3].values(), want.d_beta, [&](size_t i) {
               return want.d_beta_tolerance[i] + 2 * kEps32 * std::fabs(want.d_beta[i]);
+            }));
+            std::vector<double> d_bias = random_tensor(DType::f32, {H}, seed + 8).values();
+            const std::vector<double> stored = got[1].values();
+            for (size_t i = 0; i < stored.size(); ++i) d_bias[i % static_cast<size_t>(H)] += stored[i];
+            EXPECT_TRUE(close(got[4].values(), d_bias, [&](size_t i) {
+              return 2 * kEps32 * (std::fabs(d_bias[i]) + 1);  // summed in double
             }));
           }
   });

@@ -119,7 +119,7 @@ TensorView attend_backward(const Pass& p, const AttentionPlaces& at, int64_t l, 
                            const AttentionSaved& saved, const NormGrad& d, bool normed) {
   const int64_t H = p.s.hidden, T = p.batch.T, B = p.batch.B;
   const TensorView d_context = p.activations(saved.context.rows(), H);
-  linear_backward(p, saved.context, at.out, d.x, d_context);
+  linear_backward(p, saved.context, {.w = at.out.w}, d.x, d_context);
   const QkvParts parts = parts_of(saved, H);
   AttentionSaved grad;
   grad.qkv = p.activations(T, first_tokens ? 2 * H : 3 * H);

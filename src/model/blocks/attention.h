@@ -29,8 +29,8 @@ tensor::TensorView gather_first_tokens(const Pass& p, const tensor::TensorView& 
 // what x is the norm of.
 Hidden attend(const Pass& p, const AttentionPlaces& at, int64_t l, const Hidden& x, const tensor::TensorView& residual,
               bool first_tokens, AttentionSaved* saved);
-// `d`: the sum's gradient, from the norm that read it. Returns that of x [T,H], in which the residual's is counted
-// unless x is `normed` from it.
+// `d`: the sum's gradient, from the norm that read it and summed the output's bias. Returns that of x [T,H], in which
+// the residual's is counted unless x is `normed` from it.
 tensor::TensorView attend_backward(const Pass& p, const AttentionPlaces& at, int64_t l, const tensor::TensorView& x,
                                    bool first_tokens, const AttentionSaved& saved, const NormGrad& d,
                                    bool normed = false);

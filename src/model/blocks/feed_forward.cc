@@ -55,7 +55,7 @@ TensorView feed_forward_backward(const Pass& p, const FeedForwardPlaces& at, con
                                  const std::function<TensorView()>& x, const NormGrad& d) {
   const TensorView active = saved.active ? saved.active : activated(p, saved.wide);
   const TensorView d_wide = p.activations(saved.wide.rows(), saved.wide.cols());
-  linear_backward(p, active, at.down, d.x, d_wide);
+  linear_backward(p, active, {.w = at.down.w}, d.x, d_wide);
   // The bias's gradient is summed on the way, while d_wide is at hand.
   ops::ActivationGradArgs args{.x = slope_reads_output(p.s.activation) ? active : saved.wide};
   args.d_y = args.d_x = d_wide;

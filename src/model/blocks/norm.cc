@@ -44,7 +44,7 @@ TensorView norm_again(const Pass& p, NormPlaces at, const NormSaved& saved) {
 }
 
 NormGrad norm_backward(const Pass& p, NormPlaces at, const NormSaved& saved, const ops::Dropout& dropout,
-                       const TensorView& d_y, const TensorView& into) {
+                       const TensorView& d_y, const TensorView& into, int64_t bias) {
   const int64_t rows = d_y.rows(), cols = d_y.cols();
   ops::LayerNormGradArgs args{
       .sum = saved.sum, .mean = saved.mean, .rstd = saved.rstd, .gamma = p.param(at.gamma).plain, .d_y = d_y};
@@ -53,6 +53,7 @@ NormGrad norm_backward(const Pass& p, NormPlaces at, const NormSaved& saved, con
   if (dropout.on()) args.d_x = p.activations(rows, cols);
   args.d_gamma = p.param(at.gamma).grad;
   args.d_beta = p.param(at.beta).grad;
+  if (bias >= 0) args.d_bias = p.param(bias).grad;
   args.dropout = dropout;
   args.scratch = p.e.memory.scratch(ops::layer_norm_grad_scratch_bytes(p.e.stream, rows, cols, p.e.threads));
   layer_norm_grad(p.e.stream, args);

@@ -31,8 +31,9 @@ tensor::TensorView norm_again(const Pass& p, NormPlaces at, const NormSaved& sav
 struct NormGrad {
   tensor::TensorView residual, x;  // the same view when there is no dropout
 };
-// `into`: what the sum's gradient is added to, where the sum has other readers; else it is a tensor of its own.
+// `into`: what the sum's gradient is added to, where the sum has other readers; else it is a tensor of its own. `bias`:
+// of the product that made x; its gradient is summed on the way.
 NormGrad norm_backward(const Pass& p, NormPlaces at, const NormSaved& saved, const ops::Dropout& dropout,
-                       const tensor::TensorView& d_y, const tensor::TensorView& into = {});
+                       const tensor::TensorView& d_y, const tensor::TensorView& into = {}, int64_t bias = -1);
 
 }  // namespace brim::model

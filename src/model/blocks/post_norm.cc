@@ -113,12 +113,13 @@ Hidden PostNormEncoder::layer(const Pass& p, int64_t l, const Hidden& x, bool fi
 TensorView PostNormEncoder::layer_backward(const Pass& p, int64_t l, bool first_tokens, const LayerTape& tape,
                                            const TensorView& d_y) const {
   const LayerPlaces& at = layer_at(l);
-  const NormGrad fed = norm_backward(p, at.norm2, tape.norm2, feed_forward_dropout(p, l), d_y);
+  const NormGrad fed =
+      norm_backward(p, at.norm2, tape.norm2, feed_forward_dropout(p, l), d_y, {}, at.feed_forward.down.b);
   const TensorView d_attended = feed_forward_backward(
       p, at.feed_forward, tape.feed_forward,
       [&] { return tape.attended ? tape.attended : norm_again(p, at.norm1, tape.norm1); }, fed);
-  const NormGrad attention =
-      norm_backward(p, at.norm1, tape.norm1, p.layer_dropout(l, DropoutPlace::attention_out), d_attended);
+  const NormGrad attention = norm_backward(p, at.norm1, tape.norm1, p.layer_dropout(l, DropoutPlace::attention_out),
+                                           d_attended, {}, at.attention.out.b);
   return attend_backward(p, at.attention, l, tape.x, first_tokens, tape.attention, attention);
 }
 

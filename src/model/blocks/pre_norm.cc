@@ -113,7 +113,8 @@ TensorView PreNormEncoder::layer_backward(const Pass& p, int64_t l, bool first_t
   const TensorView d_attended = gated_feed_forward_backward(
       p, at.feed_forward, l, tape.feed_forward,
       [&] { return tape.attended ? tape.attended : norm_again(p, at.norm2, tape.norm2); }, d_sum);
-  const NormGrad attention = norm_backward(p, at.norm2, tape.norm2, attention_out_dropout(p, l), d_attended, d_sum);
+  const NormGrad attention =
+      norm_backward(p, at.norm2, tape.norm2, attention_out_dropout(p, l), d_attended, d_sum, at.attention.out.b);
   const TensorView input = !normed ? tape.x : tape.normed ? tape.normed : norm_again(p, at.norm1, tape.norm1);
   const TensorView d_input =
       attend_backward(p, at.attention, l, input, first_tokens, tape.attention, attention, normed);

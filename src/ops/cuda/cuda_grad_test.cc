@@ -265,7 +265,8 @@ TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
           const HostTensor sum = random_tensor(type, {T, H}, ++seed, 1, 0.5), d_y = random_tensor(type, {T, H}, ++seed),
                            before = random_tensor(type, {T, H}, ++seed), gamma = random_tensor(type, {H}, ++seed);
           const HostTensor mean(DType::f32, {T}), rstd(DType::f32, {T}),
-              d_gamma0 = random_tensor(DType::f32, {H}, ++seed), d_beta0 = random_tensor(DType::f32, {H}, ++seed);
+              d_gamma0 = random_tensor(DType::f32, {H}, ++seed), d_beta0 = random_tensor(DType::f32, {H}, ++seed),
+              d_bias0 = random_tensor(DType::f32, {H}, ++seed);
           for (int64_t t = 0; t < T; ++t) {
             double m = 0, v = 0;
             for (int64_t i = 0; i < H; ++i) m += sum.at(t, i) / static_cast<double>(H);
@@ -275,7 +276,8 @@ TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
           }
           const Dropout drop{.probability = plain ? 0.0f : 0.25f, .seed = 4, .site = 2, .first_row = 6};
           std::vector<double> d_sum, d_x, tolerance, d_gamma = d_gamma0.values(), d_beta = d_beta0.values(),
-                                                     gamma_size(d_gamma.size()), beta_size(d_beta.size());
+                                                     d_bias = d_bias0.values(), gamma_size(d_gamma.size()),
+                                                     beta_size(d_beta.size()), bias_error(d_bias.size());
           for (int64_t t = 0; t < T; ++t) {
             double total = 0, total_x = 0, size = 0, size_x = 0;
             const auto normal = [&](int64_t i) { return (sum.at(t, i) - mean.at(t)) * rstd.at(t); };
@@ -301,10 +303,12 @@ TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
               d_sum.push_back(d);
               tolerance.push_back(error + eps_of(type) * (std::fabs(d) + error) + smallest_of(type));
               d_x.push_back(d * dropout_factor(drop, t, i));
+              d_bias[i] += d_x.back();
+              bias_error[i] += 1.5 * tolerance.back() + kEps32 * static_cast<double>(T + 16) * std::fabs(d_x.back());
             }
           }
           const DeviceTensor g_sum(sum), g_d_y(d_y), g_before(before), g_gamma(gamma), g_mean(mean), g_rstd(rstd),
-              g_d_gamma(d_gamma0), g_d_beta(d_beta0), g_d_x(type, {T, H});
+              g_d_gamma(d_gamma0), g_d_beta(d_beta0), g_d_bias(d_bias0), g_d_x(type, {T, H});
           const DeviceTensor scratch(bytes_tensor(layer_norm_grad_scratch_bytes(Gpu::stream(), T, H, 1)));
           LayerNormGradArgs args{.sum = g_sum,
                                  .mean = g_mean,
@@ -314,6 +318,7 @@ TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
                                  .d_sum = plain ? g_d_y : g_before,
                                  .d_gamma = g_d_gamma,
                                  .d_beta = g_d_beta,
+                                 .d_bias = g_d_bias,
                                  .scratch = scratch};
           if (!plain) {
             args.d_x = g_d_x;
@@ -331,6 +336,9 @@ TEST_F(CudaLayerNormGrad, AgreesWithFp64) {
           }));
           EXPECT_TRUE(close(g_d_beta.values(), d_beta, [&](size_t i) {
             return kEps32 * steps * (beta_size[i] + std::fabs(d_beta0.at(static_cast<int64_t>(i))));
+          }));
+          EXPECT_TRUE(close(g_d_bias.values(), d_bias, [&](size_t i) {
+            return bias_error[i] + kEps32 * steps * std::fabs(d_bias0.at(static_cast<int64_t>(i)));
           }));
         }
 }

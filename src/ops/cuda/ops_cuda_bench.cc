@@ -530,6 +530,7 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
                               .d_beta = d_beta,
                               .scratch = norm_scratch};
   norm_grad.dropout = norm.dropout;
+  norm_grad.d_bias = b.raw(DType::f32, {kH});
   b.row("layer_norm_grad", 0, 4 * row_bytes, [&] { layer_norm_grad(s, norm_grad); });
   b.row("activate_grad gelu", 0, 12 * row_bytes, [&] { activate_grad(s, {.x = wide, .d_y = d_wide, .d_x = d_wide}); });
   const TensorView d_wide_bias = b.raw(DType::f32, {wide.cols()}),

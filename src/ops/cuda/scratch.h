@@ -7,10 +7,10 @@
 
 namespace brim::ops {
 
-// Blocks whose sums of d_gamma and d_beta are one row each: about two a multiprocessor of a large card.
+// Blocks whose sums of d_gamma, d_beta and d_bias are one row each: about two a multiprocessor of a large card.
 inline int64_t cuda_norm_partials(int64_t T) { return std::clamp<int64_t>((T + 31) / 32, 1, 256); }
 inline int64_t cuda_layer_norm_grad_scratch_bytes(int64_t T, int64_t H) {
-  return cuda_norm_partials(T) * 2 * H * static_cast<int64_t>(sizeof(float));
+  return cuda_norm_partials(T) * 3 * H * static_cast<int64_t>(sizeof(float));
 }
 
 // Row blocks of column sums (bias gradients).
