@@ -109,29 +109,55 @@ TEST_F(Models, TruncatedAndLyingWeights) {
   bad_model("tiny", {"tiny", "model.safetensors"});
 }
 
+// The key, what it says and what there is.
 TEST_F(Models, ContradictoryConfigs) {
-  edit_config("tiny", [](nlohmann::json& c) {
-    c["id2label"] = {{"0", "a"}, {"1", "b"}};
-    c["label2id"] = {{"a", 0}, {"b", 1}};
-  });
-  bad_model("tiny", {"classifier", "3", "2"});
-  make_model("bert_sequence", "tiny");
-  edit_config("tiny", [](nlohmann::json& c) { c["hidden_size"] = 50; });
-  bad_model("tiny", {"50"});
-  make_model("bert_sequence", "tiny");
-  edit_config("tiny", [](nlohmann::json& c) { c["vocab_size"] = 97; });
-  bad_model("tiny", {"97", "96"});
-  make_model("bert_sequence", "tiny");
-  edit_config("tiny", [](nlohmann::json& c) { c["num_hidden_layers"] = 3; });
-  bad_model("tiny", {"layer"});
-  make_model("bert_sequence", "tiny");
-  edit_config("tiny", [](nlohmann::json& c) { c["model_type"] = "gpt2"; });
-  bad_model("tiny", {"gpt2"});
-  make_model("bert_sequence", "tiny");
+  struct Case {
+    const char* model;
+    nlohmann::json changed;
+    std::vector<std::string> said;
+  };
+  const std::vector<Case> cases = {
+      {"bert_sequence",
+       {{"id2label", {{"0", "a"}, {"1", "b"}}}, {"label2id", {{"a", 0}, {"b", 1}}}},
+       {"classifier", "[3,48]", "[2,48]", "\"id2label\" has 2"}},
+      {"bert_sequence", {{"hidden_size", 50}}, {"\"hidden_size\" 50", "\"num_attention_heads\" 3"}},
+      {"bert_sequence", {{"vocab_size", 97}}, {"[96,48]", "[97,48]", "\"vocab_size\" is 97"}},
+      {"bert_sequence", {{"num_hidden_layers", 3}}, {"\"num_hidden_layers\"", "asks for 3", "hold 2"}},
+      {"albert_groups", {{"num_hidden_groups", 3}}, {"\"num_hidden_groups\"", "asks for 3", "hold 2"}},
+      {"bert_sequence", {{"model_type", "gpt2"}}, {"\"model_type\" is 'gpt2'", "Brim runs bert"}},
+      {"bert_sequence", {{"hidden_act", "mish"}}, {"\"hidden_act\" is 'mish'", "gelu_new"}},
+      {"bert_sequence",
+       {{"position_embedding_type", "relative_key"}},
+       {"\"position_embedding_type\" is 'relative_key'", "absolute"}},
+      {"modernbert_sequence",
+       {{"layer_types", {"full_attention", "banded", "banded", "full_attention"}}},
+       {"\"layer_types\" is", "banded", "sliding_attention"}},
+  };
+  for (const Case& c : cases) {
+    make_model(c.model, "broken");
+    edit_config("broken", [&](nlohmann::json& config) { config.update(c.changed); });
+    bad_model("broken", c.said);
+  }
   put("tiny/config.json", "{\"model_type\": \"bert\",");
   bad_model("tiny", {"config.json"});
   fs::remove(folder_ / "tiny/config.json");
   bad_model("tiny", {"config.json"});
+}
+
+TEST_F(Models, PairsThatAModelCannotTake) {
+  put("pairs.csv", "text,other\nw5,w6\n");
+  const auto refuses = [&](const std::vector<std::string>& parts) {
+    refused(4, parts, {"score", "pairs.csv", "--pair-column", "other", "--model", "tiny", "--device", "cpu"});
+    refused(4, parts,
+            {"profile", "--texts", "pairs.csv", "--pair-column", "other", "--model", "tiny", "--device", "cpu"});
+  };
+  make_model("roberta_sequence", "tiny");  // its table has one type, BERT's vocabulary gives pairs two
+  refuses({"token type 1", "table has 1", "type_vocab_size"});
+  make_model("bert_sequence", "tiny");
+  nlohmann::json tokenizer = {{"post_processor", nullptr}, {"pre_tokenizer", {{"type", "Whitespace"}}}};
+  tokenizer["model"] = {{"type", "WordPiece"}, {"unk_token", "w1"}, {"vocab", {{"w0", 0}, {"w1", 1}, {"w5", 2}}}};
+  put("tiny/tokenizer.json", tokenizer.dump());
+  refuses({"no separator", "\"post_processor\" has 0", "at least 1"});
 }
 
 TEST_F(Models, VocabulariesOfTheWrongSize) {
