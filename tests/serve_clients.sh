@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# serve_clients.sh BRIM PYTHON: clients that others wrote, unchanged, against the server: huggingface_hub, openai,
+# serve_clients.sh BRIM PYTHON [--all]: clients that others wrote, unchanged, against the server: huggingface_hub, openai,
 # Prometheus' parser; and schemathesis over the served description. PYTHON is an interpreter that has them; else Skipped.
+# --all: LangChain's, LlamaIndex's and infinity's too, which want an older huggingface_hub, from an environment made here.
 set -euo pipefail
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/serve_wait.sh"
 brim=$(readlink -f "$1") python=$(cd "$(dirname "$2")" && pwd)/$(basename "$2")
@@ -37,6 +38,13 @@ sed -i "s|$here/data/models/bert_token|$work/tags|" "$work/serve.yaml"
 server=$!
 wait_for_url
 "$python" "$here/serve_clients.py" "$url" secret || fail "a client"
+if [ "${3:-}" = --all ]; then
+  if "$python" -m venv "$work/more" && "$work/more/bin/pip" install -q langchain-huggingface llama-index-embeddings-text-embeddings-inference infinity_client; then
+    "$work/more/bin/python" "$here/serve_clients_more.py" "$url" secret || fail "a client of --all"
+  else
+    echo "serve_clients.sh: Skipped: langchain-huggingface, llama-index, infinity_client cannot be installed"
+  fi
+fi
 if "$python" -c 'import schemathesis' 2>/dev/null; then
   cd "$work" # it leaves files where it is
   # Not what ends it, what never ends, and what takes models away from the others.

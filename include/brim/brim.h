@@ -35,8 +35,9 @@ BRIM_API void set_log(std::function<void(bool is_warning, std::string_view line)
 // What happens to a text longer than the model takes.
 enum class LongText : uint8_t { truncate, window_mean, window_max, error };
 
-// Which of a word's tokens decide its tag: the first, the surest, or their mean; simple: each token is taken by itself.
-enum class Aggregation : uint8_t { first, simple, average, max };
+// Which of a word's tokens decide its tag: the first, the surest, or their mean; simple: each token is taken by itself;
+// none: and stays by itself, an entity of its own with its whole tag.
+enum class Aggregation : uint8_t { first, simple, average, max, none };
 
 // How a text's token vectors become one vector; none: they stay what they are, special tokens' included.
 enum class Pooling : uint8_t { mean, cls, none };
@@ -55,6 +56,7 @@ struct ScorerOptions {
   // Above 0: no batch of score() takes longer, by prediction, so that texts submitted meanwhile wait little. Not below
   // what is quick: on a CPU 1,024 tokens.
   double bulk_seconds = 0;
+  int64_t batch_tokens = 0;                      // most of a batch of submitted texts, but a text's; 0: by speed alone
   bool raw_scores = false;                       // requests may ask for scores before softmax or sigmoid
   Aggregation aggregation = Aggregation::first;  // of taggers
   // A text's scores do not depend on the texts beside it, to the last bit, on one device with the same libraries. On a
@@ -70,6 +72,7 @@ struct Entity {
   std::string group, word;
   float score = 0;
   int32_t start = 0, end = 0;  // code points of the text
+  int32_t token = -1;          // Aggregation::none: its place among the text's tokens, special ones counted
 };
 
 // A submitted text's time, in seconds.

@@ -19,6 +19,7 @@
 #include "cli/env_file.h"
 #include "cli/serve_settings.h"
 #include "cli/setting_flags.h"
+#include "cli/tei_flags.h"
 #include "cli/verb.h"
 #include "hub/model_dir.h"
 #include "serve/serve_config.h"
@@ -44,7 +45,9 @@ struct ServeFlags {
   int64_t max_client_batch_size = 1024;
   int io_threads = 0;
   int64_t connections_per_address = 256;
+  bool cuts_texts = false;  // asked for in so many words, so that taggers do it too
   EngineFlags engine;
+  TeiFlags tei;
 };
 
 int64_t read_byte_count(std::string_view text) {
@@ -143,6 +146,7 @@ serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
         serve_settings().apply(f, setting.key, setting.value, setting.where);
       else
         engine_settings().apply(f.engine, setting.key, setting.value, setting.where);
+      if (setting.key == "long_text") f.cuts_texts = f.engine.long_text == LongText::truncate;
     }
   } else if (!named) {
     config = serve::config_from_env([](const char* name) { return env(name); });
@@ -189,6 +193,7 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
       o.queue_seconds = f.max_queue_ms * 1e-3;
       o.in_turn = true;
       o.parked_bytes = f.parked_limit;
+      o.batch_tokens = f.tei.max_batch_tokens;
       open.models.push_back({entry.name, entry.path, serve::model_revision(o.model), nullptr, pooling,
                              entry.keep_alive_seconds.value_or(f.keep_alive)});
       options.push_back(o);
@@ -240,8 +245,40 @@ std::vector<std::string> read_origins(const std::string& text) {
   return origins;
 }
 
+// What text-embeddings-inference's flags say, in the words of Brim's own.
+void apply_tei_flags(ServeFlags& f, const CLI::App& app) {
+  const auto given = [&](const char* flag) { return app.get_option(flag)->count() > 0; };
+  const auto refuse_both = [&](const char* theirs, const char* ours) {
+    if (given(ours)) fail(ErrorCode::usage, "{} and {} say the same: give one of them", theirs, ours);
+  };
+  if (const auto listen = f.tei.listen()) {
+    refuse_both(f.tei.port < 0 ? "--hostname" : "--port", "--listen");
+    f.listen = *listen;
+  }
+  if (const auto precision = f.tei.precision()) {
+    refuse_both("--dtype", "--precision");
+    engine_settings().apply(f.engine, "precision", *precision, "--dtype");
+  }
+  if (const auto truncates = f.tei.truncates()) {
+    refuse_both("--auto-truncate", "--long-text");
+    f.engine.long_text = *truncates ? LongText::truncate : LongText::error;
+  }
+  if (f.tei.tokenization_workers > 0) {
+    refuse_both("--tokenization-workers", "--io-threads");
+    f.io_threads = static_cast<int>(f.tei.tokenization_workers);
+  }
+}
+
+void name_first_model(ServeFlags& f) {
+  if (!f.config.empty()) fail(ErrorCode::usage, "--served-model-name: {} names the models", f.config);
+  f.models[0] = f.tei.served_model_name + "=" + f.models[0];
+}
+
 int run_serve(ServeFlags f, CLI::App& app) {
+  f.cuts_texts = app.get_option("--long-text")->count() > 0 && f.engine.long_text == LongText::truncate;
+  if (!f.tei.served_model_name.empty()) name_first_model(f);
   const serve::ServeConfig config = configuration(f, app);
+  apply_tei_flags(f, app);
   serve::ServerOptions options;
   options.listen = f.listen;
   options.socket = serve::inherited_socket();
@@ -254,6 +291,8 @@ int run_serve(ServeFlags f, CLI::App& app) {
   options.payload_limit = f.payload_limit;
   options.max_client_batch_size = f.max_client_batch_size;
   options.truncates = f.engine.long_text != LongText::error;
+  options.tags_whole_texts = !f.cuts_texts;
+  options.max_requests = f.tei.max_concurrent_requests;
   options.io_threads = f.io_threads;
   options.connections_per_address = f.connections_per_address;
   options.access_log = f.access_log;
@@ -356,7 +395,8 @@ std::function<int()> setup_serve(CLI::App& app) {
              "lame_duck_seconds",
              "drain_seconds"});
   add_flags(app, engine_settings(), f->engine,
-            {"device", "precision", "memory_limit", "threads", "max_length", "long_text", "q,quiet"});
+            {"device", "precision", "memory_limit", "threads", "max_length", "long_text", "deterministic", "q,quiet"});
+  f->tei.add_to(app);
   app.add_option("--config", f->config, "a YAML file of models, ladders, queues and these flags; docs/serve.md");
   app.footer(
       "Routes: /predict /embed /tokenize /info /health /metrics as text-embeddings-inference has them, /v1/embeddings\n"

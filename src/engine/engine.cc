@@ -410,7 +410,10 @@ int64_t Engine::tokens_in(double seconds) const {
   return std::clamp(static_cast<int64_t>(tokens),
                     std::min(std::max(kLeastServingTokens, plan_.max_length), plan_.token_budget), plan_.token_budget);
 }
-int64_t Engine::serving_tokens() const { return tokens_in(kServingSeconds); }
+int64_t Engine::serving_tokens() const {
+  const int64_t tokens = tokens_in(kServingSeconds);
+  return options_.batch_tokens > 0 ? std::min(tokens, std::max(options_.batch_tokens, plan_.max_length)) : tokens;
+}
 
 batch::PackLimits Engine::pack_limits() const {
   return {options_.bulk_seconds > 0 ? tokens_in(options_.bulk_seconds) : plan_.token_budget, plan_.max_sequences};

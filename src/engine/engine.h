@@ -41,8 +41,9 @@ struct EngineOptions {
   LongText long_text = LongText::truncate;
   std::optional<model::Output> output;  // default: what the model's head gives
   bool fill = false;
-  bool raw_scores = false;  // a classifier computes logits; merge_windows() makes scores of them
-  double bulk_seconds = 0;  // above 0: no bulk batch takes longer, by prediction
+  bool raw_scores = false;   // a classifier computes logits; merge_windows() makes scores of them
+  int64_t batch_tokens = 0;  // above 0: no interactive batch has more, unless one text has
+  double bulk_seconds = 0;   // above 0: no bulk batch takes longer, by prediction
   Aggregation aggregation = Aggregation::first;
   // A text's scores do not depend on the texts beside it, to the last bit. Of models that share a device: the first's.
   bool deterministic = false;

@@ -391,6 +391,10 @@ TEST(Entities, WordsJoinSubwordsAndTagsJoinWords) {
   EXPECT_EQ(words(Aggregation::simple), "new 0.900, went 0.700, ");
   EXPECT_EQ(words(Aggregation::max), "went 0.700, ");
   EXPECT_EQ(words(Aggregation::average), "went 0.700, ");
+  const auto alone = group_entities("newton went home", e, "wordpiece", scores.data(), labels, Aggregation::none);
+  ASSERT_EQ(alone.size(), 2u);
+  EXPECT_EQ(fmt::format("{} {} {}", alone[0].group, alone[0].word, alone[0].token), "B-PER new 1");
+  EXPECT_EQ(fmt::format("{} {} {}", alone[1].group, alone[1].word, alone[1].token), "I-PER went 3");
   scores[2 * 3 + 1] = 0.9f;
   EXPECT_EQ(words(Aggregation::average), "newton went 0.800, ");
 }

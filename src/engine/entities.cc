@@ -136,6 +136,16 @@ std::vector<Entity> group_entities(std::string_view raw, const text::Encoding& e
   const std::u32string text = code_points(replace_invalid_utf8(raw));
   const size_t K = labels.size();
   std::vector<Entity> found;
+  if (aggregation == Aggregation::none) {
+    for (const Piece& piece : pieces_of(text, e)) {
+      const EncodedWord& at = piece.word;
+      const Choice choice = choose_label({scores + at.token * K, K});
+      const std::string& tag = labels[static_cast<size_t>(choice.label)];
+      if (split_tag(tag).outside) continue;
+      found.push_back({tag, e.tokens[at.token], choice.score, at.begin, at.end, static_cast<int32_t>(at.token)});
+    }
+    return found;
+  }
   std::vector<int> words;  // of each entity, for the mean score
   bool open = false;
   std::vector<EncodedWord> all;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From token scores to entities: sub-words join their word, whose tokens decide its tag as `Aggregation` says, and
-// neighbouring words of one type become one entity (B- starts anew), as Hugging Face's strategies of these names do.
+// neighbouring words of one type become one entity (B- starts anew), as Hugging Face's strategies of these names do;
+// without one (none) tokens stay by themselves.
 // What a word is depends on the tokenizer's kind alone, never on the text: WordPiece marks continuations (##), so a
 // token without the mark begins a word, as in Hugging Face's pipelines. Other tokenizers mark spaces: there white space
 // separates words, and as CoNLL files write them, punctuation at a word's edges and Chinese characters are words of

@@ -563,6 +563,7 @@ engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelPla
   encoder.deterministic = o.deterministic;
   encoder.parked_bytes = o.parked_bytes;
   encoder.bulk_seconds = o.bulk_seconds;
+  encoder.batch_tokens = o.batch_tokens;
   encoder.raw_scores = o.raw_scores && !o.pooling;
   encoder.aggregation = o.aggregation;
   if (o.pooling)

@@ -241,6 +241,7 @@ void Service::handle(Exchange& exchange) {
 
 // Under overload most requests are refused: where no model could take one, it is not even read.
 void Service::refuse_if_full() const {
+  if (options_.requests > 0 && server_->busy() > options_.requests) throw overloaded(0, options_.queue_seconds);
   double least = options_.queue_seconds;
   for (const auto& slot : slots_) {
     std::lock_guard lock(slot->mutex);

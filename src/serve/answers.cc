@@ -267,10 +267,12 @@ void append_entities(std::string& out, const std::vector<Entity>& entities) {
   out += '[';
   for (size_t i = 0; i < entities.size(); ++i) {
     const Entity& e = entities[i];
-    out += i > 0 ? ",{\"entity_group\":" : "{\"entity_group\":";
+    out += i > 0 ? ",{" : "{";
+    out += e.token < 0 ? "\"entity_group\":" : "\"entity\":";
     rows::append_json_string(out, e.group);
     out += ",\"score\":";
     rows::append_json_number(out, e.score);
+    if (e.token >= 0) out += fmt::format(",\"index\":{}", e.token);
     out += ",\"word\":";
     rows::append_json_string(out, e.word);
     out += fmt::format(",\"start\":{},\"end\":{}}}", e.start, e.end);

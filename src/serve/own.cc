@@ -39,7 +39,8 @@ EntityWishes entity_wishes(const Body& body) {
   constexpr std::pair<const char*, Aggregation> kStrategies[] = {{"first", Aggregation::first},
                                                                  {"simple", Aggregation::simple},
                                                                  {"average", Aggregation::average},
-                                                                 {"max", Aggregation::max}};
+                                                                 {"max", Aggregation::max},
+                                                                 {"none", Aggregation::none}};
   EntityWishes w;
   const auto parameters = body.find("parameters");
   if (parameters == body.end() || parameters->is_null()) return w;
@@ -48,7 +49,7 @@ EntityWishes entity_wishes(const Body& body) {
       strategy != parameters->end() && !strategy->is_null()) {
     for (const auto& [name, aggregation] : kStrategies)
       if (*strategy == name) w.aggregation = aggregation;
-    if (!w.aggregation) throw invalid("`aggregation_strategy` must be simple, first, average or max");
+    if (!w.aggregation) throw invalid("`aggregation_strategy` must be none, simple, first, average or max");
   }
   if (const auto stride = parameters->find("stride"); stride != parameters->end() && !stride->is_null()) {
     if (!stride->is_number_integer() || stride->get<int64_t>() < 0 || stride->get<int64_t>() > INT32_MAX)

@@ -257,6 +257,8 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   service.texts_per_request = static_cast<size_t>(options_.max_client_batch_size);
   service.payload_bytes = static_cast<size_t>(options_.payload_limit);
   service.truncates = options_.truncates;
+  service.tags_whole_texts = options_.tags_whole_texts;
+  service.requests = static_cast<size_t>(options_.max_requests);
   if (!options_.access_log.empty()) {
     log_ = std::make_unique<AccessLog>(options_.access_log);
     service.access_log = [this](std::string_view line) { log_->add(line); };

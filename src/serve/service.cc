@@ -21,7 +21,6 @@ namespace brim::serve {
 namespace {
 
 constexpr int kIndexBits = 24;
-constexpr double kStuckSeconds = 5;
 
 }  // namespace
 
@@ -171,11 +170,13 @@ double Service::queue_seconds(int model) const {
 }
 
 bool Service::stuck() const {
-  const int64_t last = last_answer_ns_;
   double predicted = 0;
-  for (size_t m = 0; m < options_.models.size(); ++m)
-    predicted = std::max(predicted, queue_seconds(static_cast<int>(m)));
-  return outstanding_ > 0 && last > 0 && seconds_since(last) > std::max(kStuckSeconds, 10 * predicted);
+  int64_t batches = 0;
+  for (const Served& model : loaded()) {
+    predicted = std::max(predicted, model->scorer->load().wait_seconds);
+    batches += model->scorer->work().batches;
+  }
+  return progress_.stuck(now_ns(), outstanding_ > 0, batches, predicted);
 }
 
 // --- texts out and back ---
@@ -240,7 +241,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
   call.left = static_cast<size_t>(
       std::count_if(call.predictions.begin(), call.predictions.end(), [](const Prediction& p) { return !p.error; }));
   if (call.left == 0) return finish(call);
-  if (outstanding_.fetch_add(call.left) == 0) last_answer_ns_ = now_ns();
+  if (outstanding_.fetch_add(call.left) == 0) progress_.note(now_ns());
   // Those of one model together, so that an idle device begins with all of them. Entities come from the whole of a
   // long text where nobody wants it cut.
   for (size_t begin = 0; begin < texts.size();) {
@@ -248,7 +249,7 @@ void Service::score(Call& call, const Wishes& wishes, const std::vector<Text>& t
     requests.clear();
     const Served& served = texts[begin].model == call.model ? call.served : call.other;
     std::optional<LongText> long_text = wishes.long_text;
-    if (!long_text && options_.truncates && served->scorer->kind() == ModelKind::tagger)
+    if (!long_text && options_.truncates && options_.tags_whole_texts && served->scorer->kind() == ModelKind::tagger)
       long_text = LongText::window_mean;
     for (; end < texts.size() && texts[end].model == texts[begin].model; ++end) {
       if (call.predictions[end].error) continue;
@@ -333,7 +334,7 @@ Refusal Service::refusal_of_desk(const Error& error) {
 }
 
 void Service::take_answers(int thread, std::vector<Answer>& answers) {
-  last_answer_ns_ = now_ns();
+  progress_.note(now_ns());
   outstanding_ -= answers.size();
   Inbox& inbox = *inboxes_[static_cast<size_t>(thread)];
   for (Answer& answer : answers) {

@@ -26,6 +26,7 @@
 #include "serve/http.h"
 #include "serve/ladder.h"
 #include "serve/metrics.h"
+#include "serve/progress_watch.h"
 #include "serve/workers.h"
 
 namespace brim::serve {
@@ -56,6 +57,8 @@ struct ServiceOptions {
   size_t text_bytes = 1 << 20;
   size_t payload_bytes = 16 << 20;  // of a request's texts, each as often as it is read
   bool truncates = true;            // texts that are too long, where a request does not say
+  bool tags_whole_texts = true;     // taggers read those in windows instead
+  size_t requests = 0;              // at one time; one more with texts is refused; 0: any number
   // A model from its files as they are now, in the queue of one that is there (or null), what names those files, and
   // the keys; none: they stay as they are.
   std::function<ServedModel(const std::string& name, const Scorer* beside)> reopen;
@@ -248,7 +251,7 @@ class Service final : public Handler, public QueueScorer {
   std::vector<std::string_view> texts_of(const nlohmann::json& body, const char* key) const;
   // The same with token ids among them: a text, a list of ids, or a list of either.
   std::vector<Text> texts_or_ids(const nlohmann::json& body, const char* key, int model) const;
-  bool stuck() const;  // texts wait and nothing has come back for long
+  bool stuck() const;  // texts wait and nothing was done for long
   double queue_seconds(int model) const;
   void append_labels(std::string& out, const Call& call, size_t i, size_t most) const;  // or null, after an error
 
@@ -270,7 +273,7 @@ class Service final : public Handler, public QueueScorer {
   std::unique_ptr<Metrics> metrics_;
   std::atomic<bool> draining_{false}, refusing_{false}, device_lost_{false};
   std::atomic<size_t> outstanding_{0};
-  std::atomic<int64_t> last_answer_ns_{0};
+  mutable ProgressWatch progress_;
   std::atomic<uint64_t> next_id_{0};
   std::string id_prefix_;
   std::unique_ptr<Desk> desk_;  // where there is a state directory

@@ -187,6 +187,8 @@ TEST_F(ServiceTest, OtherShapes) {
   for (const Said& v : embedded[0]) squares += v.get<double>() * v.get<double>();
   EXPECT_NEAR(squares, 1, 1e-4);
   EXPECT_EQ(good("/embed", R"({"inputs":"w6","model":"emb","dimensions":4})")[0].size(), 4u);
+  EXPECT_EQ(good("/v1/embeddings", R"({"input":"w6","model":"emb","dimensions":0})")["data"][0]["embedding"].size(),
+            48u);
   const Said cosines =
       good("/similarity", R"({"inputs":{"source_sentence":"w6 w7","sentences":["w6 w7","w9 w10 w11"]},"model":"emb"})");
   EXPECT_NEAR(cosines[0].get<double>(), 1, 1e-4);
@@ -248,13 +250,32 @@ TEST_F(ServiceTest, OtherShapes) {
         << "each word is one token";
   EXPECT_TRUE(good("/ner", Said{{"inputs", words}, {"parameters", {{"stride", 0}}}}.dump()).is_array());
   bad("/ner", R"({"inputs":"w6","parameters":{"stride":-1}})", 422, "Validation", "stride");
-  bad("/ner", R"({"inputs":"w6","parameters":{"aggregation_strategy":"none"}})", 422, "Validation", "simple, first");
+  bad("/ner", R"({"inputs":"w6","parameters":{"aggregation_strategy":"all"}})", 422, "Validation", "none, simple");
+  const Said alone = good("/ner", Said{{"inputs", words}, {"parameters", {{"aggregation_strategy", "none"}}}}.dump());
+  ASSERT_GE(alone.size(), whole.size());
+  for (const Said& token : alone) {
+    const size_t place = token["index"].get<size_t>();
+    EXPECT_EQ(token["word"], fmt::format("w{}", 5 + (place - 1) * 37 % 91)) << token;  // [CLS] is token 0
+    EXPECT_FALSE(token.contains("entity_group"));
+    EXPECT_NE(token["entity"], "O");
+  }
 
   const Said nested = good("/models/cls", R"({"inputs":"w6 w7","parameters":{"top_k":1}})");
   ASSERT_EQ(nested.size(), 1u);
   EXPECT_EQ(nested[0].size(), 1u);
   EXPECT_EQ(good("/models/org/cls", R"({"inputs":["w6","w7"]})").size(), 2u);
   bad("/models/other", R"({"inputs":"w6"})", 404, "NotFound");
+}
+
+TEST_F(ServiceTest, ATaggerCutsTextsWhereThatWasAskedFor) {
+  ServerOptions o = tiny();
+  o.tags_whole_texts = false;
+  start(std::move(o));
+  std::string words;
+  for (int i = 0; i < 100; ++i) words += fmt::format("w{} ", 5 + i * 37 % 91);
+  const Said cut = good("/ner", Said{{"inputs", words}}.dump());
+  EXPECT_EQ(cut, good("/ner", Said{{"inputs", words}, {"truncate", true}}.dump()));
+  EXPECT_NE(cut, good("/ner", Said{{"inputs", words}, {"long_text", "window-mean"}}.dump()));
 }
 
 TEST_F(ServiceTest, SaysHowItIs) {
@@ -420,6 +441,19 @@ TEST_F(ServiceTest, HealthDoesNotWaitBehindTexts) {
   scorer_->wait_held(1);
   EXPECT_EQ(get("/health").status, 200);
   EXPECT_EQ(get("/ping").status, 200);
+  scorer_->answer_all();
+  EXPECT_EQ(waiting.read().status, 200);
+}
+
+TEST_F(ServiceTest, OneRequestTooManyIsRefused) {
+  ServerOptions o = held();
+  o.max_requests = 1;
+  start(std::move(o));
+  RawClient waiting(server_->port());
+  waiting.post("/predict", R"({"inputs":"a"})");
+  scorer_->wait_held(1);
+  bad("/predict", R"({"inputs":"b"})", 429, "Overloaded");
+  EXPECT_EQ(get("/health").status, 200);  // has no texts
   scorer_->answer_all();
   EXPECT_EQ(waiting.read().status, 200);
 }

@@ -332,7 +332,7 @@ void Service::info(Call& call) {
                                       {"model_dtype", first.scorer->precision()},
                                       {"served_model_name", first.name},
                                       {"model_type", model_type(first)},
-                                      {"max_concurrent_requests", server_ == nullptr ? 0 : 1024},
+                                      {"max_concurrent_requests", options_.requests > 0 ? options_.requests : 1024},
                                       {"max_input_length", first.scorer->max_length()},
                                       {"max_batch_tokens", plan.tokens_per_interactive_batch},
                                       {"max_batch_requests", nullptr},

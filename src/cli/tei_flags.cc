@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/tei_flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+
+namespace brim::cli {
+namespace {
+
+struct Missing {
+  const char* flag;
+  const char* why;
+};
+constexpr const char* kDownloads =
+    "Brim downloads nothing: give --model a directory, or a name that is in a local cache";
+constexpr const char* kLogs = "Brim writes its log as text and requests to --access-log FILE, and sends spans nowhere";
+constexpr const char* kPrompts = "texts are embedded as they come: put a prompt before them where they are made";
+constexpr Missing kMissing[] = {
+    {"--revision", kDownloads},
+    {"--hf-token,--hf-api-token", kDownloads},
+    {"--huggingface-hub-cache", kDownloads},
+    {"--max-batch-requests", "batches are packed by tokens: --max-batch-tokens bounds them"},
+    {"--default-prompt", kPrompts},
+    {"--default-prompt-name", kPrompts},
+    {"--dense-path", "models with a dense layer behind their vectors are not read"},
+    {"--uds-path", "there is no second process to speak to; --listen unix:PATH is for clients"},
+    {"--prometheus-port", "/metrics is on the port of all other routes"},
+    {"--json-output", kLogs},
+    {"--disable-spans", kLogs},
+    {"--otlp-endpoint", kLogs},
+    {"--otlp-service-name", kLogs},
+};
+
+}  // namespace
+
+void TeiFlags::add_to(CLI::App& app) {
+  const std::string group = "As text-embeddings-inference has them";
+  app.add_option("--served-model-name", served_model_name, "the first model's name, as --model NAME=MODEL gives it")
+      ->group(group);
+  app.add_option("--hostname", hostname, "where to listen, with --port; default 127.0.0.1")->group(group);
+  app.add_option("-p,--port", port, "default 8080")->check(CLI::Range(0, 65535))->group(group);
+  app.add_option("--dtype", dtype, "float32, float16 or bfloat16, for --precision fp32, fp16 or bf16")
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}))
+      ->group(group);
+  app.add_option("--auto-truncate", auto_truncate, "false refuses texts that are too long, as --long-text error does")
+      ->expected(0, 1)
+      ->default_str("true")
+      ->check(CLI::IsMember({"true", "false"}))
+      ->group(group);
+  app.add_option("--tokenization-workers", tokenization_workers, "threads that read, tokenize and write: --io-threads")
+      ->check(CLI::Range(1, 64))
+      ->group(group);
+  app.add_option("--max-concurrent-requests", max_concurrent_requests,
+                 "one more is refused with 429; without it the predicted wait alone decides (--max-queue-ms)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
+  app.add_option("--max-batch-tokens", max_batch_tokens,
+                 "most tokens of a batch of single texts, at least one text's; it can only lower what was planned")
+      ->check(CLI::Range(1, 1 << 30))
+      ->group(group);
+  for (const Missing& missing : kMissing) {
+    const std::string_view names = missing.flag;
+    const std::string flag(names.substr(0, names.find(',')));
+    app.add_option_function<std::vector<std::string>>(
+           missing.flag,
+           [flag, why = missing.why](const std::vector<std::string>&) { fail(ErrorCode::usage, "{}: {}", flag, why); },
+           "refused")
+        ->expected(0, 1)
+        ->group("");  // not in --help
+  }
+}
+
+std::optional<std::string> TeiFlags::listen() const {
+  if (hostname.empty() && port < 0) return std::nullopt;
+  const std::string host = hostname.empty() ? "127.0.0.1" : hostname;
+  const bool six = host.find(':') != std::string::npos && !host.starts_with('[');
+  return fmt::format("{}:{}", six ? "[" + host + "]" : host, port < 0 ? 8080 : port);
+}
+
+std::optional<std::string> TeiFlags::precision() const {
+  if (dtype.empty()) return std::nullopt;
+  return dtype == "float32" ? "fp32" : dtype == "float16" ? "fp16" : "bf16";
+}
+
+std::optional<bool> TeiFlags::truncates() const {
+  if (auto_truncate.empty()) return std::nullopt;
+  return auto_truncate == "true";
+}
+
+}  // namespace brim::cli
